@@ -1,0 +1,101 @@
+//! The algorithms by name.
+
+use std::error::Error;
+use std::fmt;
+use std::str::FromStr;
+
+/// The algorithms by name.
+///
+/// ```
+/// use tollgate::Algorithm;
+///
+/// assert_eq!("sliding-window".parse(), Ok(Algorithm::SlidingWindow));
+/// assert_eq!(Algorithm::TokenBucket.to_string(), "token-bucket");
+/// assert!("magic".parse::<Algorithm>().unwrap_err().to_string().contains("allowed: token-bucket"));
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Algorithm {
+    /// A bucket of tokens that refills steadily: see [`TokenBucket`](crate::rule::TokenBucket).
+    #[default]
+    TokenBucket,
+    /// A bucket that requests fill and that leaks steadily, as a meter: see [`LeakyBucket`](crate::rule::LeakyBucket).
+    LeakyBucket,
+    /// The same bucket as a queue: an allowed request is told when its turn comes.
+    LeakyQueue,
+    /// A count per window of fixed boundaries: see [`FixedWindow`](crate::rule::FixedWindow).
+    FixedWindow,
+    /// A weighted count over the present and the previous window: see [`SlidingWindow`](crate::rule::SlidingWindow).
+    SlidingWindow,
+}
+
+impl Algorithm {
+    /// All of them, in the order of their declaration.
+    ///
+    /// ```
+    /// # use tollgate::Algorithm;
+    /// assert!(Algorithm::ALL.contains(&Algorithm::default()));
+    /// ```
+    pub const ALL: [Self; 5] =
+        [Self::TokenBucket, Self::LeakyBucket, Self::LeakyQueue, Self::FixedWindow, Self::SlidingWindow];
+
+    /// Does it count in windows (with boundaries, without a burst)?
+    ///
+    /// ```
+    /// # use tollgate::Algorithm;
+    /// assert!(Algorithm::FixedWindow.has_windows());
+    /// assert!(!Algorithm::TokenBucket.has_windows());
+    /// ```
+    pub const fn has_windows(self) -> bool {
+        matches!(self, Self::FixedWindow | Self::SlidingWindow)
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::TokenBucket => "token-bucket",
+            Self::LeakyBucket => "leaky-bucket",
+            Self::LeakyQueue => "leaky-queue",
+            Self::FixedWindow => "fixed-window",
+            Self::SlidingWindow => "sliding-window",
+        }
+    }
+}
+
+impl fmt::Display for Algorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Algorithm {
+    type Err = UnknownAlgorithm;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        Self::ALL
+            .into_iter()
+            .find(|algorithm| algorithm.name() == name)
+            .ok_or_else(|| UnknownAlgorithm(name.to_owned()))
+    }
+}
+
+/// A name that is no algorithm's.
+///
+/// ```
+/// # use tollgate::Algorithm;
+/// assert_eq!(
+///     "gcra".parse::<Algorithm>().unwrap_err().to_string(),
+///     "unknown algorithm \"gcra\"; allowed: token-bucket, leaky-bucket, leaky-queue, fixed-window, \
+///      sliding-window"
+/// );
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownAlgorithm(String);
+
+impl fmt::Display for UnknownAlgorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let allowed = Algorithm::ALL.map(Algorithm::name).join(", ");
+        write!(f, "unknown algorithm {:?}; allowed: {allowed}", self.0)
+    }
+}
+
+impl Error for UnknownAlgorithm {}

@@ -1,0 +1,233 @@
+//! Who reads the time: the operating system, the processor, a shared updater, or a test.
+
+#[cfg(not(tollgate_loom))]
+mod coarse;
+mod manual;
+
+pub use manual::ManualClock;
+
+#[cfg(not(tollgate_loom))]
+use crate::error::ConfigError;
+use crate::time::Tick;
+use std::fmt;
+#[cfg(not(tollgate_loom))]
+use std::sync::Arc;
+#[cfg(not(tollgate_loom))]
+use std::time::Duration;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+/// Where a limiter reads the time. Clones share one origin, so limiters with clones of one clock
+/// agree about the ticks.
+///
+/// | clock | a reading costs | resolution | steps |
+/// |---|---|---|---|
+/// | [`monotonic`](Clock::monotonic) (default) | one call into the system's vDSO | 1 ns | never back |
+/// | [`tsc`](Clock::tsc) (feature `tsc`) | one instruction and a multiplication | about 1 ns | never back where the counter is invariant; else it is the one above |
+/// | [`coarse`](Clock::coarse) | one load | as chosen | never back; late by up to its resolution |
+/// | [`manual`](Clock::manual) | one load | 1 ns | as its owner says |
+///
+/// Whatever a clock does, a limiter stays safe: for each key time never runs backwards.
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::{Clock, Limiter, Quota};
+///
+/// let clock = Clock::coarse(Duration::from_millis(1))?;
+/// let limiter: Limiter<u64> = Limiter::builder(Quota::per_second(100)).clock(clock).build()?;
+/// assert!(limiter.check(&7).allowed());
+/// # Ok::<(), tollgate::ConfigError>(())
+/// ```
+#[derive(Clone)]
+pub struct Clock(Reading);
+
+#[derive(Clone)]
+enum Reading {
+    Monotonic(Instant),
+    #[cfg(feature = "tsc")]
+    Tsc {
+        clock: quanta::Clock,
+        origin: u64,
+    },
+    #[cfg(not(tollgate_loom))]
+    Coarse(Arc<coarse::Coarse>),
+    Manual(ManualClock),
+}
+
+impl Clock {
+    /// The operating system's monotonic clock, counted from now.
+    ///
+    /// ```
+    /// use tollgate::Clock;
+    /// let clock = Clock::monotonic();
+    /// assert!(clock.now() <= clock.now());
+    /// ```
+    pub fn monotonic() -> Self {
+        Self(Reading::Monotonic(Instant::now()))
+    }
+
+    /// The processor's time stamp counter, counted from now; where it is not invariant (or there is
+    /// none), the operating system's monotonic clock. The first call measures the counter's rate, which
+    /// takes some milliseconds.
+    ///
+    /// The counters of two sockets can differ by some nanoseconds. Such skew can delay a request by as
+    /// much; it grants none.
+    ///
+    /// ```
+    /// use tollgate::Clock;
+    /// let clock = Clock::tsc();
+    /// assert!(clock.now() <= clock.now());
+    /// ```
+    #[cfg(feature = "tsc")]
+    pub fn tsc() -> Self {
+        let clock = quanta::Clock::new();
+        let origin = clock.raw();
+        Self(Reading::Tsc { clock, origin })
+    }
+
+    /// A clock that one thread moves every `resolution`, so that reading it is one load. It is late by up
+    /// to the resolution (more if the thread is not scheduled), which can delay a request and never
+    /// grants one. The thread ends with the last clone of the clock.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError::Resolution`] outside 100 µs to 1 s, [`ConfigError::NoThread`] if the system
+    /// refuses the thread.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::Clock;
+    /// assert!(Clock::coarse(Duration::from_millis(1)).is_ok());
+    /// assert!(Clock::coarse(Duration::ZERO).is_err());
+    /// ```
+    #[cfg(not(tollgate_loom))]
+    pub fn coarse(resolution: Duration) -> Result<Self, ConfigError> {
+        Ok(Self(Reading::Coarse(Arc::new(coarse::Coarse::start(resolution)?))))
+    }
+
+    /// A clock that stands still until its owner moves it; for tests and simulations.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{Clock, Quota, SingleLimiter};
+    ///
+    /// let clock = Clock::manual();
+    /// let gate = SingleLimiter::builder(Quota::per_second(1)).clock(clock.clone()).build()?;
+    /// assert!(gate.check().allowed());
+    /// assert!(!gate.check().allowed());
+    /// clock.advance(Duration::from_secs(1));
+    /// assert!(gate.check().allowed());
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn manual() -> ManualClock {
+        ManualClock::default()
+    }
+
+    /// The time now. Wait-free.
+    ///
+    /// ```
+    /// let clock = tollgate::Clock::monotonic();
+    /// let before = clock.now();
+    /// assert!(clock.now() >= before);
+    /// ```
+    #[inline]
+    pub fn now(&self) -> Tick {
+        match &self.0 {
+            Reading::Monotonic(origin) => Tick::from(origin.elapsed()),
+            #[cfg(feature = "tsc")]
+            Reading::Tsc { clock, origin } => Tick::from_nanos(clock.delta_as_nanos(*origin, clock.raw())),
+            #[cfg(not(tollgate_loom))]
+            Reading::Coarse(coarse) => coarse.now(),
+            Reading::Manual(manual) => manual.now(),
+        }
+    }
+
+    /// Does it follow the time of day? A manual clock doesn't, so its windows are not aligned to it.
+    pub(crate) fn is_real(&self) -> bool {
+        !matches!(self.0, Reading::Manual(_))
+    }
+
+    /// How long after the Unix epoch tick 0 was, by the system's time of day as it is now.
+    pub(crate) fn origin_since_epoch(&self) -> std::time::Duration {
+        let now = self.now().since(Tick::ZERO);
+        SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().saturating_sub(now)
+    }
+}
+
+impl Default for Clock {
+    /// [`Clock::monotonic`].
+    fn default() -> Self {
+        Self::monotonic()
+    }
+}
+
+impl From<ManualClock> for Clock {
+    fn from(clock: ManualClock) -> Self {
+        Self(Reading::Manual(clock))
+    }
+}
+
+impl From<&ManualClock> for Clock {
+    fn from(clock: &ManualClock) -> Self {
+        clock.clone().into()
+    }
+}
+
+impl fmt::Debug for Clock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match &self.0 {
+            Reading::Monotonic(_) => "monotonic",
+            #[cfg(feature = "tsc")]
+            Reading::Tsc { .. } => "tsc",
+            #[cfg(not(tollgate_loom))]
+            Reading::Coarse(_) => "coarse",
+            Reading::Manual(_) => "manual",
+        };
+        write!(f, "Clock({kind} at {:?})", self.now())
+    }
+}
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_coarse_clock_moves_and_never_passes_the_true_time() {
+        let coarse = Clock::coarse(Duration::from_micros(100)).unwrap();
+        let start = Instant::now();
+        let first = coarse.now();
+        while coarse.now() == first {
+            assert!(start.elapsed() < Duration::from_secs(20), "the updater never ran");
+            crate::sync::thread::yield_now();
+        }
+        let read = coarse.now().since(first);
+        assert!(read <= start.elapsed() + Duration::from_millis(1));
+    }
+
+    #[test]
+    fn dropping_the_last_clone_of_a_coarse_clock_ends_its_thread() {
+        let clock = Clock::coarse(Duration::from_secs(1)).unwrap();
+        let clone = clock.clone();
+        let start = Instant::now();
+        drop(clock);
+        assert_eq!(clone.now(), clone.now());
+        // Joins the thread, which sleeps for a second unless it is woken.
+        drop(clone);
+        assert!(start.elapsed() < Duration::from_millis(900));
+    }
+
+    #[test]
+    fn a_resolution_out_of_range_is_refused_with_the_range() {
+        for wrong in [Duration::ZERO, Duration::from_micros(99), Duration::from_secs(2)] {
+            let error = Clock::coarse(wrong).unwrap_err().to_string();
+            assert!(error.contains("allowed: 100µs to 1s"), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_origin_of_a_new_clock_is_now() {
+        let clock = Clock::monotonic();
+        let origin = clock.origin_since_epoch();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+        assert!(now.abs_diff(origin) < Duration::from_secs(5));
+    }
+}

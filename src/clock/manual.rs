@@ -1,0 +1,74 @@
+//! A clock that its owner moves.
+
+use crate::sync::{Atomic, Ordering::Relaxed};
+use crate::time::Tick;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A clock that stands still until its owner moves it; clones are the same clock.
+///
+/// # Orderings
+///
+/// Relaxed throughout: a reading is a number that publishes nothing else, and a limiter bears any
+/// reading.
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::{Clock, Tick};
+///
+/// let clock = Clock::manual();
+/// clock.advance(Duration::from_nanos(5));
+/// assert_eq!(clock.now(), Tick::from_nanos(5));
+/// clock.set(Tick::ZERO);
+/// assert_eq!(clock.now(), Tick::ZERO);
+/// ```
+#[derive(Clone, Debug)]
+pub struct ManualClock(Arc<Atomic<u64>>);
+
+impl Default for ManualClock {
+    fn default() -> Self {
+        Self(Arc::new(Atomic::new(0)))
+    }
+}
+
+impl ManualClock {
+    /// The time it was set to; 0 at first.
+    ///
+    /// ```
+    /// assert_eq!(tollgate::Clock::manual().now(), tollgate::Tick::ZERO);
+    /// ```
+    #[inline]
+    pub fn now(&self) -> Tick {
+        // ORDERING: relaxed, see the type.
+        Tick::from_nanos(self.0.load(Relaxed))
+    }
+
+    /// Moves it to `now`, forward or backward.
+    ///
+    /// ```
+    /// # use tollgate::{Clock, Tick};
+    /// let clock = Clock::manual();
+    /// clock.set(Tick::MAX);
+    /// assert_eq!(clock.now(), Tick::MAX);
+    /// ```
+    pub fn set(&self, now: Tick) {
+        // ORDERING: relaxed, see the type.
+        self.0.store(now.as_nanos(), Relaxed);
+    }
+
+    /// Moves it forward, to [`Tick::MAX`] at the furthest. Lock-free; of two threads that advance it at
+    /// once, both count.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{Clock, Tick};
+    /// let clock = Clock::manual();
+    /// clock.advance(Duration::MAX);
+    /// assert_eq!(clock.now(), Tick::MAX);
+    /// ```
+    pub fn advance(&self, by: Duration) {
+        // ORDERING: relaxed twice, see the type.
+        let _always =
+            self.0.fetch_update(Relaxed, Relaxed, |now| Some((Tick::from_nanos(now) + by).as_nanos()));
+    }
+}

@@ -1,0 +1,312 @@
+//! The answer of a check: one small value from which every figure is read.
+
+use crate::time::Tick;
+use std::error::Error;
+use std::fmt;
+use std::time::Duration;
+
+/// Marks a time that never comes, in a count of nanoseconds.
+pub(crate) const NEVER: u64 = u64::MAX;
+
+/// What was decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Outcome {
+    /// The request may go ahead; its cost was charged.
+    Allowed,
+    /// Not now. Nothing was charged.
+    Denied,
+    /// Not now and not later: the cost is above the capacity, so no wait makes it pass. Nothing was
+    /// charged.
+    TooCostly,
+}
+
+/// Whose state the answer comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Source {
+    /// The key's own state (for a single limiter: the only one).
+    Key,
+    /// The one state that new keys share when the table is full ([`Full::Share`](crate::Full::Share)).
+    Overflow,
+    /// No state: the table is full and [`Full::Deny`](crate::Full::Deny) or
+    /// [`Full::Admit`](crate::Full::Admit) answered.
+    Policy,
+}
+
+/// The answer to a request: whether it may go ahead, and the figures that belong to this very answer.
+///
+/// A denial is a value, not an `Err`; [`Decision::into_result`] makes one for those who want `?`.
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::{Clock, Outcome, Quota, SingleLimiter};
+///
+/// let gate = SingleLimiter::builder(Quota::per_second(10).burst(2))
+///     .clock(Clock::manual())
+///     .build()?;
+///
+/// let first = gate.check();
+/// assert!(first.allowed());
+/// assert_eq!((first.limit(), first.remaining()), (2, 1));
+/// assert_eq!(first.reset_after(), Duration::from_millis(100));
+///
+/// gate.check();
+/// let third = gate.check();
+/// assert_eq!(third.outcome(), Outcome::Denied);
+/// assert_eq!(third.retry_after(), Some(Duration::from_millis(100)));
+///
+/// // More than the bucket holds: no wait helps, so there is no retry time.
+/// assert_eq!(gate.check_n(3).retry_after(), None);
+/// # Ok::<(), tollgate::ConfigError>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[must_use = "a rate limiter only limits if its answer is obeyed"]
+pub struct Decision {
+    pub(crate) cost: u64,
+    pub(crate) limit: u64,
+    pub(crate) remaining: u64,
+    /// Nanoseconds until a retry passes, [`NEVER`] if none does; for an admitted request until it
+    /// may start.
+    pub(crate) wait: u64,
+    /// Nanoseconds until the state is idle.
+    pub(crate) reset: u64,
+    pub(crate) at: Tick,
+    pub(crate) outcome: Outcome,
+    pub(crate) source: Source,
+}
+
+impl Decision {
+    /// May the request go ahead?
+    ///
+    /// ```
+    /// # use tollgate::{Quota, SingleLimiter};
+    /// let gate = SingleLimiter::builder(Quota::per_hour(1)).build()?;
+    /// assert!(gate.check().allowed());
+    /// assert!(!gate.check().allowed());
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    #[inline]
+    pub const fn allowed(&self) -> bool {
+        matches!(self.outcome, Outcome::Allowed)
+    }
+
+    /// What was decided, with "not now" told apart from "never".
+    ///
+    /// ```
+    /// # use tollgate::{Outcome, Quota, SingleLimiter};
+    /// let gate = SingleLimiter::builder(Quota::per_hour(5)).build()?;
+    /// assert_eq!(gate.check_n(6).outcome(), Outcome::TooCostly);
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    #[inline]
+    pub const fn outcome(&self) -> Outcome {
+        self.outcome
+    }
+
+    /// Whose state answered: the key's own, or what stands in for it when the table is full.
+    ///
+    /// ```
+    /// # use tollgate::{Quota, SingleLimiter, Source};
+    /// let gate = SingleLimiter::builder(Quota::per_hour(5)).build()?;
+    /// assert_eq!(gate.check().source(), Source::Key);
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    #[inline]
+    pub const fn source(&self) -> Source {
+        self.source
+    }
+
+    /// The tokens this request took: its cost if it was allowed, else 0. A peek takes nothing, nor
+    /// does a request that the full policy let through untracked.
+    ///
+    /// ```
+    /// # use tollgate::{Quota, SingleLimiter};
+    /// let gate = SingleLimiter::builder(Quota::per_hour(5)).build()?;
+    /// assert_eq!(gate.check_n(3).charged(), 3);
+    /// assert_eq!(gate.check_n(3).charged(), 0);
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    #[inline]
+    pub const fn charged(&self) -> u64 {
+        match (self.outcome, self.source) {
+            (Outcome::Allowed, Source::Key | Source::Overflow) => self.cost,
+            _ => 0,
+        }
+    }
+
+    /// The most tokens that can be taken at once: the burst of a bucket, the limit of a window.
+    ///
+    /// ```
+    /// # use tollgate::{Quota, SingleLimiter};
+    /// let gate = SingleLimiter::builder(Quota::per_hour(5).burst(8)).build()?;
+    /// assert_eq!(gate.peek().limit(), 8);
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    #[inline]
+    pub const fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// Tokens left after this decision, never above [`limit`](Self::limit). 0 when the full policy
+    /// answered.
+    ///
+    /// ```
+    /// # use tollgate::{Quota, SingleLimiter};
+    /// let gate = SingleLimiter::builder(Quota::per_hour(5)).build()?;
+    /// assert_eq!(gate.check().remaining(), 4);
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    #[inline]
+    pub const fn remaining(&self) -> u64 {
+        self.remaining
+    }
+
+    /// How long until the same request passes, if nobody else comes first.
+    ///
+    /// - allowed: `Some(Duration::ZERO)`;
+    /// - denied: `Some(wait)`. A retry exactly that long after the time of this check is allowed, and
+    ///   one nanosecond earlier it is not;
+    /// - `None` where no wait can be promised: the cost is above the capacity, the table is full and
+    ///   [`Full::Deny`](crate::Full::Deny) answered, or the wait would end after [`Tick::MAX`].
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{Clock, Quota, SingleLimiter};
+    /// let gate = SingleLimiter::builder(Quota::per_minute(1)).clock(Clock::manual()).build()?;
+    /// assert_eq!(gate.check().retry_after(), Some(Duration::ZERO));
+    /// assert_eq!(gate.check().retry_after(), Some(Duration::from_secs(60)));
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    #[inline]
+    pub const fn retry_after(&self) -> Option<Duration> {
+        match self.outcome {
+            Outcome::Allowed => Some(Duration::ZERO),
+            Outcome::Denied if self.wait != NEVER => Some(Duration::from_nanos(self.wait)),
+            _ => None,
+        }
+    }
+
+    /// How long until the key is as good as new (all of [`limit`](Self::limit) remains), if nobody
+    /// charges it meanwhile; one nanosecond earlier it is not. [`Duration::MAX`] if that is after
+    /// [`Tick::MAX`]; zero when the full policy answered.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{Clock, Quota, SingleLimiter};
+    /// let gate = SingleLimiter::builder(Quota::per_second(2)).clock(Clock::manual()).build()?;
+    /// assert_eq!(gate.check_n(2).reset_after(), Duration::from_secs(1));
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    #[inline]
+    pub const fn reset_after(&self) -> Duration {
+        if self.reset == NEVER { Duration::MAX } else { Duration::from_nanos(self.reset) }
+    }
+
+    /// For [`Algorithm::LeakyQueue`](crate::Algorithm::LeakyQueue): how long an allowed request has to
+    /// wait for its turn before it starts. Zero for every other algorithm and for a denial;
+    /// [`Duration::MAX`] if its turn is after [`Tick::MAX`].
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{Algorithm, Clock, Quota, SingleLimiter};
+    /// let queue = SingleLimiter::builder(Quota::per_second(10))
+    ///     .algorithm(Algorithm::LeakyQueue)
+    ///     .clock(Clock::manual())
+    ///     .build()?;
+    /// assert_eq!(queue.check().start_after(), Duration::ZERO);
+    /// assert_eq!(queue.check().start_after(), Duration::from_millis(100));
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    #[inline]
+    pub const fn start_after(&self) -> Duration {
+        match (self.outcome, self.wait) {
+            (Outcome::Allowed, NEVER) => Duration::MAX,
+            (Outcome::Allowed, wait) => Duration::from_nanos(wait),
+            _ => Duration::ZERO,
+        }
+    }
+
+    /// The time the decision was made for: the check's `now`, the origin of the durations above.
+    ///
+    /// ```
+    /// # use tollgate::{Quota, SingleLimiter, Tick};
+    /// let gate = SingleLimiter::builder(Quota::per_hour(5)).build()?;
+    /// assert_eq!(gate.check_at(1, Tick::from_nanos(77)).at(), Tick::from_nanos(77));
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    #[inline]
+    pub const fn at(&self) -> Tick {
+        self.at
+    }
+
+    /// `Ok` with the decision if it is allowed, else [`Denied`]; for use with `?`.
+    ///
+    /// # Errors
+    ///
+    /// [`Denied`] for every outcome but [`Outcome::Allowed`].
+    ///
+    /// ```
+    /// use tollgate::{Denied, Limiter, Quota};
+    ///
+    /// fn handle(limiter: &Limiter<str>, user: &str) -> Result<u64, Denied> {
+    ///     let decision = limiter.check(user).into_result()?;
+    ///     Ok(decision.remaining())
+    /// }
+    ///
+    /// let limiter = Limiter::builder(Quota::per_hour(1)).build()?;
+    /// assert_eq!(handle(&limiter, "alice"), Ok(0));
+    /// let refusal = handle(&limiter, "alice").unwrap_err();
+    /// assert!(refusal.to_string().starts_with("rate limit exceeded: retry after "));
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    #[inline]
+    pub const fn into_result(self) -> Result<Self, Denied> {
+        if self.allowed() { Ok(self) } else { Err(Denied(self)) }
+    }
+}
+
+/// A refusal as an error, made by [`Decision::into_result`].
+///
+/// ```
+/// # use tollgate::{Quota, SingleLimiter};
+/// let gate = SingleLimiter::builder(Quota::per_hour(5)).build()?;
+/// let refusal = gate.check_n(6).into_result().unwrap_err();
+/// assert_eq!(refusal.to_string(), "request refused for good: it costs 6, and 5 is the most at once");
+/// # Ok::<(), tollgate::ConfigError>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Denied(Decision);
+
+impl Denied {
+    /// The decision that refused.
+    ///
+    /// ```
+    /// # use tollgate::{Quota, SingleLimiter};
+    /// let gate = SingleLimiter::builder(Quota::per_hour(5)).build()?;
+    /// let refusal = gate.check_n(6).into_result().unwrap_err();
+    /// assert_eq!(refusal.decision().limit(), 5);
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub const fn decision(&self) -> Decision {
+        self.0
+    }
+}
+
+impl fmt::Display for Denied {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Decision { cost, limit, .. } = self.0;
+        match (self.0.outcome, self.0.retry_after()) {
+            (Outcome::TooCostly, _) => {
+                write!(f, "request refused for good: it costs {cost}, and {limit} is the most at once")
+            }
+            (_, Some(wait)) => write!(f, "rate limit exceeded: retry after {wait:?}"),
+            (_, None) if self.0.source == Source::Policy => {
+                write!(f, "rate limiter is full: new keys are denied until keys become idle")
+            }
+            (_, None) => write!(f, "rate limit exceeded: no retry passes before the end of time"),
+        }
+    }
+}
+
+impl Error for Denied {}

@@ -1,0 +1,187 @@
+//! Why a configuration was refused: each error names the value, the range and the fix.
+
+use crate::algorithm::Algorithm;
+use std::error::Error;
+use std::fmt;
+use std::time::Duration;
+
+/// A configuration that cannot work, refused when it is built.
+///
+/// ```
+/// use tollgate::{Quota, SingleLimiter};
+///
+/// let refused = SingleLimiter::builder(Quota::per_second(5_000_000_000)).build().unwrap_err();
+/// assert_eq!(
+///     refused.to_string(),
+///     "limit 5000000000 per 1s is above 2 per nanosecond; allowed: 1 to 2000000000 per 1s; \
+///      count in larger units, kilobytes instead of bytes for example"
+/// );
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// A limit of zero would deny everything.
+    ZeroLimit,
+    /// A period of zero gives no rate.
+    ZeroPeriod,
+    /// A burst of zero would deny everything.
+    ZeroBurst,
+    /// The period is longer than any that makes sense.
+    PeriodTooLong {
+        /// The period that was refused.
+        period: Duration,
+        /// The longest allowed.
+        most: Duration,
+    },
+    /// The period is too short for the algorithm's word.
+    PeriodTooShort {
+        /// The algorithm that refused it.
+        algorithm: Algorithm,
+        /// The period that was refused.
+        period: Duration,
+        /// The shortest allowed.
+        least: Duration,
+    },
+    /// The rate is above what ticks can express.
+    RateTooHigh {
+        /// The limit that was refused.
+        limit: u64,
+        /// Its period.
+        period: Duration,
+        /// The largest limit allowed for that period.
+        most: u64,
+    },
+    /// The burst would take longer to refill than time lasts.
+    BurstTooLarge {
+        /// The burst that was refused.
+        burst: u64,
+        /// The largest allowed at this rate.
+        most: u64,
+    },
+    /// A burst was given to an algorithm that has none.
+    BurstOfWindow {
+        /// The algorithm.
+        algorithm: Algorithm,
+        /// The burst that was given.
+        burst: u64,
+    },
+    /// The limit does not fit into the word beside the window's number.
+    LimitTooLarge {
+        /// The algorithm that refused it.
+        algorithm: Algorithm,
+        /// The limit that was refused.
+        limit: u64,
+        /// The window.
+        period: Duration,
+        /// The largest limit allowed for that window.
+        most: u64,
+    },
+    /// A table must have room for at least one key, and must fit into memory.
+    MaxKeys {
+        /// The number that was refused.
+        max_keys: usize,
+        /// The largest allowed.
+        most: usize,
+    },
+    /// The memory for that many keys could not be had.
+    OutOfMemory {
+        /// The number of keys.
+        max_keys: usize,
+        /// The bytes that were asked for.
+        bytes: usize,
+    },
+    /// Only windows have boundaries to align.
+    AlignOfBucket {
+        /// The algorithm.
+        algorithm: Algorithm,
+    },
+    /// A coarse clock's resolution is out of range.
+    Resolution {
+        /// The resolution that was refused.
+        resolution: Duration,
+        /// The finest allowed.
+        least: Duration,
+        /// The coarsest allowed.
+        most: Duration,
+    },
+    /// The system refused to start the thread that moves a coarse clock.
+    NoThread,
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::ZeroLimit => write!(
+                f,
+                "limit 0 would deny every request; allowed: 1 and more; to close a resource, refuse \
+                 its requests before they reach the limiter"
+            ),
+            Self::ZeroPeriod => write!(
+                f,
+                "period 0 gives no rate; allowed: 1ns and more; `Quota::per_second(n)` has a period \
+                 of one second"
+            ),
+            Self::ZeroBurst => write!(
+                f,
+                "burst 0 would deny every request; allowed: 1 and more; leave the burst out for one \
+                 as large as the limit"
+            ),
+            Self::PeriodTooLong { period, most } => write!(
+                f,
+                "period {period:?} is too long; allowed: 1ns to {most:?}; choose a shorter period \
+                 with a smaller limit"
+            ),
+            Self::PeriodTooShort { algorithm, period, least } => write!(
+                f,
+                "period {period:?} is too short for a {algorithm}; allowed: {least:?} and more; \
+                 choose a longer period with a larger limit, or a token-bucket"
+            ),
+            Self::RateTooHigh { limit, period, most } => write!(
+                f,
+                "limit {limit} per {period:?} is above 2 per nanosecond; allowed: 1 to {most} per \
+                 {period:?}; count in larger units, kilobytes instead of bytes for example"
+            ),
+            Self::BurstTooLarge { burst, most } => write!(
+                f,
+                "burst {burst} takes longer than 73 years to refill at this rate; allowed: 1 to \
+                 {most}; choose a smaller burst or a higher rate"
+            ),
+            Self::BurstOfWindow { algorithm, burst } => write!(
+                f,
+                "burst {burst} has no meaning for a {algorithm}, which admits its whole limit at \
+                 once; allowed: no burst; leave it out, or choose a token-bucket or a leaky-bucket"
+            ),
+            Self::LimitTooLarge { algorithm, limit, period, most } => write!(
+                f,
+                "limit {limit} does not fit the word of a {algorithm} of {period:?}; allowed: 1 to \
+                 {most}; choose a longer period, count in larger units, or choose a token-bucket"
+            ),
+            Self::MaxKeys { max_keys, most } => write!(
+                f,
+                "max_keys {max_keys} is out of range; allowed: 1 to {most}; each key takes 24 bytes"
+            ),
+            Self::OutOfMemory { max_keys, bytes } => write!(
+                f,
+                "no memory for max_keys {max_keys}: the system refused {bytes} bytes; choose a \
+                 smaller max_keys, each key takes 24 bytes"
+            ),
+            Self::AlignOfBucket { algorithm } => write!(
+                f,
+                "align has no meaning for a {algorithm}, which has no boundaries; leave it out, or \
+                 choose a fixed-window or a sliding-window"
+            ),
+            Self::Resolution { resolution, least, most } => write!(
+                f,
+                "resolution {resolution:?} is out of range; allowed: {least:?} to {most:?}; 1ms suits \
+                 most services"
+            ),
+            Self::NoThread => write!(
+                f,
+                "the system refused the thread that moves a coarse clock; use `Clock::monotonic`, \
+                 which needs none, or raise the limit of threads"
+            ),
+        }
+    }
+}
+
+impl Error for ConfigError {}

@@ -1,0 +1,69 @@
+//! A lock-free, keyed rate limiter: may this key do this now?
+//!
+//! ```
+//! use tollgate::{Limiter, Quota};
+//!
+//! // A hundred requests a second for each user, at most twenty at once.
+//! let limiter: Limiter<str> = Limiter::builder(Quota::per_second(100).burst(20)).build()?;
+//!
+//! let decision = limiter.check("alice");
+//! if decision.allowed() {
+//!     // Serve the request; `decision.remaining()` more may follow at once.
+//! } else {
+//!     // `decision.retry_after()` says when it is worth coming back.
+//! }
+//! # Ok::<(), tollgate::ConfigError>(())
+//! ```
+//!
+//! Each key's state is one packed 64-bit word in a table of atomics. A check is one lookup and one
+//! compare-and-swap; a denied check writes nothing. There are no locks, no background threads, no
+//! allocation after construction, and no more memory than [`max_keys`](Builder::max_keys) asks for.
+//!
+//! # Where to look
+//!
+//! - [`Limiter`] for many keys, [`SingleLimiter`] for one resource, [`Builder`] for their settings.
+//! - [`Quota`]: how much, per what period, with what burst; also from text (`100/s burst 20`).
+//! - [`Decision`]: the answer, with remaining tokens, retry and reset times.
+//! - [`Algorithm`] and [`rule`]: token bucket, leaky bucket (meter and queue), fixed and sliding
+//!   window, as pure values with their stated bounds.
+//! - [`Clock`]: where the time comes from.
+//!
+//! # Which algorithm
+//!
+//! | algorithm | most in any interval of one period | good for |
+//! |---|---|---|
+//! | token bucket (default) | burst + limit | nearly everything; bursts, then a steady rate |
+//! | leaky bucket | burst + limit | the same, seen as a meter |
+//! | leaky queue | burst + limit admitted, limit + 1 started | shaping: each request is told when to start |
+//! | fixed window | 2 × limit, at a boundary | daily allowances that end at midnight |
+//! | sliding window | 2 × limit at worst, about limit in practice | "no more than n in any minute", cheaply |
+//!
+//! # Features
+//!
+//! - `tsc`: [`Clock::tsc`], the processor's time stamp counter.
+//! - `cli`: the `tollgate` program; it adds nothing to the library.
+
+#![cfg_attr(not(feature = "tsc"), allow(rustdoc::broken_intra_doc_links))]
+
+mod algorithm;
+mod clock;
+mod decision;
+mod error;
+mod limiter;
+mod quota;
+pub mod rule;
+#[cfg(not(tollgate_loom))]
+mod sync;
+#[cfg(tollgate_loom)]
+pub mod sync;
+mod table;
+mod time;
+
+pub use algorithm::{Algorithm, UnknownAlgorithm};
+pub use clock::{Clock, ManualClock};
+pub use decision::{Decision, Denied, Outcome, Source};
+pub use equivalent::Equivalent;
+pub use error::ConfigError;
+pub use limiter::{Align, Builder, Full, Limiter, SingleLimiter};
+pub use quota::{Quota, QuotaParseError};
+pub use time::Tick;

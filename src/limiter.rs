@@ -1,0 +1,485 @@
+//! The limiters: a rule, a clock, and words for all keys or for one resource.
+
+mod builder;
+mod seed;
+mod single;
+
+pub use builder::{Align, Builder, Full};
+pub use single::SingleLimiter;
+
+use crate::clock::Clock;
+use crate::decision::{Decision, NEVER, Outcome, Source};
+use crate::error::ConfigError;
+use crate::quota::Quota;
+use crate::rule::{AnyRule, Rule, Word, load, update};
+use crate::sync::Atomic;
+use crate::table::{Fingerprint, Table, TableFull};
+use crate::time::Tick;
+use equivalent::Equivalent;
+use seed::Seed;
+use std::fmt;
+use std::hash::Hash;
+use std::marker::PhantomData;
+
+/// How many keys [`Limiter::check_many`] hashes and prefetches before it decides the first of them.
+const BATCH: usize = 32;
+
+/// A rate limiter with one state per key.
+///
+/// Keys are anything that is [`Hash`]. They are looked up in borrowed form, as in a map: a
+/// `Limiter<String>` (or `Limiter<str>`, the key is not stored) is asked with `check("alice")`. A key is
+/// kept as its fingerprint, a 64-bit hash under a random seed of this limiter; the probability that any
+/// two of ten million keys collide, and then share one state, is 2.7e-6.
+///
+/// All methods take `&self`; share a limiter by reference or `Arc`. Nothing on the check path locks,
+/// waits or allocates, and a denied check writes nothing.
+///
+/// # Memory
+///
+/// `max_keys` is a hard cap: 24 bytes a key, reserved when the limiter is built, used as keys come.
+/// When it is reached, [`Full`] says what *new* keys get; known keys notice nothing. A key stays in the
+/// table for good, also when it is idle.
+///
+/// # What a denial rests on
+///
+/// Charges and refunds of a key take effect one after the other. A denial is decided from a plain load:
+/// it may miss a refund or a reset that another thread has made a moment ago, and nothing else.
+///
+/// ```
+/// use tollgate::{Limiter, Quota};
+///
+/// let limiter: Limiter<str> = Limiter::builder(Quota::per_minute(60).burst(2)).build()?;
+///
+/// assert!(limiter.check("alice").allowed());
+/// assert!(limiter.check("alice").allowed());
+/// let third = limiter.check("alice");
+/// assert!(!third.allowed());
+/// println!("alice may come again in {:?}", third.retry_after());
+///
+/// // Other keys are not affected.
+/// assert!(limiter.check("bob").allowed());
+/// # Ok::<(), tollgate::ConfigError>(())
+/// ```
+pub struct Limiter<K: ?Sized> {
+    rule: AnyRule,
+    clock: Clock,
+    seed: Seed,
+    table: Table,
+    full: Full,
+    /// The one word of all new keys when the table is full, under [`Full::Share`].
+    overflow: Atomic<Word>,
+    key: PhantomData<fn(&K)>,
+}
+
+impl<K: ?Sized> Limiter<K> {
+    /// Starts the configuration of a limiter that enforces `quota` for each key.
+    ///
+    /// ```
+    /// use tollgate::{Algorithm, Full, Limiter, Quota};
+    ///
+    /// let limiter: Limiter<u64> = Limiter::builder(Quota::per_second(50))
+    ///     .algorithm(Algorithm::SlidingWindow)
+    ///     .max_keys(10_000)
+    ///     .full(Full::Share)
+    ///     .build()?;
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn builder(quota: Quota) -> Builder<Self> {
+        Builder::new(quota)
+    }
+
+    /// May `key` do this now? Charges one token if so.
+    ///
+    /// # Progress
+    ///
+    /// Lock-free; a denial of a known key is wait-free. No allocation.
+    ///
+    /// ```
+    /// # use tollgate::{Limiter, Quota};
+    /// let limiter: Limiter<String> = Limiter::builder(Quota::per_hour(1)).build()?;
+    /// assert!(limiter.check("alice").allowed());
+    /// assert!(!limiter.check(&"alice".to_owned()).allowed());
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    #[inline]
+    pub fn check<Q>(&self, key: &Q) -> Decision
+    where
+        Q: Hash + Equivalent<K> + ?Sized,
+    {
+        self.check_at(key, 1, self.clock.now())
+    }
+
+    /// May `key` do something that costs `cost` tokens now? Charges all of them or none.
+    ///
+    /// A cost of 0 is always allowed and charges nothing; one above [`Decision::limit`] is refused for
+    /// good ([`Outcome::TooCostly`]).
+    ///
+    /// # Progress
+    ///
+    /// As [`check`](Self::check).
+    ///
+    /// ```
+    /// # use tollgate::{Limiter, Quota};
+    /// let limiter: Limiter<u32> = Limiter::builder(Quota::per_second(1_000_000)).build()?;
+    /// let bytes = 1500;
+    /// assert!(limiter.check_n(&7, bytes).allowed());
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    #[inline]
+    pub fn check_n<Q>(&self, key: &Q, cost: u64) -> Decision
+    where
+        Q: Hash + Equivalent<K> + ?Sized,
+    {
+        self.check_at(key, cost, self.clock.now())
+    }
+
+    /// [`check_n`](Self::check_n) at the caller's time, which counts from an origin of the caller's
+    /// choice. Don't mix it with the limiter's own clock unless `now` is read from that clock.
+    ///
+    /// A time before the key's last one can be denied where the later one would not be; it is never
+    /// given more.
+    ///
+    /// # Progress
+    ///
+    /// As [`check`](Self::check).
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{Limiter, Quota, Tick};
+    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_second(1)).build()?;
+    /// let noon = Tick::from_nanos(1_000);
+    /// assert!(limiter.check_at("alice", 1, noon).allowed());
+    /// assert!(!limiter.check_at("alice", 1, noon).allowed());
+    /// assert!(limiter.check_at("alice", 1, noon + Duration::from_secs(1)).allowed());
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    #[inline]
+    pub fn check_at<Q>(&self, key: &Q, cost: u64, now: Tick) -> Decision
+    where
+        Q: Hash + Equivalent<K> + ?Sized,
+    {
+        self.charge(self.seed.fingerprint(key), cost, now)
+    }
+
+    /// [`check`](Self::check) for many keys: one decision for each, in their order, added to
+    /// `decisions`. Reads the clock once, and has the memory of the next keys on its way while it
+    /// decides the first, which pays when the keys do not fit into the processor's caches.
+    ///
+    /// # Progress
+    ///
+    /// As [`check`](Self::check) for each key. Allocates only if `decisions` has too little room.
+    ///
+    /// ```
+    /// # use tollgate::{Limiter, Quota};
+    /// let limiter: Limiter<u64> = Limiter::builder(Quota::per_hour(1)).build()?;
+    /// let mut decisions = Vec::new();
+    /// limiter.check_many(&[7, 8, 7], &mut decisions);
+    /// let allowed: Vec<bool> = decisions.iter().map(|decision| decision.allowed()).collect();
+    /// assert_eq!(allowed, [true, true, false]);
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn check_many<'k, Q>(&self, keys: impl IntoIterator<Item = &'k Q>, decisions: &mut Vec<Decision>)
+    where
+        Q: Hash + Equivalent<K> + ?Sized + 'k,
+    {
+        let now = self.clock.now();
+        let mut keys = keys.into_iter();
+        decisions.reserve(keys.size_hint().0);
+        let mut batch = [Fingerprint::default(); BATCH];
+        loop {
+            let mut filled = 0;
+            for (place, key) in batch.iter_mut().zip(&mut keys) {
+                *place = self.seed.fingerprint(key);
+                self.table.prefetch(*place);
+                filled += 1;
+            }
+            decisions.extend(batch[..filled].iter().map(|&key| self.charge(key, 1, now)));
+            if filled < BATCH {
+                return;
+            }
+        }
+    }
+
+    /// What [`check`](Self::check) would answer now, without charging or inserting anything. The figures
+    /// are those before a charge.
+    ///
+    /// # Progress
+    ///
+    /// Wait-free. No allocation.
+    ///
+    /// ```
+    /// # use tollgate::{Limiter, Quota};
+    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(5)).build()?;
+    /// assert_eq!(limiter.peek("alice").remaining(), 5);
+    /// assert!(limiter.is_empty());
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    #[inline]
+    pub fn peek<Q>(&self, key: &Q) -> Decision
+    where
+        Q: Hash + Equivalent<K> + ?Sized,
+    {
+        self.peek_at(key, 1, self.clock.now())
+    }
+
+    /// What [`check_at`](Self::check_at) would answer, without charging or inserting anything.
+    ///
+    /// # Progress
+    ///
+    /// Wait-free. No allocation.
+    ///
+    /// ```
+    /// # use tollgate::{Limiter, Outcome, Quota, Tick};
+    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(5)).build()?;
+    /// assert!(limiter.peek_at("alice", 5, Tick::ZERO).allowed());
+    /// assert_eq!(limiter.peek_at("alice", 6, Tick::ZERO).outcome(), Outcome::TooCostly);
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn peek_at<Q>(&self, key: &Q, cost: u64, now: Tick) -> Decision
+    where
+        Q: Hash + Equivalent<K> + ?Sized,
+    {
+        let key = self.seed.fingerprint(key);
+        if let Some(cell) = self.table.find(key) {
+            return self.rule.peek(load(cell), now, cost);
+        }
+        let fresh = self.rule.peek(Word::FRESH, now, cost);
+        let would_insert = fresh.allowed() && cost > 0;
+        if !would_insert || self.table.has_room() {
+            return fresh;
+        }
+        match self.full {
+            Full::Share => {
+                let shared = self.rule.peek(load(&self.overflow), now, cost);
+                Decision { source: Source::Overflow, ..shared }
+            }
+            Full::Deny | Full::Admit => self.policy(fresh),
+        }
+    }
+
+    /// Gives back what `charge` took from `key`: for a request that was admitted and then failed, or was
+    /// not made. Only what the charge still holds is given back (see [`Rule::refund`]); a decision that
+    /// charged nothing gives back nothing. The caller refunds each charge once, under the same key.
+    ///
+    /// # Progress
+    ///
+    /// Lock-free. No allocation.
+    ///
+    /// ```
+    /// # use tollgate::{Clock, Limiter, Quota};
+    /// let limiter: Limiter<str> =
+    ///     Limiter::builder(Quota::per_hour(1)).clock(Clock::manual()).build()?;
+    /// let charge = limiter.check("alice");
+    /// limiter.refund("alice", &charge);
+    /// assert!(limiter.check("alice").allowed());
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn refund<Q>(&self, key: &Q, charge: &Decision)
+    where
+        Q: Hash + Equivalent<K> + ?Sized,
+    {
+        self.refund_at(key, charge, u64::MAX, self.clock.now());
+    }
+
+    /// Gives back at most `tokens` of what `charge` took: for a request that cost less than was
+    /// charged. As [`refund`](Self::refund) otherwise, at the caller's time.
+    ///
+    /// # Progress
+    ///
+    /// Lock-free. No allocation.
+    ///
+    /// ```
+    /// # use tollgate::{Limiter, Quota, Tick};
+    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(100)).build()?;
+    /// let estimate = limiter.check_at("alice", 80, Tick::ZERO);
+    /// limiter.refund_at("alice", &estimate, 30, Tick::ZERO); // it took 50
+    /// assert_eq!(limiter.peek_at("alice", 1, Tick::ZERO).remaining(), 50);
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn refund_at<Q>(&self, key: &Q, charge: &Decision, tokens: u64, now: Tick)
+    where
+        Q: Hash + Equivalent<K> + ?Sized,
+    {
+        let cell = match charge.source {
+            Source::Key => self.table.find(self.seed.fingerprint(key)),
+            Source::Overflow => Some(&self.overflow),
+            Source::Policy => None,
+        };
+        if let Some(cell) = cell {
+            update(cell, |word| (self.rule.refund(word, now, charge, tokens), ()));
+        }
+    }
+
+    /// Makes `key` as good as new. Don't refund what it was charged before.
+    ///
+    /// # Progress
+    ///
+    /// Lock-free. No allocation.
+    ///
+    /// ```
+    /// # use tollgate::{Limiter, Quota};
+    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(1)).build()?;
+    /// let _ = limiter.check("alice");
+    /// limiter.reset("alice");
+    /// assert!(limiter.check("alice").allowed());
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn reset<Q>(&self, key: &Q)
+    where
+        Q: Hash + Equivalent<K> + ?Sized,
+    {
+        if let Some(cell) = self.table.find(self.seed.fingerprint(key)) {
+            update(cell, |word| (self.rule.reset(word), ()));
+        }
+    }
+
+    /// How many keys the table holds, counting those that are being inserted.
+    ///
+    /// ```
+    /// # use tollgate::{Limiter, Quota};
+    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(1)).build()?;
+    /// let _ = limiter.check("alice");
+    /// assert_eq!(limiter.len(), 1);
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    /// Does the table hold no key?
+    ///
+    /// ```
+    /// # use tollgate::{Limiter, Quota};
+    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(1)).build()?;
+    /// assert!(limiter.is_empty());
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The most bytes this limiter ever takes; a system that commits memory lazily takes less until keys
+    /// have come.
+    ///
+    /// ```
+    /// # use tollgate::{Limiter, Quota};
+    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(1)).max_keys(1000).build()?;
+    /// assert!(limiter.memory() < 1000 * 24 + 1000);
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn memory(&self) -> usize {
+        size_of::<Self>() + self.table.bytes()
+    }
+
+    /// The clock that [`check`](Self::check) reads.
+    ///
+    /// ```
+    /// # use tollgate::{Limiter, Quota};
+    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(1)).build()?;
+    /// let decision = limiter.check_at("alice", 1, limiter.clock().now());
+    /// assert!(decision.at() <= limiter.clock().now());
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    #[inline]
+    fn charge(&self, key: Fingerprint, cost: u64, now: Tick) -> Decision {
+        match self.table.find(key) {
+            Some(cell) => update(cell, |word| self.rule.decide(word, now, cost)),
+            None => self.charge_new(key, cost, now),
+        }
+    }
+
+    #[cold]
+    fn charge_new(&self, key: Fingerprint, cost: u64, now: Tick) -> Decision {
+        let (next, decision) = self.rule.decide(Word::FRESH, now, cost);
+        if next.is_fresh() {
+            // Nothing is charged, so there is nothing to keep.
+            return decision;
+        }
+        match self.table.insert(key) {
+            Ok(cell) => update(cell, |word| self.rule.decide(word, now, cost)),
+            Err(TableFull) if self.full == Full::Share => {
+                let shared = update(&self.overflow, |word| self.rule.decide(word, now, cost));
+                Decision { source: Source::Overflow, ..shared }
+            }
+            Err(TableFull) => self.policy(decision),
+        }
+    }
+
+    /// The full policy's answer where a fresh key would have got `fresh`.
+    fn policy(&self, fresh: Decision) -> Decision {
+        let (outcome, wait) = match self.full {
+            Full::Admit => (Outcome::Allowed, 0),
+            Full::Deny | Full::Share => (Outcome::Denied, NEVER),
+        };
+        Decision { outcome, wait, remaining: 0, reset: 0, source: Source::Policy, ..fresh }
+    }
+}
+
+impl<K: ?Sized> Builder<Limiter<K>> {
+    /// The most keys the limiter tracks, a hard cap on its memory: 24 bytes each. The default is
+    /// 1,000,000 keys, 24 MB.
+    ///
+    /// ```
+    /// # use tollgate::{Limiter, Quota};
+    /// let builder = Limiter::<str>::builder(Quota::per_day(3)).max_keys(0);
+    /// assert!(builder.build().unwrap_err().to_string().starts_with("max_keys 0 is out of range"));
+    /// ```
+    pub fn max_keys(mut self, max_keys: usize) -> Self {
+        self.max_keys = max_keys;
+        self
+    }
+
+    /// What new keys get when `max_keys` is reached; the default is [`Full::Deny`].
+    ///
+    /// ```
+    /// # use tollgate::{Full, Limiter, Quota};
+    /// let limiter: Limiter<u8> =
+    ///     Limiter::builder(Quota::per_day(3)).max_keys(1).full(Full::Admit).build()?;
+    /// assert!(limiter.check(&1).allowed());
+    /// assert!(limiter.check(&2).allowed());
+    /// assert_eq!(limiter.len(), 1);
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn full(mut self, full: Full) -> Self {
+        self.full = full;
+        self
+    }
+
+    /// The limiter. Allocates all the memory it will ever use.
+    ///
+    /// # Errors
+    ///
+    /// A [`ConfigError`] that names the value, the range and the fix.
+    ///
+    /// ```
+    /// # use tollgate::{Limiter, Quota};
+    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_second(10)).build()?;
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn build(self) -> Result<Limiter<K>, ConfigError> {
+        Ok(Limiter {
+            rule: self.rule()?,
+            clock: self.clock,
+            seed: Seed::random(),
+            table: Table::new(self.max_keys)?,
+            full: self.full,
+            overflow: Atomic::new(Word::FRESH),
+            key: PhantomData,
+        })
+    }
+}
+
+impl<K: ?Sized> fmt::Debug for Limiter<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Limiter")
+            .field("rule", &self.rule)
+            .field("clock", &self.clock)
+            .field("full", &self.full)
+            .field("keys", &self.len())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,144 @@
+//! The configuration of a limiter, checked when it is built.
+
+use crate::algorithm::Algorithm;
+use crate::clock::Clock;
+use crate::error::ConfigError;
+use crate::quota::Quota;
+use crate::rule::AnyRule;
+use std::marker::PhantomData;
+use std::time::Duration;
+
+/// What a *new* key gets when the table is full. Known keys are never affected.
+///
+/// ```
+/// use tollgate::{Full, Limiter, Outcome, Quota, Source};
+///
+/// let limiter: Limiter<str> =
+///     Limiter::builder(Quota::per_hour(10)).max_keys(1).full(Full::Deny).build()?;
+/// assert!(limiter.check("first").allowed());
+/// let second = limiter.check("second");
+/// assert_eq!((second.outcome(), second.source()), (Outcome::Denied, Source::Policy));
+/// assert!(limiter.check("first").allowed());
+/// # Ok::<(), tollgate::ConfigError>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Full {
+    /// It is denied, without a retry time.
+    #[default]
+    Deny,
+    /// It is admitted and not tracked: the limit does not hold for it.
+    Admit,
+    /// It is charged to one state that all such keys share, under the same quota.
+    Share,
+}
+
+/// Where the windows of an algorithm that has windows begin.
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::{Algorithm, Align, Limiter, Quota};
+///
+/// // At most 1000 a day, starting again at midnight UTC: the default.
+/// let daily: Limiter<u64> = Limiter::builder(Quota::per_day(1000))
+///     .algorithm(Algorithm::FixedWindow)
+///     .align(Align::UnixEpoch)
+///     .build()?;
+/// assert!(daily.peek(&1).reset_after() <= Duration::from_secs(24 * 3600));
+/// # Ok::<(), tollgate::ConfigError>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Align {
+    /// At multiples of the period since the Unix epoch, by the time of day as it is read once when the
+    /// limiter is built; so that several nodes agree. The default, but for a manual clock.
+    UnixEpoch,
+    /// At multiples of the period since tick 0 of the clock. The default for a manual clock.
+    Start,
+}
+
+/// The configuration of a limiter of type `L`; made by [`Limiter::builder`](crate::Limiter::builder)
+/// and [`SingleLimiter::builder`](crate::SingleLimiter::builder).
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::{Algorithm, Builder, Clock, Limiter, Quota};
+///
+/// let builder: Builder<Limiter<str>> = Limiter::builder(Quota::new(5, Duration::from_secs(10)));
+/// let limiter = builder.algorithm(Algorithm::LeakyBucket).max_keys(1_000).build()?;
+/// assert!(limiter.check("alice").allowed());
+/// # Ok::<(), tollgate::ConfigError>(())
+/// ```
+#[derive(Debug)]
+#[must_use = "a builder does nothing until `build` is called"]
+pub struct Builder<L> {
+    quota: Quota,
+    algorithm: Algorithm,
+    align: Option<Align>,
+    pub(super) clock: Clock,
+    pub(super) max_keys: usize,
+    pub(super) full: Full,
+    builds: PhantomData<fn() -> L>,
+}
+
+impl<L> Builder<L> {
+    pub(super) fn new(quota: Quota) -> Self {
+        Self {
+            quota,
+            algorithm: Algorithm::default(),
+            align: None,
+            clock: Clock::default(),
+            max_keys: 1_000_000,
+            full: Full::default(),
+            builds: PhantomData,
+        }
+    }
+
+    /// How the quota is enforced; the default is [`Algorithm::TokenBucket`].
+    ///
+    /// ```
+    /// # use tollgate::{Algorithm, Quota, SingleLimiter};
+    /// let builder = SingleLimiter::builder(Quota::per_day(3)).algorithm(Algorithm::FixedWindow);
+    /// assert!(builder.build().is_ok());
+    /// ```
+    pub fn algorithm(self, algorithm: Algorithm) -> Self {
+        Self { algorithm, ..self }
+    }
+
+    /// Where windows begin; the default is [`Align::UnixEpoch`], for a manual clock [`Align::Start`].
+    /// An error for algorithms without windows.
+    ///
+    /// ```
+    /// # use tollgate::{Align, Quota, SingleLimiter};
+    /// let bucket = SingleLimiter::builder(Quota::per_day(3)).align(Align::Start);
+    /// assert!(bucket.build().unwrap_err().to_string().starts_with("align has no meaning"));
+    /// ```
+    pub fn align(self, align: Align) -> Self {
+        Self { align: Some(align), ..self }
+    }
+
+    /// Where the time is read; the default is [`Clock::monotonic`].
+    ///
+    /// ```
+    /// # use tollgate::{Clock, Quota, SingleLimiter};
+    /// let clock = Clock::manual();
+    /// let gate = SingleLimiter::builder(Quota::per_day(3)).clock(&clock).build()?;
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn clock(self, clock: impl Into<Clock>) -> Self {
+        Self { clock: clock.into(), ..self }
+    }
+
+    /// The rule that was asked for.
+    pub(super) fn rule(&self) -> Result<AnyRule, ConfigError> {
+        if self.align.is_some() && !self.algorithm.has_windows() {
+            return Err(ConfigError::AlignOfBucket { algorithm: self.algorithm });
+        }
+        let default = if self.clock.is_real() { Align::UnixEpoch } else { Align::Start };
+        let phase = match self.align.unwrap_or(default) {
+            Align::UnixEpoch => self.clock.origin_since_epoch(),
+            Align::Start => Duration::ZERO,
+        };
+        AnyRule::new(self.algorithm, self.quota, phase)
+    }
+}

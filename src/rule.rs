@@ -1,0 +1,172 @@
+//! The rules: what each algorithm decides, as pure values on one packed word, and the one
+//! compare-and-swap loop that applies them.
+//!
+//! A rule reads no clock, touches no atomic and allocates nothing: given a word, a time and a cost it
+//! answers with the next word and a [`Decision`]. That makes it testable against a slow oracle, and
+//! it lets one loop ([`update`]) serve every holder of a word.
+//!
+//! # State
+//!
+//! A holder's cell is one [`Word`]. All zero is *fresh* (never seen); what else it means is the rule's.
+//!
+//! # Invariants
+//!
+//! 1. A denial returns the word it was given, so [`update`] writes nothing.
+//! 2. A charge of at least one token returns a different word, so two callers can't both succeed on
+//!    one compare-and-swap of the same value.
+//! 3. No rule returns the fresh word for a word that is not fresh.
+//!
+//! # Progress
+//!
+//! [`update`] is lock-free: when its compare-and-swap fails, another thread's has succeeded (or the
+//! hardware failed it spuriously). A denial needs one load and is wait-free.
+//!
+//! # Orderings
+//!
+//! | edge | release side | acquire side | what becomes visible | loom test that fails if it is weakened |
+//! |---|---|---|---|---|
+//! | (none) | | | | |
+//!
+//! A word is the whole state of its key and points to nothing. All that is asked of the memory is the
+//! order of modifications of that one location, which relaxed operations have. What would break if the
+//! compare-and-swap were a load and a store is shown by `charge_races_charge_never_admits_twice`.
+
+mod contract;
+mod fixed_window;
+mod grain;
+mod leaky_bucket;
+mod sliding_window;
+mod token_bucket;
+mod windows;
+mod word;
+
+pub use contract::Rule;
+pub use fixed_window::FixedWindow;
+pub use leaky_bucket::LeakyBucket;
+pub use sliding_window::SlidingWindow;
+pub use token_bucket::TokenBucket;
+pub use word::Word;
+
+use crate::algorithm::Algorithm;
+use crate::decision::Decision;
+use crate::error::ConfigError;
+use crate::quota::Quota;
+use crate::sync::{Atomic, Ordering::Relaxed};
+use crate::time::Tick;
+use contract::Sealed;
+use std::time::Duration;
+
+/// Applies `step` to the word in `cell` until nobody comes between: the one such loop of the crate.
+///
+/// `step` gives the next word and an answer; a word that is not to change is returned as it is, and
+/// then nothing is written. Lock-free.
+#[inline]
+pub(crate) fn update<T>(cell: &Atomic<Word>, step: impl Fn(Word) -> (Word, T)) -> T {
+    // ORDERING: relaxed; the word is the whole state, see the module's ledger.
+    let mut word = cell.load(Relaxed);
+    loop {
+        let (next, answer) = step(word);
+        if next == word {
+            return answer;
+        }
+        // ORDERING: relaxed twice; it publishes nothing but the word itself.
+        match cell.compare_exchange_weak(word, next, Relaxed, Relaxed) {
+            Ok(_) => return answer,
+            Err(found) => word = found,
+        }
+    }
+}
+
+/// The word in `cell`, for those who only look. Wait-free.
+#[inline]
+pub(crate) fn load(cell: &Atomic<Word>) -> Word {
+    // ORDERING: relaxed, as in `update`.
+    cell.load(Relaxed)
+}
+
+/// A rule chosen at run time.
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::rule::{AnyRule, Rule, Word};
+/// use tollgate::{Algorithm, Quota, Tick};
+///
+/// for algorithm in Algorithm::ALL {
+///     let rule = AnyRule::new(algorithm, Quota::per_minute(3), Duration::ZERO)?;
+///     assert_eq!(rule.decide(Word::FRESH, Tick::ZERO, 1).1.remaining(), 2);
+/// }
+/// # Ok::<(), tollgate::ConfigError>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub enum AnyRule {
+    /// See [`TokenBucket`].
+    TokenBucket(TokenBucket),
+    /// See [`LeakyBucket`].
+    LeakyBucket(LeakyBucket),
+    /// See [`FixedWindow`].
+    FixedWindow(FixedWindow),
+    /// See [`SlidingWindow`].
+    SlidingWindow(SlidingWindow),
+}
+
+impl AnyRule {
+    /// The rule of `algorithm` for `quota`; for windows, tick 0 lies `phase` after a boundary.
+    ///
+    /// # Errors
+    ///
+    /// A [`ConfigError`] if the algorithm can't enforce the quota.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{Algorithm, Quota, rule::AnyRule};
+    /// let daily = |limit| AnyRule::new(Algorithm::FixedWindow, Quota::per_day(limit), Duration::ZERO);
+    /// assert!(daily(5).is_ok());
+    /// assert!(daily(0).is_err());
+    /// ```
+    pub fn new(algorithm: Algorithm, quota: Quota, phase: Duration) -> Result<Self, ConfigError> {
+        Ok(match algorithm {
+            Algorithm::TokenBucket => Self::TokenBucket(TokenBucket::new(quota)?),
+            Algorithm::LeakyBucket => Self::LeakyBucket(LeakyBucket::meter(quota)?),
+            Algorithm::LeakyQueue => Self::LeakyBucket(LeakyBucket::queue(quota)?),
+            Algorithm::FixedWindow => Self::FixedWindow(FixedWindow::new(quota, phase)?),
+            Algorithm::SlidingWindow => Self::SlidingWindow(SlidingWindow::new(quota, phase)?),
+        })
+    }
+}
+
+/// The same call on whichever rule it is.
+macro_rules! dispatch {
+    ($any:expr, $rule:ident => $call:expr) => {
+        match $any {
+            AnyRule::TokenBucket($rule) => $call,
+            AnyRule::LeakyBucket($rule) => $call,
+            AnyRule::FixedWindow($rule) => $call,
+            AnyRule::SlidingWindow($rule) => $call,
+        }
+    };
+}
+
+impl Sealed for AnyRule {}
+
+impl Rule for AnyRule {
+    #[inline]
+    fn decide(&self, word: Word, now: Tick, cost: u64) -> (Word, Decision) {
+        dispatch!(self, rule => rule.decide(word, now, cost))
+    }
+
+    #[inline]
+    fn refund(&self, word: Word, now: Tick, charge: &Decision, tokens: u64) -> Word {
+        dispatch!(self, rule => rule.refund(word, now, charge, tokens))
+    }
+
+    #[inline]
+    fn reset(&self, word: Word) -> Word {
+        dispatch!(self, rule => rule.reset(word))
+    }
+
+    #[inline]
+    fn is_idle(&self, word: Word, now: Tick) -> bool {
+        dispatch!(self, rule => rule.is_idle(word, now))
+    }
+}

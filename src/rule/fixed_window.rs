@@ -1,0 +1,161 @@
+//! The fixed window: a count that starts again at every boundary.
+
+use super::contract::{Rule, Sealed, nanos_until, outcome};
+use super::windows::Windows;
+use super::word::Word;
+use crate::algorithm::Algorithm;
+use crate::decision::{Decision, NEVER, Outcome, Source};
+use crate::error::ConfigError;
+use crate::quota::Quota;
+use crate::time::Tick;
+use std::time::Duration;
+
+/// At most `limit` tokens in each window of `period`; the count starts again at every boundary.
+///
+/// # State
+///
+/// | bits | field |
+/// |---|---|
+/// | 0 to b - 1 | tokens charged in the window; b = bits(limit) |
+/// | b to 62 | the window's number, from 1 |
+///
+/// # Bound
+///
+/// At most `limit` in a window, so at most **twice the limit** in an interval as long as one: all of one
+/// window at its end and all of the next at its beginning. In an interval of length `d`, at most
+/// `limit * (floor(d / period) + 2)`. Who can't accept that takes a sliding window or a bucket.
+///
+/// # Stale and skewed times
+///
+/// A `now` that lies before the word's window is counted in the word's window: a key never returns to
+/// an earlier one.
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::rule::{FixedWindow, Rule, Word};
+/// use tollgate::{Quota, Tick};
+///
+/// let rule = FixedWindow::new(Quota::per_second(2), Duration::ZERO)?;
+/// let (word, _) = rule.decide(Word::FRESH, Tick::from_nanos(900_000_000), 2);
+/// let denied = rule.decide(word, Tick::from_nanos(900_000_000), 1).1;
+/// assert_eq!(denied.retry_after(), Some(Duration::from_millis(100)));
+/// # Ok::<(), tollgate::ConfigError>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct FixedWindow {
+    windows: Windows,
+    limit: u64,
+    count_bits: u32,
+}
+
+/// The word's fields.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Fields {
+    number: u64,
+    count: u64,
+}
+
+impl FixedWindow {
+    /// The rule for `quota`; tick 0 lies `phase` after a boundary.
+    ///
+    /// # Errors
+    ///
+    /// A [`ConfigError`] for a limit or period of 0, a period above [`Quota::MAX_PERIOD`], a burst, or a
+    /// limit that does not fit into the word beside the window's number.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{Quota, rule::FixedWindow};
+    /// assert!(FixedWindow::new(Quota::per_second(10).burst(5), Duration::ZERO).is_err());
+    /// ```
+    pub fn new(quota: Quota, phase: Duration) -> Result<Self, ConfigError> {
+        let (windows, count_bits) = Windows::new(quota, phase, Algorithm::FixedWindow, 1)?;
+        Ok(Self { windows, limit: quota.limit(), count_bits })
+    }
+
+    #[inline]
+    fn unpack(&self, word: Word) -> Fields {
+        Fields { number: word.value() >> self.count_bits, count: word.value() & ((1 << self.count_bits) - 1) }
+    }
+
+    #[inline]
+    fn pack(&self, Fields { number, count }: Fields) -> Word {
+        Word::of(number << self.count_bits | count)
+    }
+
+    /// The fields as of `now`, which never lies before the word's window.
+    #[inline]
+    fn roll(&self, word: Word, now: Tick) -> Fields {
+        let fields = self.unpack(word);
+        let number = self.windows.number(now);
+        if number > fields.number { Fields { number, count: 0 } } else { fields }
+    }
+}
+
+impl Sealed for FixedWindow {}
+
+impl Rule for FixedWindow {
+    #[inline]
+    fn decide(&self, word: Word, now: Tick, cost: u64) -> (Word, Decision) {
+        let fields = self.roll(word, now);
+        let free = self.limit - fields.count;
+        let outcome = outcome(cost, self.limit, cost <= free);
+        let until_next = nanos_until(self.windows.tick(fields.number + 1, 0), now);
+        let charged = if outcome == Outcome::Allowed { cost } else { 0 };
+        let count = fields.count + charged;
+        let decision = Decision {
+            cost,
+            limit: self.limit,
+            remaining: self.limit - count,
+            wait: match outcome {
+                Outcome::Allowed => 0,
+                Outcome::Denied => until_next,
+                Outcome::TooCostly => NEVER,
+            },
+            reset: if count == 0 { 0 } else { until_next },
+            at: now,
+            outcome,
+            source: Source::Key,
+        };
+        let next = if charged == 0 { word } else { self.pack(Fields { count, ..fields }) };
+        (next, decision)
+    }
+
+    #[inline]
+    fn refund(&self, word: Word, _now: Tick, charge: &Decision, tokens: u64) -> Word {
+        let tokens = tokens.min(charge.charged());
+        let fields = self.unpack(word);
+        // A charge resets at the end of the window it was counted in, which for a stale `now` is later
+        // than the one that held it.
+        let next = self.windows.number(charge.at + charge.reset_after());
+        if tokens == 0 || fields.number + 1 != next {
+            return word;
+        }
+        self.pack(Fields { count: fields.count.saturating_sub(tokens), ..fields })
+    }
+
+    #[inline]
+    fn reset(&self, word: Word) -> Word {
+        if word.is_fresh() { word } else { self.pack(Fields { count: 0, ..self.unpack(word) }) }
+    }
+
+    #[inline]
+    fn is_idle(&self, word: Word, now: Tick) -> bool {
+        self.roll(word, now).count == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_fields_fill_the_word_and_overlap_nowhere() {
+        for (limit, length) in [(1, 2), (1_250_000_000, 1_000_000_000), (7, 60_000_000_000)] {
+            let quota = Quota::new(limit, Duration::from_nanos(length));
+            let rule = FixedWindow::new(quota, Duration::from_nanos(length - 1)).unwrap();
+            let fields = Fields { number: rule.windows.number(Tick::MAX), count: limit };
+            assert_eq!(rule.unpack(rule.pack(fields)), fields);
+        }
+    }
+}

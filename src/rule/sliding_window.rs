@@ -1,0 +1,251 @@
+//! The sliding window: a weighted count over two windows, kept as one atomic pair.
+
+use super::contract::{Rule, Sealed, nanos_until, outcome};
+use super::windows::Windows;
+use super::word::Word;
+use crate::algorithm::Algorithm;
+use crate::decision::{Decision, NEVER, Outcome, Source};
+use crate::error::ConfigError;
+use crate::quota::Quota;
+use crate::time::Tick;
+use std::time::Duration;
+
+/// At most about `limit` tokens in any trailing `period`, estimated from two counts.
+///
+/// The estimate is the present window's count plus the previous window's, weighted by how much of the
+/// previous window the trailing period still covers: `previous * (length - elapsed) / length + present`.
+/// This is the approximation Cloudflare described in "How we built rate limiting capable of scaling to
+/// millions of domains" (2017). Here both counts and the window's number are one word, so that no
+/// rotation can be seen half done, and the comparison is exact: `previous * (length - elapsed) <=
+/// (limit - present - cost) * length` in 128 bits.
+///
+/// # State
+///
+/// | bits | field |
+/// |---|---|
+/// | 0 to b - 1 | tokens charged in the present window; b = bits(limit) |
+/// | b to 2b - 1 | tokens charged in the window before it |
+/// | 2b to 62 | the present window's number, from 1 |
+///
+/// # Bound
+///
+/// At most `limit` in each window, so at most **twice the limit** in an interval as long as one; it is
+/// approached when the previous window's load sat at its very end (the estimate takes it as spread
+/// evenly). In an interval of length `d`, at most `limit * (floor(d / period) + 2)`.
+///
+/// # Stale and skewed times
+///
+/// A `now` before the word's window counts as that window's beginning, where the previous window
+/// weighs most: it can be denied, never be given more.
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::rule::{Rule, SlidingWindow, Word};
+/// use tollgate::{Quota, Tick};
+///
+/// let rule = SlidingWindow::new(Quota::per_second(10), Duration::ZERO)?;
+/// let (word, _) = rule.decide(Word::FRESH, Tick::ZERO, 10);
+/// // All ten still count at the next boundary, and half of them half a window later.
+/// let denied = rule.decide(word, Tick::ZERO, 5).1;
+/// assert_eq!(denied.retry_after(), Some(Duration::from_millis(1500)));
+/// # Ok::<(), tollgate::ConfigError>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct SlidingWindow {
+    windows: Windows,
+    limit: u64,
+    count_bits: u32,
+}
+
+/// The word's fields: the atomic window pair.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Pair {
+    number: u64,
+    previous: u64,
+    present: u64,
+}
+
+impl Pair {
+    /// The pair one window later.
+    #[inline]
+    fn next(self) -> Self {
+        Self { number: self.number + 1, previous: self.present, present: 0 }
+    }
+}
+
+impl SlidingWindow {
+    /// The rule for `quota`; tick 0 lies `phase` after a boundary.
+    ///
+    /// # Errors
+    ///
+    /// A [`ConfigError`] for a limit or period of 0, a period above [`Quota::MAX_PERIOD`], a burst, or a
+    /// limit of which two counts do not fit into the word beside the window's number.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{Quota, rule::SlidingWindow};
+    /// let refused = SlidingWindow::new(Quota::per_second(40_000), Duration::ZERO).unwrap_err();
+    /// assert!(refused.to_string().contains("allowed: 1 to 32767"));
+    /// ```
+    pub fn new(quota: Quota, phase: Duration) -> Result<Self, ConfigError> {
+        let (windows, count_bits) = Windows::new(quota, phase, Algorithm::SlidingWindow, 2)?;
+        Ok(Self { windows, limit: quota.limit(), count_bits })
+    }
+
+    #[inline]
+    fn unpack(&self, word: Word) -> Pair {
+        let mask = (1 << self.count_bits) - 1;
+        Pair {
+            number: word.value() >> (2 * self.count_bits),
+            previous: word.value() >> self.count_bits & mask,
+            present: word.value() & mask,
+        }
+    }
+
+    #[inline]
+    fn pack(&self, Pair { number, previous, present }: Pair) -> Word {
+        Word::of((number << self.count_bits | previous) << self.count_bits | present)
+    }
+
+    /// The pair as of `now`, which never lies before the word's window.
+    #[inline]
+    fn roll(&self, word: Word, now: Tick) -> Pair {
+        let pair = self.unpack(word);
+        let number = self.windows.number(now);
+        if number <= pair.number {
+            pair
+        } else if number == pair.number + 1 {
+            pair.next()
+        } else {
+            Pair { number, previous: 0, present: 0 }
+        }
+    }
+
+    /// The most that can be charged `elapsed` nanoseconds into the pair's window.
+    #[inline]
+    fn free(&self, pair: Pair, elapsed: u64) -> u64 {
+        let length = u128::from(self.windows.length());
+        // Rounded up, since a charge must fit beside the exact estimate; at most `previous`.
+        let weighted = if pair.previous == 0 {
+            0
+        } else {
+            (u128::from(pair.previous) * (length - u128::from(elapsed))).div_ceil(length)
+        };
+        u128::from(self.limit - pair.present).saturating_sub(weighted).try_into().unwrap_or(0)
+    }
+
+    /// How far into the pair's window `cost` fits, if it does before the window ends.
+    #[inline]
+    fn fits_after(&self, pair: Pair, cost: u64) -> Option<u64> {
+        let free = (self.limit - pair.present).checked_sub(cost)?;
+        let length = self.windows.length();
+        if pair.previous <= free {
+            return Some(0);
+        }
+        // previous * (length - elapsed) <= free * length, for the smallest elapsed; since free is below
+        // previous, the quotient is below length.
+        let weighs = u128::from(free) * u128::from(length) / u128::from(pair.previous);
+        let elapsed = length - u64::try_from(weighs).unwrap_or(length);
+        (elapsed < length).then_some(elapsed)
+    }
+
+    /// The first tick at which `cost`, which is within the limit, fits: in the pair's window, in the
+    /// next, where the present count weighs as the previous, or at the latest in the one after that.
+    #[inline]
+    fn retry_at(&self, pair: Pair, cost: u64) -> Option<Tick> {
+        let next = pair.next();
+        for pair in [pair, next] {
+            if let Some(elapsed) = self.fits_after(pair, cost) {
+                return self.windows.tick(pair.number, elapsed);
+            }
+        }
+        self.windows.tick(next.number + 1, 0)
+    }
+
+    /// The first tick at which neither count weighs anything, if one does now.
+    #[inline]
+    fn idle_at(&self, pair: Pair, now: Tick) -> Option<Tick> {
+        match pair {
+            Pair { previous: 0, present: 0, .. } => Some(now),
+            Pair { present: 0, number, .. } => self.windows.tick(number + 1, 0),
+            Pair { number, .. } => self.windows.tick(number + 2, 0),
+        }
+    }
+}
+
+impl Sealed for SlidingWindow {}
+
+impl Rule for SlidingWindow {
+    #[inline]
+    fn decide(&self, word: Word, now: Tick, cost: u64) -> (Word, Decision) {
+        let pair = self.roll(word, now);
+        let free = self.free(pair, self.windows.elapsed(pair.number, now));
+        let outcome = outcome(cost, self.limit, cost <= free);
+        let charged = if outcome == Outcome::Allowed { cost } else { 0 };
+        let after = Pair { present: pair.present + charged, ..pair };
+        let decision = Decision {
+            cost,
+            limit: self.limit,
+            remaining: free - charged,
+            wait: match outcome {
+                Outcome::Allowed => 0,
+                Outcome::Denied => nanos_until(self.retry_at(pair, cost), now),
+                Outcome::TooCostly => NEVER,
+            },
+            reset: nanos_until(self.idle_at(after, now), now),
+            at: now,
+            outcome,
+            source: Source::Key,
+        };
+        let next = if charged == 0 { word } else { self.pack(after) };
+        (next, decision)
+    }
+
+    #[inline]
+    fn refund(&self, word: Word, _now: Tick, charge: &Decision, tokens: u64) -> Word {
+        let tokens = tokens.min(charge.charged());
+        if word.is_fresh() || tokens == 0 {
+            return word;
+        }
+        let pair = self.unpack(word);
+        // A charge weighs until the end of the window after the one it was counted in, which for a stale
+        // `now` is later than the one that held it.
+        let over = self.windows.number(charge.at + charge.reset_after());
+        if pair.number + 2 == over {
+            self.pack(Pair { present: pair.present.saturating_sub(tokens), ..pair })
+        } else if pair.number + 1 == over {
+            self.pack(Pair { previous: pair.previous.saturating_sub(tokens), ..pair })
+        } else {
+            word
+        }
+    }
+
+    #[inline]
+    fn reset(&self, word: Word) -> Word {
+        if word.is_fresh() {
+            return word;
+        }
+        self.pack(Pair { previous: 0, present: 0, ..self.unpack(word) })
+    }
+
+    #[inline]
+    fn is_idle(&self, word: Word, now: Tick) -> bool {
+        let pair = self.roll(word, now);
+        pair.previous == 0 && pair.present == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_fields_fill_the_word_and_overlap_nowhere() {
+        for (limit, length) in [(1, 8), (32_767, 1_000_000_000), (7, 60_000_000_000)] {
+            let quota = Quota::new(limit, Duration::from_nanos(length));
+            let rule = SlidingWindow::new(quota, Duration::from_nanos(length - 1)).unwrap();
+            let pair = Pair { number: rule.windows.number(Tick::MAX), previous: limit, present: limit };
+            assert_eq!(rule.unpack(rule.pack(pair)), pair);
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! The token bucket, kept as one theoretical arrival time.
+
+use super::contract::{Rule, Sealed, nanos_until, outcome};
+use super::grain::Grain;
+use super::word::Word;
+use crate::decision::{Decision, Outcome, Source};
+use crate::error::ConfigError;
+use crate::quota::Quota;
+use crate::time::Tick;
+
+/// A bucket that holds `burst` tokens and refills at `limit` per `period`; a request takes its cost
+/// from it or is denied.
+///
+/// The bucket is kept in the form of the generic cell rate algorithm (ITU-T I.371, also ATM Forum
+/// TM 4.0): instead of a level and the time it was computed, the one number of *when the bucket will be
+/// full*, the theoretical arrival time. Level and time can't tear apart, because they are one word.
+///
+/// # State
+///
+/// The word's value is that time in grains, counted from 1. At grain `t` with the word at `full`:
+/// `max(full - t, 0)` grains are missing from the bucket. A request of `c` grains is allowed iff
+/// `max(full, t) + c <= t + capacity`, and then `max(full, t) + c` is the next word.
+///
+/// # Bound
+///
+/// In any interval of length `d`, between the times the requests bear, at most
+/// `burst + d * limit / period` tokens are admitted (and less than two grains, two nanoseconds' worth,
+/// more where an interval is no whole number of nanoseconds). *Proof.* Take the charges with times in
+/// `[a, a + d]` in the order of their compare-and-swaps. The first makes the word at least
+/// `at(a) + c1`, each later one adds its cost, and the last was allowed, so
+/// `at(a) + sum <= at(a + d) + capacity`. The order in time plays no part: stale times are covered. ∎
+/// With refunds, the bound holds for what is charged minus what is refunded in the interval.
+///
+/// # Stale and skewed times
+///
+/// A `now` older than the word sees a bucket with less in it, as it would have been then: it can be
+/// denied, never be given more. The long-run rate is exact (see `grain`).
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::rule::{Rule, TokenBucket, Word};
+/// use tollgate::{Quota, Tick};
+///
+/// let rule = TokenBucket::new(Quota::per_second(10).burst(2))?;
+/// let (word, _) = rule.decide(Word::FRESH, Tick::ZERO, 2);
+/// let denied = rule.decide(word, Tick::ZERO, 1).1;
+/// assert_eq!(denied.retry_after(), Some(Duration::from_millis(100)));
+/// # Ok::<(), tollgate::ConfigError>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct TokenBucket {
+    grain: Grain,
+    burst: u64,
+    /// The burst in grains.
+    capacity: u64,
+}
+
+impl TokenBucket {
+    /// The rule for `quota`; without a burst of its own its capacity is the limit.
+    ///
+    /// # Errors
+    ///
+    /// A [`ConfigError`] for a limit, period or burst of 0, a period above [`Quota::MAX_PERIOD`], a rate
+    /// above 2 tokens per nanosecond, or a burst that takes longer than [`Tick::MAX`] to refill.
+    ///
+    /// ```
+    /// # use tollgate::{Quota, rule::TokenBucket};
+    /// assert!(TokenBucket::new(Quota::per_second(10).burst(0)).is_err());
+    /// ```
+    pub fn new(quota: Quota) -> Result<Self, ConfigError> {
+        let grain = Grain::new(quota)?;
+        let burst = quota.explicit_burst().unwrap_or(quota.limit());
+        Ok(Self { grain, burst, capacity: grain.capacity(burst)? })
+    }
+
+    /// When the bucket's present content has leaked or refilled: the first tick at which a request that
+    /// is let through in turn would start.
+    #[inline]
+    pub(super) fn turn(&self, word: Word, now: Tick) -> u64 {
+        if word.value() <= self.grain.at(now) {
+            return 0;
+        }
+        nanos_until(self.grain.first_tick(word.value()), now)
+    }
+}
+
+impl Sealed for TokenBucket {}
+
+impl Rule for TokenBucket {
+    #[inline]
+    fn decide(&self, word: Word, now: Tick, cost: u64) -> (Word, Decision) {
+        let present = self.grain.at(now);
+        let full = word.value().max(present);
+        let empty = present + self.capacity;
+        let room = empty.saturating_sub(full);
+        let decision = Decision {
+            cost,
+            limit: self.burst,
+            remaining: 0,
+            wait: 0,
+            reset: 0,
+            at: now,
+            outcome: outcome(cost, self.burst, cost == 0 || self.fits(cost, room)),
+            source: Source::Key,
+        };
+        if decision.outcome != Outcome::Allowed {
+            let wait = match decision.outcome {
+                // A charge passes as soon as the bucket, left alone, has room for it.
+                Outcome::Denied => {
+                    nanos_until(self.grain.first_tick(full + self.grain.of_tokens(cost) - self.capacity), now)
+                }
+                _ => crate::decision::NEVER,
+            };
+            let remaining = self.grain.tokens_in(room);
+            let reset = nanos_until(self.grain.first_tick(full), now);
+            return (word, Decision { wait, remaining, reset, ..decision });
+        }
+        let charge = self.grain.of_tokens(cost);
+        let next = full + charge;
+        let remaining = self.grain.tokens_in(room.saturating_sub(charge));
+        let reset = if next > present { nanos_until(self.grain.first_tick(next), now) } else { 0 };
+        let word = if cost == 0 { word } else { Word::of(next) };
+        (word, Decision { remaining, reset, ..decision })
+    }
+
+    #[inline]
+    fn refund(&self, word: Word, now: Tick, charge: &Decision, tokens: u64) -> Word {
+        let tokens = tokens.min(charge.charged());
+        if word.is_fresh() || tokens == 0 || charge.reset == crate::decision::NEVER {
+            return word;
+        }
+        // The charge was the last thing in the bucket when it was made, so it is gone for good once the
+        // bucket has refilled that far: then later charges stand on time of their own, and giving
+        // anything back would erase theirs.
+        let held_until = self.grain.at(charge.at + charge.reset_after());
+        let held = held_until.saturating_sub(self.grain.at(now));
+        let back = self.grain.of_tokens(tokens).min(held);
+        Word::of(word.value().saturating_sub(back).max(1))
+    }
+
+    #[inline]
+    fn reset(&self, word: Word) -> Word {
+        if word.is_fresh() { word } else { Word::of(1) }
+    }
+
+    #[inline]
+    fn is_idle(&self, word: Word, now: Tick) -> bool {
+        word.value() <= self.grain.at(now)
+    }
+}
+
+impl TokenBucket {
+    /// Is a request within the capacity and within `room`? The first test keeps the product in range.
+    #[inline]
+    fn fits(&self, cost: u64, room: u64) -> bool {
+        cost <= self.burst && self.grain.of_tokens(cost) <= room
+    }
+}

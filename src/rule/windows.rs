@@ -1,0 +1,119 @@
+//! Time cut into windows of equal length, numbered from 1.
+
+use super::word::Word;
+use crate::algorithm::Algorithm;
+use crate::error::ConfigError;
+use crate::quota::Quota;
+use crate::time::Tick;
+use std::time::Duration;
+
+/// Where the windows begin and how they are numbered.
+///
+/// Window `i` holds the ticks `t` with `(i - 1) * length <= t + phase < i * length`: tick 0 lies `phase`
+/// after a boundary, in window 1. Numbers start at 1 so that no word of a touched key is all zero.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Windows {
+    length: u64,
+    phase: u64,
+}
+
+impl Windows {
+    /// The windows of `quota` for an algorithm that keeps `counts` counts in its word, and how many bits
+    /// each count takes. Tick 0 lies `phase` after a boundary.
+    pub(super) fn new(
+        quota: Quota,
+        phase: Duration,
+        algorithm: Algorithm,
+        counts: u32,
+    ) -> Result<(Self, u32), ConfigError> {
+        let (limit, length) = quota.rate()?;
+        if let Some(burst) = quota.explicit_burst() {
+            return Err(ConfigError::BurstOfWindow { algorithm, burst });
+        }
+        let (period, bits) = (quota.period(), bits_for_counts(length) / counts);
+        if bits == 0 {
+            return Err(ConfigError::PeriodTooShort { algorithm, period, least: SHORTEST_OF_TWO });
+        }
+        let most = (1 << bits) - 1;
+        if limit > most {
+            return Err(ConfigError::LimitTooLarge { algorithm, limit, period, most });
+        }
+        Ok((Self::of(length, phase), u64::BITS - limit.leading_zeros()))
+    }
+
+    /// `length` in nanoseconds, 1 to [`MAX_PERIOD`](crate::Quota::MAX_PERIOD).
+    fn of(length: u64, phase: Duration) -> Self {
+        // Smaller than `length`, which is a u64.
+        #[allow(clippy::cast_possible_truncation)]
+        let phase = (phase.as_nanos() % u128::from(length)) as u64;
+        Self { length, phase }
+    }
+
+    pub(super) const fn length(self) -> u64 {
+        self.length
+    }
+
+    /// The number of the window that holds `now`.
+    #[inline]
+    pub(super) fn number(self, now: Tick) -> u64 {
+        (now.as_nanos() + self.phase) / self.length + 1
+    }
+
+    /// Nanoseconds from the start of window `number` until `now`; 0 if it starts later.
+    #[inline]
+    pub(super) fn elapsed(self, number: u64, now: Tick) -> u64 {
+        (now.as_nanos() + self.phase).saturating_sub((number - 1) * self.length)
+    }
+
+    /// The tick `after` nanoseconds into window `number`, if time lasts that long.
+    #[inline]
+    pub(super) fn tick(self, number: u64, after: u64) -> Option<Tick> {
+        let tick = ((number - 1) * self.length + after).saturating_sub(self.phase);
+        (tick <= Tick::MAX.as_nanos()).then(|| Tick::from_nanos(tick))
+    }
+}
+
+/// How many bits are left for counts beside the number of any window of `length` nanoseconds.
+///
+/// It covers every phase, so that a limit is not refused for the time of day at which a limiter is built.
+const fn bits_for_counts(length: u64) -> u32 {
+    let last = Tick::MAX.as_nanos() / length + 2;
+    Word::VALUE_BITS - (u64::BITS - last.leading_zeros())
+}
+
+/// The shortest window whose word has room for two counts; one count fits beside any window's number.
+const SHORTEST_OF_TWO: Duration = Duration::from_nanos(2);
+const _: () = assert!(bits_for_counts(2) >= 2 && bits_for_counts(1) == 1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tick_zero_lies_in_window_one_whatever_the_phase() {
+        for phase in [0, 1, 99, 100, 101, u64::MAX] {
+            let windows = Windows::of(100, Duration::from_nanos(phase));
+            assert_eq!(windows.number(Tick::ZERO), 1);
+        }
+    }
+
+    #[test]
+    fn a_window_ends_where_the_next_begins() {
+        let windows = Windows::of(100, Duration::from_nanos(30));
+        assert_eq!(windows.tick(2, 0), Some(Tick::from_nanos(70)));
+        assert_eq!(windows.number(Tick::from_nanos(69)), 1);
+        assert_eq!(windows.number(Tick::from_nanos(70)), 2);
+        assert_eq!(windows.elapsed(1, Tick::from_nanos(69)), 99);
+        assert_eq!(windows.elapsed(2, Tick::from_nanos(70)), 0);
+        assert_eq!(windows.elapsed(2, Tick::from_nanos(5)), 0);
+    }
+
+    #[test]
+    fn the_last_window_has_no_next() {
+        let windows = Windows::of(1 << 58, Duration::ZERO);
+        let last = windows.number(Tick::MAX);
+        assert!(windows.tick(last, 0).is_some());
+        assert_eq!(windows.tick(last + 1, 0), None);
+        assert!(last.leading_zeros() > bits_for_counts(1 << 58));
+    }
+}

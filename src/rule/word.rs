@@ -1,0 +1,71 @@
+//! The packed state of one key.
+
+use std::fmt;
+
+/// The packed 64-bit state of one key. What its value means is the rule's; a word is only understood
+/// by the rule that made it, with the quota it was made under.
+///
+/// | bits | meaning |
+/// |---|---|
+/// | 63 | reserved for the table's *frozen* mark; 0 in every word a rule makes |
+/// | 0 to 62 | the rule's value; 0 only in the fresh word |
+///
+/// ```
+/// use tollgate::rule::Word;
+///
+/// assert!(Word::FRESH.is_fresh());
+/// assert_eq!(Word::default(), Word::FRESH);
+/// ```
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
+#[repr(transparent)]
+pub struct Word(u64);
+
+impl Word {
+    /// The word of a key that was never seen. No rule returns to it.
+    pub const FRESH: Self = Self(0);
+
+    /// How many bits a rule may use.
+    pub(crate) const VALUE_BITS: u32 = 63;
+
+    /// Is it the word of a key that was never seen?
+    ///
+    /// ```
+    /// assert!(tollgate::rule::Word::FRESH.is_fresh());
+    /// ```
+    #[inline]
+    pub const fn is_fresh(self) -> bool {
+        self.0 == 0
+    }
+
+    /// The word of a key that was seen.
+    #[inline]
+    pub(super) const fn of(value: u64) -> Self {
+        debug_assert!(value != 0 && value >> Self::VALUE_BITS == 0);
+        Self(value)
+    }
+
+    #[inline]
+    pub(super) const fn value(self) -> u64 {
+        self.0
+    }
+}
+
+impl fmt::Debug for Word {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            0 => f.write_str("Word(fresh)"),
+            value => write!(f, "Word({value:#x})"),
+        }
+    }
+}
+
+// SAFETY: `Word` is `repr(transparent)` over `u64`: no padding, and every bit pattern is a value.
+#[allow(unsafe_code)]
+unsafe impl bytemuck::Zeroable for Word {}
+// SAFETY: as above; `Copy` and `'static` by derive and definition.
+#[allow(unsafe_code)]
+unsafe impl bytemuck::Pod for Word {}
+
+// A cell that is not lock-free would break promise 4 without a sign.
+#[cfg(not(tollgate_loom))]
+const _: () = assert!(crate::sync::Atomic::<Word>::is_lock_free());

@@ -1,0 +1,169 @@
+//! The one place that names atomics, threads and the model checker.
+//!
+//! Everything else in the crate says `sync::Atomic`, so the same source is compiled twice: for use,
+//! with [`atomic::Atomic`] (a typed wrapper of the hardware's atomics), and for the models in
+//! `loom-tests/` with the shim below. The switch is the compiler flag `--cfg tollgate_loom`, which
+//! `loom-tests/build.rs` sets; it is no cargo feature, because a feature would be turned on by
+//! `--all-features`.
+//!
+//! # The shim
+//!
+//! Loom remembers only the last access of each thread to an atomic, so a thread that loads and then
+//! writes (every compare-and-swap loop does) hides its load, and loom skips interleavings
+//! (tokio-rs/loom#166). Each shimmed atomic therefore carries a second one, `touch`, on which every
+//! operation first does a relaxed `fetch_add(0)`. All accesses then conflict and all orders are
+//! explored, and because the extra access is relaxed it orders nothing: weak outcomes stay possible.
+//! It costs executions, so each model says whether it wants it ([`ModelSwitch::Touch`]).
+//! `loom-tests/tests/litmus.rs` shows all three halves: what must be seen, what must stay possible,
+//! what must never be seen.
+//!
+//! Loom's `compare_exchange_weak` never fails spuriously; [`ModelSwitch::FailWeakOnce`] makes the
+//! next one do so.
+
+#[cfg(not(tollgate_loom))]
+pub(crate) use atomic::{Atomic, Ordering};
+
+#[cfg(not(tollgate_loom))]
+pub(crate) use std::thread;
+
+#[cfg(tollgate_loom)]
+pub use shim::{Atomic, ModelSwitch, Ordering};
+
+#[cfg(tollgate_loom)]
+mod shim {
+    use bytemuck::Pod;
+    use std::marker::PhantomData;
+    use std::sync::atomic::AtomicBool;
+
+    pub use loom::sync::atomic::Ordering;
+    use loom::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+    // The switches are plain std atomics: they belong to the test harness, not to the model, and
+    // loom runs all threads of a model on one thread of the system.
+    static TOUCH: AtomicBool = AtomicBool::new(false);
+    static FAIL_WEAK_ONCE: AtomicBool = AtomicBool::new(false);
+
+    /// What a model can ask of the shim.
+    #[derive(Clone, Copy, Debug)]
+    pub enum ModelSwitch {
+        /// Make every access to an atomic a conflict, so that loom skips no interleaving.
+        Touch,
+        /// Make the next `compare_exchange_weak` fail although the value is the expected one.
+        FailWeakOnce,
+    }
+
+    impl ModelSwitch {
+        /// Turns the switch on or off; for all models of the process, so run one at a time.
+        pub fn set(self, on: bool) {
+            self.flag().store(on, Relaxed);
+        }
+
+        fn flag(self) -> &'static AtomicBool {
+            match self {
+                Self::Touch => &TOUCH,
+                Self::FailWeakOnce => &FAIL_WEAK_ONCE,
+            }
+        }
+    }
+
+    /// A typed atomic that loom can see.
+    #[derive(Debug)]
+    pub struct Atomic<T> {
+        value: AtomicU64,
+        touch: Option<AtomicU64>,
+        of: PhantomData<T>,
+    }
+
+    fn bits<T: Pod>(value: T) -> u64 {
+        bytemuck::cast(value)
+    }
+
+    fn typed<T: Pod>(bits: u64) -> T {
+        bytemuck::cast(bits)
+    }
+
+    impl<T: Pod> Atomic<T> {
+        /// A new atomic; inside a model only.
+        pub fn new(value: T) -> Self {
+            Self {
+                value: AtomicU64::new(bits(value)),
+                touch: TOUCH.load(Relaxed).then(|| AtomicU64::new(0)),
+                of: PhantomData,
+            }
+        }
+
+        fn conflict(&self) {
+            if let Some(touch) = &self.touch {
+                // ORDERING: relaxed, so that it makes loom see a conflict and orders nothing.
+                touch.fetch_add(0, Relaxed);
+            }
+        }
+
+        /// As the method of the same name in std.
+        pub fn load(&self, order: Ordering) -> T {
+            self.conflict();
+            // ORDERING: the caller's.
+            typed(self.value.load(order))
+        }
+
+        /// As the method of the same name in std.
+        pub fn store(&self, value: T, order: Ordering) {
+            self.conflict();
+            // ORDERING: the caller's.
+            self.value.store(bits(value), order);
+        }
+
+        /// As the method of the same name in std.
+        pub fn compare_exchange(
+            &self,
+            current: T,
+            new: T,
+            success: Ordering,
+            failure: Ordering,
+        ) -> Result<T, T> {
+            self.conflict();
+            // ORDERING: the caller's.
+            self.value.compare_exchange(bits(current), bits(new), success, failure).map(typed).map_err(typed)
+        }
+
+        /// As the method of the same name in std; fails for no reason when a model asked for it.
+        pub fn compare_exchange_weak(
+            &self,
+            current: T,
+            new: T,
+            success: Ordering,
+            failure: Ordering,
+        ) -> Result<T, T> {
+            if FAIL_WEAK_ONCE.swap(false, Relaxed) {
+                return Err(self.load(failure));
+            }
+            self.compare_exchange(current, new, success, failure)
+        }
+
+        /// As the method of the same name in std.
+        pub fn fetch_update(
+            &self,
+            set_order: Ordering,
+            fetch_order: Ordering,
+            mut next: impl FnMut(T) -> Option<T>,
+        ) -> Result<T, T> {
+            let mut current = self.load(fetch_order);
+            loop {
+                let Some(new) = next(current) else { return Err(current) };
+                match self.compare_exchange_weak(current, new, set_order, fetch_order) {
+                    Ok(old) => return Ok(old),
+                    Err(found) => current = found,
+                }
+            }
+        }
+    }
+
+    impl Atomic<u64> {
+        /// As the method of the same name in std.
+        pub fn fetch_sub(&self, value: u64, order: Ordering) -> u64 {
+            self.conflict();
+            // ORDERING: the caller's.
+            self.value.fetch_sub(value, order)
+        }
+    }
+}

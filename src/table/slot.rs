@@ -1,0 +1,75 @@
+//! What one slot holds beside the word: the fingerprint of its key.
+
+/// A keyed 64-bit hash of a key, which stands for the key.
+///
+/// | value | meaning |
+/// |---|---|
+/// | 0 | EMPTY: no key yet |
+/// | 1 | reserved for the seal of a table that turns over |
+/// | others | a key's |
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(transparent)]
+pub(crate) struct Fingerprint(u64);
+
+impl Fingerprint {
+    pub(super) const EMPTY: Self = Self(0);
+    const RESERVED: u64 = 2;
+
+    /// The fingerprint of a key with that hash. The reserved values are moved away, to values that two
+    /// of 2^64 other hashes have too.
+    #[inline]
+    pub(crate) const fn of_hash(hash: u64) -> Self {
+        Self(if hash < Self::RESERVED { !hash } else { hash })
+    }
+
+    #[inline]
+    pub(super) const fn is_empty(self) -> bool {
+        self.0 == Self::EMPTY.0
+    }
+
+    /// Where its probe run begins, of `count` places: the high bits of the hash, scaled.
+    #[inline]
+    pub(super) const fn home(self, count: usize) -> usize {
+        // The product is below count * 2^64.
+        #[allow(clippy::cast_possible_truncation)]
+        let home = ((self.0 as u128 * count as u128) >> 64) as usize;
+        home
+    }
+}
+
+#[cfg(test)]
+impl Fingerprint {
+    pub(crate) const fn home_bits(self) -> u64 {
+        self.0
+    }
+}
+
+// SAFETY: `Fingerprint` is `repr(transparent)` over `u64`: no padding, every bit pattern is a value.
+#[allow(unsafe_code)]
+unsafe impl bytemuck::Zeroable for Fingerprint {}
+// SAFETY: as above; `Copy` and `'static` by derive and definition.
+#[allow(unsafe_code)]
+unsafe impl bytemuck::Pod for Fingerprint {}
+
+#[cfg(not(tollgate_loom))]
+const _: () = assert!(crate::sync::Atomic::<Fingerprint>::is_lock_free());
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_hash_gives_a_reserved_fingerprint() {
+        for hash in [0, 1, 2, u64::MAX] {
+            assert!(Fingerprint::of_hash(hash).0 >= Fingerprint::RESERVED);
+        }
+    }
+
+    #[test]
+    fn homes_cover_all_places_and_no_more() {
+        for count in [1, 2, 3, 1000] {
+            assert_eq!(Fingerprint::of_hash(2).home(count), 0);
+            assert_eq!(Fingerprint::of_hash(u64::MAX).home(count), count - 1);
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! A point in time as the rules see it: a number of nanoseconds that cannot overflow.
+
+use std::fmt;
+use std::time::Duration;
+
+/// A point in time, counted in nanoseconds (*ticks*) since an origin that whoever reads the clock
+/// chooses: a limiter's own clock counts from the clock's creation, a log replay may count from the
+/// Unix epoch. Only differences matter, except that windows are aligned to tick 0 unless
+/// [`Align`](crate::Align) says otherwise.
+///
+/// Ticks run from 0 to [`Tick::MAX`], 2^61 ns or about 73 years. Later times count as the last one:
+/// there time stands still, which can delay a request but never grant one. All arithmetic saturates.
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::Tick;
+///
+/// let start = Tick::from_nanos(500);
+/// assert_eq!((start + Duration::from_micros(1)).as_nanos(), 1_500);
+/// assert_eq!(Tick::from_nanos(u64::MAX), Tick::MAX);
+/// assert_eq!(Tick::MAX + Duration::MAX, Tick::MAX);
+/// ```
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Tick(u64);
+
+impl Tick {
+    /// The origin.
+    pub const ZERO: Self = Self(0);
+
+    /// The last point in time: 2^61 ns, about 73 years after the origin.
+    pub const MAX: Self = Self(1 << 61);
+
+    /// The time `nanos` nanoseconds after the origin, or [`Tick::MAX`] if that is later.
+    ///
+    /// ```
+    /// assert_eq!(tollgate::Tick::from_nanos(7).as_nanos(), 7);
+    /// ```
+    #[inline]
+    pub const fn from_nanos(nanos: u64) -> Self {
+        if nanos > Self::MAX.0 { Self::MAX } else { Self(nanos) }
+    }
+
+    /// Nanoseconds since the origin.
+    ///
+    /// ```
+    /// assert_eq!(tollgate::Tick::MAX.as_nanos(), 1 << 61);
+    /// ```
+    #[inline]
+    pub const fn as_nanos(self) -> u64 {
+        self.0
+    }
+
+    /// How long after `earlier` this is; zero if it is not after it.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::Tick;
+    ///
+    /// let (a, b) = (Tick::from_nanos(10), Tick::from_nanos(30));
+    /// assert_eq!(b.since(a), Duration::from_nanos(20));
+    /// assert_eq!(a.since(b), Duration::ZERO);
+    /// ```
+    #[inline]
+    pub const fn since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl From<Duration> for Tick {
+    /// The time that long after the origin, or [`Tick::MAX`] if that is later.
+    #[inline]
+    fn from(after_origin: Duration) -> Self {
+        Self::from_nanos(u64::try_from(after_origin.as_nanos()).unwrap_or(u64::MAX))
+    }
+}
+
+impl std::ops::Add<Duration> for Tick {
+    type Output = Self;
+
+    /// The time that much later, or [`Tick::MAX`].
+    #[inline]
+    fn add(self, later: Duration) -> Self {
+        let nanos = u64::try_from(later.as_nanos()).unwrap_or(u64::MAX);
+        Self::from_nanos(self.0.saturating_add(nanos))
+    }
+}
+
+impl fmt::Debug for Tick {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Tick({:?})", Duration::from_nanos(self.0))
+    }
+}
