@@ -59,6 +59,11 @@ pub mod sync;
 mod table;
 mod time;
 
+/// The README's examples, compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 pub use algorithm::{Algorithm, UnknownAlgorithm};
 pub use clock::{Clock, ManualClock};
 pub use decision::{Decision, Denied, Outcome, Source};

@@ -409,13 +409,13 @@ impl<K: ?Sized> Limiter<K> {
         }
     }
 
-    /// The full policy's answer where a fresh key would have got `fresh`.
+    /// The full policy's answer where a fresh key would have got `fresh`; it charges nothing.
     fn policy(&self, fresh: Decision) -> Decision {
         let (outcome, wait) = match self.full {
             Full::Admit => (Outcome::Allowed, 0),
             Full::Deny | Full::Share => (Outcome::Denied, NEVER),
         };
-        Decision { outcome, wait, remaining: 0, reset: 0, source: Source::Policy, ..fresh }
+        Decision { outcome, wait, cost: 0, remaining: 0, reset: 0, source: Source::Policy, ..fresh }
     }
 }
 

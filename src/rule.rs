@@ -3,7 +3,7 @@
 //!
 //! A rule reads no clock, touches no atomic and allocates nothing: given a word, a time and a cost it
 //! answers with the next word and a [`Decision`]. That makes it testable against a slow oracle, and
-//! it lets one loop ([`update`]) serve every holder of a word.
+//! it lets one loop (`update`) serve every holder of a word.
 //!
 //! # State
 //!
@@ -11,14 +11,14 @@
 //!
 //! # Invariants
 //!
-//! 1. A denial returns the word it was given, so [`update`] writes nothing.
+//! 1. A denial returns the word it was given, so `update` writes nothing.
 //! 2. A charge of at least one token returns a different word, so two callers can't both succeed on
 //!    one compare-and-swap of the same value.
 //! 3. No rule returns the fresh word for a word that is not fresh.
 //!
 //! # Progress
 //!
-//! [`update`] is lock-free: when its compare-and-swap fails, another thread's has succeeded (or the
+//! `update` is lock-free: when its compare-and-swap fails, another thread's has succeeded (or the
 //! hardware failed it spuriously). A denial needs one load and is wait-free.
 //!
 //! # Orderings

@@ -3,7 +3,7 @@
 use super::contract::{Rule, Sealed, nanos_until, outcome};
 use super::grain::Grain;
 use super::word::Word;
-use crate::decision::{Decision, Outcome, Source};
+use crate::decision::{Decision, NEVER, Outcome, Source};
 use crate::error::ConfigError;
 use crate::quota::Quota;
 use crate::time::Tick;
@@ -109,7 +109,7 @@ impl Rule for TokenBucket {
                 Outcome::Denied => {
                     nanos_until(self.grain.first_tick(full + self.grain.of_tokens(cost) - self.capacity), now)
                 }
-                _ => crate::decision::NEVER,
+                _ => NEVER,
             };
             let remaining = self.grain.tokens_in(room);
             let reset = nanos_until(self.grain.first_tick(full), now);
@@ -126,12 +126,12 @@ impl Rule for TokenBucket {
     #[inline]
     fn refund(&self, word: Word, now: Tick, charge: &Decision, tokens: u64) -> Word {
         let tokens = tokens.min(charge.charged());
-        if word.is_fresh() || tokens == 0 || charge.reset == crate::decision::NEVER {
+        if word.is_fresh() || tokens == 0 {
             return word;
         }
         // The charge was the last thing in the bucket when it was made, so it is gone for good once the
         // bucket has refilled that far: then later charges stand on time of their own, and giving
-        // anything back would erase theirs.
+        // anything back would erase theirs. (A charge held beyond the end of time counts until then.)
         let held_until = self.grain.at(charge.at + charge.reset_after());
         let held = held_until.saturating_sub(self.grain.at(now));
         let back = self.grain.of_tokens(tokens).min(held);

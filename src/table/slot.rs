@@ -37,13 +37,6 @@ impl Fingerprint {
     }
 }
 
-#[cfg(test)]
-impl Fingerprint {
-    pub(crate) const fn home_bits(self) -> u64 {
-        self.0
-    }
-}
-
 // SAFETY: `Fingerprint` is `repr(transparent)` over `u64`: no padding, every bit pattern is a value.
 #[allow(unsafe_code)]
 unsafe impl bytemuck::Zeroable for Fingerprint {}
@@ -53,6 +46,13 @@ unsafe impl bytemuck::Pod for Fingerprint {}
 
 #[cfg(not(tollgate_loom))]
 const _: () = assert!(crate::sync::Atomic::<Fingerprint>::is_lock_free());
+
+#[cfg(test)]
+impl Fingerprint {
+    pub(crate) const fn home_bits(self) -> u64 {
+        self.0
+    }
+}
 
 #[cfg(test)]
 mod tests {

@@ -1,0 +1,54 @@
+# Everything a contributor needs. `make test` is what CI runs.
+
+CARGO ?= cargo
+# Loom's searches are deep recursions over small states: release builds, with overflow checks on.
+LOOM := cd loom-tests && RUST_BACKTRACE=0 $(CARGO) test --release --locked
+# `timeout` ends a search that has run away; loom's own limits would call it a success.
+LOOM_LIMIT ?= timeout --verbose 600
+DEEP_LIMIT ?= timeout --verbose 7200
+
+.PHONY: help test lint unit features loom loom-deep doc bench clean
+
+help:
+	@echo "make test       all tests: lint, unit, integration, doc and model tests (a few minutes)"
+	@echo "make lint       formatting and clippy, warnings are errors"
+	@echo "make unit       unit, integration and doc tests"
+	@echo "make loom       the model checker, quick bounds (about half a minute)"
+	@echo "make loom-deep  the model checker, deep bounds (about half an hour)"
+	@echo "make doc        the documentation, warnings are errors"
+	@echo "make bench      benchmarks: checks, and the replay of a log"
+	@echo "make clean      removes what was built"
+
+test: lint unit features loom doc
+	@echo "make test: all passed"
+
+lint:
+	$(CARGO) fmt --check
+	cd loom-tests && $(CARGO) fmt --check
+	$(CARGO) clippy --locked --all-targets --all-features -- -D warnings
+	$(CARGO) clippy --locked --all-targets -- -D warnings
+	cd loom-tests && $(CARGO) clippy --locked --tests -- -D warnings
+
+unit:
+	$(CARGO) test --locked --all-features
+
+# The library as most people build it: without any feature.
+features:
+	$(CARGO) test --locked --lib --tests
+
+loom:
+	$(LOOM_LIMIT) sh -c '$(LOOM) -- --nocapture --test-threads=1'
+
+loom-deep:
+	$(DEEP_LIMIT) sh -c '$(LOOM) -- --nocapture --test-threads=1 --include-ignored'
+
+doc:
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --no-deps --all-features
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --no-deps
+
+bench:
+	$(CARGO) bench --locked --features cli,tsc
+
+clean:
+	$(CARGO) clean
+	cd loom-tests && $(CARGO) clean

@@ -1,0 +1,6 @@
+//! Turns the library's atomics into loom's: see `src/sync.rs`.
+
+fn main() {
+    println!("cargo:rustc-cfg=tollgate_loom");
+    println!("cargo:rerun-if-changed=build.rs");
+}

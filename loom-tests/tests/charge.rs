@@ -1,0 +1,173 @@
+//! Races on one word: the compare-and-swap loop, with every algorithm.
+
+mod model;
+
+use loom::sync::Arc;
+use model::{Atomics, Bound, Seen, explore};
+use std::time::Duration;
+use tollgate::sync::ModelSwitch;
+use tollgate::{Algorithm, Clock, Quota, SingleLimiter, Tick};
+
+const NOW: Tick = Tick::from_nanos(5_000_000_000);
+
+fn limiter(algorithm: Algorithm, per_second: u64) -> Arc<SingleLimiter> {
+    let builder = SingleLimiter::builder(Quota::per_second(per_second));
+    Arc::new(builder.algorithm(algorithm).clock(Clock::manual()).build().unwrap())
+}
+
+/// `racers` threads (the main one among them) charge `each` tokens one by one, of a limit of `limit`.
+fn charges_race(bound: Bound, racers: u64, each: u64, limit: u64) {
+    for algorithm in Algorithm::ALL {
+        explore(bound, Atomics::Touched, move |threads| {
+            let gate = limiter(algorithm, limit);
+            let charge = move |gate: Arc<SingleLimiter>| {
+                (0..each).filter(|_| gate.check_at(1, NOW).allowed()).count() as u64
+            };
+            let others: Vec<_> = (1..racers)
+                .map(|_| {
+                    let gate = Arc::clone(&gate);
+                    threads.spawn(move || charge(gate))
+                })
+                .collect();
+            let mut admitted = charge(Arc::clone(&gate));
+            admitted += others.into_iter().map(|other| other.join().unwrap()).sum::<u64>();
+            assert_eq!(admitted, limit.min(racers * each), "{algorithm}");
+            assert_eq!(gate.peek_at(1, NOW).remaining(), limit - admitted);
+        });
+    }
+}
+
+#[test]
+fn charge_races_charge_never_admits_twice() {
+    charges_race(Bound::Exhaustive, 2, 1, 1);
+    charges_race(Bound::Preemptions(3), 2, 2, 3);
+}
+
+#[test]
+fn charge_races_charge_loses_no_token() {
+    charges_race(Bound::Preemptions(3), 2, 2, 5);
+}
+
+#[test]
+fn three_charges_race_for_two_tokens() {
+    charges_race(Bound::Preemptions(2), 3, 1, 2);
+}
+
+#[test]
+#[ignore = "deep: make loom-deep"]
+fn two_threads_of_two_charges_race_for_three_tokens_exhaustively() {
+    charges_race(Bound::Exhaustive, 2, 2, 3);
+}
+
+#[test]
+#[ignore = "deep: make loom-deep"]
+fn three_charges_race_for_two_tokens_more_deeply() {
+    charges_race(Bound::Preemptions(3), 3, 1, 2);
+}
+
+#[test]
+#[ignore = "deep: make loom-deep"]
+fn three_threads_of_two_charges_race_for_four_tokens() {
+    charges_race(Bound::Preemptions(2), 3, 2, 4);
+}
+
+#[test]
+fn charge_races_refund_and_both_count() {
+    for algorithm in Algorithm::ALL {
+        explore(Bound::Exhaustive, Atomics::Touched, move |threads| {
+            let gate = limiter(algorithm, 2);
+            let first = gate.check_at(1, NOW);
+            let refunder = threads.spawn({
+                let gate = Arc::clone(&gate);
+                move || gate.refund_at(&first, 1, NOW)
+            });
+            assert!(gate.check_at(1, NOW).allowed());
+            refunder.join().unwrap();
+            assert_eq!(gate.peek_at(1, NOW).remaining(), 1, "{algorithm}");
+        });
+    }
+}
+
+#[test]
+fn refund_races_refund_and_both_count() {
+    for algorithm in Algorithm::ALL {
+        explore(Bound::Exhaustive, Atomics::Touched, move |threads| {
+            let gate = limiter(algorithm, 3);
+            let (first, second) = (gate.check_at(1, NOW), gate.check_at(1, NOW));
+            let refunder = threads.spawn({
+                let gate = Arc::clone(&gate);
+                move || gate.refund_at(&first, 1, NOW)
+            });
+            gate.refund_at(&second, 1, NOW);
+            refunder.join().unwrap();
+            assert_eq!(gate.peek_at(1, NOW).remaining(), 3, "{algorithm}");
+        });
+    }
+}
+
+#[test]
+fn charge_races_reset_and_comes_before_or_after_it() {
+    for algorithm in Algorithm::ALL {
+        let seen = Seen::default();
+        let note = seen.clone();
+        explore(Bound::Exhaustive, Atomics::Touched, move |threads| {
+            let gate = limiter(algorithm, 2);
+            assert!(gate.check_at(1, NOW).allowed());
+            let resetter = threads.spawn({
+                let gate = Arc::clone(&gate);
+                move || gate.reset()
+            });
+            assert!(gate.check_at(1, NOW).allowed());
+            resetter.join().unwrap();
+            note.note(gate.peek_at(1, NOW).remaining());
+        });
+        seen.expect(&["1", "2"]);
+    }
+}
+
+/// A thread reads the clock, stalls, and commits late, while time goes on: by the times the charges
+/// bear, two of them are never closer than the quota says.
+#[test]
+fn stale_clock_races_charge_and_never_doubles_the_rate() {
+    for algorithm in [Algorithm::TokenBucket, Algorithm::LeakyBucket, Algorithm::LeakyQueue] {
+        let seen = Seen::default();
+        let note = seen.clone();
+        explore(Bound::Exhaustive, Atomics::Touched, move |threads| {
+            let clock = Clock::manual();
+            let builder = SingleLimiter::builder(Quota::per_second(1));
+            let gate = Arc::new(builder.algorithm(algorithm).clock(&clock).build().unwrap());
+            let other = threads.spawn({
+                let gate = Arc::clone(&gate);
+                move || gate.check()
+            });
+            clock.set(Tick::ZERO + Duration::from_secs(1));
+            let (mine, other) = (gate.check(), other.join().unwrap());
+            if mine.allowed() && other.allowed() {
+                assert_eq!(mine.at().since(other.at()), Duration::from_secs(1));
+            }
+            note.note((mine.allowed(), other.allowed()));
+        });
+        // Also denied for having looked at the clock too early; both denied never.
+        seen.expect(&["(false, true)", "(true, false)", "(true, true)"]);
+    }
+}
+
+#[test]
+fn spurious_failure_of_the_exchange_charges_once() {
+    for algorithm in Algorithm::ALL {
+        explore(Bound::Exhaustive, Atomics::Touched, move |threads| {
+            let gate = limiter(algorithm, 3);
+            let other = threads.spawn({
+                let gate = Arc::clone(&gate);
+                move || {
+                    ModelSwitch::FailWeakOnce.set(true);
+                    gate.check_at(1, NOW).allowed()
+                }
+            });
+            assert!(gate.check_at(1, NOW).allowed());
+            assert!(other.join().unwrap());
+            ModelSwitch::FailWeakOnce.set(false);
+            assert_eq!(gate.peek_at(1, NOW).remaining(), 1, "{algorithm}");
+        });
+    }
+}

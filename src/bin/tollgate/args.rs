@@ -1,0 +1,311 @@
+//! The arguments of the `tollgate` program.
+
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+
+use clap::builder::PossibleValuesParser;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use tollgate::{Algorithm, Full, Quota};
+
+use crate::replay::{Cost, Failure, Format, Input, Settings, TimeUnit, Wanted};
+
+/// Try rate limits on recorded traffic.
+#[derive(Parser)]
+#[command(name = "tollgate", version, arg_required_else_help = true)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// What would this limit have done to yesterday's traffic?
+    #[command(
+        long_about = ABOUT,
+        after_long_help = EXAMPLES,
+        after_help = "See --help for the fields, the order of time, and examples."
+    )]
+    Replay(ReplayArgs),
+}
+
+const ABOUT: &str = "\
+Replays access logs through a rate limiter, in the log's own time, and reports what the limit would
+have done: how many requests pass and are denied, whose and when, and how long clients would have
+had to wait.
+
+Logs are seldom in order of time. By default requests are taken as they arrive, and time never runs
+backwards for a key: each is judged at its own stamp or at the latest one seen for its key,
+whichever is later. --sort goes by time.";
+
+/// The library's names; clap wants them to live as long as the program.
+static ALGORITHMS: LazyLock<[String; Algorithm::ALL.len()]> =
+    LazyLock::new(|| Algorithm::ALL.map(|algorithm| algorithm.to_string()));
+
+const EXAMPLES: &str = "\
+Examples:
+  tollgate replay access.log --limit '100/min burst 20'
+  zcat -f access.log* | tollgate replay --sort --limit 5/s --key ip+path
+  tollgate replay access.log.2.gz access.log --limit '1000/h' --compare
+  tollgate replay access.log --limit '10000000/h' --cost bytes --key user
+  tollgate replay events.jsonl --limit 10/s --fields time=ts,ip=remote_addr
+  tollgate replay access.log --limit 30/min --decisions - | head
+
+Fields of Common Log Format: ip, ident, user, method, path (the uri without its query), uri,
+protocol, status, bytes; Combined has referer and user-agent too. Of a request that is not
+'METHOD URI PROTOCOL', method, path, uri and protocol are '-'. JSON lines and CSV have the fields
+they name themselves; the time is 'time' and the bytes are 'bytes' unless --fields says otherwise.
+A CSV record is one line.
+
+Memory grows with the number of distinct keys, not with the log, unless --sort is given.
+
+Exit code: 0, or 2 for anything refused: arguments, a file that cannot be read, a log of which no
+line parses, with --strict any line that does not parse.";
+
+#[derive(Args)]
+pub(crate) struct ReplayArgs {
+    /// Logs to read one after the other, plain or gzip; none or '-' is standard input
+    #[arg(value_name = "FILE")]
+    files: Vec<PathBuf>,
+
+    /// The quota of each key: '100/s', '5/10s', '1000/h burst 50'
+    #[arg(short, long, value_name = "QUOTA", help_heading = "Limit")]
+    limit: String,
+
+    /// The algorithm that enforces the limit
+    #[arg(
+        short,
+        long,
+        value_name = "NAME",
+        default_value = "token-bucket",
+        value_parser = PossibleValuesParser::new(ALGORITHMS.iter().map(String::as_str)),
+        help_heading = "Limit"
+    )]
+    algorithm: String,
+
+    /// Run all algorithms side by side (windows have no burst: they run without it)
+    #[arg(long, conflicts_with_all = ["algorithm", "decisions"], help_heading = "Limit")]
+    compare: bool,
+
+    /// What is limited: a field, or several joined with '+', as in ip+path
+    #[arg(short, long, value_name = "FIELDS", default_value = "ip", help_heading = "Limit")]
+    key: String,
+
+    /// What a request costs: 1, or the bytes of its response ('-' is 0)
+    #[arg(long, value_enum, default_value_t = CostArg::One, help_heading = "Limit")]
+    cost: CostArg,
+
+    /// The most keys the limiter may track
+    #[arg(long, value_name = "N", default_value_t = 1_000_000, help_heading = "Limit")]
+    max_keys: usize,
+
+    /// What new keys get while the limiter tracks as many as it may
+    #[arg(long, value_enum, value_name = "POLICY", default_value_t = FullArg::Deny, help_heading = "Limit")]
+    full: FullArg,
+
+    /// How the logs are written; 'auto' goes by the first line of each
+    #[arg(long, value_enum, value_name = "FORMAT", default_value_t = LogFormat::Auto, help_heading = "Log")]
+    log_format: LogFormat,
+
+    /// What JSON and CSV logs call our fields, as in time=ts,ip=remote_addr,bytes=size
+    #[arg(long, value_name = "OURS=THEIRS,..", help_heading = "Log")]
+    fields: Option<String>,
+
+    /// The unit of times that are numbers, in JSON and CSV logs; fractions are exact
+    #[arg(long, value_enum, value_name = "UNIT", default_value_t = UnitArg::Seconds, help_heading = "Log")]
+    time_unit: UnitArg,
+
+    /// Go by time instead of order of arrival (needs memory for the log: about 60 bytes per request)
+    #[arg(long, help_heading = "Log")]
+    sort: bool,
+
+    /// Stop at the first line that does not parse
+    #[arg(long, help_heading = "Log")]
+    strict: bool,
+
+    /// How to write the report
+    #[arg(long, value_enum, default_value_t = Output::Text, help_heading = "Output")]
+    pub(crate) format: Output,
+
+    /// Write every decision as CSV: line,key,allowed,remaining,retry_after_ns; '-' writes it to
+    /// standard output in place of the report. With several logs, a column 'file' comes first
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    decisions: Option<PathBuf>,
+
+    /// How many of the keys denied most to show
+    #[arg(long, value_name = "N", default_value_t = 10, help_heading = "Output")]
+    top: usize,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum CostArg {
+    #[value(name = "1")]
+    One,
+    Bytes,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum FullArg {
+    /// They are denied
+    Deny,
+    /// They pass, uncounted
+    Admit,
+    /// They share one state
+    Share,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum LogFormat {
+    Auto,
+    Common,
+    Combined,
+    Json,
+    Csv,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum UnitArg {
+    #[value(name = "s")]
+    Seconds,
+    #[value(name = "ms")]
+    Millis,
+    #[value(name = "us")]
+    Micros,
+    #[value(name = "ns")]
+    Nanos,
+}
+
+/// How the report is written.
+#[derive(Clone, Copy, ValueEnum)]
+pub(crate) enum Output {
+    Text,
+    Json,
+}
+
+impl ReplayArgs {
+    /// # Errors
+    ///
+    /// A limit, an algorithm, a key or a mapping of names that means nothing.
+    pub(crate) fn settings(self) -> Result<Settings, Failure> {
+        let quota = parse_limit(&self.limit)?;
+        let algorithm: Algorithm =
+            self.algorithm.parse().map_err(|error| Failure::refused(format!("{error}")))?;
+        Ok(Settings {
+            inputs: inputs(&self.files)?,
+            quota,
+            algorithm: (!self.compare).then_some(algorithm),
+            wanted: Wanted {
+                key: parse_key(&self.key)?,
+                cost: match self.cost {
+                    CostArg::One => Cost::One,
+                    CostArg::Bytes => Cost::Bytes,
+                },
+                names: parse_names(self.fields.as_deref().unwrap_or_default())?,
+                unit: match self.time_unit {
+                    UnitArg::Seconds => TimeUnit::Seconds,
+                    UnitArg::Millis => TimeUnit::Millis,
+                    UnitArg::Micros => TimeUnit::Micros,
+                    UnitArg::Nanos => TimeUnit::Nanos,
+                },
+            },
+            format: match self.log_format {
+                LogFormat::Auto => None,
+                LogFormat::Common => Some(Format::Common),
+                LogFormat::Combined => Some(Format::Combined),
+                LogFormat::Json => Some(Format::Json),
+                LogFormat::Csv => Some(Format::Csv),
+            },
+            sort: self.sort,
+            strict: self.strict,
+            decisions: self.decisions,
+            max_keys: self.max_keys,
+            full: match self.full {
+                FullArg::Deny => Full::Deny,
+                FullArg::Admit => Full::Admit,
+                FullArg::Share => Full::Share,
+            },
+            top: self.top,
+        })
+    }
+}
+
+fn inputs(files: &[PathBuf]) -> Result<Vec<Input>, Failure> {
+    if files.is_empty() {
+        return Ok(vec![Input::Stdin]);
+    }
+    let inputs: Vec<Input> = files
+        .iter()
+        .map(|file| match file {
+            stdin if stdin == Path::new("-") => Input::Stdin,
+            file => Input::File(file.clone()),
+        })
+        .collect();
+    if inputs.iter().filter(|&input| *input == Input::Stdin).count() > 1 {
+        return Err(Failure::refused("standard input ('-') can be read only once"));
+    }
+    Ok(inputs)
+}
+
+/// The quota, or a message that points at the place where the text goes wrong.
+fn parse_limit(text: &str) -> Result<Quota, Failure> {
+    text.parse().map_err(|error: tollgate::QuotaParseError| {
+        let shown = crate::replay::printable(text.as_bytes());
+        let before = text.get(..error.offset()).unwrap_or(text);
+        let column = crate::replay::printable(before.as_bytes()).chars().count();
+        Failure::refused(format!("--limit: {error}\n  {shown}\n  {:column$}^", ""))
+    })
+}
+
+fn parse_key(text: &str) -> Result<Vec<String>, Failure> {
+    let fields: Vec<String> = text.split('+').map(|field| field.trim().to_owned()).collect();
+    if fields.iter().any(String::is_empty) {
+        return Err(Failure::refused(format!(
+            "--key '{text}' has an empty field; allowed: a field, or several joined with '+', as \
+             in ip+path"
+        )));
+    }
+    Ok(fields)
+}
+
+fn parse_names(text: &str) -> Result<Vec<(String, String)>, Failure> {
+    let pairs = text.split(',').filter(|_| !text.is_empty());
+    pairs
+        .map(|pair| match pair.split_once('=') {
+            Some((ours, theirs)) if !ours.trim().is_empty() && !theirs.trim().is_empty() => {
+                Ok((ours.trim().to_owned(), theirs.trim().to_owned()))
+            }
+            _ => Err(Failure::refused(format!(
+                "--fields '{text}': '{pair}' is no pair of names; allowed: pairs such as \
+                 time=ts,ip=remote_addr"
+            ))),
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_arguments_are_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn keys_are_split_at_plus_signs() {
+        assert_eq!(parse_key("ip+path").ok(), Some(vec!["ip".into(), "path".into()]));
+        for text in ["", "+", "ip+", "ip++path"] {
+            assert!(parse_key(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn names_are_mapped_in_pairs() {
+        let pairs = vec![("time".to_owned(), "ts".to_owned()), ("ip".into(), "a=b".into())];
+        assert_eq!(parse_names("time=ts, ip=a=b").ok(), Some(pairs));
+        assert_eq!(parse_names("").ok(), Some(Vec::new()));
+        for text in ["time", "time=", "=ts", "time=ts,", ","] {
+            assert!(parse_names(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! The `tollgate` program: `tollgate replay` runs access logs through a rate limit and reports what
+//! it would have done.
+
+mod args;
+mod replay;
+
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::{Cli, Command, Output, ReplayArgs};
+use replay::{Failure, report};
+
+/// What the exit code of a refusal is; clap's own is the same.
+const REFUSED: u8 = 2;
+
+fn main() -> ExitCode {
+    let Command::Replay(args) = Cli::parse().command;
+    match run(args) {
+        Ok(()) | Err(Failure::ReaderLeft) => ExitCode::SUCCESS,
+        Err(Failure::Refused(message)) => {
+            // Without standard error there is nobody to tell; the exit code remains.
+            let _ = writeln!(io::stderr(), "tollgate: {message}");
+            ExitCode::from(REFUSED)
+        }
+    }
+}
+
+fn run(args: ReplayArgs) -> Result<(), Failure> {
+    let output = args.format;
+    let settings = args.settings()?;
+    let report = replay::replay(&settings)?;
+    if settings.decisions.as_deref() == Some(Path::new("-")) {
+        return Ok(());
+    }
+    let mut out = BufWriter::new(io::stdout().lock());
+    let written = match output {
+        Output::Text => report::write_text(&report, &mut out),
+        Output::Json => serde_json::to_writer_pretty(&mut out, &report)
+            .map_err(io::Error::from)
+            .and_then(|()| writeln!(out)),
+    };
+    written.and_then(|()| out.flush()).map_err(|error| Failure::writing("standard output", &error))
+}

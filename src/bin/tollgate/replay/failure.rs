@@ -1,0 +1,33 @@
+//! Why a replay ended early.
+
+use std::fmt::Display;
+use std::io;
+
+/// What ends a replay before its report.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// It cannot go on; the message says what was refused and what is allowed. Exit code 2.
+    Refused(String),
+    /// Whoever read our output has gone, as `head` does. Nobody is left to tell: exit code 0.
+    ReaderLeft,
+}
+
+impl Failure {
+    pub(crate) fn refused(message: impl Into<String>) -> Self {
+        Self::Refused(message.into())
+    }
+
+    /// A write to `place` that failed.
+    pub(crate) fn writing(place: impl Display, error: &io::Error) -> Self {
+        if error.kind() == io::ErrorKind::BrokenPipe {
+            Self::ReaderLeft
+        } else {
+            Self::Refused(format!("cannot write to {place}: {error}"))
+        }
+    }
+
+    /// A read of `place` that failed.
+    pub(crate) fn reading(place: impl Display, error: &io::Error) -> Self {
+        Self::Refused(format!("cannot read {place}: {error}"))
+    }
+}

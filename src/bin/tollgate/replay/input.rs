@@ -1,0 +1,62 @@
+//! Where logs come from: files and standard input.
+
+use std::cell::Cell;
+use std::fmt;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use super::Failure;
+use super::lines::Counted;
+
+/// One log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Input {
+    Stdin,
+    File(PathBuf),
+}
+
+impl fmt::Display for Input {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Stdin => f.write_str("standard input"),
+            Self::File(path) => path.display().fmt(f),
+        }
+    }
+}
+
+impl Input {
+    /// Opens the log; `count` follows the bytes that are read, packed as they are.
+    pub(crate) fn open(&self, count: Rc<Cell<u64>>) -> Result<Box<dyn Read>, Failure> {
+        Ok(match self {
+            Self::Stdin => Box::new(Counted::new(io::stdin().lock(), count)),
+            Self::File(path) => {
+                let file = File::open(path).map_err(|error| Failure::reading(self, &error))?;
+                Box::new(Counted::new(file, count))
+            }
+        })
+    }
+}
+
+/// Finds files that cannot be read before hours were spent on the others, and returns how many bytes
+/// there are to read, if that is known.
+pub(crate) fn check(inputs: &[Input]) -> Result<Option<u64>, Failure> {
+    let mut length = Some(0);
+    for input in inputs {
+        let Input::File(path) = input else {
+            length = None;
+            continue;
+        };
+        let unreadable = |error: io::Error| Failure::reading(input, &error);
+        let metadata = fs::metadata(path).map_err(unreadable)?;
+        if metadata.is_file() {
+            // Only files: opening a pipe and closing it again would cut its writer off.
+            File::open(path).map_err(unreadable)?;
+            length = length.map(|length| length + metadata.len());
+        } else {
+            length = None;
+        }
+    }
+    Ok(length)
+}

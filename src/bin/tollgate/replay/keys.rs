@@ -1,0 +1,88 @@
+//! Every key seen in the log, with what is known of it whatever the limit.
+
+use std::collections::HashMap;
+
+use foldhash::fast::RandomState;
+use tollgate::Tick;
+
+/// The place of a key in the order of first appearance: an index into tables about keys.
+pub(crate) type KeyId = usize;
+
+/// The keys of a log. This is what grows with a replay: with distinct keys, not with lines.
+#[derive(Default)]
+pub(crate) struct Keys {
+    ids: HashMap<Box<[u8]>, KeyId, RandomState>,
+    seen: Vec<Seen>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    requests: u64,
+    latest: Tick,
+}
+
+impl Keys {
+    /// The id of this key, a new one if it was never seen.
+    #[inline]
+    pub(crate) fn id(&mut self, key: &[u8]) -> KeyId {
+        if let Some(&id) = self.ids.get(key) {
+            return id;
+        }
+        let id = self.seen.len();
+        self.seen.push(Seen::default());
+        self.ids.insert(key.into(), id);
+        id
+    }
+
+    /// Counts a request and returns the time it is judged at: its own, or that of the key's latest
+    /// request before it if that is later. Per key, time never runs backwards.
+    #[inline]
+    pub(crate) fn arrive(&mut self, id: KeyId, at: Tick) -> Tick {
+        let seen = &mut self.seen[id];
+        seen.requests += 1;
+        seen.latest = seen.latest.max(at);
+        seen.latest
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.seen.len()
+    }
+
+    /// How many requests this key made.
+    pub(crate) fn requests(&self, id: KeyId) -> u64 {
+        self.seen[id].requests
+    }
+
+    /// The bytes of all keys, by id.
+    pub(crate) fn by_id(&self) -> Vec<&[u8]> {
+        let mut keys: Vec<&[u8]> = vec![&[]; self.seen.len()];
+        for (key, &id) in &self.ids {
+            keys[id] = key;
+        }
+        keys
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_never_runs_backwards_for_one_key_and_is_free_for_others() {
+        let mut keys = Keys::default();
+        let (a, b) = (keys.id(b"a"), keys.id(b"b"));
+        let times = [(a, 5, 5), (a, 3, 5), (b, 3, 3), (a, 6, 6), (b, 1, 3), (a, 0, 6)];
+        for (id, stamp, judged) in times {
+            assert_eq!(keys.arrive(id, Tick::from_nanos(stamp)), Tick::from_nanos(judged));
+        }
+        assert_eq!((keys.requests(a), keys.requests(b)), (4, 2));
+    }
+
+    #[test]
+    fn a_key_keeps_its_id() {
+        let mut keys = Keys::default();
+        let ids = [&b"a"[..], b"b", b"a", b"", b"b"].map(|key| keys.id(key));
+        assert_eq!(ids, [0, 1, 0, 2, 1]);
+        assert_eq!(keys.by_id(), [&b"a"[..], b"b", b""]);
+    }
+}

@@ -1,0 +1,300 @@
+//! Replays access logs through a limiter: what would this limit have done to that traffic?
+//!
+//! A line becomes a [`Request`](record::Request) with a time and a key ([`record`]); requests are
+//! gathered in batches and judged by each [`Trial`]; [`report`] tells what came of them. Memory grows
+//! with the distinct keys of the log and with nothing else, except that sorting keeps 40 bytes per
+//! request, and half as much again while it sorts.
+//!
+//! Per key, time never runs backwards: a request is judged at its own stamp or at the latest one
+//! already seen for its key, whichever is later.
+//!
+//! (This file is `mod.rs` so that `benches/replay.rs` can include it by its path, children and all.)
+
+mod clf;
+mod csv;
+mod decisions;
+mod failure;
+mod input;
+mod json;
+mod key;
+mod keys;
+pub(crate) mod lines;
+mod log;
+pub(crate) mod progress;
+pub(crate) mod record;
+pub(crate) mod report;
+mod stamp;
+mod timeline;
+mod trial;
+
+use std::io::{self, Read};
+use std::path::PathBuf;
+use std::time::Instant;
+
+use tollgate::{Algorithm, Full, Quota, Tick};
+
+use decisions::Decisions;
+use key::KeyShape;
+use keys::{KeyId, Keys};
+use lines::{Line, Lines};
+use log::LogSummary;
+use progress::Progress;
+use record::{Reason, Records, Request, Unopened};
+use report::Report;
+use trial::{Batch, Place, Trial};
+
+pub(crate) use failure::Failure;
+pub(crate) use input::Input;
+pub(crate) use key::printable;
+pub(crate) use record::{Cost, Format, Wanted};
+pub(crate) use stamp::TimeUnit;
+
+/// What to replay, through which limit.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    pub(crate) inputs: Vec<Input>,
+    pub(crate) quota: Quota,
+    /// `None` tries all.
+    pub(crate) algorithm: Option<Algorithm>,
+    pub(crate) wanted: Wanted,
+    /// `None` goes by the first line of each log.
+    pub(crate) format: Option<Format>,
+    pub(crate) sort: bool,
+    pub(crate) strict: bool,
+    pub(crate) decisions: Option<PathBuf>,
+    pub(crate) max_keys: usize,
+    pub(crate) full: Full,
+    /// How many of the keys denied most are reported.
+    pub(crate) top: usize,
+}
+
+/// Replays all inputs.
+///
+/// # Errors
+///
+/// An input that cannot be read, a field that no log has, a configuration that no limiter accepts, a
+/// log of which no line parses, and with `strict` any line that does not.
+pub(crate) fn replay(settings: &Settings) -> Result<Report, Failure> {
+    let length = input::check(&settings.inputs)?;
+    let mut replay = Replay::new(settings)?;
+    let mut progress = Progress::new(length);
+    for (file, input) in settings.inputs.iter().enumerate() {
+        let from = input.open(progress.bytes_read())?;
+        replay.read(file, from, &mut progress)?;
+    }
+    let report = replay.finish(&mut progress)?;
+    progress.finish();
+    Ok(report)
+}
+
+/// An algorithm's trial, or why its configuration was refused.
+pub(crate) enum Entry {
+    Tried(Box<Trial>),
+    Refused { algorithm: Algorithm, quota: Quota, reason: String },
+}
+
+/// A replay under way.
+pub(crate) struct Replay<'s> {
+    settings: &'s Settings,
+    started: Instant,
+    log: LogSummary,
+    keys: Keys,
+    entries: Vec<Entry>,
+    decisions: Option<Decisions>,
+    batch: Batch,
+    /// All requests, where they must be sorted first.
+    unsorted: Vec<Arrival>,
+}
+
+/// What a line turned out to be.
+enum Parsed {
+    Request(Request),
+    /// It names the columns of the log.
+    Header,
+    Blank,
+    Bad(Reason),
+}
+
+/// A request that waits to be sorted.
+struct Arrival {
+    at: Tick,
+    cost: u64,
+    id: KeyId,
+    place: Place,
+}
+
+impl<'s> Replay<'s> {
+    pub(crate) fn new(settings: &'s Settings) -> Result<Self, Failure> {
+        let entries = entries(settings)?;
+        let names: Vec<String> = settings.inputs.iter().map(Input::to_string).collect();
+        let shape = KeyShape::new(settings.wanted.key.len());
+        let decisions = match &settings.decisions {
+            Some(path) => Some(Decisions::create(path, names.clone(), shape)?),
+            None => None,
+        };
+        Ok(Self {
+            settings,
+            started: Instant::now(),
+            log: LogSummary::new(names, settings.strict),
+            keys: Keys::default(),
+            entries,
+            decisions,
+            batch: Batch::default(),
+            unsorted: Vec::new(),
+        })
+    }
+
+    /// Reads one log to its end. `file` is its index among the inputs.
+    pub(crate) fn read(
+        &mut self,
+        file: usize,
+        from: impl Read,
+        progress: &mut Progress,
+    ) -> Result<(), Failure> {
+        let input = &self.settings.inputs[file];
+        let unreadable = |error: io::Error| Failure::reading(input, &error);
+        let mut lines = Lines::new(lines::unpacked(from).map_err(unreadable)?);
+        let mut records = None;
+        let mut key = Vec::new();
+        while let Some(line) = lines.next().map_err(unreadable)? {
+            key.clear();
+            let parsed = self.parse(file, &line, &mut records, &mut key)?;
+            let place = Place { file, line: lines.number() };
+            self.log.files[file].lines += 1;
+            match parsed {
+                Parsed::Request(request) => self.admit(request, &key, place)?,
+                Parsed::Header => self.log.files[file].header += 1,
+                Parsed::Blank => self.log.files[file].blank += 1,
+                Parsed::Bad(reason) => self.log.bad_line(place, reason)?,
+            }
+            progress.tick();
+        }
+        Ok(())
+    }
+
+    /// Reads a line with the reader for its log, which the first line of the log brings about.
+    #[inline]
+    fn parse(
+        &mut self,
+        file: usize,
+        line: &Line<'_>,
+        records: &mut Option<Records>,
+        key: &mut Vec<u8>,
+    ) -> Result<Parsed, Failure> {
+        let text = match line {
+            Line::Text(text) if text.trim_ascii().is_empty() => return Ok(Parsed::Blank),
+            Line::Text(text) => text,
+            Line::TooLong => {
+                let reason = format!("it is longer than {} bytes", lines::MAX_LINE);
+                return Ok(Parsed::Bad(reason.into()));
+            }
+        };
+        let records = match records {
+            Some(records) => records,
+            None => match Records::open(text, self.settings.format, &self.settings.wanted) {
+                Ok((format, opened)) => {
+                    self.log.files[file].format = Some(format);
+                    let opened = records.insert(opened);
+                    if format == Format::Csv {
+                        return Ok(Parsed::Header);
+                    }
+                    opened
+                }
+                Err(Unopened::NotARecord(reason)) => return Ok(Parsed::Bad(reason)),
+                Err(Unopened::Refused(message)) => {
+                    let name = &self.settings.inputs[file];
+                    return Err(Failure::refused(format!("{name}: {message}")));
+                }
+            },
+        };
+        Ok(match records.read(text, key) {
+            Ok(request) => Parsed::Request(request),
+            Err(reason) => Parsed::Bad(reason),
+        })
+    }
+
+    /// Takes a request in: into the batch, or to be sorted first.
+    #[inline]
+    fn admit(&mut self, request: Request, key: &[u8], place: Place) -> Result<(), Failure> {
+        let Request { at, cost } = request;
+        self.log.arrived(place.file, at);
+        let id = self.keys.id(key);
+        if self.settings.sort {
+            self.unsorted.push(Arrival { at, cost, id, place });
+            return Ok(());
+        }
+        let judged_at = self.keys.arrive(id, at);
+        self.log.raised += u64::from(judged_at > at);
+        self.batch.push(key, id, judged_at, cost, place);
+        if self.batch.is_full() { self.judge() } else { Ok(()) }
+    }
+
+    /// Judges what is left and tells what came of it all.
+    pub(crate) fn finish(mut self, progress: &mut Progress) -> Result<Report, Failure> {
+        let mut unsorted = std::mem::take(&mut self.unsorted);
+        // Stable, so that equal stamps stay in order of arrival.
+        unsorted.sort_by_key(|arrival| arrival.at);
+        let keys: Vec<Box<[u8]>> = match unsorted.is_empty() {
+            true => Vec::new(),
+            false => self.keys.by_id().into_iter().map(Box::from).collect(),
+        };
+        for arrival in unsorted {
+            let at = self.keys.arrive(arrival.id, arrival.at);
+            self.batch.push(&keys[arrival.id], arrival.id, at, arrival.cost, arrival.place);
+            if self.batch.is_full() {
+                self.judge()?;
+            }
+            progress.tick();
+        }
+        self.judge()?;
+        if let Some(decisions) = self.decisions.take() {
+            decisions.finish()?;
+        }
+        if self.log.requests() == 0 && self.log.unparsable() > 0 {
+            return Err(Failure::refused(self.log.nothing_parses()));
+        }
+        let seconds = self.started.elapsed();
+        Ok(Report::new(self.settings, &self.log, &self.keys, &self.entries, seconds))
+    }
+
+    fn judge(&mut self) -> Result<(), Failure> {
+        for entry in &mut self.entries {
+            if let Entry::Tried(trial) = entry {
+                trial.judge(&self.batch, self.keys.len(), self.decisions.as_mut())?;
+            }
+        }
+        self.batch.clear();
+        Ok(())
+    }
+}
+
+/// The algorithms to try. One that is asked for by name must be possible; of all, at least one.
+fn entries(settings: &Settings) -> Result<Vec<Entry>, Failure> {
+    let start = |algorithm, quota| Trial::new(algorithm, quota, settings.max_keys, settings.full);
+    if let Some(algorithm) = settings.algorithm {
+        let trial = start(algorithm, settings.quota).map_err(Failure::Refused)?;
+        return Ok(vec![Entry::Tried(Box::new(trial))]);
+    }
+    let entries: Vec<Entry> = Algorithm::ALL
+        .into_iter()
+        .map(|algorithm| {
+            let quota = if algorithm.has_windows() { settings.quota.without_burst() } else { settings.quota };
+            match start(algorithm, quota) {
+                Ok(trial) => Entry::Tried(Box::new(trial)),
+                Err(reason) => Entry::Refused { algorithm, quota, reason },
+            }
+        })
+        .collect();
+    let reasons: Vec<String> = entries
+        .iter()
+        .filter_map(|entry| match entry {
+            Entry::Tried(_) => None,
+            Entry::Refused { algorithm, reason, .. } => Some(format!("\n  {algorithm}: {reason}")),
+        })
+        .collect();
+    if reasons.len() == entries.len() {
+        let message = format!("no algorithm accepts {}:{}", settings.quota, reasons.concat());
+        return Err(Failure::Refused(message));
+    }
+    Ok(entries)
+}

@@ -1,0 +1,291 @@
+//! The report as text for a terminal of 80 columns.
+
+use std::borrow::Cow;
+use std::io::{self, Write};
+use std::time::Duration;
+
+use super::compare;
+use super::quantity::{bytes, date_and_time, duration, grouped, rate, share};
+use super::{Figures, Log, LongestWait, Outcome, Report, Run, TimelineRows};
+
+const WIDTH: usize = 80;
+const BAR_WIDTH: usize = 34;
+
+/// Writes the whole report.
+pub(crate) fn write_text(report: &Report, out: &mut impl Write) -> io::Result<()> {
+    let algorithms = match &report.results[..] {
+        [only] => only.algorithm.clone(),
+        several => format!("{} algorithms", several.len()),
+    };
+    let cost = match report.cost {
+        "1" => "each request costs 1",
+        _ => "a request costs its bytes",
+    };
+    writeln!(out, "{}, {algorithms}, per {}, {cost}", report.limit, report.key)?;
+    write_log(&report.log, report.order, out)?;
+    if report.is_empty() {
+        writeln!(out, "\nThe log is empty: there are no requests to replay.")?;
+        return Ok(());
+    }
+    match &report.results[..] {
+        [Outcome { figures: Some(figures), .. }] => write_figures(figures, report, out)?,
+        several => compare::write_table(several, &report.limit, out)?,
+    }
+    write_bad_lines(&report.log, out)?;
+    write_run(&report.run, out)
+}
+
+/// Writes words on lines that begin with `indent` and end before the terminal does.
+pub(super) fn write_paragraph(indent: &str, text: &str, out: &mut impl Write) -> io::Result<()> {
+    let mut line = String::from(indent);
+    for word in text.split(' ') {
+        let length = line.chars().count() + 1 + word.chars().count();
+        if length > WIDTH && line.len() > indent.len() {
+            writeln!(out, "{line}")?;
+            line = String::from(indent);
+        }
+        if line.len() > indent.len() {
+            line.push(' ');
+        }
+        line.push_str(word);
+    }
+    writeln!(out, "{line}")
+}
+
+fn write_log(log: &Log, order: &str, out: &mut impl Write) -> io::Result<()> {
+    writeln!(out, "\nLog")?;
+    for file in &log.files {
+        let format = file.format.as_deref().unwrap_or("unknown");
+        writeln!(out, "  {} ({format}, {} lines)", file.name, grouped(file.lines))?;
+    }
+    let mut counts = format!(
+        "{} requests of {} keys, {} unparsable",
+        grouped(log.requests),
+        grouped(log.keys as u64),
+        plural(log.unparsable, "line"),
+    );
+    if log.blank > 0 {
+        counts.push_str(&format!(", {} blank", grouped(log.blank)));
+    }
+    writeln!(out, "  {counts}")?;
+    let (Some(first), Some(last), Some(span)) = (log.first_nanos, log.last_nanos, log.span) else {
+        return Ok(());
+    };
+    let (first, last) = (date_and_time(first), date_and_time(last));
+    writeln!(out, "  {first} to {last} UTC ({})", duration(span))?;
+    let back = match log.stepped_back {
+        0 => "No line steps back in time".to_owned(),
+        lines => format!(
+            "{} back in time, by up to {}",
+            if lines == 1 { "1 line steps".into() } else { format!("{} lines step", grouped(lines)) },
+            duration(Duration::from_nanos(log.largest_step_ns)),
+        ),
+    };
+    let taken = match order {
+        "time" => "requests were sorted by time".to_owned(),
+        _ => format!(
+            "requests were taken as they arrived, {} of them at the later time of their key",
+            grouped(log.judged_later_than_stamped)
+        ),
+    };
+    write_paragraph("  ", &format!("{back}; {taken}."), out)
+}
+
+/// A text cut to so many characters. JSON has all of it.
+fn cut(text: &str, width: usize) -> Cow<'_, str> {
+    match text.char_indices().nth(width) {
+        None => Cow::Borrowed(text),
+        Some(_) => Cow::Owned(text.chars().take(width - 1).chain(['…']).collect()),
+    }
+}
+
+fn plural(count: u64, thing: &str) -> String {
+    format!("{} {thing}{}", grouped(count), if count == 1 { "" } else { "s" })
+}
+
+fn write_figures(figures: &Figures, report: &Report, out: &mut impl Write) -> io::Result<()> {
+    let requests = u128::from(report.log.requests);
+    writeln!(out, "\nOutcome")?;
+    let mut row = |name: &str, count: u128, whole: u128, note: &str| {
+        let line = format!("  {name:<14}{:>15}  {:>8}   {note}", grouped(count), share(count, whole));
+        writeln!(out, "{}", line.trim_end())
+    };
+    let keys = format!("{} of {} keys", grouped(figures.keys_denied as u64), grouped(report.log.keys as u64));
+    row("passed", figures.passed.into(), requests, "")?;
+    row("denied", figures.denied.into(), requests, &keys)?;
+    if report.cost == "bytes" {
+        let cost = figures.cost_passed + figures.cost_denied;
+        row("bytes passed", figures.cost_passed, cost, "")?;
+        row("bytes denied", figures.cost_denied, cost, "")?;
+    }
+    if figures.too_costly > 0 {
+        let note = "cost above the capacity: never passes";
+        row("too costly", figures.too_costly.into(), requests, note)?;
+    }
+    if figures.answered_by_full_policy > 0 {
+        let note = "table full: answered by --full";
+        row("no room", figures.answered_by_full_policy.into(), requests, note)?;
+    }
+    if figures.charged_to_shared_overflow > 0 {
+        let note = "table full: shared one state";
+        row("shared", figures.charged_to_shared_overflow.into(), requests, note)?;
+    }
+    if figures.delayed > 0 {
+        row("delayed", figures.delayed.into(), requests, "passed, but told to start later")?;
+    }
+    write_wait("longest wait", figures.longest_wait.as_ref(), out)?;
+    write_wait("longest delay", figures.longest_delay.as_ref(), out)?;
+    if figures.denied > 0 {
+        let polite = &figures.polite;
+        let sent = polite.passed + polite.denied;
+        let text = format!(
+            "A client that waits as retry-after says would have sent {} of the {} requests and \
+             been denied {} ({}); it would have withheld {}.",
+            grouped(sent),
+            grouped(report.log.requests),
+            plural(polite.denied, "time"),
+            share(polite.denied.into(), sent.into()),
+            grouped(polite.withheld),
+        );
+        write_paragraph("  ", &text, out)?;
+        write_top(figures, out)?;
+    }
+    write_timeline(&figures.timeline, out)
+}
+
+fn write_wait(name: &str, wait: Option<&LongestWait>, out: &mut impl Write) -> io::Result<()> {
+    let Some(wait) = wait else { return Ok(()) };
+    let time = duration(Duration::from_nanos(wait.ns));
+    writeln!(out, "  {name:<14}{time:>15}   key {}", cut(&wait.key, 42))?;
+    writeln!(out, "  {:32}at {}:{}", "", wait.file, wait.line)
+}
+
+fn write_top(figures: &Figures, out: &mut impl Write) -> io::Result<()> {
+    if figures.top_denied.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "\nKeys denied most")?;
+    writeln!(out, "  {:>12} {:>12} {:>9}   key", "denied", "of", "share")?;
+    for key in &figures.top_denied {
+        writeln!(
+            out,
+            "  {:>12} {:>12} {:>9}   {}",
+            grouped(key.denied),
+            grouped(key.requests),
+            share(key.denied.into(), key.requests.into()),
+            cut(&key.key, 40),
+        )?;
+    }
+    let more = figures.keys_denied.saturating_sub(figures.top_denied.len());
+    if more > 0 {
+        writeln!(out, "  and {} (--top shows more)", plural(more as u64, "other key"))?;
+    }
+    Ok(())
+}
+
+fn write_timeline(timeline: &TimelineRows, out: &mut impl Write) -> io::Result<()> {
+    let width = duration(Duration::from_secs(timeline.seconds_per_row));
+    writeln!(out, "\nTimeline, {width} a row, UTC (█ passed, ░ denied)")?;
+    let tallest = timeline.rows.iter().map(|row| row.passed + row.denied).max().unwrap_or(0);
+    let mut date = String::new();
+    writeln!(out, "  {:19} {:BAR_WIDTH$} {:>11} {:>10}", "", "", "passed", "denied")?;
+    for row in &timeline.rows {
+        let start = date_and_time(row.second.saturating_mul(1_000_000_000));
+        let (day, time) = start.split_at("2015-05-17".len());
+        // Seconds only where rows begin at other ones than :00.
+        let time = if timeline.seconds_per_row < 60 { time } else { &time[.." 10:05".len()] };
+        let shown_day = if day == date { "" } else { day };
+        let bar = bar(row.passed, row.denied, tallest);
+        let gap = " ".repeat(BAR_WIDTH - bar.chars().count());
+        let counts = format!("{:>11} {:>10}", grouped(row.passed), grouped(row.denied));
+        writeln!(out, "  {shown_day:10}{time:9} {bar}{gap} {counts}")?;
+        date = day.to_owned();
+    }
+    Ok(())
+}
+
+/// A bar whose length is in proportion to the tallest. What is not nothing shows.
+fn bar(passed: u64, denied: u64, tallest: u64) -> String {
+    let cells = |count: u64| -> usize {
+        let share = u128::from(count) * BAR_WIDTH as u128 * 2;
+        let rounded = (share / u128::from(tallest.max(1))).div_ceil(2);
+        usize::try_from(rounded).unwrap_or(BAR_WIDTH).clamp(usize::from(count > 0), BAR_WIDTH)
+    };
+    let total = cells(passed + denied).max(usize::from(passed > 0) + usize::from(denied > 0));
+    let denied = cells(denied).min(total - usize::from(passed > 0));
+    format!("{}{}", "█".repeat(total - denied), "░".repeat(denied))
+}
+
+fn write_bad_lines(log: &Log, out: &mut impl Write) -> io::Result<()> {
+    if log.bad_lines.is_empty() {
+        return Ok(());
+    }
+    let shown = log.bad_lines.len() as u64;
+    let which = if shown < log.unparsable { format!(", the first {shown}") } else { String::new() };
+    writeln!(out, "\nLines that do not parse{which}")?;
+    for bad in &log.bad_lines {
+        write_paragraph("  ", &format!("{}:{}: {}", bad.file, bad.line, bad.reason), out)?;
+    }
+    Ok(())
+}
+
+fn write_run(run: &Run, out: &mut impl Write) -> io::Result<()> {
+    writeln!(out, "\nThis run (only these figures vary)")?;
+    for limiter in &run.limiters {
+        let name = if run.limiters.len() > 1 { &limiter.algorithm } else { "limiter" };
+        writeln!(
+            out,
+            "  {name:<14} {} checks/s, {} tracked in {}",
+            rate(limiter.checks_per_second),
+            plural(limiter.keys_tracked as u64, "key"),
+            bytes(limiter.memory_bytes),
+        )?;
+    }
+    let elapsed = duration(Duration::from_secs_f64(run.seconds));
+    writeln!(out, "  {:<14} {} lines/s, {elapsed}", "replay", rate(run.lines_per_second))?;
+    let text = "Checks are timed alone, on one thread, with this log's keys in its order; the replay \
+                is timed with reading, parsing, checks, the polite client and all counting.";
+    write_paragraph("  ", text, out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bars_are_in_proportion_and_hide_nothing() {
+        let shape = |passed, denied, tallest| {
+            let bar = bar(passed, denied, tallest);
+            (bar.matches('█').count(), bar.matches('░').count())
+        };
+        assert_eq!(shape(0, 0, 0), (0, 0));
+        assert_eq!(shape(0, 0, 9), (0, 0));
+        assert_eq!(shape(100, 0, 100), (BAR_WIDTH, 0));
+        assert_eq!(shape(0, 100, 100), (0, BAR_WIDTH));
+        assert_eq!(shape(50, 50, 100), (BAR_WIDTH / 2, BAR_WIDTH / 2));
+        assert_eq!(shape(1, 0, 1_000_000), (1, 0));
+        assert_eq!(shape(1, 1, 1_000_000), (1, 1));
+        assert_eq!(shape(999_999, 1, 1_000_000), (BAR_WIDTH - 1, 1));
+        assert_eq!(shape(1, 999_999, 1_000_000), (1, BAR_WIDTH - 1));
+        assert_eq!(shape(u64::MAX / 2, u64::MAX / 2, u64::MAX), (BAR_WIDTH / 2, BAR_WIDTH / 2));
+    }
+
+    #[test]
+    fn long_keys_are_cut_between_characters() {
+        assert_eq!(cut("näïve", 5), "näïve");
+        assert_eq!(cut("näïve", 4), "näï…");
+        assert_eq!(cut("", 4), "");
+    }
+
+    #[test]
+    fn paragraphs_end_before_the_terminal_does() {
+        let mut out = Vec::new();
+        let text = format!("{} {} end", "word ".repeat(40).trim(), "x".repeat(100));
+        write_paragraph("  ", &text, &mut out).expect("a vector can be written");
+        let text = String::from_utf8_lossy(&out);
+        for line in text.lines() {
+            assert!(line.starts_with("  ") && (line.len() <= WIDTH || line.contains("xxx")));
+        }
+        assert_eq!(text.lines().count(), 5);
+    }
+}

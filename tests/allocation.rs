@@ -1,0 +1,65 @@
+//! After construction a limiter allocates nothing, whatever is asked of it.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use tollgate::{Algorithm, Full, Limiter, Quota, SingleLimiter};
+
+struct Counting;
+
+thread_local! {
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+#[allow(unsafe_code)]
+// SAFETY: every call is handed to the system's allocator as it came.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.with(|count| count.set(count.get() + 1));
+        // SAFETY: the caller's promise is passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { System.dealloc(block, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// How often this thread allocates while `body` runs.
+fn allocations(body: impl FnOnce()) -> u64 {
+    let before = ALLOCATIONS.with(Cell::get);
+    body();
+    ALLOCATIONS.with(Cell::get) - before
+}
+
+#[test]
+fn the_counter_counts() {
+    assert_eq!(allocations(|| drop(std::hint::black_box(Box::new(1)))), 1);
+}
+
+#[test]
+fn checks_of_new_and_known_keys_refunds_and_floods_allocate_nothing() {
+    for algorithm in Algorithm::ALL {
+        let builder = Limiter::builder(Quota::per_hour(3)).algorithm(algorithm);
+        let limiter: Limiter<String> = builder.max_keys(100).full(Full::Share).build().unwrap();
+        let single = SingleLimiter::builder(Quota::per_hour(3)).algorithm(algorithm).build().unwrap();
+        let names: Vec<String> = (0..300).map(|n| format!("client {n}")).collect();
+        let mut decisions = Vec::with_capacity(names.len());
+        let count = allocations(|| {
+            for name in &names {
+                let charge = limiter.check(name.as_str());
+                let _ = limiter.check_n(name.as_str(), 3);
+                limiter.refund(name.as_str(), &charge);
+                let _ = limiter.peek(name.as_str());
+                limiter.reset(name.as_str());
+                let _ = single.check();
+            }
+            limiter.check_many(&names, &mut decisions);
+        });
+        assert_eq!(count, 0, "{algorithm}");
+        assert_eq!(decisions.len(), 300);
+    }
+}

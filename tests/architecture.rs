@@ -1,0 +1,209 @@
+//! The shape of the source: floors, the one file of atomics, notes at every atomic operation.
+//!
+//! A file imports lower floors, files of its own folder and its own children; never its parent, never a
+//! file that leads back to it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// From the ground up. A floor may import the floors below it, none beside or above it.
+const FLOORS: [&[&str]; 6] = [
+    &["sync", "time", "algorithm"],
+    &["error"],
+    &["quota", "decision", "clock"],
+    &["rule"],
+    &["table"],
+    &["limiter"],
+];
+
+struct Source {
+    path: PathBuf,
+    /// The modules from the crate's root: `["rule", "grain"]`.
+    modules: Vec<String>,
+    /// Everything up to the unit tests.
+    lines: Vec<String>,
+}
+
+impl Source {
+    /// The lines that are code, with their numbers.
+    fn code(&self) -> impl Iterator<Item = (usize, &str)> {
+        let lines = self.lines.iter().enumerate();
+        lines
+            .map(|(i, line)| (i + 1, line.trim()))
+            .filter(|(_, line)| !line.is_empty() && !line.starts_with("//"))
+    }
+
+    fn at(&self, line: usize) -> String {
+        format!("{}:{line}", self.path.display())
+    }
+}
+
+fn sources(folder: &str) -> Vec<Source> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
+    let mut found = Vec::new();
+    let mut folders = vec![root.clone()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let text = fs::read_to_string(&path).unwrap();
+                let tests =
+                    |line: &&str| !line.starts_with("#[cfg(test)]") && !line.starts_with("#[cfg(all(test");
+                let lines = text.lines().take_while(tests).map(str::to_owned).collect();
+                let relative = path.strip_prefix(&root).unwrap().with_extension("");
+                let modules = relative.iter().map(|part| part.to_str().unwrap().to_owned()).collect();
+                found.push(Source {
+                    path: Path::new(folder_name(&root)).join(path.strip_prefix(&root).unwrap()),
+                    modules,
+                    lines,
+                });
+            }
+        }
+    }
+    assert!(!found.is_empty(), "no sources in {folder}");
+    found.sort_by(|a, b| a.path.cmp(&b.path));
+    found
+}
+
+fn folder_name(path: &Path) -> &str {
+    path.file_name().unwrap().to_str().unwrap()
+}
+
+/// The library's own files: without the crate's root and the programs.
+fn library() -> Vec<Source> {
+    let of_library = |source: &Source| source.modules[0] != "lib" && source.modules[0] != "bin";
+    sources("src").into_iter().filter(of_library).collect()
+}
+
+fn floor(module: &str) -> Option<usize> {
+    FLOORS.iter().position(|floor| floor.contains(&module))
+}
+
+/// The name that follows each `prefix` in a line: `rule` and `time` in `use crate::rule; crate::time::T`.
+fn names_after<'l>(line: &'l str, prefix: &str) -> Vec<&'l str> {
+    let is_name = |c: char| c.is_alphanumeric() || c == '_';
+    let after = line.match_indices(prefix).map(|(at, _)| &line[at + prefix.len()..]);
+    after.map(|rest| &rest[..rest.find(|c| !is_name(c)).unwrap_or(rest.len())]).collect()
+}
+
+#[test]
+fn every_file_stands_on_a_floor_and_imports_lower_ones_only() {
+    for source in library() {
+        let own = &source.modules[0];
+        let height = floor(own).unwrap_or_else(|| panic!("{own} stands on no floor"));
+        for (number, line) in source.code() {
+            for name in names_after(line, "crate::") {
+                let imported = floor(name);
+                assert!(
+                    imported.is_some_and(|imported| imported < height),
+                    "{} imports crate::{name}, which is no lower floor: {line}",
+                    source.at(number)
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn no_file_imports_its_parent_or_a_file_that_leads_back_to_it() {
+    let library = library();
+    let mut imports: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for source in &library {
+        let own = source.modules.join("::");
+        let parent = source.modules[..source.modules.len() - 1].join("::");
+        for (number, line) in source.code() {
+            for name in names_after(line, "super::") {
+                let is_module = name.chars().next().is_some_and(|c| c.is_lowercase()) && name != "super";
+                assert!(is_module, "{} imports from its parent: {line}", source.at(number));
+                imports.entry(own.clone()).or_default().insert(format!("{parent}::{name}"));
+            }
+            if let Some(name) = line.strip_prefix("mod ").and_then(|rest| rest.strip_suffix(';')) {
+                imports.entry(own.clone()).or_default().insert(format!("{own}::{name}"));
+            }
+        }
+    }
+    for start in imports.keys() {
+        let mut reached = BTreeSet::new();
+        let mut open: Vec<_> = imports[start].iter().collect();
+        while let Some(next) = open.pop() {
+            assert_ne!(next, start, "{start} leads back to itself");
+            if reached.insert(next) {
+                open.extend(imports.get(next).into_iter().flatten());
+            }
+        }
+    }
+}
+
+#[test]
+fn only_sync_names_atomics_threads_or_the_model_checker() {
+    for source in library().iter().filter(|source| source.modules != ["sync"]) {
+        for (number, line) in source.code() {
+            for named in
+                ["sync::atomic", "std::thread", "loom::", "atomic::Atomic", "AtomicU64", "AtomicUsize"]
+            {
+                assert!(!line.contains(named), "{} names {named}: {line}", source.at(number));
+            }
+        }
+    }
+}
+
+#[test]
+fn every_atomic_operation_says_why_its_ordering_is_right() {
+    let operations = [".load(", ".store(", ".swap(", ".compare_exchange", ".fetch_", "fence("];
+    let orderings = ["Relaxed", "Acquire", "Release", "AcqRel", "SeqCst"];
+    let mut counted = 0;
+    for source in library().iter().filter(|source| source.modules != ["sync"]) {
+        for (number, line) in source.code() {
+            let atomic = operations.iter().any(|operation| line.contains(operation))
+                && orderings.iter().any(|ordering| line.contains(ordering));
+            if atomic {
+                counted += 1;
+                let near = &source.lines[number.saturating_sub(5)..number];
+                let noted = near.iter().any(|line| line.contains("// ORDERING:"));
+                assert!(noted, "{} has no ORDERING note: {line}", source.at(number));
+                assert!(!line.contains("SeqCst"), "{}: fences only, see sync", source.at(number));
+            }
+        }
+    }
+    assert!(
+        counted >= 10,
+        "only {counted} atomic operations were found: does this test still read the code?"
+    );
+}
+
+#[test]
+fn unsafe_code_stands_in_few_files_and_says_why_it_is_sound() {
+    let allowed = ["rule/word.rs", "table/slot.rs", "table/space.rs"];
+    let mut seen = BTreeSet::new();
+    for source in library() {
+        for (number, line) in source.code() {
+            if names_after(line, "unsafe ").is_empty() || line.contains("unsafe_code") {
+                continue;
+            }
+            let file = allowed.iter().find(|allowed| source.path.ends_with(allowed));
+            seen.insert(*file.unwrap_or_else(|| panic!("{}: unsafe here?", source.at(number))));
+            let near = &source.lines[number.saturating_sub(6)..number];
+            assert!(near.iter().any(|line| line.contains("// SAFETY:")), "{}", source.at(number));
+        }
+    }
+    assert_eq!(seen.len(), allowed.len(), "the list names a file without unsafe code");
+}
+
+#[test]
+fn no_file_holds_two_ideas_and_none_is_a_drawer() {
+    for source in sources("src") {
+        let lines = source.code().count();
+        assert!(lines <= 500, "{} has {lines} lines of code", source.path.display());
+        for drawer in ["utils", "util", "common", "helpers", "misc"] {
+            assert!(!source.modules.iter().any(|module| module == drawer), "{}", source.path.display());
+        }
+        assert!(
+            source.lines.first().is_some_and(|line| line.starts_with("//!")),
+            "{} does not begin by saying what it is for",
+            source.path.display()
+        );
+    }
+}

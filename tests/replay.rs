@@ -1,0 +1,551 @@
+//! `tollgate replay` as its users see it: arguments and logs in, report and exit code out.
+//!
+//! Whether each decision is right is another test's business; here the same log in every format, order
+//! and packing must lead to the same decisions, and everything that is refused must say why.
+#![cfg(feature = "cli")]
+
+use std::fs;
+use std::io::{Read, Write};
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+const LOG: &str = "tests/data/access.log";
+const LIMIT: [&str; 2] = ["--limit", "30/min burst 10"];
+
+fn command(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
+    command.arg("replay").args(args);
+    command
+}
+
+/// Runs the program with `input` as its standard input.
+fn replay_stdin(args: &[&str], input: &[u8]) -> Output {
+    let mut child = command(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program was built");
+    let mut stdin = child.stdin.take().expect("it is a pipe");
+    let input = input.to_vec();
+    // Whether it reads everything is the program's business: a refusal may come first.
+    let feeder = std::thread::spawn(move || drop(stdin.write_all(&input)));
+    let output = child.wait_with_output().expect("it ends");
+    feeder.join().expect("feeding does not panic");
+    output
+}
+
+fn replay(args: &[&str]) -> Output {
+    replay_stdin(args, b"")
+}
+
+/// The text of a run that must succeed and be silent on standard error.
+#[track_caller]
+fn text(output: &Output) -> String {
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && complaint.is_empty(), "{}: {complaint}", output.status);
+    String::from_utf8(output.stdout.clone()).expect("reports are UTF-8")
+}
+
+/// The message of a run that must be refused, with nothing on standard output.
+#[track_caller]
+fn refusal(output: &Output) -> String {
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{message}");
+    assert!(message.starts_with("tollgate: "), "{message}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "");
+    message
+}
+
+#[track_caller]
+fn json(output: &Output) -> Value {
+    serde_json::from_str(&text(output)).expect("the report is JSON")
+}
+
+/// A directory of this test's own.
+fn scratch(test: &str) -> PathBuf {
+    let directory = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(test);
+    fs::create_dir_all(&directory).expect("the target directory can be written");
+    directory
+}
+
+fn log() -> String {
+    fs::read_to_string(LOG).expect("the log is there")
+}
+
+/// What one line of our log says, for tests that write it in other formats: ip, user, RFC 3339 time,
+/// path, bytes. The log has neither commas nor escapes in these fields.
+struct Fields<'l> {
+    ip: &'l str,
+    user: &'l str,
+    time: String,
+    seconds: u64,
+    bytes: &'l str,
+}
+
+/// The fields of each line, `None` where the line does not parse.
+fn fields(log: &str) -> Vec<Option<Fields<'_>>> {
+    let line = |line| -> Option<Fields<'_>> {
+        let line: &str = line;
+        let words: Vec<&str> = line.split(' ').collect();
+        let clock = words.get(3)?.strip_prefix("[03/Mar/2025:")?;
+        let after_request = line.splitn(3, '"').nth(2)?;
+        let bytes = after_request.split(' ').nth(2)?;
+        // A line that is cut off has an odd number of quotes.
+        let quotes = line.replace("\\\"", "").matches('"').count();
+        let [hours, minutes, seconds] =
+            [0, 3, 6].map(|at| clock[at..at + 2].parse::<u64>().expect("a clock"));
+        quotes.is_multiple_of(2).then(|| Fields {
+            ip: words[0],
+            user: words[2],
+            time: format!("2025-03-03T{clock}Z"),
+            seconds: 1_740_960_000 + (hours * 60 + minutes) * 60 + seconds,
+            bytes,
+        })
+    };
+    log.lines().map(line).collect()
+}
+
+/// The rows that `--decisions -` writes.
+#[track_caller]
+fn decisions(args: &[&str], input: &str) -> Vec<String> {
+    let args = [&LIMIT, args, &["--decisions", "-"]].concat();
+    let rows = text(&replay_stdin(&args, input.as_bytes()));
+    let mut rows = rows.lines().map(str::to_owned);
+    assert_eq!(rows.next().as_deref(), Some("line,key,allowed,remaining,retry_after_ns"));
+    rows.collect()
+}
+
+/// The same rows without their line numbers.
+fn without_lines(rows: &[String]) -> Vec<&str> {
+    rows.iter().map(|row| row.split_once(',').map_or("", |(_, rest)| rest)).collect()
+}
+
+#[test]
+fn the_text_report_tells_who_was_denied_and_when() {
+    let report = text(&replay(&[&[LOG][..], &LIMIT].concat()));
+    for part in [
+        "30/min burst 10, token-bucket, per ip",
+        "323 requests of 20 keys, 2 lines unparsable",
+        "2025-03-03 08:00:",
+        "15 lines step back in time, by up to 4 s",
+        "passed",
+        "2 of 20 keys",
+        "203.0.113.66",
+        "retry-after",
+        "█",
+        "░",
+        "tests/data/access.log:130: the referer is not quoted to its end",
+        "tests/data/access.log:260: there is no '['",
+        "checks/s",
+        "lines/s",
+    ] {
+        assert!(report.contains(part), "{part} is missing:\n{report}");
+    }
+    for line in report.lines() {
+        assert!(line.chars().count() <= 80, "wider than a terminal: {line}");
+        assert_eq!(line, line.trim_end());
+    }
+}
+
+#[test]
+fn long_keys_do_not_widen_the_report() {
+    let log = format!("{{\"time\":1,\"ip\":\"{}\"}}\n", "ä".repeat(200)).repeat(3);
+    let report = text(&replay_stdin(&["--limit", "1/h"], log.as_bytes()));
+    assert_eq!(report.matches("ä…").count(), 2, "the longest wait and the top row:\n{report}");
+    assert!(report.lines().all(|line| line.chars().count() <= 80), "{report}");
+    let whole = text(&replay_stdin(&["--limit", "1/h", "--format", "json"], log.as_bytes()));
+    assert!(whole.contains(&"ä".repeat(200)), "JSON has all of the key");
+}
+
+#[test]
+fn the_json_report_adds_up() {
+    let report = json(&replay(&[&[LOG, "--format", "json"][..], &LIMIT].concat()));
+    let log = &report["log"];
+    assert_eq!((&log["lines"], &log["requests"]), (&325.into(), &323.into()));
+    assert_eq!((&log["unparsable"], &log["keys"]), (&2.into(), &20.into()));
+    assert_eq!(log["files"][0]["format"], "combined");
+    assert_eq!(log["bad_lines"][0]["line"], 130);
+    let number = |value: &Value| value.as_u64().expect("a count");
+    let result = &report["results"][0];
+    let (passed, denied) = (number(&result["passed"]), number(&result["denied"]));
+    assert_eq!(passed + denied, 323);
+    assert!(denied > 0);
+    let polite = &result["polite"];
+    let polite: u64 = ["passed", "denied", "withheld"].map(|part| number(&polite[part])).iter().sum();
+    assert_eq!(polite, 323);
+    let rows = result["timeline"]["rows"].as_array().expect("rows");
+    let sum = |part| rows.iter().map(|row| number(&row[part])).sum::<u64>();
+    assert_eq!((sum("passed"), sum("denied")), (passed, denied));
+    let top = result["top_denied"].as_array().expect("keys");
+    assert_eq!(top[0]["key"], "203.0.113.66");
+    assert_eq!(top.iter().map(|key| number(&key["denied"])).sum::<u64>(), denied);
+    assert_eq!(number(&report["run"]["limiters"][0]["checks"]), 323);
+}
+
+#[test]
+fn two_runs_differ_in_nothing_but_the_run() {
+    for args in [&[][..], &["--compare"], &["--sort", "--key", "ip+path", "--cost", "bytes"]] {
+        let args = [&[LOG, "--format", "json", "--limit", "30/min"], args].concat();
+        let [mut first, mut second] = [json(&replay(&args)), json(&replay(&args))];
+        assert!(first["run"].take().is_object() && second["run"].take().is_object());
+        assert_eq!(first.to_string(), second.to_string());
+        let args: Vec<_> = args.into_iter().filter(|arg| !matches!(*arg, "--format" | "json")).collect();
+        let stable = || {
+            let report = text(&replay(&args));
+            report.split_once("This run").expect("the last section").0.to_owned()
+        };
+        assert_eq!(stable(), stable());
+    }
+}
+
+#[test]
+fn standard_input_is_read_with_and_without_its_name() {
+    let expected = decisions(&[LOG], "");
+    assert_eq!(expected.len(), 323);
+    assert_eq!(decisions(&[], &log()), expected);
+    assert_eq!(decisions(&["-"], &log()), expected);
+    assert_eq!(decisions(&[], &log().replace('\n', "\r\n")), expected);
+    assert_eq!(decisions(&[], log().trim_end()), expected);
+}
+
+#[test]
+fn gzip_is_unpacked_from_files_and_standard_input() {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+    encoder.write_all(log().as_bytes()).expect("a vector can be written");
+    let packed = encoder.finish().expect("a vector can be written");
+    let expected = decisions(&[LOG], "").join("\n");
+    // The name does not tell: the first bytes do.
+    let file = scratch("gzip").join("access.log");
+    fs::write(&file, &packed).expect("the target directory can be written");
+    let args = [&LIMIT[..], &["--decisions", "-"]].concat();
+    let from_stdin = text(&replay_stdin(&args, &packed));
+    let from_file = text(&replay(&[&args[..], &[&file.to_string_lossy()]].concat()));
+    for found in [from_stdin, from_file] {
+        assert_eq!(found.trim_end().split_once('\n').map(|(_, rows)| rows), Some(&*expected));
+    }
+    let cut_off = refusal(&replay_stdin(&args[..2], &packed[..packed.len() / 2]));
+    assert!(cut_off.contains("standard input"), "{cut_off}");
+}
+
+#[test]
+fn the_same_log_as_csv_and_json_leads_to_the_same_decisions() {
+    let log = log();
+    let expected = decisions(&[LOG, "--key", "ip+user", "--cost", "1"], "");
+    let mut csv = String::from("when,bytes,ip,who\n");
+    let mut seconds = String::from("ip,who,when\n");
+    let mut json = String::new();
+    let mut millis = String::new();
+    for fields in fields(&log).iter().flatten() {
+        let Fields { ip, user, time, seconds: second, bytes } = fields;
+        csv.push_str(&format!("{time},{bytes},\"{ip}\",{user}\n"));
+        seconds.push_str(&format!("{ip},{user},{second}\n"));
+        json.push_str(&format!("{{\"when\":\"{time}\",\"ip\":\"{ip}\",\"who\":\"{user}\"}}\n"));
+        millis.push_str(&format!("{{\"who\":\"{user}\",\"ip\":\"{ip}\",\"when\":{second}000.0}}\n"));
+    }
+    let args = ["--key", "ip+user", "--fields", "time=when,user=who"];
+    for (name, input, unit) in
+        [("csv", &csv, "s"), ("csv", &seconds, "s"), ("json", &json, "s"), ("json", &millis, "ms")]
+    {
+        for format in [name, "auto"] {
+            let args = [&args[..], &["--log-format", format, "--time-unit", unit]].concat();
+            let found = decisions(&args, input);
+            assert_eq!(without_lines(&found), without_lines(&expected), "{name}");
+        }
+    }
+}
+
+#[test]
+fn bytes_are_a_cost_and_a_dash_costs_nothing() {
+    let args = [LOG, "--cost", "bytes", "--limit", "1000000/min", "--format", "json"];
+    let report = json(&replay(&args));
+    let log = log();
+    let bytes: u64 = fields(&log).iter().flatten().map(|fields| fields.bytes.parse().unwrap_or(0)).sum();
+    let result = &report["results"][0];
+    let cost = |part: &str| result[part].as_u64().expect("a sum");
+    assert!(cost("cost_passed") > 0 && cost("cost_denied") > 0);
+    assert_eq!(cost("cost_passed") + cost("cost_denied"), bytes);
+    let small = [LOG, "--cost", "bytes", "--limit", "100000/min", "--format", "json"];
+    assert_eq!(json(&replay(&small))["results"][0]["too_costly"], 42);
+}
+
+#[test]
+fn sorting_goes_by_time_and_keeps_the_order_of_equal_stamps() {
+    let log = log();
+    let mut order: Vec<(u64, usize)> = fields(&log)
+        .iter()
+        .zip(1..)
+        .filter_map(|(fields, line)| fields.as_ref().map(|fields| (fields.seconds, line)))
+        .collect();
+    order.sort_unstable();
+    let rows = decisions(&[LOG, "--sort"], "");
+    let lines: Vec<usize> =
+        rows.iter().map(|row| row.split(',').next().and_then(|n| n.parse().ok()).expect("n")).collect();
+    assert_eq!(lines, order.iter().map(|&(_, line)| line).collect::<Vec<_>>());
+    assert_ne!(rows, decisions(&[LOG], ""));
+}
+
+#[test]
+fn time_never_runs_backwards_for_a_key() {
+    // The late line is judged at 00:10, when the one token is not there yet.
+    let line = |ip: &str, second: u64| {
+        format!("{ip} - - [03/Mar/2025:08:00:{second:02} +0000] \"GET / HTTP/1.1\" 200 1\n")
+    };
+    let log = [("a", 10), ("a", 2), ("b", 3), ("a", 40)].map(|(ip, second)| line(ip, second)).concat();
+    let args = ["--limit", "2/min burst 1", "--decisions", "-"];
+    let rows = text(&replay_stdin(&args, log.as_bytes()));
+    assert_eq!(
+        rows.lines().skip(1).collect::<Vec<_>>(),
+        ["1,a,true,0,0", "2,a,false,0,30000000000", "3,b,true,0,0", "4,a,true,0,0"]
+    );
+    let report = json(&replay_stdin(&["--limit", "2/min", "--format", "json"], log.as_bytes()));
+    assert_eq!(report["log"]["stepped_back"], 1);
+    assert_eq!(report["log"]["largest_step_ns"], 8_000_000_000_u64);
+    assert_eq!(report["log"]["judged_later_than_stamped"], 1);
+}
+
+#[test]
+fn a_polite_client_waits_and_is_denied_less() {
+    // One token in 30 s: the second request is denied, and its sender keeps silent until 00:30.
+    let log: String = [0, 1, 2, 3, 30, 31]
+        .map(|s| format!("a - - [03/Mar/2025:08:00:{s:02} +0000] \"GET / HTTP/1.1\" 200 1\n"))
+        .concat();
+    let args = ["--limit", "2/min burst 1", "--format", "json"];
+    let result = &json(&replay_stdin(&args, log.as_bytes()))["results"][0];
+    assert_eq!((&result["passed"], &result["denied"]), (&2.into(), &4.into()));
+    assert_eq!(result["polite"], serde_json::json!({"passed": 2, "denied": 2, "withheld": 2}));
+    assert_eq!(result["longest_wait"]["ns"], 29_000_000_000_u64);
+    assert_eq!(result["longest_wait"]["line"], 2);
+}
+
+#[test]
+fn compare_shows_all_algorithms_and_windows_without_the_burst() {
+    let args = [&[LOG, "--compare"][..], &LIMIT].concat();
+    let report = text(&replay(&args));
+    let algorithms = ["token-bucket", "leaky-bucket", "leaky-queue", "fixed-window", "sliding-window"];
+    for algorithm in algorithms {
+        assert!(report.lines().any(|line| line.trim().starts_with(algorithm)), "{report}");
+    }
+    assert!(report.contains("fixed-window: a window has no burst; it ran with 30/min."), "{report}");
+    for line in report.lines() {
+        assert!(line.chars().count() <= 80, "wider than a terminal: {line}");
+    }
+    let compared = json(&replay(&[&args[..], &["--format", "json"]].concat()));
+    for (compared, algorithm) in compared["results"].as_array().expect("rows").iter().zip(algorithms) {
+        let limit = compared["limit"].as_str().expect("a quota");
+        let args = [LOG, "--limit", limit, "--algorithm", algorithm, "--format", "json"];
+        assert_eq!(json(&replay(&args))["results"][0], *compared);
+    }
+}
+
+#[test]
+fn compare_shows_why_an_algorithm_refuses_and_fails_when_all_do() {
+    let huge = [LOG, "--compare", "--limit", "1000000/s"];
+    let report = text(&replay(&[&huge[..], &["--format", "json"]].concat()));
+    assert!(report.contains("\"refused\""), "{report}");
+    assert!(text(&replay(&huge)).contains("refused:"));
+    let message = refusal(&replay(&[LOG, "--compare", "--limit", "0/s"]));
+    assert!(message.contains("token-bucket:") && message.contains("sliding-window:"), "{message}");
+}
+
+#[test]
+fn decisions_go_to_a_file_and_name_the_logs_if_there_are_several() {
+    let file = scratch("decisions").join("decisions.csv");
+    let path = file.to_string_lossy();
+    let report = text(&replay(&[&[LOG, "--decisions", &path][..], &LIMIT].concat()));
+    assert!(report.contains("This run"));
+    let written = fs::read_to_string(&file).expect("the file was written");
+    let rows: Vec<&str> = written.lines().collect();
+    assert_eq!(rows[0], "line,key,allowed,remaining,retry_after_ns");
+    assert_eq!(rows[1..], decisions(&[LOG], ""));
+    assert!(rows.iter().all(|row| !row.starts_with("130,") && !row.starts_with("260,")));
+
+    text(&replay(&[&[LOG, LOG, "--decisions", &path][..], &LIMIT].concat()));
+    let written = fs::read_to_string(&file).expect("the file was written");
+    assert_eq!(written.lines().next(), Some("file,line,key,allowed,remaining,retry_after_ns"));
+    let counted = written.lines().filter(|row| row.starts_with("tests/data/access.log,1,")).count();
+    assert_eq!(counted, 2, "lines are counted in each log");
+    let unwritable = scratch("decisions").join("no/such/directory.csv");
+    let unwritable = unwritable.to_string_lossy();
+    let args = [&[LOG, "--decisions", &unwritable][..], &LIMIT].concat();
+    assert!(refusal(&replay(&args)).contains("directory.csv"));
+}
+
+#[test]
+fn a_full_table_answers_new_keys_by_its_policy() {
+    let keys: Vec<String> = (0..200).map(|n| format!("{{\"time\":1,\"ip\":\"{n}\"}}\n")).collect();
+    let counts = |full| {
+        let args = ["--limit", "1/h", "--max-keys", "8", "--full", full, "--format", "json"];
+        let report = json(&replay_stdin(&args, keys.concat().as_bytes()));
+        let result = &report["results"][0];
+        let count = |part: &str| result[part].as_u64().expect("a count");
+        (count("passed"), count("answered_by_full_policy"), count("charged_to_shared_overflow"))
+    };
+    let (passed, by_policy, _) = counts("deny");
+    assert!(by_policy > 0);
+    assert_eq!(passed, 200 - by_policy);
+    assert_eq!(counts("admit").0, 200);
+    let (passed, _, shared) = counts("share");
+    assert!(shared > 0);
+    assert_eq!(passed, 200 - shared + 1, "those who share one state share its one token");
+}
+
+#[test]
+fn strict_stops_at_the_first_bad_line() {
+    let message = refusal(&replay(&[&[LOG, "--strict"][..], &LIMIT].concat()));
+    assert_eq!(message, "tollgate: tests/data/access.log:130: the referer is not quoted to its end\n");
+    let good: String = log().lines().take(100).map(|line| format!("{line}\n")).collect();
+    text(&replay_stdin(&[&["--strict"][..], &LIMIT].concat(), good.as_bytes()));
+}
+
+#[test]
+fn an_unreadable_file_is_named_before_anything_is_read() {
+    let message = refusal(&replay(&[&[LOG, "no/such.log"][..], &LIMIT].concat()));
+    assert!(message.contains("no/such.log"), "{message}");
+    let message = refusal(&replay(&[&["tests/data"][..], &LIMIT].concat()));
+    assert!(message.contains("tests/data"), "{message}");
+}
+
+#[test]
+fn an_unknown_field_is_answered_with_the_fields_there_are() {
+    let message = refusal(&replay(&[&[LOG, "--key", "ip+cookie"][..], &LIMIT].concat()));
+    assert!(message.contains("'cookie'") && message.contains("ip, ident, user"), "{message}");
+    for input in ["when,addr\n1,a\n", "{\"when\":1,\"addr\":\"a\"}\n"] {
+        let args = [&["--fields", "time=when"][..], &LIMIT].concat();
+        let message = refusal(&replay_stdin(&args, input.as_bytes()));
+        assert!(message.contains("'ip'") && message.contains("addr"), "{message}");
+        let message = refusal(&replay_stdin(&LIMIT, input.as_bytes()));
+        assert!(message.contains("'time'") && message.contains("when"), "{message}");
+    }
+    let empty = refusal(&replay(&[&[LOG, "--key", "ip+"][..], &LIMIT].concat()));
+    assert!(empty.contains("empty field"), "{empty}");
+    let pairs = refusal(&replay(&[&[LOG, "--fields", "time"][..], &LIMIT].concat()));
+    assert!(pairs.contains("'time'"), "{pairs}");
+    let mapped = refusal(&replay(&[&[LOG, "--fields", "ip=addr"][..], &LIMIT].concat()));
+    assert!(mapped.contains("combined"), "{mapped}");
+}
+
+#[test]
+fn a_malformed_limit_is_pointed_at() {
+    let message = refusal(&replay(&[LOG, "--limit", "30/fortnight burst 10"]));
+    let lines: Vec<&str> = message.lines().collect();
+    assert!(lines[0].contains("allowed"), "{message}");
+    assert_eq!(lines[lines.len() - 2..], ["  30/fortnight burst 10", "     ^"]);
+    for limit in ["", "30", "30/", "many/s", "30/min burst", "-1/s", "1.5/s", "0/s", "1/0s", "\u{1b}/s"] {
+        refusal(&replay(&[LOG, &format!("--limit={limit}")]));
+    }
+}
+
+#[test]
+fn a_limit_that_the_algorithm_does_not_accept_is_refused() {
+    let args = [&[LOG, "--algorithm", "fixed-window"][..], &LIMIT].concat();
+    let message = refusal(&replay(&args));
+    assert!(message.contains("burst"), "{message}");
+}
+
+#[test]
+fn arguments_that_contradict_each_other_are_refused() {
+    for args in [
+        &["--compare", "--algorithm", "token-bucket"][..],
+        &["--compare", "--decisions", "x.csv"],
+        &["--algorithm", "magic"],
+        &["--cost", "2"],
+    ] {
+        let output = replay(&[&[LOG], args, &LIMIT].concat());
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+    }
+    assert_eq!(replay(&[LOG]).status.code(), Some(2), "a limit is needed");
+    refusal(&replay(&[&["-", "-"][..], &LIMIT].concat()));
+}
+
+#[test]
+fn an_empty_log_is_said_to_be_empty() {
+    for input in ["", "\n\r\n  \n", "time,ip\n"] {
+        let report = text(&replay_stdin(&LIMIT, input.as_bytes()));
+        assert!(report.contains("The log is empty"), "{report}");
+        let report = json(&replay_stdin(&[&["--format", "json"][..], &LIMIT].concat(), input.as_bytes()));
+        assert_eq!(report["log"]["requests"], 0);
+    }
+}
+
+#[test]
+fn a_log_of_which_no_line_parses_is_refused() {
+    let message = refusal(&replay_stdin(&LIMIT, b"one\ntwo\n\0\xff\xfe\n\x1b[2J\n5\n6\n"));
+    assert!(message.contains("no line of the log parses; the first of 6:"), "{message}");
+    assert!(message.contains("standard input:5:") && !message.contains("standard input:6:"));
+    assert!(!message.contains('\u{1b}'));
+}
+
+#[test]
+fn hostile_bytes_in_keys_do_not_reach_the_terminal() {
+    let line = b"\x1b[2J\xff - - [03/Mar/2025:08:00:00 +0000] \"GET / HTTP/1.1\" 200 1\n".repeat(3);
+    let report = text(&replay_stdin(&["--limit", "1/h"], &line));
+    assert!(report.contains("\\u{1b}[2J\u{fffd}"), "{report}");
+    assert!(!report.contains('\u{1b}'));
+}
+
+#[test]
+fn a_line_too_long_to_be_one_is_skipped() {
+    let mut log = b"x".repeat(3 << 20);
+    log.push(b'\n');
+    log.extend(log_line());
+    let report = json(&replay_stdin(&[&["--format", "json"][..], &LIMIT].concat(), &log));
+    assert_eq!((&report["log"]["requests"], &report["log"]["unparsable"]), (&1.into(), &1.into()));
+}
+
+fn log_line() -> Vec<u8> {
+    log().lines().next().map(|line| format!("{line}\n").into_bytes()).expect("a line")
+}
+
+#[test]
+fn whoever_stops_reading_ends_the_program_quietly() {
+    for args in [&["--decisions", "-"][..], &[]] {
+        let mut child = command(&[&["--limit", "30/min"], args].concat())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the program was built");
+        // Nobody reads, from before the first row on.
+        drop(child.stdout.take());
+        let mut stdin = child.stdin.take().expect("it is a pipe");
+        let line = log_line();
+        for _ in 0..20_000 {
+            if stdin.write_all(&line).is_err() {
+                break;
+            }
+        }
+        drop(stdin);
+        let mut complaint = String::new();
+        child.stderr.take().expect("a pipe").read_to_string(&mut complaint).expect("UTF-8");
+        assert!(child.wait().expect("it ends").success());
+        assert_eq!(complaint, "");
+    }
+}
+
+#[test]
+fn help_and_version_are_there() {
+    let help = text(&replay(&["--help"]));
+    for part in ["Examples:", "--limit", "token-bucket", "--compare", "user-agent", "Exit code"] {
+        assert!(help.contains(part), "{part} is missing:\n{help}");
+    }
+    let version = Command::new(env!("CARGO_BIN_EXE_tollgate")).arg("--version").output();
+    let version = text(&version.expect("the program was built"));
+    assert_eq!(version, concat!("tollgate ", env!("CARGO_PKG_VERSION"), "\n"));
+}
+
+#[test]
+fn a_real_log_is_replayed_where_there_is_one() {
+    let real = "../shared/data/apache_access.log";
+    if fs::metadata(real).is_err() {
+        return;
+    }
+    let report = json(&replay(&[&[real, "--format", "json"][..], &LIMIT].concat()));
+    let log = &report["log"];
+    assert_eq!((&log["lines"], &log["requests"]), (&10_000.into(), &9_999.into()));
+    assert_eq!((&log["keys"], &log["stepped_back"]), (&1_753.into(), &4_915.into()));
+    assert_eq!(log["largest_step_ns"], 59_000_000_000_u64);
+    assert_eq!(log["bad_lines"][0]["line"], 8_899);
+}

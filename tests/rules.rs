@@ -1,0 +1,679 @@
+//! Every algorithm against its oracle, and the promises that concern rules, for random quotas from one
+//! per 30 days to 1.25e9 per second, random costs, and times that step, jump, stand still and go back.
+
+mod oracle;
+
+use oracle::{END, Oracle};
+use proptest::prelude::*;
+use std::time::Duration;
+use tollgate::rule::{AnyRule, Rule, Word};
+use tollgate::{Algorithm, Decision, Outcome, Quota, Tick};
+
+const DAY: u64 = 24 * 3600 * 1_000_000_000;
+
+/// Where an interval is no whole number of nanoseconds, a bucket may be this early, and never late.
+const EARLY: u64 = 2;
+
+/// A whole number whose size is spread evenly over the powers of two.
+fn spread(least: u64, most: u64) -> impl Strategy<Value = u64> {
+    let bits = 64 - least.leading_zeros()..=64 - most.leading_zeros();
+    bits.prop_flat_map(move |bits| {
+        let high = if bits >= 64 { u64::MAX } else { (1 << bits) - 1 };
+        let low = if bits == 0 { 0 } else { 1 << (bits - 1) };
+        low.clamp(least, most)..=high.clamp(least, most)
+    })
+}
+
+#[derive(Clone, Debug)]
+struct Case {
+    algorithm: Algorithm,
+    quota: Quota,
+    phase: u64,
+}
+
+impl Case {
+    fn rule(&self) -> AnyRule {
+        AnyRule::new(self.algorithm, self.quota, Duration::from_nanos(self.phase)).unwrap()
+    }
+
+    fn oracle(&self) -> Oracle {
+        Oracle::new(self.algorithm, self.quota, self.phase)
+    }
+
+    fn capacity(&self) -> u64 {
+        self.quota.explicit_burst().unwrap_or(self.quota.limit())
+    }
+}
+
+/// Quotas that an algorithm accepts, of all sizes.
+fn case(algorithm: Algorithm) -> impl Strategy<Value = Case> {
+    let period = prop_oneof![Just(1_000_000_000), Just(60_000_000_000), spread(1, 30 * DAY), Just(30 * DAY),];
+    let quota = period.prop_flat_map(move |period| {
+        let most = (5 * period / 4).max(1);
+        let limit = prop_oneof![Just(1), spread(1, most), Just(most)];
+        (limit, prop::option::of(spread(1, 1 << 40)), 0..period).prop_map(move |(limit, burst, phase)| {
+            let quota = Quota::new(limit, Duration::from_nanos(period));
+            let quota = match burst {
+                Some(burst) if !algorithm.has_windows() => quota.burst(burst),
+                _ => quota,
+            };
+            Case { algorithm, quota, phase: if algorithm.has_windows() { phase } else { 0 } }
+        })
+    });
+    quota.prop_filter("the algorithm refuses this quota", |case| {
+        AnyRule::new(case.algorithm, case.quota, Duration::ZERO).is_ok()
+    })
+}
+
+fn any_case() -> impl Strategy<Value = Case> {
+    prop::sample::select(&Algorithm::ALL[..]).prop_flat_map(case)
+}
+
+/// How the time of a request relates to the one before.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Same,
+    /// So many 64ths of an emission interval.
+    Intervals(u64),
+    /// So many 64ths of a period.
+    Periods(u64),
+    Nanos(u64),
+    /// Until exactly when the last denial said, or a nanosecond before.
+    Retry {
+        early: bool,
+    },
+    Back(u64),
+    To(u64),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        3 => Just(Step::Same),
+        4 => (0..200_u64).prop_map(Step::Intervals),
+        3 => (0..200_u64).prop_map(Step::Periods),
+        2 => (0..5_u64).prop_map(Step::Nanos),
+        3 => any::<bool>().prop_map(|early| Step::Retry { early }),
+        1 => spread(1, DAY).prop_map(Step::Back),
+        1 => spread(1, 40 * DAY).prop_map(Step::To),
+    ]
+}
+
+/// A cost as a share of the capacity, or one that is small, none, or too large.
+#[derive(Clone, Copy, Debug)]
+enum Cost {
+    Tokens(u64),
+    Share(u64),
+    Over(u64),
+}
+
+fn cost() -> impl Strategy<Value = Cost> {
+    prop_oneof![
+        6 => Just(Cost::Tokens(1)),
+        2 => (0..4_u64).prop_map(Cost::Tokens),
+        4 => (0..=64_u64).prop_map(Cost::Share),
+        1 => spread(1, u64::MAX).prop_map(Cost::Over),
+    ]
+}
+
+fn requests() -> impl Strategy<Value = Vec<(Step, Cost)>> {
+    prop::collection::vec((step(), cost()), 1..40)
+}
+
+/// Turns steps and costs into times and costs for a case.
+struct Script {
+    period: u64,
+    limit: u64,
+    capacity: u64,
+    now: u64,
+    retry: u64,
+}
+
+impl Script {
+    fn new(case: &Case) -> Self {
+        let period = u64::try_from(case.quota.period().as_nanos()).unwrap();
+        let limit = case.quota.limit();
+        Self { period, limit, capacity: case.capacity(), now: DAY, retry: 0 }
+    }
+
+    fn next(&mut self, (step, cost): (Step, Cost)) -> (Tick, u64) {
+        let part = |of: u64, parts: u64| u64::try_from(u128::from(of) * u128::from(parts) / 64).unwrap();
+        self.now = match step {
+            Step::Same => self.now,
+            Step::Intervals(n) => self.now.saturating_add(part(self.period / self.limit, n)),
+            Step::Periods(n) => self.now.saturating_add(part(self.period, n)),
+            Step::Nanos(n) => self.now + n,
+            Step::Retry { early } => (self.now + self.retry).saturating_sub(u64::from(early)),
+            Step::Back(n) => self.now.saturating_sub(n),
+            Step::To(n) => n,
+        }
+        .min(END);
+        let cost = match cost {
+            Cost::Tokens(n) => n,
+            Cost::Share(n) => part(self.capacity, n),
+            Cost::Over(n) => self.capacity.saturating_add(n),
+        };
+        (Tick::from_nanos(self.now), cost)
+    }
+
+    fn saw(&mut self, decision: &Decision) {
+        self.retry = decision
+            .retry_after()
+            .and_then(|wait| u64::try_from(wait.as_nanos()).ok())
+            .unwrap_or(0)
+            .min(END - self.now);
+    }
+}
+
+/// A time of the rule against the oracle's: never later, and earlier only where that is promised.
+fn agree(rule: Option<Duration>, oracle: Option<u64>, now: u64, early: u64) -> Result<(), TestCaseError> {
+    let rule = rule.map(|wait| now + u64::try_from(wait.as_nanos()).unwrap());
+    match (rule, oracle) {
+        (Some(rule), Some(exact)) => {
+            prop_assert!(rule <= exact, "late: {rule} instead of {exact}");
+            prop_assert!(rule + early >= exact, "early: {rule} instead of {exact}");
+        }
+        // A hair before the end of time.
+        (Some(rule), None) => prop_assert!(rule + early > END),
+        (None, None) => {}
+        (None, Some(exact)) => prop_assert!(false, "never instead of {exact}"),
+    }
+    Ok(())
+}
+
+/// Plays the requests to the rule and to the oracle and compares every figure of every answer.
+fn compare(case: &Case, requests: &[(Step, Cost)]) -> Result<(), TestCaseError> {
+    let (rule, mut oracle, mut script) = (case.rule(), case.oracle(), Script::new(case));
+    let early = if oracle.is_exact() { 0 } else { EARLY };
+    let mut word = Word::FRESH;
+    for &request in requests {
+        let (tick, cost) = script.next(request);
+        let now = tick.as_nanos();
+        let peeked = rule.peek(word, tick, cost);
+        let (next, decision) = rule.decide(word, tick, cost);
+
+        prop_assert_eq!(decision.limit(), oracle.capacity());
+        prop_assert_eq!(decision.at(), tick);
+        prop_assert_eq!(peeked.outcome(), decision.outcome());
+        let at_most = (now + early).min(END);
+        if oracle.fits(now, cost) {
+            prop_assert_eq!(decision.outcome(), Outcome::Allowed);
+        } else if cost > oracle.capacity() {
+            prop_assert_eq!(decision.outcome(), Outcome::TooCostly);
+            prop_assert_eq!(decision.retry_after(), None);
+        } else if decision.allowed() {
+            prop_assert!(oracle.fits(at_most, cost), "admitted {} ns too early", early);
+        } else {
+            agree(decision.retry_after(), oracle.fits_at(now, cost), now, early)?;
+        }
+
+        if case.algorithm == Algorithm::LeakyQueue && decision.allowed() {
+            let start = decision.start_after();
+            agree((start != Duration::MAX).then_some(start), oracle.turn_at(now), now, early)?;
+        } else {
+            prop_assert_eq!(decision.start_after(), Duration::ZERO);
+        }
+        prop_assert!((oracle.remaining(now)..=oracle.remaining(at_most)).contains(&peeked.remaining()));
+        if decision.allowed() {
+            oracle.charge(now, cost);
+        }
+        let remaining = oracle.remaining(now)..=oracle.remaining(at_most);
+        prop_assert!(remaining.contains(&decision.remaining()), "{decision:?} not in {remaining:?}");
+        let reset = decision.reset_after();
+        agree((reset != Duration::MAX).then_some(reset), oracle.idle_at(now), now, early)?;
+
+        script.saw(&decision);
+        word = next;
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 5_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn token_bucket_decides_as_its_oracle(case in case(Algorithm::TokenBucket), requests in requests()) {
+        compare(&case, &requests)?;
+    }
+
+    #[test]
+    fn leaky_bucket_decides_as_its_oracle(case in case(Algorithm::LeakyBucket), requests in requests()) {
+        compare(&case, &requests)?;
+    }
+
+    #[test]
+    fn leaky_queue_decides_as_its_oracle(case in case(Algorithm::LeakyQueue), requests in requests()) {
+        compare(&case, &requests)?;
+    }
+
+    #[test]
+    fn fixed_window_decides_as_its_oracle(case in case(Algorithm::FixedWindow), requests in requests()) {
+        compare(&case, &requests)?;
+    }
+
+    #[test]
+    fn sliding_window_decides_as_its_oracle(case in case(Algorithm::SlidingWindow), requests in requests()) {
+        compare(&case, &requests)?;
+    }
+
+    // Promise 1, from the bounds that the rules state.
+    #[test]
+    fn no_trailing_interval_admits_more_than_the_stated_bound(case in any_case(), requests in requests()) {
+        let (rule, mut oracle, mut script) = (case.rule(), case.oracle(), Script::new(&case));
+        let mut word = Word::FRESH;
+        for request in requests {
+            let (tick, cost) = script.next(request);
+            let (next, decision) = rule.decide(word, tick, cost);
+            if decision.allowed() && case.algorithm.has_windows() {
+                // A window counts a stale time in the word's window: the charge bears that time.
+                let counted = oracle.window_start(tick.as_nanos()).max(tick.as_nanos());
+                oracle.charge(counted, cost);
+            } else if decision.allowed() {
+                oracle.charge(tick.as_nanos(), cost);
+            }
+            script.saw(&decision);
+            word = next;
+        }
+        let (limit, period) = (u128::from(script.limit), u128::from(script.period));
+        for span in [0, 1, script.period / 2, script.period - 1, script.period, 3 * script.period] {
+            let bound = if case.algorithm.has_windows() {
+                limit * (u128::from(span) / period + 2)
+            } else {
+                let early = if oracle.is_exact() { 0 } else { EARLY };
+                u128::from(script.capacity) + u128::from(span + early) * limit / period
+            };
+            prop_assert!(u128::from(oracle.most_within(span)) <= bound);
+        }
+    }
+
+    // Promise 5, and invariants 2 and 3 of the rules.
+    #[test]
+    fn a_denial_keeps_the_word_and_a_charge_changes_it(case in any_case(), requests in requests()) {
+        let (rule, mut script) = (case.rule(), Script::new(&case));
+        let mut word = Word::FRESH;
+        for request in requests {
+            let (tick, cost) = script.next(request);
+            let (next, decision) = rule.decide(word, tick, cost);
+            prop_assert_eq!(next != word, decision.charged() > 0);
+            prop_assert!(word.is_fresh() || !next.is_fresh());
+            script.saw(&decision);
+            word = next;
+        }
+        prop_assert_eq!(rule.reset(word).is_fresh(), word.is_fresh());
+    }
+
+    // Promise 6.
+    #[test]
+    fn retry_and_reset_times_are_true_to_the_nanosecond(case in any_case(), requests in requests()) {
+        let (rule, mut script) = (case.rule(), Script::new(&case));
+        let mut word = Word::FRESH;
+        for request in requests {
+            let (tick, cost) = script.next(request);
+            let (next, decision) = rule.decide(word, tick, cost);
+            if let (Outcome::Denied, Some(wait)) = (decision.outcome(), decision.retry_after()) {
+                prop_assert!(wait > Duration::ZERO);
+                let then = tick + wait;
+                prop_assert!(rule.decide(next, then, cost).1.allowed());
+                let before = Tick::from_nanos(then.as_nanos() - 1);
+                prop_assert!(!rule.decide(next, before, cost).1.allowed());
+            }
+            let reset = decision.reset_after();
+            if reset != Duration::MAX {
+                let then = tick + reset;
+                prop_assert_eq!(rule.peek(next, then, 1).remaining(), decision.limit());
+                prop_assert!(rule.is_idle(next, then));
+                if reset > Duration::ZERO {
+                    let before = Tick::from_nanos(then.as_nanos() - 1);
+                    prop_assert!(!rule.is_idle(next, before));
+                    prop_assert!(rule.peek(next, before, 1).remaining() < decision.limit());
+                }
+            }
+            script.saw(&decision);
+            word = next;
+        }
+    }
+
+    // Promise 7: an older `now` can delay, never grant.
+    #[test]
+    fn a_stale_time_is_never_given_more(case in any_case(), requests in requests(), back in spread(1, 40 * DAY)) {
+        let (rule, mut script) = (case.rule(), Script::new(&case));
+        let mut word = Word::FRESH;
+        for request in requests {
+            let (tick, cost) = script.next(request);
+            let stale = Tick::from_nanos(tick.as_nanos().saturating_sub(back));
+            let (next, decision) = rule.decide(word, tick, cost);
+            if !decision.allowed() {
+                prop_assert!(!rule.decide(word, stale, cost).1.allowed());
+            }
+            prop_assert!(rule.peek(word, stale, 1).remaining() <= rule.peek(word, tick, 1).remaining());
+            script.saw(&decision);
+            word = next;
+        }
+    }
+
+    // Promise 2 rests on this: what is idle may be forgotten.
+    #[test]
+    fn an_idle_word_decides_as_a_fresh_one_ever_after(
+        case in any_case(), before in requests(), after in requests()
+    ) {
+        let (rule, mut script) = (case.rule(), Script::new(&case));
+        let mut word = Word::FRESH;
+        for request in before {
+            let (tick, cost) = script.next(request);
+            let (next, decision) = rule.decide(word, tick, cost);
+            script.saw(&decision);
+            word = next;
+        }
+        let now = Tick::from_nanos(script.now);
+        let Some(idle) = now.as_nanos().checked_add(
+            u64::try_from(rule.peek(word, now, 1).reset_after().as_nanos()).unwrap_or(u64::MAX)
+        ) else { return Ok(()) };
+        prop_assume!(idle <= END);
+        script.now = idle;
+        prop_assert!(rule.is_idle(word, Tick::from_nanos(idle)));
+        let mut forgotten = Word::FRESH;
+        for request in after.into_iter().filter(|(step, _)| !matches!(step, Step::Back(_) | Step::To(_))) {
+            let (tick, cost) = script.next(request);
+            // `Retry { early }` from a denial of nothing would step before the idle time.
+            let tick = tick.max(Tick::from_nanos(idle));
+            let (kept, with) = rule.decide(word, tick, cost);
+            let (fresh, without) = rule.decide(forgotten, tick, cost);
+            prop_assert_eq!(with, without);
+            script.saw(&with);
+            (word, forgotten) = (kept, fresh);
+        }
+    }
+
+    #[test]
+    fn a_refund_at_once_is_as_if_the_request_had_never_come(
+        case in any_case(), requests in requests(), cost in cost()
+    ) {
+        let (rule, mut script) = (case.rule(), Script::new(&case));
+        let mut word = Word::FRESH;
+        for request in requests {
+            let (tick, cost) = script.next(request);
+            let (next, decision) = rule.decide(word, tick, cost);
+            script.saw(&decision);
+            word = next;
+        }
+        let (tick, cost) = script.next((Step::Same, cost));
+        let (charged, charge) = rule.decide(word, tick, cost);
+        // What a charge holds beyond the end of time can't be told, so less comes back.
+        prop_assume!(charge.reset_after() != Duration::MAX);
+        let back = rule.refund(charged, tick, &charge, u64::MAX);
+        prop_assert_eq!(rule.peek(back, tick, 1), rule.peek(word, tick, 1));
+        // In two parts it is the same.
+        let part = rule.refund(charged, tick, &charge, cost / 2);
+        let both = rule.refund(part, tick, &charge, cost - cost / 2);
+        prop_assert_eq!(rule.peek(both, tick, 1), rule.peek(word, tick, 1));
+        // Nothing was taken by a denial or a peek, so nothing comes back.
+        let denied = rule.decide(charged, tick, u64::MAX).1;
+        prop_assert_eq!(rule.refund(charged, tick, &denied, u64::MAX), charged);
+        let peeked = rule.peek(charged, tick, 1);
+        prop_assert_eq!(rule.refund(charged, tick, &peeked, u64::MAX), charged);
+    }
+
+    #[test]
+    fn a_late_refund_never_gives_more_than_if_the_request_had_never_come(
+        case in any_case(), requests in requests(), chosen in any::<prop::sample::Index>()
+    ) {
+        let (rule, mut oracle, mut script) = (case.rule(), case.oracle(), Script::new(&case));
+        let early = if oracle.is_exact() { 0 } else { 2 * EARLY };
+        let mut word = Word::FRESH;
+        let mut charges = Vec::new();
+        for (step, cost) in requests {
+            // A refund after the key's time went back is stated to be less exact.
+            if matches!(step, Step::Back(_) | Step::To(_) | Step::Retry { .. }) {
+                continue;
+            }
+            let (tick, cost) = script.next((step, cost));
+            let (next, decision) = rule.decide(word, tick, cost);
+            if decision.charged() > 0 {
+                charges.push(decision);
+                oracle.charge(tick.as_nanos(), cost);
+            }
+            word = next;
+        }
+        prop_assume!(!charges.is_empty());
+        let index = chosen.index(charges.len());
+        let now = Tick::from_nanos(script.now);
+        let kept = rule.peek(word, now, 1).remaining();
+        let after = rule.peek(rule.refund(word, now, &charges[index], u64::MAX), now, 1).remaining();
+        oracle.forget(index);
+        let never_came = oracle.remaining((now.as_nanos() + early).min(END));
+        prop_assert!(after <= never_came, "{after} is more than {never_came}");
+        prop_assert!(kept <= after);
+        if case.algorithm.has_windows() {
+            prop_assert_eq!(after, oracle.remaining(now.as_nanos()));
+        }
+    }
+
+    // Promise 7: no panic and no overflow (tests are built with overflow checks) for anything at all.
+    #[test]
+    fn nothing_panics_for_any_quota_any_time_and_any_cost(
+        algorithm in prop::sample::select(&Algorithm::ALL[..]),
+        (limit, nanos, burst) in (spread(0, u64::MAX), spread(0, u64::MAX), prop::option::of(spread(0, u64::MAX))),
+        days in prop_oneof![Just(0), spread(0, u64::MAX / DAY)],
+        phase in spread(0, u64::MAX),
+        calls in prop::collection::vec((spread(0, u64::MAX), spread(0, u64::MAX), spread(0, u64::MAX)), 1..20),
+    ) {
+        let period = Duration::from_nanos(nanos).saturating_add(Duration::from_secs(days * 24 * 3600));
+        let quota = Quota::new(limit, period);
+        let quota = burst.map_or(quota, |burst| quota.burst(burst));
+        match AnyRule::new(algorithm, quota, Duration::from_nanos(phase)) {
+            Err(refused) => prop_assert!(refused.to_string().contains("allowed: "), "{refused}"),
+            Ok(rule) => {
+                let mut word = Word::FRESH;
+                for (now, cost, back) in calls {
+                    let now = Tick::from_nanos(now);
+                    let (next, decision) = rule.decide(word, now, cost);
+                    prop_assert!(decision.remaining() <= decision.limit());
+                    let _ = rule.peek(next, now, cost);
+                    let _ = rule.is_idle(next, now);
+                    let refunded = rule.refund(next, Tick::from_nanos(back), &decision, back);
+                    prop_assert!(refunded.is_fresh() == next.is_fresh());
+                    word = if back % 7 == 0 { rule.reset(refunded) } else { refunded };
+                }
+            }
+        }
+    }
+}
+
+/// Promise 8: the admitted rate of a client that always takes what it can, over many bursts.
+#[test]
+fn long_run_rates_are_exact_to_a_millionth() {
+    let awkward = [
+        Quota::new(1, Duration::from_secs(30 * 24 * 3600)),
+        Quota::new(1, Duration::from_secs(10_000)),
+        Quota::per_minute(7),
+        Quota::per_hour(1_000_003),
+        Quota::per_second(150_000_000),
+        Quota::per_second(600_000_000),
+        Quota::per_second(999_999_937),
+        Quota::per_second(1_249_999_999),
+        Quota::per_second(1_250_000_000),
+    ];
+    for quota in awkward {
+        let period = quota.period().as_nanos();
+        // A burst that refills in less than a fiftieth of the domain of time.
+        let whole = u128::from(END) * u128::from(quota.limit()) / period / 50;
+        let burst = u64::try_from(whole).unwrap().min(1_000_000);
+        let rule = AnyRule::new(Algorithm::TokenBucket, quota.burst(burst), Duration::ZERO).unwrap();
+        // Half a burst refills between visits, at times that are no multiple of anything; no longer in
+        // all than a twentieth of the domain of time.
+        let gap = u64::try_from(u128::from(burst) * period / u128::from(quota.limit()) / 2).unwrap() | 1;
+        let visits = 20_000.min(END / 20 / gap);
+        let mut word = Word::FRESH;
+        let mut taken: u128 = 0;
+        for visit in 0..=visits {
+            let now = Tick::from_nanos(visit * gap);
+            let cost = rule.peek(word, now, 1).remaining();
+            let (next, decision) = rule.decide(word, now, cost);
+            assert!(decision.allowed());
+            taken += u128::from(cost);
+            word = next;
+        }
+        // The first burst was there at the start; what came after flowed in.
+        let flowed = (taken - u128::from(burst)) as f64;
+        let exact = (visits * gap) as f64 * quota.limit() as f64 / period as f64;
+        let error = (flowed - exact).abs() - 1.0;
+        assert!(error / exact < 1e-6, "{quota}: {flowed} instead of {exact}");
+    }
+}
+
+mod failures_of_other_limiters {
+    use super::*;
+
+    fn bucket(quota: Quota) -> AnyRule {
+        AnyRule::new(Algorithm::TokenBucket, quota, Duration::ZERO).unwrap()
+    }
+
+    fn at(seconds: f64) -> Tick {
+        Tick::from(Duration::from_secs_f64(seconds))
+    }
+
+    /// How many requests of cost 1 pass at one instant.
+    fn burst_of(rule: &AnyRule, now: Tick) -> u64 {
+        let mut word = Word::FRESH;
+        let mut passed = 0;
+        loop {
+            let (next, decision) = rule.decide(word, now, 1);
+            if !decision.allowed() {
+                return passed;
+            }
+            (word, passed) = (next, passed + 1);
+        }
+    }
+
+    #[test]
+    fn a_burst_is_neither_one_short_nor_one_over() {
+        for algorithm in Algorithm::ALL {
+            for limit in [1, 2, 10] {
+                let rule = AnyRule::new(algorithm, Quota::per_second(limit), Duration::ZERO).unwrap();
+                assert_eq!(burst_of(&rule, at(5.0)), limit, "{algorithm}");
+            }
+        }
+        assert_eq!(burst_of(&bucket(Quota::per_second(1).burst(5)), at(0.0)), 5);
+    }
+
+    #[test]
+    fn millions_per_hour_with_a_burst_of_millions_do_not_wrap() {
+        let rule = bucket(Quota::per_hour(5_000_000).burst(50_000_000));
+        let (word, all) = rule.decide(Word::FRESH, at(1.0), 50_000_000);
+        assert!(all.allowed());
+        assert!(!rule.decide(word, at(1.0), 1).1.allowed());
+    }
+
+    #[test]
+    fn a_rate_of_one_in_ten_thousand_seconds_gives_its_token_at_ten_thousand_seconds() {
+        let rule = bucket(Quota::new(1, Duration::from_secs(10_000)));
+        let (word, _) = rule.decide(Word::FRESH, at(0.0), 1);
+        assert!(!rule.decide(word, at(9_999.999_999), 1).1.allowed());
+        assert!(rule.decide(word, at(10_000.0), 1).1.allowed());
+    }
+
+    #[test]
+    fn a_slow_rate_refills_however_often_it_is_asked() {
+        let rule = bucket(Quota::per_minute(1));
+        let (mut word, _) = rule.decide(Word::FRESH, at(0.0), 1);
+        for tenth in 1..600 {
+            let (next, decision) = rule.decide(word, at(f64::from(tenth) / 10.0), 1);
+            assert!(!decision.allowed());
+            word = next;
+        }
+        assert!(rule.decide(word, at(60.0), 1).1.allowed());
+    }
+
+    #[test]
+    fn more_than_one_token_refills_between_two_calls() {
+        let rule = bucket(Quota::per_second(10));
+        let (word, _) = rule.decide(Word::FRESH, at(0.0), 10);
+        assert_eq!(rule.peek(word, at(0.55), 1).remaining(), 5);
+    }
+
+    #[test]
+    fn a_cost_equal_to_the_capacity_passes_and_one_above_never_does() {
+        for algorithm in Algorithm::ALL {
+            let rule = AnyRule::new(algorithm, Quota::per_second(5), Duration::ZERO).unwrap();
+            assert!(rule.decide(Word::FRESH, at(1.0), 5).1.allowed());
+            let over = rule.decide(Word::FRESH, at(1.0), 6).1;
+            assert_eq!((over.outcome(), over.retry_after()), (Outcome::TooCostly, None));
+        }
+    }
+
+    #[test]
+    fn years_of_idling_give_one_burst_and_no_more() {
+        for algorithm in Algorithm::ALL {
+            let rule = AnyRule::new(algorithm, Quota::per_second(3), Duration::ZERO).unwrap();
+            let (mut word, _) = rule.decide(Word::FRESH, at(1.0), 1);
+            let later = at(1e9);
+            let mut passed = 0;
+            while let (next, true) = {
+                let (next, decision) = rule.decide(word, later, 1);
+                (next, decision.allowed())
+            } {
+                (word, passed) = (next, passed + 1);
+            }
+            assert_eq!(passed, 3, "{algorithm}");
+        }
+    }
+
+    #[test]
+    fn a_client_that_keeps_trying_is_not_punished_for_it() {
+        for algorithm in Algorithm::ALL {
+            let rule = AnyRule::new(algorithm, Quota::per_second(1), Duration::ZERO).unwrap();
+            let (word, _) = rule.decide(Word::FRESH, at(10.0), 1);
+            for milli in 0..1000 {
+                let now = at(10.0 + f64::from(milli) / 1000.0);
+                assert_eq!(rule.decide(word, now, 1).0, word);
+            }
+        }
+    }
+
+    #[test]
+    fn a_jump_to_the_end_of_time_and_back_delays_and_grants_nothing() {
+        for algorithm in Algorithm::ALL {
+            let rule = AnyRule::new(algorithm, Quota::per_second(1), Duration::ZERO).unwrap();
+            let (word, far) = rule.decide(Word::FRESH, Tick::from_nanos(u64::MAX), 1);
+            assert!(far.allowed());
+            assert!(!rule.decide(word, at(1.0), 1).1.allowed());
+            assert!(!rule.decide(word, Tick::MAX, 1).1.allowed());
+        }
+    }
+
+    #[test]
+    fn a_fixed_window_admits_twice_its_limit_around_a_boundary_and_no_more() {
+        let rule = AnyRule::new(Algorithm::FixedWindow, Quota::per_second(5), Duration::ZERO).unwrap();
+        let (word, end) = rule.decide(Word::FRESH, at(0.999), 5);
+        let (word, beginning) = rule.decide(word, at(1.0), 5);
+        assert!(end.allowed() && beginning.allowed());
+        assert!(!rule.decide(word, at(1.998), 1).1.allowed());
+    }
+
+    #[test]
+    fn a_sliding_window_nears_twice_its_limit_when_the_load_sat_at_the_end() {
+        let rule = AnyRule::new(Algorithm::SlidingWindow, Quota::per_second(100), Duration::ZERO).unwrap();
+        let (mut word, end) = rule.decide(Word::FRESH, at(0.999_999), 100);
+        assert!(end.allowed());
+        let mut passed = 100;
+        for milli in 1000..1999 {
+            let (next, decision) = rule.decide(word, at(f64::from(milli) / 1000.0), 1);
+            passed += decision.charged();
+            word = next;
+        }
+        assert!((195..=200).contains(&passed), "{passed}");
+    }
+
+    #[test]
+    fn a_refund_after_the_window_ended_leaves_the_next_window_alone() {
+        for algorithm in [Algorithm::FixedWindow, Algorithm::TokenBucket] {
+            let rule = AnyRule::new(algorithm, Quota::per_second(1), Duration::ZERO).unwrap();
+            let (word, old) = rule.decide(Word::FRESH, at(0.5), 1);
+            let (word, new) = rule.decide(word, at(1.7), 1);
+            assert!(old.allowed() && new.allowed());
+            let word = rule.refund(word, at(1.8), &old, 1);
+            assert!(!rule.decide(word, at(1.8), 1).1.allowed(), "{algorithm}");
+            let word = rule.refund(word, at(1.8), &new, 1);
+            assert!(rule.decide(word, at(1.8), 1).1.allowed(), "{algorithm}");
+        }
+    }
+}
