@@ -9,6 +9,15 @@ use std::time::Duration;
 pub(crate) const NEVER: u64 = u64::MAX;
 
 /// What was decided.
+///
+/// ```
+/// # use tollgate::{Outcome, Quota, SingleLimiter};
+/// let gate = SingleLimiter::builder(Quota::per_hour(5)).build()?;
+/// assert_eq!(gate.check().outcome(), Outcome::Allowed);
+/// assert_eq!(gate.check_n(5).outcome(), Outcome::Denied);
+/// assert_eq!(gate.check_n(6).outcome(), Outcome::TooCostly);
+/// # Ok::<(), tollgate::ConfigError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Outcome {
@@ -22,6 +31,15 @@ pub enum Outcome {
 }
 
 /// Whose state the answer comes from.
+///
+/// ```
+/// # use tollgate::{Full, Limiter, Quota, Source};
+/// let limiter: Limiter<u8> =
+///     Limiter::builder(Quota::per_hour(5)).max_keys(1).full(Full::Share).build()?;
+/// assert_eq!(limiter.check(&1).source(), Source::Key);
+/// assert_eq!(limiter.check(&2).source(), Source::Overflow);
+/// # Ok::<(), tollgate::ConfigError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Source {
@@ -302,7 +320,7 @@ impl fmt::Display for Denied {
             }
             (_, Some(wait)) => write!(f, "rate limit exceeded: retry after {wait:?}"),
             (_, None) if self.0.source == Source::Policy => {
-                write!(f, "rate limiter is full: new keys are denied until keys become idle")
+                write!(f, "rate limiter is full: there is no place for a new key")
             }
             (_, None) => write!(f, "rate limit exceeded: no retry passes before the end of time"),
         }

@@ -51,7 +51,7 @@ pub enum ConfigError {
         /// The largest limit allowed for that period.
         most: u64,
     },
-    /// The burst would take longer to refill than time lasts.
+    /// The burst is more than 2^61 grains, which take 36 to 73 years to refill.
     BurstTooLarge {
         /// The burst that was refused.
         burst: u64,
@@ -143,8 +143,8 @@ impl fmt::Display for ConfigError {
             ),
             Self::BurstTooLarge { burst, most } => write!(
                 f,
-                "burst {burst} takes longer than 73 years to refill at this rate; allowed: 1 to \
-                 {most}; choose a smaller burst or a higher rate"
+                "burst {burst} takes decades to refill at this rate; allowed: 1 to {most}; choose a \
+                 smaller burst or a higher rate"
             ),
             Self::BurstOfWindow { algorithm, burst } => write!(
                 f,
@@ -154,7 +154,8 @@ impl fmt::Display for ConfigError {
             Self::LimitTooLarge { algorithm, limit, period, most } => write!(
                 f,
                 "limit {limit} does not fit the word of a {algorithm} of {period:?}; allowed: 1 to \
-                 {most}; choose a longer period, count in larger units, or choose a token-bucket"
+                 {most}; choose a shorter period with a smaller limit, count in larger units, or choose \
+                 a token-bucket"
             ),
             Self::MaxKeys { max_keys, most } => write!(
                 f,

@@ -4,7 +4,7 @@
 //! use tollgate::{Limiter, Quota};
 //!
 //! // A hundred requests a second for each user, at most twenty at once.
-//! let limiter: Limiter<str> = Limiter::builder(Quota::per_second(100).burst(20)).build()?;
+//! let limiter: Limiter<String> = Limiter::builder(Quota::per_second(100).burst(20)).build()?;
 //!
 //! let decision = limiter.check("alice");
 //! if decision.allowed() {

@@ -27,7 +27,7 @@ const BATCH: usize = 32;
 /// A rate limiter with one state per key.
 ///
 /// Keys are anything that is [`Hash`]. They are looked up in borrowed form, as in a map: a
-/// `Limiter<String>` (or `Limiter<str>`, the key is not stored) is asked with `check("alice")`. A key is
+/// `Limiter<String>` is asked with `check("alice")`, one of `(IpAddr, &str)` with `check(&(ip, path))`. A key is
 /// kept as its fingerprint, a 64-bit hash under a random seed of this limiter; the probability that any
 /// two of ten million keys collide, and then share one state, is 2.7e-6.
 ///
@@ -48,7 +48,7 @@ const BATCH: usize = 32;
 /// ```
 /// use tollgate::{Limiter, Quota};
 ///
-/// let limiter: Limiter<str> = Limiter::builder(Quota::per_minute(60).burst(2)).build()?;
+/// let limiter: Limiter<String> = Limiter::builder(Quota::per_minute(60).burst(2)).build()?;
 ///
 /// assert!(limiter.check("alice").allowed());
 /// assert!(limiter.check("alice").allowed());
@@ -68,7 +68,8 @@ pub struct Limiter<K: ?Sized> {
     full: Full,
     /// The one word of all new keys when the table is full, under [`Full::Share`].
     overflow: Atomic<Word>,
-    key: PhantomData<fn(&K)>,
+    /// Owns no key; covariant, so that a limiter of `&'static str` can be asked with any `&str`.
+    key: PhantomData<fn() -> *const K>,
 }
 
 impl<K: ?Sized> Limiter<K> {
@@ -137,7 +138,9 @@ impl<K: ?Sized> Limiter<K> {
     /// choice. Don't mix it with the limiter's own clock unless `now` is read from that clock.
     ///
     /// A time before the key's last one can be denied where the later one would not be; it is never
-    /// given more.
+    /// given more. For algorithms with windows choose [`Align::Start`], which counts windows from tick 0:
+    /// the default alignment belongs to the limiter's own clock. Give refunds a time of the same origin
+    /// ([`refund_at`](Self::refund_at)).
     ///
     /// # Progress
     ///
@@ -184,7 +187,8 @@ impl<K: ?Sized> Limiter<K> {
     {
         let now = self.clock.now();
         let mut keys = keys.into_iter();
-        decisions.reserve(keys.size_hint().0);
+        // A hint, and somebody else's: what it leaves out is made up for as the keys come.
+        decisions.reserve(keys.size_hint().0.min(BATCH * BATCH));
         let mut batch = [Fingerprint::default(); BATCH];
         loop {
             let mut filled = 0;
@@ -310,7 +314,8 @@ impl<K: ?Sized> Limiter<K> {
         }
     }
 
-    /// Makes `key` as good as new. Don't refund what it was charged before.
+    /// Makes `key` as good as new. Don't refund what it was charged before. A key without a state of its
+    /// own, because the table was full when it came, is not affected.
     ///
     /// # Progress
     ///

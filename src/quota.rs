@@ -173,7 +173,7 @@ impl FromStr for Quota {
 }
 
 impl fmt::Display for Quota {
-    /// The text form; parsing it gives the same quota again.
+    /// The text form; parsing it gives the same quota again, if the period is one that a limiter accepts.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let nanos = self.period.as_nanos();
         let (name, unit) = text::UNITS

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 /// A point in time, counted in nanoseconds (*ticks*) since an origin that whoever reads the clock
 /// chooses: a limiter's own clock counts from the clock's creation, a log replay may count from the
-/// Unix epoch. Only differences matter, except that windows are aligned to tick 0 unless
-/// [`Align`](crate::Align) says otherwise.
+/// Unix epoch. Only differences matter, except to windows, whose boundaries are counted from tick 0 or
+/// from the Unix epoch, as [`Align`](crate::Align) says.
 ///
 /// Ticks run from 0 to [`Tick::MAX`], 2^61 ns or about 73 years. Later times count as the last one:
 /// there time stands still, which can delay a request but never grant one. All arithmetic saturates.

@@ -138,9 +138,12 @@ fn no_file_imports_its_parent_or_a_file_that_leads_back_to_it() {
 }
 
 #[test]
-fn only_sync_names_atomics_threads_or_the_model_checker() {
+fn only_sync_names_atomics_threads_or_the_model_checker_and_nothing_locks() {
     for source in library().iter().filter(|source| source.modules != ["sync"]) {
         for (number, line) in source.code() {
+            for waits in ["Mutex", "RwLock", "Condvar", "OnceLock", "LazyLock", "spin_loop", "yield_now"] {
+                assert!(!line.contains(waits), "{} waits for other threads: {line}", source.at(number));
+            }
             for named in
                 ["sync::atomic", "std::thread", "loom::", "atomic::Atomic", "AtomicU64", "AtomicUsize"]
             {

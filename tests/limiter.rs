@@ -57,6 +57,15 @@ mod keys {
     }
 
     #[test]
+    fn a_pair_with_a_borrowed_part_is_a_key() {
+        let limiter: Limiter<(IpAddr, &'static str)> = limiter(Quota::per_hour(1));
+        let (address, path) = (IpAddr::from(Ipv4Addr::LOCALHOST), String::from("/login"));
+        assert!(limiter.check(&(address, path.as_str())).allowed());
+        assert!(!limiter.check(&(address, "/login")).allowed());
+        assert!(limiter.check(&(address, "/logout")).allowed());
+    }
+
+    #[test]
     fn every_key_has_its_own_state() {
         let limiter: Limiter<u64> = limiter(Quota::per_hour(3));
         for round in 0..4 {
@@ -184,6 +193,35 @@ mod refunds {
     }
 
     #[test]
+    fn a_single_limiter_follows_its_clock_and_takes_refunds() {
+        let clock = Clock::manual();
+        let gate = SingleLimiter::builder(Quota::per_second(1)).clock(&clock).build().unwrap();
+        let charge = gate.check();
+        assert_eq!(gate.peek().remaining(), 0);
+        gate.refund(&charge);
+        assert_eq!(gate.peek().remaining(), 1);
+        let charge = gate.check();
+        clock.advance(Duration::from_secs(1));
+        assert_eq!(gate.peek().remaining(), 1);
+        // It has refilled by now, so the second charge is the only one that is held.
+        assert!(gate.check().allowed());
+        gate.refund(&charge);
+        assert_eq!(gate.peek().remaining(), 0);
+    }
+
+    #[test]
+    fn a_refund_reads_the_clock_and_not_the_charge() {
+        let clock = Clock::manual();
+        let limiter: Limiter<u8> =
+            Limiter::builder(Quota::per_second(10).burst(10)).clock(&clock).build().unwrap();
+        let old = limiter.check_n(&1, 5);
+        clock.advance(Duration::from_secs(1));
+        assert!(limiter.check_n(&1, 1).allowed());
+        limiter.refund(&1, &old);
+        assert_eq!(limiter.peek(&1).remaining(), 9);
+    }
+
+    #[test]
     fn a_refund_of_an_unknown_key_changes_nothing() {
         let limiter: Limiter<str> = limiter(Quota::per_hour(1));
         let charge = limiter.check("alice");
@@ -260,6 +298,7 @@ mod at_the_cap {
         assert_eq!(limiter.check_n(&100, 3).outcome(), Outcome::TooCostly);
         assert!(limiter.check_n(&100, 0).allowed());
         assert_eq!(limiter.check_n(&100, 0).source(), Source::Key);
+        assert_eq!(full(Full::Deny).peek_at(&100, 0, Tick::ZERO), full(Full::Deny).check_n(&100, 0));
     }
 
     /// A flood of new keys never gives a throttled key its burst back.
@@ -339,7 +378,7 @@ mod configuration {
             (
                 Algorithm::SlidingWindow,
                 Quota::new(32_768, second),
-                ["limit 32768", "allowed: 1 to 32767", "longer period"],
+                ["limit 32768", "allowed: 1 to 32767", "shorter period"],
             ),
             (
                 Algorithm::SlidingWindow,

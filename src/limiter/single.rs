@@ -79,7 +79,8 @@ impl SingleLimiter {
     }
 
     /// [`check_n`](Self::check_n) at the caller's time, which counts from an origin of the caller's
-    /// choice. Don't mix it with the limiter's own clock unless `now` is read from that clock.
+    /// choice. Don't mix it with the limiter's own clock unless `now` is read from that clock. For
+    /// algorithms with windows choose [`Align::Start`](crate::Align::Start).
     ///
     /// # Progress
     ///

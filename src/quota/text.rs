@@ -123,8 +123,9 @@ impl<'t> Reader<'t> {
             return Err(self.unexpected(allowed));
         }
         if self.text[self.offset..].starts_with(['.', ',']) {
-            let wrong = "the number is no whole one".to_owned();
-            return Err(self.error(self.offset, wrong, "whole numbers (half a token a second is 1/2s)"));
+            let wrong = "the number is no whole one, or has separators".to_owned();
+            let allowed = "digits (1000 for 1,000; half a token a second is 1/2s)";
+            return Err(self.error(self.offset, wrong, allowed));
         }
         digits
             .parse()
@@ -148,15 +149,13 @@ impl<'t> Reader<'t> {
             return Err(self.unexpected(ALLOWED));
         }
         let lower = word.to_lowercase();
-        let singular = match lower.strip_suffix('s') {
-            Some(stem) if stem.len() > 1 => stem,
-            _ => lower.as_str(),
-        };
-        let name = match singular {
-            "sec" | "second" => "s",
-            "m" | "minute" => "min",
-            "hr" | "hour" => "h",
-            "day" => "d",
+        let name = match lower.as_str() {
+            // The micro sign and the Greek letter look the same.
+            "µs" | "μs" => "us",
+            "sec" | "secs" | "second" | "seconds" => "s",
+            "m" | "mins" | "minute" | "minutes" => "min",
+            "hr" | "hrs" | "hour" | "hours" => "h",
+            "day" | "days" => "d",
             other => other,
         };
         let Some(&(_, unit)) = UNITS.iter().find(|(unit, _)| *unit == name) else {
@@ -165,7 +164,7 @@ impl<'t> Reader<'t> {
         let nanos = u128::from(count) * u128::from(unit);
         match u64::try_from(nanos) {
             Ok(nanos) => Ok(Duration::from_nanos(nanos)),
-            Err(_) => Err(self.error(at, format!("a period of {count}{word} is too long"), "up to 3650d")),
+            Err(_) => Err(self.error(at, format!("a period of {count}{word} is too long"), "up to 213503d")),
         }
     }
 

@@ -28,9 +28,10 @@ pub trait Rule: Sealed {
     /// The word after giving back `tokens` of what `charge` took, or fewer if it took fewer. It gives
     /// back what the charge still holds: nothing once the bucket has refilled past it or its window is
     /// over, so a refund that comes late erases nobody else's charge. Afterwards no more is admitted
-    /// than if the request had never come, provided that the key saw no reset and, in a bucket, no other
-    /// refund since the charge. In any case each refunded token makes room for at most one other. The
-    /// caller gives back each token once.
+    /// than if the request had never come, provided that the key saw no reset since the charge and, in a
+    /// bucket, no other refund, that its charges came in the order of their times, and that `now` is not
+    /// before them. In any case each refunded token makes room for at most one other. A window's charge
+    /// that is held until after [`Tick::MAX`] can't be given back. The caller gives back each token once.
     fn refund(&self, word: Word, now: Tick, charge: &Decision, tokens: u64) -> Word;
 
     /// The idle word that takes the place of `word`; a fresh one stays fresh.

@@ -27,8 +27,8 @@ use std::time::Duration;
 ///
 /// # Stale and skewed times
 ///
-/// A `now` that lies before the word's window is counted in the word's window: a key never returns to
-/// an earlier one.
+/// A `now` that lies before the word's window is counted in the word's window, at its beginning: a key
+/// never returns to an earlier one. The bound is over the times at which charges are counted.
 ///
 /// ```
 /// use std::time::Duration;
@@ -128,7 +128,7 @@ impl Rule for FixedWindow {
         // A charge resets at the end of the window it was counted in, which for a stale `now` is later
         // than the one that held it.
         let next = self.windows.number(charge.at + charge.reset_after());
-        if tokens == 0 || fields.number + 1 != next {
+        if tokens == 0 || charge.reset == NEVER || fields.number + 1 != next {
             return word;
         }
         self.pack(Fields { count: fields.count.saturating_sub(tokens), ..fields })

@@ -12,7 +12,8 @@
 //!
 //! Rounding `per_nano` up and the grain of `now` down means, for two times `a <= b`:
 //! `at(b) - at(a)` is never less than the whole grains between them, and never more than two above. So
-//! a bucket is **never late**, and **early by at most two grains (two nanoseconds)**.
+//! a bucket is **early by at most two grains (two nanoseconds)**, and **never late** for times that go
+//! forward. For a time that steps back the rounding goes the other way: it can be late by as much.
 //!
 //! The largest time is 2^61 ns, so a grain count is at most 2^62 + 1, and with a capacity of at most
 //! 2^61 grains on top an arrival time stays below 2^63: the 63 bits of a word, with no overflow.

@@ -20,9 +20,10 @@ use crate::time::Tick;
 /// # Bound
 ///
 /// As the token bucket's: at most `burst + d * limit / period` tokens admitted in any interval of
-/// length `d`. As a queue with requests of cost 1, at most `1 + d * limit / period` turns *start* in it.
-/// A refund in a queue frees room, but turns that were given stay given, so the next request may get
-/// one that overlaps: at most as many extra starts as tokens were refunded.
+/// length `d`. As a queue with requests of cost 1, at most `1 + d * limit / period` turns *start* in it
+/// (and one more if an interval is no whole number of nanoseconds and `d` falls short of one by less than
+/// two). A refund or a reset in a queue frees room, but turns that were given stay given, so the next
+/// request may get one that overlaps: at most as many extra starts as tokens were given back.
 ///
 /// ```
 /// use std::time::Duration;

@@ -36,7 +36,8 @@ use std::time::Duration;
 /// # Stale and skewed times
 ///
 /// A `now` before the word's window counts as that window's beginning, where the previous window
-/// weighs most: it can be denied, never be given more.
+/// weighs most: it can be denied, never be given more. The bound is over the times at which charges are
+/// counted.
 ///
 /// ```
 /// use std::time::Duration;
@@ -204,7 +205,7 @@ impl Rule for SlidingWindow {
     #[inline]
     fn refund(&self, word: Word, _now: Tick, charge: &Decision, tokens: u64) -> Word {
         let tokens = tokens.min(charge.charged());
-        if word.is_fresh() || tokens == 0 {
+        if word.is_fresh() || tokens == 0 || charge.reset == NEVER {
             return word;
         }
         let pair = self.unpack(word);

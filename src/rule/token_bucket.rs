@@ -29,12 +29,21 @@ use crate::time::Tick;
 /// `[a, a + d]` in the order of their compare-and-swaps. The first makes the word at least
 /// `at(a) + c1`, each later one adds its cost, and the last was allowed, so
 /// `at(a) + sum <= at(a + d) + capacity`. The order in time plays no part: stale times are covered. ∎
-/// With refunds, the bound holds for what is charged minus what is refunded in the interval.
+/// With refunds, the bound holds for what is charged minus what is given back between the first and the
+/// last of those compare-and-swaps.
+///
+/// # Refunds
+///
+/// What a charge took refills like everything else, the oldest first, and what has refilled can't be given
+/// back: 1/s with a burst of 10, ten charges at once; after one second the first of them is worth
+/// nothing any more, for its token is back, and the tokens that are missing are those of the other nine.
 ///
 /// # Stale and skewed times
 ///
 /// A `now` older than the word sees a bucket with less in it, as it would have been then: it can be
-/// denied, never be given more. The long-run rate is exact (see `grain`).
+/// denied, never be given more. The long-run rate is exact (see `grain`). Where an interval is no whole
+/// number of nanoseconds, a request is admitted at most two of them early, and late never, unless its
+/// time is a stale one, when it can be late by as much.
 ///
 /// ```
 /// use std::time::Duration;
@@ -61,7 +70,7 @@ impl TokenBucket {
     /// # Errors
     ///
     /// A [`ConfigError`] for a limit, period or burst of 0, a period above [`Quota::MAX_PERIOD`], a rate
-    /// above 2 tokens per nanosecond, or a burst that takes longer than [`Tick::MAX`] to refill.
+    /// above 2 tokens per nanosecond, or a burst of more than 2^61 grains (36 to 73 years' worth).
     ///
     /// ```
     /// # use tollgate::{Quota, rule::TokenBucket};
@@ -100,7 +109,7 @@ impl Rule for TokenBucket {
             wait: 0,
             reset: 0,
             at: now,
-            outcome: outcome(cost, self.burst, cost == 0 || self.fits(cost, room)),
+            outcome: outcome(cost, self.burst, self.fits(cost, room)),
             source: Source::Key,
         };
         if decision.outcome != Outcome::Allowed {
@@ -130,10 +139,13 @@ impl Rule for TokenBucket {
             return word;
         }
         // The charge was the last thing in the bucket when it was made, so it is gone for good once the
-        // bucket has refilled that far: then later charges stand on time of their own, and giving
+        // bucket has refilled that far; then what is missing is missing for other charges, and giving
         // anything back would erase theirs. (A charge held beyond the end of time counts until then.)
         let held_until = self.grain.at(charge.at + charge.reset_after());
-        let held = held_until.saturating_sub(self.grain.at(now));
+        // A stale `now` must not bring it back to life. The last charge was made when the bucket had room
+        // for it, so the key has seen at least this time:
+        let present = self.grain.at(now).max(word.value().saturating_sub(self.capacity));
+        let held = held_until.saturating_sub(present);
         let back = self.grain.of_tokens(tokens).min(held);
         Word::of(word.value().saturating_sub(back).max(1))
     }
