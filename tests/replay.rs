@@ -482,7 +482,7 @@ fn a_log_of_which_no_line_parses_is_refused() {
 fn hostile_bytes_in_keys_do_not_reach_the_terminal() {
     let line = b"\x1b[2J\xff - - [03/Mar/2025:08:00:00 +0000] \"GET / HTTP/1.1\" 200 1\n".repeat(3);
     let report = text(&replay_stdin(&["--limit", "1/h"], &line));
-    assert!(report.contains("\\u{1b}[2J\u{fffd}"), "{report}");
+    assert!(report.contains("\\u{1b}[2J\\xff"), "{report}");
     assert!(!report.contains('\u{1b}'));
 }
 
@@ -548,4 +548,140 @@ fn a_real_log_is_replayed_where_there_is_one() {
     assert_eq!((&log["keys"], &log["stepped_back"]), (&1_753.into(), &4_915.into()));
     assert_eq!(log["largest_step_ns"], 59_000_000_000_u64);
     assert_eq!(log["bad_lines"][0]["line"], 8_899);
+}
+
+#[test]
+fn decisions_never_overwrite_the_log_they_are_about() {
+    let directory = scratch("own_log");
+    let (file, link) = (directory.join("access.log"), directory.join("link.log"));
+    fs::write(&file, log()).expect("the target directory can be written");
+    let _ = fs::remove_file(&link);
+    fs::hard_link(&file, &link).expect("the target directory has links");
+    let file_name = file.to_string_lossy();
+    for target in [&file, &link] {
+        let target = target.to_string_lossy();
+        let by_name = replay(&[&[&*file_name, "--decisions", &target][..], &LIMIT].concat());
+        let by_stdin = command(&[&["--decisions", &target][..], &LIMIT].concat())
+            .stdin(fs::File::open(&file).expect("it was written"))
+            .output()
+            .expect("the program was built");
+        for output in [by_name, by_stdin] {
+            let message = refusal(&output);
+            assert!(message.contains("--decisions") && message.contains("log it replays"), "{message}");
+            assert_eq!(fs::read_to_string(&file).expect("it is there"), log(), "the log is as it was");
+        }
+    }
+}
+
+#[test]
+fn a_replay_that_fails_leaves_earlier_decisions_as_they_were() {
+    let directory = scratch("earlier_decisions");
+    let file = directory.join("decisions.csv");
+    let path = file.to_string_lossy();
+    fs::write(&file, "earlier").expect("the target directory can be written");
+    let broken = directory.join("broken.gz");
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+    encoder.write_all(log().as_bytes()).expect("a vector can be written");
+    let packed = encoder.finish().expect("a vector can be written");
+    fs::write(&broken, &packed[..packed.len() / 2]).expect("the target directory can be written");
+    let broken = broken.to_string_lossy();
+    for args in [&[LOG, "--key", "cookie"][..], &[LOG, "--strict"], &[&broken]] {
+        refusal(&replay(&[args, &["--decisions", &path], &LIMIT].concat()));
+        assert_eq!(fs::read_to_string(&file).expect("it is there"), "earlier", "{args:?}");
+    }
+    let message = refusal(&replay_stdin(&[&["--decisions", &path][..], &LIMIT].concat(), b"nonsense\n"));
+    assert!(message.contains("no line of the log parses"), "{message}");
+    assert_eq!(fs::read_to_string(&file).expect("it is there"), "earlier");
+    let names: Vec<_> = fs::read_dir(&directory).expect("it is there").collect();
+    assert_eq!(names.len(), 2, "nothing else was left behind: {names:?}");
+    text(&replay(&[&[LOG, "--decisions", &path][..], &LIMIT].concat()));
+    assert_eq!(fs::read_to_string(&file).expect("it is there").lines().count(), 324);
+    assert_eq!(fs::read_dir(&directory).expect("it is there").count(), 2);
+}
+
+#[cfg(unix)]
+#[test]
+fn decisions_go_straight_to_what_is_no_regular_file() {
+    let fifo = scratch("fifo").join("decisions");
+    let _ = fs::remove_file(&fifo);
+    assert!(Command::new("mkfifo").arg(&fifo).status().expect("mkfifo is there").success());
+    let reader = {
+        let fifo = fifo.clone();
+        std::thread::spawn(move || fs::read_to_string(fifo).expect("a pipe can be read"))
+    };
+    text(&replay(&[&[LOG, "--decisions", &fifo.to_string_lossy()][..], &LIMIT].concat()));
+    assert_eq!(reader.join().expect("reading does not panic").lines().count(), 324);
+    text(&replay(&[&[LOG, "--decisions", "/dev/null"][..], &LIMIT].concat()));
+
+    // A link is followed: what it points at is replaced, not the link.
+    let directory = scratch("link_to_decisions");
+    let (file, link) = (directory.join("decisions.csv"), directory.join("link"));
+    fs::write(&file, "earlier").expect("the target directory can be written");
+    let _ = fs::remove_file(&link);
+    std::os::unix::fs::symlink(&file, &link).expect("the target directory has links");
+    text(&replay(&[&[LOG, "--decisions", &link.to_string_lossy()][..], &LIMIT].concat()));
+    assert_eq!(fs::read_to_string(&file).expect("it is there").lines().count(), 324);
+    assert!(fs::symlink_metadata(&link).expect("it is there").is_symlink());
+}
+
+#[cfg(unix)]
+#[test]
+fn a_reader_of_decisions_that_leaves_does_not_take_the_report_with_it() {
+    let fifo = scratch("reader_left").join("decisions");
+    let _ = fs::remove_file(&fifo);
+    assert!(Command::new("mkfifo").arg(&fifo).status().expect("mkfifo is there").success());
+    let reader = {
+        let fifo = fifo.clone();
+        std::thread::spawn(move || drop(fs::File::open(fifo).expect("a pipe can be opened")))
+    };
+    let long = log().repeat(200);
+    let path = fifo.to_string_lossy();
+    let args = [&["--decisions", &path][..], &LIMIT].concat();
+    let message = refusal(&replay_stdin(&args, long.as_bytes()));
+    assert!(message.contains("cannot write to") && message.contains("decisions"), "{message}");
+    reader.join().expect("opening does not panic");
+}
+
+#[test]
+fn what_a_log_says_in_messages_does_not_steer_the_terminal() {
+    let evil = "\u{1b}[2J\u{202e}";
+    let many: String = (0..50).map(|n| format!(",column{n}")).collect();
+    let runs: [(Vec<String>, String); 6] = [
+        (vec![], format!("{{\"{evil}\":1}}\n")),
+        (vec!["--log-format".into(), "json".into()], format!("{{\"time\":1,\"{evil}\":1}}\n")),
+        (vec!["--log-format".into(), "csv".into()], format!("when,{evil}\n1,2\n")),
+        (vec!["--log-format".into(), "csv".into()], format!("when{many}\n")),
+        (vec!["--key".into(), format!("{evil}+")], String::new()),
+        (vec!["--fields".into(), evil.into()], String::new()),
+    ];
+    for (args, input) in runs {
+        let args: Vec<&str> = args.iter().map(String::as_str).chain(LIMIT).collect();
+        let message = refusal(&replay_stdin(&args, input.as_bytes()));
+        assert!(!message.contains('\u{1b}') && !message.contains('\u{202e}'), "{args:?}: {message:?}");
+        assert!(message.chars().count() < 1000, "{message}");
+        if input.contains("column9") {
+            assert!(message.contains("and 31 more") && !message.contains("column30"), "{message}");
+        }
+    }
+    let message = refusal(&replay(&[&[&format!("no{evil}.log")[..]], &LIMIT[..]].concat()));
+    assert!(message.contains("no\\u{1b}[2J\\u{202e}.log"), "{message:?}");
+    let key = replay_stdin(&[&["--key", &format!("a{evil}")][..], &LIMIT].concat(), b"time,ip\n1,2\n");
+    assert!(refusal(&key).contains("a\\u{1b}[2J\\u{202e}"));
+    let header = format!("time,{evil}\n1,2\n");
+    let args = ["--key", evil, "--log-format", "csv"];
+    let report = text(&replay_stdin(&[&args[..], &LIMIT].concat(), header.as_bytes()));
+    assert!(!report.contains('\u{1b}') && !report.contains('\u{202e}'), "{report:?}");
+}
+
+#[test]
+fn names_that_mean_nothing_or_two_things_are_refused() {
+    let args = |more: &[&str]| replay(&[&[LOG], more, &LIMIT].concat());
+    let twice = refusal(&args(&["--key", "ip+path+ip"]));
+    assert!(twice.contains("--key") && twice.contains("'ip' twice"), "{twice}");
+    let twice = refusal(&args(&["--fields", "time=a,time=b"]));
+    assert!(twice.contains("--fields") && twice.contains("'time' twice"), "{twice}");
+    let unused = refusal(&args(&["--fields", "time=ts,user=who"]));
+    assert!(unused.contains("'user'") && unused.contains("time, bytes, ip"), "{unused}");
+    let both = refusal(&args(&["--decisions", "-", "--format", "json"]));
+    assert!(both.contains("--decisions") && both.contains("--format"), "{both}");
 }

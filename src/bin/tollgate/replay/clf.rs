@@ -68,7 +68,7 @@ impl ClfRecords {
             let found = known.iter().find(|(known, _)| known == name);
             found
                 .map(|&(_, field)| field)
-                .ok_or_else(|| unknown_field(name, format, known.iter().map(|&(name, _)| name)))
+                .ok_or_else(|| unknown_field(name, format, known.iter().map(|&(name, _)| name.as_bytes())))
         };
         Ok(Self {
             combined,

@@ -30,12 +30,9 @@ impl CsvRecords {
         let mut header = csv::ByteRecord::new();
         line.read(first, &mut header).map_err(Unopened::NotARecord)?;
         header.trim();
-        let names: Vec<_> = header.iter().map(String::from_utf8_lossy).collect();
         let find = |name: &String| {
-            names
-                .iter()
-                .position(|known| known == name)
-                .ok_or_else(|| unknown_field(name, Format::Csv, names.iter().map(AsRef::as_ref)))
+            let found = header.iter().position(|known| known == name.as_bytes());
+            found.ok_or_else(|| unknown_field(name, Format::Csv, header.iter()))
         };
         let columns = wanted.columns().iter().map(find).collect::<Result<_, _>>()?;
         Ok(Self {

@@ -10,6 +10,7 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::key::KeyShape;
+use super::printable::printable;
 use super::record::{Cost, Format, MISSING, Reason, Request, Unopened, Wanted, byte_count, unknown_field};
 use super::stamp::{self, TimeUnit};
 
@@ -32,7 +33,7 @@ impl JsonRecords {
         let columns = wanted.columns();
         for column in &columns {
             if !record.contains_key(column) {
-                return Err(unknown_field(column, Format::Json, record.keys().map(String::as_str)));
+                return Err(unknown_field(column, Format::Json, record.keys().map(String::as_bytes)));
             }
         }
         let shape = KeyShape::new(wanted.key.len());
@@ -49,7 +50,7 @@ impl JsonRecords {
         let mut next = || values.next().unwrap_or(Cow::Borrowed(MISSING));
         let time = next();
         if *time == *MISSING {
-            return Err(format!("it has no field '{}'", self.columns[0]).into());
+            return Err(format!("it has no field '{}'", printable(self.columns[0].as_bytes())).into());
         }
         let at = stamp::read(&time, self.unit)?;
         let cost = match self.cost {
@@ -67,6 +68,7 @@ fn reason(error: &serde_json::Error) -> Reason {
     // serde_json counts lines within what it was given, which is one line.
     let what = error.to_string();
     let what = what.split(" at line ").next().unwrap_or_default();
+    let what = printable(what.as_bytes());
     format!("it is not a JSON object: {what} at column {}", error.column()).into()
 }
 
@@ -174,7 +176,7 @@ mod tests {
             (&["ip"], r#" { "time" : "1970-01-01T00:00:01Z" } "#, (1_000_000_000, 0, "-")),
             (&["ip"], r#"{"time":"1","ip":null,"bytes":null}"#, (1_000_000_000, 0, "-")),
             (&["ip"], r#"{"time":1,"ip":"\u0061\"","bytes":"5"}"#, (1_000_000_000, 5, "a\"")),
-            (&["ip"], r#"{"time":1,"ip":"\ud800"}"#, (1_000_000_000, 0, "\"\\ud800\"")),
+            (&["ip"], r#"{"time":1,"ip":"\ud800"}"#, (1_000_000_000, 0, "\"\\\\ud800\"")),
             (&["ip"], r#"{"time":1,"ip":[1, {}],"x":{"ip":2}}"#, (1_000_000_000, 0, "[1, {}]")),
             (&["bytes", "ip"], r#"{"time":1,"ip":true,"bytes":3}"#, (1_000_000_000, 3, "3 + true")),
             (&["ip"], r#"{"time":1,"ip":1,"ip":2}"#, (1_000_000_000, 0, "2")),

@@ -14,6 +14,7 @@ const BAD_LINES_SHOWN: usize = 5;
 /// Counts of one file. `lines` is the sum of its requests and the others.
 #[derive(Clone, Debug)]
 pub(crate) struct FileSummary {
+    /// As it is safe to print.
     pub(crate) name: String,
     /// `None` until a line told.
     pub(crate) format: Option<Format>,

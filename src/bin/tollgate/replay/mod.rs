@@ -14,15 +14,18 @@ mod clf;
 mod csv;
 mod decisions;
 mod failure;
+mod identity;
 mod input;
 mod json;
 mod key;
 mod keys;
 pub(crate) mod lines;
 mod log;
+mod printable;
 pub(crate) mod progress;
 pub(crate) mod record;
 pub(crate) mod report;
+mod sink;
 mod stamp;
 mod timeline;
 mod trial;
@@ -45,7 +48,7 @@ use trial::{Batch, Place, Trial};
 
 pub(crate) use failure::Failure;
 pub(crate) use input::Input;
-pub(crate) use key::printable;
+pub(crate) use printable::{listed, printable};
 pub(crate) use record::{Cost, Format, Wanted};
 pub(crate) use stamp::TimeUnit;
 
@@ -129,7 +132,7 @@ impl<'s> Replay<'s> {
         let names: Vec<String> = settings.inputs.iter().map(Input::to_string).collect();
         let shape = KeyShape::new(settings.wanted.key.len());
         let decisions = match &settings.decisions {
-            Some(path) => Some(Decisions::create(path, names.clone(), shape)?),
+            Some(path) => Some(Decisions::create(path, &settings.inputs, shape)?),
             None => None,
         };
         Ok(Self {
@@ -247,11 +250,11 @@ impl<'s> Replay<'s> {
             progress.tick();
         }
         self.judge()?;
-        if let Some(decisions) = self.decisions.take() {
-            decisions.finish()?;
-        }
         if self.log.requests() == 0 && self.log.unparsable() > 0 {
             return Err(Failure::refused(self.log.nothing_parses()));
+        }
+        if let Some(decisions) = self.decisions.take() {
+            decisions.finish()?;
         }
         let seconds = self.started.elapsed();
         Ok(Report::new(self.settings, &self.log, &self.keys, &self.entries, seconds))

@@ -8,6 +8,7 @@ use tollgate::Tick;
 use super::clf::{ClfLine, ClfRecords};
 use super::csv::{self, CsvRecords};
 use super::json::JsonRecords;
+use super::printable::{listed, printable};
 use super::stamp::TimeUnit;
 
 /// Why a line does not parse.
@@ -92,14 +93,14 @@ pub(crate) enum Unopened {
 pub(crate) fn unknown_field<'n>(
     field: &str,
     format: Format,
-    known: impl IntoIterator<Item = &'n str>,
+    known: impl IntoIterator<Item = &'n [u8]>,
 ) -> Unopened {
-    let known: Vec<&str> = known.into_iter().collect();
     let hint = match format {
         Format::Json | Format::Csv => " (--fields maps names: time=ts,ip=remote_addr)",
         Format::Common | Format::Combined => "",
     };
-    Unopened::Refused(format!("unknown field '{field}': this {format} log has {}{hint}", known.join(", ")))
+    let field = printable(field.as_bytes());
+    Unopened::Refused(format!("unknown field '{field}': this {format} log has {}{hint}", listed(known)))
 }
 
 /// Reads the records of one log.

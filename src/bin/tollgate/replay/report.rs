@@ -10,9 +10,10 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::key::{KeyShape, printable};
+use super::key::KeyShape;
 use super::keys::Keys;
 use super::log::LogSummary;
+use super::printable::printable;
 use super::timeline::Timeline;
 use super::trial::{Trial, Wait};
 use super::{Cost, Entry, Settings};
@@ -175,7 +176,7 @@ impl Report {
         });
         Self {
             limit: settings.quota.to_string(),
-            key: settings.wanted.key.join("+"),
+            key: printable(settings.wanted.key.join("+").as_bytes()),
             cost: match settings.wanted.cost {
                 Cost::One => "1",
                 Cost::Bytes => "bytes",
@@ -205,7 +206,7 @@ impl Log {
                 .files
                 .iter()
                 .map(|file| File {
-                    name: printable(file.name.as_bytes()),
+                    name: file.name.clone(),
                     format: file.format.map(|format| format.to_string()),
                     lines: file.lines,
                     requests: file.requests,
@@ -229,9 +230,9 @@ impl Log {
                 .bad_lines
                 .iter()
                 .map(|bad| BadLine {
-                    file: printable(log.files[bad.place.file].name.as_bytes()),
+                    file: log.files[bad.place.file].name.clone(),
                     line: bad.place.line,
-                    reason: printable(bad.reason.as_bytes()),
+                    reason: bad.reason.to_string(),
                 })
                 .collect(),
         }
@@ -250,7 +251,7 @@ impl Names<'_> {
         wait.map(|wait| LongestWait {
             ns: quantity::nanos(wait.time),
             key: self.shape.show(self.keys[wait.id]),
-            file: printable(self.log.files[wait.place.file].name.as_bytes()),
+            file: self.log.files[wait.place.file].name.clone(),
             line: wait.place.line,
         })
     }
