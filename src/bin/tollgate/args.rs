@@ -35,7 +35,10 @@ had to wait.
 
 Logs are seldom in order of time. By default requests are taken as they arrive, and time never runs
 backwards for a key: each is judged at its own stamp or at the latest one seen for its key,
-whichever is later. --sort goes by time.";
+whichever is later. The report says how many requests that shifts and how far, and warns where it
+makes the figures doubtful: shifts that are long for the limit, a log that begins before the one ahead
+of it ends, a stamp more than a day ahead of all before it (it holds its key at that time until the
+others catch up). --sort goes by time.";
 
 /// The library's names; clap wants them to live as long as the program.
 static ALGORITHMS: LazyLock<[String; Algorithm::ALL.len()]> =
@@ -54,7 +57,11 @@ Fields of Common Log Format: ip, ident, user, method, path (the uri without its 
 protocol, status, bytes; Combined has referer and user-agent too. Of a request that is not
 'METHOD URI PROTOCOL', method, path, uri and protocol are '-'. JSON lines and CSV have the fields
 they name themselves; the time is 'time' and the bytes are 'bytes' unless --fields says otherwise.
-A CSV record is one line.
+A CSV record is one line. In JSON, request.remote_ip is the field remote_ip of the object request; the
+log begins with the first record that has all fields asked for.
+
+A request without a value of the key's field ('-', null, none at all) is limited all the same: all of
+them share the key '-', and the report counts them.
 
 Memory grows with the number of distinct keys, not with the log, unless --sort is given.
 
@@ -127,7 +134,8 @@ pub(crate) struct ReplayArgs {
     pub(crate) format: Output,
 
     /// Write every decision as CSV: line,key,allowed,remaining,retry_after_ns; '-' writes it to
-    /// standard output in place of the report. With several logs, a column 'file' comes first
+    /// standard output in place of the report. With several logs, a column 'file' comes first. The
+    /// file appears when the replay has succeeded, and replaces an earlier one only then
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     decisions: Option<PathBuf>,
 

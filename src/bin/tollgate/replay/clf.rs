@@ -12,8 +12,8 @@
 
 use memchr::{memchr, memrchr};
 
-use super::key::KeyShape;
-use super::record::{Cost, Format, MISSING, Reason, Request, Unopened, Wanted, byte_count, unknown_field};
+use super::key::{KeyWriter, MISSING};
+use super::record::{Cost, Format, Reason, Request, Unopened, Wanted, byte_count, unknown_field};
 use super::stamp::ClfStamps;
 
 /// A field that may be part of a key.
@@ -52,7 +52,7 @@ const FIELDS_OF_COMMON: usize = 9;
 pub(crate) struct ClfRecords {
     combined: bool,
     key: Vec<Field>,
-    shape: KeyShape,
+    pub(crate) writer: KeyWriter,
     cost: Cost,
     stamps: ClfStamps,
 }
@@ -73,7 +73,7 @@ impl ClfRecords {
         Ok(Self {
             combined,
             key: wanted.key.iter().map(find).collect::<Result<_, _>>()?,
-            shape: KeyShape::new(wanted.key.len()),
+            writer: KeyWriter::new(wanted.key.len()),
             cost: wanted.cost,
             stamps: ClfStamps::default(),
         })
@@ -88,22 +88,20 @@ impl ClfRecords {
             Cost::One => 1,
             Cost::Bytes => byte_count(parts.bytes)?,
         };
-        for field in &self.key {
-            let value = match field {
-                Field::Ip => parts.ip,
-                Field::Ident => parts.ident,
-                Field::User => parts.user,
-                Field::Method => RequestLine::split(parts.request).method,
-                Field::Path => RequestLine::split(parts.request).path(),
-                Field::Uri => RequestLine::split(parts.request).uri,
-                Field::Protocol => RequestLine::split(parts.request).protocol,
-                Field::Status => parts.status,
-                Field::Bytes => parts.bytes,
-                Field::Referer => referer,
-                Field::UserAgent => agent,
-            };
-            self.shape.push(key, value);
-        }
+        let value = |field: &Field| match field {
+            Field::Ip => parts.ip,
+            Field::Ident => parts.ident,
+            Field::User => parts.user,
+            Field::Method => RequestLine::split(parts.request).method,
+            Field::Path => RequestLine::split(parts.request).path(),
+            Field::Uri => RequestLine::split(parts.request).uri,
+            Field::Protocol => RequestLine::split(parts.request).protocol,
+            Field::Status => parts.status,
+            Field::Bytes => parts.bytes,
+            Field::Referer => referer,
+            Field::UserAgent => agent,
+        };
+        self.writer.write(key, self.key.iter().map(value));
         Ok(Request { at, cost })
     }
 }

@@ -8,10 +8,40 @@ use super::printable::printable;
 const SEPARATOR: &str = " + ";
 const LENGTH_BYTES: usize = size_of::<u64>();
 
-/// Writes keys of a given number of fields into a buffer that is used again and again.
+/// The value of a field that the log leaves open, as Common Log Format writes it.
+pub(crate) const MISSING: &[u8] = b"-";
+
+/// How keys of a given number of fields are laid out.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KeyShape {
     fields: usize,
+}
+
+/// Writes keys into a buffer that is used again and again, and counts the values that are missing.
+#[derive(Clone, Debug)]
+pub(crate) struct KeyWriter {
+    shape: KeyShape,
+    missing: Vec<u64>,
+}
+
+impl KeyWriter {
+    pub(crate) fn new(fields: usize) -> Self {
+        Self { shape: KeyShape::new(fields), missing: vec![0; fields] }
+    }
+
+    /// Writes a key of these values, as many as there are fields.
+    #[inline]
+    pub(crate) fn write<'v>(&mut self, key: &mut Vec<u8>, values: impl Iterator<Item = &'v [u8]>) {
+        for (value, missing) in values.zip(&mut self.missing) {
+            *missing += u64::from(value.is_empty() || value == MISSING);
+            self.shape.push(key, value);
+        }
+    }
+
+    /// For each field, how many keys had no value of it.
+    pub(crate) fn missing(&self) -> &[u64] {
+        &self.missing
+    }
 }
 
 impl KeyShape {
@@ -21,7 +51,7 @@ impl KeyShape {
 
     /// Appends one field's value to the key in `key`, which starts out empty.
     #[inline]
-    pub(crate) fn push(self, key: &mut Vec<u8>, value: &[u8]) {
+    fn push(self, key: &mut Vec<u8>, value: &[u8]) {
         if self.fields > 1 {
             key.extend_from_slice(&(value.len() as u64).to_le_bytes());
         }

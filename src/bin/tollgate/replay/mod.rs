@@ -34,7 +34,7 @@ use std::io::{self, Read};
 use std::path::PathBuf;
 use std::time::Instant;
 
-use tollgate::{Algorithm, Full, Quota, Tick};
+use tollgate::{Algorithm, ConfigError, Full, Quota, Tick};
 
 use decisions::Decisions;
 use key::KeyShape;
@@ -93,7 +93,7 @@ pub(crate) fn replay(settings: &Settings) -> Result<Report, Failure> {
 /// An algorithm's trial, or why its configuration was refused.
 pub(crate) enum Entry {
     Tried(Box<Trial>),
-    Refused { algorithm: Algorithm, quota: Quota, reason: String },
+    Refused { algorithm: Algorithm, quota: Quota, error: ConfigError },
 }
 
 /// A replay under way.
@@ -138,7 +138,7 @@ impl<'s> Replay<'s> {
         Ok(Self {
             settings,
             started: Instant::now(),
-            log: LogSummary::new(names, settings.strict),
+            log: LogSummary::new(names, settings.wanted.key.len(), settings.strict),
             keys: Keys::default(),
             entries,
             decisions,
@@ -157,7 +157,7 @@ impl<'s> Replay<'s> {
         let input = &self.settings.inputs[file];
         let unreadable = |error: io::Error| Failure::reading(input, &error);
         let mut lines = Lines::new(lines::unpacked(from).map_err(unreadable)?);
-        let mut records = None;
+        let mut records: Option<Records> = None;
         let mut key = Vec::new();
         while let Some(line) = lines.next().map_err(unreadable)? {
             key.clear();
@@ -172,6 +172,8 @@ impl<'s> Replay<'s> {
             }
             progress.tick();
         }
+        let missing = records.iter().flat_map(Records::missing);
+        self.log.missing.iter_mut().zip(missing).for_each(|(all, missing)| *all += missing);
         Ok(())
     }
 
@@ -220,14 +222,14 @@ impl<'s> Replay<'s> {
     #[inline]
     fn admit(&mut self, request: Request, key: &[u8], place: Place) -> Result<(), Failure> {
         let Request { at, cost } = request;
-        self.log.arrived(place.file, at);
+        self.log.arrived(place, at);
         let id = self.keys.id(key);
         if self.settings.sort {
             self.unsorted.push(Arrival { at, cost, id, place });
             return Ok(());
         }
         let judged_at = self.keys.arrive(id, at);
-        self.log.raised += u64::from(judged_at > at);
+        self.log.judged_later_than_stamped.add(at, judged_at);
         self.batch.push(key, id, judged_at, cost, place);
         if self.batch.is_full() { self.judge() } else { Ok(()) }
     }
@@ -235,6 +237,9 @@ impl<'s> Replay<'s> {
     /// Judges what is left and tells what came of it all.
     pub(crate) fn finish(mut self, progress: &mut Progress) -> Result<Report, Failure> {
         let mut unsorted = std::mem::take(&mut self.unsorted);
+        if !unsorted.is_empty() {
+            progress.judge(unsorted.len() as u64);
+        }
         // Stable, so that equal stamps stay in order of arrival.
         unsorted.sort_by_key(|arrival| arrival.at);
         let keys: Vec<Box<[u8]>> = match unsorted.is_empty() {
@@ -275,7 +280,8 @@ impl<'s> Replay<'s> {
 fn entries(settings: &Settings) -> Result<Vec<Entry>, Failure> {
     let start = |algorithm, quota| Trial::new(algorithm, quota, settings.max_keys, settings.full);
     if let Some(algorithm) = settings.algorithm {
-        let trial = start(algorithm, settings.quota).map_err(Failure::Refused)?;
+        let refused = |error| Failure::refused(format!("{}: {error}", option_of(&error)));
+        let trial = start(algorithm, settings.quota).map_err(refused)?;
         return Ok(vec![Entry::Tried(Box::new(trial))]);
     }
     let entries: Vec<Entry> = Algorithm::ALL
@@ -284,7 +290,7 @@ fn entries(settings: &Settings) -> Result<Vec<Entry>, Failure> {
             let quota = if algorithm.has_windows() { settings.quota.without_burst() } else { settings.quota };
             match start(algorithm, quota) {
                 Ok(trial) => Entry::Tried(Box::new(trial)),
-                Err(reason) => Entry::Refused { algorithm, quota, reason },
+                Err(error) => Entry::Refused { algorithm, quota, error },
             }
         })
         .collect();
@@ -292,12 +298,22 @@ fn entries(settings: &Settings) -> Result<Vec<Entry>, Failure> {
         .iter()
         .filter_map(|entry| match entry {
             Entry::Tried(_) => None,
-            Entry::Refused { algorithm, reason, .. } => Some(format!("\n  {algorithm}: {reason}")),
+            Entry::Refused { algorithm, error, .. } => {
+                Some(format!("\n  {}: {algorithm}: {error}", option_of(error)))
+            }
         })
         .collect();
     if reasons.len() == entries.len() {
-        let message = format!("no algorithm accepts {}:{}", settings.quota, reasons.concat());
+        let message = format!("--compare: no algorithm accepts {}:{}", settings.quota, reasons.concat());
         return Err(Failure::Refused(message));
     }
     Ok(entries)
+}
+
+/// The argument that a limiter's builder refused.
+fn option_of(error: &ConfigError) -> &'static str {
+    match error {
+        ConfigError::MaxKeys { .. } | ConfigError::OutOfMemory { .. } => "--max-keys",
+        _ => "--limit",
+    }
 }

@@ -8,14 +8,12 @@ use tollgate::Tick;
 use super::clf::{ClfLine, ClfRecords};
 use super::csv::{self, CsvRecords};
 use super::json::JsonRecords;
+use super::key::MISSING;
 use super::printable::{listed, printable};
 use super::stamp::TimeUnit;
 
 /// Why a line does not parse.
 pub(crate) type Reason = Cow<'static, str>;
-
-/// The value of a field that the log leaves open, as Common Log Format writes it.
-pub(crate) const MISSING: &[u8] = b"-";
 
 /// What a line asks of the limiter, apart from its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,7 +117,7 @@ impl Records {
     ) -> Result<(Format, Self), Unopened> {
         let format = match format {
             Some(format) => format,
-            None => recognise(first).map_err(Unopened::NotARecord)?,
+            None => recognise(first, wanted).map_err(Unopened::NotARecord)?,
         };
         let records = match format {
             Format::Common | Format::Combined if !wanted.names.is_empty() => {
@@ -131,6 +129,15 @@ impl Records {
             Format::Csv => Self::Csv(Box::new(CsvRecords::open(first, wanted)?)),
         };
         Ok((format, records))
+    }
+
+    /// For each field of the key, how many requests had no value of it.
+    pub(crate) fn missing(&self) -> &[u64] {
+        match self {
+            Self::Clf(records) => records.writer.missing(),
+            Self::Json(records) => records.writer.missing(),
+            Self::Csv(records) => records.writer.missing(),
+        }
     }
 
     /// Reads one line, and writes its key into `key`, which is empty.
@@ -145,15 +152,18 @@ impl Records {
 }
 
 /// Guesses the format of a log by a line of it.
-fn recognise(line: &[u8]) -> Result<Format, Reason> {
+fn recognise(line: &[u8], wanted: &Wanted) -> Result<Format, Reason> {
     if line.trim_ascii_start().starts_with(b"{") {
         return Ok(Format::Json);
     }
     match ClfLine::split(line) {
-        Ok(clf) if clf.rest.is_empty() => Ok(Format::Common),
+        // Combined goes on with a quoted referer; other fields after the bytes are the site's own.
+        Ok(clf) if !clf.rest.starts_with(b" \"") => Ok(Format::Common),
         Ok(clf) => clf.referer_and_agent().map(|_| Format::Combined),
-        Err(_) if csv::looks_like_a_header(line) => Ok(Format::Csv),
-        Err(reason) => Err(reason),
+        Err(reason) => match csv::recognise_header(line, wanted.name_of("time")) {
+            Some(header) => header.map(|()| Format::Csv),
+            None => Err(reason),
+        },
     }
 }
 
@@ -193,18 +203,23 @@ pub(crate) mod tests {
         let table: &[(&str, Option<Format>)] = &[
             (COMBINED, Some(Format::Combined)),
             (common, Some(Format::Common)),
+            (&format!("{common} 0.003 upstream"), Some(Format::Common)),
+            (&format!("{common} \"referer only"), None),
             ("{\"time\": 1}", Some(Format::Json)),
             ("  {", Some(Format::Json)),
             ("time,ip,bytes", Some(Format::Csv)),
             ("\"time\",\"user-agent\"", Some(Format::Csv)),
             ("192.0.2.1,GET,/", None),
+            ("Logs begin, as usual, here", None),
+            ("when,ip", None),
             ("nonsense", None),
             ("Well, this is prose that nobody would call a header", None),
             ("", None),
             ("\0\u{1}\u{2}", None),
         ];
         for &(line, format) in table {
-            assert_eq!(recognise(line.as_bytes()).ok(), format, "{line}");
+            let wanted = wanted(&["ip"], Cost::One);
+            assert_eq!(recognise(line.as_bytes(), &wanted).ok(), format, "{line}");
         }
     }
 

@@ -3,6 +3,7 @@
 //! Everything but `run` is the same whenever the same log is replayed.
 
 mod compare;
+mod notes;
 mod quantity;
 mod text;
 
@@ -57,6 +58,12 @@ struct Log {
     stepped_back: u64,
     largest_step_ns: u64,
     judged_later_than_stamped: u64,
+    /// By how much those were.
+    mean_shift_ns: u64,
+    largest_shift_ns: u64,
+    missing_key_fields: Vec<MissingField>,
+    /// What a reader should know before believing the figures.
+    notes: Vec<String>,
     /// The first few lines that do not parse.
     bad_lines: Vec<BadLine>,
 }
@@ -69,6 +76,15 @@ struct File {
     lines: u64,
     requests: u64,
     unparsable: u64,
+    blank: u64,
+    header: u64,
+}
+
+/// Requests without a value of a field of the key.
+#[derive(Debug, Serialize)]
+struct MissingField {
+    field: String,
+    requests: u64,
 }
 
 #[derive(Debug, Serialize)]
@@ -121,6 +137,7 @@ struct Polite {
     passed: u64,
     denied: u64,
     withheld: u64,
+    too_costly: u64,
 }
 
 #[derive(Debug, Serialize)]
@@ -182,7 +199,7 @@ impl Report {
                 Cost::Bytes => "bytes",
             },
             order: if settings.sort { "time" } else { "arrival" },
-            log: Log::new(log, keys.len()),
+            log: Log::new(log, keys.len(), settings),
             results: entries.iter().map(|entry| Outcome::new(entry, keys, &names, settings.top)).collect(),
             run: Run {
                 seconds: elapsed.as_secs_f64(),
@@ -198,7 +215,7 @@ impl Report {
 }
 
 impl Log {
-    fn new(log: &LogSummary, keys: usize) -> Self {
+    fn new(log: &LogSummary, keys: usize, settings: &Settings) -> Self {
         let first = log.span.map(|(first, _)| first.as_nanos());
         let last = log.span.map(|(_, last)| last.as_nanos());
         Self {
@@ -211,6 +228,8 @@ impl Log {
                     lines: file.lines,
                     requests: file.requests,
                     unparsable: file.unparsable,
+                    blank: file.blank,
+                    header: file.header,
                 })
                 .collect(),
             lines: log.lines(),
@@ -225,7 +244,18 @@ impl Log {
             span: first.zip(last).map(|(first, last)| Duration::from_nanos(last - first)),
             stepped_back: log.stepped_back,
             largest_step_ns: quantity::nanos(log.largest_step),
-            judged_later_than_stamped: log.raised,
+            judged_later_than_stamped: log.judged_later_than_stamped.requests,
+            mean_shift_ns: quantity::nanos(log.judged_later_than_stamped.mean()),
+            largest_shift_ns: quantity::nanos(log.judged_later_than_stamped.largest),
+            missing_key_fields: settings
+                .wanted
+                .key
+                .iter()
+                .zip(&log.missing)
+                .filter(|&(_, &requests)| requests > 0)
+                .map(|(field, &requests)| MissingField { field: printable(field.as_bytes()), requests })
+                .collect(),
+            notes: if settings.sort { Vec::new() } else { notes::on_order(log, settings.quota) },
             bad_lines: log
                 .bad_lines
                 .iter()
@@ -266,10 +296,10 @@ impl Outcome {
                 refused: None,
                 figures: Some(Figures::new(trial, keys, names, top)),
             },
-            Entry::Refused { algorithm, quota, reason } => Self {
+            Entry::Refused { algorithm, quota, error } => Self {
                 algorithm: algorithm.to_string(),
                 limit: quota.to_string(),
-                refused: Some(reason.clone()),
+                refused: Some(error.to_string()),
                 figures: None,
             },
         }
@@ -296,8 +326,8 @@ impl Figures {
             cost_passed: totals.cost_passed,
             cost_denied: totals.cost_denied,
             too_costly: totals.too_costly,
-            answered_by_full_policy: totals.answered_by_policy,
-            charged_to_shared_overflow: totals.shared_overflow,
+            answered_by_full_policy: totals.answered_by_full_policy,
+            charged_to_shared_overflow: totals.charged_to_shared_overflow,
             keys_denied,
             longest_wait: names.wait(totals.longest_wait),
             delayed: totals.delayed,
@@ -306,6 +336,7 @@ impl Figures {
                 passed: trial.polite.passed,
                 denied: trial.polite.denied,
                 withheld: trial.polite.withheld,
+                too_costly: trial.polite.too_costly,
             },
             top_denied,
             timeline: TimelineRows::new(&trial.timeline),
