@@ -13,8 +13,9 @@
 use memchr::{memchr, memrchr};
 
 use super::key::{KeyWriter, MISSING};
-use super::record::{Cost, Format, Reason, Request, Unopened, Wanted, byte_count, unknown_field};
+use super::request::{Reason, Request, byte_count};
 use super::stamp::ClfStamps;
+use super::wanted::{Cost, Format, Unopened, Wanted, unknown_field};
 
 /// A field that may be part of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -219,7 +220,7 @@ impl<'l> RequestLine<'l> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::record::tests::{COMBINED, wanted};
+    use super::super::wanted::tests::{COMBINED, wanted};
     use super::*;
 
     const ALL: [&str; 11] = [

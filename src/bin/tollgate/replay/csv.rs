@@ -7,8 +7,9 @@ use std::io::{self, Read};
 
 use super::key::KeyWriter;
 use super::printable::{listed, printable};
-use super::record::{Cost, Format, Reason, Request, Unopened, Wanted, byte_count, unknown_field};
+use super::request::{Reason, Request, byte_count};
 use super::stamp::{self, TimeUnit};
+use super::wanted::{Cost, Format, Unopened, Wanted, unknown_field};
 
 /// Reads the records of one CSV log.
 pub(crate) struct CsvRecords {
@@ -157,7 +158,7 @@ impl LineReader {
 #[cfg(test)]
 mod tests {
     use super::super::key::KeyShape;
-    use super::super::record::tests::wanted;
+    use super::super::wanted::tests::wanted;
     use super::*;
 
     const HEADER: &[u8] = b"time,ip,\"user agent\",bytes";

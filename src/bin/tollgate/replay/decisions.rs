@@ -9,9 +9,9 @@ use super::failure::Failure;
 use super::input::Input;
 use super::key::KeyShape;
 use super::keys::KeyId;
+use super::place::Place;
 use super::printable::printable_path;
 use super::sink::Sink;
-use super::trial::Place;
 
 const BUFFER: usize = 1 << 16;
 

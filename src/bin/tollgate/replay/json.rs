@@ -15,8 +15,9 @@ use serde_json::value::RawValue;
 
 use super::key::{KeyWriter, MISSING};
 use super::printable::{listed, printable};
-use super::record::{Cost, Reason, Request, Unopened, Wanted, byte_count};
+use super::request::{Reason, Request, byte_count};
 use super::stamp::{self, TimeUnit};
+use super::wanted::{Cost, Unopened, Wanted};
 
 /// Reads the records of one log of JSON lines.
 pub(crate) struct JsonRecords {
@@ -232,7 +233,7 @@ impl<'c> Visitor<'_> for Name<'c> {
 #[cfg(test)]
 mod tests {
     use super::super::key::KeyShape;
-    use super::super::record::tests::wanted;
+    use super::super::wanted::tests::wanted;
     use super::*;
 
     const FIRST: &[u8] = br#"{"time": 7, "ip": "h", "bytes": 1, "path": "/"}"#;

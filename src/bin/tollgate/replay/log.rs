@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use tollgate::Tick;
 
-use super::Failure;
-use super::record::{Format, Reason};
-use super::trial::Place;
+use super::failure::Failure;
+use super::place::Place;
+use super::request::Reason;
+use super::wanted::Format;
 
 /// A stamp that is farther ahead of all before it is a pause, or wrong.
 const LEAP: Duration = Duration::from_secs(86_400);

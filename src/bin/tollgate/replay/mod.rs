@@ -1,7 +1,7 @@
 //! Replays access logs through a limiter: what would this limit have done to that traffic?
 //!
-//! A line becomes a [`Request`](record::Request) with a time and a key ([`record`]); requests are
-//! gathered in batches and judged by each [`Trial`]; [`report`] tells what came of them. Memory grows
+//! A line becomes a [`Request`](request::Request) with a time and a key ([`record`]); requests are
+//! gathered in batches and judged by each [`Trial`](trial::Trial); [`report`] tells what came of them. Memory grows
 //! with the distinct keys of the log and with nothing else, except that sorting keeps 40 bytes per
 //! request, and half as much again while it sorts.
 //!
@@ -13,6 +13,7 @@
 mod clf;
 mod csv;
 mod decisions;
+mod entry;
 mod failure;
 mod identity;
 mod input;
@@ -21,55 +22,44 @@ mod key;
 mod keys;
 pub(crate) mod lines;
 mod log;
+mod place;
 mod printable;
 pub(crate) mod progress;
 pub(crate) mod record;
 pub(crate) mod report;
+mod request;
+mod settings;
 mod sink;
 mod stamp;
 mod timeline;
 mod trial;
+mod wanted;
 
 use std::io::{self, Read};
-use std::path::PathBuf;
 use std::time::Instant;
 
-use tollgate::{Algorithm, ConfigError, Full, Quota, Tick};
+use tollgate::Tick;
 
 use decisions::Decisions;
+use entry::Entry;
 use key::KeyShape;
 use keys::{KeyId, Keys};
 use lines::{Line, Lines};
 use log::LogSummary;
+use place::Place;
 use progress::Progress;
-use record::{Reason, Records, Request, Unopened};
+use record::Records;
 use report::Report;
-use trial::{Batch, Place, Trial};
+use request::{Reason, Request};
+use trial::Batch;
+use wanted::Unopened;
 
 pub(crate) use failure::Failure;
 pub(crate) use input::Input;
 pub(crate) use printable::{listed, printable};
-pub(crate) use record::{Cost, Format, Wanted};
+pub(crate) use settings::Settings;
 pub(crate) use stamp::TimeUnit;
-
-/// What to replay, through which limit.
-#[derive(Clone, Debug)]
-pub(crate) struct Settings {
-    pub(crate) inputs: Vec<Input>,
-    pub(crate) quota: Quota,
-    /// `None` tries all.
-    pub(crate) algorithm: Option<Algorithm>,
-    pub(crate) wanted: Wanted,
-    /// `None` goes by the first line of each log.
-    pub(crate) format: Option<Format>,
-    pub(crate) sort: bool,
-    pub(crate) strict: bool,
-    pub(crate) decisions: Option<PathBuf>,
-    pub(crate) max_keys: usize,
-    pub(crate) full: Full,
-    /// How many of the keys denied most are reported.
-    pub(crate) top: usize,
-}
+pub(crate) use wanted::{Cost, Format, Wanted};
 
 /// Replays all inputs.
 ///
@@ -88,12 +78,6 @@ pub(crate) fn replay(settings: &Settings) -> Result<Report, Failure> {
     let report = replay.finish(&mut progress)?;
     progress.finish();
     Ok(report)
-}
-
-/// An algorithm's trial, or why its configuration was refused.
-pub(crate) enum Entry {
-    Tried(Box<Trial>),
-    Refused { algorithm: Algorithm, quota: Quota, error: ConfigError },
 }
 
 /// A replay under way.
@@ -128,7 +112,7 @@ struct Arrival {
 
 impl<'s> Replay<'s> {
     pub(crate) fn new(settings: &'s Settings) -> Result<Self, Failure> {
-        let entries = entries(settings)?;
+        let entries = entry::entries(settings)?;
         let names: Vec<String> = settings.inputs.iter().map(Input::to_string).collect();
         let shape = KeyShape::new(settings.wanted.key.len());
         let decisions = match &settings.decisions {
@@ -273,47 +257,5 @@ impl<'s> Replay<'s> {
         }
         self.batch.clear();
         Ok(())
-    }
-}
-
-/// The algorithms to try. One that is asked for by name must be possible; of all, at least one.
-fn entries(settings: &Settings) -> Result<Vec<Entry>, Failure> {
-    let start = |algorithm, quota| Trial::new(algorithm, quota, settings.max_keys, settings.full);
-    if let Some(algorithm) = settings.algorithm {
-        let refused = |error| Failure::refused(format!("{}: {error}", option_of(&error)));
-        let trial = start(algorithm, settings.quota).map_err(refused)?;
-        return Ok(vec![Entry::Tried(Box::new(trial))]);
-    }
-    let entries: Vec<Entry> = Algorithm::ALL
-        .into_iter()
-        .map(|algorithm| {
-            let quota = if algorithm.has_windows() { settings.quota.without_burst() } else { settings.quota };
-            match start(algorithm, quota) {
-                Ok(trial) => Entry::Tried(Box::new(trial)),
-                Err(error) => Entry::Refused { algorithm, quota, error },
-            }
-        })
-        .collect();
-    let reasons: Vec<String> = entries
-        .iter()
-        .filter_map(|entry| match entry {
-            Entry::Tried(_) => None,
-            Entry::Refused { algorithm, error, .. } => {
-                Some(format!("\n  {}: {algorithm}: {error}", option_of(error)))
-            }
-        })
-        .collect();
-    if reasons.len() == entries.len() {
-        let message = format!("--compare: no algorithm accepts {}:{}", settings.quota, reasons.concat());
-        return Err(Failure::Refused(message));
-    }
-    Ok(entries)
-}
-
-/// The argument that a limiter's builder refused.
-fn option_of(error: &ConfigError) -> &'static str {
-    match error {
-        ConfigError::MaxKeys { .. } | ConfigError::OutOfMemory { .. } => "--max-keys",
-        _ => "--limit",
     }
 }

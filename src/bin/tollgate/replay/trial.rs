@@ -4,9 +4,10 @@ use std::time::{Duration, Instant};
 
 use tollgate::{Algorithm, Align, ConfigError, Decision, Full, Limiter, Outcome, Quota, Source, Tick};
 
-use super::Failure;
 use super::decisions::Decisions;
+use super::failure::Failure;
 use super::keys::KeyId;
+use super::place::Place;
 use super::timeline::Timeline;
 
 const NANOS_PER_SECOND: u64 = 1_000_000_000;
@@ -27,15 +28,6 @@ struct Asked {
     at: Tick,
     cost: u64,
     place: Place,
-}
-
-/// Where a request stands in the log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
-    /// Index among the inputs.
-    pub(crate) file: usize,
-    /// Counted from 1.
-    pub(crate) line: u64,
 }
 
 impl Batch {

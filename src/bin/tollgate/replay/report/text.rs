@@ -5,10 +5,10 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use super::compare;
+use super::figures::{Figures, Log, LongestWait, MissingField, Outcome, Report, Run, TimelineRows};
+use super::paragraph::write_paragraph;
 use super::quantity::{bytes, date_and_time, duration, grouped, plural, rate, share, shares};
-use super::{Figures, Log, LongestWait, MissingField, Outcome, Report, Run, TimelineRows};
 
-const WIDTH: usize = 80;
 const BAR_WIDTH: usize = 34;
 
 /// Writes the whole report.
@@ -33,23 +33,6 @@ pub(crate) fn write_text(report: &Report, out: &mut impl Write) -> io::Result<()
     }
     write_bad_lines(&report.log, out)?;
     write_run(&report.run, out)
-}
-
-/// Writes words on lines that begin with `indent` and end before the terminal does.
-pub(super) fn write_paragraph(indent: &str, text: &str, out: &mut impl Write) -> io::Result<()> {
-    let mut line = String::from(indent);
-    for word in text.split(' ') {
-        let length = line.chars().count() + 1 + word.chars().count();
-        if length > WIDTH && line.len() > indent.len() {
-            writeln!(out, "{line}")?;
-            line = String::from(indent);
-        }
-        if line.len() > indent.len() {
-            line.push(' ');
-        }
-        line.push_str(word);
-    }
-    writeln!(out, "{line}")
 }
 
 fn write_log(log: &Log, order: &str, key: &str, out: &mut impl Write) -> io::Result<()> {
@@ -302,17 +285,5 @@ mod tests {
         assert_eq!(cut("näïve", 5), "näïve");
         assert_eq!(cut("näïve", 4), "näï…");
         assert_eq!(cut("", 4), "");
-    }
-
-    #[test]
-    fn paragraphs_end_before_the_terminal_does() {
-        let mut out = Vec::new();
-        let text = format!("{} {} end", "word ".repeat(40).trim(), "x".repeat(100));
-        write_paragraph("  ", &text, &mut out).expect("a vector can be written");
-        let text = String::from_utf8_lossy(&out);
-        for line in text.lines() {
-            assert!(line.starts_with("  ") && (line.len() <= WIDTH || line.contains("xxx")));
-        }
-        assert_eq!(text.lines().count(), 5);
     }
 }
