@@ -36,9 +36,9 @@ had to wait.
 Logs are seldom in order of time. By default requests are taken as they arrive, and time never runs
 backwards for a key: each is judged at its own stamp or at the latest one seen for its key,
 whichever is later. The report says how many requests that shifts and how far, and warns where it
-makes the figures doubtful: shifts that are long for the limit, a log that begins before the one ahead
-of it ends, a stamp more than a day ahead of all before it (it holds its key at that time until the
-others catch up). --sort goes by time.";
+makes the figures doubtful: shifts that are long for the limit, a log that begins before the one in
+front of it ends, a stamp more than a day ahead of all before it that later lines do not bear out
+(it holds its key at that time until the others catch up). --sort goes by time.";
 
 /// The library's names; clap wants them to live as long as the program.
 static ALGORITHMS: LazyLock<[String; Algorithm::ALL.len()]> =
@@ -57,11 +57,11 @@ Fields of Common Log Format: ip, ident, user, method, path (the uri without its 
 protocol, status, bytes; Combined has referer and user-agent too. Of a request that is not
 'METHOD URI PROTOCOL', method, path, uri and protocol are '-'. JSON lines and CSV have the fields
 they name themselves; the time is 'time' and the bytes are 'bytes' unless --fields says otherwise.
-A CSV record is one line. In JSON, request.remote_ip is the field remote_ip of the object request; the
-log begins with the first record that has all fields asked for.
+A CSV record is one line. In JSON, request.remote_ip is the field remote_ip of the object request;
+the log begins with the first record that has all fields asked for.
 
-A request without a value of the key's field ('-', null, none at all) is limited all the same: all of
-them share the key '-', and the report counts them.
+A request without a value of the key's field ('-', null, none at all) is limited all the same: all
+of them share the key '-', and the report counts them.
 
 Memory grows with the number of distinct keys, not with the log, unless --sort is given.
 

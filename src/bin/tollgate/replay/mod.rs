@@ -1,9 +1,9 @@
 //! Replays access logs through a limiter: what would this limit have done to that traffic?
 //!
 //! A line becomes a [`Request`](request::Request) with a time and a key ([`record`]); requests are
-//! gathered in batches and judged by each [`Trial`](trial::Trial); [`report`] tells what came of them. Memory grows
-//! with the distinct keys of the log and with nothing else, except that sorting keeps 40 bytes per
-//! request, and half as much again while it sorts.
+//! gathered in batches and judged by each [`Trial`](trial::Trial); [`report`] tells what came of them.
+//! Memory grows with the distinct keys of the log and with nothing else, except that sorting keeps 40
+//! bytes per request, and half as much again while it sorts.
 //!
 //! Per key, time never runs backwards: a request is judged at its own stamp or at the latest one
 //! already seen for its key, whichever is later.

@@ -68,8 +68,8 @@ fn write_log(log: &Log, order: &str, key: &str, out: &mut impl Write) -> io::Res
         ("time", _) => "requests were sorted by time".to_owned(),
         (_, 0) => "requests were taken as they arrived, each at its own time".to_owned(),
         (_, later) => format!(
-            "requests were taken as they arrived, {} of them at the later time of their key: {} later on \
-             average, at most {}",
+            "requests were taken as they arrived, {} of them at the later time of their key ({} later on \
+             average, {} at most)",
             grouped(later),
             duration(Duration::from_nanos(log.mean_shift_ns)),
             duration(Duration::from_nanos(log.largest_shift_ns)),
