@@ -107,24 +107,50 @@ fn every_file_stands_on_a_floor_and_imports_lower_ones_only() {
     }
 }
 
-#[test]
-fn no_file_imports_its_parent_or_a_file_that_leads_back_to_it() {
-    let library = library();
+/// What each module of a crate imports and declares, by full names. Fails where a file imports from a
+/// module that it stands in.
+fn imports(sources: &[Source], root: &[&str]) -> BTreeMap<String, BTreeSet<String>> {
+    let own = |source: &Source| {
+        let mut own = source.modules.clone();
+        own.pop_if(|last| last == "mod" || last == "main");
+        own.join("::")
+    };
+    let known: BTreeSet<String> = sources.iter().map(own).collect();
     let mut imports: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for source in &library {
-        let own = source.modules.join("::");
-        let parent = source.modules[..source.modules.len() - 1].join("::");
+    for source in sources {
+        let own = own(source);
+        let parent = own.rsplit_once("::").map_or("", |(parent, _)| parent);
         for (number, line) in source.code() {
             for name in names_after(line, "super::") {
                 let is_module = name.chars().next().is_some_and(|c| c.is_lowercase()) && name != "super";
                 assert!(is_module, "{} imports from its parent: {line}", source.at(number));
-                imports.entry(own.clone()).or_default().insert(format!("{parent}::{name}"));
+                let sibling = if parent.is_empty() { name.to_owned() } else { format!("{parent}::{name}") };
+                imports.entry(own.clone()).or_default().insert(sibling);
             }
-            if let Some(name) = line.strip_prefix("mod ").and_then(|rest| rest.strip_suffix(';')) {
+            for (at, prefix) in line.match_indices("crate::") {
+                let mut module = root.join("::");
+                for name in line[at + prefix.len()..].split("::") {
+                    let inner = if module.is_empty() { name.to_owned() } else { format!("{module}::{name}") };
+                    if !known.contains(&inner) {
+                        break;
+                    }
+                    module = inner;
+                }
+                let around = own == module || own.starts_with(&format!("{module}::"));
+                assert!(!around, "{} imports from around itself: {line}", source.at(number));
+                imports.entry(own.clone()).or_default().insert(module);
+            }
+            let declared = line.trim_start_matches("pub").trim_start_matches("(crate)").trim_start();
+            if let Some(name) = declared.strip_prefix("mod ").and_then(|rest| rest.strip_suffix(';')) {
                 imports.entry(own.clone()).or_default().insert(format!("{own}::{name}"));
             }
         }
     }
+    imports
+}
+
+/// Fails where a module leads back to itself.
+fn assert_no_circles(imports: &BTreeMap<String, BTreeSet<String>>) {
     for start in imports.keys() {
         let mut reached = BTreeSet::new();
         let mut open: Vec<_> = imports[start].iter().collect();
@@ -135,6 +161,21 @@ fn no_file_imports_its_parent_or_a_file_that_leads_back_to_it() {
             }
         }
     }
+}
+
+#[test]
+fn no_file_imports_its_parent_or_a_file_that_leads_back_to_it() {
+    assert_no_circles(&imports(&library(), &[]));
+}
+
+#[test]
+fn the_program_has_no_circles_either() {
+    let of_program = |source: &Source| source.modules[0] == "bin";
+    let program: Vec<Source> = sources("src").into_iter().filter(of_program).collect();
+    let imports = imports(&program, &["bin", "tollgate"]);
+    let replay = &imports["bin::tollgate::replay"];
+    assert!(replay.len() > 20 && replay.contains("bin::tollgate::replay::report"), "{replay:?}");
+    assert_no_circles(&imports);
 }
 
 #[test]

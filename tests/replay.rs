@@ -315,7 +315,10 @@ fn a_polite_client_waits_and_is_denied_less() {
     let args = ["--limit", "2/min burst 1", "--format", "json"];
     let result = &json(&replay_stdin(&args, log.as_bytes()))["results"][0];
     assert_eq!((&result["passed"], &result["denied"]), (&2.into(), &4.into()));
-    assert_eq!(result["polite"], serde_json::json!({"passed": 2, "denied": 2, "withheld": 2}));
+    assert_eq!(
+        result["polite"],
+        serde_json::json!({"passed": 2, "denied": 2, "withheld": 2, "too_costly": 0})
+    );
     assert_eq!(result["longest_wait"]["ns"], 29_000_000_000_u64);
     assert_eq!(result["longest_wait"]["line"], 2);
 }
@@ -482,7 +485,7 @@ fn a_log_of_which_no_line_parses_is_refused() {
 fn hostile_bytes_in_keys_do_not_reach_the_terminal() {
     let line = b"\x1b[2J\xff - - [03/Mar/2025:08:00:00 +0000] \"GET / HTTP/1.1\" 200 1\n".repeat(3);
     let report = text(&replay_stdin(&["--limit", "1/h"], &line));
-    assert!(report.contains("\\u{1b}[2J\u{fffd}"), "{report}");
+    assert!(report.contains("\\u{1b}[2J\\xff"), "{report}");
     assert!(!report.contains('\u{1b}'));
 }
 
@@ -528,7 +531,16 @@ fn whoever_stops_reading_ends_the_program_quietly() {
 #[test]
 fn help_and_version_are_there() {
     let help = text(&replay(&["--help"]));
-    for part in ["Examples:", "--limit", "token-bucket", "--compare", "user-agent", "Exit code"] {
+    for part in [
+        "Examples:",
+        "--limit",
+        "token-bucket",
+        "--compare",
+        "user-agent",
+        "Exit code",
+        "warns where",
+        "share the key '-'",
+    ] {
         assert!(help.contains(part), "{part} is missing:\n{help}");
     }
     let version = Command::new(env!("CARGO_BIN_EXE_tollgate")).arg("--version").output();
@@ -548,4 +560,295 @@ fn a_real_log_is_replayed_where_there_is_one() {
     assert_eq!((&log["keys"], &log["stepped_back"]), (&1_753.into(), &4_915.into()));
     assert_eq!(log["largest_step_ns"], 59_000_000_000_u64);
     assert_eq!(log["bad_lines"][0]["line"], 8_899);
+}
+
+#[test]
+fn decisions_never_overwrite_the_log_they_are_about() {
+    let directory = scratch("own_log");
+    let (file, link) = (directory.join("access.log"), directory.join("link.log"));
+    fs::write(&file, log()).expect("the target directory can be written");
+    let _ = fs::remove_file(&link);
+    fs::hard_link(&file, &link).expect("the target directory has links");
+    let file_name = file.to_string_lossy();
+    for target in [&file, &link] {
+        let target = target.to_string_lossy();
+        let by_name = replay(&[&[&*file_name, "--decisions", &target][..], &LIMIT].concat());
+        let by_stdin = command(&[&["--decisions", &target][..], &LIMIT].concat())
+            .stdin(fs::File::open(&file).expect("it was written"))
+            .output()
+            .expect("the program was built");
+        for output in [by_name, by_stdin] {
+            let message = refusal(&output);
+            assert!(message.contains("--decisions") && message.contains("log it replays"), "{message}");
+            assert_eq!(fs::read_to_string(&file).expect("it is there"), log(), "the log is as it was");
+        }
+    }
+}
+
+#[test]
+fn a_replay_that_fails_leaves_earlier_decisions_as_they_were() {
+    let directory = scratch("earlier_decisions");
+    let file = directory.join("decisions.csv");
+    let path = file.to_string_lossy();
+    fs::write(&file, "earlier").expect("the target directory can be written");
+    let broken = directory.join("broken.gz");
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+    encoder.write_all(log().as_bytes()).expect("a vector can be written");
+    let packed = encoder.finish().expect("a vector can be written");
+    fs::write(&broken, &packed[..packed.len() / 2]).expect("the target directory can be written");
+    let broken = broken.to_string_lossy();
+    for args in [&[LOG, "--key", "cookie"][..], &[LOG, "--strict"], &[&broken]] {
+        refusal(&replay(&[args, &["--decisions", &path], &LIMIT].concat()));
+        assert_eq!(fs::read_to_string(&file).expect("it is there"), "earlier", "{args:?}");
+    }
+    let message = refusal(&replay_stdin(&[&["--decisions", &path][..], &LIMIT].concat(), b"nonsense\n"));
+    assert!(message.contains("no line of the log parses"), "{message}");
+    assert_eq!(fs::read_to_string(&file).expect("it is there"), "earlier");
+    let names: Vec<_> = fs::read_dir(&directory).expect("it is there").collect();
+    assert_eq!(names.len(), 2, "nothing else was left behind: {names:?}");
+    text(&replay(&[&[LOG, "--decisions", &path][..], &LIMIT].concat()));
+    assert_eq!(fs::read_to_string(&file).expect("it is there").lines().count(), 324);
+    assert_eq!(fs::read_dir(&directory).expect("it is there").count(), 2);
+}
+
+#[cfg(unix)]
+#[test]
+fn decisions_go_straight_to_what_is_no_regular_file() {
+    let fifo = scratch("fifo").join("decisions");
+    let _ = fs::remove_file(&fifo);
+    assert!(Command::new("mkfifo").arg(&fifo).status().expect("mkfifo is there").success());
+    let reader = {
+        let fifo = fifo.clone();
+        std::thread::spawn(move || fs::read_to_string(fifo).expect("a pipe can be read"))
+    };
+    text(&replay(&[&[LOG, "--decisions", &fifo.to_string_lossy()][..], &LIMIT].concat()));
+    assert_eq!(reader.join().expect("reading does not panic").lines().count(), 324);
+    text(&replay(&[&[LOG, "--decisions", "/dev/null"][..], &LIMIT].concat()));
+
+    // A link is followed: what it points at is replaced, not the link.
+    let directory = scratch("link_to_decisions");
+    let (file, link) = (directory.join("decisions.csv"), directory.join("link"));
+    fs::write(&file, "earlier").expect("the target directory can be written");
+    let _ = fs::remove_file(&link);
+    std::os::unix::fs::symlink(&file, &link).expect("the target directory has links");
+    text(&replay(&[&[LOG, "--decisions", &link.to_string_lossy()][..], &LIMIT].concat()));
+    assert_eq!(fs::read_to_string(&file).expect("it is there").lines().count(), 324);
+    assert!(fs::symlink_metadata(&link).expect("it is there").is_symlink());
+}
+
+#[cfg(unix)]
+#[test]
+fn a_reader_of_decisions_that_leaves_does_not_take_the_report_with_it() {
+    let fifo = scratch("reader_left").join("decisions");
+    let _ = fs::remove_file(&fifo);
+    assert!(Command::new("mkfifo").arg(&fifo).status().expect("mkfifo is there").success());
+    let reader = {
+        let fifo = fifo.clone();
+        std::thread::spawn(move || drop(fs::File::open(fifo).expect("a pipe can be opened")))
+    };
+    let long = log().repeat(200);
+    let path = fifo.to_string_lossy();
+    let args = [&["--decisions", &path][..], &LIMIT].concat();
+    let message = refusal(&replay_stdin(&args, long.as_bytes()));
+    assert!(message.contains("cannot write to") && message.contains("decisions"), "{message}");
+    reader.join().expect("opening does not panic");
+}
+
+#[test]
+fn what_a_log_says_in_messages_does_not_steer_the_terminal() {
+    let evil = "\u{1b}[2J\u{202e}";
+    let many: String = (0..50).map(|n| format!(",column{n}")).collect();
+    let runs: [(Vec<String>, String); 6] = [
+        (vec![], format!("{{\"{evil}\":1}}\n")),
+        (vec!["--log-format".into(), "json".into()], format!("{{\"time\":1,\"{evil}\":1}}\n")),
+        (vec!["--log-format".into(), "csv".into()], format!("when,{evil}\n1,2\n")),
+        (vec!["--log-format".into(), "csv".into()], format!("when{many}\n")),
+        (vec!["--key".into(), format!("{evil}+")], String::new()),
+        (vec!["--fields".into(), evil.into()], String::new()),
+    ];
+    for (args, input) in runs {
+        let args: Vec<&str> = args.iter().map(String::as_str).chain(LIMIT).collect();
+        let message = refusal(&replay_stdin(&args, input.as_bytes()));
+        assert!(!message.contains('\u{1b}') && !message.contains('\u{202e}'), "{args:?}: {message:?}");
+        assert!(message.chars().count() < 1000, "{message}");
+        if input.contains("column9") {
+            assert!(message.contains("and 31 more") && !message.contains("column30"), "{message}");
+        }
+    }
+    let message = refusal(&replay(&[&[&format!("no{evil}.log")[..]], &LIMIT[..]].concat()));
+    assert!(message.contains("no\\u{1b}[2J\\u{202e}.log"), "{message:?}");
+    let key = replay_stdin(&[&["--key", &format!("a{evil}")][..], &LIMIT].concat(), b"time,ip\n1,2\n");
+    assert!(refusal(&key).contains("a\\u{1b}[2J\\u{202e}"));
+    let header = format!("time,{evil}\n1,2\n");
+    let args = ["--key", evil, "--log-format", "csv"];
+    let report = text(&replay_stdin(&[&args[..], &LIMIT].concat(), header.as_bytes()));
+    assert!(!report.contains('\u{1b}') && !report.contains('\u{202e}'), "{report:?}");
+}
+
+#[test]
+fn names_that_mean_nothing_or_two_things_are_refused() {
+    let args = |more: &[&str]| replay(&[&[LOG], more, &LIMIT].concat());
+    let twice = refusal(&args(&["--key", "ip+path+ip"]));
+    assert!(twice.contains("--key") && twice.contains("'ip' twice"), "{twice}");
+    let twice = refusal(&args(&["--fields", "time=a,time=b"]));
+    assert!(twice.contains("--fields") && twice.contains("'time' twice"), "{twice}");
+    let unused = refusal(&args(&["--fields", "time=ts,user=who"]));
+    assert!(unused.contains("'user'") && unused.contains("time, bytes, ip"), "{unused}");
+    let both = refusal(&args(&["--decisions", "-", "--format", "json"]));
+    assert!(both.contains("--decisions") && both.contains("--format"), "{both}");
+}
+
+/// A line of Common Log Format at this second of 3 March 2025.
+fn line_at(ip: &str, second: u64) -> String {
+    let (hours, minutes, seconds) = (second / 3600, second / 60 % 60, second % 60);
+    format!("{ip} - - [03/Mar/2025:{hours:02}:{minutes:02}:{seconds:02} +0000] \"GET / HTTP/1.1\" 200 1\n")
+}
+
+#[test]
+fn a_disordered_log_is_given_its_size_and_a_plain_note() {
+    // Two tokens a minute: a shift of 50 s is longer than the 30 s in which a bucket refills.
+    let log = [line_at("a", 60), line_at("a", 10), line_at("a", 40), line_at("b", 41)].concat();
+    let args = ["--limit", "2/min burst 1"];
+    let report = text(&replay_stdin(&args, log.as_bytes()));
+    let flat = report.split_whitespace().collect::<Vec<_>>().join(" ");
+    for part in ["35 s later on average", "50 s at most", "disagree by up to 50 s", "--sort judges by stamp"]
+    {
+        assert!(flat.contains(part), "{part} is missing:\n{report}");
+    }
+    let figures = json(&replay_stdin(&[&args[..], &["--format", "json"]].concat(), log.as_bytes()));
+    let figures = &figures["log"];
+    assert_eq!(figures["judged_later_than_stamped"], 2);
+    assert_eq!(figures["mean_shift_ns"], 35_000_000_000_u64);
+    assert_eq!(figures["largest_shift_ns"], 50_000_000_000_u64);
+    assert_eq!(figures["notes"].as_array().expect("notes").len(), 1);
+    let sorted = text(&replay_stdin(&[&args[..], &["--sort"]].concat(), log.as_bytes()));
+    assert!(!sorted.contains("disagree"), "{sorted}");
+    // A shift that a bucket hardly notices needs no note.
+    let slow = text(&replay_stdin(&["--limit", "1/h"], log.as_bytes()));
+    assert!(!slow.contains("disagree"), "{slow}");
+}
+
+#[test]
+fn a_json_log_begins_with_the_first_record_that_has_the_fields() {
+    let started = "{\"level\":\"info\",\"msg\":\"started\"}\n";
+    let log = format!("{started}{{\"time\":1,\"ip\":\"a\"}}\n{started}{{\"time\":2,\"ip\":\"a\"}}\n");
+    let report = json(&replay_stdin(&[&["--format", "json"][..], &LIMIT].concat(), log.as_bytes()));
+    let log = &report["log"];
+    assert_eq!((&log["requests"], &log["unparsable"]), (&2.into(), &2.into()));
+    assert!(log["bad_lines"][0]["reason"].as_str().is_some_and(|reason| reason.contains("'time'")));
+    let message = refusal(&replay_stdin(&LIMIT, started.repeat(3).as_bytes()));
+    assert!(message.contains("'time'") && message.contains("level, msg"), "{message}");
+}
+
+#[test]
+fn a_polite_client_is_not_blamed_for_what_can_never_pass() {
+    let args = [LOG, "--cost", "bytes", "--limit", "100000/min", "--format", "json"];
+    let polite = &json(&replay(&args))["results"][0]["polite"];
+    assert_eq!(polite["too_costly"], 42);
+    let parts = ["passed", "denied", "withheld", "too_costly"];
+    let sum: u64 = parts.iter().map(|part| polite[part].as_u64().expect("a count")).sum();
+    assert_eq!(sum, 323);
+}
+
+#[test]
+fn logs_in_the_wrong_order_and_stamps_that_leap_are_noted() {
+    let directory = scratch("order_of_logs");
+    let files = ["early.log", "late.log"].map(|name| directory.join(name));
+    fs::write(&files[0], line_at("a", 10) + &line_at("a", 20)).expect("the directory can be written");
+    fs::write(&files[1], line_at("a", 15) + &line_at("a", 30)).expect("the directory can be written");
+    let [early, late] = files.each_ref().map(|file| file.to_string_lossy());
+    for (order, noted) in [([&*late, &*early], "20 s before"), ([&*early, &*late], "5 s before")] {
+        let report = text(&replay(&[&order[..], &["--limit", "1/h"]].concat()));
+        let flat = report.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(flat.contains(&format!("begins {noted}")), "{noted} is missing:\n{report}");
+        let sorted = text(&replay(&[&order[..], &["--limit", "1/h", "--sort"]].concat()));
+        assert!(!sorted.contains("begins"), "{sorted}");
+    }
+    let leaping = line_at("a", 1) + &line_at("b", 2).replace("/2025", "/2035") + &line_at("a", 3);
+    let report = text(&replay_stdin(&["--limit", "1/h"], leaping.as_bytes()));
+    let flat = report.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(flat.contains("standard input:2 is stamped 3652 d"), "{report}");
+    // Days without traffic are no leap: what comes after them is as late.
+    let pause = line_at("a", 1) + &line_at("b", 2).replace("/2025", "/2035");
+    let report = text(&replay_stdin(&["--limit", "1/h"], pause.as_bytes()));
+    assert!(!report.contains("is stamped"), "{report}");
+}
+
+#[test]
+fn nested_json_fields_are_reached_by_dotted_names() {
+    let log = [
+        r#"{"level":"info","msg":"serving initial configuration"}"#,
+        r#"{"ts":1.5,"size":3,"request":{"remote_ip":"192.0.2.1","headers":{"Agent":["x"]}}}"#,
+        r#"{"ts":2.5,"size":3,"request":{"remote_ip":"192.0.2.1","headers":{"Agent":["x"]}}}"#,
+        r#"{"ts":3.5,"size":3,"request.remote_ip":"exact","request":{"remote_ip":"192.0.2.1"}}"#,
+        r#"{"ts":4.5,"size":3,"request":7}"#,
+    ]
+    .join("\n");
+    let args = ["--fields", "time=ts,ip=request.remote_ip", "--decisions", "-", "--limit", "1/h"];
+    let rows = text(&replay_stdin(&args, log.as_bytes()));
+    let keys: Vec<&str> = rows.lines().skip(1).filter_map(|row| row.split(',').nth(1)).collect();
+    assert_eq!(keys, ["192.0.2.1", "192.0.2.1", "exact", "-"]);
+    for (key, kind) in [("request", "an object"), ("request.headers.Agent", "an array")] {
+        let args = ["--fields", "time=ts", "--key", key, "--limit", "1/h"];
+        let message = refusal(&replay_stdin(&args, log.lines().nth(1).unwrap_or_default().as_bytes()));
+        assert!(message.contains(kind) && message.contains(key), "{message}");
+    }
+}
+
+#[test]
+fn prose_and_fields_of_ones_own_do_not_hide_the_format() {
+    let log = format!("Logs begin, as usual, here\n{}", log());
+    let report = json(&replay_stdin(&[&["--format", "json"][..], &LIMIT].concat(), log.as_bytes()));
+    assert_eq!(report["log"]["files"][0]["format"], "combined");
+    assert_eq!((&report["log"]["requests"], &report["log"]["unparsable"]), (&323.into(), &3.into()));
+
+    let timed = line_at("a", 1).replace(" 200 1\n", " 200 1 0.003 upstream\n").repeat(2);
+    let report = json(&replay_stdin(&[&["--format", "json"][..], &LIMIT].concat(), timed.as_bytes()));
+    assert_eq!(report["log"]["files"][0]["format"], "common");
+    assert_eq!(report["log"]["requests"], 2);
+
+    // The time's column counts by the name that --fields gives it.
+    let csv = "when,ip\n1,a\n";
+    let mapped = [&["--fields", "time=when", "--format", "json"][..], &LIMIT].concat();
+    assert_eq!(json(&replay_stdin(&mapped, csv.as_bytes()))["log"]["files"][0]["format"], "csv");
+    let message = refusal(&replay_stdin(&LIMIT, csv.as_bytes()));
+    assert!(message.contains("no column 'time'"), "{message}");
+}
+
+#[test]
+fn requests_without_the_field_of_the_key_are_counted() {
+    let log = "{\"time\":1,\"user\":\"a\"}\n{\"time\":1}\n{\"time\":1,\"user\":null}\n";
+    let args = [&["--key", "user"][..], &LIMIT].concat();
+    let report = text(&replay_stdin(&args, log.as_bytes()));
+    assert!(report.contains("2 requests have no 'user'; they share one key."), "{report}");
+    let report = json(&replay_stdin(&[&args[..], &["--format", "json"]].concat(), log.as_bytes()));
+    assert_eq!(report["log"]["missing_key_fields"], serde_json::json!([{"field": "user", "requests": 2}]));
+    assert!(!text(&replay(&[&[LOG][..], &LIMIT].concat())).contains("have no"));
+    let anonymous = text(&replay(&[&[LOG, "--key", "user+ip"][..], &LIMIT].concat()));
+    assert!(anonymous.contains("requests have no 'user'"), "{anonymous}");
+}
+
+#[test]
+fn the_json_report_counts_every_line_of_every_file() {
+    let csv = "time,ip\n\n1,a\nx,b\n\n";
+    let report = json(&replay_stdin(&[&["--format", "json"][..], &LIMIT].concat(), csv.as_bytes()));
+    let file = &report["log"]["files"][0];
+    let counts = ["lines", "requests", "unparsable", "blank", "header"].map(|part| file[part].as_u64());
+    assert_eq!(counts, [5, 1, 1, 2, 1].map(Some));
+}
+
+#[test]
+fn the_report_counts_one_thing_as_one() {
+    let report = text(&replay_stdin(&LIMIT, line_at("a", 1).as_bytes()));
+    assert!(report.contains("(common, 1 line)") && report.contains("1 request of 1 key,"), "{report}");
+}
+
+#[test]
+fn what_the_limiter_refuses_is_traced_to_its_option() {
+    for limit in ["0/s", "10000000000/s", "1/s burst 0", "1/0s"] {
+        let message = refusal(&replay(&[LOG, "--limit", limit]));
+        assert!(message.starts_with("tollgate: --limit: "), "{message}");
+    }
+    let message = refusal(&replay(&[&[LOG, "--max-keys", "0"][..], &LIMIT].concat()));
+    assert!(message.starts_with("tollgate: --max-keys: "), "{message}");
 }

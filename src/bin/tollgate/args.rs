@@ -7,7 +7,7 @@ use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use tollgate::{Algorithm, Full, Quota};
 
-use crate::replay::{Cost, Failure, Format, Input, Settings, TimeUnit, Wanted};
+use crate::replay::{Cost, Failure, Format, Input, Settings, TimeUnit, Wanted, listed, printable};
 
 /// Try rate limits on recorded traffic.
 #[derive(Parser)]
@@ -35,7 +35,10 @@ had to wait.
 
 Logs are seldom in order of time. By default requests are taken as they arrive, and time never runs
 backwards for a key: each is judged at its own stamp or at the latest one seen for its key,
-whichever is later. --sort goes by time.";
+whichever is later. The report says how many requests that shifts and how far, and warns where it
+makes the figures doubtful: shifts that are long for the limit, a log that begins before the one in
+front of it ends, a stamp more than a day ahead of all before it that later lines do not bear out
+(it holds its key at that time until the others catch up). --sort goes by time.";
 
 /// The library's names; clap wants them to live as long as the program.
 static ALGORITHMS: LazyLock<[String; Algorithm::ALL.len()]> =
@@ -54,7 +57,11 @@ Fields of Common Log Format: ip, ident, user, method, path (the uri without its 
 protocol, status, bytes; Combined has referer and user-agent too. Of a request that is not
 'METHOD URI PROTOCOL', method, path, uri and protocol are '-'. JSON lines and CSV have the fields
 they name themselves; the time is 'time' and the bytes are 'bytes' unless --fields says otherwise.
-A CSV record is one line.
+A CSV record is one line. In JSON, request.remote_ip is the field remote_ip of the object request;
+the log begins with the first record that has all fields asked for.
+
+A request without a value of the key's field ('-', null, none at all) is limited all the same: all
+of them share the key '-', and the report counts them.
 
 Memory grows with the number of distinct keys, not with the log, unless --sort is given.
 
@@ -127,7 +134,8 @@ pub(crate) struct ReplayArgs {
     pub(crate) format: Output,
 
     /// Write every decision as CSV: line,key,allowed,remaining,retry_after_ns; '-' writes it to
-    /// standard output in place of the report. With several logs, a column 'file' comes first
+    /// standard output in place of the report. With several logs, a column 'file' comes first. The
+    /// file appears when the replay has succeeded, and replaces an earlier one only then
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     decisions: Option<PathBuf>,
 
@@ -186,7 +194,14 @@ impl ReplayArgs {
     ///
     /// A limit, an algorithm, a key or a mapping of names that means nothing.
     pub(crate) fn settings(self) -> Result<Settings, Failure> {
+        if self.decisions.as_deref() == Some(Path::new("-")) && matches!(self.format, Output::Json) {
+            return Err(Failure::refused(
+                "--decisions - writes decisions in place of the report, so --format json has nothing \
+                 to write; give --decisions a file, or leave --format out",
+            ));
+        }
         let quota = parse_limit(&self.limit)?;
+        let key = parse_key(&self.key)?;
         let algorithm: Algorithm =
             self.algorithm.parse().map_err(|error| Failure::refused(format!("{error}")))?;
         Ok(Settings {
@@ -194,12 +209,12 @@ impl ReplayArgs {
             quota,
             algorithm: (!self.compare).then_some(algorithm),
             wanted: Wanted {
-                key: parse_key(&self.key)?,
+                names: parse_names(self.fields.as_deref().unwrap_or_default(), &key)?,
+                key,
                 cost: match self.cost {
                     CostArg::One => Cost::One,
                     CostArg::Bytes => Cost::Bytes,
                 },
-                names: parse_names(self.fields.as_deref().unwrap_or_default())?,
                 unit: match self.time_unit {
                     UnitArg::Seconds => TimeUnit::Seconds,
                     UnitArg::Millis => TimeUnit::Millis,
@@ -248,9 +263,9 @@ fn inputs(files: &[PathBuf]) -> Result<Vec<Input>, Failure> {
 /// The quota, or a message that points at the place where the text goes wrong.
 fn parse_limit(text: &str) -> Result<Quota, Failure> {
     text.parse().map_err(|error: tollgate::QuotaParseError| {
-        let shown = crate::replay::printable(text.as_bytes());
+        let shown = printable(text.as_bytes());
         let before = text.get(..error.offset()).unwrap_or(text);
-        let column = crate::replay::printable(before.as_bytes()).chars().count();
+        let column = printable(before.as_bytes()).chars().count();
         Failure::refused(format!("--limit: {error}\n  {shown}\n  {:column$}^", ""))
     })
 }
@@ -259,26 +274,53 @@ fn parse_key(text: &str) -> Result<Vec<String>, Failure> {
     let fields: Vec<String> = text.split('+').map(|field| field.trim().to_owned()).collect();
     if fields.iter().any(String::is_empty) {
         return Err(Failure::refused(format!(
-            "--key '{text}' has an empty field; allowed: a field, or several joined with '+', as \
-             in ip+path"
+            "--key '{}' has an empty field; allowed: a field, or several joined with '+', as in \
+             ip+path",
+            printable(text.as_bytes())
         )));
+    }
+    if let Some(field) = first_repeated(fields.iter()) {
+        let field = printable(field.as_bytes());
+        return Err(Failure::refused(format!("--key names '{field}' twice; allowed: each field once")));
     }
     Ok(fields)
 }
 
-fn parse_names(text: &str) -> Result<Vec<(String, String)>, Failure> {
-    let pairs = text.split(',').filter(|_| !text.is_empty());
-    pairs
-        .map(|pair| match pair.split_once('=') {
-            Some((ours, theirs)) if !ours.trim().is_empty() && !theirs.trim().is_empty() => {
-                Ok((ours.trim().to_owned(), theirs.trim().to_owned()))
-            }
-            _ => Err(Failure::refused(format!(
-                "--fields '{text}': '{pair}' is no pair of names; allowed: pairs such as \
-                 time=ts,ip=remote_addr"
-            ))),
-        })
-        .collect()
+/// The pairs of `--fields`: our names, which the replay with this key makes use of, and the log's.
+fn parse_names(text: &str, key: &[String]) -> Result<Vec<(String, String)>, Failure> {
+    let refused = |pair: &str, why: &str| {
+        let [text, pair] = [text, pair].map(|text| printable(text.as_bytes()));
+        Failure::refused(format!("--fields '{text}': '{pair}' {why}"))
+    };
+    let pair = |pair| match str::split_once(pair, '=') {
+        Some((ours, theirs)) if !ours.trim().is_empty() && !theirs.trim().is_empty() => {
+            Ok((ours.trim().to_owned(), theirs.trim().to_owned()))
+        }
+        _ => Err(refused(pair, "is no pair of names; allowed: pairs such as time=ts,ip=remote_addr")),
+    };
+    let pairs: Vec<(String, String)> =
+        text.split(',').filter(|_| !text.is_empty()).map(pair).collect::<Result<_, _>>()?;
+    if let Some(field) = first_repeated(pairs.iter().map(|(ours, _)| ours)) {
+        let field = printable(field.as_bytes());
+        return Err(Failure::refused(format!("--fields names '{field}' twice; allowed: each field once")));
+    }
+    let known = || ["time", "bytes"].into_iter().chain(key.iter().map(String::as_str));
+    match pairs.iter().find(|(ours, _)| !known().any(|known| known == ours)) {
+        Some((ours, _)) => {
+            let known = listed(known().map(str::as_bytes));
+            Err(refused(ours, &format!("is no field of ours; allowed before '=': {known}")))
+        }
+        None => Ok(pairs),
+    }
+}
+
+fn first_repeated<'n>(mut names: impl Iterator<Item = &'n String> + Clone) -> Option<&'n String> {
+    while let Some(name) = names.next() {
+        if names.clone().any(|other| other == name) {
+            return Some(name);
+        }
+    }
+    None
 }
 
 #[cfg(test)]
@@ -294,18 +336,19 @@ mod tests {
     #[test]
     fn keys_are_split_at_plus_signs() {
         assert_eq!(parse_key("ip+path").ok(), Some(vec!["ip".into(), "path".into()]));
-        for text in ["", "+", "ip+", "ip++path"] {
+        for text in ["", "+", "ip+", "ip++path", "ip+ip", "ip+path+ ip"] {
             assert!(parse_key(text).is_err(), "{text}");
         }
     }
 
     #[test]
     fn names_are_mapped_in_pairs() {
+        let key = ["ip".to_owned()];
         let pairs = vec![("time".to_owned(), "ts".to_owned()), ("ip".into(), "a=b".into())];
-        assert_eq!(parse_names("time=ts, ip=a=b").ok(), Some(pairs));
-        assert_eq!(parse_names("").ok(), Some(Vec::new()));
-        for text in ["time", "time=", "=ts", "time=ts,", ","] {
-            assert!(parse_names(text).is_err(), "{text}");
+        assert_eq!(parse_names("time=ts, ip=a=b", &key).ok(), Some(pairs));
+        assert_eq!(parse_names("", &key).ok(), Some(Vec::new()));
+        for text in ["time", "time=", "=ts", "time=ts,", ",", "user=u", "ip=a,time=b,ip=c"] {
+            assert!(parse_names(text, &key).is_err(), "{text}");
         }
     }
 }

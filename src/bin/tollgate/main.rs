@@ -42,5 +42,5 @@ fn run(args: ReplayArgs) -> Result<(), Failure> {
             .map_err(io::Error::from)
             .and_then(|()| writeln!(out)),
     };
-    written.and_then(|()| out.flush()).map_err(|error| Failure::writing("standard output", &error))
+    written.and_then(|()| out.flush()).map_err(|error| Failure::writing_stdout(&error))
 }

@@ -12,9 +12,10 @@
 
 use memchr::{memchr, memrchr};
 
-use super::key::KeyShape;
-use super::record::{Cost, Format, MISSING, Reason, Request, Unopened, Wanted, byte_count, unknown_field};
+use super::key::{KeyWriter, MISSING};
+use super::request::{Reason, Request, byte_count};
 use super::stamp::ClfStamps;
+use super::wanted::{Cost, Format, Unopened, Wanted, unknown_field};
 
 /// A field that may be part of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +53,7 @@ const FIELDS_OF_COMMON: usize = 9;
 pub(crate) struct ClfRecords {
     combined: bool,
     key: Vec<Field>,
-    shape: KeyShape,
+    pub(crate) writer: KeyWriter,
     cost: Cost,
     stamps: ClfStamps,
 }
@@ -68,12 +69,12 @@ impl ClfRecords {
             let found = known.iter().find(|(known, _)| known == name);
             found
                 .map(|&(_, field)| field)
-                .ok_or_else(|| unknown_field(name, format, known.iter().map(|&(name, _)| name)))
+                .ok_or_else(|| unknown_field(name, format, known.iter().map(|&(name, _)| name.as_bytes())))
         };
         Ok(Self {
             combined,
             key: wanted.key.iter().map(find).collect::<Result<_, _>>()?,
-            shape: KeyShape::new(wanted.key.len()),
+            writer: KeyWriter::new(wanted.key.len()),
             cost: wanted.cost,
             stamps: ClfStamps::default(),
         })
@@ -88,22 +89,20 @@ impl ClfRecords {
             Cost::One => 1,
             Cost::Bytes => byte_count(parts.bytes)?,
         };
-        for field in &self.key {
-            let value = match field {
-                Field::Ip => parts.ip,
-                Field::Ident => parts.ident,
-                Field::User => parts.user,
-                Field::Method => RequestLine::split(parts.request).method,
-                Field::Path => RequestLine::split(parts.request).path(),
-                Field::Uri => RequestLine::split(parts.request).uri,
-                Field::Protocol => RequestLine::split(parts.request).protocol,
-                Field::Status => parts.status,
-                Field::Bytes => parts.bytes,
-                Field::Referer => referer,
-                Field::UserAgent => agent,
-            };
-            self.shape.push(key, value);
-        }
+        let value = |field: &Field| match field {
+            Field::Ip => parts.ip,
+            Field::Ident => parts.ident,
+            Field::User => parts.user,
+            Field::Method => RequestLine::split(parts.request).method,
+            Field::Path => RequestLine::split(parts.request).path(),
+            Field::Uri => RequestLine::split(parts.request).uri,
+            Field::Protocol => RequestLine::split(parts.request).protocol,
+            Field::Status => parts.status,
+            Field::Bytes => parts.bytes,
+            Field::Referer => referer,
+            Field::UserAgent => agent,
+        };
+        self.writer.write(key, self.key.iter().map(value));
         Ok(Request { at, cost })
     }
 }
@@ -221,7 +220,7 @@ impl<'l> RequestLine<'l> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::record::tests::{COMBINED, wanted};
+    use super::super::wanted::tests::{COMBINED, wanted};
     use super::*;
 
     const ALL: [&str; 11] = [

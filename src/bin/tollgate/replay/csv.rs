@@ -5,9 +5,11 @@
 
 use std::io::{self, Read};
 
-use super::key::KeyShape;
-use super::record::{Cost, Format, Reason, Request, Unopened, Wanted, byte_count, unknown_field};
+use super::key::KeyWriter;
+use super::printable::{listed, printable};
+use super::request::{Reason, Request, byte_count};
 use super::stamp::{self, TimeUnit};
+use super::wanted::{Cost, Format, Unopened, Wanted, unknown_field};
 
 /// Reads the records of one CSV log.
 pub(crate) struct CsvRecords {
@@ -16,7 +18,7 @@ pub(crate) struct CsvRecords {
     width: usize,
     /// Where [`Wanted::columns`] are: the time, the bytes if they matter, the key's fields.
     columns: Vec<usize>,
-    shape: KeyShape,
+    pub(crate) writer: KeyWriter,
     cost: Cost,
     unit: TimeUnit,
 }
@@ -30,12 +32,9 @@ impl CsvRecords {
         let mut header = csv::ByteRecord::new();
         line.read(first, &mut header).map_err(Unopened::NotARecord)?;
         header.trim();
-        let names: Vec<_> = header.iter().map(String::from_utf8_lossy).collect();
         let find = |name: &String| {
-            names
-                .iter()
-                .position(|known| known == name)
-                .ok_or_else(|| unknown_field(name, Format::Csv, names.iter().map(AsRef::as_ref)))
+            let found = header.iter().position(|known| known == name.as_bytes());
+            found.ok_or_else(|| unknown_field(name, Format::Csv, header.iter()))
         };
         let columns = wanted.columns().iter().map(find).collect::<Result<_, _>>()?;
         Ok(Self {
@@ -43,7 +42,7 @@ impl CsvRecords {
             record: csv::ByteRecord::new(),
             width: header.len(),
             columns,
-            shape: KeyShape::new(wanted.key.len()),
+            writer: KeyWriter::new(wanted.key.len()),
             cost: wanted.cost,
             unit: wanted.unit,
         })
@@ -62,20 +61,33 @@ impl CsvRecords {
             Cost::One => 1,
             Cost::Bytes => byte_count(next())?,
         };
-        for value in values {
-            self.shape.push(key, value);
-        }
+        self.writer.write(key, values);
         Ok(Request { at, cost })
     }
 }
 
-/// Whether a line consists of names: this tells a header from a damaged line of another format.
-pub(crate) fn looks_like_a_header(line: &[u8]) -> bool {
+/// Whether a line of a log of unknown format is a CSV header: it consists of names, and `time`, the
+/// time's column, is among them. `None` if it does not look like one, a reason if it only does.
+pub(crate) fn recognise_header(line: &[u8], time: &str) -> Option<Result<(), Reason>> {
     let mut names = csv::ByteRecord::new();
-    if LineReader::new().read(line, &mut names).is_err() {
-        return false;
-    }
+    LineReader::new().read(line, &mut names).ok()?;
     names.trim();
+    if !looks_like_a_header(&names) {
+        return None;
+    }
+    Some(match names.iter().any(|name| name == time.as_bytes()) {
+        true => Ok(()),
+        false => Err(format!(
+            "as a CSV header it has no column '{}' but {} (--fields maps names)",
+            printable(time.as_bytes()),
+            listed(names.iter()),
+        )
+        .into()),
+    })
+}
+
+/// Whether these are names: this tells a header from a damaged line of another format.
+fn looks_like_a_header(names: &csv::ByteRecord) -> bool {
     let is_name = |name: &[u8]| {
         name.first().is_some_and(|byte| byte.is_ascii_alphabetic() || *byte == b'_')
             && name.iter().all(|byte| byte.is_ascii_alphanumeric() || b"_-. $()".contains(byte))
@@ -145,7 +157,8 @@ impl LineReader {
 
 #[cfg(test)]
 mod tests {
-    use super::super::record::tests::wanted;
+    use super::super::key::KeyShape;
+    use super::super::wanted::tests::wanted;
     use super::*;
 
     const HEADER: &[u8] = b"time,ip,\"user agent\",bytes";
@@ -157,7 +170,8 @@ mod tests {
     fn read(records: &mut CsvRecords, line: &str) -> Result<(u64, u64, String), Reason> {
         let mut key = Vec::new();
         let request = records.read(line.as_bytes(), &mut key)?;
-        Ok((request.at.as_nanos(), request.cost, records.shape.show(&key)))
+        let shape = KeyShape::new(records.writer.missing().len());
+        Ok((request.at.as_nanos(), request.cost, shape.show(&key)))
     }
 
     /// Time, cost and key as shown, or a part of the reason why not.

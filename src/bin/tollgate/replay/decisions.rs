@@ -1,22 +1,26 @@
 //! Writes every decision as a line of CSV, for other programs to check or plot.
 
-use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 use std::path::Path;
 
 use tollgate::Decision;
 
-use super::Failure;
+use super::failure::Failure;
+use super::input::Input;
 use super::key::KeyShape;
 use super::keys::KeyId;
-use super::trial::Place;
+use super::place::Place;
+use super::printable::printable_path;
+use super::sink::Sink;
+
+const BUFFER: usize = 1 << 16;
 
 /// A CSV file with one row per request: `line,key,allowed,remaining,retry_after_ns`, behind a column
 /// `file` if there are several.
 pub(crate) struct Decisions {
-    csv: csv::Writer<Box<dyn Write>>,
-    /// For messages.
-    name: String,
+    csv: csv::Writer<Sink>,
+    /// For messages; `None` is standard output.
+    name: Option<String>,
     /// The inputs' names, if rows begin with one.
     files: Option<Vec<String>>,
     shape: KeyShape,
@@ -25,20 +29,14 @@ pub(crate) struct Decisions {
 }
 
 impl Decisions {
-    /// Creates the file, or takes standard output for `-`, and writes the header.
-    pub(crate) fn create(path: &Path, files: Vec<String>, shape: KeyShape) -> Result<Self, Failure> {
-        let (name, sink): (String, Box<dyn Write>) = if path == Path::new("-") {
-            ("standard output".into(), Box::new(io::stdout()))
-        } else {
-            let name = path.display().to_string();
-            let file = File::create(path).map_err(|error| Failure::writing(&name, &error))?;
-            (name, Box::new(file))
-        };
-        let sink: Box<dyn Write> = Box::new(BufWriter::with_capacity(1 << 16, sink));
+    /// Opens the file, or takes standard output for `-`, and writes the header. Nothing is written to
+    /// one of the inputs.
+    pub(crate) fn create(path: &Path, inputs: &[Input], shape: KeyShape) -> Result<Self, Failure> {
+        let sink = Sink::open(path, inputs)?;
         let mut decisions = Self {
-            csv: csv::Writer::from_writer(sink),
-            name,
-            files: (files.len() > 1).then_some(files),
+            name: (!matches!(sink, Sink::Stdout(_))).then(|| printable_path(path)),
+            csv: csv::WriterBuilder::new().buffer_capacity(BUFFER).from_writer(sink),
+            files: (inputs.len() > 1).then(|| inputs.iter().map(Input::to_string).collect()),
             shape,
             last_key: None,
             number: Vec::new(),
@@ -88,16 +86,28 @@ impl Decisions {
         self.csv.write_field(&self.number)
     }
 
-    /// Writes out what is buffered.
-    pub(crate) fn finish(mut self) -> Result<(), Failure> {
-        let written = self.csv.flush();
-        written.map_err(|error| Failure::writing(&self.name, &error))
+    /// Writes out what is buffered; only now is there a file of this name.
+    pub(crate) fn finish(self) -> Result<(), Failure> {
+        let Self { csv, name, .. } = self;
+        let written = csv.into_inner().map_err(csv::IntoInnerError::into_error).and_then(Sink::finish);
+        written.map_err(|error| failure(name.as_deref(), &error))
     }
 
     fn done(&self, written: csv::Result<()>) -> Result<(), Failure> {
-        written.map_err(|error| match error.into_kind() {
-            csv::ErrorKind::Io(error) => Failure::writing(&self.name, &error),
-            other => Failure::refused(format!("cannot write to {}: {other:?}", self.name)),
+        written.map_err(|error| {
+            // The csv crate's own conversion would hide what kind of error it was.
+            let error = match error.into_kind() {
+                csv::ErrorKind::Io(error) => error,
+                other => io::Error::other(format!("{other:?}")),
+            };
+            failure(self.name.as_deref(), &error)
         })
+    }
+}
+
+fn failure(name: Option<&str>, error: &io::Error) -> Failure {
+    match name {
+        Some(name) => Failure::writing(name, error),
+        None => Failure::writing_stdout(error),
     }
 }

@@ -8,7 +8,7 @@ use std::io;
 pub(crate) enum Failure {
     /// It cannot go on; the message says what was refused and what is allowed. Exit code 2.
     Refused(String),
-    /// Whoever read our output has gone, as `head` does. Nobody is left to tell: exit code 0.
+    /// Whoever read our standard output has gone, as `head` does. Nobody is left to tell: exit code 0.
     ReaderLeft,
 }
 
@@ -19,10 +19,15 @@ impl Failure {
 
     /// A write to `place` that failed.
     pub(crate) fn writing(place: impl Display, error: &io::Error) -> Self {
+        Self::Refused(format!("cannot write to {place}: {error}"))
+    }
+
+    /// A write to standard output that failed.
+    pub(crate) fn writing_stdout(error: &io::Error) -> Self {
         if error.kind() == io::ErrorKind::BrokenPipe {
             Self::ReaderLeft
         } else {
-            Self::Refused(format!("cannot write to {place}: {error}"))
+            Self::writing("standard output", error)
         }
     }
 

@@ -7,8 +7,9 @@ use std::io::{self, Read};
 use std::path::PathBuf;
 use std::rc::Rc;
 
-use super::Failure;
+use super::failure::Failure;
 use super::lines::Counted;
+use super::printable::printable_path;
 
 /// One log.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,11 +18,12 @@ pub(crate) enum Input {
     File(PathBuf),
 }
 
+/// As it is safe to print.
 impl fmt::Display for Input {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Stdin => f.write_str("standard input"),
-            Self::File(path) => path.display().fmt(f),
+            Self::File(path) => f.write_str(&printable_path(path)),
         }
     }
 }

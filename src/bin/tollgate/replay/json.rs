@@ -1,7 +1,11 @@
 //! Reads JSON lines: one object a line, fields by name.
 //!
-//! Numbers are taken as they are written, so that a time keeps all its digits. A field of the key
-//! that is missing or `null` in a record is `-`, as in the other formats.
+//! A name with dots reaches into nested objects, `request.remote_ip` for example, unless there is a
+//! field of just that name. Numbers are taken as they are written, so that a time keeps all its digits.
+//!
+//! A log begins with the first record that has all the fields asked for: what servers say when they
+//! start is no request. In later records a field of the key that is missing or `null` is `-`, as in the
+//! other formats.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -9,15 +13,16 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::key::KeyShape;
-use super::record::{Cost, Format, MISSING, Reason, Request, Unopened, Wanted, byte_count, unknown_field};
+use super::key::{KeyWriter, MISSING};
+use super::printable::{listed, printable};
+use super::request::{Reason, Request, byte_count};
 use super::stamp::{self, TimeUnit};
+use super::wanted::{Cost, Unopened, Wanted};
 
 /// Reads the records of one log of JSON lines.
 pub(crate) struct JsonRecords {
-    /// [`Wanted::columns`]: the time, the bytes if they matter, the key's fields.
-    columns: Vec<String>,
-    shape: KeyShape,
+    columns: Columns,
+    pub(crate) writer: KeyWriter,
     cost: Cost,
     unit: TimeUnit,
 }
@@ -25,54 +30,72 @@ pub(crate) struct JsonRecords {
 impl JsonRecords {
     /// # Errors
     ///
-    /// The first line is no record, or has not all the fields.
+    /// The line is no record, or has not all the fields.
     pub(crate) fn open(first: &[u8], wanted: &Wanted) -> Result<Self, Unopened> {
-        let record: serde_json::Map<String, serde_json::Value> =
-            serde_json::from_slice(first).map_err(|error| Unopened::NotARecord(reason(&error)))?;
-        let columns = wanted.columns();
-        for column in &columns {
-            if !record.contains_key(column) {
-                return Err(unknown_field(column, Format::Json, record.keys().map(String::as_str)));
-            }
+        let columns = Columns::new(&wanted.columns());
+        let values = columns.read(first).map_err(Unopened::NotARecord)?;
+        if let Some((column, _)) = columns.0.iter().zip(&values).find(|(_, value)| value.is_none()) {
+            let record: serde_json::Map<String, serde_json::Value> =
+                serde_json::from_slice(first).map_err(|error| Unopened::NotARecord(not_an_object(&error)))?;
+            return Err(Unopened::NotARecord(
+                format!(
+                    "it has no field '{}' but {} (--fields maps names)",
+                    printable(column.name.as_bytes()),
+                    listed(record.keys().map(String::as_bytes)),
+                )
+                .into(),
+            ));
         }
-        let shape = KeyShape::new(wanted.key.len());
-        Ok(Self { columns, shape, cost: wanted.cost, unit: wanted.unit })
+        let writer = KeyWriter::new(wanted.key.len());
+        Ok(Self { columns, writer, cost: wanted.cost, unit: wanted.unit })
     }
 
     pub(crate) fn read(&mut self, line: &[u8], key: &mut Vec<u8>) -> Result<Request, Reason> {
-        let mut json = serde_json::Deserializer::from_slice(line);
-        let values = Columns(&self.columns)
-            .deserialize(&mut json)
-            .and_then(|values| json.end().map(|()| values))
-            .map_err(|error| reason(&error))?;
-        let mut values = values.into_iter().map(|value| value.map_or(Cow::Borrowed(MISSING), text));
-        let mut next = || values.next().unwrap_or(Cow::Borrowed(MISSING));
-        let time = next();
-        if *time == *MISSING {
-            return Err(format!("it has no field '{}'", self.columns[0]).into());
+        let values = self.columns.read(line)?;
+        let named = self.columns.0.iter().zip(values);
+        let mut texts = Vec::with_capacity(self.columns.0.len());
+        for (column, value) in named {
+            texts.push(value.map_or(Ok(Cow::Borrowed(MISSING)), |value| text(&column.name, value))?);
         }
-        let at = stamp::read(&time, self.unit)?;
+        let mut texts = texts.iter().map(AsRef::as_ref);
+        let mut next = || texts.next().unwrap_or(MISSING);
+        let time = next();
+        if time == MISSING {
+            let name = printable(self.columns.0[0].name.as_bytes());
+            return Err(format!("it has no field '{name}'").into());
+        }
+        let at = stamp::read(time, self.unit)?;
         let cost = match self.cost {
             Cost::One => 1,
-            Cost::Bytes => byte_count(&next())?,
+            Cost::Bytes => byte_count(next())?,
         };
-        for value in values {
-            self.shape.push(key, &value);
-        }
+        self.writer.write(key, texts);
         Ok(Request { at, cost })
     }
 }
 
-fn reason(error: &serde_json::Error) -> Reason {
+fn not_an_object(error: &serde_json::Error) -> Reason {
     // serde_json counts lines within what it was given, which is one line.
     let what = error.to_string();
     let what = what.split(" at line ").next().unwrap_or_default();
+    let what = printable(what.as_bytes());
     format!("it is not a JSON object: {what} at column {}", error.column()).into()
 }
 
 /// A value as text: strings without their quotes, everything else as it is written.
-fn text(value: &RawValue) -> Cow<'_, [u8]> {
+fn text<'v>(name: &str, value: &'v RawValue) -> Result<Cow<'v, [u8]>, Reason> {
     let raw = value.get();
+    let kind = match raw.as_bytes().first() {
+        Some(b'{') => "an object",
+        Some(b'[') => "an array",
+        _ => return Ok(scalar(raw)),
+    };
+    let name = printable(name.as_bytes());
+    Err(format!("its '{name}' is {kind}; allowed: a string or a number, in an object {name}.its-field")
+        .into())
+}
+
+fn scalar(raw: &str) -> Cow<'_, [u8]> {
     match raw.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) {
         Some(plain) if !plain.contains('\\') => Cow::Borrowed(plain.as_bytes()),
         Some(_) => match serde_json::from_str::<String>(raw) {
@@ -85,69 +108,132 @@ fn text(value: &RawValue) -> Cow<'_, [u8]> {
     }
 }
 
-/// Picks the named fields out of an object and passes over the others.
-struct Columns<'c>(&'c [String]);
+/// [`Wanted::columns`]: the time, the bytes if they matter, the key's fields.
+struct Columns(Vec<Column>);
 
-impl<'de> DeserializeSeed<'de> for Columns<'_> {
-    type Value = Vec<Option<&'de RawValue>>;
+/// A field that is wanted, by its name or as `first.rest` inside of another.
+struct Column {
+    name: String,
+    /// Where the first dot is.
+    dot: Option<usize>,
+}
+
+impl Columns {
+    fn new(names: &[String]) -> Self {
+        let column = |name: &String| Column { name: name.clone(), dot: name.find('.') };
+        Self(names.iter().map(column).collect())
+    }
+
+    /// The values of the columns in a line; a field that a line has twice counts by its last value.
+    fn read<'de>(&self, line: &'de [u8]) -> Result<Vec<Option<&'de RawValue>>, Reason> {
+        let mut json = serde_json::Deserializer::from_slice(line);
+        let found = Fields(self)
+            .deserialize(&mut json)
+            .and_then(|values| json.end().map(|()| values))
+            .map_err(|error| not_an_object(&error))?;
+        Ok(self.0.iter().zip(found).map(|(column, found)| found.resolve(column)).collect())
+    }
+}
+
+/// What a line has for a column.
+#[derive(Clone, Copy, Default)]
+struct Found<'de> {
+    exact: Option<&'de RawValue>,
+    /// The value of the field that the first part of a dotted name names.
+    outer: Option<&'de RawValue>,
+}
+
+impl<'de> Found<'de> {
+    fn resolve(self, column: &Column) -> Option<&'de RawValue> {
+        if self.exact.is_some() {
+            return self.exact;
+        }
+        let (outer, dot) = (self.outer?, column.dot?);
+        if !outer.get().starts_with('{') {
+            return None;
+        }
+        let inner = Columns::new(&[column.name[dot + 1..].to_owned()]);
+        inner.read(outer.get().as_bytes()).ok()?.pop()?
+    }
+}
+
+/// Picks the fields out of an object and passes over the others.
+struct Fields<'c>(&'c Columns);
+
+impl<'de> DeserializeSeed<'de> for Fields<'_> {
+    type Value = Vec<Found<'de>>;
 
     fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<Self::Value, D::Error> {
         json.deserialize_map(self)
     }
 }
 
-impl<'de> Visitor<'de> for Columns<'_> {
-    type Value = Vec<Option<&'de RawValue>>;
+impl<'de> Visitor<'de> for Fields<'_> {
+    type Value = Vec<Found<'de>>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an object")
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let mut values = vec![None; self.0.len()];
-        while let Some(name) = map.next_key_seed(Name(self.0))? {
-            let Some(first) = name else {
+        let columns = &self.0.0;
+        let mut found = vec![Found::default(); columns.len()];
+        while let Some(name) = map.next_key_seed(Name(columns))? {
+            let Some(name) = name else {
                 map.next_value::<IgnoredAny>()?;
                 continue;
             };
             let value = map.next_value::<&'de RawValue>()?;
             // One field may be wanted twice: as the bytes that are the cost and as part of the key.
-            for (column, slot) in self.0.iter().zip(&mut values) {
-                if *column == self.0[first] {
-                    *slot = Some(value);
+            for (column, found) in columns.iter().zip(&mut found) {
+                if column.name == name {
+                    found.exact = Some(value);
+                } else if column.outer() == Some(name) {
+                    found.outer = Some(value);
                 }
             }
         }
-        Ok(values)
+        Ok(found)
     }
 }
 
-/// The place of a field's name among the columns, if it is there.
-struct Name<'c>(&'c [String]);
+impl Column {
+    fn outer(&self) -> Option<&str> {
+        self.dot.map(|dot| &self.name[..dot])
+    }
+}
 
-impl<'de> DeserializeSeed<'de> for Name<'_> {
-    type Value = Option<usize>;
+/// A field's name as the columns have it, if one of them names it or something in it.
+struct Name<'c>(&'c [Column]);
+
+impl<'de, 'c> DeserializeSeed<'de> for Name<'c> {
+    type Value = Option<&'c str>;
 
     fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<Self::Value, D::Error> {
         json.deserialize_str(self)
     }
 }
 
-impl Visitor<'_> for Name<'_> {
-    type Value = Option<usize>;
+impl<'c> Visitor<'_> for Name<'c> {
+    type Value = Option<&'c str>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("the name of a field")
     }
 
     fn visit_str<E>(self, name: &str) -> Result<Self::Value, E> {
-        Ok(self.0.iter().position(|column| column == name))
+        let named = |column: &'c Column| match &*column.name {
+            exact if exact == name => Some(exact),
+            _ => column.outer().filter(|outer| *outer == name),
+        };
+        Ok(self.0.iter().find_map(named))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::record::tests::wanted;
+    use super::super::key::KeyShape;
+    use super::super::wanted::tests::wanted;
     use super::*;
 
     const FIRST: &[u8] = br#"{"time": 7, "ip": "h", "bytes": 1, "path": "/"}"#;
@@ -174,8 +260,8 @@ mod tests {
             (&["ip"], r#" { "time" : "1970-01-01T00:00:01Z" } "#, (1_000_000_000, 0, "-")),
             (&["ip"], r#"{"time":"1","ip":null,"bytes":null}"#, (1_000_000_000, 0, "-")),
             (&["ip"], r#"{"time":1,"ip":"\u0061\"","bytes":"5"}"#, (1_000_000_000, 5, "a\"")),
-            (&["ip"], r#"{"time":1,"ip":"\ud800"}"#, (1_000_000_000, 0, "\"\\ud800\"")),
-            (&["ip"], r#"{"time":1,"ip":[1, {}],"x":{"ip":2}}"#, (1_000_000_000, 0, "[1, {}]")),
+            (&["ip"], r#"{"time":1,"ip":"\ud800"}"#, (1_000_000_000, 0, "\"\\\\ud800\"")),
+            (&["ip"], r#"{"time":1,"ip":7,"x":{"ip":2}}"#, (1_000_000_000, 0, "7")),
             (&["bytes", "ip"], r#"{"time":1,"ip":true,"bytes":3}"#, (1_000_000_000, 3, "3 + true")),
             (&["ip"], r#"{"time":1,"ip":1,"ip":2}"#, (1_000_000_000, 0, "2")),
         ];
@@ -197,6 +283,9 @@ mod tests {
             (r#"{"time":1,"bytes":1.5}"#, "bytes"),
             (r#"{"time":1,"bytes":-1}"#, "bytes"),
             (r#"{"time":1e30}"#, "1970"),
+            (r#"{"time":1,"ip":[1, {}]}"#, "its 'ip' is an array"),
+            (r#"{"time":1,"ip":{"v4":"x"}}"#, "its 'ip' is an object"),
+            (r#"{"time":{}}"#, "its 'time' is an object"),
         ];
         for (line, part) in table {
             let reason = read(&["ip"], line).expect_err(line);
@@ -205,9 +294,9 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_field_is_answered_with_those_of_the_first_record() {
+    fn an_unknown_field_is_answered_with_those_of_the_record() {
         let refused = JsonRecords::open(FIRST, &wanted(&["host"], Cost::One)).err();
-        let Some(Unopened::Refused(message)) = refused else { panic!("'host' is known") };
+        let Some(Unopened::NotARecord(message)) = refused else { panic!("'host' is known") };
         assert!(message.contains("'host'") && message.contains("bytes, ip, path, time"));
     }
 
@@ -220,5 +309,26 @@ mod tests {
         let mut key = Vec::new();
         assert!(records.read(line, &mut key).is_ok());
         assert_eq!(key, b"h");
+    }
+
+    #[test]
+    fn dotted_names_reach_into_objects_unless_a_field_has_just_that_name() {
+        let table = [
+            (r#"{"time":1,"a":{"b":{"c":"deep"}}}"#, "deep"),
+            (r#"{"time":1,"a":{"b.c":"inner","b":{"c":"deep"}}}"#, "inner"),
+            (r#"{"time":1,"a.b.c":"exact","a":{"b":{"c":"deep"}}}"#, "exact"),
+            (r#"{"time":1,"a":{"b":{"c":"deep"}},"a.b.c":"exact"}"#, "exact"),
+            (r#"{"time":1,"a":{"b":7}}"#, "-"),
+            (r#"{"time":1,"a":"b"}"#, "-"),
+            (r#"{"time":1}"#, "-"),
+        ];
+        let wanted = wanted(&["a.b.c"], Cost::One);
+        for (line, value) in table {
+            let mut records = JsonRecords::open(table[0].0.as_bytes(), &wanted).expect("it has the field");
+            let mut key = Vec::new();
+            assert!(records.read(line.as_bytes(), &mut key).is_ok(), "{line}");
+            assert_eq!(key, value.as_bytes(), "{line}");
+            assert_eq!(records.writer.missing(), [u64::from(value == "-")]);
+        }
     }
 }

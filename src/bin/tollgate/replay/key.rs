@@ -3,15 +3,45 @@
 //! A single field is its own key. Several fields are written one after the other, each behind its
 //! length, so that `a|b` + `c` and `a` + `b|c` stay two keys whatever the fields contain.
 
-use std::fmt::Write;
+use super::printable::printable;
 
 const SEPARATOR: &str = " + ";
 const LENGTH_BYTES: usize = size_of::<u64>();
 
-/// Writes keys of a given number of fields into a buffer that is used again and again.
+/// The value of a field that the log leaves open, as Common Log Format writes it.
+pub(crate) const MISSING: &[u8] = b"-";
+
+/// How keys of a given number of fields are laid out.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KeyShape {
     fields: usize,
+}
+
+/// Writes keys into a buffer that is used again and again, and counts the values that are missing.
+#[derive(Clone, Debug)]
+pub(crate) struct KeyWriter {
+    shape: KeyShape,
+    missing: Vec<u64>,
+}
+
+impl KeyWriter {
+    pub(crate) fn new(fields: usize) -> Self {
+        Self { shape: KeyShape::new(fields), missing: vec![0; fields] }
+    }
+
+    /// Writes a key of these values, as many as there are fields.
+    #[inline]
+    pub(crate) fn write<'v>(&mut self, key: &mut Vec<u8>, values: impl Iterator<Item = &'v [u8]>) {
+        for (value, missing) in values.zip(&mut self.missing) {
+            *missing += u64::from(value.is_empty() || value == MISSING);
+            self.shape.push(key, value);
+        }
+    }
+
+    /// For each field, how many keys had no value of it.
+    pub(crate) fn missing(&self) -> &[u64] {
+        &self.missing
+    }
 }
 
 impl KeyShape {
@@ -21,21 +51,19 @@ impl KeyShape {
 
     /// Appends one field's value to the key in `key`, which starts out empty.
     #[inline]
-    pub(crate) fn push(self, key: &mut Vec<u8>, value: &[u8]) {
+    fn push(self, key: &mut Vec<u8>, value: &[u8]) {
         if self.fields > 1 {
             key.extend_from_slice(&(value.len() as u64).to_le_bytes());
         }
         key.extend_from_slice(value);
     }
 
-    /// The key as shown: fields joined by ` + `, what is not UTF-8 replaced, and control characters
-    /// escaped, because a log's bytes must not steer the terminal.
+    /// The key as shown: printable fields joined by ` + `. Different keys are shown differently.
     pub(crate) fn show(self, key: &[u8]) -> String {
-        let mut shown = String::new();
         if self.fields == 1 {
-            show_value(&mut shown, key);
-            return shown;
+            return show_value(key);
         }
+        let mut shown = String::new();
         let mut rest = key;
         while let Some((length, after)) = rest.split_first_chunk::<LENGTH_BYTES>() {
             let length = usize::try_from(u64::from_le_bytes(*length)).unwrap_or(usize::MAX);
@@ -43,32 +71,36 @@ impl KeyShape {
             if !shown.is_empty() {
                 shown.push_str(SEPARATOR);
             }
-            show_value(&mut shown, value);
+            shown.push_str(&escape_separators(&show_value(value)));
             rest = after;
         }
         shown
     }
 }
 
-fn show_value(shown: &mut String, value: &[u8]) {
-    if value.is_empty() {
-        shown.push_str("\"\"");
+/// An empty value is shown as `""`, and a value that is just that with a backslash.
+fn show_value(value: &[u8]) -> String {
+    match value {
+        b"" => "\"\"".into(),
+        b"\"\"" => "\\\"\"".into(),
+        value => printable(value),
     }
-    shown.push_str(&printable(value));
 }
 
-/// Bytes of a log as text that is safe to print.
-pub(crate) fn printable(bytes: &[u8]) -> String {
-    let mut text = String::with_capacity(bytes.len());
-    for character in String::from_utf8_lossy(bytes).chars() {
-        if character.is_control() {
-            // Writing to a string cannot fail.
-            let _ = write!(text, "{}", character.escape_default());
-        } else {
-            text.push(character);
+/// Puts a backslash before each `+` that could be taken for a part of a separator.
+fn escape_separators(value: &str) -> String {
+    let mut escaped = String::with_capacity(value.len());
+    let mut characters = value.chars().peekable();
+    let mut before = None;
+    while let Some(character) = characters.next() {
+        let free = |beside: Option<char>| beside.is_none_or(|beside| beside == ' ');
+        if character == '+' && free(before) && free(characters.peek().copied()) {
+            escaped.push('\\');
         }
+        escaped.push(character);
+        before = Some(character);
     }
-    text
+    escaped
 }
 
 #[cfg(test)]
@@ -101,7 +133,7 @@ mod tests {
     fn keys_are_shown_safely() {
         let one = KeyShape::new(1);
         assert_eq!(one.show(b"2001:db8::1"), "2001:db8::1");
-        assert_eq!(one.show(b"a\x1b[2Jb\xff\0"), "a\\u{1b}[2Jb\u{fffd}\\u{0}");
+        assert_eq!(one.show(b"a\x1b[2Jb\xff\0"), "a\\u{1b}[2Jb\\xff\\u{0}");
         assert_eq!(one.show(b""), "\"\"");
         assert_eq!(KeyShape::new(2).show(&key(&[b"192.0.2.1", b"/a"])), "192.0.2.1 + /a");
         assert_eq!(KeyShape::new(2).show(&key(&[b"", b""])), "\"\" + \"\"");
@@ -117,6 +149,19 @@ mod tests {
                 key(&values.iter().map(Vec::as_slice).collect::<Vec<_>>())
             };
             prop_assert_eq!(encode(&a) == encode(&b), a == b);
+        }
+
+        #[test]
+        fn different_keys_are_shown_differently(
+            a in prop::collection::vec("[a+ \"]{0,3}", 2),
+            b in prop::collection::vec("[a+ \"]{0,3}", 2),
+        ) {
+            let show = |values: &[String]| {
+                let values: Vec<_> = values.iter().map(String::as_bytes).collect();
+                KeyShape::new(values.len()).show(&key(&values))
+            };
+            prop_assert_eq!(show(&a) == show(&b), a == b);
+            prop_assert_eq!(show(&a[..1]) == show(&b[..1]), a[0] == b[0]);
         }
 
         #[test]

@@ -4,9 +4,13 @@ use std::time::Duration;
 
 use tollgate::Tick;
 
-use super::Failure;
-use super::record::{Format, Reason};
-use super::trial::Place;
+use super::failure::Failure;
+use super::place::Place;
+use super::request::Reason;
+use super::wanted::Format;
+
+/// A stamp that is farther ahead of all before it is a pause, or wrong.
+const LEAP: Duration = Duration::from_secs(86_400);
 
 /// So many bad lines are shown; all are counted.
 const BAD_LINES_SHOWN: usize = 5;
@@ -14,6 +18,7 @@ const BAD_LINES_SHOWN: usize = 5;
 /// Counts of one file. `lines` is the sum of its requests and the others.
 #[derive(Clone, Debug)]
 pub(crate) struct FileSummary {
+    /// As it is safe to print.
     pub(crate) name: String,
     /// `None` until a line told.
     pub(crate) format: Option<Format>,
@@ -23,6 +28,9 @@ pub(crate) struct FileSummary {
     pub(crate) blank: u64,
     /// One if the first line names columns.
     pub(crate) header: u64,
+    /// The stamp of the first request, and the latest of all.
+    pub(crate) begins: Option<Tick>,
+    pub(crate) ends: Option<Tick>,
 }
 
 /// A line that did not parse.
@@ -47,11 +55,51 @@ pub(crate) struct LogSummary {
     /// The largest such step.
     pub(crate) largest_step: Duration,
     /// Requests judged at a later time than their own, that of their key.
-    pub(crate) raised: u64,
+    pub(crate) judged_later_than_stamped: Shifts,
+    /// For each field of the key, the requests that have no value of it.
+    pub(crate) missing: Vec<u64>,
+    /// The stamp farthest ahead of all before it, if lines after it are not as late.
+    pub(crate) leap: Option<Leap>,
+    /// The last stamp that was more than [`LEAP`] ahead of all before it.
+    suspect: Option<Leap>,
+}
+
+/// Requests judged later than they are stamped, and by how much.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Shifts {
+    pub(crate) requests: u64,
+    total_ns: u128,
+    pub(crate) largest: Duration,
+}
+
+impl Shifts {
+    #[inline]
+    pub(crate) fn add(&mut self, stamp: Tick, judged: Tick) {
+        if judged > stamp {
+            let nanos = judged.as_nanos() - stamp.as_nanos();
+            self.requests += 1;
+            self.total_ns += u128::from(nanos);
+            self.largest = self.largest.max(Duration::from_nanos(nanos));
+        }
+    }
+
+    pub(crate) fn mean(&self) -> Duration {
+        let mean = self.total_ns.checked_div(u128::from(self.requests)).unwrap_or(0);
+        Duration::from_nanos(u64::try_from(mean).unwrap_or(u64::MAX))
+    }
+}
+
+/// A stamp far ahead of all before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Leap {
+    pub(crate) place: Place,
+    pub(crate) ahead: Duration,
+    /// The latest stamp before it.
+    from: Tick,
 }
 
 impl LogSummary {
-    pub(crate) fn new(names: Vec<String>, strict: bool) -> Self {
+    pub(crate) fn new(names: Vec<String>, key_fields: usize, strict: bool) -> Self {
         let empty = |name| FileSummary {
             name,
             format: None,
@@ -60,6 +108,8 @@ impl LogSummary {
             unparsable: 0,
             blank: 0,
             header: 0,
+            begins: None,
+            ends: None,
         };
         Self {
             strict,
@@ -69,15 +119,32 @@ impl LogSummary {
             previous: Tick::from_nanos(0),
             stepped_back: 0,
             largest_step: Duration::ZERO,
-            raised: 0,
+            judged_later_than_stamped: Shifts::default(),
+            missing: vec![0; key_fields],
+            leap: None,
+            suspect: None,
         }
     }
 
     /// Counts a request with this stamp.
     #[inline]
-    pub(crate) fn arrived(&mut self, file: usize, at: Tick) {
-        self.files[file].requests += 1;
+    pub(crate) fn arrived(&mut self, place: Place, at: Tick) {
+        let file = &mut self.files[place.file];
+        file.requests += 1;
+        file.begins = file.begins.or(Some(at));
+        file.ends = file.ends.max(Some(at));
         let (first, last) = self.span.unwrap_or((at, at));
+        if at > last + LEAP {
+            let ahead = Duration::from_nanos(at.as_nanos() - last.as_nanos());
+            self.suspect = Some(Leap { place, ahead, from: last });
+        } else if let Some(suspect) = self.suspect
+            && at < suspect.from + LEAP
+        {
+            self.suspect = None;
+            if self.leap.is_none_or(|leap| leap.ahead < suspect.ahead) {
+                self.leap = Some(suspect);
+            }
+        }
         self.span = Some((first.min(at), last.max(at)));
         if at < self.previous {
             self.stepped_back += 1;
@@ -148,9 +215,9 @@ mod tests {
 
     #[test]
     fn steps_back_are_measured_from_the_line_before() {
-        let mut log = LogSummary::new(vec!["a".into()], false);
-        for nanos in [50, 40, 45, 10, 10, 60] {
-            log.arrived(0, Tick::from_nanos(nanos));
+        let mut log = LogSummary::new(vec!["a".into()], 1, false);
+        for (nanos, line) in [50, 40, 45, 10, 10, 60].into_iter().zip(1..) {
+            log.arrived(Place { file: 0, line }, Tick::from_nanos(nanos));
         }
         assert_eq!((log.stepped_back, log.largest_step), (2, Duration::from_nanos(35)));
         assert_eq!(log.span, Some((Tick::from_nanos(10), Tick::from_nanos(60))));
@@ -158,14 +225,48 @@ mod tests {
 
     #[test]
     fn the_first_bad_lines_are_kept_and_all_are_counted() {
-        let mut log = LogSummary::new(vec!["a".into()], false);
+        let mut log = LogSummary::new(vec!["a".into()], 1, false);
         for line in 1..=9 {
             let kept = log.bad_line(Place { file: 0, line }, "why".into());
             assert!(kept.is_ok());
         }
         assert_eq!((log.unparsable(), log.bad_lines.len()), (9, BAD_LINES_SHOWN));
         assert!(log.nothing_parses().contains("a:5: why"));
-        let mut strict = LogSummary::new(vec!["a".into()], true);
+        let mut strict = LogSummary::new(vec!["a".into()], 1, true);
         assert!(strict.bad_line(Place { file: 0, line: 1 }, "why".into()).is_err());
+    }
+
+    #[test]
+    fn a_stamp_that_leaps_is_told_from_a_pause() {
+        const DAY: u64 = 86_400_000_000_000;
+        // Stamps, and the line and the days of the leap among them.
+        type Row = (&'static [u64], Option<(u64, u64)>);
+        let table: &[Row] = &[
+            (&[0, DAY, 2 * DAY], None),
+            (&[0, 5 * DAY, 6 * DAY, 5 * DAY], None),
+            (&[0, 5 * DAY, 1], Some((2, 5))),
+            (&[0, 5 * DAY, 5 * DAY, 2, 9 * DAY, 3], Some((2, 5))),
+            (&[0, 5 * DAY, 1, 50 * DAY, 2], Some((4, 45))),
+            (&[0, 5 * DAY], None),
+        ];
+        for &(stamps, leap) in table {
+            let mut log = LogSummary::new(vec!["a".into()], 1, false);
+            for (&nanos, line) in stamps.iter().zip(1..) {
+                log.arrived(Place { file: 0, line }, Tick::from_nanos(nanos));
+            }
+            let found = log.leap.map(|leap| (leap.place.line, leap.ahead.as_secs() / 86_400));
+            assert_eq!(found, leap, "{stamps:?}");
+        }
+    }
+
+    #[test]
+    fn shifts_have_a_mean_and_a_largest() {
+        let mut shifts = Shifts::default();
+        assert_eq!(shifts.mean(), Duration::ZERO);
+        for (stamp, judged) in [(5, 5), (5, 8), (0, 10)] {
+            shifts.add(Tick::from_nanos(stamp), Tick::from_nanos(judged));
+        }
+        assert_eq!((shifts.requests, shifts.largest), (2, Duration::from_nanos(10)));
+        assert_eq!(shifts.mean(), Duration::from_nanos(6));
     }
 }

@@ -1,9 +1,9 @@
 //! Replays access logs through a limiter: what would this limit have done to that traffic?
 //!
-//! A line becomes a [`Request`](record::Request) with a time and a key ([`record`]); requests are
-//! gathered in batches and judged by each [`Trial`]; [`report`] tells what came of them. Memory grows
-//! with the distinct keys of the log and with nothing else, except that sorting keeps 40 bytes per
-//! request, and half as much again while it sorts.
+//! A line becomes a [`Request`](request::Request) with a time and a key ([`record`]); requests are
+//! gathered in batches and judged by each [`Trial`](trial::Trial); [`report`] tells what came of them.
+//! Memory grows with the distinct keys of the log and with nothing else, except that sorting keeps 40
+//! bytes per request, and half as much again while it sorts.
 //!
 //! Per key, time never runs backwards: a request is judged at its own stamp or at the latest one
 //! already seen for its key, whichever is later.
@@ -13,60 +13,53 @@
 mod clf;
 mod csv;
 mod decisions;
+mod entry;
 mod failure;
+mod identity;
 mod input;
 mod json;
 mod key;
 mod keys;
 pub(crate) mod lines;
 mod log;
+mod place;
+mod printable;
 pub(crate) mod progress;
 pub(crate) mod record;
 pub(crate) mod report;
+mod request;
+mod settings;
+mod sink;
 mod stamp;
 mod timeline;
 mod trial;
+mod wanted;
 
 use std::io::{self, Read};
-use std::path::PathBuf;
 use std::time::Instant;
 
-use tollgate::{Algorithm, Full, Quota, Tick};
+use tollgate::Tick;
 
 use decisions::Decisions;
+use entry::Entry;
 use key::KeyShape;
 use keys::{KeyId, Keys};
 use lines::{Line, Lines};
 use log::LogSummary;
+use place::Place;
 use progress::Progress;
-use record::{Reason, Records, Request, Unopened};
+use record::Records;
 use report::Report;
-use trial::{Batch, Place, Trial};
+use request::{Reason, Request};
+use trial::Batch;
+use wanted::Unopened;
 
 pub(crate) use failure::Failure;
 pub(crate) use input::Input;
-pub(crate) use key::printable;
-pub(crate) use record::{Cost, Format, Wanted};
+pub(crate) use printable::{listed, printable};
+pub(crate) use settings::Settings;
 pub(crate) use stamp::TimeUnit;
-
-/// What to replay, through which limit.
-#[derive(Clone, Debug)]
-pub(crate) struct Settings {
-    pub(crate) inputs: Vec<Input>,
-    pub(crate) quota: Quota,
-    /// `None` tries all.
-    pub(crate) algorithm: Option<Algorithm>,
-    pub(crate) wanted: Wanted,
-    /// `None` goes by the first line of each log.
-    pub(crate) format: Option<Format>,
-    pub(crate) sort: bool,
-    pub(crate) strict: bool,
-    pub(crate) decisions: Option<PathBuf>,
-    pub(crate) max_keys: usize,
-    pub(crate) full: Full,
-    /// How many of the keys denied most are reported.
-    pub(crate) top: usize,
-}
+pub(crate) use wanted::{Cost, Format, Wanted};
 
 /// Replays all inputs.
 ///
@@ -85,12 +78,6 @@ pub(crate) fn replay(settings: &Settings) -> Result<Report, Failure> {
     let report = replay.finish(&mut progress)?;
     progress.finish();
     Ok(report)
-}
-
-/// An algorithm's trial, or why its configuration was refused.
-pub(crate) enum Entry {
-    Tried(Box<Trial>),
-    Refused { algorithm: Algorithm, quota: Quota, reason: String },
 }
 
 /// A replay under way.
@@ -125,17 +112,17 @@ struct Arrival {
 
 impl<'s> Replay<'s> {
     pub(crate) fn new(settings: &'s Settings) -> Result<Self, Failure> {
-        let entries = entries(settings)?;
+        let entries = entry::entries(settings)?;
         let names: Vec<String> = settings.inputs.iter().map(Input::to_string).collect();
         let shape = KeyShape::new(settings.wanted.key.len());
         let decisions = match &settings.decisions {
-            Some(path) => Some(Decisions::create(path, names.clone(), shape)?),
+            Some(path) => Some(Decisions::create(path, &settings.inputs, shape)?),
             None => None,
         };
         Ok(Self {
             settings,
             started: Instant::now(),
-            log: LogSummary::new(names, settings.strict),
+            log: LogSummary::new(names, settings.wanted.key.len(), settings.strict),
             keys: Keys::default(),
             entries,
             decisions,
@@ -154,7 +141,7 @@ impl<'s> Replay<'s> {
         let input = &self.settings.inputs[file];
         let unreadable = |error: io::Error| Failure::reading(input, &error);
         let mut lines = Lines::new(lines::unpacked(from).map_err(unreadable)?);
-        let mut records = None;
+        let mut records: Option<Records> = None;
         let mut key = Vec::new();
         while let Some(line) = lines.next().map_err(unreadable)? {
             key.clear();
@@ -169,6 +156,8 @@ impl<'s> Replay<'s> {
             }
             progress.tick();
         }
+        let missing = records.iter().flat_map(Records::missing);
+        self.log.missing.iter_mut().zip(missing).for_each(|(all, missing)| *all += missing);
         Ok(())
     }
 
@@ -217,14 +206,14 @@ impl<'s> Replay<'s> {
     #[inline]
     fn admit(&mut self, request: Request, key: &[u8], place: Place) -> Result<(), Failure> {
         let Request { at, cost } = request;
-        self.log.arrived(place.file, at);
+        self.log.arrived(place, at);
         let id = self.keys.id(key);
         if self.settings.sort {
             self.unsorted.push(Arrival { at, cost, id, place });
             return Ok(());
         }
         let judged_at = self.keys.arrive(id, at);
-        self.log.raised += u64::from(judged_at > at);
+        self.log.judged_later_than_stamped.add(at, judged_at);
         self.batch.push(key, id, judged_at, cost, place);
         if self.batch.is_full() { self.judge() } else { Ok(()) }
     }
@@ -232,6 +221,9 @@ impl<'s> Replay<'s> {
     /// Judges what is left and tells what came of it all.
     pub(crate) fn finish(mut self, progress: &mut Progress) -> Result<Report, Failure> {
         let mut unsorted = std::mem::take(&mut self.unsorted);
+        if !unsorted.is_empty() {
+            progress.judge(unsorted.len() as u64);
+        }
         // Stable, so that equal stamps stay in order of arrival.
         unsorted.sort_by_key(|arrival| arrival.at);
         let keys: Vec<Box<[u8]>> = match unsorted.is_empty() {
@@ -247,11 +239,11 @@ impl<'s> Replay<'s> {
             progress.tick();
         }
         self.judge()?;
-        if let Some(decisions) = self.decisions.take() {
-            decisions.finish()?;
-        }
         if self.log.requests() == 0 && self.log.unparsable() > 0 {
             return Err(Failure::refused(self.log.nothing_parses()));
+        }
+        if let Some(decisions) = self.decisions.take() {
+            decisions.finish()?;
         }
         let seconds = self.started.elapsed();
         Ok(Report::new(self.settings, &self.log, &self.keys, &self.entries, seconds))
@@ -266,35 +258,4 @@ impl<'s> Replay<'s> {
         self.batch.clear();
         Ok(())
     }
-}
-
-/// The algorithms to try. One that is asked for by name must be possible; of all, at least one.
-fn entries(settings: &Settings) -> Result<Vec<Entry>, Failure> {
-    let start = |algorithm, quota| Trial::new(algorithm, quota, settings.max_keys, settings.full);
-    if let Some(algorithm) = settings.algorithm {
-        let trial = start(algorithm, settings.quota).map_err(Failure::Refused)?;
-        return Ok(vec![Entry::Tried(Box::new(trial))]);
-    }
-    let entries: Vec<Entry> = Algorithm::ALL
-        .into_iter()
-        .map(|algorithm| {
-            let quota = if algorithm.has_windows() { settings.quota.without_burst() } else { settings.quota };
-            match start(algorithm, quota) {
-                Ok(trial) => Entry::Tried(Box::new(trial)),
-                Err(reason) => Entry::Refused { algorithm, quota, reason },
-            }
-        })
-        .collect();
-    let reasons: Vec<String> = entries
-        .iter()
-        .filter_map(|entry| match entry {
-            Entry::Tried(_) => None,
-            Entry::Refused { algorithm, reason, .. } => Some(format!("\n  {algorithm}: {reason}")),
-        })
-        .collect();
-    if reasons.len() == entries.len() {
-        let message = format!("no algorithm accepts {}:{}", settings.quota, reasons.concat());
-        return Err(Failure::Refused(message));
-    }
-    Ok(entries)
 }

@@ -1,106 +1,10 @@
 //! Turns lines into requests, whatever the log's format: when, by which key, at what cost.
 
-use std::borrow::Cow;
-use std::fmt;
-
-use tollgate::Tick;
-
 use super::clf::{ClfLine, ClfRecords};
 use super::csv::{self, CsvRecords};
 use super::json::JsonRecords;
-use super::stamp::TimeUnit;
-
-/// Why a line does not parse.
-pub(crate) type Reason = Cow<'static, str>;
-
-/// The value of a field that the log leaves open, as Common Log Format writes it.
-pub(crate) const MISSING: &[u8] = b"-";
-
-/// What a line asks of the limiter, apart from its key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Request {
-    pub(crate) at: Tick,
-    pub(crate) cost: u64,
-}
-
-/// How a log is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Format {
-    Common,
-    Combined,
-    Json,
-    Csv,
-}
-
-impl fmt::Display for Format {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Common => "common",
-            Self::Combined => "combined",
-            Self::Json => "json",
-            Self::Csv => "csv",
-        })
-    }
-}
-
-/// What a request costs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Cost {
-    One,
-    /// The bytes of the response; none where the log has `-`.
-    Bytes,
-}
-
-/// What of a record the replay needs.
-#[derive(Clone, Debug)]
-pub(crate) struct Wanted {
-    /// The fields whose values are the key, in this order.
-    pub(crate) key: Vec<String>,
-    pub(crate) cost: Cost,
-    /// Pairs of our name of a field and the name that JSON and CSV logs have for it.
-    pub(crate) names: Vec<(String, String)>,
-    pub(crate) unit: TimeUnit,
-}
-
-impl Wanted {
-    /// The name under which a JSON or CSV log has this field.
-    pub(crate) fn name_of<'w>(&'w self, field: &'w str) -> &'w str {
-        self.names.iter().find(|(ours, _)| ours == field).map_or(field, |(_, theirs)| theirs)
-    }
-
-    /// The names of time, bytes (if they matter) and the key's fields in a JSON or CSV log.
-    pub(crate) fn columns(&self) -> Vec<String> {
-        let bytes = (self.cost == Cost::Bytes).then_some("bytes");
-        std::iter::once("time")
-            .chain(bytes)
-            .chain(self.key.iter().map(String::as_str))
-            .map(|field| self.name_of(field).to_owned())
-            .collect()
-    }
-}
-
-/// Why a log's first line did not open it.
-#[derive(Debug)]
-pub(crate) enum Unopened {
-    /// The line is no record; the next one may be.
-    NotARecord(Reason),
-    /// The log has not the fields that are asked for; the message lists those it has.
-    Refused(String),
-}
-
-/// The field that is not there, and those that are.
-pub(crate) fn unknown_field<'n>(
-    field: &str,
-    format: Format,
-    known: impl IntoIterator<Item = &'n str>,
-) -> Unopened {
-    let known: Vec<&str> = known.into_iter().collect();
-    let hint = match format {
-        Format::Json | Format::Csv => " (--fields maps names: time=ts,ip=remote_addr)",
-        Format::Common | Format::Combined => "",
-    };
-    Unopened::Refused(format!("unknown field '{field}': this {format} log has {}{hint}", known.join(", ")))
-}
+use super::request::{Reason, Request};
+use super::wanted::{Format, Unopened, Wanted};
 
 /// Reads the records of one log.
 pub(crate) enum Records {
@@ -118,7 +22,7 @@ impl Records {
     ) -> Result<(Format, Self), Unopened> {
         let format = match format {
             Some(format) => format,
-            None => recognise(first).map_err(Unopened::NotARecord)?,
+            None => recognise(first, wanted).map_err(Unopened::NotARecord)?,
         };
         let records = match format {
             Format::Common | Format::Combined if !wanted.names.is_empty() => {
@@ -130,6 +34,15 @@ impl Records {
             Format::Csv => Self::Csv(Box::new(CsvRecords::open(first, wanted)?)),
         };
         Ok((format, records))
+    }
+
+    /// For each field of the key, how many requests had no value of it.
+    pub(crate) fn missing(&self) -> &[u64] {
+        match self {
+            Self::Clf(records) => records.writer.missing(),
+            Self::Json(records) => records.writer.missing(),
+            Self::Csv(records) => records.writer.missing(),
+        }
     }
 
     /// Reads one line, and writes its key into `key`, which is empty.
@@ -144,47 +57,27 @@ impl Records {
 }
 
 /// Guesses the format of a log by a line of it.
-fn recognise(line: &[u8]) -> Result<Format, Reason> {
+fn recognise(line: &[u8], wanted: &Wanted) -> Result<Format, Reason> {
     if line.trim_ascii_start().starts_with(b"{") {
         return Ok(Format::Json);
     }
     match ClfLine::split(line) {
-        Ok(clf) if clf.rest.is_empty() => Ok(Format::Common),
+        // Combined goes on with a quoted referer; other fields after the bytes are the site's own.
+        Ok(clf) if !clf.rest.starts_with(b" \"") => Ok(Format::Common),
         Ok(clf) => clf.referer_and_agent().map(|_| Format::Combined),
-        Err(_) if csv::looks_like_a_header(line) => Ok(Format::Csv),
-        Err(reason) => Err(reason),
+        Err(reason) => match csv::recognise_header(line, wanted.name_of("time")) {
+            Some(header) => header.map(|()| Format::Csv),
+            None => Err(reason),
+        },
     }
-}
-
-/// Reads a number of bytes; `-` and nothing at all are none.
-pub(crate) fn byte_count(text: &[u8]) -> Result<u64, Reason> {
-    if text.is_empty() || text == MISSING {
-        return Ok(0);
-    }
-    text.iter()
-        .try_fold(0_u64, |count, &byte| {
-            let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
-            count.checked_mul(10)?.checked_add(digit)
-        })
-        .ok_or(Cow::Borrowed("the bytes are not a number"))
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
+    use super::super::wanted::Cost;
+    use super::super::wanted::tests::{COMBINED, wanted};
     use super::*;
     use proptest::prelude::*;
-
-    pub(crate) fn wanted(key: &[&str], cost: Cost) -> Wanted {
-        Wanted {
-            key: key.iter().map(|&field| field.to_owned()).collect(),
-            cost,
-            names: Vec::new(),
-            unit: TimeUnit::Seconds,
-        }
-    }
-
-    pub(crate) const COMBINED: &str = "192.0.2.1 - frank [17/May/2015:10:05:03 +0000] \
-        \"GET /a?b=c HTTP/1.1\" 200 123 \"https://example.org/\" \"Agent/1.0 (\\\"x\\\")\"";
 
     #[test]
     fn the_first_line_tells_the_format() {
@@ -192,28 +85,23 @@ pub(crate) mod tests {
         let table: &[(&str, Option<Format>)] = &[
             (COMBINED, Some(Format::Combined)),
             (common, Some(Format::Common)),
+            (&format!("{common} 0.003 upstream"), Some(Format::Common)),
+            (&format!("{common} \"referer only"), None),
             ("{\"time\": 1}", Some(Format::Json)),
             ("  {", Some(Format::Json)),
             ("time,ip,bytes", Some(Format::Csv)),
             ("\"time\",\"user-agent\"", Some(Format::Csv)),
             ("192.0.2.1,GET,/", None),
+            ("Logs begin, as usual, here", None),
+            ("when,ip", None),
             ("nonsense", None),
             ("Well, this is prose that nobody would call a header", None),
             ("", None),
             ("\0\u{1}\u{2}", None),
         ];
         for &(line, format) in table {
-            assert_eq!(recognise(line.as_bytes()).ok(), format, "{line}");
-        }
-    }
-
-    #[test]
-    fn byte_counts_are_whole_numbers() {
-        for (text, count) in [("-", 0), ("", 0), ("0", 0), ("18446744073709551615", u64::MAX)] {
-            assert_eq!(byte_count(text.as_bytes()), Ok(count));
-        }
-        for text in ["18446744073709551616", "-1", "1.5", "1e3", " 1", "x"] {
-            assert!(byte_count(text.as_bytes()).is_err(), "{text}");
+            let wanted = wanted(&["ip"], Cost::One);
+            assert_eq!(recognise(line.as_bytes(), &wanted).ok(), format, "{line}");
         }
     }
 

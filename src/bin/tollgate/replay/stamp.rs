@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use jiff::fmt::strtime;
 use tollgate::Tick;
 
-use super::record::Reason;
+use super::request::Reason;
 
 const NANOS_PER_SECOND: i128 = 1_000_000_000;
 const CLF_FORMAT: &str = "%d/%b/%Y:%H:%M:%S %z";

@@ -2,11 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use tollgate::{Algorithm, Align, Decision, Full, Limiter, Outcome, Quota, Source, Tick};
+use tollgate::{Algorithm, Align, ConfigError, Decision, Full, Limiter, Outcome, Quota, Source, Tick};
 
-use super::Failure;
 use super::decisions::Decisions;
+use super::failure::Failure;
 use super::keys::KeyId;
+use super::place::Place;
 use super::timeline::Timeline;
 
 const NANOS_PER_SECOND: u64 = 1_000_000_000;
@@ -29,17 +30,10 @@ struct Asked {
     place: Place,
 }
 
-/// Where a request stands in the log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
-    /// Index among the inputs.
-    pub(crate) file: usize,
-    /// Counted from 1.
-    pub(crate) line: u64,
-}
-
 impl Batch {
     const SIZE: usize = 256;
+    /// Keys may be as long as a line may.
+    const KEY_BYTES: usize = 1 << 20;
 
     #[inline]
     pub(crate) fn push(&mut self, key: &[u8], id: KeyId, at: Tick, cost: u64, place: Place) {
@@ -50,7 +44,7 @@ impl Batch {
     }
 
     pub(crate) fn is_full(&self) -> bool {
-        self.requests.len() >= Self::SIZE
+        self.requests.len() >= Self::SIZE || self.keys.len() >= Self::KEY_BYTES
     }
 
     pub(crate) fn clear(&mut self) {
@@ -90,9 +84,9 @@ pub(crate) struct Totals {
     /// Denied for ever: the cost is above the capacity.
     pub(crate) too_costly: u64,
     /// New keys that found the table full: answered by the policy itself.
-    pub(crate) answered_by_policy: u64,
+    pub(crate) answered_by_full_policy: u64,
     /// New keys that found the table full: charged to the shared overflow bucket.
-    pub(crate) shared_overflow: u64,
+    pub(crate) charged_to_shared_overflow: u64,
     pub(crate) longest_wait: Option<Wait>,
     /// Requests that a queue admitted but told to start later.
     pub(crate) delayed: u64,
@@ -106,6 +100,8 @@ pub(crate) struct Polite {
     pub(crate) denied: u64,
     /// Requests of the log that it would not have sent, because it was waiting.
     pub(crate) withheld: u64,
+    /// Denied for ever: no waiting helps.
+    pub(crate) too_costly: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -140,14 +136,14 @@ impl Trial {
         quota: Quota,
         max_keys: usize,
         full: Full,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, ConfigError> {
         let build = || {
             let mut builder = Limiter::builder(quota).algorithm(algorithm).max_keys(max_keys).full(full);
             if algorithm.has_windows() {
                 // Ticks are Unix time, so tick 0 is where the servers' own windows are counted from.
                 builder = builder.align(Align::Start);
             }
-            builder.build().map_err(|error| error.to_string())
+            builder.build()
         };
         Ok(Self {
             algorithm,
@@ -197,6 +193,8 @@ impl Trial {
             let answer = self.polite_limiter.check_at(batch.key(asked), asked.cost, asked.at);
             if answer.allowed() {
                 self.polite.passed += 1;
+            } else if answer.outcome() == Outcome::TooCostly {
+                self.polite.too_costly += 1;
             } else {
                 self.polite.denied += 1;
                 *waits_until = asked.at + answer.retry_after().unwrap_or_default();
@@ -239,9 +237,27 @@ impl Totals {
             Wait::raise(&mut self.longest_wait, wait, asked);
         }
         match decision.source() {
-            Source::Policy => self.answered_by_policy += 1,
-            Source::Overflow => self.shared_overflow += 1,
+            Source::Policy => self.answered_by_full_policy += 1,
+            Source::Overflow => self.charged_to_shared_overflow += 1,
             _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_ends_by_requests_or_by_the_bytes_of_their_keys() {
+        for (length, requests) in [(0, 256), (9, 256), (1 << 18, 4), (1 << 20, 1)] {
+            let mut batch = Batch::default();
+            let mut pushed = 0;
+            while !batch.is_full() {
+                batch.push(&vec![b'x'; length], 0, Tick::from_nanos(0), 1, Place { file: 0, line: 1 });
+                pushed += 1;
+            }
+            assert_eq!(pushed, requests, "{length}");
         }
     }
 }

@@ -3,9 +3,9 @@
 use std::io::{self, Write};
 use std::time::Duration;
 
-use super::Outcome;
+use super::figures::Outcome;
+use super::paragraph::write_paragraph;
 use super::quantity::{duration, grouped, share};
-use super::text::write_paragraph;
 
 /// Writes one row per algorithm, and below what a row has no room for.
 pub(super) fn write_table(outcomes: &[Outcome], limit: &str, out: &mut impl Write) -> io::Result<()> {

@@ -17,6 +17,11 @@ pub(super) fn grouped(number: impl Into<u128>) -> String {
     text
 }
 
+/// `1 line`, `2 lines`.
+pub(super) fn plural(count: u64, thing: &str) -> String {
+    format!("{} {thing}{}", grouped(count), if count == 1 { "" } else { "s" })
+}
+
 /// A part of a whole in percent: `8.8 %`. What is not nothing is not shown as `0.0 %`, and what is
 /// not all not as `100.0 %`.
 pub(super) fn share(part: u128, whole: u128) -> String {
@@ -26,14 +31,34 @@ pub(super) fn share(part: u128, whole: u128) -> String {
     if part >= whole {
         return "100 %".into();
     }
-    let percent = part as f64 / whole as f64 * 100.0;
-    if percent < 0.05 {
-        "< 0.1 %".into()
-    } else if percent >= 99.95 {
-        "> 99.9 %".into()
-    } else {
-        format!("{percent:.1} %")
+    match tenths(part, whole) {
+        0 => "< 0.1 %".into(),
+        1000.. => "> 99.9 %".into(),
+        tenths => shown(tenths),
     }
+}
+
+/// Both parts of a whole in percent, as [`share`] shows them: the second is what the first leaves, so
+/// that they add up.
+pub(super) fn shares(part: u128, rest: u128) -> [String; 2] {
+    let whole = part + rest;
+    match tenths(part, whole) {
+        tenths @ 1..1000 => [tenths, 1000 - tenths].map(shown),
+        0 if part > 0 => ["< 0.1 %", "> 99.9 %"].map(str::to_owned),
+        1000 if rest > 0 => ["> 99.9 %", "< 0.1 %"].map(str::to_owned),
+        _ => [part, rest].map(|part| share(part, whole)),
+    }
+}
+
+/// Tenths of a percent, rounded.
+fn tenths(part: u128, whole: u128) -> u64 {
+    // Beyond 2^117 the last digits don't matter.
+    let (part, whole) = if whole >> 117 > 0 { (part >> 11, whole >> 11) } else { (part, whole) };
+    u64::try_from((part * 1000 + whole / 2).checked_div(whole).unwrap_or(0)).unwrap_or(1000)
+}
+
+fn shown(tenths: u64) -> String {
+    format!("{}.{} %", tenths / 10, tenths % 10)
 }
 
 /// A time in its two largest units: `1 min 57 s`.
@@ -147,6 +172,23 @@ mod tests {
         for (part, whole, text) in table {
             assert_eq!(share(part, whole), text);
         }
+    }
+
+    #[test]
+    fn the_shares_of_a_whole_add_up() {
+        let tenths = |share: &str| share.trim_end_matches(" %").replace('.', "").parse::<u64>();
+        for part in 1..2000 {
+            let [first, second] = shares(part, 2000 - part);
+            match (tenths(&first), tenths(&second)) {
+                (Ok(first), Ok(second)) => assert_eq!(first + second, 1000, "{part}"),
+                _ => assert!(first.starts_with(['<', '>']) && second.starts_with(['<', '>']), "{part}"),
+            }
+        }
+        assert_eq!(shares(0, 0), ["0 %", "0 %"]);
+        assert_eq!(shares(0, 7), ["0 %", "100 %"]);
+        assert_eq!(shares(1, 1999), ["0.1 %", "99.9 %"]);
+        assert_eq!(shares(1, 1_000_000), ["< 0.1 %", "> 99.9 %"]);
+        assert_eq!(shares(u128::MAX / 2, u128::MAX / 2), ["50.0 %", "50.0 %"]);
     }
 
     #[test]

@@ -5,10 +5,10 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use super::compare;
-use super::quantity::{bytes, date_and_time, duration, grouped, rate, share};
-use super::{Figures, Log, LongestWait, Outcome, Report, Run, TimelineRows};
+use super::figures::{Figures, Log, LongestWait, MissingField, Outcome, Report, Run, TimelineRows};
+use super::paragraph::write_paragraph;
+use super::quantity::{bytes, date_and_time, duration, grouped, plural, rate, share, shares};
 
-const WIDTH: usize = 80;
 const BAR_WIDTH: usize = 34;
 
 /// Writes the whole report.
@@ -22,7 +22,7 @@ pub(crate) fn write_text(report: &Report, out: &mut impl Write) -> io::Result<()
         _ => "a request costs its bytes",
     };
     writeln!(out, "{}, {algorithms}, per {}, {cost}", report.limit, report.key)?;
-    write_log(&report.log, report.order, out)?;
+    write_log(&report.log, report.order, &report.key, out)?;
     if report.is_empty() {
         writeln!(out, "\nThe log is empty: there are no requests to replay.")?;
         return Ok(());
@@ -35,33 +35,16 @@ pub(crate) fn write_text(report: &Report, out: &mut impl Write) -> io::Result<()
     write_run(&report.run, out)
 }
 
-/// Writes words on lines that begin with `indent` and end before the terminal does.
-pub(super) fn write_paragraph(indent: &str, text: &str, out: &mut impl Write) -> io::Result<()> {
-    let mut line = String::from(indent);
-    for word in text.split(' ') {
-        let length = line.chars().count() + 1 + word.chars().count();
-        if length > WIDTH && line.len() > indent.len() {
-            writeln!(out, "{line}")?;
-            line = String::from(indent);
-        }
-        if line.len() > indent.len() {
-            line.push(' ');
-        }
-        line.push_str(word);
-    }
-    writeln!(out, "{line}")
-}
-
-fn write_log(log: &Log, order: &str, out: &mut impl Write) -> io::Result<()> {
+fn write_log(log: &Log, order: &str, key: &str, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "\nLog")?;
     for file in &log.files {
         let format = file.format.as_deref().unwrap_or("unknown");
-        writeln!(out, "  {} ({format}, {} lines)", file.name, grouped(file.lines))?;
+        writeln!(out, "  {} ({format}, {})", file.name, plural(file.lines, "line"))?;
     }
     let mut counts = format!(
-        "{} requests of {} keys, {} unparsable",
-        grouped(log.requests),
-        grouped(log.keys as u64),
+        "{} of {}, {} unparsable",
+        plural(log.requests, "request"),
+        plural(log.keys as u64, "key"),
         plural(log.unparsable, "line"),
     );
     if log.blank > 0 {
@@ -81,14 +64,37 @@ fn write_log(log: &Log, order: &str, out: &mut impl Write) -> io::Result<()> {
             duration(Duration::from_nanos(log.largest_step_ns)),
         ),
     };
-    let taken = match order {
-        "time" => "requests were sorted by time".to_owned(),
-        _ => format!(
-            "requests were taken as they arrived, {} of them at the later time of their key",
-            grouped(log.judged_later_than_stamped)
+    let taken = match (order, log.judged_later_than_stamped) {
+        ("time", _) => "requests were sorted by time".to_owned(),
+        (_, 0) => "requests were taken as they arrived, each at its own time".to_owned(),
+        (_, later) => format!(
+            "requests were taken as they arrived, {} of them at the later time of their key ({} later on \
+             average, {} at most)",
+            grouped(later),
+            duration(Duration::from_nanos(log.mean_shift_ns)),
+            duration(Duration::from_nanos(log.largest_shift_ns)),
         ),
     };
-    write_paragraph("  ", &format!("{back}; {taken}."), out)
+    write_paragraph("  ", &format!("{back}; {taken}."), out)?;
+    for missing in &log.missing_key_fields {
+        write_paragraph("  ", &describe_missing(missing, key), out)?;
+    }
+    for note in &log.notes {
+        write_paragraph("  ", &format!("Note: {note}"), out)?;
+    }
+    Ok(())
+}
+
+fn describe_missing(missing: &MissingField, key: &str) -> String {
+    let (requests, one) = (plural(missing.requests, "request"), missing.requests == 1);
+    let have = if one { "has" } else { "have" };
+    let then = match (missing.field == key, one) {
+        (true, true) => "its key is '-'",
+        (true, false) => "they share one key",
+        (false, true) => "it counts as '-'",
+        (false, false) => "they count as one and the same",
+    };
+    format!("{requests} {have} no '{}'; {then}.", missing.field)
 }
 
 /// A text cut to so many characters. JSON has all of it.
@@ -99,39 +105,39 @@ fn cut(text: &str, width: usize) -> Cow<'_, str> {
     }
 }
 
-fn plural(count: u64, thing: &str) -> String {
-    format!("{} {thing}{}", grouped(count), if count == 1 { "" } else { "s" })
-}
-
 fn write_figures(figures: &Figures, report: &Report, out: &mut impl Write) -> io::Result<()> {
     let requests = u128::from(report.log.requests);
     writeln!(out, "\nOutcome")?;
-    let mut row = |name: &str, count: u128, whole: u128, note: &str| {
-        let line = format!("  {name:<14}{:>15}  {:>8}   {note}", grouped(count), share(count, whole));
+    let mut write = |name: &str, count: u128, share: &str, note: &str| {
+        let line = format!("  {name:<14}{:>15}  {share:>8}   {note}", grouped(count));
         writeln!(out, "{}", line.trim_end())
     };
-    let keys = format!("{} of {} keys", grouped(figures.keys_denied as u64), grouped(report.log.keys as u64));
-    row("passed", figures.passed.into(), requests, "")?;
-    row("denied", figures.denied.into(), requests, &keys)?;
+    let keys =
+        format!("{} of {}", grouped(figures.keys_denied as u64), plural(report.log.keys as u64, "key"));
+    let [passed, denied] = shares(figures.passed.into(), figures.denied.into());
+    write("passed", figures.passed.into(), &passed, "")?;
+    write("denied", figures.denied.into(), &denied, &keys)?;
     if report.cost == "bytes" {
-        let cost = figures.cost_passed + figures.cost_denied;
-        row("bytes passed", figures.cost_passed, cost, "")?;
-        row("bytes denied", figures.cost_denied, cost, "")?;
+        let [passed, denied] = shares(figures.cost_passed, figures.cost_denied);
+        write("bytes passed", figures.cost_passed, &passed, "")?;
+        write("bytes denied", figures.cost_denied, &denied, "")?;
     }
+    let mut row =
+        |name: &str, count: u64, note: &str| write(name, count.into(), &share(count.into(), requests), note);
     if figures.too_costly > 0 {
         let note = "cost above the capacity: never passes";
-        row("too costly", figures.too_costly.into(), requests, note)?;
+        row("too costly", figures.too_costly, note)?;
     }
     if figures.answered_by_full_policy > 0 {
         let note = "table full: answered by --full";
-        row("no room", figures.answered_by_full_policy.into(), requests, note)?;
+        row("no room", figures.answered_by_full_policy, note)?;
     }
     if figures.charged_to_shared_overflow > 0 {
         let note = "table full: shared one state";
-        row("shared", figures.charged_to_shared_overflow.into(), requests, note)?;
+        row("shared", figures.charged_to_shared_overflow, note)?;
     }
     if figures.delayed > 0 {
-        row("delayed", figures.delayed.into(), requests, "passed, but told to start later")?;
+        row("delayed", figures.delayed, "passed, but told to start later")?;
     }
     write_wait("longest wait", figures.longest_wait.as_ref(), out)?;
     write_wait("longest delay", figures.longest_delay.as_ref(), out)?;
@@ -139,14 +145,18 @@ fn write_figures(figures: &Figures, report: &Report, out: &mut impl Write) -> io
         let polite = &figures.polite;
         let sent = polite.passed + polite.denied;
         let text = format!(
-            "A client that waits as retry-after says would have sent {} of the {} requests and \
+            "A client that waits as retry-after says would have sent {} of the {} and \
              been denied {} ({}); it would have withheld {}.",
             grouped(sent),
-            grouped(report.log.requests),
+            plural(report.log.requests, "request"),
             plural(polite.denied, "time"),
             share(polite.denied.into(), sent.into()),
             grouped(polite.withheld),
         );
+        let text = match polite.too_costly {
+            0 => text,
+            never => format!("{text} Another {} can never pass.", grouped(never)),
+        };
         write_paragraph("  ", &text, out)?;
         write_top(figures, out)?;
     }
@@ -275,17 +285,5 @@ mod tests {
         assert_eq!(cut("näïve", 5), "näïve");
         assert_eq!(cut("näïve", 4), "näï…");
         assert_eq!(cut("", 4), "");
-    }
-
-    #[test]
-    fn paragraphs_end_before_the_terminal_does() {
-        let mut out = Vec::new();
-        let text = format!("{} {} end", "word ".repeat(40).trim(), "x".repeat(100));
-        write_paragraph("  ", &text, &mut out).expect("a vector can be written");
-        let text = String::from_utf8_lossy(&out);
-        for line in text.lines() {
-            assert!(line.starts_with("  ") && (line.len() <= WIDTH || line.contains("xxx")));
-        }
-        assert_eq!(text.lines().count(), 5);
     }
 }

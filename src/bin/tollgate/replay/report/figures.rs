@@ -1,0 +1,367 @@
+//! The report of a replay: its figures as plain data, which are JSON as they stand.
+//!
+//! Everything but `run` is the same whenever the same log is replayed.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::notes;
+use super::quantity;
+use crate::replay::entry::Entry;
+use crate::replay::key::KeyShape;
+use crate::replay::keys::Keys;
+use crate::replay::log::LogSummary;
+use crate::replay::printable::printable;
+use crate::replay::settings::Settings;
+use crate::replay::timeline::{Count, Timeline};
+use crate::replay::trial::{Trial, Wait};
+use crate::replay::wanted::Cost;
+
+/// Rows of the timeline.
+const TIMELINE_ROWS: usize = 24;
+
+/// What came of a replay.
+#[derive(Debug, Serialize)]
+pub(crate) struct Report {
+    pub(super) limit: String,
+    pub(super) key: String,
+    pub(super) cost: &'static str,
+    pub(super) order: &'static str,
+    pub(super) log: Log,
+    /// One per algorithm.
+    pub(super) results: Vec<Outcome>,
+    /// What varies from run to run.
+    pub(super) run: Run,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Log {
+    pub(super) files: Vec<File>,
+    pub(super) lines: u64,
+    pub(super) requests: u64,
+    pub(super) unparsable: u64,
+    pub(super) blank: u64,
+    pub(super) keys: usize,
+    /// The earliest and the latest stamp, RFC 3339.
+    pub(super) first: Option<String>,
+    pub(super) last: Option<String>,
+    #[serde(skip)]
+    pub(super) first_nanos: Option<u64>,
+    #[serde(skip)]
+    pub(super) last_nanos: Option<u64>,
+    #[serde(skip)]
+    pub(super) span: Option<Duration>,
+    pub(super) stepped_back: u64,
+    pub(super) largest_step_ns: u64,
+    pub(super) judged_later_than_stamped: u64,
+    /// By how much those were.
+    pub(super) mean_shift_ns: u64,
+    pub(super) largest_shift_ns: u64,
+    pub(super) missing_key_fields: Vec<MissingField>,
+    /// What a reader should know before believing the figures.
+    pub(super) notes: Vec<String>,
+    /// The first few lines that do not parse.
+    pub(super) bad_lines: Vec<BadLine>,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct File {
+    pub(super) name: String,
+    /// `null` if no line told.
+    pub(super) format: Option<String>,
+    pub(super) lines: u64,
+    pub(super) requests: u64,
+    pub(super) unparsable: u64,
+    pub(super) blank: u64,
+    pub(super) header: u64,
+}
+
+/// Requests without a value of a field of the key.
+#[derive(Debug, Serialize)]
+pub(super) struct MissingField {
+    pub(super) field: String,
+    pub(super) requests: u64,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct BadLine {
+    pub(super) file: String,
+    pub(super) line: u64,
+    pub(super) reason: String,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Outcome {
+    pub(super) algorithm: String,
+    pub(super) limit: String,
+    /// Why the algorithm does not accept the limit; then there are no figures.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) refused: Option<String>,
+    #[serde(flatten)]
+    pub(super) figures: Option<Figures>,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Figures {
+    pub(super) passed: u64,
+    pub(super) denied: u64,
+    pub(super) cost_passed: u128,
+    pub(super) cost_denied: u128,
+    pub(super) too_costly: u64,
+    pub(super) answered_by_full_policy: u64,
+    pub(super) charged_to_shared_overflow: u64,
+    pub(super) keys_denied: usize,
+    pub(super) longest_wait: Option<LongestWait>,
+    pub(super) delayed: u64,
+    pub(super) longest_delay: Option<LongestWait>,
+    pub(super) polite: Polite,
+    pub(super) top_denied: Vec<DeniedKey>,
+    pub(super) timeline: TimelineRows,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct LongestWait {
+    pub(super) ns: u64,
+    pub(super) key: String,
+    pub(super) file: String,
+    pub(super) line: u64,
+}
+
+/// A client that sends nothing until retry-after has passed.
+#[derive(Debug, Serialize)]
+pub(super) struct Polite {
+    pub(super) passed: u64,
+    pub(super) denied: u64,
+    pub(super) withheld: u64,
+    pub(super) too_costly: u64,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct DeniedKey {
+    pub(super) key: String,
+    pub(super) denied: u64,
+    pub(super) requests: u64,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct TimelineRows {
+    pub(super) seconds_per_row: u64,
+    pub(super) rows: Vec<TimelineRow>,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct TimelineRow {
+    #[serde(skip)]
+    pub(super) second: u64,
+    pub(super) start: String,
+    pub(super) passed: u64,
+    pub(super) denied: u64,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Run {
+    pub(super) seconds: f64,
+    pub(super) lines_per_second: f64,
+    pub(super) limiters: Vec<LimiterRun>,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct LimiterRun {
+    pub(super) algorithm: String,
+    pub(super) checks: u64,
+    pub(super) checks_per_second: f64,
+    pub(super) keys_tracked: usize,
+    pub(super) memory_bytes: usize,
+}
+
+impl Report {
+    pub(crate) fn new(
+        settings: &Settings,
+        log: &LogSummary,
+        keys: &Keys,
+        entries: &[Entry],
+        elapsed: Duration,
+    ) -> Self {
+        let names = Names { log, keys: keys.by_id(), shape: KeyShape::new(settings.wanted.key.len()) };
+        let tried = entries.iter().filter_map(|entry| match entry {
+            Entry::Tried(trial) => Some(&**trial),
+            Entry::Refused { .. } => None,
+        });
+        Self {
+            limit: settings.quota.to_string(),
+            key: printable(settings.wanted.key.join("+").as_bytes()),
+            cost: match settings.wanted.cost {
+                Cost::One => "1",
+                Cost::Bytes => "bytes",
+            },
+            order: if settings.sort { "time" } else { "arrival" },
+            log: Log::new(log, keys.len(), settings),
+            results: entries.iter().map(|entry| Outcome::new(entry, keys, &names, settings.top)).collect(),
+            run: Run {
+                seconds: elapsed.as_secs_f64(),
+                lines_per_second: quantity::per_second(log.lines(), elapsed),
+                limiters: tried.map(LimiterRun::new).collect(),
+            },
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.log.requests == 0
+    }
+}
+
+impl Log {
+    fn new(log: &LogSummary, keys: usize, settings: &Settings) -> Self {
+        let first = log.span.map(|(first, _)| first.as_nanos());
+        let last = log.span.map(|(_, last)| last.as_nanos());
+        Self {
+            files: log
+                .files
+                .iter()
+                .map(|file| File {
+                    name: file.name.clone(),
+                    format: file.format.map(|format| format.to_string()),
+                    lines: file.lines,
+                    requests: file.requests,
+                    unparsable: file.unparsable,
+                    blank: file.blank,
+                    header: file.header,
+                })
+                .collect(),
+            lines: log.lines(),
+            requests: log.requests(),
+            unparsable: log.unparsable(),
+            blank: log.blank(),
+            keys,
+            first: first.map(quantity::rfc3339),
+            last: last.map(quantity::rfc3339),
+            first_nanos: first,
+            last_nanos: last,
+            span: first.zip(last).map(|(first, last)| Duration::from_nanos(last - first)),
+            stepped_back: log.stepped_back,
+            largest_step_ns: quantity::nanos(log.largest_step),
+            judged_later_than_stamped: log.judged_later_than_stamped.requests,
+            mean_shift_ns: quantity::nanos(log.judged_later_than_stamped.mean()),
+            largest_shift_ns: quantity::nanos(log.judged_later_than_stamped.largest),
+            missing_key_fields: settings
+                .wanted
+                .key
+                .iter()
+                .zip(&log.missing)
+                .filter(|&(_, &requests)| requests > 0)
+                .map(|(field, &requests)| MissingField { field: printable(field.as_bytes()), requests })
+                .collect(),
+            notes: if settings.sort { Vec::new() } else { notes::on_order(log, settings.quota) },
+            bad_lines: log
+                .bad_lines
+                .iter()
+                .map(|bad| BadLine {
+                    file: log.files[bad.place.file].name.clone(),
+                    line: bad.place.line,
+                    reason: bad.reason.to_string(),
+                })
+                .collect(),
+        }
+    }
+}
+
+/// What a report calls keys and files.
+struct Names<'r> {
+    log: &'r LogSummary,
+    keys: Vec<&'r [u8]>,
+    shape: KeyShape,
+}
+
+impl Names<'_> {
+    fn wait(&self, wait: Option<Wait>) -> Option<LongestWait> {
+        wait.map(|wait| LongestWait {
+            ns: quantity::nanos(wait.time),
+            key: self.shape.show(self.keys[wait.id]),
+            file: self.log.files[wait.place.file].name.clone(),
+            line: wait.place.line,
+        })
+    }
+}
+
+impl Outcome {
+    fn new(entry: &Entry, keys: &Keys, names: &Names<'_>, top: usize) -> Self {
+        match entry {
+            Entry::Tried(trial) => Self {
+                algorithm: trial.algorithm.to_string(),
+                limit: trial.quota.to_string(),
+                refused: None,
+                figures: Some(Figures::new(trial, keys, names, top)),
+            },
+            Entry::Refused { algorithm, quota, error } => Self {
+                algorithm: algorithm.to_string(),
+                limit: quota.to_string(),
+                refused: Some(error.to_string()),
+                figures: None,
+            },
+        }
+    }
+}
+
+impl Figures {
+    fn new(trial: &Trial, keys: &Keys, names: &Names<'_>, top: usize) -> Self {
+        let mut denied: Vec<(u64, &[u8], u64)> = (0..keys.len())
+            .map(|id| (trial.denied(id), names.keys[id], keys.requests(id)))
+            .filter(|&(denied, ..)| denied > 0)
+            .collect();
+        let keys_denied = denied.len();
+        denied.sort_unstable_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.cmp(b.1)));
+        let top_denied = denied
+            .into_iter()
+            .take(top)
+            .map(|(denied, key, requests)| DeniedKey { key: names.shape.show(key), denied, requests })
+            .collect();
+        let totals = &trial.totals;
+        Self {
+            passed: totals.passed,
+            denied: totals.denied,
+            cost_passed: totals.cost_passed,
+            cost_denied: totals.cost_denied,
+            too_costly: totals.too_costly,
+            answered_by_full_policy: totals.answered_by_full_policy,
+            charged_to_shared_overflow: totals.charged_to_shared_overflow,
+            keys_denied,
+            longest_wait: names.wait(totals.longest_wait),
+            delayed: totals.delayed,
+            longest_delay: names.wait(totals.longest_delay),
+            polite: Polite {
+                passed: trial.polite.passed,
+                denied: trial.polite.denied,
+                withheld: trial.polite.withheld,
+                too_costly: trial.polite.too_costly,
+            },
+            top_denied,
+            timeline: TimelineRows::new(&trial.timeline),
+        }
+    }
+}
+
+impl TimelineRows {
+    fn new(timeline: &Timeline) -> Self {
+        let timeline = timeline.at_most(TIMELINE_ROWS);
+        let row = |(second, count): (u64, Count)| TimelineRow {
+            second,
+            start: quantity::rfc3339(second.saturating_mul(1_000_000_000)),
+            passed: count.passed,
+            denied: count.denied,
+        };
+        Self { seconds_per_row: timeline.width(), rows: timeline.stretches().map(row).collect() }
+    }
+}
+
+impl LimiterRun {
+    fn new(trial: &Trial) -> Self {
+        Self {
+            algorithm: trial.algorithm.to_string(),
+            checks: trial.checks,
+            checks_per_second: quantity::per_second(trial.checks, trial.checking),
+            keys_tracked: trial.keys_tracked(),
+            memory_bytes: trial.memory(),
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! What the arguments ask for.
+
+use std::path::PathBuf;
+
+use tollgate::{Algorithm, Full, Quota};
+
+use super::input::Input;
+use super::wanted::{Format, Wanted};
+
+/// What to replay, through which limit.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    pub(crate) inputs: Vec<Input>,
+    pub(crate) quota: Quota,
+    /// `None` tries all.
+    pub(crate) algorithm: Option<Algorithm>,
+    pub(crate) wanted: Wanted,
+    /// `None` goes by the first line of each log.
+    pub(crate) format: Option<Format>,
+    pub(crate) sort: bool,
+    pub(crate) strict: bool,
+    pub(crate) decisions: Option<PathBuf>,
+    pub(crate) max_keys: usize,
+    pub(crate) full: Full,
+    /// How many of the keys denied most are reported.
+    pub(crate) top: usize,
+}
