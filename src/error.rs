@@ -83,12 +83,10 @@ pub enum ConfigError {
         /// The largest allowed.
         most: usize,
     },
-    /// The memory for that many keys could not be had.
+    /// The system refused the memory that the limiter needs to begin with.
     OutOfMemory {
-        /// The number of keys.
-        max_keys: usize,
         /// The bytes that were asked for.
-        bytes: usize,
+        bytes: u64,
     },
     /// Only windows have boundaries to align.
     AlignOfBucket {
@@ -159,13 +157,12 @@ impl fmt::Display for ConfigError {
             ),
             Self::MaxKeys { max_keys, most } => write!(
                 f,
-                "max_keys {max_keys} is out of range; allowed: 1 to {most}; each key takes 24 bytes"
+                "max_keys {max_keys} is out of range; allowed: 1 to {most}; a key takes 24 bytes, \
+                 four times that while the table turns over"
             ),
-            Self::OutOfMemory { max_keys, bytes } => write!(
-                f,
-                "no memory for max_keys {max_keys}: the system refused {bytes} bytes; choose a \
-                 smaller max_keys, each key takes 24 bytes"
-            ),
+            Self::OutOfMemory { bytes } => {
+                write!(f, "the system refused {bytes} bytes; free some memory, or raise the process's limit")
+            }
             Self::AlignOfBucket { algorithm } => write!(
                 f,
                 "align has no meaning for a {algorithm}, which has no boundaries; leave it out, or \

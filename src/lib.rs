@@ -17,7 +17,7 @@
 //!
 //! Each key's state is one packed 64-bit word in a table of atomics. A check is one lookup and one
 //! compare-and-swap; a denied check writes nothing. There are no locks, no background threads, no
-//! allocation after construction, and no more memory than [`max_keys`](Builder::max_keys) asks for.
+//! allocation on the check of a known key, and no more memory than [`max_keys`](Builder::max_keys) asks for.
 //!
 //! # Where to look
 //!

@@ -12,7 +12,7 @@ use crate::decision::{Decision, NEVER, Outcome, Source};
 use crate::error::ConfigError;
 use crate::quota::Quota;
 use crate::rule::{AnyRule, Rule, Word, load, update};
-use crate::sync::Atomic;
+use crate::sync::{Atomic, Guard, pin};
 use crate::table::{Fingerprint, Table, TableFull};
 use crate::time::Tick;
 use equivalent::Equivalent;
@@ -20,6 +20,7 @@ use seed::Seed;
 use std::fmt;
 use std::hash::Hash;
 use std::marker::PhantomData;
+use std::time::Duration;
 
 /// How many keys [`Limiter::check_many`] hashes and prefetches before it decides the first of them.
 const BATCH: usize = 32;
@@ -36,9 +37,14 @@ const BATCH: usize = 32;
 ///
 /// # Memory
 ///
-/// `max_keys` is a hard cap: 24 bytes a key, reserved when the limiter is built, used as keys come.
-/// When it is reached, [`Full`] says what *new* keys get; known keys notice nothing. A key stays in the
-/// table for good, also when it is idle.
+/// The table begins small and grows with the keys, to `max_keys` at the most. A key that is as good as new
+/// (*idle*) and has been so for the [`grace`](Builder::grace) is forgotten when the table turns over, so
+/// that others find room; forgetting it changes no decision. When `max_keys` keys are in use that are not
+/// idle, [`Full`] says what *new* keys get; known keys notice nothing.
+///
+/// A key takes 24 bytes. While the table turns over, the old and the new part are both there, and what is
+/// retired is freed when no thread can see it any more: at most 4 x 24 bytes x `max_keys` in all, or
+/// 1 MiB if that is more. All this happens a few slots at a time, within the calls that insert keys.
 ///
 /// # What a denial rests on
 ///
@@ -66,6 +72,8 @@ pub struct Limiter<K: ?Sized> {
     seed: Seed,
     table: Table,
     full: Full,
+    /// How long a key must have been idle before it is forgotten.
+    grace: Duration,
     /// The one word of all new keys when the table is full, under [`Full::Share`].
     overflow: Atomic<Word>,
     /// Owns no key; covariant, so that a limiter of `&'static str` can be asked with any `&str`.
@@ -93,7 +101,8 @@ impl<K: ?Sized> Limiter<K> {
     ///
     /// # Progress
     ///
-    /// Lock-free; a denial of a known key is wait-free. No allocation.
+    /// Lock-free. No allocation for a known key; a new key may find that the table is to be turned over,
+    /// and then the next part of it is allocated.
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
@@ -161,7 +170,7 @@ impl<K: ?Sized> Limiter<K> {
     where
         Q: Hash + Equivalent<K> + ?Sized,
     {
-        self.charge(self.seed.fingerprint(key), cost, now)
+        self.charge(self.seed.fingerprint(key), cost, now, &pin())
     }
 
     /// [`check`](Self::check) for many keys: one decision for each, in their order, added to
@@ -170,7 +179,7 @@ impl<K: ?Sized> Limiter<K> {
     ///
     /// # Progress
     ///
-    /// As [`check`](Self::check) for each key. Allocates only if `decisions` has too little room.
+    /// As [`check`](Self::check) for each key; `decisions` may have to grow.
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
@@ -194,10 +203,14 @@ impl<K: ?Sized> Limiter<K> {
             let mut filled = 0;
             for (place, key) in batch.iter_mut().zip(&mut keys) {
                 *place = self.seed.fingerprint(key);
-                self.table.prefetch(*place);
                 filled += 1;
             }
-            decisions.extend(batch[..filled].iter().map(|&key| self.charge(key, 1, now)));
+            // Pinned only now: the caller's iterator may take its time.
+            let guard = pin();
+            for &key in &batch[..filled] {
+                self.table.prefetch(key, &guard);
+            }
+            decisions.extend(batch[..filled].iter().map(|&key| self.charge(key, 1, now, &guard)));
             if filled < BATCH {
                 return;
             }
@@ -209,7 +222,7 @@ impl<K: ?Sized> Limiter<K> {
     ///
     /// # Progress
     ///
-    /// Wait-free. No allocation.
+    /// Lock-free. No allocation.
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
@@ -230,7 +243,7 @@ impl<K: ?Sized> Limiter<K> {
     ///
     /// # Progress
     ///
-    /// Wait-free. No allocation.
+    /// Lock-free. No allocation.
     ///
     /// ```
     /// # use tollgate::{Limiter, Outcome, Quota, Tick};
@@ -243,13 +256,17 @@ impl<K: ?Sized> Limiter<K> {
     where
         Q: Hash + Equivalent<K> + ?Sized,
     {
-        let key = self.seed.fingerprint(key);
-        if let Some(cell) = self.table.find(key) {
-            return self.rule.peek(load(cell), now, cost);
+        let (key, guard) = (self.seed.fingerprint(key), pin());
+        let look = |word: &Atomic<Word>| {
+            let word = load(word);
+            (!word.is_frozen()).then(|| self.rule.peek(word, now, cost))
+        };
+        if let Some(decision) = self.table.known(key, &guard, look) {
+            return decision;
         }
         let fresh = self.rule.peek(Word::FRESH, now, cost);
         let would_insert = fresh.allowed() && cost > 0;
-        if !would_insert || self.table.has_room() {
+        if !would_insert || self.table.has_room(now, &guard) {
             return fresh;
         }
         match self.full {
@@ -304,13 +321,11 @@ impl<K: ?Sized> Limiter<K> {
     where
         Q: Hash + Equivalent<K> + ?Sized,
     {
-        let cell = match charge.source {
-            Source::Key => self.table.find(self.seed.fingerprint(key)),
-            Source::Overflow => Some(&self.overflow),
-            Source::Policy => None,
-        };
-        if let Some(cell) = cell {
-            update(cell, |word| (self.rule.refund(word, now, charge, tokens), ()));
+        let refund = |word| self.rule.refund(word, now, charge, tokens);
+        match charge.source {
+            Source::Key => self.update_known(self.seed.fingerprint(key), refund),
+            Source::Overflow => update(&self.overflow, |word| (refund(word), ())),
+            Source::Policy => {}
         }
     }
 
@@ -333,12 +348,11 @@ impl<K: ?Sized> Limiter<K> {
     where
         Q: Hash + Equivalent<K> + ?Sized,
     {
-        if let Some(cell) = self.table.find(self.seed.fingerprint(key)) {
-            update(cell, |word| (self.rule.reset(word), ()));
-        }
+        self.update_known(self.seed.fingerprint(key), |word| self.rule.reset(word));
     }
 
-    /// How many keys the table holds, counting those that are being inserted.
+    /// How many keys the table holds at the most: also counts those that are being inserted, and idle ones
+    /// that were not forgotten yet.
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
@@ -348,7 +362,7 @@ impl<K: ?Sized> Limiter<K> {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn len(&self) -> usize {
-        self.table.len()
+        self.table.len(&pin())
     }
 
     /// Does the table hold no key?
@@ -363,13 +377,12 @@ impl<K: ?Sized> Limiter<K> {
         self.len() == 0
     }
 
-    /// The most bytes this limiter ever takes; a system that commits memory lazily takes less until keys
-    /// have come.
+    /// The bytes this limiter takes now, retired parts of the table that are not freed yet included.
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
     /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(1)).max_keys(1000).build()?;
-    /// assert!(limiter.memory() < 1000 * 24 + 1000);
+    /// assert!(limiter.memory() < 10_000);
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn memory(&self) -> usize {
@@ -389,29 +402,51 @@ impl<K: ?Sized> Limiter<K> {
         &self.clock
     }
 
+    /// Decides on a word of the table and charges it; `None` if it is frozen.
     #[inline]
-    fn charge(&self, key: Fingerprint, cost: u64, now: Tick) -> Decision {
-        match self.table.find(key) {
-            Some(cell) => update(cell, |word| self.rule.decide(word, now, cost)),
-            None => self.charge_new(key, cost, now),
+    fn decide(&self, word: &Atomic<Word>, cost: u64, now: Tick) -> Option<Decision> {
+        update(word, |word| {
+            if word.is_frozen() {
+                return (word, None);
+            }
+            let (next, decision) = self.rule.decide(word, now, cost);
+            (next, Some(decision))
+        })
+    }
+
+    #[inline]
+    fn charge(&self, key: Fingerprint, cost: u64, now: Tick, guard: &Guard) -> Decision {
+        match self.table.known(key, guard, |word| self.decide(word, cost, now)) {
+            Some(decision) => decision,
+            None => self.charge_new(key, cost, now, guard),
         }
     }
 
     #[cold]
-    fn charge_new(&self, key: Fingerprint, cost: u64, now: Tick) -> Decision {
+    fn charge_new(&self, key: Fingerprint, cost: u64, now: Tick, guard: &Guard) -> Decision {
         let (next, decision) = self.rule.decide(Word::FRESH, now, cost);
         if next.is_fresh() {
             // Nothing is charged, so there is nothing to keep.
             return decision;
         }
-        match self.table.insert(key) {
-            Ok(cell) => update(cell, |word| self.rule.decide(word, now, cost)),
+        let charge = |word: &Atomic<Word>| self.decide(word, cost, now);
+        let judged_at = now.before(self.grace);
+        let is_idle = |word| self.rule.is_idle(word, judged_at);
+        match self.table.insert(key, now, guard, is_idle, charge) {
+            Ok(decision) => decision,
             Err(TableFull) if self.full == Full::Share => {
                 let shared = update(&self.overflow, |word| self.rule.decide(word, now, cost));
                 Decision { source: Source::Overflow, ..shared }
             }
             Err(TableFull) => self.policy(decision),
         }
+    }
+
+    /// Changes the word of a key that is in the table.
+    fn update_known(&self, key: Fingerprint, change: impl Fn(Word) -> Word) {
+        self.table.known(key, &pin(), |word| {
+            update(word, |word| if word.is_frozen() { (word, None) } else { (change(word), Some(())) })
+        });
     }
 
     /// The full policy's answer where a fresh key would have got `fresh`; it charges nothing.
@@ -425,8 +460,8 @@ impl<K: ?Sized> Limiter<K> {
 }
 
 impl<K: ?Sized> Builder<Limiter<K>> {
-    /// The most keys the limiter tracks, a hard cap on its memory: 24 bytes each. The default is
-    /// 1,000,000 keys, 24 MB.
+    /// The most keys the limiter tracks at once, a hard cap on its memory (see
+    /// [Memory](Limiter#memory)). From 1 to 4,294,967,295; the default is 1,000,000.
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
@@ -454,7 +489,23 @@ impl<K: ?Sized> Builder<Limiter<K>> {
         self
     }
 
-    /// The limiter. Allocates all the memory it will ever use.
+    /// How long a key must have been idle before it is forgotten; the default is one second. It covers
+    /// the skew between the times that are passed: a thread (or a log) whose `now` is further behind the
+    /// latest one may find a key forgotten that it would still have found throttled.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{Limiter, Quota};
+    /// let limiter: Limiter<u8> =
+    ///     Limiter::builder(Quota::per_day(3)).grace(Duration::from_secs(60)).build()?;
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn grace(mut self, grace: Duration) -> Self {
+        self.grace = grace;
+        self
+    }
+
+    /// The limiter.
     ///
     /// # Errors
     ///
@@ -470,8 +521,9 @@ impl<K: ?Sized> Builder<Limiter<K>> {
             rule: self.rule()?,
             clock: self.clock,
             seed: Seed::random(),
-            table: Table::new(self.max_keys)?,
+            table: Table::new(self.max_keys, self.grace)?,
             full: self.full,
+            grace: self.grace,
             overflow: Atomic::new(Word::FRESH),
             key: PhantomData,
         })

@@ -51,7 +51,10 @@ use crate::algorithm::Algorithm;
 use crate::decision::Decision;
 use crate::error::ConfigError;
 use crate::quota::Quota;
-use crate::sync::{Atomic, Ordering::Relaxed};
+use crate::sync::{
+    Atomic,
+    Ordering::{Relaxed, Release},
+};
 use crate::time::Tick;
 use contract::Sealed;
 use std::time::Duration;
@@ -69,8 +72,10 @@ pub(crate) fn update<T>(cell: &Atomic<Word>, step: impl Fn(Word) -> (Word, T)) -
         if next == word {
             return answer;
         }
-        // ORDERING: relaxed twice; it publishes nothing but the word itself.
-        match cell.compare_exchange_weak(word, next, Relaxed, Relaxed) {
+        // ORDERING: release side of *closed* (see `table`), for a word that is frozen: who freezes it has
+        // seen the next era linked. A charge publishes nothing but the word itself, and a failure
+        // nothing at all.
+        match cell.compare_exchange_weak(word, next, Release, Relaxed) {
             Ok(_) => return answer,
             Err(found) => word = found,
         }

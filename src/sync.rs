@@ -24,10 +24,18 @@
 pub(crate) use atomic::{Atomic, Ordering};
 
 #[cfg(not(tollgate_loom))]
+mod link;
+
+#[cfg(not(tollgate_loom))]
+pub(crate) use link::{Guard, Link, collect, pin};
+
+#[cfg(not(tollgate_loom))]
 pub(crate) use std::thread;
 
 #[cfg(tollgate_loom)]
 pub use shim::{Atomic, ModelSwitch, Ordering};
+#[cfg(tollgate_loom)]
+pub(crate) use shim::{Guard, Link, collect, pin};
 
 #[cfg(tollgate_loom)]
 mod shim {
@@ -160,10 +168,125 @@ mod shim {
 
     impl Atomic<u64> {
         /// As the method of the same name in std.
+        pub fn fetch_or(&self, value: u64, order: Ordering) -> u64 {
+            self.conflict();
+            // ORDERING: the caller's.
+            self.value.fetch_or(value, order)
+        }
+
+        /// As the method of the same name in std.
+        pub fn fetch_add(&self, value: u64, order: Ordering) -> u64 {
+            self.conflict();
+            // ORDERING: the caller's.
+            self.value.fetch_add(value, order)
+        }
+
+        /// As the method of the same name in std.
         pub fn fetch_sub(&self, value: u64, order: Ordering) -> u64 {
             self.conflict();
             // ORDERING: the caller's.
             self.value.fetch_sub(value, order)
+        }
+    }
+
+    /// Stands for a pinned epoch: the models free nothing before a table is dropped.
+    pub(crate) struct Guard;
+
+    pub(crate) fn pin() -> Guard {
+        Guard
+    }
+
+    pub(crate) fn collect(_guard: &Guard) {}
+
+    /// As the type of the same name in `link`, with loom's pointer, which loom sees.
+    #[derive(Debug)]
+    pub(crate) struct Link<T> {
+        to: loom::sync::atomic::AtomicPtr<T>,
+        touch: Option<AtomicU64>,
+        retired: std::sync::Mutex<Vec<*mut T>>,
+    }
+
+    // SAFETY: as for `link::Link`; the list of the retired is behind a mutex.
+    #[allow(unsafe_code)]
+    unsafe impl<T: Send + Sync> Send for Link<T> {}
+    // SAFETY: as above.
+    #[allow(unsafe_code)]
+    unsafe impl<T: Send + Sync> Sync for Link<T> {}
+
+    #[allow(unsafe_code)]
+    impl<T> Link<T> {
+        fn at(to: *mut T) -> Self {
+            Self {
+                to: loom::sync::atomic::AtomicPtr::new(to),
+                touch: TOUCH.load(Relaxed).then(|| AtomicU64::new(0)),
+                retired: std::sync::Mutex::new(Vec::new()),
+            }
+        }
+
+        pub(crate) fn null() -> Self {
+            Self::at(std::ptr::null_mut())
+        }
+
+        pub(crate) fn to(value: T) -> Self {
+            Self::at(Box::into_raw(Box::new(value)))
+        }
+
+        fn conflict(&self) {
+            if let Some(touch) = &self.touch {
+                // ORDERING: relaxed, as in `Atomic`.
+                touch.fetch_add(0, Relaxed);
+            }
+        }
+
+        pub(crate) fn load<'g>(&self, _guard: &'g Guard) -> Option<&'g T> {
+            self.conflict();
+            // ORDERING: as in `link`.
+            let to = self.to.load(Ordering::Acquire);
+            // SAFETY: null or a box that lives until this link is dropped.
+            unsafe { to.as_ref() }
+        }
+
+        pub(crate) fn install<'g>(&self, value: T, guard: &'g Guard) -> (&'g T, bool) {
+            self.conflict();
+            let new = Box::into_raw(Box::new(value));
+            // ORDERING: as in `link`.
+            let installed = self
+                .to
+                .compare_exchange(std::ptr::null_mut(), new, Ordering::Release, Ordering::Relaxed)
+                .is_ok();
+            if !installed {
+                // SAFETY: made in this call and seen by nobody else.
+                drop(unsafe { Box::from_raw(new) });
+            }
+            (self.load(guard).expect("a link never becomes null again"), installed)
+        }
+
+        pub(crate) fn advance(&self, from: &T, to: &T, _guard: &Guard) -> bool {
+            self.conflict();
+            let from = std::ptr::from_ref(from).cast_mut();
+            let to = std::ptr::from_ref(to).cast_mut();
+            // ORDERING: as in `link`.
+            let advanced = self.to.compare_exchange(from, to, Ordering::Release, Ordering::Relaxed).is_ok();
+            if advanced {
+                self.retired.lock().unwrap().push(from);
+            }
+            advanced
+        }
+
+        pub(crate) fn take(&mut self) -> Option<Box<T>> {
+            let to = self.to.with_mut(|to| std::mem::replace(to, std::ptr::null_mut()));
+            // SAFETY: `&mut self`: nobody else has the pointer, and it came from a box.
+            (!to.is_null()).then(|| unsafe { Box::from_raw(to) })
+        }
+    }
+
+    impl<T> Drop for Link<T> {
+        fn drop(&mut self) {
+            for retired in std::mem::take(self.retired.get_mut().unwrap()) {
+                // SAFETY: it came from a box, was unlinked, and the threads of the model are done.
+                #[allow(unsafe_code)]
+                drop(unsafe { Box::from_raw(retired) });
+            }
         }
     }
 }

@@ -50,6 +50,12 @@ impl Tick {
         self.0
     }
 
+    /// The time that long before, or the origin.
+    #[inline]
+    pub(crate) fn before(self, by: Duration) -> Self {
+        Self(self.0.saturating_sub(u64::try_from(by.as_nanos()).unwrap_or(u64::MAX)))
+    }
+
     /// How long after `earlier` this is; zero if it is not after it.
     ///
     /// ```

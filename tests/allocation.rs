@@ -1,4 +1,4 @@
-//! After construction a limiter allocates nothing, whatever is asked of it.
+//! A limiter allocates nothing but the next part of its table, whatever is asked of it.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -41,13 +41,18 @@ fn the_counter_counts() {
 }
 
 #[test]
-fn checks_of_new_and_known_keys_refunds_and_floods_allocate_nothing() {
+fn checks_of_known_keys_refunds_and_floods_allocate_nothing() {
     for algorithm in Algorithm::ALL {
         let builder = Limiter::builder(Quota::per_hour(3)).algorithm(algorithm);
         let limiter: Limiter<String> = builder.max_keys(100).full(Full::Share).build().unwrap();
         let single = SingleLimiter::builder(Quota::per_hour(3)).algorithm(algorithm).build().unwrap();
         let names: Vec<String> = (0..300).map(|n| format!("client {n}")).collect();
         let mut decisions = Vec::with_capacity(names.len());
+        // New keys make the table grow to its cap; one that was turned over is full for the grace of a
+        // second, in which the rest of them come and go.
+        for name in &names {
+            let _ = limiter.check(name.as_str());
+        }
         let count = allocations(|| {
             for name in &names {
                 let charge = limiter.check(name.as_str());

@@ -180,7 +180,7 @@ fn the_program_has_no_circles_either() {
 
 #[test]
 fn only_sync_names_atomics_threads_or_the_model_checker_and_nothing_locks() {
-    for source in library().iter().filter(|source| source.modules != ["sync"]) {
+    for source in library().iter().filter(|source| source.modules[0] != "sync") {
         for (number, line) in source.code() {
             for waits in ["Mutex", "RwLock", "Condvar", "OnceLock", "LazyLock", "spin_loop", "yield_now"] {
                 assert!(!line.contains(waits), "{} waits for other threads: {line}", source.at(number));
@@ -199,7 +199,7 @@ fn every_atomic_operation_says_why_its_ordering_is_right() {
     let operations = [".load(", ".store(", ".swap(", ".compare_exchange", ".fetch_", "fence("];
     let orderings = ["Relaxed", "Acquire", "Release", "AcqRel", "SeqCst"];
     let mut counted = 0;
-    for source in library().iter().filter(|source| source.modules != ["sync"]) {
+    for source in library().iter().filter(|source| source.modules[0] != "sync") {
         for (number, line) in source.code() {
             let atomic = operations.iter().any(|operation| line.contains(operation))
                 && orderings.iter().any(|ordering| line.contains(ordering));
@@ -220,7 +220,7 @@ fn every_atomic_operation_says_why_its_ordering_is_right() {
 
 #[test]
 fn unsafe_code_stands_in_few_files_and_says_why_it_is_sound() {
-    let allowed = ["rule/word.rs", "table/slot.rs", "table/space.rs"];
+    let allowed = ["rule/word.rs", "sync.rs", "sync/link.rs", "table/slot.rs", "table/space.rs"];
     let mut seen = BTreeSet::new();
     for source in library() {
         for (number, line) in source.code() {

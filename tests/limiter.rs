@@ -300,22 +300,6 @@ mod at_the_cap {
         assert_eq!(limiter.check_n(&100, 0).source(), Source::Key);
         assert_eq!(full(Full::Deny).peek_at(&100, 0, Tick::ZERO), full(Full::Deny).check_n(&100, 0));
     }
-
-    /// A flood of new keys never gives a throttled key its burst back.
-    #[test]
-    fn a_flood_of_ten_times_the_cap_leaves_a_throttled_key_throttled() {
-        for policy in [Full::Deny, Full::Admit, Full::Share] {
-            let builder = Limiter::builder(Quota::per_hour(1)).max_keys(1_000).full(policy);
-            let limiter: Limiter<u64> = builder.clock(Clock::manual()).build().unwrap();
-            assert!(limiter.check(&0).allowed());
-            let memory = limiter.memory();
-            for key in 1..=10_000 {
-                let _ = limiter.check(&key);
-            }
-            assert!(!limiter.check(&0).allowed());
-            assert_eq!((limiter.len(), limiter.memory()), (1_000, memory));
-        }
-    }
 }
 
 mod batches {

@@ -395,6 +395,35 @@ proptest! {
         }
     }
 
+    // The same for words that were refunded or reset, and for times in any order from then on.
+    #[test]
+    fn an_idle_word_is_idle_whatever_it_went_through(
+        case in any_case(), before in requests(), reset in any::<bool>(),
+        (from, after) in (step(), requests())
+    ) {
+        let (rule, mut script) = (case.rule(), Script::new(&case));
+        let mut word = Word::FRESH;
+        for request in before {
+            let (tick, cost) = script.next(request);
+            let (next, decision) = rule.decide(word, tick, cost);
+            word = if reset { rule.reset(next) } else { rule.refund(next, tick, &decision, u64::MAX) };
+        }
+        let from = script.next((from, Cost::Tokens(0))).0;
+        if !rule.is_idle(word, from) {
+            return Ok(());
+        }
+        let mut forgotten = Word::FRESH;
+        for request in after {
+            let (tick, cost) = script.next(request);
+            let tick = tick.max(from);
+            let (kept, with) = rule.decide(word, tick, cost);
+            let (fresh, without) = rule.decide(forgotten, tick, cost);
+            prop_assert_eq!(with, without);
+            script.saw(&with);
+            (word, forgotten) = (kept, fresh);
+        }
+    }
+
     #[test]
     fn a_refund_at_once_is_as_if_the_request_had_never_come(
         case in any_case(), requests in requests(), cost in cost()

@@ -78,6 +78,7 @@ pub struct Builder<L> {
     pub(super) clock: Clock,
     pub(super) max_keys: usize,
     pub(super) full: Full,
+    pub(super) grace: Duration,
     builds: PhantomData<fn() -> L>,
 }
 
@@ -90,6 +91,7 @@ impl<L> Builder<L> {
             clock: Clock::default(),
             max_keys: 1_000_000,
             full: Full::default(),
+            grace: Duration::from_secs(1),
             builds: PhantomData,
         }
     }

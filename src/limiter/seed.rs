@@ -19,8 +19,12 @@ pub(super) struct Seed {
 
 impl Seed {
     pub(super) fn random() -> Self {
-        // Each `RandomState` has keys of its own.
-        let [hasher, shared] = [0, 1].map(|n: u8| RandomState::new().hash_one(n));
+        // Each `RandomState` has keys of its own. A model must not be random, or loom could not run an
+        // execution again.
+        let [hasher, shared] = match cfg!(tollgate_loom) {
+            true => [1, 2],
+            false => [0, 1].map(|n: u8| RandomState::new().hash_one(n)),
+        };
         Self { hasher, shared: SharedSeed::from_u64(shared) }
     }
 

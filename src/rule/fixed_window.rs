@@ -141,7 +141,10 @@ impl Rule for FixedWindow {
 
     #[inline]
     fn is_idle(&self, word: Word, now: Tick) -> bool {
-        self.roll(word, now).count == 0
+        // A window that `now` has not reached yet is not idle, whatever was given back to it: who comes with
+        // such a `now` must still find the key in that window.
+        word.is_fresh()
+            || self.unpack(word).number <= self.windows.number(now) && self.roll(word, now).count == 0
     }
 }
 

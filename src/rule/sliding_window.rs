@@ -232,7 +232,9 @@ impl Rule for SlidingWindow {
     #[inline]
     fn is_idle(&self, word: Word, now: Tick) -> bool {
         let pair = self.roll(word, now);
-        pair.previous == 0 && pair.present == 0
+        // A window that `now` has not reached yet is not idle: see `FixedWindow`.
+        word.is_fresh()
+            || self.unpack(word).number <= self.windows.number(now) && pair.previous == 0 && pair.present == 0
     }
 }
 

@@ -7,8 +7,8 @@ use std::fmt;
 ///
 /// | bits | meaning |
 /// |---|---|
-/// | 63 | reserved for the table's *frozen* mark; 0 in every word a rule makes |
-/// | 0 to 62 | the rule's value; 0 only in the fresh word |
+/// | 63 | the table's *frozen* mark: no more updates to this word; 0 in every word a rule makes |
+/// | 0 to 62 | the rule's value; 0 only in a fresh word, and in a frozen one if the key was evicted |
 ///
 /// ```
 /// use tollgate::rule::Word;
@@ -37,6 +37,27 @@ impl Word {
         self.0 == 0
     }
 
+    /// The mark of a key that was idle when its space was turned over: it is forgotten.
+    pub(crate) const EVICTED: Self = Self(1 << Self::VALUE_BITS);
+
+    /// Does the mark say that this word is not to be changed any more?
+    #[inline]
+    pub(crate) const fn is_frozen(self) -> bool {
+        self.0 >> Self::VALUE_BITS != 0
+    }
+
+    /// This word with the mark.
+    #[inline]
+    pub(crate) const fn frozen(self) -> Self {
+        Self(self.0 | Self::EVICTED.0)
+    }
+
+    /// This word without the mark.
+    #[inline]
+    pub(crate) const fn thawed(self) -> Self {
+        Self(self.0 & !Self::EVICTED.0)
+    }
+
     /// The word of a key that was seen.
     #[inline]
     pub(super) const fn of(value: u64) -> Self {
@@ -54,6 +75,8 @@ impl fmt::Debug for Word {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             0 => f.write_str("Word(fresh)"),
+            _ if *self == Self::EVICTED => f.write_str("Word(evicted)"),
+            _ if self.is_frozen() => write!(f, "Word(frozen {:#x})", self.thawed().0),
             value => write!(f, "Word({value:#x})"),
         }
     }

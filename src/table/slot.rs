@@ -5,7 +5,7 @@
 /// | value | meaning |
 /// |---|---|
 /// | 0 | EMPTY: no key yet |
-/// | 1 | reserved for the seal of a table that turns over |
+/// | 1 | SEALED: no key, and none will come |
 /// | others | a key's |
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(transparent)]
@@ -13,6 +13,7 @@ pub(crate) struct Fingerprint(u64);
 
 impl Fingerprint {
     pub(super) const EMPTY: Self = Self(0);
+    pub(super) const SEALED: Self = Self(1);
     const RESERVED: u64 = 2;
 
     /// The fingerprint of a key with that hash. The reserved values are moved away, to values that two
@@ -25,6 +26,17 @@ impl Fingerprint {
     #[inline]
     pub(super) const fn is_empty(self) -> bool {
         self.0 == Self::EMPTY.0
+    }
+
+    #[inline]
+    pub(super) const fn is_sealed(self) -> bool {
+        self.0 == Self::SEALED.0
+    }
+
+    /// EMPTY or SEALED: no key, and the end of every probe run that comes by.
+    #[inline]
+    pub(super) const fn is_vacant(self) -> bool {
+        self.0 < Self::RESERVED
     }
 
     /// Where its probe run begins, of `count` places: the high bits of the hash, scaled.

@@ -1,13 +1,15 @@
-//! One array of slots, grouped in cache lines: probing and claiming.
+//! One array of slots, grouped in cache lines: probing, claiming, sealing.
 
 use super::slot::Fingerprint;
-use crate::error::ConfigError;
 use crate::rule::Word;
-use crate::sync::{Atomic, Ordering::Relaxed};
+use crate::sync::{
+    Atomic,
+    Ordering::{Acquire, Relaxed, Release},
+};
 use std::mem::size_of;
 
 /// Slots in a line.
-const SLOTS: usize = 4;
+pub(super) const SLOTS: usize = 4;
 
 /// Four slots that share a cache line; fingerprints together, so that they compare as one vector.
 #[derive(Debug)]
@@ -20,39 +22,58 @@ struct Line {
 #[cfg(not(tollgate_loom))]
 const _: () = assert!(size_of::<Line>() == 64);
 
-/// An array of lines. A key's probe run begins at the line its fingerprint names and goes on, line by
-/// line and around the end, until it meets the key or an EMPTY slot.
+/// An array of lines. A key's probe run begins at the line its fingerprint names and goes on, slot by
+/// slot and around the end, until it meets the key or a vacant slot.
 #[derive(Debug)]
 pub(super) struct Space {
     lines: Box<[Line]>,
 }
 
-/// The slot of a key after [`Space::claim`].
-pub(super) struct Claim<'s> {
-    pub(super) word: &'s Atomic<Word>,
-    /// Did this call put the key there?
-    pub(super) is_new: bool,
+/// Where a probe run ended.
+#[derive(Debug)]
+pub(super) enum Probe<'s> {
+    /// At the key's own slot.
+    Key(&'s Atomic<Word>),
+    /// At an EMPTY slot: the key is not in this space, and may come into it.
+    Empty(Empty<'s>),
+    /// At a SEALED slot: the key is not in this space and never will be.
+    Sealed,
+}
+
+/// An EMPTY slot at the end of a probe run, as it was when it was read.
+#[derive(Debug)]
+pub(super) struct Empty<'s>(&'s Atomic<Fingerprint>);
+
+/// How a claim ended.
+#[derive(Debug)]
+pub(super) enum Claim<'s> {
+    /// The key has a slot now, put there by this call.
+    New(&'s Atomic<Word>),
+    /// Another thread gave it one.
+    Known(&'s Atomic<Word>),
+    /// Its run ends at a SEALED slot.
+    Sealed,
 }
 
 impl Space {
-    /// A space in which `max_keys` keys take two thirds of the slots at most.
-    pub(super) fn for_keys(max_keys: usize) -> Result<Self, ConfigError> {
-        // Twice as much as any machine has, and small enough for every sum below.
-        const MOST: usize = usize::MAX >> 8;
-        if max_keys == 0 || max_keys > MOST {
-            return Err(ConfigError::MaxKeys { max_keys, most: MOST });
-        }
-        // One slot more than there can be keys, so that an EMPTY one ends every probe run.
-        let slots = max_keys + max_keys / 2 + 1;
-        let count = slots.div_ceil(SLOTS);
-        match allocate(count) {
-            Some(lines) => Ok(Self { lines }),
-            None => Err(ConfigError::OutOfMemory { max_keys, bytes: count * size_of::<Line>() }),
-        }
+    /// The number of lines in which `places` keys take two thirds of the slots at most, and one slot is
+    /// left EMPTY to end every probe run.
+    pub(super) fn lines_for(places: usize) -> usize {
+        (places + places / 2 + 1).div_ceil(SLOTS)
+    }
+
+    /// The bytes of so many lines.
+    pub(super) fn bytes_of(lines: usize) -> usize {
+        lines * size_of::<Line>()
+    }
+
+    /// A space of so many lines, `None` if there is no memory for it.
+    pub(super) fn new(lines: usize) -> Option<Self> {
+        Some(Self { lines: allocate(lines)? })
     }
 
     #[inline]
-    pub(super) fn find(&self, key: Fingerprint) -> Option<&Atomic<Word>> {
+    pub(super) fn probe(&self, key: Fingerprint) -> Probe<'_> {
         let mut at = key.home(self.lines.len());
         loop {
             let line = &self.lines[at];
@@ -61,36 +82,62 @@ impl Space {
             // All four at once, without a branch for each.
             let hits = mask(keys.map(|found| found == key));
             if hits != 0 {
-                return Some(&line.words[hits.trailing_zeros() as usize]);
+                return Probe::Key(&line.words[hits.trailing_zeros() as usize]);
             }
-            if mask(keys.map(Fingerprint::is_empty)) != 0 {
-                return None;
+            let vacant = mask(keys.map(Fingerprint::is_vacant));
+            if vacant != 0 {
+                let first = vacant.trailing_zeros() as usize;
+                if keys[first].is_empty() {
+                    return Probe::Empty(Empty(&line.keys[first]));
+                }
+                // ORDERING: acquire side of *closed*: the next era is linked. A seal stays as it is.
+                line.keys[first].load(Acquire);
+                return Probe::Sealed;
             }
             at = self.after(at);
         }
     }
 
-    /// Finds `key` or claims the first EMPTY slot of its run for it. The caller has reserved a place, so
-    /// there is one.
+    /// Finds `key` or claims the first EMPTY slot of its run for it. The caller has a place for it, so
+    /// there is one, unless it is sealed.
     pub(super) fn claim(&self, key: Fingerprint) -> Claim<'_> {
         let mut at = key.home(self.lines.len());
         loop {
             let line = &self.lines[at];
             for (slot, word) in line.keys.iter().zip(&line.words) {
-                // ORDERING: relaxed, as in `find`.
+                // ORDERING: relaxed, as in `probe`.
                 let mut found = slot.load(Relaxed);
                 if found.is_empty() {
                     // ORDERING: relaxed twice; whoever reads the fingerprint needs nothing else of ours.
                     match slot.compare_exchange(Fingerprint::EMPTY, key, Relaxed, Relaxed) {
-                        Ok(_) => return Claim { word, is_new: true },
+                        Ok(_) => return Claim::New(word),
                         Err(other) => found = other,
                     }
                 }
                 if found == key {
-                    return Claim { word, is_new: false };
+                    return Claim::Known(word);
+                }
+                if found.is_sealed() {
+                    return Claim::Sealed;
                 }
             }
             at = self.after(at);
+        }
+    }
+
+    /// How many lines there are.
+    pub(super) fn lines(&self) -> usize {
+        self.lines.len()
+    }
+
+    /// Seals the vacant slots of a line for good, and gives each key in it, with its word, to `each`.
+    pub(super) fn close_line(&self, at: usize, mut each: impl FnMut(Fingerprint, &Atomic<Word>)) {
+        let line = &self.lines[at];
+        for (slot, word) in line.keys.iter().zip(&line.words) {
+            let key = seal(slot);
+            if !key.is_sealed() {
+                each(key, word);
+            }
         }
     }
 
@@ -113,9 +160,22 @@ impl Space {
     fn after(&self, at: usize) -> usize {
         if at + 1 == self.lines.len() { 0 } else { at + 1 }
     }
+}
 
-    pub(super) fn bytes(&self) -> usize {
-        size_of_val::<[Line]>(&self.lines)
+impl Empty<'_> {
+    /// Seals the slot if it is still EMPTY.
+    pub(super) fn seal(self) {
+        seal(self.0);
+    }
+}
+
+/// Seals a slot unless a key has it; what it holds from now on.
+fn seal(slot: &Atomic<Fingerprint>) -> Fingerprint {
+    // ORDERING: release side of *closed*: who seals has seen the next era linked. Relaxed on failure: what
+    // is there needs nothing of ours.
+    match slot.compare_exchange(Fingerprint::EMPTY, Fingerprint::SEALED, Release, Relaxed) {
+        Ok(_) => Fingerprint::SEALED,
+        Err(found) => found,
     }
 }
 
@@ -129,9 +189,9 @@ fn mask(of: [bool; SLOTS]) -> u32 {
 #[cfg(not(tollgate_loom))]
 fn allocate(count: usize) -> Option<Box<[Line]>> {
     use std::alloc::{Layout, alloc_zeroed};
+    assert!(count > 0, "a space has lines");
     let layout = Layout::array::<Line>(count).ok()?;
-    // SAFETY: `count` is not 0 (`for_keys` asks for one slot at least), nor is the size of a line, so
-    // neither is the layout's.
+    // SAFETY: neither `count` (asserted) nor the size of a line is 0, so the layout's is not.
     #[allow(unsafe_code)]
     let start = unsafe { alloc_zeroed(layout) }.cast::<Line>();
     if start.is_null() {
@@ -160,25 +220,30 @@ mod tests {
 
     #[test]
     fn keys_of_one_home_run_on_around_the_end() {
-        let space = Space::for_keys(7).unwrap();
+        let space = Space::new(Space::lines_for(7)).unwrap();
         // All begin in the last of three lines.
         let keys = [1, 2, 3, 4, 5, 6, 7].map(|n| Fingerprint::of_hash(u64::MAX - n));
         for key in keys {
-            assert!(space.find(key).is_none());
-            assert!(space.claim(key).is_new);
+            assert!(matches!(space.probe(key), Probe::Empty(_)));
+            assert!(matches!(space.claim(key), Claim::New(_)));
         }
-        let words = keys.map(|key| std::ptr::from_ref(space.find(key).unwrap()));
+        let words = keys.map(|key| match space.probe(key) {
+            Probe::Key(word) => std::ptr::from_ref(word),
+            other => panic!("{other:?}"),
+        });
         for (i, word) in words.iter().enumerate() {
             assert!(!words[..i].contains(word), "two keys share a slot");
-            assert!(std::ptr::eq(*word, space.claim(keys[i]).word));
+            assert!(matches!(space.claim(keys[i]), Claim::Known(known) if std::ptr::eq(*word, known)));
         }
     }
 
     #[test]
-    fn memory_that_cannot_be_had_is_an_error() {
-        let error = Space::for_keys(usize::MAX >> 8).unwrap_err();
-        assert!(error.to_string().contains("the system refused"), "{error}");
-        assert!(Space::for_keys(0).is_err());
-        assert!(Space::for_keys(usize::MAX).is_err());
+    fn a_sealed_slot_ends_a_run_for_good() {
+        let space = Space::new(1).unwrap();
+        let key = Fingerprint::of_hash(77);
+        let Probe::Empty(empty) = space.probe(key) else { panic!() };
+        empty.seal();
+        assert!(matches!(space.probe(key), Probe::Sealed));
+        assert!(matches!(space.claim(key), Claim::Sealed));
     }
 }

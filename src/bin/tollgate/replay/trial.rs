@@ -139,6 +139,9 @@ impl Trial {
     ) -> Result<Self, ConfigError> {
         let build = || {
             let mut builder = Limiter::builder(quota).algorithm(algorithm).max_keys(max_keys).full(full);
+            // Keys are never forgotten: a log may step back by more than any grace, and its keys are
+            // kept for the report in any case.
+            builder = builder.grace(Duration::MAX);
             if algorithm.has_windows() {
                 // Ticks are Unix time, so tick 0 is where the servers' own windows are counted from.
                 builder = builder.align(Align::Start);

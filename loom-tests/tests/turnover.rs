@@ -1,0 +1,314 @@
+//! Races of a turnover with charges, insertions, refunds, other turnovers. The first era has two places
+//! in one line, the next four in two lines, and so on: see `FIRST_LIMIT` and `CHUNK`.
+
+mod model;
+
+use loom::sync::Arc;
+use model::{Atomics, Bound, Explored, Seen, explore};
+use std::time::Duration;
+use tollgate::{Clock, Full, Limiter, Quota, Source, Tick};
+
+const NOW: Tick = Tick::from_nanos(5_000_000_000);
+/// A time at which what was charged at `NOW` is idle.
+const LATER: Tick = Tick::from_nanos(9_000_000_000);
+
+type Gate = Arc<Limiter<u64>>;
+
+fn limiter(max_keys: usize, per_second: u64) -> Gate {
+    let builder = Limiter::builder(Quota::per_second(per_second)).max_keys(max_keys);
+    Arc::new(builder.grace(Duration::ZERO).full(Full::Deny).clock(Clock::manual()).build().unwrap())
+}
+
+/// Keys 1 to `keys`, each charged one token at `NOW`.
+fn with_keys(max_keys: usize, per_second: u64, keys: u64) -> Gate {
+    let gate = limiter(max_keys, per_second);
+    for key in 1..=keys {
+        assert!(gate.check_at(&key, 1, NOW).allowed());
+    }
+    gate
+}
+
+/// The first of two new keys finds no place and links the next era, the second turns the first era over.
+fn insert(gate: &Gate, keys: [u64; 2], now: Tick) {
+    for key in keys {
+        assert!(gate.check_at(&key, 1, now).allowed());
+    }
+}
+
+/// After the race: a key of which `charged` tokens of `limit` were taken knows it.
+#[track_caller]
+fn holds(gate: &Gate, key: u64, limit: u64, charged: u64, now: Tick) {
+    assert_eq!(gate.peek_at(&key, 1, now).remaining(), limit - charged, "key {key}");
+}
+
+/// A third key makes the era turn over, while a key that must move is charged.
+fn turnover_and_charge(bound: Bound, atomics: Atomics) -> Explored {
+    explore(bound, atomics, |threads| {
+        let gate = with_keys(8, 2, 2);
+        let other = threads.spawn({
+            let gate = Arc::clone(&gate);
+            move || insert(&gate, [3, 4], NOW)
+        });
+        assert!(gate.check_at(&1, 1, NOW).allowed());
+        other.join().unwrap();
+        holds(&gate, 1, 2, 2, NOW);
+        holds(&gate, 2, 2, 1, NOW);
+        holds(&gate, 3, 2, 1, NOW);
+        assert_eq!(gate.len(), 4);
+    })
+}
+
+#[test]
+fn turnover_races_charge_never_admits_twice() {
+    turnover_and_charge(Bound::Preemptions(3), Atomics::Touched);
+}
+
+/// Two threads turn the same era over, and a third charges a key that moves.
+fn two_helpers(bound: Bound, atomics: Atomics) -> Explored {
+    explore(bound, atomics, |threads| {
+        let gate = with_keys(8, 1, 2);
+        let helpers = [3, 4].map(|key| {
+            let gate = Arc::clone(&gate);
+            threads.spawn(move || assert!(gate.check_at(&key, 1, NOW).allowed()))
+        });
+        assert!(!gate.check_at(&1, 1, NOW).allowed());
+        for helper in helpers {
+            helper.join().unwrap();
+        }
+        for key in 1..=4 {
+            holds(&gate, key, 1, 1, NOW);
+        }
+        assert_eq!(gate.len(), 4);
+    })
+}
+
+#[test]
+fn charge_races_move_with_two_helpers() {
+    two_helpers(Bound::Preemptions(1), Atomics::Touched);
+    two_helpers(Bound::Preemptions(2), Atomics::Plain);
+}
+
+/// Two new keys come at once; the second of them finds no place and begins the turnover.
+fn inserts_and_seals(bound: Bound, atomics: Atomics) -> Explored {
+    explore(bound, atomics, |threads| {
+        let gate = with_keys(8, 1, 1);
+        let other = threads.spawn({
+            let gate = Arc::clone(&gate);
+            move || insert(&gate, [3, 4], NOW)
+        });
+        assert!(gate.check_at(&2, 1, NOW).allowed());
+        other.join().unwrap();
+        for key in 1..=4 {
+            holds(&gate, key, 1, 1, NOW);
+        }
+    })
+}
+
+#[test]
+fn insert_races_seal() {
+    inserts_and_seals(Bound::Preemptions(1), Atomics::Touched);
+    inserts_and_seals(Bound::Preemptions(2), Atomics::Plain);
+}
+
+#[test]
+#[ignore = "deep: make loom-deep"]
+fn insert_races_seal_deeply() {
+    inserts_and_seals(Bound::Preemptions(2), Atomics::Touched);
+}
+
+/// The same new key comes twice, while a turnover must make room for it.
+fn one_key_twice(bound: Bound, atomics: Atomics) -> Explored {
+    explore(bound, atomics, |threads| {
+        let gate = with_keys(8, 1, 3);
+        let other = threads.spawn({
+            let gate = Arc::clone(&gate);
+            move || gate.check_at(&4, 1, NOW).charged()
+        });
+        let charged = gate.check_at(&4, 1, NOW).charged() + other.join().unwrap();
+        assert_eq!(charged, 1);
+        for key in 1..=4 {
+            holds(&gate, key, 1, 1, NOW);
+        }
+    })
+}
+
+#[test]
+fn insert_races_insert_of_one_key_in_a_turnover() {
+    one_key_twice(Bound::Preemptions(1), Atomics::Plain);
+}
+
+#[test]
+#[ignore = "deep: make loom-deep"]
+fn insert_races_insert_of_one_key_in_a_turnover_deeply() {
+    one_key_twice(Bound::Preemptions(2), Atomics::Plain);
+}
+
+/// An idle key is evicted while it comes back: it has one burst, not two.
+fn eviction_and_charge(bound: Bound, atomics: Atomics) -> Seen {
+    let seen = Seen::default();
+    let note = seen.clone();
+    explore(bound, atomics, move |threads| {
+        let gate = with_keys(8, 1, 2);
+        let other = threads.spawn({
+            let gate = Arc::clone(&gate);
+            move || insert(&gate, [3, 4], LATER)
+        });
+        assert!(gate.check_at(&1, 1, LATER).allowed());
+        other.join().unwrap();
+        holds(&gate, 1, 1, 1, LATER);
+        holds(&gate, 2, 1, 0, LATER);
+        holds(&gate, 3, 1, 1, LATER);
+        note.note(gate.len());
+    });
+    seen
+}
+
+#[test]
+fn eviction_races_charge_and_gives_one_burst() {
+    eviction_and_charge(Bound::Preemptions(2), Atomics::Touched);
+}
+
+#[test]
+#[ignore = "deep: make loom-deep"]
+fn eviction_races_charge_and_gives_one_burst_deeply() {
+    eviction_and_charge(Bound::Preemptions(3), Atomics::Touched);
+}
+
+#[test]
+fn turnover_races_refund_and_both_count() {
+    explore(Bound::Preemptions(3), Atomics::Touched, |threads| {
+        let gate = limiter(8, 2);
+        let charge = gate.check_at(&1, 2, NOW);
+        assert!(gate.check_at(&2, 1, NOW).allowed());
+        let other = threads.spawn({
+            let gate = Arc::clone(&gate);
+            move || insert(&gate, [3, 4], NOW)
+        });
+        gate.refund_at(&1, &charge, 1, NOW);
+        other.join().unwrap();
+        holds(&gate, 1, 2, 1, NOW);
+    });
+}
+
+#[test]
+fn turnover_races_reset_and_both_count() {
+    explore(Bound::Preemptions(3), Atomics::Touched, |threads| {
+        let gate = with_keys(8, 1, 2);
+        let other = threads.spawn({
+            let gate = Arc::clone(&gate);
+            move || insert(&gate, [3, 4], NOW)
+        });
+        gate.reset(&1);
+        other.join().unwrap();
+        holds(&gate, 1, 1, 0, NOW);
+        holds(&gate, 2, 1, 1, NOW);
+    });
+}
+
+/// Two threads close the same era and link the next one.
+fn two_close(bound: Bound, atomics: Atomics) -> Explored {
+    explore(bound, atomics, |threads| {
+        let gate = with_keys(8, 1, 2);
+        let other = threads.spawn({
+            let gate = Arc::clone(&gate);
+            move || assert!(gate.check_at(&4, 1, NOW).allowed())
+        });
+        assert!(gate.check_at(&3, 1, NOW).allowed());
+        other.join().unwrap();
+        for key in 1..=4 {
+            holds(&gate, key, 1, 1, NOW);
+        }
+        assert_eq!(gate.len(), 4);
+    })
+}
+
+#[test]
+fn close_races_close() {
+    two_close(Bound::Preemptions(1), Atomics::Touched);
+    two_close(Bound::Preemptions(3), Atomics::Plain);
+}
+
+#[test]
+#[ignore = "deep: make loom-deep"]
+fn close_races_close_deeply() {
+    two_close(Bound::Preemptions(2), Atomics::Touched);
+}
+
+/// The table grows twice while a key that must move twice is charged.
+#[test]
+fn nested_growth_races_charge() {
+    explore(Bound::Preemptions(2), Atomics::Touched, |threads| {
+        let gate = with_keys(16, 2, 2);
+        let other = threads.spawn({
+            let gate = Arc::clone(&gate);
+            move || {
+                for key in 3..=5 {
+                    assert!(gate.check_at(&key, 1, NOW).allowed());
+                }
+            }
+        });
+        assert!(gate.check_at(&1, 1, NOW).allowed());
+        other.join().unwrap();
+        holds(&gate, 1, 2, 2, NOW);
+        for key in 2..=5 {
+            holds(&gate, key, 2, 1, NOW);
+        }
+        assert_eq!(gate.len(), 5);
+    });
+}
+
+/// An era of two chunks is turned over by two threads, and a third, which has moved nothing, finds the
+/// next era as the root.
+#[test]
+fn promotion_races_charge_of_a_moved_key() {
+    explore(Bound::Preemptions(2), Atomics::Plain, |threads| {
+        // Four places in two lines; the turnover of the first era is complete.
+        let gate = with_keys(16, 1, 4);
+        let other = threads.spawn({
+            let gate = Arc::clone(&gate);
+            move || assert!(gate.check_at(&5, 1, NOW).allowed())
+        });
+        let third = threads.spawn({
+            let gate = Arc::clone(&gate);
+            move || assert!(gate.check_at(&6, 1, NOW).allowed())
+        });
+        for key in 1..=4 {
+            assert!(!gate.check_at(&key, 1, NOW).allowed());
+        }
+        other.join().unwrap();
+        third.join().unwrap();
+        for key in 1..=6 {
+            holds(&gate, key, 1, 1, NOW);
+        }
+    });
+}
+
+/// At the cap, idle keys make room for new ones; those that find none are told so by the policy, and the
+/// cap is never passed.
+fn two_inserts_at_the_cap(bound: Bound, atomics: Atomics) -> Explored {
+    explore(bound, atomics, |threads| {
+        let gate = with_keys(2, 1, 2);
+        let other = threads.spawn({
+            let gate = Arc::clone(&gate);
+            move || gate.check_at(&3, 1, LATER)
+        });
+        let (mine, other) = (gate.check_at(&4, 1, LATER), other.join().unwrap());
+        for (key, decision) in [(4, mine), (3, other)] {
+            assert!(decision.allowed() || decision.source() == Source::Policy);
+            holds(&gate, key, 1, decision.charged(), LATER);
+        }
+        assert!(mine.allowed() || other.allowed());
+        assert!(gate.len() <= 2);
+    })
+}
+
+#[test]
+fn inserts_at_the_cap_race_for_the_places_of_idle_keys() {
+    two_inserts_at_the_cap(Bound::Preemptions(1), Atomics::Plain);
+}
+
+#[test]
+#[ignore = "deep: make loom-deep"]
+fn inserts_at_the_cap_race_for_the_places_of_idle_keys_deeply() {
+    two_inserts_at_the_cap(Bound::Preemptions(2), Atomics::Plain);
+}

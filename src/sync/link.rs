@@ -1,0 +1,69 @@
+//! A pointer to something that is replaced while others read it, reclaimed by epochs.
+
+use crossbeam_epoch::{Atomic, Owned, Shared};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+pub(crate) use crossbeam_epoch::{Guard, pin};
+
+/// Frees what no guard needs any more, as far as the epoch has come.
+pub(crate) fn collect(guard: &Guard) {
+    guard.flush();
+}
+
+/// Null or a pointer to a `T`. What it pointed to is freed when no guard that may have seen it is left.
+///
+/// | edge | release side | acquire side | what becomes visible |
+/// |---|---|---|---|
+/// | link | `install`, `advance` | `load` | all that was done to the value before it was linked |
+#[derive(Debug)]
+pub(crate) struct Link<T>(Atomic<T>);
+
+#[allow(unsafe_code)]
+impl<T> Link<T> {
+    pub(crate) fn null() -> Self {
+        Self(Atomic::null())
+    }
+
+    pub(crate) fn to(value: T) -> Self {
+        Self(Atomic::new(value))
+    }
+
+    #[inline]
+    pub(crate) fn load<'g>(&self, guard: &'g Guard) -> Option<&'g T> {
+        // ORDERING: acquire side of *link*.
+        let to = self.0.load(Acquire, guard);
+        // SAFETY: null, or a value that is freed only after `guard` is dropped: `advance` defers it.
+        unsafe { to.as_ref() }
+    }
+
+    /// Makes a null link point to `value`, unless another thread was first; what it points to, and
+    /// whether that is `value`.
+    pub(crate) fn install<'g>(&self, value: T, guard: &'g Guard) -> (&'g T, bool) {
+        // ORDERING: release side of *link*; on failure acquire, to look at what is there.
+        match self.0.compare_exchange(Shared::null(), Owned::new(value), Release, Acquire, guard) {
+            // SAFETY: just linked, and freed only after `guard` is dropped.
+            Ok(new) => (unsafe { new.deref() }, true),
+            // SAFETY: not null, since null is what was expected; freed only after `guard` is dropped.
+            Err(lost) => (unsafe { lost.current.deref() }, false),
+        }
+    }
+
+    /// Makes it point to `to` if it points to `from`, which is then freed when no guard needs it.
+    pub(crate) fn advance(&self, from: &T, to: &T, guard: &Guard) -> bool {
+        let (from, to) = (Shared::from(std::ptr::from_ref(from)), Shared::from(std::ptr::from_ref(to)));
+        // ORDERING: release side of *link*; a failure is not looked at.
+        let advanced = self.0.compare_exchange(from, to, Release, Relaxed, guard).is_ok();
+        if advanced {
+            // SAFETY: unlinked by this call alone, so it is deferred once, and no new guard can reach it.
+            unsafe { guard.defer_destroy(from) };
+        }
+        advanced
+    }
+
+    /// What it points to, for the owner.
+    pub(crate) fn take(&mut self) -> Option<Box<T>> {
+        let owned = std::mem::replace(&mut self.0, Atomic::null());
+        // SAFETY: `&mut self`: nobody else can reach it through this link.
+        unsafe { owned.try_into_owned() }.map(Owned::into_box)
+    }
+}
