@@ -148,7 +148,8 @@ impl<K: ?Sized> Limiter<K> {
     ///
     /// A time before the key's last one can be denied where the later one would not be; it is never
     /// given more. For algorithms with windows choose [`Align::Start`], which counts windows from tick 0:
-    /// the default alignment belongs to the limiter's own clock. Give refunds a time of the same origin
+    /// the default alignment belongs to the limiter's own clock. Times that differ by more than the
+    /// [`grace`](Builder::grace) need a larger one, since idle keys are forgotten by the latest. Give refunds a time of the same origin
     /// ([`refund_at`](Self::refund_at)).
     ///
     /// # Progress
