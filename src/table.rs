@@ -297,8 +297,12 @@ impl Table {
     }
 
     /// Is far less of the root used than there is, and has been for long? Then the next era can be smaller.
+    /// Not while memory is short: a root that is closed before it is full must not wait for its next era.
     fn is_too_large(&self, root: &Era, now: Tick) -> bool {
-        root.limit > FIRST_LIMIT && age(root, now) >= CALM && root.used(None) < root.limit / 4
+        root.limit > FIRST_LIMIT
+            && age(root, now) >= CALM
+            && root.used(None) < root.limit / 4
+            && !self.memory.is_short()
     }
 
     /// Closes the root and links the next era to it. False if there is no memory, or none is permitted

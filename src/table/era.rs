@@ -36,6 +36,11 @@ impl Memory {
         // ORDERING: relaxed; a count.
         self.bytes.load(Relaxed)
     }
+
+    /// Is more than half of it taken?
+    pub(super) fn is_short(&self) -> bool {
+        self.bytes() > self.most / 2
+    }
 }
 
 /// The permission to allocate an era, held until it is freed.
