@@ -102,7 +102,16 @@ pub enum ConfigError {
         /// The coarsest allowed.
         most: Duration,
     },
-    /// The system refused to start the thread that moves a coarse clock.
+    /// The interval of a housekeeper's sweeps is out of range.
+    SweepInterval {
+        /// The interval that was refused.
+        every: Duration,
+        /// The shortest allowed.
+        least: Duration,
+        /// The longest allowed.
+        most: Duration,
+    },
+    /// The system refused to start the thread of a coarse clock or of a housekeeper.
     NoThread,
 }
 
@@ -173,10 +182,15 @@ impl fmt::Display for ConfigError {
                 "resolution {resolution:?} is out of range; allowed: {least:?} to {most:?}; 1ms suits \
                  most services"
             ),
+            Self::SweepInterval { every, least, most } => write!(
+                f,
+                "a sweep every {every:?} is out of range; allowed: {least:?} to {most:?}; one a minute \
+                 suits most services"
+            ),
             Self::NoThread => write!(
                 f,
-                "the system refused the thread that moves a coarse clock; use `Clock::monotonic`, \
-                 which needs none, or raise the limit of threads"
+                "the system refused a thread; raise the limit of threads, or do without: use \
+                 `Clock::monotonic` instead of a coarse clock, and `Limiter::sweep` instead of a housekeeper"
             ),
         }
     }

@@ -69,6 +69,8 @@ pub use clock::{Clock, ManualClock};
 pub use decision::{Decision, Denied, Outcome, Source};
 pub use equivalent::Equivalent;
 pub use error::ConfigError;
-pub use limiter::{Align, Builder, Full, Limiter, SingleLimiter};
+#[cfg(not(tollgate_loom))]
+pub use limiter::Housekeeper;
+pub use limiter::{Align, Builder, Full, Limiter, Pinned, SingleLimiter, Stats};
 pub use quota::{Quota, QuotaParseError};
 pub use time::Tick;

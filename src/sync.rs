@@ -82,12 +82,15 @@ mod shim {
         of: PhantomData<T>,
     }
 
+    /// Values of up to 8 bytes, in the first bytes of a word.
     fn bits<T: Pod>(value: T) -> u64 {
-        bytemuck::cast(value)
+        let mut bits = [0; 8];
+        bits[..size_of::<T>()].copy_from_slice(bytemuck::bytes_of(&value));
+        u64::from_ne_bytes(bits)
     }
 
     fn typed<T: Pod>(bits: u64) -> T {
-        bytemuck::cast(bits)
+        bytemuck::pod_read_unaligned(&bits.to_ne_bytes()[..size_of::<T>()])
     }
 
     impl<T: Pod> Atomic<T> {
@@ -194,6 +197,10 @@ mod shim {
 
     pub(crate) fn pin() -> Guard {
         Guard
+    }
+
+    impl Guard {
+        pub(crate) fn repin(&mut self) {}
     }
 
     pub(crate) fn collect(_guard: &Guard) {}

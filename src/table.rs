@@ -2,10 +2,11 @@
 //!
 //! Growth, shrinking and eviction are one mechanism, as in a copying garbage collector. The table is an
 //! *era*: an array of slots (a *space*) that only fills. When its places are given out (or when it has long
-//! been far too large), it is closed and a next era is linked to it, larger, equal or smaller; its keys are moved there a chunk at a time, except
-//! the idle ones, which are forgotten; then the next era becomes the root and the old one is retired. Why
-//! not the obvious thing, deletion in place: a slot that can become empty again needs tombstones or locks
-//! to keep probe runs whole, and two threads that insert one key could take two slots.
+//! been far too large, or somebody sweeps), it is closed and a next era is linked to it, larger, equal or
+//! smaller; its keys are moved there a chunk at a time, except the idle ones, which are forgotten; then the
+//! next era becomes the root and the old one is retired. Why not the obvious thing, deletion in place: a slot
+//! that can become empty again needs tombstones or locks to keep probe runs whole, and two threads that
+//! insert one key could take two slots.
 //!
 //! # State
 //!
@@ -20,8 +21,8 @@
 //! ```
 //!
 //! Of an era: `given` (places given to new keys, until CLOSED), `next` (null, then the next era for good),
-//! `progress` (lines turned over, keys moved), `carried` (keys that came from the era before: unknown,
-//! then exact). Of the table: `root` and the number of eras that are not freed yet.
+//! `chunks` (which parts are taken, which are done), `carried` (keys that came from the era before: unknown,
+//! then exact). Of the table: `root` and the bytes of the eras that are not freed yet.
 //!
 //! # Invariants
 //!
@@ -36,12 +37,12 @@
 //!    is never live in two eras.
 //! 5. A frozen word never changes, and the moved copy is installed by CAS from fresh. A word never
 //!    returns to fresh, so a helper that comes late finds it touched and does nothing.
-//! 6. Whether a key is moved or evicted is decided once, by one CAS on its word. So every helper counts
-//!    the same keys of a chunk, and `progress`, which holds lines and keys in one word, is exact.
-//! 7. `limit >= given + brought`, where `brought` is `carried` or, while that is unknown, what the era
+//! 6. Whether a key is moved or evicted is decided once, by one CAS on its word. So all helpers of a chunk
+//!    do and count the same, however late they come.
+//! 7. `most >= given + brought`, where `brought` is `carried` or, while that is unknown, what the era
 //!    before closed with less what was evicted since. Every key of the era before thus has a place in
 //!    this one: a move can't fail.
-//! 8. There are more slots than `limit`, so a probe run always ends.
+//! 8. There are more slots than `most`, so a probe run always ends.
 //! 9. An era is closed only when it is the root, so at most two are in use, and all keys of an era have
 //!    come before it is turned over itself.
 //!
@@ -56,18 +57,28 @@
 //! # Progress
 //!
 //! Lookups and charges of known keys are lock-free, insertions too: whoever needs a move does it itself
-//! (`bring`), whoever needs the next era links it, whoever needs a turnover to end works on the next
-//! chunk, which any thread may redo. No thread waits for another. While a turnover is under way each
-//! insertion closes one chunk, [`CHUNK`](era::CHUNK) lines or 16 slots, before it inserts.
-//! There are two exceptions: at the cap it closes up to [`CHUNKS_AT_CAP`] chunks to find a place, and
-//! below the cap, when the next era has no spare place yet, it goes on until one is freed or the turnover
-//! has ended. Without insertions a turnover stays where it is; known keys are charged where they are.
+//! (`bring`), whoever needs the next era links it, whoever needs a turnover to end works on a chunk, and
+//! any thread may redo any chunk. No thread waits for another.
+//!
+//! # Work for each operation
+//!
+//! While a turnover is under way each insertion closes one chunk, [`Table::STEP`] = 16 slots, before it
+//! inserts; so does one in 256 charges of known keys, and a `pin` handle now and then. Below the cap that is
+//! all: an era has a spare place for each chunk of the era before, so who has done a chunk finds a place.
+//! The chunks of threads that have stopped in one are redone by others, one more for each such thread. At
+//! the cap, where only idle keys make places, an insertion closes up to [`CHUNKS_AT_CAP`] = 8 chunks and is
+//! then told that the table is full. Beginning a turnover takes one allocation of zeroed memory.
 //!
 //! A thread that stops between asking for a place and claiming its slot keeps that one place until the
-//! next turnover, and nothing else. A thread that stops while pinned keeps every retired era alive;
-//! therefore no turnover starts while the eras that are in use or retired and not freed would take more
-//! than [`ERAS_AT_CAP`] eras of the cap's size (or [`LEAST_MEMORY`], if that is more). Until then new keys
-//! get the full policy and known keys notice nothing.
+//! next turnover, and nothing else.
+//!
+//! # Memory
+//!
+//! An era for n keys takes 3/2 n slots of 16 bytes and 3/32 n bytes for the chunks. The eras in use, and
+//! those that are retired and not freed yet, take [`ERAS_AT_CAP`] = 4 times the era of `max_keys` at the most,
+//! or [`LEAST_MEMORY`] = 1 MiB if that is more. That is enforced before an era is allocated. A thread that
+//! stops while pinned keeps every retired era alive; then no turnover starts beyond the bound, new keys get the
+//! full policy until the epoch moves on, and known keys notice nothing.
 //!
 //! # Orderings
 //!
@@ -75,19 +86,16 @@
 //! |---|---|---|---|---|
 //! | link | `Link::install`, `Link::advance` | `Link::load` | the era behind a link, and for the root also how many keys it carried | `nested_growth_races_charge`, `inserts_at_the_cap_race_for_the_places_of_idle_keys` |
 //! | closed | `Space::seal`, `rule::update` of a word that is frozen | `Space::probe`, `follow` | that the next era is linked | `insert_races_seal`, `eviction_races_charge_and_gives_one_burst` |
-//! | turned | `Era::turn_chunk` | `Era::turn_chunk`, `Era::complete` | the words that were moved with a chunk | none: see below |
-//! | shut | `Era::close` | `Era::close` | how many keys the era carried | none: see below |
-//!
-//! *turned* is needed by calls that only look: a charge repairs a stale reading of a moved word by its
-//! compare-and-swap, a peek does not, and a refund would find no key. The models know no such call on
-//! three threads in bounded time. *shut* makes a late closer's estimate exact; without it the estimate is
-//! cut to the limit, which is safe.
+//! | moved | `Chunks::finish` | `Chunks::add_up` | the words that were moved with a chunk | `promotion_races_peek` |
+//! | added up | `Chunks::add_up` | `Chunks::add_up` | the words that were moved with all chunks | `promotion_races_peek` |
 //!
 //! All else is relaxed. A fingerprint publishes nothing: the word beside it is an atomic of its own, valid
 //! (fresh) before the fingerprint is written. Freezing and sealing are decided by compare-and-swaps on the
 //! one location they are about.
 
+mod chunks;
 mod era;
+mod memory;
 mod slot;
 mod space;
 mod step;
@@ -96,10 +104,15 @@ pub(crate) use slot::Fingerprint;
 
 use crate::error::ConfigError;
 use crate::rule::Word;
-use crate::sync::{Atomic, Guard, Link, Ordering::Acquire, collect};
+use crate::sync::{
+    Atomic, Guard, Link,
+    Ordering::{Acquire, Relaxed},
+    collect,
+};
 use crate::time::Tick;
-use era::{Era, Memory, Place};
-use space::{Claim, Probe};
+use era::{CHUNK, Era, Place, Size};
+use memory::Memory;
+use space::{Claim, Probe, SLOTS};
 use std::sync::Arc;
 use std::time::Duration;
 use step::{Step, reach};
@@ -131,6 +144,17 @@ pub(crate) struct Table {
     /// How long a key must have been idle before it is forgotten.
     grace: Duration,
     memory: Arc<Memory>,
+    done: Done,
+}
+
+/// What a table has done. On cache lines of its own: the rest of a table is only read by most calls.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Done {
+    /// Turnovers that are complete.
+    turnovers: Atomic<u64>,
+    /// Keys that were evicted.
+    evicted: Atomic<u64>,
 }
 
 /// There is no place for a new key.
@@ -138,6 +162,9 @@ pub(crate) struct Table {
 pub(crate) struct TableFull;
 
 impl Table {
+    /// The slots that one step of a turnover closes at the most.
+    pub(crate) const STEP: usize = CHUNK * SLOTS;
+
     pub(crate) fn new(max_keys: usize, grace: Duration) -> Result<Self, ConfigError> {
         // Keys and lines are counted in halves of a word: see `era::Progress`.
         const MOST: usize = if usize::BITS > 32 { u32::MAX as usize } else { usize::MAX >> 8 };
@@ -145,12 +172,13 @@ impl Table {
             return Err(ConfigError::MaxKeys { max_keys, most: MOST });
         }
         let max_keys = max_keys as u64;
-        let memory = Memory::new((ERAS_AT_CAP * Era::bytes(max_keys)).max(LEAST_MEMORY));
-        let limit = FIRST_LIMIT.min(max_keys);
-        match Era::new(limit, 0, Tick::ZERO, &memory) {
-            Some(first) => Ok(Self { root: Link::to(first), max_keys, grace, memory }),
-            None => Err(ConfigError::OutOfMemory { bytes: Era::bytes(limit) }),
-        }
+        let memory = Memory::new((ERAS_AT_CAP * Size::first(max_keys).bytes()).max(LEAST_MEMORY));
+        let size = Size::first(FIRST_LIMIT.min(max_keys));
+        let Some(first) = Era::new(size, 0, Tick::ZERO, &memory) else {
+            return Err(ConfigError::OutOfMemory { bytes: size.bytes() });
+        };
+        let done = Done { turnovers: Atomic::new(0), evicted: Atomic::new(0) };
+        Ok(Self { root: Link::to(first), max_keys, grace, memory, done })
     }
 
     /// Gives the word of `key` to `visit`, if the key is in the table. `visit` answers unless the word is
@@ -220,7 +248,7 @@ impl Table {
                             continue;
                         }
                         (Place::None, Some(root)) => {
-                            if era.limit == self.max_keys && chunks >= CHUNKS_AT_CAP {
+                            if era.limit() == self.max_keys && chunks >= CHUNKS_AT_CAP {
                                 return self.known(key, guard, visit).ok_or(TableFull);
                             }
                             chunks += 1;
@@ -228,7 +256,7 @@ impl Table {
                             (before, era) = (None, self.root(guard));
                             continue;
                         }
-                        (Place::None, None) if turnovers > 0 && era.limit == self.max_keys => {
+                        (Place::None, None) if turnovers > 0 && era.limit() == self.max_keys => {
                             return self.known(key, guard, visit).ok_or(TableFull);
                         }
                         (Place::None, None) if !self.may_turn(era, now) => {
@@ -258,8 +286,8 @@ impl Table {
     pub(crate) fn has_room(&self, now: Tick, guard: &Guard) -> bool {
         let root = self.root(guard);
         match root.next(guard) {
-            None => root.used(None) < root.limit || self.may_turn(root, now),
-            Some(next) => next.used(Some(root)) < next.limit,
+            None => root.has_place(None) || self.may_turn(root, now),
+            Some(next) => next.has_place(Some(root)),
         }
     }
 
@@ -275,6 +303,35 @@ impl Table {
         #[allow(clippy::cast_possible_truncation)]
         let used = used as usize;
         used
+    }
+
+    pub(crate) fn max_keys(&self) -> usize {
+        // It was a usize.
+        #[allow(clippy::cast_possible_truncation)]
+        let max_keys = self.max_keys as usize;
+        max_keys
+    }
+
+    /// How many keys find a place before the table turns over.
+    pub(crate) fn capacity(&self, guard: &Guard) -> usize {
+        let root = self.root(guard);
+        let limit = root.next(guard).unwrap_or(root).limit();
+        // At most `max_keys`, which was a usize.
+        #[allow(clippy::cast_possible_truncation)]
+        let limit = limit as usize;
+        limit
+    }
+
+    /// How many turnovers are complete.
+    pub(crate) fn turnovers(&self) -> u64 {
+        // ORDERING: relaxed; a statistic.
+        self.done.turnovers.load(Relaxed)
+    }
+
+    /// How many keys were evicted.
+    pub(crate) fn evicted(&self) -> u64 {
+        // ORDERING: relaxed; a statistic.
+        self.done.evicted.load(Relaxed)
     }
 
     /// The bytes of all eras that are not freed yet.
@@ -293,15 +350,15 @@ impl Table {
     /// Is a full era to be turned over? Below the cap always, to grow; at the cap not more often than
     /// keys can become old enough to be forgotten.
     fn may_turn(&self, root: &Era, now: Tick) -> bool {
-        root.limit < self.max_keys || age(root, now) >= self.grace
+        root.limit() < self.max_keys || age(root, now) >= self.grace
     }
 
     /// Is far less of the root used than there is, and has been for long? Then the next era can be smaller.
     /// Not while memory is short: a root that is closed before it is full must not wait for its next era.
     fn is_too_large(&self, root: &Era, now: Tick) -> bool {
-        root.limit > FIRST_LIMIT
+        root.limit() > FIRST_LIMIT
             && age(root, now) >= CALM
-            && root.used(None) < root.limit / 4
+            && is_hardly_used(root, root.used(None))
             && !self.memory.is_short()
     }
 
@@ -313,11 +370,12 @@ impl Table {
         }
         let used = root.close();
         reach(Step::Closed);
-        let limit = self.limit_after(root, used, now);
+        let era = |limit: u64| {
+            let size = Size::after(root, used, limit.max(FIRST_LIMIT).min(self.max_keys), self.max_keys);
+            Era::new(size, used, now, &self.memory)
+        };
         // If there is no memory for a larger era, one that holds what there is will do.
-        let era = Era::new(limit, used, now, &self.memory)
-            .or_else(|| Era::new(used.max(FIRST_LIMIT).min(self.max_keys), used, now, &self.memory));
-        match era {
+        match era(limit_after(root, used, now)).or_else(|| era(used)) {
             Some(next) => {
                 root.next.install(next, guard);
                 reach(Step::Linked);
@@ -332,14 +390,44 @@ impl Table {
         }
     }
 
-    /// The limit of the era after `root`, in which at most `used` keys are. Twice as many, if `root` filled
-    /// quickly or is full of keys that stay, or if it was far too large; else as many, for most of its keys
-    /// came only once.
-    fn limit_after(&self, root: &Era, used: u64, now: Tick) -> u64 {
-        let keys_stay = root.survivors() > root.limit / 2;
-        let was_full = used >= root.limit;
-        let more = if age(root, now) < QUICK || keys_stay || !was_full { used } else { 0 };
-        (used + more).max(FIRST_LIMIT).min(self.max_keys)
+    /// Does one step of what is to be done, if anything is: of the turnover that is under way, or of one that
+    /// makes a table smaller which is far too large. True if there is more to do.
+    pub(crate) fn tend(&self, now: Tick, guard: &Guard, is_idle: impl Fn(Word) -> bool) -> bool {
+        let root = self.root(guard);
+        match root.next(guard) {
+            Some(next) => !self.turn(root, next, guard, is_idle),
+            None => self.is_too_large(root, now) && self.begin(root, now, guard),
+        }
+    }
+
+    /// Begins a turnover to forget the idle keys, unless one is under way or no key can have become old
+    /// enough since the last. True if one is under way now.
+    pub(crate) fn begin_sweep(&self, now: Tick, guard: &Guard) -> bool {
+        let root = self.root(guard);
+        let is_due = || age(root, now) >= self.grace && !self.memory.is_short();
+        root.next(guard).is_some() || is_due() && self.begin_turnover(now, guard)
+    }
+
+    /// Begins a turnover if there is something to forget or room to give back, unless one is under way.
+    /// True if one is under way now.
+    pub(crate) fn begin_turnover(&self, now: Tick, guard: &Guard) -> bool {
+        let root = self.root(guard);
+        let holds_something = root.used(None) > 0 || root.limit() > FIRST_LIMIT;
+        root.next(guard).is_some() || holds_something && self.begin(root, now, guard)
+    }
+
+    /// Gives the word of every key to `visit`, as [`known`](Self::known) does: of those that were in the table
+    /// when this began, and of some that came since.
+    pub(crate) fn each(&self, guard: &Guard, visit: impl Fn(&Atomic<Word>) -> Option<()>) {
+        let root = self.root(guard);
+        for era in [Some(root), root.next(guard)].into_iter().flatten() {
+            for line in 0..era.space.lines() {
+                for key in era.space.keys(line) {
+                    // It may have been evicted since.
+                    let _ = self.known(key, guard, &visit);
+                }
+            }
+        }
     }
 
     /// Works on a turnover that is under way, if one is.
@@ -351,16 +439,47 @@ impl Table {
     }
 
     /// Does one chunk of the turnover from `root` into `next`, and makes `next` the root if that was all.
-    fn turn(&self, root: &Era, next: &Era, guard: &Guard, is_idle: impl Fn(Word) -> bool) {
-        if root.turn_chunk(next, is_idle) {
-            reach(Step::AllMoved);
-            root.complete(next);
-            reach(Step::Carried);
-            if self.root.advance(root, next, guard) {
-                reach(Step::Promoted);
-                collect(guard);
-            }
+    /// True if the turnover is over.
+    fn turn(&self, root: &Era, next: &Era, guard: &Guard, is_idle: impl Fn(Word) -> bool) -> bool {
+        let turned = root.turn_chunk(next, is_idle);
+        if turned.evicted > 0 {
+            // ORDERING: relaxed; a statistic.
+            self.done.evicted.fetch_add(turned.evicted, Relaxed);
         }
+        let Some(moved) = turned.moved else { return false };
+        reach(Step::AllMoved);
+        next.carry(moved);
+        reach(Step::Carried);
+        if self.root.advance(root, next, guard) {
+            reach(Step::Promoted);
+            // ORDERING: relaxed; a statistic.
+            self.done.turnovers.fetch_add(1, Relaxed);
+            collect(guard);
+        }
+        true
+    }
+}
+
+/// Is less than a quarter of the places used?
+fn is_hardly_used(era: &Era, used: u64) -> bool {
+    used < era.limit() / 4
+}
+
+/// How many keys the era after `root` is to hold, in which at most `used` keys are. A root that is hardly used
+/// was too large; one that is not full is turned over to forget keys, and its free places stay. A full one
+/// gets twice as many, if it filled quickly or is full of keys that stay; else as many, for most of its
+/// keys came only once.
+fn limit_after(root: &Era, used: u64, now: Tick) -> u64 {
+    let keys_stay = root.survivors() > root.limit() / 2;
+    if is_hardly_used(root, used) {
+        // Room for all that come while the large root is turned over, or it would be full at once.
+        (2 * used).max(used + root.chunks())
+    } else if used < root.limit() {
+        root.limit()
+    } else if age(root, now) < QUICK || keys_stay {
+        2 * used
+    } else {
+        used
     }
 }
 

@@ -12,11 +12,14 @@ const NOW: Tick = Tick::from_nanos(5_000_000_000);
 /// A time at which what was charged at `NOW` is idle.
 const LATER: Tick = Tick::from_nanos(9_000_000_000);
 
+/// A turnover at one of these times is not followed by another at the same time.
+const GRACE: Duration = Duration::from_nanos(1);
+
 type Gate = Arc<Limiter<u64>>;
 
 fn limiter(max_keys: usize, per_second: u64) -> Gate {
     let builder = Limiter::builder(Quota::per_second(per_second)).max_keys(max_keys);
-    Arc::new(builder.grace(Duration::ZERO).full(Full::Deny).clock(Clock::manual()).build().unwrap())
+    Arc::new(builder.grace(GRACE).full(Full::Deny).clock(Clock::manual()).build().unwrap())
 }
 
 /// Keys 1 to `keys`, each charged one token at `NOW`.
@@ -311,4 +314,144 @@ fn inserts_at_the_cap_race_for_the_places_of_idle_keys() {
 #[ignore = "deep: make loom-deep"]
 fn inserts_at_the_cap_race_for_the_places_of_idle_keys_deeply() {
     two_inserts_at_the_cap(Bound::Preemptions(2), Atomics::Plain);
+}
+
+/// A limiter of an era that is being turned over, none of its chunks done: one chunk if two keys fill it, two
+/// if four do. The key that began the turnover is the last.
+fn turning_over(per_second: u64, keys: u64) -> Gate {
+    let gate = with_keys(16, per_second, keys + 1);
+    assert_eq!(gate.len() as u64, keys + 1);
+    gate
+}
+
+/// A step of the turnover that is under way, or the beginning and the first step of another.
+fn step(gate: &Gate, now: Tick) {
+    let _ = gate.sweep_at(4, now);
+}
+
+/// One thread does the first of two chunks; another does the second, makes the next era the root, and looks for
+/// the keys, also for those it has not moved itself. (A charge would repair a stale look, so only this shows it.)
+fn promotion_and_peek(bound: Bound, atomics: Atomics) -> Explored {
+    explore(bound, atomics, |threads| {
+        let gate = turning_over(2, 4);
+        let racers = [(); 2].map(|()| {
+            let gate = Arc::clone(&gate);
+            threads.spawn(move || {
+                step(&gate, NOW);
+                for key in 1..=4 {
+                    holds(&gate, key, 2, 1, NOW);
+                }
+            })
+        });
+        // The main thread waits, so that it need not be preempted for the others to run.
+        for racer in racers {
+            racer.join().unwrap();
+        }
+    })
+}
+
+#[test]
+fn promotion_races_peek() {
+    promotion_and_peek(Bound::Preemptions(1), Atomics::Plain);
+}
+
+/// Two threads do the last chunk of an era and make the next one the root, which is done once.
+fn two_promote(bound: Bound, atomics: Atomics) -> Explored {
+    explore(bound, atomics, |threads| {
+        let gate = turning_over(1, 4);
+        step(&gate, NOW);
+        let before = gate.stats().turnovers;
+        let other = threads.spawn({
+            let gate = Arc::clone(&gate);
+            move || step(&gate, NOW)
+        });
+        step(&gate, NOW);
+        other.join().unwrap();
+        for key in 1..=5 {
+            holds(&gate, key, 1, 1, NOW);
+        }
+        let stats = gate.stats();
+        assert_eq!((stats.keys, stats.evicted, stats.turnovers), (5, 0, before + 1));
+    })
+}
+
+#[test]
+fn promotion_races_promotion() {
+    two_promote(Bound::Preemptions(2), Atomics::Plain);
+    two_promote(Bound::Preemptions(1), Atomics::Touched);
+}
+
+/// A thread takes the first chunk of two and stalls anywhere in it; another takes the second, redoes the
+/// first, makes the next era the root and charges a key of the first there.
+fn stalled_owner(bound: Bound, atomics: Atomics) -> Explored {
+    explore(bound, atomics, |threads| {
+        let gate = turning_over(2, 4);
+        let owner = threads.spawn({
+            let gate = Arc::clone(&gate);
+            move || step(&gate, NOW)
+        });
+        // Ends when the turnover is over, wherever the owner is.
+        while gate.sweep_at(4, NOW) {}
+        assert!(gate.check_at(&1, 1, NOW).allowed());
+        owner.join().unwrap();
+        holds(&gate, 1, 2, 2, NOW);
+        for key in 2..=5 {
+            holds(&gate, key, 2, 1, NOW);
+        }
+        assert_eq!(gate.len(), 5);
+    })
+}
+
+#[test]
+fn stalled_chunk_owner_stops_nobody_and_comes_back_late() {
+    stalled_owner(Bound::Preemptions(1), Atomics::Plain);
+}
+
+/// A helper stalls with the frozen word of a key; meanwhile the key is moved by another, evicted from the next
+/// era, and comes back in the one after that.
+fn late_helper(bound: Bound, atomics: Atomics) -> Explored {
+    explore(bound, atomics, |threads| {
+        let gate = turning_over(2, 2);
+        let late = threads.spawn({
+            let gate = Arc::clone(&gate);
+            move || step(&gate, NOW)
+        });
+        while gate.sweep_at(1024, NOW) {}
+        while gate.sweep_at(1024, LATER) {}
+        assert!(gate.check_at(&1, 2, LATER).allowed());
+        late.join().unwrap();
+        holds(&gate, 1, 2, 2, LATER);
+        holds(&gate, 2, 2, 0, LATER);
+    })
+}
+
+#[test]
+fn late_helper_meets_a_reused_key() {
+    late_helper(Bound::Preemptions(1), Atomics::Plain);
+}
+
+/// Clearing makes a key as good as new, also one that is on its way to the next era.
+fn clear_and_step(bound: Bound, atomics: Atomics) -> Explored {
+    explore(bound, atomics, |threads| {
+        let gate = turning_over(1, 2);
+        let other = threads.spawn({
+            let gate = Arc::clone(&gate);
+            move || step(&gate, NOW)
+        });
+        gate.clear_at(NOW);
+        for key in 1..=3 {
+            holds(&gate, key, 1, 0, NOW);
+        }
+        other.join().unwrap();
+        for key in 1..=3 {
+            holds(&gate, key, 1, 0, NOW);
+        }
+        // Forgotten too, unless the other thread has put the last word on it off to the next turnover.
+        assert!(gate.len() <= 3);
+    })
+}
+
+#[test]
+fn clear_races_turnover_and_every_key_is_as_good_as_new() {
+    clear_and_step(Bound::Preemptions(1), Atomics::Plain);
 }

@@ -1,17 +1,16 @@
 //! One generation of the table: a space, the places given out in it, and its own turnover.
 
+use super::chunks::Chunks;
+use super::memory::{Memory, Permit};
 use super::slot::Fingerprint;
 use super::space::{Claim, Space};
 use super::step::{Step, reach};
 use crate::rule::Word;
-use crate::sync::{
-    Atomic, Guard, Link,
-    Ordering::{AcqRel, Acquire, Relaxed, Release},
-};
+use crate::sync::{Atomic, Guard, Link, Ordering::Relaxed};
 use crate::time::Tick;
 use std::sync::Arc;
 
-/// Lines that one operation closes at the most: 16 slots.
+/// Lines in a chunk: 16 slots. An operation closes one chunk; for the exceptions see the page of `table`.
 pub(super) const CHUNK: usize = if cfg!(tollgate_loom) { 1 } else { 4 };
 
 /// Set in `given` when no more places are given out.
@@ -20,49 +19,36 @@ const CLOSED: u64 = 1 << 63;
 /// `carried` until the turnover before is complete.
 const UNKNOWN: u64 = u64::MAX;
 
-/// The bytes that all eras of a table take which are not freed yet, and the most they may.
-#[derive(Debug)]
-pub(super) struct Memory {
-    bytes: Atomic<u64>,
+/// How many keys an era is for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Size {
+    /// The root is turned over when so many keys have a place.
+    limit: u64,
+    /// So many may have one while the era before is turned over into this one. The difference is for the
+    /// keys that are inserted meanwhile.
     most: u64,
 }
 
-impl Memory {
-    pub(super) fn new(most: u64) -> Arc<Self> {
-        Arc::new(Self { bytes: Atomic::new(0), most })
+impl Size {
+    /// For an era without one before it.
+    pub(super) const fn first(limit: u64) -> Self {
+        Self { limit, most: limit }
     }
 
-    pub(super) fn bytes(&self) -> u64 {
-        // ORDERING: relaxed; a count.
-        self.bytes.load(Relaxed)
+    /// For an era into which `used` keys come from `before`. Each insertion turns one chunk over before it
+    /// asks for a place, so one place for each chunk is enough for all that come meanwhile.
+    pub(super) fn after(before: &Era, used: u64, limit: u64, max_keys: u64) -> Self {
+        Self { limit, most: limit.max(used + before.chunks()).min(max_keys) }
     }
 
-    /// Is more than half of it taken?
-    pub(super) fn is_short(&self) -> bool {
-        self.bytes() > self.most / 2
+    /// Two thirds of the slots are taken at the limit, four fifths at the most.
+    fn lines(self) -> u64 {
+        Space::lines_for(self.limit).max(Space::lines_for(self.most - self.most / 6))
     }
-}
 
-/// The permission to allocate an era, held until it is freed.
-#[derive(Debug)]
-pub(super) struct Permit {
-    of: Arc<Memory>,
-    bytes: u64,
-}
-
-impl Permit {
-    pub(super) fn take(of: &Arc<Memory>, bytes: u64) -> Option<Self> {
-        let add = |sum: u64| sum.checked_add(bytes).filter(|&sum| sum <= of.most);
-        // ORDERING: relaxed twice; a count.
-        of.bytes.fetch_update(Relaxed, Relaxed, add).ok()?;
-        Some(Self { of: Arc::clone(of), bytes })
-    }
-}
-
-impl Drop for Permit {
-    fn drop(&mut self) {
-        // ORDERING: relaxed; a count.
-        self.of.bytes.fetch_sub(self.bytes, Relaxed);
+    /// The bytes of an era of this size.
+    pub(super) fn bytes(self) -> u64 {
+        size_of::<Era>() as u64 + Space::bytes_of(self.lines()) + self.lines().div_ceil(CHUNK as u64)
     }
 }
 
@@ -70,23 +56,29 @@ impl Drop for Permit {
 #[derive(Debug)]
 pub(super) struct Era {
     pub(super) space: Space,
-    /// The most keys that may have a place here.
-    pub(super) limit: u64,
+    size: Size,
     /// When it began, by the clock of the thread that made it.
     pub(super) began: Tick,
     /// How many keys may come from the era before, at the most.
-    pub(super) promised: u64,
-    /// How many did come, once all have.
-    carried: Atomic<u64>,
-    /// Places given to new keys, and the mark CLOSED.
-    given: Atomic<u64>,
-    /// Lines closed (high half) and keys moved out of them (low half).
-    progress: Atomic<u64>,
-    /// Keys evicted while this era is turned over.
-    evicted: Atomic<u64>,
+    promised: u64,
+    counts: Counts,
+    /// This era's own turnover.
+    chunks: Chunks,
     pub(super) next: Link<Era>,
     /// Given back when this era is freed.
     _permit: Permit,
+}
+
+/// On cache lines of its own: insertions write it, while every lookup reads where the space is.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Counts {
+    /// How many keys did come from the era before, once all have.
+    carried: Atomic<u64>,
+    /// Places given to new keys, and the mark CLOSED.
+    given: Atomic<u64>,
+    /// Keys evicted by this era's own turnover.
+    evicted: Atomic<u64>,
 }
 
 /// The answer to a request for a place.
@@ -99,55 +91,70 @@ pub(super) enum Place {
     Closed,
 }
 
-/// A turnover that is under way, as one thread saw it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Progress {
-    lines: u64,
-    moved: u64,
-}
-
-impl Progress {
-    const fn unpack(bits: u64) -> Self {
-        Self { lines: bits >> 32, moved: bits & 0xffff_ffff }
-    }
-
-    const fn pack(self) -> u64 {
-        self.lines << 32 | self.moved
-    }
+/// What one call did for a turnover.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Turned {
+    /// Keys that this call has evicted.
+    pub(super) evicted: u64,
+    /// If all is done by now: how many keys were moved, by whoever it was.
+    pub(super) moved: Option<u64>,
 }
 
 impl Era {
-    /// An era for `limit` keys, of which `promised` may come from the era before; `None` if there is no
-    /// memory for it, or none is permitted.
-    pub(super) fn new(limit: u64, promised: u64, began: Tick, memory: &Arc<Memory>) -> Option<Self> {
-        let permit = Permit::take(memory, Self::bytes(limit))?;
-        let space = Space::new(Space::lines_for(usize::try_from(limit).ok()?))?;
+    /// An era of that size, into which `promised` keys may come from the era before; `None` if there is
+    /// no memory for it, or none is permitted.
+    pub(super) fn new(size: Size, promised: u64, began: Tick, memory: &Arc<Memory>) -> Option<Self> {
+        debug_assert!(promised <= size.most);
+        let permit = Permit::take(memory, size.bytes())?;
+        let lines = usize::try_from(size.lines()).ok()?;
         Some(Self {
-            space,
-            limit,
+            space: Space::new(lines)?,
+            size,
             began,
             promised,
-            carried: Atomic::new(if promised == 0 { 0 } else { UNKNOWN }),
-            given: Atomic::new(0),
-            progress: Atomic::new(0),
-            evicted: Atomic::new(0),
+            counts: Counts {
+                carried: Atomic::new(if promised == 0 { 0 } else { UNKNOWN }),
+                given: Atomic::new(0),
+                evicted: Atomic::new(0),
+            },
+            chunks: Chunks::new(lines.div_ceil(CHUNK))?,
             next: Link::null(),
             _permit: permit,
         })
     }
 
+    /// As the root, it is turned over when so many keys have a place.
+    pub(super) fn limit(&self) -> u64 {
+        self.size.limit
+    }
+
+    /// How many chunks its turnover has.
+    pub(super) fn chunks(&self) -> u64 {
+        self.space.lines().div_ceil(CHUNK) as u64
+    }
+
+    /// How many keys may have a place: fewer when no turnover into this era is under way.
+    fn places(&self, before: Option<&Self>) -> u64 {
+        if before.is_some() { self.size.most } else { self.size.limit }
+    }
+
     /// The most keys that have a place here or are still to come from `before`, the era that is being
     /// turned over into this one, if one is.
     pub(super) fn used(&self, before: Option<&Self>) -> u64 {
-        // ORDERING: relaxed; the two counts may be of different moments, but never exceed the limit at one.
-        ((self.given.load(Relaxed) & !CLOSED) + self.brought(before)).min(self.limit)
+        // ORDERING: relaxed; the two counts may be of different moments, but never exceed the most at one.
+        ((self.counts.given.load(Relaxed) & !CLOSED) + self.brought(before)).min(self.size.most)
+    }
+
+    /// Would a new key get a place now?
+    pub(super) fn has_place(&self, before: Option<&Self>) -> bool {
+        self.used(before) < self.places(before)
     }
 
     fn brought(&self, before: Option<&Self>) -> u64 {
         // ORDERING: relaxed; a thread whose root is this era sees it set by the edge *link*, any other
         // falls back to the upper bound.
-        match (self.carried.load(Relaxed), before) {
-            (UNKNOWN, Some(before)) => self.promised - before.evicted.load(Relaxed),
+        match (self.counts.carried.load(Relaxed), before) {
+            (UNKNOWN, Some(before)) => self.promised - before.counts.evicted.load(Relaxed),
             (UNKNOWN, None) => self.promised,
             (carried, _) => carried,
         }
@@ -155,10 +162,10 @@ impl Era {
 
     /// Asks for a place for a new key.
     pub(super) fn place(&self, before: Option<&Self>) -> Place {
-        let room = self.limit - self.brought(before);
+        let room = self.places(before).saturating_sub(self.brought(before));
         let give = |given: u64| (given < room).then_some(given + 1);
         // ORDERING: relaxed twice; the count publishes nothing. (CLOSED is above any room.)
-        match self.given.fetch_update(Relaxed, Relaxed, give) {
+        match self.counts.given.fetch_update(Relaxed, Relaxed, give) {
             Ok(_) => Place::Given,
             Err(given) if given & CLOSED != 0 => Place::Closed,
             Err(_) => Place::None,
@@ -168,68 +175,61 @@ impl Era {
     /// Gives back a place that was not needed.
     pub(super) fn give_back(&self) {
         // ORDERING: relaxed, as in `place`.
-        self.given.fetch_sub(1, Relaxed);
+        self.counts.given.fetch_sub(1, Relaxed);
     }
 
-    /// Gives out no more places; how many keys this era has at the most, from now on.
+    /// Gives out no more places of this era, which is the root; how many keys it has at the most, from now
+    /// on.
     pub(super) fn close(&self) -> u64 {
-        // ORDERING: both sides of *shut*: who finds the era closed by another thread knows, as that
-        // thread did, how many keys it carried.
-        let used = (self.given.fetch_or(CLOSED, AcqRel) & !CLOSED) + self.brought(None);
-        // There are never more keys than that, also if `carried` were seen too late.
-        used.min(self.limit)
+        // ORDERING: relaxed; a count. How many keys were carried, this thread knows since it saw the root.
+        let given = self.counts.given.fetch_or(CLOSED, Relaxed) & !CLOSED;
+        (given + self.brought(None)).min(self.size.most)
     }
 
-    /// Does the next chunk of this era's turnover into `next`: closes its lines, evicts what is idle and
-    /// moves the rest. Idempotent: several threads may do the same chunk. True if
-    /// all is done.
-    pub(super) fn turn_chunk(&self, next: &Self, is_idle: impl Fn(Word) -> bool) -> bool {
-        // ORDERING: acquire side of *turned*: who finds the turnover complete sees every word moved.
-        let seen = self.progress.load(Acquire);
-        let from = Progress::unpack(seen);
-        let lines = self.space.lines() as u64;
-        if from.lines >= lines {
-            return true;
+    /// Does a chunk of this era's turnover into `next`: closes its lines, evicts what is idle and moves the
+    /// rest. Idempotent: several threads may do the same chunk.
+    pub(super) fn turn_chunk(&self, next: &Self, is_idle: impl Fn(Word) -> bool) -> Turned {
+        let mut evicted = 0;
+        if let Some(chunk) = self.chunks.take() {
+            let mut moved = 0;
+            let first = chunk * CHUNK;
+            for line in first..self.space.lines().min(first + CHUNK) {
+                self.space.close_line(line, |key, word| match self.freeze(word, &is_idle) {
+                    Frozen::For(frozen) => {
+                        reach(Step::Frozen);
+                        next.bring(key, frozen);
+                        moved += 1;
+                    }
+                    Frozen::Evicted { by_us } => evicted += u64::from(by_us),
+                });
+            }
+            reach(Step::ChunkMoved);
+            self.chunks.finish(chunk, moved);
+            reach(Step::ChunkNoted);
         }
-        let until = (from.lines + CHUNK as u64).min(lines);
-        let mut moved = 0;
-        for line in from.lines..until {
-            // Below the number of lines, which is a usize.
-            #[allow(clippy::cast_possible_truncation)]
-            self.space.close_line(line as usize, |key, word| {
-                let frozen = self.freeze(word, &is_idle);
-                if frozen != Word::EVICTED {
-                    reach(Step::Frozen);
-                    next.bring(key, frozen);
-                    moved += 1;
-                }
-            });
-        }
-        reach(Step::ChunkMoved);
-        let to = Progress { lines: until, moved: from.moved + moved };
-        // ORDERING: release side of *turned*: the words that this thread moved or saw moved. (All helpers
-        // of a chunk count the same, for by now its words are frozen for good.)
-        let advanced = self.progress.compare_exchange(seen, to.pack(), Release, Relaxed).is_ok();
-        advanced && until == lines
+        Turned { evicted, moved: self.chunks.add_up() }
     }
 
     /// Freezes a word, or evicts its key if it is idle; what it is for good.
-    fn freeze(&self, word: &Atomic<Word>, is_idle: impl Fn(Word) -> bool) -> Word {
-        let (frozen, evicted) = crate::rule::update(word, |word| {
+    fn freeze(&self, word: &Atomic<Word>, is_idle: impl Fn(Word) -> bool) -> Frozen {
+        let (frozen, by_us) = crate::rule::update(word, |word| {
             if word.is_frozen() {
                 (word, (word, false))
             } else if is_idle(word) {
                 (Word::EVICTED, (Word::EVICTED, true))
             } else {
-                (word.frozen(), (word.frozen(), false))
+                (word.frozen(), (word.frozen(), true))
             }
         });
-        if evicted {
-            reach(Step::Evicted);
-            // ORDERING: relaxed; it makes room a moment sooner and is not needed to be exact.
-            self.evicted.fetch_add(1, Relaxed);
+        if frozen != Word::EVICTED {
+            return Frozen::For(frozen);
         }
-        frozen
+        if by_us {
+            reach(Step::Evicted);
+            // ORDERING: relaxed; it makes room a moment sooner and need not be exact.
+            self.counts.evicted.fetch_add(1, Relaxed);
+        }
+        Frozen::Evicted { by_us }
     }
 
     /// Takes over a key from the era before, with its frozen word; does nothing if it is here already.
@@ -245,13 +245,11 @@ impl Era {
         }
     }
 
-    /// Notes that all keys of this era have come into `next`: exactly so many.
-    pub(super) fn complete(&self, next: &Self) {
-        // ORDERING: acquire side of *turned*.
-        let moved = Progress::unpack(self.progress.load(Acquire)).moved;
-        // ORDERING: relaxed; published by the edge *link* when `next` becomes the root. Whoever stores it
+    /// Notes how many keys have come from the era before, now that all have.
+    pub(super) fn carry(&self, moved: u64) {
+        // ORDERING: relaxed; published by the edge *link* when this era becomes the root. Whoever stores it
         // stores the same.
-        next.carried.store(moved, Relaxed);
+        self.counts.carried.store(moved, Relaxed);
     }
 
     /// How many keys came from the era before, at the most.
@@ -270,10 +268,13 @@ impl Era {
     pub(super) fn successor<'g>(&self, guard: &'g Guard) -> &'g Self {
         self.next(guard).expect("slots are sealed and words frozen only when the next era is linked")
     }
+}
 
-    /// The bytes of an era with that limit.
-    pub(super) fn bytes(limit: u64) -> u64 {
-        let limit = usize::try_from(limit).unwrap_or(usize::MAX >> 8);
-        (size_of::<Self>() + Space::bytes_of(Space::lines_for(limit))) as u64
-    }
+/// What a turnover has made of a word.
+#[derive(Debug)]
+enum Frozen {
+    /// It is frozen as this, to be moved.
+    For(Word),
+    /// Its key is forgotten.
+    Evicted { by_us: bool },
 }

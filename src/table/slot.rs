@@ -39,6 +39,12 @@ impl Fingerprint {
         self.0 < Self::RESERVED
     }
 
+    /// True of one in 256 numbers, and for one number of one in 256 keys.
+    #[inline]
+    pub(crate) const fn matches(self, number: u64) -> bool {
+        (self.0 ^ number) & 0xff == 0
+    }
+
     /// Where its probe run begins, of `count` places: the high bits of the hash, scaled.
     #[inline]
     pub(super) const fn home(self, count: usize) -> usize {

@@ -1,5 +1,6 @@
 //! One array of slots, grouped in cache lines: probing, claiming, sealing.
 
+use super::memory::zeroed;
 use super::slot::Fingerprint;
 use crate::rule::Word;
 use crate::sync::{
@@ -58,13 +59,13 @@ pub(super) enum Claim<'s> {
 impl Space {
     /// The number of lines in which `places` keys take two thirds of the slots at most, and one slot is
     /// left EMPTY to end every probe run.
-    pub(super) fn lines_for(places: usize) -> usize {
-        (places + places / 2 + 1).div_ceil(SLOTS)
+    pub(super) const fn lines_for(places: u64) -> u64 {
+        (places + places / 2 + 1).div_ceil(SLOTS as u64)
     }
 
     /// The bytes of so many lines.
-    pub(super) fn bytes_of(lines: usize) -> usize {
-        lines * size_of::<Line>()
+    pub(super) const fn bytes_of(lines: u64) -> u64 {
+        lines * size_of::<Line>() as u64
     }
 
     /// A space of so many lines, `None` if there is no memory for it.
@@ -130,6 +131,13 @@ impl Space {
         self.lines.len()
     }
 
+    /// The keys in a line.
+    pub(super) fn keys(&self, line: usize) -> impl Iterator<Item = Fingerprint> {
+        // ORDERING: relaxed, as in `probe`.
+        let keys = self.lines[line].keys.iter().map(|slot| slot.load(Relaxed));
+        keys.filter(|key| !key.is_vacant())
+    }
+
     /// Seals the vacant slots of a line for good, and gives each key in it, with its word, to `each`.
     pub(super) fn close_line(&self, at: usize, mut each: impl FnMut(Fingerprint, &Atomic<Word>)) {
         let line = &self.lines[at];
@@ -185,33 +193,17 @@ fn mask(of: [bool; SLOTS]) -> u32 {
     of.into_iter().rev().fold(0, |mask, bit| mask << 1 | u32::from(bit))
 }
 
-/// Zeroed lines, or `None` if there is no memory for them.
-#[cfg(not(tollgate_loom))]
-fn allocate(count: usize) -> Option<Box<[Line]>> {
-    use std::alloc::{Layout, alloc_zeroed};
-    assert!(count > 0, "a space has lines");
-    let layout = Layout::array::<Line>(count).ok()?;
-    // SAFETY: neither `count` (asserted) nor the size of a line is 0, so the layout's is not.
-    #[allow(unsafe_code)]
-    let start = unsafe { alloc_zeroed(layout) }.cast::<Line>();
-    if start.is_null() {
-        return None;
-    }
-    let lines = std::ptr::slice_from_raw_parts_mut(start, count);
-    // SAFETY: the block was just allocated by the global allocator with the layout of `[Line]` of this
-    // length, which is what `Box` frees it with, and all zero is a valid line: EMPTY and fresh.
-    #[allow(unsafe_code)]
-    Some(unsafe { Box::from_raw(lines) })
-}
-
-/// Loom's atomics can't be made from zeroed memory.
-#[cfg(tollgate_loom)]
+/// So many EMPTY lines, or `None` if there is no memory for them.
 fn allocate(count: usize) -> Option<Box<[Line]>> {
     let line = || Line {
         keys: std::array::from_fn(|_| Atomic::new(Fingerprint::EMPTY)),
         words: std::array::from_fn(|_| Atomic::new(Word::FRESH)),
     };
-    Some((0..count).map(|_| line()).collect())
+    // SAFETY: a line is atomics of u64, EMPTY and FRESH are 0.
+    #[allow(unsafe_code)]
+    unsafe {
+        zeroed(count, line)
+    }
 }
 
 #[cfg(all(test, not(tollgate_loom)))]
@@ -220,7 +212,7 @@ mod tests {
 
     #[test]
     fn keys_of_one_home_run_on_around_the_end() {
-        let space = Space::new(Space::lines_for(7)).unwrap();
+        let space = Space::new(3).unwrap();
         // All begin in the last of three lines.
         let keys = [1, 2, 3, 4, 5, 6, 7].map(|n| Fingerprint::of_hash(u64::MAX - n));
         for key in keys {

@@ -21,6 +21,8 @@ pub(super) enum Step {
     Brought,
     /// The keys of a chunk are moved, and that is not noted yet.
     ChunkMoved,
+    /// A chunk is noted as done, and not added up yet.
+    ChunkNoted,
     /// All is moved, and how much is not noted in the next era yet.
     AllMoved,
     /// All is noted, and the next era is not the root yet.
@@ -38,6 +40,7 @@ pub(super) use tests::reach;
 
 #[cfg(test)]
 mod tests {
+    use super::super::CHUNKS_AT_CAP;
     use super::Step;
     use crate::clock::Clock;
     use crate::limiter::Limiter;
@@ -50,10 +53,14 @@ mod tests {
     thread_local! {
         static STOP_AT: Cell<Option<Step>> = const { Cell::new(None) };
         static STOPPED: Cell<Option<Sender<()>>> = const { Cell::new(None) };
+        static CHUNKS: Cell<usize> = const { Cell::new(0) };
     }
 
-    /// Stops the thread for good if it was asked to stop here.
+    /// Stops the thread for good if it was asked to stop here. Counts the chunks it closes.
     pub(in super::super) fn reach(step: Step) {
+        if step == Step::ChunkMoved {
+            CHUNKS.set(CHUNKS.get() + 1);
+        }
         if STOP_AT.get() != Some(step) {
             return;
         }
@@ -63,7 +70,7 @@ mod tests {
         }
     }
 
-    const STEPS: [Step; 11] = [
+    const STEPS: [Step; 12] = [
         Step::PlaceGiven,
         Step::Claimed,
         Step::Closed,
@@ -72,6 +79,7 @@ mod tests {
         Step::Evicted,
         Step::Brought,
         Step::ChunkMoved,
+        Step::ChunkNoted,
         Step::AllMoved,
         Step::Carried,
         Step::Promoted,
@@ -137,5 +145,77 @@ mod tests {
         for step in STEPS {
             all_go_on_without_a_thread_that_stopped_at(step);
         }
+    }
+
+    /// The most chunks that one of these insertions closes, on this thread.
+    fn most_chunks(limiter: &Limiter<u64>, keys: std::ops::Range<u64>, now: impl Fn(u64) -> Tick) -> usize {
+        keys.map(|key| {
+            CHUNKS.set(0);
+            let _ = limiter.check_at(&key, 1, now(key));
+            CHUNKS.get()
+        })
+        .max()
+        .unwrap()
+    }
+
+    /// Below the cap: one chunk of 16 slots, and one for each other thread that has begun one.
+    #[test]
+    fn an_insertion_closes_one_chunk_while_the_table_grows() {
+        let builder = || Limiter::builder(Quota::per_hour(2)).max_keys(1_000_000).clock(Clock::manual());
+        let alone: Limiter<u64> = builder().build().unwrap();
+        assert_eq!(most_chunks(&alone, 0..20_000, |_| NOW), 1);
+        // Keys that are soon idle: the table turns over without growing.
+        let trickle: Limiter<u64> = builder().grace(Duration::ZERO).build().unwrap();
+        assert_eq!(most_chunks(&trickle, 0..2_000, |key| NOW + Duration::from_secs(8_000 * key)), 1);
+        assert!(trickle.stats().capacity < 200);
+        // A flood has passed: the table becomes smaller.
+        let hour = NOW + Duration::from_secs(4 * 3_600);
+        assert_eq!(most_chunks(&alone, 30_000..90_000, |key| hour + Duration::from_secs(key * 10_000)), 1);
+        assert!(alone.stats().capacity < 1_000);
+
+        for _ in 0..10 {
+            let shared: Limiter<u64> = builder().build().unwrap();
+            let most = std::thread::scope(|scope| {
+                let racers: Vec<_> = (0..4)
+                    .map(|n| {
+                        let shared = &shared;
+                        scope.spawn(move || most_chunks(shared, n * 10_000..(n + 1) * 10_000, |_| NOW))
+                    })
+                    .collect();
+                racers.into_iter().map(|racer| racer.join().unwrap()).max().unwrap()
+            });
+            assert!(most <= 4, "{most} chunks by one insertion, of four threads");
+        }
+    }
+
+    /// At the cap: as many as it takes to find an idle key, and 8 at the most.
+    #[test]
+    fn an_insertion_closes_a_bounded_number_of_chunks_at_the_cap() {
+        let builder = Limiter::builder(Quota::per_hour(2)).max_keys(5_000).clock(Clock::manual());
+        let limiter: Limiter<u64> = builder.grace(Duration::ZERO).build().unwrap();
+        assert_eq!(most_chunks(&limiter, 0..5_000, |_| NOW), 1);
+        assert_eq!(most_chunks(&limiter, 5_000..20_000, |_| NOW), CHUNKS_AT_CAP);
+        assert_eq!(limiter.len(), 5_000);
+    }
+
+    /// A turnover that insertions began is brought to its end by charges of known keys.
+    #[test]
+    fn charges_of_known_keys_close_one_chunk_now_and_then() {
+        // No key is idle between its charges.
+        let builder = Limiter::builder(Quota::per_day(10_000)).clock(Clock::manual());
+        let limiter: Limiter<u64> = builder.build().unwrap();
+        most_chunks(&limiter, 0..5_000, |_| NOW);
+        let keys = limiter.stats().capacity as u64;
+        most_chunks(&limiter, 5_000..keys, |_| NOW);
+        let before = limiter.stats().turnovers;
+        assert_eq!(most_chunks(&limiter, keys..keys + 1, |_| NOW), 0, "this one begins the turnover");
+        let at = |round| move |key| NOW + Duration::from_millis(round * keys + key);
+        let rounds = (0..100).take_while(|&round| {
+            assert!(most_chunks(&limiter, 0..keys, at(round)) <= 1);
+            limiter.stats().turnovers == before
+        });
+        let rounds = rounds.count();
+        assert!((1..100).contains(&rounds), "{rounds} rounds");
+        assert_eq!(limiter.len() as u64, keys + 1);
     }
 }

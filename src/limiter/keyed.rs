@@ -1,0 +1,533 @@
+//! The limiter of many keys: what may be asked of it.
+
+use super::builder::{Builder, Full};
+use super::seed::Seed;
+use crate::clock::Clock;
+use crate::decision::{Decision, NEVER, Outcome, Source};
+use crate::error::ConfigError;
+use crate::quota::Quota;
+use crate::rule::{AnyRule, Rule, Word, load, update};
+use crate::sync::{Atomic, Guard, Ordering::Relaxed, pin};
+use crate::table::{Fingerprint, Table, TableFull};
+use crate::time::Tick;
+use equivalent::Equivalent;
+use std::fmt;
+use std::hash::Hash;
+use std::marker::PhantomData;
+use std::time::Duration;
+
+/// How many keys [`Limiter::check_many`] hashes and prefetches before it decides the first of them.
+const BATCH: usize = 32;
+
+/// A rate limiter with one state per key.
+///
+/// Keys are anything that is [`Hash`]. They are looked up in borrowed form, as in a map: a
+/// `Limiter<String>` is asked with `check("alice")`, one of `(IpAddr, &str)` with `check(&(ip, path))`. A key is
+/// kept as its fingerprint, a 64-bit hash under a random seed of this limiter; the probability that any
+/// two of ten million keys collide, and then share one state, is 2.7e-6.
+///
+/// All methods take `&self`; share a limiter by reference or `Arc`. Nothing on the check path locks,
+/// waits or allocates, and a denied check writes nothing.
+///
+/// # Memory
+///
+/// The table begins small and grows with the keys, to `max_keys` at the most. A key that is as good as new
+/// (*idle*) and has been so for the [`grace`](Builder::grace) is forgotten when the table turns over, so
+/// that others find room; forgetting it changes no decision. When `max_keys` keys are in use that are not
+/// idle, [`Full`] says what *new* keys get; known keys notice nothing.
+///
+/// A key takes 24 bytes. While the table turns over, the old and the new part are both there, and what is
+/// retired is freed when no thread can see it any more: at most 4 x 24 bytes x `max_keys` in all, or
+/// 1 MiB if that is more. All this happens a few slots at a time, within the calls that insert keys.
+///
+/// # What a denial rests on
+///
+/// Charges and refunds of a key take effect one after the other. A denial is decided from a plain load:
+/// it may miss a refund or a reset that another thread has made a moment ago, and nothing else.
+///
+/// ```
+/// use tollgate::{Limiter, Quota};
+///
+/// let limiter: Limiter<String> = Limiter::builder(Quota::per_minute(60).burst(2)).build()?;
+///
+/// assert!(limiter.check("alice").allowed());
+/// assert!(limiter.check("alice").allowed());
+/// let third = limiter.check("alice");
+/// assert!(!third.allowed());
+/// println!("alice may come again in {:?}", third.retry_after());
+///
+/// // Other keys are not affected.
+/// assert!(limiter.check("bob").allowed());
+/// # Ok::<(), tollgate::ConfigError>(())
+/// ```
+pub struct Limiter<K: ?Sized> {
+    pub(super) rule: AnyRule,
+    pub(super) clock: Clock,
+    seed: Seed,
+    pub(super) table: Table,
+    full: Full,
+    /// How long a key must have been idle before it is forgotten.
+    grace: Duration,
+    pub(super) beyond: Beyond,
+    /// Owns no key; covariant, so that a limiter of `&'static str` can be asked with any `&str`.
+    key: PhantomData<fn() -> *const K>,
+}
+
+/// What concerns the new keys that find the table full. On cache lines of its own: it is written while the rest
+/// of a limiter is only read.
+#[repr(align(128))]
+pub(super) struct Beyond {
+    /// The one word of all these keys, under [`Full::Share`].
+    pub(super) overflow: Atomic<Word>,
+    /// How many times there was no place.
+    pub(super) refused: Atomic<u64>,
+}
+
+impl<K: ?Sized> Limiter<K> {
+    /// Starts the configuration of a limiter that enforces `quota` for each key.
+    ///
+    /// ```
+    /// use tollgate::{Algorithm, Full, Limiter, Quota};
+    ///
+    /// let limiter: Limiter<u64> = Limiter::builder(Quota::per_second(50))
+    ///     .algorithm(Algorithm::SlidingWindow)
+    ///     .max_keys(10_000)
+    ///     .full(Full::Share)
+    ///     .build()?;
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn builder(quota: Quota) -> Builder<Self> {
+        Builder::new(quota)
+    }
+
+    /// May `key` do this now? Charges one token if so.
+    ///
+    /// # Progress
+    ///
+    /// Lock-free. No allocation for a known key; a new key may find that the table is to be turned over,
+    /// and then the next part of it is allocated.
+    ///
+    /// ```
+    /// # use tollgate::{Limiter, Quota};
+    /// let limiter: Limiter<String> = Limiter::builder(Quota::per_hour(1)).build()?;
+    /// assert!(limiter.check("alice").allowed());
+    /// assert!(!limiter.check(&"alice".to_owned()).allowed());
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    #[inline]
+    pub fn check<Q>(&self, key: &Q) -> Decision
+    where
+        Q: Hash + Equivalent<K> + ?Sized,
+    {
+        self.check_at(key, 1, self.clock.now())
+    }
+
+    /// May `key` do something that costs `cost` tokens now? Charges all of them or none.
+    ///
+    /// A cost of 0 is always allowed and charges nothing; one above [`Decision::limit`] is refused for
+    /// good ([`Outcome::TooCostly`]).
+    ///
+    /// # Progress
+    ///
+    /// As [`check`](Self::check).
+    ///
+    /// ```
+    /// # use tollgate::{Limiter, Quota};
+    /// let limiter: Limiter<u32> = Limiter::builder(Quota::per_second(1_000_000)).build()?;
+    /// let bytes = 1500;
+    /// assert!(limiter.check_n(&7, bytes).allowed());
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    #[inline]
+    pub fn check_n<Q>(&self, key: &Q, cost: u64) -> Decision
+    where
+        Q: Hash + Equivalent<K> + ?Sized,
+    {
+        self.check_at(key, cost, self.clock.now())
+    }
+
+    /// [`check_n`](Self::check_n) at the caller's time, which counts from an origin of the caller's
+    /// choice. Don't mix it with the limiter's own clock unless `now` is read from that clock.
+    ///
+    /// A time before the key's last one can be denied where the later one would not be; it is never
+    /// given more. For algorithms with windows choose [`Align::Start`], which counts windows from tick 0:
+    /// the default alignment belongs to the limiter's own clock. Times that differ by more than the
+    /// [`grace`](Builder::grace) need a larger one, since idle keys are forgotten by the latest. Give refunds a time of the same origin
+    /// ([`refund_at`](Self::refund_at)).
+    ///
+    /// # Progress
+    ///
+    /// As [`check`](Self::check).
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{Limiter, Quota, Tick};
+    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_second(1)).build()?;
+    /// let noon = Tick::from_nanos(1_000);
+    /// assert!(limiter.check_at("alice", 1, noon).allowed());
+    /// assert!(!limiter.check_at("alice", 1, noon).allowed());
+    /// assert!(limiter.check_at("alice", 1, noon + Duration::from_secs(1)).allowed());
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    #[inline]
+    pub fn check_at<Q>(&self, key: &Q, cost: u64, now: Tick) -> Decision
+    where
+        Q: Hash + Equivalent<K> + ?Sized,
+    {
+        self.charge(self.seed.fingerprint(key), cost, now, &pin())
+    }
+
+    /// [`check`](Self::check) for many keys: one decision for each, in their order, added to
+    /// `decisions`. Reads the clock once, and has the memory of the next keys on its way while it
+    /// decides the first, which pays when the keys do not fit into the processor's caches.
+    ///
+    /// # Progress
+    ///
+    /// As [`check`](Self::check) for each key; `decisions` may have to grow.
+    ///
+    /// ```
+    /// # use tollgate::{Limiter, Quota};
+    /// let limiter: Limiter<u64> = Limiter::builder(Quota::per_hour(1)).build()?;
+    /// let mut decisions = Vec::new();
+    /// limiter.check_many(&[7, 8, 7], &mut decisions);
+    /// let allowed: Vec<bool> = decisions.iter().map(|decision| decision.allowed()).collect();
+    /// assert_eq!(allowed, [true, true, false]);
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn check_many<'k, Q>(&self, keys: impl IntoIterator<Item = &'k Q>, decisions: &mut Vec<Decision>)
+    where
+        Q: Hash + Equivalent<K> + ?Sized + 'k,
+    {
+        let now = self.clock.now();
+        let mut keys = keys.into_iter();
+        // A hint, and somebody else's: what it leaves out is made up for as the keys come.
+        decisions.reserve(keys.size_hint().0.min(BATCH * BATCH));
+        let mut batch = [Fingerprint::default(); BATCH];
+        loop {
+            let mut filled = 0;
+            for (place, key) in batch.iter_mut().zip(&mut keys) {
+                *place = self.seed.fingerprint(key);
+                filled += 1;
+            }
+            // Pinned only now: the caller's iterator may take its time.
+            let guard = pin();
+            for &key in &batch[..filled] {
+                self.table.prefetch(key, &guard);
+            }
+            decisions.extend(batch[..filled].iter().map(|&key| self.charge(key, 1, now, &guard)));
+            if filled < BATCH {
+                return;
+            }
+        }
+    }
+
+    /// What [`check`](Self::check) would answer now, without charging or inserting anything. The figures
+    /// are those before a charge.
+    ///
+    /// # Progress
+    ///
+    /// Lock-free. No allocation.
+    ///
+    /// ```
+    /// # use tollgate::{Limiter, Quota};
+    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(5)).build()?;
+    /// assert_eq!(limiter.peek("alice").remaining(), 5);
+    /// assert!(limiter.is_empty());
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    #[inline]
+    pub fn peek<Q>(&self, key: &Q) -> Decision
+    where
+        Q: Hash + Equivalent<K> + ?Sized,
+    {
+        self.peek_at(key, 1, self.clock.now())
+    }
+
+    /// What [`check_at`](Self::check_at) would answer, without charging or inserting anything.
+    ///
+    /// # Progress
+    ///
+    /// Lock-free. No allocation.
+    ///
+    /// ```
+    /// # use tollgate::{Limiter, Outcome, Quota, Tick};
+    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(5)).build()?;
+    /// assert!(limiter.peek_at("alice", 5, Tick::ZERO).allowed());
+    /// assert_eq!(limiter.peek_at("alice", 6, Tick::ZERO).outcome(), Outcome::TooCostly);
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn peek_at<Q>(&self, key: &Q, cost: u64, now: Tick) -> Decision
+    where
+        Q: Hash + Equivalent<K> + ?Sized,
+    {
+        let (key, guard) = (self.seed.fingerprint(key), pin());
+        let look = |word: &Atomic<Word>| {
+            let word = load(word);
+            (!word.is_frozen()).then(|| self.rule.peek(word, now, cost))
+        };
+        if let Some(decision) = self.table.known(key, &guard, look) {
+            return decision;
+        }
+        let fresh = self.rule.peek(Word::FRESH, now, cost);
+        let would_insert = fresh.allowed() && cost > 0;
+        if !would_insert || self.table.has_room(now, &guard) {
+            return fresh;
+        }
+        match self.full {
+            Full::Share => {
+                let shared = self.rule.peek(load(&self.beyond.overflow), now, cost);
+                Decision { source: Source::Overflow, ..shared }
+            }
+            Full::Deny | Full::Admit => self.policy(fresh),
+        }
+    }
+
+    /// Gives back what `charge` took from `key`: for a request that was admitted and then failed, or was
+    /// not made. Only what the charge still holds is given back (see [`Rule::refund`]); a decision that
+    /// charged nothing gives back nothing. The caller refunds each charge once, under the same key.
+    ///
+    /// # Progress
+    ///
+    /// Lock-free. No allocation.
+    ///
+    /// ```
+    /// # use tollgate::{Clock, Limiter, Quota};
+    /// let limiter: Limiter<str> =
+    ///     Limiter::builder(Quota::per_hour(1)).clock(Clock::manual()).build()?;
+    /// let charge = limiter.check("alice");
+    /// limiter.refund("alice", &charge);
+    /// assert!(limiter.check("alice").allowed());
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn refund<Q>(&self, key: &Q, charge: &Decision)
+    where
+        Q: Hash + Equivalent<K> + ?Sized,
+    {
+        self.refund_at(key, charge, u64::MAX, self.clock.now());
+    }
+
+    /// Gives back at most `tokens` of what `charge` took: for a request that cost less than was
+    /// charged. As [`refund`](Self::refund) otherwise, at the caller's time.
+    ///
+    /// # Progress
+    ///
+    /// Lock-free. No allocation.
+    ///
+    /// ```
+    /// # use tollgate::{Limiter, Quota, Tick};
+    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(100)).build()?;
+    /// let estimate = limiter.check_at("alice", 80, Tick::ZERO);
+    /// limiter.refund_at("alice", &estimate, 30, Tick::ZERO); // it took 50
+    /// assert_eq!(limiter.peek_at("alice", 1, Tick::ZERO).remaining(), 50);
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn refund_at<Q>(&self, key: &Q, charge: &Decision, tokens: u64, now: Tick)
+    where
+        Q: Hash + Equivalent<K> + ?Sized,
+    {
+        let refund = |word| self.rule.refund(word, now, charge, tokens);
+        match charge.source {
+            Source::Key => self.update_known(self.seed.fingerprint(key), refund),
+            Source::Overflow => update(&self.beyond.overflow, |word| (refund(word), ())),
+            Source::Policy => {}
+        }
+    }
+
+    /// Makes `key` as good as new. Don't refund what it was charged before. A key without a state of its
+    /// own, because the table was full when it came, is not affected.
+    ///
+    /// # Progress
+    ///
+    /// Lock-free. No allocation.
+    ///
+    /// ```
+    /// # use tollgate::{Limiter, Quota};
+    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(1)).build()?;
+    /// let _ = limiter.check("alice");
+    /// limiter.reset("alice");
+    /// assert!(limiter.check("alice").allowed());
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn reset<Q>(&self, key: &Q)
+    where
+        Q: Hash + Equivalent<K> + ?Sized,
+    {
+        self.update_known(self.seed.fingerprint(key), |word| self.rule.reset(word));
+    }
+
+    /// The clock that [`check`](Self::check) reads.
+    ///
+    /// ```
+    /// # use tollgate::{Limiter, Quota};
+    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(1)).build()?;
+    /// let decision = limiter.check_at("alice", 1, limiter.clock().now());
+    /// assert!(decision.at() <= limiter.clock().now());
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    /// Decides on a word of the table and charges it; `None` if it is frozen.
+    #[inline]
+    fn decide(&self, word: &Atomic<Word>, cost: u64, now: Tick) -> Option<Decision> {
+        update(word, |word| {
+            if word.is_frozen() {
+                return (word, None);
+            }
+            let (next, decision) = self.rule.decide(word, now, cost);
+            (next, Some(decision))
+        })
+    }
+
+    #[inline]
+    pub(super) fn charge(&self, key: Fingerprint, cost: u64, now: Tick, guard: &Guard) -> Decision {
+        let Some(decision) = self.table.known(key, guard, |word| self.decide(word, cost, now)) else {
+            return self.charge_new(key, cost, now, guard);
+        };
+        // A turnover must go on, and a table that is far too large shrink, also where no new keys come. So
+        // one in 256 charges of known keys does a step, chosen by what is at hand: the key, and the time in
+        // units of about a millisecond. Denials write nothing, so they don't.
+        if decision.allowed() && key.matches(now.as_nanos() >> 20) {
+            self.tend(now, guard);
+        }
+        decision
+    }
+
+    /// Does a step of what there is to do for the table; true if there is more.
+    #[cold]
+    pub(super) fn tend(&self, now: Tick, guard: &Guard) -> bool {
+        let judged_at = now.before(self.grace);
+        self.table.tend(now, guard, |word| self.rule.is_idle(word, judged_at))
+    }
+
+    #[inline]
+    pub(super) fn fingerprint<Q: Hash + ?Sized>(&self, key: &Q) -> Fingerprint {
+        self.seed.fingerprint(key)
+    }
+
+    #[cold]
+    fn charge_new(&self, key: Fingerprint, cost: u64, now: Tick, guard: &Guard) -> Decision {
+        let (next, decision) = self.rule.decide(Word::FRESH, now, cost);
+        if next.is_fresh() {
+            // Nothing is charged, so there is nothing to keep.
+            return decision;
+        }
+        let charge = |word: &Atomic<Word>| self.decide(word, cost, now);
+        let judged_at = now.before(self.grace);
+        let is_idle = |word| self.rule.is_idle(word, judged_at);
+        match self.table.insert(key, now, guard, is_idle, charge) {
+            Ok(decision) => decision,
+            Err(TableFull) => {
+                // ORDERING: relaxed; a statistic.
+                self.beyond.refused.fetch_add(1, Relaxed);
+                if self.full != Full::Share {
+                    return self.policy(decision);
+                }
+                let shared = update(&self.beyond.overflow, |word| self.rule.decide(word, now, cost));
+                Decision { source: Source::Overflow, ..shared }
+            }
+        }
+    }
+
+    /// Changes the word of a key that is in the table.
+    fn update_known(&self, key: Fingerprint, to: impl Fn(Word) -> Word) {
+        self.table.known(key, &pin(), |word| self.change(word, &to));
+    }
+
+    /// Changes a word of the table; `None` if it is frozen.
+    pub(super) fn change(&self, word: &Atomic<Word>, to: impl Fn(Word) -> Word) -> Option<()> {
+        update(word, |word| if word.is_frozen() { (word, None) } else { (to(word), Some(())) })
+    }
+
+    /// The full policy's answer where a fresh key would have got `fresh`; it charges nothing.
+    fn policy(&self, fresh: Decision) -> Decision {
+        let (outcome, wait) = match self.full {
+            Full::Admit => (Outcome::Allowed, 0),
+            Full::Deny | Full::Share => (Outcome::Denied, NEVER),
+        };
+        Decision { outcome, wait, cost: 0, remaining: 0, reset: 0, source: Source::Policy, ..fresh }
+    }
+}
+
+impl<K: ?Sized> Builder<Limiter<K>> {
+    /// The most keys the limiter tracks at once, a hard cap on its memory (see
+    /// [Memory](Limiter#memory)). From 1 to 4,294,967,295; the default is 1,000,000.
+    ///
+    /// ```
+    /// # use tollgate::{Limiter, Quota};
+    /// let builder = Limiter::<str>::builder(Quota::per_day(3)).max_keys(0);
+    /// assert!(builder.build().unwrap_err().to_string().starts_with("max_keys 0 is out of range"));
+    /// ```
+    pub fn max_keys(mut self, max_keys: usize) -> Self {
+        self.max_keys = max_keys;
+        self
+    }
+
+    /// What new keys get when `max_keys` is reached; the default is [`Full::Deny`].
+    ///
+    /// ```
+    /// # use tollgate::{Full, Limiter, Quota};
+    /// let limiter: Limiter<u8> =
+    ///     Limiter::builder(Quota::per_day(3)).max_keys(1).full(Full::Admit).build()?;
+    /// assert!(limiter.check(&1).allowed());
+    /// assert!(limiter.check(&2).allowed());
+    /// assert_eq!(limiter.len(), 1);
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn full(mut self, full: Full) -> Self {
+        self.full = full;
+        self
+    }
+
+    /// How long a key must have been idle before it is forgotten; the default is one second. It covers
+    /// the skew between the times that are passed: a thread (or a log) whose `now` is further behind the
+    /// latest one may find a key forgotten that it would still have found throttled.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{Limiter, Quota};
+    /// let limiter: Limiter<u8> =
+    ///     Limiter::builder(Quota::per_day(3)).grace(Duration::from_secs(60)).build()?;
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn grace(mut self, grace: Duration) -> Self {
+        self.grace = grace;
+        self
+    }
+
+    /// The limiter.
+    ///
+    /// # Errors
+    ///
+    /// A [`ConfigError`] that names the value, the range and the fix.
+    ///
+    /// ```
+    /// # use tollgate::{Limiter, Quota};
+    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_second(10)).build()?;
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn build(self) -> Result<Limiter<K>, ConfigError> {
+        Ok(Limiter {
+            rule: self.rule()?,
+            clock: self.clock,
+            seed: Seed::random(),
+            table: Table::new(self.max_keys, self.grace)?,
+            full: self.full,
+            grace: self.grace,
+            beyond: Beyond { overflow: Atomic::new(Word::FRESH), refused: Atomic::new(0) },
+            key: PhantomData,
+        })
+    }
+}
+
+impl<K: ?Sized> fmt::Debug for Limiter<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Limiter")
+            .field("rule", &self.rule)
+            .field("clock", &self.clock)
+            .field("full", &self.full)
+            .field("keys", &self.len())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,226 @@
+//! Looking after a limiter: how large it is, what it has done, forgetting keys.
+
+use super::keyed::Limiter;
+use crate::rule::{Rule, update};
+use crate::sync::{Ordering::Relaxed, pin};
+use crate::table::Table;
+use crate::time::Tick;
+
+/// How many steps of a turnover a sweep does before it lets the epoch move on.
+const REPIN: usize = 64;
+
+/// What a [`Limiter`] holds and has done, by [`Limiter::stats`]. Each figure is of its own moment while other
+/// threads are at work.
+///
+/// ```
+/// use tollgate::{Full, Limiter, Quota};
+///
+/// let limiter: Limiter<u64> =
+///     Limiter::builder(Quota::per_hour(1)).max_keys(100).full(Full::Deny).build()?;
+/// for key in 0..150 {
+///     let _ = limiter.check(&key);
+/// }
+/// let stats = limiter.stats();
+/// assert_eq!((stats.keys, stats.max_keys, stats.refused), (100, 100, 50));
+/// assert!(stats.turnovers > 0, "the table has grown");
+/// # Ok::<(), tollgate::ConfigError>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Keys that are tracked, as [`Limiter::len`].
+    pub keys: usize,
+    /// Keys that are tracked before the table turns over, to grow or to forget idle keys.
+    pub capacity: usize,
+    /// The most keys that may be tracked.
+    pub max_keys: usize,
+    /// How often the table was turned over.
+    pub turnovers: u64,
+    /// Idle keys that were forgotten.
+    pub evicted: u64,
+    /// Checks of new keys that found no place and got the [full policy](crate::Full).
+    pub refused: u64,
+    /// Bytes taken, as [`Limiter::memory`].
+    pub bytes: usize,
+}
+
+impl<K: ?Sized> Limiter<K> {
+    /// What this limiter holds and has done. Known keys are charged without counting anything; the figures
+    /// come from what insertions and turnovers keep.
+    ///
+    /// # Progress
+    ///
+    /// Wait-free.
+    ///
+    /// ```
+    /// # use tollgate::{Limiter, Quota};
+    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(1)).build()?;
+    /// let _ = limiter.check("alice");
+    /// assert_eq!(limiter.stats().keys, 1);
+    /// assert_eq!(limiter.stats().refused, 0);
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn stats(&self) -> Stats {
+        let guard = pin();
+        Stats {
+            keys: self.table.len(&guard),
+            capacity: self.table.capacity(&guard),
+            max_keys: self.table.max_keys(),
+            turnovers: self.table.turnovers(),
+            evicted: self.table.evicted(),
+            // ORDERING: relaxed; a statistic.
+            refused: self.beyond.refused.load(Relaxed),
+            bytes: self.memory(),
+        }
+    }
+
+    /// Does up to `budget` slots' worth of upkeep: for callers with an idle moment. It goes on with a
+    /// turnover of the table that is under way, or begins one to forget idle keys and give their
+    /// memory back, unless the last began less than a [`grace`](crate::Builder::grace) ago. True while that
+    /// turnover is not complete, so `while limiter.sweep(4096) {}` ends, and what was idle when the turnover
+    /// began is forgotten then. `budget` counts slots, which a table has half as many again as keys; it is
+    /// rounded up to a multiple of 16, and 0 does nothing.
+    ///
+    /// A limiter needs no sweeps: insertions make room for themselves, and one in 256 charges of known keys
+    /// helps too. Sweep to have the memory of a flood back although hardly anybody comes.
+    ///
+    /// # Progress
+    ///
+    /// Lock-free. May allocate the next part of the table.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{Clock, Limiter, Quota};
+    /// let clock = Clock::manual();
+    /// let limiter: Limiter<u64> = Limiter::builder(Quota::per_second(1)).clock(&clock).build()?;
+    /// for key in 0..1000 {
+    ///     let _ = limiter.check(&key);
+    /// }
+    /// clock.advance(Duration::from_secs(2));
+    /// while limiter.sweep(4096) {}
+    /// assert!(limiter.is_empty());
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn sweep(&self, budget: usize) -> bool {
+        self.sweep_at(budget, self.clock.now())
+    }
+
+    /// [`sweep`](Self::sweep) for those who check at times of their own ([`check_at`](Self::check_at)):
+    /// forgets what is idle at `now`.
+    ///
+    /// # Progress
+    ///
+    /// As [`sweep`](Self::sweep).
+    ///
+    /// ```
+    /// # use tollgate::{Limiter, Quota, Tick};
+    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_second(1)).build()?;
+    /// let _ = limiter.check_at("alice", 1, Tick::ZERO);
+    /// while limiter.sweep_at(64, Tick::from_nanos(3_000_000_000)) {}
+    /// assert!(limiter.is_empty());
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn sweep_at(&self, budget: usize, now: Tick) -> bool {
+        let mut steps = budget.div_ceil(Table::STEP);
+        if steps == 0 || !self.table.begin_sweep(now, &pin()) {
+            return false;
+        }
+        while steps > 0 {
+            let guard = pin();
+            for _ in 0..steps.min(REPIN) {
+                if !self.tend(now, &guard) {
+                    return false;
+                }
+            }
+            steps = steps.saturating_sub(REPIN);
+        }
+        true
+    }
+
+    /// Makes every key as good as new, the shared state of [`Full::Share`](crate::Full::Share) too, and
+    /// forgets them. Keys that are charged meanwhile are forgotten or keep the charge. Don't refund what was
+    /// charged before. A key that is in a window which began less than a
+    /// [`grace`](crate::Builder::grace) ago is made as good as new and forgotten later, and so are all where
+    /// the memory to turn the table over is not to be had. The table keeps its size until it has been
+    /// hardly used for a while.
+    ///
+    /// # Progress
+    ///
+    /// Lock-free; takes time in proportion to the size of the table. May allocate the next part of the table.
+    ///
+    /// ```
+    /// # use tollgate::{Limiter, Quota};
+    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(1)).build()?;
+    /// assert!(limiter.check("alice").allowed());
+    /// limiter.clear();
+    /// assert!(limiter.is_empty());
+    /// assert!(limiter.check("alice").allowed());
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn clear(&self) {
+        self.clear_at(self.clock.now());
+    }
+
+    /// [`clear`](Self::clear) for those who check at times of their own ([`check_at`](Self::check_at)).
+    ///
+    /// # Progress
+    ///
+    /// As [`clear`](Self::clear).
+    ///
+    /// ```
+    /// # use tollgate::{Limiter, Quota, Tick};
+    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(1)).build()?;
+    /// let now = Tick::from_nanos(5_000_000_000);
+    /// assert!(limiter.check_at("alice", 1, now).allowed());
+    /// limiter.clear_at(now);
+    /// assert!(limiter.check_at("alice", 1, now).allowed());
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn clear_at(&self, now: Tick) {
+        update(&self.beyond.overflow, |word| (self.rule.reset(word), ()));
+        self.table.each(&pin(), |word| self.change(word, |word| self.rule.reset(word)));
+        // A turnover that is under way may have moved keys before they were reset. The next one forgets them.
+        while self.tend(now, &pin()) {}
+        if self.table.begin_turnover(now, &pin()) {
+            while self.tend(now, &pin()) {}
+        }
+    }
+
+    /// How many keys the table holds at the most: also counts those that are being inserted, and idle ones
+    /// that were not forgotten yet.
+    ///
+    /// ```
+    /// # use tollgate::{Limiter, Quota};
+    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(1)).build()?;
+    /// let _ = limiter.check("alice");
+    /// assert_eq!(limiter.len(), 1);
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn len(&self) -> usize {
+        self.table.len(&pin())
+    }
+
+    /// Does the table hold no key?
+    ///
+    /// ```
+    /// # use tollgate::{Limiter, Quota};
+    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(1)).build()?;
+    /// assert!(limiter.is_empty());
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The bytes this limiter takes now, retired parts of the table that are not freed yet included.
+    ///
+    /// ```
+    /// # use tollgate::{Limiter, Quota};
+    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(1)).max_keys(1000).build()?;
+    /// assert!(limiter.memory() < 10_000);
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn memory(&self) -> usize {
+        size_of::<Self>() + self.table.bytes()
+    }
+}
