@@ -12,9 +12,9 @@ pub(crate) fn collect(guard: &Guard) {
 
 /// Null or a pointer to a `T`. What it pointed to is freed when no guard that may have seen it is left.
 ///
-/// | edge | release side | acquire side | what becomes visible |
-/// |---|---|---|---|
-/// | link | `install`, `advance` | `load` | all that was done to the value before it was linked |
+/// | edge | release side | acquire side | what becomes visible | loom test that fails if it is weakened |
+/// |---|---|---|---|---|
+/// | link | `install`, `advance` | `load`, `install` that was not first | all that was done to the value before it was linked | `retire_races_a_reader_and_frees_nothing_under_its_guard`, `retire_races_retire_and_each_value_is_freed_once` |
 #[derive(Debug)]
 pub(crate) struct Link<T>(Atomic<T>);
 
