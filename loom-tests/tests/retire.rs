@@ -161,53 +161,80 @@ fn drop_and_count(chain: Arc<Chain>) {
     }
 }
 
-/// A thread retires a value while the main thread reads, and another begins to retire it too if there are
-/// three.
-fn retire_and_read(bound: Bound, all: usize) {
+/// A thread retires so many values, one after the other, while another reads along them.
+fn retire_and_read(bound: Bound, values: usize) {
     let seen = Seen::default();
     let note = seen.clone();
     explore(bound, Atomics::Plain, move |threads| {
         let chain = Arc::new(Chain::new());
-        let writers: Vec<_> = (1..all)
-            .map(|writer| {
-                let chain = Arc::clone(&chain);
-                threads.spawn(move || {
-                    let participant = chain.participant();
-                    chain.replace(&participant);
-                    if writer == 1 {
-                        chain.settle(&participant);
-                    }
-                })
-            })
-            .collect();
+        let writer = threads.spawn({
+            let chain = Arc::clone(&chain);
+            move || {
+                let participant = chain.participant();
+                for _ in 0..values {
+                    assert!(chain.replace(&participant));
+                }
+                chain.settle(&participant);
+            }
+        });
         let participant = chain.participant();
         chain.read(&participant);
         note.note(chain.ledger.freed(0));
+        writer.join().unwrap();
+        drop(participant);
+        drop_and_count(chain);
+    });
+    // When the reader was done, the first value was still there, or was freed already.
+    seen.expect(&["0", "1"]);
+}
+
+#[test]
+fn retire_races_a_reader_and_frees_nothing_under_its_guard() {
+    retire_and_read(Bound::Preemptions(3), 1);
+}
+
+/// The second value is reached from the first, which is retired already, and is retired meanwhile.
+#[test]
+fn two_are_retired_while_a_reader_goes_from_one_to_the_other() {
+    retire_and_read(Bound::Preemptions(2), 2);
+}
+
+#[test]
+#[ignore = "deep: make loom-deep"]
+fn retire_races_a_reader_and_frees_nothing_under_its_guard_deeply() {
+    retire_and_read(Bound::Preemptions(5), 1);
+}
+
+#[test]
+#[ignore = "deep: make loom-deep"]
+fn two_are_retired_while_a_reader_goes_from_one_to_the_other_deeply() {
+    retire_and_read(Bound::Preemptions(4), 2);
+}
+
+/// Two threads retire values and one reads.
+#[test]
+#[ignore = "deep: make loom-deep"]
+fn two_retire_and_one_reads() {
+    explore(Bound::Preemptions(1), Atomics::Plain, |threads| {
+        let chain = Arc::new(Chain::new());
+        let writers = [true, false].map(|settles| {
+            let chain = Arc::clone(&chain);
+            threads.spawn(move || {
+                let participant = chain.participant();
+                chain.replace(&participant);
+                if settles {
+                    chain.settle(&participant);
+                }
+            })
+        });
+        let participant = chain.participant();
+        chain.read(&participant);
         for writer in writers {
             writer.join().unwrap();
         }
         drop(participant);
         drop_and_count(chain);
     });
-    // When the reader was done, the value was still there, or was freed already.
-    seen.expect(&["0", "1"]);
-}
-
-#[test]
-fn retire_races_a_reader_and_frees_nothing_under_its_guard() {
-    retire_and_read(Bound::Preemptions(3), 2);
-}
-
-#[test]
-#[ignore = "deep: make loom-deep"]
-fn retire_races_a_reader_and_frees_nothing_under_its_guard_deeply() {
-    retire_and_read(Bound::Preemptions(5), 2);
-}
-
-#[test]
-#[ignore = "deep: make loom-deep"]
-fn two_retire_and_one_reads() {
-    retire_and_read(Bound::Preemptions(1), 3);
 }
 
 /// Two threads replace the same value, or one after the other.
