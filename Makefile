@@ -7,7 +7,7 @@ LOOM := cd loom-tests && RUST_BACKTRACE=0 $(CARGO) test --release --locked
 LOOM_LIMIT ?= timeout --verbose 600
 DEEP_LIMIT ?= timeout --verbose 7200
 
-.PHONY: help test lint unit features loom loom-deep doc bench clean
+.PHONY: help test lint unit features loom loom-deep weaken doc bench clean
 
 help:
 	@echo "make test       all tests: lint, unit, integration, doc and model tests (a few minutes)"
@@ -15,6 +15,7 @@ help:
 	@echo "make unit       unit, integration and doc tests"
 	@echo "make loom       the model checker, quick bounds (about a minute)"
 	@echo "make loom-deep  the model checker, deep bounds (long: up to two hours are allowed)"
+	@echo "make weaken     weakens each memory ordering in turn: a model must notice (some minutes)"
 	@echo "make doc        the documentation, warnings are errors"
 	@echo "make bench      benchmarks: checks, and the replay of a log"
 	@echo "make clean      removes what was built"
@@ -41,6 +42,9 @@ loom:
 
 loom-deep:
 	$(DEEP_LIMIT) sh -c '$(LOOM) -- --nocapture --test-threads=1 --include-ignored'
+
+weaken:
+	cd loom-tests && $(CARGO) run --release --locked --bin weaken
 
 doc:
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --no-deps --all-features

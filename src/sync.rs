@@ -23,6 +23,8 @@
 #[cfg(not(tollgate_loom))]
 pub(crate) use atomic::{Atomic, Ordering};
 
+mod order;
+
 #[cfg(not(tollgate_loom))]
 mod link;
 
@@ -39,6 +41,7 @@ pub(crate) use shim::{Guard, Link, collect, pin};
 
 #[cfg(tollgate_loom)]
 mod shim {
+    use super::order::{ADVANCE, ADVANCE_LOST, INSTALL, INSTALL_LOST, LOAD};
     use bytemuck::Pod;
     use std::marker::PhantomData;
     use std::sync::atomic::AtomicBool;
@@ -247,33 +250,35 @@ mod shim {
 
         pub(crate) fn load<'g>(&self, _guard: &'g Guard) -> Option<&'g T> {
             self.conflict();
-            // ORDERING: as in `link`.
-            let to = self.to.load(Ordering::Acquire);
+            // ORDERING: see `order`.
+            let to = self.to.load(LOAD);
             // SAFETY: null or a box that lives until this link is dropped.
             unsafe { to.as_ref() }
         }
 
-        pub(crate) fn install<'g>(&self, value: T, guard: &'g Guard) -> (&'g T, bool) {
+        pub(crate) fn install<'g>(&self, value: T, _guard: &'g Guard) -> (&'g T, bool) {
             self.conflict();
             let new = Box::into_raw(Box::new(value));
-            // ORDERING: as in `link`.
-            let installed = self
-                .to
-                .compare_exchange(std::ptr::null_mut(), new, Ordering::Release, Ordering::Relaxed)
-                .is_ok();
-            if !installed {
-                // SAFETY: made in this call and seen by nobody else.
-                drop(unsafe { Box::from_raw(new) });
+            // ORDERING: see `order`.
+            match self.to.compare_exchange(std::ptr::null_mut(), new, INSTALL, INSTALL_LOST) {
+                // SAFETY: a box that lives until this link is dropped.
+                Ok(_) => (unsafe { &*new }, true),
+                Err(found) => {
+                    // SAFETY: made in this call and seen by nobody else.
+                    drop(unsafe { Box::from_raw(new) });
+                    // SAFETY: not null, since null is what was expected; a box that lives until this link is
+                    // dropped.
+                    (unsafe { &*found }, false)
+                }
             }
-            (self.load(guard).expect("a link never becomes null again"), installed)
         }
 
         pub(crate) fn advance(&self, from: &T, to: &T, _guard: &Guard) -> bool {
             self.conflict();
             let from = std::ptr::from_ref(from).cast_mut();
             let to = std::ptr::from_ref(to).cast_mut();
-            // ORDERING: as in `link`.
-            let advanced = self.to.compare_exchange(from, to, Ordering::Release, Ordering::Relaxed).is_ok();
+            // ORDERING: see `order`.
+            let advanced = self.to.compare_exchange(from, to, ADVANCE, ADVANCE_LOST).is_ok();
             if advanced {
                 self.retired.lock().unwrap().push(from);
             }

@@ -1,7 +1,7 @@
 //! A pointer to something that is replaced while others read it, reclaimed by epochs.
 
+use super::order::{ADVANCE, ADVANCE_LOST, INSTALL, INSTALL_LOST, LOAD};
 use crossbeam_epoch::{Atomic, Owned, Shared};
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 pub(crate) use crossbeam_epoch::{Guard, pin};
 
@@ -12,9 +12,9 @@ pub(crate) fn collect(guard: &Guard) {
 
 /// Null or a pointer to a `T`. What it pointed to is freed when no guard that may have seen it is left.
 ///
-/// | edge | release side | acquire side | what becomes visible |
-/// |---|---|---|---|
-/// | link | `install`, `advance` | `load` | all that was done to the value before it was linked |
+/// | edge | release side | acquire side | what becomes visible | loom test that fails if it is weakened |
+/// |---|---|---|---|---|
+/// | link | `install`, `advance` | `load`, `install` that was not first | all that was done to the value before it was linked | `retire_races_a_reader_and_frees_nothing_under_its_guard`, `retire_races_retire_and_each_value_is_freed_once` |
 #[derive(Debug)]
 pub(crate) struct Link<T>(Atomic<T>);
 
@@ -30,8 +30,8 @@ impl<T> Link<T> {
 
     #[inline]
     pub(crate) fn load<'g>(&self, guard: &'g Guard) -> Option<&'g T> {
-        // ORDERING: acquire side of *link*.
-        let to = self.0.load(Acquire, guard);
+        // ORDERING: see `order`.
+        let to = self.0.load(LOAD, guard);
         // SAFETY: null, or a value that is freed only after `guard` is dropped: `advance` defers it.
         unsafe { to.as_ref() }
     }
@@ -39,8 +39,8 @@ impl<T> Link<T> {
     /// Makes a null link point to `value`, unless another thread was first; what it points to, and
     /// whether that is `value`.
     pub(crate) fn install<'g>(&self, value: T, guard: &'g Guard) -> (&'g T, bool) {
-        // ORDERING: release side of *link*; on failure acquire, to look at what is there.
-        match self.0.compare_exchange(Shared::null(), Owned::new(value), Release, Acquire, guard) {
+        // ORDERING: see `order`.
+        match self.0.compare_exchange(Shared::null(), Owned::new(value), INSTALL, INSTALL_LOST, guard) {
             // SAFETY: just linked, and freed only after `guard` is dropped.
             Ok(new) => (unsafe { new.deref() }, true),
             // SAFETY: not null, since null is what was expected; freed only after `guard` is dropped.
@@ -51,8 +51,8 @@ impl<T> Link<T> {
     /// Makes it point to `to` if it points to `from`, which is then freed when no guard needs it.
     pub(crate) fn advance(&self, from: &T, to: &T, guard: &Guard) -> bool {
         let (from, to) = (Shared::from(std::ptr::from_ref(from)), Shared::from(std::ptr::from_ref(to)));
-        // ORDERING: release side of *link*; a failure is not looked at.
-        let advanced = self.0.compare_exchange(from, to, Release, Relaxed, guard).is_ok();
+        // ORDERING: see `order`.
+        let advanced = self.0.compare_exchange(from, to, ADVANCE, ADVANCE_LOST, guard).is_ok();
         if advanced {
             // SAFETY: unlinked by this call alone, so it is deferred once, and no new guard can reach it.
             unsafe { guard.defer_destroy(from) };
