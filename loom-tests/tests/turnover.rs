@@ -355,6 +355,12 @@ fn promotion_races_peek() {
     promotion_and_peek(Bound::Preemptions(1), Atomics::Plain);
 }
 
+#[test]
+#[ignore = "deep: make loom-deep"]
+fn promotion_races_peek_deeply() {
+    promotion_and_peek(Bound::Preemptions(1), Atomics::Touched);
+}
+
 /// Two threads do the last chunk of an era and make the next one the root, which is done once.
 fn two_promote(bound: Bound, atomics: Atomics) -> Explored {
     explore(bound, atomics, |threads| {
@@ -379,6 +385,13 @@ fn two_promote(bound: Bound, atomics: Atomics) -> Explored {
 fn promotion_races_promotion() {
     two_promote(Bound::Preemptions(2), Atomics::Plain);
     two_promote(Bound::Preemptions(1), Atomics::Touched);
+}
+
+#[test]
+#[ignore = "deep: make loom-deep"]
+fn promotion_races_promotion_deeply() {
+    two_promote(Bound::Preemptions(3), Atomics::Plain);
+    two_promote(Bound::Preemptions(2), Atomics::Touched);
 }
 
 /// A thread takes the first chunk of two and stalls anywhere in it; another takes the second, redoes the
@@ -407,6 +420,12 @@ fn stalled_chunk_owner_stops_nobody_and_comes_back_late() {
     stalled_owner(Bound::Preemptions(1), Atomics::Plain);
 }
 
+#[test]
+#[ignore = "deep: make loom-deep"]
+fn stalled_chunk_owner_comes_back_late_deeply() {
+    stalled_owner(Bound::Preemptions(1), Atomics::Touched);
+}
+
 /// A helper stalls with the frozen word of a key; meanwhile the key is moved by another, evicted from the next
 /// era, and comes back in the one after that.
 fn late_helper(bound: Bound, atomics: Atomics) -> Explored {
@@ -428,6 +447,12 @@ fn late_helper(bound: Bound, atomics: Atomics) -> Explored {
 #[test]
 fn late_helper_meets_a_reused_key() {
     late_helper(Bound::Preemptions(1), Atomics::Plain);
+}
+
+#[test]
+#[ignore = "deep: make loom-deep"]
+fn late_helper_meets_a_reused_key_deeply() {
+    late_helper(Bound::Preemptions(2), Atomics::Plain);
 }
 
 /// Clearing makes a key as good as new, also one that is on its way to the next era.
@@ -454,4 +479,10 @@ fn clear_and_step(bound: Bound, atomics: Atomics) -> Explored {
 #[test]
 fn clear_races_turnover_and_every_key_is_as_good_as_new() {
     clear_and_step(Bound::Preemptions(1), Atomics::Plain);
+}
+
+#[test]
+#[ignore = "deep: make loom-deep"]
+fn clear_races_turnover_deeply() {
+    clear_and_step(Bound::Preemptions(2), Atomics::Plain);
 }
