@@ -7,7 +7,7 @@ LOOM := cd loom-tests && RUST_BACKTRACE=0 $(CARGO) test --release --locked
 LOOM_LIMIT ?= timeout --verbose 600
 DEEP_LIMIT ?= timeout --verbose 7200
 
-.PHONY: help test lint unit features loom loom-deep doc bench clean
+.PHONY: help test lint unit features loom loom-deep doc bench peers clean
 
 help:
 	@echo "make test       all tests: lint, unit, integration, doc and model tests (a few minutes)"
@@ -17,6 +17,7 @@ help:
 	@echo "make loom-deep  the model checker, deep bounds (long: up to two hours are allowed)"
 	@echo "make doc        the documentation, warnings are errors"
 	@echo "make bench      benchmarks: checks, and the replay of a log"
+	@echo "make peers      the same workloads on other limiters (five minutes; PEERS=--quick: a smoke run; PEERS=--help)"
 	@echo "make clean      removes what was built"
 
 test: lint unit features loom doc
@@ -25,6 +26,7 @@ test: lint unit features loom doc
 lint:
 	$(CARGO) fmt --check
 	cd loom-tests && $(CARGO) fmt --check
+	cd benches/peers && $(CARGO) fmt --check
 	$(CARGO) clippy --locked --all-targets --all-features -- -D warnings
 	$(CARGO) clippy --locked --all-targets -- -D warnings
 	cd loom-tests && $(CARGO) clippy --locked --tests -- -D warnings
@@ -49,6 +51,11 @@ doc:
 bench:
 	$(CARGO) bench --locked --features cli,tsc
 
+# In a workspace of its own, so that peers never enter the library's lock file. Rows go to target/peers.json.
+peers:
+	$(CARGO) run --release --locked --manifest-path benches/peers/Cargo.toml -- $(PEERS)
+
 clean:
 	$(CARGO) clean
 	cd loom-tests && $(CARGO) clean
+	cd benches/peers && $(CARGO) clean
