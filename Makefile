@@ -17,7 +17,7 @@ help:
 	@echo "make loom-deep  the model checker, deep bounds (long: up to two hours are allowed)"
 	@echo "make doc        the documentation, warnings are errors"
 	@echo "make bench      benchmarks: checks, and the replay of a log"
-	@echo "make peers      the same workloads on other limiters (five minutes; PEERS=--quick: a smoke run; PEERS=--help)"
+	@echo "make peers      the same workloads on other limiters (four minutes; PEERS=--quick: a smoke run; PEERS=latency; PEERS=--help)"
 	@echo "make clean      removes what was built"
 
 test: lint unit features loom doc

@@ -3,15 +3,18 @@
 //! A check is timed as a thread sees it: the medians are of rounds, the ratio to governor is taken in each
 //! round and then its median. `(empty loop)` is what it costs to walk through the keys; it is in all numbers
 //! and not subtracted. A subject that a workload does not fit is left out and named.
+//!
+//! `peers latency` times single checks instead: see `latency`.
 
 mod keys;
+mod latency;
 mod measure;
 mod memory;
 mod report;
 mod subjects;
 mod workload;
 
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 use keys::Key;
 use measure::{Field, Pace};
 use report::Row;
@@ -25,6 +28,9 @@ use workload::{Kind, Workload};
 /// Compares tollgate with other limiters and with maps that people build limiters from.
 #[derive(Parser)]
 struct Options {
+    /// What to measure
+    #[arg(value_enum, default_value_t = What::Throughput)]
+    what: What,
     /// A smoke run: few and short rounds, a tenth of the keys. Shows that it works, measures little
     #[arg(long)]
     quick: bool,
@@ -34,18 +40,26 @@ struct Options {
     /// Only workloads or subjects with this in their names; may be given several times
     #[arg(long, value_name = "SUBSTRING")]
     only: Vec<String>,
-    /// Rounds of every workload [default: 31, or 3 with --quick]; a flood has a quarter of them
+    /// Rounds of every workload [default: 31, or 3 with --quick; latency: 3]; a flood has a quarter of them
     #[arg(long)]
     rounds: Option<usize>,
-    /// How long a turn is [default: 10, or 2 with --quick]
+    /// How long a turn is [default: 10, or 2 with --quick; latency: 2000, or 200 with --quick]
     #[arg(long, value_name = "MILLISECONDS")]
     slice: Option<u64>,
     /// Numbers of threads
     #[arg(long, value_delimiter = ',', default_value = "1,2")]
     threads: Vec<usize>,
-    /// Where the rows go
-    #[arg(long, value_name = "FILE", default_value = "target/peers.json")]
-    json: PathBuf,
+    /// Where the rows go [default: target/peers.json, or target/peers-latency.json]
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, PartialEq, ValueEnum)]
+enum What {
+    /// What a check costs, in all workloads
+    Throughput,
+    /// The tail of single checks, in quiet and in a flood of fresh keys
+    Latency,
 }
 
 impl Options {
@@ -65,6 +79,21 @@ impl Options {
         let all = self.all_workloads();
         let is_named = |workload: &Workload| self.named(&workload.title());
         if all.iter().any(is_named) { all.into_iter().filter(is_named).collect() } else { all }
+    }
+
+    fn latency(&self) -> latency::Plan {
+        let (known, rounds, slice) = if self.quick { (100_000, 1, 200) } else { (1_000_000, 3, 2000) };
+        let scene = Duration::from_millis(self.slice.unwrap_or(slice));
+        let rounds = self.rounds.unwrap_or(rounds).max(1);
+        latency::Plan { known, rounds, scene, pace: 500_000, sweep_every: scene / 2 }
+    }
+
+    fn json(&self) -> PathBuf {
+        let named = match self.what {
+            What::Throughput => "target/peers.json",
+            What::Latency => "target/peers-latency.json",
+        };
+        self.json.clone().unwrap_or_else(|| named.into())
     }
 
     /// The subjects that are asked for; always the one to compare with and the empty loop.
@@ -109,7 +138,13 @@ fn run(options: &Options) -> Result<(), String> {
     if let Some(part) = options.unknown() {
         return Err(format!("--only {part}: no workload and no subject has this in its name"));
     }
-    let start = Instant::now();
+    let (start, path) = (Instant::now(), options.json());
+    let unwritten = |why| format!("{}: {why}", path.display());
+    if options.what == What::Latency {
+        let is_wanted = |name: &str| options.only.is_empty() || options.named(name);
+        let rows = latency::run(options.latency(), is_wanted)?;
+        return report::write(&path, &rows).map_err(unwritten);
+    }
     let mut rows = Vec::new();
     for workload in options.workloads() {
         let result = match workload.kind {
@@ -119,11 +154,10 @@ fn run(options: &Options) -> Result<(), String> {
         };
         rows.extend(result?);
         // After each workload, so that a run that is cut short leaves something.
-        let path = &options.json;
-        report::write(path, &rows).map_err(|why| format!("{}: {why}", path.display()))?;
+        report::write(&path, &rows).map_err(unwritten)?;
     }
     let seconds = start.elapsed().as_secs();
-    println!("\n{} rows in {} after {seconds} s", rows.len(), options.json.display());
+    println!("\n{} rows in {} after {seconds} s", rows.len(), path.display());
     Ok(())
 }
 

@@ -75,7 +75,7 @@ pub fn left_out(all: &[LeftOut]) {
     }
 }
 
-pub fn write(path: &Path, rows: &[Row]) -> io::Result<()> {
+pub fn write(path: &Path, rows: &[impl Serialize]) -> io::Result<()> {
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder)?;
     }

@@ -46,6 +46,9 @@ pub struct Setting {
 pub trait Subject<K>: Send + Sync {
     /// Decides for each of `keys` in turn; how many were admitted.
     fn decide(&self, keys: &[K]) -> u64;
+
+    /// Forgets the keys that are as good as new, where that is the caller's task.
+    fn sweep(&self) {}
 }
 
 /// A subject that is asked for one key at a time: `Each(|key| admitted)`.
@@ -59,6 +62,37 @@ impl<K, F: Fn(&K) -> bool + Send + Sync> Subject<K> for Each<F> {
 
 fn each<K, F: Fn(&K) -> bool + Send + Sync + 'static>(check: F) -> Built<K> {
     Ok(Box::new(Each(check)))
+}
+
+/// A subject that its user has to sweep from time to time.
+struct Swept<T, F, G> {
+    limiter: T,
+    check: F,
+    sweep: G,
+}
+
+impl<K, T, F, G> Subject<K> for Swept<T, F, G>
+where
+    T: Send + Sync,
+    F: Fn(&T, &K) -> bool + Send + Sync,
+    G: Fn(&T) + Send + Sync,
+{
+    fn decide(&self, keys: &[K]) -> u64 {
+        keys.iter().map(|key| u64::from((self.check)(&self.limiter, key))).sum()
+    }
+
+    fn sweep(&self) {
+        (self.sweep)(&self.limiter);
+    }
+}
+
+fn swept<K, T, F, G>(limiter: T, check: F, sweep: G) -> Built<K>
+where
+    T: Send + Sync + 'static,
+    F: Fn(&T, &K) -> bool + Send + Sync + 'static,
+    G: Fn(&T) + Send + Sync + 'static,
+{
+    Ok(Box::new(Swept { limiter, check, sweep }))
 }
 
 /// A subject, or why it does not fit.

@@ -45,6 +45,11 @@ impl Gcra {
     }
 }
 
+/// Is a key with this arrival time as good as new?
+pub fn is_idle(arrival: u64, now: u64) -> bool {
+    arrival <= now
+}
+
 /// The processor's counter as nanoseconds: the clock of governor's default and of `Clock::tsc` here.
 #[inline]
 pub fn now() -> u64 {

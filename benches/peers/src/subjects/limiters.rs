@@ -1,6 +1,6 @@
 //! Other limiters, each set up as its own documentation advises.
 
-use super::{Built, ONE_RESOURCE, Quota, Rows, Setting, each};
+use super::{Built, ONE_RESOURCE, Quota, Rows, Setting, each, swept};
 use crate::keys::Key;
 use governor::clock::QuantaUpkeepClock;
 use governor::{DefaultDirectRateLimiter, DefaultKeyedRateLimiter, RateLimiter};
@@ -15,7 +15,7 @@ pub fn all<K: Key>() -> Rows<K> {
     vec![
         (super::BASE, |setting| {
             let limiter = DefaultKeyedRateLimiter::<K>::keyed(governor_quota(setting));
-            each(move |key: &K| limiter.check_key(key).is_ok())
+            swept(limiter, |limiter, key| limiter.check_key(key).is_ok(), |limiter| limiter.retain_recent())
         }),
         ("governor, foldhash", |setting| {
             let hasher = foldhash::fast::RandomState::default();
