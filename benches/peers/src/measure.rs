@@ -106,8 +106,9 @@ impl<K: Key> Field<K> {
         (contestant.build)(Setting { quota: self.workload.quota, keys })
     }
 
-    /// All rounds on so many threads. Who does not decide as the workload wants is an error.
-    pub fn measure(&self, threads: usize, pace: Pace) -> Result<Vec<Measured>, String> {
+    /// All rounds on so many threads; a subject that did not decide as the workload wants has an error
+    /// instead of a result.
+    pub fn measure(&self, threads: usize, pace: Pace) -> Vec<Result<Measured, String>> {
         let mut slices = vec![Vec::with_capacity(pace.rounds); self.ready.len()];
         let stage = Stage::new(threads);
         thread::scope(|scope| {

@@ -69,9 +69,14 @@ pub fn table(workload: Workload, threads: usize, measured: &[Measured]) -> Vec<R
     lines.into_iter().map(|(row, _)| row).collect()
 }
 
+/// Who has no result, one line for each reason.
 pub fn left_out(all: &[LeftOut]) {
-    for LeftOut { name, why } in all {
-        println!("  left out: {name}: {why}");
+    let mut reasons: Vec<&str> = all.iter().map(|left_out| left_out.why.as_str()).collect();
+    reasons.sort_unstable();
+    reasons.dedup();
+    for reason in reasons {
+        let names: Vec<_> = all.iter().filter(|out| out.why == reason).map(|out| out.name).collect();
+        println!("  left out: {}: {reason}", names.join("; "));
     }
 }
 

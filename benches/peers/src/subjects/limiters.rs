@@ -1,4 +1,8 @@
 //! Other limiters, each set up as its own documentation advises.
+//!
+//! Not here: `ratelimit_meter` (governor's predecessor), `tower_governor` and `actix-governor` (governor,
+//! wrapped), `limitador` (evaluates an expression for every check, which would be all that is measured),
+//! limiters that are part of a web framework.
 
 use super::{Built, ONE_RESOURCE, Quota, Rows, Setting, each, swept};
 use crate::keys::Key;
@@ -62,7 +66,7 @@ pub fn all<K: Key>() -> Rows<K> {
                 matches!(check.poll(&mut Context::from_waker(Waker::noop())), Poll::Ready(Ok(_)))
             })
         }),
-        ("pingora-limits", |setting| {
+        ("pingora-limits (estimate)", |setting| {
             // Counts in windows of a second, in a table that all keys share: an estimate.
             let rate = pingora_limits::rate::Rate::new(Duration::from_secs(1));
             let most = setting.quota.burst() as isize;
