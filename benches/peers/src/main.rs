@@ -19,8 +19,9 @@ use keys::Key;
 use measure::{Field, Pace};
 use report::Row;
 use std::net::Ipv6Addr;
+use std::panic;
 use std::path::PathBuf;
-use std::process::ExitCode;
+use std::process::{self, ExitCode};
 use std::time::{Duration, Instant};
 use subjects::{BASE, Contestant, EMPTY_LOOP};
 use workload::{Kind, Workload};
@@ -125,6 +126,12 @@ impl Options {
 
 fn main() -> ExitCode {
     let options = Options::parse();
+    // A thread that panics would leave the others waiting for it.
+    let tell = panic::take_hook();
+    panic::set_hook(Box::new(move |panic| {
+        tell(panic);
+        process::exit(101);
+    }));
     match run(&options) {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
@@ -171,18 +178,13 @@ fn compare<K: Key>(workload: Workload, options: &Options, wrong: &mut Vec<String
         println!("\n{}: left out: may need {needed} MiB, {available} are free", workload.title());
         return Vec::new();
     }
-    let field = Field::<K>::prepare(workload, contestants);
+    let mut field = Field::<K>::prepare(workload, contestants);
     let mut rows = Vec::new();
     for &threads in &options.threads {
-        let mut measured = Vec::new();
-        for result in field.measure(threads.max(1), options.pace(workload)) {
-            match result {
-                Ok(result) => measured.push(result),
-                Err(why) => wrong.push(why),
-            }
-        }
+        let measured = field.measure(threads.max(1), options.pace(workload));
         rows.extend(report::table(workload, threads.max(1), &measured));
     }
     report::left_out(&field.left_out);
+    wrong.extend(field.wrong);
     rows
 }

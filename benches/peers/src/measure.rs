@@ -36,7 +36,7 @@ pub struct Measured {
 /// A subject that has no result, and why.
 pub struct LeftOut {
     pub name: &'static str,
-    pub why: String,
+    pub why: &'static str,
 }
 
 /// Everybody's turn at one workload.
@@ -45,6 +45,8 @@ pub struct Field<K> {
     stream: Vec<K>,
     ready: Vec<Ready<K>>,
     pub left_out: Vec<LeftOut>,
+    /// Who decided otherwise than the workload wants, and how.
+    pub wrong: Vec<String>,
 }
 
 struct Ready<K> {
@@ -65,14 +67,11 @@ struct Slice {
 impl<K: Key> Field<K> {
     /// Builds the subjects and lets them see all keys, so that later ones are known.
     pub fn prepare(workload: Workload, contestants: Vec<Contestant<K>>) -> Self {
-        let mut field = Self { workload, stream: Vec::new(), ready: Vec::new(), left_out: Vec::new() };
+        let (stream, ready, left_out, wrong) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let mut field = Self { workload, stream, ready, left_out, wrong };
         let distinct = keys::distinct::<K>(workload.keys);
         for contestant in contestants {
-            let name = contestant.name;
-            match field.filled(contestant, &distinct) {
-                Ok(ready) => field.ready.push(ready),
-                Err(why) => field.left_out.push(LeftOut { name, why }),
-            }
+            field.fill(contestant, &distinct);
         }
         drop(distinct);
         let length = if workload.is_flood() { workload.keys } else { (2 * workload.keys).max(1 << 16) };
@@ -80,15 +79,20 @@ impl<K: Key> Field<K> {
         field
     }
 
-    fn filled(&self, contestant: Contestant<K>, distinct: &[K]) -> Result<Ready<K>, String> {
+    fn fill(&mut self, contestant: Contestant<K>, distinct: &[K]) {
+        let name = contestant.name;
         let (filled, bytes) = memory::grown_by(|| {
             let subject = self.built(&contestant)?;
             let admitted = subject.decide(distinct);
-            Ok::<_, &str>((subject, admitted))
+            Ok((subject, admitted))
         });
-        let (subject, admitted) = filled?;
+        let (subject, admitted) = match filled {
+            Ok(filled) => filled,
+            Err(why) => return self.left_out.push(LeftOut { name, why }),
+        };
         if admitted != distinct.len() as u64 {
-            return Err(format!("admitted {admitted} of {} new keys", distinct.len()));
+            let (title, new) = (self.workload.title(), distinct.len());
+            return self.wrong.push(format!("{title}: {name} admitted {admitted} of {new} new keys"));
         }
         if self.workload.quota == Quota::UsedUp {
             // The rest of the burst, and once more.
@@ -97,7 +101,7 @@ impl<K: Key> Field<K> {
         }
         let subject = RwLock::new((!self.workload.is_flood()).then_some(subject));
         let bytes_per_key = bytes as f64 / distinct.len() as f64;
-        Ok(Ready { contestant, subject, bytes_per_key })
+        self.ready.push(Ready { contestant, subject, bytes_per_key });
     }
 
     fn built(&self, contestant: &Contestant<K>) -> Result<Box<dyn Subject<K>>, &'static str> {
@@ -106,31 +110,33 @@ impl<K: Key> Field<K> {
         (contestant.build)(Setting { quota: self.workload.quota, keys })
     }
 
-    /// All rounds on so many threads; a subject that did not decide as the workload wants has an error
-    /// instead of a result.
-    pub fn measure(&self, threads: usize, pace: Pace) -> Vec<Result<Measured, String>> {
+    /// All rounds on so many threads. A subject that did not decide as the workload wants has no result.
+    pub fn measure(&mut self, threads: usize, pace: Pace) -> Vec<Measured> {
         let mut slices = vec![Vec::with_capacity(pace.rounds); self.ready.len()];
-        let stage = Stage::new(threads);
+        let (field, stage) = (&*self, Stage::new(threads));
         thread::scope(|scope| {
             for thread in 0..threads {
                 let stage = &stage;
-                scope.spawn(move || self.work(thread, stage, pace));
+                scope.spawn(move || field.work(thread, stage, pace));
             }
             for round in 0..pace.rounds {
-                for subject in shuffled(self.ready.len(), round) {
-                    if self.workload.is_flood() {
-                        let built = self.built(&self.ready[subject].contestant);
-                        *self.ready[subject].subject.write().unwrap() = built.ok();
+                for subject in shuffled(field.ready.len(), round) {
+                    if field.workload.is_flood() {
+                        let built = field.built(&field.ready[subject].contestant);
+                        *field.ready[subject].subject.write().unwrap() = built.ok();
                     }
                     slices[subject].push(stage.turn(Turn { subject, round }));
-                    if self.workload.is_flood() {
-                        *self.ready[subject].subject.write().unwrap() = None;
+                    if field.workload.is_flood() {
+                        *field.ready[subject].subject.write().unwrap() = None;
                     }
                 }
             }
             stage.close();
         });
-        self.ready.iter().zip(slices).map(|(ready, slices)| self.judged(ready, &slices)).collect()
+        let results = self.ready.iter().zip(slices).map(|(ready, slices)| self.judged(ready, &slices));
+        let (measured, wrong): (Vec<_>, Vec<_>) = results.partition(Result::is_ok);
+        self.wrong.extend(wrong.into_iter().filter_map(Result::err));
+        measured.into_iter().filter_map(Result::ok).collect()
     }
 
     /// What a thread does until the stage closes.

@@ -71,7 +71,7 @@ pub fn table(workload: Workload, threads: usize, measured: &[Measured]) -> Vec<R
 
 /// Who has no result, one line for each reason.
 pub fn left_out(all: &[LeftOut]) {
-    let mut reasons: Vec<&str> = all.iter().map(|left_out| left_out.why.as_str()).collect();
+    let mut reasons: Vec<&str> = all.iter().map(|left_out| left_out.why).collect();
     reasons.sort_unstable();
     reasons.dedup();
     for reason in reasons {
