@@ -5,6 +5,9 @@
 //! and then a short spin, lets them begin a slice together. A slice ends by the clock, so that no thread is
 //! ever left to run alone. The result of a turn is the time that one check takes as a thread sees it.
 //!
+//! On a machine that has other things to do two threads may in truth take turns on one core, and what they
+//! do to each other does not show. So every table says how long threads waited for a core.
+//!
 //! With many keys a slice begins with caches that other subjects have used since; the same for all.
 //!
 //! A flood is not sliced: each turn is a new subject, from empty to full, growth and all.
@@ -31,6 +34,8 @@ pub struct Measured {
     /// Nanoseconds a check, for each round.
     pub rounds: Vec<f64>,
     pub bytes_per_key: f64,
+    /// The share of the time in which its threads were ready to run and had no core.
+    pub waiting: f64,
 }
 
 /// A subject that has no result, and why.
@@ -62,6 +67,8 @@ struct Slice {
     checks: u64,
     admitted: u64,
     nanos: u64,
+    /// Of these, how many passed without a core to run on.
+    waited: u64,
 }
 
 impl<K: Key> Field<K> {
@@ -154,8 +161,10 @@ impl<K: Key> Field<K> {
                     let begin = chunks * turn.round / pace.rounds + chunks * thread / stage.threads;
                     // The first chunk only brings code and thread-locals to the caches.
                     subject.decide(&self.stream[begin % chunks * CHUNK..][..CHUNK]);
+                    let before = waited();
                     stage.align();
-                    timed(subject.as_ref(), &self.stream, begin % chunks, pace.slice)
+                    let slice = timed(subject.as_ref(), &self.stream, begin % chunks, pace.slice);
+                    Slice { waited: waited() - before, ..slice }
                 }
             });
             drop(subject);
@@ -181,14 +190,15 @@ impl<K: Key> Field<K> {
             each.sum::<f64>() / turn.len() as f64
         };
         let rounds = turns.iter().map(nanos).collect();
-        Ok(Measured { name, rounds, bytes_per_key: ready.bytes_per_key })
+        let waiting = sum(|slice| slice.waited) as f64 / sum(|slice| slice.nanos) as f64;
+        Ok(Measured { name, rounds, bytes_per_key: ready.bytes_per_key, waiting })
     }
 }
 
 fn whole<K>(subject: &dyn Subject<K>, keys: &[K]) -> Slice {
     let start = Instant::now();
     let admitted = keys.chunks(CHUNK).map(|chunk| subject.decide(chunk)).sum();
-    Slice { checks: keys.len() as u64, admitted, nanos: nanos_since(start) }
+    Slice { checks: keys.len() as u64, admitted, nanos: nanos_since(start), waited: 0 }
 }
 
 fn timed<K>(subject: &dyn Subject<K>, stream: &[K], begin: usize, slice: Duration) -> Slice {
@@ -203,6 +213,12 @@ fn timed<K>(subject: &dyn Subject<K>, stream: &[K], begin: usize, slice: Duratio
     }
     done.nanos = nanos_since(start);
     done
+}
+
+/// For how many nanoseconds this thread has been ready and had no core, where the system tells.
+fn waited() -> u64 {
+    let told = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    told.split_whitespace().nth(1).and_then(|nanos| nanos.parse().ok()).unwrap_or(0)
 }
 
 fn nanos_since(start: Instant) -> u64 {

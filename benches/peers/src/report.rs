@@ -30,6 +30,10 @@ pub fn table(workload: Workload, threads: usize, measured: &[Measured]) -> Vec<R
     let plural = if threads == 1 { "" } else { "s" };
     let rounds = measured.first().map_or(0, |measured| measured.rounds.len());
     println!("\n{title}, {threads} thread{plural} ({rounds} rounds)");
+    let waiting = measured.iter().map(|measured| measured.waiting).sum::<f64>() / measured.len() as f64;
+    if waiting > 0.02 {
+        println!("  a busy machine: threads waited for a core {:.0} % of the time", waiting * 100.0);
+    }
     println!("  {:<28}{:>10}{:>9}{:>12}{:>12}", "", "ns/check", "spread", "x governor", "bytes/key");
 
     let base = measured.iter().find(|measured| measured.name == BASE);
