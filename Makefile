@@ -7,17 +7,19 @@ LOOM := cd loom-tests && RUST_BACKTRACE=0 $(CARGO) test --release --locked
 LOOM_LIMIT ?= timeout --verbose 600
 DEEP_LIMIT ?= timeout --verbose 7200
 
-.PHONY: help test lint unit features loom loom-deep weaken doc bench clean
+.PHONY: help test lint unit features stress loom loom-deep weaken doc bench peers clean
 
 help:
 	@echo "make test       all tests: lint, unit, integration, doc and model tests (a few minutes)"
 	@echo "make lint       formatting and clippy, warnings are errors"
 	@echo "make unit       unit, integration and doc tests"
-	@echo "make loom       the model checker, quick bounds (about a minute)"
+	@echo "make stress     a table that is far too small, under load from all cores, for a minute"
+	@echo "make loom       the model checker, quick bounds (some minutes)"
 	@echo "make loom-deep  the model checker, deep bounds (long: up to two hours are allowed)"
 	@echo "make weaken     weakens each memory ordering in turn: a model must notice (some minutes)"
 	@echo "make doc        the documentation, warnings are errors"
 	@echo "make bench      benchmarks: checks, and the replay of a log"
+	@echo "make peers      the same workloads on other limiters (four minutes; PEERS=--quick: a smoke run; PEERS=latency; PEERS=--help)"
 	@echo "make clean      removes what was built"
 
 test: lint unit features loom doc
@@ -26,6 +28,7 @@ test: lint unit features loom doc
 lint:
 	$(CARGO) fmt --check
 	cd loom-tests && $(CARGO) fmt --check
+	cd benches/peers && $(CARGO) fmt --check
 	$(CARGO) clippy --locked --all-targets --all-features -- -D warnings
 	$(CARGO) clippy --locked --all-targets -- -D warnings
 	cd loom-tests && $(CARGO) clippy --locked --tests -- -D warnings
@@ -36,6 +39,9 @@ unit:
 # The library as most people build it: without any feature.
 features:
 	$(CARGO) test --locked --lib --tests
+
+stress:
+	TOLLGATE_STRESS_SECONDS=60 $(CARGO) test --locked --release --test stress -- --nocapture
 
 loom:
 	$(LOOM_LIMIT) sh -c '$(LOOM) -- --nocapture --test-threads=1'
@@ -53,6 +59,11 @@ doc:
 bench:
 	$(CARGO) bench --locked --features cli,tsc
 
+# In a workspace of its own, so that peers never enter the library's lock file. Rows go to target/peers.json.
+peers:
+	$(CARGO) run --release --locked --manifest-path benches/peers/Cargo.toml -- $(PEERS)
+
 clean:
 	$(CARGO) clean
 	cd loom-tests && $(CARGO) clean
+	cd benches/peers && $(CARGO) clean

@@ -1,0 +1,114 @@
+//! Keys and the order in which they come, prepared before anything is timed.
+//!
+//! A stream holds the keys themselves, one after the other, in the order of the checks. To walk through it
+//! costs the same for everyone, and little: the processor fetches ahead. Texts are allocated in that order
+//! too.
+
+use std::fmt::Display;
+use std::hash::Hash;
+use std::net::Ipv6Addr;
+
+/// What limiters are asked about.
+pub trait Key: Hash + Eq + Clone + Display + Send + Sync + 'static {
+    /// Another key for each number; the numbers' order does not show.
+    fn numbered(number: u64) -> Self;
+
+    /// The key as text, where it is one: some limiters know no other keys.
+    fn text(&self) -> Option<&str> {
+        None
+    }
+
+    /// The key in the form that rate-net takes.
+    fn rate_net(&self) -> rate_net::Key;
+}
+
+impl Key for u64 {
+    fn numbered(number: u64) -> Self {
+        mixed(number)
+    }
+
+    fn rate_net(&self) -> rate_net::Key {
+        rate_net::Key::from(*self)
+    }
+}
+
+impl Key for String {
+    /// 17 bytes: an identifier such as services have, and short enough for those who keep short texts inline.
+    fn numbered(number: u64) -> Self {
+        format!("user-{:012x}", mixed(number) >> 16)
+    }
+
+    fn text(&self) -> Option<&str> {
+        Some(self)
+    }
+
+    fn rate_net(&self) -> rate_net::Key {
+        rate_net::Key::from(self.as_str())
+    }
+}
+
+impl Key for Ipv6Addr {
+    fn numbered(number: u64) -> Self {
+        Self::from((0x2001_0db8_u128 << 96) | u128::from(mixed(number)))
+    }
+
+    fn rate_net(&self) -> rate_net::Key {
+        rate_net::Key::from(*self)
+    }
+}
+
+/// SplitMix64's mixing step: one to one.
+fn mixed(number: u64) -> u64 {
+    let mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}
+
+/// In which order keys come.
+#[derive(Clone, Copy, PartialEq)]
+pub enum Order {
+    /// Each as likely as any other.
+    Uniform,
+    /// The n-th with a weight of n^-0.99, as in the Yahoo cloud serving benchmark.
+    Zipf,
+    /// All keys once, none twice.
+    Fresh,
+}
+
+/// Checks that are made in one go; streams are whole numbers of them.
+pub const CHUNK: usize = 1024;
+
+/// The first `count` keys, each once.
+pub fn distinct<K: Key>(count: usize) -> Vec<K> {
+    (0..count as u64).map(K::numbered).collect()
+}
+
+/// At least `length` checks of `count` keys, the same in every run.
+pub fn stream<K: Key>(order: Order, count: usize, length: usize) -> Vec<K> {
+    let length = length.next_multiple_of(CHUNK);
+    let mut draws = (0_u64..).map(|draw| mixed(draw ^ 0x5851_f42d_4c95_7f2d));
+    let mut drawn = || draws.next().unwrap_or(0);
+    match order {
+        Order::Fresh => distinct(length),
+        Order::Uniform => {
+            let below = |draw: u64| ((u128::from(draw) * count as u128) >> 64) as u64;
+            (0..length).map(|_| K::numbered(below(drawn()))).collect()
+        }
+        Order::Zipf => {
+            let mut total = 0.0;
+            let weights = (1..=count).map(|rank| (rank as f64).powf(-0.99));
+            let up_to: Vec<f64> = weights
+                .map(|weight| {
+                    total += weight;
+                    total
+                })
+                .collect();
+            let ranked = |draw: u64| {
+                let point = draw as f64 / u64::MAX as f64 * total;
+                up_to.partition_point(|&up_to| up_to < point).min(count - 1) as u64
+            };
+            (0..length).map(|_| K::numbered(ranked(drawn()))).collect()
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! The same workloads on this limiter and on others, in one process, in turns: `make peers`.
+//!
+//! A check is timed as a thread sees it: the medians are of rounds, the ratio to governor is taken in each
+//! round and then its median. `(empty loop)` is what it costs to walk through the keys; it is in all numbers
+//! and not subtracted. A subject that a workload does not fit is left out and named.
+//!
+//! `peers latency` times single checks instead: see `latency`.
+
+mod keys;
+mod latency;
+mod measure;
+mod memory;
+mod report;
+mod subjects;
+mod workload;
+
+use clap::{Parser, ValueEnum};
+use keys::Key;
+use measure::{Field, Pace};
+use report::Row;
+use std::net::Ipv6Addr;
+use std::panic;
+use std::path::PathBuf;
+use std::process::{self, ExitCode};
+use std::time::{Duration, Instant};
+use subjects::{BASE, Contestant, EMPTY_LOOP};
+use workload::{Kind, Workload};
+
+/// Compares tollgate with other limiters and with maps that people build limiters from.
+#[derive(Parser)]
+struct Options {
+    /// What to measure
+    #[arg(value_enum, default_value_t = What::Throughput)]
+    what: What,
+    /// A smoke run: few and short rounds, a tenth of the keys. Shows that it works, measures little
+    #[arg(long)]
+    quick: bool,
+    /// Also ten million keys, if there is memory for it
+    #[arg(long)]
+    large: bool,
+    /// Only workloads or subjects with this in their names; may be given several times
+    #[arg(long, value_name = "SUBSTRING")]
+    only: Vec<String>,
+    /// Rounds of every workload [default: 31, or 3 with --quick; latency: 3]; a flood has a quarter of them
+    #[arg(long)]
+    rounds: Option<usize>,
+    /// How long a turn is [default: 10, or 2 with --quick; latency: 2000, or 200 with --quick]
+    #[arg(long, value_name = "MILLISECONDS")]
+    slice: Option<u64>,
+    /// Numbers of threads
+    #[arg(long, value_delimiter = ',', default_value = "1,2")]
+    threads: Vec<usize>,
+    /// Where the rows go [default: target/peers.json, or target/peers-latency.json]
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, PartialEq, ValueEnum)]
+enum What {
+    /// What a check costs, in all workloads
+    Throughput,
+    /// The tail of single checks, in quiet and in a flood of fresh keys
+    Latency,
+}
+
+impl Options {
+    fn pace(&self, workload: Workload) -> Pace {
+        let rounds = self.rounds.unwrap_or(if self.quick { 3 } else { 31 }).max(1);
+        let rounds = if workload.is_flood() { rounds.div_ceil(4) } else { rounds };
+        let slice = self.slice.unwrap_or(if self.quick { 2 } else { 10 });
+        Pace { rounds, slice: Duration::from_millis(slice) }
+    }
+
+    fn all_workloads(&self) -> Vec<Workload> {
+        workload::all(if self.quick { 100_000 } else { 1_000_000 }, self.large)
+    }
+
+    /// The workloads that are asked for; all of them if none is named.
+    fn workloads(&self) -> Vec<Workload> {
+        let all = self.all_workloads();
+        let is_named = |workload: &Workload| self.named(&workload.title());
+        if all.iter().any(is_named) { all.into_iter().filter(is_named).collect() } else { all }
+    }
+
+    fn latency(&self) -> latency::Plan {
+        let (known, rounds, slice) = if self.quick { (100_000, 1, 200) } else { (1_000_000, 3, 2000) };
+        let scene = Duration::from_millis(self.slice.unwrap_or(slice));
+        let rounds = self.rounds.unwrap_or(rounds).max(1);
+        latency::Plan { known, rounds, scene, pace: 500_000, sweep_every: scene / 2 }
+    }
+
+    fn json(&self) -> PathBuf {
+        let named = match self.what {
+            What::Throughput => "target/peers.json",
+            What::Latency => "target/peers-latency.json",
+        };
+        self.json.clone().unwrap_or_else(|| named.into())
+    }
+
+    /// The subjects that are asked for; always the one to compare with and the empty loop.
+    fn contestants<K: Key>(&self) -> Vec<Contestant<K>> {
+        let all = subjects::all::<K>();
+        let is_named = |contestant: &Contestant<K>| self.named(contestant.name);
+        if !all.iter().any(is_named) {
+            return all;
+        }
+        let is_needed = |contestant: &Contestant<K>| {
+            [BASE, EMPTY_LOOP].contains(&contestant.name) || is_named(contestant)
+        };
+        all.into_iter().filter(is_needed).collect()
+    }
+
+    fn named(&self, name: &str) -> bool {
+        self.only.iter().any(|part| name.to_lowercase().contains(&part.to_lowercase()))
+    }
+
+    /// A name that nothing bears would otherwise mean everything.
+    fn unknown(&self) -> Option<&String> {
+        let mut names: Vec<String> = self.all_workloads().iter().map(Workload::title).collect();
+        names.extend(subjects::all::<u64>().iter().map(|contestant| contestant.name.to_owned()));
+        let is_known =
+            |part: &&String| names.iter().any(|name| name.to_lowercase().contains(&part.to_lowercase()));
+        self.only.iter().find(|part| !is_known(part))
+    }
+}
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    // A thread that panics would leave the others waiting for it.
+    let tell = panic::take_hook();
+    panic::set_hook(Box::new(move |panic| {
+        tell(panic);
+        process::exit(101);
+    }));
+    match run(&options) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("peers: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(options: &Options) -> Result<(), String> {
+    if let Some(part) = options.unknown() {
+        return Err(format!("--only {part}: no workload and no subject has this in its name"));
+    }
+    let (start, path) = (Instant::now(), options.json());
+    let unwritten = |why| format!("{}: {why}", path.display());
+    if options.what == What::Latency {
+        let is_wanted = |name: &str| options.only.is_empty() || options.named(name);
+        let rows = latency::run(options.latency(), is_wanted)?;
+        return report::write(&path, &rows).map_err(unwritten);
+    }
+    let (mut rows, mut wrong) = (Vec::new(), Vec::new());
+    for workload in options.workloads() {
+        rows.extend(match workload.kind {
+            Kind::U64 => compare::<u64>(workload, options, &mut wrong),
+            Kind::String => compare::<String>(workload, options, &mut wrong),
+            Kind::Ipv6 => compare::<Ipv6Addr>(workload, options, &mut wrong),
+        });
+        // After each workload, so that a run that is cut short leaves something.
+        report::write(&path, &rows).map_err(unwritten)?;
+    }
+    let seconds = start.elapsed().as_secs();
+    println!("\n{} rows in {} after {seconds} s", rows.len(), path.display());
+    if wrong.is_empty() { Ok(()) } else { Err(format!("wrong decisions:\n{}", wrong.join("\n"))) }
+}
+
+/// Measures one workload; what is wrong with a subject's decisions is added to `wrong`.
+fn compare<K: Key>(workload: Workload, options: &Options, wrong: &mut Vec<String>) -> Vec<Row> {
+    let contestants = options.contestants::<K>();
+    // On average; they are all there at once.
+    let bytes_per_key = if workload.kind == Kind::String { 150 } else { 50 };
+    let needed = (workload.keys * contestants.len() * bytes_per_key) as u64;
+    if let Some(available) = memory::available().filter(|&available| available < needed) {
+        let (needed, available) = (needed >> 20, available >> 20);
+        println!("\n{}: left out: may need {needed} MiB, {available} are free", workload.title());
+        return Vec::new();
+    }
+    let mut field = Field::<K>::prepare(workload, contestants);
+    let mut rows = Vec::new();
+    for &threads in &options.threads {
+        let measured = field.measure(threads.max(1), options.pace(workload));
+        rows.extend(report::table(workload, threads.max(1), &measured));
+    }
+    report::left_out(&field.left_out);
+    wrong.extend(field.wrong);
+    rows
+}

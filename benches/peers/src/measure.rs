@@ -1,0 +1,297 @@
+//! How it is measured.
+//!
+//! All subjects of a workload stand ready at the same time and take turns in short slices, in another order
+//! each round, so that whatever else the machine does hits all of them. Threads are started once; a barrier,
+//! and then a short spin, lets them begin a slice together. A slice ends by the clock, so that no thread is
+//! ever left to run alone. The result of a turn is the time that one check takes as a thread sees it.
+//!
+//! On a machine that has other things to do two threads may in truth take turns on one core, and what they
+//! do to each other does not show. So every table says how long threads waited for a core.
+//!
+//! With many keys a slice begins with caches that other subjects have used since; the same for all.
+//!
+//! A flood is not sliced: each turn is a new subject, from empty to full, growth and all.
+
+use crate::keys::{self, CHUNK, Key};
+use crate::memory;
+use crate::subjects::{Contestant, Quota, Setting, Subject};
+use crate::workload::Workload;
+use std::hint::spin_loop;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Barrier, Mutex, RwLock};
+use std::thread;
+use std::time::{Duration, Instant};
+
+#[derive(Clone, Copy)]
+pub struct Pace {
+    pub rounds: usize,
+    pub slice: Duration,
+}
+
+/// What came out for one subject.
+pub struct Measured {
+    pub name: &'static str,
+    /// Nanoseconds a check, for each round.
+    pub rounds: Vec<f64>,
+    pub bytes_per_key: f64,
+    /// The share of the time in which its threads were ready to run and had no core.
+    pub waiting: f64,
+}
+
+/// A subject that has no result, and why.
+pub struct LeftOut {
+    pub name: &'static str,
+    pub why: &'static str,
+}
+
+/// Everybody's turn at one workload.
+pub struct Field<K> {
+    workload: Workload,
+    stream: Vec<K>,
+    ready: Vec<Ready<K>>,
+    pub left_out: Vec<LeftOut>,
+    /// Who decided otherwise than the workload wants, and how.
+    pub wrong: Vec<String>,
+}
+
+struct Ready<K> {
+    contestant: Contestant<K>,
+    /// Empty only while a flood is between two turns.
+    subject: RwLock<Option<Box<dyn Subject<K>>>>,
+    bytes_per_key: f64,
+}
+
+/// One thread's slice.
+#[derive(Clone, Copy, Default)]
+struct Slice {
+    checks: u64,
+    admitted: u64,
+    nanos: u64,
+    /// Of these, how many passed without a core to run on.
+    waited: u64,
+}
+
+impl<K: Key> Field<K> {
+    /// Builds the subjects and lets them see all keys, so that later ones are known.
+    pub fn prepare(workload: Workload, contestants: Vec<Contestant<K>>) -> Self {
+        let (stream, ready, left_out, wrong) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let mut field = Self { workload, stream, ready, left_out, wrong };
+        let distinct = keys::distinct::<K>(workload.keys);
+        for contestant in contestants {
+            field.fill(contestant, &distinct);
+        }
+        drop(distinct);
+        let length = if workload.is_flood() { workload.keys } else { (2 * workload.keys).max(1 << 16) };
+        field.stream = keys::stream(workload.order, workload.keys, length);
+        field
+    }
+
+    fn fill(&mut self, contestant: Contestant<K>, distinct: &[K]) {
+        let name = contestant.name;
+        let (filled, bytes) = memory::grown_by(|| {
+            let subject = self.built(&contestant)?;
+            let admitted = subject.decide(distinct);
+            Ok((subject, admitted))
+        });
+        let (subject, admitted) = match filled {
+            Ok(filled) => filled,
+            Err(why) => return self.left_out.push(LeftOut { name, why }),
+        };
+        if admitted != distinct.len() as u64 {
+            let (title, new) = (self.workload.title(), distinct.len());
+            return self.wrong.push(format!("{title}: {name} admitted {admitted} of {new} new keys"));
+        }
+        if self.workload.quota == Quota::UsedUp {
+            // The rest of the burst, and once more.
+            subject.decide(distinct);
+            subject.decide(distinct);
+        }
+        let subject = RwLock::new((!self.workload.is_flood()).then_some(subject));
+        let bytes_per_key = bytes as f64 / distinct.len() as f64;
+        self.ready.push(Ready { contestant, subject, bytes_per_key });
+    }
+
+    fn built(&self, contestant: &Contestant<K>) -> Result<Box<dyn Subject<K>>, &'static str> {
+        // A stream is rounded up to whole chunks, a flood's number of keys with it.
+        let keys = self.workload.keys.next_multiple_of(if self.workload.keys > 1 { CHUNK } else { 1 });
+        (contestant.build)(Setting { quota: self.workload.quota, keys })
+    }
+
+    /// All rounds on so many threads. A subject that did not decide as the workload wants has no result.
+    pub fn measure(&mut self, threads: usize, pace: Pace) -> Vec<Measured> {
+        let mut slices = vec![Vec::with_capacity(pace.rounds); self.ready.len()];
+        let (field, stage) = (&*self, Stage::new(threads));
+        thread::scope(|scope| {
+            for thread in 0..threads {
+                let stage = &stage;
+                scope.spawn(move || field.work(thread, stage, pace));
+            }
+            for round in 0..pace.rounds {
+                for subject in shuffled(field.ready.len(), round) {
+                    if field.workload.is_flood() {
+                        let built = field.built(&field.ready[subject].contestant);
+                        *field.ready[subject].subject.write().unwrap() = built.ok();
+                    }
+                    slices[subject].push(stage.turn(Turn { subject, round }));
+                    if field.workload.is_flood() {
+                        *field.ready[subject].subject.write().unwrap() = None;
+                    }
+                }
+            }
+            stage.close();
+        });
+        let results = self.ready.iter().zip(slices).map(|(ready, slices)| self.judged(ready, &slices));
+        let (measured, wrong): (Vec<_>, Vec<_>) = results.partition(Result::is_ok);
+        self.wrong.extend(wrong.into_iter().filter_map(Result::err));
+        measured.into_iter().filter_map(Result::ok).collect()
+    }
+
+    /// What a thread does until the stage closes.
+    fn work(&self, thread: usize, stage: &Stage, pace: Pace) {
+        while let Some(turn) = stage.next_turn() {
+            let subject = self.ready[turn.subject].subject.read().unwrap();
+            let slice = subject.as_ref().map_or_else(Slice::default, |subject| {
+                if self.workload.is_flood() {
+                    let share = self.stream.len() / CHUNK / stage.threads * CHUNK;
+                    stage.align();
+                    whole(subject.as_ref(), &self.stream[thread * share..][..share])
+                } else {
+                    // Every round and thread begins elsewhere, the same place for all subjects.
+                    let chunks = self.stream.len() / CHUNK;
+                    let begin = chunks * turn.round / pace.rounds + chunks * thread / stage.threads;
+                    // The first chunk only brings code and thread-locals to the caches.
+                    subject.decide(&self.stream[begin % chunks * CHUNK..][..CHUNK]);
+                    let before = waited();
+                    stage.align();
+                    let slice = timed(subject.as_ref(), &self.stream, begin % chunks, pace.slice);
+                    Slice { waited: waited() - before, ..slice }
+                }
+            });
+            drop(subject);
+            stage.finish(thread, slice);
+        }
+    }
+
+    fn judged(&self, ready: &Ready<K>, turns: &[Vec<Slice>]) -> Result<Measured, String> {
+        let name = ready.contestant.name;
+        let sum = |value: fn(&Slice) -> u64| turns.iter().flatten().map(value).sum::<u64>();
+        let (checks, admitted) = (sum(|slice| slice.checks), sum(|slice| slice.admitted));
+        let as_expected = match self.workload.quota {
+            Quota::Ample => admitted == checks,
+            // Those who know no rate below one a second admit that one.
+            Quota::UsedUp => admitted * 1000 <= checks || name == crate::subjects::EMPTY_LOOP,
+        };
+        if checks == 0 || !as_expected {
+            let title = self.workload.title();
+            return Err(format!("{title}: {name} admitted {admitted} of {checks} checks"));
+        }
+        let nanos = |turn: &Vec<Slice>| {
+            let each = turn.iter().map(|slice| slice.nanos as f64 / slice.checks as f64);
+            each.sum::<f64>() / turn.len() as f64
+        };
+        let rounds = turns.iter().map(nanos).collect();
+        let waiting = sum(|slice| slice.waited) as f64 / sum(|slice| slice.nanos) as f64;
+        Ok(Measured { name, rounds, bytes_per_key: ready.bytes_per_key, waiting })
+    }
+}
+
+fn whole<K>(subject: &dyn Subject<K>, keys: &[K]) -> Slice {
+    let start = Instant::now();
+    let admitted = keys.chunks(CHUNK).map(|chunk| subject.decide(chunk)).sum();
+    Slice { checks: keys.len() as u64, admitted, nanos: nanos_since(start), waited: 0 }
+}
+
+fn timed<K>(subject: &dyn Subject<K>, stream: &[K], begin: usize, slice: Duration) -> Slice {
+    let start = Instant::now();
+    let mut done = Slice::default();
+    for chunk in stream.chunks(CHUNK).cycle().skip(begin) {
+        done.admitted += subject.decide(chunk);
+        done.checks += chunk.len() as u64;
+        if start.elapsed() >= slice {
+            break;
+        }
+    }
+    done.nanos = nanos_since(start);
+    done
+}
+
+/// For how many nanoseconds this thread has been ready and had no core, where the system tells.
+fn waited() -> u64 {
+    let told = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    told.split_whitespace().nth(1).and_then(|nanos| nanos.parse().ok()).unwrap_or(0)
+}
+
+fn nanos_since(start: Instant) -> u64 {
+    u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// The numbers below `count` in an order that is another one each round and the same in each run.
+fn shuffled(count: usize, round: usize) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..count).collect();
+    order.sort_by_key(|&place| <u64 as Key>::numbered((round * count + place) as u64));
+    order
+}
+
+#[derive(Clone, Copy)]
+struct Turn {
+    subject: usize,
+    round: usize,
+}
+
+/// Where the director and the threads meet.
+struct Stage {
+    threads: usize,
+    barrier: Barrier,
+    /// `None`: it is over.
+    turn: Mutex<Option<Turn>>,
+    /// How often a thread was ready to begin, in all.
+    aligned: AtomicUsize,
+    slices: Mutex<Vec<Slice>>,
+}
+
+impl Stage {
+    fn new(threads: usize) -> Self {
+        Self {
+            threads,
+            barrier: Barrier::new(threads + 1),
+            turn: Mutex::new(None),
+            aligned: AtomicUsize::new(0),
+            slices: Mutex::new(vec![Slice::default(); threads]),
+        }
+    }
+
+    /// The director's: one turn, on all threads.
+    fn turn(&self, turn: Turn) -> Vec<Slice> {
+        *self.turn.lock().unwrap() = Some(turn);
+        self.barrier.wait();
+        self.barrier.wait();
+        self.slices.lock().unwrap().clone()
+    }
+
+    fn close(&self) {
+        *self.turn.lock().unwrap() = None;
+        self.barrier.wait();
+    }
+
+    fn next_turn(&self) -> Option<Turn> {
+        self.barrier.wait();
+        *self.turn.lock().unwrap()
+    }
+
+    fn finish(&self, thread: usize, slice: Slice) {
+        self.slices.lock().unwrap()[thread] = slice;
+        self.barrier.wait();
+    }
+
+    /// Returns once all threads are here: a barrier wakes them one after the other.
+    fn align(&self) {
+        let arrived = self.aligned.fetch_add(1, SeqCst) + 1;
+        let all = arrived.next_multiple_of(self.threads);
+        let mut spins = 0_u32;
+        while self.aligned.load(SeqCst) < all {
+            spins += 1;
+            // The others may need this very core to get here.
+            if spins.is_multiple_of(1024) { thread::yield_now() } else { spin_loop() }
+        }
+    }
+}

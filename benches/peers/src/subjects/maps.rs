@@ -1,0 +1,134 @@
+//! Limiters as people build them: a map, and the same decision and clock in all of them.
+//!
+//! Known keys are looked up by reference; only a new key is cloned. All maps hash with foldhash, which is
+//! faster than the default of each and has a random seed, too.
+
+use super::gcra::{Gcra, is_idle, now};
+use super::{FLOOR, Rows, each, swept};
+use crate::keys::Key;
+use dashmap::DashMap;
+use foldhash::fast::RandomState;
+use hashbrown::HashTable;
+use std::collections::HashMap;
+use std::hash::BuildHasher;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+pub fn all<K: Key>() -> Rows<K> {
+    vec![
+        (FLOOR, |setting| {
+            // As many bytes as the table of this library takes for that many keys, at 24 each.
+            let (rule, hasher) = (Gcra::new(setting.quota), RandomState::default());
+            let lines = (setting.keys * 24).div_ceil(size_of::<Line>());
+            let array: Box<[Line]> = (0..lines).map(|_| Line::default()).collect();
+            each(move |key: &K| {
+                let line = (u128::from(hasher.hash_one(key)) * array.len() as u128) >> 64;
+                rule.charge_shared(&array[line as usize].0[0], now())
+            })
+        }),
+        ("scc + atomic", |setting| {
+            let rule = Gcra::new(setting.quota);
+            let map = scc::HashMap::<K, AtomicU64, _>::with_hasher(RandomState::default());
+            let check = move |map: &scc::HashMap<_, _, _>, key: &K| {
+                let now = now();
+                match map.read_sync(key, |_, arrival| rule.charge_shared(arrival, now)) {
+                    Some(admitted) => admitted,
+                    None => rule.charge_shared(map.entry_sync(key.clone()).or_default().get(), now),
+                }
+            };
+            swept(map, check, |map| {
+                let now = now();
+                map.retain_sync(|_, arrival| !is_idle(*arrival.get_mut(), now));
+            })
+        }),
+        ("papaya + atomic", |setting| {
+            let rule = Gcra::new(setting.quota);
+            // Blocking resizes, as it advises for keys that are stable: else readers go on to search two
+            // tables until somebody inserts enough keys to end a resize.
+            let map = papaya::HashMap::<K, AtomicU64>::builder().hasher(RandomState::default());
+            let map = map.resize_mode(papaya::ResizeMode::Blocking).build();
+            let check = move |map: &papaya::HashMap<_, _, _>, key: &K| {
+                let (now, map) = (now(), map.pin());
+                let arrival = match map.get(key) {
+                    Some(arrival) => arrival,
+                    None => map.get_or_insert_with(key.clone(), AtomicU64::default),
+                };
+                rule.charge_shared(arrival, now)
+            };
+            swept(map, check, |map| {
+                let now = now();
+                map.pin().retain(|_, arrival| !is_idle(arrival.load(Relaxed), now));
+            })
+        }),
+        ("dashmap + atomic", |setting| {
+            let rule = Gcra::new(setting.quota);
+            let map = DashMap::<K, AtomicU64, _>::with_hasher(RandomState::default());
+            let check = move |map: &DashMap<_, _, _>, key: &K| {
+                let now = now();
+                match map.get(key) {
+                    Some(arrival) => rule.charge_shared(&arrival, now),
+                    None => rule.charge_shared(&map.entry(key.clone()).or_default(), now),
+                }
+            };
+            swept(map, check, |map| {
+                let now = now();
+                map.retain(|_, arrival| !is_idle(*arrival.get_mut(), now));
+            })
+        }),
+        ("Mutex<HashMap>", |setting| {
+            let rule = Gcra::new(setting.quota);
+            let map = Mutex::new(HashMap::<K, u64, _>::with_hasher(RandomState::default()));
+            let check = move |map: &Mutex<HashMap<_, _, _>>, key: &K| {
+                let (now, mut map) = (now(), map.lock().unwrap());
+                match map.get_mut(key) {
+                    Some(arrival) => rule.charge(arrival, now),
+                    None => rule.charge(map.entry(key.clone()).or_default(), now),
+                }
+            };
+            swept(map, check, |map| {
+                let now = now();
+                map.lock().unwrap().retain(|_, arrival| !is_idle(*arrival, now));
+            })
+        }),
+        ("256 mutexed shards", |setting| {
+            let (rule, hasher) = (Gcra::new(setting.quota), RandomState::default());
+            let shards = Shards((0..256).map(|_| Shard::default()).collect());
+            let check = move |Shards(shards): &Shards<K>, key: &K| {
+                // One hash for both: the table in a shard uses the other bits.
+                let (now, hash) = (now(), hasher.hash_one(key));
+                let mut keys = shards[(hash >> 40) as usize % 256].0.lock().unwrap();
+                match keys.find_mut(hash, |(other, _)| other == key) {
+                    Some((_, arrival)) => rule.charge(arrival, now),
+                    None => {
+                        let mut arrival = 0;
+                        let admitted = rule.charge(&mut arrival, now);
+                        keys.insert_unique(hash, (key.clone(), arrival), |(key, _)| hasher.hash_one(key));
+                        admitted
+                    }
+                }
+            };
+            swept(shards, check, |Shards(shards)| {
+                let now = now();
+                for shard in shards {
+                    shard.0.lock().unwrap().retain(|(_, arrival)| !is_idle(*arrival, now));
+                }
+            })
+        }),
+    ]
+}
+
+#[derive(Default)]
+#[repr(align(64))]
+struct Line([AtomicU64; 8]);
+
+struct Shards<K>(Box<[Shard<K>]>);
+
+/// On lines of its own, so that a lock is not slowed down by its neighbours.
+#[repr(align(128))]
+struct Shard<K>(Mutex<HashTable<(K, u64)>>);
+
+impl<K> Default for Shard<K> {
+    fn default() -> Self {
+        Self(Mutex::new(HashTable::new()))
+    }
+}

@@ -1,0 +1,74 @@
+//! This library, in the ways it can be asked.
+
+use super::{Built, EMPTY_LOOP, ONE_RESOURCE, Quota, Rows, Setting, Subject, each};
+use crate::keys::Key;
+use std::cell::RefCell;
+use std::hint::black_box;
+use std::sync::LazyLock;
+use std::time::Duration;
+use tollgate::{Clock, Decision, Limiter, SingleLimiter};
+
+pub fn all<K: Key>() -> Rows<K> {
+    vec![
+        (EMPTY_LOOP, |_| {
+            each(|key: &K| {
+                black_box(key);
+                true
+            })
+        }),
+        ("tollgate", |setting| checked(setting, Clock::tsc())),
+        ("tollgate, batches of 32", |setting| Ok(Box::new(Batches(limiter::<K>(setting, Clock::tsc())?)))),
+        ("tollgate, system clock", |setting| checked(setting, Clock::monotonic())),
+        ("tollgate, coarse clock", |setting| checked(setting, coarse())),
+        ("tollgate, one resource", |setting| {
+            if setting.keys > 1 {
+                return Err(ONE_RESOURCE);
+            }
+            let single = SingleLimiter::builder(quota(setting)).clock(Clock::tsc()).build();
+            let single = single.map_err(|_| "refuses the quota")?;
+            each(move |_| single.check().allowed())
+        }),
+    ]
+}
+
+fn checked<K: Key>(setting: Setting, clock: Clock) -> Built<K> {
+    let limiter = limiter::<K>(setting, clock)?;
+    each(move |key: &K| limiter.check(key).allowed())
+}
+
+fn limiter<K>(setting: Setting, clock: Clock) -> Result<Limiter<K>, &'static str> {
+    let builder = Limiter::builder(quota(setting)).clock(clock).max_keys(setting.keys);
+    builder.build().map_err(|_| "refuses the quota")
+}
+
+fn quota(setting: Setting) -> tollgate::Quota {
+    let interval = Duration::from_nanos(setting.quota.interval());
+    tollgate::Quota::new(1, interval).burst(Quota::burst(setting.quota).into())
+}
+
+/// One clock for all, as one thread moves it.
+fn coarse() -> Clock {
+    static COARSE: LazyLock<Clock> =
+        LazyLock::new(|| Clock::coarse(Duration::from_millis(1)).unwrap_or_else(|_| Clock::monotonic()));
+    COARSE.clone()
+}
+
+/// `check_many`, with 32 keys at a time.
+struct Batches<K>(Limiter<K>);
+
+impl<K: Key> Subject<K> for Batches<K> {
+    fn decide(&self, keys: &[K]) -> u64 {
+        thread_local! {
+            static DECISIONS: RefCell<Vec<Decision>> = const { RefCell::new(Vec::new()) };
+        }
+        DECISIONS.with_borrow_mut(|decisions| {
+            let mut admitted = 0;
+            for batch in keys.chunks(32) {
+                decisions.clear();
+                self.0.check_many(batch, decisions);
+                admitted += decisions.iter().filter(|decision| decision.allowed()).count() as u64;
+            }
+            admitted
+        })
+    }
+}

@@ -1,0 +1,75 @@
+//! What limiters are asked to do.
+
+use crate::keys::Order;
+use crate::subjects::Quota;
+
+/// Which keys.
+#[derive(Clone, Copy, PartialEq)]
+pub enum Kind {
+    U64,
+    String,
+    Ipv6,
+}
+
+#[derive(Clone, Copy)]
+pub struct Workload {
+    pub name: &'static str,
+    pub kind: Kind,
+    pub order: Order,
+    /// How many different keys there are.
+    pub keys: usize,
+    pub quota: Quota,
+}
+
+impl Workload {
+    /// Is each key new, and so each turn one of a new and empty subject?
+    pub fn is_flood(&self) -> bool {
+        self.order == Order::Fresh
+    }
+
+    /// The name with the number of keys: `uniform u64, 1,000,000 keys`.
+    pub fn title(&self) -> String {
+        match self.keys {
+            1 => self.name.to_owned(),
+            keys => format!("{}, {} keys", self.name, grouped(keys)),
+        }
+    }
+}
+
+/// `many` is a million, except where the run only shows that everything works.
+pub fn all(many: usize, large: bool) -> Vec<Workload> {
+    use Kind::{Ipv6, String, U64};
+    use Order::{Fresh, Uniform, Zipf};
+    use Quota::{Ample, UsedUp};
+
+    let workload = |(name, kind, order, keys, quota)| Workload { name, kind, order, keys, quota };
+    let mut list = vec![
+        ("hot key, admitted, u64", U64, Uniform, 1, Ample),
+        ("hot key, denied, u64", U64, Uniform, 1, UsedUp),
+        ("hot key, admitted, String", String, Uniform, 1, Ample),
+        ("uniform u64", U64, Uniform, 1_000, Ample),
+        ("uniform String", String, Uniform, 1_000, Ample),
+        ("uniform u64", U64, Uniform, many, Ample),
+        ("uniform String", String, Uniform, many, Ample),
+        ("uniform IPv6", Ipv6, Uniform, many, Ample),
+        ("Zipf u64", U64, Zipf, many, Ample),
+        ("flood of fresh u64", U64, Fresh, many / 2, Ample),
+    ];
+    if large {
+        list.push(("uniform u64", U64, Uniform, 10 * many, Ample));
+    }
+    list.into_iter().map(workload).collect()
+}
+
+/// `1,000,000`.
+pub fn grouped(number: usize) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
