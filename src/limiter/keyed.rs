@@ -36,9 +36,10 @@ const BATCH: usize = 32;
 /// that others find room; forgetting it changes no decision. When `max_keys` keys are in use that are not
 /// idle, [`Full`] says what *new* keys get; known keys notice nothing.
 ///
-/// A key takes 24 bytes. While the table turns over, the old and the new part are both there, and what is
-/// retired is freed when no thread can see it any more: at most 4 x 24 bytes x `max_keys` in all, or
-/// 1 MiB if that is more. All this happens a few slots at a time, within the calls that insert keys.
+/// A key takes 24.1 bytes at `max_keys`: 3/2 slots of 16 bytes, and 3/32 bytes of notes. While the table turns
+/// over, the old and the new part are both there, and what is retired is freed when no thread can see it any
+/// more: at most 4 x 24.1 bytes x `max_keys` in all, or 1 MiB if that is more. An insertion moves 16 slots at
+/// the most, at the cap 128; one in 256 charges of known keys moves 16 too.
 ///
 /// # What a denial rests on
 ///
