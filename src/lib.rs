@@ -49,6 +49,7 @@ mod algorithm;
 mod clock;
 mod decision;
 mod error;
+mod grain;
 mod limiter;
 mod quota;
 pub mod rule;

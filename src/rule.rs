@@ -33,7 +33,6 @@
 
 mod contract;
 mod fixed_window;
-mod grain;
 mod leaky_bucket;
 mod sliding_window;
 mod token_bucket;

@@ -28,7 +28,7 @@ fn the_process_takes_what_the_formula_says_and_no_more() {
     let before = resident();
     let mut most = 0;
     let mut look = |key: u64| {
-        if key % 1_000 == 0 {
+        if key.is_multiple_of(1_000) {
             most = most.max(resident() - before);
             assert!(limiter.memory() <= 4 * era(MAX_KEYS) + 1_024, "{}", limiter.memory());
         }

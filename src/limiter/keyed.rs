@@ -3,7 +3,7 @@
 use super::builder::{Builder, Full};
 use super::seed::Seed;
 use crate::clock::Clock;
-use crate::decision::{Decision, NEVER, Outcome, Source};
+use crate::decision::{Decision, Figures, NEVER, Outcome, Source};
 use crate::error::ConfigError;
 use crate::quota::Quota;
 use crate::rule::{AnyRule, Rule, Word, load, update};
@@ -447,7 +447,8 @@ impl<K: ?Sized> Limiter<K> {
             Full::Admit => (Outcome::Allowed, 0),
             Full::Deny | Full::Share => (Outcome::Denied, NEVER),
         };
-        Decision { outcome, wait, cost: 0, remaining: 0, reset: 0, source: Source::Policy, ..fresh }
+        let figures = Figures::Known { remaining: 0, wait, reset: 0 };
+        Decision { outcome, cost: 0, figures, source: Source::Policy, ..fresh }
     }
 }
 

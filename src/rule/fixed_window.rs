@@ -4,7 +4,7 @@ use super::contract::{Rule, Sealed, nanos_until, outcome};
 use super::windows::Windows;
 use super::word::Word;
 use crate::algorithm::Algorithm;
-use crate::decision::{Decision, NEVER, Outcome, Source};
+use crate::decision::{Decision, Figures, NEVER, Outcome, Source};
 use crate::error::ConfigError;
 use crate::quota::Quota;
 use crate::time::Tick;
@@ -106,14 +106,16 @@ impl Rule for FixedWindow {
         let decision = Decision {
             cost,
             limit: self.limit,
-            remaining: self.limit - count,
-            wait: match outcome {
-                Outcome::Allowed => 0,
-                Outcome::Denied => until_next,
-                Outcome::TooCostly => NEVER,
-            },
-            reset: if count == 0 { 0 } else { until_next },
             at: now,
+            figures: Figures::Known {
+                remaining: self.limit - count,
+                wait: match outcome {
+                    Outcome::Allowed => 0,
+                    Outcome::Denied => until_next,
+                    Outcome::TooCostly => NEVER,
+                },
+                reset: if count == 0 { 0 } else { until_next },
+            },
             outcome,
             source: Source::Key,
         };
@@ -128,7 +130,7 @@ impl Rule for FixedWindow {
         // A charge resets at the end of the window it was counted in, which for a stale `now` is later
         // than the one that held it.
         let next = self.windows.number(charge.at + charge.reset_after());
-        if tokens == 0 || charge.reset == NEVER || fields.number + 1 != next {
+        if tokens == 0 || charge.reset_after() == Duration::MAX || fields.number + 1 != next {
             return word;
         }
         self.pack(Fields { count: fields.count.saturating_sub(tokens), ..fields })

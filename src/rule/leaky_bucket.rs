@@ -3,7 +3,7 @@
 use super::contract::{Rule, Sealed};
 use super::token_bucket::TokenBucket;
 use super::word::Word;
-use crate::decision::{Decision, Outcome};
+use crate::decision::Decision;
 use crate::error::ConfigError;
 use crate::quota::Quota;
 use crate::time::Tick;
@@ -80,11 +80,7 @@ impl Sealed for LeakyBucket {}
 impl Rule for LeakyBucket {
     #[inline]
     fn decide(&self, word: Word, now: Tick, cost: u64) -> (Word, Decision) {
-        let (next, mut decision) = self.bucket.decide(word, now, cost);
-        if self.queue && decision.outcome == Outcome::Allowed {
-            decision.wait = self.bucket.turn(word, now);
-        }
-        (next, decision)
+        self.bucket.decide_as(self.queue, word, now, cost)
     }
 
     #[inline]

@@ -4,7 +4,7 @@ use super::contract::{Rule, Sealed, nanos_until, outcome};
 use super::windows::Windows;
 use super::word::Word;
 use crate::algorithm::Algorithm;
-use crate::decision::{Decision, NEVER, Outcome, Source};
+use crate::decision::{Decision, Figures, NEVER, Outcome, Source};
 use crate::error::ConfigError;
 use crate::quota::Quota;
 use crate::time::Tick;
@@ -187,14 +187,16 @@ impl Rule for SlidingWindow {
         let decision = Decision {
             cost,
             limit: self.limit,
-            remaining: free - charged,
-            wait: match outcome {
-                Outcome::Allowed => 0,
-                Outcome::Denied => nanos_until(self.retry_at(pair, cost), now),
-                Outcome::TooCostly => NEVER,
-            },
-            reset: nanos_until(self.idle_at(after, now), now),
             at: now,
+            figures: Figures::Known {
+                remaining: free - charged,
+                wait: match outcome {
+                    Outcome::Allowed => 0,
+                    Outcome::Denied => nanos_until(self.retry_at(pair, cost), now),
+                    Outcome::TooCostly => NEVER,
+                },
+                reset: nanos_until(self.idle_at(after, now), now),
+            },
             outcome,
             source: Source::Key,
         };
@@ -205,7 +207,7 @@ impl Rule for SlidingWindow {
     #[inline]
     fn refund(&self, word: Word, _now: Tick, charge: &Decision, tokens: u64) -> Word {
         let tokens = tokens.min(charge.charged());
-        if word.is_fresh() || tokens == 0 || charge.reset == NEVER {
+        if word.is_fresh() || tokens == 0 || charge.reset_after() == Duration::MAX {
             return word;
         }
         let pair = self.unpack(word);
