@@ -6,7 +6,7 @@ use crate::clock::Clock;
 use crate::decision::{Decision, Figures, NEVER, Outcome, Source};
 use crate::error::ConfigError;
 use crate::quota::Quota;
-use crate::rule::{AnyRule, Rule, Word, load, update};
+use crate::rule::{AnyRule, Rule, Updated, Word, load, update};
 use crate::sync::{Atomic, Guard, Ordering::Relaxed, pin};
 use crate::table::{Fingerprint, Table, TableFull};
 use crate::time::Tick;
@@ -329,7 +329,9 @@ impl<K: ?Sized> Limiter<K> {
         let refund = |word| self.rule.refund(word, now, charge, tokens);
         match charge.source {
             Source::Key => self.update_known(self.seed.fingerprint(key), refund),
-            Source::Overflow => update(&self.beyond.overflow, |word| (refund(word), ())),
+            Source::Overflow => {
+                update(&self.beyond.overflow, refund);
+            }
             Source::Policy => {}
         }
     }
@@ -369,30 +371,19 @@ impl<K: ?Sized> Limiter<K> {
         &self.clock
     }
 
-    /// Decides on a word of the table and charges it; `None` if it is frozen.
-    #[inline]
-    fn decide(&self, word: &Atomic<Word>, cost: u64, now: Tick) -> Option<Decision> {
-        update(word, |word| {
-            if word.is_frozen() {
-                return (word, None);
-            }
-            let (next, decision) = self.rule.decide(word, now, cost);
-            (next, Some(decision))
-        })
-    }
-
     #[inline]
     pub(super) fn charge(&self, key: Fingerprint, cost: u64, now: Tick, guard: &Guard) -> Decision {
-        let Some(decision) = self.table.known(key, guard, |word| self.decide(word, cost, now)) else {
+        let next = |word| self.rule.next(word, now, cost);
+        let Some(updated) = self.table.known(key, guard, |cell| self.change(cell, next)) else {
             return self.charge_new(key, cost, now, guard);
         };
         // A turnover must go on, and a table that is far too large shrink, also where no new keys come. So
         // one in 256 charges of known keys does a step, chosen by what is at hand: the key, and the time in
         // units of about a millisecond. Denials write nothing, so they don't.
-        if decision.allowed() && key.matches(now.as_nanos() >> 20) {
+        if updated.to != updated.from && key.matches(now.as_nanos() >> 20) {
             self.tend(now, guard);
         }
-        decision
+        self.rule.answer(updated.from, now, cost)
     }
 
     /// Does a step of what there is to do for the table; true if there is more.
@@ -414,19 +405,19 @@ impl<K: ?Sized> Limiter<K> {
             // Nothing is charged, so there is nothing to keep.
             return decision;
         }
-        let charge = |word: &Atomic<Word>| self.decide(word, cost, now);
+        let charge = |cell: &Atomic<Word>| self.change(cell, |word| self.rule.next(word, now, cost));
         let judged_at = now.before(self.grace);
         let is_idle = |word| self.rule.is_idle(word, judged_at);
         match self.table.insert(key, now, guard, is_idle, charge) {
-            Ok(decision) => decision,
+            Ok(updated) => self.rule.answer(updated.from, now, cost),
             Err(TableFull) => {
                 // ORDERING: relaxed; a statistic.
                 self.beyond.refused.fetch_add(1, Relaxed);
                 if self.full != Full::Share {
                     return self.policy(decision);
                 }
-                let shared = update(&self.beyond.overflow, |word| self.rule.decide(word, now, cost));
-                Decision { source: Source::Overflow, ..shared }
+                let updated = update(&self.beyond.overflow, |word| self.rule.next(word, now, cost));
+                Decision { source: Source::Overflow, ..self.rule.answer(updated.from, now, cost) }
             }
         }
     }
@@ -437,8 +428,10 @@ impl<K: ?Sized> Limiter<K> {
     }
 
     /// Changes a word of the table; `None` if it is frozen.
-    pub(super) fn change(&self, word: &Atomic<Word>, to: impl Fn(Word) -> Word) -> Option<()> {
-        update(word, |word| if word.is_frozen() { (word, None) } else { (to(word), Some(())) })
+    #[inline]
+    pub(super) fn change(&self, cell: &Atomic<Word>, to: impl Fn(Word) -> Word) -> Option<Updated> {
+        let updated = update(cell, |word| if word.is_frozen() { word } else { to(word) });
+        (!updated.from.is_frozen()).then_some(updated)
     }
 
     /// The full policy's answer where a fresh key would have got `fresh`; it charges nothing.

@@ -96,7 +96,8 @@ impl SingleLimiter {
     /// ```
     #[inline]
     pub fn check_at(&self, cost: u64, now: Tick) -> Decision {
-        update(&self.word, |word| self.rule.decide(word, now, cost))
+        let updated = update(&self.word, |word| self.rule.next(word, now, cost));
+        self.rule.answer(updated.from, now, cost)
     }
 
     /// What [`check`](Self::check) would answer now, without charging. The figures are those before a
@@ -168,7 +169,7 @@ impl SingleLimiter {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn refund_at(&self, charge: &Decision, tokens: u64, now: Tick) {
-        update(&self.word, |word| (self.rule.refund(word, now, charge, tokens), ()));
+        update(&self.word, |word| self.rule.refund(word, now, charge, tokens));
     }
 
     /// Makes the limiter as good as new. Don't refund what it charged before.
@@ -186,7 +187,7 @@ impl SingleLimiter {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn reset(&self) {
-        update(&self.word, |word| (self.rule.reset(word), ()));
+        update(&self.word, |word| self.rule.reset(word));
     }
 
     /// The clock that [`check`](Self::check) reads.

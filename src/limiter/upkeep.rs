@@ -177,8 +177,8 @@ impl<K: ?Sized> Limiter<K> {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn clear_at(&self, now: Tick) {
-        update(&self.beyond.overflow, |word| (self.rule.reset(word), ()));
-        self.table.each(&pin(), |word| self.change(word, |word| self.rule.reset(word)));
+        update(&self.beyond.overflow, |word| self.rule.reset(word));
+        self.table.each(&pin(), |word| self.change(word, |word| self.rule.reset(word)).map(drop));
         // A turnover that is under way may have moved keys before they were reset. The next one forgets them.
         while self.tend(now, &pin()) {}
         if self.table.begin_turnover(now, &pin()) {

@@ -96,31 +96,29 @@ impl Sealed for FixedWindow {}
 
 impl Rule for FixedWindow {
     #[inline]
-    fn decide(&self, word: Word, now: Tick, cost: u64) -> (Word, Decision) {
+    fn next(&self, word: Word, now: Tick, cost: u64) -> Word {
+        let fields = self.roll(word, now);
+        let charged = cost > 0 && cost <= self.limit - fields.count;
+        if charged { self.pack(Fields { count: fields.count + cost, ..fields }) } else { word }
+    }
+
+    #[inline]
+    fn answer(&self, word: Word, now: Tick, cost: u64) -> Decision {
         let fields = self.roll(word, now);
         let free = self.limit - fields.count;
         let outcome = outcome(cost, self.limit, cost <= free);
         let until_next = nanos_until(self.windows.tick(fields.number + 1, 0), now);
-        let charged = if outcome == Outcome::Allowed { cost } else { 0 };
-        let count = fields.count + charged;
-        let decision = Decision {
-            cost,
-            limit: self.limit,
-            at: now,
-            figures: Figures::Known {
-                remaining: self.limit - count,
-                wait: match outcome {
-                    Outcome::Allowed => 0,
-                    Outcome::Denied => until_next,
-                    Outcome::TooCostly => NEVER,
-                },
-                reset: if count == 0 { 0 } else { until_next },
+        let remaining = if outcome == Outcome::Allowed { free - cost } else { free };
+        let figures = Figures::Known {
+            remaining,
+            wait: match outcome {
+                Outcome::Allowed => 0,
+                Outcome::Denied => until_next,
+                Outcome::TooCostly => NEVER,
             },
-            outcome,
-            source: Source::Key,
+            reset: if remaining == self.limit { 0 } else { until_next },
         };
-        let next = if charged == 0 { word } else { self.pack(Fields { count, ..fields }) };
-        (next, decision)
+        Decision { cost, limit: self.limit, at: now, figures, outcome, source: Source::Key }
     }
 
     #[inline]

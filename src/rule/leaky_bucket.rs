@@ -79,8 +79,13 @@ impl Sealed for LeakyBucket {}
 
 impl Rule for LeakyBucket {
     #[inline]
-    fn decide(&self, word: Word, now: Tick, cost: u64) -> (Word, Decision) {
-        self.bucket.decide_as(self.queue, word, now, cost)
+    fn next(&self, word: Word, now: Tick, cost: u64) -> Word {
+        self.bucket.next(word, now, cost)
+    }
+
+    #[inline]
+    fn answer(&self, word: Word, now: Tick, cost: u64) -> Decision {
+        self.bucket.answer_as(self.queue, word, now, cost)
     }
 
     #[inline]

@@ -178,30 +178,29 @@ impl Sealed for SlidingWindow {}
 
 impl Rule for SlidingWindow {
     #[inline]
-    fn decide(&self, word: Word, now: Tick, cost: u64) -> (Word, Decision) {
+    fn next(&self, word: Word, now: Tick, cost: u64) -> Word {
+        let pair = self.roll(word, now);
+        let charged = cost > 0 && cost <= self.free(pair, self.windows.elapsed(pair.number, now));
+        if charged { self.pack(Pair { present: pair.present + cost, ..pair }) } else { word }
+    }
+
+    #[inline]
+    fn answer(&self, word: Word, now: Tick, cost: u64) -> Decision {
         let pair = self.roll(word, now);
         let free = self.free(pair, self.windows.elapsed(pair.number, now));
         let outcome = outcome(cost, self.limit, cost <= free);
         let charged = if outcome == Outcome::Allowed { cost } else { 0 };
         let after = Pair { present: pair.present + charged, ..pair };
-        let decision = Decision {
-            cost,
-            limit: self.limit,
-            at: now,
-            figures: Figures::Known {
-                remaining: free - charged,
-                wait: match outcome {
-                    Outcome::Allowed => 0,
-                    Outcome::Denied => nanos_until(self.retry_at(pair, cost), now),
-                    Outcome::TooCostly => NEVER,
-                },
-                reset: nanos_until(self.idle_at(after, now), now),
+        let figures = Figures::Known {
+            remaining: free - charged,
+            wait: match outcome {
+                Outcome::Allowed => 0,
+                Outcome::Denied => nanos_until(self.retry_at(pair, cost), now),
+                Outcome::TooCostly => NEVER,
             },
-            outcome,
-            source: Source::Key,
+            reset: nanos_until(self.idle_at(after, now), now),
         };
-        let next = if charged == 0 { word } else { self.pack(after) };
-        (next, decision)
+        Decision { cost, limit: self.limit, at: now, figures, outcome, source: Source::Key }
     }
 
     #[inline]

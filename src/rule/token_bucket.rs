@@ -82,23 +82,27 @@ impl TokenBucket {
         Ok(Self { grain, burst, capacity: grain.capacity(burst)? })
     }
 
-    /// The rule of both buckets; a `queue` lets allowed requests start in turn.
+    /// When the bucket is full again, as of `present`, and what it has room for until then.
     #[inline]
-    pub(super) fn decide_as(&self, queue: bool, word: Word, now: Tick, cost: u64) -> (Word, Decision) {
-        let present = self.grain.at(now);
+    fn level(&self, word: Word, present: u64) -> (u64, u64) {
         let full = word.value().max(present);
-        let room = (present + self.capacity).saturating_sub(full);
+        (full, (present + self.capacity).saturating_sub(full))
+    }
+
+    /// The answer of both buckets; a `queue` lets allowed requests start in turn.
+    #[inline]
+    pub(super) fn answer_as(&self, queue: bool, word: Word, now: Tick, cost: u64) -> Decision {
+        let (full, room) = self.level(word, self.grain.at(now));
         let outcome = outcome(cost, self.burst, self.fits(cost, room));
         let charge = if outcome == Outcome::Allowed { self.grain.of_tokens(cost) } else { 0 };
-        let decision = Decision {
+        Decision {
             cost,
             limit: self.burst,
             at: now,
             figures: Figures::Bucket { full: full + charge, grain: self.grain, queue },
             outcome,
             source: Source::Key,
-        };
-        (if charge == 0 { word } else { Word::of(full + charge) }, decision)
+        }
     }
 }
 
@@ -106,8 +110,15 @@ impl Sealed for TokenBucket {}
 
 impl Rule for TokenBucket {
     #[inline]
-    fn decide(&self, word: Word, now: Tick, cost: u64) -> (Word, Decision) {
-        self.decide_as(false, word, now, cost)
+    fn next(&self, word: Word, now: Tick, cost: u64) -> Word {
+        let (full, room) = self.level(word, self.grain.at(now));
+        let charged = cost > 0 && self.fits(cost, room);
+        if charged { Word::of(full + self.grain.of_tokens(cost)) } else { word }
+    }
+
+    #[inline]
+    fn answer(&self, word: Word, now: Tick, cost: u64) -> Decision {
+        self.answer_as(false, word, now, cost)
     }
 
     #[inline]
