@@ -162,13 +162,16 @@ macro_rules! dispatch {
 
 impl Sealed for AnyRule {}
 
+// Always inlined down to the buckets, never to the windows: a bucket is a few instructions, and where a caller
+// only asks whether a request is allowed, what the answer holds besides is not even computed. (Measured: 2 to 3
+// ns of 27 on a hot key.) Inlining the windows too makes every caller large and nothing faster.
 impl Rule for AnyRule {
-    #[inline]
+    #[inline(always)]
     fn next(&self, word: Word, now: Tick, cost: u64) -> Word {
         dispatch!(self, rule => rule.next(word, now, cost))
     }
 
-    #[inline]
+    #[inline(always)]
     fn answer(&self, word: Word, now: Tick, cost: u64) -> Decision {
         dispatch!(self, rule => rule.answer(word, now, cost))
     }

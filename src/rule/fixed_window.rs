@@ -95,14 +95,14 @@ impl FixedWindow {
 impl Sealed for FixedWindow {}
 
 impl Rule for FixedWindow {
-    #[inline]
+    #[inline(never)]
     fn next(&self, word: Word, now: Tick, cost: u64) -> Word {
         let fields = self.roll(word, now);
         let charged = cost > 0 && cost <= self.limit - fields.count;
         if charged { self.pack(Fields { count: fields.count + cost, ..fields }) } else { word }
     }
 
-    #[inline]
+    #[inline(never)]
     fn answer(&self, word: Word, now: Tick, cost: u64) -> Decision {
         let fields = self.roll(word, now);
         let free = self.limit - fields.count;

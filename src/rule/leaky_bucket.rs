@@ -78,12 +78,12 @@ impl LeakyBucket {
 impl Sealed for LeakyBucket {}
 
 impl Rule for LeakyBucket {
-    #[inline]
+    #[inline(always)]
     fn next(&self, word: Word, now: Tick, cost: u64) -> Word {
         self.bucket.next(word, now, cost)
     }
 
-    #[inline]
+    #[inline(always)]
     fn answer(&self, word: Word, now: Tick, cost: u64) -> Decision {
         self.bucket.answer_as(self.queue, word, now, cost)
     }

@@ -125,14 +125,17 @@ impl SlidingWindow {
     /// The most that can be charged `elapsed` nanoseconds into the pair's window.
     #[inline]
     fn free(&self, pair: Pair, elapsed: u64) -> u64 {
-        let length = u128::from(self.windows.length());
+        let length = self.windows.length();
         // Rounded up, since a charge must fit beside the exact estimate; at most `previous`.
-        let weighted = if pair.previous == 0 {
-            0
-        } else {
-            (u128::from(pair.previous) * (length - u128::from(elapsed))).div_ceil(length)
+        let weighted = match pair.previous.checked_mul(length - elapsed) {
+            // Nearly always: a division of words takes a fraction of the other's time.
+            Some(product) => product.div_ceil(length),
+            None => {
+                let product = u128::from(pair.previous) * u128::from(length - elapsed);
+                product.div_ceil(u128::from(length)).try_into().unwrap_or(u64::MAX)
+            }
         };
-        u128::from(self.limit - pair.present).saturating_sub(weighted).try_into().unwrap_or(0)
+        (self.limit - pair.present).saturating_sub(weighted)
     }
 
     /// How far into the pair's window `cost` fits, if it does before the window ends.
@@ -177,14 +180,14 @@ impl SlidingWindow {
 impl Sealed for SlidingWindow {}
 
 impl Rule for SlidingWindow {
-    #[inline]
+    #[inline(never)]
     fn next(&self, word: Word, now: Tick, cost: u64) -> Word {
         let pair = self.roll(word, now);
         let charged = cost > 0 && cost <= self.free(pair, self.windows.elapsed(pair.number, now));
         if charged { self.pack(Pair { present: pair.present + cost, ..pair }) } else { word }
     }
 
-    #[inline]
+    #[inline(never)]
     fn answer(&self, word: Word, now: Tick, cost: u64) -> Decision {
         let pair = self.roll(word, now);
         let free = self.free(pair, self.windows.elapsed(pair.number, now));

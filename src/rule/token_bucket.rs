@@ -83,14 +83,14 @@ impl TokenBucket {
     }
 
     /// When the bucket is full again, as of `present`, and what it has room for until then.
-    #[inline]
+    #[inline(always)]
     fn level(&self, word: Word, present: u64) -> (u64, u64) {
         let full = word.value().max(present);
         (full, (present + self.capacity).saturating_sub(full))
     }
 
     /// The answer of both buckets; a `queue` lets allowed requests start in turn.
-    #[inline]
+    #[inline(always)]
     pub(super) fn answer_as(&self, queue: bool, word: Word, now: Tick, cost: u64) -> Decision {
         let (full, room) = self.level(word, self.grain.at(now));
         let outcome = outcome(cost, self.burst, self.fits(cost, room));
@@ -109,14 +109,14 @@ impl TokenBucket {
 impl Sealed for TokenBucket {}
 
 impl Rule for TokenBucket {
-    #[inline]
+    #[inline(always)]
     fn next(&self, word: Word, now: Tick, cost: u64) -> Word {
         let (full, room) = self.level(word, self.grain.at(now));
         let charged = cost > 0 && self.fits(cost, room);
         if charged { Word::of(full + self.grain.of_tokens(cost)) } else { word }
     }
 
-    #[inline]
+    #[inline(always)]
     fn answer(&self, word: Word, now: Tick, cost: u64) -> Decision {
         self.answer_as(false, word, now, cost)
     }
