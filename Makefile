@@ -7,12 +7,14 @@ LOOM := cd loom-tests && RUST_BACKTRACE=0 $(CARGO) test --release --locked
 LOOM_LIMIT ?= timeout --verbose 600
 DEEP_LIMIT ?= timeout --verbose 7200
 
-.PHONY: help test lint unit features stress loom loom-deep weaken doc bench peers clean
+.PHONY: help test lint unit features instructions stress loom loom-deep weaken doc bench peers clean
 
 help:
 	@echo "make test       all tests: lint, unit, integration, doc and model tests (a few minutes)"
 	@echo "make lint       formatting and clippy, warnings are errors"
 	@echo "make unit       unit, integration and doc tests"
+	@echo "make instructions"
+	@echo "                instructions for each check, counted by valgrind, against what they may be"
 	@echo "make stress     a table that is far too small, under load from all cores, for a minute"
 	@echo "make loom       the model checker, quick bounds (some minutes)"
 	@echo "make loom-deep  the model checker, deep bounds (long: up to two hours are allowed)"
@@ -22,7 +24,7 @@ help:
 	@echo "make peers      the same workloads on other limiters (four minutes; PEERS=--quick: a smoke run; PEERS=latency; PEERS=--help)"
 	@echo "make clean      removes what was built"
 
-test: lint unit features loom doc
+test: lint unit features instructions loom doc
 	@echo "make test: all passed"
 
 lint:
@@ -39,6 +41,14 @@ unit:
 # The library as most people build it: without any feature.
 features:
 	$(CARGO) test --locked --lib --tests
+
+# Counted, not timed, so the machine's load does not matter. Valgrind is a Debian package; without it this is
+# left out, which it says, and in CI it fails.
+instructions:
+	@command -v valgrind >/dev/null || apt-get install -y valgrind || sudo -n apt-get install -y valgrind || true
+	@if command -v valgrind >/dev/null; then $(CARGO) bench --locked --bench instructions; \
+	else echo "NOT DONE: valgrind is missing and could not be installed, so no instructions were counted"; \
+		test -z "$$CI"; fi
 
 stress:
 	TOLLGATE_STRESS_SECONDS=60 $(CARGO) test --locked --release --test stress -- --nocapture
@@ -57,7 +67,7 @@ doc:
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --no-deps
 
 bench:
-	$(CARGO) bench --locked --features cli,tsc
+	$(CARGO) bench --locked --features cli,tsc --bench check --bench replay
 
 # In a workspace of its own, so that peers never enter the library's lock file. Rows go to target/peers.json.
 peers:
