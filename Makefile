@@ -4,7 +4,7 @@ CARGO ?= cargo
 # Loom's searches are deep recursions over small states: release builds, with overflow checks on.
 LOOM := cd loom-tests && RUST_BACKTRACE=0 $(CARGO) test --release --locked
 # `timeout` ends a search that has run away; loom's own limits would call it a success.
-LOOM_LIMIT ?= timeout --verbose 600
+LOOM_LIMIT ?= timeout --verbose 1500
 DEEP_LIMIT ?= timeout --verbose 7200
 
 .PHONY: help test lint unit features instructions stress loom loom-deep weaken doc bench peers clean

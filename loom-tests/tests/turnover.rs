@@ -313,7 +313,7 @@ fn inserts_at_the_cap_race_for_the_places_of_idle_keys() {
 #[test]
 #[ignore = "deep: make loom-deep"]
 fn inserts_at_the_cap_race_for_the_places_of_idle_keys_deeply() {
-    two_inserts_at_the_cap(Bound::Preemptions(2), Atomics::Plain);
+    two_inserts_at_the_cap(Bound::Preemptions(1), Atomics::Touched);
 }
 
 /// A limiter of an era that is being turned over, none of its chunks done: one chunk if two keys fill it, two
