@@ -22,6 +22,8 @@ help:
 	@echo "make doc        the documentation, warnings are errors"
 	@echo "make bench      benchmarks: checks, and the replay of a log"
 	@echo "make peers      the same workloads on other limiters (four minutes; PEERS=--quick: a smoke run; PEERS=latency; PEERS=--help)"
+	@echo "make peers PEERS=draw"
+	@echo "                what \`make peers\` measured last, as a picture and a table in the README"
 	@echo "make clean      removes what was built"
 
 test: lint unit features instructions loom doc
@@ -69,7 +71,8 @@ doc:
 bench:
 	$(CARGO) bench --locked --features cli,tsc --bench check --bench replay
 
-# In a workspace of its own, so that peers never enter the library's lock file. Rows go to target/peers.json.
+# In a workspace of its own, so that peers never enter the library's lock file. Rows go to target/peers.json,
+# and from there with PEERS=draw to benches/peers/ratios.svg and the README.
 peers:
 	$(CARGO) run --release --locked --manifest-path benches/peers/Cargo.toml -- $(PEERS)
 
