@@ -49,6 +49,7 @@ mod algorithm;
 mod clock;
 mod decision;
 mod error;
+mod exact;
 mod limiter;
 mod quota;
 pub mod rule;
@@ -71,6 +72,9 @@ pub use equivalent::Equivalent;
 pub use error::ConfigError;
 #[cfg(not(tollgate_loom))]
 pub use limiter::Housekeeper;
-pub use limiter::{Align, Builder, Full, Limiter, Pinned, SingleLimiter, Stats};
+pub use limiter::{
+    Align, Builder, ExactKeys, Fingerprints, Full, Holds, Keys, Limiter, Pinned, SingleLimiter, Stats, Store,
+    ToKey, Tracked,
+};
 pub use quota::{Quota, QuotaParseError};
 pub use time::Tick;
