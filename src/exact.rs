@@ -65,7 +65,7 @@
 //! What is unlinked is freed when no thread can see it any more and scc comes by: it keeps removed cells in a
 //! bucket until the bucket is full. So a store that changes its keys all the time holds as many cells as the
 //! index has room for, which is up to two and a half for each key. Cells that are not freed yet are
-//! counted: beyond [`four times max_keys`](most_alive) (and [`SPARE`] = 4096 more) new keys get the full policy
+//! counted: beyond [`four times max_keys`](most_alive) (and [`SPARE`] = 65,536 more) new keys get the full policy
 //! unless scc's epoch moves on, so a thread that stops while it reads costs so much and no more. (What scc
 //! retires when it resizes is not counted.)
 //!
@@ -103,9 +103,9 @@ use std::time::Duration;
 /// How many steps of a round an insertion does at the cap before it gives up.
 const STEPS_AT_CAP: usize = 16;
 
-/// How many cells more than four times the cap may be there: a small store can retire them faster than they are
-/// freed.
-const SPARE: u64 = 4096;
+/// How many cells more than four times the cap may be there: a small store retires thousands while a thread
+/// that reads has lost its core for a moment. Four megabytes.
+const SPARE: u64 = 1 << 16;
 
 /// Keys and their cells.
 pub(crate) struct ExactStore<K: 'static> {

@@ -218,7 +218,9 @@ mod shim {
 
         pub(crate) fn find<R>(&self, what: &impl Find<T>, visit: impl FnOnce(&T) -> R) -> Option<R> {
             // Visited after the list is unlocked, as scc's readers hold nothing.
-            let found = self.0.lock().unwrap().iter().find(|item| what.is(item)).cloned();
+            let items = self.0.lock().unwrap();
+            let found = items.iter().find(|item| what.hash() == item.hash() && what.is(item)).cloned();
+            drop(items);
             found.map(|item| visit(&item))
         }
 

@@ -20,7 +20,10 @@
 //!
 //! | edge | release side | acquire side | what becomes visible | loom test that fails if it is weakened |
 //! |---|---|---|---|---|
-//! | item | `insert`, inside scc | `find`, inside scc | what was written to an item before it was inserted | (none: scc is trusted) |
+//! | (none) | | | | |
+//!
+//! There is no atomic operation here. That a lookup sees what was written to an item before it was inserted is
+//! scc's promise, and trusted.
 
 use super::find::{Find, Hashed};
 use scc::{Equivalent, HashIndex};
