@@ -27,7 +27,7 @@
 //!
 //! | edge | release side | acquire side | what becomes visible | loom test that fails if it is weakened |
 //! |---|---|---|---|---|
-//! | vacant | `give_back` | `pop` | the number of the next vacant place | `places_come_and_go_and_each_has_one_owner` |
+//! | vacant | `give_back` | `pop` | what the owner before has written to the place: the number of the next vacant one, which the next owner's hash comes after | `places_come_and_go_and_each_has_one_owner` |
 
 use super::entry::{At, VACANT_BITS};
 use crate::sync::{
@@ -37,7 +37,7 @@ use crate::sync::{
 };
 
 /// Places in the first segment.
-const FIRST: u64 = if cfg!(tollgate_loom) { 2 } else { 64 };
+const FIRST: usize = if cfg!(tollgate_loom) { 2 } else { 64 };
 
 /// Enough for 2^32 places.
 const SEGMENTS: usize = 32;
@@ -88,7 +88,7 @@ impl Places {
     pub(super) fn bytes(&self) -> u64 {
         let guard = pin();
         let segments = self.segments.iter().filter_map(|segment| segment.load(&guard));
-        segments.map(|segment| 8 * segment.0.len() as u64).sum()
+        segments.map(|segment| size_of_val(&*segment.0) as u64).sum()
     }
 
     /// A place for a key with this hash, if there is one.
@@ -191,15 +191,15 @@ const fn versioned(before: u64, first: u32) -> u64 {
 /// In which segment a place is, and where there. Segment 0 and 1 have `FIRST` places, each of the others as
 /// many as all before it.
 const fn segment_of(place: u32) -> (usize, usize) {
-    let segment = (place as u64 / FIRST).checked_ilog2();
+    let segment = (place as usize / FIRST).checked_ilog2();
     match segment {
         None => (0, place as usize),
-        Some(n) => (n as usize + 1, place as usize - ((FIRST as usize) << n)),
+        Some(n) => (n as usize + 1, place as usize - (FIRST << n)),
     }
 }
 
 const fn size_of_segment(segment: usize) -> usize {
-    (FIRST as usize) << segment.saturating_sub(1)
+    FIRST << segment.saturating_sub(1)
 }
 
 #[cfg(all(test, not(tollgate_loom)))]

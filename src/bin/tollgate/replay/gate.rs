@@ -15,7 +15,7 @@ pub(crate) struct GateSettings {
 
 /// A limiter that is asked with the bytes of a key.
 pub(crate) enum Gate {
-    Fingerprints(Limiter<Vec<u8>>),
+    Fingerprints(Box<Limiter<Vec<u8>>>),
     Exact(Box<Limiter<Vec<u8>, ExactKeys<Vec<u8>>>>),
 }
 
@@ -39,7 +39,7 @@ impl Gate {
         Ok(if settings.exact_keys {
             Self::Exact(Box::new(builder.exact_keys().build()?))
         } else {
-            Self::Fingerprints(builder.build()?)
+            Self::Fingerprints(Box::new(builder.build()?))
         })
     }
 
