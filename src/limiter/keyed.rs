@@ -491,7 +491,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
 
 impl<K: ?Sized, S: Store> Builder<Limiter<K, S>> {
     /// The most keys the limiter tracks at once, a hard cap on its memory (see
-    /// [Memory](Limiter#memory)). From 1 to 4,294,967,295; the default is 1,000,000.
+    /// [Memory](Limiter#memory)). From 1 to 4,294,967,295, with exact keys one fewer; the default is 1,000,000.
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
