@@ -15,7 +15,7 @@ const FLOORS: [&[&str]; 8] = [
     &["grain"],
     &["decision"],
     &["rule"],
-    &["table"],
+    &["table", "exact"],
     &["limiter"],
 ];
 

@@ -2,13 +2,13 @@
 
 use super::builder::{Builder, Full};
 use super::seed::Seed;
+use super::store::{ExactKeys, Fingerprints, Holds, Lookup, Settings, Store};
 use crate::clock::Clock;
 use crate::decision::{Decision, Figures, NEVER, Outcome, Source};
 use crate::error::ConfigError;
 use crate::quota::Quota;
 use crate::rule::{AnyRule, Rule, Updated, Word, load, update};
-use crate::sync::{Atomic, Guard, Ordering::Relaxed, pin};
-use crate::table::{Fingerprint, Table, TableFull};
+use crate::sync::{Atomic, Ordering::Relaxed};
 use crate::time::Tick;
 use equivalent::Equivalent;
 use std::fmt;
@@ -61,11 +61,11 @@ const BATCH: usize = 32;
 /// assert!(limiter.check("bob").allowed());
 /// # Ok::<(), tollgate::ConfigError>(())
 /// ```
-pub struct Limiter<K: ?Sized> {
+pub struct Limiter<K: ?Sized, S = Fingerprints> {
     pub(super) rule: AnyRule,
     pub(super) clock: Clock,
     seed: Seed,
-    pub(super) table: Table,
+    pub(super) store: S,
     full: Full,
     /// How long a key must have been idle before it is forgotten.
     grace: Duration,
@@ -100,7 +100,9 @@ impl<K: ?Sized> Limiter<K> {
     pub fn builder(quota: Quota) -> Builder<Self> {
         Builder::new(quota)
     }
+}
 
+impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// May `key` do this now? Charges one token if so.
     ///
     /// # Progress
@@ -119,6 +121,7 @@ impl<K: ?Sized> Limiter<K> {
     pub fn check<Q>(&self, key: &Q) -> Decision
     where
         Q: Hash + Equivalent<K> + ?Sized,
+        S: Holds<Q>,
     {
         self.check_at(key, 1, self.clock.now())
     }
@@ -143,6 +146,7 @@ impl<K: ?Sized> Limiter<K> {
     pub fn check_n<Q>(&self, key: &Q, cost: u64) -> Decision
     where
         Q: Hash + Equivalent<K> + ?Sized,
+        S: Holds<Q>,
     {
         self.check_at(key, cost, self.clock.now())
     }
@@ -151,7 +155,7 @@ impl<K: ?Sized> Limiter<K> {
     /// choice. Don't mix it with the limiter's own clock unless `now` is read from that clock.
     ///
     /// A time before the key's last one can be denied where the later one would not be; it is never
-    /// given more. For algorithms with windows choose [`Align::Start`], which counts windows from tick 0:
+    /// given more. For algorithms with windows choose [`Align::Start`](crate::Align::Start), which counts windows from tick 0:
     /// the default alignment belongs to the limiter's own clock. Times that differ by more than the
     /// [`grace`](Builder::grace) need a larger one, since idle keys are forgotten by the latest. Give refunds a time of the same origin
     /// ([`refund_at`](Self::refund_at)).
@@ -174,8 +178,9 @@ impl<K: ?Sized> Limiter<K> {
     pub fn check_at<Q>(&self, key: &Q, cost: u64, now: Tick) -> Decision
     where
         Q: Hash + Equivalent<K> + ?Sized,
+        S: Holds<Q>,
     {
-        self.charge(self.seed.fingerprint(key), cost, now, &pin())
+        self.charge::<Q>(self.key(key), cost, now, &S::pin())
     }
 
     /// [`check`](Self::check) for many keys: one decision for each, in their order, added to
@@ -198,24 +203,25 @@ impl<K: ?Sized> Limiter<K> {
     pub fn check_many<'k, Q>(&self, keys: impl IntoIterator<Item = &'k Q>, decisions: &mut Vec<Decision>)
     where
         Q: Hash + Equivalent<K> + ?Sized + 'k,
+        S: Holds<Q>,
     {
         let now = self.clock.now();
         let mut keys = keys.into_iter();
         // A hint, and somebody else's: what it leaves out is made up for as the keys come.
         decisions.reserve(keys.size_hint().0.min(BATCH * BATCH));
-        let mut batch = [Fingerprint::default(); BATCH];
-        loop {
-            let mut filled = 0;
-            for (place, key) in batch.iter_mut().zip(&mut keys) {
-                *place = self.seed.fingerprint(key);
+        while let Some(first) = keys.next() {
+            let mut batch = [self.key(first); BATCH];
+            let mut filled = 1;
+            for (place, key) in batch[1..].iter_mut().zip(&mut keys) {
+                *place = self.key(key);
                 filled += 1;
             }
             // Pinned only now: the caller's iterator may take its time.
-            let guard = pin();
+            let guard = S::pin();
             for &key in &batch[..filled] {
-                self.table.prefetch(key, &guard);
+                self.store.prefetch(key, &guard);
             }
-            decisions.extend(batch[..filled].iter().map(|&key| self.charge(key, 1, now, &guard)));
+            decisions.extend(batch[..filled].iter().map(|&key| self.charge::<Q>(key, 1, now, &guard)));
             if filled < BATCH {
                 return;
             }
@@ -240,6 +246,7 @@ impl<K: ?Sized> Limiter<K> {
     pub fn peek<Q>(&self, key: &Q) -> Decision
     where
         Q: Hash + Equivalent<K> + ?Sized,
+        S: Holds<Q>,
     {
         self.peek_at(key, 1, self.clock.now())
     }
@@ -260,18 +267,19 @@ impl<K: ?Sized> Limiter<K> {
     pub fn peek_at<Q>(&self, key: &Q, cost: u64, now: Tick) -> Decision
     where
         Q: Hash + Equivalent<K> + ?Sized,
+        S: Holds<Q>,
     {
-        let (key, guard) = (self.seed.fingerprint(key), pin());
+        let (key, guard) = (self.key(key), S::pin());
         let look = |word: &Atomic<Word>| {
             let word = load(word);
             (!word.is_frozen()).then(|| self.rule.peek(word, now, cost))
         };
-        if let Some(decision) = self.table.known(key, &guard, look) {
+        if let Some(decision) = self.store.known(key, &guard, look) {
             return decision;
         }
         let fresh = self.rule.peek(Word::FRESH, now, cost);
         let would_insert = fresh.allowed() && cost > 0;
-        if !would_insert || self.table.has_room(now, &guard) {
+        if !would_insert || self.store.has_room(now, &guard) {
             return fresh;
         }
         match self.full {
@@ -303,6 +311,7 @@ impl<K: ?Sized> Limiter<K> {
     pub fn refund<Q>(&self, key: &Q, charge: &Decision)
     where
         Q: Hash + Equivalent<K> + ?Sized,
+        S: Holds<Q>,
     {
         self.refund_at(key, charge, u64::MAX, self.clock.now());
     }
@@ -325,10 +334,11 @@ impl<K: ?Sized> Limiter<K> {
     pub fn refund_at<Q>(&self, key: &Q, charge: &Decision, tokens: u64, now: Tick)
     where
         Q: Hash + Equivalent<K> + ?Sized,
+        S: Holds<Q>,
     {
         let refund = |word| self.rule.refund(word, now, charge, tokens);
         match charge.source {
-            Source::Key => self.update_known(self.seed.fingerprint(key), refund),
+            Source::Key => self.update_known::<Q>(self.key(key), refund),
             Source::Overflow => {
                 update(&self.beyond.overflow, refund);
             }
@@ -354,8 +364,9 @@ impl<K: ?Sized> Limiter<K> {
     pub fn reset<Q>(&self, key: &Q)
     where
         Q: Hash + Equivalent<K> + ?Sized,
+        S: Holds<Q>,
     {
-        self.update_known(self.seed.fingerprint(key), |word| self.rule.reset(word));
+        self.update_known::<Q>(self.key(key), |word| self.rule.reset(word));
     }
 
     /// The clock that [`check`](Self::check) reads.
@@ -372,15 +383,28 @@ impl<K: ?Sized> Limiter<K> {
     }
 
     #[inline]
-    pub(super) fn charge(&self, key: Fingerprint, cost: u64, now: Tick, guard: &Guard) -> Decision {
+    pub(super) fn charge<Q: ?Sized>(
+        &self,
+        key: <S as Lookup<Q>>::Key<'_>,
+        cost: u64,
+        now: Tick,
+        guard: &S::Guard,
+    ) -> Decision
+    where
+        S: Lookup<Q>,
+    {
         let next = |word| self.rule.next(word, now, cost);
-        let Some(updated) = self.table.known(key, guard, |cell| self.change(cell, next)) else {
-            return self.charge_new(key, cost, now, guard);
+        let Some(updated) = self.store.known(key, guard, |cell| self.change(cell, next)) else {
+            return self.charge_new::<Q>(key, cost, now, guard);
         };
+        let charged = updated.to != updated.from;
+        if !charged && cost > 0 {
+            self.store.note_denial(key);
+        }
         // A turnover must go on, and a table that is far too large shrink, also where no new keys come. So
         // one in 256 charges of known keys does a step, chosen by what is at hand: the key, and the time in
         // units of about a millisecond. Denials write nothing, so they don't.
-        if updated.to != updated.from && key.matches(now.as_nanos() >> 20) {
+        if charged && S::is_turn_of(key, now) {
             self.tend(now, guard);
         }
         self.rule.answer(updated.from, now, cost)
@@ -388,18 +412,30 @@ impl<K: ?Sized> Limiter<K> {
 
     /// Does a step of what there is to do for the table; true if there is more.
     #[cold]
-    pub(super) fn tend(&self, now: Tick, guard: &Guard) -> bool {
+    pub(super) fn tend(&self, now: Tick, guard: &S::Guard) -> bool {
         let judged_at = now.before(self.grace);
-        self.table.tend(now, guard, |word| self.rule.is_idle(word, judged_at))
+        self.store.tend(now, guard, |word| self.rule.is_idle(word, judged_at))
     }
 
     #[inline]
-    pub(super) fn fingerprint<Q: Hash + ?Sized>(&self, key: &Q) -> Fingerprint {
-        self.seed.fingerprint(key)
+    pub(super) fn key<'q, Q: Hash + ?Sized>(&self, key: &'q Q) -> <S as Lookup<Q>>::Key<'q>
+    where
+        S: Lookup<Q>,
+    {
+        S::key(self.seed.hash(key), key)
     }
 
     #[cold]
-    fn charge_new(&self, key: Fingerprint, cost: u64, now: Tick, guard: &Guard) -> Decision {
+    fn charge_new<Q: ?Sized>(
+        &self,
+        key: <S as Lookup<Q>>::Key<'_>,
+        cost: u64,
+        now: Tick,
+        guard: &S::Guard,
+    ) -> Decision
+    where
+        S: Lookup<Q>,
+    {
         let (next, decision) = self.rule.decide(Word::FRESH, now, cost);
         if next.is_fresh() {
             // Nothing is charged, so there is nothing to keep.
@@ -408,9 +444,9 @@ impl<K: ?Sized> Limiter<K> {
         let charge = |cell: &Atomic<Word>| self.change(cell, |word| self.rule.next(word, now, cost));
         let judged_at = now.before(self.grace);
         let is_idle = |word| self.rule.is_idle(word, judged_at);
-        match self.table.insert(key, now, guard, is_idle, charge) {
-            Ok(updated) => self.rule.answer(updated.from, now, cost),
-            Err(TableFull) => {
+        match self.store.insert(key, now, guard, is_idle, charge) {
+            Some(updated) => self.rule.answer(updated.from, now, cost),
+            None => {
                 // ORDERING: relaxed; a statistic.
                 self.beyond.refused.fetch_add(1, Relaxed);
                 if self.full != Full::Share {
@@ -422,12 +458,15 @@ impl<K: ?Sized> Limiter<K> {
         }
     }
 
-    /// Changes the word of a key that is in the table.
-    fn update_known(&self, key: Fingerprint, to: impl Fn(Word) -> Word) {
-        self.table.known(key, &pin(), |word| self.change(word, &to));
+    /// Changes the word of a key that is in the store.
+    fn update_known<Q: ?Sized>(&self, key: <S as Lookup<Q>>::Key<'_>, to: impl Fn(Word) -> Word)
+    where
+        S: Lookup<Q>,
+    {
+        self.store.known(key, &S::pin(), |word| self.change(word, &to));
     }
 
-    /// Changes a word of the table; `None` if it is frozen.
+    /// Changes a word of the store; `None` if it is frozen.
     #[inline]
     pub(super) fn change(&self, cell: &Atomic<Word>, to: impl Fn(Word) -> Word) -> Option<Updated> {
         let updated = update(cell, |word| if word.is_frozen() { word } else { to(word) });
@@ -445,9 +484,9 @@ impl<K: ?Sized> Limiter<K> {
     }
 }
 
-impl<K: ?Sized> Builder<Limiter<K>> {
+impl<K: ?Sized, S: Store> Builder<Limiter<K, S>> {
     /// The most keys the limiter tracks at once, a hard cap on its memory (see
-    /// [Memory](Limiter#memory)). From 1 to 4,294,967,295; the default is 1,000,000.
+    /// [Memory](Limiter#memory)). From 1 to 4,294,967,295, with exact keys one fewer; the default is 1,000,000.
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
@@ -502,12 +541,13 @@ impl<K: ?Sized> Builder<Limiter<K>> {
     /// let limiter: Limiter<str> = Limiter::builder(Quota::per_second(10)).build()?;
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
-    pub fn build(self) -> Result<Limiter<K>, ConfigError> {
+    pub fn build(self) -> Result<Limiter<K, S>, ConfigError> {
+        let Self { max_keys, grace, count_denials, .. } = self;
         Ok(Limiter {
             rule: self.rule()?,
             clock: self.clock,
             seed: Seed::random(),
-            table: Table::new(self.max_keys, self.grace)?,
+            store: S::new(Settings { max_keys, grace, count_denials })?,
             full: self.full,
             grace: self.grace,
             beyond: Beyond { overflow: Atomic::new(Word::FRESH), refused: Atomic::new(0) },
@@ -516,7 +556,50 @@ impl<K: ?Sized> Builder<Limiter<K>> {
     }
 }
 
-impl<K: ?Sized> fmt::Debug for Limiter<K> {
+impl<K> Builder<Limiter<K>> {
+    /// Keeps the keys themselves: no two ever share a state, however many there are, and they can be
+    /// [listed](Limiter::keys). It takes several times the memory, and inserting a key locks one bucket
+    /// of the index; see [`ExactKeys`].
+    ///
+    /// ```
+    /// # use tollgate::{ExactKeys, Limiter, Quota};
+    /// let limiter: Limiter<String, ExactKeys<String>> =
+    ///     Limiter::builder(Quota::per_hour(1)).exact_keys().build()?;
+    /// assert!(limiter.check("alice").allowed());
+    /// assert!(!limiter.check("alice").allowed());
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn exact_keys(self) -> Builder<Limiter<K, ExactKeys<K>>>
+    where
+        K: Hash + Eq + Send + Sync + 'static,
+    {
+        self.building()
+    }
+}
+
+impl<K> Builder<Limiter<K, ExactKeys<K>>> {
+    /// Counts for each key how often it was denied ([`Tracked::denied`](crate::Tracked::denied)), as long as
+    /// it is tracked. Then a denial writes: it looks the key up once more and adds one to a count beside its
+    /// state, which slows down the denials of a key that several threads are denied at once. Without this a
+    /// denial writes nothing.
+    ///
+    /// ```
+    /// # use tollgate::{Limiter, Quota};
+    /// let limiter =
+    ///     Limiter::<String>::builder(Quota::per_hour(1)).exact_keys().count_denials().build()?;
+    /// for _ in 0..3 {
+    ///     let _ = limiter.check("alice");
+    /// }
+    /// assert_eq!(limiter.most_denied(1)[0].denied(), 2);
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn count_denials(mut self) -> Self {
+        self.count_denials = true;
+        self
+    }
+}
+
+impl<K: ?Sized, S: Store> fmt::Debug for Limiter<K, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Limiter")
             .field("rule", &self.rule)
