@@ -38,7 +38,8 @@ fn eviction_never_changes_a_decision() {
                 let expected = single.check_at(1, tick);
                 if sweeps {
                     // Part of a turnover, or a whole one.
-                    limiter.sweep_at(random(&mut state) as usize % 1_000, tick);
+                    let budget = usize::try_from(random(&mut state) % 1_000).unwrap();
+                    limiter.sweep_at(budget, tick);
                 }
                 assert_eq!(limiter.check_at(&key, 1, tick), expected, "{algorithm} step {step}");
             }
