@@ -141,8 +141,8 @@ impl Places {
             }
             // ORDERING: relaxed; acquired with `vacant`. If it is out of date, then so is `vacant`.
             let next = number(self.at(first, guard).load(Relaxed));
-            // ORDERING: relaxed for the success: the next pop that sees it acquires from the push below, whose
-            // release sequence this exchange goes on with.
+            // ORDERING: acquire side of *vacant* on failure. Relaxed for the success: the next pop that sees it
+            // acquires from the push below, whose release sequence this exchange goes on with.
             match self.moving.vacant.compare_exchange_weak(vacant, versioned(vacant, next), Relaxed, Acquire)
             {
                 Ok(_) => return Some(first),
