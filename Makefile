@@ -33,6 +33,8 @@ lint:
 	$(CARGO) fmt --check
 	cd loom-tests && $(CARGO) fmt --check
 	cd benches/peers && $(CARGO) fmt --check
+# The lock file of the peers names this package's dependencies: is it up to date?
+	cd benches/peers && $(CARGO) metadata --locked --format-version 1 > /dev/null
 	$(CARGO) clippy --locked --all-targets --all-features -- -D warnings
 	$(CARGO) clippy --locked --all-targets -- -D warnings
 	cd loom-tests && $(CARGO) clippy --locked --tests -- -D warnings
