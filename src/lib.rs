@@ -16,8 +16,9 @@
 //! ```
 //!
 //! Each key's state is one packed 64-bit word in a table of atomics. A check is one lookup and one
-//! compare-and-swap; a denied check writes nothing. Unless you ask for [exact keys](ExactKeys), there are no locks, no background threads, no
-//! allocation on the check of a known key, and no more memory than [`max_keys`](Builder::max_keys) asks for.
+//! compare-and-swap; a denied check writes nothing. There is no background thread, no allocation on the check
+//! of a known key, no more memory than [`max_keys`](Builder::max_keys) asks for, and no lock (but for inserting
+//! and forgetting [exact keys](ExactKeys), if you ask for those).
 //!
 //! # Where to look
 //!
