@@ -76,6 +76,7 @@ mod shim {
     impl ModelSwitch {
         /// Turns the switch on or off; for all models of the process, so run one at a time.
         pub fn set(self, on: bool) {
+            // ORDERING: relaxed; the harness's own, see above.
             self.flag().store(on, Relaxed);
         }
 
@@ -111,6 +112,7 @@ mod shim {
         pub fn new(value: T) -> Self {
             Self {
                 value: AtomicU64::new(bits(value)),
+                // ORDERING: relaxed; the harness's own, see above.
                 touch: TOUCH.load(Relaxed).then(|| AtomicU64::new(0)),
                 of: PhantomData,
             }
@@ -158,6 +160,7 @@ mod shim {
             success: Ordering,
             failure: Ordering,
         ) -> Result<T, T> {
+            // ORDERING: relaxed; the harness's own, see above.
             if FAIL_WEAK_ONCE.swap(false, Relaxed) {
                 return Err(self.load(failure));
             }
@@ -247,6 +250,10 @@ mod shim {
     /// Stands for the guard of the real index: the models free an item with its last owner.
     pub struct Reading;
 
+    impl Reading {
+        pub(crate) fn repin(&mut self) {}
+    }
+
     pub(crate) fn reading() -> Reading {
         Reading
     }
@@ -288,6 +295,7 @@ mod shim {
         fn at(to: *mut T) -> Self {
             Self {
                 to: loom::sync::atomic::AtomicPtr::new(to),
+                // ORDERING: relaxed; the harness's own, see above.
                 touch: TOUCH.load(Relaxed).then(|| AtomicU64::new(0)),
                 retired: std::sync::Mutex::new(Vec::new()),
             }

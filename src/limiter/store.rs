@@ -315,7 +315,7 @@ impl<K: Eq + 'static> Backing for ExactKeys<K> {
     }
 
     fn repin(guard: &mut sync::Reading) {
-        *guard = sync::reading();
+        guard.repin();
     }
 
     fn has_room(&self, now: Tick, _guard: &sync::Reading) -> bool {
