@@ -420,8 +420,8 @@ fn stalled_chunk_owner_comes_back_late_deeply() {
     stalled_owner(Bound::Preemptions(1), Atomics::Touched);
 }
 
-/// A helper stalls with the frozen word of a key; meanwhile the key is moved by another, evicted from the next
-/// era, and comes back in the one after that.
+/// A helper stalls with the frozen word of a key; meanwhile the key is moved by another and charged in the next
+/// era. Then it is evicted from there, and comes back in the one after that.
 fn late_helper(bound: Bound, atomics: Atomics) -> Explored {
     explore(bound, atomics, |threads| {
         let gate = turning_over(2, 2);
@@ -429,10 +429,19 @@ fn late_helper(bound: Bound, atomics: Atomics) -> Explored {
             let gate = Arc::clone(&gate);
             move || step(&gate, NOW)
         });
-        while gate.sweep_at(1024, NOW) {}
+        // Not the main thread, so that the late one need not preempt it to begin.
+        let other = threads.spawn({
+            let gate = Arc::clone(&gate);
+            move || {
+                while gate.sweep_at(1024, NOW) {}
+                assert!(gate.check_at(&1, 1, NOW).allowed());
+            }
+        });
+        late.join().unwrap();
+        other.join().unwrap();
+        holds(&gate, 1, 2, 2, NOW);
         while gate.sweep_at(1024, LATER) {}
         assert!(gate.check_at(&1, 2, LATER).allowed());
-        late.join().unwrap();
         holds(&gate, 1, 2, 2, LATER);
         holds(&gate, 2, 2, 0, LATER);
     })
