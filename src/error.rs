@@ -113,6 +113,11 @@ pub enum ConfigError {
     },
     /// The system refused to start the thread of a coarse clock or of a housekeeper.
     NoThread,
+    /// Quotas can't be changed just now: there is no memory for the next table.
+    NotNow {
+        /// The bytes that the limiter takes.
+        bytes: usize,
+    },
 }
 
 impl fmt::Display for ConfigError {
@@ -191,6 +196,11 @@ impl fmt::Display for ConfigError {
                 f,
                 "the system refused a thread; raise the limit of threads, or do without: use \
                  `Clock::monotonic` instead of a coarse clock, and `Limiter::sweep` instead of a housekeeper"
+            ),
+            Self::NotNow { bytes } => write!(
+                f,
+                "the quota was not changed: the limiter takes {bytes} bytes already, some of which wait for a                  thread that was stopped in a check, and no memory is left for the next table; try again \
+                 later, or use exact keys"
             ),
         }
     }

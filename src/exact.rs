@@ -83,17 +83,23 @@
 
 mod entry;
 mod places;
+mod quotas;
 mod rounds;
+mod stage;
 
 pub(crate) use entry::{Asked, Entry, spread};
+pub(crate) use stage::{Shared, Staged, Wanted};
 
+use crate::decision::Decision;
 use crate::error::ConfigError;
-use crate::rule::Word;
+use crate::packed::Packed;
+use crate::rule::AnyRule;
 use crate::sync::{Atomic, Index, Ordering::Relaxed, Reading, epoch, pin, reading};
 use crate::time::Tick;
 use entry::{Alive, Exactly};
 use equivalent::Equivalent;
 use places::Places;
+use quotas::Quotas;
 use rounds::Rounds;
 use std::fmt;
 use std::marker::PhantomData;
@@ -110,6 +116,7 @@ const SPARE: u64 = 1 << 16;
 /// Keys and their cells.
 pub(crate) struct ExactStore<K: 'static> {
     index: Index<Arc<Entry<K>>>,
+    quotas: Quotas<K>,
     places: Places,
     rounds: Rounds,
     alive: Arc<Alive>,
@@ -136,7 +143,7 @@ impl<K: Eq + 'static> ExactStore<K> {
     /// The places that one step of a round visits at the most.
     pub(crate) const STEP: usize = rounds::STEP as usize;
 
-    pub(crate) fn new(max_keys: usize, grace: Duration) -> Result<Self, ConfigError> {
+    pub(crate) fn new(max_keys: usize, grace: Duration, rule: AnyRule) -> Result<Self, ConfigError> {
         // The last number of a u32 is no place's.
         const MOST: usize = if usize::BITS > 32 { u32::MAX as usize - 1 } else { usize::MAX >> 8 };
         if max_keys == 0 || max_keys > MOST {
@@ -145,6 +152,7 @@ impl<K: Eq + 'static> ExactStore<K> {
         let max_keys = max_keys as u64;
         Ok(Self {
             index: Index::new(),
+            quotas: Quotas::new(rule),
             places: Places::new(max_keys),
             rounds: Rounds::new(max_keys, grace),
             alive: Arc::new(Alive::new(0)),
@@ -154,18 +162,24 @@ impl<K: Eq + 'static> ExactStore<K> {
         })
     }
 
-    /// Gives the word of `key` to `visit`, if the key is there. `visit` answers unless the word is frozen.
+    /// Gives the state of `key` to `visit`, if the key is there. `visit` answers unless the word is frozen.
     #[inline]
     pub(crate) fn known<Q, T>(
         &self,
         key: Asked<'_, Q>,
-        visit: impl Fn(&Atomic<Word>) -> Option<T>,
+        now: Tick,
+        visit: impl Fn(Packed<'_>) -> Option<T>,
     ) -> Option<T>
     where
         Q: Equivalent<K> + ?Sized,
     {
         loop {
-            let found = self.index.find(&key, |cell| visit(cell.word()).ok_or_else(|| Arc::clone(cell)))?;
+            // Before the cell is looked up: see `stage`.
+            let changes = self.quotas.changes();
+            let wanted = || self.quotas.of(&key);
+            let found = self.index.find(&key, |cell| {
+                cell.state.visit(changes, wanted, now, &visit).ok_or_else(|| Arc::clone(cell))
+            })?;
             match found {
                 Ok(answer) => return Some(answer),
                 Err(sealed) => self.unlink(&sealed),
@@ -173,33 +187,33 @@ impl<K: Eq + 'static> ExactStore<K> {
         }
     }
 
-    /// Gives the word of `key` to `visit`, after inserting the key, as `to_key` makes it, if need be. `visit`
-    /// answers unless the word is frozen; `is_idle` says of a word whether its key may be forgotten.
+    /// Gives the state of `key` to `visit`, after inserting the key, as `to_key` makes it, if need be. `visit`
+    /// charges, and answers unless the word is frozen.
     #[cold]
     pub(crate) fn insert<Q, T>(
         &self,
         key: Asked<'_, Q>,
         to_key: impl Fn() -> K,
         now: Tick,
-        is_idle: impl Fn(Word) -> bool,
-        visit: impl Fn(&Atomic<Word>) -> Option<T>,
+        visit: impl Fn(Packed<'_>) -> Option<T>,
     ) -> Result<T, StoreFull>
     where
         Q: Equivalent<K> + ?Sized,
     {
         let reading = reading();
-        self.step(&reading, &is_idle);
+        self.step(now, &reading);
         loop {
             // Another thread may have inserted it.
-            if let Some(answer) = self.known(key, &visit) {
+            if let Some(answer) = self.known(key, now, &visit) {
                 return Ok(answer);
             }
-            let Some(place) = self.place(key.hash, now, &reading, &is_idle) else {
-                return self.known(key, &visit).ok_or(StoreFull);
+            let Some(place) = self.place(key.hash, now, &reading) else {
+                return self.known(key, now, &visit).ok_or(StoreFull);
             };
-            let cell = Arc::new(Entry::new(key.hash, place, to_key(), &self.alive));
+            let wanted = self.quotas.of(&key);
+            let cell = Arc::new(Entry::new(key.hash, place, to_key(), wanted, &self.alive));
             // Before anybody sees it: no cell with a fresh word is there to be evicted.
-            let answer = visit(cell.word());
+            let answer = cell.state.visit_as_is(now, &visit);
             if self.index.insert(cell).is_err() {
                 self.places.give_back(place);
                 continue;
@@ -208,6 +222,11 @@ impl<K: Eq + 'static> ExactStore<K> {
                 return Ok(answer);
             }
         }
+    }
+
+    /// The rule that a key is to be under.
+    pub(crate) fn rule<Q: Equivalent<K> + ?Sized>(&self, key: Asked<'_, Q>) -> Wanted {
+        self.quotas.of(&key)
     }
 
     /// Would a new key find a place now? An estimate: other threads insert and evict meanwhile.
@@ -262,9 +281,9 @@ impl<K: Eq + 'static> ExactStore<K> {
 
     /// Does one step of the round that is under way, or begins one if the store is far too large. True if there
     /// is more to do.
-    pub(crate) fn tend(&self, now: Tick, is_idle: impl Fn(Word) -> bool) -> bool {
+    pub(crate) fn tend(&self, now: Tick) -> bool {
         if self.rounds.is_under_way() {
-            return self.step(&reading(), is_idle);
+            return self.step(now, &reading());
         }
         self.rounds.is_too_large(self.places.taken(), now) && self.begin(now)
     }
@@ -281,11 +300,47 @@ impl<K: Eq + 'static> ExactStore<K> {
         self.rounds.is_under_way() || holds_something && self.begin(now)
     }
 
-    /// Gives every cell to `visit`, once: those that were there when this began, and some that came since.
-    pub(crate) fn each(&self, mut visit: impl FnMut(&Arc<Entry<K>>)) {
+    /// The rule of keys that have none of their own.
+    pub(crate) fn default_rule(&self) -> Wanted {
+        self.quotas.default()
+    }
+
+    /// How many changes of rules there were: to be read before a rule is asked for.
+    pub(crate) fn changes(&self) -> u64 {
+        self.quotas.changes()
+    }
+
+    /// Replaces the rule of all keys that have none of their own. Lock-free.
+    pub(crate) fn set_default_rule(&self, rule: AnyRule) {
+        self.quotas.set_default(rule);
+    }
+
+    /// Gives a key a rule of its own.
+    pub(crate) fn set_rule(&self, hash: u64, key: K, rule: AnyRule) {
+        self.quotas.set(hash, key, rule);
+    }
+
+    /// Takes its own rule from a key, if it has one.
+    pub(crate) fn remove_rule<Q: Equivalent<K> + ?Sized>(&self, key: Asked<'_, Q>) {
+        self.quotas.remove(&key);
+    }
+
+    /// Has a key a rule of its own?
+    pub(crate) fn has_own_rule<Q: Equivalent<K> + ?Sized>(&self, key: Asked<'_, Q>) -> bool {
+        self.quotas.own(&key).is_some()
+    }
+
+    /// How many keys have a rule of their own.
+    pub(crate) fn own_rules(&self) -> u64 {
+        self.quotas.count()
+    }
+
+    /// Makes every key as good as new that was there when this began, and some that came since.
+    pub(crate) fn reset_all(&self, now: Tick) {
         for place in 0..self.end() {
             if let Some(cell) = self.cell(place) {
-                visit(&cell);
+                // One that was sealed since was idle.
+                cell.state.visit_as_is(now, |state| state.reset());
             }
         }
     }
@@ -301,7 +356,13 @@ impl<K: Eq + 'static> ExactStore<K> {
     /// The cell that holds a place, if there is one and it is not sealed.
     pub(crate) fn cell(&self, place: u32) -> Option<Arc<Entry<K>>> {
         let holder = self.places.holder(place, &pin())?;
-        self.index.find(&holder, Arc::clone).filter(|cell| !cell.is_sealed())
+        self.index.find(&holder, Arc::clone).filter(|cell| !cell.state.is_sealed())
+    }
+
+    /// What a request of one token would be answered for the key of a cell; `None` if it is sealed.
+    pub(crate) fn peek_at(&self, cell: &Arc<Entry<K>>, now: Tick) -> Option<Decision> {
+        let changes = self.quotas.changes();
+        cell.state.visit(changes, || self.quotas.of(cell), now, |state| state.peek(now, 1))
     }
 
     /// Counts a denial of a key that is there.
@@ -310,7 +371,7 @@ impl<K: Eq + 'static> ExactStore<K> {
     }
 
     /// A place for a key with this hash.
-    fn place(&self, hash: u64, now: Tick, reading: &Reading, is_idle: impl Fn(Word) -> bool) -> Option<u32> {
+    fn place(&self, hash: u64, now: Tick, reading: &Reading) -> Option<u32> {
         if self.alive() >= most_alive(self.max_keys) && !self.has_epoch_moved(reading) {
             return None;
         }
@@ -324,7 +385,7 @@ impl<K: Eq + 'static> ExactStore<K> {
             if !self.rounds.is_under_way() {
                 return None;
             }
-            self.step(reading, &is_idle);
+            self.step(now, reading);
         }
         self.places.take(hash)
     }
@@ -349,13 +410,15 @@ impl<K: Eq + 'static> ExactStore<K> {
     }
 
     /// Visits the next places of the round that is under way, if one is. True if there is more to visit.
-    fn step(&self, _reading: &Reading, is_idle: impl Fn(Word) -> bool) -> bool {
+    fn step(&self, now: Tick, _reading: &Reading) -> bool {
         let Some(claim) = self.rounds.claim() else { return false };
-        let guard = pin();
+        let (guard, judged_at) = (pin(), now.before(self.rounds.grace()));
         for place in claim.places {
             let Some(holder) = self.places.holder(place, &guard) else { continue };
             // None if the key is just being inserted or removed.
-            let idle = self.index.find(&holder, |cell| cell.seal_if(&is_idle).then(|| Arc::clone(cell)));
+            let sealed =
+                |cell: &Arc<Entry<K>>| cell.state.seal_if_idle(judged_at, now).then(|| Arc::clone(cell));
+            let idle = self.index.find(&holder, sealed);
             if let Some(sealed) = idle.flatten() {
                 self.unlink(&sealed);
             }
@@ -369,7 +432,7 @@ impl<K: Eq + 'static> ExactStore<K> {
     /// Removes this cell, which is sealed, from the index, unless another thread has done so.
     #[cold]
     fn unlink(&self, cell: &Arc<Entry<K>>) {
-        debug_assert!(cell.is_sealed(), "only what takes no more charges is unlinked");
+        debug_assert!(cell.state.is_sealed(), "only what takes no more charges is unlinked");
         if self.index.remove(&Exactly(cell)) {
             self.places.give_back(cell.place);
             // ORDERING: relaxed; a statistic.

@@ -104,6 +104,12 @@ impl Grain {
         tokens * self.per_token
     }
 
+    /// As many tokens as are `grains` of `before`, rounded up; `u64::MAX` if they are more than that.
+    pub(crate) fn convert(self, grains: u64, before: Self) -> u64 {
+        let tokens_by_both = u128::from(grains) * u128::from(self.per_token);
+        tokens_by_both.div_ceil(u128::from(before.per_token)).try_into().unwrap_or(u64::MAX)
+    }
+
     /// The whole tokens in `grains`.
     #[inline]
     pub(crate) fn tokens_in(self, grains: u64) -> u64 {

@@ -56,6 +56,7 @@ mod error;
 mod exact;
 mod grain;
 mod limiter;
+mod packed;
 mod quota;
 pub mod rule;
 #[cfg(not(tollgate_loom))]

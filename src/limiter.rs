@@ -5,6 +5,7 @@ mod builder;
 mod housekeeper;
 mod keyed;
 mod pinned;
+mod quotas;
 mod seed;
 mod single;
 mod store;

@@ -71,7 +71,7 @@ pub(crate) struct Updated {
 /// Why words and no answer: who knows on which word it was decided can answer afterwards, without an atomic.
 /// So registers leave the loop, and what an answer takes to compute does not come between the load and
 /// the compare-and-swap. Lock-free.
-#[inline]
+#[inline(always)]
 pub(crate) fn update(cell: &Atomic<Word>, step: impl Fn(Word) -> Word) -> Updated {
     // ORDERING: relaxed; the word is the whole state, see the module's ledger.
     let mut from = cell.load(Relaxed);
@@ -110,7 +110,7 @@ pub(crate) fn load(cell: &Atomic<Word>) -> Word {
 /// }
 /// # Ok::<(), tollgate::ConfigError>(())
 /// ```
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AnyRule {
     /// See [`TokenBucket`].
@@ -145,6 +145,22 @@ impl AnyRule {
             Algorithm::FixedWindow => Self::FixedWindow(FixedWindow::new(quota, phase)?),
             Algorithm::SlidingWindow => Self::SlidingWindow(SlidingWindow::new(quota, phase)?),
         })
+    }
+}
+
+impl AnyRule {
+    /// The word under this rule of a key whose word under the rule `before` was `word`, if the quota was changed
+    /// at `now`. What was taken stays taken, as tokens; what is left follows from the new quota. So a larger
+    /// quota never denies what the one before would have admitted, and none gives more than the larger of the
+    /// two capacities. Never fresh. Both rules are of one algorithm: a limiter's.
+    pub(crate) fn adopt(&self, before: &Self, word: Word, now: Tick) -> Word {
+        match (self, before) {
+            (Self::TokenBucket(rule), Self::TokenBucket(before)) => rule.adopt(before, word, now),
+            (Self::LeakyBucket(rule), Self::LeakyBucket(before)) => rule.adopt(before, word, now),
+            (Self::FixedWindow(rule), Self::FixedWindow(before)) => rule.adopt(before, word, now),
+            (Self::SlidingWindow(rule), Self::SlidingWindow(before)) => rule.adopt(before, word, now),
+            _ => unreachable!("all rules of a limiter are of one algorithm"),
+        }
     }
 }
 

@@ -43,10 +43,16 @@ pub(crate) use link::{Guard, Link, collect, pin};
 #[cfg(not(tollgate_loom))]
 pub(crate) use std::thread;
 
+/// Lets others run for a millisecond: for calls that are not in a hurry.
+#[cfg(not(tollgate_loom))]
+pub(crate) fn rest() {
+    thread::sleep(std::time::Duration::from_millis(1));
+}
+
 #[cfg(tollgate_loom)]
 pub use shim::{Atomic, ModelSwitch, Ordering};
 #[cfg(tollgate_loom)]
-pub(crate) use shim::{Guard, Index, Link, Reading, collect, epoch, pin, reading};
+pub(crate) use shim::{Guard, Index, Link, Reading, collect, epoch, pin, reading, rest};
 
 #[cfg(tollgate_loom)]
 mod shim {
@@ -274,6 +280,10 @@ mod shim {
     }
 
     pub(crate) fn collect(_guard: &Guard) {}
+
+    pub(crate) fn rest() {
+        loom::thread::yield_now();
+    }
 
     /// As the type of the same name in `link`, with loom's pointer, which loom sees.
     #[derive(Debug)]

@@ -103,22 +103,25 @@
 mod chunks;
 mod era;
 mod memory;
+mod rules;
 mod slot;
 mod space;
 mod step;
 
+pub(crate) use rules::Rules;
 pub(crate) use slot::Fingerprint;
 
 use crate::error::ConfigError;
-use crate::rule::Word;
+use crate::packed::Packed;
+use crate::rule::{AnyRule, Word};
 use crate::sync::{
     Atomic, Guard, Link,
     Ordering::{Acquire, Relaxed},
-    collect,
+    collect, pin, rest,
 };
 use crate::time::Tick;
 use era::{CHUNK, Era, Place, Size};
-use memory::Memory;
+use memory::{Memory, Permit};
 use space::{Claim, Probe, SLOTS};
 use std::sync::Arc;
 use std::time::Duration;
@@ -136,6 +139,9 @@ const LEAST_MEMORY: u64 = 1 << 20;
 
 /// How many chunks an insertion turns over at the cap before it gives up.
 const CHUNKS_AT_CAP: usize = 8;
+
+/// How often a change of rules asks for memory, a millisecond apart.
+const TRIES: usize = 100;
 
 /// An era that filled faster than this was too small, so the next is twice as large.
 const QUICK: Duration = Duration::from_secs(10);
@@ -168,11 +174,21 @@ struct Done {
 #[derive(Debug)]
 pub(crate) struct TableFull;
 
+/// How an attempt to begin a turnover ended.
+#[derive(Debug, PartialEq, Eq)]
+enum Begun {
+    Ours,
+    /// Another thread has linked its era first.
+    Anothers,
+    /// There is no memory for it.
+    Not,
+}
+
 impl Table {
     /// The slots that one step of a turnover closes at the most.
     pub(crate) const STEP: usize = CHUNK * SLOTS;
 
-    pub(crate) fn new(max_keys: usize, grace: Duration) -> Result<Self, ConfigError> {
+    pub(crate) fn new(max_keys: usize, grace: Duration, rule: AnyRule) -> Result<Self, ConfigError> {
         // Keys and lines are counted in halves of a word: see `era::Progress`.
         const MOST: usize = if usize::BITS > 32 { u32::MAX as usize } else { usize::MAX >> 8 };
         if max_keys == 0 || max_keys > MOST {
@@ -181,26 +197,28 @@ impl Table {
         let max_keys = max_keys as u64;
         let memory = Memory::new((ERAS_AT_CAP * Size::first(max_keys).bytes()).max(LEAST_MEMORY));
         let size = Size::first(FIRST_LIMIT.min(max_keys));
-        let Some(first) = Era::new(size, 0, Tick::ZERO, &memory) else {
+        let first = Permit::take(&memory, size.bytes())
+            .and_then(|permit| Era::new(size, 0, Tick::ZERO, Rules::new(rule), permit));
+        let Some(first) = first else {
             return Err(ConfigError::OutOfMemory { bytes: size.bytes() });
         };
         let done = Done { turnovers: Atomic::new(0), evicted: Atomic::new(0) };
         Ok(Self { root: Link::to(first), max_keys, grace, memory, done })
     }
 
-    /// Gives the word of `key` to `visit`, if the key is in the table. `visit` answers unless the word is
+    /// Gives the state of `key` to `visit`, if the key is in the table. `visit` answers unless the word is
     /// frozen.
     #[inline]
-    pub(crate) fn known<T>(
+    pub(crate) fn known<'g, T>(
         &self,
         key: Fingerprint,
-        guard: &Guard,
-        visit: impl Fn(&Atomic<Word>) -> Option<T>,
+        guard: &'g Guard,
+        visit: impl Fn(Packed<'g>) -> Option<T>,
     ) -> Option<T> {
         let mut era = self.root(guard);
         loop {
             era = match era.space.probe(key) {
-                Probe::Key(word) => match visit(word) {
+                Probe::Key(word) => match visit(era.state(key, word)) {
                     Some(answer) => return Some(answer),
                     None => follow(era, key, word, guard),
                 },
@@ -210,23 +228,22 @@ impl Table {
         }
     }
 
-    /// Gives the word of `key` to `visit`, after inserting the key if need be. `visit` answers unless the
-    /// word is frozen; `is_idle` says of a word whether its key may be forgotten.
+    /// Gives the state of `key` to `visit`, after inserting the key if need be. `visit` answers unless the
+    /// word is frozen.
     #[cold]
-    pub(crate) fn insert<T>(
+    pub(crate) fn insert<'g, T>(
         &self,
         key: Fingerprint,
         now: Tick,
-        guard: &Guard,
-        is_idle: impl Fn(Word) -> bool,
-        visit: impl Fn(&Atomic<Word>) -> Option<T>,
+        guard: &'g Guard,
+        visit: impl Fn(Packed<'g>) -> Option<T>,
     ) -> Result<T, TableFull> {
-        self.help(guard, &is_idle);
+        self.help(now, guard);
         let (mut chunks, mut turnovers) = (1, 0);
         let (mut before, mut era) = (None, self.root(guard));
         loop {
             let next = match era.space.probe(key) {
-                Probe::Key(word) => match visit(word) {
+                Probe::Key(word) => match visit(era.state(key, word)) {
                     Some(answer) => return Ok(answer),
                     None => follow(era, key, word, guard),
                 },
@@ -246,7 +263,7 @@ impl Table {
                             match era.space.claim(key) {
                                 Claim::New(word) => {
                                     reach(Step::Claimed);
-                                    if let Some(answer) = visit(word) {
+                                    if let Some(answer) = visit(era.state(key, word)) {
                                         return Ok(answer);
                                     }
                                 }
@@ -259,7 +276,7 @@ impl Table {
                                 return self.known(key, guard, visit).ok_or(TableFull);
                             }
                             chunks += 1;
-                            self.turn(root, era, guard, &is_idle);
+                            self.turn(root, era, now, guard);
                             (before, era) = (None, self.root(guard));
                             continue;
                         }
@@ -372,37 +389,51 @@ impl Table {
     /// Closes the root and links the next era to it. False if there is no memory, or none is permitted
     /// until a retired era is freed.
     fn begin(&self, root: &Era, now: Tick, guard: &Guard) -> bool {
-        if root.next(guard).is_some() {
-            return true;
-        }
+        root.next(guard).is_some() || self.begin_under(root.rules(), root, now, guard, None) != Begun::Not
+    }
+
+    /// The same, with the rules of the next era, and perhaps the permission to allocate the largest.
+    fn begin_under(
+        &self,
+        rules: &Rules,
+        root: &Era,
+        now: Tick,
+        guard: &Guard,
+        mut permit: Option<Permit>,
+    ) -> Begun {
         let used = root.close();
         reach(Step::Closed);
-        let era = |limit: u64| {
-            let size = Size::after(root, used, limit.max(FIRST_LIMIT).min(self.max_keys), self.max_keys);
-            Era::new(size, used, now, &self.memory)
+        let mut era = |limit: u64| {
+            let size = self.size_after(root, used, limit);
+            let permit = permit.take().or_else(|| Permit::take(&self.memory, size.bytes()))?;
+            Era::new(size, used, now, rules.clone(), permit)
         };
         // If there is no memory for a larger era, one that holds what there is will do.
         match era(limit_after(root, used, now)).or_else(|| era(used)) {
             Some(next) => {
-                root.next.install(next, guard);
+                let (_, is_ours) = root.next.install(next, guard);
                 reach(Step::Linked);
-                true
+                if is_ours { Begun::Ours } else { Begun::Anothers }
             }
             None => {
                 // A retired era may only wait for somebody to look after it; and what was permitted may have
                 // gone to another thread that does the same.
                 collect(guard);
-                root.next(guard).is_some()
+                if root.next(guard).is_some() { Begun::Anothers } else { Begun::Not }
             }
         }
     }
 
+    fn size_after(&self, root: &Era, used: u64, limit: u64) -> Size {
+        Size::after(root, used, limit.max(FIRST_LIMIT).min(self.max_keys), self.max_keys)
+    }
+
     /// Does one step of what is to be done, if anything is: of the turnover that is under way, or of one that
     /// makes a table smaller which is far too large. True if there is more to do.
-    pub(crate) fn tend(&self, now: Tick, guard: &Guard, is_idle: impl Fn(Word) -> bool) -> bool {
+    pub(crate) fn tend(&self, now: Tick, guard: &Guard) -> bool {
         let root = self.root(guard);
         match root.next(guard) {
-            Some(next) => !self.turn(root, next, guard, is_idle),
+            Some(next) => !self.turn(root, next, now, guard),
             None => self.is_too_large(root, now) && self.begin(root, now, guard),
         }
     }
@@ -423,9 +454,9 @@ impl Table {
         root.next(guard).is_some() || holds_something && self.begin(root, now, guard)
     }
 
-    /// Gives the word of every key to `visit`, as [`known`](Self::known) does: of those that were in the table
+    /// Gives the state of every key to `visit`, as [`known`](Self::known) does: of those that were in the table
     /// when this began, and of some that came since.
-    pub(crate) fn each(&self, guard: &Guard, visit: impl Fn(&Atomic<Word>) -> Option<()>) {
+    pub(crate) fn each<'g>(&self, guard: &'g Guard, visit: impl Fn(Packed<'g>) -> Option<()>) {
         let root = self.root(guard);
         for era in [Some(root), root.next(guard)].into_iter().flatten() {
             for line in 0..era.space.lines() {
@@ -437,18 +468,68 @@ impl Table {
         }
     }
 
+    /// The rules of the latest era: those that a new key comes under.
+    pub(crate) fn rules<'g>(&self, guard: &'g Guard) -> &'g Rules {
+        let root = self.root(guard);
+        root.next(guard).unwrap_or(root).rules()
+    }
+
+    /// Replaces the rules by what `change` makes of them, for all keys when this returns. It turns the table
+    /// over: a word is only understood by the rule it was made under, so the rules belong to the era. False if
+    /// for a tenth of a second no memory is permitted, because a stopped thread keeps what was retired; then
+    /// nothing has changed.
+    ///
+    /// But for that, lock-free: it begins again where another turnover was under way, and that is complete then.
+    pub(crate) fn change(&self, now: Tick, change: impl Fn(&Rules) -> Rules) -> bool {
+        let mut tries = 0;
+        let ours = loop {
+            let guard = pin();
+            let root = self.root(&guard);
+            if let Some(next) = root.next(&guard) {
+                self.turn(root, next, now, &guard);
+                continue;
+            }
+            // Before the root is closed: it must not be left without a next era.
+            let most = self.size_after(root, root.limit(), 2 * root.limit());
+            let Some(permit) = Permit::take(&self.memory, most.bytes()) else {
+                collect(&guard);
+                drop(guard);
+                tries += 1;
+                if tries == TRIES {
+                    return false;
+                }
+                rest();
+                continue;
+            };
+            let rules = change(root.rules());
+            match self.begin_under(&rules, root, now, &guard, Some(permit)) {
+                Begun::Ours => break rules.changes(),
+                Begun::Anothers => {}
+                Begun::Not => return false,
+            }
+        };
+        loop {
+            let guard = pin();
+            let root = self.root(&guard);
+            match root.next(&guard) {
+                Some(next) if root.rules().changes() < ours => self.turn(root, next, now, &guard),
+                _ => return true,
+            };
+        }
+    }
+
     /// Works on a turnover that is under way, if one is.
-    fn help(&self, guard: &Guard, is_idle: impl Fn(Word) -> bool) {
+    fn help(&self, now: Tick, guard: &Guard) {
         let root = self.root(guard);
         if let Some(next) = root.next(guard) {
-            self.turn(root, next, guard, is_idle);
+            self.turn(root, next, now, guard);
         }
     }
 
     /// Does one chunk of the turnover from `root` into `next`, and makes `next` the root if that was all.
     /// True if the turnover is over.
-    fn turn(&self, root: &Era, next: &Era, guard: &Guard, is_idle: impl Fn(Word) -> bool) -> bool {
-        let turned = root.turn_chunk(next, is_idle);
+    fn turn(&self, root: &Era, next: &Era, now: Tick, guard: &Guard) -> bool {
+        let turned = root.turn_chunk(next, now.before(self.grace));
         if turned.evicted > 0 {
             // ORDERING: relaxed; a statistic.
             self.done.evicted.fetch_add(turned.evicted, Relaxed);
@@ -501,7 +582,7 @@ fn follow<'g>(era: &Era, key: Fingerprint, word: &Atomic<Word>, guard: &'g Guard
     let frozen = word.load(Acquire);
     let next = era.successor(guard);
     if frozen != Word::EVICTED {
-        next.bring(key, frozen);
+        next.bring(key, frozen, era);
     }
     next
 }

@@ -8,13 +8,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// From the ground up. A floor may import the floors below it, none beside or above it.
-const FLOORS: [&[&str]; 8] = [
+const FLOORS: [&[&str]; 9] = [
     &["sync", "time", "algorithm"],
     &["error"],
     &["quota", "clock"],
     &["grain"],
     &["decision"],
     &["rule"],
+    &["packed"],
     &["table", "exact"],
     &["limiter"],
 ];

@@ -1,12 +1,9 @@
 //! What is kept of one key, and the ways to find it.
 
-use crate::rule::{Word, load, update};
+use super::stage::{Staged, Wanted};
 use crate::sync::{Atomic, Find, Hashed, Ordering::Relaxed};
 use equivalent::Equivalent;
 use std::sync::Arc;
-
-/// The word of a cell that is to be unlinked. No rule makes it.
-const SEALED: Word = Word::EVICTED;
 
 /// How many entries there are, those included that are unlinked and not freed yet.
 pub(super) type Alive = Atomic<u64>;
@@ -17,38 +14,21 @@ pub(crate) struct Entry<K> {
     pub(super) hash: u64,
     pub(super) place: u32,
     denied: Atomic<u32>,
-    word: Atomic<Word>,
+    pub(super) state: Staged,
     alive: Arc<Alive>,
     key: K,
 }
 
 impl<K> Entry<K> {
-    pub(super) fn new(hash: u64, place: u32, key: K, alive: &Arc<Alive>) -> Self {
+    pub(super) fn new(hash: u64, place: u32, key: K, wanted: Wanted, alive: &Arc<Alive>) -> Self {
         // ORDERING: relaxed; a count.
         alive.fetch_add(1, Relaxed);
-        let (word, denied) = (Atomic::new(Word::FRESH), Atomic::new(0));
-        Self { hash, place, denied, word, alive: Arc::clone(alive), key }
+        let (state, denied) = (Staged::fresh(wanted), Atomic::new(0));
+        Self { hash, place, denied, state, alive: Arc::clone(alive), key }
     }
 
     pub(crate) fn key(&self) -> &K {
         &self.key
-    }
-
-    /// The word to charge; whoever finds it frozen finds the cell sealed.
-    #[inline]
-    pub(crate) fn word(&self) -> &Atomic<Word> {
-        &self.word
-    }
-
-    pub(super) fn is_sealed(&self) -> bool {
-        load(&self.word) == SEALED
-    }
-
-    /// Seals the cell if its word is idle; is it sealed now? A charge comes before this and is judged with
-    /// the word, or finds it sealed.
-    pub(super) fn seal_if(&self, is_idle: impl Fn(Word) -> bool) -> bool {
-        let seal = |word| if word != SEALED && is_idle(word) { SEALED } else { word };
-        update(&self.word, seal).to == SEALED
     }
 
     pub(crate) fn denied(&self) -> u32 {

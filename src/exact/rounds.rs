@@ -100,6 +100,11 @@ impl Rounds {
         }
     }
 
+    /// How long a key must have been idle before it is forgotten.
+    pub(super) fn grace(&self) -> Duration {
+        self.grace
+    }
+
     pub(super) fn capacity(&self) -> u64 {
         // ORDERING: relaxed; see the module's ledger.
         self.capacity.load(Relaxed)

@@ -72,7 +72,7 @@ pub enum Align {
 #[derive(Debug)]
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct Builder<L> {
-    quota: Quota,
+    pub(super) quota: Quota,
     algorithm: Algorithm,
     align: Option<Align>,
     pub(super) clock: Clock,
@@ -139,8 +139,8 @@ impl<L> Builder<L> {
         Builder { quota, algorithm, align, clock, max_keys, full, grace, count_denials, builds: PhantomData }
     }
 
-    /// The rule that was asked for.
-    pub(super) fn rule(&self) -> Result<AnyRule, ConfigError> {
+    /// How quotas are enforced.
+    pub(super) fn method(&self) -> Result<Method, ConfigError> {
         if self.align.is_some() && !self.algorithm.has_windows() {
             return Err(ConfigError::AlignOfBucket { algorithm: self.algorithm });
         }
@@ -149,6 +149,20 @@ impl<L> Builder<L> {
             Align::UnixEpoch => self.clock.origin_since_epoch(),
             Align::Start => Duration::ZERO,
         };
-        AnyRule::new(self.algorithm, self.quota, phase)
+        Ok(Method { algorithm: self.algorithm, phase })
+    }
+}
+
+/// How a limiter enforces quotas: the algorithm, and how long after a boundary of its windows tick 0 lies.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Method {
+    algorithm: Algorithm,
+    phase: Duration,
+}
+
+impl Method {
+    /// The rule of a quota.
+    pub(super) fn rule(self, quota: Quota) -> Result<AnyRule, ConfigError> {
+        AnyRule::new(self.algorithm, quota, self.phase)
     }
 }

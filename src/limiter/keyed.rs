@@ -1,13 +1,16 @@
 //! The limiter of many keys: what may be asked of it.
 
+use super::builder::Method;
 use super::builder::{Builder, Full};
 use super::seed::Seed;
-use super::store::{ExactKeys, Fingerprints, Holds, Lookup, Settings, Store};
+use super::store::{ExactKeys, Fingerprints, Holds, Judgement, Lookup, Settings, Store};
 use crate::clock::Clock;
 use crate::decision::{Decision, Figures, NEVER, Outcome, Source};
 use crate::error::ConfigError;
+use crate::exact::Staged;
+use crate::packed::Packed;
 use crate::quota::Quota;
-use crate::rule::{AnyRule, Rule, Updated, Word, load, update};
+use crate::rule::{Rule, Word};
 use crate::sync::{Atomic, Ordering::Relaxed};
 use crate::time::Tick;
 use equivalent::Equivalent;
@@ -62,13 +65,11 @@ const BATCH: usize = 32;
 /// # Ok::<(), tollgate::ConfigError>(())
 /// ```
 pub struct Limiter<K: ?Sized, S = Fingerprints> {
-    pub(super) rule: AnyRule,
+    pub(super) method: Method,
     pub(super) clock: Clock,
     seed: Seed,
     pub(super) store: S,
     full: Full,
-    /// How long a key must have been idle before it is forgotten.
-    grace: Duration,
     pub(super) beyond: Beyond,
     /// Owns no key; covariant, so that a limiter of `&'static str` can be asked with any `&str`.
     key: PhantomData<fn() -> *const K>,
@@ -78,8 +79,8 @@ pub struct Limiter<K: ?Sized, S = Fingerprints> {
 /// of a limiter is only read.
 #[repr(align(128))]
 pub(super) struct Beyond {
-    /// The one word of all these keys, under [`Full::Share`].
-    pub(super) overflow: Atomic<Word>,
+    /// The one state of all these keys, under [`Full::Share`].
+    overflow: Staged,
     /// How many times there was no place.
     pub(super) refused: Atomic<u64>,
 }
@@ -270,23 +271,16 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         S: Holds<Q>,
     {
         let (key, guard) = (self.key(key), S::pin());
-        let look = |word: &Atomic<Word>| {
-            let word = load(word);
-            (!word.is_frozen()).then(|| self.rule.peek(word, now, cost))
-        };
-        if let Some(decision) = self.store.known(key, &guard, look) {
+        if let Some(decision) = self.store.peek(key, now, cost, &guard) {
             return decision;
         }
-        let fresh = self.rule.peek(Word::FRESH, now, cost);
+        let fresh = self.store.rule(key, &guard).peek(Word::FRESH, now, cost);
         let would_insert = fresh.allowed() && cost > 0;
         if !would_insert || self.store.has_room(now, &guard) {
             return fresh;
         }
         match self.full {
-            Full::Share => {
-                let shared = self.rule.peek(load(&self.beyond.overflow), now, cost);
-                Decision { source: Source::Overflow, ..shared }
-            }
+            Full::Share => self.shared(now, &guard, |state| state.peek(now, cost)),
             Full::Deny | Full::Admit => self.policy(fresh),
         }
     }
@@ -336,11 +330,10 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         Q: Hash + Equivalent<K> + ?Sized,
         S: Holds<Q>,
     {
-        let refund = |word| self.rule.refund(word, now, charge, tokens);
         match charge.source {
-            Source::Key => self.update_known::<Q>(self.key(key), refund),
+            Source::Key => self.store.refund(self.key(key), now, charge, tokens),
             Source::Overflow => {
-                update(&self.beyond.overflow, refund);
+                self.beyond.overflow.visit_as_is(now, |state| state.refund(now, charge, tokens));
             }
             Source::Policy => {}
         }
@@ -366,7 +359,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         Q: Hash + Equivalent<K> + ?Sized,
         S: Holds<Q>,
     {
-        self.update_known::<Q>(self.key(key), |word| self.rule.reset(word));
+        self.store.reset(self.key(key), self.clock.now());
     }
 
     /// The clock that [`check`](Self::check) reads.
@@ -393,11 +386,10 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     where
         S: Lookup<Q>,
     {
-        let next = |word| self.rule.next(word, now, cost);
-        let Some(updated) = self.store.known(key, guard, |cell| self.change(cell, next)) else {
+        let Some(judged) = self.store.charge(key, now, cost, guard) else {
             return self.charge_new::<Q>(key, cost, now, guard);
         };
-        let charged = updated.to != updated.from;
+        let charged = judged.is_charged();
         if !charged && cost > 0 {
             self.store.note_denial(key);
         }
@@ -407,14 +399,13 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         if charged && S::is_turn_of(key, now) {
             self.tend(now, guard);
         }
-        self.rule.answer(updated.from, now, cost)
+        judged.answer(now, cost)
     }
 
     /// Does a step of what there is to do for the table; true if there is more.
     #[cold]
     pub(super) fn tend(&self, now: Tick, guard: &S::Guard) -> bool {
-        let judged_at = now.before(self.grace);
-        self.store.tend(now, guard, |word| self.rule.is_idle(word, judged_at))
+        self.store.tend(now, guard)
     }
 
     #[inline]
@@ -436,41 +427,37 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     where
         S: Lookup<Q>,
     {
-        let (next, decision) = self.rule.decide(Word::FRESH, now, cost);
+        let (next, decision) = self.store.rule(key, guard).decide(Word::FRESH, now, cost);
         if next.is_fresh() {
             // Nothing is charged, so there is nothing to keep.
             return decision;
         }
-        let charge = |cell: &Atomic<Word>| self.change(cell, |word| self.rule.next(word, now, cost));
-        let judged_at = now.before(self.grace);
-        let is_idle = |word| self.rule.is_idle(word, judged_at);
-        match self.store.insert(key, now, guard, is_idle, charge) {
-            Some(updated) => self.rule.answer(updated.from, now, cost),
-            None => {
-                // ORDERING: relaxed; a statistic.
-                self.beyond.refused.fetch_add(1, Relaxed);
-                if self.full != Full::Share {
-                    return self.policy(decision);
-                }
-                let updated = update(&self.beyond.overflow, |word| self.rule.next(word, now, cost));
-                Decision { source: Source::Overflow, ..self.rule.answer(updated.from, now, cost) }
-            }
+        if let Some(decision) = self.store.insert(key, now, cost, guard) {
+            return decision;
+        }
+        // ORDERING: relaxed; a statistic.
+        self.beyond.refused.fetch_add(1, Relaxed);
+        match self.full {
+            Full::Share => self.shared(now, guard, |state| Some(state.charge(now, cost)?.answer(now, cost))),
+            Full::Deny | Full::Admit => self.policy(decision),
         }
     }
 
-    /// Changes the word of a key that is in the store.
-    fn update_known<Q: ?Sized>(&self, key: <S as Lookup<Q>>::Key<'_>, to: impl Fn(Word) -> Word)
-    where
-        S: Lookup<Q>,
-    {
-        self.store.known(key, &S::pin(), |word| self.change(word, &to));
+    /// An answer from the state that all keys without a place share; it is never sealed.
+    fn shared(
+        &self,
+        now: Tick,
+        guard: &S::Guard,
+        visit: impl Fn(Packed<'_>) -> Option<Decision>,
+    ) -> Decision {
+        let (changes, wanted) = (self.store.changes(guard), || self.store.default_rule(guard));
+        let answer = self.beyond.overflow.visit(changes, wanted, now, visit);
+        Decision { source: Source::Overflow, ..answer.expect("nobody evicts the shared state") }
     }
 
-    /// Changes a word of the store; `None` if it is frozen.
-    #[inline]
-    pub(super) fn change(&self, cell: &Atomic<Word>, to: impl Fn(Word) -> Word) -> Option<Updated> {
-        let updated = update(cell, |word| if word.is_frozen() { word } else { to(word) });
-        (!updated.from.is_frozen()).then_some(updated)
+    /// Makes the state that all keys without a place share as good as new.
+    pub(super) fn reset_shared(&self, now: Tick) {
+        self.beyond.overflow.visit_as_is(now, |state| state.reset());
     }
 
     /// The full policy's answer where a fresh key would have got `fresh`; it charges nothing.
@@ -542,15 +529,17 @@ impl<K: ?Sized, S: Store> Builder<Limiter<K, S>> {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn build(self) -> Result<Limiter<K, S>, ConfigError> {
+        let (method, quota) = (self.method()?, self.quota);
         let Self { max_keys, grace, count_denials, .. } = self;
+        let store = S::new(Settings { quota, method, max_keys, grace, count_denials })?;
+        let overflow = Staged::idle(store.default_rule(&S::pin()));
         Ok(Limiter {
-            rule: self.rule()?,
+            method,
             clock: self.clock,
             seed: Seed::random(),
-            store: S::new(Settings { max_keys, grace, count_denials })?,
+            store,
             full: self.full,
-            grace: self.grace,
-            beyond: Beyond { overflow: Atomic::new(Word::FRESH), refused: Atomic::new(0) },
+            beyond: Beyond { overflow, refused: Atomic::new(0) },
             key: PhantomData,
         })
     }
@@ -602,7 +591,7 @@ impl<K> Builder<Limiter<K, ExactKeys<K>>> {
 impl<K: ?Sized, S: Store> fmt::Debug for Limiter<K, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Limiter")
-            .field("rule", &self.rule)
+            .field("method", &self.method)
             .field("clock", &self.clock)
             .field("full", &self.full)
             .field("keys", &self.len())

@@ -216,6 +216,7 @@ impl Builder<SingleLimiter> {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn build(self) -> Result<SingleLimiter, ConfigError> {
-        Ok(SingleLimiter { rule: self.rule()?, clock: self.clock, word: Atomic::new(Word::FRESH) })
+        let rule = self.method()?.rule(self.quota)?;
+        Ok(SingleLimiter { rule, clock: self.clock, word: Atomic::new(Word::FRESH) })
     }
 }

@@ -3,20 +3,27 @@
 //! A limiter's methods are written once, over the two traits that are hidden here; each store answers them by
 //! static calls, so what one costs is not paid with the other.
 
+use super::builder::Method;
+use crate::decision::Decision;
 use crate::error::ConfigError;
-use crate::exact::{self, Asked, ExactStore};
-use crate::rule::Word;
-use crate::sync::{self, Atomic};
+use crate::exact::{self, Asked, ExactStore, Shared, Wanted};
+use crate::packed::{Judged, Packed};
+use crate::quota::Quota;
+use crate::rule::AnyRule;
+use crate::sync;
 use crate::table::{Fingerprint, Table};
 use crate::time::Tick;
 use equivalent::Equivalent;
 use std::fmt;
 use std::hash::Hash;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The settings of a store.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
+    pub(super) quota: Quota,
+    pub(super) method: Method,
     pub(super) max_keys: usize,
     pub(super) grace: Duration,
     pub(super) count_denials: bool,
@@ -30,11 +37,45 @@ pub struct Figures {
     pub(super) max_keys: usize,
     pub(super) turnovers: u64,
     pub(super) evicted: u64,
+    pub(super) own_quotas: usize,
     pub(super) bytes: usize,
 }
 
-/// What a limiter asks of its store, whatever the keys are. Here and in [`Lookup`], `visit` gets a word and
-/// answers unless the word is frozen, and `is_idle` says of a word whether its key may be forgotten.
+/// A change of quotas that can't be made now, because the memory for it is not to be had.
+#[derive(Debug)]
+pub struct MemoryShort;
+
+/// A request that a store has judged.
+pub trait Judgement {
+    /// Was anything charged?
+    fn is_charged(&self) -> bool;
+    /// The answer to the same request.
+    fn answer(self, now: Tick, cost: u64) -> Decision;
+}
+
+impl Judgement for Judged<'_> {
+    #[inline(always)]
+    fn is_charged(&self) -> bool {
+        Judged::is_charged(self)
+    }
+
+    #[inline(always)]
+    fn answer(self, now: Tick, cost: u64) -> Decision {
+        Judged::answer(&self, now, cost)
+    }
+}
+
+impl Judgement for (Decision, bool) {
+    fn is_charged(&self) -> bool {
+        self.1
+    }
+
+    fn answer(self, _now: Tick, _cost: u64) -> Decision {
+        self.0
+    }
+}
+
+/// What a limiter asks of its store, whatever the keys are.
 pub trait Backing: Sized {
     /// Held by who reads.
     type Guard;
@@ -49,13 +90,19 @@ pub trait Backing: Sized {
     /// Would a new key find a place?
     fn has_room(&self, now: Tick, guard: &Self::Guard) -> bool;
     /// Does one step of what is to be done; true if there is more.
-    fn tend(&self, now: Tick, guard: &Self::Guard, is_idle: impl Fn(Word) -> bool) -> bool;
+    fn tend(&self, now: Tick, guard: &Self::Guard) -> bool;
     /// Begins to look for idle keys, unless it was done a moment ago; true if that is under way.
     fn begin_sweep(&self, now: Tick, guard: &Self::Guard) -> bool;
     /// The same, however long ago the last time was.
     fn begin_turnover(&self, now: Tick, guard: &Self::Guard) -> bool;
-    /// Gives every key's word to `visit`.
-    fn each(&self, guard: &Self::Guard, visit: impl Fn(&Atomic<Word>) -> Option<()>);
+    /// Makes every key as good as new.
+    fn reset_all(&self, now: Tick, guard: &Self::Guard);
+    /// How many changes of quotas there were: to be read before the rule is asked for.
+    fn changes(&self, guard: &Self::Guard) -> u64;
+    /// The rule of the keys that have none of their own.
+    fn default_rule(&self, guard: &Self::Guard) -> Wanted;
+    /// Replaces it.
+    fn set_default_rule(&self, rule: AnyRule, now: Tick) -> Result<(), MemoryShort>;
     /// How many keys are there.
     fn len(&self, guard: &Self::Guard) -> usize;
     /// The bytes it takes.
@@ -74,22 +121,32 @@ pub trait Lookup<Q: ?Sized>: Backing {
     fn key(hash: u64, key: &Q) -> Self::Key<'_>;
     /// True of one in 256 keys at a time, and of a key one in 256 milliseconds.
     fn is_turn_of(key: Self::Key<'_>, now: Tick) -> bool;
-    /// Visits the word of a key that is there.
-    fn known<T>(
-        &self,
-        key: Self::Key<'_>,
-        guard: &Self::Guard,
-        visit: impl Fn(&Atomic<Word>) -> Option<T>,
-    ) -> Option<T>;
-    /// Visits the word of a key, which is inserted if it is not there; `None` if there is no place for it.
-    fn insert<T>(
-        &self,
+    /// A request that was judged.
+    type Judged<'g>: Judgement
+    where
+        Self: 'g;
+    /// Judges a request for a key that is there.
+    fn charge<'g>(
+        &'g self,
         key: Self::Key<'_>,
         now: Tick,
-        guard: &Self::Guard,
-        is_idle: impl Fn(Word) -> bool,
-        visit: impl Fn(&Atomic<Word>) -> Option<T>,
-    ) -> Option<T>;
+        cost: u64,
+        guard: &'g Self::Guard,
+    ) -> Option<Self::Judged<'g>>;
+    /// Judges a request for a key, which is inserted if it is not there; `None` if there is no place for it.
+    fn insert(&self, key: Self::Key<'_>, now: Tick, cost: u64, guard: &Self::Guard) -> Option<Decision>;
+    /// What a request would be answered, for a key that is there.
+    fn peek(&self, key: Self::Key<'_>, now: Tick, cost: u64, guard: &Self::Guard) -> Option<Decision>;
+    /// Gives back at most `tokens` of what `charge` took, if the key is there.
+    fn refund(&self, key: Self::Key<'_>, now: Tick, charge: &Decision, tokens: u64);
+    /// Makes a key as good as new, if it is there.
+    fn reset(&self, key: Self::Key<'_>, now: Tick);
+    /// The rule that a new key with that name comes under.
+    fn rule(&self, key: Self::Key<'_>, guard: &Self::Guard) -> AnyRule;
+    /// Has a key a rule of its own?
+    fn has_own_rule(&self, key: Self::Key<'_>, guard: &Self::Guard) -> bool;
+    /// Gives keys a rule of their own, or takes it from them.
+    fn set_rules(&self, rules: &[(Self::Key<'_>, Option<AnyRule>)], now: Tick) -> Result<(), MemoryShort>;
     /// Has the memory of a key on its way.
     fn prefetch(&self, key: Self::Key<'_>, guard: &Self::Guard);
     /// Counts a denial, if that was asked for.
@@ -172,7 +229,8 @@ impl Backing for Fingerprints {
     const STEP: usize = Table::STEP;
 
     fn new(settings: Settings) -> Result<Self, ConfigError> {
-        Ok(Self { table: Table::new(settings.max_keys, settings.grace)? })
+        let rule = settings.method.rule(settings.quota)?;
+        Ok(Self { table: Table::new(settings.max_keys, settings.grace, rule)? })
     }
 
     #[inline]
@@ -188,8 +246,8 @@ impl Backing for Fingerprints {
         self.table.has_room(now, guard)
     }
 
-    fn tend(&self, now: Tick, guard: &sync::Guard, is_idle: impl Fn(Word) -> bool) -> bool {
-        self.table.tend(now, guard, is_idle)
+    fn tend(&self, now: Tick, guard: &sync::Guard) -> bool {
+        self.table.tend(now, guard)
     }
 
     fn begin_sweep(&self, now: Tick, guard: &sync::Guard) -> bool {
@@ -200,8 +258,21 @@ impl Backing for Fingerprints {
         self.table.begin_turnover(now, guard)
     }
 
-    fn each(&self, guard: &sync::Guard, visit: impl Fn(&Atomic<Word>) -> Option<()>) {
-        self.table.each(guard, visit);
+    fn reset_all(&self, _now: Tick, guard: &sync::Guard) {
+        self.table.each(guard, |state| state.reset());
+    }
+
+    fn changes(&self, guard: &sync::Guard) -> u64 {
+        self.table.rules(guard).changes()
+    }
+
+    fn default_rule(&self, guard: &sync::Guard) -> Wanted {
+        let rules = self.table.rules(guard);
+        Wanted { rule: Arc::new(Shared(*rules.default())), changes: rules.changes() }
+    }
+
+    fn set_default_rule(&self, rule: AnyRule, now: Tick) -> Result<(), MemoryShort> {
+        self.change(now, Some(rule), &[])
     }
 
     fn len(&self, guard: &sync::Guard) -> usize {
@@ -219,6 +290,7 @@ impl Backing for Fingerprints {
             max_keys: self.table.max_keys(),
             turnovers: self.table.turnovers(),
             evicted: self.table.evicted(),
+            own_quotas: self.table.rules(guard).count(),
             bytes: self.table.bytes(),
         }
     }
@@ -240,25 +312,46 @@ impl<Q: Hash + ?Sized> Lookup<Q> for Fingerprints {
         key.matches(now.as_nanos() >> 20)
     }
 
-    #[inline]
-    fn known<T>(
-        &self,
-        key: Fingerprint,
-        guard: &sync::Guard,
-        visit: impl Fn(&Atomic<Word>) -> Option<T>,
-    ) -> Option<T> {
-        self.table.known(key, guard, visit)
-    }
+    type Judged<'g> = Judged<'g>;
 
-    fn insert<T>(
-        &self,
+    #[inline]
+    fn charge<'g>(
+        &'g self,
         key: Fingerprint,
         now: Tick,
-        guard: &sync::Guard,
-        is_idle: impl Fn(Word) -> bool,
-        visit: impl Fn(&Atomic<Word>) -> Option<T>,
-    ) -> Option<T> {
-        self.table.insert(key, now, guard, is_idle, visit).ok()
+        cost: u64,
+        guard: &'g sync::Guard,
+    ) -> Option<Judged<'g>> {
+        self.table.known(key, guard, |state| state.charge(now, cost))
+    }
+
+    fn insert(&self, key: Fingerprint, now: Tick, cost: u64, guard: &sync::Guard) -> Option<Decision> {
+        let judged = self.table.insert(key, now, guard, |state| state.charge(now, cost)).ok()?;
+        Some(judged.answer(now, cost))
+    }
+
+    fn peek(&self, key: Fingerprint, now: Tick, cost: u64, guard: &sync::Guard) -> Option<Decision> {
+        self.table.known(key, guard, |state| state.peek(now, cost))
+    }
+
+    fn refund(&self, key: Fingerprint, now: Tick, charge: &Decision, tokens: u64) {
+        self.table.known(key, &sync::pin(), |state| state.refund(now, charge, tokens));
+    }
+
+    fn reset(&self, key: Fingerprint, _now: Tick) {
+        self.table.known(key, &sync::pin(), |state| state.reset());
+    }
+
+    fn rule(&self, key: Fingerprint, guard: &sync::Guard) -> AnyRule {
+        *self.table.rules(guard).of(key)
+    }
+
+    fn has_own_rule(&self, key: Fingerprint, guard: &sync::Guard) -> bool {
+        self.table.rules(guard).has_own(key)
+    }
+
+    fn set_rules(&self, rules: &[(Fingerprint, Option<AnyRule>)], now: Tick) -> Result<(), MemoryShort> {
+        self.change(now, None, rules)
     }
 
     #[inline]
@@ -268,6 +361,18 @@ impl<Q: Hash + ?Sized> Lookup<Q> for Fingerprints {
 
     #[inline]
     fn note_denial(&self, _key: Fingerprint) {}
+}
+
+impl Fingerprints {
+    fn change(
+        &self,
+        now: Tick,
+        default: Option<AnyRule>,
+        keys: &[(Fingerprint, Option<AnyRule>)],
+    ) -> Result<(), MemoryShort> {
+        let changed = self.table.change(now, |rules| rules.changed(default, keys));
+        if changed { Ok(()) } else { Err(MemoryShort) }
+    }
 }
 
 impl Store for Fingerprints {}
@@ -305,7 +410,8 @@ impl<K: Eq + 'static> Backing for ExactKeys<K> {
     const STEP: usize = ExactStore::<K>::STEP;
 
     fn new(settings: Settings) -> Result<Self, ConfigError> {
-        let store = ExactStore::new(settings.max_keys, settings.grace)?;
+        let rule = settings.method.rule(settings.quota)?;
+        let store = ExactStore::new(settings.max_keys, settings.grace, rule)?;
         Ok(Self { store, counts_denials: settings.count_denials })
     }
 
@@ -322,8 +428,8 @@ impl<K: Eq + 'static> Backing for ExactKeys<K> {
         self.store.has_room(now)
     }
 
-    fn tend(&self, now: Tick, _guard: &sync::Reading, is_idle: impl Fn(Word) -> bool) -> bool {
-        self.store.tend(now, is_idle)
+    fn tend(&self, now: Tick, _guard: &sync::Reading) -> bool {
+        self.store.tend(now)
     }
 
     fn begin_sweep(&self, now: Tick, _guard: &sync::Reading) -> bool {
@@ -334,11 +440,21 @@ impl<K: Eq + 'static> Backing for ExactKeys<K> {
         self.store.begin_round(now)
     }
 
-    fn each(&self, _guard: &sync::Reading, visit: impl Fn(&Atomic<Word>) -> Option<()>) {
-        self.store.each(|cell| {
-            // One that is sealed was idle.
-            let _ = visit(cell.word());
-        });
+    fn reset_all(&self, now: Tick, _guard: &sync::Reading) {
+        self.store.reset_all(now);
+    }
+
+    fn changes(&self, _guard: &sync::Reading) -> u64 {
+        self.store.changes()
+    }
+
+    fn default_rule(&self, _guard: &sync::Reading) -> Wanted {
+        self.store.default_rule()
+    }
+
+    fn set_default_rule(&self, rule: AnyRule, _now: Tick) -> Result<(), MemoryShort> {
+        self.store.set_default_rule(rule);
+        Ok(())
     }
 
     fn len(&self, _guard: &sync::Reading) -> usize {
@@ -356,6 +472,7 @@ impl<K: Eq + 'static> Backing for ExactKeys<K> {
             max_keys: self.store.max_keys(),
             turnovers: self.store.rounds(),
             evicted: self.store.evicted(),
+            own_quotas: usize::try_from(self.store.own_rules()).unwrap_or(usize::MAX),
             bytes: self.store.bytes(),
         }
     }
@@ -381,25 +498,56 @@ where
         (key.hash ^ (now.as_nanos() >> 20)) & 0xff == 0
     }
 
-    #[inline]
-    fn known<T>(
-        &self,
-        key: Asked<'_, Q>,
-        _guard: &sync::Reading,
-        visit: impl Fn(&Atomic<Word>) -> Option<T>,
-    ) -> Option<T> {
-        self.store.known(key, visit)
-    }
+    /// The answer itself: a cell is not lent out for longer than it takes to visit it.
+    type Judged<'g> = (Decision, bool);
 
-    fn insert<T>(
-        &self,
+    #[inline]
+    fn charge<'g>(
+        &'g self,
         key: Asked<'_, Q>,
         now: Tick,
-        _guard: &sync::Reading,
-        is_idle: impl Fn(Word) -> bool,
-        visit: impl Fn(&Atomic<Word>) -> Option<T>,
-    ) -> Option<T> {
-        self.store.insert(key, || key.key.to_key(), now, is_idle, visit).ok()
+        cost: u64,
+        _guard: &'g sync::Reading,
+    ) -> Option<(Decision, bool)> {
+        self.store.known(key, now, |state| {
+            let judged = state.charge(now, cost)?;
+            Some((judged.answer(now, cost), judged.is_charged()))
+        })
+    }
+
+    fn insert(&self, key: Asked<'_, Q>, now: Tick, cost: u64, _guard: &sync::Reading) -> Option<Decision> {
+        let charge = |state: Packed<'_>| Some(state.charge(now, cost)?.answer(now, cost));
+        self.store.insert(key, || key.key.to_key(), now, charge).ok()
+    }
+
+    fn peek(&self, key: Asked<'_, Q>, now: Tick, cost: u64, _guard: &sync::Reading) -> Option<Decision> {
+        self.store.known(key, now, |state| state.peek(now, cost))
+    }
+
+    fn refund(&self, key: Asked<'_, Q>, now: Tick, charge: &Decision, tokens: u64) {
+        self.store.known(key, now, |state| state.refund(now, charge, tokens));
+    }
+
+    fn reset(&self, key: Asked<'_, Q>, now: Tick) {
+        self.store.known(key, now, |state| state.reset());
+    }
+
+    fn rule(&self, key: Asked<'_, Q>, _guard: &sync::Reading) -> AnyRule {
+        self.store.rule(key).rule.0
+    }
+
+    fn has_own_rule(&self, key: Asked<'_, Q>, _guard: &sync::Reading) -> bool {
+        self.store.has_own_rule(key)
+    }
+
+    fn set_rules(&self, rules: &[(Asked<'_, Q>, Option<AnyRule>)], _now: Tick) -> Result<(), MemoryShort> {
+        for &(key, rule) in rules {
+            match rule {
+                Some(rule) => self.store.set_rule(key.hash, key.key.to_key(), rule),
+                None => self.store.remove_rule(key),
+            }
+        }
+        Ok(())
     }
 
     /// The index is not laid out for it.

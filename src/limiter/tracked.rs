@@ -4,7 +4,6 @@ use super::keyed::Limiter;
 use super::store::ExactKeys;
 use crate::decision::Decision;
 use crate::exact::Entry;
-use crate::rule::{Rule, load};
 use crate::time::Tick;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -87,10 +86,8 @@ impl<K: Eq> Iterator for Keys<'_, K> {
             let place = self.next;
             self.next += 1;
             let Some(cell) = self.limiter.store.store.cell(place) else { continue };
-            let word = load(cell.word());
             // It may have been sealed since: then it is as good as new, and forgotten.
-            if !word.is_frozen() {
-                let decision = self.limiter.rule.peek(word, self.now, 1);
+            if let Some(decision) = self.limiter.store.store.peek_at(&cell, self.now) {
                 return Some(Tracked { cell, decision });
             }
         }

@@ -2,7 +2,6 @@
 
 use super::keyed::Limiter;
 use super::store::Store;
-use crate::rule::{Rule, update};
 use crate::sync::Ordering::Relaxed;
 use crate::time::Tick;
 
@@ -40,6 +39,8 @@ pub struct Stats {
     pub evicted: u64,
     /// Checks of new keys that found no place and got the [full policy](crate::Full).
     pub refused: u64,
+    /// Keys that have a quota of their own ([`Limiter::set_key_quota`]), tracked or not.
+    pub own_quotas: usize,
     /// Bytes taken, as [`Limiter::memory`].
     pub bytes: usize,
 }
@@ -70,6 +71,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
             evicted: figures.evicted,
             // ORDERING: relaxed; a statistic.
             refused: self.beyond.refused.load(Relaxed),
+            own_quotas: figures.own_quotas,
             bytes: size_of::<Self>() + figures.bytes,
         }
     }
@@ -177,8 +179,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn clear_at(&self, now: Tick) {
-        update(&self.beyond.overflow, |word| self.rule.reset(word));
-        self.store.each(&S::pin(), |word| self.change(word, |word| self.rule.reset(word)).map(drop));
+        self.reset_shared(now);
+        self.store.reset_all(now, &S::pin());
         // A turnover that is under way may have moved keys before they were reset. The next one forgets them.
         while self.tend(now, &S::pin()) {}
         if self.store.begin_turnover(now, &S::pin()) {

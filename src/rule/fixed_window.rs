@@ -41,7 +41,7 @@ use std::time::Duration;
 /// assert_eq!(denied.retry_after(), Some(Duration::from_millis(100)));
 /// # Ok::<(), tollgate::ConfigError>(())
 /// ```
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FixedWindow {
     windows: Windows,
     limit: u64,
@@ -81,6 +81,14 @@ impl FixedWindow {
     #[inline]
     fn pack(&self, Fields { number, count }: Fields) -> Word {
         Word::of(number << self.count_bits | count)
+    }
+
+    /// See [`AnyRule::adopt`](super::AnyRule). The count of the window stays, up to the limit; for windows of
+    /// another length it is the count of the one at `now`.
+    pub(super) fn adopt(&self, before: &Self, word: Word, now: Tick) -> Word {
+        let now = before.windows.not_before(before.unpack(word).number, now);
+        let count = before.roll(word, now).count;
+        self.pack(Fields { number: self.windows.number(now), count: count.min(self.limit) })
     }
 
     /// The fields as of `now`, which never lies before the word's window.

@@ -39,7 +39,7 @@ use crate::time::Tick;
 /// assert!(!third.allowed());
 /// # Ok::<(), tollgate::ConfigError>(())
 /// ```
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeakyBucket {
     bucket: TokenBucket,
     queue: bool,
@@ -72,6 +72,12 @@ impl LeakyBucket {
     /// ```
     pub fn queue(quota: Quota) -> Result<Self, ConfigError> {
         Ok(Self { bucket: TokenBucket::new(quota)?, queue: true })
+    }
+}
+
+impl LeakyBucket {
+    pub(super) fn adopt(&self, before: &Self, word: Word, now: Tick) -> Word {
+        self.bucket.adopt(&before.bucket, word, now)
     }
 }
 

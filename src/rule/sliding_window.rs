@@ -51,7 +51,7 @@ use std::time::Duration;
 /// assert_eq!(denied.retry_after(), Some(Duration::from_millis(1500)));
 /// # Ok::<(), tollgate::ConfigError>(())
 /// ```
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlidingWindow {
     windows: Windows,
     limit: u64,
@@ -106,6 +106,20 @@ impl SlidingWindow {
     #[inline]
     fn pack(&self, Pair { number, previous, present }: Pair) -> Word {
         Word::of((number << self.count_bits | previous) << self.count_bits | present)
+    }
+
+    /// See [`AnyRule::adopt`](super::AnyRule). Both counts stay, if they are within the limit. If not, or for
+    /// windows of another length, all that counts at `now` is taken as charged in the window at `now`, which weighs
+    /// more than it did.
+    pub(super) fn adopt(&self, before: &Self, word: Word, now: Tick) -> Word {
+        let pair = before.unpack(word);
+        let now = before.windows.not_before(pair.number, now);
+        let pair = before.roll(word, now);
+        if self.windows == before.windows && pair.previous <= self.limit && pair.present <= self.limit {
+            return self.pack(pair);
+        }
+        let used = before.limit - before.free(pair, before.windows.elapsed(pair.number, now));
+        self.pack(Pair { number: self.windows.number(now), previous: 0, present: used.min(self.limit) })
     }
 
     /// The pair as of `now`, which never lies before the word's window.

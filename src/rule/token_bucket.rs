@@ -56,7 +56,7 @@ use crate::time::Tick;
 /// assert_eq!(denied.retry_after(), Some(Duration::from_millis(100)));
 /// # Ok::<(), tollgate::ConfigError>(())
 /// ```
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TokenBucket {
     grain: Grain,
     burst: u64,
@@ -123,7 +123,8 @@ impl Rule for TokenBucket {
 
     #[inline]
     fn refund(&self, word: Word, now: Tick, charge: &Decision, tokens: u64) -> Word {
-        let tokens = tokens.min(charge.charged());
+        // The charge may have been made under a larger quota.
+        let tokens = tokens.min(charge.charged()).min(self.burst);
         if word.is_fresh() || tokens == 0 {
             return word;
         }
@@ -151,6 +152,17 @@ impl Rule for TokenBucket {
 }
 
 impl TokenBucket {
+    /// See [`AnyRule::adopt`](super::AnyRule). The tokens that are missing stay missing, and no more of them
+    /// than the bucket holds.
+    pub(super) fn adopt(&self, before: &Self, word: Word, now: Tick) -> Word {
+        // The key has seen at least the time at which its last charge found room, so a stale `now` is raised to
+        // that: or what has refilled since would be counted twice.
+        let seen = before.grain.first_tick(word.value().saturating_sub(before.capacity));
+        let present = now.max(seen.unwrap_or(Tick::MAX));
+        let missing = word.value().saturating_sub(before.grain.at(present)).min(before.capacity);
+        Word::of(self.grain.at(present) + self.grain.convert(missing, before.grain).min(self.capacity))
+    }
+
     /// Is a request within the capacity and within `room`? The first test keeps the product in range.
     #[inline]
     fn fits(&self, cost: u64, room: u64) -> bool {

@@ -11,7 +11,7 @@ use std::time::Duration;
 ///
 /// Window `i` holds the ticks `t` with `(i - 1) * length <= t + phase < i * length`: tick 0 lies `phase`
 /// after a boundary, in window 1. Numbers start at 1 so that no word of a touched key is all zero.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Windows {
     length: u64,
     phase: u64,
@@ -63,6 +63,12 @@ impl Windows {
     #[inline]
     pub(super) fn elapsed(self, number: u64, now: Tick) -> u64 {
         (now.as_nanos() + self.phase).saturating_sub((number - 1) * self.length)
+    }
+
+    /// `now`, or the start of window `number` if that is later (0 stands for none).
+    pub(super) fn not_before(self, number: u64, now: Tick) -> Tick {
+        let start = if number == 0 { Some(Tick::ZERO) } else { self.tick(number, 0) };
+        now.max(start.unwrap_or(Tick::MAX))
     }
 
     /// The tick `after` nanoseconds into window `number`, if time lasts that long.

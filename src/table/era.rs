@@ -1,14 +1,15 @@
 //! One generation of the table: a space, the places given out in it, and its own turnover.
 
 use super::chunks::Chunks;
-use super::memory::{Memory, Permit};
+use super::memory::Permit;
+use super::rules::Rules;
 use super::slot::Fingerprint;
 use super::space::{Claim, Space};
 use super::step::{Step, reach};
-use crate::rule::{Word, update};
+use crate::packed::Packed;
+use crate::rule::{Rule, Word, update};
 use crate::sync::{Atomic, Guard, Link, Ordering::Relaxed};
 use crate::time::Tick;
-use std::sync::Arc;
 
 /// Lines in a chunk: 16 slots. An operation closes one chunk; for the exceptions see the page of `table`.
 pub(super) const CHUNK: usize = if cfg!(tollgate_loom) { 1 } else { 4 };
@@ -56,6 +57,8 @@ impl Size {
 #[derive(Debug)]
 pub(super) struct Era {
     pub(super) space: Space,
+    /// What its words were made under.
+    rules: Rules,
     size: Size,
     /// When it began, by the clock of the thread that made it.
     pub(super) began: Tick,
@@ -102,13 +105,20 @@ pub(super) struct Turned {
 
 impl Era {
     /// An era of that size, into which `promised` keys may come from the era before; `None` if there is
-    /// no memory for it, or none is permitted.
-    pub(super) fn new(size: Size, promised: u64, began: Tick, memory: &Arc<Memory>) -> Option<Self> {
+    /// no memory for it.
+    pub(super) fn new(
+        size: Size,
+        promised: u64,
+        began: Tick,
+        rules: Rules,
+        mut permit: Permit,
+    ) -> Option<Self> {
         debug_assert!(promised <= size.most);
-        let permit = Permit::take(memory, size.bytes())?;
+        permit.lower_to(size.bytes());
         let lines = usize::try_from(size.lines()).ok()?;
         Some(Self {
             space: Space::new(lines)?,
+            rules,
             size,
             began,
             promised,
@@ -121,6 +131,16 @@ impl Era {
             next: Link::null(),
             _permit: permit,
         })
+    }
+
+    pub(super) fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
+    /// The state of a key, whose word is in this era.
+    #[inline(always)]
+    pub(super) fn state<'s>(&'s self, key: Fingerprint, word: &'s Atomic<Word>) -> Packed<'s> {
+        Packed { rule: self.rules.of(key), word }
     }
 
     /// As the root, it is turned over when so many keys have a place.
@@ -186,18 +206,18 @@ impl Era {
         (given + self.brought(None)).min(self.size.most)
     }
 
-    /// Does a chunk of this era's turnover into `next`: closes its lines, evicts what is idle and moves the
-    /// rest. Idempotent: several threads may do the same chunk.
-    pub(super) fn turn_chunk(&self, next: &Self, is_idle: impl Fn(Word) -> bool) -> Turned {
+    /// Does a chunk of this era's turnover into `next`: closes its lines, evicts what was idle at `judged_at` and
+    /// moves the rest. Idempotent: several threads may do the same chunk.
+    pub(super) fn turn_chunk(&self, next: &Self, judged_at: Tick) -> Turned {
         let mut evicted = 0;
         if let Some(chunk) = self.chunks.take() {
             let mut moved = 0;
             let first = chunk * CHUNK;
             for line in first..self.space.lines().min(first + CHUNK) {
-                self.space.close_line(line, |key, word| match self.freeze(word, &is_idle) {
+                self.space.close_line(line, |key, word| match self.freeze(key, word, judged_at) {
                     Frozen::For(frozen) => {
                         reach(Step::Frozen);
-                        next.bring(key, frozen);
+                        next.bring(key, frozen, self);
                         moved += 1;
                     }
                     Frozen::Evicted { by_us } => evicted += u64::from(by_us),
@@ -211,10 +231,11 @@ impl Era {
     }
 
     /// Freezes a word, or evicts its key if it is idle; what it is for good.
-    fn freeze(&self, word: &Atomic<Word>, is_idle: impl Fn(Word) -> bool) -> Frozen {
+    fn freeze(&self, key: Fingerprint, word: &Atomic<Word>, judged_at: Tick) -> Frozen {
+        let rule = self.rules.of(key);
         let updated = update(word, |word| match word {
             _ if word.is_frozen() => word,
-            _ if is_idle(word) => Word::EVICTED,
+            _ if rule.is_idle(word, judged_at) => Word::EVICTED,
             _ => word.frozen(),
         });
         if updated.to != Word::EVICTED {
@@ -229,14 +250,21 @@ impl Era {
         Frozen::Evicted { by_us }
     }
 
-    /// Takes over a key from the era before, with its frozen word; does nothing if it is here already.
-    pub(super) fn bring(&self, key: Fingerprint, frozen: Word) {
+    /// Takes over a key from the era before, with its frozen word; does nothing if it is here already. Where the
+    /// rules have changed, the word is translated as of the time of the change: all who bring it bring the same.
+    pub(super) fn bring(&self, key: Fingerprint, frozen: Word, before: &Self) {
+        let word = || {
+            if self.rules.are(&before.rules) {
+                return frozen.thawed();
+            }
+            self.rules.of(key).adopt(before.rules.of(key), frozen.thawed(), self.began)
+        };
         // A key that comes has a place already. Its run can't be sealed before it is here: this era is
         // closed only when all keys have come.
         match self.space.claim(key) {
-            Claim::New(word) | Claim::Known(word) => {
+            Claim::New(cell) | Claim::Known(cell) => {
                 reach(Step::Brought);
-                update(word, |word| if word.is_fresh() { frozen.thawed() } else { word });
+                update(cell, |found| if found.is_fresh() { word() } else { found });
             }
             Claim::Sealed => debug_assert!(false, "an era was closed before all its keys had come"),
         }

@@ -41,6 +41,14 @@ impl Permit {
         of.bytes.fetch_update(Relaxed, Relaxed, add).ok()?;
         Some(Self { of: Arc::clone(of), bytes })
     }
+
+    /// Gives back what is more than `bytes`.
+    pub(super) fn lower_to(&mut self, bytes: u64) {
+        debug_assert!(bytes <= self.bytes, "what is allocated was permitted");
+        // ORDERING: relaxed; a count.
+        self.of.bytes.fetch_sub(self.bytes - bytes, Relaxed);
+        self.bytes = bytes;
+    }
 }
 
 impl Drop for Permit {

@@ -7,7 +7,7 @@
 /// | 0 | EMPTY: no key yet |
 /// | 1 | SEALED: no key, and none will come |
 /// | others | a key's |
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(transparent)]
 pub struct Fingerprint(u64);
 

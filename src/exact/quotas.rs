@@ -1,0 +1,211 @@
+//! The rule that each exact key is to be under: one for all, and those that keys have of their own.
+//!
+//! # State
+//!
+//! `default`: a rule, then another, by compare-and-swap. `own`: an index of the keys that have a rule of their own,
+//! each with its rule, replaced in the same way. `changes`: counts both, after they were made.
+//!
+//! # Progress
+//!
+//! Asking is lock-free, and asks the index only if it is not empty. Changing the default is lock-free. A key's
+//! first own rule, and the loss of it, take scc's lock on one bucket of the index.
+//!
+//! # Orderings
+//!
+//! | edge | release side | acquire side | what becomes visible | loom test that fails if it is weakened |
+//! |---|---|---|---|---|
+//! | changed | `Quotas::count` | `Quotas::changes` | the change that was counted, and all before it | `a_counted_change_is_seen` |
+
+use super::entry::{Asked, Entry};
+use super::stage::{Shared, Wanted};
+use crate::rule::AnyRule;
+use crate::sync::{
+    Atomic, Find, Guard, Hashed, Index, Link,
+    Ordering::{Acquire, Relaxed, Release},
+    pin,
+};
+use equivalent::Equivalent;
+use std::sync::Arc;
+
+/// All rules of a store.
+pub(super) struct Quotas<K: 'static> {
+    changes: Atomic<u64>,
+    default: Replaced,
+    own: Index<Arc<Own<K>>>,
+    /// How many keys the index holds, or is about to.
+    count: Atomic<u64>,
+}
+
+/// A key and the rule it has of its own.
+#[derive(Debug)]
+pub(super) struct Own<K> {
+    hash: u64,
+    key: K,
+    rule: Replaced,
+}
+
+/// A rule that is replaced while others read it.
+#[derive(Debug)]
+struct Replaced(Link<Version>);
+
+#[derive(Debug)]
+struct Version {
+    rule: Arc<Shared>,
+    /// Null in the latest. It takes the place of this one then.
+    next: Link<Version>,
+}
+
+impl<K: Eq + 'static> Quotas<K> {
+    pub(super) fn new(default: AnyRule) -> Self {
+        Self {
+            changes: Atomic::new(0),
+            default: Replaced::new(default),
+            own: Index::new(),
+            count: Atomic::new(0),
+        }
+    }
+
+    /// How many changes there were. To be read before the rule is asked for.
+    #[inline]
+    pub(super) fn changes(&self) -> u64 {
+        // ORDERING: acquire side of *changed*.
+        self.changes.load(Acquire)
+    }
+
+    /// The rule of those that have none of their own.
+    pub(super) fn default(&self) -> Wanted {
+        let changes = self.changes();
+        Wanted { rule: self.default.latest(&pin()), changes }
+    }
+
+    /// The rule of a key.
+    pub(super) fn of(&self, key: &impl Find<Arc<Own<K>>>) -> Wanted {
+        let changes = self.changes();
+        let rule = self.own(key).unwrap_or_else(|| self.default.latest(&pin()));
+        Wanted { rule, changes }
+    }
+
+    /// The rule of its own that a key has.
+    pub(super) fn own(&self, key: &impl Find<Arc<Own<K>>>) -> Option<Arc<Shared>> {
+        if self.count() == 0 {
+            return None;
+        }
+        self.own.find(key, |own| own.rule.latest(&pin()))
+    }
+
+    /// How many keys have a rule of their own.
+    pub(super) fn count(&self) -> u64 {
+        // ORDERING: relaxed; a key that was added by a change which was counted is counted here: that came first.
+        self.count.load(Relaxed)
+    }
+
+    pub(super) fn set_default(&self, rule: AnyRule) {
+        self.default.replace(rule, &pin());
+        self.note_change();
+    }
+
+    /// Gives a key a rule of its own, or another one.
+    pub(super) fn set(&self, hash: u64, key: K, rule: AnyRule) {
+        // ORDERING: relaxed; published by the count of changes.
+        self.count.fetch_add(1, Relaxed);
+        let new = Arc::new(Own { hash, key, rule: Replaced::new(rule) });
+        if let Err(new) = self.own.insert(new) {
+            // ORDERING: relaxed; a key was counted that is there already.
+            self.count.fetch_sub(1, Relaxed);
+            if self.own.find(&new, |own| own.rule.replace(rule, &pin())).is_none() {
+                // Removed meanwhile.
+                return self.set_removed(new, rule);
+            }
+        }
+        self.note_change();
+    }
+
+    /// `set`, where the key was there and then was not.
+    #[cold]
+    fn set_removed(&self, new: Arc<Own<K>>, rule: AnyRule) {
+        match Arc::try_unwrap(new) {
+            Ok(Own { hash, key, .. }) => self.set(hash, key, rule),
+            Err(_) => unreachable!("it was not inserted"),
+        }
+    }
+
+    /// Takes its own rule from a key, if it has one.
+    pub(super) fn remove(&self, key: &impl Find<Arc<Own<K>>>) {
+        if self.own.remove(key) {
+            // ORDERING: relaxed; published by the count of changes.
+            self.count.fetch_sub(1, Relaxed);
+            self.note_change();
+        }
+    }
+
+    fn note_change(&self) {
+        // ORDERING: release side of *changed*: the change itself. It comes after all that were counted before, since
+        // this is a read-modify-write, which goes on with their release sequences.
+        self.changes.fetch_add(1, Release);
+    }
+}
+
+impl Replaced {
+    fn new(rule: AnyRule) -> Self {
+        Self(Link::to(Version::new(rule)))
+    }
+
+    fn latest(&self, guard: &Guard) -> Arc<Shared> {
+        Arc::clone(&self.last(guard).rule)
+    }
+
+    fn replace(&self, rule: AnyRule, guard: &Guard) {
+        while !self.last(guard).next.install(Version::new(rule), guard).1 {}
+        self.last(guard);
+    }
+
+    /// The latest version, in the place of those before it.
+    fn last<'g>(&self, guard: &'g Guard) -> &'g Version {
+        loop {
+            let version = self.0.load(guard).expect("there is always a version");
+            match version.next.load(guard) {
+                Some(next) => self.0.advance(version, next, guard),
+                None => return version,
+            };
+        }
+    }
+}
+
+impl Drop for Replaced {
+    fn drop(&mut self) {
+        let mut version = self.0.take();
+        while let Some(mut last) = version {
+            version = last.next.take();
+        }
+    }
+}
+
+impl Version {
+    fn new(rule: AnyRule) -> Self {
+        Self { rule: Arc::new(Shared(rule)), next: Link::null() }
+    }
+}
+
+impl<K> Hashed for Arc<Own<K>> {
+    fn hash(&self) -> u64 {
+        self.hash
+    }
+}
+
+impl<K: Eq> Find<Arc<Own<K>>> for Arc<Own<K>> {
+    fn is(&self, other: &Arc<Own<K>>) -> bool {
+        self.hash == other.hash && self.key == other.key
+    }
+}
+
+impl<K, Q: Equivalent<K> + ?Sized> Find<Arc<Own<K>>> for Asked<'_, Q> {
+    fn is(&self, own: &Arc<Own<K>>) -> bool {
+        self.hash == own.hash && self.key.equivalent(&own.key)
+    }
+}
+
+impl<K: Eq> Find<Arc<Own<K>>> for Arc<Entry<K>> {
+    fn is(&self, own: &Arc<Own<K>>) -> bool {
+        self.hash == own.hash && *self.key() == own.key
+    }
+}

@@ -1,0 +1,245 @@
+//! A word, the rule it was made under, and what replaces both when the quota is changed.
+//!
+//! A word is only understood by the rule that made it. So where a rule is replaced while requests are decided
+//! under it, the word has to be translated, exactly once, and no charge may go to the word that was translated.
+//! This is the turnover of the table (see `table`), for one key: the next *stage* is linked, the word is
+//! frozen, and its translation is brought into the next stage.
+//!
+//! # State
+//!
+//! ```text
+//! next:  null -> stage              the quota was changed; then for good
+//! word:  fresh -> w0                brought from the stage before, or charged before anybody sees the stage
+//!        w0 -> w1 -> ...            charges, by `rule::update`
+//!        w -> w|FROZEN              the next stage is linked
+//!        w -> SEALED                eviction: w was idle, and no stage comes any more
+//! ```
+//!
+//! # Invariants
+//!
+//! 1. A word is frozen only after the next stage is linked. It never changes then.
+//! 2. What is brought is installed by CAS from fresh, and is never fresh. So of all who bring it one succeeds, and
+//!    who comes late finds it touched and does nothing.
+//! 3. A stage is worked on only after its word was brought.
+//! 4. One stage of a chain takes charges: the last whose word is not frozen. A charge is one CAS on its word, so
+//!    it is made before the word is frozen, and brought, or it fails and goes on to the next stage.
+//!
+//! # When a change takes effect
+//!
+//! A store counts its changes. A stage notes up to which of them its rule is known to be the one that is
+//! *wanted*. Who finds a count it does not know asks for the wanted rule and notes the count, or links the next
+//! stage. Counts are read before the rule is asked for, and a change is counted after it can be seen: so who
+//! reads the new count sees the new rule, and a thread that has read an old count changes nothing that a later
+//! count has settled.
+//!
+//! # Progress
+//!
+//! Lock-free, for charges and changes: whoever needs a translation makes it. A walk is as long as the stages that
+//! were linked since the cell was last used, which are one unless quotas change all the time; all but the first
+//! and the last are unlinked and retired on the way.
+//!
+//! # Orderings
+//!
+//! | edge | release side | acquire side | what becomes visible | loom test that fails if it is weakened |
+//! |---|---|---|---|---|
+//! | replaced | `rule::update` of a word that is frozen | `Staged::last` | that the next stage is linked | `quota_swap_races_charge_and_none_is_lost` |
+//!
+//! *link*, of `sync`, does the rest. The count of changes is the store's: see `quotas`.
+
+use crate::packed::Packed;
+use crate::rule::{AnyRule, Rule, Word, load, update};
+use crate::sync::{
+    Atomic, Guard, Link,
+    Ordering::{Acquire, Relaxed},
+    pin,
+};
+use crate::time::Tick;
+use std::sync::Arc;
+
+/// The word of a state that is to be forgotten. No rule makes it.
+const SEALED: Word = Word::EVICTED;
+
+/// A rule that many keys share. On cache lines of its own: the count of its owners beside it changes with every
+/// key that comes or goes, while every check reads the rule.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(crate) struct Shared(pub(crate) AnyRule);
+
+/// The rule that a key's state is to be under, and the count of changes that was read before it was asked for.
+#[derive(Debug)]
+pub struct Wanted {
+    pub(crate) rule: Arc<Shared>,
+    pub(crate) changes: u64,
+}
+
+/// A state, whose rule may be replaced. See the page of this module.
+#[derive(Debug)]
+pub(crate) struct Staged(Stage);
+
+/// A state under one rule.
+#[derive(Debug)]
+struct Stage {
+    rule: Arc<Shared>,
+    /// The latest count of changes at which the rule was the one that is wanted.
+    checked: Atomic<u64>,
+    word: Atomic<Word>,
+    next: Link<Stage>,
+}
+
+impl Staged {
+    /// A state that was never charged. It is to be charged before others see it, or it looks sealed when its rule
+    /// is replaced.
+    pub(crate) fn fresh(wanted: Wanted) -> Self {
+        Self(Stage::new(wanted))
+    }
+
+    /// A state that is as good as new, and may be seen.
+    pub(crate) fn idle(wanted: Wanted) -> Self {
+        let stage = Stage::new(wanted);
+        let rule = &stage.rule.0;
+        update(&stage.word, |word| rule.adopt(rule, word, Tick::ZERO));
+        Self(stage)
+    }
+
+    /// Gives the state to `visit` as it is under the wanted rule, `changes` being the count that was read before;
+    /// `None` if it is sealed. `visit` answers unless the word is frozen.
+    #[inline]
+    pub(crate) fn visit<T>(
+        &self,
+        changes: u64,
+        wanted: impl Fn() -> Wanted,
+        now: Tick,
+        visit: impl Fn(Packed<'_>) -> Option<T>,
+    ) -> Option<T> {
+        if self.0.is_checked(changes) {
+            let answer = visit(self.0.state());
+            if answer.is_some() {
+                return answer;
+            }
+        }
+        self.visit_last(changes, wanted, now, visit)
+    }
+
+    #[cold]
+    fn visit_last<T>(
+        &self,
+        changes: u64,
+        wanted: impl Fn() -> Wanted,
+        now: Tick,
+        visit: impl Fn(Packed<'_>) -> Option<T>,
+    ) -> Option<T> {
+        let guard = pin();
+        loop {
+            let last = self.last(now, &guard)?;
+            if !last.is_checked(changes) {
+                let wanted = wanted();
+                if last.rule.0 == wanted.rule.0 {
+                    last.note(wanted.changes);
+                } else {
+                    last.next.install(Stage::new(wanted), &guard);
+                    continue;
+                }
+            }
+            let answer = visit(last.state());
+            if answer.is_some() {
+                return answer;
+            }
+        }
+    }
+
+    /// Gives the state to `visit` as it is, whatever rule is wanted; `None` if it is sealed.
+    pub(crate) fn visit_as_is<T>(&self, now: Tick, visit: impl Fn(Packed<'_>) -> Option<T>) -> Option<T> {
+        let guard = pin();
+        loop {
+            let answer = visit(self.last(now, &guard)?.state());
+            if answer.is_some() {
+                return answer;
+            }
+        }
+    }
+
+    /// Seals the state if it was idle at `judged_at`; is it sealed now?
+    pub(super) fn seal_if_idle(&self, judged_at: Tick, now: Tick) -> bool {
+        let guard = pin();
+        loop {
+            let Some(last) = self.last(now, &guard) else { return true };
+            let is_idle = |word: Word| !word.is_frozen() && last.rule.0.is_idle(word, judged_at);
+            let word = update(&last.word, |word| if is_idle(word) { SEALED } else { word }).to;
+            if word == SEALED || !word.is_frozen() {
+                return word == SEALED;
+            }
+        }
+    }
+
+    pub(super) fn is_sealed(&self) -> bool {
+        let guard = pin();
+        let mut stage = &self.0;
+        loop {
+            let word = load(&stage.word);
+            match stage.next.load(&guard) {
+                Some(next) if word.is_frozen() && word != SEALED => stage = next,
+                _ => return word == SEALED,
+            }
+        }
+    }
+
+    /// The last stage, with its word brought; `None` if the state is sealed.
+    fn last<'g>(&'g self, now: Tick, guard: &'g Guard) -> Option<&'g Stage> {
+        let mut stage = &self.0;
+        loop {
+            // ORDERING: acquire side of *replaced*: who finds the word frozen finds the next stage.
+            let word = stage.word.load(Acquire);
+            if word == SEALED {
+                return None;
+            }
+            let Some(next) = stage.next.load(guard) else {
+                debug_assert!(!word.is_frozen(), "a word is frozen only when the next stage is linked");
+                return Some(stage);
+            };
+            let frozen = update(&stage.word, |word| if word.is_frozen() { word } else { word.frozen() }).to;
+            if frozen == SEALED {
+                return None;
+            }
+            let translated = || next.rule.0.adopt(&stage.rule.0, frozen.thawed(), now);
+            update(&next.word, |found| if found.is_fresh() { translated() } else { found });
+            if !std::ptr::eq(&raw const self.0, stage) {
+                // The first is part of its cell; one between it and the last is of no use any more.
+                self.0.next.advance(stage, next, guard);
+            }
+            stage = next;
+        }
+    }
+}
+
+impl Stage {
+    fn new(Wanted { rule, changes }: Wanted) -> Self {
+        Self { rule, checked: Atomic::new(changes), word: Atomic::new(Word::FRESH), next: Link::null() }
+    }
+
+    #[inline]
+    fn state(&self) -> Packed<'_> {
+        Packed { rule: &self.rule.0, word: &self.word }
+    }
+
+    #[inline]
+    fn is_checked(&self, changes: u64) -> bool {
+        // ORDERING: relaxed; who noted it has read the count of changes, and so has this thread.
+        self.checked.load(Relaxed) >= changes
+    }
+
+    fn note(&self, changes: u64) {
+        let later = |checked: u64| (checked < changes).then_some(changes);
+        // ORDERING: relaxed twice; see `is_checked`.
+        let _ = self.checked.fetch_update(Relaxed, Relaxed, later);
+    }
+}
+
+impl Drop for Staged {
+    fn drop(&mut self) {
+        // Those that were unlinked are retired, and what they point to is linked here.
+        let mut stage = self.0.next.take();
+        while let Some(mut last) = stage {
+            stage = last.next.take();
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! Changing quotas while a limiter is in use.
+
+use super::keyed::Limiter;
+use super::store::{Holds, MemoryShort, Store};
+use crate::error::ConfigError;
+use crate::quota::Quota;
+use crate::time::Tick;
+use equivalent::Equivalent;
+use std::hash::Hash;
+
+impl<K: ?Sized, S: Store> Limiter<K, S> {
+    /// Replaces the quota of all keys that have none of their own ([`set_key_quota`](Self::set_key_quota)), and of
+    /// the state that keys share under [`Full::Share`](crate::Full::Share). A check that begins after this has
+    /// returned is decided under the new quota.
+    ///
+    /// What a key has taken stays taken, as tokens: a bucket of 10 with 4 missing is one of 100 with 4 missing, and
+    /// from then on they come back at the new rate. So a larger quota admits whatever the one before would have
+    /// admitted, and all that is admitted around a change is at most the larger of the two capacities, and what
+    /// the rates add. Where the new capacity is smaller than what is missing, the key has nothing left. A window
+    /// of the same length keeps its counts; where the length changes, what counts now counts in the new window.
+    /// Charges that were made before can still be given back.
+    ///
+    /// # Errors
+    ///
+    /// A [`ConfigError`] for a quota that the algorithm can't enforce, and [`ConfigError::NotNow`] where the
+    /// memory is not to be had (see below). Nothing has changed then.
+    ///
+    /// # Cost and progress
+    ///
+    /// Lock-free. With [`Fingerprints`](crate::Fingerprints) a change turns the table over: this call moves every
+    /// key, some tens of milliseconds for a million, while others go on checking; and it needs the memory for the
+    /// next table, which is not to be had while a thread that was stopped in a check keeps too many earlier ones.
+    /// With [`ExactKeys`](crate::ExactKeys) it is a swap of a pointer, and each key is moved when it is next used.
+    ///
+    /// ```
+    /// # use tollgate::{Clock, Limiter, Quota};
+    /// let limiter: Limiter<str> =
+    ///     Limiter::builder(Quota::per_hour(10)).clock(Clock::manual()).build()?;
+    /// assert_eq!(limiter.check_n("alice", 4).remaining(), 6);
+    /// limiter.set_quota(Quota::per_hour(100))?;
+    /// assert_eq!(limiter.peek("alice").remaining(), 96);
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn set_quota(&self, quota: Quota) -> Result<(), ConfigError> {
+        self.set_quota_at(quota, self.clock.now())
+    }
+
+    /// [`set_quota`](Self::set_quota) for those who check at times of their own
+    /// ([`check_at`](Self::check_at)): what is missing at `now` stays missing.
+    ///
+    /// # Errors
+    ///
+    /// As [`set_quota`](Self::set_quota).
+    ///
+    /// ```
+    /// # use tollgate::{Limiter, Quota, Tick};
+    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_second(1)).build()?;
+    /// assert!(limiter.check_at("alice", 1, Tick::ZERO).allowed());
+    /// limiter.set_quota_at(Quota::per_second(1).burst(2), Tick::ZERO)?;
+    /// assert!(limiter.check_at("alice", 1, Tick::ZERO).allowed());
+    /// assert!(!limiter.check_at("alice", 1, Tick::ZERO).allowed());
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn set_quota_at(&self, quota: Quota, now: Tick) -> Result<(), ConfigError> {
+        let rule = self.method.rule(quota)?;
+        self.store.set_default_rule(rule, now).map_err(|short| self.not_now(short))
+    }
+
+    /// Gives `key` a quota of its own, in place of the one that all have, or another one. It holds until it is
+    /// [removed](Self::remove_key_quota), also while the key is not tracked. The rules of
+    /// [`set_quota`](Self::set_quota) apply, and its errors and costs: with
+    /// [`Fingerprints`](crate::Fingerprints) change many at once, by
+    /// [`set_key_quotas`](Self::set_key_quotas).
+    ///
+    /// While any key has a quota of its own, every check looks for one first. It takes about 100 bytes with
+    /// `Fingerprints`, and 250 and the key with [`ExactKeys`](crate::ExactKeys).
+    ///
+    /// # Errors
+    ///
+    /// As [`set_quota`](Self::set_quota).
+    ///
+    /// ```
+    /// # use tollgate::{Limiter, Quota};
+    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(1)).build()?;
+    /// limiter.set_key_quota("alice", Quota::per_hour(1000))?;
+    /// assert_eq!(limiter.check("alice").limit(), 1000);
+    /// assert_eq!(limiter.check("bob").limit(), 1);
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn set_key_quota<Q>(&self, key: &Q, quota: Quota) -> Result<(), ConfigError>
+    where
+        Q: Hash + Equivalent<K> + ?Sized,
+        S: Holds<Q>,
+    {
+        self.set_key_quotas([(key, Some(quota))])
+    }
+
+    /// Takes its own quota from `key`, which comes under the quota of all again. True if it had one.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError::NotNow`], as [`set_quota`](Self::set_quota).
+    ///
+    /// ```
+    /// # use tollgate::{Limiter, Quota};
+    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(1)).build()?;
+    /// limiter.set_key_quota("alice", Quota::per_hour(1000))?;
+    /// assert!(limiter.remove_key_quota("alice")?);
+    /// assert!(!limiter.remove_key_quota("alice")?);
+    /// assert_eq!(limiter.check("alice").limit(), 1);
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn remove_key_quota<Q>(&self, key: &Q) -> Result<bool, ConfigError>
+    where
+        Q: Hash + Equivalent<K> + ?Sized,
+        S: Holds<Q>,
+    {
+        let has_one = self.has_key_quota(key);
+        if has_one {
+            self.set_key_quotas([(key, None)])?;
+        }
+        Ok(has_one)
+    }
+
+    /// Has `key` a quota of its own?
+    ///
+    /// # Progress
+    ///
+    /// Lock-free. No allocation.
+    ///
+    /// ```
+    /// # use tollgate::{Limiter, Quota};
+    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(1)).build()?;
+    /// assert!(!limiter.has_key_quota("alice"));
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn has_key_quota<Q>(&self, key: &Q) -> bool
+    where
+        Q: Hash + Equivalent<K> + ?Sized,
+        S: Holds<Q>,
+    {
+        self.store.has_own_rule(self.key(key), &S::pin())
+    }
+
+    /// Gives many keys quotas of their own, or takes theirs from them (`None`). With
+    /// [`Fingerprints`](crate::Fingerprints) all of it is one change, at the cost of one; with
+    /// [`ExactKeys`](crate::ExactKeys) it is one after the other. If a quota is refused, nothing has changed.
+    ///
+    /// # Errors
+    ///
+    /// As [`set_quota`](Self::set_quota); it is the first quota that is refused.
+    ///
+    /// ```
+    /// # use tollgate::{Limiter, Quota};
+    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(1)).build()?;
+    /// limiter.set_key_quotas([
+    ///     ("alice", Some(Quota::per_hour(1000))),
+    ///     ("bob", Some(Quota::per_second(5))),
+    ///     ("carol", None),
+    /// ])?;
+    /// assert_eq!(limiter.check("bob").limit(), 5);
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn set_key_quotas<'k, Q>(
+        &self,
+        quotas: impl IntoIterator<Item = (&'k Q, Option<Quota>)>,
+    ) -> Result<(), ConfigError>
+    where
+        Q: Hash + Equivalent<K> + ?Sized + 'k,
+        S: Holds<Q>,
+    {
+        self.set_key_quotas_at(quotas, self.clock.now())
+    }
+
+    /// [`set_key_quotas`](Self::set_key_quotas) for those who check at times of their own
+    /// ([`check_at`](Self::check_at)).
+    ///
+    /// # Errors
+    ///
+    /// As [`set_quota`](Self::set_quota).
+    ///
+    /// ```
+    /// # use tollgate::{Limiter, Quota, Tick};
+    /// let limiter: Limiter<u64> = Limiter::builder(Quota::per_second(1)).build()?;
+    /// limiter.set_key_quotas_at([(&7, Some(Quota::per_second(2)))], Tick::ZERO)?;
+    /// assert!(limiter.check_at(&7, 2, Tick::ZERO).allowed());
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn set_key_quotas_at<'k, Q>(
+        &self,
+        quotas: impl IntoIterator<Item = (&'k Q, Option<Quota>)>,
+        now: Tick,
+    ) -> Result<(), ConfigError>
+    where
+        Q: Hash + Equivalent<K> + ?Sized + 'k,
+        S: Holds<Q>,
+    {
+        let rule = |quota| self.method.rule(quota);
+        let rules: Result<Vec<_>, _> = quotas
+            .into_iter()
+            .map(|(key, quota)| Ok((self.key(key), quota.map(rule).transpose()?)))
+            .collect();
+        let rules = rules?;
+        if rules.is_empty() {
+            return Ok(());
+        }
+        self.store.set_rules(&rules, now).map_err(|short| self.not_now(short))
+    }
+
+    fn not_now(&self, MemoryShort: MemoryShort) -> ConfigError {
+        ConfigError::NotNow { bytes: self.memory() }
+    }
+}

@@ -1,0 +1,347 @@
+//! Quotas that are changed while the limiter is in use: the default, and those that keys have of their own.
+
+use crate::store::{Gate, IntoGate};
+use proptest::prelude::*;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::thread;
+use std::time::Duration;
+use tollgate::{Algorithm, Clock, ConfigError, Full, Limiter, ManualClock, Outcome, Quota, Source, Tick};
+
+const HOUR: Duration = Duration::from_secs(3_600);
+
+fn per_hour(limit: u64) -> Quota {
+    Quota::per_hour(limit)
+}
+
+fn limiter(algorithm: Algorithm, quota: Quota) -> (Gate<u64>, ManualClock) {
+    let clock = Clock::manual();
+    // Not at the boundary of a window.
+    clock.advance(HOUR / 10);
+    (Limiter::builder(quota).algorithm(algorithm).max_keys(10_000).clock(&clock).gate(), clock)
+}
+
+/// How a quota is changed.
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    Default,
+    Own,
+}
+
+const WAYS: [Way; 2] = [Way::Default, Way::Own];
+
+fn change(limiter: &Gate<u64>, way: Way, key: u64, quota: Quota, now: Tick) {
+    match way {
+        Way::Default => limiter.set_quota_at(quota, now).unwrap(),
+        Way::Own => limiter.set_key_quotas_at([(&key, Some(quota))], now).unwrap(),
+    }
+}
+
+fn any_algorithm() -> impl Strategy<Value = Algorithm> {
+    prop::sample::select(Algorithm::ALL.to_vec())
+}
+
+fn any_way() -> impl Strategy<Value = Way> {
+    prop::sample::select(WAYS.to_vec())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(debug_assertions) { 300 } else { 2_000 }))]
+
+    /// What is taken stays taken: so many tokens less than the new capacity.
+    #[test]
+    fn what_is_missing_stays_missing(
+        algorithm in any_algorithm(),
+        way in any_way(),
+        steps in prop::collection::vec((1_u64..2_000, 0_u64..1_500, 0_u64..7_200_000), 1..12),
+    ) {
+        let mut limit = 1_000;
+        let (limiter, clock) = limiter(algorithm, per_hour(limit));
+        assert!(limiter.check(&7).allowed());
+        for (next, cost, millis) in steps {
+            clock.advance(Duration::from_millis(millis));
+            let _ = limiter.check_n(&7, cost);
+            let before = limiter.peek(&7).remaining();
+            change(&limiter, way, 7, per_hour(next), clock.now());
+            let after = limiter.peek(&7);
+            prop_assert_eq!(after.limit(), next);
+            let left = (before + next).saturating_sub(limit);
+            if algorithm == Algorithm::SlidingWindow && before == 0 {
+                // More may count than the limit, after it was lowered.
+                prop_assert!(after.remaining() <= left);
+            } else {
+                prop_assert_eq!(after.remaining(), left, "of {} before", before);
+            }
+            limit = next;
+        }
+    }
+
+    /// A limiter whose quota is raised admits whatever one admits whose quota stays.
+    #[test]
+    fn raising_never_denies_what_the_old_quota_admits(
+        algorithm in any_algorithm(),
+        way in any_way(),
+        limit in 1_u64..500,
+        raises in prop::collection::vec(0_u64..300, 1..4),
+        steps in prop::collection::vec((1_u64..200, 0_u64..2_000_000), 1..60),
+    ) {
+        let (low, clock) = limiter(algorithm, per_hour(limit));
+        let high: Gate<u64> =
+            Limiter::builder(per_hour(limit)).algorithm(algorithm).clock(&clock).gate();
+        let mut raised = limit;
+        for (n, &(cost, millis)) in steps.iter().enumerate() {
+            clock.advance(Duration::from_millis(millis));
+            if let Some(more) = raises.get(n / 5).filter(|_| n % 5 == 4) {
+                raised += more;
+                change(&high, way, 7, per_hour(raised), clock.now());
+            }
+            if low.check_n(&7, cost).allowed() {
+                let decision = high.check_n(&7, cost);
+                prop_assert!(decision.allowed(), "{:?}", decision);
+            }
+        }
+    }
+
+    /// At one instant no more is admitted than the larger capacity; also around several changes, if each raises
+    /// the capacity.
+    #[test]
+    fn no_change_grants_more_than_the_larger_burst(
+        algorithm in any_algorithm(),
+        way in any_way(),
+        quotas in prop::collection::vec((1_u64..1_000, 1_u64..7_200), 2..8),
+        costs in prop::collection::vec(1_u64..400, 40),
+        // The clock of who changes is behind, for another thread was quicker.
+        skews in prop::collection::vec(0_u64..3_000_000_000_000, 8),
+    ) {
+        let mut quotas = quotas;
+        if quotas.len() > 2 {
+            quotas.sort();
+        }
+        let quota = |&(limit, seconds): &(u64, u64)| Quota::new(limit, Duration::from_secs(seconds));
+        let (limiter, _) = limiter(algorithm, quota(&quotas[0]));
+        let now = Tick::from_nanos(10_000_000_000_000);
+        let mut admitted = 0;
+        for (n, quota) in quotas.iter().map(quota).enumerate() {
+            if n > 0 {
+                change(&limiter, way, 7, quota, Tick::from_nanos(now.as_nanos() - skews[n]));
+            }
+            for &cost in &costs[n * 5..n * 5 + 5] {
+                admitted += limiter.check_at(&7, cost, now).charged();
+            }
+        }
+        let largest = quotas.iter().map(|&(limit, _)| limit).max().unwrap();
+        prop_assert!(admitted <= largest, "{} of {}", admitted, largest);
+    }
+
+    /// Nothing panics, whatever the quotas, the times and the costs are; refunds of charges under other quotas too.
+    #[test]
+    fn changes_never_panic(
+        algorithm in any_algorithm(),
+        way in any_way(),
+        steps in prop::collection::vec(
+            (1_u64..u64::MAX, 1_u64..1 << 61, any::<u64>(), any::<u64>(), any::<u64>()), 1..20),
+    ) {
+        let (limiter, _) = limiter(algorithm, per_hour(3));
+        let mut charges = Vec::new();
+        for (limit, period, at, cost, shift) in steps {
+            let now = Tick::from_nanos(at >> (shift % 64));
+            let limit = limit >> (shift / 64 % 64);
+            let quota = Quota::new(limit, Duration::from_nanos(period >> (shift / 4_096 % 61)));
+            // Most are refused; then nothing has changed.
+            let _ = limiter.set_key_quotas_at([(&7, Some(quota))], now);
+            if matches!(way, Way::Default) {
+                let _ = limiter.set_quota_at(quota, now);
+            }
+            charges.push(limiter.check_at(&7, cost, now));
+            charges.push(limiter.check_at(&7, 1, now));
+            let charge = charges[usize::try_from(shift % charges.len() as u64).unwrap()];
+            limiter.refund_at(&7, &charge, cost, now);
+            let peek = limiter.peek_at(&7, 1, now);
+            prop_assert!(peek.remaining() <= peek.limit());
+        }
+    }
+}
+
+#[test]
+fn a_quota_of_its_own_holds_for_one_key_until_it_is_removed() {
+    for algorithm in Algorithm::ALL {
+        let (limiter, _) = limiter(algorithm, per_hour(2));
+        for key in 0..100 {
+            assert!(limiter.check(&key).allowed());
+        }
+        limiter.set_key_quota(&7, per_hour(10)).unwrap();
+        // This one is not tracked yet.
+        limiter.set_key_quota(&1_000, per_hour(20)).unwrap();
+        assert_eq!(limiter.stats().own_quotas, 2);
+        assert_eq!((limiter.peek(&7).limit(), limiter.peek(&7).remaining()), (10, 9), "{algorithm}");
+        assert_eq!(limiter.check_n(&1_000, 15).remaining(), 5);
+        for key in (0..100).filter(|&key| key != 7) {
+            assert_eq!((limiter.peek(&key).limit(), limiter.peek(&key).remaining()), (2, 1));
+        }
+        limiter.set_quota(per_hour(3)).unwrap();
+        assert_eq!((limiter.peek(&7).limit(), limiter.peek(&8).limit()), (10, 3));
+
+        assert!(limiter.remove_key_quota(&7).unwrap());
+        assert!(!limiter.remove_key_quota(&7).unwrap());
+        assert!(!limiter.has_key_quota(&7) && limiter.has_key_quota(&1_000));
+        assert_eq!((limiter.peek(&7).limit(), limiter.peek(&7).remaining()), (3, 2), "{algorithm}");
+        assert_eq!(limiter.stats().own_quotas, 1);
+    }
+}
+
+#[test]
+fn a_quota_of_its_own_outlives_the_state_of_its_key() {
+    let (limiter, clock) = limiter(Algorithm::TokenBucket, per_hour(2));
+    limiter.set_key_quota(&7, per_hour(10)).unwrap();
+    assert!(limiter.check(&7).allowed());
+    clock.advance(HOUR * 3);
+    while limiter.sweep(usize::MAX) {}
+    assert!(limiter.is_empty());
+    assert_eq!(limiter.check(&7).limit(), 10);
+    limiter.clear();
+    assert_eq!(limiter.check(&7).limit(), 10, "clearing forgets keys, not quotas");
+}
+
+#[test]
+fn many_quotas_are_one_change_and_a_refused_one_changes_nothing() {
+    let (limiter, _) = limiter(Algorithm::FixedWindow, per_hour(2));
+    assert!(limiter.check(&1).allowed());
+    let quotas: Vec<(u64, Quota)> = (0..1_000).map(|key| (key, per_hour(key + 1))).collect();
+    limiter.set_key_quotas(quotas.iter().map(|(key, quota)| (key, Some(*quota)))).unwrap();
+    for key in 0..1_000 {
+        assert_eq!(limiter.peek(&key).limit(), key + 1);
+    }
+    let mut refused = quotas.clone();
+    refused[500].1 = per_hour(0);
+    let refused = refused.iter().map(|(key, _)| (key, Some(per_hour(5)))).chain([(&500, Some(per_hour(0)))]);
+    assert_eq!(limiter.set_key_quotas(refused), Err(ConfigError::ZeroLimit));
+    assert_eq!(limiter.set_quota(per_hour(0)), Err(ConfigError::ZeroLimit));
+    for key in 0..1_000 {
+        assert_eq!(limiter.peek(&key).limit(), key + 1);
+    }
+    assert_eq!(limiter.peek(&5_000).limit(), 2);
+    limiter.set_key_quotas((0..1_000).map(|key| (&quotas[key].0, None))).unwrap();
+    assert_eq!(limiter.stats().own_quotas, 0);
+    assert_eq!(limiter.peek(&999).limit(), 2);
+}
+
+#[test]
+fn a_cost_above_a_lowered_quota_is_refused_for_good_and_a_charge_of_the_old_one_comes_back() {
+    for algorithm in Algorithm::ALL {
+        for way in WAYS {
+            let (limiter, clock) = limiter(algorithm, per_hour(100));
+            let charge = limiter.check_n(&7, 80);
+            change(&limiter, way, 7, per_hour(10), clock.now());
+            assert_eq!(limiter.check_n(&7, 11).outcome(), Outcome::TooCostly, "{algorithm}");
+            assert!(!limiter.check(&7).allowed());
+            limiter.refund(&7, &charge);
+            // A bucket gives back what refills in the time for which the charge was to be held: 80 / 100 h.
+            let back = if algorithm.has_windows() { 10 } else { 8 };
+            assert_eq!(limiter.peek(&7).remaining(), back, "{algorithm} {way:?}");
+        }
+    }
+}
+
+#[test]
+fn keys_that_share_a_state_follow_the_default_quota() {
+    let builder = Limiter::builder(per_hour(10)).max_keys(1).full(Full::Share).clock(Clock::manual());
+    let limiter: Gate<u64> = builder.gate();
+    assert!(limiter.check(&1).allowed());
+    assert_eq!(limiter.check_n(&2, 4).source(), Source::Overflow);
+    limiter.set_quota(per_hour(100)).unwrap();
+    assert_eq!((limiter.peek(&3).limit(), limiter.peek(&3).remaining()), (100, 96));
+    let charge = limiter.check_n(&4, 90);
+    assert_eq!((charge.source(), charge.remaining()), (Source::Overflow, 6));
+    limiter.set_quota(per_hour(50)).unwrap();
+    assert!(!limiter.check(&5).allowed());
+    limiter.refund(&4, &charge);
+    assert!(limiter.peek(&6).remaining() > 40);
+    limiter.clear();
+    assert_eq!(limiter.len(), 0);
+}
+
+/// Threads that take all they get, while the quota goes up: at a clock that stands still they get what the largest
+/// quota gives, and not one more.
+#[test]
+fn changes_race_charges_and_exactly_the_larger_burst_is_granted() {
+    for algorithm in Algorithm::ALL {
+        for way in WAYS {
+            for _ in 0..5 {
+                changes_race_charges(algorithm, way);
+            }
+        }
+    }
+}
+
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, SeqCst);
+    }
+}
+
+fn changes_race_charges(algorithm: Algorithm, way: Way) {
+    const LARGE: u64 = 5_000;
+    let (limiter, clock) = limiter(algorithm, per_hour(LARGE / 2));
+    let (limiter, now) = (&limiter, clock.now());
+    for key in 0..50 {
+        assert!(limiter.check(&key).allowed());
+    }
+    let (is_over, admitted) = (&AtomicBool::new(false), &AtomicU64::new(1));
+    thread::scope(|scope| {
+        for racer in 0..2 {
+            scope.spawn(move || {
+                let mut fresh = 1_000_000 * (racer + 1);
+                while !is_over.load(SeqCst) {
+                    admitted.fetch_add(limiter.check(&7).charged(), SeqCst);
+                    // Turnovers and rounds begin for other reasons too.
+                    let _ = limiter.check(&fresh);
+                    fresh += 1;
+                }
+            });
+        }
+        // Also if an assertion fails, or the racers would go on for ever.
+        let _ends = Ends(is_over);
+        for limit in (LARGE / 2..LARGE).step_by(25) {
+            change(limiter, way, 7, per_hour(limit), now);
+            // A change has taken effect when the call returns.
+            assert_eq!(limiter.peek(&7).limit(), limit);
+        }
+    });
+    change(limiter, way, 7, per_hour(LARGE), now);
+    while limiter.check(&7).allowed() {
+        admitted.fetch_add(1, SeqCst);
+    }
+    assert_eq!(admitted.load(SeqCst), LARGE, "{algorithm} {way:?}");
+}
+
+/// Changes of two threads, each of its own keys and both of the default: none is lost.
+#[test]
+fn changes_race_changes_and_none_is_lost() {
+    let (limiter, _) = limiter(Algorithm::TokenBucket, per_hour(1));
+    let limiter = &limiter;
+    thread::scope(|scope| {
+        for racer in 0..3_u64 {
+            scope.spawn(move || {
+                for n in 0..100 {
+                    let key = racer * 1_000 + n;
+                    limiter.set_key_quota(&key, per_hour(key + 1)).unwrap();
+                    assert_eq!(limiter.peek(&key).limit(), key + 1);
+                    if n % 10 == 9 {
+                        assert!(limiter.remove_key_quota(&key).unwrap());
+                        limiter.set_quota(per_hour(2 + n)).unwrap();
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(limiter.stats().own_quotas, 270);
+    for racer in 0..3 {
+        for n in (0..100).filter(|n| n % 10 != 9) {
+            let key = racer * 1_000 + n;
+            assert_eq!(limiter.peek(&key).limit(), key + 1);
+        }
+    }
+    limiter.set_quota(per_hour(77)).unwrap();
+    assert_eq!(limiter.peek(&9_999).limit(), 77);
+}
