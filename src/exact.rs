@@ -1,6 +1,6 @@
 //! The store of exact keys: keys that are equal share a state, and no others do.
 //!
-//! Each key is one allocation, its *cell*: the key, its hash, its word. Cells are found through an index
+//! Each key is one allocation, its *cell*: the key, its hash, its state (a word and its rule: see `stage`). Cells are found through an index
 //! (`sync::Index`, which is scc's hash index: readers take no lock), and each holds one of `max_keys`
 //! *places*, so the cap is hard. A *round* goes over the places, a few at a time, and evicts the cells that are
 //! idle.
@@ -15,7 +15,8 @@
 //! # State
 //!
 //! ```text
-//! word:   fresh -> w0                charged before anybody else can see the cell
+//! word:   fresh -> w0                charged before anybody else can see the cell (the life of a word goes on in
+//!                                    the next stage where the key's quota is changed)
 //!         w0 -> w1 -> ...            charges, by `rule::update`
 //!         w -> SEALED                eviction: w was idle
 //! cell:   private -> linked          inserted into the index, unless its key is there
@@ -57,9 +58,9 @@
 //!
 //! # Memory
 //!
-//! The cell takes 56 bytes with a key of 8 (the key, 32 bytes beside it, and 16 of the `Arc`), the index 9 bytes
+//! The cell takes 80 bytes with a key of 8 (the key, 56 bytes beside it, and 16 of the `Arc`), the index 9 bytes
 //! for each item it has room for, of which it uses a quarter to seven eighths, and the place 8 to 16 bytes; with
-//! the allocator's own, about 100 bytes for each key, and what the key itself owns. The places are the
+//! the allocator's own, about 125 bytes for each key, and what the key itself owns. The places are the
 //! only thing that is not given back when keys go: 8 to 16 bytes for each of the most keys there ever were.
 //!
 //! What is unlinked is freed when no thread can see it any more and scc comes by: it keeps removed cells in a
@@ -110,7 +111,7 @@ use std::time::Duration;
 const STEPS_AT_CAP: usize = 16;
 
 /// How many cells more than four times the cap may be there: a small store retires thousands while a thread
-/// that reads has lost its core for a moment. Four megabytes.
+/// that reads has lost its core for a moment. Five megabytes.
 const SPARE: u64 = 1 << 16;
 
 /// Keys and their cells.

@@ -35,7 +35,7 @@
 //! 4. A key is put into the next era only by who found it frozen in this one (and brings its word), by
 //!    who found it EVICTED there, or by who found its run SEALED there. All three are for good, so a key
 //!    is never live in two eras.
-//! 5. A frozen word never changes, and the moved copy is installed by CAS from fresh. A word never
+//! 5. A frozen word never changes, and what is moved is installed by CAS from fresh. A word never
 //!    returns to fresh, so a helper that comes late finds it touched and does nothing.
 //! 6. Whether a key is moved or evicted is decided once, by one CAS on its word. So all helpers of a chunk
 //!    do and count the same, however late they come.
@@ -53,6 +53,18 @@
 //! the next era, where it finds the moved word (5). What is evicted was idle at `now - grace`, and an idle
 //! word decides as a fresh one ever after; so for every thread whose `now` is not older than that, the
 //! answer is that of a map that never forgets.
+//!
+//! # Changing the rules
+//!
+//! A word is only understood by the rule it was made under: its unit of time, or its fields, follow from the quota.
+//! So the rules belong to the era ([`Rules`]: a default, and those that keys have of their own), and a change of
+//! quotas is a turnover into an era with other rules. Whoever brings a key there translates its word
+//! (`AnyRule::adopt`), as of the time at which the next era was made, so all who bring it bring the same. Which
+//! change comes first is decided by who links the next era; the other begins again when that turnover is over.
+//! A charge is judged by the rules of the era whose word it changes, before the word is frozen or in the next era:
+//! none is judged by one quota and counted under another. A change is not begun before the memory
+//! for the next era is permitted, and is complete when the call returns. Why not a rule for each key that
+//! is looked up apart from its word: a thread that has looked up the old one could use it on a word of the new.
 //!
 //! # Progress
 //!
@@ -490,7 +502,7 @@ impl Table {
                 continue;
             }
             // Before the root is closed: it must not be left without a next era.
-            let most = self.size_after(root, root.limit(), 2 * root.limit());
+            let most = self.size_after(root, root.most(), 2 * root.most());
             let Some(permit) = Permit::take(&self.memory, most.bytes()) else {
                 collect(&guard);
                 drop(guard);

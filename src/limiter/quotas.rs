@@ -16,9 +16,11 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// What a key has taken stays taken, as tokens: a bucket of 10 with 4 missing is one of 100 with 4 missing, and
     /// from then on they come back at the new rate. So a larger quota admits whatever the one before would have
     /// admitted, and all that is admitted around a change is at most the larger of the two capacities, and what
-    /// the rates add. Where the new capacity is smaller than what is missing, the key has nothing left. A window
+    /// the rates add. Where the new capacity is smaller than what is missing, the key has nothing left, and what is
+    /// missing beyond is forgotten; so don't lower and raise a quota again and again. A window
     /// of the same length keeps its counts; where the length changes, what counts now counts in the new window.
-    /// Charges that were made before can still be given back.
+    /// Charges that were made before can still be given back, a bucket's as far as the new rate would have
+    /// refilled while the old one held them.
     ///
     /// # Errors
     ///

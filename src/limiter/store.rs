@@ -397,7 +397,7 @@ impl fmt::Debug for Fingerprints {
 ///
 /// # Memory
 ///
-/// Up to about 100 bytes for each key of 8 bytes, and what the key owns; while keys change all the time,
+/// Up to about 125 bytes for each key of 8 bytes, and what the key owns; while keys change all the time,
 /// the index keeps forgotten ones until their bucket is full: up to two and a half times as much.
 /// [`max_keys`](crate::Builder::max_keys) is a hard cap on the keys that are tracked.
 pub struct ExactKeys<K: 'static> {

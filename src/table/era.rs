@@ -148,6 +148,11 @@ impl Era {
         self.size.limit
     }
 
+    /// So many keys may be here.
+    pub(super) fn most(&self) -> u64 {
+        self.size.most
+    }
+
     /// How many chunks its turnover has.
     pub(super) fn chunks(&self) -> u64 {
         self.space.lines().div_ceil(CHUNK) as u64

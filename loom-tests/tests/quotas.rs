@@ -1,0 +1,248 @@
+//! Races of a change of quotas with charges, insertions, evictions and other changes, in both stores.
+//!
+//! In the table a change is a turnover into an era with other rules; with exact keys each state is moved to the next
+//! stage by whoever comes by.
+
+mod model;
+
+use loom::sync::Arc;
+use model::{Atomics, Bound, Explored, Seen, explore};
+use std::time::Duration;
+use tollgate::{Builder, Clock, ExactKeys, Fingerprints, Holds, Limiter, Quota, Tick};
+
+const NOW: Tick = Tick::from_nanos(5_000_000_000);
+/// A time at which what was charged at `NOW` is idle.
+const LATER: Tick = Tick::from_nanos(9_000_000_000);
+
+/// A turnover at one of these times is not followed by another at the same time.
+const GRACE: Duration = Duration::from_nanos(1);
+
+fn per_second(limit: u64) -> Quota {
+    Quota::per_second(limit)
+}
+
+/// The store that a model runs with.
+trait Built: Holds<u64> + Sized + 'static {
+    fn build(builder: Builder<Limiter<u64>>) -> Limiter<u64, Self>;
+}
+
+impl Built for Fingerprints {
+    fn build(builder: Builder<Limiter<u64>>) -> Limiter<u64> {
+        builder.build().unwrap()
+    }
+}
+
+impl Built for ExactKeys<u64> {
+    fn build(builder: Builder<Limiter<u64>>) -> Limiter<u64, Self> {
+        builder.exact_keys().build().unwrap()
+    }
+}
+
+type Gate<S> = Arc<Limiter<u64, S>>;
+
+/// Keys 1 to `keys`, each charged one token of two at `NOW`.
+fn with_keys<S: Built>(keys: u64) -> Gate<S> {
+    let builder = Limiter::builder(per_second(2)).max_keys(4).grace(GRACE).clock(Clock::manual());
+    let gate = Arc::new(S::build(builder));
+    for key in 1..=keys {
+        assert!(gate.check_at(&key, 1, NOW).allowed());
+    }
+    gate
+}
+
+/// After the race: `charged` tokens of key 1 are taken, and its limit is `limit`.
+#[track_caller]
+fn holds<S: Built>(gate: &Gate<S>, limit: u64, charged: u64, now: Tick) {
+    let peek = gate.peek_at(&1, 1, now);
+    assert_eq!((peek.limit(), peek.remaining()), (limit, limit - charged));
+}
+
+#[derive(Clone, Copy)]
+enum Way {
+    Default,
+    Own,
+}
+
+fn change<S: Built>(gate: &Gate<S>, way: Way, limit: u64, now: Tick) {
+    match way {
+        Way::Default => gate.set_quota_at(per_second(limit), now).unwrap(),
+        Way::Own => gate.set_key_quotas_at([(&1, Some(per_second(limit)))], now).unwrap(),
+    }
+}
+
+/// The quota is raised from two to three while a key is charged.
+fn swap_and_charge<S: Built>(way: Way, bound: Bound, atomics: Atomics) -> Explored {
+    let seen = Seen::default();
+    let note = seen.clone();
+    let explored = explore(bound, atomics, move |threads| {
+        let gate = with_keys::<S>(1);
+        let changer = threads.spawn({
+            let gate = Arc::clone(&gate);
+            move || change(&gate, way, 3, NOW)
+        });
+        let charger = threads.spawn({
+            let gate = Arc::clone(&gate);
+            move || gate.check_at(&1, 1, NOW).charged() + gate.check_at(&1, 1, NOW).charged()
+        });
+        changer.join().unwrap();
+        let charged = charger.join().unwrap();
+        assert!(charged >= 1);
+        holds(&gate, 3, 1 + charged, NOW);
+        note.note(charged);
+    });
+    // The second charge came before the change, and after it.
+    seen.expect(&["1", "2"]);
+    explored
+}
+
+#[test]
+fn quota_swap_races_charge_and_none_is_lost() {
+    for way in [Way::Default, Way::Own] {
+        swap_and_charge::<Fingerprints>(way, Bound::Preemptions(1), Atomics::Touched);
+        swap_and_charge::<Fingerprints>(way, Bound::Preemptions(2), Atomics::Plain);
+        swap_and_charge::<ExactKeys<u64>>(way, Bound::Preemptions(1), Atomics::Touched);
+        swap_and_charge::<ExactKeys<u64>>(way, Bound::Preemptions(2), Atomics::Plain);
+    }
+}
+
+#[test]
+#[ignore = "deep: make loom-deep"]
+fn quota_swap_races_charge_and_none_is_lost_deeply() {
+    for way in [Way::Default, Way::Own] {
+        swap_and_charge::<Fingerprints>(way, Bound::Preemptions(2), Atomics::Touched);
+        swap_and_charge::<ExactKeys<u64>>(way, Bound::Preemptions(2), Atomics::Touched);
+    }
+}
+
+/// Two charges of one key, and a change that both find under way.
+fn swap_and_two_charges<S: Built>(bound: Bound, atomics: Atomics) -> Explored {
+    explore(bound, atomics, |threads| {
+        let gate = with_keys::<S>(1);
+        let changer = threads.spawn({
+            let gate = Arc::clone(&gate);
+            move || change(&gate, Way::Default, 3, NOW)
+        });
+        let chargers = [(), ()].map(|()| {
+            let gate = Arc::clone(&gate);
+            threads.spawn(move || gate.check_at(&1, 1, NOW).charged())
+        });
+        changer.join().unwrap();
+        let charged: u64 = chargers.into_iter().map(|charger| charger.join().unwrap()).sum();
+        assert!(charged >= 1);
+        holds(&gate, 3, 1 + charged, NOW);
+    })
+}
+
+#[test]
+fn quota_swap_races_two_charges_and_each_counts_once() {
+    swap_and_two_charges::<Fingerprints>(Bound::Preemptions(1), Atomics::Plain);
+    swap_and_two_charges::<ExactKeys<u64>>(Bound::Preemptions(1), Atomics::Touched);
+}
+
+#[test]
+#[ignore = "deep: make loom-deep"]
+fn quota_swap_races_two_charges_and_each_counts_once_deeply() {
+    swap_and_two_charges::<Fingerprints>(Bound::Preemptions(1), Atomics::Touched);
+    swap_and_two_charges::<ExactKeys<u64>>(Bound::Preemptions(2), Atomics::Plain);
+}
+
+/// Two quotas are set at once: one of them holds, and what was taken stays taken.
+fn two_swaps<S: Built>(ways: [Way; 2], bound: Bound, atomics: Atomics) -> Explored {
+    explore(bound, atomics, move |threads| {
+        let gate = with_keys::<S>(1);
+        let changers = [(ways[0], 3), (ways[1], 4)].map(|(way, limit)| {
+            let gate = Arc::clone(&gate);
+            threads.spawn(move || {
+                change(&gate, way, limit, NOW);
+                gate.check_at(&1, 1, NOW).charged()
+            })
+        });
+        let charged: u64 = changers.into_iter().map(|changer| changer.join().unwrap()).sum();
+        let limit = gate.peek_at(&1, 1, NOW).limit();
+        match ways {
+            // Its own quota holds, whatever becomes of the default.
+            [Way::Default, Way::Own] => assert_eq!((limit, gate.peek_at(&2, 1, NOW).limit()), (4, 3)),
+            _ => assert!(limit == 3 || limit == 4),
+        }
+        assert_eq!(charged, 2, "there was room under either");
+        holds(&gate, limit, 3, NOW);
+    })
+}
+
+#[test]
+fn quota_swap_races_quota_swap_and_one_of_them_holds() {
+    for ways in [[Way::Default; 2], [Way::Own; 2], [Way::Default, Way::Own]] {
+        two_swaps::<Fingerprints>(ways, Bound::Preemptions(1), Atomics::Plain);
+        two_swaps::<ExactKeys<u64>>(ways, Bound::Preemptions(1), Atomics::Touched);
+    }
+}
+
+#[test]
+#[ignore = "deep: make loom-deep"]
+fn quota_swap_races_quota_swap_and_one_of_them_holds_deeply() {
+    for ways in [[Way::Default; 2], [Way::Own; 2], [Way::Default, Way::Own]] {
+        two_swaps::<Fingerprints>(ways, Bound::Preemptions(1), Atomics::Touched);
+        two_swaps::<ExactKeys<u64>>(ways, Bound::Preemptions(2), Atomics::Plain);
+    }
+}
+
+/// A key comes for the first time while the quota changes.
+fn swap_and_insert<S: Built>(way: Way, bound: Bound, atomics: Atomics) -> Explored {
+    let seen = Seen::default();
+    let note = seen.clone();
+    let explored = explore(bound, atomics, move |threads| {
+        let gate = with_keys::<S>(0);
+        let changer = threads.spawn({
+            let gate = Arc::clone(&gate);
+            move || change(&gate, way, 3, NOW)
+        });
+        let comer = threads.spawn({
+            let gate = Arc::clone(&gate);
+            move || gate.check_at(&1, 1, NOW)
+        });
+        changer.join().unwrap();
+        let decision = comer.join().unwrap();
+        assert!(decision.allowed());
+        note.note(decision.limit());
+        holds(&gate, 3, 1, NOW);
+    });
+    seen.expect(&["2", "3"]);
+    explored
+}
+
+#[test]
+fn quota_swap_races_insert_and_the_key_is_under_the_new_quota() {
+    for way in [Way::Default, Way::Own] {
+        swap_and_insert::<Fingerprints>(way, Bound::Preemptions(2), Atomics::Plain);
+        swap_and_insert::<ExactKeys<u64>>(way, Bound::Preemptions(2), Atomics::Plain);
+        swap_and_insert::<ExactKeys<u64>>(way, Bound::Preemptions(1), Atomics::Touched);
+    }
+}
+
+/// An idle key is evicted while its quota changes and it comes back.
+fn swap_and_eviction<S: Built>(bound: Bound, atomics: Atomics) -> Explored {
+    explore(bound, atomics, |threads| {
+        let gate = with_keys::<S>(1);
+        let changer = threads.spawn({
+            let gate = Arc::clone(&gate);
+            move || {
+                change(&gate, Way::Default, 3, LATER);
+                gate.check_at(&1, 1, LATER).charged()
+            }
+        });
+        let sweeper = threads.spawn({
+            let gate = Arc::clone(&gate);
+            move || while gate.sweep_at(1, LATER) {}
+        });
+        let charged = changer.join().unwrap();
+        sweeper.join().unwrap();
+        assert_eq!(charged, 1);
+        holds(&gate, 3, 1, LATER);
+    })
+}
+
+#[test]
+fn quota_swap_races_eviction_and_no_charge_is_lost() {
+    swap_and_eviction::<Fingerprints>(Bound::Preemptions(1), Atomics::Plain);
+    swap_and_eviction::<ExactKeys<u64>>(Bound::Preemptions(2), Atomics::Plain);
+}
