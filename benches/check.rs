@@ -19,7 +19,7 @@ fn generous(algorithm: Algorithm) -> Quota {
 fn algorithms(criterion: &mut Criterion) {
     for (name, admitted) in [("admitted", true), ("denied", false)] {
         let mut group = criterion.benchmark_group(format!("single, caller's time, {name}"));
-        for algorithm in Algorithm::ALL {
+        for algorithm in Algorithm::PACKED {
             let quota = if admitted { generous(algorithm) } else { Quota::per_day(1) };
             let gate = SingleLimiter::builder(quota).algorithm(algorithm).build().unwrap();
             let mut nanos = 1;

@@ -27,6 +27,9 @@ pub enum Algorithm {
     FixedWindow,
     /// A weighted count over the present and the previous window: see [`SlidingWindow`](crate::rule::SlidingWindow).
     SlidingWindow,
+    /// The time of every admission, so that any trailing period is counted exactly. Its state is no word: only a
+    /// [`SingleLimiter`](crate::SingleLimiter) takes it.
+    SlidingLog,
 }
 
 impl Algorithm {
@@ -36,10 +39,25 @@ impl Algorithm {
     /// # use tollgate::Algorithm;
     /// assert!(Algorithm::ALL.contains(&Algorithm::default()));
     /// ```
-    pub const ALL: [Self; 5] =
+    pub const ALL: [Self; 6] = [
+        Self::TokenBucket,
+        Self::LeakyBucket,
+        Self::LeakyQueue,
+        Self::FixedWindow,
+        Self::SlidingWindow,
+        Self::SlidingLog,
+    ];
+
+    /// Those whose state is one packed word: what a [`Limiter`](crate::Limiter) takes.
+    ///
+    /// ```
+    /// # use tollgate::Algorithm;
+    /// assert!(!Algorithm::PACKED.contains(&Algorithm::SlidingLog));
+    /// ```
+    pub const PACKED: [Self; 5] =
         [Self::TokenBucket, Self::LeakyBucket, Self::LeakyQueue, Self::FixedWindow, Self::SlidingWindow];
 
-    /// Does it count in windows (with boundaries, without a burst)?
+    /// Does it count in windows that have boundaries, and no burst? (A sliding log has neither.)
     ///
     /// ```
     /// # use tollgate::Algorithm;
@@ -57,6 +75,7 @@ impl Algorithm {
             Self::LeakyQueue => "leaky-queue",
             Self::FixedWindow => "fixed-window",
             Self::SlidingWindow => "sliding-window",
+            Self::SlidingLog => "sliding-log",
         }
     }
 }
@@ -85,7 +104,7 @@ impl FromStr for Algorithm {
 /// assert_eq!(
 ///     "gcra".parse::<Algorithm>().unwrap_err().to_string(),
 ///     "unknown algorithm \"gcra\"; allowed: token-bucket, leaky-bucket, leaky-queue, fixed-window, \
-///      sliding-window"
+///      sliding-window, sliding-log"
 /// );
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -13,7 +13,7 @@ const FLOORS: [&[&str]; 6] = [
     &["error"],
     &["quota", "decision", "clock"],
     &["rule"],
-    &["table"],
+    &["table", "exact"],
     &["limiter"],
 ];
 

@@ -3,6 +3,7 @@
 use crate::algorithm::Algorithm;
 use crate::clock::Clock;
 use crate::error::ConfigError;
+use crate::exact::SlidingLog;
 use crate::quota::Quota;
 use crate::rule::AnyRule;
 use std::marker::PhantomData;
@@ -131,7 +132,18 @@ impl<L> Builder<L> {
         Self { clock: clock.into(), ..self }
     }
 
-    /// The rule that was asked for.
+    /// The sliding log, if that is what was asked for.
+    pub(super) fn log(&self) -> Result<Option<SlidingLog>, ConfigError> {
+        if self.algorithm != Algorithm::SlidingLog {
+            return Ok(None);
+        }
+        if self.align.is_some() {
+            return Err(ConfigError::AlignOfBucket { algorithm: self.algorithm });
+        }
+        SlidingLog::new(self.quota).map(Some)
+    }
+
+    /// The rule that was asked for, on a word.
     pub(super) fn rule(&self) -> Result<AnyRule, ConfigError> {
         if self.align.is_some() && !self.algorithm.has_windows() {
             return Err(ConfigError::AlignOfBucket { algorithm: self.algorithm });

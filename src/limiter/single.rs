@@ -4,14 +4,16 @@ use super::builder::Builder;
 use crate::clock::Clock;
 use crate::decision::Decision;
 use crate::error::ConfigError;
+use crate::exact::{Log, SlidingLog};
 use crate::quota::Quota;
 use crate::rule::{AnyRule, Rule, Word, load, update};
-use crate::sync::Atomic;
+use crate::sync::{Atomic, pin};
 use crate::time::Tick;
 
 /// A rate limiter for a single resource: one state, no keys, no table.
 ///
-/// All methods take `&self`; share it by reference or `Arc`. Nothing locks, waits or allocates.
+/// All methods take `&self`; share it by reference or `Arc`. Nothing locks or waits; nothing allocates but an
+/// [`Algorithm::SlidingLog`](crate::Algorithm::SlidingLog), which does so as its log grows.
 ///
 /// ```
 /// use tollgate::{Quota, SingleLimiter};
@@ -23,9 +25,15 @@ use crate::time::Tick;
 /// ```
 #[derive(Debug)]
 pub struct SingleLimiter {
-    rule: AnyRule,
+    state: State,
     clock: Clock,
-    word: Atomic<Word>,
+}
+
+/// The one state, and the rule it goes by.
+#[derive(Debug)]
+enum State {
+    Packed(AnyRule, Atomic<Word>),
+    Log(SlidingLog, Log),
 }
 
 impl SingleLimiter {
@@ -46,7 +54,8 @@ impl SingleLimiter {
     ///
     /// # Progress
     ///
-    /// Lock-free; a denial is wait-free. No allocation.
+    /// Lock-free; a denial is wait-free. No allocation, but for a sliding log, which allocates its next part
+    /// once in a while (8 to 16,384 admissions), and whose denial is only lock-free.
     ///
     /// ```
     /// # use tollgate::{Quota, SingleLimiter};
@@ -96,7 +105,10 @@ impl SingleLimiter {
     /// ```
     #[inline]
     pub fn check_at(&self, cost: u64, now: Tick) -> Decision {
-        update(&self.word, |word| self.rule.decide(word, now, cost))
+        match &self.state {
+            State::Packed(rule, word) => update(word, |word| rule.decide(word, now, cost)),
+            State::Log(rule, log) => log.check(rule, now, cost, &pin()),
+        }
     }
 
     /// What [`check`](Self::check) would answer now, without charging. The figures are those before a
@@ -104,7 +116,7 @@ impl SingleLimiter {
     ///
     /// # Progress
     ///
-    /// Wait-free. No allocation.
+    /// Wait-free, for a sliding log lock-free. No allocation.
     ///
     /// ```
     /// # use tollgate::{Quota, SingleLimiter};
@@ -131,14 +143,17 @@ impl SingleLimiter {
     /// ```
     #[inline]
     pub fn peek_at(&self, cost: u64, now: Tick) -> Decision {
-        self.rule.peek(load(&self.word), now, cost)
+        match &self.state {
+            State::Packed(rule, word) => rule.peek(load(word), now, cost),
+            State::Log(rule, log) => log.peek(rule, now, cost, &pin()),
+        }
     }
 
     /// Gives back what `charge` took; see [`Limiter::refund`](crate::Limiter::refund).
     ///
     /// # Progress
     ///
-    /// Lock-free. No allocation.
+    /// Lock-free. No allocation, but for a sliding log, which allocates once for each part of it.
     ///
     /// ```
     /// # use tollgate::{Clock, Quota, SingleLimiter};
@@ -168,14 +183,17 @@ impl SingleLimiter {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn refund_at(&self, charge: &Decision, tokens: u64, now: Tick) {
-        update(&self.word, |word| (self.rule.refund(word, now, charge, tokens), ()));
+        match &self.state {
+            State::Packed(rule, word) => update(word, |word| (rule.refund(word, now, charge, tokens), ())),
+            State::Log(rule, log) => log.refund(rule, charge, tokens, &pin()),
+        }
     }
 
     /// Makes the limiter as good as new. Don't refund what it charged before.
     ///
     /// # Progress
     ///
-    /// Lock-free. No allocation.
+    /// Lock-free. No allocation, but for a sliding log.
     ///
     /// ```
     /// # use tollgate::{Quota, SingleLimiter};
@@ -186,7 +204,59 @@ impl SingleLimiter {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn reset(&self) {
-        update(&self.word, |word| (self.rule.reset(word), ()));
+        match &self.state {
+            State::Packed(rule, word) => update(word, |word| (rule.reset(word), ())),
+            State::Log(rule, log) => log.reset(rule, &pin()),
+        }
+    }
+
+    /// Would a new limiter in its place decide the same from now on? Then it may be dropped.
+    ///
+    /// # Progress
+    ///
+    /// As [`peek`](Self::peek).
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{Clock, Quota, SingleLimiter, Tick};
+    /// let clock = Clock::manual();
+    /// let gate = SingleLimiter::builder(Quota::per_minute(1)).clock(&clock).build()?;
+    /// let _ = gate.check();
+    /// assert!(!gate.is_idle());
+    /// clock.set(Tick::ZERO + Duration::from_secs(60));
+    /// assert!(gate.is_idle());
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn is_idle(&self) -> bool {
+        let now = self.clock.now();
+        match &self.state {
+            State::Packed(rule, word) => rule.is_idle(load(word), now),
+            State::Log(rule, log) => log.is_idle(rule, now, &pin()),
+        }
+    }
+
+    /// The bytes of memory it holds. Constant, but for a sliding log, which holds more the more it admits in a
+    /// period.
+    ///
+    /// # Progress
+    ///
+    /// As [`peek`](Self::peek).
+    ///
+    /// ```
+    /// # use tollgate::{Algorithm, Quota, SingleLimiter};
+    /// let gate = SingleLimiter::builder(Quota::per_hour(100_000))
+    ///     .algorithm(Algorithm::SlidingLog)
+    ///     .build()?;
+    /// let _ = gate.check();
+    /// assert!(gate.bytes() < 1_000);
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn bytes(&self) -> usize {
+        let apart = match &self.state {
+            State::Packed(..) => 0,
+            State::Log(_, log) => log.bytes(&pin()),
+        };
+        size_of::<Self>() + apart
     }
 
     /// The clock that [`check`](Self::check) reads.
@@ -215,6 +285,10 @@ impl Builder<SingleLimiter> {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn build(self) -> Result<SingleLimiter, ConfigError> {
-        Ok(SingleLimiter { rule: self.rule()?, clock: self.clock, word: Atomic::new(Word::FRESH) })
+        let state = match self.log()? {
+            Some(rule) => State::Log(rule, Log::new()),
+            None => State::Packed(self.rule()?, Atomic::new(Word::FRESH)),
+        };
+        Ok(SingleLimiter { state, clock: self.clock })
     }
 }
