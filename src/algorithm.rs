@@ -27,8 +27,15 @@ pub enum Algorithm {
     FixedWindow,
     /// A weighted count over the present and the previous window: see [`SlidingWindow`](crate::rule::SlidingWindow).
     SlidingWindow,
-    /// The time of every admission, so that any trailing period is counted exactly. Its state is no word: only a
-    /// [`SingleLimiter`](crate::SingleLimiter) takes it.
+    /// The time of every admission: in any trailing period exactly the limit at most, whatever the requests
+    /// cost. The limit is 1,000,000 at the most, and there is no burst.
+    ///
+    /// Its state is no word, so only a [`SingleLimiter`](crate::SingleLimiter) takes it. Memory is 8 to 24 bytes
+    /// for each admission in the period, whatever it took, and a few hundred more; it is allocated as it is
+    /// used. A check costs a binary search.
+    ///
+    /// A request whose time is before the last admission (another thread was quicker) is judged and counted
+    /// at the time of that one: the bound is over the times at which admissions are counted.
     SlidingLog,
 }
 

@@ -31,7 +31,7 @@ fn random(state: &mut u64) -> usize {
 /// Half of the checks are for one of 30 keys, so that some keys are always in use, the others for any.
 fn check_all(limiter: &Limiter<usize>, now: Tick, state: &mut u64, seen: &mut [Round]) {
     for _ in 0..CHECKS {
-        let key = random(state) % if random(state) % 2 == 0 { 30 } else { KEYS };
+        let key = random(state) % if random(state).is_multiple_of(2) { 30 } else { KEYS };
         let decision = limiter.check_at(&key, 1, now);
         match decision.source() {
             Source::Key => {

@@ -1,0 +1,281 @@
+//! Races on a sliding log: charges, the growth of the log, refunds and resets. Chunks have four slots here, or
+//! twice as many (see `src/exact/log/chunk.rs`).
+
+mod model;
+
+use loom::sync::Arc;
+use model::{Atomics, Bound, Seen, explore};
+use std::time::Duration;
+use tollgate::{Algorithm, Clock, Decision, Quota, SingleLimiter, Tick};
+
+const NOW: Tick = Tick::from_nanos(5_000_000_000);
+const PERIOD: Duration = Duration::from_secs(1);
+
+/// A log with so many charges of one token.
+fn log(limit: u64, charges: u64) -> Arc<SingleLimiter> {
+    let builder = SingleLimiter::builder(Quota::new(limit, PERIOD));
+    let log = builder.algorithm(Algorithm::SlidingLog).clock(Clock::manual()).build().unwrap();
+    for _ in 0..charges {
+        assert!(log.check_at(1, NOW).allowed());
+    }
+    Arc::new(log)
+}
+
+/// Two threads charge a token each, with one left.
+fn last_token(charges: u64) {
+    explore(Bound::Preemptions(3), Atomics::Touched, move |threads| {
+        let log = log(charges + 1, charges);
+        let other = threads.spawn({
+            let log = Arc::clone(&log);
+            move || log.check_at(1, NOW)
+        });
+        let mine = log.check_at(1, NOW);
+        let other = other.join().unwrap();
+        assert_ne!(mine.allowed(), other.allowed());
+        for decision in [mine, other] {
+            assert_eq!(decision.remaining(), 0);
+            assert_eq!(decision.reset_after(), PERIOD);
+        }
+        assert!(!log.check_at(1, NOW).allowed());
+        assert!(log.check_at(charges + 1, NOW + PERIOD).allowed());
+    });
+}
+
+#[test]
+fn first_charge_races_charge_for_the_last_token() {
+    last_token(0);
+}
+
+#[test]
+fn charge_races_charge_for_the_last_token() {
+    last_token(1);
+}
+
+#[test]
+fn growth_races_charge_for_the_last_token() {
+    last_token(4);
+}
+
+#[test]
+fn two_charges_at_one_instant_both_count() {
+    for before in [0, 2, 3, 4] {
+        explore(Bound::Preemptions(3), Atomics::Touched, move |threads| {
+            let log = log(10, before);
+            let other = threads.spawn({
+                let log = Arc::clone(&log);
+                move || log.check_at(2, NOW)
+            });
+            let mine = log.check_at(3, NOW);
+            let other = other.join().unwrap();
+            assert!(mine.allowed() && other.allowed());
+            let mut remaining = [mine.remaining(), other.remaining()];
+            remaining.sort_unstable();
+            assert_eq!(remaining[0], 5 - before);
+            assert!([7 - before, 8 - before].contains(&remaining[1]));
+            assert_eq!(log.peek_at(1, NOW).remaining(), 5 - before);
+        });
+    }
+}
+
+/// One thread writes, and where it is stopped another one checks: it finds all of the charge or none of it.
+#[test]
+fn a_check_races_a_writer_and_finds_the_charge_whole_or_not_at_all() {
+    for before in [1, 4] {
+        let seen = Seen::default();
+        let note = seen.clone();
+        explore(Bound::Preemptions(3), Atomics::Touched, move |threads| {
+            let log = log(before + 3, before);
+            let writer = threads.spawn({
+                let log = Arc::clone(&log);
+                move || assert!(log.check_at(2, NOW + PERIOD / 2).allowed())
+            });
+            // Too much, whether the writer has charged or not; but when it may come again depends on that.
+            let denied = log.check_at(before + 3, NOW + PERIOD / 2);
+            assert!(!denied.allowed());
+            assert!([1, 3].contains(&denied.remaining()));
+            assert_eq!(denied.retry_after(), Some(if denied.remaining() == 1 { PERIOD } else { PERIOD / 2 }));
+            assert_eq!(denied.reset_after(), if denied.remaining() == 1 { PERIOD } else { PERIOD / 2 });
+            note.note(denied.remaining());
+            writer.join().unwrap();
+            // At the very end of the window it still counts.
+            let last = Tick::from_nanos((NOW + PERIOD * 3 / 2).as_nanos() - 1);
+            assert_eq!(log.peek_at(1, last).remaining(), before + 1);
+        });
+        seen.expect(&["1", "3"]);
+    }
+}
+
+/// A thread reads the clock, stalls, and charges late: it is counted at the time the key has come to.
+#[test]
+fn stale_charge_races_charge_and_is_counted_late() {
+    explore(Bound::Preemptions(3), Atomics::Touched, move |threads| {
+        let log = log(2, 1);
+        let stale = threads.spawn({
+            let log = Arc::clone(&log);
+            move || log.check_at(1, NOW)
+        });
+        let later = NOW + PERIOD;
+        let mine = log.check_at(1, later);
+        let stale = stale.join().unwrap();
+        // The first charge is out of the window for all who come after mine.
+        assert!(mine.allowed() && stale.allowed());
+        let counted = stale.at() + stale.reset_after();
+        let remaining = log.peek_at(1, later).remaining();
+        assert_eq!(remaining, if counted > later { 0 } else { 1 });
+    });
+}
+
+/// Charges that come in a new window, in which the old chunks are retired.
+#[test]
+fn retirement_races_charge_and_loses_no_token() {
+    explore(Bound::Preemptions(2), Atomics::Touched, move |threads| {
+        let log = log(12, 12);
+        let later = NOW + PERIOD;
+        let other = threads.spawn({
+            let log = Arc::clone(&log);
+            move || log.check_at(7, later).charged()
+        });
+        let charged = log.check_at(7, later).charged() + other.join().unwrap();
+        assert_eq!(charged, 7);
+        assert_eq!(log.peek_at(1, later).remaining(), 5);
+    });
+}
+
+#[test]
+fn refund_races_charge_and_both_count() {
+    for before in [1, 3, 4] {
+        let seen = Seen::default();
+        let note = seen.clone();
+        explore(Bound::Preemptions(3), Atomics::Touched, move |threads| {
+            let log = log(before + 2, before);
+            let first: Decision = log.check_at(2, NOW);
+            let refunder = threads.spawn({
+                let log = Arc::clone(&log);
+                move || log.refund_at(&first, 1, NOW)
+            });
+            let mine = log.check_at(1, NOW).charged();
+            refunder.join().unwrap();
+            note.note(mine);
+            assert_eq!(log.peek_at(1, NOW).remaining(), 1 - mine);
+            assert_eq!(log.check_at(1, NOW).charged(), 1 - mine);
+        });
+        seen.expect(&["0", "1"]);
+    }
+}
+
+/// Of two charges of one time both are given back at once, and one twice: no more than they took.
+#[test]
+fn refund_races_refund_and_gives_back_no_more_than_was_taken() {
+    explore(Bound::Preemptions(3), Atomics::Touched, move |threads| {
+        let log = log(4, 0);
+        let (first, second) = (log.check_at(1, NOW), log.check_at(1, NOW));
+        let other = NOW + Duration::from_nanos(1);
+        assert!(log.check_at(2, other).allowed());
+        let refunder = threads.spawn({
+            let log = Arc::clone(&log);
+            move || {
+                log.refund_at(&first, 1, NOW);
+                log.refund_at(&first, 1, NOW);
+            }
+        });
+        log.refund_at(&second, 1, NOW);
+        refunder.join().unwrap();
+        assert_eq!(log.peek_at(1, other).remaining(), 2);
+    });
+}
+
+/// A reader that runs beside a refund never sees more room than there is.
+#[test]
+fn refund_races_a_check_that_never_sees_more_room_than_there_is() {
+    explore(Bound::Preemptions(2), Atomics::Touched, move |threads| {
+        let log = log(8, 1);
+        let half = NOW + PERIOD / 2;
+        let charge = log.check_at(4, half);
+        assert!(log.check_at(3, half + Duration::from_nanos(1)).allowed());
+        let refunder = threads.spawn({
+            let log = Arc::clone(&log);
+            move || log.refund_at(&charge, 3, half)
+        });
+        // The first charge is out, and three tokens are given back meanwhile.
+        let check = log.check_at(4, NOW + PERIOD);
+        assert!([0, 1, 4].contains(&check.remaining()), "{check:?}");
+        refunder.join().unwrap();
+        assert_eq!(log.peek_at(1, NOW + PERIOD).remaining(), 4 - check.charged());
+    });
+}
+
+#[test]
+fn reset_races_charge_and_comes_before_or_after_it() {
+    for before in [1, 3, 4] {
+        let seen = Seen::default();
+        let note = seen.clone();
+        explore(Bound::Preemptions(3), Atomics::Touched, move |threads| {
+            let log = log(before + 1, before);
+            let resetter = threads.spawn({
+                let log = Arc::clone(&log);
+                move || log.reset()
+            });
+            assert!(log.check_at(1, NOW).allowed());
+            resetter.join().unwrap();
+            let remaining = log.peek_at(1, NOW).remaining();
+            assert_eq!(log.check_at(remaining, NOW).remaining(), 0);
+            assert!(!log.check_at(1, NOW).allowed());
+            note.note(before + 1 - remaining);
+        });
+        seen.expect(&["0", "1"]);
+    }
+}
+
+#[test]
+fn reset_races_reset_and_charges_after_them_count() {
+    explore(Bound::Preemptions(3), Atomics::Touched, move |threads| {
+        let log = log(2, 2);
+        let resetter = threads.spawn({
+            let log = Arc::clone(&log);
+            move || log.reset()
+        });
+        log.reset();
+        resetter.join().unwrap();
+        assert_eq!(log.check_at(1, NOW).remaining(), 1);
+    });
+}
+
+#[test]
+fn three_charges_race_for_two_tokens_of_a_growing_log() {
+    explore(Bound::Preemptions(2), Atomics::Plain, move |threads| {
+        let log = log(5, 3);
+        let others: Vec<_> = (0..2)
+            .map(|_| {
+                let log = Arc::clone(&log);
+                threads.spawn(move || log.check_at(1, NOW).charged())
+            })
+            .collect();
+        let mut admitted = log.check_at(1, NOW).charged();
+        admitted += others.into_iter().map(|other| other.join().unwrap()).sum::<u64>();
+        assert_eq!(admitted, 2);
+    });
+}
+
+/// Who sees an admission sees those before it, whoever made them: the first two threads are not waited for.
+#[test]
+fn an_admission_shows_all_before_it() {
+    let seen = Seen::default();
+    let note = seen.clone();
+    explore(Bound::Preemptions(1), Atomics::Plain, move |threads| {
+        let log = log(10, 1);
+        let at = |n| NOW + Duration::from_nanos(n);
+        let charge = |n| {
+            let log = Arc::clone(&log);
+            threads.spawn(move || log.check_at(1, at(n)).remaining())
+        };
+        let (first, second, third) = (charge(1), charge(2), charge(3));
+        let third = third.join().unwrap();
+        // The third thread has not looked at the first one's slot, and the search does.
+        let shown = log.peek_at(1, at(1) + PERIOD).remaining();
+        if [first.join().unwrap(), second.join().unwrap(), third] == [8, 7, 6] {
+            // Two of the four are out.
+            note.note(shown);
+        }
+    });
+    seen.expect(&["8"]);
+}
