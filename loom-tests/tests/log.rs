@@ -279,3 +279,46 @@ fn an_admission_shows_all_before_it() {
     });
     seen.expect(&["8"]);
 }
+
+/// One charge fits the row, and the other is too late for its time field and closes it: they see each other.
+#[test]
+fn close_races_charge_and_never_admits_twice() {
+    let seen = Seen::default();
+    let note = seen.clone();
+    explore(Bound::Preemptions(3), Atomics::Touched, move |threads| {
+        const HOUR: Duration = Duration::from_secs(3_600);
+        let builder = SingleLimiter::builder(Quota::per_day(1_000_000));
+        let log = builder.algorithm(Algorithm::SlidingLog).clock(Clock::manual()).build().unwrap();
+        let log = Arc::new(log);
+        assert!(log.check_at(1, Tick::ZERO).allowed());
+        let other = threads.spawn({
+            let log = Arc::clone(&log);
+            move || log.check_at(600_000, Tick::ZERO + 2 * HOUR).allowed()
+        });
+        let mine = log.check_at(600_000, Tick::ZERO + 3 * HOUR).allowed();
+        assert_ne!(mine, other.join().unwrap());
+        assert_eq!(log.peek_at(1, Tick::ZERO + 3 * HOUR).remaining(), 399_999);
+        note.note(mine);
+    });
+    seen.expect(&["false", "true"]);
+}
+
+/// Charges of one time are alike, so each may be given back out of the other's: still both are.
+#[test]
+fn charge_and_refund_race_the_same_and_lose_no_token() {
+    explore(Bound::Preemptions(2), Atomics::Touched, move |threads| {
+        let log = log(4, 1);
+        let there_and_back = |log: Arc<SingleLimiter>| {
+            let charge = log.check_at(1, NOW);
+            assert!(charge.allowed());
+            log.refund_at(&charge, 1, NOW);
+        };
+        let other = threads.spawn({
+            let log = Arc::clone(&log);
+            move || there_and_back(log)
+        });
+        there_and_back(Arc::clone(&log));
+        other.join().unwrap();
+        assert_eq!(log.peek_at(1, NOW).remaining(), 3);
+    });
+}

@@ -382,10 +382,13 @@ impl Log {
         let out = (charge.at + charge.reset_after()).as_nanos();
         let (Some(time), Some(root)) = (rule.out_at(out), self.root.load(guard)) else { return };
         // From the last reset on.
-        let mut next = Some(View::walk(root, None, None, guard).0);
-        while let Some(chunk) = next.filter(|_| left > 0) {
+        let first = View::walk(root, None, None, guard).0;
+        let chunks = std::iter::successors(Some(first), |chunk| chunk.next.load(guard));
+        let chunks: Vec<_> = chunks.take_while(|chunk| chunk.start.mark.time <= time).collect();
+        // The last first, here and in a chunk: who takes from a charge that came after its own leaves as much
+        // where the refund of that one comes by. Forwards, it might be in a charge that this one can't see yet.
+        for chunk in chunks.into_iter().rev() {
             left -= chunk.give_back(rule.fields, time, left, guard);
-            next = chunk.next.load(guard);
         }
     }
 

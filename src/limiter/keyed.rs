@@ -150,7 +150,7 @@ impl<K: ?Sized> Limiter<K> {
     /// choice. Don't mix it with the limiter's own clock unless `now` is read from that clock.
     ///
     /// A time before the key's last one can be denied where the later one would not be; it is never
-    /// given more. For algorithms with windows choose [`Align::Start`], which counts windows from tick 0:
+    /// given more. For algorithms with windows choose [`Align::Start`](crate::Align::Start), which counts windows from tick 0:
     /// the default alignment belongs to the limiter's own clock. Times that differ by more than the
     /// [`grace`](Builder::grace) need a larger one, since idle keys are forgotten by the latest. Give refunds a time of the same origin
     /// ([`refund_at`](Self::refund_at)).

@@ -188,12 +188,11 @@ impl Chunk {
         self.refunds.load(guard).is_some()
     }
 
-    /// Gives back up to `tokens` of the admissions at `time`. How many.
+    /// Gives back up to `tokens` of the admissions at `time`, of the last first. How many.
     pub(super) fn give_back(&self, fields: Fields, time: u64, tokens: u64, guard: &Guard) -> u64 {
-        let filled = self.end(fields).filled;
-        let first = time.checked_sub(1).map_or(0, |before| self.first_after(fields, filled, before));
+        let end = self.first_after(fields, self.end(fields).filled, time);
         let mut given = 0;
-        for at in first..filled {
+        for at in (0..end).rev() {
             let mark = self.mark_before(fields, at + 1);
             if mark.time != time || given == tokens {
                 break;
