@@ -307,7 +307,7 @@ fn close_races_charge_and_never_admits_twice() {
 #[test]
 fn charge_and_refund_race_the_same_and_lose_no_token() {
     explore(Bound::Preemptions(2), Atomics::Touched, move |threads| {
-        let log = log(4, 1);
+        let log = log(4, 0);
         let there_and_back = |log: Arc<SingleLimiter>| {
             let charge = log.check_at(1, NOW);
             assert!(charge.allowed());
@@ -319,6 +319,6 @@ fn charge_and_refund_race_the_same_and_lose_no_token() {
         });
         there_and_back(Arc::clone(&log));
         other.join().unwrap();
-        assert_eq!(log.peek_at(1, NOW).remaining(), 3);
+        assert_eq!(log.peek_at(1, NOW).remaining(), 4);
     });
 }
