@@ -4,15 +4,17 @@ CARGO ?= cargo
 # Loom's searches are deep recursions over small states: release builds, with overflow checks on.
 LOOM := cd loom-tests && RUST_BACKTRACE=0 $(CARGO) test --release --locked
 # `timeout` ends a search that has run away; loom's own limits would call it a success.
-LOOM_LIMIT ?= timeout --verbose 600
+LOOM_LIMIT ?= timeout --verbose 1500
 DEEP_LIMIT ?= timeout --verbose 7200
 
-.PHONY: help test lint unit features stress loom loom-deep weaken doc bench peers clean
+.PHONY: help test lint unit features instructions stress loom loom-deep weaken doc bench peers clean
 
 help:
 	@echo "make test       all tests: lint, unit, integration, doc and model tests (a few minutes)"
 	@echo "make lint       formatting and clippy, warnings are errors"
 	@echo "make unit       unit, integration and doc tests"
+	@echo "make instructions"
+	@echo "                instructions for each check, counted by valgrind, against what they may be"
 	@echo "make stress     a table that is far too small, under load from all cores, for a minute"
 	@echo "make loom       the model checker, quick bounds (some minutes)"
 	@echo "make loom-deep  the model checker, deep bounds (long: up to two hours are allowed)"
@@ -20,15 +22,19 @@ help:
 	@echo "make doc        the documentation, warnings are errors"
 	@echo "make bench      benchmarks: checks, and the replay of a log"
 	@echo "make peers      the same workloads on other limiters (four minutes; PEERS=--quick: a smoke run; PEERS=latency; PEERS=--help)"
+	@echo "make peers PEERS=draw"
+	@echo "                what \`make peers\` measured last, as a picture and a table in the README"
 	@echo "make clean      removes what was built"
 
-test: lint unit features loom doc
+test: lint unit features instructions loom doc
 	@echo "make test: all passed"
 
 lint:
 	$(CARGO) fmt --check
 	cd loom-tests && $(CARGO) fmt --check
 	cd benches/peers && $(CARGO) fmt --check
+# The lock file of the peers names this package's dependencies: is it up to date?
+	cd benches/peers && $(CARGO) metadata --locked --format-version 1 > /dev/null
 	$(CARGO) clippy --locked --all-targets --all-features -- -D warnings
 	$(CARGO) clippy --locked --all-targets -- -D warnings
 	cd loom-tests && $(CARGO) clippy --locked --tests -- -D warnings
@@ -39,6 +45,14 @@ unit:
 # The library as most people build it: without any feature.
 features:
 	$(CARGO) test --locked --lib --tests
+
+# Counted, not timed, so the machine's load does not matter. Valgrind is a Debian package; without it this is
+# left out, which it says, and in CI it fails.
+instructions:
+	@command -v valgrind >/dev/null || apt-get install -y valgrind || sudo -n apt-get install -y valgrind || true
+	@if command -v valgrind >/dev/null; then $(CARGO) bench --locked --bench instructions; \
+	else echo "NOT DONE: valgrind is missing and could not be installed, so no instructions were counted"; \
+		test -z "$$CI"; fi
 
 stress:
 	TOLLGATE_STRESS_SECONDS=60 $(CARGO) test --locked --release --test stress -- --nocapture
@@ -57,9 +71,10 @@ doc:
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --no-deps
 
 bench:
-	$(CARGO) bench --locked --features cli,tsc
+	$(CARGO) bench --locked --features cli,tsc --bench check --bench replay
 
-# In a workspace of its own, so that peers never enter the library's lock file. Rows go to target/peers.json.
+# In a workspace of its own, so that peers never enter the library's lock file. Rows go to target/peers.json,
+# and from there with PEERS=draw to benches/peers/ratios.svg and the README.
 peers:
 	$(CARGO) run --release --locked --manifest-path benches/peers/Cargo.toml -- $(PEERS)
 

@@ -102,8 +102,7 @@ fn settings(key: &[&str]) -> Settings {
         sort: false,
         strict: true,
         decisions: None,
-        max_keys: 1_000_000,
-        full: Full::Deny,
+        gate: replay::GateSettings { max_keys: 1_000_000, full: Full::Deny, exact_keys: false },
         top: 10,
     }
 }

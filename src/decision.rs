@@ -1,5 +1,6 @@
 //! The answer of a check: one small value from which every figure is read.
 
+use crate::grain::Grain;
 use crate::time::Tick;
 use std::error::Error;
 use std::fmt;
@@ -78,20 +79,38 @@ pub enum Source {
 /// assert_eq!(gate.check_n(3).retry_after(), None);
 /// # Ok::<(), tollgate::ConfigError>(())
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 #[must_use = "a rate limiter only limits if its answer is obeyed"]
 pub struct Decision {
     pub(crate) cost: u64,
     pub(crate) limit: u64,
-    pub(crate) remaining: u64,
-    /// Nanoseconds until a retry passes, [`NEVER`] if none does; for an admitted request until it
-    /// may start.
-    pub(crate) wait: u64,
-    /// Nanoseconds until the state is idle.
-    pub(crate) reset: u64,
     pub(crate) at: Tick,
+    pub(crate) figures: Figures,
     pub(crate) outcome: Outcome,
     pub(crate) source: Source,
+}
+
+/// What the figures of a decision are read from. Most callers only ask whether a request is allowed, so a
+/// bucket's, which take divisions, are computed when they are asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Figures {
+    /// The figures themselves.
+    Known {
+        remaining: u64,
+        /// Nanoseconds until a retry passes, [`NEVER`] if none does; for an admitted request until it may
+        /// start.
+        wait: u64,
+        /// Nanoseconds until the state is idle, [`NEVER`] if time ends before.
+        reset: u64,
+    },
+    /// Of a bucket that holds `limit` tokens.
+    Bucket {
+        /// When the bucket will be full, after this decision, in grains; not before the grain of `at`.
+        full: u64,
+        grain: Grain,
+        /// Do allowed requests start in turn?
+        queue: bool,
+    },
 }
 
 impl Decision {
@@ -176,8 +195,14 @@ impl Decision {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     #[inline]
-    pub const fn remaining(&self) -> u64 {
-        self.remaining
+    pub fn remaining(&self) -> u64 {
+        match self.figures {
+            Figures::Known { remaining, .. } => remaining,
+            Figures::Bucket { full, grain, .. } => {
+                let empty = grain.at(self.at) + grain.of_tokens(self.limit);
+                grain.tokens_in(empty.saturating_sub(full))
+            }
+        }
     }
 
     /// How long until the same request passes, if nobody else comes first.
@@ -197,11 +222,14 @@ impl Decision {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     #[inline]
-    pub const fn retry_after(&self) -> Option<Duration> {
+    pub fn retry_after(&self) -> Option<Duration> {
         match self.outcome {
             Outcome::Allowed => Some(Duration::ZERO),
-            Outcome::Denied if self.wait != NEVER => Some(Duration::from_nanos(self.wait)),
-            _ => None,
+            Outcome::Denied => match self.wait() {
+                NEVER => None,
+                wait => Some(Duration::from_nanos(wait)),
+            },
+            Outcome::TooCostly => None,
         }
     }
 
@@ -217,8 +245,12 @@ impl Decision {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     #[inline]
-    pub const fn reset_after(&self) -> Duration {
-        if self.reset == NEVER { Duration::MAX } else { Duration::from_nanos(self.reset) }
+    pub fn reset_after(&self) -> Duration {
+        let reset = match self.figures {
+            Figures::Known { reset, .. } => reset,
+            Figures::Bucket { full, grain, .. } => grain.nanos_until(full, self.at).unwrap_or(NEVER),
+        };
+        if reset == NEVER { Duration::MAX } else { Duration::from_nanos(reset) }
     }
 
     /// For [`Algorithm::LeakyQueue`](crate::Algorithm::LeakyQueue): how long an allowed request has to
@@ -237,12 +269,32 @@ impl Decision {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     #[inline]
-    pub const fn start_after(&self) -> Duration {
-        match (self.outcome, self.wait) {
-            (Outcome::Allowed, NEVER) => Duration::MAX,
-            (Outcome::Allowed, wait) => Duration::from_nanos(wait),
-            _ => Duration::ZERO,
+    pub fn start_after(&self) -> Duration {
+        if self.outcome != Outcome::Allowed {
+            return Duration::ZERO;
         }
+        match self.wait() {
+            NEVER => Duration::MAX,
+            wait => Duration::from_nanos(wait),
+        }
+    }
+
+    /// Nanoseconds until a retry passes, for an allowed request until it may start.
+    #[inline]
+    fn wait(&self) -> u64 {
+        let (full, grain, queue) = match self.figures {
+            Figures::Known { wait, .. } => return wait,
+            Figures::Bucket { full, grain, queue } => (full, grain, queue),
+        };
+        let then = match self.outcome {
+            // As soon as the bucket, left alone, has room for it.
+            Outcome::Denied => full + grain.of_tokens(self.cost) - grain.of_tokens(self.limit),
+            // When what was in the bucket before it has leaked.
+            Outcome::Allowed if queue => full - grain.of_tokens(self.cost),
+            Outcome::Allowed => return 0,
+            Outcome::TooCostly => return NEVER,
+        };
+        grain.nanos_until(then, self.at).unwrap_or(NEVER)
     }
 
     /// The time the decision was made for: the check's `now`, the origin of the durations above.
@@ -281,6 +333,23 @@ impl Decision {
     #[inline]
     pub const fn into_result(self) -> Result<Self, Denied> {
         if self.allowed() { Ok(self) } else { Err(Denied(self)) }
+    }
+}
+
+impl fmt::Debug for Decision {
+    /// The figures as they are read.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Decision")
+            .field("outcome", &self.outcome)
+            .field("source", &self.source)
+            .field("at", &self.at)
+            .field("cost", &self.cost)
+            .field("limit", &self.limit)
+            .field("remaining", &self.remaining())
+            .field("retry_after", &self.retry_after())
+            .field("reset_after", &self.reset_after())
+            .field("start_after", &self.start_after())
+            .finish()
     }
 }
 

@@ -16,12 +16,16 @@
 //! ```
 //!
 //! Each key's state is one packed 64-bit word in a table of atomics. A check is one lookup and one
-//! compare-and-swap; a denied check writes nothing. There are no locks, no background threads, no
-//! allocation on the check of a known key, and no more memory than [`max_keys`](Builder::max_keys) asks for.
+//! compare-and-swap; a denied check writes nothing. There is no background thread, no allocation on the check
+//! of a known key, no more memory than [`max_keys`](Builder::max_keys) asks for, and no lock (but for inserting
+//! and forgetting [exact keys](ExactKeys), if you ask for those).
 //!
 //! # Where to look
 //!
 //! - [`Limiter`] for many keys, [`SingleLimiter`] for one resource, [`Builder`] for their settings.
+//! - [`Fingerprints`] and [`ExactKeys`]: the two stores of keys. With exact keys, chosen by
+//!   [`exact_keys`](Builder::exact_keys), no two keys ever share a state and the keys can be
+//!   [listed](Limiter::keys); it takes more memory, and inserting a key takes a lock on a part of an index.
 //! - [`Quota`]: how much, per what period, with what burst; also from text (`100/s burst 20`).
 //! - [`Decision`]: the answer, with remaining tokens, retry and reset times.
 //! - [`Algorithm`] and [`rule`]: token bucket, leaky bucket (meter and queue), fixed and sliding
@@ -52,6 +56,7 @@ mod clock;
 mod decision;
 mod error;
 mod exact;
+mod grain;
 mod limiter;
 mod quota;
 pub mod rule;
@@ -74,6 +79,9 @@ pub use equivalent::Equivalent;
 pub use error::ConfigError;
 #[cfg(not(tollgate_loom))]
 pub use limiter::Housekeeper;
-pub use limiter::{Align, Builder, Full, Limiter, Pinned, SingleLimiter, Stats};
+pub use limiter::{
+    Align, Builder, ExactKeys, Fingerprints, Full, Holds, Keys, Limiter, Pinned, SingleLimiter, Stats, Store,
+    ToKey, Tracked,
+};
 pub use quota::{Quota, QuotaParseError};
 pub use time::Tick;

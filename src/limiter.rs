@@ -7,6 +7,8 @@ mod keyed;
 mod pinned;
 mod seed;
 mod single;
+mod store;
+mod tracked;
 mod upkeep;
 
 pub use builder::{Align, Builder, Full};
@@ -15,4 +17,6 @@ pub use housekeeper::Housekeeper;
 pub use keyed::Limiter;
 pub use pinned::Pinned;
 pub use single::SingleLimiter;
+pub use store::{ExactKeys, Fingerprints, Holds, Store, ToKey};
+pub use tracked::{Keys, Tracked};
 pub use upkeep::Stats;

@@ -23,7 +23,16 @@
 #[cfg(not(tollgate_loom))]
 pub(crate) use atomic::{Atomic, Ordering};
 
+mod find;
 mod order;
+
+pub(crate) use find::{Find, Hashed};
+
+#[cfg(not(tollgate_loom))]
+mod index;
+
+#[cfg(not(tollgate_loom))]
+pub(crate) use index::{Index, Reading, epoch, reading};
 
 #[cfg(not(tollgate_loom))]
 mod link;
@@ -37,10 +46,11 @@ pub(crate) use std::thread;
 #[cfg(tollgate_loom)]
 pub use shim::{Atomic, ModelSwitch, Ordering};
 #[cfg(tollgate_loom)]
-pub(crate) use shim::{Guard, Link, collect, pin};
+pub(crate) use shim::{Guard, Index, Link, Reading, collect, epoch, pin, reading};
 
 #[cfg(tollgate_loom)]
 mod shim {
+    use super::find::Find;
     use super::order::{ADVANCE, ADVANCE_LOST, INSTALL, INSTALL_LOST, LOAD};
     use bytemuck::Pod;
     use std::marker::PhantomData;
@@ -66,6 +76,7 @@ mod shim {
     impl ModelSwitch {
         /// Turns the switch on or off; for all models of the process, so run one at a time.
         pub fn set(self, on: bool) {
+            // ORDERING: relaxed; the harness's own, see above.
             self.flag().store(on, Relaxed);
         }
 
@@ -101,6 +112,7 @@ mod shim {
         pub fn new(value: T) -> Self {
             Self {
                 value: AtomicU64::new(bits(value)),
+                // ORDERING: relaxed; the harness's own, see above.
                 touch: TOUCH.load(Relaxed).then(|| AtomicU64::new(0)),
                 of: PhantomData,
             }
@@ -148,6 +160,7 @@ mod shim {
             success: Ordering,
             failure: Ordering,
         ) -> Result<T, T> {
+            // ORDERING: relaxed; the harness's own, see above.
             if FAIL_WEAK_ONCE.swap(false, Relaxed) {
                 return Err(self.load(failure));
             }
@@ -195,8 +208,62 @@ mod shim {
         }
     }
 
+    /// As the type of the same name in `index`: a list behind a mutex that loom sees, so each operation
+    /// happens at once, and threads switch between operations.
+    pub(crate) struct Index<T>(loom::sync::Mutex<Vec<T>>);
+
+    impl<T: Find<T> + Clone> Index<T> {
+        pub(crate) const ITEM_BYTES: usize = size_of::<T>();
+
+        pub(crate) fn new() -> Self {
+            Self(loom::sync::Mutex::new(Vec::new()))
+        }
+
+        pub(crate) fn find<R>(&self, what: &impl Find<T>, visit: impl FnOnce(&T) -> R) -> Option<R> {
+            // Visited after the list is unlocked, as scc's readers hold nothing.
+            let items = self.0.lock().unwrap();
+            let found = items.iter().find(|item| what.hash() == item.hash() && what.is(item)).cloned();
+            drop(items);
+            found.map(|item| visit(&item))
+        }
+
+        pub(crate) fn insert(&self, item: T) -> Result<(), T> {
+            let mut items = self.0.lock().unwrap();
+            if items.iter().any(|other| item.is(other)) {
+                return Err(item);
+            }
+            items.push(item);
+            Ok(())
+        }
+
+        pub(crate) fn remove(&self, what: &impl Find<T>) -> bool {
+            let mut items = self.0.lock().unwrap();
+            let at = items.iter().position(|item| what.is(item));
+            at.map(|at| items.swap_remove(at)).is_some()
+        }
+
+        pub(crate) fn capacity(&self) -> usize {
+            self.0.lock().unwrap().len()
+        }
+    }
+
+    /// Stands for the guard of the real index: the models free an item with its last owner.
+    pub struct Reading;
+
+    impl Reading {
+        pub(crate) fn repin(&mut self) {}
+    }
+
+    pub(crate) fn reading() -> Reading {
+        Reading
+    }
+
+    pub(crate) fn epoch(_reading: &Reading) -> u64 {
+        0
+    }
+
     /// Stands for a pinned epoch: the models free nothing before a table is dropped.
-    pub(crate) struct Guard;
+    pub struct Guard;
 
     pub(crate) fn pin() -> Guard {
         Guard
@@ -228,6 +295,7 @@ mod shim {
         fn at(to: *mut T) -> Self {
             Self {
                 to: loom::sync::atomic::AtomicPtr::new(to),
+                // ORDERING: relaxed; the harness's own, see above.
                 touch: TOUCH.load(Relaxed).then(|| AtomicU64::new(0)),
                 retired: std::sync::Mutex::new(Vec::new()),
             }

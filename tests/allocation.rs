@@ -68,3 +68,28 @@ fn checks_of_known_keys_refunds_and_floods_allocate_nothing() {
         assert_eq!(decisions.len(), 300);
     }
 }
+
+#[test]
+fn checks_of_known_exact_keys_refunds_and_denials_allocate_nothing() {
+    for algorithm in Algorithm::PACKED {
+        let builder = Limiter::<String>::builder(Quota::per_hour(3)).algorithm(algorithm).max_keys(1_000);
+        let limiter = builder.exact_keys().count_denials().build().unwrap();
+        let names: Vec<String> = (0..300).map(|n| format!("client {n}")).collect();
+        let mut decisions = Vec::with_capacity(names.len());
+        for name in &names {
+            let _ = limiter.check(name.as_str());
+        }
+        let count = allocations(|| {
+            for name in &names {
+                let charge = limiter.check(name.as_str());
+                let _ = limiter.check_n(name.as_str(), 3);
+                limiter.refund(name.as_str(), &charge);
+                let _ = limiter.peek(name.as_str());
+                limiter.reset(name.as_str());
+            }
+            limiter.check_many(names.iter().map(String::as_str), &mut decisions);
+        });
+        assert_eq!(count, 0, "{algorithm}");
+        assert!(decisions.iter().all(|decision| decision.allowed()));
+    }
+}

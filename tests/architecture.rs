@@ -8,10 +8,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// From the ground up. A floor may import the floors below it, none beside or above it.
-const FLOORS: [&[&str]; 6] = [
+const FLOORS: [&[&str]; 8] = [
     &["sync", "time", "algorithm"],
     &["error"],
-    &["quota", "decision", "clock"],
+    &["quota", "clock"],
+    &["grain"],
+    &["decision"],
     &["rule"],
     &["table", "exact"],
     &["limiter"],

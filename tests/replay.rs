@@ -212,6 +212,36 @@ fn standard_input_is_read_with_and_without_its_name() {
 }
 
 #[test]
+fn exact_keys_decide_as_fingerprints_do() {
+    for algorithm in ["token-bucket", "leaky-bucket", "leaky-queue"] {
+        for key in ["ip", "user", "ip+path"] {
+            let args = ["--algorithm", algorithm, "--key", key, LOG];
+            let expected = decisions(&args, "");
+            assert!(!expected.is_empty());
+            assert_eq!(
+                decisions(&[&args[..], &["--exact-keys"]].concat(), ""),
+                expected,
+                "{algorithm} {key}"
+            );
+        }
+    }
+    for algorithm in ["fixed-window", "sliding-window"] {
+        let args = ["--limit", "30/min", "--algorithm", algorithm, "--decisions", "-", LOG];
+        let expected = text(&replay(&args));
+        assert_eq!(text(&replay(&[&args[..], &["--exact-keys"]].concat())), expected, "{algorithm}");
+    }
+}
+
+/// At the cap too: the policy answers for the same keys.
+#[test]
+fn exact_keys_have_the_same_cap() {
+    for full in ["deny", "admit", "share"] {
+        let args = ["--max-keys", "5", "--full", full, LOG];
+        assert_eq!(decisions(&[&args[..], &["--exact-keys"]].concat(), ""), decisions(&args, ""), "{full}");
+    }
+}
+
+#[test]
 fn gzip_is_unpacked_from_files_and_standard_input() {
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
     encoder.write_all(log().as_bytes()).expect("a vector can be written");

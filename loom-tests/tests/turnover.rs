@@ -109,7 +109,6 @@ fn inserts_and_seals(bound: Bound, atomics: Atomics) -> Explored {
 
 #[test]
 fn insert_races_seal() {
-    inserts_and_seals(Bound::Preemptions(1), Atomics::Touched);
     inserts_and_seals(Bound::Preemptions(2), Atomics::Plain);
 }
 
@@ -305,15 +304,10 @@ fn two_inserts_at_the_cap(bound: Bound, atomics: Atomics) -> Explored {
     })
 }
 
+// One preemption more, or touched atomics, take more than 25 minutes.
 #[test]
 fn inserts_at_the_cap_race_for_the_places_of_idle_keys() {
     two_inserts_at_the_cap(Bound::Preemptions(1), Atomics::Plain);
-}
-
-#[test]
-#[ignore = "deep: make loom-deep"]
-fn inserts_at_the_cap_race_for_the_places_of_idle_keys_deeply() {
-    two_inserts_at_the_cap(Bound::Preemptions(2), Atomics::Plain);
 }
 
 /// A limiter of an era that is being turned over, none of its chunks done: one chunk if two keys fill it, two

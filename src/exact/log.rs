@@ -96,13 +96,14 @@ mod slot;
 mod step;
 
 use crate::algorithm::Algorithm;
-use crate::decision::{Decision, NEVER, Outcome, Source};
+use crate::decision::{Decision, Figures, NEVER, Outcome, Source};
 use crate::error::ConfigError;
 use crate::quota::Quota;
 use crate::sync::{Guard, Link};
 use crate::time::Tick;
 use chunk::{Chunk, End, Start, Write};
 use slot::{EMPTY, Fields, Mark};
+use std::time::Duration;
 use step::{Step, reach};
 
 /// At most `limit` tokens in any trailing period: what all logs of one quota have in common.
@@ -327,9 +328,7 @@ impl Request {
         Decision {
             cost,
             limit: rule.limit,
-            remaining: free - charged,
-            wait,
-            reset,
+            figures: Figures::Known { remaining: free - charged, wait, reset },
             at: self.now,
             outcome,
             source: Source::Key,
@@ -375,7 +374,7 @@ impl Log {
     /// longer the more charges there are of the same time.
     pub(crate) fn refund(&self, rule: &SlidingLog, charge: &Decision, tokens: u64, guard: &Guard) {
         let mut left = tokens.min(charge.charged());
-        if left == 0 || charge.reset == NEVER {
+        if left == 0 || charge.reset_after() == Duration::MAX {
             return;
         }
         // When it was counted: its window ends when it resets.

@@ -80,6 +80,7 @@ pub struct Builder<L> {
     pub(super) max_keys: usize,
     pub(super) full: Full,
     pub(super) grace: Duration,
+    pub(super) count_denials: bool,
     builds: PhantomData<fn() -> L>,
 }
 
@@ -93,6 +94,7 @@ impl<L> Builder<L> {
             max_keys: 1_000_000,
             full: Full::default(),
             grace: Duration::from_secs(1),
+            count_denials: false,
             builds: PhantomData,
         }
     }
@@ -130,6 +132,12 @@ impl<L> Builder<L> {
     /// ```
     pub fn clock(self, clock: impl Into<Clock>) -> Self {
         Self { clock: clock.into(), ..self }
+    }
+
+    /// The same settings for another type.
+    pub(super) fn building<M>(self) -> Builder<M> {
+        let Self { quota, algorithm, align, clock, max_keys, full, grace, count_denials, builds: _ } = self;
+        Builder { quota, algorithm, align, clock, max_keys, full, grace, count_denials, builds: PhantomData }
     }
 
     /// The sliding log, if that is what was asked for.

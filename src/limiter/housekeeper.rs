@@ -10,6 +10,7 @@
 //! that at once, and the thread is joined.
 
 use super::keyed::Limiter;
+use super::store::Store;
 use crate::error::ConfigError;
 use crate::sync::{Atomic, Ordering::Relaxed, thread};
 use std::sync::Arc;
@@ -61,9 +62,10 @@ impl Housekeeper {
     /// assert!(refused.to_string().starts_with("a sweep every 0ns is out of range"));
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
-    pub fn start<K>(limiter: Arc<Limiter<K>>, every: Duration) -> Result<Self, ConfigError>
+    pub fn start<K, S>(limiter: Arc<Limiter<K, S>>, every: Duration) -> Result<Self, ConfigError>
     where
         K: ?Sized + 'static,
+        S: Store + Send + Sync + 'static,
     {
         if !(SHORTEST..=LONGEST).contains(&every) {
             return Err(ConfigError::SweepInterval { every, least: SHORTEST, most: LONGEST });

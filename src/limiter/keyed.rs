@@ -2,13 +2,13 @@
 
 use super::builder::{Builder, Full};
 use super::seed::Seed;
+use super::store::{ExactKeys, Fingerprints, Holds, Lookup, Settings, Store};
 use crate::clock::Clock;
-use crate::decision::{Decision, NEVER, Outcome, Source};
+use crate::decision::{Decision, Figures, NEVER, Outcome, Source};
 use crate::error::ConfigError;
 use crate::quota::Quota;
-use crate::rule::{AnyRule, Rule, Word, load, update};
-use crate::sync::{Atomic, Guard, Ordering::Relaxed, pin};
-use crate::table::{Fingerprint, Table, TableFull};
+use crate::rule::{AnyRule, Rule, Updated, Word, load, update};
+use crate::sync::{Atomic, Ordering::Relaxed};
 use crate::time::Tick;
 use equivalent::Equivalent;
 use std::fmt;
@@ -36,9 +36,10 @@ const BATCH: usize = 32;
 /// that others find room; forgetting it changes no decision. When `max_keys` keys are in use that are not
 /// idle, [`Full`] says what *new* keys get; known keys notice nothing.
 ///
-/// A key takes 24 bytes. While the table turns over, the old and the new part are both there, and what is
-/// retired is freed when no thread can see it any more: at most 4 x 24 bytes x `max_keys` in all, or
-/// 1 MiB if that is more. All this happens a few slots at a time, within the calls that insert keys.
+/// A key takes 24.1 bytes at `max_keys`: 3/2 slots of 16 bytes, and 3/32 bytes of notes. While the table turns
+/// over, the old and the new part are both there, and what is retired is freed when no thread can see it any
+/// more: at most 4 x 24.1 bytes x `max_keys` in all, or 1 MiB if that is more. An insertion moves 16 slots at
+/// the most, at the cap 128; one in 256 charges of known keys moves 16 too.
 ///
 /// # What a denial rests on
 ///
@@ -60,11 +61,11 @@ const BATCH: usize = 32;
 /// assert!(limiter.check("bob").allowed());
 /// # Ok::<(), tollgate::ConfigError>(())
 /// ```
-pub struct Limiter<K: ?Sized> {
+pub struct Limiter<K: ?Sized, S = Fingerprints> {
     pub(super) rule: AnyRule,
     pub(super) clock: Clock,
     seed: Seed,
-    pub(super) table: Table,
+    pub(super) store: S,
     full: Full,
     /// How long a key must have been idle before it is forgotten.
     grace: Duration,
@@ -99,7 +100,9 @@ impl<K: ?Sized> Limiter<K> {
     pub fn builder(quota: Quota) -> Builder<Self> {
         Builder::new(quota)
     }
+}
 
+impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// May `key` do this now? Charges one token if so.
     ///
     /// # Progress
@@ -118,6 +121,7 @@ impl<K: ?Sized> Limiter<K> {
     pub fn check<Q>(&self, key: &Q) -> Decision
     where
         Q: Hash + Equivalent<K> + ?Sized,
+        S: Holds<Q>,
     {
         self.check_at(key, 1, self.clock.now())
     }
@@ -142,6 +146,7 @@ impl<K: ?Sized> Limiter<K> {
     pub fn check_n<Q>(&self, key: &Q, cost: u64) -> Decision
     where
         Q: Hash + Equivalent<K> + ?Sized,
+        S: Holds<Q>,
     {
         self.check_at(key, cost, self.clock.now())
     }
@@ -173,8 +178,9 @@ impl<K: ?Sized> Limiter<K> {
     pub fn check_at<Q>(&self, key: &Q, cost: u64, now: Tick) -> Decision
     where
         Q: Hash + Equivalent<K> + ?Sized,
+        S: Holds<Q>,
     {
-        self.charge(self.seed.fingerprint(key), cost, now, &pin())
+        self.charge::<Q>(self.key(key), cost, now, &S::pin())
     }
 
     /// [`check`](Self::check) for many keys: one decision for each, in their order, added to
@@ -197,24 +203,25 @@ impl<K: ?Sized> Limiter<K> {
     pub fn check_many<'k, Q>(&self, keys: impl IntoIterator<Item = &'k Q>, decisions: &mut Vec<Decision>)
     where
         Q: Hash + Equivalent<K> + ?Sized + 'k,
+        S: Holds<Q>,
     {
         let now = self.clock.now();
         let mut keys = keys.into_iter();
         // A hint, and somebody else's: what it leaves out is made up for as the keys come.
         decisions.reserve(keys.size_hint().0.min(BATCH * BATCH));
-        let mut batch = [Fingerprint::default(); BATCH];
-        loop {
-            let mut filled = 0;
-            for (place, key) in batch.iter_mut().zip(&mut keys) {
-                *place = self.seed.fingerprint(key);
+        while let Some(first) = keys.next() {
+            let mut batch = [self.key(first); BATCH];
+            let mut filled = 1;
+            for (place, key) in batch[1..].iter_mut().zip(&mut keys) {
+                *place = self.key(key);
                 filled += 1;
             }
             // Pinned only now: the caller's iterator may take its time.
-            let guard = pin();
+            let guard = S::pin();
             for &key in &batch[..filled] {
-                self.table.prefetch(key, &guard);
+                self.store.prefetch(key, &guard);
             }
-            decisions.extend(batch[..filled].iter().map(|&key| self.charge(key, 1, now, &guard)));
+            decisions.extend(batch[..filled].iter().map(|&key| self.charge::<Q>(key, 1, now, &guard)));
             if filled < BATCH {
                 return;
             }
@@ -239,6 +246,7 @@ impl<K: ?Sized> Limiter<K> {
     pub fn peek<Q>(&self, key: &Q) -> Decision
     where
         Q: Hash + Equivalent<K> + ?Sized,
+        S: Holds<Q>,
     {
         self.peek_at(key, 1, self.clock.now())
     }
@@ -259,18 +267,19 @@ impl<K: ?Sized> Limiter<K> {
     pub fn peek_at<Q>(&self, key: &Q, cost: u64, now: Tick) -> Decision
     where
         Q: Hash + Equivalent<K> + ?Sized,
+        S: Holds<Q>,
     {
-        let (key, guard) = (self.seed.fingerprint(key), pin());
+        let (key, guard) = (self.key(key), S::pin());
         let look = |word: &Atomic<Word>| {
             let word = load(word);
             (!word.is_frozen()).then(|| self.rule.peek(word, now, cost))
         };
-        if let Some(decision) = self.table.known(key, &guard, look) {
+        if let Some(decision) = self.store.known(key, &guard, look) {
             return decision;
         }
         let fresh = self.rule.peek(Word::FRESH, now, cost);
         let would_insert = fresh.allowed() && cost > 0;
-        if !would_insert || self.table.has_room(now, &guard) {
+        if !would_insert || self.store.has_room(now, &guard) {
             return fresh;
         }
         match self.full {
@@ -302,6 +311,7 @@ impl<K: ?Sized> Limiter<K> {
     pub fn refund<Q>(&self, key: &Q, charge: &Decision)
     where
         Q: Hash + Equivalent<K> + ?Sized,
+        S: Holds<Q>,
     {
         self.refund_at(key, charge, u64::MAX, self.clock.now());
     }
@@ -324,11 +334,14 @@ impl<K: ?Sized> Limiter<K> {
     pub fn refund_at<Q>(&self, key: &Q, charge: &Decision, tokens: u64, now: Tick)
     where
         Q: Hash + Equivalent<K> + ?Sized,
+        S: Holds<Q>,
     {
         let refund = |word| self.rule.refund(word, now, charge, tokens);
         match charge.source {
-            Source::Key => self.update_known(self.seed.fingerprint(key), refund),
-            Source::Overflow => update(&self.beyond.overflow, |word| (refund(word), ())),
+            Source::Key => self.update_known::<Q>(self.key(key), refund),
+            Source::Overflow => {
+                update(&self.beyond.overflow, refund);
+            }
             Source::Policy => {}
         }
     }
@@ -351,8 +364,9 @@ impl<K: ?Sized> Limiter<K> {
     pub fn reset<Q>(&self, key: &Q)
     where
         Q: Hash + Equivalent<K> + ?Sized,
+        S: Holds<Q>,
     {
-        self.update_known(self.seed.fingerprint(key), |word| self.rule.reset(word));
+        self.update_known::<Q>(self.key(key), |word| self.rule.reset(word));
     }
 
     /// The clock that [`check`](Self::check) reads.
@@ -368,76 +382,95 @@ impl<K: ?Sized> Limiter<K> {
         &self.clock
     }
 
-    /// Decides on a word of the table and charges it; `None` if it is frozen.
     #[inline]
-    fn decide(&self, word: &Atomic<Word>, cost: u64, now: Tick) -> Option<Decision> {
-        update(word, |word| {
-            if word.is_frozen() {
-                return (word, None);
-            }
-            let (next, decision) = self.rule.decide(word, now, cost);
-            (next, Some(decision))
-        })
-    }
-
-    #[inline]
-    pub(super) fn charge(&self, key: Fingerprint, cost: u64, now: Tick, guard: &Guard) -> Decision {
-        let Some(decision) = self.table.known(key, guard, |word| self.decide(word, cost, now)) else {
-            return self.charge_new(key, cost, now, guard);
+    pub(super) fn charge<Q: ?Sized>(
+        &self,
+        key: <S as Lookup<Q>>::Key<'_>,
+        cost: u64,
+        now: Tick,
+        guard: &S::Guard,
+    ) -> Decision
+    where
+        S: Lookup<Q>,
+    {
+        let next = |word| self.rule.next(word, now, cost);
+        let Some(updated) = self.store.known(key, guard, |cell| self.change(cell, next)) else {
+            return self.charge_new::<Q>(key, cost, now, guard);
         };
+        let charged = updated.to != updated.from;
+        if !charged && cost > 0 {
+            self.store.note_denial(key);
+        }
         // A turnover must go on, and a table that is far too large shrink, also where no new keys come. So
         // one in 256 charges of known keys does a step, chosen by what is at hand: the key, and the time in
         // units of about a millisecond. Denials write nothing, so they don't.
-        if decision.allowed() && key.matches(now.as_nanos() >> 20) {
+        if charged && S::is_turn_of(key, now) {
             self.tend(now, guard);
         }
-        decision
+        self.rule.answer(updated.from, now, cost)
     }
 
     /// Does a step of what there is to do for the table; true if there is more.
     #[cold]
-    pub(super) fn tend(&self, now: Tick, guard: &Guard) -> bool {
+    pub(super) fn tend(&self, now: Tick, guard: &S::Guard) -> bool {
         let judged_at = now.before(self.grace);
-        self.table.tend(now, guard, |word| self.rule.is_idle(word, judged_at))
+        self.store.tend(now, guard, |word| self.rule.is_idle(word, judged_at))
     }
 
     #[inline]
-    pub(super) fn fingerprint<Q: Hash + ?Sized>(&self, key: &Q) -> Fingerprint {
-        self.seed.fingerprint(key)
+    pub(super) fn key<'q, Q: Hash + ?Sized>(&self, key: &'q Q) -> <S as Lookup<Q>>::Key<'q>
+    where
+        S: Lookup<Q>,
+    {
+        S::key(self.seed.hash(key), key)
     }
 
     #[cold]
-    fn charge_new(&self, key: Fingerprint, cost: u64, now: Tick, guard: &Guard) -> Decision {
+    fn charge_new<Q: ?Sized>(
+        &self,
+        key: <S as Lookup<Q>>::Key<'_>,
+        cost: u64,
+        now: Tick,
+        guard: &S::Guard,
+    ) -> Decision
+    where
+        S: Lookup<Q>,
+    {
         let (next, decision) = self.rule.decide(Word::FRESH, now, cost);
         if next.is_fresh() {
             // Nothing is charged, so there is nothing to keep.
             return decision;
         }
-        let charge = |word: &Atomic<Word>| self.decide(word, cost, now);
+        let charge = |cell: &Atomic<Word>| self.change(cell, |word| self.rule.next(word, now, cost));
         let judged_at = now.before(self.grace);
         let is_idle = |word| self.rule.is_idle(word, judged_at);
-        match self.table.insert(key, now, guard, is_idle, charge) {
-            Ok(decision) => decision,
-            Err(TableFull) => {
+        match self.store.insert(key, now, guard, is_idle, charge) {
+            Some(updated) => self.rule.answer(updated.from, now, cost),
+            None => {
                 // ORDERING: relaxed; a statistic.
                 self.beyond.refused.fetch_add(1, Relaxed);
                 if self.full != Full::Share {
                     return self.policy(decision);
                 }
-                let shared = update(&self.beyond.overflow, |word| self.rule.decide(word, now, cost));
-                Decision { source: Source::Overflow, ..shared }
+                let updated = update(&self.beyond.overflow, |word| self.rule.next(word, now, cost));
+                Decision { source: Source::Overflow, ..self.rule.answer(updated.from, now, cost) }
             }
         }
     }
 
-    /// Changes the word of a key that is in the table.
-    fn update_known(&self, key: Fingerprint, to: impl Fn(Word) -> Word) {
-        self.table.known(key, &pin(), |word| self.change(word, &to));
+    /// Changes the word of a key that is in the store.
+    fn update_known<Q: ?Sized>(&self, key: <S as Lookup<Q>>::Key<'_>, to: impl Fn(Word) -> Word)
+    where
+        S: Lookup<Q>,
+    {
+        self.store.known(key, &S::pin(), |word| self.change(word, &to));
     }
 
-    /// Changes a word of the table; `None` if it is frozen.
-    pub(super) fn change(&self, word: &Atomic<Word>, to: impl Fn(Word) -> Word) -> Option<()> {
-        update(word, |word| if word.is_frozen() { (word, None) } else { (to(word), Some(())) })
+    /// Changes a word of the store; `None` if it is frozen.
+    #[inline]
+    pub(super) fn change(&self, cell: &Atomic<Word>, to: impl Fn(Word) -> Word) -> Option<Updated> {
+        let updated = update(cell, |word| if word.is_frozen() { word } else { to(word) });
+        (!updated.from.is_frozen()).then_some(updated)
     }
 
     /// The full policy's answer where a fresh key would have got `fresh`; it charges nothing.
@@ -446,13 +479,14 @@ impl<K: ?Sized> Limiter<K> {
             Full::Admit => (Outcome::Allowed, 0),
             Full::Deny | Full::Share => (Outcome::Denied, NEVER),
         };
-        Decision { outcome, wait, cost: 0, remaining: 0, reset: 0, source: Source::Policy, ..fresh }
+        let figures = Figures::Known { remaining: 0, wait, reset: 0 };
+        Decision { outcome, cost: 0, figures, source: Source::Policy, ..fresh }
     }
 }
 
-impl<K: ?Sized> Builder<Limiter<K>> {
+impl<K: ?Sized, S: Store> Builder<Limiter<K, S>> {
     /// The most keys the limiter tracks at once, a hard cap on its memory (see
-    /// [Memory](Limiter#memory)). From 1 to 4,294,967,295; the default is 1,000,000.
+    /// [Memory](Limiter#memory)). From 1 to 4,294,967,295, with exact keys one fewer; the default is 1,000,000.
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
@@ -507,12 +541,13 @@ impl<K: ?Sized> Builder<Limiter<K>> {
     /// let limiter: Limiter<str> = Limiter::builder(Quota::per_second(10)).build()?;
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
-    pub fn build(self) -> Result<Limiter<K>, ConfigError> {
+    pub fn build(self) -> Result<Limiter<K, S>, ConfigError> {
+        let Self { max_keys, grace, count_denials, .. } = self;
         Ok(Limiter {
             rule: self.rule()?,
             clock: self.clock,
             seed: Seed::random(),
-            table: Table::new(self.max_keys, self.grace)?,
+            store: S::new(Settings { max_keys, grace, count_denials })?,
             full: self.full,
             grace: self.grace,
             beyond: Beyond { overflow: Atomic::new(Word::FRESH), refused: Atomic::new(0) },
@@ -521,7 +556,50 @@ impl<K: ?Sized> Builder<Limiter<K>> {
     }
 }
 
-impl<K: ?Sized> fmt::Debug for Limiter<K> {
+impl<K> Builder<Limiter<K>> {
+    /// Keeps the keys themselves: no two ever share a state, however many there are, and they can be
+    /// [listed](Limiter::keys). It takes several times the memory, and inserting a key locks one bucket
+    /// of the index; see [`ExactKeys`].
+    ///
+    /// ```
+    /// # use tollgate::{ExactKeys, Limiter, Quota};
+    /// let limiter: Limiter<String, ExactKeys<String>> =
+    ///     Limiter::builder(Quota::per_hour(1)).exact_keys().build()?;
+    /// assert!(limiter.check("alice").allowed());
+    /// assert!(!limiter.check("alice").allowed());
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn exact_keys(self) -> Builder<Limiter<K, ExactKeys<K>>>
+    where
+        K: Hash + Eq + Send + Sync + 'static,
+    {
+        self.building()
+    }
+}
+
+impl<K> Builder<Limiter<K, ExactKeys<K>>> {
+    /// Counts for each key how often it was denied ([`Tracked::denied`](crate::Tracked::denied)), as long as
+    /// it is tracked. Then a denial writes: it looks the key up once more and adds one to a count beside its
+    /// state, which slows down the denials of a key that several threads are denied at once. Without this a
+    /// denial writes nothing.
+    ///
+    /// ```
+    /// # use tollgate::{Limiter, Quota};
+    /// let limiter =
+    ///     Limiter::<String>::builder(Quota::per_hour(1)).exact_keys().count_denials().build()?;
+    /// for _ in 0..3 {
+    ///     let _ = limiter.check("alice");
+    /// }
+    /// assert_eq!(limiter.most_denied(1)[0].denied(), 2);
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn count_denials(mut self) -> Self {
+        self.count_denials = true;
+        self
+    }
+}
+
+impl<K: ?Sized, S: Store> fmt::Debug for Limiter<K, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Limiter")
             .field("rule", &self.rule)

@@ -1,8 +1,8 @@
 //! A handle for hot loops, which pins the epoch once for many checks.
 
 use super::keyed::Limiter;
+use super::store::{Fingerprints, Holds, Store};
 use crate::decision::Decision;
-use crate::sync::{Guard, pin};
 use crate::time::Tick;
 use equivalent::Equivalent;
 use std::fmt;
@@ -15,7 +15,7 @@ const REPIN: u32 = 64;
 ///
 /// A check through it saves the few nanoseconds that a thread needs to announce that it reads the table. The
 /// announcement is renewed after every 64 checks. While a handle is held and not used, nothing that the
-/// limiter (or another user of crossbeam-epoch in this process) has retired is freed; a limiter's memory
+/// limiter (or another user of crossbeam-epoch, with exact keys of scc, in this process) has retired is freed; a limiter's memory
 /// stays bounded all the same, but new keys may get the [full policy](crate::Full). So hold it for the
 /// loop, not across waiting for work. It stays on its thread.
 ///
@@ -31,13 +31,13 @@ const REPIN: u32 = 64;
 /// # Ok::<(), tollgate::ConfigError>(())
 /// ```
 #[must_use = "a handle does nothing by itself"]
-pub struct Pinned<'l, K: ?Sized> {
-    limiter: &'l Limiter<K>,
-    guard: Guard,
+pub struct Pinned<'l, K: ?Sized, S: Store = Fingerprints> {
+    limiter: &'l Limiter<K, S>,
+    guard: S::Guard,
     left: u32,
 }
 
-impl<K: ?Sized> Limiter<K> {
+impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// A handle for a loop of checks on this thread: see [`Pinned`].
     ///
     /// # Progress
@@ -53,12 +53,12 @@ impl<K: ?Sized> Limiter<K> {
     /// assert!(!limiter.check("alice").allowed());
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
-    pub fn pin(&self) -> Pinned<'_, K> {
-        Pinned { limiter: self, guard: pin(), left: REPIN }
+    pub fn pin(&self) -> Pinned<'_, K, S> {
+        Pinned { limiter: self, guard: S::pin(), left: REPIN }
     }
 }
 
-impl<K: ?Sized> Pinned<'_, K> {
+impl<K: ?Sized, S: Store> Pinned<'_, K, S> {
     /// As [`Limiter::check`].
     ///
     /// ```
@@ -73,6 +73,7 @@ impl<K: ?Sized> Pinned<'_, K> {
     pub fn check<Q>(&mut self, key: &Q) -> Decision
     where
         Q: Hash + Equivalent<K> + ?Sized,
+        S: Holds<Q>,
     {
         self.check_at(key, 1, self.limiter.clock().now())
     }
@@ -91,6 +92,7 @@ impl<K: ?Sized> Pinned<'_, K> {
     pub fn check_n<Q>(&mut self, key: &Q, cost: u64) -> Decision
     where
         Q: Hash + Equivalent<K> + ?Sized,
+        S: Holds<Q>,
     {
         self.check_at(key, cost, self.limiter.clock().now())
     }
@@ -109,23 +111,24 @@ impl<K: ?Sized> Pinned<'_, K> {
     pub fn check_at<Q>(&mut self, key: &Q, cost: u64, now: Tick) -> Decision
     where
         Q: Hash + Equivalent<K> + ?Sized,
+        S: Holds<Q>,
     {
         if self.left == 0 {
             self.repin(now);
         }
         self.left -= 1;
-        self.limiter.charge(self.limiter.fingerprint(key), cost, now, &self.guard)
+        self.limiter.charge::<Q>(self.limiter.key(key), cost, now, &self.guard)
     }
 
     #[cold]
     fn repin(&mut self, now: Tick) {
         self.left = REPIN;
-        self.guard.repin();
+        S::repin(&mut self.guard);
         self.limiter.tend(now, &self.guard);
     }
 }
 
-impl<K: ?Sized> fmt::Debug for Pinned<'_, K> {
+impl<K: ?Sized, S: Store> fmt::Debug for Pinned<'_, K, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Pinned").field("limiter", &self.limiter).finish_non_exhaustive()
     }

@@ -1,6 +1,5 @@
-//! How a key becomes a fingerprint: hashed under a seed that nobody else knows.
+//! How a key is hashed: under a seed that nobody else knows.
 
-use crate::table::Fingerprint;
 use foldhash::SharedSeed;
 use foldhash::quality::FoldHasher;
 use std::fmt;
@@ -29,10 +28,10 @@ impl Seed {
     }
 
     #[inline]
-    pub(super) fn fingerprint<Q: Hash + ?Sized>(&self, key: &Q) -> Fingerprint {
+    pub(super) fn hash<Q: Hash + ?Sized>(&self, key: &Q) -> u64 {
         let mut hasher = FoldHasher::with_seed(self.hasher, &self.shared);
         key.hash(&mut hasher);
-        Fingerprint::of_hash(hasher.finish())
+        hasher.finish()
     }
 }
 
@@ -48,20 +47,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn two_limiters_hash_one_key_to_different_fingerprints() {
-        let prints: Vec<_> = (0..4).map(|_| Seed::random().fingerprint("alice")).collect();
-        for (i, print) in prints.iter().enumerate() {
-            assert!(!prints[..i].contains(print));
+    fn two_limiters_hash_one_key_differently() {
+        let hashes: Vec<_> = (0..4).map(|_| Seed::random().hash("alice")).collect();
+        for (i, hash) in hashes.iter().enumerate() {
+            assert!(!hashes[..i].contains(hash));
         }
     }
 
     #[test]
-    fn owned_and_borrowed_forms_have_one_fingerprint() {
+    fn owned_and_borrowed_forms_have_one_hash() {
         let seed = Seed::random();
-        let alice = seed.fingerprint("alice");
-        assert_eq!(alice, seed.fingerprint(&"alice".to_owned()));
-        assert_eq!(alice, seed.fingerprint(&"alice"));
-        assert_ne!(alice, seed.fingerprint("bob"));
+        let alice = seed.hash("alice");
+        assert_eq!(alice, seed.hash(&"alice".to_owned()));
+        assert_eq!(alice, seed.hash(&"alice"));
+        assert_ne!(alice, seed.hash("bob"));
     }
 
     #[test]
@@ -69,9 +68,9 @@ mod tests {
         let seed = Seed::random();
         let (mut ones, mut zeros) = (0, 0);
         for key in 0..64_u64 {
-            let home = seed.fingerprint(&key).home_bits();
-            ones |= home;
-            zeros |= !home;
+            let hash = seed.hash(&key);
+            ones |= hash;
+            zeros |= !hash;
         }
         assert_eq!((ones, zeros), (u64::MAX, u64::MAX));
     }

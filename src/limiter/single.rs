@@ -106,7 +106,10 @@ impl SingleLimiter {
     #[inline]
     pub fn check_at(&self, cost: u64, now: Tick) -> Decision {
         match &self.state {
-            State::Packed(rule, word) => update(word, |word| rule.decide(word, now, cost)),
+            State::Packed(rule, word) => {
+                let updated = update(word, |word| rule.next(word, now, cost));
+                rule.answer(updated.from, now, cost)
+            }
             State::Log(rule, log) => log.check(rule, now, cost, &pin()),
         }
     }
@@ -184,7 +187,9 @@ impl SingleLimiter {
     /// ```
     pub fn refund_at(&self, charge: &Decision, tokens: u64, now: Tick) {
         match &self.state {
-            State::Packed(rule, word) => update(word, |word| (rule.refund(word, now, charge, tokens), ())),
+            State::Packed(rule, word) => {
+                update(word, |word| rule.refund(word, now, charge, tokens));
+            }
             State::Log(rule, log) => log.refund(rule, charge, tokens, &pin()),
         }
     }
@@ -205,7 +210,9 @@ impl SingleLimiter {
     /// ```
     pub fn reset(&self) {
         match &self.state {
-            State::Packed(rule, word) => update(word, |word| (rule.reset(word), ())),
+            State::Packed(rule, word) => {
+                update(word, |word| rule.reset(word));
+            }
             State::Log(rule, log) => log.reset(rule, &pin()),
         }
     }

@@ -1,9 +1,9 @@
 //! Looking after a limiter: how large it is, what it has done, forgetting keys.
 
 use super::keyed::Limiter;
+use super::store::Store;
 use crate::rule::{Rule, update};
-use crate::sync::{Ordering::Relaxed, pin};
-use crate::table::Table;
+use crate::sync::Ordering::Relaxed;
 use crate::time::Tick;
 
 /// How many steps of a turnover a sweep does before it lets the epoch move on.
@@ -44,7 +44,7 @@ pub struct Stats {
     pub bytes: usize,
 }
 
-impl<K: ?Sized> Limiter<K> {
+impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// What this limiter holds and has done. Known keys are charged without counting anything; the figures
     /// come from what insertions and turnovers keep.
     ///
@@ -61,16 +61,16 @@ impl<K: ?Sized> Limiter<K> {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn stats(&self) -> Stats {
-        let guard = pin();
+        let figures = self.store.figures(&S::pin());
         Stats {
-            keys: self.table.len(&guard),
-            capacity: self.table.capacity(&guard),
-            max_keys: self.table.max_keys(),
-            turnovers: self.table.turnovers(),
-            evicted: self.table.evicted(),
+            keys: figures.keys,
+            capacity: figures.capacity,
+            max_keys: figures.max_keys,
+            turnovers: figures.turnovers,
+            evicted: figures.evicted,
             // ORDERING: relaxed; a statistic.
             refused: self.beyond.refused.load(Relaxed),
-            bytes: self.memory(),
+            bytes: size_of::<Self>() + figures.bytes,
         }
     }
 
@@ -121,12 +121,12 @@ impl<K: ?Sized> Limiter<K> {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn sweep_at(&self, budget: usize, now: Tick) -> bool {
-        let mut steps = budget.div_ceil(Table::STEP);
-        if steps == 0 || !self.table.begin_sweep(now, &pin()) {
+        let mut steps = budget.div_ceil(S::STEP);
+        if steps == 0 || !self.store.begin_sweep(now, &S::pin()) {
             return false;
         }
         while steps > 0 {
-            let guard = pin();
+            let guard = S::pin();
             for _ in 0..steps.min(REPIN) {
                 if !self.tend(now, &guard) {
                     return false;
@@ -177,12 +177,12 @@ impl<K: ?Sized> Limiter<K> {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn clear_at(&self, now: Tick) {
-        update(&self.beyond.overflow, |word| (self.rule.reset(word), ()));
-        self.table.each(&pin(), |word| self.change(word, |word| self.rule.reset(word)));
+        update(&self.beyond.overflow, |word| self.rule.reset(word));
+        self.store.each(&S::pin(), |word| self.change(word, |word| self.rule.reset(word)).map(drop));
         // A turnover that is under way may have moved keys before they were reset. The next one forgets them.
-        while self.tend(now, &pin()) {}
-        if self.table.begin_turnover(now, &pin()) {
-            while self.tend(now, &pin()) {}
+        while self.tend(now, &S::pin()) {}
+        if self.store.begin_turnover(now, &S::pin()) {
+            while self.tend(now, &S::pin()) {}
         }
     }
 
@@ -197,7 +197,7 @@ impl<K: ?Sized> Limiter<K> {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn len(&self) -> usize {
-        self.table.len(&pin())
+        self.store.len(&S::pin())
     }
 
     /// Does the table hold no key?
@@ -221,6 +221,6 @@ impl<K: ?Sized> Limiter<K> {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn memory(&self) -> usize {
-        size_of::<Self>() + self.table.bytes()
+        size_of::<Self>() + self.store.bytes()
     }
 }

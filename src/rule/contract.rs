@@ -21,9 +21,20 @@ use crate::time::Tick;
 /// # Ok::<(), tollgate::ConfigError>(())
 /// ```
 pub trait Rule: Sealed {
-    /// Decides a request of `cost` tokens at `now`: the next word and the answer. A cost of 0 is always
-    /// allowed and leaves the word alone, whatever was charged before.
-    fn decide(&self, word: Word, now: Tick, cost: u64) -> (Word, Decision);
+    /// The word after a request of `cost` tokens at `now`: the same one if the request is denied, or its cost
+    /// is 0; another one if it is charged.
+    fn next(&self, word: Word, now: Tick, cost: u64) -> Word;
+
+    /// The answer to a request of `cost` tokens at `now` that finds `word`. A cost of 0 is always allowed,
+    /// whatever was charged before.
+    fn answer(&self, word: Word, now: Tick, cost: u64) -> Decision;
+
+    /// Decides a request of `cost` tokens at `now`: the next word and the answer. The two come apart because
+    /// a concurrent holder needs the first in its compare-and-swap loop and the second after it.
+    #[inline]
+    fn decide(&self, word: Word, now: Tick, cost: u64) -> (Word, Decision) {
+        (self.next(word, now, cost), self.answer(word, now, cost))
+    }
 
     /// The word after giving back `tokens` of what `charge` took, or fewer if it took fewer. It gives
     /// back what the charge still holds: nothing once the bucket has refilled past it or its window is
@@ -40,11 +51,11 @@ pub trait Rule: Sealed {
     /// Does `word` behave like a fresh one at `now` and ever after?
     fn is_idle(&self, word: Word, now: Tick) -> bool;
 
-    /// What [`decide`](Self::decide) would answer, with the figures as they are before a charge.
+    /// What a request would be answered, with the figures as they are before a charge.
     #[inline]
     fn peek(&self, word: Word, now: Tick, cost: u64) -> Decision {
-        let decision = self.decide(word, now, cost).1;
-        if decision.allowed() { self.decide(word, now, 0).1 } else { decision }
+        let answer = self.answer(word, now, cost);
+        if answer.allowed() { self.answer(word, now, 0) } else { answer }
     }
 }
 

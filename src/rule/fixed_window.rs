@@ -4,7 +4,7 @@ use super::contract::{Rule, Sealed, nanos_until, outcome};
 use super::windows::Windows;
 use super::word::Word;
 use crate::algorithm::Algorithm;
-use crate::decision::{Decision, NEVER, Outcome, Source};
+use crate::decision::{Decision, Figures, NEVER, Outcome, Source};
 use crate::error::ConfigError;
 use crate::quota::Quota;
 use crate::time::Tick;
@@ -95,30 +95,30 @@ impl FixedWindow {
 impl Sealed for FixedWindow {}
 
 impl Rule for FixedWindow {
-    #[inline]
-    fn decide(&self, word: Word, now: Tick, cost: u64) -> (Word, Decision) {
+    #[inline(never)]
+    fn next(&self, word: Word, now: Tick, cost: u64) -> Word {
+        let fields = self.roll(word, now);
+        let charged = cost > 0 && cost <= self.limit - fields.count;
+        if charged { self.pack(Fields { count: fields.count + cost, ..fields }) } else { word }
+    }
+
+    #[inline(never)]
+    fn answer(&self, word: Word, now: Tick, cost: u64) -> Decision {
         let fields = self.roll(word, now);
         let free = self.limit - fields.count;
         let outcome = outcome(cost, self.limit, cost <= free);
         let until_next = nanos_until(self.windows.tick(fields.number + 1, 0), now);
-        let charged = if outcome == Outcome::Allowed { cost } else { 0 };
-        let count = fields.count + charged;
-        let decision = Decision {
-            cost,
-            limit: self.limit,
-            remaining: self.limit - count,
+        let remaining = if outcome == Outcome::Allowed { free - cost } else { free };
+        let figures = Figures::Known {
+            remaining,
             wait: match outcome {
                 Outcome::Allowed => 0,
                 Outcome::Denied => until_next,
                 Outcome::TooCostly => NEVER,
             },
-            reset: if count == 0 { 0 } else { until_next },
-            at: now,
-            outcome,
-            source: Source::Key,
+            reset: if remaining == self.limit { 0 } else { until_next },
         };
-        let next = if charged == 0 { word } else { self.pack(Fields { count, ..fields }) };
-        (next, decision)
+        Decision { cost, limit: self.limit, at: now, figures, outcome, source: Source::Key }
     }
 
     #[inline]
@@ -128,7 +128,7 @@ impl Rule for FixedWindow {
         // A charge resets at the end of the window it was counted in, which for a stale `now` is later
         // than the one that held it.
         let next = self.windows.number(charge.at + charge.reset_after());
-        if tokens == 0 || charge.reset == NEVER || fields.number + 1 != next {
+        if tokens == 0 || charge.reset_after() == Duration::MAX || fields.number + 1 != next {
             return word;
         }
         self.pack(Fields { count: fields.count.saturating_sub(tokens), ..fields })

@@ -3,7 +3,7 @@
 use super::contract::{Rule, Sealed};
 use super::token_bucket::TokenBucket;
 use super::word::Word;
-use crate::decision::{Decision, Outcome};
+use crate::decision::Decision;
 use crate::error::ConfigError;
 use crate::quota::Quota;
 use crate::time::Tick;
@@ -78,13 +78,14 @@ impl LeakyBucket {
 impl Sealed for LeakyBucket {}
 
 impl Rule for LeakyBucket {
-    #[inline]
-    fn decide(&self, word: Word, now: Tick, cost: u64) -> (Word, Decision) {
-        let (next, mut decision) = self.bucket.decide(word, now, cost);
-        if self.queue && decision.outcome == Outcome::Allowed {
-            decision.wait = self.bucket.turn(word, now);
-        }
-        (next, decision)
+    #[inline(always)]
+    fn next(&self, word: Word, now: Tick, cost: u64) -> Word {
+        self.bucket.next(word, now, cost)
+    }
+
+    #[inline(always)]
+    fn answer(&self, word: Word, now: Tick, cost: u64) -> Decision {
+        self.bucket.answer_as(self.queue, word, now, cost)
     }
 
     #[inline]

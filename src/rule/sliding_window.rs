@@ -4,7 +4,7 @@ use super::contract::{Rule, Sealed, nanos_until, outcome};
 use super::windows::Windows;
 use super::word::Word;
 use crate::algorithm::Algorithm;
-use crate::decision::{Decision, NEVER, Outcome, Source};
+use crate::decision::{Decision, Figures, NEVER, Outcome, Source};
 use crate::error::ConfigError;
 use crate::quota::Quota;
 use crate::time::Tick;
@@ -125,14 +125,17 @@ impl SlidingWindow {
     /// The most that can be charged `elapsed` nanoseconds into the pair's window.
     #[inline]
     fn free(&self, pair: Pair, elapsed: u64) -> u64 {
-        let length = u128::from(self.windows.length());
+        let length = self.windows.length();
         // Rounded up, since a charge must fit beside the exact estimate; at most `previous`.
-        let weighted = if pair.previous == 0 {
-            0
-        } else {
-            (u128::from(pair.previous) * (length - u128::from(elapsed))).div_ceil(length)
+        let weighted = match pair.previous.checked_mul(length - elapsed) {
+            // Nearly always: a division of words takes a fraction of the other's time.
+            Some(product) => product.div_ceil(length),
+            None => {
+                let product = u128::from(pair.previous) * u128::from(length - elapsed);
+                product.div_ceil(u128::from(length)).try_into().unwrap_or(u64::MAX)
+            }
         };
-        u128::from(self.limit - pair.present).saturating_sub(weighted).try_into().unwrap_or(0)
+        (self.limit - pair.present).saturating_sub(weighted)
     }
 
     /// How far into the pair's window `cost` fits, if it does before the window ends.
@@ -177,16 +180,21 @@ impl SlidingWindow {
 impl Sealed for SlidingWindow {}
 
 impl Rule for SlidingWindow {
-    #[inline]
-    fn decide(&self, word: Word, now: Tick, cost: u64) -> (Word, Decision) {
+    #[inline(never)]
+    fn next(&self, word: Word, now: Tick, cost: u64) -> Word {
+        let pair = self.roll(word, now);
+        let charged = cost > 0 && cost <= self.free(pair, self.windows.elapsed(pair.number, now));
+        if charged { self.pack(Pair { present: pair.present + cost, ..pair }) } else { word }
+    }
+
+    #[inline(never)]
+    fn answer(&self, word: Word, now: Tick, cost: u64) -> Decision {
         let pair = self.roll(word, now);
         let free = self.free(pair, self.windows.elapsed(pair.number, now));
         let outcome = outcome(cost, self.limit, cost <= free);
         let charged = if outcome == Outcome::Allowed { cost } else { 0 };
         let after = Pair { present: pair.present + charged, ..pair };
-        let decision = Decision {
-            cost,
-            limit: self.limit,
+        let figures = Figures::Known {
             remaining: free - charged,
             wait: match outcome {
                 Outcome::Allowed => 0,
@@ -194,18 +202,14 @@ impl Rule for SlidingWindow {
                 Outcome::TooCostly => NEVER,
             },
             reset: nanos_until(self.idle_at(after, now), now),
-            at: now,
-            outcome,
-            source: Source::Key,
         };
-        let next = if charged == 0 { word } else { self.pack(after) };
-        (next, decision)
+        Decision { cost, limit: self.limit, at: now, figures, outcome, source: Source::Key }
     }
 
     #[inline]
     fn refund(&self, word: Word, _now: Tick, charge: &Decision, tokens: u64) -> Word {
         let tokens = tokens.min(charge.charged());
-        if word.is_fresh() || tokens == 0 || charge.reset == NEVER {
+        if word.is_fresh() || tokens == 0 || charge.reset_after() == Duration::MAX {
             return word;
         }
         let pair = self.unpack(word);

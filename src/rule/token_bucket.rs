@@ -1,10 +1,10 @@
 //! The token bucket, kept as one theoretical arrival time.
 
-use super::contract::{Rule, Sealed, nanos_until, outcome};
-use super::grain::Grain;
+use super::contract::{Rule, Sealed, outcome};
 use super::word::Word;
-use crate::decision::{Decision, NEVER, Outcome, Source};
+use crate::decision::{Decision, Figures, Outcome, Source};
 use crate::error::ConfigError;
+use crate::grain::Grain;
 use crate::quota::Quota;
 use crate::time::Tick;
 
@@ -82,54 +82,43 @@ impl TokenBucket {
         Ok(Self { grain, burst, capacity: grain.capacity(burst)? })
     }
 
-    /// When the bucket's present content has leaked or refilled: the first tick at which a request that
-    /// is let through in turn would start.
-    #[inline]
-    pub(super) fn turn(&self, word: Word, now: Tick) -> u64 {
-        if word.value() <= self.grain.at(now) {
-            return 0;
+    /// When the bucket is full again, as of `present`, and what it has room for until then.
+    #[inline(always)]
+    fn level(&self, word: Word, present: u64) -> (u64, u64) {
+        let full = word.value().max(present);
+        (full, (present + self.capacity).saturating_sub(full))
+    }
+
+    /// The answer of both buckets; a `queue` lets allowed requests start in turn.
+    #[inline(always)]
+    pub(super) fn answer_as(&self, queue: bool, word: Word, now: Tick, cost: u64) -> Decision {
+        let (full, room) = self.level(word, self.grain.at(now));
+        let outcome = outcome(cost, self.burst, self.fits(cost, room));
+        let charge = if outcome == Outcome::Allowed { self.grain.of_tokens(cost) } else { 0 };
+        Decision {
+            cost,
+            limit: self.burst,
+            at: now,
+            figures: Figures::Bucket { full: full + charge, grain: self.grain, queue },
+            outcome,
+            source: Source::Key,
         }
-        nanos_until(self.grain.first_tick(word.value()), now)
     }
 }
 
 impl Sealed for TokenBucket {}
 
 impl Rule for TokenBucket {
-    #[inline]
-    fn decide(&self, word: Word, now: Tick, cost: u64) -> (Word, Decision) {
-        let present = self.grain.at(now);
-        let full = word.value().max(present);
-        let empty = present + self.capacity;
-        let room = empty.saturating_sub(full);
-        let decision = Decision {
-            cost,
-            limit: self.burst,
-            remaining: 0,
-            wait: 0,
-            reset: 0,
-            at: now,
-            outcome: outcome(cost, self.burst, self.fits(cost, room)),
-            source: Source::Key,
-        };
-        if decision.outcome != Outcome::Allowed {
-            let wait = match decision.outcome {
-                // A charge passes as soon as the bucket, left alone, has room for it.
-                Outcome::Denied => {
-                    nanos_until(self.grain.first_tick(full + self.grain.of_tokens(cost) - self.capacity), now)
-                }
-                _ => NEVER,
-            };
-            let remaining = self.grain.tokens_in(room);
-            let reset = nanos_until(self.grain.first_tick(full), now);
-            return (word, Decision { wait, remaining, reset, ..decision });
-        }
-        let charge = self.grain.of_tokens(cost);
-        let next = full + charge;
-        let remaining = self.grain.tokens_in(room.saturating_sub(charge));
-        let reset = if next > present { nanos_until(self.grain.first_tick(next), now) } else { 0 };
-        let word = if cost == 0 { word } else { Word::of(next) };
-        (word, Decision { remaining, reset, ..decision })
+    #[inline(always)]
+    fn next(&self, word: Word, now: Tick, cost: u64) -> Word {
+        let (full, room) = self.level(word, self.grain.at(now));
+        let charged = cost > 0 && self.fits(cost, room);
+        if charged { Word::of(full + self.grain.of_tokens(cost)) } else { word }
+    }
+
+    #[inline(always)]
+    fn answer(&self, word: Word, now: Tick, cost: u64) -> Decision {
+        self.answer_as(false, word, now, cost)
     }
 
     #[inline]

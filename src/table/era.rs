@@ -5,7 +5,7 @@ use super::memory::{Memory, Permit};
 use super::slot::Fingerprint;
 use super::space::{Claim, Space};
 use super::step::{Step, reach};
-use crate::rule::Word;
+use crate::rule::{Word, update};
 use crate::sync::{Atomic, Guard, Link, Ordering::Relaxed};
 use crate::time::Tick;
 use std::sync::Arc;
@@ -212,18 +212,15 @@ impl Era {
 
     /// Freezes a word, or evicts its key if it is idle; what it is for good.
     fn freeze(&self, word: &Atomic<Word>, is_idle: impl Fn(Word) -> bool) -> Frozen {
-        let (frozen, by_us) = crate::rule::update(word, |word| {
-            if word.is_frozen() {
-                (word, (word, false))
-            } else if is_idle(word) {
-                (Word::EVICTED, (Word::EVICTED, true))
-            } else {
-                (word.frozen(), (word.frozen(), true))
-            }
+        let updated = update(word, |word| match word {
+            _ if word.is_frozen() => word,
+            _ if is_idle(word) => Word::EVICTED,
+            _ => word.frozen(),
         });
-        if frozen != Word::EVICTED {
-            return Frozen::For(frozen);
+        if updated.to != Word::EVICTED {
+            return Frozen::For(updated.to);
         }
+        let by_us = updated.from != updated.to;
         if by_us {
             reach(Step::Evicted);
             // ORDERING: relaxed; it makes room a moment sooner and need not be exact.
@@ -239,7 +236,7 @@ impl Era {
         match self.space.claim(key) {
             Claim::New(word) | Claim::Known(word) => {
                 reach(Step::Brought);
-                crate::rule::update(word, |word| (if word.is_fresh() { frozen.thawed() } else { word }, ()));
+                update(word, |word| if word.is_fresh() { frozen.thawed() } else { word });
             }
             Claim::Sealed => debug_assert!(false, "an era was closed before all its keys had come"),
         }

@@ -9,7 +9,7 @@
 /// | others | a key's |
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(transparent)]
-pub(crate) struct Fingerprint(u64);
+pub struct Fingerprint(u64);
 
 impl Fingerprint {
     pub(super) const EMPTY: Self = Self(0);
@@ -64,13 +64,6 @@ unsafe impl bytemuck::Pod for Fingerprint {}
 
 #[cfg(not(tollgate_loom))]
 const _: () = assert!(crate::sync::Atomic::<Fingerprint>::is_lock_free());
-
-#[cfg(test)]
-impl Fingerprint {
-    pub(crate) const fn home_bits(self) -> u64 {
-        self.0
-    }
-}
 
 #[cfg(test)]
 mod tests {

@@ -179,6 +179,11 @@ impl Empty<'_> {
 
 /// Seals a slot unless a key has it; what it holds from now on.
 fn seal(slot: &Atomic<Fingerprint>) -> Fingerprint {
+    // ORDERING: relaxed; a look first, for most slots are taken, and what is there stays there.
+    let found = slot.load(Relaxed);
+    if !found.is_empty() {
+        return found;
+    }
     // ORDERING: release side of *closed*: who seals has seen the next era linked. Relaxed on failure: what
     // is there needs nothing of ours.
     match slot.compare_exchange(Fingerprint::EMPTY, Fingerprint::SEALED, Release, Relaxed) {

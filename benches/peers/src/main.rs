@@ -4,8 +4,9 @@
 //! round and then its median. `(empty loop)` is what it costs to walk through the keys; it is in all numbers
 //! and not subtracted. A subject that a workload does not fit is left out and named.
 //!
-//! `peers latency` times single checks instead: see `latency`.
+//! `peers latency` times single checks instead: see `latency`. `peers draw` measures nothing: see `draw`.
 
+mod draw;
 mod keys;
 mod latency;
 mod measure;
@@ -17,7 +18,7 @@ mod workload;
 use clap::{Parser, ValueEnum};
 use keys::Key;
 use measure::{Field, Pace};
-use report::Row;
+use report::{Machine, Row, Run};
 use std::net::Ipv6Addr;
 use std::panic;
 use std::path::PathBuf;
@@ -29,10 +30,11 @@ use workload::{Kind, Workload};
 /// Compares tollgate with other limiters and with maps that people build limiters from.
 #[derive(Parser)]
 struct Options {
-    /// What to measure
+    /// What to do
     #[arg(value_enum, default_value_t = What::Throughput)]
     what: What,
-    /// A smoke run: few and short rounds, a tenth of the keys. Shows that it works, measures little
+    /// A smoke run: few and short rounds, a tenth of the keys. Shows that it works, measures little. With
+    /// draw: the picture goes beside the rows, the section is printed, and the README stays as it is
     #[arg(long)]
     quick: bool,
     /// Also ten million keys, if there is memory for it
@@ -50,7 +52,8 @@ struct Options {
     /// Numbers of threads
     #[arg(long, value_delimiter = ',', default_value = "1,2")]
     threads: Vec<usize>,
-    /// Where the rows go [default: target/peers.json, or target/peers-latency.json]
+    /// Where the rows go or come from [default: target/peers.json, target/peers-quick.json with --quick, or
+    /// target/peers-latency.json]
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
@@ -61,6 +64,9 @@ enum What {
     Throughput,
     /// The tail of single checks, in quiet and in a flood of fresh keys
     Latency,
+    /// Nothing is measured: what throughput left in the JSON file becomes benches/peers/ratios.svg and the
+    /// README's section on speed
+    Draw,
 }
 
 impl Options {
@@ -71,8 +77,13 @@ impl Options {
         Pace { rounds, slice: Duration::from_millis(slice) }
     }
 
+    /// What counts as many keys.
+    fn many(&self) -> usize {
+        if self.quick { 100_000 } else { 1_000_000 }
+    }
+
     fn all_workloads(&self) -> Vec<Workload> {
-        workload::all(if self.quick { 100_000 } else { 1_000_000 }, self.large)
+        workload::all(self.many(), self.large)
     }
 
     /// The workloads that are asked for; all of them if none is named.
@@ -83,7 +94,7 @@ impl Options {
     }
 
     fn latency(&self) -> latency::Plan {
-        let (known, rounds, slice) = if self.quick { (100_000, 1, 200) } else { (1_000_000, 3, 2000) };
+        let (known, (rounds, slice)) = (self.many(), if self.quick { (1, 200) } else { (3, 2000) });
         let scene = Duration::from_millis(self.slice.unwrap_or(slice));
         let rounds = self.rounds.unwrap_or(rounds).max(1);
         latency::Plan { known, rounds, scene, pace: 500_000, sweep_every: scene / 2 }
@@ -91,8 +102,9 @@ impl Options {
 
     fn json(&self) -> PathBuf {
         let named = match self.what {
-            What::Throughput => "target/peers.json",
             What::Latency => "target/peers-latency.json",
+            What::Throughput | What::Draw if self.quick => "target/peers-quick.json",
+            What::Throughput | What::Draw => "target/peers.json",
         };
         self.json.clone().unwrap_or_else(|| named.into())
     }
@@ -152,18 +164,25 @@ fn run(options: &Options) -> Result<(), String> {
         let rows = latency::run(options.latency(), is_wanted)?;
         return report::write(&path, &rows).map_err(unwritten);
     }
-    let (mut rows, mut wrong) = (Vec::new(), Vec::new());
+    if options.what == What::Draw {
+        if !options.only.is_empty() {
+            return Err("draw shows all that it shows or nothing: it takes no --only".into());
+        }
+        return draw::run(&path, options.many(), options.quick);
+    }
+    let mut run = Run { machine: Machine::this(), rows: Vec::new() };
+    let mut wrong = Vec::new();
     for workload in options.workloads() {
-        rows.extend(match workload.kind {
+        run.rows.extend(match workload.kind {
             Kind::U64 => compare::<u64>(workload, options, &mut wrong),
             Kind::String => compare::<String>(workload, options, &mut wrong),
             Kind::Ipv6 => compare::<Ipv6Addr>(workload, options, &mut wrong),
         });
         // After each workload, so that a run that is cut short leaves something.
-        report::write(&path, &rows).map_err(unwritten)?;
+        report::write(&path, &run).map_err(unwritten)?;
     }
     let seconds = start.elapsed().as_secs();
-    println!("\n{} rows in {} after {seconds} s", rows.len(), path.display());
+    println!("\n{} rows in {} after {seconds} s", run.rows.len(), path.display());
     if wrong.is_empty() { Ok(()) } else { Err(format!("wrong decisions:\n{}", wrong.join("\n"))) }
 }
 

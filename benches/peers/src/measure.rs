@@ -72,7 +72,7 @@ struct Slice {
 }
 
 impl<K: Key> Field<K> {
-    /// Builds the subjects and lets them see all keys, so that later ones are known.
+    /// Builds the subjects and lets them see all keys, in chunks as later, so that later ones are known.
     pub fn prepare(workload: Workload, contestants: Vec<Contestant<K>>) -> Self {
         let (stream, ready, left_out, wrong) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let mut field = Self { workload, stream, ready, left_out, wrong };
@@ -90,7 +90,7 @@ impl<K: Key> Field<K> {
         let name = contestant.name;
         let (filled, bytes) = memory::grown_by(|| {
             let subject = self.built(&contestant)?;
-            let admitted = subject.decide(distinct);
+            let admitted = distinct.chunks(CHUNK).map(|chunk| subject.decide(chunk)).sum::<u64>();
             Ok((subject, admitted))
         });
         let (subject, admitted) = match filled {
@@ -153,8 +153,10 @@ impl<K: Key> Field<K> {
             let slice = subject.as_ref().map_or_else(Slice::default, |subject| {
                 if self.workload.is_flood() {
                     let share = self.stream.len() / CHUNK / stage.threads * CHUNK;
+                    let before = waited();
                     stage.align();
-                    whole(subject.as_ref(), &self.stream[thread * share..][..share])
+                    let slice = whole(subject.as_ref(), &self.stream[thread * share..][..share]);
+                    Slice { waited: waited() - before, ..slice }
                 } else {
                     // Every round and thread begins elsewhere, the same place for all subjects.
                     let chunks = self.stream.len() / CHUNK;

@@ -3,26 +3,66 @@
 use crate::measure::{LeftOut, Measured};
 use crate::subjects::{BASE, EMPTY_LOOP};
 use crate::workload::Workload;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use std::env::consts;
 use std::fs;
 use std::io;
 use std::path::Path;
+use std::thread;
 
-/// One line of `peers.json`.
-#[derive(Serialize)]
+/// What `peers.json` holds.
+#[derive(Serialize, Deserialize)]
+pub struct Run {
+    pub machine: Machine,
+    pub rows: Vec<Row>,
+}
+
+/// Where it was measured, as the system says.
+#[derive(Serialize, Deserialize)]
+pub struct Machine {
+    pub cores: usize,
+    pub cpu: String,
+    pub os: String,
+}
+
+/// One subject in one workload on so many threads.
+#[derive(Serialize, Deserialize)]
 pub struct Row {
-    workload: &'static str,
-    keys: usize,
-    threads: usize,
-    subject: &'static str,
-    ns_per_op: f64,
-    ratio_to_governor: f64,
+    pub workload: String,
+    pub keys: usize,
+    pub threads: usize,
+    pub subject: String,
+    pub rounds: usize,
+    pub ns_per_op: f64,
+    /// `None` if governor has no result.
+    pub ratio_to_governor: Option<f64>,
     /// Only where there are so many keys that fixed costs don't show.
-    bytes_per_key: Option<f64>,
+    pub bytes_per_key: Option<f64>,
+    /// The share of the time in which its threads were ready to run and had no core.
+    pub waiting: f64,
 }
 
 /// Below that many keys bytes per key say nothing.
 const MANY: usize = 100_000;
+/// A machine whose threads wait for a core for more than this share of the time is busy.
+pub const BUSY: f64 = 0.02;
+
+impl Machine {
+    pub fn this() -> Self {
+        let value = |file, key: &str| -> Option<String> {
+            let told = fs::read_to_string(file).ok()?;
+            let value = told.lines().find(|line| line.starts_with(key))?.split_once(['=', ':'])?.1;
+            Some(value.trim().trim_matches('"').to_owned())
+        };
+        let cpu = value("/proc/cpuinfo", "model name");
+        let os = value("/etc/os-release", "PRETTY_NAME");
+        Self {
+            cores: thread::available_parallelism().map_or(1, usize::from),
+            cpu: cpu.unwrap_or_else(|| format!("a processor of the {} family", consts::ARCH)),
+            os: os.unwrap_or_else(|| consts::OS.to_owned()),
+        }
+    }
+}
 
 /// The rows of one table, printed as they are made.
 pub fn table(workload: Workload, threads: usize, measured: &[Measured]) -> Vec<Row> {
@@ -31,7 +71,7 @@ pub fn table(workload: Workload, threads: usize, measured: &[Measured]) -> Vec<R
     let rounds = measured.first().map_or(0, |measured| measured.rounds.len());
     println!("\n{title}, {threads} thread{plural} ({rounds} rounds)");
     let waiting = measured.iter().map(|measured| measured.waiting).sum::<f64>() / measured.len() as f64;
-    if waiting > 0.02 {
+    if waiting > BUSY {
         println!("  a busy machine: threads waited for a core {:.0} % of the time", waiting * 100.0);
     }
     println!("  {:<28}{:>10}{:>9}{:>12}{:>12}", "", "ns/check", "spread", "x governor", "bytes/key");
@@ -40,20 +80,23 @@ pub fn table(workload: Workload, threads: usize, measured: &[Measured]) -> Vec<R
     let mut lines: Vec<(Row, f64)> = measured
         .iter()
         .map(|measured| {
-            let ratios = base.map_or_else(Vec::new, |base| {
-                measured.rounds.iter().zip(&base.rounds).map(|(own, base)| own / base).collect()
+            let ratio = base.map(|base| {
+                let ratios = measured.rounds.iter().zip(&base.rounds).map(|(own, base)| own / base);
+                quantile(&ratios.collect::<Vec<_>>(), 0.5)
             });
             let ns_per_op = quantile(&measured.rounds, 0.5);
             let between = quantile(&measured.rounds, 0.75) - quantile(&measured.rounds, 0.25);
             let holds_keys = workload.keys >= MANY && measured.name != EMPTY_LOOP;
             let row = Row {
-                workload: workload.name,
+                workload: workload.name.to_owned(),
                 keys: workload.keys,
                 threads,
-                subject: measured.name,
+                subject: measured.name.to_owned(),
+                rounds: measured.rounds.len(),
                 ns_per_op: rounded(ns_per_op),
-                ratio_to_governor: rounded(quantile(&ratios, 0.5)),
+                ratio_to_governor: ratio.map(rounded),
                 bytes_per_key: holds_keys.then_some(rounded(measured.bytes_per_key)),
+                waiting: rounded(measured.waiting),
             };
             (row, between / ns_per_op)
         })
@@ -66,7 +109,7 @@ pub fn table(workload: Workload, threads: usize, measured: &[Measured]) -> Vec<R
             row.subject,
             row.ns_per_op,
             spread * 100.0,
-            row.ratio_to_governor,
+            row.ratio_to_governor.unwrap_or(f64::NAN),
             bytes
         );
     }
@@ -84,11 +127,11 @@ pub fn left_out(all: &[LeftOut]) {
     }
 }
 
-pub fn write(path: &Path, rows: &[impl Serialize]) -> io::Result<()> {
+pub fn write(path: &Path, results: &impl Serialize) -> io::Result<()> {
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder)?;
     }
-    fs::write(path, serde_json::to_string_pretty(rows)? + "\n")
+    fs::write(path, serde_json::to_string_pretty(results)? + "\n")
 }
 
 /// By linear interpolation between the two nearest; NaN of nothing.

@@ -7,7 +7,9 @@ use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use tollgate::{Algorithm, Full, Quota};
 
-use crate::replay::{Cost, Failure, Format, Input, Settings, TimeUnit, Wanted, listed, printable};
+use crate::replay::{
+    Cost, Failure, Format, GateSettings, Input, Settings, TimeUnit, Wanted, listed, printable,
+};
 
 /// Try rate limits on recorded traffic.
 #[derive(Parser)]
@@ -108,6 +110,11 @@ pub(crate) struct ReplayArgs {
     /// What new keys get while the limiter tracks as many as it may
     #[arg(long, value_enum, value_name = "POLICY", default_value_t = FullArg::Deny, help_heading = "Limit")]
     full: FullArg,
+
+    /// Keep the keys themselves instead of 64-bit fingerprints: slower and larger, and no two keys ever share a
+    /// state
+    #[arg(long, help_heading = "Limit")]
+    exact_keys: bool,
 
     /// How the logs are written; 'auto' goes by the first line of each
     #[arg(long, value_enum, value_name = "FORMAT", default_value_t = LogFormat::Auto, help_heading = "Log")]
@@ -232,11 +239,14 @@ impl ReplayArgs {
             sort: self.sort,
             strict: self.strict,
             decisions: self.decisions,
-            max_keys: self.max_keys,
-            full: match self.full {
-                FullArg::Deny => Full::Deny,
-                FullArg::Admit => Full::Admit,
-                FullArg::Share => Full::Share,
+            gate: GateSettings {
+                max_keys: self.max_keys,
+                full: match self.full {
+                    FullArg::Deny => Full::Deny,
+                    FullArg::Admit => Full::Admit,
+                    FullArg::Share => Full::Share,
+                },
+                exact_keys: self.exact_keys,
             },
             top: self.top,
         })

@@ -17,6 +17,7 @@ pub fn all<K: Key>() -> Rows<K> {
             })
         }),
         ("tollgate", |setting| checked(setting, Clock::tsc())),
+        ("tollgate, pinned", |setting| Ok(Box::new(InALoop(limiter::<K>(setting, Clock::tsc())?)))),
         ("tollgate, batches of 32", |setting| Ok(Box::new(Batches(limiter::<K>(setting, Clock::tsc())?)))),
         ("tollgate, system clock", |setting| checked(setting, Clock::monotonic())),
         ("tollgate, coarse clock", |setting| checked(setting, coarse())),
@@ -51,6 +52,16 @@ fn coarse() -> Clock {
     static COARSE: LazyLock<Clock> =
         LazyLock::new(|| Clock::coarse(Duration::from_millis(1)).unwrap_or_else(|_| Clock::monotonic()));
     COARSE.clone()
+}
+
+/// Through a pinned handle, as a thread does that checks in a loop.
+struct InALoop<K>(Limiter<K>);
+
+impl<K: Key> Subject<K> for InALoop<K> {
+    fn decide(&self, keys: &[K]) -> u64 {
+        let mut gate = self.0.pin();
+        keys.iter().map(|key| u64::from(gate.check(key).allowed())).sum()
+    }
 }
 
 /// `check_many`, with 32 keys at a time.

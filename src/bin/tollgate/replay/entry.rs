@@ -14,7 +14,7 @@ pub(crate) enum Entry {
 
 /// The algorithms to try. One that is asked for by name must be possible; of all, at least one.
 pub(crate) fn entries(settings: &Settings) -> Result<Vec<Entry>, Failure> {
-    let start = |algorithm, quota| Trial::new(algorithm, quota, settings.max_keys, settings.full);
+    let start = |algorithm, quota| Trial::new(algorithm, quota, settings.gate);
     if let Some(algorithm) = settings.algorithm {
         let refused = |error| Failure::refused(format!("{}: {error}", option_of(&error)));
         let trial = start(algorithm, settings.quota).map_err(refused)?;

@@ -15,6 +15,7 @@ mod csv;
 mod decisions;
 mod entry;
 mod failure;
+mod gate;
 mod identity;
 mod input;
 mod json;
@@ -55,6 +56,7 @@ use trial::Batch;
 use wanted::Unopened;
 
 pub(crate) use failure::Failure;
+pub(crate) use gate::GateSettings;
 pub(crate) use input::Input;
 pub(crate) use printable::{listed, printable};
 pub(crate) use settings::Settings;

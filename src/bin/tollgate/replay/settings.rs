@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 
-use tollgate::{Algorithm, Full, Quota};
+use tollgate::{Algorithm, Quota};
 
+use super::gate::GateSettings;
 use super::input::Input;
 use super::wanted::{Format, Wanted};
 
@@ -20,8 +21,7 @@ pub(crate) struct Settings {
     pub(crate) sort: bool,
     pub(crate) strict: bool,
     pub(crate) decisions: Option<PathBuf>,
-    pub(crate) max_keys: usize,
-    pub(crate) full: Full,
+    pub(crate) gate: GateSettings,
     /// How many of the keys denied most are reported.
     pub(crate) top: usize,
 }

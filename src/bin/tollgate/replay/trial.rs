@@ -2,10 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use tollgate::{Algorithm, Align, ConfigError, Decision, Full, Limiter, Outcome, Quota, Source, Tick};
+use tollgate::{Algorithm, ConfigError, Decision, Outcome, Quota, Source, Tick};
 
 use super::decisions::Decisions;
 use super::failure::Failure;
+use super::gate::{Gate, GateSettings};
 use super::keys::KeyId;
 use super::place::Place;
 use super::timeline::Timeline;
@@ -115,8 +116,8 @@ struct PerKey {
 pub(crate) struct Trial {
     pub(crate) algorithm: Algorithm,
     pub(crate) quota: Quota,
-    limiter: Limiter<[u8]>,
-    polite_limiter: Limiter<[u8]>,
+    limiter: Gate,
+    polite_limiter: Gate,
     decisions: Vec<Decision>,
     per_key: Vec<PerKey>,
     pub(crate) totals: Totals,
@@ -134,20 +135,9 @@ impl Trial {
     pub(crate) fn new(
         algorithm: Algorithm,
         quota: Quota,
-        max_keys: usize,
-        full: Full,
+        settings: GateSettings,
     ) -> Result<Self, ConfigError> {
-        let build = || {
-            let mut builder = Limiter::builder(quota).algorithm(algorithm).max_keys(max_keys).full(full);
-            // Keys are never forgotten: a log may step back by more than any grace, and its keys are
-            // kept for the report in any case.
-            builder = builder.grace(Duration::MAX);
-            if algorithm.has_windows() {
-                // Ticks are Unix time, so tick 0 is where the servers' own windows are counted from.
-                builder = builder.align(Align::Start);
-            }
-            builder.build()
-        };
+        let build = || Gate::new(algorithm, quota, settings);
         Ok(Self {
             algorithm,
             quota,

@@ -29,8 +29,8 @@ const FRACTION: u32 = 62;
 const MAX_CAPACITY: u64 = 1 << 61;
 
 /// How a quota's grains relate to nanoseconds and tokens.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Grain {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Grain {
     /// Grains per nanosecond, from 1 to 2, times 2^62.
     per_nano: u64,
     /// Grains per token.
@@ -38,7 +38,7 @@ pub(super) struct Grain {
 }
 
 impl Grain {
-    pub(super) fn new(quota: Quota) -> Result<Self, ConfigError> {
+    pub(crate) fn new(quota: Quota) -> Result<Self, ConfigError> {
         let (limit, period) = quota.rate()?;
         // At most two tokens per nanosecond, so that `per_nano` is at most 2.
         let most = 2 * period;
@@ -55,7 +55,7 @@ impl Grain {
     }
 
     /// The capacity of `tokens`, in grains.
-    pub(super) fn capacity(self, tokens: u64) -> Result<u64, ConfigError> {
+    pub(crate) fn capacity(self, tokens: u64) -> Result<u64, ConfigError> {
         let most = MAX_CAPACITY / self.per_token;
         match tokens {
             0 => Err(ConfigError::ZeroBurst),
@@ -66,7 +66,7 @@ impl Grain {
 
     /// The grain that holds `now`, counted from 1 so that it is never that of a fresh word.
     #[inline]
-    pub(super) fn at(self, now: Tick) -> u64 {
+    pub(crate) fn at(self, now: Tick) -> u64 {
         let grains = (u128::from(now.as_nanos()) * u128::from(self.per_nano)) >> FRACTION;
         // At most 2^61 * 2.
         #[allow(clippy::cast_possible_truncation)]
@@ -76,7 +76,7 @@ impl Grain {
 
     /// The first tick that lies in `grain` or later, if time lasts that long.
     #[inline]
-    pub(super) fn first_tick(self, grain: u64) -> Option<Tick> {
+    pub(crate) fn first_tick(self, grain: u64) -> Option<Tick> {
         let grains = grain.saturating_sub(1);
         let nanos = if self.per_nano == 1 << FRACTION {
             u128::from(grains)
@@ -91,15 +91,22 @@ impl Grain {
         Some(Tick::from_nanos(nanos as u64))
     }
 
+    /// Nanoseconds from `now` until the first tick that lies in `grain` or later: 0 if that is over, `None` if
+    /// time ends before.
+    #[inline]
+    pub(crate) fn nanos_until(self, grain: u64, now: Tick) -> Option<u64> {
+        self.first_tick(grain).map(|then| then.as_nanos().saturating_sub(now.as_nanos()))
+    }
+
     /// The grains of `tokens`, which must not exceed the capacity.
     #[inline]
-    pub(super) fn of_tokens(self, tokens: u64) -> u64 {
+    pub(crate) fn of_tokens(self, tokens: u64) -> u64 {
         tokens * self.per_token
     }
 
     /// The whole tokens in `grains`.
     #[inline]
-    pub(super) fn tokens_in(self, grains: u64) -> u64 {
+    pub(crate) fn tokens_in(self, grains: u64) -> u64 {
         grains / self.per_token
     }
 }

@@ -1,0 +1,164 @@
+//! The ratios as bars: a panel for each workload, a row for each subject, a bar for each number of threads.
+//!
+//! A bar begins at governor, and the scale is of powers of two: twice as fast is as long to the left as
+//! twice as slow to the right. The text is text, for the reader's own font, on white, so that a dark page
+//! does not swallow it.
+
+use super::{Panel, SUBJECTS, Shown, THREADS};
+use crate::subjects::{BASE, FLOOR};
+use plotters::coord::Shift;
+use plotters::coord::combinators::BindKeyPoints;
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+use std::ops::Range;
+
+const SIZE: (u32, u32) = (960, 720);
+const HEAD: u32 = 72;
+const FOOT: u32 = 62;
+const MARGIN: u32 = 14;
+/// The room for names, left of the first panels.
+const NAMES: u32 = 176;
+const COLUMNS: usize = 3;
+
+const FONT: &str = "sans-serif";
+const INK: RGBColor = RGBColor(31, 35, 40);
+const FAINT: RGBColor = RGBColor(216, 222, 228);
+
+/// For one thread and for two: different for the colour-blind, too.
+type Pair = [RGBColor; THREADS.len()];
+const OURS: Pair = [RGBColor(9, 84, 164), RGBColor(128, 180, 235)];
+const OTHERS: Pair = [RGBColor(176, 92, 8), RGBColor(240, 184, 118)];
+const NO_LIMITER: Pair = [RGBColor(118, 124, 130), RGBColor(190, 196, 202)];
+
+type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+
+pub fn svg(shown: &Shown) -> Result<String, String> {
+    let mut text = String::new();
+    let root = SVGBackend::with_string(&mut text, SIZE).into_drawing_area();
+    drawn(shown, &root).map_err(|why| format!("the picture: {why}"))?;
+    drop(root);
+    Ok(text)
+}
+
+fn drawn<'a>(shown: &Shown, root: &Area<'a>) -> Result<(), Box<dyn std::error::Error + 'a>> {
+    root.fill(&WHITE)?;
+    head(root)?;
+    foot(shown, root)?;
+    let ends = ends(shown);
+    let panels = root.margin(HEAD, FOOT, MARGIN, MARGIN);
+    let (width, height) = panels.dim_in_pixel();
+    let each = (width - NAMES) / COLUMNS as u32;
+    let columns: Vec<u32> = (1..COLUMNS as u32).map(|column| NAMES + column * each).collect();
+    let areas = panels.split_by_breakpoints(columns, vec![height / 2]);
+    for (place, (area, panel)) in areas.iter().zip(&shown.panels).enumerate() {
+        let names = if place % COLUMNS == 0 { NAMES } else { 0 };
+        let (across, down) = draw(shown, panel, area, names, ends)?;
+        let centre = Pos::new(HPos::Center, VPos::Center);
+        let above = (i32::midpoint(across.start, across.end), down.start - 14);
+        root.draw(&Text::new(&*panel.title, above, style(17).pos(centre)))?;
+    }
+    root.present()?;
+    Ok(())
+}
+
+/// Powers of two around everything that is shown.
+fn ends(shown: &Shown) -> (i32, i32) {
+    let all = shown.cells().flat_map(|(panel, threads)| {
+        SUBJECTS.into_iter().filter_map(move |subject| shown.ratio(panel, threads, subject))
+    });
+    let (least, most) = all.fold((0.5_f64, 2.0_f64), |(least, most), x| (least.min(x), most.max(x)));
+    (least.log2().floor() as i32, most.log2().ceil() as i32)
+}
+
+/// Draws one panel; where its bars are, in pixels.
+fn draw<'a>(
+    shown: &Shown,
+    panel: &Panel,
+    area: &Area<'a>,
+    names: u32,
+    (least, most): (i32, i32),
+) -> Result<(Range<i32>, Range<i32>), Box<dyn std::error::Error + 'a>> {
+    // A row is ten high. Subjects count from the top, the scale from the bottom.
+    let rows = SUBJECTS.len();
+    let middle = |place: usize| 10 * (rows - 1 - place) as i32 + 5;
+    let name = |middle: &i32| SUBJECTS[rows - 1 - *middle as usize / 10].to_owned();
+    let (first, last) = (2_f64.powi(least), 2_f64.powi(most));
+    let x =
+        (first..last).log_scale().with_key_points((least..=most).map(|power| 2_f64.powi(power)).collect());
+    let y = (0..10 * rows as i32).with_key_points((0..rows).map(middle).collect());
+    let mut chart = ChartBuilder::on(area)
+        .margin_top(34)
+        .margin_left(16)
+        .margin_right(12)
+        .x_label_area_size(26)
+        .y_label_area_size(names)
+        .build_cartesian_2d(x, y)?;
+    chart
+        .configure_mesh()
+        .disable_y_mesh()
+        .bold_line_style(FAINT)
+        .light_line_style(TRANSPARENT)
+        .axis_style(FAINT)
+        .label_style((FONT, 15).into_font().color(&INK))
+        .x_label_formatter(&power_of_two)
+        .y_label_formatter(&name)
+        .draw()?;
+    for (place, subject) in SUBJECTS.into_iter().enumerate() {
+        for (threads, colour) in THREADS.into_iter().zip(colours(subject)) {
+            let ratio = shown.ratio(panel, threads, subject).unwrap_or(1.0);
+            let top = middle(place) + if threads == THREADS[0] { 4 } else { 0 };
+            let bar = [(1.0, top), (ratio, top - 4)];
+            chart.draw_series([Rectangle::new(bar, colour.filled())])?;
+        }
+    }
+    chart.draw_series([PathElement::new([(1.0, 0), (1.0, 10 * rows as i32)], INK)])?;
+    Ok(chart.plotting_area().get_pixel_range())
+}
+
+fn colours(subject: &str) -> Pair {
+    match subject {
+        FLOOR => NO_LIMITER,
+        _ if subject.starts_with(super::OWN) => OURS,
+        _ => OTHERS,
+    }
+}
+
+/// `1/4`, `1/2`, `1`, `2`.
+fn power_of_two(value: &f64) -> String {
+    if *value < 1.0 { format!("1/{:.0}", 1.0 / value) } else { format!("{value:.0}") }
+}
+
+fn head<'a>(root: &Area<'a>) -> Result<(), Box<dyn std::error::Error + 'a>> {
+    let title = format!("Time for a check, {BASE} = 1");
+    line(root, &title, 22, 16)?;
+    let mut left = MARGIN as i32;
+    for (threads, shade) in [("1 thread", 0), ("2 threads", 1)] {
+        for colour in [OURS, OTHERS, NO_LIMITER] {
+            root.draw(&Rectangle::new([(left, 48), (left + 14, 60)], colour[shade].filled()))?;
+            left += 16;
+        }
+        root.draw(&Text::new(threads, (left + 4, 54), style(15)))?;
+        left += 84;
+    }
+    let reading = "to the left: faster; to the right: slower; twice as much at each line";
+    root.draw(&Text::new(reading, (left + 8, 54), style(15)))?;
+    Ok(())
+}
+
+fn foot<'a>(shown: &Shown, root: &Area<'a>) -> Result<(), Box<dyn std::error::Error + 'a>> {
+    let top = (SIZE.1 - FOOT) as i32;
+    line(root, &format!("{}; {}.", shown.machine(), shown.rounds()), 15, top + 12)?;
+    if let Some(busy) = shown.busy() {
+        line(root, &busy, 15, top + 34)?;
+    }
+    Ok(())
+}
+
+fn line<'a>(root: &Area<'a>, text: &str, size: u32, y: i32) -> Result<(), Box<dyn std::error::Error + 'a>> {
+    root.draw(&Text::new(text.to_owned(), (MARGIN as i32, y), style(size)))?;
+    Ok(())
+}
+
+fn style(size: u32) -> TextStyle<'static> {
+    TextStyle::from((FONT, size).into_font()).color(&INK).pos(Pos::new(HPos::Left, VPos::Center))
+}

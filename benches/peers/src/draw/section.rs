@@ -1,0 +1,130 @@
+//! The same ratios as a table in the README, and where tollgate loses.
+
+use super::{OWN, PICTURE, Panel, SUBJECTS, Shown, THREADS, cell};
+use crate::report::Row;
+use crate::workload::grouped;
+
+const BEGIN: &str = "<!-- peers -->";
+const END: &str = "<!-- /peers -->";
+/// Columns, like the rest of the README.
+const WIDTH: usize = 112;
+
+/// What stands between the marks.
+pub fn markdown(shown: &Shown) -> String {
+    let mut paragraphs = vec![
+        format!("![How long a check takes, compared with governor: the table below as bars]({PICTURE})"),
+        wrapped(
+            "The time for a check, where governor's is 1 and less is faster, on 1 thread / on 2 threads. \
+             Every peer is set up as its documentation advises; `+ atomic`, `Mutex<HashMap>` and the shards \
+             are limiters as people build them. The floor limits nothing: it reads the clock and updates a \
+             word that the key points to.",
+        ),
+        table(shown),
+        losses(shown),
+    ];
+    paragraphs.extend(shown.busy().map(|busy| wrapped(&busy)));
+    paragraphs.push(wrapped(&format!(
+        "Measured on {}; {}. `make peers` measures it on yours, and `make peers PEERS=draw` puts what came \
+         out here.",
+        shown.machine(),
+        shown.rounds()
+    )));
+    paragraphs.join("\n\n")
+}
+
+/// The README with the section in its place.
+pub fn placed(readme: &str, section: &str) -> Result<String, String> {
+    let parts = readme.split_once(BEGIN).and_then(|(before, rest)| Some((before, rest.split_once(END)?.1)));
+    let (before, after) = parts.ok_or_else(|| format!("the README has no {BEGIN} and {END} after it"))?;
+    Ok(format!("{before}{BEGIN}\n{section}\n{END}{after}"))
+}
+
+fn table(shown: &Shown) -> String {
+    let titles: Vec<&str> = shown.panels.iter().map(|panel| &*panel.title).collect();
+    let bytes = format!("bytes a key, {}: u64 / String", grouped(shown.many));
+    let mut lines = vec![
+        format!("| | {} | {bytes} |", titles.join(" | ")),
+        format!("|---|{}", "--:|".repeat(titles.len() + 1)),
+    ];
+    for subject in SUBJECTS {
+        let ratios = |panel: &Panel| {
+            let ratio = |threads| number(shown.ratio(panel, threads, subject), 2);
+            THREADS.map(ratio).join(" / ")
+        };
+        let many = shown.panels.iter().filter(|panel| panel.keys == shown.many);
+        let bytes = many.map(|panel| {
+            let row = shown.row(panel, THREADS[0], subject);
+            number(row.and_then(|row| row.bytes_per_key), 0)
+        });
+        let cells: Vec<String> = shown.panels.iter().map(ratios).collect();
+        let bytes = bytes.collect::<Vec<_>>().join(" / ");
+        lines.push(format!("| {} | {} | {bytes} |", quoted(subject), cells.join(" | ")));
+    }
+    lines.join("\n")
+}
+
+/// Every cell in which a peer with a state for each key takes less time, shown above or not.
+fn losses(shown: &Shown) -> String {
+    let of_cell = |(panel, threads)| {
+        let share = |row: &Row| {
+            let own = shown.ratio(panel, threads, own_like(shown, &row.subject)?)?;
+            Some(row.ratio_to_governor? / own)
+        };
+        let rows = shown.rows(panel, threads).filter_map(|row| Some((share(row)?, &row.subject)));
+        // What would be printed as 1.00 is no faster.
+        let mut faster: Vec<(f64, &String)> = rows.filter(|&(share, _)| share < 0.995).collect();
+        faster.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let name = |(share, name): &(f64, &String)| format!("{} {share:.2}", quoted(name));
+        let names: Vec<String> = faster.iter().map(name).collect();
+        (!names.is_empty()).then(|| format!("- {}: {}", cell(panel, threads), names.join("; ")))
+    };
+    let cells: Vec<String> = shown.cells().filter_map(of_cell).collect();
+    if cells.is_empty() {
+        return wrapped(&format!(
+            "{OWN} loses none of these cells to a peer that keeps a state for each key."
+        ));
+    }
+    let head = format!(
+        "Where {OWN} loses: these peers keep a state for each key, too, and take only so much of its time. \
+         Those that lock and those without a bound on memory count as well."
+    );
+    format!("{}\n\n{}", wrapped(&head), cells.join("\n"))
+}
+
+/// Which of ours a peer is held against: one with the same kind of clock. `None` for ours, and for what has
+/// another task: no limit at all, an estimate, and one resource only, which has no rows with many keys.
+fn own_like(shown: &Shown, subject: &str) -> Option<&'static str> {
+    let has_keys = shown.run.rows.iter().any(|row| row.subject == subject && row.keys > 1);
+    let is_ours = subject.starts_with(OWN);
+    if !has_keys || is_ours || subject.starts_with('(') || subject.ends_with("(estimate)") {
+        None
+    } else if subject.ends_with("coarse clock") {
+        Some("tollgate, coarse clock")
+    } else {
+        Some(OWN)
+    }
+}
+
+fn number(value: Option<f64>, digits: usize) -> String {
+    value.map_or_else(String::new, |value| format!("{value:.digits$}"))
+}
+
+/// Angle brackets would be a tag.
+fn quoted(name: &str) -> String {
+    if name.contains('<') { format!("`{name}`") } else { name.to_owned() }
+}
+
+fn wrapped(text: &str) -> String {
+    let (mut lines, mut line) = (Vec::new(), String::new());
+    for word in text.split_whitespace() {
+        if !line.is_empty() && line.len() + 1 + word.len() > WIDTH {
+            lines.push(std::mem::take(&mut line));
+        }
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        line.push_str(word);
+    }
+    lines.push(line);
+    lines.join("\n")
+}

@@ -1,0 +1,68 @@
+//! The limiter of a trial, with either store of keys.
+
+use std::time::Duration;
+
+use tollgate::{Algorithm, Align, ConfigError, Decision, ExactKeys, Full, Limiter, Quota, Tick};
+
+/// What a limiter is told beside its quota.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GateSettings {
+    pub(crate) max_keys: usize,
+    pub(crate) full: Full,
+    /// Keep the keys themselves, instead of their fingerprints?
+    pub(crate) exact_keys: bool,
+}
+
+/// A limiter that is asked with the bytes of a key.
+pub(crate) enum Gate {
+    Fingerprints(Box<Limiter<Vec<u8>>>),
+    Exact(Box<Limiter<Vec<u8>, ExactKeys<Vec<u8>>>>),
+}
+
+impl Gate {
+    /// # Errors
+    ///
+    /// Why the algorithm cannot enforce this quota.
+    pub(crate) fn new(
+        algorithm: Algorithm,
+        quota: Quota,
+        settings: GateSettings,
+    ) -> Result<Self, ConfigError> {
+        let mut builder = Limiter::builder(quota).algorithm(algorithm);
+        // Keys are never forgotten: a log may step back by more than any grace, and its keys are
+        // kept for the report in any case.
+        builder = builder.max_keys(settings.max_keys).full(settings.full).grace(Duration::MAX);
+        if algorithm.has_windows() {
+            // Ticks are Unix time, so tick 0 is where the servers' own windows are counted from.
+            builder = builder.align(Align::Start);
+        }
+        Ok(if settings.exact_keys {
+            Self::Exact(Box::new(builder.exact_keys().build()?))
+        } else {
+            Self::Fingerprints(Box::new(builder.build()?))
+        })
+    }
+
+    pub(crate) fn check_at(&self, key: &[u8], cost: u64, now: Tick) -> Decision {
+        match self {
+            Self::Fingerprints(limiter) => limiter.check_at(key, cost, now),
+            Self::Exact(limiter) => limiter.check_at(key, cost, now),
+        }
+    }
+
+    /// Keys that the limiter holds a state for.
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Fingerprints(limiter) => limiter.len(),
+            Self::Exact(limiter) => limiter.len(),
+        }
+    }
+
+    /// Bytes that the limiter holds.
+    pub(crate) fn memory(&self) -> usize {
+        match self {
+            Self::Fingerprints(limiter) => limiter.memory(),
+            Self::Exact(limiter) => limiter.memory(),
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! What is kept of one key, and the ways to find it.
+
+use crate::rule::{Word, load, update};
+use crate::sync::{Atomic, Find, Hashed, Ordering::Relaxed};
+use equivalent::Equivalent;
+use std::sync::Arc;
+
+/// The word of a cell that is to be unlinked. No rule makes it.
+const SEALED: Word = Word::EVICTED;
+
+/// How many entries there are, those included that are unlinked and not freed yet.
+pub(super) type Alive = Atomic<u64>;
+
+/// A key with its state: the *cell*.
+#[derive(Debug)]
+pub(crate) struct Entry<K> {
+    pub(super) hash: u64,
+    pub(super) place: u32,
+    denied: Atomic<u32>,
+    word: Atomic<Word>,
+    alive: Arc<Alive>,
+    key: K,
+}
+
+impl<K> Entry<K> {
+    pub(super) fn new(hash: u64, place: u32, key: K, alive: &Arc<Alive>) -> Self {
+        // ORDERING: relaxed; a count.
+        alive.fetch_add(1, Relaxed);
+        let (word, denied) = (Atomic::new(Word::FRESH), Atomic::new(0));
+        Self { hash, place, denied, word, alive: Arc::clone(alive), key }
+    }
+
+    pub(crate) fn key(&self) -> &K {
+        &self.key
+    }
+
+    /// The word to charge; whoever finds it frozen finds the cell sealed.
+    #[inline]
+    pub(crate) fn word(&self) -> &Atomic<Word> {
+        &self.word
+    }
+
+    pub(super) fn is_sealed(&self) -> bool {
+        load(&self.word) == SEALED
+    }
+
+    /// Seals the cell if its word is idle; is it sealed now? A charge comes before this and is judged with
+    /// the word, or finds it sealed.
+    pub(super) fn seal_if(&self, is_idle: impl Fn(Word) -> bool) -> bool {
+        let seal = |word| if word != SEALED && is_idle(word) { SEALED } else { word };
+        update(&self.word, seal).to == SEALED
+    }
+
+    pub(crate) fn denied(&self) -> u32 {
+        // ORDERING: relaxed; a statistic.
+        self.denied.load(Relaxed)
+    }
+
+    pub(super) fn count_denial(&self) {
+        // ORDERING: relaxed twice; a statistic.
+        let _ = self.denied.fetch_update(Relaxed, Relaxed, |count| count.checked_add(1));
+    }
+}
+
+impl<K> Drop for Entry<K> {
+    fn drop(&mut self) {
+        // ORDERING: relaxed; a count.
+        self.alive.fetch_sub(1, Relaxed);
+    }
+}
+
+/// The hash of a key as the index and the places take it: the lowest values are moved away, because in a
+/// place they mean that no key is there.
+#[inline]
+pub(crate) const fn spread(hash: u64) -> u64 {
+    if hash >> VACANT_BITS == 0 { !hash } else { hash }
+}
+
+/// So many bits say which vacant place comes next.
+pub(super) const VACANT_BITS: u32 = 33;
+
+/// Entries are equal if their keys are.
+impl<K> Hashed for Arc<Entry<K>> {
+    fn hash(&self) -> u64 {
+        self.hash
+    }
+}
+
+impl<K: Eq> Find<Arc<Entry<K>>> for Arc<Entry<K>> {
+    fn is(&self, other: &Arc<Entry<K>>) -> bool {
+        self.hash == other.hash && self.key == other.key
+    }
+}
+
+/// The entry of the key that is asked for, in any borrowed form.
+#[derive(Debug)]
+pub struct Asked<'q, Q: ?Sized> {
+    pub(crate) hash: u64,
+    pub(crate) key: &'q Q,
+}
+
+impl<Q: ?Sized> Clone for Asked<'_, Q> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<Q: ?Sized> Copy for Asked<'_, Q> {}
+
+impl<Q: ?Sized> Hashed for Asked<'_, Q> {
+    #[inline]
+    fn hash(&self) -> u64 {
+        self.hash
+    }
+}
+
+impl<K, Q: Equivalent<K> + ?Sized> Find<Arc<Entry<K>>> for Asked<'_, Q> {
+    #[inline]
+    fn is(&self, entry: &Arc<Entry<K>>) -> bool {
+        self.hash == entry.hash && self.key.equivalent(&entry.key)
+    }
+}
+
+/// This very entry, and none that the same key has had since.
+pub(super) struct Exactly<'e, K>(pub(super) &'e Arc<Entry<K>>);
+
+impl<K> Hashed for Exactly<'_, K> {
+    fn hash(&self) -> u64 {
+        self.0.hash
+    }
+}
+
+impl<K> Find<Arc<Entry<K>>> for Exactly<'_, K> {
+    fn is(&self, entry: &Arc<Entry<K>>) -> bool {
+        Arc::ptr_eq(self.0, entry)
+    }
+}
+
+/// The entry of the key with this hash that holds this place.
+pub(super) struct At {
+    pub(super) hash: u64,
+    pub(super) place: u32,
+}
+
+impl Hashed for At {
+    fn hash(&self) -> u64 {
+        self.hash
+    }
+}
+
+impl<K> Find<Arc<Entry<K>>> for At {
+    fn is(&self, entry: &Arc<Entry<K>>) -> bool {
+        entry.place == self.place && entry.hash == self.hash
+    }
+}

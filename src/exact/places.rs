@@ -1,0 +1,243 @@
+//! One place for each key: what makes the cap hard, and the list along which a round goes.
+//!
+//! # State
+//!
+//! ```text
+//! place:  vacant, with the number of the next vacant one -> the hash of its key -> vacant ...
+//! ```
+//!
+//! `fresh` places were handed out once or are in use; of these the vacant ones are a stack that begins at
+//! `vacant`. `taken` are in use.
+//!
+//! # Invariants
+//!
+//! 1. A place has one owner from `take` to `give_back`, and only its owner writes it.
+//! 2. `vacant` changes its version with every push and pop, so a pop that was overtaken fails: the next one
+//!    that it read may be out of date.
+//!
+//! A round reads places that others own. It looks for an entry with that hash *and* that place, so what it
+//! reads may be out of date: then it finds none.
+//!
+//! # Progress
+//!
+//! Lock-free. `take` allocates the next segment where it is the first to need it; a segment is as large as all
+//! before it together, and stays until the limiter is dropped.
+//!
+//! # Orderings
+//!
+//! | edge | release side | acquire side | what becomes visible | loom test that fails if it is weakened |
+//! |---|---|---|---|---|
+//! | vacant | `give_back` | `pop` | what the owner before has written to the place: the number of the next vacant one, which the next owner's hash comes after | `places_come_and_go_and_each_has_one_owner` |
+
+use super::entry::{At, VACANT_BITS};
+use crate::sync::{
+    Atomic, Guard, Link,
+    Ordering::{Acquire, Relaxed, Release},
+    pin,
+};
+
+/// Places in the first segment.
+const FIRST: usize = if cfg!(tollgate_loom) { 2 } else { 64 };
+
+/// Enough for 2^32 places.
+const SEGMENTS: usize = 32;
+
+/// What is no place's number.
+const NONE: u32 = u32::MAX;
+
+/// The places of all keys.
+#[derive(Debug)]
+pub(super) struct Places {
+    segments: [Link<Segment>; SEGMENTS],
+    most: u64,
+    moving: Moving,
+}
+
+#[derive(Debug)]
+struct Segment(Box<[Atomic<u64>]>);
+
+/// What is written by insertions and removals. On cache lines of its own.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Moving {
+    fresh: Atomic<u64>,
+    /// The number of the first vacant place, or `NONE`, below a version.
+    vacant: Atomic<u64>,
+    taken: Atomic<u64>,
+}
+
+impl Places {
+    pub(super) fn new(most: u64) -> Self {
+        let (fresh, vacant, taken) = (Atomic::new(0), Atomic::new(u64::from(NONE)), Atomic::new(0));
+        let moving = Moving { fresh, vacant, taken };
+        Self { segments: std::array::from_fn(|_| Link::null()), most, moving }
+    }
+
+    /// How many are in use.
+    pub(super) fn taken(&self) -> u64 {
+        // ORDERING: relaxed; a count.
+        self.moving.taken.load(Relaxed)
+    }
+
+    /// How many were ever in use; the others are of no interest to a round.
+    pub(super) fn fresh(&self) -> u64 {
+        // ORDERING: relaxed; a count. Whoever must see a key's place has heard of the key some other way.
+        self.moving.fresh.load(Relaxed).min(self.most)
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        let guard = pin();
+        let segments = self.segments.iter().filter_map(|segment| segment.load(&guard));
+        segments.map(|segment| size_of_val(&*segment.0) as u64).sum()
+    }
+
+    /// A place for a key with this hash, if there is one.
+    pub(super) fn take(&self, hash: u64) -> Option<u32> {
+        let guard = pin();
+        let place = self.pop(&guard).or_else(|| self.next_fresh())?;
+        // ORDERING: relaxed; a count.
+        self.moving.taken.fetch_add(1, Relaxed);
+        // ORDERING: relaxed; a round that does not see it yet skips the place.
+        self.at(place, &guard).store(hash, Relaxed);
+        Some(place)
+    }
+
+    /// Ends the ownership of a place whose key is in the index no more.
+    pub(super) fn give_back(&self, place: u32) {
+        let guard = pin();
+        let at = self.at(place, &guard);
+        // ORDERING: relaxed, here and below: nothing is read through it, and an exchange that fails is
+        // done again.
+        let mut vacant = self.moving.vacant.load(Relaxed);
+        loop {
+            // ORDERING: relaxed; published by the exchange.
+            at.store(vacant & u64::from(NONE), Relaxed);
+            let next = versioned(vacant, place);
+            // ORDERING: release side of *vacant*.
+            match self.moving.vacant.compare_exchange_weak(vacant, next, Release, Relaxed) {
+                Ok(_) => break,
+                Err(found) => vacant = found,
+            }
+        }
+        // ORDERING: relaxed; a count.
+        self.moving.taken.fetch_sub(1, Relaxed);
+    }
+
+    /// How an entry is to be found that holds this place, if one does.
+    pub(super) fn holder(&self, place: u32, guard: &Guard) -> Option<At> {
+        let segment = self.segments[segment_of(place).0].load(guard)?;
+        // ORDERING: relaxed; see the module's page.
+        let hash = segment.0[segment_of(place).1].load(Relaxed);
+        (hash >> VACANT_BITS != 0).then_some(At { hash, place })
+    }
+
+    fn pop(&self, guard: &Guard) -> Option<u32> {
+        // ORDERING: acquire side of *vacant*, here and below.
+        let mut vacant = self.moving.vacant.load(Acquire);
+        loop {
+            let first = number(vacant);
+            if first == NONE {
+                return None;
+            }
+            // ORDERING: relaxed; acquired with `vacant`. If it is out of date, then so is `vacant`.
+            let next = number(self.at(first, guard).load(Relaxed));
+            // ORDERING: acquire side of *vacant* on failure. Relaxed for the success: the next pop that sees it
+            // acquires from the push below, whose release sequence this exchange goes on with.
+            match self.moving.vacant.compare_exchange_weak(vacant, versioned(vacant, next), Relaxed, Acquire)
+            {
+                Ok(_) => return Some(first),
+                Err(found) => vacant = found,
+            }
+        }
+    }
+
+    fn next_fresh(&self) -> Option<u32> {
+        let next = |fresh: u64| (fresh < self.most).then_some(fresh + 1);
+        // ORDERING: relaxed twice; a count.
+        let fresh = self.moving.fresh.fetch_update(Relaxed, Relaxed, next).ok()?;
+        Some(number(fresh))
+    }
+
+    fn at<'g>(&self, place: u32, guard: &'g Guard) -> &'g Atomic<u64> {
+        let (segment, offset) = segment_of(place);
+        let link = &self.segments[segment];
+        let segment = link.load(guard).unwrap_or_else(|| {
+            let places = (0..size_of_segment(segment)).map(|_| Atomic::new(0));
+            link.install(Segment(places.collect()), guard).0
+        });
+        &segment.0[offset]
+    }
+}
+
+impl Drop for Places {
+    fn drop(&mut self) {
+        for segment in &mut self.segments {
+            drop(segment.take());
+        }
+    }
+}
+
+/// The number of a place in the low half of a word.
+#[allow(clippy::cast_possible_truncation)]
+const fn number(word: u64) -> u32 {
+    word as u32
+}
+
+/// The stack after `before`, with `first` on top.
+const fn versioned(before: u64, first: u32) -> u64 {
+    ((before >> 32).wrapping_add(1) << 32) | first as u64
+}
+
+/// In which segment a place is, and where there. Segment 0 and 1 have `FIRST` places, each of the others as
+/// many as all before it.
+const fn segment_of(place: u32) -> (usize, usize) {
+    let segment = (place as usize / FIRST).checked_ilog2();
+    match segment {
+        None => (0, place as usize),
+        Some(n) => (n as usize + 1, place as usize - (FIRST << n)),
+    }
+}
+
+const fn size_of_segment(segment: usize) -> usize {
+    FIRST << segment.saturating_sub(1)
+}
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_place_is_in_one_segment() {
+        let mut before = (0, usize::MAX);
+        for place in 0..10_000 {
+            let (segment, offset) = segment_of(place);
+            assert!(offset < size_of_segment(segment));
+            let follows = if segment == before.0 { before.1.wrapping_add(1) } else { 0 };
+            assert_eq!(offset, follows, "place {place}");
+            assert!(segment - before.0 <= 1);
+            before = (segment, offset);
+        }
+        assert!(segment_of(NONE - 1).0 < SEGMENTS);
+    }
+
+    #[test]
+    fn places_are_given_out_once_and_come_back() {
+        let places = Places::new(100);
+        let hash = 1 << 40;
+        let mut taken: Vec<_> = (0..100).map(|_| places.take(hash).unwrap()).collect();
+        assert_eq!((places.take(hash), places.taken()), (None, 100));
+        for &place in &taken[..50] {
+            places.give_back(place);
+        }
+        assert_eq!((places.taken(), places.fresh()), (50, 100));
+        let guard = pin();
+        assert!(places.holder(taken[0], &guard).is_none());
+        assert_eq!(places.holder(taken[50], &guard).unwrap().hash, hash);
+        for place in &mut taken[..50] {
+            *place = places.take(hash).unwrap();
+        }
+        assert_eq!(places.take(hash), None);
+        taken.sort_unstable();
+        assert_eq!(taken, (0..100).collect::<Vec<_>>());
+    }
+}

@@ -1,0 +1,209 @@
+//! When idle keys are looked for, and how far the looking has come.
+//!
+//! A *round* goes once over all places, a few at a time, by whoever has something to do in the store. A round
+//! begins when as many keys are there as the store expects (its *capacity*, which follows the keys: twice as
+//! large if it was reached quickly or by keys that stay, smaller if hardly used), so that keys which come back
+//! again and again are not evicted and inserted for ever; at the cap, by sweeps and by clearing.
+//!
+//! # State
+//!
+//! `hand`: the next place to be visited, and the first that is not of this round. Equal: no round is under
+//! way. Changed by compare-and-swap only: a thread claims the places that it visits.
+//!
+//! A thread that stops after it has claimed places leaves these few to the next round, and stops nobody. A
+//! claim that was made from a value out of date, and succeeds because the hand came to the same value again,
+//! claims places of the new round, which is as good.
+//!
+//! # Orderings
+//!
+//! | edge | release side | acquire side | what becomes visible | loom test that fails if it is weakened |
+//! |---|---|---|---|---|
+//! | (none) | | | | |
+//!
+//! All relaxed: the hand says which places are visited, and nothing of what is found there. The others are
+//! estimates.
+
+use crate::sync::{Atomic, Ordering::Relaxed};
+use crate::time::Tick;
+use std::ops::Range;
+use std::time::Duration;
+
+/// The first capacity, unless the cap is lower.
+const FIRST_CAPACITY: u64 = if cfg!(tollgate_loom) { 2 } else { 40 };
+
+/// A capacity that was reached faster than this was too small.
+const QUICK: Duration = Duration::from_secs(10);
+
+/// One that has been hardly used for longer than this was too large.
+const CALM: Duration = Duration::from_secs(60);
+
+/// How many places one step visits.
+pub(super) const STEP: u32 = if cfg!(tollgate_loom) { 1 } else { 8 };
+
+/// How far a round has come. It is over when `at` has reached `end`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Hand {
+    at: u32,
+    end: u32,
+}
+
+impl Hand {
+    const fn is_over(self) -> bool {
+        self.at >= self.end
+    }
+
+    /// `at` in the low half, `end` in the high one.
+    const fn bits(self) -> u64 {
+        (self.end as u64) << 32 | self.at as u64
+    }
+
+    #[allow(clippy::cast_possible_truncation)]
+    const fn of(bits: u64) -> Self {
+        Self { at: bits as u32, end: (bits >> 32) as u32 }
+    }
+}
+
+/// The rounds of a store. On cache lines of its own, because it is written while keys are inserted.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(super) struct Rounds {
+    /// The bits of a [`Hand`].
+    hand: Atomic<u64>,
+    capacity: Atomic<u64>,
+    /// When the last round began.
+    began: Atomic<u64>,
+    /// How many keys were there when the last round was over.
+    stayed: Atomic<u64>,
+    done: Atomic<u64>,
+    most: u64,
+    grace: Duration,
+}
+
+/// The places that a step is to visit.
+pub(super) struct Claim {
+    pub(super) places: Range<u32>,
+    /// Is the round over with this step?
+    pub(super) is_last: bool,
+}
+
+impl Rounds {
+    pub(super) fn new(most: u64, grace: Duration) -> Self {
+        let count = |value| Atomic::new(value);
+        Self {
+            hand: count(Hand { at: 0, end: 0 }.bits()),
+            capacity: count(FIRST_CAPACITY.min(most)),
+            began: count(0),
+            stayed: count(0),
+            done: count(0),
+            most,
+            grace,
+        }
+    }
+
+    pub(super) fn capacity(&self) -> u64 {
+        // ORDERING: relaxed; see the module's ledger.
+        self.capacity.load(Relaxed)
+    }
+
+    /// How many rounds are over.
+    pub(super) fn done(&self) -> u64 {
+        // ORDERING: relaxed; a statistic.
+        self.done.load(Relaxed)
+    }
+
+    pub(super) fn is_under_way(&self) -> bool {
+        // ORDERING: relaxed; see the module's ledger.
+        !Hand::of(self.hand.load(Relaxed)).is_over()
+    }
+
+    /// Can keys have become old enough to be forgotten since the last round began?
+    pub(super) fn is_due(&self, now: Tick) -> bool {
+        self.age(now) >= self.grace
+    }
+
+    /// Is a round to begin, because `taken` keys are there and one more comes? Below the cap always, at the
+    /// cap not more often than keys can become old enough.
+    pub(super) fn is_full(&self, taken: u64, now: Tick) -> bool {
+        let capacity = self.capacity();
+        taken >= capacity && (capacity < self.most || self.is_due(now))
+    }
+
+    /// Is there far more room than `taken` keys need, and has been for long?
+    pub(super) fn is_too_large(&self, taken: u64, now: Tick) -> bool {
+        self.is_large() && is_hardly_used(self.capacity(), taken) && self.age(now) >= CALM
+    }
+
+    /// Is there more room than in the beginning?
+    pub(super) fn is_large(&self) -> bool {
+        self.capacity() > FIRST_CAPACITY
+    }
+
+    /// Begins a round over `fresh` places, of which `taken` are in use, unless one is under way.
+    pub(super) fn begin(&self, taken: u64, fresh: u64, now: Tick) {
+        // ORDERING: relaxed; see the module's ledger.
+        let before = Hand::of(self.hand.load(Relaxed));
+        if !before.is_over() {
+            return;
+        }
+        // At most `most`, which is no more than a u32 can say.
+        #[allow(clippy::cast_possible_truncation)]
+        let hand = Hand { at: 0, end: fresh as u32 };
+        let capacity = self.capacity_after(taken, now);
+        // ORDERING: relaxed twice; see the module's ledger.
+        if self.hand.compare_exchange(before.bits(), hand.bits(), Relaxed, Relaxed).is_ok() {
+            // ORDERING: relaxed, these two; estimates.
+            self.capacity.store(capacity, Relaxed);
+            self.began.store(now.as_nanos(), Relaxed);
+        }
+    }
+
+    /// Takes the next places of a round that is under way.
+    pub(super) fn claim(&self) -> Option<Claim> {
+        // ORDERING: relaxed; see the module's ledger.
+        let mut hand = Hand::of(self.hand.load(Relaxed));
+        while !hand.is_over() {
+            let next = Hand { at: hand.at.saturating_add(STEP).min(hand.end), ..hand };
+            // ORDERING: relaxed twice; see the module's ledger.
+            match self.hand.compare_exchange_weak(hand.bits(), next.bits(), Relaxed, Relaxed) {
+                Ok(_) => return Some(Claim { places: hand.at..next.at, is_last: next.is_over() }),
+                Err(found) => hand = Hand::of(found),
+            }
+        }
+        None
+    }
+
+    /// Notes that the last places of a round were visited, and that `taken` keys are left.
+    pub(super) fn finish(&self, taken: u64) {
+        // ORDERING: relaxed, both; statistics.
+        self.done.fetch_add(1, Relaxed);
+        self.stayed.store(taken, Relaxed);
+    }
+
+    fn capacity_after(&self, taken: u64, now: Tick) -> u64 {
+        let capacity = self.capacity();
+        // ORDERING: relaxed; an estimate.
+        let keys_stay = self.stayed.load(Relaxed) > capacity / 2;
+        let next = if is_hardly_used(capacity, taken) {
+            2 * taken
+        } else if taken < capacity {
+            capacity
+        } else if self.age(now) < QUICK || keys_stay {
+            2 * taken
+        } else {
+            taken
+        };
+        next.max(FIRST_CAPACITY).min(self.most)
+    }
+
+    /// How long ago the last round began, or will have begun by the clock of another thread.
+    fn age(&self, now: Tick) -> Duration {
+        // ORDERING: relaxed; an estimate.
+        let began = Tick::from_nanos(self.began.load(Relaxed));
+        now.since(began).max(began.since(now))
+    }
+}
+
+/// Are less than a quarter of the expected keys there?
+const fn is_hardly_used(capacity: u64, taken: u64) -> bool {
+    taken < capacity / 4
+}

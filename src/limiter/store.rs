@@ -1,0 +1,430 @@
+//! What a limiter keeps its keys in, and what it asks of either store.
+//!
+//! A limiter's methods are written once, over the two traits that are hidden here; each store answers them by
+//! static calls, so what one costs is not paid with the other.
+
+use crate::error::ConfigError;
+use crate::exact::{self, Asked, ExactStore};
+use crate::rule::Word;
+use crate::sync::{self, Atomic};
+use crate::table::{Fingerprint, Table};
+use crate::time::Tick;
+use equivalent::Equivalent;
+use std::fmt;
+use std::hash::Hash;
+use std::time::Duration;
+
+/// The settings of a store.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    pub(super) max_keys: usize,
+    pub(super) grace: Duration,
+    pub(super) count_denials: bool,
+}
+
+/// What a store says of itself.
+#[derive(Clone, Copy, Debug)]
+pub struct Figures {
+    pub(super) keys: usize,
+    pub(super) capacity: usize,
+    pub(super) max_keys: usize,
+    pub(super) turnovers: u64,
+    pub(super) evicted: u64,
+    pub(super) bytes: usize,
+}
+
+/// What a limiter asks of its store, whatever the keys are. Here and in [`Lookup`], `visit` gets a word and
+/// answers unless the word is frozen, and `is_idle` says of a word whether its key may be forgotten.
+pub trait Backing: Sized {
+    /// Held by who reads.
+    type Guard;
+    /// How many keys' places one step of upkeep goes over at the most.
+    const STEP: usize;
+    /// An empty store.
+    fn new(settings: Settings) -> Result<Self, ConfigError>;
+    /// Begins to read.
+    fn pin() -> Self::Guard;
+    /// Ends what was read so far, and goes on.
+    fn repin(guard: &mut Self::Guard);
+    /// Would a new key find a place?
+    fn has_room(&self, now: Tick, guard: &Self::Guard) -> bool;
+    /// Does one step of what is to be done; true if there is more.
+    fn tend(&self, now: Tick, guard: &Self::Guard, is_idle: impl Fn(Word) -> bool) -> bool;
+    /// Begins to look for idle keys, unless it was done a moment ago; true if that is under way.
+    fn begin_sweep(&self, now: Tick, guard: &Self::Guard) -> bool;
+    /// The same, however long ago the last time was.
+    fn begin_turnover(&self, now: Tick, guard: &Self::Guard) -> bool;
+    /// Gives every key's word to `visit`.
+    fn each(&self, guard: &Self::Guard, visit: impl Fn(&Atomic<Word>) -> Option<()>);
+    /// How many keys are there.
+    fn len(&self, guard: &Self::Guard) -> usize;
+    /// The bytes it takes.
+    fn bytes(&self) -> usize;
+    /// All figures.
+    fn figures(&self, guard: &Self::Guard) -> Figures;
+}
+
+/// What a limiter asks of its store for a key of type `Q`.
+pub trait Lookup<Q: ?Sized>: Backing {
+    /// What stands for a key while it is looked up.
+    type Key<'q>: Copy
+    where
+        Q: 'q;
+    /// The key, with its hash.
+    fn key(hash: u64, key: &Q) -> Self::Key<'_>;
+    /// True of one in 256 keys at a time, and of a key one in 256 milliseconds.
+    fn is_turn_of(key: Self::Key<'_>, now: Tick) -> bool;
+    /// Visits the word of a key that is there.
+    fn known<T>(
+        &self,
+        key: Self::Key<'_>,
+        guard: &Self::Guard,
+        visit: impl Fn(&Atomic<Word>) -> Option<T>,
+    ) -> Option<T>;
+    /// Visits the word of a key, which is inserted if it is not there; `None` if there is no place for it.
+    fn insert<T>(
+        &self,
+        key: Self::Key<'_>,
+        now: Tick,
+        guard: &Self::Guard,
+        is_idle: impl Fn(Word) -> bool,
+        visit: impl Fn(&Atomic<Word>) -> Option<T>,
+    ) -> Option<T>;
+    /// Has the memory of a key on its way.
+    fn prefetch(&self, key: Self::Key<'_>, guard: &Self::Guard);
+    /// Counts a denial, if that was asked for.
+    fn note_denial(&self, key: Self::Key<'_>);
+}
+
+/// What a [`Limiter`](crate::Limiter) keeps its keys in: [`Fingerprints`] or [`ExactKeys`]. Sealed.
+///
+/// ```
+/// use tollgate::{Limiter, Quota, Store};
+///
+/// fn report<K: ?Sized, S: Store>(limiter: &Limiter<K, S>) -> String {
+///     format!("{} keys", limiter.len())
+/// }
+///
+/// let limiter: Limiter<u64> = Limiter::builder(Quota::per_second(1)).build()?;
+/// assert_eq!(report(&limiter), "0 keys");
+/// # Ok::<(), tollgate::ConfigError>(())
+/// ```
+pub trait Store: Backing {}
+
+/// A [`Store`] that can be asked with keys of type `Q`. Sealed.
+///
+/// [`Fingerprints`] take anything that is [`Hash`]; [`ExactKeys`] what is also [`Equivalent`] to a key and
+/// can become one ([`ToKey`]).
+#[diagnostic::on_unimplemented(
+    message = "this limiter's store can't be asked with keys of type `{Q}`",
+    note = "a limiter of exact keys keeps them, so it needs to make an owned key of a `{Q}`: see `tollgate::ToKey`"
+)]
+pub trait Holds<Q: ?Sized>: Store + Lookup<Q> {}
+
+/// How a key that is asked for becomes one that is kept: for [`ExactKeys`], which call it when they insert a
+/// key. What is made must be equal to what was asked for, and have the same hash.
+///
+/// Whatever is [`ToOwned`] has it: a `str` becomes a `String`, a `u64` stays one. Implement it for borrowed
+/// forms of your own.
+///
+/// ```
+/// use tollgate::{Equivalent, Limiter, Quota, ToKey};
+///
+/// #[derive(Hash)]
+/// struct Parts<'a>(u64, &'a str);
+///
+/// impl Equivalent<(u64, String)> for Parts<'_> {
+///     fn equivalent(&self, key: &(u64, String)) -> bool {
+///         self.0 == key.0 && self.1 == key.1
+///     }
+/// }
+///
+/// impl ToKey<(u64, String)> for Parts<'_> {
+///     fn to_key(&self) -> (u64, String) {
+///         (self.0, self.1.to_owned())
+///     }
+/// }
+///
+/// let limiter = Limiter::<(u64, String)>::builder(Quota::per_hour(1)).exact_keys().build()?;
+/// assert!(limiter.check(&Parts(7, "/login")).allowed());
+/// assert!(!limiter.check(&(7, "/login".to_owned())).allowed());
+/// # Ok::<(), tollgate::ConfigError>(())
+/// ```
+pub trait ToKey<K> {
+    /// An owned key that is equal to this.
+    fn to_key(&self) -> K;
+}
+
+impl<K, Q: ToOwned<Owned = K> + ?Sized> ToKey<K> for Q {
+    fn to_key(&self) -> K {
+        self.to_owned()
+    }
+}
+
+/// The store that a limiter has unless it is told otherwise: 24 bytes for each key, whatever it is. It knows a
+/// key by a 64-bit hash and does not keep it. See [`Limiter`](crate::Limiter).
+pub struct Fingerprints {
+    table: Table,
+}
+
+impl Backing for Fingerprints {
+    type Guard = sync::Guard;
+    const STEP: usize = Table::STEP;
+
+    fn new(settings: Settings) -> Result<Self, ConfigError> {
+        Ok(Self { table: Table::new(settings.max_keys, settings.grace)? })
+    }
+
+    #[inline]
+    fn pin() -> sync::Guard {
+        sync::pin()
+    }
+
+    fn repin(guard: &mut sync::Guard) {
+        guard.repin();
+    }
+
+    fn has_room(&self, now: Tick, guard: &sync::Guard) -> bool {
+        self.table.has_room(now, guard)
+    }
+
+    fn tend(&self, now: Tick, guard: &sync::Guard, is_idle: impl Fn(Word) -> bool) -> bool {
+        self.table.tend(now, guard, is_idle)
+    }
+
+    fn begin_sweep(&self, now: Tick, guard: &sync::Guard) -> bool {
+        self.table.begin_sweep(now, guard)
+    }
+
+    fn begin_turnover(&self, now: Tick, guard: &sync::Guard) -> bool {
+        self.table.begin_turnover(now, guard)
+    }
+
+    fn each(&self, guard: &sync::Guard, visit: impl Fn(&Atomic<Word>) -> Option<()>) {
+        self.table.each(guard, visit);
+    }
+
+    fn len(&self, guard: &sync::Guard) -> usize {
+        self.table.len(guard)
+    }
+
+    fn bytes(&self) -> usize {
+        self.table.bytes()
+    }
+
+    fn figures(&self, guard: &sync::Guard) -> Figures {
+        Figures {
+            keys: self.table.len(guard),
+            capacity: self.table.capacity(guard),
+            max_keys: self.table.max_keys(),
+            turnovers: self.table.turnovers(),
+            evicted: self.table.evicted(),
+            bytes: self.table.bytes(),
+        }
+    }
+}
+
+impl<Q: Hash + ?Sized> Lookup<Q> for Fingerprints {
+    type Key<'q>
+        = Fingerprint
+    where
+        Q: 'q;
+
+    #[inline]
+    fn key(hash: u64, _key: &Q) -> Fingerprint {
+        Fingerprint::of_hash(hash)
+    }
+
+    #[inline]
+    fn is_turn_of(key: Fingerprint, now: Tick) -> bool {
+        key.matches(now.as_nanos() >> 20)
+    }
+
+    #[inline]
+    fn known<T>(
+        &self,
+        key: Fingerprint,
+        guard: &sync::Guard,
+        visit: impl Fn(&Atomic<Word>) -> Option<T>,
+    ) -> Option<T> {
+        self.table.known(key, guard, visit)
+    }
+
+    fn insert<T>(
+        &self,
+        key: Fingerprint,
+        now: Tick,
+        guard: &sync::Guard,
+        is_idle: impl Fn(Word) -> bool,
+        visit: impl Fn(&Atomic<Word>) -> Option<T>,
+    ) -> Option<T> {
+        self.table.insert(key, now, guard, is_idle, visit).ok()
+    }
+
+    #[inline]
+    fn prefetch(&self, key: Fingerprint, guard: &sync::Guard) {
+        self.table.prefetch(key, guard);
+    }
+
+    #[inline]
+    fn note_denial(&self, _key: Fingerprint) {}
+}
+
+impl Store for Fingerprints {}
+impl<Q: Hash + ?Sized> Holds<Q> for Fingerprints {}
+
+impl fmt::Debug for Fingerprints {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Fingerprints").finish_non_exhaustive()
+    }
+}
+
+/// The store that keeps the keys themselves, chosen by
+/// [`exact_keys`](crate::Builder::exact_keys): no two keys ever share a state, and the keys can be
+/// [listed](crate::Limiter::keys).
+///
+/// # Progress
+///
+/// Checks of known keys are lock-free and allocate nothing, as with [`Fingerprints`]. Inserting a key
+/// allocates, and takes the lock on one bucket of the index (of [`scc::HashIndex`](https://docs.rs/scc)); so does
+/// forgetting one, which happens in calls that insert, in sweeps, and now and then in charges of known keys. A
+/// thread that is stopped while it holds such a lock stops insertions into the same bucket.
+///
+/// # Memory
+///
+/// Up to about 100 bytes for each key of 8 bytes, and what the key owns; while keys change all the time,
+/// the index keeps forgotten ones until their bucket is full: up to two and a half times as much.
+/// [`max_keys`](crate::Builder::max_keys) is a hard cap on the keys that are tracked.
+pub struct ExactKeys<K: 'static> {
+    pub(super) store: ExactStore<K>,
+    counts_denials: bool,
+}
+
+impl<K: Eq + 'static> Backing for ExactKeys<K> {
+    type Guard = sync::Reading;
+    const STEP: usize = ExactStore::<K>::STEP;
+
+    fn new(settings: Settings) -> Result<Self, ConfigError> {
+        let store = ExactStore::new(settings.max_keys, settings.grace)?;
+        Ok(Self { store, counts_denials: settings.count_denials })
+    }
+
+    #[inline]
+    fn pin() -> sync::Reading {
+        sync::reading()
+    }
+
+    fn repin(guard: &mut sync::Reading) {
+        guard.repin();
+    }
+
+    fn has_room(&self, now: Tick, _guard: &sync::Reading) -> bool {
+        self.store.has_room(now)
+    }
+
+    fn tend(&self, now: Tick, _guard: &sync::Reading, is_idle: impl Fn(Word) -> bool) -> bool {
+        self.store.tend(now, is_idle)
+    }
+
+    fn begin_sweep(&self, now: Tick, _guard: &sync::Reading) -> bool {
+        self.store.begin_sweep(now)
+    }
+
+    fn begin_turnover(&self, now: Tick, _guard: &sync::Reading) -> bool {
+        self.store.begin_round(now)
+    }
+
+    fn each(&self, _guard: &sync::Reading, visit: impl Fn(&Atomic<Word>) -> Option<()>) {
+        self.store.each(|cell| {
+            // One that is sealed was idle.
+            let _ = visit(cell.word());
+        });
+    }
+
+    fn len(&self, _guard: &sync::Reading) -> usize {
+        self.store.len()
+    }
+
+    fn bytes(&self) -> usize {
+        self.store.bytes()
+    }
+
+    fn figures(&self, _guard: &sync::Reading) -> Figures {
+        Figures {
+            keys: self.store.len(),
+            capacity: self.store.capacity(),
+            max_keys: self.store.max_keys(),
+            turnovers: self.store.rounds(),
+            evicted: self.store.evicted(),
+            bytes: self.store.bytes(),
+        }
+    }
+}
+
+impl<K, Q> Lookup<Q> for ExactKeys<K>
+where
+    K: Eq + 'static,
+    Q: Hash + Equivalent<K> + ToKey<K> + ?Sized,
+{
+    type Key<'q>
+        = Asked<'q, Q>
+    where
+        Q: 'q;
+
+    #[inline]
+    fn key(hash: u64, key: &Q) -> Asked<'_, Q> {
+        Asked { hash: exact::spread(hash), key }
+    }
+
+    #[inline]
+    fn is_turn_of(key: Asked<'_, Q>, now: Tick) -> bool {
+        (key.hash ^ (now.as_nanos() >> 20)) & 0xff == 0
+    }
+
+    #[inline]
+    fn known<T>(
+        &self,
+        key: Asked<'_, Q>,
+        _guard: &sync::Reading,
+        visit: impl Fn(&Atomic<Word>) -> Option<T>,
+    ) -> Option<T> {
+        self.store.known(key, visit)
+    }
+
+    fn insert<T>(
+        &self,
+        key: Asked<'_, Q>,
+        now: Tick,
+        _guard: &sync::Reading,
+        is_idle: impl Fn(Word) -> bool,
+        visit: impl Fn(&Atomic<Word>) -> Option<T>,
+    ) -> Option<T> {
+        self.store.insert(key, || key.key.to_key(), now, is_idle, visit).ok()
+    }
+
+    /// The index is not laid out for it.
+    #[inline]
+    fn prefetch(&self, _key: Asked<'_, Q>, _guard: &sync::Reading) {}
+
+    #[inline]
+    fn note_denial(&self, key: Asked<'_, Q>) {
+        if self.counts_denials {
+            self.store.count_denial(key);
+        }
+    }
+}
+
+impl<K: Eq + 'static> Store for ExactKeys<K> {}
+
+impl<K, Q> Holds<Q> for ExactKeys<K>
+where
+    K: Eq + 'static,
+    Q: Hash + Equivalent<K> + ToKey<K> + ?Sized,
+{
+}
+
+impl<K> fmt::Debug for ExactKeys<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ExactKeys").field("counts_denials", &self.counts_denials).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,143 @@
+//! The store of exact keys: all that is asked of the other store, and what only this one has.
+
+#[path = "stores/limiter.rs"]
+mod limiter;
+#[path = "stores/exact.rs"]
+mod store;
+#[path = "stores/turnover.rs"]
+mod turnover;
+#[path = "stores/upkeep.rs"]
+mod upkeep;
+
+use std::collections::HashMap;
+use std::hash::{Hash, Hasher};
+use std::time::Duration;
+use store::{Gate, IntoGate};
+use tollgate::{Clock, Equivalent, ExactKeys, Limiter, Quota, Source, Tick, ToKey};
+
+#[test]
+fn owned_keys_are_asked_in_borrowed_form() {
+    let of_strings: Gate<String> = Limiter::builder(Quota::per_hour(1)).gate();
+    assert!(of_strings.check("alice").allowed());
+    assert!(!of_strings.check(&String::from("alice")).allowed());
+    let of_bytes: Gate<Vec<u8>> = Limiter::builder(Quota::per_hour(1)).gate();
+    assert!(of_bytes.check(&b"alice"[..]).allowed());
+    assert!(!of_bytes.check(&b"alice".to_vec()).allowed());
+    let of_strs: Gate<&'static str> = Limiter::builder(Quota::per_hour(1)).gate();
+    assert!(of_strs.check(&"alice").allowed());
+    assert!(!of_strs.check(&"alice").allowed());
+}
+
+#[test]
+fn a_compound_key_can_be_asked_by_its_borrowed_parts() {
+    #[derive(Clone, Hash)]
+    struct Parts<'a>(u64, &'a str);
+    impl Equivalent<(u64, String)> for Parts<'_> {
+        fn equivalent(&self, key: &(u64, String)) -> bool {
+            self.0 == key.0 && self.1 == key.1
+        }
+    }
+    impl ToKey<(u64, String)> for Parts<'_> {
+        fn to_key(&self) -> (u64, String) {
+            (self.0, self.1.to_owned())
+        }
+    }
+    let limiter: Gate<(u64, String)> = Limiter::builder(Quota::per_hour(1)).gate();
+    assert!(limiter.check(&Parts(7, "/login")).allowed());
+    assert!(!limiter.check(&(7, "/login".to_owned())).allowed());
+    assert!(limiter.check(&Parts(7, "/logout")).allowed());
+    assert!(limiter.check(&Parts(8, "/login")).allowed());
+}
+
+/// All of these have one hash, so with fingerprints they would be one key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Colliding(u64);
+
+impl Hash for Colliding {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u8(7);
+    }
+}
+
+#[test]
+fn keys_with_one_hash_share_no_state() {
+    let fingerprints: Limiter<Colliding> = Limiter::builder(Quota::per_hour(1)).build().unwrap();
+    assert!(fingerprints.check(&Colliding(1)).allowed());
+    assert!(!fingerprints.check(&Colliding(2)).allowed(), "else this test shows nothing");
+
+    let clock = Clock::manual();
+    let limiter: Gate<Colliding> = Limiter::builder(Quota::per_second(1)).clock(&clock).gate();
+    for key in 0..200 {
+        assert!(limiter.check(&Colliding(key)).allowed());
+        assert!(!limiter.check(&Colliding(key)).allowed());
+    }
+    assert_eq!(limiter.len(), 200);
+    clock.advance(Duration::from_secs(5));
+    assert!(limiter.check(&Colliding(7)).allowed());
+    while limiter.sweep(1_000) {}
+    assert_eq!(limiter.len(), 1);
+    assert!(!limiter.check(&Colliding(7)).allowed());
+    assert!(limiter.check(&Colliding(8)).allowed());
+}
+
+#[test]
+fn the_keys_are_listed_with_their_state() {
+    let clock = Clock::manual();
+    let limiter: Gate<String> = Limiter::builder(Quota::per_second(10)).clock(&clock).gate();
+    for n in 0..100_u64 {
+        assert!(limiter.check_n(&format!("user {n}"), n % 10 + 1).allowed());
+    }
+    let listed: HashMap<String, u64> = limiter.keys().map(|key| (key.key().clone(), key.used())).collect();
+    assert_eq!(listed.len(), 100);
+    for n in 0..100 {
+        assert_eq!(listed[&format!("user {n}")], n % 10 + 1);
+    }
+    let full = limiter.keys().find(|key| key.key() == "user 9").unwrap();
+    assert_eq!((full.remaining(), full.retry_after()), (0, Some(Duration::from_millis(100))));
+    assert_eq!(full.decision(), limiter.peek("user 9"));
+    let other = limiter.keys().find(|key| key.key() == "user 0").unwrap();
+    assert_eq!((other.remaining(), other.retry_after(), other.denied()), (9, None, 0));
+    clock.advance(Duration::from_secs(5));
+    assert_eq!(limiter.keys().map(|key| key.used()).sum::<u64>(), 0);
+    while limiter.sweep(1_000) {}
+    assert_eq!(limiter.keys().count(), 0);
+}
+
+#[test]
+fn denials_are_counted_only_where_that_is_asked_for() {
+    let counting = Limiter::<u64>::builder(Quota::per_hour(1)).exact_keys().count_denials().build().unwrap();
+    let plain: Gate<u64> = Limiter::builder(Quota::per_hour(1)).gate();
+    for key in 0..50 {
+        for _ in 0..=key {
+            let _ = (counting.check(&key), plain.check(&key));
+        }
+    }
+    let most: Vec<(u64, u32)> =
+        counting.most_denied(3).iter().map(|key| (*key.key(), key.denied())).collect();
+    assert_eq!(most, [(49, 49), (48, 48), (47, 47)]);
+    assert_eq!(counting.most_denied(1_000).len(), 49, "0 was never denied");
+    assert!(counting.most_denied(0).is_empty());
+    assert!(plain.most_denied(3).is_empty());
+}
+
+/// Far more keys come and go than there is room for, so cells are unlinked and freed all the time.
+#[test]
+fn cells_that_are_forgotten_are_freed() {
+    let builder = Limiter::builder(Quota::per_second(1_000)).max_keys(1_000).grace(Duration::ZERO);
+    let limiter: Gate<u64> = builder.clock(Clock::manual()).gate();
+    let mut most = 0;
+    for key in 0..500_000 {
+        let now = Tick::from_nanos(key * 100_000);
+        assert_eq!(limiter.check_at(&key, 1, now).source(), Source::Key, "{:?}", limiter.stats());
+        most = most.max(limiter.memory());
+    }
+    // Cells of 56 bytes: 28 megabytes if they all stayed. What another test of this process delays is allowed.
+    assert!(most < 6_000_000, "{most} bytes");
+    assert!(limiter.stats().evicted > 490_000);
+}
+
+#[test]
+fn limiters_of_exact_keys_are_shared_between_threads_as_their_keys_are() {
+    fn is_shareable<T: Send + Sync + 'static>() {}
+    is_shareable::<Limiter<String, ExactKeys<String>>>();
+}

@@ -1,0 +1,36 @@
+//! A thread that stalls while it reads a store of exact keys. In a program of its own, because scc's epoch is
+//! the process's.
+
+#[path = "stores/exact.rs"]
+mod store;
+
+use std::time::Duration;
+use store::{Gate, IntoGate};
+use tollgate::{Clock, Full, Limiter, Quota, Source, Tick};
+
+/// A thread that reads and does not end keeps what is unlinked from being freed: new keys get the policy
+/// before memory grows without a bound, known keys notice nothing, and it passes.
+#[test]
+fn a_thread_that_stalls_while_it_reads_costs_bounded_memory() {
+    let builder = Limiter::builder(Quota::per_second(1_000)).max_keys(1_000).full(Full::Deny);
+    let limiter: Gate<u64> = builder.grace(Duration::ZERO).clock(Clock::manual()).gate();
+    let at = |key: u64| Tick::from_nanos(key * 100_000);
+    assert!(limiter.check_at(&u64::MAX, 1_000, at(0)).allowed());
+    let stalled = limiter.pin();
+    let mut refused = 0;
+    for key in 0..200_000 {
+        if key % 1_000 == 0 && key > 0 {
+            // A known key in use: a tenth of a second gives it what it takes.
+            assert_eq!(limiter.check_at(&u64::MAX, 100, at(key)).source(), Source::Key);
+        }
+        refused += u64::from(limiter.check_at(&key, 1, at(key)).source() == Source::Policy);
+        assert!(limiter.memory() < 5_000_000, "{} bytes", limiter.memory());
+    }
+    assert!(refused > 100_000, "{refused}: else this test shows nothing");
+    let known = limiter.check_at(&u64::MAX, 100, at(200_000));
+    assert_eq!((known.allowed(), known.source()), (true, Source::Key));
+    drop(stalled);
+    let admitted =
+        (200_000..300_000).filter(|&key| limiter.check_at(&key, 1, at(key)).source() == Source::Key);
+    assert!(admitted.count() > 90_000);
+}

@@ -1,0 +1,52 @@
+//! The memory that the process really takes, against the formula. In a program of its own, because the figure
+//! is the process's.
+#![cfg(target_os = "linux")]
+
+use std::time::Duration;
+use tollgate::{Clock, Full, Limiter, Quota, Source, Tick};
+
+/// The bytes of this process that are in memory.
+fn resident() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("Linux says so");
+    let kilobytes: usize = line.split_whitespace().nth(1).unwrap().parse().unwrap();
+    kilobytes * 1024
+}
+
+/// An era for so many keys, as the page of the table and the docs of `Limiter` say.
+fn era(max_keys: usize) -> usize {
+    max_keys * 3 / 2 * 16 + max_keys * 3 / 32 + 1_024
+}
+
+#[test]
+fn the_process_takes_what_the_formula_says_and_no_more() {
+    const MAX_KEYS: usize = 300_000;
+    /// What the allocator and the test take besides.
+    const SLACK: usize = 2 << 20;
+    let builder = Limiter::builder(Quota::per_second(1)).max_keys(MAX_KEYS).full(Full::Deny);
+    let limiter: Limiter<u64> = builder.clock(Clock::manual()).build().unwrap();
+    let before = resident();
+    let mut most = 0;
+    let mut look = |key: u64| {
+        if key.is_multiple_of(1_000) {
+            most = most.max(resident() - before);
+            assert!(limiter.memory() <= 4 * era(MAX_KEYS) + 1_024, "{}", limiter.memory());
+        }
+    };
+    // Ten times as many keys as there is room for, all in use; then as many that are soon idle, so that the
+    // table turns over all the time.
+    for key in 0..10 * MAX_KEYS as u64 {
+        let known = limiter.check_at(&key, 1, Tick::ZERO).source() == Source::Key;
+        assert_eq!(known, key < MAX_KEYS as u64);
+        look(key);
+    }
+    for key in 0..10 * MAX_KEYS as u64 {
+        let now = Tick::ZERO + Duration::from_secs(10) + Duration::from_micros(50 * key);
+        let _ = limiter.check_at(&(key + (1 << 40)), 1, now);
+        look(key);
+    }
+    println!("{most} bytes at the most, {} by the formula, {:?}", 4 * era(MAX_KEYS), limiter.stats());
+    assert!(limiter.stats().evicted > MAX_KEYS as u64);
+    assert!(most <= 4 * era(MAX_KEYS) + SLACK, "{most} bytes");
+    assert!(most >= era(MAX_KEYS), "{most} bytes: does this test still look at the table?");
+}

@@ -1,0 +1,16 @@
+//! The store that these tests run with: fingerprints in a table.
+
+use std::hash::Hash;
+use tollgate::{Builder, Limiter};
+
+pub(crate) type Gate<K> = Limiter<K>;
+
+pub(crate) trait IntoGate<K> {
+    fn gate(self) -> Gate<K>;
+}
+
+impl<K: Hash + Eq + Send + Sync + 'static> IntoGate<K> for Builder<Limiter<K>> {
+    fn gate(self) -> Gate<K> {
+        self.build().unwrap()
+    }
+}

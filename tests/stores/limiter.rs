@@ -1,0 +1,423 @@
+//! The limiters as their users see them: keys, policies, batches, times, threads.
+
+use crate::store::{Gate, IntoGate};
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::Barrier;
+use std::thread;
+use std::time::Duration;
+use tollgate::{
+    Algorithm, Align, Clock, Decision, Full, Limiter, Outcome, Quota, SingleLimiter, Source, Tick,
+};
+
+const NOW: Tick = Tick::from_nanos(1_000_000_000);
+
+fn limiter<K: Hash + Eq + Send + Sync + 'static>(quota: Quota) -> Gate<K> {
+    Limiter::builder(quota).clock(Clock::manual()).gate()
+}
+
+mod keys {
+    use super::*;
+
+    #[test]
+    fn every_key_has_its_own_state() {
+        let limiter: Gate<u64> = limiter(Quota::per_hour(3));
+        for round in 0..4 {
+            for key in 0..10_000 {
+                assert_eq!(limiter.check(&key).allowed(), round < 3);
+            }
+        }
+        assert_eq!(limiter.len(), 10_000);
+    }
+
+    #[test]
+    fn looking_and_refused_requests_insert_nothing() {
+        let limiter: Gate<String> = limiter(Quota::per_hour(3));
+        assert!(limiter.peek("alice").allowed());
+        assert!(limiter.check_n("alice", 0).allowed());
+        assert_eq!(limiter.check_n("alice", 4).outcome(), Outcome::TooCostly);
+        limiter.reset("alice");
+        assert!(limiter.is_empty());
+    }
+}
+
+mod time {
+    use super::*;
+
+    #[test]
+    fn tokens_come_back_as_the_clock_moves() {
+        let clock = Clock::manual();
+        let limiter: Gate<String> = Limiter::builder(Quota::per_second(2)).clock(&clock).gate();
+        assert_eq!(limiter.check_n("alice", 2).remaining(), 0);
+        clock.advance(Duration::from_millis(499));
+        assert!(!limiter.check("alice").allowed());
+        clock.advance(Duration::from_millis(1));
+        assert!(limiter.check("alice").allowed());
+    }
+
+    #[test]
+    fn a_clock_set_back_delays_and_set_forward_grants_one_burst() {
+        for algorithm in Algorithm::PACKED {
+            let clock = Clock::manual();
+            let builder = Limiter::builder(Quota::per_second(2)).algorithm(algorithm).clock(&clock);
+            let limiter: Gate<String> = builder.gate();
+            clock.set(Tick::from_nanos(100_000_000_000));
+            assert!(limiter.check_n("alice", 2).allowed());
+            clock.set(Tick::ZERO);
+            assert!(!limiter.check("alice").allowed(), "{algorithm}");
+            clock.set(Tick::MAX);
+            assert!(limiter.check_n("alice", 2).allowed(), "{algorithm}");
+            assert!(!limiter.check("alice").allowed(), "{algorithm}");
+        }
+    }
+
+    #[test]
+    fn every_clock_can_drive_a_limiter() {
+        let clocks = [
+            Clock::monotonic(),
+            Clock::coarse(Duration::from_millis(1)).unwrap(),
+            #[cfg(feature = "tsc")]
+            Clock::tsc(),
+            Clock::manual().into(),
+        ];
+        for clock in clocks {
+            let limiter: Gate<u8> = Limiter::builder(Quota::per_day(1)).clock(clock.clone()).gate();
+            assert!(limiter.check(&1).allowed());
+            assert!(!limiter.check(&1).allowed(), "{clock:?}");
+        }
+    }
+
+    #[test]
+    fn windows_are_aligned_to_the_unix_epoch_or_to_the_clock() {
+        let day = Duration::from_secs(24 * 3600);
+        let build = |align| {
+            let builder = SingleLimiter::builder(Quota::per_day(5)).algorithm(Algorithm::FixedWindow);
+            builder.align(align).build().unwrap()
+        };
+        let since_epoch = || std::time::UNIX_EPOCH.elapsed().unwrap();
+        let before = since_epoch();
+        let gate = build(Align::UnixEpoch);
+        let reset = gate.check().reset_after();
+        let until_midnight = day.as_nanos() - before.as_nanos() % day.as_nanos();
+        let off = until_midnight.abs_diff(reset.as_nanos());
+        // A few seconds for a slow machine, also when midnight has just passed.
+        let tolerance = Duration::from_secs(60).as_nanos();
+        assert!(off < tolerance || off > day.as_nanos() - tolerance, "off by {off} ns");
+
+        let started = build(Align::Start).check().reset_after();
+        assert!(started <= day && started > day - Duration::from_secs(60));
+
+        // A manual clock knows nothing of the time of day.
+        let builder = SingleLimiter::builder(Quota::per_day(5)).algorithm(Algorithm::FixedWindow);
+        let manual = builder.clock(Clock::manual()).build().unwrap();
+        assert_eq!(manual.check().reset_after(), day);
+    }
+}
+
+mod refunds {
+    use super::*;
+
+    #[test]
+    fn a_refund_gives_back_what_was_charged_and_no_more() {
+        for algorithm in Algorithm::PACKED {
+            let builder = Limiter::builder(Quota::per_hour(10)).algorithm(algorithm);
+            let limiter: Gate<String> = builder.clock(Clock::manual()).gate();
+            let charge = limiter.check_n("alice", 4);
+            let rest = limiter.check_n("alice", 6);
+            limiter.refund_at("alice", &charge, 3, Tick::ZERO);
+            assert_eq!(limiter.peek("alice").remaining(), 3, "{algorithm}");
+            limiter.refund("alice", &rest);
+            assert_eq!(limiter.peek("alice").remaining(), 9, "{algorithm}");
+        }
+    }
+
+    #[test]
+    fn decisions_that_took_nothing_give_nothing_back() {
+        let limiter: Gate<String> = limiter(Quota::per_hour(1));
+        let charge = limiter.check("alice");
+        let denied = limiter.check("alice");
+        let peeked = limiter.peek("bob");
+        for decision in [denied, peeked] {
+            limiter.refund("alice", &decision);
+            assert!(!limiter.check("alice").allowed());
+        }
+        limiter.refund("alice", &charge);
+        assert!(limiter.check("alice").allowed());
+    }
+
+    #[test]
+    fn a_single_limiter_follows_its_clock_and_takes_refunds() {
+        let clock = Clock::manual();
+        let gate = SingleLimiter::builder(Quota::per_second(1)).clock(&clock).build().unwrap();
+        let charge = gate.check();
+        assert_eq!(gate.peek().remaining(), 0);
+        gate.refund(&charge);
+        assert_eq!(gate.peek().remaining(), 1);
+        let charge = gate.check();
+        clock.advance(Duration::from_secs(1));
+        assert_eq!(gate.peek().remaining(), 1);
+        // It has refilled by now, so the second charge is the only one that is held.
+        assert!(gate.check().allowed());
+        gate.refund(&charge);
+        assert_eq!(gate.peek().remaining(), 0);
+    }
+
+    #[test]
+    fn a_refund_reads_the_clock_and_not_the_charge() {
+        let clock = Clock::manual();
+        let limiter: Gate<u8> = Limiter::builder(Quota::per_second(10).burst(10)).clock(&clock).gate();
+        let old = limiter.check_n(&1, 5);
+        clock.advance(Duration::from_secs(1));
+        assert!(limiter.check_n(&1, 1).allowed());
+        limiter.refund(&1, &old);
+        assert_eq!(limiter.peek(&1).remaining(), 9);
+    }
+
+    #[test]
+    fn a_refund_of_an_unknown_key_changes_nothing() {
+        let limiter: Gate<String> = limiter(Quota::per_hour(1));
+        let charge = limiter.check("alice");
+        limiter.refund("bob", &charge);
+        assert_eq!(limiter.len(), 1);
+        assert!(!limiter.check("alice").allowed());
+    }
+}
+
+mod at_the_cap {
+    use super::*;
+
+    fn full(policy: Full) -> Gate<u64> {
+        let builder = Limiter::builder(Quota::per_hour(2)).max_keys(3).full(policy);
+        let limiter = builder.clock(Clock::manual()).gate();
+        for key in 0..3 {
+            assert!(limiter.check(&key).allowed());
+        }
+        limiter
+    }
+
+    /// Whatever new keys get, the known ones decide as before and nothing is added.
+    fn known_keys_notice_nothing(limiter: &Gate<u64>) {
+        for key in 0..3 {
+            let second = limiter.check(&key);
+            assert!(second.allowed());
+            assert_eq!(second.source(), Source::Key);
+            assert!(!limiter.check(&key).allowed());
+        }
+        assert_eq!(limiter.len(), 3);
+    }
+
+    #[test]
+    fn deny_refuses_new_keys_without_a_retry_time() {
+        let limiter = full(Full::Deny);
+        for key in 100..200 {
+            let decision = limiter.check(&key);
+            assert_eq!((decision.outcome(), decision.source()), (Outcome::Denied, Source::Policy));
+            assert_eq!((decision.retry_after(), decision.remaining()), (None, 0));
+            assert_eq!(limiter.peek(&key), decision, "a peek foretells it");
+        }
+        known_keys_notice_nothing(&limiter);
+    }
+
+    #[test]
+    fn admit_lets_new_keys_pass_untracked() {
+        let limiter = full(Full::Admit);
+        for _ in 0..10 {
+            let decision = limiter.check(&100);
+            assert!(decision.allowed());
+            assert_eq!((decision.source(), decision.charged()), (Source::Policy, 0));
+            limiter.refund(&100, &decision);
+        }
+        known_keys_notice_nothing(&limiter);
+    }
+
+    #[test]
+    fn share_charges_new_keys_to_one_state() {
+        let limiter = full(Full::Share);
+        assert_eq!(limiter.peek(&100).source(), Source::Overflow);
+        let first = limiter.check(&100);
+        assert!(first.allowed());
+        assert_eq!(first.source(), Source::Overflow);
+        assert!(limiter.check(&101).allowed());
+        assert!(!limiter.check(&102).allowed());
+        limiter.refund(&100, &first);
+        assert!(limiter.check(&103).allowed());
+        known_keys_notice_nothing(&limiter);
+    }
+
+    #[test]
+    fn what_no_key_could_have_is_refused_as_ever() {
+        let limiter = full(Full::Admit);
+        assert_eq!(limiter.check_n(&100, 3).outcome(), Outcome::TooCostly);
+        assert!(limiter.check_n(&100, 0).allowed());
+        assert_eq!(limiter.check_n(&100, 0).source(), Source::Key);
+        assert_eq!(full(Full::Deny).peek_at(&100, 0, Tick::ZERO), full(Full::Deny).check_n(&100, 0));
+    }
+}
+
+mod batches {
+    use super::*;
+
+    #[test]
+    fn a_batch_decides_as_the_single_checks_in_their_order() {
+        let one: Gate<u64> = limiter(Quota::per_hour(3));
+        let many: Gate<u64> = limiter(Quota::per_hour(3));
+        for size in [0_u64, 1, 31, 32, 33, 64, 1000] {
+            let keys: Vec<u64> = (0..size).map(|n| n * n % 97).collect();
+            let mut decisions = vec![many.peek(&0)];
+            many.check_many(&keys, &mut decisions);
+            let expected: Vec<_> = keys.iter().map(|key| one.check(key)).collect();
+            assert_eq!(decisions[1..], expected);
+        }
+    }
+
+    #[test]
+    fn a_batch_of_borrowed_keys_needs_no_owned_ones() {
+        let limiter: Gate<String> = limiter(Quota::per_hour(1));
+        let mut decisions = Vec::new();
+        limiter.check_many(["alice", "bob", "alice"], &mut decisions);
+        let allowed: Vec<_> = decisions.iter().map(Decision::allowed).collect();
+        assert_eq!(allowed, [true, true, false]);
+    }
+}
+
+mod threads {
+    use super::*;
+
+    const THREADS: u64 = 4;
+
+    /// Runs `body` on several threads that start at once; the sum of what they return.
+    fn race(body: impl Fn(u64) -> u64 + Sync) -> u64 {
+        let start = Barrier::new(usize::try_from(THREADS).unwrap());
+        thread::scope(|scope| {
+            let racers: Vec<_> = (0..THREADS)
+                .map(|n| {
+                    let (start, body) = (&start, &body);
+                    scope.spawn(move || {
+                        start.wait();
+                        body(n)
+                    })
+                })
+                .collect();
+            racers.into_iter().map(|racer| racer.join().unwrap()).sum()
+        })
+    }
+
+    #[test]
+    fn threads_that_share_a_limit_are_admitted_exactly_as_often_as_it_says() {
+        for algorithm in Algorithm::PACKED {
+            let builder = SingleLimiter::builder(Quota::per_second(10_000)).algorithm(algorithm);
+            let gate = builder.build().unwrap();
+            let admitted = race(|_| (0..5_000).map(|_| gate.check_at(1, NOW).charged()).sum());
+            assert_eq!(admitted, 10_000, "{algorithm}");
+            assert_eq!(gate.peek_at(1, NOW).remaining(), 0);
+        }
+    }
+
+    #[test]
+    fn threads_that_insert_the_same_keys_make_one_state_of_each() {
+        for _ in 0..20 {
+            let builder = Limiter::builder(Quota::per_hour(3)).max_keys(2_000);
+            let limiter: Gate<u64> = builder.gate();
+            let admitted = race(|n| {
+                // Each thread begins elsewhere, so that all meet at different keys.
+                let keys = (0..1_000).map(|i| (i + n * 250) % 1_000);
+                keys.map(|key| limiter.check_at(&key, 1, NOW).charged()).sum()
+            });
+            assert_eq!(admitted, 3_000);
+            assert_eq!(limiter.len(), 1_000);
+        }
+    }
+
+    #[test]
+    fn threads_that_crowd_the_cap_never_pass_it() {
+        for _ in 0..20 {
+            let builder = Limiter::builder(Quota::per_hour(1)).max_keys(500);
+            let limiter: Gate<u64> = builder.gate();
+            let admitted = race(|n| {
+                let keys = (0..1_000).map(|i| i * THREADS + n);
+                keys.map(|key| limiter.check_at(&key, 1, NOW).charged()).sum()
+            });
+            assert_eq!((admitted, limiter.len()), (500, 500));
+        }
+    }
+
+    #[test]
+    fn charges_and_refunds_of_many_threads_add_up() {
+        for algorithm in Algorithm::PACKED {
+            let builder = Limiter::builder(Quota::per_hour(1_000)).algorithm(algorithm);
+            let limiter: Gate<String> = builder.gate();
+            let kept = race(|n| {
+                let mut kept = 0;
+                for i in 0..2_000 {
+                    let cost = 1 + (i + n) % 3;
+                    let charge = limiter.check_at("alice", cost, NOW);
+                    if i % 2 == 0 {
+                        limiter.refund_at("alice", &charge, u64::MAX, NOW);
+                    } else {
+                        kept += charge.charged();
+                    }
+                }
+                kept
+            });
+            assert_eq!(limiter.peek_at("alice", 1, NOW).remaining(), 1_000 - kept, "{algorithm}");
+        }
+    }
+
+    /// Times of different threads reach a key in any order; by the times the charges bear, no interval
+    /// holds more than the bound.
+    #[test]
+    fn threads_with_skewed_clocks_stay_within_the_bound() {
+        let rate = 1_000_u64;
+        let limiter: Gate<u8> = Limiter::builder(Quota::per_second(rate).burst(5)).gate();
+        let times: Vec<_> = thread::scope(|scope| {
+            let racers: Vec<_> = (0..THREADS)
+                .map(|n| {
+                    let limiter = &limiter;
+                    scope.spawn(move || {
+                        let skew = n * 3_000_000;
+                        let stamps = (0..20_000).map(|i| Tick::from_nanos(skew + i * 50_000));
+                        stamps.filter(|&now| limiter.check_at(&0, 1, now).allowed()).collect::<Vec<_>>()
+                    })
+                })
+                .collect();
+            racers.into_iter().flat_map(|racer| racer.join().unwrap()).collect()
+        });
+        let mut times: Vec<_> = times.into_iter().map(Tick::as_nanos).collect();
+        times.sort_unstable();
+        assert!(times.len() > 100);
+        for (i, from) in times.iter().enumerate() {
+            for (n, to) in times[i..].iter().enumerate().step_by(17) {
+                let bound = 5 + (to - from) * rate / 1_000_000_000;
+                assert!((n as u64) < bound, "{} in {} ns", n + 1, to - from);
+            }
+        }
+    }
+}
+
+/// Decides exactly like a map that never forgets, over random keys, costs and times.
+#[test]
+fn a_limiter_decides_as_a_map_of_single_limiters() {
+    fn random(state: &mut u64) -> u64 {
+        // A linear congruential generator (Knuth, MMIX), high bits.
+        *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        *state >> 33
+    }
+    for algorithm in Algorithm::PACKED {
+        let quota = Quota::per_second(20);
+        let limiter: Gate<u64> =
+            Limiter::builder(quota).algorithm(algorithm).max_keys(300).clock(Clock::manual()).gate();
+        let mut map: HashMap<u64, SingleLimiter> = HashMap::new();
+        let (mut state, mut now) = (7, 0);
+        for _ in 0..50_000 {
+            now += random(&mut state) % 200_000;
+            let (key, cost) = (random(&mut state) % 300, random(&mut state) % 7);
+            let tick = Tick::from_nanos(now);
+            let single = map.entry(key).or_insert_with(|| {
+                let builder = SingleLimiter::builder(quota).algorithm(algorithm);
+                builder.clock(Clock::manual()).build().unwrap()
+            });
+            assert_eq!(limiter.peek_at(&key, cost, tick), single.peek_at(cost, tick));
+            assert_eq!(limiter.check_at(&key, cost, tick), single.check_at(cost, tick));
+        }
+    }
+}
