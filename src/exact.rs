@@ -83,11 +83,15 @@
 
 mod entry;
 mod log;
+#[cfg(tollgate_loom)]
+mod model;
 mod places;
 mod rounds;
 
 pub(crate) use entry::{Asked, Entry, spread};
 pub(crate) use log::{Log, SlidingLog};
+#[cfg(tollgate_loom)]
+pub use model::ModelLog;
 
 use crate::error::ConfigError;
 use crate::rule::Word;

@@ -77,6 +77,8 @@ pub use clock::{Clock, ManualClock};
 pub use decision::{Decision, Denied, Outcome, Source};
 pub use equivalent::Equivalent;
 pub use error::ConfigError;
+#[cfg(tollgate_loom)]
+pub use exact::ModelLog;
 #[cfg(not(tollgate_loom))]
 pub use limiter::Housekeeper;
 pub use limiter::{

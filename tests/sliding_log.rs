@@ -98,7 +98,8 @@ fn compare((limit, period): (u64, u64), acts: &[(Step, Act)]) -> Result<(), Test
     let builder = SingleLimiter::builder(quota).algorithm(Algorithm::SlidingLog).clock(&clock);
     let log = builder.build().unwrap();
     let mut oracle = Oracle::new(Algorithm::SlidingLog, quota, 0);
-    let mut charges: Vec<Decision> = Vec::new();
+    // Each with the time at which it counts.
+    let mut charges: Vec<(Decision, u64)> = Vec::new();
     let (mut now, mut retry, mut latest) = (DAY, 0, 0);
     let part = |of: u64, parts: u64| u64::try_from(u128::from(of) * u128::from(parts) / 64).unwrap();
     for &(step, act) in acts {
@@ -133,20 +134,17 @@ fn compare((limit, period): (u64, u64), acts: &[(Step, Act)]) -> Result<(), Test
                 }
                 if decision.charged() > 0 {
                     oracle.charge(now, cost);
-                    charges.push(decision);
                     latest = now.max(latest);
+                    charges.push((decision, latest));
                 }
                 figures(&decision, &oracle, now)?;
                 let wait = decision.retry_after().unwrap_or_default();
                 retry = u64::try_from(wait.as_nanos()).unwrap().min(END - now);
             }
             Act::Refund(back, tokens) => {
-                if let Some(charge) = charges.iter().rev().nth(back) {
+                if let Some((charge, counted)) = charges.iter().rev().nth(back) {
                     log.refund_at(charge, tokens, tick);
-                    if charge.reset_after() != Duration::MAX {
-                        let counted = (charge.at() + charge.reset_after()).as_nanos() - period;
-                        oracle.give_back(counted, tokens.min(charge.charged()));
-                    }
+                    oracle.give_back(*counted, tokens.min(charge.charged()));
                 }
             }
             Act::Reset => {

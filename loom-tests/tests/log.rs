@@ -1,4 +1,4 @@
-//! Races on a sliding log: charges, the growth of the log, refunds and resets. Chunks have four slots here, or
+//! Races on a sliding log: charges, the growth of the log, refunds, resets, seals and changes of quota. Chunks have four slots here, or
 //! twice as many (see `src/exact/log/chunk.rs`).
 
 mod model;
@@ -6,7 +6,7 @@ mod model;
 use loom::sync::Arc;
 use model::{Atomics, Bound, Seen, explore};
 use std::time::Duration;
-use tollgate::{Algorithm, Clock, Decision, Quota, SingleLimiter, Tick};
+use tollgate::{Algorithm, Clock, Decision, ModelLog, Quota, SingleLimiter, Tick};
 
 const NOW: Tick = Tick::from_nanos(5_000_000_000);
 const PERIOD: Duration = Duration::from_secs(1);
@@ -166,7 +166,7 @@ fn refund_races_charge_and_both_count() {
 /// Of two charges of one time both are given back at once, and one twice: no more than they took.
 #[test]
 fn refund_races_refund_and_gives_back_no_more_than_was_taken() {
-    explore(Bound::Preemptions(3), Atomics::Touched, move |threads| {
+    explore(Bound::Preemptions(2), Atomics::Touched, move |threads| {
         let log = log(4, 0);
         let (first, second) = (log.check_at(1, NOW), log.check_at(1, NOW));
         let other = NOW + Duration::from_nanos(1);
@@ -321,4 +321,218 @@ fn charge_and_refund_race_the_same_and_lose_no_token() {
         other.join().unwrap();
         assert_eq!(log.peek_at(1, NOW).remaining(), 4);
     });
+}
+
+/// A log that can be sealed, with so many charges of one token.
+fn sealable(limit: u64, charges: u64) -> Arc<ModelLog> {
+    let log = ModelLog::new(Quota::new(limit, PERIOD)).unwrap();
+    for _ in 0..charges {
+        assert!(log.check_at(1, NOW).unwrap().allowed());
+    }
+    Arc::new(log)
+}
+
+/// What is charged to a log whose quota changes, and where.
+fn check_either(old: &ModelLog, new: &ModelLog, cost: u64, now: Tick) -> Decision {
+    old.check_at(cost, now).unwrap_or_else(|| {
+        new.take_over(old, now);
+        new.check_at(cost, now).unwrap()
+    })
+}
+
+/// A charge is in the log that is sealed, for whoever goes on from there, or it has heard that it is sealed.
+#[test]
+fn seal_races_charge_and_loses_none() {
+    // Nobody has begun the log, an empty slot, and a full row, where the charge makes the log grow.
+    for before in [0, 1, 3, 4] {
+        let seen = Seen::default();
+        let note = seen.clone();
+        explore(Bound::Preemptions(3), Atomics::Touched, move |threads| {
+            let log = sealable(9, before);
+            let sealer = threads.spawn({
+                let log = Arc::clone(&log);
+                move || log.seal()
+            });
+            let charged = log.check_at(2, NOW).map(|decision| decision.charged());
+            sealer.join().unwrap();
+            assert!(log.is_sealed());
+            assert_eq!(log.check_at(1, NOW), None);
+            let next = sealable(9, 0);
+            next.take_over(&log, NOW);
+            assert_eq!(next.peek_at(1, NOW).unwrap().remaining(), 9 - before - charged.unwrap_or(0));
+            note.note(charged);
+        });
+        seen.expect(&["None", "Some(2)"]);
+    }
+}
+
+/// The row of four is full when both come, or one charge fills it.
+#[test]
+fn seal_races_growth_and_the_log_ends_once() {
+    for before in [3, 4, 7] {
+        let seen = Seen::default();
+        let note = seen.clone();
+        explore(Bound::Preemptions(2), Atomics::Touched, move |threads| {
+            let log = sealable(12, before);
+            let sealer = threads.spawn({
+                let log = Arc::clone(&log);
+                move || log.seal()
+            });
+            let charged = [(); 2].map(|()| log.check_at(1, NOW).map_or(0, |decision| decision.charged()));
+            sealer.join().unwrap();
+            // Nobody is charged behind the end.
+            assert!(charged[0] >= charged[1]);
+            assert_eq!(log.check_at(1, NOW), None);
+            let next = sealable(12, 0);
+            next.take_over(&log, NOW);
+            let charged = charged.iter().sum::<u64>();
+            assert_eq!(next.peek_at(1, NOW).unwrap().remaining(), 12 - before - charged);
+            note.note(charged);
+        });
+        seen.expect(&["0", "1", "2"]);
+    }
+}
+
+#[test]
+fn seal_races_seal_and_the_log_is_sealed() {
+    for before in [0, 1, 4] {
+        explore(Bound::Preemptions(3), Atomics::Touched, move |threads| {
+            let log = sealable(5, before);
+            let sealer = threads.spawn({
+                let log = Arc::clone(&log);
+                move || {
+                    log.seal();
+                    assert!(log.is_sealed());
+                }
+            });
+            log.seal();
+            assert_eq!(log.check_at(1, NOW), None);
+            sealer.join().unwrap();
+            assert_eq!(log.peek_at(1, NOW), None);
+        });
+    }
+}
+
+/// What is given back or charged after the reset is told apart from what was before it.
+#[test]
+fn seal_races_reset_and_the_reset_counts_or_hears_of_it() {
+    for before in [1, 4] {
+        let seen = Seen::default();
+        let note = seen.clone();
+        explore(Bound::Preemptions(3), Atomics::Touched, move |threads| {
+            let log = sealable(before, before);
+            let sealer = threads.spawn({
+                let log = Arc::clone(&log);
+                move || log.seal()
+            });
+            let is_reset = log.reset().is_some();
+            sealer.join().unwrap();
+            assert!(log.is_sealed());
+            let next = sealable(before, 0);
+            next.take_over(&log, NOW);
+            assert_eq!(next.peek_at(1, NOW).unwrap().remaining(), if is_reset { before } else { 0 });
+            note.note(is_reset);
+        });
+        seen.expect(&["false", "true"]);
+    }
+}
+
+/// Eviction: a key is forgotten only if it is idle, and a charge that is admitted is not forgotten with it.
+#[test]
+fn seal_of_an_idle_log_races_charge_and_loses_none() {
+    // With five and more, the sealed log keeps one small chunk.
+    for before in [1, 4, 5] {
+        let seen = Seen::default();
+        let note = seen.clone();
+        explore(Bound::Preemptions(2), Atomics::Touched, move |threads| {
+            let log = sealable(5, before);
+            let later = NOW + PERIOD;
+            let evictor = threads.spawn({
+                let log = Arc::clone(&log);
+                move || log.seal_if_idle(later)
+            });
+            let charged = log.check_at(5, later).map(|decision| decision.charged());
+            let is_sealed = evictor.join().unwrap();
+            assert_eq!(is_sealed, log.is_sealed());
+            assert_eq!(is_sealed, charged.is_none());
+            assert_ne!(charged, Some(0));
+            if !is_sealed {
+                assert!(!log.check_at(1, later).unwrap().allowed());
+            }
+            note.note(is_sealed);
+        });
+        seen.expect(&["false", "true"]);
+    }
+}
+
+/// Two threads find the log sealed, and both take it over and charge.
+#[test]
+fn two_helpers_take_over_once() {
+    for before in [0, 2] {
+        explore(Bound::Preemptions(2), Atomics::Touched, move |threads| {
+            let (old, new) = (sealable(9, before), sealable(before + 1, 0));
+            old.seal();
+            let helper = threads.spawn({
+                let (old, new) = (Arc::clone(&old), Arc::clone(&new));
+                move || check_either(&old, &new, 1, NOW).charged()
+            });
+            let mine = check_either(&old, &new, 1, NOW).charged();
+            assert_eq!(mine + helper.join().unwrap(), 1);
+            // One that comes late changes nothing, though nothing of the old log counts any more.
+            new.take_over(&old, NOW + PERIOD);
+            assert_eq!(new.peek_at(1, NOW).unwrap().remaining(), 0);
+        });
+    }
+}
+
+/// One thread lowers the limit while another charges under the old one.
+#[test]
+fn change_of_quota_races_charge_and_never_grants_more_than_the_larger() {
+    for before in [0, 2, 4] {
+        let seen = Seen::default();
+        let note = seen.clone();
+        explore(Bound::Preemptions(2), Atomics::Touched, move |threads| {
+            let (old, new) = (sealable(before + 1, before), sealable(before + 2, 0));
+            let changer = threads.spawn({
+                let (old, new) = (Arc::clone(&old), Arc::clone(&new));
+                move || {
+                    old.seal();
+                    check_either(&old, &new, 1, NOW).charged()
+                }
+            });
+            let mine = check_either(&old, &new, 1, NOW);
+            note.note(mine.limit() - before);
+            assert_eq!(mine.charged() + changer.join().unwrap(), 2);
+            assert!(!new.check_at(1, NOW).unwrap().allowed());
+        });
+        seen.expect(&["1", "2"]);
+    }
+}
+
+/// A refund while the quota changes is given back where the key goes on, or lost; it is never given twice.
+#[test]
+fn refund_races_a_change_of_quota_and_gives_back_no_more_than_was_taken() {
+    let seen = Seen::default();
+    let note = seen.clone();
+    explore(Bound::Preemptions(2), Atomics::Touched, move |threads| {
+        let (old, new) = (sealable(4, 1), sealable(4, 0));
+        let charge = old.check_at(3, NOW).unwrap();
+        let refunder = threads.spawn({
+            let (old, new) = (Arc::clone(&old), Arc::clone(&new));
+            move || {
+                let given = old.refund(&charge, 2);
+                given.is_some() || {
+                    new.take_over(&old, NOW);
+                    new.refund(&charge, 2).unwrap();
+                    false
+                }
+            }
+        });
+        old.seal();
+        new.take_over(&old, NOW);
+        let in_old = refunder.join().unwrap();
+        let remaining = new.peek_at(1, NOW).unwrap().remaining();
+        note.note((in_old, remaining));
+    });
+    seen.expect(&["(false, 2)", "(true, 0)", "(true, 2)"]);
 }

@@ -90,212 +90,29 @@
 //! *link*, of `sync`, does the rest: who sees a chunk sees what it was made with, and the row before it. Hints
 //! and refunds are relaxed: each says why.
 
+mod carry;
 mod chunk;
 mod refunds;
 mod slot;
 mod step;
+mod view;
+mod window;
 
-use crate::algorithm::Algorithm;
+pub(crate) use window::SlidingLog;
+
 use crate::decision::{Decision, Figures, NEVER, Outcome, Source};
-use crate::error::ConfigError;
-use crate::quota::Quota;
 use crate::sync::{Guard, Link};
 use crate::time::Tick;
-use chunk::{Chunk, End, Start, Write};
+use carry::carry;
+use chunk::{Behind, Chunk, End, Start, Write};
 use slot::{EMPTY, Fields, Mark};
-use std::time::Duration;
 use step::{Step, reach};
-
-/// At most `limit` tokens in any trailing period: what all logs of one quota have in common.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct SlidingLog {
-    limit: u64,
-    period: u64,
-    fields: Fields,
-}
-
-impl SlidingLog {
-    /// The largest limit. A key that uses it up holds 8 to 24 MB.
-    const MOST: u64 = 1_000_000;
-
-    /// The rule for `quota`.
-    ///
-    /// # Errors
-    ///
-    /// A [`ConfigError`] for a limit or period of 0, a period above [`Quota::MAX_PERIOD`], a burst, or a
-    /// limit above a million.
-    pub(crate) fn new(quota: Quota) -> Result<Self, ConfigError> {
-        let (limit, period) = quota.rate()?;
-        if let Some(burst) = quota.explicit_burst() {
-            return Err(ConfigError::BurstOfWindow { algorithm: Algorithm::SlidingLog, burst });
-        }
-        if limit > Self::MOST {
-            return Err(ConfigError::LogTooLarge { limit, most: Self::MOST });
-        }
-        Ok(Self { limit, period, fields: Fields::of_limit(limit) })
-    }
-
-    /// The latest time that is out of the window which ends at `time`.
-    #[inline]
-    fn out_at(&self, time: u64) -> Option<u64> {
-        time.checked_sub(self.period)
-    }
-
-    /// Nanoseconds from `now` until an admission is out of the window.
-    #[inline]
-    fn until_out(&self, admission: u64, now: Tick) -> u64 {
-        let out = admission + self.period;
-        if out > Tick::MAX.as_nanos() { NEVER } else { out.saturating_sub(now.as_nanos()) }
-    }
-}
+use view::View;
 
 /// The admissions of one key. See the page of this module.
 #[derive(Debug)]
 pub(crate) struct Log {
     root: Link<Chunk>,
-}
-
-/// A part of the log as a check sees it.
-#[derive(Clone, Copy)]
-struct Part<'g> {
-    chunk: &'g Chunk,
-    filled: usize,
-}
-
-/// What a check sees of a log: the window that ends at the key's time, and where the log goes on.
-struct View<'g> {
-    /// The key's time: `now`, or the time of the last admission.
-    time: u64,
-    /// The first chunk of the window, and how many of its admissions are before it.
-    first: Part<'g>,
-    skipped: usize,
-    tail: Part<'g>,
-    end: End,
-    /// Admissions in the window.
-    live: u64,
-    /// Their tokens that are not given back.
-    held: u64,
-    is_refunded: bool,
-}
-
-impl<'g> View<'g> {
-    /// The log as it is just now; `None` if it was never charged.
-    #[inline]
-    fn of(log: &Log, rule: &SlidingLog, now: Tick, guard: &'g Guard) -> Option<Self> {
-        let root = log.root.load(guard)?;
-        let mut out = rule.out_at(now.as_nanos());
-        let (mut first, tail) = Self::walk(root, None, out, guard);
-        let end = tail.end(rule.fields);
-        let time = now.as_nanos().max(end.last.time);
-        if time > now.as_nanos() {
-            out = rule.out_at(time);
-            first = Self::walk(first, Some(tail), out, guard).0;
-        }
-        let tail = Part { chunk: tail, filled: end.filled };
-        let first = Self::part(first, &tail, guard);
-        let skipped = out.map_or(0, |out| first.chunk.first_after(rule.fields, first.filled, out));
-        let admissions = |part: Part<'_>, at: usize| part.chunk.start.admissions + at as u64;
-        let mut view = Self {
-            time,
-            first,
-            skipped,
-            tail,
-            end,
-            live: admissions(tail, tail.filled).saturating_sub(admissions(first, skipped)),
-            held: 0,
-            is_refunded: false,
-        };
-        view.add_up(rule, guard);
-        Some(view)
-    }
-
-    /// The first chunk up to `last` that may have an admission in the window, and `last`: the tail if it is not
-    /// given.
-    #[inline]
-    fn walk(
-        from: &'g Chunk,
-        last: Option<&'g Chunk>,
-        out: Option<u64>,
-        guard: &'g Guard,
-    ) -> (&'g Chunk, &'g Chunk) {
-        let (mut first, mut tail) = (from, from);
-        while last.is_none_or(|last| tail.start.number < last.start.number) {
-            let Some(next) = tail.next.load(guard) else { break };
-            tail = next;
-            if next.start.anew || out.is_some_and(|out| next.start.before <= out) {
-                first = next;
-            }
-        }
-        (first, tail)
-    }
-
-    /// A chunk that is not after the tail, as far as it was filled when the tail was seen.
-    #[inline]
-    fn part(chunk: &'g Chunk, tail: &Part<'g>, guard: &'g Guard) -> Part<'g> {
-        if chunk.start.number == tail.chunk.start.number {
-            return *tail;
-        }
-        let end = chunk.next.load(guard).map_or(0, |next| next.start.admissions - chunk.start.admissions);
-        Part { chunk, filled: usize::try_from(end).unwrap_or(usize::MAX) }
-    }
-
-    /// The parts of the window, each with the first slot that counts.
-    fn parts(&self, guard: &'g Guard) -> impl Iterator<Item = (Part<'g>, usize)> + use<'g> {
-        let tail = self.tail;
-        let mut part = Some((self.first, self.skipped));
-        std::iter::from_fn(move || {
-            let this = part?;
-            let chunk = this.0.chunk;
-            let is_tail = chunk.start.number == tail.chunk.start.number;
-            let next = if is_tail { None } else { chunk.next.load(guard) };
-            part = next.map(|next| (Self::part(next, &tail, guard), 0));
-            Some(this)
-        })
-    }
-
-    /// Adds up the tokens of the window that are not given back.
-    #[inline]
-    fn add_up(&mut self, rule: &SlidingLog, guard: &'g Guard) {
-        self.is_refunded = self.parts(guard).any(|(part, _)| part.chunk.has_refunds(guard));
-        self.held = if self.is_refunded {
-            let held =
-                |(part, from): (Part<'_>, usize)| part.chunk.held(rule.fields, from, part.filled, guard);
-            self.parts(guard).map(held).sum()
-        } else {
-            let before = self.first.chunk.mark_before(rule.fields, self.skipped);
-            self.end.last.tokens.wrapping_sub(before.tokens)
-        };
-    }
-
-    /// The time of the first admission with which `tokens` of the window have been admitted and not given
-    /// back: when it is out, so many are free again. (The last one, if more is given back meanwhile.)
-    #[cold]
-    fn admission_of(&self, rule: &SlidingLog, tokens: u64, guard: &'g Guard) -> u64 {
-        let mut missing = tokens;
-        for (part, from) in self.parts(guard) {
-            let held = part.chunk.held(rule.fields, from, part.filled, guard);
-            if held >= missing {
-                let at = part.chunk.first_with(rule.fields, (from, part.filled), missing, guard);
-                let at = at.min(part.filled - 1);
-                return part.chunk.mark_before(rule.fields, at + 1).time;
-            }
-            missing -= held;
-        }
-        self.end.last.time
-    }
-
-    /// Nanoseconds until nothing counts any more.
-    #[inline]
-    fn reset(&self, rule: &SlidingLog, now: Tick, guard: &'g Guard) -> u64 {
-        if self.held == 0 {
-            return 0;
-        }
-        let last = match self.is_refunded {
-            true => self.admission_of(rule, self.held, guard),
-            false => self.end.last.time,
-        };
-        rule.until_out(last, now)
-    }
 }
 
 /// What a request asks of a log, and the one place that makes answers.
@@ -315,24 +132,22 @@ impl Request {
         } else if self.cost <= free {
             (Outcome::Allowed, 0)
         } else {
-            let excess = self.cost - free;
-            let last = view.map_or(0, |view| view.admission_of(rule, excess, guard));
+            // More than the limit may be held, from before it was lowered.
+            let excess = held + self.cost - rule.limit;
+            let last = view.map_or(0, |view| view.admission_of(excess, guard));
             (Outcome::Denied, rule.until_out(last, self.now))
         };
         let cost = if outcome == Outcome::Allowed && self.is_peek { 0 } else { self.cost };
         let charged = if outcome == Outcome::Allowed { cost } else { 0 };
-        let reset = match charged {
-            0 => reset(),
-            _ => rule.until_out(view.map_or(self.now.as_nanos(), |view| view.time), self.now),
+        let figures = match charged {
+            0 => Figures::Known { remaining: free, wait, reset: reset() },
+            _ => Figures::Logged {
+                remaining: free - charged,
+                counted: view.map_or(self.now.as_nanos(), |view| view.time),
+                period: rule.period,
+            },
         };
-        Decision {
-            cost,
-            limit: rule.limit,
-            figures: Figures::Known { remaining: free - charged, wait, reset },
-            at: self.now,
-            outcome,
-            source: Source::Key,
-        }
+        Decision { cost, limit: rule.limit, figures, at: self.now, outcome, source: Source::Key }
     }
 }
 
@@ -342,83 +157,177 @@ impl Log {
         Self { root: Link::null() }
     }
 
-    /// Decides a request of `cost` tokens at `now`, and charges it if it is allowed. Lock-free.
+    /// Decides a request of `cost` tokens at `now`, and charges it if it is allowed; `None` if the log is sealed.
+    /// Lock-free.
     #[inline]
-    pub(crate) fn check(&self, rule: &SlidingLog, now: Tick, cost: u64, guard: &Guard) -> Decision {
+    pub(crate) fn check(&self, rule: &SlidingLog, now: Tick, cost: u64, guard: &Guard) -> Option<Decision> {
         let request = Request { now, cost, is_peek: false };
         loop {
-            let view = View::of(self, rule, now, guard);
+            let view = View::of(&self.root, rule, now, guard);
+            if view.as_ref().is_some_and(View::is_sealed) {
+                return None;
+            }
             let decision = request.answer(rule, view.as_ref(), guard);
             if decision.charged() == 0 {
-                return decision;
+                return Some(decision);
             }
             reach(Step::Decided);
             let time = view.as_ref().map_or(now.as_nanos(), |view| view.time);
             if let Some(first) = self.admit(rule, view.as_ref(), time, cost, guard) {
                 self.retire_before(first, guard);
-                return decision;
+                return Some(decision);
             }
         }
     }
 
-    /// What [`check`](Self::check) would answer, with the figures as they are before a charge. Only loads.
-    pub(crate) fn peek(&self, rule: &SlidingLog, now: Tick, cost: u64, guard: &Guard) -> Decision {
-        let view = View::of(self, rule, now, guard);
-        Request { now, cost, is_peek: true }.answer(rule, view.as_ref(), guard)
+    /// What [`check`](Self::check) would answer, with the figures as they are before a charge; `None` if the log
+    /// is sealed. Only loads.
+    pub(crate) fn peek(&self, rule: &SlidingLog, now: Tick, cost: u64, guard: &Guard) -> Option<Decision> {
+        let view = View::of(&self.root, rule, now, guard);
+        if view.as_ref().is_some_and(View::is_sealed) {
+            return None;
+        }
+        Some(Request { now, cost, is_peek: true }.answer(rule, view.as_ref(), guard))
     }
 
-    /// Gives back `tokens` of what `charge` took, or what is left of it, until it is out of the window. Among
-    /// charges of one time it takes any, for they leave the window together. Lock-free.
+    /// Gives back `tokens` of what `charge` took, or what is left of it, until it is out of the window; `None`
+    /// if the log is sealed. Among charges of one time it takes any, for they leave the window together.
+    /// Lock-free.
     ///
-    /// What a charge took is not given back if it stays until after [`Tick::MAX`], nor after a reset. It takes
-    /// longer the more charges there are of the same time.
-    pub(crate) fn refund(&self, rule: &SlidingLog, charge: &Decision, tokens: u64, guard: &Guard) {
-        let mut left = tokens.min(charge.charged());
-        if left == 0 || charge.reset_after() == Duration::MAX {
-            return;
-        }
-        // When it was counted: its window ends when it resets.
-        let out = (charge.at + charge.reset_after()).as_nanos();
-        let (Some(time), Some(root)) = (rule.out_at(out), self.root.load(guard)) else { return };
+    /// What a charge took is not given back after a reset. A charge that no log made gives back nothing; one that
+    /// was made under another quota is known by its time, and gives back what it still holds.
+    pub(crate) fn refund(&self, charge: &Decision, tokens: u64, guard: &Guard) -> Option<()> {
+        let Some(root) = self.root.load(guard) else { return Some(()) };
         // From the last reset on.
-        let first = View::walk(root, None, None, guard).0;
+        let (first, tail) = View::walk(root, None, None, guard);
+        if tail.end().behind == Behind::Sealed {
+            return None;
+        }
+        let (Figures::Logged { counted: time, .. }, mut left) =
+            (charge.figures, tokens.min(charge.charged()))
+        else {
+            return Some(());
+        };
         let chunks = std::iter::successors(Some(first), |chunk| chunk.next.load(guard));
         let chunks: Vec<_> = chunks.take_while(|chunk| chunk.start.mark.time <= time).collect();
         // The last first, here and in a chunk: who takes from a charge that came after its own leaves as much
         // where the refund of that one comes by. Forwards, it might be in a charge that this one can't see yet.
         for chunk in chunks.into_iter().rev() {
-            left -= chunk.give_back(rule.fields, time, left, guard);
+            match chunk.give_back(time, left, guard) {
+                Some(given) if given < left => left -= given,
+                _ => break,
+            }
         }
+        Some(())
     }
 
-    /// Makes the key as good as new, at the time it has come to. Lock-free.
-    pub(crate) fn reset(&self, rule: &SlidingLog, guard: &Guard) {
+    /// Makes the key as good as new, at the time it has come to; `None` if the log is sealed. Lock-free.
+    pub(crate) fn reset(&self, rule: &SlidingLog, guard: &Guard) -> Option<()> {
         while let Some(root) = self.root.load(guard) {
             let (_, tail) = View::walk(root, None, None, guard);
-            let end = tail.end(rule.fields);
-            if tail.start.anew && end.filled == 0 {
-                return;
+            let end = tail.end();
+            if end.behind == Behind::Sealed {
+                return None;
             }
-            if end.open && tail.close(end.filled) == Write::Lost {
+            if tail.start.anew && end.filled == 0 {
+                return Some(());
+            }
+            if end.behind == Behind::Empty && tail.close(end.filled) == Write::Lost {
                 continue;
             }
-            let start = Self::start_after(tail, &end, end.last.time, true);
+            let start =
+                Start { anew: true, fields: rule.fields, ..Self::start_behind(tail, &end, end.last.time) };
             let (chunk, is_ours) = tail.next.install(Chunk::new(start, 0, EMPTY), guard);
             if is_ours {
                 reach(Step::Linked);
                 self.retire_before(chunk, guard);
-                return;
+                break;
+            }
+        }
+        Some(())
+    }
+
+    /// Does it behave like a new log at `now` and ever after? (Or did it, when it was sealed?) Only loads.
+    pub(crate) fn is_idle(&self, rule: &SlidingLog, now: Tick, guard: &Guard) -> bool {
+        View::of(&self.root, rule, now, guard).is_none_or(|view| view.is_idle(now))
+    }
+
+    /// Ends the log, whatever it holds, so that the key goes on elsewhere; does nothing if it is sealed. Who
+    /// finds it sealed sees what the thread that sealed it did before. Lock-free.
+    pub(crate) fn seal(&self, guard: &Guard) {
+        while !self.try_seal(guard) {}
+    }
+
+    /// Is it sealed for good?
+    #[cfg_attr(not(any(test, tollgate_loom)), expect(dead_code, reason = "no store keeps logs yet"))]
+    pub(crate) fn is_sealed(&self, guard: &Guard) -> bool {
+        self.root
+            .load(guard)
+            .is_some_and(|root| View::walk(root, None, None, guard).1.end().behind == Behind::Sealed)
+    }
+
+    /// Ends the log if it is idle at `judged_at`, and keeps next to nothing of its memory. True if it is sealed
+    /// now, by whomever. Lock-free.
+    #[cfg_attr(not(any(test, tollgate_loom)), expect(dead_code, reason = "no store keeps logs yet"))]
+    pub(crate) fn seal_if_idle(&self, rule: &SlidingLog, judged_at: Tick, guard: &Guard) -> bool {
+        loop {
+            let Some(view) = View::of(&self.root, rule, judged_at, guard) else {
+                if self.try_seal(guard) {
+                    return true;
+                }
+                continue;
+            };
+            if view.is_sealed() {
+                return true;
+            }
+            if !view.is_idle(judged_at) {
+                return false;
+            }
+            let (tail, end) = (view.tail.chunk, &view.end);
+            let holds_little = tail.start.number == 0 && !tail.is_larger_than_the_smallest();
+            if end.behind == Behind::Empty {
+                let written = if holds_little { tail.seal(end.filled) } else { tail.close(end.filled) };
+                match written {
+                    Write::Done if holds_little => return true,
+                    Write::Done => reach(Step::Closed),
+                    _ => continue,
+                }
+            }
+            // The key's time is that of the judgement, for what is retired is out of no earlier window.
+            let (chunk, is_ours) =
+                tail.next.install(Chunk::sealed(Self::start_behind(tail, end, view.time)), guard);
+            if is_ours {
+                reach(Step::Linked);
+                self.retire_before(chunk, guard);
+                return true;
             }
         }
     }
 
-    /// Does it behave like a new log at `now` and ever after? Only loads.
-    pub(crate) fn is_idle(&self, rule: &SlidingLog, now: Tick, guard: &Guard) -> bool {
-        match View::of(self, rule, now, guard) {
-            // An admission that `now` has not reached yet is not idle, though it was given back.
-            Some(view) => view.held == 0 && view.time == now.as_nanos(),
-            None => true,
+    /// Goes on where `sealed` has ended, under another quota: takes what counts there at the key's time, unless
+    /// another thread has done that. Lock-free.
+    ///
+    /// Nobody may charge this log before somebody has called this. It may be called again at any time
+    /// after, also when this log has been charged or sealed, and then does nothing.
+    #[cfg_attr(not(any(test, tollgate_loom)), expect(dead_code, reason = "no store keeps logs yet"))]
+    pub(crate) fn take_over(
+        &self,
+        sealed: &Self,
+        old: &SlidingLog,
+        new: &SlidingLog,
+        now: Tick,
+        guard: &Guard,
+    ) {
+        if self.root.load(guard).is_some() {
+            return;
         }
+        // So nothing comes after what is taken over, and there is something to look at.
+        sealed.seal(guard);
+        let Some(view) = View::of(&sealed.root, old, now, guard) else { return };
+        let mut own = Self { root: Link::to(carry(&view, old, new, guard)) };
+        reach(Step::Carried);
+        // If another thread was first, what was made here is freed with `own`.
+        self.root.install_from(&mut own.root, guard);
     }
 
     /// The bytes it points to, without those that are retired.
@@ -439,18 +348,16 @@ impl Log {
         guard: &'g Guard,
     ) -> Option<&'g Chunk> {
         let Some(view) = view else {
-            let mark = Mark { time, tokens: 0 };
-            let start = Start { number: 0, admissions: 0, mark, before: 0, anew: true };
-            return Self::link(&self.root, rule, start, 0, cost, guard);
+            return Self::link(&self.root, Start::first(time, rule.fields), 0, cost, guard);
         };
         let (tail, end) = (view.tail.chunk, &view.end);
-        if end.open {
+        if end.behind == Behind::Empty {
             let mark = Mark { time, tokens: end.last.tokens.wrapping_add(cost) };
             // After a burst, when nothing is left of it: don't keep its memory.
             let is_too_large = view.live == 0 && tail.is_larger_than_the_smallest();
             let written = match is_too_large {
                 true => Write::DoesNotFit,
-                false => tail.append(rule.fields, end.filled, mark),
+                false => tail.append(end.filled, mark),
             };
             match written {
                 Write::Done => return Some(view.first.chunk),
@@ -459,38 +366,57 @@ impl Log {
                 Write::DoesNotFit => reach(Step::Closed),
             }
         }
-        let start = Self::start_after(tail, end, time, false);
-        let linked = Self::link(&tail.next, rule, start, view.live, cost, guard)?;
+        let slots = Chunk::slots_behind(end, view.live);
+        let fields = tail.fields_behind(end, slots, rule.fields, time, cost);
+        let start = Start { fields, ..Self::start_behind(tail, end, time) };
+        let linked = Self::link(&tail.next, start, slots, cost, guard)?;
         Some(if view.live == 0 { linked } else { view.first.chunk })
     }
 
-    /// Links a chunk with an admission in it. `None` if another thread was first.
+    /// Links a chunk of so many slots with an admission in it. `None` if another thread was first.
     #[cold]
     fn link<'g>(
         link: &'g Link<Chunk>,
-        rule: &SlidingLog,
         start: Start,
-        live: u64,
+        slots: usize,
         cost: u64,
         guard: &'g Guard,
     ) -> Option<&'g Chunk> {
-        // A cost is at most the limit, so it fits.
-        let first = rule.fields.pack(Mark { time: 0, tokens: cost }).unwrap_or(EMPTY);
-        let (chunk, is_ours) = link.install(Chunk::new(start, live, first), guard);
+        // The fields were chosen so that it fits.
+        let first = start.fields.pack(Mark { time: 0, tokens: cost }).unwrap_or(EMPTY);
+        let (chunk, is_ours) = link.install(Chunk::new(start, slots, first), guard);
         if is_ours {
             reach(Step::Linked);
         }
         is_ours.then_some(chunk)
     }
 
-    /// Where the chunk begins that comes after `tail`.
-    fn start_after(tail: &Chunk, end: &End, time: u64, anew: bool) -> Start {
+    /// Where a chunk begins that comes behind `tail`, with its fields.
+    fn start_behind(tail: &Chunk, end: &End, time: u64) -> Start {
         Start {
             number: tail.start.number + 1,
             admissions: tail.start.admissions + end.filled as u64,
             mark: Mark { time, tokens: end.last.tokens },
-            before: end.last.time,
-            anew,
+            before: tail.last_admission(end),
+            anew: false,
+            fields: tail.start.fields,
+        }
+    }
+
+    /// Seals the log where it ends just now; false if it has gone on since.
+    fn try_seal(&self, guard: &Guard) -> bool {
+        let Some(root) = self.root.load(guard) else {
+            let start = Start::first(0, Fields::of_tokens(1));
+            return self.root.install(Chunk::sealed(start), guard).1;
+        };
+        let (_, tail) = View::walk(root, None, None, guard);
+        let end = tail.end();
+        match end.behind {
+            Behind::Sealed => true,
+            Behind::Empty => tail.seal(end.filled) == Write::Done,
+            Behind::Chunk => {
+                tail.next.install(Chunk::sealed(Self::start_behind(tail, &end, end.last.time)), guard).1
+            }
         }
     }
 
@@ -511,6 +437,425 @@ impl Drop for Log {
         let mut chunk = self.root.take();
         while let Some(mut last) = chunk {
             chunk = last.next.take();
+        }
+    }
+}
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests {
+    use super::*;
+    use crate::quota::Quota;
+    use crate::rule::{Rule, TokenBucket, Word};
+    use crate::sync::pin;
+    use proptest::prelude::*;
+    use std::time::Duration;
+
+    const NOW: Tick = Tick::from_nanos(1_000_000);
+
+    fn rule(limit: u64, period: u64) -> SlidingLog {
+        SlidingLog::new(Quota::new(limit, Duration::from_nanos(period))).unwrap()
+    }
+
+    fn at(nanos: u64) -> Tick {
+        Tick::from_nanos(NOW.as_nanos() + nanos)
+    }
+
+    /// A log charged with one token so often, a nanosecond apart, and the charges.
+    fn charged(rule: &SlidingLog, charges: u64) -> (Log, Vec<Decision>) {
+        let log = Log::new();
+        let charges = (0..charges).map(|n| log.check(rule, at(n), 1, &pin()).unwrap()).collect();
+        (log, charges)
+    }
+
+    fn chunks(log: &Log) -> usize {
+        let guard = pin();
+        std::iter::successors(log.root.load(&guard), |chunk| chunk.next.load(&guard)).count()
+    }
+
+    /// Logs that end in each way: nobody has begun it, an empty slot, a full row, a chunk after a reset.
+    fn ends(rule: &SlidingLog) -> Vec<Log> {
+        let mut logs: Vec<_> = [0, 1, 7, 8, 9, 100].map(|charges| charged(rule, charges).0).into();
+        for charges in [1, 8] {
+            let (log, _) = charged(rule, charges);
+            log.reset(rule, &pin()).unwrap();
+            logs.push(log);
+        }
+        logs
+    }
+
+    #[test]
+    fn a_sealed_log_answers_nothing_ever_after_wherever_it_ends() {
+        let rule = rule(100, 1_000);
+        let charge = charged(&rule, 1).1[0];
+        for log in ends(&rule) {
+            assert!(!log.is_sealed(&pin()));
+            log.seal(&pin());
+            log.seal(&pin());
+            for time in [0, 1_000, 1_000_000] {
+                assert!(log.is_sealed(&pin()));
+                assert!(log.seal_if_idle(&rule, at(time), &pin()));
+                assert_eq!(log.check(&rule, at(time), 1, &pin()), None);
+                assert_eq!(log.check(&rule, at(time), 101, &pin()), None);
+                assert_eq!(log.peek(&rule, at(time), 1, &pin()), None);
+                assert_eq!(log.refund(&charge, 1, &pin()), None);
+                assert_eq!(log.reset(&rule, &pin()), None);
+            }
+        }
+    }
+
+    #[test]
+    fn only_an_idle_log_is_sealed_to_be_evicted() {
+        let rule = rule(100, 1_000);
+        for charges in [1, 8, 9, 100] {
+            let (log, decisions) = charged(&rule, charges);
+            assert!(!log.seal_if_idle(&rule, at(charges + 998), &pin()));
+            assert_eq!(log.peek(&rule, at(999), 1, &pin()).unwrap().remaining(), 100 - charges);
+            // Given back in full it decides like a new one, but not for a time before its last charge.
+            for charge in &decisions {
+                log.refund(charge, 1, &pin()).unwrap();
+            }
+            if charges > 1 {
+                assert!(!log.seal_if_idle(&rule, at(charges - 2), &pin()));
+            }
+            assert!(log.seal_if_idle(&rule, at(charges - 1), &pin()));
+            let (log, _) = charged(&rule, charges);
+            assert!(log.seal_if_idle(&rule, at(charges + 999), &pin()));
+            assert!(log.is_sealed(&pin()));
+        }
+    }
+
+    /// What is evicted may be kept for a while, by who still reads.
+    #[test]
+    fn a_log_that_is_sealed_idle_keeps_little_memory() {
+        let rule = rule(100_000, 100_000);
+        let (log, _) = charged(&rule, 50_000);
+        assert!(log.bytes(&pin()) > 400_000);
+        assert!(log.seal_if_idle(&rule, at(200_000), &pin()));
+        assert!(log.bytes(&pin()) < 200, "{}", log.bytes(&pin()));
+    }
+
+    #[test]
+    fn a_log_goes_on_under_another_quota_with_what_counts() {
+        let (old, new) = (rule(100, 1_000), rule(30, 2_000));
+        let (sealed, _) = charged(&old, 50);
+        let log = Log::new();
+        log.take_over(&sealed, &old, &new, at(1_019), &pin());
+        assert!(sealed.is_sealed(&pin()), "or a charge would be lost");
+        // Thirty are left of the old window, and they count for the new period.
+        let denied = log.check(&new, at(1_019), 1, &pin()).unwrap();
+        assert_eq!((denied.remaining(), denied.limit()), (0, 30));
+        assert_eq!(denied.retry_after(), Some(Duration::from_nanos(20 + 2_000 - 1_019)));
+        assert_eq!(denied.reset_after(), Duration::from_nanos(49 + 2_000 - 1_019));
+        assert!(!log.check(&new, at(2_019), 1, &pin()).unwrap().allowed());
+        assert!(log.check(&new, at(2_020), 1, &pin()).unwrap().allowed());
+    }
+
+    #[test]
+    fn a_helper_that_comes_late_changes_nothing() {
+        let (old, new) = (rule(100, 1_000), rule(100, 1_000));
+        for charges in [0, 3, 50] {
+            let (sealed, _) = charged(&old, charges);
+            let log = Log::new();
+            // Nothing is left to be taken over.
+            log.take_over(&sealed, &old, &new, at(5_000), &pin());
+            let late = || log.take_over(&sealed, &old, &new, at(100), &pin());
+            late();
+            let remaining = || log.peek(&new, at(5_000), 1, &pin()).map(|peek| peek.remaining());
+            assert_eq!(remaining(), Some(100));
+            assert!(log.check(&new, at(5_000), 60, &pin()).unwrap().allowed());
+            late();
+            assert_eq!(remaining(), Some(40));
+            assert!(log.seal_if_idle(&new, at(7_000), &pin()));
+            late();
+            assert_eq!(remaining(), None);
+        }
+    }
+
+    /// A thread whose `now` is old would find a window in which nothing is held, and fill it a second time.
+    #[test]
+    fn a_stale_charge_is_not_judged_before_what_was_left_out() {
+        let rule = rule(10, 1_000);
+        let (sealed, _) = charged(&rule, 10);
+        let log = Log::new();
+        log.take_over(&sealed, &rule, &rule, at(1_500), &pin());
+        let stale = log.check(&rule, at(5), 10, &pin()).unwrap();
+        assert!(stale.allowed());
+        // At the time at which the last one left the window, and not before.
+        assert_eq!(stale.reset_after(), Duration::from_nanos(9 + 1_000 + 1_000 - 5));
+    }
+
+    #[test]
+    fn a_limit_below_what_is_held_admits_nothing_until_enough_is_out() {
+        let (old, new) = (rule(1_000_000, 1_000), rule(1, 1_000));
+        let sealed = Log::new();
+        for (time, cost) in [(0, 300_000), (10, 1), (20, 699_999)] {
+            assert!(sealed.check(&old, at(time), cost, &pin()).unwrap().allowed());
+        }
+        let (log, back) = (Log::new(), Log::new());
+        log.take_over(&sealed, &old, &new, at(20), &pin());
+        let denied = log.check(&new, at(20), 1, &pin()).unwrap();
+        assert_eq!((denied.remaining(), denied.retry_after()), (0, Some(Duration::from_nanos(1_000))));
+        assert!(!log.check(&new, at(1_019), 1, &pin()).unwrap().allowed());
+        // Raised again, it has forgotten nothing.
+        back.take_over(&log, &new, &old, at(1_000), &pin());
+        assert_eq!(back.peek(&old, at(1_000), 1, &pin()).unwrap().remaining(), 300_000);
+        assert_eq!(back.peek(&old, at(1_010), 1, &pin()).unwrap().remaining(), 300_001);
+        assert_eq!(back.peek(&old, at(1_020), 1, &pin()).unwrap().remaining(), 1_000_000);
+    }
+
+    #[test]
+    fn a_refund_after_a_change_gives_back_what_its_charge_still_holds() {
+        let (old, new) = (rule(100, 1_000), rule(10, 5_000));
+        let sealed = Log::new();
+        let charge = |time, cost| sealed.check(&old, at(time), cost, &pin()).unwrap();
+        let (first, second, third) = (charge(0, 8), charge(1, 2), charge(2, 50));
+        sealed.refund(&first, 3, &pin()).unwrap();
+        sealed.refund(&second, 2, &pin()).unwrap();
+        let log = Log::new();
+        log.take_over(&sealed, &old, &new, at(2), &pin());
+        let remaining = || log.peek(&new, at(2), 1, &pin()).unwrap().remaining();
+        log.refund(&third, 48, &pin()).unwrap();
+        assert_eq!(remaining(), 3);
+        // All of it is given back already.
+        log.refund(&second, 2, &pin()).unwrap();
+        assert_eq!(remaining(), 3);
+        log.refund(&first, u64::MAX, &pin()).unwrap();
+        assert_eq!(remaining(), 8);
+        log.refund(&third, u64::MAX, &pin()).unwrap();
+        assert_eq!(remaining(), 10);
+    }
+
+    #[test]
+    fn a_charge_that_no_log_made_gives_back_nothing() {
+        let rule = rule(100, 1_000);
+        let (log, _) = charged(&rule, 50);
+        let bucket = TokenBucket::new(Quota::new(50, Duration::from_nanos(1_000))).unwrap();
+        for cost in [1, 50] {
+            let (_, foreign) = bucket.decide(Word::FRESH, at(0), cost);
+            assert!(foreign.charged() > 0);
+            log.refund(&foreign, u64::MAX, &pin()).unwrap();
+        }
+        assert_eq!(log.peek(&rule, at(49), 1, &pin()).unwrap().remaining(), 50);
+    }
+
+    #[test]
+    fn times_too_far_apart_for_one_row_are_taken_over_in_several() {
+        const DAY: u64 = 24 * 3_600 * 1_000_000_000;
+        let rule = rule(1_000_000, 3_650 * DAY);
+        let sealed = Log::new();
+        let charge = |n| Tick::from_nanos(n * DAY);
+        for n in 0..200 {
+            assert!(sealed.check(&rule, charge(n), 4_000 + n, &pin()).unwrap().allowed());
+        }
+        let log = Log::new();
+        log.take_over(&sealed, &rule, &rule, charge(200), &pin());
+        let mut held: u64 = (0..200).map(|n| 4_000 + n).sum();
+        for n in 0..200 {
+            assert_eq!(
+                log.peek(&rule, charge(3_650 + n - 1), 1, &pin()).unwrap().remaining(),
+                1_000_000 - held
+            );
+            held -= 4_000 + n;
+        }
+        let chunks = chunks(&log);
+        assert!((3..100).contains(&chunks), "{chunks} chunks");
+    }
+
+    /// Few admissions that come far apart after a burst: each row ends early, and the next one is no larger
+    /// for that.
+    #[test]
+    fn sparse_admissions_take_neither_large_chunks_nor_many() {
+        const HOUR: u64 = 3_600 * 1_000_000_000;
+        let rule = rule(1_000_000, 3_650 * 24 * HOUR);
+        let (log, _) = charged(&rule, 20_000);
+        let before = log.bytes(&pin());
+        assert!(before < 3 * 8 * 20_000, "{before}");
+        for n in 1..2_000 {
+            assert!(log.check(&rule, at(3 * n * HOUR), 1, &pin()).unwrap().allowed());
+        }
+        let bytes = log.bytes(&pin());
+        assert!(bytes < before + 60 * 2_000, "{bytes} after {before}");
+        let chunks = chunks(&log);
+        assert!(chunks < 40, "{chunks} chunks");
+    }
+
+    #[test]
+    fn a_long_chain_is_freed_without_deep_recursion() {
+        let fields = Fields::of_tokens(1);
+        let mut root = Link::null();
+        for _ in 0..1_000_000 {
+            root = Link::to(Chunk::with_row(Start::first(0, fields), vec![EMPTY], root));
+        }
+        drop(Log { root });
+    }
+
+    /// What happens next.
+    #[derive(Clone, Copy, Debug)]
+    enum Act {
+        Charge(u64),
+        Refund(usize, u64),
+        Reset,
+        /// Another quota: a limit and a period.
+        Change(u64, u64),
+        Evict,
+    }
+
+    /// A plain list of what was admitted: the time and the tokens that are not given back.
+    struct List {
+        limit: u64,
+        period: u64,
+        admitted: Vec<(u64, u64)>,
+        time: u64,
+    }
+
+    impl List {
+        fn held(&self, now: u64) -> u64 {
+            let time = now.max(self.time);
+            let counts = self.admitted.iter().filter(|(at, _)| at + self.period > time);
+            counts.map(|(_, tokens)| tokens).sum()
+        }
+
+        fn fits(&self, now: u64, cost: u64) -> bool {
+            cost <= self.limit.saturating_sub(self.held(now))
+        }
+
+        /// How long until a cost fits: it does when some admission is out.
+        fn wait(&self, now: u64, fits: impl Fn(u64) -> bool) -> u64 {
+            let mut times: Vec<_> = self.admitted.iter().map(|(at, _)| at + self.period).collect();
+            times.push(now);
+            times.sort_unstable();
+            times.into_iter().find(|at| *at >= now && fits(*at)).unwrap() - now
+        }
+
+        fn change(&mut self, limit: u64, period: u64, now: u64) {
+            let time = now.max(self.time);
+            let out = self.admitted.iter().map(|(at, _)| at + self.period).filter(|out| *out <= time).max();
+            let old = self.period;
+            self.admitted.retain(|(at, tokens)| at + old > time && *tokens > 0);
+            self.time = self.time.max(out.unwrap_or(0));
+            (self.limit, self.period) = (limit, period);
+        }
+    }
+
+    fn agree(log: &Log, rule: &SlidingLog, list: &List, now: u64, cost: u64) -> Result<(), TestCaseError> {
+        let peek = log.peek(rule, Tick::from_nanos(now), cost, &pin()).unwrap();
+        prop_assert_eq!(peek.remaining(), list.limit.saturating_sub(list.held(now)));
+        prop_assert_eq!(peek.allowed(), list.fits(now, cost));
+        if cost <= list.limit {
+            let wait = list.wait(now, |at| list.fits(at, cost));
+            prop_assert_eq!(peek.retry_after(), Some(Duration::from_nanos(wait)));
+        }
+        let reset = list.wait(now, |at| list.held(at) == 0);
+        prop_assert_eq!(peek.reset_after(), Duration::from_nanos(reset));
+        let is_idle = list.held(now) == 0 && list.time <= now;
+        prop_assert_eq!(log.is_idle(rule, Tick::from_nanos(now), &pin()), is_idle);
+        Ok(())
+    }
+
+    fn limits() -> impl Strategy<Value = u64> {
+        prop_oneof![1..30_u64, 1..200_u64, Just(1_000_000)]
+    }
+
+    fn periods() -> impl Strategy<Value = u64> {
+        prop_oneof![Just(1_000_u64), 1..3_000_u64, Just(1_000_000_000_000_000)]
+    }
+
+    fn acts() -> impl Strategy<Value = Vec<(u64, u64, Act)>> {
+        let act = prop_oneof![
+            12 => prop_oneof![1..4_u64, 1..60_u64, 1..1_100_000_u64].prop_map(Act::Charge),
+            4 => (0..12_usize, prop_oneof![1..4_u64, Just(u64::MAX)]).prop_map(|(n, t)| Act::Refund(n, t)),
+            1 => Just(Act::Reset),
+            2 => (limits(), periods()).prop_map(|(limit, period)| Act::Change(limit, period)),
+            1 => Just(Act::Evict),
+        ];
+        let forth =
+            prop_oneof![4 => Just(0), 3 => 0..300_u64, 1 => 0..4_000_u64, 1 => 0..100_000_000_000_000_u64];
+        let back = prop_oneof![6 => Just(0), 1 => 0..2_000_u64];
+        prop::collection::vec((forth, back, act), 1..80)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn changes_of_quota_decide_as_a_plain_list(limit in limits(), period in periods(), acts in acts()) {
+            let mut rule = rule(limit, period);
+            let mut log = Log::new();
+            let mut list = List { limit, period, admitted: Vec::new(), time: 0 };
+            let mut charges: Vec<Decision> = Vec::new();
+            let (mut most, mut least) = (limit, period);
+            // All that was ever admitted and not given back.
+            let mut all: Vec<(u64, u64)> = Vec::new();
+            let mut clock = 1_000_000;
+            for (forth, back, act) in acts {
+                clock += forth;
+                let now = clock - back;
+                let tick = Tick::from_nanos(now);
+                agree(&log, &rule, &list, now, 1)?;
+                match act {
+                    Act::Charge(cost) => {
+                        agree(&log, &rule, &list, now, cost)?;
+                        let decision = log.check(&rule, tick, cost, &pin()).unwrap();
+                        prop_assert_eq!(decision.allowed(), list.fits(now, cost));
+                        if decision.allowed() {
+                            list.time = list.time.max(now);
+                            list.admitted.push((list.time, cost));
+                            all.push((list.time, cost));
+                            charges.push(decision);
+                            let out = list.time + list.period - now;
+                            prop_assert_eq!(decision.reset_after(), Duration::from_nanos(out));
+                        }
+                    }
+                    Act::Refund(back, tokens) => {
+                        if let Some(charge) = charges.iter().rev().nth(back) {
+                            let Figures::Logged { counted, .. } = charge.figures else { unreachable!() };
+                            log.refund(charge, tokens, &pin()).unwrap();
+                            for admitted in [&mut list.admitted, &mut all] {
+                                let mut left = tokens.min(charge.charged());
+                                for (_, held) in admitted.iter_mut().rev().filter(|(at, _)| *at == counted) {
+                                    let given = left.min(*held);
+                                    (*held, left) = (*held - given, left - given);
+                                }
+                            }
+                        }
+                    }
+                    Act::Reset => {
+                        log.reset(&rule, &pin()).unwrap();
+                        list.admitted.clear();
+                        all.clear();
+                        charges.clear();
+                    }
+                    Act::Change(limit, period) => {
+                        let new = self::rule(limit, period);
+                        let next = Log::new();
+                        let held = list.held(now);
+                        next.take_over(&log, &rule, &new, tick, &pin());
+                        next.take_over(&log, &rule, &new, Tick::ZERO, &pin());
+                        let raised = limit >= list.limit && period <= list.period;
+                        list.change(limit, period, now);
+                        prop_assert!(!raised || list.held(now) <= held);
+                        (log, rule) = (next, new);
+                        (most, least) = (most.max(limit), least.min(period));
+                    }
+                    Act::Evict => {
+                        let is_idle = list.held(now) == 0 && list.time <= now;
+                        prop_assert_eq!(log.seal_if_idle(&rule, tick, &pin()), is_idle);
+                        if is_idle {
+                            log = Log::new();
+                            list.admitted.clear();
+                            list.time = 0;
+                            // Who evicts takes care of times that are older than this.
+                            clock = clock.max(now + 4_000);
+                        }
+                    }
+                }
+                agree(&log, &rule, &list, now, 1)?;
+            }
+            // No change grants more than the larger limit.
+            for (first, (from, _)) in all.iter().enumerate() {
+                let within = all[first..].iter().filter(|(at, _)| at - from < least);
+                prop_assert!(within.map(|(_, tokens)| tokens).sum::<u64>() <= most);
+            }
         }
     }
 }

@@ -36,6 +36,12 @@ enum State {
     Log(SlidingLog, Log),
 }
 
+/// What the log of a single limiter answers: nobody seals it.
+#[inline]
+fn unsealed<T>(answer: Option<T>) -> T {
+    answer.expect("a log is sealed to be evicted or replaced, and this one never is")
+}
+
 impl SingleLimiter {
     /// Starts the configuration of a limiter that enforces `quota`.
     ///
@@ -110,7 +116,7 @@ impl SingleLimiter {
                 let updated = update(word, |word| rule.next(word, now, cost));
                 rule.answer(updated.from, now, cost)
             }
-            State::Log(rule, log) => log.check(rule, now, cost, &pin()),
+            State::Log(rule, log) => unsealed(log.check(rule, now, cost, &pin())),
         }
     }
 
@@ -148,7 +154,7 @@ impl SingleLimiter {
     pub fn peek_at(&self, cost: u64, now: Tick) -> Decision {
         match &self.state {
             State::Packed(rule, word) => rule.peek(load(word), now, cost),
-            State::Log(rule, log) => log.peek(rule, now, cost, &pin()),
+            State::Log(rule, log) => unsealed(log.peek(rule, now, cost, &pin())),
         }
     }
 
@@ -190,7 +196,7 @@ impl SingleLimiter {
             State::Packed(rule, word) => {
                 update(word, |word| rule.refund(word, now, charge, tokens));
             }
-            State::Log(rule, log) => log.refund(rule, charge, tokens, &pin()),
+            State::Log(_, log) => unsealed(log.refund(charge, tokens, &pin())),
         }
     }
 
@@ -213,7 +219,7 @@ impl SingleLimiter {
             State::Packed(rule, word) => {
                 update(word, |word| rule.reset(word));
             }
-            State::Log(rule, log) => log.reset(rule, &pin()),
+            State::Log(rule, log) => unsealed(log.reset(rule, &pin())),
         }
     }
 

@@ -1,18 +1,19 @@
 //! One part of a log: a row of slots, filled from the first on, and a link to the next part.
 
 use super::refunds::Refunds;
-use super::slot::{CLOSED, EMPTY, Fields, Mark};
+use super::slot::{CLOSED, EMPTY, Fields, Mark, SEALED};
 use super::step::{Step, reach};
 use crate::sync::{
     Atomic, Guard, Link,
     Ordering::{Acquire, Relaxed, Release},
 };
+use std::ops::Range;
 
 /// Slots of the smallest chunk.
-pub(super) const FEWEST: u64 = if cfg!(tollgate_loom) { 4 } else { 8 };
+pub(super) const FEWEST: usize = if cfg!(tollgate_loom) { 4 } else { 8 };
 
 /// Slots of the largest chunk: what one check has to allocate at the most, 128 KB.
-const MOST: u64 = if cfg!(tollgate_loom) { 8 } else { 1 << 14 };
+pub(super) const MOST: usize = if cfg!(tollgate_loom) { 8 } else { 1 << 14 };
 
 /// How many slots are filled is noted once in so many.
 const NOTED: usize = if cfg!(tollgate_loom) { 1 } else { 8 };
@@ -27,9 +28,29 @@ pub(super) struct Start {
     /// The time, and the tokens admitted before this chunk: slots count from here.
     pub(super) mark: Mark,
     /// The time of the last admission before this chunk.
-    pub(super) before: u64,
+    pub(super) before: Option<u64>,
     /// Does nothing before this chunk count any more?
     pub(super) anew: bool,
+    /// How the slots of this chunk share their bits.
+    pub(super) fields: Fields,
+}
+
+impl Start {
+    /// Of the first chunk of a log.
+    pub(super) fn first(time: u64, fields: Fields) -> Self {
+        Self { number: 0, admissions: 0, mark: Mark { time, tokens: 0 }, before: None, anew: true, fields }
+    }
+}
+
+/// What comes behind the filled slots of a chunk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Behind {
+    /// An empty slot.
+    Empty,
+    /// Another chunk, as soon as one is linked: the row is full or closed.
+    Chunk,
+    /// Nothing ever.
+    Sealed,
 }
 
 /// Where the filled slots of a chunk end.
@@ -38,8 +59,7 @@ pub(super) struct End {
     pub(super) filled: usize,
     /// The last admission, or the chunk's start.
     pub(super) last: Mark,
-    /// Is there an empty slot behind it?
-    pub(super) open: bool,
+    pub(super) behind: Behind,
 }
 
 /// How an attempt to write a slot ended.
@@ -64,22 +84,58 @@ pub(super) struct Chunk {
 }
 
 impl Chunk {
-    /// For one after a chunk and its admissions, of which `live` count. `first` is what the first slot holds.
-    pub(super) fn new(start: Start, live: u64, first: u64) -> Self {
-        // At most `MOST`.
-        #[allow(clippy::cast_possible_truncation)]
-        let slots = live.clamp(FEWEST, MOST) as usize;
-        Self {
-            start,
-            noted: Atomic::new(0),
-            slots: (0..slots).map(|slot| Atomic::new(if slot == 0 { first } else { EMPTY })).collect(),
-            refunds: Link::null(),
-            next: Link::null(),
+    /// With an empty row of about so many slots, but for the first one.
+    pub(super) fn new(start: Start, slots: usize, first: u64) -> Self {
+        let mut row = Self::empty_row(slots);
+        row[0] = first;
+        Self::with_row(start, row, Link::null())
+    }
+
+    /// The end of a log.
+    pub(super) fn sealed(start: Start) -> Self {
+        Self::with_row(start, vec![SEALED], Link::null())
+    }
+
+    /// With this row, and what is linked behind it.
+    pub(super) fn with_row(start: Start, row: Vec<u64>, next: Link<Self>) -> Self {
+        let slots = row.into_iter().map(Atomic::new).collect();
+        Self { start, noted: Atomic::new(0), slots, refunds: Link::null(), next }
+    }
+
+    /// A row of about so many slots.
+    pub(super) fn empty_row(slots: usize) -> Vec<u64> {
+        vec![EMPTY; slots.clamp(FEWEST, MOST)]
+    }
+
+    /// How many slots the chunk behind this one gets if so many admissions count now: as many, but no more than
+    /// twice those of this row, so that few that come far apart and end their rows don't take the room of many.
+    pub(super) fn slots_behind(end: &End, live: u64) -> usize {
+        usize::try_from(live).unwrap_or(MOST).min(2 * end.filled).clamp(FEWEST, MOST)
+    }
+
+    /// How the slots of the chunk behind this one share their bits, if it has so many and begins with `cost`
+    /// tokens at `time`. `widest` has room for the limit, and is right where many admissions come in a row.
+    /// Behind a row that has ended because of the time, tokens get as many bits as they will need, and the
+    /// time gets the others: else each of few admissions that come far apart would take a chunk.
+    pub(super) fn fields_behind(
+        &self,
+        end: &End,
+        slots: usize,
+        widest: Fields,
+        time: u64,
+        cost: u64,
+    ) -> Fields {
+        let own = self.start.fields;
+        if own == widest && own.has_time(time - self.start.mark.time) {
+            return widest;
         }
+        let admitted = end.last.tokens.wrapping_sub(self.start.mark.tokens);
+        let each = admitted.div_ceil(end.filled.max(1) as u64).max(cost);
+        Fields::of_tokens(2 * slots as u64 * each).min(widest)
     }
 
     pub(super) fn is_larger_than_the_smallest(&self) -> bool {
-        self.slots.len() as u64 > FEWEST
+        self.slots.len() > FEWEST
     }
 
     pub(super) fn bytes(&self, guard: &Guard) -> usize {
@@ -95,8 +151,8 @@ impl Chunk {
 
     /// The admission in a slot, from the beginning of time and of the log.
     #[inline]
-    fn mark(&self, fields: Fields, at: usize) -> Option<Mark> {
-        let mark = fields.unpack(self.slot(at))?;
+    fn mark(&self, at: usize) -> Option<Mark> {
+        let mark = self.start.fields.unpack(self.slot(at))?;
         Some(Mark {
             time: self.start.mark.time + mark.time,
             tokens: self.start.mark.tokens.wrapping_add(mark.tokens),
@@ -105,8 +161,8 @@ impl Chunk {
 
     /// The time, and the tokens admitted, before a slot all of whose predecessors are filled.
     #[inline]
-    pub(super) fn mark_before(&self, fields: Fields, at: usize) -> Mark {
-        let mark = at.checked_sub(1).and_then(|last| self.mark(fields, last));
+    pub(super) fn mark_before(&self, at: usize) -> Mark {
+        let mark = at.checked_sub(1).and_then(|last| self.mark(last));
         mark.unwrap_or(self.start.mark)
     }
 
@@ -122,8 +178,8 @@ impl Chunk {
 
     /// Where the filled slots end just now.
     #[inline]
-    pub(super) fn end(&self, fields: Fields) -> End {
-        let is_filled = |at: usize| fields.unpack(self.slot(at)).is_some();
+    pub(super) fn end(&self) -> End {
+        let is_filled = |at: usize| self.start.fields.unpack(self.slot(at)).is_some();
         // ORDERING: relaxed; a hint.
         let noted = self.noted.load(Relaxed);
         let noted = usize::try_from(noted).unwrap_or(usize::MAX).min(self.slots.len());
@@ -142,45 +198,55 @@ impl Chunk {
             stride *= 2;
         };
         let mut filled = Self::first_without(from, to, is_filled);
-        let mut open = false;
+        let mut behind = Behind::Chunk;
         while let Some(slot) = (filled < self.slots.len()).then(|| self.slot(filled)) {
-            if fields.unpack(slot).is_none() {
-                open = slot == EMPTY;
+            if self.start.fields.unpack(slot).is_none() {
+                behind = match slot {
+                    EMPTY => Behind::Empty,
+                    SEALED => Behind::Sealed,
+                    _ => Behind::Chunk,
+                };
                 break;
             }
             // Filled since.
             filled += 1;
         }
-        End { filled, last: self.mark_before(fields, filled), open }
+        End { filled, last: self.mark_before(filled), behind }
+    }
+
+    /// The time of the last admission up to `end`: that of the end may be later.
+    #[inline]
+    pub(super) fn last_admission(&self, end: &End) -> Option<u64> {
+        if end.filled > 0 { Some(end.last.time) } else { self.start.before }
     }
 
     /// The first of the `filled` slots that is later than `time`.
     #[inline]
-    pub(super) fn first_after(&self, fields: Fields, filled: usize, time: u64) -> usize {
+    pub(super) fn first_after(&self, filled: usize, time: u64) -> usize {
         if time < self.start.mark.time {
             return 0;
         }
         // A slot that can't be seen yet is not old.
-        Self::first_without(0, filled, |at| self.mark(fields, at).is_some_and(|mark| mark.time <= time))
+        Self::first_without(0, filled, |at| self.mark(at).is_some_and(|mark| mark.time <= time))
     }
 
     /// The first of the slots in which `tokens` and more are admitted from slot `from` on and not given back.
-    pub(super) fn first_with(
-        &self,
-        fields: Fields,
-        (from, filled): (usize, usize),
-        tokens: u64,
-        guard: &Guard,
-    ) -> usize {
-        Self::first_without(from, filled, |at| self.held(fields, from, at + 1, guard) < tokens)
+    pub(super) fn first_with(&self, (from, filled): (usize, usize), tokens: u64, guard: &Guard) -> usize {
+        Self::first_without(from, filled, |at| self.held(from..at + 1, guard) < tokens)
+    }
+
+    /// The tokens admitted in a run of slots.
+    #[inline]
+    fn admitted(&self, slots: Range<usize>) -> u64 {
+        self.mark_before(slots.end).tokens.wrapping_sub(self.mark_before(slots.start).tokens)
     }
 
     /// The tokens admitted in a run of slots and not given back.
     #[inline]
-    pub(super) fn held(&self, fields: Fields, from: usize, to: usize, guard: &Guard) -> u64 {
-        let tokens = |at| self.mark_before(fields, at).tokens;
-        let refunds = self.refunds.load(guard).map_or(0, |refunds| refunds.sum(from..to));
-        tokens(to).wrapping_sub(tokens(from)).saturating_sub(refunds)
+    pub(super) fn held(&self, slots: Range<usize>, guard: &Guard) -> u64 {
+        let admitted = self.admitted(slots.clone());
+        let refunds = self.refunds.load(guard).map_or(0, |refunds| refunds.sum(slots));
+        admitted.saturating_sub(refunds)
     }
 
     /// Was anything given back?
@@ -188,32 +254,39 @@ impl Chunk {
         self.refunds.load(guard).is_some()
     }
 
-    /// Gives back up to `tokens` of the admissions at `time`, of the last first. How many.
-    pub(super) fn give_back(&self, fields: Fields, time: u64, tokens: u64, guard: &Guard) -> u64 {
-        let end = self.first_after(fields, self.end(fields).filled, time);
-        let mut given = 0;
-        for at in (0..end).rev() {
-            let mark = self.mark_before(fields, at + 1);
-            if mark.time != time || given == tokens {
-                break;
-            }
-            let refunds = match self.refunds.load(guard) {
-                Some(refunds) => refunds,
-                None => self.refunds.install(Refunds::of(self.slots.len()), guard).0,
-            };
-            let admitted = mark.tokens.wrapping_sub(self.mark_before(fields, at).tokens);
-            given += refunds.add(at, admitted, tokens - given);
+    /// Gives back up to `tokens` of the admissions at `time`, of the last first. How many; `None` if all that
+    /// are here were before.
+    pub(super) fn give_back(&self, time: u64, tokens: u64, guard: &Guard) -> Option<u64> {
+        let End { filled, last, .. } = self.end();
+        if filled > 0 && last.time < time {
+            return None;
         }
-        given
+        let first = time.checked_sub(1).map_or(0, |before| self.first_after(filled, before));
+        let mut end = self.first_after(filled, time);
+        if first == end {
+            return Some(0);
+        }
+        let refunds = match self.refunds.load(guard) {
+            Some(refunds) => refunds,
+            None => self.refunds.install(Refunds::of(self.slots.len()), guard).0,
+        };
+        let mut given = 0;
+        while given < tokens {
+            end = refunds.end_of_the_unspent(first..end, |slots| self.admitted(slots));
+            let Some(last) = end.checked_sub(1).filter(|last| *last >= first) else { break };
+            given += refunds.add(last, self.admitted(last..end), tokens - given);
+            end = last;
+        }
+        Some(given)
     }
 
     /// Writes an admission behind the `filled` slots.
-    pub(super) fn append(&self, fields: Fields, filled: usize, mark: Mark) -> Write {
+    pub(super) fn append(&self, filled: usize, mark: Mark) -> Write {
         let from_start = Mark {
             time: mark.time - self.start.mark.time,
             tokens: mark.tokens.wrapping_sub(self.start.mark.tokens),
         };
-        let Some(slot) = fields.pack(from_start) else { return Write::DoesNotFit };
+        let Some(slot) = self.start.fields.pack(from_start) else { return Write::DoesNotFit };
         let written = self.write(filled, slot);
         if written == Write::Done {
             reach(Step::Appended);
@@ -228,6 +301,11 @@ impl Chunk {
     /// Closes the chunk behind the `filled` slots.
     pub(super) fn close(&self, filled: usize) -> Write {
         self.write(filled, CLOSED)
+    }
+
+    /// Ends the log behind the `filled` slots.
+    pub(super) fn seal(&self, filled: usize) -> Write {
+        self.write(filled, SEALED)
     }
 
     fn write(&self, at: usize, slot: u64) -> Write {

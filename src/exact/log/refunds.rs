@@ -48,6 +48,35 @@ impl Refunds {
         given
     }
 
+    /// The end of a run of admissions without those at its end that are given back to the last token. (Of
+    /// those that are being given back just now it may leave some.) `admitted` says what a run took.
+    ///
+    /// A node that says of all its admissions that they are given back is right, for it is never ahead of its
+    /// leaves. So whole nodes are left out, from the largest down: as many steps as the tree is high, squared.
+    pub(super) fn end_of_the_unspent(
+        &self,
+        slots: Range<usize>,
+        admitted: impl Fn(Range<usize>) -> u64,
+    ) -> usize {
+        let mut end = slots.end;
+        'shorter: while end > slots.start {
+            // The largest run that ends here and has a node of its own.
+            let mut slot_bits = end.trailing_zeros().min((end - slots.start).ilog2());
+            loop {
+                let from = end - (1 << slot_bits);
+                // ORDERING: relaxed; see the page.
+                let given = self.sums[(self.leaves + from) >> slot_bits].load(Relaxed);
+                if given == admitted(from..end) {
+                    end = from;
+                    continue 'shorter;
+                }
+                let Some(smaller) = slot_bits.checked_sub(1) else { return end };
+                slot_bits = smaller;
+            }
+        }
+        end
+    }
+
     /// The tokens given back of a run of admissions, or less while some are being given back.
     pub(super) fn sum(&self, slots: Range<usize>) -> u64 {
         // ORDERING: relaxed; see the page.
@@ -72,6 +101,28 @@ impl Refunds {
 #[cfg(all(test, not(tollgate_loom)))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_unspent_end_where_a_plain_list_says() {
+        for slots in [1, 2, 7, 8, 13, 64] {
+            let refunds = Refunds::of(slots);
+            let mut spent = vec![false; slots];
+            // Each of 3 tokens; some are given back in part.
+            let admitted = |run: Range<usize>| 3 * run.len() as u64;
+            for n in 0..3 * slots {
+                let slot = n * 5 % slots;
+                let tokens = if n % 4 == 0 { 1 } else { 3 };
+                refunds.add(slot, 3, tokens);
+                spent[slot] = refunds.sum(slot..slot + 1) == 3;
+                for from in 0..=slots {
+                    for to in from..=slots {
+                        let end = (from..to).rev().find(|at| !spent[*at]).map_or(from, |at| at + 1);
+                        assert_eq!(refunds.end_of_the_unspent(from..to, admitted), end);
+                    }
+                }
+            }
+        }
+    }
 
     #[test]
     fn sums_of_runs_are_those_of_a_plain_list() {
