@@ -11,15 +11,18 @@
 //! A log is a chain of [`Chunk`]s, from the oldest that may still count (the *root*) to the newest (the
 //! *tail*). A chunk is a row of slots. An admission is one slot, whatever it costs: its time and the *sum*
 //! of all tokens admitted so far, in one word (`slot`). What a period admitted is the difference of two sums;
-//! the first of its admissions is found by binary search. What was given back is noted beside the slots
-//! (`refunds`).
+//! the first of its admissions is found by binary search (`view`). What was given back is noted beside the
+//! slots (`refunds`).
 //!
 //! ```text
 //! slot:   EMPTY -> admission      a charge; by compare-and-swap, in order, never changed again
-//!         EMPTY -> CLOSED         the admission that comes does not fit this chunk, or a reset
+//!         EMPTY -> CLOSED         the admission that comes does not fit this chunk, or a reset, or an eviction
+//!                                 that leaves no large row behind
+//!         EMPTY -> SEALED         the log ends: its key is evicted, or goes on under another quota
 //! next:   null -> chunk           behind a full or closed row; the chunk has an admission in its first slot,
-//!                                 or is empty and begins *anew*: a reset
-//! root:   null -> chunk -> next   when all admissions of a chunk are out of the window, or before a reset
+//!                                 or is empty and begins *anew* (a reset), or is sealed from the beginning
+//! root:   null -> chunk           the first charge, or what is taken over from a sealed log (`carry`), or an end
+//!         chunk -> next           when all admissions of a chunk are out of the window, or before a reset
 //! ```
 //!
 //! A key's time is that of its last admission, or of a later request. A request with an older `now` (another
@@ -29,11 +32,14 @@
 //!
 //! 1. A slot is written once, and only when all slots before it in its row are admissions.
 //! 2. A chunk is linked only behind a row that takes no more admissions. So there is one place at which the log
-//!    can go on: the first empty slot of the tail or, if there is none, its null link.
+//!    can go on: the first empty slot of the tail or, if there is none, its null link; before anything else
+//!    the null root. Behind SEALED there is none.
 //! 3. Along the chain, times never decrease and sums grow by what each admission took.
-//! 4. The admissions in the window of any key's time have at most `limit` tokens that are not given back.
+//! 4. The admissions in the window of any key's time have at most `limit` tokens that are not given back, or as
+//!    many as were taken over if that is more.
 //! 5. Refunds of a run of admissions are never read as more than was given back of it.
 //! 6. A chunk that is retired has no admission that counts at the key's time, and the key's time stays.
+//! 7. What a row needs to be read (its fields, its start) is in its chunk. No quota is.
 //!
 //! # Why it is right
 //!
@@ -52,6 +58,34 @@
 //!
 //! Sums may overflow: only differences are used, and those are of one window.
 //!
+//! # The end of a log, and another quota
+//!
+//! Sealing is a compare-and-swap at the place of invariant 2, too. A charge comes before it, and then whoever
+//! sealed an idle log looks again, and whoever goes on elsewhere finds the charge; or it finds the log sealed,
+//! and so does everybody after it, for good. Who finds that is told `None` and goes where the key goes on.
+//!
+//! Another quota is another log, which [takes over](Log::take_over) what counts when the first one is sealed: the
+//! admissions in the old window, each at its time, with what it still holds. Each helper makes a copy, and the
+//! one that is installed is where the root was null. It is never null again, whatever happens to the log, so
+//! a helper that comes late does nothing. An admission that is left out has left the old window by the key's
+//! time in the new log, which begins there. So, for any quota that follows any other:
+//!
+//! - whoever could be charged under the old quota can be under a new one with no smaller limit and no longer
+//!   period;
+//! - in any interval as long as the shorter period (without one of its ends), the larger limit at most. For let
+//!   the last admission in it be under the new quota: all others in it were in the window that it was judged by;
+//! - under a limit that is less than what is held nothing is admitted until enough is out, and what was held is
+//!   not forgotten if the limit is raised again.
+//!
+//! Under a longer period, what was taken over counts for that long; what had left the old window does not come
+//! back.
+//!
+//! A refund finds its charge by its time, whatever the quota. A refund that finds the log unsealed and
+//! gives back while others take over may be *lost*: the copy was made before. Then the key waits for these tokens
+//! until they are out. It is not repeated in the new log, since the copy may have it already: then it would
+//! be granted twice. Of a charge that is given back in full before the copy nothing is left, so what else is
+//! asked for it may be taken from another charge of the same nanosecond, as always.
+//!
 //! # Bound
 //!
 //! In any interval as long as a period (without one of its ends) exactly the limit at most, by the times at
@@ -60,32 +94,52 @@
 //! # Cost
 //!
 //! With n admissions in the window: a walk along the chunks, and a binary search in one of them for the
-//! first admission that counts. A chunk has as many slots as admissions counted when it was begun (8 at the
-//! least, 16,384 at the most). So there are about log2(n) chunks after a burst, later 3 or 4, and n / 16,384
-//! more. A denial searches once more. Memory is 8 bytes for each admission in the window, and never more than
-//! three times that, and a few hundred bytes; 16 to 32 bytes for each slot of a chunk in which something was
-//! given back. It is allocated as it is used, and an idle log that is charged again begins with a small chunk.
+//! first admission that counts. A chunk has as many slots as admissions counted when it was begun, but no more
+//! than twice those of the one before (8 at the least, 16,384 at the most). So there are about log2(n) chunks
+//! after a burst, later 3 or 4, and n / 16,384 more: 61 for a million. A denial searches once more. Where
+//! something was given back, each chunk of the window adds up its part, in log2 of its slots.
 //!
-//! A chunk also ends where a slot's time field does: 2^(63 - b) ns after its start, b = bits(limit). That is 104
-//! days for a limit of 1,000, 20 hours for 100,000, and 2.4 hours for 1,000,000. A longer period has more
-//! chunks, if it has so many admissions: 100,000 a month have 37.
+//! A refund walks the chunks, and searches one of them; where many charges have one time (a coarse clock)
+//! it goes down the tree of sums to one that holds something, in the square of log2 of its slots.
+//!
+//! A chunk also ends where a slot's time field does: 2^(63 - b) ns after its start. At first b = bits(limit): that
+//! is 104 days for a limit of 1,000, 20 hours for 100,000, and 2.4 hours for 1,000,000. The next one then has
+//! as many bits for tokens as its row will need, and more for the time; so few admissions that come far apart
+//! share chunks. The slowest found by trying is a million in ten years of which one to thirty come every three
+//! hours: a denial takes 11 us there.
+//!
+//! # Memory
+//!
+//! 8 bytes for each admission in the window, and about 150 for each chunk; with the slots that are
+//! empty or out, three times that at the most while admissions come evenly. A row that ends early leaves
+//! its other slots unused: at the most as many again as were used in the row before. 16 to 32 bytes for
+//! each slot of a chunk in which something was given back. It is allocated as it is used: two blocks for each
+//! chunk, so for a limit of 8 and less two for every 8 admissions. An idle log keeps what it has until it is
+//! charged again, and then begins with a small chunk, or is sealed, and then has one slot or eight; all is freed
+//! with its holder, in a loop, since a chain may be long.
+//!
+//! Another quota copies the window: 16 bytes for each admission that counts, in each thread that comes while
+//! nobody is done, and as much more while it is made. The sealed log stays as it is until its holder goes.
 //!
 //! # Progress
 //!
-//! `check`, `refund` and `reset` are lock-free: each time one begins again, another has charged or reset.
-//! A check allocates a chunk once in a while, and the allocator is what it is. A denial only loads, and is
+//! `check`, `refund`, `reset`, `seal`, `seal_if_idle` and `take_over` are lock-free: each time one begins again,
+//! another has charged, reset or sealed. (The last never begins again.) A check allocates a chunk once in a
+//! while, and the allocator is what it is; so do a seal, a refund, a change of quota. A denial only loads, and is
 //! wait-free but for the walk along chunks that are linked meanwhile; so are `peek` and `is_idle`. They linearize
 //! where they see the place of invariant 2, but for refunds: a `peek` that runs while others charge and refund
 //! may count a refund and miss a charge before it. A charge can't: its compare-and-swap fails then.
 //!
 //! Retired chunks are freed when no guard needs them. A thread that stops for good under a guard keeps all
-//! chunks that are retired from then on, 8 bytes for each admission.
+//! chunks that are retired from then on, 8 bytes for each admission. A log is dropped by the last who has a
+//! reference to it. Others may be under a guard then, but not in a method of this log: none of them gives
+//! out a chunk, so nobody looks at what is freed at once.
 //!
 //! # Orderings
 //!
 //! | edge | release side | acquire side | what becomes visible | loom test that fails if it is weakened |
 //! |---|---|---|---|---|
-//! | row | the compare-and-swap of a slot (`chunk`) | each load of a slot | the slots before it, filled by other threads | `an_admission_shows_all_before_it` |
+//! | row | the compare-and-swap of a slot (`chunk`) | each load of a slot | the slots before it, filled by other threads; what was done before the log was sealed | `an_admission_shows_all_before_it` |
 //!
 //! *link*, of `sync`, does the rest: who sees a chunk sees what it was made with, and the row before it. Hints
 //! and refunds are relaxed: each says why.

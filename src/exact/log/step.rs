@@ -55,7 +55,20 @@ mod tests {
         }
     }
 
-    /// Each step, and the tokens that the thread has charged when it stops there, at least and at most.
+    /// A thread that does `work` until it stops at `step` for good.
+    fn stop_at(step: Step, work: impl FnOnce() + Send + 'static) {
+        let (stopped, has_stopped) = channel();
+        std::thread::spawn(move || {
+            STOPPED.set(Some(stopped));
+            STOP_AT.set(Some(step));
+            work();
+        });
+        has_stopped
+            .recv_timeout(Duration::from_secs(60))
+            .unwrap_or_else(|_| panic!("{step:?} was never reached"));
+    }
+
+    /// Each step of a charge or a refund, and the tokens that the thread has charged when it stops there, at least and at most.
     const STEPS: [(Step, u64, u64); 6] = [
         (Step::Decided, 0, 0),
         (Step::Closed, 0, 0),
@@ -80,17 +93,11 @@ mod tests {
             assert!(charge(1, Tick::ZERO).allowed());
         }
         let now = Tick::ZERO + 2 * PERIOD;
-        let (stopped, has_stopped) = channel();
-        std::thread::spawn(move || {
-            STOPPED.set(Some(stopped));
-            STOP_AT.set(Some(step));
+        stop_at(step, move || {
             // The first of these closes the row, and retires the chunks of the burst.
             let charges = [(); 21].map(|()| charge(1, now));
             let _ = log.refund(&charges[20], 1, &pin());
         });
-        has_stopped
-            .recv_timeout(Duration::from_secs(60))
-            .unwrap_or_else(|_| panic!("{step:?} was never reached"));
 
         let race = |now| {
             let racers: Vec<_> = (0..2)
@@ -123,5 +130,39 @@ mod tests {
         for step in STEPS {
             all_go_on_without_a_thread_that_stopped_at(step);
         }
+    }
+
+    /// A log of a burst that is over.
+    fn idle(rule: &SlidingLog) -> &'static Log {
+        let log: &'static Log = Box::leak(Box::new(Log::new()));
+        for _ in 0..100 {
+            assert!(log.check(rule, Tick::ZERO, 1, &pin()).unwrap().allowed());
+        }
+        log
+    }
+
+    #[test]
+    fn a_thread_that_stops_while_it_evicts_stops_neither_charges_nor_evictions() {
+        let rule = SlidingLog::new(Quota::new(LIMIT, PERIOD)).unwrap();
+        let later = Tick::ZERO + PERIOD;
+        for step in [Step::Closed, Step::Linked] {
+            let log = idle(&rule);
+            stop_at(step, move || assert!(log.seal_if_idle(&rule, later, &pin())));
+            if step == Step::Closed {
+                assert_eq!(log.check(&rule, later, 1, &pin()).unwrap().remaining(), LIMIT - 1);
+                assert!(!log.seal_if_idle(&rule, later, &pin()));
+            }
+            assert!(log.seal_if_idle(&rule, later + PERIOD, &pin()));
+            assert_eq!(log.check(&rule, later, 1, &pin()), None);
+        }
+    }
+
+    #[test]
+    fn a_thread_that_stops_while_it_takes_over_stops_no_change_of_quota() {
+        let rule = SlidingLog::new(Quota::new(LIMIT, PERIOD)).unwrap();
+        let (old, new) = (idle(&rule), &*Box::leak(Box::new(Log::new())));
+        stop_at(Step::Carried, move || new.take_over(old, &rule, &rule, Tick::ZERO, &pin()));
+        new.take_over(old, &rule, &rule, Tick::ZERO, &pin());
+        assert_eq!(new.check(&rule, Tick::ZERO, 1, &pin()).unwrap().remaining(), LIMIT - 101);
     }
 }
