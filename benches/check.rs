@@ -40,7 +40,7 @@ fn algorithms(criterion: &mut Criterion) {
 fn sliding_log(criterion: &mut Criterion) {
     const PERIOD: u64 = 1_000_000_000;
     let mut group = criterion.benchmark_group("single sliding log, caller's time");
-    for limit in [10, 1_000, 100_000] {
+    for limit in [10, 100, 1_000, 100_000] {
         for (name, late) in [("admitted", 1), ("denied", 0)] {
             let builder = SingleLimiter::builder(Quota::per_second(limit)).algorithm(Algorithm::SlidingLog);
             let gate = builder.build().unwrap();

@@ -1,7 +1,9 @@
 //! A sliding log takes memory as it is used, and gives it back.
 
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::thread;
 use std::time::Duration;
 use tollgate::{Algorithm, Clock, ManualClock, Quota, SingleLimiter, Tick};
 
@@ -97,6 +99,26 @@ fn memory_follows_use() {
     assert!(most < 24 * 100_000 + 10_000, "{most}");
     println!("at most {most} bytes for 100,000 admissions in a period");
     drop(log);
+
+    // Dropped by whichever thread is the last, while the others are still under a guard.
+    for round in 0..300_u64 {
+        let log = Arc::new(self::log(&clock));
+        thread::scope(|scope| {
+            for _ in 0..3 {
+                let log = Arc::clone(&log);
+                scope.spawn(move || {
+                    let _guard = crossbeam_epoch::pin();
+                    let charges: Vec<_> =
+                        (0..100 + round).map(|n| log.check_at(1, later + Duration::from_nanos(n))).collect();
+                    log.refund(&charges[0]);
+                    log.reset();
+                    assert!(log.check_at(1, later).allowed());
+                    drop(log);
+                });
+            }
+            drop(log);
+        });
+    }
     for _ in 0..1_000 {
         crossbeam_epoch::pin().flush();
     }

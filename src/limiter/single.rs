@@ -142,7 +142,7 @@ impl SingleLimiter {
     ///
     /// # Progress
     ///
-    /// Wait-free. No allocation.
+    /// As [`peek`](Self::peek).
     ///
     /// ```
     /// # use tollgate::{Quota, SingleLimiter, Tick};
@@ -181,7 +181,7 @@ impl SingleLimiter {
     ///
     /// # Progress
     ///
-    /// Lock-free. No allocation.
+    /// As [`refund`](Self::refund).
     ///
     /// ```
     /// # use tollgate::{Quota, SingleLimiter, Tick};
