@@ -257,11 +257,11 @@ impl Log {
         if tail.end().behind == Behind::Sealed {
             return None;
         }
-        let (Figures::Logged { counted: time, .. }, mut left) =
-            (charge.figures, tokens.min(charge.charged()))
-        else {
+        let Figures::Logged { counted: time, .. } = charge.figures else { return Some(()) };
+        let mut left = tokens.min(charge.charged());
+        if left == 0 {
             return Some(());
-        };
+        }
         let chunks = std::iter::successors(Some(first), |chunk| chunk.next.load(guard));
         let chunks: Vec<_> = chunks.take_while(|chunk| chunk.start.mark.time <= time).collect();
         // The last first, here and in a chunk: who takes from a charge that came after its own leaves as much
@@ -606,7 +606,8 @@ mod tests {
 
     #[test]
     fn a_helper_that_comes_late_changes_nothing() {
-        let (old, new) = (rule(100, 1_000), rule(100, 1_000));
+        // What the late one would take over counts for longer now.
+        let (old, new) = (rule(100, 1_000), rule(100, 10_000));
         for charges in [0, 3, 50] {
             let (sealed, _) = charged(&old, charges);
             let log = Log::new();
@@ -619,7 +620,7 @@ mod tests {
             assert!(log.check(&new, at(5_000), 60, &pin()).unwrap().allowed());
             late();
             assert_eq!(remaining(), Some(40));
-            assert!(log.seal_if_idle(&new, at(7_000), &pin()));
+            assert!(log.seal_if_idle(&new, at(15_000), &pin()));
             late();
             assert_eq!(remaining(), None);
         }
