@@ -19,7 +19,7 @@ fn generous(algorithm: Algorithm) -> Quota {
 fn algorithms(criterion: &mut Criterion) {
     for (name, admitted) in [("admitted", true), ("denied", false)] {
         let mut group = criterion.benchmark_group(format!("single, caller's time, {name}"));
-        for algorithm in Algorithm::ALL {
+        for algorithm in Algorithm::PACKED {
             let quota = if admitted { generous(algorithm) } else { Quota::per_day(1) };
             let gate = SingleLimiter::builder(quota).algorithm(algorithm).build().unwrap();
             let mut nanos = 1;
@@ -29,6 +29,29 @@ fn algorithms(criterion: &mut Criterion) {
             group.bench_function(algorithm.to_string(), |bencher| {
                 bencher.iter(|| {
                     nanos = (nanos + step) & ((1 << 61) - 1);
+                    gate.check_at(black_box(1), Tick::from_nanos(nanos)).allowed()
+                });
+            });
+        }
+    }
+}
+
+/// A log whose window is full: each admission comes when the oldest leaves, or a nanosecond before.
+fn sliding_log(criterion: &mut Criterion) {
+    const PERIOD: u64 = 1_000_000_000;
+    let mut group = criterion.benchmark_group("single sliding log, caller's time");
+    for limit in [10, 100, 1_000, 100_000] {
+        for (name, late) in [("admitted", 1), ("denied", 0)] {
+            let builder = SingleLimiter::builder(Quota::per_second(limit)).algorithm(Algorithm::SlidingLog);
+            let gate = builder.build().unwrap();
+            let mut nanos = 0;
+            for _ in 0..3 * limit {
+                nanos += PERIOD / limit;
+                assert!(gate.check_at(1, Tick::from_nanos(nanos)).allowed());
+            }
+            group.bench_function(format!("{name}, limit {limit}"), |bencher| {
+                bencher.iter(|| {
+                    nanos += PERIOD / limit * late;
                     gate.check_at(black_box(1), Tick::from_nanos(nanos)).allowed()
                 });
             });
@@ -100,5 +123,5 @@ fn clocks(criterion: &mut Criterion) {
     }
 }
 
-criterion_group!(benches, algorithms, keys, clocks);
+criterion_group!(benches, algorithms, sliding_log, keys, clocks);
 criterion_main!(benches);

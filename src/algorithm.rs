@@ -27,6 +27,16 @@ pub enum Algorithm {
     FixedWindow,
     /// A weighted count over the present and the previous window: see [`SlidingWindow`](crate::rule::SlidingWindow).
     SlidingWindow,
+    /// The time of every admission: in any trailing period exactly the limit at most, whatever the requests
+    /// cost. The limit is 1,000,000 at the most, and there is no burst.
+    ///
+    /// Its state is no word, so only a [`SingleLimiter`](crate::SingleLimiter) takes it. Memory is 8 to 24 bytes
+    /// for each admission in the period, whatever it took, and a few hundred more; it is allocated as it is
+    /// used. A check costs a binary search.
+    ///
+    /// A request whose time is before the last admission (another thread was quicker) is judged and counted
+    /// at the time of that one: the bound is over the times at which admissions are counted.
+    SlidingLog,
 }
 
 impl Algorithm {
@@ -36,10 +46,25 @@ impl Algorithm {
     /// # use tollgate::Algorithm;
     /// assert!(Algorithm::ALL.contains(&Algorithm::default()));
     /// ```
-    pub const ALL: [Self; 5] =
+    pub const ALL: [Self; 6] = [
+        Self::TokenBucket,
+        Self::LeakyBucket,
+        Self::LeakyQueue,
+        Self::FixedWindow,
+        Self::SlidingWindow,
+        Self::SlidingLog,
+    ];
+
+    /// Those whose state is one packed word: what a [`Limiter`](crate::Limiter) takes.
+    ///
+    /// ```
+    /// # use tollgate::Algorithm;
+    /// assert!(!Algorithm::PACKED.contains(&Algorithm::SlidingLog));
+    /// ```
+    pub const PACKED: [Self; 5] =
         [Self::TokenBucket, Self::LeakyBucket, Self::LeakyQueue, Self::FixedWindow, Self::SlidingWindow];
 
-    /// Does it count in windows (with boundaries, without a burst)?
+    /// Does it count in windows that have boundaries, and no burst? (A sliding log has neither.)
     ///
     /// ```
     /// # use tollgate::Algorithm;
@@ -57,6 +82,7 @@ impl Algorithm {
             Self::LeakyQueue => "leaky-queue",
             Self::FixedWindow => "fixed-window",
             Self::SlidingWindow => "sliding-window",
+            Self::SlidingLog => "sliding-log",
         }
     }
 }
@@ -85,7 +111,7 @@ impl FromStr for Algorithm {
 /// assert_eq!(
 ///     "gcra".parse::<Algorithm>().unwrap_err().to_string(),
 ///     "unknown algorithm \"gcra\"; allowed: token-bucket, leaky-bucket, leaky-queue, fixed-window, \
-///      sliding-window"
+///      sliding-window, sliding-log"
 /// );
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -103,6 +103,14 @@ pub(crate) enum Figures {
         /// Nanoseconds until the state is idle, [`NEVER`] if time ends before.
         reset: u64,
     },
+    /// Of an admission to a log, which knows it by its time, also after a change of quota.
+    Logged {
+        remaining: u64,
+        /// The time at which it counts, in nanoseconds; not before `at`.
+        counted: u64,
+        /// So long it counts, in nanoseconds.
+        period: u64,
+    },
     /// Of a bucket that holds `limit` tokens.
     Bucket {
         /// When the bucket will be full, after this decision, in grains; not before the grain of `at`.
@@ -197,7 +205,7 @@ impl Decision {
     #[inline]
     pub fn remaining(&self) -> u64 {
         match self.figures {
-            Figures::Known { remaining, .. } => remaining,
+            Figures::Known { remaining, .. } | Figures::Logged { remaining, .. } => remaining,
             Figures::Bucket { full, grain, .. } => {
                 let empty = grain.at(self.at) + grain.of_tokens(self.limit);
                 grain.tokens_in(empty.saturating_sub(full))
@@ -248,6 +256,10 @@ impl Decision {
     pub fn reset_after(&self) -> Duration {
         let reset = match self.figures {
             Figures::Known { reset, .. } => reset,
+            Figures::Logged { counted, period, .. } => match counted + period {
+                out if out > Tick::MAX.as_nanos() => NEVER,
+                out => out - self.at.as_nanos(),
+            },
             Figures::Bucket { full, grain, .. } => grain.nanos_until(full, self.at).unwrap_or(NEVER),
         };
         if reset == NEVER { Duration::MAX } else { Duration::from_nanos(reset) }
@@ -284,6 +296,7 @@ impl Decision {
     fn wait(&self) -> u64 {
         let (full, grain, queue) = match self.figures {
             Figures::Known { wait, .. } => return wait,
+            Figures::Logged { .. } => return 0,
             Figures::Bucket { full, grain, queue } => (full, grain, queue),
         };
         let then = match self.outcome {

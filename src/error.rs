@@ -76,6 +76,18 @@ pub enum ConfigError {
         /// The largest limit allowed for that window.
         most: u64,
     },
+    /// A log of so many admissions takes too much memory.
+    LogTooLarge {
+        /// The limit that was refused.
+        limit: u64,
+        /// The largest allowed.
+        most: u64,
+    },
+    /// The algorithm's state does not fit the word that a table has for each key.
+    NotPacked {
+        /// The algorithm.
+        algorithm: Algorithm,
+    },
     /// A table must have room for at least one key, and must fit into memory.
     MaxKeys {
         /// The number that was refused.
@@ -168,6 +180,17 @@ impl fmt::Display for ConfigError {
                 "limit {limit} does not fit the word of a {algorithm} of {period:?}; allowed: 1 to \
                  {most}; choose a shorter period with a smaller limit, count in larger units, or choose \
                  a token-bucket"
+            ),
+            Self::LogTooLarge { limit, most } => write!(
+                f,
+                "limit {limit} is too large for a sliding-log, which keeps each admission; allowed: 1 to \
+                 {most}; count in larger units, or choose a sliding-window, which keeps two counts"
+            ),
+            Self::NotPacked { algorithm } => write!(
+                f,
+                "the state of a {algorithm} does not fit the word of a key; allowed: {}; use a \
+                 `SingleLimiter` for each resource, or choose a sliding-window",
+                Algorithm::PACKED.map(|algorithm| algorithm.to_string()).join(", ")
             ),
             Self::MaxKeys { max_keys, most } => write!(
                 f,

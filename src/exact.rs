@@ -83,18 +83,22 @@
 //! `eviction_races_charge_and_loses_none` and `eviction_races_insert_and_one_cell_lives`.
 
 mod entry;
+mod log;
+#[cfg(tollgate_loom)]
+mod model;
 mod places;
 mod quotas;
 mod rounds;
 mod stage;
 
 pub(crate) use entry::{Asked, Entry, spread};
-pub(crate) use stage::{Shared, Staged, Wanted};
+pub(crate) use log::{Log, SlidingLog};
+#[cfg(tollgate_loom)]
+pub use model::ModelLog;
+pub(crate) use stage::{ExactRule, Kept, Shared, Staged, Wanted};
 
 use crate::decision::Decision;
 use crate::error::ConfigError;
-use crate::packed::Packed;
-use crate::rule::AnyRule;
 use crate::sync::{Atomic, Index, Ordering::Relaxed, Reading, epoch, pin, reading};
 use crate::time::Tick;
 use entry::{Alive, Exactly};
@@ -144,7 +148,7 @@ impl<K: Eq + 'static> ExactStore<K> {
     /// The places that one step of a round visits at the most.
     pub(crate) const STEP: usize = rounds::STEP as usize;
 
-    pub(crate) fn new(max_keys: usize, grace: Duration, rule: AnyRule) -> Result<Self, ConfigError> {
+    pub(crate) fn new(max_keys: usize, grace: Duration, rule: ExactRule) -> Result<Self, ConfigError> {
         // The last number of a u32 is no place's.
         const MOST: usize = if usize::BITS > 32 { u32::MAX as usize - 1 } else { usize::MAX >> 8 };
         if max_keys == 0 || max_keys > MOST {
@@ -169,7 +173,7 @@ impl<K: Eq + 'static> ExactStore<K> {
         &self,
         key: Asked<'_, Q>,
         now: Tick,
-        visit: impl Fn(Packed<'_>) -> Option<T>,
+        visit: impl Fn(Kept<'_>) -> Option<T>,
     ) -> Option<T>
     where
         Q: Equivalent<K> + ?Sized,
@@ -196,7 +200,7 @@ impl<K: Eq + 'static> ExactStore<K> {
         key: Asked<'_, Q>,
         to_key: impl Fn() -> K,
         now: Tick,
-        visit: impl Fn(Packed<'_>) -> Option<T>,
+        visit: impl Fn(Kept<'_>) -> Option<T>,
     ) -> Result<T, StoreFull>
     where
         Q: Equivalent<K> + ?Sized,
@@ -269,15 +273,21 @@ impl<K: Eq + 'static> ExactStore<K> {
         self.evicted.keys.load(Relaxed)
     }
 
-    /// The bytes of all cells that are not freed yet, of the index and of the places; without what the keys
-    /// own, and without the allocator's own.
+    /// The bytes of all cells that are not freed yet, of the index and of the places, and of the logs, which are
+    /// looked at one by one; without what the keys own, and without the allocator's own.
     pub(crate) fn bytes(&self) -> usize {
         const CELL: usize = 2 * size_of::<usize>();
         let cell = size_of::<Entry<K>>() + CELL;
         // What is allocated fits into memory.
         #[allow(clippy::cast_possible_truncation)]
         let (cells, places) = (self.alive() as usize, self.places.bytes() as usize);
-        cells * cell + self.index.capacity() * Index::<Arc<Entry<K>>>::ITEM_BYTES + places
+        let logs = if self.quotas.are_of_logs() { self.log_bytes() } else { 0 };
+        cells * cell + self.index.capacity() * Index::<Arc<Entry<K>>>::ITEM_BYTES + places + logs
+    }
+
+    fn log_bytes(&self) -> usize {
+        let cells = (0..self.end()).filter_map(|place| self.cell(place));
+        cells.map(|cell| cell.state.log_bytes()).sum()
     }
 
     /// Does one step of the round that is under way, or begins one if the store is far too large. True if there
@@ -312,12 +322,12 @@ impl<K: Eq + 'static> ExactStore<K> {
     }
 
     /// Replaces the rule of all keys that have none of their own. Lock-free.
-    pub(crate) fn set_default_rule(&self, rule: AnyRule) {
+    pub(crate) fn set_default_rule(&self, rule: ExactRule) {
         self.quotas.set_default(rule);
     }
 
     /// Gives a key a rule of its own.
-    pub(crate) fn set_rule(&self, hash: u64, key: K, rule: AnyRule) {
+    pub(crate) fn set_rule(&self, hash: u64, key: K, rule: ExactRule) {
         self.quotas.set(hash, key, rule);
     }
 

@@ -4,6 +4,7 @@ mod builder;
 #[cfg(not(tollgate_loom))]
 mod housekeeper;
 mod keyed;
+mod method;
 mod pinned;
 mod quotas;
 mod seed;

@@ -104,7 +104,7 @@ pub(crate) fn load(cell: &Atomic<Word>) -> Word {
 /// use tollgate::rule::{AnyRule, Rule, Word};
 /// use tollgate::{Algorithm, Quota, Tick};
 ///
-/// for algorithm in Algorithm::ALL {
+/// for algorithm in Algorithm::PACKED {
 ///     let rule = AnyRule::new(algorithm, Quota::per_minute(3), Duration::ZERO)?;
 ///     assert_eq!(rule.decide(Word::FRESH, Tick::ZERO, 1).1.remaining(), 2);
 /// }
@@ -128,7 +128,7 @@ impl AnyRule {
     ///
     /// # Errors
     ///
-    /// A [`ConfigError`] if the algorithm can't enforce the quota.
+    /// A [`ConfigError`] if the algorithm can't enforce the quota, or is not one of [`Algorithm::PACKED`].
     ///
     /// ```
     /// # use std::time::Duration;
@@ -144,6 +144,7 @@ impl AnyRule {
             Algorithm::LeakyQueue => Self::LeakyBucket(LeakyBucket::queue(quota)?),
             Algorithm::FixedWindow => Self::FixedWindow(FixedWindow::new(quota, phase)?),
             Algorithm::SlidingWindow => Self::SlidingWindow(SlidingWindow::new(quota, phase)?),
+            Algorithm::SlidingLog => return Err(ConfigError::NotPacked { algorithm }),
         })
     }
 }

@@ -351,6 +351,18 @@ mod shim {
             }
         }
 
+        pub(crate) fn install_from(&self, other: &mut Self, _guard: &Guard) -> bool {
+            self.conflict();
+            let Some(value) = other.take() else { return false };
+            let new = Box::into_raw(value);
+            // ORDERING: see `order`.
+            let linked = self.to.compare_exchange(std::ptr::null_mut(), new, INSTALL, INSTALL_LOST).is_ok();
+            if !linked {
+                other.to.with_mut(|to| *to = new);
+            }
+            linked
+        }
+
         pub(crate) fn advance(&self, from: &T, to: &T, _guard: &Guard) -> bool {
             self.conflict();
             let from = std::ptr::from_ref(from).cast_mut();

@@ -17,8 +17,7 @@
 //! | changed | `Quotas::count` | `Quotas::changes` | the change that was counted, and all before it | `a_counted_change_is_seen` |
 
 use super::entry::{Asked, Entry};
-use super::stage::{Shared, Wanted};
-use crate::rule::AnyRule;
+use super::stage::{ExactRule, Shared, Wanted};
 use crate::sync::{
     Atomic, Find, Guard, Hashed, Index, Link,
     Ordering::{Acquire, Relaxed, Release},
@@ -56,7 +55,7 @@ struct Version {
 }
 
 impl<K: Eq + 'static> Quotas<K> {
-    pub(super) fn new(default: AnyRule) -> Self {
+    pub(super) fn new(default: ExactRule) -> Self {
         Self {
             changes: Atomic::new(0),
             default: Replaced::new(default),
@@ -76,6 +75,11 @@ impl<K: Eq + 'static> Quotas<K> {
     pub(super) fn default(&self) -> Wanted {
         let changes = self.changes();
         Wanted { rule: self.default.latest(&pin()), changes }
+    }
+
+    /// Does each key have a log?
+    pub(super) fn are_of_logs(&self) -> bool {
+        matches!(self.default.latest(&pin()).0, ExactRule::Log(_))
     }
 
     /// The rule of a key.
@@ -99,13 +103,13 @@ impl<K: Eq + 'static> Quotas<K> {
         self.count.load(Relaxed)
     }
 
-    pub(super) fn set_default(&self, rule: AnyRule) {
+    pub(super) fn set_default(&self, rule: ExactRule) {
         self.default.replace(rule, &pin());
         self.note_change();
     }
 
     /// Gives a key a rule of its own, or another one.
-    pub(super) fn set(&self, hash: u64, key: K, rule: AnyRule) {
+    pub(super) fn set(&self, hash: u64, key: K, rule: ExactRule) {
         // ORDERING: relaxed; published by the count of changes.
         self.count.fetch_add(1, Relaxed);
         let new = Arc::new(Own { hash, key, rule: Replaced::new(rule) });
@@ -122,7 +126,7 @@ impl<K: Eq + 'static> Quotas<K> {
 
     /// `set`, where the key was there and then was not.
     #[cold]
-    fn set_removed(&self, new: Arc<Own<K>>, rule: AnyRule) {
+    fn set_removed(&self, new: Arc<Own<K>>, rule: ExactRule) {
         match Arc::try_unwrap(new) {
             Ok(Own { hash, key, .. }) => self.set(hash, key, rule),
             Err(_) => unreachable!("it was not inserted"),
@@ -146,7 +150,7 @@ impl<K: Eq + 'static> Quotas<K> {
 }
 
 impl Replaced {
-    fn new(rule: AnyRule) -> Self {
+    fn new(rule: ExactRule) -> Self {
         Self(Link::to(Version::new(rule)))
     }
 
@@ -154,7 +158,7 @@ impl Replaced {
         Arc::clone(&self.last(guard).rule)
     }
 
-    fn replace(&self, rule: AnyRule, guard: &Guard) {
+    fn replace(&self, rule: ExactRule, guard: &Guard) {
         while !self.last(guard).next.install(Version::new(rule), guard).1 {}
         self.last(guard);
     }
@@ -181,7 +185,7 @@ impl Drop for Replaced {
 }
 
 impl Version {
-    fn new(rule: AnyRule) -> Self {
+    fn new(rule: ExactRule) -> Self {
         Self { rule: Arc::new(Shared(rule)), next: Link::null() }
     }
 }

@@ -13,7 +13,13 @@
 //!        w0 -> w1 -> ...            charges, by `rule::update`
 //!        w -> w|FROZEN              the next stage is linked
 //!        w -> SEALED                eviction: w was idle, and no stage comes any more
+//! log:   -> sealed, idle            eviction, and then next: null -> the end, a stage that is SEALED
+//!        -> sealed                  the next stage is linked; what counts is taken over
 //! ```
+//!
+//! Where the rule is that of a sliding log, the log stands in the place of the word, and does the same in its own
+//! way (see `log`). A log that is sealed does not say why. So it is the next stage that decides: who changes the
+//! quota links it before the log is sealed, and who finds a sealed log without a next stage links the end.
 //!
 //! # Invariants
 //!
@@ -46,6 +52,8 @@
 //!
 //! *link*, of `sync`, does the rest. The count of changes is the store's: see `quotas`.
 
+use super::log::{Log, SlidingLog};
+use crate::decision::Decision;
 use crate::packed::Packed;
 use crate::rule::{AnyRule, Rule, Word, load, update};
 use crate::sync::{
@@ -59,11 +67,30 @@ use std::sync::Arc;
 /// The word of a state that is to be forgotten. No rule makes it.
 const SEALED: Word = Word::EVICTED;
 
+/// What decides for a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ExactRule {
+    /// On its word.
+    Packed(AnyRule),
+    /// On its log.
+    Log(SlidingLog),
+}
+
+impl ExactRule {
+    /// What a request would be answered for a key that was never seen.
+    pub(crate) fn fresh(&self, now: Tick, cost: u64) -> Decision {
+        match self {
+            Self::Packed(rule) => rule.peek(Word::FRESH, now, cost),
+            Self::Log(rule) => Log::new().peek(rule, now, cost, &pin()).expect("a new log is not sealed"),
+        }
+    }
+}
+
 /// A rule that many keys share. On cache lines of its own: the count of its owners beside it changes with every
 /// key that comes or goes, while every check reads the rule.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 #[repr(align(128))]
-pub(crate) struct Shared(pub(crate) AnyRule);
+pub struct Shared(pub(crate) ExactRule);
 
 /// The rule that a key's state is to be under, and the count of changes that was read before it was asked for.
 #[derive(Debug)]
@@ -83,7 +110,57 @@ struct Stage {
     /// The latest count of changes at which the rule was the one that is wanted.
     checked: Atomic<u64>,
     word: Atomic<Word>,
+    /// In place of the word, where the rule is that of a log.
+    log: Log,
     next: Link<Stage>,
+}
+
+/// The state of a stage, to be asked. Each method answers `None` where it is frozen or sealed.
+#[derive(Clone, Copy)]
+pub(crate) enum Kept<'s> {
+    Packed(Packed<'s>),
+    Log(&'s SlidingLog, &'s Log),
+}
+
+impl Kept<'_> {
+    /// Charges `cost` tokens at `now`, or denies it; was anything charged?
+    #[inline]
+    pub(crate) fn charge(self, now: Tick, cost: u64) -> Option<(Decision, bool)> {
+        match self {
+            Self::Packed(state) => {
+                let judged = state.charge(now, cost)?;
+                Some((judged.answer(now, cost), judged.is_charged()))
+            }
+            Self::Log(rule, log) => {
+                let decision = log.check(rule, now, cost, &pin())?;
+                Some((decision, decision.charged() > 0))
+            }
+        }
+    }
+
+    /// What a request would be answered.
+    pub(crate) fn peek(self, now: Tick, cost: u64) -> Option<Decision> {
+        match self {
+            Self::Packed(state) => state.peek(now, cost),
+            Self::Log(rule, log) => log.peek(rule, now, cost, &pin()),
+        }
+    }
+
+    /// Gives back at most `tokens` of what `charge` took.
+    pub(crate) fn refund(self, now: Tick, charge: &Decision, tokens: u64) -> Option<()> {
+        match self {
+            Self::Packed(state) => state.refund(now, charge, tokens),
+            Self::Log(_, log) => log.refund(charge, tokens, &pin()),
+        }
+    }
+
+    /// Makes it as good as new.
+    pub(crate) fn reset(self) -> Option<()> {
+        match self {
+            Self::Packed(state) => state.reset(),
+            Self::Log(rule, log) => log.reset(rule, &pin()),
+        }
+    }
 }
 
 impl Staged {
@@ -96,8 +173,9 @@ impl Staged {
     /// A state that is as good as new, and may be seen.
     pub(crate) fn idle(wanted: Wanted) -> Self {
         let stage = Stage::new(wanted);
-        let rule = &stage.rule.0;
-        update(&stage.word, |word| rule.adopt(rule, word, Tick::ZERO));
+        if let ExactRule::Packed(rule) = &stage.rule.0 {
+            update(&stage.word, |word| rule.adopt(rule, word, Tick::ZERO));
+        }
         Self(stage)
     }
 
@@ -109,7 +187,7 @@ impl Staged {
         changes: u64,
         wanted: impl Fn() -> Wanted,
         now: Tick,
-        visit: impl Fn(Packed<'_>) -> Option<T>,
+        visit: impl Fn(Kept<'_>) -> Option<T>,
     ) -> Option<T> {
         if self.0.is_checked(changes) {
             let answer = visit(self.0.state());
@@ -126,7 +204,7 @@ impl Staged {
         changes: u64,
         wanted: impl Fn() -> Wanted,
         now: Tick,
-        visit: impl Fn(Packed<'_>) -> Option<T>,
+        visit: impl Fn(Kept<'_>) -> Option<T>,
     ) -> Option<T> {
         let guard = pin();
         loop {
@@ -148,7 +226,7 @@ impl Staged {
     }
 
     /// Gives the state to `visit` as it is, whatever rule is wanted; `None` if it is sealed.
-    pub(crate) fn visit_as_is<T>(&self, now: Tick, visit: impl Fn(Packed<'_>) -> Option<T>) -> Option<T> {
+    pub(crate) fn visit_as_is<T>(&self, now: Tick, visit: impl Fn(Kept<'_>) -> Option<T>) -> Option<T> {
         let guard = pin();
         loop {
             let answer = visit(self.last(now, &guard)?.state());
@@ -163,24 +241,38 @@ impl Staged {
         let guard = pin();
         loop {
             let Some(last) = self.last(now, &guard) else { return true };
-            let is_idle = |word: Word| !word.is_frozen() && last.rule.0.is_idle(word, judged_at);
-            let word = update(&last.word, |word| if is_idle(word) { SEALED } else { word }).to;
-            if word == SEALED || !word.is_frozen() {
-                return word == SEALED;
+            match &last.rule.0 {
+                ExactRule::Packed(rule) => {
+                    let is_idle = |word: Word| !word.is_frozen() && rule.is_idle(word, judged_at);
+                    let word = update(&last.word, |word| if is_idle(word) { SEALED } else { word }).to;
+                    if word == SEALED || !word.is_frozen() {
+                        return word == SEALED;
+                    }
+                }
+                // If it is sealed, `last` says why.
+                ExactRule::Log(rule) if last.log.seal_if_idle(rule, judged_at, &guard) => {}
+                ExactRule::Log(_) => return false,
             }
         }
+    }
+
+    /// The bytes of its logs.
+    pub(super) fn log_bytes(&self) -> usize {
+        let guard = pin();
+        let stages = std::iter::successors(Some(&self.0), |stage| stage.next.load(&guard));
+        stages.map(|stage| stage.log.bytes(&guard)).sum()
     }
 
     pub(super) fn is_sealed(&self) -> bool {
         let guard = pin();
         let mut stage = &self.0;
-        loop {
-            let word = load(&stage.word);
+        while load(&stage.word) != SEALED {
             match stage.next.load(&guard) {
-                Some(next) if word.is_frozen() && word != SEALED => stage = next,
-                _ => return word == SEALED,
+                Some(next) => stage = next,
+                None => return false,
             }
         }
+        true
     }
 
     /// The last stage, with its word brought; `None` if the state is sealed.
@@ -194,14 +286,28 @@ impl Staged {
             }
             let Some(next) = stage.next.load(guard) else {
                 debug_assert!(!word.is_frozen(), "a word is frozen only when the next stage is linked");
+                if matches!(stage.rule.0, ExactRule::Log(_)) && stage.log.is_sealed(guard) {
+                    stage.next.install(Stage::end(&stage.rule), guard);
+                    continue;
+                }
                 return Some(stage);
             };
-            let frozen = update(&stage.word, |word| if word.is_frozen() { word } else { word.frozen() }).to;
-            if frozen == SEALED {
-                return None;
+            match (&stage.rule.0, &next.rule.0) {
+                (ExactRule::Packed(old), ExactRule::Packed(new)) => {
+                    let frozen =
+                        update(&stage.word, |word| if word.is_frozen() { word } else { word.frozen() }).to;
+                    if frozen == SEALED {
+                        return None;
+                    }
+                    let translated = || new.adopt(old, frozen.thawed(), now);
+                    update(&next.word, |found| if found.is_fresh() { translated() } else { found });
+                }
+                (ExactRule::Log(_), _) if load(&next.word) == SEALED => return None,
+                (ExactRule::Log(old), ExactRule::Log(new)) => {
+                    next.log.take_over(&stage.log, old, new, now, guard);
+                }
+                _ => unreachable!("all rules of a store are of one algorithm"),
             }
-            let translated = || next.rule.0.adopt(&stage.rule.0, frozen.thawed(), now);
-            update(&next.word, |found| if found.is_fresh() { translated() } else { found });
             if !std::ptr::eq(&raw const self.0, stage) {
                 // The first is part of its cell; one between it and the last is of no use any more.
                 self.0.next.advance(stage, next, guard);
@@ -213,12 +319,23 @@ impl Staged {
 
 impl Stage {
     fn new(Wanted { rule, changes }: Wanted) -> Self {
-        Self { rule, checked: Atomic::new(changes), word: Atomic::new(Word::FRESH), next: Link::null() }
+        let (checked, word) = (Atomic::new(changes), Atomic::new(Word::FRESH));
+        Self { rule, checked, word, log: Log::new(), next: Link::null() }
+    }
+
+    /// What comes after a log that was sealed to be evicted: nothing.
+    fn end(rule: &Arc<Shared>) -> Self {
+        let end = Self::new(Wanted { rule: Arc::clone(rule), changes: 0 });
+        update(&end.word, |_| SEALED);
+        end
     }
 
     #[inline]
-    fn state(&self) -> Packed<'_> {
-        Packed { rule: &self.rule.0, word: &self.word }
+    fn state(&self) -> Kept<'_> {
+        match &self.rule.0 {
+            ExactRule::Packed(rule) => Kept::Packed(Packed { rule, word: &self.word }),
+            ExactRule::Log(rule) => Kept::Log(rule, &self.log),
+        }
     }
 
     #[inline]

@@ -1,10 +1,10 @@
 //! The configuration of a limiter, checked when it is built.
 
+use super::method::Method;
 use crate::algorithm::Algorithm;
 use crate::clock::Clock;
 use crate::error::ConfigError;
 use crate::quota::Quota;
-use crate::rule::AnyRule;
 use std::marker::PhantomData;
 use std::time::Duration;
 
@@ -149,20 +149,6 @@ impl<L> Builder<L> {
             Align::UnixEpoch => self.clock.origin_since_epoch(),
             Align::Start => Duration::ZERO,
         };
-        Ok(Method { algorithm: self.algorithm, phase })
-    }
-}
-
-/// How a limiter enforces quotas: the algorithm, and how long after a boundary of its windows tick 0 lies.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Method {
-    algorithm: Algorithm,
-    phase: Duration,
-}
-
-impl Method {
-    /// The rule of a quota.
-    pub(super) fn rule(self, quota: Quota) -> Result<AnyRule, ConfigError> {
-        AnyRule::new(self.algorithm, quota, self.phase)
+        Ok(Method::new(self.algorithm, phase))
     }
 }

@@ -1,16 +1,14 @@
 //! The limiter of many keys: what may be asked of it.
 
-use super::builder::Method;
 use super::builder::{Builder, Full};
+use super::method::Method;
 use super::seed::Seed;
 use super::store::{ExactKeys, Fingerprints, Holds, Judgement, Lookup, Settings, Store};
 use crate::clock::Clock;
 use crate::decision::{Decision, Figures, NEVER, Outcome, Source};
 use crate::error::ConfigError;
-use crate::exact::Staged;
-use crate::packed::Packed;
+use crate::exact::{Kept, Staged};
 use crate::quota::Quota;
-use crate::rule::{Rule, Word};
 use crate::sync::{Atomic, Ordering::Relaxed};
 use crate::time::Tick;
 use equivalent::Equivalent;
@@ -274,7 +272,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         if let Some(decision) = self.store.peek(key, now, cost, &guard) {
             return decision;
         }
-        let fresh = self.store.rule(key, &guard).peek(Word::FRESH, now, cost);
+        let fresh = self.store.fresh(key, now, cost, &guard);
         let would_insert = fresh.allowed() && cost > 0;
         if !would_insert || self.store.has_room(now, &guard) {
             return fresh;
@@ -427,10 +425,10 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     where
         S: Lookup<Q>,
     {
-        let (next, decision) = self.store.rule(key, guard).decide(Word::FRESH, now, cost);
-        if next.is_fresh() {
+        let fresh = self.store.fresh(key, now, cost, guard);
+        if !fresh.allowed() || cost == 0 {
             // Nothing is charged, so there is nothing to keep.
-            return decision;
+            return fresh;
         }
         if let Some(decision) = self.store.insert(key, now, cost, guard) {
             return decision;
@@ -438,18 +436,13 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         // ORDERING: relaxed; a statistic.
         self.beyond.refused.fetch_add(1, Relaxed);
         match self.full {
-            Full::Share => self.shared(now, guard, |state| Some(state.charge(now, cost)?.answer(now, cost))),
-            Full::Deny | Full::Admit => self.policy(decision),
+            Full::Share => self.shared(now, guard, |state| Some(state.charge(now, cost)?.0)),
+            Full::Deny | Full::Admit => self.policy(fresh),
         }
     }
 
     /// An answer from the state that all keys without a place share; it is never sealed.
-    fn shared(
-        &self,
-        now: Tick,
-        guard: &S::Guard,
-        visit: impl Fn(Packed<'_>) -> Option<Decision>,
-    ) -> Decision {
+    fn shared(&self, now: Tick, guard: &S::Guard, visit: impl Fn(Kept<'_>) -> Option<Decision>) -> Decision {
         let (changes, wanted) = (self.store.changes(guard), || self.store.default_rule(guard));
         let answer = self.beyond.overflow.visit(changes, wanted, now, visit);
         Decision { source: Source::Overflow, ..answer.expect("nobody evicts the shared state") }

@@ -64,7 +64,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn set_quota_at(&self, quota: Quota, now: Tick) -> Result<(), ConfigError> {
-        let rule = self.method.rule(quota)?;
+        let rule = S::rule_of(self.method, quota)?;
         self.store.set_default_rule(rule, now).map_err(|short| self.not_now(short))
     }
 
@@ -197,7 +197,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         Q: Hash + Equivalent<K> + ?Sized + 'k,
         S: Holds<Q>,
     {
-        let rule = |quota| self.method.rule(quota);
+        let rule = |quota| S::rule_of(self.method, quota);
         let rules: Result<Vec<_>, _> = quotas
             .into_iter()
             .map(|(key, quota)| Ok((self.key(key), quota.map(rule).transpose()?)))

@@ -4,14 +4,16 @@ use super::builder::Builder;
 use crate::clock::Clock;
 use crate::decision::Decision;
 use crate::error::ConfigError;
+use crate::exact::{ExactRule, Log, SlidingLog};
 use crate::quota::Quota;
 use crate::rule::{AnyRule, Rule, Word, load, update};
-use crate::sync::Atomic;
+use crate::sync::{Atomic, pin};
 use crate::time::Tick;
 
 /// A rate limiter for a single resource: one state, no keys, no table.
 ///
-/// All methods take `&self`; share it by reference or `Arc`. Nothing locks, waits or allocates.
+/// All methods take `&self`; share it by reference or `Arc`. Nothing locks or waits; nothing allocates but an
+/// [`Algorithm::SlidingLog`](crate::Algorithm::SlidingLog), which does so as its log grows.
 ///
 /// ```
 /// use tollgate::{Quota, SingleLimiter};
@@ -23,9 +25,21 @@ use crate::time::Tick;
 /// ```
 #[derive(Debug)]
 pub struct SingleLimiter {
-    rule: AnyRule,
+    state: State,
     clock: Clock,
-    word: Atomic<Word>,
+}
+
+/// The one state, and the rule it goes by.
+#[derive(Debug)]
+enum State {
+    Packed(AnyRule, Atomic<Word>),
+    Log(SlidingLog, Log),
+}
+
+/// What the log of a single limiter answers: nobody seals it.
+#[inline]
+fn unsealed<T>(answer: Option<T>) -> T {
+    answer.expect("a log is sealed to be evicted or replaced, and this one never is")
 }
 
 impl SingleLimiter {
@@ -46,7 +60,8 @@ impl SingleLimiter {
     ///
     /// # Progress
     ///
-    /// Lock-free; a denial is wait-free. No allocation.
+    /// Lock-free; a denial is wait-free. No allocation, but for a sliding log, which allocates its next part
+    /// once in a while (8 to 16,384 admissions), and whose denial is only lock-free.
     ///
     /// ```
     /// # use tollgate::{Quota, SingleLimiter};
@@ -96,8 +111,13 @@ impl SingleLimiter {
     /// ```
     #[inline]
     pub fn check_at(&self, cost: u64, now: Tick) -> Decision {
-        let updated = update(&self.word, |word| self.rule.next(word, now, cost));
-        self.rule.answer(updated.from, now, cost)
+        match &self.state {
+            State::Packed(rule, word) => {
+                let updated = update(word, |word| rule.next(word, now, cost));
+                rule.answer(updated.from, now, cost)
+            }
+            State::Log(rule, log) => unsealed(log.check(rule, now, cost, &pin())),
+        }
     }
 
     /// What [`check`](Self::check) would answer now, without charging. The figures are those before a
@@ -105,7 +125,7 @@ impl SingleLimiter {
     ///
     /// # Progress
     ///
-    /// Wait-free. No allocation.
+    /// Wait-free, for a sliding log lock-free. No allocation.
     ///
     /// ```
     /// # use tollgate::{Quota, SingleLimiter};
@@ -122,7 +142,7 @@ impl SingleLimiter {
     ///
     /// # Progress
     ///
-    /// Wait-free. No allocation.
+    /// As [`peek`](Self::peek).
     ///
     /// ```
     /// # use tollgate::{Quota, SingleLimiter, Tick};
@@ -132,14 +152,17 @@ impl SingleLimiter {
     /// ```
     #[inline]
     pub fn peek_at(&self, cost: u64, now: Tick) -> Decision {
-        self.rule.peek(load(&self.word), now, cost)
+        match &self.state {
+            State::Packed(rule, word) => rule.peek(load(word), now, cost),
+            State::Log(rule, log) => unsealed(log.peek(rule, now, cost, &pin())),
+        }
     }
 
     /// Gives back what `charge` took; see [`Limiter::refund`](crate::Limiter::refund).
     ///
     /// # Progress
     ///
-    /// Lock-free. No allocation.
+    /// Lock-free. No allocation, but for a sliding log, which allocates once for each part of it.
     ///
     /// ```
     /// # use tollgate::{Clock, Quota, SingleLimiter};
@@ -158,7 +181,7 @@ impl SingleLimiter {
     ///
     /// # Progress
     ///
-    /// Lock-free. No allocation.
+    /// As [`refund`](Self::refund).
     ///
     /// ```
     /// # use tollgate::{Quota, SingleLimiter, Tick};
@@ -169,14 +192,19 @@ impl SingleLimiter {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn refund_at(&self, charge: &Decision, tokens: u64, now: Tick) {
-        update(&self.word, |word| self.rule.refund(word, now, charge, tokens));
+        match &self.state {
+            State::Packed(rule, word) => {
+                update(word, |word| rule.refund(word, now, charge, tokens));
+            }
+            State::Log(_, log) => unsealed(log.refund(charge, tokens, &pin())),
+        }
     }
 
     /// Makes the limiter as good as new. Don't refund what it charged before.
     ///
     /// # Progress
     ///
-    /// Lock-free. No allocation.
+    /// Lock-free. No allocation, but for a sliding log.
     ///
     /// ```
     /// # use tollgate::{Quota, SingleLimiter};
@@ -187,7 +215,61 @@ impl SingleLimiter {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn reset(&self) {
-        update(&self.word, |word| self.rule.reset(word));
+        match &self.state {
+            State::Packed(rule, word) => {
+                update(word, |word| rule.reset(word));
+            }
+            State::Log(rule, log) => unsealed(log.reset(rule, &pin())),
+        }
+    }
+
+    /// Would a new limiter in its place decide the same from now on? Then it may be dropped.
+    ///
+    /// # Progress
+    ///
+    /// As [`peek`](Self::peek).
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{Clock, Quota, SingleLimiter, Tick};
+    /// let clock = Clock::manual();
+    /// let gate = SingleLimiter::builder(Quota::per_minute(1)).clock(&clock).build()?;
+    /// let _ = gate.check();
+    /// assert!(!gate.is_idle());
+    /// clock.set(Tick::ZERO + Duration::from_secs(60));
+    /// assert!(gate.is_idle());
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn is_idle(&self) -> bool {
+        let now = self.clock.now();
+        match &self.state {
+            State::Packed(rule, word) => rule.is_idle(load(word), now),
+            State::Log(rule, log) => log.is_idle(rule, now, &pin()),
+        }
+    }
+
+    /// The bytes of memory it holds. Constant, but for a sliding log, which holds more the more it admits in a
+    /// period.
+    ///
+    /// # Progress
+    ///
+    /// As [`peek`](Self::peek).
+    ///
+    /// ```
+    /// # use tollgate::{Algorithm, Quota, SingleLimiter};
+    /// let gate = SingleLimiter::builder(Quota::per_hour(100_000))
+    ///     .algorithm(Algorithm::SlidingLog)
+    ///     .build()?;
+    /// let _ = gate.check();
+    /// assert!(gate.bytes() < 1_000);
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn bytes(&self) -> usize {
+        let apart = match &self.state {
+            State::Packed(..) => 0,
+            State::Log(_, log) => log.bytes(&pin()),
+        };
+        size_of::<Self>() + apart
     }
 
     /// The clock that [`check`](Self::check) reads.
@@ -216,7 +298,10 @@ impl Builder<SingleLimiter> {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn build(self) -> Result<SingleLimiter, ConfigError> {
-        let rule = self.method()?.rule(self.quota)?;
-        Ok(SingleLimiter { rule, clock: self.clock, word: Atomic::new(Word::FRESH) })
+        let state = match self.method()?.any(self.quota)? {
+            ExactRule::Log(rule) => State::Log(rule, Log::new()),
+            ExactRule::Packed(rule) => State::Packed(rule, Atomic::new(Word::FRESH)),
+        };
+        Ok(SingleLimiter { state, clock: self.clock })
     }
 }

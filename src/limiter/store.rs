@@ -3,13 +3,13 @@
 //! A limiter's methods are written once, over the two traits that are hidden here; each store answers them by
 //! static calls, so what one costs is not paid with the other.
 
-use super::builder::Method;
+use super::method::Method;
 use crate::decision::Decision;
 use crate::error::ConfigError;
-use crate::exact::{self, Asked, ExactStore, Shared, Wanted};
-use crate::packed::{Judged, Packed};
+use crate::exact::{self, Asked, ExactRule, ExactStore, Shared, Wanted};
+use crate::packed::Judged;
 use crate::quota::Quota;
-use crate::rule::AnyRule;
+use crate::rule::{AnyRule, Rule, Word};
 use crate::sync;
 use crate::table::{Fingerprint, Table};
 use crate::time::Tick;
@@ -79,6 +79,10 @@ impl Judgement for (Decision, bool) {
 pub trait Backing: Sized {
     /// Held by who reads.
     type Guard;
+    /// What decides.
+    type Rule: Copy;
+    /// The rule of a quota.
+    fn rule_of(method: Method, quota: Quota) -> Result<Self::Rule, ConfigError>;
     /// How many keys' places one step of upkeep goes over at the most.
     const STEP: usize;
     /// An empty store.
@@ -102,7 +106,7 @@ pub trait Backing: Sized {
     /// The rule of the keys that have none of their own.
     fn default_rule(&self, guard: &Self::Guard) -> Wanted;
     /// Replaces it.
-    fn set_default_rule(&self, rule: AnyRule, now: Tick) -> Result<(), MemoryShort>;
+    fn set_default_rule(&self, rule: Self::Rule, now: Tick) -> Result<(), MemoryShort>;
     /// How many keys are there.
     fn len(&self, guard: &Self::Guard) -> usize;
     /// The bytes it takes.
@@ -141,12 +145,12 @@ pub trait Lookup<Q: ?Sized>: Backing {
     fn refund(&self, key: Self::Key<'_>, now: Tick, charge: &Decision, tokens: u64);
     /// Makes a key as good as new, if it is there.
     fn reset(&self, key: Self::Key<'_>, now: Tick);
-    /// The rule that a new key with that name comes under.
-    fn rule(&self, key: Self::Key<'_>, guard: &Self::Guard) -> AnyRule;
+    /// What a request would be answered if the key had never been seen.
+    fn fresh(&self, key: Self::Key<'_>, now: Tick, cost: u64, guard: &Self::Guard) -> Decision;
     /// Has a key a rule of its own?
     fn has_own_rule(&self, key: Self::Key<'_>, guard: &Self::Guard) -> bool;
     /// Gives keys a rule of their own, or takes it from them.
-    fn set_rules(&self, rules: &[(Self::Key<'_>, Option<AnyRule>)], now: Tick) -> Result<(), MemoryShort>;
+    fn set_rules(&self, rules: &[(Self::Key<'_>, Option<Self::Rule>)], now: Tick) -> Result<(), MemoryShort>;
     /// Has the memory of a key on its way.
     fn prefetch(&self, key: Self::Key<'_>, guard: &Self::Guard);
     /// Counts a denial, if that was asked for.
@@ -226,10 +230,15 @@ pub struct Fingerprints {
 
 impl Backing for Fingerprints {
     type Guard = sync::Guard;
+    type Rule = AnyRule;
     const STEP: usize = Table::STEP;
 
+    fn rule_of(method: Method, quota: Quota) -> Result<AnyRule, ConfigError> {
+        method.packed(quota)
+    }
+
     fn new(settings: Settings) -> Result<Self, ConfigError> {
-        let rule = settings.method.rule(settings.quota)?;
+        let rule = Self::rule_of(settings.method, settings.quota)?;
         Ok(Self { table: Table::new(settings.max_keys, settings.grace, rule)? })
     }
 
@@ -268,7 +277,7 @@ impl Backing for Fingerprints {
 
     fn default_rule(&self, guard: &sync::Guard) -> Wanted {
         let rules = self.table.rules(guard);
-        Wanted { rule: Arc::new(Shared(*rules.default())), changes: rules.changes() }
+        Wanted { rule: Arc::new(Shared(ExactRule::Packed(*rules.default()))), changes: rules.changes() }
     }
 
     fn set_default_rule(&self, rule: AnyRule, now: Tick) -> Result<(), MemoryShort> {
@@ -342,8 +351,8 @@ impl<Q: Hash + ?Sized> Lookup<Q> for Fingerprints {
         self.table.known(key, &sync::pin(), |state| state.reset());
     }
 
-    fn rule(&self, key: Fingerprint, guard: &sync::Guard) -> AnyRule {
-        *self.table.rules(guard).of(key)
+    fn fresh(&self, key: Fingerprint, now: Tick, cost: u64, guard: &sync::Guard) -> Decision {
+        self.table.rules(guard).of(key).peek(Word::FRESH, now, cost)
     }
 
     fn has_own_rule(&self, key: Fingerprint, guard: &sync::Guard) -> bool {
@@ -407,11 +416,16 @@ pub struct ExactKeys<K: 'static> {
 
 impl<K: Eq + 'static> Backing for ExactKeys<K> {
     type Guard = sync::Reading;
+    type Rule = Shared;
     const STEP: usize = ExactStore::<K>::STEP;
 
+    fn rule_of(method: Method, quota: Quota) -> Result<Shared, ConfigError> {
+        method.any(quota).map(Shared)
+    }
+
     fn new(settings: Settings) -> Result<Self, ConfigError> {
-        let rule = settings.method.rule(settings.quota)?;
-        let store = ExactStore::new(settings.max_keys, settings.grace, rule)?;
+        let rule = Self::rule_of(settings.method, settings.quota)?;
+        let store = ExactStore::new(settings.max_keys, settings.grace, rule.0)?;
         Ok(Self { store, counts_denials: settings.count_denials })
     }
 
@@ -452,8 +466,8 @@ impl<K: Eq + 'static> Backing for ExactKeys<K> {
         self.store.default_rule()
     }
 
-    fn set_default_rule(&self, rule: AnyRule, _now: Tick) -> Result<(), MemoryShort> {
-        self.store.set_default_rule(rule);
+    fn set_default_rule(&self, rule: Shared, _now: Tick) -> Result<(), MemoryShort> {
+        self.store.set_default_rule(rule.0);
         Ok(())
     }
 
@@ -509,15 +523,11 @@ where
         cost: u64,
         _guard: &'g sync::Reading,
     ) -> Option<(Decision, bool)> {
-        self.store.known(key, now, |state| {
-            let judged = state.charge(now, cost)?;
-            Some((judged.answer(now, cost), judged.is_charged()))
-        })
+        self.store.known(key, now, |state| state.charge(now, cost))
     }
 
     fn insert(&self, key: Asked<'_, Q>, now: Tick, cost: u64, _guard: &sync::Reading) -> Option<Decision> {
-        let charge = |state: Packed<'_>| Some(state.charge(now, cost)?.answer(now, cost));
-        self.store.insert(key, || key.key.to_key(), now, charge).ok()
+        self.store.insert(key, || key.key.to_key(), now, |state| state.charge(now, cost)).ok().map(|it| it.0)
     }
 
     fn peek(&self, key: Asked<'_, Q>, now: Tick, cost: u64, _guard: &sync::Reading) -> Option<Decision> {
@@ -532,18 +542,18 @@ where
         self.store.known(key, now, |state| state.reset());
     }
 
-    fn rule(&self, key: Asked<'_, Q>, _guard: &sync::Reading) -> AnyRule {
-        self.store.rule(key).rule.0
+    fn fresh(&self, key: Asked<'_, Q>, now: Tick, cost: u64, _guard: &sync::Reading) -> Decision {
+        self.store.rule(key).rule.0.fresh(now, cost)
     }
 
     fn has_own_rule(&self, key: Asked<'_, Q>, _guard: &sync::Reading) -> bool {
         self.store.has_own_rule(key)
     }
 
-    fn set_rules(&self, rules: &[(Asked<'_, Q>, Option<AnyRule>)], _now: Tick) -> Result<(), MemoryShort> {
+    fn set_rules(&self, rules: &[(Asked<'_, Q>, Option<Shared>)], _now: Tick) -> Result<(), MemoryShort> {
         for &(key, rule) in rules {
             match rule {
-                Some(rule) => self.store.set_rule(key.hash, key.key.to_key(), rule),
+                Some(rule) => self.store.set_rule(key.hash, key.key.to_key(), rule.0),
                 None => self.store.remove_rule(key),
             }
         }

@@ -48,6 +48,23 @@ impl<T> Link<T> {
         }
     }
 
+    /// Makes a null link point to what `other` points to, which is null from then on, unless another thread was
+    /// first; true if not.
+    pub(crate) fn install_from(&self, other: &mut Self, guard: &Guard) -> bool {
+        let Some(value) = other.take() else { return false };
+        // ORDERING: see `order`.
+        let linked =
+            self.0.compare_exchange(Shared::null(), Owned::from(value), INSTALL, INSTALL_LOST, guard);
+        let lost = linked.map(|_| ()).map_err(|lost| lost.new);
+        match lost {
+            Ok(()) => true,
+            Err(value) => {
+                other.0 = Atomic::from(value);
+                false
+            }
+        }
+    }
+
     /// Makes it point to `to` if it points to `from`, which is then freed when no guard needs it.
     pub(crate) fn advance(&self, from: &T, to: &T, guard: &Guard) -> bool {
         let (from, to) = (Shared::from(std::ptr::from_ref(from)), Shared::from(std::ptr::from_ref(to)));

@@ -50,7 +50,9 @@ impl Oracle {
 
     /// Is the emission interval a whole number of nanoseconds? Then the rules promise exactness.
     pub fn is_exact(&self) -> bool {
-        self.algorithm.has_windows() || self.period % self.limit == 0
+        self.algorithm.has_windows()
+            || self.algorithm == Algorithm::SlidingLog
+            || self.period % self.limit == 0
     }
 
     /// Does a request of `cost` at `now` fit beside what was admitted so far?
@@ -64,6 +66,7 @@ impl Oracle {
         match self.algorithm {
             Algorithm::FixedWindow => self.fits_fixed(now, cost),
             Algorithm::SlidingWindow => self.fits_sliding(now, cost),
+            Algorithm::SlidingLog => self.fits_log(now, cost),
             _ => self.fits_bucket(now, cost),
         }
     }
@@ -114,6 +117,43 @@ impl Oracle {
         let elapsed = (i128::from(now) - start).max(0);
         let weighted = self.charged_in(window - 1) * (self.period - elapsed);
         weighted + (self.charged_in(window) + i128::from(cost)) * self.period <= self.limit * self.period
+    }
+
+    /// A plain list of what was admitted, each at its time or at that of the one before if that is later; so
+    /// is this request.
+    fn fits_log(&self, now: u64, cost: u64) -> bool {
+        let counted = self.counted();
+        let now = counted.last().copied().unwrap_or(0).max(now);
+        let charges = counted.iter().zip(&self.charges);
+        let in_window = charges.filter(|(at, _)| i128::from(**at) > i128::from(now) - self.period);
+        in_window.map(|(_, charge)| i128::from(charge.cost)).sum::<i128>() + i128::from(cost) <= self.limit
+    }
+
+    /// The times at which a sliding log counts the charges.
+    fn counted(&self) -> Vec<u64> {
+        let mut latest = 0;
+        let times = self.charges.iter().map(|charge| {
+            latest = charge.at.max(latest);
+            latest
+        });
+        times.collect()
+    }
+
+    /// Takes up to `tokens` out of what a sliding log counts at a time. The charges stay, and so does the time.
+    pub fn give_back(&mut self, time: u64, mut tokens: u64) {
+        let counted = self.counted();
+        for (_, charge) in counted.iter().zip(&mut self.charges).filter(|(at, _)| **at == time) {
+            let given = tokens.min(charge.cost);
+            charge.cost -= given;
+            tokens -= given;
+        }
+    }
+
+    /// Takes all out, and the time stays.
+    pub fn reset(&mut self) {
+        for charge in &mut self.charges {
+            charge.cost = 0;
+        }
     }
 
     pub fn charge(&mut self, now: u64, cost: u64) {

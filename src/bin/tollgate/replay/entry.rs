@@ -20,7 +20,7 @@ pub(crate) fn entries(settings: &Settings) -> Result<Vec<Entry>, Failure> {
         let trial = start(algorithm, settings.quota).map_err(refused)?;
         return Ok(vec![Entry::Tried(Box::new(trial))]);
     }
-    let entries: Vec<Entry> = Algorithm::ALL
+    let entries: Vec<Entry> = Algorithm::PACKED
         .into_iter()
         .map(|algorithm| {
             let quota = if algorithm.has_windows() { settings.quota.without_burst() } else { settings.quota };
@@ -50,6 +50,7 @@ pub(crate) fn entries(settings: &Settings) -> Result<Vec<Entry>, Failure> {
 fn option_of(error: &ConfigError) -> &'static str {
     match error {
         ConfigError::MaxKeys { .. } | ConfigError::OutOfMemory { .. } => "--max-keys",
+        ConfigError::NotPacked { .. } => "--algorithm",
         _ => "--limit",
     }
 }

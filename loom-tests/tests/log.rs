@@ -1,0 +1,538 @@
+//! Races on a sliding log: charges, the growth of the log, refunds, resets, seals and changes of quota. Chunks have four slots here, or
+//! twice as many (see `src/exact/log/chunk.rs`).
+
+mod model;
+
+use loom::sync::Arc;
+use model::{Atomics, Bound, Seen, explore};
+use std::time::Duration;
+use tollgate::{Algorithm, Clock, Decision, ModelLog, Quota, SingleLimiter, Tick};
+
+const NOW: Tick = Tick::from_nanos(5_000_000_000);
+const PERIOD: Duration = Duration::from_secs(1);
+
+/// A log with so many charges of one token.
+fn log(limit: u64, charges: u64) -> Arc<SingleLimiter> {
+    let builder = SingleLimiter::builder(Quota::new(limit, PERIOD));
+    let log = builder.algorithm(Algorithm::SlidingLog).clock(Clock::manual()).build().unwrap();
+    for _ in 0..charges {
+        assert!(log.check_at(1, NOW).allowed());
+    }
+    Arc::new(log)
+}
+
+/// Two threads charge a token each, with one left.
+fn last_token(charges: u64) {
+    explore(Bound::Preemptions(3), Atomics::Touched, move |threads| {
+        let log = log(charges + 1, charges);
+        let other = threads.spawn({
+            let log = Arc::clone(&log);
+            move || log.check_at(1, NOW)
+        });
+        let mine = log.check_at(1, NOW);
+        let other = other.join().unwrap();
+        assert_ne!(mine.allowed(), other.allowed());
+        for decision in [mine, other] {
+            assert_eq!(decision.remaining(), 0);
+            assert_eq!(decision.reset_after(), PERIOD);
+        }
+        assert!(!log.check_at(1, NOW).allowed());
+        assert!(log.check_at(charges + 1, NOW + PERIOD).allowed());
+    });
+}
+
+#[test]
+fn first_charge_races_charge_for_the_last_token() {
+    last_token(0);
+}
+
+#[test]
+fn charge_races_charge_for_the_last_token() {
+    last_token(1);
+}
+
+#[test]
+fn growth_races_charge_for_the_last_token() {
+    last_token(4);
+}
+
+#[test]
+fn two_charges_at_one_instant_both_count() {
+    for before in [0, 2, 3, 4] {
+        explore(Bound::Preemptions(3), Atomics::Touched, move |threads| {
+            let log = log(10, before);
+            let other = threads.spawn({
+                let log = Arc::clone(&log);
+                move || log.check_at(2, NOW)
+            });
+            let mine = log.check_at(3, NOW);
+            let other = other.join().unwrap();
+            assert!(mine.allowed() && other.allowed());
+            let mut remaining = [mine.remaining(), other.remaining()];
+            remaining.sort_unstable();
+            assert_eq!(remaining[0], 5 - before);
+            assert!([7 - before, 8 - before].contains(&remaining[1]));
+            assert_eq!(log.peek_at(1, NOW).remaining(), 5 - before);
+        });
+    }
+}
+
+/// One thread writes, and where it is stopped another one checks: it finds all of the charge or none of it.
+#[test]
+fn a_check_races_a_writer_and_finds_the_charge_whole_or_not_at_all() {
+    for before in [1, 4] {
+        let seen = Seen::default();
+        let note = seen.clone();
+        explore(Bound::Preemptions(3), Atomics::Touched, move |threads| {
+            let log = log(before + 3, before);
+            let writer = threads.spawn({
+                let log = Arc::clone(&log);
+                move || assert!(log.check_at(2, NOW + PERIOD / 2).allowed())
+            });
+            // Too much, whether the writer has charged or not; but when it may come again depends on that.
+            let denied = log.check_at(before + 3, NOW + PERIOD / 2);
+            assert!(!denied.allowed());
+            assert!([1, 3].contains(&denied.remaining()));
+            assert_eq!(denied.retry_after(), Some(if denied.remaining() == 1 { PERIOD } else { PERIOD / 2 }));
+            assert_eq!(denied.reset_after(), if denied.remaining() == 1 { PERIOD } else { PERIOD / 2 });
+            note.note(denied.remaining());
+            writer.join().unwrap();
+            // At the very end of the window it still counts.
+            let last = Tick::from_nanos((NOW + PERIOD * 3 / 2).as_nanos() - 1);
+            assert_eq!(log.peek_at(1, last).remaining(), before + 1);
+        });
+        seen.expect(&["1", "3"]);
+    }
+}
+
+/// A thread reads the clock, stalls, and charges late: it is counted at the time the key has come to.
+#[test]
+fn stale_charge_races_charge_and_is_counted_late() {
+    explore(Bound::Preemptions(3), Atomics::Touched, move |threads| {
+        let log = log(2, 1);
+        let stale = threads.spawn({
+            let log = Arc::clone(&log);
+            move || log.check_at(1, NOW)
+        });
+        let later = NOW + PERIOD;
+        let mine = log.check_at(1, later);
+        let stale = stale.join().unwrap();
+        // The first charge is out of the window for all who come after mine.
+        assert!(mine.allowed() && stale.allowed());
+        let counted = stale.at() + stale.reset_after();
+        let remaining = log.peek_at(1, later).remaining();
+        assert_eq!(remaining, if counted > later { 0 } else { 1 });
+    });
+}
+
+/// Charges that come in a new window, in which the old chunks are retired.
+#[test]
+fn retirement_races_charge_and_loses_no_token() {
+    explore(Bound::Preemptions(2), Atomics::Touched, move |threads| {
+        let log = log(12, 12);
+        let later = NOW + PERIOD;
+        let other = threads.spawn({
+            let log = Arc::clone(&log);
+            move || log.check_at(7, later).charged()
+        });
+        let charged = log.check_at(7, later).charged() + other.join().unwrap();
+        assert_eq!(charged, 7);
+        assert_eq!(log.peek_at(1, later).remaining(), 5);
+    });
+}
+
+#[test]
+fn refund_races_charge_and_both_count() {
+    for before in [1, 3, 4] {
+        let seen = Seen::default();
+        let note = seen.clone();
+        explore(Bound::Preemptions(3), Atomics::Touched, move |threads| {
+            let log = log(before + 2, before);
+            let first: Decision = log.check_at(2, NOW);
+            let refunder = threads.spawn({
+                let log = Arc::clone(&log);
+                move || log.refund_at(&first, 1, NOW)
+            });
+            let mine = log.check_at(1, NOW).charged();
+            refunder.join().unwrap();
+            note.note(mine);
+            assert_eq!(log.peek_at(1, NOW).remaining(), 1 - mine);
+            assert_eq!(log.check_at(1, NOW).charged(), 1 - mine);
+        });
+        seen.expect(&["0", "1"]);
+    }
+}
+
+/// Of two charges of one time both are given back at once, and one twice: no more than they took.
+#[test]
+fn refund_races_refund_and_gives_back_no_more_than_was_taken() {
+    explore(Bound::Preemptions(2), Atomics::Touched, move |threads| {
+        let log = log(4, 0);
+        let (first, second) = (log.check_at(1, NOW), log.check_at(1, NOW));
+        let other = NOW + Duration::from_nanos(1);
+        assert!(log.check_at(2, other).allowed());
+        let refunder = threads.spawn({
+            let log = Arc::clone(&log);
+            move || {
+                log.refund_at(&first, 1, NOW);
+                log.refund_at(&first, 1, NOW);
+            }
+        });
+        log.refund_at(&second, 1, NOW);
+        refunder.join().unwrap();
+        assert_eq!(log.peek_at(1, other).remaining(), 2);
+    });
+}
+
+/// A reader that runs beside a refund never sees more room than there is.
+#[test]
+fn refund_races_a_check_that_never_sees_more_room_than_there_is() {
+    explore(Bound::Preemptions(2), Atomics::Touched, move |threads| {
+        let log = log(8, 1);
+        let half = NOW + PERIOD / 2;
+        let charge = log.check_at(4, half);
+        assert!(log.check_at(3, half + Duration::from_nanos(1)).allowed());
+        let refunder = threads.spawn({
+            let log = Arc::clone(&log);
+            move || log.refund_at(&charge, 3, half)
+        });
+        // The first charge is out, and three tokens are given back meanwhile.
+        let check = log.check_at(4, NOW + PERIOD);
+        assert!([0, 1, 4].contains(&check.remaining()), "{check:?}");
+        refunder.join().unwrap();
+        assert_eq!(log.peek_at(1, NOW + PERIOD).remaining(), 4 - check.charged());
+    });
+}
+
+#[test]
+fn reset_races_charge_and_comes_before_or_after_it() {
+    for before in [1, 3, 4] {
+        let seen = Seen::default();
+        let note = seen.clone();
+        explore(Bound::Preemptions(3), Atomics::Touched, move |threads| {
+            let log = log(before + 1, before);
+            let resetter = threads.spawn({
+                let log = Arc::clone(&log);
+                move || log.reset()
+            });
+            assert!(log.check_at(1, NOW).allowed());
+            resetter.join().unwrap();
+            let remaining = log.peek_at(1, NOW).remaining();
+            assert_eq!(log.check_at(remaining, NOW).remaining(), 0);
+            assert!(!log.check_at(1, NOW).allowed());
+            note.note(before + 1 - remaining);
+        });
+        seen.expect(&["0", "1"]);
+    }
+}
+
+#[test]
+fn reset_races_reset_and_charges_after_them_count() {
+    explore(Bound::Preemptions(3), Atomics::Touched, move |threads| {
+        let log = log(2, 2);
+        let resetter = threads.spawn({
+            let log = Arc::clone(&log);
+            move || log.reset()
+        });
+        log.reset();
+        resetter.join().unwrap();
+        assert_eq!(log.check_at(1, NOW).remaining(), 1);
+    });
+}
+
+#[test]
+fn three_charges_race_for_two_tokens_of_a_growing_log() {
+    explore(Bound::Preemptions(2), Atomics::Plain, move |threads| {
+        let log = log(5, 3);
+        let others: Vec<_> = (0..2)
+            .map(|_| {
+                let log = Arc::clone(&log);
+                threads.spawn(move || log.check_at(1, NOW).charged())
+            })
+            .collect();
+        let mut admitted = log.check_at(1, NOW).charged();
+        admitted += others.into_iter().map(|other| other.join().unwrap()).sum::<u64>();
+        assert_eq!(admitted, 2);
+    });
+}
+
+/// Who sees an admission sees those before it, whoever made them: the first two threads are not waited for.
+#[test]
+fn an_admission_shows_all_before_it() {
+    let seen = Seen::default();
+    let note = seen.clone();
+    explore(Bound::Preemptions(1), Atomics::Plain, move |threads| {
+        let log = log(10, 1);
+        let at = |n| NOW + Duration::from_nanos(n);
+        let charge = |n| {
+            let log = Arc::clone(&log);
+            threads.spawn(move || log.check_at(1, at(n)).remaining())
+        };
+        let (first, second, third) = (charge(1), charge(2), charge(3));
+        let third = third.join().unwrap();
+        // The third thread has not looked at the first one's slot, and the search does.
+        let shown = log.peek_at(1, at(1) + PERIOD).remaining();
+        if [first.join().unwrap(), second.join().unwrap(), third] == [8, 7, 6] {
+            // Two of the four are out.
+            note.note(shown);
+        }
+    });
+    seen.expect(&["8"]);
+}
+
+/// One charge fits the row, and the other is too late for its time field and closes it: they see each other.
+#[test]
+fn close_races_charge_and_never_admits_twice() {
+    let seen = Seen::default();
+    let note = seen.clone();
+    explore(Bound::Preemptions(3), Atomics::Touched, move |threads| {
+        const HOUR: Duration = Duration::from_secs(3_600);
+        let builder = SingleLimiter::builder(Quota::per_day(1_000_000));
+        let log = builder.algorithm(Algorithm::SlidingLog).clock(Clock::manual()).build().unwrap();
+        let log = Arc::new(log);
+        assert!(log.check_at(1, Tick::ZERO).allowed());
+        let other = threads.spawn({
+            let log = Arc::clone(&log);
+            move || log.check_at(600_000, Tick::ZERO + 2 * HOUR).allowed()
+        });
+        let mine = log.check_at(600_000, Tick::ZERO + 3 * HOUR).allowed();
+        assert_ne!(mine, other.join().unwrap());
+        assert_eq!(log.peek_at(1, Tick::ZERO + 3 * HOUR).remaining(), 399_999);
+        note.note(mine);
+    });
+    seen.expect(&["false", "true"]);
+}
+
+/// Charges of one time are alike, so each may be given back out of the other's: still both are.
+#[test]
+fn charge_and_refund_race_the_same_and_lose_no_token() {
+    explore(Bound::Preemptions(2), Atomics::Touched, move |threads| {
+        let log = log(4, 0);
+        let there_and_back = |log: Arc<SingleLimiter>| {
+            let charge = log.check_at(1, NOW);
+            assert!(charge.allowed());
+            log.refund_at(&charge, 1, NOW);
+        };
+        let other = threads.spawn({
+            let log = Arc::clone(&log);
+            move || there_and_back(log)
+        });
+        there_and_back(Arc::clone(&log));
+        other.join().unwrap();
+        assert_eq!(log.peek_at(1, NOW).remaining(), 4);
+    });
+}
+
+/// A log that can be sealed, with so many charges of one token.
+fn sealable(limit: u64, charges: u64) -> Arc<ModelLog> {
+    let log = ModelLog::new(Quota::new(limit, PERIOD)).unwrap();
+    for _ in 0..charges {
+        assert!(log.check_at(1, NOW).unwrap().allowed());
+    }
+    Arc::new(log)
+}
+
+/// What is charged to a log whose quota changes, and where.
+fn check_either(old: &ModelLog, new: &ModelLog, cost: u64, now: Tick) -> Decision {
+    old.check_at(cost, now).unwrap_or_else(|| {
+        new.take_over(old, now);
+        new.check_at(cost, now).unwrap()
+    })
+}
+
+/// A charge is in the log that is sealed, for whoever goes on from there, or it has heard that it is sealed.
+#[test]
+fn seal_races_charge_and_loses_none() {
+    // Nobody has begun the log, an empty slot, and a full row, where the charge makes the log grow.
+    for before in [0, 1, 3, 4] {
+        let seen = Seen::default();
+        let note = seen.clone();
+        explore(Bound::Preemptions(3), Atomics::Touched, move |threads| {
+            let log = sealable(9, before);
+            let sealer = threads.spawn({
+                let log = Arc::clone(&log);
+                move || log.seal()
+            });
+            let charged = log.check_at(2, NOW).map(|decision| decision.charged());
+            sealer.join().unwrap();
+            assert!(log.is_sealed());
+            assert_eq!(log.check_at(1, NOW), None);
+            let next = sealable(9, 0);
+            next.take_over(&log, NOW);
+            assert_eq!(next.peek_at(1, NOW).unwrap().remaining(), 9 - before - charged.unwrap_or(0));
+            note.note(charged);
+        });
+        seen.expect(&["None", "Some(2)"]);
+    }
+}
+
+/// The row of four is full when both come, or one charge fills it.
+#[test]
+fn seal_races_growth_and_the_log_ends_once() {
+    for before in [3, 4, 7] {
+        let seen = Seen::default();
+        let note = seen.clone();
+        explore(Bound::Preemptions(2), Atomics::Touched, move |threads| {
+            let log = sealable(12, before);
+            let sealer = threads.spawn({
+                let log = Arc::clone(&log);
+                move || log.seal()
+            });
+            let charged = [(); 2].map(|()| log.check_at(1, NOW).map_or(0, |decision| decision.charged()));
+            sealer.join().unwrap();
+            // Nobody is charged behind the end.
+            assert!(charged[0] >= charged[1]);
+            assert_eq!(log.check_at(1, NOW), None);
+            let next = sealable(12, 0);
+            next.take_over(&log, NOW);
+            let charged = charged.iter().sum::<u64>();
+            assert_eq!(next.peek_at(1, NOW).unwrap().remaining(), 12 - before - charged);
+            note.note(charged);
+        });
+        seen.expect(&["0", "1", "2"]);
+    }
+}
+
+#[test]
+fn seal_races_seal_and_the_log_is_sealed() {
+    for before in [0, 1, 4] {
+        explore(Bound::Preemptions(3), Atomics::Touched, move |threads| {
+            let log = sealable(5, before);
+            let sealer = threads.spawn({
+                let log = Arc::clone(&log);
+                move || {
+                    log.seal();
+                    assert!(log.is_sealed());
+                }
+            });
+            log.seal();
+            assert_eq!(log.check_at(1, NOW), None);
+            sealer.join().unwrap();
+            assert_eq!(log.peek_at(1, NOW), None);
+        });
+    }
+}
+
+/// What is given back or charged after the reset is told apart from what was before it.
+#[test]
+fn seal_races_reset_and_the_reset_counts_or_hears_of_it() {
+    for before in [1, 4] {
+        let seen = Seen::default();
+        let note = seen.clone();
+        explore(Bound::Preemptions(3), Atomics::Touched, move |threads| {
+            let log = sealable(before, before);
+            let sealer = threads.spawn({
+                let log = Arc::clone(&log);
+                move || log.seal()
+            });
+            let is_reset = log.reset().is_some();
+            sealer.join().unwrap();
+            assert!(log.is_sealed());
+            let next = sealable(before, 0);
+            next.take_over(&log, NOW);
+            assert_eq!(next.peek_at(1, NOW).unwrap().remaining(), if is_reset { before } else { 0 });
+            note.note(is_reset);
+        });
+        seen.expect(&["false", "true"]);
+    }
+}
+
+/// Eviction: a key is forgotten only if it is idle, and a charge that is admitted is not forgotten with it.
+#[test]
+fn seal_of_an_idle_log_races_charge_and_loses_none() {
+    // With five and more, the sealed log keeps one small chunk.
+    for before in [1, 4, 5] {
+        let seen = Seen::default();
+        let note = seen.clone();
+        explore(Bound::Preemptions(2), Atomics::Touched, move |threads| {
+            let log = sealable(5, before);
+            let later = NOW + PERIOD;
+            let evictor = threads.spawn({
+                let log = Arc::clone(&log);
+                move || log.seal_if_idle(later)
+            });
+            let charged = log.check_at(5, later).map(|decision| decision.charged());
+            let is_sealed = evictor.join().unwrap();
+            assert_eq!(is_sealed, log.is_sealed());
+            assert_eq!(is_sealed, charged.is_none());
+            assert_ne!(charged, Some(0));
+            if !is_sealed {
+                assert!(!log.check_at(1, later).unwrap().allowed());
+            }
+            note.note(is_sealed);
+        });
+        seen.expect(&["false", "true"]);
+    }
+}
+
+/// Two threads find the log sealed, and both take it over and charge.
+#[test]
+fn two_helpers_take_over_once() {
+    for before in [0, 2] {
+        explore(Bound::Preemptions(2), Atomics::Touched, move |threads| {
+            let (old, new) = (sealable(9, before), sealable(before + 1, 0));
+            old.seal();
+            let helper = threads.spawn({
+                let (old, new) = (Arc::clone(&old), Arc::clone(&new));
+                move || check_either(&old, &new, 1, NOW).charged()
+            });
+            let mine = check_either(&old, &new, 1, NOW).charged();
+            assert_eq!(mine + helper.join().unwrap(), 1);
+            // One that comes late changes nothing, though nothing of the old log counts any more.
+            new.take_over(&old, NOW + PERIOD);
+            assert_eq!(new.peek_at(1, NOW).unwrap().remaining(), 0);
+        });
+    }
+}
+
+/// One thread lowers the limit while another charges under the old one.
+#[test]
+fn change_of_quota_races_charge_and_never_grants_more_than_the_larger() {
+    for before in [0, 2, 4] {
+        let seen = Seen::default();
+        let note = seen.clone();
+        explore(Bound::Preemptions(2), Atomics::Touched, move |threads| {
+            let (old, new) = (sealable(before + 1, before), sealable(before + 2, 0));
+            let changer = threads.spawn({
+                let (old, new) = (Arc::clone(&old), Arc::clone(&new));
+                move || {
+                    old.seal();
+                    check_either(&old, &new, 1, NOW).charged()
+                }
+            });
+            let mine = check_either(&old, &new, 1, NOW);
+            note.note(mine.limit() - before);
+            assert_eq!(mine.charged() + changer.join().unwrap(), 2);
+            assert!(!new.check_at(1, NOW).unwrap().allowed());
+        });
+        seen.expect(&["1", "2"]);
+    }
+}
+
+/// A refund while the quota changes is given back where the key goes on, or lost; it is never given twice.
+#[test]
+fn refund_races_a_change_of_quota_and_gives_back_no_more_than_was_taken() {
+    let seen = Seen::default();
+    let note = seen.clone();
+    explore(Bound::Preemptions(2), Atomics::Touched, move |threads| {
+        let (old, new) = (sealable(4, 1), sealable(4, 0));
+        let charge = old.check_at(3, NOW).unwrap();
+        let refunder = threads.spawn({
+            let (old, new) = (Arc::clone(&old), Arc::clone(&new));
+            move || {
+                let given = old.refund(&charge, 2);
+                given.is_some() || {
+                    new.take_over(&old, NOW);
+                    new.refund(&charge, 2).unwrap();
+                    false
+                }
+            }
+        });
+        old.seal();
+        new.take_over(&old, NOW);
+        let in_old = refunder.join().unwrap();
+        let remaining = new.peek_at(1, NOW).unwrap().remaining();
+        note.note((in_old, remaining));
+    });
+    seen.expect(&["(false, 2)", "(true, 0)", "(true, 2)"]);
+}

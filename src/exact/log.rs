@@ -1,0 +1,913 @@
+//! The sliding log: the time of every admission of one key, so that any trailing period is counted exactly.
+//!
+//! A request is admitted if its cost and all that was admitted in the period that ends with it are at most
+//! the limit. Why not a ring of `limit` times: it holds the memory of the busiest key for every key, a request
+//! of many tokens fills many places, and claiming a place and storing the time in it are two steps, so that a
+//! thread stopped between them leaves a place of which nobody knows how old it is. Here both are one step, and
+//! there is nothing between them to wait for, to help with, or to guess.
+//!
+//! # State
+//!
+//! A log is a chain of [`Chunk`]s, from the oldest that may still count (the *root*) to the newest (the
+//! *tail*). A chunk is a row of slots. An admission is one slot, whatever it costs: its time and the *sum*
+//! of all tokens admitted so far, in one word (`slot`). What a period admitted is the difference of two sums;
+//! the first of its admissions is found by binary search (`view`). What was given back is noted beside the
+//! slots (`refunds`).
+//!
+//! ```text
+//! slot:   EMPTY -> admission      a charge; by compare-and-swap, in order, never changed again
+//!         EMPTY -> CLOSED         the admission that comes does not fit this chunk, or a reset, or an eviction
+//!                                 that leaves no large row behind
+//!         EMPTY -> SEALED         the log ends: its key is evicted, or goes on under another quota
+//! next:   null -> chunk           behind a full or closed row; the chunk has an admission in its first slot,
+//!                                 or is empty and begins *anew* (a reset), or is sealed from the beginning
+//! root:   null -> chunk           the first charge, or what is taken over from a sealed log (`carry`), or an end
+//!         chunk -> next           when all admissions of a chunk are out of the window, or before a reset
+//! ```
+//!
+//! A key's time is that of its last admission, or of a later request. A request with an older `now` (another
+//! thread was quicker, or has a clock that is ahead) is judged at the key's time and counted there.
+//!
+//! # Invariants
+//!
+//! 1. A slot is written once, and only when all slots before it in its row are admissions.
+//! 2. A chunk is linked only behind a row that takes no more admissions. So there is one place at which the log
+//!    can go on: the first empty slot of the tail or, if there is none, its null link; before anything else
+//!    the null root. Behind SEALED there is none.
+//! 3. Along the chain, times never decrease and sums grow by what each admission took.
+//! 4. The admissions in the window of any key's time have at most `limit` tokens that are not given back, or as
+//!    many as were taken over if that is more.
+//! 5. Refunds of a run of admissions are never read as more than was given back of it.
+//! 6. A chunk that is retired has no admission that counts at the key's time, and the key's time stays.
+//! 7. What a row needs to be read (its fields, its start) is in its chunk. No quota is.
+//!
+//! # Why it is right
+//!
+//! A charge looks for the place of invariant 2, adds up the window that ends at `max(now, last time)`, and
+//! writes its admission into that very place by one compare-and-swap: of a slot, or of the link, with a chunk
+//! that holds the admission. If it succeeds, nobody was admitted between, so the sum was right at that moment;
+//! what was given back since then leaves more room, not less (invariants 3 and 5). If it fails, somebody
+//! else was admitted, or the row was closed, and it looks again. Two requests at one instant take two slots.
+//!
+//! An admission is thus whole or not there. A thread that stops for good has either charged, and all see it,
+//! or it has not; what it leaves undone (a hint, a chunk to be linked or retired, the sums above a refund) is
+//! done by others or delays nobody.
+//!
+//! A period that reaches back to chunks that are retired is never asked about: the key's time has passed them
+//! (invariant 6). That is why a stale `now` is raised to the key's time, instead of being judged by its own.
+//!
+//! Sums may overflow: only differences are used, and those are of one window.
+//!
+//! # The end of a log, and another quota
+//!
+//! Sealing is a compare-and-swap at the place of invariant 2, too. A charge comes before it, and then whoever
+//! sealed an idle log looks again, and whoever goes on elsewhere finds the charge; or it finds the log sealed,
+//! and so does everybody after it, for good. Who finds that is told `None` and goes where the key goes on.
+//!
+//! Another quota is another log, which [takes over](Log::take_over) what counts when the first one is sealed: the
+//! admissions in the old window, each at its time, with what it still holds. Each helper makes a copy, and the
+//! one that is installed is where the root was null. It is never null again, whatever happens to the log, so
+//! a helper that comes late does nothing. An admission that is left out has left the old window by the key's
+//! time in the new log, which begins there. So, for any quota that follows any other:
+//!
+//! - whoever could be charged under the old quota can be under a new one with no smaller limit and no longer
+//!   period;
+//! - in any interval as long as the shorter period (without one of its ends), the larger limit at most. For let
+//!   the last admission in it be under the new quota: all others in it were in the window that it was judged by;
+//! - under a limit that is less than what is held nothing is admitted until enough is out, and what was held is
+//!   not forgotten if the limit is raised again.
+//!
+//! Under a longer period, what was taken over counts for that long; what had left the old window does not come
+//! back.
+//!
+//! A refund finds its charge by its time, whatever the quota. A refund that finds the log unsealed and
+//! gives back while others take over may be *lost*: the copy was made before. Then the key waits for these tokens
+//! until they are out. It is not repeated in the new log, since the copy may have it already: then it would
+//! be granted twice. Of a charge that is given back in full before the copy nothing is left, so what else is
+//! asked for it may be taken from another charge of the same nanosecond, as always.
+//!
+//! # Bound
+//!
+//! In any interval as long as a period (without one of its ends) exactly the limit at most, by the times at
+//! which admissions are counted. That is `now`, or the key's time where that is later.
+//!
+//! # Cost
+//!
+//! With n admissions in the window: a walk along the chunks, and a binary search in one of them for the
+//! first admission that counts. A chunk has as many slots as admissions counted when it was begun, but no more
+//! than twice those of the one before (8 at the least, 16,384 at the most). So there are about log2(n) chunks
+//! after a burst, later 3 or 4, and n / 16,384 more: 61 for a million. A denial searches once more. Where
+//! something was given back, each chunk of the window adds up its part, in log2 of its slots.
+//!
+//! A refund walks the chunks, and searches one of them; where many charges have one time (a coarse clock)
+//! it goes down the tree of sums to one that holds something, in the square of log2 of its slots.
+//!
+//! A chunk also ends where a slot's time field does: 2^(63 - b) ns after its start. At first b = bits(limit): that
+//! is 104 days for a limit of 1,000, 20 hours for 100,000, and 2.4 hours for 1,000,000. The next one then has
+//! as many bits for tokens as its row will need, and more for the time; so few admissions that come far apart
+//! share chunks. The slowest found by trying is a million in ten years of which one to thirty come every three
+//! hours: a denial takes 11 us there.
+//!
+//! # Memory
+//!
+//! 8 bytes for each admission in the window, and about 150 for each chunk; with the slots that are
+//! empty or out, three times that at the most while admissions come evenly. A row that ends early leaves
+//! its other slots unused: at the most as many again as were used in the row before. 16 to 32 bytes for
+//! each slot of a chunk in which something was given back. It is allocated as it is used: two blocks for each
+//! chunk, so for a limit of 8 and less two for every 8 admissions. An idle log keeps what it has until it is
+//! charged again, and then begins with a small chunk, or is sealed, and then has one slot or eight; all is freed
+//! with its holder, in a loop, since a chain may be long.
+//!
+//! Another quota copies the window: 16 bytes for each admission that counts, in each thread that comes while
+//! nobody is done, and as much more while it is made. The sealed log stays as it is until its holder goes.
+//!
+//! # Progress
+//!
+//! `check`, `refund`, `reset`, `seal`, `seal_if_idle` and `take_over` are lock-free: each time one begins again,
+//! another has charged, reset or sealed. (The last never begins again.) A check allocates a chunk once in a
+//! while, and the allocator is what it is; so do a seal, a refund, a change of quota. A denial only loads, and is
+//! wait-free but for the walk along chunks that are linked meanwhile; so are `peek` and `is_idle`. They linearize
+//! where they see the place of invariant 2, but for refunds: a `peek` that runs while others charge and refund
+//! may count a refund and miss a charge before it. A charge can't: its compare-and-swap fails then.
+//!
+//! Retired chunks are freed when no guard needs them. A thread that stops for good under a guard keeps all
+//! chunks that are retired from then on, 8 bytes for each admission. A log is dropped by the last who has a
+//! reference to it. Others may be under a guard then, but not in a method of this log: none of them gives
+//! out a chunk, so nobody looks at what is freed at once.
+//!
+//! # Orderings
+//!
+//! | edge | release side | acquire side | what becomes visible | loom test that fails if it is weakened |
+//! |---|---|---|---|---|
+//! | row | the compare-and-swap of a slot (`chunk`) | each load of a slot | the slots before it, filled by other threads; what was done before the log was sealed | `an_admission_shows_all_before_it` |
+//!
+//! *link*, of `sync`, does the rest: who sees a chunk sees what it was made with, and the row before it. Hints
+//! and refunds are relaxed: each says why.
+
+mod carry;
+mod chunk;
+mod refunds;
+mod slot;
+mod step;
+mod view;
+mod window;
+
+pub(crate) use window::SlidingLog;
+
+use crate::decision::{Decision, Figures, NEVER, Outcome, Source};
+use crate::sync::{Guard, Link};
+use crate::time::Tick;
+use carry::carry;
+use chunk::{Behind, Chunk, End, Start, Write};
+use slot::{EMPTY, Fields, Mark};
+use step::{Step, reach};
+use view::View;
+
+/// The admissions of one key. See the page of this module.
+#[derive(Debug)]
+pub(crate) struct Log {
+    root: Link<Chunk>,
+}
+
+/// What a request asks of a log, and the one place that makes answers.
+struct Request {
+    now: Tick,
+    cost: u64,
+    is_peek: bool,
+}
+
+impl Request {
+    fn answer(&self, rule: &SlidingLog, view: Option<&View<'_>>, guard: &Guard) -> Decision {
+        let held = view.map_or(0, |view| view.held);
+        let free = rule.limit.saturating_sub(held);
+        let reset = || view.map_or(0, |view| view.reset(rule, self.now, guard));
+        let (outcome, wait) = if self.cost > rule.limit {
+            (Outcome::TooCostly, NEVER)
+        } else if self.cost <= free {
+            (Outcome::Allowed, 0)
+        } else {
+            // More than the limit may be held, from before it was lowered.
+            let excess = held + self.cost - rule.limit;
+            let last = view.map_or(0, |view| view.admission_of(excess, guard));
+            (Outcome::Denied, rule.until_out(last, self.now))
+        };
+        let cost = if outcome == Outcome::Allowed && self.is_peek { 0 } else { self.cost };
+        let charged = if outcome == Outcome::Allowed { cost } else { 0 };
+        let figures = match charged {
+            0 => Figures::Known { remaining: free, wait, reset: reset() },
+            _ => Figures::Logged {
+                remaining: free - charged,
+                counted: view.map_or(self.now.as_nanos(), |view| view.time),
+                period: rule.period,
+            },
+        };
+        Decision { cost, limit: rule.limit, figures, at: self.now, outcome, source: Source::Key }
+    }
+}
+
+impl Log {
+    /// A log without admissions. It holds no memory but its own 8 bytes.
+    pub(crate) fn new() -> Self {
+        Self { root: Link::null() }
+    }
+
+    /// Decides a request of `cost` tokens at `now`, and charges it if it is allowed; `None` if the log is sealed.
+    /// Lock-free.
+    #[inline]
+    pub(crate) fn check(&self, rule: &SlidingLog, now: Tick, cost: u64, guard: &Guard) -> Option<Decision> {
+        let request = Request { now, cost, is_peek: false };
+        loop {
+            let view = View::of(&self.root, rule, now, guard);
+            if view.as_ref().is_some_and(View::is_sealed) {
+                return None;
+            }
+            let decision = request.answer(rule, view.as_ref(), guard);
+            if decision.charged() == 0 {
+                return Some(decision);
+            }
+            reach(Step::Decided);
+            let time = view.as_ref().map_or(now.as_nanos(), |view| view.time);
+            if let Some(first) = self.admit(rule, view.as_ref(), time, cost, guard) {
+                self.retire_before(first, guard);
+                return Some(decision);
+            }
+        }
+    }
+
+    /// What [`check`](Self::check) would answer, with the figures as they are before a charge; `None` if the log
+    /// is sealed. Only loads.
+    pub(crate) fn peek(&self, rule: &SlidingLog, now: Tick, cost: u64, guard: &Guard) -> Option<Decision> {
+        let view = View::of(&self.root, rule, now, guard);
+        if view.as_ref().is_some_and(View::is_sealed) {
+            return None;
+        }
+        Some(Request { now, cost, is_peek: true }.answer(rule, view.as_ref(), guard))
+    }
+
+    /// Gives back `tokens` of what `charge` took, or what is left of it, until it is out of the window; `None`
+    /// if the log is sealed. Among charges of one time it takes any, for they leave the window together.
+    /// Lock-free.
+    ///
+    /// What a charge took is not given back after a reset. A charge that no log made gives back nothing; one that
+    /// was made under another quota is known by its time, and gives back what it still holds.
+    pub(crate) fn refund(&self, charge: &Decision, tokens: u64, guard: &Guard) -> Option<()> {
+        let Some(root) = self.root.load(guard) else { return Some(()) };
+        // From the last reset on.
+        let (first, tail) = View::walk(root, None, None, guard);
+        if tail.end().behind == Behind::Sealed {
+            return None;
+        }
+        let Figures::Logged { counted: time, .. } = charge.figures else { return Some(()) };
+        let mut left = tokens.min(charge.charged());
+        if left == 0 {
+            return Some(());
+        }
+        let chunks = std::iter::successors(Some(first), |chunk| chunk.next.load(guard));
+        let chunks: Vec<_> = chunks.take_while(|chunk| chunk.start.mark.time <= time).collect();
+        // The last first, here and in a chunk: who takes from a charge that came after its own leaves as much
+        // where the refund of that one comes by. Forwards, it might be in a charge that this one can't see yet.
+        for chunk in chunks.into_iter().rev() {
+            match chunk.give_back(time, left, guard) {
+                Some(given) if given < left => left -= given,
+                _ => break,
+            }
+        }
+        Some(())
+    }
+
+    /// Makes the key as good as new, at the time it has come to; `None` if the log is sealed. Lock-free.
+    pub(crate) fn reset(&self, rule: &SlidingLog, guard: &Guard) -> Option<()> {
+        while let Some(root) = self.root.load(guard) {
+            let (_, tail) = View::walk(root, None, None, guard);
+            let end = tail.end();
+            if end.behind == Behind::Sealed {
+                return None;
+            }
+            if tail.start.anew && end.filled == 0 {
+                return Some(());
+            }
+            if end.behind == Behind::Empty && tail.close(end.filled) == Write::Lost {
+                continue;
+            }
+            let start =
+                Start { anew: true, fields: rule.fields, ..Self::start_behind(tail, &end, end.last.time) };
+            let (chunk, is_ours) = tail.next.install(Chunk::new(start, 0, EMPTY), guard);
+            if is_ours {
+                reach(Step::Linked);
+                self.retire_before(chunk, guard);
+                break;
+            }
+        }
+        Some(())
+    }
+
+    /// Does it behave like a new log at `now` and ever after? (Or did it, when it was sealed?) Only loads.
+    pub(crate) fn is_idle(&self, rule: &SlidingLog, now: Tick, guard: &Guard) -> bool {
+        View::of(&self.root, rule, now, guard).is_none_or(|view| view.is_idle(now))
+    }
+
+    /// Ends the log, whatever it holds, so that the key goes on elsewhere; does nothing if it is sealed. Who
+    /// finds it sealed sees what the thread that sealed it did before. Lock-free.
+    pub(crate) fn seal(&self, guard: &Guard) {
+        while !self.try_seal(guard) {}
+    }
+
+    /// Is it sealed for good?
+    pub(crate) fn is_sealed(&self, guard: &Guard) -> bool {
+        self.root
+            .load(guard)
+            .is_some_and(|root| View::walk(root, None, None, guard).1.end().behind == Behind::Sealed)
+    }
+
+    /// Ends the log if it is idle at `judged_at`, and keeps next to nothing of its memory. True if it is sealed
+    /// now, by whomever. Lock-free.
+    pub(crate) fn seal_if_idle(&self, rule: &SlidingLog, judged_at: Tick, guard: &Guard) -> bool {
+        loop {
+            let Some(view) = View::of(&self.root, rule, judged_at, guard) else {
+                if self.try_seal(guard) {
+                    return true;
+                }
+                continue;
+            };
+            if view.is_sealed() {
+                return true;
+            }
+            if !view.is_idle(judged_at) {
+                return false;
+            }
+            let (tail, end) = (view.tail.chunk, &view.end);
+            let holds_little = tail.start.number == 0 && !tail.is_larger_than_the_smallest();
+            if end.behind == Behind::Empty {
+                let written = if holds_little { tail.seal(end.filled) } else { tail.close(end.filled) };
+                match written {
+                    Write::Done if holds_little => return true,
+                    Write::Done => reach(Step::Closed),
+                    _ => continue,
+                }
+            }
+            // The key's time is that of the judgement, for what is retired is out of no earlier window.
+            let (chunk, is_ours) =
+                tail.next.install(Chunk::sealed(Self::start_behind(tail, end, view.time)), guard);
+            if is_ours {
+                reach(Step::Linked);
+                self.retire_before(chunk, guard);
+                return true;
+            }
+        }
+    }
+
+    /// Goes on where `sealed` has ended, under another quota: takes what counts there at the key's time, unless
+    /// another thread has done that. Lock-free.
+    ///
+    /// Nobody may charge this log before somebody has called this. It may be called again at any time
+    /// after, also when this log has been charged or sealed, and then does nothing.
+    pub(crate) fn take_over(
+        &self,
+        sealed: &Self,
+        old: &SlidingLog,
+        new: &SlidingLog,
+        now: Tick,
+        guard: &Guard,
+    ) {
+        if self.root.load(guard).is_some() {
+            return;
+        }
+        // So nothing comes after what is taken over, and there is something to look at.
+        sealed.seal(guard);
+        let Some(view) = View::of(&sealed.root, old, now, guard) else { return };
+        let mut own = Self { root: Link::to(carry(&view, old, new, guard)) };
+        reach(Step::Carried);
+        // If another thread was first, what was made here is freed with `own`.
+        self.root.install_from(&mut own.root, guard);
+    }
+
+    /// The bytes it points to, without those that are retired.
+    pub(crate) fn bytes(&self, guard: &Guard) -> usize {
+        let chunks = std::iter::successors(self.root.load(guard), |chunk| chunk.next.load(guard));
+        chunks.map(|chunk| chunk.bytes(guard)).sum::<usize>()
+    }
+
+    /// Writes an admission at the end of the log as it was seen: the first chunk that counts now. `None` if the
+    /// log has gone on since.
+    #[inline]
+    fn admit<'g>(
+        &'g self,
+        rule: &SlidingLog,
+        view: Option<&View<'g>>,
+        time: u64,
+        cost: u64,
+        guard: &'g Guard,
+    ) -> Option<&'g Chunk> {
+        let Some(view) = view else {
+            return Self::link(&self.root, Start::first(time, rule.fields), 0, cost, guard);
+        };
+        let (tail, end) = (view.tail.chunk, &view.end);
+        if end.behind == Behind::Empty {
+            let mark = Mark { time, tokens: end.last.tokens.wrapping_add(cost) };
+            // After a burst, when nothing is left of it: don't keep its memory.
+            let is_too_large = view.live == 0 && tail.is_larger_than_the_smallest();
+            let written = match is_too_large {
+                true => Write::DoesNotFit,
+                false => tail.append(end.filled, mark),
+            };
+            match written {
+                Write::Done => return Some(view.first.chunk),
+                Write::Lost => return None,
+                Write::DoesNotFit if tail.close(end.filled) == Write::Lost => return None,
+                Write::DoesNotFit => reach(Step::Closed),
+            }
+        }
+        let slots = Chunk::slots_behind(end, view.live);
+        let fields = tail.fields_behind(end, slots, rule.fields, time, cost);
+        let start = Start { fields, ..Self::start_behind(tail, end, time) };
+        let linked = Self::link(&tail.next, start, slots, cost, guard)?;
+        Some(if view.live == 0 { linked } else { view.first.chunk })
+    }
+
+    /// Links a chunk of so many slots with an admission in it. `None` if another thread was first.
+    #[cold]
+    fn link<'g>(
+        link: &'g Link<Chunk>,
+        start: Start,
+        slots: usize,
+        cost: u64,
+        guard: &'g Guard,
+    ) -> Option<&'g Chunk> {
+        // The fields were chosen so that it fits.
+        let first = start.fields.pack(Mark { time: 0, tokens: cost }).unwrap_or(EMPTY);
+        let (chunk, is_ours) = link.install(Chunk::new(start, slots, first), guard);
+        if is_ours {
+            reach(Step::Linked);
+        }
+        is_ours.then_some(chunk)
+    }
+
+    /// Where a chunk begins that comes behind `tail`, with its fields.
+    fn start_behind(tail: &Chunk, end: &End, time: u64) -> Start {
+        Start {
+            number: tail.start.number + 1,
+            admissions: tail.start.admissions + end.filled as u64,
+            mark: Mark { time, tokens: end.last.tokens },
+            before: tail.last_admission(end),
+            anew: false,
+            fields: tail.start.fields,
+        }
+    }
+
+    /// Seals the log where it ends just now; false if it has gone on since.
+    fn try_seal(&self, guard: &Guard) -> bool {
+        let Some(root) = self.root.load(guard) else {
+            let start = Start::first(0, Fields::of_tokens(1));
+            return self.root.install(Chunk::sealed(start), guard).1;
+        };
+        let (_, tail) = View::walk(root, None, None, guard);
+        let end = tail.end();
+        match end.behind {
+            Behind::Sealed => true,
+            Behind::Empty => tail.seal(end.filled) == Write::Done,
+            Behind::Chunk => {
+                tail.next.install(Chunk::sealed(Self::start_behind(tail, &end, end.last.time)), guard).1
+            }
+        }
+    }
+
+    /// Retires the chunks before one in which nothing counts any more.
+    #[inline]
+    fn retire_before(&self, first: &Chunk, guard: &Guard) {
+        while let Some(root) = self.root.load(guard).filter(|root| root.start.number < first.start.number) {
+            let Some(next) = root.next.load(guard) else { return };
+            if self.root.advance(root, next, guard) {
+                reach(Step::Retired);
+            }
+        }
+    }
+}
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        let mut chunk = self.root.take();
+        while let Some(mut last) = chunk {
+            chunk = last.next.take();
+        }
+    }
+}
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests {
+    use super::*;
+    use crate::quota::Quota;
+    use crate::rule::{Rule, TokenBucket, Word};
+    use crate::sync::pin;
+    use proptest::prelude::*;
+    use std::time::Duration;
+
+    const NOW: Tick = Tick::from_nanos(1_000_000);
+
+    fn rule(limit: u64, period: u64) -> SlidingLog {
+        SlidingLog::new(Quota::new(limit, Duration::from_nanos(period))).unwrap()
+    }
+
+    fn at(nanos: u64) -> Tick {
+        Tick::from_nanos(NOW.as_nanos() + nanos)
+    }
+
+    /// A log charged with one token so often, a nanosecond apart, and the charges.
+    fn charged(rule: &SlidingLog, charges: u64) -> (Log, Vec<Decision>) {
+        let log = Log::new();
+        let charges = (0..charges).map(|n| log.check(rule, at(n), 1, &pin()).unwrap()).collect();
+        (log, charges)
+    }
+
+    fn chunks(log: &Log) -> usize {
+        let guard = pin();
+        std::iter::successors(log.root.load(&guard), |chunk| chunk.next.load(&guard)).count()
+    }
+
+    /// Logs that end in each way: nobody has begun it, an empty slot, a full row, a chunk after a reset.
+    fn ends(rule: &SlidingLog) -> Vec<Log> {
+        let mut logs: Vec<_> = [0, 1, 7, 8, 9, 100].map(|charges| charged(rule, charges).0).into();
+        for charges in [1, 8] {
+            let (log, _) = charged(rule, charges);
+            log.reset(rule, &pin()).unwrap();
+            logs.push(log);
+        }
+        logs
+    }
+
+    #[test]
+    fn a_sealed_log_answers_nothing_ever_after_wherever_it_ends() {
+        let rule = rule(100, 1_000);
+        let charge = charged(&rule, 1).1[0];
+        for log in ends(&rule) {
+            assert!(!log.is_sealed(&pin()));
+            log.seal(&pin());
+            log.seal(&pin());
+            for time in [0, 1_000, 1_000_000] {
+                assert!(log.is_sealed(&pin()));
+                assert!(log.seal_if_idle(&rule, at(time), &pin()));
+                assert_eq!(log.check(&rule, at(time), 1, &pin()), None);
+                assert_eq!(log.check(&rule, at(time), 101, &pin()), None);
+                assert_eq!(log.peek(&rule, at(time), 1, &pin()), None);
+                assert_eq!(log.refund(&charge, 1, &pin()), None);
+                assert_eq!(log.reset(&rule, &pin()), None);
+            }
+        }
+    }
+
+    #[test]
+    fn only_an_idle_log_is_sealed_to_be_evicted() {
+        let rule = rule(100, 1_000);
+        for charges in [1, 8, 9, 100] {
+            let (log, decisions) = charged(&rule, charges);
+            assert!(!log.seal_if_idle(&rule, at(charges + 998), &pin()));
+            assert_eq!(log.peek(&rule, at(999), 1, &pin()).unwrap().remaining(), 100 - charges);
+            // Given back in full it decides like a new one, but not for a time before its last charge.
+            for charge in &decisions {
+                log.refund(charge, 1, &pin()).unwrap();
+            }
+            if charges > 1 {
+                assert!(!log.seal_if_idle(&rule, at(charges - 2), &pin()));
+            }
+            assert!(log.seal_if_idle(&rule, at(charges - 1), &pin()));
+            let (log, _) = charged(&rule, charges);
+            assert!(log.seal_if_idle(&rule, at(charges + 999), &pin()));
+            assert!(log.is_sealed(&pin()));
+        }
+    }
+
+    /// What is evicted may be kept for a while, by who still reads.
+    #[test]
+    fn a_log_that_is_sealed_idle_keeps_little_memory() {
+        let rule = rule(100_000, 100_000);
+        let (log, _) = charged(&rule, 50_000);
+        assert!(log.bytes(&pin()) > 400_000);
+        assert!(log.seal_if_idle(&rule, at(200_000), &pin()));
+        assert!(log.bytes(&pin()) < 200, "{}", log.bytes(&pin()));
+    }
+
+    #[test]
+    fn a_log_goes_on_under_another_quota_with_what_counts() {
+        let (old, new) = (rule(100, 1_000), rule(30, 2_000));
+        let (sealed, _) = charged(&old, 50);
+        let log = Log::new();
+        log.take_over(&sealed, &old, &new, at(1_019), &pin());
+        assert!(sealed.is_sealed(&pin()), "or a charge would be lost");
+        // Thirty are left of the old window, and they count for the new period.
+        let denied = log.check(&new, at(1_019), 1, &pin()).unwrap();
+        assert_eq!((denied.remaining(), denied.limit()), (0, 30));
+        assert_eq!(denied.retry_after(), Some(Duration::from_nanos(20 + 2_000 - 1_019)));
+        assert_eq!(denied.reset_after(), Duration::from_nanos(49 + 2_000 - 1_019));
+        assert!(!log.check(&new, at(2_019), 1, &pin()).unwrap().allowed());
+        assert!(log.check(&new, at(2_020), 1, &pin()).unwrap().allowed());
+    }
+
+    #[test]
+    fn a_helper_that_comes_late_changes_nothing() {
+        // What the late one would take over counts for longer now.
+        let (old, new) = (rule(100, 1_000), rule(100, 10_000));
+        for charges in [0, 3, 50] {
+            let (sealed, _) = charged(&old, charges);
+            let log = Log::new();
+            // Nothing is left to be taken over.
+            log.take_over(&sealed, &old, &new, at(5_000), &pin());
+            let late = || log.take_over(&sealed, &old, &new, at(100), &pin());
+            late();
+            let remaining = || log.peek(&new, at(5_000), 1, &pin()).map(|peek| peek.remaining());
+            assert_eq!(remaining(), Some(100));
+            assert!(log.check(&new, at(5_000), 60, &pin()).unwrap().allowed());
+            late();
+            assert_eq!(remaining(), Some(40));
+            assert!(log.seal_if_idle(&new, at(15_000), &pin()));
+            late();
+            assert_eq!(remaining(), None);
+        }
+    }
+
+    /// A thread whose `now` is old would find a window in which nothing is held, and fill it a second time.
+    #[test]
+    fn a_stale_charge_is_not_judged_before_what_was_left_out() {
+        let rule = rule(10, 1_000);
+        let (sealed, _) = charged(&rule, 10);
+        let log = Log::new();
+        log.take_over(&sealed, &rule, &rule, at(1_500), &pin());
+        let stale = log.check(&rule, at(5), 10, &pin()).unwrap();
+        assert!(stale.allowed());
+        // At the time at which the last one left the window, and not before.
+        assert_eq!(stale.reset_after(), Duration::from_nanos(9 + 1_000 + 1_000 - 5));
+    }
+
+    #[test]
+    fn a_limit_below_what_is_held_admits_nothing_until_enough_is_out() {
+        let (old, new) = (rule(1_000_000, 1_000), rule(1, 1_000));
+        let sealed = Log::new();
+        for (time, cost) in [(0, 300_000), (10, 1), (20, 699_999)] {
+            assert!(sealed.check(&old, at(time), cost, &pin()).unwrap().allowed());
+        }
+        let (log, back) = (Log::new(), Log::new());
+        log.take_over(&sealed, &old, &new, at(20), &pin());
+        let denied = log.check(&new, at(20), 1, &pin()).unwrap();
+        assert_eq!((denied.remaining(), denied.retry_after()), (0, Some(Duration::from_nanos(1_000))));
+        assert!(!log.check(&new, at(1_019), 1, &pin()).unwrap().allowed());
+        // Raised again, it has forgotten nothing.
+        back.take_over(&log, &new, &old, at(1_000), &pin());
+        assert_eq!(back.peek(&old, at(1_000), 1, &pin()).unwrap().remaining(), 300_000);
+        assert_eq!(back.peek(&old, at(1_010), 1, &pin()).unwrap().remaining(), 300_001);
+        assert_eq!(back.peek(&old, at(1_020), 1, &pin()).unwrap().remaining(), 1_000_000);
+    }
+
+    #[test]
+    fn a_refund_after_a_change_gives_back_what_its_charge_still_holds() {
+        let (old, new) = (rule(100, 1_000), rule(10, 5_000));
+        let sealed = Log::new();
+        let charge = |time, cost| sealed.check(&old, at(time), cost, &pin()).unwrap();
+        let (first, second, third) = (charge(0, 8), charge(1, 2), charge(2, 50));
+        sealed.refund(&first, 3, &pin()).unwrap();
+        sealed.refund(&second, 2, &pin()).unwrap();
+        let log = Log::new();
+        log.take_over(&sealed, &old, &new, at(2), &pin());
+        let remaining = || log.peek(&new, at(2), 1, &pin()).unwrap().remaining();
+        log.refund(&third, 48, &pin()).unwrap();
+        assert_eq!(remaining(), 3);
+        // All of it is given back already.
+        log.refund(&second, 2, &pin()).unwrap();
+        assert_eq!(remaining(), 3);
+        log.refund(&first, u64::MAX, &pin()).unwrap();
+        assert_eq!(remaining(), 8);
+        log.refund(&third, u64::MAX, &pin()).unwrap();
+        assert_eq!(remaining(), 10);
+    }
+
+    #[test]
+    fn a_charge_that_no_log_made_gives_back_nothing() {
+        let rule = rule(100, 1_000);
+        let (log, _) = charged(&rule, 50);
+        let bucket = TokenBucket::new(Quota::new(50, Duration::from_nanos(1_000))).unwrap();
+        for cost in [1, 50] {
+            let (_, foreign) = bucket.decide(Word::FRESH, at(0), cost);
+            assert!(foreign.charged() > 0);
+            log.refund(&foreign, u64::MAX, &pin()).unwrap();
+        }
+        assert_eq!(log.peek(&rule, at(49), 1, &pin()).unwrap().remaining(), 50);
+    }
+
+    #[test]
+    fn times_too_far_apart_for_one_row_are_taken_over_in_several() {
+        const DAY: u64 = 24 * 3_600 * 1_000_000_000;
+        let rule = rule(1_000_000, 3_650 * DAY);
+        let sealed = Log::new();
+        let charge = |n| Tick::from_nanos(n * DAY);
+        for n in 0..200 {
+            assert!(sealed.check(&rule, charge(n), 4_000 + n, &pin()).unwrap().allowed());
+        }
+        let log = Log::new();
+        log.take_over(&sealed, &rule, &rule, charge(200), &pin());
+        let mut held: u64 = (0..200).map(|n| 4_000 + n).sum();
+        for n in 0..200 {
+            assert_eq!(
+                log.peek(&rule, charge(3_650 + n - 1), 1, &pin()).unwrap().remaining(),
+                1_000_000 - held
+            );
+            held -= 4_000 + n;
+        }
+        let chunks = chunks(&log);
+        assert!((3..100).contains(&chunks), "{chunks} chunks");
+    }
+
+    /// Few admissions that come far apart after a burst: each row ends early, and the next one is no larger
+    /// for that.
+    #[test]
+    fn sparse_admissions_take_neither_large_chunks_nor_many() {
+        const HOUR: u64 = 3_600 * 1_000_000_000;
+        let rule = rule(1_000_000, 3_650 * 24 * HOUR);
+        let (log, _) = charged(&rule, 20_000);
+        let before = log.bytes(&pin());
+        assert!(before < 3 * 8 * 20_000, "{before}");
+        for n in 1..2_000 {
+            assert!(log.check(&rule, at(3 * n * HOUR), 1, &pin()).unwrap().allowed());
+        }
+        let bytes = log.bytes(&pin());
+        assert!(bytes < before + 60 * 2_000, "{bytes} after {before}");
+        let chunks = chunks(&log);
+        assert!(chunks < 40, "{chunks} chunks");
+    }
+
+    #[test]
+    fn a_long_chain_is_freed_without_deep_recursion() {
+        let fields = Fields::of_tokens(1);
+        let mut root = Link::null();
+        for _ in 0..1_000_000 {
+            root = Link::to(Chunk::with_row(Start::first(0, fields), vec![EMPTY], root));
+        }
+        drop(Log { root });
+    }
+
+    /// What happens next.
+    #[derive(Clone, Copy, Debug)]
+    enum Act {
+        Charge(u64),
+        Refund(usize, u64),
+        Reset,
+        /// Another quota: a limit and a period.
+        Change(u64, u64),
+        Evict,
+    }
+
+    /// A plain list of what was admitted: the time and the tokens that are not given back.
+    struct List {
+        limit: u64,
+        period: u64,
+        admitted: Vec<(u64, u64)>,
+        time: u64,
+    }
+
+    impl List {
+        fn held(&self, now: u64) -> u64 {
+            let time = now.max(self.time);
+            let counts = self.admitted.iter().filter(|(at, _)| at + self.period > time);
+            counts.map(|(_, tokens)| tokens).sum()
+        }
+
+        fn fits(&self, now: u64, cost: u64) -> bool {
+            cost <= self.limit.saturating_sub(self.held(now))
+        }
+
+        /// How long until a cost fits: it does when some admission is out.
+        fn wait(&self, now: u64, fits: impl Fn(u64) -> bool) -> u64 {
+            let mut times: Vec<_> = self.admitted.iter().map(|(at, _)| at + self.period).collect();
+            times.push(now);
+            times.sort_unstable();
+            times.into_iter().find(|at| *at >= now && fits(*at)).unwrap() - now
+        }
+
+        fn change(&mut self, limit: u64, period: u64, now: u64) {
+            let time = now.max(self.time);
+            let out = self.admitted.iter().map(|(at, _)| at + self.period).filter(|out| *out <= time).max();
+            let old = self.period;
+            self.admitted.retain(|(at, tokens)| at + old > time && *tokens > 0);
+            self.time = self.time.max(out.unwrap_or(0));
+            (self.limit, self.period) = (limit, period);
+        }
+    }
+
+    fn agree(log: &Log, rule: &SlidingLog, list: &List, now: u64, cost: u64) -> Result<(), TestCaseError> {
+        let peek = log.peek(rule, Tick::from_nanos(now), cost, &pin()).unwrap();
+        prop_assert_eq!(peek.remaining(), list.limit.saturating_sub(list.held(now)));
+        prop_assert_eq!(peek.allowed(), list.fits(now, cost));
+        if cost <= list.limit {
+            let wait = list.wait(now, |at| list.fits(at, cost));
+            prop_assert_eq!(peek.retry_after(), Some(Duration::from_nanos(wait)));
+        }
+        let reset = list.wait(now, |at| list.held(at) == 0);
+        prop_assert_eq!(peek.reset_after(), Duration::from_nanos(reset));
+        let is_idle = list.held(now) == 0 && list.time <= now;
+        prop_assert_eq!(log.is_idle(rule, Tick::from_nanos(now), &pin()), is_idle);
+        Ok(())
+    }
+
+    fn limits() -> impl Strategy<Value = u64> {
+        prop_oneof![1..30_u64, 1..200_u64, Just(1_000_000)]
+    }
+
+    fn periods() -> impl Strategy<Value = u64> {
+        prop_oneof![Just(1_000_u64), 1..3_000_u64, Just(1_000_000_000_000_000)]
+    }
+
+    fn acts() -> impl Strategy<Value = Vec<(u64, u64, Act)>> {
+        let act = prop_oneof![
+            12 => prop_oneof![1..4_u64, 1..60_u64, 1..1_100_000_u64].prop_map(Act::Charge),
+            4 => (0..12_usize, prop_oneof![1..4_u64, Just(u64::MAX)]).prop_map(|(n, t)| Act::Refund(n, t)),
+            1 => Just(Act::Reset),
+            2 => (limits(), periods()).prop_map(|(limit, period)| Act::Change(limit, period)),
+            1 => Just(Act::Evict),
+        ];
+        let forth =
+            prop_oneof![4 => Just(0), 3 => 0..300_u64, 1 => 0..4_000_u64, 1 => 0..100_000_000_000_000_u64];
+        let back = prop_oneof![6 => Just(0), 1 => 0..2_000_u64];
+        prop::collection::vec((forth, back, act), 1..80)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn changes_of_quota_decide_as_a_plain_list(limit in limits(), period in periods(), acts in acts()) {
+            let mut rule = rule(limit, period);
+            let mut log = Log::new();
+            let mut list = List { limit, period, admitted: Vec::new(), time: 0 };
+            let mut charges: Vec<Decision> = Vec::new();
+            let (mut most, mut least) = (limit, period);
+            // All that was ever admitted and not given back.
+            let mut all: Vec<(u64, u64)> = Vec::new();
+            let mut clock = 1_000_000;
+            for (forth, back, act) in acts {
+                clock += forth;
+                let now = clock - back;
+                let tick = Tick::from_nanos(now);
+                agree(&log, &rule, &list, now, 1)?;
+                match act {
+                    Act::Charge(cost) => {
+                        agree(&log, &rule, &list, now, cost)?;
+                        let decision = log.check(&rule, tick, cost, &pin()).unwrap();
+                        prop_assert_eq!(decision.allowed(), list.fits(now, cost));
+                        if decision.allowed() {
+                            list.time = list.time.max(now);
+                            list.admitted.push((list.time, cost));
+                            all.push((list.time, cost));
+                            charges.push(decision);
+                            let out = list.time + list.period - now;
+                            prop_assert_eq!(decision.reset_after(), Duration::from_nanos(out));
+                        }
+                    }
+                    Act::Refund(back, tokens) => {
+                        if let Some(charge) = charges.iter().rev().nth(back) {
+                            let Figures::Logged { counted, .. } = charge.figures else { unreachable!() };
+                            log.refund(charge, tokens, &pin()).unwrap();
+                            for admitted in [&mut list.admitted, &mut all] {
+                                let mut left = tokens.min(charge.charged());
+                                for (_, held) in admitted.iter_mut().rev().filter(|(at, _)| *at == counted) {
+                                    let given = left.min(*held);
+                                    (*held, left) = (*held - given, left - given);
+                                }
+                            }
+                        }
+                    }
+                    Act::Reset => {
+                        log.reset(&rule, &pin()).unwrap();
+                        list.admitted.clear();
+                        all.clear();
+                        charges.clear();
+                    }
+                    Act::Change(limit, period) => {
+                        let new = self::rule(limit, period);
+                        let next = Log::new();
+                        let held = list.held(now);
+                        next.take_over(&log, &rule, &new, tick, &pin());
+                        next.take_over(&log, &rule, &new, Tick::ZERO, &pin());
+                        let raised = limit >= list.limit && period <= list.period;
+                        list.change(limit, period, now);
+                        prop_assert!(!raised || list.held(now) <= held);
+                        (log, rule) = (next, new);
+                        (most, least) = (most.max(limit), least.min(period));
+                    }
+                    Act::Evict => {
+                        let is_idle = list.held(now) == 0 && list.time <= now;
+                        prop_assert_eq!(log.seal_if_idle(&rule, tick, &pin()), is_idle);
+                        if is_idle {
+                            log = Log::new();
+                            list.admitted.clear();
+                            list.time = 0;
+                            // Who evicts takes care of times that are older than this.
+                            clock = clock.max(now + 4_000);
+                        }
+                    }
+                }
+                agree(&log, &rule, &list, now, 1)?;
+            }
+            // No change grants more than the larger limit.
+            for (first, (from, _)) in all.iter().enumerate() {
+                let within = all[first..].iter().filter(|(at, _)| at - from < least);
+                prop_assert!(within.map(|(_, tokens)| tokens).sum::<u64>() <= most);
+            }
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! What a slot of a log can hold: nothing yet, nothing ever, the end of the log, or one admission.
+//!
+//! An admission is a time and a sum of tokens, and both must be in one word, so that one compare-and-swap
+//! puts all of it there. In full they are 61 and 64 bits. So both count from the chunk's start: the sum takes
+//! b bits, which each chunk chooses for itself, and the time all others. An admission that does not fit begins
+//! a chunk.
+//!
+//! | bits | field |
+//! |---|---|
+//! | 63 | 1: this is an admission |
+//! | b to 62 | nanoseconds since the chunk's start |
+//! | 0 to b - 1 | tokens admitted since the chunk's start, this admission's own among them |
+//!
+//! Without bit 63 a slot is *empty* (0), *closed* (1) or *sealed* (2).
+
+/// No admission yet.
+pub(super) const EMPTY: u64 = 0;
+
+/// No admission ever: the log goes on in the next chunk.
+pub(super) const CLOSED: u64 = 1;
+
+/// No admission ever, here or behind: the log has ended.
+pub(super) const SEALED: u64 = 2;
+
+const ADMITTED: u64 = 1 << 63;
+
+/// A time and the tokens admitted until then, counted from a start that the context gives.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Mark {
+    pub(super) time: u64,
+    pub(super) tokens: u64,
+}
+
+/// How the fields share a slot; the smaller has fewer bits for tokens, and more for the time.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct Fields {
+    token_bits: u32,
+}
+
+impl Fields {
+    /// For rows that take so many tokens, from 1 to 2^62.
+    pub(super) const fn of_tokens(tokens: u64) -> Self {
+        Self { token_bits: u64::BITS - tokens.leading_zeros() }
+    }
+
+    /// Can a row hold an admission that comes so many nanoseconds after its start?
+    #[inline]
+    pub(super) const fn has_time(self, nanos: u64) -> bool {
+        nanos >> (63 - self.token_bits) == 0
+    }
+
+    /// Can a row hold so many tokens?
+    #[inline]
+    pub(super) const fn has_tokens(self, tokens: u64) -> bool {
+        tokens >> self.token_bits == 0
+    }
+
+    /// The slot of an admission, if it fits.
+    #[inline]
+    pub(super) const fn pack(self, mark: Mark) -> Option<u64> {
+        let fits = self.has_tokens(mark.tokens) && self.has_time(mark.time);
+        if fits { Some(ADMITTED | mark.time << self.token_bits | mark.tokens) } else { None }
+    }
+
+    /// The admission in a slot, if there is one.
+    #[inline]
+    pub(super) const fn unpack(self, slot: u64) -> Option<Mark> {
+        if slot & ADMITTED == 0 {
+            return None;
+        }
+        let tokens = slot & ((1 << self.token_bits) - 1);
+        Some(Mark { time: (slot & !ADMITTED) >> self.token_bits, tokens })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_fields_fill_the_slot_and_overlap_nowhere() {
+        for limit in [1, 2, 3, 1_000, 1_000_000] {
+            let fields = Fields::of_tokens(limit);
+            let most =
+                Mark { time: (1 << (63 - fields.token_bits)) - 1, tokens: (1 << fields.token_bits) - 1 };
+            assert!(most.tokens >= limit);
+            assert_eq!(fields.pack(most), Some(u64::MAX));
+            for mark in
+                [most, Mark { time: 0, ..most }, Mark { tokens: 0, ..most }, Mark { time: 0, tokens: 0 }]
+            {
+                assert_eq!(fields.unpack(fields.pack(mark).unwrap()), Some(mark));
+            }
+            assert_eq!(fields.pack(Mark { time: most.time + 1, ..most }), None);
+            assert_eq!(fields.pack(Mark { tokens: most.tokens + 1, ..most }), None);
+            assert_eq!([EMPTY, CLOSED, SEALED].map(|slot| fields.unpack(slot)), [None; 3]);
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! A sliding log takes memory as it is used, and gives it back.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::thread;
+use std::time::Duration;
+use tollgate::{Algorithm, Clock, ManualClock, Quota, SingleLimiter, Tick};
+
+struct Counting;
+
+static LIVE: AtomicUsize = AtomicUsize::new(0);
+static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
+
+#[allow(unsafe_code)]
+// SAFETY: every call is handed to the system's allocator as it came.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        LIVE.fetch_add(layout.size(), Relaxed);
+        ALLOCATIONS.fetch_add(1, Relaxed);
+        // SAFETY: the caller's promise is passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        LIVE.fetch_sub(layout.size(), Relaxed);
+        // SAFETY: the caller's promise is passed on.
+        unsafe { System.dealloc(block, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn log(clock: &ManualClock) -> SingleLimiter {
+    let builder = SingleLimiter::builder(Quota::new(100_000, SECOND)).algorithm(Algorithm::SlidingLog);
+    builder.clock(clock).build().unwrap()
+}
+
+/// What is live now, more than before; until the epochs have freed what is retired.
+fn live_above(before: usize) -> usize {
+    LIVE.load(Relaxed).saturating_sub(before)
+}
+
+/// One test, because what is counted belongs to the process.
+#[test]
+fn memory_follows_use() {
+    // The epochs' own memory comes first.
+    drop(crossbeam_epoch::pin());
+    let clock = Clock::manual();
+    let before = LIVE.load(Relaxed);
+    let log = log(&clock);
+    assert_eq!(live_above(before), 0);
+
+    // Three tokens of 100,000, however they are taken.
+    for _ in 0..3 {
+        assert!(log.check_at(1, Tick::ZERO).allowed());
+    }
+    assert!(live_above(before) < 400, "{}", live_above(before));
+    assert!(log.check_at(90_000, Tick::ZERO).allowed());
+    assert!(live_above(before) < 400, "{}", live_above(before));
+
+    // As much as is used, at every size.
+    for used in 5..10_000_u64 {
+        assert!(log.check_at(1, Tick::ZERO).allowed());
+        let bytes = usize::try_from(used).unwrap() * 24 + 2_000;
+        assert!(live_above(before) < bytes, "{used} admissions in {} bytes", live_above(before));
+    }
+    // What it says it holds is what it holds.
+    assert_eq!(log.bytes() - size_of::<SingleLimiter>(), live_above(before));
+
+    // Denials, peeks and questions allocate nothing.
+    let allocations = ALLOCATIONS.load(Relaxed);
+    for _ in 0..1_000 {
+        assert!(!log.check_at(90_000, Tick::ZERO).allowed());
+        let _ = (log.peek_at(1, Tick::ZERO), log.is_idle(), log.bytes());
+    }
+    assert_eq!(ALLOCATIONS.load(Relaxed), allocations);
+
+    // All of it is let go by one admission after an idle period, and freed as the epochs go on.
+    let later = Tick::ZERO + 3 * SECOND;
+    assert!(log.check_at(1, later).allowed());
+    assert!(log.bytes() < 1_000, "{}", log.bytes());
+    for _ in 0..1_000 {
+        crossbeam_epoch::pin().flush();
+    }
+    assert!(live_above(before) < 20_000, "{}", live_above(before));
+
+    // At the limit for many periods, it holds three times the admissions of a period at the most.
+    let mut most = 0;
+    for n in 0..1_000_000_u64 {
+        assert!(log.check_at(1, later + SECOND + Duration::from_nanos(n * 10_000)).allowed());
+        if n % 1_000 == 0 {
+            most = most.max(log.bytes());
+        }
+    }
+    assert!(most < 24 * 100_000 + 10_000, "{most}");
+    println!("at most {most} bytes for 100,000 admissions in a period");
+    drop(log);
+
+    // Dropped by whichever thread is the last, while the others are still under a guard.
+    for round in 0..300_u64 {
+        let log = Arc::new(self::log(&clock));
+        thread::scope(|scope| {
+            for _ in 0..3 {
+                let log = Arc::clone(&log);
+                scope.spawn(move || {
+                    let _guard = crossbeam_epoch::pin();
+                    let charges: Vec<_> =
+                        (0..100 + round).map(|n| log.check_at(1, later + Duration::from_nanos(n))).collect();
+                    log.refund(&charges[0]);
+                    log.reset();
+                    assert!(log.check_at(1, later).allowed());
+                    drop(log);
+                });
+            }
+            drop(log);
+        });
+    }
+    for _ in 0..1_000 {
+        crossbeam_epoch::pin().flush();
+    }
+    assert!(live_above(before) < 20_000, "{}", live_above(before));
+}
