@@ -30,8 +30,8 @@ pub enum Algorithm {
     /// The time of every admission: in any trailing period exactly the limit at most, whatever the requests
     /// cost. The limit is 1,000,000 at the most, and there is no burst.
     ///
-    /// Its state is no word, so only a [`SingleLimiter`](crate::SingleLimiter) takes it. Memory is 8 to 24 bytes
-    /// for each admission in the period, whatever it took, and a few hundred more; it is allocated as it is
+    /// Its state is no word, so it takes [exact keys](crate::Builder::exact_keys) or a
+    /// [`SingleLimiter`](crate::SingleLimiter). Memory of a key is 8 to 24 bytes for each admission in the period, whatever it took, and a few hundred more; it is allocated as it is
     /// used. A check costs a binary search.
     ///
     /// A request whose time is before the last admission (another thread was quicker) is judged and counted
@@ -73,6 +73,17 @@ impl Algorithm {
     /// ```
     pub const fn has_windows(self) -> bool {
         matches!(self, Self::FixedWindow | Self::SlidingWindow)
+    }
+
+    /// Does it take a burst? (What counts admissions in a period has the limit for its capacity.)
+    ///
+    /// ```
+    /// # use tollgate::Algorithm;
+    /// assert!(Algorithm::TokenBucket.has_burst());
+    /// assert!(!Algorithm::SlidingLog.has_burst());
+    /// ```
+    pub const fn has_burst(self) -> bool {
+        matches!(self, Self::TokenBucket | Self::LeakyBucket | Self::LeakyQueue)
     }
 
     const fn name(self) -> &'static str {

@@ -188,8 +188,8 @@ impl fmt::Display for ConfigError {
             ),
             Self::NotPacked { algorithm } => write!(
                 f,
-                "the state of a {algorithm} does not fit the word of a key; allowed: {}; use a \
-                 `SingleLimiter` for each resource, or choose a sliding-window",
+                "the state of a {algorithm} does not fit the word that a table has for a key; allowed: {}; \
+                 keep exact keys (`exact_keys()` on the builder), or use a `SingleLimiter` for one resource",
                 Algorithm::PACKED.map(|algorithm| algorithm.to_string()).join(", ")
             ),
             Self::MaxKeys { max_keys, most } => write!(

@@ -29,8 +29,8 @@
 //! - [`Quota`]: how much, per what period, with what burst; also from text (`100/s burst 20`).
 //! - [`Decision`]: the answer, with remaining tokens, retry and reset times.
 //! - [`Algorithm`] and [`rule`]: token bucket, leaky bucket (meter and queue), fixed and sliding
-//!   window, as pure values with their stated bounds; the sliding log, which is exact, for a
-//!   [`SingleLimiter`].
+//!   window, as pure values with their stated bounds; the sliding log, which is exact, for
+//!   [`ExactKeys`] and a [`SingleLimiter`].
 //! - [`Clock`]: where the time comes from.
 //!
 //! # Which algorithm
@@ -42,7 +42,7 @@
 //! | leaky queue | burst + limit admitted, limit + 1 started | shaping: each request is told when to start |
 //! | fixed window | 2 × limit, at a boundary | daily allowances that end at midnight |
 //! | sliding window | 2 × limit at worst, about limit in practice | "no more than n in any minute", cheaply |
-//! | sliding log | the limit, exactly; for one resource, 8 to 24 bytes an admission | a contract that says "never more than n in any hour" |
+//! | sliding log | the limit, exactly; with exact keys or for one resource, 8 to 24 bytes an admission | a contract that says "never more than n in any hour" |
 //!
 //! # Features
 //!

@@ -225,7 +225,7 @@ fn exact_keys_decide_as_fingerprints_do() {
             );
         }
     }
-    for algorithm in ["fixed-window", "sliding-window"] {
+    for algorithm in ["fixed-window", "sliding-window", "sliding-log"] {
         let args = ["--limit", "30/min", "--algorithm", algorithm, "--decisions", "-", LOG];
         let expected = text(&replay(&args));
         assert_eq!(text(&replay(&[&args[..], &["--exact-keys"]].concat())), expected, "{algorithm}");
@@ -357,11 +357,12 @@ fn a_polite_client_waits_and_is_denied_less() {
 fn compare_shows_all_algorithms_and_windows_without_the_burst() {
     let args = [&[LOG, "--compare"][..], &LIMIT].concat();
     let report = text(&replay(&args));
-    let algorithms = ["token-bucket", "leaky-bucket", "leaky-queue", "fixed-window", "sliding-window"];
+    let algorithms =
+        ["token-bucket", "leaky-bucket", "leaky-queue", "fixed-window", "sliding-window", "sliding-log"];
     for algorithm in algorithms {
         assert!(report.lines().any(|line| line.trim().starts_with(algorithm)), "{report}");
     }
-    assert!(report.contains("fixed-window: a window has no burst; it ran with 30/min."), "{report}");
+    assert!(report.contains("fixed-window: it takes no burst, and ran with 30/min."), "{report}");
     for line in report.lines() {
         assert!(line.chars().count() <= 80, "wider than a terminal: {line}");
     }

@@ -283,8 +283,11 @@ fn what_can_not_work_is_refused_with_value_range_and_fix() {
     let keyed: Result<Limiter<u8>, _> =
         Limiter::builder(Quota::per_second(5)).algorithm(Algorithm::SlidingLog).build();
     let refused = keyed.unwrap_err().to_string();
-    assert!(refused.starts_with("the state of a sliding-log does not fit the word of a key"), "{refused}");
-    assert!(refused.contains("use a `SingleLimiter`"), "{refused}");
+    assert!(
+        refused.starts_with("the state of a sliding-log does not fit the word that a table has"),
+        "{refused}"
+    );
+    assert!(refused.contains("`exact_keys()`") && refused.contains("`SingleLimiter`"), "{refused}");
 }
 
 fn race<T: Send>(threads: u64, body: impl Fn(u64) -> T + Sync) -> Vec<T> {

@@ -152,37 +152,37 @@ fn two_swaps<S: Built>(ways: [Way; 2], bound: Bound, atomics: Atomics) -> Explor
         let gate = with_keys::<S>(1);
         let changers = [(ways[0], 3), (ways[1], 4)].map(|(way, limit)| {
             let gate = Arc::clone(&gate);
-            threads.spawn(move || {
-                change(&gate, way, limit, NOW);
-                gate.check_at(&1, 1, NOW).charged()
-            })
+            threads.spawn(move || change(&gate, way, limit, NOW))
         });
-        let charged: u64 = changers.into_iter().map(|changer| changer.join().unwrap()).sum();
+        for changer in changers {
+            changer.join().unwrap();
+        }
         let limit = gate.peek_at(&1, 1, NOW).limit();
         match ways {
             // Its own quota holds, whatever becomes of the default.
             [Way::Default, Way::Own] => assert_eq!((limit, gate.peek_at(&2, 1, NOW).limit()), (4, 3)),
             _ => assert!(limit == 3 || limit == 4),
         }
-        assert_eq!(charged, 2, "there was room under either");
-        holds(&gate, limit, 3, NOW);
+        holds(&gate, limit, 1, NOW);
     })
 }
 
 #[test]
 fn quota_swap_races_quota_swap_and_one_of_them_holds() {
+    two_swaps::<Fingerprints>([Way::Default, Way::Own], Bound::Preemptions(1), Atomics::Plain);
     for ways in [[Way::Default; 2], [Way::Own; 2], [Way::Default, Way::Own]] {
-        two_swaps::<Fingerprints>(ways, Bound::Preemptions(1), Atomics::Plain);
-        two_swaps::<ExactKeys<u64>>(ways, Bound::Preemptions(1), Atomics::Touched);
+        two_swaps::<ExactKeys<u64>>(ways, Bound::Preemptions(2), Atomics::Plain);
     }
 }
 
 #[test]
 #[ignore = "deep: make loom-deep"]
 fn quota_swap_races_quota_swap_and_one_of_them_holds_deeply() {
+    for ways in [[Way::Default; 2], [Way::Own; 2]] {
+        two_swaps::<Fingerprints>(ways, Bound::Preemptions(1), Atomics::Plain);
+    }
     for ways in [[Way::Default; 2], [Way::Own; 2], [Way::Default, Way::Own]] {
-        two_swaps::<Fingerprints>(ways, Bound::Preemptions(1), Atomics::Touched);
-        two_swaps::<ExactKeys<u64>>(ways, Bound::Preemptions(2), Atomics::Plain);
+        two_swaps::<ExactKeys<u64>>(ways, Bound::Preemptions(2), Atomics::Touched);
     }
 }
 

@@ -1,6 +1,6 @@
 //! Eviction never changes a decision.
 
-use crate::store::{Gate, IntoGate};
+use crate::store::{ALGORITHMS, Gate, IntoGate};
 use std::collections::HashMap;
 use std::time::Duration;
 use tollgate::{Algorithm, Clock, Limiter, Quota, SingleLimiter, Tick};
@@ -16,7 +16,7 @@ fn random(state: &mut u64) -> u64 {
 /// never forgets.
 #[test]
 fn eviction_never_changes_a_decision() {
-    for algorithm in Algorithm::PACKED {
+    for &algorithm in ALGORITHMS {
         for (max_keys, sweeps) in [(250, false), (1_000, false), (1_000, true)] {
             // Idle after a fifth of a second at the most.
             let quota = Quota::new(2, Duration::from_millis(100));

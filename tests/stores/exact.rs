@@ -1,7 +1,11 @@
 //! The store that these tests run with: exact keys.
 
 use std::hash::Hash;
-use tollgate::{Builder, ExactKeys, Limiter};
+use tollgate::{Algorithm, Builder, ExactKeys, Limiter};
+
+/// What the store takes.
+#[allow(dead_code)]
+pub(crate) const ALGORITHMS: &[Algorithm] = &Algorithm::ALL;
 
 pub(crate) type Gate<K> = Limiter<K, ExactKeys<K>>;
 

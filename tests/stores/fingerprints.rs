@@ -1,7 +1,11 @@
 //! The store that these tests run with: fingerprints in a table.
 
 use std::hash::Hash;
-use tollgate::{Builder, Limiter};
+use tollgate::{Algorithm, Builder, Limiter};
+
+/// What the store takes.
+#[allow(dead_code)]
+pub(crate) const ALGORITHMS: &[Algorithm] = &Algorithm::PACKED;
 
 pub(crate) type Gate<K> = Limiter<K>;
 

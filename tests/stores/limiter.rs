@@ -1,6 +1,6 @@
 //! The limiters as their users see them: keys, policies, batches, times, threads.
 
-use crate::store::{Gate, IntoGate};
+use crate::store::{ALGORITHMS, Gate, IntoGate};
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::Barrier;
@@ -57,7 +57,7 @@ mod time {
 
     #[test]
     fn a_clock_set_back_delays_and_set_forward_grants_one_burst() {
-        for algorithm in Algorithm::PACKED {
+        for &algorithm in ALGORITHMS {
             let clock = Clock::manual();
             let builder = Limiter::builder(Quota::per_second(2)).algorithm(algorithm).clock(&clock);
             let limiter: Gate<String> = builder.gate();
@@ -119,7 +119,7 @@ mod refunds {
 
     #[test]
     fn a_refund_gives_back_what_was_charged_and_no_more() {
-        for algorithm in Algorithm::PACKED {
+        for &algorithm in ALGORITHMS {
             let builder = Limiter::builder(Quota::per_hour(10)).algorithm(algorithm);
             let limiter: Gate<String> = builder.clock(Clock::manual()).gate();
             let charge = limiter.check_n("alice", 4);
@@ -304,7 +304,7 @@ mod threads {
 
     #[test]
     fn threads_that_share_a_limit_are_admitted_exactly_as_often_as_it_says() {
-        for algorithm in Algorithm::PACKED {
+        for &algorithm in ALGORITHMS {
             let builder = SingleLimiter::builder(Quota::per_second(10_000)).algorithm(algorithm);
             let gate = builder.build().unwrap();
             let admitted = race(|_| (0..5_000).map(|_| gate.check_at(1, NOW).charged()).sum());
@@ -343,7 +343,7 @@ mod threads {
 
     #[test]
     fn charges_and_refunds_of_many_threads_add_up() {
-        for algorithm in Algorithm::PACKED {
+        for &algorithm in ALGORITHMS {
             let builder = Limiter::builder(Quota::per_hour(1_000)).algorithm(algorithm);
             let limiter: Gate<String> = builder.gate();
             let kept = race(|n| {
@@ -402,7 +402,7 @@ fn a_limiter_decides_as_a_map_of_single_limiters() {
         *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         *state >> 33
     }
-    for algorithm in Algorithm::PACKED {
+    for &algorithm in ALGORITHMS {
         let quota = Quota::per_second(20);
         let limiter: Gate<u64> =
             Limiter::builder(quota).algorithm(algorithm).max_keys(300).clock(Clock::manual()).gate();

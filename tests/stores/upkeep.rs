@@ -1,6 +1,6 @@
 //! Looking after a limiter: statistics, sweeping, clearing, the housekeeper, the pinned handle.
 
-use crate::store::{Gate, IntoGate};
+use crate::store::{ALGORITHMS, Gate, IntoGate};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ fn limiter(algorithm: Algorithm, quota: Quota) -> (Gate<u64>, ManualClock) {
 
 #[test]
 fn a_sweep_forgets_idle_keys_and_no_others() {
-    for algorithm in Algorithm::PACKED {
+    for &algorithm in ALGORITHMS {
         let (limiter, clock) = limiter(algorithm, Quota::per_second(2));
         for key in 0..3_000 {
             assert!(limiter.check(&key).allowed());
@@ -125,7 +125,7 @@ fn a_table_shrinks_without_new_keys_without_sweeps_and_without_a_thread() {
 
 #[test]
 fn clearing_makes_every_key_as_good_as_new() {
-    for algorithm in Algorithm::PACKED {
+    for &algorithm in ALGORITHMS {
         for keys in [1, 39, 41, 1_000, 5_000, 5_633] {
             let (limiter, clock) = limiter(algorithm, Quota::per_hour(3));
             for key in 0..keys {
@@ -210,7 +210,7 @@ fn statistics_count_what_happened() {
 
 #[test]
 fn a_pinned_handle_decides_as_the_limiter_does() {
-    for algorithm in Algorithm::PACKED {
+    for &algorithm in ALGORITHMS {
         let quota = Quota::new(2, Duration::from_millis(100));
         let ((pinned, clock), (plain, other)) = (limiter(algorithm, quota), limiter(algorithm, quota));
         let mut gate = pinned.pin();

@@ -91,7 +91,7 @@ pub(crate) struct ReplayArgs {
     )]
     algorithm: String,
 
-    /// Run all algorithms side by side (windows have no burst: they run without it)
+    /// Run all algorithms side by side (windows and logs have no burst: they run without it)
     #[arg(long, conflicts_with_all = ["algorithm", "decisions"], help_heading = "Limit")]
     compare: bool,
 

@@ -20,10 +20,10 @@ pub(crate) fn entries(settings: &Settings) -> Result<Vec<Entry>, Failure> {
         let trial = start(algorithm, settings.quota).map_err(refused)?;
         return Ok(vec![Entry::Tried(Box::new(trial))]);
     }
-    let entries: Vec<Entry> = Algorithm::PACKED
+    let entries: Vec<Entry> = Algorithm::ALL
         .into_iter()
         .map(|algorithm| {
-            let quota = if algorithm.has_windows() { settings.quota.without_burst() } else { settings.quota };
+            let quota = if algorithm.has_burst() { settings.quota } else { settings.quota.without_burst() };
             match start(algorithm, quota) {
                 Ok(trial) => Entry::Tried(Box::new(trial)),
                 Err(error) => Entry::Refused { algorithm, quota, error },
@@ -50,7 +50,6 @@ pub(crate) fn entries(settings: &Settings) -> Result<Vec<Entry>, Failure> {
 fn option_of(error: &ConfigError) -> &'static str {
     match error {
         ConfigError::MaxKeys { .. } | ConfigError::OutOfMemory { .. } => "--max-keys",
-        ConfigError::NotPacked { .. } => "--algorithm",
         _ => "--limit",
     }
 }

@@ -36,7 +36,8 @@ impl Gate {
             // Ticks are Unix time, so tick 0 is where the servers' own windows are counted from.
             builder = builder.align(Align::Start);
         }
-        Ok(if settings.exact_keys {
+        // What fits no word takes exact keys.
+        Ok(if settings.exact_keys || !Algorithm::PACKED.contains(&algorithm) {
             Self::Exact(Box::new(builder.exact_keys().build()?))
         } else {
             Self::Fingerprints(Box::new(builder.build()?))

@@ -50,7 +50,7 @@ pub(super) fn write_table(outcomes: &[Outcome], limit: &str, out: &mut impl Writ
 fn write_notes(outcome: &Outcome, limit: &str, out: &mut impl Write) -> io::Result<()> {
     let name = &outcome.algorithm;
     if outcome.limit != limit {
-        let text = format!("{name}: a window has no burst; it ran with {}.", outcome.limit);
+        let text = format!("{name}: it takes no burst, and ran with {}.", outcome.limit);
         write_paragraph("  ", &text, out)?;
     }
     let Some(figures) = &outcome.figures else { return Ok(()) };
