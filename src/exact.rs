@@ -58,9 +58,9 @@
 //!
 //! # Memory
 //!
-//! The cell takes 80 bytes with a key of 8 (the key, 56 bytes beside it, and 16 of the `Arc`), the index 9 bytes
+//! The cell takes 88 bytes with a key of 8 (the key, 64 bytes beside it, and 16 of the `Arc`), the index 9 bytes
 //! for each item it has room for, of which it uses a quarter to seven eighths, and the place 8 to 16 bytes; with
-//! the allocator's own, about 125 bytes for each key, and what the key itself owns. The places are the
+//! the allocator's own, about 130 bytes for each key, and what the key itself owns. The places are the
 //! only thing that is not given back when keys go: 8 to 16 bytes for each of the most keys there ever were.
 //!
 //! What is unlinked is freed when no thread can see it any more and scc comes by: it keeps removed cells in a
@@ -115,7 +115,7 @@ use std::time::Duration;
 const STEPS_AT_CAP: usize = 16;
 
 /// How many cells more than four times the cap may be there: a small store retires thousands while a thread
-/// that reads has lost its core for a moment. Five megabytes.
+/// that reads has lost its core for a moment. Six megabytes.
 const SPARE: u64 = 1 << 16;
 
 /// Keys and their cells.

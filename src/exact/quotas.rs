@@ -14,7 +14,7 @@
 //!
 //! | edge | release side | acquire side | what becomes visible | loom test that fails if it is weakened |
 //! |---|---|---|---|---|
-//! | changed | `Quotas::count` | `Quotas::changes` | the change that was counted, and all before it | `a_counted_change_is_seen` |
+//! | changed | `Quotas::count` | `Quotas::changes` | the change that was counted, and all before it | `quota_swap_races_charge_and_none_is_lost` |
 
 use super::entry::{Asked, Entry};
 use super::stage::{ExactRule, Shared, Wanted};

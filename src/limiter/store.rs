@@ -406,9 +406,13 @@ impl fmt::Debug for Fingerprints {
 ///
 /// # Memory
 ///
-/// Up to about 125 bytes for each key of 8 bytes, and what the key owns; while keys change all the time,
+/// Up to about 130 bytes for each key of 8 bytes, and what the key owns; while keys change all the time,
 /// the index keeps forgotten ones until their bucket is full: up to two and a half times as much.
 /// [`max_keys`](crate::Builder::max_keys) is a hard cap on the keys that are tracked.
+///
+/// This store also takes the [sliding log](crate::Algorithm::SlidingLog): then each key has, besides, 8 to 24 bytes
+/// for each admission that still counts. So the most it can take is `max_keys` times the limit times 24 bytes; it
+/// is allocated as it is used, and freed as admissions stop counting and keys are forgotten.
 pub struct ExactKeys<K: 'static> {
     pub(super) store: ExactStore<K>,
     counts_denials: bool,

@@ -51,7 +51,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ///
     /// # Progress
     ///
-    /// Wait-free.
+    /// Wait-free; with [sliding logs](crate::Algorithm::SlidingLog) lock-free, and it looks at every key to add up
+    /// the bytes.
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
@@ -214,7 +215,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         self.len() == 0
     }
 
-    /// The bytes this limiter takes now, retired parts of the table that are not freed yet included.
+    /// The bytes this limiter takes now, retired parts of the table that are not freed yet included (of
+    /// [sliding logs](crate::Algorithm::SlidingLog) those that are in use; it looks at every key for them).
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};

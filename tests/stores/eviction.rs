@@ -3,7 +3,7 @@
 use crate::store::{ALGORITHMS, Gate, IntoGate};
 use std::collections::HashMap;
 use std::time::Duration;
-use tollgate::{Algorithm, Clock, Limiter, Quota, SingleLimiter, Tick};
+use tollgate::{Clock, Limiter, Quota, SingleLimiter, Tick};
 
 /// A linear congruential generator (Knuth, MMIX), high bits.
 fn random(state: &mut u64) -> u64 {
