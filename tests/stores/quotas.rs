@@ -204,6 +204,26 @@ fn a_quota_of_its_own_outlives_the_state_of_its_key() {
     assert_eq!(limiter.check(&7).limit(), 10, "clearing forgets keys, not quotas");
 }
 
+/// Nobody is forgotten by a change, also where there is no room for anybody else.
+#[test]
+fn a_change_at_the_cap_forgets_nobody() {
+    let builder = Limiter::builder(per_hour(1)).max_keys(1_000).clock(Clock::manual());
+    let limiter: Gate<u64> = builder.gate();
+    for key in 0..1_000 {
+        assert!(limiter.check(&key).allowed());
+    }
+    for limit in 2..6 {
+        limiter.set_quota(per_hour(limit)).unwrap();
+        limiter.set_key_quota(&7, per_hour(100 * limit)).unwrap();
+        for key in (0..1_000).filter(|&key| key != 7) {
+            assert_eq!((limiter.peek(&key).limit(), limiter.peek(&key).remaining()), (limit, limit - 1));
+        }
+        assert_eq!(limiter.peek(&7).remaining(), 100 * limit - 1);
+        assert_eq!(limiter.check(&5_000).source(), Source::Policy);
+        assert_eq!(limiter.len(), 1_000);
+    }
+}
+
 #[test]
 fn many_quotas_are_one_change_and_a_refused_one_changes_nothing() {
     let (limiter, _) = limiter(Algorithm::FixedWindow, per_hour(2));
