@@ -14,14 +14,14 @@ use tollgate::{Algorithm, Quota};
 pub const END: u64 = 1 << 61;
 
 /// What an admitted request took, in the order of arrival.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Charge {
     at: u64,
     cost: u64,
 }
 
 /// An exact limiter for one key.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Oracle {
     algorithm: Algorithm,
     limit: i128,
@@ -125,6 +125,22 @@ impl Oracle {
     /// Takes a charge out, as if it had never come.
     pub fn forget(&mut self, index: usize) {
         self.charges.remove(index);
+    }
+
+    /// Takes `tokens` out of a charge at once: at the time it was made, as far as a bucket goes. That the key
+    /// has come as far as that time remains.
+    pub fn refund(&mut self, index: usize, tokens: u64) {
+        let charge = &mut self.charges[index];
+        charge.cost = charge.cost.saturating_sub(tokens);
+    }
+
+    /// Takes everything out. A window that was reached remains reached.
+    pub fn reset(&mut self) {
+        if self.algorithm.has_windows() {
+            self.charges.iter_mut().for_each(|charge| charge.cost = 0);
+        } else {
+            self.charges.clear();
+        }
     }
 
     pub fn charges(&self) -> usize {
