@@ -9,11 +9,12 @@
 #[path = "oracle/history.rs"]
 mod history;
 mod oracle;
+mod race;
 
 use history::{Answer, ByDefinition, ByRule, Call, Denials, Event, PACKED, legal_order};
 use oracle::Oracle;
-use std::hint;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
+use race::{Random, StartLine};
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::thread;
 use std::time::Duration;
 use tollgate::rule::AnyRule;
@@ -26,16 +27,6 @@ const GRACE: Duration = Duration::from_nanos(GRACE_NANOS);
 /// After so long every key is idle.
 const PAUSE: u64 = 500 * MILLI;
 const ROUNDS: usize = 3;
-
-/// A linear congruential generator (Knuth, MMIX), high bits.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % limit
-    }
-}
 
 /// What threads race for.
 trait Target: Sync {
@@ -157,24 +148,6 @@ impl Mix {
     const ALL: [Self; 4] = [Self::Checks, Self::PromptRefunds, Self::Resets, Self::Anything];
 }
 
-/// All threads wait here for each other, spinning, so that they go on together.
-struct StartLine {
-    threads: usize,
-    arrived: AtomicUsize,
-}
-
-impl StartLine {
-    fn wait(&self, turn: &mut usize) {
-        *turn += self.threads;
-        self.arrived.fetch_add(1, SeqCst);
-        let mut spins = 0;
-        while self.arrived.load(SeqCst) < *turn {
-            spins += 1;
-            if spins % 200 == 0 { thread::yield_now() } else { hint::spin_loop() }
-        }
-    }
-}
-
 /// Where the stamps come from.
 struct Stamps(AtomicU64);
 
@@ -255,7 +228,7 @@ impl<T: Target> Racer<'_, T> {
 
 /// `count` histories, one after the other, by so many threads.
 fn race<T: Target>(target: &T, threads: usize, count: u64, mix: Mix, seed: u64) -> Vec<Vec<Event>> {
-    let line = StartLine { threads, arrived: AtomicUsize::new(0) };
+    let line = StartLine::new(threads);
     let stamps = Stamps(AtomicU64::new(0));
     let run = |thread: usize| {
         let mut turn = 0;
