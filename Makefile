@@ -6,8 +6,11 @@ LOOM := cd loom-tests && RUST_BACKTRACE=0 $(CARGO) test --release --locked
 # `timeout` ends a search that has run away; loom's own limits would call it a success.
 LOOM_LIMIT ?= timeout --verbose 1500
 DEEP_LIMIT ?= timeout --verbose 7200
+# What `make fuzz` runs, and for how long each.
+FUZZ_TARGETS ?= rule limiter quota log
+FUZZ_SECONDS ?= 60
 
-.PHONY: help test lint unit features instructions stress loom loom-deep weaken doc bench peers clean
+.PHONY: help test lint unit features instructions stress fuzz fuzz-tools loom loom-deep weaken doc bench peers clean
 
 help:
 	@echo "make test       all tests: lint, unit, integration, doc and model tests (a few minutes)"
@@ -16,6 +19,7 @@ help:
 	@echo "make instructions"
 	@echo "                instructions for each check, counted by valgrind, against what they may be"
 	@echo "make stress     a table that is far too small, under load from all cores, for a minute"
+	@echo "make fuzz       each fuzz target for FUZZ_SECONDS=$(FUZZ_SECONDS), on nightly Rust; FUZZ_TARGETS=\"$(FUZZ_TARGETS)\""
 	@echo "make loom       the model checker, quick bounds (some minutes)"
 	@echo "make loom-deep  the model checker, deep bounds (long: up to two hours are allowed)"
 	@echo "make weaken     weakens each memory ordering in turn: a model must notice (some minutes)"
@@ -33,6 +37,7 @@ lint:
 	$(CARGO) fmt --check
 	cd loom-tests && $(CARGO) fmt --check
 	cd benches/peers && $(CARGO) fmt --check
+	cd fuzz && $(CARGO) fmt --check
 # The lock file of the peers names this package's dependencies: is it up to date?
 	cd benches/peers && $(CARGO) metadata --locked --format-version 1 > /dev/null
 	$(CARGO) clippy --locked --all-targets --all-features -- -D warnings
@@ -56,6 +61,22 @@ instructions:
 
 stress:
 	TOLLGATE_STRESS_SECONDS=60 $(CARGO) test --locked --release --test stress -- --nocapture
+
+# What fuzzing finds worth keeping goes to fuzz/corpus; what makes a target fail, to fuzz/artifacts. Copy that to
+# tests/fuzz/corpus, and `make unit` fails too until it is mended.
+fuzz: fuzz-tools
+	@set -e; for target in $(FUZZ_TARGETS); do \
+		echo "fuzzing $$target for $(FUZZ_SECONDS) s"; \
+		mkdir -p fuzz/corpus/$$target; \
+		$(CARGO) +nightly fuzz run $$target fuzz/corpus/$$target tests/fuzz/corpus/$$target \
+			-- -max_total_time=$(FUZZ_SECONDS) -max_len=4096 -print_final_stats=1; \
+	done
+
+fuzz-tools:
+	@$(CARGO) +nightly --version > /dev/null 2>&1 || { \
+		echo "NOT DONE: fuzzing needs nightly Rust: rustup toolchain install nightly --profile minimal"; exit 1; }
+	@$(CARGO) fuzz --version > /dev/null 2>&1 || $(CARGO) install --locked cargo-fuzz || { \
+		echo "NOT DONE: cargo-fuzz is missing and could not be installed: cargo install --locked cargo-fuzz"; exit 1; }
 
 loom:
 	$(LOOM_LIMIT) sh -c '$(LOOM) -- --nocapture --test-threads=1'
@@ -82,3 +103,4 @@ clean:
 	$(CARGO) clean
 	cd loom-tests && $(CARGO) clean
 	cd benches/peers && $(CARGO) clean
+	cd fuzz && $(CARGO) clean

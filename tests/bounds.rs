@@ -19,7 +19,7 @@ const MILLI: u64 = 1_000_000;
 /// Times that are in use at once differ by no more.
 const GRACE: u64 = 4 * MILLI;
 const THREADS: usize = 4;
-const ROUNDS: u64 = 1_500;
+const ROUNDS: u64 = 1_000;
 /// The keys whose bounds are checked.
 const KEYS: u64 = 3;
 /// Where an interval is no whole number of nanoseconds, a bucket may be so many early.
@@ -120,9 +120,9 @@ fn race(target: &impl Target, algorithm: Algorithm, quota: Quota, seed: u64) -> 
         let mut times = Random(seed);
         let mut random = Random(seed ^ 1 << 40 ^ (thread as u64) << 50);
         let mut admitted = Vec::new();
-        let (mut time, mut turn) = (1_000 * MILLI, 0);
+        let (mut time, mut lane) = (1_000 * MILLI, line.lane());
         for _ in 0..ROUNDS {
-            line.wait(&mut turn);
+            lane.wait();
             for _ in 0..4 {
                 let now = Tick::from_nanos(time + random.below(GRACE + 1));
                 target.disturb(&mut random, now);
@@ -219,7 +219,7 @@ fn every_interval_is_within_its_bound<T: Target>(build: impl Fn(Algorithm, Quota
         for quota in QUOTAS {
             let target = build(algorithm, quota);
             for (key, admitted) in race(&target, algorithm, quota, seed).iter().enumerate() {
-                assert!(admitted.len() > 500, "{algorithm}: {} admissions", admitted.len());
+                assert!(admitted.len() > 300, "{algorithm}: {} admissions", admitted.len());
                 if let Err(wrong) = verdict(algorithm, quota, admitted) {
                     panic!("{algorithm}, {quota}, key {key}: {wrong}");
                 }
@@ -236,7 +236,7 @@ fn builder(algorithm: Algorithm, quota: Quota) -> Builder<Limiter<u64>> {
 
 fn turned_over<S: Store>(limiter: &Limiter<u64, S>) {
     let stats = limiter.stats();
-    assert!(stats.turnovers > 50 && stats.evicted > 500, "{stats:?}");
+    assert!(stats.turnovers > 50 && stats.evicted > 300, "{stats:?}");
 }
 
 #[test]

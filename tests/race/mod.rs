@@ -4,7 +4,7 @@
 #![allow(dead_code, unreachable_pub)]
 
 use std::hint;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::thread;
 
 /// A linear congruential generator (Knuth, MMIX), high bits.
@@ -21,21 +21,45 @@ impl Random {
 pub struct StartLine {
     threads: usize,
     arrived: AtomicUsize,
+    /// A thread has panicked and will not come.
+    broken: AtomicBool,
+}
+
+/// One thread's way along the line.
+pub struct Lane<'l> {
+    line: &'l StartLine,
+    /// How many will have arrived when all have.
+    turn: usize,
 }
 
 impl StartLine {
     pub fn new(threads: usize) -> Self {
-        Self { threads, arrived: AtomicUsize::new(0) }
+        Self { threads, arrived: AtomicUsize::new(0), broken: AtomicBool::new(false) }
     }
 
-    /// `turn` is the thread's own, 0 before the first time.
-    pub fn wait(&self, turn: &mut usize) {
-        *turn += self.threads;
-        self.arrived.fetch_add(1, SeqCst);
+    /// For each thread one.
+    pub fn lane(&self) -> Lane<'_> {
+        Lane { line: self, turn: 0 }
+    }
+}
+
+impl Lane<'_> {
+    pub fn wait(&mut self) {
+        self.turn += self.line.threads;
+        self.line.arrived.fetch_add(1, SeqCst);
         let mut spins = 0;
-        while self.arrived.load(SeqCst) < *turn {
+        while self.line.arrived.load(SeqCst) < self.turn {
+            assert!(!self.line.broken.load(SeqCst), "another thread has panicked");
             spins += 1;
-            if spins % 200 == 0 { thread::yield_now() } else { hint::spin_loop() }
+            if spins < 200 { hint::spin_loop() } else { thread::yield_now() }
+        }
+    }
+}
+
+impl Drop for Lane<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.line.broken.store(true, SeqCst);
         }
     }
 }
