@@ -3,7 +3,8 @@
 //! The checker is that of the library's own tests (`tests/oracle/history.rs`), with two limiters without
 //! threads: the oracle and the rule. Here the stamps are no atomics of the model, so they order nothing: a
 //! denial may miss a refund that has returned, as `Limiter` says under *What a denial rests on*. The models
-//! below show that it does, and that nothing else is missed.
+//! below show that it does, that the figures of a denial may lack a charge as well, and that nothing else is
+//! missed.
 
 #[path = "../../tests/oracle/history.rs"]
 mod history;
@@ -183,6 +184,33 @@ fn charge_races_reset_in_a_legal_order() {
             resetter.join().unwrap();
             check(recorder.of(0, AFTER), &gate);
             assert_legal(algorithm, 1, &recorder, &note);
+        });
+        seen.expect(&["\"on a moment ago\"", "\"on the present\""]);
+    }
+}
+
+/// A denial may miss a charge too, which changes what it says remains, and not that it is a denial.
+#[test]
+fn charge_races_denial_and_only_its_figures_may_be_a_moment_old() {
+    for algorithm in PACKED {
+        let seen = Seen::default();
+        let note = seen.clone();
+        explore(Bound::Exhaustive, Atomics::Touched, move |threads| {
+            let (gate, recorder) = (single(algorithm, 3), Recorder::default());
+            let check =
+                |part: &Part, cost, gate: &SingleLimiter| part.check(cost, NOW, || gate.check_at(cost, NOW));
+            check(&recorder.of(0, BEFORE), 1, &gate);
+            let other = threads.spawn({
+                let (gate, part) = (Arc::clone(&gate), recorder.of(1, RACE));
+                move || check(&part, 1, &gate)
+            });
+            for _ in 0..2 {
+                let denied = check(&recorder.of(0, RACE), 3, &gate).decision;
+                assert!(!denied.allowed());
+            }
+            other.join().unwrap();
+            check(&recorder.of(0, AFTER), 3, &gate);
+            assert_legal(algorithm, 3, &recorder, &note);
         });
         seen.expect(&["\"on a moment ago\"", "\"on the present\""]);
     }
