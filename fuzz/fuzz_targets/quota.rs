@@ -2,7 +2,17 @@
 
 #![no_main]
 
-#[path = "../../tests/fuzz/quota.rs"]
-mod quota;
+// For the rules' quotas.
+#[allow(dead_code)]
+#[path = "../../tests/oracle/mod.rs"]
+mod oracle;
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| quota::body(data));
+#[path = "../../tests/fuzz"]
+mod fuzz {
+    pub(crate) mod input;
+    pub(crate) mod quota;
+    #[allow(dead_code)]
+    pub(crate) mod rule;
+}
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| fuzz::quota::body(data));

@@ -1,5 +1,7 @@
 //! The text of a quota: what is read is what is written, and what is refused says where and why.
 
+use super::input::Input;
+use super::rule::quota;
 use tollgate::{Algorithm, Quota, SingleLimiter};
 
 pub(crate) fn body(data: &[u8]) {
@@ -20,4 +22,9 @@ pub(crate) fn body(data: &[u8]) {
         }
     }
     let _ = text.parse::<Algorithm>();
+    // And the other way round. A longer period than any limiter accepts may be too long for the text, too.
+    let quota = quota(&mut Input(data));
+    if quota.period() <= Quota::MAX_PERIOD && !quota.period().is_zero() {
+        assert_eq!(quota.to_string().parse(), Ok(quota));
+    }
 }
