@@ -6,7 +6,7 @@
 
 mod race;
 
-use race::{Random, StartLine};
+use race::{PACKED, Random, StartLine};
 use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
@@ -24,14 +24,6 @@ const ROUNDS: u64 = 1_000;
 const KEYS: u64 = 3;
 /// Where an interval is no whole number of nanoseconds, a bucket may be so many early.
 const EARLY: i128 = 2;
-
-const ALGORITHMS: [Algorithm; 5] = [
-    Algorithm::TokenBucket,
-    Algorithm::LeakyBucket,
-    Algorithm::LeakyQueue,
-    Algorithm::FixedWindow,
-    Algorithm::SlidingWindow,
-];
 
 /// A token in 2 ms, and one in 1.428571... ms.
 const QUOTAS: [Quota; 2] =
@@ -215,7 +207,7 @@ fn verdict(algorithm: Algorithm, quota: Quota, admitted: &[Admitted]) -> Result<
 }
 
 fn every_interval_is_within_its_bound<T: Target>(build: impl Fn(Algorithm, Quota) -> T, and: impl Fn(&T)) {
-    for (seed, algorithm) in (1..).zip(ALGORITHMS) {
+    for (seed, algorithm) in (1..).zip(PACKED) {
         for quota in QUOTAS {
             let target = build(algorithm, quota);
             for (key, admitted) in race(&target, algorithm, quota, seed).iter().enumerate() {
@@ -266,7 +258,7 @@ fn no_interval_of_a_single_limiter_exceeds_its_bound() {
 /// Bounds that nothing exceeds are worth something only if they are exceeded by what is wrong.
 #[test]
 fn a_limiter_that_checks_and_then_acts_exceeds_the_bound_of_every_algorithm() {
-    for algorithm in ALGORITHMS {
+    for algorithm in PACKED {
         let exceeds = |seed| {
             let rule = AnyRule::new(algorithm, QUOTAS[0], Duration::ZERO).unwrap();
             let words = (0..KEYS).map(|_| Mutex::new(Word::FRESH)).collect();

@@ -11,8 +11,8 @@ mod history;
 mod oracle;
 mod race;
 
-use history::{Answer, ByDefinition, ByRule, Call, Denials, Event, PACKED, legal_order};
-use oracle::Oracle;
+use history::{Answer, ByDefinition, ByRule, Call, Denials, Event, legal_order};
+use oracle::{Oracle, PACKED};
 use race::{Random, StartLine};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::thread;

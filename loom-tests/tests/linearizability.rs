@@ -12,10 +12,10 @@ mod model;
 #[path = "../../tests/oracle/mod.rs"]
 mod oracle;
 
-use history::{Answer, ByDefinition, ByRule, Call, Denials, Event, PACKED, legal_order};
+use history::{Answer, ByDefinition, ByRule, Call, Denials, Event, legal_order};
 use loom::sync::Arc;
 use model::{Atomics, Bound, Explored, Seen, explore};
-use oracle::Oracle;
+use oracle::{Oracle, PACKED};
 use std::sync::Mutex;
 use std::time::Duration;
 use tollgate::rule::AnyRule;

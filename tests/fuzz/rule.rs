@@ -1,18 +1,10 @@
 //! A rule against its oracle: any quota, any times, any costs, refunds and resets.
 
 use super::input::Input;
-use crate::oracle::{END, Oracle};
+use crate::oracle::{END, Oracle, PACKED};
 use std::time::Duration;
 use tollgate::rule::{AnyRule, Rule, Word};
 use tollgate::{Algorithm, Decision, Outcome, Quota, Tick};
-
-const ALGORITHMS: [Algorithm; 5] = [
-    Algorithm::TokenBucket,
-    Algorithm::LeakyBucket,
-    Algorithm::LeakyQueue,
-    Algorithm::FixedWindow,
-    Algorithm::SlidingWindow,
-];
 
 /// Where an interval is no whole number of nanoseconds, a bucket may be so many early, and as many late for a
 /// time that steps back.
@@ -22,7 +14,7 @@ const SLACK: u64 = 2;
 const CALLS: usize = 64;
 
 pub(crate) fn algorithm(input: &mut Input<'_>) -> Algorithm {
-    ALGORITHMS[input.below(ALGORITHMS.len())]
+    PACKED[input.below(PACKED.len())]
 }
 
 /// Any quota, an impossible one too.

@@ -17,16 +17,7 @@ use crate::oracle::Oracle;
 use std::collections::HashSet;
 use std::hash::Hash;
 use tollgate::rule::{AnyRule, Rule, Word};
-use tollgate::{Algorithm, Decision, Tick};
-
-/// The algorithms whose state is one word.
-pub const PACKED: [Algorithm; 5] = [
-    Algorithm::TokenBucket,
-    Algorithm::LeakyBucket,
-    Algorithm::LeakyQueue,
-    Algorithm::FixedWindow,
-    Algorithm::SlidingWindow,
-];
+use tollgate::{Decision, Tick};
 
 /// What was asked of the key.
 #[derive(Clone, Copy, Debug)]
@@ -273,8 +264,9 @@ impl<S: Sequential> Search<'_, S> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::oracle::PACKED;
     use std::time::Duration;
-    use tollgate::Quota;
+    use tollgate::{Algorithm, Quota};
 
     const NOW: Tick = Tick::from_nanos(5_000_000_000);
 

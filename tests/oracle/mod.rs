@@ -13,6 +13,15 @@ use tollgate::{Algorithm, Quota};
 /// The last tick: 2^61 nanoseconds.
 pub const END: u64 = 1 << 61;
 
+/// The algorithms whose state is one word.
+pub const PACKED: [Algorithm; 5] = [
+    Algorithm::TokenBucket,
+    Algorithm::LeakyBucket,
+    Algorithm::LeakyQueue,
+    Algorithm::FixedWindow,
+    Algorithm::SlidingWindow,
+];
+
 /// What an admitted request took, in the order of arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Charge {
