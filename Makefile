@@ -6,8 +6,14 @@ LOOM := cd loom-tests && RUST_BACKTRACE=0 $(CARGO) test --release --locked
 # `timeout` ends a search that has run away; loom's own limits would call it a success.
 LOOM_LIMIT ?= timeout --verbose 1500
 DEEP_LIMIT ?= timeout --verbose 7200
+# What `make fuzz` runs, and for how long each.
+FUZZ_TARGETS ?= rule limiter quota log
+FUZZ_SECONDS ?= 60
+MINUTES ?= 10
+# What `make sanitize` runs: the table and the store of exact keys, under threads and alone.
+SANITIZED ?= stress turnover upkeep eviction exact exact_eviction linearizability bounds soak
 
-.PHONY: help test lint unit features instructions stress loom loom-deep weaken doc bench peers clean
+.PHONY: help test lint unit features instructions stress soak sanitize fuzz fuzz-tools loom loom-deep weaken doc bench peers clean
 
 help:
 	@echo "make test       all tests: lint, unit, integration, doc and model tests (a few minutes)"
@@ -16,6 +22,9 @@ help:
 	@echo "make instructions"
 	@echo "                instructions for each check, counted by valgrind, against what they may be"
 	@echo "make stress     a table that is far too small, under load from all cores, for a minute"
+	@echo "make soak       load of every kind from all cores for MINUTES=$(MINUTES); all tokens counted, no growth of memory"
+	@echo "make sanitize   stress, turnover and upkeep under the address and leak sanitizers, on nightly Rust (minutes)"
+	@echo "make fuzz       each fuzz target for FUZZ_SECONDS=$(FUZZ_SECONDS), on nightly Rust; FUZZ_TARGETS=\"$(FUZZ_TARGETS)\""
 	@echo "make loom       the model checker, quick bounds (some minutes)"
 	@echo "make loom-deep  the model checker, deep bounds (long: up to two hours are allowed)"
 	@echo "make weaken     weakens each memory ordering in turn: a model must notice (some minutes)"
@@ -33,6 +42,7 @@ lint:
 	$(CARGO) fmt --check
 	cd loom-tests && $(CARGO) fmt --check
 	cd benches/peers && $(CARGO) fmt --check
+	cd fuzz && $(CARGO) fmt --check
 # The lock file of the peers names this package's dependencies: is it up to date?
 	cd benches/peers && $(CARGO) metadata --locked --format-version 1 > /dev/null
 	$(CARGO) clippy --locked --all-targets --all-features -- -D warnings
@@ -56,6 +66,35 @@ instructions:
 
 stress:
 	TOLLGATE_STRESS_SECONDS=60 $(CARGO) test --locked --release --test stress -- --nocapture
+
+soak:
+	TOLLGATE_SOAK_SECONDS=$$(($(MINUTES) * 60)) $(CARGO) test --locked --release --test soak -- --nocapture
+
+# A target is named, so that build scripts are not sanitized. Where nightly is missing, the stable compiler is
+# told to take its flags.
+sanitize:
+	@if $(CARGO) +nightly --version > /dev/null 2>&1; then nightly=+nightly; else nightly=; \
+		echo "nightly Rust is missing, so stable is used with RUSTC_BOOTSTRAP=1"; \
+		echo "(rustup toolchain install nightly --profile minimal)"; export RUSTC_BOOTSTRAP=1; fi; \
+	host=$$(rustc -vV | sed -n 's/^host: //p'); \
+	RUSTFLAGS="-Zsanitizer=address" ASAN_OPTIONS="detect_leaks=1" CARGO_TARGET_DIR=target/sanitize TOLLGATE_STRESS_SECONDS=5 \
+		$(CARGO) $$nightly test --locked --target $$host $(addprefix --test ,$(SANITIZED))
+
+# What fuzzing finds worth keeping goes to fuzz/corpus; what makes a target fail, to fuzz/artifacts. Copy that to
+# tests/fuzz/corpus, and `make unit` fails too until it is mended.
+fuzz: fuzz-tools
+	@set -e; for target in $(FUZZ_TARGETS); do \
+		echo "fuzzing $$target for $(FUZZ_SECONDS) s"; \
+		mkdir -p fuzz/corpus/$$target; \
+		$(CARGO) +nightly fuzz run $$target fuzz/corpus/$$target tests/fuzz/corpus/$$target \
+			-- -max_total_time=$(FUZZ_SECONDS) -max_len=4096 -print_final_stats=1; \
+	done
+
+fuzz-tools:
+	@$(CARGO) +nightly --version > /dev/null 2>&1 || { \
+		echo "NOT DONE: fuzzing needs nightly Rust: rustup toolchain install nightly --profile minimal"; exit 1; }
+	@$(CARGO) fuzz --version > /dev/null 2>&1 || $(CARGO) install --locked cargo-fuzz || { \
+		echo "NOT DONE: cargo-fuzz is missing and could not be installed: cargo install --locked cargo-fuzz"; exit 1; }
 
 loom:
 	$(LOOM_LIMIT) sh -c '$(LOOM) -- --nocapture --test-threads=1'
@@ -82,3 +121,4 @@ clean:
 	$(CARGO) clean
 	cd loom-tests && $(CARGO) clean
 	cd benches/peers && $(CARGO) clean
+	cd fuzz && $(CARGO) clean

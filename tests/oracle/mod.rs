@@ -13,15 +13,24 @@ use tollgate::{Algorithm, Quota};
 /// The last tick: 2^61 nanoseconds.
 pub const END: u64 = 1 << 61;
 
+/// The algorithms whose state is one word.
+pub const PACKED: [Algorithm; 5] = [
+    Algorithm::TokenBucket,
+    Algorithm::LeakyBucket,
+    Algorithm::LeakyQueue,
+    Algorithm::FixedWindow,
+    Algorithm::SlidingWindow,
+];
+
 /// What an admitted request took, in the order of arrival.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Charge {
     at: u64,
     cost: u64,
 }
 
 /// An exact limiter for one key.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Oracle {
     algorithm: Algorithm,
     limit: i128,
@@ -165,6 +174,22 @@ impl Oracle {
     /// Takes a charge out, as if it had never come.
     pub fn forget(&mut self, index: usize) {
         self.charges.remove(index);
+    }
+
+    /// Takes `tokens` out of a charge at once: at the time it was made, as far as a bucket goes. That the key
+    /// has come as far as that time remains.
+    pub fn refund(&mut self, index: usize, tokens: u64) {
+        let charge = &mut self.charges[index];
+        charge.cost = charge.cost.saturating_sub(tokens);
+    }
+
+    /// Takes everything out. A window that was reached remains reached.
+    pub fn reset(&mut self) {
+        if self.algorithm.has_windows() {
+            self.charges.iter_mut().for_each(|charge| charge.cost = 0);
+        } else {
+            self.charges.clear();
+        }
     }
 
     pub fn charges(&self) -> usize {

@@ -1,0 +1,398 @@
+//! Charges, refunds and resets of a key take effect one after the other, whatever the threads and the table do.
+//!
+//! Threads ask for one key at random, while other keys and sweeps make the store grow, turn over and forget; of
+//! each such history the checker (`oracle/history.rs`) must find a legal order. The stamps are read-modify-writes
+//! of one counter, so whatever has returned before a call is visible to it; that leaves nothing which a denial
+//! may miss, and it is held to the same rule as everything else. (What it may miss without such help is in
+//! `loom-tests/tests/linearizability.rs`.)
+
+#[path = "oracle/history.rs"]
+mod history;
+mod oracle;
+mod race;
+
+use history::{Answer, ByDefinition, ByRule, Call, Denials, Event, legal_order};
+use oracle::{Oracle, PACKED};
+use race::{Random, StartLine};
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::thread;
+use std::time::Duration;
+use tollgate::rule::AnyRule;
+use tollgate::{Algorithm, Clock, Decision, Full, Holds, Limiter, Quota, SingleLimiter, Source, Store, Tick};
+
+const MILLI: u64 = 1_000_000;
+/// Times that are in use at once differ by no more.
+const GRACE_NANOS: u64 = 5 * MILLI;
+const GRACE: Duration = Duration::from_nanos(GRACE_NANOS);
+/// After so long every key is idle.
+const PAUSE: u64 = 500 * MILLI;
+const ROUNDS: usize = 3;
+
+/// What threads race for.
+trait Target: Sync {
+    /// `None` if it was not the key's state that answered.
+    fn check(&self, cost: u64, now: Tick) -> Option<Answer>;
+    fn refund(&self, charge: &Decision, tokens: u64, now: Tick);
+    fn reset(&self);
+    /// Something else that goes on meanwhile.
+    fn disturb(&self, random: &mut Random, now: Tick);
+}
+
+/// One key of a limiter that has room for few.
+impl<S: Store + Holds<u64> + Sync> Target for Limiter<u64, S> {
+    fn check(&self, cost: u64, now: Tick) -> Option<Answer> {
+        let decision = self.check_at(&0, cost, now);
+        (decision.source() == Source::Key).then(|| decision.into())
+    }
+
+    fn refund(&self, charge: &Decision, tokens: u64, now: Tick) {
+        self.refund_at(&0, charge, tokens, now);
+    }
+
+    fn reset(&self) {
+        Limiter::reset(self, &0);
+    }
+
+    fn disturb(&self, random: &mut Random, now: Tick) {
+        match random.below(4) {
+            0 => {
+                let _ = self.sweep_at(32, now);
+            }
+            1 => {}
+            _ => {
+                let _ = self.check_at(&(1 + random.below(1_000)), 1, now);
+            }
+        }
+    }
+}
+
+impl Target for SingleLimiter {
+    fn check(&self, cost: u64, now: Tick) -> Option<Answer> {
+        Some(self.check_at(cost, now).into())
+    }
+
+    fn refund(&self, charge: &Decision, tokens: u64, now: Tick) {
+        self.refund_at(charge, tokens, now);
+    }
+
+    fn reset(&self) {
+        SingleLimiter::reset(self);
+    }
+
+    fn disturb(&self, _random: &mut Random, _now: Tick) {}
+}
+
+/// A sliding window that is broken on purpose: the window's number is one atomic, the counts are another.
+struct TornPair {
+    oracle: Oracle,
+    period: u64,
+    limit: u64,
+    number: AtomicU64,
+    /// The previous count in the upper half, the present one in the lower.
+    counts: AtomicU64,
+}
+
+impl TornPair {
+    fn new(quota: Quota) -> Self {
+        let period = u64::try_from(quota.period().as_nanos()).unwrap();
+        let oracle = Oracle::new(Algorithm::SlidingWindow, quota, 0);
+        let (number, counts) = (AtomicU64::new(0), AtomicU64::new(0));
+        Self { oracle, period, limit: quota.limit(), number, counts }
+    }
+}
+
+impl Target for TornPair {
+    fn check(&self, cost: u64, now: Tick) -> Option<Answer> {
+        let (window, elapsed) = (now.as_nanos() / self.period, now.as_nanos() % self.period);
+        let number = self.number.load(SeqCst);
+        if window > number {
+            let present = self.counts.load(SeqCst) & 0xffff_ffff;
+            let previous = if window == number + 1 { present } else { 0 };
+            // Whoever comes between these two lines finds the new number beside the old counts.
+            self.number.store(window, SeqCst);
+            thread::yield_now();
+            self.counts.store(previous << 32, SeqCst);
+        }
+        loop {
+            let counts = self.counts.load(SeqCst);
+            let (previous, present) = (counts >> 32, counts & 0xffff_ffff);
+            let weighted = (previous * (self.period - elapsed)).div_ceil(self.period);
+            let free = self.limit.saturating_sub(present).saturating_sub(weighted);
+            if cost > free {
+                return Some(Answer { allowed: false, remaining: free, decision: None });
+            }
+            if self.counts.compare_exchange(counts, counts + cost, SeqCst, SeqCst).is_ok() {
+                return Some(Answer { allowed: true, remaining: free - cost, decision: None });
+            }
+        }
+    }
+
+    fn refund(&self, _charge: &Decision, _tokens: u64, _now: Tick) {}
+    fn reset(&self) {}
+    fn disturb(&self, _random: &mut Random, _now: Tick) {}
+}
+
+/// Which calls a history consists of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mix {
+    Checks,
+    /// Also refunds of charges of the same round; in a round, all times are the same.
+    PromptRefunds,
+    /// Also resets.
+    Resets,
+    /// Whatever may be asked, at times that differ by the grace at the most.
+    Anything,
+}
+
+impl Mix {
+    const ALL: [Self; 4] = [Self::Checks, Self::PromptRefunds, Self::Resets, Self::Anything];
+}
+
+/// Where the stamps come from.
+struct Stamps(AtomicU64);
+
+impl Stamps {
+    fn next(&self) -> u64 {
+        self.0.fetch_add(1, SeqCst)
+    }
+}
+
+/// One thread's part in the histories.
+struct Racer<'r, T> {
+    target: &'r T,
+    stamps: &'r Stamps,
+    thread: usize,
+    random: Random,
+    seen: Vec<Event>,
+    /// What it may refund.
+    charges: Vec<Held>,
+}
+
+/// What is left of a charge.
+struct Held {
+    round: usize,
+    /// Its stamp.
+    of: u64,
+    decision: Decision,
+    tokens: u64,
+}
+
+impl<T: Target> Racer<'_, T> {
+    fn call(&mut self, mix: Mix, round: usize, time: u64) {
+        let skew = if mix == Mix::Anything { self.random.below(GRACE_NANOS + 1) } else { 0 };
+        let now = Tick::from_nanos(time + skew);
+        let kind = self.random.below(6);
+        let may_refund = matches!(mix, Mix::PromptRefunds | Mix::Anything) && kind < 2;
+        let prompt = |charge: &Held| mix == Mix::Anything || charge.round == round;
+        if may_refund && let Some(held) = self.charges.iter_mut().find(|charge| prompt(charge)) {
+            let tokens = 1 + self.random.below(held.tokens);
+            held.tokens -= tokens;
+            let (of, charge) = (held.of, held.decision);
+            self.charges.retain(|charge| charge.tokens > 0);
+            self.record(round, Call::Refund { of, charge, tokens, now });
+            return;
+        }
+        let call = match mix {
+            Mix::Resets | Mix::Anything if kind == 2 => Call::Reset,
+            _ => Call::Check { cost: 1 + self.random.below(5) / 3, now },
+        };
+        self.record(round, call);
+    }
+
+    fn record(&mut self, round: usize, call: Call) {
+        let called = self.stamps.next();
+        let answer = match call {
+            Call::Check { cost, now } => self.target.check(cost, now),
+            Call::Refund { ref charge, tokens, now, .. } => {
+                self.target.refund(charge, tokens, now);
+                None
+            }
+            Call::Reset => {
+                self.target.reset();
+                None
+            }
+        };
+        let returned = self.stamps.next();
+        if matches!(call, Call::Check { .. }) && answer.is_none() {
+            // There was no place for the key: that says nothing of its state.
+            return;
+        }
+        if let Some(decision) = answer.and_then(|answer| answer.decision)
+            && decision.charged() > 0
+        {
+            self.charges.push(Held { round, of: called, decision, tokens: decision.charged() });
+        }
+        self.seen.push(Event { thread: self.thread, round, called, returned, call, answer });
+    }
+}
+
+/// `count` histories, one after the other, by so many threads.
+fn race<T: Target>(target: &T, threads: usize, count: u64, mix: Mix, seed: u64) -> Vec<Vec<Event>> {
+    let line = StartLine::new(threads);
+    let stamps = Stamps(AtomicU64::new(0));
+    let run = |thread: usize| {
+        let mut lane = line.lane();
+        (0..count)
+            .map(|number| {
+                // The same for all threads.
+                let mut times = Random(seed ^ number << 8);
+                let random = Random(seed ^ number << 8 ^ 0xabc << 40 ^ (thread as u64) << 52);
+                let (seen, charges) = (Vec::new(), Vec::new());
+                let mut racer = Racer { target, stamps: &stamps, thread, random, seen, charges };
+                let mut time = (1 + number) * PAUSE;
+                for round in 0..ROUNDS {
+                    lane.wait();
+                    for _ in 0..1 + racer.random.below(3) {
+                        let ahead = racer.random.below(2) * GRACE_NANOS;
+                        target.disturb(&mut racer.random, Tick::from_nanos(time + ahead));
+                        racer.call(mix, round, time);
+                    }
+                    // No time at all, some tokens' worth, or so long that the key is idle and may be forgotten.
+                    time += MILLI
+                        * match times.below(3) {
+                            0 => 0,
+                            1 => times.below(30),
+                            _ => 30 + times.below(60),
+                        };
+                }
+                lane.wait();
+                racer.seen
+            })
+            .collect::<Vec<_>>()
+    };
+    let seen: Vec<Vec<Vec<Event>>> = thread::scope(|scope| {
+        let racers: Vec<_> = (0..threads).map(|thread| scope.spawn(move || run(thread))).collect();
+        racers.into_iter().map(|racer| racer.join().unwrap()).collect()
+    });
+    let mut threads: Vec<_> = seen.into_iter().map(Vec::into_iter).collect();
+    (0..count).map(|_| threads.iter_mut().flat_map(|thread| thread.next().unwrap()).collect()).collect()
+}
+
+/// What the histories were like.
+#[derive(Debug, Default)]
+struct Shown {
+    histories: u64,
+    /// In which calls of two threads overlapped.
+    overlapping: u64,
+    admitted: u64,
+    denied: u64,
+    refunds: u64,
+    resets: u64,
+}
+
+impl Shown {
+    fn add(&mut self, history: &[Event]) {
+        let overlap =
+            |a: &Event, b: &Event| a.thread != b.thread && a.called < b.returned && b.called < a.returned;
+        self.histories += 1;
+        self.overlapping += u64::from(history.iter().any(|a| history.iter().any(|b| overlap(a, b))));
+        for event in history {
+            match (event.call, event.answer) {
+                (Call::Refund { .. }, _) => self.refunds += 1,
+                (Call::Reset, _) => self.resets += 1,
+                (_, Some(answer)) if answer.allowed => self.admitted += 1,
+                _ => self.denied += 1,
+            }
+        }
+    }
+}
+
+/// Is there a legal order? By the oracle where that is exact, by the rule always.
+fn is_legal(algorithm: Algorithm, quota: Quota, mix: Mix, history: &[Event]) -> bool {
+    let oracle = Oracle::new(algorithm, quota, 0);
+    if mix != Mix::Anything && oracle.is_exact() {
+        let limiter = ByDefinition(oracle);
+        if legal_order(&limiter, history, Denials::OnThePresent).is_none() {
+            return false;
+        }
+    }
+    let limiter = ByRule(AnyRule::new(algorithm, quota, Duration::ZERO).unwrap());
+    legal_order(&limiter, history, Denials::OnThePresent).is_some()
+}
+
+/// Three tokens in 30 ms, and a rate whose interval is no whole number of nanoseconds.
+const QUOTAS: [Quota; 2] =
+    [Quota::new(3, Duration::from_millis(30)), Quota::new(7, Duration::from_nanos(50_000_001))];
+
+fn every_history_is_legal<T: Target>(
+    build: impl Fn(Algorithm, Quota) -> T,
+    histories: u64,
+    and: impl Fn(&T),
+) -> Shown {
+    let mut shown = Shown::default();
+    for (case, algorithm) in (1..).zip(PACKED) {
+        for quota in QUOTAS {
+            for mix in Mix::ALL {
+                for threads in 2..=4 {
+                    let target = build(algorithm, quota);
+                    for history in race(&target, threads, histories, mix, case) {
+                        shown.add(&history);
+                        assert!(
+                            is_legal(algorithm, quota, mix, &history),
+                            "no legal order, {algorithm}, {quota}, {mix:?}: {history:#?}"
+                        );
+                    }
+                    and(&target);
+                }
+            }
+        }
+    }
+    println!("{shown:?}");
+    for count in [shown.admitted, shown.denied, shown.refunds, shown.resets] {
+        assert!(count > shown.histories / 10, "{shown:?}");
+    }
+    // A third, but next to none where other programs keep the threads from running at once.
+    assert!(shown.overlapping > 10, "the threads hardly met: {shown:?}");
+    shown
+}
+
+/// Room for 24 keys; a thousand others come.
+fn builder(algorithm: Algorithm, quota: Quota) -> tollgate::Builder<Limiter<u64>> {
+    let builder = Limiter::builder(quota).algorithm(algorithm).clock(Clock::manual());
+    builder.max_keys(24).grace(GRACE).full(Full::Deny)
+}
+
+fn turned_over<S: Store>(limiter: &Limiter<u64, S>) {
+    let stats = limiter.stats();
+    assert!(stats.turnovers > 10 && stats.evicted > 100, "{stats:?}");
+}
+
+#[test]
+fn the_history_of_a_key_in_a_table_that_turns_over_has_a_legal_order() {
+    every_history_is_legal(|algorithm, quota| builder(algorithm, quota).build().unwrap(), 100, turned_over);
+}
+
+#[test]
+fn the_history_of_an_exact_key_that_comes_and_goes_has_a_legal_order() {
+    let build = |algorithm, quota| builder(algorithm, quota).exact_keys().build().unwrap();
+    every_history_is_legal(build, 100, turned_over);
+}
+
+#[test]
+fn the_history_of_a_single_limiter_has_a_legal_order() {
+    let build = |algorithm, quota| {
+        let builder = SingleLimiter::builder(quota).algorithm(algorithm);
+        builder.clock(Clock::manual()).build().unwrap()
+    };
+    every_history_is_legal(build, 100, |_| ());
+}
+
+/// A checker that finds nothing wrong is worth something only if it finds what is.
+#[test]
+fn a_window_pair_in_two_atomics_is_found_out() {
+    let quota = QUOTAS[0];
+    for seed in 0..1_000 {
+        let target = TornPair::new(quota);
+        let histories = race(&target, 2, 100, Mix::Checks, seed);
+        let limiter = ByDefinition(target.oracle.clone());
+        let legal = |history: &Vec<Event>| legal_order(&limiter, history, Denials::OnThePresent).is_some();
+        if let Some(illegal) = histories.iter().position(|history| !legal(history)) {
+            // One thread alone is never wrong.
+            println!("history {illegal} of seed {seed}");
+            let alone = race(&TornPair::new(quota), 1, 100, Mix::Checks, seed);
+            assert!(alone.iter().all(legal));
+            return;
+        }
+    }
+    panic!("a hundred thousand histories of a torn pair, and all are legal");
+}

@@ -1,0 +1,212 @@
+//! Misuse: whatever is asked of the builders and of what reads text, the answer is a limiter or an error that
+//! names the value, what is allowed, and the fix. Nothing panics.
+
+use proptest::prelude::*;
+use std::sync::Arc;
+use std::time::Duration;
+use tollgate::{
+    Algorithm, Align, Clock, ConfigError, Full, Housekeeper, Limiter, Quota, SingleLimiter, Tick,
+};
+
+/// Numbers around every edge.
+fn number() -> impl Strategy<Value = u64> {
+    const EDGES: [u64; 12] =
+        [0, 1, 2, 3, 32_767, 32_768, 2_000_000_000, 1 << 31, 1 << 32, 1 << 61, 1 << 63, u64::MAX];
+    let near = prop::sample::select(&EDGES[..]).prop_flat_map(|edge| {
+        prop_oneof![Just(edge), Just(edge.saturating_sub(1)), Just(edge.saturating_add(1))]
+    });
+    prop_oneof![3 => near, 2 => (0..=64_u32).prop_flat_map(|bits| {
+        0..=1_u64.checked_shl(bits).unwrap_or(u64::MAX)
+    })]
+}
+
+fn duration() -> impl Strategy<Value = Duration> {
+    let seconds = prop_oneof![Just(0), Just(1), Just(60), Just(86_400), Just(315_360_000), number()];
+    prop_oneof![
+        Just(Duration::ZERO),
+        Just(Duration::MAX),
+        number().prop_map(Duration::from_nanos),
+        (seconds, prop_oneof![Just(0), Just(1), 0..1_000_000_000_u32])
+            .prop_map(|(seconds, nanos)| Duration::new(seconds, nanos)),
+    ]
+}
+
+fn quota() -> impl Strategy<Value = Quota> {
+    (number(), duration(), prop::option::of(number())).prop_map(|(limit, period, burst)| {
+        let quota = Quota::new(limit, period);
+        burst.map_or(quota, |burst| quota.burst(burst))
+    })
+}
+
+fn align() -> impl Strategy<Value = Option<Align>> {
+    prop_oneof![3 => Just(None), 1 => Just(Some(Align::Start)), 1 => Just(Some(Align::UnixEpoch))]
+}
+
+/// The value that was refused, as its message shows it, and whether it is outside of what is named as allowed.
+fn refused_value(error: &ConfigError) -> (String, bool) {
+    match *error {
+        ConfigError::ZeroLimit => ("limit 0 ".to_owned(), true),
+        ConfigError::ZeroPeriod => ("period 0 ".to_owned(), true),
+        ConfigError::ZeroBurst => ("burst 0 ".to_owned(), true),
+        ConfigError::PeriodTooLong { period, most } => (format!("period {period:?} "), period > most),
+        ConfigError::PeriodTooShort { period, least, .. } => (format!("period {period:?} "), period < least),
+        ConfigError::RateTooHigh { limit, most, .. } => (format!("limit {limit} "), limit > most && most > 0),
+        ConfigError::BurstTooLarge { burst, most } => (format!("burst {burst} "), burst > most && most > 0),
+        ConfigError::BurstOfWindow { burst, .. } => (format!("burst {burst} "), true),
+        ConfigError::LimitTooLarge { limit, most, .. } => {
+            (format!("limit {limit} "), limit > most && most > 0)
+        }
+        ConfigError::MaxKeys { max_keys, most } => {
+            (format!("max_keys {max_keys} "), max_keys == 0 || max_keys > most)
+        }
+        ConfigError::AlignOfBucket { algorithm } => (format!("for a {algorithm}"), !algorithm.has_windows()),
+        ConfigError::Resolution { resolution, least, most } => {
+            (format!("resolution {resolution:?} "), resolution < least || resolution > most)
+        }
+        ConfigError::SweepInterval { every, least, most } => {
+            (format!("every {every:?} "), every < least || every > most)
+        }
+        ConfigError::OutOfMemory { bytes } => (format!("{bytes} bytes"), true),
+        ref other => (other.to_string(), true),
+    }
+}
+
+/// Value, what is allowed, fix: three parts, each of which says something.
+fn is_helpful(error: &ConfigError) -> Result<(), TestCaseError> {
+    let message = error.to_string();
+    let (value, is_outside) = refused_value(error);
+    prop_assert!(message.contains(&value), "{value:?} is not named: {message}");
+    prop_assert!(is_outside, "what is refused is within what is allowed: {message}");
+    let parts: Vec<&str> = message.split("; ").collect();
+    let has_range = !matches!(error, ConfigError::AlignOfBucket { .. } | ConfigError::OutOfMemory { .. });
+    if has_range {
+        prop_assert!(parts.len() >= 3 && parts[1].starts_with("allowed: "), "no range: {message}");
+    }
+    let fix = parts.last().copied().unwrap_or_default();
+    prop_assert!(parts.len() >= 2 && fix.split(' ').count() >= 3, "no fix: {message}");
+    Ok(())
+}
+
+/// A configuration with one mistake made good by what its error says, until there is none.
+fn mended(error: &ConfigError, quota: Quota) -> Option<Quota> {
+    let with_limit = |limit| match quota.explicit_burst() {
+        Some(burst) => Quota::new(limit, quota.period()).burst(burst),
+        None => Quota::new(limit, quota.period()),
+    };
+    let with_period = |period| match quota.explicit_burst() {
+        Some(burst) => Quota::new(quota.limit(), period).burst(burst),
+        None => Quota::new(quota.limit(), period),
+    };
+    match *error {
+        ConfigError::ZeroLimit => Some(with_limit(1)),
+        ConfigError::ZeroPeriod => Some(with_period(Duration::from_nanos(1))),
+        ConfigError::PeriodTooLong { most, .. } => Some(with_period(most)),
+        ConfigError::PeriodTooShort { least, .. } => Some(with_period(least)),
+        ConfigError::RateTooHigh { most, .. } | ConfigError::LimitTooLarge { most, .. } => {
+            Some(with_limit(most))
+        }
+        ConfigError::ZeroBurst => Some(quota.burst(1)),
+        ConfigError::BurstTooLarge { most, .. } if quota.explicit_burst().is_some() => {
+            Some(quota.burst(most))
+        }
+        // The limit is the burst, if none is given.
+        ConfigError::BurstTooLarge { most, .. } => Some(quota.burst(most)),
+        ConfigError::BurstOfWindow { .. } => Some(quota.without_burst()),
+        _ => None,
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 4_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_refusal_names_value_range_and_fix_and_every_limiter_that_is_built_works(
+        quota in quota(),
+        algorithm in prop::sample::select(&Algorithm::ALL[..]),
+        align in align(),
+        max_keys in prop_oneof![2 => 1..100_usize, 1 => number().prop_map(|n| usize::try_from(n).unwrap_or(0))],
+        grace in duration(),
+        full in prop::sample::select(&[Full::Deny, Full::Admit, Full::Share][..]),
+        exact in any::<bool>(),
+        calls in prop::collection::vec((0..40_u64, number(), number()), 1..30),
+    ) {
+        let builder = Limiter::<u64>::builder(quota).algorithm(algorithm).max_keys(max_keys).grace(grace);
+        let builder = builder.full(full).clock(Clock::manual());
+        let builder = match align { Some(align) => builder.align(align), None => builder };
+        macro_rules! try_it {
+            ($builder:expr) => {
+                match $builder.build() {
+                    Err(error) => is_helpful(&error)?,
+                    Ok(limiter) => {
+                        for &(key, cost, now) in &calls {
+                            let now = Tick::from_nanos(now);
+                            let decision = limiter.check_at(&key, cost, now);
+                            prop_assert!(decision.remaining() <= decision.limit());
+                            prop_assert!(decision.charged() <= cost);
+                            let _ = (limiter.peek_at(&key, cost, now), format!("{decision:?}"));
+                            limiter.refund_at(&key, &decision, cost, now);
+                            // Somebody else's decision, at another time.
+                            limiter.refund_at(&(key + 1), &decision, u64::MAX, Tick::MAX);
+                            let _ = limiter.sweep_at(usize::try_from(cost % 100).unwrap(), now);
+                            prop_assert!(limiter.len() <= max_keys);
+                        }
+                        limiter.reset(&7);
+                        limiter.clear_at(Tick::MAX);
+                        prop_assert!(limiter.peek_at(&7, 1, Tick::MAX).remaining() <= limiter.peek(&7).limit());
+                    }
+                }
+            };
+        }
+        if exact { try_it!(builder.exact_keys()) } else { try_it!(builder) }
+    }
+
+    /// Who follows the errors has a limiter after a few steps.
+    #[test]
+    fn doing_what_the_errors_allow_leads_to_a_limiter(
+        quota in quota(), algorithm in prop::sample::select(&Algorithm::ALL[..])
+    ) {
+        let mut quota = quota;
+        for _ in 0..8 {
+            match SingleLimiter::builder(quota).algorithm(algorithm).build() {
+                Ok(limiter) => {
+                    prop_assert!(limiter.check_at(1, Tick::ZERO).allowed());
+                    return Ok(());
+                }
+                Err(error) => {
+                    is_helpful(&error)?;
+                    let next = mended(&error, quota);
+                    prop_assert!(next.is_some(), "no way on from {error}");
+                    quota = next.unwrap_or(quota);
+                }
+            }
+        }
+        prop_assert!(false, "eight errors were not enough, {quota} is left");
+    }
+
+    #[test]
+    fn names_of_algorithms_are_read_back_and_others_are_refused_with_those_there_are(name in "\\PC{0,20}") {
+        match name.parse::<Algorithm>() {
+            Ok(algorithm) => prop_assert_eq!(algorithm.to_string(), name),
+            Err(refused) => {
+                let message = refused.to_string();
+                prop_assert!(message.contains(&format!("{name:?}")), "{message}");
+                for algorithm in Algorithm::ALL {
+                    prop_assert!(message.contains(&algorithm.to_string()), "{message}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn intervals_of_helpers_are_refused_with_value_range_and_fix(time in duration()) {
+        // Those that may be accepted would start a thread each.
+        let is_outside = time < Duration::from_micros(1) || time > Duration::from_secs(1_000_000);
+        let time = if is_outside { time } else { Duration::ZERO };
+        let limiter = Limiter::<u64>::builder(Quota::per_second(1)).build().unwrap();
+        let refused = [Clock::coarse(time).err(), Housekeeper::start(Arc::new(limiter), time).err()];
+        prop_assert!(refused.iter().all(Option::is_some));
+        for error in refused.iter().flatten() {
+            is_helpful(error)?;
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! Load of every kind for as long as one likes: floods, clears, sweeps, refunds, jumps of the clock, from all
+//! cores. In the end every token is accounted for, and the memory has not grown.
+//!
+//! In a round time stands still, so that charges of one key commute and it is known what each key must have been
+//! admitted; between rounds it moves, jumps, and steps back by no more than the grace. `TOLLGATE_SOAK_SECONDS`
+//! says for how long (`make soak MINUTES=10`); without it, a second.
+
+mod race;
+
+use race::{PACKED, Random, StartLine};
+use std::thread;
+use std::time::{Duration, Instant};
+use tollgate::{
+    Algorithm, Builder, Clock, Decision, Full, Holds, Limiter, Quota, SingleLimiter, Source, Store, Tick,
+};
+
+/// The keys whose tokens are counted.
+const KEYS: usize = 300;
+const MAX_KEYS: usize = 4_000;
+const MILLI: u64 = 1_000_000;
+const GRACE: Duration = Duration::from_secs(1);
+const QUOTA: Quota = Quota::new(3, Duration::from_millis(300));
+const DAY: u64 = 24 * 3_600 * 1_000 * MILLI;
+
+/// What all threads do in a round.
+#[derive(Clone, Copy, Debug)]
+enum Load {
+    /// Many charges of few keys.
+    Hot { keys: u64 },
+    /// Charges of all keys, and as many of keys that never come back.
+    Flood,
+    /// Gives back some of what was charged at this time.
+    Refunds,
+    /// Upkeep, by all.
+    Sweep,
+    /// One thread makes all keys as good as new.
+    Clear,
+}
+
+/// What one thread saw of a key in one round.
+#[derive(Clone, Copy, Default)]
+struct Seen {
+    asked: u64,
+    admitted: u64,
+    refunded: u64,
+}
+
+/// The same for all threads: what comes next, and when.
+struct Plan {
+    random: Random,
+    now: u64,
+    /// The latest time so far.
+    latest: u64,
+}
+
+impl Plan {
+    fn next(&mut self, round: u64) -> (Load, Tick) {
+        // Refunds follow charges of the same time.
+        if round % 4 == 1 {
+            return (Load::Refunds, Tick::from_nanos(self.now));
+        }
+        self.now = match self.random.below(40) {
+            0 => self.latest + self.random.below(DAY),
+            1..=5 => self.latest - self.random.below(1_000 * MILLI),
+            6..=20 => self.latest + self.random.below(1_000 * MILLI),
+            _ => self.latest + self.random.below(100 * MILLI),
+        };
+        self.latest = self.latest.max(self.now);
+        let load = match self.random.below(20) {
+            0 => Load::Clear,
+            1..=3 => Load::Sweep,
+            4..=9 => Load::Flood,
+            _ => Load::Hot { keys: 1 + self.random.below(KEYS as u64) },
+        };
+        (load, Tick::from_nanos(self.now))
+    }
+}
+
+/// One thread's work.
+struct Worker<'w, S> {
+    limiter: &'w Limiter<u64, S>,
+    thread: usize,
+    random: Random,
+    /// Keys that nobody has ever asked for.
+    fresh: u64,
+    /// What it may give back.
+    charges: Vec<(u64, Decision)>,
+    seen: Vec<Seen>,
+}
+
+impl<S: Store + Holds<u64>> Worker<'_, S> {
+    fn work(&mut self, load: Load, now: Tick) {
+        self.seen = vec![Seen::default(); KEYS];
+        let charges = std::mem::take(&mut self.charges);
+        match load {
+            Load::Hot { keys } => (0..1_000).for_each(|_| self.charge(keys, now)),
+            Load::Flood => {
+                for _ in 0..1_000 {
+                    self.charge(KEYS as u64, now);
+                    self.fresh += 1;
+                    let _ = self.limiter.check_at(&self.fresh, 1, now);
+                }
+            }
+            Load::Refunds => {
+                for (key, charge) in charges {
+                    if self.random.below(2) == 0 {
+                        self.limiter.refund_at(&key, &charge, 1, now);
+                        self.seen[usize::try_from(key).unwrap()].refunded += 1;
+                    }
+                }
+            }
+            Load::Sweep => while self.limiter.sweep_at(256, now) {},
+            Load::Clear if self.thread == 0 => self.limiter.clear_at(now),
+            Load::Clear => {}
+        }
+    }
+
+    fn charge(&mut self, keys: u64, now: Tick) {
+        let key = self.random.below(keys);
+        let decision = self.limiter.check_at(&key, 1, now);
+        if decision.source() == Source::Key {
+            let seen = &mut self.seen[usize::try_from(key).unwrap()];
+            seen.asked += 1;
+            seen.admitted += decision.charged();
+            if decision.allowed() {
+                self.charges.push((key, decision));
+            }
+        }
+    }
+}
+
+/// The limiters that never forget, and what they say each key must have been admitted.
+struct Books {
+    singles: Vec<SingleLimiter>,
+    /// The charges of the round before.
+    charges: Vec<Vec<Decision>>,
+    admitted: u64,
+}
+
+impl Books {
+    fn close(&mut self, load: Load, now: Tick, threads: &[Vec<Seen>]) {
+        for (key, single) in self.singles.iter().enumerate() {
+            if matches!(load, Load::Clear) {
+                single.reset();
+            }
+            let total = |part: fn(&Seen) -> u64| threads.iter().map(|seen| part(&seen[key])).sum::<u64>();
+            let refunded = total(|seen| seen.refunded);
+            let refunds = self.charges[key].drain(..).zip(0..refunded);
+            let given_back = refunds.map(|(charge, _)| single.refund_at(&charge, 1, now)).count() as u64;
+            assert_eq!(given_back, refunded, "key {key} at {now:?}");
+            let asked = (0..total(|seen| seen.asked)).map(|_| single.check_at(1, now));
+            self.charges[key] = asked.filter(Decision::allowed).collect();
+            let expected = self.charges[key].len() as u64;
+            assert_eq!(total(|seen| seen.admitted), expected, "key {key} at {now:?}");
+            self.admitted += expected;
+        }
+    }
+}
+
+/// Kilobytes of memory in use, where the system says so.
+fn resident() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find(|line| line.starts_with("VmRSS:"))?;
+    line.split_whitespace().nth(1)?.parse().ok()
+}
+
+fn soak<S: Store + Holds<u64> + Send + Sync>(
+    limiter: &Limiter<u64, S>,
+    algorithm: Algorithm,
+    time: Duration,
+) {
+    let single = |_| {
+        let builder = SingleLimiter::builder(QUOTA).algorithm(algorithm);
+        builder.clock(Clock::manual()).build().unwrap()
+    };
+    let singles = (0..KEYS).map(single).collect();
+    let mut books = Books { singles, charges: vec![Vec::new(); KEYS], admitted: 0 };
+    let threads = thread::available_parallelism().map_or(2, usize::from).max(2);
+    let mut plan = Plan { random: Random(7), now: DAY, latest: DAY };
+    let mut workers: Vec<_> = (0..threads)
+        .map(|thread| {
+            let random = Random((thread as u64 + 1) << 32);
+            let fresh = (thread as u64 + 1) << 40;
+            Worker { limiter, thread, random, fresh, charges: Vec::new(), seen: Vec::new() }
+        })
+        .collect();
+    let (mut round, mut most, mut memory) = (0, 0, Vec::new());
+    let start = Instant::now();
+    while start.elapsed() < time || round < 40 {
+        let batch: Vec<_> = (round..round + 20).map(|round| plan.next(round)).collect();
+        let line = StartLine::new(threads);
+        let seen: Vec<Vec<Vec<Seen>>> = thread::scope(|scope| {
+            let racers: Vec<_> = workers
+                .iter_mut()
+                .map(|worker| {
+                    let (batch, mut lane) = (&batch, line.lane());
+                    let mut run = move |&(load, now)| {
+                        lane.wait();
+                        worker.work(load, now);
+                        std::mem::take(&mut worker.seen)
+                    };
+                    scope.spawn(move || batch.iter().map(&mut run).collect())
+                })
+                .collect();
+            racers.into_iter().map(|racer| racer.join().unwrap()).collect()
+        });
+        for (index, &(load, now)) in batch.iter().enumerate() {
+            let of_round: Vec<_> = seen.iter().map(|thread| thread[index].clone()).collect();
+            books.close(load, now, &of_round);
+        }
+        round += 20;
+        most = most.max(limiter.memory());
+        memory.push(resident().unwrap_or(0));
+        assert!(limiter.len() <= MAX_KEYS);
+    }
+    println!("{algorithm}: {round} rounds, {} admitted, {:?}", books.admitted, limiter.stats());
+    assert!(books.admitted > round, "there was hardly any load");
+    let (early, late) = memory.split_at(memory.len() / 2);
+    let (early, late) = (early.iter().max(), late.iter().max());
+    println!("at most {most} bytes by its own count; {early:?}, then {late:?} kilobytes of the process");
+    // The process holds what the allocator keeps, too.
+    assert!(late <= early.map(|early| early + early / 4 + 4_096).as_ref(), "memory grows: {memory:?}");
+}
+
+fn builder(algorithm: Algorithm) -> Builder<Limiter<u64>> {
+    let builder = Limiter::builder(QUOTA).algorithm(algorithm).clock(Clock::manual());
+    builder.max_keys(MAX_KEYS).grace(GRACE).full(Full::Deny)
+}
+
+#[test]
+fn under_load_of_every_kind_all_tokens_are_accounted_for_and_memory_does_not_grow() {
+    let seconds = match std::env::var("TOLLGATE_SOAK_SECONDS") {
+        Ok(text) => text.parse().expect("TOLLGATE_SOAK_SECONDS is a number of seconds"),
+        Err(_) => 1.0,
+    };
+    let share = Duration::from_secs_f64(seconds / PACKED.len() as f64 / 2.0);
+    for algorithm in PACKED {
+        soak(&builder(algorithm).build().unwrap(), algorithm, share);
+        soak(&builder(algorithm).exact_keys().build().unwrap(), algorithm, share);
+    }
+}
