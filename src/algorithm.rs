@@ -34,6 +34,9 @@ pub enum Algorithm {
     /// [`SingleLimiter`](crate::SingleLimiter). Memory of a key is 8 to 24 bytes for each admission in the period, whatever it took, and a few hundred more; it is allocated as it is
     /// used. A check costs a binary search.
     ///
+    /// A refund of several tokens may be seen in part while it is under way, by checks that run beside it; it never
+    /// gives back too much.
+    ///
     /// A request whose time is before the last admission (another thread was quicker) is judged and counted
     /// at the time of that one: the bound is over the times at which admissions are counted.
     SlidingLog,

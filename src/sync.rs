@@ -376,9 +376,9 @@ mod shim {
         }
 
         pub(crate) fn take(&mut self) -> Option<Box<T>> {
-            // ORDERING: the owner has seen all there is, or it would not have `&mut`. (Not loom's `with_mut`: where the
-            // owner is the last of an `Arc`, loom does not know how that came about.)
-            let to = self.to.swap(std::ptr::null_mut(), Ordering::AcqRel);
+            // ORDERING: relaxed; the owner has seen all there is, or it would not have `&mut`. (Not loom's `with_mut`:
+            // where the owner is the last of an `Arc`, loom does not know how that came about.)
+            let to = self.to.swap(std::ptr::null_mut(), Relaxed);
             // SAFETY: `&mut self`: nobody else has the pointer, and it came from a box.
             (!to.is_null()).then(|| unsafe { Box::from_raw(to) })
         }

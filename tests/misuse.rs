@@ -102,9 +102,9 @@ fn mended(error: &ConfigError, quota: Quota) -> Option<Quota> {
         ConfigError::ZeroPeriod => Some(with_period(Duration::from_nanos(1))),
         ConfigError::PeriodTooLong { most, .. } => Some(with_period(most)),
         ConfigError::PeriodTooShort { least, .. } => Some(with_period(least)),
-        ConfigError::RateTooHigh { most, .. } | ConfigError::LimitTooLarge { most, .. } => {
-            Some(with_limit(most))
-        }
+        ConfigError::RateTooHigh { most, .. }
+        | ConfigError::LimitTooLarge { most, .. }
+        | ConfigError::LogTooLarge { most, .. } => Some(with_limit(most)),
         ConfigError::ZeroBurst => Some(quota.burst(1)),
         ConfigError::BurstTooLarge { most, .. } if quota.explicit_burst().is_some() => {
             Some(quota.burst(most))

@@ -48,7 +48,7 @@
 //!
 //! | edge | release side | acquire side | what becomes visible | loom test that fails if it is weakened |
 //! |---|---|---|---|---|
-//! | replaced | `rule::update` of a word that is frozen | `Staged::last` | that the next stage is linked | `quota_swap_races_charge_and_none_is_lost` |
+//! | replaced | `rule::update` of a word that is frozen | `Staged::last` | that the next stage is linked | `quota_swap_races_two_charges_and_each_counts_once` |
 //!
 //! *link*, of `sync`, does the rest. The count of changes is the store's: see `quotas`.
 
@@ -285,7 +285,7 @@ impl Staged {
                 return None;
             }
             let Some(next) = stage.next.load(guard) else {
-                debug_assert!(!word.is_frozen(), "a word is frozen only when the next stage is linked");
+                assert!(!word.is_frozen(), "a word is frozen only when the next stage is linked");
                 if matches!(stage.rule.0, ExactRule::Log(_)) && stage.log.is_sealed(guard) {
                     stage.next.install(Stage::end(&stage.rule), guard);
                     continue;

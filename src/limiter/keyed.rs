@@ -45,7 +45,8 @@ const BATCH: usize = 32;
 /// # What a denial rests on
 ///
 /// Charges and refunds of a key take effect one after the other. A denial is decided from a plain load:
-/// it may miss a refund or a reset that another thread has made a moment ago, and nothing else.
+/// it may miss a refund or a reset that another thread has made a moment ago, and nothing else. Its figures are
+/// those of the state it rests on, which may lack a charge of that moment, too.
 ///
 /// ```
 /// use tollgate::{Limiter, Quota};

@@ -14,13 +14,7 @@ use tollgate::{Algorithm, Quota};
 pub const END: u64 = 1 << 61;
 
 /// The algorithms whose state is one word.
-pub const PACKED: [Algorithm; 5] = [
-    Algorithm::TokenBucket,
-    Algorithm::LeakyBucket,
-    Algorithm::LeakyQueue,
-    Algorithm::FixedWindow,
-    Algorithm::SlidingWindow,
-];
+pub const PACKED: [Algorithm; 5] = Algorithm::PACKED;
 
 /// What an admitted request took, in the order of arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -158,13 +152,6 @@ impl Oracle {
         }
     }
 
-    /// Takes all out, and the time stays.
-    pub fn reset(&mut self) {
-        for charge in &mut self.charges {
-            charge.cost = 0;
-        }
-    }
-
     pub fn charge(&mut self, now: u64, cost: u64) {
         if cost > 0 {
             self.charges.push(Charge { at: now, cost });
@@ -183,12 +170,12 @@ impl Oracle {
         charge.cost = charge.cost.saturating_sub(tokens);
     }
 
-    /// Takes everything out. A window that was reached remains reached.
+    /// Takes everything out. A window that was reached remains reached, and so does a time in a log.
     pub fn reset(&mut self) {
-        if self.algorithm.has_windows() {
-            self.charges.iter_mut().for_each(|charge| charge.cost = 0);
-        } else {
+        if self.algorithm.has_burst() {
             self.charges.clear();
+        } else {
+            self.charges.iter_mut().for_each(|charge| charge.cost = 0);
         }
     }
 

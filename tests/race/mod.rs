@@ -10,13 +10,7 @@ use std::thread;
 use tollgate::Algorithm;
 
 /// The algorithms whose state is one word.
-pub const PACKED: [Algorithm; 5] = [
-    Algorithm::TokenBucket,
-    Algorithm::LeakyBucket,
-    Algorithm::LeakyQueue,
-    Algorithm::FixedWindow,
-    Algorithm::SlidingWindow,
-];
+pub const PACKED: [Algorithm; 5] = Algorithm::PACKED;
 
 /// A linear congruential generator (Knuth, MMIX), high bits.
 pub struct Random(pub u64);
