@@ -286,6 +286,10 @@ mod shim {
     }
 
     /// As the type of the same name in `link`, with loom's pointer, which loom sees.
+    ///
+    /// | edge | release side | acquire side | what becomes visible | loom test that fails if it is weakened |
+    /// |---|---|---|---|---|
+    /// | taken apart | `take` | `take` | that nobody reads the link any more | none: the library has `&mut` there; loom does not know how that came about where the owner is the last of an `Arc` of std's |
     #[derive(Debug)]
     pub(crate) struct Link<T> {
         to: loom::sync::atomic::AtomicPtr<T>,
@@ -376,9 +380,8 @@ mod shim {
         }
 
         pub(crate) fn take(&mut self) -> Option<Box<T>> {
-            // ORDERING: relaxed; the owner has seen all there is, or it would not have `&mut`. (Not loom's `with_mut`:
-            // where the owner is the last of an `Arc`, loom does not know how that came about.)
-            let to = self.to.swap(std::ptr::null_mut(), Relaxed);
+            // ORDERING: both sides of *taken apart*.
+            let to = self.to.swap(std::ptr::null_mut(), Ordering::AcqRel);
             // SAFETY: `&mut self`: nobody else has the pointer, and it came from a box.
             (!to.is_null()).then(|| unsafe { Box::from_raw(to) })
         }

@@ -8,7 +8,7 @@ mod model;
 use loom::sync::Arc;
 use model::{Atomics, Bound, Explored, Seen, explore};
 use std::time::Duration;
-use tollgate::{Builder, Clock, ExactKeys, Fingerprints, Holds, Limiter, Quota, Tick};
+use tollgate::{Algorithm, Builder, Clock, ExactKeys, Fingerprints, Holds, Limiter, Quota, Tick};
 
 const NOW: Tick = Tick::from_nanos(5_000_000_000);
 /// A time at which what was charged at `NOW` is idle.
@@ -42,8 +42,12 @@ type Gate<S> = Arc<Limiter<u64, S>>;
 
 /// Keys 1 to `keys`, each charged one token of two at `NOW`.
 fn with_keys<S: Built>(keys: u64) -> Gate<S> {
-    let builder = Limiter::builder(per_second(2)).max_keys(4).grace(GRACE).clock(Clock::manual());
-    let gate = Arc::new(S::build(builder));
+    with_keys_of::<S>(Algorithm::TokenBucket, keys)
+}
+
+fn with_keys_of<S: Built>(algorithm: Algorithm, keys: u64) -> Gate<S> {
+    let builder = Limiter::builder(per_second(2)).algorithm(algorithm).max_keys(4).grace(GRACE);
+    let gate = Arc::new(S::build(builder.clock(Clock::manual())));
     for key in 1..=keys {
         assert!(gate.check_at(&key, 1, NOW).allowed());
     }
@@ -115,9 +119,9 @@ fn quota_swap_races_charge_and_none_is_lost_deeply() {
 }
 
 /// Two charges of one key, and a change that both find under way.
-fn swap_and_two_charges<S: Built>(bound: Bound, atomics: Atomics) -> Explored {
-    explore(bound, atomics, |threads| {
-        let gate = with_keys::<S>(1);
+fn swap_and_two_charges<S: Built>(algorithm: Algorithm, bound: Bound, atomics: Atomics) -> Explored {
+    explore(bound, atomics, move |threads| {
+        let gate = with_keys_of::<S>(algorithm, 1);
         let changer = threads.spawn({
             let gate = Arc::clone(&gate);
             move || change(&gate, Way::Default, 3, NOW)
@@ -135,15 +139,15 @@ fn swap_and_two_charges<S: Built>(bound: Bound, atomics: Atomics) -> Explored {
 
 #[test]
 fn quota_swap_races_two_charges_and_each_counts_once() {
-    swap_and_two_charges::<ExactKeys<u64>>(Bound::Preemptions(1), Atomics::Touched);
-    swap_and_two_charges::<ExactKeys<u64>>(Bound::Preemptions(2), Atomics::Plain);
+    swap_and_two_charges::<ExactKeys<u64>>(Algorithm::TokenBucket, Bound::Preemptions(1), Atomics::Touched);
+    swap_and_two_charges::<ExactKeys<u64>>(Algorithm::TokenBucket, Bound::Preemptions(2), Atomics::Plain);
 }
 
 #[test]
 #[ignore = "deep: make loom-deep"]
 fn quota_swap_races_two_charges_and_each_counts_once_deeply() {
-    swap_and_two_charges::<Fingerprints>(Bound::Preemptions(1), Atomics::Plain);
-    swap_and_two_charges::<ExactKeys<u64>>(Bound::Preemptions(2), Atomics::Touched);
+    swap_and_two_charges::<Fingerprints>(Algorithm::TokenBucket, Bound::Preemptions(1), Atomics::Plain);
+    swap_and_two_charges::<ExactKeys<u64>>(Algorithm::TokenBucket, Bound::Preemptions(2), Atomics::Touched);
 }
 
 /// Two quotas are set at once: one of them holds, and what was taken stays taken.
@@ -226,9 +230,9 @@ fn quota_swap_races_insert_and_the_key_is_under_the_new_quota_deeply() {
 }
 
 /// An idle key is evicted while its quota changes and it comes back.
-fn swap_and_eviction<S: Built>(bound: Bound, atomics: Atomics) -> Explored {
-    explore(bound, atomics, |threads| {
-        let gate = with_keys::<S>(1);
+fn swap_and_eviction<S: Built>(algorithm: Algorithm, bound: Bound, atomics: Atomics) -> Explored {
+    explore(bound, atomics, move |threads| {
+        let gate = with_keys_of::<S>(algorithm, 1);
         let changer = threads.spawn({
             let gate = Arc::clone(&gate);
             move || {
@@ -249,6 +253,48 @@ fn swap_and_eviction<S: Built>(bound: Bound, atomics: Atomics) -> Explored {
 
 #[test]
 fn quota_swap_races_eviction_and_no_charge_is_lost() {
-    swap_and_eviction::<Fingerprints>(Bound::Preemptions(1), Atomics::Plain);
-    swap_and_eviction::<ExactKeys<u64>>(Bound::Preemptions(2), Atomics::Plain);
+    swap_and_eviction::<Fingerprints>(Algorithm::TokenBucket, Bound::Preemptions(1), Atomics::Plain);
+    swap_and_eviction::<ExactKeys<u64>>(Algorithm::TokenBucket, Bound::Preemptions(2), Atomics::Plain);
+}
+
+/// The state of a sliding log is no word: what counts is taken over into the next log, and a log that is evicted is
+/// told from one that goes on elsewhere by what comes after it.
+#[test]
+fn quota_swap_races_charges_of_a_sliding_log_and_each_counts_once() {
+    swap_and_two_charges::<ExactKeys<u64>>(Algorithm::SlidingLog, Bound::Preemptions(1), Atomics::Plain);
+}
+
+#[test]
+fn quota_swap_races_eviction_of_a_sliding_log_and_no_charge_is_lost() {
+    swap_and_eviction::<ExactKeys<u64>>(Algorithm::SlidingLog, Bound::Preemptions(1), Atomics::Plain);
+}
+
+#[test]
+#[ignore = "deep: make loom-deep"]
+fn quota_swap_races_a_sliding_log_deeply() {
+    swap_and_two_charges::<ExactKeys<u64>>(Algorithm::SlidingLog, Bound::Preemptions(2), Atomics::Plain);
+    swap_and_eviction::<ExactKeys<u64>>(Algorithm::SlidingLog, Bound::Preemptions(2), Atomics::Plain);
+}
+
+/// A log is evicted while its key comes back.
+#[test]
+fn eviction_races_charge_of_a_sliding_log_and_loses_none() {
+    let seen = Seen::default();
+    let note = seen.clone();
+    explore(Bound::Preemptions(2), Atomics::Plain, move |threads| {
+        let gate = with_keys_of::<ExactKeys<u64>>(Algorithm::SlidingLog, 1);
+        let sweeper = threads.spawn({
+            let gate = Arc::clone(&gate);
+            move || while gate.sweep_at(1, LATER) {}
+        });
+        let charger = threads.spawn({
+            let gate = Arc::clone(&gate);
+            move || gate.check_at(&1, 1, LATER).charged()
+        });
+        sweeper.join().unwrap();
+        assert_eq!(charger.join().unwrap(), 1);
+        holds(&gate, 2, 1, LATER);
+        note.note(gate.stats().evicted);
+    });
+    seen.expect(&["0", "1"]);
 }
