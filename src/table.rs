@@ -186,6 +186,17 @@ struct Done {
 #[derive(Debug)]
 pub(crate) struct TableFull;
 
+/// How an attempt to change the rules ended.
+#[derive(Debug)]
+enum Change {
+    /// It is under way, as the change with this number.
+    Begun(u64),
+    /// Another turnover is or was under way.
+    Preceded,
+    /// There is no memory for it.
+    NotPermitted,
+}
+
 /// How an attempt to begin a turnover ended.
 #[derive(Debug, PartialEq, Eq)]
 enum Begun {
@@ -495,29 +506,16 @@ impl Table {
     pub(crate) fn change(&self, now: Tick, change: impl Fn(&Rules) -> Rules) -> bool {
         let mut tries = 0;
         let ours = loop {
-            let guard = pin();
-            let root = self.root(&guard);
-            if let Some(next) = root.next(&guard) {
-                self.turn(root, next, now, &guard);
-                continue;
-            }
-            // Before the root is closed: it must not be left without a next era.
-            let most = self.size_after(root, root.most(), 2 * root.most());
-            let Some(permit) = Permit::take(&self.memory, most.bytes()) else {
-                collect(&guard);
-                drop(guard);
-                tries += 1;
-                if tries == TRIES {
-                    return false;
+            match self.try_change(now, &change) {
+                Change::Begun(changes) => break changes,
+                Change::Preceded => {}
+                Change::NotPermitted => {
+                    tries += 1;
+                    if tries == TRIES {
+                        return false;
+                    }
+                    rest();
                 }
-                rest();
-                continue;
-            };
-            let rules = change(root.rules());
-            match self.begin_under(&rules, root, now, &guard, Some(permit)) {
-                Begun::Ours => break rules.changes(),
-                Begun::Anothers => {}
-                Begun::Not => return false,
             }
         };
         loop {
@@ -527,6 +525,28 @@ impl Table {
                 Some(next) if root.rules().changes() < ours => self.turn(root, next, now, &guard),
                 _ => return true,
             };
+        }
+    }
+
+    /// Begins a change, or works on the turnover that has to be over first.
+    fn try_change(&self, now: Tick, change: impl Fn(&Rules) -> Rules) -> Change {
+        let guard = pin();
+        let root = self.root(&guard);
+        if let Some(next) = root.next(&guard) {
+            self.turn(root, next, now, &guard);
+            return Change::Preceded;
+        }
+        // Before the root is closed: it must not be left without a next era.
+        let most = self.size_after(root, root.most(), 2 * root.most());
+        let Some(permit) = Permit::take(&self.memory, most.bytes()) else {
+            collect(&guard);
+            return Change::NotPermitted;
+        };
+        let rules = change(root.rules());
+        match self.begin_under(&rules, root, now, &guard, Some(permit)) {
+            Begun::Ours => Change::Begun(rules.changes()),
+            Begun::Anothers => Change::Preceded,
+            Begun::Not => Change::NotPermitted,
         }
     }
 
