@@ -106,6 +106,51 @@ fn keys(criterion: &mut Criterion) {
     });
 }
 
+/// Checks while keys have quotas of their own, and what it costs to change one.
+fn quotas(criterion: &mut Criterion) {
+    const KEYS: u64 = 1_000;
+    let builder = || Limiter::<u64>::builder(generous(Algorithm::TokenBucket)).max_keys(1_000_000);
+    let own = |key: &u64| (*key % 10 == 0).then(|| Quota::per_second(1_000_000).burst(1 << 40));
+    let own_keys: Vec<u64> = (0..KEYS).filter(|key| own(key).is_some()).collect();
+    macro_rules! store {
+        ($group:expr, $name:literal, $limiter:expr) => {
+            let limiter = $limiter;
+            for (name, has_own) in [("none has its own", false), ("a tenth has its own", true)] {
+                if has_own {
+                    limiter.set_key_quotas(own_keys.iter().map(|key| (key, own(key)))).unwrap();
+                }
+                let mut key = 0;
+                $group.bench_function(format!("{}, {name}", $name), |bencher| {
+                    bencher.iter(|| {
+                        key = (key + 618_033) % KEYS;
+                        limiter.check(&key).allowed()
+                    });
+                });
+            }
+        };
+    }
+    let mut group = criterion.benchmark_group("quotas, 1,000 keys, admitted");
+    store!(group, "fingerprints", builder().build().unwrap());
+    store!(group, "exact keys", builder().exact_keys().build().unwrap());
+    group.finish();
+
+    let mut group = criterion.benchmark_group("a change of the quota of all");
+    group.sample_size(20);
+    for (name, count) in [("1,000 keys", 1_000_u64), ("1,000,000 keys", 1_000_000)] {
+        let limiter = builder().build().unwrap();
+        for key in 0..count {
+            let _ = limiter.check(&key);
+        }
+        let mut burst = 1 << 50;
+        group.bench_function(format!("fingerprints, {name}"), |bencher| {
+            bencher.iter(|| {
+                burst += 1;
+                limiter.set_quota(Quota::per_second(1_000_000_000).burst(burst)).unwrap();
+            });
+        });
+    }
+}
+
 fn clocks(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("one key, admitted, by clock");
     let clocks = [
@@ -123,5 +168,5 @@ fn clocks(criterion: &mut Criterion) {
     }
 }
 
-criterion_group!(benches, algorithms, sliding_log, keys, clocks);
+criterion_group!(benches, algorithms, sliding_log, keys, quotas, clocks);
 criterion_main!(benches);
