@@ -43,6 +43,22 @@ impl Gate {
         })
     }
 
+    /// Gives keys quotas of their own, as of the beginning of time.
+    ///
+    /// # Errors
+    ///
+    /// Why the algorithm cannot enforce one of them, or that the limiter's memory is short.
+    pub(crate) fn set_key_quotas<'k>(
+        &self,
+        quotas: impl Iterator<Item = (&'k [u8], Quota)>,
+    ) -> Result<(), ConfigError> {
+        let quotas = quotas.map(|(key, quota)| (key, Some(quota)));
+        match self {
+            Self::Fingerprints(limiter) => limiter.set_key_quotas_at(quotas, Tick::ZERO),
+            Self::Exact(limiter) => limiter.set_key_quotas_at(quotas, Tick::ZERO),
+        }
+    }
+
     pub(crate) fn check_at(&self, key: &[u8], cost: u64, now: Tick) -> Decision {
         match self {
             Self::Fingerprints(limiter) => limiter.check_at(key, cost, now),
