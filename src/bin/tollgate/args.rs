@@ -67,10 +67,10 @@ A request without a value of the key's field ('-', null, none at all) is limited
 of them share the key '-', and the report counts them.
 
 A line of --quotas is a CSV record: a value for each field of the key, as the log has it, then the
-limit, as in 192.0.2.1,1000/h burst 50 or, with --key ip+path, 192.0.2.1,/login,5/min. '-' is a value
-like any other. In double quotes a value may have commas, and begin its line with '#'; other lines
-that begin with '#' are skipped, and blank ones. A key has one quota at most. With --compare, windows
-run without these bursts too.
+limit: 192.0.2.1,1000/h burst 50 or, with --key ip+path, 192.0.2.1,/login,5/min. '-' is a value like
+any other. A value in double quotes may have commas, and '#' at the beginning of a line; other lines
+that begin with '#' are skipped, and blank ones. A key has one quota at most. With --compare windows
+run without these bursts, too.
 
 Memory grows with the number of distinct keys, not with the log, unless --sort is given.
 

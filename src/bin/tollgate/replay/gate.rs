@@ -82,3 +82,19 @@ impl Gate {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_quotas_of_keys_are_one_change() {
+        let settings = GateSettings { max_keys: 10, full: Full::Deny, exact_keys: false };
+        let gate = Gate::new(Algorithm::TokenBucket, Quota::per_second(1), settings).expect("a quota");
+        let keys: Vec<[u8; 2]> = (0..1000_u16).map(u16::to_le_bytes).collect();
+        let quotas = keys.iter().map(|key| (&key[..], Quota::per_second(2)));
+        assert_eq!(gate.set_key_quotas(quotas), Ok(()));
+        let Gate::Fingerprints(limiter) = gate else { panic!("the keys themselves were not asked for") };
+        assert_eq!((limiter.stats().turnovers, limiter.stats().own_quotas), (1, 1000));
+    }
+}
