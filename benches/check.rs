@@ -110,7 +110,7 @@ fn keys(criterion: &mut Criterion) {
 fn quotas(criterion: &mut Criterion) {
     const KEYS: u64 = 1_000;
     let builder = || Limiter::<u64>::builder(generous(Algorithm::TokenBucket)).max_keys(1_000_000);
-    let own = |key: &u64| (*key % 10 == 0).then(|| Quota::per_second(1_000_000).burst(1 << 40));
+    let own = |key: &u64| key.is_multiple_of(10).then(|| Quota::per_second(1_000_000).burst(1 << 40));
     let own_keys: Vec<u64> = (0..KEYS).filter(|key| own(key).is_some()).collect();
     macro_rules! store {
         ($group:expr, $name:literal, $limiter:expr) => {

@@ -91,6 +91,7 @@ fn settings(key: &[&str]) -> Settings {
     Settings {
         inputs: vec![Input::Stdin],
         quota: "30/min burst 10".parse().expect("a quota"),
+        key_quotas: None,
         algorithm: Some(Algorithm::TokenBucket),
         wanted: Wanted {
             key: key.iter().map(|&field| field.to_owned()).collect(),

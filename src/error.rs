@@ -222,7 +222,8 @@ impl fmt::Display for ConfigError {
             ),
             Self::NotNow { bytes } => write!(
                 f,
-                "the quota was not changed: the limiter takes {bytes} bytes already, some of which wait for a                  thread that was stopped in a check, and no memory is left for the next table; try again \
+                "the quota was not changed: the limiter takes {bytes} bytes already, some of which wait for a \
+                 thread that was stopped in a check, and no memory is left for the next table; try again \
                  later, or use exact keys"
             ),
         }

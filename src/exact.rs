@@ -282,7 +282,11 @@ impl<K: Eq + 'static> ExactStore<K> {
         #[allow(clippy::cast_possible_truncation)]
         let (cells, places) = (self.alive() as usize, self.places.bytes() as usize);
         let logs = if self.quotas.are_of_logs() { self.log_bytes() } else { 0 };
-        cells * cell + self.index.capacity() * Index::<Arc<Entry<K>>>::ITEM_BYTES + places + logs
+        cells * cell
+            + self.index.capacity() * Index::<Arc<Entry<K>>>::ITEM_BYTES
+            + places
+            + logs
+            + self.quotas.bytes()
     }
 
     fn log_bytes(&self) -> usize {

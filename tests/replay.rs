@@ -4,76 +4,16 @@
 //! and packing must lead to the same decisions, and everything that is refused must say why.
 #![cfg(feature = "cli")]
 
+mod program;
+
 use std::fs;
 use std::io::{Read, Write};
-use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 
+use program::{LOG, command, json, log, refusal, replay, replay_stdin, scratch, text};
 use serde_json::Value;
 
-const LOG: &str = "tests/data/access.log";
 const LIMIT: [&str; 2] = ["--limit", "30/min burst 10"];
-
-fn command(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
-    command.arg("replay").args(args);
-    command
-}
-
-/// Runs the program with `input` as its standard input.
-fn replay_stdin(args: &[&str], input: &[u8]) -> Output {
-    let mut child = command(args)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the program was built");
-    let mut stdin = child.stdin.take().expect("it is a pipe");
-    let input = input.to_vec();
-    // Whether it reads everything is the program's business: a refusal may come first.
-    let feeder = std::thread::spawn(move || drop(stdin.write_all(&input)));
-    let output = child.wait_with_output().expect("it ends");
-    feeder.join().expect("feeding does not panic");
-    output
-}
-
-fn replay(args: &[&str]) -> Output {
-    replay_stdin(args, b"")
-}
-
-/// The text of a run that must succeed and be silent on standard error.
-#[track_caller]
-fn text(output: &Output) -> String {
-    let complaint = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && complaint.is_empty(), "{}: {complaint}", output.status);
-    String::from_utf8(output.stdout.clone()).expect("reports are UTF-8")
-}
-
-/// The message of a run that must be refused, with nothing on standard output.
-#[track_caller]
-fn refusal(output: &Output) -> String {
-    let message = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(2), "{message}");
-    assert!(message.starts_with("tollgate: "), "{message}");
-    assert_eq!(String::from_utf8_lossy(&output.stdout), "");
-    message
-}
-
-#[track_caller]
-fn json(output: &Output) -> Value {
-    serde_json::from_str(&text(output)).expect("the report is JSON")
-}
-
-/// A directory of this test's own.
-fn scratch(test: &str) -> PathBuf {
-    let directory = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(test);
-    fs::create_dir_all(&directory).expect("the target directory can be written");
-    directory
-}
-
-fn log() -> String {
-    fs::read_to_string(LOG).expect("the log is there")
-}
 
 /// What one line of our log says, for tests that write it in other formats: ip, user, RFC 3339 time,
 /// path, bytes. The log has neither commas nor escapes in these fields.
@@ -566,6 +506,8 @@ fn help_and_version_are_there() {
         "Examples:",
         "--limit",
         "token-bucket",
+        "--quotas",
+        "192.0.2.1,/login,5/min",
         "--compare",
         "user-agent",
         "Exit code",

@@ -103,6 +103,16 @@ impl<K: Eq + 'static> Quotas<K> {
         self.count.load(Relaxed)
     }
 
+    /// The bytes that the rules of single keys take, without what the keys own.
+    pub(super) fn bytes(&self) -> usize {
+        const COUNTS: usize = 2 * size_of::<usize>();
+        // Of each of them the `Arc` of its key, and of its rule, whose counts have cache lines of their own.
+        let each = COUNTS + size_of::<Own<K>>() + size_of::<Version>() + 2 * size_of::<Shared>();
+        // No more than there is memory.
+        let count = usize::try_from(self.count()).unwrap_or(usize::MAX);
+        count * each + self.own.capacity() * Index::<Arc<Own<K>>>::ITEM_BYTES
+    }
+
     pub(super) fn set_default(&self, rule: ExactRule) {
         self.default.replace(rule, &pin());
         self.note_change();

@@ -289,7 +289,7 @@ impl Backing for Fingerprints {
     }
 
     fn bytes(&self) -> usize {
-        self.table.bytes()
+        self.table.bytes() + self.table.rules(&sync::pin()).bytes()
     }
 
     fn figures(&self, guard: &sync::Guard) -> Figures {
@@ -300,7 +300,7 @@ impl Backing for Fingerprints {
             turnovers: self.table.turnovers(),
             evicted: self.table.evicted(),
             own_quotas: self.table.rules(guard).count(),
-            bytes: self.table.bytes(),
+            bytes: self.bytes(),
         }
     }
 }

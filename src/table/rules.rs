@@ -54,6 +54,12 @@ impl Rules {
         self.own.as_ref().is_some_and(|own| own.contains_key(&key))
     }
 
+    /// The bytes that the rules of single keys take: a map keeps a byte beside each entry.
+    pub(crate) fn bytes(&self) -> usize {
+        let entry = size_of::<(Fingerprint, AnyRule)>() + 1;
+        self.own.as_ref().map_or(0, |own| own.capacity() * entry)
+    }
+
     /// How many keys have a rule of their own.
     pub(crate) fn count(&self) -> usize {
         self.own.as_ref().map_or(0, |own| own.len())

@@ -32,6 +32,7 @@ pub(crate) fn body(data: &[u8]) {
         sort: arguments & 8 != 0,
         strict: arguments & 16 != 0,
         decisions: None,
+        key_quotas: None,
         gate: GateSettings { max_keys: 4, full: Full::Share, exact_keys: arguments & 32 != 0 },
         top: 3,
     };

@@ -369,3 +369,16 @@ fn changes_race_changes_and_none_is_lost() {
     limiter.set_quota(per_hour(77)).unwrap();
     assert_eq!(limiter.peek(&9_999).limit(), 77);
 }
+
+/// Quotas of single keys take memory, which the limiter counts, and gives back with them.
+#[test]
+fn the_memory_of_quotas_is_counted() {
+    let (limiter, _) = limiter(Algorithm::TokenBucket, per_hour(1));
+    let keys: Vec<u64> = (0..10_000).collect();
+    let before = limiter.memory();
+    limiter.set_key_quotas(keys.iter().map(|key| (key, Some(per_hour(2))))).unwrap();
+    let each = (limiter.memory() - before) / keys.len();
+    assert!((50..400).contains(&each), "{each} bytes");
+    limiter.set_key_quotas(keys.iter().map(|key| (key, None))).unwrap();
+    assert!(limiter.memory() < before + 200_000, "{}", limiter.memory());
+}

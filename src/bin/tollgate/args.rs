@@ -5,10 +5,10 @@ use std::sync::LazyLock;
 
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use tollgate::{Algorithm, Full, Quota};
+use tollgate::{Algorithm, Full};
 
 use crate::replay::{
-    Cost, Failure, Format, GateSettings, Input, Settings, TimeUnit, Wanted, listed, printable,
+    Cost, Failure, Format, GateSettings, Input, Settings, TimeUnit, Wanted, listed, parse_limit, printable,
 };
 
 /// Try rate limits on recorded traffic.
@@ -54,6 +54,7 @@ Examples:
   tollgate replay access.log --limit '10000000/h' --cost bytes --key user
   tollgate replay events.jsonl --limit 10/s --fields time=ts,ip=remote_addr
   tollgate replay access.log --limit 30/min --decisions - | head
+  tollgate replay access.log --limit 30/min --quotas customers.csv
 
 Fields of Common Log Format: ip, ident, user, method, path (the uri without its query), uri,
 protocol, status, bytes; Combined has referer and user-agent too. Of a request that is not
@@ -64,6 +65,12 @@ the log begins with the first record that has all fields asked for.
 
 A request without a value of the key's field ('-', null, none at all) is limited all the same: all
 of them share the key '-', and the report counts them.
+
+A line of --quotas is a CSV record: a value for each field of the key, as the log has it, then the
+limit: 192.0.2.1,1000/h burst 50 or, with --key ip+path, 192.0.2.1,/login,5/min. '-' is a value like
+any other. A value in double quotes may have commas, and '#' at the beginning of a line; other lines
+that begin with '#' are skipped, and blank ones. A key has one quota at most. With --compare windows
+run without these bursts, too.
 
 Memory grows with the number of distinct keys, not with the log, unless --sort is given.
 
@@ -79,6 +86,11 @@ pub(crate) struct ReplayArgs {
     /// The quota of each key: '100/s', '5/10s', '1000/h burst 50'
     #[arg(short, long, value_name = "QUOTA", help_heading = "Limit")]
     limit: String,
+
+    /// Quotas that keys have of their own, in place of the limit: lines of CSV such as
+    /// '192.0.2.1,1000/h burst 50', see below; '-' is standard input
+    #[arg(long, value_name = "FILE", help_heading = "Limit")]
+    quotas: Option<PathBuf>,
 
     /// The algorithm that enforces the limit
     #[arg(
@@ -207,13 +219,22 @@ impl ReplayArgs {
                  to write; give --decisions a file, or leave --format out",
             ));
         }
-        let quota = parse_limit(&self.limit)?;
+        let quota = parse_limit(&self.limit, "--limit")?;
         let key = parse_key(&self.key)?;
         let algorithm: Algorithm =
             self.algorithm.parse().map_err(|error| Failure::refused(format!("{error}")))?;
+        let inputs = inputs(&self.files)?;
+        let key_quotas = self.quotas.map(Input::named);
+        if key_quotas == Some(Input::Stdin) && inputs.contains(&Input::Stdin) {
+            return Err(Failure::refused(
+                "--quotas - reads standard input, and so does the log, but it can be read only once; name a \
+                 file for one of them",
+            ));
+        }
         Ok(Settings {
-            inputs: inputs(&self.files)?,
+            inputs,
             quota,
+            key_quotas,
             algorithm: (!self.compare).then_some(algorithm),
             wanted: Wanted {
                 names: parse_names(self.fields.as_deref().unwrap_or_default(), &key)?,
@@ -257,27 +278,11 @@ fn inputs(files: &[PathBuf]) -> Result<Vec<Input>, Failure> {
     if files.is_empty() {
         return Ok(vec![Input::Stdin]);
     }
-    let inputs: Vec<Input> = files
-        .iter()
-        .map(|file| match file {
-            stdin if stdin == Path::new("-") => Input::Stdin,
-            file => Input::File(file.clone()),
-        })
-        .collect();
+    let inputs: Vec<Input> = files.iter().cloned().map(Input::named).collect();
     if inputs.iter().filter(|&input| *input == Input::Stdin).count() > 1 {
         return Err(Failure::refused("standard input ('-') can be read only once"));
     }
     Ok(inputs)
-}
-
-/// The quota, or a message that points at the place where the text goes wrong.
-fn parse_limit(text: &str) -> Result<Quota, Failure> {
-    text.parse().map_err(|error: tollgate::QuotaParseError| {
-        let shown = printable(text.as_bytes());
-        let before = text.get(..error.offset()).unwrap_or(text);
-        let column = printable(before.as_bytes()).chars().count();
-        Failure::refused(format!("--limit: {error}\n  {shown}\n  {:column$}^", ""))
-    })
 }
 
 fn parse_key(text: &str) -> Result<Vec<String>, Failure> {

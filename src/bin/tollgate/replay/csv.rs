@@ -98,7 +98,7 @@ fn looks_like_a_header(names: &csv::ByteRecord) -> bool {
 }
 
 /// The csv crate's reader, fed one line at a time.
-struct LineReader {
+pub(crate) struct LineReader {
     reader: csv::Reader<OneLine>,
 }
 
@@ -123,7 +123,7 @@ impl Read for OneLine {
 }
 
 impl LineReader {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let reader = csv::ReaderBuilder::new()
             .has_headers(false)
             .flexible(true)
@@ -133,7 +133,8 @@ impl LineReader {
         Self { reader }
     }
 
-    fn read(&mut self, line: &[u8], record: &mut csv::ByteRecord) -> Result<(), Reason> {
+    /// Reads the record that a line is.
+    pub(crate) fn read(&mut self, line: &[u8], record: &mut csv::ByteRecord) -> Result<(), Reason> {
         // The reader passes over empty lines in search of a record, and would find the end.
         if line.trim_ascii().is_empty() {
             return Err("it is empty".into());

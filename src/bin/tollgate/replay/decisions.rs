@@ -30,9 +30,14 @@ pub(crate) struct Decisions {
 
 impl Decisions {
     /// Opens the file, or takes standard output for `-`, and writes the header. Nothing is written to
-    /// one of the inputs.
-    pub(crate) fn create(path: &Path, inputs: &[Input], shape: KeyShape) -> Result<Self, Failure> {
-        let sink = Sink::open(path, inputs)?;
+    /// one of the inputs, or to the file of the keys' own quotas.
+    pub(crate) fn create(
+        path: &Path,
+        inputs: &[Input],
+        key_quotas: Option<&Input>,
+        shape: KeyShape,
+    ) -> Result<Self, Failure> {
+        let sink = Sink::open(path, inputs, key_quotas)?;
         let mut decisions = Self {
             name: (!matches!(sink, Sink::Stdout(_))).then(|| printable_path(path)),
             csv: csv::WriterBuilder::new().buffer_capacity(BUFFER).from_writer(sink),

@@ -44,6 +44,22 @@ impl Gate {
         })
     }
 
+    /// Gives keys quotas of their own, as of the beginning of time.
+    ///
+    /// # Errors
+    ///
+    /// Why the algorithm cannot enforce one of them, or that the limiter's memory is short.
+    pub(crate) fn set_key_quotas<'k>(
+        &self,
+        quotas: impl Iterator<Item = (&'k [u8], Quota)>,
+    ) -> Result<(), ConfigError> {
+        let quotas = quotas.map(|(key, quota)| (key, Some(quota)));
+        match self {
+            Self::Fingerprints(limiter) => limiter.set_key_quotas_at(quotas, Tick::ZERO),
+            Self::Exact(limiter) => limiter.set_key_quotas_at(quotas, Tick::ZERO),
+        }
+    }
+
     pub(crate) fn check_at(&self, key: &[u8], cost: u64, now: Tick) -> Decision {
         match self {
             Self::Fingerprints(limiter) => limiter.check_at(key, cost, now),
@@ -65,5 +81,21 @@ impl Gate {
             Self::Fingerprints(limiter) => limiter.memory(),
             Self::Exact(limiter) => limiter.memory(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_quotas_of_keys_are_one_change() {
+        let settings = GateSettings { max_keys: 10, full: Full::Deny, exact_keys: false };
+        let gate = Gate::new(Algorithm::TokenBucket, Quota::per_second(1), settings).expect("a quota");
+        let keys: Vec<[u8; 2]> = (0..1000_u16).map(u16::to_le_bytes).collect();
+        let quotas = keys.iter().map(|key| (&key[..], Quota::per_second(2)));
+        assert_eq!(gate.set_key_quotas(quotas), Ok(()));
+        let Gate::Fingerprints(limiter) = gate else { panic!("the keys themselves were not asked for") };
+        assert_eq!((limiter.stats().turnovers, limiter.stats().own_quotas), (1, 1000));
     }
 }

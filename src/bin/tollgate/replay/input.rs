@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, Read};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use super::failure::Failure;
@@ -29,6 +29,11 @@ impl fmt::Display for Input {
 }
 
 impl Input {
+    /// What an argument names: `-` is standard input.
+    pub(crate) fn named(argument: PathBuf) -> Self {
+        if argument == Path::new("-") { Self::Stdin } else { Self::File(argument) }
+    }
+
     /// Opens the log; `count` follows the bytes that are read, packed as they are.
     pub(crate) fn open(&self, count: Rc<Cell<u64>>) -> Result<Box<dyn Read>, Failure> {
         Ok(match self {

@@ -44,6 +44,11 @@ impl Keys {
         seen.latest
     }
 
+    /// Was this key seen?
+    pub(crate) fn contains(&self, key: &[u8]) -> bool {
+        self.ids.contains_key(key)
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.seen.len()
     }
@@ -84,5 +89,6 @@ mod tests {
         let ids = [&b"a"[..], b"b", b"a", b"", b"b"].map(|key| keys.id(key));
         assert_eq!(ids, [0, 1, 0, 2, 1]);
         assert_eq!(keys.by_id(), [&b"a"[..], b"b", b""]);
+        assert!(keys.contains(b"") && !keys.contains(b"c") && keys.len() == 3);
     }
 }

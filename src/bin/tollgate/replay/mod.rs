@@ -20,7 +20,9 @@ mod identity;
 mod input;
 mod json;
 mod key;
+mod key_quotas;
 mod keys;
+mod limit;
 pub(crate) mod lines;
 mod log;
 mod place;
@@ -44,6 +46,7 @@ use tollgate::Tick;
 use decisions::Decisions;
 use entry::Entry;
 use key::KeyShape;
+use key_quotas::KeyQuotas;
 use keys::{KeyId, Keys};
 use lines::{Line, Lines};
 use log::LogSummary;
@@ -58,6 +61,7 @@ use wanted::Unopened;
 pub(crate) use failure::Failure;
 pub(crate) use gate::GateSettings;
 pub(crate) use input::Input;
+pub(crate) use limit::parse_limit;
 pub(crate) use printable::{listed, printable};
 pub(crate) use settings::Settings;
 pub(crate) use stamp::TimeUnit;
@@ -67,7 +71,7 @@ pub(crate) use wanted::{Cost, Format, Wanted};
 ///
 /// # Errors
 ///
-/// An input that cannot be read, a field that no log has, a configuration that no limiter accepts, a
+/// An input or quotas that cannot be read, a field that no log has, a configuration that no limiter accepts, a
 /// log of which no line parses, and with `strict` any line that does not.
 pub(crate) fn replay(settings: &Settings) -> Result<Report, Failure> {
     let length = input::check(&settings.inputs)?;
@@ -88,6 +92,7 @@ pub(crate) struct Replay<'s> {
     started: Instant,
     log: LogSummary,
     keys: Keys,
+    key_quotas: Option<KeyQuotas>,
     entries: Vec<Entry>,
     decisions: Option<Decisions>,
     batch: Batch,
@@ -114,11 +119,17 @@ struct Arrival {
 
 impl<'s> Replay<'s> {
     pub(crate) fn new(settings: &'s Settings) -> Result<Self, Failure> {
-        let entries = entry::entries(settings)?;
+        let key_quotas = match &settings.key_quotas {
+            Some(input) => Some(KeyQuotas::read(input, &settings.wanted.key)?),
+            None => None,
+        };
+        let entries = entry::entries(settings, key_quotas.as_ref())?;
         let names: Vec<String> = settings.inputs.iter().map(Input::to_string).collect();
         let shape = KeyShape::new(settings.wanted.key.len());
         let decisions = match &settings.decisions {
-            Some(path) => Some(Decisions::create(path, &settings.inputs, shape)?),
+            Some(path) => {
+                Some(Decisions::create(path, &settings.inputs, settings.key_quotas.as_ref(), shape)?)
+            }
             None => None,
         };
         Ok(Self {
@@ -126,6 +137,7 @@ impl<'s> Replay<'s> {
             started: Instant::now(),
             log: LogSummary::new(names, settings.wanted.key.len(), settings.strict),
             keys: Keys::default(),
+            key_quotas,
             entries,
             decisions,
             batch: Batch::default(),
@@ -248,7 +260,8 @@ impl<'s> Replay<'s> {
             decisions.finish()?;
         }
         let seconds = self.started.elapsed();
-        Ok(Report::new(self.settings, &self.log, &self.keys, &self.entries, seconds))
+        let key_quotas = self.key_quotas.as_ref();
+        Ok(Report::new(self.settings, &self.log, &self.keys, key_quotas, &self.entries, seconds))
     }
 
     fn judge(&mut self) -> Result<(), Failure> {

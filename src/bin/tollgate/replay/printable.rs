@@ -4,6 +4,7 @@
 //! look the same: the backslash that begins an escape is escaped itself, and bytes that are no UTF-8 are
 //! `\xff`.
 
+use std::borrow::Cow;
 use std::fmt::Write;
 use std::path::Path;
 
@@ -32,6 +33,14 @@ pub(crate) fn printable(bytes: &[u8]) -> String {
 /// A file's name that is safe to print.
 pub(crate) fn printable_path(path: &Path) -> String {
     printable(path.as_os_str().as_encoded_bytes())
+}
+
+/// A text cut to so many characters.
+pub(crate) fn cut(text: &str, width: usize) -> Cow<'_, str> {
+    match text.char_indices().nth(width) {
+        None => Cow::Borrowed(text),
+        Some(_) => Cow::Owned(text.chars().take(width - 1).chain(['…']).collect()),
+    }
 }
 
 /// Names behind commas; a long list is cut.
@@ -104,6 +113,13 @@ mod tests {
         assert_eq!((list(0).as_str(), list(2).as_str()), ("", "0, 1"));
         assert!(list(20).ends_with(", 19"), "{}", list(20));
         assert!(list(25).ends_with(", 19 and 5 more"), "{}", list(25));
+    }
+
+    #[test]
+    fn long_texts_are_cut_between_characters() {
+        assert_eq!(cut("näïve", 5), "näïve");
+        assert_eq!(cut("näïve", 4), "näï…");
+        assert_eq!(cut("", 4), "");
     }
 
     proptest! {

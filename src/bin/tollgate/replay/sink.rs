@@ -32,11 +32,12 @@ pub(crate) struct Replacement {
 impl Sink {
     /// # Errors
     ///
-    /// A path that cannot be written, and one that is among the inputs by whatever name.
-    pub(crate) fn open(path: &Path, inputs: &[Input]) -> Result<Self, Failure> {
+    /// A path that cannot be written, and one that is among the inputs, or has the keys' own quotas, by whatever
+    /// name.
+    pub(crate) fn open(path: &Path, inputs: &[Input], key_quotas: Option<&Input>) -> Result<Self, Failure> {
         if path == Path::new("-") {
             if let Some(stdout) = Identity::of_stdout() {
-                refuse_inputs("standard output", &stdout, inputs)?;
+                refuse_read("standard output", &stdout, inputs, key_quotas)?;
             }
             return Ok(Self::Stdout(io::stdout()));
         }
@@ -45,7 +46,7 @@ impl Sink {
         match fs::metadata(path) {
             Ok(target) if target.is_file() => {
                 if let Some(identity) = Identity::of_path(path) {
-                    refuse_inputs(&name, &identity, inputs)?;
+                    refuse_read(&name, &identity, inputs, key_quotas)?;
                     if Identity::of_stdout().is_some_and(|stdout| stdout == identity) {
                         return Err(Failure::refused(format!(
                             "--decisions {name} is where standard output goes, and the report with it; \
@@ -139,15 +140,22 @@ impl Drop for Replacement {
     }
 }
 
-fn refuse_inputs(name: &str, target: &Identity, inputs: &[Input]) -> Result<(), Failure> {
+/// Refuses a target that is read as well.
+fn refuse_read(
+    name: &str,
+    target: &Identity,
+    inputs: &[Input],
+    key_quotas: Option<&Input>,
+) -> Result<(), Failure> {
     let same = |input: &&Input| match input {
         Input::Stdin => Identity::of_stdin().is_some_and(|stdin| stdin == *target),
         Input::File(path) => Identity::of_path(path).is_some_and(|file| file == *target),
     };
-    match inputs.iter().find(same) {
+    let log = inputs.iter().find(same).map(|input| (input, "the log it replays"));
+    match log.or_else(|| key_quotas.filter(same).map(|input| (input, "the quotas of --quotas"))) {
         None => Ok(()),
-        Some(input) => Err(Failure::refused(format!(
-            "--decisions would overwrite {name}, the log it replays ({input}); write to another file"
+        Some((input, what)) => Err(Failure::refused(format!(
+            "--decisions would overwrite {name}, {what} ({input}); write to another file"
         ))),
     }
 }

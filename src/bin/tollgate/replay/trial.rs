@@ -153,6 +153,19 @@ impl Trial {
         })
     }
 
+    /// Gives keys quotas of their own, in place of the one of all.
+    ///
+    /// # Errors
+    ///
+    /// As [`Gate::set_key_quotas`].
+    pub(crate) fn set_key_quotas<'k>(
+        &self,
+        quotas: impl Iterator<Item = (&'k [u8], Quota)> + Clone,
+    ) -> Result<(), ConfigError> {
+        self.limiter.set_key_quotas(quotas.clone())?;
+        self.polite_limiter.set_key_quotas(quotas)
+    }
+
     /// Decides the requests of a batch in their order, and counts what came of it. `keys` is how many
     /// keys there are by now.
     pub(crate) fn judge(

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::figures::Outcome;
 use super::paragraph::write_paragraph;
-use super::quantity::{duration, grouped, share};
+use super::quantity::{duration, grouped, plural, share};
 
 /// Writes one row per algorithm, and below what a row has no room for.
 pub(super) fn write_table(outcomes: &[Outcome], limit: &str, out: &mut impl Write) -> io::Result<()> {
@@ -54,6 +54,11 @@ fn write_notes(outcome: &Outcome, limit: &str, out: &mut impl Write) -> io::Resu
         write_paragraph("  ", &text, out)?;
     }
     let Some(figures) = &outcome.figures else { return Ok(()) };
+    if outcome.key_quotas_without_burst > 0 {
+        let keys = plural(outcome.key_quotas_without_burst as u64, "key");
+        let text = format!("{name}: it takes no burst; {keys} of --quotas ran without.");
+        write_paragraph("  ", &text, out)?;
+    }
     if let Some(delay) = &figures.longest_delay {
         let text = format!(
             "{name}: {} of those that passed were told to start up to {} later.",

@@ -10,6 +10,7 @@ use super::notes;
 use super::quantity;
 use crate::replay::entry::Entry;
 use crate::replay::key::KeyShape;
+use crate::replay::key_quotas::{KeyQuota, KeyQuotas};
 use crate::replay::keys::Keys;
 use crate::replay::log::LogSummary;
 use crate::replay::printable::printable;
@@ -25,6 +26,9 @@ const TIMELINE_ROWS: usize = 24;
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     pub(super) limit: String,
+    /// Without quotas that keys have of their own there is nothing to say of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) key_quotas: Option<KeysWithQuotas>,
     pub(super) key: String,
     pub(super) cost: &'static str,
     pub(super) order: &'static str,
@@ -33,6 +37,15 @@ pub(crate) struct Report {
     pub(super) results: Vec<Outcome>,
     /// What varies from run to run.
     pub(super) run: Run,
+}
+
+/// Keys that have a quota of their own.
+#[derive(Debug, Serialize)]
+pub(super) struct KeysWithQuotas {
+    pub(super) file: String,
+    pub(super) keys: usize,
+    /// How many of them the log has.
+    pub(super) seen: usize,
 }
 
 #[derive(Debug, Serialize)]
@@ -95,7 +108,10 @@ pub(super) struct BadLine {
 pub(super) struct Outcome {
     pub(super) algorithm: String,
     pub(super) limit: String,
-    /// Why the algorithm does not accept the limit; then there are no figures.
+    /// Keys whose own quotas have a burst that the algorithm ran without.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub(super) key_quotas_without_burst: usize,
+    /// Why the algorithm does not accept a limit; then there are no figures.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) refused: Option<String>,
     #[serde(flatten)]
@@ -180,6 +196,7 @@ impl Report {
         settings: &Settings,
         log: &LogSummary,
         keys: &Keys,
+        key_quotas: Option<&KeyQuotas>,
         entries: &[Entry],
         elapsed: Duration,
     ) -> Self {
@@ -188,8 +205,15 @@ impl Report {
             Entry::Tried(trial) => Some(&**trial),
             Entry::Refused { .. } => None,
         });
+        let own = key_quotas.map_or(&[][..], |own| &own.quotas);
+        let outcome = |entry| Outcome::new(entry, keys, &names, settings, own);
         Self {
             limit: settings.quota.to_string(),
+            key_quotas: key_quotas.map(|own| KeysWithQuotas {
+                file: own.name(),
+                keys: own.quotas.len(),
+                seen: own.quotas.iter().filter(|own| keys.contains(&own.key)).count(),
+            }),
             key: printable(settings.wanted.key.join("+").as_bytes()),
             cost: match settings.wanted.cost {
                 Cost::One => "1",
@@ -197,7 +221,7 @@ impl Report {
             },
             order: if settings.sort { "time" } else { "arrival" },
             log: Log::new(log, keys.len(), settings),
-            results: entries.iter().map(|entry| Outcome::new(entry, keys, &names, settings.top)).collect(),
+            results: entries.iter().map(outcome).collect(),
             run: Run {
                 seconds: elapsed.as_secs_f64(),
                 lines_per_second: quantity::per_second(log.lines(), elapsed),
@@ -285,18 +309,22 @@ impl Names<'_> {
 }
 
 impl Outcome {
-    fn new(entry: &Entry, keys: &Keys, names: &Names<'_>, top: usize) -> Self {
+    fn new(entry: &Entry, keys: &Keys, names: &Names<'_>, settings: &Settings, own: &[KeyQuota]) -> Self {
+        let without_burst =
+            |algorithm| own.iter().filter(|own| settings.tried(own.quota, algorithm) != own.quota).count();
         match entry {
             Entry::Tried(trial) => Self {
                 algorithm: trial.algorithm.to_string(),
                 limit: trial.quota.to_string(),
+                key_quotas_without_burst: without_burst(trial.algorithm),
                 refused: None,
-                figures: Some(Figures::new(trial, keys, names, top)),
+                figures: Some(Figures::new(trial, keys, names, settings.top)),
             },
-            Entry::Refused { algorithm, quota, error } => Self {
+            Entry::Refused { algorithm, quota, refusal } => Self {
                 algorithm: algorithm.to_string(),
                 limit: quota.to_string(),
-                refused: Some(error.to_string()),
+                key_quotas_without_burst: without_burst(*algorithm),
+                refused: Some(refusal.to_string()),
                 figures: None,
             },
         }
@@ -352,6 +380,10 @@ impl TimelineRows {
         };
         Self { seconds_per_row: timeline.width(), rows: timeline.stretches().map(row).collect() }
     }
+}
+
+fn is_zero(count: &usize) -> bool {
+    *count == 0
 }
 
 impl LimiterRun {

@@ -1,6 +1,5 @@
 //! The report as text for a terminal of 80 columns.
 
-use std::borrow::Cow;
 use std::io::{self, Write};
 use std::time::Duration;
 
@@ -8,6 +7,7 @@ use super::compare;
 use super::figures::{Figures, Log, LongestWait, MissingField, Outcome, Report, Run, TimelineRows};
 use super::paragraph::write_paragraph;
 use super::quantity::{bytes, date_and_time, duration, grouped, plural, rate, share, shares};
+use crate::replay::printable::cut;
 
 const BAR_WIDTH: usize = 34;
 
@@ -22,6 +22,10 @@ pub(crate) fn write_text(report: &Report, out: &mut impl Write) -> io::Result<()
         _ => "a request costs its bytes",
     };
     writeln!(out, "{}, {algorithms}, per {}, {cost}", report.limit, report.key)?;
+    if let Some(own) = &report.key_quotas {
+        let (keys, seen) = (plural(own.keys as u64, "key"), grouped(own.seen as u64));
+        write_paragraph("", &format!("Own quotas ({}): {keys}, {seen} seen in the log", own.file), out)?;
+    }
     write_log(&report.log, report.order, &report.key, out)?;
     if report.is_empty() {
         writeln!(out, "\nThe log is empty: there are no requests to replay.")?;
@@ -95,14 +99,6 @@ fn describe_missing(missing: &MissingField, key: &str) -> String {
         (false, false) => "they count as one and the same",
     };
     format!("{requests} {have} no '{}'; {then}.", missing.field)
-}
-
-/// A text cut to so many characters. JSON has all of it.
-fn cut(text: &str, width: usize) -> Cow<'_, str> {
-    match text.char_indices().nth(width) {
-        None => Cow::Borrowed(text),
-        Some(_) => Cow::Owned(text.chars().take(width - 1).chain(['…']).collect()),
-    }
 }
 
 fn write_figures(figures: &Figures, report: &Report, out: &mut impl Write) -> io::Result<()> {
@@ -278,12 +274,5 @@ mod tests {
         assert_eq!(shape(999_999, 1, 1_000_000), (BAR_WIDTH - 1, 1));
         assert_eq!(shape(1, 999_999, 1_000_000), (1, BAR_WIDTH - 1));
         assert_eq!(shape(u64::MAX / 2, u64::MAX / 2, u64::MAX), (BAR_WIDTH / 2, BAR_WIDTH / 2));
-    }
-
-    #[test]
-    fn long_keys_are_cut_between_characters() {
-        assert_eq!(cut("näïve", 5), "näïve");
-        assert_eq!(cut("näïve", 4), "näï…");
-        assert_eq!(cut("", 4), "");
     }
 }
