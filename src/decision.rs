@@ -103,12 +103,13 @@ pub(crate) enum Figures {
         /// Nanoseconds until the state is idle, [`NEVER`] if time ends before.
         reset: u64,
     },
-    /// Of an admission to a log, which knows it by its time, also after a change of quota.
-    Logged {
+    /// Of a charge that counts for a period and then not any more: by a window or a log, which know it by that
+    /// also after a change of quota.
+    Held {
         remaining: u64,
-        /// The time at which it counts, in nanoseconds; not before `at`.
-        counted: u64,
-        /// So long it counts, in nanoseconds.
+        /// When it does not count any more, in nanoseconds; not before `at`.
+        until: u64,
+        /// How long it counts there, in nanoseconds: the period of the log, or so many windows as it weighs in.
         period: u64,
     },
     /// Of a bucket that holds `limit` tokens.
@@ -205,7 +206,7 @@ impl Decision {
     #[inline]
     pub fn remaining(&self) -> u64 {
         match self.figures {
-            Figures::Known { remaining, .. } | Figures::Logged { remaining, .. } => remaining,
+            Figures::Known { remaining, .. } | Figures::Held { remaining, .. } => remaining,
             Figures::Bucket { full, grain, .. } => {
                 let empty = grain.at(self.at) + grain.of_tokens(self.limit);
                 grain.tokens_in(empty.saturating_sub(full))
@@ -256,10 +257,8 @@ impl Decision {
     pub fn reset_after(&self) -> Duration {
         let reset = match self.figures {
             Figures::Known { reset, .. } => reset,
-            Figures::Logged { counted, period, .. } => match counted + period {
-                out if out > Tick::MAX.as_nanos() => NEVER,
-                out => out - self.at.as_nanos(),
-            },
+            Figures::Held { until, .. } if until > Tick::MAX.as_nanos() => NEVER,
+            Figures::Held { until, .. } => until - self.at.as_nanos(),
             Figures::Bucket { full, grain, .. } => grain.nanos_until(full, self.at).unwrap_or(NEVER),
         };
         if reset == NEVER { Duration::MAX } else { Duration::from_nanos(reset) }
@@ -296,7 +295,7 @@ impl Decision {
     fn wait(&self) -> u64 {
         let (full, grain, queue) = match self.figures {
             Figures::Known { wait, .. } => return wait,
-            Figures::Logged { .. } => return 0,
+            Figures::Held { .. } => return 0,
             Figures::Bucket { full, grain, queue } => (full, grain, queue),
         };
         let then = match self.outcome {

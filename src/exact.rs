@@ -95,11 +95,11 @@ pub(crate) use entry::{Asked, Entry, spread};
 pub(crate) use log::{Log, SlidingLog};
 #[cfg(tollgate_loom)]
 pub use model::ModelLog;
-pub(crate) use stage::{ExactRule, Kept, Shared, Staged, Wanted};
+pub(crate) use stage::{ExactRule, Kept, Later, Shared, Staged, Wanted};
 
 use crate::decision::Decision;
 use crate::error::ConfigError;
-use crate::sync::{Atomic, Index, Ordering::Relaxed, Reading, epoch, pin, reading};
+use crate::sync::{Atomic, Index, Ordering::Relaxed, Reading, collect, epoch, pin, reading, rest};
 use crate::time::Tick;
 use entry::{Alive, Exactly};
 use equivalent::Equivalent;
@@ -117,6 +117,12 @@ const STEPS_AT_CAP: usize = 16;
 /// How many cells more than four times the cap may be there: a small store retires thousands while a thread
 /// that reads has lost its core for a moment. Six megabytes.
 const SPARE: u64 = 1 << 16;
+
+/// As [`SPARE`], of the states of logs that wait to be freed after changes of quotas.
+const SPARE_LOGS: u64 = 64;
+
+/// How often a change of rules looks whether what it will retire may be, a millisecond apart.
+const TRIES: usize = 100;
 
 /// Keys and their cells.
 pub(crate) struct ExactStore<K: 'static> {
@@ -169,12 +175,7 @@ impl<K: Eq + 'static> ExactStore<K> {
 
     /// Gives the state of `key` to `visit`, if the key is there. `visit` answers unless the word is frozen.
     #[inline]
-    pub(crate) fn known<Q, T>(
-        &self,
-        key: Asked<'_, Q>,
-        now: Tick,
-        visit: impl Fn(Kept<'_>) -> Option<T>,
-    ) -> Option<T>
+    pub(crate) fn known<Q, T>(&self, key: Asked<'_, Q>, visit: impl Fn(Kept<'_>) -> Option<T>) -> Option<T>
     where
         Q: Equivalent<K> + ?Sized,
     {
@@ -183,7 +184,7 @@ impl<K: Eq + 'static> ExactStore<K> {
             let changes = self.quotas.changes();
             let wanted = || self.quotas.of(&key);
             let found = self.index.find(&key, |cell| {
-                cell.state.visit(changes, wanted, now, &visit).ok_or_else(|| Arc::clone(cell))
+                cell.state.visit(changes, wanted, &visit).ok_or_else(|| Arc::clone(cell))
             })?;
             match found {
                 Ok(answer) => return Some(answer),
@@ -209,16 +210,16 @@ impl<K: Eq + 'static> ExactStore<K> {
         self.step(now, &reading);
         loop {
             // Another thread may have inserted it.
-            if let Some(answer) = self.known(key, now, &visit) {
+            if let Some(answer) = self.known(key, &visit) {
                 return Ok(answer);
             }
             let Some(place) = self.place(key.hash, now, &reading) else {
-                return self.known(key, now, &visit).ok_or(StoreFull);
+                return self.known(key, &visit).ok_or(StoreFull);
             };
             let wanted = self.quotas.of(&key);
             let cell = Arc::new(Entry::new(key.hash, place, to_key(), wanted, &self.alive));
             // Before anybody sees it: no cell with a fresh word is there to be evicted.
-            let answer = cell.state.visit_as_is(now, &visit);
+            let answer = cell.state.visit_as_is(&visit);
             if self.index.insert(cell).is_err() {
                 self.places.give_back(place);
                 continue;
@@ -281,11 +282,14 @@ impl<K: Eq + 'static> ExactStore<K> {
         // What is allocated fits into memory.
         #[allow(clippy::cast_possible_truncation)]
         let (cells, places) = (self.alive() as usize, self.places.bytes() as usize);
+        #[allow(clippy::cast_possible_truncation)]
+        let stages = self.quotas.later() as usize * Staged::BYTES;
         let logs = if self.quotas.are_of_logs() { self.log_bytes() } else { 0 };
         cells * cell
             + self.index.capacity() * Index::<Arc<Entry<K>>>::ITEM_BYTES
             + places
             + logs
+            + stages
             + self.quotas.bytes()
     }
 
@@ -325,19 +329,62 @@ impl<K: Eq + 'static> ExactStore<K> {
         self.quotas.changes()
     }
 
-    /// Replaces the rule of all keys that have none of their own. Lock-free.
-    pub(crate) fn set_default_rule(&self, rule: ExactRule) {
-        self.quotas.set_default(rule);
+    /// Replaces the rule of all keys that have none of their own, and goes over all keys. Lock-free. False if too
+    /// many states wait to be freed; then nothing has changed.
+    pub(crate) fn set_default_rule(&self, rule: ExactRule, now: Tick) -> bool {
+        if !self.may_change() {
+            return false;
+        }
+        self.quotas.set_default(rule, now);
+        let changes = self.changes();
+        for place in 0..self.end() {
+            if let Some(cell) = self.cell(place) {
+                // One that was sealed since was idle.
+                cell.state.visit(changes, || self.quotas.of(&cell), |_| Some(()));
+            }
+        }
+        true
     }
 
-    /// Gives a key a rule of its own.
-    pub(crate) fn set_rule(&self, hash: u64, key: K, rule: ExactRule) {
-        self.quotas.set(hash, key, rule);
+    /// Gives a key a rule of its own. False as above.
+    pub(crate) fn set_rule<Q>(&self, asked: Asked<'_, Q>, key: K, rule: ExactRule, now: Tick) -> bool
+    where
+        Q: Equivalent<K> + ?Sized,
+    {
+        let may = self.may_change();
+        if may {
+            self.quotas.set(asked.hash, key, rule, now);
+            self.known(asked, |_| Some(()));
+        }
+        may
     }
 
-    /// Takes its own rule from a key, if it has one.
-    pub(crate) fn remove_rule<Q: Equivalent<K> + ?Sized>(&self, key: Asked<'_, Q>) {
-        self.quotas.remove(&key);
+    /// Takes its own rule from a key; had it one? `None` if too many states wait to be freed.
+    pub(crate) fn remove_rule<Q>(&self, key: Asked<'_, Q>, now: Tick) -> Option<bool>
+    where
+        Q: Equivalent<K> + ?Sized,
+    {
+        if !self.may_change() {
+            return None;
+        }
+        let removed = self.quotas.remove(&key, now);
+        self.known(key, |_| Some(()));
+        Some(removed)
+    }
+
+    /// May a change leave more states to be freed? If not, waits a while until some are. A thread that is stopped
+    /// in a check of any limiter keeps them all.
+    fn may_change(&self) -> bool {
+        // Logs are large; other states are small, and many may be retired before the epoch moves on.
+        let spare = if self.quotas.are_of_logs() { SPARE_LOGS } else { SPARE };
+        for _ in 0..TRIES {
+            if self.quotas.later() <= 4 * self.places.taken() + spare {
+                return true;
+            }
+            collect(&pin());
+            rest();
+        }
+        false
     }
 
     /// Has a key a rule of its own?
@@ -351,11 +398,11 @@ impl<K: Eq + 'static> ExactStore<K> {
     }
 
     /// Makes every key as good as new that was there when this began, and some that came since.
-    pub(crate) fn reset_all(&self, now: Tick) {
+    pub(crate) fn reset_all(&self) {
         for place in 0..self.end() {
             if let Some(cell) = self.cell(place) {
                 // One that was sealed since was idle.
-                cell.state.visit_as_is(now, |state| state.reset());
+                cell.state.visit_as_is(|state| state.reset());
             }
         }
     }
@@ -377,7 +424,7 @@ impl<K: Eq + 'static> ExactStore<K> {
     /// What a request of one token would be answered for the key of a cell; `None` if it is sealed.
     pub(crate) fn peek_at(&self, cell: &Arc<Entry<K>>, now: Tick) -> Option<Decision> {
         let changes = self.quotas.changes();
-        cell.state.visit(changes, || self.quotas.of(cell), now, |state| state.peek(now, 1))
+        cell.state.visit(changes, || self.quotas.of(cell), |state| state.peek(now, 1))
     }
 
     /// Counts a denial of a key that is there.
@@ -431,8 +478,7 @@ impl<K: Eq + 'static> ExactStore<K> {
         for place in claim.places {
             let Some(holder) = self.places.holder(place, &guard) else { continue };
             // None if the key is just being inserted or removed.
-            let sealed =
-                |cell: &Arc<Entry<K>>| cell.state.seal_if_idle(judged_at, now).then(|| Arc::clone(cell));
+            let sealed = |cell: &Arc<Entry<K>>| cell.state.seal_if_idle(judged_at).then(|| Arc::clone(cell));
             let idle = self.index.find(&holder, sealed);
             if let Some(sealed) = idle.flatten() {
                 self.unlink(&sealed);

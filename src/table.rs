@@ -169,6 +169,8 @@ pub(crate) struct Table {
     /// How long a key must have been idle before it is forgotten.
     grace: Duration,
     memory: Arc<Memory>,
+    /// Of the rules that keys have of their own.
+    rules: Arc<Memory>,
     done: Done,
 }
 
@@ -226,7 +228,8 @@ impl Table {
             return Err(ConfigError::OutOfMemory { bytes: size.bytes() });
         };
         let done = Done { turnovers: Atomic::new(0), evicted: Atomic::new(0) };
-        Ok(Self { root: Link::to(first), max_keys, grace, memory, done })
+        let rules = Memory::new(LEAST_MEMORY);
+        Ok(Self { root: Link::to(first), max_keys, grace, memory, rules, done })
     }
 
     /// Gives the state of `key` to `visit`, if the key is in the table. `visit` answers unless the word is
@@ -385,7 +388,7 @@ impl Table {
     pub(crate) fn bytes(&self) -> usize {
         // What is allocated fits into memory.
         #[allow(clippy::cast_possible_truncation)]
-        let bytes = self.memory.bytes() as usize;
+        let bytes = (self.memory.bytes() + self.rules.bytes()) as usize;
         bytes
     }
 
@@ -503,12 +506,12 @@ impl Table {
     /// nothing has changed.
     ///
     /// But for that, lock-free: it begins again where another turnover was under way, and that is complete then.
-    pub(crate) fn change(&self, now: Tick, change: impl Fn(&Rules) -> Rules) -> bool {
+    pub(crate) fn change(&self, now: Tick, change: impl Fn(&Rules, &Arc<Memory>) -> Option<Rules>) -> bool {
         let mut tries = 0;
         let ours = loop {
             match self.try_change(now, &change) {
                 Change::Begun(changes) => break changes,
-                Change::Preceded => {}
+                Change::Preceded => tries = 0,
                 Change::NotPermitted => {
                     tries += 1;
                     if tries == TRIES {
@@ -529,7 +532,7 @@ impl Table {
     }
 
     /// Begins a change, or works on the turnover that has to be over first.
-    fn try_change(&self, now: Tick, change: impl Fn(&Rules) -> Rules) -> Change {
+    fn try_change(&self, now: Tick, change: impl Fn(&Rules, &Arc<Memory>) -> Option<Rules>) -> Change {
         let guard = pin();
         let root = self.root(&guard);
         if let Some(next) = root.next(&guard) {
@@ -538,11 +541,12 @@ impl Table {
         }
         // Before the root is closed: it must not be left without a next era.
         let most = self.size_after(root, root.most(), 2 * root.most());
-        let Some(permit) = Permit::take(&self.memory, most.bytes()) else {
+        let permits = Permit::take(&self.memory, most.bytes())
+            .and_then(|permit| Some((permit, change(root.rules(), &self.rules)?)));
+        let Some((permit, rules)) = permits else {
             collect(&guard);
             return Change::NotPermitted;
         };
-        let rules = change(root.rules());
         match self.begin_under(&rules, root, now, &guard, Some(permit)) {
             Begun::Ours => Change::Begun(rules.changes()),
             Begun::Anothers => Change::Preceded,

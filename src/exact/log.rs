@@ -195,9 +195,9 @@ impl Request {
         let charged = if outcome == Outcome::Allowed { cost } else { 0 };
         let figures = match charged {
             0 => Figures::Known { remaining: free, wait, reset: reset() },
-            _ => Figures::Logged {
+            _ => Figures::Held {
                 remaining: free - charged,
-                counted: view.map_or(self.now.as_nanos(), |view| view.time),
+                until: view.map_or(self.now.as_nanos(), |view| view.time) + rule.period,
                 period: rule.period,
             },
         };
@@ -257,7 +257,8 @@ impl Log {
         if tail.end().behind == Behind::Sealed {
             return None;
         }
-        let Figures::Logged { counted: time, .. } = charge.figures else { return Some(()) };
+        let Figures::Held { until, period, .. } = charge.figures else { return Some(()) };
+        let time = until - period;
         let mut left = tokens.min(charge.charged());
         if left == 0 {
             return Some(());
@@ -860,7 +861,8 @@ mod tests {
                     }
                     Act::Refund(back, tokens) => {
                         if let Some(charge) = charges.iter().rev().nth(back) {
-                            let Figures::Logged { counted, .. } = charge.figures else { unreachable!() };
+                            let Figures::Held { until, period, .. } = charge.figures else { unreachable!() };
+                            let counted = until - period;
                             log.refund(charge, tokens, &pin()).unwrap();
                             for admitted in [&mut list.admitted, &mut all] {
                                 let mut left = tokens.min(charge.charged());

@@ -17,18 +17,22 @@
 //! | changed | `Quotas::count` | `Quotas::changes` | the change that was counted, and all before it | `quota_swap_races_charge_and_none_is_lost` |
 
 use super::entry::{Asked, Entry};
-use super::stage::{ExactRule, Shared, Wanted};
+use super::stage::{ExactRule, Later, Shared, Wanted};
 use crate::sync::{
     Atomic, Find, Guard, Hashed, Index, Link,
     Ordering::{Acquire, Relaxed, Release},
     pin,
 };
+use crate::time::Tick;
 use equivalent::Equivalent;
 use std::sync::Arc;
 
 /// All rules of a store.
 pub(super) struct Quotas<K: 'static> {
     changes: Atomic<u64>,
+    /// The time of the latest change.
+    since: Atomic<u64>,
+    later: Arc<Later>,
     default: Replaced,
     own: Index<Arc<Own<K>>>,
     /// How many keys the index holds, or is about to.
@@ -56,9 +60,12 @@ struct Version {
 
 impl<K: Eq + 'static> Quotas<K> {
     pub(super) fn new(default: ExactRule) -> Self {
+        let later = Arc::new(Later::new(0));
         Self {
             changes: Atomic::new(0),
-            default: Replaced::new(default),
+            since: Atomic::new(0),
+            default: Replaced::new(default, &later),
+            later,
             own: Index::new(),
             count: Atomic::new(0),
         }
@@ -74,19 +81,30 @@ impl<K: Eq + 'static> Quotas<K> {
     /// The rule of those that have none of their own.
     pub(super) fn default(&self) -> Wanted {
         let changes = self.changes();
-        Wanted { rule: self.default.latest(&pin()), changes }
+        Wanted { rule: self.default.latest(&pin()), changes, since: self.since() }
     }
 
     /// Does each key have a log?
     pub(super) fn are_of_logs(&self) -> bool {
-        matches!(self.default.latest(&pin()).0, ExactRule::Log(_))
+        matches!(self.default.latest(&pin()).rule, ExactRule::Log(_))
     }
 
     /// The rule of a key.
     pub(super) fn of(&self, key: &impl Find<Arc<Own<K>>>) -> Wanted {
         let changes = self.changes();
         let rule = self.own(key).unwrap_or_else(|| self.default.latest(&pin()));
-        Wanted { rule, changes }
+        Wanted { rule, changes, since: self.since() }
+    }
+
+    fn since(&self) -> Tick {
+        // ORDERING: relaxed; published by the count of changes. A later one is of a change that is not counted yet.
+        Tick::from_nanos(self.since.load(Relaxed))
+    }
+
+    /// How many stages there are that came after a change.
+    pub(super) fn later(&self) -> u64 {
+        // ORDERING: relaxed; a count.
+        self.later.load(Relaxed)
     }
 
     /// The rule of its own that a key has.
@@ -113,46 +131,51 @@ impl<K: Eq + 'static> Quotas<K> {
         count * each + self.own.capacity() * Index::<Arc<Own<K>>>::ITEM_BYTES
     }
 
-    pub(super) fn set_default(&self, rule: ExactRule) {
-        self.default.replace(rule, &pin());
-        self.note_change();
+    pub(super) fn set_default(&self, rule: ExactRule, now: Tick) {
+        self.default.replace(rule, &self.later, &pin());
+        self.note_change(now);
     }
 
     /// Gives a key a rule of its own, or another one.
-    pub(super) fn set(&self, hash: u64, key: K, rule: ExactRule) {
+    pub(super) fn set(&self, hash: u64, key: K, rule: ExactRule, now: Tick) {
         // ORDERING: relaxed; published by the count of changes.
         self.count.fetch_add(1, Relaxed);
-        let new = Arc::new(Own { hash, key, rule: Replaced::new(rule) });
+        let new = Arc::new(Own { hash, key, rule: Replaced::new(rule, &self.later) });
         if let Err(new) = self.own.insert(new) {
             // ORDERING: relaxed; a key was counted that is there already.
             self.count.fetch_sub(1, Relaxed);
-            if self.own.find(&new, |own| own.rule.replace(rule, &pin())).is_none() {
+            if self.own.find(&new, |own| own.rule.replace(rule, &self.later, &pin())).is_none() {
                 // Removed meanwhile.
-                return self.set_removed(new, rule);
+                return self.set_removed(new, rule, now);
             }
         }
-        self.note_change();
+        self.note_change(now);
     }
 
     /// `set`, where the key was there and then was not.
     #[cold]
-    fn set_removed(&self, new: Arc<Own<K>>, rule: ExactRule) {
+    fn set_removed(&self, new: Arc<Own<K>>, rule: ExactRule, now: Tick) {
         match Arc::try_unwrap(new) {
-            Ok(Own { hash, key, .. }) => self.set(hash, key, rule),
+            Ok(Own { hash, key, .. }) => self.set(hash, key, rule, now),
             Err(_) => unreachable!("it was not inserted"),
         }
     }
 
-    /// Takes its own rule from a key, if it has one.
-    pub(super) fn remove(&self, key: &impl Find<Arc<Own<K>>>) {
-        if self.own.remove(key) {
+    /// Takes its own rule from a key; had it one?
+    pub(super) fn remove(&self, key: &impl Find<Arc<Own<K>>>, now: Tick) -> bool {
+        let removed = self.own.remove(key);
+        if removed {
             // ORDERING: relaxed; published by the count of changes.
             self.count.fetch_sub(1, Relaxed);
-            self.note_change();
+            self.note_change(now);
         }
+        removed
     }
 
-    fn note_change(&self) {
+    fn note_change(&self, now: Tick) {
+        let later = |since: u64| (since < now.as_nanos()).then(|| now.as_nanos());
+        // ORDERING: relaxed twice; published by the count of changes.
+        let _ = self.since.fetch_update(Relaxed, Relaxed, later);
         // ORDERING: release side of *changed*: the change itself. It comes after all that were counted before, since
         // this is a read-modify-write, which goes on with their release sequences.
         self.changes.fetch_add(1, Release);
@@ -160,16 +183,16 @@ impl<K: Eq + 'static> Quotas<K> {
 }
 
 impl Replaced {
-    fn new(rule: ExactRule) -> Self {
-        Self(Link::to(Version::new(rule)))
+    fn new(rule: ExactRule, later: &Arc<Later>) -> Self {
+        Self(Link::to(Version::new(rule, later)))
     }
 
     fn latest(&self, guard: &Guard) -> Arc<Shared> {
         Arc::clone(&self.last(guard).rule)
     }
 
-    fn replace(&self, rule: ExactRule, guard: &Guard) {
-        while !self.last(guard).next.install(Version::new(rule), guard).1 {}
+    fn replace(&self, rule: ExactRule, later: &Arc<Later>, guard: &Guard) {
+        while !self.last(guard).next.install(Version::new(rule, later), guard).1 {}
         self.last(guard);
     }
 
@@ -195,8 +218,9 @@ impl Drop for Replaced {
 }
 
 impl Version {
-    fn new(rule: ExactRule) -> Self {
-        Self { rule: Arc::new(Shared(rule)), next: Link::null() }
+    fn new(rule: ExactRule, later: &Arc<Later>) -> Self {
+        let rule = Shared { rule, later: Arc::clone(later) };
+        Self { rule: Arc::new(rule), next: Link::null() }
     }
 }
 

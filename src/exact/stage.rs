@@ -32,17 +32,24 @@
 //!
 //! # When a change takes effect
 //!
+//! At its own time, whoever translates a state, and however late: a stage knows the time of the change that it came
+//! with. And who changes a quota visits all states that it concerns before the call returns; or a state that nobody
+//! has used since would go on at the old rate, and two changes later would have missed one.
+//!
 //! A store counts its changes. A stage notes up to which of them its rule is known to be the one that is
 //! *wanted*. Who finds a count it does not know asks for the wanted rule and notes the count, or links the next
 //! stage. Counts are read before the rule is asked for, and a change is counted after it can be seen: so who
-//! reads the new count sees the new rule, and a thread that has read an old count changes nothing that a later
-//! count has settled.
+//! reads the new count sees the new rule. A thread that was stopped between asking and linking, while the quota was
+//! changed and changed back, may still link the stage it had asked for: the state is translated there and back.
+//! That is done once for each such thread, and delays; where the quota it had asked for was the smaller, what was
+//! missing beyond it is forgotten.
 //!
 //! # Progress
 //!
 //! Lock-free, for charges and changes: whoever needs a translation makes it. A walk is as long as the stages that
 //! were linked since the cell was last used, which are one unless quotas change all the time; all but the first
-//! and the last are unlinked and retired on the way.
+//! and the last are unlinked and retired on the way. The first is part of its cell, with all it holds (a log too), and
+//! goes with it.
 //!
 //! # Orderings
 //!
@@ -88,15 +95,24 @@ impl ExactRule {
 
 /// A rule that many keys share. On cache lines of its own: the count of its owners beside it changes with every
 /// key that comes or goes, while every check reads the rule.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 #[repr(align(128))]
-pub struct Shared(pub(crate) ExactRule);
+pub(crate) struct Shared {
+    pub(crate) rule: ExactRule,
+    /// How many stages of the store there are that came after a change and are not freed yet.
+    pub(crate) later: Arc<Later>,
+}
 
-/// The rule that a key's state is to be under, and the count of changes that was read before it was asked for.
+/// A count of stages.
+pub(crate) type Later = Atomic<u64>;
+
+/// The rule that a key's state is to be under, the count of changes that was read before it was asked for, and
+/// the time of the latest of these changes.
 #[derive(Debug)]
 pub struct Wanted {
     pub(crate) rule: Arc<Shared>,
     pub(crate) changes: u64,
+    pub(crate) since: Tick,
 }
 
 /// A state, whose rule may be replaced. See the page of this module.
@@ -109,6 +125,10 @@ struct Stage {
     rule: Arc<Shared>,
     /// The latest count of changes at which the rule was the one that is wanted.
     checked: Atomic<u64>,
+    /// The time of the change that it came with.
+    since: Tick,
+    /// Did it come after another? Then it is counted until it is freed.
+    is_later: bool,
     word: Atomic<Word>,
     /// In place of the word, where the rule is that of a log.
     log: Log,
@@ -164,8 +184,11 @@ impl Kept<'_> {
 }
 
 impl Staged {
-    /// A state that was never charged. It is to be charged before others see it, or it looks sealed when its rule
-    /// is replaced.
+    /// The bytes of a state apart from its cell.
+    pub(crate) const BYTES: usize = size_of::<Stage>();
+
+    /// A state that was never charged. It is charged before others see it; one that is not (its request was denied
+    /// by a quota that has come meanwhile) looks sealed when its rule is replaced, which it may: nothing is lost.
     pub(crate) fn fresh(wanted: Wanted) -> Self {
         Self(Stage::new(wanted))
     }
@@ -173,7 +196,7 @@ impl Staged {
     /// A state that is as good as new, and may be seen.
     pub(crate) fn idle(wanted: Wanted) -> Self {
         let stage = Stage::new(wanted);
-        if let ExactRule::Packed(rule) = &stage.rule.0 {
+        if let ExactRule::Packed(rule) = &stage.rule.rule {
             update(&stage.word, |word| rule.adopt(rule, word, Tick::ZERO));
         }
         Self(stage)
@@ -186,7 +209,6 @@ impl Staged {
         &self,
         changes: u64,
         wanted: impl Fn() -> Wanted,
-        now: Tick,
         visit: impl Fn(Kept<'_>) -> Option<T>,
     ) -> Option<T> {
         if self.0.is_checked(changes) {
@@ -195,7 +217,7 @@ impl Staged {
                 return answer;
             }
         }
-        self.visit_last(changes, wanted, now, visit)
+        self.visit_last(changes, wanted, visit)
     }
 
     #[cold]
@@ -203,18 +225,17 @@ impl Staged {
         &self,
         changes: u64,
         wanted: impl Fn() -> Wanted,
-        now: Tick,
         visit: impl Fn(Kept<'_>) -> Option<T>,
     ) -> Option<T> {
         let guard = pin();
         loop {
-            let last = self.last(now, &guard)?;
+            let last = self.last(&guard)?;
             if !last.is_checked(changes) {
                 let wanted = wanted();
-                if last.rule.0 == wanted.rule.0 {
+                if last.rule.rule == wanted.rule.rule {
                     last.note(wanted.changes);
                 } else {
-                    last.next.install(Stage::new(wanted), &guard);
+                    last.next.install(Stage::later(wanted), &guard);
                     continue;
                 }
             }
@@ -226,10 +247,10 @@ impl Staged {
     }
 
     /// Gives the state to `visit` as it is, whatever rule is wanted; `None` if it is sealed.
-    pub(crate) fn visit_as_is<T>(&self, now: Tick, visit: impl Fn(Kept<'_>) -> Option<T>) -> Option<T> {
+    pub(crate) fn visit_as_is<T>(&self, visit: impl Fn(Kept<'_>) -> Option<T>) -> Option<T> {
         let guard = pin();
         loop {
-            let answer = visit(self.last(now, &guard)?.state());
+            let answer = visit(self.last(&guard)?.state());
             if answer.is_some() {
                 return answer;
             }
@@ -237,11 +258,11 @@ impl Staged {
     }
 
     /// Seals the state if it was idle at `judged_at`; is it sealed now?
-    pub(super) fn seal_if_idle(&self, judged_at: Tick, now: Tick) -> bool {
+    pub(super) fn seal_if_idle(&self, judged_at: Tick) -> bool {
         let guard = pin();
         loop {
-            let Some(last) = self.last(now, &guard) else { return true };
-            match &last.rule.0 {
+            let Some(last) = self.last(&guard) else { return true };
+            match &last.rule.rule {
                 ExactRule::Packed(rule) => {
                     let is_idle = |word: Word| !word.is_frozen() && rule.is_idle(word, judged_at);
                     let word = update(&last.word, |word| if is_idle(word) { SEALED } else { word }).to;
@@ -276,7 +297,7 @@ impl Staged {
     }
 
     /// The last stage, with its word brought; `None` if the state is sealed.
-    fn last<'g>(&'g self, now: Tick, guard: &'g Guard) -> Option<&'g Stage> {
+    fn last<'g>(&'g self, guard: &'g Guard) -> Option<&'g Stage> {
         let mut stage = &self.0;
         loop {
             // ORDERING: acquire side of *replaced*: who finds the word frozen finds the next stage.
@@ -286,25 +307,25 @@ impl Staged {
             }
             let Some(next) = stage.next.load(guard) else {
                 assert!(!word.is_frozen(), "a word is frozen only when the next stage is linked");
-                if matches!(stage.rule.0, ExactRule::Log(_)) && stage.log.is_sealed(guard) {
+                if matches!(stage.rule.rule, ExactRule::Log(_)) && stage.log.is_sealed(guard) {
                     stage.next.install(Stage::end(&stage.rule), guard);
                     continue;
                 }
                 return Some(stage);
             };
-            match (&stage.rule.0, &next.rule.0) {
+            match (&stage.rule.rule, &next.rule.rule) {
                 (ExactRule::Packed(old), ExactRule::Packed(new)) => {
                     let frozen =
                         update(&stage.word, |word| if word.is_frozen() { word } else { word.frozen() }).to;
                     if frozen == SEALED {
                         return None;
                     }
-                    let translated = || new.adopt(old, frozen.thawed(), now);
+                    let translated = || new.adopt(old, frozen.thawed(), next.since);
                     update(&next.word, |found| if found.is_fresh() { translated() } else { found });
                 }
                 (ExactRule::Log(_), _) if load(&next.word) == SEALED => return None,
                 (ExactRule::Log(old), ExactRule::Log(new)) => {
-                    next.log.take_over(&stage.log, old, new, now, guard);
+                    next.log.take_over(&stage.log, old, new, next.since, guard);
                 }
                 _ => unreachable!("all rules of a store are of one algorithm"),
             }
@@ -318,21 +339,30 @@ impl Staged {
 }
 
 impl Stage {
-    fn new(Wanted { rule, changes }: Wanted) -> Self {
+    fn new(Wanted { rule, changes, since }: Wanted) -> Self {
         let (checked, word) = (Atomic::new(changes), Atomic::new(Word::FRESH));
-        Self { rule, checked, word, log: Log::new(), next: Link::null() }
+        Self { rule, checked, since, is_later: false, word, log: Log::new(), next: Link::null() }
+    }
+
+    /// One that comes after another.
+    fn later(wanted: Wanted) -> Self {
+        // ORDERING: relaxed; a count.
+        wanted.rule.later.fetch_add(1, Relaxed);
+        let mut later = Self::new(wanted);
+        later.is_later = true;
+        later
     }
 
     /// What comes after a log that was sealed to be evicted: nothing.
     fn end(rule: &Arc<Shared>) -> Self {
-        let end = Self::new(Wanted { rule: Arc::clone(rule), changes: 0 });
+        let end = Self::later(Wanted { rule: Arc::clone(rule), changes: 0, since: Tick::ZERO });
         update(&end.word, |_| SEALED);
         end
     }
 
     #[inline]
     fn state(&self) -> Kept<'_> {
-        match &self.rule.0 {
+        match &self.rule.rule {
             ExactRule::Packed(rule) => Kept::Packed(Packed { rule, word: &self.word }),
             ExactRule::Log(rule) => Kept::Log(rule, &self.log),
         }
@@ -348,6 +378,15 @@ impl Stage {
         let later = |checked: u64| (checked < changes).then_some(changes);
         // ORDERING: relaxed twice; see `is_checked`.
         let _ = self.checked.fetch_update(Relaxed, Relaxed, later);
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        if self.is_later {
+            // ORDERING: relaxed; a count.
+            self.rule.later.fetch_sub(1, Relaxed);
+        }
     }
 }
 

@@ -279,7 +279,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
             return fresh;
         }
         match self.full {
-            Full::Share => self.shared(now, &guard, |state| state.peek(now, cost)),
+            Full::Share => self.shared(&guard, |state| state.peek(now, cost)),
             Full::Deny | Full::Admit => self.policy(fresh),
         }
     }
@@ -332,7 +332,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         match charge.source {
             Source::Key => self.store.refund(self.key(key), now, charge, tokens),
             Source::Overflow => {
-                self.beyond.overflow.visit_as_is(now, |state| state.refund(now, charge, tokens));
+                self.beyond.overflow.visit_as_is(|state| state.refund(now, charge, tokens));
             }
             Source::Policy => {}
         }
@@ -358,7 +358,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         Q: Hash + Equivalent<K> + ?Sized,
         S: Holds<Q>,
     {
-        self.store.reset(self.key(key), self.clock.now());
+        self.store.reset(self.key(key));
     }
 
     /// The clock that [`check`](Self::check) reads.
@@ -437,21 +437,30 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         // ORDERING: relaxed; a statistic.
         self.beyond.refused.fetch_add(1, Relaxed);
         match self.full {
-            Full::Share => self.shared(now, guard, |state| Some(state.charge(now, cost)?.0)),
+            Full::Share => self.shared(guard, |state| Some(state.charge(now, cost)?.0)),
             Full::Deny | Full::Admit => self.policy(fresh),
         }
     }
 
     /// An answer from the state that all keys without a place share; it is never sealed.
-    fn shared(&self, now: Tick, guard: &S::Guard, visit: impl Fn(Kept<'_>) -> Option<Decision>) -> Decision {
-        let (changes, wanted) = (self.store.changes(guard), || self.store.default_rule(guard));
-        let answer = self.beyond.overflow.visit(changes, wanted, now, visit);
+    fn shared(&self, guard: &S::Guard, visit: impl Fn(Kept<'_>) -> Option<Decision>) -> Decision {
+        let answer = self.visit_shared(guard, visit);
         Decision { source: Source::Overflow, ..answer.expect("nobody evicts the shared state") }
     }
 
+    /// Gives the state that all keys without a place share to `visit`, as it is under the default quota.
+    pub(super) fn visit_shared<T>(
+        &self,
+        guard: &S::Guard,
+        visit: impl Fn(Kept<'_>) -> Option<T>,
+    ) -> Option<T> {
+        let (changes, wanted) = (self.store.changes(guard), || self.store.default_rule(guard));
+        self.beyond.overflow.visit(changes, wanted, visit)
+    }
+
     /// Makes the state that all keys without a place share as good as new.
-    pub(super) fn reset_shared(&self, now: Tick) {
-        self.beyond.overflow.visit_as_is(now, |state| state.reset());
+    pub(super) fn reset_shared(&self) {
+        self.beyond.overflow.visit_as_is(|state| state.reset());
     }
 
     /// The full policy's answer where a fresh key would have got `fresh`; it charges nothing.

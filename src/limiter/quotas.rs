@@ -17,10 +17,12 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// from then on they come back at the new rate. So a larger quota admits whatever the one before would have
     /// admitted, and all that is admitted around a change is at most the larger of the two capacities, and what
     /// the rates add. Where the new capacity is smaller than what is missing, the key has nothing left, and what is
-    /// missing beyond is forgotten; so don't lower and raise a quota again and again. A window
-    /// of the same length keeps its counts; where the length changes, what counts now counts in the new window.
-    /// Charges that were made before can still be given back, a bucket's as far as the new rate would have
-    /// refilled while the old one held them.
+    /// missing beyond is forgotten; so don't lower and raise a quota again and again. Charges that were made before
+    /// can still be given back, a bucket's as far as the new rate would have refilled while the old one held them.
+    ///
+    /// A window of the same length keeps its counts. Where the length changes, what counts now counts in the new
+    /// window, which may end later than the old one would have; and charges that were made before can't be given
+    /// back.
     ///
     /// # Errors
     ///
@@ -29,10 +31,14 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ///
     /// # Cost and progress
     ///
-    /// Lock-free. With [`Fingerprints`](crate::Fingerprints) a change turns the table over: this call moves every
-    /// key, some tens of milliseconds for a million, while others go on checking; and it needs the memory for the
-    /// next table, which is not to be had while a thread that was stopped in a check keeps too many earlier ones.
-    /// With [`ExactKeys`](crate::ExactKeys) it is a swap of a pointer, and each key is moved when it is next used.
+    /// Lock-free, but for the wait below. This call visits every key, which takes some tens of milliseconds for a
+    /// million, while others go on checking. With [`Fingerprints`](crate::Fingerprints) it turns the table over; with
+    /// [`ExactKeys`](crate::ExactKeys) it gives each key the next part of its state, which takes 80 bytes until the
+    /// key is forgotten, and makes its checks some nanoseconds longer.
+    ///
+    /// What a change replaces is freed when no thread can see it any more. A thread that was stopped in a check, or
+    /// holds a [`pin`](Self::pin) handle (this one, too), keeps all of it, and so may many changes at once. Where too
+    /// much waits to be freed, this call sleeps for up to a tenth of a second, and is then refused.
     ///
     /// ```
     /// # use tollgate::{Clock, Limiter, Quota};
@@ -65,17 +71,21 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// ```
     pub fn set_quota_at(&self, quota: Quota, now: Tick) -> Result<(), ConfigError> {
         let rule = S::rule_of(self.method, quota)?;
-        self.store.set_default_rule(rule, now).map_err(|short| self.not_now(short))
+        self.store.set_default_rule(rule, now).map_err(|short| self.not_now(short))?;
+        // What keys without a place share goes on under it, from now on.
+        self.visit_shared(&S::pin(), |_| Some(()));
+        Ok(())
     }
 
     /// Gives `key` a quota of its own, in place of the one that all have, or another one. It holds until it is
     /// [removed](Self::remove_key_quota), also while the key is not tracked. The rules of
-    /// [`set_quota`](Self::set_quota) apply, and its errors and costs: with
-    /// [`Fingerprints`](crate::Fingerprints) change many at once, by
-    /// [`set_key_quotas`](Self::set_key_quotas).
+    /// [`set_quota`](Self::set_quota) apply, and its errors and costs with [`Fingerprints`](crate::Fingerprints): there
+    /// change many at once, by [`set_key_quotas`](Self::set_key_quotas). With [`ExactKeys`](crate::ExactKeys) only
+    /// this key is visited; a key's first own quota, and the loss of it, take a lock on one bucket of an index.
     ///
-    /// While any key has a quota of its own, every check looks for one first. It takes about 100 bytes with
-    /// `Fingerprints`, and 250 and the key with [`ExactKeys`](crate::ExactKeys).
+    /// With `Fingerprints`, every check looks for a quota of its key's own while any key has one; with `ExactKeys`
+    /// the first check of a key after any change does. It takes about 100 bytes with `Fingerprints`, and 500 and
+    /// the key with `ExactKeys`.
     ///
     /// # Errors
     ///
@@ -117,11 +127,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         Q: Hash + Equivalent<K> + ?Sized,
         S: Holds<Q>,
     {
-        let has_one = self.has_key_quota(key);
-        if has_one {
-            self.set_key_quotas([(key, None)])?;
-        }
-        Ok(has_one)
+        let now = self.clock.now();
+        self.store.remove_rule(self.key(key), now).map_err(|short| self.not_now(short))
     }
 
     /// Has `key` a quota of its own?
@@ -150,7 +157,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ///
     /// # Errors
     ///
-    /// As [`set_quota`](Self::set_quota); it is the first quota that is refused.
+    /// As [`set_quota`](Self::set_quota); it is the first quota that is refused. With `ExactKeys`,
+    /// [`ConfigError::NotNow`] may come after some keys were changed; do it again then.
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};

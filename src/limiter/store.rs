@@ -6,7 +6,7 @@
 use super::method::Method;
 use crate::decision::Decision;
 use crate::error::ConfigError;
-use crate::exact::{self, Asked, ExactRule, ExactStore, Shared, Wanted};
+use crate::exact::{self, Asked, ExactRule, ExactStore, Later, Shared, Wanted};
 use crate::packed::Judged;
 use crate::quota::Quota;
 use crate::rule::{AnyRule, Rule, Word};
@@ -14,6 +14,7 @@ use crate::sync;
 use crate::table::{Fingerprint, Table};
 use crate::time::Tick;
 use equivalent::Equivalent;
+use std::cell::Cell;
 use std::fmt;
 use std::hash::Hash;
 use std::sync::Arc;
@@ -40,6 +41,10 @@ pub struct Figures {
     pub(super) own_quotas: usize,
     pub(super) bytes: usize,
 }
+
+/// What decides for exact keys.
+#[derive(Clone, Copy, Debug)]
+pub struct Ruled(ExactRule);
 
 /// A change of quotas that can't be made now, because the memory for it is not to be had.
 #[derive(Debug)]
@@ -100,7 +105,7 @@ pub trait Backing: Sized {
     /// The same, however long ago the last time was.
     fn begin_turnover(&self, now: Tick, guard: &Self::Guard) -> bool;
     /// Makes every key as good as new.
-    fn reset_all(&self, now: Tick, guard: &Self::Guard);
+    fn reset_all(&self, guard: &Self::Guard);
     /// How many changes of quotas there were: to be read before the rule is asked for.
     fn changes(&self, guard: &Self::Guard) -> u64;
     /// The rule of the keys that have none of their own.
@@ -144,13 +149,15 @@ pub trait Lookup<Q: ?Sized>: Backing {
     /// Gives back at most `tokens` of what `charge` took, if the key is there.
     fn refund(&self, key: Self::Key<'_>, now: Tick, charge: &Decision, tokens: u64);
     /// Makes a key as good as new, if it is there.
-    fn reset(&self, key: Self::Key<'_>, now: Tick);
+    fn reset(&self, key: Self::Key<'_>);
     /// What a request would be answered if the key had never been seen.
     fn fresh(&self, key: Self::Key<'_>, now: Tick, cost: u64, guard: &Self::Guard) -> Decision;
     /// Has a key a rule of its own?
     fn has_own_rule(&self, key: Self::Key<'_>, guard: &Self::Guard) -> bool;
     /// Gives keys a rule of their own, or takes it from them.
     fn set_rules(&self, rules: &[(Self::Key<'_>, Option<Self::Rule>)], now: Tick) -> Result<(), MemoryShort>;
+    /// Takes its own rule from a key; had it one?
+    fn remove_rule(&self, key: Self::Key<'_>, now: Tick) -> Result<bool, MemoryShort>;
     /// Has the memory of a key on its way.
     fn prefetch(&self, key: Self::Key<'_>, guard: &Self::Guard);
     /// Counts a denial, if that was asked for.
@@ -267,7 +274,7 @@ impl Backing for Fingerprints {
         self.table.begin_turnover(now, guard)
     }
 
-    fn reset_all(&self, _now: Tick, guard: &sync::Guard) {
+    fn reset_all(&self, guard: &sync::Guard) {
         self.table.each(guard, |state| state.reset());
     }
 
@@ -277,7 +284,8 @@ impl Backing for Fingerprints {
 
     fn default_rule(&self, guard: &sync::Guard) -> Wanted {
         let rules = self.table.rules(guard);
-        Wanted { rule: Arc::new(Shared(ExactRule::Packed(*rules.default()))), changes: rules.changes() }
+        let rule = Shared { rule: ExactRule::Packed(*rules.default()), later: Arc::new(Later::new(0)) };
+        Wanted { rule: Arc::new(rule), changes: rules.changes(), since: rules.since() }
     }
 
     fn set_default_rule(&self, rule: AnyRule, now: Tick) -> Result<(), MemoryShort> {
@@ -289,7 +297,7 @@ impl Backing for Fingerprints {
     }
 
     fn bytes(&self) -> usize {
-        self.table.bytes() + self.table.rules(&sync::pin()).bytes()
+        self.table.bytes()
     }
 
     fn figures(&self, guard: &sync::Guard) -> Figures {
@@ -347,7 +355,7 @@ impl<Q: Hash + ?Sized> Lookup<Q> for Fingerprints {
         self.table.known(key, &sync::pin(), |state| state.refund(now, charge, tokens));
     }
 
-    fn reset(&self, key: Fingerprint, _now: Tick) {
+    fn reset(&self, key: Fingerprint) {
         self.table.known(key, &sync::pin(), |state| state.reset());
     }
 
@@ -361,6 +369,19 @@ impl<Q: Hash + ?Sized> Lookup<Q> for Fingerprints {
 
     fn set_rules(&self, rules: &[(Fingerprint, Option<AnyRule>)], now: Tick) -> Result<(), MemoryShort> {
         self.change(now, None, rules)
+    }
+
+    fn remove_rule(&self, key: Fingerprint, now: Tick) -> Result<bool, MemoryShort> {
+        if !self.table.rules(&sync::pin()).has_own(key) {
+            return Ok(false);
+        }
+        // As it was when the change was made: another thread may have been first.
+        let had_one = Cell::new(false);
+        let removed = self.table.change(now, |rules, memory| {
+            had_one.set(rules.has_own(key));
+            rules.changed(now, None, &[(key, None)], memory)
+        });
+        if removed { Ok(had_one.get()) } else { Err(MemoryShort) }
     }
 
     #[inline]
@@ -379,7 +400,7 @@ impl Fingerprints {
         default: Option<AnyRule>,
         keys: &[(Fingerprint, Option<AnyRule>)],
     ) -> Result<(), MemoryShort> {
-        let changed = self.table.change(now, |rules| rules.changed(default, keys));
+        let changed = self.table.change(now, |rules, memory| rules.changed(now, default, keys, memory));
         if changed { Ok(()) } else { Err(MemoryShort) }
     }
 }
@@ -420,11 +441,11 @@ pub struct ExactKeys<K: 'static> {
 
 impl<K: Eq + 'static> Backing for ExactKeys<K> {
     type Guard = sync::Reading;
-    type Rule = Shared;
+    type Rule = Ruled;
     const STEP: usize = ExactStore::<K>::STEP;
 
-    fn rule_of(method: Method, quota: Quota) -> Result<Shared, ConfigError> {
-        method.any(quota).map(Shared)
+    fn rule_of(method: Method, quota: Quota) -> Result<Ruled, ConfigError> {
+        method.any(quota).map(Ruled)
     }
 
     fn new(settings: Settings) -> Result<Self, ConfigError> {
@@ -458,8 +479,8 @@ impl<K: Eq + 'static> Backing for ExactKeys<K> {
         self.store.begin_round(now)
     }
 
-    fn reset_all(&self, now: Tick, _guard: &sync::Reading) {
-        self.store.reset_all(now);
+    fn reset_all(&self, _guard: &sync::Reading) {
+        self.store.reset_all();
     }
 
     fn changes(&self, _guard: &sync::Reading) -> u64 {
@@ -470,9 +491,8 @@ impl<K: Eq + 'static> Backing for ExactKeys<K> {
         self.store.default_rule()
     }
 
-    fn set_default_rule(&self, rule: Shared, _now: Tick) -> Result<(), MemoryShort> {
-        self.store.set_default_rule(rule.0);
-        Ok(())
+    fn set_default_rule(&self, rule: Ruled, now: Tick) -> Result<(), MemoryShort> {
+        if self.store.set_default_rule(rule.0, now) { Ok(()) } else { Err(MemoryShort) }
     }
 
     fn len(&self, _guard: &sync::Reading) -> usize {
@@ -527,7 +547,7 @@ where
         cost: u64,
         _guard: &'g sync::Reading,
     ) -> Option<(Decision, bool)> {
-        self.store.known(key, now, |state| state.charge(now, cost))
+        self.store.known(key, |state| state.charge(now, cost))
     }
 
     fn insert(&self, key: Asked<'_, Q>, now: Tick, cost: u64, _guard: &sync::Reading) -> Option<Decision> {
@@ -535,33 +555,35 @@ where
     }
 
     fn peek(&self, key: Asked<'_, Q>, now: Tick, cost: u64, _guard: &sync::Reading) -> Option<Decision> {
-        self.store.known(key, now, |state| state.peek(now, cost))
+        self.store.known(key, |state| state.peek(now, cost))
     }
 
     fn refund(&self, key: Asked<'_, Q>, now: Tick, charge: &Decision, tokens: u64) {
-        self.store.known(key, now, |state| state.refund(now, charge, tokens));
+        self.store.known(key, |state| state.refund(now, charge, tokens));
     }
 
-    fn reset(&self, key: Asked<'_, Q>, now: Tick) {
-        self.store.known(key, now, |state| state.reset());
+    fn reset(&self, key: Asked<'_, Q>) {
+        self.store.known(key, |state| state.reset());
     }
 
     fn fresh(&self, key: Asked<'_, Q>, now: Tick, cost: u64, _guard: &sync::Reading) -> Decision {
-        self.store.rule(key).rule.0.fresh(now, cost)
+        self.store.rule(key).rule.rule.fresh(now, cost)
     }
 
     fn has_own_rule(&self, key: Asked<'_, Q>, _guard: &sync::Reading) -> bool {
         self.store.has_own_rule(key)
     }
 
-    fn set_rules(&self, rules: &[(Asked<'_, Q>, Option<Shared>)], _now: Tick) -> Result<(), MemoryShort> {
-        for &(key, rule) in rules {
-            match rule {
-                Some(rule) => self.store.set_rule(key.hash, key.key.to_key(), rule.0),
-                None => self.store.remove_rule(key),
-            }
-        }
-        Ok(())
+    fn set_rules(&self, rules: &[(Asked<'_, Q>, Option<Ruled>)], now: Tick) -> Result<(), MemoryShort> {
+        let set = |&(key, rule): &(Asked<'_, Q>, Option<Ruled>)| match rule {
+            Some(rule) => self.store.set_rule(key, key.key.to_key(), rule.0, now),
+            None => self.store.remove_rule(key, now).is_some(),
+        };
+        if rules.iter().all(set) { Ok(()) } else { Err(MemoryShort) }
+    }
+
+    fn remove_rule(&self, key: Asked<'_, Q>, now: Tick) -> Result<bool, MemoryShort> {
+        self.store.remove_rule(key, now).ok_or(MemoryShort)
     }
 
     /// The index is not laid out for it.

@@ -180,8 +180,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn clear_at(&self, now: Tick) {
-        self.reset_shared(now);
-        self.store.reset_all(now, &S::pin());
+        self.reset_shared();
+        self.store.reset_all(&S::pin());
         // A turnover that is under way may have moved keys before they were reset. The next one forgets them.
         while self.tend(now, &S::pin()) {}
         if self.store.begin_turnover(now, &S::pin()) {

@@ -116,15 +116,19 @@ impl Rule for FixedWindow {
         let free = self.limit - fields.count;
         let outcome = outcome(cost, self.limit, cost <= free);
         let until_next = nanos_until(self.windows.tick(fields.number + 1, 0), now);
-        let remaining = if outcome == Outcome::Allowed { free - cost } else { free };
-        let figures = Figures::Known {
-            remaining,
-            wait: match outcome {
-                Outcome::Allowed => 0,
-                Outcome::Denied => until_next,
-                Outcome::TooCostly => NEVER,
-            },
-            reset: if remaining == self.limit { 0 } else { until_next },
+        let figures = if outcome == Outcome::Allowed && cost > 0 {
+            let (until, period) = self.windows.held(fields.number, 1);
+            Figures::Held { remaining: free - cost, until, period }
+        } else {
+            Figures::Known {
+                remaining: free,
+                wait: match outcome {
+                    Outcome::Allowed => 0,
+                    Outcome::Denied => until_next,
+                    Outcome::TooCostly => NEVER,
+                },
+                reset: if free == self.limit { 0 } else { until_next },
+            }
         };
         Decision { cost, limit: self.limit, at: now, figures, outcome, source: Source::Key }
     }
@@ -133,10 +137,9 @@ impl Rule for FixedWindow {
     fn refund(&self, word: Word, _now: Tick, charge: &Decision, tokens: u64) -> Word {
         let tokens = tokens.min(charge.charged());
         let fields = self.unpack(word);
-        // A charge resets at the end of the window it was counted in, which for a stale `now` is later
-        // than the one that held it.
-        let next = self.windows.number(charge.at + charge.reset_after());
-        if tokens == 0 || charge.reset_after() == Duration::MAX || fields.number + 1 != next {
+        // Only the window that it was counted in, which for a stale `now` is later than the one that held it. One
+        // that windows of another length have counted, under another quota, is in none of these.
+        if tokens == 0 || self.windows.holder(charge, 1) != Some(fields.number) {
             return word;
         }
         self.pack(Fields { count: fields.count.saturating_sub(tokens), ..fields })

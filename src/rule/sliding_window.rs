@@ -207,15 +207,19 @@ impl Rule for SlidingWindow {
         let free = self.free(pair, self.windows.elapsed(pair.number, now));
         let outcome = outcome(cost, self.limit, cost <= free);
         let charged = if outcome == Outcome::Allowed { cost } else { 0 };
-        let after = Pair { present: pair.present + charged, ..pair };
-        let figures = Figures::Known {
-            remaining: free - charged,
-            wait: match outcome {
-                Outcome::Allowed => 0,
-                Outcome::Denied => nanos_until(self.retry_at(pair, cost), now),
-                Outcome::TooCostly => NEVER,
-            },
-            reset: nanos_until(self.idle_at(after, now), now),
+        let figures = if charged > 0 {
+            let (until, period) = self.windows.held(pair.number, 2);
+            Figures::Held { remaining: free - charged, until, period }
+        } else {
+            Figures::Known {
+                remaining: free,
+                wait: match outcome {
+                    Outcome::Allowed => 0,
+                    Outcome::Denied => nanos_until(self.retry_at(pair, cost), now),
+                    Outcome::TooCostly => NEVER,
+                },
+                reset: nanos_until(self.idle_at(pair, now), now),
+            }
         };
         Decision { cost, limit: self.limit, at: now, figures, outcome, source: Source::Key }
     }
@@ -223,19 +227,20 @@ impl Rule for SlidingWindow {
     #[inline]
     fn refund(&self, word: Word, _now: Tick, charge: &Decision, tokens: u64) -> Word {
         let tokens = tokens.min(charge.charged());
-        if word.is_fresh() || tokens == 0 || charge.reset_after() == Duration::MAX {
+        if word.is_fresh() || tokens == 0 {
             return word;
         }
         let pair = self.unpack(word);
-        // A charge weighs until the end of the window after the one it was counted in, which for a stale
-        // `now` is later than the one that held it.
-        let over = self.windows.number(charge.at + charge.reset_after());
-        if pair.number + 2 == over {
-            self.pack(Pair { present: pair.present.saturating_sub(tokens), ..pair })
-        } else if pair.number + 1 == over {
-            self.pack(Pair { previous: pair.previous.saturating_sub(tokens), ..pair })
-        } else {
-            word
+        // The window that it was counted in, which for a stale `now` is later than the one that held it. One that
+        // windows of another length have counted, under another quota, is in none of these.
+        match self.windows.holder(charge, 2) {
+            Some(number) if number == pair.number => {
+                self.pack(Pair { present: pair.present.saturating_sub(tokens), ..pair })
+            }
+            Some(number) if number + 1 == pair.number => {
+                self.pack(Pair { previous: pair.previous.saturating_sub(tokens), ..pair })
+            }
+            _ => word,
         }
     }
 

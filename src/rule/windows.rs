@@ -2,6 +2,7 @@
 
 use super::word::Word;
 use crate::algorithm::Algorithm;
+use crate::decision::{Decision, Figures};
 use crate::error::ConfigError;
 use crate::quota::Quota;
 use crate::time::Tick;
@@ -51,6 +52,27 @@ impl Windows {
 
     pub(super) const fn length(self) -> u64 {
         self.length
+    }
+
+    /// Until when a charge in window `number` counts that weighs in `count` windows, and for how long.
+    #[inline]
+    pub(super) fn held(self, number: u64, count: u64) -> (u64, u64) {
+        let until = (number - 1 + count) * self.length - self.phase;
+        (until, count * self.length)
+    }
+
+    /// In which window a charge was counted that weighs in `count` windows; `None` if these windows have not
+    /// counted it, or time ends before it is over.
+    #[inline]
+    pub(super) fn holder(self, charge: &Decision, count: u64) -> Option<u64> {
+        match charge.figures {
+            Figures::Held { until, period, .. }
+                if period == count * self.length && until <= Tick::MAX.as_nanos() =>
+            {
+                Some((until + self.phase) / self.length + 1 - count)
+            }
+            _ => None,
+        }
     }
 
     /// The number of the window that holds `now`.

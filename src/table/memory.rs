@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 /// The bytes that all eras of a table take which are not freed yet, and the most they may.
 #[derive(Debug)]
-pub(super) struct Memory {
+pub(crate) struct Memory {
     bytes: Atomic<u64>,
     most: u64,
 }
@@ -36,7 +36,12 @@ pub(super) struct Permit {
 
 impl Permit {
     pub(super) fn take(of: &Arc<Memory>, bytes: u64) -> Option<Self> {
-        let add = |sum: u64| sum.checked_add(bytes).filter(|&sum| sum <= of.most);
+        Self::take_up_to(of, bytes, 0)
+    }
+
+    /// The same, where the most is no less than `most`.
+    pub(super) fn take_up_to(of: &Arc<Memory>, bytes: u64, most: u64) -> Option<Self> {
+        let add = |sum: u64| sum.checked_add(bytes).filter(|&sum| sum <= of.most.max(most));
         // ORDERING: relaxed twice; a count.
         of.bytes.fetch_update(Relaxed, Relaxed, add).ok()?;
         Some(Self { of: Arc::clone(of), bytes })

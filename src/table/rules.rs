@@ -1,7 +1,9 @@
 //! The rules that the words of one era were made under.
 
+use super::memory::{Memory, Permit};
 use super::slot::Fingerprint;
 use crate::rule::AnyRule;
+use crate::time::Tick;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
@@ -14,14 +16,24 @@ pub(crate) struct Rules {
     own: Option<Arc<Own>>,
     /// How many changes there were before these.
     changes: u64,
+    /// The time of the latest of them.
+    since: Tick,
+}
+
+/// The rules of single keys. Eras that are retired keep theirs, so these are counted and bounded too.
+#[derive(Debug)]
+struct Own {
+    rules: Map,
+    /// Given back when no era has them any more.
+    _permit: Permit,
 }
 
 /// The hash of a fingerprint is the fingerprint: it is one.
-type Own = HashMap<Fingerprint, AnyRule, BuildHasherDefault<Given>>;
+type Map = HashMap<Fingerprint, AnyRule, BuildHasherDefault<Given>>;
 
 impl Rules {
     pub(super) fn new(default: AnyRule) -> Self {
-        Self { default, own: None, changes: 0 }
+        Self { default, own: None, changes: 0, since: Tick::ZERO }
     }
 
     /// The rule of a key.
@@ -36,7 +48,7 @@ impl Rules {
     // Not inlined: the lookups of those who have no such rules stay small.
     #[inline(never)]
     fn own_or_default<'r>(&'r self, own: &'r Own, key: Fingerprint) -> &'r AnyRule {
-        own.get(&key).unwrap_or(&self.default)
+        own.rules.get(&key).unwrap_or(&self.default)
     }
 
     /// The rule of keys that have none of their own.
@@ -51,18 +63,17 @@ impl Rules {
 
     /// Has a key a rule of its own?
     pub(crate) fn has_own(&self, key: Fingerprint) -> bool {
-        self.own.as_ref().is_some_and(|own| own.contains_key(&key))
+        self.own.as_ref().is_some_and(|own| own.rules.contains_key(&key))
     }
 
-    /// The bytes that the rules of single keys take: a map keeps a byte beside each entry.
-    pub(crate) fn bytes(&self) -> usize {
-        let entry = size_of::<(Fingerprint, AnyRule)>() + 1;
-        self.own.as_ref().map_or(0, |own| own.capacity() * entry)
+    /// The time of the latest change.
+    pub(crate) fn since(&self) -> Tick {
+        self.since
     }
 
     /// How many keys have a rule of their own.
     pub(crate) fn count(&self) -> usize {
-        self.own.as_ref().map_or(0, |own| own.len())
+        self.own.as_ref().map_or(0, |own| own.rules.len())
     }
 
     /// Are these the same rules, and not only alike?
@@ -71,20 +82,37 @@ impl Rules {
         self.changes == others.changes
     }
 
-    /// These rules after a change: another default, and keys that get a rule of their own or lose it.
-    pub(crate) fn changed(&self, default: Option<AnyRule>, keys: &[(Fingerprint, Option<AnyRule>)]) -> Self {
-        let mut own: Own = self.own.as_deref().cloned().unwrap_or_default();
-        for &(key, rule) in keys {
-            match rule {
-                Some(rule) => own.insert(key, rule),
-                None => own.remove(&key),
-            };
-        }
-        Self {
-            default: default.unwrap_or(self.default),
-            own: (!own.is_empty()).then(|| Arc::new(own)),
-            changes: self.changes + 1,
-        }
+    /// These rules after a change at `now`: another default, and keys that get a rule of their own or lose it. `None`
+    /// if the memory for that is not permitted: four times as much as these rules take, with those of eras that
+    /// are not freed yet.
+    pub(crate) fn changed(
+        &self,
+        now: Tick,
+        default: Option<AnyRule>,
+        keys: &[(Fingerprint, Option<AnyRule>)],
+        memory: &Arc<Memory>,
+    ) -> Option<Self> {
+        let own = if keys.is_empty() {
+            self.own.clone()
+        } else {
+            let mut rules = self.own.as_ref().map(|own| own.rules.clone()).unwrap_or_default();
+            for &(key, rule) in keys {
+                match rule {
+                    Some(rule) => rules.insert(key, rule),
+                    None => rules.remove(&key),
+                };
+            }
+            // A map keeps a byte beside each entry, and an eighth of its places vacant.
+            let bytes = (rules.capacity() / 7 * 8 * (size_of::<(Fingerprint, AnyRule)>() + 1)) as u64;
+            match rules.is_empty() {
+                true => None,
+                false => {
+                    Some(Arc::new(Own { rules, _permit: Permit::take_up_to(memory, bytes, 4 * bytes)? }))
+                }
+            }
+        };
+        let default = default.unwrap_or(self.default);
+        Some(Self { default, own, changes: self.changes + 1, since: self.since.max(now) })
     }
 }
 

@@ -1,0 +1,122 @@
+//! Both stores decide alike, whatever is done to them: charges, refunds, sweeps, clearing, changes of quotas.
+//!
+//! They have little in common but the rules: a table that turns over with all its keys, and cells that are evicted
+//! and translated one by one. Keys are left alone for long after a change, so a change that takes effect only when a
+//! key is used again is found out.
+
+use proptest::prelude::*;
+use std::time::Duration;
+use tollgate::{Algorithm, Align, Clock, Decision, ExactKeys, Limiter, Quota, Tick};
+
+#[derive(Clone, Copy, Debug)]
+enum Call {
+    Check { cost: u64 },
+    Refund { charge: usize, tokens: u64 },
+    SetQuota(Quota),
+    SetKeyQuota(Option<Quota>),
+    SweepTable,
+    SweepExact,
+    Clear,
+}
+
+fn quota() -> impl Strategy<Value = Quota> {
+    let period =
+        prop::sample::select(&[1_000, 777, 3_600_000, 10_000_000_000, 59, 2_592_000_000_000_000][..]);
+    (1_u64..50, period).prop_map(|(limit, nanos)| Quota::new(limit, Duration::from_nanos(nanos)))
+}
+
+fn call() -> impl Strategy<Value = Call> {
+    prop_oneof![
+        8 => (1_u64..13).prop_map(|cost| Call::Check { cost }),
+        1 => (0_usize..1_000, 0_u64..10).prop_map(|(charge, tokens)| Call::Refund { charge, tokens }),
+        1 => quota().prop_map(Call::SetQuota),
+        2 => prop::option::of(quota()).prop_map(Call::SetKeyQuota),
+        1 => Just(Call::SweepTable),
+        1 => Just(Call::SweepExact),
+        1 => prop_oneof![3 => Just(Call::Check { cost: 1 }), 1 => Just(Call::Clear)],
+    ]
+}
+
+/// How much time passes before a call, in nanoseconds.
+fn pause() -> impl Strategy<Value = u64> {
+    prop_oneof![2 => Just(0), 1 => 0_u64..100, 1 => 0_u64..5_000_000, 1 => 0_u64..1 << 34, 1 => 0_u64..2_000]
+}
+
+struct Pair {
+    table: Limiter<u64>,
+    exact: Limiter<u64, ExactKeys<u64>>,
+}
+
+impl Pair {
+    /// None if the algorithm refuses the quota.
+    fn new(algorithm: Algorithm, quota: Quota) -> Option<Self> {
+        let builder = || {
+            let builder =
+                Limiter::<u64>::builder(quota).algorithm(algorithm).max_keys(64).clock(Clock::manual());
+            let builder = builder.grace(Duration::from_nanos(1));
+            if algorithm.has_windows() { builder.align(Align::Start) } else { builder }
+        };
+        Some(Self { table: builder().build().ok()?, exact: builder().exact_keys().build().ok()? })
+    }
+
+    fn set(&self, key: Option<u64>, quota: Option<Quota>, now: Tick) -> bool {
+        let (table, exact) = match (key, quota) {
+            (None, Some(quota)) => (self.table.set_quota_at(quota, now), self.exact.set_quota_at(quota, now)),
+            (Some(key), quota) => (
+                self.table.set_key_quotas_at([(&key, quota)], now),
+                self.exact.set_key_quotas_at([(&key, quota)], now),
+            ),
+            (None, None) => return true,
+        };
+        assert_eq!(table, exact);
+        table.is_ok()
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: if cfg!(debug_assertions) { 500 } else { 5_000 },
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn both_stores_decide_alike_whatever_is_done(
+        algorithm in prop::sample::select(&Algorithm::PACKED[..]),
+        first in quota(),
+        start in 0_u64..1 << 40,
+        calls in prop::collection::vec((pause(), 0_u64..5, call()), 1..200),
+    ) {
+        let Some(pair) = Pair::new(algorithm, first) else { return Ok(()) };
+        let mut now = Tick::from_nanos(start);
+        let mut charges: Vec<(u64, Decision)> = Vec::new();
+        for (pause, key, call) in calls {
+            now = now + Duration::from_nanos(pause);
+            match call {
+                Call::Check { cost } => {
+                    let decision = pair.table.check_at(&key, cost, now);
+                    prop_assert_eq!(decision, pair.exact.check_at(&key, cost, now), "{}", algorithm);
+                    charges.push((key, decision));
+                }
+                Call::Refund { charge, tokens } => {
+                    if let Some((key, decision)) = charges.get(charge % charges.len().max(1)) {
+                        pair.table.refund_at(key, decision, tokens, now);
+                        pair.exact.refund_at(key, decision, tokens, now);
+                    }
+                }
+                Call::SetQuota(quota) => {
+                    pair.set(None, Some(quota), now);
+                }
+                Call::SetKeyQuota(quota) => {
+                    pair.set(Some(key), quota, now);
+                }
+                Call::SweepTable => while pair.table.sweep_at(4_096, now) {},
+                Call::SweepExact => while pair.exact.sweep_at(4_096, now) {},
+                Call::Clear => {
+                    pair.table.clear_at(now);
+                    pair.exact.clear_at(now);
+                }
+            }
+        }
+    }
+}
