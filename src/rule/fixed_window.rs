@@ -132,11 +132,14 @@ impl Rule for FixedWindow {
     #[inline]
     fn refund(&self, word: Word, _now: Tick, charge: &Decision, tokens: u64) -> Word {
         let tokens = tokens.min(charge.charged());
+        if word.is_fresh() || tokens == 0 || charge.reset_after() == Duration::MAX {
+            return word;
+        }
         let fields = self.unpack(word);
         // A charge resets at the end of the window it was counted in, which for a stale `now` is later
-        // than the one that held it.
+        // than the one that held it. (Of a shorter window, under an earlier quota, that may be any.)
         let next = self.windows.number(charge.at + charge.reset_after());
-        if tokens == 0 || charge.reset_after() == Duration::MAX || fields.number + 1 != next {
+        if fields.number + 1 != next {
             return word;
         }
         self.pack(Fields { count: fields.count.saturating_sub(tokens), ..fields })
