@@ -264,7 +264,12 @@ fn soak<S: Store + Holds<u64> + Send + Sync>(
     let mut books =
         Books { singles, charges: vec![Vec::new(); KEYS], admitted: 0, raised: vec![0; KEYS], raises: 0 };
     let threads = thread::available_parallelism().map_or(2, usize::from).max(2);
-    let mut plan = Plan { random: Random(7), now: DAY, latest: DAY, next: Vec::new() };
+    let mut plan = Plan {
+        random: Random(7),
+        now: DAY,
+        latest: DAY,
+        next: vec![Load::Restore, Load::Raise, Load::Clear],
+    };
     let mut workers: Vec<_> = (0..threads)
         .map(|thread| {
             let random = Random((thread as u64 + 1) << 32);
