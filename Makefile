@@ -10,10 +10,15 @@ DEEP_LIMIT ?= timeout --verbose 7200
 FUZZ_TARGETS ?= rule limiter quota log
 FUZZ_SECONDS ?= 60
 MINUTES ?= 10
+# What `make shuttle` runs: schedules for each algorithm in each store; or those of one seed again.
+SCHEDULES ?= 1000
+SEED ?=
+# What `make mutants` makes: all mutants, or for example MUTANTS="-f src/quota.rs".
+MUTANTS ?=
 # What `make sanitize` runs: the table and the store of exact keys, under threads and alone.
 SANITIZED ?= stress turnover upkeep eviction exact exact_eviction linearizability bounds soak
 
-.PHONY: help test lint unit features instructions stress soak sanitize fuzz fuzz-tools loom loom-deep weaken doc bench peers clean
+.PHONY: help test lint unit features instructions stress soak sanitize fuzz fuzz-tools loom loom-deep shuttle weaken mutants doc bench peers clean
 
 help:
 	@echo "make test       all tests: lint, unit, integration, doc and model tests (a few minutes)"
@@ -27,7 +32,9 @@ help:
 	@echo "make fuzz       each fuzz target for FUZZ_SECONDS=$(FUZZ_SECONDS), on nightly Rust; FUZZ_TARGETS=\"$(FUZZ_TARGETS)\""
 	@echo "make loom       the model checker, quick bounds (some minutes)"
 	@echo "make loom-deep  the model checker, deep bounds (long: up to two hours are allowed)"
+	@echo "make shuttle    long races at SCHEDULES=$(SCHEDULES) random schedules, all tokens counted; SEED=n for one again"
 	@echo "make weaken     weakens each memory ordering in turn: a model must notice (some minutes)"
+	@echo "make mutants    changes rules, quotas and the table in small ways: a test must notice (hours; MUTANTS=\"-f src/quota.rs\")"
 	@echo "make doc        the documentation, warnings are errors"
 	@echo "make bench      benchmarks: checks, and the replay of a log"
 	@echo "make peers      the same workloads on other limiters (four minutes; PEERS=--quick: a smoke run; PEERS=latency; PEERS=--help)"
@@ -35,7 +42,7 @@ help:
 	@echo "                what \`make peers\` measured last, as a picture and a table in the README"
 	@echo "make clean      removes what was built"
 
-test: lint unit features instructions loom doc
+test: lint unit features instructions loom shuttle doc
 	@echo "make test: all passed"
 
 lint:
@@ -43,11 +50,14 @@ lint:
 	cd loom-tests && $(CARGO) fmt --check
 	cd benches/peers && $(CARGO) fmt --check
 	cd fuzz && $(CARGO) fmt --check
-# The lock file of the peers names this package's dependencies: is it up to date?
+	cd shuttle-tests && $(CARGO) fmt --check
+# These lock files name this package's dependencies: are they up to date?
 	cd benches/peers && $(CARGO) metadata --locked --format-version 1 > /dev/null
+	cd fuzz && $(CARGO) metadata --locked --format-version 1 > /dev/null
 	$(CARGO) clippy --locked --all-targets --all-features -- -D warnings
 	$(CARGO) clippy --locked --all-targets -- -D warnings
 	cd loom-tests && $(CARGO) clippy --locked --tests -- -D warnings
+	cd shuttle-tests && $(CARGO) clippy --locked --tests -- -D warnings
 
 unit:
 	$(CARGO) test --locked --all-features
@@ -102,8 +112,21 @@ loom:
 loom-deep:
 	$(DEEP_LIMIT) sh -c '$(LOOM) -- --nocapture --test-threads=1 --include-ignored'
 
+shuttle:
+	cd shuttle-tests && TOLLGATE_SHUTTLE_SCHEDULES=$(SCHEDULES) TOLLGATE_SHUTTLE_SEED=$(SEED) \
+		$(CARGO) test --release --locked -- --nocapture --test-threads=1
+
 weaken:
 	cd loom-tests && $(CARGO) run --release --locked --bin weaken
+
+# Which mutants, and by which tests: see `.cargo/mutants.toml`. It is no part of `make test`. A target folder that
+# all jobs share would make them wait for each other.
+mutants:
+	@$(CARGO) mutants --version > /dev/null 2>&1 || $(CARGO) install --locked cargo-mutants || { \
+		echo "NOT DONE: cargo-mutants is missing and could not be installed: cargo install --locked cargo-mutants"; exit 1; }
+	@mkdir -p target/mutants
+	env -u CARGO_TARGET_DIR PROPTEST_MAX_SHRINK_ITERS=0 \
+		$(CARGO) mutants --jobs 2 --no-shuffle --output target/mutants $(MUTANTS)
 
 doc:
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --no-deps --all-features
@@ -122,3 +145,4 @@ clean:
 	cd loom-tests && $(CARGO) clean
 	cd benches/peers && $(CARGO) clean
 	cd fuzz && $(CARGO) clean
+	cd shuttle-tests && $(CARGO) clean

@@ -32,6 +32,7 @@
 //!   window, as pure values with their stated bounds; the sliding log, which is exact, for
 //!   [`ExactKeys`] and a [`SingleLimiter`].
 //! - [`Clock`]: where the time comes from.
+//! - [`design`]: what is promised and which tests hold it to that, why it holds, what was not verified.
 //!
 //! # Which algorithm
 //!
@@ -54,6 +55,7 @@
 mod algorithm;
 mod clock;
 mod decision;
+pub mod design;
 mod error;
 mod exact;
 mod grain;

@@ -17,6 +17,9 @@
 //! `loom-tests/tests/litmus.rs` shows all three halves: what must be seen, what must stay possible,
 //! what must never be seen.
 //!
+//! `shuttle-tests/` compiles this shim once more, with shuttle under loom's name: so it uses nothing of loom that
+//! shuttle has not got. There the races are long and their schedules random.
+//!
 //! Loom's `compare_exchange_weak` never fails spuriously; [`ModelSwitch::FailWeakOnce`] makes the
 //! next one do so.
 
@@ -279,6 +282,11 @@ mod shim {
         pub(crate) fn repin(&mut self) {}
     }
 
+    impl Drop for Guard {
+        // The real one has something to do here, and is dropped on purpose before a thread rests.
+        fn drop(&mut self) {}
+    }
+
     pub(crate) fn collect(_guard: &Guard) {}
 
     pub(crate) fn rest() {
@@ -362,7 +370,7 @@ mod shim {
             // ORDERING: see `order`.
             let linked = self.to.compare_exchange(std::ptr::null_mut(), new, INSTALL, INSTALL_LOST).is_ok();
             if !linked {
-                other.to.with_mut(|to| *to = new);
+                other.to = loom::sync::atomic::AtomicPtr::new(new);
             }
             linked
         }

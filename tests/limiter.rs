@@ -8,7 +8,8 @@ mod store;
 use std::hash::Hash;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
-use tollgate::{Algorithm, Clock, ConfigError, Decision, Equivalent, Limiter, Quota, SingleLimiter};
+use tollgate::rule::{Rule, TokenBucket, Word};
+use tollgate::{Algorithm, Clock, ConfigError, Decision, Equivalent, Limiter, Quota, SingleLimiter, Tick};
 
 fn limiter<K: ?Sized>(quota: Quota) -> Limiter<K> {
     Limiter::builder(quota).clock(Clock::manual()).build().unwrap()
@@ -153,5 +154,21 @@ mod configuration {
         is_shareable::<SingleLimiter>();
         is_shareable::<Decision>();
         assert!(size_of::<Decision>() <= 64);
+    }
+}
+
+#[test]
+fn words_and_decisions_are_printed_as_they_are_read() {
+    assert_eq!(format!("{:?}", Word::FRESH), "Word(fresh)");
+    let rule = TokenBucket::new(Quota::per_second(2)).unwrap();
+    let (word, decision) = rule.decide(Word::FRESH, Tick::ZERO, 2);
+    assert!(format!("{word:?}").starts_with("Word(0x"), "{word:?}");
+    let denied = rule.decide(word, Tick::ZERO, 1).1;
+    for (decision, figures) in [
+        (decision, ["outcome: Allowed", "cost: 2", "limit: 2", "remaining: 0", "retry_after: Some(0ns)"]),
+        (denied, ["outcome: Denied", "cost: 1", "limit: 2", "remaining: 0", "retry_after: Some(500ms)"]),
+    ] {
+        let printed = format!("{decision:?}");
+        assert!(figures.iter().all(|figure| printed.contains(figure)), "{printed}");
     }
 }

@@ -1,17 +1,22 @@
-//! Load of every kind for as long as one likes: floods, clears, sweeps, refunds, jumps of the clock, from all
-//! cores. In the end every token is accounted for, and the memory has not grown.
+//! Load of every kind for as long as one likes: floods, clears, sweeps, refunds, changes of quotas, jumps of the
+//! clock, from all cores. In the end every token is accounted for, and the memory has not grown.
 //!
 //! In a round time stands still, so that charges of one key commute and it is known what each key must have been
-//! admitted; between rounds it moves, jumps, and steps back by no more than the grace. `TOLLGATE_SOAK_SECONDS`
+//! admitted; between rounds it moves, jumps, and steps back by no more than the grace. In a round of changes one
+//! thread changes the quota of all, then those of some keys, while the others charge keys that have just been made
+//! as good as new, and keys that come once. It is known what those that are counted have in the end: what was
+//! charged less than the limit, which only rises while they are charged. `TOLLGATE_SOAK_SECONDS`
 //! says for how long (`make soak MINUTES=10`); without it, a second.
 
 mod race;
 
 use race::{PACKED, Random, StartLine};
+use std::ops::Range;
 use std::thread;
 use std::time::{Duration, Instant};
 use tollgate::{
-    Algorithm, Builder, Clock, Decision, Full, Holds, Limiter, Quota, SingleLimiter, Source, Store, Tick,
+    Algorithm, Builder, Clock, ConfigError, Decision, Full, Holds, Limiter, Quota, SingleLimiter, Source,
+    Store, Tick,
 };
 
 /// The keys whose tokens are counted.
@@ -20,6 +25,10 @@ const MAX_KEYS: usize = 4_000;
 const MILLI: u64 = 1_000_000;
 const GRACE: Duration = Duration::from_secs(1);
 const QUOTA: Quota = Quota::new(3, Duration::from_millis(300));
+/// Keys that are given quotas of their own, and what all limits are raised to, by one at a time.
+const OWN: Range<u64> = 0..10;
+const RAISED: u64 = 7;
+const RAISED_OWN: u64 = 11;
 const DAY: u64 = 24 * 3_600 * 1_000 * MILLI;
 
 /// What all threads do in a round.
@@ -35,6 +44,10 @@ enum Load {
     Sweep,
     /// One thread makes all keys as good as new.
     Clear,
+    /// One thread raises the quota of all, another those that some keys have of their own, and all charge keys.
+    Raise,
+    /// One thread looks what is left of each key, takes back what was raised, and makes all keys as good as new.
+    Restore,
 }
 
 /// What one thread saw of a key in one round.
@@ -43,6 +56,8 @@ struct Seen {
     asked: u64,
     admitted: u64,
     refunded: u64,
+    /// What was taken and not given back, by what is left of the key's limit.
+    taken: Option<u64>,
 }
 
 /// The same for all threads: what comes next, and when.
@@ -51,10 +66,17 @@ struct Plan {
     now: u64,
     /// The latest time so far.
     latest: u64,
+    /// What follows at the same time, the last first.
+    next: Vec<Load>,
 }
 
 impl Plan {
     fn next(&mut self, round: u64) -> (Load, Tick) {
+        if let Some(load) = self.next.pop() {
+            // The keys have come to this time, and those in the books have not: no later round goes back to it.
+            self.latest += 2 * u64::try_from(GRACE.as_nanos()).unwrap();
+            return (load, Tick::from_nanos(self.now));
+        }
         // Refunds follow charges of the same time.
         if round % 4 == 1 {
             return (Load::Refunds, Tick::from_nanos(self.now));
@@ -67,7 +89,11 @@ impl Plan {
         };
         self.latest = self.latest.max(self.now);
         let load = match self.random.below(20) {
-            0 => Load::Clear,
+            0 if self.random.below(2) == 0 => Load::Clear,
+            0 => {
+                self.next = vec![Load::Restore, Load::Raise];
+                Load::Clear
+            }
             1..=3 => Load::Sweep,
             4..=9 => Load::Flood,
             _ => Load::Hot { keys: 1 + self.random.below(KEYS as u64) },
@@ -110,9 +136,43 @@ impl<S: Store + Holds<u64>> Worker<'_, S> {
                 }
             }
             Load::Sweep => while self.limiter.sweep_at(256, now) {},
+            Load::Raise => self.raise(now),
+            Load::Restore if self.thread == 0 => self.restore(now),
             Load::Clear if self.thread == 0 => self.limiter.clear_at(now),
-            Load::Clear => {}
+            Load::Clear | Load::Restore => {}
         }
+    }
+
+    fn raise(&mut self, now: Tick) {
+        // Whatever comes first, no key's limit is ever lowered.
+        let steps = if self.thread == 0 { QUOTA.limit() + 1..=RAISED } else { RAISED + 1..=RAISED_OWN };
+        for limit in steps {
+            (0..500).for_each(|_| self.charge(KEYS as u64, now));
+            self.fresh += 1;
+            let _ = self.limiter.check_at(&self.fresh, 1, now);
+            match self.thread {
+                0 => change(|| self.limiter.set_quota_at(raised(limit), now)),
+                1 => change(|| self.limiter.set_key_quotas_at(own(Some(raised(limit))), now)),
+                _ => {}
+            }
+        }
+        // They were made under quotas that will not be there when they are given back.
+        self.charges.clear();
+    }
+
+    fn restore(&mut self, now: Tick) {
+        for (key, seen) in (0..).zip(&mut self.seen) {
+            let peek = self.limiter.peek_at(&key, 1, now);
+            if peek.source() == Source::Key {
+                let limit = if OWN.contains(&key) { RAISED_OWN } else { RAISED };
+                assert_eq!(peek.limit(), limit, "key {key} at {now:?}");
+            }
+            // A key that finds no place has taken nothing.
+            seen.taken = Some(if peek.source() == Source::Key { peek.limit() - peek.remaining() } else { 0 });
+        }
+        change(|| self.limiter.set_key_quotas_at(own(None), now));
+        change(|| self.limiter.set_quota_at(QUOTA, now));
+        self.limiter.clear_at(now);
     }
 
     fn charge(&mut self, keys: u64, now: Tick) {
@@ -129,21 +189,48 @@ impl<S: Store + Holds<u64>> Worker<'_, S> {
     }
 }
 
+fn raised(limit: u64) -> Quota {
+    Quota::new(limit, QUOTA.period())
+}
+
+fn own(quota: Option<Quota>) -> impl Iterator<Item = (&'static u64, Option<Quota>)> {
+    const KEYS: [u64; 10] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9];
+    KEYS.iter().map(move |key| (key, quota))
+}
+
+/// Changes quotas as soon as the memory for it is to be had.
+fn change(attempt: impl Fn() -> Result<(), ConfigError>) {
+    while let Err(error) = attempt() {
+        assert!(matches!(error, ConfigError::NotNow { .. }), "{error}");
+    }
+}
+
 /// The limiters that never forget, and what they say each key must have been admitted.
 struct Books {
     singles: Vec<SingleLimiter>,
     /// The charges of the round before.
     charges: Vec<Vec<Decision>>,
     admitted: u64,
+    /// What was taken of each key while quotas were raised.
+    raised: Vec<u64>,
+    raises: u64,
 }
 
 impl Books {
     fn close(&mut self, load: Load, now: Tick, threads: &[Vec<Seen>]) {
         for (key, single) in self.singles.iter().enumerate() {
-            if matches!(load, Load::Clear) {
+            if matches!(load, Load::Clear | Load::Restore) {
                 single.reset();
             }
             let total = |part: fn(&Seen) -> u64| threads.iter().map(|seen| part(&seen[key])).sum::<u64>();
+            if matches!(load, Load::Raise) {
+                self.raised[key] = total(|seen| seen.admitted);
+                self.raises += self.raised[key];
+                continue;
+            }
+            if let Some(taken) = threads.iter().find_map(|seen| seen[key].taken) {
+                assert_eq!(taken, self.raised[key], "key {key} at {now:?}");
+            }
             let refunded = total(|seen| seen.refunded);
             let refunds = self.charges[key].drain(..).zip(0..refunded);
             let given_back = refunds.map(|(charge, _)| single.refund_at(&charge, 1, now)).count() as u64;
@@ -174,9 +261,15 @@ fn soak<S: Store + Holds<u64> + Send + Sync>(
         builder.clock(Clock::manual()).build().unwrap()
     };
     let singles = (0..KEYS).map(single).collect();
-    let mut books = Books { singles, charges: vec![Vec::new(); KEYS], admitted: 0 };
+    let mut books =
+        Books { singles, charges: vec![Vec::new(); KEYS], admitted: 0, raised: vec![0; KEYS], raises: 0 };
     let threads = thread::available_parallelism().map_or(2, usize::from).max(2);
-    let mut plan = Plan { random: Random(7), now: DAY, latest: DAY };
+    let mut plan = Plan {
+        random: Random(7),
+        now: DAY,
+        latest: DAY,
+        next: vec![Load::Restore, Load::Raise, Load::Clear],
+    };
     let mut workers: Vec<_> = (0..threads)
         .map(|thread| {
             let random = Random((thread as u64 + 1) << 32);
@@ -213,8 +306,14 @@ fn soak<S: Store + Holds<u64> + Send + Sync>(
         memory.push(resident().unwrap_or(0));
         assert!(limiter.len() <= MAX_KEYS);
     }
-    println!("{algorithm}: {round} rounds, {} admitted, {:?}", books.admitted, limiter.stats());
+    println!(
+        "{algorithm}: {round} rounds, {} admitted, {} more while quotas were raised, {:?}",
+        books.admitted,
+        books.raises,
+        limiter.stats()
+    );
     assert!(books.admitted > round, "there was hardly any load");
+    assert!(books.raises > 0, "no quota was changed");
     let (early, late) = memory.split_at(memory.len() / 2);
     let (early, late) = (early.iter().max(), late.iter().max());
     println!("at most {most} bytes by its own count; {early:?}, then {late:?} kilobytes of the process");

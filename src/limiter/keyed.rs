@@ -285,8 +285,9 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     }
 
     /// Gives back what `charge` took from `key`: for a request that was admitted and then failed, or was
-    /// not made. Only what the charge still holds is given back (see [`Rule::refund`]); a decision that
-    /// charged nothing gives back nothing. The caller refunds each charge once, under the same key.
+    /// not made. Only what the charge still holds is given back (see
+    /// [`Rule::refund`](crate::rule::Rule::refund)); a decision that charged nothing gives back nothing. The caller
+    /// refunds each charge once, under the same key.
     ///
     /// # Progress
     ///

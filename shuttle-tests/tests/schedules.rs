@@ -1,0 +1,318 @@
+//! Four threads, hundreds of operations, at random schedules: charges, refunds, floods of new keys, sweeps,
+//! evictions and changes of quotas of one limiter, all at once. In the end every token is accounted for.
+//!
+//! Loom explores all schedules of a race of few operations; shuttle picks some of the schedules of a long one,
+//! with a switch of threads possible at every atomic operation of the library. The constants are those of the
+//! models, so a table begins with two places and is turned over all the time. What it can't show is weak memory
+//! (its atomics are sequentially consistent), and what is freed too early (the shim frees nothing before a limiter
+//! is dropped).
+//!
+//! A schedule follows from a seed, as all else that is random here. Who fails names its seed, and
+//! `make shuttle SEED=n` runs that one again; `SCHEDULES=n` says how many schedules there are in all.
+
+use loom as shuttle;
+use shuttle::rand::{Rng, thread_rng};
+use shuttle::scheduler::{PctScheduler, RandomScheduler};
+use shuttle::{Config, FailurePersistence, Runner};
+use std::fmt;
+use std::ops::{AddAssign, Range};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use tollgate::{
+    Algorithm, Builder, Clock, Decision, ExactKeys, Fingerprints, Full, Holds, Limiter, Quota, Source, Tick,
+};
+
+/// The time of the first round.
+const START: u64 = 5_000_000_000;
+const THREADS: u64 = 4;
+/// Between rounds all keys become idle.
+const ROUNDS: u64 = 3;
+/// What each thread does in a round.
+const OPERATIONS: u64 = 25;
+/// Keys that are under the quota of all. Their tokens are counted.
+const COMMON: Range<u64> = 0..2;
+/// Keys that have quotas of their own. Their tokens are counted, too.
+const OWN: Range<u64> = 2..4;
+/// A key that is given a quota of its own, and loses it.
+const FICKLE: u64 = 4;
+/// The first of those that come once.
+const FLOOD: u64 = 100;
+/// So many schedules follow from one seed, with each of two schedulers. The second learns from each schedule how
+/// long the next will be.
+const SCHEDULES_A_SEED: u64 = 2 * 5;
+/// How often a thread is preempted for long, with the scheduler that does it seldom (PCT).
+const DEPTH: usize = 8;
+
+/// What is known of a limiter, and of all limiters.
+#[derive(Clone, Copy, Debug, Default)]
+struct Figures {
+    schedules: u64,
+    operations: u64,
+    admitted: u64,
+    refunded: u64,
+    changes: u64,
+    full: u64,
+    turnovers: u64,
+    evicted: u64,
+}
+
+impl AddAssign for Figures {
+    fn add_assign(&mut self, other: Self) {
+        self.schedules += other.schedules;
+        self.operations += other.operations;
+        self.admitted += other.admitted;
+        self.refunded += other.refunded;
+        self.changes += other.changes;
+        self.full += other.full;
+        self.turnovers += other.turnovers;
+        self.evicted += other.evicted;
+    }
+}
+
+/// The store that the schedules run with.
+trait Built: Holds<u64> + Sized + Send + Sync + 'static {
+    const ALGORITHMS: &[Algorithm];
+
+    fn build(builder: Builder<Limiter<u64>>) -> Limiter<u64, Self>;
+}
+
+impl Built for Fingerprints {
+    const ALGORITHMS: &[Algorithm] = &Algorithm::PACKED;
+
+    fn build(builder: Builder<Limiter<u64>>) -> Limiter<u64> {
+        builder.build().unwrap()
+    }
+}
+
+impl Built for ExactKeys<u64> {
+    const ALGORITHMS: &[Algorithm] =
+        &[Algorithm::TokenBucket, Algorithm::FixedWindow, Algorithm::SlidingWindow, Algorithm::SlidingLog];
+
+    fn build(builder: Builder<Limiter<u64>>) -> Limiter<u64, Self> {
+        builder.exact_keys().build().unwrap()
+    }
+}
+
+fn one_of(range: Range<u64>) -> u64 {
+    thread_rng().gen_range(range)
+}
+
+/// One thread in one round, in which time stands still.
+struct Worker<S: Built> {
+    limiter: Arc<Limiter<u64, S>>,
+    thread: u64,
+    now: Tick,
+    /// The limits that this thread has set last: of all, or of the keys with quotas of their own. Nobody else
+    /// sets them, so they only rise, and no token that was taken is forgotten.
+    limits: [u64; 2],
+    fresh: u64,
+    /// What it may give back.
+    charges: Vec<(u64, Decision)>,
+    /// Tokens taken of each key whose tokens are counted, less those given back.
+    taken: [u64; OWN.end as usize],
+    figures: Figures,
+    does: Does,
+}
+
+/// What threads do in a schedule beside the rest. A sliding log may lose what is given back while its quota is
+/// changed (which its page says), so there it is one or the other.
+#[derive(Clone, Copy, Debug)]
+struct Does {
+    refunds: bool,
+    changes: bool,
+}
+
+impl Does {
+    fn of(algorithm: Algorithm) -> Self {
+        if algorithm != Algorithm::SlidingLog {
+            return Self { refunds: true, changes: true };
+        }
+        let refunds = one_of(0..2) == 0;
+        Self { refunds, changes: !refunds }
+    }
+}
+
+impl<S: Built> Worker<S> {
+    fn work(mut self) -> Self {
+        for _ in 0..OPERATIONS {
+            self.figures.operations += 1;
+            match one_of(0..20) {
+                0..=9 => self.charge(),
+                10..=12 if self.does.refunds => self.refund(),
+                13..=15 => self.flood(),
+                16 => {
+                    let _ = self.limiter.sweep_at(8, self.now);
+                }
+                17 => {
+                    let _ = self.limiter.peek_at(&one_of(0..OWN.end), 1, self.now);
+                }
+                18.. if self.does.changes => self.change(),
+                _ => self.charge(),
+            }
+        }
+        self
+    }
+
+    fn charge(&mut self) {
+        let key = one_of(0..OWN.end);
+        let decision = self.limiter.check_at(&key, one_of(1..3), self.now);
+        if decision.source() != Source::Key {
+            self.figures.full += 1;
+        } else if decision.allowed() {
+            self.taken[key as usize] += decision.charged();
+            self.figures.admitted += decision.charged();
+            self.charges.push((key, decision));
+        }
+    }
+
+    fn refund(&mut self) {
+        if let Some((key, charge)) = self.charges.pop() {
+            self.limiter.refund_at(&key, &charge, charge.charged(), self.now);
+            // What another thread has taken may be given back by this one first: sums are taken over all.
+            self.taken[key as usize] = self.taken[key as usize].wrapping_sub(charge.charged());
+            self.figures.refunded += charge.charged();
+        }
+    }
+
+    fn flood(&mut self) {
+        self.fresh += THREADS;
+        let _ = self.limiter.check_at(&self.fresh, 1, self.now);
+    }
+
+    fn change(&mut self) {
+        let raise = one_of(1..3);
+        match self.thread {
+            0 => {
+                self.limits[0] += raise;
+                self.limiter.set_quota_at(Quota::per_second(self.limits[0]), self.now).unwrap();
+            }
+            1 => {
+                let index = one_of(0..2) as usize;
+                self.limits[index] += raise;
+                let quota = Quota::per_second(self.limits[index]);
+                self.limiter
+                    .set_key_quotas_at([(&(OWN.start + index as u64), Some(quota))], self.now)
+                    .unwrap();
+            }
+            _ => {
+                let quota = (one_of(0..2) == 0).then(|| Quota::per_second(raise));
+                self.limiter.set_key_quotas_at([(&FICKLE, quota)], self.now).unwrap();
+                let _ = self.limiter.check_at(&FICKLE, 1, self.now);
+            }
+        }
+        self.figures.changes += 1;
+    }
+}
+
+/// One execution.
+fn schedule<S: Built>(algorithm: Algorithm) -> Figures {
+    let does = Does::of(algorithm);
+    // All keys find a place, or not.
+    let max_keys = if one_of(0..2) == 0 { 8 } else { 512 };
+    let builder = Limiter::builder(Quota::per_second(3)).algorithm(algorithm).clock(Clock::manual());
+    let builder = builder.max_keys(max_keys).full(Full::Deny).grace(Duration::from_nanos(1));
+    let limiter = Arc::new(S::build(builder));
+    let own = Some(Quota::per_second(4));
+    limiter.set_key_quotas_at([(&2, own), (&3, own)], Tick::ZERO).unwrap();
+    let mut limits = [[3; 2], [4; 2], [0; 2], [0; 2]];
+    let mut figures = Figures { schedules: 1, ..Figures::default() };
+    for round in 0..ROUNDS {
+        let now = Tick::from_nanos(START + 10_000_000_000 * round);
+        let threads = (0..THREADS).map(|thread| {
+            let worker = Worker {
+                limiter: Arc::clone(&limiter),
+                thread,
+                now,
+                limits: limits[thread as usize],
+                fresh: FLOOD + thread + 1_000 * round,
+                charges: Vec::new(),
+                taken: [0; OWN.end as usize],
+                figures: Figures::default(),
+                does,
+            };
+            shuttle::thread::spawn(move || worker.work())
+        });
+        let threads: Vec<_> = threads.collect();
+        let mut taken = [0_u64; OWN.end as usize];
+        for (thread, done) in threads.into_iter().enumerate() {
+            let worker = done.join().unwrap();
+            limits[thread] = worker.limits;
+            figures += worker.figures;
+            for (sum, part) in taken.iter_mut().zip(worker.taken) {
+                *sum = sum.wrapping_add(part);
+            }
+        }
+        let own = |key: u64| limits[1][(key - OWN.start) as usize];
+        let limit = |key| if COMMON.contains(&key) { limits[0][0] } else { own(key) };
+        for (key, taken) in (0..OWN.end).zip(taken) {
+            let peek = limiter.peek_at(&key, 1, now);
+            if peek.source() != Source::Key {
+                assert_eq!(taken, 0, "key {key} of round {round} was forgotten");
+                continue;
+            }
+            assert_eq!(peek.limit(), limit(key), "the limit of key {key} in round {round}");
+            assert!(taken <= limit(key), "key {key} of round {round} was admitted {taken}: {peek:?}");
+            assert_eq!(peek.remaining(), limit(key) - taken, "tokens of key {key} left in round {round}");
+        }
+        assert!(limiter.len() <= max_keys);
+    }
+    let stats = limiter.stats();
+    figures.turnovers = stats.turnovers;
+    figures.evicted = stats.evicted;
+    figures
+}
+
+fn number(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok().filter(|text| !text.is_empty())?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{name} is a number, and not {text:?}")))
+}
+
+/// Runs the schedules of one seed.
+fn run(seed: u64, body: impl Fn() + Clone + Send + Sync + 'static) {
+    let mut config = Config::new();
+    config.stack_size = 1 << 18;
+    // The seed says it in fewer words.
+    config.failure_persistence = FailurePersistence::None;
+    // That its atomics are sequentially consistent is said on the page.
+    config.silence_warnings = true;
+    let each = SCHEDULES_A_SEED as usize / 2;
+    Runner::new(RandomScheduler::new_from_seed(seed, each), config.clone()).run(body.clone());
+    Runner::new(PctScheduler::new_from_seed(seed, DEPTH, each), config).run(body);
+}
+
+fn all_tokens_are_accounted_for<S: Built>(store: impl fmt::Display) {
+    let one = number("TOLLGATE_SHUTTLE_SEED");
+    let schedules = number("TOLLGATE_SHUTTLE_SCHEDULES").unwrap_or(1_000);
+    let seeds = schedules.div_ceil(SCHEDULES_A_SEED);
+    for (index, &algorithm) in (0..).zip(S::ALGORITHMS) {
+        // To each its own, or all would do the same.
+        let seeds = one.map_or(index * seeds..(index + 1) * seeds, |one| one..one + 1);
+        assert!(!seeds.is_empty(), "no schedules");
+        let start = Instant::now();
+        let sum = Arc::new(Mutex::new(Figures::default()));
+        for seed in seeds {
+            let sum = Arc::clone(&sum);
+            let body = move || *sum.lock().unwrap() += schedule::<S>(algorithm);
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| run(seed, body))) {
+                eprintln!("{store}, {algorithm}: to see it again, make shuttle SEED={seed}");
+                resume_unwind(panic);
+            }
+        }
+        let sum = *sum.lock().unwrap();
+        println!("{store}, {algorithm}: {sum:?}, {:.1?}", start.elapsed());
+        let counted =
+            [sum.schedules, sum.admitted, sum.refunded, sum.changes, sum.full, sum.turnovers, sum.evicted];
+        assert!(one.is_some() || !counted.contains(&0), "something was not explored: {sum:?}");
+    }
+}
+
+#[test]
+fn a_table_at_random_schedules_accounts_for_all_tokens() {
+    all_tokens_are_accounted_for::<Fingerprints>("fingerprints");
+}
+
+#[test]
+fn exact_keys_at_random_schedules_account_for_all_tokens() {
+    all_tokens_are_accounted_for::<ExactKeys<u64>>("exact keys");
+}
