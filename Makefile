@@ -13,6 +13,9 @@ MINUTES ?= 10
 # What `make sanitize` runs: the table and the store of exact keys, under threads and alone.
 SANITIZED ?= stress turnover upkeep eviction exact exact_eviction linearizability bounds soak
 
+# What `make bench` runs.
+BENCHES ?= algorithms check scale turnover replay
+
 .PHONY: help test lint unit features instructions stress soak sanitize fuzz fuzz-tools loom loom-deep weaken doc bench peers clean
 
 help:
@@ -29,7 +32,8 @@ help:
 	@echo "make loom-deep  the model checker, deep bounds (long: up to two hours are allowed)"
 	@echo "make weaken     weakens each memory ordering in turn: a model must notice (some minutes)"
 	@echo "make doc        the documentation, warnings are errors"
-	@echo "make bench      benchmarks: checks, and the replay of a log"
+	@echo "make bench      benchmarks: algorithms, checks, many keys and two threads, turnover, the replay of a log"
+	@echo "                (minutes, and a gigabyte of memory for ten million keys; BENCHES=\"$(BENCHES)\")"
 	@echo "make peers      the same workloads on other limiters (four minutes; PEERS=--quick: a smoke run; PEERS=latency; PEERS=--help)"
 	@echo "make peers PEERS=draw"
 	@echo "                what \`make peers\` measured last, as a picture and a table in the README"
@@ -109,8 +113,9 @@ doc:
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --no-deps --all-features
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --no-deps
 
+# One of them: cargo bench --features tsc --bench scale -- '1,000 keys'. What is not asked for is not built.
 bench:
-	$(CARGO) bench --locked --features cli,tsc --bench check --bench replay
+	$(CARGO) bench --locked --features cli,tsc $(addprefix --bench ,$(BENCHES))
 
 # In a workspace of its own, so that peers never enter the library's lock file. Rows go to target/peers.json,
 # and from there with PEERS=draw to benches/peers/ratios.svg and the README.
