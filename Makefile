@@ -33,7 +33,7 @@ help:
 	@echo "make weaken     weakens each memory ordering in turn: a model must notice (some minutes)"
 	@echo "make doc        the documentation, warnings are errors"
 	@echo "make bench      benchmarks: algorithms, checks, many keys and two threads, turnover, the replay of a log"
-	@echo "                (minutes, and a gigabyte of memory for ten million keys; BENCHES=\"$(BENCHES)\")"
+	@echo "                (about ten minutes, a gigabyte of memory for ten million keys; BENCHES=\"$(BENCHES)\")"
 	@echo "make peers      the same workloads on other limiters (four minutes; PEERS=--quick: a smoke run; PEERS=latency; PEERS=--help)"
 	@echo "make peers PEERS=draw"
 	@echo "                what \`make peers\` measured last, as a picture and a table in the README"
