@@ -18,6 +18,9 @@ MUTANTS ?=
 # What `make sanitize` runs: the table and the store of exact keys, under threads and alone.
 SANITIZED ?= stress turnover upkeep eviction exact exact_eviction linearizability bounds soak
 
+# What `make bench` runs.
+BENCHES ?= algorithms check scale turnover replay
+
 .PHONY: help test lint unit features instructions stress soak sanitize fuzz fuzz-tools loom loom-deep shuttle weaken mutants doc bench peers clean
 
 help:
@@ -36,7 +39,8 @@ help:
 	@echo "make weaken     weakens each memory ordering in turn: a model must notice (some minutes)"
 	@echo "make mutants    changes rules, quotas and the table in small ways: a test must notice (hours; MUTANTS=\"-f src/quota.rs\")"
 	@echo "make doc        the documentation, warnings are errors"
-	@echo "make bench      benchmarks: checks, and the replay of a log"
+	@echo "make bench      benchmarks: algorithms, checks, many keys and two threads, turnover, the replay of a log"
+	@echo "                (about ten minutes, a gigabyte of memory for ten million keys; BENCHES=\"$(BENCHES)\")"
 	@echo "make peers      the same workloads on other limiters (four minutes; PEERS=--quick: a smoke run; PEERS=latency; PEERS=--help)"
 	@echo "make peers PEERS=draw"
 	@echo "                what \`make peers\` measured last, as a picture and a table in the README"
@@ -132,8 +136,9 @@ doc:
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --no-deps --all-features
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --no-deps
 
+# One of them: cargo bench --features tsc --bench scale -- '1,000 keys'. What is not asked for is not built.
 bench:
-	$(CARGO) bench --locked --features cli,tsc --bench check --bench replay
+	$(CARGO) bench --locked --features cli,tsc $(addprefix --bench ,$(BENCHES))
 
 # In a workspace of its own, so that peers never enter the library's lock file. Rows go to target/peers.json,
 # and from there with PEERS=draw to benches/peers/ratios.svg and the README.

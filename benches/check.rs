@@ -1,146 +1,134 @@
-//! What one check costs: each algorithm, admitted and denied, one key and many, each clock.
-//!
-//! The quotas never run out where a request is to be admitted, and are used up where it is to be denied.
+//! What a check of a key costs on one thread: by outcome, by way of asking, by clock, and with quotas of the keys'
+//! own. Many keys of other types and two threads are in `scale.rs`, fresh keys in `turnover.rs`.
 
-use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
+mod workload;
+
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use std::cell::LazyCell;
 use std::hint::black_box;
 use std::time::Duration;
-use tollgate::{Algorithm, Clock, Limiter, Quota, SingleLimiter, Tick};
+use tollgate::{Clock, Decision, Holds, Limiter, Quota};
+use workload::keys::{self, Key, Order, Walk};
+use workload::known::{self, Build};
 
-/// A limit that a benchmark does not reach: as much as each algorithm's word holds for a day.
-fn generous(algorithm: Algorithm) -> Quota {
-    match algorithm {
-        Algorithm::SlidingWindow => Quota::per_day(8_000_000),
-        Algorithm::FixedWindow => Quota::per_day(1 << 40),
-        _ => Quota::per_second(1_000_000_000).burst(1 << 60),
-    }
-}
+const BATCH: usize = 32;
 
-fn algorithms(criterion: &mut Criterion) {
-    for (name, admitted) in [("admitted", true), ("denied", false)] {
-        let mut group = criterion.benchmark_group(format!("single, caller's time, {name}"));
-        for algorithm in Algorithm::PACKED {
-            let quota = if admitted { generous(algorithm) } else { Quota::per_day(1) };
-            let gate = SingleLimiter::builder(quota).algorithm(algorithm).build().unwrap();
-            let mut nanos = 1;
-            let _ = gate.check_at(1, Tick::from_nanos(nanos));
-            // Windows are refilled by stepping into a new one at every check.
-            let step = if admitted && algorithm.has_windows() { 86_400_000_000_000 } else { 1 };
-            group.bench_function(algorithm.to_string(), |bencher| {
-                bencher.iter(|| {
-                    nanos = (nanos + step) & ((1 << 61) - 1);
-                    gate.check_at(black_box(1), Tick::from_nanos(nanos)).allowed()
+/// How a known key is admitted and denied, and what happens to unknown ones that are not inserted.
+fn outcomes(criterion: &mut Criterion) {
+    fn all<S: Holds<u64>>(criterion: &mut Criterion, store: &str, build: Build<u64, S>) {
+        for (title, count) in [("1 key", 1), ("1,000 keys", 1_000), ("1,000,000 keys", 1_000_000)] {
+            let mut group = criterion.benchmark_group(format!("{title}, {store}"));
+            let places = usize::try_from(count).expect("as many keys as memory holds");
+            let limiter = |quota, places| {
+                LazyCell::new(move || known::knowing(build(Limiter::builder(quota).max_keys(places)), count))
+            };
+            let known = LazyCell::new(|| keys::stream::<u64>(Order::Uniform, count));
+            let unknown = LazyCell::new(|| keys::strangers::<u64>(count));
+
+            for (outcome, quota, admitted) in
+                [("admitted", known::ample(), true), ("denied", known::used_up(), false)]
+            {
+                let (limiter, mut walk) = (limiter(quota, places), None);
+                group.bench_function(outcome, |bencher| {
+                    let limiter = &*limiter;
+                    let walk = walk.get_or_insert_with(|| Walk::new(&known));
+                    assert_eq!(limiter.check(walk.step()).allowed(), admitted);
+                    bencher.iter(|| limiter.check(walk.step()).allowed());
                 });
-            });
-        }
-    }
-}
-
-/// A log whose window is full: each admission comes when the oldest leaves, or a nanosecond before.
-fn sliding_log(criterion: &mut Criterion) {
-    const PERIOD: u64 = 1_000_000_000;
-    let mut group = criterion.benchmark_group("single sliding log, caller's time");
-    for limit in [10, 100, 1_000, 100_000] {
-        for (name, late) in [("admitted", 1), ("denied", 0)] {
-            let builder = SingleLimiter::builder(Quota::per_second(limit)).algorithm(Algorithm::SlidingLog);
-            let gate = builder.build().unwrap();
-            let mut nanos = 0;
-            for _ in 0..3 * limit {
-                nanos += PERIOD / limit;
-                assert!(gate.check_at(1, Tick::from_nanos(nanos)).allowed());
             }
-            group.bench_function(format!("{name}, limit {limit}"), |bencher| {
-                bencher.iter(|| {
-                    nanos += PERIOD / limit * late;
-                    gate.check_at(black_box(1), Tick::from_nanos(nanos)).allowed()
-                });
+            let (roomy, mut walk) = (limiter(known::ample(), 2 * places), None);
+            group.bench_function("a peek at an unknown key", |bencher| {
+                let limiter = &*roomy;
+                let walk = walk.get_or_insert_with(|| Walk::new(&unknown));
+                bencher.iter(|| limiter.peek(walk.step()).allowed());
+            });
+            let (full, mut walk) = (limiter(known::ample(), places), None);
+            group.bench_function("an unknown key, denied as there is no place", |bencher| {
+                let limiter = &*full;
+                let walk = walk.get_or_insert_with(|| Walk::new(&unknown));
+                assert!(!limiter.check(walk.step()).allowed());
+                bencher.iter(|| limiter.check(walk.step()).allowed());
             });
         }
     }
+    all(criterion, "fingerprints", known::fingerprints);
+    all(criterion, "exact keys", known::exact_keys);
 }
 
-fn keys(criterion: &mut Criterion) {
-    let mut group = criterion.benchmark_group("keyed token bucket, own clock");
-    for (name, count) in [("1 key", 1_u64), ("1,000 keys", 1_000), ("1,000,000 keys", 1_000_000)] {
-        for (outcome, quota) in
-            [("admitted", generous(Algorithm::TokenBucket)), ("denied", Quota::per_day(1))]
-        {
-            let limiter: Limiter<u64> = Limiter::builder(quota).max_keys(1_000_000).build().unwrap();
-            for key in 0..count {
-                let _ = limiter.check(&key);
-            }
-            let mut key = 0;
-            group.bench_function(format!("{name}, {outcome}"), |bencher| {
-                bencher.iter(|| {
-                    // Visits all keys, far apart from each other.
-                    key = (key + 618_033) % count;
-                    limiter.check(&key).allowed()
-                });
+/// One by one, through a pinned handle, and in batches. All times are of one key.
+fn ways(criterion: &mut Criterion) {
+    fn all<S: Holds<u64>>(
+        criterion: &mut Criterion,
+        title: &str,
+        count: u64,
+        store: &str,
+        build: Build<u64, S>,
+    ) {
+        let mut group = criterion.benchmark_group(format!("ways to check {title}, {store}"));
+        let places = usize::try_from(count).expect("as many keys as memory holds");
+        let builder = Limiter::builder(known::ample()).max_keys(places);
+        let limiter = LazyCell::new(|| known::knowing(build(builder), count));
+        let known = LazyCell::new(|| keys::stream::<u64>(Order::Uniform, count));
+        let mut walk = None;
+        group.bench_function("check", |bencher| {
+            let limiter = &*limiter;
+            let walk = walk.get_or_insert_with(|| Walk::new(&known));
+            bencher.iter(|| limiter.check(walk.step()).allowed());
+        });
+        let mut walk = None;
+        group.bench_function("check through a pinned handle", |bencher| {
+            let mut gate = limiter.pin();
+            let walk = walk.get_or_insert_with(|| Walk::new(&known));
+            bencher.iter(|| gate.check(walk.step()).allowed());
+        });
+        let (mut walk, mut decisions) = (None, Vec::<Decision>::with_capacity(BATCH));
+        group.throughput(Throughput::Elements(BATCH as u64));
+        group.bench_function("check_many, 32 at a time", |bencher| {
+            let limiter = &*limiter;
+            let walk = walk.get_or_insert_with(|| Walk::new(&known));
+            bencher.iter(|| {
+                decisions.clear();
+                limiter.check_many(walk.steps::<BATCH>(), &mut decisions);
+                black_box(&decisions);
             });
-        }
+        });
     }
-    group.finish();
-
-    let mut group = criterion.benchmark_group("batches of 32, 1,000,000 keys");
-    group.throughput(Throughput::Elements(32));
-    let limiter: Limiter<u64> = Limiter::builder(generous(Algorithm::TokenBucket)).build().unwrap();
-    let mut next = 0_u64;
-    let mut batch = || -> Vec<u64> {
-        (0..32)
-            .map(|_| {
-                next = (next + 618_033) % 1_000_000;
-                next
-            })
-            .collect()
-    };
-    for _ in 0..31_250 {
-        limiter.check_many(&batch(), &mut Vec::with_capacity(32));
+    for (title, count) in [("1,000 keys", 1_000), ("1,000,000 keys", 1_000_000)] {
+        all(criterion, title, count, "fingerprints", known::fingerprints);
+        all(criterion, title, count, "exact keys", known::exact_keys);
     }
-    group.bench_function("check_many", |bencher| {
-        let setup = || (batch(), Vec::with_capacity(32));
-        bencher.iter_batched_ref(
-            setup,
-            |(keys, decisions)| limiter.check_many(keys.iter(), decisions),
-            BatchSize::SmallInput,
-        );
-    });
+    all(criterion, "10,000,000 keys", 10_000_000, "fingerprints", known::fingerprints);
 }
 
 /// Checks while keys have quotas of their own, and what it costs to change one.
 fn quotas(criterion: &mut Criterion) {
-    const KEYS: u64 = 1_000;
-    let builder = || Limiter::<u64>::builder(generous(Algorithm::TokenBucket)).max_keys(1_000_000);
-    let own = |key: &u64| key.is_multiple_of(10).then(|| Quota::per_second(1_000_000).burst(1 << 40));
-    let own_keys: Vec<u64> = (0..KEYS).filter(|key| own(key).is_some()).collect();
-    macro_rules! store {
-        ($group:expr, $name:literal, $limiter:expr) => {
-            let limiter = $limiter;
-            for (name, has_own) in [("none has its own", false), ("a tenth has its own", true)] {
-                if has_own {
-                    limiter.set_key_quotas(own_keys.iter().map(|key| (key, own(key)))).unwrap();
-                }
-                let mut key = 0;
-                $group.bench_function(format!("{}, {name}", $name), |bencher| {
-                    bencher.iter(|| {
-                        key = (key + 618_033) % KEYS;
-                        limiter.check(&key).allowed()
-                    });
-                });
+    fn own<S: Holds<u64>>(criterion: &mut Criterion, store: &str, build: Build<u64, S>) {
+        const KEYS: u64 = 1_000;
+        let mut group = criterion.benchmark_group("quotas, 1,000 keys, admitted");
+        let limiter = known::knowing(build(Limiter::builder(known::ample())), KEYS);
+        let stream = keys::stream::<u64>(Order::Uniform, KEYS);
+        for (name, has_own) in [("none has its own", false), ("a tenth has its own", true)] {
+            if has_own {
+                let quota = Some(Quota::per_second(1_000_000).burst(1 << 44));
+                let tenth: Vec<u64> = (0..KEYS / 10).map(u64::numbered).collect();
+                limiter.set_key_quotas(tenth.iter().map(|key| (key, quota))).expect("valid quotas");
             }
-        };
+            assert!(stream.iter().all(|key| limiter.check(key).allowed()));
+            let mut walk = Walk::new(&stream);
+            group.bench_function(format!("{store}, {name}"), |bencher| {
+                bencher.iter(|| limiter.check(walk.step()).allowed());
+            });
+        }
     }
-    let mut group = criterion.benchmark_group("quotas, 1,000 keys, admitted");
-    store!(group, "fingerprints", builder().build().unwrap());
-    store!(group, "exact keys", builder().exact_keys().build().unwrap());
-    group.finish();
+    own(criterion, "fingerprints", known::fingerprints);
+    own(criterion, "exact keys", known::exact_keys);
 
     let mut group = criterion.benchmark_group("a change of the quota of all");
     group.sample_size(20);
     for (name, count) in [("1,000 keys", 1_000_u64), ("1,000,000 keys", 1_000_000)] {
-        let limiter = builder().build().unwrap();
-        for key in 0..count {
-            let _ = limiter.check(&key);
-        }
+        let places = usize::try_from(count).expect("as many keys as memory holds");
+        let builder = Limiter::<u64>::builder(known::ample()).max_keys(places);
+        let limiter = LazyCell::new(|| known::knowing(known::fingerprints(builder), count));
         let mut burst = 1 << 50;
         group.bench_function(format!("fingerprints, {name}"), |bencher| {
             bencher.iter(|| {
@@ -160,7 +148,7 @@ fn clocks(criterion: &mut Criterion) {
         ("coarse", Clock::coarse(Duration::from_millis(1)).unwrap()),
     ];
     for (name, clock) in clocks {
-        let builder = Limiter::builder(generous(Algorithm::TokenBucket)).clock(clock);
+        let builder = Limiter::builder(known::ample()).clock(clock);
         let limiter: Limiter<str> = builder.build().unwrap();
         group.bench_function(name, |bencher| {
             bencher.iter(|| limiter.check(black_box("198.51.100.7")).allowed());
@@ -168,5 +156,12 @@ fn clocks(criterion: &mut Criterion) {
     }
 }
 
-criterion_group!(benches, algorithms, sliding_log, keys, quotas, clocks);
+criterion_group! {
+    name = benches;
+    config = Criterion::default()
+        .sample_size(50)
+        .warm_up_time(Duration::from_millis(500))
+        .measurement_time(Duration::from_secs(2));
+    targets = outcomes, ways, quotas, clocks
+}
 criterion_main!(benches);

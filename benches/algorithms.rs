@@ -1,0 +1,70 @@
+//! What each algorithm costs by itself: one resource, at the caller's time, without keys and without a clock.
+//!
+//! The quotas never run out where a request is to be admitted, and are used up where it is to be denied.
+
+use criterion::{Criterion, criterion_group, criterion_main};
+use std::hint::black_box;
+use std::time::Duration;
+use tollgate::{Algorithm, Quota, SingleLimiter, Tick};
+
+/// A limit that a benchmark does not reach: as much as each algorithm's word holds for a day.
+fn generous(algorithm: Algorithm) -> Quota {
+    match algorithm {
+        Algorithm::SlidingWindow => Quota::per_day(8_000_000),
+        Algorithm::FixedWindow => Quota::per_day(1 << 40),
+        _ => Quota::per_second(1_000_000_000).burst(1 << 60),
+    }
+}
+
+fn algorithms(criterion: &mut Criterion) {
+    for (name, admitted) in [("admitted", true), ("denied", false)] {
+        let mut group = criterion.benchmark_group(format!("single, caller's time, {name}"));
+        for algorithm in Algorithm::PACKED {
+            let quota = if admitted { generous(algorithm) } else { Quota::per_day(1) };
+            let gate = SingleLimiter::builder(quota).algorithm(algorithm).build().unwrap();
+            let mut nanos = 1;
+            let _ = gate.check_at(1, Tick::from_nanos(nanos));
+            // Windows are refilled by stepping into a new one at every check.
+            let step = if admitted && algorithm.has_windows() { 86_400_000_000_000 } else { 1 };
+            group.bench_function(algorithm.to_string(), |bencher| {
+                bencher.iter(|| {
+                    nanos = (nanos + step) & ((1 << 61) - 1);
+                    gate.check_at(black_box(1), Tick::from_nanos(nanos)).allowed()
+                });
+            });
+        }
+    }
+}
+
+/// A log whose window is full: each admission comes when the oldest leaves, or a nanosecond before.
+fn sliding_log(criterion: &mut Criterion) {
+    const PERIOD: u64 = 1_000_000_000;
+    let mut group = criterion.benchmark_group("single sliding log, caller's time");
+    for limit in [10, 100, 1_000, 100_000] {
+        for (name, late) in [("admitted", 1), ("denied", 0)] {
+            let builder = SingleLimiter::builder(Quota::per_second(limit)).algorithm(Algorithm::SlidingLog);
+            let gate = builder.build().unwrap();
+            let mut nanos = 0;
+            for _ in 0..3 * limit {
+                nanos += PERIOD / limit;
+                assert!(gate.check_at(1, Tick::from_nanos(nanos)).allowed());
+            }
+            group.bench_function(format!("{name}, limit {limit}"), |bencher| {
+                bencher.iter(|| {
+                    nanos += PERIOD / limit * late;
+                    gate.check_at(black_box(1), Tick::from_nanos(nanos)).allowed()
+                });
+            });
+        }
+    }
+}
+
+criterion_group! {
+    name = benches;
+    config = Criterion::default()
+        .sample_size(50)
+        .warm_up_time(Duration::from_millis(500))
+        .measurement_time(Duration::from_secs(2));
+    targets = algorithms, sliding_log
+}
+criterion_main!(benches);

@@ -1,0 +1,96 @@
+//! What a check costs as keys become many and threads two: by type of key, order, store and threads.
+//!
+//! One thread and two run the same code, so that they compare. Ten million keys take up to a gigabyte and some
+//! time to bring in; like all limiters here they are built when their first benchmark runs, and
+//! `cargo bench --bench scale -- '1,000 keys'` builds none of them.
+
+mod workload;
+
+use criterion::measurement::WallTime;
+use criterion::{BenchmarkGroup, Criterion, criterion_group, criterion_main};
+use std::cell::LazyCell;
+use std::hint::black_box;
+use std::net::Ipv6Addr;
+use std::time::Duration;
+use tollgate::{Holds, Limiter};
+use workload::keys::{self, Key, Order, Walk};
+use workload::known::{self, Build};
+use workload::race;
+
+const THREADS: [(usize, &str); 2] = [(1, "1 thread"), (2, "2 threads")];
+
+/// Checks of `count` known keys of one type in one store.
+fn checks<K: Key, S: Holds<K>>(
+    group: &mut BenchmarkGroup<'_, WallTime>,
+    store: &str,
+    count: u64,
+    build: Build<K, S>,
+) where
+    Limiter<K, S>: Sync,
+{
+    let limiter = LazyCell::new(|| {
+        let places = usize::try_from(count).expect("as many keys as memory holds");
+        known::knowing(build(Limiter::builder(known::ample()).max_keys(places)), count)
+    });
+    for order in [Order::Uniform, Order::Zipf] {
+        let stream = LazyCell::new(|| keys::stream::<K>(order, count));
+        for (threads, title) in THREADS {
+            let mut walks = None;
+            group.bench_function(format!("{}, {store}, {order}, {title}", K::NAME), |bencher| {
+                let limiter = &*limiter;
+                let walks = walks.get_or_insert_with(|| Walk::apart(&stream, threads));
+                let check = |walk: &mut Walk<'_, K>| black_box(limiter.check(walk.step()).allowed());
+                let mut lanes: Vec<_> = walks.iter_mut().map(|walk| || _ = check(walk)).collect();
+                bencher.iter_custom(|iterations| race::together(&mut lanes, iterations));
+            });
+        }
+    }
+}
+
+fn keys_and_threads(criterion: &mut Criterion) {
+    for (title, count) in [("1,000 keys", 1_000), ("1,000,000 keys", 1_000_000)] {
+        let mut group = criterion.benchmark_group(title);
+        checks::<u64, _>(&mut group, "fingerprints", count, known::fingerprints);
+        checks::<String, _>(&mut group, "fingerprints", count, known::fingerprints);
+        checks::<Ipv6Addr, _>(&mut group, "fingerprints", count, known::fingerprints);
+        checks::<u64, _>(&mut group, "exact keys", count, known::exact_keys);
+        checks::<String, _>(&mut group, "exact keys", count, known::exact_keys);
+        checks::<Ipv6Addr, _>(&mut group, "exact keys", count, known::exact_keys);
+    }
+    let mut group = criterion.benchmark_group("10,000,000 keys");
+    checks::<u64, _>(&mut group, "fingerprints", 10_000_000, known::fingerprints);
+    checks::<String, _>(&mut group, "fingerprints", 10_000_000, known::fingerprints);
+    checks::<Ipv6Addr, _>(&mut group, "fingerprints", 10_000_000, known::fingerprints);
+}
+
+/// All threads at one key.
+fn hot_key(criterion: &mut Criterion) {
+    fn hot<S: Holds<u64>>(criterion: &mut Criterion, store: &str, build: Build<u64, S>)
+    where
+        Limiter<u64, S>: Sync,
+    {
+        let mut group = criterion.benchmark_group("hot key");
+        for (outcome, quota) in [("admitted", known::ample()), ("denied", known::used_up())] {
+            let limiter = known::knowing(build(Limiter::builder(quota)), 1);
+            let key = u64::numbered(0);
+            for (threads, title) in THREADS {
+                let check = || _ = black_box(limiter.check(&key).allowed());
+                group.bench_function(format!("{outcome}, {store}, {title}"), |bencher| {
+                    bencher.iter_custom(|iterations| race::together(&mut vec![check; threads], iterations));
+                });
+            }
+        }
+    }
+    hot(criterion, "fingerprints", known::fingerprints);
+    hot(criterion, "exact keys", known::exact_keys);
+}
+
+criterion_group! {
+    name = benches;
+    config = Criterion::default()
+        .sample_size(30)
+        .warm_up_time(Duration::from_millis(500))
+        .measurement_time(Duration::from_secs(2));
+    targets = hot_key, keys_and_threads
+}
+criterion_main!(benches);

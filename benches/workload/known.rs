@@ -1,0 +1,39 @@
+//! Limiters that know their keys already.
+
+use super::keys::Key;
+use tollgate::{Builder, ExactKeys, Fingerprints, Holds, Limiter, Quota};
+
+/// A billion tokens a second, and years' worth of them at once: nobody is ever denied.
+pub fn ample() -> Quota {
+    Quota::per_second(1_000_000_000).burst(1 << 60)
+}
+
+/// One token a day: whoever has come once is denied.
+pub fn used_up() -> Quota {
+    Quota::per_day(1)
+}
+
+/// How a limiter of a certain store is built.
+pub type Build<K, S> = fn(Builder<Limiter<K>>) -> Limiter<K, S>;
+
+pub fn fingerprints<K: Key>(builder: Builder<Limiter<K>>) -> Limiter<K, Fingerprints> {
+    builder.build().expect("a valid limiter")
+}
+
+pub fn exact_keys<K: Key>(builder: Builder<Limiter<K>>) -> Limiter<K, ExactKeys<K>> {
+    builder.exact_keys().build().expect("a valid limiter")
+}
+
+/// Makes the first `count` keys known to `limiter`, for an hour at least: so many tokens of each are taken, of
+/// those that there are. No turnover is under way then.
+pub fn knowing<K: Key, S: Holds<K>>(limiter: Limiter<K, S>, count: u64) -> Limiter<K, S> {
+    const AN_HOUR_OF_AMPLE: u64 = 3_600_000_000_000;
+    for number in 0..count {
+        let key = K::numbered(number);
+        let cost = AN_HOUR_OF_AMPLE.min(limiter.peek(&key).limit());
+        assert!(limiter.check_n(&key, cost).allowed());
+    }
+    while limiter.sweep(4_096) {}
+    assert_eq!(limiter.len() as u64, count);
+    limiter
+}

@@ -1,0 +1,64 @@
+//! Threads that begin together, and the time that an operation takes one of them.
+//!
+//! The clock starts when all threads stand at the line, so no start of a thread is timed. Where the machine has
+//! other things to do, two threads may in truth take turns on one core: then they don't get in each other's way,
+//! and results say nothing about two threads.
+
+// Those of the tests.
+#[path = "../../tests/race/mod.rs"]
+mod line;
+
+use line::StartLine;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// So many operations are done between two looks whether another thread has finished.
+const CHUNK: u64 = 64;
+
+/// How long `iterations` of an operation take a thread while all `lanes` are at it. All end when the first has
+/// done them, so that none is left to run alone.
+pub fn together<F: FnMut() + Send>(lanes: &mut [F], iterations: u64) -> Duration {
+    let (line, is_over) = (StartLine::new(lanes.len()), AtomicBool::new(false));
+    let run = |operation: &mut F| {
+        line.lane().wait();
+        let (start, mut done) = (Instant::now(), 0);
+        // ORDERING: Relaxed: it publishes nothing; seen late, it costs a chunk more.
+        while done < iterations && !is_over.load(Relaxed) {
+            let chunk = CHUNK.min(iterations - done);
+            (0..chunk).for_each(|_| operation());
+            done += chunk;
+        }
+        let elapsed = start.elapsed();
+        // ORDERING: Relaxed, as above.
+        is_over.store(true, Relaxed);
+        (elapsed, done)
+    };
+    let (elapsed, done) = thread::scope(|scope| {
+        let threads: Vec<_> = lanes.iter_mut().map(|lane| scope.spawn(|| run(lane))).collect();
+        let results = threads.into_iter().map(|thread| thread.join().expect("it does not panic"));
+        results.fold((Duration::ZERO, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
+    });
+    elapsed.mul_f64(iterations as f64 / done as f64)
+}
+
+/// How long `iterations` of `operation` take while another thread does `other` over and over.
+pub fn beside(other: impl Fn() + Send, mut operation: impl FnMut(), iterations: u64) -> Duration {
+    let (line, is_over) = (&StartLine::new(2), &AtomicBool::new(false));
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            line.lane().wait();
+            // ORDERING: Relaxed: it publishes nothing.
+            while !is_over.load(Relaxed) {
+                other();
+            }
+        });
+        line.lane().wait();
+        let start = Instant::now();
+        (0..iterations).for_each(|_| operation());
+        let elapsed = start.elapsed();
+        // ORDERING: Relaxed, as above.
+        is_over.store(true, Relaxed);
+        elapsed
+    })
+}
