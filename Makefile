@@ -54,14 +54,14 @@ lint:
 	cd loom-tests && $(CARGO) fmt --check
 	cd benches/peers && $(CARGO) fmt --check
 	cd fuzz && $(CARGO) fmt --check
-	cd shuttle-tests && $(CARGO) fmt --check
+	cd tests/shuttle && $(CARGO) fmt --check
 # These lock files name this package's dependencies: are they up to date?
 	cd benches/peers && $(CARGO) metadata --locked --format-version 1 > /dev/null
 	cd fuzz && $(CARGO) metadata --locked --format-version 1 > /dev/null
 	$(CARGO) clippy --locked --all-targets --all-features -- -D warnings
 	$(CARGO) clippy --locked --all-targets -- -D warnings
 	cd loom-tests && $(CARGO) clippy --locked --tests -- -D warnings
-	cd shuttle-tests && $(CARGO) clippy --locked --tests -- -D warnings
+	cd tests/shuttle && $(CARGO) clippy --locked --tests -- -D warnings
 
 unit:
 	$(CARGO) test --locked --all-features
@@ -117,7 +117,7 @@ loom-deep:
 	$(DEEP_LIMIT) sh -c '$(LOOM) -- --nocapture --test-threads=1 --include-ignored'
 
 shuttle:
-	cd shuttle-tests && TOLLGATE_SHUTTLE_SCHEDULES=$(SCHEDULES) TOLLGATE_SHUTTLE_SEED=$(SEED) \
+	cd tests/shuttle && TOLLGATE_SHUTTLE_SCHEDULES=$(SCHEDULES) TOLLGATE_SHUTTLE_SEED=$(SEED) \
 		$(CARGO) test --release --locked -- --nocapture --test-threads=1
 
 weaken:
@@ -150,4 +150,4 @@ clean:
 	cd loom-tests && $(CARGO) clean
 	cd benches/peers && $(CARGO) clean
 	cd fuzz && $(CARGO) clean
-	cd shuttle-tests && $(CARGO) clean
+	cd tests/shuttle && $(CARGO) clean

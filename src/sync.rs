@@ -17,7 +17,7 @@
 //! `loom-tests/tests/litmus.rs` shows all three halves: what must be seen, what must stay possible,
 //! what must never be seen.
 //!
-//! `shuttle-tests/` compiles this shim once more, with shuttle under loom's name: so it uses nothing of loom that
+//! `tests/shuttle/` compiles this shim once more, with shuttle under loom's name: so it uses nothing of loom that
 //! shuttle has not got. There the races are long and their schedules random.
 //!
 //! Loom's `compare_exchange_weak` never fails spuriously; [`ModelSwitch::FailWeakOnce`] makes the

@@ -38,7 +38,7 @@ fn promises(page: &str) -> Vec<(usize, Vec<String>)> {
 fn every_promise_names_tests_that_are_there() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut names = BTreeSet::new();
-    for folder in ["src", "tests", "loom-tests/tests", "shuttle-tests/tests"] {
+    for folder in ["src", "tests", "loom-tests/tests", "tests/shuttle/tests"] {
         tests_of(&root.join(folder), &mut names);
     }
     let promises = promises(&fs::read_to_string(root.join("src/design.rs")).unwrap());
