@@ -21,8 +21,9 @@ fn era(max_keys: usize) -> usize {
 #[test]
 fn the_process_takes_what_the_formula_says_and_no_more() {
     const MAX_KEYS: usize = 300_000;
-    /// What the allocator and the test take besides.
-    const SLACK: usize = 2 << 20;
+    // What the test takes besides; and the allocator keeps freed blocks of this size for the next, two of them at
+    // times (seen once in some ten runs; glibc does so below 32 megabytes).
+    let slack = (2 << 20) + 2 * era(MAX_KEYS);
     let builder = Limiter::builder(Quota::per_second(1)).max_keys(MAX_KEYS).full(Full::Deny);
     let limiter: Limiter<u64> = builder.clock(Clock::manual()).build().unwrap();
     let before = resident();
@@ -47,6 +48,6 @@ fn the_process_takes_what_the_formula_says_and_no_more() {
     }
     println!("{most} bytes at the most, {} by the formula, {:?}", 4 * era(MAX_KEYS), limiter.stats());
     assert!(limiter.stats().evicted > MAX_KEYS as u64);
-    assert!(most <= 4 * era(MAX_KEYS) + SLACK, "{most} bytes");
+    assert!(most <= 4 * era(MAX_KEYS) + slack, "{most} bytes");
     assert!(most >= era(MAX_KEYS), "{most} bytes: does this test still look at the table?");
 }
