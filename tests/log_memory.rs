@@ -122,5 +122,6 @@ fn memory_follows_use() {
     for _ in 0..1_000 {
         crossbeam_epoch::pin().flush();
     }
-    assert!(live_above(before) < 20_000, "{}", live_above(before));
+    // A log for each round would be six hundred thousand; what stays is of the epoch, which has seen 900 threads.
+    assert!(live_above(before) < 200_000, "{}", live_above(before));
 }
