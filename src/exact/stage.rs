@@ -55,7 +55,7 @@
 //!
 //! | edge | release side | acquire side | what becomes visible | loom test that fails if it is weakened |
 //! |---|---|---|---|---|
-//! | replaced | `rule::update` of a word that is frozen | `Staged::last` | that the next stage is linked | `quota_swap_races_two_charges_and_each_counts_once` |
+//! | replaced | `rule::update` of a word that is frozen | `Staged::last` | that the next stage is linked | `quota_swap_races_charge_and_none_is_lost` |
 //!
 //! *link*, of `sync`, does the rest. The count of changes is the store's: see `quotas`.
 
