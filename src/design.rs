@@ -81,7 +81,7 @@
 //! |---|---|
 //! | what a rule decides | property tests against plain lists and exact fractions; four fuzz targets, whose finds are tried again by every run |
 //! | what a table decides | a map that never forgets, step by step, while the table turns over before each check |
-//! | short races | loom, with its blind spot closed: 76 models by default and 25 deeper ones; words exhaustively, tables and cells with 1 to 3 preemptions, three threads with 1 or 2 |
+//! | short races | loom, with its blind spot closed: about 100 models by default and 25 deeper ones; words exhaustively, tables and cells with 1 to 3 preemptions, three threads with 1 or 2 |
 //! | memory orderings | each is weakened in turn, and a model must fail or the ledger says why none can |
 //! | long races | shuttle: 4 threads and 300 operations a schedule, 1,000 random schedules for each of nine pairs of store and algorithm; every token is counted |
 //! | real threads | histories searched for a legal order, admissions held against the bounds, soak and stress runs, the address and leak sanitizers |

@@ -195,7 +195,7 @@ impl fmt::Display for ConfigError {
             Self::MaxKeys { max_keys, most } => write!(
                 f,
                 "max_keys {max_keys} is out of range; allowed: 1 to {most}; a key takes 24 bytes, \
-                 four times that while the table turns over, and exact keys some 130 bytes and more"
+                 four times that while the table turns over, and exact keys some 125 bytes and more"
             ),
             Self::OutOfMemory { bytes } => {
                 write!(f, "the system refused {bytes} bytes; free some memory, or raise the process's limit")

@@ -1,9 +1,9 @@
 //! The store of exact keys: keys that are equal share a state, and no others do.
 //!
-//! Each key is one allocation, its *cell*: the key, its hash, its state (a word and its rule: see `stage`). Cells are found through an index
-//! (`sync::Index`, which is scc's hash index: readers take no lock), and each holds one of `max_keys`
-//! *places*, so the cap is hard. A *round* goes over the places, a few at a time, and evicts the cells that are
-//! idle.
+//! Each key is one allocation, its *cell*: the key, its hash, its state (a word and its rule: see `stage`). Cells
+//! are found through an index (`sync::Index`, which is scc's hash index: readers take no lock), and each holds one
+//! of `max_keys` *places*, so the cap is hard. A *round* goes over the places, a few at a time, and evicts the
+//! cells that are idle.
 //!
 //! Why not the obvious thing, removing an idle key from the index: a charge may come between the look at the
 //! word and the removal, and is lost with the cell. So eviction first *seals* the idle word, by the same kind of
@@ -58,9 +58,9 @@
 //!
 //! # Memory
 //!
-//! The cell takes 88 bytes with a key of 8 (the key, 64 bytes beside it, and 16 of the `Arc`), the index 9 bytes
+//! The cell takes 80 bytes with a key of 8 (the key, 56 bytes beside it, and 16 of the `Arc`), the index 9 bytes
 //! for each item it has room for, of which it uses a quarter to seven eighths, and the place 8 to 16 bytes; with
-//! the allocator's own, about 130 bytes for each key, and what the key itself owns. The places are the
+//! the allocator's own, about 125 bytes for each key, and what the key itself owns. The places are the
 //! only thing that is not given back when keys go: 8 to 16 bytes for each of the most keys there ever were.
 //!
 //! What is unlinked is freed when no thread can see it any more and scc comes by: it keeps removed cells in a
@@ -95,13 +95,13 @@ pub(crate) use entry::{Asked, Entry, spread};
 pub(crate) use log::{Log, SlidingLog};
 #[cfg(tollgate_loom)]
 pub use model::ModelLog;
-pub(crate) use stage::{ExactRule, Kept, Later, Shared, Staged, Wanted};
+pub(crate) use stage::{Counts, ExactRule, Kept, Shared, Staged, Wanted};
 
 use crate::decision::Decision;
 use crate::error::ConfigError;
 use crate::sync::{Atomic, Index, Ordering::Relaxed, Reading, collect, epoch, pin, reading, rest};
 use crate::time::Tick;
-use entry::{Alive, Exactly};
+use entry::Exactly;
 use equivalent::Equivalent;
 use places::Places;
 use quotas::Quotas;
@@ -115,7 +115,7 @@ use std::time::Duration;
 const STEPS_AT_CAP: usize = 16;
 
 /// How many cells more than four times the cap may be there: a small store retires thousands while a thread
-/// that reads has lost its core for a moment. Six megabytes.
+/// that reads has lost its core for a moment. Five megabytes.
 const SPARE: u64 = 1 << 16;
 
 /// As [`SPARE`], of the states of logs that wait to be freed after changes of quotas.
@@ -130,7 +130,6 @@ pub(crate) struct ExactStore<K: 'static> {
     quotas: Quotas<K>,
     places: Places,
     rounds: Rounds,
-    alive: Arc<Alive>,
     max_keys: u64,
     evicted: Evicted,
     /// Cells are dropped by any thread: only keys that may be are shared.
@@ -166,7 +165,6 @@ impl<K: Eq + 'static> ExactStore<K> {
             quotas: Quotas::new(rule),
             places: Places::new(max_keys),
             rounds: Rounds::new(max_keys, grace),
-            alive: Arc::new(Alive::new(0)),
             max_keys,
             evicted: Evicted { keys: Atomic::new(0), epoch: Atomic::new(0) },
             cells: PhantomData,
@@ -217,7 +215,7 @@ impl<K: Eq + 'static> ExactStore<K> {
                 return self.known(key, &visit).ok_or(StoreFull);
             };
             let wanted = self.quotas.of(&key);
-            let cell = Arc::new(Entry::new(key.hash, place, to_key(), wanted, &self.alive));
+            let cell = Arc::new(Entry::new(key.hash, place, to_key(), wanted));
             // Before anybody sees it: no cell with a fresh word is there to be evicted.
             let answer = cell.state.visit_as_is(&visit);
             if self.index.insert(cell).is_err() {
@@ -283,7 +281,7 @@ impl<K: Eq + 'static> ExactStore<K> {
         #[allow(clippy::cast_possible_truncation)]
         let (cells, places) = (self.alive() as usize, self.places.bytes() as usize);
         #[allow(clippy::cast_possible_truncation)]
-        let stages = self.quotas.later() as usize * Staged::BYTES;
+        let stages = self.later() as usize * Staged::BYTES;
         let logs = if self.quotas.are_of_logs() { self.log_bytes() } else { 0 };
         cells * cell
             + self.index.capacity() * Index::<Arc<Entry<K>>>::ITEM_BYTES
@@ -378,7 +376,7 @@ impl<K: Eq + 'static> ExactStore<K> {
         // Logs are large; other states are small, and many may be retired before the epoch moves on.
         let spare = if self.quotas.are_of_logs() { SPARE_LOGS } else { SPARE };
         for _ in 0..TRIES {
-            if self.quotas.later() <= 4 * self.places.taken() + spare {
+            if self.later() <= 4 * self.places.taken() + spare {
                 return true;
             }
             collect(&pin());
@@ -452,9 +450,16 @@ impl<K: Eq + 'static> ExactStore<K> {
         self.places.take(hash)
     }
 
+    /// Stages that came after a change and are not freed yet.
+    fn later(&self) -> u64 {
+        // ORDERING: relaxed; a count.
+        self.quotas.counts().later.load(Relaxed)
+    }
+
+    /// Cells that are not freed yet.
     fn alive(&self) -> u64 {
         // ORDERING: relaxed; a count.
-        self.alive.load(Relaxed)
+        self.quotas.counts().cells.load(Relaxed)
     }
 
     /// Has scc's epoch moved since this was last asked? Then an insertion makes scc free what it can.

@@ -90,7 +90,8 @@
 //! those that are retired and not freed yet, take [`ERAS_AT_CAP`] = 4 times the era of `max_keys` at the most,
 //! or [`LEAST_MEMORY`] = 1 MiB if that is more. That is enforced before an era is allocated. A thread that
 //! stops while pinned keeps every retired era alive; then no turnover starts beyond the bound, new keys get the
-//! full policy until the epoch moves on, and known keys notice nothing.
+//! full policy until the epoch moves on, and known keys notice nothing. The rules that keys have of their own are
+//! counted and bounded apart from the eras, in the same way: see `rules`.
 //!
 //! # Orderings
 //!

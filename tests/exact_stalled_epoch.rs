@@ -17,15 +17,18 @@ fn a_thread_that_stalls_while_it_reads_costs_bounded_memory() {
     let at = |key: u64| Tick::from_nanos(key * 100_000);
     assert!(limiter.check_at(&u64::MAX, 1_000, at(0)).allowed());
     let stalled = limiter.pin();
-    let mut refused = 0;
+    let (mut refused, mut most) = (0, 0);
     for key in 0..200_000 {
         if key % 1_000 == 0 && key > 0 {
             // A known key in use: a tenth of a second gives it what it takes.
             assert_eq!(limiter.check_at(&u64::MAX, 100, at(key)).source(), Source::Key);
         }
         refused += u64::from(limiter.check_at(&key, 1, at(key)).source() == Source::Policy);
-        assert!(limiter.memory() < 8_000_000, "{} bytes", limiter.memory());
+        most = most.max(limiter.memory());
     }
+    println!("{most} bytes at the most");
+    // 69,536 cells of 80 bytes, a tenth of that for the index and the places, and nothing else.
+    assert!(most < 6_200_000, "{most} bytes");
     assert!(refused > 100_000, "{refused}: else this test shows nothing");
     let known = limiter.check_at(&u64::MAX, 100, at(200_000));
     assert_eq!((known.allowed(), known.source()), (true, Source::Key));

@@ -1,10 +1,11 @@
-//! A sliding log takes memory as it is used, and gives it back.
+//! A sliding log takes memory as it is used, and gives it back. Built without the test harness: what is counted
+//! belongs to the process, and the harness's own thread allocates now and then.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tollgate::{Algorithm, Clock, ManualClock, Quota, SingleLimiter, Tick};
 
 struct Counting;
@@ -44,34 +45,30 @@ fn live_above(before: usize) -> usize {
     LIVE.load(Relaxed).saturating_sub(before)
 }
 
-/// One test, because what is counted belongs to the process.
-#[test]
-fn memory_follows_use() {
+fn main() {
     // The epochs' own memory comes first.
     drop(crossbeam_epoch::pin());
     let clock = Clock::manual();
     let before = LIVE.load(Relaxed);
     let log = log(&clock);
-    // The thread that runs the tests takes and frees a little of its own meanwhile.
-    assert!(live_above(before) < 2_000, "{}", live_above(before));
+    assert_eq!(live_above(before), 0);
 
     // Three tokens of 100,000, however they are taken.
     for _ in 0..3 {
         assert!(log.check_at(1, Tick::ZERO).allowed());
     }
-    assert!(log.bytes() < 500, "{}", log.bytes());
+    assert!(live_above(before) < 400, "{}", live_above(before));
     assert!(log.check_at(90_000, Tick::ZERO).allowed());
-    assert!(live_above(before) < 2_000, "{}", live_above(before));
+    assert!(live_above(before) < 400, "{}", live_above(before));
 
     // As much as is used, at every size.
     for used in 5..10_000_u64 {
         assert!(log.check_at(1, Tick::ZERO).allowed());
-        let bytes = usize::try_from(used).unwrap() * 24 + 4_000;
+        let bytes = usize::try_from(used).unwrap() * 24 + 2_000;
         assert!(live_above(before) < bytes, "{used} admissions in {} bytes", live_above(before));
     }
     // What it says it holds is what it holds.
-    let says = log.bytes() - size_of::<SingleLimiter>();
-    assert!(says.abs_diff(live_above(before)) < 2_000, "{says}, {}", live_above(before));
+    assert_eq!(log.bytes() - size_of::<SingleLimiter>(), live_above(before));
 
     // Denials, peeks and questions allocate nothing.
     let allocations = ALLOCATIONS.load(Relaxed);
@@ -79,7 +76,7 @@ fn memory_follows_use() {
         assert!(!log.check_at(90_000, Tick::ZERO).allowed());
         let _ = (log.peek_at(1, Tick::ZERO), log.is_idle(), log.bytes());
     }
-    assert!(ALLOCATIONS.load(Relaxed) - allocations < 20);
+    assert_eq!(ALLOCATIONS.load(Relaxed), allocations);
 
     // All of it is let go by one admission after an idle period, and freed as the epochs go on.
     let later = Tick::ZERO + 3 * SECOND;
@@ -121,9 +118,13 @@ fn memory_follows_use() {
             drop(log);
         });
     }
-    for _ in 0..1_000 {
+    // A thread is joined before what it kept for itself is dropped: its bag of retired blocks is another's a moment
+    // later. A log for each round would be six hundred thousand bytes.
+    let deadline = Instant::now() + 20 * SECOND;
+    while live_above(before) >= 20_000 {
+        assert!(Instant::now() < deadline, "{} bytes are left", live_above(before));
         crossbeam_epoch::pin().flush();
+        thread::yield_now();
     }
-    // A log for each round would be six hundred thousand; what stays is of the epoch, which has seen 900 threads.
-    assert!(live_above(before) < 200_000, "{}", live_above(before));
+    println!("a log takes memory as it is used, and gives it back");
 }

@@ -1,4 +1,4 @@
-//! A log as the models see it: no store keeps logs yet, and a single limiter never seals its own.
+//! A log as the models of it alone see it: what a store does with its logs is too much for a small model.
 
 use super::log::{Log, SlidingLog};
 use crate::decision::Decision;

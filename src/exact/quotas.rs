@@ -17,7 +17,7 @@
 //! | changed | `Quotas::count` | `Quotas::changes` | the change that was counted, and all before it | `quota_swap_races_charge_and_none_is_lost` |
 
 use super::entry::{Asked, Entry};
-use super::stage::{ExactRule, Later, Shared, Wanted};
+use super::stage::{Counts, ExactRule, Shared, Wanted};
 use crate::sync::{
     Atomic, Find, Guard, Hashed, Index, Link,
     Ordering::{Acquire, Relaxed, Release},
@@ -32,7 +32,7 @@ pub(super) struct Quotas<K: 'static> {
     changes: Atomic<u64>,
     /// The time of the latest change.
     since: Atomic<u64>,
-    later: Arc<Later>,
+    counts: Arc<Counts>,
     default: Replaced,
     own: Index<Arc<Own<K>>>,
     /// How many keys the index holds, or is about to.
@@ -60,12 +60,12 @@ struct Version {
 
 impl<K: Eq + 'static> Quotas<K> {
     pub(super) fn new(default: ExactRule) -> Self {
-        let later = Arc::new(Later::new(0));
+        let counts = Counts::new();
         Self {
             changes: Atomic::new(0),
             since: Atomic::new(0),
-            default: Replaced::new(default, &later),
-            later,
+            default: Replaced::new(default, &counts),
+            counts,
             own: Index::new(),
             count: Atomic::new(0),
         }
@@ -101,10 +101,9 @@ impl<K: Eq + 'static> Quotas<K> {
         Tick::from_nanos(self.since.load(Relaxed))
     }
 
-    /// How many stages there are that came after a change.
-    pub(super) fn later(&self) -> u64 {
-        // ORDERING: relaxed; a count.
-        self.later.load(Relaxed)
+    /// What is not freed yet of the states under these rules.
+    pub(super) fn counts(&self) -> &Counts {
+        &self.counts
     }
 
     /// The rule of its own that a key has.
@@ -132,7 +131,7 @@ impl<K: Eq + 'static> Quotas<K> {
     }
 
     pub(super) fn set_default(&self, rule: ExactRule, now: Tick) {
-        self.default.replace(rule, &self.later, &pin());
+        self.default.replace(rule, &self.counts, &pin());
         self.note_change(now);
     }
 
@@ -140,11 +139,11 @@ impl<K: Eq + 'static> Quotas<K> {
     pub(super) fn set(&self, hash: u64, key: K, rule: ExactRule, now: Tick) {
         // ORDERING: relaxed; published by the count of changes.
         self.count.fetch_add(1, Relaxed);
-        let new = Arc::new(Own { hash, key, rule: Replaced::new(rule, &self.later) });
+        let new = Arc::new(Own { hash, key, rule: Replaced::new(rule, &self.counts) });
         if let Err(new) = self.own.insert(new) {
             // ORDERING: relaxed; a key was counted that is there already.
             self.count.fetch_sub(1, Relaxed);
-            if self.own.find(&new, |own| own.rule.replace(rule, &self.later, &pin())).is_none() {
+            if self.own.find(&new, |own| own.rule.replace(rule, &self.counts, &pin())).is_none() {
                 // Removed meanwhile.
                 return self.set_removed(new, rule, now);
             }
@@ -183,16 +182,16 @@ impl<K: Eq + 'static> Quotas<K> {
 }
 
 impl Replaced {
-    fn new(rule: ExactRule, later: &Arc<Later>) -> Self {
-        Self(Link::to(Version::new(rule, later)))
+    fn new(rule: ExactRule, counts: &Arc<Counts>) -> Self {
+        Self(Link::to(Version::new(rule, counts)))
     }
 
     fn latest(&self, guard: &Guard) -> Arc<Shared> {
         Arc::clone(&self.last(guard).rule)
     }
 
-    fn replace(&self, rule: ExactRule, later: &Arc<Later>, guard: &Guard) {
-        while !self.last(guard).next.install(Version::new(rule, later), guard).1 {}
+    fn replace(&self, rule: ExactRule, counts: &Arc<Counts>, guard: &Guard) {
+        while !self.last(guard).next.install(Version::new(rule, counts), guard).1 {}
         self.last(guard);
     }
 
@@ -218,8 +217,8 @@ impl Drop for Replaced {
 }
 
 impl Version {
-    fn new(rule: ExactRule, later: &Arc<Later>) -> Self {
-        let rule = Shared { rule, later: Arc::clone(later) };
+    fn new(rule: ExactRule, counts: &Arc<Counts>) -> Self {
+        let rule = Shared { rule, counts: Arc::clone(counts) };
         Self { rule: Arc::new(rule), next: Link::null() }
     }
 }

@@ -84,10 +84,10 @@ pub(crate) enum ExactRule {
 }
 
 impl ExactRule {
-    /// What a request would be answered for a key that was never seen.
+    /// The answer to a request for a key that was never seen: the figures are those before a charge, or after.
     pub(crate) fn fresh(&self, now: Tick, cost: u64) -> Decision {
         match self {
-            Self::Packed(rule) => rule.peek(Word::FRESH, now, cost),
+            Self::Packed(rule) => rule.answer(Word::FRESH, now, cost),
             Self::Log(rule) => Log::new().peek(rule, now, cost, &pin()).expect("a new log is not sealed"),
         }
     }
@@ -99,12 +99,23 @@ impl ExactRule {
 #[repr(align(128))]
 pub(crate) struct Shared {
     pub(crate) rule: ExactRule,
-    /// How many stages of the store there are that came after a change and are not freed yet.
-    pub(crate) later: Arc<Later>,
+    pub(crate) counts: Arc<Counts>,
 }
 
-/// A count of stages.
-pub(crate) type Later = Atomic<u64>;
+/// What of a store is not freed yet.
+#[derive(Debug)]
+pub(crate) struct Counts {
+    /// Cells, those included that are unlinked.
+    pub(crate) cells: Atomic<u64>,
+    /// Stages that came after a change, those included that others have followed.
+    pub(crate) later: Atomic<u64>,
+}
+
+impl Counts {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self { cells: Atomic::new(0), later: Atomic::new(0) })
+    }
+}
 
 /// The rule that a key's state is to be under, the count of changes that was read before it was asked for, and
 /// the time of the latest of these changes.
@@ -125,14 +136,17 @@ struct Stage {
     rule: Arc<Shared>,
     /// The latest count of changes at which the rule was the one that is wanted.
     checked: Atomic<u64>,
-    /// The time of the change that it came with.
-    since: Tick,
-    /// Did it come after another? Then it is counted until it is freed.
-    is_later: bool,
     word: Atomic<Word>,
     /// In place of the word, where the rule is that of a log.
     log: Log,
-    next: Link<Stage>,
+    next: Link<Later>,
+}
+
+/// A stage that came after another, with a change at that time. It is counted until it is freed.
+#[derive(Debug)]
+struct Later {
+    stage: Stage,
+    since: Tick,
 }
 
 /// The state of a stage, to be asked. Each method answers `None` where it is frozen or sealed.
@@ -183,19 +197,23 @@ impl Kept<'_> {
     }
 }
 
+// What the docs of `Limiter::set_quota` say.
+#[cfg(all(target_pointer_width = "64", not(tollgate_loom)))]
+const _: () = assert!(Staged::BYTES == 48);
+
 impl Staged {
     /// The bytes of a state apart from its cell.
-    pub(crate) const BYTES: usize = size_of::<Stage>();
+    pub(crate) const BYTES: usize = size_of::<Later>();
 
     /// A state that was never charged. It is charged before others see it; one that is not (its request was denied
     /// by a quota that has come meanwhile) looks sealed when its rule is replaced, which it may: nothing is lost.
     pub(crate) fn fresh(wanted: Wanted) -> Self {
-        Self(Stage::new(wanted))
+        Self(Stage::new(wanted.rule, wanted.changes))
     }
 
     /// A state that is as good as new, and may be seen.
     pub(crate) fn idle(wanted: Wanted) -> Self {
-        let stage = Stage::new(wanted);
+        let stage = Stage::new(wanted.rule, wanted.changes);
         if let ExactRule::Packed(rule) = &stage.rule.rule {
             update(&stage.word, |word| rule.adopt(rule, word, Tick::ZERO));
         }
@@ -235,7 +253,7 @@ impl Staged {
                 if last.rule.rule == wanted.rule.rule {
                     last.note(wanted.changes);
                 } else {
-                    last.next.install(Stage::later(wanted), &guard);
+                    last.next.install(Later::new(wanted), &guard);
                     continue;
                 }
             }
@@ -280,39 +298,42 @@ impl Staged {
     /// The bytes of its logs.
     pub(super) fn log_bytes(&self) -> usize {
         let guard = pin();
-        let stages = std::iter::successors(Some(&self.0), |stage| stage.next.load(&guard));
-        stages.map(|stage| stage.log.bytes(&guard)).sum()
+        self.stages(&guard).map(|stage| stage.log.bytes(&guard)).sum()
     }
 
     pub(super) fn is_sealed(&self) -> bool {
         let guard = pin();
-        let mut stage = &self.0;
-        while load(&stage.word) != SEALED {
-            match stage.next.load(&guard) {
-                Some(next) => stage = next,
-                None => return false,
-            }
-        }
-        true
+        self.stages(&guard).any(|stage| load(&stage.word) == SEALED)
+    }
+
+    /// What is not freed yet of the store that it belongs to.
+    pub(super) fn counts(&self) -> &Counts {
+        &self.0.rule.counts
+    }
+
+    fn stages<'g>(&'g self, guard: &'g Guard) -> impl Iterator<Item = &'g Stage> {
+        std::iter::successors(Some(&self.0), |stage| stage.next.load(guard).map(|later| &later.stage))
     }
 
     /// The last stage, with its word brought; `None` if the state is sealed.
     fn last<'g>(&'g self, guard: &'g Guard) -> Option<&'g Stage> {
-        let mut stage = &self.0;
+        // The later one that `stage` belongs to, if it is not the first.
+        let (mut this, mut stage) = (None, &self.0);
         loop {
             // ORDERING: acquire side of *replaced*: who finds the word frozen finds the next stage.
             let word = stage.word.load(Acquire);
             if word == SEALED {
                 return None;
             }
-            let Some(next) = stage.next.load(guard) else {
+            let Some(later) = stage.next.load(guard) else {
                 assert!(!word.is_frozen(), "a word is frozen only when the next stage is linked");
                 if matches!(stage.rule.rule, ExactRule::Log(_)) && stage.log.is_sealed(guard) {
-                    stage.next.install(Stage::end(&stage.rule), guard);
+                    stage.next.install(Later::end(&stage.rule), guard);
                     continue;
                 }
                 return Some(stage);
             };
+            let next = &later.stage;
             match (&stage.rule.rule, &next.rule.rule) {
                 (ExactRule::Packed(old), ExactRule::Packed(new)) => {
                     let frozen =
@@ -320,44 +341,28 @@ impl Staged {
                     if frozen == SEALED {
                         return None;
                     }
-                    let translated = || new.adopt(old, frozen.thawed(), next.since);
+                    let translated = || new.adopt(old, frozen.thawed(), later.since);
                     update(&next.word, |found| if found.is_fresh() { translated() } else { found });
                 }
                 (ExactRule::Log(_), _) if load(&next.word) == SEALED => return None,
                 (ExactRule::Log(old), ExactRule::Log(new)) => {
-                    next.log.take_over(&stage.log, old, new, next.since, guard);
+                    next.log.take_over(&stage.log, old, new, later.since, guard);
                 }
                 _ => unreachable!("all rules of a store are of one algorithm"),
             }
-            if !std::ptr::eq(&raw const self.0, stage) {
+            if let Some(this) = this {
                 // The first is part of its cell; one between it and the last is of no use any more.
-                self.0.next.advance(stage, next, guard);
+                self.0.next.advance(this, later, guard);
             }
-            stage = next;
+            (this, stage) = (Some(later), next);
         }
     }
 }
 
 impl Stage {
-    fn new(Wanted { rule, changes, since }: Wanted) -> Self {
+    fn new(rule: Arc<Shared>, changes: u64) -> Self {
         let (checked, word) = (Atomic::new(changes), Atomic::new(Word::FRESH));
-        Self { rule, checked, since, is_later: false, word, log: Log::new(), next: Link::null() }
-    }
-
-    /// One that comes after another.
-    fn later(wanted: Wanted) -> Self {
-        // ORDERING: relaxed; a count.
-        wanted.rule.later.fetch_add(1, Relaxed);
-        let mut later = Self::new(wanted);
-        later.is_later = true;
-        later
-    }
-
-    /// What comes after a log that was sealed to be evicted: nothing.
-    fn end(rule: &Arc<Shared>) -> Self {
-        let end = Self::later(Wanted { rule: Arc::clone(rule), changes: 0, since: Tick::ZERO });
-        update(&end.word, |_| SEALED);
-        end
+        Self { rule, checked, word, log: Log::new(), next: Link::null() }
     }
 
     #[inline]
@@ -381,21 +386,34 @@ impl Stage {
     }
 }
 
-impl Drop for Stage {
+impl Later {
+    fn new(Wanted { rule, changes, since }: Wanted) -> Self {
+        // ORDERING: relaxed; a count.
+        rule.counts.later.fetch_add(1, Relaxed);
+        Self { stage: Stage::new(rule, changes), since }
+    }
+
+    /// What comes after a log that was sealed to be evicted: nothing.
+    fn end(rule: &Arc<Shared>) -> Self {
+        let end = Self::new(Wanted { rule: Arc::clone(rule), changes: 0, since: Tick::ZERO });
+        update(&end.stage.word, |_| SEALED);
+        end
+    }
+}
+
+impl Drop for Later {
     fn drop(&mut self) {
-        if self.is_later {
-            // ORDERING: relaxed; a count.
-            self.rule.later.fetch_sub(1, Relaxed);
-        }
+        // ORDERING: relaxed; a count.
+        self.stage.rule.counts.later.fetch_sub(1, Relaxed);
     }
 }
 
 impl Drop for Staged {
     fn drop(&mut self) {
         // Those that were unlinked are retired, and what they point to is linked here.
-        let mut stage = self.0.next.take();
-        while let Some(mut last) = stage {
-            stage = last.next.take();
+        let mut later = self.0.next.take();
+        while let Some(mut last) = later {
+            later = last.stage.next.take();
         }
     }
 }

@@ -273,7 +273,9 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         if let Some(decision) = self.store.peek(key, now, cost, &guard) {
             return decision;
         }
-        let fresh = self.store.fresh(key, now, cost, &guard);
+        // What is free before a charge is what is free after one of nothing.
+        let answer = self.store.fresh(key, now, cost, &guard);
+        let fresh = if answer.allowed() { self.store.fresh(key, now, 0, &guard) } else { answer };
         let would_insert = fresh.allowed() && cost > 0;
         if !would_insert || self.store.has_room(now, &guard) {
             return fresh;

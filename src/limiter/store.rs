@@ -6,7 +6,7 @@
 use super::method::Method;
 use crate::decision::Decision;
 use crate::error::ConfigError;
-use crate::exact::{self, Asked, ExactRule, ExactStore, Later, Shared, Wanted};
+use crate::exact::{self, Asked, Counts, ExactRule, ExactStore, Shared, Wanted};
 use crate::packed::Judged;
 use crate::quota::Quota;
 use crate::rule::{AnyRule, Rule, Word};
@@ -150,7 +150,8 @@ pub trait Lookup<Q: ?Sized>: Backing {
     fn refund(&self, key: Self::Key<'_>, now: Tick, charge: &Decision, tokens: u64);
     /// Makes a key as good as new, if it is there.
     fn reset(&self, key: Self::Key<'_>);
-    /// What a request would be answered if the key had never been seen.
+    /// The answer to a request if the key had never been seen. The figures of one that is allowed may be those
+    /// before the charge, or after.
     fn fresh(&self, key: Self::Key<'_>, now: Tick, cost: u64, guard: &Self::Guard) -> Decision;
     /// Has a key a rule of its own?
     fn has_own_rule(&self, key: Self::Key<'_>, guard: &Self::Guard) -> bool;
@@ -284,7 +285,7 @@ impl Backing for Fingerprints {
 
     fn default_rule(&self, guard: &sync::Guard) -> Wanted {
         let rules = self.table.rules(guard);
-        let rule = Shared { rule: ExactRule::Packed(*rules.default()), later: Arc::new(Later::new(0)) };
+        let rule = Shared { rule: ExactRule::Packed(*rules.default()), counts: Counts::new() };
         Wanted { rule: Arc::new(rule), changes: rules.changes(), since: rules.since() }
     }
 
@@ -360,7 +361,7 @@ impl<Q: Hash + ?Sized> Lookup<Q> for Fingerprints {
     }
 
     fn fresh(&self, key: Fingerprint, now: Tick, cost: u64, guard: &sync::Guard) -> Decision {
-        self.table.rules(guard).of(key).peek(Word::FRESH, now, cost)
+        self.table.rules(guard).of(key).answer(Word::FRESH, now, cost)
     }
 
     fn has_own_rule(&self, key: Fingerprint, guard: &sync::Guard) -> bool {
@@ -427,7 +428,7 @@ impl fmt::Debug for Fingerprints {
 ///
 /// # Memory
 ///
-/// Up to about 130 bytes for each key of 8 bytes, and what the key owns; while keys change all the time,
+/// Up to about 125 bytes for each key of 8 bytes, and what the key owns; while keys change all the time,
 /// the index keeps forgotten ones until their bucket is full: up to two and a half times as much.
 /// [`max_keys`](crate::Builder::max_keys) is a hard cap on the keys that are tracked.
 ///
