@@ -71,6 +71,9 @@ pub(crate) struct Updated {
 /// Why words and no answer: who knows on which word it was decided can answer afterwards, without an atomic.
 /// So registers leave the loop, and what an answer takes to compute does not come between the load and
 /// the compare-and-swap. Lock-free.
+///
+/// Tried and left out: one or four pauses after a compare-and-swap that failed. Two threads that charge one key take
+/// 128 ns a check without, 145 and 148 ns with them.
 #[inline(always)]
 pub(crate) fn update(cell: &Atomic<Word>, step: impl Fn(Word) -> Word) -> Updated {
     // ORDERING: relaxed; the word is the whole state, see the module's ledger.

@@ -230,6 +230,7 @@ fn unsafe_code_stands_in_few_files_and_says_why_it_is_sound() {
         "sync.rs",
         "sync/link.rs",
         "table/chunks.rs",
+        "table/hint.rs",
         "table/memory.rs",
         "table/slot.rs",
         "table/space.rs",

@@ -123,7 +123,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         Q: Hash + Equivalent<K> + ?Sized,
         S: Holds<Q>,
     {
-        self.check_at(key, 1, self.clock.now())
+        self.check_n(key, 1)
     }
 
     /// May `key` do something that costs `cost` tokens now? Charges all of them or none.
@@ -148,7 +148,9 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         Q: Hash + Equivalent<K> + ?Sized,
         S: Holds<Q>,
     {
-        self.check_at(key, cost, self.clock.now())
+        let key = self.key(key);
+        let now = self.now_for::<Q>(key);
+        self.charge::<Q>(key, cost, now, &S::pin())
     }
 
     /// [`check_n`](Self::check_n) at the caller's time, which counts from an origin of the caller's
@@ -216,11 +218,11 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
                 *place = self.key(key);
                 filled += 1;
             }
+            for &key in &batch[..filled] {
+                self.store.prefetch(key);
+            }
             // Pinned only now: the caller's iterator may take its time.
             let guard = S::pin();
-            for &key in &batch[..filled] {
-                self.store.prefetch(key, &guard);
-            }
             decisions.extend(batch[..filled].iter().map(|&key| self.charge::<Q>(key, 1, now, &guard)));
             if filled < BATCH {
                 return;
@@ -408,6 +410,17 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     #[cold]
     pub(super) fn tend(&self, now: Tick, guard: &S::Guard) -> bool {
         self.store.tend(now, guard)
+    }
+
+    /// The time. It is read while the key's memory is on its way: reading it may hold up what comes after, as the
+    /// time stamp counter does.
+    #[inline]
+    pub(super) fn now_for<Q: ?Sized>(&self, key: <S as Lookup<Q>>::Key<'_>) -> Tick
+    where
+        S: Lookup<Q>,
+    {
+        self.store.prefetch(key);
+        self.clock.now()
     }
 
     #[inline]

@@ -1,7 +1,7 @@
 //! A handle for hot loops, which pins the epoch once for many checks.
 
 use super::keyed::Limiter;
-use super::store::{Fingerprints, Holds, Store};
+use super::store::{Fingerprints, Holds, Lookup, Store};
 use crate::decision::Decision;
 use crate::time::Tick;
 use equivalent::Equivalent;
@@ -75,7 +75,7 @@ impl<K: ?Sized, S: Store> Pinned<'_, K, S> {
         Q: Hash + Equivalent<K> + ?Sized,
         S: Holds<Q>,
     {
-        self.check_at(key, 1, self.limiter.clock().now())
+        self.check_n(key, 1)
     }
 
     /// As [`Limiter::check_n`].
@@ -94,7 +94,9 @@ impl<K: ?Sized, S: Store> Pinned<'_, K, S> {
         Q: Hash + Equivalent<K> + ?Sized,
         S: Holds<Q>,
     {
-        self.check_at(key, cost, self.limiter.clock().now())
+        let key = self.limiter.key(key);
+        let now = self.limiter.now_for::<Q>(key);
+        self.charge::<Q>(key, cost, now)
     }
 
     /// As [`Limiter::check_at`].
@@ -113,11 +115,19 @@ impl<K: ?Sized, S: Store> Pinned<'_, K, S> {
         Q: Hash + Equivalent<K> + ?Sized,
         S: Holds<Q>,
     {
+        self.charge::<Q>(self.limiter.key(key), cost, now)
+    }
+
+    #[inline]
+    fn charge<Q: ?Sized>(&mut self, key: <S as Lookup<Q>>::Key<'_>, cost: u64, now: Tick) -> Decision
+    where
+        S: Lookup<Q>,
+    {
         if self.left == 0 {
             self.repin(now);
         }
         self.left -= 1;
-        self.limiter.charge::<Q>(self.limiter.key(key), cost, now, &self.guard)
+        self.limiter.charge::<Q>(key, cost, now, &self.guard)
     }
 
     #[cold]

@@ -160,7 +160,7 @@ pub trait Lookup<Q: ?Sized>: Backing {
     /// Takes its own rule from a key; had it one?
     fn remove_rule(&self, key: Self::Key<'_>, now: Tick) -> Result<bool, MemoryShort>;
     /// Has the memory of a key on its way.
-    fn prefetch(&self, key: Self::Key<'_>, guard: &Self::Guard);
+    fn prefetch(&self, key: Self::Key<'_>);
     /// Counts a denial, if that was asked for.
     fn note_denial(&self, key: Self::Key<'_>);
 }
@@ -386,8 +386,8 @@ impl<Q: Hash + ?Sized> Lookup<Q> for Fingerprints {
     }
 
     #[inline]
-    fn prefetch(&self, key: Fingerprint, guard: &sync::Guard) {
-        self.table.prefetch(key, guard);
+    fn prefetch(&self, key: Fingerprint) {
+        self.table.prefetch(key);
     }
 
     #[inline]
@@ -589,7 +589,7 @@ where
 
     /// The index is not laid out for it.
     #[inline]
-    fn prefetch(&self, _key: Asked<'_, Q>, _guard: &sync::Reading) {}
+    fn prefetch(&self, _key: Asked<'_, Q>) {}
 
     #[inline]
     fn note_denial(&self, key: Asked<'_, Q>) {

@@ -57,6 +57,10 @@ pub(super) enum Claim<'s> {
 }
 
 impl Space {
+    /// The bytes of a line.
+    #[cfg(not(tollgate_loom))]
+    pub(super) const LINE: usize = size_of::<Line>();
+
     /// The number of lines in which `places` keys take two thirds of the slots at most, and one slot is
     /// left EMPTY to end every probe run.
     pub(super) const fn lines_for(places: u64) -> u64 {
@@ -149,19 +153,10 @@ impl Space {
         }
     }
 
-    /// Asks the processor to load the line where `key`'s probe run begins.
-    #[inline]
-    pub(super) fn prefetch(&self, key: Fingerprint) {
-        let line = &self.lines[key.home(self.lines.len())];
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: a prefetch reads nothing as far as the program can see; `line` is a valid reference.
-        #[allow(unsafe_code)]
-        unsafe {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(line).cast());
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = line;
+    /// Where the lines are in memory.
+    #[cfg(not(tollgate_loom))]
+    pub(super) fn address(&self) -> usize {
+        self.lines.as_ptr().addr()
     }
 
     #[inline]
