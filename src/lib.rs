@@ -48,14 +48,17 @@
 //! # Features
 //!
 //! - `tsc`: [`Clock::tsc`], the processor's time stamp counter.
+//! - `http`: [`http`], a tower layer for axum, hyper, tonic and whatever else speaks HTTP.
+//! - `tracing`: events of what the layer decides, for the `tracing` crate; nothing without `http`.
 //! - `cli`: the `tollgate` program; it adds nothing to the library.
 
-#![cfg_attr(not(feature = "tsc"), allow(rustdoc::broken_intra_doc_links))]
+#![cfg_attr(not(all(feature = "tsc", feature = "http")), allow(rustdoc::broken_intra_doc_links))]
 
 mod algorithm;
 mod clock;
 mod decision;
 pub mod design;
+mod edge;
 mod error;
 mod exact;
 mod grain;
@@ -78,6 +81,8 @@ struct Readme;
 pub use algorithm::{Algorithm, UnknownAlgorithm};
 pub use clock::{Clock, ManualClock};
 pub use decision::{Decision, Denied, Outcome, Source};
+#[cfg(feature = "http")]
+pub use edge::http;
 pub use equivalent::Equivalent;
 pub use error::ConfigError;
 #[cfg(tollgate_loom)]

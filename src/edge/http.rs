@@ -1,0 +1,113 @@
+//! Rate limits for everything that speaks HTTP: a [tower](https://docs.rs/tower) layer for axum, hyper, tonic and
+//! any other service of `http` requests.
+//!
+//! ```
+//! use http::{Request, Response, StatusCode};
+//! use tollgate::http::{KeyBy, Limit, NoKey, PeerAddr, RateLimitLayer};
+//! use tollgate::{Limiter, Quota, SingleLimiter};
+//! use tower::{Layer, ServiceExt, service_fn};
+//!
+//! // 5000 requests a second in all, and two an hour for each address.
+//! let all = SingleLimiter::builder(Quota::per_second(5000)).build()?;
+//! let addresses = Limiter::builder(Quota::per_hour(2)).build()?;
+//! let layer = RateLimitLayer::builder()
+//!     .limit(Limit::global("all", all))
+//!     .limit(Limit::new("per-address", addresses, KeyBy::peer()).no_key(NoKey::Deny))
+//!     .build()?;
+//!
+//! let service = layer.layer(service_fn(|_: Request<()>| async {
+//!     Ok::<_, std::convert::Infallible>(Response::new(String::from("hello")))
+//! }));
+//! # pollster::block_on(async {
+//! let mut request = Request::new(());
+//! request.extensions_mut().insert(PeerAddr(([192, 0, 2, 1], 4711).into()));
+//! for status in [StatusCode::OK, StatusCode::OK, StatusCode::TOO_MANY_REQUESTS] {
+//!     let response = service.clone().oneshot(request.clone()).await.unwrap();
+//!     assert_eq!(response.status(), status);
+//! }
+//! // Another address is not affected; a request without one is not let in.
+//! request.extensions_mut().insert(PeerAddr(([192, 0, 2, 2], 4711).into()));
+//! let response = service.clone().oneshot(request).await.unwrap();
+//! assert_eq!(response.status(), StatusCode::OK);
+//! let response = service.oneshot(Request::new(())).await.unwrap();
+//! assert_eq!(response.status(), StatusCode::FORBIDDEN);
+//! # });
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Where to look
+//!
+//! - [`RateLimitLayer`] and its [builder](RateLimitBuilder): statuses, answers, fields, exemptions, listeners.
+//! - [`Limit`]: a named limit over any [`Limiter`](crate::Limiter) or
+//!   [`SingleLimiter`](crate::SingleLimiter); costs, shadow mode, charges that depend on the response.
+//! - [`KeyBy`]: who is asking; [`TrustedProxies`] for services behind proxies; [`NoKey`] when nobody can say.
+//! - [`Key`], to ask or change a limiter beside the layer.
+//!
+//! # What a response says
+//!
+//! `RateLimit` and `RateLimit-Policy` as of
+//! [draft-ietf-httpapi-ratelimit-headers](https://datatracker.ietf.org/doc/draft-ietf-httpapi-ratelimit-headers/),
+//! one item for each limit:
+//!
+//! ```text
+//! RateLimit-Policy: "all";q=5000;w=1, "per-address";q=2;w=3600
+//! RateLimit: "all";r=4999;t=1, "per-address";r=1;t=1800
+//! ```
+//!
+//! `q` tokens per `w` seconds (of a quota whose period is no whole number of them, a multiple of both; where there is
+//! none within an hour, `w` is left out), `r` of them left, more in `t` seconds. A burst is not told: `r` may be
+//! above `q` or stay far below it. A refused request is answered with `Retry-After`, too. Times are rounded up, and
+//! at least a second when refused; where no wait can be promised, because the request costs more than the limit ever
+//! has or the table is full, they are left out. All figures are those of the decision: nothing is read a second time.
+//!
+//! # What it costs
+//!
+//! A check for each limit and one allocation for `RateLimit`, whatever the headers themselves take. Keys are borrowed
+//! from the request; four limits and three parts of a key need no allocation.
+//!
+//! # Several limits
+//!
+//! All are asked before any is charged. If one refuses all the same, because another request came first, what the others
+//! were charged is given back: so in a race a limit may briefly look fuller than it is, and never emptier.
+
+mod address;
+mod answer;
+mod body;
+mod builder;
+mod cost;
+mod denial;
+mod elements;
+mod enforced;
+mod enforcer;
+mod error;
+mod event;
+mod fields;
+mod forwarded;
+mod future;
+mod grpc;
+mod head;
+mod judge;
+mod key;
+mod key_by;
+mod layer;
+mod limit;
+mod policy;
+mod seconds;
+mod ticket;
+mod together;
+#[cfg(feature = "tracing")]
+mod trace;
+
+pub use body::Body;
+pub use builder::RateLimitBuilder;
+pub use cost::Cost;
+pub use denial::{Denial, Reason};
+pub use error::BuildError;
+pub use event::Event;
+pub use forwarded::{ForwardedField, TrustedProxies};
+pub use future::ResponseFuture;
+pub use head::{PeerAddr, RequestHead, ResponseHead};
+pub use key::{Key, KeyPart, KeyRef};
+pub use key_by::KeyBy;
+pub use layer::{RateLimit, RateLimitLayer};
+pub use limit::{Limit, NoKey};

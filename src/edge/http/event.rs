@@ -1,0 +1,102 @@
+//! What the layer tells those who count and watch.
+
+use super::head::RequestHead;
+use crate::Decision;
+
+/// What one limit said to one request; see [`on_decision`](super::RateLimitBuilder::on_decision).
+///
+/// A request that several limits were asked about is told of once for each of them.
+///
+/// ```
+/// use tollgate::http::{Limit, RateLimitLayer};
+/// use tollgate::{Quota, SingleLimiter};
+///
+/// let limiter = SingleLimiter::builder(Quota::per_second(10)).build()?;
+/// let layer = RateLimitLayer::builder()
+///     .limit(Limit::global("all", limiter))
+///     .on_decision(|event| {
+///         let charged = event.decision().map_or(0, |decision| decision.charged());
+///         println!("{}: charged {charged}, refused: {}", event.limit(), event.is_refused());
+///     })
+///     .build()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Event<'a> {
+    pub(super) limit: &'a str,
+    pub(super) request: RequestHead<'a>,
+    pub(super) decision: Option<&'a Decision>,
+    pub(super) shadow: bool,
+    pub(super) binding: bool,
+    pub(super) refused: bool,
+}
+
+impl<'a> Event<'a> {
+    /// The limit's name.
+    pub fn limit(&self) -> &'a str {
+        self.limit
+    }
+
+    /// The request.
+    pub fn request(&self) -> RequestHead<'a> {
+        self.request
+    }
+
+    /// What the limit decided; `None` if it found no key.
+    pub fn decision(&self) -> Option<&'a Decision> {
+        self.decision
+    }
+
+    /// Is the limit in shadow mode?
+    pub fn is_shadow(&self) -> bool {
+        self.shadow
+    }
+
+    /// Is this the limit that the answer of a refused request names?
+    pub fn is_binding(&self) -> bool {
+        self.binding
+    }
+
+    /// Was the request refused, by this limit or another?
+    pub fn is_refused(&self) -> bool {
+        self.refused
+    }
+
+    /// Is this a limit in shadow mode that would have refused?
+    pub fn would_refuse(&self) -> bool {
+        self.shadow && self.decision.is_some_and(|decision| !decision.allowed())
+    }
+}
+
+pub(super) type Hook = dyn Fn(&Event<'_>) + Send + Sync;
+
+/// Who is told.
+pub(super) struct Listeners {
+    hook: Option<Box<Hook>>,
+    #[cfg(feature = "tracing")]
+    trace: super::trace::Trace,
+}
+
+impl Listeners {
+    pub(super) fn new(hook: Option<Box<Hook>>) -> Self {
+        Self {
+            hook,
+            #[cfg(feature = "tracing")]
+            trace: super::trace::Trace::default(),
+        }
+    }
+
+    /// Is there anybody? If not, an event need not be made.
+    #[inline]
+    pub(super) fn listen(&self) -> bool {
+        self.hook.is_some() || cfg!(feature = "tracing")
+    }
+
+    pub(super) fn tell(&self, event: &Event<'_>) {
+        #[cfg(feature = "tracing")]
+        self.trace.tell(event);
+        if let Some(hook) = &self.hook {
+            hook(event);
+        }
+    }
+}

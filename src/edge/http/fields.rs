@@ -1,0 +1,111 @@
+//! What a response says of its limits: `RateLimit` and `RateLimit-Policy` (draft-ietf-httpapi-ratelimit-headers),
+//! and on request the older `X-RateLimit-*`.
+//!
+//! All figures are those of the one decision. They are written when it is made, on the stack, so that each field
+//! takes one allocation; the strings in them were checked and quoted by `sfv` when the layer was built.
+
+use super::enforced::Enforced;
+use super::seconds::{self, MAX_INTEGER};
+use crate::Decision;
+use http::header::{HeaderMap, HeaderName, HeaderValue};
+use smallvec::SmallVec;
+use std::io::Write;
+
+/// What is written on the stack; what is longer allocates once more.
+pub(super) type Text = SmallVec<[u8; 256]>;
+
+static RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
+static RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+static LEGACY: [HeaderName; 3] = [
+    HeaderName::from_static("x-ratelimit-limit"),
+    HeaderName::from_static("x-ratelimit-remaining"),
+    HeaderName::from_static("x-ratelimit-reset"),
+];
+
+/// The fields of one response.
+#[derive(Default)]
+pub(super) struct Fields {
+    pub(super) rate_limit: Option<HeaderValue>,
+    pub(super) policy: Option<HeaderValue>,
+    /// Limit, remaining and reset.
+    pub(super) legacy: Option<Box<[Option<HeaderValue>; 3]>>,
+}
+
+impl Fields {
+    /// Adds them to a response. One layer may stand in another: then the items of both are one list. Of the older
+    /// fields, which are no lists, the inner layer's stay.
+    pub(super) fn write(self, headers: &mut HeaderMap) {
+        if let Some(value) = self.rate_limit {
+            headers.append(&RATELIMIT, value);
+        }
+        if let Some(value) = self.policy {
+            headers.append(&RATELIMIT_POLICY, value);
+        }
+        for (name, value) in LEGACY.iter().zip(self.legacy.into_iter().flat_map(|it| *it)) {
+            if let Some(value) = value.filter(|_| !headers.contains_key(name)) {
+                headers.insert(name, value);
+            }
+        }
+    }
+}
+
+/// A limit that is shown, and what it said.
+#[derive(Clone, Copy)]
+pub(super) struct Shown<'r> {
+    pub(super) limit: &'r Enforced,
+    pub(super) decision: &'r Decision,
+}
+
+/// `RateLimit`: one item for each limit. `wait` is what `Retry-After` says, if the request was refused: no item
+/// of that response says a later time.
+pub(super) fn rate_limit<'r>(
+    shown: impl Iterator<Item = Shown<'r>>,
+    wait: Option<u64>,
+) -> Option<HeaderValue> {
+    let mut text = Text::new();
+    for Shown { limit, decision } in shown {
+        if !text.is_empty() {
+            text.extend_from_slice(b", ");
+        }
+        text.extend_from_slice(limit.quoted.as_bytes());
+        put(&mut text, ";r=", decision.remaining());
+        let after = if decision.allowed() {
+            seconds::until_more(decision).filter(|&after| wait.is_none_or(|wait| after <= wait))
+        } else {
+            seconds::until_retry(decision)
+        };
+        if let Some(after) = after {
+            put(&mut text, ";t=", after);
+        }
+    }
+    value(&text)
+}
+
+/// The older fields, which know one limit only. Limit and remaining are tokens, reset is in seconds from now, until
+/// all of the limit is there again.
+pub(super) fn legacy(decision: &Decision) -> Box<[Option<HeaderValue>; 3]> {
+    let reset = seconds::until_reset(decision).map(HeaderValue::from);
+    Box::new([
+        Some(HeaderValue::from(decision.limit())),
+        Some(HeaderValue::from(decision.remaining())),
+        reset.or_else(|| (decision.remaining() == decision.limit()).then(|| HeaderValue::from(0))),
+    ])
+}
+
+/// The limit that has the smallest share left.
+pub(super) fn scarcest<'r>(shown: impl Iterator<Item = Shown<'r>>) -> Option<&'r Decision> {
+    let share =
+        |decision: &Decision, other: &Decision| u128::from(decision.remaining()) * u128::from(other.limit());
+    shown.map(|it| it.decision).min_by(|a, b| share(a, b).cmp(&share(b, a)))
+}
+
+/// Adds a parameter; an Integer has 15 digits at the most.
+pub(super) fn put(text: &mut Text, name: &str, number: u64) {
+    // What is written into memory arrives.
+    let _ = write!(text, "{name}{}", number.min(MAX_INTEGER));
+}
+
+/// The text as a value, if there is any.
+pub(super) fn value(text: &Text) -> Option<HeaderValue> {
+    if text.is_empty() { None } else { HeaderValue::from_bytes(text).ok() }
+}

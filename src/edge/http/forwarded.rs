@@ -1,0 +1,229 @@
+//! Who a request comes from, behind proxies: a walk from the right over those that are trusted.
+
+use super::address;
+use super::elements;
+use super::error::BuildError;
+use super::head::RequestHead;
+use http::header::HeaderName;
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use std::net::IpAddr;
+
+/// The field in which the proxies in front of a service say who they forward for. Exactly one of them: a proxy
+/// that writes one of the two passes the other on as the client sent it.
+///
+/// ```
+/// use tollgate::http::{ForwardedField, KeyBy, TrustedProxies};
+///
+/// let by = KeyBy::forwarded(ForwardedField::XForwardedFor, TrustedProxies::hops(1));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ForwardedField {
+    /// `Forwarded` (RFC 7239), of which the parameter `for` is read.
+    Forwarded,
+    /// `X-Forwarded-For`.
+    XForwardedFor,
+}
+
+/// Which of the machines in front of a service are believed.
+///
+/// ```
+/// use tollgate::http::{ForwardedField, KeyBy, Limit, NoKey, RateLimitLayer, TrustedProxies};
+/// use tollgate::{Limiter, Quota};
+///
+/// let layer = |proxies| {
+///     let limiter = Limiter::builder(Quota::per_second(10)).build()?;
+///     let by = KeyBy::forwarded(ForwardedField::XForwardedFor, proxies);
+///     let limit = Limit::new("per-client", limiter, by).no_key(NoKey::Deny);
+///     Ok::<_, Box<dyn std::error::Error>>(RateLimitLayer::builder().limit(limit).build()?)
+/// };
+/// assert!(layer(TrustedProxies::networks(["10.0.0.0/8", "fd00::/8"])).is_ok());
+/// // Whoever trusts everybody believes whatever the client writes.
+/// let refused = layer(TrustedProxies::networks(["0.0.0.0/0"])).unwrap_err();
+/// assert!(refused.to_string().starts_with("the trusted networks hold every IPv4 address"));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TrustedProxies {
+    trusted: Trusted,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Trusted {
+    Networks(Vec<String>),
+    Hops(usize),
+}
+
+impl TrustedProxies {
+    /// The most hops that may be trusted.
+    pub const MAX_HOPS: usize = 16;
+
+    /// Trusts the machines of these networks: `10.0.0.0/8`, `2001:db8::/32`, or one address.
+    ///
+    /// The walk begins at the peer and goes on to the left of the field as long as it is at a trusted address. It
+    /// stops at the first address that is not trusted: that is the client. If all are trusted it is the leftmost
+    /// one; if the peer is not, it is the peer, whatever the field says. Where the walk meets an entry that
+    /// is no address (`unknown`, `_hidden`, anything else), no key is found; neither is one without a peer address.
+    ///
+    /// ```
+    /// # use tollgate::http::TrustedProxies;
+    /// let proxies = TrustedProxies::networks(["10.0.0.0/8", "192.0.2.7"]);
+    /// ```
+    pub fn networks<N: Into<String>>(networks: impl IntoIterator<Item = N>) -> Self {
+        Self { trusted: Trusted::Networks(networks.into_iter().map(Into::into).collect()) }
+    }
+
+    /// Trusts this many proxies, the one that connects to this service included: the client is the entry that is so
+    /// many from the right. From 1 to 16.
+    ///
+    /// With fewer entries than hops it is the leftmost one there is, and without any the peer. If the entry is no
+    /// address, no key is found. What stands to the right of it is not looked at. Only right if every
+    /// request takes that many hops: who reaches the service past one of the proxies chooses his own address.
+    ///
+    /// ```
+    /// # use tollgate::http::TrustedProxies;
+    /// // A content delivery network, and a load balancer of ours.
+    /// let proxies = TrustedProxies::hops(2);
+    /// ```
+    pub fn hops(hops: usize) -> Self {
+        Self { trusted: Trusted::Hops(hops) }
+    }
+}
+
+/// A walk that was checked.
+#[derive(Clone, Debug)]
+pub(super) struct Walk {
+    field: ForwardedField,
+    over: Over,
+}
+
+#[derive(Clone, Debug)]
+enum Over {
+    Networks(Vec<IpNet>),
+    Hops(usize),
+}
+
+static FORWARDED: HeaderName = HeaderName::from_static("forwarded");
+static X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+
+impl Walk {
+    pub(super) fn new(field: ForwardedField, proxies: &TrustedProxies) -> Result<Self, BuildError> {
+        let over = match &proxies.trusted {
+            Trusted::Networks(texts) => Over::Networks(networks(texts)?),
+            &Trusted::Hops(hops) if (1..=TrustedProxies::MAX_HOPS).contains(&hops) => Over::Hops(hops),
+            &Trusted::Hops(hops) => return Err(BuildError::Hops { hops, most: TrustedProxies::MAX_HOPS }),
+        };
+        Ok(Self { field, over })
+    }
+
+    /// The client's address, folded.
+    pub(super) fn client(&self, head: RequestHead<'_>) -> Option<IpAddr> {
+        let peer = head.peer().map(address::of_socket);
+        match &self.over {
+            Over::Networks(networks) => {
+                let mut client = peer?;
+                let mut entries = self.entries(head);
+                while networks.iter().any(|network| network.contains(&client)) {
+                    match entries.next() {
+                        Some(entry) => client = self.address(entry)?,
+                        None => break,
+                    }
+                }
+                Some(client)
+            }
+            &Over::Hops(hops) => match self.entries(head).take(hops).last() {
+                Some(entry) => self.address(entry),
+                None => peer,
+            },
+        }
+    }
+
+    fn entries<'a>(&self, head: RequestHead<'a>) -> impl Iterator<Item = &'a [u8]> {
+        match self.field {
+            ForwardedField::Forwarded => elements::from_right(head.headers(), &FORWARDED, true),
+            ForwardedField::XForwardedFor => elements::from_right(head.headers(), &X_FORWARDED_FOR, false),
+        }
+    }
+
+    fn address(&self, entry: &[u8]) -> Option<IpAddr> {
+        match self.field {
+            ForwardedField::Forwarded => address::parse_node(&elements::forwarded_for(entry)?),
+            ForwardedField::XForwardedFor => address::parse_node(std::str::from_utf8(entry).ok()?),
+        }
+    }
+}
+
+/// The networks of these texts, folded as addresses are. Refused if they leave nobody out.
+fn networks(texts: &[String]) -> Result<Vec<IpNet>, BuildError> {
+    if texts.is_empty() {
+        return Err(BuildError::NoNetworks);
+    }
+    let networks: Vec<IpNet> = texts.iter().map(|text| network(text)).collect::<Result<_, _>>()?;
+    // Two halves are the whole.
+    let networks = IpNet::aggregate(&networks);
+    match networks.iter().find(|network| network.prefix_len() == 0) {
+        Some(IpNet::V4(_)) => Err(BuildError::TrustsEverybody { family: "IPv4" }),
+        Some(IpNet::V6(_)) => Err(BuildError::TrustsEverybody { family: "IPv6" }),
+        None => Ok(networks),
+    }
+}
+
+fn network(text: &str) -> Result<IpNet, BuildError> {
+    let parsed = text.parse().ok().or_else(|| text.parse().ok().map(|address: IpAddr| IpNet::from(address)));
+    let network: IpNet = parsed.ok_or_else(|| BuildError::NotANetwork { text: text.to_owned() })?;
+    Ok(match network {
+        IpNet::V6(v6) => folded(v6).map_or(network, IpNet::V4),
+        IpNet::V4(_) => network,
+    })
+}
+
+/// A network of mapped addresses as the IPv4 network that it is.
+fn folded(network: Ipv6Net) -> Option<Ipv4Net> {
+    let address = network.addr().to_ipv4_mapped()?;
+    Ipv4Net::new(address, network.prefix_len().checked_sub(96)?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(texts: &[&str]) -> BuildError {
+        let proxies = TrustedProxies::networks(texts.iter().copied());
+        Walk::new(ForwardedField::XForwardedFor, &proxies).unwrap_err()
+    }
+
+    #[test]
+    fn whoever_trusts_everybody_is_told() {
+        let v4 = BuildError::TrustsEverybody { family: "IPv4" };
+        let v6 = BuildError::TrustsEverybody { family: "IPv6" };
+        assert_eq!(refused(&["10.0.0.0/8", "0.0.0.0/0"]), v4);
+        assert_eq!(refused(&["1.2.3.4/0"]), v4);
+        assert_eq!(refused(&["0.0.0.0/1", "128.0.0.0/1"]), v4);
+        assert_eq!(refused(&["::ffff:0:0/96"]), v4);
+        assert_eq!(refused(&["::/0"]), v6);
+        assert_eq!(refused(&["8000::/1", "::/2", "4000::/2"]), v6);
+    }
+
+    #[test]
+    fn what_is_no_network_is_refused_and_so_are_none() {
+        for text in ["", "10.0.0.0/33", "10.0.0/8", "::/129", "localhost", "10.0.0.0/8 "] {
+            assert_eq!(refused(&[text]), BuildError::NotANetwork { text: text.to_owned() });
+        }
+        assert_eq!(refused(&[]), BuildError::NoNetworks);
+    }
+
+    #[test]
+    fn hops_are_from_1_to_16() {
+        let walk = |hops| Walk::new(ForwardedField::Forwarded, &TrustedProxies::hops(hops)).map(drop);
+        assert_eq!(walk(0), Err(BuildError::Hops { hops: 0, most: 16 }));
+        assert_eq!(walk(1), Ok(()));
+        assert_eq!(walk(16), Ok(()));
+        assert_eq!(walk(17), Err(BuildError::Hops { hops: 17, most: 16 }));
+    }
+
+    #[test]
+    fn a_network_of_mapped_addresses_is_one_of_ipv4() {
+        assert_eq!(network("::ffff:10.0.0.0/104").unwrap(), "10.0.0.0/8".parse().unwrap());
+        assert_eq!(network("::ffff:10.0.0.1").unwrap(), "10.0.0.1/32".parse().unwrap());
+        assert_eq!(network("2001:db8::/32").unwrap(), "2001:db8::/32".parse().unwrap());
+    }
+}
