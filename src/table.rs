@@ -131,6 +131,7 @@ pub(crate) use slot::Fingerprint;
 
 use crate::error::ConfigError;
 use crate::packed::Packed;
+use crate::quota::Enforced;
 use crate::rule::{AnyRule, Word};
 use crate::sync::{
     Atomic, Guard, Link,
@@ -221,7 +222,11 @@ impl Table {
     /// The slots that one step of a turnover closes at the most.
     pub(crate) const STEP: usize = CHUNK * SLOTS;
 
-    pub(crate) fn new(max_keys: usize, grace: Duration, rule: AnyRule) -> Result<Self, ConfigError> {
+    pub(crate) fn new(
+        max_keys: usize,
+        grace: Duration,
+        rule: Enforced<AnyRule>,
+    ) -> Result<Self, ConfigError> {
         // Keys and lines are counted in halves of a word: see `era::Progress`.
         const MOST: usize = if usize::BITS > 32 { u32::MAX as usize } else { usize::MAX >> 8 };
         if max_keys == 0 || max_keys > MOST {

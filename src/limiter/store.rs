@@ -8,7 +8,7 @@ use crate::decision::Decision;
 use crate::error::ConfigError;
 use crate::exact::{self, Asked, Counts, ExactRule, ExactStore, Shared, Wanted};
 use crate::packed::Judged;
-use crate::quota::Quota;
+use crate::quota::{Enforced, Quota};
 use crate::rule::{AnyRule, Rule, Word};
 use crate::sync;
 use crate::table::{Fingerprint, Table};
@@ -44,7 +44,7 @@ pub struct Figures {
 
 /// What decides for exact keys.
 #[derive(Clone, Copy, Debug)]
-pub struct Ruled(ExactRule);
+pub struct Ruled(Enforced<ExactRule>);
 
 /// A change of quotas that can't be made now, because the memory for it is not to be had.
 #[derive(Debug)]
@@ -110,6 +110,8 @@ pub trait Backing: Sized {
     fn changes(&self, guard: &Self::Guard) -> u64;
     /// The rule of the keys that have none of their own.
     fn default_rule(&self, guard: &Self::Guard) -> Wanted;
+    /// The quota of the keys that have none of their own.
+    fn default_quota(&self, guard: &Self::Guard) -> Quota;
     /// Replaces it.
     fn set_default_rule(&self, rule: Self::Rule, now: Tick) -> Result<(), MemoryShort>;
     /// How many keys are there.
@@ -153,8 +155,8 @@ pub trait Lookup<Q: ?Sized>: Backing {
     /// The answer to a request if the key had never been seen. The figures of one that is allowed may be those
     /// before the charge, or after.
     fn fresh(&self, key: Self::Key<'_>, now: Tick, cost: u64, guard: &Self::Guard) -> Decision;
-    /// Has a key a rule of its own?
-    fn has_own_rule(&self, key: Self::Key<'_>, guard: &Self::Guard) -> bool;
+    /// The quota of its own that a key has.
+    fn own_quota(&self, key: Self::Key<'_>, guard: &Self::Guard) -> Option<Quota>;
     /// Gives keys a rule of their own, or takes it from them.
     fn set_rules(&self, rules: &[(Self::Key<'_>, Option<Self::Rule>)], now: Tick) -> Result<(), MemoryShort>;
     /// Takes its own rule from a key; had it one?
@@ -238,10 +240,10 @@ pub struct Fingerprints {
 
 impl Backing for Fingerprints {
     type Guard = sync::Guard;
-    type Rule = AnyRule;
+    type Rule = Enforced<AnyRule>;
     const STEP: usize = Table::STEP;
 
-    fn rule_of(method: Method, quota: Quota) -> Result<AnyRule, ConfigError> {
+    fn rule_of(method: Method, quota: Quota) -> Result<Enforced<AnyRule>, ConfigError> {
         method.packed(quota)
     }
 
@@ -285,11 +287,16 @@ impl Backing for Fingerprints {
 
     fn default_rule(&self, guard: &sync::Guard) -> Wanted {
         let rules = self.table.rules(guard);
-        let rule = Shared { rule: ExactRule::Packed(*rules.default()), counts: Counts::new() };
+        let Enforced { rule, quota } = *rules.default();
+        let rule = Shared { rule: ExactRule::Packed(rule), quota, counts: Counts::new() };
         Wanted { rule: Arc::new(rule), changes: rules.changes(), since: rules.since() }
     }
 
-    fn set_default_rule(&self, rule: AnyRule, now: Tick) -> Result<(), MemoryShort> {
+    fn default_quota(&self, guard: &sync::Guard) -> Quota {
+        self.table.rules(guard).default().quota
+    }
+
+    fn set_default_rule(&self, rule: Enforced<AnyRule>, now: Tick) -> Result<(), MemoryShort> {
         self.change(now, Some(rule), &[])
     }
 
@@ -364,22 +371,26 @@ impl<Q: Hash + ?Sized> Lookup<Q> for Fingerprints {
         self.table.rules(guard).of(key).answer(Word::FRESH, now, cost)
     }
 
-    fn has_own_rule(&self, key: Fingerprint, guard: &sync::Guard) -> bool {
-        self.table.rules(guard).has_own(key)
+    fn own_quota(&self, key: Fingerprint, guard: &sync::Guard) -> Option<Quota> {
+        self.table.rules(guard).own_quota(key)
     }
 
-    fn set_rules(&self, rules: &[(Fingerprint, Option<AnyRule>)], now: Tick) -> Result<(), MemoryShort> {
+    fn set_rules(
+        &self,
+        rules: &[(Fingerprint, Option<Enforced<AnyRule>>)],
+        now: Tick,
+    ) -> Result<(), MemoryShort> {
         self.change(now, None, rules)
     }
 
     fn remove_rule(&self, key: Fingerprint, now: Tick) -> Result<bool, MemoryShort> {
-        if !self.table.rules(&sync::pin()).has_own(key) {
+        if self.table.rules(&sync::pin()).own_quota(key).is_none() {
             return Ok(false);
         }
         // As it was when the change was made: another thread may have been first.
         let had_one = Cell::new(false);
         let removed = self.table.change(now, |rules, memory| {
-            had_one.set(rules.has_own(key));
+            had_one.set(rules.own_quota(key).is_some());
             rules.changed(now, None, &[(key, None)], memory)
         });
         if removed { Ok(had_one.get()) } else { Err(MemoryShort) }
@@ -398,8 +409,8 @@ impl Fingerprints {
     fn change(
         &self,
         now: Tick,
-        default: Option<AnyRule>,
-        keys: &[(Fingerprint, Option<AnyRule>)],
+        default: Option<Enforced<AnyRule>>,
+        keys: &[(Fingerprint, Option<Enforced<AnyRule>>)],
     ) -> Result<(), MemoryShort> {
         let changed = self.table.change(now, |rules, memory| rules.changed(now, default, keys, memory));
         if changed { Ok(()) } else { Err(MemoryShort) }
@@ -492,6 +503,10 @@ impl<K: Eq + 'static> Backing for ExactKeys<K> {
         self.store.default_rule()
     }
 
+    fn default_quota(&self, _guard: &sync::Reading) -> Quota {
+        self.store.default_quota()
+    }
+
     fn set_default_rule(&self, rule: Ruled, now: Tick) -> Result<(), MemoryShort> {
         if self.store.set_default_rule(rule.0, now) { Ok(()) } else { Err(MemoryShort) }
     }
@@ -571,8 +586,8 @@ where
         self.store.rule(key).rule.rule.fresh(now, cost)
     }
 
-    fn has_own_rule(&self, key: Asked<'_, Q>, _guard: &sync::Reading) -> bool {
-        self.store.has_own_rule(key)
+    fn own_quota(&self, key: Asked<'_, Q>, _guard: &sync::Reading) -> Option<Quota> {
+        self.store.own_quota(key)
     }
 
     fn set_rules(&self, rules: &[(Asked<'_, Q>, Option<Ruled>)], now: Tick) -> Result<(), MemoryShort> {
