@@ -8,7 +8,7 @@ mod picture;
 mod section;
 
 use crate::report::{BUSY, Row, Run};
-use crate::subjects::{BASE, FLOOR};
+use crate::subjects::{BASE, FLOOR, OWN};
 use crate::workload::grouped;
 use std::fs;
 use std::path::Path;
@@ -17,7 +17,6 @@ use std::path::Path;
 const PICTURE: &str = "benches/peers/ratios.svg";
 const README: &str = "README.md";
 
-const OWN: &str = "tollgate";
 const THREADS: [usize; 2] = [1, 2];
 
 /// Who is shown, from the top.

@@ -1,7 +1,8 @@
 //! The same ratios as a table in the README, and where tollgate loses.
 
-use super::{OWN, PICTURE, Panel, SUBJECTS, Shown, THREADS, cell};
+use super::{PICTURE, Panel, SUBJECTS, Shown, THREADS, cell};
 use crate::report::Row;
+use crate::subjects::OWN;
 use crate::workload::grouped;
 
 const BEGIN: &str = "<!-- peers -->";
