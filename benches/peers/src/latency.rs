@@ -73,9 +73,13 @@ impl Tails {
         self.rows.iter().find(is_it)
     }
 
-    /// How many times as long the slowest check in a thousand takes while a turnover is under way.
+    /// How many times as long the slowest check in a thousand takes while a turnover is under way. `None` if
+    /// too few checks met one to tell.
     pub fn turnover_to_steady(&self, subject: &str) -> Option<f64> {
-        let p999 = |scene, under_way| Some(self.row(scene, under_way, subject)?.p999 as f64);
+        let p999 = |scene, under_way| {
+            let row = self.row(scene, under_way, subject)?;
+            (row.checks >= 10_000).then_some(row.p999 as f64)
+        };
         Some(p999(Turnover, true)? / p999(Scene::Steady, false)?)
     }
 }
@@ -118,7 +122,8 @@ pub fn run(plan: Plan, is_wanted: impl Fn(&str) -> bool) -> Result<Tails, String
     for scene in Scene::ALL {
         tails.rows.extend(tabled(scene, plan, &names, &played));
     }
-    let ratio = |name| tails.turnover_to_steady(name).map_or("none".into(), |ratio| format!("{ratio:.2}"));
+    let ratio =
+        |name| tails.turnover_to_steady(name).map_or("too few checks".into(), |ratio| format!("{ratio:.2}"));
     println!(
         "\np99.9 of a check while a turnover is under way, to that in the steady scene: tollgate {};",
         ratio(OWN)

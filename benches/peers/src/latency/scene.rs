@@ -45,7 +45,12 @@ impl Scene {
 
     /// From one sweep, or `clear`, to the next.
     pub fn every(self, plan: Plan) -> Duration {
-        plan.scene / if self == Self::Flood { 2 } else { 4 }
+        plan.scene.mul_f64(self.part())
+    }
+
+    /// The same, as a part of the scene.
+    pub fn part(self) -> f64 {
+        if self == Self::Flood { 0.5 } else { 0.25 }
     }
 
     /// The same for all scenes but the flood, whose keys have to become idle.
@@ -58,8 +63,8 @@ impl Scene {
         }
     }
 
-    /// Lets `subject` know all keys. What that began is completed, or it would go on in a scene without sweeps: a
-    /// table of this library turns over as it grows, and known keys hurry that only a little.
+    /// Lets `subject` know all keys. What that began is completed, or it would go on in a scene without
+    /// sweeps: a table of this library turns over as it grows, and known keys hurry that only a little.
     pub fn prepare(self, subject: &dyn Subject<u64>, known: &[u64]) {
         known.chunks(CHUNK).for_each(|chunk| _ = subject.decide(chunk));
         if self != Self::Flood {
