@@ -19,7 +19,7 @@ MUTANTS ?=
 SANITIZED ?= stress turnover upkeep eviction exact exact_eviction linearizability bounds soak
 
 # What `make bench` runs.
-BENCHES ?= algorithms check scale turnover replay
+BENCHES ?= algorithms check scale turnover replay http
 
 .PHONY: help test lint unit features instructions stress soak sanitize fuzz fuzz-tools loom loom-deep shuttle weaken mutants doc bench peers clean
 
@@ -39,8 +39,8 @@ help:
 	@echo "make weaken     weakens each memory ordering in turn: a model must notice (some minutes)"
 	@echo "make mutants    changes rules, quotas and the table in small ways: a test must notice (hours; MUTANTS=\"-f src/quota.rs\")"
 	@echo "make doc        the documentation, warnings are errors"
-	@echo "make bench      benchmarks: algorithms, checks, many keys and two threads, turnover, the replay of a log"
-	@echo "                (about ten minutes, a gigabyte of memory for ten million keys; BENCHES=\"$(BENCHES)\")"
+	@echo "make bench      benchmarks: algorithms, checks, many keys and two threads, turnover, the replay of a log,"
+	@echo "                the HTTP layer (about ten minutes, a gigabyte of memory for ten million keys; BENCHES=\"$(BENCHES)\")"
 	@echo "make peers      the same workloads on other limiters (four minutes; PEERS=--quick: a smoke run; PEERS=--help)"
 	@echo "make peers PEERS=--large"
 	@echo "                with ten million keys, too (some minutes more, ten gigabytes of memory)"
@@ -142,7 +142,7 @@ doc:
 
 # One of them: cargo bench --features tsc --bench scale -- '1,000 keys'. What is not asked for is not built.
 bench:
-	$(CARGO) bench --locked --features cli,tsc $(addprefix --bench ,$(BENCHES))
+	$(CARGO) bench --locked --features cli,http,tsc $(addprefix --bench ,$(BENCHES))
 
 # In a workspace of its own, so that peers never enter the library's lock file. Rows go to target/peers.json and
 # target/peers-latency.json, and from there with PEERS=draw to benches/peers/ratios.svg and the README.
