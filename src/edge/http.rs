@@ -94,7 +94,6 @@ mod limit;
 mod policy;
 mod seconds;
 mod ticket;
-mod together;
 #[cfg(feature = "tracing")]
 mod trace;
 

@@ -260,6 +260,10 @@ impl RateLimitBuilder {
             if limits.iter().any(|other| other.name == limit.name) {
                 return Err(BuildError::DuplicateName { name: limit.name.as_ref().to_owned() });
             }
+            if let Some(other) = limits.iter().find(|it| it.enforcer.is_one_state_with(&limit.enforcer)) {
+                let [name, other] = [other, &limit].map(|limit| limit.name.as_ref().to_owned());
+                return Err(BuildError::SameLimiter { name, other });
+            }
             limits.push(limit);
         }
         let listeners = Listeners::new(self.hook);
