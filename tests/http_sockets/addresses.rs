@@ -66,9 +66,13 @@ fn the_prefix_can_be_set() {
             let limit = behind_a_proxy(&limiter).prefix(bits).limit();
             let server = Server::start(Kind::Axum, layer([limit]), site()).await;
             let mut client = Client::connect(&server, Version::One).await;
-            for address in
-                ["2001:db8:0:1::1", "2001:db8:0:1::2", "2001:db8:0:2::1", "2001:db8:0:11::1", "2001:db8:0:100::1"]
-            {
+            for address in [
+                "2001:db8:0:1::1",
+                "2001:db8:0:1::2",
+                "2001:db8:0:2::1",
+                "2001:db8:0:11::1",
+                "2001:db8:0:100::1",
+            ] {
                 assert_eq!(ask(&mut client, address).await, StatusCode::OK);
             }
             assert_eq!(addresses(&limiter).len(), clients, "/{bits}: {:?}", addresses(&limiter));

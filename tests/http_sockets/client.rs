@@ -1,6 +1,6 @@
 //! A real client: one connection, HTTP/1.1 or HTTP/2, from an address that may be chosen.
 
-use crate::server::{BoxError, Sent, Server, text};
+use crate::server::{Sent, Server, text};
 use bytes::Bytes;
 use http::header::{HOST, RETRY_AFTER};
 use http::{HeaderMap, Request, Response, StatusCode, Uri};
@@ -79,7 +79,7 @@ impl Client {
     }
 
     /// Sends a request and reads the whole response.
-    pub(crate) async fn send(&mut self, request: Request<Sent>) -> Result<Reply, BoxError> {
+    pub(crate) async fn send(&mut self, request: Request<Sent>) -> hyper::Result<Reply> {
         Reply::read(self.start(request).await?).await
     }
 
@@ -113,7 +113,7 @@ pub(crate) struct Reply {
 }
 
 impl Reply {
-    async fn read(response: Response<Incoming>) -> Result<Self, BoxError> {
+    async fn read(response: Response<Incoming>) -> hyper::Result<Self> {
         let (head, body) = response.into_parts();
         let body = body.collect().await?;
         let trailers = body.trailers().cloned();

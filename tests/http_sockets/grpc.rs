@@ -31,7 +31,8 @@ async fn serve(layer: RateLimitLayer) -> (Server, HealthReporter) {
 
 /// A client with a connection of its own.
 async fn client(server: &Server) -> HealthClient<Channel> {
-    HealthClient::connect(format!("http://{}", server.address)).await.unwrap()
+    let endpoint = Channel::from_shared(format!("http://{}", server.address)).unwrap();
+    HealthClient::new(endpoint.connect().await.unwrap())
 }
 
 fn request(service: &str) -> HealthCheckRequest {
@@ -52,7 +53,6 @@ fn a_refused_call_is_resource_exhausted_with_a_message_and_metadata() {
         for remaining in [1, 0] {
             // Each on a connection of its own.
             let reply = client(&server).await.check(request("")).await.unwrap();
-            assert_eq!(reply.metadata().get("grpc-status"), None);
             let left = rate_limit(&reply.metadata().clone().into_headers());
             assert_eq!((left[0].0.as_str(), left[0].1), ("per-address", remaining));
             assert_eq!(reply.into_inner().status, 1, "serving");
@@ -63,10 +63,7 @@ fn a_refused_call_is_resource_exhausted_with_a_message_and_metadata() {
         let metadata = refused.metadata();
         assert_eq!(metadata.get("retry-after").unwrap(), "30");
         assert_eq!(metadata.get("grpc-retry-pushback-ms").unwrap(), "30000");
-        assert_eq!(
-            rate_limit(&metadata.clone().into_headers()),
-            [("per-address".into(), 0, Some(30))]
-        );
+        assert_eq!(rate_limit(&metadata.clone().into_headers()), [("per-address".into(), 0, Some(30))]);
     });
 }
 
@@ -178,7 +175,7 @@ fn grpc_web_passes_untouched() {
         let limiter = keyed(Quota::per_minute(10), &Clock::manual());
         let handler = handler(|_| async {
             let response = Response::builder().header("content-type", "application/grpc-web+proto");
-            Ok(response.body(text(BODY))?)
+            Ok(response.body(text(BODY)).unwrap())
         });
         for kind in KINDS {
             let layer = layer([per_address(&limiter)]);

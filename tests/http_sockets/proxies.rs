@@ -148,7 +148,8 @@ fn proxies_may_write_ports_brackets_and_mapped_addresses() {
                 let limit = by_client(&limiter, field, proxies, NoKey::Deny);
                 let server = Server::start(Kind::Axum, layer([limit]), site()).await;
                 let mut client = Client::connect(&server, Version::Two).await;
-                for written in [CLIENT, "203.0.113.9:51000", "::ffff:203.0.113.9", "[::FFFF:cb00:7109]:8080"] {
+                for written in [CLIENT, "203.0.113.9:51000", "::ffff:203.0.113.9", "[::FFFF:cb00:7109]:8080"]
+                {
                     for proxy in [PROXY, "10.1.2.3:80", "::ffff:10.1.2.3", "[::ffff:a01:203]:80"] {
                         let line = format!("192.0.2.1, {}, {}", entry(field, written), entry(field, proxy));
                         assert_eq!(send(&mut client, field, &[line]).await, StatusCode::OK);

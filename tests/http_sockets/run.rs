@@ -16,13 +16,6 @@ pub(crate) fn run(test: impl Future<Output = ()>) {
     runtime.block_on(async { tokio::time::timeout(DEADLINE, test).await }).expect("over in time");
 }
 
-/// Waits until a condition holds that other tasks bring about.
-pub(crate) async fn until(condition: impl Fn() -> bool) {
-    while !condition() {
-        tokio::task::yield_now().await;
-    }
-}
-
 pub(crate) fn keyed(quota: Quota, clock: &ManualClock) -> Arc<Limiter<Key>> {
     Arc::new(Limiter::builder(quota).clock(clock.clone()).build().unwrap())
 }

@@ -2,7 +2,8 @@
 
 use axum::Router;
 use bytes::Bytes;
-use http::{Request, Response};
+use http::header::CONTENT_LENGTH;
+use http::{Method, Request, Response};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -18,19 +19,20 @@ use tokio::task::JoinHandle;
 use tollgate::http::{PeerAddr, RateLimitLayer};
 use tower::{Layer, ServiceExt, service_fn};
 
-pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
+/// What handlers and bodies fail with.
+pub(crate) type Failure = std::io::Error;
 
 /// The body of a request or response, whoever sent it.
-pub(crate) type Sent = UnsyncBoxBody<Bytes, BoxError>;
+pub(crate) type Sent = UnsyncBoxBody<Bytes, Failure>;
 
-pub(crate) type Answer = Pin<Box<dyn Future<Output = Result<Response<Sent>, BoxError>> + Send>>;
+pub(crate) type Answer = Pin<Box<dyn Future<Output = Result<Response<Sent>, Failure>> + Send>>;
 
 /// What stands behind the layer.
 pub(crate) type Handler = Arc<dyn Fn(Request<Sent>) -> Answer + Send + Sync>;
 
 pub(crate) fn handler<F>(handle: impl Fn(Request<Sent>) -> F + Send + Sync + 'static) -> Handler
 where
-    F: Future<Output = Result<Response<Sent>, BoxError>> + Send + 'static,
+    F: Future<Output = Result<Response<Sent>, Failure>> + Send + 'static,
 {
     Arc::new(move |request| Box::pin(handle(request)))
 }
@@ -39,18 +41,22 @@ pub(crate) fn text(body: impl Into<Bytes>) -> Sent {
     Full::new(body.into()).map_err(|never: Infallible| match never {}).boxed_unsync()
 }
 
-/// Answers `hello`, or what the path asks for: `/status/500`, `/error`, `/panic`.
+/// Answers `hello`, or what the path asks for: `/status/500`, `/error`, `/panic`. Bodies are read; `HEAD` is answered
+/// without one, which with HTTP/2 is for handlers to see to.
 pub(crate) fn site() -> Handler {
     handler(|request| async move {
         let path = request.uri().path();
         assert_ne!(path, "/panic", "a handler that panics, as it was asked to");
         if path == "/error" {
-            return Err("a handler that fails without a response".into());
+            return Err(Failure::other("a handler that fails without a response"));
         }
-        let mut response = Response::new(text("hello"));
+        let is_head = request.method() == Method::HEAD;
+        let mut response = Response::new(text(if is_head { "" } else { "hello" }));
+        response.headers_mut().insert(CONTENT_LENGTH, 5.into());
         if let Some(status) = path.strip_prefix("/status/") {
-            *response.status_mut() = status.parse()?;
+            *response.status_mut() = status.parse().unwrap();
         }
+        request.into_body().collect().await?;
         Ok(response)
     })
 }
@@ -80,12 +86,7 @@ impl Server {
         Self::listen((Ipv4Addr::LOCALHOST, 0).into(), kind, layer, handler).await
     }
 
-    pub(crate) async fn listen(
-        at: SocketAddr,
-        kind: Kind,
-        layer: RateLimitLayer,
-        handler: Handler,
-    ) -> Self {
+    pub(crate) async fn listen(at: SocketAddr, kind: Kind, layer: RateLimitLayer, handler: Handler) -> Self {
         let listener = TcpListener::bind(at).await.unwrap();
         let address = listener.local_addr().unwrap();
         let task = match kind {
@@ -104,11 +105,12 @@ impl Server {
 /// As axum's users do it: the layer on the router, the address from `ConnectInfo`. A handler's error becomes a 500.
 async fn axum(listener: TcpListener, layer: RateLimitLayer, handler: Handler) {
     let handle = move |request: Request<axum::body::Body>| {
-        let response = handler(request.map(|body| body.map_err(Into::into).boxed_unsync()));
+        let response = handler(request.map(|body| body.map_err(Failure::other).boxed_unsync()));
         async move {
-            response.await.map(|it| it.map(axum::body::Body::new)).map_err(|error| {
-                (http::StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
-            })
+            response
+                .await
+                .map(|it| it.map(axum::body::Body::new))
+                .map_err(|error| (http::StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))
         }
     };
     let router = Router::new().fallback(handle).layer(layer);
@@ -119,7 +121,7 @@ async fn axum(listener: TcpListener, layer: RateLimitLayer, handler: Handler) {
 /// hyper alone: the layer made once, a clone of the service for each connection.
 async fn hyper(listener: TcpListener, layer: RateLimitLayer, handler: Handler) {
     let service = layer.layer(service_fn(move |request: Request<hyper::body::Incoming>| {
-        handler(request.map(|body| body.map_err(Into::into).boxed_unsync()))
+        handler(request.map(|body| body.map_err(Failure::other).boxed_unsync()))
     }));
     while let Ok((stream, peer)) = listener.accept().await {
         let service = service.clone().map_request(move |mut request: Request<_>| {

@@ -101,9 +101,9 @@ fn under_concurrency_no_limit_is_exceeded_and_nothing_stays_charged_for_the_refu
             for number in 0..100 {
                 let mut client = Client::connect(&server, version).await;
                 let key = format!("key-{}", number % 5);
-                replies.spawn(async move {
-                    client.ask(Request::get("/").header("x-api-key", key)).await.status
-                });
+                replies.spawn(
+                    async move { client.ask(Request::get("/").header("x-api-key", key)).await.status },
+                );
             }
             let replies = replies.join_all().await;
             let passed = replies.iter().filter(|status| status.is_success()).count();

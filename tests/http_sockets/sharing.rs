@@ -83,10 +83,8 @@ fn routes_of_one_router_share_its_limits() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let service = router.into_make_service_with_connect_info::<std::net::SocketAddr>();
-        let server = Server::of(
-            address,
-            tokio::spawn(async { axum::serve(listener, service).await.unwrap() }),
-        );
+        let server =
+            Server::of(address, tokio::spawn(async { axum::serve(listener, service).await.unwrap() }));
         let mut client = Client::connect(&server, Version::One).await;
         for (path, expected) in [("/a", OK), ("/b", OK), ("/c/d", TOO_MANY), ("/a", TOO_MANY)] {
             assert_eq!(client.get(path).await.status, expected, "{path}");
@@ -139,7 +137,7 @@ async fn a_thousand(kind: Kind, version: Version) {
             let (mut watched, handled) = (watched.clone(), Arc::clone(&counted));
             async move {
                 handled.fetch_add(1, SeqCst);
-                watched.wait_for(|&decided| decided == CONNECTIONS).await?;
+                watched.wait_for(|&decided| decided == CONNECTIONS).await.unwrap();
                 Ok(Response::new(text("hello")))
             }
         }),
