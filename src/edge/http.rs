@@ -91,6 +91,7 @@ mod key;
 mod key_by;
 mod layer;
 mod limit;
+mod listeners;
 mod policy;
 mod seconds;
 mod ticket;
