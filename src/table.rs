@@ -75,7 +75,7 @@
 //! # Work for each operation
 //!
 //! While a turnover is under way each insertion closes one chunk, [`Table::STEP`] = 16 slots, before it
-//! inserts; so does one in 256 charges of known keys, and a `pin` handle now and then. Below the cap that is
+//! inserts; so does one in 2048 charges of known keys, and a `pin` handle now and then. Below the cap that is
 //! all: an era has a spare place for each chunk of the era before, so who has done a chunk finds a place.
 //! The chunks of threads that have stopped in one are redone by others, one more for each such thread. At
 //! the cap, where only idle keys make places, an insertion closes up to [`CHUNKS_AT_CAP`] = 8 chunks and is

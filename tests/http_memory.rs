@@ -39,14 +39,19 @@ static ALLOCATOR: Counting = Counting;
 
 /// What a request that passes allocates, its response's own header map apart.
 fn allocations(builder: RateLimitBuilder) -> usize {
+    allocations_of(builder, ["/reports"])[0]
+}
+
+/// The same for requests to several paths, in turn.
+fn allocations_of<const N: usize>(builder: RateLimitBuilder, paths: [&str; N]) -> [usize; N] {
     let mut service = builder.build().unwrap().layer(service_fn(|request: Request<()>| async move {
         let mut response = Response::new(());
         // The handler's: taken from the request, where it was made before anybody counted.
         *response.headers_mut() = request.into_parts().0.extensions.remove::<HeaderMap>().unwrap();
         Ok::<_, Infallible>(response)
     }));
-    let mut send = || {
-        let mut request = Request::get("/reports?api_key=secret").body(()).unwrap();
+    let mut send = |path: &str| {
+        let mut request = Request::get(format!("{path}?api_key=secret")).body(()).unwrap();
         request.extensions_mut().insert(PeerAddr(([10, 0, 0, 1], 4711).into()));
         request.extensions_mut().insert(HeaderMap::<http::HeaderValue>::with_capacity(16));
         request.headers_mut().insert("x-api-key", "secret".parse().unwrap());
@@ -60,11 +65,12 @@ fn allocations(builder: RateLimitBuilder) -> usize {
         assert_eq!(response.status(), 200);
         ALLOCATIONS.load(Relaxed) - before
     };
-    // The key is inserted, and the policy written.
-    send();
-    send();
-    let counted = send();
-    assert_eq!(send(), counted);
+    // The keys are inserted, and the policy written.
+    for path in paths.iter().cycle().take(2 * N) {
+        send(path);
+    }
+    let counted = paths.map(&mut send);
+    assert_eq!(paths.map(&mut send), counted);
     counted
 }
 
@@ -96,5 +102,11 @@ fn main() {
     };
     assert_eq!(allocations(four().limit(limit("per-client", client))), 1);
     assert_eq!(allocations(four().limit(limit("per-route", path)).on_decision(|_| {})), 1);
+
+    // A key with a quota of its own is told that, which takes another field; others notice nothing.
+    let limiter: Limiter<Key> = Limiter::builder(Quota::per_hour(1000)).build().unwrap();
+    limiter.set_key_quota(&Key::new("per-path", ["/own"]), Quota::per_hour(500)).unwrap();
+    let limit = Limit::new("per-path", limiter, KeyBy::path());
+    assert_eq!(allocations_of(new().limit(limit), ["/own", "/other"]), [2, 1]);
     println!("a request that passes allocates the values of its fields and nothing else: ok");
 }

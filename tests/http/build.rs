@@ -197,3 +197,17 @@ fn the_status_of_a_refusal_is_one_of_an_error() {
         );
     }
 }
+
+#[test]
+fn layers_services_and_answers_go_from_thread_to_thread() {
+    fn shared<T: Clone + Send + Sync + 'static>(_: &T) {}
+    fn sent<T: Send + 'static>(_: &T) {}
+    let layer = build([global("all")]).unwrap();
+    shared(&layer);
+    let running = super::site::Running { clock: tollgate::Clock::manual(), layer };
+    shared(&running.service());
+    let mut service = running.service();
+    let future = tower::Service::call(&mut service, super::site::with(&[]));
+    sent(&future);
+    sent(&pollster::block_on(future).unwrap());
+}

@@ -3,6 +3,8 @@
 mod answers;
 mod build;
 mod charges;
+#[cfg(feature = "tracing")]
+mod events;
 mod fields;
 mod forwarded;
 mod keys;
