@@ -3,10 +3,12 @@
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
+use std::future::{Ready, ready};
+use std::task::{Context, Poll};
 use std::time::Duration;
 use tollgate::http::{Key, KeyBy, Limit, NoKey, PeerAddr, RateLimit, RateLimitBuilder, RateLimitLayer};
 use tollgate::{Clock, Limiter, ManualClock, Quota, SingleLimiter};
-use tower::{Layer, Service, ServiceExt, service_fn};
+use tower::{Layer, Service, ServiceExt};
 
 /// A service whose time stands still.
 pub(crate) struct Site {
@@ -114,31 +116,34 @@ impl Running {
         pollster::block_on(self.service().oneshot(request))
     }
 
-    /// A handler that does as it is told: `x-answer` is its status, `fail` an error.
-    pub(crate) fn service(
-        &self,
-    ) -> RateLimit<
-        impl Service<
-            Request<()>,
-            Response = Response<Full<Bytes>>,
-            Error = String,
-            Future = impl Future<Output = Result<Response<Full<Bytes>>, String>> + use<>,
-        > + Clone
-        + use<>,
-    > {
-        self.layer.layer(service_fn(handle))
+    pub(crate) fn service(&self) -> RateLimit<Handler> {
+        self.layer.layer(Handler)
     }
 }
 
-async fn handle(request: Request<()>) -> Result<Response<Full<Bytes>>, String> {
-    let told = request.headers().get("x-answer").map(|value| value.to_str().unwrap());
-    let mut response = Response::new(Full::from("handled"));
-    match told {
-        Some("fail") => return Err("failed".to_owned()),
-        Some(status) => *response.status_mut() = status.parse().unwrap(),
-        None => {}
+/// Does as it is told: `x-answer` is its status, `fail` an error.
+#[derive(Clone)]
+pub(crate) struct Handler;
+
+impl Service<Request<()>> for Handler {
+    type Response = Response<Full<Bytes>>;
+    type Error = String;
+    type Future = Ready<Result<Self::Response, String>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), String>> {
+        Poll::Ready(Ok(()))
     }
-    Ok(response)
+
+    fn call(&mut self, request: Request<()>) -> Self::Future {
+        let told = request.headers().get("x-answer").map(|value| value.to_str().unwrap());
+        let mut response = Response::new(Full::from("handled"));
+        match told {
+            Some("fail") => return ready(Err("failed".to_owned())),
+            Some(status) => *response.status_mut() = status.parse().unwrap(),
+            None => {}
+        }
+        ready(Ok(response))
+    }
 }
 
 /// A request from this address (or none: `""`), with headers.
