@@ -14,6 +14,8 @@ mod bodies;
 mod charges;
 #[path = "http_sockets/client.rs"]
 mod client;
+#[path = "http_sockets/examples.rs"]
+mod examples;
 #[path = "http_sockets/fields.rs"]
 mod fields;
 #[path = "http_sockets/grpc.rs"]

@@ -7,7 +7,7 @@ use tollgate::http::{BuildError, Key, KeyBy, Limit, NoKey, RateLimitBuilder, Rat
 use tollgate::{Limiter, ManualClock, Quota, SingleLimiter};
 
 /// Far more than any test takes, so that none of them hangs.
-const DEADLINE: Duration = Duration::from_secs(120);
+const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Runs a test on a runtime of its own. Its servers and connections end with it.
 pub(crate) fn run(test: impl Future<Output = ()>) {
