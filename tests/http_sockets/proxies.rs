@@ -110,7 +110,7 @@ fn a_spoofed_entry_in_any_position_changes_nothing() {
                 let server = Server::start(Kind::Hyper, layer([limit]), site()).await;
                 let mut client = Client::connect(&server, Version::One).await;
                 let honest = format!("{}, {}", entry(field, CLIENT), entry(field, PROXY));
-                assert_eq!(send(&mut client, field, &[honest.clone()]).await, StatusCode::OK);
+                assert_eq!(send(&mut client, field, std::slice::from_ref(&honest)).await, StatusCode::OK);
                 let mut tried = 0;
                 for spoof in SPOOFS.iter().flat_map(|spoof| spoofs(field, spoof)) {
                     // Among up to two other entries of the client's, first, between and last.

@@ -10,6 +10,9 @@ pub(crate) type Left = (String, u64, Option<u64>);
 /// An item of `RateLimit-Policy`: a limit's name, `q`, and `w` if it is there.
 pub(crate) type Policy = (String, u64, Option<u64>);
 
+/// Any item: a name, and its parameters.
+type Item = (String, BTreeMap<String, u64>);
+
 pub(crate) fn rate_limit(headers: &HeaderMap) -> Vec<Left> {
     items(headers, "ratelimit", "r", "t")
 }
@@ -23,7 +26,7 @@ fn items(headers: &HeaderMap, field: &str, need: &str, may: &str) -> Vec<(String
     let lines: Vec<&str> = headers.get_all(field).iter().map(|line| line.to_str().unwrap()).collect();
     let text = lines.join(",");
     let items = list(&text).unwrap_or_else(|error| panic!("{field}: {text}: {error}"));
-    let item = |(name, mut parameters): (String, BTreeMap<String, u64>)| {
+    let item = |(name, mut parameters): Item| {
         let first = parameters.remove(need).unwrap_or_else(|| panic!("no {need} in {text}"));
         let second = parameters.remove(may);
         assert!(parameters.is_empty(), "{parameters:?} in {text}");
@@ -33,7 +36,7 @@ fn items(headers: &HeaderMap, field: &str, need: &str, may: &str) -> Vec<(String
 }
 
 /// Strings with parameters that are whole numbers, none of them twice.
-fn list(text: &str) -> Result<Vec<(String, BTreeMap<String, u64>)>, String> {
+fn list(text: &str) -> Result<Vec<Item>, String> {
     let mut parser = Parser::new(text.as_bytes());
     let mut items = Vec::new();
     while let Some(value) = parser.parse_list().map_err(|error| error.to_string())? {
