@@ -4,8 +4,8 @@ use super::denial::{Denial, Reason};
 use super::fields::Fields;
 use super::grpc;
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
-use http::{Response, StatusCode};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use http::{Method, Response, StatusCode};
 use serde::Serialize;
 
 /// How refusals are answered.
@@ -30,6 +30,11 @@ impl Answer {
             }
             (None, Self::Custom(respond)) => respond(denial),
         };
+        if denial.request.method() == Method::HEAD {
+            // What a response to GET would have; with HTTP/2 nobody else takes it away.
+            let length = std::mem::take(response.body_mut()).len();
+            response.headers_mut().entry(CONTENT_LENGTH).or_insert_with(|| length.into());
+        }
         let headers = response.headers_mut();
         if let Some(wait) = denial.wait {
             headers.entry(RETRY_AFTER).or_insert_with(|| wait.into());

@@ -24,10 +24,13 @@ pin_project! {
     }
 }
 
+/// What is done with the response.
+type Rest = (Fields, Option<Box<Ticket>>);
+
 pin_project! {
     #[project = StatePinned]
     enum State<F> {
-        Passed { #[pin] handler: F, rest: Option<(Fields, Option<Box<Ticket>>)> },
+        Passed { #[pin] handler: F, rest: Option<Rest> },
         Refused { response: Option<Box<Response<Bytes>>> },
     }
 }
@@ -51,7 +54,11 @@ where
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         match self.project().state.project() {
             StatePinned::Passed { handler, rest } => {
-                let response = ready!(handler.poll(context));
+                let mut panics = Panics(Some(&mut *rest));
+                let polled = handler.poll(context);
+                panics.0 = None;
+                drop(panics);
+                let response = ready!(polled);
                 let (fields, ticket) = rest.take().unwrap_or_default();
                 if let Some(ticket) = ticket {
                     ticket.settle(response.as_ref().ok().map(ResponseHead::of));
@@ -65,6 +72,17 @@ where
                 let response = response.take().expect("a future is not polled after it was ready");
                 Poll::Ready(Ok(response.map(Body::refusal)))
             }
+        }
+    }
+}
+
+/// Dropped armed, while a handler unwinds: it has failed without a response.
+struct Panics<'r>(Option<&'r mut Option<Rest>>);
+
+impl Drop for Panics<'_> {
+    fn drop(&mut self) {
+        if let Some((_, Some(ticket))) = self.0.take().and_then(Option::take) {
+            ticket.settle(None);
         }
     }
 }

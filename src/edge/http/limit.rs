@@ -186,7 +186,7 @@ impl Limit {
     /// Charges only for those responses of which `charges` is true: failed logins only, say, or successes only.
     ///
     /// Every request is charged before it is handled, so that no race gets past the limit, and gets its charge back
-    /// when the response is known. If the handler fails without a response, the charge is given back
+    /// when the response is known. If the handler fails or panics without a response, the charge is given back
     /// ([`keep_on_error`](Self::keep_on_error) keeps it). If the response is not waited for, because the client has
     /// hung up, the charge stays: hanging up must not make attempts free. The fields of the response are those of the
     /// decision, before anything was given back.
