@@ -46,9 +46,13 @@ help:
 	@echo "                (about ten minutes, a gigabyte of memory for ten million keys; BENCHES=\"$(BENCHES)\")"
 	@echo "make bench-proxy"
 	@echo "                wrk on tollgate proxy with and without limits (three minutes; PROXY_BENCH=\"--rounds 3 --seconds 2\")"
-	@echo "make peers      the same workloads on other limiters (four minutes; PEERS=--quick: a smoke run; PEERS=latency; PEERS=--help)"
+	@echo "make peers      the same workloads on other limiters (four minutes; PEERS=--quick: a smoke run; PEERS=--help)"
+	@echo "make peers PEERS=--large"
+	@echo "                with ten million keys, too (some minutes more, ten gigabytes of memory)"
+	@echo "make peers PEERS=latency"
+	@echo "                how long the slowest checks take: in quiet, while the table turns over, in a flood, beside clears"
 	@echo "make peers PEERS=draw"
-	@echo "                what \`make peers\` measured last, as a picture and a table in the README"
+	@echo "                what these measured last, as a picture and tables in the README"
 	@echo "make clean      removes what was built"
 
 test: lint unit features instructions loom shuttle doc
@@ -153,8 +157,8 @@ bench-proxy:
 	else echo "NOT DONE: wrk is missing and could not be installed (apt-get install wrk), so nothing was measured"; \
 		test -z "$$CI"; fi
 
-# In a workspace of its own, so that peers never enter the library's lock file. Rows go to target/peers.json,
-# and from there with PEERS=draw to benches/peers/ratios.svg and the README.
+# In a workspace of its own, so that peers never enter the library's lock file. Rows go to target/peers.json and
+# target/peers-latency.json, and from there with PEERS=draw to benches/peers/ratios.svg and the README.
 peers:
 	$(CARGO) run --release --locked --manifest-path benches/peers/Cargo.toml -- $(PEERS)
 

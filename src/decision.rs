@@ -264,6 +264,34 @@ impl Decision {
         if reset == NEVER { Duration::MAX } else { Duration::from_nanos(reset) }
     }
 
+    /// How long until more than [`remaining`](Self::remaining) is left, if nobody charges the key meanwhile. For buckets
+    /// one nanosecond earlier it is not; for windows and logs it may be earlier, by no more than a period, for an answer does
+    /// not know what other requests have taken. Zero where all of [`limit`](Self::limit) remains, and when the
+    /// full policy answered; [`Duration::MAX`] if it is after [`Tick::MAX`].
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{Clock, Quota, SingleLimiter};
+    /// let gate = SingleLimiter::builder(Quota::per_second(10)).clock(Clock::manual()).build()?;
+    /// let charge = gate.check_n(10);
+    /// assert_eq!(charge.refill_after(), Duration::from_millis(100));
+    /// assert_eq!(charge.reset_after(), Duration::from_secs(1));
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn refill_after(&self) -> Duration {
+        match self.figures {
+            Figures::Bucket { full, grain, .. } => {
+                let remaining = self.remaining();
+                if remaining == self.limit {
+                    return Duration::ZERO;
+                }
+                let then = full + grain.of_tokens(remaining + 1) - grain.of_tokens(self.limit);
+                grain.nanos_until(then, self.at).map_or(Duration::MAX, Duration::from_nanos)
+            }
+            Figures::Known { .. } | Figures::Held { .. } => self.reset_after(),
+        }
+    }
+
     /// For [`Algorithm::LeakyQueue`](crate::Algorithm::LeakyQueue): how long an allowed request has to
     /// wait for its turn before it starts. Zero for every other algorithm and for a denial;
     /// [`Duration::MAX`] if its turn is after [`Tick::MAX`].

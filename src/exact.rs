@@ -99,6 +99,7 @@ pub(crate) use stage::{Counts, ExactRule, Kept, Shared, Staged, Wanted};
 
 use crate::decision::Decision;
 use crate::error::ConfigError;
+use crate::quota::{Enforced, Quota};
 use crate::sync::{Atomic, Index, Ordering::Relaxed, Reading, collect, epoch, pin, reading, rest};
 use crate::time::Tick;
 use entry::Exactly;
@@ -153,7 +154,11 @@ impl<K: Eq + 'static> ExactStore<K> {
     /// The places that one step of a round visits at the most.
     pub(crate) const STEP: usize = rounds::STEP as usize;
 
-    pub(crate) fn new(max_keys: usize, grace: Duration, rule: ExactRule) -> Result<Self, ConfigError> {
+    pub(crate) fn new(
+        max_keys: usize,
+        grace: Duration,
+        rule: Enforced<ExactRule>,
+    ) -> Result<Self, ConfigError> {
         // The last number of a u32 is no place's.
         const MOST: usize = if usize::BITS > 32 { u32::MAX as usize - 1 } else { usize::MAX >> 8 };
         if max_keys == 0 || max_keys > MOST {
@@ -318,6 +323,11 @@ impl<K: Eq + 'static> ExactStore<K> {
     }
 
     /// The rule of keys that have none of their own.
+    /// The quota of the keys that have none of their own.
+    pub(crate) fn default_quota(&self) -> Quota {
+        self.quotas.default_quota()
+    }
+
     pub(crate) fn default_rule(&self) -> Wanted {
         self.quotas.default()
     }
@@ -329,7 +339,7 @@ impl<K: Eq + 'static> ExactStore<K> {
 
     /// Replaces the rule of all keys that have none of their own, and goes over all keys. Lock-free. False if too
     /// many states wait to be freed; then nothing has changed.
-    pub(crate) fn set_default_rule(&self, rule: ExactRule, now: Tick) -> bool {
+    pub(crate) fn set_default_rule(&self, rule: Enforced<ExactRule>, now: Tick) -> bool {
         if !self.may_change() {
             return false;
         }
@@ -345,7 +355,13 @@ impl<K: Eq + 'static> ExactStore<K> {
     }
 
     /// Gives a key a rule of its own. False as above.
-    pub(crate) fn set_rule<Q>(&self, asked: Asked<'_, Q>, key: K, rule: ExactRule, now: Tick) -> bool
+    pub(crate) fn set_rule<Q>(
+        &self,
+        asked: Asked<'_, Q>,
+        key: K,
+        rule: Enforced<ExactRule>,
+        now: Tick,
+    ) -> bool
     where
         Q: Equivalent<K> + ?Sized,
     {
@@ -385,9 +401,9 @@ impl<K: Eq + 'static> ExactStore<K> {
         false
     }
 
-    /// Has a key a rule of its own?
-    pub(crate) fn has_own_rule<Q: Equivalent<K> + ?Sized>(&self, key: Asked<'_, Q>) -> bool {
-        self.quotas.own(&key).is_some()
+    /// The quota of its own that a key has.
+    pub(crate) fn own_quota<Q: Equivalent<K> + ?Sized>(&self, key: Asked<'_, Q>) -> Option<Quota> {
+        Some(self.quotas.own(&key)?.quota)
     }
 
     /// How many keys have a rule of their own.

@@ -31,6 +31,7 @@
 //! - [`Algorithm`] and [`rule`]: token bucket, leaky bucket (meter and queue), fixed and sliding
 //!   window, as pure values with their stated bounds; the sliding log, which is exact, for
 //!   [`ExactKeys`] and a [`SingleLimiter`].
+//! - [`check_all`]: several limits for one request, charged all or none.
 //! - [`Clock`]: where the time comes from.
 //! - [`design`]: what is promised and which tests hold it to that, why it holds, what was not verified.
 //!
@@ -90,8 +91,8 @@ pub use exact::ModelLog;
 #[cfg(not(tollgate_loom))]
 pub use limiter::Housekeeper;
 pub use limiter::{
-    Align, Builder, ExactKeys, Fingerprints, Full, Holds, Keys, Limiter, Pinned, SingleLimiter, Stats, Store,
-    ToKey, Tracked,
+    Align, Builder, ExactKeys, Fingerprints, Full, Gate, Holds, Keyed, Keys, Limiter, Part, Pinned,
+    SingleLimiter, Stats, Store, ToKey, Tracked, check_all,
 };
 pub use quota::{Quota, QuotaParseError};
 pub use time::Tick;

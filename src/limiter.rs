@@ -10,6 +10,7 @@ mod quotas;
 mod seed;
 mod single;
 mod store;
+mod together;
 mod tracked;
 mod upkeep;
 
@@ -20,5 +21,6 @@ pub use keyed::Limiter;
 pub use pinned::Pinned;
 pub use single::SingleLimiter;
 pub use store::{ExactKeys, Fingerprints, Holds, Store, ToKey};
+pub use together::{Gate, Keyed, Part, check_all};
 pub use tracked::{Keys, Tracked};
 pub use upkeep::Stats;

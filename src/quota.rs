@@ -40,6 +40,13 @@ pub struct Quota {
     burst: Option<u64>,
 }
 
+/// A rule, and the quota that it enforces.
+#[derive(Clone, Copy, Debug)]
+pub struct Enforced<R> {
+    pub(crate) rule: R,
+    pub(crate) quota: Quota,
+}
+
 impl Quota {
     /// The longest period: ten years of 365 days.
     pub const MAX_PERIOD: Duration = Duration::from_secs(3650 * 24 * 3600);

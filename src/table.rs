@@ -75,7 +75,7 @@
 //! # Work for each operation
 //!
 //! While a turnover is under way each insertion closes one chunk, [`Table::STEP`] = 16 slots, before it
-//! inserts; so does one in 256 charges of known keys, and a `pin` handle now and then. Below the cap that is
+//! inserts; so does one in 2048 charges of known keys, and a `pin` handle now and then. Below the cap that is
 //! all: an era has a spare place for each chunk of the era before, so who has done a chunk finds a place.
 //! The chunks of threads that have stopped in one are redone by others, one more for each such thread. At
 //! the cap, where only idle keys make places, an insertion closes up to [`CHUNKS_AT_CAP`] = 8 chunks and is
@@ -131,6 +131,7 @@ pub(crate) use slot::Fingerprint;
 
 use crate::error::ConfigError;
 use crate::packed::Packed;
+use crate::quota::Enforced;
 use crate::rule::{AnyRule, Word};
 use crate::sync::{
     Atomic, Guard, Link,
@@ -221,7 +222,11 @@ impl Table {
     /// The slots that one step of a turnover closes at the most.
     pub(crate) const STEP: usize = CHUNK * SLOTS;
 
-    pub(crate) fn new(max_keys: usize, grace: Duration, rule: AnyRule) -> Result<Self, ConfigError> {
+    pub(crate) fn new(
+        max_keys: usize,
+        grace: Duration,
+        rule: Enforced<AnyRule>,
+    ) -> Result<Self, ConfigError> {
         // Keys and lines are counted in halves of a word: see `era::Progress`.
         const MOST: usize = if usize::BITS > 32 { u32::MAX as usize } else { usize::MAX >> 8 };
         if max_keys == 0 || max_keys > MOST {

@@ -339,6 +339,16 @@ proptest! {
                     prop_assert!(rule.peek(next, before, 1).remaining() < decision.limit());
                 }
             }
+            let refill = decision.refill_after();
+            prop_assert_eq!(refill == Duration::ZERO, decision.remaining() == decision.limit());
+            prop_assert!(refill <= reset);
+            if !refill.is_zero() && refill != Duration::MAX {
+                let remaining_in = |wait| rule.peek(next, tick + wait, 1).remaining();
+                prop_assert!(remaining_in(refill) > decision.remaining());
+                let is_bucket = !matches!(case.algorithm, Algorithm::FixedWindow | Algorithm::SlidingWindow);
+                let before = refill - Duration::from_nanos(1);
+                prop_assert!(!is_bucket || remaining_in(before) == decision.remaining());
+            }
             script.saw(&decision);
             word = next;
         }

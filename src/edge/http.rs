@@ -91,10 +91,10 @@ mod key;
 mod key_by;
 mod layer;
 mod limit;
+mod listeners;
 mod policy;
 mod seconds;
 mod ticket;
-mod together;
 #[cfg(feature = "tracing")]
 mod trace;
 

@@ -18,6 +18,7 @@
 
 use super::entry::{Asked, Entry};
 use super::stage::{Counts, ExactRule, Shared, Wanted};
+use crate::quota::{Enforced, Quota};
 use crate::sync::{
     Atomic, Find, Guard, Hashed, Index, Link,
     Ordering::{Acquire, Relaxed, Release},
@@ -59,7 +60,7 @@ struct Version {
 }
 
 impl<K: Eq + 'static> Quotas<K> {
-    pub(super) fn new(default: ExactRule) -> Self {
+    pub(super) fn new(default: Enforced<ExactRule>) -> Self {
         let counts = Counts::new();
         Self {
             changes: Atomic::new(0),
@@ -130,13 +131,17 @@ impl<K: Eq + 'static> Quotas<K> {
         count * each + self.own.capacity() * Index::<Arc<Own<K>>>::ITEM_BYTES
     }
 
-    pub(super) fn set_default(&self, rule: ExactRule, now: Tick) {
+    pub(super) fn default_quota(&self) -> Quota {
+        self.default.latest(&pin()).quota
+    }
+
+    pub(super) fn set_default(&self, rule: Enforced<ExactRule>, now: Tick) {
         self.default.replace(rule, &self.counts, &pin());
         self.note_change(now);
     }
 
     /// Gives a key a rule of its own, or another one.
-    pub(super) fn set(&self, hash: u64, key: K, rule: ExactRule, now: Tick) {
+    pub(super) fn set(&self, hash: u64, key: K, rule: Enforced<ExactRule>, now: Tick) {
         // ORDERING: relaxed; published by the count of changes.
         self.count.fetch_add(1, Relaxed);
         let new = Arc::new(Own { hash, key, rule: Replaced::new(rule, &self.counts) });
@@ -153,7 +158,7 @@ impl<K: Eq + 'static> Quotas<K> {
 
     /// `set`, where the key was there and then was not.
     #[cold]
-    fn set_removed(&self, new: Arc<Own<K>>, rule: ExactRule, now: Tick) {
+    fn set_removed(&self, new: Arc<Own<K>>, rule: Enforced<ExactRule>, now: Tick) {
         match Arc::try_unwrap(new) {
             Ok(Own { hash, key, .. }) => self.set(hash, key, rule, now),
             Err(_) => unreachable!("it was not inserted"),
@@ -182,7 +187,7 @@ impl<K: Eq + 'static> Quotas<K> {
 }
 
 impl Replaced {
-    fn new(rule: ExactRule, counts: &Arc<Counts>) -> Self {
+    fn new(rule: Enforced<ExactRule>, counts: &Arc<Counts>) -> Self {
         Self(Link::to(Version::new(rule, counts)))
     }
 
@@ -190,7 +195,7 @@ impl Replaced {
         Arc::clone(&self.last(guard).rule)
     }
 
-    fn replace(&self, rule: ExactRule, counts: &Arc<Counts>, guard: &Guard) {
+    fn replace(&self, rule: Enforced<ExactRule>, counts: &Arc<Counts>, guard: &Guard) {
         while !self.last(guard).next.install(Version::new(rule, counts), guard).1 {}
         self.last(guard);
     }
@@ -217,8 +222,9 @@ impl Drop for Replaced {
 }
 
 impl Version {
-    fn new(rule: ExactRule, counts: &Arc<Counts>) -> Self {
-        let rule = Shared { rule, counts: Arc::clone(counts) };
+    fn new(rule: Enforced<ExactRule>, counts: &Arc<Counts>) -> Self {
+        let Enforced { rule, quota } = rule;
+        let rule = Shared { rule, quota, counts: Arc::clone(counts) };
         Self { rule: Arc::new(rule), next: Link::null() }
     }
 }

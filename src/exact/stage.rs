@@ -62,6 +62,7 @@
 use super::log::{Log, SlidingLog};
 use crate::decision::Decision;
 use crate::packed::Packed;
+use crate::quota::Quota;
 use crate::rule::{AnyRule, Rule, Word, load, update};
 use crate::sync::{
     Atomic, Guard, Link,
@@ -99,6 +100,7 @@ impl ExactRule {
 #[repr(align(128))]
 pub(crate) struct Shared {
     pub(crate) rule: ExactRule,
+    pub(crate) quota: Quota,
     pub(crate) counts: Arc<Counts>,
 }
 

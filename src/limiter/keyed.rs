@@ -40,7 +40,7 @@ const BATCH: usize = 32;
 /// A key takes 24.1 bytes at `max_keys`: 3/2 slots of 16 bytes, and 3/32 bytes of notes. While the table turns
 /// over, the old and the new part are both there, and what is retired is freed when no thread can see it any
 /// more: at most 4 x 24.1 bytes x `max_keys` in all, or 1 MiB if that is more. An insertion moves 16 slots at
-/// the most, at the cap 128; one in 256 charges of known keys moves 16 too.
+/// the most, at the cap 128; one in 2048 charges of known keys moves 16 too.
 ///
 /// # What a denial rests on
 ///
@@ -398,7 +398,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
             self.store.note_denial(key);
         }
         // A turnover must go on, and a table that is far too large shrink, also where no new keys come. So
-        // one in 256 charges of known keys does a step, chosen by what is at hand: the key, and the time in
+        // one in 2048 charges of known keys does a step, chosen by what is at hand: the key, and the time in
         // units of about a millisecond. Denials write nothing, so they don't.
         if charged && S::is_turn_of(key, now) {
             self.tend(now, guard);

@@ -3,7 +3,7 @@
 use crate::algorithm::Algorithm;
 use crate::error::ConfigError;
 use crate::exact::{ExactRule, SlidingLog};
-use crate::quota::Quota;
+use crate::quota::{Enforced, Quota};
 use crate::rule::AnyRule;
 use std::time::Duration;
 
@@ -20,15 +20,17 @@ impl Method {
     }
 
     /// The rule of a quota, on a word.
-    pub(super) fn packed(self, quota: Quota) -> Result<AnyRule, ConfigError> {
-        AnyRule::new(self.algorithm, quota, self.phase)
+    pub(super) fn packed(self, quota: Quota) -> Result<Enforced<AnyRule>, ConfigError> {
+        let rule = AnyRule::new(self.algorithm, quota, self.phase)?;
+        Ok(Enforced { rule, quota })
     }
 
     /// The rule of a quota, on whatever it takes.
-    pub(super) fn any(self, quota: Quota) -> Result<ExactRule, ConfigError> {
-        match self.algorithm {
-            Algorithm::SlidingLog => SlidingLog::new(quota).map(ExactRule::Log),
-            _ => self.packed(quota).map(ExactRule::Packed),
-        }
+    pub(super) fn any(self, quota: Quota) -> Result<Enforced<ExactRule>, ConfigError> {
+        let rule = match self.algorithm {
+            Algorithm::SlidingLog => ExactRule::Log(SlidingLog::new(quota)?),
+            _ => ExactRule::Packed(self.packed(quota)?.rule),
+        };
+        Ok(Enforced { rule, quota })
     }
 }

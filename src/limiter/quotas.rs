@@ -84,7 +84,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// this key is visited; a key's first own quota, and the loss of it, take a lock on one bucket of an index.
     ///
     /// With `Fingerprints`, every check looks for a quota of its key's own while any key has one; with `ExactKeys`
-    /// the first check of a key after any change does. It takes some 80 bytes with `Fingerprints`, and with
+    /// the first check of a key after any change does. It takes some 150 bytes with `Fingerprints`, and with
     /// `ExactKeys` some 330 and the key.
     ///
     /// # Errors
@@ -131,7 +131,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         self.store.remove_rule(self.key(key), now).map_err(|short| self.not_now(short))
     }
 
-    /// Has `key` a quota of its own?
+    /// The quota of its own that `key` has.
     ///
     /// # Progress
     ///
@@ -140,15 +140,35 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// ```
     /// # use tollgate::{Limiter, Quota};
     /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(1)).build()?;
-    /// assert!(!limiter.has_key_quota("alice"));
+    /// limiter.set_key_quota("alice", Quota::per_hour(1000))?;
+    /// assert_eq!(limiter.key_quota("alice"), Some(Quota::per_hour(1000)));
+    /// assert_eq!(limiter.key_quota("bob"), None);
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
-    pub fn has_key_quota<Q>(&self, key: &Q) -> bool
+    pub fn key_quota<Q>(&self, key: &Q) -> Option<Quota>
     where
         Q: Hash + Equivalent<K> + ?Sized,
         S: Holds<Q>,
     {
-        self.store.has_own_rule(self.key(key), &S::pin())
+        self.store.own_quota(self.key(key), &S::pin())
+    }
+
+    /// The quota of all keys that have none of their own, as it was given, burst and all.
+    ///
+    /// # Progress
+    ///
+    /// Lock-free. No allocation.
+    ///
+    /// ```
+    /// # use tollgate::{Limiter, Quota};
+    /// let limiter: Limiter<str> = Limiter::builder("60/min".parse()?).build()?;
+    /// assert_eq!(limiter.quota().to_string(), "60/min");
+    /// limiter.set_quota(Quota::per_second(2))?;
+    /// assert_eq!(limiter.quota(), Quota::per_second(2));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn quota(&self) -> Quota {
+        self.store.default_quota(&S::pin())
     }
 
     /// Gives many keys quotas of their own, or takes theirs from them (`None`). With

@@ -5,7 +5,7 @@ use crate::clock::Clock;
 use crate::decision::Decision;
 use crate::error::ConfigError;
 use crate::exact::{ExactRule, Log, SlidingLog};
-use crate::quota::Quota;
+use crate::quota::{Enforced, Quota};
 use crate::rule::{AnyRule, Rule, Word, load, update};
 use crate::sync::{Atomic, pin};
 use crate::time::Tick;
@@ -26,6 +26,7 @@ use crate::time::Tick;
 #[derive(Debug)]
 pub struct SingleLimiter {
     state: State,
+    quota: Quota,
     clock: Clock,
 }
 
@@ -54,6 +55,18 @@ impl SingleLimiter {
     /// ```
     pub fn builder(quota: Quota) -> Builder<Self> {
         Builder::new(quota)
+    }
+
+    /// The quota that it enforces.
+    ///
+    /// ```
+    /// # use tollgate::{Quota, SingleLimiter};
+    /// let gate = SingleLimiter::builder(Quota::per_hour(100)).build()?;
+    /// assert_eq!(gate.quota().limit(), 100);
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn quota(&self) -> Quota {
+        self.quota
     }
 
     /// May this be done now? Charges one token if so.
@@ -298,10 +311,11 @@ impl Builder<SingleLimiter> {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn build(self) -> Result<SingleLimiter, ConfigError> {
-        let state = match self.method()?.any(self.quota)? {
+        let Enforced { rule, quota } = self.method()?.any(self.quota)?;
+        let state = match rule {
             ExactRule::Log(rule) => State::Log(rule, Log::new()),
             ExactRule::Packed(rule) => State::Packed(rule, Atomic::new(Word::FRESH)),
         };
-        Ok(SingleLimiter { state, clock: self.clock })
+        Ok(SingleLimiter { state, quota, clock: self.clock })
     }
 }

@@ -84,7 +84,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// began is forgotten then. `budget` counts slots, which a table has half as many again as keys; it is
     /// rounded up to a multiple of 16, and 0 does nothing.
     ///
-    /// A limiter needs no sweeps: insertions make room for themselves, and one in 256 charges of known keys
+    /// A limiter needs no sweeps: insertions make room for themselves, and one in 2048 charges of known keys
     /// helps too. Sweep to have the memory of a flood back although hardly anybody comes.
     ///
     /// # Progress

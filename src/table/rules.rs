@@ -2,6 +2,7 @@
 
 use super::memory::{Memory, Permit};
 use super::slot::Fingerprint;
+use crate::quota::{Enforced, Quota};
 use crate::rule::AnyRule;
 use crate::time::Tick;
 use std::collections::HashMap;
@@ -11,7 +12,7 @@ use std::sync::Arc;
 /// The rule of all keys but those that have one of their own. Never changed: an era with other rules follows.
 #[derive(Clone, Debug)]
 pub(crate) struct Rules {
-    default: AnyRule,
+    default: Enforced<AnyRule>,
     /// None if no key has a rule of its own: then a lookup does not even look here.
     own: Option<Arc<Own>>,
     /// How many changes there were before these.
@@ -29,10 +30,10 @@ struct Own {
 }
 
 /// The hash of a fingerprint is the fingerprint: it is one.
-type Map = HashMap<Fingerprint, AnyRule, BuildHasherDefault<Given>>;
+type Map = HashMap<Fingerprint, Enforced<AnyRule>, BuildHasherDefault<Given>>;
 
 impl Rules {
-    pub(super) fn new(default: AnyRule) -> Self {
+    pub(super) fn new(default: Enforced<AnyRule>) -> Self {
         Self { default, own: None, changes: 0, since: Tick::ZERO }
     }
 
@@ -40,7 +41,7 @@ impl Rules {
     #[inline(always)]
     pub(crate) fn of(&self, key: Fingerprint) -> &AnyRule {
         match &self.own {
-            None => &self.default,
+            None => &self.default.rule,
             Some(own) => self.own_or_default(own, key),
         }
     }
@@ -48,11 +49,11 @@ impl Rules {
     // Not inlined: the lookups of those who have no such rules stay small.
     #[inline(never)]
     fn own_or_default<'r>(&'r self, own: &'r Own, key: Fingerprint) -> &'r AnyRule {
-        own.rules.get(&key).unwrap_or(&self.default)
+        &own.rules.get(&key).unwrap_or(&self.default).rule
     }
 
     /// The rule of keys that have none of their own.
-    pub(crate) fn default(&self) -> &AnyRule {
+    pub(crate) fn default(&self) -> &Enforced<AnyRule> {
         &self.default
     }
 
@@ -61,9 +62,9 @@ impl Rules {
         self.changes
     }
 
-    /// Has a key a rule of its own?
-    pub(crate) fn has_own(&self, key: Fingerprint) -> bool {
-        self.own.as_ref().is_some_and(|own| own.rules.contains_key(&key))
+    /// The quota of its own that a key has.
+    pub(crate) fn own_quota(&self, key: Fingerprint) -> Option<Quota> {
+        Some(self.own.as_ref()?.rules.get(&key)?.quota)
     }
 
     /// The time of the latest change.
@@ -88,8 +89,8 @@ impl Rules {
     pub(crate) fn changed(
         &self,
         now: Tick,
-        default: Option<AnyRule>,
-        keys: &[(Fingerprint, Option<AnyRule>)],
+        default: Option<Enforced<AnyRule>>,
+        keys: &[(Fingerprint, Option<Enforced<AnyRule>>)],
         memory: &Arc<Memory>,
     ) -> Option<Self> {
         let own = if keys.is_empty() {
@@ -103,7 +104,8 @@ impl Rules {
                 };
             }
             // A map keeps a byte beside each entry, and an eighth of its places vacant.
-            let bytes = (rules.capacity() / 7 * 8 * (size_of::<(Fingerprint, AnyRule)>() + 1)) as u64;
+            let bytes =
+                (rules.capacity() / 7 * 8 * (size_of::<(Fingerprint, Enforced<AnyRule>)>() + 1)) as u64;
             match rules.is_empty() {
                 true => None,
                 false => {

@@ -39,10 +39,9 @@ impl Fingerprint {
         self.0 < Self::RESERVED
     }
 
-    /// True of one in 256 numbers, and for one number of one in 256 keys.
     #[inline]
-    pub(crate) const fn matches(self, number: u64) -> bool {
-        (self.0 ^ number) & 0xff == 0
+    pub(crate) const fn bits(self) -> u64 {
+        self.0
     }
 
     /// Where its probe run begins, of `count` places: the high bits of the hash, scaled.

@@ -111,7 +111,7 @@ fn a_table_shrinks_without_new_keys_without_sweeps_and_without_a_thread() {
     while limiter.sweep(usize::MAX) {}
     while limiter.sweep(usize::MAX) {}
     assert_eq!((limiter.len(), limiter.stats().capacity), (10, flooded));
-    for _ in 0..1_000_000 {
+    for _ in 0..4_000_000 {
         clock.advance(Duration::from_millis(1));
         for key in 0..10 {
             assert_eq!(limiter.check(&key).source(), Source::Key);

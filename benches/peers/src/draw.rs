@@ -2,29 +2,35 @@
 //!
 //! Measuring and drawing are apart, so that a picture can be drawn again from the same rows. Nothing is
 //! written unless every row that is to be shown is there: a run with `--only`, one with `--quick`, and one
-//! that was cut short lack some.
+//! that was cut short lack some. Ten times as many keys are shown if they were measured, and how long the
+//! slowest checks take if that was: what `peers latency` left beside the rows.
 
+mod aims;
 mod picture;
 mod section;
+mod tails;
 
+use crate::latency::Tails;
 use crate::report::{BUSY, Row, Run};
-use crate::subjects::{BASE, FLOOR};
+use crate::subjects::{BASE, FLOOR, OWN};
 use crate::workload::grouped;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Where the picture goes, from the root; the README points there.
 const PICTURE: &str = "benches/peers/ratios.svg";
 const README: &str = "README.md";
 
-const OWN: &str = "tollgate";
 const THREADS: [usize; 2] = [1, 2];
+const BATCHES: &str = "tollgate, batches of 32";
+const COARSE: &str = "tollgate, coarse clock";
 
 /// Who is shown, from the top.
-const SUBJECTS: [&str; 11] = [
+const SUBJECTS: [&str; 12] = [
     OWN,
-    "tollgate, batches of 32",
-    "tollgate, coarse clock",
+    "tollgate, system clock",
+    BATCHES,
+    COARSE,
     BASE,
     "Mutex<HashMap>",
     "256 mutexed shards",
@@ -40,19 +46,31 @@ struct Panel {
     workload: &'static str,
     keys: usize,
     title: String,
+    /// What was aimed at: who, on how many threads, which part of governor's time at the most.
+    aims: &'static [(&'static str, usize, f64)],
 }
 
-fn panels(many: usize) -> Vec<Panel> {
-    let of_many = |kind| format!("{} keys, {kind}", grouped(many));
-    let panels = [
-        ("hot key, admitted, u64", 1, "hot key, admitted".to_owned()),
-        ("hot key, denied, u64", 1, "hot key, denied".to_owned()),
-        ("uniform u64", 1_000, "1,000 keys".to_owned()),
-        ("uniform u64", many, of_many("u64")),
-        ("uniform String", many, of_many("String")),
-        ("flood of fresh u64", many / 2, "flood of new keys".to_owned()),
+fn panels(many: usize, is_large: bool) -> Vec<Panel> {
+    let panel = |workload, keys, title, aims| Panel { workload, keys, title, aims };
+    let uniform =
+        |workload, keys, kind, aims| panel(workload, keys, format!("{} keys{kind}", grouped(keys)), aims);
+    let mut panels = vec![
+        panel(
+            "hot key, admitted, u64",
+            1,
+            "hot key, admitted".to_owned(),
+            &[(OWN, 1, 0.5), (OWN, 2, 0.25), (COARSE, 1, 0.33)],
+        ),
+        panel("hot key, denied, u64", 1, "hot key, denied".to_owned(), &[(OWN, 1, 0.45), (OWN, 2, 0.15)]),
+        uniform("uniform u64", 1_000, "", &[(OWN, 1, 0.5), (OWN, 2, 0.5)]),
+        uniform("uniform u64", many, ", u64", &[(OWN, 1, 0.6), (BATCHES, 1, 0.13)]),
+        uniform("uniform String", many, ", String", &[(OWN, 1, 0.5)]),
     ];
-    panels.into_iter().map(|(workload, keys, title)| Panel { workload, keys, title }).collect()
+    if is_large {
+        panels.push(uniform("uniform u64", 10 * many, ", u64", &[(BATCHES, 1, 0.1)]));
+    }
+    panels.push(panel("flood of fresh u64", many / 2, "flood of new keys".to_owned(), &[(OWN, 1, 0.5)]));
+    panels
 }
 
 /// The rows that are shown, all of them there.
@@ -60,12 +78,14 @@ struct Shown {
     run: Run,
     panels: Vec<Panel>,
     many: usize,
+    tails: Option<Tails>,
 }
 
 impl Shown {
     /// Or the names of what is missing.
-    fn of(run: Run, many: usize) -> Result<Self, String> {
-        let shown = Self { run, panels: panels(many), many };
+    fn of(run: Run, many: usize, tails: Option<Tails>) -> Result<Self, String> {
+        let is_large = run.rows.iter().any(|row| row.keys == 10 * many);
+        let shown = Self { run, panels: panels(many, is_large), many, tails };
         let mut missing = Vec::new();
         for (panel, threads) in shown.cells() {
             let is_missing = |subject: &&&str| shown.ratio(panel, threads, subject).is_none();
@@ -75,6 +95,10 @@ impl Shown {
                 let Panel { workload, keys, .. } = panel;
                 missing.push(format!("  {workload}, keys: {}, threads: {threads}: {who}", grouped(*keys)));
             }
+        }
+        let names = shown.tails.as_ref().map(tails::missing).unwrap_or_default();
+        if !names.is_empty() {
+            missing.push(format!("  and of `peers latency`: {}", names.join("; ")));
         }
         if missing.is_empty() { Ok(shown) } else { Err(missing.join("\n")) }
     }
@@ -96,6 +120,26 @@ impl Shown {
 
     fn ratio(&self, panel: &Panel, threads: usize, subject: &str) -> Option<f64> {
         self.row(panel, threads, subject)?.ratio_to_governor
+    }
+
+    /// The panels of the picture.
+    fn drawn(&self) -> impl Iterator<Item = &Panel> {
+        self.panels.iter().filter(|panel| panel.keys <= self.many)
+    }
+
+    /// Which of ours a peer is held against: one with the same kind of clock. `None` for ours, and for what
+    /// has another task: no limit at all, an estimate, and one resource only, which has no rows with many
+    /// keys.
+    fn own_like(&self, subject: &str) -> Option<&'static str> {
+        let has_keys = self.run.rows.iter().any(|row| row.subject == subject && row.keys > 1);
+        let is_ours = subject.starts_with(OWN);
+        if !has_keys || is_ours || subject.starts_with('(') || subject.ends_with("(estimate)") {
+            None
+        } else if subject.ends_with("coarse clock") {
+            Some(COARSE)
+        } else {
+            Some(OWN)
+        }
     }
 
     /// How often a turn was taken: `medians of 31 rounds (flood: 8)`.
@@ -140,7 +184,8 @@ fn cell(panel: &Panel, threads: usize) -> String {
 pub fn run(json: &Path, many: usize, aside: bool) -> Result<(), String> {
     let text = read(json)?;
     let run: Run = serde_json::from_str(&text).map_err(|why| told(json, why))?;
-    let shown = Shown::of(run, many);
+    let tails = tails(json, &run, many)?;
+    let shown = Shown::of(run, many, tails);
     let shown = shown.map_err(|missing| {
         let cure = if aside { "`peers --quick`" } else { "`peers`, with neither --only nor --quick," };
         format!("{} lacks rows, so nothing is drawn; {cure} measures them:\n{missing}", json.display())
@@ -153,6 +198,41 @@ pub fn run(json: &Path, many: usize, aside: bool) -> Result<(), String> {
     let readme = section::placed(&read(Path::new(README))?, &section)?;
     write(Path::new(PICTURE), &picture)?;
     write(Path::new(README), &readme)
+}
+
+/// What `peers latency` left beside the rows, if it did, with as many keys and on the same machine.
+fn tails(json: &Path, run: &Run, many: usize) -> Result<Option<Tails>, String> {
+    let stem = json.file_stem().unwrap_or_default().to_string_lossy();
+    let path: PathBuf = json.with_file_name(format!("{stem}-latency.json"));
+    if !path.exists() {
+        println!("{} is not there, so latency is not shown; `peers latency` measures it", path.display());
+        return Ok(None);
+    }
+    let tails: Tails = serde_json::from_str(&read(&path)?).map_err(|why| told(&path, why))?;
+    if tails.machine != run.machine {
+        return Err(told(&path, "measured on another machine than the rows"));
+    }
+    if tails.keys != many {
+        return Err(told(&path, format!("measured with {} keys", grouped(tails.keys))));
+    }
+    Ok(Some(tails))
+}
+
+/// Those who take less, with the share that they take; what would be printed as 1.00 is no less.
+fn faster(shares: Vec<(f64, String)>) -> String {
+    let mut faster: Vec<_> = shares.into_iter().filter(|&(share, _)| share < 0.995).collect();
+    faster.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let names = faster.iter().map(|(share, name)| format!("{} {share:.2}", quoted(name)));
+    names.collect::<Vec<_>>().join("; ")
+}
+
+fn number(value: Option<f64>, digits: usize) -> String {
+    value.map_or_else(String::new, |value| format!("{value:.digits$}"))
+}
+
+/// Angle brackets would be a tag.
+fn quoted(name: &str) -> String {
+    if name.contains('<') { format!("`{name}`") } else { name.to_owned() }
 }
 
 fn read(path: &Path) -> Result<String, String> {

@@ -1,30 +1,34 @@
 //! How long single checks take: not the mean but the tail, `peers latency`.
 //!
-//! One thread checks a million known keys and times every check. It does so in quiet (*steady*), and while
-//! another thread brings fresh keys at a fixed pace, so that tables have to grow and turn over, and sweeps
-//! where that is the user's task (*flood*). A sweep blocks whom it blocks: that is what is measured.
+//! One thread checks a million known keys and times every check, in four [scenes](Scene). Each subject gets
+//! a new table for each scene and does in it what it has for it, at the same pace as all others.
 //!
 //! A loop that waits for its answers sees one long check where a service would see a thousand that queue. So
-//! beside the quantiles stands how much of the time went into checks of more than 100 microseconds
+//! beside the quantiles stands how much of the time in checks went into those of more than 100 microseconds
 //! (*stalled*).
 //!
-//! The empty loop is timed in the same way: its tail is that of the clock and of the machine.
+//! The empty loop is timed in the same way: its tail is that of the clock and of the machine. The floor has an
+//! array instead of a table, and where others sweep it copies that: what is left is what it costs that another
+//! core reads one table and writes another.
 
-use crate::keys::{self, CHUNK, Order};
-use crate::subjects::{self, Contestant, EMPTY_LOOP, Quota, Setting, Subject};
+mod scene;
+
+use crate::keys::{self, Order};
+use crate::measure::LeftOut;
+use crate::report::{self, Machine};
+use crate::subjects::{self, BASE, Contestant, EMPTY_LOOP, FLOOR, OWN};
 use crate::workload::grouped;
 use hdrhistogram::Histogram;
-use serde::Serialize;
-use std::slice;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::thread;
-use std::time::{Duration, Instant};
+pub use scene::{Plan, Scene};
+use scene::{Scene::Turnover, Times};
+use serde::{Deserialize, Serialize};
 
-/// Who takes part: one of each design, with the sweep that it needs.
-const NAMES: [&str; 9] = [
+/// Who takes part: one of each design.
+const NAMES: [&str; 10] = [
     EMPTY_LOOP,
-    "tollgate",
-    "governor",
+    FLOOR,
+    OWN,
+    BASE,
     "rate-net",
     "scc + atomic",
     "papaya + atomic",
@@ -33,151 +37,177 @@ const NAMES: [&str; 9] = [
     "256 mutexed shards",
 ];
 
-#[derive(Clone, Copy)]
-pub struct Plan {
-    pub known: usize,
+/// What `peers-latency.json` holds.
+#[derive(Serialize, Deserialize)]
+pub struct Tails {
+    pub machine: Machine,
+    pub keys: usize,
     pub rounds: usize,
-    /// How long a scene is played for one subject in one round.
-    pub scene: Duration,
-    /// Fresh keys a second.
+    pub seconds: f64,
+    /// Of the flood: fresh keys a second.
     pub pace: u32,
-    pub sweep_every: Duration,
+    pub rows: Vec<Row>,
 }
 
-/// One line of the rows for programs.
-#[derive(Serialize)]
+/// One subject in one scene. In nanoseconds.
+#[derive(Serialize, Deserialize)]
 pub struct Row {
-    scene: &'static str,
-    keys: usize,
-    subject: &'static str,
-    checks: u64,
-    p50_ns: u64,
-    p99_ns: u64,
-    p999_ns: u64,
-    p9999_ns: u64,
-    max_ns: u64,
-    /// Per cent.
-    stalled: f64,
+    pub scene: String,
+    /// Only the checks during which the other thread was sweeping, or clearing?
+    pub under_way: bool,
+    pub subject: String,
+    pub checks: u64,
+    pub p50: u64,
+    pub p99: u64,
+    pub p999: u64,
+    pub p9999: u64,
+    pub max: u64,
+    /// The share of the time in checks of more than 100 microseconds.
+    pub stalled: f64,
 }
 
+impl Tails {
+    pub fn row(&self, scene: Scene, under_way: bool, subject: &str) -> Option<&Row> {
+        let is_it =
+            |row: &&Row| row.scene == scene.name() && row.under_way == under_way && row.subject == subject;
+        self.rows.iter().find(is_it)
+    }
+
+    /// How many times as long the slowest check in a thousand takes while a turnover is under way. `None` if
+    /// too few checks met one to tell.
+    pub fn turnover_to_steady(&self, subject: &str) -> Option<f64> {
+        let p999 = |scene, under_way| {
+            let row = self.row(scene, under_way, subject)?;
+            (row.checks >= 10_000).then_some(row.p999 as f64)
+        };
+        Some(p999(Turnover, true)? / p999(Scene::Steady, false)?)
+    }
+}
+
+/// What came out for one subject in one scene.
 struct Played {
+    scene: Scene,
     name: &'static str,
-    steady: Histogram<u64>,
-    flood: Histogram<u64>,
+    times: Times,
 }
 
-/// Plays both scenes for all subjects whose names `is_wanted`, and prints them.
-pub fn run(plan: Plan, is_wanted: impl Fn(&str) -> bool) -> Result<Vec<Row>, String> {
-    let all = subjects::all::<u64>();
+/// Plays all scenes for all subjects whose names `is_wanted`, and prints them.
+pub fn run(plan: Plan, is_wanted: impl Fn(&str) -> bool) -> Result<Tails, String> {
     let takes_part = |contestant: &Contestant<u64>| {
-        NAMES.contains(&contestant.name) && (contestant.name == EMPTY_LOOP || is_wanted(contestant.name))
+        NAMES.contains(&contestant.name)
+            && ([EMPTY_LOOP, FLOOR].contains(&contestant.name) || is_wanted(contestant.name))
     };
-    let contestants: Vec<_> = all.into_iter().filter(takes_part).collect();
+    let contestants: Vec<_> = subjects::all::<u64>().into_iter().filter(takes_part).collect();
     let known = keys::distinct::<u64>(plan.known);
     let stream = keys::stream::<u64>(Order::Uniform, plan.known, 2 * plan.known);
     let mut played = Vec::new();
-    for contestant in &contestants {
-        let (steady, flood) = (histogram()?, histogram()?);
-        played.push(Played { name: contestant.name, steady, flood });
-    }
     for round in 0..plan.rounds {
         for turn in 0..contestants.len() {
-            let place = (turn + round) % contestants.len();
-            let setting = Setting { quota: Quota::Ample, keys: 2 * plan.known };
-            let subject = (contestants[place].build)(setting)?;
-            subject.decide(&known);
-            scene(subject.as_ref(), &stream, plan, &mut played[place].steady);
-            flooded(subject.as_ref(), &stream, plan, &mut played[place].flood);
-        }
-    }
-    let steady: Vec<_> = played.iter().map(|played| (played.name, &played.steady)).collect();
-    let flood: Vec<_> = played.iter().map(|played| (played.name, &played.flood)).collect();
-    let mut rows = table("steady", plan, &steady);
-    rows.extend(table("flood", plan, &flood));
-    let pace = grouped(plan.pace as usize);
-    println!("\nflood: {pace} fresh keys a second; swept every {:?} by who brings them", plan.sweep_every);
-    Ok(rows)
-}
-
-fn histogram() -> Result<Histogram<u64>, String> {
-    Histogram::new_with_bounds(1, 60_000_000_000, 3).map_err(|why| why.to_string())
-}
-
-/// Times every check until the scene is over.
-fn scene(subject: &dyn Subject<u64>, stream: &[u64], plan: Plan, times: &mut Histogram<u64>) {
-    let (clock, start) = (quanta::Clock::new(), Instant::now());
-    for chunk in stream.chunks(CHUNK).cycle() {
-        for key in chunk {
-            let before = clock.raw();
-            subject.decide(slice::from_ref(key));
-            let after = clock.raw();
-            times.saturating_record(clock.delta_as_nanos(before, after).max(1));
-        }
-        if start.elapsed() >= plan.scene {
-            return;
-        }
-    }
-}
-
-/// A scene with another thread that brings fresh keys and sweeps.
-fn flooded(subject: &dyn Subject<u64>, stream: &[u64], plan: Plan, times: &mut Histogram<u64>) {
-    let is_over = AtomicBool::new(false);
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            let start = Instant::now();
-            let (mut brought, mut swept) = (0_u32, plan.sweep_every / 2);
-            let mut batch = Vec::new();
-            while !is_over.load(Relaxed) {
-                let due = start.elapsed().as_secs_f64() * f64::from(plan.pace);
-                if f64::from(brought) >= due {
-                    // Sleeping would bring them in heaps.
-                    thread::yield_now();
+            let Contestant { name, build } = contestants[(turn + round) % contestants.len()];
+            for scene in Scene::ALL {
+                let subject = build(scene.setting(plan))?;
+                if !scene.fits(subject.as_ref()) {
                     continue;
                 }
-                let number = |nth: u32| plan.known as u64 + u64::from(brought + nth);
-                batch.clear();
-                batch.extend((0..16).map(number).map(<u64 as keys::Key>::numbered));
-                subject.decide(&batch);
-                brought += 16;
-                if start.elapsed() >= swept {
-                    subject.sweep();
-                    swept += plan.sweep_every;
-                }
+                scene.prepare(subject.as_ref(), &known);
+                let times = times_of(&mut played, scene, name)?;
+                let told = |why| format!("{}, {name}: {why}", scene.name());
+                scene.play(subject.as_ref(), &stream, plan, times).map_err(told)?;
             }
-        });
-        scene(subject, stream, plan, times);
-        is_over.store(true, Relaxed);
-    });
-}
-
-/// The share of time in checks of more than 100 microseconds, in per cent of the time in all rounds.
-fn stalled(times: &Histogram<u64>, plan: Plan) -> f64 {
-    let long = times.iter_recorded().filter(|bin| bin.value_iterated_to() > 100_000);
-    let nanos: u64 = long.map(|bin| bin.value_iterated_to() * bin.count_at_value()).sum();
-    100.0 * nanos as f64 / (plan.scene.as_nanos() as f64 * plan.rounds as f64)
-}
-
-fn table(scene: &'static str, plan: Plan, played: &[(&'static str, &Histogram<u64>)]) -> Vec<Row> {
-    println!("\n{scene}: nanoseconds of one check of {} known keys, one thread", grouped(plan.known));
-    print!("  {:<22}{:>9}{:>9}{:>9}", "", "p50", "p99", "p99.9");
-    println!("{:>11}{:>12}{:>10}", "p99.99", "max", "stalled");
-    let row = |&(subject, times): &(&'static str, &Histogram<u64>)| Row {
-        scene,
-        keys: plan.known,
-        subject,
-        checks: times.len(),
-        p50_ns: times.value_at_quantile(0.5),
-        p99_ns: times.value_at_quantile(0.99),
-        p999_ns: times.value_at_quantile(0.999),
-        p9999_ns: times.value_at_quantile(0.9999),
-        max_ns: times.max(),
-        stalled: stalled(times, plan),
-    };
-    let rows: Vec<Row> = played.iter().map(row).collect();
-    for row in &rows {
-        let Row { subject, p50_ns, p99_ns, p999_ns, p9999_ns, max_ns, stalled, .. } = row;
-        let times = format!("{p50_ns:>9}{p99_ns:>9}{p999_ns:>9}{p9999_ns:>11}{max_ns:>12}");
-        println!("  {subject:<22}{times}{stalled:>9.2}%");
+        }
     }
-    rows
+    let names: Vec<_> = contestants.iter().map(|contestant| contestant.name).collect();
+    let (keys, rounds, seconds, pace) = (plan.known, plan.rounds, plan.scene.as_secs_f64(), plan.pace);
+    let mut tails = Tails { machine: Machine::this(), keys, rounds, seconds, pace, rows: Vec::new() };
+    for scene in Scene::ALL {
+        tails.rows.extend(tabled(scene, plan, &names, &played));
+    }
+    let ratio =
+        |name| tails.turnover_to_steady(name).map_or("too few checks".into(), |ratio| format!("{ratio:.2}"));
+    println!(
+        "\np99.9 of a check while a turnover is under way, to that in the steady scene: tollgate {};",
+        ratio(OWN)
+    );
+    println!("an array that is copied meanwhile {}", ratio(FLOOR));
+    Ok(tails)
+}
+
+/// Where one subject's times in one scene go.
+fn times_of<'a>(
+    played: &'a mut Vec<Played>,
+    scene: Scene,
+    name: &'static str,
+) -> Result<&'a mut Times, String> {
+    let is_it = |played: &Played| played.scene == scene && played.name == name;
+    let place = match played.iter().position(is_it) {
+        Some(place) => place,
+        None => {
+            played.push(Played { scene, name, times: Times::none()? });
+            played.len() - 1
+        }
+    };
+    Ok(&mut played[place].times)
+}
+
+/// The rows of one scene, printed.
+fn tabled(scene: Scene, plan: Plan, names: &[&'static str], played: &[Played]) -> Vec<Row> {
+    let of = |name: &&str| played.iter().find(|played| played.scene == scene && played.name == *name);
+    let (known, every, pace) = (grouped(plan.known), scene.every(plan), grouped(plan.pace as usize));
+    let meanwhile = match scene {
+        Scene::Steady => "nothing else goes on".into(),
+        Scene::Turnover => format!("another thread sweeps every {every:?}; no key is idle"),
+        Scene::Flood => {
+            format!("another brings {pace} fresh keys a second; who needs it is swept every {every:?}")
+        }
+        Scene::Clear => format!("another thread forgets all keys every {every:?}"),
+    };
+    println!("\n{}: nanoseconds of one check of {known} known keys; {meanwhile}", scene.name());
+    let all: Vec<Row> = names.iter().filter_map(of).map(|played| played.row(false)).collect();
+    table(&all);
+    let met: Vec<Row> = names.iter().filter_map(of).map(|played| played.row(true)).collect();
+    let met: Vec<Row> = met.into_iter().filter(|row| row.checks > 0).collect();
+    if !met.is_empty() {
+        println!("  only while that is under way:");
+        table(&met);
+    }
+    let why = "has nothing for it";
+    let missing = names.iter().filter(|name| of(name).is_none());
+    report::left_out(&missing.map(|&name| LeftOut { name, why }).collect::<Vec<_>>());
+    all.into_iter().chain(met).collect()
+}
+
+impl Played {
+    fn row(&self, under_way: bool) -> Row {
+        let times = if under_way { &self.times.met } else { &self.times.all };
+        Row {
+            scene: self.scene.name().to_owned(),
+            under_way,
+            subject: self.name.to_owned(),
+            checks: times.len(),
+            p50: times.value_at_quantile(0.5),
+            p99: times.value_at_quantile(0.99),
+            p999: times.value_at_quantile(0.999),
+            p9999: times.value_at_quantile(0.9999),
+            max: times.max(),
+            stalled: stalled(times),
+        }
+    }
+}
+
+fn stalled(times: &Histogram<u64>) -> f64 {
+    let nanos = |least: u64| -> u64 {
+        let bins = times.iter_recorded().filter(|bin| bin.value_iterated_to() > least);
+        bins.map(|bin| bin.value_iterated_to() * bin.count_at_value()).sum()
+    };
+    nanos(100_000) as f64 / nanos(0).max(1) as f64
+}
+
+fn table(rows: &[Row]) {
+    print!("  {:<22}{:>11}{:>10}{:>10}{:>10}", "", "checks", "p50", "p99", "p99.9");
+    println!("{:>11}{:>12}{:>10}", "p99.99", "max", "stalled");
+    for row in rows {
+        let Row { subject, checks, p50, p99, p999, p9999, max, .. } = row;
+        let times = format!("{p50:>10}{p99:>10}{p999:>10}{p9999:>11}{max:>12}");
+        println!("  {subject:<22}{checks:>11}{times}{:>9.2}%", row.stalled * 100.0);
+    }
 }

@@ -52,8 +52,8 @@ struct Options {
     /// Numbers of threads
     #[arg(long, value_delimiter = ',', default_value = "1,2")]
     threads: Vec<usize>,
-    /// Where the rows go or come from [default: target/peers.json, target/peers-quick.json with --quick, or
-    /// target/peers-latency.json]
+    /// Where the rows go or come from [default: target/peers.json, latency: target/peers-latency.json; with
+    /// --quick: target/peers-quick.json, target/peers-quick-latency.json]
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
@@ -62,10 +62,11 @@ struct Options {
 enum What {
     /// What a check costs, in all workloads
     Throughput,
-    /// The tail of single checks, in quiet and in a flood of fresh keys
+    /// The tail of single checks: in quiet, while the table turns over, in a flood of fresh keys, and while
+    /// all keys are forgotten
     Latency,
     /// Nothing is measured: what throughput left in the JSON file becomes benches/peers/ratios.svg and the
-    /// README's section on speed
+    /// README's section on speed, with what latency left beside it
     Draw,
 }
 
@@ -95,13 +96,14 @@ impl Options {
 
     fn latency(&self) -> latency::Plan {
         let (known, (rounds, slice)) = (self.many(), if self.quick { (1, 200) } else { (3, 2000) });
-        let scene = Duration::from_millis(self.slice.unwrap_or(slice));
+        let scene = Duration::from_millis(self.slice.unwrap_or(slice).max(1));
         let rounds = self.rounds.unwrap_or(rounds).max(1);
-        latency::Plan { known, rounds, scene, pace: 500_000, sweep_every: scene / 2 }
+        latency::Plan { known, rounds, scene, pace: 500_000 }
     }
 
     fn json(&self) -> PathBuf {
         let named = match self.what {
+            What::Latency if self.quick => "target/peers-quick-latency.json",
             What::Latency => "target/peers-latency.json",
             What::Throughput | What::Draw if self.quick => "target/peers-quick.json",
             What::Throughput | What::Draw => "target/peers.json",
@@ -161,8 +163,8 @@ fn run(options: &Options) -> Result<(), String> {
     let unwritten = |why| format!("{}: {why}", path.display());
     if options.what == What::Latency {
         let is_wanted = |name: &str| options.only.is_empty() || options.named(name);
-        let rows = latency::run(options.latency(), is_wanted)?;
-        return report::write(&path, &rows).map_err(unwritten);
+        let tails = latency::run(options.latency(), is_wanted)?;
+        return report::write(&path, &tails).map_err(unwritten);
     }
     if options.what == What::Draw {
         if !options.only.is_empty() {

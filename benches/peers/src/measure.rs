@@ -114,7 +114,7 @@ impl<K: Key> Field<K> {
     fn built(&self, contestant: &Contestant<K>) -> Result<Box<dyn Subject<K>>, &'static str> {
         // A stream is rounded up to whole chunks, a flood's number of keys with it.
         let keys = self.workload.keys.next_multiple_of(if self.workload.keys > 1 { CHUNK } else { 1 });
-        (contestant.build)(Setting { quota: self.workload.quota, keys })
+        (contestant.build)(Setting { quota: self.workload.quota, keys, sweeps: None })
     }
 
     /// All rounds on so many threads. A subject that did not decide as the workload wants has no result.
@@ -179,7 +179,7 @@ impl<K: Key> Field<K> {
         let sum = |value: fn(&Slice) -> u64| turns.iter().flatten().map(value).sum::<u64>();
         let (checks, admitted) = (sum(|slice| slice.checks), sum(|slice| slice.admitted));
         let as_expected = match self.workload.quota {
-            Quota::Ample => admitted == checks,
+            Quota::Ample | Quota::Lasting => admitted == checks,
             // Those who know no rate below one a second admit that one.
             Quota::UsedUp => admitted * 1000 <= checks || name == crate::subjects::EMPTY_LOOP,
         };

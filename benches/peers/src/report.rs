@@ -18,7 +18,7 @@ pub struct Run {
 }
 
 /// Where it was measured, as the system says.
-#[derive(Serialize, Deserialize)]
+#[derive(PartialEq, Serialize, Deserialize)]
 pub struct Machine {
     pub cores: usize,
     pub cpu: String,

@@ -6,6 +6,7 @@ mod maps;
 mod ours;
 
 use crate::keys::Key;
+use std::time::Duration;
 
 /// What a limiter is to grant.
 #[derive(Clone, Copy, PartialEq)]
@@ -13,6 +14,9 @@ pub enum Quota {
     /// Ten a second, and a billion at once: nobody is ever denied, and no key is as good as new within a
     /// tenth of a second after its last check.
     Ample,
+    /// One a minute, and a million at once: nobody is ever denied, and no key that was charged is as good as
+    /// new while it is measured.
+    Lasting,
     /// Two, and the next after half an hour (or, for those who know no slower rate, a second).
     UsedUp,
 }
@@ -21,6 +25,7 @@ impl Quota {
     pub const fn burst(self) -> u32 {
         match self {
             Self::Ample => 1_000_000_000,
+            Self::Lasting => 1_000_000,
             Self::UsedUp => 2,
         }
     }
@@ -29,6 +34,7 @@ impl Quota {
     pub const fn interval(self) -> u64 {
         match self {
             Self::Ample => 100_000_000,
+            Self::Lasting => 60_000_000_000,
             Self::UsedUp => 1_800_000_000_000,
         }
     }
@@ -40,6 +46,8 @@ pub struct Setting {
     pub quota: Quota,
     /// How many keys there are in all.
     pub keys: usize,
+    /// The time between two sweeps, if its user is to sweep it that often.
+    pub sweeps: Option<Duration>,
 }
 
 /// A limiter, ready to decide.
@@ -47,8 +55,25 @@ pub trait Subject<K>: Send + Sync {
     /// Decides for each of `keys` in turn; how many were admitted.
     fn decide(&self, keys: &[K]) -> u64;
 
-    /// Forgets the keys that are as good as new, where that is the caller's task.
-    fn sweep(&self) {}
+    /// Forgets the keys that are as good as new. False if it has nothing for that.
+    fn sweep(&self) -> bool {
+        false
+    }
+
+    /// Is that its user's task, for nothing else bounds its memory?
+    fn needs_sweeps(&self) -> bool {
+        false
+    }
+
+    /// Forgets all keys. False if it has nothing for that.
+    fn clear(&self) -> bool {
+        false
+    }
+
+    /// How often its table was turned over, if that is how it sweeps.
+    fn turnovers(&self) -> Option<u64> {
+        None
+    }
 }
 
 /// A subject that is asked for one key at a time: `Each(|key| admitted)`.
@@ -64,35 +89,58 @@ fn each<K, F: Fn(&K) -> bool + Send + Sync + 'static>(check: F) -> Built<K> {
     Ok(Box::new(Each(check)))
 }
 
-/// A subject that its user has to sweep from time to time.
-struct Swept<T, F, G> {
-    limiter: T,
-    check: F,
-    sweep: G,
+/// What can be done for a limiter besides asking it; the methods of [`Subject`] say what each is.
+struct Upkeep<T> {
+    sweep: Option<fn(&T)>,
+    needs_sweeps: bool,
+    clear: Option<fn(&T)>,
+    turnovers: Option<fn(&T) -> u64>,
 }
 
-impl<K, T, F, G> Subject<K> for Swept<T, F, G>
-where
-    T: Send + Sync,
-    F: Fn(&T, &K) -> bool + Send + Sync,
-    G: Fn(&T) + Send + Sync,
-{
+impl<T> Upkeep<T> {
+    const NONE: Self = Self { sweep: None, needs_sweeps: false, clear: None, turnovers: None };
+
+    /// Of a map, which grows until somebody sweeps it.
+    const fn of_map(sweep: fn(&T), clear: fn(&T)) -> Self {
+        Self { sweep: Some(sweep), needs_sweeps: true, clear: Some(clear), turnovers: None }
+    }
+}
+
+/// A subject that its user can look after.
+struct Kept<T, F> {
+    limiter: T,
+    check: F,
+    upkeep: Upkeep<T>,
+}
+
+impl<K, T: Send + Sync, F: Fn(&T, &K) -> bool + Send + Sync> Subject<K> for Kept<T, F> {
     fn decide(&self, keys: &[K]) -> u64 {
         keys.iter().map(|key| u64::from((self.check)(&self.limiter, key))).sum()
     }
 
-    fn sweep(&self) {
-        (self.sweep)(&self.limiter);
+    fn sweep(&self) -> bool {
+        self.upkeep.sweep.map(|sweep| sweep(&self.limiter)).is_some()
+    }
+
+    fn needs_sweeps(&self) -> bool {
+        self.upkeep.needs_sweeps
+    }
+
+    fn clear(&self) -> bool {
+        self.upkeep.clear.map(|clear| clear(&self.limiter)).is_some()
+    }
+
+    fn turnovers(&self) -> Option<u64> {
+        self.upkeep.turnovers.map(|turnovers| turnovers(&self.limiter))
     }
 }
 
-fn swept<K, T, F, G>(limiter: T, check: F, sweep: G) -> Built<K>
+fn kept<K, T, F>(limiter: T, check: F, upkeep: Upkeep<T>) -> Built<K>
 where
     T: Send + Sync + 'static,
     F: Fn(&T, &K) -> bool + Send + Sync + 'static,
-    G: Fn(&T) + Send + Sync + 'static,
 {
-    Ok(Box::new(Swept { limiter, check, sweep }))
+    Ok(Box::new(Kept { limiter, check, upkeep }))
 }
 
 /// A subject, or why it does not fit.
@@ -104,6 +152,8 @@ pub struct Contestant<K> {
     pub build: fn(Setting) -> Built<K>,
 }
 
+/// This library, as it is with the clock that the one to compare with has, too.
+pub const OWN: &str = "tollgate";
 /// The one that all others are compared with.
 pub const BASE: &str = "governor";
 /// Not a limiter: what it costs to walk through the keys.

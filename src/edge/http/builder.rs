@@ -4,10 +4,11 @@ use super::answer::{Answer, Respond};
 use super::denial::Denial;
 use super::enforced::Enforced;
 use super::error::BuildError;
-use super::event::{Event, Hook, Listeners};
+use super::event::Event;
 use super::head::{Peers, RequestHead};
 use super::judge::Judge;
 use super::limit::{Limit, Skips};
+use super::listeners::{Hook, Listeners};
 use super::policy::Policy;
 use bytes::Bytes;
 use http::{Response, StatusCode};
@@ -259,6 +260,10 @@ impl RateLimitBuilder {
             let limit = Enforced::new(limit)?;
             if limits.iter().any(|other| other.name == limit.name) {
                 return Err(BuildError::DuplicateName { name: limit.name.as_ref().to_owned() });
+            }
+            if let Some(other) = limits.iter().find(|it| it.enforcer.is_one_state_with(&limit.enforcer)) {
+                let [name, other] = [other, &limit].map(|limit| limit.name.as_ref().to_owned());
+                return Err(BuildError::SameLimiter { name, other });
             }
             limits.push(limit);
         }

@@ -71,12 +71,11 @@ impl Enforced {
         if fresh.outcome() == Outcome::TooCostly {
             return Err(BuildError::CostAboveCapacity { limit: limit(), cost, capacity: fresh.limit() });
         }
-        match self.enforcer.quota() {
-            Some(quota) if requests_a_second(quota, cost) > MAX_REQUESTS => {
-                Err(BuildError::NeverTriggers { limit: limit(), quota })
-            }
-            _ => Ok(()),
+        let quota = self.enforcer.quota();
+        if requests_a_second(quota, cost) > MAX_REQUESTS {
+            return Err(BuildError::NeverTriggers { limit: limit(), quota });
         }
+        Ok(())
     }
 
     pub(super) fn skips(&self, head: RequestHead<'_>) -> bool {

@@ -1,8 +1,7 @@
 //! The limiters behind limits, whatever their stores are.
 
 use super::key::{Key, KeyRef};
-use super::together::Gate;
-use crate::{Decision, Holds, Limiter, Quota, SingleLimiter, Store};
+use crate::{Decision, Gate, Holds, Limiter, Quota, SingleLimiter, Store};
 use std::sync::Arc;
 
 /// A limiter that is asked with keys of requests.
@@ -13,7 +12,7 @@ pub(super) trait Keyed: Send + Sync {
     /// Gives back what a request was charged that is over.
     fn give_back(&self, key: &Key, charge: &Decision);
     /// The quota of all keys without one of their own.
-    fn quota(&self) -> Option<Quota>;
+    fn quota(&self) -> Quota;
     /// The key's own quota, if it has one.
     fn quota_of(&self, key: &KeyRef<'_>) -> Option<Quota>;
 }
@@ -38,12 +37,12 @@ where
         Limiter::refund(self, key, charge);
     }
 
-    fn quota(&self) -> Option<Quota> {
-        None
+    fn quota(&self) -> Quota {
+        Limiter::quota(self)
     }
 
-    fn quota_of(&self, _key: &KeyRef<'_>) -> Option<Quota> {
-        None
+    fn quota_of(&self, key: &KeyRef<'_>) -> Option<Quota> {
+        self.key_quota(key)
     }
 }
 
@@ -63,10 +62,10 @@ impl Enforcer {
         }
     }
 
-    pub(super) fn quota(&self) -> Option<Quota> {
+    pub(super) fn quota(&self) -> Quota {
         match self {
             Self::Keyed(limiter) => limiter.quota(),
-            Self::Single(_) => None,
+            Self::Single(limiter) => limiter.quota(),
         }
     }
 
@@ -75,6 +74,11 @@ impl Enforcer {
             Self::Keyed(limiter) => limiter.quota_of(key),
             Self::Single(_) => None,
         }
+    }
+
+    /// Do both go by one state, whatever the key?
+    pub(super) fn is_one_state_with(&self, other: &Self) -> bool {
+        matches!((self, other), (Self::Single(one), Self::Single(other)) if Arc::ptr_eq(one, other))
     }
 
     pub(super) fn give_back(&self, key: &Key, charge: &Decision) {

@@ -47,6 +47,13 @@ pub enum BuildError {
         /// The name.
         name: String,
     },
+    /// Two limits are of one limiter for one resource: each request would be charged to it twice.
+    SameLimiter {
+        /// The one name.
+        name: String,
+        /// The other.
+        other: String,
+    },
     /// A request may come without a key, and nobody said what then.
     NoKey {
         /// The limit.
@@ -140,6 +147,11 @@ impl fmt::Display for BuildError {
                 f,
                 "two limits are called {name:?}, and a client could not tell which one refused; allowed: names \
                  that differ; rename one of them"
+            ),
+            Self::SameLimiter { name, other } => write!(
+                f,
+                "limits {name:?} and {other:?} are of one limiter, so each request would be charged to it twice; \
+                 allowed: a `SingleLimiter` for each; leave one of the limits out, or set a cost"
             ),
             Self::NoKey { limit, missing } => write!(
                 f,

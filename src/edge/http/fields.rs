@@ -49,21 +49,30 @@ impl Fields {
     }
 }
 
-/// A limit that is shown, and what it said.
+/// What a limit said.
 #[derive(Clone, Copy)]
-pub(super) struct Shown<'r> {
+pub(super) struct Said<'r> {
     pub(super) limit: &'r Enforced,
     pub(super) decision: &'r Decision,
 }
 
+impl Said<'_> {
+    /// Did it refuse the request?
+    pub(super) fn refuses(&self) -> bool {
+        !self.limit.shadow && !self.decision.allowed()
+    }
+}
+
+/// Shadows are not shown.
+fn shown<'r>(said: impl Iterator<Item = Said<'r>>) -> impl Iterator<Item = Said<'r>> {
+    said.filter(|said| !said.limit.shadow)
+}
+
 /// `RateLimit`: one item for each limit. `wait` is what `Retry-After` says, if the request was refused: no item
 /// of that response says a later time.
-pub(super) fn rate_limit<'r>(
-    shown: impl Iterator<Item = Shown<'r>>,
-    wait: Option<u64>,
-) -> Option<HeaderValue> {
+pub(super) fn rate_limit<'r>(said: impl Iterator<Item = Said<'r>>, wait: Option<u64>) -> Option<HeaderValue> {
     let mut text = Text::new();
-    for Shown { limit, decision } in shown {
+    for Said { limit, decision } in shown(said) {
         if !text.is_empty() {
             text.extend_from_slice(b", ");
         }
@@ -93,10 +102,10 @@ pub(super) fn legacy(decision: &Decision) -> Box<[Option<HeaderValue>; 3]> {
 }
 
 /// The limit that has the smallest share left.
-pub(super) fn scarcest<'r>(shown: impl Iterator<Item = Shown<'r>>) -> Option<&'r Decision> {
+pub(super) fn scarcest<'r>(said: impl Iterator<Item = Said<'r>>) -> Option<&'r Decision> {
     let share =
         |decision: &Decision, other: &Decision| u128::from(decision.remaining()) * u128::from(other.limit());
-    shown.map(|it| it.decision).min_by(|a, b| share(a, b).cmp(&share(b, a)))
+    shown(said).map(|said| said.decision).min_by(|a, b| share(a, b).cmp(&share(b, a)))
 }
 
 /// Adds a parameter; an Integer has 15 digits at the most.

@@ -4,15 +4,15 @@ use super::answer::Answer;
 use super::denial::Denial;
 use super::enforced::Enforced;
 use super::enforcer::Bound;
-use super::event::{Event, Listeners};
-use super::fields::{self, Fields, Shown};
+use super::event::Event;
+use super::fields::{self, Fields, Said};
 use super::head::{Peers, RequestHead};
 use super::limit::{NoKey, Skips};
+use super::listeners::Listeners;
 use super::policy::Policy;
 use super::seconds;
 use super::ticket::{Held, Ticket};
-use super::together::{Part, check_all};
-use crate::Decision;
+use crate::{Decision, Part, check_all};
 use bytes::Bytes;
 use http::{Response, StatusCode};
 use smallvec::SmallVec;
@@ -21,6 +21,8 @@ use std::sync::Arc;
 
 /// As many limits as are asked without an allocation.
 const INLINE: usize = 4;
+
+type Asked<'r> = SmallVec<[Bound<'r>; INLINE]>;
 
 /// What all clones of a layer share.
 pub(super) struct Judge {
@@ -49,20 +51,10 @@ impl Judge {
         if self.skips.as_ref().is_some_and(|skips| skips(head)) {
             return Verdict::Passed(Fields::default(), None);
         }
-        let mut asked: SmallVec<[Bound<'_>; INLINE]> = SmallVec::new();
-        for (number, limit) in self.limits.iter().enumerate() {
-            if limit.skips(head) {
-                continue;
-            }
-            match limit.key(head) {
-                Some(key) => asked.push(Bound { limit: number, enforcer: &limit.enforcer, key }),
-                None if limit.no_key == Some(NoKey::Deny) && !limit.shadow => {
-                    self.tell_missing(limit, head, true);
-                    return Verdict::Refused(self.without_key(limit, head));
-                }
-                None => self.tell_missing(limit, head, false),
-            }
-        }
+        let asked = match self.asked(head) {
+            Ok(asked) => asked,
+            Err(limit) => return Verdict::Refused(self.without_key(limit, head)),
+        };
         let mut parts: SmallVec<[Part<'_>; INLINE]> = SmallVec::new();
         for bound in &asked {
             let limit = &self.limits[bound.limit];
@@ -70,73 +62,115 @@ impl Judge {
             parts.push(if limit.shadow { part.shadow() } else { part });
         }
         let binding = check_all(&mut parts);
-        let said = |i: usize| (&self.limits[asked[i].limit], parts[i].decision());
-        let said = (0..parts.len()).filter_map(|i| said(i).1.map(|decision| (i, said(i).0, decision)));
-        if self.listeners.listen() {
-            for (i, limit, decision) in said.clone() {
-                self.listeners.tell(&Event {
-                    limit: &limit.name,
-                    request: head,
-                    decision: Some(decision),
-                    shadow: limit.shadow,
-                    binding: binding == Some(i),
-                    refused: binding.is_some(),
-                });
+        self.tell(head, &asked, &parts, binding);
+        match binding.and_then(|binding| Some((binding, parts[binding].decision()?))) {
+            None => self.pass(&asked, &parts),
+            Some((binding, decision)) => {
+                Verdict::Refused(self.refuse(head, &asked, &parts, binding, decision))
             }
         }
-        let shown = said.clone().filter(|(_, limit, _)| !limit.shadow);
-        let shown = shown.map(|(_, limit, decision)| Shown { limit, decision });
-        let Some((binding, decision)) = binding.and_then(|i| Some((i, parts[i].decision()?))) else {
-            let fields = self.fields(&asked, shown.clone(), fields::scarcest(shown), None);
-            let held = said.filter(|(_, limit, decision)| limit.charges.is_some() && decision.charged() > 0);
-            return Verdict::Passed(fields, self.ticket(held.map(|(i, _, decision)| (&asked[i], decision))));
-        };
+    }
+
+    /// The limits that count for a request, with its keys; or one that refuses it for want of a key.
+    fn asked<'r>(&'r self, head: RequestHead<'r>) -> Result<Asked<'r>, &'r Enforced> {
+        let mut asked = SmallVec::new();
+        for (number, limit) in self.limits.iter().enumerate() {
+            if limit.skips(head) {
+                continue;
+            }
+            match limit.key(head) {
+                Some(key) => asked.push(Bound { limit: number, enforcer: &limit.enforcer, key }),
+                None => {
+                    let refused = limit.no_key == Some(NoKey::Deny) && !limit.shadow;
+                    self.tell_missing(limit, head, refused);
+                    if refused {
+                        return Err(limit);
+                    }
+                }
+            }
+        }
+        Ok(asked)
+    }
+
+    /// What the limits said, in their order.
+    fn said<'r>(
+        &'r self,
+        asked: &'r [Bound<'_>],
+        parts: &'r [Part<'_>],
+    ) -> impl Iterator<Item = Said<'r>> + Clone {
+        let said = asked.iter().zip(parts);
+        said.filter_map(|(bound, part)| {
+            Some(Said { limit: &self.limits[bound.limit], decision: part.decision()? })
+        })
+    }
+
+    fn pass(&self, asked: &[Bound<'_>], parts: &[Part<'_>]) -> Verdict {
+        let said = self.said(asked, parts);
+        let fields = self.fields(asked, said.clone(), None, || fields::scarcest(said.clone()));
+        // What is needed to give charges back when the response is known.
+        let held = asked.iter().zip(parts).filter_map(|(bound, part)| {
+            let charge = part.decision().filter(|charge| charge.charged() > 0)?;
+            let may_return = self.limits[bound.limit].charges.is_some();
+            may_return.then(|| Held::new(bound.limit, &bound.key, *charge))
+        });
+        let held: SmallVec<[Held; 1]> = held.collect();
+        let ticket = (!held.is_empty()).then(|| Box::new(Ticket::new(Arc::clone(&self.limits), held)));
+        Verdict::Passed(fields, ticket)
+    }
+
+    fn refuse(
+        &self,
+        head: RequestHead<'_>,
+        asked: &[Bound<'_>],
+        parts: &[Part<'_>],
+        binding: usize,
+        decision: &Decision,
+    ) -> Response<Bytes> {
         let wait = seconds::until_retry(decision);
-        let fields = self.fields(&asked, shown, Some(decision), wait);
+        let said = self.said(asked, parts);
+        let fields = self.fields(asked, said.clone(), wait, || Some(decision));
         let limit: &str = &self.limits[asked[binding].limit].name;
-        let others =
-            said.filter(|&(i, limit, decision)| i != binding && !limit.shadow && !decision.allowed());
+        let others = said.filter(|said| said.refuses() && *said.limit.name != *limit);
         let mut violated: SmallVec<[&str; INLINE]> = SmallVec::new();
         violated.push(limit);
-        violated.extend(others.map(|(_, limit, _)| &*limit.name));
-        let denial = Denial {
-            limit,
-            violated: &violated,
-            decision: Some(decision),
-            request: head,
-            status: self.status,
-            wait,
-        };
-        Verdict::Refused(self.answer.response(&denial, fields))
+        violated.extend(others.map(|said| &*said.limit.name));
+        let (violated, decision, status) = (&*violated, Some(decision), self.status);
+        self.answer.response(&Denial { limit, violated, decision, request: head, status, wait }, fields)
     }
 
     fn fields<'r>(
-        &'r self,
+        &self,
         asked: &[Bound<'_>],
-        shown: impl Iterator<Item = Shown<'r>>,
-        scarcest: Option<&Decision>,
+        said: impl Iterator<Item = Said<'r>>,
         wait: Option<u64>,
+        told: impl FnOnce() -> Option<&'r Decision>,
     ) -> Fields {
         let mut fields = Fields::default();
         if self.shows_fields {
-            fields.rate_limit = fields::rate_limit(shown, wait);
+            fields.rate_limit = fields::rate_limit(said, wait);
             fields.policy = self.policy.value(&self.limits, asked);
         }
         if self.shows_legacy {
-            fields.legacy = scarcest.map(fields::legacy);
+            fields.legacy = told().map(fields::legacy);
         }
         fields
     }
 
-    /// What is needed to give back charges when the response is known.
-    fn ticket<'b, 'k: 'b>(
-        &self,
-        held: impl Iterator<Item = (&'b Bound<'k>, &'b Decision)>,
-    ) -> Option<Box<Ticket>> {
-        let mut held = held.peekable();
-        held.peek()?;
-        let held = held.map(|(bound, charge)| Held::new(bound.limit, &bound.key, *charge)).collect();
-        Some(Box::new(Ticket::new(Arc::clone(&self.limits), held)))
+    fn tell(&self, head: RequestHead<'_>, asked: &[Bound<'_>], parts: &[Part<'_>], binding: Option<usize>) {
+        if !self.listeners.listen() {
+            return;
+        }
+        for (index, (bound, part)) in asked.iter().zip(parts).enumerate() {
+            let limit = &self.limits[bound.limit];
+            self.listeners.tell(&Event {
+                limit: &limit.name,
+                request: head,
+                decision: part.decision(),
+                shadow: limit.shadow,
+                binding: binding == Some(index),
+                refused: binding.is_some(),
+            });
+        }
     }
 
     fn tell_missing(&self, limit: &Enforced, head: RequestHead<'_>, refused: bool) {

@@ -278,7 +278,7 @@ where
 }
 
 impl How {
-    /// Adds the parts of a request's key, or nothing if there is none; was there one?
+    /// Adds the parts of a request's key; was there one? If not, some parts of it may have been added.
     pub(super) fn find<'a>(&self, head: RequestHead<'a>, key: &mut KeyRef<'a>) -> bool {
         let part = match self {
             Self::Peer { ipv6_prefix } => head.peer().map(|peer| KeyPart::address(peer.ip(), *ipv6_prefix)),
@@ -295,14 +295,7 @@ impl How {
             Self::Method => Some(head.method().as_str().into()),
             Self::Extension { find, .. } | Self::Closure(find) => find(head),
             Self::Or(hows) => return find_first(hows, head, key),
-            Self::And(hows) => {
-                let before = key.len();
-                let all = hows.iter().all(|how| how.find(head, key));
-                if !all {
-                    key.truncate(before);
-                }
-                return all;
-            }
+            Self::And(hows) => return hows.iter().all(|how| how.find(head, key)),
         };
         part.map(|part| key.push(part)).is_some()
     }

@@ -25,7 +25,7 @@ pub enum NoKey {
     /// It is refused: status 403 unless [`no_key_status`](super::RateLimitBuilder::no_key_status) is set, for gRPC
     /// `PERMISSION_DENIED`. Not 429, since no wait helps. A limit in shadow mode lets it pass, and tells.
     Deny,
-    /// The limit does not count for it.
+    /// The limit does not count for it: who leaves the key out, or sends it twice, is free of this limit.
     Allow,
     /// All of them together are one client.
     Shared,

@@ -15,7 +15,7 @@ const MAX_SCALED: u64 = 3600;
 const SECOND: u128 = 1_000_000_000;
 
 /// The quotas of all limits of a layer.
-type Quotas = SmallVec<[Option<Quota>; 4]>;
+type Quotas = SmallVec<[Quota; 4]>;
 
 /// The field, as it was written last: quotas are rarely changed.
 #[derive(Default)]
@@ -34,9 +34,9 @@ impl Policy {
     pub(super) fn value(&self, limits: &[Enforced], bound: &[Bound<'_>]) -> Option<HeaderValue> {
         let mut quotas: Quotas = limits.iter().map(|limit| limit.enforcer.quota()).collect();
         let mut own = false;
-        for bound in bound {
+        for bound in bound.iter().filter(|bound| !limits[bound.limit].shadow) {
             if let Some(quota) = bound.enforcer.quota_of(&bound.key) {
-                quotas[bound.limit] = Some(quota);
+                quotas[bound.limit] = quota;
                 own = true;
             }
         }
@@ -52,10 +52,9 @@ impl Policy {
     }
 }
 
-fn write(limits: &[Enforced], quotas: &[Option<Quota>]) -> Option<HeaderValue> {
+fn write(limits: &[Enforced], quotas: &[Quota]) -> Option<HeaderValue> {
     let mut text = Text::new();
-    for (limit, &quota) in limits.iter().zip(quotas) {
-        let Some(quota) = quota.filter(|_| !limit.shadow) else { continue };
+    for (limit, &quota) in limits.iter().zip(quotas).filter(|(limit, _)| !limit.shadow) {
         if !text.is_empty() {
             text.extend_from_slice(b", ");
         }

@@ -18,7 +18,7 @@ pub(super) fn until_retry(decision: &Decision) -> Option<u64> {
 
 /// How long until more is free than now, for a limit that did not refuse. `None` if all is free, or for ever.
 pub(super) fn until_more(decision: &Decision) -> Option<u64> {
-    until(decision, decision.reset_after())
+    until(decision, decision.refill_after())
 }
 
 /// How long until all is free. `None` if it is, or never will be.

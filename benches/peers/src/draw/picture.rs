@@ -5,7 +5,7 @@
 //! does not swallow it.
 
 use super::{Panel, SUBJECTS, Shown, THREADS};
-use crate::subjects::{BASE, FLOOR};
+use crate::subjects::{BASE, FLOOR, OWN};
 use plotters::coord::Shift;
 use plotters::coord::combinators::BindKeyPoints;
 use plotters::prelude::*;
@@ -50,7 +50,7 @@ fn drawn<'a>(shown: &Shown, root: &Area<'a>) -> Result<(), Box<dyn std::error::E
     let each = (width - NAMES) / COLUMNS as u32;
     let columns: Vec<u32> = (1..COLUMNS as u32).map(|column| NAMES + column * each).collect();
     let areas = panels.split_by_breakpoints(columns, vec![height / 2]);
-    for (place, (area, panel)) in areas.iter().zip(&shown.panels).enumerate() {
+    for (place, (area, panel)) in areas.iter().zip(shown.drawn()).enumerate() {
         let names = if place % COLUMNS == 0 { NAMES } else { 0 };
         let (across, down) = draw(shown, panel, area, names, ends)?;
         let centre = Pos::new(HPos::Center, VPos::Center);
@@ -63,8 +63,9 @@ fn drawn<'a>(shown: &Shown, root: &Area<'a>) -> Result<(), Box<dyn std::error::E
 
 /// Powers of two around everything that is shown.
 fn ends(shown: &Shown) -> (i32, i32) {
-    let all = shown.cells().flat_map(|(panel, threads)| {
-        SUBJECTS.into_iter().filter_map(move |subject| shown.ratio(panel, threads, subject))
+    let all = shown.drawn().flat_map(|panel| {
+        let ratios = move |threads| SUBJECTS.map(|subject| shown.ratio(panel, threads, subject));
+        THREADS.into_iter().flat_map(ratios).flatten()
     });
     let (least, most) = all.fold((0.5_f64, 2.0_f64), |(least, most), x| (least.min(x), most.max(x)));
     (least.log2().floor() as i32, most.log2().ceil() as i32)
@@ -118,7 +119,7 @@ fn draw<'a>(
 fn colours(subject: &str) -> Pair {
     match subject {
         FLOOR => NO_LIMITER,
-        _ if subject.starts_with(super::OWN) => OURS,
+        _ if subject.starts_with(OWN) => OURS,
         _ => OTHERS,
     }
 }

@@ -1,7 +1,9 @@
-//! The same ratios as a table in the README, and where tollgate loses.
+//! What stands in the README: the same ratios as a table, latency, where tollgate loses, and, folded, what was
+//! aimed at.
 
-use super::{OWN, PICTURE, Panel, SUBJECTS, Shown, THREADS, cell};
+use super::{PICTURE, Panel, SUBJECTS, Shown, THREADS, aims, cell, faster, number, quoted, tails};
 use crate::report::Row;
+use crate::subjects::OWN;
 use crate::workload::grouped;
 
 const BEGIN: &str = "<!-- peers -->";
@@ -12,23 +14,29 @@ const WIDTH: usize = 112;
 /// What stands between the marks.
 pub fn markdown(shown: &Shown) -> String {
     let mut paragraphs = vec![
-        format!("![How long a check takes, compared with governor: the table below as bars]({PICTURE})"),
+        format!("![How long a check takes, compared with governor, as bars]({PICTURE})"),
         wrapped(
             "The time for a check, where governor's is 1 and less is faster, on 1 thread / on 2 threads. \
-             Every peer is set up as its documentation advises; `+ atomic`, `Mutex<HashMap>` and the shards \
-             are limiters as people build them. The floor limits nothing: it reads the clock and updates a \
-             word that the key points to.",
+             Every peer is set up as its documentation advises, and tollgate with the clock that governor's \
+             default reads (feature `tsc`; without it, see *system clock*); `+ atomic`, `Mutex<HashMap>` and \
+             the shards are limiters as people build them. The floor limits nothing: it reads the clock and \
+             updates a word that the key points to.",
         ),
         table(shown),
         losses(shown),
     ];
+    if let Some(tails) = &shown.tails {
+        let caption = wrapped(&tails::caption(tails));
+        paragraphs.extend([caption, tails::table(tails), tails::losses(shown, tails)]);
+    }
     paragraphs.extend(shown.busy().map(|busy| wrapped(&busy)));
     paragraphs.push(wrapped(&format!(
-        "Measured on {}; {}. `make peers` measures it on yours, and `make peers PEERS=draw` puts what came \
-         out here.",
+        "Measured on {}; {}. `make peers PEERS=--large` and `make peers PEERS=latency` measure it on yours, \
+         and `make peers PEERS=draw` puts what came out here.",
         shown.machine(),
         shown.rounds()
     )));
+    paragraphs.push(aims::folded(shown));
     paragraphs.join("\n\n")
 }
 
@@ -67,16 +75,11 @@ fn table(shown: &Shown) -> String {
 fn losses(shown: &Shown) -> String {
     let of_cell = |(panel, threads)| {
         let share = |row: &Row| {
-            let own = shown.ratio(panel, threads, own_like(shown, &row.subject)?)?;
-            Some(row.ratio_to_governor? / own)
+            let own = shown.ratio(panel, threads, shown.own_like(&row.subject)?)?;
+            Some((row.ratio_to_governor? / own, row.subject.clone()))
         };
-        let rows = shown.rows(panel, threads).filter_map(|row| Some((share(row)?, &row.subject)));
-        // What would be printed as 1.00 is no faster.
-        let mut faster: Vec<(f64, &String)> = rows.filter(|&(share, _)| share < 0.995).collect();
-        faster.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let name = |(share, name): &(f64, &String)| format!("{} {share:.2}", quoted(name));
-        let names: Vec<String> = faster.iter().map(name).collect();
-        (!names.is_empty()).then(|| format!("- {}: {}", cell(panel, threads), names.join("; ")))
+        let faster = faster(shown.rows(panel, threads).filter_map(share).collect());
+        (!faster.is_empty()).then(|| format!("- {}: {faster}", cell(panel, threads)))
     };
     let cells: Vec<String> = shown.cells().filter_map(of_cell).collect();
     if cells.is_empty() {
@@ -85,36 +88,13 @@ fn losses(shown: &Shown) -> String {
         ));
     }
     let head = format!(
-        "Where {OWN} loses: these peers keep a state for each key, too, and take only so much of its time. \
-         Those that lock and those without a bound on memory count as well."
+        "Where {OWN} loses: these peers keep a state for each key, too, and take only so much of its time, \
+         with the same kind of clock. Those that lock and those without a bound on memory count as well."
     );
     format!("{}\n\n{}", wrapped(&head), cells.join("\n"))
 }
 
-/// Which of ours a peer is held against: one with the same kind of clock. `None` for ours, and for what has
-/// another task: no limit at all, an estimate, and one resource only, which has no rows with many keys.
-fn own_like(shown: &Shown, subject: &str) -> Option<&'static str> {
-    let has_keys = shown.run.rows.iter().any(|row| row.subject == subject && row.keys > 1);
-    let is_ours = subject.starts_with(OWN);
-    if !has_keys || is_ours || subject.starts_with('(') || subject.ends_with("(estimate)") {
-        None
-    } else if subject.ends_with("coarse clock") {
-        Some("tollgate, coarse clock")
-    } else {
-        Some(OWN)
-    }
-}
-
-fn number(value: Option<f64>, digits: usize) -> String {
-    value.map_or_else(String::new, |value| format!("{value:.digits$}"))
-}
-
-/// Angle brackets would be a tag.
-fn quoted(name: &str) -> String {
-    if name.contains('<') { format!("`{name}`") } else { name.to_owned() }
-}
-
-fn wrapped(text: &str) -> String {
+pub fn wrapped(text: &str) -> String {
     let (mut lines, mut line) = (Vec::new(), String::new());
     for word in text.split_whitespace() {
         if !line.is_empty() && line.len() + 1 + word.len() > WIDTH {

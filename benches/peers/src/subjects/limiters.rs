@@ -4,7 +4,7 @@
 //! wrapped), `limitador` (evaluates an expression for every check, which would be all that is measured),
 //! limiters that are part of a web framework.
 
-use super::{Built, ONE_RESOURCE, Quota, Rows, Setting, each, swept};
+use super::{Built, ONE_RESOURCE, Quota, Rows, Setting, Upkeep, each, kept};
 use crate::keys::Key;
 use governor::clock::QuantaUpkeepClock;
 use governor::{DefaultDirectRateLimiter, DefaultKeyedRateLimiter, RateLimiter};
@@ -19,7 +19,9 @@ pub fn all<K: Key>() -> Rows<K> {
     vec![
         (super::BASE, |setting| {
             let limiter = DefaultKeyedRateLimiter::<K>::keyed(governor_quota(setting));
-            swept(limiter, |limiter, key| limiter.check_key(key).is_ok(), |limiter| limiter.retain_recent())
+            let check = |limiter: &DefaultKeyedRateLimiter<K>, key: &K| limiter.check_key(key).is_ok();
+            let sweep = |limiter: &DefaultKeyedRateLimiter<K>| limiter.retain_recent();
+            kept(limiter, check, Upkeep { sweep: Some(sweep), needs_sweeps: true, ..Upkeep::NONE })
         }),
         ("governor, foldhash", |setting| {
             let hasher = foldhash::fast::RandomState::default();
@@ -40,8 +42,12 @@ pub fn all<K: Key>() -> Rows<K> {
             each(move |_| limiter.check().is_ok())
         }),
         ("rate-net", |setting| {
-            let limiter = rate_net(setting).build();
-            each(move |key: &K| limiter.check(key.rate_net()).is_allow())
+            type Limiter = rate_net::RateLimiter<clock_lib::SystemClock>;
+            let check = |limiter: &Limiter, key: &K| limiter.check(key.rate_net()).is_allow();
+            // It bounds its memory itself, so that sweeping is optional.
+            let sweep = |limiter: &Limiter| _ = limiter.retain_recent();
+            let upkeep = Upkeep { sweep: Some(sweep), clear: Some(Limiter::clear), ..Upkeep::NONE };
+            kept(rate_net(setting).build(), check, upkeep)
         }),
         ("rate-net, coarse clock", |setting| {
             static CLOCK: LazyLock<Option<rate_net::CoarseClock>> =
@@ -79,6 +85,7 @@ pub fn all<K: Key>() -> Rows<K> {
             let limiter = Mutex::new(throttlecrab::RateLimiter::new(store));
             let (count, period) = match setting.quota {
                 Quota::Ample => (10, 1),
+                Quota::Lasting => (1, 60),
                 Quota::UsedUp => (2, 3600),
             };
             let burst = setting.quota.burst().into();

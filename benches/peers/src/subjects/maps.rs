@@ -4,13 +4,14 @@
 //! faster than the default of each and has a random seed, too.
 
 use super::gcra::{Gcra, is_idle, now};
-use super::{FLOOR, Rows, each, swept};
+use super::{FLOOR, Rows, Upkeep, kept};
 use crate::keys::Key;
 use dashmap::DashMap;
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 use std::collections::HashMap;
 use std::hash::BuildHasher;
+use std::hint::black_box;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -20,11 +21,21 @@ pub fn all<K: Key>() -> Rows<K> {
             // As many bytes as the table of this library takes for that many keys, at 24 each.
             let (rule, hasher) = (Gcra::new(setting.quota), RandomState::default());
             let lines = (setting.keys * 24).div_ceil(size_of::<Line>());
-            let array: Box<[Line]> = (0..lines).map(|_| Line::default()).collect();
-            each(move |key: &K| {
-                let line = (u128::from(hasher.hash_one(key)) * array.len() as u128) >> 64;
-                rule.charge_shared(&array[line as usize].0[0], now())
-            })
+            let array = (0..lines).map(|_| Line::default()).collect();
+            let check = move |Lines(lines): &Lines, key: &K| {
+                let line = (u128::from(hasher.hash_one(key)) * lines.len() as u128) >> 64;
+                let line = &lines[line as usize];
+                // Or it would wait for the clock and then for memory, which is not the least.
+                line.prefetch();
+                rule.charge_shared(&line.0[0], now())
+            };
+            // The least that a turnover can do: each word is read, and written to memory that is fresh.
+            let copy = |Lines(lines): &Lines| {
+                black_box(lines.iter().map(Line::copy).collect::<Vec<_>>());
+            };
+            let zero = |Lines(lines): &Lines| lines.iter().for_each(Line::zero);
+            let upkeep = Upkeep { sweep: Some(copy), clear: Some(zero), ..Upkeep::NONE };
+            kept(Lines(array), check, upkeep)
         }),
         ("scc + atomic", |setting| {
             let rule = Gcra::new(setting.quota);
@@ -36,10 +47,11 @@ pub fn all<K: Key>() -> Rows<K> {
                     None => rule.charge_shared(map.entry_sync(key.clone()).or_default().get(), now),
                 }
             };
-            swept(map, check, |map| {
+            let sweep = |map: &scc::HashMap<K, AtomicU64, _>| {
                 let now = now();
                 map.retain_sync(|_, arrival| !is_idle(*arrival.get_mut(), now));
-            })
+            };
+            kept(map, check, Upkeep::of_map(sweep, scc::HashMap::clear_sync))
         }),
         ("papaya + atomic", |setting| {
             let rule = Gcra::new(setting.quota);
@@ -55,10 +67,11 @@ pub fn all<K: Key>() -> Rows<K> {
                 };
                 rule.charge_shared(arrival, now)
             };
-            swept(map, check, |map| {
+            let sweep = |map: &papaya::HashMap<K, AtomicU64, _>| {
                 let now = now();
                 map.pin().retain(|_, arrival| !is_idle(arrival.load(Relaxed), now));
-            })
+            };
+            kept(map, check, Upkeep::of_map(sweep, |map| map.pin().clear()))
         }),
         ("dashmap + atomic", |setting| {
             let rule = Gcra::new(setting.quota);
@@ -70,10 +83,11 @@ pub fn all<K: Key>() -> Rows<K> {
                     None => rule.charge_shared(&map.entry(key.clone()).or_default(), now),
                 }
             };
-            swept(map, check, |map| {
+            let sweep = |map: &DashMap<K, AtomicU64, _>| {
                 let now = now();
                 map.retain(|_, arrival| !is_idle(*arrival.get_mut(), now));
-            })
+            };
+            kept(map, check, Upkeep::of_map(sweep, DashMap::clear))
         }),
         ("Mutex<HashMap>", |setting| {
             let rule = Gcra::new(setting.quota);
@@ -85,10 +99,11 @@ pub fn all<K: Key>() -> Rows<K> {
                     None => rule.charge(map.entry(key.clone()).or_default(), now),
                 }
             };
-            swept(map, check, |map| {
+            let sweep = |map: &Mutex<HashMap<K, u64, _>>| {
                 let now = now();
                 map.lock().unwrap().retain(|_, arrival| !is_idle(*arrival, now));
-            })
+            };
+            kept(map, check, Upkeep::of_map(sweep, |map| map.lock().unwrap().clear()))
         }),
         ("256 mutexed shards", |setting| {
             let (rule, hasher) = (Gcra::new(setting.quota), RandomState::default());
@@ -107,19 +122,45 @@ pub fn all<K: Key>() -> Rows<K> {
                     }
                 }
             };
-            swept(shards, check, |Shards(shards)| {
+            let sweep = |Shards(shards): &Shards<K>| {
                 let now = now();
                 for shard in shards {
                     shard.0.lock().unwrap().retain(|(_, arrival)| !is_idle(*arrival, now));
                 }
-            })
+            };
+            let clear = |Shards(shards): &Shards<K>| {
+                shards.iter().for_each(|shard| shard.0.lock().unwrap().clear());
+            };
+            kept(shards, check, Upkeep::of_map(sweep, clear))
         }),
     ]
 }
 
+struct Lines(Box<[Line]>);
+
 #[derive(Default)]
 #[repr(align(64))]
 struct Line([AtomicU64; 8]);
+
+impl Line {
+    #[inline]
+    fn prefetch(&self) {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: a prefetch reads nothing as far as the program can see, and never faults.
+        unsafe {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(self).cast());
+        }
+    }
+
+    fn copy(&self) -> Self {
+        Self(self.0.each_ref().map(|word| AtomicU64::new(word.load(Relaxed))))
+    }
+
+    fn zero(&self) {
+        self.0.iter().for_each(|word| word.store(0, Relaxed));
+    }
+}
 
 struct Shards<K>(Box<[Shard<K>]>);
 

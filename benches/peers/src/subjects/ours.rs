@@ -1,6 +1,6 @@
 //! This library, in the ways it can be asked.
 
-use super::{Built, EMPTY_LOOP, ONE_RESOURCE, Quota, Rows, Setting, Subject, each};
+use super::{Built, EMPTY_LOOP, ONE_RESOURCE, OWN, Quota, Rows, Setting, Subject, Upkeep, each, kept};
 use crate::keys::Key;
 use std::cell::RefCell;
 use std::hint::black_box;
@@ -11,12 +11,14 @@ use tollgate::{Clock, Decision, Limiter, SingleLimiter};
 pub fn all<K: Key>() -> Rows<K> {
     vec![
         (EMPTY_LOOP, |_| {
-            each(|key: &K| {
+            let check = |(): &(), key: &K| {
                 black_box(key);
                 true
-            })
+            };
+            // There is nothing to do, which is soon done: so it has its place beside all the others.
+            kept((), check, Upkeep { sweep: Some(|()| ()), clear: Some(|()| ()), ..Upkeep::NONE })
         }),
-        ("tollgate", |setting| checked(setting, Clock::tsc())),
+        (OWN, |setting| checked(setting, Clock::tsc())),
         ("tollgate, pinned", |setting| Ok(Box::new(InALoop(limiter::<K>(setting, Clock::tsc())?)))),
         ("tollgate, batches of 32", |setting| Ok(Box::new(Batches(limiter::<K>(setting, Clock::tsc())?)))),
         ("tollgate, system clock", |setting| checked(setting, Clock::monotonic())),
@@ -33,12 +35,23 @@ pub fn all<K: Key>() -> Rows<K> {
 }
 
 fn checked<K: Key>(setting: Setting, clock: Clock) -> Built<K> {
-    let limiter = limiter::<K>(setting, clock)?;
-    each(move |key: &K| limiter.check(key).allowed())
+    let upkeep = Upkeep {
+        // As its own housekeeper does it.
+        sweep: Some(|limiter: &Limiter<K>| while limiter.sweep(1024) {}),
+        needs_sweeps: false,
+        clear: Some(Limiter::clear),
+        turnovers: Some(|limiter| limiter.stats().turnovers),
+    };
+    kept(limiter(setting, clock)?, |limiter: &Limiter<K>, key: &K| limiter.check(key).allowed(), upkeep)
 }
 
 fn limiter<K>(setting: Setting, clock: Clock) -> Result<Limiter<K>, &'static str> {
     let builder = Limiter::builder(quota(setting)).clock(clock).max_keys(setting.keys);
+    let builder = match setting.sweeps {
+        // A sweep does nothing within the grace after the last one.
+        Some(every) => builder.grace(every / 2),
+        None => builder,
+    };
     builder.build().map_err(|_| "refuses the quota")
 }
 

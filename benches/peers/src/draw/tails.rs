@@ -1,0 +1,93 @@
+//! How long the slowest checks take, as a table in the README.
+
+use super::{Shown, faster, quoted};
+use crate::latency::{Row, Scene, Tails};
+use crate::subjects::{BASE, EMPTY_LOOP, FLOOR, OWN};
+use crate::workload::grouped;
+
+/// Who is shown, from the top: one of each design, and what the clock and the machine do to all of them.
+const SUBJECTS: [&str; 7] =
+    [OWN, BASE, "Mutex<HashMap>", "256 mutexed shards", "papaya + atomic", FLOOR, EMPTY_LOOP];
+
+/// What the columns hold.
+pub fn caption(tails: &Tails) -> String {
+    let every = |scene: Scene| 1000.0 * tails.seconds * scene.part();
+    format!(
+        "How long one check of {} known keys takes, on one thread in {} s of each scene, in microseconds: \
+         p50 / p99 / p99.9 / longest; and the share of the time that went into checks of more than 100 \
+         microseconds. *Turnover*: another thread sweeps every {:.0} ms, by what each has for that, and no \
+         key is idle; with tollgate the table turns over. *Flood*: {} fresh keys a second, and who needs it \
+         is swept every {:.0} ms. *Clear*: all keys are forgotten every {:.0} ms. The empty loop is what the \
+         clock and the machine do to all of them.",
+        grouped(tails.keys),
+        tails.rounds as f64 * tails.seconds,
+        every(Scene::Turnover),
+        grouped(tails.pace as usize),
+        every(Scene::Flood),
+        every(Scene::Clear),
+    )
+}
+
+pub fn table(tails: &Tails) -> String {
+    let names = Scene::ALL.map(Scene::name);
+    let mut lines =
+        vec![format!("| | {} |", names.join(" | ")), format!("|---|{}", "--:|".repeat(names.len()))];
+    for subject in SUBJECTS {
+        let cells = Scene::ALL.map(|scene| match tails.row(scene, false, subject) {
+            Some(row) => cell(row),
+            None => format!("no {}", scene.name()),
+        });
+        lines.push(format!("| {} | {} |", quoted(subject), cells.join(" | ")));
+    }
+    lines.join("\n")
+}
+
+/// What was not measured.
+pub fn missing(tails: &Tails) -> Vec<&'static str> {
+    let is_missing = |subject: &&str| tails.row(Scene::Steady, false, subject).is_none();
+    let mut missing: Vec<_> = SUBJECTS.into_iter().filter(is_missing).collect();
+    if tails.turnover_to_steady(OWN).is_none() {
+        missing.push("enough checks of tollgate's while a turnover was under way");
+    }
+    missing
+}
+
+/// In which cells of the table a peer is faster, shown or not, and what share of tollgate's time it takes:
+/// folded.
+pub fn losses(shown: &Shown, tails: &Tails) -> String {
+    type Quantile = (&'static str, fn(&Row) -> u64);
+    const QUANTILES: [Quantile; 4] = [
+        ("p50", |row| row.p50),
+        ("p99", |row| row.p99),
+        ("p99.9", |row| row.p999),
+        ("longest", |row| row.max),
+    ];
+    let of_cell = |(scene, (name, value)): (Scene, Quantile)| {
+        let own = value(tails.row(scene, false, OWN)?) as f64;
+        let rows = tails.rows.iter().filter(|row| row.scene == scene.name() && !row.under_way);
+        let peers = rows.filter(|row| shown.own_like(&row.subject).is_some());
+        let faster = faster(peers.map(|row| (value(row) as f64 / own, row.subject.clone())).collect());
+        (!faster.is_empty()).then(|| format!("- {}, {name}: {faster}", scene.name()))
+    };
+    let cells = Scene::ALL.into_iter().flat_map(|scene| QUANTILES.map(|quantile| (scene, quantile)));
+    let (all, lost): (usize, Vec<String>) = (cells.clone().count(), cells.filter_map(of_cell).collect());
+    let head = format!("Single checks: in {} of {all} cells a peer is faster", lost.len());
+    format!("<details><summary>{head}</summary>\n\n{}\n\n</details>", lost.join("\n"))
+}
+
+/// `0.19 / 0.40 / 0.55 / 7,356; 31 %`.
+fn cell(row: &Row) -> String {
+    let times = [row.p50, row.p99, row.p999, row.max].map(micros);
+    format!("{}; {:.0} %", times.join(" / "), row.stalled * 100.0)
+}
+
+/// With as many digits as tell something.
+fn micros(nanos: u64) -> String {
+    let micros = nanos as f64 / 1000.0;
+    match nanos {
+        0..100 => format!("{micros:.3}"),
+        100..10_000 => format!("{micros:.2}"),
+        10_000..100_000 => format!("{micros:.1}"),
+        _ => grouped(micros.round() as usize),
+    }
+}

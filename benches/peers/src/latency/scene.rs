@@ -1,0 +1,218 @@
+//! What else goes on while one thread checks known keys and times each check.
+
+use crate::keys::{CHUNK, Key};
+use crate::subjects::{Quota, Setting, Subject};
+use hdrhistogram::Histogram;
+use std::slice;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::thread;
+use std::time::{Duration, Instant};
+
+#[derive(Clone, Copy)]
+pub struct Plan {
+    pub known: usize,
+    pub rounds: usize,
+    /// How long a scene is played for one subject in one round.
+    pub scene: Duration,
+    /// Of the flood: fresh keys a second.
+    pub pace: u32,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+pub enum Scene {
+    /// Nothing.
+    Steady,
+    /// Another thread sweeps; no key is idle, so each sweep visits all keys and keeps them.
+    Turnover,
+    /// Another thread brings fresh keys, so that tables have to grow, and sweeps where that is the user's task.
+    Flood,
+    /// Another thread forgets all keys, so that they are new when they come next.
+    Clear,
+}
+
+impl Scene {
+    /// In this order: the turnover is held against the scene before it.
+    pub const ALL: [Self; 4] = [Self::Steady, Self::Turnover, Self::Flood, Self::Clear];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Steady => "steady",
+            Self::Turnover => "turnover",
+            Self::Flood => "flood",
+            Self::Clear => "clear",
+        }
+    }
+
+    /// From one sweep, or `clear`, to the next.
+    pub fn every(self, plan: Plan) -> Duration {
+        plan.scene.mul_f64(self.part())
+    }
+
+    /// The same, as a part of the scene.
+    pub fn part(self) -> f64 {
+        if self == Self::Flood { 0.5 } else { 0.25 }
+    }
+
+    /// The same for all scenes but the flood, whose keys have to become idle.
+    pub fn setting(self, plan: Plan) -> Setting {
+        let keys = 2 * plan.known;
+        if self == Self::Flood {
+            Setting { quota: Quota::Ample, keys, sweeps: None }
+        } else {
+            Setting { quota: Quota::Lasting, keys, sweeps: Some(Self::Turnover.every(plan)) }
+        }
+    }
+
+    /// Lets `subject` know all keys. What that began is completed, or it would go on in a scene without
+    /// sweeps: a table of this library turns over as it grows, and known keys hurry that only a little.
+    pub fn prepare(self, subject: &dyn Subject<u64>, known: &[u64]) {
+        known.chunks(CHUNK).for_each(|chunk| _ = subject.decide(chunk));
+        if self != Self::Flood {
+            subject.sweep();
+        }
+    }
+
+    /// Has an empty `subject` what the other thread is to do?
+    pub fn fits(self, subject: &dyn Subject<u64>) -> bool {
+        match self {
+            Self::Steady | Self::Flood => true,
+            Self::Turnover => subject.sweep(),
+            Self::Clear => subject.clear(),
+        }
+    }
+
+    /// Times every check of the `stream` until the scene is over.
+    pub fn play(
+        self,
+        subject: &dyn Subject<u64>,
+        stream: &[u64],
+        plan: Plan,
+        times: &mut Times,
+    ) -> Result<(), String> {
+        let (task, every) = (Task::default(), self.every(plan));
+        let turnovers = subject.turnovers();
+        thread::scope(|scope| {
+            match self {
+                Self::Steady => (),
+                Self::Turnover => _ = scope.spawn(|| task.repeat(every, || _ = subject.sweep())),
+                Self::Clear => _ = scope.spawn(|| task.repeat(every, || _ = subject.clear())),
+                Self::Flood => _ = scope.spawn(|| flood(subject, plan, every, &task)),
+            }
+            let checked = check(subject, stream, plan, &task, times);
+            task.is_over.store(true, SeqCst);
+            checked
+        })?;
+        if self != Self::Turnover {
+            return Ok(());
+        }
+        let (done, turned) = (task.state.load(SeqCst) / 2, subject.turnovers());
+        let turned = turned.zip(turnovers).map(|(after, before)| after - before);
+        match turned {
+            _ if done == 0 => Err(format!("no sweep within {:?}", plan.scene)),
+            Some(turned) if turned < done => Err(format!("{done} sweeps made {turned} turnovers")),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// How long checks took, in nanoseconds.
+pub struct Times {
+    pub all: Histogram<u64>,
+    /// Only of those that met the other thread's task: it was under way at some time of the check.
+    pub met: Histogram<u64>,
+}
+
+impl Times {
+    pub fn none() -> Result<Self, String> {
+        let none = || Histogram::new_with_bounds(1, 60_000_000_000, 3).map_err(|why| why.to_string());
+        Ok(Self { all: none()?, met: none()? })
+    }
+}
+
+/// What the other thread does.
+#[derive(Default)]
+#[repr(align(128))]
+struct Task {
+    /// How often it was begun and how often ended, in one: odd while it is under way.
+    state: AtomicU64,
+    is_over: AtomicBool,
+}
+
+impl Task {
+    /// Once each time, and never twice at once to catch up.
+    fn repeat(&self, every: Duration, task: impl Fn()) {
+        let mut due = Instant::now() + every / 2;
+        while !self.is_over.load(SeqCst) {
+            let now = Instant::now();
+            if now < due {
+                thread::sleep((due - now).min(Duration::from_millis(1)));
+                continue;
+            }
+            due = now + every;
+            self.once(&task);
+        }
+    }
+
+    fn once(&self, task: impl Fn()) {
+        self.state.fetch_add(1, SeqCst);
+        task();
+        self.state.fetch_add(1, SeqCst);
+    }
+}
+
+fn check(
+    subject: &dyn Subject<u64>,
+    stream: &[u64],
+    plan: Plan,
+    task: &Task,
+    times: &mut Times,
+) -> Result<(), String> {
+    let (clock, start) = (quanta::Clock::new(), Instant::now());
+    for chunk in stream.chunks(CHUNK).cycle() {
+        let mut admitted = 0;
+        for key in chunk {
+            let state = task.state.load(SeqCst);
+            let before = clock.raw();
+            admitted += subject.decide(slice::from_ref(key));
+            let after = clock.raw();
+            let nanos = clock.delta_as_nanos(before, after).max(1);
+            times.all.saturating_record(nanos);
+            if state % 2 == 1 || state != task.state.load(SeqCst) {
+                times.met.saturating_record(nanos);
+            }
+        }
+        if admitted != chunk.len() as u64 {
+            return Err(format!("admitted {admitted} of {} checks", chunk.len()));
+        }
+        if start.elapsed() >= plan.scene {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Brings fresh keys at the plan's pace. A sweep blocks whom it blocks, this thread too.
+fn flood(subject: &dyn Subject<u64>, plan: Plan, every: Duration, task: &Task) {
+    let start = Instant::now();
+    let (mut brought, mut swept) = (0_u32, every / 2);
+    let mut batch = Vec::new();
+    while !task.is_over.load(SeqCst) {
+        let due = start.elapsed().as_secs_f64() * f64::from(plan.pace);
+        if f64::from(brought) >= due {
+            // Sleeping would bring them in heaps.
+            thread::yield_now();
+            continue;
+        }
+        let number = |nth: u32| plan.known as u64 + u64::from(brought + nth);
+        batch.clear();
+        batch.extend((0..16).map(number).map(<u64 as Key>::numbered));
+        subject.decide(&batch);
+        brought += 16;
+        if start.elapsed() >= swept {
+            if subject.needs_sweeps() {
+                subject.sweep();
+            }
+            swept += every;
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! The tower layer as services see it: driven without sockets, by a clock that is set.
+
+mod answers;
+mod build;
+mod charges;
+#[cfg(feature = "tracing")]
+mod events;
+mod fields;
+mod forwarded;
+mod keys;
+mod races;
+mod site;
+mod together;

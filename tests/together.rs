@@ -1,0 +1,226 @@
+//! Several limits charged together, against a plain count for each.
+
+use proptest::prelude::*;
+use std::collections::HashMap;
+use std::thread;
+use std::time::Duration;
+use tollgate::{
+    Algorithm, Clock, Full, Gate, Limiter, ManualClock, Outcome, Part, Quota, SingleLimiter, Source,
+    check_all,
+};
+
+const HOUR: Duration = Duration::from_secs(3_600);
+
+fn single(limit: u64, clock: &ManualClock) -> SingleLimiter {
+    SingleLimiter::builder(Quota::per_hour(limit)).clock(clock).build().unwrap()
+}
+
+fn keyed(limit: u64, clock: &ManualClock) -> Limiter<u64> {
+    Limiter::builder(Quota::per_hour(limit)).clock(clock).build().unwrap()
+}
+
+/// What is asked of the three limits of the property: a key, and the cost for each.
+#[derive(Clone, Debug)]
+struct Request {
+    key: u64,
+    costs: [u64; 3],
+    order: usize,
+    shadow: Option<usize>,
+    given_back: bool,
+}
+
+fn request() -> impl Strategy<Value = Request> {
+    let costs = prop::array::uniform3(0..6_u64);
+    (0..3_u64, costs, 0..6_usize, prop::option::weighted(0.2, 0..3_usize), prop::bool::weighted(0.2))
+        .prop_map(|(key, costs, order, shadow, given_back)| Request { key, costs, order, shadow, given_back })
+}
+
+const ORDERS: [[usize; 3]; 6] = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
+const LIMITS: [u64; 3] = [5, 12, 20];
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    // Time stands still, so each state is a count.
+    #[test]
+    fn all_are_charged_or_none_in_whatever_order(requests in prop::collection::vec(request(), 1..60)) {
+        let clock = Clock::manual();
+        let (by_key, other, global) = (keyed(LIMITS[0], &clock), keyed(LIMITS[1], &clock), single(LIMITS[2], &clock));
+        let mut taken: HashMap<(usize, u64), u64> = HashMap::new();
+        for Request { key, costs, order, shadow, given_back } in requests {
+            let half = key / 2;
+            let keys = [by_key.gate(&key), other.gate(&half)];
+            let gates: [&dyn Gate; 3] = [&keys[0], &keys[1], &global];
+            let states = [(0, key), (1, half), (2, 0)];
+            let order = ORDERS[order];
+            let mut parts = order.map(|limit| {
+                let part = Part::new(gates[limit], costs[limit]);
+                if shadow == Some(limit) { part.shadow() } else { part }
+            });
+            let left = |taken: &HashMap<_, _>, limit: usize| {
+                LIMITS[limit] - taken.get(&states[limit]).copied().unwrap_or(0)
+            };
+            let fits = |taken: &HashMap<_, _>, limit: usize| costs[limit] <= left(taken, limit);
+            let enforced = |limit: usize| shadow != Some(limit);
+            let refused = (0..3).any(|limit| enforced(limit) && !fits(&taken, limit));
+
+            let before = taken.clone();
+            let binding = check_all(&mut parts);
+            prop_assert_eq!(binding.is_some(), refused);
+            for (part, &limit) in parts.iter().zip(&order) {
+                let decision = part.decision().unwrap();
+                prop_assert_eq!(decision.allowed(), fits(&before, limit));
+                let charged = !refused && fits(&before, limit);
+                if charged {
+                    *taken.entry(states[limit]).or_default() += costs[limit];
+                }
+                // Of a refusal they are the figures before a charge.
+                prop_assert_eq!(decision.remaining(), left(&taken, limit));
+            }
+            if let Some(index) = binding {
+                let wait = |index: usize| parts[index].decision().unwrap().retry_after().unwrap_or(Duration::MAX);
+                prop_assert!(enforced(order[index]) && !fits(&before, order[index]));
+                let others = (0..3).filter(|&index| enforced(order[index]) && !fits(&before, order[index]));
+                prop_assert!(others.map(wait).all(|other| other <= wait(index)));
+            }
+            if given_back {
+                for part in &mut parts {
+                    part.refund();
+                    part.refund();
+                }
+                taken = before;
+            }
+            for (limit, gate) in gates.iter().enumerate() {
+                prop_assert_eq!(gate.peek_n(0).remaining(), left(&taken, limit));
+            }
+        }
+    }
+}
+
+#[test]
+fn no_limits_at_all_refuse_nothing() {
+    assert_eq!(check_all(&mut []), None);
+}
+
+#[test]
+fn the_limit_with_the_longest_wait_binds_and_never_is_the_longest() {
+    let clock = Clock::manual();
+    let (fast, slow) = (
+        SingleLimiter::builder(Quota::per_minute(1)).clock(&clock).build().unwrap(),
+        SingleLimiter::builder(Quota::per_hour(1)).clock(&clock).build().unwrap(),
+    );
+    assert!(fast.check().allowed() && slow.check().allowed());
+    let ask = |fast_cost| {
+        let mut parts = [Part::new(&fast, fast_cost), Part::new(&slow, 1)];
+        let binding = check_all(&mut parts);
+        (binding, parts.map(|part| part.decision().unwrap().retry_after()))
+    };
+    assert_eq!(ask(1), (Some(1), [Some(HOUR / 60), Some(HOUR)]));
+    assert_eq!(ask(2), (Some(0), [None, Some(HOUR)]));
+    clock.advance(HOUR / 60);
+    assert_eq!(ask(1), (Some(1), [Some(Duration::ZERO), Some(HOUR - HOUR / 60)]));
+}
+
+#[test]
+fn a_client_that_is_denied_by_any_limit_writes_nothing() {
+    let clock = Clock::manual();
+    let (first, second) = (single(2, &clock), single(1, &clock));
+    assert!(second.check().allowed());
+    clock.advance(Duration::from_secs(1));
+    for _ in 0..10 {
+        assert_eq!(check_all(&mut [Part::new(&first, 1), Part::new(&second, 1)]), Some(1));
+        // As good as new: not even a charge that was given back.
+        assert!(first.is_idle());
+    }
+}
+
+/// What a limit says while it is looked at, and another when it is charged, as in a race that was lost.
+struct Fickle<'g>(&'g SingleLimiter);
+
+impl Gate for Fickle<'_> {
+    fn check_n(&self, _cost: u64) -> tollgate::Decision {
+        self.0.check_n(2)
+    }
+
+    fn peek_n(&self, _cost: u64) -> tollgate::Decision {
+        self.0.peek_at(1, self.0.clock().now())
+    }
+
+    fn refund(&self, _charge: &tollgate::Decision) {
+        panic!("nothing was charged");
+    }
+}
+
+#[test]
+fn what_was_charged_before_a_lost_race_is_given_back() {
+    let clock = Clock::manual();
+    let (first, second, lost) = (single(3, &clock), single(3, &clock), single(1, &clock));
+    let fickle = Fickle(&lost);
+    let mut parts =
+        [Part::new(&first, 1), Part::new(&second, 2), Part::new(&fickle, 1), Part::new(&second, 1).shadow()];
+    assert_eq!(check_all(&mut parts), Some(2));
+    assert_eq!((first.peek().remaining(), second.peek().remaining()), (3, 3));
+    let remaining = parts.map(|part| part.decision().unwrap().remaining());
+    assert_eq!(remaining, [3, 3, 1, 3]);
+}
+
+#[test]
+fn what_the_full_policy_answers_counts_as_any_answer() {
+    let clock = Clock::manual();
+    let build = |full| -> Limiter<u64> {
+        Limiter::builder(Quota::per_hour(9)).max_keys(1).full(full).clock(&clock).build().unwrap()
+    };
+    for (full, binding) in [(Full::Deny, Some(1)), (Full::Admit, None), (Full::Share, None)] {
+        let (limiter, all) = (build(full), single(9, &clock));
+        assert!(limiter.check(&1).allowed());
+        let key = limiter.gate(&2);
+        let mut parts = [Part::new(&all, 1), Part::new(&key, 1)];
+        assert_eq!(check_all(&mut parts), binding, "{full:?}");
+        assert_ne!(parts[1].decision().unwrap().source(), Source::Key);
+        assert_eq!(all.peek().remaining(), if binding.is_none() { 8 } else { 9 });
+    }
+}
+
+#[test]
+fn a_cost_above_a_capacity_is_never_allowed_and_charges_nobody() {
+    let clock = Clock::manual();
+    let (wide, narrow) = (single(10, &clock), single(3, &clock));
+    let mut parts = [Part::new(&wide, 4), Part::new(&narrow, 4)];
+    assert_eq!(check_all(&mut parts), Some(1));
+    assert_eq!(parts[1].decision().unwrap().outcome(), Outcome::TooCostly);
+    assert!(wide.is_idle());
+}
+
+/// Threads that ask for both limits in opposite orders: what is admitted is what is charged, never above a limit, and
+/// no token is lost.
+#[test]
+fn races_admit_no_more_than_any_limit_and_lose_nothing() {
+    const EACH: u64 = 2_000;
+    for algorithm in Algorithm::PACKED {
+        let clock = Clock::manual();
+        let limit = |limit| {
+            let builder = SingleLimiter::builder(Quota::per_hour(limit)).algorithm(algorithm).clock(&clock);
+            builder.build().unwrap()
+        };
+        let (one, two) = (limit(1_500), limit(1_000));
+        let ask = |forward: bool| {
+            let ask = |_: &u64| {
+                let mut parts = [Part::new(&one, 1), Part::new(&two, 1)];
+                if !forward {
+                    parts.reverse();
+                }
+                check_all(&mut parts).is_none()
+            };
+            (0..EACH).filter(ask).count() as u64
+        };
+        let admitted: u64 = thread::scope(|scope| {
+            let threads = [true, false, true].map(|forward| scope.spawn(move || ask(forward)));
+            threads.map(|thread| thread.join().unwrap()).iter().sum()
+        });
+        assert!(admitted <= 1_000, "{algorithm}: {admitted}");
+        // Refusals may have crossed, but what they took is back.
+        assert_eq!((one.peek().remaining(), two.peek().remaining()), (1_500 - admitted, 1_000 - admitted));
+        let rest = (0..EACH).filter(|_| check_all(&mut [Part::new(&one, 1), Part::new(&two, 1)]).is_none());
+        assert_eq!(rest.count() as u64, 1_000 - admitted, "{algorithm}");
+    }
+}
