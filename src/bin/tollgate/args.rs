@@ -6,7 +6,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use tollgate::Algorithm;
 
 use crate::choices::{FullArg, algorithm_names};
-use crate::proxy::ProxyArgs;
+use crate::proxy::{self, ProxyArgs};
 use crate::replay::{
     Cost, Failure, Format, GateSettings, Input, Settings, TimeUnit, Wanted, listed, parse_limit, printable,
 };
@@ -29,6 +29,11 @@ pub(crate) enum Command {
     )]
     Replay(ReplayArgs),
     /// Puts limits in front of a server: a small reverse proxy
+    #[command(
+        long_about = proxy::ABOUT,
+        after_long_help = proxy::EXAMPLES,
+        after_help = "See --help for how limits are written, who is believed, and examples."
+    )]
     Proxy(Box<ProxyArgs>),
 }
 

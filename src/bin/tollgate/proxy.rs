@@ -44,7 +44,7 @@ use upstream::Upstream;
 
 use crate::replay::Failure;
 
-pub(crate) use args::ProxyArgs;
+pub(crate) use args::{ABOUT, EXAMPLES, ProxyArgs};
 
 /// So long what is left may take when everything was told to end.
 const LAST_MOMENT: Duration = Duration::from_millis(500);

@@ -19,17 +19,19 @@ use super::upstream::{UpstreamSettings, parse_upstream};
 use crate::choices::{FullArg, algorithm_names};
 use crate::replay::{Failure, printable};
 
-const ABOUT: &str = "\
+/// What the program is for, in a paragraph.
+pub(crate) const ABOUT: &str = "\
 Puts limits in front of a server: a small reverse proxy for HTTP/1.1 and HTTP/2 (without TLS) that
 streams bodies both ways. A request that a limit refuses is answered with 429, Retry-After and a
 problem in JSON, and never reaches the server. Responses say what is left (RateLimit and
 RateLimit-Policy). WebSockets are passed on.";
 
-const EXAMPLES: &str = "\
+/// What does not fit beside an option.
+pub(crate) const EXAMPLES: &str = "\
 Examples:
   tollgate proxy --listen 127.0.0.1:8080 --upstream http://127.0.0.1:3000 \\
       --limit 'per-ip=100/s burst 20 by ip'
-  tollgate proxy ... --limit 'all=5000/s by nothing' --limit 'logins=5/min by ip+path'
+  tollgate proxy ... --limit 'all=5000/s by nothing' --limit 'per-page=5/min by ip+path'
   tollgate proxy ... --limit 'per-key=1000/h by header x-api-key or ip'
   tollgate proxy ... --limit 'trial=10/s by ip' --shadow trial --metrics 127.0.0.1:9090
   tollgate proxy ... --limit 'per-ip=100/s by ip' --trust 10.0.0.0/8   # behind a load balancer
@@ -61,11 +63,6 @@ SIGINT and SIGTERM end the proxy: it accepts nothing more, lets requests end, an
 second signal ends it at once, with 1. What is refused at the start exits with 2.";
 
 #[derive(Args)]
-#[command(
-    long_about = ABOUT,
-    after_long_help = EXAMPLES,
-    after_help = "See --help for how limits are written, who is believed, and examples."
-)]
 pub(crate) struct ProxyArgs {
     /// Where clients connect: IP:PORT, as in 127.0.0.1:8080 or [::]:8080; port 0 is any that is free
     #[arg(long, value_name = "ADDR", value_parser = address)]
