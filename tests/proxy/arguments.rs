@@ -80,7 +80,7 @@ fn help_says_how_limits_are_written() {
     let output = Command::new(env!("CARGO_BIN_EXE_tollgate")).args(["proxy", "--help"]).output().unwrap();
     let help = String::from_utf8(output.stdout).unwrap();
     for part in
-        ["NAME=QUOTA by KEY", "--limit 'per-ip=100/s burst 20 by ip'", "second signal ends it at once"]
+        ["NAME=QUOTA by KEY", "--limit 'per-ip=100/s burst 20 by ip'", "A second signal ends it at once"]
     {
         assert!(help.contains(part), "{part}: {help}");
     }

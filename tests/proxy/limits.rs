@@ -118,7 +118,7 @@ async fn a_shadow_refuses_nothing_and_is_counted() {
     let args = ["--limit", "trial=1/h by ip", "--limit", "real=3/h by ip", "--shadow", "trial"];
     let proxy = Proxy::start(upstream.address, &args);
     assert!(
-        proxy.said().contains("limit trial: 1/h, token-bucket (shadow: refuses nothing)"),
+        proxy.said().contains("limit trial: 1/h by ip, token-bucket (shadow: refuses nothing)"),
         "{}",
         proxy.said()
     );

@@ -105,7 +105,8 @@ async fn serve(settings: &Settings, served: Served) -> Result<(), Failure> {
     for limit in &settings.limits.limits {
         let shadow =
             if settings.limits.shadows.contains(&limit.name) { " (shadow: refuses nothing)" } else { "" };
-        say(format_args!("limit {}: {}, {}{shadow}", limit.name, limit.quota, settings.limits.algorithm));
+        let (name, quota, by) = (&limit.name, limit.quota, &limit.by);
+        say(format_args!("limit {name}: {quota} {by}, {}{shadow}", settings.limits.algorithm));
     }
     if settings.limits.limits.is_empty() {
         say(format_args!("no limits: everything passes"));

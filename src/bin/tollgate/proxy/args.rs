@@ -59,8 +59,9 @@ in JSON that says so.
 Host is passed on as the client sent it, for servers make links and find sites by it; over
 HTTP/2 to the upstream, which has no other name for it, it is the upstream's. --host chooses.
 
-SIGINT and SIGTERM end the proxy: it accepts nothing more, lets requests end, and exits with 0. A
-second signal ends it at once, with 1. What is refused at the start exits with 2.";
+SIGINT and SIGTERM end the proxy: it accepts nothing more, lets requests end (WebSockets, which have
+no end, are closed), and exits with 0. A second signal ends it at once, with 1. What is refused at
+the start exits with 2.";
 
 #[derive(Args)]
 pub(crate) struct ProxyArgs {

@@ -10,6 +10,8 @@ use crate::replay::{Failure, parse_limit, printable};
 pub(crate) struct LimitText {
     pub(crate) name: String,
     pub(crate) quota: Quota,
+    /// Who is limited, as it was written: 'by ip'.
+    pub(crate) by: String,
     /// `None`: all requests together.
     pub(crate) key: Option<KeyText>,
 }
@@ -54,8 +56,9 @@ impl LimitText {
             .find(|&(_, word)| word == "by")
             .ok_or_else(|| refused(&format!("there is no 'by' that says who is limited; allowed: {FORM}")))?;
         let quota = parse_limit(rest[..by.0].trim(), format!("--limit '{shown}'"))?;
+        let written = printable(rest[by.0..].trim().as_bytes());
         let words: Vec<&str> = words.map(|(_, word)| word).collect();
-        Ok(Self { name, quota, key: key(&words).map_err(|why| refused(&why))? })
+        Ok(Self { name, quota, by: written, key: key(&words).map_err(|why| refused(&why))? })
     }
 }
 
@@ -144,6 +147,7 @@ mod tests {
     fn a_limit_has_a_name_a_quota_and_a_key() {
         let limit = parsed("per-ip=100/s burst 20 by ip");
         assert_eq!((limit.name.as_str(), limit.quota), ("per-ip", Quota::per_second(100).burst(20)));
+        assert_eq!(limit.by, "by ip");
         let alternatives = vec![vec![Part::Ip]];
         assert_eq!(limit.key, Some(KeyText { alternatives, no_key: NoKey::Deny }));
         assert_eq!(parsed("all = 1000 / s by nothing").key, None);
