@@ -1,6 +1,6 @@
 //! What goes wrong behind the proxy and before it, and what is answered then.
 
-use super::running::{DEADLINE, Proxy, within};
+use super::running::{DEADLINE, Proxy, until, within};
 use super::upstream::{Upstream, hello, nobody};
 use super::wire::{Reply, get, metric, metric_is, read_until};
 use std::future::pending;
@@ -26,6 +26,7 @@ async fn an_upstream_that_is_down_is_a_502_until_it_is_back() {
     assert_eq!(get(proxy.address, "/", "").await.status, 200);
     drop(upstream);
     // Told once, not once for each request.
+    until("it is told", || proxy.said().contains("answers again"));
     let said = proxy.said();
     assert_eq!(said.matches("can't be reached").count(), 1, "{said}");
     assert_eq!(said.matches("answers again").count(), 1, "{said}");

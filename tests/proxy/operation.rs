@@ -181,7 +181,7 @@ async fn requests_that_do_not_end_are_cut_off_and_logged() {
     metric_is(proxy.metrics, "tollgate_requests_in_flight", 1.0).await;
     proxy.signal("TERM");
     assert_eq!(proxy.ended().code(), Some(0));
-    assert!(proxy.said().contains("1 requests were cut off"), "{}", proxy.said());
+    until("it is told", || proxy.said().contains("1 requests were cut off"));
     assert!(fs::read_to_string(&log).unwrap().contains("\" 499 -"));
 }
 
