@@ -18,10 +18,13 @@ MUTANTS ?=
 # What `make sanitize` runs: the table and the store of exact keys, under threads and alone.
 SANITIZED ?= stress turnover upkeep eviction exact exact_eviction linearizability bounds soak
 
+# How `make bench-proxy` runs: for example PROXY_BENCH="--rounds 3 --seconds 2 --connections 64".
+PROXY_BENCH ?=
+
 # What `make bench` runs.
 BENCHES ?= algorithms check scale turnover replay http
 
-.PHONY: help test lint unit features instructions stress soak sanitize fuzz fuzz-tools loom loom-deep shuttle weaken mutants doc bench peers clean
+.PHONY: help test lint unit features instructions stress soak sanitize fuzz fuzz-tools loom loom-deep shuttle weaken mutants doc bench bench-proxy peers clean
 
 help:
 	@echo "make test       all tests: lint, unit, integration, doc and model tests (a few minutes)"
@@ -41,6 +44,8 @@ help:
 	@echo "make doc        the documentation, warnings are errors"
 	@echo "make bench      benchmarks: algorithms, checks, many keys and two threads, turnover, the replay of a log,"
 	@echo "                the HTTP layer (about ten minutes, a gigabyte of memory for ten million keys; BENCHES=\"$(BENCHES)\")"
+	@echo "make bench-proxy"
+	@echo "                wrk on tollgate proxy with and without limits (three minutes; PROXY_BENCH=\"--rounds 3 --seconds 2\")"
 	@echo "make peers      the same workloads on other limiters (four minutes; PEERS=--quick: a smoke run; PEERS=--help)"
 	@echo "make peers PEERS=--large"
 	@echo "                with ten million keys, too (some minutes more, ten gigabytes of memory)"
@@ -143,6 +148,14 @@ doc:
 # One of them: cargo bench --features tsc --bench scale -- '1,000 keys'. What is not asked for is not built.
 bench:
 	$(CARGO) bench --locked --features cli,http,tsc $(addprefix --bench ,$(BENCHES))
+
+# It starts an upstream and proxies on free ports and stops them. wrk is a Debian package; without it nothing can be
+# measured, which this says, and in CI it fails.
+bench-proxy:
+	@command -v wrk >/dev/null || apt-get install -y wrk || sudo -n apt-get install -y wrk || true
+	@if command -v wrk >/dev/null; then $(CARGO) bench --locked --features cli --bench proxy -- $(PROXY_BENCH); \
+	else echo "NOT DONE: wrk is missing and could not be installed (apt-get install wrk), so nothing was measured"; \
+		test -z "$$CI"; fi
 
 # In a workspace of its own, so that peers never enter the library's lock file. Rows go to target/peers.json and
 # target/peers-latency.json, and from there with PEERS=draw to benches/peers/ratios.svg and the README.

@@ -1,17 +1,17 @@
 //! The arguments of the `tollgate` program.
 
 use std::path::{Path, PathBuf};
-use std::sync::LazyLock;
 
-use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use tollgate::{Algorithm, Full};
+use tollgate::Algorithm;
 
+use crate::choices::{FullArg, algorithm_names};
+use crate::proxy::{self, ProxyArgs};
 use crate::replay::{
     Cost, Failure, Format, GateSettings, Input, Settings, TimeUnit, Wanted, listed, parse_limit, printable,
 };
 
-/// Try rate limits on recorded traffic.
+/// Try rate limits on recorded traffic, and put them in front of a server.
 #[derive(Parser)]
 #[command(name = "tollgate", version, arg_required_else_help = true)]
 pub(crate) struct Cli {
@@ -28,6 +28,13 @@ pub(crate) enum Command {
         after_help = "See --help for the fields, the order of time, and examples."
     )]
     Replay(ReplayArgs),
+    /// Puts limits in front of a server: a small reverse proxy
+    #[command(
+        long_about = proxy::ABOUT,
+        after_long_help = proxy::EXAMPLES,
+        after_help = "See --help for how limits are written, who is believed, and examples."
+    )]
+    Proxy(Box<ProxyArgs>),
 }
 
 const ABOUT: &str = "\
@@ -41,10 +48,6 @@ whichever is later. The report says how many requests that shifts and how far, a
 makes the figures doubtful: shifts that are long for the limit, a log that begins before the one in
 front of it ends, a stamp more than a day ahead of all before it that later lines do not bear out
 (it holds its key at that time until the others catch up). --sort goes by time.";
-
-/// The library's names; clap wants them to live as long as the program.
-static ALGORITHMS: LazyLock<[String; Algorithm::ALL.len()]> =
-    LazyLock::new(|| Algorithm::ALL.map(|algorithm| algorithm.to_string()));
 
 const EXAMPLES: &str = "\
 Examples:
@@ -98,7 +101,7 @@ pub(crate) struct ReplayArgs {
         long,
         value_name = "NAME",
         default_value = "token-bucket",
-        value_parser = PossibleValuesParser::new(ALGORITHMS.iter().map(String::as_str)),
+        value_parser = algorithm_names(),
         help_heading = "Limit"
     )]
     algorithm: String,
@@ -168,16 +171,6 @@ enum CostArg {
     #[value(name = "1")]
     One,
     Bytes,
-}
-
-#[derive(Clone, Copy, ValueEnum)]
-enum FullArg {
-    /// They are denied
-    Deny,
-    /// They pass, uncounted
-    Admit,
-    /// They share one state
-    Share,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -262,11 +255,7 @@ impl ReplayArgs {
             decisions: self.decisions,
             gate: GateSettings {
                 max_keys: self.max_keys,
-                full: match self.full {
-                    FullArg::Deny => Full::Deny,
-                    FullArg::Admit => Full::Admit,
-                    FullArg::Share => Full::Share,
-                },
+                full: self.full.into(),
                 exact_keys: self.exact_keys,
             },
             top: self.top,

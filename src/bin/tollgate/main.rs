@@ -1,7 +1,9 @@
 //! The `tollgate` program: `tollgate replay` runs access logs through a rate limit and reports what
-//! it would have done.
+//! it would have done; `tollgate proxy` puts limits in front of a server.
 
 mod args;
+mod choices;
+mod proxy;
 mod replay;
 
 use std::io::{self, BufWriter, Write};
@@ -17,8 +19,11 @@ use replay::{Failure, report};
 const REFUSED: u8 = 2;
 
 fn main() -> ExitCode {
-    let Command::Replay(args) = Cli::parse().command;
-    match run(args) {
+    let done = match Cli::parse().command {
+        Command::Replay(args) => run_replay(args),
+        Command::Proxy(args) => args.settings().and_then(proxy::run),
+    };
+    match done {
         Ok(()) | Err(Failure::ReaderLeft) => ExitCode::SUCCESS,
         Err(Failure::Refused(message)) => {
             // Without standard error there is nobody to tell; the exit code remains.
@@ -28,7 +33,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(args: ReplayArgs) -> Result<(), Failure> {
+fn run_replay(args: ReplayArgs) -> Result<(), Failure> {
     let output = args.format;
     let settings = args.settings()?;
     let report = replay::replay(&settings)?;

@@ -62,7 +62,7 @@ pub(crate) use failure::Failure;
 pub(crate) use gate::GateSettings;
 pub(crate) use input::Input;
 pub(crate) use limit::parse_limit;
-pub(crate) use printable::{listed, printable};
+pub(crate) use printable::{listed, printable, printable_path};
 pub(crate) use settings::Settings;
 pub(crate) use stamp::TimeUnit;
 pub(crate) use wanted::{Cost, Format, Wanted};

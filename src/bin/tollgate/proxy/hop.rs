@@ -1,0 +1,117 @@
+//! Fields that end at this hop, and the one in which each hop signs (RFC 9110, 7.6).
+
+use http::Version;
+use http::header::{
+    CONNECTION, COOKIE, HeaderMap, HeaderName, HeaderValue, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE,
+    TRANSFER_ENCODING, UPGRADE, VIA,
+};
+
+const TRAILERS: HeaderValue = HeaderValue::from_static("trailers");
+
+/// Beside those that `Connection` names.
+static OF_THIS_HOP: [HeaderName; 8] = [
+    CONNECTION,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+    PROXY_AUTHENTICATE,
+    PROXY_AUTHORIZATION,
+    TE,
+    TRANSFER_ENCODING,
+    UPGRADE,
+];
+
+/// Removes what was meant for this hop. What this proxy adds is added afterwards, so nobody names it away.
+pub(crate) fn strip(headers: &mut HeaderMap) {
+    let named: Vec<HeaderName> =
+        elements(headers, &CONNECTION).filter_map(|name| HeaderName::from_bytes(name).ok()).collect();
+    for name in named.iter().chain(&OF_THIS_HOP) {
+        headers.remove(name);
+    }
+}
+
+/// Does a list in these fields have the element, whatever its case?
+pub(crate) fn lists(headers: &HeaderMap, name: &HeaderName, element: &str) -> bool {
+    elements(headers, name).any(|found| found.eq_ignore_ascii_case(element.as_bytes()))
+}
+
+fn elements<'h>(headers: &'h HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'h [u8]> {
+    let values = headers.get_all(name).iter();
+    let elements = values.flat_map(|value| value.as_bytes().split(|&byte| byte == b','));
+    elements.map(<[u8]>::trim_ascii).filter(|element| !element.is_empty())
+}
+
+/// Says to the next hop that trailers are welcome, as gRPC demands.
+pub(crate) fn accept_trailers(headers: &mut HeaderMap, upstream_http2: bool) {
+    headers.insert(TE, TRAILERS);
+    if !upstream_http2 {
+        headers.append(CONNECTION, HeaderValue::from_static("te"));
+    }
+}
+
+/// Signs a message that came in this version, after those that signed before.
+pub(crate) fn sign(headers: &mut HeaderMap, version: Version) {
+    headers.append(
+        VIA,
+        HeaderValue::from_static(match version {
+            Version::HTTP_09 => "0.9 tollgate",
+            Version::HTTP_10 => "1.0 tollgate",
+            Version::HTTP_2 => "2.0 tollgate",
+            Version::HTTP_3 => "3.0 tollgate",
+            _ => "1.1 tollgate",
+        }),
+    );
+}
+
+/// Makes one field of the cookies that HTTP/2 may send in several (RFC 9113, 8.2.3).
+pub(crate) fn join_cookies(headers: &mut HeaderMap) {
+    if headers.get_all(COOKIE).iter().nth(1).is_none() {
+        return;
+    }
+    let crumbs: Vec<&[u8]> = headers.get_all(COOKIE).iter().map(HeaderValue::as_bytes).collect();
+    if let Ok(joined) = HeaderValue::from_bytes(&crumbs.join(&b"; "[..])) {
+        headers.insert(COOKIE, joined);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(fields: &[(&'static str, &'static str)]) -> HeaderMap {
+        let field = |&(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value));
+        fields.iter().map(field).collect()
+    }
+
+    #[test]
+    fn what_connection_names_goes_with_what_always_goes() {
+        let mut found = headers(&[
+            ("connection", "close, X-Secret"),
+            ("connection", ",,x-other , not a name"),
+            ("x-secret", "1"),
+            ("x-other", "2"),
+            ("x-kept", "3"),
+            ("keep-alive", "timeout=5"),
+            ("proxy-authorization", "Basic x"),
+            ("te", "gzip"),
+            ("transfer-encoding", "chunked"),
+            ("upgrade", "h2c"),
+        ]);
+        strip(&mut found);
+        assert_eq!(found, headers(&[("x-kept", "3")]));
+    }
+
+    #[test]
+    fn elements_are_found_in_any_case_and_only_whole() {
+        let found = headers(&[("te", "gzip;q=1, Trailers")]);
+        assert!(lists(&found, &TE, "trailers"));
+        assert!(!lists(&found, &TE, "trailer") && !lists(&found, &TE, "gzip"));
+    }
+
+    #[test]
+    fn cookies_are_joined_and_signatures_are_appended() {
+        let mut found = headers(&[("cookie", "a=1"), ("cookie", "b=2"), ("via", "1.0 front")]);
+        join_cookies(&mut found);
+        sign(&mut found, Version::HTTP_2);
+        assert_eq!(found, headers(&[("cookie", "a=1; b=2"), ("via", "1.0 front"), ("via", "2.0 tollgate")]));
+    }
+}

@@ -1,0 +1,143 @@
+//! The limits of the proxy: limiters, and the layer that enforces them.
+
+use std::sync::Arc;
+
+use tollgate::http::{BuildError, Event, ForwardedField, Key, KeyBy, Limit, RateLimitLayer, TrustedProxies};
+use tollgate::{Algorithm, ConfigError, Full, Limiter, SingleLimiter, Stats};
+
+use super::limit_text::{KeyText, LimitText, Part};
+use crate::replay::{Failure, listed, printable};
+
+/// What the limits are told beside their quotas.
+pub(crate) struct LimitSettings {
+    pub(crate) limits: Vec<LimitText>,
+    pub(crate) algorithm: Algorithm,
+    pub(crate) max_keys: usize,
+    pub(crate) full: Full,
+    pub(crate) shadows: Vec<String>,
+    pub(crate) status: http::StatusCode,
+    pub(crate) skipped_paths: Vec<String>,
+    pub(crate) ipv6_prefix: u8,
+    pub(crate) proxies: Option<(ForwardedField, TrustedProxies)>,
+}
+
+/// What a limit holds at the moment.
+pub(crate) type Holdings = Box<dyn Fn() -> Stats + Send + Sync>;
+
+/// A limit that has keys, and what it holds.
+pub(crate) struct Observed {
+    pub(crate) name: String,
+    pub(crate) holdings: Holdings,
+}
+
+impl LimitSettings {
+    /// The layer, if there is any limit, and what is to be observed; `hook` is told of each decision.
+    ///
+    /// # Errors
+    ///
+    /// A limit that no limiter can enforce, names that differ from those of `--shadow`, trust in everybody.
+    pub(crate) fn build(
+        &self,
+        hook: impl Fn(&Event<'_>) + Send + Sync + 'static,
+    ) -> Result<(Option<RateLimitLayer>, Vec<Observed>), Failure> {
+        let is_limit = |name: &String| self.limits.iter().any(|limit| limit.name == *name);
+        if let Some(name) = self.shadows.iter().find(|&name| !is_limit(name)) {
+            let name = printable(name.as_bytes());
+            let known = listed(self.limits.iter().map(|limit| limit.name.as_bytes()));
+            let known = if known.is_empty() { "none, for there is no --limit".to_owned() } else { known };
+            return Err(Failure::refused(format!(
+                "--shadow '{name}' names no limit; allowed: the name of a --limit ({known})"
+            )));
+        }
+        // Whether a trusted network is one is told even where no limit asks for it.
+        self.client().key("", tollgate::http::RequestHead::of(&http::Request::new(()))).map_err(refused)?;
+        if self.limits.is_empty() {
+            return Ok((None, Vec::new()));
+        }
+        let mut observed = Vec::new();
+        let mut layer = RateLimitLayer::builder().status(self.status).on_decision(hook);
+        for limit in &self.limits {
+            let name = &limit.name;
+            let built = match &limit.key {
+                None => self.global(limit).map_err(|error| of_limit(name, &error))?,
+                Some(key) => {
+                    let (limit, holdings) = self.keyed(limit, key).map_err(|error| of_limit(name, &error))?;
+                    observed.push(Observed { name: name.clone(), holdings });
+                    limit
+                }
+            };
+            layer = layer.limit(if self.shadows.contains(name) { built.shadow() } else { built });
+        }
+        let paths = self.skipped_paths.clone();
+        let layer = layer.skip(move |head| paths.iter().any(|path| path == head.uri().path()));
+        Ok((Some(layer.build().map_err(refused)?), observed))
+    }
+
+    /// The client's address, by which `ip` goes.
+    pub(crate) fn client(&self) -> KeyBy {
+        match self.proxies.clone() {
+            Some((field, proxies)) => KeyBy::forwarded(field, proxies),
+            None => KeyBy::peer(),
+        }
+    }
+
+    fn global(&self, limit: &LimitText) -> Result<Limit, ConfigError> {
+        let limiter = SingleLimiter::builder(limit.quota).algorithm(self.algorithm).build()?;
+        Ok(Limit::global(&limit.name, limiter))
+    }
+
+    fn keyed(&self, limit: &LimitText, key: &KeyText) -> Result<(Limit, Holdings), ConfigError> {
+        let builder = Limiter::<Key>::builder(limit.quota)
+            .algorithm(self.algorithm)
+            .max_keys(self.max_keys)
+            .full(self.full);
+        let by = self.by(key);
+        // What fits no word takes exact keys.
+        let (built, holdings): (_, Holdings) = if Algorithm::PACKED.contains(&self.algorithm) {
+            let limiter = Arc::new(builder.build()?);
+            (Limit::new(&limit.name, Arc::clone(&limiter), by), Box::new(move || limiter.stats()))
+        } else {
+            let limiter = Arc::new(builder.exact_keys().build()?);
+            (Limit::new(&limit.name, Arc::clone(&limiter), by), Box::new(move || limiter.stats()))
+        };
+        Ok((built.no_key(key.no_key), holdings))
+    }
+
+    fn by(&self, key: &KeyText) -> KeyBy {
+        let part = |part: &Part| match part {
+            Part::Ip => self.client().ipv6_prefix(self.ipv6_prefix),
+            Part::Method => KeyBy::method(),
+            Part::Path => KeyBy::path(),
+            Part::Header(name) => KeyBy::header(name),
+            Part::Query(name) => KeyBy::query(name),
+        };
+        let together = |parts: &Vec<Part>| parts.iter().map(part).reduce(KeyBy::and);
+        let either = key.alternatives.iter().filter_map(together).reduce(KeyBy::or);
+        either.expect("a key has an alternative, and that a part")
+    }
+}
+
+fn of_limit(name: &str, error: &ConfigError) -> Failure {
+    Failure::refused(format!("--limit '{}': {error}", printable(name.as_bytes())))
+}
+
+/// The layer's own words, but where they name its methods.
+fn refused(error: BuildError) -> Failure {
+    Failure::refused(match error {
+        BuildError::NotANetwork { text } => format!(
+            "--trust '{}' is no network; allowed: an address, or one with the length of a prefix, as in \
+             10.0.0.0/8 or 2001:db8::/32",
+            printable(text.as_bytes())
+        ),
+        BuildError::TrustsEverybody { family } => format!(
+            "--trust holds every {family} address, so each client could choose his own; allowed: networks that \
+             leave somebody out; name those of your proxies, or count them with --trust-hops"
+        ),
+        BuildError::Hops { hops, most } => {
+            format!(
+                "--trust-hops {hops} is out of range; allowed: 1 to {most}; count the proxies in front of this one"
+            )
+        }
+        error => format!("--limit: {error}"),
+    })
+}

@@ -1,0 +1,21 @@
+//! Answers of the proxy itself: problems in JSON (RFC 9457).
+
+use bytes::Bytes;
+use http::header::{CONNECTION, CONTENT_TYPE, HeaderValue};
+use http::{Response, StatusCode};
+use http_body_util::Full;
+use serde_json::json;
+
+/// A response that says what went wrong, in a sentence.
+pub(crate) fn problem(status: StatusCode, detail: &str) -> Response<Full<Bytes>> {
+    let title = status.canonical_reason().unwrap_or("Error");
+    let body = json!({ "type": "about:blank", "title": title, "status": status.as_u16(), "detail": detail });
+    let mut response = Response::new(Full::new(Bytes::from(body.to_string())));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+    if status == StatusCode::REQUEST_TIMEOUT {
+        // The rest of the request may still come; it would be taken for the next one.
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    response
+}

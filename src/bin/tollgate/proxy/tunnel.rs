@@ -1,0 +1,40 @@
+//! Connections that become something else than HTTP: WebSockets, passed on byte by byte.
+
+use http::header::{CONNECTION, HeaderMap, HeaderValue, SEC_WEBSOCKET_KEY, UPGRADE};
+use http::{Method, Request, Version};
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
+use prometheus_client::metrics::gauge::Gauge;
+
+use super::hop;
+
+const WEBSOCKET: &str = "websocket";
+
+/// Does the request want a WebSocket? Other protocols are not passed on: a server may ignore an upgrade, and what
+/// is HTTP again (h2c) would get past the limits.
+pub(crate) fn is_wanted<B>(request: &Request<B>) -> bool {
+    let headers = request.headers();
+    request.method() == Method::GET
+        && request.version() == Version::HTTP_11
+        && headers.contains_key(SEC_WEBSOCKET_KEY)
+        && hop::lists(headers, &CONNECTION, "upgrade")
+        && hop::lists(headers, &UPGRADE, WEBSOCKET)
+}
+
+/// Asks the next hop for a WebSocket, or confirms one to it.
+pub(crate) fn announce(headers: &mut HeaderMap) {
+    headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+    headers.insert(UPGRADE, HeaderValue::from_static(WEBSOCKET));
+}
+
+/// Passes bytes both ways until both sides have ended, or one breaks off.
+pub(crate) fn join(client: OnUpgrade, upstream: OnUpgrade, open: Gauge) {
+    tokio::spawn(async move {
+        let (Ok(client), Ok(upstream)) = tokio::join!(client, upstream) else { return };
+        open.inc();
+        let (mut client, mut upstream) = (TokioIo::new(client), TokioIo::new(upstream));
+        // Whoever broke off has nobody to tell.
+        let _ = tokio::io::copy_bidirectional(&mut client, &mut upstream).await;
+        open.dec();
+    });
+}

@@ -1,0 +1,75 @@
+//! The body of a request on its way to the upstream, and whether it moves.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+use prometheus_client::metrics::counter::Counter;
+
+/// How far an upload has come, for whoever waits for the response.
+#[derive(Debug)]
+pub(crate) struct Motion {
+    begun: Instant,
+    // Both are read by the task that writes them, or an instant late: no order is asked of them.
+    /// When it last moved, in milliseconds from the beginning.
+    moved: AtomicU64,
+    waits_for_client: AtomicBool,
+}
+
+impl Motion {
+    pub(crate) fn new() -> Arc<Self> {
+        let (moved, waits_for_client) = (AtomicU64::new(0), AtomicBool::new(false));
+        Arc::new(Self { begun: Instant::now(), moved, waits_for_client })
+    }
+
+    /// When a frame last came from the client, or the request itself.
+    pub(crate) fn last(&self) -> Instant {
+        self.begun + Duration::from_millis(self.moved.load(Relaxed))
+    }
+
+    /// Is it the client who keeps everybody waiting?
+    pub(crate) fn waits_for_client(&self) -> bool {
+        self.waits_for_client.load(Relaxed)
+    }
+}
+
+/// The client's body, passed on frame by frame as the upstream takes it.
+#[derive(Debug)]
+pub(crate) struct Upload {
+    pub(crate) body: Incoming,
+    pub(crate) motion: Arc<Motion>,
+    pub(crate) bytes: Counter,
+}
+
+impl Body for Upload {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        self.motion.waits_for_client.store(true, Relaxed);
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
+        self.motion.waits_for_client.store(false, Relaxed);
+        let elapsed = self.motion.begun.elapsed().as_millis();
+        self.motion.moved.store(u64::try_from(elapsed).unwrap_or(u64::MAX), Relaxed);
+        if let Some(Ok(frame)) = &frame {
+            self.bytes.inc_by(frame.data_ref().map_or(0, |data| data.len() as u64));
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

@@ -1,0 +1,110 @@
+//! Servers behind the proxy, each with a handler of its own.
+
+use bytes::Bytes;
+use http::{Request, Response, StatusCode};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
+use std::convert::Infallible;
+use std::fmt::Write;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use tokio::net::TcpListener;
+use tokio::task::AbortHandle;
+
+pub(crate) type Body = UnsyncBoxBody<Bytes, Infallible>;
+
+/// A server for HTTP/1.1 and HTTP/2; it ends when it is dropped.
+pub(crate) struct Upstream {
+    pub(crate) address: SocketAddr,
+    requests: Arc<AtomicUsize>,
+    accepting: AbortHandle,
+}
+
+impl Upstream {
+    pub(crate) async fn start<F, R>(handler: F) -> Self
+    where
+        F: Fn(Request<Incoming>) -> R + Clone + Send + Sync + 'static,
+        R: Future<Output = Response<Body>> + Send + 'static,
+    {
+        Self::on(([127, 0, 0, 1], 0).into(), handler).await
+    }
+
+    pub(crate) async fn on<F, R>(address: SocketAddr, handler: F) -> Self
+    where
+        F: Fn(Request<Incoming>) -> R + Clone + Send + Sync + 'static,
+        R: Future<Output = Response<Body>> + Send + 'static,
+    {
+        let listener = TcpListener::bind(address).await.expect("a free port");
+        let address = listener.local_addr().unwrap();
+        let requests = Arc::new(AtomicUsize::new(0));
+        let counter = Arc::clone(&requests);
+        let accepting = tokio::spawn(async move {
+            loop {
+                let (stream, _) = listener.accept().await.unwrap();
+                stream.set_nodelay(true).unwrap();
+                let (handler, counter) = (handler.clone(), Arc::clone(&counter));
+                let service = service_fn(move |request| {
+                    counter.fetch_add(1, SeqCst);
+                    let response = handler(request);
+                    async { Ok::<_, Infallible>(response.await) }
+                });
+                tokio::spawn(async move {
+                    let server = auto::Builder::new(TokioExecutor::new());
+                    drop(server.serve_connection_with_upgrades(TokioIo::new(stream), service).await);
+                });
+            }
+        });
+        Self { address, requests, accepting: accepting.abort_handle() }
+    }
+
+    /// A server that answers with what it was asked.
+    pub(crate) async fn echo() -> Self {
+        Self::start(echo).await
+    }
+
+    /// How many requests it has got.
+    pub(crate) fn requests(&self) -> usize {
+        self.requests.load(SeqCst)
+    }
+}
+
+impl Drop for Upstream {
+    fn drop(&mut self) {
+        self.accepting.abort();
+    }
+}
+
+/// An address at which nobody listens.
+pub(crate) async fn nobody() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap()
+}
+
+pub(crate) fn full(text: impl Into<Bytes>) -> Body {
+    Full::new(text.into()).boxed_unsync()
+}
+
+pub(crate) async fn hello(_: Request<Incoming>) -> Response<Body> {
+    Response::new(full("hello"))
+}
+
+/// Says `METHOD TARGET VERSION`, and a line for each field.
+pub(crate) async fn echo(request: Request<Incoming>) -> Response<Body> {
+    let mut text = format!("{} {} {:?}\n", request.method(), request.uri(), request.version());
+    for (name, value) in request.headers() {
+        writeln!(text, "{name}: {}", value.to_str().unwrap()).unwrap();
+    }
+    let body = request.into_body().collect().await.unwrap().to_bytes();
+    write!(text, "\n{}", String::from_utf8_lossy(&body)).unwrap();
+    Response::new(full(text))
+}
+
+pub(crate) fn status(status: StatusCode) -> Response<Body> {
+    let mut response = Response::new(full(""));
+    *response.status_mut() = status;
+    response
+}
