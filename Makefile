@@ -147,7 +147,7 @@ doc:
 
 # One of them: cargo bench --features tsc --bench scale -- '1,000 keys'. What is not asked for is not built.
 bench:
-	$(CARGO) bench --locked --features cli,http,tsc $(addprefix --bench ,$(BENCHES))
+	$(CARGO) bench --locked --features cli,tsc $(addprefix --bench ,$(BENCHES))
 
 # It starts an upstream and proxies on free ports and stops them. wrk is a Debian package; without it nothing can be
 # measured, which this says, and in CI it fails.

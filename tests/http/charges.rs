@@ -1,12 +1,15 @@
 //! Charges that depend on the response.
 
 use super::site::{Running, with};
-use http::Request;
-use std::future::Future;
+use http::{Request, Response};
+use std::convert::Infallible;
+use std::future::{Future, Ready};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::task::{Context, Waker};
-use tollgate::Quota;
-use tollgate::http::{KeyBy, Limit, NoKey};
-use tower::ServiceExt;
+use tollgate::http::{Key, KeyBy, Limit, NoKey, RateLimitLayer};
+use tollgate::{Limiter, Quota};
+use tower::{Layer, Service, ServiceExt, service_fn};
 
 /// Two wrong passwords an hour for each key.
 fn logins(change: impl FnOnce(Limit) -> Limit) -> Running {
@@ -96,4 +99,22 @@ fn one_limit_of_several_may_depend_on_the_response() {
         .run();
     assert_eq!(site.statuses([login("200"), login("500"), login("404")]), [200, 500, 404]);
     assert_eq!((all.peek().remaining(), successes.peek().remaining()), (97, 99));
+}
+
+#[test]
+fn a_handler_that_panics_before_it_has_a_future_has_failed_too() {
+    for kept in [false, true] {
+        let limiter: Arc<Limiter<Key>> = Arc::new(Limiter::builder(Quota::per_hour(2)).build().unwrap());
+        let limit = Limit::new("logins", Arc::clone(&limiter), KeyBy::method()).charge_if(|_| true);
+        let limit = if kept { limit.keep_on_error() } else { limit };
+        let layer = RateLimitLayer::builder().limit(limit).build().unwrap();
+        let mut service =
+            layer.layer(service_fn(|_: Request<()>| -> Ready<Result<Response<()>, Infallible>> {
+                panic!("a handler that panics, as it is meant to")
+            }));
+        let called = catch_unwind(AssertUnwindSafe(|| drop(service.call(Request::new(())))));
+        assert!(called.is_err());
+        let left = limiter.peek(&Key::new("logins", ["GET"])).remaining();
+        assert_eq!(left, if kept { 1 } else { 2 });
+    }
 }

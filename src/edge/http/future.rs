@@ -36,8 +36,11 @@ pin_project! {
 }
 
 impl<F> ResponseFuture<F> {
-    pub(super) fn passed(handler: F, fields: Fields, ticket: Option<Box<Ticket>>) -> Self {
-        Self { state: State::Passed { handler, rest: Some((fields, ticket)) } }
+    /// Of a request that passed, by calling its handler.
+    pub(super) fn passed(handler: impl FnOnce() -> F, fields: Fields, ticket: Option<Box<Ticket>>) -> Self {
+        let mut rest = Some((fields, ticket));
+        let handler = watched(&mut rest, handler);
+        Self { state: State::Passed { handler, rest } }
     }
 
     pub(super) fn refused(response: Response<Bytes>) -> Self {
@@ -54,11 +57,7 @@ where
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         match self.project().state.project() {
             StatePinned::Passed { handler, rest } => {
-                let mut panics = Panics(Some(&mut *rest));
-                let polled = handler.poll(context);
-                panics.0 = None;
-                drop(panics);
-                let response = ready!(polled);
+                let response = ready!(watched(rest, || handler.poll(context)));
                 let (fields, ticket) = rest.take().unwrap_or_default();
                 if let Some(ticket) = ticket {
                     ticket.settle(response.as_ref().ok().map(ResponseHead::of));
@@ -76,7 +75,15 @@ where
     }
 }
 
-/// Dropped armed, while a handler unwinds: it has failed without a response.
+/// What a handler does. If it panics, it has failed without a response.
+fn watched<T>(rest: &mut Option<Rest>, handler: impl FnOnce() -> T) -> T {
+    let mut panics = Panics(Some(rest));
+    let done = handler();
+    panics.0 = None;
+    done
+}
+
+/// Dropped armed, while a handler unwinds.
 struct Panics<'r>(Option<&'r mut Option<Rest>>);
 
 impl Drop for Panics<'_> {

@@ -145,7 +145,7 @@ where
     fn call(&mut self, request: Request<A>) -> Self::Future {
         match self.judge.judge(RequestHead::with_peers(&request, &self.judge.peers)) {
             Verdict::Passed(fields, ticket) => {
-                ResponseFuture::passed(self.inner.call(request), fields, ticket)
+                ResponseFuture::passed(|| self.inner.call(request), fields, ticket)
             }
             Verdict::Refused(response) => ResponseFuture::refused(response),
         }
