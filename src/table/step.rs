@@ -218,4 +218,19 @@ mod tests {
         assert!((1..100).contains(&rounds), "{rounds} rounds");
         assert_eq!(limiter.len() as u64, keys + 1);
     }
+
+    /// They write nothing, so they do no part of a turnover either.
+    #[test]
+    fn denials_of_known_keys_leave_a_turnover_alone() {
+        let limiter: Limiter<u64> =
+            Limiter::builder(Quota::per_day(1)).clock(Clock::manual()).build().unwrap();
+        most_chunks(&limiter, 0..5_000, |_| NOW);
+        let keys = limiter.stats().capacity as u64;
+        most_chunks(&limiter, 5_000..keys, |_| NOW);
+        assert_eq!(most_chunks(&limiter, keys..keys + 1, |_| NOW), 0, "this one begins the turnover");
+        // Among so many are some whose turn it would be, if they were charges.
+        let at = |key| NOW + Duration::from_millis(key);
+        assert_eq!(most_chunks(&limiter, 0..keys, at), 0);
+        assert_eq!(limiter.len() as u64, keys + 1);
+    }
 }
