@@ -13,7 +13,7 @@ MINUTES ?= 10
 # What `make shuttle` runs: schedules for each algorithm in each store; or those of one seed again.
 SCHEDULES ?= 1000
 SEED ?=
-# What `make mutants` makes: all mutants, or for example MUTANTS="-f src/quota.rs".
+# What `make mutants` makes: all mutants, or for example MUTANTS="-F src/quota.rs".
 MUTANTS ?=
 # What `make sanitize` runs: the table and the store of exact keys, under threads and alone.
 SANITIZED ?= stress turnover upkeep eviction exact exact_eviction linearizability bounds soak
@@ -37,7 +37,7 @@ help:
 	@echo "make loom-deep  the model checker, deep bounds (long: up to two hours are allowed)"
 	@echo "make shuttle    long races at SCHEDULES=$(SCHEDULES) random schedules, all tokens counted; SEED=n for one again"
 	@echo "make weaken     weakens each memory ordering in turn: a model must notice (some minutes)"
-	@echo "make mutants    changes rules, quotas and the table in small ways: a test must notice (hours; MUTANTS=\"-f src/quota.rs\")"
+	@echo "make mutants    changes rules, quotas and the table in small ways: a test must notice (hours; MUTANTS=\"-F src/quota.rs\")"
 	@echo "make doc        the documentation, warnings are errors"
 	@echo "make bench      benchmarks: algorithms, checks, many keys and two threads, turnover, the replay of a log"
 	@echo "                (about ten minutes, a gigabyte of memory for ten million keys; BENCHES=\"$(BENCHES)\")"
