@@ -17,6 +17,8 @@ SEED ?=
 MUTANTS ?=
 # What `make sanitize` runs: the table and the store of exact keys, under threads and alone.
 SANITIZED ?= stress turnover upkeep eviction exact exact_eviction linearizability bounds soak
+# And under the thread sanitizer: the table alone, for it reports what scc does in its own buckets.
+THREADS ?= stress turnover upkeep eviction limiter
 
 # What `make bench` runs.
 BENCHES ?= algorithms check scale turnover replay
@@ -31,7 +33,7 @@ help:
 	@echo "                instructions for each check, counted by valgrind, against what they may be"
 	@echo "make stress     a table that is far too small, under load from all cores, for a minute"
 	@echo "make soak       load of every kind from all cores for MINUTES=$(MINUTES); all tokens counted, no growth of memory"
-	@echo "make sanitize   stress, turnover and upkeep under the address and leak sanitizers, on nightly Rust (minutes)"
+	@echo "make sanitize   stress, turnover and upkeep under the address, leak and thread sanitizers, on nightly Rust (minutes)"
 	@echo "make fuzz       each fuzz target for FUZZ_SECONDS=$(FUZZ_SECONDS), on nightly Rust; FUZZ_TARGETS=\"$(FUZZ_TARGETS)\""
 	@echo "make loom       the model checker, quick bounds (some minutes)"
 	@echo "make loom-deep  the model checker, deep bounds (long: up to two hours are allowed)"
@@ -93,6 +95,14 @@ sanitize:
 	host=$$(rustc -vV | sed -n 's/^host: //p'); \
 	RUSTFLAGS="-Zsanitizer=address" ASAN_OPTIONS="detect_leaks=1" CARGO_TARGET_DIR=target/sanitize TOLLGATE_STRESS_SECONDS=5 \
 		$(CARGO) $$nightly test --locked --target $$host $(addprefix --test ,$(SANITIZED))
+# What std does is seen only if std is built with it too, from the sources of nightly's. (crossbeam-epoch does without
+# fences then, which the sanitizer does not understand.)
+	@if test -d "$$(rustc +nightly --print sysroot 2> /dev/null)/lib/rustlib/src/rust"; then \
+		host=$$(rustc -vV | sed -n 's/^host: //p'); \
+		RUSTFLAGS="-Zsanitizer=thread" CARGO_TARGET_DIR=target/sanitize-threads TOLLGATE_STRESS_SECONDS=5 \
+			$(CARGO) +nightly test -Zbuild-std --locked --release --target $$host $(addprefix --test ,$(THREADS)); \
+	else echo "NOT DONE: the thread sanitizer needs nightly Rust with its sources:"; \
+		echo "rustup toolchain install nightly --profile minimal --component rust-src"; test -z "$$CI"; fi
 
 # What fuzzing finds worth keeping goes to fuzz/corpus; what makes a target fail, to fuzz/artifacts. Copy that to
 # tests/fuzz/corpus, and `make unit` fails too until it is mended.
