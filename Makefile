@@ -13,10 +13,12 @@ MINUTES ?= 10
 # What `make shuttle` runs: schedules for each algorithm in each store; or those of one seed again.
 SCHEDULES ?= 1000
 SEED ?=
-# What `make mutants` makes: all mutants, or for example MUTANTS="-f src/quota.rs".
+# What `make mutants` makes: all mutants, or for example MUTANTS="-F src/quota.rs".
 MUTANTS ?=
 # What `make sanitize` runs: the table and the store of exact keys, under threads and alone.
 SANITIZED ?= stress turnover upkeep eviction exact exact_eviction linearizability bounds soak
+# And under the thread sanitizer: the table alone, for it reports what scc does in its own buckets.
+THREADS ?= stress turnover upkeep eviction limiter
 
 # How `make bench-proxy` runs: for example PROXY_BENCH="--rounds 3 --seconds 2 --connections 64".
 PROXY_BENCH ?=
@@ -34,13 +36,13 @@ help:
 	@echo "                instructions for each check, counted by valgrind, against what they may be"
 	@echo "make stress     a table that is far too small, under load from all cores, for a minute"
 	@echo "make soak       load of every kind from all cores for MINUTES=$(MINUTES); all tokens counted, no growth of memory"
-	@echo "make sanitize   stress, turnover and upkeep under the address and leak sanitizers, on nightly Rust (minutes)"
+	@echo "make sanitize   stress, turnover and upkeep under the address, leak and thread sanitizers, on nightly Rust (minutes)"
 	@echo "make fuzz       each fuzz target for FUZZ_SECONDS=$(FUZZ_SECONDS), on nightly Rust; FUZZ_TARGETS=\"$(FUZZ_TARGETS)\""
 	@echo "make loom       the model checker, quick bounds (some minutes)"
 	@echo "make loom-deep  the model checker, deep bounds (long: up to two hours are allowed)"
 	@echo "make shuttle    long races at SCHEDULES=$(SCHEDULES) random schedules, all tokens counted; SEED=n for one again"
 	@echo "make weaken     weakens each memory ordering in turn: a model must notice (some minutes)"
-	@echo "make mutants    changes rules, quotas and the table in small ways: a test must notice (hours; MUTANTS=\"-f src/quota.rs\")"
+	@echo "make mutants    changes rules, quotas and the table in small ways: a test must notice (hours; MUTANTS=\"-F src/quota.rs\")"
 	@echo "make doc        the documentation, warnings are errors"
 	@echo "make bench      benchmarks: algorithms, checks, many keys and two threads, turnover, the replay of a log,"
 	@echo "                the HTTP layer (about ten minutes, a gigabyte of memory for ten million keys; BENCHES=\"$(BENCHES)\")"
@@ -102,6 +104,14 @@ sanitize:
 	host=$$(rustc -vV | sed -n 's/^host: //p'); \
 	RUSTFLAGS="-Zsanitizer=address" ASAN_OPTIONS="detect_leaks=1" CARGO_TARGET_DIR=target/sanitize TOLLGATE_STRESS_SECONDS=5 \
 		$(CARGO) $$nightly test --locked --target $$host $(addprefix --test ,$(SANITIZED))
+# What std does is seen only if std is built with it too, from the sources of nightly's. (crossbeam-epoch does without
+# fences then, which the sanitizer does not understand.)
+	@if test -d "$$(rustc +nightly --print sysroot 2> /dev/null)/lib/rustlib/src/rust"; then \
+		host=$$(rustc -vV | sed -n 's/^host: //p'); \
+		RUSTFLAGS="-Zsanitizer=thread" CARGO_TARGET_DIR=target/sanitize-threads TOLLGATE_STRESS_SECONDS=5 \
+			$(CARGO) +nightly test -Zbuild-std --locked --release --target $$host $(addprefix --test ,$(THREADS)); \
+	else echo "NOT DONE: the thread sanitizer needs nightly Rust with its sources:"; \
+		echo "rustup toolchain install nightly --profile minimal --component rust-src"; test -z "$$CI"; fi
 
 # What fuzzing finds worth keeping goes to fuzz/corpus; what makes a target fail, to fuzz/artifacts. Copy that to
 # tests/fuzz/corpus, and `make unit` fails too until it is mended.

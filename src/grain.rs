@@ -25,6 +25,9 @@ use crate::time::Tick;
 /// Fraction bits of `per_nano`.
 const FRACTION: u32 = 62;
 
+/// `per_nano` where a grain is a nanosecond.
+const ONE: u64 = 1 << FRACTION;
+
 /// The most a bucket may hold, in grains.
 const MAX_CAPACITY: u64 = 1 << 61;
 
@@ -48,7 +51,7 @@ impl Grain {
         let per_token = period.div_ceil(limit);
         let grains_per_period = u128::from(per_token) * u128::from(limit);
         let per_nano = (grains_per_period << FRACTION).div_ceil(u128::from(period));
-        debug_assert!((1 << FRACTION..=2 << FRACTION).contains(&per_nano));
+        debug_assert!((u128::from(ONE)..=2 * u128::from(ONE)).contains(&per_nano));
         // The assertion above is what makes this lossless.
         #[allow(clippy::cast_possible_truncation)]
         Ok(Self { per_nano: per_nano as u64, per_token })
@@ -78,7 +81,7 @@ impl Grain {
     #[inline]
     pub(crate) fn first_tick(self, grain: u64) -> Option<Tick> {
         let grains = grain.saturating_sub(1);
-        let nanos = if self.per_nano == 1 << FRACTION {
+        let nanos = if self.per_nano == ONE {
             u128::from(grains)
         } else {
             (u128::from(grains) << FRACTION).div_ceil(u128::from(self.per_nano))
@@ -169,7 +172,7 @@ mod tests {
     fn whole_intervals_are_counted_in_nanoseconds() {
         for limit in [1, 2, 100, 1_000_000_000] {
             let grain = Grain::new(Quota::per_second(limit)).unwrap();
-            assert_eq!(grain.per_nano, 1 << FRACTION);
+            assert_eq!(grain.per_nano, ONE);
             assert_eq!(grain.per_token, 1_000_000_000 / limit);
         }
     }

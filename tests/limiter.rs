@@ -138,6 +138,11 @@ mod configuration {
     }
 
     #[test]
+    fn a_quota_without_its_burst_is_the_plain_rate_again() {
+        assert_eq!(Quota::per_second(9).burst(2).without_burst(), Quota::per_second(9));
+    }
+
+    #[test]
     fn a_cap_of_nothing_or_of_everything_is_refused() {
         for max_keys in [0, usize::MAX] {
             let builder = Limiter::<str>::builder(Quota::per_second(1)).max_keys(max_keys);
@@ -171,4 +176,25 @@ fn words_and_decisions_are_printed_as_they_are_read() {
         let printed = format!("{decision:?}");
         assert!(figures.iter().all(|figure| printed.contains(figure)), "{printed}");
     }
+}
+
+#[test]
+fn a_refusal_says_why_and_when_it_is_worth_coming_back() {
+    let of = |decision: Decision| decision.into_result().unwrap_err();
+    let rule = TokenBucket::new(Quota::per_second(2)).unwrap();
+    let (word, _) = rule.decide(Word::FRESH, Tick::ZERO, 2);
+    let denied = rule.decide(word, Tick::ZERO, 1).1;
+    assert_eq!(of(denied).decision(), denied);
+    assert_eq!(of(denied).to_string(), "rate limit exceeded: retry after 500ms");
+    let costly = of(rule.decide(word, Tick::ZERO, 3).1);
+    assert_eq!(costly.to_string(), "request refused for good: it costs 3, and 2 is the most at once");
+    let (word, _) = rule.decide(Word::FRESH, Tick::MAX, 2);
+    let late = of(rule.decide(word, Tick::MAX, 1).1);
+    assert_eq!(late.to_string(), "rate limit exceeded: no retry passes before the end of time");
+
+    let builder = Limiter::builder(Quota::per_second(1)).max_keys(1).clock(Clock::manual());
+    let full: Limiter<u8> = builder.build().unwrap();
+    assert!(full.check(&1).allowed());
+    let refused = of(full.check(&2));
+    assert_eq!(refused.to_string(), "rate limiter is full: there is no place for a new key");
 }

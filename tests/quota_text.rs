@@ -60,7 +60,32 @@ fn what_is_wrong_is_named_with_its_place_and_what_is_allowed() {
     for (text, offset, message) in cases {
         let error = text.parse::<Quota>().expect_err(text);
         assert_eq!(error.offset(), offset, "{error}");
+        let place = format!("bad quota {text:?}: at character {}, ", text[..offset].chars().count() + 1);
+        assert!(error.to_string().starts_with(&place), "{error}");
         assert!(error.to_string().contains(message), "{error} does not say {message}");
+    }
+}
+
+#[test]
+fn a_quota_is_printed_with_the_largest_unit_that_divides_its_period() {
+    let texts = [
+        "1/0ns",
+        "1/ns",
+        "1/999ns",
+        "2/us",
+        "3/1500us",
+        "4/ms",
+        "100/s",
+        "5/61s",
+        "6/min",
+        "7/90min",
+        "8/h",
+        "9/25h",
+        "10/d",
+        "11/30d burst 5",
+    ];
+    for text in texts {
+        assert_eq!(text.parse::<Quota>().unwrap().to_string(), text);
     }
 }
 

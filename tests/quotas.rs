@@ -19,3 +19,25 @@ fn a_charge_of_another_quota_gives_nothing_back_to_a_fresh_word() {
         assert_eq!(refunded, Word::FRESH, "{algorithm}");
     }
 }
+
+/// The decision of another limiter, whose windows begin at other times: its window may be from before the first.
+#[test]
+fn a_charge_of_windows_that_begin_at_other_times_gives_nothing_back_to_a_fresh_word() {
+    let rule = |algorithm, secs, phase| {
+        let quota = Quota::new(3, Duration::from_secs(secs));
+        AnyRule::new(algorithm, quota, Duration::from_millis(phase)).unwrap()
+    };
+    for phase in [0, 300, 700, 1_000, 1_300, 1_700] {
+        for secs in [1, 2] {
+            let (_, charge) = rule(Algorithm::FixedWindow, secs, phase).decide(Word::FRESH, Tick::ZERO, 1);
+            for algorithm in [Algorithm::FixedWindow, Algorithm::SlidingWindow] {
+                let rule = rule(algorithm, 1, 0);
+                let refunded = rule.refund(Word::FRESH, Tick::ZERO, &charge, 1);
+                assert_eq!(refunded, Word::FRESH, "{algorithm}, {secs} s, phase {phase}");
+                // To another word it gives back nothing that is not there.
+                let (word, _) = rule.decide(Word::FRESH, Tick::ZERO, 1);
+                assert!(rule.peek(rule.refund(word, Tick::ZERO, &charge, 3), Tick::ZERO, 1).remaining() <= 3);
+            }
+        }
+    }
+}

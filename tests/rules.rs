@@ -573,6 +573,24 @@ fn long_run_rates_are_exact_to_a_millionth() {
     }
 }
 
+/// The last tick is a time as any other.
+#[test]
+fn a_charge_that_is_held_until_the_last_tick_says_so_and_can_be_given_back() {
+    // So many nanoseconds that windows end with the domain of time.
+    const LENGTH: u64 = 1 << 30;
+    for (algorithm, windows) in [(Algorithm::FixedWindow, 1), (Algorithm::SlidingWindow, 2)] {
+        let quota = Quota::new(3, Duration::from_nanos(LENGTH));
+        let rule = AnyRule::new(algorithm, quota, Duration::ZERO).unwrap();
+        let left = windows * LENGTH - 5;
+        let now = Tick::from_nanos(END - left);
+        let (word, charge) = rule.decide(Word::FRESH, now, 2);
+        assert_eq!(charge.reset_after(), Duration::from_nanos(left), "{algorithm}");
+        assert_eq!(rule.peek(word, now, 1).reset_after(), Duration::from_nanos(left), "{algorithm}");
+        let back = rule.refund(word, now, &charge, 2);
+        assert_eq!(rule.peek(back, now, 1).remaining(), 3, "{algorithm}");
+    }
+}
+
 mod failures_of_other_limiters {
     use super::*;
 

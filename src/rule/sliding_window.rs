@@ -227,9 +227,6 @@ impl Rule for SlidingWindow {
     #[inline]
     fn refund(&self, word: Word, _now: Tick, charge: &Decision, tokens: u64) -> Word {
         let tokens = tokens.min(charge.charged());
-        if word.is_fresh() || tokens == 0 {
-            return word;
-        }
         let pair = self.unpack(word);
         // The window that it was counted in, which for a stale `now` is later than the one that held it. One that
         // windows of another length have counted, under another quota, is in none of these.

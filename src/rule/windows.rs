@@ -69,7 +69,8 @@ impl Windows {
             Figures::Held { until, period, .. }
                 if period == count * self.length && until <= Tick::MAX.as_nanos() =>
             {
-                Some((until + self.phase) / self.length + 1 - count)
+                // A charge of another limiter may be from before the first window of these.
+                ((until + self.phase) / self.length + 1).checked_sub(count).filter(|&number| number > 0)
             }
             _ => None,
         }

@@ -218,4 +218,47 @@ mod tests {
         assert!((10..1_000).contains(&rounds), "{rounds} rounds");
         assert_eq!(limiter.len() as u64, keys + 1);
     }
+
+    /// They write nothing, so they do no part of a turnover either.
+    #[test]
+    fn denials_of_known_keys_leave_a_turnover_alone() {
+        let limiter: Limiter<u64> =
+            Limiter::builder(Quota::per_day(1)).clock(Clock::manual()).build().unwrap();
+        most_chunks(&limiter, 0..5_000, |_| NOW);
+        let keys = limiter.stats().capacity as u64;
+        most_chunks(&limiter, 5_000..keys, |_| NOW);
+        assert_eq!(most_chunks(&limiter, keys..keys + 1, |_| NOW), 0, "this one begins the turnover");
+        // Among so many are some whose turn it would be, if they were charges.
+        let at = |key| NOW + Duration::from_millis(key);
+        assert_eq!(most_chunks(&limiter, 0..keys, at), 0);
+        assert_eq!(limiter.len() as u64, keys + 1);
+    }
+
+    /// No key can have become idle since the last turnover, so there is nothing to be won by another.
+    #[test]
+    fn a_full_table_turns_over_no_more_often_than_keys_become_idle() {
+        let builder = Limiter::builder(Quota::per_day(1)).max_keys(100).clock(Clock::manual());
+        let limiter: Limiter<u64> = builder.grace(Duration::from_secs(10)).build().unwrap();
+        let refuse = |keys: std::ops::Range<u64>, now| {
+            let before = limiter.stats().turnovers;
+            assert_eq!(keys.map(|key| limiter.check_at(&key, 1, now).charged()).sum::<u64>(), 0);
+            limiter.stats().turnovers - before
+        };
+        assert_eq!((0..100).map(|key| limiter.check_at(&key, 1, NOW).charged()).sum::<u64>(), 100);
+        assert_eq!(refuse(100..200, NOW), 0);
+        assert_eq!(refuse(200..300, NOW + Duration::from_secs(9)), 0);
+        assert_eq!(refuse(300..400, NOW + Duration::from_secs(10)), 1);
+    }
+
+    #[test]
+    fn an_insertion_that_is_refused_has_turned_the_table_over_once_at_the_most() {
+        let builder = Limiter::builder(Quota::per_day(1)).max_keys(10).clock(Clock::manual());
+        let limiter: Limiter<u64> = builder.grace(Duration::ZERO).build().unwrap();
+        assert_eq!((0..10).map(|key| limiter.check_at(&key, 1, NOW).charged()).sum::<u64>(), 10);
+        for key in 10..20 {
+            let before = limiter.stats().turnovers;
+            assert!(!limiter.check_at(&key, 1, NOW).allowed());
+            assert!(limiter.stats().turnovers <= before + 1);
+        }
+    }
 }
