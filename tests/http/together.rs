@@ -190,6 +190,8 @@ fn a_request_without_a_key_is_told_and_a_shadow_lets_it_pass() {
             let other = listener.clone();
             it.on_decision(move |event| {
                 let missing = event.decision().is_none();
+                // A limit that is not in shadow mode refuses, or does not.
+                assert_eq!(event.would_refuse(), missing && event.is_shadow());
                 listener.lock().unwrap().push((event.limit().to_owned(), missing, event.is_refused()));
             })
             .on_decision(move |_| other.lock().unwrap().push(("second".to_owned(), false, false)))

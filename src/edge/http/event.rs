@@ -26,6 +26,8 @@ pub struct Event<'a> {
     pub(super) limit: &'a str,
     pub(super) request: RequestHead<'a>,
     pub(super) decision: Option<&'a Decision>,
+    /// Does the limit deny this request, or would it if it were not in shadow mode?
+    pub(super) denies: bool,
     pub(super) shadow: bool,
     pub(super) binding: bool,
     pub(super) refused: bool,
@@ -62,8 +64,8 @@ impl<'a> Event<'a> {
         self.refused
     }
 
-    /// Is this a limit in shadow mode that would have refused?
+    /// Is this a limit in shadow mode that would have refused, also for want of a key?
     pub fn would_refuse(&self) -> bool {
-        self.shadow && self.decision.is_some_and(|decision| !decision.allowed())
+        self.shadow && self.denies
     }
 }

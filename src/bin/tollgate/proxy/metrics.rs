@@ -132,7 +132,7 @@ impl Metrics {
     pub(crate) fn decided(&self, event: &Event<'_>) {
         let Some(of) = self.decisions.iter().find(|of| of.limit == event.limit()) else { return };
         match event.decision() {
-            _ if event.would_refuse() => of.shadow.inc(),
+            Some(_) if event.would_refuse() => of.shadow.inc(),
             Some(decision) if !decision.allowed() => of.denied.inc(),
             Some(_) if event.is_refused() => 0,
             Some(_) => of.allowed.inc(),
