@@ -103,6 +103,7 @@ async fn serve_connection(
     let asked = Arc::new(AtomicBool::new(false));
     let has_asked = Arc::clone(&asked);
     let service = service_fn(move |request| {
+        // ORDERING: relaxed; it says only itself, and the task that reads it is the one that polls this.
         asked.store(true, Relaxed);
         let service = service.clone();
         async move { Ok::<_, Infallible>(service.answer(request, peer).await) }
@@ -114,6 +115,7 @@ async fn serve_connection(
     tokio::select! {
         _ = &mut connection => {}
         () = tokio::time::sleep(HEAD_TIMEOUT) => {
+            // ORDERING: relaxed, as above.
             if has_asked.load(Relaxed) {
                 drop(connection.await);
             }

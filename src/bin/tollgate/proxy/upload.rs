@@ -15,7 +15,7 @@ use prometheus_client::metrics::counter::Counter;
 #[derive(Debug)]
 pub(crate) struct Motion {
     begun: Instant,
-    // Both are read by the task that writes them, or an instant late: no order is asked of them.
+    // Each says only itself, and to be read an instant late does no harm.
     /// When it last moved, in milliseconds from the beginning.
     moved: AtomicU64,
     waits_for_client: AtomicBool,
@@ -29,11 +29,13 @@ impl Motion {
 
     /// When a frame last came from the client, or the request itself.
     pub(crate) fn last(&self) -> Instant {
+        // ORDERING: relaxed; a time, and nothing is read because of it.
         self.begun + Duration::from_millis(self.moved.load(Relaxed))
     }
 
     /// Is it the client who keeps everybody waiting?
     pub(crate) fn waits_for_client(&self) -> bool {
+        // ORDERING: relaxed; it only chooses between two refusals.
         self.waits_for_client.load(Relaxed)
     }
 }
@@ -54,10 +56,13 @@ impl Body for Upload {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        // ORDERING: relaxed here and below, as where they are read.
         self.motion.waits_for_client.store(true, Relaxed);
         let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
+        // ORDERING: relaxed, as above.
         self.motion.waits_for_client.store(false, Relaxed);
         let elapsed = self.motion.begun.elapsed().as_millis();
+        // ORDERING: relaxed, as above.
         self.motion.moved.store(u64::try_from(elapsed).unwrap_or(u64::MAX), Relaxed);
         if let Some(Ok(frame)) = &frame {
             self.bytes.inc_by(frame.data_ref().map_or(0, |data| data.len() as u64));
