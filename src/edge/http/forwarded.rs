@@ -44,12 +44,12 @@ pub enum ForwardedField {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TrustedProxies {
-    trusted: Trusted,
+    trusted: Result<Trusted, BuildError>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Trusted {
-    Networks(Vec<String>),
+    Networks(Vec<IpNet>),
     Hops(usize),
 }
 
@@ -69,7 +69,8 @@ impl TrustedProxies {
     /// let proxies = TrustedProxies::networks(["10.0.0.0/8", "192.0.2.7"]);
     /// ```
     pub fn networks<N: Into<String>>(networks: impl IntoIterator<Item = N>) -> Self {
-        Self { trusted: Trusted::Networks(networks.into_iter().map(Into::into).collect()) }
+        let texts: Vec<String> = networks.into_iter().map(Into::into).collect();
+        Self { trusted: self::networks(&texts).map(Trusted::Networks) }
     }
 
     /// Trusts this many proxies, the one that connects to this service included: the client is the entry that is so
@@ -85,21 +86,56 @@ impl TrustedProxies {
     /// let proxies = TrustedProxies::hops(2);
     /// ```
     pub fn hops(hops: usize) -> Self {
-        Self { trusted: Trusted::Hops(hops) }
+        let trusted = match hops {
+            1..=Self::MAX_HOPS => Ok(Trusted::Hops(hops)),
+            _ => Err(BuildError::Hops { hops, most: Self::MAX_HOPS }),
+        };
+        Self { trusted }
     }
+
+    /// Is what this machine writes believed, if it connects to the service? With hops, whoever connects is a proxy; with
+    /// what a layer would refuse, nobody is.
+    ///
+    /// ```
+    /// # use tollgate::http::TrustedProxies;
+    /// let proxies = TrustedProxies::networks(["10.0.0.0/8"]);
+    /// assert!(proxies.trusts([10, 1, 2, 3].into()));
+    /// assert!(!proxies.trusts([192, 0, 2, 1].into()));
+    /// ```
+    pub fn trusts(&self, peer: IpAddr) -> bool {
+        match &self.trusted {
+            Ok(Trusted::Networks(networks)) => hold(networks, peer.to_canonical()),
+            Ok(Trusted::Hops(_)) => true,
+            Err(_) => false,
+        }
+    }
+
+    /// Would a layer accept them? For who goes by them beside a layer; a [layer](super::RateLimitBuilder::build) asks
+    /// by itself.
+    ///
+    /// # Errors
+    ///
+    /// What is no network, networks that hold every address, none at all, or hops out of range.
+    ///
+    /// ```
+    /// # use tollgate::http::TrustedProxies;
+    /// assert!(TrustedProxies::hops(1).check().is_ok());
+    /// assert!(TrustedProxies::hops(0).check().is_err());
+    /// ```
+    pub fn check(&self) -> Result<(), BuildError> {
+        self.trusted.as_ref().map(|_| ()).map_err(BuildError::clone)
+    }
+}
+
+fn hold(networks: &[IpNet], address: IpAddr) -> bool {
+    networks.iter().any(|network| network.contains(&address))
 }
 
 /// A walk that was checked.
 #[derive(Clone, Debug)]
 pub(super) struct Walk {
     field: ForwardedField,
-    over: Over,
-}
-
-#[derive(Clone, Debug)]
-enum Over {
-    Networks(Vec<IpNet>),
-    Hops(usize),
+    over: Trusted,
 }
 
 static FORWARDED: HeaderName = HeaderName::from_static("forwarded");
@@ -107,22 +143,17 @@ static X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
 impl Walk {
     pub(super) fn new(field: ForwardedField, proxies: &TrustedProxies) -> Result<Self, BuildError> {
-        let over = match &proxies.trusted {
-            Trusted::Networks(texts) => Over::Networks(networks(texts)?),
-            &Trusted::Hops(hops) if (1..=TrustedProxies::MAX_HOPS).contains(&hops) => Over::Hops(hops),
-            &Trusted::Hops(hops) => return Err(BuildError::Hops { hops, most: TrustedProxies::MAX_HOPS }),
-        };
-        Ok(Self { field, over })
+        Ok(Self { field, over: proxies.trusted.clone()? })
     }
 
     /// The client's address, folded.
     pub(super) fn client(&self, head: RequestHead<'_>) -> Option<IpAddr> {
         let peer = head.peer().map(address::of_socket);
         match &self.over {
-            Over::Networks(networks) => {
+            Trusted::Networks(networks) => {
                 let mut client = peer?;
                 let mut entries = self.entries(head);
-                while networks.iter().any(|network| network.contains(&client)) {
+                while hold(networks, client) {
                     match entries.next() {
                         Some(entry) => client = self.address(entry)?,
                         None => break,
@@ -130,7 +161,7 @@ impl Walk {
                 }
                 Some(client)
             }
-            &Over::Hops(hops) => match self.entries(head).take(hops).last() {
+            &Trusted::Hops(hops) => match self.entries(head).take(hops).last() {
                 Some(entry) => self.address(entry),
                 None => peer,
             },
@@ -209,6 +240,20 @@ mod tests {
             assert_eq!(refused(&[text]), BuildError::NotANetwork { text: text.to_owned() });
         }
         assert_eq!(refused(&[]), BuildError::NoNetworks);
+    }
+
+    #[test]
+    fn whose_word_counts_is_the_same_beside_a_layer_however_an_address_is_written() {
+        let trusts = |proxies: &TrustedProxies, peer: &str| proxies.trusts(peer.parse().unwrap());
+        for network in ["10.0.0.0/8", "::ffff:10.0.0.0/104"] {
+            let proxies = TrustedProxies::networks([network]);
+            assert!(trusts(&proxies, "10.1.2.3") && trusts(&proxies, "::ffff:10.1.2.3"), "{network}");
+            assert!(!trusts(&proxies, "11.1.2.3") && !trusts(&proxies, "::1"), "{network}");
+        }
+        assert!(trusts(&TrustedProxies::hops(1), "192.0.2.1"));
+        for refused in [TrustedProxies::networks(["0.0.0.0/0"]), TrustedProxies::hops(0)] {
+            assert!(refused.check().is_err() && !trusts(&refused, "192.0.2.1"));
+        }
     }
 
     #[test]

@@ -1,19 +1,18 @@
 //! The arguments of `tollgate proxy`.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use http::StatusCode;
-use ipnet::IpNet;
 use jiff::SignedDuration;
 use tollgate::Algorithm;
 use tollgate::http::{ForwardedField, TrustedProxies};
 
 use super::limit_text::LimitText;
 use super::limits::LimitSettings;
-use super::origin::{Origin, Trust};
+use super::origin::Origin;
 use super::settings::Settings;
 use super::upstream::{UpstreamSettings, parse_upstream};
 use crate::choices::{FullArg, algorithm_names};
@@ -241,27 +240,14 @@ impl ProxyArgs {
                 status: StatusCode::from_u16(self.status).unwrap_or(StatusCode::TOO_MANY_REQUESTS),
                 skipped_paths: self.skip_path,
                 ipv6_prefix: self.ipv6_prefix,
-                proxies: proxies.map(|proxies| (field, proxies)),
+                proxies: proxies.clone().map(|proxies| (field, proxies)),
             },
-            origin: Origin { field, trust: trust(&self.trust, self.trust_hops) },
+            origin: Origin { field, trusted: proxies },
             preserves_host: self.host.map_or(!self.upstream_http2, |host| host == HostArg::Preserve),
             max_connections: usize::try_from(self.max_connections).unwrap_or(usize::MAX),
             shutdown_timeout: self.shutdown_timeout,
         })
     }
-}
-
-/// What is no network is left to the layer to refuse.
-fn trust(networks: &[String], hops: Option<usize>) -> Trust {
-    if hops.is_some() {
-        return Trust::Everybody;
-    }
-    if networks.is_empty() {
-        return Trust::Nobody;
-    }
-    let network =
-        |text: &String| text.parse().ok().or_else(|| Some(IpNet::from(text.parse::<IpAddr>().ok()?)));
-    Trust::Networks(networks.iter().filter_map(network).collect())
 }
 
 fn address(text: &str) -> Result<SocketAddr, String> {
@@ -288,17 +274,5 @@ mod tests {
         for text in ["", "5", "0s", "-1s", "25h", "soon"] {
             assert!(time(text).is_err(), "{text}");
         }
-    }
-
-    #[test]
-    fn one_trusted_address_is_a_network_of_one() {
-        let Trust::Networks(networks) = trust(&["192.0.2.7".to_owned(), "10.0.0.0/8".to_owned()], None)
-        else {
-            panic!("networks were named")
-        };
-        assert_eq!(
-            networks.iter().map(ToString::to_string).collect::<Vec<_>>(),
-            ["192.0.2.7/32", "10.0.0.0/8"]
-        );
     }
 }

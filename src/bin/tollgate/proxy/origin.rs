@@ -7,8 +7,7 @@ use std::fmt::Write;
 use std::net::{IpAddr, SocketAddr};
 
 use http::header::{FORWARDED, HeaderMap, HeaderName, HeaderValue};
-use ipnet::IpNet;
-use tollgate::http::ForwardedField;
+use tollgate::http::{ForwardedField, TrustedProxies};
 
 static X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 static X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
@@ -16,44 +15,18 @@ static X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-prot
 static X_FORWARDED_PORT: HeaderName = HeaderName::from_static("x-forwarded-port");
 static X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
 
-/// Whose word counts.
-#[derive(Clone, Debug)]
-pub(crate) enum Trust {
-    Nobody,
-    /// Whoever connects, since only proxies can.
-    Everybody,
-    Networks(Vec<IpNet>),
-}
-
-impl Trust {
-    fn covers(&self, peer: IpAddr) -> bool {
-        match self {
-            Self::Nobody => false,
-            Self::Everybody => true,
-            Self::Networks(networks) => {
-                // A network may be written either way, too.
-                let short = peer.to_canonical();
-                let mapped = match short {
-                    IpAddr::V4(v4) => IpAddr::V6(v4.to_ipv6_mapped()),
-                    IpAddr::V6(_) => short,
-                };
-                networks.iter().any(|network| network.contains(&short) || network.contains(&mapped))
-            }
-        }
-    }
-}
-
 /// What is written, and whose word is passed on.
 #[derive(Clone, Debug)]
 pub(crate) struct Origin {
     pub(crate) field: ForwardedField,
-    pub(crate) trust: Trust,
+    /// Without any, nobody's word counts.
+    pub(crate) trusted: Option<TrustedProxies>,
 }
 
 impl Origin {
     /// Fields that say where a request with these headers came from.
     pub(crate) fn of(&self, headers: &HeaderMap, peer: SocketAddr, host: &HeaderValue) -> HeaderMap {
-        let trusted = self.trust.covers(peer.ip());
+        let trusted = self.trusted.as_ref().is_some_and(|trusted| trusted.trusts(peer.ip()));
         let before = |name: &HeaderName| headers.get_all(name).iter().filter(move |_| trusted);
         let mut fields = HeaderMap::new();
         let mut tell = |name: &HeaderName, values: Vec<&HeaderValue>| {
@@ -141,9 +114,8 @@ mod tests {
 
     #[test]
     fn what_an_untrusted_peer_says_is_replaced() {
-        let networks = Trust::Networks(vec!["10.0.0.0/8".parse().expect("a network")]);
-        for trust in [Trust::Nobody, networks] {
-            let origin = Origin { field: ForwardedField::XForwardedFor, trust };
+        for trusted in [None, Some(TrustedProxies::networks(["10.0.0.0/8"]))] {
+            let origin = Origin { field: ForwardedField::XForwardedFor, trusted };
             let own = [
                 ("x-forwarded-for", "203.0.113.9"),
                 ("x-forwarded-host", "example.org"),
@@ -155,9 +127,9 @@ mod tests {
 
     #[test]
     fn what_a_trusted_proxy_says_is_passed_on_with_its_own_address_added() {
-        let networks = |text: &str| Trust::Networks(vec![text.parse().expect("a network")]);
-        for trust in [Trust::Everybody, networks("10.0.0.0/8"), networks("::ffff:10.0.0.0/104")] {
-            let origin = Origin { field: ForwardedField::XForwardedFor, trust };
+        let networks = |text: &str| TrustedProxies::networks([text]);
+        for trusted in [TrustedProxies::hops(1), networks("10.0.0.0/8"), networks("::ffff:10.0.0.0/104")] {
+            let origin = Origin { field: ForwardedField::XForwardedFor, trusted: Some(trusted) };
             let told = told(&origin, "::ffff:10.0.0.1", &SAID);
             let own = [
                 ("x-forwarded-for", "192.0.2.1"),
@@ -171,7 +143,7 @@ mod tests {
 
     #[test]
     fn forwarded_is_written_in_place_of_the_others_if_it_was_chosen() {
-        let origin = Origin { field: ForwardedField::Forwarded, trust: Trust::Everybody };
+        let origin = Origin { field: ForwardedField::Forwarded, trusted: Some(TrustedProxies::hops(1)) };
         let own = [
             ("forwarded", "for=192.0.2.2"),
             ("forwarded", "for=\"[2001:db8::1]\";proto=http;host=\"example.org\""),
