@@ -48,9 +48,13 @@ pub enum Source {
     Key,
     /// The one state that new keys share when the table is full ([`Full::Share`](crate::Full::Share)).
     Overflow,
-    /// No state: the table is full and [`Full::Deny`](crate::Full::Deny) or
-    /// [`Full::Admit`](crate::Full::Admit) answered.
+    /// No state: a policy answered, because the table is full ([`Full::Deny`](crate::Full::Deny),
+    /// [`Full::Admit`](crate::Full::Admit)) or because a store that machines share did not answer in time.
     Policy,
+    /// The key's state in a store that machines share.
+    Shared,
+    /// What this machine may spend of such a state without asking the store.
+    Ahead,
 }
 
 /// The answer to a request: whether it may go ahead, and the figures that belong to this very answer.
@@ -120,6 +124,76 @@ pub(crate) enum Figures {
         /// Do allowed requests start in turn?
         queue: bool,
     },
+    /// The figures of a [`Report`].
+    Told {
+        remaining: u64,
+        /// As in `Known`.
+        wait: u64,
+        reset: u64,
+        /// Milliseconds until more remains, rounded up; `u32::MAX` if they are that many or more. (In what is left of the
+        /// size that a bucket's figures have.)
+        refill: u32,
+    },
+}
+
+// It is copied on every check.
+const _: () = assert!(size_of::<Decision>() <= 64);
+
+/// What a limiter that is none of this crate's has decided: to make a [`Decision`] of it, for those who read
+/// decisions.
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::{Decision, Outcome, Report, Source, Tick};
+///
+/// let decision = Decision::from(Report {
+///     outcome: Outcome::Denied,
+///     cost: 1,
+///     limit: 10,
+///     remaining: 0,
+///     wait: Some(Duration::from_millis(50)),
+///     reset_after: Duration::from_millis(950),
+///     refill_after: Duration::from_millis(50),
+///     at: Tick::ZERO,
+///     source: Source::Shared,
+/// });
+/// assert_eq!(decision.retry_after(), Some(Duration::from_millis(50)));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Report {
+    /// What was decided.
+    pub outcome: Outcome,
+    /// The tokens that the request asked for.
+    pub cost: u64,
+    /// The most that can be taken at once.
+    pub limit: u64,
+    /// What is left after this decision.
+    pub remaining: u64,
+    /// Of a request that was denied: how long until the same one passes, `None` if no wait can be promised. Of one
+    /// that was allowed: how long until it may start, `Some(Duration::ZERO)` at once.
+    pub wait: Option<Duration>,
+    /// How long until all of the limit remains; [`Duration::MAX`] if that is never.
+    pub reset_after: Duration,
+    /// How long until more remains. It is kept in milliseconds, rounded up; 49 days or more are told as `reset_after`.
+    pub refill_after: Duration,
+    /// The time for which it was decided.
+    pub at: Tick,
+    /// Whose state it was.
+    pub source: Source,
+}
+
+impl From<Report> for Decision {
+    fn from(report: Report) -> Self {
+        let Report { outcome, cost, limit, remaining, wait, reset_after, refill_after, at, source } = report;
+        let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(NEVER);
+        let figures = Figures::Told {
+            remaining,
+            wait: wait.map_or(NEVER, nanos),
+            reset: nanos(reset_after),
+            refill: refill_after.as_nanos().div_ceil(1_000_000).try_into().unwrap_or(u32::MAX),
+        };
+        Self { cost, limit, at, figures, outcome, source }
+    }
 }
 
 impl Decision {
@@ -176,7 +250,8 @@ impl Decision {
     #[inline]
     pub const fn charged(&self) -> u64 {
         match (self.outcome, self.source) {
-            (Outcome::Allowed, Source::Key | Source::Overflow) => self.cost,
+            (_, Source::Policy) => 0,
+            (Outcome::Allowed, _) => self.cost,
             _ => 0,
         }
     }
@@ -206,7 +281,9 @@ impl Decision {
     #[inline]
     pub fn remaining(&self) -> u64 {
         match self.figures {
-            Figures::Known { remaining, .. } | Figures::Held { remaining, .. } => remaining,
+            Figures::Known { remaining, .. }
+            | Figures::Held { remaining, .. }
+            | Figures::Told { remaining, .. } => remaining,
             Figures::Bucket { full, grain, .. } => {
                 let empty = grain.at(self.at) + grain.of_tokens(self.limit);
                 grain.tokens_in(empty.saturating_sub(full))
@@ -256,7 +333,7 @@ impl Decision {
     #[inline]
     pub fn reset_after(&self) -> Duration {
         let reset = match self.figures {
-            Figures::Known { reset, .. } => reset,
+            Figures::Known { reset, .. } | Figures::Told { reset, .. } => reset,
             Figures::Held { until, .. } if until > Tick::MAX.as_nanos() => NEVER,
             Figures::Held { until, .. } => until - self.at.as_nanos(),
             Figures::Bucket { full, grain, .. } => grain.nanos_until(full, self.at).unwrap_or(NEVER),
@@ -288,7 +365,8 @@ impl Decision {
                 let then = full + grain.of_tokens(remaining + 1) - grain.of_tokens(self.limit);
                 grain.nanos_until(then, self.at).map_or(Duration::MAX, Duration::from_nanos)
             }
-            Figures::Known { .. } | Figures::Held { .. } => self.reset_after(),
+            Figures::Told { refill, .. } if refill < u32::MAX => Duration::from_millis(refill.into()),
+            Figures::Known { .. } | Figures::Held { .. } | Figures::Told { .. } => self.reset_after(),
         }
     }
 
@@ -322,7 +400,7 @@ impl Decision {
     #[inline]
     fn wait(&self) -> u64 {
         let (full, grain, queue) = match self.figures {
-            Figures::Known { wait, .. } => return wait,
+            Figures::Known { wait, .. } | Figures::Told { wait, .. } => return wait,
             Figures::Held { .. } => return 0,
             Figures::Bucket { full, grain, queue } => (full, grain, queue),
         };
@@ -429,7 +507,7 @@ impl fmt::Display for Denied {
             }
             (_, Some(wait)) => write!(f, "rate limit exceeded: retry after {wait:?}"),
             (_, None) if self.0.source == Source::Policy => {
-                write!(f, "rate limiter is full: there is no place for a new key")
+                write!(f, "rate limiter has no place for a new key, or no answer from its store")
             }
             (_, None) => write!(f, "rate limit exceeded: no retry passes before the end of time"),
         }

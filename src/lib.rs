@@ -81,9 +81,11 @@ struct Readme;
 
 pub use algorithm::{Algorithm, UnknownAlgorithm};
 pub use clock::{Clock, ManualClock};
-pub use decision::{Decision, Denied, Outcome, Source};
+pub use decision::{Decision, Denied, Outcome, Report, Source};
 #[cfg(feature = "http")]
 pub use edge::http;
+#[cfg(feature = "redis")]
+pub use edge::redis;
 pub use equivalent::Equivalent;
 pub use error::ConfigError;
 #[cfg(tollgate_loom)]

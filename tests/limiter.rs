@@ -196,5 +196,5 @@ fn a_refusal_says_why_and_when_it_is_worth_coming_back() {
     let full: Limiter<u8> = builder.build().unwrap();
     assert!(full.check(&1).allowed());
     let refused = of(full.check(&2));
-    assert_eq!(refused.to_string(), "rate limiter is full: there is no place for a new key");
+    assert_eq!(refused.to_string(), "rate limiter has no place for a new key, or no answer from its store");
 }

@@ -339,7 +339,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
             Source::Overflow => {
                 self.beyond.overflow.visit_as_is(|state| state.refund(now, charge, tokens));
             }
-            Source::Policy => {}
+            // Nothing was taken from a state of this limiter.
+            Source::Policy | Source::Shared | Source::Ahead => {}
         }
     }
 

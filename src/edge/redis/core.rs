@@ -1,0 +1,114 @@
+//! What all modes of a shared limit have in common: how the store is asked, and what stands in for it.
+
+use super::client::{Client, Failure};
+use super::failure::StandIn;
+use super::method::{Answer, Method, Op};
+use super::name::Name;
+use super::script::Reply;
+use super::stats::{Counters, Event};
+use crate::{Decision, Source, Tick};
+use std::time::{Duration, SystemTime};
+use tokio::time::Instant;
+
+#[derive(Debug)]
+pub(super) struct Core {
+    pub(super) client: Client,
+    pub(super) method: Method,
+    pub(super) deadline: Duration,
+    pub(super) stand_in: StandIn,
+    pub(super) client_clock: bool,
+    pub(super) counters: Counters,
+}
+
+/// One question: a request of so many tokens by a key.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asked<'n> {
+    pub(super) name: Name,
+    /// The name in the store.
+    pub(super) text: &'n str,
+    pub(super) cost: u64,
+}
+
+impl Core {
+    pub(super) fn deadline(&self) -> Instant {
+        Instant::now() + self.deadline
+    }
+
+    /// The time that the store is told, if it is not to read its own.
+    pub(super) fn now(&self) -> Option<Tick> {
+        self.client_clock.then(|| self.system_time())
+    }
+
+    /// This machine's time of day.
+    pub(super) fn system_time(&self) -> Tick {
+        Tick::from(SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default())
+    }
+
+    /// Asks the store; at `now`, or by the limit's own clock.
+    pub(super) async fn ask(
+        &self,
+        text: &str,
+        cost: u64,
+        op: Op<'_>,
+        now: Option<Tick>,
+    ) -> Result<Answer, Failure> {
+        let call = self.method.call(text, op, now.or_else(|| self.now()));
+        let answered = self.client.call(&call, self.deadline()).await;
+        self.answer(answered, cost)
+    }
+
+    fn answer(&self, answered: Result<Reply, Failure>, cost: u64) -> Result<Answer, Failure> {
+        let read = |reply: Reply| {
+            let refused = || Failure::Refused("a script has answered with other numbers".to_owned());
+            self.method.answer(&reply, cost, Source::Shared).ok_or_else(refused)
+        };
+        let answer = answered.and_then(read);
+        match &answer {
+            Ok(_) => self.counters.count(Event::ByStore),
+            Err(failure) => self.count(failure),
+        }
+        answer
+    }
+
+    pub(super) fn count(&self, failure: &Failure) {
+        self.counters.count(match failure {
+            Failure::Unknown => Event::Unknown,
+            Failure::Refused(_) => Event::Refused,
+            Failure::Unavailable => Event::Unavailable,
+        });
+    }
+
+    /// Checks with the store, or what stands in for it.
+    pub(super) async fn check(&self, asked: Asked<'_>, now: Option<Tick>) -> Decision {
+        let op = Op::Check { cost: asked.cost, lease: 0 };
+        let answer = self.ask(asked.text, asked.cost, op, now).await;
+        self.decide(asked, answer)
+    }
+
+    /// Checks all with the store, in as few round trips as the servers allow.
+    pub(super) async fn check_all(&self, asked: &[Asked<'_>]) -> Vec<Decision> {
+        let now = self.now();
+        let calls: Vec<_> = asked
+            .iter()
+            .map(|asked| self.method.call(asked.text, Op::Check { cost: asked.cost, lease: 0 }, now))
+            .collect();
+        let answers = self.client.call_all(&calls, self.deadline()).await;
+        let decide = |(asked, answer): (&Asked<'_>, _)| self.decide(*asked, self.answer(answer, asked.cost));
+        asked.iter().zip(answers).map(decide).collect()
+    }
+
+    pub(super) fn decide(&self, asked: Asked<'_>, answer: Result<Answer, Failure>) -> Decision {
+        match answer {
+            Ok(answer) => {
+                self.stand_in.keep_warm(&asked.name, answer.decision.charged());
+                answer.decision
+            }
+            Err(_) => self.stand_in(asked),
+        }
+    }
+
+    pub(super) fn stand_in(&self, asked: Asked<'_>) -> Decision {
+        self.counters.count(Event::StoodIn);
+        self.stand_in.check(&asked.name, asked.cost, self.method.capacity())
+    }
+}

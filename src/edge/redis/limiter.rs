@@ -1,0 +1,286 @@
+//! The limiter whose state machines share: what may be asked of it.
+
+use super::builder::SharedBuilder;
+use super::client::{Client, Failure};
+use super::core::{Asked, Core};
+use super::lease::Leases;
+use super::method::Op;
+use super::name::{Naming, StoreKey};
+use super::stats::SharedStats;
+use super::unsynced::Unsynced;
+use crate::{Algorithm, Decision, Quota, Source, Tick};
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+/// A rate limiter whose counts live in a store that machines share.
+///
+/// Limiters of one name and one kind of algorithm on the same servers share their counts, whatever process and machine they
+/// are in. Where their quotas differ, for instance while a new version is rolled out, each judges by its own; what
+/// was taken stays taken.
+///
+/// No check fails: if the store does not answer by the deadline, [`OnFailure`](super::OnFailure) answers, and
+/// [`Decision::source`] tells.
+///
+/// ```no_run
+/// use tollgate::Quota;
+/// use tollgate::redis::{Client, SharedLimiter};
+///
+/// # async fn serve() -> Result<(), Box<dyn std::error::Error>> {
+/// let client = Client::open("redis://10.0.0.5")?;
+/// let limiter: SharedLimiter<str> =
+///     SharedLimiter::builder(&client, "api", Quota::per_second(100).burst(20)).build()?;
+///
+/// let decision = limiter.check("alice").await;
+/// if !decision.allowed() {
+///     println!("come back in {:?}", decision.retry_after());
+/// }
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Progress
+///
+/// A check ends by its deadline, plus what the runtime takes to notice. It takes no lock on its way to the connection, which
+/// all share. Dropping the future of a check abandons the answer; the store may have counted it all the same.
+pub struct SharedLimiter<K: ?Sized> {
+    core: Arc<Core>,
+    naming: Naming,
+    mode: Mode,
+    name: String,
+    quota: Quota,
+    algorithm: Algorithm,
+    keys: PhantomData<fn(&K)>,
+}
+
+pub(super) enum Mode {
+    Exact,
+    Lease(Leases),
+    Unsynced(Unsynced),
+}
+
+/// A key whose state in the store could not be deleted.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ResetError {
+    problem: String,
+}
+
+impl fmt::Display for ResetError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the key may not be reset: {}", self.problem)
+    }
+}
+
+impl std::error::Error for ResetError {}
+
+impl<K: StoreKey + ?Sized> SharedLimiter<K> {
+    /// The settings of the limit called `name`, 1 to 128 bytes.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::redis::{Client, OnFailure, SharedLimiter};
+    /// use tollgate::{Algorithm, Quota};
+    ///
+    /// let client = Client::open("redis://127.0.0.1:6379")?;
+    /// let logins = SharedLimiter::<str>::builder(&client, "logins", Quota::per_hour(5))
+    ///     .algorithm(Algorithm::SlidingLog)
+    ///     .deadline(Duration::from_millis(20))
+    ///     .on_failure(OnFailure::Closed)
+    ///     .build()?;
+    /// # Ok::<(), tollgate::redis::BuildError>(())
+    /// ```
+    pub fn builder(client: &Client, name: impl Into<String>, quota: Quota) -> SharedBuilder<K> {
+        SharedBuilder::new(client.clone(), name.into(), quota)
+    }
+
+    pub(super) fn new(
+        core: Arc<Core>,
+        naming: Naming,
+        mode: Mode,
+        name: String,
+        quota: Quota,
+        algorithm: Algorithm,
+    ) -> Self {
+        Self { core, naming, mode, name, quota, algorithm, keys: PhantomData }
+    }
+
+    /// May this key do this now? Takes one token if it may.
+    pub async fn check(&self, key: &K) -> Decision {
+        self.check_n(key, 1).await
+    }
+
+    /// Takes `cost` tokens, if so many are there.
+    pub async fn check_n(&self, key: &K, cost: u64) -> Decision {
+        let (name, text) = self.naming.name(key);
+        let asked = Asked { name, text: &text, cost };
+        match &self.mode {
+            Mode::Exact => self.core.check(asked, None).await,
+            Mode::Lease(leases) => leases.check(asked).await,
+            Mode::Unsynced(counts) => counts.check(asked, None).await,
+        }
+    }
+
+    /// As [`check_n`](Self::check_n) at a time that the caller gives, in ticks since the Unix epoch, of which whole
+    /// microseconds count: to replay what has happened, or to test. The store is always asked. A time that is before
+    /// the key's counts as the key's.
+    pub async fn check_at(&self, key: &K, cost: u64, now: Tick) -> Decision {
+        let (name, text) = self.naming.name(key);
+        let asked = Asked { name, text: &text, cost };
+        match &self.mode {
+            Mode::Unsynced(counts) => counts.check(asked, Some(now)).await,
+            _ => self.core.check(asked, Some(now)).await,
+        }
+    }
+
+    /// Checks each pair of a key and a cost, in the order given; in one round trip, if the servers are no cluster. The
+    /// store is always asked, unless counts may stay [unsynchronized](SharedBuilder::max_unsynced).
+    pub async fn check_many(&self, requests: &[(&K, u64)]) -> Vec<Decision> {
+        let names: Vec<_> = requests.iter().map(|(key, _)| self.naming.name(*key)).collect();
+        let asked = names.iter().zip(requests);
+        let asked: Vec<_> =
+            asked.map(|((name, text), &(_, cost))| Asked { name: *name, text, cost }).collect();
+        match &self.mode {
+            Mode::Unsynced(counts) => {
+                let mut decisions = Vec::with_capacity(asked.len());
+                for asked in asked {
+                    decisions.push(counts.check(asked, None).await);
+                }
+                decisions
+            }
+            _ => self.core.check_all(&asked).await,
+        }
+    }
+
+    /// What a check of one token would be answered by the store. Takes nothing.
+    pub async fn peek(&self, key: &K) -> Decision {
+        self.peek_n(key, 1).await
+    }
+
+    /// What a check of `cost` tokens would be answered by the store. Takes nothing.
+    pub async fn peek_n(&self, key: &K, cost: u64) -> Decision {
+        self.peek_by(key, cost, None).await
+    }
+
+    /// As [`peek_n`](Self::peek_n) at a time that the caller gives: see [`check_at`](Self::check_at).
+    pub async fn peek_at(&self, key: &K, cost: u64, now: Tick) -> Decision {
+        self.peek_by(key, cost, Some(now)).await
+    }
+
+    async fn peek_by(&self, key: &K, cost: u64, now: Option<Tick>) -> Decision {
+        let (name, text) = self.naming.name(key);
+        if let Mode::Unsynced(counts) = &self.mode {
+            return counts.peek(Asked { name, text: &text, cost }, now);
+        }
+        match self.core.ask(&text, cost, Op::Peek { cost }, now).await {
+            Ok(answer) => answer.decision,
+            Err(_) => self.core.stand_in.peek(&name, cost, self.core.method.capacity()),
+        }
+    }
+
+    /// Gives back what `charge` took, as far as it still counts: where it was taken, in the store or on this machine. A charge
+    /// that a lease has paid goes back to it, unless that lease is over. If the store does not answer, the charge stays:
+    /// a refund is not repeated, for it may have been executed.
+    pub async fn refund(&self, key: &K, charge: &Decision) {
+        self.refund_by(key, charge, None).await;
+    }
+
+    /// As [`refund`](Self::refund) at a time that the caller gives: see [`check_at`](Self::check_at).
+    pub async fn refund_at(&self, key: &K, charge: &Decision, now: Tick) {
+        self.refund_by(key, charge, Some(now)).await;
+    }
+
+    async fn refund_by(&self, key: &K, charge: &Decision, now: Option<Tick>) {
+        let tokens = charge.charged();
+        if tokens == 0 {
+            return;
+        }
+        let (name, text) = self.naming.name(key);
+        match (charge.source(), &self.mode) {
+            (Source::Shared, _) => {
+                let _ = self.core.ask(&text, 0, Op::Refund { charge, tokens }, now).await;
+            }
+            (Source::Ahead, Mode::Lease(leases)) => leases.refund(&name, charge),
+            (Source::Ahead, Mode::Unsynced(counts)) => counts.refund(name, charge),
+            (Source::Key | Source::Overflow, _) => self.core.stand_in.refund(&name, charge),
+            _ => {}
+        }
+    }
+
+    /// Makes `key` as good as new: in the store, and what this machine keeps of it. What other machines have leased
+    /// stays theirs. Don't refund what it was charged before.
+    ///
+    /// # Errors
+    ///
+    /// [`ResetError`] if the store has not confirmed it by the deadline.
+    pub async fn reset(&self, key: &K) -> Result<(), ResetError> {
+        let (name, text) = self.naming.name(key);
+        self.core.stand_in.reset(&name);
+        match &self.mode {
+            Mode::Exact => {}
+            Mode::Lease(leases) => leases.forget(&name),
+            Mode::Unsynced(counts) => counts.forget(name),
+        }
+        let deleted = self.core.client.delete(&text, self.core.deadline()).await;
+        deleted.map_err(|failure| ResetError {
+            problem: match failure {
+                Failure::Unavailable => "there is no connection to the store".to_owned(),
+                Failure::Unknown => "the store has not answered in time".to_owned(),
+                Failure::Refused(problem) => problem,
+            },
+        })
+    }
+
+    /// With [`max_unsynced`](SharedBuilder::max_unsynced), tells the store all that it was not told yet, for as long as a
+    /// check may take: before a machine goes away. Otherwise there is nothing to do.
+    pub async fn flush(&self) {
+        if let Mode::Unsynced(counts) = &self.mode {
+            counts.flush().await;
+        }
+    }
+
+    /// The quota.
+    pub fn quota(&self) -> Quota {
+        self.quota
+    }
+
+    /// The most that can be taken at once: the burst of a bucket, the limit of a window or a log.
+    pub fn capacity(&self) -> u64 {
+        self.core.method.capacity()
+    }
+
+    /// The algorithm.
+    pub fn algorithm(&self) -> Algorithm {
+        self.algorithm
+    }
+
+    /// The name of the limit.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The servers.
+    pub fn client(&self) -> &Client {
+        &self.core.client
+    }
+
+    /// What was counted since the limiter was built. It goes through all keys that this machine keeps something of.
+    pub fn stats(&self) -> SharedStats {
+        let mut stats = self.core.counters.stats();
+        match &self.mode {
+            Mode::Exact => {}
+            Mode::Lease(leases) => stats.leased = leases.held(),
+            Mode::Unsynced(counts) => counts.add_to(&mut stats),
+        }
+        stats
+    }
+}
+
+impl<K: ?Sized> fmt::Debug for SharedLimiter<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedLimiter")
+            .field("name", &self.name)
+            .field("quota", &self.quota)
+            .field("algorithm", &self.algorithm)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,81 @@
+-- A bucket: token bucket, leaky bucket, leaky queue.
+--
+-- A token is `unit` units, and a microsecond gives back `leak` of them: both whole, so that nothing is ever rounded.
+-- State: "debt time unit leak", a string: `debt` units were missing at `time`, in the units of the quota that wrote it.
+--
+-- ARGV: op now unit leak burst grace | check: cost extra hold | peek: - | refund: tokens until
+-- Answer: granted extra debt now asked (`now` is the key's time, not before `asked`)
+
+local op, unit, leak, burst, grace =
+  ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
+local now, by_server = clock(ARGV[2])
+local asked = now
+local capacity = burst * unit
+
+local function leaked(debt, time, leak)
+  if time <= 0 then return debt end
+  if time >= divceil(debt, leak) then return 0 end
+  return debt - time * leak
+end
+
+local debt = 0
+local state = redis.call('GET', KEYS[1])
+if state then
+  local owed, time, units, leaks = string.match(state, '^(%d+) (%d+) (%d+) (%d+)$')
+  if not owed then return redis.error_reply('TOLLGATE the key holds no bucket') end
+  owed, time, units, leaks = tonumber(owed), tonumber(time), tonumber(units), tonumber(leaks)
+  -- Whose clock is behind does not drain what others have drained already. The server's own clock may step back:
+  -- then the bucket goes on from there.
+  if time > now and not by_server then now = time end
+  debt = leaked(owed, now - time, leaks)
+  if units ~= unit then
+    -- Under another quota. What was taken stays taken, as tokens.
+    if debt / units >= burst then
+      debt = capacity
+    else
+      local part, rest = muldiv(debt, unit % units, units)
+      debt = debt * math.floor(unit / units) + part
+      if rest > 0 then debt = debt + 1 end
+    end
+  end
+  debt = math.min(debt, capacity)
+end
+
+local function write()
+  if debt <= 0 then
+    redis.call('DEL', KEYS[1])
+  else
+    local ttl = divceil(divceil(debt, leak), 1000) + grace
+    redis.call('SET', KEYS[1], string.format('%.0f %.0f %.0f %.0f', debt, now, unit, leak), 'PX',
+      string.format('%.0f', ttl))
+  end
+end
+
+local granted, extra = 0, 0
+if op == 'check' then
+  local cost, wanted, hold = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
+  if cost <= burst and debt + cost * unit <= capacity then
+    granted = 1
+    if cost + wanted > 0 then
+      if wanted > 0 then
+        -- Tokens that may be spent until `hold` is over are charged as if they were spent then.
+        local held = math.max(debt, leak * hold)
+        local room = math.floor((capacity - held) / unit) - cost
+        -- Half of what is left, so that others find something, too.
+        extra = math.max(math.min(wanted, math.ceil(room / 2)), 0)
+        if extra > 0 then debt = held end
+      end
+      debt = debt + (cost + extra) * unit
+      if cost + extra > 0 then write() end
+    end
+  end
+elseif op == 'refund' and debt > 0 then
+  -- What has refilled since can't be given back: see the rule in the library. Rounded so that it is never too much.
+  local tokens, till = tonumber(ARGV[7]), tonumber(ARGV[8])
+  local held = 0
+  if till > now then held = (till - now) * leak - (leak - 1) end
+  if tokens <= burst then held = math.min(held, tokens * unit) end
+  debt = math.max(debt - held, 0)
+  write()
+end
+return { granted, extra, debt, now, asked }

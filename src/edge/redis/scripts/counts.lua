@@ -1,0 +1,45 @@
+-- What nodes have admitted in a window, added up.
+--
+-- State: a hash. "w:node" is all that a node has admitted in window w, as far as it has said; "w" is the sum. A node tells its
+-- whole count each time: said twice it counts once, and a store that has lost it gets it back.
+--
+-- ARGV: op now period grace node window count | push: - | take: cost limit sliding
+-- Answer: granted before total previous now (`before` is the node's count as it was found)
+
+local op, period, grace, node = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
+local now = clock(ARGV[2])
+local window, count = tonumber(ARGV[6]), tonumber(ARGV[7])
+local key = KEYS[1]
+
+local function name(window)
+  return string.format('%.0f', window)
+end
+
+local own = name(window) .. ':' .. node
+local found = redis.call('HMGET', key, own, name(window), name(window - 1))
+local before, total, previous = tonumber(found[1] or 0), tonumber(found[2] or 0), tonumber(found[3] or 0)
+
+if not found[2] then
+  -- The first that is told of this window. Nobody asks for those before the last one.
+  for _, field in ipairs(redis.call('HKEYS', key)) do
+    if tonumber(string.match(field, '^%d+')) < window - 1 then redis.call('HDEL', key, field) end
+  end
+end
+
+local granted, after = 0, math.max(before, count)
+if op == 'take' then
+  local cost, limit = tonumber(ARGV[8]), tonumber(ARGV[9])
+  local free = limit - (total + after - before)
+  if ARGV[10] == '1' then
+    free = free - weighed(previous, math.min(math.max(now - window * period, 0), period), period)
+  end
+  if cost <= free then granted, after = 1, after + cost end
+end
+
+if after > before then
+  total = total + after - before
+  redis.call('HSET', key, own, name(after), name(window), name(total))
+  local ttl = math.max(divceil((window + 2) * period - now, 1000), 0) + grace
+  redis.call('PEXPIRE', key, name(ttl))
+end
+return { granted, before, total, previous, now }

@@ -1,0 +1,77 @@
+-- Windows: fixed window, sliding window. Window n holds the microseconds from n * period to (n + 1) * period.
+--
+-- State: "number previous present period", a string. A fixed window has no use for `previous`.
+--
+-- ARGV: op now period limit sliding grace | check: cost extra - | peek: - | refund: tokens number
+-- Answer: granted extra number previous present now (as it was given or read)
+
+local op, period, limit, sliding, grace =
+  ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5] == '1', tonumber(ARGV[6])
+local now, by_server = clock(ARGV[2])
+local asked = now
+local number, previous, present = math.floor(now / period), 0, 0
+
+local state = redis.call('GET', KEYS[1])
+if state then
+  local n, before, count, length = string.match(state, '^(%d+) (%d+) (%d+) (%d+)$')
+  if not n then return redis.error_reply('TOLLGATE the key holds no windows') end
+  n, before, count, length = tonumber(n), tonumber(before), tonumber(count), tonumber(length)
+  local here = math.floor(now / length)
+  if by_server and n > here + 1 then
+    -- The server's clock has stepped back far: what is counted is taken as counted here.
+    n = here
+  elseif n > here then
+    -- Earlier than the key has been: judged at the beginning of its window.
+    now, here = n * length, n
+  end
+  if here == n + 1 then
+    n, before, count = here, count, 0
+  elseif here > n then
+    n, before, count = here, 0, 0
+  end
+  if length == period then
+    number, previous, present = n, before, count
+  else
+    -- Under another quota: what counts now is taken as counted in the window at hand.
+    number = math.floor(now / period)
+    present = count
+    if sliding then present = count + weighed(before, now - n * length, length) end
+  end
+end
+
+local elapsed = now - number * period
+local free = limit - present
+if sliding then free = free - weighed(previous, elapsed, period) end
+free = math.max(free, 0)
+
+local function write()
+  local windows = 1
+  if sliding then windows = 2 end
+  local ttl = divceil((number + windows) * period - now, 1000) + grace
+  redis.call('SET', KEYS[1], string.format('%.0f %.0f %.0f %.0f', number, previous, present, period), 'PX',
+    string.format('%.0f', ttl))
+end
+
+local granted, extra = 0, 0
+if op == 'check' then
+  local cost, wanted = tonumber(ARGV[7]), tonumber(ARGV[8])
+  if cost <= free or cost == 0 then
+    granted = 1
+    if cost + wanted > 0 then
+      -- Half of what is left, so that others find something, too.
+      extra = math.max(math.min(wanted, math.ceil((free - cost) / 2)), 0)
+      present = present + cost + extra
+      if cost + extra > 0 then write() end
+    end
+  end
+elseif op == 'refund' and state then
+  local tokens, n = tonumber(ARGV[7]), tonumber(ARGV[8])
+  if n == number and present > 0 then
+    present = math.max(present - tokens, 0)
+    write()
+  elseif n == number - 1 and previous > 0 then
+    previous = math.max(previous - tokens, 0)
+    write()
+  end
+end
+return { granted, extra, number, previous, present, asked }

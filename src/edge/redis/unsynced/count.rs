@@ -1,0 +1,280 @@
+//! What this machine has admitted in one window of a key, and what it knows of the others.
+//!
+//! # State
+//!
+//! One word:
+//!
+//! | bits | field |
+//! |---|---|
+//! | 0 to 17 | *local*: admitted, and the store was not told yet |
+//! | 18 to 35 | *in flight*: the store was told, and has not answered |
+//! | 36 to 63 | *total*: what all machines have admitted, this one's share included, by the last answer; never less than it was |
+//!
+//! Beside it *confirmed*, all that this machine has admitted and the store has confirmed. Only who has the right to push
+//! reads or writes that.
+//!
+//! # Invariants
+//!
+//! 1. local + in flight is at most `max_unsynced`.
+//! 2. A token is admitted by the compare-and-swap that adds it to local, and only if total, in flight, local and it are
+//!    within the limit.
+//! 3. What this machine has admitted is confirmed + in flight + local, but for tokens given back. Told to the store it is
+//!    that sum, so that it does not matter how often, or whether the last time was heard.
+//! 4. Tokens leave *in flight* when the store has confirmed them, or when it is certain that it was not told.
+//!
+//! # Orderings
+//!
+//! | edge | release side | acquire side | what becomes visible |
+//! |---|---|---|---|
+//! | *pushed* | `pushed` | `push` | confirmed, as the last one who had the right has left it |
+
+use super::super::atomics::{Acquire, AtomicBool, AtomicU64, Relaxed, Release};
+use super::super::name::Name;
+use tokio::sync::Notify;
+
+const BITS: u32 = 18;
+/// The most that may be unsynchronized.
+pub(super) const MOST_UNSYNCED: u64 = (1 << BITS) - 1;
+/// The largest limit: a total can be above it.
+pub(super) const MOST_LIMIT: u64 = MOST_TOTAL / 2;
+const MOST_TOTAL: u64 = u64::MAX >> (2 * BITS);
+
+#[derive(Debug)]
+pub(super) struct Count {
+    /// The key, its name in the store, and the window.
+    pub(super) name: Name,
+    pub(super) text: Box<str>,
+    pub(super) window: u64,
+    word: AtomicU64,
+    confirmed: AtomicU64,
+    pushing: AtomicBool,
+    queued: AtomicBool,
+    /// Told when the store has answered, or has not.
+    pub(super) answered: Notify,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Fields {
+    pub(super) local: u64,
+    pub(super) in_flight: u64,
+    pub(super) total: u64,
+}
+
+/// Why a request was not admitted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Full {
+    /// The limit is reached, by all that is known.
+    Limit,
+    /// The store must be heard first.
+    Unsynced,
+}
+
+impl Fields {
+    fn of(word: u64) -> Self {
+        Self {
+            local: word & MOST_UNSYNCED,
+            in_flight: word >> BITS & MOST_UNSYNCED,
+            total: word >> (2 * BITS),
+        }
+    }
+
+    fn word(self) -> u64 {
+        self.total.min(MOST_TOTAL) << (2 * BITS) | self.in_flight << BITS | self.local
+    }
+
+    pub(super) fn unsynced(self) -> u64 {
+        self.local + self.in_flight
+    }
+
+    /// What is known to be admitted, by all.
+    pub(super) fn present(self) -> u64 {
+        self.total + self.unsynced()
+    }
+}
+
+impl Count {
+    pub(super) fn new(name: Name, text: &str, window: u64) -> Self {
+        Self {
+            name,
+            text: text.into(),
+            window,
+            word: AtomicU64::new(0),
+            confirmed: AtomicU64::new(0),
+            pushing: AtomicBool::new(false),
+            queued: AtomicBool::new(false),
+            answered: Notify::new(),
+        }
+    }
+
+    pub(super) fn fields(&self) -> Fields {
+        // ORDERING: relaxed; the word is all there is to know, here and below.
+        Fields::of(self.word.load(Relaxed))
+    }
+
+    /// Lock-free: who has to try again has seen another one succeed.
+    fn update<T>(&self, step: impl Fn(Fields) -> Result<Fields, T>) -> Result<Fields, T> {
+        // ORDERING: relaxed, as in `fields`.
+        let mut word = self.word.load(Relaxed);
+        loop {
+            let next = step(Fields::of(word))?;
+            // ORDERING: relaxed, as in `fields`.
+            match self.word.compare_exchange_weak(word, next.word(), Relaxed, Relaxed) {
+                Ok(_) => return Ok(next),
+                Err(found) => word = found,
+            }
+        }
+    }
+
+    /// Admits `cost` tokens, if `limit` is not reached and no more than `most` are left unsynchronized.
+    pub(super) fn admit(&self, cost: u64, limit: u64, most: u64) -> Result<Fields, Full> {
+        self.update(|fields| {
+            if fields.present().saturating_add(cost) > limit {
+                Err(Full::Limit)
+            } else if fields.unsynced() + cost > most {
+                Err(Full::Unsynced)
+            } else {
+                Ok(Fields { local: fields.local + cost, ..fields })
+            }
+        })
+    }
+
+    /// Takes back up to `tokens` that the store was not told of.
+    pub(super) fn give_back(&self, tokens: u64) {
+        let _ = self.update(|fields| match fields.local.min(tokens) {
+            0 => Err(()),
+            back => Ok(Fields { local: fields.local - back, ..fields }),
+        });
+    }
+
+    /// The right to push, if nobody has it.
+    pub(super) fn push(&self) -> bool {
+        // ORDERING: acquire side of *pushed*.
+        !self.pushing.load(Relaxed) && !self.pushing.swap(true, Acquire)
+    }
+
+    /// Gives the right back.
+    pub(super) fn pushed(&self) {
+        // ORDERING: release side of *pushed*.
+        self.pushing.store(false, Release);
+        self.answered.notify_waiters();
+    }
+
+    /// Sends what is local on its way; what the store is to be told. Only for who has the right to push, as all below.
+    pub(super) fn send(&self) -> u64 {
+        let sent = self.update(|fields| {
+            Ok::<_, ()>(Fields { local: 0, in_flight: fields.unsynced(), ..fields })
+        });
+        self.confirmed() + sent.map_or(0, |fields| fields.in_flight)
+    }
+
+    pub(super) fn confirmed(&self) -> u64 {
+        // ORDERING: relaxed; only who has the right comes here.
+        self.confirmed.load(Relaxed)
+    }
+
+    /// The store has counted all of `count`, and says the total.
+    pub(super) fn confirm(&self, count: u64, total: u64) {
+        // ORDERING: relaxed, as in `confirmed`.
+        self.confirmed.store(count, Relaxed);
+        let _ = self.update(|fields| {
+            Ok::<_, ()>(Fields { in_flight: 0, total: fields.total.max(total), ..fields })
+        });
+    }
+
+    /// The store was not told: what was on its way is local again.
+    pub(super) fn unsent(&self) {
+        let _ = self.update(|fields| {
+            Ok::<_, ()>(Fields { local: fields.unsynced(), in_flight: 0, ..fields })
+        });
+    }
+
+    /// What others have admitted, as it was heard beside something else.
+    pub(super) fn learn(&self, total: u64) {
+        let _ = self.update(|fields| match total > fields.total {
+            true => Ok(Fields { total, ..fields }),
+            false => Err(()),
+        });
+    }
+
+    /// The right to stand in the queue, if it is not there yet.
+    pub(super) fn enqueue(&self) -> bool {
+        // ORDERING: relaxed; it protects nothing but the length of the queue. What is admitted while it is taken out is seen
+        // afterwards: `dequeued` comes before `send`, on one thread, and a swap reads the newest value.
+        !self.queued.swap(true, Relaxed)
+    }
+
+    pub(super) fn dequeued(&self) {
+        // ORDERING: relaxed, as in `enqueue`.
+        self.queued.swap(false, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn count() -> Count {
+        Count::new(Name::default(), "key", 7)
+    }
+
+    #[test]
+    fn a_token_is_local_then_in_flight_then_confirmed() {
+        let count = count();
+        assert_eq!(count.admit(3, 10, 5).unwrap(), Fields { local: 3, in_flight: 0, total: 0 });
+        assert!(count.push() && !count.push());
+        assert_eq!(count.send(), 3);
+        count.admit(2, 10, 5).unwrap();
+        assert_eq!(count.fields(), Fields { local: 2, in_flight: 3, total: 0 });
+        assert_eq!(count.admit(1, 10, 5), Err(Full::Unsynced));
+        count.confirm(3, 4);
+        assert_eq!(count.fields(), Fields { local: 2, in_flight: 0, total: 4 });
+        count.pushed();
+        assert!(count.push());
+        assert_eq!(count.send(), 5);
+    }
+
+    #[test]
+    fn what_was_not_sent_is_local_and_what_is_unknown_stays_counted() {
+        let count = count();
+        count.admit(3, 10, 5).unwrap();
+        assert_eq!(count.send(), 3);
+        count.unsent();
+        assert_eq!(count.fields(), Fields { local: 3, in_flight: 0, total: 0 });
+        // Told again, and nothing heard: the next time it is the same count, and what has come since.
+        assert_eq!(count.send(), 3);
+        count.admit(1, 10, 5).unwrap();
+        assert_eq!(count.send(), 4);
+        assert_eq!(count.fields().unsynced(), 4);
+        count.confirm(4, 4);
+        assert_eq!(count.fields().present(), 4);
+    }
+
+    #[test]
+    fn the_limit_is_that_of_all_that_is_known() {
+        let count = count();
+        count.learn(8);
+        count.admit(2, 10, 5).unwrap();
+        assert_eq!(count.admit(1, 10, 5), Err(Full::Limit));
+        assert_eq!(count.admit(u64::MAX, 10, 5), Err(Full::Limit));
+        // What is known never shrinks.
+        count.learn(3);
+        assert_eq!(count.fields().present(), 10);
+    }
+
+    #[test]
+    fn only_what_the_store_was_not_told_goes_back() {
+        let count = count();
+        count.admit(2, 10, 5).unwrap();
+        count.send();
+        count.admit(1, 10, 5).unwrap();
+        count.give_back(3);
+        assert_eq!(count.fields(), Fields { local: 0, in_flight: 2, total: 0 });
+    }
+
+    #[test]
+    fn fields_fill_the_word_and_overlap_nowhere() {
+        let fields = Fields { local: MOST_UNSYNCED, in_flight: MOST_UNSYNCED, total: MOST_TOTAL };
+        assert_eq!((fields.word(), Fields::of(fields.word())), (u64::MAX, fields));
+        assert_eq!(Fields::of(Fields { total: u64::MAX, ..fields }.word()), fields);
+    }
+}
