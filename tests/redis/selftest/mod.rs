@@ -1,0 +1,6 @@
+//! The harness is seen doing what it says.
+
+mod cluster;
+mod faults;
+mod nodes;
+mod server;
