@@ -5,6 +5,7 @@ use super::server::{Server, field};
 use super::setup::{Role, Setup};
 use super::wait::{found, until};
 use redis::RedisResult;
+use std::collections::HashMap;
 use std::net::SocketAddr;
 
 /// What the sentinel calls the service.
@@ -75,13 +76,17 @@ impl Watched {
         master.address()
     }
 
-    /// Waits until the sentinel names another master than this, and that one takes writes.
+    /// Waits until the sentinel names another master than this to all that ask in any way, and that one takes writes.
     #[track_caller]
     pub(crate) fn wait_for_failover(&self, from: SocketAddr) -> SocketAddr {
         found("the sentinel names another master, which is one", || {
             let named = self.named().ok().filter(|named| *named != from)?;
+            // The list of masters is behind the name's address until the failover is over; some clients read the list.
+            let listed: HashMap<String, String> =
+                self.sentinel.try_ask(&["SENTINEL", "MASTER", NAME]).ok()?;
             let info: String = self.server(named).try_ask(&["INFO", "replication"]).ok()?;
-            (field(&info, "role") == Some("master")).then_some(named)
+            let is_listed = listed.get("port") == Some(&named.port().to_string());
+            (is_listed && field(&info, "role") == Some("master")).then_some(named)
         })
     }
 }

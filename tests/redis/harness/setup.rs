@@ -72,6 +72,8 @@ impl Setup {
             lines.extend(["save \"\"", "appendonly no", "enable-debug-command yes"].map(str::to_owned));
             // Replicas of Redis 7 would wait five seconds for others to come.
             lines.push("repl-diskless-sync-delay 0".to_owned());
+            // And CLUSTER SLOTS names a replica only after the first ping of its master, which would be ten seconds.
+            lines.push("repl-ping-replica-period 1".to_owned());
         }
         if let Some(bus) = bus {
             lines.push("cluster-enabled yes".to_owned());

@@ -1,12 +1,10 @@
-//! A cluster answers MOVED and ASK, and puts a replica in a dead master's place; a sentinel does so too.
+//! A cluster answers MOVED and ASK, and puts a replica in a dead master's place; a client follows.
 
 use crate::harness::cluster::Cluster;
 use crate::harness::program::for_each_server;
-use crate::harness::sentinel::{NAME, Watched};
 use crate::harness::wait::until_async;
 use redis::RedisResult;
 use redis::cluster::ClusterClient;
-use redis::sentinel::Sentinel;
 
 /// The word and the rest of a server's error: `MOVED`, `12182 127.0.0.1:13000`.
 fn refusal(answer: RedisResult<i64>) -> (String, String) {
@@ -54,28 +52,5 @@ fn slots_are_moved_masters_are_replaced_and_a_client_follows() {
         cluster.node(killed).restart();
         cluster.wait_until_whole();
         assert_eq!(cluster.replica_of("hits").address(), killed);
-    });
-}
-
-#[test]
-fn a_sentinel_names_the_new_master() {
-    for_each_server(async |program| {
-        let watched = Watched::start(program);
-        let mut sentinel = Sentinel::build(watched.urls()).unwrap();
-        let mut connection = sentinel
-            .async_master_for(NAME, None)
-            .await
-            .unwrap()
-            .get_multiplexed_async_connection()
-            .await
-            .unwrap();
-        assert_eq!(redis::cmd("INCR").arg("hits").query_async::<i64>(&mut connection).await.unwrap(), 1);
-        let killed = watched.kill_master();
-        let now = watched.wait_for_failover(killed);
-        assert!(now != killed && watched.master().address() == now);
-        let client = sentinel.async_master_for(NAME, None).await.unwrap();
-        assert_eq!(client.get_connection_info().addr().to_string(), now.to_string());
-        let mut connection = client.get_multiplexed_async_connection().await.unwrap();
-        redis::cmd("INCR").arg("hits").query_async::<i64>(&mut connection).await.unwrap();
     });
 }

@@ -3,4 +3,5 @@
 mod cluster;
 mod faults;
 mod nodes;
+mod sentinel;
 mod server;
