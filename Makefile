@@ -77,8 +77,8 @@ lint:
 unit: redis-server
 	$(CARGO) test --locked --all-features
 
-# The tests of `redis` start servers of their own. Without this Debian package they fail; Valkey is tested too where
-# `valkey-server` is on the path or named by TOLLGATE_VALKEY_SERVER, and the tests say so where it is not.
+# The tests of `redis` start servers of their own; without this Debian package they fail. Valkey is tested too where
+# `valkey-server` is on the path or named by TOLLGATE_VALKEY_SERVER; where it is not, the tests say so.
 redis-server:
 	@command -v redis-server >/dev/null || apt-get install -y redis-server || sudo -n apt-get install -y redis-server || true
 	@command -v redis-server >/dev/null || { \

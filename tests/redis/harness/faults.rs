@@ -8,9 +8,11 @@
 //! 2. Whatever the mode, no byte is forwarded twice or out of order.
 //! 3. When the proxy is dropped, all its connections are closed.
 
+use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::Arc;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{ReadHalf, WriteHalf};
@@ -53,7 +55,9 @@ pub(crate) struct Passed {
 }
 
 #[derive(Default)]
-struct Counters {
+struct Shared {
+    /// The sockets of clients, once more, so that a change of the mode reaches them before the call returns.
+    clients: Mutex<HashMap<u64, OwnedFd>>,
     connections: AtomicU64,
     requests: AtomicU64,
     replies: AtomicU64,
@@ -76,7 +80,7 @@ type Seen = watch::Receiver<State>;
 pub(crate) struct FaultProxy {
     address: SocketAddr,
     state: watch::Sender<State>,
-    counters: Arc<Counters>,
+    shared: Arc<Shared>,
     task: JoinHandle<()>,
 }
 
@@ -91,19 +95,23 @@ impl FaultProxy {
     pub(crate) async fn start(upstream: SocketAddr) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
         let address = listener.local_addr().expect("it is bound");
-        let counters = Arc::new(Counters::default());
+        let shared = Arc::new(Shared::default());
         let (state, seen) =
             watch::channel(State { mode: Mode::Pass, half_opens: 0, half_closes: 0, resets: 0 });
-        let task = tokio::spawn(accept(listener, upstream, seen, Arc::clone(&counters)));
-        Self { address, state, counters, task }
+        let task = tokio::spawn(accept(listener, upstream, seen, Arc::clone(&shared)));
+        Self { address, state, shared, task }
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Changes the mode. What is on its way is treated by the new one.
+    /// Changes the mode. When this returns, all that is on its way and all that comes is treated by the new one.
     pub(crate) fn set(&self, mode: Mode) {
+        let clients = self.shared.clients.lock().unwrap();
+        if mode == Mode::HalfOpen {
+            clients.values().for_each(lose_packets);
+        }
         self.state.send_modify(|state| {
             state.mode = mode;
             match mode {
@@ -117,22 +125,33 @@ impl FaultProxy {
 
     pub(crate) fn passed(&self) -> Passed {
         Passed {
-            connections: self.counters.connections.load(ORDER),
-            requests: self.counters.requests.load(ORDER),
-            replies: self.counters.replies.load(ORDER),
+            connections: self.shared.connections.load(ORDER),
+            requests: self.shared.requests.load(ORDER),
+            replies: self.shared.replies.load(ORDER),
         }
     }
 }
 
-async fn accept(listener: TcpListener, upstream: SocketAddr, state: Seen, counters: Arc<Counters>) {
+async fn accept(listener: TcpListener, upstream: SocketAddr, state: Seen, shared: Arc<Shared>) {
     // Dropped with this task, and the connections with it.
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
             accepted = listener.accept() => {
                 let Ok((client, _)) = accepted else { continue };
-                counters.connections.fetch_add(1, ORDER);
-                connections.spawn(connection(client, upstream, state.clone(), Arc::clone(&counters)));
+                let number = shared.connections.fetch_add(1, ORDER);
+                let again = client.as_fd().try_clone_to_owned().expect("a descriptor more");
+                let made = {
+                    // Under the lock: a connection is of the time before a change, or of the time after it.
+                    let mut clients = shared.clients.lock().unwrap();
+                    clients.insert(number, again);
+                    *state.borrow()
+                };
+                let (state, shared) = (state.clone(), Arc::clone(&shared));
+                connections.spawn(async move {
+                    connection(client, upstream, state, made, &shared).await;
+                    shared.clients.lock().unwrap().remove(&number);
+                });
             }
             Some(_) = connections.join_next() => {}
         }
@@ -146,8 +165,7 @@ enum End {
     Reset,
 }
 
-async fn connection(mut client: TcpStream, upstream: SocketAddr, mut state: Seen, counters: Arc<Counters>) {
-    let made = *state.borrow_and_update();
+async fn connection(mut client: TcpStream, upstream: SocketAddr, state: Seen, made: State, shared: &Shared) {
     let server = TcpStream::connect(upstream).await;
     // Who can't be connected is refused as well as that is still possible.
     let (Ok(mut server), true) = (server, made.mode != Mode::Reset) else {
@@ -161,8 +179,8 @@ async fn connection(mut client: TcpStream, upstream: SocketAddr, mut state: Seen
     let end = tokio::select! {
         _ = async {
             tokio::join!(
-                requests.carry(state.clone(), made, &counters.requests),
-                replies.carry(state.clone(), made, &counters.replies),
+                requests.carry(state.clone(), made, &shared.requests),
+                replies.carry(state.clone(), made, &shared.replies),
             )
         } => End::Over,
         () = until(&mut freezing, |now| now.half_opens > made.half_opens) => End::Frozen,
@@ -171,10 +189,7 @@ async fn connection(mut client: TcpStream, upstream: SocketAddr, mut state: Seen
     match end {
         End::Over => return,
         End::Reset => {}
-        End::Frozen => {
-            lose_packets(&client);
-            until(&mut resetting, |now| now.resets > made.resets).await;
-        }
+        End::Frozen => until(&mut resetting, |now| now.resets > made.resets).await,
     }
     let _ = client.set_zero_linger();
 }
@@ -193,12 +208,23 @@ enum Fate {
     Lose,
 }
 
-fn fate(mode: Mode, is_request: bool) -> Fate {
-    match mode {
-        Mode::Hold => Fate::Wait,
-        Mode::BlackHole => Fate::Lose,
-        Mode::DropReplies if !is_request => Fate::Lose,
-        _ => Fate::Forward,
+impl State {
+    fn is_half_closed(&self, made: &Self) -> bool {
+        self.mode == Mode::HalfClose || self.half_closes > made.half_closes
+    }
+
+    /// What becomes now of bytes of a connection that was made then.
+    fn fate(&self, made: &Self, is_request: bool) -> Fate {
+        if self.half_opens > made.half_opens || self.resets > made.resets {
+            return Fate::Lose;
+        }
+        match self.mode {
+            Mode::Hold => Fate::Wait,
+            Mode::BlackHole => Fate::Lose,
+            Mode::DropReplies if !is_request => Fate::Lose,
+            _ if !is_request && self.is_half_closed(made) => Fate::Lose,
+            _ => Fate::Forward,
+        }
     }
 }
 
@@ -228,10 +254,9 @@ impl Way<'_> {
         };
         let mut closing = state.clone();
         let write = async move {
-            let is_closed = |now: &State| now.mode == Mode::HalfClose || now.half_closes > made.half_closes;
             tokio::select! {
-                () = forward_all(arrived, &mut to, is_request, state, count) => {}
-                () = until(&mut closing, |now| !is_request && is_closed(now)) => {}
+                () = forward_all(arrived, &mut to, is_request, state, made, count) => {}
+                () = until(&mut closing, |now| !is_request && now.is_half_closed(&made)) => {}
             }
             let _ = to.shutdown().await;
         };
@@ -245,10 +270,11 @@ async fn forward_all(
     to: &mut WriteHalf<'_>,
     is_request: bool,
     mut state: Seen,
+    made: State,
     count: &AtomicU64,
 ) {
     while let Some((time, bytes)) = arrived.recv().await {
-        match forward(&bytes, time, to, is_request, &mut state, count).await {
+        match forward(&bytes, time, to, is_request, &mut state, made, count).await {
             Outcome::Whole => {}
             Outcome::Gone => return,
             Outcome::Hole => {
@@ -260,10 +286,10 @@ async fn forward_all(
     }
     // The end of a stream is treated as its bytes are.
     loop {
-        let mode = state.borrow().mode;
-        match fate(mode, is_request) {
+        let now = *state.borrow();
+        match now.fate(&made, is_request) {
             Fate::Forward => return,
-            Fate::Wait | Fate::Lose => until(&mut state, |now| now.mode != mode).await,
+            Fate::Wait | Fate::Lose => until(&mut state, |next| next.mode != now.mode).await,
         }
     }
 }
@@ -282,13 +308,15 @@ async fn forward(
     to: &mut WriteHalf<'_>,
     is_request: bool,
     state: &mut Seen,
+    made: State,
     count: &AtomicU64,
 ) -> Outcome {
     let mut rest = bytes;
     while !rest.is_empty() {
-        let mode = state.borrow().mode;
-        let changed = until(state, |now| now.mode != mode);
-        match fate(mode, is_request) {
+        let now = *state.borrow();
+        let mode = now.mode;
+        let changed = until(state, |next| next.mode != mode);
+        match now.fate(&made, is_request) {
             Fate::Lose => return Outcome::Hole,
             Fate::Wait => {
                 changed.await;
@@ -321,13 +349,13 @@ async fn forward(
 
 /// Makes a socket lose all packets that reach it, before they are acknowledged. No privileges are needed for that.
 #[cfg(target_os = "linux")]
-fn lose_packets(stream: &TcpStream) {
+fn lose_packets(socket: &OwnedFd) {
     // A filter of one instruction: of each packet, keep no byte.
     const RETURN: u16 = 0x06;
     let filter = [socket2::SockFilter::new(RETURN, 0, 0, 0)];
-    socket2::SockRef::from(stream).attach_filter(&filter).expect("a filter on an own socket");
+    socket2::SockRef::from(socket).attach_filter(&filter).expect("a filter on an own socket");
 }
 
 /// Elsewhere a frozen connection is silent, but its packets are acknowledged.
 #[cfg(not(target_os = "linux"))]
-fn lose_packets(_: &TcpStream) {}
+fn lose_packets(_: &OwnedFd) {}

@@ -19,9 +19,8 @@
 //! for said in nodes.finish() { /* said["allowed"] */ }
 //! ```
 
-use super::process::signal_child;
+use super::process;
 use super::wait::DEADLINE;
-use rustix::process::Signal;
 use serde_json::Value;
 use std::env;
 use std::io::{BufRead, BufReader, Write};
@@ -125,12 +124,12 @@ impl Nodes {
 
     /// Stops a node (SIGSTOP), as a machine that hangs.
     pub(crate) fn stop(&self, number: usize) {
-        signal_child(&self.0[number].child, Signal::STOP);
+        process::stop(&self.0[number].child);
     }
 
     /// Lets it go on.
     pub(crate) fn resume(&self, number: usize) {
-        signal_child(&self.0[number].child, Signal::CONT);
+        process::resume(&self.0[number].child);
     }
 }
 

@@ -1,6 +1,6 @@
 //! A server's process: it can be killed, stopped and resumed, and it never outlives the test, however that ends.
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -67,8 +67,12 @@ impl Process {
         self.child.try_wait().expect("it is our child").is_some()
     }
 
-    pub(crate) fn signal(&self, signal: Signal) {
-        signal_child(&self.child, signal);
+    pub(crate) fn stop(&self) {
+        stop(&self.child);
+    }
+
+    pub(crate) fn resume(&self) {
+        resume(&self.child);
     }
 }
 
@@ -82,6 +86,13 @@ impl Drop for Process {
     }
 }
 
-pub(crate) fn signal_child(child: &Child, signal: Signal) {
-    kill_process(Pid::from_child(child), signal).expect("it runs");
+/// Stops a process (SIGSTOP), and waits until all its threads stand still.
+pub(crate) fn stop(child: &Child) {
+    let id = Pid::from_child(child);
+    kill_process(id, Signal::STOP).expect("it runs");
+    waitid(WaitId::Pid(id), WaitIdOptions::STOPPED).expect("it stops");
+}
+
+pub(crate) fn resume(child: &Child) {
+    kill_process(Pid::from_child(child), Signal::CONT).expect("it runs");
 }

@@ -7,7 +7,6 @@ use super::program::Program;
 use super::setup::{CONFIGURATION, Role, Setup};
 use super::wait::until;
 use redis::{Client, Connection, FromRedisValue, RedisResult, Value};
-use rustix::process::Signal;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::Command;
@@ -137,16 +136,12 @@ impl Server {
 
     /// Stops it (SIGSTOP): it keeps its connections and takes new ones, and answers nothing.
     pub(crate) fn stop(&self) {
-        self.signal(Signal::STOP);
+        self.process.lock().unwrap().as_ref().expect("it was not killed").stop();
     }
 
     /// Lets it go on after [`stop`](Self::stop): it then does all that it was asked meanwhile.
     pub(crate) fn resume(&self) {
-        self.signal(Signal::CONT);
-    }
-
-    fn signal(&self, signal: Signal) {
-        self.process.lock().unwrap().as_ref().expect("it was not killed").signal(signal);
+        self.process.lock().unwrap().as_ref().expect("it was not killed").resume();
     }
 
     pub(crate) fn is_running(&self) -> bool {

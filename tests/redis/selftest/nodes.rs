@@ -2,6 +2,7 @@
 
 use crate::harness::nodes::{Nodes, node};
 use crate::harness::server::Server;
+use crate::harness::wait::until;
 use serde_json::json;
 use std::time::Duration;
 
@@ -25,7 +26,8 @@ fn nodes_that_count_to_a_thousand_count_exactly() {
     let server = Server::start();
     let mut nodes = Nodes::start(4, "selftest::nodes::counting_node", &[("URL", &server.url())]);
     // None begins before it is told to.
-    assert_eq!((server.clients(), server.calls("incr")), (4, 0));
+    until("they are connected, and nobody else", || server.clients() == 4);
+    assert_eq!(server.calls("incr"), 0);
     nodes.go();
     let said = nodes.finish();
     let numbers: Vec<_> = said.iter().map(|said| said["number"].as_u64().unwrap()).collect();
@@ -61,4 +63,27 @@ fn nodes_are_told_stopped_and_killed_one_by_one() {
     nodes.tell_all("three");
     assert_eq!(nodes.hear(0), "three");
     assert_eq!(nodes.heard_within(1, Duration::from_secs(10)), None);
+}
+
+#[test]
+#[ignore = "a node that other tests start"]
+fn serving_node() {
+    node(|node| {
+        let server = Server::start();
+        node.ready();
+        node.say(json!([server.url(), server.ask::<(String, String)>(&["CONFIG", "GET", "dir"]).1]));
+        node.hear();
+    });
+}
+
+#[test]
+fn a_server_and_its_folder_are_gone_even_if_its_process_was_killed() {
+    let mut nodes = Nodes::start(1, "selftest::nodes::serving_node", &[]);
+    nodes.go();
+    let said = nodes.hear(0);
+    let client = redis::Client::open(said[0].as_str().unwrap()).unwrap();
+    assert!(client.get_connection().is_ok());
+    nodes.kill(0);
+    until("the server is gone", || client.get_connection().is_err_and(|error| error.is_connection_refusal()));
+    until("the folder is gone", || !std::path::Path::new(said[1].as_str().unwrap()).exists());
 }

@@ -92,7 +92,7 @@ fn the_debug_command_puts_a_server_to_sleep() {
     for_each_server(async |program| {
         let server = Server::of(program);
         let mut connection = server.client().get_multiplexed_async_connection().await.unwrap();
-        let sleep = redis::cmd("DEBUG").arg("SLEEP").arg("0.2").to_owned();
+        let sleep = redis::cmd("DEBUG").arg("SLEEP").arg("0.5").to_owned();
         assert!(is_silent(Duration::from_millis(50), sleep.query_async::<()>(&mut connection)).await);
         // Who asks meanwhile waits until it wakes.
         let begun = Instant::now();
