@@ -26,7 +26,7 @@ PROXY_BENCH ?=
 # What `make bench` runs.
 BENCHES ?= algorithms check scale turnover replay http
 
-.PHONY: help test lint unit features instructions stress soak sanitize fuzz fuzz-tools loom loom-deep shuttle weaken mutants doc bench bench-proxy peers clean
+.PHONY: help test lint redis-server unit features instructions stress soak sanitize fuzz fuzz-tools loom loom-deep shuttle weaken mutants doc bench bench-proxy peers clean
 
 help:
 	@echo "make test       all tests: lint, unit, integration, doc and model tests (a few minutes)"
@@ -74,8 +74,16 @@ lint:
 	cd loom-tests && $(CARGO) clippy --locked --tests -- -D warnings
 	cd tests/shuttle && $(CARGO) clippy --locked --tests -- -D warnings
 
-unit:
+unit: redis-server
 	$(CARGO) test --locked --all-features
+
+# The tests of `redis` start servers of their own; without this Debian package they fail. Valkey is tested too where
+# `valkey-server` is on the path or named by TOLLGATE_VALKEY_SERVER; where it is not, the tests say so.
+redis-server:
+	@command -v redis-server >/dev/null || apt-get install -y redis-server || sudo -n apt-get install -y redis-server || true
+	@command -v redis-server >/dev/null || { \
+		echo "NOT DONE: redis-server is missing and could not be installed (apt-get install redis-server), so the"; \
+		echo "tests of \`redis\` will fail"; test -z "$$CI"; }
 
 # The library as most people build it: without any feature.
 features:

@@ -1,0 +1,10 @@
+//! Real servers, Redis and Valkey, that are killed, stopped, cut off and moved: what the harness makes of them is
+//! tested first.
+//!
+//! `redis-server` must be there (Debian's package `redis-server`). Valkey is asked too where `valkey-server` is on the
+//! path or named by `TOLLGATE_VALKEY_SERVER`.
+
+#![cfg(unix)]
+
+mod harness;
+mod selftest;
