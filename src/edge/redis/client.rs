@@ -196,7 +196,11 @@ impl Client {
     }
 
     /// Runs scripts, in as few writes as the servers allow. All end by the deadline.
-    pub(super) async fn call_all(&self, calls: &[Call<'_>], deadline: Instant) -> Vec<Result<Reply, Failure>> {
+    pub(super) async fn call_all(
+        &self,
+        calls: &[Call<'_>],
+        deadline: Instant,
+    ) -> Vec<Result<Reply, Failure>> {
         let each = || futures_util::future::join_all(calls.iter().map(|call| self.call(call, deadline)));
         let Some(first) = calls.first() else { return Vec::new() };
         let (line, breaker) = match self.line(first.key, deadline).await {

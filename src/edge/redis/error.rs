@@ -114,11 +114,9 @@ impl fmt::Display for BuildError {
                 "quota {quota} is too fine for a shared store, whose numbers have 53 bits; allowed at this rate: a burst \
                  of 1 to {most}; limit and period with a large common divisor allow more"
             ),
-            Self::Name { name, most } => write!(
-                f,
-                "limit name {name:?} has {} bytes; allowed: 1 to {most}",
-                name.len()
-            ),
+            Self::Name { name, most } => {
+                write!(f, "limit name {name:?} has {} bytes; allowed: 1 to {most}", name.len())
+            }
             Self::Deadline { deadline, least, most } => {
                 write!(f, "deadline {deadline:?} is out of range; allowed: {least:?} to {most:?}")
             }
@@ -127,10 +125,9 @@ impl fmt::Display for BuildError {
                 "a lease of {lease} tokens is not possible under this quota; it needs a larger limit or burst, \
                  or a longer period"
             ),
-            Self::Lease { lease, most } => write!(
-                f,
-                "a lease of {lease} tokens is not possible; allowed under this quota: 1 to {most}"
-            ),
+            Self::Lease { lease, most } => {
+                write!(f, "a lease of {lease} tokens is not possible; allowed under this quota: 1 to {most}")
+            }
             Self::MaxUnsynced { max_unsynced, most } => write!(
                 f,
                 "max_unsynced {max_unsynced} is out of range; allowed under this quota: 1 to {most}"

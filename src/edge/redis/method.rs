@@ -24,10 +24,22 @@ const LONGEST_HOLD: u64 = 10_000_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     /// A token is `unit` units; a microsecond gives back `leak`.
-    Bucket { unit: u64, leak: u64, burst: u64, queue: bool },
+    Bucket {
+        unit: u64,
+        leak: u64,
+        burst: u64,
+        queue: bool,
+    },
     /// `period` in microseconds.
-    Window { period: u64, limit: u64, sliding: bool },
-    Log { period: u64, limit: u64 },
+    Window {
+        period: u64,
+        limit: u64,
+        sliding: bool,
+    },
+    Log {
+        period: u64,
+        limit: u64,
+    },
 }
 
 /// What a script is asked to do.
@@ -91,7 +103,9 @@ impl Method {
                 let kept = |hold: u128| hold * u128::from(leak) / u128::from(unit) + 1;
                 if kept(hold) + u128::from(lease) > u128::from(capacity) {
                     let least = kept(SHORTEST_HOLD.into());
-                    return refused(u64::try_from(u128::from(capacity).saturating_sub(least) / 2).unwrap_or(0));
+                    return refused(
+                        u64::try_from(u128::from(capacity).saturating_sub(least) / 2).unwrap_or(0),
+                    );
                 }
                 hold
             }
@@ -159,16 +173,15 @@ impl Method {
         let until = micros(charge.at() + charge.reset_after());
         match self.kind {
             Kind::Bucket { .. } => until,
-            Kind::Window { period, sliding, .. } => {
-                (until / period).saturating_sub(1 + u64::from(sliding))
-            }
+            Kind::Window { period, sliding, .. } => (until / period).saturating_sub(1 + u64::from(sliding)),
             Kind::Log { .. } => micros(charge.at()),
         }
     }
 
     /// What a script's answer to a request of `cost` tokens means, or numbers like it; `None` if it is none.
     pub(super) fn answer(&self, reply: &[i64], cost: u64, source: Source) -> Option<Answer> {
-        let numbers: Vec<u128> = reply.iter().map(|&number| u128::try_from(number).unwrap_or(NEVER)).collect();
+        let numbers: Vec<u128> =
+            reply.iter().map(|&number| u128::try_from(number).unwrap_or(NEVER)).collect();
         let (&granted, &lease, rest) = match &*numbers {
             [granted, lease, rest @ ..] => (granted, lease, rest),
             _ => return None,
@@ -226,7 +239,11 @@ const NEVER: u128 = 1 << 62;
 
 /// Of microseconds.
 fn duration(micros: u128) -> Duration {
-    if micros >= NEVER { Duration::MAX } else { Duration::from_micros(u64::try_from(micros).unwrap_or(u64::MAX)) }
+    if micros >= NEVER {
+        Duration::MAX
+    } else {
+        Duration::from_micros(u64::try_from(micros).unwrap_or(u64::MAX))
+    }
 }
 
 /// The figures of a decision, in tokens and microseconds.

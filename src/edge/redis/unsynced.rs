@@ -345,7 +345,15 @@ impl Shared {
         });
     }
 
-    fn decision(&self, granted: bool, cost: u64, window: u64, before: u64, present: u64, now: u64) -> Decision {
+    fn decision(
+        &self,
+        granted: bool,
+        cost: u64,
+        window: u64,
+        before: u64,
+        present: u64,
+        now: u64,
+    ) -> Decision {
         let number = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
         let reply = [granted.into(), 0, window, before, present, now].map(number);
         let answer = self.core.method.answer(&reply, cost, Source::Ahead);
@@ -404,7 +412,8 @@ impl Shared {
         // Given back also if this future is dropped.
         let rights: Vec<_> = counts.iter().map(|count| Right(count)).collect();
         let told: Vec<u64> = counts.iter().map(|count| count.send()).collect();
-        let calls: Vec<_> = counts.iter().zip(&told).map(|(count, &told)| self.call("push", count, told)).collect();
+        let calls: Vec<_> =
+            counts.iter().zip(&told).map(|(count, &told)| self.call("push", count, told)).collect();
         let sent = self.elapsed();
         let answers = self.core.client.call_all(&calls, self.core.deadline()).await;
         self.notice_connection();
@@ -510,7 +519,8 @@ impl Shared {
         self.notice_connection();
         match answer {
             Ok(reply) => {
-                let numbers: Vec<u64> = reply.iter().map(|&number| u64::try_from(number).unwrap_or(0)).collect();
+                let numbers: Vec<u64> =
+                    reply.iter().map(|&number| u64::try_from(number).unwrap_or(0)).collect();
                 let &[granted, before, total, previous, now] = &*numbers else {
                     return Err(Failure::Refused("a script has answered with other numbers".to_owned()));
                 };

@@ -181,7 +181,10 @@ mod tests {
         for _ in 0..20 {
             longest = longest.max(breaker.next_pause());
         }
-        assert!(longest > Duration::from_millis(300) && longest <= Duration::from_millis(1500), "{longest:?}");
+        assert!(
+            longest > Duration::from_millis(300) && longest <= Duration::from_millis(1500),
+            "{longest:?}"
+        );
         breaker.answered();
         assert_eq!(breaker.next_pause(), Duration::ZERO);
     }

@@ -11,6 +11,7 @@ use redis::{
     AsyncConnectionConfig, Client, ClientTlsConfig, Cmd, ConnectionAddr, ConnectionInfo, ErrorKind,
     IntoConnectionInfo, Pipeline, RedisError, RedisResult, ServerErrorKind, TlsCertificates, TlsMode, Value,
 };
+use rustls::crypto::CryptoProvider;
 use std::time::Duration;
 
 /// How long an unacknowledged packet keeps a connection alive: where packets are dropped, nothing else ends it.
@@ -55,6 +56,14 @@ pub(super) enum Line {
 
 impl Servers {
     pub(super) fn new(addresses: Addresses, settings: &Settings) -> Result<Self, BuildError> {
+        let urls = match &addresses {
+            Addresses::One(url) | Addresses::Sentinel { url, .. } => std::slice::from_ref(url),
+            Addresses::Cluster(urls) => urls,
+        };
+        if urls.iter().any(|url| url.starts_with("rediss:")) && CryptoProvider::get_default().is_none() {
+            // A program that was built with several would panic, since nobody has chosen one of them.
+            let _ = rustls::crypto::ring::default_provider().install_default();
+        }
         let read = || -> RedisResult<Self> {
             match addresses {
                 Addresses::One(url) => {
@@ -93,8 +102,7 @@ impl Servers {
         let addresses = sentinels.iter().map(|sentinel| sentinel.addr().clone());
         let builder = SentinelClientBuilder::new(addresses, name.clone(), SentinelServerType::Master)?;
         let redis = master.redis_settings();
-        let mut builder =
-            builder.set_client_to_redis_db(redis.db()).set_client_to_redis_tcp_settings(tcp());
+        let mut builder = builder.set_client_to_redis_db(redis.db()).set_client_to_redis_tcp_settings(tcp());
         if let Some(username) = redis.username() {
             builder = builder.set_client_to_redis_username(username);
         }

@@ -161,9 +161,8 @@ impl Count {
 
     /// Sends what is local on its way; what the store is to be told. Only for who has the right to push, as all below.
     pub(super) fn send(&self) -> u64 {
-        let sent = self.update(|fields| {
-            Ok::<_, ()>(Fields { local: 0, in_flight: fields.unsynced(), ..fields })
-        });
+        let sent =
+            self.update(|fields| Ok::<_, ()>(Fields { local: 0, in_flight: fields.unsynced(), ..fields }));
         self.confirmed() + sent.map_or(0, |fields| fields.in_flight)
     }
 
@@ -176,16 +175,14 @@ impl Count {
     pub(super) fn confirm(&self, count: u64, total: u64) {
         // ORDERING: relaxed, as in `confirmed`.
         self.confirmed.store(count, Relaxed);
-        let _ = self.update(|fields| {
-            Ok::<_, ()>(Fields { in_flight: 0, total: fields.total.max(total), ..fields })
-        });
+        let _ = self
+            .update(|fields| Ok::<_, ()>(Fields { in_flight: 0, total: fields.total.max(total), ..fields }));
     }
 
     /// The store was not told: what was on its way is local again.
     pub(super) fn unsent(&self) {
-        let _ = self.update(|fields| {
-            Ok::<_, ()>(Fields { local: fields.unsynced(), in_flight: 0, ..fields })
-        });
+        let _ =
+            self.update(|fields| Ok::<_, ()>(Fields { local: fields.unsynced(), in_flight: 0, ..fields }));
     }
 
     /// What others have admitted, as it was heard beside something else.
