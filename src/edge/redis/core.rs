@@ -29,6 +29,13 @@ pub(super) struct Asked<'n> {
     pub(super) cost: u64,
 }
 
+impl Asked<'_> {
+    /// A check without a lease.
+    fn check(&self) -> Op<'static> {
+        Op::Check { cost: self.cost, lease: 0 }
+    }
+}
+
 impl Core {
     pub(super) fn deadline(&self) -> Instant {
         Instant::now() + self.deadline
@@ -45,22 +52,16 @@ impl Core {
     }
 
     /// Asks the store; at `now`, or by the limit's own clock.
-    pub(super) async fn ask(
-        &self,
-        text: &str,
-        cost: u64,
-        op: Op<'_>,
-        now: Option<Tick>,
-    ) -> Result<Answer, Failure> {
+    pub(super) async fn ask(&self, text: &str, op: Op<'_>, now: Option<Tick>) -> Result<Answer, Failure> {
         let call = self.method.call(text, op, now.or_else(|| self.now()));
         let answered = self.client.call(&call, self.deadline()).await;
-        self.answer(answered, cost)
+        self.answer(answered, op)
     }
 
-    fn answer(&self, answered: Result<Reply, Failure>, cost: u64) -> Result<Answer, Failure> {
+    fn answer(&self, answered: Result<Reply, Failure>, op: Op<'_>) -> Result<Answer, Failure> {
         let read = |reply: Reply| {
             let refused = || Failure::Refused("a script has answered with other numbers".to_owned());
-            self.method.answer(&reply, cost, Source::Shared).ok_or_else(refused)
+            self.method.answer(&reply, op, Source::Shared).ok_or_else(refused)
         };
         let answer = answered.and_then(read);
         match &answer {
@@ -80,20 +81,18 @@ impl Core {
 
     /// Checks with the store, or what stands in for it.
     pub(super) async fn check(&self, asked: Asked<'_>, now: Option<Tick>) -> Decision {
-        let op = Op::Check { cost: asked.cost, lease: 0 };
-        let answer = self.ask(asked.text, asked.cost, op, now).await;
+        let answer = self.ask(asked.text, asked.check(), now).await;
         self.decide(asked, answer)
     }
 
     /// Checks all with the store, in as few round trips as the servers allow.
     pub(super) async fn check_all(&self, asked: &[Asked<'_>]) -> Vec<Decision> {
         let now = self.now();
-        let calls: Vec<_> = asked
-            .iter()
-            .map(|asked| self.method.call(asked.text, Op::Check { cost: asked.cost, lease: 0 }, now))
-            .collect();
+        let calls: Vec<_> =
+            asked.iter().map(|asked| self.method.call(asked.text, asked.check(), now)).collect();
         let answers = self.client.call_all(&calls, self.deadline()).await;
-        let decide = |(asked, answer): (&Asked<'_>, _)| self.decide(*asked, self.answer(answer, asked.cost));
+        let decide =
+            |(asked, answer): (&Asked<'_>, _)| self.decide(*asked, self.answer(answer, asked.check()));
         asked.iter().zip(answers).map(decide).collect()
     }
 

@@ -224,7 +224,7 @@ impl Shared {
     async fn ask(&self, cell: &Cell, text: &str, cost: u64) -> Result<Answer, Failure> {
         let lease = cell.next_size(self.most, self.now());
         let sent = self.start.elapsed();
-        let answer = self.core.ask(text, cost, Op::Check { cost, lease }, None).await;
+        let answer = self.core.ask(text, Op::Check { cost, lease }, None).await;
         if let Ok(answer) = &answer {
             let now = self.now();
             if answer.lease > 0 {

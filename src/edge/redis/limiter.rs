@@ -171,7 +171,7 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
         if let Mode::Unsynced(counts) = &self.mode {
             return counts.peek(Asked { name, text: &text, cost }, now);
         }
-        match self.core.ask(&text, cost, Op::Peek { cost }, now).await {
+        match self.core.ask(&text, Op::Peek { cost }, now).await {
             Ok(answer) => answer.decision,
             Err(_) => self.core.stand_in.peek(&name, cost, self.core.method.capacity()),
         }
@@ -197,7 +197,7 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
         let (name, text) = self.naming.name(key);
         match (charge.source(), &self.mode) {
             (Source::Shared, _) => {
-                let _ = self.core.ask(&text, 0, Op::Refund { charge, tokens }, now).await;
+                let _ = self.core.ask(&text, Op::Refund { charge, tokens }, now).await;
             }
             (Source::Ahead, Mode::Lease(leases)) => leases.refund(&name, charge),
             (Source::Ahead, Mode::Unsynced(counts)) => counts.refund(name, charge),

@@ -178,8 +178,13 @@ impl Method {
         }
     }
 
-    /// What a script's answer to a request of `cost` tokens means, or numbers like it; `None` if it is none.
-    pub(super) fn answer(&self, reply: &[i64], cost: u64, source: Source) -> Option<Answer> {
+    /// What a script's answer to a request means, or numbers like it; `None` if it is none.
+    pub(super) fn answer(&self, reply: &[i64], op: Op<'_>, source: Source) -> Option<Answer> {
+        let (cost, takes) = match op {
+            Op::Check { cost, .. } => (cost, true),
+            Op::Peek { cost } => (cost, false),
+            Op::Refund { .. } => (0, false),
+        };
         let numbers: Vec<u128> =
             reply.iter().map(|&number| u128::try_from(number).unwrap_or(NEVER)).collect();
         let (&granted, &lease, rest) = match &*numbers {
@@ -192,6 +197,8 @@ impl Method {
             0 => Outcome::Denied,
             _ => Outcome::Allowed,
         };
+        // Who only looks is told what is there before a charge.
+        let cost = if outcome == Outcome::Allowed && !takes { 0 } else { cost };
         let told = match (self.kind, rest) {
             (Kind::Bucket { unit, leak, queue, .. }, &[debt, now, asked]) => {
                 let bucket = Bucket {

@@ -39,6 +39,7 @@ use super::atomics::{AtomicBool, AtomicU64, Relaxed};
 use super::client::Failure;
 use super::core::{Asked, Core};
 use super::error::BuildError;
+use super::method::Op;
 use super::name::Name;
 use super::script::{Call, Script};
 use super::stats::{Event, SharedStats};
@@ -356,7 +357,8 @@ impl Shared {
     ) -> Decision {
         let number = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
         let reply = [granted.into(), 0, window, before, present, now].map(number);
-        let answer = self.core.method.answer(&reply, cost, Source::Ahead);
+        let op = Op::Check { cost, lease: 0 };
+        let answer = self.core.method.answer(&reply, op, Source::Ahead);
         answer.expect("windows answer with six numbers").decision
     }
 

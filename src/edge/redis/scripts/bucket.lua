@@ -3,7 +3,7 @@
 -- A token is `unit` units, and a microsecond gives back `leak` of them: both whole, so that nothing is ever rounded.
 -- State: "debt time unit leak", a string: `debt` units were missing at `time`, in the units of the quota that wrote it.
 --
--- ARGV: op now unit leak burst grace | check: cost extra hold | peek: - | refund: tokens until
+-- ARGV: op now unit leak burst grace | check: cost extra hold | peek: cost | refund: tokens until
 -- Answer: granted extra debt now asked (`now` is the key's time, not before `asked`)
 
 local op, unit, leak, burst, grace =
@@ -52,24 +52,23 @@ local function write()
 end
 
 local granted, extra = 0, 0
-if op == 'check' then
-  local cost, wanted, hold = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
-  if cost <= burst and debt + cost * unit <= capacity then
-    granted = 1
-    if cost + wanted > 0 then
-      if wanted > 0 then
-        -- Tokens that may be spent until `hold` is over are charged as if they were spent then.
-        local held = math.max(debt, leak * hold)
-        local room = math.floor((capacity - held) / unit) - cost
-        -- Half of what is left, so that others find something, too.
-        extra = math.max(math.min(wanted, math.ceil(room / 2)), 0)
-        if extra > 0 then debt = held end
-      end
-      debt = debt + (cost + extra) * unit
-      if cost + extra > 0 then write() end
+if op ~= 'refund' then
+  local cost = tonumber(ARGV[7])
+  if cost <= burst and debt + cost * unit <= capacity then granted = 1 end
+  if op == 'check' and granted == 1 then
+    local wanted, hold = tonumber(ARGV[8]), tonumber(ARGV[9])
+    if wanted > 0 then
+      -- Tokens that may be spent until `hold` is over are charged as if they were spent then.
+      local held = math.max(debt, leak * hold)
+      local room = math.floor((capacity - held) / unit) - cost
+      -- Half of what is left, so that others find something, too.
+      extra = math.max(math.min(wanted, math.ceil(room / 2)), 0)
+      if extra > 0 then debt = held end
     end
+    debt = debt + (cost + extra) * unit
+    if cost + extra > 0 then write() end
   end
-elseif op == 'refund' and debt > 0 then
+elseif debt > 0 then
   -- What has refilled since can't be given back: see the rule in the library. Rounded so that it is never too much.
   local tokens, till = tonumber(ARGV[7]), tonumber(ARGV[8])
   local held = 0

@@ -2,7 +2,7 @@
 --
 -- State: "number previous present period", a string. A fixed window has no use for `previous`.
 --
--- ARGV: op now period limit sliding grace | check: cost extra - | peek: - | refund: tokens number
+-- ARGV: op now period limit sliding grace | check: cost extra - | peek: cost | refund: tokens number
 -- Answer: granted extra number previous present now (as it was given or read)
 
 local op, period, limit, sliding, grace =
@@ -53,18 +53,16 @@ local function write()
 end
 
 local granted, extra = 0, 0
-if op == 'check' then
-  local cost, wanted = tonumber(ARGV[7]), tonumber(ARGV[8])
-  if cost <= free or cost == 0 then
-    granted = 1
-    if cost + wanted > 0 then
-      -- Half of what is left, so that others find something, too.
-      extra = math.max(math.min(wanted, math.ceil((free - cost) / 2)), 0)
-      present = present + cost + extra
-      if cost + extra > 0 then write() end
-    end
+if op ~= 'refund' then
+  local cost = tonumber(ARGV[7])
+  if cost <= free or cost == 0 then granted = 1 end
+  if op == 'check' and granted == 1 then
+    -- Half of what is left, so that others find something, too.
+    extra = math.max(math.min(tonumber(ARGV[8]), math.ceil((free - cost) / 2)), 0)
+    present = present + cost + extra
+    if cost + extra > 0 then write() end
   end
-elseif op == 'refund' and state then
+elseif state then
   local tokens, n = tonumber(ARGV[7]), tonumber(ARGV[8])
   if n == number and present > 0 then
     present = math.max(present - tokens, 0)
