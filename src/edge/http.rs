@@ -72,6 +72,7 @@
 
 mod address;
 mod answer;
+mod async_limiter;
 mod body;
 mod builder;
 mod cost;
@@ -86,6 +87,7 @@ mod forwarded;
 mod future;
 mod grpc;
 mod head;
+mod join;
 mod judge;
 mod key;
 mod key_by;
@@ -94,10 +96,14 @@ mod limit;
 mod listeners;
 mod policy;
 mod seconds;
+mod shared_future;
+mod shared_layer;
 mod ticket;
 #[cfg(feature = "tracing")]
 mod trace;
+mod wait;
 
+pub use async_limiter::AsyncLimiter;
 pub use body::Body;
 pub use builder::RateLimitBuilder;
 pub use cost::Cost;
@@ -111,3 +117,5 @@ pub use key::{Key, KeyPart, KeyRef};
 pub use key_by::KeyBy;
 pub use layer::{RateLimit, RateLimitLayer};
 pub use limit::{Limit, NoKey};
+pub use shared_future::SharedResponseFuture;
+pub use shared_layer::{SharedRateLimit, SharedRateLimitLayer};
