@@ -144,7 +144,10 @@ fn a_charge_that_the_response_does_not_keep_is_back_before_the_response_is_there
             a.open();
             poll().expect("it has been given back")
         };
-        assert_eq!((answer.status.as_u16(), answer.items("ratelimit")), (answered, vec!["a r=8 t=400".into()]));
+        assert_eq!(
+            (answer.status.as_u16(), answer.items("ratelimit")),
+            (answered, vec!["a r=8 t=400".into()])
+        );
         assert_eq!(left("a", &a), if answered == 401 { 8 } else { 9 });
     }
 }
