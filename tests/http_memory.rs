@@ -44,12 +44,23 @@ fn allocations(builder: RateLimitBuilder) -> usize {
 
 /// The same for requests to several paths, in turn.
 fn allocations_of<const N: usize>(builder: RateLimitBuilder, paths: [&str; N]) -> [usize; N] {
-    let mut service = builder.build().unwrap().layer(service_fn(|request: Request<()>| async move {
+    counted(builder.build().unwrap().layer(handler()), paths)
+}
+
+fn handler() -> impl Service<Request<()>, Response = Response<()>, Error = Infallible> + Clone {
+    service_fn(|request: Request<()>| async move {
         let mut response = Response::new(());
         // The handler's: taken from the request, where it was made before anybody counted.
         *response.headers_mut() = request.into_parts().0.extensions.remove::<HeaderMap>().unwrap();
         Ok::<_, Infallible>(response)
-    }));
+    })
+}
+
+/// The same for any service.
+fn counted<S, B, const N: usize>(mut service: S, paths: [&str; N]) -> [usize; N]
+where
+    S: Service<Request<()>, Response = Response<B>, Error = Infallible>,
+{
     let mut send = |path: &str| {
         let mut request = Request::get(format!("{path}?api_key=secret")).body(()).unwrap();
         request.extensions_mut().insert(PeerAddr(([10, 0, 0, 1], 4711).into()));
@@ -108,5 +119,11 @@ fn main() {
     limiter.set_key_quota(&Key::new("per-path", ["/own"]), Quota::per_hour(500)).unwrap();
     let limit = Limit::new("per-path", limiter, KeyBy::path());
     assert_eq!(allocations_of(new().limit(limit), ["/own", "/other"]), [2, 1]);
+    // A layer that waits for shared limits waits for nothing if it has none.
+    let shared = |builder: RateLimitBuilder| {
+        counted(builder.build_shared().unwrap().layer(handler()), ["/reports"])[0]
+    };
+    assert_eq!(shared(new().limit(Limit::global("all", single())).without_fields()), 0);
+    assert_eq!(shared(four()), 1);
     println!("a request that passes allocates the values of its fields and nothing else: ok");
 }

@@ -30,6 +30,8 @@ mod run;
 mod server;
 #[path = "http_sockets/several.rs"]
 mod several;
+#[path = "http_sockets/shared.rs"]
+mod shared;
 #[path = "http_sockets/sharing.rs"]
 mod sharing;
 #[path = "http_sockets/structured.rs"]

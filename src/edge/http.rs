@@ -40,6 +40,7 @@
 //! - [`RateLimitLayer`] and its [builder](RateLimitBuilder): statuses, answers, fields, exemptions, listeners.
 //! - [`Limit`]: a named limit over any [`Limiter`](crate::Limiter) or
 //!   [`SingleLimiter`](crate::SingleLimiter); costs, shadow mode, charges that depend on the response.
+//! - [`AsyncLimiter`]: a limiter whose counts other machines share; [`SharedRateLimitLayer`] waits for its answers.
 //! - [`KeyBy`]: who is asking; [`TrustedProxies`] for services behind proxies; [`NoKey`] when nobody can say.
 //! - [`Key`], to ask or change a limiter beside the layer.
 //!
@@ -69,9 +70,66 @@
 //!
 //! All are asked before any is charged. If one refuses all the same, because another request came first, what the others
 //! were charged is given back: so in a race a limit may briefly look fuller than it is, and never emptier.
+//!
+//! # Limits that other machines share
+//!
+//! A limit whose counts stand elsewhere must be waited for. It is a [`Limit::shared`], and its layer is built with
+//! [`build_shared`](RateLimitBuilder::build_shared); all else is said and done as for other limits, which may stand
+//! beside it.
+//!
+//! ```
+//! # use std::{future::Future, pin::Pin};
+//! # use tollgate::{Decision, Limiter, Quota, SingleLimiter};
+//! # use tollgate::http::{AsyncLimiter, Key, KeyBy, Limit, NoKey, RateLimitLayer};
+//! # struct Elsewhere(Limiter<Key>);
+//! # impl AsyncLimiter for Elsewhere {
+//! #     fn check_n<'a>(&'a self, key: &'a Key, cost: u64) -> Pin<Box<dyn Future<Output = Decision> + Send + 'a>> {
+//! #         Box::pin(async move { self.0.check_n(key, cost) })
+//! #     }
+//! #     fn refund<'a>(&'a self, key: &'a Key, charge: &'a Decision) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
+//! #         Box::pin(async move { self.0.refund(key, charge) })
+//! #     }
+//! #     fn quota(&self) -> Quota {
+//! #         self.0.quota()
+//! #     }
+//! # }
+//! # let elsewhere = Elsewhere(Limiter::builder(Quota::per_hour(2)).build()?);
+//! // What this machine stands is known here; what a key may do on all machines is not.
+//! let here = SingleLimiter::builder(Quota::per_second(5000)).build()?;
+//! let layer = RateLimitLayer::builder()
+//!     .limit(Limit::global("machine", here))
+//!     .limit(Limit::shared("per-key", elsewhere, KeyBy::header("x-api-key")).no_key(NoKey::Deny))
+//!     .build_shared()?;
+//! # use http::{Request, Response, StatusCode};
+//! # use tower::{Layer, ServiceExt, service_fn};
+//! # let service = layer.layer(service_fn(|_: Request<()>| async {
+//! #     Ok::<_, std::convert::Infallible>(Response::new(String::from("hello")))
+//! # }));
+//! # pollster::block_on(async {
+//! # for status in [StatusCode::OK, StatusCode::OK, StatusCode::TOO_MANY_REQUESTS] {
+//! #     let request = Request::get("/").header("x-api-key", "secret").body(()).unwrap();
+//! #     assert_eq!(service.clone().oneshot(request).await.unwrap().status(), status);
+//! # }
+//! # });
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! - The limits of this process are looked at first, and charged last: what they refuse costs no round trip. The
+//!   shared ones are charged in between, all at the same time. If one refuses, the others are given their charges
+//!   back before the request is answered. Of a limit that was not asked, no state is told; of a shared one that has
+//!   its charge back, the state with the charge.
+//! - A charge that the response does not keep ([`Limit::charge_if`]) is given back before the response is passed on,
+//!   which takes a round trip more: the layer has no runtime to leave it to, and who has his response can rely on his
+//!   next request. A limiter whose refunds nobody should wait for hands them to a task of its own.
+//! - A client that hangs up while its request waits has paid what it was charged by then: hanging up must not make
+//!   attempts free.
+//! - Why a layer of its own: a request that has waited goes on with the inner service that was ready for it, so this
+//!   must be cloned (`S: Clone`) and stand in the future. With limits of this process alone nothing of the kind is
+//!   needed, and [`build`](RateLimitBuilder::build) refuses shared ones rather than ask it of everybody.
 
 mod address;
 mod answer;
+mod async_limiter;
 mod body;
 mod builder;
 mod cost;
@@ -86,6 +144,7 @@ mod forwarded;
 mod future;
 mod grpc;
 mod head;
+mod join;
 mod judge;
 mod key;
 mod key_by;
@@ -94,10 +153,14 @@ mod limit;
 mod listeners;
 mod policy;
 mod seconds;
+mod shared_future;
+mod shared_layer;
 mod ticket;
 #[cfg(feature = "tracing")]
 mod trace;
+mod wait;
 
+pub use async_limiter::AsyncLimiter;
 pub use body::Body;
 pub use builder::RateLimitBuilder;
 pub use cost::Cost;
@@ -111,3 +174,5 @@ pub use key::{Key, KeyPart, KeyRef};
 pub use key_by::KeyBy;
 pub use layer::{RateLimit, RateLimitLayer};
 pub use limit::{Limit, NoKey};
+pub use shared_future::SharedResponseFuture;
+pub use shared_layer::{SharedRateLimit, SharedRateLimitLayer};

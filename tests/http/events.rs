@@ -1,6 +1,7 @@
 //! Events for the `tracing` crate.
 
 use super::site::{site, with};
+use http::Request;
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex};
 use tollgate::Quota;
@@ -53,10 +54,25 @@ fn refusals_shadows_and_missing_keys_are_told_and_the_warning_comes_once() {
         .limit(Limit::global("shadow", shadow).shadow())
         .limit(Limit::new("keyed", keyed, KeyBy::header("x-a")).no_key(NoKey::Deny))
         .run();
+    assert_told(|request| site.status(request));
+}
+
+#[test]
+fn limits_that_must_be_waited_for_tell_the_same() {
+    let site = site();
+    let (shadow, keyed) = (site.elsewhere(Quota::per_hour(1)), site.elsewhere(Quota::per_minute(1)));
+    let site = site
+        .limit(Limit::shared_global("shadow", shadow).shadow())
+        .limit(Limit::shared("keyed", keyed, KeyBy::header("x-a")).no_key(NoKey::Deny))
+        .run_shared();
+    assert_told(|request| site.send(request).status.as_u16());
+}
+
+fn assert_told(status: impl Fn(Request<()>) -> u16) {
     let notes = Notes::default();
     let send = |key: &str| {
         dispatcher::with_default(&Dispatch::new(notes.clone()), || {
-            site.status(if key.is_empty() { with(&[]) } else { with(&[("x-a", key)]) })
+            status(if key.is_empty() { with(&[]) } else { with(&[("x-a", key)]) })
         })
     };
     assert_eq!([send("a"), send("a"), send("b"), send(""), send("")], [200, 429, 200, 403, 403]);

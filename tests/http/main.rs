@@ -3,11 +3,14 @@
 mod answers;
 mod build;
 mod charges;
+mod elsewhere;
 #[cfg(feature = "tracing")]
 mod events;
 mod fields;
 mod forwarded;
 mod keys;
 mod races;
+mod shared;
 mod site;
 mod together;
+mod waiting;

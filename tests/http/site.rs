@@ -62,6 +62,13 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
+    pub(crate) fn of(response: Response<tollgate::http::Body<Full<Bytes>>>) -> Self {
+        let (parts, body) = response.into_parts();
+        let body = pollster::block_on(body.collect()).unwrap().to_bytes();
+        let body = String::from_utf8(body.to_vec()).unwrap();
+        Self { status: parts.status, headers: parts.headers, body }
+    }
+
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name).map(|value| value.to_str().unwrap())
     }
@@ -94,10 +101,7 @@ impl Running {
     }
 
     pub(crate) fn send(&self, request: Request<()>) -> Answer {
-        let (parts, body) = self.call(request).unwrap().into_parts();
-        let body = pollster::block_on(body.collect()).unwrap().to_bytes();
-        let body = String::from_utf8(body.to_vec()).unwrap();
-        Answer { status: parts.status, headers: parts.headers, body }
+        Answer::of(self.call(request).unwrap())
     }
 
     pub(crate) fn status(&self, request: Request<()>) -> u16 {

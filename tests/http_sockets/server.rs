@@ -6,6 +6,7 @@ use http::header::CONTENT_LENGTH;
 use http::{Method, Request, Response};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
@@ -16,8 +17,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
-use tollgate::http::{PeerAddr, RateLimitLayer};
-use tower::{Layer, ServiceExt, service_fn};
+use tollgate::http::{Body, PeerAddr, RateLimitLayer, SharedRateLimitLayer};
+use tower::{Layer, Service, ServiceExt, service_fn};
 
 /// What handlers and bodies fail with.
 pub(crate) type Failure = std::io::Error;
@@ -69,6 +70,24 @@ pub(crate) enum Kind {
 
 pub(crate) const KINDS: [Kind; 2] = [Kind::Axum, Kind::Hyper];
 
+/// A layer of either kind.
+pub(crate) enum AnyLayer {
+    Local(RateLimitLayer),
+    Shared(SharedRateLimitLayer),
+}
+
+impl From<RateLimitLayer> for AnyLayer {
+    fn from(layer: RateLimitLayer) -> Self {
+        Self::Local(layer)
+    }
+}
+
+impl From<SharedRateLimitLayer> for AnyLayer {
+    fn from(layer: SharedRateLimitLayer) -> Self {
+        Self::Shared(layer)
+    }
+}
+
 /// A server that runs until this is dropped.
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
@@ -82,11 +101,17 @@ impl Drop for Server {
 }
 
 impl Server {
-    pub(crate) async fn start(kind: Kind, layer: RateLimitLayer, handler: Handler) -> Self {
+    pub(crate) async fn start(kind: Kind, layer: impl Into<AnyLayer>, handler: Handler) -> Self {
         Self::listen((Ipv4Addr::LOCALHOST, 0).into(), kind, layer, handler).await
     }
 
-    pub(crate) async fn listen(at: SocketAddr, kind: Kind, layer: RateLimitLayer, handler: Handler) -> Self {
+    pub(crate) async fn listen(
+        at: SocketAddr,
+        kind: Kind,
+        layer: impl Into<AnyLayer>,
+        handler: Handler,
+    ) -> Self {
+        let layer = layer.into();
         let listener = TcpListener::bind(at).await.unwrap();
         let address = listener.local_addr().unwrap();
         let task = match kind {
@@ -103,7 +128,7 @@ impl Server {
 }
 
 /// As axum's users do it: the layer on the router, the address from `ConnectInfo`. A handler's error becomes a 500.
-async fn axum(listener: TcpListener, layer: RateLimitLayer, handler: Handler) {
+async fn axum(listener: TcpListener, layer: AnyLayer, handler: Handler) {
     let handle = move |request: Request<axum::body::Body>| {
         let response = handler(request.map(|body| body.map_err(Failure::other).boxed_unsync()));
         async move {
@@ -113,16 +138,31 @@ async fn axum(listener: TcpListener, layer: RateLimitLayer, handler: Handler) {
                 .map_err(|error| (http::StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))
         }
     };
-    let router = Router::new().fallback(handle).layer(layer);
+    let router = Router::new().fallback(handle);
+    let router = match layer {
+        AnyLayer::Local(layer) => router.layer(layer),
+        AnyLayer::Shared(layer) => router.layer(layer),
+    };
     let service = router.into_make_service_with_connect_info::<SocketAddr>();
     axum::serve(listener, service).await.unwrap();
 }
 
 /// hyper alone: the layer made once, a clone of the service for each connection.
-async fn hyper(listener: TcpListener, layer: RateLimitLayer, handler: Handler) {
-    let service = layer.layer(service_fn(move |request: Request<hyper::body::Incoming>| {
+async fn hyper(listener: TcpListener, layer: AnyLayer, handler: Handler) {
+    let handler = service_fn(move |request: Request<Incoming>| {
         handler(request.map(|body| body.map_err(Failure::other).boxed_unsync()))
-    }));
+    });
+    match layer {
+        AnyLayer::Local(layer) => connections(listener, layer.layer(handler)).await,
+        AnyLayer::Shared(layer) => connections(listener, layer.layer(handler)).await,
+    }
+}
+
+async fn connections<S>(listener: TcpListener, service: S)
+where
+    S: Service<Request<Incoming>, Response = Response<Body<Sent>>, Error = Failure> + Clone + Send + 'static,
+    S::Future: Send,
+{
     while let Ok((stream, peer)) = listener.accept().await {
         let service = service.clone().map_request(move |mut request: Request<_>| {
             request.extensions_mut().insert(PeerAddr(peer));

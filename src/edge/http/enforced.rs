@@ -7,7 +7,7 @@ use super::head::RequestHead;
 use super::key::{KeyPart, KeyRef};
 use super::key_by::How;
 use super::limit::{Charges, Limit, NoKey, Skips};
-use crate::{Outcome, Quota};
+use crate::Quota;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -67,9 +67,8 @@ impl Enforced {
         if cost == 0 {
             return Err(BuildError::ZeroCost { limit: limit() });
         }
-        let fresh = self.enforcer.peek(&self.shared(), cost);
-        if fresh.outcome() == Outcome::TooCostly {
-            return Err(BuildError::CostAboveCapacity { limit: limit(), cost, capacity: fresh.limit() });
+        if let Some(capacity) = self.enforcer.capacity_below(&self.shared(), cost) {
+            return Err(BuildError::CostAboveCapacity { limit: limit(), cost, capacity });
         }
         let quota = self.enforcer.quota();
         if requests_a_second(quota, cost) > MAX_REQUESTS {

@@ -1,7 +1,8 @@
 //! The limiters behind limits, whatever their stores are.
 
+use super::async_limiter::AsyncLimiter;
 use super::key::{Key, KeyRef};
-use crate::{Decision, Gate, Holds, Limiter, Quota, SingleLimiter, Store};
+use crate::{Decision, Gate, Holds, Limiter, Outcome, Quota, SingleLimiter, Store};
 use std::sync::Arc;
 
 /// A limiter that is asked with keys of requests.
@@ -47,13 +48,46 @@ where
 }
 
 /// What enforces a limit.
-#[derive(Clone)]
 pub(super) enum Enforcer {
+    Local(Local),
+    Shared(Arc<dyn AsyncLimiter>),
+}
+
+impl Enforcer {
+    pub(super) fn quota(&self) -> Quota {
+        match self {
+            Self::Local(limiter) => limiter.quota(),
+            Self::Shared(limiter) => limiter.quota(),
+        }
+    }
+
+    /// The most tokens that a request can take at once, if `cost` is more.
+    pub(super) fn capacity_below(&self, key: &KeyRef<'_>, cost: u64) -> Option<u64> {
+        match self {
+            Self::Local(limiter) => {
+                let fresh = limiter.peek(key, cost);
+                (fresh.outcome() == Outcome::TooCostly).then(|| fresh.limit())
+            }
+            Self::Shared(limiter) => Some(limiter.capacity()).filter(|&capacity| capacity < cost),
+        }
+    }
+
+    /// Do both go by one state, whatever the key?
+    pub(super) fn is_one_state_with(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Local(Local::Single(one)), Self::Local(Local::Single(other))) => Arc::ptr_eq(one, other),
+            _ => false,
+        }
+    }
+}
+
+/// A limiter of this process, which answers at once.
+pub(super) enum Local {
     Keyed(Arc<dyn Keyed>),
     Single(Arc<SingleLimiter>),
 }
 
-impl Enforcer {
+impl Local {
     /// What a request would be answered.
     pub(super) fn peek(&self, key: &KeyRef<'_>, cost: u64) -> Decision {
         match self {
@@ -62,7 +96,7 @@ impl Enforcer {
         }
     }
 
-    pub(super) fn quota(&self) -> Quota {
+    fn quota(&self) -> Quota {
         match self {
             Self::Keyed(limiter) => limiter.quota(),
             Self::Single(limiter) => limiter.quota(),
@@ -76,11 +110,6 @@ impl Enforcer {
         }
     }
 
-    /// Do both go by one state, whatever the key?
-    pub(super) fn is_one_state_with(&self, other: &Self) -> bool {
-        matches!((self, other), (Self::Single(one), Self::Single(other)) if Arc::ptr_eq(one, other))
-    }
-
     pub(super) fn give_back(&self, key: &Key, charge: &Decision) {
         match self {
             Self::Keyed(limiter) => limiter.give_back(key, charge),
@@ -89,30 +118,40 @@ impl Enforcer {
     }
 }
 
-/// One limit's limiter, bound to the key of one request.
+/// One limit's limiter of this process, bound to one request.
 pub(super) struct Bound<'r> {
     /// Which limit of the layer.
     pub(super) limit: usize,
-    pub(super) enforcer: &'r Enforcer,
+    pub(super) limiter: &'r Local,
     pub(super) key: KeyRef<'r>,
+    /// What the request costs.
+    pub(super) cost: u64,
+}
+
+/// The same of a shared one.
+pub(super) struct SharedBound<'r> {
+    pub(super) limit: usize,
+    pub(super) limiter: &'r dyn AsyncLimiter,
+    pub(super) key: Key,
+    pub(super) cost: u64,
 }
 
 impl Gate for Bound<'_> {
     fn check_n(&self, cost: u64) -> Decision {
-        match self.enforcer {
-            Enforcer::Keyed(limiter) => limiter.check_n(&self.key, cost),
-            Enforcer::Single(limiter) => limiter.check_n(cost),
+        match self.limiter {
+            Local::Keyed(limiter) => limiter.check_n(&self.key, cost),
+            Local::Single(limiter) => limiter.check_n(cost),
         }
     }
 
     fn peek_n(&self, cost: u64) -> Decision {
-        self.enforcer.peek(&self.key, cost)
+        self.limiter.peek(&self.key, cost)
     }
 
     fn refund(&self, charge: &Decision) {
-        match self.enforcer {
-            Enforcer::Keyed(limiter) => limiter.refund(&self.key, charge),
-            Enforcer::Single(limiter) => limiter.refund(charge),
+        match self.limiter {
+            Local::Keyed(limiter) => limiter.refund(&self.key, charge),
+            Local::Single(limiter) => limiter.refund(charge),
         }
     }
 }

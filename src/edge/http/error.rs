@@ -120,6 +120,11 @@ pub enum BuildError {
     },
     /// Every limit is in shadow mode, and nothing is listening.
     OnlyShadows,
+    /// A limit must be waited for, in a layer that waits for nothing.
+    Shared {
+        /// The limit.
+        limit: String,
+    },
     /// The status of a refusal is none of an error.
     Status {
         /// The status that was refused.
@@ -227,6 +232,11 @@ impl fmt::Display for BuildError {
                 f,
                 "all limits are in shadow mode and nobody listens, so the layer would do nothing at all; allowed: \
                  shadows with a listener; add `.on_decision(...)`, or the feature `tracing`"
+            ),
+            Self::Shared { limit } => write!(
+                f,
+                "limit {limit:?} is shared with other machines, and the layer of `.build()` waits for nothing; \
+                 allowed: limiters of this process; call `.build_shared()` instead"
             ),
             Self::Status { status } => write!(
                 f,

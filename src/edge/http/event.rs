@@ -44,7 +44,8 @@ impl<'a> Event<'a> {
         self.request
     }
 
-    /// What the limit decided; `None` if it found no key.
+    /// What the limit decided; `None` if it found no key. Of a refused request, a [shared](super::Limit::shared) limit
+    /// that allowed it says what it charged and is given back.
     pub fn decision(&self) -> Option<&'a Decision> {
         self.decision
     }

@@ -60,7 +60,7 @@ where
                 let response = ready!(watched(rest, || handler.poll(context)));
                 let (fields, ticket) = rest.take().unwrap_or_default();
                 if let Some(ticket) = ticket {
-                    ticket.settle(response.as_ref().ok().map(ResponseHead::of));
+                    at_once(*ticket, response.as_ref().ok().map(ResponseHead::of));
                 }
                 Poll::Ready(response.map(|mut response| {
                     fields.write(response.headers_mut());
@@ -73,6 +73,12 @@ where
             }
         }
     }
+}
+
+/// Settles what is held by limiters of this process.
+fn at_once(ticket: Ticket, response: Option<ResponseHead<'_>>) {
+    let refunds = ticket.settle(response);
+    debug_assert!(refunds.is_none(), "a layer with shared limits has another future");
 }
 
 /// What a handler does. If it panics, it has failed without a response.
@@ -89,7 +95,7 @@ struct Panics<'r>(Option<&'r mut Option<Rest>>);
 impl Drop for Panics<'_> {
     fn drop(&mut self) {
         if let Some((_, Some(ticket))) = self.0.take().and_then(Option::take) {
-            ticket.settle(None);
+            at_once(*ticket, None);
         }
     }
 }

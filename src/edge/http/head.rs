@@ -1,5 +1,6 @@
 //! What keys, costs and rules see of a request and of a response: everything but the body, by reference.
 
+use http::request::Parts;
 use http::{Extensions, HeaderMap, Method, Request, Response, StatusCode, Uri, Version};
 use percent_encoding::percent_decode;
 use std::borrow::Cow;
@@ -91,6 +92,12 @@ impl<'a> RequestHead<'a> {
             extensions: request.extensions(),
             peers,
         }
+    }
+
+    /// The same of a request whose body was taken off.
+    pub(super) fn of_parts(parts: &'a Parts, peers: &'a Peers) -> Self {
+        let Parts { method, uri, version, headers, extensions, .. } = parts;
+        Self { method, uri, version: *version, headers, extensions, peers }
     }
 
     /// The method.

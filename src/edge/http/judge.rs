@@ -3,16 +3,17 @@
 use super::answer::Answer;
 use super::denial::Denial;
 use super::enforced::Enforced;
-use super::enforcer::Bound;
+use super::enforcer::{Bound, Enforcer, SharedBound};
 use super::event::Event;
 use super::fields::{self, Fields, Said};
 use super::head::{Peers, RequestHead};
+use super::key::Key;
 use super::limit::{NoKey, Skips};
 use super::listeners::Listeners;
 use super::policy::Policy;
 use super::seconds;
 use super::ticket::{Held, Ticket};
-use crate::{Decision, Part, check_all};
+use crate::{Decision, Part, ToKey, check_all};
 use bytes::Bytes;
 use http::{Response, StatusCode};
 use smallvec::SmallVec;
@@ -22,7 +23,12 @@ use std::sync::Arc;
 /// As many limits as are asked without an allocation.
 const INLINE: usize = 4;
 
-type Asked<'r> = SmallVec<[Bound<'r>; INLINE]>;
+/// The limits that count for a request.
+#[derive(Default)]
+pub(super) struct Asked<'r> {
+    pub(super) local: SmallVec<[Bound<'r>; INLINE]>,
+    pub(super) shared: Vec<SharedBound<'r>>,
+}
 
 /// What all clones of a layer share.
 pub(super) struct Judge {
@@ -46,90 +52,138 @@ pub(super) enum Verdict {
     Refused(Response<Bytes>),
 }
 
+impl Verdict {
+    /// For a request that no limit counts for.
+    fn exempt() -> Self {
+        Self::Passed(Fields::default(), None)
+    }
+}
+
 impl Judge {
+    /// The first limit that must be waited for, if there is one.
+    pub(super) fn shared_limit(&self) -> Option<&Enforced> {
+        self.limits.iter().find(|limit| matches!(limit.enforcer, Enforcer::Shared(_)))
+    }
+
+    /// What becomes of a request, if no limit is shared.
     pub(super) fn judge(&self, head: RequestHead<'_>) -> Verdict {
-        if self.skips.as_ref().is_some_and(|skips| skips(head)) {
-            return Verdict::Passed(Fields::default(), None);
+        if self.exempts(head) { Verdict::exempt() } else { self.judge_counted(head) }
+    }
+
+    /// The same, or `None` if that takes waiting.
+    pub(super) fn judge_at_once(&self, head: RequestHead<'_>) -> Option<Verdict> {
+        if self.exempts(head) {
+            return Some(Verdict::exempt());
         }
-        let asked = match self.asked(head) {
-            Ok(asked) => asked,
-            Err(limit) => return Verdict::Refused(self.without_key(limit, head)),
-        };
-        let mut parts: SmallVec<[Part<'_>; INLINE]> = SmallVec::new();
-        for bound in &asked {
-            let limit = &self.limits[bound.limit];
-            let part = Part::new(bound, limit.cost.of(head));
-            parts.push(if limit.shadow { part.shadow() } else { part });
+        self.shared_limit().is_none().then(|| self.judge_counted(head))
+    }
+
+    fn exempts(&self, head: RequestHead<'_>) -> bool {
+        self.skips.as_ref().is_some_and(|skips| skips(head))
+    }
+
+    fn judge_counted(&self, head: RequestHead<'_>) -> Verdict {
+        match self.asked(head) {
+            Ok(asked) => self.judge_local(head, &asked.local),
+            Err(limit) => Verdict::Refused(self.without_key(limit, head)),
         }
+    }
+
+    /// What becomes of it by these limits of this process.
+    pub(super) fn judge_local(&self, head: RequestHead<'_>, local: &[Bound<'_>]) -> Verdict {
+        let mut parts = self.parts(local);
         let binding = check_all(&mut parts);
-        self.tell(head, &asked, &parts, binding);
-        match binding.and_then(|binding| Some((binding, parts[binding].decision()?))) {
-            None => self.pass(&asked, &parts),
-            Some((binding, decision)) => {
-                Verdict::Refused(self.refuse(head, &asked, &parts, binding, decision))
+        let said = self.said(local, &parts);
+        let binding = binding.and_then(|binding| said.clone().nth(binding));
+        self.tell(head, said.clone(), binding);
+        match binding {
+            None => {
+                let held = local.iter().zip(&parts).filter_map(|(bound, part)| {
+                    self.held(bound.limit, part.decision()?, || bound.key.to_key())
+                });
+                self.pass(local, said, held.collect())
             }
+            Some(binding) => Verdict::Refused(self.refuse(head, local, said, binding)),
         }
     }
 
     /// The limits that count for a request, with its keys; or one that refuses it for want of a key.
-    fn asked<'r>(&'r self, head: RequestHead<'r>) -> Result<Asked<'r>, &'r Enforced> {
-        let mut asked = SmallVec::new();
+    pub(super) fn asked<'r>(&'r self, head: RequestHead<'r>) -> Result<Asked<'r>, &'r Enforced> {
+        let mut asked = Asked::default();
         for (number, limit) in self.limits.iter().enumerate() {
             if limit.skips(head) {
                 continue;
             }
-            match limit.key(head) {
-                Some(key) => asked.push(Bound { limit: number, enforcer: &limit.enforcer, key }),
-                None => {
-                    let refused = limit.no_key == Some(NoKey::Deny) && !limit.shadow;
-                    self.tell_missing(limit, head, refused);
-                    if refused {
-                        return Err(limit);
-                    }
+            let Some(key) = limit.key(head) else {
+                let refused = limit.no_key == Some(NoKey::Deny) && !limit.shadow;
+                self.tell_missing(limit, head, refused);
+                if refused {
+                    return Err(limit);
+                }
+                continue;
+            };
+            let cost = limit.cost.of(head);
+            match &limit.enforcer {
+                Enforcer::Local(limiter) => asked.local.push(Bound { limit: number, limiter, key, cost }),
+                Enforcer::Shared(limiter) => {
+                    let key = key.to_key();
+                    asked.shared.push(SharedBound { limit: number, limiter: &**limiter, key, cost });
                 }
             }
         }
         Ok(asked)
     }
 
+    /// What `check_all` asks of these limits.
+    pub(super) fn parts<'b>(&self, local: &'b [Bound<'_>]) -> SmallVec<[Part<'b>; INLINE]> {
+        let mut parts = SmallVec::new();
+        for bound in local {
+            let part = Part::new(bound, bound.cost);
+            parts.push(if self.limits[bound.limit].shadow { part.shadow() } else { part });
+        }
+        parts
+    }
+
     /// What the limits said, in their order.
     fn said<'r>(
         &'r self,
-        asked: &'r [Bound<'_>],
+        local: &'r [Bound<'_>],
         parts: &'r [Part<'_>],
     ) -> impl Iterator<Item = Said<'r>> + Clone {
-        let said = asked.iter().zip(parts);
+        let said = local.iter().zip(parts);
         said.filter_map(|(bound, part)| {
             Some(Said { limit: &self.limits[bound.limit], decision: part.decision()? })
         })
     }
 
-    fn pass(&self, asked: &[Bound<'_>], parts: &[Part<'_>]) -> Verdict {
-        let said = self.said(asked, parts);
-        let fields = self.fields(asked, said.clone(), None, || fields::scarcest(said.clone()));
-        // What is needed to give charges back when the response is known.
-        let held = asked.iter().zip(parts).filter_map(|(bound, part)| {
-            let charge = part.decision().filter(|charge| charge.charged() > 0)?;
-            let may_return = self.limits[bound.limit].charges.is_some();
-            may_return.then(|| Held::new(bound.limit, &bound.key, *charge))
-        });
-        let held: SmallVec<[Held; 1]> = held.collect();
+    /// What is needed to give a charge back when the response is known, if it may be.
+    pub(super) fn held(&self, limit: usize, charge: &Decision, key: impl FnOnce() -> Key) -> Option<Held> {
+        let may_return = charge.charged() > 0 && self.limits[limit].charges.is_some();
+        may_return.then(|| Held { limit, key: key(), charge: *charge })
+    }
+
+    pub(super) fn pass<'r>(
+        &self,
+        local: &[Bound<'_>],
+        said: impl Iterator<Item = Said<'r>> + Clone,
+        held: SmallVec<[Held; 1]>,
+    ) -> Verdict {
+        let fields = self.fields(local, said.clone(), None, || fields::scarcest(said));
         let ticket = (!held.is_empty()).then(|| Box::new(Ticket::new(Arc::clone(&self.limits), held)));
         Verdict::Passed(fields, ticket)
     }
 
-    fn refuse(
+    pub(super) fn refuse<'r>(
         &self,
         head: RequestHead<'_>,
-        asked: &[Bound<'_>],
-        parts: &[Part<'_>],
-        binding: usize,
-        decision: &Decision,
+        local: &[Bound<'_>],
+        said: impl Iterator<Item = Said<'r>> + Clone,
+        binding: Said<'r>,
     ) -> Response<Bytes> {
+        let decision = binding.decision;
         let wait = seconds::until_retry(decision);
-        let said = self.said(asked, parts);
-        let fields = self.fields(asked, said.clone(), wait, || Some(decision));
-        let limit: &str = &self.limits[asked[binding].limit].name;
+        let fields = self.fields(local, said.clone(), wait, || Some(decision));
+        let limit: &str = &binding.limit.name;
         let others = said.filter(|said| said.refuses() && *said.limit.name != *limit);
         let mut violated: SmallVec<[&str; INLINE]> = SmallVec::new();
         violated.push(limit);
@@ -140,7 +194,7 @@ impl Judge {
 
     fn fields<'r>(
         &self,
-        asked: &[Bound<'_>],
+        local: &[Bound<'_>],
         said: impl Iterator<Item = Said<'r>>,
         wait: Option<u64>,
         told: impl FnOnce() -> Option<&'r Decision>,
@@ -148,7 +202,7 @@ impl Judge {
         let mut fields = Fields::default();
         if self.shows_fields {
             fields.rate_limit = fields::rate_limit(said, wait);
-            fields.policy = self.policy.value(&self.limits, asked);
+            fields.policy = self.policy.value(&self.limits, local);
         }
         if self.shows_legacy {
             fields.legacy = told().map(fields::legacy);
@@ -156,19 +210,23 @@ impl Judge {
         fields
     }
 
-    fn tell(&self, head: RequestHead<'_>, asked: &[Bound<'_>], parts: &[Part<'_>], binding: Option<usize>) {
+    pub(super) fn tell<'r>(
+        &self,
+        head: RequestHead<'_>,
+        said: impl Iterator<Item = Said<'r>>,
+        binding: Option<Said<'r>>,
+    ) {
         if !self.listeners.listen() {
             return;
         }
-        for (index, (bound, part)) in asked.iter().zip(parts).enumerate() {
-            let limit = &self.limits[bound.limit];
+        for Said { limit, decision } in said {
             self.listeners.tell(&Event {
                 limit: &limit.name,
                 request: head,
-                decision: part.decision(),
-                denies: part.decision().is_some_and(|decision| !decision.allowed()),
+                decision: Some(decision),
+                denies: !decision.allowed(),
                 shadow: limit.shadow,
-                binding: binding == Some(index),
+                binding: binding.is_some_and(|binding| std::ptr::eq(binding.limit, limit)),
                 refused: binding.is_some(),
             });
         }
@@ -188,7 +246,7 @@ impl Judge {
         }
     }
 
-    fn without_key(&self, limit: &Enforced, head: RequestHead<'_>) -> Response<Bytes> {
+    pub(super) fn without_key(&self, limit: &Enforced, head: RequestHead<'_>) -> Response<Bytes> {
         let denial = Denial {
             limit: &limit.name,
             violated: &[&limit.name],

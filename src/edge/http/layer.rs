@@ -73,14 +73,19 @@ impl RateLimitBuilder {
     ///
     /// # Errors
     ///
-    /// A [`BuildError`] that names the value, the range and the fix, wherever the layer would not do what it is for.
+    /// A [`BuildError`] that names the value, the range and the fix, wherever the layer would not do what it is for; also
+    /// where a limit is [shared](super::Limit::shared), which takes [`build_shared`](Self::build_shared).
     ///
     /// ```
     /// # use tollgate::http::{BuildError, RateLimitLayer};
     /// assert_eq!(RateLimitLayer::builder().build().unwrap_err(), BuildError::NoLimits);
     /// ```
     pub fn build(self) -> Result<RateLimitLayer, BuildError> {
-        Ok(RateLimitLayer { judge: Arc::new(self.judge()?) })
+        let judge = self.judge()?;
+        if let Some(limit) = judge.shared_limit() {
+            return Err(BuildError::Shared { limit: limit.name.as_ref().to_owned() });
+        }
+        Ok(RateLimitLayer { judge: Arc::new(judge) })
     }
 }
 

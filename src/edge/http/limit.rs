@@ -1,7 +1,8 @@
 //! One named limit of a layer, as it is asked for.
 
+use super::async_limiter::AsyncLimiter;
 use super::cost::Cost;
-use super::enforcer::Enforcer;
+use super::enforcer::{Enforcer, Local};
 use super::head::{RequestHead, ResponseHead};
 use super::key::{Key, KeyRef};
 use super::key_by::KeyBy;
@@ -89,7 +90,7 @@ impl Limit {
     where
         S: Store + Holds<Key> + for<'a> Holds<KeyRef<'a>> + Send + Sync + 'static,
     {
-        Self::with(name.into(), Enforcer::Keyed(limiter.into()), Some(by))
+        Self::with(name.into(), Enforcer::Local(Local::Keyed(limiter.into())), Some(by))
     }
 
     /// A limit for all requests together.
@@ -101,7 +102,36 @@ impl Limit {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn global(name: impl Into<String>, limiter: impl Into<Arc<SingleLimiter>>) -> Self {
-        Self::with(name.into(), Enforcer::Single(limiter.into()), None)
+        Self::with(name.into(), Enforcer::Local(Local::Single(limiter.into())), None)
+    }
+
+    /// A limit for each client whose counts other machines share, by any [`AsyncLimiter`]. Its requests wait, so the
+    /// layer is built with [`build_shared`](super::RateLimitBuilder::build_shared). The name is part of the key also
+    /// there: machines that are to share a limit call it the same.
+    ///
+    /// ```
+    /// use tollgate::http::{AsyncLimiter, KeyBy, Limit, NoKey};
+    ///
+    /// fn limit(limiter: impl AsyncLimiter + 'static) -> Limit {
+    ///     Limit::shared("per-key", limiter, KeyBy::header("x-api-key")).no_key(NoKey::Deny)
+    /// }
+    /// ```
+    pub fn shared(name: impl Into<String>, limiter: impl AsyncLimiter + 'static, by: KeyBy) -> Self {
+        Self::with(name.into(), Enforcer::Shared(Arc::new(limiter)), Some(by))
+    }
+
+    /// A limit for all requests together, whichever machine they come to. The limiter knows it by a key that has the
+    /// limit's name and no parts.
+    ///
+    /// ```
+    /// use tollgate::http::{AsyncLimiter, Limit};
+    ///
+    /// fn limit(limiter: impl AsyncLimiter + 'static) -> Limit {
+    ///     Limit::shared_global("all", limiter)
+    /// }
+    /// ```
+    pub fn shared_global(name: impl Into<String>, limiter: impl AsyncLimiter + 'static) -> Self {
+        Self::with(name.into(), Enforcer::Shared(Arc::new(limiter)), None)
     }
 
     fn with(name: String, enforcer: Enforcer, by: Option<KeyBy>) -> Self {

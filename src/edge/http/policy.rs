@@ -35,7 +35,7 @@ impl Policy {
         let mut quotas: Quotas = limits.iter().map(|limit| limit.enforcer.quota()).collect();
         let mut own = false;
         for bound in bound.iter().filter(|bound| !limits[bound.limit].shadow) {
-            if let Some(quota) = bound.enforcer.quota_of(&bound.key) {
+            if let Some(quota) = bound.limiter.quota_of(&bound.key) {
                 quotas[bound.limit] = quota;
                 own = true;
             }

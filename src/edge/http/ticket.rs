@@ -1,24 +1,25 @@
 //! Charges whose fate the response decides.
 
 use super::enforced::Enforced;
+use super::enforcer::Enforcer;
 use super::head::ResponseHead;
-use super::key::{Key, KeyRef};
-use crate::{Decision, ToKey};
+use super::join::Join;
+use super::key::Key;
+use crate::Decision;
 use smallvec::SmallVec;
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 
 /// A charge, and who was charged.
 pub(super) struct Held {
-    limit: usize,
-    key: Key,
-    charge: Decision,
+    pub(super) limit: usize,
+    pub(super) key: Key,
+    pub(super) charge: Decision,
 }
 
-impl Held {
-    pub(super) fn new(limit: usize, key: &KeyRef<'_>, charge: Decision) -> Self {
-        Self { limit, key: key.to_key(), charge }
-    }
-}
+/// What is given back to shared limiters: ready when it is.
+pub(super) type Refunds = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// The charges of one request that may be given back. Dropped unsettled, they stay.
 pub(super) struct Ticket {
@@ -31,17 +32,29 @@ impl Ticket {
         Self { limits, held }
     }
 
-    /// Gives back what is not to be charged for this response; without one, for a failure of the handler.
-    pub(super) fn settle(self, response: Option<ResponseHead<'_>>) {
+    /// Gives back what is not to be charged for this response; without one, for a failure of the handler. Limiters of
+    /// this process have it when this returns, shared ones when what this returns is ready.
+    pub(super) fn settle(self, response: Option<ResponseHead<'_>>) -> Option<Refunds> {
+        let mut owed = Vec::new();
         for Held { limit, key, charge } in self.held {
             let limit = &self.limits[limit];
             let charges = match (response, &limit.charges) {
                 (Some(response), Some(charges)) => charges(response),
                 _ => limit.keeps_on_error,
             };
-            if !charges {
-                limit.enforcer.give_back(&key, &charge);
+            if charges {
+                continue;
+            }
+            match &limit.enforcer {
+                Enforcer::Local(limiter) => limiter.give_back(&key, &charge),
+                Enforcer::Shared(limiter) => owed.push((Arc::clone(limiter), key, charge)),
             }
         }
+        if owed.is_empty() {
+            return None;
+        }
+        Some(Box::pin(async move {
+            Join::new(owed.iter().map(|(limiter, key, charge)| limiter.refund(key, charge))).await;
+        }))
     }
 }
