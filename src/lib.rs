@@ -51,9 +51,13 @@
 //! - `tsc`: [`Clock::tsc`], the processor's time stamp counter.
 //! - `http`: [`http`], a tower layer for axum, hyper, tonic and whatever else speaks HTTP.
 //! - `tracing`: events of what the layer decides, for the `tracing` crate; nothing without `http`.
-//! - `cli`: the `tollgate` program; of the library it enables `http`, which its proxy is built on.
+//! - `redis`: [`redis`], limits that machines share through Redis or Valkey.
+//! - `cli`: the `tollgate` program; of the library it enables `http` and `redis`, which its proxy is built on.
 
-#![cfg_attr(not(all(feature = "tsc", feature = "http")), allow(rustdoc::broken_intra_doc_links))]
+#![cfg_attr(
+    not(all(feature = "tsc", feature = "http", feature = "redis")),
+    allow(rustdoc::broken_intra_doc_links)
+)]
 
 mod algorithm;
 mod clock;

@@ -10,6 +10,8 @@ mod arguments;
 mod failures;
 #[path = "proxy/fields.rs"]
 mod fields;
+#[path = "redis/harness/mod.rs"]
+mod harness;
 #[path = "proxy/http2.rs"]
 mod http2;
 #[path = "proxy/limits.rs"]
@@ -18,6 +20,8 @@ mod limits;
 mod operation;
 #[path = "proxy/running.rs"]
 mod running;
+#[path = "proxy/shared.rs"]
+mod shared;
 #[path = "proxy/streams.rs"]
 mod streams;
 #[path = "proxy/upstream.rs"]

@@ -5,6 +5,8 @@ mod client;
 mod core;
 mod error;
 mod failure;
+#[cfg(feature = "http")]
+mod layer;
 mod lease;
 mod limiter;
 mod method;

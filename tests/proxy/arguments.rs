@@ -44,6 +44,19 @@ fn arguments_that_mean_nothing_are_named_with_what_is_allowed() {
         (&["--max-connections", "0"], "0"),
         (&["--access-log", "/nowhere/access.log"], "--access-log '/nowhere/access.log' cannot be written"),
         (&["--full", "perhaps"], "deny, admit, share"),
+        (&["--limit", "a=9/s by ip", "--redis", "10.0.0.5"], "--redis: no client for these servers"),
+        (
+            &["--limit", "a=9/s by ip", "--redis", "redis://h", "--redis-lease", "5"],
+            "--limit 'a': a lease of 5",
+        ),
+        (&["--limit", "a=9/s by ip", "--redis", "redis://h", "--redis-share", "2"], "above 0, up to 1"),
+        (
+            &["--limit", "a=9/s by ip", "--redis", "redis://h", "--redis-max-unsynced", "5"],
+            "does not have; allowed: --algorithm fixed-window",
+        ),
+        (&["--redis-lease", "5"], "--redis <URL>"),
+        (&["--redis", "redis://h", "--full", "share"], "cannot be used with"),
+        (&["--redis", "redis://h", "--redis-deadline", "0s"], "allowed: more than 0s"),
     ];
     for (args, part) in table {
         let said = refused(&[&START[..], args].concat());

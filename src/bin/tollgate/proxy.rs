@@ -18,6 +18,7 @@ mod problem;
 mod say;
 mod server;
 mod settings;
+mod shared;
 mod shutdown;
 mod tunnel;
 mod upload;
@@ -30,15 +31,19 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::runtime;
 use tokio::sync::oneshot;
+use tollgate::http::Key;
+use tollgate::redis::SharedLimiter;
 use tower_layer::Layer;
 
 use access_log::AccessLog;
 use exchange::Observer;
 use forward::{Destination, Forward};
+use limits::Built;
 use metrics::Metrics;
 use say::say;
 use server::Served;
 use settings::Settings;
+use shared::Store;
 use shutdown::Signals;
 use upstream::Upstream;
 
@@ -57,7 +62,9 @@ const LAST_MOMENT: Duration = Duration::from_millis(500);
 pub(crate) fn run(settings: Settings) -> Result<(), Failure> {
     let metrics = Arc::new(Metrics::new(settings.limits.limits.iter().map(|limit| limit.name.clone())));
     let counting = Arc::clone(&metrics);
-    let (layer, observed) = settings.limits.build(move |event| counting.decided(event))?;
+    let store = settings.shared.clone().map(Store::new).transpose()?;
+    let Built { layer, observed, shared } =
+        settings.limits.build(store.as_ref(), move |event| counting.decided(event))?;
     metrics.observe(observed);
     let (log, writer) = match &settings.access_log {
         Some(path) => {
@@ -83,7 +90,7 @@ pub(crate) fn run(settings: Settings) -> Result<(), Failure> {
         let client = settings.limits.proxies.is_some().then(|| settings.limits.client().ipv6_prefix(128));
         let observer = Arc::new(Observer { metrics, log, client });
         let limited = layer.map(|layer| layer.layer(forward.clone()));
-        serve(&settings, Served { forward, limited, observer }).await
+        serve(&settings, &shared, Served { forward, limited, observer }).await
     });
     // Tasks that are still there are dropped, and leave their lines in the log.
     runtime.shutdown_timeout(LAST_MOMENT);
@@ -93,7 +100,11 @@ pub(crate) fn run(settings: Settings) -> Result<(), Failure> {
     done
 }
 
-async fn serve(settings: &Settings, served: Served) -> Result<(), Failure> {
+async fn serve(
+    settings: &Settings,
+    shared: &[Arc<SharedLimiter<Key>>],
+    served: Served,
+) -> Result<(), Failure> {
     let mut signals = Signals::new()?;
     let metrics = Arc::clone(&served.observer.metrics);
     let listener = bind(settings.listen, "--listen").await?;
@@ -107,6 +118,14 @@ async fn serve(settings: &Settings, served: Served) -> Result<(), Failure> {
             if settings.limits.shadows.contains(&limit.name) { " (shadow: refuses nothing)" } else { "" };
         let (name, quota, by) = (&limit.name, limit.quota, &limit.by);
         say(format_args!("limit {name}: {quota} {by}, {}{shadow}", settings.limits.algorithm));
+    }
+    if let Some(limiter) = shared.first() {
+        match limiter.client().connect().await {
+            Ok(()) => say(format_args!("limits are shared with all that use this store")),
+            Err(error) => say(format_args!(
+                "{error}; limits are not shared until there is one (see --redis-on-failure)"
+            )),
+        }
     }
     if settings.limits.limits.is_empty() {
         say(format_args!("no limits: everything passes"));
@@ -128,8 +147,14 @@ async fn serve(settings: &Settings, served: Served) -> Result<(), Failure> {
     };
     let timeout = settings.shutdown_timeout;
     say(format_args!("ending: what is under way has {timeout:?}; a second signal ends it at once"));
+    let ended = async {
+        graceful.shutdown().await;
+        for limiter in shared {
+            limiter.flush().await;
+        }
+    };
     tokio::select! {
-        () = graceful.shutdown() => {}
+        () = ended => {}
         () = tokio::time::sleep(timeout) => {
             say(format_args!("{} requests were cut off", metrics.in_flight.get()));
         }

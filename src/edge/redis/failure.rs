@@ -48,7 +48,7 @@ impl Default for OnFailure {
 pub(super) enum StandIn {
     Open,
     Closed,
-    Local(Limiter<Name>),
+    Local(Box<Limiter<Name>>),
 }
 
 impl StandIn {
@@ -72,7 +72,7 @@ impl StandIn {
             }
             packed => build(packed),
         };
-        Ok(Self::Local(local?))
+        Ok(Self::Local(Box::new(local?)))
     }
 
     /// Charges the local limiter for what the store has admitted.

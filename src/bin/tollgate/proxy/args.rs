@@ -9,11 +9,13 @@ use http::StatusCode;
 use jiff::SignedDuration;
 use tollgate::Algorithm;
 use tollgate::http::{ForwardedField, TrustedProxies};
+use tollgate::redis::OnFailure;
 
 use super::limit_text::LimitText;
 use super::limits::LimitSettings;
 use super::origin::Origin;
 use super::settings::Settings;
+use super::shared::SharedSettings;
 use super::upstream::{UpstreamSettings, parse_upstream};
 use crate::choices::{FullArg, algorithm_names};
 use crate::replay::{Failure, printable};
@@ -34,6 +36,7 @@ Examples:
   tollgate proxy ... --limit 'per-key=1000/h by header x-api-key or ip'
   tollgate proxy ... --limit 'trial=10/s by ip' --shadow trial --metrics 127.0.0.1:9090
   tollgate proxy ... --limit 'per-ip=100/s by ip' --trust 10.0.0.0/8   # behind a load balancer
+  tollgate proxy ... --limit 'per-key=1000/h by header x-api-key' --redis redis://10.0.0.5   # with other proxies
   tollgate proxy ... --access-log access.log, and later: tollgate replay access.log --limit 50/s
 
 Limits: NAME=QUOTA by KEY. A quota is '100/s', '5/10s', '1000/h burst 50'. A key is ip, method,
@@ -51,6 +54,11 @@ proxies, say whom to believe: --trust names their networks, --trust-hops counts 
 is found in X-Forwarded-For (--forwarded-field), from the right, past those that are trusted.
 The upstream is told where a request came from in the same field, and in X-Forwarded-Host and
 -Proto. Of these, what a client or an untrusted proxy wrote is replaced.
+
+With --redis the counts are in a store, and proxies that name the same limits enforce them together. A
+check takes a round trip; --redis-lease and --redis-max-unsynced save most of them. What the store does
+not answer in time is decided by --redis-on-failure. Pass the address in TOLLGATE_REDIS if it holds a
+password: arguments can be read by others on the machine.
 
 An upstream that can't be reached is a 502, one that does not answer in time a 504, with a problem
 in JSON that says so.
@@ -92,8 +100,62 @@ pub(crate) struct ProxyArgs {
     #[arg(long, value_name = "N", default_value_t = 1_000_000, help_heading = "Limits")]
     max_keys: usize,
 
+    /// Share the counts with other proxies through Redis or Valkey: redis://[:PASSWORD@]HOST[:PORT][/DATABASE], rediss://
+    /// with TLS, or several nodes of a cluster with commas between them. Limits of one name, quota and algorithm
+    /// are one
+    #[arg(
+        long,
+        value_name = "URL",
+        env = "TOLLGATE_REDIS",
+        hide_env_values = true,
+        help_heading = "Shared limits"
+    )]
+    redis: Option<String>,
+
+    /// How long the store may take to answer a check
+    #[arg(
+        long,
+        value_name = "TIME",
+        default_value = "50ms",
+        value_parser = time,
+        requires = "redis",
+        help_heading = "Shared limits"
+    )]
+    redis_deadline: Duration,
+
+    /// What a request gets that the store does not answer in time [default: local, or closed with
+    /// --redis-max-unsynced]
+    #[arg(long, value_enum, value_name = "POLICY", requires = "redis", help_heading = "Shared limits")]
+    redis_on_failure: Option<OnFailureArg>,
+
+    /// The part of each quota that this proxy enforces alone while the store is away, above 0 and up to 1
+    #[arg(
+        long,
+        value_name = "SHARE",
+        default_value_t = 1.0,
+        requires = "redis",
+        conflicts_with = "redis_max_unsynced",
+        help_heading = "Shared limits"
+    )]
+    redis_share: f64,
+
+    /// Take up to so many tokens of a key in advance, to spend them without asking: never over the limit
+    #[arg(long, value_name = "N", requires = "redis", help_heading = "Shared limits")]
+    redis_lease: Option<u64>,
+
+    /// Count here and tell the store later, with at most so many tokens of a key untold: never waits, and may be over the limit
+    /// by as many for each other proxy; for windows
+    #[arg(
+        long,
+        value_name = "N",
+        requires = "redis",
+        conflicts_with = "redis_lease",
+        help_heading = "Shared limits"
+    )]
+    redis_max_unsynced: Option<u64>,
+
     /// What new keys get while a limit tracks as many as it may
-    #[arg(long, value_enum, value_name = "POLICY", default_value_t = FullArg::Deny, help_heading = "Limits")]
+    #[arg(long, value_enum, value_name = "POLICY", default_value_t = FullArg::Deny, conflicts_with = "redis", help_heading = "Limits")]
     full: FullArg,
 
     /// A limit that decides and counts (see --metrics) but refuses nothing: to try it out
@@ -175,6 +237,16 @@ pub(crate) struct ProxyArgs {
     shutdown_timeout: Duration,
 }
 
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum OnFailureArg {
+    /// A limiter of this proxy decides, under --redis-share of the quota
+    Local,
+    /// It is admitted
+    Open,
+    /// It is refused
+    Closed,
+}
+
 #[derive(Clone, Copy, ValueEnum)]
 enum FieldArg {
     XForwardedFor,
@@ -242,6 +314,19 @@ impl ProxyArgs {
                 ipv6_prefix: self.ipv6_prefix,
                 proxies: proxies.clone().map(|proxies| (field, proxies)),
             },
+            shared: self.redis.map(|url| SharedSettings {
+                url,
+                deadline: self.redis_deadline,
+                on_failure: match self.redis_on_failure {
+                    None if self.redis_max_unsynced.is_some() => None,
+                    None => Some(OnFailure::Local { share: self.redis_share }),
+                    Some(OnFailureArg::Open) => Some(OnFailure::Open),
+                    Some(OnFailureArg::Closed) => Some(OnFailure::Closed),
+                    Some(OnFailureArg::Local) => Some(OnFailure::Local { share: self.redis_share }),
+                },
+                lease: self.redis_lease,
+                max_unsynced: self.redis_max_unsynced,
+            }),
             origin: Origin { field, trusted: proxies },
             preserves_host: self.host.map_or(!self.upstream_http2, |host| host == HostArg::Preserve),
             max_connections: usize::try_from(self.max_connections).unwrap_or(usize::MAX),

@@ -2,10 +2,15 @@
 
 use std::sync::Arc;
 
-use tollgate::http::{BuildError, Event, ForwardedField, Key, KeyBy, Limit, RateLimitLayer, TrustedProxies};
+use tollgate::http::{
+    BuildError, Event, ForwardedField, Key, KeyBy, Limit, RateLimitLayer, SharedRateLimitLayer,
+    TrustedProxies,
+};
+use tollgate::redis::SharedLimiter;
 use tollgate::{Algorithm, ConfigError, Full, Limiter, SingleLimiter, Stats};
 
 use super::limit_text::{KeyText, LimitText, Part};
+use super::shared::Store;
 use crate::replay::{Failure, listed, printable};
 
 /// What the limits are told beside their quotas.
@@ -21,25 +26,37 @@ pub(crate) struct LimitSettings {
     pub(crate) proxies: Option<(ForwardedField, TrustedProxies)>,
 }
 
-/// What a limit holds at the moment.
-pub(crate) type Holdings = Box<dyn Fn() -> Stats + Send + Sync>;
+/// What a limit holds at the moment, or has seen.
+pub(crate) enum Holdings {
+    Own(Box<dyn Fn() -> Stats + Send + Sync>),
+    Shared(Arc<SharedLimiter<Key>>),
+}
 
-/// A limit that has keys, and what it holds.
+/// A limit that has keys or is shared, and what it holds.
 pub(crate) struct Observed {
     pub(crate) name: String,
     pub(crate) holdings: Holdings,
 }
 
+/// The layer, if there is any limit, what is to be observed, and what other proxies are to be told in the end.
+#[derive(Default)]
+pub(crate) struct Built {
+    pub(crate) layer: Option<SharedRateLimitLayer>,
+    pub(crate) observed: Vec<Observed>,
+    pub(crate) shared: Vec<Arc<SharedLimiter<Key>>>,
+}
+
 impl LimitSettings {
-    /// The layer, if there is any limit, and what is to be observed; `hook` is told of each decision.
+    /// The limits, in `store` if they are shared; `hook` is told of each decision.
     ///
     /// # Errors
     ///
-    /// A limit that no limiter can enforce, names that differ from those of `--shadow`, trust in everybody.
+    /// A limit that no limiter, or the store, can enforce, names that differ from those of `--shadow`, trust in everybody.
     pub(crate) fn build(
         &self,
+        store: Option<&Store>,
         hook: impl Fn(&Event<'_>) + Send + Sync + 'static,
-    ) -> Result<(Option<RateLimitLayer>, Vec<Observed>), Failure> {
+    ) -> Result<Built, Failure> {
         let is_limit = |name: &String| self.limits.iter().any(|limit| limit.name == *name);
         if let Some(name) = self.shadows.iter().find(|&name| !is_limit(name)) {
             let name = printable(name.as_bytes());
@@ -54,15 +71,21 @@ impl LimitSettings {
             proxies.check().map_err(refused)?;
         }
         if self.limits.is_empty() {
-            return Ok((None, Vec::new()));
+            return Ok(Built::default());
         }
-        let mut observed = Vec::new();
+        let (mut observed, mut shared) = (Vec::new(), Vec::new());
         let mut layer = RateLimitLayer::builder().status(self.status).on_decision(hook);
         for limit in &self.limits {
             let name = &limit.name;
-            let built = match &limit.key {
-                None => self.global(limit).map_err(|error| of_limit(name, &error))?,
-                Some(key) => {
+            let built = match (store, &limit.key) {
+                (Some(store), key) => {
+                    let (limit, limiter) = self.shared(store, limit, key.as_ref())?;
+                    shared.push(Arc::clone(&limiter));
+                    observed.push(Observed { name: name.clone(), holdings: Holdings::Shared(limiter) });
+                    limit
+                }
+                (None, None) => self.global(limit).map_err(|error| of_limit(name, &error))?,
+                (None, Some(key)) => {
                     let (limit, holdings) = self.keyed(limit, key).map_err(|error| of_limit(name, &error))?;
                     observed.push(Observed { name: name.clone(), holdings });
                     limit
@@ -72,7 +95,7 @@ impl LimitSettings {
         }
         let paths = self.skipped_paths.clone();
         let layer = layer.skip(move |head| paths.iter().any(|path| path == head.uri().path()));
-        Ok((Some(layer.build().map_err(refused)?), observed))
+        Ok(Built { layer: Some(layer.build_shared().map_err(refused)?), observed, shared })
     }
 
     /// The client's address, by which `ip` goes.
@@ -88,6 +111,21 @@ impl LimitSettings {
         Ok(Limit::global(&limit.name, limiter))
     }
 
+    fn shared(
+        &self,
+        store: &Store,
+        limit: &LimitText,
+        key: Option<&KeyText>,
+    ) -> Result<(Limit, Arc<SharedLimiter<Key>>), Failure> {
+        let by = key.map(|key| self.by(key));
+        let (built, limiter) = store.limit(limit, self.algorithm, self.max_keys, by)?;
+        let built = match key {
+            Some(key) => built.no_key(key.no_key),
+            None => built,
+        };
+        Ok((built, limiter))
+    }
+
     fn keyed(&self, limit: &LimitText, key: &KeyText) -> Result<(Limit, Holdings), ConfigError> {
         let builder = Limiter::<Key>::builder(limit.quota)
             .algorithm(self.algorithm)
@@ -95,14 +133,15 @@ impl LimitSettings {
             .full(self.full);
         let by = self.by(key);
         // What fits no word takes exact keys.
-        let (built, holdings): (_, Holdings) = if Algorithm::PACKED.contains(&self.algorithm) {
-            let limiter = Arc::new(builder.build()?);
-            (Limit::new(&limit.name, Arc::clone(&limiter), by), Box::new(move || limiter.stats()))
-        } else {
-            let limiter = Arc::new(builder.exact_keys().build()?);
-            (Limit::new(&limit.name, Arc::clone(&limiter), by), Box::new(move || limiter.stats()))
-        };
-        Ok((built.no_key(key.no_key), holdings))
+        let (built, holdings): (_, Box<dyn Fn() -> Stats + Send + Sync>) =
+            if Algorithm::PACKED.contains(&self.algorithm) {
+                let limiter = Arc::new(builder.build()?);
+                (Limit::new(&limit.name, Arc::clone(&limiter), by), Box::new(move || limiter.stats()))
+            } else {
+                let limiter = Arc::new(builder.exact_keys().build()?);
+                (Limit::new(&limit.name, Arc::clone(&limiter), by), Box::new(move || limiter.stats()))
+            };
+        Ok((built.no_key(key.no_key), Holdings::Own(holdings)))
     }
 
     fn by(&self, key: &KeyText) -> KeyBy {

@@ -16,8 +16,9 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use tollgate::Stats;
 use tollgate::http::Event;
+use tollgate::redis::{ClientStats, SharedStats};
 
-use super::limits::Observed;
+use super::limits::{Holdings, Observed};
 use super::upstream::Fault;
 
 /// A label and its value.
@@ -175,10 +176,11 @@ impl fmt::Debug for Held {
     }
 }
 
-type Figure = fn(&Stats) -> u64;
+/// A figure: name, help, does it only grow, and which it is.
+type Figure<S> = (&'static str, &'static str, bool, fn(&S) -> u64);
 
-/// The figures of a limit: name, help, does it only grow, and which it is.
-const FIGURES: [(&str, &str, bool, Figure); 5] = [
+/// The figures of a limit of this proxy.
+const OWN: [Figure<Stats>; 5] = [
     ("keys", "Keys that the limit tracks", false, |stats| stats.keys as u64),
     ("keys_max", "The most keys that the limit may track", false, |stats| stats.max_keys as u64),
     ("limiter_memory_bytes", "Bytes that the limit holds", false, |stats| stats.bytes as u64),
@@ -186,27 +188,62 @@ const FIGURES: [(&str, &str, bool, Figure); 5] = [
     ("keys_turned_away", "Requests of new keys that found no place", true, |stats| stats.refused),
 ];
 
+/// The figures of a limit that is shared, and of the way to its store.
+const SHARED: [Figure<(SharedStats, ClientStats)>; 10] = [
+    ("shared_by_store", "Decisions of the store", true, |(limit, _)| limit.by_store),
+    ("shared_ahead", "Decisions from tokens that are leased or not told yet", true, |(limit, _)| limit.ahead),
+    ("shared_stood_in", "Decisions that stood in for the store's", true, |(limit, _)| limit.stood_in),
+    (
+        "shared_unknown",
+        "Checks that the store may have counted without an answer in time",
+        true,
+        |(limit, _)| limit.unknown,
+    ),
+    ("shared_refused", "Checks that the store has refused to execute", true, |(limit, _)| limit.refused),
+    ("shared_leased", "Tokens leased and not spent", false, |(limit, _)| limit.leased),
+    ("shared_unsynced", "Tokens admitted and not confirmed by the store", false, |(limit, _)| limit.unsynced),
+    ("shared_in_flight", "Of these, those on their way", false, |(limit, _)| limit.in_flight),
+    ("shared_most_unsynced", "The most of them of one key", false, |(limit, _)| limit.most_unsynced),
+    ("store_breaker_opened", "How often the store was given up for a while", true, |(_, client)| {
+        client.breaker_opened
+    }),
+];
+
 impl Collector for Held {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let limits = self.limits.get().map_or(&[][..], Vec::as_slice);
-        let held: Vec<(&Observed, Stats)> = limits.iter().map(|limit| (limit, (limit.holdings)())).collect();
-        if held.is_empty() {
-            return Ok(());
-        }
-        for (name, help, grows, figure) in FIGURES {
-            let kind = if grows { MetricType::Counter } else { MetricType::Gauge };
-            let mut family = encoder.encode_descriptor(name, help, None, kind)?;
-            for (limit, stats) in &held {
-                let label = [("limit", limit.name.as_str())];
-                let metric = family.encode_family(&label)?;
-                if grows {
-                    ConstCounter::new(figure(stats)).encode(metric)?;
-                } else {
-                    let figure = i64::try_from(figure(stats)).unwrap_or(i64::MAX);
-                    ConstGauge::new(figure).encode(metric)?;
+        let (mut own, mut shared) = (Vec::new(), Vec::new());
+        for limit in limits {
+            match &limit.holdings {
+                Holdings::Own(stats) => own.push((limit.name.as_str(), stats())),
+                Holdings::Shared(limiter) => {
+                    shared.push((limit.name.as_str(), (limiter.stats(), limiter.client().stats())));
                 }
             }
         }
-        Ok(())
+        write(&mut encoder, &OWN, &own)?;
+        write(&mut encoder, &SHARED, &shared)
     }
+}
+
+/// Each figure of all limits.
+fn write<S>(encoder: &mut DescriptorEncoder<'_>, figures: &[Figure<S>], limits: &[(&str, S)]) -> fmt::Result {
+    if limits.is_empty() {
+        return Ok(());
+    }
+    for (name, help, grows, figure) in figures {
+        let kind = if *grows { MetricType::Counter } else { MetricType::Gauge };
+        let mut family = encoder.encode_descriptor(name, help, None, kind)?;
+        for (limit, stats) in limits {
+            let label = [("limit", *limit)];
+            let metric = family.encode_family(&label)?;
+            if *grows {
+                ConstCounter::new(figure(stats)).encode(metric)?;
+            } else {
+                let figure = i64::try_from(figure(stats)).unwrap_or(i64::MAX);
+                ConstGauge::new(figure).encode(metric)?;
+            }
+        }
+    }
+    Ok(())
 }

@@ -15,7 +15,7 @@ use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
-use tollgate::http::RateLimit;
+use tollgate::http::SharedRateLimit;
 use tower_service::Service;
 
 use super::exchange::{Exchange, Observer, Watched};
@@ -31,7 +31,7 @@ const PING: Duration = Duration::from_secs(30);
 #[derive(Clone)]
 pub(crate) struct Served {
     pub(crate) forward: Forward,
-    pub(crate) limited: Option<RateLimit<Forward>>,
+    pub(crate) limited: Option<SharedRateLimit<Forward>>,
     pub(crate) observer: Arc<Observer>,
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::limits::LimitSettings;
 use super::origin::Origin;
+use super::shared::SharedSettings;
 use super::upstream::UpstreamSettings;
 
 /// What the proxy is told.
@@ -15,6 +16,7 @@ pub(crate) struct Settings {
     pub(crate) access_log: Option<PathBuf>,
     pub(crate) upstream: UpstreamSettings,
     pub(crate) limits: LimitSettings,
+    pub(crate) shared: Option<SharedSettings>,
     pub(crate) origin: Origin,
     pub(crate) preserves_host: bool,
     pub(crate) max_connections: usize,
