@@ -21,6 +21,16 @@ const SHORTEST_DEADLINE: Duration = Duration::from_millis(1);
 const LONGEST_DEADLINE: Duration = Duration::from_secs(60);
 
 /// The settings of a [`SharedLimiter`]; made by [`SharedLimiter::builder`].
+///
+/// ```
+/// use tollgate::Quota;
+/// use tollgate::redis::{Client, SharedBuilder, SharedLimiter};
+///
+/// let client = Client::open("redis://127.0.0.1:6379")?;
+/// let builder: SharedBuilder<str> = SharedLimiter::builder(&client, "api", Quota::per_second(100).burst(20));
+/// let limiter = builder.lease(5).build()?;
+/// # Ok::<(), tollgate::redis::BuildError>(())
+/// ```
 #[derive(Debug)]
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct SharedBuilder<K: ?Sized> {
@@ -57,30 +67,80 @@ impl<K: StoreKey + ?Sized> SharedBuilder<K> {
     }
 
     /// How the quota is enforced; the default is [`Algorithm::TokenBucket`].
+    ///
+    /// ```
+    /// # use tollgate::redis::{Client, SharedLimiter};
+    /// # use tollgate::{Algorithm, Quota};
+    /// # let client = Client::open("redis://127.0.0.1:6379")?;
+    /// let limiter = SharedLimiter::<str>::builder(&client, "api", Quota::per_second(100))
+    ///     .algorithm(Algorithm::SlidingLog)
+    ///     .build()?;
+    /// # Ok::<(), tollgate::redis::BuildError>(())
+    /// ```
     pub fn algorithm(self, algorithm: Algorithm) -> Self {
         Self { algorithm, ..self }
     }
 
     /// How long a check may take, 1 ms to 60 s; the default is 50 ms. If the store has not answered by then,
     /// [`on_failure`](Self::on_failure) does.
+    ///
+    /// ```
+    /// # use tollgate::redis::{Client, SharedLimiter};
+    /// # use tollgate::Quota;
+    /// # let client = Client::open("redis://127.0.0.1:6379")?;
+    /// let limiter = SharedLimiter::<str>::builder(&client, "api", Quota::per_second(100))
+    ///     .deadline(std::time::Duration::from_millis(20))
+    ///     .build()?;
+    /// # Ok::<(), tollgate::redis::BuildError>(())
+    /// ```
     pub fn deadline(self, deadline: Duration) -> Self {
         Self { deadline, ..self }
     }
 
     /// What answers when the store does not; by default a limiter of this machine, with all of the quota
     /// ([`OnFailure::default`]), and with [`max_unsynced`](Self::max_unsynced) a denial ([`OnFailure::Closed`]).
+    ///
+    /// ```
+    /// # use tollgate::redis::{Client, SharedLimiter};
+    /// # use tollgate::Quota;
+    /// # let client = Client::open("redis://127.0.0.1:6379")?;
+    /// let limiter = SharedLimiter::<str>::builder(&client, "api", Quota::per_second(100))
+    ///     .on_failure(tollgate::redis::OnFailure::Open)
+    ///     .build()?;
+    /// # Ok::<(), tollgate::redis::BuildError>(())
+    /// ```
     pub fn on_failure(self, on_failure: OnFailure) -> Self {
         Self { on_failure: Some(on_failure), ..self }
     }
 
     /// How many keys this machine keeps anything of at the most; the default is a million. The store is not bounded
     /// by it.
+    ///
+    /// ```
+    /// # use tollgate::redis::{Client, SharedLimiter};
+    /// # use tollgate::Quota;
+    /// # let client = Client::open("redis://127.0.0.1:6379")?;
+    /// let limiter = SharedLimiter::<str>::builder(&client, "api", Quota::per_second(100))
+    ///     .max_keys(100_000)
+    ///     .build()?;
+    /// # Ok::<(), tollgate::redis::BuildError>(())
+    /// ```
     pub fn max_keys(self, max_keys: usize) -> Self {
         Self { max_keys, ..self }
     }
 
     /// Takes up to `tokens` of a key in advance, to spend them without asking: never more than the limit in all, from 1
     /// up to half of the capacity. See [the module's page](super) for what that costs.
+    ///
+    /// ```
+    /// # use tollgate::redis::{Client, SharedLimiter};
+    /// # use tollgate::Quota;
+    /// # let client = Client::open("redis://127.0.0.1:6379")?;
+    /// let limiter = SharedLimiter::<str>::builder(&client, "api", Quota::per_second(100))
+    ///     .lease(20)
+    ///     .build()?;
+    /// # Ok::<(), tollgate::redis::BuildError>(())
+    /// ```
     pub fn lease(self, tokens: u64) -> Self {
         Self { lease: Some(tokens), ..self }
     }
@@ -88,12 +148,33 @@ impl<K: StoreKey + ?Sized> SharedBuilder<K> {
     /// Counts here and tells the store in the background, and never has more than `tokens` of a key that the store has not
     /// confirmed: N machines admit the limit and (N - 1) x `tokens` at the most, also while the store is away, and
     /// no check waits while there is room. For windows; 1 to 262,143, and at most the limit. See [the module's page](super).
+    ///
+    /// ```
+    /// # use tollgate::redis::{Client, SharedLimiter};
+    /// # use tollgate::{Algorithm, Quota};
+    /// # let client = Client::open("redis://127.0.0.1:6379")?;
+    /// let limiter = SharedLimiter::<str>::builder(&client, "api", Quota::per_second(100))
+    ///     .algorithm(Algorithm::SlidingWindow)
+    ///     .max_unsynced(10)
+    ///     .build()?;
+    /// # Ok::<(), tollgate::redis::BuildError>(())
+    /// ```
     pub fn max_unsynced(self, tokens: u64) -> Self {
         Self { max_unsynced: Some(tokens), ..self }
     }
 
     /// Writes keys into the names in the store, escaped, where they are no longer than 200 characters: to look at
     /// them there. Otherwise nobody can tell from a name whose it is.
+    ///
+    /// ```
+    /// # use tollgate::redis::{Client, SharedLimiter};
+    /// # use tollgate::Quota;
+    /// # let client = Client::open("redis://127.0.0.1:6379")?;
+    /// let limiter = SharedLimiter::<str>::builder(&client, "api", Quota::per_second(100))
+    ///     .readable_keys()
+    ///     .build()?;
+    /// # Ok::<(), tollgate::redis::BuildError>(())
+    /// ```
     pub fn readable_keys(self) -> Self {
         Self { readable_keys: true, ..self }
     }
@@ -101,6 +182,16 @@ impl<K: StoreKey + ?Sized> SharedBuilder<K> {
     /// Tells the store this machine's time of day, for services that forbid scripts to read the server's. Machines whose
     /// clocks differ then agree only as well as their clocks: one that is behind is judged at the time of the one that
     /// was there before it, so none is given more.
+    ///
+    /// ```
+    /// # use tollgate::redis::{Client, SharedLimiter};
+    /// # use tollgate::Quota;
+    /// # let client = Client::open("redis://127.0.0.1:6379")?;
+    /// let limiter = SharedLimiter::<str>::builder(&client, "api", Quota::per_second(100))
+    ///     .client_clock()
+    ///     .build()?;
+    /// # Ok::<(), tollgate::redis::BuildError>(())
+    /// ```
     pub fn client_clock(self) -> Self {
         Self { client_clock: true, ..self }
     }
@@ -110,6 +201,15 @@ impl<K: StoreKey + ?Sized> SharedBuilder<K> {
     /// # Errors
     ///
     /// A [`BuildError`] that names what can't work, and what can.
+    ///
+    /// ```
+    /// # use tollgate::redis::{Client, SharedLimiter};
+    /// # use tollgate::Quota;
+    /// # let client = Client::open("redis://127.0.0.1:6379")?;
+    /// let refused = SharedLimiter::<str>::builder(&client, "", Quota::per_second(1)).build().unwrap_err();
+    /// assert_eq!(refused.to_string(), "limit name \"\" has 0 bytes; allowed: 1 to 128");
+    /// # Ok::<(), tollgate::redis::BuildError>(())
+    /// ```
     pub fn build(self) -> Result<SharedLimiter<K>, BuildError> {
         if self.name.is_empty() || self.name.len() > MAX_NAME {
             return Err(BuildError::Name { name: self.name, most: MAX_NAME });

@@ -105,11 +105,26 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     }
 
     /// May this key do this now? Takes one token if it may.
+    ///
+    /// ```no_run
+    /// # use tollgate::redis::SharedLimiter;
+    /// # async fn ask(limiter: SharedLimiter<str>) {
+    /// let decision = limiter.check("alice").await;
+    /// println!("{} left", decision.remaining());
+    /// # }
+    /// ```
     pub async fn check(&self, key: &K) -> Decision {
         self.check_n(key, 1).await
     }
 
     /// Takes `cost` tokens, if so many are there.
+    ///
+    /// ```no_run
+    /// # use tollgate::redis::SharedLimiter;
+    /// # async fn ask(limiter: SharedLimiter<str>) {
+    /// assert!(limiter.check_n("alice", 5).await.charged() <= 5);
+    /// # }
+    /// ```
     pub async fn check_n(&self, key: &K, cost: u64) -> Decision {
         let (name, text) = self.naming.name(key);
         let asked = Asked { name, text: &text, cost };
@@ -123,6 +138,16 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     /// As [`check_n`](Self::check_n) at a time that the caller gives, in ticks since the Unix epoch, of which whole
     /// microseconds count: to replay what has happened, or to test. The store is always asked. A time that is before
     /// the key's counts as the key's.
+    ///
+    /// ```no_run
+    /// # use tollgate::redis::SharedLimiter;
+    /// # async fn ask(limiter: SharedLimiter<str>) {
+    /// # use tollgate::Tick;
+    /// let midnight = Tick::from_nanos(1_767_225_600_000_000_000);
+    /// let decision = limiter.check_at("alice", 1, midnight).await;
+    /// assert_eq!(decision.at(), midnight);
+    /// # }
+    /// ```
     pub async fn check_at(&self, key: &K, cost: u64, now: Tick) -> Decision {
         let (name, text) = self.naming.name(key);
         let asked = Asked { name, text: &text, cost };
@@ -134,6 +159,14 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
 
     /// Checks each pair of a key and a cost, in the order given; in one round trip, if the servers are no cluster. The
     /// store is always asked, unless counts may stay [unsynchronized](SharedBuilder::max_unsynced).
+    ///
+    /// ```no_run
+    /// # use tollgate::redis::SharedLimiter;
+    /// # async fn ask(limiter: SharedLimiter<str>) {
+    /// let decisions = limiter.check_many(&[("alice", 1), ("bob", 3)]).await;
+    /// assert_eq!(decisions.len(), 2);
+    /// # }
+    /// ```
     pub async fn check_many(&self, requests: &[(&K, u64)]) -> Vec<Decision> {
         let names: Vec<_> = requests.iter().map(|(key, _)| self.naming.name(*key)).collect();
         let asked = names.iter().zip(requests);
@@ -152,16 +185,38 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     }
 
     /// What a check of one token would be answered by the store. Takes nothing.
+    ///
+    /// ```no_run
+    /// # use tollgate::redis::SharedLimiter;
+    /// # async fn ask(limiter: SharedLimiter<str>) {
+    /// println!("{} left", limiter.peek("alice").await.remaining());
+    /// # }
+    /// ```
     pub async fn peek(&self, key: &K) -> Decision {
         self.peek_n(key, 1).await
     }
 
     /// What a check of `cost` tokens would be answered by the store. Takes nothing.
+    ///
+    /// ```no_run
+    /// # use tollgate::redis::SharedLimiter;
+    /// # async fn ask(limiter: SharedLimiter<str>) {
+    /// println!("{:?}", limiter.peek_n("alice", 20).await.retry_after());
+    /// # }
+    /// ```
     pub async fn peek_n(&self, key: &K, cost: u64) -> Decision {
         self.peek_by(key, cost, None).await
     }
 
     /// As [`peek_n`](Self::peek_n) at a time that the caller gives: see [`check_at`](Self::check_at).
+    ///
+    /// ```no_run
+    /// # use tollgate::redis::SharedLimiter;
+    /// # async fn ask(limiter: SharedLimiter<str>) {
+    /// # use tollgate::Tick;
+    /// assert_eq!(limiter.peek_at("alice", 1, Tick::ZERO).await.charged(), 0);
+    /// # }
+    /// ```
     pub async fn peek_at(&self, key: &K, cost: u64, now: Tick) -> Decision {
         self.peek_by(key, cost, Some(now)).await
     }
@@ -180,11 +235,28 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     /// Gives back what `charge` took, as far as it still counts: where it was taken, in the store or on this machine. A charge
     /// that a lease has paid goes back to it, unless that lease is over. If the store does not answer, the charge stays:
     /// a refund is not repeated, for it may have been executed.
+    ///
+    /// ```no_run
+    /// # use tollgate::redis::SharedLimiter;
+    /// # async fn ask(limiter: SharedLimiter<str>) {
+    /// let charge = limiter.check_n("alice", 5).await;
+    /// limiter.refund("alice", &charge).await;
+    /// # }
+    /// ```
     pub async fn refund(&self, key: &K, charge: &Decision) {
         self.refund_by(key, charge, None).await;
     }
 
     /// As [`refund`](Self::refund) at a time that the caller gives: see [`check_at`](Self::check_at).
+    ///
+    /// ```no_run
+    /// # use tollgate::redis::SharedLimiter;
+    /// # async fn ask(limiter: SharedLimiter<str>) {
+    /// # use tollgate::Tick;
+    /// let charge = limiter.check_at("alice", 5, Tick::ZERO).await;
+    /// limiter.refund_at("alice", &charge, Tick::from_nanos(1_000)).await;
+    /// # }
+    /// ```
     pub async fn refund_at(&self, key: &K, charge: &Decision, now: Tick) {
         self.refund_by(key, charge, Some(now)).await;
     }
@@ -212,6 +284,15 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     /// # Errors
     ///
     /// [`ResetError`] if the store has not confirmed it by the deadline.
+    ///
+    /// ```no_run
+    /// # use tollgate::redis::SharedLimiter;
+    /// # async fn ask(limiter: SharedLimiter<str>) {
+    /// if let Err(error) = limiter.reset("alice").await {
+    ///     println!("{error}");
+    /// }
+    /// # }
+    /// ```
     pub async fn reset(&self, key: &K) -> Result<(), ResetError> {
         let (name, text) = self.naming.name(key);
         self.core.stand_in.reset(&name);
@@ -232,6 +313,14 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
 
     /// With [`max_unsynced`](SharedBuilder::max_unsynced), tells the store all that it was not told yet, for as long as a
     /// check may take: before a machine goes away. Otherwise there is nothing to do.
+    ///
+    /// ```no_run
+    /// # use tollgate::redis::SharedLimiter;
+    /// # async fn ask(limiter: SharedLimiter<str>) {
+    /// limiter.flush().await;
+    /// assert_eq!(limiter.stats().unsynced, 0);
+    /// # }
+    /// ```
     pub async fn flush(&self) {
         if let Mode::Unsynced(counts) = &self.mode {
             counts.flush().await;
@@ -239,31 +328,85 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     }
 
     /// The quota.
+    ///
+    /// ```
+    /// # use tollgate::Quota;
+    /// # use tollgate::redis::{Client, SharedLimiter};
+    /// # let client = Client::open("redis://127.0.0.1:6379")?;
+    /// let limiter = SharedLimiter::<str>::builder(&client, "api", Quota::per_second(9).burst(5)).build()?;
+    /// assert_eq!(limiter.quota(), Quota::per_second(9).burst(5));
+    /// # Ok::<(), tollgate::redis::BuildError>(())
+    /// ```
     pub fn quota(&self) -> Quota {
         self.quota
     }
 
     /// The most that can be taken at once: the burst of a bucket, the limit of a window or a log.
+    ///
+    /// ```
+    /// # use tollgate::Quota;
+    /// # use tollgate::redis::{Client, SharedLimiter};
+    /// # let client = Client::open("redis://127.0.0.1:6379")?;
+    /// let limiter = SharedLimiter::<str>::builder(&client, "api", Quota::per_second(9).burst(5)).build()?;
+    /// assert_eq!(limiter.capacity(), 5);
+    /// # Ok::<(), tollgate::redis::BuildError>(())
+    /// ```
     pub fn capacity(&self) -> u64 {
         self.core.method.capacity()
     }
 
     /// The algorithm.
+    ///
+    /// ```
+    /// # use tollgate::Quota;
+    /// # use tollgate::redis::{Client, SharedLimiter};
+    /// # let client = Client::open("redis://127.0.0.1:6379")?;
+    /// let limiter = SharedLimiter::<str>::builder(&client, "api", Quota::per_second(9).burst(5)).build()?;
+    /// assert_eq!(limiter.algorithm(), tollgate::Algorithm::TokenBucket);
+    /// # Ok::<(), tollgate::redis::BuildError>(())
+    /// ```
     pub fn algorithm(&self) -> Algorithm {
         self.algorithm
     }
 
     /// The name of the limit.
+    ///
+    /// ```
+    /// # use tollgate::Quota;
+    /// # use tollgate::redis::{Client, SharedLimiter};
+    /// # let client = Client::open("redis://127.0.0.1:6379")?;
+    /// let limiter = SharedLimiter::<str>::builder(&client, "api", Quota::per_second(9).burst(5)).build()?;
+    /// assert_eq!(limiter.name(), "api");
+    /// # Ok::<(), tollgate::redis::BuildError>(())
+    /// ```
     pub fn name(&self) -> &str {
         &self.name
     }
 
     /// The servers.
+    ///
+    /// ```
+    /// # use tollgate::Quota;
+    /// # use tollgate::redis::{Client, SharedLimiter};
+    /// # let client = Client::open("redis://127.0.0.1:6379")?;
+    /// let limiter = SharedLimiter::<str>::builder(&client, "api", Quota::per_second(9).burst(5)).build()?;
+    /// assert_eq!(limiter.client().stats().breakers_open, 0);
+    /// # Ok::<(), tollgate::redis::BuildError>(())
+    /// ```
     pub fn client(&self) -> &Client {
         &self.core.client
     }
 
     /// What was counted since the limiter was built. It goes through all keys that this machine keeps something of.
+    ///
+    /// ```
+    /// # use tollgate::Quota;
+    /// # use tollgate::redis::{Client, SharedLimiter};
+    /// # let client = Client::open("redis://127.0.0.1:6379")?;
+    /// let limiter = SharedLimiter::<str>::builder(&client, "api", Quota::per_second(9).burst(5)).build()?;
+    /// assert_eq!(limiter.stats().stood_in, 0);
+    /// # Ok::<(), tollgate::redis::BuildError>(())
+    /// ```
     pub fn stats(&self) -> SharedStats {
         let mut stats = self.core.counters.stats();
         match &self.mode {
