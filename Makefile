@@ -23,10 +23,13 @@ THREADS ?= stress turnover upkeep eviction limiter
 # How `make bench-proxy` runs: for example PROXY_BENCH="--rounds 3 --seconds 2 --connections 64".
 PROXY_BENCH ?=
 
+# How `make bench-redis` runs: for example REDIS_BENCH="--rounds 3 --seconds 1 --tasks 8".
+REDIS_BENCH ?=
+
 # What `make bench` runs.
 BENCHES ?= algorithms check scale turnover replay http
 
-.PHONY: help test lint redis-server unit features instructions stress soak sanitize fuzz fuzz-tools loom loom-deep shuttle weaken mutants doc bench bench-proxy peers clean
+.PHONY: help test lint redis-server unit features instructions stress soak sanitize fuzz fuzz-tools loom loom-deep shuttle weaken mutants doc bench bench-proxy bench-redis peers clean
 
 help:
 	@echo "make test       all tests: lint, unit, integration, doc and model tests (a few minutes)"
@@ -48,6 +51,9 @@ help:
 	@echo "                the HTTP layer (about ten minutes, a gigabyte of memory for ten million keys; BENCHES=\"$(BENCHES)\")"
 	@echo "make bench-proxy"
 	@echo "                wrk on tollgate proxy with and without limits (three minutes; PROXY_BENCH=\"--rounds 3 --seconds 2\")"
+	@echo "make bench-redis"
+	@echo "                shared limits in Redis: exact, leased, unsynchronized, and what others do (four minutes;"
+	@echo "                REDIS_BENCH=\"--draw\" writes the README's table)"
 	@echo "make peers      the same workloads on other limiters (four minutes; PEERS=--quick: a smoke run; PEERS=--help)"
 	@echo "make peers PEERS=--large"
 	@echo "                with ten million keys, too (some minutes more, ten gigabytes of memory)"
@@ -174,6 +180,11 @@ bench-proxy:
 	@if command -v wrk >/dev/null; then $(CARGO) bench --locked --features cli --bench proxy -- $(PROXY_BENCH); \
 	else echo "NOT DONE: wrk is missing and could not be installed (apt-get install wrk), so nothing was measured"; \
 		test -z "$$CI"; fi
+
+# It starts a server on a free port and stops it.
+bench-redis: redis-server
+	@if command -v redis-server >/dev/null; then \
+		$(CARGO) bench --locked --features redis --bench redis -- $(REDIS_BENCH); fi
 
 # In a workspace of its own, so that peers never enter the library's lock file. Rows go to target/peers.json and
 # target/peers-latency.json, and from there with PEERS=draw to benches/peers/ratios.svg and the README.
