@@ -162,7 +162,7 @@ impl Method {
         match op {
             Op::Check { cost, lease } => call.number(cost).number(lease).number(self.hold),
             Op::Peek { cost } => call.number(cost),
-            Op::Refund { charge, tokens } => call.number(tokens).number(self.held(charge)),
+            Op::Refund { charge, tokens } => call.number(tokens).number(self.held(charge)).number(self.hold),
         }
     }
 
@@ -212,11 +212,11 @@ impl Method {
                 let windows = Windows { period: period.into(), limit: limit.into(), sliding };
                 windows.told(outcome, cost.into(), Pair { number, previous, present }, asked)
             }
-            (Kind::Log { .. }, &[held, now, wait, reset, refill]) => Told {
+            (Kind::Log { .. }, &[held, now, wait, reset]) => Told {
                 remaining: u128::from(capacity).saturating_sub(held),
                 wait: (outcome != Outcome::TooCostly).then_some(wait),
                 reset,
-                refill,
+                refill: reset,
                 at: now,
                 ends: 0,
             },

@@ -4,8 +4,8 @@
 -- there are three members with negative scores: 'sum' (of all costs, minus one), 'next' (the last n, counted from
 -- -2^53), and 'seen' (the latest time that the log was used at, negated).
 --
--- ARGV: op now period limit - grace | check: cost extra hold | peek: cost | refund: tokens time
--- Answer: granted extra held now wait reset refill
+-- ARGV: op now period limit - grace | check: cost extra hold | peek: cost | refund: tokens time hold
+-- Answer: granted extra held now wait reset
 
 local op, period, limit, grace = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[6])
 local now, by_server = clock(ARGV[2])
@@ -19,9 +19,10 @@ local function cost_of(member)
   return tonumber(string.match(member, ':(%d+)$'))
 end
 
-local sum, seen = redis.call('ZSCORE', key, 'sum'), redis.call('ZSCORE', key, 'seen')
-sum = sum and -tonumber(sum) - 1 or 0
-seen = seen and -tonumber(seen) or now
+local scores = redis.call('ZMSCORE', key, 'sum', 'seen', 'next')
+local sum = scores[1] and -tonumber(scores[1]) - 1 or 0
+local seen = scores[2] and -tonumber(scores[2]) or now
+local serial = (scores[3] and tonumber(scores[3]) or -9007199254740992) + 1
 if seen > now then
   if by_server then
     -- The server's clock has stepped back: so does the log.
@@ -45,23 +46,25 @@ for _, member in ipairs(out) do held = held - cost_of(member) end
 
 -- When `tokens` of what is held will have left the window.
 local function until_out(tokens)
-  local from = 0
+  -- One admission is enough as a rule.
+  local from, count = 0, 4
   while true do
-    local members = redis.call('ZRANGEBYSCORE', key, live, '+inf', 'WITHSCORES', 'LIMIT', from, 100)
+    local members = redis.call('ZRANGEBYSCORE', key, live, '+inf', 'WITHSCORES', 'LIMIT', from, count)
     if #members == 0 then return 0 end
     for i = 1, #members, 2 do
       tokens = tokens - cost_of(members[i])
       if tokens <= 0 then return tonumber(members[i + 1]) + period - now end
     end
-    from = from + 100
+    from, count = from + count, 100
   end
 end
 
-local function last()
-  return tonumber(redis.call('ZRANGE', key, -1, -1, 'WITHSCORES')[2])
+-- Until nothing counts any more.
+local function until_idle()
+  return tonumber(redis.call('ZRANGE', key, -1, -1, 'WITHSCORES')[2]) + period - now
 end
 
-local granted, extra, wait = 0, 0, 0
+local granted, extra, wait, reset = 0, 0, 0
 local cost = 0
 if op ~= 'refund' then cost = tonumber(ARGV[7]) end
 if cost > limit then
@@ -78,34 +81,44 @@ elseif cost <= limit - held or cost == 0 then
     -- Tokens that may be spent until `hold` is over count as if they were spent then.
     if extra > 0 then time = now + hold end
     if #out > 0 then redis.call('ZREMRANGEBYSCORE', key, 0, number(cutoff)) end
-    local serial = redis.call('ZSCORE', key, 'next')
-    serial = (serial and tonumber(serial) or -9007199254740992) + 1
     held = held + cost + extra
     redis.call('ZADD', key, number(-held - 1), 'sum', number(-now), 'seen', number(serial), 'next', number(time),
       string.format('%.0f:%.0f', serial + 9007199254740992, cost + extra))
-    redis.call('PEXPIRE', key, number(divceil(last() + period - now, 1000) + grace))
+    reset = until_idle()
+    redis.call('PEXPIRE', key, number(divceil(reset, 1000) + grace))
   end
 else
   wait = until_out(cost - (limit - held))
 end
 
-if op == 'refund' and sum > 0 then
-  local tokens, time = tonumber(ARGV[7]), ARGV[8]
-  for _, member in ipairs(redis.call('ZRANGEBYSCORE', key, time, time)) do
+-- Gives back up to `tokens` of what was admitted at `time`; what is left of them.
+local function give_back(tokens, time)
+  for _, member in ipairs(redis.call('ZRANGEBYSCORE', key, number(time), number(time))) do
     local count = cost_of(member)
     local back = math.min(count, tokens)
     if back > 0 then
       tokens, sum = tokens - back, sum - back
-      if tonumber(time) > cutoff then held = held - back end
+      if time > cutoff then held = held - back end
       redis.call('ZREM', key, member)
       if count > back then
-        redis.call('ZADD', key, time, string.format('%s:%.0f', string.match(member, '^(%d+)'), count - back))
+        redis.call('ZADD', key, number(time), string.format('%s:%.0f', string.match(member, '^(%d+)'), count - back))
       end
     end
   end
+  return tokens
+end
+
+if op == 'refund' and sum > 0 then
+  local time, hold = tonumber(ARGV[8]), tonumber(ARGV[9])
+  local left = give_back(tonumber(ARGV[7]), time)
+  -- It may have been admitted together with a lease.
+  if left > 0 and hold > 0 then give_back(left, time + hold) end
   redis.call('ZADD', key, number(-sum - 1), 'sum')
 end
 
-local reset, refill = 0, 0
-if held > 0 then reset, refill = last() + period - now, until_out(1) end
-return { granted, extra, held, now, wait, reset, refill }
+if held <= 0 then
+  reset = 0
+elseif not reset then
+  reset = until_idle()
+end
+return { granted, extra, held, now, wait, reset }
