@@ -7,4 +7,6 @@
 #![cfg(unix)]
 
 mod harness;
+mod lease;
+mod load;
 mod selftest;

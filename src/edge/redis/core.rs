@@ -52,8 +52,20 @@ impl Core {
         op: Op<'_>,
         now: Option<Tick>,
     ) -> Result<Answer, Failure> {
+        self.ask_by(self.deadline(), text, cost, op, now).await
+    }
+
+    /// The same, for who has waited for something else before.
+    pub(super) async fn ask_by(
+        &self,
+        deadline: Instant,
+        text: &str,
+        cost: u64,
+        op: Op<'_>,
+        now: Option<Tick>,
+    ) -> Result<Answer, Failure> {
         let call = self.method.call(text, op, now.or_else(|| self.now()));
-        let answered = self.client.call(&call, self.deadline()).await;
+        let answered = self.client.call(&call, deadline).await;
         self.answer(answered, cost)
     }
 

@@ -86,6 +86,10 @@ impl Method {
         let refused = |most| Err(BuildError::Lease { lease, most });
         let clamped = |hold: u128| hold.clamp(SHORTEST_HOLD.into(), LONGEST_HOLD.into());
         let hold = match self.kind {
+            // Each of its requests is told when its turn is, which only the store knows.
+            Kind::Bucket { queue: true, .. } => {
+                return Err(BuildError::LeaseAlgorithm { algorithm: Algorithm::LeakyQueue });
+            }
             // The other half is for those who have no lease.
             _ if lease == 0 || lease > capacity / 2 => return refused(capacity / 2),
             // To the end of the window.
@@ -219,7 +223,8 @@ impl Method {
             outcome,
             cost,
             limit: capacity,
-            remaining: u64::try_from(told.remaining).unwrap_or(u64::MAX),
+            // What was leased with it is still there.
+            remaining: u64::try_from(told.remaining + lease).unwrap_or(u64::MAX).min(capacity),
             wait: told.wait.map(duration),
             reset_after: duration(told.reset),
             refill_after: duration(told.refill),

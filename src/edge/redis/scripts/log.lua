@@ -74,15 +74,20 @@ elseif cost <= limit - held or cost == 0 then
     extra = math.max(math.min(tonumber(ARGV[8]), math.ceil((limit - held - cost) / 2)), 0)
   end
   if op == 'check' and cost + extra > 0 then
-    local time = now
-    -- Tokens that may be spent until `hold` is over count as if they were spent then.
-    if extra > 0 then time = now + hold end
     if #out > 0 then redis.call('ZREMRANGEBYSCORE', key, 0, number(cutoff)) end
     local serial = redis.call('ZSCORE', key, 'next')
     serial = (serial and tonumber(serial) or -9007199254740992) + 1
     held = held + cost + extra
-    redis.call('ZADD', key, number(-held - 1), 'sum', number(-now), 'seen', number(serial), 'next', number(time),
-      string.format('%.0f:%.0f', serial + 9007199254740992, cost + extra))
+    local function log(time, tokens)
+      redis.call('ZADD', key, number(time), string.format('%.0f:%.0f', serial + 9007199254740992, tokens))
+    end
+    if cost > 0 then log(now, cost) end
+    if extra > 0 then
+      -- Tokens that may be spent until `hold` is over count as if they were spent then.
+      serial = serial + 1
+      log(now + hold, extra)
+    end
+    redis.call('ZADD', key, number(-held - 1), 'sum', number(-now), 'seen', number(serial), 'next')
     redis.call('PEXPIRE', key, number(divceil(last() + period - now, 1000) + grace))
   end
 else
