@@ -10,3 +10,4 @@ mod harness;
 mod lease;
 mod load;
 mod selftest;
+mod unsynced;

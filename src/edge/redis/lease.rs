@@ -22,7 +22,8 @@
 //!   not take its lease with it.
 //! - A bucket or a log that gives leases is charged for them ahead of time, so that its last few tokens are not leased.
 //! - What the store has denied is denied here until the time it said, but no longer than a second: what others give
-//!   back meanwhile is not noticed.
+//!   back meanwhile is not noticed. Except by a fixed window it is denied for a quarter of a lease's time at the least:
+//!   or at the limit, where tokens come one by one, each would be asked for.
 //! - A queue gives no leases: its requests are told when their turn is, and the store alone knows.
 //! - Time is this machine's monotonic clock, which stands still while some machines sleep: one that wakes up may spend what
 //!   is over in the store by then.
@@ -61,6 +62,8 @@ pub(super) struct Leases {
 struct Shared {
     core: Arc<Core>,
     most: u64,
+    /// For how many ticks a denial is remembered at the least.
+    rest: u64,
     max_keys: u64,
     start: Instant,
     cells: HashIndex<Name, Arc<Cell>>,
@@ -108,6 +111,7 @@ impl Drop for Right {
 impl Leases {
     pub(super) fn new(core: Arc<Core>, most: u64, max_keys: usize) -> Self {
         let shared = Shared {
+            rest: ticks(core.method.rest()),
             core,
             most: most.min(MOST),
             max_keys: max_keys as u64,
@@ -154,7 +158,7 @@ impl Leases {
                 let op = Op::Check { cost: asked.cost, lease: 0 };
                 let answer = core.ask_by(deadline, asked.text, asked.cost, op, None).await;
                 if let Ok(answer) = &answer {
-                    cell.learn(answer, asked.cost, shared.now());
+                    cell.learn(answer, asked.cost, shared.now(), shared.rest);
                 }
                 return core.decide(asked, answer);
             }
@@ -265,7 +269,7 @@ impl Shared {
                     } else if cost == 0 {
                         cell.deny(0, shared.now() + DRY);
                     }
-                    cell.learn(answer, cost, shared.now());
+                    cell.learn(answer, cost, shared.now(), shared.rest);
                 }
                 // What was asked for may be lost: not so much again.
                 // ORDERING: relaxed, as in `next_size`.
@@ -319,7 +323,7 @@ impl Cell {
     }
 
     /// Remembers what an answer says.
-    fn learn(&self, answer: &Answer, cost: u64, now: u64) {
+    fn learn(&self, answer: &Answer, cost: u64, now: u64, rest: u64) {
         let decision = &answer.decision;
         // ORDERING: relaxed; what is told of them may be of two answers. What is leased is counted where it is held.
         self.remaining.store(decision.remaining().saturating_sub(answer.lease), Relaxed);
@@ -330,7 +334,7 @@ impl Cell {
         {
             // ORDERING: relaxed, as above.
             self.retry_at.store(now.saturating_add(ticks(wait)), Relaxed);
-            self.deny(cost, now + ticks(wait).min(DENIED));
+            self.deny(cost, now + ticks(wait).max(rest).min(DENIED));
         }
     }
 

@@ -67,6 +67,8 @@ pub(super) struct Method {
     script: Script,
     /// For how long tokens are held; in microseconds.
     hold: u64,
+    /// For how long a machine with leases takes a denial for granted at the least; in microseconds.
+    rest: u64,
 }
 
 impl Method {
@@ -77,7 +79,7 @@ impl Method {
             Kind::Window { .. } => include_str!("scripts/window.lua"),
             Kind::Log { .. } => include_str!("scripts/log.lua"),
         };
-        Ok(Self { kind, script: Script::new(body), hold: 0 })
+        Ok(Self { kind, script: Script::new(body), hold: 0, rest: 0 })
     }
 
     /// Makes sure that leases of so many tokens are possible, and says for how long they hold.
@@ -115,7 +117,22 @@ impl Method {
             }
         };
         self.hold = u64::try_from(hold).unwrap_or(LONGEST_HOLD);
+        // Where tokens come one by one, a store that has just denied one is not asked for each: meanwhile several come, and
+        // never so many that the bucket would be full.
+        self.rest = match self.kind {
+            Kind::Window { sliding: false, .. } => 0,
+            Kind::Window { period, limit, .. } => {
+                let time = clamped(u128::from(period) * u128::from(lease) / u128::from(limit)) / 4;
+                u64::try_from(time).unwrap_or(LONGEST_HOLD).min(period / 20)
+            }
+            _ => self.hold / 4,
+        };
         Ok(())
+    }
+
+    /// For how long a denial is taken for granted at the least.
+    pub(super) fn rest(&self) -> Duration {
+        Duration::from_micros(self.rest)
     }
 
     /// The most that can be taken at once.
