@@ -231,6 +231,18 @@ mod tests {
     }
 
     #[test]
+    fn a_token_does_not_outlive_its_lease_by_going_back_to_a_later_one() {
+        let purses = Purses::default();
+        purses.fill(5, 10, || 0);
+        assert_eq!(purses.spend(5, 7), Some(0));
+        // Who fills looked at the time before that, and has put it in its place.
+        let times = AtomicU64::new(5);
+        purses.fill(5, 20, || times.swap(8, SeqCst));
+        assert!(!purses.give_back(5, 7, 8));
+        assert_eq!(purses.held(12), 5);
+    }
+
+    #[test]
     fn a_lease_that_finds_no_empty_purse_is_not_lost() {
         let purses = Purses::default();
         purses.fill(5, 10, || 0);
