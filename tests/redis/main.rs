@@ -7,5 +7,8 @@
 #![cfg(unix)]
 
 mod harness;
+mod lease;
+mod load;
 mod selftest;
+mod unsynced;
 mod vectors;

@@ -346,9 +346,10 @@ impl Inner {
     }
 
     fn install(&self, line: Line) {
-        self.line.store(Some(Arc::new(line)));
-        // ORDERING: relaxed; a counter.
+        // ORDERING: relaxed; a counter. Counted first: nobody has an answer of a connection that was not counted, for the
+        // store below publishes it.
         self.connections.fetch_add(1, Relaxed);
+        self.line.store(Some(Arc::new(line)));
     }
 
     /// Starts a task that probes until it is answered, unless there is one.

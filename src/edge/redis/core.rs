@@ -53,8 +53,19 @@ impl Core {
 
     /// Asks the store; at `now`, or by the limit's own clock.
     pub(super) async fn ask(&self, text: &str, op: Op<'_>, now: Option<Tick>) -> Result<Answer, Failure> {
+        self.ask_by(self.deadline(), text, op, now).await
+    }
+
+    /// The same, for who has waited for something else before.
+    pub(super) async fn ask_by(
+        &self,
+        deadline: Instant,
+        text: &str,
+        op: Op<'_>,
+        now: Option<Tick>,
+    ) -> Result<Answer, Failure> {
         let call = self.method.call(text, op, now.or_else(|| self.now()));
-        let answered = self.client.call(&call, self.deadline()).await;
+        let answered = self.client.call(&call, deadline).await;
         self.answer(answered, op)
     }
 

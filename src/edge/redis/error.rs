@@ -56,6 +56,11 @@ pub enum BuildError {
         /// The largest allowed; 0 if there is none, because the quota is too small or its period too short.
         most: u64,
     },
+    /// A request of a queue is told when its turn is, which a machine that holds a lease can't know.
+    LeaseAlgorithm {
+        /// The algorithm that was refused.
+        algorithm: Algorithm,
+    },
     /// More or fewer tokens than may be left unsynchronized.
     MaxUnsynced {
         /// The number that was refused.
@@ -128,6 +133,11 @@ impl fmt::Display for BuildError {
             Self::Lease { lease, most } => {
                 write!(f, "a lease of {lease} tokens is not possible; allowed under this quota: 1 to {most}")
             }
+            Self::LeaseAlgorithm { algorithm } => write!(
+                f,
+                "a {algorithm} gives no leases, since the store says whose turn is when; allowed: token-bucket, \
+                 leaky-bucket, fixed-window, sliding-window, sliding-log"
+            ),
             Self::MaxUnsynced { max_unsynced, most } => write!(
                 f,
                 "max_unsynced {max_unsynced} is out of range; allowed under this quota: 1 to {most}"

@@ -17,10 +17,16 @@
 //! - What a machine has leased and does not spend, nobody does: up to twice `lease` tokens of a key for each machine, until the
 //!   lease is over: as long as as many tokens take to come, 50 ms at the least and 10 s at the most, and for windows to
 //!   their end. A lease is at most half of what the store has left, begins small, and doubles while a key comes
-//!   again within that time; so a key that comes rarely leases next to nothing.
+//!   again within a second; so a key that comes rarely leases next to nothing.
+//! - A lease whose answer is lost is lost with it, besides; the next one begins small again. A request that is given up does
+//!   not take its lease with it.
 //! - A bucket or a log that gives leases is charged for them ahead of time, so that its last few tokens are not leased.
 //! - What the store has denied is denied here until the time it said, but no longer than a second: what others give
-//!   back meanwhile is not noticed.
+//!   back meanwhile is not noticed. Except by a fixed window it is denied for a quarter of a lease's time at the least:
+//!   or at the limit, where tokens come one by one, each would be asked for.
+//! - A queue gives no leases: its requests are told when their turn is, and the store alone knows.
+//! - Time is this machine's monotonic clock, which stands still while some machines sleep: one that wakes up may spend what
+//!   is over in the store by then.
 //! - `remaining` and `reset_after` of what is decided here are those of the last answer, less what was spent since.
 
 mod purse;
@@ -37,6 +43,7 @@ use scc::HashIndex;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
 
 /// How long a denial is remembered at the most, in ticks.
@@ -55,6 +62,8 @@ pub(super) struct Leases {
 struct Shared {
     core: Arc<Core>,
     most: u64,
+    /// For how many ticks a denial is remembered at the least.
+    rest: u64,
     max_keys: u64,
     start: Instant,
     cells: HashIndex<Name, Arc<Cell>>,
@@ -62,6 +71,8 @@ struct Shared {
     count: AtomicU64,
     sweep_at: AtomicU64,
     sweeping: AtomicBool,
+    /// When they may be swept again, in ticks.
+    rested_at: AtomicU64,
 }
 
 /// Whole ticks, as many as a purse has bits for.
@@ -75,8 +86,10 @@ struct Cell {
     purses: Purses,
     /// Told when the store has answered.
     answered: Notify,
-    /// Up to when a cost is denied: `until << 24 | cost`; 0 if none is.
+    /// Up to when a cost is denied without asking: `until << 24 | cost`; 0 if none is.
     denied: AtomicU64,
+    /// When the store has said that it will be there, which may be much later.
+    retry_at: AtomicU64,
     /// How many tokens are asked for in advance, and when they were the last time.
     size: AtomicU64,
     asked: AtomicU64,
@@ -86,9 +99,9 @@ struct Cell {
 }
 
 /// The right to ask the store. Whoever waits for the answer is told when it is over, however it ends.
-struct Right<'c>(&'c Cell);
+struct Right(Arc<Cell>);
 
-impl Drop for Right<'_> {
+impl Drop for Right {
     fn drop(&mut self) {
         self.0.purses.asked();
         self.0.answered.notify_waiters();
@@ -98,6 +111,7 @@ impl Drop for Right<'_> {
 impl Leases {
     pub(super) fn new(core: Arc<Core>, most: u64, max_keys: usize) -> Self {
         let shared = Shared {
+            rest: ticks(core.method.rest()),
             core,
             most: most.min(MOST),
             max_keys: max_keys as u64,
@@ -106,6 +120,7 @@ impl Leases {
             count: AtomicU64::new(0),
             sweep_at: AtomicU64::new(FIRST_SWEEP),
             sweeping: AtomicBool::new(false),
+            rested_at: AtomicU64::new(0),
         };
         Self { shared: Arc::new(shared) }
     }
@@ -114,8 +129,14 @@ impl Leases {
     pub(super) async fn check(&self, asked: Asked<'_>) -> Decision {
         let shared = &self.shared;
         let core = &shared.core;
+        if asked.cost == 0 {
+            // Who takes nothing asks how it stands, and the store knows.
+            return core.check(asked, None).await;
+        }
         let deadline = core.deadline();
         let Some(cell) = shared.cell(&asked.name) else { return core.check(asked, None).await };
+        // Where others are always faster, the store is asked beside them in time.
+        let patience = deadline - core.deadline / 2;
         loop {
             let answered = cell.answered.notified();
             let now = shared.now();
@@ -130,13 +151,16 @@ impl Leases {
                 return cell.decision(Outcome::Denied, &asked, core.method.capacity(), wait, now);
             }
             if cell.purses.ask() {
-                let right = Right(&cell);
-                let answer = shared.ask(&cell, asked.text, asked.cost).await;
-                drop(right);
-                return core.decide(asked, answer);
+                let asking = shared.ask(&cell, &asked, asked.cost, deadline);
+                return core.decide(asked, asking.await.unwrap_or(Err(Failure::Unknown)));
             }
-            if timeout_at(deadline, answered).await.is_err() {
-                return core.stand_in(asked);
+            if timeout_at(patience, answered).await.is_err() {
+                let op = Op::Check { cost: asked.cost, lease: 0 };
+                let answer = core.ask_by(deadline, asked.text, op, None).await;
+                if let Ok(answer) = &answer {
+                    cell.learn(answer, asked.cost, shared.now(), shared.rest);
+                }
+                return core.decide(asked, answer);
             }
         }
     }
@@ -150,8 +174,8 @@ impl Leases {
 
     pub(super) fn forget(&self, name: &Name) {
         if self.shared.cells.remove_sync(name) {
-            // ORDERING: relaxed; a count.
-            self.shared.count.fetch_sub(1, Relaxed);
+            // ORDERING: relaxed; a count. A sweep may have left it out already.
+            let _ = self.shared.count.fetch_update(Relaxed, Relaxed, |count| count.checked_sub(1));
         }
     }
 
@@ -198,11 +222,12 @@ impl Shared {
     /// Forgets idle keys, beside the requests.
     fn sweep(self: &Arc<Self>) {
         // ORDERING: relaxed; it protects nothing but the number of tasks.
-        if self.sweeping.swap(true, Relaxed) {
+        if self.now() < self.rested_at.load(Relaxed) || self.sweeping.swap(true, Relaxed) {
             return;
         }
-        let shared = Arc::clone(self);
+        let sweep = Sweep(Arc::clone(self));
         tokio::task::spawn_blocking(move || {
+            let shared = &sweep.0;
             let now = shared.now();
             let mut left = 0;
             shared.cells.retain_sync(|_, cell| {
@@ -215,25 +240,43 @@ impl Shared {
             shared.count.store(left, Relaxed);
             // ORDERING: relaxed, as above.
             shared.sweep_at.store((left * 2).max(FIRST_SWEEP), Relaxed);
-            // ORDERING: relaxed, as above.
-            shared.sweeping.store(false, Relaxed);
+            // ORDERING: relaxed, as above. No key is idle sooner.
+            shared.rested_at.store(now + GROWS, Relaxed);
         });
     }
 
-    /// Asks the store for `cost` tokens and a lease. Only for those who have the right to.
-    async fn ask(&self, cell: &Cell, text: &str, cost: u64) -> Result<Answer, Failure> {
-        let lease = cell.next_size(self.most, self.now());
-        let sent = self.start.elapsed();
-        let answer = self.core.ask(text, Op::Check { cost, lease }, None).await;
-        if let Ok(answer) = &answer {
-            let now = self.now();
-            if answer.lease > 0 {
-                // `now` counts the tick that has begun, so it gets there before the time does.
-                cell.purses.fill(answer.lease, ticks(sent + answer.hold), now);
+    /// Asks the store for `cost` tokens and a lease. Only for those who have the right to, which is given back afterwards.
+    /// It is a task of its own: who gives his request up does not take the lease with him.
+    fn ask(
+        self: &Arc<Self>,
+        cell: &Arc<Cell>,
+        asked: &Asked<'_>,
+        cost: u64,
+        deadline: Instant,
+    ) -> JoinHandle<Result<Answer, Failure>> {
+        let (shared, right, text) = (Arc::clone(self), Right(Arc::clone(cell)), asked.text.to_owned());
+        tokio::spawn(async move {
+            let cell = &right.0;
+            let lease = cell.next_size(shared.most, shared.now());
+            let sent = shared.start.elapsed();
+            let op = Op::Check { cost, lease };
+            let answer = shared.core.ask_by(deadline, &text, op, None).await;
+            match &answer {
+                Ok(answer) => {
+                    if answer.lease > 0 {
+                        // `now` counts the tick that has begun, so it gets there before the time does.
+                        cell.purses.fill(answer.lease, ticks(sent + answer.hold), || shared.now());
+                    } else if cost == 0 {
+                        cell.deny(0, shared.now() + DRY);
+                    }
+                    cell.learn(answer, cost, shared.now(), shared.rest);
+                }
+                // What was asked for may be lost: not so much again.
+                // ORDERING: relaxed, as in `next_size`.
+                Err(_) => cell.size.store(0, Relaxed),
             }
-            cell.learn(&answer.decision, cost, now);
-        }
-        answer
+            answer
+        })
     }
 
     /// Asks for the next lease while there is something left of this one.
@@ -246,14 +289,17 @@ impl Shared {
         if cell.denied_for(0, now).is_some() || !cell.purses.ask() {
             return;
         }
-        let (shared, cell, text) = (Arc::clone(self), Arc::clone(cell), asked.text.to_owned());
-        tokio::spawn(async move {
-            let right = Right(&cell);
-            if let Ok(Answer { lease: 0, .. }) = shared.ask(&cell, &text, 0).await {
-                cell.deny(0, shared.now() + DRY);
-            }
-            drop(right);
-        });
+        drop(self.ask(cell, asked, 0, self.core.deadline()));
+    }
+}
+
+/// The right to look for idle keys. It is given back also if the runtime ends before they were looked for.
+struct Sweep(Arc<Shared>);
+
+impl Drop for Sweep {
+    fn drop(&mut self) {
+        // ORDERING: relaxed, as in `sweep`.
+        self.0.sweeping.store(false, Relaxed);
     }
 }
 
@@ -263,7 +309,9 @@ impl Cell {
         // ORDERING: relaxed; the word is all there is to know.
         let word = self.denied.load(Relaxed);
         let (until, denied) = (word >> 24, word & MOST);
-        (until > now && cost >= denied && (denied > 0 || cost == 0)).then(|| until - now)
+        // ORDERING: relaxed, as in `learn`.
+        let wait = || self.retry_at.load(Relaxed).max(until) - now;
+        (until > now && cost >= denied && (denied > 0 || cost == 0)).then(wait)
     }
 
     /// Remembers that `cost` tokens are not to be had until then; 0: that there was nothing to lease.
@@ -275,15 +323,18 @@ impl Cell {
     }
 
     /// Remembers what an answer says.
-    fn learn(&self, decision: &Decision, cost: u64, now: u64) {
-        // ORDERING: relaxed; what is told of them may be of two answers.
-        self.remaining.store(decision.remaining(), Relaxed);
+    fn learn(&self, answer: &Answer, cost: u64, now: u64, rest: u64) {
+        let decision = &answer.decision;
+        // ORDERING: relaxed; what is told of them may be of two answers. What is leased is counted where it is held.
+        self.remaining.store(decision.remaining().saturating_sub(answer.lease), Relaxed);
         // ORDERING: relaxed, as above.
         self.reset_at.store(now.saturating_add(ticks(decision.reset_after())), Relaxed);
         if decision.outcome() == Outcome::Denied
             && let Some(wait) = decision.retry_after()
         {
-            self.deny(cost, now + ticks(wait).min(DENIED));
+            // ORDERING: relaxed, as above.
+            self.retry_at.store(now.saturating_add(ticks(wait)), Relaxed);
+            self.deny(cost, now + ticks(wait).max(rest).min(DENIED));
         }
     }
 
@@ -298,7 +349,8 @@ impl Cell {
         };
         // ORDERING: relaxed, as above.
         self.size.store(next, Relaxed);
-        next
+        // A request that is too large for what is there gets here however much that is.
+        next.min((most * 2).saturating_sub(self.purses.held(now)))
     }
 
     fn is_idle(&self, now: u64) -> bool {
@@ -320,7 +372,11 @@ impl Cell {
             outcome,
             cost: asked.cost,
             limit,
-            remaining: if outcome == Outcome::Allowed { remaining } else { remaining.min(asked.cost - 1) },
+            remaining: if outcome == Outcome::Allowed {
+                remaining
+            } else {
+                remaining.min(asked.cost.saturating_sub(1))
+            },
             wait: Some(duration(wait)),
             reset_after: reset,
             refill_after: if outcome == Outcome::Allowed { reset } else { duration(wait).min(reset) },

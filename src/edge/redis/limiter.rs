@@ -131,7 +131,7 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
         match &self.mode {
             Mode::Exact => self.core.check(asked, None).await,
             Mode::Lease(leases) => leases.check(asked).await,
-            Mode::Unsynced(counts) => counts.check(asked, None).await,
+            Mode::Unsynced(counts) => counts.check(asked, None, self.core.deadline()).await,
         }
     }
 
@@ -152,7 +152,7 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
         let (name, text) = self.naming.name(key);
         let asked = Asked { name, text: &text, cost };
         match &self.mode {
-            Mode::Unsynced(counts) => counts.check(asked, Some(now)).await,
+            Mode::Unsynced(counts) => counts.check(asked, Some(now), self.core.deadline()).await,
             _ => self.core.check(asked, Some(now)).await,
         }
     }
@@ -174,9 +174,9 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
             asked.map(|((name, text), &(_, cost))| Asked { name: *name, text, cost }).collect();
         match &self.mode {
             Mode::Unsynced(counts) => {
-                let mut decisions = Vec::with_capacity(asked.len());
+                let (mut decisions, deadline) = (Vec::with_capacity(asked.len()), self.core.deadline());
                 for asked in asked {
-                    decisions.push(counts.check(asked, None).await);
+                    decisions.push(counts.check(asked, None, deadline).await);
                 }
                 decisions
             }
@@ -295,13 +295,14 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     /// ```
     pub async fn reset(&self, key: &K) -> Result<(), ResetError> {
         let (name, text) = self.naming.name(key);
+        let deleted = self.core.client.delete(&text, self.core.deadline()).await;
+        // Only now: what this machine leases or tells before belongs to what was deleted.
         self.core.stand_in.reset(&name);
         match &self.mode {
             Mode::Exact => {}
             Mode::Lease(leases) => leases.forget(&name),
             Mode::Unsynced(counts) => counts.forget(name),
         }
-        let deleted = self.core.client.delete(&text, self.core.deadline()).await;
         deleted.map_err(|failure| ResetError {
             problem: match failure {
                 Failure::Unavailable => "there is no connection to the store".to_owned(),

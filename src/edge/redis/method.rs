@@ -67,6 +67,8 @@ pub(super) struct Method {
     script: Script,
     /// For how long tokens are held; in microseconds.
     hold: u64,
+    /// For how long a machine with leases takes a denial for granted at the least; in microseconds.
+    rest: u64,
 }
 
 impl Method {
@@ -77,7 +79,7 @@ impl Method {
             Kind::Window { .. } => include_str!("scripts/window.lua"),
             Kind::Log { .. } => include_str!("scripts/log.lua"),
         };
-        Ok(Self { kind, script: Script::new(body), hold: 0 })
+        Ok(Self { kind, script: Script::new(body), hold: 0, rest: 0 })
     }
 
     /// Makes sure that leases of so many tokens are possible, and says for how long they hold.
@@ -86,6 +88,10 @@ impl Method {
         let refused = |most| Err(BuildError::Lease { lease, most });
         let clamped = |hold: u128| hold.clamp(SHORTEST_HOLD.into(), LONGEST_HOLD.into());
         let hold = match self.kind {
+            // Each of its requests is told when its turn is, which only the store knows.
+            Kind::Bucket { queue: true, .. } => {
+                return Err(BuildError::LeaseAlgorithm { algorithm: Algorithm::LeakyQueue });
+            }
             // The other half is for those who have no lease.
             _ if lease == 0 || lease > capacity / 2 => return refused(capacity / 2),
             // To the end of the window.
@@ -111,7 +117,22 @@ impl Method {
             }
         };
         self.hold = u64::try_from(hold).unwrap_or(LONGEST_HOLD);
+        // Where tokens come one by one, a store that has just denied one is not asked for each: meanwhile several come, and
+        // never so many that the bucket would be full.
+        self.rest = match self.kind {
+            Kind::Window { sliding: false, .. } => 0,
+            Kind::Window { period, limit, .. } => {
+                let time = clamped(u128::from(period) * u128::from(lease) / u128::from(limit)) / 4;
+                u64::try_from(time).unwrap_or(LONGEST_HOLD).min(period / 20)
+            }
+            _ => self.hold / 4,
+        };
         Ok(())
+    }
+
+    /// For how long a denial is taken for granted at the least.
+    pub(super) fn rest(&self) -> Duration {
+        Duration::from_micros(self.rest)
     }
 
     /// The most that can be taken at once.
@@ -162,7 +183,7 @@ impl Method {
         match op {
             Op::Check { cost, lease } => call.number(cost).number(lease).number(self.hold),
             Op::Peek { cost } => call.number(cost),
-            Op::Refund { charge, tokens } => call.number(tokens).number(self.held(charge)).number(self.hold),
+            Op::Refund { charge, tokens } => call.number(tokens).number(self.held(charge)),
         }
     }
 
@@ -226,7 +247,8 @@ impl Method {
             outcome,
             cost,
             limit: capacity,
-            remaining: u64::try_from(told.remaining).unwrap_or(u64::MAX),
+            // What was leased with it is still there.
+            remaining: u64::try_from(told.remaining + lease).unwrap_or(u64::MAX).min(capacity),
             wait: told.wait.map(duration),
             reset_after: duration(told.reset),
             refill_after: duration(told.refill),

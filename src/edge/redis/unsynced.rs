@@ -13,13 +13,17 @@
 //! later than `k` before its last admission. So all that it had admitted by then and that the store has not counted until `k`
 //! was unconfirmed at that moment: `max_unsynced` at the most. ∎
 //!
-//! That asks for a total that never loses what it has held. A machine keeps the largest it has heard. The store may lose
-//! everything when it is killed; so each machine tells it all that it has admitted in the window, not what has come since, and
-//! when it has a new connection, or hears that less was known of it than it had been told, it tells all counts of the
-//! windows at hand again. Until the others have had the time to do so (half a second), it takes no answer for a
-//! confirmation: it goes on spending what it has of `max_unsynced`, and gets no more. So the bound holds when a server
-//! is killed and comes back empty, if all machines that have a part in the window reach it within that time. Behind a
-//! cluster's or a proxy's connection a loss is noticed only by those who have told something before.
+//! That asks for a total that never loses what it has held. A machine keeps the most it has heard of others. The store may
+//! lose everything when it is killed; so each machine tells it all that it has admitted in the window, not what has come since,
+//! and when it has a new connection, or hears that less was known of it than it had been told, it tells all counts of the
+//! windows at hand again; one that has no requests looks five times a second. Until the others have had the time to do so (two seconds: as long as they may take to notice that
+//! the store is back), it takes no answer for a confirmation: it goes on spending what it has of `max_unsynced`, and gets
+//! no more. So the bound holds when a server is killed and comes back empty, if all machines that have a part in the window
+//! reach it within that time. A machine that is new knows of no loss, and behind a cluster's or a proxy's connection a
+//! loss is noticed only by those who have told something before. A process that is started again is another machine: what
+//! it had not told when it ended is forgotten.
+//!
+//! To reset a key deletes it in the store, and what this machine has admitted; others take that for a loss.
 //!
 //! Counts of a window that is over go to that window: the sliding window weighs them. They are dropped when the window after
 //! it is over, too, for nobody asks for them any more.
@@ -35,13 +39,13 @@
 
 mod count;
 
-use super::atomics::{AtomicBool, AtomicU64, Relaxed};
+use super::atomics::{Acquire, AtomicBool, AtomicU64, Relaxed, Release};
 use super::client::Failure;
 use super::core::{Asked, Core};
 use super::error::BuildError;
 use super::method::Op;
 use super::name::Name;
-use super::script::{Call, Script};
+use super::script::{Call, Reply, Script};
 use super::stats::{Event, SharedStats};
 use crate::{Algorithm, Decision, Source, Tick};
 use count::{Count, Full, MOST_LIMIT, MOST_UNSYNCED};
@@ -56,7 +60,7 @@ const INTERVAL: Duration = Duration::from_millis(20);
 /// How many are told in one write.
 const BATCH: usize = 128;
 /// How long others may take to tell a store again what it has lost; in microseconds.
-const RECOVERY: u64 = 500_000;
+const RECOVERY: u64 = 2_000_000;
 /// How long an idle state is kept in the store.
 const GRACE_MS: u64 = 1000;
 
@@ -92,13 +96,40 @@ struct Shared {
     recovers_until: AtomicU64,
 }
 
-/// The right to tell the store a count.
-struct Right<'c>(&'c Count);
+/// The right to tell the store a count. Whoever has it sees to it that what is not confirmed is told again.
+struct Right<'s> {
+    shared: &'s Shared,
+    count: &'s Arc<Count>,
+    heard: bool,
+}
+
+impl<'s> Right<'s> {
+    /// For one who was given it by [`Count::push`].
+    fn new(shared: &'s Shared, count: &'s Arc<Count>) -> Self {
+        Self { shared, count, heard: false }
+    }
+}
 
 impl Drop for Right<'_> {
     fn drop(&mut self) {
-        self.0.pushed();
+        self.count.pushed();
+        // If nothing was heard, the store may have lost also what it had confirmed.
+        if (!self.heard || self.count.fields().unsynced() > 0) && self.shared.is_of_interest(self.count) {
+            self.shared.enqueue(self.count);
+            self.shared.woken.notify_one();
+        }
     }
+}
+
+/// What became of some counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Told {
+    /// There were none.
+    None,
+    /// The store has answered for one of them at least.
+    Some,
+    /// It has not.
+    Unheard,
 }
 
 impl Unsynced {
@@ -149,10 +180,9 @@ impl Unsynced {
     }
 
     /// Checks; at `now`, or by the store's time as far as it is known.
-    pub(super) async fn check(&self, asked: Asked<'_>, now: Option<Tick>) -> Decision {
+    pub(super) async fn check(&self, asked: Asked<'_>, now: Option<Tick>, deadline: Instant) -> Decision {
         let shared = &self.shared;
         let core = &shared.core;
-        let deadline = core.deadline();
         loop {
             let now = shared.at(now);
             let window = now / shared.period;
@@ -185,10 +215,7 @@ impl Unsynced {
                     return core.stand_in(asked);
                 }
                 Err(Full::Unsynced) if asked.cost > shared.most && count.push() => {
-                    let right = Right(&count);
-                    let taken = shared.take(&count, asked.cost).await;
-                    drop(right);
-                    return match taken {
+                    return match shared.take(Right::new(shared, &count), asked.cost, deadline).await {
                         Ok((granted, present)) => {
                             core.stand_in.keep_warm(&asked.name, if granted { asked.cost } else { 0 });
                             decided(granted, present)
@@ -231,8 +258,8 @@ impl Unsynced {
         let window = self.shared.now() / self.shared.period;
         for window in [window.wrapping_sub(1), window] {
             if self.shared.counts.remove_sync(&(name, window)) {
-                // ORDERING: relaxed; a count.
-                self.shared.size.fetch_sub(1, Relaxed);
+                // ORDERING: relaxed; a count. A sweep may have left it out already.
+                let _ = self.shared.size.fetch_update(Relaxed, Relaxed, |size| size.checked_sub(1));
             }
         }
     }
@@ -252,8 +279,8 @@ impl Unsynced {
                 if unsynced == 0 {
                     return;
                 }
-                while shared.tell_some().await {}
-                // Another task may have the right to tell some of them.
+                shared.tell_round().await;
+                // Another task may have the right to tell some of them, or there is no connection.
                 sleep(Duration::from_millis(1)).await;
             }
         };
@@ -330,6 +357,8 @@ impl Shared {
 
     /// Forgets windows that nobody asks for any more, once in each.
     fn sweep(self: &Arc<Self>, window: u64) {
+        // A caller may give a time that is far ahead of those that others ask at.
+        let window = window.min(self.now() / self.period);
         // ORDERING: relaxed; it protects nothing but the number of tasks.
         if self.swept.fetch_max(window, Relaxed) >= window {
             return;
@@ -396,8 +425,19 @@ impl Shared {
         self.woken.notify_one();
     }
 
-    /// Tells the store some counts that it does not know yet. `false` if there were none.
-    async fn tell_some(&self) -> bool {
+    /// Tells the store what it is to be told now, until it does not answer. What comes meanwhile waits for the next time.
+    async fn tell_round(&self) -> Told {
+        let mut rounds = self.dirty.len().div_ceil(BATCH);
+        let mut told = Told::None;
+        while rounds > 0 {
+            told = self.tell_some().await;
+            rounds = if told == Told::Some { rounds - 1 } else { 0 };
+        }
+        told
+    }
+
+    /// Tells the store some counts that it does not know yet.
+    async fn tell_some(&self) -> Told {
         let mut counts = Vec::new();
         while counts.len() < BATCH
             && let Some(count) = self.dirty.pop()
@@ -409,70 +449,67 @@ impl Shared {
             }
         }
         if counts.is_empty() {
-            return false;
+            return Told::None;
         }
         // Given back also if this future is dropped.
-        let rights: Vec<_> = counts.iter().map(|count| Right(count)).collect();
+        let mut rights: Vec<_> = counts.iter().map(|count| Right::new(self, count)).collect();
         let told: Vec<u64> = counts.iter().map(|count| count.send()).collect();
         let calls: Vec<_> =
             counts.iter().zip(&told).map(|(count, &told)| self.call("push", count, told)).collect();
         let sent = self.elapsed();
         let answers = self.core.client.call_all(&calls, self.core.deadline()).await;
         self.notice_connection();
-        for ((count, &told), answer) in counts.iter().zip(&told).zip(&answers) {
-            match answer {
-                Ok(reply) => {
+        let mut outcome = Told::Unheard;
+        for ((right, &told), answer) in rights.iter_mut().zip(&told).zip(answers) {
+            match answer.and_then(Heard::read) {
+                Ok(heard) => {
+                    outcome = Told::Some;
                     self.core.counters.count(Event::ByStore);
-                    if let [_, before, total, previous, now] = reply.as_slice() {
-                        let [before, total, previous, now] =
-                            [before, total, previous, now].map(|&number| u64::try_from(number).unwrap_or(0));
-                        self.learn_time(now, sent);
-                        self.heard(count, told, before, total, previous);
-                    }
+                    self.hear(right, &heard, told, 0, sent);
                 }
                 Err(failure) => {
-                    if *failure != Failure::Unknown {
-                        count.unsent();
+                    if failure != Failure::Unknown {
+                        right.count.unsent();
                     }
-                    self.core.count(failure);
+                    self.core.count(&failure);
                 }
             }
         }
-        drop(rights);
-        for count in &counts {
-            if count.fields().unsynced() > 0 && self.is_of_interest(count) {
-                self.enqueue(count);
-            }
-        }
-        true
+        outcome
     }
 
     fn is_of_interest(&self, count: &Count) -> bool {
         count.window + 1 >= self.now() / self.period
     }
 
-    /// The store has answered for `count`, of which it was told `told` and had known `before`.
-    fn heard(&self, count: &Count, told: u64, before: u64, total: u64, previous: u64) {
-        if before < count.confirmed() {
+    /// The store has answered for a count, of which it was told `told`, and has granted `more`.
+    fn hear(&self, right: &mut Right<'_>, heard: &Heard, told: u64, more: u64, sent: u64) {
+        let count = right.count;
+        right.heard = true;
+        self.learn_time(heard.now, sent);
+        if heard.before < count.confirmed() && !self.has_just_lost() {
             self.recover();
         }
-        // ORDERING: relaxed; one number.
-        if self.elapsed() < self.recovers_until.load(Relaxed) {
-            count.learn(total);
+        // What it knows of this machine may be more than was admitted: a grant whose answer was lost.
+        let own = heard.before.max(told) + more;
+        let others = heard.total.saturating_sub(own);
+        if self.recovers() {
+            count.learn(others);
         } else {
-            count.confirm(told, total);
+            count.confirm(told + more, others);
         }
         if self.sliding {
-            self.learn_previous(count, previous);
+            self.learn_previous(count, heard.previous.saturating_sub(heard.share));
         }
     }
 
-    fn learn_previous(&self, count: &Count, previous: u64) {
-        let Some(window) = count.window.checked_sub(1).filter(|_| previous > 0) else { return };
+    /// What others have admitted in the window before.
+    fn learn_previous(&self, count: &Count, others: u64) {
+        let Some(window) = count.window.checked_sub(1).filter(|_| others > 0) else { return };
         let key = (count.name, window);
-        if self.counts.peek_with(&key, |_, before| before.learn(previous)).is_none() {
+        if self.counts.peek_with(&key, |_, before| before.learn(others)).is_none() {
             let before = Count::new(count.name, &count.text, window);
-            before.learn(previous);
+            before.learn(others);
             if self.counts.insert_sync(key, Arc::new(before)).is_ok() {
                 // ORDERING: relaxed; a count.
                 self.size.fetch_add(1, Relaxed);
@@ -483,24 +520,47 @@ impl Shared {
     /// If there is a new connection, the store behind it may have lost what it was told.
     fn notice_connection(&self) {
         let connection = self.core.client.connections();
-        // ORDERING: relaxed; only who tells comes here, and a number more or less recovers once more.
-        let before = self.connection.swap(connection, Relaxed);
-        if before != connection && before != 0 {
+        // ORDERING: acquire: see below.
+        let before = self.connection.load(Acquire);
+        if before == connection {
+            return;
+        }
+        if before != 0 {
             self.recover();
         }
+        // ORDERING: release: who finds that it is known finds that it recovers. So it is stored last.
+        self.connection.store(connection, Release);
     }
 
     /// Tells everything again, and takes no answer for a confirmation until others have done the same.
     fn recover(&self) {
-        let now = self.elapsed();
         // ORDERING: relaxed; one number.
-        if now < self.recovers_until.load(Relaxed) {
-            return;
-        }
-        // ORDERING: relaxed, as above.
-        self.recovers_until.store(now + RECOVERY, Relaxed);
+        self.recovers_until.store(self.elapsed() + RECOVERY, Relaxed);
         self.each(|count| self.enqueue(count));
         self.woken.notify_one();
+    }
+
+    /// Has one count told again, if there is any that the store could lose: a machine without requests has to notice a
+    /// new connection, too.
+    fn look_after(&self) {
+        self.counts.iter_sync(|_, count| {
+            let is_told = count.confirmed() > 0 && self.is_of_interest(count);
+            if is_told {
+                self.enqueue(count);
+            }
+            !is_told
+        });
+    }
+
+    fn recovers(&self) -> bool {
+        // ORDERING: relaxed, as in `recover`.
+        self.elapsed() < self.recovers_until.load(Relaxed)
+    }
+
+    /// Is all being told again since so short a time that more news of the loss is no other loss?
+    fn has_just_lost(&self) -> bool {
+        // ORDERING: relaxed, as in `recover`.
+        self.elapsed() + RECOVERY * 3 / 4 < self.recovers_until.load(Relaxed)
     }
 
     fn call<'s>(&'s self, op: &str, count: &'s Count, told: u64) -> Call<'s> {
@@ -512,30 +572,33 @@ impl Shared {
         call.number(self.period).number(GRACE_MS).text(&self.node).number(count.window).number(told)
     }
 
-    /// Asks the store for `cost` tokens. Only for who has the right to push.
-    async fn take(&self, count: &Count, cost: u64) -> Result<(bool, u64), Failure> {
+    /// Asks the store for `cost` tokens: were they granted, and what is present then?
+    async fn take(&self, mut right: Right<'_>, cost: u64, deadline: Instant) -> Result<(bool, u64), Failure> {
+        if self.recovers() {
+            return Err(Failure::Unavailable);
+        }
+        let count = right.count;
         let told = count.send();
         let call = self.call("take", count, told).number(cost).number(self.limit).number(self.sliding.into());
         let sent = self.elapsed();
-        let answer = self.core.client.call(&call, self.core.deadline()).await;
+        let answer = self.core.client.call(&call, deadline).await;
         self.notice_connection();
-        match answer {
-            Ok(reply) => {
-                let numbers: Vec<u64> =
-                    reply.iter().map(|&number| u64::try_from(number).unwrap_or(0)).collect();
-                let &[granted, before, total, previous, now] = &*numbers else {
-                    return Err(Failure::Refused("a script has answered with other numbers".to_owned()));
-                };
+        match answer.and_then(Heard::read) {
+            Ok(heard) => {
                 self.core.counters.count(Event::ByStore);
-                self.learn_time(now, sent);
-                self.heard(count, told + granted * cost, before, total, previous);
-                Ok((granted == 1, count.fields().present()))
+                if self.recovers() || heard.before < count.confirmed() {
+                    // It granted without knowing of all.
+                    self.hear(&mut right, &heard, told, 0, sent);
+                    return Err(Failure::Unknown);
+                }
+                self.hear(&mut right, &heard, told, if heard.granted { cost } else { 0 }, sent);
+                Ok((heard.granted, count.fields().present()))
             }
             Err(failure) => {
-                match failure {
-                    // As if it were counted: the store will be told so.
-                    Failure::Unknown => count.confirm(count.confirmed() + cost, count.fields().total + cost),
-                    _ => count.unsent(),
+                // If that is unknown, the store may have counted what nobody was given: then it knows as much more of this
+                // machine than was admitted, until that comes up to it.
+                if failure != Failure::Unknown {
+                    count.unsent();
                 }
                 self.core.count(&failure);
                 Err(failure)
@@ -544,25 +607,51 @@ impl Shared {
     }
 }
 
+/// What the store has answered.
+struct Heard {
+    granted: bool,
+    /// What it had known of this machine.
+    before: u64,
+    total: u64,
+    previous: u64,
+    /// This machine's part of `previous`.
+    share: u64,
+    now: u64,
+}
+
+impl Heard {
+    fn read(reply: Reply) -> Result<Self, Failure> {
+        let numbers: Vec<u64> = reply.iter().map(|&number| u64::try_from(number).unwrap_or(0)).collect();
+        let &[granted, before, total, previous, share, now] = &*numbers else {
+            return Err(Failure::Refused("a script has answered with other numbers".to_owned()));
+        };
+        Ok(Self { granted: granted == 1, before, total, previous, share, now })
+    }
+}
+
 /// The task that tells the store. It ends with the limiter.
 struct Teller(Weak<Shared>);
 
 impl Teller {
     async fn run(self) {
+        let mut told = Told::None;
         loop {
             let Some(shared) = self.0.upgrade() else { return };
             if shared.dirty.is_empty() {
                 // Not for ever: or the limiter would never end.
-                let _ = timeout(INTERVAL * 10, shared.woken.notified()).await;
+                if timeout(INTERVAL * 10, shared.woken.notified()).await.is_err() {
+                    shared.look_after();
+                }
                 continue;
             }
             let pause = INTERVAL.mul_f32(0.5 + fastrand::f32());
-            let _ = timeout(pause, shared.hurry.notified()).await;
-            // As many as there are now. What is dirty again meanwhile waits for the next time.
-            let mut rounds = shared.dirty.len().div_ceil(BATCH);
-            while rounds > 0 && shared.tell_some().await {
-                rounds -= 1;
+            if told == Told::Unheard || shared.recovers() {
+                // To hurry would bring nothing.
+                sleep(pause).await;
+            } else {
+                let _ = timeout(pause, shared.hurry.notified()).await;
             }
+            told = shared.tell_round().await;
         }
     }
 }

@@ -19,14 +19,14 @@
 //!
 //! # Progress
 //!
-//! Spending and filling are lock-free: a compare-and-swap fails because another one has succeeded. Whoever comes while the store is asked
-//! is not served from here; he waits for that answer, as he would for his own.
+//! Spending and filling are lock-free: a compare-and-swap fails because another one has succeeded. Who finds nothing here while
+//! the store is asked waits for that answer, as he would for his own.
 //!
 //! # Orderings
 //!
 //! | edge | release side | acquire side | what becomes visible |
 //! |---|---|---|---|
-//! | *filled* | `fill`, on the time of the last lease, and then on the purse | `give_back` | who sees a new purse sees that there was a new lease |
+//! | *filled* | `fill`, on the time of the last lease, and then on the purse | `give_back` | who sees a new purse sees that there is a new lease, or that one is coming |
 
 use super::super::atomics::{AcqRel, Acquire, AtomicBool, AtomicU64, Ordering, Relaxed, Release};
 
@@ -41,7 +41,7 @@ pub(super) const MOST: u64 = (1 << TOKEN_BITS) - 1;
 #[derive(Debug, Default)]
 pub(super) struct Purses {
     purses: [AtomicU64; 2],
-    /// When the last lease came, in ticks.
+    /// When the last lease came, in ticks; [`LAST`] while it comes.
     filled: AtomicU64,
     asking: AtomicBool,
 }
@@ -122,10 +122,18 @@ impl Purses {
     }
 
     /// Adds a lease; only for those who have the right to ask.
-    pub(super) fn fill(&self, tokens: u64, until: u64, now: u64) {
-        let lease = Purse { until, tokens: tokens.min(MOST) };
+    ///
+    /// What was spent of the purse that it replaces was spent until this moment, whatever the time was when this began: so
+    /// the time of the lease is read again when it is there, and until then nothing goes back.
+    pub(super) fn fill(&self, tokens: u64, until: u64, clock: impl Fn() -> u64) {
         // ORDERING: release side of *filled*.
-        self.filled.store(now, Release);
+        self.filled.store(LAST, Release);
+        self.put(Purse { until, tokens: tokens.min(MOST) }, clock());
+        // ORDERING: relaxed; who sees the one before gives nothing back.
+        self.filled.store(clock(), Relaxed);
+    }
+
+    fn put(&self, lease: Purse, now: u64) {
         loop {
             let both = self.both(Relaxed);
             let empty = both.iter().position(|purse| purse.at(now) == 0);
@@ -134,7 +142,7 @@ impl Purses {
             let next = match empty {
                 Some(_) => lease,
                 None => Purse {
-                    until: until.min(both[index].until),
+                    until: lease.until.min(both[index].until),
                     tokens: (both[index].tokens + lease.tokens).min(MOST),
                 },
             };
@@ -184,8 +192,8 @@ mod tests {
     fn the_purse_that_expires_first_is_spent_first() {
         let purses = Purses::default();
         assert_eq!(purses.spend(1, 0), None);
-        purses.fill(3, 20, 1);
-        purses.fill(2, 10, 1);
+        purses.fill(3, 20, || 1);
+        purses.fill(2, 10, || 1);
         assert!(!purses.has_room(1));
         assert_eq!(purses.spend(2, 1), Some(3));
         assert_eq!(purses.spend(3, 1), Some(0));
@@ -196,7 +204,7 @@ mod tests {
     #[test]
     fn what_is_over_is_not_spent() {
         let purses = Purses::default();
-        purses.fill(5, 10, 0);
+        purses.fill(5, 10, || 0);
         assert_eq!(purses.held(9), 5);
         assert_eq!(purses.held(10), 0);
         assert_eq!(purses.spend(1, 10), None);
@@ -206,28 +214,40 @@ mod tests {
     #[test]
     fn tokens_go_back_only_where_they_came_from() {
         let purses = Purses::default();
-        purses.fill(5, 10, 0);
+        purses.fill(5, 10, || 0);
         assert_eq!(purses.spend(2, 3), Some(3));
         assert!(purses.give_back(2, 3, 4));
         assert_eq!(purses.held(4), 5);
         // After another lease nobody knows any more.
-        purses.fill(5, 20, 5);
+        purses.fill(5, 20, || 5);
         assert!(!purses.give_back(1, 3, 6) && purses.held(6) == 10);
         // Or when the lease is over.
         let purses = Purses::default();
-        purses.fill(5, 10, 0);
-        purses.fill(5, 20, 0);
+        purses.fill(5, 10, || 0);
+        purses.fill(5, 20, || 0);
         purses.spend(5, 1);
         assert!(!purses.give_back(5, 1, 15));
         assert_eq!(purses.held(15), 5);
     }
 
     #[test]
+    fn a_token_does_not_outlive_its_lease_by_going_back_to_a_later_one() {
+        let purses = Purses::default();
+        purses.fill(5, 10, || 0);
+        assert_eq!(purses.spend(5, 7), Some(0));
+        // Who fills looked at the time before that, and has put it in its place.
+        let times = AtomicU64::new(5);
+        purses.fill(5, 20, || times.swap(8, SeqCst));
+        assert!(!purses.give_back(5, 7, 8));
+        assert_eq!(purses.held(12), 5);
+    }
+
+    #[test]
     fn a_lease_that_finds_no_empty_purse_is_not_lost() {
         let purses = Purses::default();
-        purses.fill(5, 10, 0);
-        purses.fill(5, 20, 0);
-        purses.fill(7, 30, 0);
+        purses.fill(5, 10, || 0);
+        purses.fill(5, 20, || 0);
+        purses.fill(7, 30, || 0);
         assert_eq!((purses.held(9), purses.held(10), purses.held(19), purses.held(20)), (17, 12, 12, 0));
     }
 
@@ -246,7 +266,7 @@ mod tests {
                 leased.retain(|&until| until > now);
                 match step {
                     0 => {
-                        purses.fill(tokens, now + hold, now);
+                        purses.fill(tokens, now + hold, || now);
                         leased.extend((0..tokens).map(|_| now + hold));
                     }
                     1 | 2 => if purses.spend(tokens, now).is_some() {
@@ -283,7 +303,7 @@ mod tests {
                         } else if purses.ask() {
                             if purses.has_room(1) {
                                 leased.fetch_add(12, SeqCst);
-                                purses.fill(12, 1000, 0);
+                                purses.fill(12, 1000, || 0);
                             }
                             purses.asked();
                         }

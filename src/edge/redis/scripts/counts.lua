@@ -4,7 +4,8 @@
 -- whole count each time: said twice it counts once, and a store that has lost it gets it back.
 --
 -- ARGV: op now period grace node window count | push: - | take: cost limit sliding
--- Answer: granted before total previous now (`before` is the node's count as it was found)
+-- Answer: granted before total previous share now (`before` is the node's count as it was found, `share` its part of
+-- `previous`)
 
 local op, period, grace, node = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
 local now = clock(ARGV[2])
@@ -16,8 +17,9 @@ local function name(window)
 end
 
 local own = name(window) .. ':' .. node
-local found = redis.call('HMGET', key, own, name(window), name(window - 1))
-local before, total, previous = tonumber(found[1] or 0), tonumber(found[2] or 0), tonumber(found[3] or 0)
+local found = redis.call('HMGET', key, own, name(window), name(window - 1), name(window - 1) .. ':' .. node)
+local before, total = tonumber(found[1] or 0), tonumber(found[2] or 0)
+local previous, share = tonumber(found[3] or 0), tonumber(found[4] or 0)
 
 if not found[2] then
   -- The first that is told of this window. Nobody asks for those before the last one.
@@ -40,6 +42,7 @@ if after > before then
   total = total + after - before
   redis.call('HSET', key, own, name(after), name(window), name(total))
   local ttl = math.max(divceil((window + 2) * period - now, 1000), 0) + grace
-  redis.call('PEXPIRE', key, name(ttl))
+  -- What is told late, of an earlier window, must not end a later one.
+  if redis.call('PTTL', key) < ttl then redis.call('PEXPIRE', key, name(ttl)) end
 end
-return { granted, before, total, previous, now }
+return { granted, before, total, previous, share, now }

@@ -4,7 +4,7 @@
 -- there are three members with negative scores: 'sum' (of all costs, minus one), 'next' (the last n, counted from
 -- -2^53), and 'seen' (the latest time that the log was used at, negated).
 --
--- ARGV: op now period limit - grace | check: cost extra hold | peek: cost | refund: tokens time hold
+-- ARGV: op now period limit - grace | check: cost extra hold | peek: cost | refund: tokens time
 -- Answer: granted extra held now wait reset
 
 local op, period, limit, grace = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[6])
@@ -77,13 +77,18 @@ elseif cost <= limit - held or cost == 0 then
     extra = math.max(math.min(tonumber(ARGV[8]), math.ceil((limit - held - cost) / 2)), 0)
   end
   if op == 'check' and cost + extra > 0 then
-    local time = now
-    -- Tokens that may be spent until `hold` is over count as if they were spent then.
-    if extra > 0 then time = now + hold end
     if #out > 0 then redis.call('ZREMRANGEBYSCORE', key, 0, number(cutoff)) end
     held = held + cost + extra
-    redis.call('ZADD', key, number(-held - 1), 'sum', number(-now), 'seen', number(serial), 'next', number(time),
-      string.format('%.0f:%.0f', serial + 9007199254740992, cost + extra))
+    local entries = { number(-held - 1), 'sum', number(-now), 'seen' }
+    local function admit(time, tokens)
+      entries[#entries + 1] = number(time)
+      entries[#entries + 1] = string.format('%.0f:%.0f', serial + 9007199254740992, tokens)
+      serial = serial + 1
+    end
+    if cost > 0 then admit(now, cost) end
+    -- Tokens that may be spent until `hold` is over count as if they were spent then.
+    if extra > 0 then admit(now + hold, extra) end
+    redis.call('ZADD', key, number(serial - 1), 'next', unpack(entries))
     reset = until_idle()
     redis.call('PEXPIRE', key, number(divceil(reset, 1000) + grace))
   end
@@ -91,7 +96,7 @@ else
   wait = until_out(cost - (limit - held))
 end
 
--- Gives back up to `tokens` of what was admitted at `time`; what is left of them.
+-- Gives back up to `tokens` of what was admitted at `time`.
 local function give_back(tokens, time)
   for _, member in ipairs(redis.call('ZRANGEBYSCORE', key, number(time), number(time))) do
     local count = cost_of(member)
@@ -105,14 +110,10 @@ local function give_back(tokens, time)
       end
     end
   end
-  return tokens
 end
 
 if op == 'refund' and sum > 0 then
-  local time, hold = tonumber(ARGV[8]), tonumber(ARGV[9])
-  local left = give_back(tonumber(ARGV[7]), time)
-  -- It may have been admitted together with a lease.
-  if left > 0 and hold > 0 then give_back(left, time + hold) end
+  give_back(tonumber(ARGV[7]), tonumber(ARGV[8]))
   redis.call('ZADD', key, number(-sum - 1), 'sum')
 end
 

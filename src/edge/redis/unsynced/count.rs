@@ -11,7 +11,7 @@
 //! | 36 to 63 | *total*: what all machines have admitted, this one's share included, by the last answer; never less than it was |
 //!
 //! Beside it *confirmed*, all that this machine has admitted and the store has confirmed. Only who has the right to push
-//! reads or writes that.
+//! writes that. Total less confirmed is what others have admitted.
 //!
 //! # Invariants
 //!
@@ -21,14 +21,18 @@
 //! 3. What this machine has admitted is confirmed + in flight + local, but for tokens given back. Told to the store it is
 //!    that sum, so that it does not matter how often, or whether the last time was heard.
 //! 4. Tokens leave *in flight* when the store has confirmed them, or when it is certain that it was not told.
+//! 5. What others have admitted never becomes less, even if the store has lost it.
 //!
 //! # Orderings
 //!
 //! | edge | release side | acquire side | what becomes visible |
 //! |---|---|---|---|
 //! | *pushed* | `pushed` | `push` | confirmed, as the last one who had the right has left it |
+//! | *refused* | `push` that fails | `pushed` | what was admitted by then: who gives the right back tells it |
+//! | *queued* | `enqueue` | `dequeued` | what was admitted by then: who takes a count out of the queue tells it |
+//! | *confirmed* | `confirm`, on confirmed | `learn` | the word, in which that is part of the total |
 
-use super::super::atomics::{Acquire, AtomicBool, AtomicU64, Relaxed, Release};
+use super::super::atomics::{AcqRel, Acquire, AtomicBool, AtomicU64, Relaxed, Release};
 use super::super::name::Name;
 use tokio::sync::Notify;
 
@@ -148,14 +152,15 @@ impl Count {
 
     /// The right to push, if nobody has it.
     pub(super) fn push(&self) -> bool {
-        // ORDERING: acquire side of *pushed*.
-        !self.pushing.load(Relaxed) && !self.pushing.swap(true, Acquire)
+        // ORDERING: acquire side of *pushed*, release side of *refused*. A load before it might see an old value, and then
+        // nobody would tell what this one came for.
+        !self.pushing.swap(true, AcqRel)
     }
 
     /// Gives the right back.
     pub(super) fn pushed(&self) {
-        // ORDERING: release side of *pushed*.
-        self.pushing.store(false, Release);
+        // ORDERING: release side of *pushed*, acquire side of *refused*.
+        self.pushing.swap(false, AcqRel);
         self.answered.notify_waiters();
     }
 
@@ -167,16 +172,19 @@ impl Count {
     }
 
     pub(super) fn confirmed(&self) -> u64 {
-        // ORDERING: relaxed; only who has the right comes here.
-        self.confirmed.load(Relaxed)
+        // ORDERING: acquire side of *confirmed*.
+        self.confirmed.load(Acquire)
     }
 
-    /// The store has counted all of `count`, and says the total.
-    pub(super) fn confirm(&self, count: u64, total: u64) {
-        // ORDERING: relaxed, as in `confirmed`.
-        self.confirmed.store(count, Relaxed);
-        let _ = self
-            .update(|fields| Ok::<_, ()>(Fields { in_flight: 0, total: fields.total.max(total), ..fields }));
+    /// The store has counted all `own` tokens of this machine, and `others` of the others.
+    pub(super) fn confirm(&self, own: u64, others: u64) {
+        let before = self.confirmed();
+        let _ = self.update(|fields| {
+            let others = fields.total.saturating_sub(before).max(others);
+            Ok::<_, ()>(Fields { in_flight: 0, total: others.saturating_add(own), ..fields })
+        });
+        // ORDERING: release side of *confirmed*. Who sees it sooner would count tokens twice, in flight and here.
+        self.confirmed.store(own, Release);
     }
 
     /// The store was not told: what was on its way is local again.
@@ -185,8 +193,9 @@ impl Count {
             self.update(|fields| Ok::<_, ()>(Fields { local: fields.unsynced(), in_flight: 0, ..fields }));
     }
 
-    /// What others have admitted, as it was heard beside something else.
-    pub(super) fn learn(&self, total: u64) {
+    /// What others have admitted, as it was heard beside something else. For everybody.
+    pub(super) fn learn(&self, others: u64) {
+        let total = others.saturating_add(self.confirmed());
         let _ = self.update(|fields| match total > fields.total {
             true => Ok(Fields { total, ..fields }),
             false => Err(()),
@@ -195,14 +204,14 @@ impl Count {
 
     /// The right to stand in the queue, if it is not there yet.
     pub(super) fn enqueue(&self) -> bool {
-        // ORDERING: relaxed; it protects nothing but the length of the queue. What is admitted while it is taken out is seen
-        // afterwards: `dequeued` comes before `send`, on one thread, and a swap reads the newest value.
-        !self.queued.swap(true, Relaxed)
+        // ORDERING: release side of *queued*. A swap reads the newest value: either the count is in the queue, or who has taken
+        // it out has not looked what there is to tell.
+        !self.queued.swap(true, AcqRel)
     }
 
     pub(super) fn dequeued(&self) {
-        // ORDERING: relaxed, as in `enqueue`.
-        self.queued.swap(false, Relaxed);
+        // ORDERING: acquire side of *queued*.
+        self.queued.swap(false, AcqRel);
     }
 }
 
@@ -223,7 +232,7 @@ mod tests {
         count.admit(2, 10, 5).unwrap();
         assert_eq!(count.fields(), Fields { local: 2, in_flight: 3, total: 0 });
         assert_eq!(count.admit(1, 10, 5), Err(Full::Unsynced));
-        count.confirm(3, 4);
+        count.confirm(3, 1);
         assert_eq!(count.fields(), Fields { local: 2, in_flight: 0, total: 4 });
         count.pushed();
         assert!(count.push());
@@ -242,7 +251,7 @@ mod tests {
         count.admit(1, 10, 5).unwrap();
         assert_eq!(count.send(), 4);
         assert_eq!(count.fields().unsynced(), 4);
-        count.confirm(4, 4);
+        count.confirm(4, 0);
         assert_eq!(count.fields().present(), 4);
     }
 
