@@ -6,5 +6,15 @@
 
 #![cfg(unix)]
 
+mod breaker;
+mod clocks;
+mod cluster;
+mod deadline;
 mod harness;
+mod load;
+mod refusals;
 mod selftest;
+mod shared;
+mod store;
+mod topologies;
+mod unknown;
