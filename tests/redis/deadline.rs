@@ -23,7 +23,8 @@ enum Expect {
     Open,
     /// The store is back before the fault is over.
     Heals,
-    /// Answers come, and mean nothing good.
+    /// Answers come, and are no decisions.
+    Refused,
     Any,
 }
 
@@ -68,6 +69,7 @@ async fn endure(
             assert!(share_of_store(&during) < 0.01, "{name}: the fault is none");
         }
         Expect::Heals => assert!(share_of_store(&during) > 0.5, "{name}: {}", share_of_store(&during)),
+        Expect::Refused => assert!(share_of_store(&during) == 0.0, "{name}: the fault is none"),
         Expect::Any => {}
     }
 }
@@ -155,6 +157,35 @@ fn bytes_that_come_one_by_one() {
 fn answers_that_are_always_late() {
     // A probe is answered in its time and a check is not: it is asked less and less.
     run(with_proxy(Mode::Delay(Duration::from_millis(40)), Expect::Any));
+}
+
+#[test]
+fn a_master_that_becomes_a_replica_and_a_master_again() {
+    // There is no such master: it keeps what it has, and refuses to write.
+    let demote = |server: &Server| drop(server.command(&["REPLICAOF", "127.0.0.1", "1"]));
+    let promote = |server: &Server| drop(server.command(&["REPLICAOF", "NO", "ONE"]));
+    run(with_server("read only", Expect::Refused, demote, promote));
+}
+
+#[test]
+fn a_server_without_memory() {
+    let full = |server: &Server| drop(server.command(&["CONFIG", "SET", "maxmemory", "1"]));
+    let more = |server: &Server| drop(server.command(&["CONFIG", "SET", "maxmemory", "0"]));
+    run(with_server("out of memory", Expect::Refused, full, more));
+}
+
+#[test]
+fn a_server_that_is_busy_with_a_script() {
+    let busy = |server: &Server| {
+        server.command(&["CONFIG", "SET", "busy-reply-threshold", "50"]);
+        let client = server.client();
+        std::thread::spawn(move || {
+            let mut connection = client.get_connection().unwrap();
+            redis::cmd("EVAL").arg("while true do end").arg(0).exec(&mut connection).unwrap_err();
+        });
+    };
+    let kill = |server: &Server| drop(server.command(&["SCRIPT", "KILL"]));
+    run(with_server("busy", Expect::Refused, busy, kill));
 }
 
 #[test]

@@ -18,6 +18,9 @@ pub(crate) const MARGIN: Duration = Duration::from_millis(100);
 /// After a fault, the store answers again within so long: probes are a second and a half apart at the most.
 pub(crate) const RECOVERY: Duration = Duration::from_secs(4);
 
+/// A period in which next to nothing comes back, and which ends once in years: what was admitted can be counted.
+pub(crate) const AGES: Duration = Duration::from_secs(1_000 * 86_400);
+
 /// One check: when it began, how long it took, who answered.
 #[derive(Clone, Copy)]
 pub(crate) struct Check {
@@ -77,11 +80,6 @@ impl Load {
         checks.sort_by_key(|check| check.begun);
         let late = *self.late.lock().unwrap();
         Ended { checks, late }
-    }
-
-    /// How many checks there were.
-    pub(crate) fn count(&self) -> usize {
-        self.checks.lock().unwrap().len()
     }
 }
 
