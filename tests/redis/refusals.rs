@@ -5,7 +5,6 @@ use crate::harness::server::Server;
 use crate::harness::setup::Setup;
 use crate::harness::wait::run;
 use crate::load::{DEADLINE, Limiter, MARGIN, store_answers};
-use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::time::Instant;
@@ -124,7 +123,7 @@ fn a_user_may_do_only_what_the_limiter_needs() {
     for_each_server(async |program: Program| {
         let server = Server::of(program);
         let rights = "+ping +eval +evalsha +time +get +set +del +zadd +zrem +zscore +zrange +zrangebyscore \
-                      +zremrangebyscore +pexpire +hmget +hkeys +hset +hdel +client|setinfo";
+                      +zremrangebyscore +pexpire +hmget +hkeys +hset +hdel";
         let words: Vec<_> = ["ACL", "SETUSER", "limiter", "on", ">secret", "~tollgate:*", "-@all"]
             .into_iter()
             .chain(rights.split_whitespace())
@@ -142,6 +141,5 @@ fn a_user_may_do_only_what_the_limiter_needs() {
         let limiter = limiter(&client, Algorithm::TokenBucket);
         assert_eq!(limiter.check("alice").await.source(), Source::Policy);
         assert_eq!(limiter.stats().refused, 1, "{:?}", limiter.stats());
-        tokio::time::sleep(Duration::ZERO).await;
     });
 }

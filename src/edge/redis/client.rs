@@ -137,6 +137,9 @@ impl Client {
     }
 
     /// A cluster, of which some nodes are known. All of them have one password.
+    ///
+    /// A node that is down costs its own keys the store's answers, until its replica has taken its place; and all keys, if the
+    /// cluster is set to refuse everything meanwhile (`cluster-require-full-coverage yes`, its default).
     pub fn cluster<S: Into<String>>(nodes: impl IntoIterator<Item = S>) -> ClientBuilder {
         ClientBuilder::new(Addresses::Cluster(nodes.into_iter().map(Into::into).collect()))
     }
