@@ -1,10 +1,10 @@
 //! Leases: never over the limit, whoever spends, dies or is cut off, and with few questions.
 
+use crate::admissions::{Admission, Admissions, now};
 use crate::harness::faults::{FaultProxy, Mode};
 use crate::harness::nodes::{Nodes, node};
 use crate::harness::server::Server;
 use crate::harness::wait::{run, until_async};
-use crate::load::{Admission, Admissions, now};
 use serde_json::json;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};

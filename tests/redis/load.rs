@@ -1,82 +1,128 @@
-//! What several processes were admitted, on the clock that they have in common.
+//! A limiter under steady load, and how long its checks take before, during and after a fault.
 
-use rustix::time::{ClockId, clock_gettime};
+use crate::harness::wait::until_async;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep};
+use tollgate::Source;
+use tollgate::redis::SharedLimiter;
 
-/// Nanoseconds of the monotonic clock, which all processes of a machine share.
-pub(crate) fn now() -> u64 {
-    nanos(ClockId::Monotonic)
+pub(crate) type Limiter = SharedLimiter<str>;
+
+/// What limiters of these tests are given to answer by.
+pub(crate) const DEADLINE: Duration = Duration::from_millis(50);
+/// A check may take so much longer, on a machine that is busy with other tests, besides what a timer was late meanwhile.
+pub(crate) const MARGIN: Duration = Duration::from_millis(100);
+/// After a fault, the store answers again within so long: probes are a second and a half apart at the most.
+pub(crate) const RECOVERY: Duration = Duration::from_secs(4);
+
+/// A period in which next to nothing comes back, and which ends once in years: what was admitted can be counted.
+pub(crate) const AGES: Duration = Duration::from_secs(1_000 * 86_400);
+
+/// One check: when it began, how long it took, who answered.
+#[derive(Clone, Copy)]
+pub(crate) struct Check {
+    pub(crate) begun: Instant,
+    pub(crate) took: Duration,
+    pub(crate) source: Source,
 }
 
-fn nanos(clock: ClockId) -> u64 {
-    let time = clock_gettime(clock);
-    u64::try_from(time.tv_sec).unwrap() * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap()
+/// Tasks that check again and again, each with a key of its own.
+pub(crate) struct Load {
+    checks: Arc<Mutex<Vec<Check>>>,
+    /// How late a timer was at the most.
+    late: Arc<Mutex<Duration>>,
+    over: Arc<AtomicBool>,
+    tasks: Vec<JoinHandle<()>>,
 }
 
-/// A token that was admitted at some moment between these.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Admission {
-    pub(crate) begin: u64,
-    pub(crate) end: u64,
-}
-
-/// Admissions, ordered by when they ended.
-pub(crate) struct Admissions(Vec<Admission>);
-
-impl Admissions {
-    pub(crate) fn new(mut admissions: Vec<Admission>) -> Self {
-        admissions.sort_by_key(|admission| admission.end);
-        Self(admissions)
-    }
-
-    pub(crate) fn len(&self) -> u64 {
-        self.0.len() as u64
-    }
-
-    /// Calls with each interval from the beginning of one admission to the end of another, and how many were surely in it.
-    fn each_interval(&self, check: impl Fn(u64, u64)) {
-        // Each tenth beginning: whatever is over the limit for long is seen from many of them.
-        for first in self.0.iter().step_by(10) {
-            let within = self.0.iter().filter(|admission| admission.begin >= first.begin);
-            for (count, admission) in (1..).zip(within) {
-                check(admission.end - first.begin, count);
-            }
+impl Load {
+    /// A task for each of the keys.
+    pub(crate) fn start<S: Into<String>>(limiter: &Arc<Limiter>, keys: impl IntoIterator<Item = S>) -> Self {
+        let (checks, late): (Arc<Mutex<Vec<Check>>>, Arc<Mutex<Duration>>) = Default::default();
+        let over = Arc::new(AtomicBool::new(false));
+        let mut tasks = Vec::new();
+        for key in keys {
+            let key = key.into();
+            let (limiter, checks, over) = (Arc::clone(limiter), Arc::clone(&checks), Arc::clone(&over));
+            tasks.push(tokio::spawn(async move {
+                // Relaxed, here and below: a flag, and nothing else hangs on it.
+                while !over.load(Ordering::Relaxed) {
+                    let begun = Instant::now();
+                    let source = limiter.check(&key).await.source();
+                    let took = begun.elapsed();
+                    checks.lock().unwrap().push(Check { begun, took, source });
+                    sleep(Duration::from_millis(1)).await;
+                }
+            }));
         }
+        let (most, ended) = (Arc::clone(&late), Arc::clone(&over));
+        tasks.push(tokio::spawn(async move {
+            while !ended.load(Ordering::Relaxed) {
+                let begun = Instant::now();
+                sleep(Duration::from_millis(5)).await;
+                let late = begun.elapsed().saturating_sub(Duration::from_millis(7));
+                let mut most = most.lock().unwrap();
+                *most = late.max(*most);
+            }
+        }));
+        Self { checks, late, over, tasks }
     }
 
-    /// At most the burst and what comes meanwhile, over any interval.
+    pub(crate) async fn end(self) -> Ended {
+        self.over.store(true, Ordering::Relaxed);
+        for task in self.tasks {
+            task.await.unwrap();
+        }
+        let mut checks = std::mem::take(&mut *self.checks.lock().unwrap());
+        checks.sort_by_key(|check| check.begun);
+        let late = *self.late.lock().unwrap();
+        Ended { checks, late }
+    }
+}
+
+pub(crate) struct Ended {
+    pub(crate) checks: Vec<Check>,
+    /// How late a timer was at the most.
+    pub(crate) late: Duration,
+}
+
+impl Ended {
+    /// No check took longer than its deadline and what the machine was late.
     #[track_caller]
-    pub(crate) fn assert_bucket(&self, burst: u64, per_second: u64) {
-        self.each_interval(|time, count| {
-            let most = burst + per_second * time / 1_000_000_000 + 1;
-            assert!(count <= most, "{count} instead of {most} in {:?}", Duration::from_nanos(time));
-        });
+    pub(crate) fn assert_timely(&self) {
+        let most = DEADLINE + MARGIN + self.late;
+        assert!(self.slowest() < most, "{:?}, allowed {most:?}", self.slowest());
     }
 
-    /// At most the limit in any trailing period.
-    #[track_caller]
-    pub(crate) fn assert_log(&self, limit: u64, period: Duration) {
-        let period = u64::try_from(period.as_nanos()).unwrap();
-        self.each_interval(|time, count| {
-            assert!(time >= period || count <= limit, "{count} in {:?}", Duration::from_nanos(time));
-        });
+    pub(crate) fn slowest(&self) -> Duration {
+        self.checks.iter().map(|check| check.took).max().expect("there were checks")
     }
 
-    /// Of each window of the wall clock that lies between these moments, how many were surely in it, and how many possibly.
-    pub(crate) fn windows(&self, period: Duration, begun: u64, ended: u64) -> Vec<(u64, u64)> {
-        let period = u64::try_from(period.as_nanos()).unwrap();
-        let ahead = nanos(ClockId::Realtime) - now();
-        let window = |time: u64| (time + ahead) / period;
-        let number =
-            |admissions: &dyn Fn(&&Admission) -> bool| self.0.iter().filter(admissions).count() as u64;
-        // Not the first and the last, which the load has only a part of.
-        (window(begun) + 1..window(ended).saturating_sub(1))
-            .map(|this| {
-                let surely = number(&|one| window(one.begin) == this && window(one.end) == this);
-                // The server's clock is read between the beginning and the end, but for a lease's last tick.
-                let possibly = number(&|one| window(one.begin) <= this && window(one.end) >= this);
-                (surely, possibly)
-            })
-            .collect()
+    /// Of these checks that began between the two.
+    pub(crate) fn between(&self, from: Instant, to: Instant) -> Vec<Check> {
+        self.checks.iter().copied().filter(|check| (from..to).contains(&check.begun)).collect()
     }
+}
+
+/// The middle of how long they took.
+pub(crate) fn median(checks: &[Check]) -> Duration {
+    let mut took: Vec<_> = checks.iter().map(|check| check.took).collect();
+    took.sort();
+    took[took.len() / 2]
+}
+
+pub(crate) fn share_of_store(checks: &[Check]) -> f64 {
+    let by_store = checks.iter().filter(|check| check.source == Source::Shared).count();
+    by_store as f64 / checks.len() as f64
+}
+
+/// Checks until the store answers; how long that took.
+pub(crate) async fn store_answers(limiter: &Limiter, key: &str) -> Duration {
+    let begun = Instant::now();
+    let by_store = async || limiter.check(key).await.source() == Source::Shared;
+    until_async("the store answers", by_store).await;
+    begun.elapsed()
 }

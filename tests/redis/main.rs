@@ -6,9 +6,19 @@
 
 #![cfg(unix)]
 
+mod admissions;
+mod breaker;
+mod clocks;
+mod cluster;
+mod deadline;
 mod harness;
 mod lease;
 mod load;
+mod refusals;
 mod selftest;
+mod shared;
+mod store;
+mod topologies;
+mod unknown;
 mod unsynced;
 mod vectors;

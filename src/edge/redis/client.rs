@@ -4,33 +4,32 @@
 //! that it was not executed, because it was never sent or the server says so; or nothing, for a request whose answer is
 //! late or lost may have been executed, or may be yet. It is never sent a second time.
 //!
-//! While there is no connection, or three answers in a row were late, requests end at once and one task probes: see
-//! [`Breaker`]. A probe of one server, or of a master that sentinels name, is a new connection on which a PING is answered:
-//! one that is half open is so replaced. A cluster connects by itself, and has a breaker for each sixteenth of its slots, so
-//! that a part of it that is down does not take the others with it; the probe is a read of the key that found it so.
+//! While there is no connection to a server, or three answers in a row were late, requests for it end at once and one task
+//! probes: see [`breaker`]. A probe is a new connection on which a PING is answered: one that is half open is so replaced. Each
+//! node of a cluster has a breaker of its own, so that one that is down does not take the others with it; before it is probed,
+//! the others are asked whether it has a successor.
 
 mod breaker;
+mod map;
+mod network;
+mod node;
 mod servers;
 
-use super::atomics::{AtomicU64, Relaxed};
 use super::error::BuildError;
 use super::script::{self, Call, Reply};
 use super::stats::ClientStats;
-use arc_swap::ArcSwapOption;
-use breaker::{Breaker, Pass};
-use redis::{Cmd, ErrorKind, RedisError, RedisResult, ServerErrorKind, Value};
+use futures_util::future::join_all;
+use network::{Network, Target};
+use node::Node;
+use redis::{Cmd, RedisError, RedisResult, ServerErrorKind, Value};
 use servers::{Addresses, Line, Servers, Settings};
 use std::fmt;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::Notify;
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
-/// How many breakers a cluster has.
-const PARTS: usize = 16;
-const SLOTS: usize = 16_384;
-/// A probe that is not answered by then has failed.
-const PROBE: Duration = Duration::from_millis(200);
+/// A request that was sent on so often, from node to node of a cluster, is given up.
+const HOPS: usize = 4;
 
 /// A way to servers that machines share: one server, a master and its replicas behind sentinels, or a cluster; Redis 7 or
 /// Valkey.
@@ -53,7 +52,7 @@ const PROBE: Duration = Duration::from_millis(200);
 /// ```
 #[derive(Clone)]
 pub struct Client {
-    inner: Arc<Inner>,
+    network: Arc<Network>,
 }
 
 /// The settings of a [`Client`].
@@ -64,15 +63,10 @@ pub struct ClientBuilder {
     settings: Settings,
 }
 
-struct Inner {
-    servers: Servers,
-    settings: Settings,
-    line: ArcSwapOption<Line>,
-    /// How many there were.
-    connections: AtomicU64,
-    /// Told when a breaker closes, or the first attempt has failed.
-    changed: Notify,
-    breakers: Box<[Breaker]>,
+/// What may be sent on from node to node.
+enum Request<'c> {
+    Run(&'c Call<'c>),
+    Delete(&'c str),
 }
 
 /// Why there is no answer.
@@ -143,6 +137,9 @@ impl Client {
     }
 
     /// A cluster, of which some nodes are known. All of them have one password.
+    ///
+    /// A node that is down costs its own keys the store's answers, until its replica has taken its place; and all keys, if the
+    /// cluster is set to refuse everything meanwhile (`cluster-require-full-coverage yes`, its default).
     pub fn cluster<S: Into<String>>(nodes: impl IntoIterator<Item = S>) -> ClientBuilder {
         ClientBuilder::new(Addresses::Cluster(nodes.into_iter().map(Into::into).collect()))
     }
@@ -155,14 +152,7 @@ impl Client {
     pub async fn connect(&self) -> Result<(), ConnectError> {
         let failed = |error: RedisError| ConnectError { problem: error.to_string() };
         let late = |_| ConnectError { problem: "no answer in time".to_owned() };
-        let inner = &self.inner;
-        let limit = inner.settings.connection_timeout * 2 + PROBE;
-        let line = timeout(limit, inner.dial()).await.map_err(late)?.map_err(failed)?;
-        inner.install(line);
-        for breaker in &inner.breakers {
-            breaker.close();
-        }
-        Ok(())
+        timeout(self.network.patience(), self.network.connect()).await.map_err(late)?.map_err(failed)
     }
 
     /// How the way to the servers is.
@@ -174,59 +164,111 @@ impl Client {
     /// # Ok::<(), tollgate::redis::BuildError>(())
     /// ```
     pub fn stats(&self) -> ClientStats {
-        let breakers = &self.inner.breakers;
-        ClientStats {
-            connected: self.inner.line.load().is_some() && breakers.iter().any(|b| b.pass() == Pass::Closed),
-            breakers_open: breakers.iter().filter(|breaker| breaker.pass() == Pass::Open).count(),
-            breaker_opened: breakers.iter().map(Breaker::opened).sum(),
-        }
+        self.network.stats()
     }
 
     /// Runs a script; ends by the deadline.
     pub(super) async fn call(&self, call: &Call<'_>, deadline: Instant) -> Result<Reply, Failure> {
-        let (line, breaker) = self.line(call.key, deadline).await?;
-        let answered = async {
-            match line.send(&call.command(false)).await {
-                Err(error) if script::is_unknown(&error) => line.send(&call.command(true)).await,
-                answered => answered,
-            }
-        };
-        let answered = timeout_at(deadline, answered).await.ok();
-        self.judge(call.key, &line, breaker, answered)
+        let value = self.ask(call.key, &Request::Run(call), deadline).await?;
+        script::reply(value).map_err(|error| Failure::Refused(error.to_string()))
     }
 
-    /// Runs scripts, in as few writes as the servers allow. All end by the deadline.
+    /// Deletes a key.
+    pub(super) async fn delete(&self, key: &str, deadline: Instant) -> Result<(), Failure> {
+        self.ask(key, &Request::Delete(key), deadline).await.map(|_| ())
+    }
+
+    /// Asks a node, and those to which it sends the request on: they have not executed it.
+    async fn ask(&self, key: &str, request: &Request<'_>, deadline: Instant) -> Result<Value, Failure> {
+        let network = &self.network;
+        let mut target = Target::Slot(network.slot(key));
+        for hop in 1.. {
+            let (node, line) = network.line(&target, deadline).await?;
+            let asking = matches!(target, Target::Node { asking: true, .. });
+            let answered = timeout_at(deadline, request.send(&line, asking)).await.ok();
+            match answered {
+                Some(Err(error)) if hop < HOPS => match network.sent_on(&error) {
+                    Some(next) => target = next,
+                    None => return network.judge(&node, &line, Some(Err(error))),
+                },
+                answered => return network.judge(&node, &line, answered),
+            }
+        }
+        Err(Failure::Unavailable)
+    }
+
+    /// Runs scripts, in one write for each server. All end by the deadline.
     pub(super) async fn call_all(
         &self,
         calls: &[Call<'_>],
         deadline: Instant,
     ) -> Vec<Result<Reply, Failure>> {
-        let each = || futures_util::future::join_all(calls.iter().map(|call| self.call(call, deadline)));
+        // Those of each server, in the order in which they were given.
+        let mut groups: Vec<(Arc<Node>, Vec<usize>)> = Vec::new();
         let Some(first) = calls.first() else { return Vec::new() };
-        let (line, breaker) = match self.line(first.key, deadline).await {
+        // Who has which slots must be known before.
+        let network = &self.network;
+        let _ = network.line(&Target::Slot(network.slot(first.key)), deadline).await;
+        let map = network.map();
+        for (number, call) in calls.iter().enumerate() {
+            let node = map.node(network.slot(call.key));
+            match groups.iter_mut().find(|(known, _)| Arc::ptr_eq(known, node)) {
+                Some((_, numbers)) => numbers.push(number),
+                None => groups.push((Arc::clone(node), vec![number])),
+            }
+        }
+        let asked = groups.iter().map(|(node, numbers)| self.call_node(node, calls, numbers, deadline));
+        let answers = join_all(asked).await;
+        let mut all = vec![Err(Failure::Unavailable); calls.len()];
+        for ((_, numbers), answers) in groups.iter().zip(answers) {
+            for (&number, answer) in numbers.iter().zip(answers) {
+                all[number] = answer;
+            }
+        }
+        all
+    }
+
+    /// Runs those of the calls that have these numbers, and whose keys are with this node.
+    async fn call_node(
+        &self,
+        node: &Arc<Node>,
+        calls: &[Call<'_>],
+        numbers: &[usize],
+        deadline: Instant,
+    ) -> Vec<Result<Reply, Failure>> {
+        let network = &self.network;
+        let target = Target::Node { node: Arc::clone(node), asking: false };
+        let (node, line) = match network.line(&target, deadline).await {
             Ok(found) => found,
-            Err(failure) => return vec![Err(failure); calls.len()],
+            Err(failure) => return vec![Err(failure); numbers.len()],
         };
-        let cmds = calls.iter().map(|call| call.command(false)).collect();
-        let answers = match timeout_at(deadline, line.send_all(cmds)).await {
-            Ok(None) => return each().await,
-            Ok(Some(Ok(answers))) if answers.len() == calls.len() => answers,
-            Ok(Some(Err(error))) => {
-                let failure = self.judge(first.key, &line, breaker, Some(Err(error)));
-                return vec![failure; calls.len()];
-            }
-            Ok(Some(Ok(_))) | Err(_) => {
-                return vec![self.judge(first.key, &line, breaker, None); calls.len()];
-            }
+        let cmds = numbers.iter().map(|&number| calls[number].command(false)).collect();
+        let mut answers = match send_all(&line, cmds, deadline).await {
+            Ok(answers) => answers,
+            Err(answered) => return vec![network.judge(&node, &line, answered); numbers.len()],
         };
-        let mut results = Vec::with_capacity(calls.len());
-        for (call, answer) in calls.iter().zip(answers) {
-            let answer = answer.extract_error();
-            results.push(match answer {
-                // The server has lost its scripts: those that were not run are asked again, one by one, since the first
-                // brings the script back.
-                Err(error) if script::is_unknown(&error) => self.call(call, deadline).await,
-                answer => self.judge(call.key, &line, breaker, Some(answer)),
+        // A server that has lost its scripts is asked once more for those that it has not run: the first of them brings
+        // the script back.
+        let unknown: Vec<_> = (0..answers.len()).filter(|&place| was_unknown(&answers[place])).collect();
+        let mut failed = None;
+        if !unknown.is_empty() {
+            let cmds = unknown.iter().enumerate();
+            let cmds = cmds.map(|(place, &at)| calls[numbers[at]].command(place == 0)).collect();
+            match send_all(&line, cmds, deadline).await {
+                Ok(told) => unknown.iter().zip(told).for_each(|(&at, answer)| answers[at] = answer),
+                Err(answered) => failed = network.judge::<()>(&node, &line, answered).err(),
+            }
+        }
+        let mut results = Vec::with_capacity(numbers.len());
+        for (&number, answer) in numbers.iter().zip(answers) {
+            results.push(match (&failed, answer) {
+                // Whether the second request was executed, nobody knows.
+                (Some(failure), answer) if was_unknown(&answer) => Err(failure.clone()),
+                // The slot has moved, or the script is lost again: it was not run.
+                (_, Value::ServerError(error)) if network.was_not_run(&error) => {
+                    self.call(&calls[number], deadline).await
+                }
+                (_, answer) => network.judge(&node, &line, Some(script::reply(answer))),
             });
         }
         results
@@ -234,196 +276,43 @@ impl Client {
 
     /// How many connections there were: another number means another connection.
     pub(super) fn connections(&self) -> u64 {
-        // ORDERING: relaxed; a counter.
-        self.inner.connections.load(Relaxed)
+        self.network.connections()
     }
 
     /// Is there a connection, as far as is known, or was none tried yet?
     pub(super) fn is_up(&self) -> bool {
-        self.inner.breakers.iter().any(|breaker| breaker.pass() != Pass::Open)
-    }
-
-    /// Deletes a key.
-    pub(super) async fn delete(&self, key: &str, deadline: Instant) -> Result<(), Failure> {
-        let (line, breaker) = self.line(key, deadline).await?;
-        let mut cmd = redis::cmd("DEL");
-        cmd.arg(key);
-        let answered = timeout_at(deadline, line.send(&cmd)).await.ok();
-        let array = |value| Value::Array(vec![value]);
-        self.judge(key, &line, breaker, answered.map(|answer| answer.map(array))).map(|_| ())
-    }
-
-    /// The connection for a key, unless its breaker is open. The first one is waited for.
-    async fn line(&self, key: &str, deadline: Instant) -> Result<(Arc<Line>, &Breaker), Failure> {
-        let inner = &self.inner;
-        let part = inner.part(key);
-        let breaker = &inner.breakers[part];
-        loop {
-            let changed = inner.changed.notified();
-            match (breaker.pass(), inner.line.load_full()) {
-                (Pass::Closed, Some(line)) => return Ok((line, breaker)),
-                (Pass::Starting, _) => {
-                    inner.probe(part, key);
-                    if timeout_at(deadline, changed).await.is_err() {
-                        return Err(Failure::Unavailable);
-                    }
-                }
-                _ => {
-                    inner.probe(part, key);
-                    return Err(Failure::Unavailable);
-                }
-            }
-        }
-    }
-
-    /// What an answer says about its request, and about the connection.
-    fn judge(
-        &self,
-        key: &str,
-        line: &Arc<Line>,
-        breaker: &Breaker,
-        answered: Option<RedisResult<Value>>,
-    ) -> Result<Reply, Failure> {
-        let inner = &self.inner;
-        let Some(answered) = answered else {
-            if breaker.late() {
-                inner.probe(inner.part(key), key);
-            }
-            return Err(Failure::Unknown);
-        };
-        let error = match answered.and_then(script::reply) {
-            Ok(reply) => {
-                breaker.answered();
-                return Ok(reply);
-            }
-            Err(error) => error,
-        };
-        let refused = matches!(error.kind(), ErrorKind::Server(_) | ErrorKind::Extension);
-        if is_of_the_line(&error) {
-            // Not if there is another connection by now.
-            let is_this = inner.line.load().as_ref().is_some_and(|current| Arc::ptr_eq(current, line));
-            if is_this && breaker.open() {
-                inner.probe(inner.part(key), key);
-            }
-        } else {
-            breaker.answered();
-        }
-        Err(if refused { Failure::Refused(error.to_string()) } else { Failure::Unknown })
+        self.network.is_up()
     }
 }
 
-/// Does an error say that this connection is no good, or not now?
-fn is_of_the_line(error: &RedisError) -> bool {
-    match error.kind() {
-        ErrorKind::Server(kind) => matches!(
-            kind,
-            ServerErrorKind::BusyLoading
-                | ServerErrorKind::MasterDown
-                | ServerErrorKind::ReadOnly
-                | ServerErrorKind::ClusterDown
-                | ServerErrorKind::TryAgain
-        ),
-        ErrorKind::Extension | ErrorKind::UnexpectedReturnType => false,
-        _ => true,
-    }
-}
-
-impl Inner {
-    fn part(&self, key: &str) -> usize {
-        match self.breakers.len() {
-            1 => 0,
-            parts => {
-                let slot = usize::from(crc16::State::<crc16::XMODEM>::calculate(key.as_bytes())) % SLOTS;
-                slot * parts / SLOTS
-            }
+impl Request<'_> {
+    async fn send(&self, line: &Line, asking: bool) -> RedisResult<Value> {
+        match self {
+            Self::Run(call) => match line.send(call.command(false), asking).await {
+                Err(error) if script::is_unknown(&error) => line.send(call.command(true), asking).await,
+                answered => answered,
+            },
+            Self::Delete(key) => line.send(Cmd::del(key), asking).await,
         }
     }
+}
 
-    async fn dial(&self) -> RedisResult<Line> {
-        let line = self.servers.connect(&self.settings).await?;
-        line.send(&redis::cmd("PING")).await?;
-        Ok(line)
-    }
-
-    fn install(&self, line: Line) {
-        // ORDERING: relaxed; a counter. Counted first: nobody has an answer of a connection that was not counted, for the
-        // store below publishes it.
-        self.connections.fetch_add(1, Relaxed);
-        self.line.store(Some(Arc::new(line)));
-    }
-
-    /// Starts a task that probes until it is answered, unless there is one.
-    fn probe(self: &Arc<Self>, part: usize, key: &str) {
-        if self.breakers[part].probe() {
-            let task = Probe { client: Arc::downgrade(self), part, key: key.to_owned() };
-            tokio::spawn(task.run());
-        }
-    }
-
-    /// Is the server back?
-    async fn attempt(&self, key: &str) -> bool {
-        let line = self.line.load_full().filter(|_| self.servers.is_cluster());
-        let answered = match line {
-            Some(line) => {
-                let mut get = redis::cmd("GET");
-                get.arg(key);
-                let value = |answer: RedisResult<Value>| match answer {
-                    // The key holds no string: somebody has looked.
-                    Err(error) if !is_of_the_line(&error) => Ok(()),
-                    answer => answer.map(|_| ()),
-                };
-                timeout(PROBE, self.send(&line, &get)).await.map(value)
-            }
-            None => {
-                let limit = self.settings.connection_timeout * 2 + PROBE;
-                timeout(limit, self.dial()).await.map(|line| line.map(|line| self.install(line)))
-            }
-        };
-        matches!(answered, Ok(Ok(())))
-    }
-
-    async fn send(&self, line: &Line, cmd: &Cmd) -> RedisResult<Value> {
-        line.send(cmd).await
+/// Sends commands in one write; if not all are answered in time, what is known of that.
+async fn send_all<T>(
+    line: &Line,
+    cmds: Vec<Cmd>,
+    deadline: Instant,
+) -> Result<Vec<Value>, Option<RedisResult<T>>> {
+    let count = cmds.len();
+    match timeout_at(deadline, line.send_all(cmds, false)).await {
+        Ok(Ok(answers)) if answers.len() == count => Ok(answers),
+        Ok(Err(error)) => Err(Some(Err(error))),
+        _ => Err(None),
     }
 }
 
-/// A task that probes. It ends with the client.
-struct Probe {
-    client: Weak<Inner>,
-    part: usize,
-    key: String,
-}
-
-impl Probe {
-    async fn run(self) {
-        loop {
-            let Some(pause) = self.breaker(Breaker::next_pause) else { return };
-            sleep(pause).await;
-            let Some(client) = self.client.upgrade() else { return };
-            let breaker = &client.breakers[self.part];
-            let answered = client.attempt(&self.key).await;
-            if answered {
-                breaker.close();
-            } else if breaker.pass() == Pass::Starting {
-                breaker.open();
-            }
-            client.changed.notify_waiters();
-            if answered {
-                return;
-            }
-        }
-    }
-
-    fn breaker<T>(&self, ask: impl FnOnce(&Breaker) -> T) -> Option<T> {
-        self.client.upgrade().map(|client| ask(&client.breakers[self.part]))
-    }
-}
-
-impl Drop for Probe {
-    /// Also when its runtime ends: then the next request, in another one, starts the next.
-    fn drop(&mut self) {
-        self.breaker(Breaker::probed);
-    }
+fn was_unknown(answer: &Value) -> bool {
+    matches!(answer, Value::ServerError(error) if error.kind() == Some(ServerErrorKind::NoScript))
 }
 
 impl ClientBuilder {
@@ -462,17 +351,7 @@ impl ClientBuilder {
     /// [`BuildError::Client`] for an address or a certificate that is none.
     pub fn build(self) -> Result<Client, BuildError> {
         let servers = Servers::new(self.addresses, &self.settings)?;
-        let parts = if servers.is_cluster() { PARTS } else { 1 };
-        Ok(Client {
-            inner: Arc::new(Inner {
-                servers,
-                settings: self.settings,
-                line: ArcSwapOption::empty(),
-                connections: AtomicU64::new(0),
-                changed: Notify::new(),
-                breakers: (0..parts).map(|_| Breaker::new()).collect(),
-            }),
-        })
+        Ok(Client { network: Arc::new(Network::new(servers, self.settings)) })
     }
 }
 

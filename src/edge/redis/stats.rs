@@ -16,7 +16,7 @@ use super::atomics::{AtomicU64, Relaxed};
 pub struct ClientStats {
     /// Is there a connection, as far as is known?
     pub connected: bool,
-    /// Breakers that are open just now: 1 at the most for a server, 16 for a cluster.
+    /// Breakers that are open just now: a server has one, and so has each node of a cluster.
     pub breakers_open: usize,
     /// How often a breaker has opened.
     pub breaker_opened: u64,

@@ -2,14 +2,11 @@
 
 use super::super::error::BuildError;
 use redis::aio::{ConnectionLike, MultiplexedConnection};
-use redis::cluster::{ClusterClient, ClusterClientBuilder};
-use redis::cluster_async::ClusterConnection;
-use redis::cluster_routing::SingleNodeRoutingInfo;
 use redis::io::tcp::TcpSettings;
 use redis::sentinel::{SentinelClient, SentinelClientBuilder, SentinelServerType};
 use redis::{
     AsyncConnectionConfig, Client, ClientTlsConfig, Cmd, ConnectionAddr, ConnectionInfo, ErrorKind,
-    IntoConnectionInfo, Pipeline, RedisError, RedisResult, ServerErrorKind, TlsCertificates, TlsMode, Value,
+    IntoConnectionInfo, Pipeline, RedisResult, TlsCertificates, TlsMode, Value,
 };
 use rustls::crypto::CryptoProvider;
 use std::time::Duration;
@@ -43,22 +40,52 @@ pub(super) enum Addresses {
 /// Addresses that were read.
 pub(super) enum Servers {
     One(Client),
-    Sentinel { name: String, sentinels: Vec<ConnectionInfo>, master: ConnectionInfo },
-    Cluster(ClusterClient),
+    Sentinel {
+        name: String,
+        sentinels: Vec<ConnectionInfo>,
+        master: ConnectionInfo,
+    },
+    /// Those that were named, which tell of the others.
+    Cluster {
+        known: Vec<ConnectionInfo>,
+        certificates: Option<TlsCertificates>,
+    },
+}
+
+/// How one server is reached.
+pub(super) enum Way {
+    /// The one that was named, or the master that sentinels name now.
+    Given,
+    /// Any that tells what the cluster is.
+    Cluster,
+    /// A node of a cluster.
+    Node { address: (String, u16), client: Client },
+}
+
+impl Way {
+    /// Of a node of a cluster.
+    pub(super) fn address(&self) -> Option<&(String, u16)> {
+        match self {
+            Self::Node { address, .. } => Some(address),
+            _ => None,
+        }
+    }
+
+    pub(super) fn is_at(&self, address: &(String, u16)) -> bool {
+        self.address() == Some(address)
+    }
 }
 
 /// A connection; a clone shares it.
 #[derive(Clone)]
-pub(super) enum Line {
-    One(MultiplexedConnection),
-    Cluster(ClusterConnection),
-}
+pub(super) struct Line(MultiplexedConnection);
 
 impl Servers {
     pub(super) fn new(addresses: Addresses, settings: &Settings) -> Result<Self, BuildError> {
-        let urls = match &addresses {
-            Addresses::One(url) | Addresses::Sentinel { url, .. } => std::slice::from_ref(url),
-            Addresses::Cluster(urls) => urls,
+        let urls: Vec<&String> = match &addresses {
+            Addresses::One(url) => vec![url],
+            Addresses::Sentinel { sentinels, url, .. } => sentinels.iter().chain([url]).collect(),
+            Addresses::Cluster(urls) => urls.iter().collect(),
         };
         if urls.iter().any(|url| url.starts_with("rediss:")) && CryptoProvider::get_default().is_none() {
             // A program that was built with several would panic, since nobody has chosen one of them.
@@ -67,11 +94,7 @@ impl Servers {
         let read = || -> RedisResult<Self> {
             match addresses {
                 Addresses::One(url) => {
-                    let info = url.into_connection_info()?.set_tcp_settings(tcp());
-                    Ok(Self::One(match settings.certificates() {
-                        Some(certificates) => Client::build_with_tls(info, certificates)?,
-                        None => Client::open(info)?,
-                    }))
+                    Ok(Self::One(client(url.into_connection_info()?, settings.certificates())?))
                 }
                 Addresses::Sentinel { name, sentinels, url } => {
                     let sentinels = sentinels.into_iter().map(String::into_connection_info);
@@ -81,16 +104,20 @@ impl Servers {
                     Ok(servers)
                 }
                 Addresses::Cluster(urls) => {
-                    let builder = ClusterClientBuilder::new(urls)
-                        // A request that was lost may have been counted: who asks again knows whether it was.
-                        .retries(0)
-                        .connection_timeout(settings.connection_timeout)
-                        .tcp_settings(tcp());
-                    let builder = match settings.certificates() {
-                        Some(certificates) => builder.certs(certificates),
-                        None => builder,
-                    };
-                    Ok(Self::Cluster(builder.build()?))
+                    let known = urls.into_iter().map(String::into_connection_info);
+                    let known = known.collect::<RedisResult<Vec<_>>>()?;
+                    if known.is_empty() {
+                        return Err((
+                            ErrorKind::InvalidClientConfig,
+                            "a cluster needs an address at the least",
+                        )
+                            .into());
+                    }
+                    let certificates = settings.certificates();
+                    for info in &known {
+                        client(info.clone(), certificates.clone())?;
+                    }
+                    Ok(Self::Cluster { known, certificates })
                 }
             }
         };
@@ -124,26 +151,68 @@ impl Servers {
         Ok(Some(builder.build()?))
     }
 
-    pub(super) fn is_cluster(&self) -> bool {
-        matches!(self, Self::Cluster(_))
+    /// How the first request finds its server.
+    pub(super) fn first(&self) -> Way {
+        match self {
+            Self::Cluster { .. } => Way::Cluster,
+            _ => Way::Given,
+        }
     }
 
-    pub(super) async fn connect(&self, settings: &Settings) -> RedisResult<Line> {
+    /// A node of the cluster, which has the password of those that were named, and TLS if they have.
+    pub(super) fn node(&self, address: &(String, u16)) -> Option<Way> {
+        let Self::Cluster { known, certificates } = self else { return None };
+        let (host, port) = address.clone();
+        let named = known.first()?;
+        let addr = match named.addr() {
+            ConnectionAddr::TcpTls { .. } => {
+                ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None }
+            }
+            _ => ConnectionAddr::Tcp(host, port),
+        };
+        let client = client(named.clone().set_addr(addr), certificates.clone()).ok()?;
+        Some(Way::Node { address: address.clone(), client })
+    }
+
+    /// The nodes of a cluster that were named.
+    pub(super) fn known(&self) -> Vec<(String, u16)> {
+        let Self::Cluster { known, .. } = self else { return Vec::new() };
+        let address = |info: &ConnectionInfo| match info.addr() {
+            ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
+                Some((host.clone(), *port))
+            }
+            _ => None,
+        };
+        known.iter().filter_map(address).collect()
+    }
+
+    /// A new connection on which a PING was answered.
+    pub(super) async fn dial(&self, way: &Way, settings: &Settings) -> RedisResult<Line> {
         // Who asks has a deadline of its own.
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(settings.connection_timeout))
             .set_response_timeout(None);
-        Ok(match self {
-            Self::One(client) => {
-                Line::One(client.get_multiplexed_async_connection_with_config(&config).await?)
+        let line = match (way, self) {
+            (Way::Node { client, .. }, _) | (_, Self::One(client)) => {
+                client.get_multiplexed_async_connection_with_config(&config).await?
             }
-            Self::Cluster(client) => Line::Cluster(client.get_async_connection().await?),
-            Self::Sentinel { .. } => {
+            _ => {
                 // Made anew each time: the sentinels it has found last may be gone, too.
                 let mut sentinel = self.sentinel(settings)?.ok_or((ErrorKind::Client, "no sentinels"))?;
-                Line::One(sentinel.get_async_connection_with_config(&config).await?)
+                sentinel.get_async_connection_with_config(&config).await?
             }
-        })
+        };
+        let line = Line(line);
+        line.send(redis::cmd("PING"), false).await?;
+        Ok(line)
+    }
+}
+
+fn client(info: ConnectionInfo, certificates: Option<TlsCertificates>) -> RedisResult<Client> {
+    let info = info.set_tcp_settings(tcp());
+    match certificates {
+        Some(certificates) => Client::build_with_tls(info, certificates),
+        None => Client::open(info),
     }
 }
 
@@ -155,48 +224,26 @@ fn tcp() -> TcpSettings {
 }
 
 impl Line {
-    pub(super) async fn send(&self, cmd: &Cmd) -> RedisResult<Value> {
-        let answered = match self {
-            Self::One(connection) => connection.clone().req_packed_command(cmd).await,
-            Self::Cluster(connection) => {
-                let answered = connection.clone().req_packed_command(cmd).await;
-                match answered.and_then(Value::extract_error) {
-                    Err(error) => self.redirected(cmd, error).await,
-                    answered => answered,
-                }
-            }
-        };
-        answered.and_then(Value::extract_error)
-    }
-
-    /// Asks the node that a cluster names while a slot is on its way, or once more after the slot has moved: both say
-    /// that nothing was executed.
-    async fn redirected(&self, cmd: &Cmd, error: RedisError) -> RedisResult<Value> {
-        let Self::Cluster(connection) = self else { return Err(error) };
-        let node = || {
-            let (address, _) = error.redirect_node()?;
-            let (host, port) = address.rsplit_once(':')?;
-            Some(SingleNodeRoutingInfo::ByAddress { host: host.to_owned(), port: port.parse().ok()? })
-        };
-        match (error.kind(), node()) {
-            (ErrorKind::Server(ServerErrorKind::Ask | ServerErrorKind::Moved), Some(node)) => {
-                let mut pipeline = Pipeline::with_capacity(2);
-                pipeline.add_command(redis::cmd("ASKING")).add_command(cmd.clone());
-                let mut answers = connection.clone().route_pipeline(pipeline, 0, 2, node).await?;
-                answers.pop().ok_or(error)
-            }
-            _ => Err(error),
+    /// Sends a command; `asking` for a slot that is on its way to this node.
+    pub(super) async fn send(&self, cmd: Cmd, asking: bool) -> RedisResult<Value> {
+        if !asking {
+            return self.0.clone().req_packed_command(&cmd).await?.extract_error();
         }
+        let answer = self.send_all(vec![cmd], true).await?.pop();
+        answer.ok_or((ErrorKind::UnexpectedReturnType, "no answer"))?.extract_error()
     }
 
-    /// All of them in one write; `None` where that can't be, because they go to several nodes.
-    pub(super) async fn send_all(&self, cmds: Vec<Cmd>) -> Option<RedisResult<Vec<Value>>> {
-        let Self::One(connection) = self else { return None };
-        let mut pipeline = Pipeline::with_capacity(cmds.len());
-        let count = cmds.len();
+    /// All of them in one write. Answers may be errors.
+    pub(super) async fn send_all(&self, cmds: Vec<Cmd>, asking: bool) -> RedisResult<Vec<Value>> {
+        let (count, each) = (cmds.len(), 1 + usize::from(asking));
+        let mut pipeline = Pipeline::with_capacity(count * each);
         for cmd in cmds {
+            if asking {
+                pipeline.add_command(redis::cmd("ASKING"));
+            }
             pipeline.add_command(cmd);
         }
-        Some(connection.clone().req_packed_commands(&pipeline, 0, count).await)
+        let answers = self.0.clone().req_packed_commands(&pipeline, 0, count * each).await?;
+        Ok(answers.into_iter().skip(each - 1).step_by(each).collect())
     }
 }

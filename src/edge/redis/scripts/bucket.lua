@@ -18,14 +18,15 @@ local function leaked(debt, time, leak)
   return debt - time * leak
 end
 
-local debt = 0
+local debt, back = 0, false
 local state = redis.call('GET', KEYS[1])
 if state then
   local owed, time, units, leaks = string.match(state, '^(%d+) (%d+) (%d+) (%d+)$')
   if not owed then return redis.error_reply('TOLLGATE the key holds no bucket') end
   owed, time, units, leaks = tonumber(owed), tonumber(time), tonumber(units), tonumber(leaks)
   -- Whose clock is behind does not drain what others have drained already. The server's own clock may step back:
-  -- then the bucket goes on from there.
+  -- then the bucket goes on from there, which is written down at once, or nothing would drain until the old time.
+  back = by_server and time > now
   if time > now and not by_server then now = time end
   debt = leaked(owed, now - time, leaks)
   if units ~= unit then
@@ -67,6 +68,8 @@ if op ~= 'refund' then
     end
     debt = debt + (cost + extra) * unit
     if cost + extra > 0 then write() end
+  elseif op == 'check' and back then
+    write()
   end
 elseif debt > 0 then
   -- What has refilled since can't be given back: see the rule in the library. Rounded so that it is never too much.

@@ -10,6 +10,7 @@ local op, period, limit, sliding, grace =
 local now, by_server = clock(ARGV[2])
 local asked = now
 local number, previous, present = math.floor(now / period), 0, 0
+local back = false
 
 local state = redis.call('GET', KEYS[1])
 if state then
@@ -18,8 +19,9 @@ if state then
   n, before, count, length = tonumber(n), tonumber(before), tonumber(count), tonumber(length)
   local here = math.floor(now / length)
   if by_server and n > here + 1 then
-    -- The server's clock has stepped back far: what is counted is taken as counted here.
-    n = here
+    -- The server's clock has stepped back far: what is counted is taken as counted here, which is written down at once,
+    -- or it would be so in each window until the old time.
+    n, back = here, true
   elseif n > here then
     -- Earlier than the key has been: judged at the beginning of its window.
     now, here = n * length, n
@@ -61,6 +63,8 @@ if op ~= 'refund' then
     extra = math.max(math.min(tonumber(ARGV[8]), math.ceil((free - cost) / 2)), 0)
     present = present + cost + extra
     if cost + extra > 0 then write() end
+  elseif op == 'check' and back then
+    write()
   end
 elseif state then
   local tokens, n = tonumber(ARGV[7]), tonumber(ARGV[8])

@@ -1,0 +1,82 @@
+//! What several processes were admitted, on the clock that they have in common.
+
+use rustix::time::{ClockId, clock_gettime};
+use std::time::Duration;
+
+/// Nanoseconds of the monotonic clock, which all processes of a machine share.
+pub(crate) fn now() -> u64 {
+    nanos(ClockId::Monotonic)
+}
+
+fn nanos(clock: ClockId) -> u64 {
+    let time = clock_gettime(clock);
+    u64::try_from(time.tv_sec).unwrap() * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap()
+}
+
+/// A token that was admitted at some moment between these.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Admission {
+    pub(crate) begin: u64,
+    pub(crate) end: u64,
+}
+
+/// Admissions, ordered by when they ended.
+pub(crate) struct Admissions(Vec<Admission>);
+
+impl Admissions {
+    pub(crate) fn new(mut admissions: Vec<Admission>) -> Self {
+        admissions.sort_by_key(|admission| admission.end);
+        Self(admissions)
+    }
+
+    pub(crate) fn len(&self) -> u64 {
+        self.0.len() as u64
+    }
+
+    /// Calls with each interval from the beginning of one admission to the end of another, and how many were surely in it.
+    fn each_interval(&self, check: impl Fn(u64, u64)) {
+        // Each tenth beginning: whatever is over the limit for long is seen from many of them.
+        for first in self.0.iter().step_by(10) {
+            let within = self.0.iter().filter(|admission| admission.begin >= first.begin);
+            for (count, admission) in (1..).zip(within) {
+                check(admission.end - first.begin, count);
+            }
+        }
+    }
+
+    /// At most the burst and what comes meanwhile, over any interval.
+    #[track_caller]
+    pub(crate) fn assert_bucket(&self, burst: u64, per_second: u64) {
+        self.each_interval(|time, count| {
+            let most = burst + per_second * time / 1_000_000_000 + 1;
+            assert!(count <= most, "{count} instead of {most} in {:?}", Duration::from_nanos(time));
+        });
+    }
+
+    /// At most the limit in any trailing period.
+    #[track_caller]
+    pub(crate) fn assert_log(&self, limit: u64, period: Duration) {
+        let period = u64::try_from(period.as_nanos()).unwrap();
+        self.each_interval(|time, count| {
+            assert!(time >= period || count <= limit, "{count} in {:?}", Duration::from_nanos(time));
+        });
+    }
+
+    /// Of each window of the wall clock that lies between these moments, how many were surely in it, and how many possibly.
+    pub(crate) fn windows(&self, period: Duration, begun: u64, ended: u64) -> Vec<(u64, u64)> {
+        let period = u64::try_from(period.as_nanos()).unwrap();
+        let ahead = nanos(ClockId::Realtime) - now();
+        let window = |time: u64| (time + ahead) / period;
+        let number =
+            |admissions: &dyn Fn(&&Admission) -> bool| self.0.iter().filter(admissions).count() as u64;
+        // Not the first and the last, which the load has only a part of.
+        (window(begun) + 1..window(ended).saturating_sub(1))
+            .map(|this| {
+                let surely = number(&|one| window(one.begin) == this && window(one.end) == this);
+                // The server's clock is read between the beginning and the end, but for a lease's last tick.
+                let possibly = number(&|one| window(one.begin) <= this && window(one.end) >= this);
+                (surely, possibly)
+            })
+            .collect()
+    }
+}
