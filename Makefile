@@ -7,7 +7,7 @@ LOOM := cd loom-tests && RUST_BACKTRACE=0 $(CARGO) test --release --locked
 LOOM_LIMIT ?= timeout --verbose 1500
 DEEP_LIMIT ?= timeout --verbose 7200
 # What `make fuzz` runs, and for how long each.
-FUZZ_TARGETS ?= rule limiter quota log
+FUZZ_TARGETS ?= rule limiter quota log forwarded fields limit_text
 FUZZ_SECONDS ?= 60
 MINUTES ?= 10
 # What `make shuttle` runs: schedules for each algorithm in each store; or those of one seed again.

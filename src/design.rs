@@ -79,7 +79,8 @@
 //!
 //! | what | by |
 //! |---|---|
-//! | what a rule decides | property tests against plain lists and exact fractions; four fuzz targets, whose finds are tried again by every run |
+//! | what a rule decides | property tests against plain lists and exact fractions; fuzzing, with finds that are tried again by every run |
+//! | what is read and written | fuzz targets for quotas and logs; for the client's address behind proxies, against a walk that knows what each proxy wrote; for the fields of responses, read back by another parser; for the limits of the proxy |
 //! | what a table decides | a map that never forgets, step by step, while the table turns over before each check |
 //! | short races | loom, with its blind spot closed: about 100 models by default and 25 deeper ones; words exhaustively, tables and cells with 1 to 3 preemptions, three threads with 1 or 2 |
 //! | memory orderings | each is weakened in turn, and a model must fail or the ledger says why none can |
