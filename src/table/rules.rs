@@ -135,3 +135,18 @@ impl Hasher for Given {
         self.0
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::hash::BuildHasher;
+
+    /// With another hash the map would find the same rules, only slower.
+    #[test]
+    fn the_hash_of_a_fingerprint_is_the_fingerprint() {
+        let hashes = BuildHasherDefault::<Given>::default();
+        for hash in [2, 1 << 40, u64::MAX] {
+            assert_eq!(hashes.hash_one(Fingerprint::of_hash(hash)), hash);
+        }
+    }
+}
