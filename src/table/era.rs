@@ -320,8 +320,12 @@ mod tests {
     use std::time::Duration;
 
     fn era(size: Size, promised: u64) -> Era {
+        era_under(Algorithm::TokenBucket, size, promised)
+    }
+
+    fn era_under(algorithm: Algorithm, size: Size, promised: u64) -> Era {
         let quota = Quota::per_second(1);
-        let rule = AnyRule::new(Algorithm::TokenBucket, quota, Duration::ZERO).unwrap();
+        let rule = AnyRule::new(algorithm, quota, Duration::ZERO).unwrap();
         let permit = Permit::take(&Memory::new(1 << 20), size.bytes()).unwrap();
         Era::new(size, promised, Tick::ZERO, Rules::new(Enforced { rule, quota }), permit).unwrap()
     }
@@ -360,6 +364,47 @@ mod tests {
         assert_eq!(next.place(Some(&before)), Place::Given);
         assert_eq!(Size::after(&before, 5, 4, 6).most, 6);
         assert_eq!(Size::after(&before, 5, 40, 100).most, 40);
+    }
+
+    /// A helper that comes late has a later time than the first one, or an earlier one.
+    #[test]
+    fn what_was_frozen_or_evicted_stays_so_whenever_it_is_judged_again() {
+        for algorithm in Algorithm::PACKED {
+            let era = era_under(algorithm, Size::first(3), 0);
+            let key = Fingerprint::of_hash(7);
+            let [busy, idle] = [(); 2].map(|()| Atomic::new(Word::FRESH));
+            for cell in [&busy, &idle] {
+                assert!(era.state(key, cell).charge(Tick::from_nanos(1), 1).is_some());
+            }
+            let frozen = busy.load(Relaxed).frozen();
+            for judged_at in [Tick::from_nanos(1), Tick::MAX, Tick::ZERO] {
+                assert!(matches!(era.freeze(key, &busy, judged_at), Frozen::For(word) if word == frozen));
+            }
+            for (judged_at, first) in [(Tick::MAX, true), (Tick::ZERO, false), (Tick::MAX, false)] {
+                assert!(
+                    matches!(era.freeze(key, &idle, judged_at), Frozen::Evicted { by_us } if by_us == first)
+                );
+            }
+            assert_eq!(era.counts.evicted.load(Relaxed), 1, "{algorithm:?}");
+        }
+    }
+
+    #[test]
+    fn a_turnover_tells_how_many_keys_it_evicted_and_moved() {
+        let before = era(Size::first(12), 0);
+        for (hash, second) in [(1 << 10, 1), (1 << 62, 1), (u64::MAX, 9)] {
+            let key = Fingerprint::of_hash(hash);
+            assert_eq!(before.place(None), Place::Given);
+            let Claim::New(word) = before.space.claim(key) else { panic!("{key:?} is new") };
+            assert!(before.state(key, word).charge(Tick::ZERO + Duration::from_secs(second), 1).is_some());
+        }
+        let next = era(Size::after(&before, before.close(), 12, 100), 3);
+        let (mut evicted, mut moved) = (0, None);
+        while moved.is_none() {
+            let turned = before.turn_chunk(&next, Tick::ZERO + Duration::from_secs(5));
+            (evicted, moved) = (evicted + turned.evicted, turned.moved);
+        }
+        assert_eq!((evicted, moved), (2, Some(1)));
     }
 
     #[test]
