@@ -87,7 +87,7 @@
 //! | long races | shuttle: 4 threads and 300 operations a schedule, 1,000 random schedules for each of nine pairs of store and algorithm; every token is counted |
 //! | real threads | histories searched for a legal order, admissions held against the bounds, soak and stress runs, the address, leak and thread sanitizers |
 //! | stopped threads | a thread stopped for good at every step of a turnover, an eviction and a log, one after the other |
-//! | the tests | broken limiters that are kept beside them, planted faults, mutants of decisions, quotas and most of the rules (428 made, 38 do not compile, one never ends, none that survives changes behaviour) |
+//! | the tests | broken limiters that are kept beside them, planted faults, mutants of decisions, quotas, rules and most of the table (860 of 902 decided: 752 noticed, 87 do not compile, 18 never end, 3 change nothing, and say why in `.cargo/mutants.toml`) |
 //!
 //! # What was not
 //!
@@ -99,8 +99,9 @@
 //!   model of its own; in the others nothing is freed early. In place of the second the models have a list behind
 //!   a lock.
 //! - *Miri* was not at hand. Unsafe code stands in few files, each with its reasons, and runs under the sanitizers.
-//! - *Mutants* of the token bucket, the numbers of windows, words, the end of the sliding window, and of the table but for
-//!   its insertions were not made yet: 477 of 905.
+//! - *Mutants* of upkeep and changes of rules in `src/table.rs`: 35 of 902 were not made yet, and 7 have passed the quick
+//!   tests but were not tried on the slow ones (`upkeep`, `rules`). The others were made over some days, each on the
+//!   source as it was then.
 //! - *What scc does with exact keys, under the thread sanitizer.* Without suppressions it reports about a hundred races
 //!   in the tests of the exact store. In all but two, at least one of the two sides ends in a bucket of scc: a lookup compares
 //!   the hash bytes of a whole bucket at once with a plain read, while an insertion or a removal writes one of them; scc
