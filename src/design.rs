@@ -100,7 +100,7 @@
 //!   a lock.
 //! - *Miri* was not at hand. Unsafe code stands in few files, each with its reasons, and runs under the sanitizers.
 //! - *Mutants* of upkeep and changes of rules in `src/table.rs`: 35 of 902 were not made yet, and 7 have passed the quick
-//!   tests but were not tried on the slow ones (`upkeep`, `rules`). The others were made over some days, each on the
+//!   tests but were not tried on the slow ones (`upkeep`, `rules`). The others were made in several runs, each on the
 //!   source as it was then.
 //! - *What scc does with exact keys, under the thread sanitizer.* Without suppressions it reports about a hundred races
 //!   in the tests of the exact store. In all but two, at least one of the two sides ends in a bucket of scc: a lookup compares
