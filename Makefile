@@ -7,7 +7,7 @@ LOOM := cd loom-tests && RUST_BACKTRACE=0 $(CARGO) test --release --locked
 LOOM_LIMIT ?= timeout --verbose 1500
 DEEP_LIMIT ?= timeout --verbose 7200
 # What `make fuzz` runs, and for how long each.
-FUZZ_TARGETS ?= rule limiter quota log
+FUZZ_TARGETS ?= rule limiter quota log forwarded fields limit_text
 FUZZ_SECONDS ?= 60
 MINUTES ?= 10
 # What `make shuttle` runs: schedules for each algorithm in each store; or those of one seed again.
@@ -17,8 +17,9 @@ SEED ?=
 MUTANTS ?=
 # What `make sanitize` runs: the table and the store of exact keys, under threads and alone.
 SANITIZED ?= stress turnover upkeep eviction exact exact_eviction linearizability bounds soak
-# And under the thread sanitizer: the table alone, for it reports what scc does in its own buckets.
+# And under the thread sanitizer: the table, and exact keys without what scc does in its own buckets.
 THREADS ?= stress turnover upkeep eviction limiter
+EXACT_THREADS ?= exact exact_quotas exact_eviction
 
 # How `make bench-proxy` runs: for example PROXY_BENCH="--rounds 3 --seconds 2 --connections 64".
 PROXY_BENCH ?=
@@ -123,7 +124,10 @@ sanitize:
 	@if test -d "$$(rustc +nightly --print sysroot 2> /dev/null)/lib/rustlib/src/rust"; then \
 		host=$$(rustc -vV | sed -n 's/^host: //p'); \
 		RUSTFLAGS="-Zsanitizer=thread" CARGO_TARGET_DIR=target/sanitize-threads TOLLGATE_STRESS_SECONDS=5 \
-			$(CARGO) +nightly test -Zbuild-std --locked --release --target $$host $(addprefix --test ,$(THREADS)); \
+			$(CARGO) +nightly test -Zbuild-std --locked --release --target $$host $(addprefix --test ,$(THREADS)) && \
+		RUSTFLAGS="-Zsanitizer=thread" CARGO_TARGET_DIR=target/sanitize-threads TOLLGATE_STRESS_SECONDS=5 \
+			TSAN_OPTIONS="suppressions=$$PWD/tests/thread-sanitizer.supp" \
+			$(CARGO) +nightly test -Zbuild-std --locked --release --target $$host $(addprefix --test ,$(EXACT_THREADS)); \
 	else echo "NOT DONE: the thread sanitizer needs nightly Rust with its sources:"; \
 		echo "rustup toolchain install nightly --profile minimal --component rust-src"; test -z "$$CI"; fi
 

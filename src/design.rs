@@ -79,14 +79,15 @@
 //!
 //! | what | by |
 //! |---|---|
-//! | what a rule decides | property tests against plain lists and exact fractions; four fuzz targets, whose finds are tried again by every run |
+//! | what a rule decides | property tests against plain lists and exact fractions; fuzzing, with finds that are tried again by every run |
+//! | what is read and written | fuzz targets for quotas and logs; for the client's address behind proxies, against a walk that knows what each proxy wrote; for the fields of responses, read back by another parser; for the limits of the proxy |
 //! | what a table decides | a map that never forgets, step by step, while the table turns over before each check |
 //! | short races | loom, with its blind spot closed: about 100 models by default and 25 deeper ones; words exhaustively, tables and cells with 1 to 3 preemptions, three threads with 1 or 2 |
 //! | memory orderings | each is weakened in turn, and a model must fail or the ledger says why none can |
 //! | long races | shuttle: 4 threads and 300 operations a schedule, 1,000 random schedules for each of nine pairs of store and algorithm; every token is counted |
-//! | real threads | histories searched for a legal order, admissions held against the bounds, soak and stress runs, the address and leak sanitizers; for the table the thread sanitizer too |
+//! | real threads | histories searched for a legal order, admissions held against the bounds, soak and stress runs, the address, leak and thread sanitizers |
 //! | stopped threads | a thread stopped for good at every step of a turnover, an eviction and a log, one after the other |
-//! | the tests | broken limiters that are kept beside them, planted faults, mutants of decisions, quotas and most of the rules (428 made, 38 do not compile, one never ends, none that survives changes behaviour) |
+//! | the tests | broken limiters that are kept beside them, planted faults, mutants of decisions, quotas, rules and most of the table (860 of 902 decided: 752 noticed, 87 do not compile, 18 never end, 3 change nothing, and say why in `.cargo/mutants.toml`) |
 //!
 //! # What was not
 //!
@@ -98,8 +99,15 @@
 //!   model of its own; in the others nothing is freed early. In place of the second the models have a list behind
 //!   a lock.
 //! - *Miri* was not at hand. Unsafe code stands in few files, each with its reasons, and runs under the sanitizers.
-//! - *Mutants* of the token bucket, the numbers of windows, words, the end of the sliding window, and of the table but for
-//!   its insertions were not made yet: 477 of 905.
-//! - *The thread sanitizer with exact keys*: it reports accesses of scc to its own buckets (64 times in the tests of one
-//!   file, always with scc or its collector on the stack), so it is used for the table alone, where it reports nothing.
+//! - *Mutants* of upkeep and changes of rules in `src/table.rs`: 35 of 902 were not made yet, and 7 have passed the quick
+//!   tests but were not tried on the slow ones (`upkeep`, `rules`). The others were made in several runs, each on the
+//!   source as it was then.
+//! - *What scc does with exact keys, under the thread sanitizer.* Without suppressions it reports about a hundred races
+//!   in the tests of the exact store. In all but two, at least one of the two sides ends in a bucket of scc: a lookup compares
+//!   the hash bytes of a whole bucket at once with a plain read, while an insertion or a removal writes one of them; scc
+//!   says beside that read why it is harmless, and leaves it out under Miri. The two end where sdd, scc's collector, frees
+//!   what was retired, after fences that the sanitizer does not understand. Both are suppressed by the frame
+//!   (`tests/thread-sanitizer.supp`); then nothing is reported, and a *link* with a relaxed release is. That the suppressed
+//!   reports are false is scc's word and not proven; a race of our own that lies within scc's comparing of keys, or in
+//!   what its collector frees, would be hidden with them. The address sanitizer sees the latter.
 //! - *More than two cores*: all runs with real threads were on a machine of two.

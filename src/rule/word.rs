@@ -92,3 +92,25 @@ unsafe impl bytemuck::Pod for Word {}
 // A cell that is not lock-free would break promise 4 without a sign.
 #[cfg(not(tollgate_loom))]
 const _: () = assert!(crate::sync::Atomic::<Word>::is_lock_free());
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frozen_word_stays_frozen_and_its_value_comes_back() {
+        let word = Word::of(7);
+        for frozen in [word.frozen(), word.frozen().frozen()] {
+            assert!(frozen.is_frozen() && frozen != word);
+            assert_eq!(frozen.thawed(), word);
+        }
+        assert_eq!(Word::EVICTED.frozen(), Word::EVICTED);
+    }
+
+    #[test]
+    fn a_word_shows_what_it_is() {
+        let shown = [Word::FRESH, Word::of(26), Word::of(26).frozen(), Word::EVICTED];
+        let shown = shown.map(|word| format!("{word:?}"));
+        assert_eq!(shown, ["Word(fresh)", "Word(0x1a)", "Word(frozen 0x1a)", "Word(evicted)"]);
+    }
+}

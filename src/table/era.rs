@@ -308,3 +308,123 @@ enum Frozen {
     /// Its key is forgotten.
     Evicted { by_us: bool },
 }
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests {
+    use super::super::memory::Memory;
+    use super::super::space::SLOTS;
+    use super::*;
+    use crate::algorithm::Algorithm;
+    use crate::quota::{Enforced, Quota};
+    use crate::rule::AnyRule;
+    use std::time::Duration;
+
+    fn era(size: Size, promised: u64) -> Era {
+        era_under(Algorithm::TokenBucket, size, promised)
+    }
+
+    fn era_under(algorithm: Algorithm, size: Size, promised: u64) -> Era {
+        let quota = Quota::per_second(1);
+        let rule = AnyRule::new(algorithm, quota, Duration::ZERO).unwrap();
+        let permit = Permit::take(&Memory::new(1 << 20), size.bytes()).unwrap();
+        Era::new(size, promised, Tick::ZERO, Rules::new(Enforced { rule, quota }), permit).unwrap()
+    }
+
+    #[test]
+    fn a_closed_era_gives_out_no_place_and_knows_how_many_it_gave() {
+        let era = era(Size::first(3), 0);
+        assert_eq!(
+            [(); 4].map(|()| era.place(None)),
+            [Place::Given, Place::Given, Place::Given, Place::None]
+        );
+        assert!(!era.has_place(None));
+        era.give_back();
+        assert!(era.has_place(None));
+        assert_eq!((era.used(None), era.close(), era.used(None)), (2, 2, 2));
+        assert_eq!(era.place(None), Place::Closed);
+    }
+
+    #[test]
+    fn places_are_kept_for_keys_that_are_still_to_come() {
+        let before = era(Size::first(8), 0);
+        let after = Size::after(&before, 5, 4, 100);
+        assert_eq!((after.limit, after.most), (4, 5 + before.chunks()));
+        let next = era(after, 5);
+        assert_eq!((next.used(Some(&before)), next.used(None), next.survivors()), (5, 5, 5));
+        for _ in 0..before.chunks() {
+            assert_eq!(next.place(Some(&before)), Place::Given);
+        }
+        assert_eq!(next.place(Some(&before)), Place::None);
+        // One was forgotten, so there is room for another.
+        before.counts.evicted.store(1, Relaxed);
+        assert_eq!((next.place(Some(&before)), next.place(Some(&before))), (Place::Given, Place::None));
+        // All have come, fewer than were promised; as the root it has its own limit.
+        next.carry(2);
+        assert_eq!((next.survivors(), next.used(None)), (2, 2 + before.chunks() + 1));
+        assert_eq!(next.place(Some(&before)), Place::Given);
+        assert_eq!(Size::after(&before, 5, 4, 6).most, 6);
+        assert_eq!(Size::after(&before, 5, 40, 100).most, 40);
+    }
+
+    /// A helper that comes late has a later time than the first one, or an earlier one.
+    #[test]
+    fn what_was_frozen_or_evicted_stays_so_whenever_it_is_judged_again() {
+        for algorithm in Algorithm::PACKED {
+            let era = era_under(algorithm, Size::first(3), 0);
+            let key = Fingerprint::of_hash(7);
+            let [busy, idle] = [(); 2].map(|()| Atomic::new(Word::FRESH));
+            for cell in [&busy, &idle] {
+                assert!(era.state(key, cell).charge(Tick::from_nanos(1), 1).is_some());
+            }
+            let frozen = busy.load(Relaxed).frozen();
+            for judged_at in [Tick::from_nanos(1), Tick::MAX, Tick::ZERO] {
+                assert!(matches!(era.freeze(key, &busy, judged_at), Frozen::For(word) if word == frozen));
+            }
+            for (judged_at, first) in [(Tick::MAX, true), (Tick::ZERO, false), (Tick::MAX, false)] {
+                assert!(
+                    matches!(era.freeze(key, &idle, judged_at), Frozen::Evicted { by_us } if by_us == first)
+                );
+            }
+            assert_eq!(era.counts.evicted.load(Relaxed), 1, "{algorithm:?}");
+        }
+    }
+
+    #[test]
+    fn a_turnover_tells_how_many_keys_it_evicted_and_moved() {
+        let before = era(Size::first(12), 0);
+        for (hash, second) in [(1 << 10, 1), (1 << 62, 1), (u64::MAX, 9)] {
+            let key = Fingerprint::of_hash(hash);
+            assert_eq!(before.place(None), Place::Given);
+            let Claim::New(word) = before.space.claim(key) else { panic!("{key:?} is new") };
+            assert!(before.state(key, word).charge(Tick::ZERO + Duration::from_secs(second), 1).is_some());
+        }
+        let next = era(Size::after(&before, before.close(), 12, 100), 3);
+        let (mut evicted, mut moved) = (0, None);
+        while moved.is_none() {
+            let turned = before.turn_chunk(&next, Tick::ZERO + Duration::from_secs(5));
+            (evicted, moved) = (evicted + turned.evicted, turned.moved);
+        }
+        assert_eq!((evicted, moved), (2, Some(1)));
+    }
+
+    #[test]
+    fn an_era_has_the_lines_and_the_bytes_of_its_size() {
+        for (limit, more) in
+            (1..200).flat_map(|limit| [0, 1, limit / 2, limit, 3 * limit].map(|more| (limit, more)))
+        {
+            let size = Size { limit, most: limit + more };
+            let slots = size.lines() * SLOTS as u64;
+            assert!(2 * slots >= 3 * limit && 4 * slots >= 5 * size.most, "{size:?}");
+            assert!(
+                slots <= (limit + limit / 2).max(size.most + size.most / 4) + 1 + SLOTS as u64,
+                "{size:?}"
+            );
+        }
+        let size = Size { limit: 40, most: 90 };
+        let era = era(size, 0);
+        assert_eq!((era.limit(), era.most(), era.space.lines() as u64), (40, 90, size.lines()));
+        assert_eq!(era.chunks(), era.space.lines().div_ceil(CHUNK) as u64);
+        let parts = size_of_val(&era) as u64 + Space::bytes_of(size.lines()) + era.chunks();
+        assert_eq!(size.bytes(), parts);
+    }
+}

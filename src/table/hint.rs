@@ -75,7 +75,41 @@ impl Hint {
 
 #[cfg(all(test, not(tollgate_loom)))]
 mod tests {
+    use super::super::Table;
     use super::*;
+    use crate::algorithm::Algorithm;
+    use crate::quota::{Enforced, Quota};
+    use crate::rule::AnyRule;
+    use crate::sync::pin;
+    use crate::time::Tick;
+    use std::time::Duration;
+
+    fn points_to_root(table: &Table) -> bool {
+        let guard = pin();
+        let space = &table.root(&guard).space;
+        (table.hint.first.load(Relaxed), table.hint.lines.load(Relaxed)) == (space.address(), space.lines())
+    }
+
+    /// Who asks for lines of an old space is only slower, so nothing else would show it.
+    #[test]
+    fn the_hint_follows_the_root_through_every_turnover() {
+        let quota = Quota::per_second(1);
+        let rule = AnyRule::new(Algorithm::TokenBucket, quota, Duration::ZERO).unwrap();
+        let table = Table::new(2_000, Duration::from_secs(1), Enforced { rule, quota }).unwrap();
+        assert!(points_to_root(&table));
+        let now = Tick::from_nanos(1);
+        for key in 0..2_000_u64 {
+            let key = Fingerprint::of_hash(key.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+            table.insert(key, now, &pin(), |_| Some(())).unwrap();
+            assert!(points_to_root(&table), "after {} turnovers", table.turnovers());
+        }
+        assert!(table.turnovers() >= 5, "{} turnovers", table.turnovers());
+        // Of two promotions the older one may be the last to say so; upkeep sets that right.
+        table.hint.point_to(&Space::new(3).unwrap());
+        assert!(!points_to_root(&table));
+        table.tend(now, &pin());
+        assert!(points_to_root(&table));
+    }
 
     #[test]
     fn a_hint_points_to_the_last_space_and_any_other_does_no_harm() {

@@ -107,4 +107,29 @@ mod tests {
         drop(second);
         assert_eq!(memory.bytes(), 0);
     }
+    #[test]
+    fn memory_is_short_when_more_than_half_of_it_is_taken() {
+        let memory = Memory::new(100);
+        let _half = Permit::take(&memory, 50).unwrap();
+        assert!(!memory.is_short());
+        let _more = Permit::take(&memory, 1).unwrap();
+        assert!(memory.is_short());
+    }
+
+    #[test]
+    fn what_is_given_back_early_is_not_given_back_twice() {
+        let memory = Memory::new(100);
+        let mut permit = Permit::take(&memory, 60).unwrap();
+        permit.lower_to(20);
+        assert_eq!(memory.bytes(), 20);
+        drop(permit);
+        assert_eq!(memory.bytes(), 0);
+    }
+
+    #[test]
+    fn more_is_permitted_where_the_most_is_raised() {
+        let memory = Memory::new(100);
+        let _first = Permit::take_up_to(&memory, 120, 120).unwrap();
+        assert!(Permit::take_up_to(&memory, 1, 120).is_none());
+    }
 }

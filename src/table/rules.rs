@@ -135,3 +135,50 @@ impl Hasher for Given {
         self.0
     }
 }
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests {
+    use super::*;
+    use crate::algorithm::Algorithm;
+    use std::hash::BuildHasher;
+    use std::time::Duration;
+
+    /// With another hash the map would find the same rules, only slower.
+    #[test]
+    fn the_hash_of_a_fingerprint_is_the_fingerprint() {
+        let hashes = BuildHasherDefault::<Given>::default();
+        for hash in [2, 1 << 40, u64::MAX] {
+            assert_eq!(hashes.hash_one(Fingerprint::of_hash(hash)), hash);
+        }
+    }
+
+    #[test]
+    fn rules_of_keys_are_counted_and_four_times_as_many_are_permitted() {
+        let quota = Quota::per_second(1);
+        let rule = AnyRule::new(Algorithm::TokenBucket, quota, Duration::ZERO).unwrap();
+        let rule = Enforced { rule, quota };
+        // As many as take a map of 512 places, with some to spare.
+        let keys: Vec<_> = (2..402).map(|hash| (Fingerprint::of_hash(hash), Some(rule))).collect();
+        let bytes = 512 * (size_of::<(Fingerprint, Enforced<AnyRule>)>() as u64 + 1);
+        let memory = Memory::new(0);
+        let mut kept = vec![Rules::new(rule)];
+        for count in 1..=4 {
+            let last = &kept[kept.len() - 1];
+            kept.push(last.changed(Tick::from_nanos(count), None, &keys, &memory).unwrap());
+            assert_eq!((kept[kept.len() - 1].count(), memory.bytes()), (keys.len(), count * bytes));
+        }
+        let changed = |rules: &Rules, now| rules.changed(Tick::from_nanos(now), None, &keys, &memory);
+        assert!(changed(&kept[4], 5).is_none(), "nothing is freed yet");
+        kept.remove(1);
+        // A clock that was set back makes no earlier change of it.
+        let last = changed(&kept[3], 1).unwrap();
+        assert_eq!((last.changes(), last.since()), (5, Tick::from_nanos(4)));
+        assert!(last.are(&last.clone()) && !last.are(&kept[3]));
+        // Who asks for a default only keeps the rules of keys, at no cost; without any, nothing is counted.
+        let _default = last.changed(Tick::ZERO, Some(rule), &[], &memory).unwrap();
+        assert_eq!(memory.bytes(), 4 * bytes);
+        let none: Vec<_> = keys.iter().map(|&(key, _)| (key, None)).collect();
+        let last = last.changed(Tick::ZERO, None, &none, &memory).unwrap();
+        assert_eq!((last.count(), last.own_quota(keys[0].0)), (0, None));
+    }
+}

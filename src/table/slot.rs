@@ -76,6 +76,22 @@ mod tests {
     }
 
     #[test]
+    fn only_the_reserved_values_are_vacant() {
+        assert!(Fingerprint::EMPTY.is_vacant() && Fingerprint::SEALED.is_vacant());
+        for hash in [0, 1, Fingerprint::RESERVED, u64::MAX] {
+            assert!(!Fingerprint::of_hash(hash).is_vacant(), "{hash}");
+        }
+    }
+
+    /// By its bits it is decided who does a step of upkeep: keys at one time differ in them.
+    #[test]
+    fn the_bits_are_those_of_the_hash() {
+        for hash in [2, 77, u64::MAX] {
+            assert_eq!(Fingerprint::of_hash(hash).bits(), hash);
+        }
+    }
+
+    #[test]
     fn homes_cover_all_places_and_no_more() {
         for count in [1, 2, 3, 1000] {
             assert_eq!(Fingerprint::of_hash(2).home(count), 0);

@@ -211,6 +211,23 @@ mod tests {
     use super::*;
 
     #[test]
+    fn keys_take_two_thirds_of_the_slots_at_most_and_leave_one() {
+        for places in 0..1000 {
+            let slots = Space::lines_for(places) * SLOTS as u64;
+            assert!(slots > places && 2 * slots >= 3 * places, "{places}");
+            // And no more lines than that takes.
+            assert!(slots <= places + places / 2 + SLOTS as u64, "{places}");
+        }
+    }
+
+    #[test]
+    fn the_bytes_of_a_space_are_those_of_its_lines() {
+        let space = Space::new(3).unwrap();
+        assert_eq!(Space::bytes_of(3), size_of_val(&*space.lines) as u64);
+        assert_eq!((space.address(), space.lines()), (space.lines.as_ptr().addr(), 3));
+    }
+
+    #[test]
     fn keys_of_one_home_run_on_around_the_end() {
         let space = Space::new(3).unwrap();
         // All begin in the last of three lines.
