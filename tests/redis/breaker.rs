@@ -33,7 +33,10 @@ fn ten_thousand_checks_of_a_stopped_server_cost_three_deadlines_and_a_few_probes
         let (took, stats, passed) = (begun.elapsed(), limiter.stats(), proxy.passed());
         let connections = passed.connections - before.connections;
         let bytes = passed.requests - before.requests;
-        println!("10,000 checks took {took:?}: {} deadlines, {connections} connections, {bytes} bytes", stats.unknown);
+        println!(
+            "10,000 checks took {took:?}: {} deadlines, {connections} connections, {bytes} bytes",
+            stats.unknown
+        );
         assert!(took < 3 * (DEADLINE + MARGIN) + Duration::from_secs(2), "{took:?}");
         assert_eq!(stats.unknown, 3);
         assert_eq!(stats.stood_in, 10_000);
@@ -83,7 +86,10 @@ fn a_policy_answers_as_it_was_told_to_and_is_counted() {
         for _ in 0..10 {
             let (yes, no) = (open.check("alice").await, closed.check("alice").await);
             assert_eq!((yes.outcome(), yes.source()), (Outcome::Allowed, Source::Policy));
-            assert_eq!((no.outcome(), no.source(), no.retry_after()), (Outcome::Denied, Source::Policy, None));
+            assert_eq!(
+                (no.outcome(), no.source(), no.retry_after()),
+                (Outcome::Denied, Source::Policy, None)
+            );
         }
         for stats in [open.stats(), closed.stats()] {
             assert_eq!((stats.by_store, stats.stood_in, stats.refused), (1, 10, 0));

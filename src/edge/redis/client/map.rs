@@ -77,7 +77,8 @@ impl Map {
         }
         for slot in 0..SLOTS {
             if slots[usize::from(slot)] == u16::MAX {
-                let before = if self.is_known() { Arc::clone(self.node(slot)) } else { Arc::clone(&nodes[0]) };
+                let before =
+                    if self.is_known() { Arc::clone(self.node(slot)) } else { Arc::clone(&nodes[0]) };
                 slots[usize::from(slot)] = number(&mut nodes, &before)?;
             }
         }

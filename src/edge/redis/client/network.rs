@@ -34,7 +34,10 @@ pub(super) struct Network {
 pub(super) enum Target {
     Slot(u16),
     /// A node of a cluster to which another one has sent the request; `asking` while the slot is on its way there.
-    Node { node: Arc<Node>, asking: bool },
+    Node {
+        node: Arc<Node>,
+        asking: bool,
+    },
 }
 
 /// Does an error say that this connection is no good, or not now?
@@ -99,9 +102,9 @@ impl Network {
         self.connections.load(Relaxed)
     }
 
-    /// Is there a connection, or was none tried yet?
-    pub(super) fn is_up(&self) -> bool {
-        self.map.load().nodes().iter().any(|node| !matches!(node.find(), Found::Away))
+    /// Is there a connection to the node that has a key, or was none tried yet?
+    pub(super) fn is_up(&self, key: &str) -> bool {
+        !matches!(self.map.load().node(self.slot(key)).find(), Found::Away)
     }
 
     /// For how long a probe may take: it has to connect, to the sentinels before it.
@@ -340,4 +343,3 @@ impl Drop for Probe {
         self.node.breaker.probed();
     }
 }
-

@@ -40,9 +40,16 @@ pub(super) enum Addresses {
 /// Addresses that were read.
 pub(super) enum Servers {
     One(Client),
-    Sentinel { name: String, sentinels: Vec<ConnectionInfo>, master: ConnectionInfo },
+    Sentinel {
+        name: String,
+        sentinels: Vec<ConnectionInfo>,
+        master: ConnectionInfo,
+    },
     /// Those that were named, which tell of the others.
-    Cluster { known: Vec<ConnectionInfo>, certificates: Option<TlsCertificates> },
+    Cluster {
+        known: Vec<ConnectionInfo>,
+        certificates: Option<TlsCertificates>,
+    },
 }
 
 /// How one server is reached.
@@ -100,7 +107,11 @@ impl Servers {
                     let known = urls.into_iter().map(String::into_connection_info);
                     let known = known.collect::<RedisResult<Vec<_>>>()?;
                     if known.is_empty() {
-                        return Err((ErrorKind::InvalidClientConfig, "a cluster needs an address at the least").into());
+                        return Err((
+                            ErrorKind::InvalidClientConfig,
+                            "a cluster needs an address at the least",
+                        )
+                            .into());
                     }
                     let certificates = settings.certificates();
                     for info in &known {
