@@ -204,12 +204,13 @@ fn a_batch_that_loses_its_script_half_way_is_counted_once() {
         let client = server.client();
         let over = Arc::new(AtomicBool::new(false));
         let ended = Arc::clone(&over);
-        // A server reads a large batch in parts, and serves others between them.
+        // A server reads a large batch in parts, and serves others between them. Not so often that nothing is ever known
+        // to it when a batch begins.
         let flushing = std::thread::spawn(move || {
             let mut connection = client.get_connection().unwrap();
             while !ended.load(Ordering::Relaxed) {
                 redis::cmd("SCRIPT").arg("FLUSH").exec(&mut connection).unwrap();
-                std::thread::sleep(Duration::from_millis(1));
+                std::thread::sleep(Duration::from_millis(25));
             }
         });
         let batch = [("alice", 1); 2_000];
@@ -222,7 +223,7 @@ fn a_batch_that_loses_its_script_half_way_is_counted_once() {
         over.store(true, Ordering::Relaxed);
         flushing.join().unwrap();
         println!("{known} admitted in batches, {} whole scripts sent", server.calls("eval"));
-        assert!(server.calls("eval") > 5, "the fault is none");
+        assert!(server.calls("eval") > 2, "the fault is none");
         assert_eq!(counted(&server).await, known);
     });
 }

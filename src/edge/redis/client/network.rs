@@ -19,7 +19,7 @@ const PROBE: Duration = Duration::from_millis(200);
 
 /// All that there is to know of the servers.
 pub(super) struct Network {
-    servers: Servers,
+    pub(super) servers: Servers,
     settings: Settings,
     map: ArcSwap<Map>,
     /// Is somebody asking what the cluster is?
