@@ -47,7 +47,12 @@ fn spread(cluster: &Cluster) -> [String; 3] {
 fn keys_are_asked_for_where_they_are_and_where_they_go() {
     for_each_server(async |program| {
         let cluster = Cluster::start(program);
-        let client = Client::cluster(cluster.urls()).build().unwrap();
+        for node in cluster.nodes() {
+            node.command(&["ACL", "SETUSER", "limiter", "on", ">secret", "~tollgate:*", "+@all"]);
+        }
+        // One is named, and tells of the others, which are asked as the same user.
+        let first = cluster.nodes()[0].address();
+        let client = Client::cluster([format!("redis://limiter:secret@{first}")]).build().unwrap();
         client.connect().await.unwrap();
 
         // Over all slots, one by one and together.
@@ -63,6 +68,7 @@ fn keys_are_asked_for_where_they_are_and_where_they_go() {
         }
         for master in &cluster.nodes()[..3] {
             assert!(master.ask::<u64>(&["DBSIZE"]) > 100);
+            assert!(master.ask::<String>(&["CLIENT", "LIST"]).contains("user=limiter"));
         }
 
         // A slot that has moved, and one that is on its way.
@@ -196,6 +202,16 @@ fn a_request_whose_answer_was_lost_is_not_repeated() {
         until_async("all nodes have heard of it", told).await;
         let client = Client::cluster(proxies.iter().map(|proxy| format!("redis://{}", proxy.address())));
         let client = client.build().unwrap();
+        let holder_of = |key: &str| {
+            let slot =
+                cluster.nodes()[0].ask::<u16>(&["CLUSTER", "KEYSLOT", &format!("tollgate:c:w:={key}")]);
+            usize::from(slot) * 3 / 16_384
+        };
+        // For each master a key that it does not have.
+        let elsewhere = [0, 1, 2].map(|holder| {
+            let mut keys = (0..).map(|number| format!("other{number}"));
+            keys.find(|key| holder_of(key) != holder).unwrap()
+        });
         let direct = |server: &Server| Client::open(server.url()).unwrap();
         let limiter = limiter(&client, Algorithm::FixedWindow, DEADLINE);
         for (round, mode) in [Mode::DropReplies, Mode::Reset, Mode::HalfClose, Mode::Hold, Mode::BlackHole]
@@ -204,15 +220,18 @@ fn a_request_whose_answer_was_lost_is_not_repeated() {
         {
             let key = format!("alice{round}");
             store_answers(&limiter, &key).await;
-            let slot =
-                cluster.nodes()[0].ask::<u16>(&["CLUSTER", "KEYSLOT", &format!("tollgate:c:w:={key}")]);
-            let holder = usize::from(slot) * 3 / 16_384;
+            for key in &elsewhere {
+                store_answers(&limiter, key).await;
+            }
+            let holder = holder_of(&key);
             let before = limiter.stats();
             proxies[holder].set(mode);
             let decisions = join_all((0..20).map(|_| limiter.check(&key))).await;
             assert!(decisions.iter().all(|decision| decision.source() == Source::Policy), "{mode:?}");
-            let many = limiter.check_many(&[(&*key, 1); 5]).await;
-            assert!(many.iter().all(|decision| decision.source() == Source::Policy), "{mode:?}");
+            // Keys of other nodes are answered in the same breath.
+            let many = limiter.check_many(&[(&*key, 1), (&*elsewhere[holder], 1), (&*key, 1)]).await;
+            let sources: Vec<_> = many.iter().map(|decision| decision.source()).collect();
+            assert_eq!(sources, [Source::Policy, Source::Shared, Source::Policy], "{mode:?}");
             sleep(DEADLINE).await;
             proxies[holder].set(Mode::Pass);
             store_answers(&limiter, &key).await;

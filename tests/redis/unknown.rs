@@ -6,6 +6,7 @@ use crate::harness::wait::{run, until_async};
 use crate::load::{AGES, DEADLINE, Limiter, store_answers};
 use futures_util::future::join_all;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::time::sleep;
 use tollgate::redis::{Client, OnFailure};
@@ -191,5 +192,38 @@ fn scripts_that_are_flushed_under_load_lose_and_double_nothing() {
         assert_eq!(known, 4 * 150 * 11);
         assert_eq!(counted(&server).await, known);
         assert_eq!((limiter.stats().unknown, limiter.stats().refused, limiter.stats().stood_in), (0, 0, 0));
+    });
+}
+
+#[test]
+fn a_batch_that_loses_its_script_half_way_is_counted_once() {
+    run(async {
+        let server = Server::start();
+        let limiter = limiter(&Client::open(server.url()).unwrap(), Duration::from_secs(20));
+        store_answers(&limiter, "bob").await;
+        let client = server.client();
+        let over = Arc::new(AtomicBool::new(false));
+        let ended = Arc::clone(&over);
+        // A server reads a large batch in parts, and serves others between them. Not so often that nothing is ever known
+        // to it when a batch begins.
+        let flushing = std::thread::spawn(move || {
+            let mut connection = client.get_connection().unwrap();
+            while !ended.load(Ordering::Relaxed) {
+                redis::cmd("SCRIPT").arg("FLUSH").exec(&mut connection).unwrap();
+                std::thread::sleep(Duration::from_millis(25));
+            }
+        });
+        let batch = [("alice", 1); 2_000];
+        let mut known = 0;
+        for _ in 0..10 {
+            let decisions = limiter.check_many(&batch).await;
+            assert_eq!(by_store(&decisions), decisions.len() as u64);
+            known += by_store(&decisions);
+        }
+        over.store(true, Ordering::Relaxed);
+        flushing.join().unwrap();
+        println!("{known} admitted in batches, {} whole scripts sent", server.calls("eval"));
+        assert!(server.calls("eval") > 2, "the fault is none");
+        assert_eq!(counted(&server).await, known);
     });
 }

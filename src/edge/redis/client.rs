@@ -279,9 +279,9 @@ impl Client {
         self.network.connections()
     }
 
-    /// Is there a connection, as far as is known, or was none tried yet?
-    pub(super) fn is_up(&self) -> bool {
-        self.network.is_up()
+    /// Is there a connection for a key, as far as is known, or was none tried yet?
+    pub(super) fn is_up(&self, key: &str) -> bool {
+        self.network.is_up(key)
     }
 }
 

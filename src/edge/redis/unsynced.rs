@@ -209,7 +209,7 @@ impl Unsynced {
                     return decided(true, fields.present());
                 }
                 Err(Full::Limit) => return decided(false, count.fields().present()),
-                Err(Full::Unsynced) if !core.client.is_up() => {
+                Err(Full::Unsynced) if !core.client.is_up(asked.text) => {
                     // Asks for the connection, if nobody does.
                     shared.tell_later(&count);
                     return core.stand_in(asked);

@@ -70,7 +70,9 @@ impl Map {
             let known = nodes.iter().chain(&self.nodes).find(|node| node.way.is_at(address)).cloned();
             let node = known.map_or_else(|| servers.node(address).map(Node::new), Some)?;
             let number = number(&mut nodes, &node)?;
-            slots.get_mut(usize::from(*first)..=usize::from(*last))?.fill(number);
+            // Of a range that ends before it begins, `get_mut` would make an empty one.
+            let row = (first <= last).then(|| usize::from(*first)..=usize::from(*last))?;
+            slots.get_mut(row)?.fill(number);
         }
         if nodes.is_empty() {
             return None;

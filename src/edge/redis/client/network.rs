@@ -19,7 +19,7 @@ const PROBE: Duration = Duration::from_millis(200);
 
 /// All that there is to know of the servers.
 pub(super) struct Network {
-    servers: Servers,
+    pub(super) servers: Servers,
     settings: Settings,
     map: ArcSwap<Map>,
     /// Is somebody asking what the cluster is?
@@ -102,9 +102,9 @@ impl Network {
         self.connections.load(Relaxed)
     }
 
-    /// Is there a connection, or was none tried yet?
-    pub(super) fn is_up(&self) -> bool {
-        self.map.load().nodes().iter().any(|node| !matches!(node.find(), Found::Away))
+    /// Is there a connection to the node that has a key, or was none tried yet?
+    pub(super) fn is_up(&self, key: &str) -> bool {
+        !matches!(self.map.load().node(self.slot(key)).find(), Found::Away)
     }
 
     /// For how long a probe may take: it has to connect, to the sentinels before it.
