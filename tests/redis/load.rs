@@ -67,7 +67,8 @@ impl Admissions {
         let period = u64::try_from(period.as_nanos()).unwrap();
         let ahead = nanos(ClockId::Realtime) - now();
         let window = |time: u64| (time + ahead) / period;
-        let number = |admissions: &dyn Fn(&&Admission) -> bool| self.0.iter().filter(admissions).count() as u64;
+        let number =
+            |admissions: &dyn Fn(&&Admission) -> bool| self.0.iter().filter(admissions).count() as u64;
         // Not the first and the last, which the load has only a part of.
         (window(begun) + 1..window(ended).saturating_sub(1))
             .map(|this| {

@@ -372,7 +372,11 @@ impl Cell {
             outcome,
             cost: asked.cost,
             limit,
-            remaining: if outcome == Outcome::Allowed { remaining } else { remaining.min(asked.cost.saturating_sub(1)) },
+            remaining: if outcome == Outcome::Allowed {
+                remaining
+            } else {
+                remaining.min(asked.cost.saturating_sub(1))
+            },
             wait: Some(duration(wait)),
             reset_after: reset,
             refill_after: if outcome == Outcome::Allowed { reset } else { duration(wait).min(reset) },
