@@ -401,6 +401,10 @@ impl Shared {
     fn unsynced(&self) -> SharedStats {
         let mut stats = SharedStats::default();
         self.each(|count| {
+            // What nobody asks for any more adds to no overshoot.
+            if !self.is_of_interest(count) {
+                return;
+            }
             let fields = count.fields();
             stats.unsynced += fields.unsynced();
             stats.in_flight += fields.in_flight;
