@@ -63,9 +63,11 @@
 //! Everything runs inside tokio (with its timer and I/O enabled). Nothing is connected or started before the first check.
 
 mod atomics;
+mod breaker;
 mod builder;
 mod client;
 mod core;
+mod count;
 mod error;
 mod failure;
 #[cfg(feature = "http")]
@@ -74,7 +76,12 @@ mod lease;
 mod limiter;
 mod method;
 mod name;
+mod network;
+mod node;
+mod purse;
 mod script;
+mod servers;
+mod slots;
 mod stats;
 mod unsynced;
 

@@ -9,20 +9,14 @@
 //! node of a cluster has a breaker of its own, so that one that is down does not take the others with it; before it is probed,
 //! the others are asked whether it has a successor.
 
-mod breaker;
-mod map;
-mod network;
-mod node;
-mod servers;
-
 use super::error::BuildError;
-use super::script::{self, Call, Reply};
+use super::network::{Network, Target};
+use super::node::Node;
+use super::script::{self, Call, Failure, Reply};
+use super::servers::{Addresses, Line, Servers, Settings};
 use super::stats::ClientStats;
 use futures_util::future::join_all;
-use network::{Network, Target};
-use node::Node;
 use redis::{Cmd, RedisError, RedisResult, ServerErrorKind, Value};
-use servers::{Addresses, Line, Servers, Settings};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -67,17 +61,6 @@ pub struct ClientBuilder {
 enum Request<'c> {
     Run(&'c Call<'c>),
     Delete(&'c str),
-}
-
-/// Why there is no answer.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) enum Failure {
-    /// It was not sent.
-    Unavailable,
-    /// It was not executed, and why.
-    Refused(String),
-    /// It may have been executed, or may be yet.
-    Unknown,
 }
 
 /// A server that can't be connected to.

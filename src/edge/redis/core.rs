@@ -1,9 +1,10 @@
 //! What all modes of a shared limit have in common: how the store is asked, and what stands in for it.
 
-use super::client::{Client, Failure};
+use super::client::Client;
 use super::failure::StandIn;
 use super::method::{Answer, Method, Op};
 use super::name::Name;
+use super::script::Failure;
 use super::script::Reply;
 use super::stats::{Counters, Event};
 use crate::{Decision, Source, Tick};

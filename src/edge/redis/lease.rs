@@ -29,16 +29,14 @@
 //!   is over in the store by then.
 //! - `remaining` and `reset_after` of what is decided here are those of the last answer, less what was spent since.
 
-mod purse;
-
 use super::atomics::{AtomicBool, AtomicU64, Relaxed};
-use super::client::Failure;
 use super::core::{Asked, Core};
 use super::method::{Answer, Op};
 use super::name::Name;
+use super::purse::{LAST, MOST, Purses, TICK};
+use super::script::Failure;
 use super::stats::Event;
 use crate::{Decision, Outcome, Report, Source, Tick};
-use purse::{LAST, MOST, Purses, TICK};
 use scc::HashIndex;
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,11 +1,12 @@
 //! The limiter whose state machines share: what may be asked of it.
 
 use super::builder::SharedBuilder;
-use super::client::{Client, Failure};
+use super::client::Client;
 use super::core::{Asked, Core};
 use super::lease::Leases;
 use super::method::Op;
 use super::name::{Naming, StoreKey};
+use super::script::Failure;
 use super::stats::SharedStats;
 use super::unsynced::Unsynced;
 use crate::{Algorithm, Decision, Quota, Source, Tick};

@@ -23,6 +23,17 @@ impl Script {
     }
 }
 
+/// Why there is no answer.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Failure {
+    /// It was not sent.
+    Unavailable,
+    /// It was not executed, and why.
+    Refused(String),
+    /// It may have been executed, or may be yet.
+    Unknown,
+}
+
 /// One run of a script on one key.
 #[derive(Clone, Debug)]
 pub(super) struct Call<'s> {

@@ -37,18 +37,16 @@
 //! there is no connection, [`OnFailure`](super::OnFailure) answers, which denies unless it was told otherwise. (What it
 //! admits is beyond the bound.) A request that costs more than `max_unsynced` asks the store.
 
-mod count;
-
 use super::atomics::{Acquire, AtomicBool, AtomicU64, Relaxed, Release};
-use super::client::Failure;
 use super::core::{Asked, Core};
+use super::count::{Count, Full, MOST_LIMIT, MOST_UNSYNCED};
 use super::error::BuildError;
 use super::method::Op;
 use super::name::Name;
+use super::script::Failure;
 use super::script::{Call, Reply, Script};
 use super::stats::{Event, SharedStats};
 use crate::{Algorithm, Decision, Source, Tick};
-use count::{Count, Full, MOST_LIMIT, MOST_UNSYNCED};
 use scc::{HashIndex, Queue};
 use std::sync::{Arc, Weak};
 use std::time::Duration;

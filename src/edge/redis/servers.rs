@@ -1,6 +1,6 @@
 //! Which servers there are, and how one connects to them.
 
-use super::super::error::BuildError;
+use super::error::BuildError;
 use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::io::tcp::TcpSettings;
 use redis::sentinel::{SentinelClient, SentinelClientBuilder, SentinelServerType};

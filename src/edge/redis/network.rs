@@ -1,12 +1,12 @@
 //! The servers at hand: which of them has a key, the connections to them, and what becomes of those.
 
-use super::super::atomics::{AtomicBool, AtomicU64, Relaxed};
-use super::super::stats::ClientStats;
-use super::Failure;
+use super::atomics::{AtomicBool, AtomicU64, Relaxed};
 use super::breaker::Pass;
-use super::map::{self, Map, Range};
 use super::node::{Found, Node};
+use super::script::Failure;
 use super::servers::{Line, Servers, Settings, Way};
+use super::slots::{self, Map, Range};
+use super::stats::ClientStats;
 use arc_swap::ArcSwap;
 use futures_util::future::select_ok;
 use redis::{ErrorKind, RedisError, RedisResult, ServerError, ServerErrorKind};
@@ -296,7 +296,7 @@ impl Network {
 async fn ask_slots(line: Arc<Line>, host: &str) -> RedisResult<Vec<Range>> {
     let mut slots = redis::cmd("CLUSTER");
     slots.arg("SLOTS");
-    let told = map::ranges(line.send(slots, false).await?, host).filter(|ranges| !ranges.is_empty());
+    let told = slots::ranges(line.send(slots, false).await?, host).filter(|ranges| !ranges.is_empty());
     Ok(told.ok_or((ErrorKind::UnexpectedReturnType, "a server has told of no slots"))?)
 }
 

@@ -28,7 +28,7 @@
 //! |---|---|---|---|
 //! | *filled* | `fill`, on the time of the last lease, and then on the purse | `give_back` | who sees a new purse sees that there is a new lease, or that one is coming |
 
-use super::super::atomics::{AcqRel, Acquire, AtomicBool, AtomicU64, Ordering, Relaxed, Release};
+use super::atomics::{AcqRel, Acquire, AtomicBool, AtomicU64, Ordering, Relaxed, Release};
 
 /// Nanoseconds; a lease is cut down to whole ones.
 pub(super) const TICK: u64 = 1_000_000;

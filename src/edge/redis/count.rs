@@ -32,8 +32,8 @@
 //! | *queued* | `enqueue` | `dequeued` | what was admitted by then: who takes a count out of the queue tells it |
 //! | *confirmed* | `confirm`, on confirmed | `learn` | the word, in which that is part of the total |
 
-use super::super::atomics::{AcqRel, Acquire, AtomicBool, AtomicU64, Relaxed, Release};
-use super::super::name::Name;
+use super::atomics::{AcqRel, Acquire, AtomicBool, AtomicU64, Relaxed, Release};
+use super::name::Name;
 use tokio::sync::Notify;
 
 const BITS: u32 = 18;

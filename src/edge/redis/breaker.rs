@@ -15,7 +15,7 @@
 //! double and are drawn at random, so that many machines do not come back at once. How long the next pause is stays
 //! until a request was answered: a server that answers probes and nothing else is asked less and less.
 
-use super::super::atomics::{AtomicBool, AtomicU64, Relaxed};
+use super::atomics::{AtomicBool, AtomicU64, Relaxed};
 use std::time::Duration;
 
 const STARTING: u64 = u64::MAX;
@@ -27,7 +27,7 @@ const FIRST_PAUSE: u64 = 20;
 const LONGEST_PAUSE: u64 = 1_000;
 
 #[derive(Debug)]
-pub(in super::super) struct Breaker {
+pub(super) struct Breaker {
     state: AtomicU64,
     probing: AtomicBool,
     /// In milliseconds; 0 for none.
@@ -109,7 +109,7 @@ impl Breaker {
         self.state.store(0, Relaxed);
     }
 
-    pub(in super::super) fn opened(&self) -> u64 {
+    pub(super) fn opened(&self) -> u64 {
         // ORDERING: relaxed; a counter.
         self.opened.load(Relaxed)
     }
