@@ -122,8 +122,8 @@ fn a_key_that_holds_something_else_is_refused_alone() {
 fn a_user_may_do_only_what_the_limiter_needs() {
     for_each_server(async |program: Program| {
         let server = Server::of(program);
-        let rights = "+ping +eval +evalsha +time +get +set +del +zadd +zrem +zscore +zrange +zrangebyscore \
-                      +zremrangebyscore +pexpire +hmget +hkeys +hset +hdel";
+        let rights = "+ping +eval +evalsha +time +get +set +del +zadd +zrem +zmscore +zrange +zrangebyscore \
+                      +zremrangebyscore +pexpire +hmget +hkeys +hset +hdel +pttl";
         let words: Vec<_> = ["ACL", "SETUSER", "limiter", "on", ">secret", "~tollgate:*", "-@all"]
             .into_iter()
             .chain(rights.split_whitespace())

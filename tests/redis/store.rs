@@ -17,7 +17,9 @@ fn ways() -> Vec<(Algorithm, &'static str, Set)> {
     let mut ways: Vec<(Algorithm, &'static str, Set)> = Vec::new();
     for algorithm in Algorithm::ALL {
         ways.push((algorithm, "exact", |builder| builder));
-        ways.push((algorithm, "lease", |builder| builder.lease(5)));
+        if algorithm != Algorithm::LeakyQueue {
+            ways.push((algorithm, "lease", |builder| builder.lease(5)));
+        }
         if algorithm.has_windows() {
             ways.push((algorithm, "unsynced", |builder| builder.max_unsynced(5)));
         }

@@ -48,6 +48,27 @@ pub struct SharedBuilder<K: ?Sized> {
     keys: PhantomData<fn(&K)>,
 }
 
+impl<K: StoreKey + ?Sized> SharedLimiter<K> {
+    /// The settings of the limit called `name`, 1 to 128 bytes.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::redis::{Client, OnFailure, SharedLimiter};
+    /// use tollgate::{Algorithm, Quota};
+    ///
+    /// let client = Client::open("redis://127.0.0.1:6379")?;
+    /// let logins = SharedLimiter::<str>::builder(&client, "logins", Quota::per_hour(5))
+    ///     .algorithm(Algorithm::SlidingLog)
+    ///     .deadline(Duration::from_millis(20))
+    ///     .on_failure(OnFailure::Closed)
+    ///     .build()?;
+    /// # Ok::<(), tollgate::redis::BuildError>(())
+    /// ```
+    pub fn builder(client: &Client, name: impl Into<String>, quota: Quota) -> SharedBuilder<K> {
+        SharedBuilder::new(client.clone(), name.into(), quota)
+    }
+}
+
 impl<K: StoreKey + ?Sized> SharedBuilder<K> {
     pub(super) fn new(client: Client, name: String, quota: Quota) -> Self {
         Self {

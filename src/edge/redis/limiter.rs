@@ -1,6 +1,5 @@
 //! The limiter whose state machines share: what may be asked of it.
 
-use super::builder::SharedBuilder;
 use super::client::Client;
 use super::core::{Asked, Core};
 use super::lease::Leases;
@@ -75,25 +74,6 @@ impl fmt::Display for ResetError {
 impl std::error::Error for ResetError {}
 
 impl<K: StoreKey + ?Sized> SharedLimiter<K> {
-    /// The settings of the limit called `name`, 1 to 128 bytes.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use tollgate::redis::{Client, OnFailure, SharedLimiter};
-    /// use tollgate::{Algorithm, Quota};
-    ///
-    /// let client = Client::open("redis://127.0.0.1:6379")?;
-    /// let logins = SharedLimiter::<str>::builder(&client, "logins", Quota::per_hour(5))
-    ///     .algorithm(Algorithm::SlidingLog)
-    ///     .deadline(Duration::from_millis(20))
-    ///     .on_failure(OnFailure::Closed)
-    ///     .build()?;
-    /// # Ok::<(), tollgate::redis::BuildError>(())
-    /// ```
-    pub fn builder(client: &Client, name: impl Into<String>, quota: Quota) -> SharedBuilder<K> {
-        SharedBuilder::new(client.clone(), name.into(), quota)
-    }
-
     pub(super) fn new(
         core: Arc<Core>,
         naming: Naming,
@@ -159,7 +139,7 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     }
 
     /// Checks each pair of a key and a cost, in the order given; in one round trip, if the servers are no cluster. The
-    /// store is always asked, unless counts may stay [unsynchronized](SharedBuilder::max_unsynced).
+    /// store is always asked, unless counts may stay [unsynchronized](super::SharedBuilder::max_unsynced).
     ///
     /// ```no_run
     /// # use tollgate::redis::SharedLimiter;
@@ -313,7 +293,7 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
         })
     }
 
-    /// With [`max_unsynced`](SharedBuilder::max_unsynced), tells the store all that it was not told yet, for as long as a
+    /// With [`max_unsynced`](super::SharedBuilder::max_unsynced), tells the store all that it was not told yet, for as long as a
     /// check may take: before a machine goes away. Otherwise there is nothing to do.
     ///
     /// ```no_run
