@@ -61,7 +61,7 @@ fn every_key_is_namespaced_bounded_and_expires_about_when_its_state_is_over() {
             assert_eq!(mine.len(), 4, "{prefix} {mine:?}");
             for (key, left) in mine {
                 // A state lasts for two windows at the most, and a second is added.
-                let (least, most) = (500, 2 * PERIOD.as_millis() as i64 + 1_000);
+                let (least, most) = (500, 2 * i64::try_from(PERIOD.as_millis()).unwrap() + 1_000);
                 assert!((least..=most).contains(left), "{key} has {left} ms left");
                 assert_eq!(key.len(), prefix.len() + 2 + 32, "{key}");
             }

@@ -59,7 +59,7 @@ pub(super) enum Way {
     /// Any that tells what the cluster is.
     Cluster,
     /// A node of a cluster.
-    Node { address: (String, u16), client: Client },
+    Node { address: (String, u16), client: Box<Client> },
 }
 
 impl Way {
@@ -171,7 +171,7 @@ impl Servers {
             _ => ConnectionAddr::Tcp(host, port),
         };
         let client = client(named.clone().set_addr(addr), certificates.clone()).ok()?;
-        Some(Way::Node { address: address.clone(), client })
+        Some(Way::Node { address: address.clone(), client: Box::new(client) })
     }
 
     /// The nodes of a cluster that were named.
@@ -193,9 +193,10 @@ impl Servers {
             .set_connection_timeout(Some(settings.connection_timeout))
             .set_response_timeout(None);
         let line = match (way, self) {
-            (Way::Node { client, .. }, _) | (_, Self::One(client)) => {
+            (Way::Node { client, .. }, _) => {
                 client.get_multiplexed_async_connection_with_config(&config).await?
             }
+            (_, Self::One(client)) => client.get_multiplexed_async_connection_with_config(&config).await?,
             _ => {
                 // Made anew each time: the sentinels it has found last may be gone, too.
                 let mut sentinel = self.sentinel(settings)?.ok_or((ErrorKind::Client, "no sentinels"))?;
