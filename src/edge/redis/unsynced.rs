@@ -16,8 +16,8 @@
 //! That asks for a total that never loses what it has held. A machine keeps the most it has heard of others. The store may
 //! lose everything when it is killed; so each machine tells it all that it has admitted in the window, not what has come since,
 //! and when it has a new connection, or hears that less was known of it than it had been told, it tells all counts of the
-//! windows at hand again; one that has no requests looks five times a second. Until the others have had the time to do so (two seconds: as long as they may take to notice that
-//! the store is back), it takes no answer for a confirmation: it goes on spending what it has of `max_unsynced`, and gets
+//! windows at hand again; one that has no requests looks five times a second. Until the others have had the time
+//! to do so (two seconds: as long as they may take to notice that the store is back), it takes no answer for a confirmation: it goes on spending what it has of `max_unsynced`, and gets
 //! no more. So the bound holds when a server is killed and comes back empty, if all machines that have a part in the window
 //! reach it within that time. A machine that is new knows of no loss, and behind a cluster's or a proxy's connection a
 //! loss is noticed only by those who have told something before. A process that is started again is another machine: what
