@@ -68,6 +68,7 @@ mod builder;
 mod client;
 mod core;
 mod count;
+mod counts;
 mod error;
 mod failure;
 #[cfg(feature = "http")]
@@ -83,6 +84,7 @@ mod script;
 mod servers;
 mod slots;
 mod stats;
+mod tell;
 mod unsynced;
 
 pub use builder::SharedBuilder;

@@ -168,7 +168,7 @@ fn a_lease_is_charged_until_its_end() {
             until_async("they are over", async || early.stats().leased + late.stats().leased == 0).await;
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
-        assert!(most > 300, "{most}");
+        assert!(most > 200, "{most}");
     });
 }
 
@@ -324,9 +324,15 @@ fn when_the_server_is_killed_only_leases_are_spent_until_it_is_back() {
 fn over_a_slow_network_it_is_never_over_the_limit() {
     run(async {
         let server = Server::start();
-        let (proxy, machines) = machines(&server, Quota::per_hour(600), Algorithm::FixedWindow).await;
+        let proxy = FaultProxy::start(server.address()).await;
+        let url = server.url_at(proxy.address());
+        // With a deadline that a busy machine keeps: who stands in for the store would deny.
+        let build = |_| builder(&url, Quota::per_hour(600), Algorithm::FixedWindow, 20).build().unwrap();
+        let machines: Vec<_> = (0..3).map(build).map(Arc::new).collect();
+        for machine in &machines {
+            machine.client().connect().await.unwrap();
+        }
         proxy.set(Mode::Delay(Duration::from_millis(15)));
-        let machines: Vec<_> = machines.into_iter().map(Arc::new).collect();
         let mut tasks = Vec::new();
         for machine in machines.iter().flat_map(|machine| vec![machine; 10]) {
             let machine = Arc::clone(machine);

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use tollgate::redis::{Client, OnFailure, SharedLimiter};
 use tollgate::{Algorithm, Quota};
 
-const PROCESSES: u64 = 3;
+const PROCESSES: u32 = 3;
 const LIMIT: u64 = 600;
 const MOST: u64 = 30;
 
@@ -113,7 +113,8 @@ fn run_processes(
         let name = algorithm.to_string();
         let variables =
             [("URL", &*url), ("ALGORITHM", &name), ("PERIOD", &period_ms), ("DEADLINE", &deadline_ms)];
-        let start = || Nodes::start(PROCESSES as usize, "unsynced::counting_node", &variables);
+        let start =
+            || Nodes::start(usize::try_from(PROCESSES).unwrap(), "unsynced::counting_node", &variables);
         let mut nodes = tokio::task::block_in_place(start);
         nodes.go();
         let begun = Instant::now();
@@ -144,7 +145,7 @@ fn run_processes(
             assert!(sum <= all.get(window).unwrap_or(&0), "counted twice in {window}: {counted:?}, {all:?}");
         }
     });
-    let most = LIMIT + (PROCESSES - 1) * MOST;
+    let most = LIMIT + u64::from(PROCESSES - 1) * MOST;
     for (window, &admitted) in &all {
         assert!(admitted <= most, "{admitted} of {most} in {window}: {all:?}");
     }
