@@ -46,7 +46,7 @@ const HOPS: usize = 4;
 /// ```
 #[derive(Clone)]
 pub struct Client {
-    network: Arc<Network>,
+    pub(super) network: Arc<Network>,
 }
 
 /// The settings of a [`Client`].

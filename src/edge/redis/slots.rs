@@ -121,7 +121,7 @@ pub(super) fn ranges(answer: Value, host: &str) -> Option<Vec<Range>> {
 
 #[cfg(test)]
 mod tests {
-    use super::servers::Way;
+    use super::super::servers::Way;
     use super::*;
     use crate::redis::Client;
 
