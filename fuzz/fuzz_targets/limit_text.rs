@@ -16,6 +16,7 @@ mod replay;
 mod proxy {
     pub(crate) mod limit_text;
     pub(crate) mod limits;
+    pub(crate) mod shared;
 }
 
 #[path = "../../tests/fuzz"]

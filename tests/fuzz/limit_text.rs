@@ -6,6 +6,7 @@ use super::input::Input;
 use super::rule;
 use crate::proxy::limit_text::{KeyText, LimitText, Part};
 use crate::proxy::limits::LimitSettings;
+use crate::proxy::shared::{SharedSettings, Store};
 use crate::replay::Failure;
 use std::time::Duration;
 use tollgate::http::NoKey;
@@ -62,14 +63,25 @@ fn enforced(limit: LimitText) {
         ipv6_prefix: 64,
         proxies: None,
     };
-    match settings.build(|_| {}) {
-        Ok((layer, observed)) => {
-            let keyed = settings.limits[0].key.is_some();
-            assert_eq!((layer.is_some(), observed.len()), (true, usize::from(keyed)));
-        }
-        Err(failure) => {
-            let message = message(failure);
-            assert!(message.starts_with("--limit") && message.contains("allowed: "), "{message}");
+    // On its own, and shared: nothing is connected before it is asked.
+    let shared = SharedSettings {
+        url: "redis://127.0.0.1".to_owned(),
+        deadline: Duration::from_millis(50),
+        on_failure: None,
+        lease: None,
+        max_unsynced: None,
+    };
+    let store = Store::new(shared).unwrap_or_else(|failure| panic!("{}", message(failure)));
+    for store in [None, Some(&store)] {
+        match settings.build(store, |_| {}) {
+            Ok(built) => {
+                let observed = store.is_some() || settings.limits[0].key.is_some();
+                assert_eq!((built.layer.is_some(), built.observed.len()), (true, usize::from(observed)));
+            }
+            Err(failure) => {
+                let message = message(failure);
+                assert!(message.starts_with("--limit") && message.contains("allowed"), "{message}");
+            }
         }
     }
 }

@@ -107,9 +107,9 @@ async fn run_alike(client: &Client, algorithm: Algorithm, quota: Quota, seed: u6
     let mut here = Here::new(algorithm, quota);
     let mut numbers = Numbers(seed);
     let period = u64::try_from(quota.period().as_micros()).unwrap();
-    let mut micros = if seed % 2 == 0 { 1_790_000_000_000_000 } else { 5 * period + 17 };
+    let mut micros = if seed.is_multiple_of(2) { 1_790_000_000_000_000 } else { 5 * period + 17 };
     // What the store's bucket gives back is rounded where several tokens come in one microsecond.
-    let refunds = quota.period().as_micros() % u128::from(quota.limit()) == 0;
+    let refunds = quota.period().as_micros().is_multiple_of(quota.limit().into());
     let mut charges: Vec<(Decision, Decision)> = Vec::new();
     for step in 0..60 {
         micros += match numbers.below(6) {
