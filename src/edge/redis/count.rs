@@ -25,12 +25,12 @@
 //!
 //! # Orderings
 //!
-//! | edge | release side | acquire side | what becomes visible |
-//! |---|---|---|---|
-//! | *pushed* | `pushed` | `push` | confirmed, as the last one who had the right has left it |
-//! | *refused* | `push` that fails | `pushed` | what was admitted by then: who gives the right back tells it |
-//! | *queued* | `enqueue` | `dequeued` | what was admitted by then: who takes a count out of the queue tells it |
-//! | *confirmed* | `confirm`, on confirmed | `learn` | the word, in which that is part of the total |
+//! | edge | release side | acquire side | what becomes visible | loom test that fails if it is weakened |
+//! |---|---|---|---|---|
+//! | *pushed* | `pushed` | `push` | confirmed, as the last one who had the right has left it | none: shared limits have no models; the store would be told less than was admitted until the next time |
+//! | *refused* | `push` that fails | `pushed` | what was admitted by then: who gives the right back tells it | none: shared limits have no models; it would be told with the next admission |
+//! | *queued* | `enqueue` | `dequeued` | what was admitted by then: who takes a count out of the queue tells it | none: shared limits have no models; it would be told with the next admission |
+//! | *confirmed* | `confirm`, on confirmed | `learn` | the word, in which that is part of the total | none: shared limits have no models; tokens would be counted twice until the window ends |
 
 use super::atomics::{AcqRel, Acquire, AtomicBool, AtomicU64, Relaxed, Release};
 use super::name::Name;

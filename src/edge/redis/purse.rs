@@ -24,9 +24,10 @@
 //!
 //! # Orderings
 //!
-//! | edge | release side | acquire side | what becomes visible |
-//! |---|---|---|---|
-//! | *filled* | `fill`, on the time of the last lease, and then on the purse | `give_back` | who sees a new purse sees that there is a new lease, or that one is coming |
+//! | edge | release side | acquire side | what becomes visible | loom test that fails if it is weakened |
+//! |---|---|---|---|---|
+//! | *filled* | `fill`, on the time of the last lease, and then on the purse | `give_back` | who sees a new purse sees that there is a new lease, or that one is coming | none: shared limits have no models; a token that is given back would live as long as the next lease |
+//! | *asked* | `asked` | `ask` | the purses, as the last one who asked the store has left them | none: shared limits have no models; a lease would be added to a purse that is not empty, until the earlier of both times |
 
 use super::atomics::{AcqRel, Acquire, AtomicBool, AtomicU64, Ordering, Relaxed, Release};
 
@@ -106,13 +107,13 @@ impl Purses {
 
     /// The right to ask the store, if nobody has it.
     pub(super) fn ask(&self) -> bool {
-        // ORDERING: acquire: who has the right sees the purses as the last one has left them.
+        // ORDERING: acquire side of *asked*.
         !self.asking.load(Relaxed) && !self.asking.swap(true, AcqRel)
     }
 
     /// Gives the right back.
     pub(super) fn asked(&self) {
-        // ORDERING: release, as in `ask`.
+        // ORDERING: release side of *asked*.
         self.asking.store(false, Release);
     }
 
@@ -156,6 +157,7 @@ impl Purses {
 
     /// Puts tokens back that were spent at `spent`, if it is still known from which purse, and that one is not over.
     pub(super) fn give_back(&self, tokens: u64, spent: u64, now: u64) -> bool {
+        // ORDERING: acquire side of *filled*.
         let both = self.both(Acquire);
         // Of the purses at that time, the one that expires first: then both may be spent no longer than what they were.
         let until = both.iter().map(|purse| purse.until).filter(|&until| until > spent).min();

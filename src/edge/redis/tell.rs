@@ -1,4 +1,10 @@
 //! How the store is told: by one task, in batches, again and again until it has confirmed.
+//!
+//! # Orderings
+//!
+//! | edge | release side | acquire side | what becomes visible | loom test that fails if it is weakened |
+//! |---|---|---|---|---|
+//! | *noticed* | `notice_connection`, on the connection | the same | until when it recovers: who finds that a connection is known finds that | none: shared limits have no models; an answer of a store that has lost all would be taken for a confirmation |
 
 use super::atomics::{Acquire, Relaxed, Release};
 use super::count::Count;
@@ -166,7 +172,7 @@ impl Shared {
     /// If there is a new connection, the store behind it may have lost what it was told.
     fn notice_connection(&self) {
         let connection = self.core.client.connections();
-        // ORDERING: acquire: see below.
+        // ORDERING: acquire side of *noticed*.
         let before = self.connection.load(Acquire);
         if before == connection {
             return;
@@ -174,7 +180,7 @@ impl Shared {
         if before != 0 {
             self.recover();
         }
-        // ORDERING: release: who finds that it is known finds that it recovers. So it is stored last.
+        // ORDERING: release side of *noticed*. So it is stored last.
         self.connection.store(connection, Release);
     }
 
