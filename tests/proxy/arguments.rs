@@ -55,6 +55,23 @@ fn arguments_that_mean_nothing_are_named_with_what_is_allowed() {
             "does not have; allowed: --algorithm fixed-window",
         ),
         (&["--redis-lease", "5"], "--redis <URL>"),
+        (
+            &["--redis", "redis://h", "--redis-on-failure", "open", "--redis-share", "0.5"],
+            "--redis-share 0.5 has no meaning",
+        ),
+        (
+            &[
+                "--limit",
+                "a=9/s by ip",
+                "--redis",
+                "redis://h",
+                "--redis-on-failure",
+                "open",
+                "--max-keys",
+                "0",
+            ],
+            "max_keys 0",
+        ),
         (&["--redis", "redis://h", "--full", "share"], "cannot be used with"),
         (&["--redis", "redis://h", "--redis-deadline", "0s"], "allowed: more than 0s"),
     ];

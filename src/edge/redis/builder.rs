@@ -10,7 +10,7 @@ use super::method::Method;
 use super::name::{Naming, StoreKey};
 use super::stats::Counters;
 use super::unsynced::Unsynced;
-use crate::{Algorithm, Quota};
+use crate::{Algorithm, Limiter, Quota};
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
@@ -249,6 +249,8 @@ impl<K: StoreKey + ?Sized> SharedBuilder<K> {
             }
             Unsynced::check_settings(self.algorithm, self.quota.limit(), max_unsynced)?;
         }
+        // A stand-in that has no keys would not notice, and then no lease and no count would have a place.
+        Limiter::<u8>::builder(Quota::per_second(1)).max_keys(self.max_keys).build()?;
         let default = if self.max_unsynced.is_some() { OnFailure::Closed } else { OnFailure::default() };
         let on_failure = self.on_failure.unwrap_or(default);
         let stand_in = StandIn::new(on_failure, self.algorithm, self.quota, self.max_keys)?;

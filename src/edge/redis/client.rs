@@ -5,8 +5,8 @@
 //! late or lost may have been executed, or may be yet. It is never sent a second time.
 //!
 //! While there is no connection to a server, or three answers in a row were late, requests for it end at once and one task
-//! probes: see [`breaker`]. A probe is a new connection on which a PING is answered: one that is half open is so replaced. Each
-//! node of a cluster has a breaker of its own, so that one that is down does not take the others with it; before it is probed,
+//! probes: see [`Breaker`](super::breaker::Breaker). A probe is a new connection on which a PING is answered: one that is
+//! half open is so replaced. Each node of a cluster has a breaker of its own, so that one that is down does not take the others with it; before it is probed,
 //! the others are asked whether it has a successor.
 
 use super::error::BuildError;
@@ -24,6 +24,8 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 /// A request that was sent on so often, from node to node of a cluster, is given up.
 const HOPS: usize = 4;
+const SHORTEST_TIMEOUT: Duration = Duration::from_millis(1);
+const LONGEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A way to servers that machines share: one server, a master and its replicas behind sentinels, or a cluster; Redis 7 or
 /// Valkey.
@@ -50,7 +52,7 @@ pub struct Client {
 }
 
 /// The settings of a [`Client`].
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct ClientBuilder {
     addresses: Addresses,
@@ -308,7 +310,7 @@ impl ClientBuilder {
         Self { addresses, settings }
     }
 
-    /// How long an attempt to connect may take; 100 ms unless it is set.
+    /// How long an attempt to connect may take, 1 ms to 60 s; 100 ms unless it is set.
     pub fn connection_timeout(mut self, timeout: Duration) -> Self {
         self.settings.connection_timeout = timeout;
         self
@@ -331,10 +333,22 @@ impl ClientBuilder {
     ///
     /// # Errors
     ///
-    /// [`BuildError::Client`] for an address or a certificate that is none.
+    /// [`BuildError::Client`] for an address or a certificate that is none, [`BuildError::ConnectionTimeout`].
     pub fn build(self) -> Result<Client, BuildError> {
+        let (timeout, least, most) = (self.settings.connection_timeout, SHORTEST_TIMEOUT, LONGEST_TIMEOUT);
+        if timeout < least || timeout > most {
+            return Err(BuildError::ConnectionTimeout { timeout, least, most });
+        }
         let servers = Servers::new(self.addresses, &self.settings)?;
         Ok(Client { network: Arc::new(Network::new(servers, self.settings)) })
+    }
+}
+
+impl fmt::Debug for ClientBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // As of a client: addresses may hold a password.
+        let timeout = self.settings.connection_timeout;
+        f.debug_struct("ClientBuilder").field("connection_timeout", &timeout).finish_non_exhaustive()
     }
 }
 
@@ -342,5 +356,32 @@ impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Addresses may hold a password.
         f.debug_struct("Client").field("stats", &self.stats()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_password_is_not_printed() {
+        let url = "redis://user:secret@10.0.0.5";
+        let builders = [Client::builder(url), Client::cluster([url]), Client::sentinel("one", [url], url)];
+        for builder in builders {
+            let builder = builder.certificate("secret", "secret");
+            let printed = format!("{builder:?}");
+            assert!(printed.starts_with("ClientBuilder") && !printed.contains("secret"), "{printed}");
+        }
+        let client = Client::open(url).unwrap();
+        assert!(!format!("{client:?}").contains("secret"));
+    }
+
+    #[test]
+    fn a_timeout_has_a_range() {
+        for timeout in [Duration::ZERO, Duration::from_secs(61), Duration::MAX] {
+            let refused = Client::builder("redis://10.0.0.5").connection_timeout(timeout).build();
+            let message = refused.unwrap_err().to_string();
+            assert!(message.ends_with("is out of range; allowed: 1ms to 60s"), "{message}");
+        }
     }
 }

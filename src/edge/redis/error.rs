@@ -49,6 +49,15 @@ pub enum BuildError {
         /// The longest allowed.
         most: Duration,
     },
+    /// How long an attempt to connect may take is out of range.
+    ConnectionTimeout {
+        /// The time that was refused.
+        timeout: Duration,
+        /// The shortest allowed.
+        least: Duration,
+        /// The longest allowed.
+        most: Duration,
+    },
     /// More or fewer tokens than can be leased at a time.
     Lease {
         /// The number that was refused.
@@ -124,6 +133,9 @@ impl fmt::Display for BuildError {
             }
             Self::Deadline { deadline, least, most } => {
                 write!(f, "deadline {deadline:?} is out of range; allowed: {least:?} to {most:?}")
+            }
+            Self::ConnectionTimeout { timeout, least, most } => {
+                write!(f, "connection timeout {timeout:?} is out of range; allowed: {least:?} to {most:?}")
             }
             Self::Lease { lease, most: 0 } => write!(
                 f,

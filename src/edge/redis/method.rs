@@ -6,6 +6,7 @@
 use super::error::BuildError;
 use super::script::{Call, Script};
 use crate::{Algorithm, ConfigError, Decision, Outcome, Quota, Report, Source, Tick};
+use smallvec::SmallVec;
 use std::time::Duration;
 
 /// Below this, doubles are exact with room to spare for one sum.
@@ -206,7 +207,7 @@ impl Method {
             Op::Peek { cost } => (cost, false),
             Op::Refund { .. } => (0, false),
         };
-        let numbers: Vec<u128> =
+        let numbers: SmallVec<[u128; 8]> =
             reply.iter().map(|&number| u128::try_from(number).unwrap_or(NEVER)).collect();
         let (&granted, &lease, rest) = match &*numbers {
             [granted, lease, rest @ ..] => (granted, lease, rest),

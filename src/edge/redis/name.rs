@@ -6,7 +6,6 @@
 //! whose algorithm is changed never reads what the other has left.
 
 use sha2::{Digest, Sha256};
-use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// A key of a shared limit: bytes by which all machines know it.
@@ -147,8 +146,7 @@ impl Naming {
             text.truncate(start - 1);
         }
         for byte in name {
-            // A String takes everything.
-            let _ = write!(text, "{byte:02x}");
+            hexadecimal(byte, &mut text);
         }
         (Name(name), text)
     }
@@ -161,8 +159,16 @@ fn escape(bytes: &[u8], text: &mut String) {
         if byte.is_ascii_alphanumeric() || b"-_.@/+".contains(&byte) {
             text.push(byte.into());
         } else {
-            let _ = write!(text, "%{byte:02x}");
+            text.push('%');
+            hexadecimal(byte, text);
         }
+    }
+}
+
+/// Two digits, without a formatter: names are made for every check.
+fn hexadecimal(byte: u8, text: &mut String) {
+    for digit in [byte >> 4, byte & 15] {
+        text.push(b"0123456789abcdef"[usize::from(digit)].into());
     }
 }
 

@@ -224,9 +224,10 @@ impl Network {
             return self.look().await;
         }
         let line = self.servers.dial(&node.way, &self.settings).await?;
-        node.install(line);
-        // ORDERING: relaxed; a counter.
+        // ORDERING: relaxed; a counter. Counted first: nobody has an answer of a connection that was not counted, for
+        // `install` publishes it.
         self.connections.fetch_add(1, Relaxed);
+        node.install(line);
         Ok(())
     }
 

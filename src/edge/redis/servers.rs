@@ -29,8 +29,8 @@ impl Settings {
     }
 }
 
-/// The addresses.
-#[derive(Clone, Debug)]
+/// The addresses. They may hold a password.
+#[derive(Clone)]
 pub(super) enum Addresses {
     One(String),
     Sentinel { name: String, sentinels: Vec<String>, url: String },

@@ -128,16 +128,15 @@ pub(crate) struct ProxyArgs {
     #[arg(long, value_enum, value_name = "POLICY", requires = "redis", help_heading = "Shared limits")]
     redis_on_failure: Option<OnFailureArg>,
 
-    /// The part of each quota that this proxy enforces alone while the store is away, above 0 and up to 1
+    /// The part of each quota that this proxy enforces alone while the store is away, above 0 and up to 1 [default: 1]
     #[arg(
         long,
         value_name = "SHARE",
-        default_value_t = 1.0,
         requires = "redis",
         conflicts_with = "redis_max_unsynced",
         help_heading = "Shared limits"
     )]
-    redis_share: f64,
+    redis_share: Option<f64>,
 
     /// Take up to so many tokens of a key in advance, to spend them without asking: never over the limit
     #[arg(long, value_name = "N", requires = "redis", help_heading = "Shared limits")]
@@ -281,6 +280,19 @@ impl ProxyArgs {
                 )));
             }
         }
+        let local = OnFailure::Local { share: self.redis_share.unwrap_or(1.0) };
+        let on_failure = match (self.redis_on_failure, self.redis_share) {
+            (Some(OnFailureArg::Open | OnFailureArg::Closed), Some(share)) => {
+                return Err(Failure::refused(format!(
+                    "--redis-share {share} has no meaning where no limiter of this proxy decides; allowed: \
+                     --redis-on-failure local, the default; leave one of them out"
+                )));
+            }
+            (None, _) if self.redis_max_unsynced.is_some() => None,
+            (None | Some(OnFailureArg::Local), _) => Some(local),
+            (Some(OnFailureArg::Open), None) => Some(OnFailure::Open),
+            (Some(OnFailureArg::Closed), None) => Some(OnFailure::Closed),
+        };
         let field = match self.forwarded_field {
             FieldArg::XForwardedFor => ForwardedField::XForwardedFor,
             FieldArg::Forwarded => ForwardedField::Forwarded,
@@ -317,13 +329,7 @@ impl ProxyArgs {
             shared: self.redis.map(|url| SharedSettings {
                 url,
                 deadline: self.redis_deadline,
-                on_failure: match self.redis_on_failure {
-                    None if self.redis_max_unsynced.is_some() => None,
-                    None => Some(OnFailure::Local { share: self.redis_share }),
-                    Some(OnFailureArg::Open) => Some(OnFailure::Open),
-                    Some(OnFailureArg::Closed) => Some(OnFailure::Closed),
-                    Some(OnFailureArg::Local) => Some(OnFailure::Local { share: self.redis_share }),
-                },
+                on_failure,
                 lease: self.redis_lease,
                 max_unsynced: self.redis_max_unsynced,
             }),

@@ -190,6 +190,7 @@ impl Upstream {
             tokio::select! {
                 response = &mut response => return response.map_err(|error| {
                     let fault = Fault::of(&error, error.is_connect());
+                    // ORDERING: relaxed; whoever changes it says so, and it says nothing else.
                     if error.is_connect() && !self.down.swap(true, Relaxed) {
                         let authority = &self.settings.authority;
                         let why = causes(&error).last().map(ToString::to_string).unwrap_or_default();
@@ -208,6 +209,7 @@ impl Upstream {
     }
 
     fn is_there(&self) {
+        // ORDERING: relaxed, as in `send`.
         if self.down.load(Relaxed) && self.down.swap(false, Relaxed) {
             say(format_args!("the upstream http://{} answers again", self.settings.authority));
         }
