@@ -6,8 +6,8 @@
 //!
 //! While there is no connection to a server, or three answers in a row were late, requests for it end at once and one task
 //! probes: see [`Breaker`](super::breaker::Breaker). A probe is a new connection on which a PING is answered: one that is
-//! half open is so replaced. Each node of a cluster has a breaker of its own, so that one that is down does not take the others with it; before it is probed,
-//! the others are asked whether it has a successor.
+//! half open is so replaced. Each node of a cluster has a breaker of its own, so that one that is down does not take the
+//! others with it; before it is probed, the others are asked whether it has a successor.
 
 use super::error::BuildError;
 use super::network::{Network, Target};
