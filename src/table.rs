@@ -648,3 +648,98 @@ impl Drop for Table {
         }
     }
 }
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests {
+    use super::*;
+    use crate::algorithm::Algorithm;
+    use crate::quota::Quota;
+    use std::cell::Cell;
+
+    fn rule() -> Enforced<AnyRule> {
+        let quota = Quota::per_second(1);
+        let rule = AnyRule::new(Algorithm::TokenBucket, quota, Duration::ZERO).unwrap();
+        Enforced { rule, quota }
+    }
+
+    fn table() -> Table {
+        Table::new(1_000, Duration::ZERO, rule()).unwrap()
+    }
+
+    /// A root with so many places, into which so many keys came.
+    fn root(limit: u64, survivors: u64) -> Era {
+        let size = Size::first(limit);
+        let permit = Permit::take(&Memory::new(LEAST_MEMORY), size.bytes()).unwrap();
+        Era::new(size, survivors, Tick::ZERO, Rules::new(rule()), permit).unwrap()
+    }
+
+    #[test]
+    fn a_root_that_is_less_than_a_quarter_used_is_followed_by_a_smaller_era() {
+        let root = root(80, 0);
+        assert_eq!(root.chunks(), 8);
+        // Twice the keys, but at least one place more for each chunk.
+        for (used, limit) in [(0, 8), (7, 15), (8, 16), (9, 18), (19, 38), (20, 80), (79, 80)] {
+            assert_eq!(limit_after(&root, used, Tick::ZERO), limit, "{used} used");
+        }
+    }
+
+    /// What filled slowly is full of keys that came once, unless more than half of them came from the era before.
+    #[test]
+    fn a_full_root_doubles_if_it_filled_quickly_or_its_keys_stay() {
+        let (quick, slow) = (Tick::ZERO + (QUICK - Duration::from_nanos(1)), Tick::ZERO + QUICK);
+        for (survivors, now, limit) in [
+            (0, Tick::ZERO, 160),
+            (0, quick, 160),
+            (0, slow, 80),
+            (40, slow, 80),
+            (41, slow, 160),
+            (41, quick, 160),
+        ] {
+            let after = limit_after(&root(80, survivors), 80, now);
+            assert_eq!(after, limit, "{survivors} survivors at {now:?}");
+        }
+    }
+
+    /// Not for ever: it would wait for a thread that has stopped.
+    #[test]
+    fn a_change_that_gets_no_memory_gives_up_and_changes_nothing() {
+        let (table, tries) = (table(), Cell::new(0));
+        let changed = table.change(Tick::ZERO, |_, _| {
+            tries.set(tries.get() + 1);
+            assert!(tries.get() <= TRIES, "it does not give up");
+            None
+        });
+        assert_eq!((changed, tries.get()), (false, TRIES));
+        let guard = pin();
+        assert_eq!(table.rules(&guard).changes(), 0);
+        assert_eq!(table.root(&guard).place(None), Place::Given, "the root is not closed");
+    }
+
+    /// It asks for the memory before it closes the root, so it asks for as much as the next era can take.
+    #[test]
+    fn a_change_while_the_root_is_full_makes_it_larger() {
+        let (table, guard) = (table(), pin());
+        for hash in 0..FIRST_LIMIT {
+            let key = Fingerprint::of_hash(hash << 32);
+            assert!(table.insert(key, Tick::ZERO, &guard, |state| state.charge(Tick::ZERO, 1)).is_ok());
+        }
+        let full = usize::try_from(FIRST_LIMIT).unwrap();
+        assert_eq!((table.len(&guard), table.capacity(&guard)), (full, full));
+        let changed =
+            |rules: &Rules, memory: &Arc<Memory>| rules.changed(Tick::ZERO, Some(rule()), &[], memory);
+        assert!(table.change(Tick::ZERO, changed));
+        assert_eq!((table.len(&guard), table.capacity(&guard)), (full, 2 * full));
+    }
+
+    #[test]
+    fn a_table_that_is_dropped_in_a_turnover_frees_both_eras() {
+        let table = table();
+        let memory = Arc::clone(&table.memory);
+        let one = memory.bytes();
+        let guard = pin();
+        assert!(table.begin(table.root(&guard), Tick::ZERO, &guard));
+        assert!(memory.bytes() > one);
+        drop((guard, table));
+        assert_eq!(memory.bytes(), 0);
+    }
+}
