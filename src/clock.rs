@@ -47,11 +47,18 @@ enum Reading {
     Tsc {
         clock: quanta::Clock,
         origin: u64,
+        /// How many nanoseconds pass while it counts to 2^[`RATE_BITS`].
+        rate: u64,
     },
     #[cfg(not(tollgate_loom))]
     Coarse(Arc<coarse::Coarse>),
     Manual(ManualClock),
 }
+
+/// A rate is exact to one part in 2^40, a microsecond in twelve days, and the product of all that is counted in 73 years
+/// fits into 128 bits.
+#[cfg(feature = "tsc")]
+const RATE_BITS: u32 = 40;
 
 impl Clock {
     /// The operating system's monotonic clock, counted from now.
@@ -80,8 +87,9 @@ impl Clock {
     #[cfg(feature = "tsc")]
     pub fn tsc() -> Self {
         let clock = quanta::Clock::new();
+        let rate = clock.delta_as_nanos(0, 1 << RATE_BITS);
         let origin = clock.raw();
-        Self(Reading::Tsc { clock, origin })
+        Self(Reading::Tsc { clock, origin, rate })
     }
 
     /// A clock that one thread moves every `resolution`, so that reading it is one load. It is late by up
@@ -132,11 +140,19 @@ impl Clock {
     #[inline]
     pub fn now(&self) -> Tick {
         match &self.0 {
-            Reading::Monotonic(origin) => Tick::from(origin.elapsed()),
             #[cfg(feature = "tsc")]
-            Reading::Tsc { clock, origin } => Tick::from_nanos(clock.delta_as_nanos(*origin, clock.raw())),
+            Reading::Tsc { clock, origin, rate } => {
+                // With a rate of our own there is one multiplication and no question of what `clock` is.
+                let counted = clock.raw().saturating_sub(*origin);
+                let nanos = (u128::from(counted) * u128::from(*rate)) >> RATE_BITS;
+                // In 584 years it would be cut off.
+                #[allow(clippy::cast_possible_truncation)]
+                let nanos = nanos as u64;
+                Tick::from_nanos(nanos)
+            }
             #[cfg(not(tollgate_loom))]
             Reading::Coarse(coarse) => coarse.now(),
+            Reading::Monotonic(origin) => ask_system(origin),
             Reading::Manual(manual) => manual.now(),
         }
     }
@@ -151,6 +167,12 @@ impl Clock {
         let now = self.now().since(Tick::ZERO);
         SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().saturating_sub(now)
     }
+}
+
+/// Not inlined: it is a call and several steps more, and would take registers of those who have a faster clock.
+#[inline(never)]
+fn ask_system(origin: &Instant) -> Tick {
+    Tick::from(origin.elapsed())
 }
 
 impl Default for Clock {
@@ -203,6 +225,21 @@ mod tests {
         // Its origin is after `before`.
         let read = coarse.now();
         assert!(read.since(Tick::ZERO) <= before.elapsed());
+    }
+
+    #[cfg(feature = "tsc")]
+    #[test]
+    fn the_time_stamp_counter_counts_nanoseconds() {
+        let clock = Clock::tsc();
+        let (before, first, after) = (Instant::now(), clock.now(), Instant::now());
+        std::thread::sleep(Duration::from_millis(50));
+        let (shortest, last, longest) = (after.elapsed(), clock.now(), before.elapsed());
+        let counted = last.since(first);
+        // Its rate was measured in a few milliseconds.
+        assert!(
+            counted > shortest.mul_f64(0.99) && counted < longest.mul_f64(1.01),
+            "{counted:?} in {longest:?}"
+        );
     }
 
     #[test]

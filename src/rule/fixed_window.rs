@@ -95,15 +95,17 @@ impl FixedWindow {
     #[inline]
     fn roll(&self, word: Word, now: Tick) -> Fields {
         let fields = self.unpack(word);
-        let number = self.windows.number(now);
-        if number > fields.number { Fields { number, count: 0 } } else { fields }
+        if self.windows.lasts(fields.number, now) {
+            return fields;
+        }
+        Fields { number: self.windows.number(now), count: 0 }
     }
 }
 
 impl Sealed for FixedWindow {}
 
 impl Rule for FixedWindow {
-    #[inline(never)]
+    #[inline]
     fn next(&self, word: Word, now: Tick, cost: u64) -> Word {
         let fields = self.roll(word, now);
         let charged = cost > 0 && cost <= self.limit - fields.count;

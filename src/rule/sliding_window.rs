@@ -126,14 +126,11 @@ impl SlidingWindow {
     #[inline]
     fn roll(&self, word: Word, now: Tick) -> Pair {
         let pair = self.unpack(word);
-        let number = self.windows.number(now);
-        if number <= pair.number {
-            pair
-        } else if number == pair.number + 1 {
-            pair.next()
-        } else {
-            Pair { number, previous: 0, present: 0 }
+        if self.windows.lasts(pair.number, now) {
+            return pair;
         }
+        let number = self.windows.number(now);
+        if number == pair.number + 1 { pair.next() } else { Pair { number, previous: 0, present: 0 } }
     }
 
     /// The most that can be charged `elapsed` nanoseconds into the pair's window.
@@ -194,7 +191,7 @@ impl SlidingWindow {
 impl Sealed for SlidingWindow {}
 
 impl Rule for SlidingWindow {
-    #[inline(never)]
+    #[inline]
     fn next(&self, word: Word, now: Tick, cost: u64) -> Word {
         let pair = self.roll(word, now);
         let charged = cost > 0 && cost <= self.free(pair, self.windows.elapsed(pair.number, now));
