@@ -370,7 +370,7 @@ impl Stage {
     #[inline]
     fn state(&self) -> Kept<'_> {
         match &self.rule.rule {
-            ExactRule::Packed(rule) => Kept::Packed(Packed { rule, word: &self.word }),
+            ExactRule::Packed(rule) => Kept::Packed(Packed { by: rule.into(), word: &self.word }),
             ExactRule::Log(rule) => Kept::Log(rule, &self.log),
         }
     }

@@ -39,7 +39,8 @@ const BATCH: usize = 32;
 ///
 /// A key takes 24.1 bytes at `max_keys`: 3/2 slots of 16 bytes, and 3/32 bytes of notes. While the table turns
 /// over, the old and the new part are both there, and what is retired is freed when no thread can see it any
-/// more: at most 4 x 24.1 bytes x `max_keys` in all, or 1 MiB if that is more. An insertion moves 16 slots at
+/// more: at most 4 x 24.1 bytes x `max_keys` in all, or 1 MiB if that is more. Parts of 128 MiB and more come from the system
+/// and go back to it, past the allocator, on Linux in huge pages where it gives them. An insertion moves 16 slots at
 /// the most, at the cap 128; one in 2048 charges of known keys moves 16 too.
 ///
 /// # What a denial rests on
@@ -380,7 +381,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         &self.clock
     }
 
-    #[inline]
+    // Always inlined: with what is rare kept apart it is small, and a call would put all it has in registers on the stack.
+    #[inline(always)]
     pub(super) fn charge<Q: ?Sized>(
         &self,
         key: <S as Lookup<Q>>::Key<'_>,
@@ -391,9 +393,44 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     where
         S: Lookup<Q>,
     {
-        let Some(judged) = self.store.charge(key, now, cost, guard) else {
-            return self.charge_new::<Q>(key, cost, now, guard);
-        };
+        match self.store.charge(key, now, cost, guard) {
+            Ok(judged) => self.answer::<Q>(&judged, key, cost, now, guard),
+            Err(miss) => self.charge_missed::<Q>(miss, key, cost, now, guard),
+        }
+    }
+
+    /// The same for a key that was not found at first sight.
+    #[inline(never)]
+    fn charge_missed<'g, Q: ?Sized>(
+        &'g self,
+        miss: <S as Lookup<Q>>::Miss<'g>,
+        key: <S as Lookup<Q>>::Key<'_>,
+        cost: u64,
+        now: Tick,
+        guard: &'g S::Guard,
+    ) -> Decision
+    where
+        S: Lookup<Q>,
+    {
+        match self.store.charge_elsewhere(miss, key, now, cost, guard) {
+            Some(judged) => self.answer::<Q>(&judged, key, cost, now, guard),
+            None => self.charge_new::<Q>(key, cost, now, guard),
+        }
+    }
+
+    /// The answer to a request of a known key, and what it has to do besides.
+    #[inline(always)]
+    fn answer<'s, Q: ?Sized>(
+        &'s self,
+        judged: &<S as Lookup<Q>>::Judged<'s>,
+        key: <S as Lookup<Q>>::Key<'_>,
+        cost: u64,
+        now: Tick,
+        guard: &S::Guard,
+    ) -> Decision
+    where
+        S: Lookup<Q>,
+    {
         let charged = judged.is_charged();
         if !charged && cost > 0 {
             self.store.note_denial(key);

@@ -5,6 +5,7 @@ use crate::clock::Clock;
 use crate::decision::Decision;
 use crate::error::ConfigError;
 use crate::exact::{ExactRule, Log, SlidingLog};
+use crate::packed::Packed;
 use crate::quota::{Enforced, Quota};
 use crate::rule::{AnyRule, Rule, Word, load, update};
 use crate::sync::{Atomic, pin};
@@ -126,8 +127,8 @@ impl SingleLimiter {
     pub fn check_at(&self, cost: u64, now: Tick) -> Decision {
         match &self.state {
             State::Packed(rule, word) => {
-                let updated = update(word, |word| rule.next(word, now, cost));
-                rule.answer(updated.from, now, cost)
+                let judged = Packed { by: rule.into(), word }.charge(now, cost);
+                judged.expect("a word is frozen by a table, and this one is in none").answer(now, cost)
             }
             State::Log(rule, log) => unsealed(log.check(rule, now, cost, &pin())),
         }

@@ -11,7 +11,7 @@ use crate::packed::Judged;
 use crate::quota::{Enforced, Quota};
 use crate::rule::{AnyRule, Rule, Word};
 use crate::sync;
-use crate::table::{Fingerprint, Table};
+use crate::table::{Fingerprint, Miss, Table};
 use crate::time::Tick;
 use equivalent::Equivalent;
 use std::cell::Cell;
@@ -63,7 +63,7 @@ pub trait Judgement {
     /// Was anything charged?
     fn is_charged(&self) -> bool;
     /// The answer to the same request.
-    fn answer(self, now: Tick, cost: u64) -> Decision;
+    fn answer(&self, now: Tick, cost: u64) -> Decision;
 }
 
 impl Judgement for Judged<'_> {
@@ -73,8 +73,8 @@ impl Judgement for Judged<'_> {
     }
 
     #[inline(always)]
-    fn answer(self, now: Tick, cost: u64) -> Decision {
-        Judged::answer(&self, now, cost)
+    fn answer(&self, now: Tick, cost: u64) -> Decision {
+        Judged::answer(self, now, cost)
     }
 }
 
@@ -83,7 +83,7 @@ impl Judgement for (Decision, bool) {
         self.1
     }
 
-    fn answer(self, _now: Tick, _cost: u64) -> Decision {
+    fn answer(&self, _now: Tick, _cost: u64) -> Decision {
         self.0
     }
 }
@@ -144,9 +144,22 @@ pub trait Lookup<Q: ?Sized>: Backing {
     type Judged<'g>: Judgement
     where
         Self: 'g;
-    /// Judges a request for a key that is there.
+    /// Judges a request for a key that is found at first sight.
     fn charge<'g>(
         &'g self,
+        key: Self::Key<'_>,
+        now: Tick,
+        cost: u64,
+        guard: &'g Self::Guard,
+    ) -> Result<Self::Judged<'g>, Self::Miss<'g>>;
+    /// What is known of a key that was not.
+    type Miss<'g>
+    where
+        Self: 'g;
+    /// The same for such a key, if it is there.
+    fn charge_elsewhere<'g>(
+        &'g self,
+        miss: Self::Miss<'g>,
         key: Self::Key<'_>,
         now: Tick,
         cost: u64,
@@ -347,15 +360,29 @@ impl<Q: Hash + ?Sized> Lookup<Q> for Fingerprints {
 
     type Judged<'g> = Judged<'g>;
 
-    #[inline]
+    #[inline(always)]
     fn charge<'g>(
         &'g self,
         key: Fingerprint,
         now: Tick,
         cost: u64,
         guard: &'g sync::Guard,
+    ) -> Result<Judged<'g>, Miss<'g>> {
+        self.table.charge(key, now, cost, guard)
+    }
+
+    type Miss<'g> = Miss<'g>;
+
+    #[inline]
+    fn charge_elsewhere<'g>(
+        &'g self,
+        miss: Miss<'g>,
+        key: Fingerprint,
+        now: Tick,
+        cost: u64,
+        guard: &'g sync::Guard,
     ) -> Option<Judged<'g>> {
-        self.table.known(key, guard, |state| state.charge(now, cost))
+        self.table.charge_elsewhere(miss, key, now, cost, guard)
     }
 
     fn insert(&self, key: Fingerprint, now: Tick, cost: u64, guard: &sync::Guard) -> Option<Decision> {
@@ -375,6 +402,7 @@ impl<Q: Hash + ?Sized> Lookup<Q> for Fingerprints {
         self.table.known(key, &sync::pin(), |state| state.reset());
     }
 
+    #[inline]
     fn fresh(&self, key: Fingerprint, now: Tick, cost: u64, guard: &sync::Guard) -> Decision {
         self.table.rules(guard).of(key).answer(Word::FRESH, now, cost)
     }
@@ -570,8 +598,23 @@ where
         now: Tick,
         cost: u64,
         _guard: &'g sync::Reading,
+    ) -> Result<(Decision, bool), ()> {
+        self.store.known(key, |state| state.charge(now, cost)).ok_or(())
+    }
+
+    type Miss<'g> = ();
+
+    /// The index knows at once.
+    #[inline]
+    fn charge_elsewhere<'g>(
+        &'g self,
+        (): (),
+        _key: Asked<'_, Q>,
+        _now: Tick,
+        _cost: u64,
+        _guard: &'g sync::Reading,
     ) -> Option<(Decision, bool)> {
-        self.store.known(key, |state| state.charge(now, cost))
+        None
     }
 
     fn insert(&self, key: Asked<'_, Q>, now: Tick, cost: u64, _guard: &sync::Reading) -> Option<Decision> {

@@ -75,7 +75,21 @@ impl LeakyBucket {
     }
 }
 
+impl From<TokenBucket> for LeakyBucket {
+    /// The meter that admits what the token bucket admits.
+    #[inline(always)]
+    fn from(bucket: TokenBucket) -> Self {
+        Self { bucket, queue: false }
+    }
+}
+
 impl LeakyBucket {
+    /// The answer to a request that has made `to` of `from`.
+    #[inline(always)]
+    pub(crate) fn answer_after(&self, from: Word, to: Word, now: Tick, cost: u64) -> Decision {
+        self.bucket.answer_after(self.queue, from, to, now, cost)
+    }
+
     pub(super) fn adopt(&self, before: &Self, word: Word, now: Tick) -> Word {
         self.bucket.adopt(&before.bucket, word, now)
     }

@@ -95,14 +95,23 @@ impl TokenBucket {
         let (full, room) = self.level(word, self.grain.at(now));
         let outcome = outcome(cost, self.burst, self.fits(cost, room));
         let charge = if outcome == Outcome::Allowed { self.grain.of_tokens(cost) } else { 0 };
-        Decision {
-            cost,
-            limit: self.burst,
-            at: now,
-            figures: Figures::Bucket { full: full + charge, grain: self.grain, queue },
-            outcome,
-            source: Source::Key,
+        self.decision(queue, full + charge, outcome, now, cost)
+    }
+
+    /// The same, from what the request has made of the word: a charge tells by itself that it was allowed, and when
+    /// the bucket will be full.
+    #[inline(always)]
+    pub(super) fn answer_after(&self, queue: bool, from: Word, to: Word, now: Tick, cost: u64) -> Decision {
+        if to == from {
+            return self.answer_as(queue, from, now, cost);
         }
+        self.decision(queue, to.value(), Outcome::Allowed, now, cost)
+    }
+
+    #[inline(always)]
+    fn decision(&self, queue: bool, full: u64, outcome: Outcome, now: Tick, cost: u64) -> Decision {
+        let figures = Figures::Bucket { full, grain: self.grain, queue };
+        Decision { cost, limit: self.burst, at: now, figures, outcome, source: Source::Key }
     }
 }
 

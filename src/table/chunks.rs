@@ -7,7 +7,7 @@
 //! before it was counted, would falsify the count for good. Here each chunk has a byte of its own, all
 //! helpers of a chunk store the same in it, and whoever comes adds up what is done.
 
-use super::memory::zeroed;
+use super::memory::{Zeroed, zeroed};
 use crate::sync::{
     Atomic,
     Ordering::{Acquire, Relaxed, Release},
@@ -23,7 +23,7 @@ pub(super) struct Chunks {
     /// How many were taken, in their order.
     taken: Atomic<u64>,
     /// Of each chunk: 0, and once it is done, 1 + the keys moved out of it.
-    done: Box<[Atomic<u8>]>,
+    done: Zeroed<Atomic<u8>>,
     /// How far it was added up, as [`Sum`].
     sum: Atomic<u64>,
 }

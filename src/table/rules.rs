@@ -2,8 +2,9 @@
 
 use super::memory::{Memory, Permit};
 use super::slot::Fingerprint;
+use crate::packed::By;
 use crate::quota::{Enforced, Quota};
-use crate::rule::AnyRule;
+use crate::rule::{AnyRule, LeakyBucket};
 use crate::time::Tick;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -12,6 +13,8 @@ use std::sync::Arc;
 /// The rule of all keys but those that have one of their own. Never changed: an era with other rules follows.
 #[derive(Clone, Debug)]
 pub(crate) struct Rules {
+    /// The default rule where that is all there is to know: it is a bucket, and no key has a rule of its own.
+    bucket: Option<LeakyBucket>,
     default: Enforced<AnyRule>,
     /// None if no key has a rule of its own: then a lookup does not even look here.
     own: Option<Arc<Own>>,
@@ -34,11 +37,25 @@ type Map = HashMap<Fingerprint, Enforced<AnyRule>, BuildHasherDefault<Given>>;
 
 impl Rules {
     pub(super) fn new(default: Enforced<AnyRule>) -> Self {
-        Self { default, own: None, changes: 0, since: Tick::ZERO }
+        Self::of_parts(default, None, 0, Tick::ZERO)
+    }
+
+    fn of_parts(default: Enforced<AnyRule>, own: Option<Arc<Own>>, changes: u64, since: Tick) -> Self {
+        let bucket = if own.is_none() { default.rule.as_bucket() } else { None };
+        Self { bucket, default, own, changes, since }
+    }
+
+    /// What the requests of a key are judged by.
+    #[inline(always)]
+    pub(super) fn judge_of(&self, key: Fingerprint) -> By<'_> {
+        match self.bucket {
+            Some(bucket) => By::Bucket(bucket),
+            None => By::Other(self.of(key)),
+        }
     }
 
     /// The rule of a key.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn of(&self, key: Fingerprint) -> &AnyRule {
         match &self.own {
             None => &self.default.rule,
@@ -114,7 +131,7 @@ impl Rules {
             }
         };
         let default = default.unwrap_or(self.default);
-        Some(Self { default, own, changes: self.changes + 1, since: self.since.max(now) })
+        Some(Self::of_parts(default, own, self.changes + 1, self.since.max(now)))
     }
 }
 

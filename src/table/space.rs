@@ -1,6 +1,6 @@
 //! One array of slots, grouped in cache lines: probing, claiming, sealing.
 
-use super::memory::zeroed;
+use super::memory::{Zeroed, zeroed};
 use super::slot::Fingerprint;
 use crate::rule::Word;
 use crate::sync::{
@@ -23,11 +23,33 @@ struct Line {
 #[cfg(not(tollgate_loom))]
 const _: () = assert!(size_of::<Line>() == 64);
 
+impl Line {
+    #[inline(always)]
+    fn load(&self) -> [Fingerprint; SLOTS] {
+        // ORDERING: relaxed; a fingerprint publishes nothing, see the ledger of `table`.
+        self.keys.each_ref().map(|slot| slot.load(Relaxed))
+    }
+
+    /// What these keys of the line tell of one that is none of them. Not inlined: lookups of known keys stay small.
+    #[inline(never)]
+    fn glance_without(&self, keys: [Fingerprint; SLOTS]) -> Glance {
+        match keys.iter().position(|key| key.is_vacant()) {
+            None => Glance::Full,
+            Some(first) if keys[first].is_empty() => Glance::Empty,
+            Some(first) => {
+                // ORDERING: acquire side of *closed*, as in `probe`.
+                self.keys[first].load(Acquire);
+                Glance::Sealed
+            }
+        }
+    }
+}
+
 /// An array of lines. A key's probe run begins at the line its fingerprint names and goes on, slot by
 /// slot and around the end, until it meets the key or a vacant slot.
 #[derive(Debug)]
 pub(super) struct Space {
-    lines: Box<[Line]>,
+    lines: Zeroed<Line>,
 }
 
 /// Where a probe run ended.
@@ -44,6 +66,17 @@ pub(super) enum Probe<'s> {
 /// An EMPTY slot at the end of a probe run, as it was when it was read.
 #[derive(Debug)]
 pub(super) struct Empty<'s>(&'s Atomic<Fingerprint>);
+
+/// What the first line of a key's probe run tells of a key that is not in it.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Glance {
+    /// The run goes on.
+    Full,
+    /// As [`Probe::Empty`].
+    Empty,
+    /// As [`Probe::Sealed`].
+    Sealed,
+}
 
 /// How a claim ended.
 #[derive(Debug)]
@@ -77,14 +110,26 @@ impl Space {
         Some(Self { lines: allocate(lines)? })
     }
 
+    /// Looks at the first line of a key's probe run, in which most keys are.
+    #[inline(always)]
+    pub(super) fn glance(&self, key: Fingerprint) -> Result<&Atomic<Word>, Glance> {
+        let line = &self.lines[key.home(self.lines.len())];
+        let keys = line.load();
+        let hits = mask(keys.map(|found| found == key));
+        if hits != 0 {
+            Ok(&line.words[hits.trailing_zeros() as usize])
+        } else {
+            Err(line.glance_without(keys))
+        }
+    }
+
+    /// Goes along the probe run of a key.
     #[inline]
     pub(super) fn probe(&self, key: Fingerprint) -> Probe<'_> {
         let mut at = key.home(self.lines.len());
         loop {
             let line = &self.lines[at];
-            // ORDERING: relaxed; a fingerprint publishes nothing, see the ledger of `table`.
-            let keys = line.keys.each_ref().map(|slot| slot.load(Relaxed));
-            // All four at once, without a branch for each.
+            let keys = line.load();
             let hits = mask(keys.map(|found| found == key));
             if hits != 0 {
                 return Probe::Key(&line.words[hits.trailing_zeros() as usize]);
@@ -187,14 +232,14 @@ fn seal(slot: &Atomic<Fingerprint>) -> Fingerprint {
     }
 }
 
-/// One bit for each slot, the first the lowest.
-#[inline]
+/// One bit for each slot, the first the lowest: all four at once, without a branch for each.
+#[inline(always)]
 fn mask(of: [bool; SLOTS]) -> u32 {
     of.into_iter().rev().fold(0, |mask, bit| mask << 1 | u32::from(bit))
 }
 
 /// So many EMPTY lines, or `None` if there is no memory for them.
-fn allocate(count: usize) -> Option<Box<[Line]>> {
+fn allocate(count: usize) -> Option<Zeroed<Line>> {
     let line = || Line {
         keys: std::array::from_fn(|_| Atomic::new(Fingerprint::EMPTY)),
         words: std::array::from_fn(|_| Atomic::new(Word::FRESH)),

@@ -202,7 +202,7 @@ mod tests {
     #[test]
     fn charges_of_known_keys_close_one_chunk_now_and_then() {
         // No key is idle between its charges.
-        let builder = Limiter::builder(Quota::per_day(10_000)).clock(Clock::manual());
+        let builder = Limiter::builder(Quota::per_day(2_000)).clock(Clock::manual());
         let limiter: Limiter<u64> = builder.build().unwrap();
         most_chunks(&limiter, 0..5_000, |_| NOW);
         let keys = limiter.stats().capacity as u64;

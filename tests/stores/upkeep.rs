@@ -199,7 +199,8 @@ fn statistics_count_what_happened() {
     let full = limiter.stats();
     assert_eq!((full.keys, full.capacity), (100, 100));
     assert_eq!((full.evicted, full.refused), (0, 30));
-    assert!(full.turnovers >= 2);
+    // From 40 to 100 places.
+    assert!(full.turnovers >= 1);
     let (later, day) = (Tick::ZERO + Duration::from_secs(24 * 3_600), 200..300);
     for key in day {
         assert_eq!(limiter.check_at(&key, 1, later).source(), Source::Key);

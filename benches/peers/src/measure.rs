@@ -106,6 +106,7 @@ impl<K: Key> Field<K> {
             subject.decide(distinct);
             subject.decide(distinct);
         }
+        let bytes = bytes.max(subject.bytes());
         let subject = RwLock::new((!self.workload.is_flood()).then_some(subject));
         let bytes_per_key = bytes as f64 / distinct.len() as f64;
         self.ready.push(Ready { contestant, subject, bytes_per_key });

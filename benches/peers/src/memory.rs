@@ -1,4 +1,4 @@
-//! Bytes in use, by counting what is allocated.
+//! Bytes in use, by counting what is allocated. (Who maps memory past the allocator tells how much: `Subject::bytes`.)
 //!
 //! It counts only while a table is being filled. In the timed part an allocation pays for one load of a flag
 //! that nobody writes, so that subjects which allocate there are not charged for being counted.

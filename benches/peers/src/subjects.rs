@@ -74,6 +74,11 @@ pub trait Subject<K>: Send + Sync {
     fn turnovers(&self) -> Option<u64> {
         None
     }
+
+    /// The bytes it says it takes, if it has some from the system itself: nobody counts those as allocated.
+    fn bytes(&self) -> u64 {
+        0
+    }
 }
 
 /// A subject that is asked for one key at a time: `Each(|key| admitted)`.
@@ -95,14 +100,15 @@ struct Upkeep<T> {
     needs_sweeps: bool,
     clear: Option<fn(&T)>,
     turnovers: Option<fn(&T) -> u64>,
+    bytes: Option<fn(&T) -> u64>,
 }
 
 impl<T> Upkeep<T> {
-    const NONE: Self = Self { sweep: None, needs_sweeps: false, clear: None, turnovers: None };
+    const NONE: Self = Self { sweep: None, needs_sweeps: false, clear: None, turnovers: None, bytes: None };
 
     /// Of a map, which grows until somebody sweeps it.
     const fn of_map(sweep: fn(&T), clear: fn(&T)) -> Self {
-        Self { sweep: Some(sweep), needs_sweeps: true, clear: Some(clear), turnovers: None }
+        Self { sweep: Some(sweep), needs_sweeps: true, clear: Some(clear), ..Self::NONE }
     }
 }
 
@@ -132,6 +138,10 @@ impl<K, T: Send + Sync, F: Fn(&T, &K) -> bool + Send + Sync> Subject<K> for Kept
 
     fn turnovers(&self) -> Option<u64> {
         self.upkeep.turnovers.map(|turnovers| turnovers(&self.limiter))
+    }
+
+    fn bytes(&self) -> u64 {
+        self.upkeep.bytes.map_or(0, |bytes| bytes(&self.limiter))
     }
 }
 

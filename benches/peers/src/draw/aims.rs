@@ -40,12 +40,31 @@ pub fn folded(shown: &Shown) -> String {
          alone takes all that was asked for.",
         missed.len()
     );
+    let text = text + &without_keys(shown);
     let mut table = vec![
         "| | asked | reached | the floor alone | its share of tollgate's time |".to_owned(),
         "|---|--:|--:|--:|--:|".to_owned(),
     ];
     table.extend(lines.iter().map(Line::markdown));
     format!("{head}\n\n{}\n\n{}\n\n</details>", wrapped(&text), table.join("\n"))
+}
+
+/// What is left of a check where there is one state: what nothing that looks a key up can do without.
+fn without_keys(shown: &Shown) -> String {
+    let single = format!("{OWN}, one resource");
+    let hot = shown.panels.iter().filter(|panel| panel.keys == 1);
+    let ratios = hot.filter_map(|panel| {
+        let ratio = shown.ratio(panel, THREADS[0], &single)?;
+        Some(format!("{} ({})", number(Some(ratio), 2), panel.title))
+    });
+    match ratios.collect::<Vec<_>>() {
+        ratios if ratios.is_empty() => String::new(),
+        ratios => format!(
+            " Where there is one state, no key to find and no epoch to pin, so with `SingleLimiter`, a check on one \
+             thread takes {}.",
+            ratios.join(", ")
+        ),
+    }
 }
 
 impl Line {

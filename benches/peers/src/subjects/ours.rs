@@ -41,8 +41,14 @@ fn checked<K: Key>(setting: Setting, clock: Clock) -> Built<K> {
         needs_sweeps: false,
         clear: Some(Limiter::clear),
         turnovers: Some(|limiter| limiter.stats().turnovers),
+        bytes: Some(memory),
     };
     kept(limiter(setting, clock)?, |limiter: &Limiter<K>, key: &K| limiter.check(key).allowed(), upkeep)
+}
+
+/// Of a table, a few hundred bytes less than all: what is beside it is allocated, and counted.
+fn memory<K>(limiter: &Limiter<K>) -> u64 {
+    limiter.memory() as u64
 }
 
 fn limiter<K>(setting: Setting, clock: Clock) -> Result<Limiter<K>, &'static str> {
@@ -75,6 +81,10 @@ impl<K: Key> Subject<K> for InALoop<K> {
         let mut gate = self.0.pin();
         keys.iter().map(|key| u64::from(gate.check(key).allowed())).sum()
     }
+
+    fn bytes(&self) -> u64 {
+        memory(&self.0)
+    }
 }
 
 /// `check_many`, with 32 keys at a time.
@@ -94,5 +104,9 @@ impl<K: Key> Subject<K> for Batches<K> {
             }
             admitted
         })
+    }
+
+    fn bytes(&self) -> u64 {
+        memory(&self.0)
     }
 }
