@@ -133,12 +133,12 @@ mod tests {
             requests in prop::collection::vec((0..=400_u64, 0..=45_u64), 1..60),
         ) {
             for algorithm in Algorithm::PACKED {
-                let rule = AnyRule::new(algorithm, Quota::new(limit, Duration::from_nanos(1_001)), Duration::ZERO).unwrap();
+                let rule = AnyRule::new(algorithm, Quota::new(limit, Duration::from_nanos(1_000_001)), Duration::ZERO).unwrap();
                 let cell = Atomic::new(Word::FRESH);
                 let state = Packed { by: (&rule).into(), word: &cell };
                 for &(now, cost) in &requests {
                     // Now and then it steps back.
-                    let now = Tick::from_nanos(now * 7);
+                    let now = Tick::from_nanos(now * 7_003);
                     let before = load(&cell);
                     let (after, answer) = rule.decide(before, now, cost);
                     let judged = state.charge(now, cost).unwrap();

@@ -98,7 +98,7 @@
 //! | edge | release side | acquire side | what becomes visible | loom test that fails if it is weakened |
 //! |---|---|---|---|---|
 //! | link | `Link::install`, `Link::advance` | `Link::load` | the era behind a link, and for the root also how many keys it carried | `nested_growth_races_charge`, `inserts_at_the_cap_race_for_the_places_of_idle_keys` |
-//! | closed | `Space::seal`, `rule::update` of a word that is frozen | `Space::glance`, `Space::probe`, `follow` | that the next era is linked | `insert_races_seal`, `eviction_races_charge_and_gives_one_burst` |
+//! | closed | `Space::seal`, `rule::update` of a word that is frozen | `Space::glance`, `Space::probe`, `follow` | that the next era is linked | `insert_races_seal`, `charge_of_a_new_key_races_seal`, `eviction_races_charge_and_gives_one_burst` |
 //! | moved | `Chunks::finish` | `Chunks::add_up` | the words that were moved with a chunk | `promotion_races_peek` |
 //! | added up | `Chunks::add_up` | `Chunks::add_up` | the words that were moved with all chunks | `promotion_races_peek` |
 //!
