@@ -55,8 +55,8 @@ enum Reading {
     Manual(ManualClock),
 }
 
-/// A rate is exact to one part in 2^40, a microsecond in twelve days, and the product of all that is counted in 73 years
-/// fits into 128 bits.
+/// Up to four counts a nanosecond a rate is exact to one part in 2^38, a microsecond in three days: the quartz is a thousand
+/// times worse.
 #[cfg(feature = "tsc")]
 const RATE_BITS: u32 = 40;
 

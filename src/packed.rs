@@ -133,7 +133,8 @@ mod tests {
             requests in prop::collection::vec((0..=400_u64, 0..=45_u64), 1..60),
         ) {
             for algorithm in Algorithm::PACKED {
-                let rule = AnyRule::new(algorithm, Quota::new(limit, Duration::from_nanos(1_000_001)), Duration::ZERO).unwrap();
+                let quota = Quota::new(limit, Duration::from_nanos(1_000_001));
+                let rule = AnyRule::new(algorithm, quota, Duration::ZERO).unwrap();
                 let cell = Atomic::new(Word::FRESH);
                 let state = Packed { by: (&rule).into(), word: &cell };
                 for &(now, cost) in &requests {

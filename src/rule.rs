@@ -157,7 +157,7 @@ impl AnyRule {
     #[inline(always)]
     pub(crate) fn as_bucket(&self) -> Option<LeakyBucket> {
         match self {
-            Self::TokenBucket(rule) => Some(LeakyBucket::from(*rule)),
+            Self::TokenBucket(rule) => Some(LeakyBucket::of(*rule)),
             Self::LeakyBucket(rule) => Some(*rule),
             Self::FixedWindow(_) | Self::SlidingWindow(_) => None,
         }

@@ -98,7 +98,7 @@
 //! | edge | release side | acquire side | what becomes visible | loom test that fails if it is weakened |
 //! |---|---|---|---|---|
 //! | link | `Link::install`, `Link::advance` | `Link::load` | the era behind a link, and for the root also how many keys it carried | `nested_growth_races_charge`, `inserts_at_the_cap_race_for_the_places_of_idle_keys` |
-//! | closed | `Space::seal`, `rule::update` of a word that is frozen | `Space::glance`, `Space::probe`, `follow` | that the next era is linked | `insert_races_seal`, `charge_of_a_new_key_races_seal`, `eviction_races_charge_and_gives_one_burst` |
+//! | closed | `Space::seal`, `rule::update` of a word that is frozen | `Space::glance`, `Space::probe`, `follow` | that the next era is linked | `insert_races_seal`, `close_races_close`, `eviction_races_charge_and_gives_one_burst` |
 //! | moved | `Chunks::finish` | `Chunks::add_up` | the words that were moved with a chunk | `promotion_races_peek` |
 //! | added up | `Chunks::add_up` | `Chunks::add_up` | the words that were moved with all chunks | `promotion_races_peek` |
 //!
@@ -178,6 +178,7 @@ const QUICK: Duration = Duration::from_secs(10);
 const RUSH: Duration = Duration::from_secs(1);
 
 /// The most that an era is larger than the one before. In a flood each key is so moved a third of a time, and not once.
+/// (Models have small eras, or there is too much to try.)
 const MOST_GROWTH: u64 = if cfg!(tollgate_loom) { 2 } else { 4 };
 
 /// An era that is older than this and hardly used was too large, so the next is smaller.

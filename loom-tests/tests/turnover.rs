@@ -118,23 +118,6 @@ fn insert_races_seal_deeply() {
     inserts_and_seals(Bound::Preemptions(2), Atomics::Touched);
 }
 
-/// A new key comes where another has just sealed its run, and must find the next era.
-#[test]
-fn charge_of_a_new_key_races_seal() {
-    explore(Bound::Preemptions(1), Atomics::Touched, |threads| {
-        let gate = with_keys(8, 1, 2);
-        let other = threads.spawn({
-            let gate = Arc::clone(&gate);
-            move || assert!(gate.check_at(&3, 1, NOW).allowed())
-        });
-        assert!(gate.check_at(&4, 1, NOW).allowed());
-        other.join().unwrap();
-        for key in 1..=4 {
-            holds(&gate, key, 1, 1, NOW);
-        }
-    });
-}
-
 /// The same new key comes twice, while a turnover must make room for it.
 fn one_key_twice(bound: Bound, atomics: Atomics) -> Explored {
     explore(bound, atomics, |threads| {

@@ -402,7 +402,6 @@ impl<Q: Hash + ?Sized> Lookup<Q> for Fingerprints {
         self.table.known(key, &sync::pin(), |state| state.reset());
     }
 
-    #[inline]
     fn fresh(&self, key: Fingerprint, now: Tick, cost: u64, guard: &sync::Guard) -> Decision {
         self.table.rules(guard).of(key).answer(Word::FRESH, now, cost)
     }

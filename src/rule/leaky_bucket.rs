@@ -75,15 +75,13 @@ impl LeakyBucket {
     }
 }
 
-impl From<TokenBucket> for LeakyBucket {
-    /// The meter that admits what the token bucket admits.
+impl LeakyBucket {
+    /// The meter that decides as the token bucket does.
     #[inline(always)]
-    fn from(bucket: TokenBucket) -> Self {
+    pub(super) const fn of(bucket: TokenBucket) -> Self {
         Self { bucket, queue: false }
     }
-}
 
-impl LeakyBucket {
     /// The answer to a request that has made `to` of `from`.
     #[inline(always)]
     pub(crate) fn answer_after(&self, from: Word, to: Word, now: Tick, cost: u64) -> Decision {

@@ -183,29 +183,28 @@ fn clearing_races_charges_and_turnovers() {
 
 #[test]
 fn statistics_count_what_happened() {
-    let builder = Limiter::builder(Quota::per_hour(1)).max_keys(100).full(Full::Admit);
+    let builder = Limiter::builder(Quota::per_hour(1)).max_keys(200).full(Full::Admit);
     let limiter: Gate<u64> = builder.clock(Clock::manual()).gate();
     let fresh = limiter.stats();
-    assert_eq!((fresh.keys, fresh.capacity, fresh.max_keys), (0, 40, 100));
+    assert_eq!((fresh.keys, fresh.capacity, fresh.max_keys), (0, 40, 200));
     assert_eq!((fresh.turnovers, fresh.evicted, fresh.refused), (0, 0, 0));
     assert_eq!(fresh.bytes, limiter.memory());
-    for key in 0..130 {
+    for key in 0..230 {
         assert!(limiter.check(&key).allowed());
     }
     // Known keys, admitted or denied, count nowhere.
-    for key in 0..100 {
+    for key in 0..200 {
         assert!(!limiter.check(&key).allowed());
     }
     let full = limiter.stats();
-    assert_eq!((full.keys, full.capacity), (100, 100));
+    assert_eq!((full.keys, full.capacity), (200, 200));
     assert_eq!((full.evicted, full.refused), (0, 30));
-    // From 40 to 100 places.
-    assert!(full.turnovers >= 1);
-    let (later, day) = (Tick::ZERO + Duration::from_secs(24 * 3_600), 200..300);
+    assert!(full.turnovers >= 2);
+    let (later, day) = (Tick::ZERO + Duration::from_secs(24 * 3_600), 300..500);
     for key in day {
         assert_eq!(limiter.check_at(&key, 1, later).source(), Source::Key);
     }
-    assert_eq!(limiter.stats().evicted, 100);
+    assert_eq!(limiter.stats().evicted, 200);
     assert_eq!(limiter.stats().refused, 30);
 }
 
