@@ -150,7 +150,7 @@ use crate::time::Tick;
 use era::{CHUNK, Era, Place, Size};
 use hint::Hint;
 use memory::{Memory, Permit};
-use space::{Claim, Glance, Probe, SLOTS};
+use space::{Glance, Probe, SLOTS};
 use std::sync::Arc;
 use std::time::Duration;
 use step::{Step, reach};
@@ -357,14 +357,14 @@ impl Table {
                     match (era.place(before), before) {
                         (Place::Given, _) => {
                             reach(Step::PlaceGiven);
-                            match era.space.claim(key) {
-                                Claim::New(word) => {
+                            match empty.claim(key) {
+                                Some(word) => {
                                     reach(Step::Claimed);
                                     if let Some(answer) = visit(era.state(key, word)) {
                                         return Ok(answer);
                                     }
                                 }
-                                Claim::Known(_) | Claim::Sealed => era.give_back(),
+                                None => era.give_back(),
                             }
                             continue;
                         }

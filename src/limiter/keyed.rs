@@ -480,10 +480,10 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     where
         S: Lookup<Q>,
     {
-        let fresh = self.store.fresh(key, now, cost, guard);
-        if !fresh.allowed() || cost == 0 {
-            // Nothing is charged, so there is nothing to keep.
-            return fresh;
+        let fresh = || self.store.fresh(key, now, cost, guard);
+        if !self.store.would_charge(key, now, cost, guard) {
+            // So there is nothing to keep.
+            return fresh();
         }
         if let Some(decision) = self.store.insert(key, now, cost, guard) {
             return decision;
@@ -492,7 +492,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         self.beyond.refused.fetch_add(1, Relaxed);
         match self.full {
             Full::Share => self.shared(guard, |state| Some(state.charge(now, cost)?.0)),
-            Full::Deny | Full::Admit => self.policy(fresh),
+            Full::Deny | Full::Admit => self.policy(fresh()),
         }
     }
 

@@ -176,6 +176,8 @@ pub trait Lookup<Q: ?Sized>: Backing {
     /// The answer to a request if the key had never been seen. The figures of one that is allowed may be those
     /// before the charge, or after.
     fn fresh(&self, key: Self::Key<'_>, now: Tick, cost: u64, guard: &Self::Guard) -> Decision;
+    /// Would a request charge anything if the key had never been seen?
+    fn would_charge(&self, key: Self::Key<'_>, now: Tick, cost: u64, guard: &Self::Guard) -> bool;
     /// The quota of its own that a key has.
     fn own_quota(&self, key: Self::Key<'_>, guard: &Self::Guard) -> Option<Quota>;
     /// Gives keys a rule of their own, or takes it from them.
@@ -406,6 +408,10 @@ impl<Q: Hash + ?Sized> Lookup<Q> for Fingerprints {
         self.table.rules(guard).of(key).answer(Word::FRESH, now, cost)
     }
 
+    fn would_charge(&self, key: Fingerprint, now: Tick, cost: u64, guard: &sync::Guard) -> bool {
+        self.table.rules(guard).of(key).next(Word::FRESH, now, cost) != Word::FRESH
+    }
+
     fn own_quota(&self, key: Fingerprint, guard: &sync::Guard) -> Option<Quota> {
         self.table.rules(guard).own_quota(key)
     }
@@ -634,6 +640,10 @@ where
 
     fn fresh(&self, key: Asked<'_, Q>, now: Tick, cost: u64, _guard: &sync::Reading) -> Decision {
         self.store.rule(key).rule.rule.fresh(now, cost)
+    }
+
+    fn would_charge(&self, key: Asked<'_, Q>, now: Tick, cost: u64, guard: &sync::Reading) -> bool {
+        cost > 0 && self.fresh(key, now, cost, guard).allowed()
     }
 
     fn own_quota(&self, key: Asked<'_, Q>, _guard: &sync::Reading) -> Option<Quota> {

@@ -65,7 +65,10 @@ pub(super) enum Probe<'s> {
 
 /// An EMPTY slot at the end of a probe run, as it was when it was read.
 #[derive(Debug)]
-pub(super) struct Empty<'s>(&'s Atomic<Fingerprint>);
+pub(super) struct Empty<'s> {
+    slot: &'s Atomic<Fingerprint>,
+    word: &'s Atomic<Word>,
+}
 
 /// What the first line of a key's probe run tells of a key that is not in it.
 #[derive(Clone, Copy, Debug)]
@@ -138,7 +141,7 @@ impl Space {
             if vacant != 0 {
                 let first = vacant.trailing_zeros() as usize;
                 if keys[first].is_empty() {
-                    return Probe::Empty(Empty(&line.keys[first]));
+                    return Probe::Empty(Empty { slot: &line.keys[first], word: &line.words[first] });
                 }
                 // ORDERING: acquire side of *closed*: the next era is linked. A seal stays as it is.
                 line.keys[first].load(Acquire);
@@ -210,10 +213,17 @@ impl Space {
     }
 }
 
-impl Empty<'_> {
+impl<'s> Empty<'s> {
+    /// Gives the slot to `key`, whose probe run ended at it, and the word beside it to the caller; `None` if
+    /// something has come between. The caller has a place for the key.
+    pub(super) fn claim(self, key: Fingerprint) -> Option<&'s Atomic<Word>> {
+        // ORDERING: relaxed twice, as in `Space::claim`.
+        self.slot.compare_exchange(Fingerprint::EMPTY, key, Relaxed, Relaxed).is_ok().then_some(self.word)
+    }
+
     /// Seals the slot if it is still EMPTY.
     pub(super) fn seal(self) {
-        seal(self.0);
+        seal(self.slot);
     }
 }
 

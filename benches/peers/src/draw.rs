@@ -12,7 +12,7 @@ mod tails;
 
 use crate::latency::Tails;
 use crate::report::{BUSY, Row, Run};
-use crate::subjects::{BASE, FLOOR, OWN};
+use crate::subjects::{BASE, FIXED_TABLE, FLOOR, OWN};
 use crate::workload::grouped;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ const BATCHES: &str = "tollgate, batches of 32";
 const COARSE: &str = "tollgate, coarse clock";
 
 /// Who is shown, from the top.
-const SUBJECTS: [&str; 12] = [
+const SUBJECTS: [&str; 13] = [
     OWN,
     "tollgate, system clock",
     BATCHES,
@@ -38,6 +38,7 @@ const SUBJECTS: [&str; 12] = [
     "papaya + atomic",
     "dashmap + atomic",
     "rate-net",
+    FIXED_TABLE,
     FLOOR,
 ];
 

@@ -1,5 +1,6 @@
 //! Who is measured: one name and one way to build it for each.
 
+mod floor;
 mod gcra;
 mod limiters;
 mod maps;
@@ -170,13 +171,17 @@ pub const BASE: &str = "governor";
 pub const EMPTY_LOOP: &str = "(empty loop)";
 /// Not a limiter either: the least that anything with a state per key can cost.
 pub const FLOOR: &str = "(floor: clock + CAS)";
+/// Nor this: the least that a concurrent table of keys can add to that.
+pub const FIXED_TABLE: &str = "(floor: fixed table)";
+/// The same with a clock that takes next to no time.
+pub const FIXED_TABLE_COARSE: &str = "(floor: fixed table, coarse clock)";
 
 const ONE_RESOURCE: &str = "limits one resource, not keys";
 
 /// All of them, in the order of the first round.
 pub fn all<K: Key>() -> Vec<Contestant<K>> {
     let contestant = |(name, build)| Contestant { name, build };
-    let lists = [ours::all(), limiters::all(), maps::all()];
+    let lists = [ours::all(), limiters::all(), floor::all(), maps::all()];
     lists.into_iter().flatten().map(contestant).collect()
 }
 

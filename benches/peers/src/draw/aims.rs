@@ -1,8 +1,8 @@
-//! What was aimed at, what was reached, and what the floor takes of it: folded, in the README.
+//! What was aimed at, what was reached, and what the floors take of it: folded, in the README.
 
 use super::section::wrapped;
-use super::{Panel, Shown, THREADS, cell, number};
-use crate::subjects::{FLOOR, OWN};
+use super::{COARSE, Panel, Shown, THREADS, cell, number};
+use crate::subjects::{FIXED_TABLE, FIXED_TABLE_COARSE, FLOOR, OWN};
 use crate::workload::grouped;
 
 /// Who is to be beaten on two threads, in every workload.
@@ -19,31 +19,33 @@ struct Line {
     /// How many digits of these are shown.
     digits: usize,
     is_missed: bool,
-    /// What the floor takes, where it has the same to do.
+    /// What the clock and a compare-and-swap take, where they have the same to do.
     floor: Option<f64>,
-    /// The floor's share of the time that tollgate takes.
-    share: Option<f64>,
+    /// What a fixed table takes.
+    fixed: Option<f64>,
 }
 
 pub fn folded(shown: &Shown) -> String {
     let lines = lines(shown);
     let missed: Vec<&Line> = lines.iter().filter(|line| line.is_missed).collect();
-    let is_beyond = |line: &&&Line| line.floor.is_some_and(|floor| floor >= line.asked);
+    let is_beyond = |line: &&&Line| line.fixed.is_some_and(|fixed| fixed >= line.asked);
     let (beyond, all) = (missed.iter().filter(is_beyond).count(), lines.len());
     let head = format!(
-        "<details><summary>What was aimed at: reached in {} of {all} lines. What the floor takes.</summary>",
+        "<details><summary>What was aimed at: reached in {} of {all} lines. What the floors take.</summary>",
         all - missed.len()
     );
     let text = format!(
-        "A check's time in parts of governor's; the last lines are what they say. The floor reads the clock \
-         and does one compare-and-swap on a word of an array. In {beyond} of the {} lines that are missed it \
-         alone takes all that was asked for.",
+        "A check's time in parts of governor's; the last lines are what they say. The first floor reads the \
+         clock and does one compare-and-swap on a word of an array. The fixed table hashes the key, pins the \
+         epoch and finds the word beside the key, or a place for a new one: what no limiter can do without \
+         that keeps its keys as tollgate does, before it grows, forgets or knows more than one quota. In \
+         {beyond} of the {} lines that are missed it alone takes all that was asked for.",
         missed.len()
     );
     let text = text + &without_keys(shown);
     let mut table = vec![
-        "| | asked | reached | the floor alone | its share of tollgate's time |".to_owned(),
-        "|---|--:|--:|--:|--:|".to_owned(),
+        "| | asked | reached | clock + CAS | fixed table | its share of tollgate's time |".to_owned(),
+        "|---|--:|--:|--:|--:|--:|".to_owned(),
     ];
     table.extend(lines.iter().map(Line::markdown));
     format!("{head}\n\n{}\n\n{}\n\n</details>", wrapped(&text), table.join("\n"))
@@ -73,8 +75,9 @@ impl Line {
         let reached = if self.is_missed { format!("**{reached}**") } else { reached };
         let asked = number(Some(self.asked), self.digits);
         let floor = number(self.floor, self.digits);
-        let share = self.share.map_or_else(String::new, |share| format!("{:.0} %", share * 100.0));
-        format!("| {} | {asked} | {reached} | {floor} | {share} |", self.what)
+        let (fixed, share) = (number(self.fixed, self.digits), self.fixed.map(|fixed| fixed / self.reached));
+        let share = share.map_or_else(String::new, |share| format!("{:.0} %", share * 100.0));
+        format!("| {} | {asked} | {reached} | {floor} | {fixed} | {share} |", self.what)
     }
 }
 
@@ -90,11 +93,16 @@ fn lines(shown: &Shown) -> Vec<Line> {
 fn times(shown: &Shown, panel: &Panel) -> Vec<Line> {
     let line = |&(subject, threads, asked): &(&str, usize, f64)| {
         let reached = shown.ratio(panel, threads, subject)?;
-        // Batches and a coarse clock do less than the floor does.
-        let floor = if subject == OWN { shown.ratio(panel, threads, FLOOR) } else { None };
+        // Batches do less than the floors do.
+        let (floor, fixed) = match subject {
+            OWN => (Some(FLOOR), Some(FIXED_TABLE)),
+            COARSE => (None, Some(FIXED_TABLE_COARSE)),
+            _ => (None, None),
+        };
+        let [floor, fixed] = [floor, fixed].map(|floor| shown.ratio(panel, threads, floor?));
         let who = subject.strip_prefix(OWN).unwrap_or(subject);
-        let (what, share) = (cell(panel, threads) + who, floor.map(|floor| floor / reached));
-        Some(Line { what, asked, reached, digits: 2, is_missed: is_more(reached, asked), floor, share })
+        let what = cell(panel, threads) + who;
+        Some(Line { what, asked, reached, digits: 2, is_missed: is_more(reached, asked), floor, fixed })
     };
     panel.aims.iter().filter_map(line).collect()
 }
@@ -114,7 +122,7 @@ fn rivals(shown: &Shown) -> Line {
         .collect();
     let (asked, reached) = (all.len() as f64, all.iter().filter(|&&is_slower| is_slower).count() as f64);
     let what = "2 threads: cells in which the mutexed maps, scc and papaya are slower".to_owned();
-    Line { what, asked, reached, digits: 0, is_missed: reached < asked, floor: None, share: None }
+    Line { what, asked, reached, digits: 0, is_missed: reached < asked, floor: None, fixed: None }
 }
 
 fn bytes(shown: &Shown, panel: &Panel) -> Option<Line> {
@@ -123,7 +131,7 @@ fn bytes(shown: &Shown, panel: &Panel) -> Option<Line> {
     }
     let reached = shown.row(panel, THREADS[0], OWN)?.bytes_per_key?;
     let (what, is_missed) = (format!("bytes a key, {}", panel.title), reached.round() > BYTES);
-    Some(Line { what, asked: BYTES, reached, digits: 0, is_missed, floor: None, share: None })
+    Some(Line { what, asked: BYTES, reached, digits: 0, is_missed, floor: None, fixed: None })
 }
 
 /// The floor copies its array meanwhile, which is the least that a turnover does.
@@ -133,5 +141,5 @@ fn turnover(shown: &Shown) -> Option<Line> {
     let (reached, floor, keys) = (ratio(OWN)?, ratio(FLOOR), grouped(tails.keys));
     let what = format!("p99.9 while {keys} keys turn over, to p99.9 without");
     let is_missed = is_more(reached, TURNOVER);
-    Some(Line { what, asked: TURNOVER, reached, digits: 2, is_missed, floor, share: None })
+    Some(Line { what, asked: TURNOVER, reached, digits: 2, is_missed, floor, fixed: None })
 }

@@ -5,7 +5,7 @@
 //! does not swallow it.
 
 use super::{Panel, SUBJECTS, Shown, THREADS};
-use crate::subjects::{BASE, FLOOR, OWN};
+use crate::subjects::{BASE, OWN};
 use plotters::coord::Shift;
 use plotters::coord::combinators::BindKeyPoints;
 use plotters::prelude::*;
@@ -118,7 +118,7 @@ fn draw<'a>(
 
 fn colours(subject: &str) -> Pair {
     match subject {
-        FLOOR => NO_LIMITER,
+        _ if subject.starts_with('(') => NO_LIMITER,
         _ if subject.starts_with(OWN) => OURS,
         _ => OTHERS,
     }

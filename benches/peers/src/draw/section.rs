@@ -19,8 +19,9 @@ pub fn markdown(shown: &Shown) -> String {
             "The time for a check, where governor's is 1 and less is faster, on 1 thread / on 2 threads. \
              Every peer is set up as its documentation advises, and tollgate with the clock that governor's \
              default reads (feature `tsc`; without it, see *system clock*); `+ atomic`, `Mutex<HashMap>` and \
-             the shards are limiters as people build them. The floor limits nothing: it reads the clock and \
-             updates a word that the key points to.",
+             the shards are limiters as people build them. The floors limit nothing. One reads the clock \
+             and updates a word that the key points to. The other does that in a table of keys that is found through \
+             the epoch, has its last size from the beginning and never forgets.",
         ),
         table(shown),
         losses(shown),

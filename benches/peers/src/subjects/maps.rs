@@ -4,39 +4,18 @@
 //! faster than the default of each and has a random seed, too.
 
 use super::gcra::{Gcra, is_idle, now};
-use super::{FLOOR, Rows, Upkeep, kept};
+use super::{Rows, Upkeep, kept};
 use crate::keys::Key;
 use dashmap::DashMap;
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 use std::collections::HashMap;
 use std::hash::BuildHasher;
-use std::hint::black_box;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 pub fn all<K: Key>() -> Rows<K> {
     vec![
-        (FLOOR, |setting| {
-            // As many bytes as the table of this library takes for that many keys, at 24 each.
-            let (rule, hasher) = (Gcra::new(setting.quota), RandomState::default());
-            let lines = (setting.keys * 24).div_ceil(size_of::<Line>());
-            let array = (0..lines).map(|_| Line::default()).collect();
-            let check = move |Lines(lines): &Lines, key: &K| {
-                let line = (u128::from(hasher.hash_one(key)) * lines.len() as u128) >> 64;
-                let line = &lines[line as usize];
-                // Or it would wait for the clock and then for memory, which is not the least.
-                line.prefetch();
-                rule.charge_shared(&line.0[0], now())
-            };
-            // The least that a turnover can do: each word is read, and written to memory that is fresh.
-            let copy = |Lines(lines): &Lines| {
-                black_box(lines.iter().map(Line::copy).collect::<Vec<_>>());
-            };
-            let zero = |Lines(lines): &Lines| lines.iter().for_each(Line::zero);
-            let upkeep = Upkeep { sweep: Some(copy), clear: Some(zero), ..Upkeep::NONE };
-            kept(Lines(array), check, upkeep)
-        }),
         ("scc + atomic", |setting| {
             let rule = Gcra::new(setting.quota);
             let map = scc::HashMap::<K, AtomicU64, _>::with_hasher(RandomState::default());
@@ -134,32 +113,6 @@ pub fn all<K: Key>() -> Rows<K> {
             kept(shards, check, Upkeep::of_map(sweep, clear))
         }),
     ]
-}
-
-struct Lines(Box<[Line]>);
-
-#[derive(Default)]
-#[repr(align(64))]
-struct Line([AtomicU64; 8]);
-
-impl Line {
-    #[inline]
-    fn prefetch(&self) {
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: a prefetch reads nothing as far as the program can see, and never faults.
-        unsafe {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(self).cast());
-        }
-    }
-
-    fn copy(&self) -> Self {
-        Self(self.0.each_ref().map(|word| AtomicU64::new(word.load(Relaxed))))
-    }
-
-    fn zero(&self) {
-        self.0.iter().for_each(|word| word.store(0, Relaxed));
-    }
 }
 
 struct Shards<K>(Box<[Shard<K>]>);

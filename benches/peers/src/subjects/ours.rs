@@ -67,7 +67,7 @@ fn quota(setting: Setting) -> tollgate::Quota {
 }
 
 /// One clock for all, as one thread moves it.
-fn coarse() -> Clock {
+pub fn coarse() -> Clock {
     static COARSE: LazyLock<Clock> =
         LazyLock::new(|| Clock::coarse(Duration::from_millis(1)).unwrap_or_else(|_| Clock::monotonic()));
     COARSE.clone()
