@@ -122,6 +122,9 @@
 //!
 //! Kept: asking for a key's line before the clock is read (see `hint`), and huge pages (see `memory`).
 //!
+//! Left out: to look at the line that the hint named, before the root is known, and to ask only then whether it is the
+//! root's. It saved 1 to 3 of 45 nanoseconds on a hot key, and read through an address that nothing vouches for.
+//!
 //! Left out: a part in the epochs of our own for each thread, in place of the library's, so that pinning is inlined. It
 //! saved 7 instructions of 200 and took two kilobytes a thread.
 
@@ -471,14 +474,14 @@ impl Table {
     /// Is a full era to be turned over? Below the cap always, to grow; at the cap not more often than
     /// keys can become old enough to be forgotten.
     fn may_turn(&self, root: &Era, now: Tick) -> bool {
-        root.limit() < self.max_keys || age(root, now) >= self.grace
+        root.limit() < self.max_keys || now.is_apart(root.began, self.grace)
     }
 
     /// Is far less of the root used than there is, and has been for long? Then the next era can be smaller.
     /// Not while memory is short: a root that is closed before it is full must not wait for its next era.
     fn is_too_large(&self, root: &Era, now: Tick) -> bool {
         root.limit() > FIRST_LIMIT
-            && age(root, now) >= CALM
+            && now.is_apart(root.began, CALM)
             && is_hardly_used(root, root.used(None))
             && !self.memory.is_short()
     }
@@ -541,7 +544,7 @@ impl Table {
     /// enough since the last. True if one is under way now.
     pub(crate) fn begin_sweep(&self, now: Tick, guard: &Guard) -> bool {
         let root = self.root(guard);
-        let is_due = || age(root, now) >= self.grace && !self.memory.is_short();
+        let is_due = || now.is_apart(root.began, self.grace) && !self.memory.is_short();
         root.next(guard).is_some() || is_due() && self.begin_turnover(now, guard)
     }
 
@@ -674,18 +677,13 @@ fn limit_after(root: &Era, used: u64, now: Tick) -> u64 {
         (2 * used).max(used + root.chunks())
     } else if used < root.limit() {
         root.limit()
-    } else if age(root, now) < RUSH {
+    } else if !now.is_apart(root.began, RUSH) {
         MOST_GROWTH * used
-    } else if age(root, now) < QUICK || keys_stay {
+    } else if !now.is_apart(root.began, QUICK) || keys_stay {
         2 * used
     } else {
         used
     }
-}
-
-/// How long ago an era began, or will have begun by the clock of another thread.
-fn age(era: &Era, now: Tick) -> Duration {
-    now.since(era.began).max(era.began.since(now))
 }
 
 /// Gives the state of `key` to `visit`, if the key is in this era or a later one.

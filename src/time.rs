@@ -56,6 +56,12 @@ impl Tick {
         Self(self.0.saturating_sub(u64::try_from(by.as_nanos()).unwrap_or(u64::MAX)))
     }
 
+    /// Do the two lie that far apart, whichever is the earlier? (The clock of another thread may be ahead.)
+    #[inline]
+    pub(crate) const fn is_apart(self, other: Self, by: Duration) -> bool {
+        self.0.abs_diff(other.0) as u128 >= by.as_nanos()
+    }
+
     /// How long after `earlier` this is; zero if it is not after it.
     ///
     /// ```

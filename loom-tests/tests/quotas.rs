@@ -118,6 +118,40 @@ fn quota_swap_races_charge_and_none_is_lost_deeply() {
     }
 }
 
+/// The quota is raised from two to three while three are asked for a key that has never been seen.
+fn swap_and_first_charge<S: Built>(way: Way, bound: Bound, atomics: Atomics) -> Explored {
+    let seen = Seen::default();
+    let note = seen.clone();
+    let explored = explore(bound, atomics, move |threads| {
+        let gate = with_keys::<S>(0);
+        let changer = threads.spawn({
+            let gate = Arc::clone(&gate);
+            move || change(&gate, way, 3, NOW)
+        });
+        let charger = threads.spawn({
+            let gate = Arc::clone(&gate);
+            move || gate.check_at(&1, 3, NOW)
+        });
+        changer.join().unwrap();
+        let first = charger.join().unwrap();
+        // One quota has decided: neither is what the old one refuses admitted by the new one and not charged.
+        assert_eq!(first.charged(), if first.allowed() { 3 } else { 0 });
+        holds(&gate, 3, first.charged(), NOW);
+        note.note(first.charged());
+    });
+    // The request came before the change, and after it.
+    seen.expect(&["0", "3"]);
+    explored
+}
+
+#[test]
+fn quota_swap_races_the_first_charge_of_a_key() {
+    for way in [Way::Default, Way::Own] {
+        swap_and_first_charge::<Fingerprints>(way, Bound::Preemptions(1), Atomics::Touched);
+        swap_and_first_charge::<ExactKeys<u64>>(way, Bound::Preemptions(2), Atomics::Plain);
+    }
+}
+
 /// Two charges of one key, and a change that both find under way.
 fn swap_and_two_charges<S: Built>(algorithm: Algorithm, bound: Bound, atomics: Atomics) -> Explored {
     explore(bound, atomics, move |threads| {

@@ -123,7 +123,7 @@ impl Rounds {
 
     /// Can keys have become old enough to be forgotten since the last round began?
     pub(super) fn is_due(&self, now: Tick) -> bool {
-        self.age(now) >= self.grace
+        now.is_apart(self.began(), self.grace)
     }
 
     /// Is a round to begin, because `taken` keys are there and one more comes? Below the cap always, at the
@@ -135,7 +135,7 @@ impl Rounds {
 
     /// Is there far more room than `taken` keys need, and has been for long?
     pub(super) fn is_too_large(&self, taken: u64, now: Tick) -> bool {
-        self.is_large() && is_hardly_used(self.capacity(), taken) && self.age(now) >= CALM
+        self.is_large() && is_hardly_used(self.capacity(), taken) && now.is_apart(self.began(), CALM)
     }
 
     /// Is there more room than in the beginning?
@@ -192,7 +192,7 @@ impl Rounds {
             2 * taken
         } else if taken < capacity {
             capacity
-        } else if self.age(now) < QUICK || keys_stay {
+        } else if !now.is_apart(self.began(), QUICK) || keys_stay {
             2 * taken
         } else {
             taken
@@ -200,11 +200,10 @@ impl Rounds {
         next.max(FIRST_CAPACITY).min(self.most)
     }
 
-    /// How long ago the last round began, or will have begun by the clock of another thread.
-    fn age(&self, now: Tick) -> Duration {
+    /// When the last round began, by the clock of the thread that did it.
+    fn began(&self) -> Tick {
         // ORDERING: relaxed; an estimate.
-        let began = Tick::from_nanos(self.began.load(Relaxed));
-        now.since(began).max(began.since(now))
+        Tick::from_nanos(self.began.load(Relaxed))
     }
 }
 

@@ -480,19 +480,18 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     where
         S: Lookup<Q>,
     {
-        let fresh = || self.store.fresh(key, now, cost, guard);
-        if !self.store.would_charge(key, now, cost, guard) {
-            // So there is nothing to keep.
-            return fresh();
+        if let Some(uncharged) = self.store.uncharged(key, now, cost, guard) {
+            // There is nothing to keep.
+            return uncharged;
         }
-        if let Some(decision) = self.store.insert(key, now, cost, guard) {
-            return decision;
+        if let Some(judged) = self.store.insert(key, now, cost, guard) {
+            return judged.answer(now, cost);
         }
         // ORDERING: relaxed; a statistic.
         self.beyond.refused.fetch_add(1, Relaxed);
         match self.full {
             Full::Share => self.shared(guard, |state| Some(state.charge(now, cost)?.0)),
-            Full::Deny | Full::Admit => self.policy(fresh()),
+            Full::Deny | Full::Admit => self.policy(self.store.fresh(key, now, cost, guard)),
         }
     }
 

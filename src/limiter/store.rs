@@ -166,7 +166,13 @@ pub trait Lookup<Q: ?Sized>: Backing {
         guard: &'g Self::Guard,
     ) -> Option<Self::Judged<'g>>;
     /// Judges a request for a key, which is inserted if it is not there; `None` if there is no place for it.
-    fn insert(&self, key: Self::Key<'_>, now: Tick, cost: u64, guard: &Self::Guard) -> Option<Decision>;
+    fn insert<'g>(
+        &'g self,
+        key: Self::Key<'_>,
+        now: Tick,
+        cost: u64,
+        guard: &'g Self::Guard,
+    ) -> Option<Self::Judged<'g>>;
     /// What a request would be answered, for a key that is there.
     fn peek(&self, key: Self::Key<'_>, now: Tick, cost: u64, guard: &Self::Guard) -> Option<Decision>;
     /// Gives back at most `tokens` of what `charge` took, if the key is there.
@@ -176,8 +182,9 @@ pub trait Lookup<Q: ?Sized>: Backing {
     /// The answer to a request if the key had never been seen. The figures of one that is allowed may be those
     /// before the charge, or after.
     fn fresh(&self, key: Self::Key<'_>, now: Tick, cost: u64, guard: &Self::Guard) -> Decision;
-    /// Would a request charge anything if the key had never been seen?
-    fn would_charge(&self, key: Self::Key<'_>, now: Tick, cost: u64, guard: &Self::Guard) -> bool;
+    /// That answer, if it charges nothing. Asked and answered of one rule: while quotas change, one that charges nothing
+    /// might be asked, and another answer that the request is allowed.
+    fn uncharged(&self, key: Self::Key<'_>, now: Tick, cost: u64, guard: &Self::Guard) -> Option<Decision>;
     /// The quota of its own that a key has.
     fn own_quota(&self, key: Self::Key<'_>, guard: &Self::Guard) -> Option<Quota>;
     /// Gives keys a rule of their own, or takes it from them.
@@ -387,9 +394,15 @@ impl<Q: Hash + ?Sized> Lookup<Q> for Fingerprints {
         self.table.charge_elsewhere(miss, key, now, cost, guard)
     }
 
-    fn insert(&self, key: Fingerprint, now: Tick, cost: u64, guard: &sync::Guard) -> Option<Decision> {
-        let judged = self.table.insert(key, now, guard, |state| state.charge(now, cost)).ok()?;
-        Some(judged.answer(now, cost))
+    #[inline]
+    fn insert<'g>(
+        &'g self,
+        key: Fingerprint,
+        now: Tick,
+        cost: u64,
+        guard: &'g sync::Guard,
+    ) -> Option<Judged<'g>> {
+        self.table.insert(key, now, guard, |state| state.charge(now, cost)).ok()
     }
 
     fn peek(&self, key: Fingerprint, now: Tick, cost: u64, guard: &sync::Guard) -> Option<Decision> {
@@ -408,8 +421,10 @@ impl<Q: Hash + ?Sized> Lookup<Q> for Fingerprints {
         self.table.rules(guard).of(key).answer(Word::FRESH, now, cost)
     }
 
-    fn would_charge(&self, key: Fingerprint, now: Tick, cost: u64, guard: &sync::Guard) -> bool {
-        self.table.rules(guard).of(key).next(Word::FRESH, now, cost) != Word::FRESH
+    fn uncharged(&self, key: Fingerprint, now: Tick, cost: u64, guard: &sync::Guard) -> Option<Decision> {
+        let rule = self.table.rules(guard).of(key);
+        // Most keys go on from here, and so without an answer.
+        (rule.next(Word::FRESH, now, cost) == Word::FRESH).then(|| rule.answer(Word::FRESH, now, cost))
     }
 
     fn own_quota(&self, key: Fingerprint, guard: &sync::Guard) -> Option<Quota> {
@@ -622,8 +637,14 @@ where
         None
     }
 
-    fn insert(&self, key: Asked<'_, Q>, now: Tick, cost: u64, _guard: &sync::Reading) -> Option<Decision> {
-        self.store.insert(key, || key.key.to_key(), now, |state| state.charge(now, cost)).ok().map(|it| it.0)
+    fn insert<'g>(
+        &'g self,
+        key: Asked<'_, Q>,
+        now: Tick,
+        cost: u64,
+        _guard: &'g sync::Reading,
+    ) -> Option<(Decision, bool)> {
+        self.store.insert(key, || key.key.to_key(), now, |state| state.charge(now, cost)).ok()
     }
 
     fn peek(&self, key: Asked<'_, Q>, now: Tick, cost: u64, _guard: &sync::Reading) -> Option<Decision> {
@@ -642,8 +663,9 @@ where
         self.store.rule(key).rule.rule.fresh(now, cost)
     }
 
-    fn would_charge(&self, key: Asked<'_, Q>, now: Tick, cost: u64, guard: &sync::Reading) -> bool {
-        cost > 0 && self.fresh(key, now, cost, guard).allowed()
+    fn uncharged(&self, key: Asked<'_, Q>, now: Tick, cost: u64, guard: &sync::Reading) -> Option<Decision> {
+        let fresh = self.fresh(key, now, cost, guard);
+        (!fresh.allowed() || cost == 0).then_some(fresh)
     }
 
     fn own_quota(&self, key: Asked<'_, Q>, _guard: &sync::Reading) -> Option<Quota> {
