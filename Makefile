@@ -6,6 +6,7 @@ LOOM := cd loom-tests && RUST_BACKTRACE=0 $(CARGO) test --release --locked
 # `timeout` ends a search that has run away; loom's own limits would call it a success.
 LOOM_LIMIT ?= timeout --verbose 1500
 DEEP_LIMIT ?= timeout --verbose 7200
+OTHER_MODELS := $(filter-out turnover,$(patsubst loom-tests/tests/%.rs,%,$(wildcard loom-tests/tests/*.rs)))
 # What `make fuzz` runs, and for how long each.
 FUZZ_TARGETS ?= rule limiter quota log forwarded fields limit_text
 FUZZ_SECONDS ?= 60
@@ -30,7 +31,7 @@ REDIS_BENCH ?=
 # What `make bench` runs.
 BENCHES ?= algorithms check scale turnover replay http
 
-.PHONY: help test lint redis-server unit features instructions stress soak sanitize fuzz fuzz-tools loom loom-deep shuttle weaken mutants doc bench bench-proxy bench-redis peers clean
+.PHONY: help test lint redis-server unit features instructions stress soak sanitize fuzz fuzz-tools loom loom-turnover loom-others loom-deep shuttle weaken mutants doc bench bench-proxy bench-redis peers clean
 
 help:
 	@echo "make test       all tests: lint, unit, integration, doc and model tests (a few minutes)"
@@ -147,8 +148,16 @@ fuzz-tools:
 	@$(CARGO) fuzz --version > /dev/null 2>&1 || $(CARGO) install --locked cargo-fuzz || { \
 		echo "NOT DONE: cargo-fuzz is missing and could not be installed: cargo install --locked cargo-fuzz"; exit 1; }
 
+# A model has one core, and those of turnovers take longer than all others: so both at once.
 loom:
-	$(LOOM_LIMIT) sh -c '$(LOOM) -- --nocapture --test-threads=1'
+	$(LOOM) --no-run
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target loom-turnover loom-others
+
+loom-turnover:
+	$(LOOM_LIMIT) sh -c '$(LOOM) --test turnover -- --nocapture --test-threads=1'
+
+loom-others:
+	$(LOOM_LIMIT) sh -c '$(LOOM) --bin weaken $(addprefix --test ,$(OTHER_MODELS)) -- --nocapture --test-threads=1'
 
 loom-deep:
 	$(DEEP_LIMIT) sh -c '$(LOOM) -- --nocapture --test-threads=1 --include-ignored'

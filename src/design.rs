@@ -96,9 +96,9 @@
 //! - *Weakly ordered hardware* was not at hand; what is known of it is what the models show.
 //! - *Schedules beyond the bounds*: the models of tables are bounded in preemptions, and those of shuttle, which
 //!   are not, are a sample, and sequentially consistent.
-//! - *The protocols of shared limits* (leases, counts that are told later) have arguments, tests with planted faults and
-//!   several processes, and a property test of the purse; no model of all their interleavings. A cluster with TLS, and
-//!   Valkey with TLS, were not at hand.
+//! - *The protocols of shared limits* (leases, counts that are told later): their words have models; with the store and
+//!   the tasks around them they have arguments, tests with planted faults and several processes, and no model. A cluster
+//!   with TLS, and Valkey with TLS, were not at hand.
 //! - *crossbeam-epoch and scc* are trusted. Of the first, that a retired era is freed once and under no guard is a
 //!   model of its own; in the others nothing is freed early. In place of the second the models have a list behind
 //!   a lock.

@@ -149,6 +149,13 @@ mod shim {
         }
 
         /// As the method of the same name in std.
+        pub fn swap(&self, value: T, order: Ordering) -> T {
+            self.conflict();
+            // ORDERING: the caller's.
+            typed(self.value.swap(bits(value), order))
+        }
+
+        /// As the method of the same name in std.
         pub fn compare_exchange(
             &self,
             current: T,

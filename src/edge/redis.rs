@@ -80,6 +80,7 @@ mod name;
 mod network;
 mod node;
 mod purse;
+mod recovery;
 mod script;
 mod servers;
 mod slots;

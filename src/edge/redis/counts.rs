@@ -5,6 +5,7 @@ use super::core::Core;
 use super::count::Count;
 use super::method::Op;
 use super::name::Name;
+use super::recovery::Recovery;
 use super::script::Script;
 use super::stats::SharedStats;
 use crate::{Decision, Source, Tick};
@@ -36,9 +37,8 @@ pub(super) struct Shared {
     pub(super) woken: Notify,
     pub(super) hurry: Notify,
     pub(super) telling: AtomicBool,
-    /// The connection that was heard last, and until when answers are no confirmations, in microseconds since `start`.
-    pub(super) connection: AtomicU64,
-    pub(super) recovers_until: AtomicU64,
+    /// In microseconds since `start`.
+    pub(super) recovery: Recovery,
 }
 
 impl Shared {

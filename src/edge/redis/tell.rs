@@ -1,12 +1,6 @@
 //! How the store is told: by one task, in batches, again and again until it has confirmed.
-//!
-//! # Orderings
-//!
-//! | edge | release side | acquire side | what becomes visible | loom test that fails if it is weakened |
-//! |---|---|---|---|---|
-//! | *noticed* | `notice_connection`, on the connection | the same | until when it recovers: who finds that a connection is known finds that | none: shared limits have no models; an answer of a store that has lost all would be taken for a confirmation |
 
-use super::atomics::{Acquire, Relaxed, Release};
+use super::atomics::Relaxed;
 use super::count::Count;
 use super::counts::Shared;
 use super::script::{Call, Failure, Reply};
@@ -19,8 +13,6 @@ use tokio::time::{Instant, sleep, timeout};
 const INTERVAL: Duration = Duration::from_millis(20);
 /// How many are told in one write.
 const BATCH: usize = 128;
-/// How long others may take to tell a store again what it has lost; in microseconds.
-const RECOVERY: u64 = 2_000_000;
 /// How long an idle state is kept in the store.
 const GRACE_MS: u64 = 1000;
 
@@ -139,8 +131,9 @@ impl Shared {
         let count = right.count;
         right.heard = true;
         self.learn_time(heard.now, sent);
-        if heard.before < count.confirmed() && !self.has_just_lost() {
-            self.recover();
+        if heard.before < count.confirmed() && !self.recovery.has_just_begun(self.elapsed()) {
+            self.recovery.begin(self.elapsed());
+            self.tell_all_again();
         }
         // What it knows of this machine may be more than was admitted: a grant whose answer was lost.
         let own = heard.before.max(told) + more;
@@ -171,23 +164,12 @@ impl Shared {
 
     /// If there is a new connection, the store behind it may have lost what it was told.
     fn notice_connection(&self) {
-        let connection = self.core.client.connections();
-        // ORDERING: acquire side of *noticed*.
-        let before = self.connection.load(Acquire);
-        if before == connection {
-            return;
+        if self.recovery.notice(self.core.client.connections(), self.elapsed()) {
+            self.tell_all_again();
         }
-        if before != 0 {
-            self.recover();
-        }
-        // ORDERING: release side of *noticed*. So it is stored last.
-        self.connection.store(connection, Release);
     }
 
-    /// Tells everything again, and takes no answer for a confirmation until others have done the same.
-    fn recover(&self) {
-        // ORDERING: relaxed; one number.
-        self.recovers_until.store(self.elapsed() + RECOVERY, Relaxed);
+    fn tell_all_again(&self) {
         self.each(|count| self.enqueue(count));
         self.woken.notify_one();
     }
@@ -204,15 +186,9 @@ impl Shared {
         });
     }
 
+    /// Is it too soon to take an answer for a confirmation, because others have to tell again what the store has lost?
     fn recovers(&self) -> bool {
-        // ORDERING: relaxed, as in `recover`.
-        self.elapsed() < self.recovers_until.load(Relaxed)
-    }
-
-    /// Is all being told again since so short a time that more news of the loss is no other loss?
-    fn has_just_lost(&self) -> bool {
-        // ORDERING: relaxed, as in `recover`.
-        self.elapsed() + RECOVERY * 3 / 4 < self.recovers_until.load(Relaxed)
+        self.recovery.is_on(self.elapsed())
     }
 
     fn call<'s>(&'s self, op: &str, count: &'s Count, told: u64) -> Call<'s> {

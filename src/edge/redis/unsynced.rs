@@ -43,6 +43,7 @@ use super::count::{Full, MOST_LIMIT, MOST_UNSYNCED};
 use super::counts::Shared;
 use super::error::BuildError;
 use super::name::Name;
+use super::recovery::Recovery;
 use super::script::Script;
 use super::stats::{Event, SharedStats};
 use super::tell::Right;
@@ -97,8 +98,7 @@ impl Unsynced {
             woken: Notify::new(),
             hurry: Notify::new(),
             telling: AtomicBool::new(false),
-            connection: AtomicU64::new(0),
-            recovers_until: AtomicU64::new(0),
+            recovery: Recovery::default(),
             core,
         };
         Self { shared: Arc::new(shared) }

@@ -1,0 +1,322 @@
+//! The words of shared limits: tokens that were leased, and counts that the store is told.
+//!
+//! The files are those of the library, compiled once more for the model checker; of their neighbours they get what is
+//! here. Nobody asks a store: who has the right to does at once what is done with its answer.
+
+mod model;
+
+#[allow(dead_code)]
+#[path = "../../src/edge/redis/count.rs"]
+mod count;
+#[allow(dead_code)]
+#[path = "../../src/edge/redis/purse.rs"]
+mod purse;
+#[allow(dead_code)]
+#[path = "../../src/edge/redis/recovery.rs"]
+mod recovery;
+
+/// As the file of the same name, with the library's atomics as models have them.
+#[allow(dead_code)]
+mod atomics {
+    use tollgate::sync::Atomic;
+    pub use tollgate::sync::Ordering::{self, AcqRel, Acquire, Relaxed, Release};
+
+    #[derive(Debug)]
+    pub struct AtomicU64(Atomic<u64>);
+
+    #[derive(Debug)]
+    pub struct AtomicBool(Atomic<u64>);
+
+    /// Nobody waits in a model.
+    #[derive(Debug)]
+    pub struct Notify;
+
+    impl AtomicU64 {
+        pub fn new(value: u64) -> Self {
+            Self(Atomic::new(value))
+        }
+
+        pub fn load(&self, order: Ordering) -> u64 {
+            self.0.load(order)
+        }
+
+        pub fn store(&self, value: u64, order: Ordering) {
+            self.0.store(value, order);
+        }
+
+        pub fn compare_exchange(
+            &self,
+            current: u64,
+            new: u64,
+            success: Ordering,
+            failure: Ordering,
+        ) -> Result<u64, u64> {
+            self.0.compare_exchange(current, new, success, failure)
+        }
+
+        pub fn compare_exchange_weak(
+            &self,
+            current: u64,
+            new: u64,
+            success: Ordering,
+            failure: Ordering,
+        ) -> Result<u64, u64> {
+            self.0.compare_exchange_weak(current, new, success, failure)
+        }
+    }
+
+    impl Default for AtomicU64 {
+        fn default() -> Self {
+            Self::new(0)
+        }
+    }
+
+    impl AtomicBool {
+        pub fn new(value: bool) -> Self {
+            Self(Atomic::new(value.into()))
+        }
+
+        pub fn load(&self, order: Ordering) -> bool {
+            self.0.load(order) != 0
+        }
+
+        pub fn store(&self, value: bool, order: Ordering) {
+            self.0.store(value.into(), order);
+        }
+
+        pub fn swap(&self, value: bool, order: Ordering) -> bool {
+            self.0.swap(value.into(), order) != 0
+        }
+    }
+
+    impl Default for AtomicBool {
+        fn default() -> Self {
+            Self::new(false)
+        }
+    }
+
+    impl Notify {
+        pub fn new() -> Self {
+            Self
+        }
+
+        pub fn notify_waiters(&self) {}
+    }
+}
+
+mod name {
+    #[derive(Clone, Copy, Debug, Default)]
+    pub struct Name;
+}
+
+use count::Count;
+use loom::sync::Arc;
+use model::{Atomics, Bound, Explored, Seen, explore};
+use name::Name;
+use purse::Purses;
+use recovery::Recovery;
+
+/// Two leases of so many tokens each, the first until tick 10, the second until 20.
+fn two_leases(tokens: u64) -> Arc<Purses> {
+    let purses = Arc::new(Purses::default());
+    purses.fill(tokens, 10, || 1);
+    purses.fill(tokens, 20, || 1);
+    purses
+}
+
+/// Two threads take tokens out of two purses, in which there are fewer than they ask for.
+#[test]
+fn spends_race_and_no_token_is_spent_twice() {
+    let seen = Seen::default();
+    let note = seen.clone();
+    explore(Bound::Preemptions(2), Atomics::Touched, move |threads| {
+        let purses = two_leases(3);
+        let spenders = [(), ()].map(|()| {
+            let purses = Arc::clone(&purses);
+            threads.spawn(move || {
+                [2, 1].map(|cost| purses.spend(cost, 5).map_or(0, |_| cost)).iter().sum::<u64>()
+            })
+        });
+        let spent: u64 = spenders.into_iter().map(|spender| spender.join().unwrap()).sum();
+        assert_eq!(spent + purses.held(5), 6);
+        note.note(spent);
+    });
+    // Two of each three, and the third of the purse that is left.
+    seen.expect(&["6"]);
+}
+
+/// A lease comes while a token of the last one is spent and given back: it is in one purse or spent, and if it is in
+/// the new one it expires with the old one.
+fn fill_and_give_back(bound: Bound, atomics: Atomics) -> Explored {
+    let seen = Seen::default();
+    let note = seen.clone();
+    let explored = explore(bound, atomics, move |threads| {
+        let purses = Arc::new(Purses::default());
+        purses.fill(1, 10, || 1);
+        let spender = threads.spawn({
+            let purses = Arc::clone(&purses);
+            move || {
+                assert!(purses.spend(1, 7).is_some());
+                purses.give_back(1, 7, 7)
+            }
+        });
+        let filler = threads.spawn({
+            let purses = Arc::clone(&purses);
+            move || {
+                assert!(purses.ask());
+                // It looked at the time before the token was spent, and has put the lease in its place after that.
+                let times = [5, 8].map(std::cell::Cell::new);
+                let clock = || times[0].replace(times[1].get());
+                purses.fill(5, 20, clock);
+                purses.asked();
+            }
+        });
+        let is_back = spender.join().unwrap();
+        filler.join().unwrap();
+        assert_eq!(purses.held(8), 5 + u64::from(is_back));
+        assert_eq!(purses.held(10), 5, "the token that was given back outlives its lease");
+        note.note(is_back);
+    });
+    // The token went back before the lease came, and was let go because one was coming.
+    seen.expect(&["false", "true"]);
+    explored
+}
+
+#[test]
+fn fill_races_give_back_and_no_token_outlives_its_lease() {
+    fill_and_give_back(Bound::Exhaustive, Atomics::Plain);
+    fill_and_give_back(Bound::Preemptions(3), Atomics::Touched);
+}
+
+/// Two threads have the right to ask one after the other, or one of them only.
+#[test]
+fn askers_race_and_one_at_a_time_asks() {
+    let seen = Seen::default();
+    let note = seen.clone();
+    explore(Bound::Exhaustive, Atomics::Plain, move |threads| {
+        let purses = Arc::new(Purses::default());
+        let askers = [10, 20].map(|until| {
+            let purses = Arc::clone(&purses);
+            threads.spawn(move || {
+                let may = purses.ask();
+                if may {
+                    purses.fill(3, until, || 1);
+                    purses.asked();
+                }
+                u64::from(may)
+            })
+        });
+        let asked: u64 = askers.into_iter().map(|asker| asker.join().unwrap()).sum();
+        assert_eq!(purses.held(1), 3 * asked);
+        note.note(asked);
+    });
+    seen.expect(&["1", "2"]);
+}
+
+/// What a task does that tells the store: it has the right, and looks once more when it has given it back. What the
+/// store was told.
+fn tell(count: &Count) -> u64 {
+    let mut told = 0;
+    while count.push() {
+        told = count.send();
+        count.confirm(told, 0);
+        count.pushed();
+        if count.fields().unsynced() == 0 {
+            break;
+        }
+    }
+    told
+}
+
+/// Two threads admit, and each sees to it that the store is told, at once or by the other.
+fn admit_and_tell(bound: Bound, atomics: Atomics) -> Explored {
+    let seen = Seen::default();
+    let note = seen.clone();
+    let explored = explore(bound, atomics, move |threads| {
+        let count = Arc::new(Count::new(Name, "key", 7));
+        let tellers = [(), ()].map(|()| {
+            let count = Arc::clone(&count);
+            threads.spawn(move || {
+                assert!(count.admit(1, 10, 10).is_ok());
+                tell(&count)
+            })
+        });
+        let told = tellers.map(|teller| teller.join().unwrap());
+        let fields = count.fields();
+        assert_eq!((fields.unsynced(), fields.total, count.confirmed()), (0, 2, 2), "{told:?}");
+        assert_eq!(told.iter().max(), Some(&2));
+        note.note(told.iter().min());
+    });
+    // The other one told nothing, its own token before, or the same once more.
+    seen.expect(&["Some(0)", "Some(1)", "Some(2)"]);
+    explored
+}
+
+#[test]
+fn tellers_race_and_the_store_is_told_all() {
+    admit_and_tell(Bound::Preemptions(3), Atomics::Plain);
+    admit_and_tell(Bound::Preemptions(2), Atomics::Touched);
+}
+
+/// At a limit of two, one of three threads comes too late, whoever tells the store meanwhile.
+#[test]
+fn admissions_race_and_none_is_beyond_the_limit() {
+    explore(Bound::Preemptions(2), Atomics::Touched, |threads| {
+        let count = Arc::new(Count::new(Name, "key", 7));
+        // One of another machine's.
+        count.learn(1);
+        let admitters = [(), ()].map(|()| {
+            let count = Arc::clone(&count);
+            threads.spawn(move || u64::from(count.admit(1, 2, 10).is_ok()))
+        });
+        assert!(count.push());
+        let told = count.send();
+        count.confirm(told, 1);
+        count.pushed();
+        let admitted: u64 = admitters.into_iter().map(|admitter| admitter.join().unwrap()).sum();
+        let fields = count.fields();
+        assert_eq!((admitted, fields.present()), (1, 2));
+    });
+}
+
+/// Others are heard of twice at once: beside an answer, and in it. Their tokens and ours count once.
+#[test]
+fn learning_races_confirming_and_counts_no_token_twice() {
+    explore(Bound::Preemptions(3), Atomics::Touched, |threads| {
+        let count = Arc::new(Count::new(Name, "key", 7));
+        assert!(count.admit(2, 10, 10).is_ok());
+        let learner = threads.spawn({
+            let count = Arc::clone(&count);
+            move || count.learn(3)
+        });
+        assert!(count.push());
+        let told = count.send();
+        count.confirm(told, 3);
+        count.pushed();
+        learner.join().unwrap();
+        assert_eq!(count.fields().present(), 5);
+    });
+}
+
+/// Two threads hear something over a new connection. Neither takes it for a confirmation, whichever noticed first.
+#[test]
+fn connections_are_noticed_with_the_time_to_recover() {
+    let seen = Seen::default();
+    let note = seen.clone();
+    explore(Bound::Exhaustive, Atomics::Plain, move |threads| {
+        let recovery = Arc::new(Recovery::default());
+        assert!(!recovery.notice(1, 5));
+        let hearers = [(), ()].map(|()| {
+            let recovery = Arc::clone(&recovery);
+            threads.spawn(move || {
+                let is_another = recovery.notice(2, 10);
+                assert!(recovery.is_on(11));
+                u64::from(is_another)
+            })
+        });
+        let noticed: u64 = hearers.into_iter().map(|hearer| hearer.join().unwrap()).sum();
+        note.note(noticed);
+    });
+    // Both may look before either has noted it.
+    seen.expect(&["1", "2"]);
+}
