@@ -195,38 +195,31 @@ mod tests {
         line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
     }
 
-    /// So large that what other tests take meanwhile does not matter.
-    #[cfg(target_os = "linux")]
     #[test]
-    fn a_large_block_is_aligned_and_all_of_it_is_given_back() {
+    fn a_block_of_any_size_is_aligned_zero_from_end_to_end_and_given_back() {
         #[repr(align(64))]
         struct Line([Atomic<u64>; 8]);
-        const LINES: usize = 4 << 20;
-        const BYTES: u64 = (LINES * size_of::<Line>()) as u64;
-        let before = resident();
-        let line = || Line(std::array::from_fn(|_| Atomic::new(0)));
-        // SAFETY: atomics of u64, and 0 is what `line` makes.
-        #[allow(unsafe_code)]
-        let lines = unsafe { zeroed(LINES, line) }.unwrap();
-        assert_eq!((lines.len(), lines.as_ptr().addr() % 64), (LINES, 0));
-        for line in lines.iter().step_by(4096 / 64) {
-            assert_eq!(line.0[7].load(Relaxed), 0);
-            line.0[7].store(1, Relaxed);
-        }
-        assert!(resident() > before + BYTES / 2, "{} bytes and then {}", before, resident());
-        drop(lines);
-        assert!(resident() < before + BYTES / 2, "{} bytes and then {}", before, resident());
-    }
-
-    #[test]
-    fn a_block_of_any_size_is_zero_from_end_to_end() {
-        for count in [1, 2, 1_000, MAPPED / 8 - 1, MAPPED / 8, MAPPED / 8 + 1] {
-            // SAFETY: an atomic of u64, and it is 0.
+        const MANY: usize = MAPPED / size_of::<Line>();
+        for lines in [1, 2, 1_000, MANY - 1, MANY, 2 * MANY + 1] {
+            #[cfg(target_os = "linux")]
+            let before = resident();
+            let line = || Line(std::array::from_fn(|_| Atomic::new(0)));
+            // SAFETY: atomics of u64, and 0 is what `line` makes.
             #[allow(unsafe_code)]
-            let values = unsafe { zeroed(count, || Atomic::new(0_u64)) }.unwrap();
-            assert_eq!((values.len(), values.map.is_some()), (count, count >= MAPPED / 8));
-            assert!(values.iter().all(|value| value.swap(1, Relaxed) == 0));
-            assert!(values.iter().all(|value| value.load(Relaxed) == 1));
+            let values = unsafe { zeroed(lines, line) }.unwrap();
+            assert_eq!((values.len(), values.map.is_some()), (lines, lines >= MANY));
+            assert!(values.as_ptr().addr().is_multiple_of(align_of::<Line>()));
+            let words = || values.iter().flat_map(|line| &line.0);
+            assert!(words().all(|word| word.swap(1, Relaxed) == 0));
+            assert!(words().all(|word| word.load(Relaxed) == 1));
+            // The process tells of what is so large that it does not matter what other tests take meanwhile.
+            #[cfg(target_os = "linux")]
+            if lines >= MANY - 1 {
+                let half = before + (lines * size_of::<Line>()) as u64 / 2;
+                assert!(resident() > half, "{before} bytes and then {}", resident());
+                drop(values);
+                assert!(resident() < half, "{before} bytes and then {}", resident());
+            }
         }
     }
 
