@@ -118,40 +118,6 @@ fn quota_swap_races_charge_and_none_is_lost_deeply() {
     }
 }
 
-/// The quota is raised from two to three while three are asked for a key that has never been seen.
-fn swap_and_first_charge<S: Built>(way: Way, bound: Bound, atomics: Atomics) -> Explored {
-    let seen = Seen::default();
-    let note = seen.clone();
-    let explored = explore(bound, atomics, move |threads| {
-        let gate = with_keys::<S>(0);
-        let changer = threads.spawn({
-            let gate = Arc::clone(&gate);
-            move || change(&gate, way, 3, NOW)
-        });
-        let charger = threads.spawn({
-            let gate = Arc::clone(&gate);
-            move || gate.check_at(&1, 3, NOW)
-        });
-        changer.join().unwrap();
-        let first = charger.join().unwrap();
-        // One quota has decided: neither is what the old one refuses admitted by the new one and not charged.
-        assert_eq!(first.charged(), if first.allowed() { 3 } else { 0 });
-        holds(&gate, 3, first.charged(), NOW);
-        note.note(first.charged());
-    });
-    // The request came before the change, and after it.
-    seen.expect(&["0", "3"]);
-    explored
-}
-
-#[test]
-fn quota_swap_races_the_first_charge_of_a_key() {
-    for way in [Way::Default, Way::Own] {
-        swap_and_first_charge::<Fingerprints>(way, Bound::Preemptions(1), Atomics::Touched);
-        swap_and_first_charge::<ExactKeys<u64>>(way, Bound::Preemptions(2), Atomics::Plain);
-    }
-}
-
 /// Two charges of one key, and a change that both find under way.
 fn swap_and_two_charges<S: Built>(algorithm: Algorithm, bound: Bound, atomics: Atomics) -> Explored {
     explore(bound, atomics, move |threads| {
@@ -220,8 +186,9 @@ fn quota_swap_races_quota_swap_and_one_of_them_holds_deeply() {
     }
 }
 
-/// A key comes for the first time while the quota changes.
-fn swap_and_insert<S: Built>(way: Way, bound: Bound, atomics: Atomics) -> Explored {
+/// A key comes for the first time, for `cost` tokens, while the quota is raised from two to three. One quota decides:
+/// what the old one refuses is not admitted by the new one without a charge.
+fn swap_and_insert<S: Built>(cost: u64, way: Way, bound: Bound, atomics: Atomics) -> Explored {
     let seen = Seen::default();
     let note = seen.clone();
     let explored = explore(bound, atomics, move |threads| {
@@ -232,13 +199,14 @@ fn swap_and_insert<S: Built>(way: Way, bound: Bound, atomics: Atomics) -> Explor
         });
         let comer = threads.spawn({
             let gate = Arc::clone(&gate);
-            move || gate.check_at(&1, 1, NOW)
+            move || gate.check_at(&1, cost, NOW)
         });
         changer.join().unwrap();
         let decision = comer.join().unwrap();
-        assert!(decision.allowed());
+        let charged = if cost <= decision.limit() { cost } else { 0 };
+        assert_eq!((decision.allowed(), decision.charged()), (charged > 0, charged));
         note.note(decision.limit());
-        holds(&gate, 3, 1, NOW);
+        holds(&gate, 3, charged, NOW);
     });
     seen.expect(&["2", "3"]);
     explored
@@ -247,16 +215,19 @@ fn swap_and_insert<S: Built>(way: Way, bound: Bound, atomics: Atomics) -> Explor
 #[test]
 fn quota_swap_races_insert_and_the_key_is_under_the_new_quota() {
     for way in [Way::Default, Way::Own] {
-        swap_and_insert::<Fingerprints>(way, Bound::Preemptions(1), Atomics::Plain);
-        swap_and_insert::<ExactKeys<u64>>(way, Bound::Preemptions(2), Atomics::Plain);
-        swap_and_insert::<ExactKeys<u64>>(way, Bound::Preemptions(1), Atomics::Touched);
+        for cost in [1, 3] {
+            swap_and_insert::<Fingerprints>(cost, way, Bound::Preemptions(1), Atomics::Plain);
+            swap_and_insert::<ExactKeys<u64>>(cost, way, Bound::Preemptions(2), Atomics::Plain);
+        }
+        swap_and_insert::<Fingerprints>(3, way, Bound::Preemptions(1), Atomics::Touched);
+        swap_and_insert::<ExactKeys<u64>>(1, way, Bound::Preemptions(1), Atomics::Touched);
     }
 }
 
 #[test]
 #[ignore = "deep: make loom-deep"]
 fn quota_swap_races_insert_and_the_key_is_under_the_new_quota_deeply() {
-    swap_and_insert::<Fingerprints>(Way::Own, Bound::Preemptions(1), Atomics::Touched);
+    swap_and_insert::<Fingerprints>(1, Way::Own, Bound::Preemptions(1), Atomics::Touched);
 }
 
 /// An idle key is evicted while its quota changes and it comes back.
