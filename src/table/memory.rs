@@ -70,9 +70,10 @@ impl Drop for Permit {
 
 /// So many zeroed values, or `None` if there is no memory for them.
 ///
-/// What is large is mapped, past the allocator: on Linux in huge pages if the system gives them on request. At ten million
-/// keys that takes a fifth off a check's time. All of it is written at once, there by the system and elsewhere by std (for
-/// values that are aligned to more than 16 bytes), which takes who begins a turnover of a million keys some milliseconds.
+/// On Linux what is large is mapped, past the allocator, and what is very large in huge pages if the system gives them on
+/// request. At ten million keys that takes a fifth off a check's time. All of it is written at once, there by the system and
+/// elsewhere by std (for values that are aligned to more than 16 bytes). Who begins a turnover of a million keys waits for
+/// that: for 48 MB some 12 ms, and 22 if each page is asked for by a fault.
 ///
 /// To write pages only as they are touched was tried: then it is the checks that wait for the system while keys are moved,
 /// and of a turnover of a million keys the p99.9 of a check was 23 times that at rest (on a virtual machine), against
@@ -92,17 +93,9 @@ pub(super) unsafe fn zeroed<T>(count: usize, zero: impl Fn() -> T) -> Option<Zer
         let _ = zero;
         let layout = Layout::array::<T>(count).ok()?;
         assert!(layout.size() > 0, "there is something to allocate");
-        // A system without mappings has an allocator.
-        let mut map = if layout.size() < MAPPED { None } else { MmapMut::map_anon(layout.size()).ok() };
+        let mut map = mapped(layout.size());
         let start = match &mut map {
-            Some(map) => {
-                #[cfg(target_os = "linux")]
-                for advice in [memmap2::Advice::HugePage, memmap2::Advice::PopulateWrite] {
-                    // What the kernel does not do for us it leaves as it is.
-                    let _ = map.advise(advice);
-                }
-                map.as_mut_ptr().cast::<T>()
-            }
+            Some(map) => map.as_mut_ptr().cast::<T>(),
             // SAFETY: the size of the layout is not 0: asserted.
             None => unsafe { alloc_zeroed(layout) }.cast::<T>(),
         };
@@ -112,10 +105,35 @@ pub(super) unsafe fn zeroed<T>(count: usize, zero: impl Fn() -> T) -> Option<Zer
     }
 }
 
-/// From this size on a block is mapped, as from a quarter of it on glibc's allocator does at the latest. Huge pages of
-/// smaller blocks gain nothing, and with those of 48 MB the check that began a turnover took up to 110 ms, in place of 30.
-#[cfg(not(tollgate_loom))]
-const MAPPED: usize = 128 << 20;
+/// From this size on a block is mapped, as glibc's allocator does from there on at the latest.
+#[cfg(all(target_os = "linux", not(tollgate_loom)))]
+const MAPPED: usize = 32 << 20;
+
+/// And from this on in huge pages. Those of smaller blocks gain nothing, and may first have to be made free: for 48 MB that
+/// took up to 175 ms.
+#[cfg(all(target_os = "linux", not(tollgate_loom)))]
+const HUGE: usize = 128 << 20;
+
+/// So many bytes from the system, all of them there; `None` if the allocator is to be asked.
+#[cfg(all(target_os = "linux", not(tollgate_loom)))]
+fn mapped(bytes: usize) -> Option<MmapMut> {
+    let mut map = if bytes < MAPPED { None } else { MmapMut::map_anon(bytes).ok() }?;
+    if bytes >= HUGE {
+        // A wish.
+        let _ = map.advise(memmap2::Advice::HugePage);
+    }
+    if map.advise(memmap2::Advice::PopulateWrite).is_err() {
+        // Linux before 5.14.
+        map.fill(0);
+    }
+    Some(map)
+}
+
+/// Other systems write no pages for us.
+#[cfg(not(any(target_os = "linux", tollgate_loom)))]
+const fn mapped(_bytes: usize) -> Option<MmapMut> {
+    None
+}
 
 /// Values that began as zeroes.
 #[cfg(tollgate_loom)]
@@ -199,15 +217,18 @@ mod tests {
     fn a_block_of_any_size_is_aligned_zero_from_end_to_end_and_given_back() {
         #[repr(align(64))]
         struct Line([Atomic<u64>; 8]);
-        const MANY: usize = MAPPED / size_of::<Line>();
-        for lines in [1, 2, 1_000, MANY - 1, MANY, 2 * MANY + 1] {
+        const MANY: usize = (32 << 20) / size_of::<Line>();
+        for lines in [1, 2, 1_000, MANY - 1, MANY, MANY + 1, 4 * MANY, 5 * MANY + 1] {
             #[cfg(target_os = "linux")]
             let before = resident();
             let line = || Line(std::array::from_fn(|_| Atomic::new(0)));
             // SAFETY: atomics of u64, and 0 is what `line` makes.
             #[allow(unsafe_code)]
             let values = unsafe { zeroed(lines, line) }.unwrap();
-            assert_eq!((values.len(), values.map.is_some()), (lines, lines >= MANY));
+            assert_eq!(
+                (values.len(), values.map.is_some()),
+                (lines, cfg!(target_os = "linux") && lines >= MANY)
+            );
             assert!(values.as_ptr().addr().is_multiple_of(align_of::<Line>()));
             let words = || values.iter().flat_map(|line| &line.0);
             assert!(words().all(|word| word.swap(1, Relaxed) == 0));
