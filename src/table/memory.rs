@@ -109,14 +109,12 @@ pub(super) unsafe fn zeroed<T>(count: usize, zero: impl Fn() -> T) -> Option<Zer
 #[cfg(all(target_os = "linux", not(tollgate_loom)))]
 const MAPPED: usize = 32 << 20;
 
-/// And from this on in huge pages. Those of smaller blocks gain nothing, and may first have to be made free: for 48 MB that
-/// took up to 175 ms.
-#[cfg(all(target_os = "linux", not(tollgate_loom)))]
-const HUGE: usize = 128 << 20;
-
 /// So many bytes from the system, all of them there; `None` if the allocator is to be asked.
 #[cfg(all(target_os = "linux", not(tollgate_loom)))]
 fn mapped(bytes: usize) -> Option<MmapMut> {
+    /// From this size on it is to be in huge pages. Those of smaller blocks gain nothing, and may first have to be made
+    /// free: for 48 MB that took up to 175 ms.
+    const HUGE: usize = 128 << 20;
     let mut map = if bytes < MAPPED { None } else { MmapMut::map_anon(bytes).ok() }?;
     if bytes >= HUGE {
         // A wish.
