@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_of_any_size_is_aligned_zero_from_end_to_end_and_given_back() {
+    fn a_block_of_any_size_is_aligned_and_zero_from_end_to_end_and_a_large_one_is_given_back() {
         #[repr(align(64))]
         struct Line([Atomic<u64>; 8]);
         const MANY: usize = (32 << 20) / size_of::<Line>();
@@ -231,9 +231,10 @@ mod tests {
             let words = || values.iter().flat_map(|line| &line.0);
             assert!(words().all(|word| word.swap(1, Relaxed) == 0));
             assert!(words().all(|word| word.load(Relaxed) == 1));
-            // The process tells of what is so large that it does not matter what other tests take meanwhile.
+            // The process tells of what is so large that it does not matter what other tests take meanwhile. (A block of
+            // the allocator may have been there before: see `tests/resident.rs` for those.)
             #[cfg(target_os = "linux")]
-            if lines >= MANY - 1 {
+            if lines >= MANY {
                 let half = before + (lines * size_of::<Line>()) as u64 / 2;
                 assert!(resident() > half, "{before} bytes and then {}", resident());
                 drop(values);
