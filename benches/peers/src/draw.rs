@@ -12,7 +12,7 @@ mod tails;
 
 use crate::latency::Tails;
 use crate::report::{BUSY, Row, Run};
-use crate::subjects::{BASE, FIXED_TABLE, FLOOR, OWN};
+use crate::subjects::{BARE_TABLE, BASE, FLOOR, OWN};
 use crate::workload::grouped;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -38,7 +38,7 @@ const SUBJECTS: [&str; 13] = [
     "papaya + atomic",
     "dashmap + atomic",
     "rate-net",
-    FIXED_TABLE,
+    BARE_TABLE,
     FLOOR,
 ];
 

@@ -172,9 +172,11 @@ pub const EMPTY_LOOP: &str = "(empty loop)";
 /// Not a limiter either: the least that anything with a state per key can cost.
 pub const FLOOR: &str = "(floor: clock + CAS)";
 /// Nor this: the least that a concurrent table of keys can add to that.
-pub const FIXED_TABLE: &str = "(floor: fixed table)";
+pub const BARE_TABLE: &str = "(floor: bare table)";
 /// The same with a clock that takes next to no time.
-pub const FIXED_TABLE_COARSE: &str = "(floor: fixed table, coarse clock)";
+pub const BARE_TABLE_COARSE: &str = "(floor: bare table, coarse clock)";
+/// The same, asked for many keys at once.
+pub const BARE_TABLE_BATCHES: &str = "(floor: bare table, batches of 32)";
 
 const ONE_RESOURCE: &str = "limits one resource, not keys";
 

@@ -21,7 +21,7 @@ pub fn markdown(shown: &Shown) -> String {
              default reads (feature `tsc`; without it, see *system clock*); `+ atomic`, `Mutex<HashMap>` and \
              the shards are limiters as people build them. The floors limit nothing. One reads the clock \
              and updates a word that the key points to. The other does that in a table of keys that is found through \
-             the epoch, has its last size from the beginning and never forgets.",
+             the epoch and never forgets; it grows while everybody waits.",
         ),
         table(shown),
         losses(shown),

@@ -2,64 +2,98 @@
 
 use super::gcra::{Gcra, now};
 use super::ours::coarse;
-use super::{Built, FIXED_TABLE, FIXED_TABLE_COARSE, FLOOR, Rows, Setting, Upkeep, kept};
+use super::{
+    BARE_TABLE, BARE_TABLE_BATCHES, BARE_TABLE_COARSE, Built, FLOOR, Rows, Setting, Subject, Upkeep, kept,
+};
 use crate::keys::Key;
 use crossbeam_epoch::{Guard, Owned, pin};
 use foldhash::fast::RandomState;
 use std::hash::BuildHasher;
 use std::hint::black_box;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::Mutex;
+use std::sync::atomic::{
+    AtomicU64, AtomicUsize,
+    Ordering::{Acquire, Relaxed, SeqCst},
+};
 
 pub fn all<K: Key>() -> Rows<K> {
     vec![
         (FLOOR, |setting| {
             // As many bytes as the table of this library takes for that many keys, at 24 each.
             let (rule, hasher) = (Gcra::new(setting.quota), RandomState::default());
-            let lines = Lines::new((setting.keys * 24).div_ceil(size_of::<Line>()));
-            let check = move |lines: &Lines, key: &K| {
-                let line = lines.home(hasher.hash_one(key));
+            let lines = new((setting.keys * 24).div_ceil(size_of::<Line>()));
+            let check = move |lines: &Box<[Line]>, key: &K| {
+                let line = &lines[scaled(hasher.hash_one(key), lines.len())];
                 // Or it would wait for the clock and then for memory, which is not the least.
                 line.prefetch();
                 rule.charge_shared(&line.0[0], now())
             };
             // The least that a turnover can do: each word is read, and written to memory that is fresh.
-            let copy = |lines: &Lines| {
-                black_box(lines.0.iter().map(Line::copy).collect::<Vec<_>>());
+            let copy = |lines: &Box<[Line]>| {
+                black_box(lines.iter().map(Line::copy).collect::<Vec<_>>());
             };
-            let zero = |lines: &Lines| lines.0.iter().for_each(Line::zero);
+            let zero = |lines: &Box<[Line]>| lines.iter().for_each(Line::zero);
             let upkeep = Upkeep { sweep: Some(copy), clear: Some(zero), ..Upkeep::NONE };
             kept(lines, check, upkeep)
         }),
-        (FIXED_TABLE, |setting| fixed::<K>(setting, now)),
-        (FIXED_TABLE_COARSE, |setting| {
+        (BARE_TABLE, |setting| bare::<K>(setting, now)),
+        (BARE_TABLE_COARSE, |setting| {
             let clock = coarse();
-            fixed::<K>(setting, move || clock.now().as_nanos())
+            bare::<K>(setting, move || clock.now().as_nanos())
+        }),
+        (BARE_TABLE_BATCHES, |setting| {
+            Ok(Box::new(Batches { rule: Gcra::new(setting.quota), table: BareTable::new(setting.keys) }))
         }),
     ]
 }
 
-fn fixed<K: Key>(setting: Setting, now: impl Fn() -> u64 + Send + Sync + 'static) -> Built<K> {
-    let (rule, table) = (Gcra::new(setting.quota), FixedTable::new(setting.keys));
-    let check = move |table: &FixedTable, key: &K| {
+fn bare<K: Key>(setting: Setting, now: impl Fn() -> u64 + Send + Sync + 'static) -> Built<K> {
+    let (rule, table) = (Gcra::new(setting.quota), BareTable::new(setting.keys));
+    let check = move |table: &BareTable, key: &K| {
         let hash = table.hasher.hash_one(key);
         table.prefetch(hash);
         let now = now();
-        let guard = pin();
-        table.word(hash, &guard).is_some_and(|word| rule.charge_shared(word, now))
+        table.word(hash, &pin()).is_some_and(|word| rule.charge_shared(word, now))
     };
     kept(table, check, Upkeep::NONE)
 }
 
+/// One time and one pin for 32 keys, and the line of each is asked for before the first is needed.
+struct Batches {
+    rule: Gcra,
+    table: BareTable,
+}
+
+impl<K: Key> Subject<K> for Batches {
+    fn decide(&self, keys: &[K]) -> u64 {
+        let mut admitted = 0;
+        for batch in keys.chunks(32) {
+            let mut hashes = [0; 32];
+            for (hash, key) in hashes.iter_mut().zip(batch) {
+                *hash = self.table.hasher.hash_one(key);
+                self.table.prefetch(*hash);
+            }
+            let (now, guard) = (now(), pin());
+            for &hash in &hashes[..batch.len()] {
+                let word = self.table.word(hash, &guard);
+                admitted += u64::from(word.is_some_and(|word| self.rule.charge_shared(word, now)));
+            }
+        }
+        admitted
+    }
+}
+
 /// Keys, known by their hashes, in slots that are found and claimed as those of any open addressing: what is left of a
-/// concurrent table that has its last size from the beginning, whose keys stay for ever and all have one rule. It may be
-/// replaced under its readers, so they pin the epoch; nobody does.
-struct FixedTable {
+/// concurrent table whose keys stay for ever and all have one rule. It grows in the same steps as the table of this
+/// library in a flood, but at once, while who needs a place waits; who came before that may lose a key to it.
+struct BareTable {
     lines: crossbeam_epoch::Atomic<Lines>,
-    /// For the prefetch, which needs no guard.
-    first: usize,
-    count: usize,
+    /// Where they are, for the prefetch, which needs no guard.
+    first: AtomicUsize,
+    count: AtomicUsize,
     hasher: RandomState,
     taken: Apart,
+    growing: Mutex<()>,
     most: usize,
 }
 
@@ -70,68 +104,143 @@ struct Apart(AtomicUsize);
 
 /// Slots in a line: hashes, then words.
 const SLOTS: usize = 4;
+/// Places of a new table, and how many times as many the next one has.
+const FIRST: usize = 40;
+const GROWTH: usize = 4;
 
-impl FixedTable {
-    /// Two thirds of the slots are taken by so many keys.
-    fn new(keys: usize) -> Self {
-        let lines = Lines::new((keys + keys / 2).div_ceil(SLOTS) + 1);
-        let (first, count) = (lines.0.as_ptr().addr(), lines.0.len());
-        let (lines, hasher) = (Owned::new(lines).into(), RandomState::default());
-        Self { lines, first, count, hasher, taken: Apart::default(), most: keys }
+impl BareTable {
+    fn new(most: usize) -> Self {
+        let lines = Lines::for_keys(FIRST.min(most));
+        let table = Self {
+            lines: crossbeam_epoch::Atomic::null(),
+            first: AtomicUsize::new(0),
+            count: AtomicUsize::new(0),
+            hasher: RandomState::default(),
+            taken: Apart::default(),
+            growing: Mutex::new(()),
+            most,
+        };
+        table.put(lines, &pin());
+        table
+    }
+
+    fn put(&self, lines: Lines, guard: &Guard) {
+        self.first.store(lines.lines.as_ptr().addr(), Relaxed);
+        self.count.store(lines.lines.len(), Relaxed);
+        let old = self.lines.swap(Owned::new(lines), SeqCst, guard);
+        if !old.is_null() {
+            // SAFETY: nobody finds it any more.
+            unsafe { guard.defer_destroy(old) };
+        }
     }
 
     #[inline]
     fn prefetch(&self, hash: u64) {
-        fetch(self.first + scaled(hash, self.count) * size_of::<Line>());
+        fetch(self.first.load(Relaxed) + scaled(hash, self.count.load(Relaxed)) * size_of::<Line>());
+    }
+
+    #[inline]
+    fn lines<'g>(&self, guard: &'g Guard) -> &'g Lines {
+        // SAFETY: it is never null, and the old ones are left to the epoch.
+        unsafe { self.lines.load(Acquire, guard).deref() }
     }
 
     /// The word of a key, that of a new one if there is room; or of any that has the same hash.
     #[inline]
     fn word<'g>(&self, hash: u64, guard: &'g Guard) -> Option<&'g AtomicU64> {
         let hash = hash.max(1);
-        // SAFETY: it is never null, and whoever replaces it would leave the old one to the epoch.
-        let lines = unsafe { self.lines.load(std::sync::atomic::Ordering::Acquire, guard).deref() };
-        let mut at = scaled(hash, lines.0.len());
+        match self.lines(guard).find(hash) {
+            Ok(word) => Some(word),
+            Err(_) => self.insert(hash, guard),
+        }
+    }
+
+    #[inline(never)]
+    fn insert<'g>(&self, hash: u64, guard: &'g Guard) -> Option<&'g AtomicU64> {
         loop {
-            let (hashes, words) = lines.0[at].0.split_at(SLOTS);
-            let found = std::array::from_fn::<u64, SLOTS, _>(|slot| hashes[slot].load(Relaxed));
-            if let Some(slot) = first(found.map(|found| found == hash)) {
-                return Some(&words[slot]);
-            }
-            match first(found.map(|found| found == 0)) {
-                Some(slot) => {
-                    if self.taken.0.fetch_add(1, Relaxed) >= self.most {
-                        return None;
-                    }
-                    if hashes[slot].compare_exchange(0, hash, Relaxed, Relaxed).is_ok() {
-                        return Some(&words[slot]);
-                    }
-                    self.taken.0.fetch_sub(1, Relaxed);
+            let lines = self.lines(guard);
+            let (slot, word) = match lines.find(hash) {
+                Ok(word) => return Some(word),
+                Err(vacant) => vacant,
+            };
+            if self.taken.0.fetch_add(1, Relaxed) < lines.places {
+                if slot.compare_exchange(0, hash, Relaxed, Relaxed).is_ok() {
+                    return Some(word);
                 }
-                None => at = (at + 1) % lines.0.len(),
+                self.taken.0.fetch_sub(1, Relaxed);
+            } else {
+                self.taken.0.fetch_sub(1, Relaxed);
+                if lines.places >= self.most {
+                    return None;
+                }
+                self.grow(lines, guard);
             }
+        }
+    }
+
+    fn grow(&self, from: &Lines, guard: &Guard) {
+        let _growing = self.growing.lock().unwrap();
+        if std::ptr::eq(self.lines(guard), from) {
+            let next = Lines::for_keys((GROWTH * from.places).min(self.most));
+            from.lines.iter().for_each(|line| next.take_over(line));
+            self.put(next, guard);
         }
     }
 }
 
-impl Drop for FixedTable {
+impl Drop for BareTable {
     fn drop(&mut self) {
         // SAFETY: nobody else has it any more.
         drop(unsafe { std::mem::take(&mut self.lines).into_owned() });
     }
 }
 
-struct Lines(Box<[Line]>);
+/// So many places, in half as many slots again.
+struct Lines {
+    lines: Box<[Line]>,
+    places: usize,
+}
 
 impl Lines {
-    fn new(count: usize) -> Self {
-        Self((0..count).map(|_| Line::default()).collect())
+    fn for_keys(places: usize) -> Self {
+        Self { lines: new((places + places / 2).div_ceil(SLOTS) + 1), places }
     }
 
+    /// The word of a key, or else the first vacant slot for it and the word beside that.
     #[inline]
-    fn home(&self, hash: u64) -> &Line {
-        &self.0[scaled(hash, self.0.len())]
+    fn find(&self, hash: u64) -> Result<&AtomicU64, (&AtomicU64, &AtomicU64)> {
+        let mut at = scaled(hash, self.lines.len());
+        loop {
+            let (hashes, words) = self.lines[at].0.split_at(SLOTS);
+            let found = std::array::from_fn::<u64, SLOTS, _>(|slot| hashes[slot].load(Relaxed));
+            if let Some(slot) = first(found.map(|found| found == hash)) {
+                return Ok(&words[slot]);
+            }
+            if let Some(slot) = first(found.map(|found| found == 0)) {
+                return Err((&hashes[slot], &words[slot]));
+            }
+            at = (at + 1) % self.lines.len();
+        }
     }
+
+    /// Takes over the keys of a line of a smaller table. Nobody else has this one yet.
+    fn take_over(&self, line: &Line) {
+        let (hashes, words) = line.0.split_at(SLOTS);
+        for (hash, word) in hashes.iter().zip(words) {
+            let hash = hash.load(Relaxed);
+            if hash == 0 {
+                continue;
+            }
+            if let Err((slot, to)) = self.find(hash) {
+                slot.store(hash, Relaxed);
+                to.store(word.load(Relaxed), Relaxed);
+            }
+        }
+    }
+}
+
+fn new(lines: usize) -> Box<[Line]> {
+    (0..lines).map(|_| Line::default()).collect()
 }
 
 #[derive(Default)]
