@@ -126,7 +126,7 @@ fn main() -> ExitCode {
     match compare() {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => {
-            eprintln!("A path takes more instructions than it may: see benches/instructions.rs.");
+            eprintln!("A path takes more instructions than it may: see benches/instructions/src/main.rs.");
             ExitCode::FAILURE
         }
         Err(why) => {
