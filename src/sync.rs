@@ -25,6 +25,8 @@
 
 #[cfg(not(tollgate_loom))]
 pub(crate) use atomic::{Atomic, Ordering};
+#[cfg(all(target_os = "linux", not(tollgate_loom)))]
+pub(crate) use crossbeam_utils::atomic::AtomicCell;
 
 mod find;
 mod order;

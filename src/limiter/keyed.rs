@@ -39,9 +39,10 @@ const BATCH: usize = 32;
 ///
 /// A key takes 24.1 bytes at `max_keys`: 3/2 slots of 16 bytes, and 3/32 bytes of notes. While the table turns
 /// over, the old and the new part are both there, and what is retired is freed when no thread can see it any
-/// more: at most 4 x 24.1 bytes x `max_keys` in all, or 1 MiB if that is more. On Linux, parts of 32 MiB and more
-/// come from the system and go back to it, past the allocator; those of 128 MiB in huge pages where it gives
-/// them. An insertion moves 16 slots at the most, at the cap 128; one in 2048 charges of known keys moves 16 too.
+/// more: at most 4 x 24.1 bytes x `max_keys` in all, or 1 MiB if that is more. On Linux, tables of 4 MiB and more lie
+/// in memory that the system gives and takes back in small parts, past the allocator, so that no check waits until all
+/// of it is there; those of 128 MiB in huge pages where it gives them. An insertion moves 16 slots at the most, at the
+/// cap 128, and may ask for 64 KiB; one in 2048 charges of known keys moves 16 too.
 ///
 /// # What a denial rests on
 ///

@@ -68,8 +68,8 @@ pub(super) struct Era {
     /// This era's own turnover.
     chunks: Chunks,
     pub(super) next: Link<Era>,
-    /// Given back when this era is freed.
-    _permit: Permit,
+    /// Given back when this era is freed, or when its memory is.
+    permit: Permit,
 }
 
 /// On cache lines of its own: insertions write it, while every lookup reads where the space is.
@@ -129,7 +129,7 @@ impl Era {
             },
             chunks: Chunks::new(lines.div_ceil(CHUNK))?,
             next: Link::null(),
-            _permit: permit,
+            permit,
         })
     }
 
@@ -266,6 +266,7 @@ impl Era {
         };
         // A key that comes has a place already. Its run can't be sealed before it is here: this era is
         // closed only when all keys have come.
+        self.space.populate(key);
         match self.space.claim(key) {
             Claim::New(cell) | Claim::Known(cell) => {
                 reach(Step::Brought);
@@ -297,6 +298,12 @@ impl Era {
     #[inline]
     pub(super) fn successor<'g>(&self, guard: &'g Guard) -> &'g Self {
         self.next(guard).expect("slots are sealed and words frozen only when the next era is linked")
+    }
+}
+
+impl Drop for Era {
+    fn drop(&mut self) {
+        self.space.leave(&mut self.permit);
     }
 }
 

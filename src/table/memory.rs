@@ -1,8 +1,9 @@
-//! The memory that the eras of a table take: how much is permitted, and how it is allocated.
+//! The memory that the eras of a table take: how much is permitted, how it is allocated, and how it goes back.
 
-use crate::sync::{Atomic, Ordering::Relaxed};
+use super::pages::Leaving;
 #[cfg(not(tollgate_loom))]
-use memmap2::MmapMut;
+use super::pages::Pages;
+use crate::sync::{Atomic, Ordering::Relaxed};
 #[cfg(not(tollgate_loom))]
 use std::alloc::{Layout, alloc_zeroed};
 #[cfg(not(tollgate_loom))]
@@ -14,11 +15,13 @@ use std::sync::Arc;
 pub(crate) struct Memory {
     bytes: Atomic<u64>,
     most: u64,
+    /// What was freed and is part of these bytes all the same, for it is still to be given back.
+    leaving: Leaving,
 }
 
 impl Memory {
     pub(super) fn new(most: u64) -> Arc<Self> {
-        Arc::new(Self { bytes: Atomic::new(0), most })
+        Arc::new(Self { bytes: Atomic::new(0), most, leaving: Leaving::default() })
     }
 
     pub(super) fn bytes(&self) -> u64 {
@@ -29,6 +32,26 @@ impl Memory {
     /// Is more than half of it taken?
     pub(super) fn is_short(&self) -> bool {
         self.bytes() > self.most / 2
+    }
+
+    /// Is a part of what was freed still to be given back?
+    pub(super) fn is_leaving(&self) -> bool {
+        self.leaving.bytes() > 0
+    }
+
+    /// Gives some of that back, a few microseconds' work. False if there is nothing, or if another thread is at it: its
+    /// end need not be waited for.
+    pub(super) fn give_back(&self) -> bool {
+        let bytes = self.leaving.give_back();
+        if bytes > 0 {
+            self.are_back(bytes);
+        }
+        bytes > 0
+    }
+
+    fn are_back(&self, bytes: u64) {
+        // ORDERING: relaxed; a count.
+        self.bytes.fetch_sub(bytes, Relaxed);
     }
 }
 
@@ -48,36 +71,40 @@ impl Permit {
     pub(super) fn take_up_to(of: &Arc<Memory>, bytes: u64, most: u64) -> Option<Self> {
         let add = |sum: u64| sum.checked_add(bytes).filter(|&sum| sum <= of.most.max(most));
         // ORDERING: relaxed twice; a count.
-        of.bytes.fetch_update(Relaxed, Relaxed, add).ok()?;
-        Some(Self { of: Arc::clone(of), bytes })
+        let is_taken = || of.bytes.fetch_update(Relaxed, Relaxed, add).is_ok();
+        let is_permitted = is_taken() || {
+            // What can be given back is in nobody's way, though it takes longer at once.
+            of.are_back(of.leaving.give_all_back());
+            is_taken()
+        };
+        is_permitted.then(|| Self { of: Arc::clone(of), bytes })
     }
 
     /// Gives back what is more than `bytes`.
     pub(super) fn lower_to(&mut self, bytes: u64) {
         debug_assert!(bytes <= self.bytes, "what is allocated was permitted");
-        // ORDERING: relaxed; a count.
-        self.of.bytes.fetch_sub(self.bytes - bytes, Relaxed);
+        self.of.are_back(self.bytes - bytes);
         self.bytes = bytes;
+    }
+
+    /// Leaves a part of what was permitted to be given back later: the bytes of this block.
+    #[cfg(not(tollgate_loom))]
+    fn leave(&mut self, block: Box<Pages>, bytes: u64) {
+        self.bytes -= bytes;
+        self.of.are_back(self.of.leaving.take(block));
     }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        // ORDERING: relaxed; a count.
-        self.of.bytes.fetch_sub(self.bytes, Relaxed);
+        self.of.are_back(self.bytes);
     }
 }
 
 /// So many zeroed values, or `None` if there is no memory for them.
 ///
-/// On Linux what is large is mapped, past the allocator, and what is very large in huge pages if the system gives them on
-/// request. At ten million keys that takes a fifth off a check's time. All of it is written at once, there by the system and
-/// elsewhere by std (for values that are aligned to more than 16 bytes). Who begins a turnover of a million keys waits for
-/// that: for 48 MB some 12 ms, and 22 if each page is asked for by a fault.
-///
-/// To write pages only as they are touched was tried: then it is the checks that wait for the system while keys are moved,
-/// and of a turnover of a million keys the p99.9 of a check was 23 times that at rest (on a virtual machine), against
-/// one and a half times.
+/// Small ones lie in the allocator's memory, which std fills with zeroes at once (if the values are aligned to more than
+/// 16 bytes), large ones in the system's, which gives it part by part: see `pages`.
 ///
 /// # Safety
 ///
@@ -86,56 +113,29 @@ impl Drop for Permit {
 #[allow(unsafe_code)]
 pub(super) unsafe fn zeroed<T>(count: usize, zero: impl Fn() -> T) -> Option<Zeroed<T>> {
     #[cfg(tollgate_loom)]
-    return Some((0..count).map(|_| zero()).collect());
+    return Some(Zeroed((0..count).map(|_| zero()).collect()));
 
     #[cfg(not(tollgate_loom))]
     {
         let _ = zero;
         let layout = Layout::array::<T>(count).ok()?;
         assert!(layout.size() > 0, "there is something to allocate");
-        let mut map = mapped(layout.size());
-        let start = match &mut map {
-            Some(map) => map.as_mut_ptr().cast::<T>(),
+        let mut pages = Pages::new(layout.size());
+        let start = match &mut pages {
+            Some(pages) => pages.start(),
             // SAFETY: the size of the layout is not 0: asserted.
-            None => unsafe { alloc_zeroed(layout) }.cast::<T>(),
+            None => NonNull::new(unsafe { alloc_zeroed(layout) }),
         };
+        let start = start?.cast::<T>();
         assert!(start.is_aligned(), "pages are aligned to more than any value is");
-        let values = NonNull::slice_from_raw_parts(NonNull::new(start)?, count);
-        Some(Zeroed { values, map })
+        Some(Zeroed { values: NonNull::slice_from_raw_parts(start, count), pages })
     }
-}
-
-/// From this size on a block is mapped, as glibc's allocator does from there on at the latest.
-#[cfg(all(target_os = "linux", not(tollgate_loom)))]
-const MAPPED: usize = 32 << 20;
-
-/// So many bytes from the system, all of them there; `None` if the allocator is to be asked.
-#[cfg(all(target_os = "linux", not(tollgate_loom)))]
-fn mapped(bytes: usize) -> Option<MmapMut> {
-    /// From this size on it is to be in huge pages. Those of smaller blocks gain nothing, and may first have to be made
-    /// free: for 48 MB that took up to 175 ms.
-    const HUGE: usize = 128 << 20;
-    let mut map = if bytes < MAPPED { None } else { MmapMut::map_anon(bytes).ok() }?;
-    if bytes >= HUGE {
-        // A wish.
-        let _ = map.advise(memmap2::Advice::HugePage);
-    }
-    if map.advise(memmap2::Advice::PopulateWrite).is_err() {
-        // Linux before 5.14.
-        map.fill(0);
-    }
-    Some(map)
-}
-
-/// Other systems write no pages for us.
-#[cfg(not(any(target_os = "linux", tollgate_loom)))]
-const fn mapped(_bytes: usize) -> Option<MmapMut> {
-    None
 }
 
 /// Values that began as zeroes.
 #[cfg(tollgate_loom)]
-pub(super) type Zeroed<T> = Box<[T]>;
+#[derive(Debug)]
+pub(super) struct Zeroed<T>(Box<[T]>);
 
 /// Values that began as zeroes.
 #[cfg(not(tollgate_loom))]
@@ -143,16 +143,19 @@ pub(super) type Zeroed<T> = Box<[T]>;
 pub(super) struct Zeroed<T> {
     values: NonNull<[T]>,
     /// Where they lie, if not in a block of the allocator.
-    map: Option<MmapMut>,
+    pages: Option<Box<Pages>>,
 }
 
-#[cfg(not(tollgate_loom))]
 impl<T> std::ops::Deref for Zeroed<T> {
     type Target = [T];
 
     #[inline(always)]
     fn deref(&self) -> &[T] {
-        // SAFETY: so many valid values, which live until this is dropped and are never moved or given away.
+        #[cfg(tollgate_loom)]
+        return &self.0;
+
+        // SAFETY: so many valid values, which live until this is dropped or has none, and are never moved or given away.
+        #[cfg(not(tollgate_loom))]
         #[allow(unsafe_code)]
         unsafe {
             self.values.as_ref()
@@ -161,11 +164,40 @@ impl<T> std::ops::Deref for Zeroed<T> {
 }
 
 #[cfg(not(tollgate_loom))]
+impl<T> Zeroed<T> {
+    /// Has the memory around a value made ready for use, if it is not: that takes less time than to use it as it is.
+    #[inline]
+    pub(super) fn populate(&self, nth: usize) {
+        if let Some(pages) = &self.pages {
+            pages.populate(nth * size_of::<T>());
+        }
+    }
+
+    /// If the values lie in memory of the system, there are none any more: it is left to be given back, and the permission
+    /// for its bytes with it.
+    pub(super) fn leave(&mut self, permit: &mut Permit) {
+        if let Some(pages) = self.pages.take() {
+            let bytes = size_of_val::<[T]>(self) as u64;
+            self.values = NonNull::slice_from_raw_parts(NonNull::dangling(), 0);
+            permit.leave(pages, bytes);
+        }
+    }
+}
+
+#[cfg(tollgate_loom)]
+impl<T> Zeroed<T> {
+    pub(super) fn populate(&self, _nth: usize) {}
+
+    pub(super) fn leave(&mut self, _permit: &mut Permit) {}
+}
+
+#[cfg(not(tollgate_loom))]
 impl<T> Drop for Zeroed<T> {
     fn drop(&mut self) {
         const { assert!(!std::mem::needs_drop::<T>(), "what is mapped is given back without a look at it") };
-        if self.map.is_none() {
-            // SAFETY: it came from the global allocator with the layout of `[T]` of this length, with which a box frees it.
+        if self.pages.is_none() {
+            // SAFETY: it came from the global allocator with the layout of `[T]` of this length, with which a box frees it;
+            // or there are no values, of which a box frees nothing.
             #[allow(unsafe_code)]
             unsafe {
                 drop(Box::from_raw(self.values.as_ptr()));
@@ -203,44 +235,60 @@ mod tests {
         assert_eq!(memory.bytes(), 0);
     }
 
-    /// The bytes of this process that are in memory.
-    #[cfg(target_os = "linux")]
-    fn resident() -> u64 {
-        let status = std::fs::read_to_string("/proc/self/status").unwrap();
-        let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
-        line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
-    }
-
     #[test]
-    fn a_block_of_any_size_is_aligned_and_zero_from_end_to_end_and_a_large_one_is_given_back() {
+    fn a_block_of_any_size_is_aligned_and_zero_from_end_to_end() {
         #[repr(align(64))]
         struct Line([Atomic<u64>; 8]);
-        const MANY: usize = (32 << 20) / size_of::<Line>();
-        for lines in [1, 2, 1_000, MANY - 1, MANY, MANY + 1, 4 * MANY, 5 * MANY + 1] {
-            #[cfg(target_os = "linux")]
-            let before = resident();
+        const MANY: usize = (4 << 20) / size_of::<Line>();
+        for lines in [1, 2, 1_000, MANY - 1, MANY, MANY + 1, 32 * MANY, 33 * MANY + 1] {
             let line = || Line(std::array::from_fn(|_| Atomic::new(0)));
             // SAFETY: atomics of u64, and 0 is what `line` makes.
             #[allow(unsafe_code)]
             let values = unsafe { zeroed(lines, line) }.unwrap();
             assert_eq!(
-                (values.len(), values.map.is_some()),
+                (values.len(), values.pages.is_some()),
                 (lines, cfg!(target_os = "linux") && lines >= MANY)
             );
             assert!(values.as_ptr().addr().is_multiple_of(align_of::<Line>()));
+            values.populate(lines - 1);
             let words = || values.iter().flat_map(|line| &line.0);
             assert!(words().all(|word| word.swap(1, Relaxed) == 0));
+            (0..lines).for_each(|line| values.populate(line));
             assert!(words().all(|word| word.load(Relaxed) == 1));
-            // The process tells of what is so large that it does not matter what other tests take meanwhile. (A block of
-            // the allocator may have been there before: see `tests/resident.rs` for those.)
-            #[cfg(target_os = "linux")]
-            if lines >= MANY {
-                let half = before + (lines * size_of::<Line>()) as u64 / 2;
-                assert!(resident() > half, "{before} bytes and then {}", resident());
-                drop(values);
-                assert!(resident() < half, "{before} bytes and then {}", resident());
-            }
         }
+    }
+
+    /// Of the system's memory: what is the allocator's goes back as soon as nobody uses it.
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn the_bytes_of_a_large_block_are_taken_until_it_is_given_back_or_something_else_needs_them() {
+        const LARGE: u64 = 8 << 20;
+        let memory = Memory::new(2 * LARGE);
+        let freed = |bytes: u64| {
+            let mut permit = Permit::take(&memory, bytes + 100).unwrap();
+            // SAFETY: bytes, and they are 0.
+            #[allow(unsafe_code)]
+            let mut values = unsafe { zeroed(usize::try_from(bytes).unwrap(), || 0_u8) }.unwrap();
+            values.leave(&mut permit);
+            assert_eq!(values.is_empty(), bytes == LARGE);
+        };
+        freed(1_000);
+        assert_eq!((memory.bytes(), memory.is_leaving(), memory.give_back()), (0, false, false));
+        freed(LARGE);
+        assert_eq!((memory.bytes(), memory.is_leaving()), (LARGE, true));
+        assert!(memory.give_back());
+        assert!(memory.bytes() < LARGE);
+        while memory.give_back() {}
+        assert_eq!((memory.bytes(), memory.is_leaving()), (0, false));
+        // It is in nobody's way.
+        freed(LARGE);
+        drop(Permit::take(&memory, LARGE).unwrap());
+        assert!(memory.is_leaving());
+        assert!(Permit::take(&memory, 2 * LARGE + 1).is_none());
+        assert_eq!(memory.bytes(), 0);
+        freed(LARGE);
+        drop(Permit::take(&memory, LARGE + 1).unwrap());
+        assert_eq!((memory.bytes(), memory.is_leaving()), (0, false));
     }
 
     #[test]

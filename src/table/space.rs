@@ -1,6 +1,6 @@
 //! One array of slots, grouped in cache lines: probing, claiming, sealing.
 
-use super::memory::{Zeroed, zeroed};
+use super::memory::{Permit, Zeroed, zeroed};
 use super::slot::Fingerprint;
 use crate::rule::Word;
 use crate::sync::{
@@ -176,6 +176,18 @@ impl Space {
             }
             at = self.after(at);
         }
+    }
+
+    /// Has the memory where the probe run of a key begins made ready for use, if it is not.
+    #[inline]
+    pub(super) fn populate(&self, key: Fingerprint) {
+        self.lines.populate(key.home(self.lines.len()));
+    }
+
+    /// For the last one who has it: leaves what is to be given back in parts, and the permission for that. There may be no
+    /// lines any more.
+    pub(super) fn leave(&mut self, permit: &mut Permit) {
+        self.lines.leave(permit);
     }
 
     /// How many lines there are.
