@@ -273,6 +273,7 @@ fn unsafe_code_stands_in_few_files_and_says_why_it_is_sound() {
         "table/chunks.rs",
         "table/hint.rs",
         "table/memory.rs",
+        "table/pages.rs",
         "table/slot.rs",
         "table/space.rs",
     ];

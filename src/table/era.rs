@@ -4,7 +4,7 @@ use super::chunks::Chunks;
 use super::memory::Permit;
 use super::rules::Rules;
 use super::slot::Fingerprint;
-use super::space::{Claim, Space};
+use super::space::Space;
 use super::step::{Step, reach};
 use crate::packed::Packed;
 use crate::rule::{Rule, Word, update};
@@ -267,13 +267,11 @@ impl Era {
         // A key that comes has a place already. Its run can't be sealed before it is here: this era is
         // closed only when all keys have come.
         self.space.populate(key);
-        match self.space.claim(key) {
-            Claim::New(cell) | Claim::Known(cell) => {
-                reach(Step::Brought);
-                update(cell, |found| if found.is_fresh() { word() } else { found });
-            }
-            Claim::Sealed => debug_assert!(false, "an era was closed before all its keys had come"),
-        }
+        let Some(cell) = self.space.claim(key) else {
+            return debug_assert!(false, "an era was closed before all its keys had come");
+        };
+        reach(Step::Brought);
+        update(cell, |found| if found.is_fresh() { word() } else { found });
     }
 
     /// Notes how many keys have come from the era before, now that all have.
@@ -402,7 +400,7 @@ mod tests {
         for (hash, second) in [(1 << 10, 1), (1 << 62, 1), (u64::MAX, 9)] {
             let key = Fingerprint::of_hash(hash);
             assert_eq!(before.place(None), Place::Given);
-            let Claim::New(word) = before.space.claim(key) else { panic!("{key:?} is new") };
+            let word = before.space.claim(key).unwrap();
             assert!(before.state(key, word).charge(Tick::ZERO + Duration::from_secs(second), 1).is_some());
         }
         let next = era(Size::after(&before, before.close(), 12, 100), 3);

@@ -81,17 +81,6 @@ pub(super) enum Glance {
     Sealed,
 }
 
-/// How a claim ended.
-#[derive(Debug)]
-pub(super) enum Claim<'s> {
-    /// The key has a slot now, put there by this call.
-    New(&'s Atomic<Word>),
-    /// Another thread gave it one.
-    Known(&'s Atomic<Word>),
-    /// Its run ends at a SEALED slot.
-    Sealed,
-}
-
 impl Space {
     /// The bytes of a line.
     #[cfg(not(tollgate_loom))]
@@ -151,9 +140,9 @@ impl Space {
         }
     }
 
-    /// Finds `key` or claims the first EMPTY slot of its run for it. The caller has a place for it, so
-    /// there is one, unless it is sealed.
-    pub(super) fn claim(&self, key: Fingerprint) -> Claim<'_> {
+    /// Finds `key` or claims the first EMPTY slot of its run for it; the word beside it. The caller has a place for the
+    /// key, so there is such a slot, unless the run was sealed: then `None`.
+    pub(super) fn claim(&self, key: Fingerprint) -> Option<&Atomic<Word>> {
         let mut at = key.home(self.lines.len());
         loop {
             let line = &self.lines[at];
@@ -163,15 +152,15 @@ impl Space {
                 if found.is_empty() {
                     // ORDERING: relaxed twice; whoever reads the fingerprint needs nothing else of ours.
                     match slot.compare_exchange(Fingerprint::EMPTY, key, Relaxed, Relaxed) {
-                        Ok(_) => return Claim::New(word),
+                        Ok(_) => return Some(word),
                         Err(other) => found = other,
                     }
                 }
                 if found == key {
-                    return Claim::Known(word);
+                    return Some(word);
                 }
                 if found.is_sealed() {
-                    return Claim::Sealed;
+                    return None;
                 }
             }
             at = self.after(at);
@@ -301,7 +290,7 @@ mod tests {
         let keys = [1, 2, 3, 4, 5, 6, 7].map(|n| Fingerprint::of_hash(u64::MAX - n));
         for key in keys {
             assert!(matches!(space.probe(key), Probe::Empty(_)));
-            assert!(matches!(space.claim(key), Claim::New(_)));
+            assert!(space.claim(key).is_some());
         }
         let words = keys.map(|key| match space.probe(key) {
             Probe::Key(word) => std::ptr::from_ref(word),
@@ -309,7 +298,7 @@ mod tests {
         });
         for (i, word) in words.iter().enumerate() {
             assert!(!words[..i].contains(word), "two keys share a slot");
-            assert!(matches!(space.claim(keys[i]), Claim::Known(known) if std::ptr::eq(*word, known)));
+            assert!(space.claim(keys[i]).is_some_and(|known| std::ptr::eq(*word, known)));
         }
     }
 
@@ -320,6 +309,6 @@ mod tests {
         let Probe::Empty(empty) = space.probe(key) else { panic!() };
         empty.seal();
         assert!(matches!(space.probe(key), Probe::Sealed));
-        assert!(matches!(space.claim(key), Claim::Sealed));
+        assert!(space.claim(key).is_none());
     }
 }

@@ -149,20 +149,22 @@ impl BareTable {
     #[inline]
     fn word<'g>(&self, hash: u64, guard: &'g Guard) -> Option<&'g AtomicU64> {
         let hash = hash.max(1);
-        match self.lines(guard).find(hash) {
+        let lines = self.lines(guard);
+        match lines.find(hash) {
             Ok(word) => Some(word),
-            Err(_) => self.insert(hash, guard),
+            Err(vacant) => self.insert(hash, lines, vacant, guard),
         }
     }
 
     #[inline(never)]
-    fn insert<'g>(&self, hash: u64, guard: &'g Guard) -> Option<&'g AtomicU64> {
+    fn insert<'g>(
+        &self,
+        hash: u64,
+        mut lines: &'g Lines,
+        (mut slot, mut word): (&'g AtomicU64, &'g AtomicU64),
+        guard: &'g Guard,
+    ) -> Option<&'g AtomicU64> {
         loop {
-            let lines = self.lines(guard);
-            let (slot, word) = match lines.find(hash) {
-                Ok(word) => return Some(word),
-                Err(vacant) => vacant,
-            };
             if self.taken.0.fetch_add(1, Relaxed) < lines.places {
                 if slot.compare_exchange(0, hash, Relaxed, Relaxed).is_ok() {
                     return Some(word);
@@ -174,6 +176,11 @@ impl BareTable {
                     return None;
                 }
                 self.grow(lines, guard);
+            }
+            lines = self.lines(guard);
+            match lines.find(hash) {
+                Ok(word) => return Some(word),
+                Err(vacant) => (slot, word) = vacant,
             }
         }
     }
