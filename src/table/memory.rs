@@ -42,11 +42,7 @@ impl Memory {
     /// Gives some of that back, a few microseconds' work. False if there is nothing, or if another thread is at it: its
     /// end need not be waited for.
     pub(super) fn give_back(&self) -> bool {
-        let bytes = self.leaving.give_back();
-        if bytes > 0 {
-            self.are_back(bytes);
-        }
-        bytes > 0
+        self.leaving.give_back(&self.bytes)
     }
 
     fn are_back(&self, bytes: u64) {
@@ -74,7 +70,7 @@ impl Permit {
         let is_taken = || of.bytes.fetch_update(Relaxed, Relaxed, add).is_ok();
         let is_permitted = is_taken() || {
             // What can be given back is in nobody's way, though it takes longer at once.
-            of.are_back(of.leaving.give_all_back());
+            of.leaving.give_all_back(&of.bytes);
             is_taken()
         };
         is_permitted.then(|| Self { of: Arc::clone(of), bytes })
@@ -91,7 +87,7 @@ impl Permit {
     #[cfg(not(tollgate_loom))]
     fn leave(&mut self, block: Box<Pages>, bytes: u64) {
         self.bytes -= bytes;
-        self.of.are_back(self.of.leaving.take(block));
+        self.of.leaving.take(block, &self.of.bytes);
     }
 }
 

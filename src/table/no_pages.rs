@@ -3,6 +3,7 @@
 // The signatures are those of `pages`.
 #![allow(clippy::boxed_local)]
 
+use crate::sync::Atomic;
 use std::ptr::NonNull;
 
 #[derive(Debug)]
@@ -30,15 +31,13 @@ impl Leaving {
         0
     }
 
-    pub(super) fn take(&self, block: Box<Pages>) -> u64 {
+    pub(super) fn take(&self, block: Box<Pages>, _all: &Atomic<u64>) {
         match *block {}
     }
 
-    pub(super) const fn give_back(&self) -> u64 {
-        0
+    pub(super) const fn give_back(&self, _all: &Atomic<u64>) -> bool {
+        false
     }
 
-    pub(super) const fn give_all_back(&self) -> u64 {
-        0
-    }
+    pub(super) const fn give_all_back(&self, _all: &Atomic<u64>) {}
 }

@@ -85,10 +85,10 @@ impl Pages {
         let most = self.part.max(GIVEN_BACK);
         let start = self.held.saturating_sub(1) / most * most;
         let bytes = self.held - start;
+        // Refused where pages are locked in memory: they go with the block, when the last part has gone.
         // SAFETY: nobody has a reference to the block or will have one: it is ours alone, and we look at nothing in it.
         #[allow(unsafe_code)]
-        let given = unsafe { self.map.unchecked_advise_range(UncheckedAdvice::DontNeed, start, bytes) };
-        debug_assert!(given.is_ok(), "{given:?}");
+        let _ = unsafe { self.map.unchecked_advise_range(UncheckedAdvice::DontNeed, start, bytes) };
         self.held = start;
         bytes
     }
@@ -98,7 +98,8 @@ impl Pages {
 /// it goes at once.
 ///
 /// Whoever gives a part back takes the block out, so that it is his alone, and puts it in again. A thread that stops
-/// between keeps it; nobody waits for that, and its bytes stay counted.
+/// between keeps it; nobody waits for that, and its bytes stay counted. What it has done to the block, the next one sees:
+/// a swap of an `AtomicCell` acquires and releases.
 #[derive(Default)]
 pub(super) struct Leaving {
     bytes: Atomic<u64>,
@@ -120,41 +121,45 @@ impl Leaving {
         self.bytes.load(Relaxed)
     }
 
-    /// Takes a block that nobody uses any more; how many bytes of another went back for that.
-    pub(super) fn take(&self, block: Box<Pages>) -> u64 {
+    /// Takes a block that nobody uses any more. Of another, what is left goes back at once, and off the sum `all`.
+    pub(super) fn take(&self, block: Box<Pages>, all: &Atomic<u64>) {
         // ORDERING: relaxed; a count.
         self.bytes.fetch_add(block.held as u64, Relaxed);
-        self.all_back(self.block.swap(Some(block)))
+        self.all_back(self.block.swap(Some(block)), all);
     }
 
-    /// Gives a part back, which takes some microseconds; how many bytes that were.
-    pub(super) fn give_back(&self) -> u64 {
+    /// Gives a part back, and takes it off the sum `all`: some 60 microseconds' work. False if there is nothing, or if
+    /// another thread is at it.
+    pub(super) fn give_back(&self, all: &Atomic<u64>) -> bool {
         if self.bytes() == 0 {
-            return 0;
+            return false;
         }
-        let Some(mut block) = self.block.take() else { return 0 };
-        let bytes = self.are_back(block.give_back());
-        if block.held == 0 { bytes } else { bytes + self.all_back(self.block.swap(Some(block))) }
+        let Some(mut block) = self.block.take() else { return false };
+        self.are_back(block.give_back(), all);
+        if block.held > 0 {
+            self.all_back(self.block.swap(Some(block)), all);
+        }
+        true
     }
 
-    /// Gives all back; how many bytes that were.
-    pub(super) fn give_all_back(&self) -> u64 {
-        self.all_back(self.block.take())
+    /// Gives back all there is, and takes it off the sum `all`.
+    pub(super) fn give_all_back(&self, all: &Atomic<u64>) {
+        self.all_back(self.block.take(), all);
     }
 
-    fn all_back(&self, block: Option<Box<Pages>>) -> u64 {
-        block.map_or(0, |block| {
+    fn all_back(&self, block: Option<Box<Pages>>, all: &Atomic<u64>) {
+        if let Some(block) = block {
             let bytes = block.held;
             drop(block);
-            self.are_back(bytes)
-        })
+            self.are_back(bytes, all);
+        }
     }
 
-    fn are_back(&self, bytes: usize) -> u64 {
-        let bytes = bytes as u64;
-        // ORDERING: relaxed; a count.
-        self.bytes.fetch_sub(bytes, Relaxed);
-        bytes
+    fn are_back(&self, bytes: usize, all: &Atomic<u64>) {
+        for count in [&self.bytes, all] {
+            // ORDERING: relaxed; a count.
+            count.fetch_sub(bytes as u64, Relaxed);
+        }
     }
 }
 
@@ -214,34 +219,47 @@ mod tests {
         assert_eq!(resident(&block), 0);
     }
 
+    /// The bytes that leave, and all.
+    fn counts(leaving: &Leaving, all: &Atomic<u64>) -> (usize, usize) {
+        [leaving.bytes(), all.load(Relaxed)].map(|bytes| usize::try_from(bytes).unwrap()).into()
+    }
+
     #[test]
     fn the_bytes_that_leave_are_counted_until_they_have_left() {
-        let leaving = Leaving::default();
-        assert_eq!((leaving.give_back(), leaving.give_all_back()), (0, 0));
         const BYTES: usize = LEAST + PART;
-        let block = || Pages::new(BYTES).unwrap();
-        assert_eq!((leaving.take(block()), leaving.bytes()), (0, BYTES as u64));
-        assert_eq!((leaving.give_back(), leaving.bytes()), (PART as u64, LEAST as u64));
+        const OTHERS: usize = 1_000;
+        let (leaving, all) = (Leaving::default(), Atomic::new((3 * BYTES + OTHERS) as u64));
+        leaving.give_all_back(&all);
+        assert!(!leaving.give_back(&all));
+        assert_eq!(counts(&leaving, &all), (0, 3 * BYTES + OTHERS));
+        let take = || leaving.take(Pages::new(BYTES).unwrap(), &all);
+        take();
+        assert_eq!(counts(&leaving, &all), (BYTES, 3 * BYTES + OTHERS));
+        assert!(leaving.give_back(&all));
+        assert_eq!(counts(&leaving, &all), (LEAST, 2 * BYTES + LEAST + OTHERS));
         // There is room for one.
-        assert_eq!((leaving.take(block()), leaving.bytes()), (LEAST as u64, BYTES as u64));
-        assert_eq!((leaving.give_all_back(), leaving.bytes()), (BYTES as u64, 0));
-        assert_eq!(leaving.take(block()), 0);
-        let parts = std::iter::repeat_with(|| leaving.give_back()).take_while(|&bytes| bytes > 0);
-        assert_eq!((parts.sum::<u64>(), leaving.bytes()), (BYTES as u64, 0));
+        take();
+        assert_eq!(counts(&leaving, &all), (BYTES, 2 * BYTES + OTHERS));
+        leaving.give_all_back(&all);
+        assert_eq!(counts(&leaving, &all), (0, BYTES + OTHERS));
+        take();
+        let parts = (0..).take_while(|_| leaving.give_back(&all)).count();
+        assert_eq!((parts, counts(&leaving, &all)), (1 + LEAST / GIVEN_BACK, (0, OTHERS)));
         assert!(leaving.block.take().is_none());
     }
 
     #[test]
     fn a_thread_that_stops_while_it_gives_back_stops_nobody_else() {
-        let leaving = Leaving::default();
-        leaving.take(Pages::new(LEAST).unwrap());
+        let (leaving, all) = (Leaving::default(), Atomic::new(3 * LEAST as u64));
+        leaving.take(Pages::new(LEAST).unwrap(), &all);
         let _stopped = leaving.block.take();
-        assert_eq!((leaving.give_back(), leaving.give_all_back(), leaving.bytes()), (0, 0, LEAST as u64));
-        leaving.take(Pages::new(2 * LEAST).unwrap());
-        assert_eq!(
-            (leaving.give_back(), leaving.give_all_back()),
-            (GIVEN_BACK as u64, (2 * LEAST - GIVEN_BACK) as u64)
-        );
-        assert_eq!(leaving.bytes(), LEAST as u64);
+        assert!(!leaving.give_back(&all));
+        leaving.give_all_back(&all);
+        assert_eq!(counts(&leaving, &all), (LEAST, 3 * LEAST));
+        leaving.take(Pages::new(2 * LEAST).unwrap(), &all);
+        assert!(leaving.give_back(&all));
+        assert_eq!(counts(&leaving, &all), (3 * LEAST - GIVEN_BACK, 3 * LEAST - GIVEN_BACK));
+        leaving.give_all_back(&all);
+        assert_eq!(counts(&leaving, &all), (LEAST, LEAST));
     }
 }

@@ -147,8 +147,8 @@ fn bytes(shown: &Shown, panel: &Panel) -> Option<Line> {
     }
     let reached = shown.row(panel, THREADS[0], OWN)?.bytes_per_key?;
     let what = format!("bytes a key, {}", panel.title);
-    let bare = shown.row(panel, THREADS[0], BARE_TABLE).and_then(|row| row.bytes_per_key);
-    Some(Line { what, asked: BYTES, reached, digits: 0, wanted: Wanted::AtMost, floor: None, bare })
+    // A bare table's say nothing: some it has outgrown, and the epoch may not have freed that yet.
+    Some(Line { what, asked: BYTES, reached, digits: 0, wanted: Wanted::AtMost, floor: None, bare: None })
 }
 
 /// The floor copies its array meanwhile, which is the least that a turnover does.
