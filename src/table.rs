@@ -543,18 +543,28 @@ impl Table {
         Size::after(root, used, limit.max(FIRST_LIMIT).min(self.max_keys), self.max_keys)
     }
 
-    /// Does one step of what is to be done, if anything is: of giving memory back, and of the turnover that is under way,
-    /// or of one that makes a table smaller which is far too large. True if there is more to do.
-    pub(crate) fn tend(&self, now: Tick, guard: &Guard) -> bool {
+    /// Does so many steps of what is to be done, as far as anything is: of giving memory back, and of the turnover that is
+    /// under way, or of one that makes a table smaller which is far too large. True if there is more to do.
+    ///
+    /// Who does several steps has their memory come and go at once and before: checks have less of it to do then, and other
+    /// processors are told of it less often.
+    pub(crate) fn tend(&self, steps: usize, now: Tick, guard: &Guard) -> bool {
+        let is_leaving = self.memory.give_back(steps);
+        if let Some(next) = self.root(guard).next(guard) {
+            next.space.populate_ahead(steps.saturating_sub(1));
+        }
+        (0..steps).all(|_| self.step(now, guard)) || is_leaving
+    }
+
+    /// A step of a turnover; true if there is more to do.
+    fn step(&self, now: Tick, guard: &Guard) -> bool {
         let root = self.root(guard);
         // Whose promotion was the last may not have been the last to say so.
         self.hint.point_to(&root.space);
-        let is_leaving = self.memory.give_back();
-        let is_turning = match root.next(guard) {
+        match root.next(guard) {
             Some(next) => !self.turn(root, next, now, guard),
             None => self.is_too_large(root, now) && self.begin(root, now, guard),
-        };
-        is_leaving || is_turning
+        }
     }
 
     /// Begins a turnover to forget the idle keys, unless one is under way or no key can have become old
@@ -619,7 +629,10 @@ impl Table {
             let guard = pin();
             let root = self.root(&guard);
             match root.next(&guard) {
-                Some(next) if root.rules().changes() < ours => self.turn(root, next, now, &guard),
+                Some(next) if root.rules().changes() < ours => {
+                    next.space.populate_ahead(1);
+                    self.turn(root, next, now, &guard)
+                }
                 _ => return true,
             };
         }
@@ -653,7 +666,7 @@ impl Table {
         let root = self.root(guard);
         match root.next(guard) {
             Some(next) => _ = self.turn(root, next, now, guard),
-            None => _ = self.memory.give_back(),
+            None => _ = self.memory.give_back(1),
         }
     }
 

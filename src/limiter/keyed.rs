@@ -445,10 +445,10 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         judged.answer(now, cost)
     }
 
-    /// Does a step of what there is to do for the table; true if there is more.
+    /// Does a step of what there is to do for the table.
     #[cold]
-    pub(super) fn tend(&self, now: Tick, guard: &S::Guard) -> bool {
-        self.store.tend(now, guard)
+    pub(super) fn tend(&self, now: Tick, guard: &S::Guard) {
+        self.store.tend(1, now, guard);
     }
 
     /// The time. It is read while the key's memory is on its way: reading it may hold up what comes after, as the

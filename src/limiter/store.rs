@@ -106,8 +106,8 @@ pub trait Backing: Sized {
     fn repin(guard: &mut Self::Guard);
     /// Would a new key find a place?
     fn has_room(&self, now: Tick, guard: &Self::Guard) -> bool;
-    /// Does one step of what is to be done; true if there is more.
-    fn tend(&self, now: Tick, guard: &Self::Guard) -> bool;
+    /// Does so many steps of what is to be done; true if there is more.
+    fn tend(&self, steps: usize, now: Tick, guard: &Self::Guard) -> bool;
     /// Begins to look for idle keys, unless it was done a moment ago; true if that is under way.
     fn begin_sweep(&self, now: Tick, guard: &Self::Guard) -> bool;
     /// The same, however long ago the last time was.
@@ -295,8 +295,8 @@ impl Backing for Fingerprints {
         self.table.has_room(now, guard)
     }
 
-    fn tend(&self, now: Tick, guard: &sync::Guard) -> bool {
-        self.table.tend(now, guard)
+    fn tend(&self, steps: usize, now: Tick, guard: &sync::Guard) -> bool {
+        self.table.tend(steps, now, guard)
     }
 
     fn begin_sweep(&self, now: Tick, guard: &sync::Guard) -> bool {
@@ -535,8 +535,8 @@ impl<K: Eq + 'static> Backing for ExactKeys<K> {
         self.store.has_room(now)
     }
 
-    fn tend(&self, now: Tick, _guard: &sync::Reading) -> bool {
-        self.store.tend(now)
+    fn tend(&self, steps: usize, now: Tick, _guard: &sync::Reading) -> bool {
+        (0..steps).all(|_| self.store.tend(now))
     }
 
     fn begin_sweep(&self, now: Tick, _guard: &sync::Reading) -> bool {

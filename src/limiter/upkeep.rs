@@ -129,11 +129,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
             return false;
         }
         while steps > 0 {
-            let guard = S::pin();
-            for _ in 0..steps.min(REPIN) {
-                if !self.tend(now, &guard) {
-                    return false;
-                }
+            if !self.store.tend(steps.min(REPIN), now, &S::pin()) {
+                return false;
             }
             steps = steps.saturating_sub(REPIN);
         }
@@ -183,9 +180,10 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         self.reset_shared();
         self.store.reset_all(&S::pin());
         // A turnover that is under way may have moved keys before they were reset. The next one forgets them.
-        while self.tend(now, &S::pin()) {}
+        let tend = || self.store.tend(REPIN, now, &S::pin());
+        while tend() {}
         if self.store.begin_turnover(now, &S::pin()) {
-            while self.tend(now, &S::pin()) {}
+            while tend() {}
         }
     }
 

@@ -107,7 +107,7 @@ mod tests {
         // Of two promotions the older one may be the last to say so; upkeep sets that right.
         table.hint.point_to(&Space::new(3).unwrap());
         assert!(!points_to_root(&table));
-        table.tend(now, &pin());
+        table.tend(1, now, &pin());
         assert!(points_to_root(&table));
     }
 

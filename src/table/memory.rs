@@ -39,10 +39,10 @@ impl Memory {
         self.leaving.bytes() > 0
     }
 
-    /// Gives some of that back, a few microseconds' work. False if there is nothing, or if another thread is at it: its
-    /// end need not be waited for.
-    pub(super) fn give_back(&self) -> bool {
-        self.leaving.give_back(&self.bytes)
+    /// Gives so many parts of that back. False if there is nothing, or if another thread is at it: its end need not be
+    /// waited for.
+    pub(super) fn give_back(&self, parts: usize) -> bool {
+        self.leaving.give_back(parts, &self.bytes)
     }
 
     fn are_back(&self, bytes: u64) {
@@ -169,6 +169,13 @@ impl<T> Zeroed<T> {
         }
     }
 
+    /// The same for the first so many parts of the memory for which nobody has done it in this way.
+    pub(super) fn populate_ahead(&self, parts: usize) {
+        if let Some(pages) = &self.pages {
+            pages.populate_ahead(parts);
+        }
+    }
+
     /// If the values lie in memory of the system, there are none any more: it is left to be given back, and the permission
     /// for its bytes with it.
     pub(super) fn leave(&mut self, permit: &mut Permit) {
@@ -183,6 +190,8 @@ impl<T> Zeroed<T> {
 #[cfg(tollgate_loom)]
 impl<T> Zeroed<T> {
     pub(super) fn populate(&self, _nth: usize) {}
+
+    pub(super) fn populate_ahead(&self, _parts: usize) {}
 
     pub(super) fn leave(&mut self, _permit: &mut Permit) {}
 }
@@ -269,12 +278,12 @@ mod tests {
             assert_eq!(values.is_empty(), bytes == LARGE);
         };
         freed(1_000);
-        assert_eq!((memory.bytes(), memory.is_leaving(), memory.give_back()), (0, false, false));
+        assert_eq!((memory.bytes(), memory.is_leaving(), memory.give_back(1)), (0, false, false));
         freed(LARGE);
         assert_eq!((memory.bytes(), memory.is_leaving()), (LARGE, true));
-        assert!(memory.give_back());
+        assert!(memory.give_back(1));
         assert!(memory.bytes() < LARGE);
-        while memory.give_back() {}
+        while memory.give_back(1) {}
         assert_eq!((memory.bytes(), memory.is_leaving()), (0, false));
         // It is in nobody's way.
         freed(LARGE);

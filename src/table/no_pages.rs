@@ -18,6 +18,10 @@ impl Pages {
         match *self {}
     }
 
+    pub(super) fn populate_ahead(&self, _parts: usize) {
+        match *self {}
+    }
+
     pub(super) fn populate(&self, _byte: usize) {
         match *self {}
     }
@@ -35,7 +39,7 @@ impl Leaving {
         match *block {}
     }
 
-    pub(super) const fn give_back(&self, _all: &Atomic<u64>) -> bool {
+    pub(super) const fn give_back(&self, _parts: usize, _all: &Atomic<u64>) -> bool {
         false
     }
 

@@ -11,6 +11,7 @@
 
 use crate::sync::{Atomic, AtomicCell, Ordering::Relaxed};
 use memmap2::{Advice, MmapMut, UncheckedAdvice};
+use std::ops::Range;
 use std::ptr::NonNull;
 
 /// From this size on a block is the system's. Below, the allocator may have it at hand, and writes it in less than a
@@ -40,6 +41,8 @@ pub(super) struct Pages {
     part: usize,
     /// Of each part: 0, and once it was asked for, 1.
     asked: Box<[Atomic<u8>]>,
+    /// So many of them, from the first, were asked for ahead.
+    ahead: Atomic<usize>,
     /// So many bytes, from the first, are not given back yet.
     held: usize,
 }
@@ -52,7 +55,7 @@ impl Pages {
         let is_huge = bytes >= HUGE && map.advise(Advice::HugePage).is_ok();
         let part = if is_huge { HUGE_PART } else { PART };
         let asked = (0..bytes.div_ceil(part)).map(|_| Atomic::new(0)).collect();
-        Some(Box::new(Self { map, part, asked, held: bytes }))
+        Some(Box::new(Self { map, part, asked, ahead: Atomic::new(0), held: bytes }))
     }
 
     /// Where the block begins. It stays there.
@@ -66,24 +69,38 @@ impl Pages {
         let part = byte / self.part;
         // ORDERING: relaxed; a hint.
         if self.asked[part].load(Relaxed) == 0 {
-            self.ask_for(part);
+            self.ask_for(part..part + 1);
+        }
+    }
+
+    /// Has the system give the next parts that were not asked for ahead, as much as so many of the usual size.
+    pub(super) fn populate_ahead(&self, parts: usize) {
+        // ORDERING: relaxed twice; a hint.
+        let first = self.ahead.load(Relaxed);
+        if first < self.asked.len() {
+            let parts = parts.saturating_mul(PART).div_ceil(self.part);
+            let first = self.ahead.fetch_add(parts, Relaxed);
+            self.ask_for(first..first.saturating_add(parts));
         }
     }
 
     #[cold]
-    fn ask_for(&self, part: usize) {
+    fn ask_for(&self, parts: Range<usize>) {
+        let parts = parts.start..parts.end.min(self.asked.len());
+        let Some(asked) = self.asked.get(parts.clone()) else { return };
         // ORDERING: relaxed; a hint. Whoever asks first may be slow: then others get single pages meanwhile.
-        self.asked[part].store(1, Relaxed);
-        let start = part * self.part;
-        let bytes = self.part.min(self.map.len() - start);
+        asked.iter().for_each(|part| part.store(1, Relaxed));
+        let start = parts.start * self.part;
+        let end = self.map.len().min(parts.end * self.part);
         // A wish, which is granted from Linux 5.14 on.
-        let _ = self.map.advise_range(Advice::PopulateWrite, start, bytes);
+        let _ = self.map.advise_range(Advice::PopulateWrite, start, end - start);
     }
 
-    /// Gives back some of its end; how many bytes that were. Nobody uses the block any more.
-    pub(super) fn give_back(&mut self) -> usize {
-        let most = self.part.max(GIVEN_BACK);
-        let start = self.held.saturating_sub(1) / most * most;
+    /// Gives back some of its end, so many times what is given back at once at the least; how many bytes that were. Nobody
+    /// uses the block any more.
+    pub(super) fn give_back(&mut self, times: usize) -> usize {
+        let most = self.part.max(GIVEN_BACK.saturating_mul(times));
+        let start = self.held.saturating_sub(most).next_multiple_of(self.part);
         let bytes = self.held - start;
         // Refused where pages are locked in memory: they go with the block, when the last part has gone.
         // SAFETY: nobody has a reference to the block or will have one: it is ours alone, and we look at nothing in it.
@@ -128,14 +145,14 @@ impl Leaving {
         self.all_back(self.block.swap(Some(block)), all);
     }
 
-    /// Gives a part back, and takes it off the sum `all`: some 60 microseconds' work. False if there is nothing, or if
-    /// another thread is at it.
-    pub(super) fn give_back(&self, all: &Atomic<u64>) -> bool {
+    /// Gives so many parts back, and takes them off the sum `all`: some 60 microseconds' work for each. False if there is
+    /// nothing, or if another thread is at it.
+    pub(super) fn give_back(&self, parts: usize, all: &Atomic<u64>) -> bool {
         if self.bytes() == 0 {
             return false;
         }
         let Some(mut block) = self.block.take() else { return false };
-        self.are_back(block.give_back(), all);
+        self.are_back(block.give_back(parts), all);
         if block.held > 0 {
             self.all_back(self.block.swap(Some(block)), all);
         }
@@ -199,23 +216,52 @@ mod tests {
                 assert_eq!(resident(&block), BYTES.min((part + 1) * PART));
             }
         }
-        for given in [4096, GIVEN_BACK, GIVEN_BACK] {
-            assert_eq!(block.give_back(), given);
+        // Whole parts.
+        const LAST: usize = GIVEN_BACK - PART + 4096;
+        for (times, given) in [(1, LAST), (1, GIVEN_BACK), (3, 3 * GIVEN_BACK), (2, 2 * GIVEN_BACK)] {
+            assert_eq!(block.give_back(times), given);
             assert_eq!(resident(&block), block.held);
         }
-        let rest = std::iter::repeat_with(|| block.give_back()).take(8).sum::<usize>();
-        assert_eq!((rest, block.give_back(), block.held, resident(&block)), (8 << 20, 0, 0, 0));
+        let rest = [1, 1, 1, 1, usize::MAX].map(|times| block.give_back(times));
+        assert_eq!(
+            (rest, block.held, resident(&block)),
+            ([GIVEN_BACK, GIVEN_BACK, GIVEN_BACK, PART, 0], 0, 0)
+        );
+    }
+
+    /// By several, who never ask for the same: nobody waits for what another does.
+    #[test]
+    fn memory_comes_ahead_in_order() {
+        const BYTES: usize = LEAST + PART + 4096;
+        let block = Pages::new(BYTES).unwrap();
+        block.populate(BYTES - 1);
+        for (parts, bytes) in
+            [(0, 0), (1, PART), (2, 3 * PART), (60, 63 * PART), (1, LEAST), (2, LEAST + PART)]
+        {
+            block.populate_ahead(parts);
+            assert_eq!(resident(&block), bytes + 4096);
+        }
+        block.populate_ahead(1);
+        block.populate_ahead(usize::MAX);
+        assert_eq!((block.ahead.load(Relaxed), resident(&block)), (BYTES.div_ceil(PART), BYTES));
     }
 
     #[test]
     fn very_large_blocks_come_and_go_in_huge_parts() {
         let mut block = Pages::new(HUGE + 1).unwrap();
         assert_eq!((block.part, block.asked.len()), (HUGE_PART, HUGE / HUGE_PART + 1));
+        // Parts may lie in one huge page more.
         block.populate(HUGE - 1);
-        // The part may lie in two huge pages.
         assert!((HUGE_PART..=2 * HUGE_PART).contains(&resident(&block)));
-        assert_eq!((block.give_back(), block.give_back()), (1, HUGE_PART));
-        while block.give_back() > 0 {}
+        block.populate_ahead(1);
+        assert!((2 * HUGE_PART..=4 * HUGE_PART).contains(&resident(&block)));
+        block.populate_ahead(HUGE_PART / PART + 1);
+        assert_eq!(block.ahead.load(Relaxed), 3);
+        assert_eq!(
+            (block.give_back(1), block.give_back(1), block.give_back(5)),
+            (1, HUGE_PART, 2 * HUGE_PART)
+        );
+        while block.give_back(1) > 0 {}
         assert_eq!(resident(&block), 0);
     }
 
@@ -230,20 +276,20 @@ mod tests {
         const OTHERS: usize = 1_000;
         let (leaving, all) = (Leaving::default(), Atomic::new((3 * BYTES + OTHERS) as u64));
         leaving.give_all_back(&all);
-        assert!(!leaving.give_back(&all));
+        assert!(!leaving.give_back(1, &all));
         assert_eq!(counts(&leaving, &all), (0, 3 * BYTES + OTHERS));
         let take = || leaving.take(Pages::new(BYTES).unwrap(), &all);
         take();
         assert_eq!(counts(&leaving, &all), (BYTES, 3 * BYTES + OTHERS));
-        assert!(leaving.give_back(&all));
-        assert_eq!(counts(&leaving, &all), (LEAST, 2 * BYTES + LEAST + OTHERS));
+        assert!(leaving.give_back(1, &all));
+        assert_eq!(counts(&leaving, &all), (BYTES - GIVEN_BACK, 3 * BYTES - GIVEN_BACK + OTHERS));
         // There is room for one.
         take();
         assert_eq!(counts(&leaving, &all), (BYTES, 2 * BYTES + OTHERS));
         leaving.give_all_back(&all);
         assert_eq!(counts(&leaving, &all), (0, BYTES + OTHERS));
         take();
-        let parts = (0..).take_while(|_| leaving.give_back(&all)).count();
+        let parts = (0..).take_while(|_| leaving.give_back(1, &all)).count();
         assert_eq!((parts, counts(&leaving, &all)), (1 + LEAST / GIVEN_BACK, (0, OTHERS)));
         assert!(leaving.block.take().is_none());
     }
@@ -253,11 +299,11 @@ mod tests {
         let (leaving, all) = (Leaving::default(), Atomic::new(3 * LEAST as u64));
         leaving.take(Pages::new(LEAST).unwrap(), &all);
         let _stopped = leaving.block.take();
-        assert!(!leaving.give_back(&all));
+        assert!(!leaving.give_back(1, &all));
         leaving.give_all_back(&all);
         assert_eq!(counts(&leaving, &all), (LEAST, 3 * LEAST));
         leaving.take(Pages::new(2 * LEAST).unwrap(), &all);
-        assert!(leaving.give_back(&all));
+        assert!(leaving.give_back(1, &all));
         assert_eq!(counts(&leaving, &all), (3 * LEAST - GIVEN_BACK, 3 * LEAST - GIVEN_BACK));
         leaving.give_all_back(&all);
         assert_eq!(counts(&leaving, &all), (LEAST, LEAST));

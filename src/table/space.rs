@@ -173,6 +173,11 @@ impl Space {
         self.lines.populate(key.home(self.lines.len()));
     }
 
+    /// Has some of the memory made ready for use that nobody has used yet, as much as may be needed for so many keys.
+    pub(super) fn populate_ahead(&self, keys: usize) {
+        self.lines.populate_ahead(keys);
+    }
+
     /// For the last one who has it: leaves what is to be given back in parts, and the permission for that. There may be no
     /// lines any more.
     pub(super) fn leave(&mut self, permit: &mut Permit) {
