@@ -1,7 +1,7 @@
 //! A word and the rule it was made under, as a store hands them out.
 
 use crate::decision::Decision;
-use crate::rule::{AnyRule, LeakyBucket, Rule, Updated, Word, load, update};
+use crate::rule::{AnyRule, LeakyBucket, Rule, Updated, Word, begin, load, update};
 use crate::sync::Atomic;
 use crate::time::Tick;
 
@@ -47,6 +47,33 @@ impl By<'_> {
             Self::Bucket(rule) => AnyRule::LeakyBucket(rule),
             Self::Other(rule) => *rule,
         }
+    }
+
+    /// What a request makes of a word.
+    #[inline]
+    pub(crate) fn next(self, word: Word, now: Tick, cost: u64) -> Word {
+        match self {
+            Self::Bucket(rule) => rule.next(word, now, cost),
+            Self::Other(rule) => rule.next(word, now, cost),
+        }
+    }
+
+    /// What it is answered.
+    #[inline]
+    pub(crate) fn answer(self, word: Word, now: Tick, cost: u64) -> Decision {
+        match self {
+            Self::Bucket(rule) => rule.answer(word, now, cost),
+            Self::Other(rule) => rule.answer(word, now, cost),
+        }
+    }
+}
+
+impl<'s> By<'s> {
+    /// Charges a key that is new: of a fresh word the request makes `first`. `None` if the word is not fresh any more.
+    #[inline(always)]
+    pub(crate) fn charge_first(self, cell: &Atomic<Word>, first: Word) -> Option<Judged<'s>> {
+        let updated = Updated { from: Word::FRESH, to: first };
+        begin(cell, first).then_some(Judged { by: self, updated })
     }
 }
 

@@ -93,6 +93,13 @@ pub(crate) fn update(cell: &Atomic<Word>, step: impl Fn(Word) -> Word) -> Update
     }
 }
 
+/// Makes a fresh word the `first`; false if it is not fresh any more. Wait-free.
+#[inline(always)]
+pub(crate) fn begin(cell: &Atomic<Word>, first: Word) -> bool {
+    // ORDERING: relaxed twice; a charge, as in `update`.
+    cell.compare_exchange(Word::FRESH, first, Relaxed, Relaxed).is_ok()
+}
+
 /// The word in `cell`, for those who only look. Wait-free.
 #[inline]
 pub(crate) fn load(cell: &Atomic<Word>) -> Word {

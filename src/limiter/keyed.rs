@@ -10,6 +10,7 @@ use crate::error::ConfigError;
 use crate::exact::{Kept, Staged};
 use crate::quota::Quota;
 use crate::sync::{Atomic, Ordering::Relaxed};
+use crate::table::NotInserted;
 use crate::time::Tick;
 use equivalent::Equivalent;
 use std::fmt;
@@ -414,8 +415,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         S: Lookup<Q>,
     {
         match self.store.charge_elsewhere(miss, key, now, cost, guard) {
-            Some(judged) => self.answer::<Q>(&judged, key, cost, now, guard),
-            None => self.charge_new::<Q>(key, cost, now, guard),
+            Ok(judged) => self.answer::<Q>(&judged, key, cost, now, guard),
+            Err(miss) => self.charge_new::<Q>(miss, key, cost, now, guard),
         }
     }
 
@@ -471,22 +472,21 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     }
 
     #[cold]
-    fn charge_new<Q: ?Sized>(
-        &self,
+    fn charge_new<'g, Q: ?Sized>(
+        &'g self,
+        miss: <S as Lookup<Q>>::Miss<'g>,
         key: <S as Lookup<Q>>::Key<'_>,
         cost: u64,
         now: Tick,
-        guard: &S::Guard,
+        guard: &'g S::Guard,
     ) -> Decision
     where
         S: Lookup<Q>,
     {
-        if let Some(uncharged) = self.store.uncharged(key, now, cost, guard) {
-            // There is nothing to keep.
-            return uncharged;
-        }
-        if let Some(judged) = self.store.insert(key, now, cost, guard) {
-            return judged.answer(now, cost);
+        match self.store.insert(miss, key, now, cost, guard) {
+            Ok(judged) => return judged.answer(now, cost),
+            Err(NotInserted::Uncharged(decision)) => return decision,
+            Err(NotInserted::TableFull) => (),
         }
         // ORDERING: relaxed; a statistic.
         self.beyond.refused.fetch_add(1, Relaxed);

@@ -11,7 +11,7 @@ use crate::packed::Judged;
 use crate::quota::{Enforced, Quota};
 use crate::rule::{AnyRule, Rule, Word};
 use crate::sync;
-use crate::table::{Fingerprint, Miss, Table};
+use crate::table::{Fingerprint, Miss, NotInserted, Table};
 use crate::time::Tick;
 use equivalent::Equivalent;
 use std::cell::Cell;
@@ -164,15 +164,16 @@ pub trait Lookup<Q: ?Sized>: Backing {
         now: Tick,
         cost: u64,
         guard: &'g Self::Guard,
-    ) -> Option<Self::Judged<'g>>;
-    /// Judges a request for a key, which is inserted if it is not there; `None` if there is no place for it.
+    ) -> Result<Self::Judged<'g>, Self::Miss<'g>>;
+    /// Judges a request for a key that was not there, and inserts the key if that charges anything.
     fn insert<'g>(
         &'g self,
+        miss: Self::Miss<'g>,
         key: Self::Key<'_>,
         now: Tick,
         cost: u64,
         guard: &'g Self::Guard,
-    ) -> Option<Self::Judged<'g>>;
+    ) -> Result<Self::Judged<'g>, NotInserted>;
     /// What a request would be answered, for a key that is there.
     fn peek(&self, key: Self::Key<'_>, now: Tick, cost: u64, guard: &Self::Guard) -> Option<Decision>;
     /// Gives back at most `tokens` of what `charge` took, if the key is there.
@@ -182,9 +183,6 @@ pub trait Lookup<Q: ?Sized>: Backing {
     /// The answer to a request if the key had never been seen. The figures of one that is allowed may be those
     /// before the charge, or after.
     fn fresh(&self, key: Self::Key<'_>, now: Tick, cost: u64, guard: &Self::Guard) -> Decision;
-    /// That answer, if it charges nothing. Asked and answered of one rule: while quotas change, one that charges nothing
-    /// might be asked, and another answer that the request is allowed.
-    fn uncharged(&self, key: Self::Key<'_>, now: Tick, cost: u64, guard: &Self::Guard) -> Option<Decision>;
     /// The quota of its own that a key has.
     fn own_quota(&self, key: Self::Key<'_>, guard: &Self::Guard) -> Option<Quota>;
     /// Gives keys a rule of their own, or takes it from them.
@@ -390,19 +388,20 @@ impl<Q: Hash + ?Sized> Lookup<Q> for Fingerprints {
         now: Tick,
         cost: u64,
         guard: &'g sync::Guard,
-    ) -> Option<Judged<'g>> {
+    ) -> Result<Judged<'g>, Miss<'g>> {
         self.table.charge_elsewhere(miss, key, now, cost, guard)
     }
 
     #[inline]
     fn insert<'g>(
         &'g self,
+        miss: Miss<'g>,
         key: Fingerprint,
         now: Tick,
         cost: u64,
         guard: &'g sync::Guard,
-    ) -> Option<Judged<'g>> {
-        self.table.insert(key, now, guard, |state| state.charge(now, cost)).ok()
+    ) -> Result<Judged<'g>, NotInserted> {
+        self.table.insert(miss, key, now, cost, guard)
     }
 
     fn peek(&self, key: Fingerprint, now: Tick, cost: u64, guard: &sync::Guard) -> Option<Decision> {
@@ -419,12 +418,6 @@ impl<Q: Hash + ?Sized> Lookup<Q> for Fingerprints {
 
     fn fresh(&self, key: Fingerprint, now: Tick, cost: u64, guard: &sync::Guard) -> Decision {
         self.table.rules(guard).of(key).answer(Word::FRESH, now, cost)
-    }
-
-    fn uncharged(&self, key: Fingerprint, now: Tick, cost: u64, guard: &sync::Guard) -> Option<Decision> {
-        let rule = self.table.rules(guard).of(key);
-        // Most keys go on from here, and so without an answer.
-        (rule.next(Word::FRESH, now, cost) == Word::FRESH).then(|| rule.answer(Word::FRESH, now, cost))
     }
 
     fn own_quota(&self, key: Fingerprint, guard: &sync::Guard) -> Option<Quota> {
@@ -633,18 +626,24 @@ where
         _now: Tick,
         _cost: u64,
         _guard: &'g sync::Reading,
-    ) -> Option<(Decision, bool)> {
-        None
+    ) -> Result<(Decision, bool), ()> {
+        Err(())
     }
 
     fn insert<'g>(
         &'g self,
+        (): (),
         key: Asked<'_, Q>,
         now: Tick,
         cost: u64,
-        _guard: &'g sync::Reading,
-    ) -> Option<(Decision, bool)> {
-        self.store.insert(key, || key.key.to_key(), now, |state| state.charge(now, cost)).ok()
+        guard: &'g sync::Reading,
+    ) -> Result<(Decision, bool), NotInserted> {
+        let fresh = self.fresh(key, now, cost, guard);
+        if !fresh.allowed() || cost == 0 {
+            return Err(NotInserted::Uncharged(fresh));
+        }
+        let inserted = self.store.insert(key, || key.key.to_key(), now, |state| state.charge(now, cost));
+        inserted.map_err(|_| NotInserted::TableFull)
     }
 
     fn peek(&self, key: Asked<'_, Q>, now: Tick, cost: u64, _guard: &sync::Reading) -> Option<Decision> {
@@ -661,11 +660,6 @@ where
 
     fn fresh(&self, key: Asked<'_, Q>, now: Tick, cost: u64, _guard: &sync::Reading) -> Decision {
         self.store.rule(key).rule.rule.fresh(now, cost)
-    }
-
-    fn uncharged(&self, key: Asked<'_, Q>, now: Tick, cost: u64, guard: &sync::Reading) -> Option<Decision> {
-        let fresh = self.fresh(key, now, cost, guard);
-        (!fresh.allowed() || cost == 0).then_some(fresh)
     }
 
     fn own_quota(&self, key: Asked<'_, Q>, _guard: &sync::Reading) -> Option<Quota> {

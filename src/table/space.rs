@@ -32,16 +32,21 @@ impl Line {
 
     /// What these keys of the line tell of one that is none of them. Not inlined: lookups of known keys stay small.
     #[inline(never)]
-    fn glance_without(&self, keys: [Fingerprint; SLOTS]) -> Glance {
+    fn glance_without(&self, keys: [Fingerprint; SLOTS]) -> Glance<'_> {
         match keys.iter().position(|key| key.is_vacant()) {
             None => Glance::Full,
-            Some(first) if keys[first].is_empty() => Glance::Empty,
+            Some(first) if keys[first].is_empty() => Glance::Empty(self.empty(first)),
             Some(first) => {
                 // ORDERING: acquire side of *closed*, as in `probe`.
                 self.keys[first].load(Acquire);
                 Glance::Sealed
             }
         }
+    }
+
+    #[inline]
+    fn empty(&self, nth: usize) -> Empty<'_> {
+        Empty { slot: &self.keys[nth], word: &self.words[nth] }
     }
 }
 
@@ -64,7 +69,7 @@ pub(super) enum Probe<'s> {
 }
 
 /// An EMPTY slot at the end of a probe run, as it was when it was read.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Empty<'s> {
     slot: &'s Atomic<Fingerprint>,
     word: &'s Atomic<Word>,
@@ -72,11 +77,11 @@ pub(super) struct Empty<'s> {
 
 /// What the first line of a key's probe run tells of a key that is not in it.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Glance {
+pub(super) enum Glance<'s> {
     /// The run goes on.
     Full,
     /// As [`Probe::Empty`].
-    Empty,
+    Empty(Empty<'s>),
     /// As [`Probe::Sealed`].
     Sealed,
 }
@@ -104,7 +109,7 @@ impl Space {
 
     /// Looks at the first line of a key's probe run, in which most keys are.
     #[inline(always)]
-    pub(super) fn glance(&self, key: Fingerprint) -> Result<&Atomic<Word>, Glance> {
+    pub(super) fn glance(&self, key: Fingerprint) -> Result<&Atomic<Word>, Glance<'_>> {
         let line = &self.lines[key.home(self.lines.len())];
         let keys = line.load();
         let hits = mask(keys.map(|found| found == key));
@@ -130,7 +135,7 @@ impl Space {
             if vacant != 0 {
                 let first = vacant.trailing_zeros() as usize;
                 if keys[first].is_empty() {
-                    return Probe::Empty(Empty { slot: &line.keys[first], word: &line.words[first] });
+                    return Probe::Empty(line.empty(first));
                 }
                 // ORDERING: acquire side of *closed*: the next era is linked. A seal stays as it is.
                 line.keys[first].load(Acquire);
