@@ -88,9 +88,12 @@ impl Pages {
     #[cold]
     fn ask_for(&self, parts: Range<usize>) {
         let parts = parts.start..parts.end.min(self.asked.len());
-        let Some(asked) = self.asked.get(parts.clone()) else { return };
+        if parts.is_empty() {
+            // Others have asked for the last ones meanwhile.
+            return;
+        }
         // ORDERING: relaxed; a hint. Whoever asks first may be slow: then others get single pages meanwhile.
-        asked.iter().for_each(|part| part.store(1, Relaxed));
+        self.asked[parts.clone()].iter().for_each(|part| part.store(1, Relaxed));
         let start = parts.start * self.part;
         let end = self.map.len().min(parts.end * self.part);
         // A wish, which is granted from Linux 5.14 on.
@@ -242,6 +245,9 @@ mod tests {
             block.populate_ahead(parts);
             assert_eq!(resident(&block), bytes + 4096);
         }
+        // Two see that parts are left, and one is faster.
+        block.ask_for(BYTES.div_ceil(PART)..usize::MAX);
+        block.ask_for(usize::MAX..usize::MAX);
         block.populate_ahead(1);
         block.populate_ahead(usize::MAX);
         assert_eq!((block.ahead.load(Relaxed), resident(&block)), (BYTES.div_ceil(PART), BYTES));
