@@ -263,6 +263,22 @@ mod tests {
         }
     }
 
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn memory_is_asked_for_where_a_value_is() {
+        const COUNT: usize = (4 << 20) / 8 + 1;
+        // SAFETY: atomics of u64, and they are 0.
+        #[allow(unsafe_code)]
+        let values = unsafe { zeroed(COUNT, || Atomic::new(0_u64)) }.unwrap();
+        let resident = || values.pages.as_ref().unwrap().resident();
+        assert_eq!(resident(), 0);
+        // The last part is a page.
+        values.populate(COUNT - 1);
+        assert_eq!(resident(), 4096);
+        values.populate(COUNT - 2);
+        assert_eq!(resident(), 4096 + (64 << 10));
+    }
+
     /// Of the system's memory: what is the allocator's goes back as soon as nobody uses it.
     #[test]
     #[cfg(target_os = "linux")]

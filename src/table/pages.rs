@@ -3,7 +3,8 @@
 //! To write 48 megabytes of zeroes takes a processor 12 milliseconds, nearly all of it the system's, and to give them
 //! back 2. Somebody's check would wait for that. So a large block has no memory to begin with: whoever brings a key to a
 //! part of it first asks for that part, while a turnover is under way and so a chunk at a time; and when no thread can
-//! see the block any more, it is given back in parts, by those who come then (see [`Leaving`]).
+//! see the block any more, it is given back in parts, by those who come then (see [`Leaving`]). Who does many steps of upkeep
+//! at once, as a sweep does, asks for as many parts ahead and gives as many back, each in one call.
 //!
 //! Whether a part was asked for is a hint. Memory that nobody has asked for comes by itself, when it is first used: each
 //! page with an exception of its own, and with two if it is read before it is written, as the slots of a table are. That
@@ -100,7 +101,7 @@ impl Pages {
         let _ = self.map.advise_range(Advice::PopulateWrite, start, end - start);
     }
 
-    /// Gives back some of its end, so many times what is given back at once at the least; how many bytes that were. Nobody
+    /// Gives back some of its end: so many times [`GIVEN_BACK`], or a part if that is more. How many bytes that were. Nobody
     /// uses the block any more.
     pub(super) fn give_back(&mut self, times: usize) -> usize {
         let most = self.part.max(GIVEN_BACK.saturating_mul(times));
@@ -185,20 +186,22 @@ impl Leaving {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::fs::File;
-    use std::os::unix::fs::FileExt;
-
-    /// How many bytes of a block are in memory: the highest bit tells, of each page.
-    fn resident(block: &Pages) -> usize {
+impl Pages {
+    /// How many bytes of it are in memory: the highest bit tells, of each page.
+    pub(super) fn resident(&self) -> usize {
+        use std::os::unix::fs::FileExt;
         const PAGE: usize = 4096;
-        let pagemap = File::open("/proc/self/pagemap").unwrap();
-        let mut pages = vec![0; block.map.len().div_ceil(PAGE) * 8];
-        pagemap.read_exact_at(&mut pages, (block.map.as_ptr().addr() / PAGE * 8) as u64).unwrap();
+        let pagemap = std::fs::File::open("/proc/self/pagemap").unwrap();
+        let mut pages = vec![0; self.map.len().div_ceil(PAGE) * 8];
+        pagemap.read_exact_at(&mut pages, (self.map.as_ptr().addr() / PAGE * 8) as u64).unwrap();
         let (pages, _) = pages.as_chunks::<8>();
         pages.iter().filter(|&&page| u64::from_ne_bytes(page) >> 63 == 1).count() * PAGE
     }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
 
     #[test]
     fn what_is_small_is_left_to_the_allocator() {
@@ -211,24 +214,24 @@ mod tests {
         const BYTES: usize = (10 << 20) + 4096;
         let mut block = Pages::new(BYTES).unwrap();
         let parts = BYTES.div_ceil(PART);
-        assert_eq!((block.asked.len(), block.held, resident(&block)), (parts, BYTES, 0));
+        assert_eq!((block.asked.len(), block.held, block.resident()), (parts, BYTES, 0));
         // Their first bytes, and their last; and once more.
         for part in 0..parts {
             let byte = if part % 2 == 0 { part * PART } else { part * PART + PART - 1 };
             for _ in 0..2 {
                 block.populate(byte);
-                assert_eq!(resident(&block), BYTES.min((part + 1) * PART));
+                assert_eq!(block.resident(), BYTES.min((part + 1) * PART));
             }
         }
         // Whole parts.
         const LAST: usize = GIVEN_BACK - PART + 4096;
         for (times, given) in [(1, LAST), (1, GIVEN_BACK), (3, 3 * GIVEN_BACK), (2, 2 * GIVEN_BACK)] {
             assert_eq!(block.give_back(times), given);
-            assert_eq!(resident(&block), block.held);
+            assert_eq!(block.resident(), block.held);
         }
         let rest = [1, 1, 1, 1, usize::MAX].map(|times| block.give_back(times));
         assert_eq!(
-            (rest, block.held, resident(&block)),
+            (rest, block.held, block.resident()),
             ([GIVEN_BACK, GIVEN_BACK, GIVEN_BACK, PART, 0], 0, 0)
         );
     }
@@ -243,14 +246,14 @@ mod tests {
             [(0, 0), (1, PART), (2, 3 * PART), (60, 63 * PART), (1, LEAST), (2, LEAST + PART)]
         {
             block.populate_ahead(parts);
-            assert_eq!(resident(&block), bytes + 4096);
+            assert_eq!(block.resident(), bytes + 4096);
         }
         // Two see that parts are left, and one is faster.
         block.ask_for(BYTES.div_ceil(PART)..usize::MAX);
         block.ask_for(usize::MAX..usize::MAX);
         block.populate_ahead(1);
         block.populate_ahead(usize::MAX);
-        assert_eq!((block.ahead.load(Relaxed), resident(&block)), (BYTES.div_ceil(PART), BYTES));
+        assert_eq!((block.ahead.load(Relaxed), block.resident()), (BYTES.div_ceil(PART), BYTES));
     }
 
     #[test]
@@ -259,9 +262,9 @@ mod tests {
         assert_eq!((block.part, block.asked.len()), (HUGE_PART, HUGE / HUGE_PART + 1));
         // Parts may lie in one huge page more.
         block.populate(HUGE - 1);
-        assert!((HUGE_PART..=2 * HUGE_PART).contains(&resident(&block)));
+        assert!((HUGE_PART..=2 * HUGE_PART).contains(&block.resident()));
         block.populate_ahead(1);
-        assert!((2 * HUGE_PART..=4 * HUGE_PART).contains(&resident(&block)));
+        assert!((2 * HUGE_PART..=4 * HUGE_PART).contains(&block.resident()));
         block.populate_ahead(HUGE_PART / PART + 1);
         assert_eq!(block.ahead.load(Relaxed), 3);
         assert_eq!(
@@ -269,7 +272,7 @@ mod tests {
             (1, HUGE_PART, 2 * HUGE_PART)
         );
         while block.give_back(1) > 0 {}
-        assert_eq!(resident(&block), 0);
+        assert_eq!(block.resident(), 0);
     }
 
     /// The bytes that leave, and all.
