@@ -158,6 +158,15 @@ impl Shown {
         format!("{} core{plural}, {}, {}", machine.cores, machine.cpu, machine.os)
     }
 
+    /// A sentence, if others on the host took what the threads were to have.
+    fn stolen(&self) -> Option<String> {
+        let latency = self.tails.as_ref().map_or(0.0, |tails| tails.stolen);
+        let most = self.run.stolen.max(latency);
+        let percent = most * 100.0;
+        (most > BUSY)
+            .then(|| format!("The host was busy: others took {percent:.0} % of the processors' time."))
+    }
+
     /// A sentence, if threads had to wait for a core.
     fn busy(&self) -> Option<String> {
         let mean = |(panel, threads)| {

@@ -15,7 +15,7 @@ mod scene;
 
 use crate::keys::{self, Order};
 use crate::measure::LeftOut;
-use crate::report::{self, Machine};
+use crate::report::{self, BUSY, Machine, Taken};
 use crate::subjects::{self, BASE, Contestant, EMPTY_LOOP, FLOOR, OWN};
 use crate::workload::grouped;
 use hdrhistogram::Histogram;
@@ -41,6 +41,9 @@ const NAMES: [&str; 10] = [
 #[derive(Serialize, Deserialize)]
 pub struct Tails {
     pub machine: Machine,
+    /// As [`Taken::by_others_since`] tells.
+    #[serde(default)]
+    pub stolen: f64,
     pub keys: usize,
     pub rounds: usize,
     pub seconds: f64,
@@ -100,7 +103,7 @@ pub fn run(plan: Plan, is_wanted: impl Fn(&str) -> bool) -> Result<Tails, String
     let contestants: Vec<_> = subjects::all::<u64>().into_iter().filter(takes_part).collect();
     let known = keys::distinct::<u64>(plan.known);
     let stream = keys::stream::<u64>(Order::Uniform, plan.known, 2 * plan.known);
-    let mut played = Vec::new();
+    let (taken, mut played) = (Taken::so_far(), Vec::new());
     for round in 0..plan.rounds {
         for turn in 0..contestants.len() {
             let Contestant { name, build } = contestants[(turn + round) % contestants.len()];
@@ -118,7 +121,15 @@ pub fn run(plan: Plan, is_wanted: impl Fn(&str) -> bool) -> Result<Tails, String
     }
     let names: Vec<_> = contestants.iter().map(|contestant| contestant.name).collect();
     let (keys, rounds, seconds, pace) = (plan.known, plan.rounds, plan.scene.as_secs_f64(), plan.pace);
-    let mut tails = Tails { machine: Machine::this(), keys, rounds, seconds, pace, rows: Vec::new() };
+    let mut tails = Tails {
+        machine: Machine::this(),
+        stolen: taken.by_others_since(),
+        keys,
+        rounds,
+        seconds,
+        pace,
+        rows: Vec::new(),
+    };
     for scene in Scene::ALL {
         tails.rows.extend(tabled(scene, plan, &names, &played));
     }
@@ -129,6 +140,9 @@ pub fn run(plan: Plan, is_wanted: impl Fn(&str) -> bool) -> Result<Tails, String
         ratio(OWN)
     );
     println!("an array that is copied meanwhile {}", ratio(FLOOR));
+    if tails.stolen > BUSY {
+        println!("a busy host: others took {:.0} % of the processors' time", tails.stolen * 100.0);
+    }
     Ok(tails)
 }
 

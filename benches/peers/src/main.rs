@@ -18,7 +18,7 @@ mod workload;
 use clap::{Parser, ValueEnum};
 use keys::Key;
 use measure::{Field, Pace};
-use report::{Machine, Row, Run};
+use report::{BUSY, Machine, Row, Run, Taken};
 use std::net::Ipv6Addr;
 use std::panic;
 use std::path::PathBuf;
@@ -172,7 +172,8 @@ fn run(options: &Options) -> Result<(), String> {
         }
         return draw::run(&path, options.many(), options.quick);
     }
-    let mut run = Run { machine: Machine::this(), rows: Vec::new() };
+    let taken = Taken::so_far();
+    let mut run = Run { machine: Machine::this(), stolen: 0.0, rows: Vec::new() };
     let mut wrong = Vec::new();
     for workload in options.workloads() {
         run.rows.extend(match workload.kind {
@@ -180,11 +181,15 @@ fn run(options: &Options) -> Result<(), String> {
             Kind::String => compare::<String>(workload, options, &mut wrong),
             Kind::Ipv6 => compare::<Ipv6Addr>(workload, options, &mut wrong),
         });
+        run.stolen = taken.by_others_since();
         // After each workload, so that a run that is cut short leaves something.
         report::write(&path, &run).map_err(unwritten)?;
     }
     let seconds = start.elapsed().as_secs();
     println!("\n{} rows in {} after {seconds} s", run.rows.len(), path.display());
+    if run.stolen > BUSY {
+        println!("a busy host: others took {:.0} % of the processors' time", run.stolen * 100.0);
+    }
     if wrong.is_empty() { Ok(()) } else { Err(format!("wrong decisions:\n{}", wrong.join("\n"))) }
 }
 

@@ -149,7 +149,7 @@ fn head<'a>(root: &Area<'a>) -> Result<(), Box<dyn std::error::Error + 'a>> {
 fn foot<'a>(shown: &Shown, root: &Area<'a>) -> Result<(), Box<dyn std::error::Error + 'a>> {
     let top = (SIZE.1 - FOOT) as i32;
     line(root, &format!("{}; {}.", shown.machine(), shown.rounds()), 15, top + 12)?;
-    if let Some(busy) = shown.busy() {
+    if let Some(busy) = shown.stolen().or_else(|| shown.busy()) {
         line(root, &busy, 15, top + 34)?;
     }
     Ok(())

@@ -30,7 +30,7 @@ pub fn markdown(shown: &Shown) -> String {
         let caption = wrapped(&tails::caption(tails));
         paragraphs.extend([caption, tails::table(tails), tails::losses(shown, tails)]);
     }
-    paragraphs.extend(shown.busy().map(|busy| wrapped(&busy)));
+    paragraphs.extend([shown.stolen(), shown.busy()].into_iter().flatten().map(|busy| wrapped(&busy)));
     paragraphs.push(wrapped(&format!(
         "Measured on {}; {}. `make peers PEERS=--large` and `make peers PEERS=latency` measure it on yours, \
          and `make peers PEERS=draw` puts what came out here.",
