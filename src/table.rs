@@ -381,8 +381,8 @@ impl Table {
             if self.memory.is_leaving() {
                 self.memory.give_back(1);
             }
-            // There is no later era. If it was an earlier one, all slots of that are taken or sealed by now, and this search
-            // begins at the beginning.
+            // The slot is of the root, for there is no later era; or of an earlier one, where no slot is EMPTY any more. Then it
+            // can't be claimed, and this search begins at the beginning.
             if let Trail::New(empty) = miss.0 {
                 seen = Some(empty);
             }

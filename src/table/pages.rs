@@ -67,7 +67,7 @@ impl Pages {
     /// Has the system give the part in which this byte is, unless it was asked for that.
     #[inline]
     pub(super) fn populate(&self, byte: usize) {
-        // A shift: the division took as long as all else that bringing a key here takes.
+        // A part is a power of two. A shift, for this is done for every key that is moved.
         let part = byte >> self.part.trailing_zeros();
         // ORDERING: relaxed; a hint.
         if self.asked[part].load(Relaxed) == 0 {

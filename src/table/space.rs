@@ -178,9 +178,9 @@ impl Space {
         self.lines.populate(key.home(self.lines.len()));
     }
 
-    /// Has some of the memory made ready for use that nobody has used yet, as much as may be needed for so many keys.
-    pub(super) fn populate_ahead(&self, keys: usize) {
-        self.lines.populate_ahead(keys);
+    /// The same for the first so many parts of the memory for which nobody has done it in this way.
+    pub(super) fn populate_ahead(&self, parts: usize) {
+        self.lines.populate_ahead(parts);
     }
 
     /// For the last one who has it: leaves what is to be given back in parts, and the permission for that. There may be no
