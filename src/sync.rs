@@ -40,10 +40,20 @@ mod index;
 pub(crate) use index::{Index, Reading, epoch, reading};
 
 #[cfg(not(tollgate_loom))]
+mod barrier;
+#[cfg(not(tollgate_loom))]
 mod link;
+#[cfg(not(tollgate_loom))]
+mod pin;
+#[cfg(not(tollgate_loom))]
+mod readers;
 
 #[cfg(not(tollgate_loom))]
-pub(crate) use link::{Guard, Link, collect, pin};
+pub(crate) use link::Link;
+#[cfg(not(tollgate_loom))]
+pub(crate) use pin::{collect, pin};
+#[cfg(not(tollgate_loom))]
+pub(crate) use readers::Guard;
 
 #[cfg(not(tollgate_loom))]
 pub(crate) use std::thread;

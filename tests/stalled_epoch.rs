@@ -9,15 +9,26 @@ use tollgate::{Clock, Limiter, Quota, Source};
 /// One test at a time: the other's pins would count too.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// Runs `body` while another thread is parked with the epoch pinned.
-fn while_a_thread_is_parked(body: impl FnOnce()) {
+/// What a thread holds while it is parked.
+#[derive(Clone, Copy, Debug)]
+enum Holds {
+    /// A handle of a limiter, whichever it is.
+    Handle,
+    /// A guard of the epochs themselves, as other users of theirs have it, and threads of ours that have no other.
+    Epoch,
+}
+
+/// Runs `body` while another thread is parked that keeps what is retired from being freed.
+fn while_a_thread_is_parked(holds: Holds, body: impl FnOnce()) {
     let (parked, is_parked) = channel();
     let (wake, woken) = channel::<()>();
     let sleeper = thread::spawn(move || {
-        let guard = crossbeam_epoch::pin();
+        let limiter: Limiter<u64> = Limiter::builder(Quota::per_second(1)).build().unwrap();
+        let handle = matches!(holds, Holds::Handle).then(|| limiter.pin());
+        let guard = matches!(holds, Holds::Epoch).then(crossbeam_epoch::pin);
         parked.send(()).unwrap();
         woken.recv().unwrap();
-        drop(guard);
+        drop((handle, guard));
     });
     is_parked.recv().unwrap();
     body();
@@ -30,11 +41,17 @@ fn while_a_thread_is_parked(body: impl FnOnce()) {
 #[test]
 fn a_thread_parked_while_pinned_stops_growth_and_nobody_else() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    for holds in [Holds::Handle, Holds::Epoch] {
+        stop_growth(holds);
+    }
+}
+
+fn stop_growth(holds: Holds) {
     let max_keys = 10_000;
     let clock = Clock::manual();
     let builder = Limiter::builder(Quota::per_second(1)).max_keys(max_keys);
     let limiter: Limiter<u64> = builder.clock(&clock).build().unwrap();
-    while_a_thread_is_parked(|| {
+    while_a_thread_is_parked(holds, || {
         assert!(limiter.check(&0).allowed());
         // Four eras at the cap, as the page of `table` says; an era has two thirds of its slots for keys.
         let bound = (4 * (max_keys * 24 + 1_000)).max(1 << 20) + 1_000;
@@ -65,6 +82,12 @@ fn a_thread_parked_while_pinned_stops_growth_and_nobody_else() {
 #[test]
 fn a_table_with_places_takes_new_keys_also_while_memory_is_short() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    for holds in [Holds::Handle, Holds::Epoch] {
+        take_new_keys(holds);
+    }
+}
+
+fn take_new_keys(holds: Holds) {
     let max_keys = 50_000;
     let clock = Clock::manual();
     let builder = Limiter::builder(Quota::per_second(1)).max_keys(max_keys);
@@ -79,9 +102,9 @@ fn a_table_with_places_takes_new_keys_also_while_memory_is_short() {
     }
     // Whatever was retired meanwhile is freed.
     while limiter.memory() > max_keys * 25 {
-        crossbeam_epoch::pin().flush();
+        limiter.sweep(1);
     }
-    while_a_thread_is_parked(|| {
+    while_a_thread_is_parked(holds, || {
         // Three turnovers of idle keys, and all the memory there is is taken.
         let grown = limiter.stats().turnovers;
         assert_eq!(insert(Duration::from_secs(5)), Source::Key);

@@ -1,5 +1,5 @@
-//! Retirement, with the real links of `src/sync/link.rs` and the real epochs: what is replaced is freed,
-//! once, and not while a guard is held that may see it.
+//! Retirement, with the real links of `src/sync/link.rs`, the real readers of `src/sync/readers.rs` and real epochs: what
+//! is replaced is freed, once, and not while a guard is held that may see it, of whichever kind it is.
 //!
 //! The other models have links of loom's own that free nothing early: the table on top of real epochs has
 //! too many schedules. So these models are of the links alone, in the order in which the table uses them:
@@ -7,10 +7,11 @@
 //!
 //! crossbeam-epoch is built for loom here, where it is stronger than it is compiled (loom takes sequentially
 //! consistent operations for acquire and release, and a compiler fence for a fence); it is trusted.
-//! Each model has a collector of its own, and each thread pins once before it begins, because the first pin
-//! of a participant collects, and its fences would hide that of the next.
+//! Each model has a collector of its own, and each participant pins once before it begins, because the first pin
+//! of a participant collects, and its fences would hide that of the next. Where all threads read in places, what they wait
+//! for no more is freed at once, without an epoch, whose fences would hide those of `barrier` and the edge *left*.
 //!
-//! Loom's blind spot (see `src/sync.rs`) is closed for the links: before each use of one, `Chain::touch` is.
+//! Loom's blind spot (see `src/sync.rs`) is closed for links and places: before each use of one, `Chain::touch` is.
 //! Inside the epochs it stays open.
 //!
 //! A model that fails here may have touched freed memory; what it prints besides is not to be relied on.
@@ -20,18 +21,25 @@ compile_error!("run cargo from `loom-tests/` and without RUSTFLAGS: see `.cargo/
 
 mod model;
 
+#[path = "../../src/sync/barrier.rs"]
+mod barrier;
 #[allow(dead_code, unused_imports)]
 #[path = "../../src/sync/link.rs"]
 mod link;
 #[path = "../../src/sync/order.rs"]
 mod order;
+#[allow(dead_code)]
+#[path = "../../src/sync/readers.rs"]
+mod readers;
 
-use crossbeam_epoch::{Collector, LocalHandle};
-use link::{Guard, Link, collect};
+use crossbeam_epoch::{Collector, LocalHandle, unprotected};
+use link::Link;
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
-use loom::sync::atomic::Ordering::Relaxed;
+use loom::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering::Relaxed};
 use model::{Atomics, Bound, Seen, explore};
+use readers::{Guard, Reader, Readers};
+use std::ptr::null_mut;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 /// How many values there were, and how often each was freed; no part of what loom explores.
@@ -78,19 +86,48 @@ impl Drop for Node {
     }
 }
 
-/// A link to the first value of a chain, and the epochs by which it is reclaimed.
+/// A link to the first value of a chain, and what it is reclaimed by.
 struct Chain {
     root: Link<Node>,
+    readers: &'static Readers,
     collector: Collector,
     touch: loom::sync::atomic::AtomicUsize,
     ledger: std::sync::Arc<Ledger>,
 }
 
+/// How a thread reads.
+#[derive(Clone, Copy, Debug)]
+enum By {
+    /// In a place of its own.
+    Place,
+    /// By the epochs of the library, as threads do that have no place.
+    Epoch,
+}
+
+/// A thread that reads.
+enum Thread {
+    Place(&'static Reader),
+    Epoch(LocalHandle),
+}
+
 impl Chain {
     fn new() -> Self {
         let ledger = std::sync::Arc::default();
-        let root = Link::to(Node::new(&ledger));
-        Self { root, collector: Collector::new(), touch: loom::sync::atomic::AtomicUsize::new(0), ledger }
+        let readers = Readers {
+            age: AtomicU64::new(0),
+            first: AtomicPtr::new(null_mut()),
+            limbo: AtomicPtr::new(null_mut()),
+            is_due: AtomicBool::new(false),
+            is_sorted: AtomicBool::new(false),
+            awaited: AtomicU64::new(0),
+        };
+        Self {
+            root: Link::to(Node::new(&ledger)),
+            readers: Box::leak(Box::new(readers)),
+            collector: Collector::new(),
+            touch: loom::sync::atomic::AtomicUsize::new(0),
+            ledger,
+        }
     }
 
     fn load<'g>(&self, link: &Link<Node>, guard: &'g Guard) -> Option<&'g Node> {
@@ -109,9 +146,31 @@ impl Chain {
         participant
     }
 
-    /// Reads along the chain under one guard, and the first value once more.
-    fn read(&self, participant: &LocalHandle) {
-        let guard = participant.pin();
+    fn thread(&self, by: By) -> Thread {
+        self.touch();
+        match by {
+            By::Place => {
+                let reader = self.readers.place();
+                assert_eq!(reader.held(), 0, "it was handed on with guards");
+                Thread::Place(reader)
+            }
+            By::Epoch => Thread::Epoch(self.participant()),
+        }
+    }
+
+    fn pin(&self, thread: &Thread) -> Guard {
+        self.touch();
+        match thread {
+            Thread::Place(reader) => {
+                self.readers.pin(reader).or_else(|| self.readers.pin_slowly(reader)).expect("there are few")
+            }
+            Thread::Epoch(participant) => Guard::of_epoch(participant.pin(), self.readers),
+        }
+    }
+
+    /// Reads along the chain under one guard, and the first value once more. The first that it saw.
+    fn read(&self, thread: &Thread) -> usize {
+        let guard = self.pin(thread);
         let first = self.load(&self.root, &guard).unwrap();
         let mut node = Some(first);
         while let Some(here) = node {
@@ -119,50 +178,69 @@ impl Chain {
             node = self.load(&here.next, &guard);
         }
         first.look();
+        let id = first.id;
+        self.touch();
+        drop(guard);
+        id
     }
 
     /// Links a next value behind the first, unless another thread did, and makes the root go on to it. True
     /// if this thread did that, and so retired the first.
-    fn replace(&self, participant: &LocalHandle) -> bool {
-        let guard = participant.pin();
+    fn replace(&self, thread: &Thread) -> bool {
+        let guard = self.pin(thread);
         let first = self.load(&self.root, &guard).unwrap();
         self.touch();
         let (next, _) = first.next.install(Node::new(&self.ledger), &guard);
         next.look();
         self.touch();
         let retired = self.root.advance(first, next, &guard);
-        if retired {
-            collect(&guard);
-        }
         first.look();
         next.look();
+        self.touch();
+        drop(guard);
         retired
     }
 
-    /// Lets the epoch go on as far as the other threads let it.
-    fn settle(&self, participant: &LocalHandle) {
-        for _ in 0..2 {
-            collect(&participant.pin());
+    /// Frees what is not read any more, as far as the other threads let it.
+    fn collect(&self, thread: &Thread) {
+        self.touch();
+        match thread {
+            // SAFETY: with it, what is deferred is done at once. Nobody has another guard than those of places.
+            #[allow(unsafe_code)]
+            Thread::Place(_) => drop(self.readers.sort_out(unsafe { unprotected() })),
+            Thread::Epoch(participant) => {
+                self.readers.sort_out(&participant.pin());
+                for _ in 0..3 {
+                    participant.pin().flush();
+                }
+            }
         }
     }
 }
 
 /// Drops the chain as a table is dropped; then each value was freed once.
 fn drop_and_count(chain: Arc<Chain>) {
-    let Chain { mut root, collector, ledger, .. } = Arc::try_unwrap(chain).ok().unwrap();
+    let Chain { mut root, collector, ledger, readers, .. } = Arc::try_unwrap(chain).ok().unwrap();
     let mut node = root.take();
     while let Some(mut last) = node {
         last.look();
         node = last.next.take();
     }
-    drop(collector);
+    // Nobody reads any more, so nothing waits.
+    let participant = collector.register();
+    readers.sort_out(&participant.pin());
+    assert!(!readers.sort_out(&participant.pin()), "something stays in limbo");
+    drop((participant, collector));
     for id in 0..ledger.made.load(SeqCst) {
         assert_eq!(ledger.freed(id), 1, "value {id} was leaked");
     }
+    // SAFETY: it came from a box, and all threads are done.
+    #[allow(unsafe_code)]
+    drop(unsafe { Box::from_raw(std::ptr::from_ref(readers).cast_mut()) });
 }
 
-/// A thread retires so many values, one after the other, while another reads along them.
-fn retire_and_read(bound: Bound, values: usize) {
+/// A thread retires so many values, one after the other, while another reads along them so many times.
+fn retire_and_read(by: By, bound: Bound, values: usize, times: usize) {
     let seen = Seen::default();
     let note = seen.clone();
     explore(bound, Atomics::Plain, move |threads| {
@@ -170,18 +248,20 @@ fn retire_and_read(bound: Bound, values: usize) {
         let writer = threads.spawn({
             let chain = Arc::clone(&chain);
             move || {
-                let participant = chain.participant();
+                let thread = chain.thread(by);
                 for _ in 0..values {
-                    assert!(chain.replace(&participant));
+                    assert!(chain.replace(&thread));
                 }
-                chain.settle(&participant);
+                chain.collect(&thread);
             }
         });
-        let participant = chain.participant();
-        chain.read(&participant);
+        let thread = chain.thread(by);
+        for _ in 0..times {
+            chain.read(&thread);
+        }
         note.note(chain.ledger.freed(0));
         writer.join().unwrap();
-        drop(participant);
+        drop(thread);
         drop_and_count(chain);
     });
     // When the reader was done, the first value was still there, or was freed already.
@@ -189,75 +269,129 @@ fn retire_and_read(bound: Bound, values: usize) {
 }
 
 #[test]
+fn retire_races_a_place_and_frees_nothing_under_its_guard() {
+    retire_and_read(By::Place, Bound::Preemptions(3), 1, 2);
+}
+
+#[test]
 fn retire_races_a_reader_and_frees_nothing_under_its_guard() {
-    retire_and_read(Bound::Preemptions(3), 1);
+    retire_and_read(By::Epoch, Bound::Preemptions(3), 1, 1);
 }
 
 /// The second value is reached from the first, which is retired already, and is retired meanwhile.
 #[test]
 fn two_are_retired_while_a_reader_goes_from_one_to_the_other() {
-    retire_and_read(Bound::Preemptions(2), 2);
+    retire_and_read(By::Place, Bound::Preemptions(2), 2, 1);
+    retire_and_read(By::Epoch, Bound::Preemptions(2), 2, 1);
 }
 
 #[test]
 #[ignore = "deep: make loom-deep"]
 fn retire_races_a_reader_and_frees_nothing_under_its_guard_deeply() {
-    retire_and_read(Bound::Preemptions(5), 1);
+    retire_and_read(By::Place, Bound::Preemptions(5), 1, 2);
+    retire_and_read(By::Epoch, Bound::Preemptions(5), 1, 1);
 }
 
 #[test]
 #[ignore = "deep: make loom-deep"]
 fn two_are_retired_while_a_reader_goes_from_one_to_the_other_deeply() {
-    retire_and_read(Bound::Preemptions(4), 2);
+    retire_and_read(By::Place, Bound::Preemptions(4), 2, 1);
+    retire_and_read(By::Epoch, Bound::Preemptions(4), 2, 1);
 }
 
-/// Two threads retire values and one reads.
-#[test]
-#[ignore = "deep: make loom-deep"]
-fn two_retire_and_one_reads() {
-    explore(Bound::Preemptions(1), Atomics::Plain, |threads| {
-        let chain = Arc::new(Chain::new());
-        let writers = [true, false].map(|settles| {
-            let chain = Arc::clone(&chain);
-            threads.spawn(move || {
-                let participant = chain.participant();
-                chain.replace(&participant);
-                if settles {
-                    chain.settle(&participant);
-                }
-            })
-        });
-        let participant = chain.participant();
-        chain.read(&participant);
-        for writer in writers {
-            writer.join().unwrap();
-        }
-        drop(participant);
-        drop_and_count(chain);
-    });
-}
-
-/// Two threads replace the same value, or one after the other.
-fn retire_and_retire(bound: Bound) {
+/// A thread reads and ends, and another takes its place over, or a place of its own, and reads, while a third
+/// retires a value.
+fn hand_on_and_retire(bound: Bound, not_seen: &[&str]) {
     let seen = Seen::default();
     let note = seen.clone();
     explore(bound, Atomics::Plain, move |threads| {
         let chain = Arc::new(Chain::new());
+        let read = |chain: &Chain| {
+            let thread = chain.thread(By::Place);
+            let id = chain.read(&thread);
+            if let Thread::Place(reader) = thread {
+                chain.touch();
+                reader.leave_for_good();
+            }
+            id
+        };
+        let readers = [(); 2].map(|()| {
+            let chain = Arc::clone(&chain);
+            threads.spawn(move || read(&chain))
+        });
+        let thread = chain.thread(By::Place);
+        chain.replace(&thread);
+        chain.collect(&thread);
+        note.note((chain.ledger.freed(0), readers.map(|reader| reader.join().unwrap())));
+        drop_and_count(chain);
+    });
+    // Whether the first value was freed at once, and which value each reader saw first: every combination but those.
+    let freed =
+        |freed| [[0, 0], [0, 1], [1, 0], [1, 1]].map(|first: [usize; 2]| format!("{:?}", (freed, first)));
+    let outcomes = [freed(0), freed(1)].concat();
+    let outcomes = outcomes.iter().map(String::as_str).filter(|outcome| !not_seen.contains(outcome));
+    seen.expect(&outcomes.collect::<Vec<_>>());
+}
+
+#[test]
+fn places_are_handed_on_while_values_are_retired() {
+    // For both to come before, the third has to be held up twice.
+    hand_on_and_retire(Bound::Preemptions(1), &["(1, [0, 0])"]);
+}
+
+#[test]
+#[ignore = "deep: make loom-deep"]
+fn places_are_handed_on_while_values_are_retired_deeply() {
+    hand_on_and_retire(Bound::Preemptions(2), &[]);
+}
+
+/// Two threads retire values and one reads; one of them collects.
+#[test]
+#[ignore = "deep: make loom-deep"]
+fn two_retire_and_one_reads() {
+    for by in [By::Place, By::Epoch] {
+        explore(Bound::Preemptions(1), Atomics::Plain, move |threads| {
+            let chain = Arc::new(Chain::new());
+            let writers = [true, false].map(|collects| {
+                let chain = Arc::clone(&chain);
+                threads.spawn(move || {
+                    let thread = chain.thread(by);
+                    chain.replace(&thread);
+                    if collects {
+                        chain.collect(&thread);
+                    }
+                })
+            });
+            let thread = chain.thread(by);
+            chain.read(&thread);
+            for writer in writers {
+                writer.join().unwrap();
+            }
+            drop(thread);
+            drop_and_count(chain);
+        });
+    }
+}
+
+/// Two threads replace the same value, or one after the other, and collect.
+fn retire_and_retire(by: By, bound: Bound) {
+    let seen = Seen::default();
+    let note = seen.clone();
+    explore(bound, Atomics::Plain, move |threads| {
+        let chain = Arc::new(Chain::new());
+        let replace = move |chain: &Chain| {
+            let thread = chain.thread(by);
+            let retired = chain.replace(&thread);
+            chain.collect(&thread);
+            u8::from(retired)
+        };
         let other = threads.spawn({
             let chain = Arc::clone(&chain);
-            move || {
-                let participant = chain.participant();
-                let retired = chain.replace(&participant);
-                chain.settle(&participant);
-                retired
-            }
+            move || replace(&chain)
         });
-        let participant = chain.participant();
-        let mine = chain.replace(&participant);
-        chain.settle(&participant);
-        let retired = u8::from(mine) + u8::from(other.join().unwrap());
+        let mine = replace(&chain);
+        let retired = mine + other.join().unwrap();
         note.note((retired, chain.ledger.freed(0)));
-        drop(participant);
         drop_and_count(chain);
     });
     // How many were retired, and whether the first of them is freed by now.
@@ -266,11 +400,13 @@ fn retire_and_retire(bound: Bound) {
 
 #[test]
 fn retire_races_retire_and_each_value_is_freed_once() {
-    retire_and_retire(Bound::Preemptions(1));
+    retire_and_retire(By::Place, Bound::Preemptions(2));
+    retire_and_retire(By::Epoch, Bound::Preemptions(1));
 }
 
 #[test]
 #[ignore = "deep: make loom-deep"]
 fn retire_races_retire_and_each_value_is_freed_once_deeply() {
-    retire_and_retire(Bound::Preemptions(2));
+    retire_and_retire(By::Place, Bound::Preemptions(5));
+    retire_and_retire(By::Epoch, Bound::Preemptions(2));
 }

@@ -130,7 +130,8 @@
 //! where they see the place of invariant 2, but for refunds: a `peek` that runs while others charge and refund
 //! may count a refund and miss a charge before it. A charge can't: its compare-and-swap fails then.
 //!
-//! Retired chunks are freed when no guard needs them. A thread that stops for good under a guard keeps all
+//! Retired chunks are freed when no guard needs them: the small ones with what else is retired meanwhile, a large one at
+//! the next opportunity. A thread that stops for good under a guard keeps all
 //! chunks that are retired from then on, 8 bytes for each admission. A log is dropped by the last who has a
 //! reference to it. Others may be under a guard then, but not in a method of this log: none of them gives
 //! out a chunk, so nobody looks at what is freed at once.
@@ -155,13 +156,16 @@ mod window;
 pub(crate) use window::SlidingLog;
 
 use crate::decision::{Decision, Figures, NEVER, Outcome, Source};
-use crate::sync::{Guard, Link};
+use crate::sync::{Guard, Link, collect};
 use crate::time::Tick;
 use carry::carry;
 use chunk::{Behind, Chunk, End, Start, Write};
 use slot::{EMPTY, Fields, Mark};
 use step::{Step, reach};
 use view::View;
+
+/// A chunk with so many slots is not left to be freed with others.
+const LARGE: usize = 256;
 
 /// The admissions of one key. See the page of this module.
 #[derive(Debug)]
@@ -475,11 +479,17 @@ impl Log {
     /// Retires the chunks before one in which nothing counts any more.
     #[inline]
     fn retire_before(&self, first: &Chunk, guard: &Guard) {
+        let mut is_much = false;
         while let Some(root) = self.root.load(guard).filter(|root| root.start.number < first.start.number) {
-            let Some(next) = root.next.load(guard) else { return };
+            let Some(next) = root.next.load(guard) else { break };
+            let is_large = root.slots() >= LARGE;
             if self.root.advance(root, next, guard) {
                 reach(Step::Retired);
+                is_much |= is_large;
             }
+        }
+        if is_much {
+            collect(guard);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A handle for hot loops, which pins the epoch once for many checks.
+//! A handle for hot loops, which says once for many checks that its thread reads.
 
 use super::keyed::Limiter;
 use super::store::{Fingerprints, Holds, Lookup, Store};
@@ -8,16 +8,16 @@ use equivalent::Equivalent;
 use std::fmt;
 use std::hash::Hash;
 
-/// After how many checks a handle lets the epoch move on.
+/// After how many checks a handle lets go of what it may have seen.
 const REPIN: u32 = 64;
 
 /// A handle on a [`Limiter`] for a thread that checks in a loop, made by [`Limiter::pin`].
 ///
-/// A check through it saves the few nanoseconds that a thread needs to announce that it reads the table. The
-/// announcement is renewed after every 64 checks. While a handle is held and not used, nothing that the
-/// limiter (or another user of crossbeam-epoch, with exact keys of scc, in this process) has retired is freed; a limiter's memory
-/// stays bounded all the same, but new keys may get the [full policy](crate::Full). So hold it for the
-/// loop, not across waiting for work. It stays on its thread.
+/// A check through it saves what a thread needs to announce that it reads the table: on Linux a few instructions,
+/// elsewhere some nanoseconds. The announcement is renewed after every 64 checks. While a handle is held and not used,
+/// nothing is freed that a limiter of this process has retired since (with exact keys, also nothing of scc's other users,
+/// and elsewhere than on Linux nothing of crossbeam-epoch's); a limiter's memory stays bounded all the same, but new keys
+/// may get the [full policy](crate::Full). So hold it for the loop, not across waiting for work. It stays on its thread.
 ///
 /// ```
 /// use tollgate::{Limiter, Quota};
@@ -42,8 +42,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ///
     /// # Progress
     ///
-    /// Wait-free, once the thread has used any limiter; the first time it registers with the epoch, which
-    /// allocates.
+    /// Wait-free, once the thread has used any limiter; the first time it takes a place among those who read, which
+    /// may allocate.
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};

@@ -1,14 +1,8 @@
-//! A pointer to something that is replaced while others read it, reclaimed by epochs.
+//! A pointer to something that is replaced while others read it, reclaimed when nobody does: see `readers`.
 
 use super::order::{ADVANCE, ADVANCE_LOST, INSTALL, INSTALL_LOST, LOAD};
-use crossbeam_epoch::{Atomic, Owned, Shared};
-
-pub(crate) use crossbeam_epoch::{Guard, pin};
-
-/// Frees what no guard needs any more, as far as the epoch has come.
-pub(crate) fn collect(guard: &Guard) {
-    guard.flush();
-}
+use super::readers::Guard;
+use crossbeam_epoch::{Atomic, Guard as Epoch, Owned, Shared, unprotected};
 
 /// Null or a pointer to a `T`. What it pointed to is freed when no guard that may have seen it is left.
 ///
@@ -20,6 +14,13 @@ pub(crate) struct Link<T>(Atomic<T>);
 
 #[allow(unsafe_code)]
 impl<T> Link<T> {
+    /// What crossbeam-epoch wants to see where a pointer is read.
+    #[inline(always)]
+    fn epoch(_guard: &Guard) -> &Epoch {
+        // SAFETY: with it, links are loaded and compared, and nothing is retired; what is read lives as long as the guard.
+        unsafe { unprotected() }
+    }
+
     pub(crate) fn null() -> Self {
         Self(Atomic::null())
     }
@@ -31,8 +32,8 @@ impl<T> Link<T> {
     #[inline]
     pub(crate) fn load<'g>(&self, guard: &'g Guard) -> Option<&'g T> {
         // ORDERING: see `order`.
-        let to = self.0.load(LOAD, guard);
-        // SAFETY: null, or a value that is freed only after `guard` is dropped: `advance` defers it.
+        let to = self.0.load(LOAD, Self::epoch(guard));
+        // SAFETY: null, or a value that is freed only after `guard` is dropped: `advance` retires it.
         unsafe { to.as_ref() }
     }
 
@@ -40,7 +41,13 @@ impl<T> Link<T> {
     /// whether that is `value`.
     pub(crate) fn install<'g>(&self, value: T, guard: &'g Guard) -> (&'g T, bool) {
         // ORDERING: see `order`.
-        match self.0.compare_exchange(Shared::null(), Owned::new(value), INSTALL, INSTALL_LOST, guard) {
+        match self.0.compare_exchange(
+            Shared::null(),
+            Owned::new(value),
+            INSTALL,
+            INSTALL_LOST,
+            Self::epoch(guard),
+        ) {
             // SAFETY: just linked, and freed only after `guard` is dropped.
             Ok(new) => (unsafe { new.deref() }, true),
             // SAFETY: not null, since null is what was expected; freed only after `guard` is dropped.
@@ -53,8 +60,13 @@ impl<T> Link<T> {
     pub(crate) fn install_from(&self, other: &mut Self, guard: &Guard) -> bool {
         let Some(value) = other.take() else { return false };
         // ORDERING: see `order`.
-        let linked =
-            self.0.compare_exchange(Shared::null(), Owned::from(value), INSTALL, INSTALL_LOST, guard);
+        let linked = self.0.compare_exchange(
+            Shared::null(),
+            Owned::from(value),
+            INSTALL,
+            INSTALL_LOST,
+            Self::epoch(guard),
+        );
         let lost = linked.map(|_| ()).map_err(|lost| lost.new);
         match lost {
             Ok(()) => true,
@@ -66,13 +78,17 @@ impl<T> Link<T> {
     }
 
     /// Makes it point to `to` if it points to `from`, which is then freed when no guard needs it.
-    pub(crate) fn advance(&self, from: &T, to: &T, guard: &Guard) -> bool {
+    pub(crate) fn advance(&self, from: &T, to: &T, guard: &Guard) -> bool
+    where
+        T: 'static,
+    {
         let (from, to) = (Shared::from(std::ptr::from_ref(from)), Shared::from(std::ptr::from_ref(to)));
         // ORDERING: see `order`.
-        let advanced = self.0.compare_exchange(from, to, ADVANCE, ADVANCE_LOST, guard).is_ok();
+        let advanced = self.0.compare_exchange(from, to, ADVANCE, ADVANCE_LOST, Self::epoch(guard)).is_ok();
         if advanced {
-            // SAFETY: unlinked by this call alone, so it is deferred once, and no new guard can reach it.
-            unsafe { guard.defer_destroy(from) };
+            // SAFETY: it came from a box, and was unlinked by this call alone, so it is retired once and no new guard can
+            // reach it. Whoever has a link drops what it leads to, so any thread may.
+            unsafe { guard.retire(from.as_raw().cast_mut()) };
         }
         advanced
     }

@@ -143,6 +143,11 @@ impl Chunk {
         size_of::<Self>() + size_of_val(&*self.slots) + refunds
     }
 
+    /// How many slots there are.
+    pub(super) fn slots(&self) -> usize {
+        self.slots.len()
+    }
+
     #[inline]
     fn slot(&self, at: usize) -> u64 {
         // ORDERING: acquire side of *row*: the slots before this one.

@@ -1,0 +1,115 @@
+//! The readers of this process, and the place of each thread among them.
+
+use super::barrier;
+use super::readers::{Guard, Reader, Readers};
+use std::cell::Cell;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64};
+
+static READERS: Readers = Readers {
+    age: AtomicU64::new(0),
+    first: AtomicPtr::new(null_mut()),
+    limbo: AtomicPtr::new(null_mut()),
+    is_due: AtomicBool::new(false),
+    is_sorted: AtomicBool::new(false),
+    awaited: AtomicU64::new(0),
+};
+
+thread_local! {
+    static MINE: Cell<Option<&'static Reader>> = const { Cell::new(None) };
+    /// Apart from it, for what is dropped with its thread takes longer to look at.
+    static STAY: Stay = const { Stay };
+}
+
+/// Hands the thread's place on when the thread ends.
+struct Stay;
+
+impl Drop for Stay {
+    fn drop(&mut self) {
+        if let Some(reader) = MINE.take() {
+            reader.leave_for_good();
+        }
+    }
+}
+
+/// A guard for this thread. Wait-free, but for the first of a thread, which gives it a place: see `readers`.
+#[inline(always)]
+pub(crate) fn pin() -> Guard {
+    MINE.get().and_then(|reader| READERS.pin(reader)).unwrap_or_else(pin_slowly)
+}
+
+#[cold]
+#[inline(never)]
+fn pin_slowly() -> Guard {
+    let Some(reader) = MINE.get().or_else(settle) else { return pin_epoch() };
+    let is_first = reader.held() == 0;
+    let guard = READERS.pin_slowly(reader).unwrap_or_else(pin_epoch);
+    if is_first && READERS.is_asked() {
+        free_some();
+    }
+    guard
+}
+
+/// A place for this thread, unless the system has no barrier for those who read there, or the thread is ending.
+fn settle() -> Option<&'static Reader> {
+    if !barrier::is_there() {
+        return None;
+    }
+    STAY.try_with(|Stay| {
+        let reader = READERS.place();
+        MINE.set(Some(reader));
+        reader
+    })
+    .ok()
+}
+
+fn pin_epoch() -> Guard {
+    Guard::of_epoch(crossbeam_epoch::pin(), &READERS)
+}
+
+/// Frees what no guard needs any more. (The caller's own, under which something may have been retired, is one.)
+pub(crate) fn collect(_guard: &Guard) {
+    free_some();
+    READERS.ask_for_the_rest();
+}
+
+fn free_some() {
+    /// What crossbeam-epoch is given it frees two epochs later, if no guard of its own is in the way.
+    const EPOCHS: usize = 3;
+    let has_passed = READERS.sort_out(&crossbeam_epoch::pin());
+    for _ in 0..if has_passed { EPOCHS } else { 1 } {
+        crossbeam_epoch::pin().flush();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::thread;
+
+    thread_local! {
+        static LATE: Late = const { Late };
+    }
+
+    struct Late;
+
+    impl Drop for Late {
+        fn drop(&mut self) {
+            // The thread's place is handed on already, and it may not take another.
+            assert!(MINE.get().is_none());
+            drop(pin());
+            assert!(MINE.get().is_none());
+        }
+    }
+
+    /// What was made first is dropped last.
+    #[test]
+    fn a_thread_that_ends_can_still_read() {
+        let ends = thread::spawn(|| {
+            LATE.with(|Late| ());
+            let (first, second) = (pin(), pin());
+            drop((first, second));
+        });
+        assert!(ends.join().is_ok());
+    }
+}
