@@ -38,18 +38,26 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 /// # Ok::<(), tollgate::ConfigError>(())
 /// ```
 #[derive(Clone)]
-pub struct Clock(Reading);
+pub struct Clock {
+    /// What is read, if it is this one. Apart from the others, for a jump by table takes longer than to read it.
+    #[cfg(feature = "tsc")]
+    counter: Option<Counter>,
+    reading: Reading,
+}
+
+/// The time stamp counter, or what quanta reads in its place.
+#[cfg(feature = "tsc")]
+#[derive(Clone)]
+struct Counter {
+    clock: quanta::Clock,
+    origin: u64,
+    /// How many nanoseconds pass while it counts to 2^[`RATE_BITS`].
+    rate: u64,
+}
 
 #[derive(Clone)]
 enum Reading {
     Monotonic(Instant),
-    #[cfg(feature = "tsc")]
-    Tsc {
-        clock: quanta::Clock,
-        origin: u64,
-        /// How many nanoseconds pass while it counts to 2^[`RATE_BITS`].
-        rate: u64,
-    },
     #[cfg(not(tollgate_loom))]
     Coarse(Arc<coarse::Coarse>),
     Manual(ManualClock),
@@ -69,7 +77,7 @@ impl Clock {
     /// assert!(clock.now() <= clock.now());
     /// ```
     pub fn monotonic() -> Self {
-        Self(Reading::Monotonic(Instant::now()))
+        Self::of(Reading::Monotonic(Instant::now()))
     }
 
     /// The processor's time stamp counter, counted from now; where it is not invariant (or there is
@@ -89,7 +97,7 @@ impl Clock {
         let clock = quanta::Clock::new();
         let rate = clock.delta_as_nanos(0, 1 << RATE_BITS);
         let origin = clock.raw();
-        Self(Reading::Tsc { clock, origin, rate })
+        Self { counter: Some(Counter { clock, origin, rate }), ..Self::monotonic() }
     }
 
     /// A clock that one thread moves every `resolution`, so that reading it is one load. It is late by up
@@ -109,7 +117,7 @@ impl Clock {
     /// ```
     #[cfg(not(tollgate_loom))]
     pub fn coarse(resolution: Duration) -> Result<Self, ConfigError> {
-        Ok(Self(Reading::Coarse(Arc::new(coarse::Coarse::start(resolution)?))))
+        Ok(Self::of(Reading::Coarse(Arc::new(coarse::Coarse::start(resolution)?))))
     }
 
     /// A clock that stands still until its owner moves it; for tests and simulations.
@@ -139,33 +147,49 @@ impl Clock {
     /// ```
     #[inline]
     pub fn now(&self) -> Tick {
-        match &self.0 {
-            #[cfg(feature = "tsc")]
-            Reading::Tsc { clock, origin, rate } => {
-                // With a rate of our own there is one multiplication and no question of what `clock` is.
-                let counted = clock.raw().saturating_sub(*origin);
-                let nanos = (u128::from(counted) * u128::from(*rate)) >> RATE_BITS;
-                // In 584 years it would be cut off.
-                #[allow(clippy::cast_possible_truncation)]
-                let nanos = nanos as u64;
-                Tick::from_nanos(nanos)
-            }
+        #[cfg(feature = "tsc")]
+        if let Some(counter) = &self.counter {
+            return counter.now();
+        }
+        match &self.reading {
             #[cfg(not(tollgate_loom))]
             Reading::Coarse(coarse) => coarse.now(),
-            Reading::Monotonic(origin) => ask_system(origin),
             Reading::Manual(manual) => manual.now(),
+            Reading::Monotonic(origin) => ask_system(origin),
+        }
+    }
+
+    fn of(reading: Reading) -> Self {
+        Self {
+            #[cfg(feature = "tsc")]
+            counter: None,
+            reading,
         }
     }
 
     /// Does it follow the time of day? A manual clock doesn't, so its windows are not aligned to it.
     pub(crate) fn is_real(&self) -> bool {
-        !matches!(self.0, Reading::Manual(_))
+        !matches!(self.reading, Reading::Manual(_))
     }
 
     /// How long after the Unix epoch tick 0 was, by the system's time of day as it is now.
     pub(crate) fn origin_since_epoch(&self) -> std::time::Duration {
         let now = self.now().since(Tick::ZERO);
         SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().saturating_sub(now)
+    }
+}
+
+#[cfg(feature = "tsc")]
+impl Counter {
+    #[inline(always)]
+    fn now(&self) -> Tick {
+        // With a rate of our own there is one multiplication and no question of what `clock` is.
+        let counted = self.clock.raw().saturating_sub(self.origin);
+        let nanos = (u128::from(counted) * u128::from(self.rate)) >> RATE_BITS;
+        // In 584 years it would be cut off.
+        #[allow(clippy::cast_possible_truncation)]
+        let nanos = nanos as u64;
+        Tick::from_nanos(nanos)
     }
 }
 
@@ -184,7 +208,7 @@ impl Default for Clock {
 
 impl From<ManualClock> for Clock {
     fn from(clock: ManualClock) -> Self {
-        Self(Reading::Manual(clock))
+        Self::of(Reading::Manual(clock))
     }
 }
 
@@ -196,10 +220,10 @@ impl From<&ManualClock> for Clock {
 
 impl fmt::Debug for Clock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kind = match &self.0 {
-            Reading::Monotonic(_) => "monotonic",
+        let kind = match &self.reading {
             #[cfg(feature = "tsc")]
-            Reading::Tsc { .. } => "tsc",
+            _ if self.counter.is_some() => "tsc",
+            Reading::Monotonic(_) => "monotonic",
             #[cfg(not(tollgate_loom))]
             Reading::Coarse(_) => "coarse",
             Reading::Manual(_) => "manual",

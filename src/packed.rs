@@ -72,7 +72,7 @@ impl<'s> By<'s> {
     /// Charges a key that is new: of a fresh word the request makes `first`. `None` if the word is not fresh any more.
     #[inline(always)]
     pub(crate) fn charge_first(self, cell: &Atomic<Word>, first: Word) -> Option<Judged<'s>> {
-        let updated = Updated { from: Word::FRESH, to: first };
+        let updated = Updated { from: Word::FRESH, to: first, is_new: true };
         begin(cell, first).then_some(Judged { by: self, updated })
     }
 }
@@ -81,15 +81,15 @@ impl Judged<'_> {
     /// Was anything charged?
     #[inline(always)]
     pub(crate) fn is_charged(&self) -> bool {
-        self.updated.to != self.updated.from
+        self.updated.is_new
     }
 
     /// The answer to the same request.
     #[inline(always)]
     pub(crate) fn answer(&self, now: Tick, cost: u64) -> Decision {
-        let Updated { from, to } = self.updated;
+        let Updated { from, to, is_new } = self.updated;
         match self.by {
-            By::Bucket(rule) => rule.answer_after(from, to, now, cost),
+            By::Bucket(rule) => rule.answer_after(from, is_new.then_some(to), now, cost),
             By::Other(rule) => rule.answer(from, now, cost),
         }
     }
@@ -103,7 +103,8 @@ impl<'s> Packed<'s> {
             By::Bucket(rule) => change(self.word, move |word| rule.next(word, now, cost)),
             By::Other(rule) => charge_other(rule, self.word, now, cost),
         };
-        (!updated.from.is_frozen()).then_some(Judged { by: self.by, updated })
+        // A word that was changed was not frozen.
+        (updated.is_new || !updated.from.is_frozen()).then_some(Judged { by: self.by, updated })
     }
 
     /// What a request would be answered.

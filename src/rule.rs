@@ -63,6 +63,8 @@ use std::time::Duration;
 pub(crate) struct Updated {
     pub(crate) from: Word,
     pub(crate) to: Word,
+    /// Are they different? Known from where the loop ended, so that nobody has to compare them again.
+    pub(crate) is_new: bool,
 }
 
 /// Applies `step` to the word in `cell` until nobody comes between: the one such loop of the crate.
@@ -81,13 +83,13 @@ pub(crate) fn update(cell: &Atomic<Word>, step: impl Fn(Word) -> Word) -> Update
     loop {
         let to = step(from);
         if to == from {
-            return Updated { from, to };
+            return Updated { from, to, is_new: false };
         }
         // ORDERING: release side of *closed* (see `table`), for a word that is frozen: who freezes it has
         // seen the next era linked. A charge publishes nothing but the word itself, and a failure
         // nothing at all.
         match cell.compare_exchange_weak(from, to, Release, Relaxed) {
-            Ok(_) => return Updated { from, to },
+            Ok(_) => return Updated { from, to, is_new: true },
             Err(found) => from = found,
         }
     }

@@ -129,19 +129,20 @@
 //! of a flood is waiting for memory: for the line in the root, for the next line in one of seven cases, and for what is moved.
 //! A table that grows while everybody waits, and forgets nothing, takes half of the time (`benches/peers`, *bare table*).
 //!
-//! Kept: asking for a key's line before the clock is read (see `hint`); huge pages, and memory that comes and goes part by
+//! Kept: asking for a key's line before the clock is read, for reading it may hold up what comes after; at a million keys that
+//! is a third of a check's time. Which line that is, was a hint beside the root while guards took a locked instruction, which
+//! the clock waited for. Kept: a second line is looked at where the first is full, before the check takes the long way (of
+//! 1,000 keys in a table for so many, one in seven: 0.59 -> 0.56 of governor).
+//!
+//! Kept: huge pages, and memory that comes and goes part by
 //! part: the longest check beside a `clear` of a million keys took 17 milliseconds, and takes 0.6 (see `pages`). Who does many
 //! steps has it come and go for all of them at once: of a sweep of a million keys, the p99.9 of checks beside it was 1.8 times
 //! that at rest where each step did it for itself, and is 1.5.
-//!
-//! Left out: to look at the line that the hint named, before the root is known, and to ask only then whether it is the
-//! root's. It saved 1 to 3 of 45 nanoseconds on a hot key, and read through an address that nothing vouches for.
 //!
 //! Kept: guards without a locked instruction (see `sync::readers`): a fifth off a check of a hot key.
 
 mod chunks;
 mod era;
-mod hint;
 mod memory;
 #[cfg_attr(not(all(target_os = "linux", not(tollgate_loom))), path = "table/no_pages.rs")]
 mod pages;
@@ -165,9 +166,8 @@ use crate::sync::{
 };
 use crate::time::Tick;
 use era::{CHUNK, Era, Place, Size};
-use hint::Hint;
 use memory::{Memory, Permit};
-use space::{Empty, Glance, Probe, SLOTS};
+use space::{Empty, Glance, Line, Probe, SLOTS};
 use std::sync::Arc;
 use std::time::Duration;
 use step::{Step, reach};
@@ -205,7 +205,6 @@ const CALM: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub(crate) struct Table {
     root: Link<Era>,
-    hint: Hint,
     max_keys: u64,
     /// How long a key must have been idle before it is forgotten.
     grace: Duration,
@@ -232,6 +231,13 @@ pub enum NotInserted {
     Uncharged(Decision),
     /// There is no place for a new key.
     TableFull,
+}
+
+/// Where a key is looked for first: in this era, which was the root, and in this line of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Spot<'g> {
+    root: &'g Era,
+    line: &'g Line,
 }
 
 /// A key was not found at once: what is known of it.
@@ -293,27 +299,42 @@ impl Table {
         };
         let done = Done { turnovers: Atomic::new(0), evicted: Atomic::new(0) };
         let rules = Memory::new(LEAST_MEMORY);
-        let hint = Hint::at(&first.space);
-        Ok(Self { root: Link::to(first), hint, max_keys, grace, memory, rules, done })
+        Ok(Self { root: Link::to(first), max_keys, grace, memory, rules, done })
     }
 
-    /// Charges `key`, if it is where most keys are: in the root, in the first line of its probe run, and not frozen.
+    /// Where `key` is, if it is where most keys are: in the root, in the first line of its probe run. That line is on its way
+    /// to the processor when this returns.
+    #[inline(always)]
+    pub(crate) fn spot<'g>(&self, key: Fingerprint, guard: &'g Guard) -> Spot<'g> {
+        let root = self.root(guard);
+        let line = root.space.first_line(key);
+        line.prefetch();
+        Spot { root, line }
+    }
+
+    /// Charges a key, if it is there, or in the next line, and not frozen.
     #[inline(always)]
     pub(crate) fn charge<'g>(
         &self,
+        spot: Spot<'g>,
         key: Fingerprint,
         now: Tick,
         cost: u64,
         guard: &'g Guard,
     ) -> Result<Judged<'g>, Miss<'g>> {
-        let root = self.root(guard);
-        match root.space.glance(key) {
-            Ok(word) => root.state(key, word).charge(now, cost).ok_or(Miss(Trail::Frozen(root, word))),
-            Err(glance) => Err(Miss(match glance {
-                Glance::Empty(empty) => Trail::New(empty),
-                Glance::Full => Trail::Further(root),
-                Glance::Sealed => Trail::Further(root.successor(guard)),
-            })),
+        let Spot { root, mut line } = spot;
+        let mut is_first = true;
+        loop {
+            return match line.glance(key) {
+                Ok(word) => root.state(key, word).charge(now, cost).ok_or(Miss(Trail::Frozen(root, word))),
+                Err(Glance::Full) if is_first => {
+                    (line, is_first) = (root.space.second_line(key), false);
+                    continue;
+                }
+                Err(Glance::Full | Glance::Come) => Err(Miss(Trail::Further(root))),
+                Err(Glance::Empty(empty)) => Err(Miss(Trail::New(empty))),
+                Err(Glance::Sealed) => Err(Miss(Trail::Further(root.successor(guard)))),
+            };
         }
     }
 
@@ -451,12 +472,6 @@ impl Table {
             };
             (before, era) = (Some(era), next);
         }
-    }
-
-    /// Asks the processor to load what a lookup will read.
-    #[inline]
-    pub(crate) fn prefetch(&self, key: Fingerprint) {
-        self.hint.prefetch(key);
     }
 
     /// Would a new key find a place now? An estimate: other threads insert and evict meanwhile.
@@ -598,8 +613,6 @@ impl Table {
     /// A step of a turnover; true if there is more to do.
     fn step(&self, now: Tick, guard: &Guard) -> bool {
         let root = self.root(guard);
-        // Whose promotion was the last may not have been the last to say so.
-        self.hint.point_to(&root.space);
         match root.next(guard) {
             Some(next) => !self.turn(root, next, now, guard),
             None => self.is_too_large(root, now) && self.begin(root, now, guard),
@@ -716,7 +729,6 @@ impl Table {
         reach(Step::Carried);
         if self.root.advance(root, next, guard) {
             reach(Step::Promoted);
-            self.hint.point_to(&next.space);
             // ORDERING: relaxed; a statistic.
             self.done.turnovers.fetch_add(1, Relaxed);
             collect(guard);
@@ -793,7 +805,7 @@ impl Drop for Table {
 /// Inserts a key that is not there.
 #[cfg(all(test, not(tollgate_loom)))]
 fn insert(table: &Table, key: Fingerprint, now: Tick, guard: &Guard) {
-    let miss = table.charge(key, now, 1, guard).unwrap_err();
+    let miss = table.charge(table.spot(key, guard), key, now, 1, guard).unwrap_err();
     let miss = table.charge_elsewhere(miss, key, now, 1, guard).unwrap_err();
     assert!(table.insert(miss, key, now, 1, guard).is_ok());
 }
@@ -889,14 +901,15 @@ mod tests {
         let (table, guard) = (table(), pin());
         let [other, key] = [1, 2].map(|hash| Fingerprint::of_hash(hash << 40));
         insert(&table, other, Tick::ZERO, &guard);
-        let miss = table.charge(key, Tick::ZERO, 1, &guard).unwrap_err();
+        let charge = |key| table.charge(table.spot(key, &guard), key, Tick::ZERO, 1, &guard);
+        let miss = charge(key).unwrap_err();
         assert!(table.begin_turnover(Tick::ZERO, &guard));
         while table.tend(1, Tick::ZERO, &guard) {}
         assert_eq!((table.turnovers(), table.len(&guard)), (1, 1));
         assert!(table.insert(miss, key, Tick::ZERO, 1, &guard).unwrap().is_charged());
         assert_eq!(table.len(&guard), 2);
         for known in [other, key] {
-            assert!(!table.charge(known, Tick::ZERO, 1, &guard).unwrap().is_charged());
+            assert!(!charge(known).unwrap().is_charged());
         }
     }
 

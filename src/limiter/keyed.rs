@@ -152,8 +152,10 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         S: Holds<Q>,
     {
         let key = self.key(key);
-        let now = self.now_for::<Q>(key);
-        self.charge::<Q>(key, cost, now, &S::pin())
+        let guard = S::pin();
+        // The time is read while the key's memory is on its way.
+        let spot = self.store.spot(key, &guard);
+        self.charge::<Q>(spot, key, cost, self.clock.now(), &guard)
     }
 
     /// [`check_n`](Self::check_n) at the caller's time, which counts from an origin of the caller's
@@ -185,7 +187,9 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         Q: Hash + Equivalent<K> + ?Sized,
         S: Holds<Q>,
     {
-        self.charge::<Q>(self.key(key), cost, now, &S::pin())
+        let key = self.key(key);
+        let guard = S::pin();
+        self.charge::<Q>(self.store.spot(key, &guard), key, cost, now, &guard)
     }
 
     /// [`check`](Self::check) for many keys: one decision for each, in their order, added to
@@ -221,12 +225,14 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
                 *place = self.key(key);
                 filled += 1;
             }
-            for &key in &batch[..filled] {
-                self.store.prefetch(key);
-            }
             // Pinned only now: the caller's iterator may take its time.
             let guard = S::pin();
-            decisions.extend(batch[..filled].iter().map(|&key| self.charge::<Q>(key, 1, now, &guard)));
+            let mut spots = [self.store.spot(batch[0], &guard); BATCH];
+            for (spot, &key) in spots[..filled].iter_mut().zip(&batch).skip(1) {
+                *spot = self.store.spot(key, &guard);
+            }
+            let places = batch.iter().zip(&spots).take(filled);
+            decisions.extend(places.map(|(&key, &spot)| self.charge::<Q>(spot, key, 1, now, &guard)));
             if filled < BATCH {
                 return;
             }
@@ -274,7 +280,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         Q: Hash + Equivalent<K> + ?Sized,
         S: Holds<Q>,
     {
-        let (key, guard) = (self.key(key), S::pin());
+        let key = self.key(key);
+        let guard = S::pin();
         if let Some(decision) = self.store.peek(key, now, cost, &guard) {
             return decision;
         }
@@ -385,17 +392,18 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
 
     // Always inlined: with what is rare kept apart it is small, and a call would put all it has in registers on the stack.
     #[inline(always)]
-    pub(super) fn charge<Q: ?Sized>(
-        &self,
+    pub(super) fn charge<'g, Q: ?Sized>(
+        &'g self,
+        spot: <S as Lookup<Q>>::Spot<'g>,
         key: <S as Lookup<Q>>::Key<'_>,
         cost: u64,
         now: Tick,
-        guard: &S::Guard,
+        guard: &'g S::Guard,
     ) -> Decision
     where
         S: Lookup<Q>,
     {
-        match self.store.charge(key, now, cost, guard) {
+        match self.store.charge(spot, key, now, cost, guard) {
             Ok(judged) => self.answer::<Q>(&judged, key, cost, now, guard),
             Err(miss) => self.charge_missed::<Q>(miss, key, cost, now, guard),
         }
@@ -450,17 +458,6 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     #[cold]
     pub(super) fn tend(&self, now: Tick, guard: &S::Guard) {
         self.store.tend(1, now, guard);
-    }
-
-    /// The time. It is read while the key's memory is on its way: reading it may hold up what comes after, as the
-    /// time stamp counter does.
-    #[inline]
-    pub(super) fn now_for<Q: ?Sized>(&self, key: <S as Lookup<Q>>::Key<'_>) -> Tick
-    where
-        S: Lookup<Q>,
-    {
-        self.store.prefetch(key);
-        self.clock.now()
     }
 
     #[inline]

@@ -1,7 +1,7 @@
 //! A handle for hot loops, which says once for many checks that its thread reads.
 
 use super::keyed::Limiter;
-use super::store::{Fingerprints, Holds, Lookup, Store};
+use super::store::{Fingerprints, Holds, Store};
 use crate::decision::Decision;
 use crate::time::Tick;
 use equivalent::Equivalent;
@@ -94,9 +94,11 @@ impl<K: ?Sized, S: Store> Pinned<'_, K, S> {
         Q: Hash + Equivalent<K> + ?Sized,
         S: Holds<Q>,
     {
-        let key = self.limiter.key(key);
-        let now = self.limiter.now_for::<Q>(key);
-        self.charge::<Q>(key, cost, now)
+        let (limiter, key) = (self.limiter, self.limiter.key(key));
+        self.count(|| limiter.clock.now());
+        // The time is read while the key's memory is on its way.
+        let spot = limiter.store.spot(key, &self.guard);
+        limiter.charge::<Q>(spot, key, cost, limiter.clock.now(), &self.guard)
     }
 
     /// As [`Limiter::check_at`].
@@ -115,23 +117,22 @@ impl<K: ?Sized, S: Store> Pinned<'_, K, S> {
         Q: Hash + Equivalent<K> + ?Sized,
         S: Holds<Q>,
     {
-        self.charge::<Q>(self.limiter.key(key), cost, now)
+        let (limiter, key) = (self.limiter, self.limiter.key(key));
+        self.count(|| now);
+        limiter.charge::<Q>(limiter.store.spot(key, &self.guard), key, cost, now, &self.guard)
     }
 
+    /// Counts a check. Now and then, lets go of what it may have seen, and does a step of upkeep.
     #[inline]
-    fn charge<Q: ?Sized>(&mut self, key: <S as Lookup<Q>>::Key<'_>, cost: u64, now: Tick) -> Decision
-    where
-        S: Lookup<Q>,
-    {
+    fn count(&mut self, now: impl FnOnce() -> Tick) {
         if self.left == 0 {
-            self.repin(now);
+            self.renew(now());
         }
         self.left -= 1;
-        self.limiter.charge::<Q>(key, cost, now, &self.guard)
     }
 
     #[cold]
-    fn repin(&mut self, now: Tick) {
+    fn renew(&mut self, now: Tick) {
         self.left = REPIN;
         S::repin(&mut self.guard);
         self.limiter.tend(now, &self.guard);

@@ -11,7 +11,7 @@ use crate::packed::Judged;
 use crate::quota::{Enforced, Quota};
 use crate::rule::{AnyRule, Rule, Word};
 use crate::sync;
-use crate::table::{Fingerprint, Miss, NotInserted, Table};
+use crate::table::{Fingerprint, Miss, NotInserted, Spot, Table};
 use crate::time::Tick;
 use equivalent::Equivalent;
 use std::cell::Cell;
@@ -144,9 +144,16 @@ pub trait Lookup<Q: ?Sized>: Backing {
     type Judged<'g>: Judgement
     where
         Self: 'g;
-    /// Judges a request for a key that is found at first sight.
+    /// Where a key is looked for first.
+    type Spot<'g>: Copy
+    where
+        Self: 'g;
+    /// Where that is. Its memory is on its way.
+    fn spot<'g>(&'g self, key: Self::Key<'_>, guard: &'g Self::Guard) -> Self::Spot<'g>;
+    /// Judges a request for a key that is found there.
     fn charge<'g>(
         &'g self,
+        spot: Self::Spot<'g>,
         key: Self::Key<'_>,
         now: Tick,
         cost: u64,
@@ -189,8 +196,6 @@ pub trait Lookup<Q: ?Sized>: Backing {
     fn set_rules(&self, rules: &[(Self::Key<'_>, Option<Self::Rule>)], now: Tick) -> Result<(), MemoryShort>;
     /// Takes its own rule from a key; had it one?
     fn remove_rule(&self, key: Self::Key<'_>, now: Tick) -> Result<bool, MemoryShort>;
-    /// Has the memory of a key on its way.
-    fn prefetch(&self, key: Self::Key<'_>);
     /// Counts a denial, if that was asked for.
     fn note_denial(&self, key: Self::Key<'_>);
 }
@@ -367,15 +372,23 @@ impl<Q: Hash + ?Sized> Lookup<Q> for Fingerprints {
 
     type Judged<'g> = Judged<'g>;
 
+    type Spot<'g> = Spot<'g>;
+
+    #[inline(always)]
+    fn spot<'g>(&'g self, key: Fingerprint, guard: &'g sync::Guard) -> Spot<'g> {
+        self.table.spot(key, guard)
+    }
+
     #[inline(always)]
     fn charge<'g>(
         &'g self,
+        spot: Spot<'g>,
         key: Fingerprint,
         now: Tick,
         cost: u64,
         guard: &'g sync::Guard,
     ) -> Result<Judged<'g>, Miss<'g>> {
-        self.table.charge(key, now, cost, guard)
+        self.table.charge(spot, key, now, cost, guard)
     }
 
     type Miss<'g> = Miss<'g>;
@@ -443,11 +456,6 @@ impl<Q: Hash + ?Sized> Lookup<Q> for Fingerprints {
             rules.changed(now, None, &[(key, None)], memory)
         });
         if removed { Ok(had_one.get()) } else { Err(MemoryShort) }
-    }
-
-    #[inline]
-    fn prefetch(&self, key: Fingerprint) {
-        self.table.prefetch(key);
     }
 
     #[inline]
@@ -604,9 +612,16 @@ where
     /// The answer itself: a cell is not lent out for longer than it takes to visit it.
     type Judged<'g> = (Decision, bool);
 
+    /// The index is not laid out for it.
+    type Spot<'g> = ();
+
+    #[inline]
+    fn spot<'g>(&'g self, _key: Asked<'_, Q>, _guard: &'g sync::Reading) {}
+
     #[inline]
     fn charge<'g>(
         &'g self,
+        (): (),
         key: Asked<'_, Q>,
         now: Tick,
         cost: u64,
@@ -677,10 +692,6 @@ where
     fn remove_rule(&self, key: Asked<'_, Q>, now: Tick) -> Result<bool, MemoryShort> {
         self.store.remove_rule(key, now).ok_or(MemoryShort)
     }
-
-    /// The index is not laid out for it.
-    #[inline]
-    fn prefetch(&self, _key: Asked<'_, Q>) {}
 
     #[inline]
     fn note_denial(&self, key: Asked<'_, Q>) {

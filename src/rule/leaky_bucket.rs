@@ -82,10 +82,10 @@ impl LeakyBucket {
         Self { bucket, queue: false }
     }
 
-    /// The answer to a request that has made `to` of `from`.
+    /// The answer to a request that has made `charged` of `from`, or nothing.
     #[inline(always)]
-    pub(crate) fn answer_after(&self, from: Word, to: Word, now: Tick, cost: u64) -> Decision {
-        self.bucket.answer_after(self.queue, from, to, now, cost)
+    pub(crate) fn answer_after(&self, from: Word, charged: Option<Word>, now: Tick, cost: u64) -> Decision {
+        self.bucket.answer_after(self.queue, from, charged, now, cost)
     }
 
     pub(super) fn adopt(&self, before: &Self, word: Word, now: Tick) -> Word {

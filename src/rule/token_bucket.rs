@@ -101,11 +101,22 @@ impl TokenBucket {
     /// The same, from what the request has made of the word: a charge tells by itself that it was allowed, and when
     /// the bucket will be full.
     #[inline(always)]
-    pub(super) fn answer_after(&self, queue: bool, from: Word, to: Word, now: Tick, cost: u64) -> Decision {
-        if to == from {
+    pub(super) fn answer_after(
+        &self,
+        queue: bool,
+        from: Word,
+        charged: Option<Word>,
+        now: Tick,
+        cost: u64,
+    ) -> Decision {
+        if let Some(to) = charged {
+            return self.decision(queue, to.value(), Outcome::Allowed, now, cost);
+        }
+        if cost == 0 || cost > self.burst {
             return self.answer_as(queue, from, now, cost);
         }
-        self.decision(queue, to.value(), Outcome::Allowed, now, cost)
+        // A charge of a token changes the word, so this was denied; and what is denied has not found the bucket full.
+        self.decision(queue, from.value(), Outcome::Denied, now, cost)
     }
 
     #[inline(always)]

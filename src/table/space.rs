@@ -15,7 +15,7 @@ pub(super) const SLOTS: usize = 4;
 /// Four slots that share a cache line; fingerprints together, so that they compare as one vector.
 #[derive(Debug)]
 #[repr(C, align(64))]
-struct Line {
+pub(super) struct Line {
     keys: [Atomic<Fingerprint>; SLOTS],
     words: [Atomic<Word>; SLOTS],
 }
@@ -30,9 +30,39 @@ impl Line {
         self.keys.each_ref().map(|slot| slot.load(Relaxed))
     }
 
-    /// What these keys of the line tell of one that is none of them. Not inlined: lookups of known keys stay small.
+    /// Looks for a key whose probe run leads here.
+    #[inline(always)]
+    pub(super) fn glance(&self, key: Fingerprint) -> Result<&Atomic<Word>, Glance<'_>> {
+        let keys = self.load();
+        // All four at once, without a branch for each.
+        let at = (0..SLOTS).fold(SLOTS, |at, nth| if keys[nth] == key { nth } else { at });
+        match self.words.get(at) {
+            Some(word) => Ok(word),
+            None => Err(self.glance_without(key)),
+        }
+    }
+
+    /// Asks the processor for it, and does not wait.
+    #[inline(always)]
+    pub(super) fn prefetch(&self) {
+        #[cfg(all(target_arch = "x86_64", not(tollgate_loom)))]
+        {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            // SAFETY: a prefetch reads nothing as far as the program can see, and never faults: any address will do.
+            #[allow(unsafe_code)]
+            unsafe {
+                _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(self).cast());
+            }
+        }
+    }
+
+    /// What the line tells of a key that was not in it a moment ago. Not inlined: lookups of known keys stay small.
     #[inline(never)]
-    fn glance_without(&self, keys: [Fingerprint; SLOTS]) -> Glance<'_> {
+    fn glance_without(&self, key: Fingerprint) -> Glance<'_> {
+        let keys = self.load();
+        if keys.contains(&key) {
+            return Glance::Come;
+        }
         match keys.iter().position(|key| key.is_vacant()) {
             None => Glance::Full,
             Some(first) if keys[first].is_empty() => Glance::Empty(self.empty(first)),
@@ -75,11 +105,13 @@ pub(super) struct Empty<'s> {
     word: &'s Atomic<Word>,
 }
 
-/// What the first line of a key's probe run tells of a key that is not in it.
+/// What a line of a key's probe run tells of a key that was not in it.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Glance<'s> {
     /// The run goes on.
     Full,
+    /// The key has come since.
+    Come,
     /// As [`Probe::Empty`].
     Empty(Empty<'s>),
     /// As [`Probe::Sealed`].
@@ -87,10 +119,6 @@ pub(super) enum Glance<'s> {
 }
 
 impl Space {
-    /// The bytes of a line.
-    #[cfg(not(tollgate_loom))]
-    pub(super) const LINE: usize = size_of::<Line>();
-
     /// The number of lines in which `places` keys take two thirds of the slots at most, and one slot is
     /// left EMPTY to end every probe run.
     pub(super) const fn lines_for(places: u64) -> u64 {
@@ -107,17 +135,16 @@ impl Space {
         Some(Self { lines: allocate(lines)? })
     }
 
-    /// Looks at the first line of a key's probe run, in which most keys are.
+    /// The first line of a key's probe run, in which most keys are.
     #[inline(always)]
-    pub(super) fn glance(&self, key: Fingerprint) -> Result<&Atomic<Word>, Glance<'_>> {
-        let line = &self.lines[key.home(self.lines.len())];
-        let keys = line.load();
-        let hits = mask(keys.map(|found| found == key));
-        if hits != 0 {
-            Ok(&line.words[hits.trailing_zeros() as usize])
-        } else {
-            Err(line.glance_without(keys))
-        }
+    pub(super) fn first_line(&self, key: Fingerprint) -> &Line {
+        &self.lines[key.home(self.lines.len())]
+    }
+
+    /// The second one. Not inlined: it is for one key of seven, where the space is as full as it may be.
+    #[inline(never)]
+    pub(super) fn second_line(&self, key: Fingerprint) -> &Line {
+        &self.lines[self.after(key.home(self.lines.len()))]
     }
 
     /// Goes along the probe run of a key.
@@ -212,12 +239,6 @@ impl Space {
         }
     }
 
-    /// Where the lines are in memory.
-    #[cfg(not(tollgate_loom))]
-    pub(super) fn address(&self) -> usize {
-        self.lines.as_ptr().addr()
-    }
-
     #[inline]
     fn after(&self, at: usize) -> usize {
         if at + 1 == self.lines.len() { 0 } else { at + 1 }
@@ -290,7 +311,7 @@ mod tests {
     fn the_bytes_of_a_space_are_those_of_its_lines() {
         let space = Space::new(3).unwrap();
         assert_eq!(Space::bytes_of(3), size_of_val(&*space.lines) as u64);
-        assert_eq!((space.address(), space.lines()), (space.lines.as_ptr().addr(), 3));
+        assert_eq!(space.lines(), 3);
     }
 
     #[test]
