@@ -273,7 +273,6 @@ fn unsafe_code_stands_in_few_files_and_says_why_it_is_sound() {
         "sync/link.rs",
         "sync/readers.rs",
         "table/chunks.rs",
-        "table/hint.rs",
         "table/memory.rs",
         "table/pages.rs",
         "table/slot.rs",

@@ -38,7 +38,7 @@ use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering::Relaxed};
 use model::{Atomics, Bound, Seen, explore};
-use readers::{Guard, Reader, Readers};
+use readers::{Guard, Limbo, Reader, Readers};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
@@ -64,6 +64,13 @@ struct Node {
     canary: UnsafeCell<u64>,
     ledger: std::sync::Arc<Ledger>,
 }
+
+// SAFETY: loom checks each look at the canary, which is all that is not an atomic.
+#[allow(unsafe_code)]
+unsafe impl Send for Node {}
+// SAFETY: as above.
+#[allow(unsafe_code)]
+unsafe impl Sync for Node {}
 
 impl Node {
     fn new(ledger: &std::sync::Arc<Ledger>) -> Self {
@@ -100,8 +107,10 @@ struct Chain {
 enum By {
     /// In a place of its own.
     Place,
-    /// By the epochs of the library, as threads do that have no place.
+    /// By the epochs of the library, as all do where there is no barrier.
     Epoch,
+    /// The same, beside threads that have places.
+    EpochBeside,
 }
 
 /// A thread that reads.
@@ -111,15 +120,21 @@ enum Thread {
 }
 
 impl Chain {
-    fn new() -> Self {
+    fn new(by: By) -> Self {
+        // ORDERING: any; the harness's own.
+        barrier::MISSING.store(matches!(by, By::Epoch), SeqCst);
         let ledger = std::sync::Arc::default();
         let readers = Readers {
             age: AtomicU64::new(0),
             first: AtomicPtr::new(null_mut()),
-            limbo: AtomicPtr::new(null_mut()),
-            is_due: AtomicBool::new(false),
-            is_sorted: AtomicBool::new(false),
-            awaited: AtomicU64::new(0),
+            limbo: Limbo {
+                last: AtomicPtr::new(null_mut()),
+                rest: AtomicPtr::new(null_mut()),
+                queued: AtomicU64::new(0),
+                is_due: AtomicBool::new(false),
+                is_sorted: AtomicBool::new(false),
+                awaited: AtomicU64::new(0),
+            },
         };
         Self {
             root: Link::to(Node::new(&ledger)),
@@ -154,7 +169,7 @@ impl Chain {
                 assert_eq!(reader.held(), 0, "it was handed on with guards");
                 Thread::Place(reader)
             }
-            By::Epoch => Thread::Epoch(self.participant()),
+            By::Epoch | By::EpochBeside => Thread::Epoch(self.participant()),
         }
     }
 
@@ -207,7 +222,7 @@ impl Chain {
         match thread {
             // SAFETY: with it, what is deferred is done at once. Nobody has another guard than those of places.
             #[allow(unsafe_code)]
-            Thread::Place(_) => drop(self.readers.sort_out(unsafe { unprotected() })),
+            Thread::Place(_) => while self.readers.sort_out(unsafe { unprotected() }) {},
             Thread::Epoch(participant) => {
                 self.readers.sort_out(&participant.pin());
                 for _ in 0..3 {
@@ -228,8 +243,7 @@ fn drop_and_count(chain: Arc<Chain>) {
     }
     // Nobody reads any more, so nothing waits.
     let participant = collector.register();
-    readers.sort_out(&participant.pin());
-    assert!(!readers.sort_out(&participant.pin()), "something stays in limbo");
+    while readers.sort_out(&participant.pin()) {}
     drop((participant, collector));
     for id in 0..ledger.made.load(SeqCst) {
         assert_eq!(ledger.freed(id), 1, "value {id} was leaked");
@@ -244,7 +258,7 @@ fn retire_and_read(by: By, bound: Bound, values: usize, times: usize) {
     let seen = Seen::default();
     let note = seen.clone();
     explore(bound, Atomics::Plain, move |threads| {
-        let chain = Arc::new(Chain::new());
+        let chain = Arc::new(Chain::new(by));
         let writer = threads.spawn({
             let chain = Arc::clone(&chain);
             move || {
@@ -299,25 +313,37 @@ fn two_are_retired_while_a_reader_goes_from_one_to_the_other_deeply() {
     retire_and_read(By::Epoch, Bound::Preemptions(4), 2, 1);
 }
 
-/// A thread reads and ends, and another takes its place over, or a place of its own, and reads, while a third
-/// retires a value.
+/// A thread reads and ends, its guard the last thing to go, and another takes its place over, or a place of its own, and
+/// reads, while a third retires a value.
 fn hand_on_and_retire(bound: Bound, not_seen: &[&str]) {
+    let by = By::Place;
     let seen = Seen::default();
     let note = seen.clone();
     explore(bound, Atomics::Plain, move |threads| {
-        let chain = Arc::new(Chain::new());
-        let read = |chain: &Chain| {
-            let thread = chain.thread(By::Place);
-            let id = chain.read(&thread);
-            if let Thread::Place(reader) = thread {
+        let chain = Arc::new(Chain::new(by));
+        let read = move |chain: &Chain, leaves_first: bool| {
+            let Thread::Place(reader) = chain.thread(by) else { unreachable!() };
+            let leave = || {
                 chain.touch();
                 reader.leave_for_good();
+            };
+            let guard = chain.pin(&Thread::Place(reader));
+            let first = chain.load(&chain.root, &guard).unwrap();
+            if leaves_first {
+                leave();
+            }
+            first.look();
+            let id = first.id;
+            chain.touch();
+            drop(guard);
+            if !leaves_first {
+                leave();
             }
             id
         };
-        let readers = [(); 2].map(|()| {
+        let readers = [true, false].map(|leaves_first| {
             let chain = Arc::clone(&chain);
-            threads.spawn(move || read(&chain))
+            threads.spawn(move || read(&chain, leaves_first))
         });
         let thread = chain.thread(By::Place);
         chain.replace(&thread);
@@ -345,13 +371,113 @@ fn places_are_handed_on_while_values_are_retired_deeply() {
     hand_on_and_retire(Bound::Preemptions(2), &[]);
 }
 
+/// A thread leaves its place, and then its guard, while another retires what it reads, takes a place and collects from there.
+#[test]
+fn a_place_is_handed_on_with_all_that_was_read_there() {
+    let seen = Seen::default();
+    let note = seen.clone();
+    explore(Bound::Preemptions(3), Atomics::Plain, move |threads| {
+        let by = By::Place;
+        let chain = Arc::new(Chain::new(by));
+        let other = threads.spawn({
+            let chain = Arc::clone(&chain);
+            move || {
+                let thread = chain.thread(by);
+                let guard = chain.pin(&thread);
+                let first = chain.load(&chain.root, &guard).unwrap();
+                let Thread::Place(reader) = thread else { unreachable!() };
+                chain.touch();
+                reader.leave_for_good();
+                first.look();
+                chain.touch();
+                drop(guard);
+                std::ptr::from_ref(reader).addr()
+            }
+        });
+        let thread = chain.thread(by);
+        assert!(chain.replace(&thread));
+        chain.touch();
+        let place = chain.readers.place();
+        assert_eq!(place.held(), 0, "it was handed on with guards");
+        let guard = chain.pin(&Thread::Place(place));
+        chain.collect(&thread);
+        drop(guard);
+        let freed = chain.ledger.freed(0);
+        note.note((other.join().unwrap() == std::ptr::from_ref(place).addr(), freed));
+        drop_and_count(chain);
+    });
+    // Whether the place was handed on, and whether the value was freed.
+    seen.expect(&["(false, 0)", "(false, 1)", "(true, 1)"]);
+}
+
+/// A thread retires more than leaves limbo at once, and another looks after it, too.
+#[test]
+fn a_long_limbo_is_shared_and_each_value_is_freed_once() {
+    let seen = Seen::default();
+    let note = seen.clone();
+    explore(Bound::Preemptions(2), Atomics::Plain, move |threads| {
+        let by = By::Place;
+        let chain = Arc::new(Chain::new(by));
+        let other = threads.spawn({
+            let chain = Arc::clone(&chain);
+            move || {
+                chain.touch();
+                // SAFETY: as in `collect`.
+                #[allow(unsafe_code)]
+                chain.readers.sort_out(unsafe { unprotected() })
+            }
+        });
+        let thread = chain.thread(by);
+        for _ in 0..3 {
+            assert!(chain.replace(&thread));
+        }
+        for _ in 0..2 {
+            chain.touch();
+            // SAFETY: as in `collect`.
+            #[allow(unsafe_code)]
+            chain.readers.sort_out(unsafe { unprotected() });
+        }
+        let passed = other.join().unwrap();
+        note.note((passed, (0..3).map(|id| chain.ledger.freed(id)).sum::<usize>()));
+        drop_and_count(chain);
+    });
+    // Whether the other handed anything on, and how many were freed by then.
+    seen.expect(&["(false, 0)", "(false, 2)", "(true, 1)", "(true, 2)", "(true, 3)"]);
+}
+
+/// A thread without a place retires a value, while one reads in a place and one without.
+fn retire_and_read_both(bound: Bound) {
+    let seen = Seen::default();
+    let note = seen.clone();
+    explore(bound, Atomics::Plain, move |threads| {
+        let by = By::EpochBeside;
+        let chain = Arc::new(Chain::new(by));
+        let readers = [By::Place, by].map(|by| {
+            let chain = Arc::clone(&chain);
+            threads.spawn(move || chain.read(&chain.thread(by)))
+        });
+        let thread = chain.thread(by);
+        assert!(chain.replace(&thread));
+        chain.collect(&thread);
+        note.note((chain.ledger.freed(0), readers.map(|reader| reader.join().unwrap())));
+        drop(thread);
+        drop_and_count(chain);
+    });
+    seen.expect(&["(0, [0, 1])", "(0, [1, 0])", "(0, [1, 1])", "(1, [0, 1])", "(1, [1, 0])", "(1, [1, 1])"]);
+}
+
+#[test]
+fn retire_races_readers_of_both_kinds_and_frees_nothing_under_their_guards() {
+    retire_and_read_both(Bound::Preemptions(1));
+}
+
 /// Two threads retire values and one reads; one of them collects.
 #[test]
 #[ignore = "deep: make loom-deep"]
 fn two_retire_and_one_reads() {
     for by in [By::Place, By::Epoch] {
         explore(Bound::Preemptions(1), Atomics::Plain, move |threads| {
-            let chain = Arc::new(Chain::new());
+            let chain = Arc::new(Chain::new(by));
             let writers = [true, false].map(|collects| {
                 let chain = Arc::clone(&chain);
                 threads.spawn(move || {
@@ -378,7 +504,7 @@ fn retire_and_retire(by: By, bound: Bound) {
     let seen = Seen::default();
     let note = seen.clone();
     explore(bound, Atomics::Plain, move |threads| {
-        let chain = Arc::new(Chain::new());
+        let chain = Arc::new(Chain::new(by));
         let replace = move |chain: &Chain| {
             let thread = chain.thread(by);
             let retired = chain.replace(&thread);

@@ -14,10 +14,11 @@ const REPIN: u32 = 64;
 /// A handle on a [`Limiter`] for a thread that checks in a loop, made by [`Limiter::pin`].
 ///
 /// A check through it saves what a thread needs to announce that it reads the table: on Linux a few instructions,
-/// elsewhere some nanoseconds. The announcement is renewed after every 64 checks. While a handle is held and not used,
-/// nothing is freed that a limiter of this process has retired since (with exact keys, also nothing of scc's other users,
-/// and elsewhere than on Linux nothing of crossbeam-epoch's); a limiter's memory stays bounded all the same, but new keys
-/// may get the [full policy](crate::Full). So hold it for the loop, not across waiting for work. It stays on its thread.
+/// elsewhere some nanoseconds. The announcement is renewed after every 64 checks, unless the thread holds another handle.
+/// While a handle is held and not renewed, nothing is freed that a limiter of this process has retired since (with exact
+/// keys, also nothing of scc's other users, and where there is no `membarrier` nothing of crossbeam-epoch's); a limiter's
+/// memory stays bounded all the same, but new keys may get the [full policy](crate::Full). So hold one for the loop, not
+/// several, and not across waiting for work. It stays on its thread.
 ///
 /// ```
 /// use tollgate::{Limiter, Quota};
@@ -43,7 +44,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// # Progress
     ///
     /// Wait-free, once the thread has used any limiter; the first time it takes a place among those who read, which
-    /// may allocate.
+    /// may allocate, and now and then it frees what others have retired.
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};

@@ -80,7 +80,7 @@ impl<T> Link<T> {
     /// Makes it point to `to` if it points to `from`, which is then freed when no guard needs it.
     pub(crate) fn advance(&self, from: &T, to: &T, guard: &Guard) -> bool
     where
-        T: 'static,
+        T: Send + 'static,
     {
         let (from, to) = (Shared::from(std::ptr::from_ref(from)), Shared::from(std::ptr::from_ref(to)));
         // ORDERING: see `order`.

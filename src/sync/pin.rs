@@ -1,7 +1,7 @@
 //! The readers of this process, and the place of each thread among them.
 
 use super::barrier;
-use super::readers::{Guard, Reader, Readers};
+use super::readers::{Guard, Limbo, Reader, Readers};
 use std::cell::Cell;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64};
@@ -9,10 +9,14 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64};
 static READERS: Readers = Readers {
     age: AtomicU64::new(0),
     first: AtomicPtr::new(null_mut()),
-    limbo: AtomicPtr::new(null_mut()),
-    is_due: AtomicBool::new(false),
-    is_sorted: AtomicBool::new(false),
-    awaited: AtomicU64::new(0),
+    limbo: Limbo {
+        last: AtomicPtr::new(null_mut()),
+        rest: AtomicPtr::new(null_mut()),
+        queued: AtomicU64::new(0),
+        is_due: AtomicBool::new(false),
+        is_sorted: AtomicBool::new(false),
+        awaited: AtomicU64::new(0),
+    },
 };
 
 thread_local! {
@@ -32,7 +36,8 @@ impl Drop for Stay {
     }
 }
 
-/// A guard for this thread. Wait-free, but for the first of a thread, which gives it a place: see `readers`.
+/// A guard for this thread. Wait-free, but for the first of a thread, which gives it a place, and where limbo is to be looked
+/// after: see `readers`.
 #[inline(always)]
 pub(crate) fn pin() -> Guard {
     MINE.get().and_then(|reader| READERS.pin(reader)).unwrap_or_else(pin_slowly)
@@ -41,11 +46,11 @@ pub(crate) fn pin() -> Guard {
 #[cold]
 #[inline(never)]
 fn pin_slowly() -> Guard {
-    let Some(reader) = MINE.get().or_else(settle) else { return pin_epoch() };
-    let is_first = reader.held() == 0;
-    let guard = READERS.pin_slowly(reader).unwrap_or_else(pin_epoch);
-    if is_first && READERS.is_asked() {
-        free_some();
+    let reader = MINE.get().or_else(settle);
+    let is_first = reader.is_none_or(|reader| reader.held() == 0);
+    let guard = reader.and_then(|reader| READERS.pin_slowly(reader)).unwrap_or_else(pin_epoch);
+    if is_first && READERS.limbo.is_asked() {
+        READERS.look_after(crossbeam_epoch::pin);
     }
     guard
 }
@@ -69,17 +74,7 @@ fn pin_epoch() -> Guard {
 
 /// Frees what no guard needs any more. (The caller's own, under which something may have been retired, is one.)
 pub(crate) fn collect(_guard: &Guard) {
-    free_some();
-    READERS.ask_for_the_rest();
-}
-
-fn free_some() {
-    /// What crossbeam-epoch is given it frees two epochs later, if no guard of its own is in the way.
-    const EPOCHS: usize = 3;
-    let has_passed = READERS.sort_out(&crossbeam_epoch::pin());
-    for _ in 0..if has_passed { EPOCHS } else { 1 } {
-        crossbeam_epoch::pin().flush();
-    }
+    READERS.look_after(crossbeam_epoch::pin);
 }
 
 #[cfg(test)]

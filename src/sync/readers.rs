@@ -9,12 +9,15 @@
 //! # State
 //!
 //! ```text
-//! age:            grows by one with each value that is retired
+//! age:            grows by one with each value that is retired, and where everybody is to look after limbo
 //! place.state:    (age, n): n guards are held; the first of them was made in this age, or a later one
 //!                 (a, 0) -> (age, 1)       a guard is made; then `light`
+//!                 (a, 1) -> (age, 1)       it is renewed; then `light`
 //!                 (a, n) -> (a, n + 1)     another one
 //!                 (a, n) -> (a, n - 1)     one is dropped
-//! place.taken:    false <-> true           by the thread that has the place
+//! place.taken:    FREE -> TAKEN            by a thread
+//!                 TAKEN -> FREE, LEFT      by the same, when it ends: without guards, with some
+//!                 LEFT -> TAKEN            by another, when they are dropped; the first makes no more of them here
 //! a value:        linked -> unlinked -> in limbo, with the age that began with it -> crossbeam-epoch's -> freed
 //! ```
 //!
@@ -36,39 +39,46 @@
 //!
 //! # Progress
 //!
-//! Making a guard and dropping it is wait-free; the first time, a thread gets a place, which is lock-free and may allocate.
-//! Limbo is looked after by upkeep; where that has left something, and after every 64th value, also by the next thread that
-//! makes its first guard in an age. Whoever does it takes all that is in limbo and puts back what still waits; meanwhile
-//! nobody else does. A thread that stops there keeps everything from being freed; so does one that stops with a guard, and it
-//! has one.
+//! Making a guard and dropping it is wait-free, but for two cases: the first time, a thread gets a place, which is lock-free
+//! and may allocate; and one thread is asked to look after limbo, where upkeep has left something and after every 64th value.
+//! It hears of that with its first guard in an age, hands on up to [`MOST`] values, and asks the next if anything is left: a
+//! thread whose guard is waited for has not been there in this age, so it will hear of it. One thread at a time looks after
+//! limbo. If it stops there, nothing is freed any more; so it is if it stops with a guard, and it has one.
+//!
+//! A thread that keeps a guard for good keeps all that is retired since. Limbo may be long then: it is not gone through again
+//! while the oldest guard is the same.
 //!
 //! # Memory
 //!
-//! A place is 128 bytes. It is handed on when its thread ends, and never freed: there are as many as there were threads at
-//! once. A thread that ends while it holds guards (they were forgotten) leaves its place as it is, for good.
+//! A place is 128 bytes. It is handed on when its thread has ended, and never freed: there are as many as there were threads
+//! at once, and one more for each thread that has ended and forgot a guard. A value that waits takes 48 bytes besides. After
+//! a fork, the places of threads that the child has not got stay as they were: if one held a guard, nothing is freed there.
 //!
 //! # Orderings
 //!
 //! | edge | release side | acquire side | what becomes visible | loom test that fails if it is weakened |
 //! |---|---|---|---|---|
 //! | aged | `Readers::retire` | `light` in models, in use `Readers::pin_slowly` | that what was retired before is unlinked | `retire_races_a_place_and_frees_nothing_under_its_guard` |
-//! | known | | `Readers::pin_slowly` | the same | none: it is for where `light` is no fence, and in models it is one |
-//! | left | `Reader::tell` | `Readers::oldest` | all that was read under guards that are dropped | `retire_races_a_place_and_frees_nothing_under_its_guard` |
+//! | known | `Reader::leave_for_good` | `Readers::pin_slowly`, `Guard::repin` | the same; and the state in which a place was left | none: it is for where `light` is no fence, and in models it is one |
+//! | left | `Reader::tell` | `Readers::oldest` | all that was read under guards that are dropped | `retire_races_a_place_and_frees_nothing_under_its_guard`, `a_place_is_handed_on_with_all_that_was_read_there` |
+//! | read there | `Reader::tell` | `Reader::is_taken_over` | to the next that has a place, what was read under guards that were dropped after it was left | none: it takes a reader, one that takes its place over and one that collects, held up three times, which is too much for a model |
 //! | listed | `Readers::place` | `Readers::place`, `Readers::oldest` | the place itself | `places_are_handed_on_while_values_are_retired` |
-//! | handed on | `Reader::leave_for_good` | `Readers::place` | the state in which the last thread left it | `places_are_handed_on_while_values_are_retired` |
-//! | limbo | `Readers::push` | `Readers::sort_out` | what was retired, and that it is unlinked | `retire_races_retire_and_each_value_is_freed_once` |
+//! | handed on | `Reader::is_taken_over` | `Reader::is_taken_over` | the state in which the last thread left it | `places_are_handed_on_while_values_are_retired` |
+//! | limbo | `Limbo::push` | `Readers::sort_out` | what was retired, and that it is unlinked | `retire_races_retire_and_each_value_is_freed_once` |
+//! | rest | `Readers::sort_out` | `Readers::sort_out` | the same, of what one thread leaves to the next | none: what it says, a fence between has said before, but not of a value's plain fields, which loom does not see |
 
-use super::barrier::{heavy, light};
+use super::barrier::{heavy, is_there, light};
 use crossbeam_epoch::Guard as Epoch;
 #[cfg(tollgate_loom)]
 use loom::sync::atomic::{
-    AtomicBool, AtomicPtr, AtomicU64,
+    AtomicBool, AtomicPtr, AtomicU8, AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
 };
+use std::marker::PhantomData;
 use std::ptr;
 #[cfg(not(tollgate_loom))]
 use std::sync::atomic::{
-    AtomicBool, AtomicPtr, AtomicU64,
+    AtomicBool, AtomicPtr, AtomicU8, AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
 };
 
@@ -81,18 +91,33 @@ const AGE: u64 = GUARDS + 1;
 /// After so many values limbo is looked after, also where upkeep does not.
 const MANY: u64 = 64;
 
+/// How many values leave limbo at once at the most: to free one may take as long as a check.
+const MOST: usize = if cfg!(tollgate_loom) { 1 } else { 256 };
+
 /// All places, and what waits for them.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct Readers {
     pub(super) age: AtomicU64,
     pub(super) first: AtomicPtr<Reader>,
-    pub(super) limbo: AtomicPtr<Retired>,
-    /// Is the next one that comes to look after limbo?
+    pub(super) limbo: Limbo,
+}
+
+/// What waits, on cache lines of its own: everybody who makes a guard reads the others.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(crate) struct Limbo {
+    /// The last one that came.
+    pub(super) last: AtomicPtr<Retired>,
+    /// What was looked at no more, for there was so much.
+    pub(super) rest: AtomicPtr<Retired>,
+    /// How many were handed on and are not freed yet.
+    pub(super) queued: AtomicU64,
+    /// Is the next one that comes to look after it?
     pub(super) is_due: AtomicBool,
     /// Does a thread do so now?
     pub(super) is_sorted: AtomicBool,
-    /// All that was left in limbo the last time waits for a guard of this age, or an older one.
+    /// All that was left the last time waits for a guard of this age, or an older one; 0 if that is not known.
     pub(super) awaited: AtomicU64,
 }
 
@@ -102,11 +127,17 @@ pub(crate) struct Readers {
 pub(crate) struct Reader {
     /// Written by the thread that has the place.
     state: AtomicU64,
-    taken: AtomicBool,
+    taken: AtomicU8,
     of: &'static Readers,
     /// The place before it in the list, or null; not changed once this one is in the list.
     next: AtomicPtr<Reader>,
 }
+
+/// A place that was never taken, or was left without a guard.
+const FREE: u8 = 0;
+const TAKEN: u8 = 1;
+/// Its thread has ended, or is about to, and had guards when it left it. Free as soon as they are dropped.
+const LEFT: u8 = 2;
 
 /// A value that waits to be freed.
 #[derive(Debug)]
@@ -123,9 +154,9 @@ trait Anything {}
 
 impl<T> Anything for T {}
 
-/// While it is held, nothing is freed that was linked when it was made, or later. It stays on its thread.
+/// While it is held, nothing is freed that was linked when it was made, or later. It stays on its thread, as a pointer does.
 #[derive(Debug)]
-pub struct Guard(Held);
+pub struct Guard(Held, PhantomData<*const ()>);
 
 #[derive(Debug)]
 enum Held {
@@ -162,8 +193,7 @@ impl Readers {
         let mut at = self.first.load(Acquire);
         // SAFETY: null, or a place in the list, which is never freed.
         while let Some(reader) = unsafe { at.as_ref() } {
-            // ORDERING: acquire side of *handed on*; relaxed where it is not.
-            if reader.taken.compare_exchange(false, true, Acquire, Relaxed).is_ok() {
+            if reader.is_taken_over() {
                 return reader;
             }
             // ORDERING: relaxed; it came with the place.
@@ -171,7 +201,7 @@ impl Readers {
         }
         let reader = Box::leak(Box::new(Reader {
             state: AtomicU64::new(0),
-            taken: AtomicBool::new(true),
+            taken: AtomicU8::new(TAKEN),
             of: self,
             next: AtomicPtr::new(ptr::null_mut()),
         }));
@@ -194,108 +224,118 @@ impl Readers {
     /// # Safety
     ///
     /// It came from a box, any thread may drop it, no new guard can reach it, and it is retired once.
-    pub(super) unsafe fn retire<T: 'static>(&self, value: *mut T) {
+    pub(super) unsafe fn retire<T: Send + 'static>(&self, value: *mut T) {
         // ORDERING: release side of *aged*.
         let age = self.age.fetch_add(AGE, Release) + AGE;
         if age.is_multiple_of(MANY * AGE) {
-            self.ask();
+            self.limbo.ask();
         }
         let next = AtomicPtr::new(ptr::null_mut());
-        self.push(Box::new(Retired { value, age, next }));
+        self.limbo.push(Box::leak(Box::new(Retired { value, age, next })));
     }
 
-    fn push(&self, retired: Box<Retired>) {
-        let retired = Box::leak(retired);
-        // ORDERING: relaxed; it is not looked at.
-        let mut first = self.limbo.load(Relaxed);
-        loop {
-            // ORDERING: relaxed; limbo tells of it.
-            retired.next.store(first, Relaxed);
-            let new = ptr::from_mut(retired);
-            // ORDERING: release side of *limbo*; relaxed where it is not.
-            match self.limbo.compare_exchange_weak(first, new, Release, Relaxed) {
-                Ok(_) => return,
-                Err(found) => first = found,
-            }
+    /// Looks after limbo, with guards of the epochs from `pin`, and asks the next thread to do so if anything is left.
+    pub(super) fn look_after(&'static self, pin: impl Fn() -> Epoch) {
+        /// What the epochs are given they free two epochs later, if no guard of theirs is in the way.
+        const EPOCHS: usize = 3;
+        if !self.limbo.holds_any() {
+            return;
         }
-    }
-
-    /// Is it this thread that is to look after limbo? Then no other.
-    pub(super) fn is_asked(&self) -> bool {
-        // ORDERING: relaxed twice; a hint.
-        self.is_due.load(Relaxed) && self.is_due.swap(false, Relaxed)
-    }
-
-    /// Asks the next thread that makes its first guard in an age to look after limbo.
-    fn ask(&self) {
-        // ORDERING: relaxed; a hint.
-        self.is_due.store(true, Relaxed);
-    }
-
-    /// The same, if there is anything in limbo.
-    pub(super) fn ask_for_the_rest(&self) {
-        // ORDERING: relaxed; a hint.
-        if !self.limbo.load(Relaxed).is_null() {
-            self.ask();
+        let queued = self.limbo.queued();
+        let has_passed = self.sort_out(&pin());
+        for _ in 0..if has_passed { EPOCHS } else { 1 } {
+            pin().flush();
+        }
+        if self.limbo.holds_any() {
+            self.limbo.ask();
+            if has_passed || self.limbo.queued() < queued {
+                // There may be more to be done at once: so let everybody's next guard be the first of an age.
+                // ORDERING: relaxed; who reads this age acquires what those released that have added to it before.
+                self.age.fetch_add(AGE, Relaxed);
+            }
         }
     }
 
     /// Hands on to `epoch` what no place has a guard for any more; is that anything? One thread at a time: the others have
     /// better things to do.
-    pub(super) fn sort_out(&self, epoch: &Epoch) -> bool {
-        // ORDERING: relaxed; who retires something looks after it.
-        if self.limbo.load(Relaxed).is_null() {
+    pub(super) fn sort_out(&'static self, epoch: &Epoch) -> bool {
+        // Who is seen to read reads: that takes no fence. And a look, where it is the same guard as the last time, for a
+        // thread may stop for good, and limbo be long by then.
+        let (limbo, seen) = (&self.limbo, self.oldest());
+        // ORDERING: relaxed; a hint, which another thread may have written.
+        if seen <= limbo.awaited.load(Relaxed) {
             return false;
         }
         // ORDERING: relaxed twice; it keeps threads apart and tells nothing: what is in limbo came with limbo.
-        if self.is_sorted.compare_exchange(false, true, Relaxed, Relaxed).is_err() {
+        if limbo.is_sorted.compare_exchange(false, true, Relaxed, Relaxed).is_err() {
             return false;
         }
-        let has_passed = self.sort_out_alone(epoch);
-        // ORDERING: relaxed, as above.
-        self.is_sorted.store(false, Relaxed);
-        has_passed
-    }
-
-    fn sort_out_alone(&self, epoch: &Epoch) -> bool {
-        // Who is seen to read reads: that takes no fence. And a look, where it is the same guard as the last time, for a
-        // thread may stop for good, and limbo be long by then.
-        let seen = self.oldest();
-        // ORDERING: relaxed; a hint, which another thread may have written.
-        if seen <= self.awaited.load(Relaxed) {
-            return false;
+        // ORDERING: acquire side of *rest*.
+        let mut values = limbo.rest.swap(ptr::null_mut(), Acquire);
+        let is_new = values.is_null();
+        if is_new {
+            // ORDERING: acquire side of *limbo*.
+            values = limbo.last.swap(ptr::null_mut(), Acquire);
         }
-        // ORDERING: acquire side of *limbo*.
-        let mut rest = self.limbo.swap(ptr::null_mut(), Acquire);
-        let (mut oldest, mut has_passed, mut is_left) = (None, false, false);
-        while !rest.is_null() {
-            // SAFETY: it came from a box, and was taken out of limbo by this call alone.
-            let retired = unsafe { Box::from_raw(rest) };
+        let (mut passed, mut oldest, mut is_left) = (0, None, false);
+        // SAFETY: null, or a value that was taken out of limbo by this call alone.
+        while let Some(retired) = unsafe { values.as_ref() }.filter(|_| passed < MOST) {
+            let waits = retired.age > seen || {
+                let oldest = match oldest {
+                    Some(oldest) => oldest,
+                    None if heavy() => *oldest.insert(self.oldest()),
+                    // The system has refused the fence, so nothing is known: for another time.
+                    None => break,
+                };
+                retired.age > oldest
+            };
             // ORDERING: relaxed; it came with the value.
-            rest = retired.next.load(Relaxed);
-            let waits = retired.age > seen
-                || retired.age > *oldest.get_or_insert_with(|| self.oldest_after_a_fence());
+            let next = retired.next.load(Relaxed);
+            // SAFETY: from a box, and nobody else has it.
+            let retired = unsafe { &mut *values };
+            values = next;
             if waits {
-                self.push(retired);
+                limbo.push(retired);
                 is_left = true;
-                continue;
+            } else {
+                passed += 1;
+                // SAFETY: it came from a box, and is not in limbo any more.
+                let value = unsafe { Box::from_raw(retired) }.value;
+                // SAFETY: as `retire` demands, and no guard of a place can reach it.
+                unsafe { self.queue(value, epoch) };
             }
-            has_passed = true;
-            // SAFETY: it came from a box, and nobody can reach it.
-            let free = move || drop(unsafe { Box::from_raw(retired.value) });
-            // SAFETY: as `retire` demands: any thread may do it, at any time from now on, and no guard of a place can reach it.
-            unsafe { epoch.defer_unchecked(free) };
         }
-        // All that is left began after it, and so does all that comes.
-        let awaited = if is_left { oldest.unwrap_or(seen).min(seen) } else { 0 };
+        let is_all = values.is_null();
+        if !is_all {
+            // ORDERING: release side of *rest*.
+            limbo.rest.store(values, Release);
+        }
+        // What comes is younger than any guard that was seen. (A thread that was slow to put its value here may have it wait for
+        // one guard more than it must.)
+        let awaited = if is_left && is_all && is_new { oldest.unwrap_or(seen).min(seen) } else { 0 };
         // ORDERING: relaxed, as above.
-        self.awaited.store(awaited, Relaxed);
-        has_passed
+        limbo.awaited.store(awaited, Relaxed);
+        // ORDERING: relaxed, as above.
+        limbo.is_sorted.store(false, Relaxed);
+        passed > 0
     }
 
-    /// The same as [`oldest`](Self::oldest), and nothing that was unlinked before is reached by guards that it does not tell of.
-    fn oldest_after_a_fence(&self) -> u64 {
-        if heavy() { self.oldest() } else { 0 }
+    /// Has a value freed when no guard of the epochs is left that may have seen it.
+    ///
+    /// # Safety
+    ///
+    /// As of [`retire`](Self::retire); and no guard of a place has seen it.
+    unsafe fn queue(&'static self, value: *mut dyn Anything, epoch: &Epoch) {
+        // ORDERING: relaxed; a count.
+        self.limbo.queued.fetch_add(1, Relaxed);
+        let free = move || {
+            // SAFETY: it came from a box, and nobody can reach it.
+            drop(unsafe { Box::from_raw(value) });
+            // ORDERING: relaxed; a count.
+            self.limbo.queued.fetch_sub(1, Relaxed);
+        };
+        // SAFETY: any thread may do it, at any time from now on.
+        unsafe { epoch.defer_unchecked(free) };
     }
 
     /// The age of the oldest guard of all places, or more than any.
@@ -314,6 +354,47 @@ impl Readers {
             at = reader.next.load(Relaxed);
         }
         oldest
+    }
+}
+
+impl Limbo {
+    fn push(&self, retired: &'static mut Retired) {
+        // ORDERING: relaxed; it is not looked at.
+        let mut last = self.last.load(Relaxed);
+        loop {
+            // ORDERING: relaxed; limbo tells of it.
+            retired.next.store(last, Relaxed);
+            let new = ptr::from_mut(retired);
+            // ORDERING: release side of *limbo*; relaxed where it is not.
+            match self.last.compare_exchange_weak(last, new, Release, Relaxed) {
+                Ok(_) => return,
+                Err(found) => last = found,
+            }
+        }
+    }
+
+    fn queued(&self) -> u64 {
+        // ORDERING: relaxed; a count.
+        self.queued.load(Relaxed)
+    }
+
+    /// Is anything not freed yet?
+    pub(super) fn holds_any(&self) -> bool {
+        // ORDERING: relaxed; who retires something looks after it.
+        let is_there = |values: &AtomicPtr<Retired>| !values.load(Relaxed).is_null();
+        is_there(&self.last) || is_there(&self.rest) || self.queued() > 0
+    }
+
+    /// Asks the next thread that makes its first guard in an age to look after it.
+    fn ask(&self) {
+        // ORDERING: relaxed; a hint.
+        self.is_due.store(true, Relaxed);
+    }
+
+    /// Is it this thread that is to look after it? Then no other.
+    pub(super) fn is_asked(&self) -> bool {
+        // ORDERING: relaxed twice; a hint.
+        self.is_due.load(Relaxed) && self.is_due.swap(false, Relaxed)
     }
 }
 
@@ -340,7 +421,7 @@ impl Reader {
 
     #[inline(always)]
     fn tell(&self, state: u64) {
-        // ORDERING: release side of *left*, for guards that were dropped before, or are now.
+        // ORDERING: release side of *left* and *read there*, for guards that were dropped before, or are now.
         self.state.store(state, Release);
     }
 
@@ -352,15 +433,26 @@ impl Reader {
     /// The first guard, in this age.
     #[inline(always)]
     fn enter(&'static self, age: u64) -> Guard {
+        self.begin(age);
+        self.guard()
+    }
+
+    #[inline(always)]
+    fn guard(&'static self) -> Guard {
+        Guard(Held::Place(self), PhantomData)
+    }
+
+    /// One guard is held, since this age.
+    #[inline(always)]
+    fn begin(&self, age: u64) {
         self.tell(age + 1);
         light();
-        Guard(Held::Place(self))
     }
 
     /// One more. What the first has said holds for it, too.
     fn enter_again(&'static self) -> Guard {
         self.tell(self.state() + 1);
-        Guard(Held::Place(self))
+        self.guard()
     }
 
     #[inline(always)]
@@ -368,31 +460,47 @@ impl Reader {
         self.tell(self.state() - 1);
     }
 
-    /// Hands the place on, unless guards are held.
-    pub(super) fn leave_for_good(&self) {
-        if self.held() == 0 {
-            // ORDERING: release side of *handed on*.
-            self.taken.store(false, Release);
+    /// Takes the place if nobody has it.
+    fn is_taken_over(&self) -> bool {
+        // ORDERING: relaxed; a look.
+        let taken = self.taken.load(Relaxed);
+        // ORDERING: acquire side of *handed on*: its state is no older than that. Relaxed where it is not.
+        if taken == TAKEN || self.taken.compare_exchange(taken, TAKEN, Acquire, Relaxed).is_err() {
+            return false;
         }
+        // Only now: it may have been left by another thread since, with guards again.
+        // ORDERING: acquire side of *read there*.
+        let is_free = self.state.load(Acquire) & GUARDS == 0;
+        if !is_free {
+            // ORDERING: release side of *handed on*, for who has left it.
+            self.taken.store(LEFT, Release);
+        }
+        is_free
+    }
+
+    /// Hands the place on, at once or when the last guard is dropped.
+    pub(super) fn leave_for_good(&self) {
+        let taken = if self.held() == 0 { FREE } else { LEFT };
+        // ORDERING: release side of *known*.
+        self.taken.store(taken, Release);
     }
 }
 
 impl Guard {
     /// A guard that needs no place.
     pub(super) fn of_epoch(epoch: Epoch, readers: &'static Readers) -> Self {
-        Self(Held::Epoch(epoch, readers))
+        Self(Held::Epoch(epoch, readers), PhantomData)
     }
 
-    /// Ends, and begins again. (If the thread holds others, nothing of it is seen.)
+    /// Ends, and begins again; not if the thread holds others. (It is never without a guard between, or its place might be
+    /// handed on.)
     pub(crate) fn repin(&mut self) {
         match &mut self.0 {
-            Held::Place(reader) => {
-                let reader = *reader;
-                reader.leave();
-                let again = reader.of.pin_slowly(reader).expect("there is one fewer than before");
-                // What it was is over already.
-                std::mem::forget(std::mem::replace(self, again));
+            Held::Place(reader) if reader.held() == 1 => {
+                // ORDERING: acquire side of *known*.
+                reader.begin(reader.of.age.load(Acquire));
             }
+            Held::Place(_) => {}
             Held::Epoch(epoch, _) => epoch.repin(),
         }
     }
@@ -403,10 +511,16 @@ impl Guard {
     ///
     /// As there.
     #[allow(unsafe_code)]
-    pub(super) unsafe fn retire<T: 'static>(&self, value: *mut T) {
-        let (Held::Place(Reader { of: readers, .. }) | Held::Epoch(_, readers)) = &self.0;
-        // SAFETY: the caller's.
-        unsafe { readers.retire(value) };
+    pub(super) unsafe fn retire<T: Send + 'static>(&self, value: *mut T) {
+        match &self.0 {
+            // Then there are no places.
+            // SAFETY: the caller's.
+            Held::Epoch(epoch, readers) if !is_there() => unsafe { readers.queue(value, epoch) },
+            // SAFETY: the caller's.
+            Held::Place(Reader { of: readers, .. }) | Held::Epoch(_, readers) => unsafe {
+                readers.retire(value)
+            },
+        }
     }
 }
 
@@ -423,6 +537,7 @@ impl Drop for Guard {
 mod tests {
     use super::super::link::Link;
     use super::*;
+    use crossbeam_epoch::Collector;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
     use std::thread;
@@ -432,10 +547,14 @@ mod tests {
         Box::leak(Box::new(Readers {
             age: AtomicU64::new(0),
             first: AtomicPtr::new(ptr::null_mut()),
-            limbo: AtomicPtr::new(ptr::null_mut()),
-            is_due: AtomicBool::new(false),
-            is_sorted: AtomicBool::new(false),
-            awaited: AtomicU64::new(0),
+            limbo: Limbo {
+                last: AtomicPtr::new(ptr::null_mut()),
+                rest: AtomicPtr::new(ptr::null_mut()),
+                queued: AtomicU64::new(0),
+                is_due: AtomicBool::new(false),
+                is_sorted: AtomicBool::new(false),
+                awaited: AtomicU64::new(0),
+            },
         }))
     }
 
@@ -451,7 +570,7 @@ mod tests {
 
     /// Frees what may be freed, at once.
     #[allow(unsafe_code)]
-    fn sort_out(readers: &Readers) -> bool {
+    fn sort_out(readers: &'static Readers) -> bool {
         // SAFETY: no guard of an epoch is used here.
         readers.sort_out(unsafe { crossbeam_epoch::unprotected() })
     }
@@ -516,21 +635,97 @@ mod tests {
         assert_eq!(reader.held(), 0);
     }
 
+    /// Looks after limbo as a thread does that is asked, with epochs of its own.
+    fn look_after(readers: &'static Readers, collector: &Collector) {
+        let participant = collector.register();
+        readers.look_after(|| participant.pin());
+    }
+
     /// Or limbo would grow where there is no upkeep; and every time would be too often.
     #[test]
     fn one_thread_is_asked_to_look_after_limbo_after_many_values() {
-        let (readers, value) = (readers(), Arc::new(()));
+        let (readers, value, collector) = (readers(), Arc::new(()), Collector::new());
         for _ in 0..3 {
             for n in 1..=MANY {
-                assert!(!readers.is_asked(), "before value {n}");
+                assert!(!readers.limbo.is_asked(), "before value {n}");
                 retire(readers, &value);
             }
-            assert!(readers.is_asked() && !readers.is_asked());
+            assert!(readers.limbo.is_asked() && !readers.limbo.is_asked());
         }
-        readers.ask_for_the_rest();
-        assert!(readers.is_asked() && sort_out(readers));
-        readers.ask_for_the_rest();
-        assert!(!readers.is_asked());
+        look_after(readers, &collector);
+        assert_eq!((Arc::strong_count(&value), readers.limbo.holds_any()), (1, false));
+        assert!(!readers.limbo.is_asked());
+    }
+
+    /// It would wait for the 64th value, which may never come.
+    #[test]
+    fn what_has_to_wait_is_looked_after_by_the_next_thread() {
+        let (readers, value, collector) = (readers(), Arc::new(()), Collector::new());
+        let reader = readers.place();
+        let guard = pin(readers, reader);
+        retire(readers, &value);
+        for _ in 0..3 {
+            look_after(readers, &collector);
+            assert!(readers.limbo.is_asked());
+        }
+        drop(guard);
+        // The one that was waited for has not been here in this age, so it hears of it.
+        assert!(readers.pin(reader).is_none());
+        look_after(readers, &collector);
+        assert_eq!((Arc::strong_count(&value), readers.limbo.is_asked()), (1, false));
+    }
+
+    /// Also where the epochs are held up by somebody else.
+    #[test]
+    fn what_was_handed_on_is_looked_after_until_it_is_freed() {
+        let (readers, value, collector) = (readers(), Arc::new(()), Collector::new());
+        let other = collector.register();
+        let foreign = other.pin();
+        retire(readers, &value);
+        for _ in 0..3 {
+            look_after(readers, &collector);
+            assert_eq!((Arc::strong_count(&value), readers.limbo.is_asked()), (2, true));
+        }
+        drop(foreign);
+        (0..3).for_each(|_| look_after(readers, &collector));
+        assert_eq!((Arc::strong_count(&value), readers.limbo.holds_any()), (1, false));
+    }
+
+    /// And everybody is told that there is more, though nothing else is retired.
+    #[test]
+    fn a_long_limbo_is_freed_in_parts() {
+        let (readers, value, collector) = (readers(), Arc::new(()), Collector::new());
+        let reader = readers.place();
+        let many = 4 * MOST + 10;
+        (0..many).for_each(|_| retire(readers, &value));
+        let mut left = many;
+        while readers.limbo.holds_any() {
+            let Some(guard) = readers.pin(reader).or_else(|| readers.pin_slowly(reader)) else {
+                unreachable!()
+            };
+            look_after(readers, &collector);
+            drop(guard);
+            let now = Arc::strong_count(&value) - 1;
+            assert!(now < left && left - now <= 2 * MOST, "{left}, then {now}");
+            assert_eq!(readers.pin(reader).is_none(), readers.limbo.holds_any());
+            left = now;
+        }
+        assert_eq!(left, 0);
+    }
+
+    /// Where the thread's last guard is dropped after it has left its place, as thread-locals may have it.
+    #[test]
+    fn a_place_that_was_left_with_a_guard_is_handed_on_when_that_is_dropped() {
+        let readers = readers();
+        let reader = readers.place();
+        let mut guard = pin(readers, reader);
+        reader.leave_for_good();
+        guard.repin();
+        let other = readers.place();
+        assert!(!ptr::eq(other, reader));
+        drop(guard);
+        assert!(ptr::eq(readers.place(), reader));
+        assert_eq!(reader.held(), 0);
     }
 
     /// What is known of a value from outside, when it is freed.
@@ -587,7 +782,7 @@ mod tests {
             }
             (replaced, looks.map(|looks| looks.join().unwrap()))
         });
-        sort_out(readers);
+        while sort_out(readers) {}
         assert_eq!(freed.load(SeqCst), replaced);
         assert!(looks.iter().all(|&looks| looks > 1_000) && replaced > 100, "{looks:?}, {replaced}");
     }
@@ -600,7 +795,7 @@ mod tests {
         let guard = pin(readers, stopped);
         (0..3).for_each(|_| retire(readers, &value));
         assert!(!sort_out(readers));
-        let order = || readers.limbo.load(Relaxed);
+        let order = || readers.limbo.last.load(Relaxed);
         let first = order();
         for _ in 0..3 {
             drop(pin(readers, other));
