@@ -46,6 +46,13 @@
 //! | sliding window | 2 × limit at worst, about limit in practice | "no more than n in any minute", cheaply |
 //! | sliding log | the limit, exactly; with exact keys or for one resource, 8 to 24 bytes an admission | a contract that says "never more than n in any hour" |
 //!
+//! # Platforms
+//!
+//! All that std knows. On Linux (from 4.14 on) checks run no fence, for who frees memory has the system run one on all
+//! processors, by `membarrier(2)`. Where the first such call of a process is refused, as in some sandboxes, and on other
+//! systems, a check takes some nanoseconds more. So let a sandbox refuse the call from the beginning, with an error, or
+//! not at all: if it is refused later, what is retired from then on is not freed.
+//!
 //! # Features
 //!
 //! - `tsc`: [`Clock::tsc`], the processor's time stamp counter.

@@ -34,18 +34,21 @@ enum Wanted {
 pub fn folded(shown: &Shown) -> String {
     let lines = lines(shown);
     let missed: Vec<&Line> = lines.iter().filter(|line| line.is_missed_by(line.reached)).collect();
-    let is_beyond = |line: &&&Line| line.bare.is_some_and(|bare| line.is_missed_by(bare));
-    let (beyond, all) = (missed.iter().filter(is_beyond).count(), lines.len());
+    let missed_by = |who: fn(&Line) -> Option<f64>| {
+        missed.iter().filter(|line| who(line).is_some_and(|value| line.is_missed_by(value))).count()
+    };
+    let (floor, bare, all) = (missed_by(|line| line.floor), missed_by(|line| line.bare), lines.len());
     let head = format!(
         "<details><summary>What was aimed at: reached in {} of {all} lines. What the floors take.</summary>",
         all - missed.len()
     );
     let text = format!(
         "A check's time in parts of governor's; the last lines are what they say. The first floor reads the \
-         clock and does one compare-and-swap on a word of an array. The bare table hashes the key, pins the \
-         epoch and finds the word beside the key, or a place for a new one, and grows while everybody waits: what \
-         no limiter can do without that keeps its keys as tollgate does, before it forgets, grows beside others \
-         or knows more than one quota. Of the {} lines that are missed, {beyond} it misses, too.",
+         clock and does one compare-and-swap on a word of an array. The bare table hashes the key, takes a guard of \
+         crossbeam-epoch and finds the word beside the key, or a place for a new one, and grows while everybody \
+         waits: what a table of ready parts takes before it forgets, grows beside others or knows more than one \
+         quota. (tollgate's own guards take less, so it can be the faster one.) Of the {} lines that are missed, the \
+         first floor misses {floor}, too, and the bare table {bare}.",
         missed.len()
     );
     let text = text + &without_keys(shown);
@@ -68,7 +71,7 @@ fn without_keys(shown: &Shown) -> String {
     match ratios.collect::<Vec<_>>() {
         ratios if ratios.is_empty() => String::new(),
         ratios => format!(
-            " Where there is one state, no key to find and no epoch to pin, so with `SingleLimiter`, a check on one \
+            " Where there is one state, no key to find and no guard to hold, so with `SingleLimiter`, a check on one \
              thread takes {}.",
             ratios.join(", ")
         ),

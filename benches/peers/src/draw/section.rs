@@ -20,8 +20,8 @@ pub fn markdown(shown: &Shown) -> String {
              Every peer is set up as its documentation advises, and tollgate with the clock that governor's \
              default reads (feature `tsc`; without it, see *system clock*); `+ atomic`, `Mutex<HashMap>` and \
              the shards are limiters as people build them. The floors limit nothing. One reads the clock \
-             and updates a word that the key points to. The other does that in a table of keys that is found through \
-             the epoch and never forgets; it grows while everybody waits.",
+             and updates a word that the key points to. The other does that in a table of keys, under a guard of \
+             crossbeam-epoch; it never forgets, and grows while everybody waits.",
         ),
         table(shown),
         losses(shown),
