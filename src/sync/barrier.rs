@@ -81,8 +81,11 @@ mod real {
 
     /// Between unlinking a value and looking who reads. False if the system has refused it: then nothing is known.
     pub(crate) fn heavy() -> bool {
+        light();
         // Where there is none, there is no reader that relies on it.
-        !is_there() || system::fence_all() || system::register() && system::fence_all()
+        let is_done = !is_there() || system::fence_all() || system::register() && system::fence_all();
+        light();
+        is_done
     }
 
     // Miri does not know the call.

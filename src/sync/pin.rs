@@ -32,6 +32,7 @@ impl Drop for Stay {
     fn drop(&mut self) {
         if let Some(reader) = MINE.take() {
             reader.leave_for_good();
+            READERS.hand_over();
         }
     }
 }
@@ -49,7 +50,7 @@ fn pin_slowly() -> Guard {
     let reader = MINE.get().or_else(settle);
     let is_first = reader.is_none_or(|reader| reader.held() == 0);
     let guard = reader.and_then(|reader| READERS.pin_slowly(reader)).unwrap_or_else(pin_epoch);
-    if is_first && READERS.limbo.is_asked() {
+    if is_first && READERS.is_asked() {
         READERS.look_after(crossbeam_epoch::pin);
     }
     guard

@@ -18,6 +18,7 @@
 //! place.taken:    FREE -> TAKEN            by a thread
 //!                 TAKEN -> FREE, LEFT      by the same, when it ends: without guards, with some
 //!                 LEFT -> TAKEN            by another, when they are dropped; the first makes no more of them here
+//!                 LEFT -> TAKEN -> LEFT    by another that looked too early
 //! a value:        linked -> unlinked -> in limbo, with the age that began with it -> crossbeam-epoch's -> freed
 //! ```
 //!
@@ -40,10 +41,14 @@
 //! # Progress
 //!
 //! Making a guard and dropping it is wait-free, but for two cases: the first time, a thread gets a place, which is lock-free
-//! and may allocate; and one thread is asked to look after limbo, where upkeep has left something and after every 64th value.
-//! It hears of that with its first guard in an age, hands on up to [`MOST`] values, and asks the next if anything is left: a
-//! thread whose guard is waited for has not been there in this age, so it will hear of it. One thread at a time looks after
-//! limbo. If it stops there, nothing is freed any more; so it is if it stops with a guard, and it has one.
+//! and may allocate; and one thread is asked to look after limbo, with its first guard in an age, where upkeep has left
+//! something and after every 64th age. It looks at what is in limbo, hands on up to [`MOST`] values and frees what the epochs
+//! let go, of others' too; if anything is left, the next is asked, and if that may be done at once, everybody's next guard is
+//! the first of an age. What waits for a thread that drops its guard and makes no other, and has not ended, waits for the next
+//! value or for upkeep.
+//!
+//! One thread at a time sorts what is in limbo. If it stops there, nothing is freed any more; so it is if it stops with a
+//! guard, and it has one.
 //!
 //! A thread that keeps a guard for good keeps all that is retired since. Limbo may be long then: it is not gone through again
 //! while the oldest guard is the same.
@@ -52,34 +57,40 @@
 //!
 //! A place is 128 bytes. It is handed on when its thread has ended, and never freed: there are as many as there were threads
 //! at once, and one more for each thread that has ended and forgot a guard. A value that waits takes 48 bytes besides. After
-//! a fork, the places of threads that the child has not got stay as they were: if one held a guard, nothing is freed there.
+//! a fork, the places of threads that the child has not got stay as they were: if one held a guard, or sorted limbo, nothing is
+//! freed there.
 //!
 //! # Orderings
 //!
 //! | edge | release side | acquire side | what becomes visible | loom test that fails if it is weakened |
 //! |---|---|---|---|---|
-//! | aged | `Readers::retire` | `light` in models, in use `Readers::pin_slowly` | that what was retired before is unlinked | `retire_races_a_place_and_frees_nothing_under_its_guard` |
-//! | known | `Reader::leave_for_good` | `Readers::pin_slowly`, `Guard::repin` | the same; and the state in which a place was left | none: it is for where `light` is no fence, and in models it is one |
+//! | aged | `Readers::retire` | `light` in models, in use `Readers::pin_slowly`, `Guard::repin` | that what was retired before is unlinked | `retire_races_a_place_and_frees_nothing_under_its_guard` |
+//! | known | | `Readers::pin_slowly`, `Guard::repin` | the same | none: it is for where `light` is no fence, and in models it is one |
 //! | left | `Reader::tell` | `Readers::oldest` | all that was read under guards that are dropped | `retire_races_a_place_and_frees_nothing_under_its_guard`, `a_place_is_handed_on_with_all_that_was_read_there` |
 //! | read there | `Reader::tell` | `Reader::is_taken_over` | to the next that has a place, what was read under guards that were dropped after it was left | none: it takes a reader, one that takes its place over and one that collects, held up three times, which is too much for a model |
 //! | listed | `Readers::place` | `Readers::place`, `Readers::oldest` | the place itself | `places_are_handed_on_while_values_are_retired` |
 //! | handed on | `Reader::is_taken_over` | `Reader::is_taken_over` | the state in which the last thread left it | `places_are_handed_on_while_values_are_retired` |
+//! | left behind | `Reader::leave_for_good` | `Reader::is_taken_over` | the same, of the thread that had it | none: as of *known* |
+//! | heard | `Readers::look_after` | `Readers::is_asked` | to one of the two what the other did before: that limbo is to be looked after, or that a guard is dropped | none: without it a value waits for the next that is retired, or for upkeep; the models retire few |
 //! | limbo | `Limbo::push` | `Readers::sort_out` | what was retired, and that it is unlinked | `retire_races_retire_and_each_value_is_freed_once` |
 //! | rest | `Readers::sort_out` | `Readers::sort_out` | the same, of what one thread leaves to the next | none: what it says, a fence between has said before, but not of a value's plain fields, which loom does not see |
+//! | sorted | `Readers::sort_out` | `Readers::sort_out` | to the next that sorts, all that this one has left | none: without it, two sorters' stores might change places, which loom does not show where a compare-and-swap reads them |
 
 use super::barrier::{heavy, is_there, light};
 use crossbeam_epoch::Guard as Epoch;
 #[cfg(tollgate_loom)]
 use loom::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicU8, AtomicU64,
-    Ordering::{Acquire, Relaxed, Release},
+    Ordering::{Acquire, Relaxed, Release, SeqCst},
+    fence,
 };
 use std::marker::PhantomData;
 use std::ptr;
 #[cfg(not(tollgate_loom))]
 use std::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicU8, AtomicU64,
-    Ordering::{Acquire, Relaxed, Release},
+    Ordering::{Acquire, Relaxed, Release, SeqCst},
+    fence,
 };
 
 /// How many guards are held: in the low bits of a state.
@@ -227,11 +238,11 @@ impl Readers {
     pub(super) unsafe fn retire<T: Send + 'static>(&self, value: *mut T) {
         // ORDERING: release side of *aged*.
         let age = self.age.fetch_add(AGE, Release) + AGE;
+        let next = AtomicPtr::new(ptr::null_mut());
+        self.limbo.push(Box::into_raw(Box::new(Retired { value, age, next })));
         if age.is_multiple_of(MANY * AGE) {
             self.limbo.ask();
         }
-        let next = AtomicPtr::new(ptr::null_mut());
-        self.limbo.push(Box::leak(Box::new(Retired { value, age, next })));
     }
 
     /// Looks after limbo, with guards of the epochs from `pin`, and asks the next thread to do so if anything is left.
@@ -241,19 +252,43 @@ impl Readers {
         if !self.limbo.holds_any() {
             return;
         }
-        let queued = self.limbo.queued();
+        let (oldest, queued) = (self.oldest(), self.limbo.queued());
         let has_passed = self.sort_out(&pin());
-        for _ in 0..if has_passed { EPOCHS } else { 1 } {
-            pin().flush();
+        if has_passed || queued > 0 {
+            (0..EPOCHS).for_each(|_| pin().flush());
         }
-        if self.limbo.holds_any() {
+        // (Where there are no places, the epochs look after themselves.)
+        if self.limbo.holds_any() && is_there() {
             self.limbo.ask();
-            if has_passed || self.limbo.queued() < queued {
-                // There may be more to be done at once: so let everybody's next guard be the first of an age.
-                // ORDERING: relaxed; who reads this age acquires what those released that have added to it before.
-                self.age.fetch_add(AGE, Relaxed);
+            // ORDERING: *heard*.
+            fence(SeqCst);
+            if has_passed || self.limbo.queued() < queued || self.oldest() > oldest {
+                // There may be more to be done at once, and who was waited for may have been here before this asked.
+                self.tell_all();
             }
         }
+    }
+
+    /// Lets everybody's next guard be the first of an age.
+    fn tell_all(&self) {
+        // ORDERING: relaxed; who reads this age acquires what those released that have added to it before.
+        self.age.fetch_add(AGE, Relaxed);
+    }
+
+    /// For a thread that makes no guard any more: others are to look after what may have waited for it.
+    pub(super) fn hand_over(&self) {
+        if self.limbo.holds_any() {
+            self.limbo.ask();
+            self.tell_all();
+        }
+    }
+
+    /// Is it this thread, which has just made its first guard in an age, that is to look after limbo? Then no other.
+    pub(super) fn is_asked(&self) -> bool {
+        // ORDERING: *heard*.
+        fence(SeqCst);
+        // ORDERING: relaxed twice; a hint.
+        self.limbo.is_due.load(Relaxed) && self.limbo.is_due.swap(false, Relaxed)
     }
 
     /// Hands on to `epoch` what no place has a guard for any more; is that anything? One thread at a time: the others have
@@ -266,8 +301,8 @@ impl Readers {
         if seen <= limbo.awaited.load(Relaxed) {
             return false;
         }
-        // ORDERING: relaxed twice; it keeps threads apart and tells nothing: what is in limbo came with limbo.
-        if limbo.is_sorted.compare_exchange(false, true, Relaxed, Relaxed).is_err() {
+        // ORDERING: acquire side of *sorted*; relaxed where another thread sorts.
+        if limbo.is_sorted.compare_exchange(false, true, Acquire, Relaxed).is_err() {
             return false;
         }
         // ORDERING: acquire side of *rest*.
@@ -291,16 +326,14 @@ impl Readers {
             };
             // ORDERING: relaxed; it came with the value.
             let next = retired.next.load(Relaxed);
-            // SAFETY: from a box, and nobody else has it.
-            let retired = unsafe { &mut *values };
-            values = next;
+            let this = std::mem::replace(&mut values, next);
             if waits {
-                limbo.push(retired);
+                limbo.push(this);
                 is_left = true;
             } else {
                 passed += 1;
                 // SAFETY: it came from a box, and is not in limbo any more.
-                let value = unsafe { Box::from_raw(retired) }.value;
+                let value = unsafe { Box::from_raw(this) }.value;
                 // SAFETY: as `retire` demands, and no guard of a place can reach it.
                 unsafe { self.queue(value, epoch) };
             }
@@ -315,8 +348,8 @@ impl Readers {
         let awaited = if is_left && is_all && is_new { oldest.unwrap_or(seen).min(seen) } else { 0 };
         // ORDERING: relaxed, as above.
         limbo.awaited.store(awaited, Relaxed);
-        // ORDERING: relaxed, as above.
-        limbo.is_sorted.store(false, Relaxed);
+        // ORDERING: release side of *sorted*.
+        limbo.is_sorted.store(false, Release);
         passed > 0
     }
 
@@ -358,13 +391,16 @@ impl Readers {
 }
 
 impl Limbo {
-    fn push(&self, retired: &'static mut Retired) {
+    /// Adds a value that nobody else has. (A pointer, for it may be freed before this returns.)
+    #[allow(unsafe_code)]
+    fn push(&self, new: *mut Retired) {
         // ORDERING: relaxed; it is not looked at.
         let mut last = self.last.load(Relaxed);
         loop {
+            // SAFETY: from a box, and nobody else has it yet.
+            let next = unsafe { &(*new).next };
             // ORDERING: relaxed; limbo tells of it.
-            retired.next.store(last, Relaxed);
-            let new = ptr::from_mut(retired);
+            next.store(last, Relaxed);
             // ORDERING: release side of *limbo*; relaxed where it is not.
             match self.last.compare_exchange_weak(last, new, Release, Relaxed) {
                 Ok(_) => return,
@@ -389,12 +425,6 @@ impl Limbo {
     fn ask(&self) {
         // ORDERING: relaxed; a hint.
         self.is_due.store(true, Relaxed);
-    }
-
-    /// Is it this thread that is to look after it? Then no other.
-    pub(super) fn is_asked(&self) -> bool {
-        // ORDERING: relaxed twice; a hint.
-        self.is_due.load(Relaxed) && self.is_due.swap(false, Relaxed)
     }
 }
 
@@ -481,7 +511,7 @@ impl Reader {
     /// Hands the place on, at once or when the last guard is dropped.
     pub(super) fn leave_for_good(&self) {
         let taken = if self.held() == 0 { FREE } else { LEFT };
-        // ORDERING: release side of *known*.
+        // ORDERING: release side of *left behind*.
         self.taken.store(taken, Release);
     }
 }
@@ -513,9 +543,12 @@ impl Guard {
     #[allow(unsafe_code)]
     pub(super) unsafe fn retire<T: Send + 'static>(&self, value: *mut T) {
         match &self.0 {
-            // Then there are no places.
-            // SAFETY: the caller's.
-            Held::Epoch(epoch, readers) if !is_there() => unsafe { readers.queue(value, epoch) },
+            Held::Epoch(epoch, readers) if !is_there() => {
+                // SAFETY: the caller's; and there are no places.
+                unsafe { readers.queue(value, epoch) };
+                // Others can free it then.
+                epoch.flush();
+            }
             // SAFETY: the caller's.
             Held::Place(Reader { of: readers, .. }) | Held::Epoch(_, readers) => unsafe {
                 readers.retire(value)
@@ -539,7 +572,7 @@ mod tests {
     use super::*;
     use crossbeam_epoch::Collector;
     use std::sync::Arc;
-    use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+    use std::sync::atomic::AtomicUsize;
     use std::thread;
     use std::time::{Duration, Instant};
 
@@ -647,14 +680,14 @@ mod tests {
         let (readers, value, collector) = (readers(), Arc::new(()), Collector::new());
         for _ in 0..3 {
             for n in 1..=MANY {
-                assert!(!readers.limbo.is_asked(), "before value {n}");
+                assert!(!readers.is_asked(), "before value {n}");
                 retire(readers, &value);
             }
-            assert!(readers.limbo.is_asked() && !readers.limbo.is_asked());
+            assert!(readers.is_asked() && !readers.is_asked());
         }
         look_after(readers, &collector);
         assert_eq!((Arc::strong_count(&value), readers.limbo.holds_any()), (1, false));
-        assert!(!readers.limbo.is_asked());
+        assert!(!readers.is_asked());
     }
 
     /// It would wait for the 64th value, which may never come.
@@ -666,13 +699,32 @@ mod tests {
         retire(readers, &value);
         for _ in 0..3 {
             look_after(readers, &collector);
-            assert!(readers.limbo.is_asked());
+            assert!(readers.is_asked());
         }
         drop(guard);
         // The one that was waited for has not been here in this age, so it hears of it.
         assert!(readers.pin(reader).is_none());
         look_after(readers, &collector);
-        assert_eq!((Arc::strong_count(&value), readers.limbo.is_asked()), (1, false));
+        assert_eq!((Arc::strong_count(&value), readers.is_asked()), (1, false));
+    }
+
+    #[test]
+    fn what_has_waited_for_a_thread_that_ends_is_looked_after_by_others() {
+        let (readers, value, collector) = (readers(), Arc::new(()), Collector::new());
+        let [ending, other] = [(); 2].map(|()| readers.place());
+        let guard = pin(readers, ending);
+        retire(readers, &value);
+        drop(pin(readers, other));
+        look_after(readers, &collector);
+        assert!(readers.is_asked(), "and that was in vain");
+        drop(guard);
+        // The other one has been here in this age.
+        drop(readers.pin(other).unwrap());
+        ending.leave_for_good();
+        readers.hand_over();
+        assert!(readers.pin(other).is_none() && readers.is_asked());
+        look_after(readers, &collector);
+        assert_eq!((Arc::strong_count(&value), readers.limbo.holds_any()), (1, false));
     }
 
     /// Also where the epochs are held up by somebody else.
@@ -684,7 +736,7 @@ mod tests {
         retire(readers, &value);
         for _ in 0..3 {
             look_after(readers, &collector);
-            assert_eq!((Arc::strong_count(&value), readers.limbo.is_asked()), (2, true));
+            assert_eq!((Arc::strong_count(&value), readers.is_asked()), (2, true));
         }
         drop(foreign);
         (0..3).for_each(|_| look_after(readers, &collector));
@@ -753,6 +805,9 @@ mod tests {
     /// A value that is freed under a guard shows it: by its canary, or the sanitizer does.
     #[test]
     fn readers_never_see_what_was_freed() {
+        if !is_there() {
+            return println!("there are no places where there is no barrier");
+        }
         let (readers, freed) = (readers(), Arc::new(AtomicUsize::new(0)));
         let root = Link::to(Value::new(&freed));
         let end = Instant::now() + Duration::from_millis(300);
