@@ -83,6 +83,13 @@ mod tests {
     use super::*;
     use std::thread;
 
+    /// Without one, checks would be slower, and nothing else would show it.
+    #[test]
+    fn a_thread_that_reads_has_a_place_where_there_is_a_barrier() {
+        drop(pin());
+        assert_eq!(MINE.get().is_some(), barrier::is_there());
+    }
+
     thread_local! {
         static LATE: Late = const { Late };
     }
