@@ -110,7 +110,8 @@
 //!   test on real threads failed here; the models do.
 //! - *Miri* was not at hand. Unsafe code stands in few files, each with its reasons, and runs under the sanitizers.
 //! - *Mutants* were made in several runs, each on the source as it was then: 902, of which 789 were noticed, 88 did not
-//!   compile and 19 never ended, and again the 103 of the lines that have changed since.
+//!   compile and 19 never ended, and again the 103 of the lines that have changed since. Of `sync/readers.rs` and `sync/pin.rs` 65 of 248 were tried: 44
+//!   noticed, 12 not, most of which only take more time.
 //! - *What scc does with exact keys, under the thread sanitizer.* Without suppressions it reports about a hundred races
 //!   in the tests of the exact store. In all but two, at least one of the two sides ends in a bucket of scc: a lookup compares
 //!   the hash bytes of a whole bucket at once with a plain read, while an insertion or a removal writes one of them; scc

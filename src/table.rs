@@ -134,8 +134,7 @@
 //! the clock waited for. Kept: a second line is looked at where the first is full, before the check takes the long way (of
 //! 1,000 keys in a table for so many, one in seven: 0.59 -> 0.56 of governor).
 //!
-//! Kept: huge pages, and memory that comes and goes part by
-//! part: the longest check beside a `clear` of a million keys took 17 milliseconds, and takes 0.6 (see `pages`). Who does many
+//! Kept: huge pages, and memory that comes and goes part by part: the longest check beside a `clear` of a million keys took 17 milliseconds, and takes 0.6 (see `pages`). Who does many
 //! steps has it come and go for all of them at once: of a sweep of a million keys, the p99.9 of checks beside it was 1.8 times
 //! that at rest where each step did it for itself, and is 1.5.
 //!

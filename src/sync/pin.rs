@@ -1,23 +1,10 @@
 //! The readers of this process, and the place of each thread among them.
 
 use super::barrier;
-use super::readers::{Guard, Limbo, Reader, Readers};
+use super::readers::{Guard, Reader, Readers};
 use std::cell::Cell;
-use std::ptr::null_mut;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64};
 
-static READERS: Readers = Readers {
-    age: AtomicU64::new(0),
-    first: AtomicPtr::new(null_mut()),
-    limbo: Limbo {
-        last: AtomicPtr::new(null_mut()),
-        rest: AtomicPtr::new(null_mut()),
-        queued: AtomicU64::new(0),
-        is_due: AtomicBool::new(false),
-        is_sorted: AtomicBool::new(false),
-        awaited: AtomicU64::new(0),
-    },
-};
+static READERS: Readers = Readers::new();
 
 thread_local! {
     static MINE: Cell<Option<&'static Reader>> = const { Cell::new(None) };
@@ -48,7 +35,8 @@ pub(crate) fn pin() -> Guard {
 #[inline(never)]
 fn pin_slowly() -> Guard {
     let reader = MINE.get().or_else(settle);
-    let is_first = reader.is_none_or(|reader| reader.held() == 0);
+    // (Who has no place is asked nothing: where nobody has one, the epochs look after themselves.)
+    let is_first = reader.is_some_and(|reader| reader.held() == 0);
     let guard = reader.and_then(|reader| READERS.pin_slowly(reader)).unwrap_or_else(pin_epoch);
     if is_first && READERS.is_asked() {
         READERS.look_after(crossbeam_epoch::pin);

@@ -71,7 +71,7 @@
 //! | listed | `Readers::place` | `Readers::place`, `Readers::oldest` | the place itself | `places_are_handed_on_while_values_are_retired` |
 //! | handed on | `Reader::is_taken_over` | `Reader::is_taken_over` | the state in which the last thread left it | `places_are_handed_on_while_values_are_retired` |
 //! | left behind | `Reader::leave_for_good` | `Reader::is_taken_over` | the same, of the thread that had it | none: as of *known* |
-//! | heard | `Readers::look_after` | `Readers::is_asked` | to one of the two what the other did before: that limbo is to be looked after, or that a guard is dropped | none: without it a value waits for the next that is retired, or for upkeep; the models retire few |
+//! | heard | `Readers::look_after`, `Readers::tell_all` | `Readers::is_asked`, `Readers::pin_slowly` | to one of the two what the other did before: that limbo is to be looked after, or that a guard is dropped | none: without it a value waits for the next that is retired, or for upkeep; the models retire few |
 //! | limbo | `Limbo::push` | `Readers::sort_out` | what was retired, and that it is unlinked | `retire_races_retire_and_each_value_is_freed_once` |
 //! | rest | `Readers::sort_out` | `Readers::sort_out` | the same, of what one thread leaves to the next | none: what it says, a fence between has said before, but not of a value's plain fields, which loom does not see |
 //! | sorted | `Readers::sort_out` | `Readers::sort_out` | to the next that sorts, all that this one has left | none: without it, two sorters' stores might change places, which loom does not show where a compare-and-swap reads them |
@@ -99,7 +99,7 @@ const GUARDS: u64 = (1 << 16) - 1;
 /// An age, in the other bits: enough for a million a second for nine years.
 const AGE: u64 = GUARDS + 1;
 
-/// After so many values limbo is looked after, also where upkeep does not.
+/// After so many ages limbo is looked after, also where upkeep does not: no more values than that wait for it.
 const MANY: u64 = 64;
 
 /// How many values leave limbo at once at the most: to free one may take as long as a check.
@@ -144,7 +144,7 @@ pub(crate) struct Reader {
     next: AtomicPtr<Reader>,
 }
 
-/// A place that was never taken, or was left without a guard.
+/// A place that was left without a guard.
 const FREE: u8 = 0;
 const TAKEN: u8 = 1;
 /// Its thread has ended, or is about to, and had guards when it left it. Free as soon as they are dropped.
@@ -178,6 +178,23 @@ enum Held {
 
 #[allow(unsafe_code)]
 impl Readers {
+    /// Nobody reads, and nothing waits. (Loom's atomics are not made in constants, so models put it together themselves.)
+    #[cfg(not(tollgate_loom))]
+    pub(super) const fn new() -> Self {
+        Self {
+            age: AtomicU64::new(0),
+            first: AtomicPtr::new(ptr::null_mut()),
+            limbo: Limbo {
+                last: AtomicPtr::new(ptr::null_mut()),
+                rest: AtomicPtr::new(ptr::null_mut()),
+                queued: AtomicU64::new(0),
+                is_due: AtomicBool::new(false),
+                is_sorted: AtomicBool::new(false),
+                awaited: AtomicU64::new(0),
+            },
+        }
+    }
+
     /// A guard for the thread that has this place, if it holds none and has held one in this age. (Both in one comparison.)
     #[inline(always)]
     pub(super) fn pin(&self, reader: &'static Reader) -> Option<Guard> {
@@ -271,8 +288,8 @@ impl Readers {
 
     /// Lets everybody's next guard be the first of an age.
     fn tell_all(&self) {
-        // ORDERING: relaxed; who reads this age acquires what those released that have added to it before.
-        self.age.fetch_add(AGE, Relaxed);
+        // ORDERING: release side of *heard*. (What those released that have added to it before stays released.)
+        self.age.fetch_add(AGE, Release);
     }
 
     /// For a thread that makes no guard any more: others are to look after what may have waited for it.
@@ -577,18 +594,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     fn readers() -> &'static Readers {
-        Box::leak(Box::new(Readers {
-            age: AtomicU64::new(0),
-            first: AtomicPtr::new(ptr::null_mut()),
-            limbo: Limbo {
-                last: AtomicPtr::new(ptr::null_mut()),
-                rest: AtomicPtr::new(ptr::null_mut()),
-                queued: AtomicU64::new(0),
-                is_due: AtomicBool::new(false),
-                is_sorted: AtomicBool::new(false),
-                awaited: AtomicU64::new(0),
-            },
-        }))
+        Box::leak(Box::new(Readers::new()))
     }
 
     fn pin(readers: &Readers, reader: &'static Reader) -> Guard {

@@ -314,6 +314,20 @@ mod tests {
         assert_eq!(space.lines(), 3);
     }
 
+    /// Where its run goes on it is not, so nobody may look for it there, and insert it again.
+    #[test]
+    fn a_key_that_has_come_since_the_first_look_is_told_from_a_full_line() {
+        let space = Space::new(3).unwrap();
+        let keys = [2, 3, 4, 5, 6].map(Fingerprint::of_hash);
+        for key in &keys[..SLOTS] {
+            assert!(space.claim(*key).is_some());
+        }
+        let line = space.first_line(keys[0]);
+        assert!(keys[..SLOTS].iter().all(|&key| matches!(line.glance_without(key), Glance::Come)));
+        assert!(matches!(line.glance_without(keys[SLOTS]), Glance::Full));
+        assert!(matches!(space.second_line(keys[SLOTS]).glance(keys[SLOTS]), Err(Glance::Empty(_))));
+    }
+
     #[test]
     fn keys_of_one_home_run_on_around_the_end() {
         let space = Space::new(3).unwrap();
