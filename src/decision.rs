@@ -4,6 +4,7 @@ use crate::grain::Grain;
 use crate::time::Tick;
 use std::error::Error;
 use std::fmt;
+use std::mem::MaybeUninit;
 use std::time::Duration;
 
 /// Marks a time that never comes, in a count of nanoseconds.
@@ -138,6 +139,18 @@ pub(crate) enum Figures {
 
 // It is copied on every check.
 const _: () = assert!(size_of::<Decision>() <= 64);
+
+/// A decision that took the long way. It is larger than it has to be: or else both ways would write to the one place that a
+/// caller has for the answer, and then the short one would write all of it to memory, though most callers look at one byte.
+#[derive(Debug)]
+pub(crate) struct LongWay(pub(crate) Decision, #[allow(dead_code)] MaybeUninit<u64>);
+
+impl From<Decision> for LongWay {
+    #[inline(always)]
+    fn from(decision: Decision) -> Self {
+        Self(decision, MaybeUninit::uninit())
+    }
+}
 
 /// What a limiter that is none of this crate's has decided: to make a [`Decision`] of it, for those who read
 /// decisions.

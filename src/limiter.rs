@@ -1,6 +1,8 @@
 //! The limiters: a rule, a clock, and words for all keys or for one resource.
 
 mod builder;
+mod exact_keys;
+mod fingerprints;
 #[cfg(not(tollgate_loom))]
 mod housekeeper;
 mod keyed;
@@ -15,12 +17,14 @@ mod tracked;
 mod upkeep;
 
 pub use builder::{Align, Builder, Full};
+pub use exact_keys::ExactKeys;
+pub use fingerprints::Fingerprints;
 #[cfg(not(tollgate_loom))]
 pub use housekeeper::Housekeeper;
 pub use keyed::Limiter;
 pub use pinned::Pinned;
 pub use single::SingleLimiter;
-pub use store::{ExactKeys, Fingerprints, Holds, Store, ToKey};
+pub use store::{Holds, Store, ToKey};
 pub use together::{Gate, Keyed, Part, check_all};
 pub use tracked::{Keys, Tracked};
 pub use upkeep::Stats;

@@ -1,7 +1,7 @@
 //! A word and the rule it was made under, as a store hands them out.
 
-use crate::decision::Decision;
-use crate::rule::{AnyRule, LeakyBucket, Rule, Updated, Word, begin, load, update};
+use crate::decision::{Decision, LongWay};
+use crate::rule::{AnyRule, LeakyBucket, Rule, Updated, Word, load, update};
 use crate::sync::Atomic;
 use crate::time::Tick;
 
@@ -10,74 +10,29 @@ use crate::time::Tick;
 /// Each method answers `None` where the word is frozen: then the state is to be found elsewhere.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Packed<'s> {
-    pub(crate) by: By<'s>,
+    pub(crate) rule: &'s AnyRule,
     pub(crate) word: &'s Atomic<Word>,
 }
 
-/// What requests are judged by.
+/// A request that a bucket has judged, whatever came of it.
 ///
-/// All buckets decide alike, so the busiest path has no jump by algorithm: it has a copy of the bucket, of which the
-/// compiler knows that nobody changes it.
+/// All buckets decide alike, so the busiest path has no jump by algorithm: it has a copy of the bucket, of which the compiler
+/// knows that nobody changes it. The answer is made afterwards, so that the compare-and-swap loop holds words and nothing else.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum By<'s> {
-    Bucket(LeakyBucket),
-    Other(&'s AnyRule),
-}
-
-/// A request that was judged, whatever came of it.
-///
-/// The answer is made of it afterwards, so that the compare-and-swap loop holds words and nothing else.
-#[derive(Clone, Copy, Debug)]
-pub struct Judged<'s> {
-    by: By<'s>,
+pub struct Judged {
+    rule: LeakyBucket,
     updated: Updated,
 }
 
-impl<'s> From<&'s AnyRule> for By<'s> {
+impl Judged {
+    /// Charges a word, unless it is frozen.
     #[inline(always)]
-    fn from(rule: &'s AnyRule) -> Self {
-        rule.as_bucket().map_or(Self::Other(rule), Self::Bucket)
-    }
-}
-
-impl By<'_> {
-    /// The same as a rule.
-    fn rule(self) -> AnyRule {
-        match self {
-            Self::Bucket(rule) => AnyRule::LeakyBucket(rule),
-            Self::Other(rule) => *rule,
-        }
+    pub(crate) fn charge(rule: LeakyBucket, cell: &Atomic<Word>, now: Tick, cost: u64) -> Option<Self> {
+        let updated = change(cell, move |word| rule.next(word, now, cost));
+        // A word that was changed was not frozen.
+        (updated.is_new || !updated.from.is_frozen()).then_some(Self { rule, updated })
     }
 
-    /// What a request makes of a word.
-    #[inline]
-    pub(crate) fn next(self, word: Word, now: Tick, cost: u64) -> Word {
-        match self {
-            Self::Bucket(rule) => rule.next(word, now, cost),
-            Self::Other(rule) => rule.next(word, now, cost),
-        }
-    }
-
-    /// What it is answered.
-    #[inline]
-    pub(crate) fn answer(self, word: Word, now: Tick, cost: u64) -> Decision {
-        match self {
-            Self::Bucket(rule) => rule.answer(word, now, cost),
-            Self::Other(rule) => rule.answer(word, now, cost),
-        }
-    }
-}
-
-impl<'s> By<'s> {
-    /// Charges a key that is new: of a fresh word the request makes `first`. `None` if the word is not fresh any more.
-    #[inline(always)]
-    pub(crate) fn charge_first(self, cell: &Atomic<Word>, first: Word) -> Option<Judged<'s>> {
-        let updated = Updated { from: Word::FRESH, to: first, is_new: true };
-        begin(cell, first).then_some(Judged { by: self, updated })
-    }
-}
-
-impl Judged<'_> {
     /// Was anything charged?
     #[inline(always)]
     pub(crate) fn is_charged(&self) -> bool {
@@ -88,43 +43,63 @@ impl Judged<'_> {
     #[inline(always)]
     pub(crate) fn answer(&self, now: Tick, cost: u64) -> Decision {
         let Updated { from, to, is_new } = self.updated;
-        match self.by {
-            By::Bucket(rule) => rule.answer_after(from, is_new.then_some(to), now, cost),
-            By::Other(rule) => rule.answer(from, now, cost),
-        }
+        self.rule.answer_after(from, is_new.then_some(to), now, cost)
     }
 }
 
-impl<'s> Packed<'s> {
-    /// Charges `cost` tokens at `now`, or denies it.
+impl Packed<'_> {
+    /// Charges `cost` tokens at `now`, or denies it; was anything charged?
     #[inline(always)]
-    pub(crate) fn charge(self, now: Tick, cost: u64) -> Option<Judged<'s>> {
-        let updated = match self.by {
-            By::Bucket(rule) => change(self.word, move |word| rule.next(word, now, cost)),
-            By::Other(rule) => charge_other(rule, self.word, now, cost),
-        };
-        // A word that was changed was not frozen.
-        (updated.is_new || !updated.from.is_frozen()).then_some(Judged { by: self.by, updated })
+    pub(crate) fn charge(self, now: Tick, cost: u64) -> Option<(Decision, bool)> {
+        match self.rule.as_bucket() {
+            Some(rule) => {
+                let judged = Judged::charge(rule, self.word, now, cost)?;
+                Some((judged.answer(now, cost), judged.is_charged()))
+            }
+            None => charge_other(self.rule, self.word, now, cost),
+        }
+    }
+
+    /// The same. Not inlined, for it is for those who have not found their key at once.
+    #[inline(never)]
+    pub(crate) fn charge_slowly(self, now: Tick, cost: u64) -> Option<(Decision, bool)> {
+        self.charge(now, cost)
     }
 
     /// What a request would be answered.
     pub(crate) fn peek(self, now: Tick, cost: u64) -> Option<Decision> {
         let word = load(self.word);
-        (!word.is_frozen()).then(|| self.by.rule().peek(word, now, cost))
+        (!word.is_frozen()).then(|| self.rule.peek(word, now, cost))
     }
 
     /// Gives back at most `tokens` of what `charge` took.
     pub(crate) fn refund(self, now: Tick, charge: &Decision, tokens: u64) -> Option<()> {
-        let rule = self.by.rule();
-        let updated = change(self.word, |word| rule.refund(word, now, charge, tokens));
+        let updated = change(self.word, |word| self.rule.refund(word, now, charge, tokens));
         (!updated.from.is_frozen()).then_some(())
     }
 
     /// Makes it as good as new.
     pub(crate) fn reset(self) -> Option<()> {
-        let rule = self.by.rule();
-        let updated = change(self.word, |word| rule.reset(word));
+        let updated = change(self.word, |word| self.rule.reset(word));
         (!updated.from.is_frozen()).then_some(())
+    }
+}
+
+/// What a request makes of a fresh word.
+#[inline(always)]
+pub(crate) fn first(rule: &AnyRule, now: Tick, cost: u64) -> Word {
+    match rule.as_bucket() {
+        Some(rule) => rule.next(Word::FRESH, now, cost),
+        None => rule.next(Word::FRESH, now, cost),
+    }
+}
+
+/// What the request is answered that has made `charged` of a fresh word, or nothing.
+#[inline(always)]
+pub(crate) fn first_answer(rule: &AnyRule, charged: Option<Word>, now: Tick, cost: u64) -> Decision {
+    match rule.as_bucket() {
+        Some(rule) => rule.answer_after(Word::FRESH, charged, now, cost),
+        None => answer_of_other(rule, Word::FRESH, now, cost).0,
     }
 }
 
@@ -134,15 +109,27 @@ fn change(cell: &Atomic<Word>, to: impl Fn(Word) -> Word) -> Updated {
     update(cell, |word| if word.is_frozen() { word } else { to(word) })
 }
 
-/// Charges a word under a rule that is no bucket. Not inlined, so that it takes no registers of those who have one; and
-/// the jump by algorithm is outside of the loop.
+/// Charges a word under a rule that is no bucket, unless it is frozen; was anything charged? Not inlined, so that it takes no
+/// registers of those who have one; and the jump by algorithm is outside of the loop.
 #[inline(never)]
-fn charge_other(rule: &AnyRule, cell: &Atomic<Word>, now: Tick, cost: u64) -> Updated {
+fn charge_other(rule: &AnyRule, cell: &Atomic<Word>, now: Tick, cost: u64) -> Option<(Decision, bool)> {
     match rule {
-        AnyRule::FixedWindow(rule) => change(cell, |word| rule.next(word, now, cost)),
-        AnyRule::SlidingWindow(rule) => change(cell, |word| rule.next(word, now, cost)),
-        rule => change(cell, |word| rule.next(word, now, cost)),
+        AnyRule::FixedWindow(rule) => charge_by(rule, cell, now, cost),
+        AnyRule::SlidingWindow(rule) => charge_by(rule, cell, now, cost),
+        rule => charge_by(rule, cell, now, cost),
     }
+}
+
+#[inline(always)]
+fn charge_by(rule: &impl Rule, cell: &Atomic<Word>, now: Tick, cost: u64) -> Option<(Decision, bool)> {
+    let Updated { from, is_new, .. } = change(cell, |word| rule.next(word, now, cost));
+    (is_new || !from.is_frozen()).then(|| (rule.answer(from, now, cost), is_new))
+}
+
+/// The answer of such a rule to a request of a fresh key.
+#[inline(never)]
+fn answer_of_other(rule: &AnyRule, word: Word, now: Tick, cost: u64) -> LongWay {
+    rule.answer(word, now, cost).into()
 }
 
 #[cfg(all(test, not(tollgate_loom)))]
@@ -164,15 +151,14 @@ mod tests {
                 let quota = Quota::new(limit, Duration::from_nanos(1_000_001));
                 let rule = AnyRule::new(algorithm, quota, Duration::ZERO).unwrap();
                 let cell = Atomic::new(Word::FRESH);
-                let state = Packed { by: (&rule).into(), word: &cell };
+                let state = Packed { rule: &rule, word: &cell };
                 for &(now, cost) in &requests {
                     // Now and then it steps back.
                     let now = Tick::from_nanos(now * 7_003);
                     let before = load(&cell);
                     let (after, answer) = rule.decide(before, now, cost);
-                    let judged = state.charge(now, cost).unwrap();
-                    prop_assert_eq!(judged.answer(now, cost), answer);
-                    prop_assert_eq!((judged.is_charged(), load(&cell)), (after != before, after));
+                    prop_assert_eq!(state.charge(now, cost), Some((answer, after != before)));
+                    prop_assert_eq!(load(&cell), after);
                 }
             }
         }
@@ -184,7 +170,7 @@ mod tests {
             let rule = AnyRule::new(algorithm, Quota::per_second(9), Duration::ZERO).unwrap();
             let frozen = rule.decide(Word::FRESH, Tick::ZERO, 1).0.frozen();
             let cell = Atomic::new(frozen);
-            let state = Packed { by: (&rule).into(), word: &cell };
+            let state = Packed { rule: &rule, word: &cell };
             let charge = rule.decide(Word::FRESH, Tick::ZERO, 1).1;
             assert!(state.charge(Tick::ZERO, 1).is_none() && state.peek(Tick::ZERO, 1).is_none());
             assert!(state.refund(Tick::ZERO, &charge, 1).is_none() && state.reset().is_none());

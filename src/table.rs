@@ -100,7 +100,7 @@
 //! | edge | release side | acquire side | what becomes visible | loom test that fails if it is weakened |
 //! |---|---|---|---|---|
 //! | link | `Link::install`, `Link::advance` | `Link::load` | the era behind a link, and for the root also how many keys it carried | `nested_growth_races_charge`, `inserts_at_the_cap_race_for_the_places_of_idle_keys` |
-//! | closed | `Space::seal`, `rule::update` of a word that is frozen | `Space::glance`, `Space::probe`, `follow` | that the next era is linked | `insert_races_seal`, `close_races_close`, `eviction_races_charge_and_gives_one_burst` |
+//! | closed | `Space::seal`, `rule::update` of a word that is frozen | `Space::probe`, `follow` | that the next era is linked | `insert_races_seal`, `close_races_close`, `eviction_races_charge_and_gives_one_burst` |
 //! | moved | `Chunks::finish` | `Chunks::add_up` | the words that were moved with a chunk | `promotion_races_peek` |
 //! | added up | `Chunks::add_up` | `Chunks::add_up` | the words that were moved with all chunks | `promotion_races_peek` |
 //!
@@ -110,9 +110,20 @@
 //!
 //! # Tried for speed
 //!
-//! Kept: a charge looks at the first line of a key's run in the root and, if the key is there, at nothing else; what
-//! else there may be is kept out of the code of the check, which is so a fifth shorter (256 to 205 instructions), and goes
-//! on where that look ended: the models of a turnover have as many executions as with one loop for all.
+//! Kept: a charge looks at the first line of a key's run in the root and, if the key is there, at nothing else. What else there
+//! may be is kept out of the code of the check: another line (of 1,000 keys in a table for so many, one in seven), a key that is
+//! new, a word that is frozen, a rule that is no bucket.
+//!
+//! Kept: no answer is written where another might be. A caller has one place for the answer; as soon as one way to it is a call
+//! that writes there, all ways do, and copy: eight bytes at a time in, sixteen out, for which the processor waits until all is in
+//! its cache, and the next compare-and-swap waits for that. With this, and what is left out of the code of the check for it, a hot
+//! key takes 0.88 of the time it took, in a batch 0.60, and a fresh key 0.88 (see `decision::LongWay`, and the callers of
+//! `Table::insert`).
+//!
+//! Kept: a batch looks for all its keys before it charges the first, and asks for the next line of those that are not in their
+//! first one, without a branch. The processor does not go on beyond a charge: of a million keys, each takes 0.8 of the time so.
+//! Left out: to ask for both lines of each key (1.1 times as long: it can wait for some twenty lines at once), and to charge all
+//! before the first answer is written (1.1 to 1.2 times, though fewer stores lie between the charges).
 //!
 //! Kept: four times as many places after an era that filled in a rush. A flood of 500,000 fresh keys takes a fifth less time than
 //! with twice as many.
@@ -120,19 +131,18 @@
 //! Kept: looking at a slot before sealing it (a flood of 500,000 fresh keys: a twentieth less time), counters on
 //! cache lines apart from what lookups read. Left out, for no difference was seen: asking for the places in the
 //! next era before the keys of a chunk are moved, or for a new key's before its chunk is done (209 against 211
-//! ns for each of 500,000 fresh keys): the first look into the root is what an insertion waits for.
+//! ns for each of 500,000 fresh keys, and none after the above): the first look into the root is what an insertion waits for.
 //!
 //! Kept: of an insertion, going on at the slot where the lookup has seen the key's probe run end, and asking the rule once, for
 //! the key's first word, which tells whether there is anything to insert and is what is written (863 to 690 instructions for a
 //! fresh key). Not while a turnover is under way, where slots are mostly sealed: the models have ten times as many executions
-//! then. Where all memory is in the caches a fresh key so takes 28 nanoseconds more than a known one, in a batch. What is left
-//! of a flood is waiting for memory: for the line in the root, for the next line in one of seven cases, and for what is moved.
-//! A table that grows while everybody waits, and forgets nothing, takes half of the time (`benches/peers`, *bare table*).
+//! then. What is left of a flood is, in batches, instructions: some 500 for each key, three of them locked, where all memory is in
+//! the caches as well as where it is not. One key at a time, it is waiting for the line in the root, too, for no processor looks so
+//! far ahead. A table that grows while everybody waits, and forgets nothing, takes half of the time (`benches/peers`, *bare table*).
 //!
 //! Kept: asking for a key's line before the clock is read, for reading it may hold up what comes after; at a million keys that
 //! is a third of a check's time. Which line that is, was a hint beside the root while guards took a locked instruction, which
-//! the clock waited for. Kept: a second line is looked at where the first is full, before the check takes the long way (of
-//! 1,000 keys in a table for so many, one in seven: 0.59 -> 0.56 of governor).
+//! the clock waited for.
 //!
 //! Kept: huge pages, and memory that comes and goes part by part: the longest check beside a `clear` of a million keys took 17 milliseconds, and takes 0.6 (see `pages`). Who does many
 //! steps has it come and go for all of them at once: of a sweep of a million keys, the p99.9 of checks beside it was 1.8 times
@@ -149,15 +159,18 @@ mod rules;
 mod slot;
 mod space;
 mod step;
+mod view;
 
 pub(crate) use rules::Rules;
 pub(crate) use slot::Fingerprint;
+pub(crate) use space::{Empty, Line};
+pub(crate) use view::{Elsewhere, Miss, View};
 
 use crate::decision::Decision;
 use crate::error::ConfigError;
-use crate::packed::{Judged, Packed};
+use crate::packed::{self, Packed};
 use crate::quota::Enforced;
-use crate::rule::{AnyRule, Word};
+use crate::rule::{AnyRule, Word, begin};
 use crate::sync::{
     Atomic, Guard, Link,
     Ordering::{Acquire, Relaxed},
@@ -166,7 +179,7 @@ use crate::sync::{
 use crate::time::Tick;
 use era::{CHUNK, Era, Place, Size};
 use memory::{Memory, Permit};
-use space::{Empty, Glance, Line, Probe, SLOTS};
+use space::{Probe, SLOTS};
 use std::sync::Arc;
 use std::time::Duration;
 use step::{Step, reach};
@@ -223,36 +236,6 @@ struct Done {
     evicted: Atomic<u64>,
 }
 
-/// Why a key was not inserted.
-#[derive(Debug)]
-pub enum NotInserted {
-    /// There is nothing to keep: the request charges nothing. The answer to it.
-    Uncharged(Decision),
-    /// There is no place for a new key.
-    TableFull,
-}
-
-/// Where a key is looked for first: in this era, which was the root, and in this line of it.
-#[derive(Clone, Copy, Debug)]
-pub struct Spot<'g> {
-    root: &'g Era,
-    line: &'g Line,
-}
-
-/// A key was not found at once: what is known of it.
-#[derive(Clone, Copy, Debug)]
-pub struct Miss<'g>(Trail<'g>);
-
-#[derive(Clone, Copy, Debug)]
-enum Trail<'g> {
-    /// It is not in the table: its probe run ended at this EMPTY slot.
-    New(Empty<'g>),
-    /// It may be in this era.
-    Further(&'g Era),
-    /// It is in this era, frozen as this word.
-    Frozen(&'g Era, &'g Atomic<Word>),
-}
-
 /// How an attempt to change the rules ended.
 #[derive(Debug)]
 enum Change {
@@ -301,58 +284,24 @@ impl Table {
         Ok(Self { root: Link::to(first), max_keys, grace, memory, rules, done })
     }
 
-    /// Where `key` is, if it is where most keys are: in the root, in the first line of its probe run. That line is on its way
-    /// to the processor when this returns.
+    /// What there is to look for keys in: the root.
     #[inline(always)]
-    pub(crate) fn spot<'g>(&self, key: Fingerprint, guard: &'g Guard) -> Spot<'g> {
-        let root = self.root(guard);
-        let line = root.space.first_line(key);
-        line.prefetch();
-        Spot { root, line }
+    pub(crate) fn view<'g>(&self, guard: &'g Guard) -> View<'g> {
+        View::of(self.root(guard))
     }
 
-    /// Charges a key, if it is there, or in the next line, and not frozen.
-    #[inline(always)]
-    pub(crate) fn charge<'g>(
-        &self,
-        spot: Spot<'g>,
-        key: Fingerprint,
-        now: Tick,
-        cost: u64,
-        guard: &'g Guard,
-    ) -> Result<Judged<'g>, Miss<'g>> {
-        let Spot { root, mut line } = spot;
-        let mut is_first = true;
-        loop {
-            return match line.glance(key) {
-                Ok(word) => root.state(key, word).charge(now, cost).ok_or(Miss(Trail::Frozen(root, word))),
-                Err(Glance::Full) if is_first => {
-                    (line, is_first) = (root.space.second_line(key), false);
-                    continue;
-                }
-                Err(Glance::Full | Glance::Come) => Err(Miss(Trail::Further(root))),
-                Err(Glance::Empty(empty)) => Err(Miss(Trail::New(empty))),
-                Err(Glance::Sealed) => Err(Miss(Trail::Further(root.successor(guard)))),
-            };
-        }
-    }
-
-    /// Charges a key that was not there, if it is elsewhere; or else where it ends.
+    /// Charges a key that was elsewhere; was anything charged? Or else the slot at which its probe run ended.
     #[inline]
     pub(crate) fn charge_elsewhere<'g>(
         &self,
-        miss: Miss<'g>,
+        at: Elsewhere<'g>,
         key: Fingerprint,
         now: Tick,
         cost: u64,
         guard: &'g Guard,
-    ) -> Result<Judged<'g>, Miss<'g>> {
-        let era = match miss.0 {
-            Trail::New(_) => return Err(miss),
-            Trail::Further(era) => era,
-            Trail::Frozen(era, word) => follow(era, key, word, guard),
-        };
-        known_from(era, key, guard, |state| state.charge(now, cost)).map_err(|empty| Miss(Trail::New(empty)))
+    ) -> Result<(Decision, bool), Empty<'g>> {
+        let era = at.frozen.map_or(at.era, |word| follow(at.era, key, word, guard));
+        known_from(era, key, guard, |state| state.charge_slowly(now, cost))
     }
 
     /// Gives the state of `key` to `visit`, if the key is in the table. `visit` answers unless the word is
@@ -367,27 +316,31 @@ impl Table {
         known_from(self.root(guard), key, guard, visit).ok()
     }
 
-    /// Charges a key that was not found, after inserting it if the request charges anything.
+    /// Charges a key whose probe run ended at that slot, after inserting it if the request charges anything, and gives the
+    /// answer to `give`. If there is no place for it, `refused` answers.
     #[inline(always)]
-    pub(crate) fn insert<'g>(
+    #[allow(clippy::too_many_arguments)]
+    pub(crate) fn insert<'g, T>(
         &self,
-        miss: Miss<'g>,
+        empty: Empty<'g>,
         key: Fingerprint,
         now: Tick,
         cost: u64,
         guard: &'g Guard,
-    ) -> Result<Judged<'g>, NotInserted> {
+        refused: impl FnOnce() -> Decision,
+        give: impl FnOnce(Decision) -> T,
+    ) -> T {
         // What the request makes of a key that is new. Asked and answered of one rule: while quotas change, one that charges
         // nothing might be asked, and another answer that the request is allowed.
         let rules = self.rules(guard);
-        let judge = rules.judge_of(key);
-        let first = judge.next(Word::FRESH, now, cost);
+        let rule = rules.of(key);
+        let first = packed::first(rule, now, cost);
         if first == Word::FRESH {
-            return Err(NotInserted::Uncharged(judge.answer(Word::FRESH, now, cost)));
+            return give(packed::first_answer(rule, None, now, cost));
         }
         let known = || {
-            let charged = self.known(key, guard, |state| state.charge(now, cost));
-            charged.ok_or(NotInserted::TableFull)
+            let charged = self.known(key, guard, |state| state.charge_slowly(now, cost));
+            charged.map_or_else(refused, |(decision, _)| decision)
         };
         let (mut chunks, mut turnovers) = (1, 0);
         let (mut before, mut era) = (None, self.root(guard));
@@ -403,17 +356,15 @@ impl Table {
         } else {
             // The slot is of the root, for there is no later era; or of an earlier one, where no slot is EMPTY any more. Then it
             // can't be claimed, and this search begins at the beginning.
-            if let Trail::New(empty) = miss.0 {
-                seen = Some(empty);
-            }
+            seen = Some(empty);
         }
         loop {
             if before.is_some() {
                 era.space.populate(key);
             }
             let next = match seen.take().map_or_else(|| era.space.probe(key), Probe::Empty) {
-                Probe::Key(word) => match era.state(key, word).charge(now, cost) {
-                    Some(judged) => return Ok(judged),
+                Probe::Key(word) => match era.state(key, word).charge_slowly(now, cost) {
+                    Some((decision, _)) => return give(decision),
                     None => follow(era, key, word, guard),
                 },
                 Probe::Sealed => era.successor(guard),
@@ -433,11 +384,12 @@ impl Table {
                                 Some(word) => {
                                     reach(Step::Claimed);
                                     let is_asked = era.rules().are(rules);
-                                    if is_asked && let Some(judged) = judge.charge_first(word, first) {
-                                        return Ok(judged);
+                                    if is_asked && begin(word, first) {
+                                        return give(packed::first_answer(rule, Some(first), now, cost));
                                     }
-                                    if let Some(judged) = era.state(key, word).charge(now, cost) {
-                                        return Ok(judged);
+                                    let charged = era.state(key, word).charge_slowly(now, cost);
+                                    if let Some((decision, _)) = charged {
+                                        return give(decision);
                                     }
                                 }
                                 None => era.give_back(),
@@ -446,7 +398,7 @@ impl Table {
                         }
                         (Place::None, Some(root)) => {
                             if era.limit() == self.max_keys && chunks >= CHUNKS_AT_CAP {
-                                return known();
+                                return give(known());
                             }
                             chunks += 1;
                             self.turn(root, era, now, guard);
@@ -454,14 +406,14 @@ impl Table {
                             continue;
                         }
                         (Place::None, None) if turnovers > 0 && era.limit() == self.max_keys => {
-                            return known();
+                            return give(known());
                         }
                         (Place::None, None) if !self.may_turn(era, now) => {
-                            return known();
+                            return give(known());
                         }
                         (Place::None | Place::Closed, _) => {
                             if !self.begin(era, now, guard) {
-                                return known();
+                                return give(known());
                             }
                             turnovers += 1;
                             continue;
@@ -801,12 +753,24 @@ impl Drop for Table {
     }
 }
 
+/// Charges a key that is where most keys are; was anything charged?
+#[cfg(all(test, not(tollgate_loom)))]
+fn charge<'g>(
+    table: &Table,
+    key: Fingerprint,
+    now: Tick,
+    guard: &'g Guard,
+) -> Result<bool, Miss<Empty<'g>, Elsewhere<'g>>> {
+    let view = table.view(guard);
+    let charged = view.charge_by(view.bucket().unwrap(), view.spot(key).find(key), key, now, 1, guard);
+    charged.map(|judged| judged.is_charged())
+}
+
 /// Inserts a key that is not there.
 #[cfg(all(test, not(tollgate_loom)))]
 fn insert(table: &Table, key: Fingerprint, now: Tick, guard: &Guard) {
-    let miss = table.charge(table.spot(key, guard), key, now, 1, guard).unwrap_err();
-    let miss = table.charge_elsewhere(miss, key, now, 1, guard).unwrap_err();
-    assert!(table.insert(miss, key, now, 1, guard).is_ok());
+    let Err(Miss::New(empty)) = charge(table, key, now, guard) else { panic!("it is there") };
+    assert!(table.insert(empty, key, now, 1, guard, || unreachable!(), |answer| answer.allowed()));
 }
 
 #[cfg(all(test, not(tollgate_loom)))]
@@ -900,15 +864,23 @@ mod tests {
         let (table, guard) = (table(), pin());
         let [other, key] = [1, 2].map(|hash| Fingerprint::of_hash(hash << 40));
         insert(&table, other, Tick::ZERO, &guard);
-        let charge = |key| table.charge(table.spot(key, &guard), key, Tick::ZERO, 1, &guard);
-        let miss = charge(key).unwrap_err();
+        let charge = |key| charge(&table, key, Tick::ZERO, &guard);
+        let Err(Miss::New(empty)) = charge(key) else { panic!("it is there") };
         assert!(table.begin_turnover(Tick::ZERO, &guard));
         while table.tend(1, Tick::ZERO, &guard) {}
         assert_eq!((table.turnovers(), table.len(&guard)), (1, 1));
-        assert!(table.insert(miss, key, Tick::ZERO, 1, &guard).unwrap().is_charged());
+        assert!(table.insert(
+            empty,
+            key,
+            Tick::ZERO,
+            1,
+            &guard,
+            || unreachable!(),
+            |answer| answer.allowed()
+        ));
         assert_eq!(table.len(&guard), 2);
         for known in [other, key] {
-            assert!(!charge(known).unwrap().is_charged());
+            assert!(!charge(known).unwrap());
         }
     }
 

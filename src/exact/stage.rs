@@ -163,10 +163,7 @@ impl Kept<'_> {
     #[inline]
     pub(crate) fn charge(self, now: Tick, cost: u64) -> Option<(Decision, bool)> {
         match self {
-            Self::Packed(state) => {
-                let judged = state.charge(now, cost)?;
-                Some((judged.answer(now, cost), judged.is_charged()))
-            }
+            Self::Packed(state) => state.charge(now, cost),
             Self::Log(rule, log) => {
                 let decision = log.check(rule, now, cost, &pin())?;
                 Some((decision, decision.charged() > 0))
@@ -370,7 +367,7 @@ impl Stage {
     #[inline]
     fn state(&self) -> Kept<'_> {
         match &self.rule.rule {
-            ExactRule::Packed(rule) => Kept::Packed(Packed { by: rule.into(), word: &self.word }),
+            ExactRule::Packed(rule) => Kept::Packed(Packed { rule, word: &self.word }),
             ExactRule::Log(rule) => Kept::Log(rule, &self.log),
         }
     }

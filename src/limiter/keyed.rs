@@ -1,16 +1,18 @@
 //! The limiter of many keys: what may be asked of it.
 
 use super::builder::{Builder, Full};
+use super::exact_keys::ExactKeys;
+use super::fingerprints::Fingerprints;
 use super::method::Method;
 use super::seed::Seed;
-use super::store::{ExactKeys, Fingerprints, Holds, Judgement, Lookup, Settings, Store};
+use super::store::{Holds, Judgement, Lookup, Settings, Store};
 use crate::clock::Clock;
-use crate::decision::{Decision, Figures, NEVER, Outcome, Source};
+use crate::decision::{Decision, Figures, LongWay, NEVER, Outcome, Source};
 use crate::error::ConfigError;
 use crate::exact::{Kept, Staged};
 use crate::quota::Quota;
 use crate::sync::{Atomic, Ordering::Relaxed};
-use crate::table::NotInserted;
+use crate::table::Miss;
 use crate::time::Tick;
 use equivalent::Equivalent;
 use std::fmt;
@@ -151,11 +153,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         Q: Hash + Equivalent<K> + ?Sized,
         S: Holds<Q>,
     {
-        let key = self.key(key);
-        let guard = S::pin();
-        // The time is read while the key's memory is on its way.
-        let spot = self.store.spot(key, &guard);
-        self.charge::<Q>(spot, key, cost, self.clock.now(), &guard)
+        self.charge::<Q>(self.key(key), cost, || self.clock.now(), &S::pin())
     }
 
     /// [`check_n`](Self::check_n) at the caller's time, which counts from an origin of the caller's
@@ -187,9 +185,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         Q: Hash + Equivalent<K> + ?Sized,
         S: Holds<Q>,
     {
-        let key = self.key(key);
-        let guard = S::pin();
-        self.charge::<Q>(self.store.spot(key, &guard), key, cost, now, &guard)
+        self.charge::<Q>(self.key(key), cost, || now, &S::pin())
     }
 
     /// [`check`](Self::check) for many keys: one decision for each, in their order, added to
@@ -227,12 +223,20 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
             }
             // Pinned only now: the caller's iterator may take its time.
             let guard = S::pin();
-            let mut spots = [self.store.spot(batch[0], &guard); BATCH];
-            for (spot, &key) in spots[..filled].iter_mut().zip(&batch).skip(1) {
-                *spot = self.store.spot(key, &guard);
+            let (batch, view) = (&batch[..filled], self.store.view(&guard));
+            for &key in batch {
+                self.store.spot(view, key);
             }
-            let places = batch.iter().zip(&spots).take(filled);
-            decisions.extend(places.map(|(&key, &spot)| self.charge::<Q>(spot, key, 1, now, &guard)));
+            // All are looked for before the first is charged: the processor goes on while it waits for one's memory, but not
+            // beyond a charge.
+            let mut found = [S::Found::default(); BATCH];
+            for (found, &key) in found.iter_mut().zip(batch) {
+                *found = self.store.find_ahead(self.store.spot(view, key), key);
+            }
+            match self.store.plain(view) {
+                Some(plain) => self.add_each_by::<Q>(plain, view, batch, &found, now, &guard, decisions),
+                None => self.add_each::<Q>(view, batch, &found, now, &guard, decisions),
+            }
             if filled < BATCH {
                 return;
             }
@@ -394,45 +398,120 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     #[inline(always)]
     pub(super) fn charge<'g, Q: ?Sized>(
         &'g self,
-        spot: <S as Lookup<Q>>::Spot<'g>,
         key: <S as Lookup<Q>>::Key<'_>,
         cost: u64,
-        now: Tick,
+        now: impl FnOnce() -> Tick,
         guard: &'g S::Guard,
     ) -> Decision
     where
         S: Lookup<Q>,
     {
-        match self.store.charge(spot, key, now, cost, guard) {
-            Ok(judged) => self.answer::<Q>(&judged, key, cost, now, guard),
-            Err(miss) => self.charge_missed::<Q>(miss, key, cost, now, guard),
-        }
+        let view = self.store.view(guard);
+        let spot = self.store.spot(view, key);
+        // The time is read while the key's memory is on its way.
+        let now = now();
+        self.charge_at::<Q>(view, self.store.find(spot, key), key, cost, now, guard)
     }
 
-    /// The same for a key that was not found at first sight.
-    #[inline(never)]
-    fn charge_missed<'g, Q: ?Sized>(
-        &'g self,
-        miss: <S as Lookup<Q>>::Miss<'g>,
-        key: <S as Lookup<Q>>::Key<'_>,
-        cost: u64,
-        now: Tick,
-        guard: &'g S::Guard,
-    ) -> Decision
-    where
-        S: Lookup<Q>,
-    {
-        match self.store.charge_elsewhere(miss, key, now, cost, guard) {
-            Ok(judged) => self.answer::<Q>(&judged, key, cost, now, guard),
-            Err(miss) => self.charge_new::<Q>(miss, key, cost, now, guard),
-        }
-    }
-
-    /// The answer to a request of a known key, and what it has to do besides.
+    /// The same for a key that was looked for.
     #[inline(always)]
-    fn answer<'s, Q: ?Sized>(
-        &'s self,
-        judged: &<S as Lookup<Q>>::Judged<'s>,
+    fn charge_at<'g, Q: ?Sized>(
+        &'g self,
+        view: <S as Lookup<Q>>::View<'g>,
+        found: <S as Lookup<Q>>::Found<'g>,
+        key: <S as Lookup<Q>>::Key<'_>,
+        cost: u64,
+        now: Tick,
+        guard: &'g S::Guard,
+    ) -> Decision
+    where
+        S: Lookup<Q>,
+    {
+        let follow_up = |is_charged| self.follow_up::<Q>(is_charged, key, cost, now, guard);
+        let missed = |miss| self.charge_missed::<Q, _>(miss, key, cost, now, guard, LongWay::from).0;
+        match self.store.plain(view) {
+            Some(plain) => match self.store.charge_by(plain, view, found, key, now, cost, guard) {
+                Ok(judged) => {
+                    follow_up(judged.is_charged());
+                    judged.answer(now, cost)
+                }
+                Err(miss) => missed(miss),
+            },
+            None => match self.store.charge(view, found, key, now, cost, guard) {
+                Ok((decision, is_charged)) => {
+                    follow_up(is_charged);
+                    decision
+                }
+                Err(miss) => missed(miss),
+            },
+        }
+    }
+
+    /// The same for a key that was missed. The answer is given to `give`.
+    #[inline(always)]
+    fn charge_missed<'g, Q: ?Sized, T>(
+        &'g self,
+        miss: Miss<<S as Lookup<Q>>::New<'g>, <S as Lookup<Q>>::Elsewhere<'g>>,
+        key: <S as Lookup<Q>>::Key<'_>,
+        cost: u64,
+        now: Tick,
+        guard: &'g S::Guard,
+        give: impl FnOnce(Decision) -> T,
+    ) -> T
+    where
+        S: Lookup<Q>,
+    {
+        match miss {
+            Miss::New(new) => self.charge_new::<Q, T>(new, key, cost, now, guard, give),
+            Miss::Elsewhere(at) => self.charge_elsewhere::<Q, T>(at, key, cost, now, guard, give),
+        }
+    }
+
+    /// The same for one that is elsewhere.
+    #[inline(never)]
+    fn charge_elsewhere<'g, Q: ?Sized, T>(
+        &'g self,
+        at: <S as Lookup<Q>>::Elsewhere<'g>,
+        key: <S as Lookup<Q>>::Key<'_>,
+        cost: u64,
+        now: Tick,
+        guard: &'g S::Guard,
+        give: impl FnOnce(Decision) -> T,
+    ) -> T
+    where
+        S: Lookup<Q>,
+    {
+        match self.store.charge_elsewhere(at, key, now, cost, guard) {
+            Ok((decision, is_charged)) => {
+                self.follow_up::<Q>(is_charged, key, cost, now, guard);
+                give(decision)
+            }
+            Err(new) => self.charge_new::<Q, T>(new, key, cost, now, guard, give),
+        }
+    }
+
+    /// The same for one that is new.
+    #[cold]
+    #[inline(never)]
+    fn charge_new<'g, Q: ?Sized, T>(
+        &'g self,
+        new: <S as Lookup<Q>>::New<'g>,
+        key: <S as Lookup<Q>>::Key<'_>,
+        cost: u64,
+        now: Tick,
+        guard: &'g S::Guard,
+        give: impl FnOnce(Decision) -> T,
+    ) -> T
+    where
+        S: Lookup<Q>,
+    {
+        let refused = || self.refuse::<Q>(key, cost, now, guard);
+        self.store.insert(new, key, now, cost, guard, refused, give)
+    }
+
+    /// The answer to a new key for which there is no place.
+    fn refuse<Q: ?Sized>(
+        &self,
         key: <S as Lookup<Q>>::Key<'_>,
         cost: u64,
         now: Tick,
@@ -441,17 +520,83 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     where
         S: Lookup<Q>,
     {
-        let charged = judged.is_charged();
-        if !charged && cost > 0 {
+        // ORDERING: relaxed; a statistic.
+        self.beyond.refused.fetch_add(1, Relaxed);
+        match self.full {
+            Full::Share => self.shared(guard, |state| Some(state.charge(now, cost)?.0)),
+            Full::Deny | Full::Admit => self.policy(self.store.fresh(key, now, cost, guard)),
+        }
+    }
+
+    /// [`charge_at`](Self::charge_at) for each of many keys that are judged alike; the answers are added to `decisions`.
+    #[inline(always)]
+    #[allow(clippy::too_many_arguments)]
+    fn add_each_by<'g, Q: ?Sized>(
+        &'g self,
+        plain: <S as Lookup<Q>>::Plain,
+        view: <S as Lookup<Q>>::View<'g>,
+        keys: &[<S as Lookup<Q>>::Key<'_>],
+        found: &[<S as Lookup<Q>>::Found<'g>],
+        now: Tick,
+        guard: &'g S::Guard,
+        decisions: &mut Vec<Decision>,
+    ) where
+        S: Lookup<Q>,
+    {
+        for (&key, &found) in keys.iter().zip(found) {
+            match self.store.charge_by(plain, view, found, key, now, 1, guard) {
+                Ok(judged) => {
+                    self.follow_up::<Q>(judged.is_charged(), key, 1, now, guard);
+                    decisions.push(judged.answer(now, 1));
+                }
+                Err(miss) => {
+                    let add = |decision| decisions.push(decision);
+                    self.charge_missed::<Q, ()>(miss, key, 1, now, guard, add);
+                }
+            }
+        }
+    }
+
+    /// The same, however they are judged. Not inlined: the answers to those that are judged alike would be written to where these
+    /// are, and copied.
+    #[inline(never)]
+    fn add_each<'g, Q: ?Sized>(
+        &'g self,
+        view: <S as Lookup<Q>>::View<'g>,
+        keys: &[<S as Lookup<Q>>::Key<'_>],
+        found: &[<S as Lookup<Q>>::Found<'g>],
+        now: Tick,
+        guard: &'g S::Guard,
+        decisions: &mut Vec<Decision>,
+    ) where
+        S: Lookup<Q>,
+    {
+        for (&key, &found) in keys.iter().zip(found) {
+            decisions.push(self.charge_at::<Q>(view, found, key, 1, now, guard));
+        }
+    }
+
+    /// What a request of a known key has to do besides.
+    #[inline(always)]
+    fn follow_up<Q: ?Sized>(
+        &self,
+        is_charged: bool,
+        key: <S as Lookup<Q>>::Key<'_>,
+        cost: u64,
+        now: Tick,
+        guard: &S::Guard,
+    ) where
+        S: Lookup<Q>,
+    {
+        if !is_charged && cost > 0 {
             self.store.note_denial(key);
         }
         // A turnover must go on, and a table that is far too large shrink, also where no new keys come. So
         // one in 2048 charges of known keys does a step, chosen by what is at hand: the key, and the time in
         // units of about a millisecond. Denials write nothing, so they don't.
-        if charged && S::is_turn_of(key, now) {
+        if is_charged && S::is_turn_of(key, now) {
             self.tend(now, guard);
         }
-        judged.answer(now, cost)
     }
 
     /// Does a step of what there is to do for the table.
@@ -466,31 +611,6 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         S: Lookup<Q>,
     {
         S::key(self.seed.hash(key), key)
-    }
-
-    #[cold]
-    fn charge_new<'g, Q: ?Sized>(
-        &'g self,
-        miss: <S as Lookup<Q>>::Miss<'g>,
-        key: <S as Lookup<Q>>::Key<'_>,
-        cost: u64,
-        now: Tick,
-        guard: &'g S::Guard,
-    ) -> Decision
-    where
-        S: Lookup<Q>,
-    {
-        match self.store.insert(miss, key, now, cost, guard) {
-            Ok(judged) => return judged.answer(now, cost),
-            Err(NotInserted::Uncharged(decision)) => return decision,
-            Err(NotInserted::TableFull) => (),
-        }
-        // ORDERING: relaxed; a statistic.
-        self.beyond.refused.fetch_add(1, Relaxed);
-        match self.full {
-            Full::Share => self.shared(guard, |state| Some(state.charge(now, cost)?.0)),
-            Full::Deny | Full::Admit => self.policy(self.store.fresh(key, now, cost, guard)),
-        }
     }
 
     /// An answer from the state that all keys without a place share; it is never sealed.

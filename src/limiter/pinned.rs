@@ -1,7 +1,8 @@
 //! A handle for hot loops, which says once for many checks that its thread reads.
 
+use super::fingerprints::Fingerprints;
 use super::keyed::Limiter;
-use super::store::{Fingerprints, Holds, Store};
+use super::store::{Holds, Store};
 use crate::decision::Decision;
 use crate::time::Tick;
 use equivalent::Equivalent;
@@ -95,11 +96,9 @@ impl<K: ?Sized, S: Store> Pinned<'_, K, S> {
         Q: Hash + Equivalent<K> + ?Sized,
         S: Holds<Q>,
     {
-        let (limiter, key) = (self.limiter, self.limiter.key(key));
+        let limiter = self.limiter;
         self.count(|| limiter.clock.now());
-        // The time is read while the key's memory is on its way.
-        let spot = limiter.store.spot(key, &self.guard);
-        limiter.charge::<Q>(spot, key, cost, limiter.clock.now(), &self.guard)
+        limiter.charge::<Q>(limiter.key(key), cost, || limiter.clock.now(), &self.guard)
     }
 
     /// As [`Limiter::check_at`].
@@ -118,9 +117,9 @@ impl<K: ?Sized, S: Store> Pinned<'_, K, S> {
         Q: Hash + Equivalent<K> + ?Sized,
         S: Holds<Q>,
     {
-        let (limiter, key) = (self.limiter, self.limiter.key(key));
+        let limiter = self.limiter;
         self.count(|| now);
-        limiter.charge::<Q>(limiter.store.spot(key, &self.guard), key, cost, now, &self.guard)
+        limiter.charge::<Q>(limiter.key(key), cost, || now, &self.guard)
     }
 
     /// Counts a check. Now and then, lets go of what it may have seen, and does a step of upkeep.

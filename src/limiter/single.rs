@@ -127,8 +127,8 @@ impl SingleLimiter {
     pub fn check_at(&self, cost: u64, now: Tick) -> Decision {
         match &self.state {
             State::Packed(rule, word) => {
-                let judged = Packed { by: rule.into(), word }.charge(now, cost);
-                judged.expect("a word is frozen by a table, and this one is in none").answer(now, cost)
+                let charged = Packed { rule, word }.charge(now, cost);
+                charged.expect("a word is frozen by a table, and this one is in none").0
             }
             State::Log(rule, log) => unsealed(log.check(rule, now, cost, &pin())),
         }

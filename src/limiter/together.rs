@@ -25,9 +25,10 @@
 //! Why not reserve and then commit: a reservation that its owner forgot (a thread that was killed) would have to
 //! be found and undone by others, which takes more state for each key than one word.
 
+use super::fingerprints::Fingerprints;
 use super::keyed::Limiter;
 use super::single::SingleLimiter;
-use super::store::{Fingerprints, Holds, Store};
+use super::store::{Holds, Store};
 use crate::decision::Decision;
 use equivalent::Equivalent;
 use std::fmt;

@@ -1,7 +1,7 @@
 //! The keys that a limiter of exact keys tracks, one by one.
 
+use super::exact_keys::ExactKeys;
 use super::keyed::Limiter;
-use super::store::ExactKeys;
 use crate::decision::Decision;
 use crate::exact::Entry;
 use crate::time::Tick;

@@ -140,7 +140,7 @@ impl Era {
     /// The state of a key, whose word is in this era.
     #[inline(always)]
     pub(super) fn state<'s>(&'s self, key: Fingerprint, word: &'s Atomic<Word>) -> Packed<'s> {
-        Packed { by: self.rules.judge_of(key), word }
+        Packed { rule: self.rules.of(key), word }
     }
 
     /// As the root, it is turned over when so many keys have a place.

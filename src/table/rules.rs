@@ -2,7 +2,6 @@
 
 use super::memory::{Memory, Permit};
 use super::slot::Fingerprint;
-use crate::packed::By;
 use crate::quota::{Enforced, Quota};
 use crate::rule::{AnyRule, LeakyBucket};
 use crate::time::Tick;
@@ -45,13 +44,10 @@ impl Rules {
         Self { bucket, default, own, changes, since }
     }
 
-    /// What the requests of a key are judged by.
+    /// The bucket by which the requests of all keys are judged, if that is all there is to know.
     #[inline(always)]
-    pub(super) fn judge_of(&self, key: Fingerprint) -> By<'_> {
-        match self.bucket {
-            Some(bucket) => By::Bucket(bucket),
-            None => By::Other(self.of(key)),
-        }
+    pub(super) fn bucket(&self) -> Option<LeakyBucket> {
+        self.bucket
     }
 
     /// The rule of a key.

@@ -15,7 +15,7 @@ pub(super) const SLOTS: usize = 4;
 /// Four slots that share a cache line; fingerprints together, so that they compare as one vector.
 #[derive(Debug)]
 #[repr(C, align(64))]
-pub(super) struct Line {
+pub struct Line {
     keys: [Atomic<Fingerprint>; SLOTS],
     words: [Atomic<Word>; SLOTS],
 }
@@ -30,48 +30,42 @@ impl Line {
         self.keys.each_ref().map(|slot| slot.load(Relaxed))
     }
 
-    /// Looks for a key whose probe run leads here.
+    /// Which of the slots has a key, [`SLOTS`] if none has.
     #[inline(always)]
-    pub(super) fn glance(&self, key: Fingerprint) -> Result<&Atomic<Word>, Glance<'_>> {
+    fn slot_of(&self, key: Fingerprint) -> usize {
         let keys = self.load();
-        // All four at once, without a branch for each.
-        let at = (0..SLOTS).fold(SLOTS, |at, nth| if keys[nth] == key { nth } else { at });
-        match self.words.get(at) {
-            Some(word) => Ok(word),
-            None => Err(self.glance_without(key)),
-        }
+        first(|nth| keys[nth] == key)
     }
 
-    /// Asks the processor for it, and does not wait.
+    /// The word of a key, if it is here.
     #[inline(always)]
-    pub(super) fn prefetch(&self) {
+    pub(crate) fn find(&self, key: Fingerprint) -> Option<&Atomic<Word>> {
+        self.words.get(self.slot_of(key))
+    }
+
+    /// The same. If it is not here, the next line is on its way: without a branch, so that the processor goes on with other
+    /// keys while it waits for this line.
+    #[inline(always)]
+    pub(crate) fn find_or_prefetch(&self, key: Fingerprint) -> Option<&Atomic<Word>> {
+        let at = self.slot_of(key);
+        self.prefetch(usize::from(at == SLOTS));
+        self.words.get(at)
+    }
+
+    /// Asks the processor for the line that lies so many behind this one, and does not wait. There may be none.
+    #[inline(always)]
+    fn prefetch(&self, behind: usize) {
         #[cfg(all(target_arch = "x86_64", not(tollgate_loom)))]
         {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
             // SAFETY: a prefetch reads nothing as far as the program can see, and never faults: any address will do.
             #[allow(unsafe_code)]
             unsafe {
-                _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(self).cast());
+                _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(self).wrapping_add(behind).cast());
             }
         }
-    }
-
-    /// What the line tells of a key that was not in it a moment ago. Not inlined: lookups of known keys stay small.
-    #[inline(never)]
-    fn glance_without(&self, key: Fingerprint) -> Glance<'_> {
-        let keys = self.load();
-        if keys.contains(&key) {
-            return Glance::Come;
-        }
-        match keys.iter().position(|key| key.is_vacant()) {
-            None => Glance::Full,
-            Some(first) if keys[first].is_empty() => Glance::Empty(self.empty(first)),
-            Some(first) => {
-                // ORDERING: acquire side of *closed*, as in `probe`.
-                self.keys[first].load(Acquire);
-                Glance::Sealed
-            }
-        }
+        #[cfg(not(all(target_arch = "x86_64", not(tollgate_loom))))]
+        let _ = behind;
     }
 
     #[inline]
@@ -100,22 +94,9 @@ pub(super) enum Probe<'s> {
 
 /// An EMPTY slot at the end of a probe run, as it was when it was read.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Empty<'s> {
+pub struct Empty<'s> {
     slot: &'s Atomic<Fingerprint>,
     word: &'s Atomic<Word>,
-}
-
-/// What a line of a key's probe run tells of a key that was not in it.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Glance<'s> {
-    /// The run goes on.
-    Full,
-    /// The key has come since.
-    Come,
-    /// As [`Probe::Empty`].
-    Empty(Empty<'s>),
-    /// As [`Probe::Sealed`].
-    Sealed,
 }
 
 impl Space {
@@ -135,16 +116,12 @@ impl Space {
         Some(Self { lines: allocate(lines)? })
     }
 
-    /// The first line of a key's probe run, in which most keys are.
+    /// The first line of a key's probe run, in which most keys are. It is on its way to the processor when this returns.
     #[inline(always)]
     pub(super) fn first_line(&self, key: Fingerprint) -> &Line {
-        &self.lines[key.home(self.lines.len())]
-    }
-
-    /// The second one. Not inlined: it is for one key of seven, where the space is as full as it may be.
-    #[inline(never)]
-    pub(super) fn second_line(&self, key: Fingerprint) -> &Line {
-        &self.lines[self.after(key.home(self.lines.len()))]
+        let line = &self.lines[key.home(self.lines.len())];
+        line.prefetch(0);
+        line
     }
 
     /// Goes along the probe run of a key.
@@ -154,22 +131,27 @@ impl Space {
         loop {
             let line = &self.lines[at];
             let keys = line.load();
-            let hits = mask(keys.map(|found| found == key));
-            if hits != 0 {
-                return Probe::Key(&line.words[hits.trailing_zeros() as usize]);
+            if let Some(word) = line.words.get(first(|nth| keys[nth] == key)) {
+                return Probe::Key(word);
             }
-            let vacant = mask(keys.map(Fingerprint::is_vacant));
-            if vacant != 0 {
-                let first = vacant.trailing_zeros() as usize;
-                if keys[first].is_empty() {
-                    return Probe::Empty(line.empty(first));
+            let vacant = first(|nth| keys[nth].is_vacant());
+            if vacant < SLOTS {
+                if keys[vacant].is_empty() {
+                    return Probe::Empty(line.empty(vacant));
                 }
                 // ORDERING: acquire side of *closed*: the next era is linked. A seal stays as it is.
-                line.keys[first].load(Acquire);
+                line.keys[vacant].load(Acquire);
                 return Probe::Sealed;
             }
             at = self.after(at);
         }
+    }
+
+    /// The same for who has not found the key in the first line. Not inlined: it is for one key of seven, where the space is as
+    /// full as it may be.
+    #[inline(never)]
+    pub(super) fn probe_further(&self, key: Fingerprint) -> Probe<'_> {
+        self.probe(key)
     }
 
     /// Finds `key` or claims the first EMPTY slot of its run for it; the word beside it. The caller has a place for the
@@ -274,10 +256,10 @@ fn seal(slot: &Atomic<Fingerprint>) -> Fingerprint {
     }
 }
 
-/// One bit for each slot, the first the lowest: all four at once, without a branch for each.
+/// The first slot of which that is true, [`SLOTS`] if it is of none. All four are looked at, without a branch for each.
 #[inline(always)]
-fn mask(of: [bool; SLOTS]) -> u32 {
-    of.into_iter().rev().fold(0, |mask, bit| mask << 1 | u32::from(bit))
+fn first(of: impl Fn(usize) -> bool) -> usize {
+    (0..SLOTS).rev().fold(SLOTS, |at, nth| if of(nth) { nth } else { at })
 }
 
 /// So many EMPTY lines, or `None` if there is no memory for them.
@@ -314,18 +296,21 @@ mod tests {
         assert_eq!(space.lines(), 3);
     }
 
-    /// Where its run goes on it is not, so nobody may look for it there, and insert it again.
+    /// In the last line of a space there is nothing behind it to ask for, and nothing comes of that.
     #[test]
-    fn a_key_that_has_come_since_the_first_look_is_told_from_a_full_line() {
+    fn a_key_is_found_in_the_first_line_of_its_run_and_not_in_the_next() {
         let space = Space::new(3).unwrap();
-        let keys = [2, 3, 4, 5, 6].map(Fingerprint::of_hash);
-        for key in &keys[..SLOTS] {
-            assert!(space.claim(*key).is_some());
+        let keys = [1, 2, 3, 4, 5].map(|n| Fingerprint::of_hash(u64::MAX - n));
+        let words = keys.map(|key| std::ptr::from_ref(space.claim(key).unwrap()));
+        for (key, word) in keys.into_iter().zip(words) {
+            let found = space.first_line(key).find(key);
+            assert_eq!(
+                space.first_line(key).find_or_prefetch(key).map(std::ptr::from_ref),
+                found.map(std::ptr::from_ref)
+            );
+            assert_eq!(found.map(std::ptr::from_ref), (key != keys[4]).then_some(word));
+            assert!(matches!(space.probe_further(key), Probe::Key(found) if std::ptr::eq(found, word)));
         }
-        let line = space.first_line(keys[0]);
-        assert!(keys[..SLOTS].iter().all(|&key| matches!(line.glance_without(key), Glance::Come)));
-        assert!(matches!(line.glance_without(keys[SLOTS]), Glance::Full));
-        assert!(matches!(space.second_line(keys[SLOTS]).glance(keys[SLOTS]), Err(Glance::Empty(_))));
     }
 
     #[test]

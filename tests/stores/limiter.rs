@@ -270,6 +270,41 @@ mod batches {
         }
     }
 
+    /// Among them keys that are new, that lie further on, that have a quota of their own, and that are being moved.
+    #[test]
+    fn batches_decide_as_single_checks_whatever_their_keys_have_gone_through() {
+        for &algorithm in ALGORITHMS {
+            for own_quota in [false, true] {
+                let clock = Clock::manual();
+                let gate = || -> Gate<u64> {
+                    Limiter::builder(Quota::per_hour(3)).algorithm(algorithm).clock(&clock).gate()
+                };
+                let (one, many) = (gate(), gate());
+                if own_quota {
+                    for limiter in [&one, &many] {
+                        limiter.set_key_quota(&7, Quota::per_hour(5)).unwrap();
+                    }
+                }
+                let mut denied = 0;
+                for round in 0..40 {
+                    let keys: Vec<u64> = (0..250).map(|n| (n * n + 11 * round * n) % 5_000 % 997).collect();
+                    clock.advance(Duration::from_secs(2));
+                    if round % 8 == 7 {
+                        // Begins to move all keys; the batch is of those that were moved and of those that were not.
+                        many.sweep(1);
+                    }
+                    let mut decisions = Vec::new();
+                    many.check_many(&keys, &mut decisions);
+                    let expected: Vec<_> = keys.iter().map(|key| one.check(key)).collect();
+                    assert_eq!(decisions, expected, "{algorithm:?} in round {round}");
+                    denied += decisions.iter().filter(|decision| !decision.allowed()).count();
+                }
+                assert!((1_000..9_000).contains(&denied), "{denied} denied");
+                assert_eq!(one.len(), many.len());
+            }
+        }
+    }
+
     #[test]
     fn a_batch_of_borrowed_keys_needs_no_owned_ones() {
         let limiter: Gate<String> = limiter(Quota::per_hour(1));

@@ -1,0 +1,301 @@
+//! The store of exact keys: the keys themselves, in an index, with their states beside them.
+
+use super::method::Method;
+use super::store::{
+    Backing, Figures, Holds, Judgement, Lookup, MemoryShort, Settings, Store, ToKey, is_turn,
+};
+use crate::decision::Decision;
+use crate::error::ConfigError;
+use crate::exact::{self, Asked, ExactRule, ExactStore, Wanted};
+use crate::quota::{Enforced, Quota};
+use crate::sync;
+use crate::table::Miss;
+use crate::time::Tick;
+use equivalent::Equivalent;
+use std::convert::Infallible;
+use std::fmt;
+use std::hash::Hash;
+
+/// What decides for exact keys.
+#[derive(Clone, Copy, Debug)]
+pub struct Ruled(Enforced<ExactRule>);
+
+/// The store that keeps the keys themselves, chosen by
+/// [`exact_keys`](crate::Builder::exact_keys): no two keys ever share a state, and the keys can be
+/// [listed](crate::Limiter::keys).
+///
+/// # Progress
+///
+/// Checks of known keys are lock-free and allocate nothing, as with [`Fingerprints`](crate::Fingerprints). Inserting a key
+/// allocates, and takes the lock on one bucket of the index (of [`scc::HashIndex`](https://docs.rs/scc)); so does
+/// forgetting one, which happens in calls that insert, in sweeps, and now and then in charges of known keys. A
+/// thread that is stopped while it holds such a lock stops insertions into the same bucket.
+///
+/// # Memory
+///
+/// Up to about 125 bytes for each key of 8 bytes, and what the key owns; while keys change all the time,
+/// the index keeps forgotten ones until their bucket is full: up to two and a half times as much.
+/// [`max_keys`](crate::Builder::max_keys) is a hard cap on the keys that are tracked.
+///
+/// This store also takes the [sliding log](crate::Algorithm::SlidingLog): then each key has, besides, 8 to 24 bytes
+/// for each admission that still counts. So the most it can take is `max_keys` times the limit times 24 bytes; it
+/// is allocated as it is used, and freed as admissions stop counting and keys are forgotten.
+pub struct ExactKeys<K: 'static> {
+    pub(super) store: ExactStore<K>,
+    counts_denials: bool,
+}
+
+impl Judgement for Infallible {
+    fn is_charged(&self) -> bool {
+        match *self {}
+    }
+
+    fn answer(&self, _now: Tick, _cost: u64) -> Decision {
+        match *self {}
+    }
+}
+
+impl<K: Eq + 'static> Backing for ExactKeys<K> {
+    type Guard = sync::Reading;
+    type Rule = Ruled;
+    const STEP: usize = ExactStore::<K>::STEP;
+
+    fn rule_of(method: Method, quota: Quota) -> Result<Ruled, ConfigError> {
+        method.any(quota).map(Ruled)
+    }
+
+    fn new(settings: Settings) -> Result<Self, ConfigError> {
+        let rule = Self::rule_of(settings.method, settings.quota)?;
+        let store = ExactStore::new(settings.max_keys, settings.grace, rule.0)?;
+        Ok(Self { store, counts_denials: settings.count_denials })
+    }
+
+    #[inline]
+    fn pin() -> sync::Reading {
+        sync::reading()
+    }
+
+    fn repin(guard: &mut sync::Reading) {
+        guard.repin();
+    }
+
+    fn has_room(&self, now: Tick, _guard: &sync::Reading) -> bool {
+        self.store.has_room(now)
+    }
+
+    fn tend(&self, steps: usize, now: Tick, _guard: &sync::Reading) -> bool {
+        (0..steps).all(|_| self.store.tend(now))
+    }
+
+    fn begin_sweep(&self, now: Tick, _guard: &sync::Reading) -> bool {
+        self.store.begin_sweep(now)
+    }
+
+    fn begin_turnover(&self, now: Tick, _guard: &sync::Reading) -> bool {
+        self.store.begin_round(now)
+    }
+
+    fn reset_all(&self, _guard: &sync::Reading) {
+        self.store.reset_all();
+    }
+
+    fn changes(&self, _guard: &sync::Reading) -> u64 {
+        self.store.changes()
+    }
+
+    fn default_rule(&self, _guard: &sync::Reading) -> Wanted {
+        self.store.default_rule()
+    }
+
+    fn default_quota(&self, _guard: &sync::Reading) -> Quota {
+        self.store.default_quota()
+    }
+
+    fn set_default_rule(&self, rule: Ruled, now: Tick) -> Result<(), MemoryShort> {
+        if self.store.set_default_rule(rule.0, now) { Ok(()) } else { Err(MemoryShort) }
+    }
+
+    fn len(&self, _guard: &sync::Reading) -> usize {
+        self.store.len()
+    }
+
+    fn bytes(&self) -> usize {
+        self.store.bytes()
+    }
+
+    fn figures(&self, _guard: &sync::Reading) -> Figures {
+        Figures {
+            keys: self.store.len(),
+            capacity: self.store.capacity(),
+            max_keys: self.store.max_keys(),
+            turnovers: self.store.rounds(),
+            evicted: self.store.evicted(),
+            own_quotas: usize::try_from(self.store.own_rules()).unwrap_or(usize::MAX),
+            bytes: self.store.bytes(),
+        }
+    }
+}
+
+impl<K, Q> Lookup<Q> for ExactKeys<K>
+where
+    K: Eq + 'static,
+    Q: Hash + Equivalent<K> + ToKey<K> + ?Sized,
+{
+    type Key<'q>
+        = Asked<'q, Q>
+    where
+        Q: 'q;
+
+    #[inline]
+    fn key(hash: u64, key: &Q) -> Asked<'_, Q> {
+        Asked { hash: exact::spread(hash), key }
+    }
+
+    #[inline]
+    fn is_turn_of(key: Asked<'_, Q>, now: Tick) -> bool {
+        is_turn(key.hash, now)
+    }
+
+    /// The index looks after itself, so it is asked at once, and there is nothing to look for before.
+    type View<'g> = ();
+
+    #[inline]
+    fn view<'g>(&'g self, _guard: &'g sync::Reading) {}
+
+    type Spot<'g> = ();
+
+    #[inline]
+    fn spot(&self, (): (), _key: Asked<'_, Q>) {}
+
+    type Found<'g> = ();
+
+    #[inline]
+    fn find(&self, (): (), _key: Asked<'_, Q>) {}
+
+    #[inline]
+    fn find_ahead(&self, (): (), _key: Asked<'_, Q>) {}
+
+    #[inline]
+    fn charge<'g>(
+        &'g self,
+        (): (),
+        (): (),
+        key: Asked<'_, Q>,
+        now: Tick,
+        cost: u64,
+        _guard: &'g sync::Reading,
+    ) -> Result<(Decision, bool), Miss<(), Infallible>> {
+        self.store.known(key, |state| state.charge(now, cost)).ok_or(Miss::New(()))
+    }
+
+    /// Each key has its rule with it.
+    type Plain = Infallible;
+
+    #[inline]
+    fn plain(&self, (): ()) -> Option<Infallible> {
+        None
+    }
+
+    type Judged = Infallible;
+
+    fn charge_by<'g>(
+        &'g self,
+        plain: Infallible,
+        (): (),
+        (): (),
+        _key: Asked<'_, Q>,
+        _now: Tick,
+        _cost: u64,
+        _guard: &'g sync::Reading,
+    ) -> Result<Infallible, Miss<(), Infallible>> {
+        match plain {}
+    }
+
+    /// The index knows at once.
+    type Elsewhere<'g> = Infallible;
+
+    fn charge_elsewhere<'g>(
+        &'g self,
+        at: Infallible,
+        _key: Asked<'_, Q>,
+        _now: Tick,
+        _cost: u64,
+        _guard: &'g sync::Reading,
+    ) -> Result<(Decision, bool), ()> {
+        match at {}
+    }
+
+    type New<'g> = ();
+
+    fn insert<'g, T>(
+        &'g self,
+        (): (),
+        key: Asked<'_, Q>,
+        now: Tick,
+        cost: u64,
+        guard: &'g sync::Reading,
+        refused: impl FnOnce() -> Decision,
+        give: impl FnOnce(Decision) -> T,
+    ) -> T {
+        let fresh = self.fresh(key, now, cost, guard);
+        if !fresh.allowed() || cost == 0 {
+            return give(fresh);
+        }
+        let inserted = self.store.insert(key, || key.key.to_key(), now, |state| state.charge(now, cost));
+        give(inserted.map_or_else(|_| refused(), |(decision, _)| decision))
+    }
+
+    fn peek(&self, key: Asked<'_, Q>, now: Tick, cost: u64, _guard: &sync::Reading) -> Option<Decision> {
+        self.store.known(key, |state| state.peek(now, cost))
+    }
+
+    fn refund(&self, key: Asked<'_, Q>, now: Tick, charge: &Decision, tokens: u64) {
+        self.store.known(key, |state| state.refund(now, charge, tokens));
+    }
+
+    fn reset(&self, key: Asked<'_, Q>) {
+        self.store.known(key, |state| state.reset());
+    }
+
+    fn fresh(&self, key: Asked<'_, Q>, now: Tick, cost: u64, _guard: &sync::Reading) -> Decision {
+        self.store.rule(key).rule.rule.fresh(now, cost)
+    }
+
+    fn own_quota(&self, key: Asked<'_, Q>, _guard: &sync::Reading) -> Option<Quota> {
+        self.store.own_quota(key)
+    }
+
+    fn set_rules(&self, rules: &[(Asked<'_, Q>, Option<Ruled>)], now: Tick) -> Result<(), MemoryShort> {
+        let set = |&(key, rule): &(Asked<'_, Q>, Option<Ruled>)| match rule {
+            Some(rule) => self.store.set_rule(key, key.key.to_key(), rule.0, now),
+            None => self.store.remove_rule(key, now).is_some(),
+        };
+        if rules.iter().all(set) { Ok(()) } else { Err(MemoryShort) }
+    }
+
+    fn remove_rule(&self, key: Asked<'_, Q>, now: Tick) -> Result<bool, MemoryShort> {
+        self.store.remove_rule(key, now).ok_or(MemoryShort)
+    }
+
+    #[inline]
+    fn note_denial(&self, key: Asked<'_, Q>) {
+        if self.counts_denials {
+            self.store.count_denial(key);
+        }
+    }
+}
+
+impl<K: Eq + 'static> Store for ExactKeys<K> {}
+
+impl<K, Q> Holds<Q> for ExactKeys<K>
+where
+    K: Eq + 'static,
+    Q: Hash + Equivalent<K> + ToKey<K> + ?Sized,
+{
+}
+
+impl<K> fmt::Debug for ExactKeys<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ExactKeys").field("counts_denials", &self.counts_denials).finish_non_exhaustive()
+    }
+}

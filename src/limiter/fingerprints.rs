@@ -1,0 +1,292 @@
+//! The store of fingerprints: keys are known by their hashes, and their states are in the table.
+
+use super::method::Method;
+use super::store::{Backing, Figures, Holds, Judgement, Lookup, MemoryShort, Settings, Store, is_turn};
+use crate::decision::Decision;
+use crate::error::ConfigError;
+use crate::exact::{Counts, ExactRule, Shared, Wanted};
+use crate::packed::Judged;
+use crate::quota::{Enforced, Quota};
+use crate::rule::{AnyRule, LeakyBucket, Rule, Word};
+use crate::sync::{self, Atomic};
+use crate::table::{Elsewhere, Empty, Fingerprint, Line, Miss, Table, View};
+use crate::time::Tick;
+use std::cell::Cell;
+use std::fmt;
+use std::hash::Hash;
+use std::sync::Arc;
+
+/// The store that a limiter has unless it is told otherwise: 24 bytes for each key, whatever it is. It knows a
+/// key by a 64-bit hash and does not keep it. See [`Limiter`](crate::Limiter).
+pub struct Fingerprints {
+    table: Table,
+}
+
+impl Judgement for Judged {
+    #[inline(always)]
+    fn is_charged(&self) -> bool {
+        Judged::is_charged(self)
+    }
+
+    #[inline(always)]
+    fn answer(&self, now: Tick, cost: u64) -> Decision {
+        Judged::answer(self, now, cost)
+    }
+}
+
+impl Backing for Fingerprints {
+    type Guard = sync::Guard;
+    type Rule = Enforced<AnyRule>;
+    const STEP: usize = Table::STEP;
+
+    fn rule_of(method: Method, quota: Quota) -> Result<Enforced<AnyRule>, ConfigError> {
+        method.packed(quota)
+    }
+
+    fn new(settings: Settings) -> Result<Self, ConfigError> {
+        let rule = Self::rule_of(settings.method, settings.quota)?;
+        Ok(Self { table: Table::new(settings.max_keys, settings.grace, rule)? })
+    }
+
+    #[inline]
+    fn pin() -> sync::Guard {
+        sync::pin()
+    }
+
+    fn repin(guard: &mut sync::Guard) {
+        guard.repin();
+    }
+
+    fn has_room(&self, now: Tick, guard: &sync::Guard) -> bool {
+        self.table.has_room(now, guard)
+    }
+
+    fn tend(&self, steps: usize, now: Tick, guard: &sync::Guard) -> bool {
+        self.table.tend(steps, now, guard)
+    }
+
+    fn begin_sweep(&self, now: Tick, guard: &sync::Guard) -> bool {
+        self.table.begin_sweep(now, guard)
+    }
+
+    fn begin_turnover(&self, now: Tick, guard: &sync::Guard) -> bool {
+        self.table.begin_turnover(now, guard)
+    }
+
+    fn reset_all(&self, guard: &sync::Guard) {
+        self.table.each(guard, |state| state.reset());
+    }
+
+    fn changes(&self, guard: &sync::Guard) -> u64 {
+        self.table.rules(guard).changes()
+    }
+
+    fn default_rule(&self, guard: &sync::Guard) -> Wanted {
+        let rules = self.table.rules(guard);
+        let Enforced { rule, quota } = *rules.default();
+        let rule = Shared { rule: ExactRule::Packed(rule), quota, counts: Counts::new() };
+        Wanted { rule: Arc::new(rule), changes: rules.changes(), since: rules.since() }
+    }
+
+    fn default_quota(&self, guard: &sync::Guard) -> Quota {
+        self.table.rules(guard).default().quota
+    }
+
+    fn set_default_rule(&self, rule: Enforced<AnyRule>, now: Tick) -> Result<(), MemoryShort> {
+        self.change(now, Some(rule), &[])
+    }
+
+    fn len(&self, guard: &sync::Guard) -> usize {
+        self.table.len(guard)
+    }
+
+    fn bytes(&self) -> usize {
+        self.table.bytes()
+    }
+
+    fn figures(&self, guard: &sync::Guard) -> Figures {
+        Figures {
+            keys: self.table.len(guard),
+            capacity: self.table.capacity(guard),
+            max_keys: self.table.max_keys(),
+            turnovers: self.table.turnovers(),
+            evicted: self.table.evicted(),
+            own_quotas: self.table.rules(guard).count(),
+            bytes: self.bytes(),
+        }
+    }
+}
+
+impl<Q: Hash + ?Sized> Lookup<Q> for Fingerprints {
+    type Key<'q>
+        = Fingerprint
+    where
+        Q: 'q;
+
+    #[inline]
+    fn key(hash: u64, _key: &Q) -> Fingerprint {
+        Fingerprint::of_hash(hash)
+    }
+
+    #[inline]
+    fn is_turn_of(key: Fingerprint, now: Tick) -> bool {
+        is_turn(key.bits(), now)
+    }
+
+    type View<'g> = View<'g>;
+
+    #[inline(always)]
+    fn view<'g>(&'g self, guard: &'g sync::Guard) -> View<'g> {
+        self.table.view(guard)
+    }
+
+    type Spot<'g> = &'g Line;
+
+    #[inline(always)]
+    fn spot<'g>(&'g self, view: View<'g>, key: Fingerprint) -> &'g Line {
+        view.spot(key)
+    }
+
+    type Found<'g> = Option<&'g Atomic<Word>>;
+
+    #[inline(always)]
+    fn find<'g>(&'g self, spot: &'g Line, key: Fingerprint) -> Option<&'g Atomic<Word>> {
+        spot.find(key)
+    }
+
+    #[inline(always)]
+    fn find_ahead<'g>(&'g self, spot: &'g Line, key: Fingerprint) -> Option<&'g Atomic<Word>> {
+        spot.find_or_prefetch(key)
+    }
+
+    #[inline(always)]
+    fn charge<'g>(
+        &'g self,
+        view: View<'g>,
+        found: Option<&'g Atomic<Word>>,
+        key: Fingerprint,
+        now: Tick,
+        cost: u64,
+        guard: &'g sync::Guard,
+    ) -> Result<(Decision, bool), Miss<Empty<'g>, Elsewhere<'g>>> {
+        view.charge(found, key, now, cost, guard)
+    }
+
+    type Plain = LeakyBucket;
+
+    #[inline(always)]
+    fn plain<'g>(&'g self, view: View<'g>) -> Option<LeakyBucket> {
+        view.bucket()
+    }
+
+    type Judged = Judged;
+
+    #[inline(always)]
+    fn charge_by<'g>(
+        &'g self,
+        plain: LeakyBucket,
+        view: View<'g>,
+        found: Option<&'g Atomic<Word>>,
+        key: Fingerprint,
+        now: Tick,
+        cost: u64,
+        guard: &'g sync::Guard,
+    ) -> Result<Judged, Miss<Empty<'g>, Elsewhere<'g>>> {
+        view.charge_by(plain, found, key, now, cost, guard)
+    }
+
+    type Elsewhere<'g> = Elsewhere<'g>;
+
+    #[inline]
+    fn charge_elsewhere<'g>(
+        &'g self,
+        at: Elsewhere<'g>,
+        key: Fingerprint,
+        now: Tick,
+        cost: u64,
+        guard: &'g sync::Guard,
+    ) -> Result<(Decision, bool), Empty<'g>> {
+        self.table.charge_elsewhere(at, key, now, cost, guard)
+    }
+
+    type New<'g> = Empty<'g>;
+
+    #[inline(always)]
+    fn insert<'g, T>(
+        &'g self,
+        empty: Empty<'g>,
+        key: Fingerprint,
+        now: Tick,
+        cost: u64,
+        guard: &'g sync::Guard,
+        refused: impl FnOnce() -> Decision,
+        give: impl FnOnce(Decision) -> T,
+    ) -> T {
+        self.table.insert(empty, key, now, cost, guard, refused, give)
+    }
+
+    fn peek(&self, key: Fingerprint, now: Tick, cost: u64, guard: &sync::Guard) -> Option<Decision> {
+        self.table.known(key, guard, |state| state.peek(now, cost))
+    }
+
+    fn refund(&self, key: Fingerprint, now: Tick, charge: &Decision, tokens: u64) {
+        self.table.known(key, &sync::pin(), |state| state.refund(now, charge, tokens));
+    }
+
+    fn reset(&self, key: Fingerprint) {
+        self.table.known(key, &sync::pin(), |state| state.reset());
+    }
+
+    fn fresh(&self, key: Fingerprint, now: Tick, cost: u64, guard: &sync::Guard) -> Decision {
+        self.table.rules(guard).of(key).answer(Word::FRESH, now, cost)
+    }
+
+    fn own_quota(&self, key: Fingerprint, guard: &sync::Guard) -> Option<Quota> {
+        self.table.rules(guard).own_quota(key)
+    }
+
+    fn set_rules(
+        &self,
+        rules: &[(Fingerprint, Option<Enforced<AnyRule>>)],
+        now: Tick,
+    ) -> Result<(), MemoryShort> {
+        self.change(now, None, rules)
+    }
+
+    fn remove_rule(&self, key: Fingerprint, now: Tick) -> Result<bool, MemoryShort> {
+        if self.table.rules(&sync::pin()).own_quota(key).is_none() {
+            return Ok(false);
+        }
+        // As it was when the change was made: another thread may have been first.
+        let had_one = Cell::new(false);
+        let removed = self.table.change(now, |rules, memory| {
+            had_one.set(rules.own_quota(key).is_some());
+            rules.changed(now, None, &[(key, None)], memory)
+        });
+        if removed { Ok(had_one.get()) } else { Err(MemoryShort) }
+    }
+
+    #[inline]
+    fn note_denial(&self, _key: Fingerprint) {}
+}
+
+impl Fingerprints {
+    fn change(
+        &self,
+        now: Tick,
+        default: Option<Enforced<AnyRule>>,
+        keys: &[(Fingerprint, Option<Enforced<AnyRule>>)],
+    ) -> Result<(), MemoryShort> {
+        let changed = self.table.change(now, |rules, memory| rules.changed(now, default, keys, memory));
+        if changed { Ok(()) } else { Err(MemoryShort) }
+    }
+}
+
+impl Store for Fingerprints {}
+impl<Q: Hash + ?Sized> Holds<Q> for Fingerprints {}
+
+impl fmt::Debug for Fingerprints {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Fingerprints").finish_non_exhaustive()
+    }
+}
