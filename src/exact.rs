@@ -52,7 +52,7 @@
 //!
 //! # Work for each operation
 //!
-//! While a round is under way each insertion visits [`ExactStore::STEP`] = 8 places, so does one in 256 charges
+//! While a round is under way each insertion visits [`ExactStore::STEP`] = 8 places, so does one in 2048 charges
 //! of known keys, and a `pin` handle now and then. At the cap an insertion visits up to 16 times as many, and is
 //! then told that the store is full. scc resizes its array a few buckets at a time.
 //!

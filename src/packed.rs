@@ -56,14 +56,21 @@ impl Packed<'_> {
                 let judged = Judged::charge(rule, self.word, now, cost)?;
                 Some((judged.answer(now, cost), judged.is_charged()))
             }
-            None => charge_other(self.rule, self.word, now, cost),
+            None => self.charge_slowly(now, cost),
         }
     }
 
-    /// The same. Not inlined, for it is for those who have not found their key at once.
+    /// The same. Not inlined, so that it takes no registers of those who have a bucket and their key; and the jump by
+    /// algorithm is outside of the loop.
     #[inline(never)]
     pub(crate) fn charge_slowly(self, now: Tick, cost: u64) -> Option<(Decision, bool)> {
-        self.charge(now, cost)
+        let Self { rule, word } = self;
+        match rule {
+            AnyRule::TokenBucket(rule) => charge_by(rule, word, now, cost),
+            AnyRule::LeakyBucket(rule) => charge_by(rule, word, now, cost),
+            AnyRule::FixedWindow(rule) => charge_by(rule, word, now, cost),
+            AnyRule::SlidingWindow(rule) => charge_by(rule, word, now, cost),
+        }
     }
 
     /// What a request would be answered.
@@ -99,7 +106,7 @@ pub(crate) fn first(rule: &AnyRule, now: Tick, cost: u64) -> Word {
 pub(crate) fn first_answer(rule: &AnyRule, charged: Option<Word>, now: Tick, cost: u64) -> Decision {
     match rule.as_bucket() {
         Some(rule) => rule.answer_after(Word::FRESH, charged, now, cost),
-        None => answer_of_other(rule, Word::FRESH, now, cost).0,
+        None => first_answer_of_other(rule, now, cost).0,
     }
 }
 
@@ -109,27 +116,17 @@ fn change(cell: &Atomic<Word>, to: impl Fn(Word) -> Word) -> Updated {
     update(cell, |word| if word.is_frozen() { word } else { to(word) })
 }
 
-/// Charges a word under a rule that is no bucket, unless it is frozen; was anything charged? Not inlined, so that it takes no
-/// registers of those who have one; and the jump by algorithm is outside of the loop.
-#[inline(never)]
-fn charge_other(rule: &AnyRule, cell: &Atomic<Word>, now: Tick, cost: u64) -> Option<(Decision, bool)> {
-    match rule {
-        AnyRule::FixedWindow(rule) => charge_by(rule, cell, now, cost),
-        AnyRule::SlidingWindow(rule) => charge_by(rule, cell, now, cost),
-        rule => charge_by(rule, cell, now, cost),
-    }
-}
-
+/// Charges a word, unless it is frozen; was anything charged?
 #[inline(always)]
 fn charge_by(rule: &impl Rule, cell: &Atomic<Word>, now: Tick, cost: u64) -> Option<(Decision, bool)> {
     let Updated { from, is_new, .. } = change(cell, |word| rule.next(word, now, cost));
     (is_new || !from.is_frozen()).then(|| (rule.answer(from, now, cost), is_new))
 }
 
-/// The answer of such a rule to a request of a fresh key.
+/// The same of a rule that is no bucket. Out of the way, as [`LongWay`] says.
 #[inline(never)]
-fn answer_of_other(rule: &AnyRule, word: Word, now: Tick, cost: u64) -> LongWay {
-    rule.answer(word, now, cost).into()
+fn first_answer_of_other(rule: &AnyRule, now: Tick, cost: u64) -> LongWay {
+    rule.answer(Word::FRESH, now, cost).into()
 }
 
 #[cfg(all(test, not(tollgate_loom)))]
@@ -157,8 +154,11 @@ mod tests {
                     let now = Tick::from_nanos(now * 7_003);
                     let before = load(&cell);
                     let (after, answer) = rule.decide(before, now, cost);
+                    let slow = Atomic::new(before);
+                    let slowly = Packed { word: &slow, ..state }.charge_slowly(now, cost);
                     prop_assert_eq!(state.charge(now, cost), Some((answer, after != before)));
-                    prop_assert_eq!(load(&cell), after);
+                    prop_assert_eq!(slowly, Some((answer, after != before)));
+                    prop_assert_eq!((load(&cell), load(&slow)), (after, after));
                 }
             }
         }
@@ -172,7 +172,8 @@ mod tests {
             let cell = Atomic::new(frozen);
             let state = Packed { rule: &rule, word: &cell };
             let charge = rule.decide(Word::FRESH, Tick::ZERO, 1).1;
-            assert!(state.charge(Tick::ZERO, 1).is_none() && state.peek(Tick::ZERO, 1).is_none());
+            assert!(state.charge(Tick::ZERO, 1).is_none() && state.charge_slowly(Tick::ZERO, 1).is_none());
+            assert!(state.peek(Tick::ZERO, 1).is_none());
             assert!(state.refund(Tick::ZERO, &charge, 1).is_none() && state.reset().is_none());
             assert_eq!(load(&cell), frozen);
         }

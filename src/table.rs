@@ -100,7 +100,7 @@
 //! | edge | release side | acquire side | what becomes visible | loom test that fails if it is weakened |
 //! |---|---|---|---|---|
 //! | link | `Link::install`, `Link::advance` | `Link::load` | the era behind a link, and for the root also how many keys it carried | `nested_growth_races_charge`, `inserts_at_the_cap_race_for_the_places_of_idle_keys` |
-//! | closed | `Space::seal`, `rule::update` of a word that is frozen | `Space::probe`, `follow` | that the next era is linked | `insert_races_seal`, `close_races_close`, `eviction_races_charge_and_gives_one_burst` |
+//! | closed | `space::seal`, `rule::update` of a word that is frozen | `Space::probe`, `follow` | that the next era is linked | `insert_races_seal`, `close_races_close`, `eviction_races_charge_and_gives_one_burst` |
 //! | moved | `Chunks::finish` | `Chunks::add_up` | the words that were moved with a chunk | `promotion_races_peek` |
 //! | added up | `Chunks::add_up` | `Chunks::add_up` | the words that were moved with all chunks | `promotion_races_peek` |
 //!
@@ -266,7 +266,7 @@ impl Table {
         grace: Duration,
         rule: Enforced<AnyRule>,
     ) -> Result<Self, ConfigError> {
-        // Keys and lines are counted in halves of a word: see `era::Progress`.
+        // Keys and lines are counted in halves of a word: see `chunks`.
         const MOST: usize = if usize::BITS > 32 { u32::MAX as usize } else { usize::MAX >> 8 };
         if max_keys == 0 || max_keys > MOST {
             return Err(ConfigError::MaxKeys { max_keys, most: MOST });

@@ -120,6 +120,39 @@ fn denials_are_counted_only_where_that_is_asked_for() {
     assert!(plain.most_denied(3).is_empty());
 }
 
+/// A key that comes into the limiter while it is made an owned one, as from another thread.
+struct Late<'l> {
+    key: u64,
+    limiter: &'l Limiter<u64, ExactKeys<u64>>,
+}
+
+impl Hash for Late<'_> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.key.hash(state);
+    }
+}
+
+impl Equivalent<u64> for Late<'_> {
+    fn equivalent(&self, key: &u64) -> bool {
+        self.key == *key
+    }
+}
+
+impl ToKey<u64> for Late<'_> {
+    fn to_key(&self) -> u64 {
+        assert!(self.limiter.check(&self.key).allowed());
+        self.key
+    }
+}
+
+#[test]
+fn a_denial_is_counted_that_another_insertion_of_the_key_has_led_to() {
+    let limiter = Limiter::<u64>::builder(Quota::per_hour(1)).exact_keys().count_denials().build().unwrap();
+    assert!(!limiter.check(&Late { key: 7, limiter: &limiter }).allowed());
+    let counted: Vec<u32> = limiter.most_denied(1).iter().map(|key| key.denied()).collect();
+    assert_eq!(counted, [1]);
+}
+
 /// Far more keys come and go than there is room for, so cells are unlinked and freed all the time.
 #[test]
 fn cells_that_are_forgotten_are_freed() {

@@ -242,6 +242,10 @@ where
             return give(fresh);
         }
         let inserted = self.store.insert(key, || key.key.to_key(), now, |state| state.charge(now, cost));
+        if let Ok((_, false)) = inserted {
+            // Another thread has inserted it meanwhile, and nothing was left.
+            self.note_denial(key);
+        }
         give(inserted.map_or_else(|_| refused(), |(decision, _)| decision))
     }
 

@@ -189,8 +189,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     }
 
     /// [`check`](Self::check) for many keys: one decision for each, in their order, added to
-    /// `decisions`. Reads the clock once, and has the memory of the next keys on its way while it
-    /// decides the first, which pays when the keys do not fit into the processor's caches.
+    /// `decisions`. Reads the clock once, and has the memory of 32 keys on its way at a time, before it decides the first of
+    /// them, which pays when the keys do not fit into the processor's caches.
     ///
     /// # Progress
     ///
@@ -224,6 +224,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
             // Pinned only now: the caller's iterator may take its time.
             let guard = S::pin();
             let (batch, view) = (&batch[..filled], self.store.view(&guard));
+            // Has the memory of all on its way.
             for &key in batch {
                 self.store.spot(view, key);
             }
@@ -427,23 +428,38 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     where
         S: Lookup<Q>,
     {
-        let follow_up = |is_charged| self.follow_up::<Q>(is_charged, key, cost, now, guard);
-        let missed = |miss| self.charge_missed::<Q, _>(miss, key, cost, now, guard, LongWay::from).0;
         match self.store.plain(view) {
             Some(plain) => match self.store.charge_by(plain, view, found, key, now, cost, guard) {
                 Ok(judged) => {
-                    follow_up(judged.is_charged());
+                    self.follow_up::<Q>(judged.is_charged(), key, cost, now, guard);
                     judged.answer(now, cost)
                 }
-                Err(miss) => missed(miss),
+                Err(miss) => self.charge_missed::<Q, _>(miss, key, cost, now, guard, LongWay::from).0,
             },
-            None => match self.store.charge(view, found, key, now, cost, guard) {
-                Ok((decision, is_charged)) => {
-                    follow_up(is_charged);
-                    decision
-                }
-                Err(miss) => missed(miss),
-            },
+            None => self.charge_by_rule::<Q>(view, found, key, cost, now, guard),
+        }
+    }
+
+    /// The same where each key has to be asked what it is judged by.
+    #[inline(always)]
+    fn charge_by_rule<'g, Q: ?Sized>(
+        &'g self,
+        view: <S as Lookup<Q>>::View<'g>,
+        found: <S as Lookup<Q>>::Found<'g>,
+        key: <S as Lookup<Q>>::Key<'_>,
+        cost: u64,
+        now: Tick,
+        guard: &'g S::Guard,
+    ) -> Decision
+    where
+        S: Lookup<Q>,
+    {
+        match self.store.charge(view, found, key, now, cost, guard) {
+            Ok((decision, is_charged)) => {
+                self.follow_up::<Q>(is_charged, key, cost, now, guard);
+                decision
+            }
+            Err(miss) => self.charge_missed::<Q, _>(miss, key, cost, now, guard, LongWay::from).0,
         }
     }
 
@@ -557,8 +573,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         }
     }
 
-    /// The same, however they are judged. Not inlined: the answers to those that are judged alike would be written to where these
-    /// are, and copied.
+    /// The same where each has to be asked. Not inlined: the answers to those that are judged alike would be written to where
+    /// these are, and copied.
     #[inline(never)]
     fn add_each<'g, Q: ?Sized>(
         &'g self,
@@ -572,7 +588,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         S: Lookup<Q>,
     {
         for (&key, &found) in keys.iter().zip(found) {
-            decisions.push(self.charge_at::<Q>(view, found, key, 1, now, guard));
+            decisions.push(self.charge_by_rule::<Q>(view, found, key, 1, now, guard));
         }
     }
 

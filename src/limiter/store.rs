@@ -1,6 +1,6 @@
 //! What a limiter keeps its keys in, and what it asks of either store.
 //!
-//! A limiter's methods are written once, over the two traits that are hidden here; each store answers them by
+//! A limiter's methods are written once, over the traits that are hidden here; each store answers them by
 //! static calls, so what one costs is not paid with the other.
 
 use super::method::Method;
@@ -126,7 +126,7 @@ pub trait Lookup<Q: ?Sized>: Backing {
     fn find<'g>(&'g self, spot: Self::Spot<'g>, key: Self::Key<'_>) -> Self::Found<'g>;
     /// The same. If it is not there, the memory of where to look next is on its way.
     fn find_ahead<'g>(&'g self, spot: Self::Spot<'g>, key: Self::Key<'_>) -> Self::Found<'g>;
-    /// Judges a request for a key that was looked for so, or misses it; was anything charged?
+    /// Judges a request for a key that was looked for in this view, or misses it; was anything charged?
     fn charge<'g>(
         &'g self,
         view: Self::View<'g>,
@@ -142,7 +142,7 @@ pub trait Lookup<Q: ?Sized>: Backing {
     fn plain<'g>(&'g self, view: Self::View<'g>) -> Option<Self::Plain>;
     /// A request that it has judged.
     type Judged: Judgement;
-    /// Judges a request by it, for a key that was looked for.
+    /// The same by what judges all keys of this view.
     #[allow(clippy::too_many_arguments)]
     fn charge_by<'g>(
         &'g self,

@@ -22,7 +22,7 @@ pub enum Miss<New, Elsewhere> {
     Elsewhere(Elsewhere),
 }
 
-/// A key may be in this era or a later one; or it is in this one, frozen as this word, and so in the next.
+/// A key may be in this era or a later one; or it is in this one with this word, which is frozen, so it goes on in the next.
 #[derive(Clone, Copy, Debug)]
 pub struct Elsewhere<'g> {
     pub(super) era: &'g Era,
@@ -51,8 +51,8 @@ impl<'g> View<'g> {
         self.0.rules().bucket()
     }
 
-    /// Charges a key with this word, if that was found; or else looks for it further on. Misses one that is not here, or whose
-    /// word is frozen. Was anything charged?
+    /// Charges a key with this word, if that was found in this view; or else looks for it further on. Misses one that is not
+    /// here, or whose word is frozen. Was anything charged?
     #[inline(always)]
     pub(crate) fn charge(
         self,
@@ -69,7 +69,7 @@ impl<'g> View<'g> {
             .ok_or(Miss::Elsewhere(Elsewhere { era: self.0, frozen: Some(word) }))
     }
 
-    /// The same for those that all are judged by this bucket.
+    /// The same where all are judged by this bucket, which is that of this view.
     #[inline(always)]
     pub(crate) fn charge_by(
         self,
