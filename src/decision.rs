@@ -145,6 +145,9 @@ const _: () = assert!(size_of::<Decision>() <= 64);
 #[derive(Debug)]
 pub(crate) struct LongWay(pub(crate) Decision, #[allow(dead_code)] MaybeUninit<u64>);
 
+// Or it would be of no use.
+const _: () = assert!(size_of::<LongWay>() > size_of::<Decision>());
+
 impl From<Decision> for LongWay {
     #[inline(always)]
     fn from(decision: Decision) -> Self {

@@ -395,6 +395,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         &self.clock
     }
 
+    /// Charges a key, or denies it.
     // Always inlined: with what is rare kept apart it is small, and a call would put all it has in registers on the stack.
     #[inline(always)]
     pub(super) fn charge<'g, Q: ?Sized>(
@@ -544,7 +545,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         }
     }
 
-    /// [`charge_at`](Self::charge_at) for each of many keys that are judged alike; the answers are added to `decisions`.
+    /// [`charge_at`](Self::charge_at) for each of many keys, where all are judged alike; the answers are added to `decisions`.
     #[inline(always)]
     #[allow(clippy::too_many_arguments)]
     fn add_each_by<'g, Q: ?Sized>(
