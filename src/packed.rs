@@ -1,6 +1,6 @@
 //! A word and the rule it was made under, as a store hands them out.
 
-use crate::decision::{Decision, LongWay};
+use crate::decision::Decision;
 use crate::rule::{AnyRule, LeakyBucket, Rule, Updated, Word, load, update};
 use crate::sync::Atomic;
 use crate::time::Tick;
@@ -28,7 +28,12 @@ impl Judged {
     /// Charges a word, unless it is frozen.
     #[inline(always)]
     pub(crate) fn charge(rule: LeakyBucket, cell: &Atomic<Word>, now: Tick, cost: u64) -> Option<Self> {
-        let updated = change(cell, move |word| rule.next(word, now, cost));
+        Self::of(rule, change(cell, move |word| rule.next(word, now, cost)))
+    }
+
+    /// What was made of a word, unless that is frozen.
+    #[inline(always)]
+    pub(crate) fn of(rule: LeakyBucket, updated: Updated) -> Option<Self> {
         // A word that was changed was not frozen.
         (updated.is_new || !updated.from.is_frozen()).then_some(Self { rule, updated })
     }
@@ -92,27 +97,9 @@ impl Packed<'_> {
     }
 }
 
-/// What a request makes of a fresh word.
-#[inline(always)]
-pub(crate) fn first(rule: &AnyRule, now: Tick, cost: u64) -> Word {
-    match rule.as_bucket() {
-        Some(rule) => rule.next(Word::FRESH, now, cost),
-        None => rule.next(Word::FRESH, now, cost),
-    }
-}
-
-/// What the request is answered that has made `charged` of a fresh word, or nothing.
-#[inline(always)]
-pub(crate) fn first_answer(rule: &AnyRule, charged: Option<Word>, now: Tick, cost: u64) -> Decision {
-    match rule.as_bucket() {
-        Some(rule) => rule.answer_after(Word::FRESH, charged, now, cost),
-        None => first_answer_of_other(rule, now, cost).0,
-    }
-}
-
 /// Changes a word, unless it is frozen.
 #[inline(always)]
-fn change(cell: &Atomic<Word>, to: impl Fn(Word) -> Word) -> Updated {
+pub(crate) fn change(cell: &Atomic<Word>, to: impl Fn(Word) -> Word) -> Updated {
     update(cell, |word| if word.is_frozen() { word } else { to(word) })
 }
 
@@ -121,12 +108,6 @@ fn change(cell: &Atomic<Word>, to: impl Fn(Word) -> Word) -> Updated {
 fn charge_by(rule: &impl Rule, cell: &Atomic<Word>, now: Tick, cost: u64) -> Option<(Decision, bool)> {
     let Updated { from, is_new, .. } = change(cell, |word| rule.next(word, now, cost));
     (is_new || !from.is_frozen()).then(|| (rule.answer(from, now, cost), is_new))
-}
-
-/// The same of a rule that is no bucket. Out of the way, as [`LongWay`] says.
-#[inline(never)]
-fn first_answer_of_other(rule: &AnyRule, now: Tick, cost: u64) -> LongWay {
-    rule.answer(Word::FRESH, now, cost).into()
 }
 
 #[cfg(all(test, not(tollgate_loom)))]

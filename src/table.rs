@@ -117,8 +117,8 @@
 //! Kept: no answer is written where another might be. A caller has one place for the answer; as soon as one way to it is a call
 //! that writes there, all ways do, and copy: eight bytes at a time in, sixteen out, for which the processor waits until all is in
 //! its cache, and the next compare-and-swap waits for that. With this, and what is left out of the code of the check for it, a hot
-//! key takes 0.88 of the time it took, in a batch 0.60, and a fresh key 0.88 (see `decision::LongWay`, and the callers of
-//! `Table::insert`).
+//! key takes 0.88 of the time it took, in a batch 0.60, and a fresh key 0.88 (see `decision::LongWay`, and
+//! `View::charge_further`, of which a caller gets two words and makes the answer).
 //!
 //! Kept: a batch looks for all its keys before it charges the first, and asks for the next line of those that are not in their
 //! first one, without a branch. The processor does not go on beyond a charge: of a million keys, each takes 0.8 of the time so.
@@ -133,12 +133,17 @@
 //! next era before the keys of a chunk are moved, or for a new key's before its chunk is done (209 against 211
 //! ns for each of 500,000 fresh keys, and none after the above): the first look into the root is what an insertion waits for.
 //!
-//! Kept: of an insertion, going on at the slot where the lookup has seen the key's probe run end, and asking the rule once, for
-//! the key's first word, which tells whether there is anything to insert and is what is written (863 to 690 instructions for a
-//! fresh key). Not while a turnover is under way, where slots are mostly sealed: the models have ten times as many executions
-//! then. What is left of a flood is, in batches, instructions: some 500 for each key, three of them locked, where all memory is in
-//! the caches as well as where it is not. One key at a time, it is waiting for the line in the root, too, for no processor looks so
-//! far ahead. A table that grows while everybody waits, and forgets nothing, takes half of the time (`benches/peers`, *bare table*).
+//! Kept: an insertion that nothing is in the way of is apart from those that have to look further (see `view`): it goes on at the
+//! slot where the lookup has seen the key's probe run end, with the word that the rule has made of a fresh one, and gives that
+//! word back in a register. A fresh key takes 526 instructions so, with its share of what is moved; in one loop with all other cases
+//! it were 656, and asking the rule twice 863. Not while a turnover is under way, where slots are mostly sealed: the models
+//! have ten times as many executions then.
+//!
+//! What is left of a flood is, in batches, instructions, where all memory is in the caches as well as where it is not. One key at a
+//! time, more than half of it is waiting for the key's line, and it depends on the number of instructions how much: where those of one
+//! check fit into what the processor looks ahead, some 250, the next key's line is on its way before this one's has come. So a fifth
+//! fewer instructions took a quarter off a flood of 500,000 keys, and a fence before each key, which cost 1.07 times as much, costs
+//! 1.25 times. The *bare table* of `benches/peers`, which forgets nothing and grows while everybody waits, is where this ends.
 //!
 //! Kept: asking for a key's line before the clock is read, for reading it may hold up what comes after; at a million keys that
 //! is a third of a check's time. Which line that is, was a hint beside the root while guards took a locked instruction, which
@@ -163,14 +168,14 @@ mod view;
 
 pub(crate) use rules::Rules;
 pub(crate) use slot::Fingerprint;
-pub(crate) use space::{Empty, Line};
-pub(crate) use view::{Elsewhere, Miss, View};
+pub(crate) use space::{Line, Miss};
+pub(crate) use view::View;
 
 use crate::decision::Decision;
 use crate::error::ConfigError;
-use crate::packed::{self, Packed};
+use crate::packed::Packed;
 use crate::quota::Enforced;
-use crate::rule::{AnyRule, Word, begin};
+use crate::rule::{AnyRule, Rule, Word};
 use crate::sync::{
     Atomic, Guard, Link,
     Ordering::{Acquire, Relaxed},
@@ -290,20 +295,6 @@ impl Table {
         View::of(self.root(guard))
     }
 
-    /// Charges a key that was elsewhere; was anything charged? Or else the slot at which its probe run ended.
-    #[inline]
-    pub(crate) fn charge_elsewhere<'g>(
-        &self,
-        at: Elsewhere<'g>,
-        key: Fingerprint,
-        now: Tick,
-        cost: u64,
-        guard: &'g Guard,
-    ) -> Result<(Decision, bool), Empty<'g>> {
-        let era = at.frozen.map_or(at.era, |word| follow(at.era, key, word, guard));
-        known_from(era, key, guard, |state| state.charge_slowly(now, cost))
-    }
-
     /// Gives the state of `key` to `visit`, if the key is in the table. `visit` answers unless the word is
     /// frozen.
     #[inline]
@@ -313,39 +304,32 @@ impl Table {
         guard: &'g Guard,
         visit: impl Fn(Packed<'g>) -> Option<T>,
     ) -> Option<T> {
-        known_from(self.root(guard), key, guard, visit).ok()
+        let mut era = self.root(guard);
+        loop {
+            era = match era.space.probe(key) {
+                Probe::Key(word) => match visit(era.state(key, word)) {
+                    Some(answer) => return Some(answer),
+                    None => follow(era, key, word, guard),
+                },
+                Probe::Sealed => era.successor(guard),
+                Probe::Empty(_) => return None,
+            };
+        }
     }
 
-    /// Charges a key whose probe run ended at that slot, after inserting it if the request charges anything, and gives the
-    /// answer to `give`. If there is no place for it, `refused` answers.
-    #[inline(always)]
-    #[allow(clippy::too_many_arguments)]
-    pub(crate) fn insert<'g, T>(
-        &self,
-        empty: Empty<'g>,
-        key: Fingerprint,
-        now: Tick,
-        cost: u64,
-        guard: &'g Guard,
-        refused: impl FnOnce() -> Decision,
-        give: impl FnOnce(Decision) -> T,
-    ) -> T {
+    /// Charges a key that is not in the table, after inserting it if the request charges anything. `None` if there is no place
+    /// for it.
+    pub(crate) fn insert(&self, key: Fingerprint, now: Tick, cost: u64, guard: &Guard) -> Option<Decision> {
         // What the request makes of a key that is new. Asked and answered of one rule: while quotas change, one that charges
         // nothing might be asked, and another answer that the request is allowed.
-        let rules = self.rules(guard);
-        let rule = rules.of(key);
-        let first = packed::first(rule, now, cost);
-        if first == Word::FRESH {
-            return give(packed::first_answer(rule, None, now, cost));
+        let rule = self.rules(guard).of(key);
+        if rule.next(Word::FRESH, now, cost) == Word::FRESH {
+            return Some(rule.answer(Word::FRESH, now, cost));
         }
-        let known = || {
-            let charged = self.known(key, guard, |state| state.charge_slowly(now, cost));
-            charged.map_or_else(refused, |(decision, _)| decision)
-        };
+        let charge = |state: Packed<'_>| Some(state.charge_slowly(now, cost)?.0);
+        let known = || self.known(key, guard, charge);
         let (mut chunks, mut turnovers) = (1, 0);
         let (mut before, mut era) = (None, self.root(guard));
-        // The slot at which the search for the key has ended: this one would end there, too.
-        let mut seen = None;
         // In a turnover, too: or what it retires would find the last one's memory there, which goes at once then.
         if self.memory.is_leaving() {
             self.memory.give_back(1);
@@ -353,18 +337,14 @@ impl Table {
         if let Some(next) = era.next(guard) {
             self.turn(era, next, now, guard);
             era = self.root(guard);
-        } else {
-            // The slot is of the root, for there is no later era; or of an earlier one, where no slot is EMPTY any more. Then it
-            // can't be claimed, and this search begins at the beginning.
-            seen = Some(empty);
         }
         loop {
             if before.is_some() {
                 era.space.populate(key);
             }
-            let next = match seen.take().map_or_else(|| era.space.probe(key), Probe::Empty) {
-                Probe::Key(word) => match era.state(key, word).charge_slowly(now, cost) {
-                    Some((decision, _)) => return give(decision),
+            let next = match era.space.probe(key) {
+                Probe::Key(word) => match charge(era.state(key, word)) {
+                    Some(decision) => return Some(decision),
                     None => follow(era, key, word, guard),
                 },
                 Probe::Sealed => era.successor(guard),
@@ -383,13 +363,8 @@ impl Table {
                             match empty.claim(key) {
                                 Some(word) => {
                                     reach(Step::Claimed);
-                                    let is_asked = era.rules().are(rules);
-                                    if is_asked && begin(word, first) {
-                                        return give(packed::first_answer(rule, Some(first), now, cost));
-                                    }
-                                    let charged = era.state(key, word).charge_slowly(now, cost);
-                                    if let Some((decision, _)) = charged {
-                                        return give(decision);
+                                    if let Some(decision) = charge(era.state(key, word)) {
+                                        return Some(decision);
                                     }
                                 }
                                 None => era.give_back(),
@@ -398,7 +373,7 @@ impl Table {
                         }
                         (Place::None, Some(root)) => {
                             if era.limit() == self.max_keys && chunks >= CHUNKS_AT_CAP {
-                                return give(known());
+                                return known();
                             }
                             chunks += 1;
                             self.turn(root, era, now, guard);
@@ -406,14 +381,14 @@ impl Table {
                             continue;
                         }
                         (Place::None, None) if turnovers > 0 && era.limit() == self.max_keys => {
-                            return give(known());
+                            return known();
                         }
                         (Place::None, None) if !self.may_turn(era, now) => {
-                            return give(known());
+                            return known();
                         }
                         (Place::None | Place::Closed, _) => {
                             if !self.begin(era, now, guard) {
-                                return give(known());
+                                return known();
                             }
                             turnovers += 1;
                             continue;
@@ -713,26 +688,6 @@ fn limit_after(root: &Era, used: u64, now: Tick) -> u64 {
     }
 }
 
-/// Gives the state of `key` to `visit`, if the key is in this era or a later one; or else where the search for it ended.
-#[inline]
-fn known_from<'g, T>(
-    mut era: &'g Era,
-    key: Fingerprint,
-    guard: &'g Guard,
-    visit: impl Fn(Packed<'g>) -> Option<T>,
-) -> Result<T, Empty<'g>> {
-    loop {
-        era = match era.space.probe(key) {
-            Probe::Key(word) => match visit(era.state(key, word)) {
-                Some(answer) => return Ok(answer),
-                None => follow(era, key, word, guard),
-            },
-            Probe::Sealed => era.successor(guard),
-            Probe::Empty(empty) => return Err(empty),
-        };
-    }
-}
-
 /// The era after the one in which the word of `key` was found frozen, with the key moved there.
 fn follow<'g>(era: &Era, key: Fingerprint, word: &Atomic<Word>, guard: &'g Guard) -> &'g Era {
     // ORDERING: acquire side of *closed*: the next era is linked. The word is frozen, so it is the same.
@@ -753,26 +708,6 @@ impl Drop for Table {
     }
 }
 
-/// Charges a key that is where most keys are; was anything charged?
-#[cfg(all(test, not(tollgate_loom)))]
-fn charge<'g>(
-    table: &Table,
-    key: Fingerprint,
-    now: Tick,
-    guard: &'g Guard,
-) -> Result<bool, Miss<Empty<'g>, Elsewhere<'g>>> {
-    let view = table.view(guard);
-    let charged = view.charge_by(view.bucket().unwrap(), view.spot(key).find(key), key, now, 1, guard);
-    charged.map(|judged| judged.is_charged())
-}
-
-/// Inserts a key that is not there.
-#[cfg(all(test, not(tollgate_loom)))]
-fn insert(table: &Table, key: Fingerprint, now: Tick, guard: &Guard) {
-    let Err(Miss::New(empty)) = charge(table, key, now, guard) else { panic!("it is there") };
-    assert!(table.insert(empty, key, now, 1, guard, || unreachable!(), |answer| answer.allowed()));
-}
-
 #[cfg(all(test, not(tollgate_loom)))]
 mod tests {
     use super::*;
@@ -788,6 +723,10 @@ mod tests {
 
     fn table() -> Table {
         Table::new(1_000, Duration::ZERO, rule()).unwrap()
+    }
+
+    fn insert(table: &Table, key: Fingerprint, now: Tick, guard: &Guard) {
+        assert!(table.insert(key, now, 1, guard).is_some_and(|answer| answer.allowed()));
     }
 
     /// A root with so many places, into which so many keys came.
@@ -858,30 +797,44 @@ mod tests {
         assert_eq!((table.len(&guard), table.capacity(&guard)), (full, 4 * full));
     }
 
-    /// Its slot there is sealed, so the search begins again.
+    /// Its words are frozen there and its slots sealed, or will be.
     #[test]
-    fn a_key_whose_search_ended_in_an_earlier_era_comes_into_the_root() {
+    fn no_key_comes_into_a_view_of_an_earlier_era() {
         let (table, guard) = (table(), pin());
         let [other, key] = [1, 2].map(|hash| Fingerprint::of_hash(hash << 40));
         insert(&table, other, Tick::ZERO, &guard);
-        let charge = |key| charge(&table, key, Tick::ZERO, &guard);
-        let Err(Miss::New(empty)) = charge(key) else { panic!("it is there") };
+        let view = table.view(&guard);
+        let charge = |view: View<'_>, key| {
+            let judged = view.charge_further(view.bucket().unwrap(), Miss::Unknown, key, Tick::ZERO, 1);
+            judged.map(|judged| judged.is_charged())
+        };
         assert!(table.begin_turnover(Tick::ZERO, &guard));
+        assert_eq!((charge(view, other), charge(view, key)), (Some(false), None));
         while table.tend(1, Tick::ZERO, &guard) {}
         assert_eq!((table.turnovers(), table.len(&guard)), (1, 1));
-        assert!(table.insert(
-            empty,
-            key,
-            Tick::ZERO,
-            1,
-            &guard,
-            || unreachable!(),
-            |answer| answer.allowed()
-        ));
-        assert_eq!(table.len(&guard), 2);
-        for known in [other, key] {
-            assert!(!charge(known).unwrap());
-        }
+        assert_eq!((charge(view, other), charge(view, key)), (None, None));
+        let now = table.view(&guard);
+        assert_eq!((charge(now, other), charge(now, key)), (Some(false), Some(true)));
+        assert_eq!((table.len(&guard), charge(now, key)), (2, Some(false)));
+    }
+
+    #[test]
+    fn a_key_whose_slot_another_key_has_taken_takes_no_place_with_it() {
+        let (table, guard) = (table(), pin());
+        let view = table.view(&guard);
+        // Of one line.
+        let [first, second] = [1, 2].map(|hash| Fingerprint::of_hash(hash << 40));
+        let miss = |key| view.spot(key).find(key).unwrap_err();
+        let charge = |miss: Miss<'_>, key| {
+            let judged = view.charge_further(view.bucket().unwrap(), miss, key, Tick::ZERO, 1);
+            judged.map(|judged| judged.is_charged())
+        };
+        let lost = miss(second);
+        assert_eq!(charge(miss(first), first), Some(true));
+        assert_eq!((charge(lost, second), table.len(&guard)), (None, 1));
+        assert_eq!(charge(miss(second), second), Some(true));
+        assert_eq!((charge(lost, second), table.len(&guard)), (None, 2));
+        assert_eq!([first, second].map(|key| charge(Miss::Unknown, key)), [Some(false); 2]);
     }
 
     #[test]

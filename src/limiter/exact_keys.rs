@@ -1,18 +1,16 @@
 //! The store of exact keys: the keys themselves, in an index, with their states beside them.
 
 use super::method::Method;
-use super::store::{
-    Backing, Figures, Holds, Judgement, Lookup, MemoryShort, Settings, Store, ToKey, is_turn,
-};
+use super::store::{Backing, Figures, Holds, Lookup, MemoryShort, Settings, Store, ToKey, is_turn};
 use crate::decision::Decision;
 use crate::error::ConfigError;
 use crate::exact::{self, Asked, ExactRule, ExactStore, Wanted};
+use crate::packed::Judged;
 use crate::quota::{Enforced, Quota};
+use crate::rule::LeakyBucket;
 use crate::sync;
-use crate::table::Miss;
 use crate::time::Tick;
 use equivalent::Equivalent;
-use std::convert::Infallible;
 use std::fmt;
 use std::hash::Hash;
 
@@ -43,16 +41,6 @@ pub struct Ruled(Enforced<ExactRule>);
 pub struct ExactKeys<K: 'static> {
     pub(super) store: ExactStore<K>,
     counts_denials: bool,
-}
-
-impl Judgement for Infallible {
-    fn is_charged(&self) -> bool {
-        match *self {}
-    }
-
-    fn answer(&self, _now: Tick, _cost: u64) -> Decision {
-        match *self {}
-    }
 }
 
 impl<K: Eq + 'static> Backing for ExactKeys<K> {
@@ -169,65 +157,55 @@ where
 
     type Found<'g> = ();
 
-    #[inline]
-    fn find(&self, (): (), _key: Asked<'_, Q>) {}
+    type Miss<'g> = ();
 
     #[inline]
-    fn find_ahead(&self, (): (), _key: Asked<'_, Q>) {}
+    fn find(&self, (): (), _key: Asked<'_, Q>) -> Result<(), ()> {
+        Ok(())
+    }
 
     #[inline]
-    fn charge<'g>(
-        &'g self,
+    fn find_ahead(&self, (): (), _key: Asked<'_, Q>) -> Option<()> {
+        Some(())
+    }
+
+    /// Each key has its rule with it.
+    #[inline]
+    fn bucket(&self, (): ()) -> Option<LeakyBucket> {
+        None
+    }
+
+    #[inline]
+    fn charge_found(&self, _bucket: LeakyBucket, (): (), _now: Tick, _cost: u64) -> Option<Judged> {
+        None
+    }
+
+    #[inline]
+    fn charge_by_rule(
+        &self,
         (): (),
         (): (),
         key: Asked<'_, Q>,
         now: Tick,
         cost: u64,
-        _guard: &'g sync::Reading,
-    ) -> Result<(Decision, bool), Miss<(), Infallible>> {
-        self.store.known(key, |state| state.charge(now, cost)).ok_or(Miss::New(()))
+    ) -> Option<(Decision, bool)> {
+        self.store.known(key, |state| state.charge(now, cost))
     }
 
-    /// Each key has its rule with it.
-    type Plain = Infallible;
-
     #[inline]
-    fn plain(&self, (): ()) -> Option<Infallible> {
+    fn charge_further(
+        &self,
+        _bucket: LeakyBucket,
+        (): (),
+        (): (),
+        _key: Asked<'_, Q>,
+        _now: Tick,
+        _cost: u64,
+    ) -> Option<Judged> {
         None
     }
 
-    type Judged = Infallible;
-
-    fn charge_by<'g>(
-        &'g self,
-        plain: Infallible,
-        (): (),
-        (): (),
-        _key: Asked<'_, Q>,
-        _now: Tick,
-        _cost: u64,
-        _guard: &'g sync::Reading,
-    ) -> Result<Infallible, Miss<(), Infallible>> {
-        match plain {}
-    }
-
-    /// The index knows at once.
-    type Elsewhere<'g> = Infallible;
-
-    fn charge_elsewhere<'g>(
-        &'g self,
-        at: Infallible,
-        _key: Asked<'_, Q>,
-        _now: Tick,
-        _cost: u64,
-        _guard: &'g sync::Reading,
-    ) -> Result<(Decision, bool), ()> {
-        match at {}
-    }
-
-    type New<'g> = ();
-
-    fn insert<'g, T>(
+    fn charge_anywhere<'g>(
         &'g self,
         (): (),
         key: Asked<'_, Q>,
@@ -235,18 +213,17 @@ where
         cost: u64,
         guard: &'g sync::Reading,
         refused: impl FnOnce() -> Decision,
-        give: impl FnOnce(Decision) -> T,
-    ) -> T {
+    ) -> Decision {
         let fresh = self.fresh(key, now, cost, guard);
         if !fresh.allowed() || cost == 0 {
-            return give(fresh);
+            return fresh;
         }
         let inserted = self.store.insert(key, || key.key.to_key(), now, |state| state.charge(now, cost));
         if let Ok((_, false)) = inserted {
             // Another thread has inserted it meanwhile, and nothing was left.
             self.note_denial(key);
         }
-        give(inserted.map_or_else(|_| refused(), |(decision, _)| decision))
+        inserted.map_or_else(|_| refused(), |(decision, _)| decision)
     }
 
     fn peek(&self, key: Asked<'_, Q>, now: Tick, cost: u64, _guard: &sync::Reading) -> Option<Decision> {

@@ -1,7 +1,7 @@
 //! The store of fingerprints: keys are known by their hashes, and their states are in the table.
 
 use super::method::Method;
-use super::store::{Backing, Figures, Holds, Judgement, Lookup, MemoryShort, Settings, Store, is_turn};
+use super::store::{Backing, Figures, Holds, Lookup, MemoryShort, Settings, Store, is_turn};
 use crate::decision::Decision;
 use crate::error::ConfigError;
 use crate::exact::{Counts, ExactRule, Shared, Wanted};
@@ -9,7 +9,7 @@ use crate::packed::Judged;
 use crate::quota::{Enforced, Quota};
 use crate::rule::{AnyRule, LeakyBucket, Rule, Word};
 use crate::sync::{self, Atomic};
-use crate::table::{Elsewhere, Empty, Fingerprint, Line, Miss, Table, View};
+use crate::table::{Fingerprint, Line, Miss, Table, View};
 use crate::time::Tick;
 use std::cell::Cell;
 use std::fmt;
@@ -20,18 +20,6 @@ use std::sync::Arc;
 /// key by a 64-bit hash and does not keep it. See [`Limiter`](crate::Limiter).
 pub struct Fingerprints {
     table: Table,
-}
-
-impl Judgement for Judged {
-    #[inline(always)]
-    fn is_charged(&self) -> bool {
-        Judged::is_charged(self)
-    }
-
-    #[inline(always)]
-    fn answer(&self, now: Tick, cost: u64) -> Decision {
-        Judged::answer(self, now, cost)
-    }
 }
 
 impl Backing for Fingerprints {
@@ -147,10 +135,12 @@ impl<Q: Hash + ?Sized> Lookup<Q> for Fingerprints {
         view.spot(key)
     }
 
-    type Found<'g> = Option<&'g Atomic<Word>>;
+    type Found<'g> = &'g Atomic<Word>;
+
+    type Miss<'g> = Miss<'g>;
 
     #[inline(always)]
-    fn find<'g>(&'g self, spot: &'g Line, key: Fingerprint) -> Option<&'g Atomic<Word>> {
+    fn find<'g>(&'g self, spot: &'g Line, key: Fingerprint) -> Result<&'g Atomic<Word>, Miss<'g>> {
         spot.find(key)
     }
 
@@ -160,69 +150,66 @@ impl<Q: Hash + ?Sized> Lookup<Q> for Fingerprints {
     }
 
     #[inline(always)]
-    fn charge<'g>(
-        &'g self,
-        view: View<'g>,
-        found: Option<&'g Atomic<Word>>,
-        key: Fingerprint,
-        now: Tick,
-        cost: u64,
-        guard: &'g sync::Guard,
-    ) -> Result<(Decision, bool), Miss<Empty<'g>, Elsewhere<'g>>> {
-        view.charge(found, key, now, cost, guard)
-    }
-
-    type Plain = LeakyBucket;
-
-    #[inline(always)]
-    fn plain<'g>(&'g self, view: View<'g>) -> Option<LeakyBucket> {
+    fn bucket<'g>(&'g self, view: View<'g>) -> Option<LeakyBucket> {
         view.bucket()
     }
 
-    type Judged = Judged;
+    #[inline(always)]
+    fn charge_found<'g>(
+        &'g self,
+        bucket: LeakyBucket,
+        found: &'g Atomic<Word>,
+        now: Tick,
+        cost: u64,
+    ) -> Option<Judged> {
+        Judged::charge(bucket, found, now, cost)
+    }
 
     #[inline(always)]
-    fn charge_by<'g>(
+    fn charge_by_rule<'g>(
         &'g self,
-        plain: LeakyBucket,
         view: View<'g>,
-        found: Option<&'g Atomic<Word>>,
+        found: &'g Atomic<Word>,
         key: Fingerprint,
         now: Tick,
         cost: u64,
-        guard: &'g sync::Guard,
-    ) -> Result<Judged, Miss<Empty<'g>, Elsewhere<'g>>> {
-        view.charge_by(plain, found, key, now, cost, guard)
+    ) -> Option<(Decision, bool)> {
+        view.state(key, found).charge_slowly(now, cost)
     }
-
-    type Elsewhere<'g> = Elsewhere<'g>;
-
-    #[inline]
-    fn charge_elsewhere<'g>(
-        &'g self,
-        at: Elsewhere<'g>,
-        key: Fingerprint,
-        now: Tick,
-        cost: u64,
-        guard: &'g sync::Guard,
-    ) -> Result<(Decision, bool), Empty<'g>> {
-        self.table.charge_elsewhere(at, key, now, cost, guard)
-    }
-
-    type New<'g> = Empty<'g>;
 
     #[inline(always)]
-    fn insert<'g, T>(
+    fn charge_further<'g>(
         &'g self,
-        empty: Empty<'g>,
+        bucket: LeakyBucket,
+        view: View<'g>,
+        miss: Miss<'g>,
+        key: Fingerprint,
+        now: Tick,
+        cost: u64,
+    ) -> Option<Judged> {
+        view.charge_further(bucket, miss, key, now, cost)
+    }
+
+    fn charge_anywhere<'g>(
+        &'g self,
+        view: View<'g>,
         key: Fingerprint,
         now: Tick,
         cost: u64,
         guard: &'g sync::Guard,
         refused: impl FnOnce() -> Decision,
-        give: impl FnOnce(Decision) -> T,
-    ) -> T {
-        self.table.insert(empty, key, now, cost, guard, refused, give)
+    ) -> Decision {
+        let known = self.table.known(key, guard, |state| state.charge_slowly(now, cost));
+        if let Some((decision, is_charged)) = known {
+            Lookup::<Q>::follow_up(self, is_charged, key, cost, now, guard);
+            return decision;
+        }
+        if view.bucket().is_none()
+            && let Some(rule) = view.insert_by_rule(key, now, cost)
+        {
+            return rule.answer(Word::FRESH, now, cost);
+        }
+        self.table.insert(key, now, cost, guard).unwrap_or_else(refused)
     }
 
     fn peek(&self, key: Fingerprint, now: Tick, cost: u64, guard: &sync::Guard) -> Option<Decision> {

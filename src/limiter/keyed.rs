@@ -5,14 +5,15 @@ use super::exact_keys::ExactKeys;
 use super::fingerprints::Fingerprints;
 use super::method::Method;
 use super::seed::Seed;
-use super::store::{Holds, Judgement, Lookup, Settings, Store};
+use super::store::{Holds, Lookup, Settings, Store};
 use crate::clock::Clock;
 use crate::decision::{Decision, Figures, LongWay, NEVER, Outcome, Source};
 use crate::error::ConfigError;
 use crate::exact::{Kept, Staged};
+use crate::packed::Judged;
 use crate::quota::Quota;
+use crate::rule::LeakyBucket;
 use crate::sync::{Atomic, Ordering::Relaxed};
-use crate::table::Miss;
 use crate::time::Tick;
 use equivalent::Equivalent;
 use std::fmt;
@@ -230,12 +231,12 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
             }
             // All are looked for before the first is charged: the processor goes on while it waits for one's memory, but not
             // beyond a charge.
-            let mut found = [S::Found::default(); BATCH];
+            let mut found = [None; BATCH];
             for (found, &key) in found.iter_mut().zip(batch) {
                 *found = self.store.find_ahead(self.store.spot(view, key), key);
             }
-            match self.store.plain(view) {
-                Some(plain) => self.add_each_by::<Q>(plain, view, batch, &found, now, &guard, decisions),
+            match self.store.bucket(view) {
+                Some(bucket) => self.add_each_by::<Q>(bucket, view, batch, &found, now, &guard, decisions),
                 None => self.add_each::<Q>(view, batch, &found, now, &guard, decisions),
             }
             if filled < BATCH {
@@ -412,118 +413,60 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         let spot = self.store.spot(view, key);
         // The time is read while the key's memory is on its way.
         let now = now();
-        self.charge_at::<Q>(view, self.store.find(spot, key), key, cost, now, guard)
-    }
-
-    /// The same for a key that was looked for.
-    #[inline(always)]
-    fn charge_at<'g, Q: ?Sized>(
-        &'g self,
-        view: <S as Lookup<Q>>::View<'g>,
-        found: <S as Lookup<Q>>::Found<'g>,
-        key: <S as Lookup<Q>>::Key<'_>,
-        cost: u64,
-        now: Tick,
-        guard: &'g S::Guard,
-    ) -> Decision
-    where
-        S: Lookup<Q>,
-    {
-        match self.store.plain(view) {
-            Some(plain) => match self.store.charge_by(plain, view, found, key, now, cost, guard) {
-                Ok(judged) => {
-                    self.follow_up::<Q>(judged.is_charged(), key, cost, now, guard);
-                    judged.answer(now, cost)
-                }
-                Err(miss) => self.charge_missed::<Q, _>(miss, key, cost, now, guard, LongWay::from).0,
-            },
-            None => self.charge_by_rule::<Q>(view, found, key, cost, now, guard),
-        }
-    }
-
-    /// The same where each key has to be asked what it is judged by.
-    #[inline(always)]
-    fn charge_by_rule<'g, Q: ?Sized>(
-        &'g self,
-        view: <S as Lookup<Q>>::View<'g>,
-        found: <S as Lookup<Q>>::Found<'g>,
-        key: <S as Lookup<Q>>::Key<'_>,
-        cost: u64,
-        now: Tick,
-        guard: &'g S::Guard,
-    ) -> Decision
-    where
-        S: Lookup<Q>,
-    {
-        match self.store.charge(view, found, key, now, cost, guard) {
-            Ok((decision, is_charged)) => {
-                self.follow_up::<Q>(is_charged, key, cost, now, guard);
-                decision
+        let found = self.store.find(spot, key);
+        if let Some(bucket) = self.store.bucket(view) {
+            if let Some(judged) = self.judge::<Q>(bucket, view, found, key, cost, now, guard) {
+                return judged.answer(now, cost);
             }
-            Err(miss) => self.charge_missed::<Q, _>(miss, key, cost, now, guard, LongWay::from).0,
+        } else if let Ok(found) = found
+            && let Some((decision, is_charged)) = self.store.charge_by_rule(view, found, key, now, cost)
+        {
+            self.store.follow_up(is_charged, key, cost, now, guard);
+            return decision;
         }
+        self.charge_anywhere::<Q>(view, key, cost, now, guard).0
     }
 
-    /// The same for a key that was missed. The answer is given to `give`.
+    /// Charges a key by the bucket that judges all, or denies it, if it is in this view or can come into it at once.
     #[inline(always)]
-    fn charge_missed<'g, Q: ?Sized, T>(
+    #[allow(clippy::too_many_arguments)]
+    fn judge<'g, Q: ?Sized>(
         &'g self,
-        miss: Miss<<S as Lookup<Q>>::New<'g>, <S as Lookup<Q>>::Elsewhere<'g>>,
+        bucket: LeakyBucket,
+        view: <S as Lookup<Q>>::View<'g>,
+        found: Result<<S as Lookup<Q>>::Found<'g>, <S as Lookup<Q>>::Miss<'g>>,
         key: <S as Lookup<Q>>::Key<'_>,
         cost: u64,
         now: Tick,
         guard: &'g S::Guard,
-        give: impl FnOnce(Decision) -> T,
-    ) -> T
+    ) -> Option<Judged>
     where
         S: Lookup<Q>,
     {
-        match miss {
-            Miss::New(new) => self.charge_new::<Q, T>(new, key, cost, now, guard, give),
-            Miss::Elsewhere(at) => self.charge_elsewhere::<Q, T>(at, key, cost, now, guard, give),
-        }
+        let judged = match found {
+            Ok(found) => self.store.charge_found(bucket, found, now, cost)?,
+            Err(miss) => self.store.charge_further(bucket, view, miss, key, now, cost)?,
+        };
+        self.store.follow_up(judged.is_charged(), key, cost, now, guard);
+        Some(judged)
     }
 
-    /// The same for one that is elsewhere.
-    #[inline(never)]
-    fn charge_elsewhere<'g, Q: ?Sized, T>(
-        &'g self,
-        at: <S as Lookup<Q>>::Elsewhere<'g>,
-        key: <S as Lookup<Q>>::Key<'_>,
-        cost: u64,
-        now: Tick,
-        guard: &'g S::Guard,
-        give: impl FnOnce(Decision) -> T,
-    ) -> T
-    where
-        S: Lookup<Q>,
-    {
-        match self.store.charge_elsewhere(at, key, now, cost, guard) {
-            Ok((decision, is_charged)) => {
-                self.follow_up::<Q>(is_charged, key, cost, now, guard);
-                give(decision)
-            }
-            Err(new) => self.charge_new::<Q, T>(new, key, cost, now, guard, give),
-        }
-    }
-
-    /// The same for one that is new.
+    /// Charges a key that was missed, wherever it is, or denies it.
     #[cold]
     #[inline(never)]
-    fn charge_new<'g, Q: ?Sized, T>(
+    fn charge_anywhere<'g, Q: ?Sized>(
         &'g self,
-        new: <S as Lookup<Q>>::New<'g>,
+        view: <S as Lookup<Q>>::View<'g>,
         key: <S as Lookup<Q>>::Key<'_>,
         cost: u64,
         now: Tick,
         guard: &'g S::Guard,
-        give: impl FnOnce(Decision) -> T,
-    ) -> T
+    ) -> LongWay
     where
         S: Lookup<Q>,
     {
         let refused = || self.refuse::<Q>(key, cost, now, guard);
-        self.store.insert(new, key, now, cost, guard, refused, give)
+        self.store.charge_anywhere(view, key, now, cost, guard, refused).into()
     }
 
     /// The answer to a new key for which there is no place.
@@ -545,15 +488,15 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         }
     }
 
-    /// [`charge_at`](Self::charge_at) for each of many keys, where all are judged alike; the answers are added to `decisions`.
+    /// [`charge_at`](Self::charge_at) for each of many keys, where this bucket judges all; the answers are added to `decisions`.
     #[inline(always)]
     #[allow(clippy::too_many_arguments)]
     fn add_each_by<'g, Q: ?Sized>(
         &'g self,
-        plain: <S as Lookup<Q>>::Plain,
+        bucket: LeakyBucket,
         view: <S as Lookup<Q>>::View<'g>,
         keys: &[<S as Lookup<Q>>::Key<'_>],
-        found: &[<S as Lookup<Q>>::Found<'g>],
+        found: &[Option<<S as Lookup<Q>>::Found<'g>>],
         now: Tick,
         guard: &'g S::Guard,
         decisions: &mut Vec<Decision>,
@@ -561,16 +504,38 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         S: Lookup<Q>,
     {
         for (&key, &found) in keys.iter().zip(found) {
-            match self.store.charge_by(plain, view, found, key, now, 1, guard) {
-                Ok(judged) => {
-                    self.follow_up::<Q>(judged.is_charged(), key, 1, now, guard);
-                    decisions.push(judged.answer(now, 1));
-                }
-                Err(miss) => {
-                    let add = |decision| decisions.push(decision);
-                    self.charge_missed::<Q, ()>(miss, key, 1, now, guard, add);
-                }
+            let judged = found.map(|found| self.store.charge_found(bucket, found, now, 1));
+            if let Some(Some(judged)) = judged {
+                self.store.follow_up(judged.is_charged(), key, 1, now, guard);
+                decisions.push(judged.answer(now, 1));
+            } else {
+                self.add_missed::<Q>(view, judged.is_none(), key, now, guard, decisions);
             }
+        }
+    }
+
+    /// The same for one of these keys that was not found, or was and has moved on. Not inlined: what is in the registers for the others
+    /// stays there.
+    #[inline(never)]
+    fn add_missed<'g, Q: ?Sized>(
+        &'g self,
+        view: <S as Lookup<Q>>::View<'g>,
+        is_new: bool,
+        key: <S as Lookup<Q>>::Key<'_>,
+        now: Tick,
+        guard: &'g S::Guard,
+        decisions: &mut Vec<Decision>,
+    ) where
+        S: Lookup<Q>,
+    {
+        let bucket = self.store.bucket(view).filter(|_| is_new);
+        let miss = S::Miss::default();
+        match bucket.and_then(|bucket| self.store.charge_further(bucket, view, miss, key, now, 1)) {
+            Some(judged) => {
+                self.store.follow_up(judged.is_charged(), key, 1, now, guard);
+                decisions.push(judged.answer(now, 1));
+            }
+            None => decisions.push(self.charge_anywhere::<Q>(view, key, 1, now, guard).0),
         }
     }
 
@@ -581,7 +546,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         &'g self,
         view: <S as Lookup<Q>>::View<'g>,
         keys: &[<S as Lookup<Q>>::Key<'_>],
-        found: &[<S as Lookup<Q>>::Found<'g>],
+        found: &[Option<<S as Lookup<Q>>::Found<'g>>],
         now: Tick,
         guard: &'g S::Guard,
         decisions: &mut Vec<Decision>,
@@ -589,37 +554,15 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         S: Lookup<Q>,
     {
         for (&key, &found) in keys.iter().zip(found) {
-            decisions.push(self.charge_by_rule::<Q>(view, found, key, 1, now, guard));
+            if let Some(found) = found
+                && let Some((decision, is_charged)) = self.store.charge_by_rule(view, found, key, now, 1)
+            {
+                self.store.follow_up(is_charged, key, 1, now, guard);
+                decisions.push(decision);
+            } else {
+                decisions.push(self.charge_anywhere::<Q>(view, key, 1, now, guard).0);
+            }
         }
-    }
-
-    /// What a request of a known key has to do besides.
-    #[inline(always)]
-    fn follow_up<Q: ?Sized>(
-        &self,
-        is_charged: bool,
-        key: <S as Lookup<Q>>::Key<'_>,
-        cost: u64,
-        now: Tick,
-        guard: &S::Guard,
-    ) where
-        S: Lookup<Q>,
-    {
-        if !is_charged && cost > 0 {
-            self.store.note_denial(key);
-        }
-        // A turnover must go on, and a table that is far too large shrink, also where no new keys come. So
-        // one in 2048 charges of known keys does a step, chosen by what is at hand: the key, and the time in
-        // units of about a millisecond. Denials write nothing, so they don't.
-        if is_charged && S::is_turn_of(key, now) {
-            self.tend(now, guard);
-        }
-    }
-
-    /// Does a step of what there is to do for the table.
-    #[cold]
-    pub(super) fn tend(&self, now: Tick, guard: &S::Guard) {
-        self.store.tend(1, now, guard);
     }
 
     #[inline]

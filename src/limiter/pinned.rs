@@ -135,7 +135,7 @@ impl<K: ?Sized, S: Store> Pinned<'_, K, S> {
     fn renew(&mut self, now: Tick) {
         self.left = REPIN;
         S::repin(&mut self.guard);
-        self.limiter.tend(now, &self.guard);
+        self.limiter.store.tend_once(now, &self.guard);
     }
 }
 

@@ -7,8 +7,9 @@ use super::method::Method;
 use crate::decision::Decision;
 use crate::error::ConfigError;
 use crate::exact::Wanted;
+use crate::packed::Judged;
 use crate::quota::Quota;
-use crate::table::Miss;
+use crate::rule::LeakyBucket;
 use crate::time::Tick;
 use std::time::Duration;
 
@@ -46,14 +47,6 @@ pub(super) const fn is_turn(hash: u64, now: Tick) -> bool {
 #[derive(Debug)]
 pub struct MemoryShort;
 
-/// A request that was judged by what judges all keys alike.
-pub trait Judgement {
-    /// Was anything charged?
-    fn is_charged(&self) -> bool;
-    /// The answer to the same request.
-    fn answer(&self, now: Tick, cost: u64) -> Decision;
-}
-
 /// What a limiter asks of its store, whatever the keys are.
 pub trait Backing: Sized {
     /// Held by who reads.
@@ -74,6 +67,11 @@ pub trait Backing: Sized {
     fn has_room(&self, now: Tick, guard: &Self::Guard) -> bool;
     /// Does so many steps of what is to be done; true if there is more.
     fn tend(&self, steps: usize, now: Tick, guard: &Self::Guard) -> bool;
+    /// Does a step of it.
+    #[cold]
+    fn tend_once(&self, now: Tick, guard: &Self::Guard) {
+        self.tend(1, now, guard);
+    }
     /// Begins to look for idle keys, unless it was done a moment ago; true if that is under way.
     fn begin_sweep(&self, now: Tick, guard: &Self::Guard) -> bool;
     /// The same, however long ago the last time was.
@@ -118,72 +116,76 @@ pub trait Lookup<Q: ?Sized>: Backing {
         Self: 'g;
     /// Where that is. Its memory is on its way.
     fn spot<'g>(&'g self, view: Self::View<'g>, key: Self::Key<'_>) -> Self::Spot<'g>;
-    /// Where a key was found, if it was there.
-    type Found<'g>: Copy + Default
+    /// Where a key was found.
+    type Found<'g>: Copy
+    where
+        Self: 'g;
+    /// What is known of a key that was not found.
+    type Miss<'g>: Copy + Default
     where
         Self: 'g;
     /// Looks for a key there, and nowhere else.
-    fn find<'g>(&'g self, spot: Self::Spot<'g>, key: Self::Key<'_>) -> Self::Found<'g>;
+    fn find<'g>(
+        &'g self,
+        spot: Self::Spot<'g>,
+        key: Self::Key<'_>,
+    ) -> Result<Self::Found<'g>, Self::Miss<'g>>;
     /// The same. If it is not there, the memory of where to look next is on its way.
-    fn find_ahead<'g>(&'g self, spot: Self::Spot<'g>, key: Self::Key<'_>) -> Self::Found<'g>;
-    /// Judges a request for a key that was looked for in this view, or misses it; was anything charged?
-    fn charge<'g>(
+    fn find_ahead<'g>(&'g self, spot: Self::Spot<'g>, key: Self::Key<'_>) -> Option<Self::Found<'g>>;
+    /// The bucket by which the requests of all keys are judged, if that is all there is to know.
+    fn bucket<'g>(&'g self, view: Self::View<'g>) -> Option<LeakyBucket>;
+    /// Charges a key that was found, by this bucket. Misses one whose state has moved on.
+    fn charge_found<'g>(
+        &'g self,
+        bucket: LeakyBucket,
+        found: Self::Found<'g>,
+        now: Tick,
+        cost: u64,
+    ) -> Option<Judged>;
+    /// Charges a key that was not found there but is further on, or new, by this bucket. Misses one that is elsewhere, and one that
+    /// can't be inserted at once.
+    fn charge_further<'g>(
+        &'g self,
+        bucket: LeakyBucket,
+        view: Self::View<'g>,
+        miss: Self::Miss<'g>,
+        key: Self::Key<'_>,
+        now: Tick,
+        cost: u64,
+    ) -> Option<Judged>;
+    /// Charges a key that was found, by its rule, or misses one whose state has moved on; was anything charged?
+    fn charge_by_rule<'g>(
         &'g self,
         view: Self::View<'g>,
         found: Self::Found<'g>,
         key: Self::Key<'_>,
         now: Tick,
         cost: u64,
-        guard: &'g Self::Guard,
-    ) -> Result<(Decision, bool), Miss<Self::New<'g>, Self::Elsewhere<'g>>>;
-    /// What judges all keys alike.
-    type Plain: Copy;
-    /// That, if there is nothing else to know.
-    fn plain<'g>(&'g self, view: Self::View<'g>) -> Option<Self::Plain>;
-    /// A request that it has judged.
-    type Judged: Judgement;
-    /// The same by what judges all keys of this view.
-    #[allow(clippy::too_many_arguments)]
-    fn charge_by<'g>(
+    ) -> Option<(Decision, bool)>;
+    /// Charges a key that was missed, wherever it is, after inserting it if it is new and the request charges anything. If there is
+    /// no place for it, `refused` answers.
+    fn charge_anywhere<'g>(
         &'g self,
-        plain: Self::Plain,
         view: Self::View<'g>,
-        found: Self::Found<'g>,
-        key: Self::Key<'_>,
-        now: Tick,
-        cost: u64,
-        guard: &'g Self::Guard,
-    ) -> Result<Self::Judged, Miss<Self::New<'g>, Self::Elsewhere<'g>>>;
-    /// Where a key may be that is not where most keys are.
-    type Elsewhere<'g>
-    where
-        Self: 'g;
-    /// Judges a request for such a key, if it is there; was anything charged?
-    fn charge_elsewhere<'g>(
-        &'g self,
-        at: Self::Elsewhere<'g>,
-        key: Self::Key<'_>,
-        now: Tick,
-        cost: u64,
-        guard: &'g Self::Guard,
-    ) -> Result<(Decision, bool), Self::New<'g>>;
-    /// What is known of a key that is not there.
-    type New<'g>
-    where
-        Self: 'g;
-    /// Judges a request for such a key, inserts the key if that charges anything, and gives the answer to `give`. If there is
-    /// no place for the key, `refused` answers.
-    #[allow(clippy::too_many_arguments)]
-    fn insert<'g, T>(
-        &'g self,
-        new: Self::New<'g>,
         key: Self::Key<'_>,
         now: Tick,
         cost: u64,
         guard: &'g Self::Guard,
         refused: impl FnOnce() -> Decision,
-        give: impl FnOnce(Decision) -> T,
-    ) -> T;
+    ) -> Decision;
+    /// What a request that was judged at once has to do besides.
+    #[inline(always)]
+    fn follow_up(&self, is_charged: bool, key: Self::Key<'_>, cost: u64, now: Tick, guard: &Self::Guard) {
+        if !is_charged && cost > 0 {
+            self.note_denial(key);
+        }
+        // A turnover must go on, and a table that is far too large shrink, also where no new keys come. So
+        // one in 2048 charges does a step, chosen by what is at hand: the key, and the time in
+        // units of about a millisecond. Denials write nothing, so they don't.
+        if is_charged && Self::is_turn_of(key, now) {
+            self.tend_once(now, guard);
+        }
+    }
     /// What a request would be answered, for a key that is there.
     fn peek(&self, key: Self::Key<'_>, now: Tick, cost: u64, guard: &Self::Guard) -> Option<Decision>;
     /// Gives back at most `tokens` of what `charge` took, if the key is there.

@@ -30,24 +30,26 @@ impl Line {
         self.keys.each_ref().map(|slot| slot.load(Relaxed))
     }
 
-    /// Which of the slots has a key, [`SLOTS`] if none has.
-    #[inline(always)]
-    fn slot_of(&self, key: Fingerprint) -> usize {
-        let keys = self.load();
-        first(|nth| keys[nth] == key)
-    }
-
     /// The word of a key, if it is here.
     #[inline(always)]
-    pub(crate) fn find(&self, key: Fingerprint) -> Option<&Atomic<Word>> {
-        self.words.get(self.slot_of(key))
+    pub(crate) fn find(&self, key: Fingerprint) -> Result<&Atomic<Word>, Miss<'_>> {
+        let keys = self.load();
+        if let Some(word) = self.words.get(first(|nth| keys[nth] == key)) {
+            return Ok(word);
+        }
+        let vacant = first(|nth| keys[nth].is_vacant());
+        Err(match (self.keys.get(vacant), self.words.get(vacant)) {
+            (Some(slot), Some(word)) => Miss::New(Vacant { slot, word, was: keys[vacant] }),
+            _ => Miss::Further,
+        })
     }
 
-    /// The same. If it is not here, the next line is on its way: without a branch, so that the processor goes on with other
+    /// The word of a key, if it is here. If it is not here, the next line is on its way: without a branch, so that the processor goes on with other
     /// keys while it waits for this line.
     #[inline(always)]
     pub(crate) fn find_or_prefetch(&self, key: Fingerprint) -> Option<&Atomic<Word>> {
-        let at = self.slot_of(key);
+        let keys = self.load();
+        let at = first(|nth| keys[nth] == key);
         self.prefetch(usize::from(at == SLOTS));
         self.words.get(at)
     }
@@ -67,11 +69,6 @@ impl Line {
         #[cfg(not(all(target_arch = "x86_64", not(tollgate_loom))))]
         let _ = behind;
     }
-
-    #[inline]
-    fn empty(&self, nth: usize) -> Empty<'_> {
-        Empty { slot: &self.keys[nth], word: &self.words[nth] }
-    }
 }
 
 /// An array of lines. A key's probe run begins at the line its fingerprint names and goes on, slot by
@@ -87,16 +84,29 @@ pub(super) enum Probe<'s> {
     /// At the key's own slot.
     Key(&'s Atomic<Word>),
     /// At an EMPTY slot: the key is not in this space, and may come into it.
-    Empty(Empty<'s>),
+    Empty(Vacant<'s>),
     /// At a SEALED slot: the key is not in this space and never will be.
     Sealed,
 }
 
-/// An EMPTY slot at the end of a probe run, as it was when it was read.
+/// What a line tells of a key that it does not have.
+#[derive(Clone, Copy, Debug, Default)]
+pub enum Miss<'s> {
+    /// Its probe run ends here, at this slot.
+    New(Vacant<'s>),
+    /// Its probe run goes on in the next line, for all slots of this one are taken.
+    Further,
+    /// That was not looked at.
+    #[default]
+    Unknown,
+}
+
+/// A slot without a key at the end of a probe run, as it was when it was read.
 #[derive(Clone, Copy, Debug)]
-pub struct Empty<'s> {
+pub struct Vacant<'s> {
     slot: &'s Atomic<Fingerprint>,
     word: &'s Atomic<Word>,
+    was: Fingerprint,
 }
 
 impl Space {
@@ -124,34 +134,35 @@ impl Space {
         line
     }
 
-    /// Goes along the probe run of a key.
-    #[inline]
-    pub(super) fn probe(&self, key: Fingerprint) -> Probe<'_> {
+    /// Goes along the probe run of a key, to its word or to the vacant slot that ends the run; but not to the first line, if that
+    /// is known to be full of other keys.
+    #[inline(always)]
+    pub(super) fn search(&self, key: Fingerprint, is_further: bool) -> Result<&Atomic<Word>, Vacant<'_>> {
         let mut at = key.home(self.lines.len());
-        loop {
-            let line = &self.lines[at];
-            let keys = line.load();
-            if let Some(word) = line.words.get(first(|nth| keys[nth] == key)) {
-                return Probe::Key(word);
-            }
-            let vacant = first(|nth| keys[nth].is_vacant());
-            if vacant < SLOTS {
-                if keys[vacant].is_empty() {
-                    return Probe::Empty(line.empty(vacant));
-                }
-                // ORDERING: acquire side of *closed*: the next era is linked. A seal stays as it is.
-                line.keys[vacant].load(Acquire);
-                return Probe::Sealed;
-            }
+        if is_further {
             at = self.after(at);
+        }
+        loop {
+            match self.lines[at].find(key) {
+                Ok(word) => return Ok(word),
+                Err(Miss::New(vacant)) => return Err(vacant),
+                Err(Miss::Further | Miss::Unknown) => at = self.after(at),
+            }
         }
     }
 
-    /// The same for who has not found the key in the first line. Not inlined: it is for one key of seven, where the space is as
-    /// full as it may be.
-    #[inline(never)]
-    pub(super) fn probe_further(&self, key: Fingerprint) -> Probe<'_> {
-        self.probe(key)
+    /// The same, with what the vacant slot is.
+    #[inline]
+    pub(super) fn probe(&self, key: Fingerprint) -> Probe<'_> {
+        match self.search(key, false) {
+            Ok(word) => Probe::Key(word),
+            Err(vacant) if vacant.was.is_empty() => Probe::Empty(vacant),
+            Err(vacant) => {
+                // ORDERING: acquire side of *closed*: the next era is linked. A seal stays as it is.
+                vacant.slot.load(Acquire);
+                Probe::Sealed
+            }
+        }
     }
 
     /// Finds `key` or claims the first EMPTY slot of its run for it; the word beside it. The caller has a place for the
@@ -227,8 +238,8 @@ impl Space {
     }
 }
 
-impl<'s> Empty<'s> {
-    /// Gives the slot to `key`, whose probe run ended at it, and the word beside it to the caller; `None` if
+impl<'s> Vacant<'s> {
+    /// Gives the slot to `key`, whose probe run ended at it, and the word beside it to the caller; `None` if it is SEALED, or
     /// something has come between. The caller has a place for the key.
     pub(super) fn claim(self, key: Fingerprint) -> Option<&'s Atomic<Word>> {
         // ORDERING: relaxed twice, as in `Space::claim`.
@@ -303,13 +314,15 @@ mod tests {
         let keys = [1, 2, 3, 4, 5].map(|n| Fingerprint::of_hash(u64::MAX - n));
         let words = keys.map(|key| std::ptr::from_ref(space.claim(key).unwrap()));
         for (key, word) in keys.into_iter().zip(words) {
-            let found = space.first_line(key).find(key);
+            let found = space.first_line(key).find(key).ok();
             assert_eq!(
                 space.first_line(key).find_or_prefetch(key).map(std::ptr::from_ref),
                 found.map(std::ptr::from_ref)
             );
             assert_eq!(found.map(std::ptr::from_ref), (key != keys[4]).then_some(word));
-            assert!(matches!(space.probe_further(key), Probe::Key(found) if std::ptr::eq(found, word)));
+            for is_further in [false, found.is_none()] {
+                assert!(space.search(key, is_further).is_ok_and(|found| std::ptr::eq(found, word)));
+            }
         }
     }
 

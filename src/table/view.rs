@@ -1,36 +1,23 @@
-//! The shortest way to a key's word: a look at the root, which is where most keys are.
+//! The short ways to a key's word: what a look at the root tells, where most keys are, and where new ones come if no turnover is
+//! under way.
+//!
+//! They do what `Table::known` and `Table::insert` do, as far as these meet nothing that is in the way, and then leave it to them: a
+//! word that is frozen, a slot that another thread was first to take, an era that is full or closed. Nothing is lost by that. A
+//! place that was given is taken by a slot, or given back; and a key that has its slot and not its word is found by who comes
+//! next, the same thread first.
 
-use super::era::Era;
+use super::era::{Era, Place};
 use super::slot::Fingerprint;
-use super::space::{Empty, Line, Probe};
-use crate::decision::Decision;
-use crate::packed::Judged;
-use crate::rule::{LeakyBucket, Word};
-use crate::sync::{Atomic, Guard};
+use super::space::{Line, Miss, Vacant};
+use super::step::{Step, reach};
+use crate::packed::{Judged, Packed, change};
+use crate::rule::{AnyRule, LeakyBucket, Rule, Updated, Word, begin};
+use crate::sync::Atomic;
 use crate::time::Tick;
 
 /// The root as a reader has found it.
 #[derive(Clone, Copy, Debug)]
 pub struct View<'g>(&'g Era);
-
-/// Why a key was not charged at once.
-#[derive(Clone, Copy, Debug)]
-pub enum Miss<New, Elsewhere> {
-    /// It is not there; what is to be known to insert it.
-    New(New),
-    /// It may be elsewhere.
-    Elsewhere(Elsewhere),
-}
-
-/// A key may be in this era or a later one; or it is in this one with this word, which is frozen, so it goes on in the next.
-#[derive(Clone, Copy, Debug)]
-pub struct Elsewhere<'g> {
-    pub(super) era: &'g Era,
-    pub(super) frozen: Option<&'g Atomic<Word>>,
-}
-
-/// A key is missed in this way.
-type Missed<'g> = Miss<Empty<'g>, Elsewhere<'g>>;
 
 impl<'g> View<'g> {
     #[inline(always)]
@@ -51,54 +38,98 @@ impl<'g> View<'g> {
         self.0.rules().bucket()
     }
 
-    /// Charges a key with this word, if that was found in this view; or else looks for it further on. Misses one that is not
-    /// here, or whose word is frozen. Was anything charged?
+    /// The state of a key whose word was found in this view.
     #[inline(always)]
-    pub(crate) fn charge(
-        self,
-        found: Option<&'g Atomic<Word>>,
-        key: Fingerprint,
-        now: Tick,
-        cost: u64,
-        guard: &'g Guard,
-    ) -> Result<(Decision, bool), Missed<'g>> {
-        let word = self.found(found, key, guard)?;
-        self.0
-            .state(key, word)
-            .charge_slowly(now, cost)
-            .ok_or(Miss::Elsewhere(Elsewhere { era: self.0, frozen: Some(word) }))
+    pub(crate) fn state(self, key: Fingerprint, word: &'g Atomic<Word>) -> Packed<'g> {
+        self.0.state(key, word)
     }
 
-    /// The same where all are judged by this bucket, which is that of this view.
+    /// Charges a key that is further on than where most are, by the bucket of this view, or inserts one that is new. Misses a key that
+    /// is, or has to go, elsewhere, and a request that charges nothing of a new key.
     #[inline(always)]
-    pub(crate) fn charge_by(
+    pub(crate) fn charge_further(
         self,
         bucket: LeakyBucket,
-        found: Option<&'g Atomic<Word>>,
+        miss: Miss<'g>,
         key: Fingerprint,
         now: Tick,
         cost: u64,
-        guard: &'g Guard,
-    ) -> Result<Judged, Missed<'g>> {
-        let word = self.found(found, key, guard)?;
-        Judged::charge(bucket, word, now, cost)
-            .ok_or(Miss::Elsewhere(Elsewhere { era: self.0, frozen: Some(word) }))
+    ) -> Option<Judged> {
+        let (from, to) = match miss {
+            Miss::New(vacant) => (Word::FRESH, self.begin_apart(vacant, key, now, cost)),
+            Miss::Further => self.change_apart(key, now, cost),
+            Miss::Unknown => self.change(bucket, false, key, now, cost),
+        };
+        if to.is_fresh() {
+            return None;
+        }
+        Judged::of(bucket, Updated { from, to, is_new: from != to })
     }
 
+    /// The word of a key that is in this view, or can come into it at once, before and after. That of a key that was missed is frozen
+    /// or fresh, after as before.
     #[inline(always)]
-    fn found(
+    fn change(
         self,
-        found: Option<&'g Atomic<Word>>,
+        bucket: LeakyBucket,
+        is_further: bool,
         key: Fingerprint,
-        guard: &'g Guard,
-    ) -> Result<&'g Atomic<Word>, Missed<'g>> {
-        if let Some(word) = found {
-            return Ok(word);
+        now: Tick,
+        cost: u64,
+    ) -> (Word, Word) {
+        match self.0.space.search(key, is_further) {
+            Ok(word) => {
+                let Updated { from, to, .. } = change(word, |word| bucket.next(word, now, cost));
+                (from, to)
+            }
+            Err(vacant) => (Word::FRESH, self.begin(bucket, vacant, key, now, cost)),
         }
-        match self.0.space.probe_further(key) {
-            Probe::Key(word) => Ok(word),
-            Probe::Empty(empty) => Err(Miss::New(empty)),
-            Probe::Sealed => Err(Miss::Elsewhere(Elsewhere { era: self.0.successor(guard), frozen: None })),
+    }
+
+    /// The same for a key that is further on. Not inlined, as it is for one key of seven. (It asks for the bucket again, and gives words
+    /// back, so that all is in registers: no memory is written and read again.)
+    #[inline(never)]
+    fn change_apart(self, key: Fingerprint, now: Tick, cost: u64) -> (Word, Word) {
+        let Some(bucket) = self.bucket() else { return (Word::FRESH, Word::FRESH) };
+        self.change(bucket, true, key, now, cost)
+    }
+
+    /// The first word of a key that is inserted at this slot, at which its probe run ends; fresh if it is not.
+    #[inline(always)]
+    fn begin(self, bucket: LeakyBucket, vacant: Vacant<'g>, key: Fingerprint, now: Tick, cost: u64) -> Word {
+        let first = bucket.next(Word::FRESH, now, cost);
+        if self.insert_at(vacant, key, first) { first } else { Word::FRESH }
+    }
+
+    /// The same. Not inlined, and in registers, as above.
+    #[inline(never)]
+    fn begin_apart(self, vacant: Vacant<'g>, key: Fingerprint, now: Tick, cost: u64) -> Word {
+        let Some(bucket) = self.bucket() else { return Word::FRESH };
+        self.begin(bucket, vacant, key, now, cost)
+    }
+
+    /// Inserts a key that has a rule of its own, or where that is no bucket, if it is new and can come into this view at once; the rule then.
+    pub(crate) fn insert_by_rule(self, key: Fingerprint, now: Tick, cost: u64) -> Option<&'g AnyRule> {
+        let vacant = self.0.space.search(key, false).err()?;
+        let rule = self.0.rules().of(key);
+        let first = rule.next(Word::FRESH, now, cost);
+        self.insert_at(vacant, key, first).then_some(rule)
+    }
+
+    /// Inserts a key whose probe run ends at this slot, with the word that a request has made of a fresh one. False if that is
+    /// nothing, or something is in the way. (In a turnover no places are given.)
+    #[inline(always)]
+    fn insert_at(self, vacant: Vacant<'g>, key: Fingerprint, first: Word) -> bool {
+        let Self(root) = self;
+        if first == Word::FRESH || root.place(None) != Place::Given {
+            return false;
         }
+        reach(Step::PlaceGiven);
+        let Some(word) = vacant.claim(key) else {
+            root.give_back();
+            return false;
+        };
+        reach(Step::Claimed);
+        begin(word, first)
     }
 }
