@@ -224,6 +224,26 @@ fn a_pinned_handle_decides_as_the_limiter_does() {
     }
 }
 
+/// What a handle does for the table when it is renewed, it does at the time of the check.
+#[test]
+fn a_pinned_handle_that_is_given_the_time_looks_after_the_table_by_it() {
+    let (limiter, clock) = limiter(Algorithm::TokenBucket, Quota::per_second(1));
+    for key in 0..50_000 {
+        assert!(limiter.check(&key).allowed());
+    }
+    clock.advance(5 * SECOND);
+    while limiter.sweep(usize::MAX) {}
+    while limiter.sweep(usize::MAX) {}
+    let (flooded, now) = (limiter.stats().capacity, clock.now());
+    let mut gate = limiter.pin();
+    for (later, is_less) in [(0, false), (3_600, true)] {
+        for _ in 0..100 {
+            let _ = gate.check_at(&1, 0, now + later * SECOND);
+        }
+        assert_eq!(limiter.stats().capacity < flooded, is_less, "{later} s later by the caller's time");
+    }
+}
+
 #[test]
 fn a_housekeeper_sweeps_and_ends_when_it_is_dropped() {
     let (limiter, clock) = limiter(Algorithm::TokenBucket, Quota::per_second(1));
