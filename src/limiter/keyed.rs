@@ -488,7 +488,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         }
     }
 
-    /// [`charge_at`](Self::charge_at) for each of many keys, where this bucket judges all; the answers are added to `decisions`.
+    /// Charges each of many keys, where this bucket judges all; the answers are added to `decisions`.
     #[inline(always)]
     #[allow(clippy::too_many_arguments)]
     fn add_each_by<'g, Q: ?Sized>(
@@ -509,7 +509,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
                 self.store.follow_up(judged.is_charged(), key, 1, now, guard);
                 decisions.push(judged.answer(now, 1));
             } else {
-                self.add_missed::<Q>(view, judged.is_none(), key, now, guard, decisions);
+                self.add_missed::<Q>(view, found.is_none(), key, now, guard, decisions);
             }
         }
     }
@@ -520,7 +520,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     fn add_missed<'g, Q: ?Sized>(
         &'g self,
         view: <S as Lookup<Q>>::View<'g>,
-        is_new: bool,
+        is_further: bool,
         key: <S as Lookup<Q>>::Key<'_>,
         now: Tick,
         guard: &'g S::Guard,
@@ -528,7 +528,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ) where
         S: Lookup<Q>,
     {
-        let bucket = self.store.bucket(view).filter(|_| is_new);
+        let bucket = self.store.bucket(view).filter(|_| is_further);
         let miss = S::Miss::default();
         match bucket.and_then(|bucket| self.store.charge_further(bucket, view, miss, key, now, 1)) {
             Some(judged) => {
@@ -539,7 +539,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         }
     }
 
-    /// The same where each has to be asked. Not inlined: the answers to those that are judged alike would be written to where
+    /// Charges each of many keys, where each has to be asked for its rule. Not inlined: the answers to those that are judged alike would be written to where
     /// these are, and copied.
     #[inline(never)]
     fn add_each<'g, Q: ?Sized>(

@@ -10,6 +10,7 @@ use crate::packed::Packed;
 use crate::rule::{Rule, Word, update};
 use crate::sync::{Atomic, Guard, Link, Ordering::Relaxed};
 use crate::time::Tick;
+use std::time::Duration;
 
 /// Lines in a chunk: 16 slots. An operation closes one chunk; for the exceptions see the page of `table`.
 pub(super) const CHUNK: usize = if cfg!(tollgate_loom) { 1 } else { 4 };
@@ -19,6 +20,12 @@ const CLOSED: u64 = 1 << 63;
 
 /// `carried` until the turnover before is complete.
 const UNKNOWN: u64 = u64::MAX;
+
+/// The limit of the first era, unless the cap is lower.
+pub(super) const FIRST_LIMIT: u64 = if cfg!(tollgate_loom) { 2 } else { 40 };
+
+/// An era that is older than this and hardly used was too large, so the next is smaller.
+const CALM: Duration = Duration::from_secs(60);
 
 /// How many keys an era is for.
 #[derive(Clone, Copy, Debug)]
@@ -62,6 +69,8 @@ pub(super) struct Era {
     size: Size,
     /// When it began, by the clock of the thread that made it.
     pub(super) began: Tick,
+    /// From then on it may be too large; never, if it is as small as can be.
+    calm: Tick,
     /// How many keys may come from the era before, at the most.
     promised: u64,
     counts: Counts,
@@ -121,6 +130,7 @@ impl Era {
             rules,
             size,
             began,
+            calm: if size.limit > FIRST_LIMIT { began + CALM } else { Tick::MAX },
             promised,
             counts: Counts {
                 carried: Atomic::new(if promised == 0 { 0 } else { UNKNOWN }),
@@ -151,6 +161,28 @@ impl Era {
     /// So many keys may be here.
     pub(super) fn most(&self) -> u64 {
         self.size.most
+    }
+
+    /// Is less than a quarter of the places used?
+    pub(super) fn is_hardly_used(&self, used: u64) -> bool {
+        used < self.limit() / 4
+    }
+
+    /// As the root: is far less of it used than there is, and has been for long? Then the next era can be smaller.
+    /// Not while memory is short: a root that is closed before it is full must not wait for its next era.
+    #[inline]
+    pub(super) fn is_too_large(&self, now: Tick) -> bool {
+        self.limit() > FIRST_LIMIT
+            && now.is_apart(self.began, CALM)
+            && self.is_hardly_used(self.used(None))
+            && !self.permit.is_short()
+    }
+
+    /// As the root: is there something to do before the next new key comes? (At a time before this era began, being too large is
+    /// none: that saves ten instructions of each insertion.)
+    #[inline(always)]
+    pub(super) fn is_upkeep_due(&self, now: Tick) -> bool {
+        self.permit.is_leaving() || now >= self.calm && self.is_too_large(now)
     }
 
     /// How many chunks its turnover has.
@@ -322,7 +354,6 @@ mod tests {
     use crate::algorithm::Algorithm;
     use crate::quota::{Enforced, Quota};
     use crate::rule::AnyRule;
-    use std::time::Duration;
 
     fn era(size: Size, promised: u64) -> Era {
         era_under(Algorithm::TokenBucket, size, promised)

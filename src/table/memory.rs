@@ -76,6 +76,17 @@ impl Permit {
         is_permitted.then(|| Self { of: Arc::clone(of), bytes })
     }
 
+    /// Is more than half taken of what is permitted in all?
+    pub(super) fn is_short(&self) -> bool {
+        self.of.is_short()
+    }
+
+    /// Is a part of what others have freed still to be given back?
+    #[inline]
+    pub(super) fn is_leaving(&self) -> bool {
+        self.of.is_leaving()
+    }
+
     /// Gives back what is more than `bytes`.
     pub(super) fn lower_to(&mut self, bytes: u64) {
         debug_assert!(bytes <= self.bytes, "what is allocated was permitted");

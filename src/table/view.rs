@@ -3,8 +3,8 @@
 //!
 //! They do what `Table::known` and `Table::insert` do, as far as these meet nothing that is in the way, and then leave it to them: a
 //! word that is frozen, a slot that another thread was first to take, an era that is full or closed. Nothing is lost by that. A
-//! place that was given is taken by a slot, or given back; and a key that has its slot and not its word is found by who comes
-//! next, the same thread first.
+//! place that was given is taken by a slot, or given back; and a key that has its slot and not its word is found by whoever looks
+//! for it next.
 
 use super::era::{Era, Place};
 use super::slot::Fingerprint;
@@ -44,8 +44,8 @@ impl<'g> View<'g> {
         self.0.state(key, word)
     }
 
-    /// Charges a key that is further on than where most are, by the bucket of this view, or inserts one that is new. Misses a key that
-    /// is, or has to go, elsewhere, and a request that charges nothing of a new key.
+    /// Charges a key that is further on than where most are, by the bucket of this view, or inserts one that is new. Misses a key
+    /// that is, or has to go, elsewhere, and a request that makes nothing of a fresh word.
     #[inline(always)]
     pub(crate) fn charge_further(
         self,
@@ -98,7 +98,7 @@ impl<'g> View<'g> {
     #[inline(always)]
     fn begin(self, bucket: LeakyBucket, vacant: Vacant<'g>, key: Fingerprint, now: Tick, cost: u64) -> Word {
         let first = bucket.next(Word::FRESH, now, cost);
-        if self.insert_at(vacant, key, first) { first } else { Word::FRESH }
+        if self.insert_at(vacant, key, first, now) { first } else { Word::FRESH }
     }
 
     /// The same. Not inlined, and in registers, as above.
@@ -108,20 +108,21 @@ impl<'g> View<'g> {
         self.begin(bucket, vacant, key, now, cost)
     }
 
-    /// Inserts a key that has a rule of its own, or where that is no bucket, if it is new and can come into this view at once; the rule then.
+    /// Inserts a key where each has to be asked for its rule, if it is new and can come into this view at once; the rule then.
     pub(crate) fn insert_by_rule(self, key: Fingerprint, now: Tick, cost: u64) -> Option<&'g AnyRule> {
         let vacant = self.0.space.search(key, false).err()?;
         let rule = self.0.rules().of(key);
         let first = rule.next(Word::FRESH, now, cost);
-        self.insert_at(vacant, key, first).then_some(rule)
+        self.insert_at(vacant, key, first, now).then_some(rule)
     }
 
     /// Inserts a key whose probe run ends at this slot, with the word that a request has made of a fresh one. False if that is
-    /// nothing, or something is in the way. (In a turnover no places are given.)
+    /// nothing, or something is in the way. (In a turnover no places are given; and who inserts begins one that is due, or gives
+    /// memory back, before.)
     #[inline(always)]
-    fn insert_at(self, vacant: Vacant<'g>, key: Fingerprint, first: Word) -> bool {
+    fn insert_at(self, vacant: Vacant<'g>, key: Fingerprint, first: Word, now: Tick) -> bool {
         let Self(root) = self;
-        if first == Word::FRESH || root.place(None) != Place::Given {
+        if first == Word::FRESH || root.is_upkeep_due(now) || root.place(None) != Place::Given {
             return false;
         }
         reach(Step::PlaceGiven);
