@@ -121,7 +121,7 @@
 //! `View::change_apart`, of which a caller gets two words and makes the answer).
 //!
 //! Kept: a batch looks for all its keys before it charges the first, and asks for the next line of those that are not in their
-//! first one, without a branch. The processor does not go on beyond a charge: of a million keys, each takes 0.8 of the time so.
+//! first one, without a branch. The processor hardly goes on beyond a charge: of a million keys, each takes 0.8 of the time so.
 //! Left out: to ask for both lines of each key (1.1 times as long: it can wait for some twenty lines at once), and to charge all
 //! before the first answer is written (1.1 to 1.2 times, though fewer stores lie between the charges).
 //!
@@ -142,7 +142,7 @@
 //! What is left of a flood is, in batches, instructions, where all memory is in the caches as well as where it is not. One key at a
 //! time, more than half of it is waiting for the key's line, and it depends on the number of instructions how much: where those of one
 //! check fit into what the processor looks ahead, some 250, the next key's line is on its way before this one's has come. So a fifth
-//! fewer instructions took a quarter off a flood of 500,000 keys, and a fence before each key, which cost 1.07 times as much, costs
+//! fewer instructions took a fifth to a quarter off a flood of 500,000 keys, and a fence before each key, which cost 1.07 times as much, costs
 //! 1.25 times. The *bare table* of `benches/peers`, which forgets nothing and grows while everybody waits, is where this ends.
 //!
 //! Kept: asking for a key's line before the clock is read, for reading it may hold up what comes after; at a million keys that

@@ -229,8 +229,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
             for &key in batch {
                 self.store.spot(view, key);
             }
-            // All are looked for before the first is charged: the processor goes on while it waits for one's memory, but not
-            // beyond a charge.
+            // All are looked for before the first is charged: while the processor waits for the memory of one, it goes on to the
+            // next, but hardly beyond a charge.
             let mut found = [None; BATCH];
             for (found, &key) in found.iter_mut().zip(batch) {
                 *found = self.store.find_ahead(self.store.spot(view, key), key);
@@ -514,8 +514,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         }
     }
 
-    /// The same for one of these keys that was not found, or was and has moved on. Not inlined: what is in the registers for the others
-    /// stays there.
+    /// The same for one of these keys that was not found, or was and has moved on. Not inlined: what is in the registers for the
+    /// others stays there.
     #[inline(never)]
     fn add_missed<'g, Q: ?Sized>(
         &'g self,
@@ -529,18 +529,15 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         S: Lookup<Q>,
     {
         let bucket = self.store.bucket(view).filter(|_| is_further);
-        let miss = S::Miss::default();
-        match bucket.and_then(|bucket| self.store.charge_further(bucket, view, miss, key, now, 1)) {
-            Some(judged) => {
-                self.store.follow_up(judged.is_charged(), key, 1, now, guard);
-                decisions.push(judged.answer(now, 1));
-            }
+        let miss = Err(S::Miss::default());
+        match bucket.and_then(|bucket| self.judge::<Q>(bucket, view, miss, key, 1, now, guard)) {
+            Some(judged) => decisions.push(judged.answer(now, 1)),
             None => decisions.push(self.charge_anywhere::<Q>(view, key, 1, now, guard).0),
         }
     }
 
-    /// Charges each of many keys, where each has to be asked for its rule. Not inlined: the answers to those that are judged alike would be written to where
-    /// these are, and copied.
+    /// Charges each of many keys, where each has to be asked for its rule. Not inlined: the answers to those that are judged alike
+    /// would be written to where these are, and copied.
     #[inline(never)]
     fn add_each<'g, Q: ?Sized>(
         &'g self,

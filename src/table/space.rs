@@ -30,7 +30,7 @@ impl Line {
         self.keys.each_ref().map(|slot| slot.load(Relaxed))
     }
 
-    /// The word of a key, if it is here.
+    /// The word of a key, if it is here; or else what this line tells of it.
     #[inline(always)]
     pub(crate) fn find(&self, key: Fingerprint) -> Result<&Atomic<Word>, Miss<'_>> {
         let keys = self.load();
@@ -44,8 +44,8 @@ impl Line {
         })
     }
 
-    /// The word of a key, if it is here. If it is not here, the next line is on its way: without a branch, so that the processor goes on with other
-    /// keys while it waits for this line.
+    /// The word of a key, if it is here. If it is not, the next line is on its way: without a branch, so that the processor goes on
+    /// with other keys while it waits for this line.
     #[inline(always)]
     pub(crate) fn find_or_prefetch(&self, key: Fingerprint) -> Option<&Atomic<Word>> {
         let keys = self.load();
