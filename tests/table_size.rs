@@ -2,7 +2,7 @@
 //! epoch is the process's.
 
 use std::time::Duration;
-use tollgate::{Algorithm, Clock, Limiter, Quota, Tick};
+use tollgate::{Clock, Limiter, Quota, Tick};
 
 /// Keys that come once and go do not make the table grow, and a flood's room is given back.
 #[test]
@@ -28,33 +28,4 @@ fn a_table_keeps_the_size_of_what_is_in_use() {
         assert!(limiter.check_at(&key, 1, now).allowed());
     }
     assert!(limiter.memory() < flooded / 10, "{} bytes of {flooded}", limiter.memory());
-}
-
-/// Whatever judges it: the ways of new keys into the table are several.
-#[test]
-fn a_table_that_is_far_too_large_shrinks_with_the_next_new_key() {
-    for (algorithm, has_own_quota) in
-        Algorithm::PACKED.into_iter().flat_map(|one| [(one, false), (one, true)])
-    {
-        let clock = Clock::manual();
-        let limiter: Limiter<u64> =
-            Limiter::builder(Quota::per_second(1)).algorithm(algorithm).clock(&clock).build().unwrap();
-        if has_own_quota {
-            limiter.set_key_quota(&u64::MAX, Quota::per_second(2)).unwrap();
-        }
-        for key in 0..10_000 {
-            assert!(limiter.check(&key).allowed());
-        }
-        clock.advance(Duration::from_secs(5));
-        while limiter.sweep(usize::MAX) {}
-        while limiter.sweep(usize::MAX) {}
-        let flooded = limiter.stats().capacity;
-        for (key, later, shrinks) in [(20_000, 0, false), (20_001, 65, true)] {
-            clock.advance(Duration::from_secs(later));
-            assert!(limiter.check(&key).allowed());
-            let capacity = limiter.stats().capacity;
-            let case = format!("{algorithm}, a key with a quota of its own: {has_own_quota}");
-            assert_eq!(capacity < flooded, shrinks, "{case}: {capacity} of {flooded} after {later} s");
-        }
-    }
 }
