@@ -67,7 +67,7 @@ pub(crate) fn rest() {
 #[cfg(tollgate_loom)]
 pub use shim::{Atomic, ModelSwitch, Ordering};
 #[cfg(tollgate_loom)]
-pub(crate) use shim::{Guard, Index, Link, Reading, collect, epoch, pin, reading, rest};
+pub(crate) use shim::{Guard, Index, Link, Reading, collect, epoch, pin, reading, rest, tries_everything};
 
 #[cfg(tollgate_loom)]
 mod shim {
@@ -88,7 +88,8 @@ mod shim {
     /// What a model can ask of the shim.
     #[derive(Clone, Copy, Debug)]
     pub enum ModelSwitch {
-        /// Make every access to an atomic a conflict, so that loom skips no interleaving.
+        /// Make every access to an atomic a conflict, so that loom skips no interleaving; and let those who look at several
+        /// at once look at all, also where one of them tells that the rest does not matter.
         Touch,
         /// Make the next `compare_exchange_weak` fail although the value is the expected one.
         FailWeakOnce,
@@ -107,6 +108,12 @@ mod shim {
                 Self::FailWeakOnce => &FAIL_WEAK_ONCE,
             }
         }
+    }
+
+    /// Is the model one of those for which nothing is left out?
+    pub(crate) fn tries_everything() -> bool {
+        // ORDERING: relaxed; the harness's own, see above.
+        TOUCH.load(Relaxed)
     }
 
     /// A typed atomic that loom can see.

@@ -129,21 +129,24 @@
 //! with twice as many.
 //!
 //! Kept: looking at a slot before sealing it (a flood of 500,000 fresh keys: a twentieth less time), counters on
-//! cache lines apart from what lookups read. Left out, for no difference was seen: asking for the places in the
-//! next era before the keys of a chunk are moved, or for a new key's before its chunk is done (209 against 211
-//! ns for each of 500,000 fresh keys, and none after the above): the first look into the root is what an insertion waits for.
+//! cache lines apart from what lookups read.
+//!
+//! Kept: asking for the lines in the next era before the keys of a chunk are brought there, and for a new key's before its chunk is
+//! done. Of a flood of 500,000 fresh keys that is 0.96 of the time in batches, 0.97 one key at a time. (No difference was seen
+//! while a fresh key took twice as many instructions.)
 //!
 //! Kept: an insertion that nothing is in the way of is apart from those that have to look further (see `view`): it goes on at the
 //! slot where the lookup has seen the key's probe run end, with the word that the rule has made of a fresh one, and gives that
-//! word back in a register. A fresh key takes 533 instructions so, with its share of what is moved; in one loop with all other cases
+//! word back in a register. A fresh key takes 540 instructions so, with its share of what is moved; in one loop with all other cases
 //! it were 656, and asking the rule twice 863. Not while a turnover is under way, where slots are mostly sealed: the models
 //! have ten times as many executions then.
 //!
-//! What is left of a flood is, in batches, instructions, where all memory is in the caches as well as where it is not. One key at a
-//! time, more than half of it is waiting for the key's line, and it depends on the number of instructions how much: where those of one
-//! check fit into what the processor looks ahead, some 250, the next key's line is on its way before this one's has come. So a fifth
-//! fewer instructions took a fifth to a quarter off a flood of 500,000 keys, and a fence before each key, which cost 1.07 times as much, costs
-//! 1.25 times. The *bare table* of `benches/peers`, which forgets nothing and grows while everybody waits, is where this ends.
+//! What is left of a flood is, in batches, instructions, a fifth of them for the keys that are moved, and a quarter the system's work
+//! for memory. One key at a time, more than half of it is waiting for the key's line, and it depends on the number of instructions
+//! how much: where those of one check fit into what the processor looks ahead, some 250, the next key's line is on its way before
+//! this one's has come. So a fifth fewer instructions took a fifth to a quarter off a flood of 500,000 keys, and a fence before each
+//! key, which cost 1.07 times as much, costs 1.25 times. The *bare table* of `benches/peers`, which forgets nothing and grows while
+//! everybody waits, is where this ends.
 //!
 //! Kept: asking for a key's line before the clock is read, for reading it may hold up what comes after; at a million keys that
 //! is a third of a check's time. Which line that is, was a hint beside the root while guards took a locked instruction, which
@@ -311,39 +314,57 @@ impl Table {
         }
     }
 
-    /// Charges a key that is not in the table, after inserting it if the request charges anything. `None` if there is no place
-    /// for it.
-    pub(crate) fn insert(&self, key: Fingerprint, now: Tick, cost: u64, guard: &Guard) -> Option<Decision> {
-        // What the request makes of a key that is new. Asked and answered of one rule: while quotas change, one that charges
-        // nothing might be asked, and another answer that the request is allowed.
-        let rule = self.rules(guard).of(key);
-        if rule.next(Word::FRESH, now, cost) == Word::FRESH {
-            return Some(rule.answer(Word::FRESH, now, cost));
-        }
-        let charge = |state: Packed<'_>| Some(state.charge_slowly(now, cost)?.0);
+    /// Charges a key wherever it is, after inserting it if it is new and the request charges anything; and whether that was charged to
+    /// a key that was there before. `None` if there is no place for it.
+    pub(crate) fn charge(
+        &self,
+        key: Fingerprint,
+        now: Tick,
+        cost: u64,
+        guard: &Guard,
+    ) -> Option<(Decision, bool)> {
+        let charge = |state: Packed<'_>| state.charge_slowly(now, cost);
         let known = || self.known(key, guard, charge);
-        let (mut chunks, mut turnovers) = (1, 0);
+        let (mut is_new, mut chunks, mut turnovers) = (false, 1, 0);
         let (mut before, mut era) = (None, self.root(guard));
-        // In a turnover, too: or what it retires would find the last one's memory there, which goes at once then.
-        if self.memory.is_leaving() {
-            self.memory.give_back(1);
-        }
-        if let Some(next) = era.next(guard) {
-            self.turn(era, next, now, guard);
-            era = self.root(guard);
-        }
         loop {
             if before.is_some() {
-                era.space.populate(key);
+                era.space.prepare(key);
             }
             let next = match era.space.probe(key) {
                 Probe::Key(word) => match charge(era.state(key, word)) {
-                    Some(decision) => return Some(decision),
+                    Some((decision, is_charged)) => return Some((decision, is_charged && !is_new)),
                     None => follow(era, key, word, guard),
                 },
                 Probe::Sealed => era.successor(guard),
                 Probe::Empty(empty) => {
-                    if era.next(guard).is_some() {
+                    let after = era.next(guard);
+                    if !is_new {
+                        is_new = true;
+                        // What the request makes of a key that is new. Asked and answered of one rule: while quotas change, one that
+                        // charges nothing might be asked, and another answer that the request is allowed.
+                        let rule = after.unwrap_or(era).rules().of(key);
+                        if rule.next(Word::FRESH, now, cost) == Word::FRESH {
+                            return Some((rule.answer(Word::FRESH, now, cost), false));
+                        }
+                        // In a turnover, too: or what it retires would find the last one's memory there, which goes at once then.
+                        if self.memory.is_leaving() {
+                            self.memory.give_back(1);
+                        }
+                        let turning = match (before, after) {
+                            (_, Some(next)) => Some((era, next)),
+                            (Some(root), None) => Some((root, era)),
+                            (None, None) => None,
+                        };
+                        if let Some((root, next)) = turning {
+                            // Where the key will come is on its way meanwhile.
+                            next.space.prepare(key);
+                            self.turn(root, next, now, guard);
+                            (before, era) = (None, self.root(guard));
+                            continue;
+                        }
+                    }
+                    if after.is_some() {
                         // Keys go to the next era from now on; this run must not take one any more.
                         empty.seal();
                         continue;
@@ -357,8 +378,8 @@ impl Table {
                             match empty.claim(key) {
                                 Some(word) => {
                                     reach(Step::Claimed);
-                                    if let Some(decision) = charge(era.state(key, word)) {
-                                        return Some(decision);
+                                    if let Some((decision, _)) = charge(era.state(key, word)) {
+                                        return Some((decision, false));
                                     }
                                 }
                                 None => era.give_back(),
@@ -674,6 +695,7 @@ fn follow<'g>(era: &Era, key: Fingerprint, word: &Atomic<Word>, guard: &'g Guard
     let frozen = word.load(Acquire);
     let next = era.successor(guard);
     if frozen != Word::EVICTED {
+        next.space.prepare(key);
         next.bring(key, frozen, era);
     }
     next
@@ -706,7 +728,7 @@ mod tests {
     }
 
     fn insert(table: &Table, key: Fingerprint, now: Tick, guard: &Guard) {
-        assert!(table.insert(key, now, 1, guard).is_some_and(|answer| answer.allowed()));
+        assert!(table.charge(key, now, 1, guard).is_some_and(|(answer, _)| answer.allowed()));
     }
 
     /// A root with so many places, into which so many keys came.

@@ -49,6 +49,26 @@ fn insert_races_insert_of_another_key_and_both_stay() {
     });
 }
 
+/// A batch looks for all its keys before it charges the first, so what it has seen of them is older than a single check's.
+#[test]
+fn batch_races_insert_of_its_keys_and_each_is_charged_once() {
+    explore(Bound::Preemptions(2), Atomics::Touched, |threads| {
+        let gate = limiter(2, 1, Full::Deny);
+        let other = threads.spawn({
+            let gate = Arc::clone(&gate);
+            move || {
+                let mut decisions = Vec::new();
+                gate.check_many(&[7, 8], &mut decisions);
+                [decisions[0].charged(), decisions[1].charged()]
+            }
+        });
+        let mine = [8, 7].map(|key| gate.check(&key).charged());
+        let other = other.join().unwrap();
+        assert_eq!((mine[1] + other[0], mine[0] + other[1]), (1, 1));
+        assert_eq!(gate.len(), 2);
+    });
+}
+
 #[test]
 fn inserts_race_for_the_last_place_and_one_gets_it() {
     let seen = Seen::default();

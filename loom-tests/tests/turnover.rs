@@ -118,6 +118,29 @@ fn insert_races_seal_deeply() {
     inserts_and_seals(Bound::Preemptions(2), Atomics::Touched);
 }
 
+/// A batch of a new key and a known one, while another new key has the era turned over. The batch has looked for both in that
+/// era before it charges the first, and may turn it over itself before it charges the second.
+#[test]
+fn turnover_races_batch_and_each_key_is_charged_once() {
+    explore(Bound::Preemptions(1), Atomics::Touched, |threads| {
+        let gate = limiter(8, 2);
+        // At the time of the clock, as a batch is.
+        assert!([1, 2].iter().all(|key| gate.check(key).allowed()));
+        let other = threads.spawn({
+            let gate = Arc::clone(&gate);
+            move || assert!(gate.check(&3).allowed())
+        });
+        let mut decisions = Vec::new();
+        gate.check_many(&[4, 1], &mut decisions);
+        assert!(decisions.iter().all(|decision| decision.allowed()));
+        other.join().unwrap();
+        for (key, charged) in [(1, 2), (2, 1), (3, 1), (4, 1)] {
+            holds(&gate, key, 2, charged, Tick::ZERO);
+        }
+        assert_eq!(gate.len(), 4);
+    });
+}
+
 /// The same new key comes twice, while a turnover must make room for it.
 fn one_key_twice(bound: Bound, atomics: Atomics) -> Explored {
     explore(bound, atomics, |threads| {

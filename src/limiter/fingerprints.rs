@@ -199,17 +199,16 @@ impl<Q: Hash + ?Sized> Lookup<Q> for Fingerprints {
         guard: &'g sync::Guard,
         refused: impl FnOnce() -> Decision,
     ) -> Decision {
-        let known = self.table.known(key, guard, |state| state.charge_slowly(now, cost));
-        if let Some((decision, is_charged)) = known {
-            Lookup::<Q>::follow_up(self, is_charged, key, cost, now, guard);
-            return decision;
-        }
         if view.bucket().is_none()
             && let Some(rule) = view.insert_by_rule(key, now, cost)
         {
             return rule.answer(Word::FRESH, now, cost);
         }
-        self.table.insert(key, now, cost, guard).unwrap_or_else(refused)
+        let Some((decision, is_charged)) = self.table.charge(key, now, cost, guard) else { return refused() };
+        if is_charged {
+            Lookup::<Q>::follow_up(self, is_charged, key, cost, now, guard);
+        }
+        decision
     }
 
     fn peek(&self, key: Fingerprint, now: Tick, cost: u64, guard: &sync::Guard) -> Option<Decision> {

@@ -4,10 +4,10 @@ use super::chunks::Chunks;
 use super::memory::Permit;
 use super::rules::Rules;
 use super::slot::Fingerprint;
-use super::space::Space;
+use super::space::{SLOTS, Space};
 use super::step::{Step, reach};
 use crate::packed::Packed;
-use crate::rule::{Rule, Word, update};
+use crate::rule::{Rule, Word, begin, update};
 use crate::sync::{Atomic, Guard, Link, Ordering::Relaxed};
 use crate::time::Tick;
 use std::time::Duration;
@@ -248,17 +248,23 @@ impl Era {
     pub(super) fn turn_chunk(&self, next: &Self, judged_at: Tick) -> Turned {
         let mut evicted = 0;
         if let Some(chunk) = self.chunks.take() {
-            let mut moved = 0;
+            // All are frozen before the first is brought: so what the processor waits for is on its way for all of them.
+            let mut frozen = [(Fingerprint::EMPTY, Word::FRESH); CHUNK * SLOTS];
+            let mut moved: u8 = 0;
             let first = chunk * CHUNK;
             for line in first..self.space.lines().min(first + CHUNK) {
                 self.space.close_line(line, |key, word| match self.freeze(key, word, judged_at) {
-                    Frozen::For(frozen) => {
+                    Frozen::For(word) => {
                         reach(Step::Frozen);
-                        next.bring(key, frozen, self);
+                        next.space.prepare(key);
+                        frozen[usize::from(moved)] = (key, word);
                         moved += 1;
                     }
                     Frozen::Evicted { by_us } => evicted += u64::from(by_us),
                 });
+            }
+            for &(key, word) in &frozen[..usize::from(moved)] {
+                next.bring(key, word, self);
             }
             reach(Step::ChunkMoved);
             self.chunks.finish(chunk, moved);
@@ -287,23 +293,26 @@ impl Era {
         Frozen::Evicted { by_us }
     }
 
-    /// Takes over a key from the era before, with its frozen word; does nothing if it is here already. Where the
-    /// rules have changed, the word is translated as of the time of the change: all who bring it bring the same.
+    /// Takes over a key from the era before, with its frozen word; does nothing if it is here already.
+    #[inline]
     pub(super) fn bring(&self, key: Fingerprint, frozen: Word, before: &Self) {
-        let word = || {
-            if self.rules.are(&before.rules) {
-                return frozen.thawed();
-            }
-            self.rules.of(key).adopt(before.rules.of(key), frozen.thawed(), self.began)
-        };
+        let mut word = frozen.thawed();
+        if !self.rules.are(&before.rules) {
+            word = self.translated(key, word, before);
+        }
         // A key that comes has a place already. Its run can't be sealed before it is here: this era is
         // closed only when all keys have come.
-        self.space.populate(key);
         let Some(cell) = self.space.claim(key) else {
             return debug_assert!(false, "an era was closed before all its keys had come");
         };
         reach(Step::Brought);
-        update(cell, |found| if found.is_fresh() { word() } else { found });
+        begin(cell, word);
+    }
+
+    /// A word from the era before, whose rules were others. As of the time of the change: all who bring it bring the same.
+    #[inline(never)]
+    fn translated(&self, key: Fingerprint, word: Word, before: &Self) -> Word {
+        self.rules.of(key).adopt(before.rules.of(key), word, self.began)
     }
 
     /// Notes how many keys have come from the era before, now that all have.
@@ -349,7 +358,6 @@ enum Frozen {
 #[cfg(all(test, not(tollgate_loom)))]
 mod tests {
     use super::super::memory::Memory;
-    use super::super::space::SLOTS;
     use super::*;
     use crate::algorithm::Algorithm;
     use crate::quota::{Enforced, Quota};

@@ -1,10 +1,9 @@
 //! The short ways to a key's word: what a look at the root tells, where most keys are, and where new ones come if no turnover is
 //! under way.
 //!
-//! They do what `Table::known` and `Table::insert` do, as far as these meet nothing that is in the way, and then leave it to them: a
-//! word that is frozen, a slot that another thread was first to take, an era that is full or closed. Nothing is lost by that. A
-//! place that was given is taken by a slot, or given back; and a key that has its slot and not its word is found by whoever looks
-//! for it next.
+//! They do what `Table::charge` does, as far as that meets nothing that is in the way, and then leave it to that: a word that is
+//! frozen, a slot that another thread was first to take, an era that is full or closed. Nothing is lost by that. A place that was
+//! given is taken by a slot, or given back; and a key that has its slot and not its word is found by whoever looks for it next.
 
 use super::era::{Era, Place};
 use super::slot::Fingerprint;

@@ -26,7 +26,8 @@ pub enum Atomics {
     /// Every access conflicts with every other, so that no interleaving of `load; compare_exchange` is
     /// skipped.
     Touched,
-    /// As loom has them: fewer executions, some interleavings skipped.
+    /// As loom has them: fewer executions, some interleavings skipped. And a line of the table is read as far as its first
+    /// vacant slot.
     Plain,
 }
 
