@@ -98,7 +98,8 @@ pub(crate) fn update(cell: &Atomic<Word>, step: impl Fn(Word) -> Word) -> Update
 /// Makes a fresh word the `first`; false if it is not fresh any more. Wait-free.
 #[inline(always)]
 pub(crate) fn begin(cell: &Atomic<Word>, first: Word) -> bool {
-    // ORDERING: relaxed twice; a charge, as in `update`.
+    // ORDERING: relaxed twice; a charge, as in `update`, or a word that is moved, of which others learn by the edge *moved* (see
+    // `table`).
     cell.compare_exchange(Word::FRESH, first, Relaxed, Relaxed).is_ok()
 }
 

@@ -67,7 +67,7 @@ pub(crate) fn rest() {
 #[cfg(tollgate_loom)]
 pub use shim::{Atomic, ModelSwitch, Ordering};
 #[cfg(tollgate_loom)]
-pub(crate) use shim::{Guard, Index, Link, Reading, collect, epoch, pin, reading, rest, tries_everything};
+pub(crate) use shim::{Guard, Index, Link, Reading, collect, epoch, pin, reading, rest, stops_at_vacant};
 
 #[cfg(tollgate_loom)]
 mod shim {
@@ -83,14 +83,16 @@ mod shim {
     // The switches are plain std atomics: they belong to the test harness, not to the model, and
     // loom runs all threads of a model on one thread of the system.
     static TOUCH: AtomicBool = AtomicBool::new(false);
+    static STOP_AT_VACANT: AtomicBool = AtomicBool::new(false);
     static FAIL_WEAK_ONCE: AtomicBool = AtomicBool::new(false);
 
     /// What a model can ask of the shim.
     #[derive(Clone, Copy, Debug)]
     pub enum ModelSwitch {
-        /// Make every access to an atomic a conflict, so that loom skips no interleaving; and let those who look at several
-        /// at once look at all, also where one of them tells that the rest does not matter.
+        /// Make every access to an atomic a conflict, so that loom skips no interleaving.
         Touch,
+        /// Look at a line of the table no further than to its first vacant slot.
+        StopAtVacant,
         /// Make the next `compare_exchange_weak` fail although the value is the expected one.
         FailWeakOnce,
     }
@@ -105,15 +107,16 @@ mod shim {
         fn flag(self) -> &'static AtomicBool {
             match self {
                 Self::Touch => &TOUCH,
+                Self::StopAtVacant => &STOP_AT_VACANT,
                 Self::FailWeakOnce => &FAIL_WEAK_ONCE,
             }
         }
     }
 
-    /// Is the model one of those for which nothing is left out?
-    pub(crate) fn tries_everything() -> bool {
+    /// Does the model want lines to be looked at no further than to the first vacant slot?
+    pub(crate) fn stops_at_vacant() -> bool {
         // ORDERING: relaxed; the harness's own, see above.
-        TOUCH.load(Relaxed)
+        STOP_AT_VACANT.load(Relaxed)
     }
 
     /// A typed atomic that loom can see.

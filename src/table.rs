@@ -314,8 +314,8 @@ impl Table {
         }
     }
 
-    /// Charges a key wherever it is, after inserting it if it is new and the request charges anything; and whether that was charged to
-    /// a key that was there before. `None` if there is no place for it.
+    /// Charges a key wherever it is, after inserting it if it is new and the request charges anything; and whether it was charged and
+    /// not new, so that it has done nothing for a turnover yet. `None` if there is no place for it.
     pub(crate) fn charge(
         &self,
         key: Fingerprint,
@@ -324,11 +324,11 @@ impl Table {
         guard: &Guard,
     ) -> Option<(Decision, bool)> {
         let charge = |state: Packed<'_>| state.charge_slowly(now, cost);
-        let known = || self.known(key, guard, charge);
+        let known = || Some((self.known(key, guard, charge)?.0, false));
         let (mut is_new, mut chunks, mut turnovers) = (false, 1, 0);
         let (mut before, mut era) = (None, self.root(guard));
         loop {
-            if before.is_some() {
+            if is_new && before.is_some() {
                 era.space.prepare(key);
             }
             let next = match era.space.probe(key) {

@@ -199,12 +199,14 @@ impl<Q: Hash + ?Sized> Lookup<Q> for Fingerprints {
         guard: &'g sync::Guard,
         refused: impl FnOnce() -> Decision,
     ) -> Decision {
-        if view.bucket().is_none()
-            && let Some(rule) = view.insert_by_rule(key, now, cost)
-        {
-            return rule.answer(Word::FRESH, now, cost);
-        }
-        let Some((decision, is_charged)) = self.table.charge(key, now, cost, guard) else { return refused() };
+        let by_rule = view.bucket().is_none().then(|| view.insert_by_rule(key, now, cost));
+        let charged = match by_rule {
+            Some(Ok(rule)) => return rule.answer(Word::FRESH, now, cost),
+            Some(Err(Some(known))) => known.charge_slowly(now, cost),
+            Some(Err(None)) | None => None,
+        };
+        let charged = charged.or_else(|| self.table.charge(key, now, cost, guard));
+        let Some((decision, is_charged)) = charged else { return refused() };
         if is_charged {
             Lookup::<Q>::follow_up(self, is_charged, key, cost, now, guard);
         }

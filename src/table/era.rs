@@ -172,8 +172,8 @@ impl Era {
     /// Not while memory is short: a root that is closed before it is full must not wait for its next era.
     #[inline]
     pub(super) fn is_too_large(&self, now: Tick) -> bool {
-        self.limit() > FIRST_LIMIT
-            && now.is_apart(self.began, CALM)
+        now.is_apart(self.began, CALM)
+            && self.limit() > FIRST_LIMIT
             && self.is_hardly_used(self.used(None))
             && !self.permit.is_short()
     }

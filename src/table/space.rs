@@ -31,8 +31,9 @@ impl Line {
         self.keys.each_ref().map(|slot| slot.load(Relaxed))
     }
 
-    /// The same for the models. What lies behind a vacant slot tells nothing (invariant 2 of `table`), so those that need not try
-    /// everything don't look at it: that is more than half of their executions.
+    /// The same for the models. Those that ask for it look at nothing behind a vacant slot, which is less than half of the
+    /// executions. By invariant 2 of `table` a key can be there only if it has come since that slot was read: what the code would do
+    /// then, it does in them where the slot is read later. Only the others see the two together.
     #[cfg(tollgate_loom)]
     fn load(&self) -> [Fingerprint; SLOTS] {
         let mut is_done = false;
@@ -42,7 +43,7 @@ impl Line {
             }
             // ORDERING: relaxed, as above.
             let key = slot.load(Relaxed);
-            is_done = key.is_vacant() && !crate::sync::tries_everything();
+            is_done = key.is_vacant() && crate::sync::stops_at_vacant();
             key
         })
     }

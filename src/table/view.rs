@@ -55,7 +55,12 @@ impl<'g> View<'g> {
         cost: u64,
     ) -> Option<Judged> {
         let (from, to) = match miss {
-            Miss::New(vacant) => (Word::FRESH, self.begin_apart(vacant, key, now, cost)),
+            // Most new keys come this way, so nothing is asked of them twice.
+            Miss::New(vacant) => {
+                let to = self.begin_apart(vacant, key, now, cost);
+                let updated = Updated { from: Word::FRESH, to, is_new: true };
+                return if to.is_fresh() { None } else { Judged::of(bucket, updated) };
+            }
             Miss::Further => self.change_apart(key, now, cost),
             Miss::Unknown => self.change(bucket, false, key, now, cost),
         };
@@ -107,12 +112,21 @@ impl<'g> View<'g> {
         self.begin(bucket, vacant, key, now, cost)
     }
 
-    /// Inserts a key where each has to be asked for its rule, if it is new and can come into this view at once; the rule then.
-    pub(crate) fn insert_by_rule(self, key: Fingerprint, now: Tick, cost: u64) -> Option<&'g AnyRule> {
-        let vacant = self.0.space.search(key, false).err()?;
+    /// Inserts a key where each has to be asked for its rule, if it is new and can come into this view at once; the rule then. Or else
+    /// its state, if it is here.
+    pub(crate) fn insert_by_rule(
+        self,
+        key: Fingerprint,
+        now: Tick,
+        cost: u64,
+    ) -> Result<&'g AnyRule, Option<Packed<'g>>> {
+        let vacant = match self.0.space.search(key, false) {
+            Ok(word) => return Err(Some(self.state(key, word))),
+            Err(vacant) => vacant,
+        };
         let rule = self.0.rules().of(key);
         let first = rule.next(Word::FRESH, now, cost);
-        self.insert_at(vacant, key, first, now).then_some(rule)
+        if self.insert_at(vacant, key, first, now) { Ok(rule) } else { Err(None) }
     }
 
     /// Inserts a key whose probe run ends at this slot, with the word that a request has made of a fresh one. False if that is

@@ -61,6 +61,7 @@ pub fn explore_any(
     // A model that failed has said so; the next may run all the same.
     let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     ModelSwitch::Touch.set(atomics == Atomics::Touched);
+    ModelSwitch::StopAtVacant.set(atomics == Atomics::Plain);
     ModelSwitch::FailWeakOnce.set(false);
     let mut builder = loom::model::Builder::new();
     // Set here and not by the environment: these cut the search and report success.
