@@ -208,7 +208,7 @@ impl<Q: Hash + ?Sized> Lookup<Q> for Fingerprints {
         let charged = charged.or_else(|| self.table.charge(key, now, cost, guard));
         let Some((decision, is_charged)) = charged else { return refused() };
         if is_charged {
-            Lookup::<Q>::follow_up(self, is_charged, key, cost, now, guard);
+            Lookup::<Q>::follow_up(self, true, key, cost, now, guard);
         }
         decision
     }
