@@ -34,9 +34,15 @@ pub struct SingleLimiter {
 /// The one state, and the rule it goes by.
 #[derive(Debug)]
 enum State {
-    Packed(AnyRule, Atomic<Word>),
+    Packed(AnyRule, Apart),
     Log(SlidingLog, Log),
 }
+
+/// A word on cache lines of its own: what is beside it is read by each check, and would go from core to core with it. (Two threads
+/// took 1.35 times as long.)
+#[derive(Debug)]
+#[repr(align(128))]
+struct Apart(Atomic<Word>);
 
 /// What the log of a single limiter answers: nobody seals it.
 #[inline]
@@ -126,7 +132,7 @@ impl SingleLimiter {
     #[inline]
     pub fn check_at(&self, cost: u64, now: Tick) -> Decision {
         match &self.state {
-            State::Packed(rule, word) => {
+            State::Packed(rule, Apart(word)) => {
                 let charged = Packed { rule, word }.charge(now, cost);
                 charged.expect("a word is frozen by a table, and this one is in none").0
             }
@@ -167,7 +173,7 @@ impl SingleLimiter {
     #[inline]
     pub fn peek_at(&self, cost: u64, now: Tick) -> Decision {
         match &self.state {
-            State::Packed(rule, word) => rule.peek(load(word), now, cost),
+            State::Packed(rule, Apart(word)) => rule.peek(load(word), now, cost),
             State::Log(rule, log) => unsealed(log.peek(rule, now, cost, &pin())),
         }
     }
@@ -207,7 +213,7 @@ impl SingleLimiter {
     /// ```
     pub fn refund_at(&self, charge: &Decision, tokens: u64, now: Tick) {
         match &self.state {
-            State::Packed(rule, word) => {
+            State::Packed(rule, Apart(word)) => {
                 update(word, |word| rule.refund(word, now, charge, tokens));
             }
             State::Log(_, log) => unsealed(log.refund(charge, tokens, &pin())),
@@ -230,7 +236,7 @@ impl SingleLimiter {
     /// ```
     pub fn reset(&self) {
         match &self.state {
-            State::Packed(rule, word) => {
+            State::Packed(rule, Apart(word)) => {
                 update(word, |word| rule.reset(word));
             }
             State::Log(rule, log) => unsealed(log.reset(rule, &pin())),
@@ -257,7 +263,7 @@ impl SingleLimiter {
     pub fn is_idle(&self) -> bool {
         let now = self.clock.now();
         match &self.state {
-            State::Packed(rule, word) => rule.is_idle(load(word), now),
+            State::Packed(rule, Apart(word)) => rule.is_idle(load(word), now),
             State::Log(rule, log) => log.is_idle(rule, now, &pin()),
         }
     }
@@ -315,7 +321,7 @@ impl Builder<SingleLimiter> {
         let Enforced { rule, quota } = self.method()?.any(self.quota)?;
         let state = match rule {
             ExactRule::Log(rule) => State::Log(rule, Log::new()),
-            ExactRule::Packed(rule) => State::Packed(rule, Atomic::new(Word::FRESH)),
+            ExactRule::Packed(rule) => State::Packed(rule, Apart(Atomic::new(Word::FRESH))),
         };
         Ok(SingleLimiter { state, quota, clock: self.clock })
     }
