@@ -12,6 +12,10 @@ use std::mem::size_of;
 /// Slots in a line.
 pub(super) const SLOTS: usize = 4;
 
+/// Up to so many slots (256 KiB, which fit into most cores' caches) there are two for each key, and not three for two. See the page
+/// of `table`. (Models have few slots, or there is too much to try.)
+const ROOMY: u64 = if cfg!(tollgate_loom) { 1 } else { 1 << 14 };
+
 /// Four slots that share a cache line; fingerprints together, so that they compare as one vector.
 #[derive(Debug)]
 #[repr(C, align(64))]
@@ -128,10 +132,18 @@ pub struct Vacant<'s> {
 }
 
 impl Space {
-    /// The number of lines in which `places` keys take two thirds of the slots at most, and one slot is
-    /// left EMPTY to end every probe run.
+    /// The number of lines in which `places` keys take two thirds of the slots at most, half of them as long as that is no more than
+    /// [`ROOMY`] slots, and one slot is left EMPTY to end every probe run.
     pub(super) const fn lines_for(places: u64) -> u64 {
-        (places + places / 2 + 1).div_ceil(SLOTS as u64)
+        let (dense, roomy) = (places + places / 2, 2 * places);
+        let slots = if roomy < ROOMY {
+            roomy
+        } else if dense < ROOMY {
+            ROOMY
+        } else {
+            dense
+        };
+        (slots + 1).div_ceil(SLOTS as u64)
     }
 
     /// The bytes of so many lines.
@@ -311,12 +323,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_take_two_thirds_of_the_slots_at_most_and_leave_one() {
-        for places in 0..1000 {
+    fn keys_take_half_of_few_slots_and_two_thirds_of_many_and_leave_one() {
+        let most = ROOMY / 2;
+        let mut before = 0;
+        for places in
+            (0..1000).chain(most - 9..most + 9).chain(2 * ROOMY / 3 - 9..2 * ROOMY / 3 + 9).chain([1 << 30])
+        {
             let slots = Space::lines_for(places) * SLOTS as u64;
-            assert!(slots > places && 2 * slots >= 3 * places, "{places}");
+            let asked = if places <= most { 2 * places } else { (places + places / 2).max(ROOMY) };
             // And no more lines than that takes.
-            assert!(slots <= places + places / 2 + SLOTS as u64, "{places}");
+            assert!((asked + 1..=asked + SLOTS as u64).contains(&slots), "{places}: {slots}");
+            assert!(slots >= before, "{places}: {slots}, and for fewer keys {before}");
+            before = slots;
         }
     }
 

@@ -90,8 +90,8 @@ impl<'g> View<'g> {
         }
     }
 
-    /// The same for a key that is further on. Not inlined, as it is for one key of seven. (It asks for the bucket again, and gives words
-    /// back, so that all is in registers: no memory is written and read again.)
+    /// The same for a key that is further on. Not inlined, as it is for one key of ten, or of twenty-five. (It asks for the bucket
+    /// again, and gives words back, so that all is in registers: no memory is written and read again.)
     #[inline(never)]
     fn change_apart(self, key: Fingerprint, now: Tick, cost: u64) -> (Word, Word) {
         let Some(bucket) = self.bucket() else { return (Word::FRESH, Word::FRESH) };

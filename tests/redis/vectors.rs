@@ -21,13 +21,13 @@ impl Numbers {
 /// What decides in this process.
 enum Here {
     Rule(AnyRule, Word),
-    Log(SingleLimiter),
+    Log(Box<SingleLimiter>),
 }
 
 impl Here {
     fn new(algorithm: Algorithm, quota: Quota) -> Self {
         if algorithm == Algorithm::SlidingLog {
-            return Self::Log(SingleLimiter::builder(quota).algorithm(algorithm).build().unwrap());
+            return Self::Log(Box::new(SingleLimiter::builder(quota).algorithm(algorithm).build().unwrap()));
         }
         Self::Rule(AnyRule::new(algorithm, quota, Duration::ZERO).unwrap(), Word::FRESH)
     }
