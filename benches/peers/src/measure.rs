@@ -10,7 +10,8 @@
 //!
 //! With many keys a slice begins with caches that other subjects have used since; the same for all.
 //!
-//! A flood is not sliced: each turn is a new subject, from empty to full, growth and all.
+//! A flood is not sliced: each turn is a new subject, from empty to full, growth and all. All of its memory is new to the process,
+//! as in the first flood that one sees, and no subject gets what another has used before: see `memory::give_back`.
 
 use crate::keys::{self, CHUNK, Key};
 use crate::memory;
@@ -130,6 +131,7 @@ impl<K: Key> Field<K> {
             for round in 0..pace.rounds {
                 for subject in shuffled(field.ready.len(), round) {
                     if field.workload.is_flood() {
+                        memory::give_back();
                         let built = field.built(&field.ready[subject].contestant);
                         *field.ready[subject].subject.write().unwrap() = built.ok();
                     }

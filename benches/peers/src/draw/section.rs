@@ -21,7 +21,8 @@ pub fn markdown(shown: &Shown) -> String {
              default reads (feature `tsc`; without it, see *system clock*); `+ atomic`, `Mutex<HashMap>` and \
              the shards are limiters as people build them. The floors limit nothing. One reads the clock \
              and updates a word that the key points to. The other does that in a table of keys, under a guard of \
-             crossbeam-epoch; it never forgets, and grows while everybody waits.",
+             crossbeam-epoch; it never forgets, and grows while everybody waits. A flood finds no memory ready for use, \
+             as in a process that has not seen so many keys before.",
         ),
         table(shown),
         losses(shown),
