@@ -35,6 +35,7 @@ pub struct Measured {
     /// Nanoseconds a check, for each round.
     pub rounds: Vec<f64>,
     pub bytes_per_key: f64,
+    pub resident_per_key: Option<f64>,
     /// The share of the time in which its threads were ready to run and had no core.
     pub waiting: f64,
 }
@@ -60,6 +61,7 @@ struct Ready<K> {
     /// Empty only while a flood is between two turns.
     subject: RwLock<Option<Box<dyn Subject<K>>>>,
     bytes_per_key: f64,
+    resident_per_key: Option<f64>,
 }
 
 /// One thread's slice.
@@ -89,7 +91,7 @@ impl<K: Key> Field<K> {
 
     fn fill(&mut self, contestant: Contestant<K>, distinct: &[K]) {
         let name = contestant.name;
-        let (filled, bytes) = memory::grown_by(|| {
+        let (filled, grown) = memory::grown_by(|| {
             let subject = self.built(&contestant)?;
             let admitted = distinct.chunks(CHUNK).map(|chunk| subject.decide(chunk)).sum::<u64>();
             Ok((subject, admitted))
@@ -107,10 +109,11 @@ impl<K: Key> Field<K> {
             subject.decide(distinct);
             subject.decide(distinct);
         }
-        let bytes = bytes.max(subject.bytes());
+        let bytes = grown.allocated.max(subject.bytes());
         let subject = RwLock::new((!self.workload.is_flood()).then_some(subject));
-        let bytes_per_key = bytes as f64 / distinct.len() as f64;
-        self.ready.push(Ready { contestant, subject, bytes_per_key });
+        let per_key = |bytes: u64| bytes as f64 / distinct.len() as f64;
+        let (bytes_per_key, resident_per_key) = (per_key(bytes), grown.resident.map(per_key));
+        self.ready.push(Ready { contestant, subject, bytes_per_key, resident_per_key });
     }
 
     fn built(&self, contestant: &Contestant<K>) -> Result<Box<dyn Subject<K>>, &'static str> {
@@ -196,7 +199,8 @@ impl<K: Key> Field<K> {
         };
         let rounds = turns.iter().map(nanos).collect();
         let waiting = sum(|slice| slice.waited) as f64 / sum(|slice| slice.nanos) as f64;
-        Ok(Measured { name, rounds, bytes_per_key: ready.bytes_per_key, waiting })
+        let Ready { bytes_per_key, resident_per_key, .. } = *ready;
+        Ok(Measured { name, rounds, bytes_per_key, resident_per_key, waiting })
     }
 }
 

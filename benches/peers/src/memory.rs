@@ -1,4 +1,5 @@
-//! Bytes in use, by counting what is allocated. (Who maps memory past the allocator tells how much: `Subject::bytes`.)
+//! Bytes in use: what is allocated, by counting it (who maps memory past the allocator tells how much: `Subject::bytes`), and what is
+//! resident, as the system counts it.
 //!
 //! It counts only while a table is being filled. In the timed part an allocation pays for one load of a flag
 //! that nobody writes, so that subjects which allocate there are not charged for being counted.
@@ -48,13 +49,31 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// What `work` returns, and the bytes it left allocated.
-pub fn grown_by<T>(work: impl FnOnce() -> T) -> (T, u64) {
+/// How many bytes more there are.
+pub struct Grown {
+    pub allocated: u64,
+    /// Of the process, with what the allocator can't give back; `None` where the system does not tell.
+    pub resident: Option<u64>,
+}
+
+/// What `work` returns, and the bytes it left.
+pub fn grown_by<T>(work: impl FnOnce() -> T) -> (T, Grown) {
+    // What subjects before have left to be freed would be freed meanwhile, and what is free already be taken from there.
+    (0..64).for_each(|_| crossbeam_epoch::pin().flush());
+    give_back();
+    let before = resident();
     IN_USE.store(0, Relaxed);
     COUNTING.store(true, Relaxed);
     let result = work();
     COUNTING.store(false, Relaxed);
-    (result, u64::try_from(IN_USE.load(Relaxed)).unwrap_or(0))
+    give_back();
+    let resident = before.zip(resident()).map(|(before, after)| after.saturating_sub(before));
+    (result, Grown { allocated: u64::try_from(IN_USE.load(Relaxed)).unwrap_or(0), resident })
+}
+
+/// The bytes of this process that are in memory, where the system tells.
+fn resident() -> Option<u64> {
+    told("/proc/self/smaps_rollup", "Rss:")
 }
 
 /// Gives what is free back to the system; and from now on large blocks come from there and go back at once, as glibc does it in a
@@ -75,8 +94,13 @@ pub fn give_back() {
 
 /// The bytes this machine could still give, where it tells.
 pub fn available() -> Option<u64> {
-    let told = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = told.lines().find(|line| line.starts_with("MemAvailable:"))?;
+    told("/proc/meminfo", "MemAvailable:")
+}
+
+/// What a file of the system says of this in kibibytes, in bytes.
+fn told(file: &str, name: &str) -> Option<u64> {
+    let told = std::fs::read_to_string(file).ok()?;
+    let line = told.lines().find(|line| line.starts_with(name))?;
     let kibibytes: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
     Some(kibibytes * 1024)
 }

@@ -70,6 +70,9 @@ pub struct Row {
     pub ratio_to_governor: Option<f64>,
     /// Only where there are so many keys that fixed costs don't show.
     pub bytes_per_key: Option<f64>,
+    /// The same of what is resident, where the system tells.
+    #[serde(default)]
+    pub resident_per_key: Option<f64>,
     /// The share of the time in which its threads were ready to run and had no core.
     pub waiting: f64,
 }
@@ -107,7 +110,11 @@ pub fn table(workload: Workload, threads: usize, measured: &[Measured]) -> Vec<R
     if waiting > BUSY {
         println!("  a busy machine: threads waited for a core {:.0} % of the time", waiting * 100.0);
     }
-    println!("  {:<28}{:>10}{:>9}{:>12}{:>12}", "", "ns/check", "spread", "x governor", "bytes/key");
+    let columns = ["ns/check", "spread", "x governor", "bytes/key", "resident"];
+    println!(
+        "  {:<28}{:>10}{:>9}{:>12}{:>12}{:>12}",
+        "", columns[0], columns[1], columns[2], columns[3], columns[4]
+    );
 
     let base = measured.iter().find(|measured| measured.name == BASE);
     let mut lines: Vec<(Row, f64)> = measured
@@ -129,6 +136,7 @@ pub fn table(workload: Workload, threads: usize, measured: &[Measured]) -> Vec<R
                 ns_per_op: rounded(ns_per_op),
                 ratio_to_governor: ratio.map(rounded),
                 bytes_per_key: holds_keys.then_some(rounded(measured.bytes_per_key)),
+                resident_per_key: measured.resident_per_key.filter(|_| holds_keys).map(rounded),
                 waiting: rounded(measured.waiting),
             };
             (row, between / ns_per_op)
@@ -136,14 +144,16 @@ pub fn table(workload: Workload, threads: usize, measured: &[Measured]) -> Vec<R
         .collect();
     lines.sort_by(|(a, _), (b, _)| a.ns_per_op.total_cmp(&b.ns_per_op));
     for (row, spread) in &lines {
-        let bytes = row.bytes_per_key.map_or_else(String::new, |bytes| format!("{bytes:.1}"));
+        let [bytes, resident] = [row.bytes_per_key, row.resident_per_key]
+            .map(|bytes| bytes.map_or_else(String::new, |bytes| format!("{bytes:.1}")));
         println!(
-            "  {:<28}{:>10.1}{:>8.0}%{:>12.2}{:>12}",
+            "  {:<28}{:>10.1}{:>8.0}%{:>12.2}{:>12}{:>12}",
             row.subject,
             row.ns_per_op,
             spread * 100.0,
             row.ratio_to_governor.unwrap_or(f64::NAN),
-            bytes
+            bytes,
+            resident
         );
     }
     lines.into_iter().map(|(row, _)| row).collect()

@@ -51,7 +51,7 @@ pub fn placed(readme: &str, section: &str) -> Result<String, String> {
 
 fn table(shown: &Shown) -> String {
     let titles: Vec<&str> = shown.panels.iter().map(|panel| &*panel.title).collect();
-    let bytes = format!("bytes a key, {}: u64 / String", grouped(shown.many));
+    let bytes = format!("bytes a key (resident), {}: u64 / String", grouped(shown.many));
     let mut lines = vec![
         format!("| | {} | {bytes} |", titles.join(" | ")),
         format!("|---|{}", "--:|".repeat(titles.len() + 1)),
@@ -64,7 +64,10 @@ fn table(shown: &Shown) -> String {
         let many = shown.panels.iter().filter(|panel| panel.keys == shown.many);
         let bytes = many.map(|panel| {
             let row = shown.row(panel, THREADS[0], subject);
-            number(row.and_then(|row| row.bytes_per_key), 0)
+            let [held, resident] =
+                [row.and_then(|row| row.bytes_per_key), row.and_then(|row| row.resident_per_key)]
+                    .map(|bytes| number(bytes, 0));
+            format!("{held} ({resident})")
         });
         let cells: Vec<String> = shown.panels.iter().map(ratios).collect();
         let bytes = bytes.collect::<Vec<_>>().join(" / ");
