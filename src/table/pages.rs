@@ -187,7 +187,8 @@ impl Leaving {
 
 #[cfg(test)]
 impl Pages {
-    /// How many bytes of it are in memory: the highest bit tells, of each page.
+    /// How many bytes of it are in memory: the two highest bits tell, of each page. (The second of a page that is being moved, as the
+    /// system does to make room for huge ones.)
     pub(super) fn resident(&self) -> usize {
         use std::os::unix::fs::FileExt;
         const PAGE: usize = 4096;
@@ -195,7 +196,7 @@ impl Pages {
         let mut pages = vec![0; self.map.len().div_ceil(PAGE) * 8];
         pagemap.read_exact_at(&mut pages, (self.map.as_ptr().addr() / PAGE * 8) as u64).unwrap();
         let (pages, _) = pages.as_chunks::<8>();
-        pages.iter().filter(|&&page| u64::from_ne_bytes(page) >> 63 == 1).count() * PAGE
+        pages.iter().filter(|&&page| u64::from_ne_bytes(page) >> 62 != 0).count() * PAGE
     }
 }
 
