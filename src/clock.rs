@@ -53,6 +53,8 @@ struct Counter {
     origin: u64,
     /// How many nanoseconds pass while it counts to 2^[`RATE_BITS`].
     rate: u64,
+    /// What it has counted at the last tick.
+    most: u64,
 }
 
 #[derive(Clone)]
@@ -96,8 +98,9 @@ impl Clock {
     pub fn tsc() -> Self {
         let clock = quanta::Clock::new();
         let rate = clock.delta_as_nanos(0, 1 << RATE_BITS);
+        let most = most_counted(rate);
         let origin = clock.raw();
-        Self { counter: Some(Counter { clock, origin, rate }), ..Self::monotonic() }
+        Self { counter: Some(Counter { clock, origin, rate, most }), ..Self::monotonic() }
     }
 
     /// A clock that one thread moves every `resolution`, so that reading it is one load. It is late by up
@@ -183,14 +186,37 @@ impl Clock {
 impl Counter {
     #[inline(always)]
     fn now(&self) -> Tick {
+        self.at(self.clock.raw())
+    }
+
+    #[inline(always)]
+    fn at(&self, count: u64) -> Tick {
+        let counted = count.wrapping_sub(self.origin);
+        // A count before the origin makes this a very large one.
+        if counted > self.most {
+            return beyond(counted);
+        }
         // With a rate of our own there is one multiplication and no question of what `clock` is.
-        let counted = self.clock.raw().saturating_sub(self.origin);
         let nanos = (u128::from(counted) * u128::from(self.rate)) >> RATE_BITS;
-        // In 584 years it would be cut off.
+        // No more than the last tick.
         #[allow(clippy::cast_possible_truncation)]
         let nanos = nanos as u64;
-        Tick::from_nanos(nanos)
+        Tick::within(nanos)
     }
+}
+
+/// What a counter of that rate may have counted: until the last tick, and less than what a count before its origin is.
+#[cfg(feature = "tsc")]
+fn most_counted(rate: u64) -> u64 {
+    let last = u128::from(Tick::MAX.as_nanos()) << RATE_BITS;
+    u64::try_from(last / u128::from(rate.max(1))).unwrap_or(u64::MAX).min(u64::MAX / 2)
+}
+
+/// The time of a count that is out of range.
+#[cfg(feature = "tsc")]
+#[cold]
+fn beyond(counted: u64) -> Tick {
+    if counted > u64::MAX / 2 { Tick::ZERO } else { Tick::MAX }
 }
 
 /// Not inlined: it is a call and several steps more, and would take registers of those who have a faster clock.
@@ -249,6 +275,35 @@ mod tests {
         // Its origin is after `before`.
         let read = coarse.now();
         assert!(read.since(Tick::ZERO) <= before.elapsed());
+    }
+
+    /// Whatever it has counted, and however fast it is; also where another core's counter is behind the origin.
+    #[cfg(feature = "tsc")]
+    #[test]
+    fn a_counter_tells_no_time_before_its_origin_and_none_after_the_last_tick() {
+        // Up to 32 counts a nanosecond, and down to one in 64.
+        for rate in
+            (RATE_BITS - 5..=RATE_BITS + 6).flat_map(|bits| [(1 << bits) - 1, 1 << bits, (1 << bits) + 1])
+        {
+            for origin in [0, 1, 1 << 40, u64::MAX / 2, u64::MAX - 1] {
+                let counter = Counter { clock: quanta::Clock::new(), origin, rate, most: most_counted(rate) };
+                let exact = |counted: u64| {
+                    let nanos = (u128::from(counted) * u128::from(rate)) >> RATE_BITS;
+                    Tick::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+                };
+                let most = counter.most;
+                let beyond = if most < u64::MAX / 2 { most + 1 } else { most };
+                for counted in [0, 1, 2, 1000, most / 2, most - 1, most, beyond] {
+                    assert_eq!(
+                        counter.at(origin.wrapping_add(counted)),
+                        exact(counted),
+                        "{counted} at {rate}"
+                    );
+                }
+                assert_eq!(counter.at(origin.wrapping_sub(1)), Tick::ZERO);
+                assert_eq!(counter.at(origin.wrapping_sub(1 << 40)), Tick::ZERO);
+            }
+        }
     }
 
     #[cfg(feature = "tsc")]

@@ -7,6 +7,7 @@ use crate::error::ConfigError;
 use crate::grain::Grain;
 use crate::quota::Quota;
 use crate::time::Tick;
+use std::num::NonZeroU64;
 
 /// A bucket that holds `burst` tokens and refills at `limit` per `period`; a request takes its cost
 /// from it or is denied.
@@ -59,7 +60,8 @@ use crate::time::Tick;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TokenBucket {
     grain: Grain,
-    burst: u64,
+    /// (Of one token the compiler so knows that the burst is no less.)
+    burst: NonZeroU64,
     /// The burst in grains.
     capacity: u64,
 }
@@ -79,7 +81,8 @@ impl TokenBucket {
     pub fn new(quota: Quota) -> Result<Self, ConfigError> {
         let grain = Grain::new(quota)?;
         let burst = quota.explicit_burst().unwrap_or(quota.limit());
-        Ok(Self { grain, burst, capacity: grain.capacity(burst)? })
+        let capacity = grain.capacity(burst)?;
+        Ok(Self { grain, burst: NonZeroU64::new(burst).ok_or(ConfigError::ZeroBurst)?, capacity })
     }
 
     /// When the bucket is full again, as of `present`, and what it has room for until then.
@@ -93,7 +96,7 @@ impl TokenBucket {
     #[inline(always)]
     pub(super) fn answer_as(&self, queue: bool, word: Word, now: Tick, cost: u64) -> Decision {
         let (full, room) = self.level(word, self.grain.at(now));
-        let outcome = outcome(cost, self.burst, self.fits(cost, room));
+        let outcome = outcome(cost, self.burst.get(), self.fits(cost, room));
         let charge = if outcome == Outcome::Allowed { self.grain.of_tokens(cost) } else { 0 };
         self.decision(queue, full + charge, outcome, now, cost)
     }
@@ -112,7 +115,7 @@ impl TokenBucket {
         if let Some(to) = charged {
             return self.decision(queue, to.value(), Outcome::Allowed, now, cost);
         }
-        if cost == 0 || cost > self.burst {
+        if cost == 0 || cost > self.burst.get() {
             return self.answer_as(queue, from, now, cost);
         }
         // A charge of a token changes the word, so this was denied; and what is denied has not found the bucket full.
@@ -122,7 +125,7 @@ impl TokenBucket {
     #[inline(always)]
     fn decision(&self, queue: bool, full: u64, outcome: Outcome, now: Tick, cost: u64) -> Decision {
         let figures = Figures::Bucket { full, grain: self.grain, queue };
-        Decision { cost, limit: self.burst, at: now, figures, outcome, source: Source::Key }
+        Decision { cost, limit: self.burst.get(), at: now, figures, outcome, source: Source::Key }
     }
 }
 
@@ -144,7 +147,7 @@ impl Rule for TokenBucket {
     #[inline]
     fn refund(&self, word: Word, now: Tick, charge: &Decision, tokens: u64) -> Word {
         // The charge may have been made under a larger quota.
-        let tokens = tokens.min(charge.charged()).min(self.burst);
+        let tokens = tokens.min(charge.charged()).min(self.burst.get());
         if word.is_fresh() || tokens == 0 {
             return word;
         }
@@ -186,6 +189,6 @@ impl TokenBucket {
     /// Is a request within the capacity and within `room`? The first test keeps the product in range.
     #[inline]
     fn fits(&self, cost: u64, room: u64) -> bool {
-        cost <= self.burst && self.grain.of_tokens(cost) <= room
+        cost <= self.burst.get() && self.grain.of_tokens(cost) <= room
     }
 }
