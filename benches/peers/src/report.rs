@@ -1,7 +1,7 @@
 //! Medians, ratios and where they go: a table for people, rows for programs.
 
 use crate::measure::{LeftOut, Measured};
-use crate::subjects::{BASE, EMPTY_LOOP};
+use crate::subjects::{BASE, STATELESS};
 use crate::workload::Workload;
 use serde::{Deserialize, Serialize};
 use std::env::consts;
@@ -126,7 +126,7 @@ pub fn table(workload: Workload, threads: usize, measured: &[Measured]) -> Vec<R
             });
             let ns_per_op = quantile(&measured.rounds, 0.5);
             let between = quantile(&measured.rounds, 0.75) - quantile(&measured.rounds, 0.25);
-            let holds_keys = workload.keys >= MANY && measured.name != EMPTY_LOOP;
+            let holds_keys = workload.keys >= MANY && !STATELESS.contains(&measured.name);
             let row = Row {
                 workload: workload.name.to_owned(),
                 keys: workload.keys,

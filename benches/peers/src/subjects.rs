@@ -169,6 +169,10 @@ pub const OWN: &str = "tollgate";
 pub const BASE: &str = "governor";
 /// Not a limiter: what it costs to walk through the keys.
 pub const EMPTY_LOOP: &str = "(empty loop)";
+/// Nor this: what it costs to read the clock that limiters read.
+pub const CLOCK: &str = "(floor: clock)";
+/// Who has no state for a key, and says yes to everything.
+pub const STATELESS: [&str; 2] = [EMPTY_LOOP, CLOCK];
 /// Not a limiter either: the least that anything with a state per key can cost.
 pub const FLOOR: &str = "(floor: clock + CAS)";
 /// Nor this: the least that a concurrent table of keys can add to that.

@@ -2,7 +2,7 @@
 
 use super::section::wrapped;
 use super::{BATCHES, COARSE, Panel, Shown, THREADS, cell, number};
-use crate::subjects::{BARE_TABLE, BARE_TABLE_BATCHES, BARE_TABLE_COARSE, FLOOR, OWN};
+use crate::subjects::{BARE_TABLE, BARE_TABLE_BATCHES, BARE_TABLE_COARSE, CLOCK, FLOOR, OWN};
 use crate::workload::grouped;
 
 /// Who is to be beaten on two threads, in every workload.
@@ -19,6 +19,8 @@ struct Line {
     /// How many digits of these are shown.
     digits: usize,
     wanted: Wanted,
+    /// What reading the same clock takes.
+    clock: Option<f64>,
     /// What the clock and a compare-and-swap take, where they have the same to do.
     floor: Option<f64>,
     /// What a bare table reaches.
@@ -37,24 +39,26 @@ pub fn folded(shown: &Shown) -> String {
     let missed_by = |who: fn(&Line) -> Option<f64>| {
         missed.iter().filter(|line| who(line).is_some_and(|value| line.is_missed_by(value))).count()
     };
-    let (floor, bare, all) = (missed_by(|line| line.floor), missed_by(|line| line.bare), lines.len());
+    let (clock, all) = (missed_by(|line| line.clock), lines.len());
+    let (floor, bare) = (missed_by(|line| line.floor), missed_by(|line| line.bare));
     let head = format!(
         "<details><summary>What was aimed at: reached in {} of {all} lines. What the floors take.</summary>",
         all - missed.len()
     );
     let text = format!(
-        "A check's time in parts of governor's; the last lines are what they say. The first floor reads the \
-         clock and does one compare-and-swap on a word of an array. The bare table hashes the key, takes a guard of \
+        "A check's time in parts of governor's; the last lines are what they say. The first floor only reads the \
+         clock, the next does one compare-and-swap besides, on a word of an array. The bare table hashes the key, takes a guard of \
          crossbeam-epoch and finds the word beside the key, or a place for a new one, and grows while everybody \
          waits: what a table of ready parts takes before it forgets, grows beside others or knows more than one \
          quota. (tollgate's own guards take less, so it can be the faster one.) Of the {} lines that are missed, the \
-         first floor misses {floor}, too, and the bare table {bare}.",
+         clock misses {clock}, too, the compare-and-swap {floor} and the bare table {bare}.",
         missed.len()
     );
     let text = text + &without_keys(shown);
     let mut table = vec![
-        "| | asked | reached | clock + CAS | bare table | its share of what tollgate takes |".to_owned(),
-        "|---|--:|--:|--:|--:|--:|".to_owned(),
+        "| | asked | reached | clock | clock + CAS | bare table | its share of what tollgate takes |"
+            .to_owned(),
+        "|---|--:|--:|--:|--:|--:|--:|".to_owned(),
     ];
     table.extend(lines.iter().map(Line::markdown));
     format!("{head}\n\n{}\n\n{}\n\n</details>", wrapped(&text), table.join("\n"))
@@ -92,11 +96,11 @@ impl Line {
         let reached = number(Some(self.reached), self.digits);
         let reached = if self.is_missed_by(self.reached) { format!("**{reached}**") } else { reached };
         let asked = number(Some(self.asked), self.digits);
-        let floor = number(self.floor, self.digits);
+        let [clock, floor] = [self.clock, self.floor].map(|floor| number(floor, self.digits));
         let (bare, share) = (number(self.bare, self.digits), self.bare.map(|bare| bare / self.reached));
         let share = share.filter(|_| self.wanted == Wanted::AtMost);
         let share = share.map_or_else(String::new, |share| format!("{:.0} %", share * 100.0));
-        format!("| {} | {asked} | {reached} | {floor} | {bare} | {share} |", self.what)
+        format!("| {} | {asked} | {reached} | {clock} | {floor} | {bare} | {share} |", self.what)
     }
 }
 
@@ -112,18 +116,18 @@ fn lines(shown: &Shown) -> Vec<Line> {
 fn times(shown: &Shown, panel: &Panel) -> Vec<Line> {
     let line = |&(subject, threads, asked): &(&str, usize, f64)| {
         let reached = shown.ratio(panel, threads, subject)?;
-        let (floor, bare) = match subject {
-            OWN => (Some(FLOOR), BARE_TABLE),
-            // The first floor reads a clock of the other kind, or reads it for each key.
-            COARSE => (None, BARE_TABLE_COARSE),
-            BATCHES => (None, BARE_TABLE_BATCHES),
+        let (floors, bare) = match subject {
+            OWN => ([Some(CLOCK), Some(FLOOR)], BARE_TABLE),
+            // The first floors read a clock of the other kind, or read it for each key.
+            COARSE => ([None; 2], BARE_TABLE_COARSE),
+            BATCHES => ([None; 2], BARE_TABLE_BATCHES),
             _ => unreachable!("nothing is asked of {subject}"),
         };
-        let floor = floor.and_then(|floor| shown.ratio(panel, threads, floor));
+        let [clock, floor] = floors.map(|floor| shown.ratio(panel, threads, floor?));
         let bare = shown.ratio(panel, threads, bare);
         let who = subject.strip_prefix(OWN).unwrap_or(subject);
         let what = cell(panel, threads) + who;
-        Some(Line { what, asked, reached, digits: 2, wanted: Wanted::AtMost, floor, bare })
+        Some(Line { what, asked, reached, digits: 2, wanted: Wanted::AtMost, clock, floor, bare })
     };
     panel.aims.iter().filter_map(line).collect()
 }
@@ -141,7 +145,7 @@ fn rivals(shown: &Shown) -> Line {
     let what = "2 threads: cells in which the mutexed maps, scc and papaya are slower".to_owned();
     let (reached, bare) = (slower_than(OWN), Some(slower_than(BARE_TABLE)));
     let asked = cells().count() as f64;
-    Line { what, asked, reached, digits: 0, wanted: Wanted::AtLeast, floor: None, bare }
+    Line { what, asked, reached, digits: 0, wanted: Wanted::AtLeast, clock: None, floor: None, bare }
 }
 
 fn bytes(shown: &Shown, panel: &Panel) -> Option<Line> {
@@ -151,7 +155,16 @@ fn bytes(shown: &Shown, panel: &Panel) -> Option<Line> {
     let reached = shown.row(panel, THREADS[0], OWN)?.bytes_per_key?;
     let what = format!("bytes a key, {}", panel.title);
     // A bare table's say nothing: some it has outgrown, and the epoch may not have freed that yet.
-    Some(Line { what, asked: BYTES, reached, digits: 0, wanted: Wanted::AtMost, floor: None, bare: None })
+    Some(Line {
+        what,
+        asked: BYTES,
+        reached,
+        digits: 0,
+        wanted: Wanted::AtMost,
+        clock: None,
+        floor: None,
+        bare: None,
+    })
 }
 
 /// The floor copies its array meanwhile, which is the least that a turnover does.
@@ -160,5 +173,14 @@ fn turnover(shown: &Shown) -> Option<Line> {
     let ratio = |subject| tails.turnover_to_steady(subject);
     let (reached, floor, keys) = (ratio(OWN)?, ratio(FLOOR), grouped(tails.keys));
     let what = format!("p99.9 while {keys} keys turn over, to p99.9 without");
-    Some(Line { what, asked: TURNOVER, reached, digits: 2, wanted: Wanted::AtMost, floor, bare: None })
+    Some(Line {
+        what,
+        asked: TURNOVER,
+        reached,
+        digits: 2,
+        wanted: Wanted::AtMost,
+        clock: None,
+        floor,
+        bare: None,
+    })
 }

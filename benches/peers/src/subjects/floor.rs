@@ -3,7 +3,8 @@
 use super::gcra::{Gcra, now};
 use super::ours::coarse;
 use super::{
-    BARE_TABLE, BARE_TABLE_BATCHES, BARE_TABLE_COARSE, Built, FLOOR, Rows, Setting, Subject, Upkeep, kept,
+    BARE_TABLE, BARE_TABLE_BATCHES, BARE_TABLE_COARSE, Built, CLOCK, FLOOR, Rows, Setting, Subject, Upkeep,
+    each, kept,
 };
 use crate::keys::Key;
 use crossbeam_epoch::{Guard, Owned, pin};
@@ -18,6 +19,13 @@ use std::sync::atomic::{
 
 pub fn all<K: Key>() -> Rows<K> {
     vec![
+        (CLOCK, |_| {
+            each(|key: &K| {
+                black_box(key);
+                black_box(now());
+                true
+            })
+        }),
         (FLOOR, |setting| {
             // As many bytes as the table of this library takes for that many keys, at 24 each.
             let (rule, hasher) = (Gcra::new(setting.quota), RandomState::default());
