@@ -205,7 +205,8 @@ impl Counter {
     }
 }
 
-/// What a counter of that rate may have counted: until the last tick, and less than what a count before its origin is.
+/// What a counter of that rate may have counted: until the last tick, and less than what a count before its origin is. (So one that
+/// counts more than four a nanosecond runs for a shorter time: at five for 58 years.)
 #[cfg(feature = "tsc")]
 fn most_counted(rate: u64) -> u64 {
     let last = u128::from(Tick::MAX.as_nanos()) << RATE_BITS;

@@ -194,7 +194,7 @@ impl fmt::Display for ConfigError {
             ),
             Self::MaxKeys { max_keys, most } => write!(
                 f,
-                "max_keys {max_keys} is out of range; allowed: 1 to {most}; a key takes 24 bytes, \
+                "max_keys {max_keys} is out of range; allowed: 1 to {most}; a key takes 24 to 32 bytes, \
                  four times that while the table turns over, and exact keys some 125 bytes and more"
             ),
             Self::OutOfMemory { bytes } => {

@@ -88,8 +88,8 @@
 //!
 //! # Memory
 //!
-//! An era for n keys takes 3/2 n slots of 16 bytes and 3/32 n bytes for the chunks; a small one 2 n slots, as long as that is no
-//! more than 256 KiB. The eras in use, and those that are retired and not freed yet, take [`ERAS_AT_CAP`] = 4 times the era of
+//! An era for n keys takes 3/2 n slots of 16 bytes and 3/32 n bytes for the chunks; a small one 2 n slots and n/8
+//! bytes, up to 256 KiB of slots, which are also the least that a larger one has. The eras in use, and those that are retired and not freed yet, take [`ERAS_AT_CAP`] = 4 times the era of
 //! `max_keys` at the most, or [`LEAST_MEMORY`] = 1 MiB if that is more. That is enforced before an era is allocated. A thread that
 //! stops while pinned keeps every retired era alive; then no turnover starts beyond the bound, new keys get the
 //! full policy until it goes on, and known keys notice nothing. The rules that keys have of their own are

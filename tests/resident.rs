@@ -15,7 +15,7 @@ fn resident() -> usize {
     kilobytes * 1024
 }
 
-/// An era for so many keys, as the page of the table and the docs of `Limiter` say.
+/// An era for so many keys, if they are more than 11,000, as the page of the table and the docs of `Limiter` say.
 fn era(max_keys: usize) -> usize {
     max_keys * 3 / 2 * 16 + max_keys * 3 / 32 + 1_024
 }

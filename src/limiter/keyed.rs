@@ -41,8 +41,8 @@ const BATCH: usize = 32;
 /// that others find room; forgetting it changes no decision. When `max_keys` keys are in use that are not
 /// idle, [`Full`] says what *new* keys get; known keys notice nothing.
 ///
-/// A key takes 24.1 bytes at `max_keys`: 3/2 slots of 16 bytes, and 3/32 bytes of notes. (Up to 32.2 where `max_keys` is less
-/// than 11,000: a small table has 2 slots for each key, so that a check finds it sooner.) While the table turns
+/// A key takes 24.1 bytes at `max_keys`: 3/2 slots of 16 bytes, and 3/32 bytes of notes. (About 32 where `max_keys` is up to
+/// 8,192: a small table has 2 slots for each key, so that a check finds it sooner.) While the table turns
 /// over, the old and the new part are both there, and what is retired is freed when no thread can see it any
 /// more: at most four times that in all, or 1 MiB if that is more. On Linux, tables of 4 MiB and more lie
 /// in memory that the system gives and takes back in small parts, past the allocator, so that no check waits until all

@@ -2,10 +2,10 @@
 
 use super::builder::Builder;
 use crate::clock::Clock;
-use crate::decision::Decision;
+use crate::decision::{Decision, LongWay};
 use crate::error::ConfigError;
 use crate::exact::{ExactRule, Log, SlidingLog};
-use crate::packed::Packed;
+use crate::packed::{Judged, Packed};
 use crate::quota::{Enforced, Quota};
 use crate::rule::{AnyRule, Rule, Word, load, update};
 use crate::sync::{Atomic, pin};
@@ -131,13 +131,26 @@ impl SingleLimiter {
     /// ```
     #[inline]
     pub fn check_at(&self, cost: u64, now: Tick) -> Decision {
-        match &self.state {
+        if let State::Packed(rule, Apart(word)) = &self.state
+            && let Some(bucket) = rule.as_bucket()
+            && let Some(judged) = Judged::charge(bucket, word, now, cost)
+        {
+            return judged.answer(now, cost);
+        }
+        self.check_slowly(cost, now).0
+    }
+
+    /// The same by any algorithm. Not inlined, so that a bucket's check can be, wherever it stands.
+    #[inline(never)]
+    fn check_slowly(&self, cost: u64, now: Tick) -> LongWay {
+        let decision = match &self.state {
             State::Packed(rule, Apart(word)) => {
-                let charged = Packed { rule, word }.charge(now, cost);
+                let charged = Packed { rule, word }.charge_slowly(now, cost);
                 charged.expect("a word is frozen by a table, and this one is in none").0
             }
             State::Log(rule, log) => unsealed(log.check(rule, now, cost, &pin())),
-        }
+        };
+        decision.into()
     }
 
     /// What [`check`](Self::check) would answer now, without charging. The figures are those before a

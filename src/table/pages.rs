@@ -188,7 +188,7 @@ impl Leaving {
 #[cfg(test)]
 impl Pages {
     /// How many bytes of it are in memory: the two highest bits tell, of each page. (The second of a page that is being moved, as the
-    /// system does to make room for huge ones.)
+    /// system does to make room for huge ones, or is swapped out.)
     pub(super) fn resident(&self) -> usize {
         use std::os::unix::fs::FileExt;
         const PAGE: usize = 4096;

@@ -10,8 +10,8 @@
 //!
 //! With many keys a slice begins with caches that other subjects have used since; the same for all.
 //!
-//! A flood is not sliced: each turn is a new subject, from empty to full, growth and all. All of its memory is new to the process,
-//! as in the first flood that one sees, and no subject gets what another has used before: see `memory::give_back`.
+//! A flood is not sliced: each turn is a new subject, from empty to full, growth and all. Its memory is new to the process, as in
+//! the first flood that one sees (but for what a subject takes when it is made): see `memory::give_back`.
 
 use crate::keys::{self, CHUNK, Key};
 use crate::memory;

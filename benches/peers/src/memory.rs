@@ -76,8 +76,8 @@ fn resident() -> Option<u64> {
     told("/proc/self/smaps_rollup", "Rss:")
 }
 
-/// Gives what is free back to the system; and from now on large blocks come from there and go back at once, as glibc does it in a
-/// process that has not freed larger ones yet (its documented threshold of 128 KiB). It keeps more and more of them otherwise: then
+/// Gives what is free back to the system; and from now on, for good, large blocks come from there and go back at once, as glibc
+/// does it in a process that has not freed larger ones yet (its documented threshold of 128 KiB). It keeps more and more of them otherwise: then
 /// a subject that allocates gets the memory of the subject before, ready for use, and one that maps its own pays for it.
 pub fn give_back() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]

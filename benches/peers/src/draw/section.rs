@@ -22,7 +22,7 @@ pub fn markdown(shown: &Shown) -> String {
              the shards are limiters as people build them. The floors limit nothing. One reads the clock \
              and updates a word that the key points to. The other does that in a table of keys, under a guard of \
              crossbeam-epoch; it never forgets, and grows while everybody waits. A flood finds no memory ready for use, \
-             as in a process that has not seen so many keys before.",
+             as in a process that has not seen so many keys before (but for the array of the first floor).",
         ),
         table(shown),
         losses(shown),

@@ -27,9 +27,9 @@ pub fn all<K: Key>() -> Rows<K> {
             })
         }),
         (FLOOR, |setting| {
-            // As many bytes as the table of this library takes for that many keys, at 24 each.
+            // As many bytes as the table of this library takes for that many keys.
             let (rule, hasher) = (Gcra::new(setting.quota), RandomState::default());
-            let lines = new((setting.keys * 24).div_ceil(size_of::<Line>()));
+            let lines = new((slots(setting.keys) * 16).div_ceil(size_of::<Line>()));
             let check = move |lines: &Box<[Line]>, key: &K| {
                 let line = &lines[scaled(hasher.hash_one(key), lines.len())];
                 // Or it would wait for the clock and then for memory, which is not the least.
@@ -218,7 +218,7 @@ struct Lines {
 
 impl Lines {
     fn for_keys(places: usize) -> Self {
-        Self { lines: new((places + places / 2).div_ceil(SLOTS) + 1), places }
+        Self { lines: new(slots(places).div_ceil(SLOTS) + 1), places }
     }
 
     /// The word of a key, or else the first vacant slot for it and the word beside that.
@@ -275,6 +275,12 @@ impl Line {
     fn zero(&self) {
         self.0.iter().for_each(|word| word.store(0, Relaxed));
     }
+}
+
+/// As many slots as this library has for so many keys: three for two, and two for each of few.
+fn slots(keys: usize) -> usize {
+    const ROOMY: usize = 1 << 14;
+    (keys + keys / 2).max(ROOMY.min(2 * keys))
 }
 
 /// A hash's place among so many.
