@@ -2,7 +2,7 @@
 
 use super::builder::Builder;
 use crate::clock::Clock;
-use crate::decision::{Decision, LongWay};
+use crate::decision::Decision;
 use crate::error::ConfigError;
 use crate::exact::{ExactRule, Log, SlidingLog};
 use crate::packed::{Judged, Packed};
@@ -48,6 +48,13 @@ struct Apart(Atomic<Word>);
 #[inline]
 fn unsealed<T>(answer: Option<T>) -> T {
     answer.expect("a log is sealed to be evicted or replaced, and this one never is")
+}
+
+/// As [`Packed::charge_slowly`]. Not inlined either, so that a bucket's check can be, wherever it stands.
+#[inline(never)]
+fn charge_log(rule: &SlidingLog, log: &Log, now: Tick, cost: u64) -> Option<(Decision, bool)> {
+    let decision = unsealed(log.check(rule, now, cost, &pin()));
+    Some((decision, decision.charged() > 0))
 }
 
 impl SingleLimiter {
@@ -131,26 +138,18 @@ impl SingleLimiter {
     /// ```
     #[inline]
     pub fn check_at(&self, cost: u64, now: Tick) -> Decision {
-        if let State::Packed(rule, Apart(word)) = &self.state
-            && let Some(bucket) = rule.as_bucket()
-            && let Some(judged) = Judged::charge(bucket, word, now, cost)
-        {
-            return judged.answer(now, cost);
-        }
-        self.check_slowly(cost, now).0
-    }
-
-    /// The same by any algorithm. Not inlined, so that a bucket's check can be, wherever it stands.
-    #[inline(never)]
-    fn check_slowly(&self, cost: u64, now: Tick) -> LongWay {
-        let decision = match &self.state {
+        let charged = match &self.state {
             State::Packed(rule, Apart(word)) => {
-                let charged = Packed { rule, word }.charge_slowly(now, cost);
-                charged.expect("a word is frozen by a table, and this one is in none").0
+                if let Some(bucket) = rule.as_bucket()
+                    && let Some(judged) = Judged::charge(bucket, word, now, cost)
+                {
+                    return judged.answer(now, cost);
+                }
+                Packed { rule, word }.charge_slowly(now, cost)
             }
-            State::Log(rule, log) => unsealed(log.check(rule, now, cost, &pin())),
+            State::Log(rule, log) => charge_log(rule, log, now, cost),
         };
-        decision.into()
+        charged.expect("a word is frozen by a table, and this one is in none").0
     }
 
     /// What [`check`](Self::check) would answer now, without charging. The figures are those before a
