@@ -88,9 +88,10 @@
 //!
 //! # Memory
 //!
-//! An era for n keys takes 3/2 n slots of 16 bytes and 3/32 n bytes for the chunks; a small one 2 n slots and n/8
-//! bytes, up to 256 KiB of slots, which are also the least that a larger one has. The eras in use, and those that are retired and not freed yet, take [`ERAS_AT_CAP`] = 4 times the era of
-//! `max_keys` at the most, or [`LEAST_MEMORY`] = 1 MiB if that is more. That is enforced before an era is allocated. A thread that
+//! An era for n keys takes 3/2 n slots of 16 bytes and 3/32 n bytes for the chunks; a small one 2 n slots and n/8 bytes, up to 256
+//! KiB of slots, which are also the least that a larger one has. The eras in use, and those that are retired and not freed yet, take
+//! [`ERAS_AT_CAP`] = 4 times the era of `max_keys` at the most, or [`LEAST_MEMORY`] = 1 MiB if that is more. That is enforced before
+//! an era is allocated. A thread that
 //! stops while pinned keeps every retired era alive; then no turnover starts beyond the bound, new keys get the
 //! full policy until it goes on, and known keys notice nothing. The rules that keys have of their own are
 //! counted and bounded apart from the eras, in the same way: see `rules`.
@@ -111,8 +112,7 @@
 //! # Tried for speed
 //!
 //! Kept: a charge looks at the first line of a key's run in the root and, if the key is there, at nothing else. What else there
-//! may be is kept out of the code of the check: another line, a key that is
-//! new, a word that is frozen, a rule that is no bucket.
+//! may be is kept out of the code of the check: another line, a key that is new, a word that is frozen, a rule that is no bucket.
 //!
 //! Kept: no answer is written where another might be. A caller has one place for the answer; as soon as one way to it is a call
 //! that writes there, all ways do, and copy: eight bytes at a time in, sixteen out, for which the processor waits until all is in

@@ -16,8 +16,8 @@ use std::fmt;
 use std::hash::Hash;
 use std::sync::Arc;
 
-/// The store that a limiter has unless it is told otherwise: 24 bytes for each key, whatever it is (32 in a small table). It knows a
-/// key by a 64-bit hash and does not keep it. See [`Limiter`](crate::Limiter).
+/// The store that a limiter has unless it is told otherwise: 24 bytes for each key, whatever it is (32 in a small
+/// table). It knows a key by a 64-bit hash and does not keep it. See [`Limiter`](crate::Limiter).
 pub struct Fingerprints {
     table: Table,
 }

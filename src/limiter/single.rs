@@ -143,6 +143,7 @@ impl SingleLimiter {
                 if let Some(bucket) = rule.as_bucket()
                     && let Some(judged) = Judged::charge(bucket, word, now, cost)
                 {
+                    // At once, and not with the others below: or it would be written to memory, and the check not be inlined.
                     return judged.answer(now, cost);
                 }
                 Packed { rule, word }.charge_slowly(now, cost)

@@ -462,6 +462,17 @@ mod tests {
             assert!(slots >= 2 * limit && 3 * slots >= 5 * size.most, "{size:?}");
             assert!(slots <= (2 * limit).max(2 * size.most - size.most / 3) + 1 + SLOTS as u64, "{size:?}");
         }
+        for (limit, more) in
+            (20_000..20_200).flat_map(|limit| [0, 1, limit / 2, limit, 3 * limit].map(|more| (limit, more)))
+        {
+            let size = Size { limit, most: limit + more };
+            let slots = size.lines() * SLOTS as u64;
+            assert!(2 * slots >= 3 * limit && 4 * slots >= 5 * size.most, "{size:?}");
+            assert!(
+                slots <= (limit + limit / 2).max(size.most + size.most / 4) + 1 + SLOTS as u64,
+                "{size:?}"
+            );
+        }
         let size = Size { limit: 40, most: 90 };
         let era = era(size, 0);
         assert_eq!((era.limit(), era.most(), era.space.lines() as u64), (40, 90, size.lines()));

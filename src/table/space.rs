@@ -134,15 +134,8 @@ pub struct Vacant<'s> {
 impl Space {
     /// The number of lines in which `places` keys take two thirds of the slots at most, half of them as long as that is no more than
     /// [`ROOMY`] slots, and one slot is left EMPTY to end every probe run.
-    pub(super) const fn lines_for(places: u64) -> u64 {
-        let (dense, roomy) = (places + places / 2, 2 * places);
-        let slots = if roomy < ROOMY {
-            roomy
-        } else if dense < ROOMY {
-            ROOMY
-        } else {
-            dense
-        };
+    pub(super) fn lines_for(places: u64) -> u64 {
+        let slots = (places + places / 2).max(ROOMY.min(2 * places));
         (slots + 1).div_ceil(SLOTS as u64)
     }
 
