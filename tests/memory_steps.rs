@@ -45,8 +45,8 @@ fn no_call_takes_or_gives_back_a_large_table_at_once() {
     let left = full - pages(&statm);
     println!("{most} pages at once at the most, {} given back at once, {left} of {full} in all", -least);
     assert!(left > 2_500, "{left} of {full} pages: were they the table's?");
-    // Tables of less than 4 MiB are the allocator's. (The system counts for each processor apart, and adds that up now and
+    // Tables of less than 512 KiB are the allocator's. (The system counts for each processor apart, and adds that up now and
     // then.)
-    const FEW: i64 = 1_024 + 128;
+    const FEW: i64 = 256 + 128;
     assert!(most < FEW && least > -FEW, "{most} pages taken at once, {} given back", -least);
 }

@@ -44,7 +44,7 @@ const BATCH: usize = 32;
 /// A key takes 24.1 bytes at `max_keys`: 3/2 slots of 16 bytes, and 3/32 bytes of notes. (About 32 where `max_keys` is up to
 /// 8,192: a small table has 2 slots for each key, so that a check finds it sooner.) While the table turns
 /// over, the old and the new part are both there, and what is retired is freed when no thread can see it any
-/// more: at most four times that in all, or 1 MiB if that is more. On Linux, tables of 4 MiB and more lie
+/// more: at most four times that in all, or 1 MiB if that is more. On Linux, tables of 512 KiB and more (some 20,000 keys) lie
 /// in memory that the system gives and takes back in small parts, past the allocator, so that no check waits until all
 /// of it is there; those of 128 MiB in huge pages where it gives them. An insertion moves 16 slots at the most, at the
 /// cap 128, and may ask for 64 KiB; one in 2048 charges of known keys moves 16 too.
