@@ -1,7 +1,7 @@
 //! A word and the rule it was made under, as a store hands them out.
 
 use crate::decision::Decision;
-use crate::rule::{AnyRule, LeakyBucket, Rule, Updated, Word, load, update};
+use crate::rule::{AnyRule, LeakyBucket, Rule, Updated, Word, load, try_update, update};
 use crate::sync::Atomic;
 use crate::time::Tick;
 
@@ -28,7 +28,7 @@ impl Judged {
     /// Charges a word, unless it is frozen.
     #[inline(always)]
     pub(crate) fn charge(rule: LeakyBucket, cell: &Atomic<Word>, now: Tick, cost: u64) -> Option<Self> {
-        Self::of(rule, change(cell, move |word| rule.next(word, now, cost)))
+        Self::of(rule, try_update(cell, move |word| rule.charged(word, now, cost)))
     }
 
     /// What was made of a word, unless that is frozen.
@@ -99,7 +99,7 @@ impl Packed<'_> {
 
 /// Changes a word, unless it is frozen.
 #[inline(always)]
-pub(crate) fn change(cell: &Atomic<Word>, to: impl Fn(Word) -> Word) -> Updated {
+fn change(cell: &Atomic<Word>, to: impl Fn(Word) -> Word) -> Updated {
     update(cell, |word| if word.is_frozen() { word } else { to(word) })
 }
 
@@ -140,6 +140,10 @@ mod tests {
                     prop_assert_eq!(state.charge(now, cost), Some((answer, after != before)));
                     prop_assert_eq!(slowly, Some((answer, after != before)));
                     prop_assert_eq!((load(&cell), load(&slow)), (after, after));
+                    if let Some(bucket) = rule.as_bucket() {
+                        let first = rule.next(Word::FRESH, now, cost);
+                        prop_assert_eq!(bucket.first(now, cost).unwrap_or(Word::FRESH), first);
+                    }
                 }
             }
         }
@@ -153,7 +157,9 @@ mod tests {
             let cell = Atomic::new(frozen);
             let state = Packed { rule: &rule, word: &cell };
             let charge = rule.decide(Word::FRESH, Tick::ZERO, 1).1;
-            assert!(state.charge(Tick::ZERO, 1).is_none() && state.charge_slowly(Tick::ZERO, 1).is_none());
+            for now in [Tick::ZERO, Tick::MAX] {
+                assert!(state.charge(now, 1).is_none() && state.charge_slowly(now, 1).is_none());
+            }
             assert!(state.peek(Tick::ZERO, 1).is_none());
             assert!(state.refund(Tick::ZERO, &charge, 1).is_none() && state.reset().is_none());
             assert_eq!(load(&cell), frozen);

@@ -58,7 +58,7 @@ use crate::time::Tick;
 use contract::Sealed;
 use std::time::Duration;
 
-/// What [`update`] has done: nothing, if the word stayed the same.
+/// What [`try_update`] has done: nothing, if the word stayed the same.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Updated {
     pub(crate) from: Word,
@@ -69,7 +69,7 @@ pub(crate) struct Updated {
 
 /// Applies `step` to the word in `cell` until nobody comes between: the one such loop of the crate.
 ///
-/// `step` gives the next word; one that is not to change is returned as it is, and then nothing is written.
+/// `step` gives the next word, which is another one, or `None` if it is not to change; then nothing is written.
 /// Why words and no answer: who knows on which word it was decided can answer afterwards, without an atomic.
 /// So registers leave the loop, and what an answer takes to compute does not come between the load and
 /// the compare-and-swap. Lock-free.
@@ -77,14 +77,13 @@ pub(crate) struct Updated {
 /// Tried and left out: one or four pauses after a compare-and-swap that failed. Two threads that charge one key take
 /// 128 ns a check without, 145 and 148 ns with them.
 #[inline(always)]
-pub(crate) fn update(cell: &Atomic<Word>, step: impl Fn(Word) -> Word) -> Updated {
+pub(crate) fn try_update(cell: &Atomic<Word>, step: impl Fn(Word) -> Option<Word>) -> Updated {
     // ORDERING: relaxed; the word is the whole state, see the module's ledger.
     let mut from = cell.load(Relaxed);
     loop {
-        let to = step(from);
-        if to == from {
-            return Updated { from, to, is_new: false };
-        }
+        let Some(to) = step(from) else {
+            return Updated { from, to: from, is_new: false };
+        };
         // ORDERING: release side of *closed* (see `table`), for a word that is frozen: who freezes it has
         // seen the next era linked. A charge publishes nothing but the word itself, and a failure
         // nothing at all.
@@ -93,6 +92,12 @@ pub(crate) fn update(cell: &Atomic<Word>, step: impl Fn(Word) -> Word) -> Update
             Err(found) => from = found,
         }
     }
+}
+
+/// The same with a `step` that returns a word that is not to change as it is.
+#[inline(always)]
+pub(crate) fn update(cell: &Atomic<Word>, step: impl Fn(Word) -> Word) -> Updated {
+    try_update(cell, |word| Some(step(word)).filter(|&to| to != word))
 }
 
 /// Makes a fresh word the `first`; false if it is not fresh any more. Wait-free.

@@ -51,7 +51,7 @@ mod readers;
 #[cfg(not(tollgate_loom))]
 pub(crate) use link::Link;
 #[cfg(not(tollgate_loom))]
-pub(crate) use pin::{collect, pin};
+pub(crate) use pin::{collect, pin, pin_at_once};
 #[cfg(not(tollgate_loom))]
 pub(crate) use readers::Guard;
 
@@ -67,7 +67,9 @@ pub(crate) fn rest() {
 #[cfg(tollgate_loom)]
 pub use shim::{Atomic, ModelSwitch, Ordering};
 #[cfg(tollgate_loom)]
-pub(crate) use shim::{Guard, Index, Link, Reading, collect, epoch, pin, reading, rest, stops_at_vacant};
+pub(crate) use shim::{
+    Guard, Index, Link, Reading, collect, epoch, pin, pin_at_once, reading, rest, stops_at_vacant,
+};
 
 #[cfg(tollgate_loom)]
 mod shim {
@@ -302,6 +304,10 @@ mod shim {
 
     /// Stands for a pinned epoch: the models free nothing before a table is dropped.
     pub struct Guard;
+
+    pub(crate) fn pin_at_once() -> Option<Guard> {
+        Some(pin())
+    }
 
     pub(crate) fn pin() -> Guard {
         Guard

@@ -120,6 +120,13 @@
 //! key takes 0.88 of the time it took, in a batch 0.60, and a fresh key 0.88 (see `decision::LongWay`, and
 //! `View::change_apart`, of which a caller gets two words and makes the answer).
 //!
+//! Kept: few instructions, for what reading the clock hides is about a hundred of them (a loop that reads the time stamp counter and
+//! does other things takes 9.5 ns with up to 100 instructions, 10.7 with 140 and 13 with 200). A guard that is known to be of the
+//! thread's own place, and to which nobody has a reference; a key's place among four with three comparisons, and its
+//! slot read again; of a charge, one comparison with the latest time at which it fits. Together a check of a hot key takes
+//! 0.92 of the time so, of 1,000 keys 0.9, of a million, where more of the next one is begun before the memory of this one has
+//! come, 0.86.
+//!
 //! Kept: a batch looks for all its keys before it charges the first, and asks for the next line of those that are not in their
 //! first one, without a branch. The processor hardly goes on beyond a charge: of a million keys, each takes 0.8 of the time so.
 //! Left out: to ask for both lines of each key (1.1 times as long: it can wait for some twenty lines at once), and to charge all

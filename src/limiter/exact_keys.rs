@@ -63,6 +63,11 @@ impl<K: Eq + 'static> Backing for ExactKeys<K> {
         sync::reading()
     }
 
+    #[inline]
+    fn pin_at_once() -> Option<sync::Reading> {
+        Some(Self::pin())
+    }
+
     fn repin(guard: &mut sync::Reading) {
         guard.repin();
     }
@@ -207,7 +212,6 @@ where
 
     fn charge_anywhere<'g>(
         &'g self,
-        (): (),
         key: Asked<'_, Q>,
         now: Tick,
         cost: u64,

@@ -41,6 +41,11 @@ impl Backing for Fingerprints {
         sync::pin()
     }
 
+    #[inline(always)]
+    fn pin_at_once() -> Option<sync::Guard> {
+        sync::pin_at_once()
+    }
+
     fn repin(guard: &mut sync::Guard) {
         guard.repin();
     }
@@ -192,13 +197,13 @@ impl<Q: Hash + ?Sized> Lookup<Q> for Fingerprints {
 
     fn charge_anywhere<'g>(
         &'g self,
-        view: View<'g>,
         key: Fingerprint,
         now: Tick,
         cost: u64,
         guard: &'g sync::Guard,
         refused: impl FnOnce() -> Decision,
     ) -> Decision {
+        let view = self.table.view(guard);
         let by_rule = view.bucket().is_none().then(|| view.insert_by_rule(key, now, cost));
         let charged = match by_rule {
             Some(Ok(rule)) => return rule.answer(Word::FRESH, now, cost),
@@ -208,7 +213,7 @@ impl<Q: Hash + ?Sized> Lookup<Q> for Fingerprints {
         let charged = charged.or_else(|| self.table.charge(key, now, cost, guard));
         let Some((decision, is_charged)) = charged else { return refused() };
         if is_charged {
-            Lookup::<Q>::follow_up(self, true, key, cost, now, guard);
+            Lookup::<Q>::follow_up(self, true, key, cost, now);
         }
         decision
     }

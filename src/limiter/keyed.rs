@@ -155,7 +155,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         Q: Hash + Equivalent<K> + ?Sized,
         S: Holds<Q>,
     {
-        self.charge::<Q>(self.key(key), cost, || self.clock.now(), &S::pin())
+        self.charge::<Q>(self.key(key), cost, || self.clock.now())
     }
 
     /// [`check_n`](Self::check_n) at the caller's time, which counts from an origin of the caller's
@@ -187,7 +187,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         Q: Hash + Equivalent<K> + ?Sized,
         S: Holds<Q>,
     {
-        self.charge::<Q>(self.key(key), cost, || now, &S::pin())
+        self.charge::<Q>(self.key(key), cost, || now)
     }
 
     /// [`check`](Self::check) for many keys: one decision for each, in their order, added to
@@ -237,8 +237,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
                 *found = self.store.find_ahead(self.store.spot(view, key), key);
             }
             match self.store.bucket(view) {
-                Some(bucket) => self.add_each_by::<Q>(bucket, view, batch, &found, now, &guard, decisions),
-                None => self.add_each::<Q>(view, batch, &found, now, &guard, decisions),
+                Some(bucket) => self.add_each_by::<Q>(bucket, view, batch, &found, now, decisions),
+                None => self.add_each::<Q>(view, batch, &found, now, decisions),
             }
             if filled < BATCH {
                 return;
@@ -398,9 +398,41 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     }
 
     /// Charges a key, or denies it.
+    #[inline(always)]
+    fn charge<Q: ?Sized>(
+        &self,
+        key: <S as Lookup<Q>>::Key<'_>,
+        cost: u64,
+        now: impl FnOnce() -> Tick,
+    ) -> Decision
+    where
+        S: Lookup<Q>,
+    {
+        match S::pin_at_once() {
+            Some(guard) => self.charge_under::<Q>(key, cost, now, &guard),
+            None => self.charge_apart::<Q>(key, cost, now).0,
+        }
+    }
+
+    /// The same where a guard takes more than a look. Apart from it, so that the compiler knows of the other guards how they end.
+    #[inline(never)]
+    fn charge_apart<Q: ?Sized>(
+        &self,
+        key: <S as Lookup<Q>>::Key<'_>,
+        cost: u64,
+        now: impl FnOnce() -> Tick,
+    ) -> LongWay
+    where
+        S: Lookup<Q>,
+    {
+        self.charge_under::<Q>(key, cost, now, &S::pin()).into()
+    }
+
+    /// The same under a guard. What is called from here gets no reference to that, or it would have to be in memory, and looked at
+    /// when it is dropped.
     // Always inlined: with what is rare kept apart it is small, and a call would put all it has in registers on the stack.
     #[inline(always)]
-    pub(super) fn charge<'g, Q: ?Sized>(
+    pub(super) fn charge_under<'g, Q: ?Sized>(
         &'g self,
         key: <S as Lookup<Q>>::Key<'_>,
         cost: u64,
@@ -416,21 +448,20 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         let now = now();
         let found = self.store.find(spot, key);
         if let Some(bucket) = self.store.bucket(view) {
-            if let Some(judged) = self.judge::<Q>(bucket, view, found, key, cost, now, guard) {
+            if let Some(judged) = self.judge::<Q>(bucket, view, found, key, cost, now) {
                 return judged.answer(now, cost);
             }
         } else if let Ok(found) = found
             && let Some((decision, is_charged)) = self.store.charge_by_rule(view, found, key, now, cost)
         {
-            self.store.follow_up(is_charged, key, cost, now, guard);
+            self.store.follow_up(is_charged, key, cost, now);
             return decision;
         }
-        self.charge_anywhere::<Q>(view, key, cost, now, guard).0
+        self.charge_anywhere::<Q>(key, cost, now).0
     }
 
     /// Charges a key by the bucket that judges all, or denies it, if it is in this view or can come into it at once.
     #[inline(always)]
-    #[allow(clippy::too_many_arguments)]
     fn judge<'g, Q: ?Sized>(
         &'g self,
         bucket: LeakyBucket,
@@ -439,7 +470,6 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         key: <S as Lookup<Q>>::Key<'_>,
         cost: u64,
         now: Tick,
-        guard: &'g S::Guard,
     ) -> Option<Judged>
     where
         S: Lookup<Q>,
@@ -448,26 +478,21 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
             Ok(found) => self.store.charge_found(bucket, found, now, cost)?,
             Err(miss) => self.store.charge_further(bucket, view, miss, key, now, cost)?,
         };
-        self.store.follow_up(judged.is_charged(), key, cost, now, guard);
+        self.store.follow_up(judged.is_charged(), key, cost, now);
         Some(judged)
     }
 
-    /// Charges a key that was missed, wherever it is, or denies it.
+    /// Charges a key that was missed, wherever it is, or denies it. Under a guard of its own, which costs less than to have the
+    /// other in memory.
     #[cold]
     #[inline(never)]
-    fn charge_anywhere<'g, Q: ?Sized>(
-        &'g self,
-        view: <S as Lookup<Q>>::View<'g>,
-        key: <S as Lookup<Q>>::Key<'_>,
-        cost: u64,
-        now: Tick,
-        guard: &'g S::Guard,
-    ) -> LongWay
+    fn charge_anywhere<Q: ?Sized>(&self, key: <S as Lookup<Q>>::Key<'_>, cost: u64, now: Tick) -> LongWay
     where
         S: Lookup<Q>,
     {
-        let refused = || self.refuse::<Q>(key, cost, now, guard);
-        self.store.charge_anywhere(view, key, now, cost, guard, refused).into()
+        let guard = S::pin();
+        let refused = || self.refuse::<Q>(key, cost, now, &guard);
+        self.store.charge_anywhere(key, now, cost, &guard, refused).into()
     }
 
     /// The answer to a new key for which there is no place.
@@ -499,7 +524,6 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         keys: &[<S as Lookup<Q>>::Key<'_>],
         found: &[Option<<S as Lookup<Q>>::Found<'g>>],
         now: Tick,
-        guard: &'g S::Guard,
         decisions: &mut Vec<Decision>,
     ) where
         S: Lookup<Q>,
@@ -507,10 +531,10 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         for (&key, &found) in keys.iter().zip(found) {
             let judged = found.map(|found| self.store.charge_found(bucket, found, now, 1));
             if let Some(Some(judged)) = judged {
-                self.store.follow_up(judged.is_charged(), key, 1, now, guard);
+                self.store.follow_up(judged.is_charged(), key, 1, now);
                 decisions.push(judged.answer(now, 1));
             } else {
-                self.add_missed::<Q>(view, found.is_none(), key, now, guard, decisions);
+                self.add_missed::<Q>(view, found.is_none(), key, now, decisions);
             }
         }
     }
@@ -524,16 +548,15 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         is_further: bool,
         key: <S as Lookup<Q>>::Key<'_>,
         now: Tick,
-        guard: &'g S::Guard,
         decisions: &mut Vec<Decision>,
     ) where
         S: Lookup<Q>,
     {
         let bucket = self.store.bucket(view).filter(|_| is_further);
         let miss = Err(S::Miss::default());
-        match bucket.and_then(|bucket| self.judge::<Q>(bucket, view, miss, key, 1, now, guard)) {
+        match bucket.and_then(|bucket| self.judge::<Q>(bucket, view, miss, key, 1, now)) {
             Some(judged) => decisions.push(judged.answer(now, 1)),
-            None => decisions.push(self.charge_anywhere::<Q>(view, key, 1, now, guard).0),
+            None => decisions.push(self.charge_anywhere::<Q>(key, 1, now).0),
         }
     }
 
@@ -546,7 +569,6 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         keys: &[<S as Lookup<Q>>::Key<'_>],
         found: &[Option<<S as Lookup<Q>>::Found<'g>>],
         now: Tick,
-        guard: &'g S::Guard,
         decisions: &mut Vec<Decision>,
     ) where
         S: Lookup<Q>,
@@ -555,10 +577,10 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
             if let Some(found) = found
                 && let Some((decision, is_charged)) = self.store.charge_by_rule(view, found, key, now, 1)
             {
-                self.store.follow_up(is_charged, key, 1, now, guard);
+                self.store.follow_up(is_charged, key, 1, now);
                 decisions.push(decision);
             } else {
-                decisions.push(self.charge_anywhere::<Q>(view, key, 1, now, guard).0);
+                decisions.push(self.charge_anywhere::<Q>(key, 1, now).0);
             }
         }
     }

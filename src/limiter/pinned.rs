@@ -98,7 +98,7 @@ impl<K: ?Sized, S: Store> Pinned<'_, K, S> {
     {
         let limiter = self.limiter;
         self.count(|| limiter.clock.now());
-        limiter.charge::<Q>(limiter.key(key), cost, || limiter.clock.now(), &self.guard)
+        limiter.charge_under::<Q>(limiter.key(key), cost, || limiter.clock.now(), &self.guard)
     }
 
     /// As [`Limiter::check_at`].
@@ -119,7 +119,7 @@ impl<K: ?Sized, S: Store> Pinned<'_, K, S> {
     {
         let limiter = self.limiter;
         self.count(|| now);
-        limiter.charge::<Q>(limiter.key(key), cost, || now, &self.guard)
+        limiter.charge_under::<Q>(limiter.key(key), cost, || now, &self.guard)
     }
 
     /// Counts a check. Now and then, lets go of what it may have seen, and does a step of upkeep.
@@ -135,7 +135,7 @@ impl<K: ?Sized, S: Store> Pinned<'_, K, S> {
     fn renew(&mut self, now: Tick) {
         self.left = REPIN;
         S::repin(&mut self.guard);
-        self.limiter.store.tend_once(now, &self.guard);
+        self.limiter.store.tend_once(now);
     }
 }
 

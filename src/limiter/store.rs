@@ -61,6 +61,8 @@ pub trait Backing: Sized {
     fn new(settings: Settings) -> Result<Self, ConfigError>;
     /// Begins to read.
     fn pin() -> Self::Guard;
+    /// The same, if that takes no more than a look: as it does for most.
+    fn pin_at_once() -> Option<Self::Guard>;
     /// Ends what was read so far, and goes on.
     fn repin(guard: &mut Self::Guard);
     /// Would a new key find a place?
@@ -69,8 +71,8 @@ pub trait Backing: Sized {
     fn tend(&self, steps: usize, now: Tick, guard: &Self::Guard) -> bool;
     /// Does a step of it.
     #[cold]
-    fn tend_once(&self, now: Tick, guard: &Self::Guard) {
-        self.tend(1, now, guard);
+    fn tend_once(&self, now: Tick) {
+        self.tend(1, now, &Self::pin());
     }
     /// Begins to look for idle keys, unless it was done a moment ago; true if that is under way.
     fn begin_sweep(&self, now: Tick, guard: &Self::Guard) -> bool;
@@ -166,7 +168,6 @@ pub trait Lookup<Q: ?Sized>: Backing {
     /// no place for it, `refused` answers.
     fn charge_anywhere<'g>(
         &'g self,
-        view: Self::View<'g>,
         key: Self::Key<'_>,
         now: Tick,
         cost: u64,
@@ -175,7 +176,7 @@ pub trait Lookup<Q: ?Sized>: Backing {
     ) -> Decision;
     /// What a request that was judged at once has to do besides.
     #[inline(always)]
-    fn follow_up(&self, is_charged: bool, key: Self::Key<'_>, cost: u64, now: Tick, guard: &Self::Guard) {
+    fn follow_up(&self, is_charged: bool, key: Self::Key<'_>, cost: u64, now: Tick) {
         if !is_charged && cost > 0 {
             self.note_denial(key);
         }
@@ -183,7 +184,7 @@ pub trait Lookup<Q: ?Sized>: Backing {
         // one in 2048 charges does a step, chosen by what is at hand: the key, and the time in
         // units of about a millisecond. Denials write nothing, so they don't.
         if is_charged && Self::is_turn_of(key, now) {
-            self.tend_once(now, guard);
+            self.tend_once(now);
         }
     }
     /// What a request would be answered, for a key that is there.

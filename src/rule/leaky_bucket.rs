@@ -82,6 +82,18 @@ impl LeakyBucket {
         Self { bucket, queue: false }
     }
 
+    /// See [`TokenBucket::charged`].
+    #[inline(always)]
+    pub(crate) fn charged(&self, word: Word, now: Tick, cost: u64) -> Option<Word> {
+        self.bucket.charged(word, now, cost)
+    }
+
+    /// See [`TokenBucket::first`].
+    #[inline(always)]
+    pub(crate) fn first(&self, now: Tick, cost: u64) -> Option<Word> {
+        self.bucket.first(now, cost)
+    }
+
     /// The answer to a request that has made `charged` of `from`, or nothing.
     #[inline(always)]
     pub(crate) fn answer_after(&self, from: Word, charged: Option<Word>, now: Tick, cost: u64) -> Decision {

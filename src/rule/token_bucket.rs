@@ -7,7 +7,6 @@ use crate::error::ConfigError;
 use crate::grain::Grain;
 use crate::quota::Quota;
 use crate::time::Tick;
-use std::num::NonZeroU64;
 
 /// A bucket that holds `burst` tokens and refills at `limit` per `period`; a request takes its cost
 /// from it or is denied.
@@ -60,8 +59,7 @@ use std::num::NonZeroU64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TokenBucket {
     grain: Grain,
-    /// (Of one token the compiler so knows that the burst is no less.)
-    burst: NonZeroU64,
+    burst: u64,
     /// The burst in grains.
     capacity: u64,
 }
@@ -82,7 +80,7 @@ impl TokenBucket {
         let grain = Grain::new(quota)?;
         let burst = quota.explicit_burst().unwrap_or(quota.limit());
         let capacity = grain.capacity(burst)?;
-        Ok(Self { grain, burst: NonZeroU64::new(burst).ok_or(ConfigError::ZeroBurst)?, capacity })
+        Ok(Self { grain, burst, capacity })
     }
 
     /// When the bucket is full again, as of `present`, and what it has room for until then.
@@ -92,11 +90,34 @@ impl TokenBucket {
         (full, (present + self.capacity).saturating_sub(full))
     }
 
+    /// What a request makes of a word if it charges anything. Of a frozen word it is nothing: by that bit, the bucket is full
+    /// later than at any time.
+    #[inline(always)]
+    pub(super) fn charged(&self, word: Word, now: Tick, cost: u64) -> Option<Word> {
+        if cost == 0 || self.is_too_costly(cost) {
+            return None;
+        }
+        let (present, charge) = (self.grain.at(now), self.grain.of_tokens(cost));
+        let full = word.value().max(present);
+        // No later than that, it fits. (What is not too costly is no more than the capacity.)
+        let latest = present + (self.capacity - charge);
+        (full <= latest).then(|| Word::of(full + charge))
+    }
+
+    /// What a request makes of a fresh word if it charges anything: the bucket is full, and holds all that is not too costly.
+    #[inline(always)]
+    pub(super) fn first(&self, now: Tick, cost: u64) -> Option<Word> {
+        let charges = cost > 0 && !self.is_too_costly(cost);
+        charges.then(|| Word::of(self.grain.at(now) + self.grain.of_tokens(cost)))
+    }
+
     /// The answer of both buckets; a `queue` lets allowed requests start in turn.
     #[inline(always)]
     pub(super) fn answer_as(&self, queue: bool, word: Word, now: Tick, cost: u64) -> Decision {
         let (full, room) = self.level(word, self.grain.at(now));
-        let outcome = outcome(cost, self.burst.get(), self.fits(cost, room));
+        // The first test keeps the product in range.
+        let fits = !self.is_too_costly(cost) && self.grain.of_tokens(cost) <= room;
+        let outcome = outcome(cost, self.burst, fits);
         let charge = if outcome == Outcome::Allowed { self.grain.of_tokens(cost) } else { 0 };
         self.decision(queue, full + charge, outcome, now, cost)
     }
@@ -115,7 +136,7 @@ impl TokenBucket {
         if let Some(to) = charged {
             return self.decision(queue, to.value(), Outcome::Allowed, now, cost);
         }
-        if cost == 0 || cost > self.burst.get() {
+        if cost == 0 || self.is_too_costly(cost) {
             return self.answer_as(queue, from, now, cost);
         }
         // A charge of a token changes the word, so this was denied; and what is denied has not found the bucket full.
@@ -125,7 +146,7 @@ impl TokenBucket {
     #[inline(always)]
     fn decision(&self, queue: bool, full: u64, outcome: Outcome, now: Tick, cost: u64) -> Decision {
         let figures = Figures::Bucket { full, grain: self.grain, queue };
-        Decision { cost, limit: self.burst.get(), at: now, figures, outcome, source: Source::Key }
+        Decision { cost, limit: self.burst, at: now, figures, outcome, source: Source::Key }
     }
 }
 
@@ -134,9 +155,7 @@ impl Sealed for TokenBucket {}
 impl Rule for TokenBucket {
     #[inline(always)]
     fn next(&self, word: Word, now: Tick, cost: u64) -> Word {
-        let (full, room) = self.level(word, self.grain.at(now));
-        let charged = cost > 0 && self.fits(cost, room);
-        if charged { Word::of(full + self.grain.of_tokens(cost)) } else { word }
+        self.charged(word, now, cost).unwrap_or(word)
     }
 
     #[inline(always)]
@@ -147,7 +166,7 @@ impl Rule for TokenBucket {
     #[inline]
     fn refund(&self, word: Word, now: Tick, charge: &Decision, tokens: u64) -> Word {
         // The charge may have been made under a larger quota.
-        let tokens = tokens.min(charge.charged()).min(self.burst.get());
+        let tokens = tokens.min(charge.charged()).min(self.burst);
         if word.is_fresh() || tokens == 0 {
             return word;
         }
@@ -186,9 +205,9 @@ impl TokenBucket {
         Word::of(self.grain.at(present) + self.grain.convert(missing, before.grain).min(self.capacity))
     }
 
-    /// Is a request within the capacity and within `room`? The first test keeps the product in range.
-    #[inline]
-    fn fits(&self, cost: u64, room: u64) -> bool {
-        cost <= self.burst.get() && self.grain.of_tokens(cost) <= room
+    /// Is it more than the bucket holds? (One token never is, and the compiler is told so.)
+    #[inline(always)]
+    fn is_too_costly(&self, cost: u64) -> bool {
+        cost > 1 && cost > self.burst
     }
 }

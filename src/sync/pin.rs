@@ -28,7 +28,13 @@ impl Drop for Stay {
 /// after: see `readers`.
 #[inline(always)]
 pub(crate) fn pin() -> Guard {
-    MINE.get().and_then(|reader| READERS.pin(reader)).unwrap_or_else(pin_slowly)
+    pin_at_once().unwrap_or_else(pin_slowly)
+}
+
+/// The same, if the thread has a place, and holds no other guard, and has held one in this age.
+#[inline(always)]
+pub(crate) fn pin_at_once() -> Option<Guard> {
+    MINE.get().and_then(|reader| READERS.pin(reader))
 }
 
 #[cold]

@@ -20,7 +20,14 @@ impl Fingerprint {
     /// of 2^64 other hashes have too.
     #[inline]
     pub(crate) const fn of_hash(hash: u64) -> Self {
-        Self(if hash < Self::RESERVED { !hash } else { hash })
+        if hash < Self::RESERVED { Self::instead_of(hash) } else { Self(hash) }
+    }
+
+    /// Not inlined, so that it is a jump that is not taken, and not arithmetic for each key.
+    #[cold]
+    #[inline(never)]
+    const fn instead_of(hash: u64) -> Self {
+        Self(!hash)
     }
 
     #[inline]

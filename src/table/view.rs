@@ -9,8 +9,8 @@ use super::era::{Era, Place};
 use super::slot::Fingerprint;
 use super::space::{Line, Miss, Vacant};
 use super::step::{Step, reach};
-use crate::packed::{Judged, Packed, change};
-use crate::rule::{AnyRule, LeakyBucket, Rule, Updated, Word, begin};
+use crate::packed::{Judged, Packed};
+use crate::rule::{AnyRule, LeakyBucket, Rule, Updated, Word, begin, try_update};
 use crate::sync::Atomic;
 use crate::time::Tick;
 
@@ -83,7 +83,7 @@ impl<'g> View<'g> {
     ) -> (Word, Word) {
         match self.0.space.search(key, is_further) {
             Ok(word) => {
-                let Updated { from, to, .. } = change(word, |word| bucket.next(word, now, cost));
+                let Updated { from, to, .. } = try_update(word, |word| bucket.charged(word, now, cost));
                 (from, to)
             }
             Err(vacant) => (Word::FRESH, self.begin(bucket, vacant, key, now, cost)),
@@ -101,8 +101,10 @@ impl<'g> View<'g> {
     /// The first word of a key that is inserted at this slot, at which its probe run ends; fresh if it is not.
     #[inline(always)]
     fn begin(self, bucket: LeakyBucket, vacant: Vacant<'g>, key: Fingerprint, now: Tick, cost: u64) -> Word {
-        let first = bucket.next(Word::FRESH, now, cost);
-        if self.insert_at(vacant, key, first, now) { first } else { Word::FRESH }
+        match bucket.first(now, cost) {
+            Some(first) if self.insert_at(vacant, key, first, now) => first,
+            _ => Word::FRESH,
+        }
     }
 
     /// The same. Not inlined, and in registers, as above.
@@ -126,16 +128,16 @@ impl<'g> View<'g> {
         };
         let rule = self.0.rules().of(key);
         let first = rule.next(Word::FRESH, now, cost);
-        if self.insert_at(vacant, key, first, now) { Ok(rule) } else { Err(None) }
+        if first != Word::FRESH && self.insert_at(vacant, key, first, now) { Ok(rule) } else { Err(None) }
     }
 
-    /// Inserts a key whose probe run ends at this slot, with the word that a request has made of a fresh one. False if that is
-    /// nothing, or something is in the way. (In a turnover no places are given; and who inserts begins one that is due, or gives
+    /// Inserts a key whose probe run ends at this slot, with the word that a request has made of a fresh one. False if something is
+    /// in the way. (In a turnover no places are given; and who inserts begins one that is due, or gives
     /// memory back, before.)
     #[inline(always)]
     fn insert_at(self, vacant: Vacant<'g>, key: Fingerprint, first: Word, now: Tick) -> bool {
         let Self(root) = self;
-        if first == Word::FRESH || root.is_upkeep_due(now) || root.place(None) != Place::Given {
+        if root.is_upkeep_due(now) || root.place(None) != Place::Given {
             return false;
         }
         reach(Step::PlaceGiven);
