@@ -73,6 +73,10 @@ pub(super) struct Era {
     calm: Tick,
     /// How many keys may come from the era before, at the most.
     promised: u64,
+    /// How many did, once all have.
+    carried: Atomic<u64>,
+    /// How many places are given at once to those who ask for one; 0 while that is not known, or when there are no more. A hint.
+    room: Atomic<u64>,
     counts: Counts,
     /// This era's own turnover.
     chunks: Chunks,
@@ -85,9 +89,7 @@ pub(super) struct Era {
 #[derive(Debug)]
 #[repr(align(128))]
 struct Counts {
-    /// How many keys did come from the era before, once all have.
-    carried: Atomic<u64>,
-    /// Places given to new keys, and the mark CLOSED.
+    /// Places given to new keys, or asked for in vain a moment ago; and the mark CLOSED.
     given: Atomic<u64>,
     /// Keys evicted by this era's own turnover.
     evicted: Atomic<u64>,
@@ -132,11 +134,9 @@ impl Era {
             began,
             calm: if size.limit > FIRST_LIMIT { began + CALM } else { Tick::MAX },
             promised,
-            counts: Counts {
-                carried: Atomic::new(if promised == 0 { 0 } else { UNKNOWN }),
-                given: Atomic::new(0),
-                evicted: Atomic::new(0),
-            },
+            carried: Atomic::new(if promised == 0 { 0 } else { UNKNOWN }),
+            room: Atomic::new(if promised == 0 { size.limit } else { 0 }),
+            counts: Counts { given: Atomic::new(0), evicted: Atomic::new(0) },
             chunks: Chunks::new(lines.div_ceil(CHUNK))?,
             next: Link::null(),
             permit,
@@ -210,7 +210,7 @@ impl Era {
     fn brought(&self, before: Option<&Self>) -> u64 {
         // ORDERING: relaxed; a thread whose root is this era sees it set by the edge *link*, any other
         // falls back to the upper bound.
-        match (self.counts.carried.load(Relaxed), before) {
+        match (self.carried.load(Relaxed), before) {
             (UNKNOWN, Some(before)) => self.promised - before.counts.evicted.load(Relaxed),
             (UNKNOWN, None) => self.promised,
             (carried, _) => carried,
@@ -229,6 +229,26 @@ impl Era {
         }
     }
 
+    /// The same of the root, if nothing is in the way: one atomic operation, and no look before it, for what is counted here is
+    /// mostly in the hands of another core, and would come from there twice. If all places are taken, or none are given any more, the
+    /// count is too large for a moment; so who asks then may find no place though one was given back meanwhile.
+    #[inline(always)]
+    pub(super) fn place_at_once(&self) -> bool {
+        // ORDERING: relaxed; a hint. Where it is not 0, it is how many places the root has for new keys.
+        let room = self.room.load(Relaxed);
+        // ORDERING: relaxed, as in `place`. (CLOSED is above any room.)
+        room > 0 && (self.counts.given.fetch_add(1, Relaxed) < room || self.has_no_more())
+    }
+
+    /// Takes back what was asked for in vain; false.
+    #[cold]
+    fn has_no_more(&self) -> bool {
+        self.give_back();
+        // ORDERING: relaxed; a hint.
+        self.room.store(0, Relaxed);
+        false
+    }
+
     /// Gives back a place that was not needed.
     pub(super) fn give_back(&self) {
         // ORDERING: relaxed, as in `place`.
@@ -238,6 +258,8 @@ impl Era {
     /// Gives out no more places of this era, which is the root; how many keys it has at the most, from now
     /// on.
     pub(super) fn close(&self) -> u64 {
+        // ORDERING: relaxed; a hint.
+        self.room.store(0, Relaxed);
         // ORDERING: relaxed; a count. How many keys were carried, this thread knows since it saw the root.
         let given = self.counts.given.fetch_or(CLOSED, Relaxed) & !CLOSED;
         (given + self.brought(None)).min(self.size.most)
@@ -319,7 +341,9 @@ impl Era {
     pub(super) fn carry(&self, moved: u64) {
         // ORDERING: relaxed; published by the edge *link* when this era becomes the root. Whoever stores it
         // stores the same.
-        self.counts.carried.store(moved, Relaxed);
+        self.carried.store(moved, Relaxed);
+        // ORDERING: relaxed; a hint.
+        self.room.store(self.size.limit.saturating_sub(moved), Relaxed);
     }
 
     /// How many keys came from the era before, at the most.
@@ -386,6 +410,35 @@ mod tests {
         assert!(era.has_place(None));
         assert_eq!((era.used(None), era.close(), era.used(None)), (2, 2, 2));
         assert_eq!(era.place(None), Place::Closed);
+    }
+
+    #[test]
+    fn as_many_places_are_given_at_once_as_there_are() {
+        let era = era(Size::first(3), 0);
+        assert_eq!([(); 5].map(|()| era.place_at_once()), [true, true, true, false, false]);
+        assert_eq!((era.used(None), era.place(None)), (3, Place::None));
+        era.give_back();
+        // Those who look find it.
+        assert_eq!(
+            (era.place_at_once(), era.place(None), era.place(None)),
+            (false, Place::Given, Place::None)
+        );
+    }
+
+    /// Also if the hint comes late.
+    #[test]
+    fn a_closed_era_gives_no_place_at_once() {
+        let before = era(Size::first(8), 0);
+        assert!(before.place_at_once());
+        let next = era(Size::after(&before, before.close(), 8, 8), 1);
+        // It is not known yet how many will come.
+        assert!(!before.place_at_once() && !next.place_at_once());
+        before.room.store(8, Relaxed);
+        assert!(!before.place_at_once());
+        assert_eq!((before.close(), before.place(None)), (1, Place::Closed));
+        next.carry(1);
+        assert_eq!([(); 8].map(|()| next.place_at_once()).iter().filter(|given| **given).count(), 7);
+        assert_eq!((next.close(), next.used(None)), (8, 8));
     }
 
     #[test]

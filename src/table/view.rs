@@ -5,7 +5,7 @@
 //! frozen, a slot that another thread was first to take, an era that is full or closed. Nothing is lost by that. A place that was
 //! given is taken by a slot, or given back; and a key that has its slot and not its word is found by whoever looks for it next.
 
-use super::era::{Era, Place};
+use super::era::Era;
 use super::slot::Fingerprint;
 use super::space::{Line, Miss, Vacant};
 use super::step::{Step, reach};
@@ -137,7 +137,7 @@ impl<'g> View<'g> {
     #[inline(always)]
     fn insert_at(self, vacant: Vacant<'g>, key: Fingerprint, first: Word, now: Tick) -> bool {
         let Self(root) = self;
-        if root.is_upkeep_due(now) || root.place(None) != Place::Given {
+        if root.is_upkeep_due(now) || !root.place_at_once() {
             return false;
         }
         reach(Step::PlaceGiven);
