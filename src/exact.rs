@@ -17,7 +17,7 @@
 //! ```text
 //! word:   fresh -> w0                charged before anybody else can see the cell (the life of a word goes on in
 //!                                    the next stage where the key's quota is changed)
-//!         w0 -> w1 -> ...            charges, by `rule::update`
+//!         w0 -> w1 -> ...            charges, by `rule::try_update`
 //!         w -> SEALED                eviction: w was idle
 //! cell:   private -> linked          inserted into the index, unless its key is there
 //!         linked -> unlinked         once its word is SEALED, by whoever sees that first

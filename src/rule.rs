@@ -3,7 +3,7 @@
 //!
 //! A rule reads no clock, touches no atomic and allocates nothing: given a word, a time and a cost it
 //! answers with the next word and a [`Decision`]. That makes it testable against a slow oracle, and
-//! it lets one loop (`update`) serve every holder of a word.
+//! it lets one loop (`try_update`) serve every holder of a word.
 //!
 //! # State
 //!
@@ -11,14 +11,14 @@
 //!
 //! # Invariants
 //!
-//! 1. A denial returns the word it was given, so `update` writes nothing.
+//! 1. A denial returns the word it was given (or none, inside this crate), so nothing is written.
 //! 2. A charge of at least one token returns a different word, so two callers can't both succeed on
 //!    one compare-and-swap of the same value.
 //! 3. No rule returns the fresh word for a word that is not fresh.
 //!
 //! # Progress
 //!
-//! `update` is lock-free: when its compare-and-swap fails, another thread's has succeeded (or the
+//! `try_update` is lock-free: when its compare-and-swap fails, another thread's has succeeded (or the
 //! hardware failed it spuriously). A denial needs one load and is wait-free.
 //!
 //! # Orderings
@@ -103,7 +103,7 @@ pub(crate) fn update(cell: &Atomic<Word>, step: impl Fn(Word) -> Word) -> Update
 /// Makes a fresh word the `first`; false if it is not fresh any more. Wait-free.
 #[inline(always)]
 pub(crate) fn begin(cell: &Atomic<Word>, first: Word) -> bool {
-    // ORDERING: relaxed twice; a charge, as in `update`, or a word that is moved, of which others learn by the edge *moved* (see
+    // ORDERING: relaxed twice; a charge, as in `try_update`, or a word that is moved, of which others learn by the edge *moved* (see
     // `table`).
     cell.compare_exchange(Word::FRESH, first, Relaxed, Relaxed).is_ok()
 }
@@ -111,7 +111,7 @@ pub(crate) fn begin(cell: &Atomic<Word>, first: Word) -> bool {
 /// The word in `cell`, for those who only look. Wait-free.
 #[inline]
 pub(crate) fn load(cell: &Atomic<Word>) -> Word {
-    // ORDERING: relaxed, as in `update`.
+    // ORDERING: relaxed, as in `try_update`.
     cell.load(Relaxed)
 }
 

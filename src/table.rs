@@ -15,14 +15,14 @@
 //! ```text
 //! fingerprint:  EMPTY -> fp                a key claims the first EMPTY slot of its probe run, by CAS
 //!               EMPTY -> SEALED            by the turnover, or by a key that goes on to the next era
-//! word:         fresh -> w1 -> w2 ...      charges, by `rule::update`
+//! word:         fresh -> w1 -> w2 ...      charges, by `rule::try_update`
 //!               w -> w|FROZEN              turnover: no more updates; to be found in the next era
 //!               w -> EVICTED               turnover: w was idle; the key is forgotten
 //! ```
 //!
 //! Of an era: `given` (places given to new keys, until CLOSED; and for a moment those asked for in vain), `next` (null, then the
 //! next era for good), `chunks` (which parts are taken, which are done), `carried` (keys that came from the era before: unknown,
-//! then exact). Of the table: `root` and the bytes of the eras that are not freed yet.
+//! then exact), `room` (places for new keys while it is the root; 0 if that is not known, or there are none any more). Of the table: `root` and the bytes of the eras that are not freed yet.
 //!
 //! # Invariants
 //!
@@ -101,7 +101,7 @@
 //! | edge | release side | acquire side | what becomes visible | loom test that fails if it is weakened |
 //! |---|---|---|---|---|
 //! | link | `Link::install`, `Link::advance` | `Link::load` | the era behind a link, and for the root also how many keys it carried | `nested_growth_races_charge`, `inserts_at_the_cap_race_for_the_places_of_idle_keys` |
-//! | closed | `space::seal`, `rule::update` of a word that is frozen | `Space::probe`, `follow` | that the next era is linked | `insert_races_seal`, `close_races_close`, `eviction_races_charge_and_gives_one_burst` |
+//! | closed | `space::seal`, `rule::try_update` of a word that is frozen | `Space::probe`, `follow` | that the next era is linked | `insert_races_seal`, `close_races_close`, `eviction_races_charge_and_gives_one_burst` |
 //! | moved | `Chunks::finish` | `Chunks::add_up` | the words that were moved with a chunk | `promotion_races_peek` |
 //! | added up | `Chunks::add_up` | `Chunks::add_up` | the words that were moved with all chunks | `promotion_races_peek` |
 //!
@@ -123,7 +123,8 @@
 //! Kept: few instructions, for what reading the clock hides is about a hundred of them (a loop that reads the time stamp counter and
 //! does other things takes 9.5 ns with up to 100 instructions, 10.7 with 140 and 13 with 200). A guard that is known to be of the
 //! thread's own place, and to which nobody has a reference; a key's place among four with three comparisons, and its
-//! slot read again; of a charge, one comparison with the latest time at which it fits. Together a check of a hot key takes
+//! slot read again; of a charge, one comparison with the latest time at which it fits. (Where Linux refuses `membarrier`, each check
+//! takes a call more, 20 to 50 instructions.) Together a check of a hot key takes
 //! 0.92 of the time so, of 1,000 keys 0.9, of a million, where more of the next one is begun before the memory of this one has
 //! come, 0.86.
 //!
@@ -152,8 +153,8 @@
 //!
 //! Kept: an insertion that nothing is in the way of is apart from those that have to look further (see `view`): it goes on at the
 //! slot where the lookup has seen the key's probe run end, with the word that the rule has made of a fresh one, and gives that
-//! word back in a register. A fresh key takes 530 instructions so, with its share of what is moved; in one loop with all other cases
-//! it were 656, and asking the rule twice 863. Not while a turnover is under way, where slots are mostly sealed: the models
+//! word back in a register. A fresh key took 530 instructions so (and takes 400 now), with its share of what is moved; in one loop with
+//! all other cases it were 656, and asking the rule twice 863. Not while a turnover is under way, where slots are mostly sealed: the models
 //! have ten times as many executions then.
 //!
 //! What is left of a flood is, in batches, instructions, a fifth of them for the keys that are moved, and a quarter the system's work
@@ -440,7 +441,7 @@ impl Table {
     }
 
     /// The most keys that can be in the table now: those that were not evicted yet, and those that are
-    /// being inserted.
+    /// being inserted, or were a moment ago and had no place.
     pub(crate) fn len(&self, guard: &Guard) -> usize {
         let root = self.root(guard);
         let used = match root.next(guard) {

@@ -10,7 +10,7 @@
 //! ```text
 //! next:  null -> stage              the quota was changed; then for good
 //! word:  fresh -> w0                brought from the stage before, or charged before anybody sees the stage
-//!        w0 -> w1 -> ...            charges, by `rule::update`
+//!        w0 -> w1 -> ...            charges, by `rule::try_update`
 //!        w -> w|FROZEN              the next stage is linked
 //!        w -> SEALED                eviction: w was idle, and no stage comes any more
 //! log:   -> sealed, idle            eviction, and then next: null -> the end, a stage that is SEALED
@@ -55,7 +55,7 @@
 //!
 //! | edge | release side | acquire side | what becomes visible | loom test that fails if it is weakened |
 //! |---|---|---|---|---|
-//! | replaced | `rule::update` of a word that is frozen | `Staged::last` | that the next stage is linked | `quota_swap_races_charge_and_none_is_lost` |
+//! | replaced | `rule::try_update` of a word that is frozen | `Staged::last` | that the next stage is linked | `quota_swap_races_charge_and_none_is_lost` |
 //!
 //! *link*, of `sync`, does the rest. The count of changes is the store's: see `quotas`.
 

@@ -44,7 +44,7 @@ const BATCH: usize = 32;
 /// A key takes 24.1 bytes at `max_keys`: 3/2 slots of 16 bytes, and 3/32 bytes of notes. (About 32 where `max_keys` is up to
 /// 8,192: a small table has 2 slots for each key, so that a check finds it sooner.) While the table turns
 /// over, the old and the new part are both there, and what is retired is freed when no thread can see it any
-/// more: at most four times that in all, or 1 MiB if that is more. On Linux, tables of 512 KiB and more (some 20,000 keys) lie
+/// more: at most four times that in all, or 1 MiB if that is more. On Linux, tables of 512 KiB and more (some 22,000 keys) lie
 /// in memory that the system gives and takes back in small parts, past the allocator, so that no check waits until all
 /// of it is there; those of 128 MiB in huge pages where it gives them. An insertion moves 16 slots at the most, at the
 /// cap 128, and may ask for 64 KiB; one in 2048 charges of known keys moves 16 too.
@@ -414,7 +414,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         }
     }
 
-    /// The same where a guard takes more than a look. Apart from it, so that the compiler knows of the other guards how they end.
+    /// The same where a guard takes longer than usual. Not inlined, so that the compiler sees only the usual kind of guard in
+    /// `charge`.
     #[inline(never)]
     fn charge_apart<Q: ?Sized>(
         &self,
@@ -428,8 +429,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         self.charge_under::<Q>(key, cost, now, &S::pin()).into()
     }
 
-    /// The same under a guard. What is called from here gets no reference to that, or it would have to be in memory, and looked at
-    /// when it is dropped.
+    /// The same under a guard. No call that is not inlined gets a reference to that: it would have to be in memory then, and to be
+    /// looked at when it is dropped.
     // Always inlined: with what is rare kept apart it is small, and a call would put all it has in registers on the stack.
     #[inline(always)]
     pub(super) fn charge_under<'g, Q: ?Sized>(

@@ -61,7 +61,7 @@ pub trait Backing: Sized {
     fn new(settings: Settings) -> Result<Self, ConfigError>;
     /// Begins to read.
     fn pin() -> Self::Guard;
-    /// The same, if that takes no more than a look: as it does for most.
+    /// The same, if it takes no longer than usual.
     fn pin_at_once() -> Option<Self::Guard>;
     /// Ends what was read so far, and goes on.
     fn repin(guard: &mut Self::Guard);

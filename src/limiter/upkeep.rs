@@ -187,8 +187,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         }
     }
 
-    /// How many keys the table holds at the most: also counts those that are being inserted, and idle ones
-    /// that were not forgotten yet.
+    /// How many keys the table holds at the most: also counts those that are being inserted (and, up to `max_keys`, those for
+    /// which a place was looked for a moment ago), and idle ones that were not forgotten yet.
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};

@@ -20,7 +20,7 @@
 pub(super) use model::{MISSING, heavy, is_there, light};
 
 #[cfg(not(tollgate_loom))]
-pub(super) use real::{heavy, is_there, light};
+pub(super) use real::{MAY_BE_THERE, heavy, is_there, light};
 
 /// Models have a fence on both sides, which is what the two halves are together.
 #[cfg(tollgate_loom)]
@@ -56,6 +56,9 @@ mod real {
     const THERE: u8 = 1;
     const MISSING: u8 = 2;
 
+    /// Has this kind of system such a fence? (Miri does not know the call.)
+    pub(crate) const MAY_BE_THERE: bool = cfg!(all(target_os = "linux", not(miri)));
+
     static FOUND: AtomicU8 = AtomicU8::new(UNKNOWN);
 
     /// Is there a heavy half? Always the same answer: a system may permit it to one thread and not to another, and then
@@ -88,7 +91,6 @@ mod real {
         is_done
     }
 
-    // Miri does not know the call.
     #[cfg(all(target_os = "linux", not(miri)))]
     mod system {
         use libc::{

@@ -1,6 +1,6 @@
 //! The readers of this process, and the place of each thread among them.
 
-use super::barrier;
+use super::barrier::{self, MAY_BE_THERE};
 use super::readers::{Guard, Reader, Readers};
 use std::cell::Cell;
 
@@ -31,10 +31,11 @@ pub(crate) fn pin() -> Guard {
     pin_at_once().unwrap_or_else(pin_slowly)
 }
 
-/// The same, if the thread has a place, and holds no other guard, and has held one in this age.
+/// The same, if the thread has a place, and holds no other guard, and has held one in this age. (Where no thread ever has a place,
+/// all guards are alike, and this is one.)
 #[inline(always)]
 pub(crate) fn pin_at_once() -> Option<Guard> {
-    MINE.get().and_then(|reader| READERS.pin(reader))
+    if MAY_BE_THERE { MINE.get().and_then(|reader| READERS.pin(reader)) } else { Some(pin_slowly()) }
 }
 
 #[cold]

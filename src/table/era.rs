@@ -75,7 +75,8 @@ pub(super) struct Era {
     promised: u64,
     /// How many did, once all have.
     carried: Atomic<u64>,
-    /// How many places are given at once to those who ask for one; 0 while that is not known, or when there are no more. A hint.
+    /// How many places there are for new keys as long as it is the root, once that is known; and 0 before, and when there are none any
+    /// more. That it is 0 is a hint. What else it is, is exact: see [`Era::place_at_once`].
     room: Atomic<u64>,
     counts: Counts,
     /// This era's own turnover.
@@ -198,7 +199,8 @@ impl Era {
     /// The most keys that have a place here or are still to come from `before`, the era that is being
     /// turned over into this one, if one is.
     pub(super) fn used(&self, before: Option<&Self>) -> u64 {
-        // ORDERING: relaxed; the two counts may be of different moments, but never exceed the most at one.
+        // ORDERING: relaxed; the two counts may be of different moments. At one they exceed the most by no more than what was asked
+        // for in vain.
         ((self.counts.given.load(Relaxed) & !CLOSED) + self.brought(before)).min(self.size.most)
     }
 
@@ -229,12 +231,14 @@ impl Era {
         }
     }
 
-    /// The same of the root, if nothing is in the way: one atomic operation, and no look before it, for what is counted here is
-    /// mostly in the hands of another core, and would come from there twice. If all places are taken, or none are given any more, the
-    /// count is too large for a moment; so who asks then may find no place though one was given back meanwhile.
+    /// The same of the root, if nothing is in the way: one addition, without a look at the count, which is mostly in the hands of
+    /// another core and would come from there twice.
+    ///
+    /// Where all places are taken, or none are given any more, the count is too large for a moment. So who asks then may find no
+    /// place, though one was given back meanwhile; and no more places are given than there are, for the count is never too small.
     #[inline(always)]
     pub(super) fn place_at_once(&self) -> bool {
-        // ORDERING: relaxed; a hint. Where it is not 0, it is how many places the root has for new keys.
+        // ORDERING: relaxed; whoever has stored anything but 0 has stored the same.
         let room = self.room.load(Relaxed);
         // ORDERING: relaxed, as in `place`. (CLOSED is above any room.)
         room > 0 && (self.counts.given.fetch_add(1, Relaxed) < room || self.has_no_more())
@@ -243,8 +247,9 @@ impl Era {
     /// Takes back what was asked for in vain; false.
     #[cold]
     fn has_no_more(&self) -> bool {
+        reach(Step::AskedInVain);
         self.give_back();
-        // ORDERING: relaxed; a hint.
+        // ORDERING: relaxed; a hint that there are none.
         self.room.store(0, Relaxed);
         false
     }
@@ -258,7 +263,7 @@ impl Era {
     /// Gives out no more places of this era, which is the root; how many keys it has at the most, from now
     /// on.
     pub(super) fn close(&self) -> u64 {
-        // ORDERING: relaxed; a hint.
+        // ORDERING: relaxed; a hint that there are none.
         self.room.store(0, Relaxed);
         // ORDERING: relaxed; a count. How many keys were carried, this thread knows since it saw the root.
         let given = self.counts.given.fetch_or(CLOSED, Relaxed) & !CLOSED;
@@ -342,7 +347,7 @@ impl Era {
         // ORDERING: relaxed; published by the edge *link* when this era becomes the root. Whoever stores it
         // stores the same.
         self.carried.store(moved, Relaxed);
-        // ORDERING: relaxed; a hint.
+        // ORDERING: relaxed; it is published so, too. It may come late, when this era is closed: then CLOSED is above it.
         self.room.store(self.size.limit.saturating_sub(moved), Relaxed);
     }
 

@@ -7,6 +7,8 @@
 pub(super) enum Step {
     /// It has a place, and no slot yet.
     PlaceGiven,
+    /// It has asked for a place in vain, and not taken that back yet.
+    AskedInVain,
     /// It has claimed a slot, and not charged it yet.
     Claimed,
     /// The era gives out no more places, and the next one is not linked yet.
@@ -70,8 +72,9 @@ mod tests {
         }
     }
 
-    const STEPS: [Step; 12] = [
+    const STEPS: [Step; 13] = [
         Step::PlaceGiven,
+        Step::AskedInVain,
         Step::Claimed,
         Step::Closed,
         Step::Linked,
