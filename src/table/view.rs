@@ -57,9 +57,8 @@ impl<'g> View<'g> {
         let (from, to) = match miss {
             // Most new keys come this way, so nothing is asked of them twice.
             Miss::New(vacant) => {
-                let to = self.begin_apart(vacant, key, now, cost);
-                let updated = Updated { from: Word::FRESH, to, is_new: true };
-                return if to.is_fresh() { None } else { Judged::of(bucket, updated) };
+                let to = self.begin(bucket, vacant, key, now, cost)?;
+                return Judged::of(bucket, Updated { from: Word::FRESH, to, is_new: true });
             }
             Miss::Further => self.change_apart(key, now, cost),
             Miss::Unknown => self.change(bucket, false, key, now, cost),
@@ -86,7 +85,7 @@ impl<'g> View<'g> {
                 let Updated { from, to, .. } = try_update(word, |word| bucket.charged(word, now, cost));
                 (from, to)
             }
-            Err(vacant) => (Word::FRESH, self.begin(bucket, vacant, key, now, cost)),
+            Err(vacant) => (Word::FRESH, self.begin(bucket, vacant, key, now, cost).unwrap_or(Word::FRESH)),
         }
     }
 
@@ -98,20 +97,17 @@ impl<'g> View<'g> {
         self.change(bucket, true, key, now, cost)
     }
 
-    /// The first word of a key that is inserted at this slot, at which its probe run ends; fresh if it is not.
+    /// The first word of a key that is inserted at this slot, at which its probe run ends.
     #[inline(always)]
-    fn begin(self, bucket: LeakyBucket, vacant: Vacant<'g>, key: Fingerprint, now: Tick, cost: u64) -> Word {
-        match bucket.first(now, cost) {
-            Some(first) if self.insert_at(vacant, key, first, now) => first,
-            _ => Word::FRESH,
-        }
-    }
-
-    /// The same. Not inlined, and in registers, as above.
-    #[inline(never)]
-    fn begin_apart(self, vacant: Vacant<'g>, key: Fingerprint, now: Tick, cost: u64) -> Word {
-        let Some(bucket) = self.bucket() else { return Word::FRESH };
-        self.begin(bucket, vacant, key, now, cost)
+    fn begin(
+        self,
+        bucket: LeakyBucket,
+        vacant: Vacant<'g>,
+        key: Fingerprint,
+        now: Tick,
+        cost: u64,
+    ) -> Option<Word> {
+        bucket.first(now, cost).filter(|&first| self.insert_at(vacant, key, first, now))
     }
 
     /// Inserts a key where each has to be asked for its rule, if it is new and can come into this view at once; the rule then. Or else
