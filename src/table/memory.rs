@@ -180,10 +180,11 @@ impl<T> Zeroed<T> {
         }
     }
 
-    /// The same for the first so many parts of the memory for which nobody has done it in this way.
-    pub(super) fn populate_ahead(&self, parts: usize) {
+    /// The same for the first so many parts of the memory for which nobody has done it in this way, if `touch` writes to a value
+    /// that is still zero.
+    pub(super) fn populate_ahead(&self, parts: usize, touch: impl Fn(&T)) {
         if let Some(pages) = &self.pages {
-            pages.populate_ahead(parts);
+            pages.ahead(parts).for_each(|byte| touch(&self[byte / size_of::<T>()]));
         }
     }
 
@@ -198,11 +199,19 @@ impl<T> Zeroed<T> {
     }
 }
 
+#[cfg(all(test, target_os = "linux", not(tollgate_loom)))]
+impl<T> Zeroed<T> {
+    /// How many bytes of it are in memory, if it is the system's.
+    pub(super) fn resident(&self) -> Option<usize> {
+        self.pages.as_ref().map(|pages| pages.resident())
+    }
+}
+
 #[cfg(tollgate_loom)]
 impl<T> Zeroed<T> {
     pub(super) fn populate(&self, _nth: usize) {}
 
-    pub(super) fn populate_ahead(&self, _parts: usize) {}
+    pub(super) fn populate_ahead(&self, _parts: usize, _touch: impl Fn(&T)) {}
 
     pub(super) fn leave(&mut self, _permit: &mut Permit) {}
 }
@@ -281,7 +290,7 @@ mod tests {
         // SAFETY: atomics of u64, and they are 0.
         #[allow(unsafe_code)]
         let values = unsafe { zeroed(COUNT, || Atomic::new(0_u64)) }.unwrap();
-        let resident = || values.pages.as_ref().unwrap().resident();
+        let resident = || values.resident().unwrap();
         assert_eq!(resident(), 0);
         // The last part is a page.
         values.populate(COUNT - 1);

@@ -12,7 +12,6 @@
 
 use crate::sync::{Atomic, AtomicCell, Ordering::Relaxed};
 use memmap2::{Advice, MmapMut, UncheckedAdvice};
-use std::ops::Range;
 use std::ptr::NonNull;
 
 /// From this size on a block is the system's. Below, the allocator may have it at hand, and if not, whoever begins a turnover
@@ -33,6 +32,9 @@ const GIVEN_BACK: usize = 1 << 20;
 /// it is a twentieth, and a tenth off a flood; but they may first have to be made free, and one flood in four had a check that
 /// waited 8 to 14 milliseconds.
 const HUGE: usize = 128 << 20;
+
+/// A page, where pages are smallest.
+const PAGE: usize = 4096;
 
 /// A huge page.
 const HUGE_PART: usize = 2 << 20;
@@ -74,32 +76,36 @@ impl Pages {
         let part = byte >> self.part.trailing_zeros();
         // ORDERING: relaxed; a hint.
         if self.asked[part].load(Relaxed) == 0 {
-            self.ask_for(part..part + 1);
+            self.ask_for(part);
         }
     }
 
-    /// Has the system give the next parts that were not asked for ahead, as much as so many of the usual size.
-    pub(super) fn populate_ahead(&self, parts: usize) {
+    /// Where the pages begin of the next parts that nobody has asked for, among as many as make so many of the usual size: for
+    /// whoever then writes to each, so that it comes.
+    pub(super) fn ahead(&self, parts: usize) -> impl Iterator<Item = usize> {
+        let all = self.asked.len();
+        let parts = parts.saturating_mul(PART).div_ceil(self.part);
         // ORDERING: relaxed twice; a hint.
-        let first = self.ahead.load(Relaxed);
-        if first < self.asked.len() {
-            let parts = parts.saturating_mul(PART).div_ceil(self.part);
-            let first = self.ahead.fetch_add(parts, Relaxed);
-            self.ask_for(first..first.saturating_add(parts));
-        }
+        let first = match self.ahead.load(Relaxed) {
+            first if first < all => self.ahead.fetch_add(parts, Relaxed),
+            first => first,
+        };
+        let next = first.min(all)..first.saturating_add(parts).min(all);
+        // ORDERING: relaxed, in both; a hint, as in `ask_for`.
+        let is_new = |&part: &usize| self.asked[part].load(Relaxed) == 0;
+        next.filter(is_new).flat_map(|part| {
+            self.asked[part].store(1, Relaxed);
+            let start = part * self.part;
+            (start..self.map.len().min(start + self.part)).step_by(PAGE)
+        })
     }
 
     #[cold]
-    fn ask_for(&self, parts: Range<usize>) {
-        let parts = parts.start..parts.end.min(self.asked.len());
-        if parts.is_empty() {
-            // Others have asked for the last ones meanwhile.
-            return;
-        }
+    fn ask_for(&self, part: usize) {
         // ORDERING: relaxed; a hint. Whoever asks first may be slow: then others get single pages meanwhile.
-        self.asked[parts.clone()].iter().for_each(|part| part.store(1, Relaxed));
-        let start = parts.start * self.part;
-        let end = self.map.len().min(parts.end * self.part);
+        self.asked[part].store(1, Relaxed);
+        let start = part * self.part;
+        let end = self.map.len().min(start + self.part);
         // A wish, which is granted from Linux 5.14 on.
         let _ = self.map.advise_range(Advice::PopulateWrite, start, end - start);
     }
@@ -194,7 +200,6 @@ impl Pages {
     /// system does to make room for huge ones, or is swapped out.)
     pub(super) fn resident(&self) -> usize {
         use std::os::unix::fs::FileExt;
-        const PAGE: usize = 4096;
         let pagemap = std::fs::File::open("/proc/self/pagemap").unwrap();
         let mut pages = vec![0; self.map.len().div_ceil(PAGE) * 8];
         pagemap.read_exact_at(&mut pages, (self.map.as_ptr().addr() / PAGE * 8) as u64).unwrap();
@@ -240,23 +245,40 @@ mod tests {
         );
     }
 
-    /// By several, who never ask for the same: nobody waits for what another does.
+    /// As whoever uses the block does.
+    fn come_ahead(block: &mut Pages, parts: usize) {
+        let pages: Vec<_> = block.ahead(parts).collect();
+        pages.into_iter().for_each(|byte| block.map[byte] = 1);
+    }
+
     #[test]
     fn memory_comes_ahead_in_order() {
         const PARTS: usize = 65;
         const BYTES: usize = PARTS * PART + 4096;
-        let block = Pages::new(BYTES).unwrap();
+        let mut block = Pages::new(BYTES).unwrap();
         block.populate(BYTES - 1);
-        for (parts, all) in [(0, 0), (1, 1), (2, 3), (60, 63), (1, 64), (2, PARTS)] {
-            block.populate_ahead(parts);
+        block.populate(2 * PART);
+        for (parts, all) in [(0, 1), (1, 2), (2, 3), (60, 63), (1, 64), (2, PARTS)] {
+            come_ahead(&mut block, parts);
             assert_eq!(block.resident(), all * PART + 4096);
         }
-        // Two see that parts are left, and one is faster.
-        block.ask_for(BYTES.div_ceil(PART)..usize::MAX);
-        block.ask_for(usize::MAX..usize::MAX);
-        block.populate_ahead(1);
-        block.populate_ahead(usize::MAX);
-        assert_eq!((block.ahead.load(Relaxed), block.resident()), (BYTES.div_ceil(PART), BYTES));
+        assert_eq!(block.ahead.load(Relaxed), BYTES.div_ceil(PART));
+        assert_eq!((block.ahead(1).count(), block.ahead(usize::MAX).count()), (0, 0));
+    }
+
+    /// Two who come at once have the next parts each; and who is asked for a part meanwhile need not wait for them.
+    #[test]
+    fn memory_that_comes_ahead_is_nobodys_twice() {
+        const PAGES: usize = PART / PAGE;
+        let block = Pages::new(16 * PART).unwrap();
+        let (mut first, mut second) = (block.ahead(2), block.ahead(usize::MAX));
+        assert_eq!((first.next(), second.next()), (Some(0), Some(2 * PART)));
+        assert_eq!(block.ahead(1).next(), None);
+        block.populate(PART);
+        block.populate(3 * PART);
+        block.populate(0);
+        assert_eq!((first.count(), second.count()), (PAGES - 1, 13 * PAGES - 1));
+        assert_eq!(block.resident(), 2 * PART);
     }
 
     #[test]
@@ -266,9 +288,9 @@ mod tests {
         // Parts may lie in one huge page more.
         block.populate(HUGE - 1);
         assert!((HUGE_PART..=2 * HUGE_PART).contains(&block.resident()));
-        block.populate_ahead(1);
+        come_ahead(&mut block, 1);
         assert!((2 * HUGE_PART..=4 * HUGE_PART).contains(&block.resident()));
-        block.populate_ahead(HUGE_PART / PART + 1);
+        come_ahead(&mut block, HUGE_PART / PART + 1);
         assert_eq!(block.ahead.load(Relaxed), 3);
         assert_eq!(
             (block.give_back(1), block.give_back(1), block.give_back(5)),

@@ -87,6 +87,12 @@ impl Line {
         is_here.then(|| &self.words[place])
     }
 
+    /// Writes to it, if it is new, and changes nothing.
+    fn touch(&self) {
+        // ORDERING: relaxed; who sees a fresh word sees no more by it. (To add 0 might be made a load.)
+        let _ = self.words[0].compare_exchange(Word::FRESH, Word::FRESH, Relaxed, Relaxed);
+    }
+
     /// Asks the processor for the line that lies so many behind this one, and does not wait. There may be none.
     #[inline(always)]
     fn prefetch(&self, behind: usize) {
@@ -236,7 +242,7 @@ impl Space {
 
     /// Has the first so many parts of the memory made ready for which nobody has done it in this way.
     pub(super) fn populate_ahead(&self, parts: usize) {
-        self.lines.populate_ahead(parts);
+        self.lines.populate_ahead(parts, Line::touch);
     }
 
     /// For the last one who has it: leaves what is to be given back in parts, and the permission for that. There may be no
@@ -347,6 +353,25 @@ mod tests {
         let space = Space::new(3).unwrap();
         assert_eq!(Space::bytes_of(3), size_of_val(&*space.lines) as u64);
         assert_eq!(space.lines(), 3);
+    }
+
+    /// Keys that are there already keep their words.
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn memory_that_comes_ahead_changes_nothing() {
+        const PART: usize = 64 << 10;
+        let space = Space::new((1 << 20) / size_of::<Line>()).unwrap();
+        // Its home is the first line.
+        let first = Fingerprint::of_hash(100);
+        let word = Word::FRESH.frozen();
+        space.claim(first).unwrap().store(word, Relaxed);
+        for parts in 1..4 {
+            space.populate_ahead(1);
+            assert_eq!(space.lines.resident(), Some(parts * PART));
+        }
+        let words = || space.lines.iter().flat_map(|line| &line.words).map(|word| word.load(Relaxed));
+        assert_eq!(words().next(), Some(word));
+        assert!(words().skip(1).all(Word::is_fresh));
     }
 
     /// In the last line of a space there is nothing behind it to ask for, and nothing comes of that.
