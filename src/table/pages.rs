@@ -85,15 +85,12 @@ impl Pages {
     pub(super) fn ahead(&self, parts: usize) -> impl Iterator<Item = usize> {
         let all = self.asked.len();
         let parts = parts.saturating_mul(PART).div_ceil(self.part);
+        let end = |first: usize| first.saturating_add(parts).min(all);
         // ORDERING: relaxed twice; a hint.
-        let first = match self.ahead.load(Relaxed) {
-            first if first < all => self.ahead.fetch_add(parts, Relaxed),
-            first => first,
-        };
-        let next = first.min(all)..first.saturating_add(parts).min(all);
+        let (Ok(first) | Err(first)) = self.ahead.fetch_update(Relaxed, Relaxed, |first| Some(end(first)));
         // ORDERING: relaxed, in both; a hint, as in `ask_for`.
         let is_new = |&part: &usize| self.asked[part].load(Relaxed) == 0;
-        next.filter(is_new).flat_map(|part| {
+        (first..end(first)).filter(is_new).flat_map(|part| {
             self.asked[part].store(1, Relaxed);
             let start = part * self.part;
             (start..self.map.len().min(start + self.part)).step_by(PAGE)
@@ -256,13 +253,14 @@ mod tests {
         const PARTS: usize = 65;
         const BYTES: usize = PARTS * PART + 4096;
         let mut block = Pages::new(BYTES).unwrap();
-        block.populate(BYTES - 1);
         block.populate(2 * PART);
-        for (parts, all) in [(0, 1), (1, 2), (2, 3), (60, 63), (1, 64), (2, PARTS)] {
+        for (parts, all) in [(0, 1), (1, 2), (2, 3), (60, 63), (1, 64), (1, PARTS)] {
             come_ahead(&mut block, parts);
-            assert_eq!(block.resident(), all * PART + 4096);
+            assert_eq!(block.resident(), all * PART);
         }
-        assert_eq!(block.ahead.load(Relaxed), BYTES.div_ceil(PART));
+        // The last part is a page.
+        come_ahead(&mut block, usize::MAX);
+        assert_eq!(block.resident(), BYTES);
         assert_eq!((block.ahead(1).count(), block.ahead(usize::MAX).count()), (0, 0));
     }
 
