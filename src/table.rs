@@ -16,6 +16,7 @@
 //! fingerprint:  EMPTY -> fp                a key claims the first EMPTY slot of its probe run, by CAS
 //!               EMPTY -> SEALED            by the turnover, or by a key that goes on to the next era
 //! word:         fresh -> w1 -> w2 ...      charges, by `rule::try_update`
+//!               fresh -> fresh             by who has its memory come
 //!               w -> w|FROZEN              turnover: no more updates; to be found in the next era
 //!               w -> EVICTED               turnover: w was idle; the key is forgotten
 //! ```
@@ -168,9 +169,10 @@
 //! is a third of a check's time. Which line that is, was a hint beside the root while guards took a locked instruction, which
 //! the clock waited for.
 //!
-//! Kept: huge pages, and memory that comes and goes part by part: the longest check beside a `clear` of a million keys took 17 milliseconds, and takes 0.6 (see `pages`). Who does many
-//! steps has it come and go for all of them at once: of a sweep of a million keys, the p99.9 of checks beside it was 1.8 times
-//! that at rest where each step did it for itself, and is 1.5.
+//! Kept: huge pages, and memory that comes and goes part by part: the longest check beside a `clear` of a million keys took 17
+//! milliseconds, and takes 0.6 (see `pages`). Who does many steps has it come ahead and go for all of them: of a sweep of a million
+//! keys, the p99.9 of checks beside it was 1.8 times that at rest where each step did it for itself, and 1.5 so. (On another
+//! processor, where it is 1.7 to 1.8, it makes no difference whether it is asked for or written to.)
 //!
 //! Kept: guards without a locked instruction (see `sync::readers`): a fifth off a check of a hot key.
 
@@ -547,8 +549,8 @@ impl Table {
     /// Does so many steps of what is to be done, as far as anything is: of giving memory back, and of the turnover that is
     /// under way, or of one that makes a table smaller which is far too large. True if there is more to do.
     ///
-    /// Who does several steps has their memory come and go at once and before: checks have less of it to do then, and other
-    /// processors are told of it less often.
+    /// Who does several steps has as much memory come before, and as much go at once: checks have less of it to do then, and
+    /// other processors are told of it less often.
     pub(crate) fn tend(&self, steps: usize, now: Tick, guard: &Guard) -> bool {
         collect(guard);
         let is_leaving = self.memory.give_back(steps);

@@ -89,7 +89,7 @@ impl Line {
 
     /// Writes to it, if it is new, and changes nothing.
     fn touch(&self) {
-        // ORDERING: relaxed; who sees a fresh word sees no more by it. (To add 0 might be made a load.)
+        // ORDERING: relaxed; who sees a fresh word sees no more by it. (To add 0 is made a load by some compilers.)
         let _ = self.words[0].compare_exchange(Word::FRESH, Word::FRESH, Relaxed, Relaxed);
     }
 
