@@ -55,13 +55,15 @@ pub fn folded(shown: &Shown) -> String {
         missed.len()
     );
     let text = text + &without_keys(shown);
+    let limits: Vec<String> = missed.iter().filter_map(|line| line.limits()).collect();
     let mut table = vec![
         "| | asked | reached | clock | clock + CAS | bare table | its share of what tollgate takes |"
             .to_owned(),
         "|---|--:|--:|--:|--:|--:|--:|".to_owned(),
     ];
     table.extend(lines.iter().map(Line::markdown));
-    format!("{head}\n\n{}\n\n{}\n\n</details>", wrapped(&text), table.join("\n"))
+    let parts = [head, wrapped(&text), limits.join("\n"), table.join("\n"), "</details>".into()];
+    parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("\n\n")
 }
 
 /// What is left of a check where there is one state: what nothing that looks a key up can do without.
@@ -90,6 +92,16 @@ impl Line {
             Wanted::AtMost => printed(value) > printed(self.asked),
             Wanted::AtLeast => printed(value) < printed(self.asked),
         }
+    }
+
+    /// How much of what tollgate takes the floors take that limit nothing.
+    fn limits(&self) -> Option<String> {
+        let share = |floor: f64| floor / self.reached * 100.0;
+        let (clock, floor) = (share(self.clock?), share(self.floor?));
+        Some(format!(
+            "- {}: the clock takes {clock:.0} % of tollgate's time, with the word of the array {floor:.0} %",
+            self.what
+        ))
     }
 
     fn markdown(&self) -> String {
