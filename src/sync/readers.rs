@@ -461,6 +461,7 @@ impl Drop for Readers {
 }
 
 impl Reader {
+    #[inline(always)]
     fn state(&self) -> u64 {
         // ORDERING: relaxed; its own thread asks, and nobody else writes it.
         self.state.load(Relaxed)

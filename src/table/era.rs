@@ -301,6 +301,7 @@ impl Era {
     }
 
     /// Freezes a word, or evicts its key if it is idle; what it is for good.
+    #[inline]
     fn freeze(&self, key: Fingerprint, word: &Atomic<Word>, judged_at: Tick) -> Frozen {
         let rule = self.rules.of(key);
         let updated = update(word, |word| match word {

@@ -35,6 +35,7 @@ impl Memory {
     }
 
     /// Is a part of what was freed still to be given back?
+    #[inline]
     pub(super) fn is_leaving(&self) -> bool {
         self.leaving.bytes() > 0
     }

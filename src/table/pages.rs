@@ -158,6 +158,7 @@ impl std::fmt::Debug for Leaving {
 
 impl Leaving {
     /// How many bytes are not given back yet.
+    #[inline]
     pub(super) fn bytes(&self) -> u64 {
         // ORDERING: relaxed; a count.
         self.bytes.load(Relaxed)

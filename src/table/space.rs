@@ -207,6 +207,7 @@ impl Space {
 
     /// Finds `key` or claims the first EMPTY slot of its run for it; the word beside it. The caller has a place for the
     /// key, so there is such a slot, unless the run was sealed: then `None`.
+    #[inline]
     pub(super) fn claim(&self, key: Fingerprint) -> Option<&Atomic<Word>> {
         let mut at = key.home(self.lines.len());
         loop {
@@ -264,6 +265,7 @@ impl Space {
     }
 
     /// Seals the vacant slots of a line for good, and gives each key in it, with its word, to `each`.
+    #[inline]
     pub(super) fn close_line(&self, at: usize, mut each: impl FnMut(Fingerprint, &Atomic<Word>)) {
         let line = &self.lines[at];
         for (slot, word) in line.keys.iter().zip(&line.words) {
@@ -283,6 +285,7 @@ impl Space {
 impl<'s> Vacant<'s> {
     /// Gives the slot to `key`, whose probe run ended at it, and the word beside it to the caller; `None` if it is SEALED, or
     /// something has come between. The caller has a place for the key.
+    #[inline]
     pub(super) fn claim(self, key: Fingerprint) -> Option<&'s Atomic<Word>> {
         // ORDERING: relaxed twice, as in `Space::claim`.
         self.slot.compare_exchange(Fingerprint::EMPTY, key, Relaxed, Relaxed).is_ok().then_some(self.word)
@@ -295,6 +298,7 @@ impl<'s> Vacant<'s> {
 }
 
 /// Seals a slot unless a key has it; what it holds from now on.
+#[inline]
 fn seal(slot: &Atomic<Fingerprint>) -> Fingerprint {
     // ORDERING: relaxed; a look first, for most slots are taken, and what is there stays there.
     let found = slot.load(Relaxed);
