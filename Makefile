@@ -38,7 +38,7 @@ help:
 	@echo "make lint       formatting and clippy, warnings are errors"
 	@echo "make unit       unit, integration and doc tests"
 	@echo "make instructions"
-	@echo "                instructions for each check, counted by valgrind, against what they may be"
+	@echo "                instructions of ten thousand checks, counted by valgrind, against what they may be"
 	@echo "make stress     a table that is far too small, under load from all cores, for a minute"
 	@echo "make soak       load of every kind from all cores for MINUTES=$(MINUTES); all tokens counted, no growth of memory"
 	@echo "make sanitize   stress, turnover and upkeep under the address, leak and thread sanitizers, on nightly Rust (minutes)"
@@ -82,7 +82,7 @@ lint:
 	$(CARGO) clippy --locked --all-targets -- -D warnings
 	cd loom-tests && $(CARGO) clippy --locked --tests -- -D warnings
 	cd tests/shuttle && $(CARGO) clippy --locked --tests -- -D warnings
-	cd benches/instructions && $(CARGO) clippy --locked -- -D warnings
+	cd benches/instructions && $(CARGO) clippy --locked --profile bench --all-targets -- -D warnings
 
 unit: redis-server
 	$(CARGO) test --locked --all-features
@@ -103,7 +103,7 @@ features:
 # left out, which it says, and in CI it fails.
 instructions:
 	@command -v valgrind >/dev/null || apt-get install -y valgrind || sudo -n apt-get install -y valgrind || true
-	@if command -v valgrind >/dev/null; then cd benches/instructions && $(CARGO) run --release --locked; \
+	@if command -v valgrind >/dev/null; then cd benches/instructions && $(CARGO) bench --locked; \
 	else echo "NOT DONE: valgrind is missing and could not be installed, so no instructions were counted"; \
 		test -z "$$CI"; fi
 

@@ -1,165 +1,126 @@
-//! How many instructions a check takes, counted by valgrind: the same on a loaded machine as on a quiet one.
+//! How many instructions a check takes, counted by callgrind through gungraun: the same on a loaded machine as on a quiet one.
 //!
-//! Without an argument each path below is run twice under callgrind, once for twice as long, in a process of
-//! its own; the difference is the path's alone. It fails where a path takes more than is written beside it: a
-//! change that costs instructions should be made on purpose. The figures are of x86-64 and rustc 1.95, with a
-//! margin of a tenth for the next one; on other processors the counts are printed and not compared.
-//!
-//! Not with gungraun (once iai-callgrind), which is made for this: it wants a program of its own version installed beside it,
-//! one thing more that may be missing where `make test` runs, and needed here are one difference and one comparison.
+//! Each line counts ten thousand checks, so its figure without the last four digits is that of one. It fails where a check
+//! takes more than is written beside it: a change that costs instructions should be made on purpose. The limits are of
+//! x86-64 and rustc 1.95, with a margin of a tenth for the next one; on other processors nothing is compared with them.
 
-use std::env;
+use gungraun::{
+    Callgrind, EventKind, LibraryBenchmarkConfig, library_benchmark, library_benchmark_group, main,
+};
 use std::hint::black_box;
-use std::process::{Command, ExitCode};
 use std::time::Duration;
 use tollgate::{Algorithm, Clock, Limiter, ManualClock, Quota, SingleLimiter};
 
-/// Checks in the short run, and again as many in the long one.
 const CHECKS: u64 = 10_000;
 
-struct Path {
-    name: &'static str,
-    /// Instructions for each check that are still accepted.
-    most: u64,
-    run: fn(u64),
-}
+/// Where keys lie is chance, and as the time stands still here, one key in 2048 does a step of upkeep with each check. Of many
+/// keys, a few may.
+const KEYS: u64 = 512;
 
-const PATHS: [Path; 10] = [
-    Path { name: "one resource, admitted", most: 60, run: |n| single(Algorithm::TokenBucket, n, n) },
-    Path { name: "one resource, denied", most: 59, run: |n| single(Algorithm::TokenBucket, 1, n) },
-    Path { name: "key, admitted", most: 124, run: |n| keyed(n, n) },
-    Path { name: "key, denied", most: 118, run: |n| keyed(1, n) },
-    Path { name: "key, admitted, inlined", most: 104, run: inlined },
-    Path { name: "key through a pinned handle, admitted", most: 117, run: pinned },
-    Path { name: "key in a batch of 32, admitted", most: 141, run: batches },
-    Path { name: "key under a sliding window, admitted", most: 358, run: windowed },
-    Path { name: "fresh key, growth included", most: 401, run: fresh },
-    Path { name: "sliding window, admitted", most: 283, run: |n| single(Algorithm::SlidingWindow, n, n) },
-];
-
-fn quota(burst: u64) -> Quota {
-    Quota::new(1, Duration::from_secs(3_600)).burst(burst)
-}
-
-fn limiter(burst: u64, keys: u64) -> (Limiter<u64>, ManualClock) {
-    let clock = Clock::manual();
-    let builder = Limiter::builder(quota(burst)).max_keys(100_000).clock(&clock);
-    let limiter: Limiter<u64> = builder.build().unwrap();
-    for key in 0..keys {
-        assert!(limiter.check_n(&key, 1).allowed());
+/// So many for each check are still accepted.
+fn at_most(instructions: u64) -> LibraryBenchmarkConfig {
+    let mut callgrind = Callgrind::with_args(["--cache-sim=no"]);
+    callgrind.format([EventKind::Ir]);
+    if cfg!(target_arch = "x86_64") {
+        callgrind.hard_limits([(EventKind::Ir, instructions * CHECKS)]);
     }
+    let mut config = LibraryBenchmarkConfig::default();
+    config.tool(callgrind);
+    config
+}
+
+/// After one check, it admits so many more.
+fn quota(algorithm: Algorithm, more: u64) -> Quota {
+    let hour = Duration::from_secs(3_600);
+    match algorithm {
+        Algorithm::TokenBucket => Quota::new(1, hour).burst(more + 1),
+        _ => Quota::new(more + 1, hour),
+    }
+}
+
+/// It has been asked once and admits so many more.
+fn one(algorithm: Algorithm, more: u64) -> SingleLimiter {
+    let builder = SingleLimiter::builder(quota(algorithm, more)).algorithm(algorithm);
+    let gate = builder.clock(Clock::manual()).build().unwrap();
+    assert!(gate.check().allowed());
+    gate
+}
+
+type Keyed = (Limiter<u64>, ManualClock);
+
+/// It has been asked once for each of so many keys and admits so many more checks of each.
+fn keyed(algorithm: Algorithm, keys: u64, more: u64) -> Keyed {
+    let clock = Clock::manual();
+    let builder = Limiter::builder(quota(algorithm, more)).algorithm(algorithm).max_keys(100_000);
+    let limiter: Limiter<u64> = builder.clock(&clock).build().unwrap();
+    assert!((0..keys).all(|key| limiter.check(&key).allowed()));
     (limiter, clock)
 }
 
-/// `admitted` of `checks` pass.
-fn single(algorithm: Algorithm, admitted: u64, checks: u64) {
-    let quota = match algorithm {
-        Algorithm::SlidingWindow => Quota::new(2 * CHECKS, Duration::from_secs(3_600)),
-        _ => quota(admitted),
-    };
-    let builder = SingleLimiter::builder(quota).algorithm(algorithm).clock(Clock::manual());
-    let gate = builder.build().unwrap();
-    let passed = (0..checks).filter(|_| black_box(&gate).check().allowed()).count() as u64;
-    assert_eq!(passed, admitted);
+// What a function is given and what it returns is made and dropped outside of what is counted.
+
+#[library_benchmark]
+#[bench::admitted(args = (one(Algorithm::TokenBucket, CHECKS), true), config = at_most(57))]
+#[bench::denied(args = (one(Algorithm::TokenBucket, 0), false), config = at_most(57))]
+#[bench::sliding_window(args = (one(Algorithm::SlidingWindow, CHECKS), true), config = at_most(284))]
+fn one_resource(gate: SingleLimiter, allowed: bool) -> SingleLimiter {
+    assert!((0..CHECKS).all(|_| black_box(&gate).check().allowed() == allowed));
+    gate
 }
 
-/// One key, `admitted` of `checks` pass.
-fn keyed(admitted: u64, checks: u64) {
-    let (limiter, _clock) = limiter(admitted + 1, 1);
-    let passed = (0..checks).filter(|_| black_box(&limiter).check(&0).allowed()).count() as u64;
-    assert_eq!(passed, admitted);
+#[library_benchmark]
+#[bench::admitted(args = (keyed(Algorithm::TokenBucket, KEYS, CHECKS), true), config = at_most(129))]
+#[bench::denied(args = (keyed(Algorithm::TokenBucket, KEYS, 0), false), config = at_most(121))]
+#[bench::sliding_window(args = (keyed(Algorithm::SlidingWindow, KEYS, CHECKS), true), config = at_most(368))]
+fn key(limiter: Keyed, allowed: bool) -> Keyed {
+    assert!((0..CHECKS).all(|n| black_box(&limiter.0).check(&(n % KEYS)).allowed() == allowed));
+    limiter
 }
 
-/// One key, where the check is part of the caller, which asks for nothing but `allowed`. Then no answer is written at all, as
-/// long as no other way through a check writes one to where this would be.
-fn inlined(checks: u64) {
-    let (limiter, clock) = limiter(checks + 1, 1);
-    let now = clock.now();
+// The check is part of the caller, which asks for nothing but `allowed`. Then no answer is written at all, as long as no other
+// way through a check writes one to where this would be.
+#[library_benchmark]
+#[bench::admitted(args = (keyed(Algorithm::TokenBucket, KEYS, CHECKS)), config = at_most(110))]
+fn key_inlined(limiter: Keyed) -> Keyed {
+    let now = limiter.1.now();
     // Nobody else calls it here, so it is inlined.
-    assert!((0..checks).all(|_| black_box(&limiter).check_at(&0, 1, black_box(now)).allowed()));
+    assert!((0..CHECKS).all(|n| black_box(&limiter.0).check_at(&(n % KEYS), 1, black_box(now)).allowed()));
+    limiter
 }
 
-/// A rule that is no bucket takes another way through a check.
-fn windowed(checks: u64) {
-    let quota = Quota::new(2 * CHECKS + 1, Duration::from_secs(3_600));
-    let builder = Limiter::builder(quota).algorithm(Algorithm::SlidingWindow).clock(Clock::manual());
-    let limiter: Limiter<u64> = builder.build().unwrap();
-    assert!((0..checks).all(|_| black_box(&limiter).check(&0).allowed()));
+#[library_benchmark]
+#[bench::admitted(args = (keyed(Algorithm::TokenBucket, KEYS, CHECKS)), config = at_most(122))]
+fn key_pinned(limiter: Keyed) -> Keyed {
+    let mut gate = limiter.0.pin();
+    assert!((0..CHECKS).all(|n| black_box(&mut gate).check(&(n % KEYS)).allowed()));
+    drop(gate);
+    limiter
 }
 
-fn pinned(checks: u64) {
-    let (limiter, _clock) = limiter(checks + 1, 1);
-    let mut gate = limiter.pin();
-    assert!((0..checks).all(|_| black_box(&mut gate).check(&0).allowed()));
-}
-
-fn batches(checks: u64) {
-    // Where keys lie is chance: with few of them, one run in ten counted a tenth more.
-    const KEYS: u64 = 512;
-    let (limiter, _clock) = limiter(checks + 1, KEYS);
-    let keys: Vec<u64> = (0..KEYS).collect();
+// Batches of 32.
+#[library_benchmark]
+#[bench::admitted(args = (keyed(Algorithm::TokenBucket, KEYS, CHECKS), (0..KEYS).collect()), config = at_most(141))]
+fn key_in_batch(limiter: Keyed, keys: Vec<u64>) -> Keyed {
     let mut decisions = Vec::with_capacity(32);
-    for batch in keys.chunks(32).cycle().take((checks / 32) as usize) {
+    for batch in keys.chunks(32).cycle().take((CHECKS / 32) as usize) {
         decisions.clear();
-        black_box(&limiter).check_many(batch, &mut decisions);
+        black_box(&limiter.0).check_many(batch, &mut decisions);
         assert!(decisions.iter().all(|decision| decision.allowed()));
     }
+    limiter
 }
 
-fn fresh(checks: u64) {
-    let (limiter, _clock) = limiter(1, 0);
-    assert!((0..checks).all(|key| black_box(&limiter).check(&key).allowed()));
+// Growth included.
+#[library_benchmark]
+#[bench::admitted(args = (keyed(Algorithm::TokenBucket, CHECKS, 0)), config = at_most(393))]
+fn fresh_key(limiter: Keyed) -> Keyed {
+    assert!((CHECKS..2 * CHECKS).all(|key| black_box(&limiter.0).check(&key).allowed()));
+    limiter
 }
 
-/// The instructions of this program when it runs `path` for so many checks.
-fn count(path: &str, checks: u64) -> Result<u64, String> {
-    let own = env::current_exe().map_err(|error| error.to_string())?;
-    let mut valgrind = Command::new("valgrind");
-    valgrind.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]).arg(own);
-    let output = valgrind.args(["--run", path, &checks.to_string()]).output();
-    let output = output.map_err(|error| format!("valgrind did not start ({error}); install it"))?;
-    let text = String::from_utf8_lossy(&output.stderr);
-    let line = text.lines().find_map(|line| line.split_once("Collected : "));
-    let counted = line.and_then(|(_, figure)| figure.trim().parse().ok());
-    counted.filter(|_| output.status.success()).ok_or_else(|| format!("valgrind failed:\n{text}"))
-}
+library_benchmark_group!(
+    name = check,
+    benchmarks = [one_resource, key, key_inlined, key_pinned, key_in_batch, fresh_key]
+);
 
-fn compare() -> Result<bool, String> {
-    println!("{:<40} {:>12} {:>9}", "instructions for each check", "counted", "at most");
-    let mut within = true;
-    for Path { name, most, .. } in PATHS {
-        let count =
-            || Ok::<_, String>(count(name, 2 * CHECKS)?.saturating_sub(count(name, CHECKS)?) / CHECKS);
-        let mut each = count()?;
-        if each > most {
-            // How keys hash is chance, and the time stands still here: one key in 2048 does a step of upkeep with each check.
-            each = each.min(count()?);
-        }
-        let verdict = if each > most { "  TOO MANY" } else { "" };
-        println!("{name:<40} {each:>12} {most:>9}{verdict}");
-        within &= each <= most || !cfg!(target_arch = "x86_64");
-    }
-    Ok(within)
-}
-
-fn main() -> ExitCode {
-    let arguments: Vec<String> = env::args().collect();
-    if let [_, run, name, checks] = arguments.as_slice()
-        && run == "--run"
-    {
-        let path = PATHS.iter().find(|path| path.name == name).expect("a path of this program");
-        (path.run)(checks.parse().expect("a number"));
-        return ExitCode::SUCCESS;
-    }
-    match compare() {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => {
-            eprintln!("A path takes more instructions than it may: see benches/instructions/src/main.rs.");
-            ExitCode::FAILURE
-        }
-        Err(why) => {
-            eprintln!("{why}");
-            ExitCode::FAILURE
-        }
-    }
-}
+main!(library_benchmark_groups = check);

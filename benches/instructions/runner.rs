@@ -1,0 +1,20 @@
+//! What gungraun starts to run valgrind and to read what it counted. It is usually installed by hand, in just the
+//! version of the library; built here, the lock file says which, and there is nothing to install.
+
+use env_logger::Env;
+use gungraun_runner::error::Error;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    env_logger::Builder::from_env(Env::default().filter_or("GUNGRAUN_LOG", "warn")).init();
+    let Err(error) = gungraun_runner::runner::run::run() else { return ExitCode::SUCCESS };
+    match error.downcast_ref() {
+        Some(Error::RegressionError(_)) => {
+            eprintln!(
+                "A check takes more instructions than it may: see benches/instructions/instructions.rs."
+            );
+        }
+        _ => eprintln!("{error:?}"),
+    }
+    ExitCode::FAILURE
+}
