@@ -163,7 +163,7 @@
 //!
 //! Kept: an insertion that nothing is in the way of is apart from those that have to look further (see `view`): it goes on at the
 //! slot where the lookup has seen the key's probe run end, with the word that the rule has made of a fresh one, and gives that
-//! word back in a register. A fresh key took 530 instructions so (and takes 357 now), with its share of what is moved; in one loop with
+//! word back in a register. A fresh key took 530 instructions so (and takes some 360 now), with its share of what is moved; in one loop with
 //! all other cases it were 656, and asking the rule twice 863. Not while a turnover is under way, where slots are mostly sealed: the models
 //! have ten times as many executions then.
 //!

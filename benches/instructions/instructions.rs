@@ -2,7 +2,8 @@
 //!
 //! Each line counts ten thousand checks, so its figure without the last four digits is that of one. It fails where a check
 //! takes more than is written beside it: a change that costs instructions should be made on purpose. The limits are of
-//! x86-64 and rustc 1.95, with a margin of a tenth for the next one; on other processors nothing is compared with them.
+//! x86-64 and rustc 1.95, and leave 3 to 10 parts of a hundred for the next one and for where keys lie; on other processors
+//! nothing is compared with them.
 
 use gungraun::{
     Callgrind, EventKind, LibraryBenchmarkConfig, library_benchmark, library_benchmark_group, main,
@@ -62,16 +63,16 @@ fn keyed(algorithm: Algorithm, keys: u64, more: u64) -> Keyed {
 #[library_benchmark]
 #[bench::admitted(args = (one(Algorithm::TokenBucket, CHECKS), true), config = at_most(57))]
 #[bench::denied(args = (one(Algorithm::TokenBucket, 0), false), config = at_most(57))]
-#[bench::sliding_window(args = (one(Algorithm::SlidingWindow, CHECKS), true), config = at_most(284))]
+#[bench::sliding_window(args = (one(Algorithm::SlidingWindow, CHECKS), true), config = at_most(283))]
 fn one_resource(gate: SingleLimiter, allowed: bool) -> SingleLimiter {
     assert!((0..CHECKS).all(|_| black_box(&gate).check().allowed() == allowed));
     gate
 }
 
 #[library_benchmark]
-#[bench::admitted(args = (keyed(Algorithm::TokenBucket, KEYS, CHECKS), true), config = at_most(129))]
-#[bench::denied(args = (keyed(Algorithm::TokenBucket, KEYS, 0), false), config = at_most(121))]
-#[bench::sliding_window(args = (keyed(Algorithm::SlidingWindow, KEYS, CHECKS), true), config = at_most(368))]
+#[bench::admitted(args = (keyed(Algorithm::TokenBucket, KEYS, CHECKS), true), config = at_most(124))]
+#[bench::denied(args = (keyed(Algorithm::TokenBucket, KEYS, 0), false), config = at_most(118))]
+#[bench::sliding_window(args = (keyed(Algorithm::SlidingWindow, KEYS, CHECKS), true), config = at_most(358))]
 fn key(limiter: Keyed, allowed: bool) -> Keyed {
     assert!((0..CHECKS).all(|n| black_box(&limiter.0).check(&(n % KEYS)).allowed() == allowed));
     limiter
@@ -80,7 +81,7 @@ fn key(limiter: Keyed, allowed: bool) -> Keyed {
 // The check is part of the caller, which asks for nothing but `allowed`. Then no answer is written at all, as long as no other
 // way through a check writes one to where this would be.
 #[library_benchmark]
-#[bench::admitted(args = (keyed(Algorithm::TokenBucket, KEYS, CHECKS)), config = at_most(110))]
+#[bench::admitted(args = (keyed(Algorithm::TokenBucket, KEYS, CHECKS)), config = at_most(104))]
 fn key_inlined(limiter: Keyed) -> Keyed {
     let now = limiter.1.now();
     // Nobody else calls it here, so it is inlined.
@@ -89,7 +90,7 @@ fn key_inlined(limiter: Keyed) -> Keyed {
 }
 
 #[library_benchmark]
-#[bench::admitted(args = (keyed(Algorithm::TokenBucket, KEYS, CHECKS)), config = at_most(122))]
+#[bench::admitted(args = (keyed(Algorithm::TokenBucket, KEYS, CHECKS)), config = at_most(117))]
 fn key_pinned(limiter: Keyed) -> Keyed {
     let mut gate = limiter.0.pin();
     assert!((0..CHECKS).all(|n| black_box(&mut gate).check(&(n % KEYS)).allowed()));

@@ -99,15 +99,16 @@ impl Pages {
         // ORDERING: relaxed; a hint.
         let is_new = |&part: &usize| self.asked[part].load(Relaxed) == 0;
         (first..end(first)).filter(is_new).flat_map(|part| {
-            let start = part * self.part;
-            let stop = self.map.len().min(start + self.part);
-            if self.part == HUGE_PART {
+            let (start, stop) = (part * self.part, self.map.len().min((part + 1) * self.part));
+            let from = if self.part == HUGE_PART {
                 self.ask_for(part);
-                return (stop..stop).step_by(PAGE);
-            }
-            // ORDERING: relaxed; a hint, as in `ask_for`.
-            self.asked[part].store(1, Relaxed);
-            (start..stop).step_by(PAGE)
+                stop
+            } else {
+                // ORDERING: relaxed; a hint, as in `ask_for`.
+                self.asked[part].store(1, Relaxed);
+                start
+            };
+            (from..stop).step_by(PAGE)
         })
     }
 
