@@ -100,7 +100,8 @@ pub(crate) use stage::{Counts, ExactRule, Kept, Shared, Staged, Wanted};
 use crate::decision::Decision;
 use crate::error::ConfigError;
 use crate::quota::{Enforced, Quota};
-use crate::sync::{Atomic, Index, Ordering::Relaxed, Reading, collect, epoch, pin, reading, rest};
+use crate::reclaim::Bag;
+use crate::sync::{Atomic, Index, Ordering::Relaxed, Reading, epoch, reading};
 use crate::time::Tick;
 use entry::Exactly;
 use equivalent::Equivalent;
@@ -119,12 +120,6 @@ const STEPS_AT_CAP: usize = 16;
 /// that reads has lost its core for a moment. Five megabytes.
 const SPARE: u64 = 1 << 16;
 
-/// As [`SPARE`], of the states of logs that wait to be freed after changes of quotas.
-const SPARE_LOGS: u64 = 64;
-
-/// How often a change of rules looks whether what it will retire may be, a millisecond apart.
-const TRIES: usize = 100;
-
 /// Keys and their cells.
 pub(crate) struct ExactStore<K: 'static> {
     index: Index<Arc<Entry<K>>>,
@@ -133,6 +128,8 @@ pub(crate) struct ExactStore<K: 'static> {
     rounds: Rounds,
     max_keys: u64,
     evicted: Evicted,
+    /// Parts of states that others have followed.
+    retired: Bag,
     /// Cells are dropped by any thread: only keys that may be are shared.
     cells: PhantomData<Arc<Entry<K>>>,
 }
@@ -172,6 +169,7 @@ impl<K: Eq + 'static> ExactStore<K> {
             rounds: Rounds::new(max_keys, grace),
             max_keys,
             evicted: Evicted { keys: Atomic::new(0), epoch: Atomic::new(0) },
+            retired: Bag::new(),
             cells: PhantomData,
         })
     }
@@ -187,7 +185,7 @@ impl<K: Eq + 'static> ExactStore<K> {
             let changes = self.quotas.changes();
             let wanted = || self.quotas.of(&key);
             let found = self.index.find(&key, |cell| {
-                cell.state.visit(changes, wanted, &visit).ok_or_else(|| Arc::clone(cell))
+                cell.state.visit(changes, wanted, &self.retired, &visit).ok_or_else(|| Arc::clone(cell))
             })?;
             match found {
                 Ok(answer) => return Some(answer),
@@ -222,7 +220,7 @@ impl<K: Eq + 'static> ExactStore<K> {
             let wanted = self.quotas.of(&key);
             let cell = Arc::new(Entry::new(key.hash, place, to_key(), wanted));
             // Before anybody sees it: no cell with a fresh word is there to be evicted.
-            let answer = cell.state.visit_as_is(&visit);
+            let answer = cell.state.visit_as_is(&self.retired, &visit);
             if self.index.insert(cell).is_err() {
                 self.places.give_back(place);
                 continue;
@@ -294,6 +292,7 @@ impl<K: Eq + 'static> ExactStore<K> {
             + logs
             + stages
             + self.quotas.bytes()
+            + self.retired.bytes()
     }
 
     fn log_bytes(&self) -> usize {
@@ -304,6 +303,7 @@ impl<K: Eq + 'static> ExactStore<K> {
     /// Does one step of the round that is under way, or begins one if the store is far too large. True if there
     /// is more to do.
     pub(crate) fn tend(&self, now: Tick) -> bool {
+        self.retired.collect();
         if self.rounds.is_under_way() {
             return self.step(now, &reading());
         }
@@ -337,68 +337,38 @@ impl<K: Eq + 'static> ExactStore<K> {
         self.quotas.changes()
     }
 
-    /// Replaces the rule of all keys that have none of their own, and goes over all keys. Lock-free. False if too
-    /// many states wait to be freed; then nothing has changed.
-    pub(crate) fn set_default_rule(&self, rule: Enforced<ExactRule>, now: Tick) -> bool {
-        if !self.may_change() {
-            return false;
-        }
+    /// Replaces the rule of all keys that have none of their own, and goes over all keys. Lock-free.
+    pub(crate) fn set_default_rule(&self, rule: Enforced<ExactRule>, now: Tick) {
         self.quotas.set_default(rule, now);
         let changes = self.changes();
         for place in 0..self.end() {
             if let Some(cell) = self.cell(place) {
                 // One that was sealed since was idle.
-                cell.state.visit(changes, || self.quotas.of(&cell), |_| Some(()));
+                cell.state.visit(changes, || self.quotas.of(&cell), &self.retired, |_| Some(()));
+                self.retired.tidy();
             }
         }
-        true
     }
 
-    /// Gives a key a rule of its own. False as above.
-    pub(crate) fn set_rule<Q>(
-        &self,
-        asked: Asked<'_, Q>,
-        key: K,
-        rule: Enforced<ExactRule>,
-        now: Tick,
-    ) -> bool
+    /// Gives a key a rule of its own.
+    pub(crate) fn set_rule<Q>(&self, asked: Asked<'_, Q>, key: K, rule: Enforced<ExactRule>, now: Tick)
     where
         Q: Equivalent<K> + ?Sized,
     {
-        let may = self.may_change();
-        if may {
-            self.quotas.set(asked.hash, key, rule, now);
-            self.known(asked, |_| Some(()));
-        }
-        may
+        self.quotas.set(asked.hash, key, rule, now);
+        self.known(asked, |_| Some(()));
+        self.retired.tidy();
     }
 
-    /// Takes its own rule from a key; had it one? `None` if too many states wait to be freed.
-    pub(crate) fn remove_rule<Q>(&self, key: Asked<'_, Q>, now: Tick) -> Option<bool>
+    /// Takes its own rule from a key; had it one?
+    pub(crate) fn remove_rule<Q>(&self, key: Asked<'_, Q>, now: Tick) -> bool
     where
         Q: Equivalent<K> + ?Sized,
     {
-        if !self.may_change() {
-            return None;
-        }
         let removed = self.quotas.remove(&key, now);
         self.known(key, |_| Some(()));
-        Some(removed)
-    }
-
-    /// May a change leave more states to be freed? If not, waits a while until some are. A thread that is stopped
-    /// in a check of any limiter keeps them all.
-    fn may_change(&self) -> bool {
-        // Logs are large; other states are small, and many may be retired before the epoch moves on.
-        let spare = if self.quotas.are_of_logs() { SPARE_LOGS } else { SPARE };
-        for _ in 0..TRIES {
-            if self.later() <= 4 * self.places.taken() + spare {
-                return true;
-            }
-            collect(&pin());
-            rest();
-        }
-        false
+        self.retired.tidy();
+        removed
     }
 
     /// The quota of its own that a key has.
@@ -416,7 +386,7 @@ impl<K: Eq + 'static> ExactStore<K> {
         for place in 0..self.end() {
             if let Some(cell) = self.cell(place) {
                 // One that was sealed since was idle.
-                cell.state.visit_as_is(|state| state.reset());
+                cell.state.visit_as_is(&self.retired, |state| state.reset());
             }
         }
     }
@@ -431,14 +401,14 @@ impl<K: Eq + 'static> ExactStore<K> {
 
     /// The cell that holds a place, if there is one and it is not sealed.
     pub(crate) fn cell(&self, place: u32) -> Option<Arc<Entry<K>>> {
-        let holder = self.places.holder(place, &pin())?;
-        self.index.find(&holder, Arc::clone).filter(|cell| !cell.state.is_sealed())
+        let holder = self.places.holder(place)?;
+        self.index.find(&holder, Arc::clone).filter(|cell| !cell.state.is_sealed(&self.retired))
     }
 
     /// What a request of one token would be answered for the key of a cell; `None` if it is sealed.
     pub(crate) fn peek_at(&self, cell: &Arc<Entry<K>>, now: Tick) -> Option<Decision> {
         let changes = self.quotas.changes();
-        cell.state.visit(changes, || self.quotas.of(cell), |state| state.peek(now, 1))
+        cell.state.visit(changes, || self.quotas.of(cell), &self.retired, |state| state.peek(now, 1))
     }
 
     /// Counts a denial of a key that is there.
@@ -495,11 +465,13 @@ impl<K: Eq + 'static> ExactStore<K> {
     /// Visits the next places of the round that is under way, if one is. True if there is more to visit.
     fn step(&self, now: Tick, _reading: &Reading) -> bool {
         let Some(claim) = self.rounds.claim() else { return false };
-        let (guard, judged_at) = (pin(), now.before(self.rounds.grace()));
+        let judged_at = now.before(self.rounds.grace());
         for place in claim.places {
-            let Some(holder) = self.places.holder(place, &guard) else { continue };
+            let Some(holder) = self.places.holder(place) else { continue };
             // None if the key is just being inserted or removed.
-            let sealed = |cell: &Arc<Entry<K>>| cell.state.seal_if_idle(judged_at).then(|| Arc::clone(cell));
+            let sealed = |cell: &Arc<Entry<K>>| {
+                cell.state.seal_if_idle(judged_at, &self.retired).then(|| Arc::clone(cell))
+            };
             let idle = self.index.find(&holder, sealed);
             if let Some(sealed) = idle.flatten() {
                 self.unlink(&sealed);
@@ -514,7 +486,7 @@ impl<K: Eq + 'static> ExactStore<K> {
     /// Removes this cell, which is sealed, from the index, unless another thread has done so.
     #[cold]
     fn unlink(&self, cell: &Arc<Entry<K>>) {
-        debug_assert!(cell.state.is_sealed(), "only what takes no more charges is unlinked");
+        debug_assert!(cell.state.is_sealed(&self.retired), "only what takes no more charges is unlinked");
         if self.index.remove(&Exactly(cell)) {
             self.places.give_back(cell.place);
             // ORDERING: relaxed; a statistic.

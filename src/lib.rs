@@ -77,6 +77,7 @@ mod grain;
 mod limiter;
 mod packed;
 mod quota;
+mod reclaim;
 pub mod rule;
 #[cfg(not(tollgate_loom))]
 mod sync;

@@ -29,7 +29,6 @@ pub(crate) use atomic::{Atomic, Ordering};
 pub(crate) use crossbeam_utils::atomic::AtomicCell;
 
 mod find;
-mod order;
 
 pub(crate) use find::{Find, Hashed};
 
@@ -40,20 +39,7 @@ mod index;
 pub(crate) use index::{Index, Reading, epoch, reading};
 
 #[cfg(not(tollgate_loom))]
-mod barrier;
-#[cfg(not(tollgate_loom))]
-mod link;
-#[cfg(not(tollgate_loom))]
-mod pin;
-#[cfg(not(tollgate_loom))]
-mod readers;
-
-#[cfg(not(tollgate_loom))]
-pub(crate) use link::Link;
-#[cfg(not(tollgate_loom))]
-pub(crate) use pin::{collect, pin, pin_at_once};
-#[cfg(not(tollgate_loom))]
-pub(crate) use readers::Guard;
+pub(crate) use std::sync::atomic::AtomicPtr;
 
 #[cfg(not(tollgate_loom))]
 pub(crate) use std::thread;
@@ -65,16 +51,13 @@ pub(crate) fn rest() {
 }
 
 #[cfg(tollgate_loom)]
-pub use shim::{Atomic, ModelSwitch, Ordering};
+pub use shim::{Atomic, AtomicPtr, ModelSwitch, Ordering};
 #[cfg(tollgate_loom)]
-pub(crate) use shim::{
-    Guard, Index, Link, Reading, collect, epoch, pin, pin_at_once, reading, rest, stops_at_vacant,
-};
+pub(crate) use shim::{Index, Reading, epoch, reading, rest, stops_at_vacant};
 
 #[cfg(tollgate_loom)]
 mod shim {
     use super::find::Find;
-    use super::order::{ADVANCE, ADVANCE_LOST, INSTALL, INSTALL_LOST, LOAD};
     use bytemuck::Pod;
     use std::marker::PhantomData;
     use std::sync::atomic::AtomicBool;
@@ -225,6 +208,74 @@ mod shim {
         }
     }
 
+    /// A pointer that loom can see.
+    #[derive(Debug)]
+    pub struct AtomicPtr<T> {
+        to: loom::sync::atomic::AtomicPtr<T>,
+        touch: Option<AtomicU64>,
+    }
+
+    impl<T> AtomicPtr<T> {
+        /// A new pointer; inside a model only.
+        pub fn new(to: *mut T) -> Self {
+            // ORDERING: relaxed; the harness's own, see above.
+            let touch = TOUCH.load(Relaxed).then(|| AtomicU64::new(0));
+            Self { to: loom::sync::atomic::AtomicPtr::new(to), touch }
+        }
+
+        fn conflict(&self) {
+            if let Some(touch) = &self.touch {
+                // ORDERING: relaxed, so that it makes loom see a conflict and orders nothing.
+                touch.fetch_add(0, Relaxed);
+            }
+        }
+
+        /// As the method of the same name in std.
+        pub fn load(&self, order: Ordering) -> *mut T {
+            self.conflict();
+            // ORDERING: the caller's.
+            self.to.load(order)
+        }
+
+        /// As the method of the same name in std.
+        pub fn store(&self, to: *mut T, order: Ordering) {
+            self.conflict();
+            // ORDERING: the caller's.
+            self.to.store(to, order);
+        }
+
+        /// As the method of the same name in std.
+        pub fn swap(&self, to: *mut T, order: Ordering) -> *mut T {
+            self.conflict();
+            // ORDERING: the caller's.
+            self.to.swap(to, order)
+        }
+
+        /// As the method of the same name in std.
+        pub fn compare_exchange(
+            &self,
+            current: *mut T,
+            new: *mut T,
+            success: Ordering,
+            failure: Ordering,
+        ) -> Result<*mut T, *mut T> {
+            self.conflict();
+            // ORDERING: the caller's.
+            self.to.compare_exchange(current, new, success, failure)
+        }
+
+        /// As the method of the same name in std; it never fails for no reason.
+        pub fn compare_exchange_weak(
+            &self,
+            current: *mut T,
+            new: *mut T,
+            success: Ordering,
+            failure: Ordering,
+        ) -> Result<*mut T, *mut T> {
+            self.compare_exchange(current, new, success, failure)
+        }
+    }
+
     impl Atomic<u64> {
         /// As the method of the same name in std.
         pub fn fetch_or(&self, value: u64, order: Ordering) -> u64 {
@@ -288,11 +339,7 @@ mod shim {
     }
 
     /// Stands for the guard of the real index: the models free an item with its last owner.
-    pub struct Reading;
-
-    impl Reading {
-        pub(crate) fn repin(&mut self) {}
-    }
+    pub(crate) struct Reading;
 
     pub(crate) fn reading() -> Reading {
         Reading
@@ -302,141 +349,7 @@ mod shim {
         0
     }
 
-    /// Stands for a pinned epoch: the models free nothing before a table is dropped.
-    pub struct Guard;
-
-    pub(crate) fn pin_at_once() -> Option<Guard> {
-        Some(pin())
-    }
-
-    pub(crate) fn pin() -> Guard {
-        Guard
-    }
-
-    impl Guard {
-        pub(crate) fn repin(&mut self) {}
-    }
-
-    impl Drop for Guard {
-        // The real one has something to do here, and is dropped on purpose before a thread rests.
-        fn drop(&mut self) {}
-    }
-
-    pub(crate) fn collect(_guard: &Guard) {}
-
     pub(crate) fn rest() {
         loom::thread::yield_now();
-    }
-
-    /// As the type of the same name in `link`, with loom's pointer, which loom sees.
-    ///
-    /// | edge | release side | acquire side | what becomes visible | loom test that fails if it is weakened |
-    /// |---|---|---|---|---|
-    /// | taken apart | `take` | `take` | that nobody reads the link any more | none: the library has `&mut` there; loom does not know how that came about where the owner is the last of an `Arc` of std's |
-    #[derive(Debug)]
-    pub(crate) struct Link<T> {
-        to: loom::sync::atomic::AtomicPtr<T>,
-        touch: Option<AtomicU64>,
-        retired: std::sync::Mutex<Vec<*mut T>>,
-    }
-
-    // SAFETY: as for `link::Link`; the list of the retired is behind a mutex.
-    #[allow(unsafe_code)]
-    unsafe impl<T: Send + Sync> Send for Link<T> {}
-    // SAFETY: as above.
-    #[allow(unsafe_code)]
-    unsafe impl<T: Send + Sync> Sync for Link<T> {}
-
-    #[allow(unsafe_code)]
-    impl<T> Link<T> {
-        fn at(to: *mut T) -> Self {
-            Self {
-                to: loom::sync::atomic::AtomicPtr::new(to),
-                // ORDERING: relaxed; the harness's own, see above.
-                touch: TOUCH.load(Relaxed).then(|| AtomicU64::new(0)),
-                retired: std::sync::Mutex::new(Vec::new()),
-            }
-        }
-
-        pub(crate) fn null() -> Self {
-            Self::at(std::ptr::null_mut())
-        }
-
-        pub(crate) fn to(value: T) -> Self {
-            Self::at(Box::into_raw(Box::new(value)))
-        }
-
-        fn conflict(&self) {
-            if let Some(touch) = &self.touch {
-                // ORDERING: relaxed, as in `Atomic`.
-                touch.fetch_add(0, Relaxed);
-            }
-        }
-
-        pub(crate) fn load<'g>(&self, _guard: &'g Guard) -> Option<&'g T> {
-            self.conflict();
-            // ORDERING: see `order`.
-            let to = self.to.load(LOAD);
-            // SAFETY: null or a box that lives until this link is dropped.
-            unsafe { to.as_ref() }
-        }
-
-        pub(crate) fn install<'g>(&self, value: T, _guard: &'g Guard) -> (&'g T, bool) {
-            self.conflict();
-            let new = Box::into_raw(Box::new(value));
-            // ORDERING: see `order`.
-            match self.to.compare_exchange(std::ptr::null_mut(), new, INSTALL, INSTALL_LOST) {
-                // SAFETY: a box that lives until this link is dropped.
-                Ok(_) => (unsafe { &*new }, true),
-                Err(found) => {
-                    // SAFETY: made in this call and seen by nobody else.
-                    drop(unsafe { Box::from_raw(new) });
-                    // SAFETY: not null, since null is what was expected; a box that lives until this link is
-                    // dropped.
-                    (unsafe { &*found }, false)
-                }
-            }
-        }
-
-        pub(crate) fn install_from(&self, other: &mut Self, _guard: &Guard) -> bool {
-            self.conflict();
-            let Some(value) = other.take() else { return false };
-            let new = Box::into_raw(value);
-            // ORDERING: see `order`.
-            let linked = self.to.compare_exchange(std::ptr::null_mut(), new, INSTALL, INSTALL_LOST).is_ok();
-            if !linked {
-                other.to = loom::sync::atomic::AtomicPtr::new(new);
-            }
-            linked
-        }
-
-        pub(crate) fn advance(&self, from: &T, to: &T, _guard: &Guard) -> bool {
-            self.conflict();
-            let from = std::ptr::from_ref(from).cast_mut();
-            let to = std::ptr::from_ref(to).cast_mut();
-            // ORDERING: see `order`.
-            let advanced = self.to.compare_exchange(from, to, ADVANCE, ADVANCE_LOST).is_ok();
-            if advanced {
-                self.retired.lock().unwrap().push(from);
-            }
-            advanced
-        }
-
-        pub(crate) fn take(&mut self) -> Option<Box<T>> {
-            // ORDERING: both sides of *taken apart*.
-            let to = self.to.swap(std::ptr::null_mut(), Ordering::AcqRel);
-            // SAFETY: `&mut self`: nobody else has the pointer, and it came from a box.
-            (!to.is_null()).then(|| unsafe { Box::from_raw(to) })
-        }
-    }
-
-    impl<T> Drop for Link<T> {
-        fn drop(&mut self) {
-            for retired in std::mem::take(self.retired.get_mut().unwrap()) {
-                // SAFETY: it came from a box, was unlinked, and the threads of the model are done.
-                #[allow(unsafe_code)]
-                drop(unsafe { Box::from_raw(retired) });
-            }
-        }
     }
 }

@@ -207,11 +207,12 @@ use crate::decision::Decision;
 use crate::error::ConfigError;
 use crate::packed::Packed;
 use crate::quota::Enforced;
+use crate::reclaim::{Bag, Guard, Link, Stale, pin};
 use crate::rule::{AnyRule, Rule, Word};
 use crate::sync::{
-    Atomic, Guard, Link,
+    Atomic,
     Ordering::{Acquire, Relaxed},
-    collect, pin, rest,
+    rest,
 };
 use crate::time::Tick;
 use era::{CHUNK, Era, FIRST_LIMIT, Place, Size};
@@ -248,6 +249,8 @@ const MOST_GROWTH: u64 = if cfg!(tollgate_loom) { 2 } else { 4 };
 #[derive(Debug)]
 pub(crate) struct Table {
     root: Link<Era>,
+    /// Eras that were the root.
+    retired: Bag,
     max_keys: u64,
     /// How long a key must have been idle before it is forgotten.
     grace: Duration,
@@ -312,12 +315,12 @@ impl Table {
         };
         let done = Done { turnovers: Atomic::new(0), evicted: Atomic::new(0) };
         let rules = Memory::new(LEAST_MEMORY);
-        Ok(Self { root: Link::to(first), max_keys, grace, memory, rules, done })
+        Ok(Self { root: Link::to(first), retired: Bag::new(), max_keys, grace, memory, rules, done })
     }
 
     /// What there is to look for keys in: the root.
     #[inline(always)]
-    pub(crate) fn view<'g>(&self, guard: &'g Guard) -> View<'g> {
+    pub(crate) fn view<'g>(&'g self, guard: &'g Guard) -> View<'g> {
         View::of(self.root(guard))
     }
 
@@ -325,14 +328,14 @@ impl Table {
     /// frozen.
     #[inline]
     pub(crate) fn known<'g, T>(
-        &self,
+        &'g self,
         key: Fingerprint,
         guard: &'g Guard,
         visit: impl Fn(Packed<'g>) -> Option<T>,
     ) -> Option<T> {
         let mut era = self.root(guard);
         loop {
-            era = match era.space.probe(key) {
+            let next = match era.space.probe(key) {
                 Probe::Key(word) => match visit(era.state(key, word)) {
                     Some(answer) => return Some(answer),
                     None => follow(era, key, word, guard),
@@ -340,6 +343,7 @@ impl Table {
                 Probe::Sealed => era.successor(guard),
                 Probe::Empty(_) => return None,
             };
+            era = next.unwrap_or_else(|Stale| self.root(guard));
         }
     }
 
@@ -367,7 +371,10 @@ impl Table {
                 },
                 Probe::Sealed => era.successor(guard),
                 Probe::Empty(empty) => {
-                    let after = era.next(guard);
+                    let Ok(after) = era.next(guard) else {
+                        (before, era) = (None, self.root(guard));
+                        continue;
+                    };
                     if !is_new {
                         is_new = true;
                         // What the request makes of a key that is new. Asked and answered of one rule: while quotas change, one that
@@ -440,26 +447,27 @@ impl Table {
                     }
                 }
             };
-            (before, era) = (Some(era), next);
+            (before, era) = match next {
+                Ok(next) => (Some(era), next),
+                Err(Stale) => (None, self.root(guard)),
+            };
         }
     }
 
     /// Would a new key find a place now? An estimate: other threads insert and evict meanwhile.
     pub(crate) fn has_room(&self, now: Tick, guard: &Guard) -> bool {
-        let root = self.root(guard);
-        match root.next(guard) {
-            None => root.has_place(None) || self.may_turn(root, now),
-            Some(next) => next.has_place(Some(root)),
+        match self.eras(guard) {
+            (root, None) => root.has_place(None) || self.may_turn(root, now),
+            (root, Some(next)) => next.has_place(Some(root)),
         }
     }
 
     /// The most keys that can be in the table now: those that were not evicted yet, and those that are
     /// being inserted, or were a moment ago and had no place.
     pub(crate) fn len(&self, guard: &Guard) -> usize {
-        let root = self.root(guard);
-        let used = match root.next(guard) {
-            None => root.used(None),
-            Some(next) => next.used(Some(root)),
+        let used = match self.eras(guard) {
+            (root, None) => root.used(None),
+            (root, Some(next)) => next.used(Some(root)),
         };
         // At most `max_keys`, which was a usize.
         #[allow(clippy::cast_possible_truncation)]
@@ -476,8 +484,7 @@ impl Table {
 
     /// How many keys find a place before the table turns over.
     pub(crate) fn capacity(&self, guard: &Guard) -> usize {
-        let root = self.root(guard);
-        let limit = root.next(guard).unwrap_or(root).limit();
+        let limit = self.last(guard).limit();
         // At most `max_keys`, which was a usize.
         #[allow(clippy::cast_possible_truncation)]
         let limit = limit as usize;
@@ -505,8 +512,24 @@ impl Table {
     }
 
     #[inline]
-    fn root<'g>(&self, guard: &'g Guard) -> &'g Era {
+    fn root<'g>(&'g self, guard: &'g Guard) -> &'g Era {
         self.root.load(guard).expect("the root is never null")
+    }
+
+    /// The root, and the next era if the root is being turned over.
+    fn eras<'g>(&'g self, guard: &'g Guard) -> (&'g Era, Option<&'g Era>) {
+        loop {
+            let root = self.root(guard);
+            if let Ok(next) = root.next(guard) {
+                return (root, next);
+            }
+        }
+    }
+
+    /// The era into which new keys come.
+    fn last<'g>(&'g self, guard: &'g Guard) -> &'g Era {
+        let (root, next) = self.eras(guard);
+        next.unwrap_or(root)
     }
 
     /// Is a full era to be turned over? Below the cap always, to grow; at the cap not more often than
@@ -518,7 +541,7 @@ impl Table {
     /// Closes the root and links the next era to it. False if there is no memory, or none is permitted
     /// until a retired era is freed.
     fn begin(&self, root: &Era, now: Tick, guard: &Guard) -> bool {
-        root.next(guard).is_some() || self.begin_under(root.rules(), root, now, guard, None) != Begun::Not
+        root.next.is_linked() || self.begin_under(root.rules(), root, now, guard, None) != Begun::Not
     }
 
     /// The same, with the rules of the next era, and perhaps the permission to allocate the largest.
@@ -540,15 +563,15 @@ impl Table {
         // If there is no memory for a larger era, one that holds what there is will do.
         match era(limit_after(root, used, now)).or_else(|| era(used)) {
             Some(next) => {
-                let (_, is_ours) = root.next.install(next, guard);
+                let linked = root.next.install(next, guard);
                 reach(Step::Linked);
-                if is_ours { Begun::Ours } else { Begun::Anothers }
+                if linked.is_some() { Begun::Ours } else { Begun::Anothers }
             }
             None => {
                 // A retired era may only wait for somebody to look after it; and what was permitted may have
                 // gone to another thread that does the same.
-                collect(guard);
-                if root.next(guard).is_some() { Begun::Anothers } else { Begun::Not }
+                self.retired.collect();
+                if root.next.is_linked() { Begun::Anothers } else { Begun::Not }
             }
         }
     }
@@ -563,9 +586,9 @@ impl Table {
     /// Who does several steps has as much memory come before, and as much go at once: checks have less of it to do then, and
     /// other processors are told of it less often.
     pub(crate) fn tend(&self, steps: usize, now: Tick, guard: &Guard) -> bool {
-        collect(guard);
+        self.retired.collect();
         let is_leaving = self.memory.give_back(steps);
-        if let Some(next) = self.root(guard).next(guard) {
+        if let (_, Some(next)) = self.eras(guard) {
             next.space.populate_ahead(steps.saturating_sub(1));
         }
         (0..steps).all(|_| self.step(now, guard)) || is_leaving
@@ -573,10 +596,9 @@ impl Table {
 
     /// A step of a turnover; true if there is more to do.
     fn step(&self, now: Tick, guard: &Guard) -> bool {
-        let root = self.root(guard);
-        match root.next(guard) {
-            Some(next) => !self.turn(root, next, now, guard),
-            None => root.is_too_large(now) && self.begin(root, now, guard),
+        match self.eras(guard) {
+            (root, Some(next)) => !self.turn(root, next, now, guard),
+            (root, None) => root.is_too_large(now) && self.begin(root, now, guard),
         }
     }
 
@@ -584,10 +606,10 @@ impl Table {
     /// enough since the last. True if there is something to do now.
     pub(crate) fn begin_sweep(&self, now: Tick, guard: &Guard) -> bool {
         // What was retired last may wait for nothing but this.
-        collect(guard);
+        self.retired.collect();
         let root = self.root(guard);
         let is_due = || now.is_apart(root.began, self.grace) && !self.memory.is_short();
-        let is_turning = root.next(guard).is_some() || is_due() && self.begin_turnover(now, guard);
+        let is_turning = root.next.is_linked() || is_due() && self.begin_turnover(now, guard);
         is_turning || self.memory.is_leaving()
     }
 
@@ -596,14 +618,14 @@ impl Table {
     pub(crate) fn begin_turnover(&self, now: Tick, guard: &Guard) -> bool {
         let root = self.root(guard);
         let holds_something = root.used(None) > 0 || root.limit() > FIRST_LIMIT;
-        root.next(guard).is_some() || holds_something && self.begin(root, now, guard)
+        root.next.is_linked() || holds_something && self.begin(root, now, guard)
     }
 
     /// Gives the state of every key to `visit`, as [`known`](Self::known) does: of those that were in the table
     /// when this began, and of some that came since.
-    pub(crate) fn each<'g>(&self, guard: &'g Guard, visit: impl Fn(Packed<'g>) -> Option<()>) {
-        let root = self.root(guard);
-        for era in [Some(root), root.next(guard)].into_iter().flatten() {
+    pub(crate) fn each<'g>(&'g self, guard: &'g Guard, visit: impl Fn(Packed<'g>) -> Option<()>) {
+        let (root, next) = self.eras(guard);
+        for era in [Some(root), next].into_iter().flatten() {
             for line in 0..era.space.lines() {
                 for key in era.space.keys(line) {
                     // It may have been evicted since.
@@ -614,9 +636,8 @@ impl Table {
     }
 
     /// The rules of the latest era: those that a new key comes under.
-    pub(crate) fn rules<'g>(&self, guard: &'g Guard) -> &'g Rules {
-        let root = self.root(guard);
-        root.next(guard).unwrap_or(root).rules()
+    pub(crate) fn rules<'g>(&'g self, guard: &'g Guard) -> &'g Rules {
+        self.last(guard).rules()
     }
 
     /// Replaces the rules by what `change` makes of them, for all keys when this returns. It turns the table
@@ -642,9 +663,8 @@ impl Table {
         };
         loop {
             let guard = pin();
-            let root = self.root(&guard);
-            match root.next(&guard) {
-                Some(next) if root.rules().changes() < ours => {
+            match self.eras(&guard) {
+                (root, Some(next)) if root.rules().changes() < ours => {
                     next.space.populate_ahead(1);
                     self.turn(root, next, now, &guard)
                 }
@@ -656,8 +676,8 @@ impl Table {
     /// Begins a change, or works on the turnover that has to be over first.
     fn try_change(&self, now: Tick, change: impl Fn(&Rules, &Arc<Memory>) -> Option<Rules>) -> Change {
         let guard = pin();
-        let root = self.root(&guard);
-        if let Some(next) = root.next(&guard) {
+        let (root, next) = self.eras(&guard);
+        if let Some(next) = next {
             self.turn(root, next, now, &guard);
             return Change::Preceded;
         }
@@ -666,7 +686,7 @@ impl Table {
         let permits = Permit::take(&self.memory, most.bytes())
             .and_then(|permit| Some((permit, change(root.rules(), &self.rules)?)));
         let Some((permit, rules)) = permits else {
-            collect(&guard);
+            self.retired.collect();
             return Change::NotPermitted;
         };
         match self.begin_under(&rules, root, now, &guard, Some(permit)) {
@@ -688,11 +708,11 @@ impl Table {
         reach(Step::AllMoved);
         next.carry(moved);
         reach(Step::Carried);
-        if self.root.advance(root, next, guard) {
+        if self.root.advance(root, &root.next, guard, &self.retired) {
             reach(Step::Promoted);
             // ORDERING: relaxed; a statistic.
             self.done.turnovers.fetch_add(1, Relaxed);
-            collect(guard);
+            self.retired.collect();
         }
         true
     }
@@ -719,15 +739,20 @@ fn limit_after(root: &Era, used: u64, now: Tick) -> u64 {
 }
 
 /// The era after the one in which the word of `key` was found frozen, with the key moved there.
-fn follow<'g>(era: &Era, key: Fingerprint, word: &Atomic<Word>, guard: &'g Guard) -> &'g Era {
+fn follow<'g>(
+    era: &'g Era,
+    key: Fingerprint,
+    word: &Atomic<Word>,
+    guard: &'g Guard,
+) -> Result<&'g Era, Stale> {
     // ORDERING: acquire side of *closed*: the next era is linked. The word is frozen, so it is the same.
     let frozen = word.load(Acquire);
-    let next = era.successor(guard);
+    let next = era.successor(guard)?;
     if frozen != Word::EVICTED {
         next.space.prepare(key);
         next.bring(key, frozen, era);
     }
-    next
+    Ok(next)
 }
 
 impl Drop for Table {

@@ -1,22 +1,27 @@
-//! A thread that stalls while it reads a store of exact keys. In a program of its own, because scc's epoch is
+//! A thread that stalls while it reads the index of exact keys. In a program of its own, because scc's epoch is
 //! the process's.
 
 #[path = "stores/exact.rs"]
 mod store;
 
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use store::{Gate, IntoGate};
 use tollgate::{Clock, Full, Limiter, Quota, Source, Tick};
 
-/// A thread that reads and does not end keeps what is unlinked from being freed: new keys get the policy
-/// before memory grows without a bound, known keys notice nothing, and it passes.
+/// One test at a time: the other's readers would count too.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// A thread that is stopped within a lookup of scc keeps what is unlinked from being freed: new keys get the
+/// policy before memory grows without a bound, known keys notice nothing, and it passes.
 #[test]
-fn a_thread_that_stalls_while_it_reads_costs_bounded_memory() {
+fn a_thread_that_stalls_in_a_lookup_costs_bounded_memory() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let builder = Limiter::builder(Quota::per_second(1_000)).max_keys(1_000).full(Full::Deny);
     let limiter: Gate<u64> = builder.grace(Duration::ZERO).clock(Clock::manual()).gate();
     let at = |key: u64| Tick::from_nanos(key * 100_000);
     assert!(limiter.check_at(&u64::MAX, 1_000, at(0)).allowed());
-    let stalled = limiter.pin();
+    let stalled = scc::Guard::new();
     let (mut refused, mut most) = (0, 0);
     for key in 0..200_000 {
         if key % 1_000 == 0 && key > 0 {
@@ -36,4 +41,18 @@ fn a_thread_that_stalls_while_it_reads_costs_bounded_memory() {
     let admitted =
         (200_000..300_000).filter(|&key| limiter.check_at(&key, 1, at(key)).source() == Source::Key);
     assert!(admitted.count() > 90_000);
+}
+
+/// A handle reads nothing between two checks.
+#[test]
+fn a_handle_that_is_held_keeps_nothing() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let builder = Limiter::builder(Quota::per_second(1_000)).max_keys(1_000).full(Full::Deny);
+    let limiter: Gate<u64> = builder.grace(Duration::ZERO).clock(Clock::manual()).gate();
+    let mut handle = limiter.pin();
+    assert!(handle.check_at(&0, 1, Tick::ZERO).allowed());
+    for key in 0..200_000 {
+        let now = Tick::from_nanos(key * 1_000_000);
+        assert_eq!(limiter.check_at(&key, 1, now).source(), Source::Key, "key {key}");
+    }
 }

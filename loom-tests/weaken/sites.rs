@@ -26,6 +26,9 @@ pub struct Mutant {
 
 const ORDERINGS: [&str; 4] = ["Acquire", "Release", "AcqRel", "SeqCst"];
 
+/// Models have a fence of their own where the library has one of the compiler's.
+const FENCES: [&str; 2] = ["fence", "compiler_fence"];
+
 const REMOVED: &str = "removed";
 
 /// What is weaker than an ordering; of a fence, only what is a fence still.
@@ -54,14 +57,13 @@ impl Mutant {
 pub fn find(source: &Source, errors: &mut Vec<String>) -> Vec<Site> {
     let mut sites = Vec::new();
     let code = &source.code;
+    for line in source.renamed_imports(&ORDERINGS) {
+        errors.push(format!("{}:{line}: an ordering has another name here, which hides its sites", source.name));
+    }
     for (at, name) in names(code) {
         let end = at + name.len();
         let (what, mutants) = if let Some(from) = ORDERINGS.into_iter().find(|ordering| *ordering == name) {
-            let in_fence = call_around(code, at) == Some("fence");
-            if call_around(code, at) == Some("compiler_fence") {
-                // No model has one.
-                continue;
-            }
+            let in_fence = call_around(code, at).is_some_and(|call| FENCES.contains(&call));
             if from == "SeqCst" && !in_fence {
                 errors.push(format!("{}:{}: loom knows SeqCst in fences only", source.name, source.line(at)));
                 continue;
@@ -70,7 +72,7 @@ pub fn find(source: &Source, errors: &mut Vec<String>) -> Vec<Site> {
             let mutant = |to| Mutant { place: place.clone(), from, to };
             let mutants: Vec<_> = weaker(from, in_fence).iter().map(|to| mutant(*to)).collect();
             (name.to_owned(), mutants)
-        } else if name == "fence" && code[end..].starts_with('(') && !defines(code, at) {
+        } else if FENCES.contains(&name) && code[end..].starts_with('(') && !defines(code, at) {
             let place = start_of_path(code, at)..closing(code.as_bytes(), end) + 1;
             let what = code[at..place.end].to_owned();
             (what, vec![Mutant { place, from: "fence", to: REMOVED }])
@@ -202,6 +204,8 @@ mod tests {
         assert_eq!(weaker("const A: Ordering = Release;"), ["Relaxed"]);
         assert_eq!(weaker("fence(Acquire);"), ["removed"]);
         assert_eq!(weaker("fence(SeqCst);"), ["removed", "AcqRel"]);
+        assert_eq!(weaker("compiler_fence(SeqCst);"), ["removed", "AcqRel"]);
+        assert_eq!(weaker("x.load(if is_late { Acquire } else { Relaxed });"), ["Relaxed"]);
         assert_eq!(weaker("x.load(f(fence_of(1), Relaxed));"), [""; 0]);
     }
 
@@ -210,6 +214,14 @@ mod tests {
         let text = "// ORDERING: *a*\natomic::fence(Release); f()";
         let (sites, _) = of(text);
         assert_eq!(sites[0].mutants[0].applied(text), "// ORDERING: *a*\n(); f()");
+    }
+
+    #[test]
+    fn an_ordering_under_another_name_is_an_error() {
+        let text = "use a::{Acquire as Strong, Relaxed};\nuse b::Ordering::*;\nuse c::Ordering::{self, Release};\n";
+        let (_, errors) = of(text);
+        let why = "an ordering has another name here, which hides its sites";
+        assert_eq!(errors, [1, 2].map(|line| format!("a.rs:{line}: {why}")));
     }
 
     #[test]

@@ -9,7 +9,9 @@ pub struct Source {
     /// From the root of the project: `src/rule.rs`.
     pub name: String,
     pub text: String,
-    /// The text with spaces for comments, literals, imports and unit tests; all else is where it was.
+    /// The text with spaces for comments, literals and unit tests; all else is where it was.
+    with_imports: String,
+    /// The same with spaces for imports, too.
     pub code: String,
 }
 
@@ -17,10 +19,25 @@ impl Source {
     pub fn new(name: String, text: String) -> Self {
         let mut code = text.clone().into_bytes();
         blank_comments_and_literals(&mut code);
-        blank_imports(&mut code);
         blank_tests(&mut code);
-        let code = String::from_utf8(code).expect("whole characters are blanked");
-        Self { name, text, code }
+        let with_imports = whole(code.clone());
+        blank_imports(&mut code);
+        Self { name, text, with_imports, code: whole(code) }
+    }
+
+    /// The lines of imports that give one of these names another, or import what `Ordering` holds unseen.
+    pub fn renamed_imports(&self, renamed: &[&str]) -> Vec<usize> {
+        let code = &self.with_imports;
+        let imports = names(code).filter(|(_, name)| *name == "use").map(|(at, _)| {
+            let end = find(code.as_bytes(), at, b";");
+            (at, &code[at..end])
+        });
+        let hides = |import: &str| {
+            let words: Vec<_> = names(import).map(|(_, name)| name).collect();
+            import.contains("Ordering::*")
+                || words.windows(2).any(|pair| pair[1] == "as" && renamed.contains(&pair[0]))
+        };
+        imports.filter(|(_, import)| hides(import)).map(|(at, _)| self.line(at)).collect()
     }
 
     /// The library's files, without the programs.
@@ -46,6 +63,10 @@ impl Source {
     pub fn line(&self, at: usize) -> usize {
         self.text[..at].matches('\n').count() + 1
     }
+}
+
+fn whole(code: Vec<u8>) -> String {
+    String::from_utf8(code).expect("whole characters are blanked")
 }
 
 pub fn is_name(byte: u8) -> bool {

@@ -155,16 +155,13 @@ mod window;
 pub(crate) use window::SlidingLog;
 
 use crate::decision::{Decision, Figures, NEVER, Outcome, Source};
-use crate::sync::{Guard, Link, collect};
+use crate::reclaim::{Bag, Guard, Link};
 use crate::time::Tick;
 use carry::carry;
 use chunk::{Behind, Chunk, End, Start, Write};
 use slot::{EMPTY, Fields, Mark};
 use step::{Step, reach};
 use view::View;
-
-/// A chunk with so many slots is not left to be freed with others.
-const LARGE: usize = 256;
 
 /// The admissions of one key. See the page of this module.
 #[derive(Debug)]
@@ -217,7 +214,14 @@ impl Log {
     /// Decides a request of `cost` tokens at `now`, and charges it if it is allowed; `None` if the log is sealed.
     /// Lock-free.
     #[inline]
-    pub(crate) fn check(&self, rule: &SlidingLog, now: Tick, cost: u64, guard: &Guard) -> Option<Decision> {
+    pub(crate) fn check(
+        &self,
+        rule: &SlidingLog,
+        now: Tick,
+        cost: u64,
+        guard: &Guard,
+        retired: &Bag,
+    ) -> Option<Decision> {
         let request = Request { now, cost, is_peek: false };
         loop {
             let view = View::of(&self.root, rule, now, guard);
@@ -231,7 +235,7 @@ impl Log {
             reach(Step::Decided);
             let time = view.as_ref().map_or(now.as_nanos(), |view| view.time);
             if let Some(first) = self.admit(rule, view.as_ref(), time, cost, guard) {
-                self.retire_before(first, guard);
+                self.retire_before(first, guard, retired);
                 return Some(decision);
             }
         }
@@ -254,9 +258,8 @@ impl Log {
     /// What a charge took is not given back after a reset. A charge that no log made gives back nothing; one that
     /// was made under another quota is known by its time, and gives back what it still holds.
     pub(crate) fn refund(&self, charge: &Decision, tokens: u64, guard: &Guard) -> Option<()> {
-        let Some(root) = self.root.load(guard) else { return Some(()) };
         // From the last reset on.
-        let (first, tail) = View::walk(root, None, None, guard);
+        let Some((first, tail)) = View::walk(&self.root, None, guard) else { return Some(()) };
         if tail.end().behind == Behind::Sealed {
             return None;
         }
@@ -266,12 +269,12 @@ impl Log {
         if left == 0 {
             return Some(());
         }
-        let chunks = std::iter::successors(Some(first), |chunk| chunk.next.load(guard));
+        let chunks = std::iter::successors(Some(first), |chunk| View::next_before(chunk, tail, guard));
         let chunks: Vec<_> = chunks.take_while(|chunk| chunk.start.mark.time <= time).collect();
         // The last first, here and in a chunk: who takes from a charge that came after its own leaves as much
         // where the refund of that one comes by. Forwards, it might be in a charge that this one can't see yet.
         for chunk in chunks.into_iter().rev() {
-            match chunk.give_back(time, left, guard) {
+            match chunk.give_back(time, left) {
                 Some(given) if given < left => left -= given,
                 _ => break,
             }
@@ -280,9 +283,8 @@ impl Log {
     }
 
     /// Makes the key as good as new, at the time it has come to; `None` if the log is sealed. Lock-free.
-    pub(crate) fn reset(&self, rule: &SlidingLog, guard: &Guard) -> Option<()> {
-        while let Some(root) = self.root.load(guard) {
-            let (_, tail) = View::walk(root, None, None, guard);
+    pub(crate) fn reset(&self, rule: &SlidingLog, guard: &Guard, retired: &Bag) -> Option<()> {
+        while let Some((_, tail)) = View::walk(&self.root, None, guard) {
             let end = tail.end();
             if end.behind == Behind::Sealed {
                 return None;
@@ -295,10 +297,9 @@ impl Log {
             }
             let start =
                 Start { anew: true, fields: rule.fields, ..Self::start_behind(tail, &end, end.last.time) };
-            let (chunk, is_ours) = tail.next.install(Chunk::new(start, 0, EMPTY), guard);
-            if is_ours {
+            if let Some(chunk) = tail.next.install(Chunk::new(start, 0, EMPTY), guard) {
                 reach(Step::Linked);
-                self.retire_before(chunk, guard);
+                self.retire_before(chunk, guard, retired);
                 break;
             }
         }
@@ -318,14 +319,18 @@ impl Log {
 
     /// Is it sealed for good?
     pub(crate) fn is_sealed(&self, guard: &Guard) -> bool {
-        self.root
-            .load(guard)
-            .is_some_and(|root| View::walk(root, None, None, guard).1.end().behind == Behind::Sealed)
+        View::walk(&self.root, None, guard).is_some_and(|(_, tail)| tail.end().behind == Behind::Sealed)
     }
 
     /// Ends the log if it is idle at `judged_at`, and keeps next to nothing of its memory. True if it is sealed
     /// now, by whomever. Lock-free.
-    pub(crate) fn seal_if_idle(&self, rule: &SlidingLog, judged_at: Tick, guard: &Guard) -> bool {
+    pub(crate) fn seal_if_idle(
+        &self,
+        rule: &SlidingLog,
+        judged_at: Tick,
+        guard: &Guard,
+        retired: &Bag,
+    ) -> bool {
         loop {
             let Some(view) = View::of(&self.root, rule, judged_at, guard) else {
                 if self.try_seal(guard) {
@@ -350,11 +355,10 @@ impl Log {
                 }
             }
             // The key's time is that of the judgement, for what is retired is out of no earlier window.
-            let (chunk, is_ours) =
-                tail.next.install(Chunk::sealed(Self::start_behind(tail, end, view.time)), guard);
-            if is_ours {
+            let sealed = Chunk::sealed(Self::start_behind(tail, end, view.time));
+            if let Some(chunk) = tail.next.install(sealed, guard) {
                 reach(Step::Linked);
-                self.retire_before(chunk, guard);
+                self.retire_before(chunk, guard, retired);
                 return true;
             }
         }
@@ -373,7 +377,7 @@ impl Log {
         now: Tick,
         guard: &Guard,
     ) {
-        if self.root.load(guard).is_some() {
+        if self.root.is_linked() {
             return;
         }
         // So nothing comes after what is taken over, and there is something to look at.
@@ -382,13 +386,17 @@ impl Log {
         let mut own = Self { root: Link::to(carry(&view, old, new, guard)) };
         reach(Step::Carried);
         // If another thread was first, what was made here is freed with `own`.
-        self.root.install_from(&mut own.root, guard);
+        self.root.install_from(&mut own.root);
     }
 
     /// The bytes it points to, without those that are retired.
     pub(crate) fn bytes(&self, guard: &Guard) -> usize {
-        let chunks = std::iter::successors(self.root.load(guard), |chunk| chunk.next.load(guard));
-        chunks.map(|chunk| chunk.bytes(guard)).sum::<usize>()
+        let Some((_, tail)) = View::walk(&self.root, None, guard) else { return 0 };
+        // All but those that were retired meanwhile.
+        let root = self.root.load(guard).filter(|root| root.start.number < tail.start.number);
+        let chunks =
+            std::iter::successors(root.or(Some(tail)), |chunk| View::next_before(chunk, tail, guard));
+        chunks.map(Chunk::size).sum()
     }
 
     /// Writes an admission at the end of the log as it was seen: the first chunk that counts now. `None` if the
@@ -439,11 +447,9 @@ impl Log {
     ) -> Option<&'g Chunk> {
         // The fields were chosen so that it fits.
         let first = start.fields.pack(Mark { time: 0, tokens: cost }).unwrap_or(EMPTY);
-        let (chunk, is_ours) = link.install(Chunk::new(start, slots, first), guard);
-        if is_ours {
-            reach(Step::Linked);
-        }
-        is_ours.then_some(chunk)
+        let chunk = link.install(Chunk::new(start, slots, first), guard)?;
+        reach(Step::Linked);
+        Some(chunk)
     }
 
     /// Where a chunk begins that comes behind `tail`, with its fields.
@@ -460,35 +466,28 @@ impl Log {
 
     /// Seals the log where it ends just now; false if it has gone on since.
     fn try_seal(&self, guard: &Guard) -> bool {
-        let Some(root) = self.root.load(guard) else {
+        let Some((_, tail)) = View::walk(&self.root, None, guard) else {
             let start = Start::first(0, Fields::of_tokens(1));
-            return self.root.install(Chunk::sealed(start), guard).1;
+            return self.root.install(Chunk::sealed(start), guard).is_some();
         };
-        let (_, tail) = View::walk(root, None, None, guard);
         let end = tail.end();
         match end.behind {
             Behind::Sealed => true,
             Behind::Empty => tail.seal(end.filled) == Write::Done,
             Behind::Chunk => {
-                tail.next.install(Chunk::sealed(Self::start_behind(tail, &end, end.last.time)), guard).1
+                let sealed = Chunk::sealed(Self::start_behind(tail, &end, end.last.time));
+                tail.next.install(sealed, guard).is_some()
             }
         }
     }
 
     /// Retires the chunks before one in which nothing counts any more.
     #[inline]
-    fn retire_before(&self, first: &Chunk, guard: &Guard) {
-        let mut is_much = false;
+    fn retire_before(&self, first: &Chunk, guard: &Guard, retired: &Bag) {
         while let Some(root) = self.root.load(guard).filter(|root| root.start.number < first.start.number) {
-            let Some(next) = root.next.load(guard) else { break };
-            let is_large = root.slots() >= LARGE;
-            if self.root.advance(root, next, guard) {
+            if self.root.advance(root, &root.next, guard, retired) {
                 reach(Step::Retired);
-                is_much |= is_large;
             }
-        }
-        if is_much {
-            collect(guard);
         }
     }
 }
@@ -506,12 +505,14 @@ impl Drop for Log {
 mod tests {
     use super::*;
     use crate::quota::Quota;
+    use crate::reclaim::pin;
     use crate::rule::{Rule, TokenBucket, Word};
-    use crate::sync::pin;
     use proptest::prelude::*;
     use std::time::Duration;
 
     const NOW: Tick = Tick::from_nanos(1_000_000);
+
+    static RETIRED: Bag = Bag::new();
 
     fn rule(limit: u64, period: u64) -> SlidingLog {
         SlidingLog::new(Quota::new(limit, Duration::from_nanos(period))).unwrap()
@@ -524,7 +525,7 @@ mod tests {
     /// A log charged with one token so often, a nanosecond apart, and the charges.
     fn charged(rule: &SlidingLog, charges: u64) -> (Log, Vec<Decision>) {
         let log = Log::new();
-        let charges = (0..charges).map(|n| log.check(rule, at(n), 1, &pin()).unwrap()).collect();
+        let charges = (0..charges).map(|n| log.check(rule, at(n), 1, &pin(), &RETIRED).unwrap()).collect();
         (log, charges)
     }
 
@@ -538,7 +539,7 @@ mod tests {
         let mut logs: Vec<_> = [0, 1, 7, 8, 9, 100].map(|charges| charged(rule, charges).0).into();
         for charges in [1, 8] {
             let (log, _) = charged(rule, charges);
-            log.reset(rule, &pin()).unwrap();
+            log.reset(rule, &pin(), &RETIRED).unwrap();
             logs.push(log);
         }
         logs
@@ -554,12 +555,12 @@ mod tests {
             log.seal(&pin());
             for time in [0, 1_000, 1_000_000] {
                 assert!(log.is_sealed(&pin()));
-                assert!(log.seal_if_idle(&rule, at(time), &pin()));
-                assert_eq!(log.check(&rule, at(time), 1, &pin()), None);
-                assert_eq!(log.check(&rule, at(time), 101, &pin()), None);
+                assert!(log.seal_if_idle(&rule, at(time), &pin(), &RETIRED));
+                assert_eq!(log.check(&rule, at(time), 1, &pin(), &RETIRED), None);
+                assert_eq!(log.check(&rule, at(time), 101, &pin(), &RETIRED), None);
                 assert_eq!(log.peek(&rule, at(time), 1, &pin()), None);
                 assert_eq!(log.refund(&charge, 1, &pin()), None);
-                assert_eq!(log.reset(&rule, &pin()), None);
+                assert_eq!(log.reset(&rule, &pin(), &RETIRED), None);
             }
         }
     }
@@ -569,18 +570,18 @@ mod tests {
         let rule = rule(100, 1_000);
         for charges in [1, 8, 9, 100] {
             let (log, decisions) = charged(&rule, charges);
-            assert!(!log.seal_if_idle(&rule, at(charges + 998), &pin()));
+            assert!(!log.seal_if_idle(&rule, at(charges + 998), &pin(), &RETIRED));
             assert_eq!(log.peek(&rule, at(999), 1, &pin()).unwrap().remaining(), 100 - charges);
             // Given back in full it decides like a new one, but not for a time before its last charge.
             for charge in &decisions {
                 log.refund(charge, 1, &pin()).unwrap();
             }
             if charges > 1 {
-                assert!(!log.seal_if_idle(&rule, at(charges - 2), &pin()));
+                assert!(!log.seal_if_idle(&rule, at(charges - 2), &pin(), &RETIRED));
             }
-            assert!(log.seal_if_idle(&rule, at(charges - 1), &pin()));
+            assert!(log.seal_if_idle(&rule, at(charges - 1), &pin(), &RETIRED));
             let (log, _) = charged(&rule, charges);
-            assert!(log.seal_if_idle(&rule, at(charges + 999), &pin()));
+            assert!(log.seal_if_idle(&rule, at(charges + 999), &pin(), &RETIRED));
             assert!(log.is_sealed(&pin()));
         }
     }
@@ -591,7 +592,7 @@ mod tests {
         let rule = rule(100_000, 100_000);
         let (log, _) = charged(&rule, 50_000);
         assert!(log.bytes(&pin()) > 400_000);
-        assert!(log.seal_if_idle(&rule, at(200_000), &pin()));
+        assert!(log.seal_if_idle(&rule, at(200_000), &pin(), &RETIRED));
         assert!(log.bytes(&pin()) < 200, "{}", log.bytes(&pin()));
     }
 
@@ -603,12 +604,12 @@ mod tests {
         log.take_over(&sealed, &old, &new, at(1_019), &pin());
         assert!(sealed.is_sealed(&pin()), "or a charge would be lost");
         // Thirty are left of the old window, and they count for the new period.
-        let denied = log.check(&new, at(1_019), 1, &pin()).unwrap();
+        let denied = log.check(&new, at(1_019), 1, &pin(), &RETIRED).unwrap();
         assert_eq!((denied.remaining(), denied.limit()), (0, 30));
         assert_eq!(denied.retry_after(), Some(Duration::from_nanos(20 + 2_000 - 1_019)));
         assert_eq!(denied.reset_after(), Duration::from_nanos(49 + 2_000 - 1_019));
-        assert!(!log.check(&new, at(2_019), 1, &pin()).unwrap().allowed());
-        assert!(log.check(&new, at(2_020), 1, &pin()).unwrap().allowed());
+        assert!(!log.check(&new, at(2_019), 1, &pin(), &RETIRED).unwrap().allowed());
+        assert!(log.check(&new, at(2_020), 1, &pin(), &RETIRED).unwrap().allowed());
     }
 
     #[test]
@@ -624,10 +625,10 @@ mod tests {
             late();
             let remaining = || log.peek(&new, at(5_000), 1, &pin()).map(|peek| peek.remaining());
             assert_eq!(remaining(), Some(100));
-            assert!(log.check(&new, at(5_000), 60, &pin()).unwrap().allowed());
+            assert!(log.check(&new, at(5_000), 60, &pin(), &RETIRED).unwrap().allowed());
             late();
             assert_eq!(remaining(), Some(40));
-            assert!(log.seal_if_idle(&new, at(15_000), &pin()));
+            assert!(log.seal_if_idle(&new, at(15_000), &pin(), &RETIRED));
             late();
             assert_eq!(remaining(), None);
         }
@@ -640,7 +641,7 @@ mod tests {
         let (sealed, _) = charged(&rule, 10);
         let log = Log::new();
         log.take_over(&sealed, &rule, &rule, at(1_500), &pin());
-        let stale = log.check(&rule, at(5), 10, &pin()).unwrap();
+        let stale = log.check(&rule, at(5), 10, &pin(), &RETIRED).unwrap();
         assert!(stale.allowed());
         // At the time at which the last one left the window, and not before.
         assert_eq!(stale.reset_after(), Duration::from_nanos(9 + 1_000 + 1_000 - 5));
@@ -651,13 +652,13 @@ mod tests {
         let (old, new) = (rule(1_000_000, 1_000), rule(1, 1_000));
         let sealed = Log::new();
         for (time, cost) in [(0, 300_000), (10, 1), (20, 699_999)] {
-            assert!(sealed.check(&old, at(time), cost, &pin()).unwrap().allowed());
+            assert!(sealed.check(&old, at(time), cost, &pin(), &RETIRED).unwrap().allowed());
         }
         let (log, back) = (Log::new(), Log::new());
         log.take_over(&sealed, &old, &new, at(20), &pin());
-        let denied = log.check(&new, at(20), 1, &pin()).unwrap();
+        let denied = log.check(&new, at(20), 1, &pin(), &RETIRED).unwrap();
         assert_eq!((denied.remaining(), denied.retry_after()), (0, Some(Duration::from_nanos(1_000))));
-        assert!(!log.check(&new, at(1_019), 1, &pin()).unwrap().allowed());
+        assert!(!log.check(&new, at(1_019), 1, &pin(), &RETIRED).unwrap().allowed());
         // Raised again, it has forgotten nothing.
         back.take_over(&log, &new, &old, at(1_000), &pin());
         assert_eq!(back.peek(&old, at(1_000), 1, &pin()).unwrap().remaining(), 300_000);
@@ -669,7 +670,7 @@ mod tests {
     fn a_refund_after_a_change_gives_back_what_its_charge_still_holds() {
         let (old, new) = (rule(100, 1_000), rule(10, 5_000));
         let sealed = Log::new();
-        let charge = |time, cost| sealed.check(&old, at(time), cost, &pin()).unwrap();
+        let charge = |time, cost| sealed.check(&old, at(time), cost, &pin(), &RETIRED).unwrap();
         let (first, second, third) = (charge(0, 8), charge(1, 2), charge(2, 50));
         sealed.refund(&first, 3, &pin()).unwrap();
         sealed.refund(&second, 2, &pin()).unwrap();
@@ -707,7 +708,7 @@ mod tests {
         let sealed = Log::new();
         let charge = |n| Tick::from_nanos(n * DAY);
         for n in 0..200 {
-            assert!(sealed.check(&rule, charge(n), 4_000 + n, &pin()).unwrap().allowed());
+            assert!(sealed.check(&rule, charge(n), 4_000 + n, &pin(), &RETIRED).unwrap().allowed());
         }
         let log = Log::new();
         log.take_over(&sealed, &rule, &rule, charge(200), &pin());
@@ -733,7 +734,7 @@ mod tests {
         let before = log.bytes(&pin());
         assert!(before < 3 * 8 * 20_000, "{before}");
         for n in 1..2_000 {
-            assert!(log.check(&rule, at(3 * n * HOUR), 1, &pin()).unwrap().allowed());
+            assert!(log.check(&rule, at(3 * n * HOUR), 1, &pin(), &RETIRED).unwrap().allowed());
         }
         let bytes = log.bytes(&pin());
         assert!(bytes < before + 60 * 2_000, "{bytes} after {before}");
@@ -857,7 +858,7 @@ mod tests {
                 match act {
                     Act::Charge(cost) => {
                         agree(&log, &rule, &list, now, cost)?;
-                        let decision = log.check(&rule, tick, cost, &pin()).unwrap();
+                        let decision = log.check(&rule, tick, cost, &pin(), &RETIRED).unwrap();
                         prop_assert_eq!(decision.allowed(), list.fits(now, cost));
                         if decision.allowed() {
                             list.time = list.time.max(now);
@@ -883,7 +884,7 @@ mod tests {
                         }
                     }
                     Act::Reset => {
-                        log.reset(&rule, &pin()).unwrap();
+                        log.reset(&rule, &pin(), &RETIRED).unwrap();
                         list.admitted.clear();
                         all.clear();
                         charges.clear();
@@ -902,7 +903,7 @@ mod tests {
                     }
                     Act::Evict => {
                         let is_idle = list.held(now) == 0 && list.time <= now;
-                        prop_assert_eq!(log.seal_if_idle(&rule, tick, &pin()), is_idle);
+                        prop_assert_eq!(log.seal_if_idle(&rule, tick, &pin(), &RETIRED), is_idle);
                         if is_idle {
                             log = Log::new();
                             list.admitted.clear();

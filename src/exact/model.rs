@@ -4,7 +4,7 @@ use super::log::{Log, SlidingLog};
 use crate::decision::Decision;
 use crate::error::ConfigError;
 use crate::quota::Quota;
-use crate::sync::pin;
+use crate::reclaim::{Bag, pin};
 use crate::time::Tick;
 
 /// A log and its rule. Its methods are those of the log.
@@ -12,6 +12,7 @@ use crate::time::Tick;
 pub struct ModelLog {
     rule: SlidingLog,
     log: Log,
+    retired: Bag,
 }
 
 impl ModelLog {
@@ -21,12 +22,12 @@ impl ModelLog {
     ///
     /// As for any limiter with a sliding log.
     pub fn new(quota: Quota) -> Result<Self, ConfigError> {
-        Ok(Self { rule: SlidingLog::new(quota)?, log: Log::new() })
+        Ok(Self { rule: SlidingLog::new(quota)?, log: Log::new(), retired: Bag::new() })
     }
 
     /// `None` if it is sealed.
     pub fn check_at(&self, cost: u64, now: Tick) -> Option<Decision> {
-        self.log.check(&self.rule, now, cost, &pin())
+        self.log.check(&self.rule, now, cost, &pin(), &self.retired)
     }
 
     /// `None` if it is sealed.
@@ -41,7 +42,7 @@ impl ModelLog {
 
     /// `None` if it is sealed.
     pub fn reset(&self) -> Option<()> {
-        self.log.reset(&self.rule, &pin())
+        self.log.reset(&self.rule, &pin(), &self.retired)
     }
 
     /// Ends it.
@@ -51,7 +52,7 @@ impl ModelLog {
 
     /// Ends it if it is idle; has it ended?
     pub fn seal_if_idle(&self, judged_at: Tick) -> bool {
-        self.log.seal_if_idle(&self.rule, judged_at, &pin())
+        self.log.seal_if_idle(&self.rule, judged_at, &pin(), &self.retired)
     }
 
     /// Has it ended?

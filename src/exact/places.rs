@@ -30,10 +30,10 @@
 //! | vacant | `give_back` | `pop` | what the owner before has written to the place: the number of the next vacant one, which the next owner's hash comes after | `places_come_and_go_and_each_has_one_owner` |
 
 use super::entry::{At, VACANT_BITS};
+use crate::reclaim::OnceLink;
 use crate::sync::{
-    Atomic, Guard, Link,
+    Atomic,
     Ordering::{Acquire, Relaxed, Release},
-    pin,
 };
 
 /// Places in the first segment.
@@ -48,7 +48,7 @@ const NONE: u32 = u32::MAX;
 /// The places of all keys.
 #[derive(Debug)]
 pub(super) struct Places {
-    segments: [Link<Segment>; SEGMENTS],
+    segments: [OnceLink<Segment>; SEGMENTS],
     most: u64,
     moving: Moving,
 }
@@ -70,7 +70,7 @@ impl Places {
     pub(super) fn new(most: u64) -> Self {
         let (fresh, vacant, taken) = (Atomic::new(0), Atomic::new(u64::from(NONE)), Atomic::new(0));
         let moving = Moving { fresh, vacant, taken };
-        Self { segments: std::array::from_fn(|_| Link::null()), most, moving }
+        Self { segments: std::array::from_fn(|_| OnceLink::null()), most, moving }
     }
 
     /// How many are in use.
@@ -86,26 +86,23 @@ impl Places {
     }
 
     pub(super) fn bytes(&self) -> u64 {
-        let guard = pin();
-        let segments = self.segments.iter().filter_map(|segment| segment.load(&guard));
+        let segments = self.segments.iter().filter_map(OnceLink::get);
         segments.map(|segment| size_of_val(&*segment.0) as u64).sum()
     }
 
     /// A place for a key with this hash, if there is one.
     pub(super) fn take(&self, hash: u64) -> Option<u32> {
-        let guard = pin();
-        let place = self.pop(&guard).or_else(|| self.next_fresh())?;
+        let place = self.pop().or_else(|| self.next_fresh())?;
         // ORDERING: relaxed; a count.
         self.moving.taken.fetch_add(1, Relaxed);
         // ORDERING: relaxed; a round that does not see it yet skips the place.
-        self.at(place, &guard).store(hash, Relaxed);
+        self.at(place).store(hash, Relaxed);
         Some(place)
     }
 
     /// Ends the ownership of a place whose key is in the index no more.
     pub(super) fn give_back(&self, place: u32) {
-        let guard = pin();
-        let at = self.at(place, &guard);
+        let at = self.at(place);
         // ORDERING: relaxed, here and below: nothing is read through it, and an exchange that fails is
         // done again.
         let mut vacant = self.moving.vacant.load(Relaxed);
@@ -124,14 +121,14 @@ impl Places {
     }
 
     /// How an entry is to be found that holds this place, if one does.
-    pub(super) fn holder(&self, place: u32, guard: &Guard) -> Option<At> {
-        let segment = self.segments[segment_of(place).0].load(guard)?;
+    pub(super) fn holder(&self, place: u32) -> Option<At> {
+        let segment = self.segments[segment_of(place).0].get()?;
         // ORDERING: relaxed; see the module's page.
         let hash = segment.0[segment_of(place).1].load(Relaxed);
         (hash >> VACANT_BITS != 0).then_some(At { hash, place })
     }
 
-    fn pop(&self, guard: &Guard) -> Option<u32> {
+    fn pop(&self) -> Option<u32> {
         // ORDERING: acquire side of *vacant*, here and below.
         let mut vacant = self.moving.vacant.load(Acquire);
         loop {
@@ -140,7 +137,7 @@ impl Places {
                 return None;
             }
             // ORDERING: relaxed; acquired with `vacant`. If it is out of date, then so is `vacant`.
-            let next = number(self.at(first, guard).load(Relaxed));
+            let next = number(self.at(first).load(Relaxed));
             // ORDERING: acquire side of *vacant* on failure. Relaxed for the success: the next pop that sees it
             // acquires from the push below, whose release sequence this exchange goes on with.
             match self.moving.vacant.compare_exchange_weak(vacant, versioned(vacant, next), Relaxed, Acquire)
@@ -158,22 +155,10 @@ impl Places {
         Some(number(fresh))
     }
 
-    fn at<'g>(&self, place: u32, guard: &'g Guard) -> &'g Atomic<u64> {
+    fn at(&self, place: u32) -> &Atomic<u64> {
         let (segment, offset) = segment_of(place);
-        let link = &self.segments[segment];
-        let segment = link.load(guard).unwrap_or_else(|| {
-            let places = (0..size_of_segment(segment)).map(|_| Atomic::new(0));
-            link.install(Segment(places.collect()), guard).0
-        });
-        &segment.0[offset]
-    }
-}
-
-impl Drop for Places {
-    fn drop(&mut self) {
-        for segment in &mut self.segments {
-            drop(segment.take());
-        }
+        let places = || (0..size_of_segment(segment)).map(|_| Atomic::new(0));
+        &self.segments[segment].get_or(|| Segment(places().collect())).0[offset]
     }
 }
 
@@ -230,9 +215,8 @@ mod tests {
             places.give_back(place);
         }
         assert_eq!((places.taken(), places.fresh()), (50, 100));
-        let guard = pin();
-        assert!(places.holder(taken[0], &guard).is_none());
-        assert_eq!(places.holder(taken[50], &guard).unwrap().hash, hash);
+        assert!(places.holder(taken[0]).is_none());
+        assert_eq!(places.holder(taken[50]).unwrap().hash, hash);
         for place in &mut taken[..50] {
             *place = places.take(hash).unwrap();
         }

@@ -19,10 +19,10 @@
 use super::entry::{Asked, Entry};
 use super::stage::{Counts, ExactRule, Shared, Wanted};
 use crate::quota::{Enforced, Quota};
+use crate::reclaim::{Bag, Guard, Link, Retire, Stale, pin};
 use crate::sync::{
-    Atomic, Find, Guard, Hashed, Index, Link,
+    Atomic, Find, Hashed, Index,
     Ordering::{Acquire, Relaxed, Release},
-    pin,
 };
 use crate::time::Tick;
 use equivalent::Equivalent;
@@ -34,6 +34,8 @@ pub(super) struct Quotas<K: 'static> {
     /// The time of the latest change.
     since: Atomic<u64>,
     counts: Arc<Counts>,
+    /// Rules that were replaced.
+    retired: Bag,
     default: Replaced,
     own: Index<Arc<Own<K>>>,
     /// How many keys the index holds, or is about to.
@@ -67,6 +69,7 @@ impl<K: Eq + 'static> Quotas<K> {
             since: Atomic::new(0),
             default: Replaced::new(default, &counts),
             counts,
+            retired: Bag::new(),
             own: Index::new(),
             count: Atomic::new(0),
         }
@@ -82,18 +85,18 @@ impl<K: Eq + 'static> Quotas<K> {
     /// The rule of those that have none of their own.
     pub(super) fn default(&self) -> Wanted {
         let changes = self.changes();
-        Wanted { rule: self.default.latest(&pin()), changes, since: self.since() }
+        Wanted { rule: self.default.latest(&self.retired), changes, since: self.since() }
     }
 
     /// Does each key have a log?
     pub(super) fn are_of_logs(&self) -> bool {
-        matches!(self.default.latest(&pin()).rule, ExactRule::Log(_))
+        matches!(self.default.latest(&self.retired).rule, ExactRule::Log(_))
     }
 
     /// The rule of a key.
     pub(super) fn of(&self, key: &impl Find<Arc<Own<K>>>) -> Wanted {
         let changes = self.changes();
-        let rule = self.own(key).unwrap_or_else(|| self.default.latest(&pin()));
+        let rule = self.own(key).unwrap_or_else(|| self.default.latest(&self.retired));
         Wanted { rule, changes, since: self.since() }
     }
 
@@ -112,7 +115,7 @@ impl<K: Eq + 'static> Quotas<K> {
         if self.count() == 0 {
             return None;
         }
-        self.own.find(key, |own| own.rule.latest(&pin()))
+        self.own.find(key, |own| own.rule.latest(&self.retired))
     }
 
     /// How many keys have a rule of their own.
@@ -125,18 +128,18 @@ impl<K: Eq + 'static> Quotas<K> {
     pub(super) fn bytes(&self) -> usize {
         const COUNTS: usize = 2 * size_of::<usize>();
         // Of each of them the `Arc` of its key, and of its rule, whose counts have cache lines of their own.
-        let each = COUNTS + size_of::<Own<K>>() + size_of::<Version>() + 2 * size_of::<Shared>();
+        let each = COUNTS + size_of::<Own<K>>() + Link::<Version>::BYTES + 2 * size_of::<Shared>();
         // No more than there is memory.
         let count = usize::try_from(self.count()).unwrap_or(usize::MAX);
-        count * each + self.own.capacity() * Index::<Arc<Own<K>>>::ITEM_BYTES
+        count * each + self.own.capacity() * Index::<Arc<Own<K>>>::ITEM_BYTES + self.retired.bytes()
     }
 
     pub(super) fn default_quota(&self) -> Quota {
-        self.default.latest(&pin()).quota
+        self.default.latest(&self.retired).quota
     }
 
     pub(super) fn set_default(&self, rule: Enforced<ExactRule>, now: Tick) {
-        self.default.replace(rule, &self.counts, &pin());
+        self.default.replace(rule, &self.counts, &self.retired);
         self.note_change(now);
     }
 
@@ -148,7 +151,7 @@ impl<K: Eq + 'static> Quotas<K> {
         if let Err(new) = self.own.insert(new) {
             // ORDERING: relaxed; a key was counted that is there already.
             self.count.fetch_sub(1, Relaxed);
-            if self.own.find(&new, |own| own.rule.replace(rule, &self.counts, &pin())).is_none() {
+            if self.own.find(&new, |own| own.rule.replace(rule, &self.counts, &self.retired)).is_none() {
                 // Removed meanwhile.
                 return self.set_removed(new, rule, now);
             }
@@ -191,23 +194,29 @@ impl Replaced {
         Self(Link::to(Version::new(rule, counts)))
     }
 
-    fn latest(&self, guard: &Guard) -> Arc<Shared> {
-        Arc::clone(&self.last(guard).rule)
+    fn latest(&self, retired: &Bag) -> Arc<Shared> {
+        Arc::clone(&self.last(&pin(), retired).rule)
     }
 
-    fn replace(&self, rule: Enforced<ExactRule>, counts: &Arc<Counts>, guard: &Guard) {
-        while !self.last(guard).next.install(Version::new(rule, counts), guard).1 {}
-        self.last(guard);
+    fn replace(&self, rule: Enforced<ExactRule>, counts: &Arc<Counts>, retired: &Bag) {
+        let guard = pin();
+        while self.last(&guard, retired).next.install(Version::new(rule, counts), &guard).is_none() {}
+        self.last(&guard, retired);
+        drop(guard);
+        retired.tidy();
     }
 
     /// The latest version, in the place of those before it.
-    fn last<'g>(&self, guard: &'g Guard) -> &'g Version {
+    fn last<'g>(&'g self, guard: &'g Guard, retired: &Bag) -> &'g Version {
         loop {
             let version = self.0.load(guard).expect("there is always a version");
-            match version.next.load(guard) {
-                Some(next) => self.0.advance(version, next, guard),
-                None => return version,
-            };
+            match version.next.follow(guard) {
+                Ok(None) => return version,
+                Ok(Some(_)) => {
+                    self.0.advance(version, &version.next, guard, retired);
+                }
+                Err(Stale) => {}
+            }
         }
     }
 }
@@ -218,6 +227,12 @@ impl Drop for Replaced {
         while let Some(mut last) = version {
             version = last.next.take();
         }
+    }
+}
+
+impl Retire for Version {
+    fn bytes(&self, _guard: &Guard) -> usize {
+        Link::<Self>::BYTES + 2 * size_of::<Shared>()
     }
 }
 

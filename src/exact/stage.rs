@@ -63,11 +63,11 @@ use super::log::{Log, SlidingLog};
 use crate::decision::Decision;
 use crate::packed::Packed;
 use crate::quota::Quota;
+use crate::reclaim::{Bag, Guard, Link, Retire, Stale, pin};
 use crate::rule::{AnyRule, Rule, Word, load, update};
 use crate::sync::{
-    Atomic, Guard, Link,
+    Atomic,
     Ordering::{Acquire, Relaxed},
-    pin,
 };
 use crate::time::Tick;
 use std::sync::Arc;
@@ -155,7 +155,8 @@ struct Later {
 #[derive(Clone, Copy)]
 pub(crate) enum Kept<'s> {
     Packed(Packed<'s>),
-    Log(&'s SlidingLog, &'s Log),
+    /// A log, and the bag for what it retires.
+    Log(&'s SlidingLog, &'s Log, &'s Bag),
 }
 
 impl Kept<'_> {
@@ -164,8 +165,9 @@ impl Kept<'_> {
     pub(crate) fn charge(self, now: Tick, cost: u64) -> Option<(Decision, bool)> {
         match self {
             Self::Packed(state) => state.charge(now, cost),
-            Self::Log(rule, log) => {
-                let decision = log.check(rule, now, cost, &pin())?;
+            Self::Log(rule, log, retired) => {
+                let decision = log.check(rule, now, cost, &pin(), retired)?;
+                retired.tidy();
                 Some((decision, decision.charged() > 0))
             }
         }
@@ -175,7 +177,7 @@ impl Kept<'_> {
     pub(crate) fn peek(self, now: Tick, cost: u64) -> Option<Decision> {
         match self {
             Self::Packed(state) => state.peek(now, cost),
-            Self::Log(rule, log) => log.peek(rule, now, cost, &pin()),
+            Self::Log(rule, log, _) => log.peek(rule, now, cost, &pin()),
         }
     }
 
@@ -183,7 +185,7 @@ impl Kept<'_> {
     pub(crate) fn refund(self, now: Tick, charge: &Decision, tokens: u64) -> Option<()> {
         match self {
             Self::Packed(state) => state.refund(now, charge, tokens),
-            Self::Log(_, log) => log.refund(charge, tokens, &pin()),
+            Self::Log(_, log, _) => log.refund(charge, tokens, &pin()),
         }
     }
 
@@ -191,18 +193,22 @@ impl Kept<'_> {
     pub(crate) fn reset(self) -> Option<()> {
         match self {
             Self::Packed(state) => state.reset(),
-            Self::Log(rule, log) => log.reset(rule, &pin()),
+            Self::Log(rule, log, retired) => {
+                let reset = log.reset(rule, &pin(), retired);
+                retired.tidy();
+                reset
+            }
         }
     }
 }
 
 // What the docs of `Limiter::set_quota` say.
 #[cfg(all(target_pointer_width = "64", not(tollgate_loom)))]
-const _: () = assert!(Staged::BYTES == 48);
+const _: () = assert!(Staged::BYTES == 88);
 
 impl Staged {
     /// The bytes of a state apart from its cell.
-    pub(crate) const BYTES: usize = size_of::<Later>();
+    pub(crate) const BYTES: usize = Link::<Later>::BYTES;
 
     /// A state that was never charged. It is charged before others see it; one that is not (its request was denied
     /// by a quota that has come meanwhile) looks sealed when its rule is replaced, which it may: nothing is lost.
@@ -226,15 +232,16 @@ impl Staged {
         &self,
         changes: u64,
         wanted: impl Fn() -> Wanted,
+        retired: &Bag,
         visit: impl Fn(Kept<'_>) -> Option<T>,
     ) -> Option<T> {
         if self.0.is_checked(changes) {
-            let answer = visit(self.0.state());
+            let answer = visit(self.0.state(retired));
             if answer.is_some() {
                 return answer;
             }
         }
-        self.visit_last(changes, wanted, visit)
+        self.visit_last(changes, wanted, retired, visit)
     }
 
     #[cold]
@@ -242,11 +249,12 @@ impl Staged {
         &self,
         changes: u64,
         wanted: impl Fn() -> Wanted,
+        retired: &Bag,
         visit: impl Fn(Kept<'_>) -> Option<T>,
     ) -> Option<T> {
         let guard = pin();
         loop {
-            let last = self.last(&guard)?;
+            let last = self.last(&guard, retired)?;
             if !last.is_checked(changes) {
                 let wanted = wanted();
                 if last.rule.rule == wanted.rule.rule {
@@ -256,7 +264,7 @@ impl Staged {
                     continue;
                 }
             }
-            let answer = visit(last.state());
+            let answer = visit(last.state(retired));
             if answer.is_some() {
                 return answer;
             }
@@ -264,10 +272,10 @@ impl Staged {
     }
 
     /// Gives the state to `visit` as it is, whatever rule is wanted; `None` if it is sealed.
-    pub(crate) fn visit_as_is<T>(&self, visit: impl Fn(Kept<'_>) -> Option<T>) -> Option<T> {
+    pub(crate) fn visit_as_is<T>(&self, retired: &Bag, visit: impl Fn(Kept<'_>) -> Option<T>) -> Option<T> {
         let guard = pin();
         loop {
-            let answer = visit(self.last(&guard)?.state());
+            let answer = visit(self.last(&guard, retired)?.state(retired));
             if answer.is_some() {
                 return answer;
             }
@@ -275,10 +283,10 @@ impl Staged {
     }
 
     /// Seals the state if it was idle at `judged_at`; is it sealed now?
-    pub(super) fn seal_if_idle(&self, judged_at: Tick) -> bool {
+    pub(super) fn seal_if_idle(&self, judged_at: Tick, retired: &Bag) -> bool {
         let guard = pin();
         loop {
-            let Some(last) = self.last(&guard) else { return true };
+            let Some(last) = self.last(&guard, retired) else { return true };
             match &last.rule.rule {
                 ExactRule::Packed(rule) => {
                     let is_idle = |word: Word| !word.is_frozen() && rule.is_idle(word, judged_at);
@@ -288,7 +296,7 @@ impl Staged {
                     }
                 }
                 // If it is sealed, `last` says why.
-                ExactRule::Log(rule) if last.log.seal_if_idle(rule, judged_at, &guard) => {}
+                ExactRule::Log(rule) if last.log.seal_if_idle(rule, judged_at, &guard, retired) => {}
                 ExactRule::Log(_) => return false,
             }
         }
@@ -297,12 +305,21 @@ impl Staged {
     /// The bytes of its logs.
     pub(super) fn log_bytes(&self) -> usize {
         let guard = pin();
-        self.stages(&guard).map(|stage| stage.log.bytes(&guard)).sum()
+        'again: loop {
+            let (mut bytes, mut stage) = (self.0.log.bytes(&guard), &self.0);
+            while let Some(next) = match self.next(stage, &guard) {
+                Ok(next) => next,
+                Err(Stale) => continue 'again,
+            } {
+                stage = &next.stage;
+                bytes += stage.log.bytes(&guard);
+            }
+            return bytes;
+        }
     }
 
-    pub(super) fn is_sealed(&self) -> bool {
-        let guard = pin();
-        self.stages(&guard).any(|stage| load(&stage.word) == SEALED)
+    pub(super) fn is_sealed(&self, retired: &Bag) -> bool {
+        self.last(&pin(), retired).is_none()
     }
 
     /// What is not freed yet of the store that it belongs to.
@@ -310,21 +327,27 @@ impl Staged {
         &self.0.rule.counts
     }
 
-    fn stages<'g>(&'g self, guard: &'g Guard) -> impl Iterator<Item = &'g Stage> {
-        std::iter::successors(Some(&self.0), |stage| stage.next.load(guard).map(|later| &later.stage))
+    /// The stage after one of this state.
+    fn next<'g>(&'g self, stage: &'g Stage, guard: &'g Guard) -> Result<Option<&'g Later>, Stale> {
+        // The first is part of this state, and so is the root of the others.
+        if std::ptr::eq(stage, &self.0) { Ok(stage.next.load(guard)) } else { stage.next.follow(guard) }
     }
 
     /// The last stage, with its word brought; `None` if the state is sealed.
-    fn last<'g>(&'g self, guard: &'g Guard) -> Option<&'g Stage> {
+    fn last<'g>(&'g self, guard: &'g Guard, retired: &Bag) -> Option<&'g Stage> {
         // The later one that `stage` belongs to, if it is not the first.
-        let (mut this, mut stage) = (None, &self.0);
+        let (mut this, mut stage): (Option<&Later>, _) = (None, &self.0);
         loop {
             // ORDERING: acquire side of *replaced*: who finds the word frozen finds the next stage.
             let word = stage.word.load(Acquire);
             if word == SEALED {
                 return None;
             }
-            let Some(later) = stage.next.load(guard) else {
+            let Ok(next) = self.next(stage, guard) else {
+                (this, stage) = (None, &self.0);
+                continue;
+            };
+            let Some(later) = next else {
                 assert!(!word.is_frozen(), "a word is frozen only when the next stage is linked");
                 if matches!(stage.rule.rule, ExactRule::Log(_)) && stage.log.is_sealed(guard) {
                     stage.next.install(Later::end(&stage.rule), guard);
@@ -351,7 +374,7 @@ impl Staged {
             }
             if let Some(this) = this {
                 // The first is part of its cell; one between it and the last is of no use any more.
-                self.0.next.advance(this, later, guard);
+                self.0.next.advance(this, &this.stage.next, guard, retired);
             }
             (this, stage) = (Some(later), next);
         }
@@ -365,10 +388,10 @@ impl Stage {
     }
 
     #[inline]
-    fn state(&self) -> Kept<'_> {
+    fn state<'s>(&'s self, retired: &'s Bag) -> Kept<'s> {
         match &self.rule.rule {
             ExactRule::Packed(rule) => Kept::Packed(Packed { rule, word: &self.word }),
-            ExactRule::Log(rule) => Kept::Log(rule, &self.log),
+            ExactRule::Log(rule) => Kept::Log(rule, &self.log, retired),
         }
     }
 
@@ -397,6 +420,13 @@ impl Later {
         let end = Self::new(Wanted { rule: Arc::clone(rule), changes: 0, since: Tick::ZERO });
         update(&end.stage.word, |_| SEALED);
         end
+    }
+}
+
+impl Retire for Later {
+    /// Of its log: stages are counted by their store.
+    fn bytes(&self, guard: &Guard) -> usize {
+        self.stage.log.bytes(guard)
     }
 }
 

@@ -8,7 +8,6 @@ use crate::exact::{self, Asked, ExactRule, ExactStore, Wanted};
 use crate::packed::Judged;
 use crate::quota::{Enforced, Quota};
 use crate::rule::LeakyBucket;
-use crate::sync;
 use crate::time::Tick;
 use equivalent::Equivalent;
 use std::fmt;
@@ -44,7 +43,8 @@ pub struct ExactKeys<K: 'static> {
 }
 
 impl<K: Eq + 'static> Backing for ExactKeys<K> {
-    type Guard = sync::Reading;
+    /// The index and the states look after themselves.
+    type Guard = ();
     type Rule = Ruled;
     const STEP: usize = ExactStore::<K>::STEP;
 
@@ -59,56 +59,54 @@ impl<K: Eq + 'static> Backing for ExactKeys<K> {
     }
 
     #[inline]
-    fn pin() -> sync::Reading {
-        sync::reading()
+    fn pin() {}
+
+    #[inline]
+    fn pin_at_once() -> Option<()> {
+        Some(())
     }
 
     #[inline]
-    fn pin_at_once() -> Option<sync::Reading> {
-        Some(Self::pin())
-    }
+    fn repin((): &mut ()) {}
 
-    fn repin(guard: &mut sync::Reading) {
-        guard.repin();
-    }
-
-    fn has_room(&self, now: Tick, _guard: &sync::Reading) -> bool {
+    fn has_room(&self, now: Tick, _guard: &()) -> bool {
         self.store.has_room(now)
     }
 
-    fn tend(&self, steps: usize, now: Tick, _guard: &sync::Reading) -> bool {
+    fn tend(&self, steps: usize, now: Tick, _guard: &()) -> bool {
         (0..steps).all(|_| self.store.tend(now))
     }
 
-    fn begin_sweep(&self, now: Tick, _guard: &sync::Reading) -> bool {
+    fn begin_sweep(&self, now: Tick, _guard: &()) -> bool {
         self.store.begin_sweep(now)
     }
 
-    fn begin_turnover(&self, now: Tick, _guard: &sync::Reading) -> bool {
+    fn begin_turnover(&self, now: Tick, _guard: &()) -> bool {
         self.store.begin_round(now)
     }
 
-    fn reset_all(&self, _guard: &sync::Reading) {
+    fn reset_all(&self, _guard: &()) {
         self.store.reset_all();
     }
 
-    fn changes(&self, _guard: &sync::Reading) -> u64 {
+    fn changes(&self, _guard: &()) -> u64 {
         self.store.changes()
     }
 
-    fn default_rule(&self, _guard: &sync::Reading) -> Wanted {
+    fn default_rule(&self, _guard: &()) -> Wanted {
         self.store.default_rule()
     }
 
-    fn default_quota(&self, _guard: &sync::Reading) -> Quota {
+    fn default_quota(&self, _guard: &()) -> Quota {
         self.store.default_quota()
     }
 
     fn set_default_rule(&self, rule: Ruled, now: Tick) -> Result<(), MemoryShort> {
-        if self.store.set_default_rule(rule.0, now) { Ok(()) } else { Err(MemoryShort) }
+        self.store.set_default_rule(rule.0, now);
+        Ok(())
     }
 
-    fn len(&self, _guard: &sync::Reading) -> usize {
+    fn len(&self, _guard: &()) -> usize {
         self.store.len()
     }
 
@@ -116,7 +114,7 @@ impl<K: Eq + 'static> Backing for ExactKeys<K> {
         self.store.bytes()
     }
 
-    fn figures(&self, _guard: &sync::Reading) -> Figures {
+    fn figures(&self, _guard: &()) -> Figures {
         Figures {
             keys: self.store.len(),
             capacity: self.store.capacity(),
@@ -153,7 +151,7 @@ where
     type View<'g> = ();
 
     #[inline]
-    fn view<'g>(&'g self, _guard: &'g sync::Reading) {}
+    fn view<'g>(&'g self, _guard: &'g ()) {}
 
     type Spot<'g> = ();
 
@@ -215,7 +213,7 @@ where
         key: Asked<'_, Q>,
         now: Tick,
         cost: u64,
-        guard: &'g sync::Reading,
+        guard: &'g (),
         refused: impl FnOnce() -> Decision,
     ) -> Decision {
         let fresh = self.fresh(key, now, cost, guard);
@@ -230,7 +228,7 @@ where
         inserted.map_or_else(|_| refused(), |(decision, _)| decision)
     }
 
-    fn peek(&self, key: Asked<'_, Q>, now: Tick, cost: u64, _guard: &sync::Reading) -> Option<Decision> {
+    fn peek(&self, key: Asked<'_, Q>, now: Tick, cost: u64, _guard: &()) -> Option<Decision> {
         self.store.known(key, |state| state.peek(now, cost))
     }
 
@@ -242,24 +240,28 @@ where
         self.store.known(key, |state| state.reset());
     }
 
-    fn fresh(&self, key: Asked<'_, Q>, now: Tick, cost: u64, _guard: &sync::Reading) -> Decision {
+    fn fresh(&self, key: Asked<'_, Q>, now: Tick, cost: u64, _guard: &()) -> Decision {
         self.store.rule(key).rule.rule.fresh(now, cost)
     }
 
-    fn own_quota(&self, key: Asked<'_, Q>, _guard: &sync::Reading) -> Option<Quota> {
+    fn own_quota(&self, key: Asked<'_, Q>, _guard: &()) -> Option<Quota> {
         self.store.own_quota(key)
     }
 
     fn set_rules(&self, rules: &[(Asked<'_, Q>, Option<Ruled>)], now: Tick) -> Result<(), MemoryShort> {
-        let set = |&(key, rule): &(Asked<'_, Q>, Option<Ruled>)| match rule {
-            Some(rule) => self.store.set_rule(key, key.key.to_key(), rule.0, now),
-            None => self.store.remove_rule(key, now).is_some(),
-        };
-        if rules.iter().all(set) { Ok(()) } else { Err(MemoryShort) }
+        for &(key, rule) in rules {
+            match rule {
+                Some(rule) => self.store.set_rule(key, key.key.to_key(), rule.0, now),
+                None => {
+                    self.store.remove_rule(key, now);
+                }
+            }
+        }
+        Ok(())
     }
 
     fn remove_rule(&self, key: Asked<'_, Q>, now: Tick) -> Result<bool, MemoryShort> {
-        self.store.remove_rule(key, now).ok_or(MemoryShort)
+        Ok(self.store.remove_rule(key, now))
     }
 
     #[inline]

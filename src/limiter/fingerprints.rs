@@ -7,8 +7,9 @@ use crate::error::ConfigError;
 use crate::exact::{Counts, ExactRule, Shared, Wanted};
 use crate::packed::Judged;
 use crate::quota::{Enforced, Quota};
+use crate::reclaim;
 use crate::rule::{AnyRule, LeakyBucket, Rule, Word};
-use crate::sync::{self, Atomic};
+use crate::sync::Atomic;
 use crate::table::{Fingerprint, Line, Miss, Table, View};
 use crate::time::Tick;
 use std::cell::Cell;
@@ -23,7 +24,7 @@ pub struct Fingerprints {
 }
 
 impl Backing for Fingerprints {
-    type Guard = sync::Guard;
+    type Guard = reclaim::Guard;
     type Rule = Enforced<AnyRule>;
     const STEP: usize = Table::STEP;
 
@@ -37,51 +38,51 @@ impl Backing for Fingerprints {
     }
 
     #[inline]
-    fn pin() -> sync::Guard {
-        sync::pin()
+    fn pin() -> reclaim::Guard {
+        reclaim::pin()
     }
 
     #[inline(always)]
-    fn pin_at_once() -> Option<sync::Guard> {
-        sync::pin_at_once()
+    fn pin_at_once() -> Option<reclaim::Guard> {
+        reclaim::pin_at_once()
     }
 
-    fn repin(guard: &mut sync::Guard) {
+    fn repin(guard: &mut reclaim::Guard) {
         guard.repin();
     }
 
-    fn has_room(&self, now: Tick, guard: &sync::Guard) -> bool {
+    fn has_room(&self, now: Tick, guard: &reclaim::Guard) -> bool {
         self.table.has_room(now, guard)
     }
 
-    fn tend(&self, steps: usize, now: Tick, guard: &sync::Guard) -> bool {
+    fn tend(&self, steps: usize, now: Tick, guard: &reclaim::Guard) -> bool {
         self.table.tend(steps, now, guard)
     }
 
-    fn begin_sweep(&self, now: Tick, guard: &sync::Guard) -> bool {
+    fn begin_sweep(&self, now: Tick, guard: &reclaim::Guard) -> bool {
         self.table.begin_sweep(now, guard)
     }
 
-    fn begin_turnover(&self, now: Tick, guard: &sync::Guard) -> bool {
+    fn begin_turnover(&self, now: Tick, guard: &reclaim::Guard) -> bool {
         self.table.begin_turnover(now, guard)
     }
 
-    fn reset_all(&self, guard: &sync::Guard) {
+    fn reset_all(&self, guard: &reclaim::Guard) {
         self.table.each(guard, |state| state.reset());
     }
 
-    fn changes(&self, guard: &sync::Guard) -> u64 {
+    fn changes(&self, guard: &reclaim::Guard) -> u64 {
         self.table.rules(guard).changes()
     }
 
-    fn default_rule(&self, guard: &sync::Guard) -> Wanted {
+    fn default_rule(&self, guard: &reclaim::Guard) -> Wanted {
         let rules = self.table.rules(guard);
         let Enforced { rule, quota } = *rules.default();
         let rule = Shared { rule: ExactRule::Packed(rule), quota, counts: Counts::new() };
         Wanted { rule: Arc::new(rule), changes: rules.changes(), since: rules.since() }
     }
 
-    fn default_quota(&self, guard: &sync::Guard) -> Quota {
+    fn default_quota(&self, guard: &reclaim::Guard) -> Quota {
         self.table.rules(guard).default().quota
     }
 
@@ -89,7 +90,7 @@ impl Backing for Fingerprints {
         self.change(now, Some(rule), &[])
     }
 
-    fn len(&self, guard: &sync::Guard) -> usize {
+    fn len(&self, guard: &reclaim::Guard) -> usize {
         self.table.len(guard)
     }
 
@@ -97,7 +98,7 @@ impl Backing for Fingerprints {
         self.table.bytes()
     }
 
-    fn figures(&self, guard: &sync::Guard) -> Figures {
+    fn figures(&self, guard: &reclaim::Guard) -> Figures {
         Figures {
             keys: self.table.len(guard),
             capacity: self.table.capacity(guard),
@@ -129,7 +130,7 @@ impl<Q: Hash + ?Sized> Lookup<Q> for Fingerprints {
     type View<'g> = View<'g>;
 
     #[inline(always)]
-    fn view<'g>(&'g self, guard: &'g sync::Guard) -> View<'g> {
+    fn view<'g>(&'g self, guard: &'g reclaim::Guard) -> View<'g> {
         self.table.view(guard)
     }
 
@@ -200,7 +201,7 @@ impl<Q: Hash + ?Sized> Lookup<Q> for Fingerprints {
         key: Fingerprint,
         now: Tick,
         cost: u64,
-        guard: &'g sync::Guard,
+        guard: &'g reclaim::Guard,
         refused: impl FnOnce() -> Decision,
     ) -> Decision {
         let view = self.table.view(guard);
@@ -218,23 +219,23 @@ impl<Q: Hash + ?Sized> Lookup<Q> for Fingerprints {
         decision
     }
 
-    fn peek(&self, key: Fingerprint, now: Tick, cost: u64, guard: &sync::Guard) -> Option<Decision> {
+    fn peek(&self, key: Fingerprint, now: Tick, cost: u64, guard: &reclaim::Guard) -> Option<Decision> {
         self.table.known(key, guard, |state| state.peek(now, cost))
     }
 
     fn refund(&self, key: Fingerprint, now: Tick, charge: &Decision, tokens: u64) {
-        self.table.known(key, &sync::pin(), |state| state.refund(now, charge, tokens));
+        self.table.known(key, &reclaim::pin(), |state| state.refund(now, charge, tokens));
     }
 
     fn reset(&self, key: Fingerprint) {
-        self.table.known(key, &sync::pin(), |state| state.reset());
+        self.table.known(key, &reclaim::pin(), |state| state.reset());
     }
 
-    fn fresh(&self, key: Fingerprint, now: Tick, cost: u64, guard: &sync::Guard) -> Decision {
+    fn fresh(&self, key: Fingerprint, now: Tick, cost: u64, guard: &reclaim::Guard) -> Decision {
         self.table.rules(guard).of(key).answer(Word::FRESH, now, cost)
     }
 
-    fn own_quota(&self, key: Fingerprint, guard: &sync::Guard) -> Option<Quota> {
+    fn own_quota(&self, key: Fingerprint, guard: &reclaim::Guard) -> Option<Quota> {
         self.table.rules(guard).own_quota(key)
     }
 
@@ -247,7 +248,7 @@ impl<Q: Hash + ?Sized> Lookup<Q> for Fingerprints {
     }
 
     fn remove_rule(&self, key: Fingerprint, now: Tick) -> Result<bool, MemoryShort> {
-        if self.table.rules(&sync::pin()).own_quota(key).is_none() {
+        if self.table.rules(&reclaim::pin()).own_quota(key).is_none() {
             return Ok(false);
         }
         // As it was when the change was made: another thread may have been first.

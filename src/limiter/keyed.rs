@@ -12,6 +12,7 @@ use crate::error::ConfigError;
 use crate::exact::{Kept, Staged};
 use crate::packed::Judged;
 use crate::quota::Quota;
+use crate::reclaim::Bag;
 use crate::rule::LeakyBucket;
 use crate::sync::{Atomic, Ordering::Relaxed};
 use crate::time::Tick;
@@ -87,6 +88,8 @@ pub struct Limiter<K: ?Sized, S = Fingerprints> {
 pub(super) struct Beyond {
     /// The one state of all these keys, under [`Full::Share`].
     overflow: Staged,
+    /// Parts of that state that others have followed.
+    retired: Bag,
     /// How many times there was no place.
     pub(super) refused: Atomic<u64>,
 }
@@ -354,7 +357,9 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         match charge.source {
             Source::Key => self.store.refund(self.key(key), now, charge, tokens),
             Source::Overflow => {
-                self.beyond.overflow.visit_as_is(|state| state.refund(now, charge, tokens));
+                self.beyond
+                    .overflow
+                    .visit_as_is(&self.beyond.retired, |state| state.refund(now, charge, tokens));
             }
             // Nothing was taken from a state of this limiter.
             Source::Policy | Source::Shared | Source::Ahead => {}
@@ -607,12 +612,12 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         visit: impl Fn(Kept<'_>) -> Option<T>,
     ) -> Option<T> {
         let (changes, wanted) = (self.store.changes(guard), || self.store.default_rule(guard));
-        self.beyond.overflow.visit(changes, wanted, visit)
+        self.beyond.overflow.visit(changes, wanted, &self.beyond.retired, visit)
     }
 
     /// Makes the state that all keys without a place share as good as new.
     pub(super) fn reset_shared(&self) {
-        self.beyond.overflow.visit_as_is(|state| state.reset());
+        self.beyond.overflow.visit_as_is(&self.beyond.retired, |state| state.reset());
     }
 
     /// The full policy's answer where a fresh key would have got `fresh`; it charges nothing.
@@ -694,7 +699,7 @@ impl<K: ?Sized, S: Store> Builder<Limiter<K, S>> {
             seed: Seed::random(),
             store,
             full: self.full,
-            beyond: Beyond { overflow, refused: Atomic::new(0) },
+            beyond: Beyond { overflow, retired: Bag::new(), refused: Atomic::new(0) },
             key: PhantomData,
         })
     }

@@ -7,8 +7,9 @@ use crate::error::ConfigError;
 use crate::exact::{ExactRule, Log, SlidingLog};
 use crate::packed::{Judged, Packed};
 use crate::quota::{Enforced, Quota};
+use crate::reclaim::{Bag, pin};
 use crate::rule::{AnyRule, Rule, Word, load, update};
-use crate::sync::{Atomic, pin};
+use crate::sync::Atomic;
 use crate::time::Tick;
 
 /// A rate limiter for a single resource: one state, no keys, no table.
@@ -35,7 +36,8 @@ pub struct SingleLimiter {
 #[derive(Debug)]
 enum State {
     Packed(AnyRule, Apart),
-    Log(SlidingLog, Log),
+    /// A log, and what it has retired.
+    Log(SlidingLog, Log, Bag),
 }
 
 /// A word on cache lines of its own: what is beside it is read by each check, and would go from core to core with it. (Two threads
@@ -52,8 +54,9 @@ fn unsealed<T>(answer: Option<T>) -> T {
 
 /// As [`Packed::charge_slowly`]. Not inlined either, so that a bucket's check can be, wherever it stands.
 #[inline(never)]
-fn charge_log(rule: &SlidingLog, log: &Log, now: Tick, cost: u64) -> Option<(Decision, bool)> {
-    let decision = unsealed(log.check(rule, now, cost, &pin()));
+fn charge_log(rule: &SlidingLog, log: &Log, retired: &Bag, now: Tick, cost: u64) -> Option<(Decision, bool)> {
+    let decision = unsealed(log.check(rule, now, cost, &pin(), retired));
+    retired.tidy();
     Some((decision, decision.charged() > 0))
 }
 
@@ -148,7 +151,7 @@ impl SingleLimiter {
                 }
                 Packed { rule, word }.charge_slowly(now, cost)
             }
-            State::Log(rule, log) => charge_log(rule, log, now, cost),
+            State::Log(rule, log, retired) => charge_log(rule, log, retired, now, cost),
         };
         charged.expect("a word is frozen by a table, and this one is in none").0
     }
@@ -187,7 +190,7 @@ impl SingleLimiter {
     pub fn peek_at(&self, cost: u64, now: Tick) -> Decision {
         match &self.state {
             State::Packed(rule, Apart(word)) => rule.peek(load(word), now, cost),
-            State::Log(rule, log) => unsealed(log.peek(rule, now, cost, &pin())),
+            State::Log(rule, log, _) => unsealed(log.peek(rule, now, cost, &pin())),
         }
     }
 
@@ -229,7 +232,7 @@ impl SingleLimiter {
             State::Packed(rule, Apart(word)) => {
                 update(word, |word| rule.refund(word, now, charge, tokens));
             }
-            State::Log(_, log) => unsealed(log.refund(charge, tokens, &pin())),
+            State::Log(_, log, _) => unsealed(log.refund(charge, tokens, &pin())),
         }
     }
 
@@ -252,7 +255,10 @@ impl SingleLimiter {
             State::Packed(rule, Apart(word)) => {
                 update(word, |word| rule.reset(word));
             }
-            State::Log(rule, log) => unsealed(log.reset(rule, &pin())),
+            State::Log(rule, log, retired) => {
+                unsealed(log.reset(rule, &pin(), retired));
+                retired.tidy();
+            }
         }
     }
 
@@ -277,7 +283,7 @@ impl SingleLimiter {
         let now = self.clock.now();
         match &self.state {
             State::Packed(rule, Apart(word)) => rule.is_idle(load(word), now),
-            State::Log(rule, log) => log.is_idle(rule, now, &pin()),
+            State::Log(rule, log, _) => log.is_idle(rule, now, &pin()),
         }
     }
 
@@ -300,7 +306,7 @@ impl SingleLimiter {
     pub fn bytes(&self) -> usize {
         let apart = match &self.state {
             State::Packed(..) => 0,
-            State::Log(_, log) => log.bytes(&pin()),
+            State::Log(_, log, retired) => log.bytes(&pin()) + retired.bytes(),
         };
         size_of::<Self>() + apart
     }
@@ -333,7 +339,7 @@ impl Builder<SingleLimiter> {
     pub fn build(self) -> Result<SingleLimiter, ConfigError> {
         let Enforced { rule, quota } = self.method()?.any(self.quota)?;
         let state = match rule {
-            ExactRule::Log(rule) => State::Log(rule, Log::new()),
+            ExactRule::Log(rule) => State::Log(rule, Log::new(), Bag::new()),
             ExactRule::Packed(rule) => State::Packed(rule, Apart(Atomic::new(Word::FRESH))),
         };
         Ok(SingleLimiter { state, quota, clock: self.clock })

@@ -29,28 +29,17 @@ use super::find::{Find, Hashed};
 use scc::{Equivalent, HashIndex};
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 
-/// Says that this thread reads. A lookup says so itself; it costs less where it has been said before.
-pub struct Reading(Option<scc::Guard>);
+/// Says that this thread reads. A lookup says so itself.
+pub(crate) struct Reading(scc::Guard);
 
 /// Begins to read.
-#[inline]
 pub(crate) fn reading() -> Reading {
-    Reading(Some(scc::Guard::new()))
-}
-
-impl Reading {
-    /// Ends, and begins again. The old guard must go first: two of one thread would be one that goes on.
-    pub(crate) fn repin(&mut self) {
-        self.0 = None;
-        self.0 = Some(scc::Guard::new());
-    }
+    Reading(scc::Guard::new())
 }
 
 /// A number that changes as what was removed becomes free to go; and asks for it to change. It stands still
 /// while a thread reads and does not end.
-pub(crate) fn epoch(reading: &Reading) -> u64 {
-    // It is there whenever nobody has `&mut`.
-    let Some(guard) = &reading.0 else { return 0 };
+pub(crate) fn epoch(Reading(guard): &Reading) -> u64 {
     guard.set_has_garbage();
     guard.accelerate();
     u8::from(guard.epoch()).into()

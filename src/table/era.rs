@@ -7,8 +7,9 @@ use super::slot::Fingerprint;
 use super::space::{SLOTS, Space};
 use super::step::{Step, reach};
 use crate::packed::Packed;
+use crate::reclaim::{Guard, Link, Retire, Stale};
 use crate::rule::{Rule, Word, begin, update};
-use crate::sync::{Atomic, Guard, Link, Ordering::Relaxed};
+use crate::sync::{Atomic, Ordering::Relaxed};
 use crate::time::Tick;
 use std::time::Duration;
 
@@ -359,14 +360,22 @@ impl Era {
 
     /// The next era, if this one is being turned over.
     #[inline]
-    pub(super) fn next<'g>(&self, guard: &'g Guard) -> Option<&'g Self> {
-        self.next.load(guard)
+    pub(super) fn next<'g>(&'g self, guard: &'g Guard) -> Result<Option<&'g Self>, Stale> {
+        self.next.follow(guard)
     }
 
     /// The era after this one, which is closed: that is known from a sealed slot or a frozen word.
     #[inline]
-    pub(super) fn successor<'g>(&self, guard: &'g Guard) -> &'g Self {
-        self.next(guard).expect("slots are sealed and words frozen only when the next era is linked")
+    pub(super) fn successor<'g>(&'g self, guard: &'g Guard) -> Result<&'g Self, Stale> {
+        let next = self.next(guard)?;
+        Ok(next.expect("slots are sealed and words frozen only when the next era is linked"))
+    }
+}
+
+impl Retire for Era {
+    /// Its permit counts them.
+    fn bytes(&self, _guard: &Guard) -> usize {
+        0
     }
 }
 

@@ -116,4 +116,12 @@ impl Seen {
         let seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         assert_eq!(*seen, outcomes, "the outcomes that were seen");
     }
+
+    /// These outcomes were shown, and perhaps others.
+    #[track_caller]
+    pub fn expect_among(&self, outcomes: &[&str]) {
+        let seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_seen = |outcome: &&&str| seen.iter().any(|other| other == *outcome);
+        assert_eq!(outcomes.iter().filter(is_seen).count(), outcomes.len(), "{outcomes:?} of {seen:?}");
+    }
 }

@@ -15,7 +15,7 @@ use super::chunk::{Chunk, MOST, Start};
 use super::slot::{EMPTY, Fields, Mark};
 use super::view::View;
 use super::window::SlidingLog;
-use crate::sync::{Guard, Link};
+use crate::reclaim::{Guard, Link};
 
 /// The chunks of a log under the quota `new` that goes on where `view` shows the end of one under `old`.
 pub(super) fn carry(view: &View<'_>, old: &SlidingLog, new: &SlidingLog, guard: &Guard) -> Chunk {
@@ -62,10 +62,8 @@ pub(super) fn carry(view: &View<'_>, old: &SlidingLog, new: &SlidingLog, guard: 
 fn held(view: &View<'_>, guard: &Guard) -> Vec<Mark> {
     let slots =
         view.parts(guard).flat_map(|(part, from)| (from..part.filled).map(move |at| (part.chunk, at)));
-    let marks = slots.map(|(chunk, at)| Mark {
-        time: chunk.mark_before(at + 1).time,
-        tokens: chunk.held(at..at + 1, guard),
-    });
+    let marks = slots
+        .map(|(chunk, at)| Mark { time: chunk.mark_before(at + 1).time, tokens: chunk.held(at..at + 1) });
     marks.filter(|mark| mark.tokens > 0).collect()
 }
 

@@ -3,8 +3,9 @@
 use super::refunds::Refunds;
 use super::slot::{CLOSED, EMPTY, Fields, Mark, SEALED};
 use super::step::{Step, reach};
+use crate::reclaim::{Guard, Link, OnceLink, Retire};
 use crate::sync::{
-    Atomic, Guard, Link,
+    Atomic,
     Ordering::{Acquire, Relaxed, Release},
 };
 use std::ops::Range;
@@ -79,7 +80,7 @@ pub(super) struct Chunk {
     noted: Atomic<u64>,
     slots: Box<[Atomic<u64>]>,
     /// Made when something is given back.
-    refunds: Link<Refunds>,
+    refunds: OnceLink<Refunds>,
     pub(super) next: Link<Chunk>,
 }
 
@@ -99,7 +100,7 @@ impl Chunk {
     /// With this row, and what is linked behind it.
     pub(super) fn with_row(start: Start, row: Vec<u64>, next: Link<Self>) -> Self {
         let slots = row.into_iter().map(Atomic::new).collect();
-        Self { start, noted: Atomic::new(0), slots, refunds: Link::null(), next }
+        Self { start, noted: Atomic::new(0), slots, refunds: OnceLink::null(), next }
     }
 
     /// A row of about so many slots.
@@ -138,14 +139,9 @@ impl Chunk {
         self.slots.len() > FEWEST
     }
 
-    pub(super) fn bytes(&self, guard: &Guard) -> usize {
-        let refunds = self.refunds.load(guard).map_or(0, Refunds::bytes);
-        size_of::<Self>() + size_of_val(&*self.slots) + refunds
-    }
-
-    /// How many slots there are.
-    pub(super) fn slots(&self) -> usize {
-        self.slots.len()
+    pub(super) fn size(&self) -> usize {
+        let refunds = self.refunds.get().map_or(0, Refunds::bytes);
+        Link::<Self>::BYTES + size_of_val(&*self.slots) + refunds
     }
 
     #[inline]
@@ -236,8 +232,8 @@ impl Chunk {
     }
 
     /// The first of the slots in which `tokens` and more are admitted from slot `from` on and not given back.
-    pub(super) fn first_with(&self, (from, filled): (usize, usize), tokens: u64, guard: &Guard) -> usize {
-        Self::first_without(from, filled, |at| self.held(from..at + 1, guard) < tokens)
+    pub(super) fn first_with(&self, (from, filled): (usize, usize), tokens: u64) -> usize {
+        Self::first_without(from, filled, |at| self.held(from..at + 1) < tokens)
     }
 
     /// The tokens admitted in a run of slots.
@@ -248,20 +244,20 @@ impl Chunk {
 
     /// The tokens admitted in a run of slots and not given back.
     #[inline]
-    pub(super) fn held(&self, slots: Range<usize>, guard: &Guard) -> u64 {
+    pub(super) fn held(&self, slots: Range<usize>) -> u64 {
         let admitted = self.admitted(slots.clone());
-        let refunds = self.refunds.load(guard).map_or(0, |refunds| refunds.sum(slots));
+        let refunds = self.refunds.get().map_or(0, |refunds| refunds.sum(slots));
         admitted.saturating_sub(refunds)
     }
 
     /// Was anything given back?
-    pub(super) fn has_refunds(&self, guard: &Guard) -> bool {
-        self.refunds.load(guard).is_some()
+    pub(super) fn has_refunds(&self) -> bool {
+        self.refunds.get().is_some()
     }
 
     /// Gives back up to `tokens` of the admissions at `time`, of the last first. How many; `None` if all that
     /// are here were before.
-    pub(super) fn give_back(&self, time: u64, tokens: u64, guard: &Guard) -> Option<u64> {
+    pub(super) fn give_back(&self, time: u64, tokens: u64) -> Option<u64> {
         let End { filled, last, .. } = self.end();
         if filled > 0 && last.time < time {
             return None;
@@ -271,10 +267,7 @@ impl Chunk {
         if first == end {
             return Some(0);
         }
-        let refunds = match self.refunds.load(guard) {
-            Some(refunds) => refunds,
-            None => self.refunds.install(Refunds::of(self.slots.len()), guard).0,
-        };
+        let refunds = self.refunds.get_or(|| Refunds::of(self.slots.len()));
         let mut given = 0;
         while given < tokens {
             end = refunds.end_of_the_unspent(first..end, |slots| self.admitted(slots));
@@ -322,8 +315,8 @@ impl Chunk {
     }
 }
 
-impl Drop for Chunk {
-    fn drop(&mut self) {
-        drop(self.refunds.take());
+impl Retire for Chunk {
+    fn bytes(&self, _guard: &Guard) -> usize {
+        self.size()
     }
 }

@@ -33,11 +33,13 @@ mod tests {
     use super::super::{Log, SlidingLog};
     use super::Step;
     use crate::quota::Quota;
-    use crate::sync::pin;
+    use crate::reclaim::{Bag, pin};
     use crate::time::Tick;
     use std::cell::Cell;
     use std::sync::mpsc::{Sender, channel};
     use std::time::Duration;
+
+    static RETIRED: Bag = Bag::new();
 
     thread_local! {
         static STOP_AT: Cell<Option<Step>> = const { Cell::new(None) };
@@ -88,7 +90,7 @@ mod tests {
         let rule = SlidingLog::new(Quota::new(LIMIT, PERIOD)).unwrap();
         // Tests can't unwind a parked thread, so what it uses lives on.
         let log: &'static Log = Box::leak(Box::new(Log::new()));
-        let charge = move |cost, now| log.check(&rule, now, cost, &pin()).unwrap();
+        let charge = move |cost, now| log.check(&rule, now, cost, &pin(), &RETIRED).unwrap();
         for _ in 0..100 {
             assert!(charge(1, Tick::ZERO).allowed());
         }
@@ -120,7 +122,7 @@ mod tests {
         let given = charge(LIMIT, last);
         log.refund(&given, 300, &pin()).unwrap();
         assert_eq!(charge(300, last).remaining(), 0, "{step:?}");
-        log.reset(&rule, &pin()).unwrap();
+        log.reset(&rule, &pin(), &RETIRED).unwrap();
         assert_eq!(charge(LIMIT, last).remaining(), 0, "{step:?}");
         assert!(log.is_idle(&rule, last + PERIOD, &pin()), "{step:?}");
     }
@@ -136,7 +138,7 @@ mod tests {
     fn idle(rule: &SlidingLog) -> &'static Log {
         let log: &'static Log = Box::leak(Box::new(Log::new()));
         for _ in 0..100 {
-            assert!(log.check(rule, Tick::ZERO, 1, &pin()).unwrap().allowed());
+            assert!(log.check(rule, Tick::ZERO, 1, &pin(), &RETIRED).unwrap().allowed());
         }
         log
     }
@@ -147,13 +149,13 @@ mod tests {
         let later = Tick::ZERO + PERIOD;
         for step in [Step::Closed, Step::Linked] {
             let log = idle(&rule);
-            stop_at(step, move || assert!(log.seal_if_idle(&rule, later, &pin())));
+            stop_at(step, move || assert!(log.seal_if_idle(&rule, later, &pin(), &RETIRED)));
             if step == Step::Closed {
-                assert_eq!(log.check(&rule, later, 1, &pin()).unwrap().remaining(), LIMIT - 1);
-                assert!(!log.seal_if_idle(&rule, later, &pin()));
+                assert_eq!(log.check(&rule, later, 1, &pin(), &RETIRED).unwrap().remaining(), LIMIT - 1);
+                assert!(!log.seal_if_idle(&rule, later, &pin(), &RETIRED));
             }
-            assert!(log.seal_if_idle(&rule, later + PERIOD, &pin()));
-            assert_eq!(log.check(&rule, later, 1, &pin()), None);
+            assert!(log.seal_if_idle(&rule, later + PERIOD, &pin(), &RETIRED));
+            assert_eq!(log.check(&rule, later, 1, &pin(), &RETIRED), None);
         }
     }
 
@@ -163,6 +165,6 @@ mod tests {
         let (old, new) = (idle(&rule), &*Box::leak(Box::new(Log::new())));
         stop_at(Step::Carried, move || new.take_over(old, &rule, &rule, Tick::ZERO, &pin()));
         new.take_over(old, &rule, &rule, Tick::ZERO, &pin());
-        assert_eq!(new.check(&rule, Tick::ZERO, 1, &pin()).unwrap().remaining(), LIMIT - 101);
+        assert_eq!(new.check(&rule, Tick::ZERO, 1, &pin(), &RETIRED).unwrap().remaining(), LIMIT - 101);
     }
 }

@@ -2,7 +2,7 @@
 
 use super::chunk::{Behind, Chunk, End};
 use super::window::SlidingLog;
-use crate::sync::{Guard, Link};
+use crate::reclaim::{Guard, Link, Stale};
 use crate::time::Tick;
 
 /// A part of the log as a check sees it.
@@ -31,15 +31,14 @@ pub(super) struct View<'g> {
 impl<'g> View<'g> {
     /// The log that begins at `root` as it is just now; `None` if nobody has begun it.
     #[inline]
-    pub(super) fn of(root: &Link<Chunk>, rule: &SlidingLog, now: Tick, guard: &'g Guard) -> Option<Self> {
-        let root = root.load(guard)?;
+    pub(super) fn of(root: &'g Link<Chunk>, rule: &SlidingLog, now: Tick, guard: &'g Guard) -> Option<Self> {
         let mut out = rule.out_at(now.as_nanos());
-        let (mut first, tail) = Self::walk(root, None, out, guard);
+        let (mut first, tail) = Self::walk(root, out, guard)?;
         let end = tail.end();
         let time = now.as_nanos().max(end.last.time);
         if time > now.as_nanos() {
             out = rule.out_at(time);
-            first = Self::walk(first, Some(tail), out, guard).0;
+            first = Self::first_in(first, tail, out, guard);
         }
         let tail = Part { chunk: tail, filled: end.filled };
         let first = Self::part(first, &tail, guard);
@@ -59,34 +58,73 @@ impl<'g> View<'g> {
         Some(view)
     }
 
-    /// The first chunk up to `last` that may have an admission in the window, and `last`: the tail if it is not
-    /// given.
+    /// The first chunk that may have an admission in the window, and the tail; `None` if nobody has begun the
+    /// log.
     #[inline]
     pub(super) fn walk(
-        from: &'g Chunk,
-        last: Option<&'g Chunk>,
+        root: &'g Link<Chunk>,
         out: Option<u64>,
         guard: &'g Guard,
-    ) -> (&'g Chunk, &'g Chunk) {
-        let (mut first, mut tail) = (from, from);
-        while last.is_none_or(|last| tail.start.number < last.start.number) {
-            let Some(next) = tail.next.load(guard) else { break };
-            tail = next;
-            if next.start.anew || out.is_some_and(|out| next.start.before <= Some(out)) {
+    ) -> Option<(&'g Chunk, &'g Chunk)> {
+        let mut tail = root.load(guard)?;
+        let mut first = tail;
+        loop {
+            match tail.next.follow(guard) {
+                Ok(None) => return Some((first, tail)),
+                Ok(Some(next)) => {
+                    tail = next;
+                    if Self::begins_at(next, out) {
+                        first = next;
+                    }
+                }
+                Err(Stale) => {
+                    // The root says whether the tail is linked still. If not, the log has gone on.
+                    let root = root.load(guard)?;
+                    if root.start.number > tail.start.number {
+                        (first, tail) = (root, root);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The first chunk from `first` to `tail` that may have an admission in the window: both were seen in one walk.
+    fn first_in(mut first: &'g Chunk, tail: &'g Chunk, out: Option<u64>, guard: &'g Guard) -> &'g Chunk {
+        let mut at = first;
+        while let Some(next) = Self::next_before(at, tail, guard) {
+            at = next;
+            if Self::begins_at(next, out) {
                 first = next;
             }
         }
-        (first, tail)
+        first
+    }
+
+    /// Is there nothing before this chunk that counts?
+    #[inline]
+    fn begins_at(chunk: &Chunk, out: Option<u64>) -> bool {
+        chunk.start.anew || out.is_some_and(|out| chunk.start.before <= Some(out))
+    }
+
+    /// The chunk behind this one, if it is not the tail; both were seen in one walk.
+    #[inline]
+    pub(super) fn next_before(chunk: &'g Chunk, tail: &'g Chunk, guard: &'g Guard) -> Option<&'g Chunk> {
+        let is_before = chunk.start.number < tail.start.number;
+        // SAFETY: the walk has come from `chunk` to `tail`, so it has followed this link under this guard.
+        #[allow(unsafe_code)]
+        is_before.then(|| unsafe { chunk.next.follow_again(guard) })
     }
 
     /// A chunk that is not after the tail, as far as it was filled when the tail was seen.
     #[inline]
     fn part(chunk: &'g Chunk, tail: &Part<'g>, guard: &'g Guard) -> Part<'g> {
-        if chunk.start.number == tail.chunk.start.number {
-            return *tail;
+        match Self::next_before(chunk, tail.chunk, guard) {
+            None => *tail,
+            Some(next) => {
+                let end = next.start.admissions - chunk.start.admissions;
+                Part { chunk, filled: usize::try_from(end).unwrap_or(usize::MAX) }
+            }
         }
-        let end = chunk.next.load(guard).map_or(0, |next| next.start.admissions - chunk.start.admissions);
-        Part { chunk, filled: usize::try_from(end).unwrap_or(usize::MAX) }
     }
 
     /// The parts of the window, each with the first slot that counts.
@@ -95,9 +133,7 @@ impl<'g> View<'g> {
         let mut part = Some((self.first, self.skipped));
         std::iter::from_fn(move || {
             let this = part?;
-            let chunk = this.0.chunk;
-            let is_tail = chunk.start.number == tail.chunk.start.number;
-            let next = if is_tail { None } else { chunk.next.load(guard) };
+            let next = Self::next_before(this.0.chunk, tail.chunk, guard);
             part = next.map(|next| (Self::part(next, &tail, guard), 0));
             Some(this)
         })
@@ -106,9 +142,9 @@ impl<'g> View<'g> {
     /// Adds up the tokens of the window that are not given back.
     #[inline]
     fn add_up(&mut self, guard: &'g Guard) {
-        self.is_refunded = self.parts(guard).any(|(part, _)| part.chunk.has_refunds(guard));
+        self.is_refunded = self.parts(guard).any(|(part, _)| part.chunk.has_refunds());
         self.held = if self.is_refunded {
-            let held = |(part, from): (Part<'_>, usize)| part.chunk.held(from..part.filled, guard);
+            let held = |(part, from): (Part<'_>, usize)| part.chunk.held(from..part.filled);
             self.parts(guard).map(held).sum()
         } else {
             let before = self.first.chunk.mark_before(self.skipped);
@@ -144,9 +180,9 @@ impl<'g> View<'g> {
     pub(super) fn admission_of(&self, tokens: u64, guard: &'g Guard) -> u64 {
         let mut missing = tokens;
         for (part, from) in self.parts(guard) {
-            let held = part.chunk.held(from..part.filled, guard);
+            let held = part.chunk.held(from..part.filled);
             if held >= missing {
-                let at = part.chunk.first_with((from, part.filled), missing, guard);
+                let at = part.chunk.first_with((from, part.filled), missing);
                 let at = at.min(part.filled - 1);
                 return part.chunk.mark_before(at + 1).time;
             }

@@ -1,0 +1,586 @@
+//! Reclamation, with the real room `src/reclaim`: what is replaced is freed, once, and not while a guard is
+//! held that may see it.
+//!
+//! The other models have links of their own that free nothing early: the table on top of real reclamation has
+//! too many schedules. So these models are of a chain of links alone, in the order in which the table uses
+//! them: a value is linked behind the first, then the root goes on to it, then the first is retired.
+//!
+//! Guards are made as in use, by `pin`, with participants that belong to loom's threads. Loom's blind spot
+//! (see `src/sync.rs`) is closed everywhere: the atomics of participants and bags are touched ones, and each
+//! use of a link, whose pointer is crossbeam-epoch's, comes behind a touch.
+//!
+//! The two halves of the barrier are fences here, which make up for orderings that are too weak. So the models
+//! of the edges *aged*, *left* and *handed on* run without them, too, where nothing rests on them.
+//!
+//! A model that fails here may have touched freed memory; what it prints besides is not to be relied on.
+
+#[cfg(not(crossbeam_loom))]
+compile_error!("run cargo from `loom-tests/` and without RUSTFLAGS: see `.cargo/config.toml`");
+
+mod model;
+
+// What the room asks of the crate that it is in.
+use tollgate::sync;
+
+#[allow(dead_code)]
+#[path = "../../src/reclaim/bag.rs"]
+mod bag;
+#[path = "../../src/reclaim/barrier.rs"]
+mod barrier;
+#[path = "../../src/reclaim/guard.rs"]
+mod guard;
+#[allow(dead_code)]
+#[path = "../../src/reclaim/link.rs"]
+mod link;
+#[path = "../../src/reclaim/order.rs"]
+mod order;
+#[path = "../../src/reclaim/participant.rs"]
+mod participant;
+
+use bag::{Bag, Retire};
+use barrier::Halves;
+use guard::{Guard, pin};
+use link::{Link, Stale};
+use loom::cell::UnsafeCell;
+use loom::sync::Arc;
+use loom::sync::atomic::Ordering::Relaxed;
+use model::{Atomics, Bound, Explored, Seen, Threads};
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+/// How many values there were, and how often each was freed; no part of what loom explores.
+#[derive(Debug, Default)]
+struct Ledger {
+    made: AtomicUsize,
+    freed: [AtomicUsize; 5],
+}
+
+impl Ledger {
+    fn freed(&self, id: usize) -> usize {
+        self.freed[id].load(SeqCst)
+    }
+}
+
+/// What stands for an era: a value with a link to the next.
+#[derive(Debug)]
+struct Node {
+    id: usize,
+    next: Link<Node>,
+    /// Written when it is made and when it is freed. Loom fails if a look at it is not ordered between.
+    canary: UnsafeCell<u64>,
+    ledger: std::sync::Arc<Ledger>,
+}
+
+// SAFETY: loom checks each look at the canary, which is all that is not an atomic.
+#[allow(unsafe_code)]
+unsafe impl Send for Node {}
+// SAFETY: as above.
+#[allow(unsafe_code)]
+unsafe impl Sync for Node {}
+
+impl Node {
+    fn new(ledger: &std::sync::Arc<Ledger>) -> Self {
+        let id = ledger.made.fetch_add(1, SeqCst);
+        Self { id, next: Link::null(), canary: UnsafeCell::new(7), ledger: ledger.clone() }
+    }
+
+    fn look(&self) {
+        assert_eq!(self.ledger.freed(self.id), 0, "value {} was freed under a guard", self.id);
+        // SAFETY: loom checks that nobody writes it meanwhile.
+        #[allow(unsafe_code)]
+        self.canary.with(|canary| assert_eq!(unsafe { *canary }, 7));
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.canary.with_mut(|_| ());
+        assert_eq!(self.ledger.freed[self.id].fetch_add(1, SeqCst), 0, "value {} was freed twice", self.id);
+    }
+}
+
+impl Retire for Node {
+    fn bytes(&self, _guard: &Guard) -> usize {
+        1
+    }
+}
+
+/// A root, what it leads to, and the bag for what it has led to.
+struct Chain {
+    root: Link<Node>,
+    bag: Bag,
+    touch: loom::sync::atomic::AtomicUsize,
+    ledger: std::sync::Arc<Ledger>,
+}
+
+impl Chain {
+    fn new() -> Arc<Self> {
+        let ledger = std::sync::Arc::default();
+        let (root, bag) = (Link::to(Node::new(&ledger)), Bag::new());
+        Arc::new(Self { root, bag, touch: loom::sync::atomic::AtomicUsize::new(0), ledger })
+    }
+
+    fn touch(&self) {
+        // ORDERING: relaxed, so that it makes loom see a conflict and orders nothing.
+        self.touch.fetch_add(0, Relaxed);
+    }
+
+    fn load<'g>(&'g self, guard: &'g Guard) -> &'g Node {
+        self.touch();
+        self.root.load(guard).unwrap()
+    }
+
+    fn follow<'g>(&self, node: &'g Node, guard: &'g Guard) -> Result<Option<&'g Node>, Stale> {
+        self.touch();
+        node.next.follow(guard)
+    }
+
+    /// Reads along the chain under this guard, from the root on, and each value once more when it comes to
+    /// the end. The first that it saw.
+    fn read(&self, guard: &Guard) -> usize {
+        let first = self.load(guard);
+        let (mut at, mut seen) = (first, [first; 4]);
+        for turn in 0.. {
+            at.look();
+            seen[turn % 4] = at;
+            match self.follow(at, guard) {
+                Ok(Some(next)) => at = next,
+                Ok(None) => break,
+                // As a table does.
+                Err(Stale) => at = self.load(guard),
+            }
+        }
+        seen.iter().for_each(|node| node.look());
+        first.id
+    }
+
+    /// Links a next value behind the first, unless another thread did, and makes the root go on to it. True
+    /// if this thread did that, and so retired the first.
+    fn replace(&self) -> bool {
+        let guard = pin();
+        let first = self.load(&guard);
+        self.touch();
+        if let Some(next) = first.next.install(Node::new(&self.ledger), &guard) {
+            next.look();
+        }
+        self.touch();
+        let retired = self.root.advance(first, &first.next, &guard, &self.bag);
+        first.look();
+        retired
+    }
+
+    fn collect(&self) {
+        self.touch();
+        self.bag.collect();
+    }
+}
+
+/// Drops the chain as a table is dropped; then each value was freed once, and none before that is in use.
+fn drop_and_count(chain: Arc<Chain>) {
+    let Chain { mut root, bag, ledger, .. } = Arc::try_unwrap(chain).ok().unwrap();
+    let mut node = root.take();
+    while let Some(mut last) = node {
+        last.look();
+        node = last.next.take();
+    }
+    let waiting = (0..ledger.made.load(SeqCst)).filter(|&id| ledger.freed(id) == 0).count();
+    // A value that another thread was first to link was never retired.
+    assert_eq!(bag.bytes(), waiting, "bytes that wait are counted");
+    drop(bag);
+    for id in 0..ledger.made.load(SeqCst) {
+        assert_eq!(ledger.freed(id), 1, "value {id} was leaked");
+    }
+}
+
+fn explore(bound: Bound, halves: Halves, body: impl Fn(&Threads) + Sync + Send + 'static) -> Explored {
+    model::explore(bound, Atomics::Touched, move |threads| {
+        halves.set();
+        body(threads);
+    })
+}
+
+/// A thread retires so many values, one after the other, and collects, while another reads along them.
+fn retire_and_read(halves: Halves, bound: Bound, values: usize) {
+    let seen = Seen::default();
+    let note = seen.clone();
+    explore(bound, halves, move |threads| {
+        let chain = Chain::new();
+        let writer = threads.spawn({
+            let chain = Arc::clone(&chain);
+            move || {
+                for _ in 0..values {
+                    assert!(chain.replace());
+                }
+                chain.collect();
+            }
+        });
+        let guard = pin();
+        chain.read(&guard);
+        drop(guard);
+        note.note(chain.ledger.freed(0));
+        writer.join().unwrap();
+        drop_and_count(chain);
+    });
+    // When the reader was done, the first value was still there, or was freed already.
+    seen.expect(&["0", "1"]);
+}
+
+#[test]
+fn nothing_is_freed_under_a_guard() {
+    retire_and_read(Halves::Fences, Bound::Preemptions(2), 1);
+    retire_and_read(Halves::Alike, Bound::Preemptions(2), 1);
+}
+
+/// The second value is reached from the first, which is retired already, and is retired meanwhile.
+#[test]
+fn nothing_is_freed_that_is_reached_from_a_retired_value() {
+    retire_and_read(Halves::Fences, Bound::Preemptions(2), 2);
+}
+
+#[test]
+#[ignore = "deep: make loom-deep"]
+fn nothing_is_freed_under_a_guard_deeply() {
+    for halves in [Halves::Fences, Halves::Alike] {
+        retire_and_read(halves, Bound::Preemptions(3), 1);
+        retire_and_read(halves, Bound::Preemptions(3), 2);
+    }
+}
+
+/// A guard is held while values come and go, loads one that was born under it, and one from before is still
+/// in use.
+#[test]
+fn nothing_is_freed_under_a_guard_that_goes_on() {
+    let seen = Seen::default();
+    let note = seen.clone();
+    explore(Bound::Preemptions(2), Halves::Fences, move |threads| {
+        let chain = Chain::new();
+        let guard = pin();
+        let first = chain.load(&guard);
+        let writer = threads.spawn({
+            let chain = Arc::clone(&chain);
+            move || {
+                for _ in 0..2 {
+                    assert!(chain.replace());
+                    chain.collect();
+                }
+                chain.ledger.freed(1)
+            }
+        });
+        let later = chain.load(&guard);
+        later.look();
+        first.look();
+        let id = later.id;
+        drop(guard);
+        note.note((id, writer.join().unwrap()));
+        drop_and_count(chain);
+    });
+    // The second value is freed although the guard is held, unless the guard has loaded it.
+    seen.expect(&["(0, 0)", "(0, 1)", "(1, 0)", "(1, 1)", "(2, 0)", "(2, 1)"]);
+}
+
+/// Whoever has read that an age has ended finds unlinked what was retired in it. Without the barrier: it is
+/// not what this rests on.
+#[test]
+fn who_reads_a_new_age_finds_what_was_retired_unlinked() {
+    let seen = Seen::default();
+    let note = seen.clone();
+    explore(Bound::Preemptions(3), Halves::Nothing, move |threads| {
+        let chain = Chain::new();
+        let age = pin().age();
+        let writer = threads.spawn({
+            let chain = Arc::clone(&chain);
+            move || {
+                assert!(chain.replace());
+                chain.collect();
+                chain.collect();
+            }
+        });
+        let guard = pin();
+        let is_new = guard.age() != age;
+        if is_new {
+            chain.read(&guard);
+        }
+        drop(guard);
+        note.note(is_new);
+        writer.join().unwrap();
+        drop_and_count(chain);
+    });
+    seen.expect(&["false", "true"]);
+}
+
+/// The same of a guard that is renewed by `repin`, after it was made in the old age.
+#[test]
+fn a_guard_that_is_renewed_finds_what_was_retired_unlinked() {
+    let seen = Seen::default();
+    let note = seen.clone();
+    explore(Bound::Preemptions(3), Halves::Nothing, move |threads| {
+        let chain = Chain::new();
+        let mut guard = pin();
+        let age = guard.age();
+        let writer = threads.spawn({
+            let chain = Arc::clone(&chain);
+            move || {
+                assert!(chain.replace());
+                chain.collect();
+                chain.collect();
+            }
+        });
+        guard.repin();
+        let is_new = guard.age() != age;
+        if is_new {
+            chain.read(&guard);
+        }
+        drop(guard);
+        note.note(is_new);
+        writer.join().unwrap();
+        drop_and_count(chain);
+    });
+    seen.expect(&["false", "true"]);
+}
+
+/// What was read under a guard was read before it is seen that the guard is dropped. Without the barrier.
+#[test]
+fn what_was_read_under_a_guard_was_read_before_it_is_dropped() {
+    let seen = Seen::default();
+    let note = seen.clone();
+    explore(Bound::Preemptions(3), Halves::Nothing, move |threads| {
+        let chain = Chain::new();
+        let guard = pin();
+        let first = chain.load(&guard);
+        let writer = threads.spawn({
+            let chain = Arc::clone(&chain);
+            // It was begun after the guard was made, so it sees that, or that the guard is dropped.
+            move || {
+                assert!(chain.replace());
+                chain.collect();
+                chain.collect();
+                chain.ledger.freed(0)
+            }
+        });
+        first.look();
+        chain.touch();
+        drop(guard);
+        note.note(writer.join().unwrap());
+        drop_and_count(chain);
+    });
+    seen.expect(&["0", "1"]);
+}
+
+/// A second guard of a thread, in a later age, makes the first no younger; nor does `repin` beside another.
+#[test]
+fn a_guard_beside_another_covers_what_both_have_loaded() {
+    for is_renewed in [false, true] {
+        let seen = Seen::default();
+        let note = seen.clone();
+        explore(Bound::Preemptions(2), Halves::Fences, move |threads| {
+            let chain = Chain::new();
+            let first = pin();
+            let old = chain.load(&first);
+            let writer = threads.spawn({
+                let chain = Arc::clone(&chain);
+                move || {
+                    assert!(chain.replace());
+                    chain.collect();
+                    chain.collect();
+                }
+            });
+            let mut second = pin();
+            if is_renewed {
+                second.repin();
+            }
+            let new = chain.load(&second).id;
+            old.look();
+            // In whatever order they end.
+            chain.touch();
+            drop(second);
+            old.look();
+            chain.touch();
+            drop(first);
+            note.note(new);
+            writer.join().unwrap();
+            drop_and_count(chain);
+        });
+        seen.expect(&["0", "1"]);
+    }
+}
+
+/// The first of two guards is dropped first; the second still covers what it has loaded.
+#[test]
+fn the_second_guard_goes_on_when_the_first_is_dropped() {
+    explore(Bound::Preemptions(2), Halves::Fences, move |threads| {
+        let chain = Chain::new();
+        let writer = threads.spawn({
+            let chain = Arc::clone(&chain);
+            move || {
+                assert!(chain.replace());
+                chain.collect();
+                chain.collect();
+            }
+        });
+        let first = pin();
+        let second = pin();
+        chain.load(&first).look();
+        let loaded = chain.load(&second);
+        chain.touch();
+        drop(first);
+        loaded.look();
+        chain.touch();
+        drop(second);
+        writer.join().unwrap();
+        drop_and_count(chain);
+    });
+}
+
+/// A guard that a thread has renewed holds nothing from before.
+#[test]
+fn a_renewed_guard_lets_go_of_what_it_had_loaded() {
+    let seen = Seen::default();
+    let note = seen.clone();
+    explore(Bound::Preemptions(2), Halves::Fences, move |threads| {
+        let chain = Chain::new();
+        let writer = threads.spawn({
+            let chain = Arc::clone(&chain);
+            move || {
+                assert!(chain.replace());
+                chain.collect();
+                chain.collect();
+                chain.ledger.freed(0)
+            }
+        });
+        let mut guard = pin();
+        chain.load(&guard).look();
+        guard.repin();
+        chain.load(&guard).look();
+        note.note(writer.join().unwrap());
+        drop(guard);
+        drop_and_count(chain);
+    });
+    // Also while the guard is held.
+    seen.expect(&["0", "1"]);
+}
+
+/// A thread reads and ends, and another takes its participant over, or one of its own, and reads, while a
+/// third retires a value.
+fn hand_on_and_retire(bound: Bound) {
+    let seen = Seen::default();
+    let note = seen.clone();
+    explore(bound, Halves::Fences, move |threads| {
+        let chain = Chain::new();
+        let readers = [(); 2].map(|()| {
+            let chain = Arc::clone(&chain);
+            threads.spawn(move || {
+                chain.touch();
+                chain.read(&pin())
+            })
+        });
+        chain.replace();
+        chain.collect();
+        note.note((chain.ledger.freed(0), readers.map(|reader| reader.join().unwrap())));
+        drop_and_count(chain);
+    });
+    // Whether the first value was freed at once, and which value each reader saw first.
+    seen.expect_among(&["(0, [0, 1])", "(0, [1, 0])", "(0, [1, 1])", "(1, [0, 1])", "(1, [1, 0])", "(1, [1, 1])"]);
+}
+
+#[test]
+fn participants_are_handed_on_while_values_are_retired() {
+    hand_on_and_retire(Bound::Preemptions(1));
+}
+
+#[test]
+#[ignore = "deep: make loom-deep"]
+fn participants_are_handed_on_while_values_are_retired_deeply() {
+    hand_on_and_retire(Bound::Preemptions(2));
+}
+
+/// A participant whose thread has ended is taken over, with all that was read there. Without the barrier.
+#[test]
+fn a_participant_is_handed_on_with_all_that_was_read_there() {
+    let seen = Seen::default();
+    let note = seen.clone();
+    explore(Bound::Preemptions(3), Halves::Nothing, move |threads| {
+        let chain = Chain::new();
+        // No part of what loom explores.
+        let first = std::sync::Arc::new(AtomicUsize::new(0));
+        let reader = threads.spawn({
+            let (chain, first) = (Arc::clone(&chain), std::sync::Arc::clone(&first));
+            move || {
+                let guard = pin();
+                first.store(std::ptr::from_ref(guard.participant()).addr(), SeqCst);
+                chain.load(&guard).look();
+                chain.touch();
+            }
+        });
+        chain.touch();
+        let mine = std::ptr::from_ref(pin().participant()).addr();
+        let is_taken_over = mine == first.load(SeqCst);
+        // Else nothing is known of the reader without the barrier.
+        if is_taken_over {
+            assert!(chain.replace());
+            chain.collect();
+            chain.collect();
+        }
+        note.note((is_taken_over, chain.ledger.freed(0)));
+        reader.join().unwrap();
+        drop_and_count(chain);
+    });
+    seen.expect(&["(false, 0)", "(true, 1)"]);
+}
+
+/// Two threads replace the same value, or one after the other, and collect.
+fn two_retire(halves: Halves, bound: Bound) {
+    let seen = Seen::default();
+    let note = seen.clone();
+    explore(bound, halves, move |threads| {
+        let chain = Chain::new();
+        let replace = move |chain: &Chain| {
+            let retired = chain.replace();
+            chain.collect();
+            u8::from(retired)
+        };
+        let other = threads.spawn({
+            let chain = Arc::clone(&chain);
+            move || replace(&chain)
+        });
+        let mine = replace(&chain);
+        let retired = mine + other.join().unwrap();
+        note.note((retired, chain.ledger.freed(0)));
+        drop_and_count(chain);
+    });
+    // How many were retired, and whether the first of them is freed by now.
+    seen.expect(&["(1, 0)", "(1, 1)", "(2, 0)", "(2, 1)"]);
+}
+
+#[test]
+fn two_retire_and_each_value_is_freed_once() {
+    two_retire(Halves::Fences, Bound::Preemptions(2));
+}
+
+#[test]
+#[ignore = "deep: make loom-deep"]
+fn two_retire_and_each_value_is_freed_once_deeply() {
+    two_retire(Halves::Fences, Bound::Preemptions(3));
+    two_retire(Halves::Alike, Bound::Preemptions(2));
+}
+
+/// More wait than a collection looks at, and two threads collect: what one leaves the other looks at, and no
+/// value is lost or freed twice.
+#[test]
+fn a_long_bag_is_shared_and_each_value_is_freed_once() {
+    let seen = Seen::default();
+    let note = seen.clone();
+    explore(Bound::Preemptions(2), Halves::Fences, move |threads| {
+        let chain = Chain::new();
+        for _ in 0..3 {
+            assert!(chain.replace());
+        }
+        let other = threads.spawn({
+            let chain = Arc::clone(&chain);
+            move || chain.collect()
+        });
+        chain.collect();
+        other.join().unwrap();
+        note.note((0..3).map(|id| chain.ledger.freed(id)).sum::<usize>());
+        drop_and_count(chain);
+    });
+    seen.expect_among(&["3"]);
+}

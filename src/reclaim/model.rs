@@ -1,0 +1,178 @@
+//! What the models have in place of reclamation: nothing is freed before a model ends.
+//!
+//! The real one has models of its own (`loom-tests/tests/reclaim.rs`): the table on top of it has too many
+//! schedules. A link that is followed here never says that its value may be freed.
+
+use super::order::{ADVANCE, ADVANCE_LOST, INSTALL, INSTALL_LOST, LOAD};
+use crate::sync::{AtomicPtr, Ordering::AcqRel};
+use std::ptr;
+use std::sync::Mutex;
+
+/// Stands for a guard.
+#[derive(Debug)]
+pub struct Guard;
+
+pub(crate) fn pin_at_once() -> Option<Guard> {
+    Some(pin())
+}
+
+pub(crate) fn pin() -> Guard {
+    Guard
+}
+
+impl Guard {
+    pub(crate) fn is_old(&self) -> bool {
+        false
+    }
+
+    pub(crate) fn repin(&mut self) {}
+}
+
+impl Drop for Guard {
+    // The real one has something to do here, and is dropped on purpose before a thread rests.
+    fn drop(&mut self) {}
+}
+
+/// Stands for a bag: each link keeps what it has retired.
+#[derive(Debug)]
+pub(crate) struct Bag;
+
+impl Bag {
+    pub(crate) fn new() -> Self {
+        Self
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        0
+    }
+
+    pub(crate) fn tidy(&self) {}
+
+    pub(crate) fn collect(&self) {}
+}
+
+/// A value that can be retired.
+pub(crate) trait Retire: Send + 'static {
+    fn bytes(&self, guard: &Guard) -> usize;
+}
+
+/// What the real link says when an age has ended.
+#[derive(Debug)]
+pub(crate) struct Stale;
+
+/// As the type of the same name in `link`, with a pointer that loom sees.
+///
+/// | edge | release side | acquire side | what becomes visible | loom test that fails if it is weakened |
+/// |---|---|---|---|---|
+/// | taken apart | `take` | `take` | that nobody reads the link any more | none: the library has `&mut` there; loom does not know how that came about where the owner is the last of an `Arc` of std's |
+#[derive(Debug)]
+pub(crate) struct Link<T> {
+    to: AtomicPtr<T>,
+    retired: Mutex<Vec<*mut T>>,
+}
+
+// SAFETY: as for `link::Link`; the list of the retired is behind a mutex.
+#[allow(unsafe_code)]
+unsafe impl<T: Send + Sync> Send for Link<T> {}
+// SAFETY: as above.
+#[allow(unsafe_code)]
+unsafe impl<T: Send + Sync> Sync for Link<T> {}
+
+#[allow(unsafe_code)]
+impl<T> Link<T> {
+    pub(crate) const BYTES: usize = size_of::<T>();
+
+    fn at(to: *mut T) -> Self {
+        Self { to: AtomicPtr::new(to), retired: Mutex::new(Vec::new()) }
+    }
+
+    pub(crate) fn null() -> Self {
+        Self::at(ptr::null_mut())
+    }
+
+    pub(crate) fn to(value: T) -> Self {
+        Self::at(Box::into_raw(Box::new(value)))
+    }
+
+    pub(crate) fn load<'g>(&'g self, _guard: &'g Guard) -> Option<&'g T> {
+        // ORDERING: see `order`.
+        let to = self.to.load(LOAD);
+        // SAFETY: null or a box that lives until this link is dropped.
+        unsafe { to.as_ref() }
+    }
+
+    pub(crate) fn follow<'g>(&'g self, guard: &'g Guard) -> Result<Option<&'g T>, Stale> {
+        Ok(self.load(guard))
+    }
+
+    /// What it leads to.
+    ///
+    /// # Safety
+    ///
+    /// As of the real one.
+    pub(crate) unsafe fn follow_again<'g>(&'g self, guard: &'g Guard) -> &'g T {
+        self.load(guard).expect("it was followed before")
+    }
+
+    pub(crate) fn is_linked(&self) -> bool {
+        // ORDERING: see `order`.
+        !self.to.load(LOAD).is_null()
+    }
+
+    pub(crate) fn install<'g>(&'g self, value: T, _guard: &'g Guard) -> Option<&'g T> {
+        let new = Box::into_raw(Box::new(value));
+        // ORDERING: see `order`.
+        match self.to.compare_exchange(ptr::null_mut(), new, INSTALL, INSTALL_LOST) {
+            // SAFETY: a box that lives until this link is dropped.
+            Ok(_) => Some(unsafe { &*new }),
+            Err(_) => {
+                // SAFETY: made in this call and seen by nobody else.
+                drop(unsafe { Box::from_raw(new) });
+                None
+            }
+        }
+    }
+
+    pub(crate) fn install_from(&self, other: &mut Self) -> bool {
+        let Some(value) = other.take() else { return false };
+        let new = Box::into_raw(value);
+        // ORDERING: see `order`.
+        let linked = self.to.compare_exchange(ptr::null_mut(), new, INSTALL, INSTALL_LOST).is_ok();
+        if !linked {
+            other.to = AtomicPtr::new(new);
+        }
+        linked
+    }
+
+    pub(crate) fn advance(&self, from: &T, next: &Self, _guard: &Guard, _bag: &Bag) -> bool
+    where
+        T: Retire,
+    {
+        // ORDERING: see `order`.
+        let to = next.to.load(LOAD);
+        let from = ptr::from_ref(from).cast_mut();
+        // ORDERING: see `order`.
+        let advanced = !to.is_null() && self.to.compare_exchange(from, to, ADVANCE, ADVANCE_LOST).is_ok();
+        if advanced {
+            self.retired.lock().unwrap().push(from);
+        }
+        advanced
+    }
+
+    pub(crate) fn take(&mut self) -> Option<Box<T>> {
+        // ORDERING: both sides of *taken apart*.
+        let to = self.to.swap(ptr::null_mut(), AcqRel);
+        // SAFETY: `&mut self`: nobody else has the pointer, and it came from a box.
+        (!to.is_null()).then(|| unsafe { Box::from_raw(to) })
+    }
+}
+
+impl<T> Drop for Link<T> {
+    fn drop(&mut self) {
+        for retired in std::mem::take(self.retired.get_mut().unwrap()) {
+            // SAFETY: it came from a box, was unlinked, and the threads of the model are done.
+            #[allow(unsafe_code)]
+            drop(unsafe { Box::from_raw(retired) });
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! A pointer that is set once, and lives as long as what it stands in.
+
+use crate::sync::{
+    AtomicPtr,
+    Ordering::{Acquire, Release},
+};
+use std::marker::PhantomData;
+use std::ptr;
+
+/// Null, then a pointer to a `T` for good. Whoever can see the holder can see the value: no guard is needed.
+///
+/// `std::sync::OnceLock` would have a thread wait for the one that sets it.
+///
+/// | edge | release side | acquire side | what becomes visible | loom test that fails if it is weakened |
+/// |---|---|---|---|---|
+/// | set | `OnceLink::get_or` | `OnceLink::get`, `OnceLink::get_or` | the value | `places_come_and_go_and_each_has_one_owner`, `a_refund_races_a_refund_of_one_chunk` |
+#[derive(Debug)]
+pub(crate) struct OnceLink<T> {
+    to: AtomicPtr<T>,
+    owned: PhantomData<T>,
+}
+
+#[allow(unsafe_code)]
+impl<T> OnceLink<T> {
+    pub(crate) fn null() -> Self {
+        Self { to: AtomicPtr::new(ptr::null_mut()), owned: PhantomData }
+    }
+
+    /// The value, if it was set.
+    #[inline]
+    pub(crate) fn get(&self) -> Option<&T> {
+        // ORDERING: acquire side of *set*.
+        let to = self.to.load(Acquire);
+        // SAFETY: null, or a box that is freed with the holder.
+        unsafe { to.as_ref() }
+    }
+
+    /// The value, after it was set to what `make` returns, if it was not before.
+    pub(crate) fn get_or(&self, make: impl FnOnce() -> T) -> &T {
+        if let Some(value) = self.get() {
+            return value;
+        }
+        let new = Box::into_raw(Box::new(make()));
+        // ORDERING: release side of *set*; acquire side where another thread was first.
+        match self.to.compare_exchange(ptr::null_mut(), new, Release, Acquire) {
+            // SAFETY: a box that is freed with the holder.
+            Ok(_) => unsafe { &*new },
+            Err(first) => {
+                // SAFETY: it was made in this call, and nobody else has seen it.
+                drop(unsafe { Box::from_raw(new) });
+                // SAFETY: not null, which was expected; a box that is freed with the holder.
+                unsafe { &*first }
+            }
+        }
+    }
+}
+
+#[allow(unsafe_code)]
+impl<T> Drop for OnceLink<T> {
+    fn drop(&mut self) {
+        // ORDERING: acquire side of *set*. (The owner may have come to be that without seeing it.)
+        let to = self.to.load(Acquire);
+        if !to.is_null() {
+            // SAFETY: it came from a box, and nobody else can reach it.
+            drop(unsafe { Box::from_raw(to) });
+        }
+    }
+}
+
+// SAFETY: it owns the value and gives out shared references to it, as a box does.
+#[allow(unsafe_code)]
+unsafe impl<T: Send> Send for OnceLink<T> {}
+// SAFETY: as above; a value that one thread sets another may drop.
+#[allow(unsafe_code)]
+unsafe impl<T: Send + Sync> Sync for OnceLink<T> {}

@@ -1,0 +1,199 @@
+//! A thread that is parked for good while it reads costs others a bounded amount of memory, and nothing else.
+//! Built without the test harness: what is counted belongs to the process.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::Duration;
+use tollgate::{Algorithm, Clock, Limiter, Quota, SingleLimiter, Source, Tick};
+
+struct Counting;
+
+static LIVE: AtomicUsize = AtomicUsize::new(0);
+
+#[allow(unsafe_code)]
+// SAFETY: every call is handed to the system's allocator as it came.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        LIVE.fetch_add(layout.size(), Relaxed);
+        // SAFETY: the caller's promise is passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        LIVE.fetch_sub(layout.size(), Relaxed);
+        // SAFETY: the caller's promise is passed on.
+        unsafe { System.dealloc(block, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Runs `body` while another thread is parked with a handle of this limiter.
+fn while_a_thread_is_parked(limiter: &Limiter<u64>, body: impl FnOnce()) {
+    let (parked, is_parked) = channel();
+    let (wake, woken) = channel::<()>();
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            let mut handle = limiter.pin();
+            let _ = handle.check(&0);
+            parked.send(()).unwrap();
+            let _ = woken.recv();
+            drop(handle);
+        });
+        is_parked.recv().unwrap();
+        body();
+        drop(wake);
+    });
+}
+
+fn other() -> Limiter<u64> {
+    Limiter::builder(Quota::per_second(1)).clock(Clock::manual()).build().unwrap()
+}
+
+/// What the page of `SlidingLog` says: up to three slots of 8 bytes for each admission, and two chunks more.
+fn log_at_most(limit: usize) -> usize {
+    24 * limit + 2 * CHUNK
+}
+
+/// What a chunk takes besides its slots.
+const CHUNK: usize = 256;
+
+/// What waits for the next collection, and as much for the one after.
+const WAITING: usize = 2 * (32 << 10);
+
+fn main() {
+    logs_stay_small();
+    a_burst_is_given_back();
+    exact_keys_stay_small();
+    tables_turn_over();
+    quotas_change();
+    println!("5 passed, 0 failed");
+}
+
+fn logs_stay_small() {
+    for limit in [8, 1_000] {
+        let quota = Quota::new(limit, Duration::from_nanos(1_000 * limit));
+        let builder = SingleLimiter::builder(quota).algorithm(Algorithm::SlidingLog);
+        let log = builder.clock(Clock::manual()).build().unwrap();
+        let admit = |admissions: std::ops::Range<u64>| {
+            for n in admissions {
+                assert!(log.check_at(1, Tick::from_nanos(n * 1_000)).allowed());
+            }
+        };
+        let limit = usize::try_from(limit).unwrap();
+        let bound = size_of::<SingleLimiter>() + 2 * log_at_most(limit) + WAITING;
+        admit(0..10_000);
+        let (before, other) = (LIVE.load(Relaxed), other());
+        while_a_thread_is_parked(&other, || {
+            for million in 0..5 {
+                admit(10_000 + million * 1_000_000..10_000 + (million + 1) * 1_000_000);
+                assert!(log.bytes() <= bound, "{} bytes for a limit of {limit}", log.bytes());
+                // The allocator agrees.
+                let live = LIVE.load(Relaxed).saturating_sub(before);
+                assert!(live < bound + 200_000, "{live} bytes more");
+            }
+        });
+        admit(5_010_000..5_020_000);
+        let bound = size_of::<SingleLimiter>() + log_at_most(limit) + WAITING;
+        assert!(log.bytes() <= bound, "{} bytes after the thread went on", log.bytes());
+    }
+}
+
+/// The memory of a large log, which was in use when the thread was parked, is given back when it goes on.
+fn a_burst_is_given_back() {
+    let quota = Quota::new(100_000, Duration::from_secs(1));
+    let builder = SingleLimiter::builder(quota).algorithm(Algorithm::SlidingLog);
+    let log = builder.clock(Clock::manual()).build().unwrap();
+    assert!((0..100_000).all(|_| log.check_at(1, Tick::ZERO).allowed()));
+    let burst = log.bytes();
+    assert!(burst > 800_000);
+    let later = Tick::ZERO + Duration::from_secs(2);
+    while_a_thread_is_parked(&other(), || {
+        assert!(log.check_at(1, later).allowed());
+        assert!(log.bytes() > 800_000, "it waits, and is counted: {} bytes", log.bytes());
+        assert!(log.bytes() < burst + 1_000);
+    });
+    for n in 0..10_000 {
+        assert!(log.check_at(1, later + Duration::from_nanos(n)).allowed());
+    }
+    assert!(log.bytes() < 24 * 10_000 + WAITING, "{} bytes", log.bytes());
+}
+
+fn exact_keys_stay_small() {
+    let quota = Quota::new(8, Duration::from_nanos(8_000));
+    let builder = Limiter::<u64>::builder(quota).algorithm(Algorithm::SlidingLog);
+    let limiter = builder.exact_keys().max_keys(100).clock(Clock::manual()).build().unwrap();
+    let admit = |admissions: std::ops::Range<u64>| {
+        for n in admissions {
+            assert!(limiter.check_at(&(n % 50), 1, Tick::from_nanos(n * 20)).allowed());
+        }
+    };
+    admit(0..100_000);
+    let used = limiter.memory();
+    while_a_thread_is_parked(&other(), || {
+        admit(100_000..3_100_000);
+        let bound = used + 50 * log_at_most(8) + 2 * WAITING;
+        assert!(limiter.memory() < bound, "{} bytes, {used} before", limiter.memory());
+    });
+}
+
+/// It grows, evicts, and frees; also a table that the parked thread reads itself.
+fn tables_turn_over() {
+    for is_own in [false, true] {
+        let max_keys = 12_000;
+        let clock = Clock::manual();
+        let builder = Limiter::builder(Quota::per_second(1)).max_keys(max_keys).clock(&clock);
+        let (limiter, other): (Limiter<u64>, _) = (builder.build().unwrap(), other());
+        // Four eras at the cap, as the page of `table` says, of three slots for two keys.
+        let bound = 4 * (max_keys * 24 + max_keys * 3 / 32 + 1_088) + size_of::<Limiter<u64>>();
+        while_a_thread_is_parked(if is_own { &limiter } else { &other }, || {
+            for key in 0..300_000 {
+                clock.advance(Duration::from_millis(1));
+                assert_eq!(limiter.check(&key).source(), Source::Key, "key {key}");
+                assert!(limiter.memory() <= bound, "{} bytes", limiter.memory());
+            }
+            assert!(limiter.stats().turnovers > 20, "{:?}", limiter.stats());
+        });
+        for key in 300_000..400_000 {
+            clock.advance(Duration::from_millis(1));
+            let _ = limiter.check(&key);
+        }
+        while limiter.sweep(4096) {}
+        assert!(limiter.memory() < 2 * bound / 4 + 10_000, "{} bytes", limiter.memory());
+    }
+}
+
+/// Changes are made one after the other, of tables, of exact keys that are there, and of keys nobody has seen.
+fn quotas_change() {
+    let table: Limiter<u64> =
+        Limiter::builder(Quota::per_hour(1)).max_keys(1_000).clock(Clock::manual()).build().unwrap();
+    let exact = Limiter::<u64>::builder(Quota::per_hour(10_000))
+        .algorithm(Algorithm::SlidingLog)
+        .max_keys(1_000)
+        .clock(Clock::manual())
+        .exact_keys()
+        .build()
+        .unwrap();
+    for key in 0..100 {
+        assert!(table.check(&key).allowed() && exact.check(&key).allowed());
+    }
+    let before = LIVE.load(Relaxed);
+    while_a_thread_is_parked(&other(), || {
+        for change in 0..100_000 {
+            exact.set_key_quota(&(change % 200), Quota::per_hour(10_001 + change % 7)).unwrap();
+            if change.is_multiple_of(100) {
+                exact.set_quota(Quota::per_hour(10_001 + change)).unwrap();
+                table.set_quota(Quota::per_hour(2 + change)).unwrap();
+            }
+            if change.is_multiple_of(10_000) {
+                let live = LIVE.load(Relaxed).saturating_sub(before);
+                assert!(live < 1_500_000, "{live} bytes after {change} changes");
+                assert!(exact.memory() < 500_000 && table.memory() < 1_100_000);
+            }
+        }
+    });
+    assert_eq!((table.check(&7).limit(), exact.peek(&150).limit()), (99_902, 10_001 + 99_950 % 7));
+}
