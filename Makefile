@@ -28,6 +28,19 @@ PROXY_BENCH ?=
 # How `make bench-redis` runs: for example REDIS_BENCH="--rounds 3 --seconds 1 --tasks 8".
 REDIS_BENCH ?=
 
+# What `make peers` compares with: the path of an older checkout, or a revision of this repository.
+BASELINE ?=
+# How `make peers` runs: its options, and the profile of `benches/peers` that all but the first rows
+# are built in.
+PEERS ?=
+PROFILE ?= lto
+# Which builds these need: that of the defaults, that of everything, or both. `--only` leaves the
+# defaults out, unless they are named: `defaults --only 'hot key'`.
+PEERS_DEFAULTS := $(if $(filter defaults,$(PEERS)),yes,$(if $(filter latency draw --only% --help,$(PEERS)),,yes))
+PEERS_ALL := $(if $(filter defaults,$(PEERS)),,yes)
+PEERS_RUN := $(if $(BASELINE),CARGO_TARGET_DIR=$${CARGO_TARGET_DIR:-benches/peers/target} )$(CARGO) run --locked \
+	--manifest-path $(if $(BASELINE),target/peers-with-baseline,benches/peers)/Cargo.toml $(if $(BASELINE),--features baseline)
+
 # What `make bench` runs.
 BENCHES ?= algorithms check scale turnover replay http
 
@@ -56,7 +69,11 @@ help:
 	@echo "make bench-redis"
 	@echo "                shared limits in Redis: exact, leased, unsynchronized, and what others do (four minutes;"
 	@echo "                REDIS_BENCH=\"--draw\" writes the README's table)"
-	@echo "make peers      the same workloads on other limiters (four minutes; PEERS=--quick: a smoke run; PEERS=--help)"
+	@echo "make peers      the same workloads on other limiters (five minutes; PEERS=--quick: a smoke run; PEERS=--help)"
+	@echo "make peers BASELINE=revision"
+	@echo "                with an older checkout in the same turns, and the ratio to it (BASELINE: also a path)"
+	@echo "make peers PEERS=defaults"
+	@echo "                its first rows only: tollgate and governor as \`cargo add\` gives them, without lto and with it"
 	@echo "make peers PEERS=--large"
 	@echo "                with ten million keys, too (some minutes more, ten gigabytes of memory)"
 	@echo "make peers PEERS=latency"
@@ -204,10 +221,15 @@ bench-redis: redis-server
 	@if command -v redis-server >/dev/null; then \
 		$(CARGO) bench --locked --features redis --bench redis -- $(REDIS_BENCH); fi
 
-# In a workspace of its own, so that peers never enter the library's lock file. Rows go to target/peers.json and
-# target/peers-latency.json, and from there with PEERS=draw to benches/peers/ratios.svg and the README.
+# In a workspace of its own, so that peers never enter the library's lock file. Rows go to
+# target/peers.json, target/peers-defaults-*.json and target/peers-latency.json, and from there with
+# PEERS=draw to benches/peers/ratios.svg and the README. The first rows are of builds with default
+# features, in cargo's own release profile and with `lto`.
 peers:
-	$(CARGO) run --release --locked --manifest-path benches/peers/Cargo.toml -- $(PEERS)
+	$(if $(BASELINE),benches/with-baseline.sh peers "$(BASELINE)")
+	$(if $(PEERS_DEFAULTS),$(PEERS_RUN) --no-default-features --release -- defaults $(filter-out defaults,$(PEERS)))
+	$(if $(PEERS_DEFAULTS),$(PEERS_RUN) --no-default-features --profile lto -- defaults $(filter-out defaults,$(PEERS)))
+	$(if $(PEERS_ALL),$(PEERS_RUN) --profile $(PROFILE) -- $(PEERS))
 
 clean:
 	$(CARGO) clean
