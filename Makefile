@@ -28,7 +28,8 @@ PROXY_BENCH ?=
 # How `make bench-redis` runs: for example REDIS_BENCH="--rounds 3 --seconds 1 --tasks 8".
 REDIS_BENCH ?=
 
-# What `make peers` compares with: the path of an older checkout, or a revision of this repository.
+# What `make peers` and `make instructions` compare with: the path of an older checkout, or a
+# revision of this repository.
 BASELINE ?=
 # How `make peers` runs: its options, and the profile of `benches/peers` that all but the first rows
 # are built in.
@@ -41,6 +42,15 @@ PEERS_ALL := $(if $(filter defaults,$(PEERS)),,yes)
 PEERS_RUN := $(if $(BASELINE),CARGO_TARGET_DIR=$${CARGO_TARGET_DIR:-benches/peers/target} )$(CARGO) run --locked \
 	--manifest-path $(if $(BASELINE),target/peers-with-baseline,benches/peers)/Cargo.toml $(if $(BASELINE),--features baseline)
 
+# With a baseline, first what the older one takes, whatever that is.
+INSTRUCTIONS := cd benches/instructions && $(CARGO) bench --locked
+ifneq ($(BASELINE),)
+INSTRUCTIONS := benches/with-baseline.sh instructions "$(BASELINE)" && \
+	export CARGO_TARGET_DIR=$${CARGO_TARGET_DIR:-$(CURDIR)/benches/instructions/target} && \
+	(cd target/instructions-with-baseline && $(CARGO) bench --locked -- --save-baseline=older --callgrind-limits=ir=1000000000000) && \
+	$(INSTRUCTIONS) -- --baseline=older --callgrind-limits=ir=2%
+endif
+
 # What `make bench` runs.
 BENCHES ?= algorithms check scale turnover replay http
 
@@ -51,7 +61,8 @@ help:
 	@echo "make lint       formatting and clippy, warnings are errors"
 	@echo "make unit       unit, integration and doc tests"
 	@echo "make instructions"
-	@echo "                instructions of ten thousand checks, counted by valgrind, against what they may be"
+	@echo "                instructions of ten thousand checks, counted by valgrind, against what they may be; BASELINE=revision:"
+	@echo "                against those of an older checkout, too, of which they may be 1.02"
 	@echo "make stress     a table that is far too small, under load from all cores, for a minute"
 	@echo "make soak       load of every kind from all cores for MINUTES=$(MINUTES); all tokens counted, no growth of memory"
 	@echo "make sanitize   stress, turnover and upkeep under the address, leak and thread sanitizers, on nightly Rust (minutes)"
@@ -120,7 +131,7 @@ features:
 # left out, which it says, and in CI it fails.
 instructions:
 	@command -v valgrind >/dev/null || apt-get install -y valgrind || sudo -n apt-get install -y valgrind || true
-	@if command -v valgrind >/dev/null; then cd benches/instructions && $(CARGO) bench --locked; \
+	@if command -v valgrind >/dev/null; then $(INSTRUCTIONS); \
 	else echo "NOT DONE: valgrind is missing and could not be installed, so no instructions were counted"; \
 		test -z "$$CI"; fi
 
