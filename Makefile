@@ -28,6 +28,29 @@ PROXY_BENCH ?=
 # How `make bench-redis` runs: for example REDIS_BENCH="--rounds 3 --seconds 1 --tasks 8".
 REDIS_BENCH ?=
 
+# What `make peers` and `make instructions` compare with: the path of an older checkout, or a
+# revision of this repository.
+BASELINE ?=
+# How `make peers` runs: its options, and the profile of `benches/peers` that all but the first rows
+# are built in.
+PEERS ?=
+PROFILE ?= lto
+# Which builds these need: that of the defaults, that of everything, or both. `--only` leaves the
+# defaults out, unless they are named: `defaults --only 'hot key'`.
+PEERS_DEFAULTS := $(if $(filter defaults,$(PEERS)),yes,$(if $(filter latency draw --only% --help,$(PEERS)),,yes))
+PEERS_ALL := $(if $(filter defaults,$(PEERS)),,yes)
+PEERS_RUN := $(if $(BASELINE),CARGO_TARGET_DIR=$${CARGO_TARGET_DIR:-benches/peers/target} )$(CARGO) run --locked \
+	--manifest-path $(if $(BASELINE),target/peers-with-baseline,benches/peers)/Cargo.toml $(if $(BASELINE),--features baseline)
+
+# With a baseline, first what the older one takes, whatever that is.
+INSTRUCTIONS := cd benches/instructions && $(CARGO) bench --locked
+ifneq ($(BASELINE),)
+INSTRUCTIONS := benches/with-baseline.sh instructions "$(BASELINE)" && \
+	export CARGO_TARGET_DIR=$${CARGO_TARGET_DIR:-$(CURDIR)/benches/instructions/target} && \
+	(cd target/instructions-with-baseline && $(CARGO) bench --locked -- --save-baseline=older --callgrind-limits=ir=1000000000000) && \
+	$(INSTRUCTIONS) -- --baseline=older --callgrind-limits=ir=2%
+endif
+
 # What `make bench` runs.
 BENCHES ?= algorithms check scale turnover replay http
 
@@ -38,7 +61,8 @@ help:
 	@echo "make lint       formatting and clippy, warnings are errors"
 	@echo "make unit       unit, integration and doc tests"
 	@echo "make instructions"
-	@echo "                instructions of ten thousand checks, counted by valgrind, against what they may be"
+	@echo "                instructions of ten thousand checks, counted by valgrind, against what they may be; BASELINE=revision:"
+	@echo "                against those of an older checkout, too, of which they may be 1.02"
 	@echo "make stress     a table that is far too small, under load from all cores, for a minute"
 	@echo "make soak       load of every kind from all cores for MINUTES=$(MINUTES); all tokens counted, no growth of memory"
 	@echo "make sanitize   stress, turnover and upkeep under the address, leak and thread sanitizers, on nightly Rust (minutes)"
@@ -56,7 +80,11 @@ help:
 	@echo "make bench-redis"
 	@echo "                shared limits in Redis: exact, leased, unsynchronized, and what others do (four minutes;"
 	@echo "                REDIS_BENCH=\"--draw\" writes the README's table)"
-	@echo "make peers      the same workloads on other limiters (four minutes; PEERS=--quick: a smoke run; PEERS=--help)"
+	@echo "make peers      the same workloads on other limiters (five minutes; PEERS=--quick: a smoke run; PEERS=--help)"
+	@echo "make peers BASELINE=revision"
+	@echo "                with an older checkout in the same turns, and the ratio to it (BASELINE: also a path)"
+	@echo "make peers PEERS=defaults"
+	@echo "                its first rows only: tollgate and governor as \`cargo add\` gives them, without lto and with it"
 	@echo "make peers PEERS=--large"
 	@echo "                with ten million keys, too (some minutes more, ten gigabytes of memory)"
 	@echo "make peers PEERS=latency"
@@ -103,7 +131,7 @@ features:
 # left out, which it says, and in CI it fails.
 instructions:
 	@command -v valgrind >/dev/null || apt-get install -y valgrind || sudo -n apt-get install -y valgrind || true
-	@if command -v valgrind >/dev/null; then cd benches/instructions && $(CARGO) bench --locked; \
+	@if command -v valgrind >/dev/null; then $(INSTRUCTIONS); \
 	else echo "NOT DONE: valgrind is missing and could not be installed, so no instructions were counted"; \
 		test -z "$$CI"; fi
 
@@ -204,10 +232,15 @@ bench-redis: redis-server
 	@if command -v redis-server >/dev/null; then \
 		$(CARGO) bench --locked --features redis --bench redis -- $(REDIS_BENCH); fi
 
-# In a workspace of its own, so that peers never enter the library's lock file. Rows go to target/peers.json and
-# target/peers-latency.json, and from there with PEERS=draw to benches/peers/ratios.svg and the README.
+# In a workspace of its own, so that peers never enter the library's lock file. Rows go to
+# target/peers.json, target/peers-defaults-*.json and target/peers-latency.json, and from there with
+# PEERS=draw to benches/peers/ratios.svg and the README. The first rows are of builds with default
+# features, in cargo's own release profile and with `lto`.
 peers:
-	$(CARGO) run --release --locked --manifest-path benches/peers/Cargo.toml -- $(PEERS)
+	$(if $(BASELINE),benches/with-baseline.sh peers "$(BASELINE)")
+	$(if $(PEERS_DEFAULTS),$(PEERS_RUN) --no-default-features --release -- defaults $(filter-out defaults,$(PEERS)))
+	$(if $(PEERS_DEFAULTS),$(PEERS_RUN) --no-default-features --profile lto -- defaults $(filter-out defaults,$(PEERS)))
+	$(if $(PEERS_ALL),$(PEERS_RUN) --profile $(PROFILE) -- $(PEERS))
 
 clean:
 	$(CARGO) clean

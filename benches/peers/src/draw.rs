@@ -1,9 +1,10 @@
 //! From saved rows to what the README shows: `peers draw`.
 //!
-//! Measuring and drawing are apart, so that a picture can be drawn again from the same rows. Nothing is
-//! written unless every row that is to be shown is there: a run with `--only`, one with `--quick`, and one
-//! that was cut short lack some. Ten times as many keys are shown if they were measured, and how long the
-//! slowest checks take if that was: what `peers latency` left beside the rows.
+//! Measuring and drawing are apart, so that a picture can be drawn again from the same rows.
+//! Nothing is written unless every row that is to be shown is there: a run with `--only`, one with
+//! `--quick`, and one that was cut short lack some. The first rows are of `peers defaults`, and
+//! stand beside the others. Ten times as many keys are shown if they were measured, and how long
+//! the slowest checks take if that was: what `peers latency` left beside the rows.
 
 mod aims;
 mod picture;
@@ -11,11 +12,11 @@ mod section;
 mod tails;
 
 use crate::latency::Tails;
-use crate::report::{BUSY, Row, Run};
+use crate::report::{BUSY, Row, Run, beside, defaults};
 use crate::subjects::{BARE_TABLE, BASE, FLOOR, OWN};
 use crate::workload::grouped;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Where the picture goes, from the root; the README points there.
 const PICTURE: &str = "benches/peers/ratios.svg";
@@ -25,7 +26,12 @@ const THREADS: [usize; 2] = [1, 2];
 const BATCHES: &str = "tollgate, batches of 32";
 const COARSE: &str = "tollgate, coarse clock";
 
-/// Who is shown, from the top.
+/// Of cargo's profiles, those that defaults are measured in: its own for releases, and that of all
+/// the others.
+const PROFILES: [&str; 2] = ["release", OTHERS_PROFILE];
+const OTHERS_PROFILE: &str = "lto";
+
+/// Who is shown below the defaults, from the top.
 const SUBJECTS: [&str; 13] = [
     OWN,
     "tollgate, system clock",
@@ -74,9 +80,37 @@ fn panels(many: usize, is_large: bool) -> Vec<Panel> {
     panels
 }
 
+/// A line of the table, and of the picture.
+struct Entry<'a> {
+    name: String,
+    subject: &'static str,
+    run: &'a Run,
+    is_default: bool,
+}
+
+impl<'a> Entry<'a> {
+    fn default(subject: &'static str, run: &'a Run) -> Self {
+        Self { name: format!("{subject}, default, {}", run.profile), subject, run, is_default: true }
+    }
+
+    fn other(subject: &'static str, run: &'a Run) -> Self {
+        Self { name: subject.to_owned(), subject, run, is_default: false }
+    }
+
+    fn row(&self, panel: &Panel, threads: usize) -> Option<&Row> {
+        rows(self.run, panel, threads).find(|row| row.subject == self.subject)
+    }
+
+    fn ratio(&self, panel: &Panel, threads: usize) -> Option<f64> {
+        self.row(panel, threads)?.ratio_to_governor
+    }
+}
+
 /// The rows that are shown, all of them there.
 struct Shown {
     run: Run,
+    /// One for each of [`PROFILES`].
+    defaults: Vec<Run>,
     panels: Vec<Panel>,
     many: usize,
     tails: Option<Tails>,
@@ -84,14 +118,15 @@ struct Shown {
 
 impl Shown {
     /// Or the names of what is missing.
-    fn of(run: Run, many: usize, tails: Option<Tails>) -> Result<Self, String> {
+    fn of(run: Run, defaults: Vec<Run>, many: usize, tails: Option<Tails>) -> Result<Self, String> {
         let is_large = run.rows.iter().any(|row| row.keys == 10 * many);
-        let shown = Self { run, panels: panels(many, is_large), many, tails };
+        let shown = Self { run, defaults, panels: panels(many, is_large), many, tails };
         let mut missing = Vec::new();
+        let entries = shown.entries();
         for (panel, threads) in shown.cells() {
-            let is_missing = |subject: &&&str| shown.ratio(panel, threads, subject).is_none();
-            let names: Vec<&str> = SUBJECTS.iter().filter(is_missing).copied().collect();
-            let who = if names.len() == SUBJECTS.len() { "everybody".into() } else { names.join("; ") };
+            let is_missing = |entry: &&Entry| entry.ratio(panel, threads).is_none();
+            let names: Vec<&str> = entries.iter().filter(is_missing).map(|entry| &*entry.name).collect();
+            let who = if names.len() == entries.len() { "everybody".into() } else { names.join("; ") };
             if !names.is_empty() {
                 let Panel { workload, keys, .. } = panel;
                 missing.push(format!("  {workload}, keys: {}, threads: {threads}: {who}", grouped(*keys)));
@@ -104,15 +139,20 @@ impl Shown {
         if missing.is_empty() { Ok(shown) } else { Err(missing.join("\n")) }
     }
 
+    /// From the top.
+    fn entries(&self) -> Vec<Entry<'_>> {
+        let defaults = self.defaults.iter().flat_map(|run| [OWN, BASE].map(|who| Entry::default(who, run)));
+        let others = SUBJECTS.map(|subject| Entry::other(subject, &self.run));
+        defaults.chain(others).collect()
+    }
+
     fn cells(&self) -> impl Iterator<Item = (&Panel, usize)> {
         self.panels.iter().flat_map(|panel| THREADS.map(|threads| (panel, threads)))
     }
 
-    /// Everybody in one panel on so many threads, shown or not.
+    /// Everybody but the defaults in one panel on so many threads, shown or not.
     fn rows(&self, panel: &Panel, threads: usize) -> impl Iterator<Item = &Row> {
-        let (workload, keys) = (panel.workload, panel.keys);
-        let is_in = move |row: &&Row| row.workload == workload && row.keys == keys && row.threads == threads;
-        self.run.rows.iter().filter(is_in)
+        rows(&self.run, panel, threads)
     }
 
     fn row(&self, panel: &Panel, threads: usize, subject: &str) -> Option<&Row> {
@@ -151,6 +191,10 @@ impl Shown {
         format!("medians of {others} rounds (flood: {})", least(flood))
     }
 
+    fn runs(&self) -> impl Iterator<Item = &Run> {
+        self.defaults.iter().chain([&self.run])
+    }
+
     /// `2 cores, a processor, a system`.
     fn machine(&self) -> String {
         let machine = &self.run.machine;
@@ -160,8 +204,8 @@ impl Shown {
 
     /// A sentence, if others on the host took what the threads were to have.
     fn stolen(&self) -> Option<String> {
-        let latency = self.tails.as_ref().map_or(0.0, |tails| tails.stolen);
-        let most = self.run.stolen.max(latency);
+        let latency = self.tails.iter().map(|tails| tails.stolen);
+        let most = self.runs().map(|run| run.stolen).chain(latency).fold(0.0, f64::max);
         let percent = most * 100.0;
         (most > BUSY)
             .then(|| format!("The host was busy: others took {percent:.0} % of the processors' time."))
@@ -169,13 +213,16 @@ impl Shown {
 
     /// A sentence, if threads had to wait for a core.
     fn busy(&self) -> Option<String> {
-        let mean = |(panel, threads)| {
-            let waiting: Vec<f64> = self.rows(panel, threads).map(|row| row.waiting).collect();
+        let mean = |(run, panel, threads)| {
+            let waiting: Vec<f64> = rows(run, panel, threads).map(|row| row.waiting).collect();
             (waiting.iter().sum::<f64>() / waiting.len() as f64, panel, threads)
         };
-        let busy: Vec<_> = self.cells().map(mean).filter(|&(waiting, ..)| waiting > BUSY).collect();
+        let cells =
+            self.runs().flat_map(|run| self.cells().map(move |(panel, threads)| (run, panel, threads)));
+        let all: Vec<_> = cells.map(mean).collect();
+        let busy: Vec<_> = all.iter().filter(|(waiting, ..)| *waiting > BUSY).collect();
         let (most, panel, threads) = busy.iter().max_by(|a, b| a.0.total_cmp(&b.0))?;
-        let (count, all) = (busy.len(), self.cells().count());
+        let (count, all) = (busy.len(), all.len());
         Some(format!(
             "The machine was busy: in {count} of {all} cells threads waited for a core, up to {:.0} % of the \
              time ({}).",
@@ -185,6 +232,13 @@ impl Shown {
     }
 }
 
+/// All of a run in one panel on so many threads.
+fn rows<'a>(run: &'a Run, panel: &Panel, threads: usize) -> impl Iterator<Item = &'a Row> {
+    let (workload, keys) = (panel.workload, panel.keys);
+    let is_in = move |row: &&Row| row.workload == workload && row.keys == keys && row.threads == threads;
+    run.rows.iter().filter(is_in)
+}
+
 /// `1,000 keys, 2 threads`.
 fn cell(panel: &Panel, threads: usize) -> String {
     format!("{}, {threads} thread{}", panel.title, if threads == 1 { "" } else { "s" })
@@ -192,10 +246,15 @@ fn cell(panel: &Panel, threads: usize) -> String {
 
 /// Draws the rows in `json`. `aside`: the README and its picture stay as they are.
 pub fn run(json: &Path, many: usize, aside: bool) -> Result<(), String> {
-    let text = read(json)?;
-    let run: Run = serde_json::from_str(&text).map_err(|why| told(json, why))?;
+    let run = measured(json, OTHERS_PROFILE)?;
+    let defaults = PROFILES.map(|profile| {
+        let (path, machine) = (beside(json, &defaults(profile)), &run.machine);
+        let run = measured(&path, profile)?;
+        if run.machine == *machine { Ok(run) } else { Err(told(&path, ELSEWHERE)) }
+    });
+    let defaults = defaults.into_iter().collect::<Result<_, _>>()?;
     let tails = tails(json, &run, many)?;
-    let shown = Shown::of(run, many, tails);
+    let shown = Shown::of(run, defaults, many, tails);
     let shown = shown.map_err(|missing| {
         let cure = if aside { "`peers --quick`" } else { "`peers`, with neither --only nor --quick," };
         format!("{} lacks rows, so nothing is drawn; {cure} measures them:\n{missing}", json.display())
@@ -210,17 +269,28 @@ pub fn run(json: &Path, many: usize, aside: bool) -> Result<(), String> {
     write(Path::new(README), &readme)
 }
 
+const ELSEWHERE: &str = "measured on another machine than the rows";
+
+/// What `peers` left there, if it was built in this profile.
+fn measured(path: &Path, profile: &str) -> Result<Run, String> {
+    let run: Run = serde_json::from_str(&read(path)?).map_err(|why| told(path, why))?;
+    if run.profile == profile {
+        Ok(run)
+    } else {
+        Err(told(path, format!("measured in profile {}", run.profile)))
+    }
+}
+
 /// What `peers latency` left beside the rows, if it did, with as many keys and on the same machine.
 fn tails(json: &Path, run: &Run, many: usize) -> Result<Option<Tails>, String> {
-    let stem = json.file_stem().unwrap_or_default().to_string_lossy();
-    let path: PathBuf = json.with_file_name(format!("{stem}-latency.json"));
+    let path = beside(json, "latency");
     if !path.exists() {
         println!("{} is not there, so latency is not shown; `peers latency` measures it", path.display());
         return Ok(None);
     }
     let tails: Tails = serde_json::from_str(&read(&path)?).map_err(|why| told(&path, why))?;
     if tails.machine != run.machine {
-        return Err(told(&path, "measured on another machine than the rows"));
+        return Err(told(&path, ELSEWHERE));
     }
     if tails.keys != many {
         return Err(told(&path, format!("measured with {} keys", grouped(tails.keys))));

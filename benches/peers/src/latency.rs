@@ -16,7 +16,7 @@ mod scene;
 use crate::keys::{self, Order};
 use crate::measure::LeftOut;
 use crate::report::{self, BUSY, Machine, Taken};
-use crate::subjects::{self, BASE, Contestant, EMPTY_LOOP, FLOOR, OWN};
+use crate::subjects::{self, BASE, BASELINE, Contestant, EMPTY_LOOP, FLOOR, OWN};
 use crate::workload::grouped;
 use hdrhistogram::Histogram;
 pub use scene::{Plan, Scene};
@@ -24,10 +24,11 @@ use scene::{Scene::Turnover, Times};
 use serde::{Deserialize, Serialize};
 
 /// Who takes part: one of each design.
-const NAMES: [&str; 10] = [
+const NAMES: [&str; 11] = [
     EMPTY_LOOP,
     FLOOR,
     OWN,
+    BASELINE,
     BASE,
     "rate-net",
     "scc + atomic",

@@ -4,7 +4,12 @@
 //! round and then its median. `(empty loop)` is what it costs to walk through the keys; it is in all numbers
 //! and not subtracted. A subject that a workload does not fit is left out and named.
 //!
-//! `peers latency` times single checks instead: see `latency`. `peers draw` measures nothing: see `draw`.
+//! `peers defaults` measures only this library and governor, both as `cargo add` gives them, in a
+//! build of its own. `peers latency` times single checks instead: see `latency`. `peers draw`
+//! measures nothing: see `draw`.
+//!
+//! Built with an older checkout of this library (`make peers BASELINE=...`), it measures that in
+//! the same turns, and says what a check takes in parts of what it took there.
 
 mod draw;
 mod keys;
@@ -18,13 +23,13 @@ mod workload;
 use clap::{Parser, ValueEnum};
 use keys::Key;
 use measure::{Field, Pace};
-use report::{BUSY, Machine, Row, Run, Taken};
+use report::{BUSY, Machine, Row, Run, Taken, defaults, profile};
 use std::net::Ipv6Addr;
 use std::panic;
 use std::path::PathBuf;
 use std::process::{self, ExitCode};
 use std::time::{Duration, Instant};
-use subjects::{BASE, Contestant, EMPTY_LOOP};
+use subjects::{BASE, Contestant, EMPTY_LOOP, baseline_of};
 use workload::{Kind, Workload};
 
 /// Compares tollgate with other limiters and with maps that people build limiters from.
@@ -43,7 +48,8 @@ struct Options {
     /// Only workloads or subjects with this in their names; may be given several times
     #[arg(long, value_name = "SUBSTRING")]
     only: Vec<String>,
-    /// Rounds of every workload [default: 31, or 3 with --quick; latency: 3]; a flood has a quarter of them
+    /// Rounds of every workload [default: 31, or 3 with --quick; latency: 3]; a flood has a quarter
+    /// of them, but all with a baseline
     #[arg(long)]
     rounds: Option<usize>,
     /// How long a turn is [default: 10, or 2 with --quick; latency: 2000, or 200 with --quick]
@@ -52,8 +58,10 @@ struct Options {
     /// Numbers of threads
     #[arg(long, value_delimiter = ',', default_value = "1,2")]
     threads: Vec<usize>,
-    /// Where the rows go or come from [default: target/peers.json, latency: target/peers-latency.json; with
-    /// --quick: target/peers-quick.json, target/peers-quick-latency.json]
+    /// Where the rows go or come from [default: target/peers.json, latency:
+    /// target/peers-latency.json; with --quick: target/peers-quick.json,
+    /// target/peers-quick-latency.json; with a baseline: peers-baseline...]. Those of defaults go
+    /// beside it, to ...-defaults-PROFILE.json
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
@@ -62,18 +70,22 @@ struct Options {
 enum What {
     /// What a check costs, in all workloads
     Throughput,
+    /// The same, of tollgate and governor as `cargo add` gives them; built with
+    /// --no-default-features
+    Defaults,
     /// The tail of single checks: in quiet, while the table turns over, in a flood of fresh keys, and while
     /// all keys are forgotten
     Latency,
     /// Nothing is measured: what throughput left in the JSON file becomes benches/peers/ratios.svg and the
-    /// README's section on speed, with what latency left beside it
+    /// README's section on speed, with what defaults and latency left beside it
     Draw,
 }
 
 impl Options {
     fn pace(&self, workload: Workload) -> Pace {
         let rounds = self.rounds.unwrap_or(if self.quick { 3 } else { 31 }).max(1);
-        let rounds = if workload.is_flood() { rounds.div_ceil(4) } else { rounds };
+        let is_shortened = workload.is_flood() && !cfg!(feature = "baseline");
+        let rounds = if is_shortened { rounds.div_ceil(4) } else { rounds };
         let slice = self.slice.unwrap_or(if self.quick { 2 } else { 10 });
         Pace { rounds, slice: Duration::from_millis(slice) }
     }
@@ -101,25 +113,32 @@ impl Options {
         latency::Plan { known, rounds, scene, pace: 500_000 }
     }
 
-    fn json(&self) -> PathBuf {
-        let named = match self.what {
-            What::Latency if self.quick => "target/peers-quick-latency.json",
-            What::Latency => "target/peers-latency.json",
-            What::Throughput | What::Draw if self.quick => "target/peers-quick.json",
-            What::Throughput | What::Draw => "target/peers.json",
-        };
-        self.json.clone().unwrap_or_else(|| named.into())
+    fn json(&self) -> Result<PathBuf, String> {
+        let quick = if self.quick { "-quick" } else { "" };
+        let baseline = if cfg!(feature = "baseline") { "-baseline" } else { "" };
+        let rows = PathBuf::from(format!("target/peers{quick}{baseline}.json"));
+        Ok(match (self.what, &self.json) {
+            (What::Defaults, json) => report::beside(json.as_ref().unwrap_or(&rows), &defaults(&profile()?)),
+            (_, Some(json)) => json.clone(),
+            (What::Latency, None) => report::beside(&rows, "latency"),
+            (What::Throughput | What::Draw, None) => rows,
+        })
     }
 
-    /// The subjects that are asked for; always the one to compare with and the empty loop.
+    /// The subjects that are asked for; always the one to compare with and the empty loop, and the
+    /// baseline with whatever is held against it.
     fn contestants<K: Key>(&self) -> Vec<Contestant<K>> {
-        let all = subjects::all::<K>();
-        let is_named = |contestant: &Contestant<K>| self.named(contestant.name);
-        if !all.iter().any(is_named) {
+        let all = if self.what == What::Defaults { subjects::defaults() } else { subjects::all::<K>() };
+        let named: Vec<&str> = all.iter().map(|it| it.name).filter(|name| self.named(name)).collect();
+        if named.is_empty() {
             return all;
         }
+        let baselines: Vec<String> = named.iter().filter_map(|name| baseline_of(name)).collect();
         let is_needed = |contestant: &Contestant<K>| {
-            [BASE, EMPTY_LOOP].contains(&contestant.name) || is_named(contestant)
+            let name = contestant.name;
+            [BASE, EMPTY_LOOP].contains(&name)
+                || named.contains(&name)
+                || baselines.iter().any(|baseline| baseline == name)
         };
         all.into_iter().filter(is_needed).collect()
     }
@@ -159,7 +178,10 @@ fn run(options: &Options) -> Result<(), String> {
     if let Some(part) = options.unknown() {
         return Err(format!("--only {part}: no workload and no subject has this in its name"));
     }
-    let (start, path) = (Instant::now(), options.json());
+    if cfg!(feature = "counter") == (options.what == What::Defaults) {
+        return Err("`defaults`, and nothing else, is for a program built with --no-default-features".into());
+    }
+    let (start, path) = (Instant::now(), options.json()?);
     let unwritten = |why| format!("{}: {why}", path.display());
     if options.what == What::Latency {
         let is_wanted = |name: &str| options.only.is_empty() || options.named(name);
@@ -173,7 +195,7 @@ fn run(options: &Options) -> Result<(), String> {
         return draw::run(&path, options.many(), options.quick);
     }
     let taken = Taken::so_far();
-    let mut run = Run { machine: Machine::this(), stolen: 0.0, rows: Vec::new() };
+    let mut run = Run { machine: Machine::this(), profile: profile()?, stolen: 0.0, rows: Vec::new() };
     let mut wrong = Vec::new();
     for workload in options.workloads() {
         run.rows.extend(match workload.kind {
@@ -184,6 +206,9 @@ fn run(options: &Options) -> Result<(), String> {
         run.stolen = taken.by_others_since();
         // After each workload, so that a run that is cut short leaves something.
         report::write(&path, &run).map_err(unwritten)?;
+    }
+    if cfg!(feature = "baseline") {
+        report::against_baseline(&run.rows);
     }
     let seconds = start.elapsed().as_secs();
     println!("\n{} rows in {} after {seconds} s", run.rows.len(), path.display());

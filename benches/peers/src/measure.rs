@@ -8,6 +8,8 @@
 //! On a machine that has other things to do two threads may in truth take turns on one core, and what they
 //! do to each other does not show. So every table says how long threads waited for a core.
 //!
+//! With a baseline the subjects that are held against each other are built anew every few rounds.
+//!
 //! With many keys a slice begins with caches that other subjects have used since; the same for all.
 //!
 //! A flood is not sliced: each turn is a new subject, from empty to full, growth and all. Its memory is new to the process, as in
@@ -15,13 +17,18 @@
 
 use crate::keys::{self, CHUNK, Key};
 use crate::memory;
-use crate::subjects::{Contestant, Quota, STATELESS, Setting, Subject};
+use crate::subjects::{Contestant, OWN, Quota, STATELESS, Setting, Subject};
 use crate::workload::Workload;
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Barrier, Mutex, RwLock};
 use std::thread;
 use std::time::{Duration, Instant};
+
+/// With a baseline, this library and that are built anew after so many rounds. Where the tables of a
+/// million keys lie in memory makes a tenth of a check, more than a change should cost, and no number
+/// of rounds of the same tables shows that in the spread.
+const ROUNDS_OF_A_TABLE: usize = 4;
 
 #[derive(Clone, Copy)]
 pub struct Pace {
@@ -58,7 +65,7 @@ pub struct Field<K> {
 
 struct Ready<K> {
     contestant: Contestant<K>,
-    /// Empty only while a flood is between two turns.
+    /// Empty only between two turns: of a flood, or of tables that are built anew.
     subject: RwLock<Option<Box<dyn Subject<K>>>>,
     bytes_per_key: f64,
     resident_per_key: Option<f64>,
@@ -104,16 +111,35 @@ impl<K: Key> Field<K> {
             let (title, new) = (self.workload.title(), distinct.len());
             return self.wrong.push(format!("{title}: {name} admitted {admitted} of {new} new keys"));
         }
-        if self.workload.quota == Quota::UsedUp {
-            // The rest of the burst, and once more.
-            subject.decide(distinct);
-            subject.decide(distinct);
-        }
+        self.use_up(subject.as_ref(), distinct);
         let bytes = grown.allocated.max(subject.bytes());
         let subject = RwLock::new((!self.workload.is_flood()).then_some(subject));
         let per_key = |bytes: u64| bytes as f64 / distinct.len() as f64;
         let (bytes_per_key, resident_per_key) = (per_key(bytes), grown.resident.map(per_key));
         self.ready.push(Ready { contestant, subject, bytes_per_key, resident_per_key });
+    }
+
+    fn use_up(&self, subject: &dyn Subject<K>, distinct: &[K]) {
+        if self.workload.quota == Quota::UsedUp {
+            // The rest of the burst, and once more.
+            subject.decide(distinct);
+            subject.decide(distinct);
+        }
+    }
+
+    /// Builds this library and the baseline again, in another order each round.
+    fn build_anew(&self, round: usize) {
+        let is_own = |ready: &&Ready<K>| ready.contestant.name.starts_with(OWN);
+        let own: Vec<&Ready<K>> = self.ready.iter().filter(is_own).collect();
+        own.iter().for_each(|ready| *ready.subject.write().unwrap() = None);
+        memory::give_back();
+        let distinct = keys::distinct::<K>(self.workload.keys);
+        for place in shuffled(own.len(), round) {
+            let subject = self.built(&own[place].contestant).expect("it was built before");
+            distinct.chunks(CHUNK).for_each(|chunk| _ = subject.decide(chunk));
+            self.use_up(subject.as_ref(), &distinct);
+            *own[place].subject.write().unwrap() = Some(subject);
+        }
     }
 
     fn built(&self, contestant: &Contestant<K>) -> Result<Box<dyn Subject<K>>, &'static str> {
@@ -132,6 +158,10 @@ impl<K: Key> Field<K> {
                 scope.spawn(move || field.work(thread, stage, pace));
             }
             for round in 0..pace.rounds {
+                let is_worn = round > 0 && round.is_multiple_of(ROUNDS_OF_A_TABLE);
+                if cfg!(feature = "baseline") && is_worn && !field.workload.is_flood() {
+                    field.build_anew(round);
+                }
                 for subject in shuffled(field.ready.len(), round) {
                     if field.workload.is_flood() {
                         memory::give_back();

@@ -1,5 +1,7 @@
 //! Who is measured: one name and one way to build it for each.
 
+#[cfg(feature = "baseline")]
+mod baseline;
 mod floor;
 mod gcra;
 mod limiters;
@@ -163,8 +165,12 @@ pub struct Contestant<K> {
     pub build: fn(Setting) -> Built<K>,
 }
 
-/// This library, as it is with the clock that the one to compare with has, too.
+/// This library, as it is with the clock that the one to compare with has, too. In `peers
+/// defaults`: as `cargo add` gives it.
 pub const OWN: &str = "tollgate";
+/// An older checkout of it, if this program was built with one; for each way to ask this library,
+/// one to ask that.
+pub const BASELINE: &str = "tollgate baseline";
 /// The one that all others are compared with.
 pub const BASE: &str = "governor";
 /// Not a limiter: what it costs to walk through the keys.
@@ -184,11 +190,46 @@ pub const BARE_TABLE_BATCHES: &str = "(floor: bare table, batches of 32)";
 
 const ONE_RESOURCE: &str = "limits one resource, not keys";
 
+/// The baseline's name for what is measured of this library as `name`.
+pub fn baseline_of(name: &str) -> Option<String> {
+    let way = name.strip_prefix(OWN).filter(|_| !name.starts_with(BASELINE))?;
+    Some(format!("{BASELINE}{way}"))
+}
+
 /// All of them, in the order of the first round.
 pub fn all<K: Key>() -> Vec<Contestant<K>> {
-    let contestant = |(name, build)| Contestant { name, build };
-    let lists = [ours::all(), limiters::all(), floor::all(), maps::all()];
-    lists.into_iter().flatten().map(contestant).collect()
+    #[cfg(not(feature = "baseline"))]
+    let baseline = Vec::new();
+    #[cfg(feature = "baseline")]
+    let baseline = baseline::all();
+    contestants([ours::all(), baseline, limiters::all(), floor::all(), maps::all()])
+}
+
+/// This library and the one to compare with, both as `cargo add` gives them and nothing else is
+/// said.
+pub fn defaults<K: Key>() -> Vec<Contestant<K>> {
+    #[cfg(not(feature = "baseline"))]
+    let baseline = Vec::new();
+    #[cfg(feature = "baseline")]
+    let baseline = baseline::defaults();
+    let mut contestants = contestants([ours::defaults(), baseline]);
+    // Its row among all the others is of its defaults, too.
+    let is_needed = |contestant: &Contestant<K>| [BASE, EMPTY_LOOP].contains(&contestant.name);
+    contestants.extend(all().into_iter().filter(is_needed));
+    contestants
+}
+
+fn contestants<K, const N: usize>(lists: [Rows<K>; N]) -> Vec<Contestant<K>> {
+    lists.into_iter().flatten().map(|(name, build)| Contestant { name, build }).collect()
+}
+
+/// The processor's counter, which the default of the one to compare with reads. A build that has no
+/// such clock measures defaults only: see `main`.
+fn counter() -> tollgate::Clock {
+    #[cfg(feature = "counter")]
+    return tollgate::Clock::tsc();
+    #[cfg(not(feature = "counter"))]
+    unreachable!("built without the feature `counter`");
 }
 
 /// Rows of [`all`].

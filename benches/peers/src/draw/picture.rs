@@ -4,7 +4,7 @@
 //! twice as slow to the right. The text is text, for the reader's own font, on white, so that a dark page
 //! does not swallow it.
 
-use super::{Panel, SUBJECTS, Shown, THREADS};
+use super::{Entry, Panel, Shown, THREADS};
 use crate::subjects::{BASE, OWN};
 use plotters::coord::Shift;
 use plotters::coord::combinators::BindKeyPoints;
@@ -12,7 +12,7 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use std::ops::Range;
 
-const SIZE: (u32, u32) = (960, 720);
+const SIZE: (u32, u32) = (960, 780);
 const HEAD: u32 = 72;
 const FOOT: u32 = 62;
 const MARGIN: u32 = 14;
@@ -61,10 +61,17 @@ fn drawn<'a>(shown: &Shown, root: &Area<'a>) -> Result<(), Box<dyn std::error::E
     Ok(())
 }
 
+/// Whose bars are drawn, from the top. governor has one row: its bar has no length in any build.
+fn entries(shown: &Shown) -> Vec<Entry<'_>> {
+    shown.entries().into_iter().filter(|entry| entry.subject != BASE || !entry.is_default).collect()
+}
+
 /// Powers of two around everything that is shown.
 fn ends(shown: &Shown) -> (i32, i32) {
+    let entries = entries(shown);
     let all = shown.drawn().flat_map(|panel| {
-        let ratios = move |threads| SUBJECTS.map(|subject| shown.ratio(panel, threads, subject));
+        let entries = &entries;
+        let ratios = move |threads| entries.iter().map(move |entry| entry.ratio(panel, threads));
         THREADS.into_iter().flat_map(ratios).flatten()
     });
     let (least, most) = all.fold((0.5_f64, 2.0_f64), |(least, most), x| (least.min(x), most.max(x)));
@@ -80,9 +87,10 @@ fn draw<'a>(
     (least, most): (i32, i32),
 ) -> Result<(Range<i32>, Range<i32>), Box<dyn std::error::Error + 'a>> {
     // A row is ten high. Subjects count from the top, the scale from the bottom.
-    let rows = SUBJECTS.len();
+    let entries = entries(shown);
+    let rows = entries.len();
     let middle = |place: usize| 10 * (rows - 1 - place) as i32 + 5;
-    let name = |middle: &i32| SUBJECTS[rows - 1 - *middle as usize / 10].to_owned();
+    let name = |middle: &i32| entries[rows - 1 - *middle as usize / 10].name.clone();
     let (first, last) = (2_f64.powi(least), 2_f64.powi(most));
     let x =
         (first..last).log_scale().with_key_points((least..=most).map(|power| 2_f64.powi(power)).collect());
@@ -104,9 +112,9 @@ fn draw<'a>(
         .x_label_formatter(&power_of_two)
         .y_label_formatter(&name)
         .draw()?;
-    for (place, subject) in SUBJECTS.into_iter().enumerate() {
-        for (threads, colour) in THREADS.into_iter().zip(colours(subject)) {
-            let ratio = shown.ratio(panel, threads, subject).unwrap_or(1.0);
+    for (place, entry) in entries.iter().enumerate() {
+        for (threads, colour) in THREADS.into_iter().zip(colours(entry.subject)) {
+            let ratio = entry.ratio(panel, threads).unwrap_or(1.0);
             let top = middle(place) + if threads == THREADS[0] { 4 } else { 0 };
             let bar = [(1.0, top), (ratio, top - 4)];
             chart.draw_series([Rectangle::new(bar, colour.filled())])?;

@@ -1,7 +1,7 @@
 //! What stands in the README: the same ratios as a table, latency, where tollgate loses, and, folded, what was
 //! aimed at.
 
-use super::{PICTURE, Panel, SUBJECTS, Shown, THREADS, aims, cell, faster, number, quoted, tails};
+use super::{Entry, PICTURE, Panel, Shown, THREADS, aims, cell, faster, number, quoted, tails};
 use crate::report::Row;
 use crate::subjects::OWN;
 use crate::workload::grouped;
@@ -17,7 +17,10 @@ pub fn markdown(shown: &Shown) -> String {
         format!("![How long a check takes, compared with governor, as bars]({PICTURE})"),
         wrapped(
             "The time for a check, where governor's is 1 and less is faster, on 1 thread / on 2 threads. \
-             Every peer is set up as its documentation advises, and tollgate with the clock that governor's \
+             The first rows, with the time in nanoseconds, are tollgate and governor as `cargo add` gives them, each \
+             pair in a program of its own: built in cargo's own release profile (`release`), and with `lto = \"fat\"` \
+             and one codegen unit (`lto`), as all the others are. Of the others, \
+             every peer is set up as its documentation advises, and tollgate with the clock that governor's \
              default reads (feature `tsc`; without it, see *system clock*); `+ atomic`, `Mutex<HashMap>` and \
              the shards are limiters as people build them. The floors limit nothing. One reads the clock \
              and updates a word that the key points to. The other does that in a table of keys, under a guard of \
@@ -56,14 +59,11 @@ fn table(shown: &Shown) -> String {
         format!("| | {} | {bytes} |", titles.join(" | ")),
         format!("|---|{}", "--:|".repeat(titles.len() + 1)),
     ];
-    for subject in SUBJECTS {
-        let ratios = |panel: &Panel| {
-            let ratio = |threads| number(shown.ratio(panel, threads, subject), 2);
-            THREADS.map(ratio).join(" / ")
-        };
+    for entry in shown.entries() {
+        let ratios = |panel: &Panel| THREADS.map(|threads| time(&entry, panel, threads)).join(" / ");
         let many = shown.panels.iter().filter(|panel| panel.keys == shown.many);
         let bytes = many.map(|panel| {
-            let row = shown.row(panel, THREADS[0], subject);
+            let row = entry.row(panel, THREADS[0]);
             let [held, resident] =
                 [row.and_then(|row| row.bytes_per_key), row.and_then(|row| row.resident_per_key)]
                     .map(|bytes| number(bytes, 0));
@@ -71,9 +71,18 @@ fn table(shown: &Shown) -> String {
         });
         let cells: Vec<String> = shown.panels.iter().map(ratios).collect();
         let bytes = bytes.collect::<Vec<_>>().join(" / ");
-        lines.push(format!("| {} | {} | {bytes} |", quoted(subject), cells.join(" | ")));
+        lines.push(format!("| {} | {} | {bytes} |", quoted(&entry.name), cells.join(" | ")));
     }
     lines.join("\n")
+}
+
+/// `0.41`, and of the defaults `0.41 (12.3 ns)`.
+fn time(entry: &Entry, panel: &Panel, threads: usize) -> String {
+    let ratio = number(entry.ratio(panel, threads), 2);
+    match entry.row(panel, threads) {
+        Some(row) if entry.is_default => format!("{ratio} ({:.1} ns)", row.ns_per_op),
+        _ => ratio,
+    }
 }
 
 /// Every cell in which a peer with a state for each key takes less time, shown above or not.

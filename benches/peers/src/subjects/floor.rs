@@ -29,20 +29,20 @@ pub fn all<K: Key>() -> Rows<K> {
         (FLOOR, |setting| {
             // As many bytes as the table of this library takes for that many keys.
             let (rule, hasher) = (Gcra::new(setting.quota), RandomState::default());
-            let lines = new((slots(setting.keys) * 16).div_ceil(size_of::<Line>()));
-            let check = move |lines: &Box<[Line]>, key: &K| {
+            let words = Words(new((slots(setting.keys) * 16).div_ceil(size_of::<Line>())));
+            let check = move |Words(lines): &Words, key: &K| {
                 let line = &lines[scaled(hasher.hash_one(key), lines.len())];
                 // Or it would wait for the clock and then for memory, which is not the least.
                 line.prefetch();
                 rule.charge_shared(&line.0[0], now())
             };
             // The least that a turnover can do: each word is read, and written to memory that is fresh.
-            let copy = |lines: &Box<[Line]>| {
+            let copy = |Words(lines): &Words| {
                 black_box(lines.iter().map(Line::copy).collect::<Vec<_>>());
             };
-            let zero = |lines: &Box<[Line]>| lines.iter().for_each(Line::zero);
+            let zero = |Words(lines): &Words| lines.iter().for_each(Line::zero);
             let upkeep = Upkeep { sweep: Some(copy), clear: Some(zero), ..Upkeep::NONE };
-            kept(lines, check, upkeep)
+            kept(words, check, upkeep)
         }),
         (BARE_TABLE, |setting| bare::<K>(setting, now)),
         (BARE_TABLE_COARSE, |setting| {
@@ -54,6 +54,9 @@ pub fn all<K: Key>() -> Rows<K> {
         }),
     ]
 }
+
+/// Those of the floor without a table.
+struct Words(Box<[Line]>);
 
 fn bare<K: Key>(setting: Setting, now: impl Fn() -> u64 + Send + Sync + 'static) -> Built<K> {
     let (rule, table) = (Gcra::new(setting.quota), BareTable::new(setting.keys));

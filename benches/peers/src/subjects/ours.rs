@@ -1,6 +1,8 @@
 //! This library, in the ways it can be asked.
 
-use super::{Built, EMPTY_LOOP, ONE_RESOURCE, OWN, Quota, Rows, Setting, Subject, Upkeep, each, kept};
+use super::{
+    Built, EMPTY_LOOP, ONE_RESOURCE, OWN, Quota, Rows, Setting, Subject, Upkeep, counter, each, kept,
+};
 use crate::keys::Key;
 use std::cell::RefCell;
 use std::hint::black_box;
@@ -18,23 +20,28 @@ pub fn all<K: Key>() -> Rows<K> {
             // There is nothing to do, which is soon done: so it has its place beside all the others.
             kept((), check, Upkeep { sweep: Some(|()| ()), clear: Some(|()| ()), ..Upkeep::NONE })
         }),
-        (OWN, |setting| checked(setting, Clock::tsc())),
-        ("tollgate, pinned", |setting| Ok(Box::new(InALoop(limiter::<K>(setting, Clock::tsc())?)))),
-        ("tollgate, batches of 32", |setting| Ok(Box::new(Batches(limiter::<K>(setting, Clock::tsc())?)))),
-        ("tollgate, system clock", |setting| checked(setting, Clock::monotonic())),
-        ("tollgate, coarse clock", |setting| checked(setting, coarse())),
+        (OWN, |setting| checked(setting, Some(counter()))),
+        ("tollgate, pinned", |setting| Ok(Box::new(InALoop(limiter::<K>(setting, Some(counter()))?)))),
+        ("tollgate, batches of 32", |setting| Ok(Box::new(Batches(limiter::<K>(setting, Some(counter()))?)))),
+        ("tollgate, system clock", |setting| checked(setting, Some(Clock::monotonic()))),
+        ("tollgate, coarse clock", |setting| checked(setting, Some(coarse()))),
         ("tollgate, one resource", |setting| {
             if setting.keys > 1 {
                 return Err(ONE_RESOURCE);
             }
-            let single = SingleLimiter::builder(quota(setting)).clock(Clock::tsc()).build();
+            let single = SingleLimiter::builder(quota(setting)).clock(counter()).build();
             let single = single.map_err(|_| "refuses the quota")?;
             each(move |_| single.check().allowed())
         }),
     ]
 }
 
-fn checked<K: Key>(setting: Setting, clock: Clock) -> Built<K> {
+/// With whatever clock is the default.
+pub fn defaults<K: Key>() -> Rows<K> {
+    vec![(OWN, |setting| checked(setting, None))]
+}
+
+fn checked<K: Key>(setting: Setting, clock: Option<Clock>) -> Built<K> {
     let upkeep = Upkeep {
         // As its own housekeeper does it.
         sweep: Some(|limiter: &Limiter<K>| while limiter.sweep(1024) {}),
@@ -51,8 +58,12 @@ fn memory<K>(limiter: &Limiter<K>) -> u64 {
     limiter.memory() as u64
 }
 
-fn limiter<K>(setting: Setting, clock: Clock) -> Result<Limiter<K>, &'static str> {
-    let builder = Limiter::builder(quota(setting)).clock(clock).max_keys(setting.keys);
+fn limiter<K>(setting: Setting, clock: Option<Clock>) -> Result<Limiter<K>, &'static str> {
+    let builder = Limiter::builder(quota(setting)).max_keys(setting.keys);
+    let builder = match clock {
+        Some(clock) => builder.clock(clock),
+        None => builder,
+    };
     let builder = match setting.sweeps {
         // A sweep does nothing within the grace after the last one.
         Some(every) => builder.grace(every / 2),
