@@ -128,8 +128,6 @@ pub(crate) struct ExactStore<K: 'static> {
     rounds: Rounds,
     max_keys: u64,
     evicted: Evicted,
-    /// Parts of states that others have followed.
-    retired: Bag,
     /// Cells are dropped by any thread: only keys that may be are shared.
     cells: PhantomData<Arc<Entry<K>>>,
 }
@@ -141,6 +139,8 @@ struct Evicted {
     keys: Atomic<u64>,
     /// The epoch in which a key was last let in although too many cells were not freed.
     epoch: Atomic<u64>,
+    /// Parts of states that others have followed.
+    retired: Bag,
 }
 
 /// There is no place for a new key.
@@ -168,8 +168,7 @@ impl<K: Eq + 'static> ExactStore<K> {
             places: Places::new(max_keys),
             rounds: Rounds::new(max_keys, grace),
             max_keys,
-            evicted: Evicted { keys: Atomic::new(0), epoch: Atomic::new(0) },
-            retired: Bag::new(),
+            evicted: Evicted { keys: Atomic::new(0), epoch: Atomic::new(0), retired: Bag::new() },
             cells: PhantomData,
         })
     }
@@ -185,7 +184,9 @@ impl<K: Eq + 'static> ExactStore<K> {
             let changes = self.quotas.changes();
             let wanted = || self.quotas.of(&key);
             let found = self.index.find(&key, |cell| {
-                cell.state.visit(changes, wanted, &self.retired, &visit).ok_or_else(|| Arc::clone(cell))
+                cell.state
+                    .visit(changes, wanted, &self.evicted.retired, &visit)
+                    .ok_or_else(|| Arc::clone(cell))
             })?;
             match found {
                 Ok(answer) => return Some(answer),
@@ -220,7 +221,7 @@ impl<K: Eq + 'static> ExactStore<K> {
             let wanted = self.quotas.of(&key);
             let cell = Arc::new(Entry::new(key.hash, place, to_key(), wanted));
             // Before anybody sees it: no cell with a fresh word is there to be evicted.
-            let answer = cell.state.visit_as_is(&self.retired, &visit);
+            let answer = cell.state.visit_as_is(&self.evicted.retired, &visit);
             if self.index.insert(cell).is_err() {
                 self.places.give_back(place);
                 continue;
@@ -292,7 +293,7 @@ impl<K: Eq + 'static> ExactStore<K> {
             + logs
             + stages
             + self.quotas.bytes()
-            + self.retired.bytes()
+            + self.evicted.retired.bytes()
     }
 
     fn log_bytes(&self) -> usize {
@@ -303,7 +304,7 @@ impl<K: Eq + 'static> ExactStore<K> {
     /// Does one step of the round that is under way, or begins one if the store is far too large. True if there
     /// is more to do.
     pub(crate) fn tend(&self, now: Tick) -> bool {
-        self.retired.collect();
+        self.evicted.retired.collect();
         if self.rounds.is_under_way() {
             return self.step(now, &reading());
         }
@@ -344,8 +345,8 @@ impl<K: Eq + 'static> ExactStore<K> {
         for place in 0..self.end() {
             if let Some(cell) = self.cell(place) {
                 // One that was sealed since was idle.
-                cell.state.visit(changes, || self.quotas.of(&cell), &self.retired, |_| Some(()));
-                self.retired.tidy();
+                cell.state.visit(changes, || self.quotas.of(&cell), &self.evicted.retired, |_| Some(()));
+                self.evicted.retired.tidy();
             }
         }
     }
@@ -357,7 +358,7 @@ impl<K: Eq + 'static> ExactStore<K> {
     {
         self.quotas.set(asked.hash, key, rule, now);
         self.known(asked, |_| Some(()));
-        self.retired.tidy();
+        self.evicted.retired.tidy();
     }
 
     /// Takes its own rule from a key; had it one?
@@ -367,7 +368,7 @@ impl<K: Eq + 'static> ExactStore<K> {
     {
         let removed = self.quotas.remove(&key, now);
         self.known(key, |_| Some(()));
-        self.retired.tidy();
+        self.evicted.retired.tidy();
         removed
     }
 
@@ -386,7 +387,7 @@ impl<K: Eq + 'static> ExactStore<K> {
         for place in 0..self.end() {
             if let Some(cell) = self.cell(place) {
                 // One that was sealed since was idle.
-                cell.state.visit_as_is(&self.retired, |state| state.reset());
+                cell.state.visit_as_is(&self.evicted.retired, |state| state.reset());
             }
         }
     }
@@ -402,13 +403,13 @@ impl<K: Eq + 'static> ExactStore<K> {
     /// The cell that holds a place, if there is one and it is not sealed.
     pub(crate) fn cell(&self, place: u32) -> Option<Arc<Entry<K>>> {
         let holder = self.places.holder(place)?;
-        self.index.find(&holder, Arc::clone).filter(|cell| !cell.state.is_sealed(&self.retired))
+        self.index.find(&holder, Arc::clone).filter(|cell| !cell.state.is_sealed(&self.evicted.retired))
     }
 
     /// What a request of one token would be answered for the key of a cell; `None` if it is sealed.
     pub(crate) fn peek_at(&self, cell: &Arc<Entry<K>>, now: Tick) -> Option<Decision> {
         let changes = self.quotas.changes();
-        cell.state.visit(changes, || self.quotas.of(cell), &self.retired, |state| state.peek(now, 1))
+        cell.state.visit(changes, || self.quotas.of(cell), &self.evicted.retired, |state| state.peek(now, 1))
     }
 
     /// Counts a denial of a key that is there.
@@ -470,7 +471,7 @@ impl<K: Eq + 'static> ExactStore<K> {
             let Some(holder) = self.places.holder(place) else { continue };
             // None if the key is just being inserted or removed.
             let sealed = |cell: &Arc<Entry<K>>| {
-                cell.state.seal_if_idle(judged_at, &self.retired).then(|| Arc::clone(cell))
+                cell.state.seal_if_idle(judged_at, &self.evicted.retired).then(|| Arc::clone(cell))
             };
             let idle = self.index.find(&holder, sealed);
             if let Some(sealed) = idle.flatten() {
@@ -486,7 +487,10 @@ impl<K: Eq + 'static> ExactStore<K> {
     /// Removes this cell, which is sealed, from the index, unless another thread has done so.
     #[cold]
     fn unlink(&self, cell: &Arc<Entry<K>>) {
-        debug_assert!(cell.state.is_sealed(&self.retired), "only what takes no more charges is unlinked");
+        debug_assert!(
+            cell.state.is_sealed(&self.evicted.retired),
+            "only what takes no more charges is unlinked"
+        );
         if self.index.remove(&Exactly(cell)) {
             self.places.give_back(cell.place);
             // ORDERING: relaxed; a statistic.

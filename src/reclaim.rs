@@ -15,21 +15,22 @@
 //! # State
 //!
 //! ```text
-//! age:                grows by one with each collection
-//! participant.state:  (a, n): its thread holds n guards; the first of them was made in age a
-//!                     (x, 0) -> (age, 1)     a guard is made; then `light`
-//!                     (a, 1) -> (age, 1)     it is renewed by `repin`; then `light`
-//!                     (a, n) -> (a, n + 1)   another guard
-//!                     (a, n) -> (a, n - 1)   one is dropped
-//! participant.until:  u -> age               a link is loaded in a later age; then `light`
-//! participant.taken:  FREE -> TAKEN          by a thread, if n = 0
-//!                     TAKEN -> FREE          when the thread ends; guards of it may be left
+//! age:                grows by one with each collection that has something to free
+//! participant.state:  the age in which its guard was made, or IDLE
+//!                     IDLE -> age        a guard is made; then `light`
+//!                     a -> age           it is renewed by `repin`; then `light`
+//!                     a -> IDLE          it is dropped
+//! participant.until:  u -> age           a link is loaded in a later age; then `light`
+//! participant.taken:  FREE -> TAKEN      by a thread, if the state is IDLE
+//!                     TAKEN -> FREE      when the thread ends; a guard of it may be left
 //! a value:            born in an age -> linked -> unlinked -> in a bag -> retired in an age -> freed
 //! ```
 //!
-//! A guard covers the *interval* of ages from `a` to `max(a, until)`. A value is *met* by an interval if it was
-//! born in it or before, and retired in it or after. A collection takes values out of a bag, ends an age, runs
-//! the heavy half of the [`barrier`], and frees those that no interval of a participant with guards meets.
+//! A guard covers the *interval* of ages from `state` to `max(state, until)`. A value is *met* by an interval if
+//! it was born in it or before, and retired in it or after. A collection takes values out of a bag, ends an age,
+//! runs the heavy half of the [`barrier`], and frees those that no interval meets. A thread that holds several
+//! guards has a participant for each: a guard that is held for long, beside short ones, covers no more than it
+//! has to.
 //!
 //! # Invariants
 //!
@@ -54,7 +55,7 @@
 //! - So the interval meets `v`, and what is left is whether the collection sees the interval. It looks after
 //!   the heavy half, the thread announces before the light half. If the announcement (of the guard, or of the
 //!   later age) is not seen, then the thread loads its root after `v` was unlinked, and does not get to `v`.
-//!   If a later state is seen, the guard was dropped, and what was read under it was read before (edge
+//!   If a later state is seen, the guard was dropped or renewed, and what was read under it was read before (edge
 //!   *left*). If an earlier `until` is seen with it, it is that of an announcement before, which is the case
 //!   above.
 //!
@@ -62,9 +63,9 @@
 //!
 //! A thread that is parked under a guard keeps what its interval meets: the values that existed when it made
 //! the guard, or last loaded a link under it. What is born later passes. So for each such thread a limiter
-//! keeps no more than it had in use at one moment, besides [`MANY`](bag::MANY) values that wait for the next
-//! collection and as many as wait for the one after. A thread that is parked in a collection keeps the few
-//! hundred values that it looks at. All of them are counted by their bag.
+//! keeps no more than it had in use at one moment, besides 32 KiB that wait for the next collection, as much
+//! that waits for the one after, and the values that came last, if they are larger. A thread that is parked in
+//! a collection keeps the few hundred values that it looks at. All of it is counted by the bag.
 //!
 //! A bag belongs to a limiter, and goes with it: nobody is in a call of a limiter that is dropped, so what
 //! waits there is freed at once.
@@ -78,9 +79,9 @@
 //! # Memory
 //!
 //! A participant takes 128 bytes. It is handed on when its thread has ended, and never freed: there are as many
-//! as there were threads at once, and one more for each thread that has ended and forgot a guard. A value takes
-//! 40 bytes more than it would in a box. After a fork, a participant whose thread the child has not got stays as it was:
-//! if it holds a guard, that is a parked one.
+//! as there were guards and threads at once, and one more for each guard that was forgotten. A value takes 40
+//! bytes more than it would in a box. After a fork, a participant whose thread the child has not got stays as
+//! it was: if a guard is held there, that is a parked one.
 //!
 //! # Orderings
 //!
@@ -89,7 +90,7 @@
 //! | link | `Link::install`, `Link::advance` | `Link::load`, `Link::follow` | all that was done to the value before it was linked, and that the age of its birth has come | `nothing_is_freed_under_a_guard`, `two_retire_and_each_value_is_freed_once` |
 //! | aged | `Registry::end_age` | `Registry::age` | that what was retired before is unlinked | `who_reads_a_new_age_finds_what_was_retired_unlinked` |
 //! | left | `Participant::set` | `Participant::interval`, `Participant::is_free_and_taken` | all that was read under guards that are dropped | `nothing_is_freed_under_a_guard`, `a_participant_is_handed_on_with_all_that_was_read_there` |
-//! | listed | `Registry::join` | `Registry::join`, `Registry::intervals` | the participant itself | `participants_are_handed_on_while_values_are_retired` |
+//! | listed | `Registry::join` | `Registry::all` | the participant itself | `participants_are_handed_on_while_values_are_retired` |
 //! | handed on | `Participant::leave` | `Participant::is_free_and_taken` | the state in which the last thread left it | `participants_are_handed_on_while_values_are_retired` |
 //! | bag | `Bag::put`, `Bag::put_back` | `Bag::take` | the value, its header, and that it is unlinked | `two_retire_and_each_value_is_freed_once` |
 //!
@@ -109,6 +110,8 @@ mod once;
 mod order;
 #[cfg(not(tollgate_loom))]
 mod participant;
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests;
 
 #[cfg(not(tollgate_loom))]
 pub(crate) use bag::{Bag, Retire};

@@ -249,8 +249,6 @@ const MOST_GROWTH: u64 = if cfg!(tollgate_loom) { 2 } else { 4 };
 #[derive(Debug)]
 pub(crate) struct Table {
     root: Link<Era>,
-    /// Eras that were the root.
-    retired: Bag,
     max_keys: u64,
     /// How long a key must have been idle before it is forgotten.
     grace: Duration,
@@ -268,6 +266,8 @@ struct Done {
     turnovers: Atomic<u64>,
     /// Keys that were evicted.
     evicted: Atomic<u64>,
+    /// Eras that were the root.
+    retired: Bag,
 }
 
 /// How an attempt to change the rules ended.
@@ -313,9 +313,9 @@ impl Table {
         let Some(first) = first else {
             return Err(ConfigError::OutOfMemory { bytes: size.bytes() });
         };
-        let done = Done { turnovers: Atomic::new(0), evicted: Atomic::new(0) };
+        let done = Done { turnovers: Atomic::new(0), evicted: Atomic::new(0), retired: Bag::new() };
         let rules = Memory::new(LEAST_MEMORY);
-        Ok(Self { root: Link::to(first), retired: Bag::new(), max_keys, grace, memory, rules, done })
+        Ok(Self { root: Link::to(first), max_keys, grace, memory, rules, done })
     }
 
     /// What there is to look for keys in: the root.
@@ -570,7 +570,7 @@ impl Table {
             None => {
                 // A retired era may only wait for somebody to look after it; and what was permitted may have
                 // gone to another thread that does the same.
-                self.retired.collect();
+                self.done.retired.collect();
                 if root.next.is_linked() { Begun::Anothers } else { Begun::Not }
             }
         }
@@ -586,7 +586,7 @@ impl Table {
     /// Who does several steps has as much memory come before, and as much go at once: checks have less of it to do then, and
     /// other processors are told of it less often.
     pub(crate) fn tend(&self, steps: usize, now: Tick, guard: &Guard) -> bool {
-        self.retired.collect();
+        self.done.retired.collect();
         let is_leaving = self.memory.give_back(steps);
         if let (_, Some(next)) = self.eras(guard) {
             next.space.populate_ahead(steps.saturating_sub(1));
@@ -606,7 +606,7 @@ impl Table {
     /// enough since the last. True if there is something to do now.
     pub(crate) fn begin_sweep(&self, now: Tick, guard: &Guard) -> bool {
         // What was retired last may wait for nothing but this.
-        self.retired.collect();
+        self.done.retired.collect();
         let root = self.root(guard);
         let is_due = || now.is_apart(root.began, self.grace) && !self.memory.is_short();
         let is_turning = root.next.is_linked() || is_due() && self.begin_turnover(now, guard);
@@ -686,7 +686,7 @@ impl Table {
         let permits = Permit::take(&self.memory, most.bytes())
             .and_then(|permit| Some((permit, change(root.rules(), &self.rules)?)));
         let Some((permit, rules)) = permits else {
-            self.retired.collect();
+            self.done.retired.collect();
             return Change::NotPermitted;
         };
         match self.begin_under(&rules, root, now, &guard, Some(permit)) {
@@ -708,11 +708,11 @@ impl Table {
         reach(Step::AllMoved);
         next.carry(moved);
         reach(Step::Carried);
-        if self.root.advance(root, &root.next, guard, &self.retired) {
+        if self.root.advance(root, &root.next, guard, &self.done.retired) {
             reach(Step::Promoted);
             // ORDERING: relaxed; a statistic.
             self.done.turnovers.fetch_add(1, Relaxed);
-            self.retired.collect();
+            self.done.retired.collect();
         }
         true
     }

@@ -58,7 +58,10 @@ pub fn find(source: &Source, errors: &mut Vec<String>) -> Vec<Site> {
     let mut sites = Vec::new();
     let code = &source.code;
     for line in source.renamed_imports(&ORDERINGS) {
-        errors.push(format!("{}:{line}: an ordering has another name here, which hides its sites", source.name));
+        errors.push(format!(
+            "{}:{line}: an ordering has another name here, which hides its sites",
+            source.name
+        ));
     }
     for (at, name) in names(code) {
         let end = at + name.len();
@@ -218,7 +221,8 @@ mod tests {
 
     #[test]
     fn an_ordering_under_another_name_is_an_error() {
-        let text = "use a::{Acquire as Strong, Relaxed};\nuse b::Ordering::*;\nuse c::Ordering::{self, Release};\n";
+        let text =
+            "use a::{Acquire as Strong, Relaxed};\nuse b::Ordering::*;\nuse c::Ordering::{self, Release};\n";
         let (_, errors) = of(text);
         let why = "an ordering has another name here, which hides its sites";
         assert_eq!(errors, [1, 2].map(|line| format!("a.rs:{line}: {why}")));

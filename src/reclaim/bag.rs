@@ -24,7 +24,6 @@ const MOST: usize = if cfg!(tollgate_loom) { 2 } else { 256 };
 
 /// The retired values of one limiter, until they are freed.
 #[derive(Debug)]
-#[repr(align(128))]
 pub(crate) struct Bag {
     /// The value that came last.
     last: AtomicPtr<Header>,

@@ -15,95 +15,107 @@ pub struct Guard {
     thread: PhantomData<*const ()>,
 }
 
-/// Hands the thread's participant on when the thread ends.
-struct Leave(Cell<Option<&'static Participant>>);
+/// The participants of a thread: one for the guard that it holds most of the time, and one for a guard beside
+/// that. They are handed on when the thread ends.
+struct Own([Cell<Option<&'static Participant>>; 2]);
 
-impl Drop for Leave {
-    fn drop(&mut self) {
-        set_mine(None);
-        if let Some(participant) = self.0.take() {
-            participant.leave();
-        }
+impl Own {
+    const fn new() -> Self {
+        Self([const { Cell::new(None) }; 2])
+    }
+
+    /// A participant of this thread in which no guard is held.
+    fn idle(&self) -> Option<&'static Participant> {
+        let own = self.0.iter().map(|own| {
+            let participant = own.get().unwrap_or_else(|| REGISTRY.join());
+            own.set(Some(participant));
+            participant
+        });
+        // Lazily: most threads need one.
+        own.into_iter().find(|participant| participant.is_idle())
     }
 }
 
+impl Drop for Own {
+    fn drop(&mut self) {
+        set_mine([None; 2]);
+        self.0.iter().filter_map(Cell::take).for_each(Participant::leave);
+    }
+}
+
+/// Stands for the participants that a thread has not got: one that is never idle, so that a check asks one
+/// thing and not two.
+#[cfg(not(tollgate_loom))]
+static MISSING: Participant = Participant::missing();
+
 #[cfg(not(tollgate_loom))]
 thread_local! {
-    /// The thread's participant, where readers need no fence.
-    static MINE: Cell<Option<&'static Participant>> = const { Cell::new(None) };
-    /// The thread's participant. Apart from `MINE`: what is dropped with its thread takes longer to read.
-    static LEAVE: Leave = const { Leave(Cell::new(None)) };
+    /// The thread's participants, where readers need no fence.
+    static MINE: [Cell<&'static Participant>; 2] = const { [const { Cell::new(&MISSING) }; 2] };
+    /// Apart from `MINE`: what is dropped with its thread takes longer to read.
+    static OWN: Own = const { Own::new() };
 }
 
 #[cfg(tollgate_loom)]
 loom::thread_local! {
-    static MINE: Cell<Option<&'static Participant>> = Cell::new(None);
-    static LEAVE: Leave = Leave(Cell::new(None));
+    static MINE: [Cell<Option<&'static Participant>>; 2] = [const { Cell::new(None) }; 2];
+    static OWN: Own = Own::new();
 }
 
+/// The first of the thread's participants, or the one beside it, if no guard is held in it.
 #[inline(always)]
-fn mine() -> Option<&'static Participant> {
+fn mine(nth: usize) -> Option<&'static Participant> {
     #[cfg(not(tollgate_loom))]
-    return MINE.get();
+    return MINE.with(|mine| Some(mine[nth].get()).filter(|mine| mine.is_idle()));
 
     #[cfg(tollgate_loom)]
-    return MINE.try_with(Cell::get).ok().flatten();
+    return MINE.try_with(|mine| mine[nth].get()).ok().flatten().filter(|mine| mine.is_idle());
 }
 
-fn set_mine(participant: Option<&'static Participant>) {
-    // A thread that is ending may have dropped it.
-    let _ = MINE.try_with(|mine| mine.set(participant));
+fn set_mine(participants: [Option<&'static Participant>; 2]) {
+    #[cfg(not(tollgate_loom))]
+    let participants = participants.map(|own| own.unwrap_or(&MISSING));
+    // A thread that is ending may have dropped them.
+    let _ = MINE.try_with(|mine| mine.iter().zip(participants).for_each(|(mine, own)| mine.set(own)));
 }
 
 /// A guard for this thread.
 ///
-/// Wait-free, but for the first guard of a thread, which joins the registry: that is lock-free, and
-/// allocates if no thread has left a participant.
+/// Wait-free, but for the first guards of a thread, and for a third one beside two others: those join the
+/// registry, which is lock-free, and allocates if no thread has left a participant.
 #[inline(always)]
 pub(crate) fn pin() -> Guard {
     pin_at_once().unwrap_or_else(pin_slowly)
 }
 
-/// The same, for a thread that has a participant, holds no guard, and needs no fence.
+/// The same, for a thread that has a participant, holds no guard in it, and needs no fence.
 #[inline(always)]
 pub(crate) fn pin_at_once() -> Option<Guard> {
-    let participant = mine().filter(|mine| mine.held() == 0)?;
-    let age = REGISTRY.age();
-    participant.begin(age);
-    barrier::light_where_heavy_is();
-    Some(Guard::of(participant, age))
+    mine(0).map(Guard::begun_at_once)
 }
 
 #[cold]
 #[inline(never)]
 fn pin_slowly() -> Guard {
-    // Fails while the thread ends.
-    let participant = LEAVE.try_with(|leave| {
-        leave.0.get().unwrap_or_else(|| {
-            let joined = REGISTRY.join();
-            leave.0.set(Some(joined));
-            if barrier::is_there() {
-                set_mine(Some(joined));
-            }
-            joined
-        })
-    });
-    match participant {
-        Ok(participant) if participant.held() == 0 => Guard::first(participant),
-        Ok(participant) if !participant.is_full() => {
-            participant.begin_another();
-            let age = REGISTRY.age();
-            participant.extend(age);
-            Guard::of(participant, age)
-        }
-        _ => {
-            let participant = REGISTRY.join();
-            let guard = Guard::first(participant);
-            // At once, for nobody will: it is taken again when the guard is dropped.
-            participant.leave();
-            guard
-        }
+    if let Some(participant) = mine(1) {
+        return Guard::begun_at_once(participant);
     }
+    // There is none while the thread ends.
+    let own = OWN.try_with(|own| {
+        let idle = own.idle();
+        if barrier::is_there() {
+            set_mine(own.0.each_ref().map(Cell::get));
+        }
+        idle
+    });
+    if let Ok(Some(participant)) = own {
+        return Guard::begun(participant);
+    }
+    let participant = REGISTRY.join();
+    let guard = Guard::begun(participant);
+    // At once, for nobody will later: until the guard is dropped no thread takes it.
+    participant.leave();
+    guard
 }
 
 impl Guard {
@@ -112,8 +124,16 @@ impl Guard {
         Self { participant, age: Cell::new(age), thread: PhantomData }
     }
 
-    /// The only guard of this participant.
-    fn first(participant: &'static Participant) -> Self {
+    /// Where readers need no fence.
+    #[inline(always)]
+    fn begun_at_once(participant: &'static Participant) -> Self {
+        let age = REGISTRY.age();
+        participant.begin(age);
+        barrier::light_where_heavy_is();
+        Self::of(participant, age)
+    }
+
+    fn begun(participant: &'static Participant) -> Self {
         let age = REGISTRY.age();
         participant.begin(age);
         barrier::light();
@@ -150,14 +170,12 @@ impl Guard {
         loaded
     }
 
-    /// Ends, and begins again in the present age, if the thread holds no other guard.
+    /// Ends, and begins again in the present age.
     pub(crate) fn repin(&mut self) {
-        if self.participant.held() == 1 {
-            let age = REGISTRY.age();
-            self.participant.begin(age);
-            barrier::light();
-            self.age.set(age);
-        }
+        let age = REGISTRY.age();
+        self.participant.begin(age);
+        barrier::light();
+        self.age.set(age);
     }
 }
 
@@ -167,6 +185,7 @@ fn extended<T>(participant: &Participant, load: impl Fn() -> T) -> (T, u64) {
     loop {
         let age = REGISTRY.age();
         participant.extend(age);
+        barrier::light();
         let loaded = load();
         if REGISTRY.age_now() == age {
             return (loaded, age);

@@ -1,17 +1,16 @@
 //! Which threads read, and since when: the age of the process and the participants of its threads.
 
-use super::barrier;
 use crate::sync::{
     Atomic, AtomicPtr,
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
 use std::ptr;
 
-/// The low bits of a state count the guards that are held.
-const GUARDS: u64 = (1 << 16) - 1;
+/// The state of a participant in which no guard is held: no age is 0.
+const IDLE: u64 = 0;
 
-/// One age, in the other bits: enough for a million collections a second for nine years.
-const AGE: u64 = GUARDS + 1;
+/// The age in which a process begins.
+const FIRST: u64 = 1;
 
 /// No thread has the participant. A guard that was made there may be left.
 const FREE: u8 = 0;
@@ -25,14 +24,14 @@ pub(super) struct Registry {
     first: AtomicPtr<Participant>,
 }
 
-/// What a thread says of its guards. It belongs to one thread at a time and is never freed.
+/// What a thread says of one guard. It belongs to one thread at a time and is never freed.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(super) struct Participant {
-    /// How many guards the thread holds, and the age in which it made the first of them.
+    /// The age in which the guard was made, or `IDLE`.
     state: Atomic<u64>,
-    /// The latest age in which the thread has loaded a link under these guards, if it is later than the
-    /// one in which it made the first.
+    /// The latest age in which a link was loaded under the guard, if it is later than the one in which it was
+    /// made.
     until: Atomic<u64>,
     taken: Atomic<u8>,
     /// The participant before it in the list, or null; final once this one is in the list.
@@ -56,6 +55,11 @@ pub(super) struct Interval {
 }
 
 impl Interval {
+    #[cfg(all(test, not(tollgate_loom)))]
+    pub(super) const fn new(since: u64, until: u64) -> Self {
+        Self { since, until }
+    }
+
     /// May a guard of this interval have seen a value that was born and retired in these ages?
     pub(super) const fn meets(self, born: u64, retired: u64) -> bool {
         born <= self.until && self.since <= retired
@@ -65,12 +69,12 @@ impl Interval {
 impl Registry {
     #[cfg(not(tollgate_loom))]
     const fn new() -> Self {
-        Self { age: Atomic::new(AGE), first: AtomicPtr::new(ptr::null_mut()) }
+        Self { age: Atomic::new(FIRST), first: AtomicPtr::new(ptr::null_mut()) }
     }
 
     #[cfg(tollgate_loom)]
     fn new() -> Self {
-        Self { age: Atomic::new(AGE), first: AtomicPtr::new(ptr::null_mut()) }
+        Self { age: Atomic::new(FIRST), first: AtomicPtr::new(ptr::null_mut()) }
     }
 
     /// The age, for a guard that begins with it.
@@ -92,25 +96,17 @@ impl Registry {
     pub(super) fn end_age(&self) -> u64 {
         // ORDERING: release side of *aged*. Acquire, so that it also releases what those did who ended
         // an age before.
-        self.age.fetch_add(AGE, AcqRel)
+        self.age.fetch_add(1, AcqRel)
     }
 
     /// A participant that no thread has.
     pub(super) fn join(&self) -> &'static Participant {
-        // ORDERING: acquire side of *listed*.
-        let mut at = self.first.load(Acquire);
-        // SAFETY: null, or a participant in the list, which is never freed.
-        #[allow(unsafe_code)]
-        while let Some(participant) = unsafe { at.as_ref() } {
-            if participant.is_free_and_taken() {
-                return participant;
-            }
-            // ORDERING: relaxed; it is final, and came with the participant.
-            at = participant.next.load(Relaxed);
+        if let Some(left) = self.all().find(|participant| participant.is_free_and_taken()) {
+            return left;
         }
         let new = Box::leak(Box::new(Participant {
-            state: Atomic::new(0),
-            until: Atomic::new(0),
+            state: Atomic::new(IDLE),
+            until: Atomic::new(IDLE),
             taken: Atomic::new(TAKEN),
             next: AtomicPtr::new(ptr::null_mut()),
         }));
@@ -128,19 +124,28 @@ impl Registry {
         }
     }
 
-    /// The intervals of all participants that hold guards. To be asked after a heavy barrier.
+    /// The intervals of all guards. To be asked after a heavy barrier.
     pub(super) fn intervals(&self) -> impl Iterator<Item = Interval> {
+        self.all().filter_map(Participant::interval)
+    }
+
+    fn all(&self) -> impl Iterator<Item = &'static Participant> {
         // ORDERING: acquire side of *listed*.
         let mut at = self.first.load(Acquire);
-        let all = std::iter::from_fn(move || {
+        std::iter::from_fn(move || {
             // SAFETY: null, or a participant in the list, which is never freed.
             #[allow(unsafe_code)]
             let participant = unsafe { at.as_ref() }?;
             // ORDERING: relaxed; it is final, and came with the participant.
             at = participant.next.load(Relaxed);
             Some(participant)
-        });
-        all.filter_map(Participant::interval)
+        })
+    }
+
+    /// How many participants there are.
+    #[cfg(all(test, not(tollgate_loom)))]
+    pub(super) fn participants(&self) -> usize {
+        self.all().count()
     }
 }
 
@@ -161,63 +166,54 @@ impl Drop for Registry {
 }
 
 impl Participant {
-    #[inline(always)]
-    fn state(&self) -> u64 {
-        // ORDERING: relaxed; only its own thread writes it, and that thread asks.
-        self.state.load(Relaxed)
+    /// One that is never idle, and in no list.
+    #[cfg(not(tollgate_loom))]
+    pub(super) const fn missing() -> Self {
+        Self {
+            state: Atomic::new(FIRST),
+            until: Atomic::new(IDLE),
+            taken: Atomic::new(TAKEN),
+            next: AtomicPtr::new(ptr::null_mut()),
+        }
     }
 
     #[inline(always)]
     fn set(&self, state: u64) {
-        // ORDERING: release side of *left*: what was read under guards that were dropped was read before.
+        // ORDERING: release side of *left*: what was read under a guard that was dropped was read before.
         self.state.store(state, Release);
     }
 
-    /// How many guards its thread holds.
+    /// Is no guard held in it?
     #[inline(always)]
-    pub(super) fn held(&self) -> u64 {
-        self.state() & GUARDS
+    pub(super) fn is_idle(&self) -> bool {
+        // ORDERING: relaxed; only its own thread writes it, and that thread asks.
+        self.state.load(Relaxed) == IDLE
     }
 
-    /// Does it count as many guards as it can?
-    pub(super) fn is_full(&self) -> bool {
-        self.held() == GUARDS
-    }
-
-    /// The thread holds one guard, made in this age. A barrier must follow.
+    /// A guard is made, or renewed, in this age. A barrier must follow.
     #[inline(always)]
     pub(super) fn begin(&self, age: u64) {
-        self.set(age + 1);
+        self.set(age);
     }
 
-    /// The thread holds one guard more. What the first of them has announced holds for it, too.
-    pub(super) fn begin_another(&self) {
-        self.set(self.state() + 1);
-    }
-
-    /// The thread has dropped a guard.
+    /// The guard is dropped.
     #[inline(always)]
     pub(super) fn end(&self) {
-        self.set(self.state() - 1);
+        self.set(IDLE);
     }
 
-    /// Announces that the thread loads links in this age, too, under the guards that it holds.
+    /// Announces that links are loaded in this age, too, under the guard that is held. A barrier must follow.
     pub(super) fn extend(&self, age: u64) {
-        // ORDERING: relaxed; only its own thread writes it.
-        if self.until.load(Relaxed) < age {
-            // ORDERING: relaxed; the barrier orders it before what is loaded then.
-            self.until.store(age, Relaxed);
-            barrier::light();
-        }
+        // ORDERING: relaxed; the barrier orders it before what is loaded then.
+        self.until.store(age, Relaxed);
     }
 
     fn interval(&self) -> Option<Interval> {
         // ORDERING: acquire side of *left*.
-        let state = self.state.load(Acquire);
-        let since = state & !GUARDS;
+        let since = self.state.load(Acquire);
         // ORDERING: relaxed; ordered by the barrier.
         let until = self.until.load(Relaxed).max(since);
-        (state & GUARDS > 0).then_some(Interval { since, until })
+        (since != IDLE).then_some(Interval { since, until })
     }
 
     /// Takes it for this thread, if no thread has it and no guard is left there.
@@ -228,7 +224,7 @@ impl Participant {
             return false;
         }
         // ORDERING: acquire side of *left*: what was read there was read before.
-        let is_free = self.state.load(Acquire) & GUARDS == 0;
+        let is_free = self.state.load(Acquire) == IDLE;
         if !is_free {
             self.leave();
         }

@@ -1,0 +1,314 @@
+//! What one thread can show of reclamation, and two for a while. The races are in `loom-tests/tests/reclaim.rs`.
+//!
+//! All tests share the registry with whatever else runs: so what is to be freed is collected until it is.
+
+use super::participant::{Interval, REGISTRY};
+use super::*;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// What is known of a value from outside, when it is freed.
+#[derive(Debug)]
+struct Value {
+    /// 7 as long as it is there.
+    canary: AtomicUsize,
+    next: Link<Value>,
+    freed: Arc<AtomicUsize>,
+}
+
+impl Drop for Value {
+    fn drop(&mut self) {
+        self.canary.store(0, SeqCst);
+        self.freed.fetch_add(1, SeqCst);
+    }
+}
+
+impl Retire for Value {
+    fn bytes(&self, _guard: &Guard) -> usize {
+        1_000
+    }
+}
+
+/// A root, its bag, and how many of its values are freed.
+struct Chain {
+    root: Link<Value>,
+    bag: Bag,
+    freed: Arc<AtomicUsize>,
+}
+
+impl Chain {
+    fn new() -> Self {
+        let freed = Arc::new(AtomicUsize::new(0));
+        Self { root: Link::to(Self::value(&freed)), bag: Bag::new(), freed }
+    }
+
+    fn value(freed: &Arc<AtomicUsize>) -> Value {
+        Value { canary: AtomicUsize::new(7), next: Link::null(), freed: Arc::clone(freed) }
+    }
+
+    /// Replaces the value that the root leads to.
+    fn replace(&self) {
+        let guard = pin();
+        let first = self.root.load(&guard).unwrap();
+        assert!(first.next.install(Self::value(&self.freed), &guard).is_some());
+        assert!(self.root.advance(first, &first.next, &guard, &self.bag));
+    }
+
+    fn freed(&self) -> usize {
+        self.freed.load(SeqCst)
+    }
+
+    /// Collects until so many values are freed.
+    fn collect_until(&self, freed: usize) {
+        let end = Instant::now() + Duration::from_secs(20);
+        while self.freed() < freed {
+            assert!(Instant::now() < end, "{} of {freed} are freed", self.freed());
+            self.bag.collect();
+        }
+        assert_eq!(self.freed(), freed);
+    }
+}
+
+impl Drop for Chain {
+    fn drop(&mut self) {
+        let mut value = self.root.take();
+        while let Some(mut last) = value {
+            value = last.next.take();
+        }
+    }
+}
+
+#[test]
+fn a_value_meets_the_guards_that_it_lived_beside() {
+    // Held since age 3, and a link was loaded in age 5.
+    let interval = Interval::new(3, 5);
+    for (born, retired, is_met) in
+        [(1, 2, false), (1, 3, true), (3, 9, true), (5, 5, true), (5, 9, true), (6, 6, false), (6, 9, false)]
+    {
+        assert_eq!(interval.meets(born, retired), is_met, "born in {born}, retired in {retired}");
+    }
+}
+
+#[test]
+fn what_a_guard_has_loaded_waits_for_it_and_what_comes_later_does_not() {
+    let chain = Chain::new();
+    let guard = pin();
+    let first = chain.root.load(&guard).unwrap();
+    for _ in 0..10 {
+        chain.replace();
+        chain.bag.collect();
+    }
+    // The second was born in the age in which the guard was made.
+    chain.collect_until(8);
+    (0..10).for_each(|_| chain.bag.collect());
+    assert_eq!((chain.freed(), first.canary.load(SeqCst), chain.bag.bytes()), (8, 7, 2_000));
+    drop(guard);
+    chain.collect_until(10);
+    assert_eq!(chain.bag.bytes(), 0);
+}
+
+#[test]
+fn a_guard_covers_what_it_loads_in_a_later_age_too() {
+    let chain = Chain::new();
+    let guard = pin();
+    let first = chain.root.load(&guard).unwrap();
+    chain.replace();
+    chain.bag.collect();
+    assert!(first.next.follow(&guard).is_err(), "it may be freed");
+    let second = chain.root.load(&guard).unwrap();
+    assert!(first.next.follow(&guard).is_ok());
+    chain.replace();
+    (0..10).for_each(|_| chain.bag.collect());
+    assert_eq!((chain.freed(), chain.bag.bytes()), (0, 2_000));
+    assert_eq!([first, second].map(|value| value.canary.load(SeqCst)), [7, 7]);
+    drop(guard);
+    chain.collect_until(2);
+}
+
+#[test]
+fn a_guard_that_is_renewed_alone_lets_go_of_all() {
+    let chain = Chain::new();
+    let mut guard = pin();
+    assert!(chain.root.load(&guard).is_some());
+    chain.replace();
+    chain.bag.collect();
+    guard.repin();
+    chain.collect_until(1);
+    // Another guard of the same thread has an interval of its own.
+    let other = pin();
+    let value = chain.root.load(&other).unwrap();
+    chain.replace();
+    guard.repin();
+    (0..10).for_each(|_| chain.bag.collect());
+    assert_eq!((chain.freed(), value.canary.load(SeqCst)), (1, 7));
+    drop(other);
+    guard.repin();
+    chain.collect_until(2);
+}
+
+#[test]
+fn guards_of_one_thread_end_in_any_order() {
+    let chain = Chain::new();
+    let (first, second) = (pin(), pin());
+    let value = chain.root.load(&second).unwrap();
+    drop(first);
+    let third = pin();
+    chain.replace();
+    (0..10).for_each(|_| chain.bag.collect());
+    assert_eq!((chain.freed(), value.canary.load(SeqCst)), (0, 7));
+    drop(second);
+    drop(third);
+    chain.collect_until(1);
+}
+
+#[test]
+fn a_thread_may_hold_many_guards() {
+    let chain = Chain::new();
+    let mut guards: Vec<_> = (0..100).map(|_| pin()).collect();
+    let last = guards.pop().unwrap();
+    let value = chain.root.load(&last).unwrap();
+    drop(guards);
+    chain.replace();
+    (0..10).for_each(|_| chain.bag.collect());
+    assert_eq!((chain.freed(), value.canary.load(SeqCst)), (0, 7));
+    drop(last);
+    chain.collect_until(1);
+}
+
+#[test]
+fn a_collection_looks_at_a_few_hundred_values() {
+    let chain = Chain::new();
+    (0..1_000).for_each(|_| chain.replace());
+    let mut before = 0;
+    for _ in 0..10_000 {
+        chain.bag.collect();
+        let freed = chain.freed();
+        assert!(freed - before <= 256, "{before}, then {freed}");
+        before = freed;
+    }
+    assert_eq!((before, chain.bag.bytes()), (1_000, 0));
+}
+
+#[test]
+fn a_collection_is_due_for_what_was_retired_and_once_more_for_what_was_kept() {
+    let chain = Chain::new();
+    let end = Instant::now() + Duration::from_secs(20);
+    // Of a thousand bytes each, 33 make a collection due; others may hold them up.
+    while chain.freed() == 0 {
+        assert!(Instant::now() < end);
+        (0..33).for_each(|_| chain.replace());
+        chain.bag.tidy();
+    }
+    let guard = pin();
+    let value = chain.root.load(&guard).unwrap();
+    (0..40).for_each(|_| chain.replace());
+    chain.bag.tidy();
+    assert_eq!(value.canary.load(SeqCst), 7);
+    drop(guard);
+    let waiting = chain.bag.bytes();
+    assert!(waiting > 0);
+    for _ in 0..10 * 4096 {
+        chain.bag.tidy();
+    }
+    assert!(chain.bag.bytes() < waiting, "{waiting} bytes wait for ever");
+}
+
+#[test]
+fn a_bag_that_is_dropped_frees_what_waits() {
+    let chain = Chain::new();
+    let freed = Arc::clone(&chain.freed);
+    let guard = pin();
+    (0..3).for_each(|_| chain.replace());
+    drop(chain);
+    assert_eq!(freed.load(SeqCst), 4);
+    drop(guard);
+}
+
+/// A value that is freed under a guard shows it: by its canary, or the sanitizer does.
+#[test]
+fn readers_never_see_what_was_freed() {
+    let chain = &Chain::new();
+    let end = Instant::now() + Duration::from_millis(300);
+    let (replaced, looks) = thread::scope(|scope| {
+        let looks = [(); 2].map(|()| {
+            scope.spawn(|| {
+                let mut looks = 0_u64;
+                while Instant::now() < end {
+                    for _ in 0..1_000 {
+                        let guard = pin();
+                        let mut value = chain.root.load(&guard).unwrap();
+                        // A few along the chain, as far as the age allows.
+                        for _ in 0..3 {
+                            assert_eq!(value.canary.load(SeqCst), 7);
+                            let Ok(Some(next)) = value.next.follow(&guard) else { break };
+                            value = next;
+                        }
+                        looks += 1;
+                    }
+                }
+                looks
+            })
+        });
+        let mut replaced = 0;
+        while Instant::now() < end {
+            chain.replace();
+            replaced += 1;
+            chain.bag.tidy();
+        }
+        (replaced, looks.map(|looks| looks.join().unwrap()))
+    });
+    chain.collect_until(replaced);
+    assert!(looks.iter().all(|&looks| looks > 1_000) && replaced > 100, "{looks:?}, {replaced}");
+}
+
+/// Without one, checks would be slower, and nothing else would show it.
+#[test]
+fn a_thread_makes_guards_at_once_where_there_is_a_heavy_half() {
+    drop(pin());
+    assert_eq!(pin_at_once().is_some(), barrier::is_there());
+    assert_eq!(barrier::is_there(), cfg!(target_os = "linux"), "refused by a sandbox?");
+}
+
+thread_local! {
+    static LATE: Late = const { Late };
+}
+
+struct Late;
+
+impl Drop for Late {
+    fn drop(&mut self) {
+        // The thread's participant is handed on already.
+        assert!(pin_at_once().is_none());
+        let chain = Chain::new();
+        let guard = pin();
+        let value = chain.root.load(&guard).unwrap();
+        chain.replace();
+        (0..10).for_each(|_| chain.bag.collect());
+        assert_eq!((chain.freed(), value.canary.load(SeqCst)), (0, 7));
+        drop(guard);
+        chain.collect_until(1);
+    }
+}
+
+/// What was made first is dropped last.
+#[test]
+fn a_thread_that_ends_can_still_read() {
+    let ends = thread::spawn(|| {
+        LATE.with(|Late| ());
+        let (first, second) = (pin(), pin());
+        drop((first, second));
+    });
+    assert!(ends.join().is_ok());
+}
+
+#[test]
+fn participants_are_handed_on_and_not_made_anew() {
+    let before = REGISTRY.participants();
+    for _ in 0..1_000 {
+        thread::spawn(|| drop(pin())).join().unwrap();
+    }
+    // Other tests have threads, too.
+    assert!(REGISTRY.participants() < before + 300);
+}
