@@ -83,11 +83,25 @@ fn stop_growth(holds: Holds, max_keys: usize, era: usize) {
 fn a_table_with_places_takes_new_keys_also_while_memory_is_short() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     for holds in [Holds::Handle, Holds::Epoch] {
-        take_new_keys(holds);
+        take_new_keys(holds, |_| {});
     }
 }
 
-fn take_new_keys(holds: Holds) {
+/// A `clear` that gets no memory for the next era resets the keys, and does not close the table: new keys would be refused
+/// although there are places.
+#[test]
+fn a_clear_while_memory_is_short_leaves_places_for_new_keys() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    for holds in [Holds::Handle, Holds::Epoch] {
+        take_new_keys(holds, |limiter| {
+            limiter.clear();
+            assert!(limiter.check(&0).allowed() && !limiter.check(&0).allowed());
+        });
+    }
+}
+
+/// Takes the memory of a table that is hardly used, by a thread that is parked, and inserts keys after `disturb`.
+fn take_new_keys(holds: Holds, disturb: impl Fn(&Limiter<usize>)) {
     let max_keys = 50_000;
     let clock = Clock::manual();
     let builder = Limiter::builder(Quota::per_second(1)).max_keys(max_keys);
@@ -113,6 +127,7 @@ fn take_new_keys(holds: Holds) {
         }
         assert!(limiter.memory() > 4 * max_keys * 24);
         assert!(limiter.stats().keys < max_keys / 5, "{:?}", limiter.stats());
+        disturb(&limiter);
         for _ in 0..1_000 {
             assert_eq!(insert(Duration::from_secs(100)), Source::Key);
         }
