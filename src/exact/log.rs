@@ -261,7 +261,8 @@ impl Log {
             return None;
         }
         let Figures::Held { until, period, .. } = charge.figures else { return Some(()) };
-        let time = until - period;
+        // None if a window began before tick 0, of the charge of another limiter.
+        let Some(time) = until.checked_sub(period) else { return Some(()) };
         let mut left = tokens.min(charge.charged());
         if left == 0 {
             return Some(());

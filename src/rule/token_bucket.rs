@@ -167,7 +167,8 @@ impl Rule for TokenBucket {
     fn refund(&self, word: Word, now: Tick, charge: &Decision, tokens: u64) -> Word {
         // The charge may have been made under a larger quota.
         let tokens = tokens.min(charge.charged()).min(self.burst);
-        if word.is_fresh() || tokens == 0 {
+        let is_of_a_bucket = matches!(charge.figures, Figures::Bucket { .. });
+        if word.is_fresh() || tokens == 0 || !is_of_a_bucket {
             return word;
         }
         // The charge was the last thing in the bucket when it was made, so it is gone for good once the
