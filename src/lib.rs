@@ -48,7 +48,8 @@
 //!
 //! # Platforms
 //!
-//! All that std knows. On Linux (from 4.14 on) checks run no fence, for who frees memory has the system run one on all
+//! All that std knows and that have atomics of 64 bits (`target_has_atomic = "64"`); for others it does not compile, and says so.
+//! On Linux (from 4.14 on) checks run no fence, for who frees memory has the system run one on all
 //! processors, by `membarrier(2)`. Where the first such call of a process is refused, as in some sandboxes, and on other
 //! systems, a check takes some nanoseconds more. So let a sandbox refuse the call from the beginning, with an error, or
 //! not at all: if it is refused later, what is retired from then on is not freed.
@@ -65,6 +66,12 @@
     not(all(feature = "tsc", feature = "http", feature = "redis")),
     allow(rustdoc::broken_intra_doc_links)
 )]
+
+#[cfg(not(target_has_atomic = "64"))]
+compile_error!(
+    "tollgate keeps the state of a key in one atomic of 64 bits, and this target has none; build for a target with \
+     `target_has_atomic = \"64\"` (`rustc --print cfg --target TARGET` lists what a target has)"
+);
 
 mod algorithm;
 mod clock;
