@@ -34,6 +34,9 @@ const BATCH: usize = 32;
 /// All methods take `&self`; share a limiter by reference or `Arc`. Nothing on the check path locks,
 /// waits or allocates, and a denied check writes nothing.
 ///
+/// A panic in a key's `Hash` or `Eq`, in [`ToKey`](crate::ToKey) or in an iterator of keys goes on to the caller. Nothing of the
+/// request has been charged then, no place is lost, and the limiter works on.
+///
 /// # Memory
 ///
 /// The table begins small and grows with the keys, to `max_keys` at the most. A key that is as good as new
@@ -192,7 +195,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
 
     /// [`check`](Self::check) for many keys: one decision for each, in their order, added to
     /// `decisions`. Reads the clock once, and has the memory of 32 keys on its way at a time, before it decides the first of
-    /// them, which pays when the keys do not fit into the processor's caches.
+    /// them, which pays when the keys do not fit into the processor's caches. If `keys` or a key panics, `decisions` has those of
+    /// all that was charged.
     ///
     /// # Progress
     ///
