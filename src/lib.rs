@@ -26,6 +26,7 @@
 //! - [`Fingerprints`] and [`ExactKeys`]: the two stores of keys. With exact keys, chosen by
 //!   [`exact_keys`](Builder::exact_keys), no two keys ever share a state and the keys can be
 //!   [listed](Limiter::keys); it takes more memory, and inserting a key takes a lock on a part of an index.
+//! - [`KeyHash`]: how keys are hashed, and what someone could gain who picks them.
 //! - [`Quota`]: how much, per what period, with what burst; also from text (`100/s burst 20`).
 //! - [`Decision`]: the answer, with remaining tokens, retry and reset times.
 //! - [`Algorithm`] and [`rule`]: token bucket, leaky bucket (meter and queue), fixed and sliding
@@ -111,8 +112,8 @@ pub use exact::ModelLog;
 #[cfg(not(tollgate_loom))]
 pub use limiter::Housekeeper;
 pub use limiter::{
-    Align, Builder, ExactKeys, Fingerprints, Full, Gate, Holds, Keyed, Keys, Limiter, Part, Pinned,
-    SingleLimiter, Stats, Store, ToKey, Tracked, check_all,
+    Align, Builder, ExactKeys, Fingerprints, FoldHash, Full, Gate, Holds, KeyHash, Keyed, Keys, Limiter,
+    Part, Pinned, SingleLimiter, SipHash, Stats, Store, ToKey, Tracked, check_all,
 };
 pub use quota::{Quota, QuotaParseError};
 pub use time::Tick;

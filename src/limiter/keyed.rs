@@ -3,8 +3,8 @@
 use super::builder::{Builder, Full};
 use super::exact_keys::ExactKeys;
 use super::fingerprints::Fingerprints;
+use super::hash::{KeyHash, SipHash};
 use super::method::Method;
-use super::seed::Seed;
 use super::store::{Holds, Lookup, Settings, Store};
 use crate::clock::Clock;
 use crate::decision::{Decision, Figures, LongWay, NEVER, Outcome, Source};
@@ -29,7 +29,8 @@ const BATCH: usize = 32;
 /// Keys are anything that is [`Hash`]. They are looked up in borrowed form, as in a map: a
 /// `Limiter<String>` is asked with `check("alice")`, one of `(IpAddr, &str)` with `check(&(ip, path))`. A key is
 /// kept as its fingerprint, a 64-bit hash under a random seed of this limiter; the probability that any
-/// two of ten million keys collide, and then share one state, is 2.7e-6.
+/// two of ten million keys collide, and then share one state, is 2.7e-6. Which hash that is, and what it means if an attacker picks
+/// the keys, [`KeyHash`](crate::KeyHash) says.
 ///
 /// All methods take `&self`; share a limiter by reference or `Arc`. Nothing on the check path locks,
 /// waits or allocates, and a denied check writes nothing.
@@ -76,7 +77,6 @@ const BATCH: usize = 32;
 pub struct Limiter<K: ?Sized, S = Fingerprints> {
     pub(super) method: Method,
     pub(super) clock: Clock,
-    seed: Seed,
     pub(super) store: S,
     full: Full,
     pub(super) beyond: Beyond,
@@ -595,7 +595,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     where
         S: Lookup<Q>,
     {
-        S::key(self.seed.hash(key), key)
+        self.store.key(key)
     }
 
     /// An answer from the state that all keys without a place share; it is never sealed.
@@ -695,7 +695,6 @@ impl<K: ?Sized, S: Store> Builder<Limiter<K, S>> {
         Ok(Limiter {
             method,
             clock: self.clock,
-            seed: Seed::random(),
             store,
             full: self.full,
             beyond: Beyond { overflow, refused: Atomic::new(0) },
@@ -704,7 +703,24 @@ impl<K: ?Sized, S: Store> Builder<Limiter<K, S>> {
     }
 }
 
-impl<K> Builder<Limiter<K>> {
+impl<K: ?Sized> Builder<Limiter<K>> {
+    /// Hashes the keys by [`SipHash`], which is meant for keys that an attacker picks; the default is faster. See
+    /// [`KeyHash`](crate::KeyHash) for what either is worth.
+    ///
+    /// ```
+    /// # use tollgate::{Fingerprints, Limiter, Quota, SipHash};
+    /// let limiter: Limiter<str, Fingerprints<SipHash>> =
+    ///     Limiter::builder(Quota::per_hour(1)).keyed_hash().build()?;
+    /// assert!(limiter.check("alice").allowed());
+    /// assert!(!limiter.check("alice").allowed());
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn keyed_hash(self) -> Builder<Limiter<K, Fingerprints<SipHash>>> {
+        self.building()
+    }
+}
+
+impl<K, H: KeyHash> Builder<Limiter<K, Fingerprints<H>>> {
     /// Keeps the keys themselves: no two ever share a state, however many there are, and they can be
     /// [listed](Limiter::keys). It takes several times the memory, and inserting a key locks one bucket
     /// of the index; see [`ExactKeys`].
@@ -717,7 +733,7 @@ impl<K> Builder<Limiter<K>> {
     /// assert!(!limiter.check("alice").allowed());
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
-    pub fn exact_keys(self) -> Builder<Limiter<K, ExactKeys<K>>>
+    pub fn exact_keys(self) -> Builder<Limiter<K, ExactKeys<K, H>>>
     where
         K: Hash + Eq + Send + Sync + 'static,
     {
@@ -726,6 +742,23 @@ impl<K> Builder<Limiter<K>> {
 }
 
 impl<K> Builder<Limiter<K, ExactKeys<K>>> {
+    /// Looks the keys up by [`SipHash`], which is meant for keys that an attacker picks; the default is faster. See
+    /// [`KeyHash`](crate::KeyHash) for what either is worth.
+    ///
+    /// ```
+    /// # use tollgate::{ExactKeys, Limiter, Quota, SipHash};
+    /// let limiter: Limiter<String, ExactKeys<String, SipHash>> =
+    ///     Limiter::builder(Quota::per_hour(1)).exact_keys().keyed_hash().build()?;
+    /// assert!(limiter.check("alice").allowed());
+    /// assert!(!limiter.check("alice").allowed());
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn keyed_hash(self) -> Builder<Limiter<K, ExactKeys<K, SipHash>>> {
+        self.building()
+    }
+}
+
+impl<K, H: KeyHash> Builder<Limiter<K, ExactKeys<K, H>>> {
     /// Counts for each key how often it was denied ([`Tracked::denied`](crate::Tracked::denied)), as long as
     /// it is tracked. Then a denial writes: it looks the key up once more and adds one to a count beside its
     /// state, which slows down the denials of a key that several threads are denied at once. Without this a

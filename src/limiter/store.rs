@@ -103,7 +103,7 @@ pub trait Lookup<Q: ?Sized>: Backing {
     where
         Q: 'q;
     /// The key, with its hash.
-    fn key(hash: u64, key: &Q) -> Self::Key<'_>;
+    fn key<'q>(&self, key: &'q Q) -> Self::Key<'q>;
     /// Is it this key's turn to do a step of upkeep? See [`is_turn`].
     fn is_turn_of(key: Self::Key<'_>, now: Tick) -> bool;
     /// What keys are looked for in.
