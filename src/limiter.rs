@@ -10,6 +10,7 @@ mod keyed;
 mod method;
 mod pinned;
 mod quotas;
+mod resets;
 mod single;
 mod store;
 mod together;

@@ -163,6 +163,28 @@ fn a_charge_of_another_kind_of_state_gives_nothing_back() {
     }
 }
 
+/// Also one of the same quota and algorithm, at the same time; and what the limiter itself has charged before a reset.
+#[test]
+fn a_charge_of_another_limiter_gives_nothing_back() {
+    let quota = Quota::per_day(5);
+    for to in Algorithm::ALL {
+        let limiter = charged(to, quota);
+        for of in Algorithm::ALL {
+            let other = charged(of, quota);
+            let charge = other.check_at(1, Tick::ZERO);
+            limiter.refund_at(&charge, u64::MAX, Tick::ZERO);
+            assert_eq!(limiter.peek_at(1, Tick::ZERO).remaining(), 2, "of a {of} to a {to}");
+            other.refund_at(&charge, u64::MAX, Tick::ZERO);
+            assert_eq!(other.peek_at(1, Tick::ZERO).remaining(), 2, "{of}");
+        }
+        let void = limiter.check_at(1, Tick::ZERO);
+        limiter.reset();
+        assert!(limiter.check_at(3, Tick::ZERO).allowed());
+        limiter.refund_at(&void, u64::MAX, Tick::ZERO);
+        assert_eq!(limiter.peek_at(1, Tick::ZERO).remaining(), 2, "{to}");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 4_000, failure_persistence: None, ..ProptestConfig::default() })]
 

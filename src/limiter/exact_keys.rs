@@ -239,8 +239,15 @@ where
         self.store.known(key, |state| state.peek(now, cost))
     }
 
-    fn refund(&self, key: Asked<'_, Q>, now: Tick, charge: &Decision, tokens: u64) {
-        self.store.known(key, |state| state.refund(now, charge, tokens));
+    fn refund(
+        &self,
+        key: Asked<'_, Q>,
+        now: Tick,
+        charge: &Decision,
+        tokens: u64,
+        is_current: impl Fn() -> bool,
+    ) {
+        self.store.known(key, |state| state.refund(now, charge, tokens, &is_current));
     }
 
     fn reset(&self, key: Asked<'_, Q>) {

@@ -225,8 +225,15 @@ impl<H: KeyHash, Q: Hash + ?Sized> Lookup<Q> for Fingerprints<H> {
         self.table.known(key, guard, |state| state.peek(now, cost))
     }
 
-    fn refund(&self, key: Fingerprint, now: Tick, charge: &Decision, tokens: u64) {
-        self.table.known(key, &sync::pin(), |state| state.refund(now, charge, tokens));
+    fn refund(
+        &self,
+        key: Fingerprint,
+        now: Tick,
+        charge: &Decision,
+        tokens: u64,
+        is_current: impl Fn() -> bool,
+    ) {
+        self.table.known(key, &sync::pin(), |state| state.refund(now, charge, tokens, &is_current));
     }
 
     fn reset(&self, key: Fingerprint) {

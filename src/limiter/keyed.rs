@@ -5,6 +5,7 @@ use super::exact_keys::ExactKeys;
 use super::fingerprints::Fingerprints;
 use super::hash::{KeyHash, SipHash};
 use super::method::Method;
+use super::resets::Resets;
 use super::store::{Holds, Lookup, Settings, Store};
 use crate::clock::Clock;
 use crate::decision::{Decision, Figures, LongWay, NEVER, Outcome, Source};
@@ -78,6 +79,7 @@ pub struct Limiter<K: ?Sized, S = Fingerprints> {
     pub(super) method: Method,
     pub(super) clock: Clock,
     pub(super) store: S,
+    pub(super) resets: Resets,
     full: Full,
     pub(super) beyond: Beyond,
     /// Owns no key; covariant, so that a limiter of `&'static str` can be asked with any `&str`.
@@ -314,6 +316,12 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// [`Rule::refund`](crate::rule::Rule::refund)); a decision that charged nothing gives back nothing. The caller
     /// refunds each charge once, under the same key.
     ///
+    /// Nothing is given back of what was charged before the last [`clear`](Self::clear), or the last [`reset`](Self::reset) of this
+    /// or any other key, nor of what another limiter has charged: a limiter has one number for all its resets, and a decision knows it.
+    /// So a reset of one key also costs the refunds that are outstanding for others; their tokens come back as time goes on. While a
+    /// reset or a clear is under way, a refund that races with it may give back tokens of others, no more than it took: if its charge
+    /// was made during the same clear and wiped by it, or if others have charged meanwhile exactly what was wiped.
+    ///
     /// # Progress
     ///
     /// Lock-free. No allocation.
@@ -355,18 +363,19 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         Q: Hash + Equivalent<K> + ?Sized,
         S: Holds<Q>,
     {
+        let is_current = || self.resets.are_before(charge);
         match charge.source {
-            Source::Key => self.store.refund(self.key(key), now, charge, tokens),
+            Source::Key => self.store.refund(self.key(key), now, charge, tokens, is_current),
             Source::Overflow => {
-                self.beyond.overflow.visit_as_is(|state| state.refund(now, charge, tokens));
+                self.beyond.overflow.visit_as_is(|state| state.refund(now, charge, tokens, is_current));
             }
             // Nothing was taken from a state of this limiter.
             Source::Policy | Source::Shared | Source::Ahead => {}
         }
     }
 
-    /// Makes `key` as good as new. Don't refund what it was charged before. A key without a state of its
-    /// own, because the table was full when it came, is not affected.
+    /// Makes `key` as good as new. What any key was charged before is not given back by a later [`refund`](Self::refund). A key
+    /// without a state of its own, because the table was full when it came, is not affected.
     ///
     /// # Progress
     ///
@@ -385,7 +394,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         Q: Hash + Equivalent<K> + ?Sized,
         S: Holds<Q>,
     {
-        self.store.reset(self.key(key));
+        let key = self.key(key);
+        self.resets.note(|| self.store.reset(key));
     }
 
     /// The clock that [`check`](Self::check) reads.
@@ -452,15 +462,16 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         // The time is read while the key's memory is on its way.
         let now = now();
         let found = self.store.find(spot, key);
+        let stamp = self.resets.stamp();
         if let Some(bucket) = self.store.bucket(view) {
             if let Some(judged) = self.judge::<Q>(bucket, view, found, key, cost, now) {
-                return judged.answer(now, cost);
+                return judged.answer(now, cost, stamp);
             }
         } else if let Ok(found) = found
             && let Some((decision, is_charged)) = self.store.charge_by_rule(view, found, key, now, cost)
         {
             self.store.follow_up(is_charged, key, cost, now);
-            return decision;
+            return Decision { stamp, ..decision };
         }
         self.charge_anywhere::<Q>(key, cost, now).0
     }
@@ -495,9 +506,9 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     where
         S: Lookup<Q>,
     {
-        let guard = S::pin();
+        let (guard, stamp) = (S::pin(), self.resets.stamp());
         let refused = || self.refuse::<Q>(key, cost, now, &guard);
-        self.store.charge_anywhere(key, now, cost, &guard, refused).into()
+        Decision { stamp, ..self.store.charge_anywhere(key, now, cost, &guard, refused) }.into()
     }
 
     /// The answer to a new key for which there is no place.
@@ -533,11 +544,12 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ) where
         S: Lookup<Q>,
     {
+        let stamp = self.resets.stamp();
         for (&key, &found) in keys.iter().zip(found) {
             let judged = found.map(|found| self.store.charge_found(bucket, found, now, 1));
             if let Some(Some(judged)) = judged {
                 self.store.follow_up(judged.is_charged(), key, 1, now);
-                decisions.push(judged.answer(now, 1));
+                decisions.push(judged.answer(now, 1, stamp));
             } else {
                 self.add_missed::<Q>(view, found.is_none(), key, now, decisions);
             }
@@ -558,9 +570,9 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         S: Lookup<Q>,
     {
         let bucket = self.store.bucket(view).filter(|_| is_further);
-        let miss = Err(S::Miss::default());
+        let (miss, stamp) = (Err(S::Miss::default()), self.resets.stamp());
         match bucket.and_then(|bucket| self.judge::<Q>(bucket, view, miss, key, 1, now)) {
-            Some(judged) => decisions.push(judged.answer(now, 1)),
+            Some(judged) => decisions.push(judged.answer(now, 1, stamp)),
             None => decisions.push(self.charge_anywhere::<Q>(key, 1, now).0),
         }
     }
@@ -578,12 +590,13 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ) where
         S: Lookup<Q>,
     {
+        let stamp = self.resets.stamp();
         for (&key, &found) in keys.iter().zip(found) {
             if let Some(found) = found
                 && let Some((decision, is_charged)) = self.store.charge_by_rule(view, found, key, now, 1)
             {
                 self.store.follow_up(is_charged, key, 1, now);
-                decisions.push(decision);
+                decisions.push(Decision { stamp, ..decision });
             } else {
                 decisions.push(self.charge_anywhere::<Q>(key, 1, now).0);
             }
@@ -696,6 +709,7 @@ impl<K: ?Sized, S: Store> Builder<Limiter<K, S>> {
             method,
             clock: self.clock,
             store,
+            resets: Resets::none_yet(),
             full: self.full,
             beyond: Beyond { overflow, refused: Atomic::new(0) },
             key: PhantomData,

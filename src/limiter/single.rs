@@ -1,13 +1,14 @@
 //! The limiter of one resource.
 
 use super::builder::Builder;
+use super::resets::Resets;
 use crate::clock::Clock;
 use crate::decision::Decision;
 use crate::error::ConfigError;
 use crate::exact::{ExactRule, Log, SlidingLog};
 use crate::packed::{Judged, Packed};
 use crate::quota::{Enforced, Quota};
-use crate::rule::{AnyRule, Rule, Word, load, update};
+use crate::rule::{AnyRule, LeakyBucket, Rule, Word, load, update};
 use crate::sync::{Atomic, pin};
 use crate::time::Tick;
 
@@ -27,6 +28,7 @@ use crate::time::Tick;
 #[derive(Debug)]
 pub struct SingleLimiter {
     state: State,
+    resets: Resets,
     quota: Quota,
     clock: Clock,
 }
@@ -34,7 +36,8 @@ pub struct SingleLimiter {
 /// The one state, and the rule it goes by.
 #[derive(Debug)]
 enum State {
-    Packed(AnyRule, Apart),
+    /// With the rule as a bucket, if it is one: asked when it is built, and not by each check.
+    Packed(AnyRule, Option<LeakyBucket>, Apart),
     Log(SlidingLog, Log),
 }
 
@@ -138,19 +141,20 @@ impl SingleLimiter {
     /// ```
     #[inline]
     pub fn check_at(&self, cost: u64, now: Tick) -> Decision {
+        let stamp = self.resets.stamp();
         let charged = match &self.state {
-            State::Packed(rule, Apart(word)) => {
-                if let Some(bucket) = rule.as_bucket()
+            State::Packed(rule, bucket, Apart(word)) => {
+                if let &Some(bucket) = bucket
                     && let Some(judged) = Judged::charge(bucket, word, now, cost)
                 {
                     // At once, and not with the others below: or it would be written to memory, and the check not be inlined.
-                    return judged.answer(now, cost);
+                    return judged.answer(now, cost, stamp);
                 }
                 Packed { rule, word }.charge_slowly(now, cost)
             }
             State::Log(rule, log) => charge_log(rule, log, now, cost),
         };
-        charged.expect("a word is frozen by a table, and this one is in none").0
+        Decision { stamp, ..charged.expect("a word is frozen by a table, and this one is in none").0 }
     }
 
     /// What [`check`](Self::check) would answer now, without charging. The figures are those before a
@@ -186,7 +190,7 @@ impl SingleLimiter {
     #[inline]
     pub fn peek_at(&self, cost: u64, now: Tick) -> Decision {
         match &self.state {
-            State::Packed(rule, Apart(word)) => rule.peek(load(word), now, cost),
+            State::Packed(rule, _, Apart(word)) => rule.peek(load(word), now, cost),
             State::Log(rule, log) => unsealed(log.peek(rule, now, cost, &pin())),
         }
     }
@@ -225,15 +229,17 @@ impl SingleLimiter {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn refund_at(&self, charge: &Decision, tokens: u64, now: Tick) {
+        let is_current = || self.resets.are_before(charge);
         match &self.state {
-            State::Packed(rule, Apart(word)) => {
-                update(word, |word| rule.refund(word, now, charge, tokens));
+            State::Packed(rule, _, Apart(word)) => {
+                let refunded = Packed { rule, word }.refund(now, charge, tokens, is_current);
+                refunded.expect("a word is frozen by a table, and this one is in none");
             }
-            State::Log(_, log) => unsealed(log.refund(charge, tokens, &pin())),
+            State::Log(_, log) => unsealed(log.refund_if(charge, tokens, is_current, &pin())),
         }
     }
 
-    /// Makes the limiter as good as new. Don't refund what it charged before.
+    /// Makes the limiter as good as new. What it charged before is not given back by a later [`refund`](Self::refund).
     ///
     /// # Progress
     ///
@@ -248,12 +254,12 @@ impl SingleLimiter {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn reset(&self) {
-        match &self.state {
-            State::Packed(rule, Apart(word)) => {
+        self.resets.note(|| match &self.state {
+            State::Packed(rule, _, Apart(word)) => {
                 update(word, |word| rule.reset(word));
             }
             State::Log(rule, log) => unsealed(log.reset(rule, &pin())),
-        }
+        });
     }
 
     /// Would a new limiter in its place decide the same from now on? Then it may be dropped.
@@ -276,7 +282,7 @@ impl SingleLimiter {
     pub fn is_idle(&self) -> bool {
         let now = self.clock.now();
         match &self.state {
-            State::Packed(rule, Apart(word)) => rule.is_idle(load(word), now),
+            State::Packed(rule, _, Apart(word)) => rule.is_idle(load(word), now),
             State::Log(rule, log) => log.is_idle(rule, now, &pin()),
         }
     }
@@ -334,8 +340,8 @@ impl Builder<SingleLimiter> {
         let Enforced { rule, quota } = self.method()?.any(self.quota)?;
         let state = match rule {
             ExactRule::Log(rule) => State::Log(rule, Log::new()),
-            ExactRule::Packed(rule) => State::Packed(rule, Apart(Atomic::new(Word::FRESH))),
+            ExactRule::Packed(rule) => State::Packed(rule, rule.as_bucket(), Apart(Atomic::new(Word::FRESH))),
         };
-        Ok(SingleLimiter { state, quota, clock: self.clock })
+        Ok(SingleLimiter { state, resets: Resets::none_yet(), quota, clock: self.clock })
     }
 }

@@ -2,7 +2,7 @@
 
 use super::contract::{Rule, Sealed, outcome};
 use super::word::Word;
-use crate::decision::{Decision, Figures, Outcome, Source};
+use crate::decision::{Decision, Figures, Outcome, Source, Stamp};
 use crate::error::ConfigError;
 use crate::grain::Grain;
 use crate::quota::Quota;
@@ -132,10 +132,13 @@ impl TokenBucket {
         charged: Option<Word>,
         now: Tick,
         cost: u64,
+        stamp: Stamp,
     ) -> Decision {
         if let Some(to) = charged {
-            return self.decision(queue, to.value(), Outcome::Allowed, now, cost);
+            let decision = self.decision(queue, to.value(), Outcome::Allowed, now, cost);
+            return Decision { stamp, ..decision };
         }
+        // Nothing was charged, so it needs no stamp.
         if cost == 0 || self.is_too_costly(cost) {
             return self.answer_as(queue, from, now, cost);
         }
@@ -146,7 +149,15 @@ impl TokenBucket {
     #[inline(always)]
     fn decision(&self, queue: bool, full: u64, outcome: Outcome, now: Tick, cost: u64) -> Decision {
         let figures = Figures::Bucket { full, grain: self.grain, queue };
-        Decision { cost, limit: self.burst, at: now, figures, outcome, source: Source::Key }
+        Decision {
+            cost,
+            limit: self.burst,
+            at: now,
+            figures,
+            outcome,
+            source: Source::Key,
+            stamp: Stamp::NONE,
+        }
     }
 }
 
