@@ -147,6 +147,29 @@ fn refund_races_reset_and_gives_back_nothing_that_is_void() {
     }
 }
 
+/// What is charged while the reset is under way, after it came to the word, stays charged.
+#[test]
+fn refund_during_a_reset_gives_back_nothing_that_is_void() {
+    for algorithm in Algorithm::PACKED {
+        let seen = Seen::default();
+        let note = seen.clone();
+        explore(Bound::Preemptions(2), Atomics::Touched, move |threads| {
+            let gate = limiter(algorithm, 4);
+            let first = gate.check_at(1, NOW);
+            let resetter = threads.spawn({
+                let gate = Arc::clone(&gate);
+                move || gate.reset()
+            });
+            assert!(gate.check_at(2, NOW).allowed());
+            gate.refund_at(&first, 1, NOW);
+            resetter.join().unwrap();
+            note.note(gate.peek_at(1, NOW).remaining());
+        });
+        // The two were charged after the reset, or before it.
+        seen.expect(&["2", "4"]);
+    }
+}
+
 #[test]
 fn charge_races_reset_and_is_not_given_back_if_it_is_void() {
     for algorithm in Algorithm::PACKED {
