@@ -4,6 +4,7 @@ use crate::grain::Grain;
 use crate::time::Tick;
 use std::error::Error;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::mem::MaybeUninit;
 use std::time::Duration;
 
@@ -93,6 +94,29 @@ pub struct Decision {
     pub(crate) figures: Figures,
     pub(crate) outcome: Outcome,
     pub(crate) source: Source,
+    pub(crate) stamp: Stamp,
+}
+
+/// Between which two resets of its limiter a decision was made: a number that the limiter changes with each. It is no part of the
+/// answer, so decisions that differ in nothing else are equal.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stamp(pub(crate) u32);
+
+impl Stamp {
+    /// Of a decision that no limiter has made.
+    pub(crate) const NONE: Self = Self(0);
+}
+
+impl PartialEq for Stamp {
+    fn eq(&self, _other: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Stamp {}
+
+impl Hash for Stamp {
+    fn hash<H: Hasher>(&self, _state: &mut H) {}
 }
 
 /// What the figures of a decision are read from. Most callers only ask whether a request is allowed, so a
@@ -208,7 +232,7 @@ impl From<Report> for Decision {
             reset: nanos(reset_after),
             refill: refill_after.as_nanos().div_ceil(1_000_000).try_into().unwrap_or(u32::MAX),
         };
-        Self { cost, limit, at, figures, outcome, source }
+        Self { cost, limit, at, figures, outcome, source, stamp: Stamp::NONE }
     }
 }
 

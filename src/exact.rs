@@ -43,6 +43,13 @@
 //! word decides as a fresh one at every time from `now - grace` on, so the answer is that of a map that never
 //! forgets.
 //!
+//! # Panics of the caller's code
+//!
+//! `to_key`, and the `Eq` of keys and of what is asked for, are the caller's, and may panic in the middle of any call. A place that
+//! was taken goes back then ([`Undo`]); a cell that was made is dropped before it is linked; scc's lock on a bucket goes with its
+//! guard. No such code is called between the step that links or unlinks a cell and the one that counts it. The clearing of
+//! logs, the rounds and the places call none.
+//!
 //! # Progress
 //!
 //! Lookups and charges of known keys are lock-free: one that finds its cell sealed is the exception, since it
@@ -90,6 +97,7 @@ mod places;
 mod quotas;
 mod rounds;
 mod stage;
+mod undo;
 
 pub(crate) use entry::{Asked, Entry, spread};
 pub(crate) use log::{Log, SlidingLog};
@@ -112,6 +120,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
+use undo::Undo;
 
 /// How many steps of a round an insertion does at the cap before it gives up.
 const STEPS_AT_CAP: usize = 16;
@@ -218,14 +227,15 @@ impl<K: Eq + 'static> ExactStore<K> {
             let Some(place) = self.place(key.hash, now, &reading) else {
                 return self.known(key, &visit).ok_or(StoreFull);
             };
+            let give_back = Undo::unless_done(|| self.places.give_back(place));
             let wanted = self.quotas.of(&key);
             let cell = Arc::new(Entry::new(key.hash, place, to_key(), wanted));
             // Before anybody sees it: no cell with a fresh word is there to be evicted.
             let answer = cell.state.visit_as_is(&self.evicted.retired, &visit);
             if self.index.insert(cell).is_err() {
-                self.places.give_back(place);
                 continue;
             }
+            give_back.done();
             if let Some(answer) = answer {
                 return Ok(answer);
             }

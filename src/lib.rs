@@ -26,6 +26,7 @@
 //! - [`Fingerprints`] and [`ExactKeys`]: the two stores of keys. With exact keys, chosen by
 //!   [`exact_keys`](Builder::exact_keys), no two keys ever share a state and the keys can be
 //!   [listed](Limiter::keys); it takes more memory, and inserting a key takes a lock on a part of an index.
+//! - [`KeyHash`]: how keys are hashed, and what someone could gain who picks them.
 //! - [`Quota`]: how much, per what period, with what burst; also from text (`100/s burst 20`).
 //! - [`Decision`]: the answer, with remaining tokens, retry and reset times.
 //! - [`Algorithm`] and [`rule`]: token bucket, leaky bucket (meter and queue), fixed and sliding
@@ -48,7 +49,8 @@
 //!
 //! # Platforms
 //!
-//! All that std knows. On Linux (from 4.14 on) checks run no fence, for who frees memory has the system run one on all
+//! All that std knows and that have atomics of 64 bits (`target_has_atomic = "64"`); for others it does not compile, and says so.
+//! On Linux (from 4.14 on) checks run no fence, for who frees memory has the system run one on all
 //! processors, by `membarrier(2)`. Where the first such call of a process is refused, as in some sandboxes, and on other
 //! systems, a check takes some nanoseconds more. So let a sandbox refuse the call from the beginning, with an error, or
 //! not at all: if it is refused later, what is retired from then on is not freed.
@@ -65,6 +67,12 @@
     not(all(feature = "tsc", feature = "http", feature = "redis")),
     allow(rustdoc::broken_intra_doc_links)
 )]
+
+#[cfg(not(target_has_atomic = "64"))]
+compile_error!(
+    "tollgate keeps the state of a key in one atomic of 64 bits, and this target has none; build for a target with \
+     `target_has_atomic = \"64\"` (`rustc --print cfg --target TARGET` lists what a target has)"
+);
 
 mod algorithm;
 mod clock;
@@ -105,8 +113,8 @@ pub use exact::ModelLog;
 #[cfg(not(tollgate_loom))]
 pub use limiter::Housekeeper;
 pub use limiter::{
-    Align, Builder, ExactKeys, Fingerprints, Full, Gate, Holds, Keyed, Keys, Limiter, Part, Pinned,
-    SingleLimiter, Stats, Store, ToKey, Tracked, check_all,
+    Align, Builder, ExactKeys, Fingerprints, FoldHash, Full, Gate, Holds, KeyHash, Keyed, Keys, Limiter,
+    Part, Pinned, SingleLimiter, SipHash, Stats, Store, ToKey, Tracked, check_all,
 };
 pub use quota::{Quota, QuotaParseError};
 pub use time::Tick;

@@ -3,13 +3,14 @@
 mod builder;
 mod exact_keys;
 mod fingerprints;
+mod hash;
 #[cfg(not(tollgate_loom))]
 mod housekeeper;
 mod keyed;
 mod method;
 mod pinned;
 mod quotas;
-mod seed;
+mod resets;
 mod single;
 mod store;
 mod together;
@@ -19,6 +20,7 @@ mod upkeep;
 pub use builder::{Align, Builder, Full};
 pub use exact_keys::ExactKeys;
 pub use fingerprints::Fingerprints;
+pub use hash::{FoldHash, KeyHash, SipHash};
 #[cfg(not(tollgate_loom))]
 pub use housekeeper::Housekeeper;
 pub use keyed::Limiter;

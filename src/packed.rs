@@ -1,8 +1,8 @@
 //! A word and the rule it was made under, as a store hands them out.
 
-use crate::decision::Decision;
+use crate::decision::{Decision, Stamp};
 use crate::rule::{AnyRule, LeakyBucket, Rule, Updated, Word, load, try_update, update};
-use crate::sync::Atomic;
+use crate::sync::{Atomic, Ordering::Acquire};
 use crate::time::Tick;
 
 /// The state of a key: its word, and the rule that the word was made under.
@@ -44,11 +44,11 @@ impl Judged {
         self.updated.is_new
     }
 
-    /// The answer to the same request.
+    /// The answer to the same request, with this stamp.
     #[inline(always)]
-    pub(crate) fn answer(&self, now: Tick, cost: u64) -> Decision {
+    pub(crate) fn answer(&self, now: Tick, cost: u64, stamp: Stamp) -> Decision {
         let Updated { from, to, is_new } = self.updated;
-        self.rule.answer_after(from, is_new.then_some(to), now, cost)
+        self.rule.answer_after(from, is_new.then_some(to), now, cost, stamp)
     }
 }
 
@@ -59,7 +59,7 @@ impl Packed<'_> {
         match self.rule.as_bucket() {
             Some(rule) => {
                 let judged = Judged::charge(rule, self.word, now, cost)?;
-                Some((judged.answer(now, cost), judged.is_charged()))
+                Some((judged.answer(now, cost, Stamp::NONE), judged.is_charged()))
             }
             None => self.charge_slowly(now, cost),
         }
@@ -84,9 +84,19 @@ impl Packed<'_> {
         (!word.is_frozen()).then(|| self.rule.peek(word, now, cost))
     }
 
-    /// Gives back at most `tokens` of what `charge` took.
-    pub(crate) fn refund(self, now: Tick, charge: &Decision, tokens: u64) -> Option<()> {
-        let updated = change(self.word, |word| self.rule.refund(word, now, charge, tokens));
+    /// Gives back at most `tokens` of what `charge` took, if `is_current` says so of the charge when the word is known.
+    pub(crate) fn refund(
+        self,
+        now: Tick,
+        charge: &Decision,
+        tokens: u64,
+        is_current: impl Fn() -> bool,
+    ) -> Option<()> {
+        let updated = change(self.word, |word| {
+            // ORDERING: acquire side of *reset*, if the word is from after one: then `is_current` sees what was noted before it.
+            let _ = self.word.load(Acquire);
+            if is_current() { self.rule.refund(word, now, charge, tokens) } else { word }
+        });
         (!updated.from.is_frozen()).then_some(())
     }
 
@@ -161,7 +171,7 @@ mod tests {
                 assert!(state.charge(now, 1).is_none() && state.charge_slowly(now, 1).is_none());
             }
             assert!(state.peek(Tick::ZERO, 1).is_none());
-            assert!(state.refund(Tick::ZERO, &charge, 1).is_none() && state.reset().is_none());
+            assert!(state.refund(Tick::ZERO, &charge, 1, || true).is_none() && state.reset().is_none());
             assert_eq!(load(&cell), frozen);
         }
     }

@@ -85,8 +85,8 @@ pub(crate) fn try_update(cell: &Atomic<Word>, step: impl Fn(Word) -> Option<Word
             return Updated { from, to: from, is_new: false };
         };
         // ORDERING: release side of *closed* (see `table`), for a word that is frozen: who freezes it has
-        // seen the next era linked. A charge publishes nothing but the word itself, and a failure
-        // nothing at all.
+        // seen the next era linked. And of *reset* (see `limiter`), for a word that is reset: who resets it has
+        // noted that before. A charge publishes nothing but the word itself, and a failure nothing at all.
         match cell.compare_exchange_weak(from, to, Release, Relaxed) {
             Ok(_) => return Updated { from, to, is_new: true },
             Err(found) => from = found,

@@ -92,9 +92,10 @@
 //! An era for n keys takes 3/2 n slots of 16 bytes and 3/32 n bytes for the chunks; a small one 2 n slots and n/8 bytes, up to 256
 //! KiB of slots, which are also the least that a larger one has. The eras in use, and those that are retired and not freed yet, take
 //! [`ERAS_AT_CAP`] = 4 times the era of `max_keys` at the most, or [`LEAST_MEMORY`] = 1 MiB if that is more. That is enforced before
-//! an era is allocated. A thread that
-//! stops while pinned keeps every retired era alive; then no turnover starts beyond the bound, new keys get the
-//! full policy until it goes on, and known keys notice nothing. The rules that keys have of their own are
+//! the root is closed, for every turnover in the same way (`Table::begin_under`): a root without a next era would give out no more
+//! places. A thread that stops while pinned keeps every retired era alive; then no turnover starts beyond the bound: new keys
+//! have the places that are left in the root, and get the full policy once it is full, until the thread goes on; known keys notice
+//! nothing, and a `clear` resets the keys and does not forget them. The rules that keys have of their own are
 //! counted and bounded apart from the eras, in the same way: see `rules`.
 //!
 //! # Orderings
@@ -538,42 +539,46 @@ impl Table {
         root.limit() < self.max_keys || now.is_apart(root.began, self.grace)
     }
 
-    /// Closes the root and links the next era to it. False if there is no memory, or none is permitted
-    /// until a retired era is freed.
+    /// Closes the root and links the next era to it. False if no memory is permitted for that until a retired era is freed:
+    /// then the root goes on as it is.
     fn begin(&self, root: &Era, now: Tick, guard: &Guard) -> bool {
-        root.next.is_linked() || self.begin_under(root.rules(), root, now, guard, None) != Begun::Not
+        root.next.is_linked() || self.begin_under(root.rules(), root, now, guard) != Begun::Not
     }
 
-    /// The same, with the rules of the next era, and perhaps the permission to allocate the largest.
-    fn begin_under(
-        &self,
-        rules: &Rules,
-        root: &Era,
-        now: Tick,
-        guard: &Guard,
-        mut permit: Option<Permit>,
-    ) -> Begun {
+    /// The same, with the rules of the next era.
+    fn begin_under(&self, rules: &Rules, root: &Era, now: Tick, guard: &Guard) -> Begun {
+        // What was permitted may have gone to another thread that does the same.
+        let not = || if root.next.is_linked() { Begun::Anothers } else { Begun::Not };
+        // Before the root is closed: it gives out no more places then, so it must not be left without a next era.
+        let permitted = self.permit_next(root, now).or_else(|| {
+            // A retired era may only wait for a collection.
+            self.done.retired.collect();
+            self.permit_next(root, now)
+        });
+        let Some((limit, permit)) = permitted else { return not() };
         let used = root.close();
         reach(Step::Closed);
+        let mut permit = Some(permit);
         let mut era = |limit: u64| {
             let size = self.size_after(root, used, limit);
             let permit = permit.take().or_else(|| Permit::take(&self.memory, size.bytes()))?;
             Era::new(size, used, now, rules.clone(), permit)
         };
-        // If there is no memory for a larger era, one that holds what there is will do.
-        match era(limit_after(root, used, now)).or_else(|| era(used)) {
-            Some(next) => {
-                let linked = root.next.install(next, guard);
-                reach(Step::Linked);
-                if linked.is_some() { Begun::Ours } else { Begun::Anothers }
-            }
-            None => {
-                // A retired era may only wait for somebody to look after it; and what was permitted may have
-                // gone to another thread that does the same.
-                self.done.retired.collect();
-                if root.next.is_linked() { Begun::Anothers } else { Begun::Not }
-            }
-        }
+        // The system may have less memory than is permitted; then an era that holds what there is will do.
+        let Some(next) = era(limit).or_else(|| era(used)) else { return not() };
+        let linked = root.next.install(next, guard);
+        reach(Step::Linked);
+        if linked.is_some() { Begun::Ours } else { Begun::Anothers }
+    }
+
+    /// The limit of the era after `root`, and the permit for as much memory as an era with that limit can take, whatever comes
+    /// into `root` until it is closed. `None` if there is no permit, not even for an era that holds what there is.
+    fn permit_next(&self, root: &Era, now: Tick) -> Option<(u64, Permit)> {
+        let used = root.used(None);
+        [limit_after(root, used, now), used].into_iter().find_map(|limit| {
+            let most = self.size_after(root, root.most(), limit);
+            Some((limit, Permit::take(&self.memory, most.bytes())?))
+        })
     }
 
     fn size_after(&self, root: &Era, used: u64, limit: u64) -> Size {
@@ -681,15 +686,11 @@ impl Table {
             self.turn(root, next, now, &guard);
             return Change::Preceded;
         }
-        // Before the root is closed: it must not be left without a next era.
-        let most = self.size_after(root, root.most(), MOST_GROWTH * root.most());
-        let permits = Permit::take(&self.memory, most.bytes())
-            .and_then(|permit| Some((permit, change(root.rules(), &self.rules)?)));
-        let Some((permit, rules)) = permits else {
+        let Some(rules) = change(root.rules(), &self.rules) else {
             self.done.retired.collect();
             return Change::NotPermitted;
         };
-        match self.begin_under(&rules, root, now, &guard, Some(permit)) {
+        match self.begin_under(&rules, root, now, &guard) {
             Begun::Ours => Change::Begun(rules.changes()),
             Begun::Anothers => Change::Preceded,
             Begun::Not => Change::NotPermitted,
@@ -836,6 +837,19 @@ mod tests {
         let guard = pin();
         assert_eq!(table.rules(&guard).changes(), 0);
         assert_eq!(table.root(&guard).place(None), Place::Given, "the root is not closed");
+    }
+
+    /// Not even for a `clear`, which begins a turnover however long ago the last one was.
+    #[test]
+    fn a_root_is_not_closed_while_no_next_era_is_permitted() {
+        let (table, guard) = (table(), pin());
+        insert(&table, Fingerprint::of_hash(1 << 40), Tick::ZERO, &guard);
+        let rest = Permit::take(&table.memory, LEAST_MEMORY - table.memory.bytes()).unwrap();
+        assert!(!table.begin_turnover(Tick::ZERO, &guard));
+        assert_eq!(table.root(&guard).place(None), Place::Given);
+        drop(rest);
+        assert!(table.begin_turnover(Tick::ZERO, &guard));
+        assert_eq!(table.root(&guard).place(None), Place::Closed);
     }
 
     /// It asks for the memory before it closes the root, so it asks for as much as the next era can take.

@@ -198,3 +198,33 @@ fn a_refusal_says_why_and_when_it_is_worth_coming_back() {
     let refused = of(full.check(&2));
     assert_eq!(refused.to_string(), "rate limiter has no place for a new key, or no answer from its store");
 }
+
+/// By the hash for keys that an attacker picks, in both stores.
+mod keyed_hash {
+    use super::*;
+    use tollgate::{ExactKeys, Fingerprints, Holds, SipHash, Store};
+
+    fn each_key_has_its_own_state<S: Store + Holds<String> + Holds<str>>(limiter: &Limiter<String, S>) {
+        for round in 0..3 {
+            for key in 0..5_000 {
+                let key = format!("10.0.{}.{}", key / 256, key % 256);
+                let allowed =
+                    if key.len() % 2 == 0 { limiter.check(&key) } else { limiter.check(key.as_str()) };
+                assert_eq!(allowed.allowed(), round < 2, "{key} in round {round}");
+            }
+        }
+        assert_eq!(limiter.len(), 5_000);
+    }
+
+    #[test]
+    fn each_key_has_a_state_of_its_own_in_both_stores() {
+        let builder = || Limiter::<String>::builder(Quota::per_hour(2)).clock(Clock::manual()).keyed_hash();
+        let of_fingerprints: Limiter<String, Fingerprints<SipHash>> = builder().build().unwrap();
+        each_key_has_its_own_state(&of_fingerprints);
+        let exact: Limiter<String, ExactKeys<String, SipHash>> = builder().exact_keys().build().unwrap();
+        each_key_has_its_own_state(&exact);
+        assert_eq!(exact.keys().count(), 5_000);
+        let exact_first = Limiter::<String>::builder(Quota::per_hour(2)).clock(Clock::manual()).exact_keys();
+        each_key_has_its_own_state(&exact_first.keyed_hash().count_denials().build().unwrap());
+    }
+}

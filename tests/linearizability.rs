@@ -140,7 +140,8 @@ enum Mix {
     PromptRefunds,
     /// Also resets.
     Resets,
-    /// Whatever may be asked, at times that differ by the grace at the most.
+    /// Whatever may be asked, at times that differ by the grace at the most: refunds in one history, resets in the next. (A reset makes
+    /// void what was charged before and a little of what is charged meanwhile, so what a refund does then is not told by the calls.)
     Anything,
 }
 
@@ -163,6 +164,8 @@ struct Racer<'r, T> {
     stamps: &'r Stamps,
     thread: usize,
     random: Random,
+    /// Does it reset, or refund?
+    resets: bool,
     seen: Vec<Event>,
     /// What it may refund.
     charges: Vec<Held>,
@@ -182,7 +185,7 @@ impl<T: Target> Racer<'_, T> {
         let skew = if mix == Mix::Anything { self.random.below(GRACE_NANOS + 1) } else { 0 };
         let now = Tick::from_nanos(time + skew);
         let kind = self.random.below(6);
-        let may_refund = matches!(mix, Mix::PromptRefunds | Mix::Anything) && kind < 2;
+        let may_refund = !self.resets && matches!(mix, Mix::PromptRefunds | Mix::Anything) && kind < 2;
         let prompt = |charge: &Held| mix == Mix::Anything || charge.round == round;
         if may_refund && let Some(held) = self.charges.iter_mut().find(|charge| prompt(charge)) {
             let tokens = 1 + self.random.below(held.tokens);
@@ -193,7 +196,7 @@ impl<T: Target> Racer<'_, T> {
             return;
         }
         let call = match mix {
-            Mix::Resets | Mix::Anything if kind == 2 => Call::Reset,
+            Mix::Resets | Mix::Anything if self.resets && kind == 2 => Call::Reset,
             _ => Call::Check { cost: 1 + self.random.below(5) / 3, now },
         };
         self.record(round, call);
@@ -238,7 +241,8 @@ fn race<T: Target>(target: &T, threads: usize, count: u64, mix: Mix, seed: u64) 
                 let mut times = Random(seed ^ number << 8);
                 let random = Random(seed ^ number << 8 ^ 0xabc << 40 ^ (thread as u64) << 52);
                 let (seen, charges) = (Vec::new(), Vec::new());
-                let mut racer = Racer { target, stamps: &stamps, thread, random, seen, charges };
+                let resets = mix == Mix::Resets || mix == Mix::Anything && number % 2 == 1;
+                let mut racer = Racer { target, stamps: &stamps, thread, random, resets, seen, charges };
                 let mut time = (1 + number) * PAUSE;
                 for round in 0..ROUNDS {
                     lane.wait();

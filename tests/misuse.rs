@@ -4,8 +4,10 @@
 use proptest::prelude::*;
 use std::sync::Arc;
 use std::time::Duration;
+use tollgate::rule::{AnyRule, Rule, Word};
 use tollgate::{
-    Algorithm, Align, Clock, ConfigError, Full, Housekeeper, Limiter, Quota, SingleLimiter, Tick,
+    Algorithm, Align, Clock, ConfigError, Decision, Full, Housekeeper, Limiter, Outcome, Quota, Report,
+    SingleLimiter, Source, Tick,
 };
 
 /// Numbers around every edge.
@@ -116,6 +118,73 @@ fn mended(error: &ConfigError, quota: Quota) -> Option<Quota> {
     }
 }
 
+/// One of each algorithm, of which three tokens of five are charged.
+fn charged(algorithm: Algorithm, quota: Quota) -> SingleLimiter {
+    let builder = SingleLimiter::builder(quota).algorithm(algorithm).clock(Clock::manual());
+    let limiter = builder.build().unwrap();
+    assert_eq!(limiter.check_at(3, Tick::ZERO).remaining(), 2);
+    limiter
+}
+
+/// A bucket, a window, two windows, or a log: the states that charges of one another are not part of.
+fn kind(algorithm: Algorithm) -> u8 {
+    match algorithm {
+        Algorithm::FixedWindow => 1,
+        Algorithm::SlidingWindow => 2,
+        Algorithm::SlidingLog => 3,
+        _ => 0,
+    }
+}
+
+/// Also of windows that began before tick 0.
+#[test]
+fn a_charge_of_another_kind_of_state_gives_nothing_back() {
+    let quota = Quota::per_day(5);
+    for to in Algorithm::ALL {
+        for (of, hours) in
+            Algorithm::PACKED.into_iter().flat_map(|of| [0, 1, 12, 23].map(|hours| (of, hours)))
+        {
+            let phase = Duration::from_secs(3_600 * hours);
+            // The log knows its charges by their times, and this is one of them.
+            if kind(of) == kind(to) || to == Algorithm::SlidingLog && hours == 0 {
+                continue;
+            }
+            let (_, charge) = AnyRule::new(of, quota, phase).unwrap().decide(Word::FRESH, Tick::ZERO, 3);
+            let limiter = charged(to, quota);
+            limiter.refund_at(&charge, u64::MAX, Tick::ZERO);
+            assert_eq!(limiter.peek_at(1, Tick::ZERO).remaining(), 2, "{of}, {hours} h, to {to}");
+        }
+        let limiter = charged(to, quota);
+        if to != Algorithm::SlidingLog {
+            let log = SingleLimiter::builder(quota).algorithm(Algorithm::SlidingLog).build().unwrap();
+            limiter.refund_at(&log.check_at(3, Tick::from_nanos(7)), u64::MAX, Tick::from_nanos(7));
+            assert_eq!(limiter.peek_at(1, Tick::ZERO).remaining(), 2, "a log's, to {to}");
+        }
+    }
+}
+
+/// Also one of the same quota and algorithm, at the same time; and what the limiter itself has charged before a reset.
+#[test]
+fn a_charge_of_another_limiter_gives_nothing_back() {
+    let quota = Quota::per_day(5);
+    for to in Algorithm::ALL {
+        let limiter = charged(to, quota);
+        for of in Algorithm::ALL {
+            let other = charged(of, quota);
+            let charge = other.check_at(1, Tick::ZERO);
+            limiter.refund_at(&charge, u64::MAX, Tick::ZERO);
+            assert_eq!(limiter.peek_at(1, Tick::ZERO).remaining(), 2, "of a {of} to a {to}");
+            other.refund_at(&charge, u64::MAX, Tick::ZERO);
+            assert_eq!(other.peek_at(1, Tick::ZERO).remaining(), 2, "{of}");
+        }
+        let void = limiter.check_at(1, Tick::ZERO);
+        limiter.reset();
+        assert!(limiter.check_at(3, Tick::ZERO).allowed());
+        limiter.refund_at(&void, u64::MAX, Tick::ZERO);
+        assert_eq!(limiter.peek_at(1, Tick::ZERO).remaining(), 2, "{to}");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 4_000, failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -158,6 +227,29 @@ proptest! {
             };
         }
         if exact { try_it!(builder.exact_keys()) } else { try_it!(builder) }
+    }
+
+    /// What somebody else has decided was taken from no state of this crate.
+    #[test]
+    fn a_report_gives_nothing_back_whatever_it_says(
+        figures in (number(), number(), number(), number()),
+        times in (prop::option::of(duration()), duration(), duration()),
+        tokens in number(),
+        now in number(),
+    ) {
+        let (cost, limit, remaining, at) = figures;
+        let (wait, reset_after, refill_after) = times;
+        let report = Decision::from(Report {
+            outcome: Outcome::Allowed,
+            cost, limit, remaining, wait, reset_after, refill_after,
+            at: Tick::from_nanos(at),
+            source: Source::Key,
+        });
+        for algorithm in Algorithm::ALL {
+            let limiter = charged(algorithm, Quota::per_day(5));
+            limiter.refund_at(&report, tokens, Tick::from_nanos(now));
+            prop_assert_eq!(limiter.peek_at(1, Tick::ZERO).remaining(), 2, "{}", algorithm);
+        }
     }
 
     /// Who follows the errors has a limiter after a few steps.

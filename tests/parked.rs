@@ -70,7 +70,8 @@ fn main() {
     exact_keys_stay_small();
     tables_turn_over();
     quotas_change();
-    println!("5 passed, 0 failed");
+    clears_leave_places_for_new_keys();
+    println!("6 passed, 0 failed");
 }
 
 fn logs_stay_small() {
@@ -196,4 +197,23 @@ fn quotas_change() {
         }
     });
     assert_eq!((table.check(&7).limit(), exact.peek(&150).limit()), (99_902, 10_001 + 99_950 % 7));
+}
+
+/// A table is not closed for a `clear` without memory for the next one: new keys find a place, however often it is
+/// cleared while a thread is parked.
+fn clears_leave_places_for_new_keys() {
+    let max_keys = 50_000;
+    let clock = Clock::manual();
+    let builder = Limiter::builder(Quota::per_second(1)).max_keys(max_keys).clock(&clock);
+    let limiter: Limiter<u64> = builder.build().unwrap();
+    let mut keys = 0..;
+    let mut insert = || limiter.check(&keys.next().unwrap()).source();
+    assert!((0..max_keys).all(|_| insert() == Source::Key));
+    while_a_thread_is_parked(&other(), || {
+        for _ in 0..6 {
+            clock.advance(Duration::from_secs(100));
+            limiter.clear();
+            assert!((0..1_000).all(|_| insert() == Source::Key), "{:?}", limiter.stats());
+        }
+    });
 }

@@ -89,19 +89,19 @@ proptest! {
     ) {
         let Some(pair) = Pair::new(algorithm, first) else { return Ok(()) };
         let mut now = Tick::from_nanos(start);
-        let mut charges: Vec<(u64, Decision)> = Vec::new();
+        let mut charges: Vec<(u64, [Decision; 2])> = Vec::new();
         for (pause, key, call) in calls {
             now = now + Duration::from_nanos(pause);
             match call {
                 Call::Check { cost } => {
-                    let decision = pair.table.check_at(&key, cost, now);
-                    prop_assert_eq!(decision, pair.exact.check_at(&key, cost, now), "{}", algorithm);
-                    charges.push((key, decision));
+                    let decisions = [pair.table.check_at(&key, cost, now), pair.exact.check_at(&key, cost, now)];
+                    prop_assert_eq!(decisions[0], decisions[1], "{}", algorithm);
+                    charges.push((key, decisions));
                 }
                 Call::Refund { charge, tokens } => {
-                    if let Some((key, decision)) = charges.get(charge % charges.len().max(1)) {
-                        pair.table.refund_at(key, decision, tokens, now);
-                        pair.exact.refund_at(key, decision, tokens, now);
+                    if let Some((key, [of_table, of_exact])) = charges.get(charge % charges.len().max(1)) {
+                        pair.table.refund_at(key, of_table, tokens, now);
+                        pair.exact.refund_at(key, of_exact, tokens, now);
                     }
                 }
                 Call::SetQuota(quota) => {

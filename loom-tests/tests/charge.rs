@@ -125,6 +125,76 @@ fn charge_races_reset_and_comes_before_or_after_it() {
     }
 }
 
+/// What others have charged since the reset stays charged. (They charge more than was charged before it: a word that is the same
+/// again, because as much was charged at the same time, can't be told from the one before.)
+#[test]
+fn refund_races_reset_and_gives_back_nothing_that_is_void() {
+    for algorithm in Algorithm::PACKED {
+        explore(Bound::Preemptions(2), Atomics::Touched, move |threads| {
+            let gate = limiter(algorithm, 4);
+            let first = gate.check_at(1, NOW);
+            let resetter = threads.spawn({
+                let gate = Arc::clone(&gate);
+                move || {
+                    gate.reset();
+                    assert!(gate.check_at(2, NOW).allowed());
+                }
+            });
+            gate.refund_at(&first, 1, NOW);
+            resetter.join().unwrap();
+            assert_eq!(gate.peek_at(1, NOW).remaining(), 2, "{algorithm}");
+        });
+    }
+}
+
+/// What is charged while the reset is under way, after it came to the word, stays charged.
+#[test]
+fn refund_during_a_reset_gives_back_nothing_that_is_void() {
+    for algorithm in Algorithm::PACKED {
+        let seen = Seen::default();
+        let note = seen.clone();
+        explore(Bound::Preemptions(2), Atomics::Touched, move |threads| {
+            let gate = limiter(algorithm, 4);
+            let first = gate.check_at(1, NOW);
+            let resetter = threads.spawn({
+                let gate = Arc::clone(&gate);
+                move || gate.reset()
+            });
+            assert!(gate.check_at(2, NOW).allowed());
+            gate.refund_at(&first, 1, NOW);
+            resetter.join().unwrap();
+            note.note(gate.peek_at(1, NOW).remaining());
+        });
+        // The two were charged after the reset, or before it.
+        seen.expect(&["2", "4"]);
+    }
+}
+
+#[test]
+fn charge_races_reset_and_is_not_given_back_if_it_is_void() {
+    for algorithm in Algorithm::PACKED {
+        let seen = Seen::default();
+        let note = seen.clone();
+        explore(Bound::Exhaustive, Atomics::Touched, move |threads| {
+            let gate = limiter(algorithm, 3);
+            let resetter = threads.spawn({
+                let gate = Arc::clone(&gate);
+                move || gate.reset()
+            });
+            // A fresh word is not reset, so one charge comes before.
+            assert!(gate.check_at(1, NOW).allowed());
+            let charge = gate.check_at(1, NOW);
+            resetter.join().unwrap();
+            assert!(gate.check_at(1, NOW).allowed());
+            gate.refund_at(&charge, 1, NOW);
+            note.note(gate.peek_at(1, NOW).remaining());
+        });
+        // 0: three charges came after the reset, and the number of one is from before it is over. 1: it was given back. Or one came
+        // before the reset, or two did, with what was given back: never as much as 3.
+        seen.expect(&["0", "1", "2"]);
+    }
+}
+
 /// A thread reads the clock, stalls, and commits late, while time goes on: by the times the charges
 /// bear, two of them are never closer than the quota says.
 #[test]

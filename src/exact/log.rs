@@ -154,7 +154,7 @@ mod window;
 
 pub(crate) use window::SlidingLog;
 
-use crate::decision::{Decision, Figures, NEVER, Outcome, Source};
+use crate::decision::{Decision, Figures, NEVER, Outcome, Source, Stamp};
 use crate::reclaim::{Bag, Guard, Link};
 use crate::time::Tick;
 use carry::carry;
@@ -201,7 +201,15 @@ impl Request {
                 period: rule.period,
             },
         };
-        Decision { cost, limit: rule.limit, figures, at: self.now, outcome, source: Source::Key }
+        Decision {
+            cost,
+            limit: rule.limit,
+            figures,
+            at: self.now,
+            outcome,
+            source: Source::Key,
+            stamp: Stamp::NONE,
+        }
     }
 }
 
@@ -256,17 +264,26 @@ impl Log {
     /// Lock-free.
     ///
     /// What a charge took is not given back after a reset. A charge that no log made gives back nothing; one that
-    /// was made under another quota is known by its time, and gives back what it still holds.
-    pub(crate) fn refund(&self, charge: &Decision, tokens: u64, guard: &Guard) -> Option<()> {
+    /// was made under another quota is known by its time, and gives back what it still holds. A charge that is not
+    /// `is_current` gives back nothing; that is asked when it is known where the log begins, so after each reset that
+    /// has moved this.
+    pub(crate) fn refund_if(
+        &self,
+        charge: &Decision,
+        tokens: u64,
+        is_current: impl Fn() -> bool,
+        guard: &Guard,
+    ) -> Option<()> {
         // From the last reset on.
         let Some((first, tail)) = View::walk(&self.root, None, guard) else { return Some(()) };
         if tail.end().behind == Behind::Sealed {
             return None;
         }
         let Figures::Held { until, period, .. } = charge.figures else { return Some(()) };
-        let time = until - period;
+        // None if a window began before tick 0, of the charge of another limiter.
+        let Some(time) = until.checked_sub(period) else { return Some(()) };
         let mut left = tokens.min(charge.charged());
-        if left == 0 {
+        if left == 0 || !is_current() {
             return Some(());
         }
         let chunks = std::iter::successors(Some(first), |chunk| View::next_before(chunk, tail, guard));
@@ -280,6 +297,12 @@ impl Log {
             }
         }
         Some(())
+    }
+
+    /// The same of a charge that is current.
+    #[cfg(any(test, tollgate_loom))]
+    pub(crate) fn refund(&self, charge: &Decision, tokens: u64, guard: &Guard) -> Option<()> {
+        self.refund_if(charge, tokens, || true, guard)
     }
 
     /// Makes the key as good as new, at the time it has come to; `None` if the log is sealed. Lock-free.

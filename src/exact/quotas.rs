@@ -18,6 +18,7 @@
 
 use super::entry::{Asked, Entry};
 use super::stage::{Counts, ExactRule, Shared, Wanted};
+use super::undo::Undo;
 use crate::quota::{Enforced, Quota};
 use crate::reclaim::{Bag, Guard, Link, Retire, Stale, pin};
 use crate::sync::{
@@ -147,13 +148,17 @@ impl<K: Eq + 'static> Quotas<K> {
     pub(super) fn set(&self, hash: u64, key: K, rule: Enforced<ExactRule>, now: Tick) {
         // ORDERING: relaxed; published by the count of changes.
         self.count.fetch_add(1, Relaxed);
+        // ORDERING: relaxed; a key was counted that is there already, or can't be compared.
+        let uncount = Undo::unless_done(|| _ = self.count.fetch_sub(1, Relaxed));
         let new = Arc::new(Own { hash, key, rule: Replaced::new(rule, &self.counts) });
-        if let Err(new) = self.own.insert(new) {
-            // ORDERING: relaxed; a key was counted that is there already.
-            self.count.fetch_sub(1, Relaxed);
-            if self.own.find(&new, |own| own.rule.replace(rule, &self.counts, &self.retired)).is_none() {
-                // Removed meanwhile.
-                return self.set_removed(new, rule, now);
+        match self.own.insert(new) {
+            Ok(()) => uncount.done(),
+            Err(new) => {
+                drop(uncount);
+                if self.own.find(&new, |own| own.rule.replace(rule, &self.counts, &self.retired)).is_none() {
+                    // Removed meanwhile.
+                    return self.set_removed(new, rule, now);
+                }
             }
         }
         self.note_change(now);

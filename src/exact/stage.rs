@@ -181,11 +181,17 @@ impl Kept<'_> {
         }
     }
 
-    /// Gives back at most `tokens` of what `charge` took.
-    pub(crate) fn refund(self, now: Tick, charge: &Decision, tokens: u64) -> Option<()> {
+    /// Gives back at most `tokens` of what `charge` took, if `is_current` says so of the charge when the state is known.
+    pub(crate) fn refund(
+        self,
+        now: Tick,
+        charge: &Decision,
+        tokens: u64,
+        is_current: impl Fn() -> bool,
+    ) -> Option<()> {
         match self {
-            Self::Packed(state) => state.refund(now, charge, tokens),
-            Self::Log(_, log, _) => log.refund(charge, tokens, &pin()),
+            Self::Packed(state) => state.refund(now, charge, tokens, is_current),
+            Self::Log(_, log, _) => log.refund_if(charge, tokens, is_current, &pin()),
         }
     }
 

@@ -1,5 +1,6 @@
 //! The store of exact keys: the keys themselves, in an index, with their states beside them.
 
+use super::hash::{FoldHash, KeyHash};
 use super::method::Method;
 use super::store::{Backing, Figures, Holds, Lookup, MemoryShort, Settings, Store, ToKey, is_turn};
 use crate::decision::Decision;
@@ -37,12 +38,15 @@ pub struct Ruled(Enforced<ExactRule>);
 /// This store also takes the [sliding log](crate::Algorithm::SlidingLog): then each key has, besides, 8 to 24 bytes
 /// for each admission that still counts. So the most it can take is `max_keys` times the limit times 24 bytes; it
 /// is allocated as it is used, and freed as admissions stop counting and keys are forgotten.
-pub struct ExactKeys<K: 'static> {
+///
+/// By which hash keys are looked up, `H` says: see [`KeyHash`].
+pub struct ExactKeys<K: 'static, H = FoldHash> {
     pub(super) store: ExactStore<K>,
     counts_denials: bool,
+    hash: H,
 }
 
-impl<K: Eq + 'static> Backing for ExactKeys<K> {
+impl<K: Eq + 'static, H: KeyHash> Backing for ExactKeys<K, H> {
     /// The index and the states look after themselves.
     type Guard = ();
     type Rule = Ruled;
@@ -55,7 +59,7 @@ impl<K: Eq + 'static> Backing for ExactKeys<K> {
     fn new(settings: Settings) -> Result<Self, ConfigError> {
         let rule = Self::rule_of(settings.method, settings.quota)?;
         let store = ExactStore::new(settings.max_keys, settings.grace, rule.0)?;
-        Ok(Self { store, counts_denials: settings.count_denials })
+        Ok(Self { store, counts_denials: settings.count_denials, hash: H::random() })
     }
 
     #[inline]
@@ -127,9 +131,10 @@ impl<K: Eq + 'static> Backing for ExactKeys<K> {
     }
 }
 
-impl<K, Q> Lookup<Q> for ExactKeys<K>
+impl<K, H, Q> Lookup<Q> for ExactKeys<K, H>
 where
     K: Eq + 'static,
+    H: KeyHash,
     Q: Hash + Equivalent<K> + ToKey<K> + ?Sized,
 {
     type Key<'q>
@@ -138,8 +143,8 @@ where
         Q: 'q;
 
     #[inline]
-    fn key(hash: u64, key: &Q) -> Asked<'_, Q> {
-        Asked { hash: exact::spread(hash), key }
+    fn key<'q>(&self, key: &'q Q) -> Asked<'q, Q> {
+        Asked { hash: exact::spread(self.hash.hash(key)), key }
     }
 
     #[inline]
@@ -232,8 +237,15 @@ where
         self.store.known(key, |state| state.peek(now, cost))
     }
 
-    fn refund(&self, key: Asked<'_, Q>, now: Tick, charge: &Decision, tokens: u64) {
-        self.store.known(key, |state| state.refund(now, charge, tokens));
+    fn refund(
+        &self,
+        key: Asked<'_, Q>,
+        now: Tick,
+        charge: &Decision,
+        tokens: u64,
+        is_current: impl Fn() -> bool,
+    ) {
+        self.store.known(key, |state| state.refund(now, charge, tokens, &is_current));
     }
 
     fn reset(&self, key: Asked<'_, Q>) {
@@ -272,16 +284,17 @@ where
     }
 }
 
-impl<K: Eq + 'static> Store for ExactKeys<K> {}
+impl<K: Eq + 'static, H: KeyHash> Store for ExactKeys<K, H> {}
 
-impl<K, Q> Holds<Q> for ExactKeys<K>
+impl<K, H, Q> Holds<Q> for ExactKeys<K, H>
 where
     K: Eq + 'static,
+    H: KeyHash,
     Q: Hash + Equivalent<K> + ToKey<K> + ?Sized,
 {
 }
 
-impl<K> fmt::Debug for ExactKeys<K> {
+impl<K, H> fmt::Debug for ExactKeys<K, H> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ExactKeys").field("counts_denials", &self.counts_denials).finish_non_exhaustive()
     }

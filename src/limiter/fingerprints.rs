@@ -1,5 +1,6 @@
 //! The store of fingerprints: keys are known by their hashes, and their states are in the table.
 
+use super::hash::{FoldHash, KeyHash};
 use super::method::Method;
 use super::store::{Backing, Figures, Holds, Lookup, MemoryShort, Settings, Store, is_turn};
 use crate::decision::Decision;
@@ -18,12 +19,14 @@ use std::hash::Hash;
 use std::sync::Arc;
 
 /// The store that a limiter has unless it is told otherwise: 24 bytes for each key, whatever it is (32 in a small
-/// table). It knows a key by a 64-bit hash and does not keep it. See [`Limiter`](crate::Limiter).
-pub struct Fingerprints {
+/// table). It knows a key by a 64-bit hash and does not keep it. See [`Limiter`](crate::Limiter). Which hash, `H` says: see
+/// [`KeyHash`].
+pub struct Fingerprints<H = FoldHash> {
     table: Table,
+    hash: H,
 }
 
-impl Backing for Fingerprints {
+impl<H: KeyHash> Backing for Fingerprints<H> {
     type Guard = reclaim::Guard;
     type Rule = Enforced<AnyRule>;
     const STEP: usize = Table::STEP;
@@ -34,7 +37,7 @@ impl Backing for Fingerprints {
 
     fn new(settings: Settings) -> Result<Self, ConfigError> {
         let rule = Self::rule_of(settings.method, settings.quota)?;
-        Ok(Self { table: Table::new(settings.max_keys, settings.grace, rule)? })
+        Ok(Self { table: Table::new(settings.max_keys, settings.grace, rule)?, hash: H::random() })
     }
 
     #[inline]
@@ -111,15 +114,15 @@ impl Backing for Fingerprints {
     }
 }
 
-impl<Q: Hash + ?Sized> Lookup<Q> for Fingerprints {
+impl<H: KeyHash, Q: Hash + ?Sized> Lookup<Q> for Fingerprints<H> {
     type Key<'q>
         = Fingerprint
     where
         Q: 'q;
 
     #[inline]
-    fn key(hash: u64, _key: &Q) -> Fingerprint {
-        Fingerprint::of_hash(hash)
+    fn key(&self, key: &Q) -> Fingerprint {
+        Fingerprint::of_hash(self.hash.hash(key))
     }
 
     #[inline]
@@ -223,8 +226,15 @@ impl<Q: Hash + ?Sized> Lookup<Q> for Fingerprints {
         self.table.known(key, guard, |state| state.peek(now, cost))
     }
 
-    fn refund(&self, key: Fingerprint, now: Tick, charge: &Decision, tokens: u64) {
-        self.table.known(key, &reclaim::pin(), |state| state.refund(now, charge, tokens));
+    fn refund(
+        &self,
+        key: Fingerprint,
+        now: Tick,
+        charge: &Decision,
+        tokens: u64,
+        is_current: impl Fn() -> bool,
+    ) {
+        self.table.known(key, &reclaim::pin(), |state| state.refund(now, charge, tokens, &is_current));
     }
 
     fn reset(&self, key: Fingerprint) {
@@ -264,7 +274,7 @@ impl<Q: Hash + ?Sized> Lookup<Q> for Fingerprints {
     fn note_denial(&self, _key: Fingerprint) {}
 }
 
-impl Fingerprints {
+impl<H> Fingerprints<H> {
     fn change(
         &self,
         now: Tick,
@@ -276,10 +286,10 @@ impl Fingerprints {
     }
 }
 
-impl Store for Fingerprints {}
-impl<Q: Hash + ?Sized> Holds<Q> for Fingerprints {}
+impl<H: KeyHash> Store for Fingerprints<H> {}
+impl<H: KeyHash, Q: Hash + ?Sized> Holds<Q> for Fingerprints<H> {}
 
-impl fmt::Debug for Fingerprints {
+impl<H> fmt::Debug for Fingerprints<H> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Fingerprints").finish_non_exhaustive()
     }

@@ -3,8 +3,9 @@
 use super::builder::{Builder, Full};
 use super::exact_keys::ExactKeys;
 use super::fingerprints::Fingerprints;
+use super::hash::{KeyHash, SipHash};
 use super::method::Method;
-use super::seed::Seed;
+use super::resets::Resets;
 use super::store::{Holds, Lookup, Settings, Store};
 use crate::clock::Clock;
 use crate::decision::{Decision, Figures, LongWay, NEVER, Outcome, Source};
@@ -30,10 +31,14 @@ const BATCH: usize = 32;
 /// Keys are anything that is [`Hash`]. They are looked up in borrowed form, as in a map: a
 /// `Limiter<String>` is asked with `check("alice")`, one of `(IpAddr, &str)` with `check(&(ip, path))`. A key is
 /// kept as its fingerprint, a 64-bit hash under a random seed of this limiter; the probability that any
-/// two of ten million keys collide, and then share one state, is 2.7e-6.
+/// two of ten million keys collide, and then share one state, is 2.7e-6. Which hash that is, and what it means if an attacker picks
+/// the keys, [`KeyHash`](crate::KeyHash) says.
 ///
 /// All methods take `&self`; share a limiter by reference or `Arc`. Nothing on the check path locks,
 /// waits or allocates, and a denied check writes nothing.
+///
+/// A panic in a key's `Hash` or `Eq`, in [`ToKey`](crate::ToKey) or in an iterator of keys goes on to the caller. Nothing of the
+/// request has been charged then, no place is lost, and the limiter works on.
 ///
 /// # Memory
 ///
@@ -74,8 +79,8 @@ const BATCH: usize = 32;
 pub struct Limiter<K: ?Sized, S = Fingerprints> {
     pub(super) method: Method,
     pub(super) clock: Clock,
-    seed: Seed,
     pub(super) store: S,
+    pub(super) resets: Resets,
     full: Full,
     pub(super) beyond: Beyond,
     /// Owns no key; covariant, so that a limiter of `&'static str` can be asked with any `&str`.
@@ -195,7 +200,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
 
     /// [`check`](Self::check) for many keys: one decision for each, in their order, added to
     /// `decisions`. Reads the clock once, and has the memory of 32 keys on its way at a time, before it decides the first of
-    /// them, which pays when the keys do not fit into the processor's caches.
+    /// them, which pays when the keys do not fit into the processor's caches. If `keys` or a key panics, `decisions` has those of
+    /// all that was charged.
     ///
     /// # Progress
     ///
@@ -313,6 +319,12 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// [`Rule::refund`](crate::rule::Rule::refund)); a decision that charged nothing gives back nothing. The caller
     /// refunds each charge once, under the same key.
     ///
+    /// Nothing is given back of what was charged before the last [`clear`](Self::clear), or the last [`reset`](Self::reset) of this
+    /// or any other key, nor of what another limiter has charged: a limiter has one number for all its resets, and a decision knows it.
+    /// So a reset of one key also costs the refunds that are outstanding for others; their tokens come back as time goes on. While a
+    /// reset or a clear is under way, a refund that races with it may give back tokens of others, no more than it took: if its charge
+    /// was made during the same clear and wiped by it, or if others have charged meanwhile exactly what was wiped.
+    ///
     /// # Progress
     ///
     /// Lock-free. No allocation.
@@ -354,20 +366,22 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         Q: Hash + Equivalent<K> + ?Sized,
         S: Holds<Q>,
     {
+        let is_current = || self.resets.are_before(charge);
         match charge.source {
-            Source::Key => self.store.refund(self.key(key), now, charge, tokens),
+            Source::Key => self.store.refund(self.key(key), now, charge, tokens, is_current),
             Source::Overflow => {
-                self.beyond
+                let beyond = &self.beyond;
+                beyond
                     .overflow
-                    .visit_as_is(&self.beyond.retired, |state| state.refund(now, charge, tokens));
+                    .visit_as_is(&beyond.retired, |state| state.refund(now, charge, tokens, is_current));
             }
             // Nothing was taken from a state of this limiter.
             Source::Policy | Source::Shared | Source::Ahead => {}
         }
     }
 
-    /// Makes `key` as good as new. Don't refund what it was charged before. A key without a state of its
-    /// own, because the table was full when it came, is not affected.
+    /// Makes `key` as good as new. What any key was charged before is not given back by a later [`refund`](Self::refund). A key
+    /// without a state of its own, because the table was full when it came, is not affected.
     ///
     /// # Progress
     ///
@@ -386,7 +400,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         Q: Hash + Equivalent<K> + ?Sized,
         S: Holds<Q>,
     {
-        self.store.reset(self.key(key));
+        let key = self.key(key);
+        self.resets.note(|| self.store.reset(key));
     }
 
     /// The clock that [`check`](Self::check) reads.
@@ -453,15 +468,16 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         // The time is read while the key's memory is on its way.
         let now = now();
         let found = self.store.find(spot, key);
+        let stamp = self.resets.stamp();
         if let Some(bucket) = self.store.bucket(view) {
             if let Some(judged) = self.judge::<Q>(bucket, view, found, key, cost, now) {
-                return judged.answer(now, cost);
+                return judged.answer(now, cost, stamp);
             }
         } else if let Ok(found) = found
             && let Some((decision, is_charged)) = self.store.charge_by_rule(view, found, key, now, cost)
         {
             self.store.follow_up(is_charged, key, cost, now);
-            return decision;
+            return Decision { stamp, ..decision };
         }
         self.charge_anywhere::<Q>(key, cost, now).0
     }
@@ -496,9 +512,9 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     where
         S: Lookup<Q>,
     {
-        let guard = S::pin();
+        let (guard, stamp) = (S::pin(), self.resets.stamp());
         let refused = || self.refuse::<Q>(key, cost, now, &guard);
-        self.store.charge_anywhere(key, now, cost, &guard, refused).into()
+        Decision { stamp, ..self.store.charge_anywhere(key, now, cost, &guard, refused) }.into()
     }
 
     /// The answer to a new key for which there is no place.
@@ -534,11 +550,12 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ) where
         S: Lookup<Q>,
     {
+        let stamp = self.resets.stamp();
         for (&key, &found) in keys.iter().zip(found) {
             let judged = found.map(|found| self.store.charge_found(bucket, found, now, 1));
             if let Some(Some(judged)) = judged {
                 self.store.follow_up(judged.is_charged(), key, 1, now);
-                decisions.push(judged.answer(now, 1));
+                decisions.push(judged.answer(now, 1, stamp));
             } else {
                 self.add_missed::<Q>(view, found.is_none(), key, now, decisions);
             }
@@ -559,9 +576,9 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         S: Lookup<Q>,
     {
         let bucket = self.store.bucket(view).filter(|_| is_further);
-        let miss = Err(S::Miss::default());
+        let (miss, stamp) = (Err(S::Miss::default()), self.resets.stamp());
         match bucket.and_then(|bucket| self.judge::<Q>(bucket, view, miss, key, 1, now)) {
-            Some(judged) => decisions.push(judged.answer(now, 1)),
+            Some(judged) => decisions.push(judged.answer(now, 1, stamp)),
             None => decisions.push(self.charge_anywhere::<Q>(key, 1, now).0),
         }
     }
@@ -579,12 +596,13 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ) where
         S: Lookup<Q>,
     {
+        let stamp = self.resets.stamp();
         for (&key, &found) in keys.iter().zip(found) {
             if let Some(found) = found
                 && let Some((decision, is_charged)) = self.store.charge_by_rule(view, found, key, now, 1)
             {
                 self.store.follow_up(is_charged, key, 1, now);
-                decisions.push(decision);
+                decisions.push(Decision { stamp, ..decision });
             } else {
                 decisions.push(self.charge_anywhere::<Q>(key, 1, now).0);
             }
@@ -596,7 +614,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     where
         S: Lookup<Q>,
     {
-        S::key(self.seed.hash(key), key)
+        self.store.key(key)
     }
 
     /// An answer from the state that all keys without a place share; it is never sealed.
@@ -696,8 +714,8 @@ impl<K: ?Sized, S: Store> Builder<Limiter<K, S>> {
         Ok(Limiter {
             method,
             clock: self.clock,
-            seed: Seed::random(),
             store,
+            resets: Resets::none_yet(),
             full: self.full,
             beyond: Beyond { overflow, retired: Bag::new(), refused: Atomic::new(0) },
             key: PhantomData,
@@ -705,7 +723,24 @@ impl<K: ?Sized, S: Store> Builder<Limiter<K, S>> {
     }
 }
 
-impl<K> Builder<Limiter<K>> {
+impl<K: ?Sized> Builder<Limiter<K>> {
+    /// Hashes the keys by [`SipHash`], which is meant for keys that an attacker picks; the default is faster. See
+    /// [`KeyHash`](crate::KeyHash) for what either is worth.
+    ///
+    /// ```
+    /// # use tollgate::{Fingerprints, Limiter, Quota, SipHash};
+    /// let limiter: Limiter<str, Fingerprints<SipHash>> =
+    ///     Limiter::builder(Quota::per_hour(1)).keyed_hash().build()?;
+    /// assert!(limiter.check("alice").allowed());
+    /// assert!(!limiter.check("alice").allowed());
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn keyed_hash(self) -> Builder<Limiter<K, Fingerprints<SipHash>>> {
+        self.building()
+    }
+}
+
+impl<K, H: KeyHash> Builder<Limiter<K, Fingerprints<H>>> {
     /// Keeps the keys themselves: no two ever share a state, however many there are, and they can be
     /// [listed](Limiter::keys). It takes several times the memory, and inserting a key locks one bucket
     /// of the index; see [`ExactKeys`].
@@ -718,7 +753,7 @@ impl<K> Builder<Limiter<K>> {
     /// assert!(!limiter.check("alice").allowed());
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
-    pub fn exact_keys(self) -> Builder<Limiter<K, ExactKeys<K>>>
+    pub fn exact_keys(self) -> Builder<Limiter<K, ExactKeys<K, H>>>
     where
         K: Hash + Eq + Send + Sync + 'static,
     {
@@ -727,6 +762,23 @@ impl<K> Builder<Limiter<K>> {
 }
 
 impl<K> Builder<Limiter<K, ExactKeys<K>>> {
+    /// Looks the keys up by [`SipHash`], which is meant for keys that an attacker picks; the default is faster. See
+    /// [`KeyHash`](crate::KeyHash) for what either is worth.
+    ///
+    /// ```
+    /// # use tollgate::{ExactKeys, Limiter, Quota, SipHash};
+    /// let limiter: Limiter<String, ExactKeys<String, SipHash>> =
+    ///     Limiter::builder(Quota::per_hour(1)).exact_keys().keyed_hash().build()?;
+    /// assert!(limiter.check("alice").allowed());
+    /// assert!(!limiter.check("alice").allowed());
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn keyed_hash(self) -> Builder<Limiter<K, ExactKeys<K, SipHash>>> {
+        self.building()
+    }
+}
+
+impl<K, H: KeyHash> Builder<Limiter<K, ExactKeys<K, H>>> {
     /// Counts for each key how often it was denied ([`Tracked::denied`](crate::Tracked::denied)), as long as
     /// it is tracked. Then a denial writes: it looks the key up once more and adds one to a count beside its
     /// state, which slows down the denials of a key that several threads are denied at once. Without this a

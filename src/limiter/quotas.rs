@@ -173,12 +173,13 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
 
     /// Gives many keys quotas of their own, or takes theirs from them (`None`). With
     /// [`Fingerprints`](crate::Fingerprints) all of it is one change, at the cost of one; with
-    /// [`ExactKeys`](crate::ExactKeys) it is one after the other. If a quota is refused, nothing has changed.
+    /// [`ExactKeys`](crate::ExactKeys) it is one after the other. If a quota is refused, or the iterator panics, nothing has
+    /// changed.
     ///
     /// # Errors
     ///
     /// As [`set_quota`](Self::set_quota); it is the first quota that is refused. With `ExactKeys`,
-    /// [`ConfigError::NotNow`] may come after some keys were changed; do it again then.
+    /// [`ConfigError::NotNow`], or a panic of a key, may come after some keys were changed; do it again then.
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};

@@ -1,6 +1,7 @@
 //! The limiter of one resource.
 
 use super::builder::Builder;
+use super::resets::Resets;
 use crate::clock::Clock;
 use crate::decision::Decision;
 use crate::error::ConfigError;
@@ -8,7 +9,7 @@ use crate::exact::{ExactRule, Log, SlidingLog};
 use crate::packed::{Judged, Packed};
 use crate::quota::{Enforced, Quota};
 use crate::reclaim::{Bag, pin};
-use crate::rule::{AnyRule, Rule, Word, load, update};
+use crate::rule::{AnyRule, LeakyBucket, Rule, Word, load, update};
 use crate::sync::Atomic;
 use crate::time::Tick;
 
@@ -28,6 +29,7 @@ use crate::time::Tick;
 #[derive(Debug)]
 pub struct SingleLimiter {
     state: State,
+    resets: Resets,
     quota: Quota,
     clock: Clock,
 }
@@ -35,7 +37,8 @@ pub struct SingleLimiter {
 /// The one state, and the rule it goes by.
 #[derive(Debug)]
 enum State {
-    Packed(AnyRule, Apart),
+    /// With the rule as a bucket, if it is one: asked when it is built, and not by each check.
+    Packed(AnyRule, Option<LeakyBucket>, Apart),
     /// A log, and what it has retired.
     Log(SlidingLog, Log, Bag),
 }
@@ -141,19 +144,20 @@ impl SingleLimiter {
     /// ```
     #[inline]
     pub fn check_at(&self, cost: u64, now: Tick) -> Decision {
+        let stamp = self.resets.stamp();
         let charged = match &self.state {
-            State::Packed(rule, Apart(word)) => {
-                if let Some(bucket) = rule.as_bucket()
+            State::Packed(rule, bucket, Apart(word)) => {
+                if let &Some(bucket) = bucket
                     && let Some(judged) = Judged::charge(bucket, word, now, cost)
                 {
                     // At once, and not with the others below: or it would be written to memory, and the check not be inlined.
-                    return judged.answer(now, cost);
+                    return judged.answer(now, cost, stamp);
                 }
                 Packed { rule, word }.charge_slowly(now, cost)
             }
             State::Log(rule, log, retired) => charge_log(rule, log, retired, now, cost),
         };
-        charged.expect("a word is frozen by a table, and this one is in none").0
+        Decision { stamp, ..charged.expect("a word is frozen by a table, and this one is in none").0 }
     }
 
     /// What [`check`](Self::check) would answer now, without charging. The figures are those before a
@@ -189,7 +193,7 @@ impl SingleLimiter {
     #[inline]
     pub fn peek_at(&self, cost: u64, now: Tick) -> Decision {
         match &self.state {
-            State::Packed(rule, Apart(word)) => rule.peek(load(word), now, cost),
+            State::Packed(rule, _, Apart(word)) => rule.peek(load(word), now, cost),
             State::Log(rule, log, _) => unsealed(log.peek(rule, now, cost, &pin())),
         }
     }
@@ -228,15 +232,17 @@ impl SingleLimiter {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn refund_at(&self, charge: &Decision, tokens: u64, now: Tick) {
+        let is_current = || self.resets.are_before(charge);
         match &self.state {
-            State::Packed(rule, Apart(word)) => {
-                update(word, |word| rule.refund(word, now, charge, tokens));
+            State::Packed(rule, _, Apart(word)) => {
+                let refunded = Packed { rule, word }.refund(now, charge, tokens, is_current);
+                refunded.expect("a word is frozen by a table, and this one is in none");
             }
-            State::Log(_, log, _) => unsealed(log.refund(charge, tokens, &pin())),
+            State::Log(_, log, _) => unsealed(log.refund_if(charge, tokens, is_current, &pin())),
         }
     }
 
-    /// Makes the limiter as good as new. Don't refund what it charged before.
+    /// Makes the limiter as good as new. What it charged before is not given back by a later [`refund`](Self::refund).
     ///
     /// # Progress
     ///
@@ -251,15 +257,15 @@ impl SingleLimiter {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn reset(&self) {
-        match &self.state {
-            State::Packed(rule, Apart(word)) => {
+        self.resets.note(|| match &self.state {
+            State::Packed(rule, _, Apart(word)) => {
                 update(word, |word| rule.reset(word));
             }
             State::Log(rule, log, retired) => {
                 unsealed(log.reset(rule, &pin(), retired));
                 retired.tidy();
             }
-        }
+        });
     }
 
     /// Would a new limiter in its place decide the same from now on? Then it may be dropped.
@@ -282,7 +288,7 @@ impl SingleLimiter {
     pub fn is_idle(&self) -> bool {
         let now = self.clock.now();
         match &self.state {
-            State::Packed(rule, Apart(word)) => rule.is_idle(load(word), now),
+            State::Packed(rule, _, Apart(word)) => rule.is_idle(load(word), now),
             State::Log(rule, log, _) => log.is_idle(rule, now, &pin()),
         }
     }
@@ -340,8 +346,8 @@ impl Builder<SingleLimiter> {
         let Enforced { rule, quota } = self.method()?.any(self.quota)?;
         let state = match rule {
             ExactRule::Log(rule) => State::Log(rule, Log::new(), Bag::new()),
-            ExactRule::Packed(rule) => State::Packed(rule, Apart(Atomic::new(Word::FRESH))),
+            ExactRule::Packed(rule) => State::Packed(rule, rule.as_bucket(), Apart(Atomic::new(Word::FRESH))),
         };
-        Ok(SingleLimiter { state, quota, clock: self.clock })
+        Ok(SingleLimiter { state, resets: Resets::none_yet(), quota, clock: self.clock })
     }
 }

@@ -103,7 +103,7 @@ pub trait Lookup<Q: ?Sized>: Backing {
     where
         Q: 'q;
     /// The key, with its hash.
-    fn key(hash: u64, key: &Q) -> Self::Key<'_>;
+    fn key<'q>(&self, key: &'q Q) -> Self::Key<'q>;
     /// Is it this key's turn to do a step of upkeep? See [`is_turn`].
     fn is_turn_of(key: Self::Key<'_>, now: Tick) -> bool;
     /// What keys are looked for in.
@@ -189,8 +189,15 @@ pub trait Lookup<Q: ?Sized>: Backing {
     }
     /// What a request would be answered, for a key that is there.
     fn peek(&self, key: Self::Key<'_>, now: Tick, cost: u64, guard: &Self::Guard) -> Option<Decision>;
-    /// Gives back at most `tokens` of what `charge` took, if the key is there.
-    fn refund(&self, key: Self::Key<'_>, now: Tick, charge: &Decision, tokens: u64);
+    /// Gives back at most `tokens` of what `charge` took, if the key is there and `is_current` says so of the charge then.
+    fn refund(
+        &self,
+        key: Self::Key<'_>,
+        now: Tick,
+        charge: &Decision,
+        tokens: u64,
+        is_current: impl Fn() -> bool,
+    );
     /// Makes a key as good as new, if it is there.
     fn reset(&self, key: Self::Key<'_>);
     /// The answer to a request if the key had never been seen. The figures of one that is allowed may be those

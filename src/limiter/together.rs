@@ -236,6 +236,9 @@ impl fmt::Debug for Part<'_> {
 /// The order of the parts does not matter for the answer. Put the limit that refuses most first: it is asked once, the
 /// others are looked at before any is charged. Name each state once: two parts of one state may refuse each other.
 ///
+/// If a limit panics (in the `Eq` of an exact key, for example), what other parts were charged is not given back by itself, for that
+/// could panic too: [`Part::refund`] does it.
+///
 /// No limit ever admits more than it would alone. Where requests race, one may be refused for want of tokens that
 /// another is about to give back.
 ///

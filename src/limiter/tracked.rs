@@ -1,6 +1,7 @@
 //! The keys that a limiter of exact keys tracks, one by one.
 
 use super::exact_keys::ExactKeys;
+use super::hash::{FoldHash, KeyHash};
 use super::keyed::Limiter;
 use crate::decision::Decision;
 use crate::exact::Entry;
@@ -71,14 +72,14 @@ impl<K: fmt::Debug> fmt::Debug for Tracked<K> {
 }
 
 /// The keys that a limiter tracks, by [`Limiter::keys`].
-pub struct Keys<'l, K: 'static> {
-    limiter: &'l Limiter<K, ExactKeys<K>>,
+pub struct Keys<'l, K: 'static, H = FoldHash> {
+    limiter: &'l Limiter<K, ExactKeys<K, H>>,
     now: Tick,
     next: u32,
     end: u32,
 }
 
-impl<K: Eq> Iterator for Keys<'_, K> {
+impl<K: Eq, H: KeyHash> Iterator for Keys<'_, K, H> {
     type Item = Tracked<K>;
 
     fn next(&mut self) -> Option<Tracked<K>> {
@@ -99,13 +100,13 @@ impl<K: Eq> Iterator for Keys<'_, K> {
     }
 }
 
-impl<K> fmt::Debug for Keys<'_, K> {
+impl<K, H> fmt::Debug for Keys<'_, K, H> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Keys").field("next", &self.next).field("end", &self.end).finish_non_exhaustive()
     }
 }
 
-impl<K: Eq + 'static> Limiter<K, ExactKeys<K>> {
+impl<K: Eq + 'static, H: KeyHash> Limiter<K, ExactKeys<K, H>> {
     /// The keys that are tracked, in no order, each with its state when the iterator comes to it, at the time
     /// of this call. A key that is tracked all the while comes once; one that is inserted or forgotten
     /// meanwhile may come or not. Keys are tracked until they are forgotten, so some may be as good as new.
@@ -126,7 +127,7 @@ impl<K: Eq + 'static> Limiter<K, ExactKeys<K>> {
     /// assert_eq!(used, [(7, 2), (8, 1)]);
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
-    pub fn keys(&self) -> Keys<'_, K> {
+    pub fn keys(&self) -> Keys<'_, K, H> {
         self.keys_at(self.clock.now())
     }
 
@@ -144,7 +145,7 @@ impl<K: Eq + 'static> Limiter<K, ExactKeys<K>> {
     /// assert_eq!((used(Tick::ZERO), used(Tick::from_nanos(1_000_000_000))), (1, 0));
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
-    pub fn keys_at(&self, now: Tick) -> Keys<'_, K> {
+    pub fn keys_at(&self, now: Tick) -> Keys<'_, K, H> {
         Keys { limiter: self, now, next: 0, end: self.store.store.end() }
     }
 

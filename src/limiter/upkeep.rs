@@ -138,8 +138,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     }
 
     /// Makes every key as good as new, the shared state of [`Full::Share`](crate::Full::Share) too, and
-    /// forgets them. Keys that are charged meanwhile are forgotten or keep the charge. Don't refund what was
-    /// charged before. A key that is in a window which began less than a
+    /// forgets them. Keys that are charged meanwhile are forgotten or keep the charge. What was charged before, or meanwhile, is not
+    /// given back by a later [`refund`](Self::refund). A key that is in a window which began less than a
     /// [`grace`](crate::Builder::grace) ago is made as good as new and forgotten later, and so are all where
     /// the memory to turn the table over is not to be had. The table keeps its size until it has been
     /// hardly used for a while.
@@ -177,8 +177,10 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn clear_at(&self, now: Tick) {
-        self.reset_shared();
-        self.store.reset_all(&S::pin());
+        self.resets.note(|| {
+            self.reset_shared();
+            self.store.reset_all(&S::pin());
+        });
         // A turnover that is under way may have moved keys before they were reset. The next one forgets them.
         let tend = || self.store.tend(REPIN, now, &S::pin());
         while tend() {}

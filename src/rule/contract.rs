@@ -42,7 +42,8 @@ pub trait Rule: Sealed {
     /// than if the request had never come, provided that the key saw no reset since the charge and, in a
     /// bucket, no other refund, that its charges came in the order of their times, and that `now` is not
     /// before them. In any case each refunded token makes room for at most one other. A window's charge
-    /// that is held until after [`Tick::MAX`] can't be given back. The caller gives back each token once.
+    /// that is held until after [`Tick::MAX`] can't be given back, nor can a [`Report`](crate::Report), nor what another
+    /// kind of rule has charged, as far as its figures show it. The caller gives back each token once.
     fn refund(&self, word: Word, now: Tick, charge: &Decision, tokens: u64) -> Word;
 
     /// The idle word that takes the place of `word`; a fresh one stays fresh.

@@ -4,7 +4,7 @@ use super::contract::{Rule, Sealed, nanos_until, outcome};
 use super::windows::Windows;
 use super::word::Word;
 use crate::algorithm::Algorithm;
-use crate::decision::{Decision, Figures, NEVER, Outcome, Source};
+use crate::decision::{Decision, Figures, NEVER, Outcome, Source, Stamp};
 use crate::error::ConfigError;
 use crate::quota::Quota;
 use crate::time::Tick;
@@ -132,7 +132,15 @@ impl Rule for FixedWindow {
                 reset: if free == self.limit { 0 } else { until_next },
             }
         };
-        Decision { cost, limit: self.limit, at: now, figures, outcome, source: Source::Key }
+        Decision {
+            cost,
+            limit: self.limit,
+            at: now,
+            figures,
+            outcome,
+            source: Source::Key,
+            stamp: Stamp::NONE,
+        }
     }
 
     #[inline]

@@ -3,7 +3,7 @@
 use super::contract::{Rule, Sealed};
 use super::token_bucket::TokenBucket;
 use super::word::Word;
-use crate::decision::Decision;
+use crate::decision::{Decision, Stamp};
 use crate::error::ConfigError;
 use crate::quota::Quota;
 use crate::time::Tick;
@@ -96,8 +96,15 @@ impl LeakyBucket {
 
     /// The answer to a request that has made `charged` of `from`, or nothing.
     #[inline(always)]
-    pub(crate) fn answer_after(&self, from: Word, charged: Option<Word>, now: Tick, cost: u64) -> Decision {
-        self.bucket.answer_after(self.queue, from, charged, now, cost)
+    pub(crate) fn answer_after(
+        &self,
+        from: Word,
+        charged: Option<Word>,
+        now: Tick,
+        cost: u64,
+        stamp: Stamp,
+    ) -> Decision {
+        self.bucket.answer_after(self.queue, from, charged, now, cost, stamp)
     }
 
     pub(super) fn adopt(&self, before: &Self, word: Word, now: Tick) -> Word {

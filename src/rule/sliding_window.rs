@@ -4,7 +4,7 @@ use super::contract::{Rule, Sealed, nanos_until, outcome};
 use super::windows::Windows;
 use super::word::Word;
 use crate::algorithm::Algorithm;
-use crate::decision::{Decision, Figures, NEVER, Outcome, Source};
+use crate::decision::{Decision, Figures, NEVER, Outcome, Source, Stamp};
 use crate::error::ConfigError;
 use crate::quota::Quota;
 use crate::time::Tick;
@@ -218,7 +218,15 @@ impl Rule for SlidingWindow {
                 reset: nanos_until(self.idle_at(pair, now), now),
             }
         };
-        Decision { cost, limit: self.limit, at: now, figures, outcome, source: Source::Key }
+        Decision {
+            cost,
+            limit: self.limit,
+            at: now,
+            figures,
+            outcome,
+            source: Source::Key,
+            stamp: Stamp::NONE,
+        }
     }
 
     #[inline]

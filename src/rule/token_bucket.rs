@@ -2,7 +2,7 @@
 
 use super::contract::{Rule, Sealed, outcome};
 use super::word::Word;
-use crate::decision::{Decision, Figures, Outcome, Source};
+use crate::decision::{Decision, Figures, Outcome, Source, Stamp};
 use crate::error::ConfigError;
 use crate::grain::Grain;
 use crate::quota::Quota;
@@ -132,10 +132,13 @@ impl TokenBucket {
         charged: Option<Word>,
         now: Tick,
         cost: u64,
+        stamp: Stamp,
     ) -> Decision {
         if let Some(to) = charged {
-            return self.decision(queue, to.value(), Outcome::Allowed, now, cost);
+            let decision = self.decision(queue, to.value(), Outcome::Allowed, now, cost);
+            return Decision { stamp, ..decision };
         }
+        // Nothing was charged, so it needs no stamp.
         if cost == 0 || self.is_too_costly(cost) {
             return self.answer_as(queue, from, now, cost);
         }
@@ -146,7 +149,15 @@ impl TokenBucket {
     #[inline(always)]
     fn decision(&self, queue: bool, full: u64, outcome: Outcome, now: Tick, cost: u64) -> Decision {
         let figures = Figures::Bucket { full, grain: self.grain, queue };
-        Decision { cost, limit: self.burst, at: now, figures, outcome, source: Source::Key }
+        Decision {
+            cost,
+            limit: self.burst,
+            at: now,
+            figures,
+            outcome,
+            source: Source::Key,
+            stamp: Stamp::NONE,
+        }
     }
 }
 
@@ -167,7 +178,8 @@ impl Rule for TokenBucket {
     fn refund(&self, word: Word, now: Tick, charge: &Decision, tokens: u64) -> Word {
         // The charge may have been made under a larger quota.
         let tokens = tokens.min(charge.charged()).min(self.burst);
-        if word.is_fresh() || tokens == 0 {
+        let is_of_a_bucket = matches!(charge.figures, Figures::Bucket { .. });
+        if word.is_fresh() || tokens == 0 || !is_of_a_bucket {
             return word;
         }
         // The charge was the last thing in the bucket when it was made, so it is gone for good once the

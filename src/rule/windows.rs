@@ -69,8 +69,10 @@ impl Windows {
             Figures::Held { until, period, .. }
                 if period == count * self.length && until <= Tick::MAX.as_nanos() =>
             {
-                // A charge of another limiter may be from before the first window of these.
-                ((until + self.phase) / self.length + 1).checked_sub(count).filter(|&number| number > 0)
+                // A charge of another limiter may end within a window, or be from before the first of these.
+                let end = until + self.phase;
+                let number = (end / self.length + 1).checked_sub(count).filter(|&number| number > 0);
+                number.filter(|_| end.is_multiple_of(self.length))
             }
             _ => None,
         }

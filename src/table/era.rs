@@ -171,7 +171,7 @@ impl Era {
     }
 
     /// As the root: is far less of it used than there is, and has been for long? Then the next era can be smaller.
-    /// Not while memory is short: a root that is closed before it is full must not wait for its next era.
+    /// Not while memory is short: what is left of it is for eras that are full.
     #[inline]
     pub(super) fn is_too_large(&self, now: Tick) -> bool {
         now.is_apart(self.began, CALM)

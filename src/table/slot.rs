@@ -68,7 +68,7 @@ unsafe impl bytemuck::Zeroable for Fingerprint {}
 #[allow(unsafe_code)]
 unsafe impl bytemuck::Pod for Fingerprint {}
 
-#[cfg(not(tollgate_loom))]
+#[cfg(all(target_has_atomic = "64", not(tollgate_loom)))]
 const _: () = assert!(crate::sync::Atomic::<Fingerprint>::is_lock_free());
 
 #[cfg(test)]

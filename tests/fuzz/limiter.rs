@@ -43,7 +43,7 @@ struct Run<'r, S> {
     latest: u64,
     map: HashMap<u8, SingleLimiter>,
     /// What may be refunded: each once.
-    charges: Vec<(u8, Decision)>,
+    charges: Vec<(u8, Decision, Option<Decision>)>,
 }
 
 impl<'r, S: Store + Holds<u8>> Run<'r, S> {
@@ -92,10 +92,12 @@ impl<'r, S: Store + Holds<u8>> Run<'r, S> {
                 let key = self.key();
                 self.limiter.reset(&key);
                 self.of_map(key).reset();
+                self.void();
             }
             3 if self.input.below(4) == 0 => {
                 self.limiter.clear();
                 self.map.values().for_each(SingleLimiter::reset);
+                self.void();
             }
             4 => self.many(now),
             5 => {
@@ -147,7 +149,7 @@ impl<'r, S: Store + Holds<u8>> Run<'r, S> {
         };
         self.compare(key, decision, expected);
         if decision.source() == Source::Key && decision.charged() > 0 {
-            self.charges.push((key, decision));
+            self.charges.push((key, decision, Some(expected)));
         }
     }
 
@@ -166,9 +168,16 @@ impl<'r, S: Store + Holds<u8>> Run<'r, S> {
             return;
         }
         let index = self.input.below(self.charges.len().min(256));
-        let (key, charge) = self.charges.swap_remove(index);
+        let (key, charge, of_map) = self.charges.swap_remove(index);
         let tokens = self.input.number();
         self.limiter.refund_at(&key, &charge, tokens, now);
-        self.of_map(key).refund_at(&charge, tokens, now);
+        if let Some(charge) = of_map {
+            self.of_map(key).refund_at(&charge, tokens, now);
+        }
+    }
+
+    /// What was charged before a reset of any key is not given back.
+    fn void(&mut self) {
+        self.charges.iter_mut().for_each(|(_, _, of_map)| *of_map = None);
     }
 }

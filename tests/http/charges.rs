@@ -54,6 +54,34 @@ fn requests_under_way_count_so_that_no_race_gets_past_the_limit() {
     assert_eq!(statuses, [401, 401, 429, 429, 429]);
 }
 
+/// The layer refunds by itself, so it can't know of a clear.
+#[test]
+fn a_clear_while_a_request_is_under_way_voids_its_refund() {
+    let limiter: Arc<Limiter<Key>> = Arc::new(Limiter::builder(Quota::per_hour(2)).build().unwrap());
+    let limit = Limit::new("logins", Arc::clone(&limiter), KeyBy::header("x-a")).no_key(NoKey::Deny);
+    let layer = RateLimitLayer::builder()
+        .limit(limit.charge_if(|response| response.status() == 401))
+        .build()
+        .unwrap();
+    let cleared = Arc::clone(&limiter);
+    // While the first request is served, all is cleared, and two others fail.
+    let service = layer.layer(service_fn(move |request: Request<()>| {
+        if request.headers()["x-answer"] == "200" {
+            cleared.clear();
+        }
+        let status = request.headers()["x-answer"].to_str().unwrap().parse::<u16>().unwrap();
+        std::future::ready(Ok::<_, Infallible>(Response::builder().status(status).body(()).unwrap()))
+    }));
+    let send = |answer| {
+        let mut future = Box::pin(service.clone().oneshot(login(answer)));
+        let polled = future.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        let std::task::Poll::Ready(response) = polled else { panic!("it waits") };
+        response.unwrap().status().as_u16()
+    };
+    assert_eq!(["401", "200"].map(send), [401, 200]);
+    assert_eq!(["401", "401", "401"].map(send), [401, 401, 429]);
+}
+
 #[test]
 fn a_handler_that_fails_gives_the_charge_back_unless_it_is_kept() {
     let site = logins(|limit| limit);

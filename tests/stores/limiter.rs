@@ -173,6 +173,50 @@ mod refunds {
         assert_eq!(limiter.peek(&1).remaining(), 9);
     }
 
+    /// Whatever was charged since: by the same key, at the same time.
+    #[test]
+    fn a_refund_gives_back_nothing_charged_before_a_reset() {
+        for &algorithm in ALGORITHMS {
+            let builder = Limiter::builder(Quota::per_hour(5)).algorithm(algorithm).clock(Clock::manual());
+            let limiter: Gate<String> = builder.gate();
+            let resets: [fn(&Gate<String>); 3] =
+                [|limiter| limiter.reset("alice"), |limiter| limiter.reset("bob"), Limiter::clear];
+            for reset in resets {
+                limiter.reset("alice");
+                let charge = limiter.check_n("alice", 2);
+                limiter.refund_at("alice", &charge, 1, Tick::ZERO);
+                assert_eq!(limiter.peek("alice").remaining(), 4, "{algorithm}");
+                reset(&limiter);
+                let left = limiter.check_n("alice", 2).remaining();
+                limiter.refund("alice", &charge);
+                assert_eq!(limiter.peek("alice").remaining(), left, "{algorithm}");
+                let mut decisions = Vec::new();
+                limiter.check_many(["alice", "carol"], &mut decisions);
+                limiter.clear();
+                assert!(limiter.check_n("alice", 3).allowed());
+                limiter.refund("alice", &decisions[0]);
+                limiter.refund("alice", &limiter.pin().check("alice"));
+                assert_eq!(limiter.peek("alice").remaining(), 2, "{algorithm}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_refund_of_the_shared_state_is_void_after_a_clear() {
+        let builder = Limiter::builder(Quota::per_hour(5)).max_keys(1).full(Full::Share);
+        let limiter: Gate<u64> = builder.clock(Clock::manual()).gate();
+        assert!(limiter.check(&1).allowed());
+        let charge = limiter.check_n(&2, 3);
+        assert_eq!(charge.source(), Source::Overflow);
+        limiter.clear();
+        assert!(limiter.check(&1).allowed() && limiter.check_n(&2, 3).allowed());
+        limiter.refund(&2, &charge);
+        let left = limiter.peek(&2);
+        assert_eq!((left.source(), left.remaining()), (Source::Overflow, 2));
+        limiter.refund(&2, &limiter.check(&2));
+        assert_eq!(limiter.peek(&2).remaining(), 2);
+    }
+
     #[test]
     fn a_refund_of_an_unknown_key_changes_nothing() {
         let limiter: Gate<String> = limiter(Quota::per_hour(1));

@@ -1,0 +1,183 @@
+//! A panic in a key's `Hash`, `Eq` or `Clone`, in `ToKey` or in an iterator goes through a limiter and leaves nothing behind:
+//! no place of the cap is lost, no count is wrong, and every later call works.
+
+use std::cell::Cell;
+use std::hash::{Hash, Hasher};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::time::Duration;
+use tollgate::{Clock, ExactKeys, Holds, Limiter, ManualClock, Quota, Source, Store};
+
+const MAX_KEYS: usize = 64;
+
+/// What a key is asked to do.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Call {
+    Hash,
+    Eq,
+    Clone,
+}
+
+thread_local! {
+    /// The call that panics, and how many of the same come before it.
+    static FUSE: Cell<Option<(Call, u32)>> = const { Cell::new(None) };
+    /// How many calls have panicked.
+    static PANICS: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Panics if it is this call's turn.
+fn reach(call: Call) {
+    match FUSE.get() {
+        Some((armed, 0)) if armed == call => {
+            FUSE.set(None);
+            PANICS.set(PANICS.get() + 1);
+            // Without a message.
+            resume_unwind(Box::new(call));
+        }
+        Some((armed, before)) if armed == call => FUSE.set(Some((armed, before - 1))),
+        _ => {}
+    }
+}
+
+/// Two keys each have one hash, so the store of exact keys compares them.
+#[derive(Debug, Eq)]
+struct Key(u64);
+
+impl Hash for Key {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        reach(Call::Hash);
+        state.write_u64(self.0 / 2);
+    }
+}
+
+impl PartialEq for Key {
+    fn eq(&self, other: &Self) -> bool {
+        reach(Call::Eq);
+        self.0 == other.0
+    }
+}
+
+impl Clone for Key {
+    fn clone(&self) -> Self {
+        reach(Call::Clone);
+        Self(self.0)
+    }
+}
+
+/// Calls `body` again and again, in which one `call` after the other panics, until none does. How many did.
+fn with_panics(call: Call, mut body: impl FnMut()) -> u32 {
+    let before = PANICS.get();
+    for nth in 0.. {
+        FUSE.set(Some((call, nth)));
+        let result = catch_unwind(AssertUnwindSafe(&mut body));
+        let has_panicked = FUSE.take().is_none();
+        assert_eq!(result.is_err(), has_panicked);
+        if !has_panicked {
+            break;
+        }
+    }
+    PANICS.get() - before
+}
+
+/// All that a limiter does with keys, each with every call of the key's panicking in turn.
+fn panic_everywhere<S: Store + Holds<Key>>(
+    limiter: &Limiter<Key, S>,
+    clock: &ManualClock,
+    call: Call,
+) -> u32 {
+    let mut panics = 0;
+    for round in 0..40 {
+        // The first of the two was inserted before: the second is compared with it.
+        let (known, new) = (Key(4 * round), Key(4 * round + 1));
+        let _ = limiter.check(&known);
+        let mut decisions = Vec::new();
+        panics += with_panics(call, || _ = limiter.check(&new));
+        panics += with_panics(call, || _ = limiter.pin().check(&known));
+        panics +=
+            with_panics(call, || limiter.check_many(&[Key(4 * round + 2), Key(4 * round)], &mut decisions));
+        panics += with_panics(call, || _ = limiter.peek(&known));
+        panics += with_panics(call, || {
+            let charge = limiter.check(&known);
+            limiter.refund(&known, &charge);
+        });
+        panics += with_panics(call, || limiter.reset(&new));
+        let quotas = || [(&new, Some(Quota::per_hour(9))), (&known, Some(Quota::per_hour(8)))];
+        panics += with_panics(call, || limiter.set_key_quotas(quotas()).unwrap());
+        panics += with_panics(call, || _ = limiter.key_quota(&known));
+        panics += with_panics(call, || limiter.set_quota(Quota::per_hour(2)).unwrap());
+        panics += with_panics(call, || {
+            let _ = limiter.remove_key_quota(&new).unwrap();
+            let _ = limiter.remove_key_quota(&known).unwrap();
+        });
+        panics += with_panics(call, || while limiter.sweep(64) {});
+        panics += with_panics(call, || limiter.clear());
+        clock.advance(Duration::from_secs(2));
+    }
+    panics
+}
+
+/// It holds as many keys as it may, and no more; nothing else is left of what panicked.
+fn is_whole<S: Store + Holds<Key>>(limiter: &Limiter<Key, S>, clock: &ManualClock) {
+    assert_eq!(limiter.stats().own_quotas, 0);
+    for _ in 0..2 {
+        limiter.clear();
+        assert_eq!(limiter.len(), 0);
+        let source = |key| limiter.check(&Key(key)).source();
+        let keys = (0..MAX_KEYS as u64).map(|key| 1_000 + 2 * key);
+        assert!(keys.clone().all(|key| source(key) == Source::Key));
+        assert_eq!((limiter.len(), source(9_000)), (MAX_KEYS, Source::Policy));
+        assert!(keys.clone().all(|key| !limiter.check_n(&Key(key), 2).allowed()));
+        clock.advance(Duration::from_secs(2));
+    }
+}
+
+#[test]
+fn a_panic_of_a_key_leaves_a_limiter_of_fingerprints_whole() {
+    let clock = Clock::manual();
+    let builder = Limiter::builder(Quota::per_hour(2)).max_keys(MAX_KEYS).clock(&clock);
+    let limiter: Limiter<Key> = builder.build().unwrap();
+    assert!(panic_everywhere(&limiter, &clock, Call::Hash) > 200);
+    is_whole(&limiter, &clock);
+}
+
+#[test]
+fn a_panic_of_a_key_leaves_a_limiter_of_exact_keys_whole() {
+    for (call, least) in [(Call::Hash, 200), (Call::Eq, 200), (Call::Clone, 100)] {
+        let clock = Clock::manual();
+        let builder = Limiter::<Key>::builder(Quota::per_hour(2)).max_keys(MAX_KEYS).clock(&clock);
+        let limiter = builder.exact_keys().count_denials().build().unwrap();
+        let panics = panic_everywhere(&limiter, &clock, call);
+        assert!(panics > least, "{panics} panics in {call:?}");
+        is_whole(&limiter, &clock);
+        list(&limiter, call);
+    }
+}
+
+/// A key that panics while keys are listed.
+fn list(limiter: &Limiter<Key, ExactKeys<Key>>, call: Call) {
+    limiter.set_key_quota(&Key(1_001), Quota::per_hour(7)).unwrap();
+    let panics = with_panics(call, || assert_eq!(limiter.keys().count(), MAX_KEYS))
+        + with_panics(call, || assert!(!limiter.most_denied(3).is_empty()));
+    assert_eq!(panics > 0, call == Call::Eq);
+    assert_eq!((limiter.keys().count(), limiter.len()), (MAX_KEYS, MAX_KEYS));
+}
+
+/// What was charged before has its decision, and nothing else is charged.
+#[test]
+fn a_panic_of_the_iterator_leaves_the_decisions_made_before() {
+    let limiter: Limiter<u64> = Limiter::builder(Quota::per_hour(1)).clock(Clock::manual()).build().unwrap();
+    let keys: Vec<u64> = (0..100).collect();
+    let mut decisions = Vec::new();
+    let result = catch_unwind(AssertUnwindSafe(|| {
+        limiter.check_many(keys.iter().inspect(|key| assert!(**key < 80)), &mut decisions);
+    }));
+    assert!(result.is_err());
+    let charged = keys.iter().filter(|key| !limiter.peek(*key).allowed()).count();
+    assert!((1..=80).contains(&charged), "{charged}");
+    assert_eq!((decisions.len(), limiter.len()), (charged, charged));
+    let quotas = keys.iter().map(|key| (key, (*key < 50).then(|| Quota::per_hour(5))));
+    let result = catch_unwind(AssertUnwindSafe(|| {
+        limiter.set_key_quotas(quotas.inspect(|(key, _)| assert!(**key < 80)))
+    }));
+    assert!(result.is_err());
+    assert_eq!(limiter.stats().own_quotas, 0);
+}
