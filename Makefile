@@ -95,7 +95,7 @@ redis-server:
 		echo "NOT DONE: redis-server is missing and could not be installed (apt-get install redis-server), so the"; \
 		echo "tests of \`redis\` will fail"; test -z "$$CI"; }
 
-# The library as most people build it: without any feature. Clocks differ then, and nothing else that tests see.
+# The library as most people build it: without any feature.
 features:
 	$(CARGO) test --locked --lib --test limiter --test turnover
 
@@ -187,9 +187,9 @@ doc:
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --no-deps --all-features
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --no-deps
 
-# One of them: cargo bench --features tsc --bench scale -- '1,000 keys'. What is not asked for is not built.
+# One of them: cargo bench --bench scale -- '1,000 keys'. What is not asked for is not built.
 bench:
-	$(CARGO) bench --locked --features cli,tsc $(addprefix --bench ,$(BENCHES))
+	$(CARGO) bench --locked --features cli $(addprefix --bench ,$(BENCHES))
 
 # It starts an upstream and proxies on free ports and stops them. wrk is a Debian package; without it nothing can be
 # measured, which this says, and in CI it fails.

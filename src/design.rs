@@ -75,7 +75,7 @@
 //! another thread has begun. The weaker cases: beginning a turnover or a row of a log calls the allocator;
 //! with exact keys, inserting and forgetting a key take scc's lock on one bucket of its index; changing the quotas
 //! of a table rests for a millisecond at a time while the memory for it is not to be had, and then gives up with an
-//! error; `Housekeeper` and the coarse clock have threads of their own, and no check waits for them. A
+//! error; `Housekeeper` has a thread of its own, and no check waits for it; no clock has one. A
 //! thread that stops for good while it is pinned keeps retired memory alive; there is a bound to that, and beyond
 //! it new keys get the full policy.
 //!

@@ -55,6 +55,6 @@ pub fn is_idle(arrival: u64, now: u64) -> bool {
 /// for it than quanta's own arithmetic.
 #[inline]
 pub fn now() -> u64 {
-    static CLOCK: LazyLock<Clock> = LazyLock::new(Clock::tsc);
+    static CLOCK: LazyLock<Clock> = LazyLock::new(Clock::counter);
     CLOCK.now().as_nanos()
 }

@@ -18,16 +18,16 @@ pub fn all<K: Key>() -> Rows<K> {
             // There is nothing to do, which is soon done: so it has its place beside all the others.
             kept((), check, Upkeep { sweep: Some(|()| ()), clear: Some(|()| ()), ..Upkeep::NONE })
         }),
-        (OWN, |setting| checked(setting, Clock::tsc())),
-        ("tollgate, pinned", |setting| Ok(Box::new(InALoop(limiter::<K>(setting, Clock::tsc())?)))),
-        ("tollgate, batches of 32", |setting| Ok(Box::new(Batches(limiter::<K>(setting, Clock::tsc())?)))),
+        (OWN, |setting| checked(setting, Clock::counter())),
+        ("tollgate, pinned", |setting| Ok(Box::new(InALoop(limiter::<K>(setting, Clock::counter())?)))),
+        ("tollgate, batches of 32", |setting| Ok(Box::new(Batches(limiter::<K>(setting, Clock::counter())?)))),
         ("tollgate, system clock", |setting| checked(setting, Clock::monotonic())),
         ("tollgate, coarse clock", |setting| checked(setting, coarse())),
         ("tollgate, one resource", |setting| {
             if setting.keys > 1 {
                 return Err(ONE_RESOURCE);
             }
-            let single = SingleLimiter::builder(quota(setting)).clock(Clock::tsc()).build();
+            let single = SingleLimiter::builder(quota(setting)).clock(Clock::counter()).build();
             let single = single.map_err(|_| "refuses the quota")?;
             each(move |_| single.check().allowed())
         }),
@@ -66,10 +66,9 @@ fn quota(setting: Setting) -> tollgate::Quota {
     tollgate::Quota::new(1, interval).burst(Quota::burst(setting.quota).into())
 }
 
-/// One clock for all, as one thread moves it.
+/// One clock for all: the system's coarse one, whose ticks are of 1 to 10 ms.
 pub fn coarse() -> Clock {
-    static COARSE: LazyLock<Clock> =
-        LazyLock::new(|| Clock::coarse(Duration::from_millis(1)).unwrap_or_else(|_| Clock::monotonic()));
+    static COARSE: LazyLock<Clock> = LazyLock::new(|| Clock::coarse(Duration::from_millis(10)));
     COARSE.clone()
 }
 
