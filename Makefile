@@ -29,7 +29,7 @@ PROXY_BENCH ?=
 REDIS_BENCH ?=
 
 # What `make bench` runs.
-BENCHES ?= algorithms check scale turnover replay http
+BENCHES ?= algorithms check clock scale turnover replay http
 
 .PHONY: help test lint redis-server unit features instructions stress soak sanitize fuzz fuzz-tools loom loom-turnover loom-others loom-deep shuttle weaken mutants doc bench bench-proxy bench-redis peers clean
 

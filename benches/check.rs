@@ -81,6 +81,12 @@ fn ways(criterion: &mut Criterion) {
             let walk = walk.get_or_insert_with(|| Walk::new(&known));
             bencher.iter(|| gate.check(walk.step()).allowed());
         });
+        let mut walk = None;
+        group.bench_function("check through a pinned handle that is given the time", |bencher| {
+            let mut gate = limiter.pin_at(limiter.clock().now());
+            let walk = walk.get_or_insert_with(|| Walk::new(&known));
+            bencher.iter(|| gate.check(walk.step()).allowed());
+        });
         let (mut walk, mut decisions) = (None, Vec::<Decision>::with_capacity(BATCH));
         group.throughput(Throughput::Elements(BATCH as u64));
         group.bench_function("check_many, 32 at a time", |bencher| {
