@@ -20,7 +20,9 @@ pub fn all<K: Key>() -> Rows<K> {
         }),
         (OWN, |setting| checked(setting, Clock::counter())),
         ("tollgate, pinned", |setting| Ok(Box::new(InALoop(limiter::<K>(setting, Clock::counter())?)))),
-        ("tollgate, batches of 32", |setting| Ok(Box::new(Batches(limiter::<K>(setting, Clock::counter())?)))),
+        ("tollgate, batches of 32", |setting| {
+            Ok(Box::new(Batches(limiter::<K>(setting, Clock::counter())?)))
+        }),
         ("tollgate, system clock", |setting| checked(setting, Clock::monotonic())),
         ("tollgate, coarse clock", |setting| checked(setting, coarse())),
         ("tollgate, one resource", |setting| {
