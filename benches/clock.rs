@@ -27,8 +27,6 @@ fn repeated<T>(mut something: impl FnMut() -> T) -> Duration {
 /// The counter times its rate, from an origin: what a clock without a guard does.
 #[cfg(target_arch = "x86_64")]
 fn bare() -> impl Fn() -> u64 {
-    // A safe function on some systems and not on others would be a dependency; here it is one
-    // instruction.
     #[allow(unsafe_code)]
     fn count() -> u64 {
         // SAFETY: it reads a register that programs may read.
@@ -40,7 +38,7 @@ fn bare() -> impl Fn() -> u64 {
     let rate = (nanos << 40) / counted;
     move || {
         #[allow(clippy::cast_possible_truncation)]
-        let nanos = (u128::from(count().wrapping_sub(origin)) * rate >> 40) as u64;
+        let nanos = ((u128::from(count().wrapping_sub(origin)) * rate) >> 40) as u64;
         nanos
     }
 }

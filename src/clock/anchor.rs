@@ -106,10 +106,11 @@ impl Anchor {
     /// clock.
     fn next(self, before: u64, count: u64, after: u64) -> Self {
         let passed = before.saturating_sub(self.time);
-        // A thread that was stopped between the readings knows the count only roughly.
+        // A thread that was stopped between the readings knows the count only roughly. The anchor
+        // stays, for what it says is still true.
         let is_vague = after.saturating_sub(before) > GAP;
         if is_vague || passed < MEASURED {
-            return Self { span: 0, ..self };
+            return self;
         }
         let rate = self.rate_since(count, passed);
         let is_agreed = rate != 0 && rate.abs_diff(self.rate) <= self.rate / AGREEMENT;
@@ -178,7 +179,7 @@ mod tests {
     use crate::time::Tick;
     use proptest::prelude::*;
 
-    const MILLISECOND: u64 = SPAN;
+    const MILLISECOND: u64 = 1_000_000;
     const SECOND: i64 = 1_000_000_000;
     /// What a rate may be off by, in a millisecond, and what a call takes.
     const ROUGHLY: u64 = 17_000;
@@ -194,6 +195,9 @@ mod tests {
         ahead: Cell<i64>,
         /// After how many readings the thread is stopped, and for how long.
         stop: Cell<Option<(u32, u64)>>,
+        /// Each reading takes up to so many nanoseconds more, by chance.
+        jitter: Cell<u64>,
+        chance: Cell<u64>,
         /// How often the system was asked.
         asked: Cell<u64>,
     }
@@ -208,6 +212,8 @@ mod tests {
                 rate: Cell::new(Self::RATE),
                 ahead: Cell::new(0),
                 stop: Cell::new(None),
+                jitter: Cell::new(0),
+                chance: Cell::new(1),
                 asked: Cell::new(0),
             }
         }
@@ -240,7 +246,9 @@ mod tests {
         }
 
         fn to_read(&self) {
-            self.pass(20);
+            let chance = self.chance.get().wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            self.chance.set(chance);
+            self.pass(20 + (chance >> 33) % (self.jitter.get() + 1));
             match self.stop.take() {
                 Some((0, long)) => self.pass(long),
                 Some((readings, long)) => self.stop.set(Some((readings - 1, long))),
@@ -330,14 +338,14 @@ mod tests {
 
     #[test]
     fn a_jump_ahead_costs_a_millisecond_at_most() {
-        for jump in [100, 500_000, 900_000, 1_000_000, 1_600_000_000, 1 << 60] {
+        for jump in [100, 500_000, 900_000, 1_000_000, 5_000_000, 1_600_000_000, 1 << 60] {
             disturbed(|fake| fake.jump(jump));
         }
     }
 
     #[test]
     fn a_jump_back_costs_a_millisecond_at_most() {
-        for jump in [100, 500_000, 900_000, 1_000_000, 1_600_000_000, 1 << 60] {
+        for jump in [100, 500_000, 900_000, 1_000_000, 5_000_000, 1_600_000_000, 1 << 60] {
             disturbed(|fake| fake.jump(-jump));
         }
     }
@@ -392,13 +400,15 @@ mod tests {
 
     #[test]
     fn a_thread_stopped_between_two_readings_is_off_by_the_gap_at_most() {
-        for long in [GAP - 100, GAP, 100_000, 999_000, 5 * MILLISECOND, 10_000 * MILLISECOND] {
+        let pauses = [MILLISECOND, 1_000 * MILLISECOND];
+        let stops = [3_900, 4_000, 20_000, 100_000, 999_000, 5 * MILLISECOND, 10_000 * MILLISECOND];
+        for (pause, long) in pauses.iter().flat_map(|&pause| stops.map(|stop| (pause, stop))) {
             // Before the count, and before each of the three readings that an anchor is made of.
             for reading in 0..4 {
                 let fake = Fake::new();
                 let reader = fake.settled();
-                // No anchor holds any more.
-                fake.pass(MILLISECOND);
+                // No anchor holds any more. (After a long pause a stop hardly changes the rate.)
+                fake.pass(pause);
                 fake.stop.set(Some((reading, long)));
                 for _ in 0..5_000 {
                     let before = fake.now.get();
@@ -409,6 +419,24 @@ mod tests {
                     fake.pass(1_000);
                 }
             }
+        }
+    }
+
+    #[test]
+    fn a_new_thread_whose_readings_take_long_finds_no_wrong_rate() {
+        for seed in 0..200 {
+            let fake = Fake::new();
+            fake.jitter.set(1_900);
+            fake.chance.set(seed);
+            let reader = Reader::new();
+            for _ in 0..3_000 {
+                fake.pass(300);
+                let before = fake.now.get();
+                let time = reader.now(&fake);
+                let (least, most) = (before - GAP - ROUGHLY, fake.now.get() + ROUGHLY);
+                assert!((least..=most).contains(&time), "{time} is not in {least}..={most}, {seed}");
+            }
+            assert!(reader.anchor.get().span > 0);
         }
     }
 

@@ -72,7 +72,7 @@ fn is_trusted() -> bool {
     static FOUND: Atomic<u8> = Atomic::new(UNKNOWN);
     // ORDERING: relaxed, see the module's page.
     if FOUND.load(Relaxed) == UNKNOWN {
-        let is_trusted = instruction::is_invariant() && is_source(clock_source().as_slice());
+        let is_trusted = is_fit(instruction::is_invariant(), clock_source().as_slice());
         // ORDERING: relaxed, as above.
         FOUND.store(if is_trusted { TRUSTED } else { DISTRUSTED }, Relaxed);
     }
@@ -80,9 +80,9 @@ fn is_trusted() -> bool {
     FOUND.load(Relaxed) == TRUSTED
 }
 
-/// Is this what the kernel calls the counter, as it writes it to the file?
-fn is_source(current: &[u8]) -> bool {
-    current.trim_ascii() == instruction::SOURCE.as_bytes()
+/// Does the counter count at one rate, and is it what the kernel names, as it writes it to the file?
+fn is_fit(is_invariant: bool, current: &[u8]) -> bool {
+    is_invariant && current.trim_ascii() == instruction::SOURCE.as_bytes()
 }
 
 /// What the kernel's clock is made of; nothing if it does not say, as where a sandbox has no such
@@ -177,17 +177,18 @@ mod tests {
     fn the_counter_is_trusted_only_if_the_kernel_s_clock_is_made_of_it() {
         let mut own = instruction::SOURCE.as_bytes().to_vec();
         own.push(b'\n');
-        assert!(is_source(&own));
+        assert!(is_fit(true, &own));
+        assert!(!is_fit(false, &own));
         for other in ["", "\n", "kvm-clock\n", "hpet\n", "acpi_pm\n", "jiffies", "tsc-early\n", "tsc hpet\n"]
         {
-            assert!(!is_source(other.as_bytes()), "{other:?}");
+            assert!(!is_fit(true, other.as_bytes()), "{other:?}");
         }
     }
 
     #[test]
     fn the_answer_is_that_of_the_kernel_and_stays() {
         let says = std::fs::read("/sys/devices/system/clocksource/clocksource0/current_clocksource");
-        let expected = instruction::is_invariant() && is_source(&says.unwrap_or_default());
+        let expected = is_fit(instruction::is_invariant(), &says.unwrap_or_default());
         assert_eq!([is_trusted(), is_trusted()], [expected; 2]);
         assert_eq!(Counter::trusted().is_some(), expected);
     }
