@@ -49,7 +49,7 @@ const REPIN: u32 = 64;
 /// /// One turn of an event loop: how many of the packets that have come are let through.
 /// fn turn(limiter: &Limiter<u64>, packets: &[u64]) -> usize {
 ///     let mut gate = limiter.pin_at(limiter.clock().now());
-///     packets.iter().filter(|host| gate.check(host).allowed()).count()
+///     packets.iter().filter(|&host| gate.check(host).allowed()).count()
 ///     // The handle is dropped here, before the loop waits for the next packets.
 /// }
 ///
