@@ -36,7 +36,7 @@ use system::System;
 ///
 /// | clock | a reading costs | within a thread | between threads | off the system's clock |
 /// |---|---|---|---|---|
-/// | [`counter`](Clock::counter) | one instruction and a multiplication; once a millisecond and thread, two calls into the vDSO | never back | back by less than 0.1 ms, typically nanoseconds; where a core's counter is out of step, by up to 1 ms | early by less than 1 ms, late by up to 1 ms, typically by less than 0.1 µs; its rate is the system's |
+/// | [`counter`](Clock::counter) | one instruction and a multiplication; once a millisecond and thread, two calls into the vDSO | never back | back by less than 0.1 ms, typically nanoseconds; where a core's counter is out of step, by less than 2 ms | early by less than 1 ms, late by up to 1 ms, typically by less than 0.1 µs; its rate is the system's |
 /// | [`monotonic`](Clock::monotonic) | one call into the vDSO, or of the system | never back | never back | not at all |
 /// | [`coarse`](Clock::coarse) | a call into the vDSO that reads memory; or as the default | never back | as what it reads | late by up to the resolution |
 /// | [`manual`](Clock::manual) | one load | as its owner says | as its owner says | has nothing to do with it |
@@ -73,7 +73,7 @@ use system::System;
 /// let limiter: Limiter<u64> = Limiter::builder(Quota::per_second(100)).build()?;
 /// println!("the time is read from {}", limiter.clock().kind());
 ///
-/// // For who wants the system's clock and nothing else.
+/// // The system's clock, whatever the default is.
 /// let builder = Limiter::<u64>::builder(Quota::per_second(100)).clock(Clock::monotonic());
 /// assert_eq!(builder.build()?.clock().kind(), ClockKind::System);
 /// # Ok::<(), tollgate::ConfigError>(())
@@ -123,13 +123,13 @@ impl Clock {
     /// costs a millisecond at most:
     ///
     /// - A reading is early by less than a millisecond, without exception.
-    /// - It is late by at most a millisecond, and only where the counter has lost time against the
-    ///   system's clock. (A thread that reads nothing for as long as a core's counter is behind,
-    ///   and then reads on that core, can be given a time that is late by all of that, and is for a
-    ///   millisecond at most. That delays requests and grants none.)
+    /// - It is late by a millisecond at most, and only where the counter has lost time against the
+    ///   system's clock. There is one exception: a thread that pauses for as long as the counter
+    ///   then steps back (a core that is behind, a counter that stood still) can be given times
+    ///   that are late by the whole step, for a millisecond. That delays requests and grants none.
     /// - Within a thread it never steps back. A thread that reads after another one can be given an
-    ///   earlier time: by some nanoseconds where the counters of all cores are in step, and by up
-    ///   to a millisecond where they are not.
+    ///   earlier time: by some nanoseconds where the counters of all cores are in step, and by less
+    ///   than two milliseconds where they are not, as one thread may be early and the other late.
     ///
     /// A thread that reads less than once a millisecond asks the system each time, with two calls
     /// where [`monotonic`](Clock::monotonic) takes one. A thread's first two milliseconds go by
@@ -163,10 +163,10 @@ impl Clock {
     /// resolution, and on other systems, it is the [default](Clock::default), which is finer than
     /// it was asked to be.
     ///
-    /// It pays where the default is the system's clock. A reading takes a third of that or less; of
-    /// what the counter takes, about 0.7, and a check as much as with the counter, of which half
-    /// goes by beside other work. Cheaper than any clock is one reading for many checks:
-    /// [`Limiter::pin_at`](crate::Limiter::pin_at).
+    /// It pays where the default is the system's clock, of which a reading takes three times as
+    /// long. With the counter a check takes no longer than with this clock, since the processor
+    /// does other work while it reads the counter. One reading for many checks is cheaper than any
+    /// clock: see [`Limiter::pin_at`](crate::Limiter::pin_at).
     ///
     /// It is late by up to a tick, which can delay a request and never grants one; by more, where a
     /// virtual machine's processor that has the ticks does not run. It has no thread.

@@ -136,7 +136,7 @@ mod instruction {
         last >= POWER && cpuid(POWER).edx & INVARIANT != 0
     }
 
-    /// A safe function since Rust 1.94.
+    /// Newer versions of Rust call this function safe, and 1.92 does not.
     #[allow(unsafe_code, unused_unsafe)]
     fn cpuid(leaf: u32) -> std::arch::x86_64::CpuidResult {
         // SAFETY: all processors of this kind have the instruction, which asks for properties and
