@@ -49,7 +49,7 @@ help:
 	@echo "make weaken     weakens each memory ordering in turn: a model must notice (some minutes)"
 	@echo "make mutants    changes rules, quotas and the table in small ways: a test must notice (hours; MUTANTS=\"-F src/quota.rs\")"
 	@echo "make doc        the documentation, warnings are errors"
-	@echo "make bench      benchmarks: algorithms, checks, many keys and two threads, turnover, the replay of a log,"
+	@echo "make bench      benchmarks: algorithms, checks, clocks, many keys and two threads, turnover, a replay,"
 	@echo "                the HTTP layer (about ten minutes, a gigabyte of memory for ten million keys; BENCHES=\"$(BENCHES)\")"
 	@echo "make bench-proxy"
 	@echo "                wrk on tollgate proxy with and without limits (three minutes; PROXY_BENCH=\"--rounds 3 --seconds 2\")"
