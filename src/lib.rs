@@ -102,7 +102,7 @@ pub use exact::ModelLog;
 #[cfg(not(tollgate_loom))]
 pub use limiter::Housekeeper;
 pub use limiter::{
-    Align, Builder, ExactKeys, Fingerprints, Full, Gate, Holds, Keyed, Keys, Limiter, Part, Pinned,
+    Align, Builder, ExactKeys, Fingerprints, Full, Gate, Holds, Keyed, Keys, Limiter, Part, Pinned, PinnedAt,
     SingleLimiter, Stats, Store, ToKey, Tracked, check_all,
 };
 pub use quota::{Quota, QuotaParseError};

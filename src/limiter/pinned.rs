@@ -21,7 +21,8 @@ const REPIN: u32 = 64;
 /// memory stays bounded all the same, but new keys may get the [full policy](crate::Full). So hold one for the loop, not
 /// several, and not across waiting for work. It stays on its thread.
 ///
-/// # A loop of checks
+/// It reads the limiter's clock for each check, which is a third of a check or more. A loop that
+/// knows the time takes a [`PinnedAt`](crate::PinnedAt) instead.
 ///
 /// ```
 /// use tollgate::{Limiter, Quota};
@@ -34,37 +35,11 @@ const REPIN: u32 = 64;
 /// assert_eq!(passed, [true, true, true, false]);
 /// # Ok::<(), tollgate::ConfigError>(())
 /// ```
-///
-/// # One time for many checks
-///
-/// A handle of [`Limiter::pin`] reads the limiter's clock for each check, which is a third of a
-/// check or more. A handle of [`Limiter::pin_at`] is given a time, and judges by that until it is
-/// given another one ([`set_now`](Self::set_now)). So an event loop reads the clock once a turn. A
-/// time that has become older than the clock's delays: a key is denied what it would get at the
-/// later time, and never given more.
-///
-/// ```
-/// use tollgate::{Limiter, Quota};
-///
-/// /// One turn of an event loop: how many of the packets that have come are let through.
-/// fn turn(limiter: &Limiter<u64>, packets: &[u64]) -> usize {
-///     let mut gate = limiter.pin_at(limiter.clock().now());
-///     packets.iter().filter(|&host| gate.check(host).allowed()).count()
-///     // The handle is dropped here, before the loop waits for the next packets.
-/// }
-///
-/// let limiter: Limiter<u64> = Limiter::builder(Quota::per_hour(2)).build()?;
-/// assert_eq!(turn(&limiter, &[7, 8, 7, 7]), 3);
-/// assert_eq!(turn(&limiter, &[7, 8]), 1);
-/// # Ok::<(), tollgate::ConfigError>(())
-/// ```
 #[must_use = "a handle does nothing by itself"]
 pub struct Pinned<'l, K: ?Sized, S: Store = Fingerprints> {
     limiter: &'l Limiter<K, S>,
     guard: S::Guard,
     left: u32,
-    /// The time of all its checks; the limiter's clock is read for each if there is none.
-    now: Option<Tick>,
 }
 
 impl<K: ?Sized, S: Store> Limiter<K, S> {
@@ -84,55 +59,12 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn pin(&self) -> Pinned<'_, K, S> {
-        Pinned { limiter: self, guard: S::pin(), left: REPIN, now: None }
-    }
-
-    /// As [`pin`](Self::pin), with the time of all checks: they don't read the clock. For a loop
-    /// that reads it once a turn, see [`Pinned`](Pinned#one-time-for-many-checks). What is said of
-    /// times at [`check_at`](Self::check_at) holds here.
-    ///
-    /// # Progress
-    ///
-    /// As [`pin`](Self::pin).
-    ///
-    /// ```
-    /// # use tollgate::{Limiter, Quota, Tick};
-    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(1)).build()?;
-    /// let now = limiter.clock().now();
-    /// let mut gate = limiter.pin_at(now);
-    /// assert_eq!(gate.check("alice").at(), now);
-    /// assert!(!gate.check("alice").allowed());
-    /// # Ok::<(), tollgate::ConfigError>(())
-    /// ```
-    pub fn pin_at(&self, now: Tick) -> Pinned<'_, K, S> {
-        Pinned { now: Some(now), ..self.pin() }
+        Pinned { limiter: self, guard: S::pin(), left: REPIN }
     }
 }
 
 impl<K: ?Sized, S: Store> Pinned<'_, K, S> {
-    /// Gives the handle the time of its checks from now on, whether or not it had one.
-    ///
-    /// # Progress
-    ///
-    /// Wait-free.
-    ///
-    /// ```
-    /// # use std::time::Duration;
-    /// # use tollgate::{Limiter, Quota, Tick};
-    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_second(1)).build()?;
-    /// let mut gate = limiter.pin_at(Tick::ZERO);
-    /// assert!(gate.check("alice").allowed());
-    /// assert!(!gate.check("alice").allowed());
-    /// gate.set_now(Tick::ZERO + Duration::from_secs(1));
-    /// assert!(gate.check("alice").allowed());
-    /// # Ok::<(), tollgate::ConfigError>(())
-    /// ```
-    #[inline]
-    pub fn set_now(&mut self, now: Tick) {
-        self.now = Some(now);
-    }
-
-    /// As [`Limiter::check`], at the handle's time if it was given one.
+    /// As [`Limiter::check`].
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
@@ -151,7 +83,7 @@ impl<K: ?Sized, S: Store> Pinned<'_, K, S> {
         self.check_n(key, 1)
     }
 
-    /// As [`Limiter::check_n`], at the handle's time if it was given one.
+    /// As [`Limiter::check_n`].
     ///
     /// ```
     /// # use tollgate::{Limiter, Outcome, Quota};
@@ -167,14 +99,12 @@ impl<K: ?Sized, S: Store> Pinned<'_, K, S> {
         Q: Hash + Equivalent<K> + ?Sized,
         S: Holds<Q>,
     {
-        self.count(self.now);
-        let Self { limiter, guard, now: given, .. } = self;
-        // Looked at when the time is needed: in a register until then it would be in the way.
-        let now = || given.unwrap_or_else(|| limiter.clock.now());
-        limiter.charge_under::<Q>(limiter.key(key), cost, now, guard)
+        let limiter = self.limiter;
+        self.count(|| limiter.clock.now());
+        limiter.charge_under::<Q>(limiter.key(key), cost, || limiter.clock.now(), &self.guard)
     }
 
-    /// As [`Limiter::check_at`], whatever time the handle was given.
+    /// As [`Limiter::check_at`].
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota, Tick};
@@ -191,25 +121,24 @@ impl<K: ?Sized, S: Store> Pinned<'_, K, S> {
         S: Holds<Q>,
     {
         let limiter = self.limiter;
-        self.count(Some(now));
+        self.count(|| now);
         limiter.charge_under::<Q>(limiter.key(key), cost, || now, &self.guard)
     }
 
-    /// Counts a check, at the time it is given. Now and then, lets go of what it may have seen, and
-    /// does a step of upkeep.
+    /// Counts a check. Now and then, lets go of what it may have seen, and does a step of upkeep.
     #[inline]
-    fn count(&mut self, given: Option<Tick>) {
+    fn count(&mut self, now: impl FnOnce() -> Tick) {
         if self.left == 0 {
-            self.renew(given);
+            self.renew(now());
         }
         self.left -= 1;
     }
 
     #[cold]
-    fn renew(&mut self, given: Option<Tick>) {
+    fn renew(&mut self, now: Tick) {
         self.left = REPIN;
         S::repin(&mut self.guard);
-        self.limiter.store.tend_once(given.unwrap_or_else(|| self.limiter.clock.now()));
+        self.limiter.store.tend_once(now);
     }
 }
 
