@@ -52,7 +52,7 @@ INSTRUCTIONS := benches/with-baseline.sh instructions "$(BASELINE)" && \
 endif
 
 # What `make bench` runs.
-BENCHES ?= algorithms check scale turnover replay http
+BENCHES ?= algorithms check clock scale turnover replay http
 
 .PHONY: help test lint redis-server unit features instructions stress soak sanitize fuzz fuzz-tools loom loom-turnover loom-others loom-deep shuttle weaken mutants doc bench bench-proxy bench-redis peers clean
 
@@ -73,7 +73,7 @@ help:
 	@echo "make weaken     weakens each memory ordering in turn: a model must notice (some minutes)"
 	@echo "make mutants    changes rules, quotas and the table in small ways: a test must notice (hours; MUTANTS=\"-F src/quota.rs\")"
 	@echo "make doc        the documentation, warnings are errors"
-	@echo "make bench      benchmarks: algorithms, checks, many keys and two threads, turnover, the replay of a log,"
+	@echo "make bench      benchmarks: algorithms, checks, clocks, many keys and two threads, turnover, a replay,"
 	@echo "                the HTTP layer (about ten minutes, a gigabyte of memory for ten million keys; BENCHES=\"$(BENCHES)\")"
 	@echo "make bench-proxy"
 	@echo "                wrk on tollgate proxy with and without limits (three minutes; PROXY_BENCH=\"--rounds 3 --seconds 2\")"
@@ -123,7 +123,7 @@ redis-server:
 		echo "NOT DONE: redis-server is missing and could not be installed (apt-get install redis-server), so the"; \
 		echo "tests of \`redis\` will fail"; test -z "$$CI"; }
 
-# The library as most people build it: without any feature. Clocks differ then, and nothing else that tests see.
+# The library as most people build it: without any feature.
 features:
 	$(CARGO) test --locked --lib --test limiter --test turnover
 
@@ -215,9 +215,9 @@ doc:
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --no-deps --all-features
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --no-deps
 
-# One of them: cargo bench --features tsc --bench scale -- '1,000 keys'. What is not asked for is not built.
+# One of them: cargo bench --bench scale -- '1,000 keys'. What is not asked for is not built.
 bench:
-	$(CARGO) bench --locked --features cli,tsc $(addprefix --bench ,$(BENCHES))
+	$(CARGO) bench --locked --features cli $(addprefix --bench ,$(BENCHES))
 
 # It starts an upstream and proxies on free ports and stops them. wrk is a Debian package; without it nothing can be
 # measured, which this says, and in CI it fails.

@@ -50,7 +50,7 @@ where
 }
 
 fn keyed(name: &str, quota: Quota, by: KeyBy) -> Limit {
-    let limiter = Limiter::builder(quota).clock(Clock::tsc()).build().expect("a quota that is fine");
+    let limiter = Limiter::builder(quota).clock(Clock::counter()).build().expect("a quota that is fine");
     Limit::new(name, limiter, by).no_key(NoKey::Deny)
 }
 
@@ -64,7 +64,8 @@ fn layers(criterion: &mut Criterion) {
     let ample = Quota::per_second(50_000_000);
     let per_address = || keyed("per-address", ample, KeyBy::peer());
     let three = || {
-        let all = SingleLimiter::builder(ample).clock(Clock::tsc()).build().expect("a quota that is fine");
+        let all =
+            SingleLimiter::builder(ample).clock(Clock::counter()).build().expect("a quota that is fine");
         let per_key = keyed("per-key", ample, KeyBy::api_key("x-api-key", "api_key"));
         RateLimitLayer::builder().limit(per_address()).limit(per_key).limit(Limit::global("all", all))
     };

@@ -105,15 +105,6 @@ pub enum ConfigError {
         /// The algorithm.
         algorithm: Algorithm,
     },
-    /// A coarse clock's resolution is out of range.
-    Resolution {
-        /// The resolution that was refused.
-        resolution: Duration,
-        /// The finest allowed.
-        least: Duration,
-        /// The coarsest allowed.
-        most: Duration,
-    },
     /// The interval of a housekeeper's sweeps is out of range.
     SweepInterval {
         /// The interval that was refused.
@@ -123,7 +114,7 @@ pub enum ConfigError {
         /// The longest allowed.
         most: Duration,
     },
-    /// The system refused to start the thread of a coarse clock or of a housekeeper.
+    /// The system refused to start the thread of a housekeeper.
     NoThread,
     /// Quotas can't be changed just now: there is no memory for the next table.
     NotNow {
@@ -205,11 +196,6 @@ impl fmt::Display for ConfigError {
                 "align has no meaning for a {algorithm}, which has no boundaries; leave it out, or \
                  choose a fixed-window or a sliding-window"
             ),
-            Self::Resolution { resolution, least, most } => write!(
-                f,
-                "resolution {resolution:?} is out of range; allowed: {least:?} to {most:?}; 1ms suits \
-                 most services"
-            ),
             Self::SweepInterval { every, least, most } => write!(
                 f,
                 "a sweep every {every:?} is out of range; allowed: {least:?} to {most:?}; one a minute \
@@ -218,7 +204,7 @@ impl fmt::Display for ConfigError {
             Self::NoThread => write!(
                 f,
                 "the system refused a thread; raise the limit of threads, or do without: use \
-                 `Clock::monotonic` instead of a coarse clock, and `Limiter::sweep` instead of a housekeeper"
+                 `Limiter::sweep` instead of a housekeeper"
             ),
             Self::NotNow { bytes } => write!(
                 f,

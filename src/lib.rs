@@ -55,18 +55,16 @@
 //! systems, a check takes some nanoseconds more. So let a sandbox refuse the call from the beginning, with an error, or
 //! not at all: if it is refused later, what is retired from then on is not freed.
 //!
+//! Which clock is read by default depends on the platform, too: see [`Clock`](Clock#platforms).
+//!
 //! # Features
 //!
-//! - `tsc`: [`Clock::tsc`], the processor's time stamp counter.
 //! - `http`: [`http`], a tower layer for axum, hyper, tonic and whatever else speaks HTTP.
 //! - `tracing`: events of what the layer decides, for the `tracing` crate; nothing without `http`.
 //! - `redis`: [`redis`], limits that machines share through Redis or Valkey.
 //! - `cli`: the `tollgate` program; of the library it enables `http` and `redis`, which its proxy is built on.
 
-#![cfg_attr(
-    not(all(feature = "tsc", feature = "http", feature = "redis")),
-    allow(rustdoc::broken_intra_doc_links)
-)]
+#![cfg_attr(not(all(feature = "http", feature = "redis")), allow(rustdoc::broken_intra_doc_links))]
 
 #[cfg(not(target_has_atomic = "64"))]
 compile_error!(
@@ -100,7 +98,7 @@ mod time;
 struct Readme;
 
 pub use algorithm::{Algorithm, UnknownAlgorithm};
-pub use clock::{Clock, ManualClock};
+pub use clock::{Clock, ClockKind, ManualClock};
 pub use decision::{Decision, Denied, Outcome, Report, Source};
 #[cfg(feature = "http")]
 pub use edge::http;
@@ -114,7 +112,7 @@ pub use exact::ModelLog;
 pub use limiter::Housekeeper;
 pub use limiter::{
     Align, Builder, ExactKeys, Fingerprints, FoldHash, Full, Gate, Holds, KeyHash, Keyed, Keys, Limiter,
-    Part, Pinned, SingleLimiter, SipHash, Stats, Store, ToKey, Tracked, check_all,
+    Part, Pinned, PinnedAt, SingleLimiter, SipHash, Stats, Store, ToKey, Tracked, check_all,
 };
 pub use quota::{Quota, QuotaParseError};
 pub use time::Tick;

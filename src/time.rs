@@ -40,14 +40,6 @@ impl Tick {
         if nanos > Self::MAX.0 { Self::MAX } else { Self(nanos) }
     }
 
-    /// The same of a time that is known to be no later than that.
-    #[inline(always)]
-    #[cfg(feature = "tsc")]
-    pub(crate) const fn within(nanos: u64) -> Self {
-        debug_assert!(nanos <= Self::MAX.0);
-        Self(nanos)
-    }
-
     /// Nanoseconds since the origin.
     ///
     /// ```

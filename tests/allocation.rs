@@ -2,7 +2,10 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
-use tollgate::{Algorithm, Full, Limiter, Quota, SingleLimiter};
+use std::time::Duration;
+use tollgate::{Algorithm, Clock, Full, Limiter, Quota, SingleLimiter};
+
+const MILLISECOND: Duration = Duration::from_millis(1);
 
 struct Counting;
 
@@ -38,6 +41,18 @@ fn allocations(body: impl FnOnce()) -> u64 {
 #[test]
 fn the_counter_counts() {
     assert_eq!(allocations(|| drop(std::hint::black_box(Box::new(1)))), 1);
+}
+
+#[test]
+fn clocks_are_made_and_read_without_allocating() {
+    let count = allocations(|| {
+        for clock in [Clock::default(), Clock::counter(), Clock::monotonic(), Clock::coarse(MILLISECOND)] {
+            let start = clock.now();
+            // Through a few anchors of the guarded counter.
+            while clock.now().since(start) < 5 * MILLISECOND {}
+        }
+    });
+    assert_eq!(count, 0);
 }
 
 #[test]

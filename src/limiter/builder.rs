@@ -121,7 +121,8 @@ impl<L> Builder<L> {
         Self { align: Some(align), ..self }
     }
 
-    /// Where the time is read; the default is [`Clock::monotonic`].
+    /// Where the time is read. The default is the fastest clock that keeps the system's time: see
+    /// [`Clock`](Clock#platforms).
     ///
     /// ```
     /// # use tollgate::{Clock, Quota, SingleLimiter};

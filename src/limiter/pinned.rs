@@ -21,6 +21,9 @@ const REPIN: u32 = 64;
 /// memory stays bounded all the same, but new keys may get the [full policy](crate::Full). So hold one for the loop, not
 /// several, and not across waiting for work. It stays on its thread.
 ///
+/// It reads the limiter's clock for each check, which is a third of a check or more. A loop that
+/// knows the time takes a [`PinnedAt`](crate::PinnedAt) instead.
+///
 /// ```
 /// use tollgate::{Limiter, Quota};
 ///

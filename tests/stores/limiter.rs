@@ -74,10 +74,10 @@ mod time {
     #[test]
     fn every_clock_can_drive_a_limiter() {
         let clocks = [
+            Clock::default(),
+            Clock::counter(),
             Clock::monotonic(),
-            Clock::coarse(Duration::from_millis(1)).unwrap(),
-            #[cfg(feature = "tsc")]
-            Clock::tsc(),
+            Clock::coarse(Duration::from_millis(10)),
             Clock::manual().into(),
         ];
         for clock in clocks {

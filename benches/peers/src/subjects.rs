@@ -227,7 +227,7 @@ fn contestants<K, const N: usize>(lists: [Rows<K>; N]) -> Vec<Contestant<K>> {
 /// such clock measures defaults only: see `main`.
 fn counter() -> tollgate::Clock {
     #[cfg(feature = "counter")]
-    return tollgate::Clock::tsc();
+    return tollgate::Clock::counter();
     #[cfg(not(feature = "counter"))]
     unreachable!("built without the feature `counter`");
 }

@@ -21,7 +21,7 @@ pub fn markdown(shown: &Shown) -> String {
              pair in a program of its own: built in cargo's own release profile (`release`), and with `lto = \"fat\"` \
              and one codegen unit (`lto`), as all the others are. Of the others, \
              every peer is set up as its documentation advises, and tollgate with the clock that governor's \
-             default reads (feature `tsc`; without it, see *system clock*); `+ atomic`, `Mutex<HashMap>` and \
+             default reads, the processor's counter (guarded; where the kernel does not trust it, see *system clock*); `+ atomic`, `Mutex<HashMap>` and \
              the shards are limiters as people build them. The floors limit nothing. One reads the clock \
              and updates a word that the key points to. The other does that in a table of keys, under a guard of \
              crossbeam-epoch; it never forgets, and grows while everybody waits. A flood finds no memory ready for use, \

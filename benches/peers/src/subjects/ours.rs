@@ -77,10 +77,9 @@ fn quota(setting: Setting) -> tollgate::Quota {
     tollgate::Quota::new(1, interval).burst(Quota::burst(setting.quota).into())
 }
 
-/// One clock for all, as one thread moves it.
+/// One clock for all: the system's coarse one, whose ticks are of 1 to 10 ms.
 pub fn coarse() -> Clock {
-    static COARSE: LazyLock<Clock> =
-        LazyLock::new(|| Clock::coarse(Duration::from_millis(1)).unwrap_or_else(|_| Clock::monotonic()));
+    static COARSE: LazyLock<Clock> = LazyLock::new(|| Clock::coarse(Duration::from_millis(10)));
     COARSE.clone()
 }
 

@@ -1,0 +1,125 @@
+//! What it costs to read each clock, and to check one key by it: `cargo bench --bench clock`.
+//!
+//! All of them take turns, many times, and what is printed are medians: so a machine that is busy
+//! for a while is so for all, and the ratios hold. `bare` is the processor's counter as a clock
+//! without a guard reads it, which is none of tollgate's; the guarded one may take 1.15 of its
+//! time.
+
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+use tollgate::{Clock, Limiter, Quota};
+
+const ROUNDS: usize = 101;
+const READINGS: u32 = 50_000;
+
+/// What is measured, and its name.
+type Subject = (&'static str, Box<dyn Fn() -> Duration>);
+
+/// How long it takes to do something again and again.
+fn repeated<T>(mut something: impl FnMut() -> T) -> Duration {
+    let start = Instant::now();
+    for _ in 0..READINGS {
+        black_box(something());
+    }
+    start.elapsed()
+}
+
+/// The counter times its rate, from an origin: what a clock without a guard does.
+#[cfg(target_arch = "x86_64")]
+fn bare() -> impl Fn() -> u64 {
+    #[allow(unsafe_code)]
+    fn count() -> u64 {
+        // SAFETY: it reads a register that programs may read.
+        unsafe { std::arch::x86_64::_rdtsc() }
+    }
+    let (start, origin) = (Instant::now(), count());
+    while start.elapsed() < Duration::from_millis(20) {}
+    let (nanos, counted) = (start.elapsed().as_nanos(), u128::from(count() - origin));
+    let rate = (nanos << 40) / counted;
+    move || {
+        #[allow(clippy::cast_possible_truncation)]
+        let nanos = ((u128::from(count().wrapping_sub(origin)) * rate) >> 40) as u64;
+        nanos
+    }
+}
+
+fn readings() -> Vec<Subject> {
+    let clock = |clock: Clock| Box::new(move || repeated(|| clock.now()));
+    let start = Instant::now();
+    vec![
+        #[cfg(target_arch = "x86_64")]
+        ("bare", {
+            let bare = bare();
+            Box::new(move || repeated(&bare))
+        }),
+        ("counter", clock(Clock::counter())),
+        ("monotonic", clock(Clock::monotonic())),
+        ("std's Instant", Box::new(move || repeated(|| start.elapsed()))),
+        ("coarse, 10 ms", clock(Clock::coarse(Duration::from_millis(10)))),
+        ("manual", clock(Clock::manual().into())),
+    ]
+}
+
+/// One key that is always admitted.
+fn checks() -> Vec<Subject> {
+    let limiter = |clock: Clock| -> Limiter<u64> {
+        let quota = Quota::per_second(1_000_000_000).burst(1 << 60);
+        Limiter::builder(quota).clock(clock).build().expect("a quota that is fine")
+    };
+    let plain = |clock: Clock| {
+        let limiter = limiter(clock);
+        Box::new(move || repeated(|| limiter.check(black_box(&7)).allowed()))
+    };
+    let (pinned, given) = (limiter(Clock::default()), limiter(Clock::default()));
+    vec![
+        ("check, default", plain(Clock::default())),
+        ("check, monotonic", plain(Clock::monotonic())),
+        ("check, coarse, 10 ms", plain(Clock::coarse(Duration::from_millis(10)))),
+        (
+            "check, pinned, default",
+            Box::new(move || {
+                let mut gate = pinned.pin();
+                repeated(|| gate.check(black_box(&7)).allowed())
+            }),
+        ),
+        (
+            "check, pinned, a time for 32",
+            Box::new(move || {
+                let mut gate = given.pin_at(given.clock().now());
+                let mut turn = 0;
+                repeated(|| {
+                    turn += 1;
+                    if turn % 32 == 0 {
+                        gate.set_now(given.clock().now());
+                    }
+                    gate.check(black_box(&7)).allowed()
+                })
+            }),
+        ),
+    ]
+}
+
+fn median(mut figures: Vec<f64>) -> f64 {
+    figures.sort_by(f64::total_cmp);
+    figures[figures.len() / 2]
+}
+
+/// Prints the median of each, and of its ratio to the first in the same round.
+fn compare(title: &str, subjects: &[Subject]) {
+    println!("{title}, median of {ROUNDS} rounds; ratio to the first");
+    let mut rounds: Vec<Vec<f64>> = Vec::new();
+    for _ in 0..ROUNDS {
+        rounds.push(subjects.iter().map(|(_, subject)| subject().as_secs_f64()).collect());
+    }
+    for (at, (name, _)) in subjects.iter().enumerate() {
+        let nanos = median(rounds.iter().map(|round| round[at] * 1e9 / f64::from(READINGS)).collect());
+        let ratio = median(rounds.iter().map(|round| round[at] / round[0]).collect());
+        println!("  {name:32} {nanos:7.2} ns {ratio:6.2}");
+    }
+}
+
+fn main() {
+    println!("the default clock is {}", Clock::default().kind());
+    compare("a reading", &readings());
+    compare("one key, admitted", &checks());
+}

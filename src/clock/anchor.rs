@@ -1,0 +1,599 @@
+//! A counter that is trusted for a millisecond at a time: how its counts become readings of the
+//! system's clock.
+//!
+//! A [`Reader`] keeps an *anchor*, a count together with what the system's clock said at that
+//! count. A reading adds what has been counted since, if that is from 0 to a millisecond; otherwise
+//! the reader asks the system and anchors anew. So the counter only interpolates: the system's
+//! clock sets the rate, and says where time is.
+//!
+//! # The rate
+//!
+//! How many nanoseconds a count takes is measured from one anchor to the next, and used once two
+//! measurements in a row agree to one part in 32. Until then, and after a jump of the counter, the
+//! reader asks the system: for two milliseconds at most. Nobody waits for a calibration, and a rate
+//! that has changed (a virtual machine that moved to another processor) is found.
+//!
+//! # Invariants
+//!
+//! Whatever the counter does, and wherever the thread is stopped:
+//!
+//! 1. *Early by less than a millisecond.* An anchor's time is never later than the system's clock,
+//!    and a reading adds less than [`SPAN`] to it.
+//! 2. *Late by at most [`GAP`] and what the counter has lost* against the system's clock since the
+//!    anchor. An anchor is only taken where the system's clock was read before and after the
+//!    counter and says that no more than [`GAP`] has passed. A counter loses time where its rate
+//!    was measured a little too low (16 µs in a millisecond at most, if each of two anchors was at
+//!    the end of its gap), by a step back, or where it stands still.
+//! 3. *A loss ends within a millisecond of counting*, for the anchor does. While a thread keeps
+//!    reading, one step back costs at most a millisecond: a longer one leaves the anchor's range at
+//!    once. Only after a pause that is about as long as the step can the count happen to be in the
+//!    range again, and the first readings be late by all of the step.
+//! 4. *Never back within a thread.* The reader keeps the latest time it has given, and gives none
+//!    before it.
+//!
+//! By 1 and 2, a thread that reads after another one may be given a time that is earlier, by less
+//! than a millisecond and what its own counter has lost: so by less than two milliseconds while
+//! both keep reading. Where the counters of all cores are in step, it is less than 0.1 ms,
+//! typically some nanoseconds.
+//!
+//! # Orderings
+//!
+//! None: threads share nothing here, for each has a reader of its own. There is no atomic
+//! operation, and so there is no model.
+//!
+//! # Progress
+//!
+//! Wait-free, without a lock, a loop or an allocation.
+
+use std::cell::Cell;
+
+/// An anchor holds for so many nanoseconds of counting.
+const SPAN: u64 = 1_000_000;
+
+/// So many nanoseconds may pass, by the system's clock, while the counter is read for an anchor. It
+/// takes some 50; a thread that is interrupted between the readings takes more.
+const GAP: u64 = 4_000;
+
+/// A rate is measured over at least so many nanoseconds. Less than [`SPAN`], for where a rate is a
+/// little off an anchor ends a little before a millisecond has passed.
+const MEASURED: u64 = SPAN / 2;
+
+/// Two measurements of the rate agree if they differ by no more than one part in so many. Each of
+/// them may be off by twice [`GAP`] in [`MEASURED`], which is half as much.
+const AGREEMENT: u64 = 32;
+
+/// Rates are nanoseconds a count, times two to the power of this.
+const RATE_BITS: u32 = 32;
+
+/// No counter is faster than 64 counts in a nanosecond, or slower than one in 4 µs.
+const FASTEST: u64 = 1 << (RATE_BITS - 6);
+const SLOWEST: u64 = 1 << (RATE_BITS + 12);
+
+/// What a reader reads.
+pub(super) trait Source {
+    /// The counter.
+    fn count(&self) -> u64;
+    /// The system's clock, in nanoseconds: at most 2^63, and never back.
+    fn system(&self) -> u64;
+}
+
+/// A count, and what the system's clock said then.
+#[derive(Clone, Copy, Debug)]
+struct Anchor {
+    count: u64,
+    time: u64,
+    /// As it was measured last; 0 if nothing was measured.
+    rate: u64,
+    /// How far the counter may be from `count` for this anchor to hold; 0 as long as the rate is
+    /// not agreed on.
+    span: u64,
+}
+
+impl Anchor {
+    /// What a thread begins with. Its rate, measured from here, is the one since the machine was
+    /// started.
+    const NONE: Self = Self { count: 0, time: 0, rate: 0, span: 0 };
+
+    /// The time at this count, if the anchor holds for it.
+    #[inline(always)]
+    fn time_at(self, count: u64) -> Option<u64> {
+        let counted = count.wrapping_sub(self.count);
+        // A count before the anchor makes this a very large one. No product is larger than that in
+        // `spanning`.
+        (counted < self.span).then(|| self.time + ((counted * self.rate) >> RATE_BITS))
+    }
+
+    /// The anchor after this one, where the counter was read between two readings of the system's
+    /// clock.
+    fn next(self, before: u64, count: u64, after: u64) -> Self {
+        let passed = before.saturating_sub(self.time);
+        // A thread that was stopped between the readings knows the count only roughly. The anchor
+        // stays, for what it says is still true.
+        let is_vague = after.saturating_sub(before) > GAP;
+        if is_vague || passed < MEASURED {
+            return self;
+        }
+        let rate = self.rate_since(count, passed);
+        let is_agreed = rate != 0 && rate.abs_diff(self.rate) <= self.rate / AGREEMENT;
+        Self { count, time: before, rate, span: if is_agreed { spanning(rate) } else { 0 } }
+    }
+
+    /// The rate at which the counter has come to `count` while so many nanoseconds passed; 0 if no
+    /// counter has such a rate.
+    fn rate_since(self, count: u64, passed: u64) -> u64 {
+        let counted = u128::from(count.wrapping_sub(self.count));
+        let rate = (u128::from(passed) << RATE_BITS).checked_div(counted);
+        let rate = rate.and_then(|rate| u64::try_from(rate).ok());
+        rate.filter(|rate| (FASTEST..=SLOWEST).contains(rate)).unwrap_or(0)
+    }
+}
+
+/// What is counted at this rate in [`SPAN`] nanoseconds.
+fn spanning(rate: u64) -> u64 {
+    (SPAN << RATE_BITS) / rate
+}
+
+/// What a thread needs to read a guarded counter.
+#[derive(Debug)]
+pub(super) struct Reader {
+    anchor: Cell<Anchor>,
+    /// The latest time that was given.
+    latest: Cell<u64>,
+}
+
+impl Reader {
+    pub(super) const fn new() -> Self {
+        Self { anchor: Cell::new(Anchor::NONE), latest: Cell::new(0) }
+    }
+
+    /// The time now, by the system's clock, in nanoseconds.
+    #[inline(always)]
+    pub(super) fn now(&self, source: &impl Source) -> u64 {
+        match self.anchor.get().time_at(source.count()) {
+            Some(time) => self.no_earlier(time),
+            None => self.ask(source),
+        }
+    }
+
+    /// Asks the system, and anchors anew.
+    #[cold]
+    #[inline(never)]
+    fn ask(&self, source: &impl Source) -> u64 {
+        let (before, count, after) = (source.system(), source.count(), source.system());
+        self.anchor.set(self.anchor.get().next(before, count, after));
+        self.no_earlier(after)
+    }
+
+    #[inline(always)]
+    fn no_earlier(&self, time: u64) -> u64 {
+        let latest = time.max(self.latest.get());
+        self.latest.set(latest);
+        latest
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limiter::SingleLimiter;
+    use crate::quota::Quota;
+    use crate::time::Tick;
+    use proptest::prelude::*;
+
+    const MILLISECOND: u64 = 1_000_000;
+    const SECOND: i64 = 1_000_000_000;
+    /// What a rate may be off by, in a millisecond, and what a call takes.
+    const ROUGHLY: u64 = 17_000;
+
+    /// A system's clock and a counter, which go on when they are read, and when they are told to.
+    struct Fake {
+        now: Cell<u64>,
+        /// In millionths of a count.
+        counted: Cell<u128>,
+        /// Counts in a millisecond.
+        rate: Cell<u64>,
+        /// What the core at hand is ahead.
+        ahead: Cell<i64>,
+        /// After how many readings the thread is stopped, and for how long.
+        stop: Cell<Option<(u32, u64)>>,
+        /// Each reading takes up to so many nanoseconds more, by chance.
+        jitter: Cell<u64>,
+        chance: Cell<u64>,
+        /// How often the system was asked.
+        asked: Cell<u64>,
+    }
+
+    impl Fake {
+        const RATE: u64 = 2_445_420;
+
+        fn new() -> Self {
+            Self {
+                now: Cell::new(77 * MILLISECOND),
+                counted: Cell::new(1 << 90),
+                rate: Cell::new(Self::RATE),
+                ahead: Cell::new(0),
+                stop: Cell::new(None),
+                jitter: Cell::new(0),
+                chance: Cell::new(1),
+                asked: Cell::new(0),
+            }
+        }
+
+        /// A reader that has found the rate.
+        fn settled(&self) -> Reader {
+            let reader = Reader::new();
+            self.watch(&reader, 3 * MILLISECOND, 10_000);
+            assert!(reader.anchor.get().span > 0);
+            reader
+        }
+
+        /// Reads again and again, for so long.
+        fn watch(&self, reader: &Reader, long: u64, every: u64) {
+            for _ in 0..long / every {
+                self.pass(every);
+                reader.now(self);
+            }
+        }
+
+        fn pass(&self, nanos: u64) {
+            self.now.set(self.now.get() + nanos);
+            self.counted.set(self.counted.get() + u128::from(nanos) * u128::from(self.rate.get()));
+        }
+
+        /// Puts the counter ahead by so many nanoseconds' counts, or behind.
+        fn jump(&self, nanos: i64) {
+            let counts = i128::from(nanos) * i128::from(Self::RATE) / 1_000_000;
+            self.ahead.set(self.ahead.get() + i64::try_from(counts).unwrap());
+        }
+
+        fn to_read(&self) {
+            let chance = self.chance.get().wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            self.chance.set(chance);
+            self.pass(20 + (chance >> 33) % (self.jitter.get() + 1));
+            match self.stop.take() {
+                Some((0, long)) => self.pass(long),
+                Some((readings, long)) => self.stop.set(Some((readings - 1, long))),
+                None => {}
+            }
+        }
+    }
+
+    impl Source for Fake {
+        fn count(&self) -> u64 {
+            self.to_read();
+            // Wraps around, as a counter does.
+            #[allow(clippy::cast_possible_truncation)]
+            let counted = (self.counted.get() / 1_000_000) as u64;
+            counted.wrapping_add_signed(self.ahead.get())
+        }
+
+        fn system(&self) -> u64 {
+            self.to_read();
+            self.asked.set(self.asked.get() + 1);
+            self.now.get()
+        }
+    }
+
+    /// A limiter by the guarded counter beside one by the system's clock: both are asked at the
+    /// same times.
+    struct Beside {
+        guarded: SingleLimiter,
+        exact: SingleLimiter,
+        /// By how many more the guarded one has admitted.
+        more: i64,
+        most: i64,
+        least: i64,
+    }
+
+    impl Beside {
+        /// Tokens in a millisecond.
+        const RATE: i64 = 1_000;
+
+        fn new() -> Self {
+            let build = || SingleLimiter::builder(Quota::per_second(1_000_000).burst(1)).build().unwrap();
+            Self { guarded: build(), exact: build(), more: 0, most: 0, least: 0 }
+        }
+
+        /// Asks both twice for each token.
+        fn ask(&mut self, fake: &Fake, reader: &Reader, long: u64) {
+            for _ in 0..long / 500 {
+                fake.pass(500);
+                let time = reader.now(fake);
+                let admitted = self.guarded.check_at(1, Tick::from_nanos(time)).allowed();
+                let exactly = self.exact.check_at(1, Tick::from_nanos(fake.now.get())).allowed();
+                self.more += i64::from(admitted) - i64::from(exactly);
+                (self.most, self.least) = (self.most.max(self.more), self.least.min(self.more));
+            }
+        }
+
+        /// What was granted and what was denied in excess is less than the rate times a
+        /// millisecond, but for what a rate may be off.
+        #[track_caller]
+        fn assert_within_a_millisecond(&self) {
+            let most = Self::RATE + 17;
+            assert!(self.most <= most && self.least >= -most, "from {} to {}", self.least, self.most);
+        }
+    }
+
+    /// Has the counter disturbed at many points of an anchor's millisecond, and asks two limiters
+    /// before and after.
+    #[track_caller]
+    fn disturbed(disturb: impl Fn(&Fake)) {
+        for phase in 0..20 {
+            let fake = Fake::new();
+            let (reader, mut beside) = (fake.settled(), Beside::new());
+            beside.ask(&fake, &reader, 2 * MILLISECOND + phase * 53_000);
+            disturb(&fake);
+            beside.ask(&fake, &reader, 4 * MILLISECOND);
+            beside.assert_within_a_millisecond();
+            let (time, now) = (reader.now(&fake), fake.now.get());
+            assert!(time.abs_diff(now) <= GAP + ROUGHLY, "{time} is not {now} again");
+        }
+    }
+
+    #[test]
+    fn a_counter_reset_to_0_costs_a_millisecond_at_most() {
+        disturbed(|fake| fake.counted.set(0));
+        disturbed(|fake| fake.counted.set(0x1234_5678_9abc));
+    }
+
+    #[test]
+    fn a_jump_ahead_costs_a_millisecond_at_most() {
+        for jump in [100, 500_000, 900_000, 1_000_000, 5_000_000, 1_600_000_000, 1 << 60] {
+            disturbed(|fake| fake.jump(jump));
+        }
+    }
+
+    #[test]
+    fn a_jump_back_costs_a_millisecond_at_most() {
+        for jump in [100, 500_000, 900_000, 1_000_000, 5_000_000, 1_600_000_000, 1 << 60] {
+            disturbed(|fake| fake.jump(-jump));
+        }
+    }
+
+    #[test]
+    fn a_core_1600_ms_behind_costs_a_millisecond_at_most() {
+        for stay in [70, 300, 700, 1_100, 2_500] {
+            let fake = Fake::new();
+            let (reader, mut beside) = (fake.settled(), Beside::new());
+            for _ in 0..20 {
+                fake.jump(-16 * SECOND / 10);
+                beside.ask(&fake, &reader, stay * 1_000);
+                fake.jump(16 * SECOND / 10);
+                beside.ask(&fake, &reader, stay * 1_000);
+            }
+            beside.assert_within_a_millisecond();
+        }
+    }
+
+    #[test]
+    fn an_hour_of_suspend_costs_a_millisecond_at_most() {
+        let hour = 3_600 * SECOND.unsigned_abs();
+        // The counter stood still, the system's clock did not.
+        disturbed(|fake| fake.now.set(fake.now.get() + hour));
+        // The other way round.
+        disturbed(|fake| fake.jump(3_600 * SECOND));
+        // Both went on, and both stood still and the counter began anew.
+        disturbed(|fake| fake.pass(hour));
+        disturbed(|fake| fake.counted.set(0));
+    }
+
+    #[test]
+    fn two_hundred_ppm_of_drift_change_no_rate() {
+        for rate in [Fake::RATE - Fake::RATE / 5_000, Fake::RATE + Fake::RATE / 5_000] {
+            let fake = Fake::new();
+            let (reader, mut beside) = (fake.settled(), Beside::new());
+            fake.rate.set(rate);
+            beside.ask(&fake, &reader, 200 * MILLISECOND);
+            // Not one in two hundred thousand, where the counter alone would be wrong by forty.
+            assert!(beside.most <= 1 && beside.least >= -1, "from {} to {}", beside.least, beside.most);
+            assert!(reader.now(&fake).abs_diff(fake.now.get()) < 500);
+        }
+    }
+
+    /// As in a virtual machine that has moved.
+    #[test]
+    fn another_rate_costs_a_millisecond_at_most_and_is_found() {
+        for rate in [Fake::RATE / 2, Fake::RATE * 5 / 4, Fake::RATE * 2] {
+            disturbed(|fake| fake.rate.set(rate));
+        }
+    }
+
+    #[test]
+    fn a_thread_stopped_between_two_readings_is_off_by_the_gap_at_most() {
+        let pauses = [MILLISECOND, 1_000 * MILLISECOND];
+        let stops = [3_900, 4_000, 20_000, 100_000, 999_000, 5 * MILLISECOND, 10_000 * MILLISECOND];
+        for (pause, long) in pauses.iter().flat_map(|&pause| stops.map(|stop| (pause, stop))) {
+            // Before the count, and before each of the three readings that an anchor is made of.
+            for reading in 0..4 {
+                let fake = Fake::new();
+                let reader = fake.settled();
+                // No anchor holds any more. (After a long pause a stop hardly changes the rate.)
+                fake.pass(pause);
+                fake.stop.set(Some((reading, long)));
+                for _ in 0..5_000 {
+                    let before = fake.now.get();
+                    let time = reader.now(&fake);
+                    let most = fake.now.get() + ROUGHLY;
+                    assert!(time <= most, "{time} is early after {long} ns");
+                    assert!(time + GAP + ROUGHLY >= before, "{time} is late after {long} ns");
+                    fake.pass(1_000);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_new_thread_whose_readings_take_long_finds_no_wrong_rate() {
+        for seed in 0..200 {
+            let fake = Fake::new();
+            fake.jitter.set(1_900);
+            fake.chance.set(seed);
+            let reader = Reader::new();
+            for _ in 0..3_000 {
+                fake.pass(300);
+                let before = fake.now.get();
+                let time = reader.now(&fake);
+                let (least, most) = (before - GAP - ROUGHLY, fake.now.get() + ROUGHLY);
+                assert!((least..=most).contains(&time), "{time} is not in {least}..={most}, {seed}");
+            }
+            assert!(reader.anchor.get().span > 0);
+        }
+    }
+
+    /// What no reader of a counter can tell from a thread that was away for less than a
+    /// millisecond.
+    #[test]
+    fn after_a_pause_as_long_as_a_step_back_it_is_late_for_a_millisecond() {
+        let fake = Fake::new();
+        let reader = fake.settled();
+        let anchored = reader.anchor.get().time;
+        let step = 1_600 * MILLISECOND;
+        // All but the step is a tenth of a millisecond.
+        fake.pass(anchored + step + MILLISECOND / 10 - fake.now.get());
+        fake.jump(-16 * SECOND / 10);
+        assert!(fake.now.get() - reader.now(&fake) > step - MILLISECOND);
+        fake.watch(&reader, MILLISECOND, 1_000);
+        assert!(reader.now(&fake).abs_diff(fake.now.get()) <= GAP + ROUGHLY);
+    }
+
+    #[test]
+    fn the_system_is_asked_once_a_millisecond() {
+        let fake = Fake::new();
+        let reader = fake.settled();
+        fake.asked.set(0);
+        fake.watch(&reader, 100 * MILLISECOND, 1_000);
+        // Twice each time, on both sides of the count.
+        assert!((190..=210).contains(&fake.asked.get()), "{} times", fake.asked.get());
+    }
+
+    #[test]
+    fn a_new_thread_asks_the_system_for_two_milliseconds_at_most() {
+        let fake = Fake::new();
+        let reader = Reader::new();
+        fake.watch(&reader, 2 * MILLISECOND, 1_000);
+        fake.asked.set(0);
+        fake.watch(&reader, MILLISECOND / 2, 1_000);
+        assert!(fake.asked.get() <= 2, "{} times", fake.asked.get());
+    }
+
+    /// Also one of an ARM, which counts once in 41 ns.
+    #[test]
+    fn slow_and_fast_counters_keep_the_system_s_time() {
+        for rate in [1_000, 24_000, 1_000_000, 6_000_000, 60_000_000] {
+            let fake = Fake::new();
+            fake.rate.set(rate);
+            let reader = Reader::new();
+            fake.watch(&reader, 3 * MILLISECOND, 10_000);
+            fake.asked.set(0);
+            for _ in 0..10_000 {
+                fake.pass(700);
+                let time = reader.now(&fake);
+                // A count of the slowest is a microsecond.
+                assert!(time.abs_diff(fake.now.get()) <= 2_200, "{time} at {}, {rate}", fake.now.get());
+            }
+            assert!(fake.asked.get() < 30, "{} times at {rate}", fake.asked.get());
+        }
+    }
+
+    #[test]
+    fn what_is_no_counter_is_never_trusted() {
+        for rate in [0, 1, 100, 100_000_000] {
+            let fake = Fake::new();
+            fake.rate.set(rate);
+            let reader = Reader::new();
+            for _ in 0..10_000 {
+                fake.pass(1_000);
+                assert_eq!(reader.now(&fake), fake.now.get());
+            }
+        }
+    }
+
+    #[test]
+    fn threads_on_cores_in_step_are_less_than_0_1_ms_apart() {
+        let fake = Fake::new();
+        let readers = [fake.settled(), Reader::new(), fake.settled()];
+        let mut latest = 0;
+        for step in 0..30_000 {
+            fake.pass(700);
+            let time = readers[step % 3].now(&fake);
+            assert!(time + 100_000 > latest, "{time} after {latest}");
+            latest = latest.max(time);
+        }
+    }
+
+    /// Where a core is ahead and where it is behind, in nanoseconds: up to two seconds, and often
+    /// less than a millisecond.
+    fn core() -> impl Strategy<Value = i64> {
+        prop_oneof![Just(0), -1_000_000..=1_000_000_i64, -2 * SECOND..=2 * SECOND]
+    }
+
+    proptest! {
+        /// Each of two threads reads every 50 µs or more often, on one core or the other.
+        #[test]
+        fn no_thread_is_further_than_a_millisecond_from_the_system_s_clock(
+            ahead in core(),
+            steps in prop::collection::vec((0..50_000_u64, any::<prop::sample::Index>(), 0..40_u8), 1..400),
+        ) {
+            let fake = Fake::new();
+            let readers = [fake.settled(), fake.settled()];
+            let (mut latest, mut is_away) = ([0, 0], false);
+            for (nanos, _, what) in steps {
+                fake.pass(nanos);
+                // Now and then the threads change cores, or are stopped between two readings.
+                match what {
+                    0 | 1 => {
+                        fake.jump(if is_away { -ahead } else { ahead });
+                        is_away = !is_away;
+                    }
+                    2..5 => fake.stop.set(Some((u32::from(what) - 1, nanos))),
+                    _ => {}
+                }
+                let latest_of_both = latest[0].max(latest[1]);
+                for (reader, latest) in readers.iter().zip(&mut latest) {
+                    let before = fake.now.get();
+                    let time = reader.now(&fake);
+                    let longest = MILLISECOND + GAP + ROUGHLY + 2 * 50_000;
+                    prop_assert!(time < fake.now.get() + MILLISECOND, "{} early", time - fake.now.get());
+                    prop_assert!(time + longest > before, "{} late", before - time);
+                    prop_assert!(time >= *latest, "{} back", *latest - time);
+                    let apart = longest + MILLISECOND;
+                    prop_assert!(time + apart > latest_of_both, "{} back", latest_of_both - time);
+                    *latest = time;
+                }
+            }
+        }
+
+        /// Whatever the counter does, at whatever rate, however long the thread is away.
+        #[test]
+        fn no_counter_makes_a_reading_early_by_a_millisecond_or_step_back(
+            steps in prop::collection::vec((0..3_000_000_u64, any::<i32>(), 0..60_u8), 1..200),
+        ) {
+            let fake = Fake::new();
+            let reader = fake.settled();
+            let mut latest = 0;
+            for (nanos, by, what) in steps {
+                fake.pass(if by % 3 == 0 { nanos } else { nanos / 100 });
+                match what {
+                    0 => fake.jump(i64::from(by)),
+                    1 => fake.ahead.set(i64::from(by) << 30),
+                    2 => fake.jump(-i64::from(by % 1_000_000)),
+                    3 => fake.rate.set(u64::from(by.unsigned_abs())),
+                    4..8 => fake.stop.set(Some((u32::from(what) - 4, nanos))),
+                    8 => fake.now.set(fake.now.get() + nanos),
+                    _ => fake.rate.set(Fake::RATE),
+                }
+                let time = reader.now(&fake);
+                prop_assert!(time < fake.now.get() + MILLISECOND, "{} early", time - fake.now.get());
+                prop_assert!(time >= latest, "{} back", latest - time);
+                latest = time;
+            }
+            // Once the counter behaves, everything is as it was.
+            fake.rate.set(Fake::RATE);
+            fake.watch(&reader, 4 * MILLISECOND, 10_000);
+            let (time, now) = (reader.now(&fake), fake.now.get());
+            prop_assert!(time.abs_diff(now) <= GAP + ROUGHLY, "{} is not {} again", time, now);
+            prop_assert!(reader.anchor.get().span > 0);
+        }
+    }
+}

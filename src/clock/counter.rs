@@ -1,0 +1,220 @@
+//! The processor's counter, guarded by the system's clock: on Linux, where the kernel trusts that
+//! counter too.
+//!
+//! A bare counter is fast and can be wrong: cores out of step, a counter that is reset or stands
+//! still when a machine sleeps or a virtual one is moved, a rate that is not the clock's.
+//! [`anchor`](super::anchor) says what the guard makes of that. Even so the counter is only read
+//! where the kernel's own clock is made of it, for the kernel has watched it since the machine was
+//! started: `/sys/devices/system/clocksource/clocksource0/current_clocksource` names it.
+//! (`available_clocksource` beside it lists what could be used, and says nothing.)
+//!
+//! # Orderings
+//!
+//! | edge | release side | acquire side | what becomes visible | loom test that fails if it is weakened |
+//! |---|---|---|---|---|
+//! | (none) | | | | |
+//!
+//! Threads share one flag, whether the counter is trusted: an answer that is the same whoever finds
+//! it, and publishes nothing. What a thread needs to read the counter is its own.
+
+use super::anchor::{Reader, Source};
+use super::system;
+use crate::sync::{Atomic, Ordering::Relaxed};
+use crate::time::Tick;
+use std::fs::File;
+use std::io::Read;
+
+thread_local! {
+    /// Of all clocks of this thread: each subtracts its own origin.
+    static READER: Reader = const { Reader::new() };
+}
+
+/// A clock that reads the guarded counter.
+#[derive(Clone, Debug)]
+pub(super) struct Counter {
+    /// Where its ticks begin, by the system's clock.
+    origin: u64,
+}
+
+impl Counter {
+    /// A clock that begins now, if the kernel trusts the counter.
+    pub(super) fn trusted() -> Option<Self> {
+        is_trusted().then(|| Self { origin: system::nanos() })
+    }
+
+    #[inline(always)]
+    pub(super) fn now(&self) -> Tick {
+        let now = READER.with(|reader| reader.now(&Processor));
+        Tick::from_nanos(now.saturating_sub(self.origin))
+    }
+}
+
+/// The counter of the core that the thread runs on, and the system's clock.
+struct Processor;
+
+impl Source for Processor {
+    #[inline(always)]
+    fn count(&self) -> u64 {
+        instruction::count()
+    }
+
+    fn system(&self) -> u64 {
+        system::nanos()
+    }
+}
+
+const UNKNOWN: u8 = 0;
+const TRUSTED: u8 = 1;
+const DISTRUSTED: u8 = 2;
+
+/// Found out once for the process, for it takes a file: with the first clock that wants to know.
+fn is_trusted() -> bool {
+    static FOUND: Atomic<u8> = Atomic::new(UNKNOWN);
+    // ORDERING: relaxed, see the module's page.
+    if FOUND.load(Relaxed) == UNKNOWN {
+        // (Miri knows no such instruction.)
+        let is_trusted = !cfg!(miri) && is_fit(instruction::is_invariant(), clock_source().as_slice());
+        // ORDERING: relaxed, as above.
+        FOUND.store(if is_trusted { TRUSTED } else { DISTRUSTED }, Relaxed);
+    }
+    // ORDERING: relaxed, as above.
+    FOUND.load(Relaxed) == TRUSTED
+}
+
+/// Does the counter count at one rate, and is it what the kernel names, as it writes it to the file?
+fn is_fit(is_invariant: bool, current: &[u8]) -> bool {
+    is_invariant && current.trim_ascii() == instruction::SOURCE.as_bytes()
+}
+
+/// What the kernel's clock is made of; nothing if it does not say, as where a sandbox has no such
+/// file.
+fn clock_source() -> Name {
+    const PATH: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
+    let mut name = Name { bytes: [0; 32], len: 0 };
+    // The file is shorter than what is asked for, and comes in one piece.
+    name.len = File::open(PATH).and_then(|mut file| file.read(&mut name.bytes)).unwrap_or(0);
+    name
+}
+
+/// A short text, on the stack: reading a clock's settings allocates nothing.
+struct Name {
+    bytes: [u8; 32],
+    len: usize,
+}
+
+impl Name {
+    fn as_slice(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+mod instruction {
+    use std::arch::x86_64::{__cpuid, _rdtsc};
+
+    /// The kernel's name of it.
+    pub(super) const SOURCE: &str = "tsc";
+
+    /// The time stamp counter. It may be read some nanoseconds before the instructions above it are
+    /// done, which makes a reading late by as much.
+    #[inline(always)]
+    pub(super) fn count() -> u64 {
+        // SAFETY: it reads a register, which Linux forbids no program, but where a process has
+        // asked for that.
+        #[allow(unsafe_code)]
+        unsafe {
+            _rdtsc()
+        }
+    }
+
+    /// Does it count at one rate, whatever the core's frequency and however deep its sleep?
+    pub(super) fn is_invariant() -> bool {
+        const EXTENDED: u32 = 0x8000_0000;
+        const POWER: u32 = 0x8000_0007;
+        const INVARIANT: u32 = 1 << 8;
+        let last = cpuid(EXTENDED).eax;
+        last >= POWER && cpuid(POWER).edx & INVARIANT != 0
+    }
+
+    /// Newer versions of Rust call this function safe, and 1.92 does not.
+    #[allow(unsafe_code, unused_unsafe)]
+    fn cpuid(leaf: u32) -> std::arch::x86_64::CpuidResult {
+        // SAFETY: all processors of this kind have the instruction, which asks for properties and
+        // changes nothing.
+        unsafe { __cpuid(leaf) }
+    }
+}
+
+#[cfg(target_arch = "aarch64")]
+mod instruction {
+    /// The kernel's name of it.
+    pub(super) const SOURCE: &str = "arch_sys_counter";
+
+    /// The virtual counter. It may be read some nanoseconds before the instructions above it are
+    /// done, which makes a reading late by as much.
+    #[inline(always)]
+    pub(super) fn count() -> u64 {
+        let count: u64;
+        // SAFETY: it reads a register that Linux lets every program read; memory, flags and stack
+        // stay as they are.
+        #[allow(unsafe_code)]
+        unsafe {
+            std::arch::asm!("mrs {}, cntvct_el0", out(reg) count, options(nomem, nostack, preserves_flags));
+        }
+        count
+    }
+
+    /// By the architecture, always.
+    pub(super) fn is_invariant() -> bool {
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_counter_is_trusted_only_if_the_kernel_s_clock_is_made_of_it() {
+        let mut own = instruction::SOURCE.as_bytes().to_vec();
+        own.push(b'\n');
+        assert!(is_fit(true, &own));
+        assert!(!is_fit(false, &own));
+        for other in ["", "\n", "kvm-clock\n", "hpet\n", "acpi_pm\n", "jiffies", "tsc-early\n", "tsc hpet\n"]
+        {
+            assert!(!is_fit(true, other.as_bytes()), "{other:?}");
+        }
+    }
+
+    #[test]
+    fn the_answer_is_that_of_the_kernel_and_stays() {
+        let says = std::fs::read("/sys/devices/system/clocksource/clocksource0/current_clocksource");
+        let is_invariant = !cfg!(miri) && instruction::is_invariant();
+        let expected = is_fit(is_invariant, &says.unwrap_or_default());
+        assert_eq!([is_trusted(), is_trusted()], [expected; 2]);
+        assert_eq!(Counter::trusted().is_some(), expected);
+    }
+
+    /// Also where the kernel does not trust it: the guard is there for that.
+    #[test]
+    fn a_reading_is_within_a_millisecond_of_the_system_s_clock_and_never_back() {
+        const MILLISECOND: u64 = 1_000_000;
+        let counter = Counter { origin: 0 };
+        let mut latest = 0;
+        for _ in 0..200_000 {
+            let before = system::nanos();
+            let now = counter.now().as_nanos();
+            let after = system::nanos();
+            assert!(now < after + MILLISECOND, "{now} is early at {after}");
+            assert!(now + MILLISECOND > before, "{now} is late at {before}");
+            assert!(now >= latest, "{now} after {latest}");
+            latest = now;
+        }
+    }
+
+    #[test]
+    fn a_time_before_the_origin_is_the_origin() {
+        let counter = Counter { origin: u64::MAX };
+        assert_eq!(counter.now(), Tick::ZERO);
+    }
+}

@@ -1,0 +1,132 @@
+//! The clocks of Linux: the monotonic one, and the coarse one, which the kernel moves with each of
+//! its ticks.
+//!
+//! Both count on one scale, in nanoseconds, and neither runs while the machine is suspended. A
+//! reading is a call into the vDSO: of the monotonic clock it reads the processor's counter, if the
+//! kernel trusts that, of the coarse one only memory.
+
+use crate::time::Tick;
+use std::mem::MaybeUninit;
+use std::time::Duration;
+
+/// A clock of the system, counted from an origin.
+#[derive(Clone, Debug)]
+pub(super) struct System {
+    origin: u64,
+    which: libc::clockid_t,
+}
+
+impl System {
+    /// The monotonic clock, from now on.
+    pub(super) fn monotonic() -> Self {
+        Self { origin: nanos(), which: libc::CLOCK_MONOTONIC }
+    }
+
+    /// The coarse clock, from now on, if it is as fine as that. What it is late by, its first
+    /// readings are before the origin, and count as that.
+    pub(super) fn coarse(resolution: Duration) -> Option<Self> {
+        let is_fine = coarse_resolution().is_some_and(|its| its <= resolution);
+        is_fine.then(|| Self { origin: nanos(), which: libc::CLOCK_MONOTONIC_COARSE })
+    }
+
+    pub(super) fn is_coarse(&self) -> bool {
+        self.which == libc::CLOCK_MONOTONIC_COARSE
+    }
+
+    /// Not inlined: it is a call and several steps more, and would take registers of those who have
+    /// a faster clock.
+    #[inline(never)]
+    pub(super) fn now(&self) -> Tick {
+        Tick::from_nanos(read(self.which).saturating_sub(self.origin))
+    }
+}
+
+/// The monotonic clock, in nanoseconds.
+pub(super) fn nanos() -> u64 {
+    read(libc::CLOCK_MONOTONIC)
+}
+
+fn read(which: libc::clockid_t) -> u64 {
+    let mut time = MaybeUninit::<libc::timespec>::zeroed();
+    // SAFETY: the kernel writes a time to where `time` is, and to nothing else.
+    #[allow(unsafe_code)]
+    unsafe {
+        libc::clock_gettime(which, time.as_mut_ptr());
+    }
+    // SAFETY: a time of two numbers, which are zero if nothing was written. (Both clocks are always
+    // there.)
+    #[allow(unsafe_code)]
+    let time = unsafe { time.assume_init() };
+    in_nanos(time)
+}
+
+/// What a tick of the kernel takes: from 1 to 10 ms. `None` where there is no coarse clock.
+fn coarse_resolution() -> Option<Duration> {
+    let mut resolution = MaybeUninit::<libc::timespec>::zeroed();
+    // SAFETY: the kernel writes a time to where `resolution` is, and to nothing else.
+    #[allow(unsafe_code)]
+    let answer = unsafe { libc::clock_getres(libc::CLOCK_MONOTONIC_COARSE, resolution.as_mut_ptr()) };
+    // SAFETY: as above.
+    #[allow(unsafe_code)]
+    let resolution = unsafe { resolution.assume_init() };
+    (answer == 0).then(|| Duration::from_nanos(in_nanos(resolution)))
+}
+
+/// A time of the kernel's, which is less than 2^63 ns; never negative.
+#[allow(clippy::unnecessary_fallible_conversions, clippy::useless_conversion)]
+fn in_nanos(time: libc::timespec) -> u64 {
+    let part = |part: i64| part.unsigned_abs();
+    part(time.tv_sec.into()) * 1_000_000_000 + part(time.tv_nsec.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_coarse_clock_is_late_and_never_early() {
+        let Some(clock) = System::coarse(Duration::from_millis(10)) else {
+            panic!("no kernel has a longer tick")
+        };
+        assert!(clock.is_coarse());
+        let clock = System { origin: 0, ..clock };
+        for _ in 0..100_000 {
+            let coarse = clock.now().as_nanos();
+            assert!(coarse <= nanos(), "{coarse} is early");
+        }
+    }
+
+    #[test]
+    fn the_coarse_clock_goes_on_by_itself() {
+        let Some(clock) = System::coarse(Duration::from_millis(10)) else {
+            panic!("no kernel has a longer tick")
+        };
+        let start = nanos();
+        while clock.now() == Tick::ZERO {
+            assert!(nanos() - start < 20_000_000_000, "it stands still");
+        }
+        // Of what passed since the origin it knows at most that.
+        assert!(clock.now().as_nanos() <= nanos() - clock.origin);
+    }
+
+    #[test]
+    fn a_resolution_finer_than_a_tick_is_not_the_coarse_clock_s() {
+        let its = coarse_resolution().unwrap();
+        assert!(System::coarse(its).is_some());
+        assert!(System::coarse(its - Duration::from_nanos(1)).is_none());
+        assert!(System::coarse(Duration::ZERO).is_none());
+    }
+
+    #[test]
+    fn the_monotonic_clock_counts_as_std_s_does() {
+        let earlier = std::time::Instant::now();
+        let clock = System::monotonic();
+        let later = std::time::Instant::now();
+        for _ in 0..10_000 {
+            let least = later.elapsed();
+            let counted = clock.now().since(Tick::ZERO);
+            assert!(least <= counted && counted <= earlier.elapsed(), "{counted:?}");
+        }
+        assert!(!clock.is_coarse());
+    }
+}

@@ -1,0 +1,126 @@
+//! A handle for event loops, which read the clock once a turn.
+
+use super::fingerprints::Fingerprints;
+use super::keyed::Limiter;
+use super::pinned::Pinned;
+use super::store::{Holds, Store};
+use crate::decision::Decision;
+use crate::time::Tick;
+use equivalent::Equivalent;
+use std::hash::Hash;
+
+/// A [`Pinned`] handle that is given the time, made by [`Limiter::pin_at`]: its checks read no clock.
+///
+/// All of them are judged at that time, until the handle is given another one
+/// ([`set_now`](Self::set_now)). A time that the clock has left behind delays: a key is denied what
+/// it would get at the later time, and never given more. What is said of holding a [`Pinned`] holds
+/// here too.
+///
+/// It is a type of its own, so that no check has to find out which kind of handle it came through.
+///
+/// ```
+/// use tollgate::{Limiter, Quota};
+///
+/// /// One turn of an event loop: how many of the packets that have come are let through.
+/// fn turn(limiter: &Limiter<u64>, packets: &[u64]) -> usize {
+///     let mut gate = limiter.pin_at(limiter.clock().now());
+///     packets.iter().filter(|&host| gate.check(host).allowed()).count()
+///     // The handle is dropped here, before the loop waits for the next packets.
+/// }
+///
+/// let limiter: Limiter<u64> = Limiter::builder(Quota::per_hour(2)).build()?;
+/// assert_eq!(turn(&limiter, &[7, 8, 7, 7]), 3);
+/// assert_eq!(turn(&limiter, &[7, 8]), 1);
+/// # Ok::<(), tollgate::ConfigError>(())
+/// ```
+#[derive(Debug)]
+#[must_use = "a handle does nothing by itself"]
+pub struct PinnedAt<'l, K: ?Sized, S: Store = Fingerprints> {
+    gate: Pinned<'l, K, S>,
+    now: Tick,
+}
+
+impl<K: ?Sized, S: Store> Limiter<K, S> {
+    /// A handle for a loop of checks on this thread that all have this time: see [`PinnedAt`]. What
+    /// is said of times at [`check_at`](Self::check_at) holds here.
+    ///
+    /// # Progress
+    ///
+    /// As [`pin`](Self::pin).
+    ///
+    /// ```
+    /// # use tollgate::{Limiter, Quota};
+    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(1)).build()?;
+    /// let now = limiter.clock().now();
+    /// let mut gate = limiter.pin_at(now);
+    /// assert_eq!(gate.check("alice").at(), now);
+    /// assert!(!gate.check("alice").allowed());
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn pin_at(&self, now: Tick) -> PinnedAt<'_, K, S> {
+        PinnedAt { gate: self.pin(), now }
+    }
+}
+
+impl<K: ?Sized, S: Store> PinnedAt<'_, K, S> {
+    /// Gives the handle the time of its checks from now on: for a loop that does not wait between
+    /// its turns, and keeps its handle.
+    ///
+    /// # Progress
+    ///
+    /// Wait-free.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{Limiter, Quota, Tick};
+    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_second(1)).build()?;
+    /// let mut gate = limiter.pin_at(Tick::ZERO);
+    /// assert!(gate.check("alice").allowed());
+    /// assert!(!gate.check("alice").allowed());
+    /// gate.set_now(Tick::ZERO + Duration::from_secs(1));
+    /// assert!(gate.check("alice").allowed());
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    #[inline]
+    pub fn set_now(&mut self, now: Tick) {
+        self.now = now;
+    }
+
+    /// As [`Limiter::check`], at the handle's time.
+    ///
+    /// ```
+    /// # use tollgate::{Limiter, Quota, Tick};
+    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(1)).build()?;
+    /// let mut gate = limiter.pin_at(Tick::ZERO);
+    /// assert!(gate.check("alice").allowed());
+    /// assert!(!gate.check("alice").allowed());
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    #[inline]
+    pub fn check<Q>(&mut self, key: &Q) -> Decision
+    where
+        Q: Hash + Equivalent<K> + ?Sized,
+        S: Holds<Q>,
+    {
+        self.gate.check_at(key, 1, self.now)
+    }
+
+    /// As [`Limiter::check_n`], at the handle's time.
+    ///
+    /// ```
+    /// # use tollgate::{Limiter, Outcome, Quota, Tick};
+    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(10)).build()?;
+    /// let mut gate = limiter.pin_at(Tick::ZERO);
+    /// assert_eq!(gate.check_n("alice", 11).outcome(), Outcome::TooCostly);
+    /// assert_eq!(gate.check_n("alice", 7).remaining(), 3);
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    #[inline]
+    pub fn check_n<Q>(&mut self, key: &Q, cost: u64) -> Decision
+    where
+        Q: Hash + Equivalent<K> + ?Sized,
+        S: Holds<Q>,
+    {
+        self.gate.check_at(key, cost, self.now)
+    }
+}

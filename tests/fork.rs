@@ -1,0 +1,85 @@
+//! A process that forks: in the child, which has none of its parent's threads but the one that
+//! forked, every clock goes on, and a limiter that denied a key before the fork admits it after its
+//! `retry_after`. Built without the test harness: a child of it would be a copy of the harness,
+//! too.
+#![cfg_attr(not(target_os = "linux"), allow(unused))]
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+use tollgate::{Clock, Limiter, Quota};
+
+/// How long the child watches its clock: more than any resolution below, ten times over for the
+/// finest.
+const WATCHED: Duration = Duration::from_millis(120);
+
+/// The coarsest tick of a kernel, and as much again for a machine that is busy.
+const LATE: Duration = Duration::from_millis(20);
+
+/// Does `clock` go on here as the system's clock does, and does a limiter with it admit its key
+/// again?
+fn goes_on(clock: &Clock, limiter: &Limiter<u64>) -> Result<(), String> {
+    let (start, first) = (Instant::now(), clock.now());
+    while start.elapsed() < WATCHED {
+        std::hint::spin_loop();
+    }
+    let counted = clock.now().since(first);
+    if counted + LATE < WATCHED {
+        return Err(format!("{clock:?} counted {counted:?} while {WATCHED:?} passed"));
+    }
+    let decision = limiter.check(&7);
+    if !decision.allowed() {
+        return Err(format!("{clock:?} still denies, for {:?} more", decision.retry_after()));
+    }
+    Ok(())
+}
+
+/// What a child of this process finds.
+#[cfg(target_os = "linux")]
+#[allow(unsafe_code)]
+fn in_a_child(find: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
+    // SAFETY: the child only reads clocks, checks a limiter, writes a message and exits.
+    match unsafe { libc::fork() } {
+        -1 => Err("this process could not be forked".to_owned()),
+        0 => {
+            let found = find();
+            if let Err(why) = &found {
+                println!("in the child: {why}");
+            }
+            // SAFETY: it takes a number, and ends the process without its destructors.
+            unsafe { libc::_exit(i32::from(found.is_err())) }
+        }
+        child => {
+            let mut status = 0;
+            // SAFETY: `status` outlives the call, and the process waits for a child of its own.
+            let waited = unsafe { libc::waitpid(child, &raw mut status, 0) };
+            let is_fine = waited == child && libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0;
+            if is_fine { Ok(()) } else { Err(format!("the child ended with status {status:#x}")) }
+        }
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn main() -> ExitCode {
+    let mut failed = false;
+    for (name, clock) in [
+        ("the default clock", Clock::default()),
+        ("a coarse clock of a millisecond", Clock::coarse(Duration::from_millis(1))),
+        ("a coarse clock of ten milliseconds", Clock::coarse(Duration::from_millis(10))),
+        ("the system's clock", Clock::monotonic()),
+    ] {
+        let quota = Quota::new(1, Duration::from_millis(50));
+        let limiter: Limiter<u64> = Limiter::builder(quota).clock(clock.clone()).build().unwrap();
+        assert!(limiter.check(&7).allowed());
+        let found = in_a_child(|| goes_on(&clock, &limiter));
+        let (said, why) = match &found {
+            Ok(()) => ("goes on", ""),
+            Err(why) => ("FAILED", why.as_str()),
+        };
+        println!("after a fork, {name}: {said} {why}");
+        failed |= found.is_err();
+    }
+    ExitCode::from(u8::from(failed))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn main() {}
