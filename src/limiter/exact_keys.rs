@@ -71,6 +71,11 @@ impl<K: Eq + 'static, H: KeyHash> Backing for ExactKeys<K, H> {
     }
 
     #[inline]
+    fn is_old((): &()) -> bool {
+        false
+    }
+
+    #[inline]
     fn repin((): &mut ()) {}
 
     fn has_room(&self, now: Tick, _guard: &()) -> bool {

@@ -50,6 +50,11 @@ impl<H: KeyHash> Backing for Fingerprints<H> {
         reclaim::pin_at_once()
     }
 
+    #[inline(always)]
+    fn is_old(guard: &reclaim::Guard) -> bool {
+        guard.is_old()
+    }
+
     fn repin(guard: &mut reclaim::Guard) {
         guard.repin();
     }

@@ -9,20 +9,15 @@ use equivalent::Equivalent;
 use std::fmt;
 use std::hash::Hash;
 
-/// After how many checks a handle lets go of what it may have seen.
-const REPIN: u32 = 64;
-
 /// A handle on a [`Limiter`] for a thread that checks in a loop, made by [`Limiter::pin`].
 ///
-/// A check through it saves what a thread needs to announce that it reads the table: on Linux a few instructions,
-/// elsewhere some nanoseconds. The announcement is renewed after every 64 checks, unless the thread holds another handle.
-/// While a handle is held and not renewed, nothing is freed that a limiter of this process has retired since (with exact
-/// keys, also nothing of scc's other users, and where there is no `membarrier` nothing of crossbeam-epoch's); a limiter's
-/// memory stays bounded all the same, but new keys may get the [full policy](crate::Full). So hold one for the loop, not
-/// several, and not across waiting for work. It stays on its thread.
+/// A check through it saves what a thread needs to announce that it reads the table: on Linux a few
+/// instructions, elsewhere some nanoseconds. The announcement is renewed by the first check after a
+/// collection has begun, in any limiter of the process.
 ///
-/// It reads the limiter's clock for each check, which is a third of a check or more. A loop that
-/// knows the time takes a [`PinnedAt`](crate::PinnedAt) instead.
+/// A handle that is held and not used costs each limiter a bounded amount of memory, and nothing else: of
+/// what was in use when it was last used, at most two eras of a table, and of logs and quotas as much as
+/// they took then. With [`ExactKeys`](crate::ExactKeys) it keeps nothing. It stays on its thread.
 ///
 /// ```
 /// use tollgate::{Limiter, Quota};
@@ -39,7 +34,6 @@ const REPIN: u32 = 64;
 pub struct Pinned<'l, K: ?Sized, S: Store = Fingerprints> {
     limiter: &'l Limiter<K, S>,
     guard: S::Guard,
-    left: u32,
 }
 
 impl<K: ?Sized, S: Store> Limiter<K, S> {
@@ -59,7 +53,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn pin(&self) -> Pinned<'_, K, S> {
-        Pinned { limiter: self, guard: S::pin(), left: REPIN }
+        Pinned { limiter: self, guard: S::pin() }
     }
 }
 
@@ -100,7 +94,7 @@ impl<K: ?Sized, S: Store> Pinned<'_, K, S> {
         S: Holds<Q>,
     {
         let limiter = self.limiter;
-        self.count(|| limiter.clock.now());
+        self.refresh(|| limiter.clock.now());
         limiter.charge_under::<Q>(limiter.key(key), cost, || limiter.clock.now(), &self.guard)
     }
 
@@ -121,22 +115,20 @@ impl<K: ?Sized, S: Store> Pinned<'_, K, S> {
         S: Holds<Q>,
     {
         let limiter = self.limiter;
-        self.count(|| now);
+        self.refresh(|| now);
         limiter.charge_under::<Q>(limiter.key(key), cost, || now, &self.guard)
     }
 
-    /// Counts a check. Now and then, lets go of what it may have seen, and does a step of upkeep.
-    #[inline]
-    fn count(&mut self, now: impl FnOnce() -> Tick) {
-        if self.left == 0 {
+    /// Lets go of what the handle may have seen, and does a step of upkeep, if a collection has begun since.
+    #[inline(always)]
+    fn refresh(&mut self, now: impl FnOnce() -> Tick) {
+        if S::is_old(&self.guard) {
             self.renew(now());
         }
-        self.left -= 1;
     }
 
     #[cold]
     fn renew(&mut self, now: Tick) {
-        self.left = REPIN;
         S::repin(&mut self.guard);
         self.limiter.store.tend_once(now);
     }

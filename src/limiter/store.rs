@@ -63,6 +63,8 @@ pub trait Backing: Sized {
     fn pin() -> Self::Guard;
     /// The same, if it takes no longer than usual.
     fn pin_at_once() -> Option<Self::Guard>;
+    /// Is there something to be let go of that may have been read under it?
+    fn is_old(guard: &Self::Guard) -> bool;
     /// Ends what was read so far, and goes on.
     fn repin(guard: &mut Self::Guard);
     /// Would a new key find a place?
