@@ -62,14 +62,15 @@ loom::thread_local! {
     static OWN: Own = Own::new();
 }
 
-/// The first of the thread's participants, or the one beside it, if no guard is held in it.
+/// A guard in the first of the thread's participants, or in the one beside it, if none is held there.
 #[inline(always)]
-fn mine(nth: usize) -> Option<&'static Participant> {
+fn pin_in(nth: usize) -> Option<Guard> {
     #[cfg(not(tollgate_loom))]
-    return MINE.with(|mine| Some(mine[nth].get()).filter(|mine| mine.is_idle()));
-
+    let mine = MINE.with(|mine| mine[nth].get());
     #[cfg(tollgate_loom)]
-    return MINE.try_with(|mine| mine[nth].get()).ok().flatten().filter(|mine| mine.is_idle());
+    let mine = MINE.try_with(|mine| mine[nth].get()).ok().flatten()?;
+    // Written as a branch: the compiler makes two of `Option`'s methods.
+    if mine.is_idle() { Some(Guard::begun_at_once(mine)) } else { None }
 }
 
 fn set_mine(participants: [Option<&'static Participant>; 2]) {
@@ -91,14 +92,14 @@ pub(crate) fn pin() -> Guard {
 /// The same, for a thread that has a participant, holds no guard in it, and needs no fence.
 #[inline(always)]
 pub(crate) fn pin_at_once() -> Option<Guard> {
-    mine(0).map(Guard::begun_at_once)
+    pin_in(0)
 }
 
 #[cold]
 #[inline(never)]
 fn pin_slowly() -> Guard {
-    if let Some(participant) = mine(1) {
-        return Guard::begun_at_once(participant);
+    if let Some(guard) = pin_in(1) {
+        return guard;
     }
     // There is none while the thread ends.
     let own = OWN.try_with(|own| {
