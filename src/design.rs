@@ -9,8 +9,8 @@
 //! |--|---|---|
 //! | 1 | **Never over-admits.** Each algorithm states the most that any trailing interval admits, and keeps to it whatever the threads do. | `no_trailing_interval_admits_more_than_the_stated_bound`, `no_interval_of_a_table_that_turns_over_exceeds_its_bound`, `no_interval_of_exact_keys_that_come_and_go_exceeds_its_bound`, `no_interval_of_a_single_limiter_exceeds_its_bound`, `racing_threads_never_exceed_the_limit_in_any_period`, `charge_races_charge_never_admits_twice`, `turnover_races_charge_never_admits_twice`, `a_table_at_random_schedules_accounts_for_all_tokens` |
 //! | 2 | **Eviction never changes a decision.** Only keys that are as good as new are forgotten. | `eviction_never_changes_a_decision`, `an_idle_word_decides_as_a_fresh_one_ever_after`, `a_flood_leaves_throttled_keys_throttled_and_memory_bounded`, `eviction_races_charge_and_gives_one_burst`, `eviction_races_charge_and_loses_none`, `exact_keys_at_random_schedules_account_for_all_tokens` |
-//! | 3 | **Bounded memory.** `max_keys` is a hard cap; beyond it a declared policy answers, for new keys only. | `threads_that_crowd_the_cap_never_pass_it`, `inserts_race_for_the_last_place_and_one_gets_it`, `inserts_of_exact_keys_race_for_the_last_place_and_one_gets_it`, `deny_refuses_new_keys_without_a_retry_time`, `admit_lets_new_keys_pass_untracked`, `share_charges_new_keys_to_one_state`, `the_process_takes_what_the_formula_says_and_no_more`, `what_is_permitted_is_never_exceeded_and_comes_back`, `a_thread_that_stalls_while_it_reads_costs_bounded_memory` |
-//! | 4 | **Lock-free.** A thread that stops at any instruction stops nobody else. | `a_thread_that_stops_for_good_at_any_step_stops_nobody_else`, `a_thread_that_stops_while_it_evicts_stops_neither_charges_nor_evictions`, `a_thread_that_stops_while_it_takes_over_stops_no_change_of_quota`, `stalled_chunk_owner_stops_nobody_and_comes_back_late`, `a_thread_parked_while_pinned_stops_growth_and_nobody_else`, `only_sync_names_atomics_threads_or_the_model_checker_and_nothing_locks` |
+//! | 3 | **Bounded memory.** `max_keys` is a hard cap; beyond it a declared policy answers, for new keys only. What waits to be freed is bounded and counted, too, whoever is parked. | `threads_that_crowd_the_cap_never_pass_it`, `inserts_race_for_the_last_place_and_one_gets_it`, `inserts_of_exact_keys_race_for_the_last_place_and_one_gets_it`, `deny_refuses_new_keys_without_a_retry_time`, `admit_lets_new_keys_pass_untracked`, `share_charges_new_keys_to_one_state`, `the_process_takes_what_the_formula_says_and_no_more`, `what_is_permitted_is_never_exceeded_and_comes_back`, `logs_stay_small_while_a_thread_is_parked`, `exact_keys_stay_small_while_a_thread_is_parked`, `quotas_change_while_a_thread_is_parked`, `a_thread_that_stalls_in_a_lookup_costs_bounded_memory` |
+//! | 4 | **Lock-free.** A thread that stops at any instruction stops nobody else. | `a_thread_that_stops_for_good_at_any_step_stops_nobody_else`, `a_thread_that_stops_while_it_evicts_stops_neither_charges_nor_evictions`, `a_thread_that_stops_while_it_takes_over_stops_no_change_of_quota`, `stalled_chunk_owner_stops_nobody_and_comes_back_late`, `tables_grow_and_evict_while_a_thread_is_parked`, `only_sync_names_atomics_threads_or_the_model_checker_and_nothing_locks` |
 //! | 5 | **A denial writes nothing.** | `a_denial_keeps_the_word_and_a_charge_changes_it`, `charge_races_denial_and_only_its_figures_may_be_a_moment_old`, `looking_and_refused_requests_insert_nothing` |
 //! | 6 | **Truthful times.** A retry after exactly `retry_after` passes if nobody else came, and one tick earlier it does not. | `retry_and_reset_times_are_true_to_the_nanosecond`, `a_retry_at_the_last_tick_is_told`, `sliding_log_decides_as_its_oracle`, `a_period_ends_to_the_nanosecond` |
 //! | 7 | **Time cannot hurt.** A stale or skewed time can delay, never grant; the default clock is early by less than a millisecond, whatever the processor's counter does; nothing overflows or panics. | `a_stale_time_is_never_given_more`, `a_jump_to_the_end_of_time_and_back_delays_and_grants_nothing`, `a_clock_set_back_delays_and_set_forward_grants_one_burst`, `threads_with_skewed_clocks_stay_within_the_bound`, `stale_clock_races_charge_and_never_doubles_the_rate`, `nothing_panics_for_any_quota_any_time_and_any_cost`, `every_refusal_names_value_range_and_fix_and_every_limiter_that_is_built_works`, `no_thread_is_further_than_a_millisecond_from_the_system_s_clock`, `no_counter_makes_a_reading_early_by_a_millisecond_or_step_back` |
@@ -34,9 +34,11 @@
 //! nothing is yet, so a helper that comes late changes nothing. When all chunks of the old era are done, the next
 //! era takes its place and the old one is retired: freed when nobody reads it any more.
 //!
-//! *Who reads says so without a fence.* Each thread has a place in which it notes that it reads, and since when; who frees
-//! something has the system run a fence on all processors first (`membarrier`), and looks at the places. Where there is no such
-//! call, crossbeam-epoch's guards do the same with a locked instruction for each check.
+//! *Reading takes no fence.* Each thread has a participant in which it announces since when it reads. A collection has
+//! the system run a fence on all processors (`membarrier`), looks at the participants, and frees what no guard may have
+//! seen. Where there is no such call, readers run the fence. Values carry the age of their birth, so a thread that is
+//! parked keeps what existed when it stopped, and nothing that came later: a limiter's memory stays bounded, and it
+//! grows, evicts and frees on.
 //!
 //! *With [exact keys](crate::ExactKeys)* a key has a cell of its own, found through scc's index. Eviction seals the
 //! idle word first, then unlinks the cell, then retires it; a change of quota links a next *stage* to the cell, and
@@ -44,7 +46,7 @@
 //! admissions; each is one compare-and-swap at the end of the chain, with its time and the sum of all before it.
 //!
 //! In full, with every state and transition: the pages of `src/table.rs`, `src/exact.rs`, `src/exact/stage.rs`,
-//! `src/exact/log.rs`, `src/rule.rs`, `src/sync/readers.rs`. Each ends with the ledger of its memory orderings: what publishes what, and
+//! `src/exact/log.rs`, `src/rule.rs`, `src/reclaim.rs`. Each ends with the ledger of its memory orderings: what publishes what, and
 //! the model that fails if it is weakened.
 //!
 //! # Invariants that all else rests on
@@ -76,8 +78,10 @@
 //! with exact keys, inserting and forgetting a key take scc's lock on one bucket of its index; changing the quotas
 //! of a table rests for a millisecond at a time while the memory for it is not to be had, and then gives up with an
 //! error; `Housekeeper` has a thread of its own, and no check waits for it; no clock has one. A
-//! thread that stops for good while it is pinned keeps retired memory alive; there is a bound to that, and beyond
-//! it new keys get the full policy.
+//! thread that stops for good while it reads keeps what it may have seen, which is bounded: see `src/reclaim.rs`. If
+//! many stop at different times, they may keep so many eras of a table that no memory is permitted for the next one:
+//! then new keys get the full policy until one of them goes on. A thread that stops within a lookup of scc's index, of
+//! whichever map, lets no removed cell of exact keys be freed; beyond a bound new keys get the full policy, too.
 //!
 //! # What was checked, and by what
 //!
@@ -106,15 +110,14 @@
 //! - *The protocols of shared limits* (leases, counts that are told later): their words have models; with the store and
 //!   the tasks around them they have arguments, tests with planted faults and several processes, and no model. A cluster
 //!   with TLS, and Valkey with TLS, were not at hand.
-//! - *crossbeam-epoch and scc* are trusted. That a retired era is freed once and under no guard, of a place or of the
-//!   first, is a model of its own; in the others nothing is freed early. In place of the second the models have a list behind
-//!   a lock.
+//! - *scc and the pointers of crossbeam-epoch* are trusted. That a retired value is freed once and under no guard has
+//!   models of its own; in the others nothing is freed early. In place of scc the models have a list behind a lock.
 //! - *membarrier* is trusted to do what two fences do, of which one would be the reader's: models have those. Taken out, no
 //!   test on real threads failed here; the models do.
 //! - *Miri* was not at hand. Unsafe code stands in few files, each with its reasons, and runs under the sanitizers.
 //! - *Mutants* were made in several runs, each on the source as it was then: 902, of which 789 were noticed, 88 did not
-//!   compile and 19 never ended, and again the 103 of the lines that have changed since. Of `sync/readers.rs` and `sync/pin.rs` 65 of 248 were tried: 44
-//!   noticed, 12 not, most of which only take more time.
+//!   compile and 19 never ended, and again the 103 of the lines that have changed since. The room `reclaim` is newer than
+//!   these runs.
 //! - *What scc does with exact keys, under the thread sanitizer.* Without suppressions it reports about a hundred races
 //!   in the tests of the exact store. In all but two, at least one of the two sides ends in a bucket of scc: a lookup compares
 //!   the hash bytes of a whole bucket at once with a plain read, while an insertion or a removal writes one of them; scc

@@ -93,9 +93,10 @@
 //! KiB of slots, which are also the least that a larger one has. The eras in use, and those that are retired and not freed yet, take
 //! [`ERAS_AT_CAP`] = 4 times the era of `max_keys` at the most, or [`LEAST_MEMORY`] = 1 MiB if that is more. That is enforced before
 //! the root is closed, for every turnover in the same way (`Table::begin_under`): a root without a next era would give out no more
-//! places. A thread that stops while pinned keeps every retired era alive; then no turnover starts beyond the bound: new keys
-//! have the places that are left in the root, and get the full policy once it is full, until the thread goes on; known keys notice
-//! nothing, and a `clear` resets the keys and does not forget them. The rules that keys have of their own are
+//! places. A thread that stops under a guard keeps the eras that were in use then, two at the most, and the table turns over on
+//! with the other two. Where several that stopped at different times keep more, no turnover starts beyond the bound: new keys
+//! have the places that are left in the root, and get the full policy once it is full, until one of them goes on; known keys
+//! notice nothing, and a `clear` resets the keys and does not forget them. The rules that keys have of their own are
 //! counted and bounded apart from the eras, in the same way: see `rules`.
 //!
 //! # Orderings

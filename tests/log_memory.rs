@@ -40,14 +40,13 @@ fn log(clock: &ManualClock) -> SingleLimiter {
     builder.clock(clock).build().unwrap()
 }
 
-/// What is live now, more than before; until the epochs have freed what is retired.
+/// What is live now, more than before; until a collection has freed what is retired.
 fn live_above(before: usize) -> usize {
     LIVE.load(Relaxed).saturating_sub(before)
 }
 
 fn main() {
-    // The epochs' own memory comes first, and this thread's place among those who read.
-    drop(crossbeam_epoch::pin());
+    // This thread's participant comes first.
     let _ = log(&Clock::manual()).peek();
     let clock = Clock::manual();
     let before = LIVE.load(Relaxed);
@@ -79,7 +78,7 @@ fn main() {
     }
     assert_eq!(ALLOCATIONS.load(Relaxed), allocations);
 
-    // All of it is let go by one admission after an idle period, and freed as the epochs go on.
+    // All of it is let go by one admission after an idle period, and freed by the next collection.
     let later = Tick::ZERO + 3 * SECOND;
     assert!(log.check_at(1, later).allowed());
     assert!(log.bytes() < 1_000, "{}", log.bytes());
@@ -113,14 +112,13 @@ fn main() {
     }
     drop(small);
 
-    // Dropped by whichever thread is the last, while the others are still under a guard.
+    // Dropped by whichever thread is the last, while the others are still about to drop it.
     for round in 0..300_u64 {
         let log = Arc::new(self::log(&clock));
         thread::scope(|scope| {
             for _ in 0..3 {
                 let log = Arc::clone(&log);
                 scope.spawn(move || {
-                    let _guard = crossbeam_epoch::pin();
                     let charges: Vec<_> =
                         (0..100 + round).map(|n| log.check_at(1, later + Duration::from_nanos(n))).collect();
                     log.refund(&charges[0]);
@@ -132,12 +130,11 @@ fn main() {
             drop(log);
         });
     }
-    // A thread is joined before what it kept for itself is dropped: its bag of retired blocks is another's a moment
-    // later; and up to 64 small chunks wait for the next. A log for each round would be six hundred thousand bytes.
+    // A thread is joined before what it keeps for itself is dropped. A log for each round would be six hundred thousand
+    // bytes.
     let deadline = Instant::now() + 20 * SECOND;
-    while live_above(before) >= 150_000 {
+    while live_above(before) >= 20_000 {
         assert!(Instant::now() < deadline, "{} bytes are left", live_above(before));
-        crossbeam_epoch::pin().flush();
         thread::yield_now();
     }
     println!("a log takes memory as it is used, and gives it back");

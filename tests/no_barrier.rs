@@ -1,5 +1,5 @@
-//! A process to which the system refuses `membarrier`, as other systems do, and sandboxes: checks take the other kind of
-//! guards then, and memory goes back all the same. Built without the test harness: the refusal is for threads that are
+//! A process to which the system refuses `membarrier`, as other systems do, and sandboxes: checks run a fence
+//! then, and memory goes back all the same. Built without the test harness: the refusal is for threads that are
 //! started after it, and what is counted belongs to the process.
 #![cfg_attr(not(target_os = "linux"), allow(unused))]
 
@@ -74,7 +74,7 @@ fn main() {
     }
     small_chunks_of_logs_are_freed();
     tables_grow_and_give_their_memory_back();
-    println!("without membarrier, what is retired is freed by the epochs");
+    println!("without membarrier, what is retired is freed all the same");
 }
 
 fn small_chunks_of_logs_are_freed() {

@@ -1,9 +1,9 @@
 //! A thread that is parked for good while it reads costs others a bounded amount of memory, and nothing else.
-//! Built without the test harness: what is counted belongs to the process.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::channel;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 use tollgate::{Algorithm, Clock, Limiter, Quota, SingleLimiter, Source, Tick};
@@ -30,6 +30,12 @@ unsafe impl GlobalAlloc for Counting {
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
+
+/// One test at a time: what is counted belongs to the process.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Runs `body` while another thread is parked with a handle of this limiter.
 fn while_a_thread_is_parked(limiter: &Limiter<u64>, body: impl FnOnce()) {
@@ -64,17 +70,9 @@ const CHUNK: usize = 256;
 /// What waits for the next collection, and as much for the one after.
 const WAITING: usize = 2 * (32 << 10);
 
-fn main() {
-    logs_stay_small();
-    a_burst_is_given_back();
-    exact_keys_stay_small();
-    tables_turn_over();
-    quotas_change();
-    clears_leave_places_for_new_keys();
-    println!("6 passed, 0 failed");
-}
-
-fn logs_stay_small() {
+#[test]
+fn logs_stay_small_while_a_thread_is_parked() {
+    let _alone = alone();
     for limit in [8, 1_000] {
         let quota = Quota::new(limit, Duration::from_nanos(1_000 * limit));
         let builder = SingleLimiter::builder(quota).algorithm(Algorithm::SlidingLog);
@@ -104,7 +102,9 @@ fn logs_stay_small() {
 }
 
 /// The memory of a large log, which was in use when the thread was parked, is given back when it goes on.
-fn a_burst_is_given_back() {
+#[test]
+fn a_burst_is_given_back_when_the_parked_thread_goes_on() {
+    let _alone = alone();
     let quota = Quota::new(100_000, Duration::from_secs(1));
     let builder = SingleLimiter::builder(quota).algorithm(Algorithm::SlidingLog);
     let log = builder.clock(Clock::manual()).build().unwrap();
@@ -123,7 +123,9 @@ fn a_burst_is_given_back() {
     assert!(log.bytes() < 24 * 10_000 + WAITING, "{} bytes", log.bytes());
 }
 
-fn exact_keys_stay_small() {
+#[test]
+fn exact_keys_stay_small_while_a_thread_is_parked() {
+    let _alone = alone();
     let quota = Quota::new(8, Duration::from_nanos(8_000));
     let builder = Limiter::<u64>::builder(quota).algorithm(Algorithm::SlidingLog);
     let limiter = builder.exact_keys().max_keys(100).clock(Clock::manual()).build().unwrap();
@@ -142,7 +144,9 @@ fn exact_keys_stay_small() {
 }
 
 /// It grows, evicts, and frees; also a table that the parked thread reads itself.
-fn tables_turn_over() {
+#[test]
+fn tables_grow_and_evict_while_a_thread_is_parked() {
+    let _alone = alone();
     for is_own in [false, true] {
         let max_keys = 12_000;
         let clock = Clock::manual();
@@ -168,7 +172,9 @@ fn tables_turn_over() {
 }
 
 /// Changes are made one after the other, of tables, of exact keys that are there, and of keys nobody has seen.
-fn quotas_change() {
+#[test]
+fn quotas_change_while_a_thread_is_parked() {
+    let _alone = alone();
     let table: Limiter<u64> =
         Limiter::builder(Quota::per_hour(1)).max_keys(1_000).clock(Clock::manual()).build().unwrap();
     let exact = Limiter::<u64>::builder(Quota::per_hour(10_000))
@@ -201,7 +207,9 @@ fn quotas_change() {
 
 /// A table is not closed for a `clear` without memory for the next one: new keys find a place, however often it is
 /// cleared while a thread is parked.
-fn clears_leave_places_for_new_keys() {
+#[test]
+fn a_clear_beside_a_parked_thread_leaves_room_for_new_keys() {
+    let _alone = alone();
     let max_keys = 50_000;
     let clock = Clock::manual();
     let builder = Limiter::builder(Quota::per_second(1)).max_keys(max_keys).clock(&clock);

@@ -130,8 +130,9 @@
 //! where they see the place of invariant 2, but for refunds: a `peek` that runs while others charge and refund
 //! may count a refund and miss a charge before it. A charge can't: its compare-and-swap fails then.
 //!
-//! Retired chunks are freed when no guard needs them: small ones 64 at a time, a large one as soon as it can be. A thread
-//! that stops for good under a guard keeps all chunks that are retired from then on, 8 bytes for each admission. A log is dropped by the last who has a
+//! Chunks that are retired wait in the bag of the limiter until no guard may have seen them (see `reclaim`). They are counted:
+//! besides what a parked thread keeps, which is no more than the log took when it stopped, 64 KiB wait for all logs of the
+//! limiter together, and the chunk that came last. A log is dropped by the last who has a
 //! reference to it. Others may be under a guard then, but not in a method of this log: none of them gives
 //! out a chunk, so nobody looks at what is freed at once.
 //!

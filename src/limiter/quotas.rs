@@ -33,12 +33,13 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ///
     /// Lock-free, but for the wait below. This call visits every key, which takes some tens of milliseconds for a
     /// million, while others go on checking. With [`Fingerprints`](crate::Fingerprints) it turns the table over; with
-    /// [`ExactKeys`](crate::ExactKeys) it gives each key the next part of its state, which takes 48 bytes until the
+    /// [`ExactKeys`](crate::ExactKeys) it gives each key the next part of its state, which takes 88 bytes until the
     /// key is forgotten, and makes its checks some nanoseconds longer.
     ///
-    /// What a change replaces is freed when no thread can see it any more. A thread that was stopped in a check, or
-    /// holds a [`pin`](Self::pin) handle (this one, too), keeps all of it, and so may many changes at once. Where too
-    /// much waits to be freed, this call sleeps for up to a tenth of a second, and is then refused.
+    /// What a change replaces is freed when no thread can see it any more. A thread that is stopped in a check, or holds a
+    /// [`pin`](Self::pin) handle (this one, too), keeps what was there when it stopped, and other changes are made
+    /// meanwhile. Where several that stopped at different times keep so many tables that no memory is permitted for
+    /// another one, this call sleeps for up to a tenth of a second, and is then refused. Exact keys refuse none.
     ///
     /// ```
     /// # use tollgate::{Clock, Limiter, Quota};
