@@ -92,7 +92,7 @@
 //! | left | `Participant::set` | `Participant::interval`, `Participant::is_free_and_taken` | all that was read under guards that are dropped | `nothing_is_freed_under_a_guard`, `a_participant_is_handed_on_with_all_that_was_read_there` |
 //! | listed | `Registry::join` | `Registry::all` | the participant itself | `participants_are_handed_on_while_values_are_retired` |
 //! | handed on | `Participant::leave` | `Participant::is_free_and_taken` | the state in which the last thread left it | `participants_are_handed_on_while_values_are_retired` |
-//! | bag | `Bag::put`, `Bag::put_back` | `Bag::take` | the value, its header, and that it is unlinked | `two_retire_and_each_value_is_freed_once` |
+//! | bag | `Bag::put`, `Bag::put_back` | `Bag::take` | the value, its header, and that it is unlinked | `two_retire_and_each_value_is_freed_once`, `a_long_bag_is_shared_and_each_value_is_freed_once` |
 //!
 //! *barrier* is on the page of `barrier`, *set* on that of `once`.
 
