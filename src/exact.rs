@@ -99,6 +99,7 @@ pub(crate) use stage::{Counts, ExactRule, Kept, Shared, Staged, Wanted};
 
 use crate::decision::Decision;
 use crate::error::ConfigError;
+use crate::forgetting::{SWEEPS_AT_MOST, Sweep};
 use crate::quota::{Enforced, Quota};
 use crate::sync::{Atomic, Index, Ordering::Relaxed, Reading, collect, epoch, pin, reading, rest};
 use crate::time::Tick;
@@ -196,6 +197,11 @@ impl<K: Eq + 'static> ExactStore<K> {
         }
     }
 
+    /// The earliest time at which a key is charged that is not there, or has no time yet. For who has found that.
+    pub(crate) fn forgotten(&self) -> Tick {
+        self.rounds.forgotten().get()
+    }
+
     /// Gives the state of `key` to `visit`, after inserting the key, as `to_key` makes it, if need be. `visit`
     /// charges, and answers unless the word is frozen.
     #[cold]
@@ -210,7 +216,7 @@ impl<K: Eq + 'static> ExactStore<K> {
         Q: Equivalent<K> + ?Sized,
     {
         let reading = reading();
-        self.step(now, &reading);
+        self.step(&reading);
         loop {
             // Another thread may have inserted it.
             if let Some(answer) = self.known(key, &visit) {
@@ -221,15 +227,16 @@ impl<K: Eq + 'static> ExactStore<K> {
             };
             let wanted = self.quotas.of(&key);
             let cell = Arc::new(Entry::new(key.hash, place, to_key(), wanted));
-            // Before anybody sees it: no cell with a fresh word is there to be evicted.
-            let answer = cell.state.visit_as_is(&visit);
-            if self.index.insert(cell).is_err() {
+            if self.index.insert(Arc::clone(&cell)).is_err() {
                 self.places.give_back(place);
                 continue;
             }
-            if let Some(answer) = answer {
+            self.rounds.note_insertion(now);
+            // Only now: what the key was charged before it was forgotten for the last time, the mark covers from here on.
+            if let Some(answer) = cell.state.visit_as_is(&visit) {
                 return Ok(answer);
             }
+            // It was sealed before it was charged.
         }
     }
 
@@ -305,21 +312,34 @@ impl<K: Eq + 'static> ExactStore<K> {
     /// is more to do.
     pub(crate) fn tend(&self, now: Tick) -> bool {
         if self.rounds.is_under_way() {
-            return self.step(now, &reading());
+            return self.step(&reading());
         }
         self.rounds.is_too_large(self.places.taken(), now) && self.begin(now)
     }
 
     /// Begins a round to forget the idle keys, unless one is under way or no key can have become old enough
-    /// since the last. True if one is under way now.
-    pub(crate) fn begin_sweep(&self, now: Tick) -> bool {
-        self.rounds.is_under_way() || self.rounds.is_due(now) && self.begin_round(now)
+    /// since the last. The sweep began at `first`.
+    pub(crate) fn begin_sweep(&self, now: Tick, first: Tick) -> Sweep {
+        if self.rounds.is_under_way() {
+            return Sweep::UnderWay;
+        }
+        if !self.rounds.is_past(now) || !self.holds_something() {
+            return Sweep::Nothing;
+        }
+        self.rounds.note(now);
+        if self.rounds.believes(now) < first && self.rounds.noted() < SWEEPS_AT_MOST {
+            return Sweep::NotBelieved;
+        }
+        if self.begin_round(now) { Sweep::UnderWay } else { Sweep::Nothing }
     }
 
     /// Begins a round if there is something to forget, unless one is under way. True if one is under way now.
     pub(crate) fn begin_round(&self, now: Tick) -> bool {
-        let holds_something = self.places.taken() > 0 || self.rounds.is_large();
-        self.rounds.is_under_way() || holds_something && self.begin(now)
+        self.rounds.is_under_way() || self.holds_something() && self.begin(now)
+    }
+
+    fn holds_something(&self) -> bool {
+        self.places.taken() > 0 || self.rounds.is_large()
     }
 
     /// The rule of keys that have none of their own.
@@ -438,7 +458,7 @@ impl<K: Eq + 'static> ExactStore<K> {
     /// What a request of one token would be answered for the key of a cell; `None` if it is sealed.
     pub(crate) fn peek_at(&self, cell: &Arc<Entry<K>>, now: Tick) -> Option<Decision> {
         let changes = self.quotas.changes();
-        cell.state.visit(changes, || self.quotas.of(cell), |state| state.peek(now, 1))
+        cell.state.visit(changes, || self.quotas.of(cell), |state| state.peek(now, 1, || self.forgotten()))
     }
 
     /// Counts a denial of a key that is there.
@@ -451,6 +471,9 @@ impl<K: Eq + 'static> ExactStore<K> {
         if self.alive() >= most_alive(self.max_keys) && !self.has_epoch_moved(reading) {
             return None;
         }
+        if self.places.taken() >= self.max_keys {
+            self.rounds.note(now);
+        }
         if self.rounds.is_full(self.places.taken(), now) {
             self.begin(now);
         }
@@ -461,7 +484,7 @@ impl<K: Eq + 'static> ExactStore<K> {
             if !self.rounds.is_under_way() {
                 return None;
             }
-            self.step(now, reading);
+            self.step(reading);
         }
         self.places.take(hash)
     }
@@ -493,13 +516,15 @@ impl<K: Eq + 'static> ExactStore<K> {
     }
 
     /// Visits the next places of the round that is under way, if one is. True if there is more to visit.
-    fn step(&self, now: Tick, _reading: &Reading) -> bool {
+    fn step(&self, _reading: &Reading) -> bool {
         let Some(claim) = self.rounds.claim() else { return false };
-        let (guard, judged_at) = (pin(), now.before(self.rounds.grace()));
+        let (guard, judged_at) = (pin(), self.rounds.judged_at());
+        // Before the cell is sealed: who finds that, or the cell gone, finds the mark raised.
+        let forget = |idle_from: Tick| self.rounds.forgotten().raise(idle_from);
         for place in claim.places {
             let Some(holder) = self.places.holder(place, &guard) else { continue };
             // None if the key is just being inserted or removed.
-            let sealed = |cell: &Arc<Entry<K>>| cell.state.seal_if_idle(judged_at).then(|| Arc::clone(cell));
+            let sealed = |cell: &Arc<Entry<K>>| cell.state.seal_if_idle(judged_at, forget).then(|| Arc::clone(cell));
             let idle = self.index.find(&holder, sealed);
             if let Some(sealed) = idle.flatten() {
                 self.unlink(&sealed);

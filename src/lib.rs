@@ -73,6 +73,7 @@ pub mod design;
 mod edge;
 mod error;
 mod exact;
+mod forgetting;
 mod grain;
 mod limiter;
 mod packed;

@@ -205,16 +205,17 @@ pub(crate) use view::View;
 
 use crate::decision::Decision;
 use crate::error::ConfigError;
+use crate::forgetting::{SWEEPS_AT_MOST, Sweep};
 use crate::packed::Packed;
 use crate::quota::Enforced;
-use crate::rule::{AnyRule, Rule, Word};
+use crate::rule::{AnyRule, Rule, Word, load};
 use crate::sync::{
     Atomic, Guard, Link,
     Ordering::{Acquire, Relaxed},
     collect, pin, rest,
 };
 use crate::time::Tick;
-use era::{CHUNK, Era, FIRST_LIMIT, Place, Size};
+use era::{CHUNK, Dawn, Era, FIRST_LIMIT, Place, Size};
 use memory::{Memory, Permit};
 use space::{Probe, SLOTS};
 use std::sync::Arc;
@@ -306,7 +307,7 @@ impl Table {
         let memory = Memory::new((ERAS_AT_CAP * Size::first(max_keys).bytes()).max(LEAST_MEMORY));
         let size = Size::first(FIRST_LIMIT.min(max_keys));
         let first = Permit::take(&memory, size.bytes())
-            .and_then(|permit| Era::new(size, 0, Tick::ZERO, Rules::new(rule), permit));
+            .and_then(|permit| Era::new(size, 0, Dawn::first(), Rules::new(rule), permit));
         let Some(first) = first else {
             return Err(ConfigError::OutOfMemory { bytes: size.bytes() });
         };
@@ -321,8 +322,8 @@ impl Table {
         View::of(self.root(guard))
     }
 
-    /// Gives the state of `key` to `visit`, if the key is in the table. `visit` answers unless the word is
-    /// frozen.
+    /// Gives the state of `key` to `visit`, if the key is in the table and was charged. `visit` answers unless the word is
+    /// frozen or fresh.
     #[inline]
     pub(crate) fn known<'g, T>(
         &self,
@@ -335,7 +336,12 @@ impl Table {
             era = match era.space.probe(key) {
                 Probe::Key(word) => match visit(era.state(key, word)) {
                     Some(answer) => return Some(answer),
-                    None => follow(era, key, word, guard),
+                    None => match load(word) {
+                        word if word.is_fresh() => return None,
+                        frozen if frozen.is_frozen() => follow(era, key, word, guard),
+                        // It has just been charged for the first time.
+                        _ => continue,
+                    },
                 },
                 Probe::Sealed => era.successor(guard),
                 Probe::Empty(_) => return None,
@@ -361,10 +367,16 @@ impl Table {
                 era.space.prepare(key);
             }
             let next = match era.space.probe(key) {
-                Probe::Key(word) => match charge(era.state(key, word)) {
-                    Some((decision, is_charged)) => return Some((decision, is_charged && !is_new)),
-                    None => follow(era, key, word, guard),
-                },
+                Probe::Key(word) => {
+                    let state = era.state(key, word);
+                    // A fresh word is that of a key whose slot another thread has claimed and not charged yet.
+                    let charged = charge(state).or_else(|| state.begin(now, cost, era.forgotten()));
+                    match charged {
+                        Some((decision, is_charged)) => return Some((decision, is_charged && !is_new)),
+                        None if load(word).is_frozen() => follow(era, key, word, guard),
+                        None => continue,
+                    }
+                }
                 Probe::Sealed => era.successor(guard),
                 Probe::Empty(empty) => {
                     let after = era.next(guard);
@@ -372,9 +384,10 @@ impl Table {
                         is_new = true;
                         // What the request makes of a key that is new. Asked and answered of one rule: while quotas change, one that
                         // charges nothing might be asked, and another answer that the request is allowed.
-                        let rule = after.unwrap_or(era).rules().of(key);
+                        let latest = after.unwrap_or(era);
+                        let rule = latest.rules().of(key);
                         if rule.next(Word::FRESH, now, cost) == Word::FRESH {
-                            return Some((rule.answer(Word::FRESH, now, cost), false));
+                            return Some((rule.fresh(now, latest.forgotten(), cost), false));
                         }
                         // In a turnover, too: or what it retires would find the last one's memory there, which goes at once then.
                         if self.memory.is_leaving() {
@@ -388,7 +401,7 @@ impl Table {
                         if let Some((root, next)) = turning {
                             // Where the key will come is on its way meanwhile.
                             next.space.prepare(key);
-                            self.turn(root, next, now, guard);
+                            self.turn(root, next, guard);
                             (before, era) = (None, self.root(guard));
                             continue;
                         }
@@ -401,13 +414,14 @@ impl Table {
                     if before.is_none() && era.is_too_large(now) && self.begin(era, now, guard) {
                         continue;
                     }
-                    match (era.place(before), before) {
+                    match (era.place(before, now), before) {
                         (Place::Given, _) => {
                             reach(Step::PlaceGiven);
                             match empty.claim(key) {
                                 Some(word) => {
                                     reach(Step::Claimed);
-                                    if let Some((decision, _)) = charge(era.state(key, word)) {
+                                    let state = era.state(key, word);
+                                    if let Some((decision, _)) = state.begin(now, cost, era.forgotten()) {
                                         return Some((decision, false));
                                     }
                                 }
@@ -417,17 +431,18 @@ impl Table {
                         }
                         (Place::None, Some(root)) => {
                             if era.limit() == self.max_keys && chunks >= CHUNKS_AT_CAP {
+                                era.note(now);
                                 return known();
                             }
                             chunks += 1;
-                            self.turn(root, era, now, guard);
+                            self.turn(root, era, guard);
                             (before, era) = (None, self.root(guard));
                             continue;
                         }
                         (Place::None, None) if turnovers > 0 && era.limit() == self.max_keys => {
                             return known();
                         }
-                        (Place::None, None) if !self.may_turn(era, now) => {
+                        (Place::None, None) if !self.may_turn_for(era, now) => {
                             return known();
                         }
                         (Place::None | Place::Closed, _) => {
@@ -509,10 +524,22 @@ impl Table {
         self.root.load(guard).expect("the root is never null")
     }
 
-    /// Is a full era to be turned over? Below the cap always, to grow; at the cap not more often than
-    /// keys can become old enough to be forgotten.
+    /// Is a full era to be turned over? Below the cap always, to grow. At the cap not before keys can have become old enough to be
+    /// forgotten: a grace after the last time that keys were judged by, or at any time after that when so many new keys were
+    /// refused that each has paid for a chunk.
     fn may_turn(&self, root: &Era, now: Tick) -> bool {
-        root.limit() < self.max_keys || now.is_apart(root.began, self.grace)
+        let believed = root.believes(now);
+        root.limit() < self.max_keys
+            || believed.is_apart(root.believed, self.grace)
+            || believed != root.believed && root.noted() >= root.chunks()
+    }
+
+    /// The same for a new key that has found no place.
+    fn may_turn_for(&self, root: &Era, now: Tick) -> bool {
+        if root.limit() == self.max_keys {
+            root.note(now);
+        }
+        self.may_turn(root, now)
     }
 
     /// Closes the root and links the next era to it. False if there is no memory, or none is permitted
@@ -535,7 +562,7 @@ impl Table {
         let mut era = |limit: u64| {
             let size = self.size_after(root, used, limit);
             let permit = permit.take().or_else(|| Permit::take(&self.memory, size.bytes()))?;
-            Era::new(size, used, now, rules.clone(), permit)
+            Era::new(size, used, Dawn::after(root, now), rules.clone(), permit)
         };
         // If there is no memory for a larger era, one that holds what there is will do.
         match era(limit_after(root, used, now)).or_else(|| era(used)) {
@@ -575,28 +602,36 @@ impl Table {
     fn step(&self, now: Tick, guard: &Guard) -> bool {
         let root = self.root(guard);
         match root.next(guard) {
-            Some(next) => !self.turn(root, next, now, guard),
+            Some(next) => !self.turn(root, next, guard),
             None => root.is_too_large(now) && self.begin(root, now, guard),
         }
     }
 
     /// Begins a turnover to forget the idle keys, unless one is under way or no key can have become old
-    /// enough since the last. True if there is something to do now.
-    pub(crate) fn begin_sweep(&self, now: Tick, guard: &Guard) -> bool {
+    /// enough since the last. The sweep began at `first`.
+    pub(crate) fn begin_sweep(&self, now: Tick, first: Tick, guard: &Guard) -> Sweep {
         // What was retired last may wait for nothing but this.
         collect(guard);
         let root = self.root(guard);
-        let is_due = || now.is_apart(root.began, self.grace) && !self.memory.is_short();
-        let is_turning = root.next(guard).is_some() || is_due() && self.begin_turnover(now, guard);
-        is_turning || self.memory.is_leaving()
+        if root.next(guard).is_some() {
+            return Sweep::UnderWay;
+        }
+        let is_due = now.is_apart(root.began, self.grace) && !self.memory.is_short() && holds_something(root);
+        if is_due {
+            root.note(now);
+            if root.believes(now) < first && root.noted() < SWEEPS_AT_MOST {
+                return Sweep::NotBelieved;
+            }
+        }
+        let is_turning = is_due && self.begin_turnover(now, guard);
+        if is_turning || self.memory.is_leaving() { Sweep::UnderWay } else { Sweep::Nothing }
     }
 
     /// Begins a turnover if there is something to forget or room to give back, unless one is under way.
     /// True if one is under way now.
     pub(crate) fn begin_turnover(&self, now: Tick, guard: &Guard) -> bool {
         let root = self.root(guard);
-        let holds_something = root.used(None) > 0 || root.limit() > FIRST_LIMIT;
-        root.next(guard).is_some() || holds_something && self.begin(root, now, guard)
+        root.next(guard).is_some() || holds_something(root) && self.begin(root, now, guard)
     }
 
     /// Gives the state of every key to `visit`, as [`known`](Self::known) does: of those that were in the table
@@ -611,6 +646,13 @@ impl Table {
                 }
             }
         }
+    }
+
+    /// The answer to a request if the key is not in the table.
+    pub(crate) fn fresh(&self, key: Fingerprint, now: Tick, cost: u64, guard: &Guard) -> Decision {
+        let root = self.root(guard);
+        let latest = root.next(guard).unwrap_or(root);
+        latest.rules().of(key).fresh(now, latest.forgotten(), cost)
     }
 
     /// The rules of the latest era: those that a new key comes under.
@@ -646,7 +688,7 @@ impl Table {
             match root.next(&guard) {
                 Some(next) if root.rules().changes() < ours => {
                     next.space.populate_ahead(1);
-                    self.turn(root, next, now, &guard)
+                    self.turn(root, next, &guard)
                 }
                 _ => return true,
             };
@@ -658,7 +700,7 @@ impl Table {
         let guard = pin();
         let root = self.root(&guard);
         if let Some(next) = root.next(&guard) {
-            self.turn(root, next, now, &guard);
+            self.turn(root, next, &guard);
             return Change::Preceded;
         }
         // Before the root is closed: it must not be left without a next era.
@@ -678,8 +720,8 @@ impl Table {
 
     /// Does one chunk of the turnover from `root` into `next`, and makes `next` the root if that was all.
     /// True if the turnover is over.
-    fn turn(&self, root: &Era, next: &Era, now: Tick, guard: &Guard) -> bool {
-        let turned = root.turn_chunk(next, now.before(self.grace));
+    fn turn(&self, root: &Era, next: &Era, guard: &Guard) -> bool {
+        let turned = root.turn_chunk(next, next.believed.before(self.grace));
         if turned.evicted > 0 {
             // ORDERING: relaxed; a statistic.
             self.done.evicted.fetch_add(turned.evicted, Relaxed);
@@ -696,6 +738,11 @@ impl Table {
         }
         true
     }
+}
+
+/// Is there a key to be forgotten in the root, or room to be given back?
+fn holds_something(root: &Era) -> bool {
+    root.used(None) > 0 || root.limit() > FIRST_LIMIT
 }
 
 /// How many keys the era after `root` is to hold, in which at most `used` keys are. A root that is hardly used
@@ -764,7 +811,7 @@ mod tests {
     fn root(limit: u64, survivors: u64) -> Era {
         let size = Size::first(limit);
         let permit = Permit::take(&Memory::new(LEAST_MEMORY), size.bytes()).unwrap();
-        Era::new(size, survivors, Tick::ZERO, Rules::new(rule()), permit).unwrap()
+        Era::new(size, survivors, Dawn::first(), Rules::new(rule()), permit).unwrap()
     }
 
     #[test]
@@ -810,7 +857,7 @@ mod tests {
         assert_eq!((changed, tries.get()), (false, TRIES));
         let guard = pin();
         assert_eq!(table.rules(&guard).changes(), 0);
-        assert_eq!(table.root(&guard).place(None), Place::Given, "the root is not closed");
+        assert_eq!(table.root(&guard).place(None, Tick::ZERO), Place::Given, "the root is not closed");
     }
 
     /// It asks for the memory before it closes the root, so it asks for as much as the next era can take.

@@ -218,23 +218,41 @@ impl Log {
     /// Lock-free.
     #[inline]
     pub(crate) fn check(&self, rule: &SlidingLog, now: Tick, cost: u64, guard: &Guard) -> Option<Decision> {
-        let request = Request { now, cost, is_peek: false };
+        self.check_from(|| Tick::ZERO, rule, now, cost, guard)
+    }
+
+    /// The same, where nobody has begun the log no earlier than at `mark()`. Lock-free.
+    #[inline]
+    pub(crate) fn check_from(
+        &self,
+        mark: impl Fn() -> Tick,
+        rule: &SlidingLog,
+        now: Tick,
+        cost: u64,
+        guard: &Guard,
+    ) -> Option<Decision> {
         loop {
             let view = View::of(&self.root, rule, now, guard);
             if view.as_ref().is_some_and(View::is_sealed) {
                 return None;
             }
-            let decision = request.answer(rule, view.as_ref(), guard);
+            let at = if view.is_some() { now } else { now.max(mark()) };
+            let decision = Request { now: at, cost, is_peek: false }.answer(rule, view.as_ref(), guard);
             if decision.charged() == 0 {
-                return Some(decision);
+                return Some(decision.late_by(at.as_nanos() - now.as_nanos()));
             }
             reach(Step::Decided);
-            let time = view.as_ref().map_or(now.as_nanos(), |view| view.time);
+            let time = view.as_ref().map_or(at.as_nanos(), |view| view.time);
             if let Some(first) = self.admit(rule, view.as_ref(), time, cost, guard) {
                 self.retire_before(first, guard);
-                return Some(decision);
+                return Some(decision.late_by(at.as_nanos() - now.as_nanos()));
             }
         }
+    }
+
+    /// Has anybody begun it?
+    pub(crate) fn is_begun(&self, guard: &Guard) -> bool {
+        self.root.load(guard).is_some()
     }
 
     /// What [`check`](Self::check) would answer, with the figures as they are before a charge; `None` if the log
@@ -260,7 +278,7 @@ impl Log {
         if tail.end().behind == Behind::Sealed {
             return None;
         }
-        let Figures::Held { until, period, .. } = charge.figures else { return Some(()) };
+        let Some((until, period)) = charge.held() else { return Some(()) };
         let time = until - period;
         let mut left = tokens.min(charge.charged());
         if left == 0 {
@@ -324,8 +342,14 @@ impl Log {
     }
 
     /// Ends the log if it is idle at `judged_at`, and keeps next to nothing of its memory. True if it is sealed
-    /// now, by whomever. Lock-free.
-    pub(crate) fn seal_if_idle(&self, rule: &SlidingLog, judged_at: Tick, guard: &Guard) -> bool {
+    /// now, by whomever. Before it is sealed, `forget` is told a time from which on it is idle. Lock-free.
+    pub(crate) fn seal_if_idle(
+        &self,
+        rule: &SlidingLog,
+        judged_at: Tick,
+        guard: &Guard,
+        forget: impl Fn(Tick),
+    ) -> bool {
         loop {
             let Some(view) = View::of(&self.root, rule, judged_at, guard) else {
                 if self.try_seal(guard) {
@@ -339,6 +363,7 @@ impl Log {
             if !view.is_idle(judged_at) {
                 return false;
             }
+            forget(self.idle_from(rule, &view, guard).min(judged_at));
             let (tail, end) = (view.tail.chunk, &view.end);
             let holds_little = tail.start.number == 0 && !tail.is_larger_than_the_smallest();
             if end.behind == Behind::Empty {
@@ -360,6 +385,13 @@ impl Log {
         }
     }
 
+    /// A time from which on it is idle, if nobody charges it: that of its end if all was given back, else when the last
+    /// admission is out.
+    fn idle_from(&self, rule: &SlidingLog, view: &View<'_>, guard: &Guard) -> Tick {
+        let last = Tick::from_nanos(view.end.last.time);
+        if self.is_idle(rule, last, guard) { last } else { Tick::from_nanos(last.as_nanos() + rule.period) }
+    }
+
     /// Goes on where `sealed` has ended, under another quota: takes what counts there at the key's time, unless
     /// another thread has done that. Lock-free.
     ///
@@ -379,6 +411,10 @@ impl Log {
         // So nothing comes after what is taken over, and there is something to look at.
         sealed.seal(guard);
         let Some(view) = View::of(&sealed.root, old, now, guard) else { return };
+        if view.is_of_nothing() {
+            // Nobody has begun it, so nobody has begun this one: it has no time yet. Nothing comes of who comes late.
+            return;
+        }
         let mut own = Self { root: Link::to(carry(&view, old, new, guard)) };
         reach(Step::Carried);
         // If another thread was first, what was made here is freed with `own`.

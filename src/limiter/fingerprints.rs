@@ -5,6 +5,7 @@ use super::store::{Backing, Figures, Holds, Lookup, MemoryShort, Settings, Store
 use crate::decision::Decision;
 use crate::error::ConfigError;
 use crate::exact::{Counts, ExactRule, Shared, Wanted};
+use crate::forgetting::Sweep;
 use crate::packed::Judged;
 use crate::quota::{Enforced, Quota};
 use crate::rule::{AnyRule, LeakyBucket, Rule, Word};
@@ -58,8 +59,8 @@ impl Backing for Fingerprints {
         self.table.tend(steps, now, guard)
     }
 
-    fn begin_sweep(&self, now: Tick, guard: &sync::Guard) -> bool {
-        self.table.begin_sweep(now, guard)
+    fn begin_sweep(&self, now: Tick, first: Tick, guard: &sync::Guard) -> Sweep {
+        self.table.begin_sweep(now, first, guard)
     }
 
     fn begin_turnover(&self, now: Tick, guard: &sync::Guard) -> bool {
@@ -231,7 +232,7 @@ impl<Q: Hash + ?Sized> Lookup<Q> for Fingerprints {
     }
 
     fn fresh(&self, key: Fingerprint, now: Tick, cost: u64, guard: &sync::Guard) -> Decision {
-        self.table.rules(guard).of(key).answer(Word::FRESH, now, cost)
+        self.table.fresh(key, now, cost, guard)
     }
 
     fn own_quota(&self, key: Fingerprint, guard: &sync::Guard) -> Option<Quota> {

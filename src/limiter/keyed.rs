@@ -212,7 +212,6 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         Q: Hash + Equivalent<K> + ?Sized + 'k,
         S: Holds<Q>,
     {
-        let now = self.clock.now();
         let mut keys = keys.into_iter();
         // A hint, and somebody else's: what it leaves out is made up for as the keys come.
         decisions.reserve(keys.size_hint().0.min(BATCH * BATCH));
@@ -230,6 +229,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
             for &key in batch {
                 self.store.spot(view, key);
             }
+            // While it is on its way. Not sooner: the iterator may have taken its time for these keys, too.
+            let now = self.clock.now();
             // All are looked for before the first is charged: while the processor waits for the memory of one, it goes on to the
             // next, but hardly beyond a charge.
             let mut found = [None; BATCH];
@@ -300,8 +301,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
             return fresh;
         }
         match self.full {
-            Full::Share => self.shared(&guard, |state| state.peek(now, cost)),
-            Full::Deny | Full::Admit => self.policy(fresh),
+            Full::Share => self.shared(&guard, |state| state.peek(now, cost, || Tick::ZERO)),
+            Full::Deny | Full::Admit => self.policy(fresh, now),
         }
     }
 
@@ -510,8 +511,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         // ORDERING: relaxed; a statistic.
         self.beyond.refused.fetch_add(1, Relaxed);
         match self.full {
-            Full::Share => self.shared(guard, |state| Some(state.charge(now, cost)?.0)),
-            Full::Deny | Full::Admit => self.policy(self.store.fresh(key, now, cost, guard)),
+            Full::Share => self.shared(guard, |state| Some(state.charge(now, cost, || Tick::ZERO)?.0)),
+            Full::Deny | Full::Admit => self.policy(self.store.fresh(key, now, cost, guard), now),
         }
     }
 
@@ -616,13 +617,13 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     }
 
     /// The full policy's answer where a fresh key would have got `fresh`; it charges nothing.
-    fn policy(&self, fresh: Decision) -> Decision {
+    fn policy(&self, fresh: Decision, now: Tick) -> Decision {
         let (outcome, wait) = match self.full {
             Full::Admit => (Outcome::Allowed, 0),
             Full::Deny | Full::Share => (Outcome::Denied, NEVER),
         };
         let figures = Figures::Known { remaining: 0, wait, reset: 0 };
-        Decision { outcome, cost: 0, figures, source: Source::Policy, ..fresh }
+        Decision { outcome, cost: 0, figures, at: now, source: Source::Policy, ..fresh }
     }
 }
 

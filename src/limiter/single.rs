@@ -334,7 +334,7 @@ impl Builder<SingleLimiter> {
         let Enforced { rule, quota } = self.method()?.any(self.quota)?;
         let state = match rule {
             ExactRule::Log(rule) => State::Log(rule, Log::new()),
-            ExactRule::Packed(rule) => State::Packed(rule, Apart(Atomic::new(Word::FRESH))),
+            ExactRule::Packed(rule) => State::Packed(rule, Apart(Atomic::new(rule.idle()))),
         };
         Ok(SingleLimiter { state, quota, clock: self.clock })
     }

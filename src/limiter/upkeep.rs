@@ -2,6 +2,7 @@
 
 use super::keyed::Limiter;
 use super::store::Store;
+use crate::forgetting::Sweep;
 use crate::sync::Ordering::Relaxed;
 use crate::time::Tick;
 
@@ -105,7 +106,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn sweep(&self, budget: usize) -> bool {
-        self.sweep_at(budget, self.clock.now())
+        self.sweep_by(budget, || self.clock.now())
     }
 
     /// [`sweep`](Self::sweep) for those who check at times of their own ([`check_at`](Self::check_at)):
@@ -124,9 +125,23 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn sweep_at(&self, budget: usize, now: Tick) -> bool {
+        self.sweep_by(budget, || now)
+    }
+
+    fn sweep_by(&self, budget: usize, clock: impl Fn() -> Tick) -> bool {
         let mut steps = budget.div_ceil(S::STEP);
-        if steps == 0 || !self.store.begin_sweep(now, &S::pin()) {
+        if steps == 0 {
             return false;
+        }
+        let first = clock();
+        let mut now = first;
+        while steps > 0 {
+            match self.store.begin_sweep(now, first, &S::pin()) {
+                Sweep::Nothing => return false,
+                Sweep::UnderWay => break,
+                // Not the same reading again: a clock that is wrong once is not believed.
+                Sweep::NotBelieved => (now, steps) = (clock(), steps - 1),
+            }
         }
         while steps > 0 {
             if !self.store.tend(steps.min(REPIN), now, &S::pin()) {

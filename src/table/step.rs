@@ -17,6 +17,8 @@ pub(super) enum Step {
     Linked,
     /// A word is frozen, and not moved yet.
     Frozen,
+    /// A key is about to be evicted, and the mark is raised.
+    Forgotten,
     /// A key is evicted, and not counted as such yet.
     Evicted,
     /// A key has a slot in the next era, and its word is not there yet.
@@ -72,13 +74,14 @@ mod tests {
         }
     }
 
-    const STEPS: [Step; 13] = [
+    const STEPS: [Step; 14] = [
         Step::PlaceGiven,
         Step::AskedInVain,
         Step::Claimed,
         Step::Closed,
         Step::Linked,
         Step::Frozen,
+        Step::Forgotten,
         Step::Evicted,
         Step::Brought,
         Step::ChunkMoved,
