@@ -71,7 +71,7 @@ impl Mark {
     }
 }
 
-/// The times of the last few requests that wanted a place for a new key, and of sweeps. In any order.
+/// The times of the last few insertions, or of others that are numbered one after the other.
 #[derive(Debug)]
 pub(crate) struct Witnesses([Atomic<u64>; WITNESSES]);
 
@@ -80,27 +80,93 @@ impl Witnesses {
         Self(std::array::from_fn(|_| Atomic::new(0)))
     }
 
-    /// The same times, for the store's next part.
-    pub(crate) fn copied(&self) -> Self {
+    /// The same times, of which the latest had the number before `count`, for a count that begins again.
+    pub(crate) fn copied(&self, count: u64) -> Self {
         // ORDERING: relaxed; evidence, which may lack the latest.
-        Self(self.0.each_ref().map(|time| Atomic::new(time.load(Relaxed))))
+        let time = |nth: usize| self.0[Self::place(count.wrapping_add(nth as u64))].load(Relaxed);
+        Self(std::array::from_fn(|nth| Atomic::new(time(nth))))
+    }
+
+    #[inline(always)]
+    fn place(nth: u64) -> usize {
+        // The remainder is below the number of times.
+        #[allow(clippy::cast_possible_truncation)]
+        let place = (nth % WITNESSES as u64) as usize;
+        place
     }
 
     /// Notes the time of a request, which is the `nth` by some count.
     #[inline(always)]
     pub(crate) fn note(&self, nth: u64, now: Tick) {
-        // The remainder is below the number of times.
-        #[allow(clippy::cast_possible_truncation)]
-        let place = (nth % WITNESSES as u64) as usize;
         // ORDERING: relaxed; evidence, which publishes nothing.
-        self.0[place].store(now.as_nanos(), Relaxed);
+        self.0[Self::place(nth)].store(now.as_nanos(), Relaxed);
     }
 
-    /// `now`, or the earliest of the times that were noted if one is earlier.
-    pub(crate) fn believed(&self, now: Tick) -> Tick {
+    /// The time of one of the last few.
+    fn time(&self, nth: u64) -> Tick {
+        // ORDERING: relaxed, as in `note`.
+        Tick::from_nanos(self.0[Self::place(nth)].load(Relaxed))
+    }
+
+    /// The time that all of them have reached.
+    pub(crate) fn earliest(&self) -> Tick {
         // ORDERING: relaxed, as in `note`.
         let times = self.0.iter().map(|time| Tick::from_nanos(time.load(Relaxed)));
-        times.fold(now, Tick::min)
+        times.fold(Tick::MAX, Tick::min)
+    }
+}
+
+/// The times of those that got no place: of new keys that were refused, and of sweeps. A store that is full, or to which
+/// nobody comes, believes them.
+#[derive(Debug)]
+pub(crate) struct Refused {
+    /// How many there were since the store's last turnover began.
+    count: Atomic<u64>,
+    times: Witnesses,
+    /// How many times were noted.
+    noted: Atomic<u64>,
+    /// How many insertions there were when the last was noted.
+    insertions: Atomic<u64>,
+}
+
+impl Refused {
+    pub(crate) fn none() -> Self {
+        let [count, noted, insertions] = [(); 3].map(|()| Atomic::new(0));
+        Self { count, times: Witnesses::none(), noted, insertions }
+    }
+
+    /// The same times, where counts begin again.
+    pub(crate) fn copied(&self) -> Self {
+        // ORDERING: relaxed, as in `Witnesses`.
+        Self { times: self.times.copied(self.noted.load(Relaxed)), ..Self::none() }
+    }
+
+    /// Notes a time, after so many insertions at those times. The last of them is noted before, if there were any since: it may
+    /// contradict.
+    pub(crate) fn note(&self, now: Tick, insertions: u64, of_insertions: &Witnesses) {
+        // ORDERING: relaxed, all; evidence and a count.
+        self.count.fetch_add(1, Relaxed);
+        let is_new = self.insertions.swap(insertions, Relaxed) != insertions;
+        if let Some(last) = insertions.checked_sub(1).filter(|_| is_new) {
+            self.times.note(self.noted.fetch_add(1, Relaxed), of_insertions.time(last));
+        }
+        self.times.note(self.noted.fetch_add(1, Relaxed), now);
+    }
+
+    pub(crate) fn count(&self) -> u64 {
+        // ORDERING: relaxed; a count.
+        self.count.load(Relaxed)
+    }
+
+    /// Begins the count again.
+    pub(crate) fn begin(&self) {
+        // ORDERING: relaxed; a count.
+        self.count.store(0, Relaxed);
+    }
+
+    /// `now`, as far as the last few of these have reached it, too, or the last few insertions.
+    pub(crate) fn believed(&self, now: Tick, of_insertions: &Witnesses) -> Tick {
+        now.min(self.times.earliest().max(of_insertions.earliest()))
     }
 }
 
@@ -125,15 +191,43 @@ mod tests {
     fn a_time_is_believed_once_the_last_insertions_have_reached_it() {
         let witnesses = Witnesses::none();
         for nth in 0..4 {
-            assert_eq!(witnesses.believed(second(10)), Tick::ZERO, "{nth}");
+            assert_eq!(witnesses.earliest(), Tick::ZERO, "{nth}");
             witnesses.note(nth, second(10));
         }
-        assert_eq!(witnesses.believed(second(10)), second(10));
+        assert_eq!(witnesses.earliest(), second(10));
         // One that is far ahead is none of the others.
         witnesses.note(4, Tick::MAX);
-        for believed in [witnesses.believed(Tick::MAX), witnesses.copied().believed(Tick::MAX)] {
-            assert_eq!(believed, second(10));
+        assert_eq!(witnesses.earliest(), second(10));
+    }
+
+    #[test]
+    fn an_insertion_contradicts_those_that_were_refused() {
+        let (refused, insertions) = (Refused::none(), Witnesses::none());
+        let believed = |refused: &Refused| refused.believed(Tick::MAX, &insertions);
+        (0..4).for_each(|nth| insertions.note(nth, second(1)));
+        for _ in 0..3 {
+            refused.note(second(9), 4, &insertions);
+            assert_eq!(believed(&refused), second(1));
         }
-        assert_eq!(witnesses.believed(second(3)), second(3), "nor later than its own");
+        insertions.note(4, second(2));
+        for (count, expected) in [(5, 2), (5, 2), (5, 2), (5, 9)] {
+            refused.note(second(9), count, &insertions);
+            assert_eq!(believed(&refused), second(expected));
+        }
+        assert_eq!((refused.count(), refused.copied().count()), (7, 0));
+        assert_eq!((believed(&refused.copied()), refused.believed(second(3), &insertions)), (second(9), second(3)));
+    }
+
+    #[test]
+    fn the_last_times_are_the_last_when_the_count_begins_again() {
+        let witnesses = Witnesses::none();
+        for nth in 0..6 {
+            witnesses.note(nth, second(nth));
+        }
+        let copied = witnesses.copied(6);
+        for nth in 0..4 {
+            assert_eq!(copied.earliest(), second(2 + nth));
+            copied.note(nth, Tick::MAX);
+        }
     }
 }

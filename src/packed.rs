@@ -80,10 +80,17 @@ impl Packed<'_> {
 
     /// Charges a word that is fresh, or denies it, at `now` or at `mark` if that is later; was anything charged? `None` where the
     /// word is not fresh, or not any more. `mark` covers what was forgotten before the key got this word.
-    #[cold]
+    #[inline]
     pub(crate) fn begin(self, now: Tick, cost: u64, mark: Tick) -> Option<(Decision, bool)> {
         if !load(self.word).is_fresh() {
             return None;
+        }
+        if let Some(rule) = self.rule.as_bucket() {
+            let at = now.max(mark);
+            let first = rule.first(at, cost);
+            let is_done = first.is_none_or(|first| begin(self.word, first));
+            let answer = || rule.answer_after(Word::FRESH, first, at, cost);
+            return is_done.then(|| (answer().late_by(at.as_nanos() - now.as_nanos()), first.is_some()));
         }
         let first = self.rule.next(Word::FRESH, now.max(mark), cost);
         let is_charged = first != Word::FRESH;

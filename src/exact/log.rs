@@ -590,7 +590,7 @@ mod tests {
             log.seal(&pin());
             for time in [0, 1_000, 1_000_000] {
                 assert!(log.is_sealed(&pin()));
-                assert!(log.seal_if_idle(&rule, at(time), &pin()));
+                assert!(log.seal_if_idle(&rule, at(time), &pin(), |_| ()));
                 assert_eq!(log.check(&rule, at(time), 1, &pin()), None);
                 assert_eq!(log.check(&rule, at(time), 101, &pin()), None);
                 assert_eq!(log.peek(&rule, at(time), 1, &pin()), None);
@@ -605,18 +605,18 @@ mod tests {
         let rule = rule(100, 1_000);
         for charges in [1, 8, 9, 100] {
             let (log, decisions) = charged(&rule, charges);
-            assert!(!log.seal_if_idle(&rule, at(charges + 998), &pin()));
+            assert!(!log.seal_if_idle(&rule, at(charges + 998), &pin(), |_| ()));
             assert_eq!(log.peek(&rule, at(999), 1, &pin()).unwrap().remaining(), 100 - charges);
             // Given back in full it decides like a new one, but not for a time before its last charge.
             for charge in &decisions {
                 log.refund(charge, 1, &pin()).unwrap();
             }
             if charges > 1 {
-                assert!(!log.seal_if_idle(&rule, at(charges - 2), &pin()));
+                assert!(!log.seal_if_idle(&rule, at(charges - 2), &pin(), |_| ()));
             }
-            assert!(log.seal_if_idle(&rule, at(charges - 1), &pin()));
+            assert!(log.seal_if_idle(&rule, at(charges - 1), &pin(), |_| ()));
             let (log, _) = charged(&rule, charges);
-            assert!(log.seal_if_idle(&rule, at(charges + 999), &pin()));
+            assert!(log.seal_if_idle(&rule, at(charges + 999), &pin(), |_| ()));
             assert!(log.is_sealed(&pin()));
         }
     }
@@ -627,7 +627,7 @@ mod tests {
         let rule = rule(100_000, 100_000);
         let (log, _) = charged(&rule, 50_000);
         assert!(log.bytes(&pin()) > 400_000);
-        assert!(log.seal_if_idle(&rule, at(200_000), &pin()));
+        assert!(log.seal_if_idle(&rule, at(200_000), &pin(), |_| ()));
         assert!(log.bytes(&pin()) < 200, "{}", log.bytes(&pin()));
     }
 
@@ -663,7 +663,7 @@ mod tests {
             assert!(log.check(&new, at(5_000), 60, &pin()).unwrap().allowed());
             late();
             assert_eq!(remaining(), Some(40));
-            assert!(log.seal_if_idle(&new, at(15_000), &pin()));
+            assert!(log.seal_if_idle(&new, at(15_000), &pin(), |_| ()));
             late();
             assert_eq!(remaining(), None);
         }
@@ -938,7 +938,7 @@ mod tests {
                     }
                     Act::Evict => {
                         let is_idle = list.held(now) == 0 && list.time <= now;
-                        prop_assert_eq!(log.seal_if_idle(&rule, tick, &pin()), is_idle);
+                        prop_assert_eq!(log.seal_if_idle(&rule, tick, &pin(), |_| ()), is_idle);
                         if is_idle {
                             log = Log::new();
                             list.admitted.clear();

@@ -23,7 +23,7 @@
 //! All relaxed: the hand says which places are visited, and nothing of what is found there. The others are
 //! estimates.
 
-use crate::forgetting::{Mark, Witnesses};
+use crate::forgetting::{Mark, Refused, Witnesses};
 use crate::sync::{Atomic, Ordering::Relaxed};
 use crate::time::Tick;
 use std::ops::Range;
@@ -75,11 +75,10 @@ pub(super) struct Rounds {
     began: Atomic<u64>,
     /// The time by which its keys are judged to be idle, but for the grace.
     believed: Atomic<u64>,
-    /// New keys that found no place since then, and sweeps.
-    noted: Atomic<u64>,
-    /// New keys, and what else was noted.
-    asked: Atomic<u64>,
+    /// New keys that got a place.
+    inserted: Atomic<u64>,
     times: Witnesses,
+    refused: Refused,
     /// No key that was forgotten is throttled from then on.
     forgotten: Mark,
     /// How many keys were there when the last round was over.
@@ -104,9 +103,9 @@ impl Rounds {
             capacity: count(FIRST_CAPACITY.min(most)),
             began: count(0),
             believed: count(0),
-            noted: count(0),
-            asked: count(0),
+            inserted: count(0),
             times: Witnesses::none(),
+            refused: Refused::none(),
             forgotten: Mark::at(Tick::ZERO),
             stayed: count(0),
             done: count(0),
@@ -125,28 +124,26 @@ impl Rounds {
         &self.forgotten
     }
 
-    /// Notes the time of a key that is about to be inserted.
+    /// Notes the time of a key that is inserted.
     pub(super) fn note_insertion(&self, now: Tick) {
         // ORDERING: relaxed; a count.
-        self.times.note(self.asked.fetch_add(1, Relaxed), now);
+        self.times.note(self.inserted.fetch_add(1, Relaxed), now);
     }
 
     /// Notes the time of a sweep, or of a new key for which there is no place.
     pub(super) fn note(&self, now: Tick) {
         // ORDERING: relaxed; a count.
-        self.noted.fetch_add(1, Relaxed);
-        self.note_insertion(now);
+        self.refused.note(now, self.inserted.load(Relaxed), &self.times);
     }
 
     /// How many times were noted so since the last round began.
     pub(super) fn noted(&self) -> u64 {
-        // ORDERING: relaxed; a count.
-        self.noted.load(Relaxed)
+        self.refused.count()
     }
 
-    /// `now`, as far as the last few insertions have reached it, too.
+    /// `now`, as far as the last few insertions have reached it, too, or the last few of those that got no place.
     pub(super) fn believes(&self, now: Tick) -> Tick {
-        self.times.believed(now)
+        self.refused.believed(now, &self.times)
     }
 
     /// The time by which the keys of the last round were judged, but for the grace.
@@ -218,8 +215,8 @@ impl Rounds {
         self.believed.store(self.believes(now).as_nanos(), Relaxed);
         // ORDERING: relaxed twice; see the module's ledger.
         if self.hand.compare_exchange(before.bits(), hand.bits(), Relaxed, Relaxed).is_ok() {
-            // ORDERING: relaxed, these three; estimates.
-            self.noted.store(0, Relaxed);
+            self.refused.begin();
+            // ORDERING: relaxed, these two; estimates.
             self.capacity.store(capacity, Relaxed);
             self.began.store(now.as_nanos(), Relaxed);
         }

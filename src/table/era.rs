@@ -6,9 +6,9 @@ use super::rules::Rules;
 use super::slot::Fingerprint;
 use super::space::{SLOTS, Space};
 use super::step::{Step, reach};
-use crate::forgetting::{Mark, Witnesses};
+use crate::forgetting::{Mark, Refused, Witnesses};
 use crate::packed::Packed;
-use crate::rule::{Rule, Word, begin, update};
+use crate::rule::{AnyRule, Rule, Word, begin, try_update, update};
 use crate::sync::{
     Atomic, Guard, Link,
     Ordering::{Acquire, Relaxed},
@@ -102,9 +102,9 @@ struct Counts {
     given: Atomic<u64>,
     /// Keys evicted by this era's own turnover.
     evicted: Atomic<u64>,
-    /// New keys that found no place, and sweeps, whose times were noted.
-    noted: Atomic<u64>,
+    /// When new keys got a place, the last few.
     times: Witnesses,
+    refused: Refused,
 }
 
 /// What an era knows of time when it begins.
@@ -115,13 +115,14 @@ pub(super) struct Dawn {
     believed: Tick,
     forgotten: Tick,
     times: Witnesses,
+    refused: Refused,
 }
 
 impl Dawn {
     /// Of the first era of a table.
     pub(super) fn first() -> Self {
         let (began, believed, forgotten) = (Tick::ZERO, Tick::ZERO, Tick::ZERO);
-        Self { began, believed, forgotten, times: Witnesses::none() }
+        Self { began, believed, forgotten, times: Witnesses::none(), refused: Refused::none() }
     }
 
     /// Of the era after this one, which is the root.
@@ -130,7 +131,8 @@ impl Dawn {
             began: now,
             believed: before.believes(now),
             forgotten: before.forgotten.get(),
-            times: before.counts.times.copied(),
+            times: before.counts.times.copied(before.given()),
+            refused: before.counts.refused.copied(),
         }
     }
 }
@@ -164,7 +166,7 @@ impl Era {
         rules: Rules,
         mut permit: Permit,
     ) -> Option<Self> {
-        let Dawn { began, believed, forgotten, times } = dawn;
+        let Dawn { began, believed, forgotten, times, refused } = dawn;
         debug_assert!(promised <= size.most);
         permit.lower_to(size.bytes());
         let lines = usize::try_from(size.lines()).ok()?;
@@ -182,8 +184,8 @@ impl Era {
             counts: Counts {
                 given: Atomic::new(0),
                 evicted: Atomic::new(0),
-                noted: Atomic::new(0),
                 times,
+                refused,
             },
             chunks: Chunks::new(lines.div_ceil(CHUNK))?,
             next: Link::null(),
@@ -207,22 +209,25 @@ impl Era {
         self.forgotten.get()
     }
 
-    /// `now`, as far as the last few insertions have reached it, too.
+    /// `now`, as far as the last few insertions have reached it, too, or the last few of those that got no place.
     pub(super) fn believes(&self, now: Tick) -> Tick {
-        self.counts.times.believed(now)
+        self.counts.refused.believed(now, &self.counts.times)
     }
 
     /// Notes the time of a sweep, or of a new key for which there is no place.
     pub(super) fn note(&self, now: Tick) {
-        // ORDERING: relaxed; a count.
-        let noted = self.counts.noted.fetch_add(1, Relaxed);
-        self.counts.times.note(noted, now);
+        self.counts.refused.note(now, self.given(), &self.counts.times);
     }
 
     /// How many times were noted so.
     pub(super) fn noted(&self) -> u64 {
+        self.counts.refused.count()
+    }
+
+    /// How many places were given to new keys, or asked for in vain a moment ago.
+    fn given(&self) -> u64 {
         // ORDERING: relaxed; a count.
-        self.counts.noted.load(Relaxed)
+        self.counts.given.load(Relaxed) & !CLOSED
     }
 
     /// As the root, it is turned over when so many keys have a place.
@@ -388,6 +393,19 @@ impl Era {
     #[inline]
     fn freeze(&self, key: Fingerprint, word: &Atomic<Word>, next: &Self, judged_at: Tick) -> Frozen {
         let rule = self.rules.of(key);
+        let stays = |word: Word| !word.is_frozen() && !rule.is_idle(word, judged_at);
+        let updated = try_update(word, |word| stays(word).then(|| word.frozen()));
+        // It is not the mark of a key that was evicted: a word that stays is not fresh.
+        if updated.is_new {
+            return Frozen::For(updated.to);
+        }
+        self.evict(rule, word, next, judged_at)
+    }
+
+    /// The same for a word that was idle, or frozen before. Not inlined: what is done for keys that stay is in registers.
+    #[cold]
+    #[inline(never)]
+    fn evict(&self, rule: &AnyRule, word: &Atomic<Word>, next: &Self, judged_at: Tick) -> Frozen {
         let updated = update(word, |word| match word {
             _ if word.is_frozen() => word,
             _ if rule.is_idle(word, judged_at) => {
@@ -484,7 +502,6 @@ mod tests {
     use super::*;
     use crate::algorithm::Algorithm;
     use crate::quota::{Enforced, Quota};
-    use crate::rule::AnyRule;
 
     fn era(size: Size, promised: u64) -> Era {
         era_under(Algorithm::TokenBucket, size, promised)
@@ -566,11 +583,11 @@ mod tests {
     #[test]
     fn what_was_frozen_or_evicted_stays_so_whenever_it_is_judged_again() {
         for algorithm in Algorithm::PACKED {
-            let era = era_under(algorithm, Size::first(3), 0);
+            let [era, next] = [(); 2].map(|()| era_under(algorithm, Size::first(3), 0));
             let key = Fingerprint::of_hash(7);
             let [busy, idle] = [(); 2].map(|()| Atomic::new(Word::FRESH));
             for cell in [&busy, &idle] {
-                assert!(era.state(key, cell).charge(Tick::from_nanos(1), 1).is_some());
+                assert!(era.state(key, cell).begin(Tick::from_nanos(1), 1, Tick::ZERO).is_some());
             }
             let frozen = busy.load(Relaxed).frozen();
             for judged_at in [Tick::from_nanos(1), Tick::MAX, Tick::ZERO] {
@@ -592,7 +609,8 @@ mod tests {
             let key = Fingerprint::of_hash(hash);
             assert_eq!(before.place(None, Tick::ZERO), Place::Given);
             let word = before.space.claim(key).unwrap();
-            assert!(before.state(key, word).charge(Tick::ZERO + Duration::from_secs(second), 1).is_some());
+            let now = Tick::ZERO + Duration::from_secs(second);
+            assert!(before.state(key, word).begin(now, 1, Tick::ZERO).is_some());
         }
         let next = era(Size::after(&before, before.close(), 12, 100), 3);
         let (mut evicted, mut moved) = (0, None);

@@ -147,12 +147,12 @@ mod tests {
         let later = Tick::ZERO + PERIOD;
         for step in [Step::Closed, Step::Linked] {
             let log = idle(&rule);
-            stop_at(step, move || assert!(log.seal_if_idle(&rule, later, &pin())));
+            stop_at(step, move || assert!(log.seal_if_idle(&rule, later, &pin(), |_| ())));
             if step == Step::Closed {
                 assert_eq!(log.check(&rule, later, 1, &pin()).unwrap().remaining(), LIMIT - 1);
-                assert!(!log.seal_if_idle(&rule, later, &pin()));
+                assert!(!log.seal_if_idle(&rule, later, &pin(), |_| ()));
             }
-            assert!(log.seal_if_idle(&rule, later + PERIOD, &pin()));
+            assert!(log.seal_if_idle(&rule, later + PERIOD, &pin(), |_| ()));
             assert_eq!(log.check(&rule, later, 1, &pin()), None);
         }
     }
