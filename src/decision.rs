@@ -361,9 +361,7 @@ impl Decision {
     pub fn reset_after(&self) -> Duration {
         let reset = match self.figures {
             Figures::Known { reset, .. } | Figures::Told { reset, .. } => reset,
-            Figures::Held { until, .. } | Figures::LateHeld { until, .. }
-                if until > Tick::MAX.as_nanos() =>
-            {
+            Figures::Held { until, .. } | Figures::LateHeld { until, .. } if until > Tick::MAX.as_nanos() => {
                 NEVER
             }
             Figures::Held { until, .. } => until - self.at.as_nanos(),

@@ -333,6 +333,11 @@ impl<K: Eq + 'static> ExactStore<K> {
         if self.begin_round(now) { Sweep::UnderWay } else { Sweep::Nothing }
     }
 
+    /// Notes the time of a caller who looks after the limiter: it is evidence, as that of a sweep is.
+    pub(crate) fn note(&self, now: Tick) {
+        self.rounds.note(now);
+    }
+
     /// Begins a round if there is something to forget, unless one is under way. True if one is under way now.
     pub(crate) fn begin_round(&self, now: Tick) -> bool {
         self.rounds.is_under_way() || self.holds_something() && self.begin(now)
@@ -524,7 +529,8 @@ impl<K: Eq + 'static> ExactStore<K> {
         for place in claim.places {
             let Some(holder) = self.places.holder(place, &guard) else { continue };
             // None if the key is just being inserted or removed.
-            let sealed = |cell: &Arc<Entry<K>>| cell.state.seal_if_idle(judged_at, forget).then(|| Arc::clone(cell));
+            let sealed =
+                |cell: &Arc<Entry<K>>| cell.state.seal_if_idle(judged_at, forget).then(|| Arc::clone(cell));
             let idle = self.index.find(&holder, sealed);
             if let Some(sealed) = idle.flatten() {
                 self.unlink(&sealed);

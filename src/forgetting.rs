@@ -23,9 +23,9 @@
 use crate::sync::{Atomic, Ordering::Relaxed};
 use crate::time::Tick;
 
-/// How many insertions have to reach a time before keys are forgotten by it. (Models have one, or there
-/// is too much to try.)
-pub(crate) const WITNESSES: usize = if cfg!(tollgate_loom) { 1 } else { 4 };
+/// How many insertions have to reach a time before keys are forgotten by it. (Models have none, and believe
+/// each time, or there is too much to try.)
+pub(crate) const WITNESSES: usize = if cfg!(tollgate_loom) { 0 } else { 4 };
 
 /// How often a sweep's time is noted before the store goes on with what it believes, whoever contradicts.
 pub(crate) const SWEEPS_AT_MOST: u64 = 16;
@@ -91,15 +91,17 @@ impl Witnesses {
     fn place(nth: u64) -> usize {
         // The remainder is below the number of times.
         #[allow(clippy::cast_possible_truncation)]
-        let place = (nth % WITNESSES as u64) as usize;
+        let place = (nth % WITNESSES.max(1) as u64) as usize;
         place
     }
 
     /// Notes the time of a request, which is the `nth` by some count.
     #[inline(always)]
     pub(crate) fn note(&self, nth: u64, now: Tick) {
-        // ORDERING: relaxed; evidence, which publishes nothing.
-        self.0[Self::place(nth)].store(now.as_nanos(), Relaxed);
+        if let Some(time) = self.0.get(Self::place(nth)) {
+            // ORDERING: relaxed; evidence, which publishes nothing.
+            time.store(now.as_nanos(), Relaxed);
+        }
     }
 
     /// The time of one of the last few.
@@ -141,16 +143,26 @@ impl Refused {
         Self { times: self.times.copied(self.noted.load(Relaxed)), ..Self::none() }
     }
 
-    /// Notes a time, after so many insertions at those times. The last of them is noted before, if there were any since: it may
+    /// Notes a time, after so many insertions at those times. If there were any since the last time, one is noted before: it may
     /// contradict.
     pub(crate) fn note(&self, now: Tick, insertions: u64, of_insertions: &Witnesses) {
         // ORDERING: relaxed, all; evidence and a count.
         self.count.fetch_add(1, Relaxed);
-        let is_new = self.insertions.swap(insertions, Relaxed) != insertions;
-        if let Some(last) = insertions.checked_sub(1).filter(|_| is_new) {
-            self.times.note(self.noted.fetch_add(1, Relaxed), of_insertions.time(last));
+        if WITNESSES == 0 {
+            return;
         }
-        self.times.note(self.noted.fetch_add(1, Relaxed), now);
+        let since = self.since(insertions, of_insertions);
+        self.insertions.store(insertions, Relaxed);
+        for time in [since, Some(now)].into_iter().flatten() {
+            self.times.note(self.noted.fetch_add(1, Relaxed), time);
+        }
+    }
+
+    /// The earliest time of the last few insertions since the last that was noted, if there were any.
+    fn since(&self, insertions: u64, of_insertions: &Witnesses) -> Option<Tick> {
+        // ORDERING: relaxed, as in `note`.
+        let new = insertions.saturating_sub(self.insertions.load(Relaxed)).min(WITNESSES as u64);
+        (1..=new).map(|nth| of_insertions.time(insertions - nth)).min()
     }
 
     pub(crate) fn count(&self) -> u64 {
@@ -164,9 +176,13 @@ impl Refused {
         self.count.store(0, Relaxed);
     }
 
-    /// `now`, as far as the last few of these have reached it, too, or the last few insertions.
-    pub(crate) fn believed(&self, now: Tick, of_insertions: &Witnesses) -> Tick {
-        now.min(self.times.earliest().max(of_insertions.earliest()))
+    /// `now`, as far as the last few of these and all insertions since have reached it, too, or the last few insertions.
+    pub(crate) fn believed(&self, now: Tick, insertions: u64, of_insertions: &Witnesses) -> Tick {
+        if WITNESSES == 0 {
+            return now;
+        }
+        let since = self.since(insertions, of_insertions).unwrap_or(Tick::MAX);
+        now.min(self.times.earliest().min(since).max(of_insertions.earliest()))
     }
 }
 
@@ -203,19 +219,24 @@ mod tests {
     #[test]
     fn an_insertion_contradicts_those_that_were_refused() {
         let (refused, insertions) = (Refused::none(), Witnesses::none());
-        let believed = |refused: &Refused| refused.believed(Tick::MAX, &insertions);
+        let believed = |refused: &Refused| refused.believed(Tick::MAX, 5, &insertions);
         (0..4).for_each(|nth| insertions.note(nth, second(1)));
         for _ in 0..3 {
             refused.note(second(9), 4, &insertions);
-            assert_eq!(believed(&refused), second(1));
+            assert_eq!(refused.believed(Tick::MAX, 4, &insertions), second(1));
         }
         insertions.note(4, second(2));
+        assert_eq!(refused.believed(Tick::MAX, 5, &insertions), second(1));
         for (count, expected) in [(5, 2), (5, 2), (5, 2), (5, 9)] {
             refused.note(second(9), count, &insertions);
             assert_eq!(believed(&refused), second(expected));
         }
         assert_eq!((refused.count(), refused.copied().count()), (7, 0));
-        assert_eq!((believed(&refused.copied()), refused.believed(second(3), &insertions)), (second(9), second(3)));
+        assert_eq!(refused.believed(second(3), 5, &insertions), second(3), "nor later than its own");
+        let next = insertions.copied(5);
+        assert_eq!(refused.copied().believed(Tick::MAX, 0, &next), second(9));
+        next.note(0, second(4));
+        assert_eq!(refused.copied().believed(Tick::MAX, 1, &next), second(4));
     }
 
     #[test]

@@ -616,7 +616,10 @@ impl Table {
         if root.next(guard).is_some() {
             return Sweep::UnderWay;
         }
-        let is_due = now.is_apart(root.began, self.grace) && !self.memory.is_short() && holds_something(root);
+        let is_past = || root.believes(now).is_apart(root.believed, self.grace);
+        let is_due = (now.is_apart(root.began, self.grace) || is_past())
+            && !self.memory.is_short()
+            && holds_something(root);
         if is_due {
             root.note(now);
             if root.believes(now) < first && root.noted() < SWEEPS_AT_MOST {
@@ -625,6 +628,12 @@ impl Table {
         }
         let is_turning = is_due && self.begin_turnover(now, guard);
         if is_turning || self.memory.is_leaving() { Sweep::UnderWay } else { Sweep::Nothing }
+    }
+
+    /// Notes the time of a caller who looks after the limiter: it is evidence, as that of a sweep is.
+    pub(crate) fn note(&self, now: Tick, guard: &Guard) {
+        let root = self.root(guard);
+        root.next(guard).unwrap_or(root).note(now);
     }
 
     /// Begins a turnover if there is something to forget or room to give back, unless one is under way.

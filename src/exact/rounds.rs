@@ -143,7 +143,8 @@ impl Rounds {
 
     /// `now`, as far as the last few insertions have reached it, too, or the last few of those that got no place.
     pub(super) fn believes(&self, now: Tick) -> Tick {
-        self.refused.believed(now, &self.times)
+        // ORDERING: relaxed; a count.
+        self.refused.believed(now, self.inserted.load(Relaxed), &self.times)
     }
 
     /// The time by which the keys of the last round were judged, but for the grace.
@@ -168,9 +169,9 @@ impl Rounds {
         !Hand::of(self.hand.load(Relaxed)).is_over()
     }
 
-    /// Did the last round begin a grace ago, or longer?
+    /// Did the last round begin a grace ago, or longer, or judge by a time so long before that which is believed now?
     pub(super) fn is_past(&self, now: Tick) -> bool {
-        now.is_apart(self.began(), self.grace)
+        now.is_apart(self.began(), self.grace) || self.believes(now).is_apart(self.believed(), self.grace)
     }
 
     /// Can keys have become old enough to be forgotten since the last round? After a grace; or at any time after that by which

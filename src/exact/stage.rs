@@ -166,12 +166,7 @@ pub(crate) enum Kept<'s> {
 impl Kept<'_> {
     /// Charges `cost` tokens at `now`, or denies it; was anything charged?
     #[inline]
-    pub(crate) fn charge(
-        self,
-        now: Tick,
-        cost: u64,
-        mark: impl Fn() -> Tick,
-    ) -> Option<(Decision, bool)> {
+    pub(crate) fn charge(self, now: Tick, cost: u64, mark: impl Fn() -> Tick) -> Option<(Decision, bool)> {
         match self {
             Self::Packed(state) => state.charge(now, cost).or_else(|| state.begin(now, cost, mark())),
             Self::Log(rule, log) => {
@@ -187,7 +182,8 @@ impl Kept<'_> {
             Self::Packed(state) => state.peek(now, cost).or_else(|| {
                 let fresh = |cost| state.rule.fresh(now, mark(), cost);
                 // What is free before a charge is what is free after one of nothing.
-                let peek = || Some(fresh(cost)).filter(|answer| !answer.allowed()).unwrap_or_else(|| fresh(0));
+                let peek =
+                    || Some(fresh(cost)).filter(|answer| !answer.allowed()).unwrap_or_else(|| fresh(0));
                 load(state.word).is_fresh().then(peek)
             }),
             Self::Log(rule, log) => {

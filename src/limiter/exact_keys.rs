@@ -89,6 +89,10 @@ impl<K: Eq + 'static> Backing for ExactKeys<K> {
         self.store.begin_round(now)
     }
 
+    fn note(&self, now: Tick, _guard: &sync::Reading) {
+        self.store.note(now);
+    }
+
     fn reset_all(&self, _guard: &sync::Reading) {
         self.store.reset_all();
     }

@@ -67,6 +67,10 @@ impl Backing for Fingerprints {
         self.table.begin_turnover(now, guard)
     }
 
+    fn note(&self, now: Tick, guard: &sync::Guard) {
+        self.table.note(now, guard);
+    }
+
     fn reset_all(&self, guard: &sync::Guard) {
         self.table.each(guard, |state| state.reset());
     }

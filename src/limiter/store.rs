@@ -79,6 +79,8 @@ pub trait Backing: Sized {
     fn begin_sweep(&self, now: Tick, first: Tick, guard: &Self::Guard) -> Sweep;
     /// The same, however long ago the last time was; true if it is under way.
     fn begin_turnover(&self, now: Tick, guard: &Self::Guard) -> bool;
+    /// Notes a time at which somebody looks after the store.
+    fn note(&self, now: Tick, guard: &Self::Guard);
     /// Makes every key as good as new.
     fn reset_all(&self, guard: &Self::Guard);
     /// How many changes of quotas there were: to be read before the rule is asked for.

@@ -2,7 +2,7 @@
 
 use super::keyed::Limiter;
 use super::store::Store;
-use crate::forgetting::Sweep;
+use crate::forgetting::{Sweep, WITNESSES};
 use crate::sync::Ordering::Relaxed;
 use crate::time::Tick;
 
@@ -173,7 +173,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn clear(&self) {
-        self.clear_at(self.clock.now());
+        self.clear_by(|| self.clock.now());
     }
 
     /// [`clear`](Self::clear) for those who check at times of their own ([`check_at`](Self::check_at)).
@@ -192,8 +192,14 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn clear_at(&self, now: Tick) {
+        self.clear_by(|| now);
+    }
+
+    fn clear_by(&self, clock: impl Fn() -> Tick) {
         self.reset_shared();
         self.store.reset_all(&S::pin());
+        (0..WITNESSES).for_each(|_| self.store.note(clock(), &S::pin()));
+        let now = clock();
         // A turnover that is under way may have moved keys before they were reset. The next one forgets them.
         let tend = || self.store.tend(REPIN, now, &S::pin());
         while tend() {}

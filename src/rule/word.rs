@@ -117,7 +117,9 @@ mod tests {
     fn a_word_is_live_if_it_is_neither_fresh_nor_frozen() {
         let most = Word::of((1 << Word::VALUE_BITS) - 1);
         assert!([Word::of(1), most].into_iter().all(Word::is_live));
-        assert!(![Word::FRESH, Word::EVICTED, Word::of(1).frozen(), most.frozen()].into_iter().any(Word::is_live));
+        assert!(
+            ![Word::FRESH, Word::EVICTED, Word::of(1).frozen(), most.frozen()].into_iter().any(Word::is_live)
+        );
     }
 
     #[test]

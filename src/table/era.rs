@@ -181,12 +181,7 @@ impl Era {
             promised,
             carried: Atomic::new(if promised == 0 { 0 } else { UNKNOWN }),
             room: Atomic::new(if promised == 0 { size.limit } else { 0 }),
-            counts: Counts {
-                given: Atomic::new(0),
-                evicted: Atomic::new(0),
-                times,
-                refused,
-            },
+            counts: Counts { given: Atomic::new(0), evicted: Atomic::new(0), times, refused },
             chunks: Chunks::new(lines.div_ceil(CHUNK))?,
             next: Link::null(),
             permit,
@@ -211,7 +206,7 @@ impl Era {
 
     /// `now`, as far as the last few insertions have reached it, too, or the last few of those that got no place.
     pub(super) fn believes(&self, now: Tick) -> Tick {
-        self.counts.refused.believed(now, &self.counts.times)
+        self.counts.refused.believed(now, self.given(), &self.counts.times)
     }
 
     /// Notes the time of a sweep, or of a new key for which there is no place.
@@ -259,9 +254,7 @@ impl Era {
     /// none: that saves ten instructions of each insertion.) Or does that key come too late for what was forgotten?
     #[inline(always)]
     pub(super) fn is_upkeep_due(&self, now: Tick) -> bool {
-        self.forgotten.is_after(now)
-            || self.permit.is_leaving()
-            || now >= self.calm && self.is_too_large(now)
+        self.forgotten.is_after(now) || self.permit.is_leaving() || now >= self.calm && self.is_too_large(now)
     }
 
     /// How many chunks its turnover has.
@@ -553,7 +546,10 @@ mod tests {
         assert!(!before.place_at_once(Tick::ZERO));
         assert_eq!((before.close(), before.place(None, Tick::ZERO)), (1, Place::Closed));
         next.carry(1);
-        assert_eq!([(); 8].map(|()| next.place_at_once(Tick::ZERO)).iter().filter(|given| **given).count(), 7);
+        assert_eq!(
+            [(); 8].map(|()| next.place_at_once(Tick::ZERO)).iter().filter(|given| **given).count(),
+            7
+        );
         assert_eq!((next.close(), next.used(None)), (8, 8));
     }
 
@@ -570,7 +566,10 @@ mod tests {
         assert_eq!(next.place(Some(&before), Tick::ZERO), Place::None);
         // One was forgotten, so there is room for another.
         before.counts.evicted.store(1, Relaxed);
-        assert_eq!((next.place(Some(&before), Tick::ZERO), next.place(Some(&before), Tick::ZERO)), (Place::Given, Place::None));
+        assert_eq!(
+            (next.place(Some(&before), Tick::ZERO), next.place(Some(&before), Tick::ZERO)),
+            (Place::Given, Place::None)
+        );
         // All have come, fewer than were promised; as the root it has its own limit.
         next.carry(2);
         assert_eq!((next.survivors(), next.used(None)), (2, 2 + before.chunks() + 1));
@@ -591,7 +590,9 @@ mod tests {
             }
             let frozen = busy.load(Relaxed).frozen();
             for judged_at in [Tick::from_nanos(1), Tick::MAX, Tick::ZERO] {
-                assert!(matches!(era.freeze(key, &busy, &next, judged_at), Frozen::For(word) if word == frozen));
+                assert!(
+                    matches!(era.freeze(key, &busy, &next, judged_at), Frozen::For(word) if word == frozen)
+                );
             }
             for (judged_at, first) in [(Tick::MAX, true), (Tick::ZERO, false), (Tick::MAX, false)] {
                 assert!(

@@ -102,8 +102,7 @@ fn without_a_grace_no_two_charges_are_too_close() {
     const INTERVAL: u64 = 20_000;
     const KEYS: usize = 32;
     let quota = Quota::new(1, Duration::from_nanos(INTERVAL));
-    let limiter: Gate<u64> =
-        Limiter::builder(quota).clock(Clock::manual()).grace(Duration::ZERO).gate();
+    let limiter: Gate<u64> = Limiter::builder(quota).clock(Clock::manual()).grace(Duration::ZERO).gate();
     let (time, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
     // ORDERING: relaxed, all; a clock and a flag.
     let read = || Tick::from_nanos(time.fetch_add(1_000, Relaxed));
