@@ -8,8 +8,8 @@
 //!
 //! The mark must cover what was forgotten, and should be no later than that: it delays new keys. So it
 //! is raised to the time from which on the forgotten key is idle, and not to the time by which that was
-//! judged. Then no time that a caller passes, however far ahead it is, delays a new key for longer than
-//! until some key of the store would have been idle.
+//! judged. Then a time that is far ahead delays no new key for longer than until some key of the store
+//! would have been idle: an hour, where what was charged last takes an hour to come back, and not a year.
 //!
 //! A time that is far ahead would still make a store forget keys that are throttled for everybody else.
 //! So a store judges by a time that the last few insertions have reached, too: see [`Witnesses`].

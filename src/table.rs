@@ -23,7 +23,9 @@
 //!
 //! Of an era: `given` (places given to new keys, until CLOSED; and for a moment those asked for in vain), `next` (null, then the
 //! next era for good), `chunks` (which parts are taken, which are done), `carried` (keys that came from the era before: unknown,
-//! then exact), `room` (places for new keys while it is the root; 0 if that is not known, or there are none any more). Of the table: `root` and the bytes of the eras that are not freed yet.
+//! then exact), `room` (places for new keys while it is the root; 0 if that is not known, or there are none any more), `forgotten`
+//! (the mark: see *Why no decision changes*), `believed` (the time by which keys are judged when they come here; fixed), and the
+//! times of those who last wanted a place (see `forgetting`). Of the table: `root` and the bytes of the eras that are not freed yet.
 //!
 //! # Invariants
 //!
@@ -51,9 +53,23 @@
 //!
 //! A charge is one CAS on a word that is not frozen, in the one slot where its key is live (3, 4).
 //! Freezing is a CAS on the same word: a charge comes before it, and is moved, or fails and goes on to
-//! the next era, where it finds the moved word (5). What is evicted was idle at `now - grace`, and an idle
-//! word decides as a fresh one ever after; so for every thread whose `now` is not older than that, the
-//! answer is that of a map that never forgets.
+//! the next era, where it finds the moved word (5).
+//!
+//! What is evicted is idle: from some time on it decides as a fresh word does. Before a key is evicted, the *mark* of the
+//! next era is raised to that time or a later one; the mark never falls, and an era begins with that of the era before. A key
+//! is charged for the first time in an era at `now` or, if that is later, at the mark of that era, which is read when it
+//! is known that the key goes there: from the root, by which all raises are published (*link*); or from a slot of the root
+//! that tells it, by an evicted word (*closed*: it publishes the raise) or a seal (then the key was not in the root). So the
+//! charge counts at a time at which all that was forgotten of the key was idle, and is decided as by a map that never
+//! forgets and is asked at that time, whatever the caller's `now` is.
+//!
+//! The first word of a key is fresh between the claim of its slot and its first charge. A thread that finds it does not know
+//! the mark, so no charge of known keys changes a fresh word (`Word::is_live`): it is left to `Table::charge`, which does.
+//!
+//! Each era is judged by one time, which is fixed when the next one is made: `believed`, less the grace. That it is
+//! believed is for the users' sake and not for safety: the mark covers whatever is evicted. A helper that comes late may
+//! still raise a mark for a word that was charged since; that was idle at `judged_at`, too, so no mark is later than
+//! the time at which some key of the table became idle.
 //!
 //! # Changing the rules
 //!
@@ -76,7 +92,10 @@
 //! # Work for each operation
 //!
 //! While a turnover is under way each insertion closes one chunk, [`Table::STEP`] = 16 slots, before it
-//! inserts; so does one in 2048 charges of known keys, and a `pin` handle now and then. Below the cap that is
+//! inserts; so does one in 2048 charges of known keys, and a `pin` handle now and then. At the cap a turnover begins a grace
+//! after the time by which the last one judged, or at any later time when as many new keys were refused as there are chunks: so a
+//! refused key pays for one chunk, and a key that is idle makes room after 5/4 as many refusals as there are chunks (3/32 for
+//! each key, of a small table 1/8) and four until the time is believed. Below the cap that is
 //! all: an era has a spare place for each chunk of the era before, so who has done a chunk finds a place.
 //! The chunks of threads that have stopped in one are redone by others, one more for each such thread. At
 //! the cap, where only idle keys make places, an insertion closes up to [`CHUNKS_AT_CAP`] = 8 chunks and is
@@ -102,7 +121,7 @@
 //! | edge | release side | acquire side | what becomes visible | loom test that fails if it is weakened |
 //! |---|---|---|---|---|
 //! | link | `Link::install`, `Link::advance` | `Link::load` | the era behind a link, and for the root also how many keys it carried | `nested_growth_races_charge`, `inserts_at_the_cap_race_for_the_places_of_idle_keys` |
-//! | closed | `space::seal`, `rule::try_update` of a word that is frozen | `Space::probe`, `follow` | that the next era is linked | `insert_races_seal`, `close_races_close`, `eviction_races_charge_and_gives_one_burst` |
+//! | closed | `space::seal`, `rule::try_update` of a word that is frozen | `Space::probe`, `follow`, `Era::evict` of a word that was evicted before | that the next era is linked, and for an evicted word the mark | `insert_races_seal`, `close_races_close`, `eviction_races_charge_and_gives_one_burst`, `eviction_races_late_charge_and_grants_nothing`, `late_charge_after_a_stalled_eviction_is_granted_nothing` |
 //! | moved | `Chunks::finish` | `Chunks::add_up` | the words that were moved with a chunk | `promotion_races_peek` |
 //! | added up | `Chunks::add_up` | `Chunks::add_up` | the words that were moved with all chunks | `promotion_races_peek` |
 //!

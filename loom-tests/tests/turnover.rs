@@ -226,6 +226,25 @@ fn eviction_races_late_charge_and_grants_nothing() {
     seen.expect(&["false", "true"]);
 }
 
+/// A key that was forgotten comes back: its slot is claimed, and not charged yet, when a thread that comes late finds it there.
+#[test]
+fn claim_races_late_charge_and_grants_nothing() {
+    let seen = Seen::default();
+    let note = seen.clone();
+    explore(Bound::Preemptions(2), Atomics::Touched, move |threads| {
+        let gate = with_keys(8, 1, 1);
+        while gate.sweep_at(1024, LATER) {}
+        assert!(gate.is_empty());
+        let other = threads.spawn({
+            let gate = Arc::clone(&gate);
+            move || gate.check_at(&1, 1, LATER).allowed()
+        });
+        note.note(comes_late(&gate, 1));
+        assert!(other.join().unwrap());
+    });
+    seen.expect(&["false", "true"]);
+}
+
 /// A thread evicts a key and stalls; another does its chunk once more, makes the next era the root, and charges the key there
 /// at the time of one who comes late.
 #[test]

@@ -8,7 +8,8 @@
 //! # State
 //!
 //! `hand`: the next place to be visited, and the first that is not of this round. Equal: no round is under
-//! way. Changed by compare-and-swap only: a thread claims the places that it visits.
+//! way. Changed by compare-and-swap only: a thread claims the places that it visits. `believed`: the time by which all places of
+//! the round are judged, less the grace. `forgotten`: the mark of all that was forgotten (see `forgetting`).
 //!
 //! A thread that stops after it has claimed places leaves these few to the next round, and stops nobody. A
 //! claim that was made from a value out of date, and succeeds because the hand came to the same value again,
