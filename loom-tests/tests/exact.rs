@@ -101,7 +101,7 @@ fn eviction_races_late_charge_of_an_exact_key() {
 /// While one thread inserts a key, another does, and the key is forgotten again.
 #[test]
 fn insertion_races_a_whole_life_of_its_key() {
-    explore(Bound::Preemptions(2), Atomics::Plain, |threads| {
+    explore(Bound::Preemptions(1), Atomics::Plain, |threads| {
         let gate = with_keys(4, 1, 0);
         let other = threads.spawn({
             let gate = Arc::clone(&gate);

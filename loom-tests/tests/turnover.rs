@@ -214,13 +214,18 @@ fn comes_late(gate: &Gate, key: u64) -> bool {
 fn eviction_races_late_charge_and_grants_nothing() {
     let seen = Seen::default();
     let note = seen.clone();
-    explore(Bound::Preemptions(2), Atomics::Touched, move |threads| {
+    explore(Bound::Preemptions(1), Atomics::Touched, move |threads| {
         let gate = with_keys(8, 1, 2);
         let other = threads.spawn({
             let gate = Arc::clone(&gate);
             move || insert(&gate, [3, 4], LATER)
         });
-        note.note(comes_late(&gate, 1));
+        let late = threads.spawn({
+            let gate = Arc::clone(&gate);
+            move || comes_late(&gate, 1)
+        });
+        // The main thread waits, so that it need not be preempted for the others to run.
+        note.note(late.join().unwrap());
         other.join().unwrap();
     });
     seen.expect(&["false", "true"]);
@@ -231,7 +236,7 @@ fn eviction_races_late_charge_and_grants_nothing() {
 fn claim_races_late_charge_and_grants_nothing() {
     let seen = Seen::default();
     let note = seen.clone();
-    explore(Bound::Preemptions(2), Atomics::Touched, move |threads| {
+    explore(Bound::Preemptions(1), Atomics::Touched, move |threads| {
         let gate = with_keys(8, 1, 1);
         while gate.sweep_at(1024, LATER) {}
         assert!(gate.is_empty());
@@ -239,7 +244,12 @@ fn claim_races_late_charge_and_grants_nothing() {
             let gate = Arc::clone(&gate);
             move || gate.check_at(&1, 1, LATER).allowed()
         });
-        note.note(comes_late(&gate, 1));
+        let late = threads.spawn({
+            let gate = Arc::clone(&gate);
+            move || comes_late(&gate, 1)
+        });
+        // The main thread waits here, too.
+        note.note(late.join().unwrap());
         assert!(other.join().unwrap());
     });
     seen.expect(&["false", "true"]);
@@ -249,15 +259,21 @@ fn claim_races_late_charge_and_grants_nothing() {
 /// at the time of one who comes late.
 #[test]
 fn late_charge_after_a_stalled_eviction_is_granted_nothing() {
-    explore(Bound::Preemptions(2), Atomics::Plain, |threads| {
+    explore(Bound::Preemptions(1), Atomics::Plain, |threads| {
         let gate = with_keys(8, 1, 2);
         assert!(gate.check_at(&3, 1, LATER).allowed());
         let owner = threads.spawn({
             let gate = Arc::clone(&gate);
             move || step(&gate, LATER)
         });
-        while gate.sweep_at(4, LATER) {}
-        assert!(comes_late(&gate, 1));
+        let late = threads.spawn({
+            let gate = Arc::clone(&gate);
+            move || {
+                while gate.sweep_at(4, LATER) {}
+                assert!(comes_late(&gate, 1));
+            }
+        });
+        late.join().unwrap();
         owner.join().unwrap();
     });
 }
