@@ -111,8 +111,12 @@ fn insertion_races_a_whole_life_of_its_key() {
                 early
             }
         });
-        let late = gate.check_at(&1, 1, NOW);
-        let early = other.join().unwrap();
+        let late = threads.spawn({
+            let gate = Arc::clone(&gate);
+            move || gate.check_at(&1, 1, NOW)
+        });
+        // The main thread waits, so that it need not be preempted for the others to run.
+        let (early, late) = (other.join().unwrap(), late.join().unwrap());
         let mut times = [&early, &late].map(|charge| charge.allowed().then(|| charge.at()));
         times.sort_unstable();
         assert!([[None, Some(NOW)], [Some(NOW), Some(IDLE)]].contains(&times), "{times:?}");

@@ -215,7 +215,9 @@ fn eviction_races_late_charge_and_grants_nothing() {
     let seen = Seen::default();
     let note = seen.clone();
     explore(Bound::Preemptions(1), Atomics::Touched, move |threads| {
-        let gate = with_keys(8, 1, 2);
+        let gate = with_keys(8, 1, 1);
+        // This one is not idle, so it raises no mark.
+        assert!(gate.check_at(&2, 1, LATER).allowed());
         let other = threads.spawn({
             let gate = Arc::clone(&gate);
             move || insert(&gate, [3, 4], LATER)

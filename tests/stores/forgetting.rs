@@ -30,6 +30,10 @@ impl Random {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % n
     }
+
+    fn place(&mut self, n: u64) -> usize {
+        usize::try_from(self.below(n)).unwrap()
+    }
 }
 
 /// A batch is decided by the time at which its keys are there, and the iterator may take its time for each batch.
@@ -187,7 +191,7 @@ struct Clocks {
 impl Clocks {
     fn read(&mut self) -> Tick {
         self.now += self.random.below(4_000_000);
-        let caller = usize::try_from(self.random.below(4)).unwrap();
+        let caller = self.random.place(4);
         let by = i64::try_from(self.random.below(3 * SECOND)).unwrap();
         match self.random.below(400) {
             0 => self.of[caller] = -by,
@@ -205,9 +209,9 @@ impl Clocks {
 /// All that is asked of a limiter at such times, and of a map that never forgets at the times at which it counts.
 fn forgets_as_if_it_never_did(algorithm: Algorithm, seed: u64, gives_back: bool) -> (u64, u64) {
     let mut random = Random(seed);
-    let period = [1 + random.below(50_000_000), 1 + random.below(SECOND)][random.below(2) as usize];
+    let period = [1 + random.below(50_000_000), 1 + random.below(SECOND)][random.place(2)];
     let quota = Quota::new(1 + random.below(5), Duration::from_nanos(period.max(10)));
-    let grace = [0, 1_000_000, 50_000_000, SECOND][random.below(4) as usize];
+    let grace = [0, 1_000_000, 50_000_000, SECOND][random.place(4)];
     let (cap, keys) = (1 + random.below(120), 1 + random.below(400));
     let builder = Limiter::builder(quota).algorithm(algorithm).clock(Clock::manual()).full(Full::Deny);
     let limiter: Gate<u64> =
@@ -363,7 +367,8 @@ fn a_log_of_days_still_makes_the_table_forget() {
 fn an_idle_key_makes_room_after_a_sixth_of_the_cap() {
     const CAP: u64 = 1_600;
     let quota = Quota::new(100, Duration::from_secs(1_000));
-    let builder = Limiter::builder(quota).max_keys(CAP as usize).grace(Duration::from_secs(10));
+    let builder =
+        Limiter::builder(quota).max_keys(usize::try_from(CAP).unwrap()).grace(Duration::from_secs(10));
     let limiter: Gate<u64> = builder.full(Full::Deny).clock(Clock::manual()).gate();
     for key in 0..CAP {
         // The 77th is idle after ten seconds.
