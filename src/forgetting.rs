@@ -146,15 +146,18 @@ impl Refused {
     /// Notes a time, after so many insertions at those times. If there were any since the last time, one is noted before: it may
     /// contradict.
     pub(crate) fn note(&self, now: Tick, insertions: u64, of_insertions: &Witnesses) {
-        // ORDERING: relaxed, all; evidence and a count.
+        // ORDERING: relaxed; a count.
         self.count.fetch_add(1, Relaxed);
         if WITNESSES == 0 {
             return;
         }
         let since = self.since(insertions, of_insertions);
+        // ORDERING: relaxed; evidence, as in `Witnesses`.
         self.insertions.store(insertions, Relaxed);
         for time in [since, Some(now)].into_iter().flatten() {
-            self.times.note(self.noted.fetch_add(1, Relaxed), time);
+            // ORDERING: relaxed; a count.
+            let nth = self.noted.fetch_add(1, Relaxed);
+            self.times.note(nth, time);
         }
     }
 
