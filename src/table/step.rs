@@ -252,6 +252,8 @@ mod tests {
             limiter.stats().turnovers - before
         };
         assert_eq!((0..50).map(|key| limiter.check_at(&key, 1, NOW).charged()).sum::<u64>(), 50);
+        // The last growth may be under way.
+        let _ = refuse(98..100, 0);
         assert_eq!(refuse(100..200, 0), 0, "time stands still");
         assert_eq!((refuse(200..203, 9), refuse(203..204, 9)), (0, 1), "three are not believed");
         assert_eq!((refuse(204..206, 18), refuse(206..209, 19), refuse(209..210, 19)), (0, 0, 1), "a grace");
