@@ -125,8 +125,8 @@ pub(crate) enum Figures {
         /// Do allowed requests start in turn?
         queue: bool,
     },
-    /// As `Held`, of a key that was forgotten, or never seen, and is charged at a later time than the request's. It was fresh, so
-    /// what remains follows from the limit.
+    /// As `Held`, of a key that was forgotten, or never seen, and is charged at a later time than
+    /// the request's. It was fresh, so what remains follows from the limit.
     LateHeld {
         /// How much later that is, in nanoseconds.
         late: u64,
@@ -461,10 +461,11 @@ impl Decision {
         grain.nanos_until(then, self.asked()).unwrap_or(NEVER)
     }
 
-    /// The time for which it was decided, and at which a charge counts: the check's `now`. (A limiter of many keys charges
-    /// a key that it does not have at no earlier time than that from which on all keys are idle that it has forgotten. Where
-    /// `now` is earlier, because the thread was stopped or the clock was set back, this is that time.) The durations above
-    /// count from the check's `now` in any case.
+    /// The time for which it was decided, and at which a charge counts: the check's `now`. (A
+    /// limiter of many keys charges a key that it does not have at no earlier time than that from
+    /// which on all keys are idle that it has forgotten. Where `now` is earlier, because the thread
+    /// was stopped or the clock was set back, this is that time.) The durations above count from
+    /// the check's `now` in any case.
     ///
     /// ```
     /// # use tollgate::{Quota, SingleLimiter, Tick};
@@ -488,7 +489,8 @@ impl Decision {
         }
     }
 
-    /// Until when a charge counts that a window or a log has counted, and for how long, in nanoseconds.
+    /// Until when a charge counts that a window or a log has counted, and for how long, in
+    /// nanoseconds.
     pub(crate) fn held(&self) -> Option<(u64, u64)> {
         match self.figures {
             Figures::Held { until, period, .. } | Figures::LateHeld { until, period, .. } => {

@@ -15,8 +15,9 @@
 //! # State
 //!
 //! ```text
-//! word:   fresh -> w0                charged by whoever finds the cell first, no earlier than the mark (the life of a word
-//!                                    goes on in the next stage where the key's quota is changed)
+//! word:   fresh -> w0                charged by whoever finds the cell first, no earlier than the mark
+//!                                    (the life of a word goes on in the next stage where the key's
+//!                                    quota is changed)
 //!         fresh -> SEALED            evicted, or its quota changed, before it was charged
 //!         w0 -> w1 -> ...            charges, by `rule::try_update`
 //!         w -> SEALED                eviction: w was idle
@@ -40,14 +41,16 @@
 //! A charge is one compare-and-swap on a word that is not sealed. Its cell was linked when it was found, and
 //! by 2 it still is, for it is not sealed; by 3 it is the only one of its key. So no charge goes to a cell that is
 //! forgotten, and no key is charged in two. Sealing is a compare-and-swap from an idle word: a charge
-//! comes before it, and makes it fail, or finds SEALED, helps to unlink, and starts from a fresh word.
+//! comes before it, and makes it fail, or finds SEALED, helps to unlink, and starts from a fresh
+//! word.
 //!
-//! An idle word decides as a fresh one from some time on. Before it is sealed, the store's *mark* is raised to that time or a
-//! later one (see `forgetting`). A cell is linked with a fresh word, and whoever finds that charges it at `now` or, if that
-//! is later, at the mark, read after the cell was found. By then all cells that the key had were sealed and unlinked,
-//! and the mark covers them. So the charge is decided as by a map that never forgets, asked at the time at which it
-//! counts. Why not charge the cell before it is linked: meanwhile the key may come and go in another cell, and the mark that
-//! was read would not cover that.
+//! An idle word decides as a fresh one from some time on. Before it is sealed, the store's *mark*
+//! is raised to that time or a later one (see `forgetting`). A cell is linked with a fresh word,
+//! and whoever finds that charges it at `now` or, if that is later, at the mark, read after the
+//! cell was found. By then all cells that the key had were sealed and unlinked, and the mark covers
+//! them. So the charge is decided as by a map that never forgets, asked at the time at which it
+//! counts. Why not charge the cell before it is linked: meanwhile the key may come and go in
+//! another cell, and the mark that was read would not cover that.
 //!
 //! All cells of a round are judged by one time, which is fixed when it begins.
 //!
@@ -62,8 +65,9 @@
 //!
 //! While a round is under way each insertion visits [`ExactStore::STEP`] = 8 places, so does one in 2048 charges
 //! of known keys, and a `pin` handle now and then. At the cap an insertion visits up to 16 times as many, and is
-//! then told that the store is full; a round begins a grace after the time by which the last one judged, or at any later time
-//! when a key was refused for each step of it. scc resizes its array a few buckets at a time.
+//! then told that the store is full; a round begins a grace after the time by which the last one
+//! judged, or at any later time when a key was refused for each step of it. scc resizes its array a
+//! few buckets at a time.
 //!
 //! # Memory
 //!
@@ -86,8 +90,10 @@
 //! | (none) | | | | |
 //!
 //! Sealing and charging are decided by compare-and-swaps on one word, which need no more than the order of
-//! modifications of that word. That the mark was raised is seen by who finds a cell that was linked after the one that it covers, by
-//! the same (`eviction_races_late_charge_of_an_exact_key`, `insertion_races_a_whole_life_of_its_key`). That a cell is seen whole by whoever finds it, and that a removal is seen by
+//! modifications of that word. That the mark was raised is seen by who finds a cell that was linked
+//! after the one that it covers, by the same (`eviction_races_late_charge_of_an_exact_key`,
+//! `insertion_races_a_whole_life_of_its_key`). That a cell is seen whole by whoever finds it, and
+//! that a removal is seen by
 //! whoever inserts after it, is scc's; the models have a list behind a lock in its place. What would break if
 //! a cell was unlinked before it is sealed, or by its key alone, is shown by
 //! `eviction_races_charge_and_loses_none` and `eviction_races_insert_and_one_cell_lives`.
@@ -207,7 +213,8 @@ impl<K: Eq + 'static> ExactStore<K> {
         }
     }
 
-    /// The earliest time at which a key is charged that is not there, or has no time yet. For who has found that.
+    /// The earliest time at which a key is charged that is not there, or has no time yet. For who
+    /// has found that.
     pub(crate) fn forgotten(&self) -> Tick {
         self.rounds.forgotten().get()
     }
@@ -242,7 +249,8 @@ impl<K: Eq + 'static> ExactStore<K> {
                 continue;
             }
             self.rounds.note_insertion(now);
-            // Only now: what the key was charged before it was forgotten for the last time, the mark covers from here on.
+            // Only now: what the key was charged before it was forgotten for the last time, the
+            // mark covers from here on.
             if let Some(answer) = cell.state.visit_as_is(&visit) {
                 return Ok(answer);
             }
@@ -343,7 +351,8 @@ impl<K: Eq + 'static> ExactStore<K> {
         if self.begin_round(now) { Sweep::UnderWay } else { Sweep::Nothing }
     }
 
-    /// Notes the time of a caller who looks after the limiter: it is evidence, as that of a sweep is.
+    /// Notes the time of a caller who looks after the limiter: it is evidence, as that of a sweep
+    /// is.
     pub(crate) fn note(&self, now: Tick) {
         self.rounds.note(now);
     }

@@ -1,33 +1,37 @@
-//! What a store remembers of the keys it has forgotten, and which times it believes when it forgets.
+//! What a store remembers of the keys it has forgotten, and which times it believes when it
+//! forgets.
 //!
-//! A store forgets a key that is idle: one that decides as a fresh key does. But it is idle only from
-//! some time on, and a request may have an earlier time: its thread was stopped after it had read the
-//! clock, or the clock was set back. That request would find a fresh key where a map that never forgets
-//! has a throttled one. So a store keeps one time for all keys that it has forgotten, the [`Mark`]: a
-//! key that it does not have is charged at no earlier time.
+//! A store forgets a key that is idle: one that decides as a fresh key does. But it is idle only
+//! from some time on, and a request may have an earlier time: its thread was stopped after it had
+//! read the clock, or the clock was set back. That request would find a fresh key where a map that
+//! never forgets has a throttled one. So a store keeps one time for all keys that it has forgotten,
+//! the [`Mark`]: a key that it does not have is charged at no earlier time.
 //!
-//! The mark must cover what was forgotten, and should be no later than that: it delays new keys. So it
-//! is raised to the time from which on the forgotten key is idle, and not to the time by which that was
-//! judged. Then a time that is far ahead delays no new key for longer than until some key of the store
-//! would have been idle: an hour, where what was charged last takes an hour to come back, and not a year.
+//! The mark must cover what was forgotten, and should be no later than that: it delays new keys. So
+//! it is raised to the time from which on the forgotten key is idle, and not to the time by which
+//! that was judged. Then a time that is far ahead delays no new key for longer than until some key
+//! of the store would have been idle: an hour, where what was charged last takes an hour to come
+//! back, and not a year.
 //!
-//! A time that is far ahead would still make a store forget keys that are throttled for everybody else.
-//! So a store judges by a time that the last few insertions have reached, too: see [`Witnesses`].
+//! A time that is far ahead would still make a store forget keys that are throttled for everybody
+//! else. So a store judges by a time that the last few insertions have reached, too: see
+//! [`Witnesses`].
 //!
 //! # Orderings
 //!
-//! All relaxed. Who forgets a key raises the mark first, and publishes both by the edge by which others
-//! learn that the key is forgotten: *closed* and *link* of `table`, scc's locks in `exact`. The mark
-//! never falls, so who reads it once it is covered reads no less.
+//! All relaxed. Who forgets a key raises the mark first, and publishes both by the edge by which
+//! others learn that the key is forgotten: *closed* and *link* of `table`, scc's locks in `exact`.
+//! The mark never falls, so who reads it once it is covered reads no less.
 
 use crate::sync::{Atomic, Ordering::Relaxed};
 use crate::time::Tick;
 
-/// How many insertions have to reach a time before keys are forgotten by it. (Models have none, and believe
-/// each time, or there is too much to try.)
+/// How many insertions have to reach a time before keys are forgotten by it. (Models have none, and
+/// believe each time, or there is too much to try.)
 pub(crate) const WITNESSES: usize = if cfg!(tollgate_loom) { 0 } else { 4 };
 
-/// How often a sweep's time is noted before the store goes on with what it believes, whoever contradicts.
+/// How often a sweep's time is noted before the store goes on with what it believes, whoever
+/// contradicts.
 pub(crate) const SWEEPS_AT_MOST: u64 = 16;
 
 /// How an attempt to begin a sweep ended.
@@ -80,7 +84,8 @@ impl Witnesses {
         Self(std::array::from_fn(|_| Atomic::new(0)))
     }
 
-    /// The same times, of which the latest had the number before `count`, for a count that begins again.
+    /// The same times, of which the latest had the number before `count`, for a count that begins
+    /// again.
     pub(crate) fn copied(&self, count: u64) -> Self {
         // ORDERING: relaxed; evidence, which may lack the latest.
         let time = |nth: usize| self.0[Self::place(count.wrapping_add(nth as u64))].load(Relaxed);
@@ -118,8 +123,8 @@ impl Witnesses {
     }
 }
 
-/// The times of those that got no place: of new keys that were refused, and of sweeps. A store that is full, or to which
-/// nobody comes, believes them.
+/// The times of those that got no place: of new keys that were refused, and of sweeps. A store that
+/// is full, or to which nobody comes, believes them.
 #[derive(Debug)]
 pub(crate) struct Refused {
     /// How many there were since the store's last turnover began.
@@ -143,8 +148,8 @@ impl Refused {
         Self { times: self.times.copied(self.noted.load(Relaxed)), ..Self::none() }
     }
 
-    /// Notes a time, after so many insertions at those times. If there were any since the last time, one is noted before: it may
-    /// contradict.
+    /// Notes a time, after so many insertions at those times. If there were any since the last
+    /// time, one is noted before: it may contradict.
     pub(crate) fn note(&self, now: Tick, insertions: u64, of_insertions: &Witnesses) {
         // ORDERING: relaxed; a count.
         self.count.fetch_add(1, Relaxed);
@@ -161,7 +166,8 @@ impl Refused {
         }
     }
 
-    /// The earliest time of the last few insertions since the last that was noted, if there were any.
+    /// The earliest time of the last few insertions since the last that was noted, if there were
+    /// any.
     fn since(&self, insertions: u64, of_insertions: &Witnesses) -> Option<Tick> {
         // ORDERING: relaxed, as in `note`.
         let new = insertions.saturating_sub(self.insertions.load(Relaxed)).min(WITNESSES as u64);
@@ -179,7 +185,8 @@ impl Refused {
         self.count.store(0, Relaxed);
     }
 
-    /// `now`, as far as the last few of these and all insertions since have reached it, too, or the last few insertions.
+    /// `now`, as far as the last few of these and all insertions since have reached it, too, or the
+    /// last few insertions.
     pub(crate) fn believed(&self, now: Tick, insertions: u64, of_insertions: &Witnesses) -> Tick {
         if WITNESSES == 0 {
             return now;

@@ -7,8 +7,9 @@ use crate::time::Tick;
 
 /// The state of a key: its word, and the rule that the word was made under.
 ///
-/// Each method answers `None` where the word is frozen: then the state is to be found elsewhere. A fresh word has no time yet,
-/// so only [`begin`](Self::begin) charges it, which is told the earliest.
+/// Each method answers `None` where the word is frozen: then the state is to be found elsewhere. A
+/// fresh word has no time yet, so only [`begin`](Self::begin) charges it, which is told the
+/// earliest.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Packed<'s> {
     pub(crate) rule: &'s AnyRule,
@@ -53,7 +54,8 @@ impl Judged {
 }
 
 impl Packed<'_> {
-    /// Charges `cost` tokens at `now`, or denies it; was anything charged? `None` also where the word is fresh.
+    /// Charges `cost` tokens at `now`, or denies it; was anything charged? `None` also where the
+    /// word is fresh.
     #[inline(always)]
     pub(crate) fn charge(self, now: Tick, cost: u64) -> Option<(Decision, bool)> {
         match self.rule.as_bucket() {
@@ -78,8 +80,9 @@ impl Packed<'_> {
         }
     }
 
-    /// Charges a word that is fresh, or denies it, at `now` or at `mark` if that is later; was anything charged? `None` where the
-    /// word is not fresh, or not any more. `mark` covers what was forgotten before the key got this word.
+    /// Charges a word that is fresh, or denies it, at `now` or at `mark` if that is later; was
+    /// anything charged? `None` where the word is not fresh, or not any more. `mark` covers what
+    /// was forgotten before the key got this word.
     #[inline]
     pub(crate) fn begin(self, now: Tick, cost: u64, mark: Tick) -> Option<(Decision, bool)> {
         if !load(self.word).is_fresh() {
@@ -169,7 +172,8 @@ mod tests {
         }
     }
 
-    /// What was forgotten is idle from the mark on, so a request that is late is answered as of then.
+    /// What was forgotten is idle from the mark on, so a request that is late is answered as of
+    /// then.
     #[test]
     fn a_fresh_word_is_charged_no_earlier_than_at_the_mark() {
         let second = |n: u64| Tick::from_nanos(n * 1_000_000_000);

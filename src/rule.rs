@@ -190,12 +190,14 @@ impl AnyRule {
         }
     }
 
-    /// The first time from which on `word`, which is not frozen, is idle; `None` if time ends before.
+    /// The first time from which on `word`, which is not frozen, is idle; `None` if time ends
+    /// before.
     pub(crate) fn idle_from(&self, word: Word) -> Option<Tick> {
         dispatch!(self, rule => rule.idle_from(word))
     }
 
-    /// The answer to a request for a key that was never seen, or was forgotten: no earlier than `mark`.
+    /// The answer to a request for a key that was never seen, or was forgotten: no earlier than
+    /// `mark`.
     pub(crate) fn fresh(&self, now: Tick, mark: Tick, cost: u64) -> Decision {
         let at = now.max(mark);
         self.answer(Word::FRESH, at, cost).late_by(at.as_nanos() - now.as_nanos())

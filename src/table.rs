@@ -23,9 +23,10 @@
 //!
 //! Of an era: `given` (places given to new keys, until CLOSED; and for a moment those asked for in vain), `next` (null, then the
 //! next era for good), `chunks` (which parts are taken, which are done), `carried` (keys that came from the era before: unknown,
-//! then exact), `room` (places for new keys while it is the root; 0 if that is not known, or there are none any more), `forgotten`
-//! (the mark: see *Why no decision changes*), `believed` (the time by which keys are judged when they come here; fixed), and the
-//! times of those who last wanted a place (see `forgetting`). Of the table: `root` and the bytes of the eras that are not freed yet.
+//! then exact), `room` (places for new keys while it is the root; 0 if that is not known, or there
+//! are none any more), `forgotten` (the mark: see *Why no decision changes*), `believed` (the time
+//! by which keys are judged when they come here; fixed), and the times of those who last wanted a
+//! place (see `forgetting`). Of the table: `root` and the bytes of the eras that are not freed yet.
 //!
 //! # Invariants
 //!
@@ -55,21 +56,25 @@
 //! Freezing is a CAS on the same word: a charge comes before it, and is moved, or fails and goes on to
 //! the next era, where it finds the moved word (5).
 //!
-//! What is evicted is idle: from some time on it decides as a fresh word does. Before a key is evicted, the *mark* of the
-//! next era is raised to that time or a later one; the mark never falls, and an era begins with that of the era before. A key
-//! is charged for the first time in an era at `now` or, if that is later, at the mark of that era, which is read when it
-//! is known that the key goes there: from the root, by which all raises are published (*link*); or from a slot of the root
-//! that tells it, by an evicted word (*closed*: it publishes the raise) or a seal (then the key was not in the root). So the
-//! charge counts at a time at which all that was forgotten of the key was idle, and is decided as by a map that never
-//! forgets and is asked at that time, whatever the caller's `now` is.
+//! What is evicted is idle: from some time on it decides as a fresh word does. Before a key is
+//! evicted, the *mark* of the next era is raised to that time or a later one; the mark never falls,
+//! and an era begins with that of the era before. A key is charged for the first time in an era at
+//! `now` or, if that is later, at the mark of that era, which is read when it is known that the key
+//! goes there: from the root, by which all raises are published (*link*); or from a slot of the
+//! root that tells it, by an evicted word (*closed*: it publishes the raise) or a seal (then the
+//! key was not in the root). So the charge counts at a time at which all that was forgotten of the
+//! key was idle, and is decided as by a map that never forgets and is asked at that time, whatever
+//! the caller's `now` is.
 //!
-//! The first word of a key is fresh between the claim of its slot and its first charge. A thread that finds it does not know
-//! the mark, so no charge of known keys changes a fresh word (`Word::is_live`): it is left to `Table::charge`, which does.
+//! The first word of a key is fresh between the claim of its slot and its first charge. A thread
+//! that finds it does not know the mark, so no charge of known keys changes a fresh word
+//! (`Word::is_live`): it is left to `Table::charge`, which does.
 //!
-//! Each era is judged by one time, which is fixed when the next one is made: `believed`, less the grace. That it is
-//! believed is for the users' sake and not for safety: the mark covers whatever is evicted. A helper that comes late may
-//! still raise a mark for a word that was charged since; that was idle at `judged_at`, too, so no mark is later than
-//! the time at which some key of the table became idle.
+//! Each era is judged by one time, which is fixed when the next one is made: `believed`, less the
+//! grace. That it is believed is for the users' sake and not for safety: the mark covers whatever
+//! is evicted. A helper that comes late may still raise a mark for a word that was charged since;
+//! that was idle at `judged_at`, too, so no mark is later than the time at which some key of the
+//! table became idle.
 //!
 //! # Changing the rules
 //!
@@ -92,10 +97,11 @@
 //! # Work for each operation
 //!
 //! While a turnover is under way each insertion closes one chunk, [`Table::STEP`] = 16 slots, before it
-//! inserts; so does one in 2048 charges of known keys, and a `pin` handle now and then. At the cap a turnover begins a grace
-//! after the time by which the last one judged, or at any later time when as many new keys were refused as there are chunks: so a
-//! refused key pays for one chunk, and a key that is idle makes room after 5/4 as many refusals as there are chunks (3/32 for
-//! each key, of a small table 1/8) and four until the time is believed. Below the cap that is
+//! inserts; so does one in 2048 charges of known keys, and a `pin` handle now and then. At the cap
+//! a turnover begins a grace after the time by which the last one judged, or at any later time when
+//! as many new keys were refused as there are chunks: so a refused key pays for one chunk, and a
+//! key that is idle makes room after 5/4 as many refusals as there are chunks (3/32 for each key,
+//! of a small table 1/8) and four until the time is believed. Below the cap that is
 //! all: an era has a spare place for each chunk of the era before, so who has done a chunk finds a place.
 //! The chunks of threads that have stopped in one are redone by others, one more for each such thread. At
 //! the cap, where only idle keys make places, an insertion closes up to [`CHUNKS_AT_CAP`] = 8 chunks and is
@@ -341,8 +347,8 @@ impl Table {
         View::of(self.root(guard))
     }
 
-    /// Gives the state of `key` to `visit`, if the key is in the table and was charged. `visit` answers unless the word is
-    /// frozen or fresh.
+    /// Gives the state of `key` to `visit`, if the key is in the table and was charged. `visit`
+    /// answers unless the word is frozen or fresh.
     #[inline]
     pub(crate) fn known<'g, T>(
         &self,
@@ -388,7 +394,8 @@ impl Table {
             let next = match era.space.probe(key) {
                 Probe::Key(word) => {
                     let state = era.state(key, word);
-                    // A fresh word is that of a key whose slot another thread has claimed and not charged yet.
+                    // A fresh word is that of a key whose slot another thread has claimed and not
+                    // charged yet.
                     let charged = charge(state).or_else(|| state.begin(now, cost, era.forgotten()));
                     match charged {
                         Some((decision, is_charged)) => return Some((decision, is_charged && !is_new)),
@@ -543,9 +550,10 @@ impl Table {
         self.root.load(guard).expect("the root is never null")
     }
 
-    /// Is a full era to be turned over? Below the cap always, to grow. At the cap not before keys can have become old enough to be
-    /// forgotten: a grace after the last time that keys were judged by, or at any time after that when so many new keys were
-    /// refused that each has paid for a chunk.
+    /// Is a full era to be turned over? Below the cap always, to grow. At the cap not before keys
+    /// can have become old enough to be forgotten: a grace after the last time that keys were
+    /// judged by, or at any time after that when so many new keys were refused that each has paid
+    /// for a chunk.
     fn may_turn(&self, root: &Era, now: Tick) -> bool {
         let believed = root.believes(now);
         root.limit() < self.max_keys
@@ -649,7 +657,8 @@ impl Table {
         if is_turning || self.memory.is_leaving() { Sweep::UnderWay } else { Sweep::Nothing }
     }
 
-    /// Notes the time of a caller who looks after the limiter: it is evidence, as that of a sweep is.
+    /// Notes the time of a caller who looks after the limiter: it is evidence, as that of a sweep
+    /// is.
     pub(crate) fn note(&self, now: Tick, guard: &Guard) {
         let root = self.root(guard);
         root.next(guard).unwrap_or(root).note(now);

@@ -233,7 +233,8 @@ fn eviction_races_late_charge_and_grants_nothing() {
     seen.expect(&["false", "true"]);
 }
 
-/// A key that was forgotten comes back: its slot is claimed, and not charged yet, when a thread that comes late finds it there.
+/// A key that was forgotten comes back: its slot is claimed, and not charged yet, when a thread
+/// that comes late finds it there.
 #[test]
 fn claim_races_late_charge_and_grants_nothing() {
     let seen = Seen::default();
@@ -257,8 +258,8 @@ fn claim_races_late_charge_and_grants_nothing() {
     seen.expect(&["false", "true"]);
 }
 
-/// A thread evicts a key and stalls; another does its chunk once more, makes the next era the root, and charges the key there
-/// at the time of one who comes late.
+/// A thread evicts a key and stalls; another does its chunk once more, makes the next era the root,
+/// and charges the key there at the time of one who comes late.
 #[test]
 fn late_charge_after_a_stalled_eviction_is_granted_nothing() {
     explore(Bound::Preemptions(1), Atomics::Plain, |threads| {

@@ -342,7 +342,8 @@ impl Log {
     }
 
     /// Ends the log if it is idle at `judged_at`, and keeps next to nothing of its memory. True if it is sealed
-    /// now, by whomever. Before it is sealed, `forget` is told a time from which on it is idle. Lock-free.
+    /// now, by whomever. Before it is sealed, `forget` is told a time from which on it is idle.
+    /// Lock-free.
     pub(crate) fn seal_if_idle(
         &self,
         rule: &SlidingLog,
@@ -385,8 +386,8 @@ impl Log {
         }
     }
 
-    /// A time from which on it is idle, if nobody charges it: that of its end if all was given back, else when the last
-    /// admission is out.
+    /// A time from which on it is idle, if nobody charges it: that of its end if all was given
+    /// back, else when the last admission is out.
     fn idle_from(&self, rule: &SlidingLog, view: &View<'_>, guard: &Guard) -> Tick {
         let last = Tick::from_nanos(view.end.last.time);
         if self.is_idle(rule, last, guard) { last } else { Tick::from_nanos(last.as_nanos() + rule.period) }
@@ -412,7 +413,8 @@ impl Log {
         sealed.seal(guard);
         let Some(view) = View::of(&sealed.root, old, now, guard) else { return };
         if view.is_of_nothing() {
-            // Nobody has begun it, so nobody has begun this one: it has no time yet. Nothing comes of who comes late.
+            // Nobody has begun it, so nobody has begun this one: it has no time yet. Nothing comes
+            // of who comes late.
             return;
         }
         let mut own = Self { root: Link::to(carry(&view, old, new, guard)) };

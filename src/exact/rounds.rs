@@ -8,8 +8,9 @@
 //! # State
 //!
 //! `hand`: the next place to be visited, and the first that is not of this round. Equal: no round is under
-//! way. Changed by compare-and-swap only: a thread claims the places that it visits. `believed`: the time by which all places of
-//! the round are judged, less the grace. `forgotten`: the mark of all that was forgotten (see `forgetting`).
+//! way. Changed by compare-and-swap only: a thread claims the places that it visits. `believed`:
+//! the time by which all places of the round are judged, less the grace. `forgotten`: the mark of
+//! all that was forgotten (see `forgetting`).
 //!
 //! A thread that stops after it has claimed places leaves these few to the next round, and stops nobody. A
 //! claim that was made from a value out of date, and succeeds because the hand came to the same value again,
@@ -142,7 +143,8 @@ impl Rounds {
         self.refused.count()
     }
 
-    /// `now`, as far as the last few insertions have reached it, too, or the last few of those that got no place.
+    /// `now`, as far as the last few insertions have reached it, too, or the last few of those that
+    /// got no place.
     pub(super) fn believes(&self, now: Tick) -> Tick {
         // ORDERING: relaxed; a count.
         self.refused.believed(now, self.inserted.load(Relaxed), &self.times)
@@ -150,7 +152,8 @@ impl Rounds {
 
     /// The time by which the keys of the last round were judged, but for the grace.
     fn believed(&self) -> Tick {
-        // ORDERING: relaxed; any that was believed will do, for the mark is raised before a key is forgotten.
+        // ORDERING: relaxed; any that was believed will do, for the mark is raised before a key is
+        // forgotten.
         Tick::from_nanos(self.believed.load(Relaxed))
     }
 
@@ -170,13 +173,15 @@ impl Rounds {
         !Hand::of(self.hand.load(Relaxed)).is_over()
     }
 
-    /// Did the last round begin a grace ago, or longer, or judge by a time so long before that which is believed now?
+    /// Did the last round begin a grace ago, or longer, or judge by a time so long before that
+    /// which is believed now?
     pub(super) fn is_past(&self, now: Tick) -> bool {
         now.is_apart(self.began(), self.grace) || self.believes(now).is_apart(self.believed(), self.grace)
     }
 
-    /// Can keys have become old enough to be forgotten since the last round? After a grace; or at any time after that by which
-    /// it judged, when so many new keys were refused that each has paid for a step.
+    /// Can keys have become old enough to be forgotten since the last round? After a grace; or at
+    /// any time after that by which it judged, when so many new keys were refused that each has
+    /// paid for a step.
     pub(super) fn is_due(&self, now: Tick) -> bool {
         let (now, last) = (self.believes(now), self.believed());
         // ORDERING: relaxed; see the module's ledger.

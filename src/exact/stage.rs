@@ -85,8 +85,8 @@ pub(crate) enum ExactRule {
 }
 
 impl ExactRule {
-    /// The answer to a request for a key that was never seen, or was forgotten: no earlier than `mark`. The figures are those
-    /// before a charge, or after.
+    /// The answer to a request for a key that was never seen, or was forgotten: no earlier than
+    /// `mark`. The figures are those before a charge, or after.
     pub(crate) fn fresh(&self, now: Tick, mark: Tick, cost: u64) -> Decision {
         match self {
             Self::Packed(rule) => rule.fresh(now, mark, cost),
@@ -155,8 +155,9 @@ struct Later {
     since: Tick,
 }
 
-/// The state of a stage, to be asked. Each method answers `None` where it is frozen or sealed. `mark` is the earliest time at which
-/// a state may be charged that has no time yet; it is asked for once that is known.
+/// The state of a stage, to be asked. Each method answers `None` where it is frozen or sealed.
+/// `mark` is the earliest time at which a state may be charged that has no time yet; it is asked
+/// for once that is known.
 #[derive(Clone, Copy)]
 pub(crate) enum Kept<'s> {
     Packed(Packed<'s>),
@@ -219,8 +220,9 @@ impl Staged {
     /// The bytes of a state apart from its cell.
     pub(crate) const BYTES: usize = size_of::<Later>();
 
-    /// A state that was never charged, and has no time yet: only now can it be known what was forgotten before it can be
-    /// found. It looks sealed when its rule is replaced before somebody charges it, which it may: nothing is lost.
+    /// A state that was never charged, and has no time yet: only now can it be known what was
+    /// forgotten before it can be found. It looks sealed when its rule is replaced before somebody
+    /// charges it, which it may: nothing is lost.
     pub(crate) fn fresh(wanted: Wanted) -> Self {
         Self(Stage::new(wanted.rule, wanted.changes))
     }
@@ -289,8 +291,8 @@ impl Staged {
         }
     }
 
-    /// Seals the state if it was idle at `judged_at`; is it sealed now? Before it is, `forget` is told a time from which on it
-    /// is idle.
+    /// Seals the state if it was idle at `judged_at`; is it sealed now? Before it is, `forget` is
+    /// told a time from which on it is idle.
     pub(super) fn seal_if_idle(&self, judged_at: Tick, forget: impl Fn(Tick)) -> bool {
         let guard = pin();
         loop {

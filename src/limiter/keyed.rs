@@ -39,20 +39,22 @@ const BATCH: usize = 32;
 /// The table begins small and grows with the keys, to `max_keys` at the most. A key that is as good as new
 /// (*idle*) and has been so for the [`grace`](Builder::grace) is forgotten when the table turns over, so
 /// that others find room; forgetting it changes no decision. When `max_keys` keys are in use that are not
-/// idle, [`Full`] says what *new* keys get; known keys notice nothing. While a key anywhere in a full table
-/// has been idle for the grace, at most `max_keys / 6 + 8` new keys are refused before it makes room.
+/// idle, [`Full`] says what *new* keys get; known keys notice nothing. While a key anywhere in a
+/// full table has been idle for the grace, at most `max_keys / 6 + 8` new keys are refused before
+/// it makes room.
 ///
 /// # Time
 ///
-/// Each key decides by the times of its own requests. A limiter forgets by a time that the last four
-/// insertions have reached, or the last four new keys that it refused (and [sweeps](Self::sweep)): one
-/// request with a time that is far ahead makes no key forgotten. (So the first three new keys after a
-/// pause, in a full table, are refused.) A key that was forgotten, or never seen, is charged at no earlier
-/// time than that from which on all forgotten keys are idle, and [`Decision::at`] is that time then. So a
-/// thread that was stopped after it had read the clock, or a clock that was set back, can be delayed and is
-/// never given a burst twice. A clock that jumps ahead and back delays new keys by no more than a key that was charged
-/// before the jump takes to become idle. (One that stays ahead for so long that keys of its own come, become idle and are
-/// forgotten, has them charged at its times until the other clocks get there.)
+/// Each key decides by the times of its own requests. A limiter forgets by a time that the last
+/// four insertions have reached, or the last four new keys that it refused (and
+/// [sweeps](Self::sweep)): one request with a time that is far ahead makes no key forgotten. (So
+/// the first three new keys after a pause, in a full table, are refused.) A key that was forgotten,
+/// or never seen, is charged at no earlier time than that from which on all forgotten keys are
+/// idle, and [`Decision::at`] is that time then. So a thread that was stopped after it had read the
+/// clock, or a clock that was set back, can be delayed and is never given a burst twice. A clock
+/// that jumps ahead and back delays new keys by no more than a key that was charged before the jump
+/// takes to become idle. (One that stays ahead for so long that keys of its own come, become idle
+/// and are forgotten, has them charged at its times until the other clocks get there.)
 ///
 /// A key takes 24.1 bytes at `max_keys`: 3/2 slots of 16 bytes, and 3/32 bytes of notes. (About 32 where `max_keys` is up to
 /// 8,192: a small table has 2 slots for each key, so that a check finds it sooner.) While the table turns
@@ -175,9 +177,10 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// choice. Don't mix it with the limiter's own clock unless `now` is read from that clock.
     ///
     /// A time before the key's last one can be denied where the later one would not be; it is never
-    /// given more, also if the key was forgotten since (see [Time](Self#time)). For algorithms with windows choose
-    /// [`Align::Start`](crate::Align::Start), which counts windows from tick 0: the default alignment belongs to the limiter's
-    /// own clock. Give refunds a time of the same origin ([`refund_at`](Self::refund_at)).
+    /// given more, also if the key was forgotten since (see [Time](Self#time)). For algorithms with
+    /// windows choose [`Align::Start`](crate::Align::Start), which counts windows from tick 0: the
+    /// default alignment belongs to the limiter's own clock. Give refunds a time of the same origin
+    /// ([`refund_at`](Self::refund_at)).
     ///
     /// # Progress
     ///
@@ -203,7 +206,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     }
 
     /// [`check`](Self::check) for many keys: one decision for each, in their order, added to
-    /// `decisions`. It takes 32 keys at a time from `keys`, prefetches their memory, reads the clock once for them and decides
+    /// `decisions`. It takes 32 keys at a time from `keys`, prefetches their memory, reads the
+    /// clock once for them and decides
     /// them, which pays when the keys do not fit into the processor's caches.
     ///
     /// # Progress
@@ -241,7 +245,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
             for &key in batch {
                 self.store.spot(view, key);
             }
-            // While it is on its way. Not sooner: the iterator may have taken its time for these keys, too.
+            // While it is on its way. Not sooner: the iterator may have taken its time for these
+            // keys, too.
             let now = self.clock.now();
             // All are looked for before the first is charged: while the processor waits for the memory of one, it goes on to the
             // next, but hardly beyond a charge.
@@ -669,11 +674,11 @@ impl<K: ?Sized, S: Store> Builder<Limiter<K, S>> {
         self
     }
 
-    /// How long a key must have been idle before it is forgotten; the default is one second. It tunes and
-    /// guards nothing: no decision depends on it but that a new key whose `now` is further behind the
-    /// latest ones may be charged at a later time (see [Time](Limiter#time)). So it is best larger than the
-    /// skew between the times that are passed. The table turns over no more often than once a grace, but to
-    /// grow, or when it is full and refuses keys.
+    /// How long a key must have been idle before it is forgotten; the default is one second. It
+    /// tunes and guards nothing: no decision depends on it but that a new key whose `now` is
+    /// further behind the latest ones may be charged at a later time (see [Time](Limiter#time)). So
+    /// it is best larger than the skew between the times that are passed. The table turns over no
+    /// more often than once a grace, but to grow, or when it is full and refuses keys.
     ///
     /// ```
     /// # use std::time::Duration;

@@ -75,7 +75,8 @@ pub trait Backing: Sized {
     fn tend_once(&self, now: Tick) {
         self.tend(1, now, &Self::pin());
     }
-    /// Begins to look for idle keys, unless it was done a moment ago; for a sweep that began at `first`.
+    /// Begins to look for idle keys, unless it was done a moment ago; for a sweep that began at
+    /// `first`.
     fn begin_sweep(&self, now: Tick, first: Tick, guard: &Self::Guard) -> Sweep;
     /// The same, however long ago the last time was; true if it is under way.
     fn begin_turnover(&self, now: Tick, guard: &Self::Guard) -> bool;

@@ -82,10 +82,11 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// turnover of the table that is under way, or begins one to forget idle keys and give their
     /// memory back, unless the last began less than a [`grace`](crate::Builder::grace) ago. True while that
     /// turnover is not complete, so `while limiter.sweep(4096) {}` ends, and what was idle when the turnover
-    /// began is forgotten then. A sweep's time is believed once four of its steps in a row have reached it,
-    /// each with a reading of its own of the clock, and no insertion in between contradicts (see
-    /// [Time](Limiter#time)): so a budget of 64 is enough, and a smaller one takes a few calls, which
-    /// are true. After 16 steps a sweep goes on with what is believed. `budget` counts slots, which a table has half as many again as keys; it is
+    /// began is forgotten then. A sweep's time is believed once four of its steps in a row have
+    /// reached it, each with a reading of its own of the clock, and no insertion in between
+    /// contradicts (see [Time](Limiter#time)): so a budget of 64 is enough, and a smaller one takes
+    /// a few calls, which are true. After 16 steps a sweep goes on with what is believed. `budget`
+    /// counts slots, which a table has half as many again as keys; it is
     /// rounded up to a multiple of 16, and 0 does nothing.
     ///
     /// A limiter needs no sweeps: insertions make room for themselves, and one in 2048 charges of known keys
@@ -113,8 +114,9 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     }
 
     /// [`sweep`](Self::sweep) for those who check at times of their own ([`check_at`](Self::check_at)):
-    /// forgets what is idle at `now`. Whoever sweeps is believed, if four steps do so: a `now` that is far ahead forgets keys
-    /// that are throttled for others. Each is then charged no earlier than it would have been idle.
+    /// forgets what is idle at `now`. Whoever sweeps is believed, if four steps do so: a `now` that
+    /// is far ahead forgets keys that are throttled for others. Each is then charged no earlier
+    /// than it would have been idle.
     ///
     /// # Progress
     ///

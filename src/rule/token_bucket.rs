@@ -91,7 +91,8 @@ impl TokenBucket {
     }
 
     /// What a request makes of a word if it charges anything. Of a frozen word it is nothing: by that bit, the bucket is full
-    /// later than at any time. Of a fresh word it is nothing either, for less one that is later still: see [`first`](Self::first).
+    /// later than at any time. Of a fresh word it is nothing either, for less one that is later
+    /// still: see [`first`](Self::first).
     #[inline(always)]
     pub(super) fn charged(&self, word: Word, now: Tick, cost: u64) -> Option<Word> {
         if cost == 0 || self.is_too_costly(cost) {

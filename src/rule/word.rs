@@ -46,7 +46,8 @@ impl Word {
         self.0 >> Self::VALUE_BITS != 0
     }
 
-    /// Is it the word of a key that was charged, and may be charged again: neither fresh nor frozen?
+    /// Is it the word of a key that was charged, and may be charged again: neither fresh nor
+    /// frozen?
     #[inline(always)]
     pub(crate) const fn is_live(self) -> bool {
         self.0.wrapping_sub(1) < Self::EVICTED.0 - 1

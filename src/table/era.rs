@@ -75,7 +75,8 @@ pub(super) struct Era {
     pub(super) began: Tick,
     /// From then on it may be too large; never, if it is as small as can be.
     calm: Tick,
-    /// No key that was forgotten before, or by the turnover into this era, is throttled from then on.
+    /// No key that was forgotten before, or by the turnover into this era, is throttled from then
+    /// on.
     forgotten: Mark,
     /// The time by which the keys of the era before are judged to be idle, but for the grace.
     pub(super) believed: Tick,
@@ -198,13 +199,14 @@ impl Era {
         Packed { rule: self.rules.of(key), word }
     }
 
-    /// A key that is in none of the eras up to this one is charged at no earlier time. For who has this era from the root, or from a
-    /// slot of the root that is sealed or whose key was evicted.
+    /// A key that is in none of the eras up to this one is charged at no earlier time. For who has
+    /// this era from the root, or from a slot of the root that is sealed or whose key was evicted.
     pub(super) fn forgotten(&self) -> Tick {
         self.forgotten.get()
     }
 
-    /// `now`, as far as the last few insertions have reached it, too, or the last few of those that got no place.
+    /// `now`, as far as the last few insertions have reached it, too, or the last few of those that
+    /// got no place.
     pub(super) fn believes(&self, now: Tick) -> Tick {
         self.counts.refused.believed(now, self.given(), &self.counts.times)
     }
@@ -251,7 +253,8 @@ impl Era {
     }
 
     /// As the root: is there something to do before the next new key comes? (At a time before this era began, being too large is
-    /// none: that saves ten instructions of each insertion.) Or does that key come too late for what was forgotten?
+    /// none: that saves ten instructions of each insertion.) Or does that key come too late for
+    /// what was forgotten?
     #[inline(always)]
     pub(super) fn is_upkeep_due(&self, now: Tick) -> bool {
         self.forgotten.is_after(now) || self.permit.is_leaving() || now >= self.calm && self.is_too_large(now)
@@ -352,8 +355,9 @@ impl Era {
         (given + self.brought(None)).min(self.size.most)
     }
 
-    /// Does a chunk of this era's turnover into `next`: closes its lines, evicts what was idle at `judged_at`, which is the same time
-    /// for all, and moves the rest. Idempotent: several threads may do the same chunk.
+    /// Does a chunk of this era's turnover into `next`: closes its lines, evicts what was idle at
+    /// `judged_at`, which is the same time for all, and moves the rest. Idempotent: several threads
+    /// may do the same chunk.
     pub(super) fn turn_chunk(&self, next: &Self, judged_at: Tick) -> Turned {
         let mut evicted = 0;
         if let Some(chunk) = self.chunks.take() {
@@ -395,7 +399,8 @@ impl Era {
         self.evict(rule, word, next, judged_at)
     }
 
-    /// The same for a word that was idle, or frozen before. Not inlined: what is done for keys that stay is in registers.
+    /// The same for a word that was idle, or frozen before. Not inlined: what is done for keys that
+    /// stay is in registers.
     #[cold]
     #[inline(never)]
     fn evict(&self, rule: &AnyRule, word: &Atomic<Word>, next: &Self, judged_at: Tick) -> Frozen {
@@ -418,8 +423,9 @@ impl Era {
             // ORDERING: relaxed; it makes room a moment sooner and need not be exact.
             self.counts.evicted.fetch_add(1, Relaxed);
         } else {
-            // ORDERING: acquire side of *closed*: the mark that was raised before. This thread may be the one that notes the chunk as
-            // done, while the one that has evicted the key has stopped.
+            // ORDERING: acquire side of *closed*: the mark that was raised before. This thread may
+            // be the one that notes the chunk as done, while the one that has evicted the key has
+            // stopped.
             word.load(Acquire);
         }
         Frozen::Evicted { by_us }

@@ -240,7 +240,8 @@ mod tests {
         assert_eq!(limiter.len() as u64, keys + 1);
     }
 
-    /// Not before a key can have become idle: a grace after the last time, or once each chunk was paid for by a refused key.
+    /// Not before a key can have become idle: a grace after the last time, or once each chunk was
+    /// paid for by a refused key.
     #[test]
     fn a_full_table_turns_over_once_a_grace_or_for_each_chunk() {
         // Its 50 places are in 26 lines, which are 7 chunks: as many as one insertion closes.

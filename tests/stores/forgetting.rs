@@ -1,7 +1,9 @@
-//! Forgetting changes no decision, whatever times are passed: stalled threads, clocks that are set back or jump.
+//! Forgetting changes no decision, whatever times are passed: stalled threads, clocks that are set
+//! back or jump.
 //!
-//! A key that was forgotten is charged at no earlier time than that from which on it was idle. So a map that never
-//! forgets decides the same, if it is asked at the time at which the charge counts: `Decision::at`.
+//! A key that was forgotten is charged at no earlier time than that from which on it was idle. So a
+//! map that never forgets decides the same, if it is asked at the time at which the charge counts:
+//! `Decision::at`.
 
 use crate::store::{ALGORITHMS, Gate, IntoGate};
 use std::collections::HashMap;
@@ -36,7 +38,8 @@ impl Random {
     }
 }
 
-/// A batch is decided by the time at which its keys are there, and the iterator may take its time for each batch.
+/// A batch is decided by the time at which its keys are there, and the iterator may take its time
+/// for each batch.
 #[test]
 fn a_slow_iterator_gives_no_burst_twice() {
     for &algorithm in ALGORITHMS {
@@ -150,7 +153,8 @@ struct Admitted(Vec<(u64, u64)>);
 impl Admitted {
     fn note(&mut self, algorithm: Algorithm, quota: Quota, now: Tick, charge: &Decision) {
         let period = u64::try_from(quota.period().as_nanos()).unwrap();
-        // Windows and logs count a stale charge at the key's time, which is told by when it counts no more.
+        // Windows and logs count a stale charge at the key's time, which is told by when it counts
+        // no more.
         let until = (now + charge.reset_after()).as_nanos();
         let at = match algorithm {
             Algorithm::FixedWindow | Algorithm::SlidingLog => until.saturating_sub(period),
@@ -206,7 +210,8 @@ impl Clocks {
     }
 }
 
-/// All that is asked of a limiter at such times, and of a map that never forgets at the times at which it counts.
+/// All that is asked of a limiter at such times, and of a map that never forgets at the times at
+/// which it counts.
 fn forgets_as_if_it_never_did(algorithm: Algorithm, seed: u64, gives_back: bool) -> (u64, u64) {
     let mut random = Random(seed);
     let period = [1 + random.below(50_000_000), 1 + random.below(SECOND)][random.place(2)];
@@ -289,7 +294,8 @@ fn at_any_times_a_map_that_never_forgets_decides_alike() {
     }
 }
 
-/// The table is full of keys that are throttled for an hour, so what a caller with another clock wants is a place.
+/// The table is full of keys that are throttled for an hour, so what a caller with another clock
+/// wants is a place.
 #[test]
 fn a_time_a_century_ahead_is_neither_amnesty_nor_lock_out() {
     for &algorithm in ALGORITHMS {
@@ -314,8 +320,8 @@ fn a_time_a_century_ahead_is_neither_amnesty_nor_lock_out() {
     }
 }
 
-/// It is believed then. What is forgotten for it is still charged no earlier than it would be idle, and others are
-/// delayed by no more than that.
+/// It is believed then. What is forgotten for it is still charged no earlier than it would be idle,
+/// and others are delayed by no more than that.
 #[test]
 fn a_jump_ahead_and_back_delays_no_longer_than_an_idle_time() {
     for &algorithm in ALGORITHMS {
@@ -344,7 +350,8 @@ fn a_jump_ahead_and_back_delays_no_longer_than_an_idle_time() {
     }
 }
 
-/// A limiter that knows no other times than those that are passed, and those of a night are far apart.
+/// A limiter that knows no other times than those that are passed, and those of a night are far
+/// apart.
 #[test]
 fn a_log_of_days_still_makes_the_table_forget() {
     for &algorithm in ALGORITHMS {
@@ -362,7 +369,8 @@ fn a_log_of_days_still_makes_the_table_forget() {
     }
 }
 
-/// One key of a full table becomes idle just after all keys were judged, and the next time is a grace away.
+/// One key of a full table becomes idle just after all keys were judged, and the next time is a
+/// grace away.
 #[test]
 fn an_idle_key_makes_room_after_a_sixth_of_the_cap() {
     const CAP: u64 = 1_600;
