@@ -149,6 +149,16 @@ pub(crate) enum Figures {
         /// Do allowed requests start in turn?
         queue: bool,
     },
+    /// As `Held`, of a key that was forgotten, or never seen, and is charged at a later time than
+    /// the request's. It was fresh, so what remains follows from the limit.
+    LateHeld {
+        /// How much later that is, in nanoseconds.
+        late: u64,
+        until: u64,
+        period: u64,
+    },
+    /// As `Bucket`, of such a key: the bucket was full.
+    LateBucket { late: u64, grain: Grain, queue: bool },
     /// The figures of a [`Report`].
     Told {
         remaining: u64,
@@ -324,6 +334,7 @@ impl Decision {
             Figures::Known { remaining, .. }
             | Figures::Held { remaining, .. }
             | Figures::Told { remaining, .. } => remaining,
+            Figures::LateHeld { .. } | Figures::LateBucket { .. } => self.limit - self.charged(),
             Figures::Bucket { full, grain, .. } => {
                 let empty = grain.at(self.at) + grain.of_tokens(self.limit);
                 grain.tokens_in(empty.saturating_sub(full))
@@ -374,9 +385,16 @@ impl Decision {
     pub fn reset_after(&self) -> Duration {
         let reset = match self.figures {
             Figures::Known { reset, .. } | Figures::Told { reset, .. } => reset,
-            Figures::Held { until, .. } if until > Tick::MAX.as_nanos() => NEVER,
+            Figures::Held { until, .. } | Figures::LateHeld { until, .. } if until > Tick::MAX.as_nanos() => {
+                NEVER
+            }
             Figures::Held { until, .. } => until - self.at.as_nanos(),
+            Figures::LateHeld { until, .. } => until - self.asked().as_nanos(),
             Figures::Bucket { full, grain, .. } => grain.nanos_until(full, self.at).unwrap_or(NEVER),
+            Figures::LateBucket { .. } if self.charged() == 0 => 0,
+            Figures::LateBucket { grain, .. } => {
+                grain.nanos_until(self.late_full(grain), self.asked()).unwrap_or(NEVER)
+            }
         };
         if reset == NEVER { Duration::MAX } else { Duration::from_nanos(reset) }
     }
@@ -397,17 +415,28 @@ impl Decision {
     /// ```
     pub fn refill_after(&self) -> Duration {
         match self.figures {
-            Figures::Bucket { full, grain, .. } => {
-                let remaining = self.remaining();
-                if remaining == self.limit {
-                    return Duration::ZERO;
-                }
-                let then = full + grain.of_tokens(remaining + 1) - grain.of_tokens(self.limit);
-                grain.nanos_until(then, self.at).map_or(Duration::MAX, Duration::from_nanos)
-            }
+            Figures::Bucket { full, grain, .. } => self.refill_of(full, grain),
+            Figures::LateBucket { grain, .. } => self.refill_of(self.late_full(grain), grain),
             Figures::Told { refill, .. } if refill < u32::MAX => Duration::from_millis(refill.into()),
-            Figures::Known { .. } | Figures::Held { .. } | Figures::Told { .. } => self.reset_after(),
+            Figures::Known { .. }
+            | Figures::Held { .. }
+            | Figures::LateHeld { .. }
+            | Figures::Told { .. } => self.reset_after(),
         }
+    }
+
+    fn refill_of(&self, full: u64, grain: Grain) -> Duration {
+        let remaining = self.remaining();
+        if remaining == self.limit {
+            return Duration::ZERO;
+        }
+        let then = full + grain.of_tokens(remaining + 1) - grain.of_tokens(self.limit);
+        grain.nanos_until(then, self.asked()).map_or(Duration::MAX, Duration::from_nanos)
+    }
+
+    /// When the bucket of a key that was fresh will be full.
+    fn late_full(&self, grain: Grain) -> u64 {
+        grain.at(self.at) + grain.of_tokens(self.charged())
     }
 
     /// For [`Algorithm::LeakyQueue`](crate::Algorithm::LeakyQueue): how long an allowed request has to
@@ -441,8 +470,9 @@ impl Decision {
     fn wait(&self) -> u64 {
         let (full, grain, queue) = match self.figures {
             Figures::Known { wait, .. } | Figures::Told { wait, .. } => return wait,
-            Figures::Held { .. } => return 0,
+            Figures::Held { .. } | Figures::LateHeld { .. } => return 0,
             Figures::Bucket { full, grain, queue } => (full, grain, queue),
+            Figures::LateBucket { grain, queue, .. } => (self.late_full(grain), grain, queue),
         };
         let then = match self.outcome {
             // As soon as the bucket, left alone, has room for it.
@@ -452,10 +482,14 @@ impl Decision {
             Outcome::Allowed => return 0,
             Outcome::TooCostly => return NEVER,
         };
-        grain.nanos_until(then, self.at).unwrap_or(NEVER)
+        grain.nanos_until(then, self.asked()).unwrap_or(NEVER)
     }
 
-    /// The time the decision was made for: the check's `now`, the origin of the durations above.
+    /// The time for which it was decided, and at which a charge counts: the check's `now`. (A
+    /// limiter of many keys charges a key that it does not have at no earlier time than that from
+    /// which on all keys are idle that it has forgotten. Where `now` is earlier, because the thread
+    /// was stopped or the clock was set back, this is that time.) The durations above count from
+    /// the check's `now` in any case.
     ///
     /// ```
     /// # use tollgate::{Quota, SingleLimiter, Tick};
@@ -466,6 +500,40 @@ impl Decision {
     #[inline]
     pub const fn at(&self) -> Tick {
         self.at
+    }
+
+    /// The check's `now`: the origin of the durations above.
+    #[inline]
+    pub(crate) fn asked(&self) -> Tick {
+        match self.figures {
+            Figures::LateHeld { late, .. } | Figures::LateBucket { late, .. } => {
+                Tick::from_nanos(self.at.as_nanos() - late)
+            }
+            _ => self.at,
+        }
+    }
+
+    /// Until when a charge counts that a window or a log has counted, and for how long, in
+    /// nanoseconds.
+    pub(crate) fn held(&self) -> Option<(u64, u64)> {
+        match self.figures {
+            Figures::Held { until, period, .. } | Figures::LateHeld { until, period, .. } => {
+                Some((until, period))
+            }
+            _ => None,
+        }
+    }
+
+    /// The same decision on a fresh key, where the request's time was so many nanoseconds earlier.
+    pub(crate) fn late_by(self, late: u64) -> Self {
+        let figures = match self.figures {
+            figures if late == 0 => figures,
+            Figures::Held { until, period, .. } => Figures::LateHeld { late, until, period },
+            Figures::Bucket { grain, queue, .. } => Figures::LateBucket { late, grain, queue },
+            // Nothing is charged, and nothing is to be waited for.
+            figures => figures,
+        };
+        Self { figures, ..self }
     }
 
     /// `Ok` with the decision if it is allowed, else [`Denied`]; for use with `?`.

@@ -15,8 +15,10 @@
 //! # State
 //!
 //! ```text
-//! word:   fresh -> w0                charged before anybody else can see the cell (the life of a word goes on in
-//!                                    the next stage where the key's quota is changed)
+//! word:   fresh -> w0                charged by whoever finds the cell first, no earlier than the mark
+//!                                    (the life of a word goes on in the next stage where the key's
+//!                                    quota is changed)
+//!         fresh -> SEALED            evicted, or its quota changed, before it was charged
 //!         w0 -> w1 -> ...            charges, by `rule::try_update`
 //!         w -> SEALED                eviction: w was idle
 //! cell:   private -> linked          inserted into the index, unless its key is there
@@ -39,9 +41,18 @@
 //! A charge is one compare-and-swap on a word that is not sealed. Its cell was linked when it was found, and
 //! by 2 it still is, for it is not sealed; by 3 it is the only one of its key. So no charge goes to a cell that is
 //! forgotten, and no key is charged in two. Sealing is a compare-and-swap from an idle word: a charge
-//! comes before it, and makes it fail, or finds SEALED, helps to unlink, and starts from a fresh word. An idle
-//! word decides as a fresh one at every time from `now - grace` on, so the answer is that of a map that never
-//! forgets.
+//! comes before it, and makes it fail, or finds SEALED, helps to unlink, and starts from a fresh
+//! word.
+//!
+//! An idle word decides as a fresh one from some time on. Before it is sealed, the store's *mark*
+//! is raised to that time or a later one (see `forgetting`). A cell is linked with a fresh word,
+//! and whoever finds that charges it at `now` or, if that is later, at the mark, read after the
+//! cell was found. By then all cells that the key had were sealed and unlinked, and the mark covers
+//! them. So the charge is decided as by a map that never forgets, asked at the time at which it
+//! counts. Why not charge the cell before it is linked: meanwhile the key may come and go in
+//! another cell, and the mark that was read would not cover that.
+//!
+//! All cells of a round are judged by one time, which is fixed when it begins.
 //!
 //! # Panics of the caller's code
 //!
@@ -61,7 +72,9 @@
 //!
 //! While a round is under way each insertion visits [`ExactStore::STEP`] = 8 places, so does one in 2048 charges
 //! of known keys, and a `pin` handle now and then. At the cap an insertion visits up to 16 times as many, and is
-//! then told that the store is full. scc resizes its array a few buckets at a time.
+//! then told that the store is full; a round begins a grace after the time by which the last one
+//! judged, or at any later time when a key was refused for each step of it. scc resizes its array a
+//! few buckets at a time.
 //!
 //! # Memory
 //!
@@ -84,7 +97,10 @@
 //! | (none) | | | | |
 //!
 //! Sealing and charging are decided by compare-and-swaps on one word, which need no more than the order of
-//! modifications of that word. That a cell is seen whole by whoever finds it, and that a removal is seen by
+//! modifications of that word. That the mark was raised is seen by who finds a cell that was linked
+//! after the one that it covers, by the same (`eviction_races_late_charge_of_an_exact_key`,
+//! `insertion_races_a_whole_life_of_its_key`). That a cell is seen whole by whoever finds it, and
+//! that a removal is seen by
 //! whoever inserts after it, is scc's; the models have a list behind a lock in its place. What would break if
 //! a cell was unlinked before it is sealed, or by its key alone, is shown by
 //! `eviction_races_charge_and_loses_none` and `eviction_races_insert_and_one_cell_lives`.
@@ -107,6 +123,7 @@ pub(crate) use stage::{Counts, ExactRule, Kept, Shared, Staged, Wanted};
 
 use crate::decision::Decision;
 use crate::error::ConfigError;
+use crate::forgetting::{SWEEPS_AT_MOST, Sweep};
 use crate::quota::{Enforced, Quota};
 use crate::reclaim::Bag;
 use crate::sync::{Atomic, Index, Ordering::Relaxed, Reading, epoch, reading};
@@ -204,6 +221,12 @@ impl<K: Eq + 'static> ExactStore<K> {
         }
     }
 
+    /// The earliest time at which a key is charged that is not there, or has no time yet. For who
+    /// has found that.
+    pub(crate) fn forgotten(&self) -> Tick {
+        self.rounds.forgotten().get()
+    }
+
     /// Gives the state of `key` to `visit`, after inserting the key, as `to_key` makes it, if need be. `visit`
     /// charges, and answers unless the word is frozen.
     #[cold]
@@ -218,7 +241,7 @@ impl<K: Eq + 'static> ExactStore<K> {
         Q: Equivalent<K> + ?Sized,
     {
         let reading = reading();
-        self.step(now, &reading);
+        self.step(&reading);
         loop {
             // Another thread may have inserted it.
             if let Some(answer) = self.known(key, &visit) {
@@ -230,15 +253,17 @@ impl<K: Eq + 'static> ExactStore<K> {
             let give_back = Undo::unless_done(|| self.places.give_back(place));
             let wanted = self.quotas.of(&key);
             let cell = Arc::new(Entry::new(key.hash, place, to_key(), wanted));
-            // Before anybody sees it: no cell with a fresh word is there to be evicted.
-            let answer = cell.state.visit_as_is(&self.evicted.retired, &visit);
-            if self.index.insert(cell).is_err() {
+            if self.index.insert(Arc::clone(&cell)).is_err() {
                 continue;
             }
             give_back.done();
-            if let Some(answer) = answer {
+            self.rounds.note_insertion(now);
+            // Only now: what the key was charged before it was forgotten for the last time, the
+            // mark covers from here on.
+            if let Some(answer) = cell.state.visit_as_is(&self.evicted.retired, &visit) {
                 return Ok(answer);
             }
+            // It was sealed before it was charged.
         }
     }
 
@@ -316,21 +341,40 @@ impl<K: Eq + 'static> ExactStore<K> {
     pub(crate) fn tend(&self, now: Tick) -> bool {
         self.evicted.retired.collect();
         if self.rounds.is_under_way() {
-            return self.step(now, &reading());
+            return self.step(&reading());
         }
         self.rounds.is_too_large(self.places.taken(), now) && self.begin(now)
     }
 
     /// Begins a round to forget the idle keys, unless one is under way or no key can have become old enough
-    /// since the last. True if one is under way now.
-    pub(crate) fn begin_sweep(&self, now: Tick) -> bool {
-        self.rounds.is_under_way() || self.rounds.is_due(now) && self.begin_round(now)
+    /// since the last. The sweep began at `first`.
+    pub(crate) fn begin_sweep(&self, now: Tick, first: Tick) -> Sweep {
+        if self.rounds.is_under_way() {
+            return Sweep::UnderWay;
+        }
+        if !self.rounds.is_past(now) || !self.holds_something() {
+            return Sweep::Nothing;
+        }
+        self.rounds.note(now);
+        if self.rounds.believes(now) < first && self.rounds.noted() < SWEEPS_AT_MOST {
+            return Sweep::NotBelieved;
+        }
+        if self.begin_round(now) { Sweep::UnderWay } else { Sweep::Nothing }
+    }
+
+    /// Notes the time of a caller who looks after the limiter: it is evidence, as that of a sweep
+    /// is.
+    pub(crate) fn note(&self, now: Tick) {
+        self.rounds.note(now);
     }
 
     /// Begins a round if there is something to forget, unless one is under way. True if one is under way now.
     pub(crate) fn begin_round(&self, now: Tick) -> bool {
-        let holds_something = self.places.taken() > 0 || self.rounds.is_large();
-        self.rounds.is_under_way() || holds_something && self.begin(now)
+        self.rounds.is_under_way() || self.holds_something() && self.begin(now)
+    }
+
+    fn holds_something(&self) -> bool {
+        self.places.taken() > 0 || self.rounds.is_large()
     }
 
     /// The rule of keys that have none of their own.
@@ -419,7 +463,8 @@ impl<K: Eq + 'static> ExactStore<K> {
     /// What a request of one token would be answered for the key of a cell; `None` if it is sealed.
     pub(crate) fn peek_at(&self, cell: &Arc<Entry<K>>, now: Tick) -> Option<Decision> {
         let changes = self.quotas.changes();
-        cell.state.visit(changes, || self.quotas.of(cell), &self.evicted.retired, |state| state.peek(now, 1))
+        let peek = |state: Kept<'_>| state.peek(now, 1, || self.forgotten());
+        cell.state.visit(changes, || self.quotas.of(cell), &self.evicted.retired, peek)
     }
 
     /// Counts a denial of a key that is there.
@@ -432,6 +477,9 @@ impl<K: Eq + 'static> ExactStore<K> {
         if self.alive() >= most_alive(self.max_keys) && !self.has_epoch_moved(reading) {
             return None;
         }
+        if self.places.taken() >= self.max_keys {
+            self.rounds.note(now);
+        }
         if self.rounds.is_full(self.places.taken(), now) {
             self.begin(now);
         }
@@ -442,7 +490,7 @@ impl<K: Eq + 'static> ExactStore<K> {
             if !self.rounds.is_under_way() {
                 return None;
             }
-            self.step(now, reading);
+            self.step(reading);
         }
         self.places.take(hash)
     }
@@ -474,14 +522,17 @@ impl<K: Eq + 'static> ExactStore<K> {
     }
 
     /// Visits the next places of the round that is under way, if one is. True if there is more to visit.
-    fn step(&self, now: Tick, _reading: &Reading) -> bool {
+    fn step(&self, _reading: &Reading) -> bool {
         let Some(claim) = self.rounds.claim() else { return false };
-        let judged_at = now.before(self.rounds.grace());
+        let judged_at = self.rounds.judged_at();
+        // Before the cell is sealed: who finds that, or the cell gone, finds the mark raised.
+        let forget = |idle_from: Tick| self.rounds.forgotten().raise(idle_from);
         for place in claim.places {
             let Some(holder) = self.places.holder(place) else { continue };
             // None if the key is just being inserted or removed.
             let sealed = |cell: &Arc<Entry<K>>| {
-                cell.state.seal_if_idle(judged_at, &self.evicted.retired).then(|| Arc::clone(cell))
+                let is_sealed = cell.state.seal_if_idle(judged_at, &self.evicted.retired, forget);
+                is_sealed.then(|| Arc::clone(cell))
             };
             let idle = self.index.find(&holder, sealed);
             if let Some(sealed) = idle.flatten() {

@@ -79,6 +79,7 @@ pub mod design;
 mod edge;
 mod error;
 mod exact;
+mod forgetting;
 mod grain;
 mod limiter;
 mod packed;

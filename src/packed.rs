@@ -1,13 +1,15 @@
 //! A word and the rule it was made under, as a store hands them out.
 
 use crate::decision::{Decision, Stamp};
-use crate::rule::{AnyRule, LeakyBucket, Rule, Updated, Word, load, try_update, update};
+use crate::rule::{AnyRule, LeakyBucket, Rule, Updated, Word, begin, load, try_update, update};
 use crate::sync::{Atomic, Ordering::Acquire};
 use crate::time::Tick;
 
 /// The state of a key: its word, and the rule that the word was made under.
 ///
-/// Each method answers `None` where the word is frozen: then the state is to be found elsewhere.
+/// Each method answers `None` where the word is frozen: then the state is to be found elsewhere. A
+/// fresh word has no time yet, so only [`begin`](Self::begin) charges it, which is told the
+/// earliest.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Packed<'s> {
     pub(crate) rule: &'s AnyRule,
@@ -25,17 +27,16 @@ pub struct Judged {
 }
 
 impl Judged {
-    /// Charges a word, unless it is frozen.
+    /// Charges a word, unless it is frozen or fresh.
     #[inline(always)]
     pub(crate) fn charge(rule: LeakyBucket, cell: &Atomic<Word>, now: Tick, cost: u64) -> Option<Self> {
         Self::of(rule, try_update(cell, move |word| rule.charged(word, now, cost)))
     }
 
-    /// What was made of a word, unless that is frozen.
+    /// What was made of a word, unless nothing was and that is frozen or fresh.
     #[inline(always)]
     pub(crate) fn of(rule: LeakyBucket, updated: Updated) -> Option<Self> {
-        // A word that was changed was not frozen.
-        (updated.is_new || !updated.from.is_frozen()).then_some(Self { rule, updated })
+        (updated.is_new || updated.from.is_live()).then_some(Self { rule, updated })
     }
 
     /// Was anything charged?
@@ -53,7 +54,8 @@ impl Judged {
 }
 
 impl Packed<'_> {
-    /// Charges `cost` tokens at `now`, or denies it; was anything charged?
+    /// Charges `cost` tokens at `now`, or denies it; was anything charged? `None` also where the
+    /// word is fresh.
     #[inline(always)]
     pub(crate) fn charge(self, now: Tick, cost: u64) -> Option<(Decision, bool)> {
         match self.rule.as_bucket() {
@@ -78,10 +80,30 @@ impl Packed<'_> {
         }
     }
 
-    /// What a request would be answered.
+    /// Charges a word that is fresh, or denies it, at `now` or at `mark` if that is later; was
+    /// anything charged? `None` where the word is not fresh, or not any more. `mark` covers what
+    /// was forgotten before the key got this word.
+    #[inline]
+    pub(crate) fn begin(self, now: Tick, cost: u64, mark: Tick) -> Option<(Decision, bool)> {
+        if !load(self.word).is_fresh() {
+            return None;
+        }
+        if let Some(rule) = self.rule.as_bucket() {
+            let at = now.max(mark);
+            let first = rule.first(at, cost);
+            let is_done = first.is_none_or(|first| begin(self.word, first));
+            let answer = || rule.answer_after(Word::FRESH, first, at, cost, Stamp::NONE);
+            return is_done.then(|| (answer().late_by(at.as_nanos() - now.as_nanos()), first.is_some()));
+        }
+        let first = self.rule.next(Word::FRESH, now.max(mark), cost);
+        let is_charged = first != Word::FRESH;
+        (!is_charged || begin(self.word, first)).then(|| (self.rule.fresh(now, mark, cost), is_charged))
+    }
+
+    /// What a request would be answered. `None` also where the word is fresh.
     pub(crate) fn peek(self, now: Tick, cost: u64) -> Option<Decision> {
         let word = load(self.word);
-        (!word.is_frozen()).then(|| self.rule.peek(word, now, cost))
+        word.is_live().then(|| self.rule.peek(word, now, cost))
     }
 
     /// Gives back at most `tokens` of what `charge` took, if `is_current` says so of the charge when the word is known.
@@ -113,11 +135,12 @@ fn change(cell: &Atomic<Word>, to: impl Fn(Word) -> Word) -> Updated {
     update(cell, |word| if word.is_frozen() { word } else { to(word) })
 }
 
-/// Charges a word, unless it is frozen; was anything charged?
+/// Charges a word, unless it is frozen or fresh; was anything charged?
 #[inline(always)]
 fn charge_by(rule: &impl Rule, cell: &Atomic<Word>, now: Tick, cost: u64) -> Option<(Decision, bool)> {
-    let Updated { from, is_new, .. } = change(cell, |word| rule.next(word, now, cost));
-    (is_new || !from.is_frozen()).then(|| (rule.answer(from, now, cost), is_new))
+    let charged = |word: Word| if word.is_live() { rule.next(word, now, cost) } else { word };
+    let Updated { from, is_new, .. } = update(cell, charged);
+    (is_new || from.is_live()).then(|| (rule.answer(from, now, cost), is_new))
 }
 
 #[cfg(all(test, not(tollgate_loom)))]
@@ -138,7 +161,7 @@ mod tests {
             for algorithm in Algorithm::PACKED {
                 let quota = Quota::new(limit, Duration::from_nanos(1_000_001));
                 let rule = AnyRule::new(algorithm, quota, Duration::ZERO).unwrap();
-                let cell = Atomic::new(Word::FRESH);
+                let cell = Atomic::new(rule.idle());
                 let state = Packed { rule: &rule, word: &cell };
                 for &(now, cost) in &requests {
                     // Now and then it steps back.
@@ -155,6 +178,38 @@ mod tests {
                         prop_assert_eq!(bucket.first(now, cost).unwrap_or(Word::FRESH), first);
                     }
                 }
+            }
+        }
+    }
+
+    /// What was forgotten is idle from the mark on, so a request that is late is answered as of
+    /// then.
+    #[test]
+    fn a_fresh_word_is_charged_no_earlier_than_at_the_mark() {
+        let second = |n: u64| Tick::from_nanos(n * 1_000_000_000);
+        for algorithm in Algorithm::PACKED {
+            let rule = AnyRule::new(algorithm, Quota::per_second(9), Duration::ZERO).unwrap();
+            for (now, mark) in [(3, 7), (7, 3), (7, 7)] {
+                let cell = Atomic::new(Word::FRESH);
+                let state = Packed { rule: &rule, word: &cell };
+                let (now, mark, at) = (second(now), second(mark), second(7));
+                assert!(state.charge(now, 1).is_none() && state.peek(now, 1).is_none());
+                let (answer, is_charged) = state.begin(now, 2, mark).unwrap();
+                let (word, expected) = rule.decide(Word::FRESH, at, 2);
+                assert_eq!((is_charged, load(&cell)), (true, word), "{algorithm}");
+                let late = at.since(now);
+                assert_eq!(
+                    (answer.at(), answer.remaining(), answer.charged(), answer.retry_after()),
+                    (at, 7, 2, expected.retry_after())
+                );
+                assert_eq!(answer.reset_after(), expected.reset_after() + late, "{algorithm}");
+                assert_eq!(answer.refill_after(), expected.refill_after() + late, "{algorithm}");
+                let is_queue = algorithm == Algorithm::LeakyQueue;
+                assert_eq!(answer.start_after(), if is_queue { late } else { Duration::ZERO });
+                // It is given back as any other charge is.
+                assert!(state.refund(now, &answer, 2, || true).is_some());
+                assert_eq!(state.peek(at, 1).unwrap().remaining(), 9, "{algorithm}");
+                assert!(state.begin(now, 1, mark).is_none(), "it is not fresh any more");
             }
         }
     }

@@ -141,6 +141,18 @@ pub enum AnyRule {
     SlidingWindow(SlidingWindow),
 }
 
+/// The same call on whichever rule it is.
+macro_rules! dispatch {
+    ($any:expr, $rule:ident => $call:expr) => {
+        match $any {
+            AnyRule::TokenBucket($rule) => $call,
+            AnyRule::LeakyBucket($rule) => $call,
+            AnyRule::FixedWindow($rule) => $call,
+            AnyRule::SlidingWindow($rule) => $call,
+        }
+    };
+}
+
 impl AnyRule {
     /// The rule of `algorithm` for `quota`; for windows, tick 0 lies `phase` after a boundary.
     ///
@@ -178,6 +190,24 @@ impl AnyRule {
         }
     }
 
+    /// The first time from which on `word`, which is not frozen, is idle; `None` if time ends
+    /// before.
+    pub(crate) fn idle_from(&self, word: Word) -> Option<Tick> {
+        dispatch!(self, rule => rule.idle_from(word))
+    }
+
+    /// The answer to a request for a key that was never seen, or was forgotten: no earlier than
+    /// `mark`.
+    pub(crate) fn fresh(&self, now: Tick, mark: Tick, cost: u64) -> Decision {
+        let at = now.max(mark);
+        self.answer(Word::FRESH, at, cost).late_by(at.as_nanos() - now.as_nanos())
+    }
+
+    /// The word of a key that is idle at every time, and not fresh.
+    pub(crate) fn idle(&self) -> Word {
+        self.adopt(self, Word::FRESH, Tick::ZERO)
+    }
+
     /// The word under this rule of a key whose word under the rule `before` was `word`, if the quota was changed
     /// at `now`. What was taken stays taken, as tokens; what is left follows from the new quota. So a larger
     /// quota never denies what the one before would have admitted, and none gives more than the larger of the
@@ -191,18 +221,6 @@ impl AnyRule {
             _ => unreachable!("all rules of a limiter are of one algorithm"),
         }
     }
-}
-
-/// The same call on whichever rule it is.
-macro_rules! dispatch {
-    ($any:expr, $rule:ident => $call:expr) => {
-        match $any {
-            AnyRule::TokenBucket($rule) => $call,
-            AnyRule::LeakyBucket($rule) => $call,
-            AnyRule::FixedWindow($rule) => $call,
-            AnyRule::SlidingWindow($rule) => $call,
-        }
-    };
 }
 
 impl Sealed for AnyRule {}

@@ -23,7 +23,10 @@
 //!
 //! Of an era: `given` (places given to new keys, until CLOSED; and for a moment those asked for in vain), `next` (null, then the
 //! next era for good), `chunks` (which parts are taken, which are done), `carried` (keys that came from the era before: unknown,
-//! then exact), `room` (places for new keys while it is the root; 0 if that is not known, or there are none any more). Of the table: `root` and the bytes of the eras that are not freed yet.
+//! then exact), `room` (places for new keys while it is the root; 0 if that is not known, or there
+//! are none any more), `forgotten` (the mark: see *Why no decision changes*), `believed` (the time
+//! by which keys are judged when they come here; fixed), and the times of those who last wanted a
+//! place (see `forgetting`). Of the table: `root` and the bytes of the eras that are not freed yet.
 //!
 //! # Invariants
 //!
@@ -51,9 +54,27 @@
 //!
 //! A charge is one CAS on a word that is not frozen, in the one slot where its key is live (3, 4).
 //! Freezing is a CAS on the same word: a charge comes before it, and is moved, or fails and goes on to
-//! the next era, where it finds the moved word (5). What is evicted was idle at `now - grace`, and an idle
-//! word decides as a fresh one ever after; so for every thread whose `now` is not older than that, the
-//! answer is that of a map that never forgets.
+//! the next era, where it finds the moved word (5).
+//!
+//! What is evicted is idle: from some time on it decides as a fresh word does. Before a key is
+//! evicted, the *mark* of the next era is raised to that time or a later one; the mark never falls,
+//! and an era begins with that of the era before. A key is charged for the first time in an era at
+//! `now` or, if that is later, at the mark of that era, which is read when it is known that the key
+//! goes there: from the root, by which all raises are published (*link*); or from a slot of the
+//! root that tells it, by an evicted word (*closed*: it publishes the raise) or a seal (then the
+//! key was not in the root). So the charge counts at a time at which all that was forgotten of the
+//! key was idle, and is decided as by a map that never forgets and is asked at that time, whatever
+//! the caller's `now` is.
+//!
+//! The first word of a key is fresh between the claim of its slot and its first charge. A thread
+//! that finds it does not know the mark, so no charge of known keys changes a fresh word
+//! (`Word::is_live`): it is left to `Table::charge`, which does.
+//!
+//! Each era is judged by one time, which is fixed when the next one is made: `believed`, less the
+//! grace. That it is believed is for the users' sake and not for safety: the mark covers whatever
+//! is evicted. A helper that comes late may still raise a mark for a word that was charged since;
+//! that was idle at `judged_at`, too, so no mark is later than the time at which some key of the
+//! table became idle.
 //!
 //! # Changing the rules
 //!
@@ -76,7 +97,11 @@
 //! # Work for each operation
 //!
 //! While a turnover is under way each insertion closes one chunk, [`Table::STEP`] = 16 slots, before it
-//! inserts; so does one in 2048 charges of known keys, and a `pin` handle now and then. Below the cap that is
+//! inserts; so does one in 2048 charges of known keys, and a `pin` handle now and then. At the cap
+//! a turnover begins a grace after the time by which the last one judged, or at any later time when
+//! as many new keys were refused as there are chunks, or 4,096 if that is more: so a refused key
+//! pays for one chunk at the most, and a key that is idle makes room after 5/4 as many refusals
+//! (chunks are 3/32 for each key, of a small table 1/8). Below the cap that is
 //! all: an era has a spare place for each chunk of the era before, so who has done a chunk finds a place.
 //! The chunks of threads that have stopped in one are redone by others, one more for each such thread. At
 //! the cap, where only idle keys make places, an insertion closes up to [`CHUNKS_AT_CAP`] = 8 chunks and is
@@ -104,7 +129,7 @@
 //! | edge | release side | acquire side | what becomes visible | loom test that fails if it is weakened |
 //! |---|---|---|---|---|
 //! | link | `Link::install`, `Link::advance` | `Link::load` | the era behind a link, and for the root also how many keys it carried | `nested_growth_races_charge`, `inserts_at_the_cap_race_for_the_places_of_idle_keys` |
-//! | closed | `space::seal`, `rule::try_update` of a word that is frozen | `Space::probe`, `follow` | that the next era is linked | `insert_races_seal`, `close_races_close`, `eviction_races_charge_and_gives_one_burst` |
+//! | closed | `space::seal`, `rule::try_update` of a word that is frozen | `Space::probe`, `follow`, `Era::evict` of a word that was evicted before | that the next era is linked, and for an evicted word the mark | `insert_races_seal`, `close_races_close`, `eviction_races_charge_and_gives_one_burst`, `eviction_races_late_charge_and_grants_nothing`, `late_charge_after_a_stalled_eviction_is_granted_nothing` |
 //! | moved | `Chunks::finish` | `Chunks::add_up` | the words that were moved with a chunk | `promotion_races_peek` |
 //! | added up | `Chunks::add_up` | `Chunks::add_up` | the words that were moved with all chunks | `promotion_races_peek` |
 //!
@@ -207,17 +232,18 @@ pub(crate) use view::View;
 
 use crate::decision::Decision;
 use crate::error::ConfigError;
+use crate::forgetting::{REFUSALS, SWEEPS_AT_MOST, Sweep};
 use crate::packed::Packed;
 use crate::quota::Enforced;
 use crate::reclaim::{Bag, Guard, Link, Stale, pin};
-use crate::rule::{AnyRule, Rule, Word};
+use crate::rule::{AnyRule, Rule, Word, load};
 use crate::sync::{
     Atomic,
     Ordering::{Acquire, Relaxed},
     rest,
 };
 use crate::time::Tick;
-use era::{CHUNK, Era, FIRST_LIMIT, Place, Size};
+use era::{CHUNK, Dawn, Era, FIRST_LIMIT, Place, Size};
 use memory::{Memory, Permit};
 use space::{Probe, SLOTS};
 use std::sync::Arc;
@@ -311,7 +337,7 @@ impl Table {
         let memory = Memory::new((ERAS_AT_CAP * Size::first(max_keys).bytes()).max(LEAST_MEMORY));
         let size = Size::first(FIRST_LIMIT.min(max_keys));
         let first = Permit::take(&memory, size.bytes())
-            .and_then(|permit| Era::new(size, 0, Tick::ZERO, Rules::new(rule), permit));
+            .and_then(|permit| Era::new(size, 0, Dawn::first(), Rules::new(rule), permit));
         let Some(first) = first else {
             return Err(ConfigError::OutOfMemory { bytes: size.bytes() });
         };
@@ -326,8 +352,8 @@ impl Table {
         View::of(self.root(guard))
     }
 
-    /// Gives the state of `key` to `visit`, if the key is in the table. `visit` answers unless the word is
-    /// frozen.
+    /// Gives the state of `key` to `visit`, if the key is in the table and was charged. `visit`
+    /// answers unless the word is frozen or fresh.
     #[inline]
     pub(crate) fn known<'g, T>(
         &'g self,
@@ -340,7 +366,12 @@ impl Table {
             let next = match era.space.probe(key) {
                 Probe::Key(word) => match visit(era.state(key, word)) {
                     Some(answer) => return Some(answer),
-                    None => follow(era, key, word, guard),
+                    None => match load(word) {
+                        word if word.is_fresh() => return None,
+                        frozen if frozen.is_frozen() => follow(era, key, word, guard),
+                        // It has just been charged for the first time.
+                        _ => continue,
+                    },
                 },
                 Probe::Sealed => era.successor(guard),
                 Probe::Empty(_) => return None,
@@ -367,10 +398,17 @@ impl Table {
                 era.space.prepare(key);
             }
             let next = match era.space.probe(key) {
-                Probe::Key(word) => match charge(era.state(key, word)) {
-                    Some((decision, is_charged)) => return Some((decision, is_charged && !is_new)),
-                    None => follow(era, key, word, guard),
-                },
+                Probe::Key(word) => {
+                    let state = era.state(key, word);
+                    // A fresh word is that of a key whose slot another thread has claimed and not
+                    // charged yet.
+                    let charged = charge(state).or_else(|| state.begin(now, cost, era.forgotten()));
+                    match charged {
+                        Some((decision, is_charged)) => return Some((decision, is_charged && !is_new)),
+                        None if load(word).is_frozen() => follow(era, key, word, guard),
+                        None => continue,
+                    }
+                }
                 Probe::Sealed => era.successor(guard),
                 Probe::Empty(empty) => {
                     let Ok(after) = era.next(guard) else {
@@ -381,9 +419,10 @@ impl Table {
                         is_new = true;
                         // What the request makes of a key that is new. Asked and answered of one rule: while quotas change, one that
                         // charges nothing might be asked, and another answer that the request is allowed.
-                        let rule = after.unwrap_or(era).rules().of(key);
+                        let latest = after.unwrap_or(era);
+                        let rule = latest.rules().of(key);
                         if rule.next(Word::FRESH, now, cost) == Word::FRESH {
-                            return Some((rule.answer(Word::FRESH, now, cost), false));
+                            return Some((rule.fresh(now, latest.forgotten(), cost), false));
                         }
                         // In a turnover, too: or what it retires would find the last one's memory there, which goes at once then.
                         if self.memory.is_leaving() {
@@ -397,7 +436,7 @@ impl Table {
                         if let Some((root, next)) = turning {
                             // Where the key will come is on its way meanwhile.
                             next.space.prepare(key);
-                            self.turn(root, next, now, guard);
+                            self.turn(root, next, guard);
                             (before, era) = (None, self.root(guard));
                             continue;
                         }
@@ -410,13 +449,14 @@ impl Table {
                     if before.is_none() && era.is_too_large(now) && self.begin(era, now, guard) {
                         continue;
                     }
-                    match (era.place(before), before) {
+                    match (era.place(before, now), before) {
                         (Place::Given, _) => {
                             reach(Step::PlaceGiven);
                             match empty.claim(key) {
                                 Some(word) => {
                                     reach(Step::Claimed);
-                                    if let Some((decision, _)) = charge(era.state(key, word)) {
+                                    let state = era.state(key, word);
+                                    if let Some((decision, _)) = state.begin(now, cost, era.forgotten()) {
                                         return Some((decision, false));
                                     }
                                 }
@@ -426,17 +466,18 @@ impl Table {
                         }
                         (Place::None, Some(root)) => {
                             if era.limit() == self.max_keys && chunks >= CHUNKS_AT_CAP {
+                                era.note(now);
                                 return known();
                             }
                             chunks += 1;
-                            self.turn(root, era, now, guard);
+                            self.turn(root, era, guard);
                             (before, era) = (None, self.root(guard));
                             continue;
                         }
                         (Place::None, None) if turnovers > 0 && era.limit() == self.max_keys => {
                             return known();
                         }
-                        (Place::None, None) if !self.may_turn(era, now) => {
+                        (Place::None, None) if !self.may_turn_for(era, now) => {
                             return known();
                         }
                         (Place::None | Place::Closed, _) => {
@@ -534,10 +575,23 @@ impl Table {
         next.unwrap_or(root)
     }
 
-    /// Is a full era to be turned over? Below the cap always, to grow; at the cap not more often than
-    /// keys can become old enough to be forgotten.
+    /// Is a full era to be turned over? Below the cap always, to grow. At the cap not before keys
+    /// can have become old enough to be forgotten: a grace after the last time that keys were
+    /// judged by, or at any time after that when so many new keys were refused that each has paid
+    /// for a chunk, and no fewer than [`REFUSALS`].
     fn may_turn(&self, root: &Era, now: Tick) -> bool {
-        root.limit() < self.max_keys || now.is_apart(root.began, self.grace)
+        let believed = root.believes(now);
+        root.limit() < self.max_keys
+            || believed.is_apart(root.believed, self.grace)
+            || believed != root.believed && root.noted() >= root.chunks().max(REFUSALS)
+    }
+
+    /// The same for a new key that has found no place.
+    fn may_turn_for(&self, root: &Era, now: Tick) -> bool {
+        if root.limit() == self.max_keys {
+            root.note(now);
+        }
+        self.may_turn(root, now)
     }
 
     /// Closes the root and links the next era to it. False if no memory is permitted for that until a retired era is freed:
@@ -563,7 +617,7 @@ impl Table {
         let mut era = |limit: u64| {
             let size = self.size_after(root, used, limit);
             let permit = permit.take().or_else(|| Permit::take(&self.memory, size.bytes()))?;
-            Era::new(size, used, now, rules.clone(), permit)
+            Era::new(size, used, Dawn::after(root, now), rules.clone(), permit)
         };
         // The system may have less memory than is permitted; then an era that holds what there is will do.
         let Some(next) = era(limit).or_else(|| era(used)) else { return not() };
@@ -603,28 +657,45 @@ impl Table {
     /// A step of a turnover; true if there is more to do.
     fn step(&self, now: Tick, guard: &Guard) -> bool {
         match self.eras(guard) {
-            (root, Some(next)) => !self.turn(root, next, now, guard),
+            (root, Some(next)) => !self.turn(root, next, guard),
             (root, None) => root.is_too_large(now) && self.begin(root, now, guard),
         }
     }
 
     /// Begins a turnover to forget the idle keys, unless one is under way or no key can have become old
-    /// enough since the last. True if there is something to do now.
-    pub(crate) fn begin_sweep(&self, now: Tick, guard: &Guard) -> bool {
+    /// enough since the last. The sweep began at `first`.
+    pub(crate) fn begin_sweep(&self, now: Tick, first: Tick, guard: &Guard) -> Sweep {
         // What was retired last may wait for nothing but this.
         self.done.retired.collect();
         let root = self.root(guard);
-        let is_due = || now.is_apart(root.began, self.grace) && !self.memory.is_short();
-        let is_turning = root.next.is_linked() || is_due() && self.begin_turnover(now, guard);
-        is_turning || self.memory.is_leaving()
+        if root.next.is_linked() {
+            return Sweep::UnderWay;
+        }
+        let is_past = || root.believes(now).is_apart(root.believed, self.grace);
+        let is_due = (now.is_apart(root.began, self.grace) || is_past())
+            && !self.memory.is_short()
+            && holds_something(root);
+        if is_due {
+            root.note(now);
+            if root.believes(now) < first && root.noted() < SWEEPS_AT_MOST {
+                return Sweep::NotBelieved;
+            }
+        }
+        let is_turning = is_due && self.begin_turnover(now, guard);
+        if is_turning || self.memory.is_leaving() { Sweep::UnderWay } else { Sweep::Nothing }
+    }
+
+    /// Notes the time of a caller who looks after the limiter: it is evidence, as that of a sweep
+    /// is.
+    pub(crate) fn note(&self, now: Tick, guard: &Guard) {
+        self.last(guard).note(now);
     }
 
     /// Begins a turnover if there is something to forget or room to give back, unless one is under way.
     /// True if one is under way now.
     pub(crate) fn begin_turnover(&self, now: Tick, guard: &Guard) -> bool {
         let root = self.root(guard);
-        let holds_something = root.used(None) > 0 || root.limit() > FIRST_LIMIT;
-        root.next.is_linked() || holds_something && self.begin(root, now, guard)
+        root.next.is_linked() || holds_something(root) && self.begin(root, now, guard)
     }
 
     /// Gives the state of every key to `visit`, as [`known`](Self::known) does: of those that were in the table
@@ -639,6 +710,12 @@ impl Table {
                 }
             }
         }
+    }
+
+    /// The answer to a request if the key is not in the table.
+    pub(crate) fn fresh(&self, key: Fingerprint, now: Tick, cost: u64, guard: &Guard) -> Decision {
+        let latest = self.last(guard);
+        latest.rules().of(key).fresh(now, latest.forgotten(), cost)
     }
 
     /// The rules of the latest era: those that a new key comes under.
@@ -672,7 +749,7 @@ impl Table {
             match self.eras(&guard) {
                 (root, Some(next)) if root.rules().changes() < ours => {
                     next.space.populate_ahead(1);
-                    self.turn(root, next, now, &guard)
+                    self.turn(root, next, &guard)
                 }
                 _ => return true,
             };
@@ -684,7 +761,7 @@ impl Table {
         let guard = pin();
         let (root, next) = self.eras(&guard);
         if let Some(next) = next {
-            self.turn(root, next, now, &guard);
+            self.turn(root, next, &guard);
             return Change::Preceded;
         }
         let Some(rules) = change(root.rules(), &self.rules) else {
@@ -700,8 +777,8 @@ impl Table {
 
     /// Does one chunk of the turnover from `root` into `next`, and makes `next` the root if that was all.
     /// True if the turnover is over.
-    fn turn(&self, root: &Era, next: &Era, now: Tick, guard: &Guard) -> bool {
-        let turned = root.turn_chunk(next, now.before(self.grace));
+    fn turn(&self, root: &Era, next: &Era, guard: &Guard) -> bool {
+        let turned = root.turn_chunk(next, next.believed.before(self.grace));
         if turned.evicted > 0 {
             // ORDERING: relaxed; a statistic.
             self.done.evicted.fetch_add(turned.evicted, Relaxed);
@@ -718,6 +795,11 @@ impl Table {
         }
         true
     }
+}
+
+/// Is there a key to be forgotten in the root, or room to be given back?
+fn holds_something(root: &Era) -> bool {
+    root.used(None) > 0 || root.limit() > FIRST_LIMIT
 }
 
 /// How many keys the era after `root` is to hold, in which at most `used` keys are. A root that is hardly used
@@ -791,7 +873,7 @@ mod tests {
     fn root(limit: u64, survivors: u64) -> Era {
         let size = Size::first(limit);
         let permit = Permit::take(&Memory::new(LEAST_MEMORY), size.bytes()).unwrap();
-        Era::new(size, survivors, Tick::ZERO, Rules::new(rule()), permit).unwrap()
+        Era::new(size, survivors, Dawn::first(), Rules::new(rule()), permit).unwrap()
     }
 
     #[test]
@@ -837,7 +919,7 @@ mod tests {
         assert_eq!((changed, tries.get()), (false, TRIES));
         let guard = pin();
         assert_eq!(table.rules(&guard).changes(), 0);
-        assert_eq!(table.root(&guard).place(None), Place::Given, "the root is not closed");
+        assert_eq!(table.root(&guard).place(None, Tick::ZERO), Place::Given, "the root is not closed");
     }
 
     /// Not even for a `clear`, which begins a turnover however long ago the last one was.
@@ -847,10 +929,10 @@ mod tests {
         insert(&table, Fingerprint::of_hash(1 << 40), Tick::ZERO, &guard);
         let rest = Permit::take(&table.memory, LEAST_MEMORY - table.memory.bytes()).unwrap();
         assert!(!table.begin_turnover(Tick::ZERO, &guard));
-        assert_eq!(table.root(&guard).place(None), Place::Given);
+        assert_eq!(table.root(&guard).place(None, Tick::ZERO), Place::Given);
         drop(rest);
         assert!(table.begin_turnover(Tick::ZERO, &guard));
-        assert_eq!(table.root(&guard).place(None), Place::Closed);
+        assert_eq!(table.root(&guard).place(None, Tick::ZERO), Place::Closed);
     }
 
     /// It asks for the memory before it closes the root, so it asks for as much as the next era can take.

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 /// From the ground up. A floor may import the floors below it, none beside or above it.
 const FLOORS: [&[&str]; 11] = [
     &["sync", "time", "algorithm"],
-    &["error", "reclaim"],
+    &["error", "reclaim", "forgetting"],
     &["quota", "clock"],
     &["grain"],
     &["decision"],

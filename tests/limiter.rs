@@ -228,3 +228,40 @@ mod keyed_hash {
         each_key_has_its_own_state(&exact_first.keyed_hash().count_denials().build().unwrap());
     }
 }
+
+/// What a handle does for the table when it is renewed, after a collection elsewhere, it does at the
+/// time of the check.
+#[test]
+fn a_pinned_handle_that_is_given_the_time_looks_after_the_table_by_it() {
+    for is_given_once in [false, true] {
+        let clock = Clock::manual();
+        let limiter: Limiter<u64> = Limiter::builder(Quota::per_second(1)).clock(&clock).build().unwrap();
+        for key in 0..50_000 {
+            assert!(limiter.check(&key).allowed());
+        }
+        clock.advance(5 * Duration::from_secs(1));
+        while limiter.sweep(usize::MAX) {}
+        while limiter.sweep(usize::MAX) {}
+        let (flooded, now) = (limiter.stats().capacity, clock.now());
+        let mut ask: Box<dyn FnMut(Tick) -> Decision> = if is_given_once {
+            let mut gate = limiter.pin_at(now);
+            Box::new(move |later| {
+                gate.set_now(later);
+                gate.check_n(&1, 0)
+            })
+        } else {
+            let mut gate = limiter.pin();
+            Box::new(move |later| gate.check_at(&1, 0, later))
+        };
+        for (later, is_less) in [(0, false), (3_600, true)] {
+            let later = now + later * Duration::from_secs(1);
+            for _ in 0..100 {
+                // A table that grows, and retires what it was.
+                let elsewhere: Limiter<u64> = Limiter::builder(Quota::per_second(1)).build().unwrap();
+                assert!((0..300).all(|key| elsewhere.check(&key).allowed()));
+                assert!(ask(later).allowed());
+            }
+            assert_eq!(limiter.stats().capacity < flooded, is_less, "{later:?} by the caller's time");
+        }
+    }
+}

@@ -76,6 +76,53 @@ fn eviction_races_charge_and_loses_none() {
     eviction_and_charge(Bound::Preemptions(3), Atomics::Touched);
 }
 
+/// From then on a key is idle that was charged all it has at `NOW`.
+const IDLE: Tick = Tick::from_nanos(6_000_000_000);
+
+/// A thread has read the clock and was stopped; meanwhile the key is forgotten, or is about to be.
+#[test]
+fn eviction_races_late_charge_of_an_exact_key() {
+    let seen = Seen::default();
+    let note = seen.clone();
+    explore(Bound::Preemptions(2), Atomics::Touched, move |threads| {
+        let gate = with_keys(4, 1, 1);
+        let other = threads.spawn({
+            let gate = Arc::clone(&gate);
+            move || sweep(&gate, LATER)
+        });
+        let late = gate.check_at(&1, 1, NOW);
+        assert!(!late.allowed() || late.at() == IDLE, "it is given a second burst: {late:?}");
+        note.note(late.allowed());
+        other.join().unwrap();
+    });
+    seen.expect(&["false", "true"]);
+}
+
+/// While one thread inserts a key, another does, and the key is forgotten again.
+#[test]
+fn insertion_races_a_whole_life_of_its_key() {
+    explore(Bound::Preemptions(1), Atomics::Plain, |threads| {
+        let gate = with_keys(4, 1, 0);
+        let other = threads.spawn({
+            let gate = Arc::clone(&gate);
+            move || {
+                let early = gate.check_at(&1, 1, NOW);
+                sweep(&gate, LATER);
+                early
+            }
+        });
+        let late = threads.spawn({
+            let gate = Arc::clone(&gate);
+            move || gate.check_at(&1, 1, NOW)
+        });
+        // The main thread waits, so that it need not be preempted for the others to run.
+        let (early, late) = (other.join().unwrap(), late.join().unwrap());
+        let mut times = [&early, &late].map(|charge| charge.allowed().then(|| charge.at()));
+        times.sort_unstable();
+        assert!([[None, Some(NOW)], [Some(NOW), Some(IDLE)]].contains(&times), "{times:?}");
+    });
+}
+
 /// An idle key is evicted while it comes back to two threads; it has one token.
 fn eviction_and_inserts(bound: Bound, atomics: Atomics) -> Explored {
     explore(bound, atomics, |threads| {

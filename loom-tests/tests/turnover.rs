@@ -199,6 +199,88 @@ fn eviction_races_charge_and_gives_one_burst_deeply() {
     eviction_and_charge(Bound::Preemptions(3), Atomics::Touched);
 }
 
+/// From then on a key is idle that was charged all it has at `NOW`.
+const IDLE: Tick = Tick::from_nanos(6_000_000_000);
+
+/// A key that is throttled at `NOW` is charged then by a thread that comes late.
+fn comes_late(gate: &Gate, key: u64) -> bool {
+    let late = gate.check_at(&key, 1, NOW);
+    assert!(!late.allowed() || late.at() == IDLE, "it is given a second burst: {late:?}");
+    late.allowed()
+}
+
+/// A thread has read the clock and was stopped; meanwhile the key is forgotten, or is about to be.
+#[test]
+fn eviction_races_late_charge_and_grants_nothing() {
+    let seen = Seen::default();
+    let note = seen.clone();
+    explore(Bound::Preemptions(1), Atomics::Touched, move |threads| {
+        let gate = with_keys(8, 1, 1);
+        // This one is not idle, so it raises no mark.
+        assert!(gate.check_at(&2, 1, LATER).allowed());
+        let other = threads.spawn({
+            let gate = Arc::clone(&gate);
+            move || insert(&gate, [3, 4], LATER)
+        });
+        let late = threads.spawn({
+            let gate = Arc::clone(&gate);
+            move || comes_late(&gate, 1)
+        });
+        // The main thread waits, so that it need not be preempted for the others to run.
+        note.note(late.join().unwrap());
+        other.join().unwrap();
+    });
+    seen.expect(&["false", "true"]);
+}
+
+/// A key that was forgotten comes back: its slot is claimed, and not charged yet, when a thread
+/// that comes late finds it there.
+#[test]
+fn claim_races_late_charge_and_grants_nothing() {
+    let seen = Seen::default();
+    let note = seen.clone();
+    explore(Bound::Preemptions(1), Atomics::Touched, move |threads| {
+        let gate = with_keys(8, 1, 1);
+        while gate.sweep_at(1024, LATER) {}
+        assert!(gate.is_empty());
+        let other = threads.spawn({
+            let gate = Arc::clone(&gate);
+            move || gate.check_at(&1, 1, LATER).allowed()
+        });
+        let late = threads.spawn({
+            let gate = Arc::clone(&gate);
+            move || comes_late(&gate, 1)
+        });
+        // The main thread waits here, too.
+        note.note(late.join().unwrap());
+        assert!(other.join().unwrap());
+    });
+    seen.expect(&["false", "true"]);
+}
+
+/// A thread evicts a key and stalls; another does its chunk once more, makes the next era the root,
+/// and charges the key there at the time of one who comes late.
+#[test]
+fn late_charge_after_a_stalled_eviction_is_granted_nothing() {
+    explore(Bound::Preemptions(1), Atomics::Plain, |threads| {
+        let gate = with_keys(8, 1, 2);
+        assert!(gate.check_at(&3, 1, LATER).allowed());
+        let owner = threads.spawn({
+            let gate = Arc::clone(&gate);
+            move || step(&gate, LATER)
+        });
+        let late = threads.spawn({
+            let gate = Arc::clone(&gate);
+            move || {
+                while gate.sweep_at(4, LATER) {}
+                assert!(comes_late(&gate, 1));
+            }
+        });
+        late.join().unwrap();
+        owner.join().unwrap();
+    });
+}
+
 #[test]
 fn turnover_races_refund_and_both_count() {
     explore(Bound::Preemptions(3), Atomics::Touched, |threads| {

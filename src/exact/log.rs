@@ -231,23 +231,42 @@ impl Log {
         guard: &Guard,
         retired: &Bag,
     ) -> Option<Decision> {
-        let request = Request { now, cost, is_peek: false };
+        self.check_from(|| Tick::ZERO, rule, now, cost, guard, retired)
+    }
+
+    /// The same, where nobody has begun the log no earlier than at `mark()`. Lock-free.
+    #[inline]
+    pub(crate) fn check_from(
+        &self,
+        mark: impl Fn() -> Tick,
+        rule: &SlidingLog,
+        now: Tick,
+        cost: u64,
+        guard: &Guard,
+        retired: &Bag,
+    ) -> Option<Decision> {
         loop {
             let view = View::of(&self.root, rule, now, guard);
             if view.as_ref().is_some_and(View::is_sealed) {
                 return None;
             }
-            let decision = request.answer(rule, view.as_ref(), guard);
+            let at = if view.is_some() { now } else { now.max(mark()) };
+            let decision = Request { now: at, cost, is_peek: false }.answer(rule, view.as_ref(), guard);
             if decision.charged() == 0 {
-                return Some(decision);
+                return Some(decision.late_by(at.as_nanos() - now.as_nanos()));
             }
             reach(Step::Decided);
-            let time = view.as_ref().map_or(now.as_nanos(), |view| view.time);
+            let time = view.as_ref().map_or(at.as_nanos(), |view| view.time);
             if let Some(first) = self.admit(rule, view.as_ref(), time, cost, guard) {
                 self.retire_before(first, guard, retired);
-                return Some(decision);
+                return Some(decision.late_by(at.as_nanos() - now.as_nanos()));
             }
         }
+    }
+
+    /// Has anybody begun it?
+    pub(crate) fn is_begun(&self) -> bool {
+        self.root.is_linked()
     }
 
     /// What [`check`](Self::check) would answer, with the figures as they are before a charge; `None` if the log
@@ -280,7 +299,7 @@ impl Log {
         if tail.end().behind == Behind::Sealed {
             return None;
         }
-        let Figures::Held { until, period, .. } = charge.figures else { return Some(()) };
+        let Some((until, period)) = charge.held() else { return Some(()) };
         // None if a window began before tick 0, of the charge of another limiter.
         let Some(time) = until.checked_sub(period) else { return Some(()) };
         let mut left = tokens.min(charge.charged());
@@ -347,13 +366,15 @@ impl Log {
     }
 
     /// Ends the log if it is idle at `judged_at`, and keeps next to nothing of its memory. True if it is sealed
-    /// now, by whomever. Lock-free.
+    /// now, by whomever. Before it is sealed, `forget` is told a time from which on it is idle.
+    /// Lock-free.
     pub(crate) fn seal_if_idle(
         &self,
         rule: &SlidingLog,
         judged_at: Tick,
         guard: &Guard,
         retired: &Bag,
+        forget: impl Fn(Tick),
     ) -> bool {
         loop {
             let Some(view) = View::of(&self.root, rule, judged_at, guard) else {
@@ -368,6 +389,7 @@ impl Log {
             if !view.is_idle(judged_at) {
                 return false;
             }
+            forget(self.idle_from(rule, &view, guard).min(judged_at));
             let (tail, end) = (view.tail.chunk, &view.end);
             let holds_little = tail.start.number == 0 && !tail.is_larger_than_the_smallest();
             if end.behind == Behind::Empty {
@@ -386,6 +408,13 @@ impl Log {
                 return true;
             }
         }
+    }
+
+    /// A time from which on it is idle, if nobody charges it: that of its end if all was given
+    /// back, else when the last admission is out.
+    fn idle_from(&self, rule: &SlidingLog, view: &View<'_>, guard: &Guard) -> Tick {
+        let last = Tick::from_nanos(view.end.last.time);
+        if self.is_idle(rule, last, guard) { last } else { Tick::from_nanos(last.as_nanos() + rule.period) }
     }
 
     /// Goes on where `sealed` has ended, under another quota: takes what counts there at the key's time, unless
@@ -407,6 +436,11 @@ impl Log {
         // So nothing comes after what is taken over, and there is something to look at.
         sealed.seal(guard);
         let Some(view) = View::of(&sealed.root, old, now, guard) else { return };
+        if view.is_of_nothing() {
+            // Nobody has begun it, so nobody has begun this one: it has no time yet. Nothing comes
+            // of who comes late.
+            return;
+        }
         let mut own = Self { root: Link::to(carry(&view, old, new, guard)) };
         reach(Step::Carried);
         // If another thread was first, what was made here is freed with `own`.
@@ -579,7 +613,7 @@ mod tests {
             log.seal(&pin());
             for time in [0, 1_000, 1_000_000] {
                 assert!(log.is_sealed(&pin()));
-                assert!(log.seal_if_idle(&rule, at(time), &pin(), &RETIRED));
+                assert!(log.seal_if_idle(&rule, at(time), &pin(), &RETIRED, |_| ()));
                 assert_eq!(log.check(&rule, at(time), 1, &pin(), &RETIRED), None);
                 assert_eq!(log.check(&rule, at(time), 101, &pin(), &RETIRED), None);
                 assert_eq!(log.peek(&rule, at(time), 1, &pin()), None);
@@ -594,18 +628,18 @@ mod tests {
         let rule = rule(100, 1_000);
         for charges in [1, 8, 9, 100] {
             let (log, decisions) = charged(&rule, charges);
-            assert!(!log.seal_if_idle(&rule, at(charges + 998), &pin(), &RETIRED));
+            assert!(!log.seal_if_idle(&rule, at(charges + 998), &pin(), &RETIRED, |_| ()));
             assert_eq!(log.peek(&rule, at(999), 1, &pin()).unwrap().remaining(), 100 - charges);
             // Given back in full it decides like a new one, but not for a time before its last charge.
             for charge in &decisions {
                 log.refund(charge, 1, &pin()).unwrap();
             }
             if charges > 1 {
-                assert!(!log.seal_if_idle(&rule, at(charges - 2), &pin(), &RETIRED));
+                assert!(!log.seal_if_idle(&rule, at(charges - 2), &pin(), &RETIRED, |_| ()));
             }
-            assert!(log.seal_if_idle(&rule, at(charges - 1), &pin(), &RETIRED));
+            assert!(log.seal_if_idle(&rule, at(charges - 1), &pin(), &RETIRED, |_| ()));
             let (log, _) = charged(&rule, charges);
-            assert!(log.seal_if_idle(&rule, at(charges + 999), &pin(), &RETIRED));
+            assert!(log.seal_if_idle(&rule, at(charges + 999), &pin(), &RETIRED, |_| ()));
             assert!(log.is_sealed(&pin()));
         }
     }
@@ -616,7 +650,7 @@ mod tests {
         let rule = rule(100_000, 100_000);
         let (log, _) = charged(&rule, 50_000);
         assert!(log.bytes(&pin()) > 400_000);
-        assert!(log.seal_if_idle(&rule, at(200_000), &pin(), &RETIRED));
+        assert!(log.seal_if_idle(&rule, at(200_000), &pin(), &RETIRED, |_| ()));
         assert!(log.bytes(&pin()) < 200, "{}", log.bytes(&pin()));
     }
 
@@ -652,7 +686,7 @@ mod tests {
             assert!(log.check(&new, at(5_000), 60, &pin(), &RETIRED).unwrap().allowed());
             late();
             assert_eq!(remaining(), Some(40));
-            assert!(log.seal_if_idle(&new, at(15_000), &pin(), &RETIRED));
+            assert!(log.seal_if_idle(&new, at(15_000), &pin(), &RETIRED, |_| ()));
             late();
             assert_eq!(remaining(), None);
         }
@@ -927,7 +961,7 @@ mod tests {
                     }
                     Act::Evict => {
                         let is_idle = list.held(now) == 0 && list.time <= now;
-                        prop_assert_eq!(log.seal_if_idle(&rule, tick, &pin(), &RETIRED), is_idle);
+                        prop_assert_eq!(log.seal_if_idle(&rule, tick, &pin(), &RETIRED, |_| ()), is_idle);
                         if is_idle {
                             log = Log::new();
                             list.admitted.clear();

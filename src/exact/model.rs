@@ -52,7 +52,7 @@ impl ModelLog {
 
     /// Ends it if it is idle; has it ended?
     pub fn seal_if_idle(&self, judged_at: Tick) -> bool {
-        self.log.seal_if_idle(&self.rule, judged_at, &pin(), &self.retired)
+        self.log.seal_if_idle(&self.rule, judged_at, &pin(), &self.retired, |_| ())
     }
 
     /// Has it ended?

@@ -8,7 +8,9 @@
 //! # State
 //!
 //! `hand`: the next place to be visited, and the first that is not of this round. Equal: no round is under
-//! way. Changed by compare-and-swap only: a thread claims the places that it visits.
+//! way. Changed by compare-and-swap only: a thread claims the places that it visits. `believed`:
+//! the time by which all places of the round are judged, less the grace. `forgotten`: the mark of
+//! all that was forgotten (see `forgetting`).
 //!
 //! A thread that stops after it has claimed places leaves these few to the next round, and stops nobody. A
 //! claim that was made from a value out of date, and succeeds because the hand came to the same value again,
@@ -23,6 +25,7 @@
 //! All relaxed: the hand says which places are visited, and nothing of what is found there. The others are
 //! estimates.
 
+use crate::forgetting::{Mark, REFUSALS, Refused, Witnesses};
 use crate::sync::{Atomic, Ordering::Relaxed};
 use crate::time::Tick;
 use std::ops::Range;
@@ -72,6 +75,14 @@ pub(super) struct Rounds {
     capacity: Atomic<u64>,
     /// When the last round began.
     began: Atomic<u64>,
+    /// The time by which its keys are judged to be idle, but for the grace.
+    believed: Atomic<u64>,
+    /// New keys that got a place.
+    inserted: Atomic<u64>,
+    times: Witnesses,
+    refused: Refused,
+    /// No key that was forgotten is throttled from then on.
+    forgotten: Mark,
     /// How many keys were there when the last round was over.
     stayed: Atomic<u64>,
     done: Atomic<u64>,
@@ -93,6 +104,11 @@ impl Rounds {
             hand: count(Hand { at: 0, end: 0 }.bits()),
             capacity: count(FIRST_CAPACITY.min(most)),
             began: count(0),
+            believed: count(0),
+            inserted: count(0),
+            times: Witnesses::none(),
+            refused: Refused::none(),
+            forgotten: Mark::at(Tick::ZERO),
             stayed: count(0),
             done: count(0),
             most,
@@ -100,9 +116,45 @@ impl Rounds {
         }
     }
 
-    /// How long a key must have been idle before it is forgotten.
-    pub(super) fn grace(&self) -> Duration {
-        self.grace
+    /// What is idle then is forgotten by the round that is under way.
+    pub(super) fn judged_at(&self) -> Tick {
+        self.believed().before(self.grace)
+    }
+
+    /// The mark of what was forgotten.
+    pub(super) fn forgotten(&self) -> &Mark {
+        &self.forgotten
+    }
+
+    /// Notes the time of a key that is inserted.
+    pub(super) fn note_insertion(&self, now: Tick) {
+        // ORDERING: relaxed; a count.
+        self.times.note(self.inserted.fetch_add(1, Relaxed), now);
+    }
+
+    /// Notes the time of a sweep, or of a new key for which there is no place.
+    pub(super) fn note(&self, now: Tick) {
+        // ORDERING: relaxed; a count.
+        self.refused.note(now, self.inserted.load(Relaxed), &self.times);
+    }
+
+    /// How many times were noted so since the last round began.
+    pub(super) fn noted(&self) -> u64 {
+        self.refused.count()
+    }
+
+    /// `now`, as far as the last few insertions have reached it, too, or the last few of those that
+    /// got no place.
+    pub(super) fn believes(&self, now: Tick) -> Tick {
+        // ORDERING: relaxed; a count.
+        self.refused.believed(now, self.inserted.load(Relaxed), &self.times)
+    }
+
+    /// The time by which the keys of the last round were judged, but for the grace.
+    fn believed(&self) -> Tick {
+        // ORDERING: relaxed; any that was believed will do, for the mark is raised before a key is
+        // forgotten.
+        Tick::from_nanos(self.believed.load(Relaxed))
     }
 
     pub(super) fn capacity(&self) -> u64 {
@@ -121,9 +173,21 @@ impl Rounds {
         !Hand::of(self.hand.load(Relaxed)).is_over()
     }
 
-    /// Can keys have become old enough to be forgotten since the last round began?
+    /// Did the last round begin a grace ago, or longer, or judge by a time so long before that
+    /// which is believed now?
+    pub(super) fn is_past(&self, now: Tick) -> bool {
+        now.is_apart(self.began(), self.grace) || self.believes(now).is_apart(self.believed(), self.grace)
+    }
+
+    /// Can keys have become old enough to be forgotten since the last round? After a grace; or at
+    /// any time after that by which it judged, when so many new keys were refused that each has
+    /// paid for a step.
     pub(super) fn is_due(&self, now: Tick) -> bool {
-        now.is_apart(self.began(), self.grace)
+        let (now, last) = (self.believes(now), self.believed());
+        // ORDERING: relaxed; see the module's ledger.
+        let places = Hand::of(self.hand.load(Relaxed)).end;
+        now.is_apart(last, self.grace)
+            || now != last && self.noted() >= u64::from(places.div_ceil(STEP)).max(REFUSALS)
     }
 
     /// Is a round to begin, because `taken` keys are there and one more comes? Below the cap always, at the
@@ -154,8 +218,12 @@ impl Rounds {
         #[allow(clippy::cast_possible_truncation)]
         let hand = Hand { at: 0, end: fresh as u32 };
         let capacity = self.capacity_after(taken, now);
+        // Before the round begins: if another thread begins it, both are times that were believed.
+        // ORDERING: relaxed; see `believed`.
+        self.believed.store(self.believes(now).as_nanos(), Relaxed);
         // ORDERING: relaxed twice; see the module's ledger.
         if self.hand.compare_exchange(before.bits(), hand.bits(), Relaxed, Relaxed).is_ok() {
+            self.refused.begin();
             // ORDERING: relaxed, these two; estimates.
             self.capacity.store(capacity, Relaxed);
             self.began.store(now.as_nanos(), Relaxed);

@@ -85,11 +85,15 @@ pub(crate) enum ExactRule {
 }
 
 impl ExactRule {
-    /// The answer to a request for a key that was never seen: the figures are those before a charge, or after.
-    pub(crate) fn fresh(&self, now: Tick, cost: u64) -> Decision {
+    /// The answer to a request for a key that was never seen, or was forgotten: no earlier than
+    /// `mark`. The figures are those before a charge, or after.
+    pub(crate) fn fresh(&self, now: Tick, mark: Tick, cost: u64) -> Decision {
         match self {
-            Self::Packed(rule) => rule.answer(Word::FRESH, now, cost),
-            Self::Log(rule) => Log::new().peek(rule, now, cost, &pin()).expect("a new log is not sealed"),
+            Self::Packed(rule) => rule.fresh(now, mark, cost),
+            Self::Log(rule) => {
+                let peek = Log::new().peek(rule, now.max(mark), cost, &pin());
+                peek.expect("a new log is not sealed")
+            }
         }
     }
 }
@@ -152,6 +156,8 @@ struct Later {
 }
 
 /// The state of a stage, to be asked. Each method answers `None` where it is frozen or sealed.
+/// `mark` is the earliest time at which a state may be charged that has no time yet; it is asked
+/// for once that is known.
 #[derive(Clone, Copy)]
 pub(crate) enum Kept<'s> {
     Packed(Packed<'s>),
@@ -162,11 +168,11 @@ pub(crate) enum Kept<'s> {
 impl Kept<'_> {
     /// Charges `cost` tokens at `now`, or denies it; was anything charged?
     #[inline]
-    pub(crate) fn charge(self, now: Tick, cost: u64) -> Option<(Decision, bool)> {
+    pub(crate) fn charge(self, now: Tick, cost: u64, mark: impl Fn() -> Tick) -> Option<(Decision, bool)> {
         match self {
-            Self::Packed(state) => state.charge(now, cost),
+            Self::Packed(state) => state.charge(now, cost).or_else(|| state.begin(now, cost, mark())),
             Self::Log(rule, log, retired) => {
-                let decision = log.check(rule, now, cost, &pin(), retired)?;
+                let decision = log.check_from(mark, rule, now, cost, &pin(), retired)?;
                 retired.tidy();
                 Some((decision, decision.charged() > 0))
             }
@@ -174,10 +180,20 @@ impl Kept<'_> {
     }
 
     /// What a request would be answered.
-    pub(crate) fn peek(self, now: Tick, cost: u64) -> Option<Decision> {
+    pub(crate) fn peek(self, now: Tick, cost: u64, mark: impl Fn() -> Tick) -> Option<Decision> {
         match self {
-            Self::Packed(state) => state.peek(now, cost),
-            Self::Log(rule, log, _) => log.peek(rule, now, cost, &pin()),
+            Self::Packed(state) => state.peek(now, cost).or_else(|| {
+                let fresh = |cost| state.rule.fresh(now, mark(), cost);
+                // What is free before a charge is what is free after one of nothing.
+                let peek =
+                    || Some(fresh(cost)).filter(|answer| !answer.allowed()).unwrap_or_else(|| fresh(0));
+                load(state.word).is_fresh().then(peek)
+            }),
+            Self::Log(rule, log, _) => {
+                let guard = pin();
+                let at = if log.is_begun() { now } else { now.max(mark()) };
+                log.peek(rule, at, cost, &guard)
+            }
         }
     }
 
@@ -216,8 +232,9 @@ impl Staged {
     /// The bytes of a state apart from its cell.
     pub(crate) const BYTES: usize = Link::<Later>::BYTES;
 
-    /// A state that was never charged. It is charged before others see it; one that is not (its request was denied
-    /// by a quota that has come meanwhile) looks sealed when its rule is replaced, which it may: nothing is lost.
+    /// A state that was never charged, and has no time yet: only now can it be known what was
+    /// forgotten before it can be found. It looks sealed when its rule is replaced before somebody
+    /// charges it, which it may: nothing is lost.
     pub(crate) fn fresh(wanted: Wanted) -> Self {
         Self(Stage::new(wanted.rule, wanted.changes))
     }
@@ -288,21 +305,26 @@ impl Staged {
         }
     }
 
-    /// Seals the state if it was idle at `judged_at`; is it sealed now?
-    pub(super) fn seal_if_idle(&self, judged_at: Tick, retired: &Bag) -> bool {
+    /// Seals the state if it was idle at `judged_at`; is it sealed now? Before it is, `forget` is
+    /// told a time from which on it is idle.
+    pub(super) fn seal_if_idle(&self, judged_at: Tick, retired: &Bag, forget: impl Fn(Tick)) -> bool {
         let guard = pin();
         loop {
             let Some(last) = self.last(&guard, retired) else { return true };
             match &last.rule.rule {
                 ExactRule::Packed(rule) => {
                     let is_idle = |word: Word| !word.is_frozen() && rule.is_idle(word, judged_at);
-                    let word = update(&last.word, |word| if is_idle(word) { SEALED } else { word }).to;
+                    let seal = |word: Word| {
+                        forget(rule.idle_from(word).unwrap_or(judged_at));
+                        SEALED
+                    };
+                    let word = update(&last.word, |word| if is_idle(word) { seal(word) } else { word }).to;
                     if word == SEALED || !word.is_frozen() {
                         return word == SEALED;
                     }
                 }
                 // If it is sealed, `last` says why.
-                ExactRule::Log(rule) if last.log.seal_if_idle(rule, judged_at, &guard, retired) => {}
+                ExactRule::Log(rule) if last.log.seal_if_idle(rule, judged_at, &guard, retired, &forget) => {}
                 ExactRule::Log(_) => return false,
             }
         }

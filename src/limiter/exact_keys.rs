@@ -6,6 +6,7 @@ use super::store::{Backing, Figures, Holds, Lookup, MemoryShort, Settings, Store
 use crate::decision::Decision;
 use crate::error::ConfigError;
 use crate::exact::{self, Asked, ExactRule, ExactStore, Wanted};
+use crate::forgetting::Sweep;
 use crate::packed::Judged;
 use crate::quota::{Enforced, Quota};
 use crate::rule::LeakyBucket;
@@ -86,12 +87,16 @@ impl<K: Eq + 'static, H: KeyHash> Backing for ExactKeys<K, H> {
         (0..steps).all(|_| self.store.tend(now))
     }
 
-    fn begin_sweep(&self, now: Tick, _guard: &()) -> bool {
-        self.store.begin_sweep(now)
+    fn begin_sweep(&self, now: Tick, first: Tick, _guard: &()) -> Sweep {
+        self.store.begin_sweep(now, first)
     }
 
     fn begin_turnover(&self, now: Tick, _guard: &()) -> bool {
         self.store.begin_round(now)
+    }
+
+    fn note(&self, now: Tick, _guard: &()) {
+        self.store.note(now);
     }
 
     fn reset_all(&self, _guard: &()) {
@@ -202,7 +207,7 @@ where
         now: Tick,
         cost: u64,
     ) -> Option<(Decision, bool)> {
-        self.store.known(key, |state| state.charge(now, cost))
+        self.store.known(key, |state| state.charge(now, cost, || self.store.forgotten()))
     }
 
     #[inline]
@@ -230,7 +235,12 @@ where
         if !fresh.allowed() || cost == 0 {
             return fresh;
         }
-        let inserted = self.store.insert(key, || key.key.to_key(), now, |state| state.charge(now, cost));
+        let inserted = self.store.insert(
+            key,
+            || key.key.to_key(),
+            now,
+            |state| state.charge(now, cost, || self.store.forgotten()),
+        );
         if let Ok((_, false)) = inserted {
             // Another thread has inserted it meanwhile, and nothing was left.
             self.note_denial(key);
@@ -239,7 +249,7 @@ where
     }
 
     fn peek(&self, key: Asked<'_, Q>, now: Tick, cost: u64, _guard: &()) -> Option<Decision> {
-        self.store.known(key, |state| state.peek(now, cost))
+        self.store.known(key, |state| state.peek(now, cost, || self.store.forgotten()))
     }
 
     fn refund(
@@ -258,7 +268,7 @@ where
     }
 
     fn fresh(&self, key: Asked<'_, Q>, now: Tick, cost: u64, _guard: &()) -> Decision {
-        self.store.rule(key).rule.rule.fresh(now, cost)
+        self.store.rule(key).rule.rule.fresh(now, self.store.forgotten(), cost)
     }
 
     fn own_quota(&self, key: Asked<'_, Q>, _guard: &()) -> Option<Quota> {

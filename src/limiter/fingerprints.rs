@@ -6,6 +6,7 @@ use super::store::{Backing, Figures, Holds, Lookup, MemoryShort, Settings, Store
 use crate::decision::Decision;
 use crate::error::ConfigError;
 use crate::exact::{Counts, ExactRule, Shared, Wanted};
+use crate::forgetting::Sweep;
 use crate::packed::Judged;
 use crate::quota::{Enforced, Quota};
 use crate::reclaim;
@@ -67,12 +68,16 @@ impl<H: KeyHash> Backing for Fingerprints<H> {
         self.table.tend(steps, now, guard)
     }
 
-    fn begin_sweep(&self, now: Tick, guard: &reclaim::Guard) -> bool {
-        self.table.begin_sweep(now, guard)
+    fn begin_sweep(&self, now: Tick, first: Tick, guard: &reclaim::Guard) -> Sweep {
+        self.table.begin_sweep(now, first, guard)
     }
 
     fn begin_turnover(&self, now: Tick, guard: &reclaim::Guard) -> bool {
         self.table.begin_turnover(now, guard)
+    }
+
+    fn note(&self, now: Tick, guard: &reclaim::Guard) {
+        self.table.note(now, guard);
     }
 
     fn reset_all(&self, guard: &reclaim::Guard) {
@@ -247,7 +252,7 @@ impl<H: KeyHash, Q: Hash + ?Sized> Lookup<Q> for Fingerprints<H> {
     }
 
     fn fresh(&self, key: Fingerprint, now: Tick, cost: u64, guard: &reclaim::Guard) -> Decision {
-        self.table.rules(guard).of(key).answer(Word::FRESH, now, cost)
+        self.table.fresh(key, now, cost, guard)
     }
 
     fn own_quota(&self, key: Fingerprint, guard: &reclaim::Guard) -> Option<Quota> {

@@ -45,7 +45,9 @@ const BATCH: usize = 32;
 /// The table begins small and grows with the keys, to `max_keys` at the most. A key that is as good as new
 /// (*idle*) and has been so for the [`grace`](Builder::grace) is forgotten when the table turns over, so
 /// that others find room; forgetting it changes no decision. When `max_keys` keys are in use that are not
-/// idle, [`Full`] says what *new* keys get; known keys notice nothing.
+/// idle, [`Full`] says what *new* keys get; known keys notice nothing. While a key anywhere in a
+/// full table has been idle for the grace, at most `max_keys / 6` new keys, or 4,096 if that is more,
+/// and 8 are refused before it makes room; and none once a grace has passed since the last turnover.
 ///
 /// A key takes 24.1 bytes at `max_keys`: 3/2 slots of 16 bytes, and 3/32 bytes of notes. (About 32 where `max_keys` is up to
 /// 8,192: a small table has 2 slots for each key, so that a check finds it sooner.) While the table turns
@@ -54,6 +56,19 @@ const BATCH: usize = 32;
 /// in memory that the system gives and takes back in small parts, past the allocator, so that no check waits until all
 /// of it is there; those of 128 MiB in huge pages where it gives them. An insertion moves 16 slots at the most, at the
 /// cap 128, and may ask for 64 KiB; one in 2048 charges of known keys moves 16 too.
+///
+/// # Time
+///
+/// Each key decides by the times of its own requests. A limiter forgets by the time of whoever finds
+/// it full. But one that is more than 30 days ahead is believed only when the last four insertions
+/// have reached it, or the last four new keys that were refused (and [sweeps](Self::sweep)): a
+/// request with a time that is far ahead makes no key forgotten. A key that was forgotten,
+/// or never seen, is charged at no earlier time than that from which on all forgotten keys are
+/// idle, and [`Decision::at`] is that time then. So a thread that was stopped after it had read the
+/// clock, or a clock that was set back, can be delayed and is never given a burst twice. A clock
+/// that jumps ahead and back delays new keys by no more than a key that was charged before the jump
+/// takes to become idle. (One that stays ahead for so long that keys of its own come, become idle
+/// and are forgotten, has them charged at its times until the other clocks get there.)
 ///
 /// # What a denial rests on
 ///
@@ -170,9 +185,9 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// choice. Don't mix it with the limiter's own clock unless `now` is read from that clock.
     ///
     /// A time before the key's last one can be denied where the later one would not be; it is never
-    /// given more. For algorithms with windows choose [`Align::Start`](crate::Align::Start), which counts windows from tick 0:
-    /// the default alignment belongs to the limiter's own clock. Times that differ by more than the
-    /// [`grace`](Builder::grace) need a larger one, since idle keys are forgotten by the latest. Give refunds a time of the same origin
+    /// given more, also if the key was forgotten since (see [Time](Self#time)). For algorithms with
+    /// windows choose [`Align::Start`](crate::Align::Start), which counts windows from tick 0: the
+    /// default alignment belongs to the limiter's own clock. Give refunds a time of the same origin
     /// ([`refund_at`](Self::refund_at)).
     ///
     /// # Progress
@@ -199,9 +214,9 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     }
 
     /// [`check`](Self::check) for many keys: one decision for each, in their order, added to
-    /// `decisions`. Reads the clock once, and has the memory of 32 keys on its way at a time, before it decides the first of
-    /// them, which pays when the keys do not fit into the processor's caches. If `keys` or a key panics, `decisions` has those of
-    /// all that was charged.
+    /// `decisions`. It takes 32 keys at a time from `keys`, prefetches their memory, reads the
+    /// clock once for them and decides them, which pays when the keys do not fit into the
+    /// processor's caches. If `keys` or a key panics, `decisions` has those of all that was charged.
     ///
     /// # Progress
     ///
@@ -221,7 +236,6 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         Q: Hash + Equivalent<K> + ?Sized + 'k,
         S: Holds<Q>,
     {
-        let now = self.clock.now();
         let mut keys = keys.into_iter();
         // A hint, and somebody else's: what it leaves out is made up for as the keys come.
         decisions.reserve(keys.size_hint().0.min(BATCH * BATCH));
@@ -239,6 +253,9 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
             for &key in batch {
                 self.store.spot(view, key);
             }
+            // While it is on its way. Not sooner: the iterator may have taken its time for these
+            // keys, too.
+            let now = self.clock.now();
             // All are looked for before the first is charged: while the processor waits for the memory of one, it goes on to the
             // next, but hardly beyond a charge.
             let mut found = [None; BATCH];
@@ -309,8 +326,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
             return fresh;
         }
         match self.full {
-            Full::Share => self.shared(&guard, |state| state.peek(now, cost)),
-            Full::Deny | Full::Admit => self.policy(fresh),
+            Full::Share => self.shared(&guard, |state| state.peek(now, cost, || Tick::ZERO)),
+            Full::Deny | Full::Admit => self.policy(fresh, now),
         }
     }
 
@@ -531,8 +548,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         // ORDERING: relaxed; a statistic.
         self.beyond.refused.fetch_add(1, Relaxed);
         match self.full {
-            Full::Share => self.shared(guard, |state| Some(state.charge(now, cost)?.0)),
-            Full::Deny | Full::Admit => self.policy(self.store.fresh(key, now, cost, guard)),
+            Full::Share => self.shared(guard, |state| Some(state.charge(now, cost, || Tick::ZERO)?.0)),
+            Full::Deny | Full::Admit => self.policy(self.store.fresh(key, now, cost, guard), now),
         }
     }
 
@@ -639,13 +656,13 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     }
 
     /// The full policy's answer where a fresh key would have got `fresh`; it charges nothing.
-    fn policy(&self, fresh: Decision) -> Decision {
+    fn policy(&self, fresh: Decision, now: Tick) -> Decision {
         let (outcome, wait) = match self.full {
             Full::Admit => (Outcome::Allowed, 0),
             Full::Deny | Full::Share => (Outcome::Denied, NEVER),
         };
         let figures = Figures::Known { remaining: 0, wait, reset: 0 };
-        Decision { outcome, cost: 0, figures, source: Source::Policy, ..fresh }
+        Decision { outcome, cost: 0, figures, at: now, source: Source::Policy, ..fresh }
     }
 }
 
@@ -679,9 +696,11 @@ impl<K: ?Sized, S: Store> Builder<Limiter<K, S>> {
         self
     }
 
-    /// How long a key must have been idle before it is forgotten; the default is one second. It covers
-    /// the skew between the times that are passed: a thread (or a log) whose `now` is further behind the
-    /// latest one may find a key forgotten that it would still have found throttled.
+    /// How long a key must have been idle before it is forgotten; the default is one second. It
+    /// tunes and guards nothing: no decision depends on it but that a new key whose `now` is
+    /// further behind the latest ones may be charged at a later time (see [Time](Limiter#time)). So
+    /// it is best larger than the skew between the times that are passed. The table turns over no
+    /// more often than once a grace, but to grow, or when it is full and refuses keys.
     ///
     /// ```
     /// # use std::time::Duration;

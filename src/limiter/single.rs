@@ -346,7 +346,7 @@ impl Builder<SingleLimiter> {
         let Enforced { rule, quota } = self.method()?.any(self.quota)?;
         let state = match rule {
             ExactRule::Log(rule) => State::Log(rule, Log::new(), Bag::new()),
-            ExactRule::Packed(rule) => State::Packed(rule, rule.as_bucket(), Apart(Atomic::new(Word::FRESH))),
+            ExactRule::Packed(rule) => State::Packed(rule, rule.as_bucket(), Apart(Atomic::new(rule.idle()))),
         };
         Ok(SingleLimiter { state, resets: Resets::none_yet(), quota, clock: self.clock })
     }

@@ -7,6 +7,7 @@ use super::method::Method;
 use crate::decision::Decision;
 use crate::error::ConfigError;
 use crate::exact::Wanted;
+use crate::forgetting::Sweep;
 use crate::packed::Judged;
 use crate::quota::Quota;
 use crate::rule::LeakyBucket;
@@ -76,10 +77,13 @@ pub trait Backing: Sized {
     fn tend_once(&self, now: Tick) {
         self.tend(1, now, &Self::pin());
     }
-    /// Begins to look for idle keys, unless it was done a moment ago; true if that is under way.
-    fn begin_sweep(&self, now: Tick, guard: &Self::Guard) -> bool;
-    /// The same, however long ago the last time was.
+    /// Begins to look for idle keys, unless it was done a moment ago; for a sweep that began at
+    /// `first`.
+    fn begin_sweep(&self, now: Tick, first: Tick, guard: &Self::Guard) -> Sweep;
+    /// The same, however long ago the last time was; true if it is under way.
     fn begin_turnover(&self, now: Tick, guard: &Self::Guard) -> bool;
+    /// Notes a time at which somebody looks after the store.
+    fn note(&self, now: Tick, guard: &Self::Guard);
     /// Makes every key as good as new.
     fn reset_all(&self, guard: &Self::Guard);
     /// How many changes of quotas there were: to be read before the rule is asked for.

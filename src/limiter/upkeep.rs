@@ -2,6 +2,7 @@
 
 use super::keyed::Limiter;
 use super::store::Store;
+use crate::forgetting::{Sweep, WITNESSES};
 use crate::sync::Ordering::Relaxed;
 use crate::time::Tick;
 
@@ -81,7 +82,11 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// turnover of the table that is under way, or begins one to forget idle keys and give their
     /// memory back, unless the last began less than a [`grace`](crate::Builder::grace) ago. True while that
     /// turnover is not complete, so `while limiter.sweep(4096) {}` ends, and what was idle when the turnover
-    /// began is forgotten then. `budget` counts slots, which a table has half as many again as keys; it is
+    /// began is forgotten then. A sweep's time is believed once four of its steps in a row have
+    /// reached it, each with a reading of its own of the clock, and no insertion in between
+    /// contradicts (see [Time](Limiter#time)): so a budget of 64 is enough, and a smaller one takes
+    /// a few calls, which are true. After 16 steps a sweep goes on with what is believed. `budget`
+    /// counts slots, which a table has half as many again as keys; it is
     /// rounded up to a multiple of 16, and 0 does nothing.
     ///
     /// A limiter needs no sweeps: insertions make room for themselves, and one in 2048 charges of known keys
@@ -105,11 +110,13 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn sweep(&self, budget: usize) -> bool {
-        self.sweep_at(budget, self.clock.now())
+        self.sweep_by(budget, || self.clock.now())
     }
 
     /// [`sweep`](Self::sweep) for those who check at times of their own ([`check_at`](Self::check_at)):
-    /// forgets what is idle at `now`.
+    /// forgets what is idle at `now`. Whoever sweeps is believed, if four steps do so: a `now` that
+    /// is far ahead forgets keys that are throttled for others. Each is then charged no earlier
+    /// than it would have been idle.
     ///
     /// # Progress
     ///
@@ -124,9 +131,23 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn sweep_at(&self, budget: usize, now: Tick) -> bool {
+        self.sweep_by(budget, || now)
+    }
+
+    fn sweep_by(&self, budget: usize, clock: impl Fn() -> Tick) -> bool {
         let mut steps = budget.div_ceil(S::STEP);
-        if steps == 0 || !self.store.begin_sweep(now, &S::pin()) {
+        if steps == 0 {
             return false;
+        }
+        let first = clock();
+        let mut now = first;
+        while steps > 0 {
+            match self.store.begin_sweep(now, first, &S::pin()) {
+                Sweep::Nothing => return false,
+                Sweep::UnderWay => break,
+                // Not the same reading again: a clock that is wrong once is not believed.
+                Sweep::NotBelieved => (now, steps) = (clock(), steps - 1),
+            }
         }
         while steps > 0 {
             if !self.store.tend(steps.min(REPIN), now, &S::pin()) {
@@ -158,7 +179,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn clear(&self) {
-        self.clear_at(self.clock.now());
+        self.clear_by(|| self.clock.now());
     }
 
     /// [`clear`](Self::clear) for those who check at times of their own ([`check_at`](Self::check_at)).
@@ -177,10 +198,16 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn clear_at(&self, now: Tick) {
+        self.clear_by(|| now);
+    }
+
+    fn clear_by(&self, clock: impl Fn() -> Tick) {
         self.resets.note(|| {
             self.reset_shared();
             self.store.reset_all(&S::pin());
         });
+        (0..WITNESSES).for_each(|_| self.store.note(clock(), &S::pin()));
+        let now = clock();
         // A turnover that is under way may have moved keys before they were reset. The next one forgets them.
         let tend = || self.store.tend(REPIN, now, &S::pin());
         while tend() {}

@@ -91,6 +91,12 @@ impl FixedWindow {
         self.pack(Fields { number: self.windows.number(now), count: count.min(self.limit) })
     }
 
+    /// See [`AnyRule::idle_from`](super::AnyRule).
+    pub(super) fn idle_from(&self, word: Word) -> Option<Tick> {
+        let Fields { number, count } = self.unpack(word);
+        if word.is_fresh() { Some(Tick::ZERO) } else { self.windows.tick(number + u64::from(count > 0), 0) }
+    }
+
     /// The fields as of `now`, which never lies before the word's window.
     #[inline]
     fn roll(&self, word: Word, now: Tick) -> Fields {

@@ -107,6 +107,10 @@ impl LeakyBucket {
         self.bucket.answer_after(self.queue, from, charged, now, cost, stamp)
     }
 
+    pub(super) fn idle_from(&self, word: Word) -> Option<Tick> {
+        self.bucket.idle_from(word)
+    }
+
     pub(super) fn adopt(&self, before: &Self, word: Word, now: Tick) -> Word {
         self.bucket.adopt(&before.bucket, word, now)
     }

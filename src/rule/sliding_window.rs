@@ -122,6 +122,13 @@ impl SlidingWindow {
         self.pack(Pair { number: self.windows.number(now), previous: 0, present: used.min(self.limit) })
     }
 
+    /// See [`AnyRule::idle_from`](super::AnyRule).
+    pub(super) fn idle_from(&self, word: Word) -> Option<Tick> {
+        let pair = self.unpack(word);
+        let began = self.windows.not_before(pair.number, Tick::ZERO);
+        self.idle_at(pair, began)
+    }
+
     /// The pair as of `now`, which never lies before the word's window.
     #[inline]
     fn roll(&self, word: Word, now: Tick) -> Pair {

@@ -91,17 +91,19 @@ impl TokenBucket {
     }
 
     /// What a request makes of a word if it charges anything. Of a frozen word it is nothing: by that bit, the bucket is full
-    /// later than at any time.
+    /// later than at any time. Of a fresh word it is nothing either, for less one that is later
+    /// still: see [`first`](Self::first).
     #[inline(always)]
     pub(super) fn charged(&self, word: Word, now: Tick, cost: u64) -> Option<Word> {
         if cost == 0 || self.is_too_costly(cost) {
             return None;
         }
         let (present, charge) = (self.grain.at(now), self.grain.of_tokens(cost));
-        let full = word.value().max(present);
+        // Both less one: that is how a fresh word is found without a comparison of its own.
+        let full = word.value().wrapping_sub(1).max(present - 1);
         // No later than that, it fits. (What is not too costly is no more than the capacity.)
-        let latest = present + (self.capacity - charge);
-        (full <= latest).then(|| Word::of(full + charge))
+        let latest = present - 1 + (self.capacity - charge);
+        (full <= latest).then(|| Word::of(full + 1 + charge))
     }
 
     /// What a request makes of a fresh word if it charges anything: the bucket is full, and holds all that is not too costly.
@@ -166,7 +168,8 @@ impl Sealed for TokenBucket {}
 impl Rule for TokenBucket {
     #[inline(always)]
     fn next(&self, word: Word, now: Tick, cost: u64) -> Word {
-        self.charged(word, now, cost).unwrap_or(word)
+        let next = if word.is_fresh() { self.first(now, cost) } else { self.charged(word, now, cost) };
+        next.unwrap_or(word)
     }
 
     #[inline(always)]
@@ -178,14 +181,14 @@ impl Rule for TokenBucket {
     fn refund(&self, word: Word, now: Tick, charge: &Decision, tokens: u64) -> Word {
         // The charge may have been made under a larger quota.
         let tokens = tokens.min(charge.charged()).min(self.burst);
-        let is_of_a_bucket = matches!(charge.figures, Figures::Bucket { .. });
+        let is_of_a_bucket = matches!(charge.figures, Figures::Bucket { .. } | Figures::LateBucket { .. });
         if word.is_fresh() || tokens == 0 || !is_of_a_bucket {
             return word;
         }
         // The charge was the last thing in the bucket when it was made, so it is gone for good once the
         // bucket has refilled that far; then what is missing is missing for other charges, and giving
         // anything back would erase theirs. (A charge held beyond the end of time counts until then.)
-        let held_until = self.grain.at(charge.at + charge.reset_after());
+        let held_until = self.grain.at(charge.asked() + charge.reset_after());
         // A stale `now` must not bring it back to life. The last charge was made when the bucket had room
         // for it, so the key has seen at least this time:
         let present = self.grain.at(now).max(word.value().saturating_sub(self.capacity));
@@ -206,6 +209,11 @@ impl Rule for TokenBucket {
 }
 
 impl TokenBucket {
+    /// See [`AnyRule::idle_from`](super::AnyRule).
+    pub(super) fn idle_from(&self, word: Word) -> Option<Tick> {
+        self.grain.first_tick(word.value())
+    }
+
     /// See [`AnyRule::adopt`](super::AnyRule). The tokens that are missing stay missing, and no more of them
     /// than the bucket holds.
     pub(super) fn adopt(&self, before: &Self, word: Word, now: Tick) -> Word {

@@ -2,7 +2,7 @@
 
 use super::word::Word;
 use crate::algorithm::Algorithm;
-use crate::decision::{Decision, Figures};
+use crate::decision::Decision;
 use crate::error::ConfigError;
 use crate::quota::Quota;
 use crate::time::Tick;
@@ -65,10 +65,8 @@ impl Windows {
     /// counted it, or time ends before it is over.
     #[inline]
     pub(super) fn holder(self, charge: &Decision, count: u64) -> Option<u64> {
-        match charge.figures {
-            Figures::Held { until, period, .. }
-                if period == count * self.length && until <= Tick::MAX.as_nanos() =>
-            {
+        match charge.held() {
+            Some((until, period)) if period == count * self.length && until <= Tick::MAX.as_nanos() => {
                 // A charge of another limiter may end within a window, or be from before the first of these.
                 let end = until + self.phase;
                 let number = (end / self.length + 1).checked_sub(count).filter(|&number| number > 0);

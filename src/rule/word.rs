@@ -46,6 +46,13 @@ impl Word {
         self.0 >> Self::VALUE_BITS != 0
     }
 
+    /// Is it the word of a key that was charged, and may be charged again: neither fresh nor
+    /// frozen?
+    #[inline(always)]
+    pub(crate) const fn is_live(self) -> bool {
+        self.0.wrapping_sub(1) < Self::EVICTED.0 - 1
+    }
+
     /// This word with the mark.
     #[inline]
     pub(crate) const fn frozen(self) -> Self {
@@ -105,6 +112,15 @@ mod tests {
             assert_eq!(frozen.thawed(), word);
         }
         assert_eq!(Word::EVICTED.frozen(), Word::EVICTED);
+    }
+
+    #[test]
+    fn a_word_is_live_if_it_is_neither_fresh_nor_frozen() {
+        let most = Word::of((1 << Word::VALUE_BITS) - 1);
+        assert!([Word::of(1), most].into_iter().all(Word::is_live));
+        assert!(
+            ![Word::FRESH, Word::EVICTED, Word::of(1).frozen(), most.frozen()].into_iter().any(Word::is_live)
+        );
     }
 
     #[test]

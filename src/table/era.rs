@@ -6,10 +6,14 @@ use super::rules::Rules;
 use super::slot::Fingerprint;
 use super::space::{SLOTS, Space};
 use super::step::{Step, reach};
+use crate::forgetting::{Mark, Refused, Witnesses};
 use crate::packed::Packed;
 use crate::reclaim::{Guard, Link, Retire, Stale};
-use crate::rule::{Rule, Word, begin, update};
-use crate::sync::{Atomic, Ordering::Relaxed};
+use crate::rule::{AnyRule, Rule, Word, begin, try_update, update};
+use crate::sync::{
+    Atomic,
+    Ordering::{Acquire, Relaxed},
+};
 use crate::time::Tick;
 use std::time::Duration;
 
@@ -72,6 +76,11 @@ pub(super) struct Era {
     pub(super) began: Tick,
     /// From then on it may be too large; never, if it is as small as can be.
     calm: Tick,
+    /// No key that was forgotten before, or by the turnover into this era, is throttled from then
+    /// on.
+    forgotten: Mark,
+    /// The time by which the keys of the era before are judged to be idle, but for the grace.
+    pub(super) believed: Tick,
     /// How many keys may come from the era before, at the most.
     promised: u64,
     /// How many did, once all have.
@@ -95,6 +104,39 @@ struct Counts {
     given: Atomic<u64>,
     /// Keys evicted by this era's own turnover.
     evicted: Atomic<u64>,
+    /// When new keys got a place, the last few.
+    times: Witnesses,
+    refused: Refused,
+}
+
+/// What an era knows of time when it begins.
+#[derive(Debug)]
+pub(super) struct Dawn {
+    /// When it began, by the clock of the thread that made it.
+    pub(super) began: Tick,
+    believed: Tick,
+    forgotten: Tick,
+    times: Witnesses,
+    refused: Refused,
+}
+
+impl Dawn {
+    /// Of the first era of a table.
+    pub(super) fn first() -> Self {
+        let (began, believed, forgotten) = (Tick::ZERO, Tick::ZERO, Tick::ZERO);
+        Self { began, believed, forgotten, times: Witnesses::none(), refused: Refused::none() }
+    }
+
+    /// Of the era after this one, which is the root.
+    pub(super) fn after(before: &Era, now: Tick) -> Self {
+        Self {
+            began: now,
+            believed: before.believes(now),
+            forgotten: before.forgotten.get(),
+            times: before.counts.times.copied(before.given()),
+            refused: before.counts.refused.copied(),
+        }
+    }
 }
 
 /// The answer to a request for a place.
@@ -122,10 +164,11 @@ impl Era {
     pub(super) fn new(
         size: Size,
         promised: u64,
-        began: Tick,
+        dawn: Dawn,
         rules: Rules,
         mut permit: Permit,
     ) -> Option<Self> {
+        let Dawn { began, believed, forgotten, times, refused } = dawn;
         debug_assert!(promised <= size.most);
         permit.lower_to(size.bytes());
         let lines = usize::try_from(size.lines()).ok()?;
@@ -135,10 +178,12 @@ impl Era {
             size,
             began,
             calm: if size.limit > FIRST_LIMIT { began + CALM } else { Tick::MAX },
+            forgotten: Mark::at(forgotten),
+            believed,
             promised,
             carried: Atomic::new(if promised == 0 { 0 } else { UNKNOWN }),
             room: Atomic::new(if promised == 0 { size.limit } else { 0 }),
-            counts: Counts { given: Atomic::new(0), evicted: Atomic::new(0) },
+            counts: Counts { given: Atomic::new(0), evicted: Atomic::new(0), times, refused },
             chunks: Chunks::new(lines.div_ceil(CHUNK))?,
             next: Link::null(),
             permit,
@@ -153,6 +198,34 @@ impl Era {
     #[inline(always)]
     pub(super) fn state<'s>(&'s self, key: Fingerprint, word: &'s Atomic<Word>) -> Packed<'s> {
         Packed { rule: self.rules.of(key), word }
+    }
+
+    /// A key that is in none of the eras up to this one is charged at no earlier time. For who has
+    /// this era from the root, or from a slot of the root that is sealed or whose key was evicted.
+    pub(super) fn forgotten(&self) -> Tick {
+        self.forgotten.get()
+    }
+
+    /// `now`, as far as the last few insertions have reached it, too, or the last few of those that
+    /// got no place.
+    pub(super) fn believes(&self, now: Tick) -> Tick {
+        self.counts.refused.believed(now, self.given(), &self.counts.times)
+    }
+
+    /// Notes the time of a sweep, or of a new key for which there is no place.
+    pub(super) fn note(&self, now: Tick) {
+        self.counts.refused.note(now, self.given(), &self.counts.times);
+    }
+
+    /// How many times were noted so.
+    pub(super) fn noted(&self) -> u64 {
+        self.counts.refused.count()
+    }
+
+    /// How many places were given to new keys, or asked for in vain a moment ago.
+    fn given(&self) -> u64 {
+        // ORDERING: relaxed; a count.
+        self.counts.given.load(Relaxed) & !CLOSED
     }
 
     /// As the root, it is turned over when so many keys have a place.
@@ -181,10 +254,11 @@ impl Era {
     }
 
     /// As the root: is there something to do before the next new key comes? (At a time before this era began, being too large is
-    /// none: that saves ten instructions of each insertion.)
+    /// none: that saves ten instructions of each insertion.) Or does that key come too late for
+    /// what was forgotten?
     #[inline(always)]
     pub(super) fn is_upkeep_due(&self, now: Tick) -> bool {
-        self.permit.is_leaving() || now >= self.calm && self.is_too_large(now)
+        self.forgotten.is_after(now) || self.permit.is_leaving() || now >= self.calm && self.is_too_large(now)
     }
 
     /// How many chunks its turnover has.
@@ -220,13 +294,16 @@ impl Era {
         }
     }
 
-    /// Asks for a place for a new key.
-    pub(super) fn place(&self, before: Option<&Self>) -> Place {
+    /// Asks for a place for a new key that comes at `now`.
+    pub(super) fn place(&self, before: Option<&Self>, now: Tick) -> Place {
         let room = self.places(before).saturating_sub(self.brought(before));
         let give = |given: u64| (given < room).then_some(given + 1);
         // ORDERING: relaxed twice; the count publishes nothing. (CLOSED is above any room.)
         match self.counts.given.fetch_update(Relaxed, Relaxed, give) {
-            Ok(_) => Place::Given,
+            Ok(given) => {
+                self.counts.times.note(given, now);
+                Place::Given
+            }
             Err(given) if given & CLOSED != 0 => Place::Closed,
             Err(_) => Place::None,
         }
@@ -238,11 +315,19 @@ impl Era {
     /// Where all places are taken, or none are given any more, the count is too large for a moment. So who asks then may find no
     /// place, though one was given back meanwhile; and no more places are given than there are, for the count is never too small.
     #[inline(always)]
-    pub(super) fn place_at_once(&self) -> bool {
+    pub(super) fn place_at_once(&self, now: Tick) -> bool {
         // ORDERING: relaxed; whoever has stored anything but 0 has stored the same.
         let room = self.room.load(Relaxed);
+        if room == 0 {
+            return false;
+        }
         // ORDERING: relaxed, as in `place`. (CLOSED is above any room.)
-        room > 0 && (self.counts.given.fetch_add(1, Relaxed) < room || self.has_no_more())
+        let given = self.counts.given.fetch_add(1, Relaxed);
+        if given >= room {
+            return self.has_no_more();
+        }
+        self.counts.times.note(given, now);
+        true
     }
 
     /// Takes back what was asked for in vain; false.
@@ -271,8 +356,9 @@ impl Era {
         (given + self.brought(None)).min(self.size.most)
     }
 
-    /// Does a chunk of this era's turnover into `next`: closes its lines, evicts what was idle at `judged_at` and
-    /// moves the rest. Idempotent: several threads may do the same chunk.
+    /// Does a chunk of this era's turnover into `next`: closes its lines, evicts what was idle at
+    /// `judged_at`, which is the same time for all, and moves the rest. Idempotent: several threads
+    /// may do the same chunk.
     pub(super) fn turn_chunk(&self, next: &Self, judged_at: Tick) -> Turned {
         let mut evicted = 0;
         if let Some(chunk) = self.chunks.take() {
@@ -281,7 +367,7 @@ impl Era {
             let mut moved: u8 = 0;
             let first = chunk * CHUNK;
             for line in first..self.space.lines().min(first + CHUNK) {
-                self.space.close_line(line, |key, word| match self.freeze(key, word, judged_at) {
+                self.space.close_line(line, |key, word| match self.freeze(key, word, next, judged_at) {
                     Frozen::For(word) => {
                         reach(Step::Frozen);
                         next.space.prepare(key);
@@ -303,11 +389,30 @@ impl Era {
 
     /// Freezes a word, or evicts its key if it is idle; what it is for good.
     #[inline]
-    fn freeze(&self, key: Fingerprint, word: &Atomic<Word>, judged_at: Tick) -> Frozen {
+    fn freeze(&self, key: Fingerprint, word: &Atomic<Word>, next: &Self, judged_at: Tick) -> Frozen {
         let rule = self.rules.of(key);
+        let stays = |word: Word| !word.is_frozen() && !rule.is_idle(word, judged_at);
+        let updated = try_update(word, |word| stays(word).then(|| word.frozen()));
+        // It is not the mark of a key that was evicted: a word that stays is not fresh.
+        if updated.is_new {
+            return Frozen::For(updated.to);
+        }
+        self.evict(rule, word, next, judged_at)
+    }
+
+    /// The same for a word that was idle, or frozen before. Not inlined: what is done for keys that
+    /// stay is in registers.
+    #[cold]
+    #[inline(never)]
+    fn evict(&self, rule: &AnyRule, word: &Atomic<Word>, next: &Self, judged_at: Tick) -> Frozen {
         let updated = update(word, |word| match word {
             _ if word.is_frozen() => word,
-            _ if rule.is_idle(word, judged_at) => Word::EVICTED,
+            _ if rule.is_idle(word, judged_at) => {
+                // Before the key is evicted: who finds that finds the mark raised.
+                next.forgotten.raise(rule.idle_from(word).unwrap_or(judged_at));
+                reach(Step::Forgotten);
+                Word::EVICTED
+            }
             _ => word.frozen(),
         });
         if updated.to != Word::EVICTED {
@@ -318,6 +423,11 @@ impl Era {
             reach(Step::Evicted);
             // ORDERING: relaxed; it makes room a moment sooner and need not be exact.
             self.counts.evicted.fetch_add(1, Relaxed);
+        } else {
+            // ORDERING: acquire side of *closed*: the mark that was raised before. This thread may
+            // be the one that notes the chunk as done, while the one that has evicted the key has
+            // stopped.
+            word.load(Acquire);
         }
         Frozen::Evicted { by_us }
     }
@@ -400,7 +510,6 @@ mod tests {
     use super::*;
     use crate::algorithm::Algorithm;
     use crate::quota::{Enforced, Quota};
-    use crate::rule::AnyRule;
 
     fn era(size: Size, promised: u64) -> Era {
         era_under(Algorithm::TokenBucket, size, promised)
@@ -410,32 +519,32 @@ mod tests {
         let quota = Quota::per_second(1);
         let rule = AnyRule::new(algorithm, quota, Duration::ZERO).unwrap();
         let permit = Permit::take(&Memory::new(1 << 20), size.bytes()).unwrap();
-        Era::new(size, promised, Tick::ZERO, Rules::new(Enforced { rule, quota }), permit).unwrap()
+        Era::new(size, promised, Dawn::first(), Rules::new(Enforced { rule, quota }), permit).unwrap()
     }
 
     #[test]
     fn a_closed_era_gives_out_no_place_and_knows_how_many_it_gave() {
         let era = era(Size::first(3), 0);
         assert_eq!(
-            [(); 4].map(|()| era.place(None)),
+            [(); 4].map(|()| era.place(None, Tick::ZERO)),
             [Place::Given, Place::Given, Place::Given, Place::None]
         );
         assert!(!era.has_place(None));
         era.give_back();
         assert!(era.has_place(None));
         assert_eq!((era.used(None), era.close(), era.used(None)), (2, 2, 2));
-        assert_eq!(era.place(None), Place::Closed);
+        assert_eq!(era.place(None, Tick::ZERO), Place::Closed);
     }
 
     #[test]
     fn as_many_places_are_given_at_once_as_there_are() {
         let era = era(Size::first(3), 0);
-        assert_eq!([(); 5].map(|()| era.place_at_once()), [true, true, true, false, false]);
-        assert_eq!((era.used(None), era.place(None)), (3, Place::None));
+        assert_eq!([(); 5].map(|()| era.place_at_once(Tick::ZERO)), [true, true, true, false, false]);
+        assert_eq!((era.used(None), era.place(None, Tick::ZERO)), (3, Place::None));
         era.give_back();
         // Those who look find it.
         assert_eq!(
-            (era.place_at_once(), era.place(None), era.place(None)),
+            (era.place_at_once(Tick::ZERO), era.place(None, Tick::ZERO), era.place(None, Tick::ZERO)),
             (false, Place::Given, Place::None)
         );
     }
@@ -444,15 +553,18 @@ mod tests {
     #[test]
     fn a_closed_era_gives_no_place_at_once() {
         let before = era(Size::first(8), 0);
-        assert!(before.place_at_once());
+        assert!(before.place_at_once(Tick::ZERO));
         let next = era(Size::after(&before, before.close(), 8, 8), 1);
         // It is not known yet how many will come.
-        assert!(!before.place_at_once() && !next.place_at_once());
+        assert!(!before.place_at_once(Tick::ZERO) && !next.place_at_once(Tick::ZERO));
         before.room.store(8, Relaxed);
-        assert!(!before.place_at_once());
-        assert_eq!((before.close(), before.place(None)), (1, Place::Closed));
+        assert!(!before.place_at_once(Tick::ZERO));
+        assert_eq!((before.close(), before.place(None, Tick::ZERO)), (1, Place::Closed));
         next.carry(1);
-        assert_eq!([(); 8].map(|()| next.place_at_once()).iter().filter(|given| **given).count(), 7);
+        assert_eq!(
+            [(); 8].map(|()| next.place_at_once(Tick::ZERO)).iter().filter(|given| **given).count(),
+            7
+        );
         assert_eq!((next.close(), next.used(None)), (8, 8));
     }
 
@@ -464,16 +576,19 @@ mod tests {
         let next = era(after, 5);
         assert_eq!((next.used(Some(&before)), next.used(None), next.survivors()), (5, 5, 5));
         for _ in 0..before.chunks() {
-            assert_eq!(next.place(Some(&before)), Place::Given);
+            assert_eq!(next.place(Some(&before), Tick::ZERO), Place::Given);
         }
-        assert_eq!(next.place(Some(&before)), Place::None);
+        assert_eq!(next.place(Some(&before), Tick::ZERO), Place::None);
         // One was forgotten, so there is room for another.
         before.counts.evicted.store(1, Relaxed);
-        assert_eq!((next.place(Some(&before)), next.place(Some(&before))), (Place::Given, Place::None));
+        assert_eq!(
+            (next.place(Some(&before), Tick::ZERO), next.place(Some(&before), Tick::ZERO)),
+            (Place::Given, Place::None)
+        );
         // All have come, fewer than were promised; as the root it has its own limit.
         next.carry(2);
         assert_eq!((next.survivors(), next.used(None)), (2, 2 + before.chunks() + 1));
-        assert_eq!(next.place(Some(&before)), Place::Given);
+        assert_eq!(next.place(Some(&before), Tick::ZERO), Place::Given);
         assert_eq!(Size::after(&before, 5, 4, 6).most, 6);
         assert_eq!(Size::after(&before, 5, 40, 100).most, 40);
     }
@@ -482,19 +597,21 @@ mod tests {
     #[test]
     fn what_was_frozen_or_evicted_stays_so_whenever_it_is_judged_again() {
         for algorithm in Algorithm::PACKED {
-            let era = era_under(algorithm, Size::first(3), 0);
+            let [era, next] = [(); 2].map(|()| era_under(algorithm, Size::first(3), 0));
             let key = Fingerprint::of_hash(7);
             let [busy, idle] = [(); 2].map(|()| Atomic::new(Word::FRESH));
             for cell in [&busy, &idle] {
-                assert!(era.state(key, cell).charge(Tick::from_nanos(1), 1).is_some());
+                assert!(era.state(key, cell).begin(Tick::from_nanos(1), 1, Tick::ZERO).is_some());
             }
             let frozen = busy.load(Relaxed).frozen();
             for judged_at in [Tick::from_nanos(1), Tick::MAX, Tick::ZERO] {
-                assert!(matches!(era.freeze(key, &busy, judged_at), Frozen::For(word) if word == frozen));
+                assert!(
+                    matches!(era.freeze(key, &busy, &next, judged_at), Frozen::For(word) if word == frozen)
+                );
             }
             for (judged_at, first) in [(Tick::MAX, true), (Tick::ZERO, false), (Tick::MAX, false)] {
                 assert!(
-                    matches!(era.freeze(key, &idle, judged_at), Frozen::Evicted { by_us } if by_us == first)
+                    matches!(era.freeze(key, &idle, &next, judged_at), Frozen::Evicted { by_us } if by_us == first)
                 );
             }
             assert_eq!(era.counts.evicted.load(Relaxed), 1, "{algorithm:?}");
@@ -506,9 +623,10 @@ mod tests {
         let before = era(Size::first(12), 0);
         for (hash, second) in [(1 << 10, 1), (1 << 62, 1), (u64::MAX, 9)] {
             let key = Fingerprint::of_hash(hash);
-            assert_eq!(before.place(None), Place::Given);
+            assert_eq!(before.place(None, Tick::ZERO), Place::Given);
             let word = before.space.claim(key).unwrap();
-            assert!(before.state(key, word).charge(Tick::ZERO + Duration::from_secs(second), 1).is_some());
+            let now = Tick::ZERO + Duration::from_secs(second);
+            assert!(before.state(key, word).begin(now, 1, Tick::ZERO).is_some());
         }
         let next = era(Size::after(&before, before.close(), 12, 100), 3);
         let (mut evicted, mut moved) = (0, None);

@@ -17,6 +17,8 @@ pub(super) enum Step {
     Linked,
     /// A word is frozen, and not moved yet.
     Frozen,
+    /// A key is about to be evicted, and the mark is raised.
+    Forgotten,
     /// A key is evicted, and not counted as such yet.
     Evicted,
     /// A key has a slot in the next era, and its word is not there yet.
@@ -72,13 +74,14 @@ mod tests {
         }
     }
 
-    const STEPS: [Step; 13] = [
+    const STEPS: [Step; 14] = [
         Step::PlaceGiven,
         Step::AskedInVain,
         Step::Claimed,
         Step::Closed,
         Step::Linked,
         Step::Frozen,
+        Step::Forgotten,
         Step::Evicted,
         Step::Brought,
         Step::ChunkMoved,
@@ -237,20 +240,24 @@ mod tests {
         assert_eq!(limiter.len() as u64, keys + 1);
     }
 
-    /// No key can have become idle since the last turnover, so there is nothing to be won by another.
+    /// Not before a key can have become idle: a grace after the last time, or once enough new keys were
+    /// refused.
     #[test]
-    fn a_full_table_turns_over_no_more_often_than_keys_become_idle() {
-        let builder = Limiter::builder(Quota::per_day(1)).max_keys(100).clock(Clock::manual());
+    fn a_full_table_turns_over_once_a_grace_or_for_many_refusals() {
+        // Its 50 places are in 26 lines, which are 7 chunks: as many as one insertion closes.
+        let builder = Limiter::builder(Quota::per_day(1)).max_keys(50).clock(Clock::manual());
         let limiter: Limiter<u64> = builder.grace(Duration::from_secs(10)).build().unwrap();
-        let refuse = |keys: std::ops::Range<u64>, now| {
-            let before = limiter.stats().turnovers;
+        let refuse = |keys: std::ops::Range<u64>, seconds| {
+            let (before, now) = (limiter.stats().turnovers, NOW + Duration::from_secs(seconds));
             assert_eq!(keys.map(|key| limiter.check_at(&key, 1, now).charged()).sum::<u64>(), 0);
             limiter.stats().turnovers - before
         };
-        assert_eq!((0..100).map(|key| limiter.check_at(&key, 1, NOW).charged()).sum::<u64>(), 100);
-        assert_eq!(refuse(100..200, NOW), 0);
-        assert_eq!(refuse(200..300, NOW + Duration::from_secs(9)), 0);
-        assert_eq!(refuse(300..400, NOW + Duration::from_secs(10)), 1);
+        assert_eq!((0..50).map(|key| limiter.check_at(&key, 1, NOW).charged()).sum::<u64>(), 50);
+        // The last growth may be under way.
+        let _ = refuse(98..100, 0);
+        assert_eq!(refuse(100..200, 0), 0, "time stands still");
+        assert_eq!((refuse(200..203, 9), refuse(203..204, 10), refuse(204..207, 10)), (0, 1, 0), "a grace");
+        assert_eq!((refuse(1_000..5_000, 11), refuse(5_000..5_100, 11)), (0, 1), "4,096 keys");
     }
 
     #[test]

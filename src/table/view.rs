@@ -133,7 +133,7 @@ impl<'g> View<'g> {
     #[inline(always)]
     fn insert_at(self, vacant: Vacant<'g>, key: Fingerprint, first: Word, now: Tick) -> bool {
         let Self(root) = self;
-        if root.is_upkeep_due(now) || !root.place_at_once() {
+        if root.is_upkeep_due(now) || !root.place_at_once(now) {
             return false;
         }
         reach(Step::PlaceGiven);

@@ -4,7 +4,7 @@ use crate::store::{ALGORITHMS, Gate, IntoGate};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
-use tollgate::{Algorithm, Clock, Decision, Full, Housekeeper, Limiter, ManualClock, Quota, Source, Tick};
+use tollgate::{Algorithm, Clock, Full, Housekeeper, Limiter, ManualClock, Quota, Source, Tick};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -239,38 +239,6 @@ fn a_handle_that_is_given_the_time_judges_by_it() {
     assert!(gate.check(&1).allowed() && !gate.check(&1).allowed());
     assert_eq!(limiter.check(&1).at(), clock.now());
     assert_eq!(gate.check(&1).at(), at(4));
-}
-
-/// What a handle does for the table when it is renewed, it does at the time of the check.
-#[test]
-fn a_pinned_handle_that_is_given_the_time_looks_after_the_table_by_it() {
-    for is_given_once in [false, true] {
-        let (limiter, clock) = limiter(Algorithm::TokenBucket, Quota::per_second(1));
-        for key in 0..50_000 {
-            assert!(limiter.check(&key).allowed());
-        }
-        clock.advance(5 * SECOND);
-        while limiter.sweep(usize::MAX) {}
-        while limiter.sweep(usize::MAX) {}
-        let (flooded, now) = (limiter.stats().capacity, clock.now());
-        let mut ask: Box<dyn FnMut(Tick) -> Decision> = if is_given_once {
-            let mut gate = limiter.pin_at(now);
-            Box::new(move |later| {
-                gate.set_now(later);
-                gate.check_n(&1, 0)
-            })
-        } else {
-            let mut gate = limiter.pin();
-            Box::new(move |later| gate.check_at(&1, 0, later))
-        };
-        for (later, is_less) in [(0, false), (3_600, true)] {
-            let later = now + later * SECOND;
-            for _ in 0..100 {
-                assert!(ask(later).allowed());
-            }
-            assert_eq!(limiter.stats().capacity < flooded, is_less, "{later:?} by the caller's time");
-        }
-    }
 }
 
 #[test]

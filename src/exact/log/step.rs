@@ -149,12 +149,12 @@ mod tests {
         let later = Tick::ZERO + PERIOD;
         for step in [Step::Closed, Step::Linked] {
             let log = idle(&rule);
-            stop_at(step, move || assert!(log.seal_if_idle(&rule, later, &pin(), &RETIRED)));
+            stop_at(step, move || assert!(log.seal_if_idle(&rule, later, &pin(), &RETIRED, |_| ())));
             if step == Step::Closed {
                 assert_eq!(log.check(&rule, later, 1, &pin(), &RETIRED).unwrap().remaining(), LIMIT - 1);
-                assert!(!log.seal_if_idle(&rule, later, &pin(), &RETIRED));
+                assert!(!log.seal_if_idle(&rule, later, &pin(), &RETIRED, |_| ()));
             }
-            assert!(log.seal_if_idle(&rule, later + PERIOD, &pin(), &RETIRED));
+            assert!(log.seal_if_idle(&rule, later + PERIOD, &pin(), &RETIRED, |_| ()));
             assert_eq!(log.check(&rule, later, 1, &pin(), &RETIRED), None);
         }
     }

@@ -158,6 +158,11 @@ impl<'g> View<'g> {
         self.end.behind == Behind::Sealed
     }
 
+    /// Has it ended before anybody had begun it?
+    pub(super) fn is_of_nothing(&self) -> bool {
+        self.tail.chunk.start.number == 0 && self.end.filled == 0 && self.end.last.time == 0
+    }
+
     /// Does it decide like a new log at `now` and ever after?
     pub(super) fn is_idle(&self, now: Tick) -> bool {
         // An admission that `now` has not reached yet is not idle, though it was given back.

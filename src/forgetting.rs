@@ -1,0 +1,286 @@
+//! What a store remembers of the keys it has forgotten, and which times it believes when it
+//! forgets.
+//!
+//! A store forgets a key that is idle: one that decides as a fresh key does. But it is idle only
+//! from some time on, and a request may have an earlier time: its thread was stopped after it had
+//! read the clock, or the clock was set back. That request would find a fresh key where a map that
+//! never forgets has a throttled one. So a store keeps one time for all keys that it has forgotten,
+//! the [`Mark`]: a key that it does not have is charged at no earlier time.
+//!
+//! The mark must cover what was forgotten, and should be no later than that: it delays new keys. So
+//! it is raised to the time from which on the forgotten key is idle, and not to the time by which
+//! that was judged. Then a time that is far ahead delays no new key for longer than until some key
+//! of the store would have been idle: an hour, where what was charged last takes an hour to come
+//! back, and not a year.
+//!
+//! A time that is far ahead would still make a store forget keys that are throttled for everybody
+//! else. So a store judges by a time that is more than [`FAR`] ahead only when the last few
+//! insertions have reached it, too: see [`Witnesses`]. Any time that is less far ahead is believed
+//! at once, for a store may have rested as long: the first new key that comes after a pause must
+//! find the places of those that have become idle.
+//!
+//! # Orderings
+//!
+//! All relaxed. Who forgets a key raises the mark first, and publishes both by the edge by which
+//! others learn that the key is forgotten: *closed* and *link* of `table`, scc's locks in `exact`.
+//! The mark never falls, so who reads it once it is covered reads no less.
+
+use crate::sync::{Atomic, Ordering::Relaxed};
+use crate::time::Tick;
+use std::time::Duration;
+
+/// A time that is further ahead than that, 30 days, is not believed at once.
+const FAR: Duration = Duration::from_secs(30 * 24 * 3_600);
+
+/// How many insertions have to reach a time that is far ahead before keys are forgotten by it.
+/// (Models have none, and believe each time, or there is too much to try.)
+pub(crate) const WITNESSES: usize = if cfg!(tollgate_loom) { 0 } else { 4 };
+
+/// How often a sweep's time is noted before the store goes on with what it believes, whoever
+/// contradicts.
+pub(crate) const SWEEPS_AT_MOST: u64 = 16;
+
+/// So many new keys are refused, at the least, before a full store looks for idle keys again although
+/// no grace has passed: what a turnover costs is shared by as many.
+pub(crate) const REFUSALS: u64 = if cfg!(tollgate_loom) { 1 } else { 4_096 };
+
+/// How an attempt to begin a sweep ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sweep {
+    /// There is nothing to do.
+    Nothing,
+    /// The time is noted, and not believed yet.
+    NotBelieved,
+    /// There is something to do now.
+    UnderWay,
+}
+
+/// A time that only rises: every key that was forgotten is idle from then on.
+#[derive(Debug)]
+pub(crate) struct Mark(Atomic<u64>);
+
+impl Mark {
+    pub(crate) fn at(time: Tick) -> Self {
+        Self(Atomic::new(time.as_nanos()))
+    }
+
+    #[inline(always)]
+    pub(crate) fn get(&self) -> Tick {
+        // ORDERING: relaxed; see the module's page.
+        Tick::from_nanos(self.0.load(Relaxed))
+    }
+
+    /// Is it later than `now`?
+    #[inline(always)]
+    pub(crate) fn is_after(&self, now: Tick) -> bool {
+        // ORDERING: relaxed; see the module's page.
+        now.as_nanos() < self.0.load(Relaxed)
+    }
+
+    /// Raises it to a time from which on a key is idle that is about to be forgotten.
+    pub(crate) fn raise(&self, to: Tick) {
+        let later = |mark: u64| (mark < to.as_nanos()).then_some(to.as_nanos());
+        // ORDERING: relaxed twice; see the module's page.
+        let _ = self.0.fetch_update(Relaxed, Relaxed, later);
+    }
+}
+
+/// The times of the last few insertions, or of others that are numbered one after the other.
+#[derive(Debug)]
+pub(crate) struct Witnesses([Atomic<u64>; WITNESSES]);
+
+impl Witnesses {
+    pub(crate) fn none() -> Self {
+        Self(std::array::from_fn(|_| Atomic::new(0)))
+    }
+
+    /// The same times, of which the latest had the number before `count`, for a count that begins
+    /// again.
+    pub(crate) fn copied(&self, count: u64) -> Self {
+        // ORDERING: relaxed; evidence, which may lack the latest.
+        let time = |nth: usize| self.0[Self::place(count.wrapping_add(nth as u64))].load(Relaxed);
+        Self(std::array::from_fn(|nth| Atomic::new(time(nth))))
+    }
+
+    #[inline(always)]
+    fn place(nth: u64) -> usize {
+        // The remainder is below the number of times.
+        #[allow(clippy::cast_possible_truncation)]
+        let place = (nth % WITNESSES.max(1) as u64) as usize;
+        place
+    }
+
+    /// Notes the time of a request, which is the `nth` by some count.
+    #[inline(always)]
+    pub(crate) fn note(&self, nth: u64, now: Tick) {
+        if let Some(time) = self.0.get(Self::place(nth)) {
+            // ORDERING: relaxed; evidence, which publishes nothing.
+            time.store(now.as_nanos(), Relaxed);
+        }
+    }
+
+    /// The time of one of the last few.
+    fn time(&self, nth: u64) -> Tick {
+        // ORDERING: relaxed, as in `note`.
+        Tick::from_nanos(self.0[Self::place(nth)].load(Relaxed))
+    }
+
+    /// The time that all of them have reached.
+    pub(crate) fn earliest(&self) -> Tick {
+        // ORDERING: relaxed, as in `note`.
+        let times = self.0.iter().map(|time| Tick::from_nanos(time.load(Relaxed)));
+        times.fold(Tick::MAX, Tick::min)
+    }
+}
+
+/// The times of those that got no place: of new keys that were refused, and of sweeps. A store that
+/// is full, or to which nobody comes, believes them.
+#[derive(Debug)]
+pub(crate) struct Refused {
+    /// How many there were since the store's last turnover began.
+    count: Atomic<u64>,
+    times: Witnesses,
+    /// How many times were noted.
+    noted: Atomic<u64>,
+    /// How many insertions there were when the last was noted.
+    insertions: Atomic<u64>,
+}
+
+impl Refused {
+    pub(crate) fn none() -> Self {
+        let [count, noted, insertions] = [(); 3].map(|()| Atomic::new(0));
+        Self { count, times: Witnesses::none(), noted, insertions }
+    }
+
+    /// The same times, where counts begin again.
+    pub(crate) fn copied(&self) -> Self {
+        // ORDERING: relaxed, as in `Witnesses`.
+        Self { times: self.times.copied(self.noted.load(Relaxed)), ..Self::none() }
+    }
+
+    /// Notes a time, after so many insertions at those times. If there were any since the last
+    /// time, one is noted before: it may contradict.
+    pub(crate) fn note(&self, now: Tick, insertions: u64, of_insertions: &Witnesses) {
+        // ORDERING: relaxed; a count.
+        self.count.fetch_add(1, Relaxed);
+        if WITNESSES == 0 {
+            return;
+        }
+        let since = self.since(insertions, of_insertions);
+        // ORDERING: relaxed; evidence, as in `Witnesses`.
+        self.insertions.store(insertions, Relaxed);
+        for time in [since, Some(now)].into_iter().flatten() {
+            // ORDERING: relaxed; a count.
+            let nth = self.noted.fetch_add(1, Relaxed);
+            self.times.note(nth, time);
+        }
+    }
+
+    /// The earliest time of the last few insertions since the last that was noted, if there were
+    /// any.
+    fn since(&self, insertions: u64, of_insertions: &Witnesses) -> Option<Tick> {
+        // ORDERING: relaxed, as in `note`.
+        let new = insertions.saturating_sub(self.insertions.load(Relaxed)).min(WITNESSES as u64);
+        (1..=new).map(|nth| of_insertions.time(insertions - nth)).min()
+    }
+
+    pub(crate) fn count(&self) -> u64 {
+        // ORDERING: relaxed; a count.
+        self.count.load(Relaxed)
+    }
+
+    /// Begins the count again.
+    pub(crate) fn begin(&self) {
+        // ORDERING: relaxed; a count.
+        self.count.store(0, Relaxed);
+    }
+
+    /// `now`, if it is not far ahead of what the last few of these and all insertions since have
+    /// reached, or the last few insertions; else that.
+    pub(crate) fn believed(&self, now: Tick, insertions: u64, of_insertions: &Witnesses) -> Tick {
+        if WITNESSES == 0 {
+            return now;
+        }
+        let since = self.since(insertions, of_insertions).unwrap_or(Tick::MAX);
+        let reached = self.times.earliest().min(since).max(of_insertions.earliest());
+        if now > reached + FAR { reached } else { now }
+    }
+}
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests {
+    use super::*;
+
+    /// They are far apart.
+    fn year(n: u64) -> Tick {
+        Tick::from_nanos(n * 365 * 24 * 3_600 * 1_000_000_000)
+    }
+
+    #[test]
+    fn a_mark_only_rises() {
+        let mark = Mark::at(year(5));
+        for (to, expected) in [(3, 5), (7, 7), (6, 7)] {
+            mark.raise(year(to));
+            assert_eq!(mark.get(), year(expected));
+        }
+    }
+
+    #[test]
+    fn a_time_is_believed_once_the_last_insertions_have_reached_it() {
+        let witnesses = Witnesses::none();
+        for nth in 0..4 {
+            assert_eq!(witnesses.earliest(), Tick::ZERO, "{nth}");
+            witnesses.note(nth, year(10));
+        }
+        assert_eq!(witnesses.earliest(), year(10));
+        // One that is far ahead is none of the others.
+        witnesses.note(4, Tick::MAX);
+        assert_eq!(witnesses.earliest(), year(10));
+    }
+
+    #[test]
+    fn an_insertion_contradicts_those_that_were_refused() {
+        let (refused, insertions) = (Refused::none(), Witnesses::none());
+        let believed = |refused: &Refused| refused.believed(Tick::MAX, 5, &insertions);
+        (0..4).for_each(|nth| insertions.note(nth, year(1)));
+        for _ in 0..3 {
+            refused.note(year(9), 4, &insertions);
+            assert_eq!(refused.believed(Tick::MAX, 4, &insertions), year(1));
+        }
+        insertions.note(4, year(2));
+        assert_eq!(refused.believed(Tick::MAX, 5, &insertions), year(1));
+        for (count, expected) in [(5, 2), (5, 2), (5, 2), (5, 9)] {
+            refused.note(year(9), count, &insertions);
+            assert_eq!(believed(&refused), year(expected));
+        }
+        assert_eq!((refused.count(), refused.copied().count()), (7, 0));
+        assert_eq!(refused.believed(year(3), 5, &insertions), year(3), "nor later than its own");
+        let next = insertions.copied(5);
+        assert_eq!(refused.copied().believed(Tick::MAX, 0, &next), year(9));
+        next.note(0, year(4));
+        assert_eq!(refused.copied().believed(Tick::MAX, 1, &next), year(4));
+    }
+
+    #[test]
+    fn a_time_that_is_not_far_ahead_is_believed_at_once() {
+        let (refused, insertions) = (Refused::none(), Witnesses::none());
+        (0..4).for_each(|nth| insertions.note(nth, year(1)));
+        let believed = |now| refused.believed(now, 4, &insertions);
+        let month = year(1) + FAR;
+        assert_eq!([month, month + Duration::from_nanos(1)].map(believed), [month, year(1)]);
+        assert_eq!(believed(Tick::ZERO), Tick::ZERO);
+    }
+
+    #[test]
+    fn the_last_times_are_the_last_when_the_count_begins_again() {
+        let witnesses = Witnesses::none();
+        for nth in 0..6 {
+            witnesses.note(nth, year(nth));
+        }
+        let copied = witnesses.copied(6);
+        for nth in 0..4 {
+            assert_eq!(copied.earliest(), year(2 + nth));
+            copied.note(nth, Tick::MAX);
+        }
+    }
+}
