@@ -25,7 +25,7 @@
 //! others learn that the key is forgotten: *closed* and *link* of `table`, scc's locks in `exact`.
 //! The mark never falls, so who reads it once it is covered reads no less.
 
-use crate::sync::{Atomic, Ordering::Relaxed};
+use crate::sync::{Atomic, Counter, Ordering::Relaxed};
 use crate::time::Tick;
 use std::time::Duration;
 
@@ -35,6 +35,9 @@ const FAR: Duration = Duration::from_secs(30 * 24 * 3_600);
 /// How many insertions have to reach a time that is far ahead before keys are forgotten by it.
 /// (Models have none, and believe each time, or there is too much to try.)
 pub(crate) const WITNESSES: usize = if cfg!(tollgate_loom) { 0 } else { 4 };
+
+/// An insertion is noted at its number modulo this, where times are noted at all.
+const PLACES: u64 = 4;
 
 /// How often a sweep's time is noted before the store goes on with what it believes, whoever
 /// contradicts.
@@ -96,7 +99,11 @@ impl Witnesses {
 
     /// The same times, of which the latest had the number before `count`, for a count that begins
     /// again.
-    pub(crate) fn copied(&self, count: u64) -> Self {
+    pub(crate) fn copied(&self, count: impl FnOnce() -> u64) -> Self {
+        if WITNESSES == 0 {
+            return Self::none();
+        }
+        let count = count();
         // ORDERING: relaxed; evidence, which may lack the latest.
         let time = |nth: usize| self.0[Self::place(count.wrapping_add(nth as u64))].load(Relaxed);
         Self(std::array::from_fn(|nth| Atomic::new(time(nth))))
@@ -106,7 +113,7 @@ impl Witnesses {
     fn place(nth: u64) -> usize {
         // The remainder is below the number of times.
         #[allow(clippy::cast_possible_truncation)]
-        let place = (nth % WITNESSES.max(1) as u64) as usize;
+        let place = (nth % PLACES) as usize;
         place
     }
 
@@ -138,7 +145,7 @@ impl Witnesses {
 #[derive(Debug)]
 pub(crate) struct Refused {
     /// How many there were since the store's last turnover began.
-    count: Atomic<u64>,
+    count: Counter,
     times: Witnesses,
     /// How many times were noted.
     noted: Atomic<u64>,
@@ -148,24 +155,24 @@ pub(crate) struct Refused {
 
 impl Refused {
     pub(crate) fn none() -> Self {
-        let [count, noted, insertions] = [(); 3].map(|()| Atomic::new(0));
-        Self { count, times: Witnesses::none(), noted, insertions }
+        let [noted, insertions] = [(); 2].map(|()| Atomic::new(0));
+        Self { count: Counter::new(), times: Witnesses::none(), noted, insertions }
     }
 
     /// The same times, where counts begin again.
     pub(crate) fn copied(&self) -> Self {
         // ORDERING: relaxed, as in `Witnesses`.
-        Self { times: self.times.copied(self.noted.load(Relaxed)), ..Self::none() }
+        Self { times: self.times.copied(|| self.noted.load(Relaxed)), ..Self::none() }
     }
 
     /// Notes a time, after so many insertions at those times. If there were any since the last
     /// time, one is noted before: it may contradict.
-    pub(crate) fn note(&self, now: Tick, insertions: u64, of_insertions: &Witnesses) {
-        // ORDERING: relaxed; a count.
-        self.count.fetch_add(1, Relaxed);
+    pub(crate) fn note(&self, now: Tick, insertions: impl FnOnce() -> u64, of_insertions: &Witnesses) {
+        self.count.add(1);
         if WITNESSES == 0 {
             return;
         }
+        let insertions = insertions();
         let since = self.since(insertions, of_insertions);
         // ORDERING: relaxed; evidence, as in `Witnesses`.
         self.insertions.store(insertions, Relaxed);
@@ -185,22 +192,26 @@ impl Refused {
     }
 
     pub(crate) fn count(&self) -> u64 {
-        // ORDERING: relaxed; a count.
-        self.count.load(Relaxed)
+        self.count.get()
     }
 
     /// Begins the count again.
     pub(crate) fn begin(&self) {
-        // ORDERING: relaxed; a count.
-        self.count.store(0, Relaxed);
+        self.count.reset();
     }
 
     /// `now`, if it is not far ahead of what the last few of these and all insertions since have
     /// reached, or the last few insertions; else that.
-    pub(crate) fn believed(&self, now: Tick, insertions: u64, of_insertions: &Witnesses) -> Tick {
+    pub(crate) fn believed(
+        &self,
+        now: Tick,
+        insertions: impl FnOnce() -> u64,
+        of_insertions: &Witnesses,
+    ) -> Tick {
         if WITNESSES == 0 {
             return now;
         }
+        let insertions = insertions();
         let since = self.since(insertions, of_insertions).unwrap_or(Tick::MAX);
         let reached = self.times.earliest().min(since).max(of_insertions.earliest());
         if now > reached + FAR { reached } else { now }
@@ -241,31 +252,31 @@ mod tests {
     #[test]
     fn an_insertion_contradicts_those_that_were_refused() {
         let (refused, insertions) = (Refused::none(), Witnesses::none());
-        let believed = |refused: &Refused| refused.believed(Tick::MAX, 5, &insertions);
+        let believed = |refused: &Refused| refused.believed(Tick::MAX, || 5, &insertions);
         (0..4).for_each(|nth| insertions.note(nth, year(1)));
         for _ in 0..3 {
-            refused.note(year(9), 4, &insertions);
-            assert_eq!(refused.believed(Tick::MAX, 4, &insertions), year(1));
+            refused.note(year(9), || 4, &insertions);
+            assert_eq!(refused.believed(Tick::MAX, || 4, &insertions), year(1));
         }
         insertions.note(4, year(2));
-        assert_eq!(refused.believed(Tick::MAX, 5, &insertions), year(1));
+        assert_eq!(refused.believed(Tick::MAX, || 5, &insertions), year(1));
         for (count, expected) in [(5, 2), (5, 2), (5, 2), (5, 9)] {
-            refused.note(year(9), count, &insertions);
+            refused.note(year(9), || count, &insertions);
             assert_eq!(believed(&refused), year(expected));
         }
         assert_eq!((refused.count(), refused.copied().count()), (7, 0));
-        assert_eq!(refused.believed(year(3), 5, &insertions), year(3), "nor later than its own");
-        let next = insertions.copied(5);
-        assert_eq!(refused.copied().believed(Tick::MAX, 0, &next), year(9));
+        assert_eq!(refused.believed(year(3), || 5, &insertions), year(3), "nor later than its own");
+        let next = insertions.copied(|| 5);
+        assert_eq!(refused.copied().believed(Tick::MAX, || 0, &next), year(9));
         next.note(0, year(4));
-        assert_eq!(refused.copied().believed(Tick::MAX, 1, &next), year(4));
+        assert_eq!(refused.copied().believed(Tick::MAX, || 1, &next), year(4));
     }
 
     #[test]
     fn a_time_that_is_not_far_ahead_is_believed_at_once() {
         let (refused, insertions) = (Refused::none(), Witnesses::none());
         (0..4).for_each(|nth| insertions.note(nth, year(1)));
-        let believed = |now| refused.believed(now, 4, &insertions);
+        let believed = |now| refused.believed(now, || 4, &insertions);
         let month = year(1) + FAR;
         assert_eq!([month, month + Duration::from_nanos(1)].map(believed), [month, year(1)]);
         assert_eq!(believed(Tick::ZERO), Tick::ZERO);
@@ -277,7 +288,7 @@ mod tests {
         for nth in 0..6 {
             witnesses.note(nth, year(nth));
         }
-        let copied = witnesses.copied(6);
+        let copied = witnesses.copied(|| 6);
         for nth in 0..4 {
             assert_eq!(copied.earliest(), year(2 + nth));
             copied.note(nth, Tick::MAX);

@@ -44,6 +44,10 @@ pub(crate) use std::sync::atomic::AtomicPtr;
 #[cfg(not(tollgate_loom))]
 pub(crate) use std::thread;
 
+mod counter;
+
+pub(crate) use counter::Counter;
+
 /// Lets others run for a millisecond: for calls that are not in a hurry.
 #[cfg(not(tollgate_loom))]
 pub(crate) fn rest() {

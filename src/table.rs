@@ -237,11 +237,7 @@ use crate::packed::Packed;
 use crate::quota::Enforced;
 use crate::reclaim::{Bag, Guard, Link, Stale, pin};
 use crate::rule::{AnyRule, Rule, Word, load};
-use crate::sync::{
-    Atomic,
-    Ordering::{Acquire, Relaxed},
-    rest,
-};
+use crate::sync::{Atomic, Counter, Ordering::Acquire, rest};
 use crate::time::Tick;
 use era::{CHUNK, Dawn, Era, FIRST_LIMIT, Place, Size};
 use memory::{Memory, Permit};
@@ -291,9 +287,9 @@ pub(crate) struct Table {
 #[repr(align(128))]
 struct Done {
     /// Turnovers that are complete.
-    turnovers: Atomic<u64>,
+    turnovers: Counter,
     /// Keys that were evicted.
-    evicted: Atomic<u64>,
+    evicted: Counter,
     /// Eras that were the root.
     retired: Bag,
 }
@@ -341,7 +337,7 @@ impl Table {
         let Some(first) = first else {
             return Err(ConfigError::OutOfMemory { bytes: size.bytes() });
         };
-        let done = Done { turnovers: Atomic::new(0), evicted: Atomic::new(0), retired: Bag::new() };
+        let done = Done { turnovers: Counter::new(), evicted: Counter::new(), retired: Bag::new() };
         let rules = Memory::new(LEAST_MEMORY);
         Ok(Self { root: Link::to(first), max_keys, grace, memory, rules, done })
     }
@@ -536,14 +532,12 @@ impl Table {
 
     /// How many turnovers are complete.
     pub(crate) fn turnovers(&self) -> u64 {
-        // ORDERING: relaxed; a statistic.
-        self.done.turnovers.load(Relaxed)
+        self.done.turnovers.get()
     }
 
     /// How many keys were evicted.
     pub(crate) fn evicted(&self) -> u64 {
-        // ORDERING: relaxed; a statistic.
-        self.done.evicted.load(Relaxed)
+        self.done.evicted.get()
     }
 
     /// The bytes of all eras that are not freed yet.
@@ -780,8 +774,7 @@ impl Table {
     fn turn(&self, root: &Era, next: &Era, guard: &Guard) -> bool {
         let turned = root.turn_chunk(next, next.believed.before(self.grace));
         if turned.evicted > 0 {
-            // ORDERING: relaxed; a statistic.
-            self.done.evicted.fetch_add(turned.evicted, Relaxed);
+            self.done.evicted.add(turned.evicted);
         }
         let Some(moved) = turned.moved else { return false };
         reach(Step::AllMoved);
@@ -789,8 +782,7 @@ impl Table {
         reach(Step::Carried);
         if self.root.advance(root, &root.next, guard, &self.done.retired) {
             reach(Step::Promoted);
-            // ORDERING: relaxed; a statistic.
-            self.done.turnovers.fetch_add(1, Relaxed);
+            self.done.turnovers.add(1);
             self.done.retired.collect();
         }
         true

@@ -40,7 +40,7 @@ impl Source {
         imports.filter(|(_, import)| hides(import)).map(|(at, _)| self.line(at)).collect()
     }
 
-    /// The library's files, without the programs.
+    /// The library's files, without the programs and without unit tests in a file of their own.
     pub fn library(root: &Path) -> io::Result<Vec<Self>> {
         let mut found = Vec::new();
         let mut folders = vec![root.join("src")];
@@ -49,7 +49,9 @@ impl Source {
                 let path = entry?.path();
                 if path.is_dir() && !path.ends_with("src/bin") {
                     folders.push(path);
-                } else if path.extension().is_some_and(|extension| extension == "rs") {
+                } else if path.extension().is_some_and(|extension| extension == "rs")
+                    && !path.ends_with("tests.rs")
+                {
                     let name = path.strip_prefix(root).expect("it is in there").display().to_string();
                     found.push(Self::new(name, fs::read_to_string(path)?));
                 }

@@ -135,7 +135,7 @@ impl Rounds {
     /// Notes the time of a sweep, or of a new key for which there is no place.
     pub(super) fn note(&self, now: Tick) {
         // ORDERING: relaxed; a count.
-        self.refused.note(now, self.inserted.load(Relaxed), &self.times);
+        self.refused.note(now, || self.inserted.load(Relaxed), &self.times);
     }
 
     /// How many times were noted so since the last round began.
@@ -147,7 +147,7 @@ impl Rounds {
     /// got no place.
     pub(super) fn believes(&self, now: Tick) -> Tick {
         // ORDERING: relaxed; a count.
-        self.refused.believed(now, self.inserted.load(Relaxed), &self.times)
+        self.refused.believed(now, || self.inserted.load(Relaxed), &self.times)
     }
 
     /// The time by which the keys of the last round were judged, but for the grace.

@@ -15,7 +15,7 @@ use crate::packed::Judged;
 use crate::quota::Quota;
 use crate::reclaim::Bag;
 use crate::rule::LeakyBucket;
-use crate::sync::{Atomic, Ordering::Relaxed};
+use crate::sync::Counter;
 use crate::time::Tick;
 use equivalent::Equivalent;
 use std::fmt;
@@ -111,7 +111,7 @@ pub(super) struct Beyond {
     /// Parts of that state that others have followed.
     retired: Bag,
     /// How many times there was no place.
-    pub(super) refused: Atomic<u64>,
+    pub(super) refused: Counter,
 }
 
 impl<K: ?Sized> Limiter<K> {
@@ -545,8 +545,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     where
         S: Lookup<Q>,
     {
-        // ORDERING: relaxed; a statistic.
-        self.beyond.refused.fetch_add(1, Relaxed);
+        self.beyond.refused.add(1);
         match self.full {
             Full::Share => self.shared(guard, |state| Some(state.charge(now, cost, || Tick::ZERO)?.0)),
             Full::Deny | Full::Admit => self.policy(self.store.fresh(key, now, cost, guard), now),
@@ -736,7 +735,7 @@ impl<K: ?Sized, S: Store> Builder<Limiter<K, S>> {
             store,
             resets: Resets::none_yet(),
             full: self.full,
-            beyond: Beyond { overflow, retired: Bag::new(), refused: Atomic::new(0) },
+            beyond: Beyond { overflow, retired: Bag::new(), refused: Counter::new() },
             key: PhantomData,
         })
     }

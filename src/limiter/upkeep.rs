@@ -3,7 +3,6 @@
 use super::keyed::Limiter;
 use super::store::Store;
 use crate::forgetting::{Sweep, WITNESSES};
-use crate::sync::Ordering::Relaxed;
 use crate::time::Tick;
 
 /// How many steps of a turnover a sweep does before it lets the epoch move on.
@@ -71,8 +70,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
             max_keys: figures.max_keys,
             turnovers: figures.turnovers,
             evicted: figures.evicted,
-            // ORDERING: relaxed; a statistic.
-            refused: self.beyond.refused.load(Relaxed),
+            refused: self.beyond.refused.get(),
             own_quotas: figures.own_quotas,
             bytes: size_of::<Self>() + figures.bytes,
         }

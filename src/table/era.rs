@@ -133,7 +133,7 @@ impl Dawn {
             began: now,
             believed: before.believes(now),
             forgotten: before.forgotten.get(),
-            times: before.counts.times.copied(before.given()),
+            times: before.counts.times.copied(|| before.given()),
             refused: before.counts.refused.copied(),
         }
     }
@@ -209,12 +209,12 @@ impl Era {
     /// `now`, as far as the last few insertions have reached it, too, or the last few of those that
     /// got no place.
     pub(super) fn believes(&self, now: Tick) -> Tick {
-        self.counts.refused.believed(now, self.given(), &self.counts.times)
+        self.counts.refused.believed(now, || self.given(), &self.counts.times)
     }
 
     /// Notes the time of a sweep, or of a new key for which there is no place.
     pub(super) fn note(&self, now: Tick) {
-        self.counts.refused.note(now, self.given(), &self.counts.times);
+        self.counts.refused.note(now, || self.given(), &self.counts.times);
     }
 
     /// How many times were noted so.
