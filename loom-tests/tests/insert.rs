@@ -145,14 +145,9 @@ fn two_beyond_the_cap(bound: Bound) {
 }
 
 #[test]
+#[ignore = "deep: make loom-deep"]
 fn keys_beyond_the_cap_race_for_the_shared_token() {
     two_beyond_the_cap(Bound::Preemptions(1));
-}
-
-#[test]
-#[ignore = "deep: make loom-deep"]
-fn keys_beyond_the_cap_race_for_the_shared_token_deeply() {
-    two_beyond_the_cap(Bound::Preemptions(3));
 }
 
 fn two_of_one_key_and_one_of_another(bound: Bound) {
