@@ -71,7 +71,7 @@
 //! # Work for each operation
 //!
 //! While a round is under way each insertion visits [`ExactStore::STEP`] = 8 places, so does one in 2048 charges
-//! of known keys, and a `pin` handle now and then. At the cap an insertion visits up to 16 times as many, and is
+//! of known keys. At the cap an insertion visits up to 16 times as many, and is
 //! then told that the store is full; a round begins a grace after the time by which the last one
 //! judged, or at any later time when a key was refused for each step of it. scc resizes its array a
 //! few buckets at a time.
@@ -123,7 +123,7 @@ pub(crate) use stage::{Counts, ExactRule, Kept, Shared, Staged, Wanted};
 
 use crate::decision::Decision;
 use crate::error::ConfigError;
-use crate::forgetting::{SWEEPS_AT_MOST, Sweep};
+use crate::forgetting::Sweep;
 use crate::quota::{Enforced, Quota};
 use crate::reclaim::Bag;
 use crate::sync::{Atomic, Index, Ordering::Relaxed, Reading, epoch, reading};
@@ -355,8 +355,7 @@ impl<K: Eq + 'static> ExactStore<K> {
         if !self.rounds.is_past(now) || !self.holds_something() {
             return Sweep::Nothing;
         }
-        self.rounds.note(now);
-        if self.rounds.believes(now) < first && self.rounds.noted() < SWEEPS_AT_MOST {
+        if !self.rounds.lets_sweep(now, first) {
             return Sweep::NotBelieved;
         }
         if self.begin_round(now) { Sweep::UnderWay } else { Sweep::Nothing }
@@ -377,12 +376,7 @@ impl<K: Eq + 'static> ExactStore<K> {
         self.places.taken() > 0 || self.rounds.is_large()
     }
 
-    /// The rule of keys that have none of their own.
-    /// The quota of the keys that have none of their own.
-    pub(crate) fn default_quota(&self) -> Quota {
-        self.quotas.default_quota()
-    }
-
+    /// The rule of the keys that have no quota of their own.
     pub(crate) fn default_rule(&self) -> Wanted {
         self.quotas.default()
     }

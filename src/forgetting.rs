@@ -41,15 +41,15 @@ const PLACES: u64 = 4;
 
 /// How often a sweep's time is noted before the store goes on with what it believes, whoever
 /// contradicts.
-pub(crate) const SWEEPS_AT_MOST: u64 = 16;
+const SWEEPS_AT_MOST: u64 = 16;
 
 /// So many new keys are refused, at the least, before a full store looks for idle keys again although
 /// no grace has passed: what a turnover costs is shared by as many.
-pub(crate) const REFUSALS: u64 = if cfg!(tollgate_loom) { 1 } else { 4_096 };
+const REFUSALS: u64 = if cfg!(tollgate_loom) { 1 } else { 4_096 };
 
 /// How an attempt to begin a sweep ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sweep {
+pub(crate) enum Sweep {
     /// There is nothing to do.
     Nothing,
     /// The time is noted, and not believed yet.
@@ -140,81 +140,99 @@ impl Witnesses {
     }
 }
 
-/// The times of those that got no place: of new keys that were refused, and of sweeps. A store that
-/// is full, or to which nobody comes, believes them.
+/// What a store has to judge times by: those of its last few insertions, and of the last few
+/// sweeps and new keys that got no place. A store that is full, or to which no new key comes,
+/// believes the latter.
+///
+/// Its methods are given how many insertions there were, as a function: models ask for nothing.
 #[derive(Debug)]
-pub(crate) struct Refused {
-    /// How many there were since the store's last turnover began.
-    count: Counter,
-    times: Witnesses,
-    /// How many times were noted.
+pub(crate) struct Evidence {
+    insertions: Witnesses,
+    refused: Witnesses,
+    /// How many times of `refused` were noted.
     noted: Atomic<u64>,
-    /// How many insertions there were when the last was noted.
-    insertions: Atomic<u64>,
+    /// How many insertions there were when the last of them was noted.
+    inserted: Atomic<u64>,
+    /// How many sweeps and refusals there were since the last turnover or round began.
+    count: Counter,
 }
 
-impl Refused {
+impl Evidence {
     pub(crate) fn none() -> Self {
-        let [noted, insertions] = [(); 2].map(|()| Atomic::new(0));
-        Self { count: Counter::new(), times: Witnesses::none(), noted, insertions }
+        Self::of(Witnesses::none(), Witnesses::none())
     }
 
-    /// The same times, where counts begin again.
-    pub(crate) fn copied(&self) -> Self {
+    fn of(insertions: Witnesses, refused: Witnesses) -> Self {
+        let [noted, inserted] = [(); 2].map(|()| Atomic::new(0));
+        Self { insertions, refused, noted, inserted, count: Counter::new() }
+    }
+
+    /// The same times, where all counts begin again.
+    pub(crate) fn copied(&self, inserted: impl FnOnce() -> u64) -> Self {
         // ORDERING: relaxed, as in `Witnesses`.
-        Self { times: self.times.copied(|| self.noted.load(Relaxed)), ..Self::none() }
+        Self::of(self.insertions.copied(inserted), self.refused.copied(|| self.noted.load(Relaxed)))
     }
 
-    /// Notes a time, after so many insertions at those times. If there were any since the last
-    /// time, one is noted before: it may contradict.
-    pub(crate) fn note(&self, now: Tick, insertions: impl FnOnce() -> u64, of_insertions: &Witnesses) {
+    /// Notes the time of an insertion, the `nth` by the store's count.
+    #[inline(always)]
+    pub(crate) fn note_insertion(&self, nth: u64, now: Tick) {
+        self.insertions.note(nth, now);
+    }
+
+    /// Notes the time of a sweep, or of a new key that got no place. If there were insertions since
+    /// the last one, one of those is noted before: it may contradict.
+    pub(crate) fn note(&self, now: Tick, inserted: impl FnOnce() -> u64) {
         self.count.add(1);
         if WITNESSES == 0 {
             return;
         }
-        let insertions = insertions();
-        let since = self.since(insertions, of_insertions);
+        let inserted = inserted();
+        let since = self.since(inserted);
         // ORDERING: relaxed; evidence, as in `Witnesses`.
-        self.insertions.store(insertions, Relaxed);
+        self.inserted.store(inserted, Relaxed);
         for time in [since, Some(now)].into_iter().flatten() {
             // ORDERING: relaxed; a count.
             let nth = self.noted.fetch_add(1, Relaxed);
-            self.times.note(nth, time);
+            self.refused.note(nth, time);
         }
     }
 
-    /// The earliest time of the last few insertions since the last that was noted, if there were
-    /// any.
-    fn since(&self, insertions: u64, of_insertions: &Witnesses) -> Option<Tick> {
+    /// The earliest time of the last few insertions since `note`, if there were any.
+    fn since(&self, inserted: u64) -> Option<Tick> {
         // ORDERING: relaxed, as in `note`.
-        let new = insertions.saturating_sub(self.insertions.load(Relaxed)).min(WITNESSES as u64);
-        (1..=new).map(|nth| of_insertions.time(insertions - nth)).min()
+        let new = inserted.saturating_sub(self.inserted.load(Relaxed)).min(WITNESSES as u64);
+        (1..=new).map(|nth| self.insertions.time(inserted - nth)).min()
     }
 
-    pub(crate) fn count(&self) -> u64 {
-        self.count.get()
-    }
-
-    /// Begins the count again.
+    /// Begins to count refusals again.
     pub(crate) fn begin(&self) {
         self.count.reset();
     }
 
-    /// `now`, if it is not far ahead of what the last few of these and all insertions since have
-    /// reached, or the last few insertions; else that.
-    pub(crate) fn believed(
-        &self,
-        now: Tick,
-        insertions: impl FnOnce() -> u64,
-        of_insertions: &Witnesses,
-    ) -> Tick {
+    /// `now`, unless it is far ahead of what the last few insertions have reached, and of what the
+    /// last few refusals and all insertions since have reached; else that.
+    pub(crate) fn believed(&self, now: Tick, inserted: impl FnOnce() -> u64) -> Tick {
         if WITNESSES == 0 {
             return now;
         }
-        let insertions = insertions();
-        let since = self.since(insertions, of_insertions).unwrap_or(Tick::MAX);
-        let reached = self.times.earliest().min(since).max(of_insertions.earliest());
+        let since = self.since(inserted()).unwrap_or(Tick::MAX);
+        let reached = self.refused.earliest().min(since).max(self.insertions.earliest());
         if now > reached + FAR { reached } else { now }
+    }
+
+    /// At the cap, can keys have become old enough to be forgotten since they were last judged, by
+    /// `last`? A grace after that; or as soon as they would be judged by another time, and a new key
+    /// was refused for each of the `steps` of a turnover, and no fewer than [`REFUSALS`].
+    pub(crate) fn is_due(&self, believed: Tick, last: Tick, grace: Duration, steps: u64) -> bool {
+        believed.is_apart(last, grace)
+            || believed.before(grace) != last.before(grace) && self.count.get() >= steps.max(REFUSALS)
+    }
+
+    /// Notes the time of a sweep that began at `first`. May it begin to forget keys? It may when
+    /// that time is believed, or it has said so often enough.
+    pub(crate) fn lets_sweep(&self, now: Tick, first: Tick, inserted: impl Fn() -> u64) -> bool {
+        self.note(now, &inserted);
+        self.believed(now, &inserted) >= first || self.count.get() >= SWEEPS_AT_MOST
     }
 }
 
@@ -251,35 +269,50 @@ mod tests {
 
     #[test]
     fn an_insertion_contradicts_those_that_were_refused() {
-        let (refused, insertions) = (Refused::none(), Witnesses::none());
-        let believed = |refused: &Refused| refused.believed(Tick::MAX, || 5, &insertions);
-        (0..4).for_each(|nth| insertions.note(nth, year(1)));
+        let evidence = Evidence::none();
+        let believed = |inserted| evidence.believed(Tick::MAX, || inserted);
+        (0..4).for_each(|nth| evidence.note_insertion(nth, year(1)));
         for _ in 0..3 {
-            refused.note(year(9), || 4, &insertions);
-            assert_eq!(refused.believed(Tick::MAX, || 4, &insertions), year(1));
+            evidence.note(year(9), || 4);
+            assert_eq!(believed(4), year(1));
         }
-        insertions.note(4, year(2));
-        assert_eq!(refused.believed(Tick::MAX, || 5, &insertions), year(1));
-        for (count, expected) in [(5, 2), (5, 2), (5, 2), (5, 9)] {
-            refused.note(year(9), || count, &insertions);
-            assert_eq!(believed(&refused), year(expected));
+        evidence.note_insertion(4, year(2));
+        assert_eq!(believed(5), year(1));
+        for expected in [2, 2, 2, 9] {
+            evidence.note(year(9), || 5);
+            assert_eq!(believed(5), year(expected));
         }
-        assert_eq!((refused.count(), refused.copied().count()), (7, 0));
-        assert_eq!(refused.believed(year(3), || 5, &insertions), year(3), "nor later than its own");
-        let next = insertions.copied(|| 5);
-        assert_eq!(refused.copied().believed(Tick::MAX, || 0, &next), year(9));
-        next.note(0, year(4));
-        assert_eq!(refused.copied().believed(Tick::MAX, || 1, &next), year(4));
+        let next = evidence.copied(|| 5);
+        assert_eq!((evidence.count.get(), next.count.get()), (7, 0));
+        assert_eq!(evidence.believed(year(3), || 5), year(3), "nor later than its own");
+        assert_eq!(next.believed(Tick::MAX, || 0), year(9));
+        next.note_insertion(0, year(4));
+        assert_eq!(next.believed(Tick::MAX, || 1), year(4));
     }
 
     #[test]
     fn a_time_that_is_not_far_ahead_is_believed_at_once() {
-        let (refused, insertions) = (Refused::none(), Witnesses::none());
-        (0..4).for_each(|nth| insertions.note(nth, year(1)));
-        let believed = |now| refused.believed(now, || 4, &insertions);
+        let evidence = Evidence::none();
+        (0..4).for_each(|nth| evidence.note_insertion(nth, year(1)));
+        let believed = |now| evidence.believed(now, || 4);
         let month = year(1) + FAR;
         assert_eq!([month, month + Duration::from_nanos(1)].map(believed), [month, year(1)]);
         assert_eq!(believed(Tick::ZERO), Tick::ZERO);
+    }
+
+    #[test]
+    fn keys_are_judged_again_after_a_grace_or_many_refusals_at_another_time() {
+        let (evidence, second) = (Evidence::none(), Duration::from_secs(1));
+        let is_due = |now, last, grace| evidence.is_due(now, last, grace, 2);
+        let [early, late] = [1, 2].map(|n| Tick::ZERO + n * second);
+        assert!(is_due(late, early, second) && is_due(early, late, second));
+        assert!(!is_due(late, early, 2 * second));
+        (0..REFUSALS).for_each(|_| evidence.note(late, || 0));
+        assert!(is_due(late + second, late, 2 * second));
+        assert!(!is_due(late, late, second), "by the same time as the last");
+        assert!(!is_due(late, early, 2 * second), "no key can be idle so long");
+        evidence.begin();
+        assert!(!is_due(late + second, late, 2 * second));
     }
 
     #[test]

@@ -81,11 +81,12 @@ mod error;
 mod exact;
 mod forgetting;
 mod grain;
+mod growth;
 mod limiter;
-mod packed;
 mod quota;
 mod reclaim;
 pub mod rule;
+mod state;
 #[cfg(not(tollgate_loom))]
 mod sync;
 #[cfg(tollgate_loom)]

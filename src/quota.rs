@@ -42,7 +42,7 @@ pub struct Quota {
 
 /// A rule, and the quota that it enforces.
 #[derive(Clone, Copy, Debug)]
-pub struct Enforced<R> {
+pub(crate) struct Enforced<R> {
     pub(crate) rule: R,
     pub(crate) quota: Quota,
 }

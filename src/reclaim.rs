@@ -115,11 +115,11 @@ mod tests;
 #[cfg(not(tollgate_loom))]
 pub(crate) use bag::{Bag, Retire};
 #[cfg(not(tollgate_loom))]
-pub(crate) use guard::{pin, pin_at_once};
+pub(crate) use guard::pin;
 #[cfg(not(tollgate_loom))]
 pub(crate) use link::{Link, Stale};
 #[cfg(tollgate_loom)]
-pub(crate) use model::{Bag, Link, Retire, Stale, pin, pin_at_once};
+pub(crate) use model::{Bag, Link, Retire, Stale, pin};
 pub(crate) use once::OnceLink;
 
 // It is the guard of a sealed trait, so it is named where that is.

@@ -33,6 +33,7 @@
 
 mod contract;
 mod fixed_window;
+mod gcra;
 mod leaky_bucket;
 mod sliding_window;
 mod token_bucket;
@@ -41,6 +42,7 @@ mod word;
 
 pub use contract::Rule;
 pub use fixed_window::FixedWindow;
+pub(crate) use gcra::Gcra;
 pub use leaky_bucket::LeakyBucket;
 pub use sliding_window::SlidingWindow;
 pub use token_bucket::TokenBucket;
@@ -180,12 +182,11 @@ impl AnyRule {
 }
 
 impl AnyRule {
-    /// The rule as a leaky bucket, if it is a bucket: a token bucket decides as one that is a meter.
+    /// The algorithm of a bucket, whichever of the two it is.
     #[inline(always)]
-    pub(crate) fn as_bucket(&self) -> Option<LeakyBucket> {
+    pub(crate) fn as_gcra(&self) -> Option<Gcra> {
         match self {
-            Self::TokenBucket(rule) => Some(LeakyBucket::of(*rule)),
-            Self::LeakyBucket(rule) => Some(*rule),
+            Self::TokenBucket(TokenBucket(gcra)) | Self::LeakyBucket(LeakyBucket(gcra)) => Some(*gcra),
             Self::FixedWindow(_) | Self::SlidingWindow(_) => None,
         }
     }
@@ -193,7 +194,13 @@ impl AnyRule {
     /// The first time from which on `word`, which is not frozen, is idle; `None` if time ends
     /// before.
     pub(crate) fn idle_from(&self, word: Word) -> Option<Tick> {
-        dispatch!(self, rule => rule.idle_from(word))
+        match self {
+            Self::TokenBucket(TokenBucket(gcra)) | Self::LeakyBucket(LeakyBucket(gcra)) => {
+                gcra.idle_from(word)
+            }
+            Self::FixedWindow(rule) => rule.idle_from(word),
+            Self::SlidingWindow(rule) => rule.idle_from(word),
+        }
     }
 
     /// The answer to a request for a key that was never seen, or was forgotten: no earlier than
@@ -214,8 +221,8 @@ impl AnyRule {
     /// two capacities. Never fresh. Both rules are of one algorithm: a limiter's.
     pub(crate) fn adopt(&self, before: &Self, word: Word, now: Tick) -> Word {
         match (self, before) {
-            (Self::TokenBucket(rule), Self::TokenBucket(before)) => rule.adopt(before, word, now),
-            (Self::LeakyBucket(rule), Self::LeakyBucket(before)) => rule.adopt(before, word, now),
+            (Self::TokenBucket(rule), Self::TokenBucket(before)) => rule.0.adopt(&before.0, word, now),
+            (Self::LeakyBucket(rule), Self::LeakyBucket(before)) => rule.0.adopt(&before.0, word, now),
             (Self::FixedWindow(rule), Self::FixedWindow(before)) => rule.adopt(before, word, now),
             (Self::SlidingWindow(rule), Self::SlidingWindow(before)) => rule.adopt(before, word, now),
             _ => unreachable!("all rules of a limiter are of one algorithm"),

@@ -97,14 +97,14 @@
 //! # Work for each operation
 //!
 //! While a turnover is under way each insertion closes one chunk, [`Table::STEP`] = 16 slots, before it
-//! inserts; so does one in 2048 charges of known keys, and a `pin` handle now and then. At the cap
+//! inserts; so does one in 2048 charges of known keys. At the cap
 //! a turnover begins a grace after the time by which the last one judged, or at any later time when
 //! as many new keys were refused as there are chunks, or 4,096 if that is more: so a refused key
 //! pays for one chunk at the most, and a key that is idle makes room after 5/4 as many refusals
 //! (chunks are 3/32 for each key, of a small table 1/8). Below the cap that is
 //! all: an era has a spare place for each chunk of the era before, so who has done a chunk finds a place.
 //! The chunks of threads that have stopped in one are redone by others, one more for each such thread. At
-//! the cap, where only idle keys make places, an insertion closes up to [`CHUNKS_AT_CAP`] = 8 chunks and is
+//! the cap, where only idle keys make places, an insertion closes up to `charge::CHUNKS_AT_CAP` = 8 chunks and is
 //! then told that the table is full. Beginning a turnover takes one allocation of zeroed memory, of which the system gives
 //! a large table its own part by part: whoever brings a key to a part that nobody has used asks for 64 KiB of it (some 20
 //! microseconds). What is retired goes back in the same way, a megabyte at a time (some 60): see `pages`.
@@ -146,7 +146,7 @@
 //! that writes there, all ways do, and copy: eight bytes at a time in, sixteen out, for which the processor waits until all is in
 //! its cache, and the next compare-and-swap waits for that. With this, and what is left out of the code of the check for it, a hot
 //! key takes 0.88 of the time it took, in a batch 0.60, and a fresh key 0.88 (see `decision::LongWay`, and
-//! `View::change_apart`, of which a caller gets two words and makes the answer).
+//! `View::update_further`, of which a caller gets two words and makes the answer).
 //!
 //! Kept: few instructions, for what reading the clock hides is about a hundred of them (a loop that reads the time stamp counter and
 //! does other things takes 9.5 ns with up to 100 instructions, 10.7 with 140 and 13 with 200). A guard that is known to be of the
@@ -214,6 +214,7 @@
 //!
 //! Kept: guards without a locked instruction (see `sync::readers`): a fifth off a check of a hot key.
 
+mod charge;
 mod chunks;
 mod era;
 mod memory;
@@ -227,19 +228,20 @@ mod view;
 
 pub(crate) use rules::Rules;
 pub(crate) use slot::Fingerprint;
-pub(crate) use space::{Line, Miss};
+pub(crate) use space::Line;
 pub(crate) use view::View;
 
 use crate::decision::Decision;
 use crate::error::ConfigError;
-use crate::forgetting::{REFUSALS, SWEEPS_AT_MOST, Sweep};
-use crate::packed::Packed;
+use crate::forgetting::Sweep;
+use crate::growth;
 use crate::quota::Enforced;
 use crate::reclaim::{Bag, Guard, Link, Stale, pin};
-use crate::rule::{AnyRule, Rule, Word, load};
+use crate::rule::{AnyRule, Word, load};
+use crate::state::State;
 use crate::sync::{Atomic, Counter, Ordering::Acquire, rest};
 use crate::time::Tick;
-use era::{CHUNK, Dawn, Era, FIRST_LIMIT, Place, Size};
+use era::{CHUNK, Dawn, Era, Size};
 use memory::{Memory, Permit};
 use space::{Probe, SLOTS};
 use std::sync::Arc;
@@ -253,21 +255,8 @@ const ERAS_AT_CAP: u64 = 4;
 /// Bytes that the eras of a small table may take all the same: it can retire them faster than they are freed.
 const LEAST_MEMORY: u64 = 1 << 20;
 
-/// How many chunks an insertion turns over at the cap before it gives up.
-const CHUNKS_AT_CAP: usize = 8;
-
 /// How often a change of rules asks for memory, a millisecond apart.
 const TRIES: usize = 100;
-
-/// An era that filled faster than this was too small, so the next is twice as large.
-const QUICK: Duration = Duration::from_secs(10);
-
-/// One that filled faster than this, [`MOST_GROWTH`] times.
-const RUSH: Duration = Duration::from_secs(1);
-
-/// The most that an era is larger than the one before. In a flood each key is so moved a third of a time, and not once.
-/// (Models have small eras, or there is too much to try.)
-const MOST_GROWTH: u64 = if cfg!(tollgate_loom) { 2 } else { 4 };
 
 /// Keys and their words.
 #[derive(Debug)]
@@ -331,7 +320,7 @@ impl Table {
         }
         let max_keys = max_keys as u64;
         let memory = Memory::new((ERAS_AT_CAP * Size::first(max_keys).bytes()).max(LEAST_MEMORY));
-        let size = Size::first(FIRST_LIMIT.min(max_keys));
+        let size = Size::first(growth::FIRST.min(max_keys));
         let first = Permit::take(&memory, size.bytes())
             .and_then(|permit| Era::new(size, 0, Dawn::first(), Rules::new(rule), permit));
         let Some(first) = first else {
@@ -355,7 +344,7 @@ impl Table {
         &'g self,
         key: Fingerprint,
         guard: &'g Guard,
-        visit: impl Fn(Packed<'g>) -> Option<T>,
+        visit: impl Fn(State<'g>) -> Option<T>,
     ) -> Option<T> {
         let mut era = self.root(guard);
         loop {
@@ -373,123 +362,6 @@ impl Table {
                 Probe::Empty(_) => return None,
             };
             era = next.unwrap_or_else(|Stale| self.root(guard));
-        }
-    }
-
-    /// Charges a key wherever it is, after inserting it if it is new and the request charges anything; and whether it was charged and
-    /// not new, so that it has done nothing for a turnover yet. `None` if there is no place for it.
-    pub(crate) fn charge(
-        &self,
-        key: Fingerprint,
-        now: Tick,
-        cost: u64,
-        guard: &Guard,
-    ) -> Option<(Decision, bool)> {
-        let charge = |state: Packed<'_>| state.charge_slowly(now, cost);
-        let known = || Some((self.known(key, guard, charge)?.0, false));
-        let (mut is_new, mut chunks, mut turnovers) = (false, 1, 0);
-        let (mut before, mut era) = (None, self.root(guard));
-        loop {
-            if is_new && before.is_some() {
-                era.space.prepare(key);
-            }
-            let next = match era.space.probe(key) {
-                Probe::Key(word) => {
-                    let state = era.state(key, word);
-                    // A fresh word is that of a key whose slot another thread has claimed and not
-                    // charged yet.
-                    let charged = charge(state).or_else(|| state.begin(now, cost, era.forgotten()));
-                    match charged {
-                        Some((decision, is_charged)) => return Some((decision, is_charged && !is_new)),
-                        None if load(word).is_frozen() => follow(era, key, word, guard),
-                        None => continue,
-                    }
-                }
-                Probe::Sealed => era.successor(guard),
-                Probe::Empty(empty) => {
-                    let Ok(after) = era.next(guard) else {
-                        (before, era) = (None, self.root(guard));
-                        continue;
-                    };
-                    if !is_new {
-                        is_new = true;
-                        // What the request makes of a key that is new. Asked and answered of one rule: while quotas change, one that
-                        // charges nothing might be asked, and another answer that the request is allowed.
-                        let latest = after.unwrap_or(era);
-                        let rule = latest.rules().of(key);
-                        if rule.next(Word::FRESH, now, cost) == Word::FRESH {
-                            return Some((rule.fresh(now, latest.forgotten(), cost), false));
-                        }
-                        // In a turnover, too: or what it retires would find the last one's memory there, which goes at once then.
-                        if self.memory.is_leaving() {
-                            self.memory.give_back(1);
-                        }
-                        let turning = match (before, after) {
-                            (_, Some(next)) => Some((era, next)),
-                            (Some(root), None) => Some((root, era)),
-                            (None, None) => None,
-                        };
-                        if let Some((root, next)) = turning {
-                            // Where the key will come is on its way meanwhile.
-                            next.space.prepare(key);
-                            self.turn(root, next, guard);
-                            (before, era) = (None, self.root(guard));
-                            continue;
-                        }
-                    }
-                    if after.is_some() {
-                        // Keys go to the next era from now on; this run must not take one any more.
-                        empty.seal();
-                        continue;
-                    }
-                    if before.is_none() && era.is_too_large(now) && self.begin(era, now, guard) {
-                        continue;
-                    }
-                    match (era.place(before, now), before) {
-                        (Place::Given, _) => {
-                            reach(Step::PlaceGiven);
-                            match empty.claim(key) {
-                                Some(word) => {
-                                    reach(Step::Claimed);
-                                    let state = era.state(key, word);
-                                    if let Some((decision, _)) = state.begin(now, cost, era.forgotten()) {
-                                        return Some((decision, false));
-                                    }
-                                }
-                                None => era.give_back(),
-                            }
-                            continue;
-                        }
-                        (Place::None, Some(root)) => {
-                            if era.limit() == self.max_keys && chunks >= CHUNKS_AT_CAP {
-                                era.note(now);
-                                return known();
-                            }
-                            chunks += 1;
-                            self.turn(root, era, guard);
-                            (before, era) = (None, self.root(guard));
-                            continue;
-                        }
-                        (Place::None, None) if turnovers > 0 && era.limit() == self.max_keys => {
-                            return known();
-                        }
-                        (Place::None, None) if !self.may_turn_for(era, now) => {
-                            return known();
-                        }
-                        (Place::None | Place::Closed, _) => {
-                            if !self.begin(era, now, guard) {
-                                return known();
-                            }
-                            turnovers += 1;
-                            continue;
-                        }
-                    }
-                }
-            };
-            (before, era) = match next {
-                Ok(next) => (Some(era), next),
-                Err(Stale) => (None, self.root(guard)),
-            };
         }
     }
 
@@ -569,15 +441,10 @@ impl Table {
         next.unwrap_or(root)
     }
 
-    /// Is a full era to be turned over? Below the cap always, to grow. At the cap not before keys
-    /// can have become old enough to be forgotten: a grace after the last time that keys were
-    /// judged by, or at any time after that when so many new keys were refused that each has paid
-    /// for a chunk, and no fewer than [`REFUSALS`].
+    /// Is a full era to be turned over? Below the cap always, to grow; at the cap when keys can have
+    /// become old enough to be forgotten.
     fn may_turn(&self, root: &Era, now: Tick) -> bool {
-        let believed = root.believes(now);
-        root.limit() < self.max_keys
-            || believed.is_apart(root.believed, self.grace)
-            || believed != root.believed && root.noted() >= root.chunks().max(REFUSALS)
+        root.limit() < self.max_keys || root.is_due(now, self.grace)
     }
 
     /// The same for a new key that has found no place.
@@ -631,7 +498,7 @@ impl Table {
     }
 
     fn size_after(&self, root: &Era, used: u64, limit: u64) -> Size {
-        Size::after(root, used, limit.max(FIRST_LIMIT).min(self.max_keys), self.max_keys)
+        Size::after(root, used, limit.max(growth::FIRST).min(self.max_keys), self.max_keys)
     }
 
     /// Does so many steps of what is to be done, as far as anything is: of giving memory back, and of the turnover that is
@@ -669,11 +536,8 @@ impl Table {
         let is_due = (now.is_apart(root.began, self.grace) || is_past())
             && !self.memory.is_short()
             && holds_something(root);
-        if is_due {
-            root.note(now);
-            if root.believes(now) < first && root.noted() < SWEEPS_AT_MOST {
-                return Sweep::NotBelieved;
-            }
+        if is_due && !root.lets_sweep(now, first) {
+            return Sweep::NotBelieved;
         }
         let is_turning = is_due && self.begin_turnover(now, guard);
         if is_turning || self.memory.is_leaving() { Sweep::UnderWay } else { Sweep::Nothing }
@@ -694,7 +558,7 @@ impl Table {
 
     /// Gives the state of every key to `visit`, as [`known`](Self::known) does: of those that were in the table
     /// when this began, and of some that came since.
-    pub(crate) fn each<'g>(&'g self, guard: &'g Guard, visit: impl Fn(Packed<'g>) -> Option<()>) {
+    pub(crate) fn each<'g>(&'g self, guard: &'g Guard, visit: impl Fn(State<'g>) -> Option<()>) {
         let (root, next) = self.eras(guard);
         for era in [Some(root), next].into_iter().flatten() {
             for line in 0..era.space.lines() {
@@ -791,27 +655,16 @@ impl Table {
 
 /// Is there a key to be forgotten in the root, or room to be given back?
 fn holds_something(root: &Era) -> bool {
-    root.used(None) > 0 || root.limit() > FIRST_LIMIT
+    root.used(None) > 0 || root.limit() > growth::FIRST
 }
 
-/// How many keys the era after `root` is to hold, in which at most `used` keys are. A root that is hardly used
-/// was too large; one that is not full is turned over to forget keys, and its free places stay. A full one
-/// gets twice as many, if it filled quickly or is full of keys that stay, and four times if it filled in a rush; else as
-/// many, for most of its keys came only once.
+/// How many keys the era after `root` is to hold, in which at most `used` keys are.
 fn limit_after(root: &Era, used: u64, now: Tick) -> u64 {
     let keys_stay = root.survivors() > root.limit() / 2;
-    if root.is_hardly_used(used) {
-        // Room for all that come while the large root is turned over, or it would be full at once.
-        (2 * used).max(used + root.chunks())
-    } else if used < root.limit() {
-        root.limit()
-    } else if !now.is_apart(root.began, RUSH) {
-        MOST_GROWTH * used
-    } else if !now.is_apart(root.began, QUICK) || keys_stay {
-        2 * used
-    } else {
-        used
-    }
+    let next = growth::next_capacity(root.limit(), used, root.began, now, keys_stay);
+    // A smaller one has room for all that come while the large root is turned over, or it would be
+    // full at once.
+    if next < root.limit() { next.max(used + root.chunks()) } else { next }
 }
 
 /// The era after the one in which the word of `key` was found frozen, with the key moved there.
@@ -842,6 +695,7 @@ impl Drop for Table {
 
 #[cfg(all(test, not(tollgate_loom)))]
 mod tests {
+    use super::era::Place;
     use super::*;
     use crate::algorithm::Algorithm;
     use crate::quota::Quota;
@@ -878,24 +732,11 @@ mod tests {
         }
     }
 
-    /// What filled slowly is full of keys that came once, unless more than half of them came from the era before.
     #[test]
-    fn a_full_root_grows_if_it_filled_quickly_or_its_keys_stay() {
-        let just_before = |time: Duration| Tick::ZERO + (time - Duration::from_nanos(1));
-        let (rush, quick, slow) = (just_before(RUSH), just_before(QUICK), Tick::ZERO + QUICK);
-        for (survivors, now, limit) in [
-            (0, Tick::ZERO, 320),
-            (0, rush, 320),
-            (0, Tick::ZERO + RUSH, 160),
-            (0, quick, 160),
-            (41, rush, 320),
-            (0, slow, 80),
-            (40, slow, 80),
-            (41, slow, 160),
-            (41, quick, 160),
-        ] {
-            let after = limit_after(&root(80, survivors), 80, now);
-            assert_eq!(after, limit, "{survivors} survivors at {now:?}");
+    fn keys_stay_if_more_than_half_of_a_root_came_from_the_era_before() {
+        let slowly = Tick::ZERO + Duration::from_secs(60);
+        for (survivors, limit) in [(0, 80), (40, 80), (41, 160)] {
+            assert_eq!(limit_after(&root(80, survivors), 80, slowly), limit, "{survivors} survivors");
         }
     }
 
@@ -931,10 +772,10 @@ mod tests {
     #[test]
     fn a_change_while_the_root_is_full_makes_it_larger() {
         let (table, guard) = (table(), pin());
-        for hash in 0..FIRST_LIMIT {
+        for hash in 0..growth::FIRST {
             insert(&table, Fingerprint::of_hash(hash << 32), Tick::ZERO, &guard);
         }
-        let full = usize::try_from(FIRST_LIMIT).unwrap();
+        let full = usize::try_from(growth::FIRST).unwrap();
         assert_eq!((table.len(&guard), table.capacity(&guard)), (full, full));
         let changed =
             |rules: &Rules, memory: &Arc<Memory>| rules.changed(Tick::ZERO, Some(rule()), &[], memory);
@@ -950,8 +791,8 @@ mod tests {
         insert(&table, other, Tick::ZERO, &guard);
         let view = table.view(&guard);
         let charge = |view: View<'_>, key| {
-            let judged = view.charge_further(view.bucket().unwrap(), Miss::Unknown, key, Tick::ZERO, 1);
-            judged.map(|judged| judged.is_charged())
+            let found = view.first_line(key).find(key);
+            view.charge(view.gcra().unwrap(), found, key, Tick::ZERO, 1).map(|charge| charge.is_made())
         };
         assert!(table.begin_turnover(Tick::ZERO, &guard));
         assert_eq!((charge(view, other), charge(view, key)), (Some(false), None));
@@ -969,17 +810,16 @@ mod tests {
         let view = table.view(&guard);
         // Of one line.
         let [first, second] = [1, 2].map(|hash| Fingerprint::of_hash(hash << 40));
-        let miss = |key| view.spot(key).find(key).unwrap_err();
-        let charge = |miss: Miss<'_>, key| {
-            let judged = view.charge_further(view.bucket().unwrap(), miss, key, Tick::ZERO, 1);
-            judged.map(|judged| judged.is_charged())
+        let find = |key| view.first_line(key).find(key);
+        let charge = |found, key| {
+            view.charge(view.gcra().unwrap(), found, key, Tick::ZERO, 1).map(|charge| charge.is_made())
         };
-        let lost = miss(second);
-        assert_eq!(charge(miss(first), first), Some(true));
+        let lost = find(second);
+        assert_eq!(charge(find(first), first), Some(true));
         assert_eq!((charge(lost, second), table.len(&guard)), (None, 1));
-        assert_eq!(charge(miss(second), second), Some(true));
+        assert_eq!(charge(find(second), second), Some(true));
         assert_eq!((charge(lost, second), table.len(&guard)), (None, 2));
-        assert_eq!([first, second].map(|key| charge(Miss::Unknown, key)), [Some(false); 2]);
+        assert_eq!([first, second].map(|key| charge(find(key), key)), [Some(false); 2]);
     }
 
     /// A megabyte for each: or the memory of a flood would stay where only few new keys come.
@@ -995,9 +835,9 @@ mod tests {
         block.leave(&mut permit);
         let view = table.view(&guard);
         let comes_at_once = |key: u64| {
-            let (bucket, key) = (view.bucket().unwrap(), Fingerprint::of_hash(key << 56));
-            let judged = view.charge_further(bucket, Miss::Unknown, key, Tick::ZERO, 1);
-            judged.is_some() || {
+            let key = Fingerprint::of_hash(key << 56);
+            let found = view.first_line(key).find(key);
+            view.charge(view.gcra().unwrap(), found, key, Tick::ZERO, 1).is_some() || {
                 insert(&table, key, Tick::ZERO, &guard);
                 false
             }

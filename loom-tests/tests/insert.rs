@@ -69,10 +69,11 @@ fn batch_races_insert_of_its_keys_and_each_is_charged_once() {
     });
 }
 
-fn two_for_the_last_place(bound: Bound) {
+#[test]
+fn inserts_race_for_the_last_place_and_one_gets_it() {
     let seen = Seen::default();
     let note = seen.clone();
-    explore(bound, Atomics::Touched, move |threads| {
+    explore(Bound::Preemptions(3), Atomics::Touched, move |threads| {
         let gate = limiter(1, 1, Full::Deny);
         let other = threads.spawn({
             let gate = Arc::clone(&gate);
@@ -88,22 +89,12 @@ fn two_for_the_last_place(bound: Bound) {
     seen.expect(&["false", "true"]);
 }
 
-#[test]
-fn inserts_race_for_the_last_place_and_one_gets_it() {
-    two_for_the_last_place(Bound::Preemptions(2));
-}
-
-#[test]
-#[ignore = "deep: make loom-deep"]
-fn inserts_race_for_the_last_place_and_one_gets_it_deeply() {
-    two_for_the_last_place(Bound::Preemptions(3));
-}
-
 /// The key may be refused a moment early, because the place is reserved for itself: see `table`.
-fn one_key_for_the_last_place(bound: Bound) {
+#[test]
+fn insert_races_insert_of_the_same_key_for_the_last_place() {
     let seen = Seen::default();
     let note = seen.clone();
-    explore(bound, Atomics::Touched, move |threads| {
+    explore(Bound::Preemptions(3), Atomics::Touched, move |threads| {
         let gate = limiter(1, 2, Full::Deny);
         let other = threads.spawn({
             let gate = Arc::clone(&gate);
@@ -120,18 +111,8 @@ fn one_key_for_the_last_place(bound: Bound) {
 }
 
 #[test]
-fn insert_races_insert_of_the_same_key_for_the_last_place() {
-    one_key_for_the_last_place(Bound::Preemptions(2));
-}
-
-#[test]
-#[ignore = "deep: make loom-deep"]
-fn insert_races_insert_of_the_same_key_for_the_last_place_deeply() {
-    one_key_for_the_last_place(Bound::Preemptions(3));
-}
-
-fn two_beyond_the_cap(bound: Bound) {
-    explore(bound, Atomics::Touched, |threads| {
+fn keys_beyond_the_cap_race_for_the_shared_token() {
+    explore(Bound::Preemptions(3), Atomics::Touched, |threads| {
         let gate = limiter(1, 1, Full::Share);
         assert!(gate.check_at(&1, 1, NOW).allowed());
         let other = threads.spawn({
@@ -142,12 +123,6 @@ fn two_beyond_the_cap(bound: Bound) {
         assert_ne!(mine.allowed(), other.allowed());
         assert_eq!((mine.source(), other.source()), (Source::Overflow, Source::Overflow));
     });
-}
-
-#[test]
-#[ignore = "deep: make loom-deep"]
-fn keys_beyond_the_cap_race_for_the_shared_token() {
-    two_beyond_the_cap(Bound::Preemptions(1));
 }
 
 fn two_of_one_key_and_one_of_another(bound: Bound) {

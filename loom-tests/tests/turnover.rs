@@ -411,7 +411,6 @@ fn two_inserts_at_the_cap(bound: Bound, atomics: Atomics) -> Explored {
 
 // It takes a quarter of an hour and more; one preemption more, or touched atomics, several times that.
 #[test]
-#[ignore = "deep: make loom-deep"]
 fn inserts_at_the_cap_race_for_the_places_of_idle_keys() {
     two_inserts_at_the_cap(Bound::Preemptions(1), Atomics::Plain);
 }

@@ -74,7 +74,7 @@ impl<K: Eq> Find<Arc<Entry<K>>> for Arc<Entry<K>> {
 
 /// The entry of the key that is asked for, in any borrowed form.
 #[derive(Debug)]
-pub struct Asked<'q, Q: ?Sized> {
+pub(crate) struct Asked<'q, Q: ?Sized> {
     pub(crate) hash: u64,
     pub(crate) key: &'q Q,
 }

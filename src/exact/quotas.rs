@@ -19,7 +19,7 @@
 use super::entry::{Asked, Entry};
 use super::stage::{Counts, ExactRule, Shared, Wanted};
 use super::undo::Undo;
-use crate::quota::{Enforced, Quota};
+use crate::quota::Enforced;
 use crate::reclaim::{Bag, Guard, Link, Retire, Stale, pin};
 use crate::sync::{
     Atomic, Find, Hashed, Index,
@@ -133,10 +133,6 @@ impl<K: Eq + 'static> Quotas<K> {
         // No more than there is memory.
         let count = usize::try_from(self.count()).unwrap_or(usize::MAX);
         count * each + self.own.capacity() * Index::<Arc<Own<K>>>::ITEM_BYTES + self.retired.bytes()
-    }
-
-    pub(super) fn default_quota(&self) -> Quota {
-        self.default.latest(&self.retired).quota
     }
 
     pub(super) fn set_default(&self, rule: Enforced<ExactRule>, now: Tick) {

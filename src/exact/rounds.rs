@@ -25,20 +25,12 @@
 //! All relaxed: the hand says which places are visited, and nothing of what is found there. The others are
 //! estimates.
 
-use crate::forgetting::{Mark, REFUSALS, Refused, Witnesses};
+use crate::forgetting::{Evidence, Mark};
+use crate::growth::{self, is_hardly_used};
 use crate::sync::{Atomic, Ordering::Relaxed};
 use crate::time::Tick;
 use std::ops::Range;
 use std::time::Duration;
-
-/// The first capacity, unless the cap is lower.
-const FIRST_CAPACITY: u64 = if cfg!(tollgate_loom) { 2 } else { 40 };
-
-/// A capacity that was reached faster than this was too small.
-const QUICK: Duration = Duration::from_secs(10);
-
-/// One that has been hardly used for longer than this was too large.
-const CALM: Duration = Duration::from_secs(60);
 
 /// How many places one step visits.
 pub(super) const STEP: u32 = if cfg!(tollgate_loom) { 1 } else { 8 };
@@ -79,8 +71,7 @@ pub(super) struct Rounds {
     believed: Atomic<u64>,
     /// New keys that got a place.
     inserted: Atomic<u64>,
-    times: Witnesses,
-    refused: Refused,
+    evidence: Evidence,
     /// No key that was forgotten is throttled from then on.
     forgotten: Mark,
     /// How many keys were there when the last round was over.
@@ -102,12 +93,11 @@ impl Rounds {
         let count = |value| Atomic::new(value);
         Self {
             hand: count(Hand { at: 0, end: 0 }.bits()),
-            capacity: count(FIRST_CAPACITY.min(most)),
+            capacity: count(growth::FIRST.min(most)),
             began: count(0),
             believed: count(0),
             inserted: count(0),
-            times: Witnesses::none(),
-            refused: Refused::none(),
+            evidence: Evidence::none(),
             forgotten: Mark::at(Tick::ZERO),
             stayed: count(0),
             done: count(0),
@@ -129,25 +119,27 @@ impl Rounds {
     /// Notes the time of a key that is inserted.
     pub(super) fn note_insertion(&self, now: Tick) {
         // ORDERING: relaxed; a count.
-        self.times.note(self.inserted.fetch_add(1, Relaxed), now);
+        self.evidence.note_insertion(self.inserted.fetch_add(1, Relaxed), now);
+    }
+
+    fn inserted(&self) -> u64 {
+        // ORDERING: relaxed; a count.
+        self.inserted.load(Relaxed)
     }
 
     /// Notes the time of a sweep, or of a new key for which there is no place.
     pub(super) fn note(&self, now: Tick) {
-        // ORDERING: relaxed; a count.
-        self.refused.note(now, || self.inserted.load(Relaxed), &self.times);
+        self.evidence.note(now, || self.inserted());
     }
 
-    /// How many times were noted so since the last round began.
-    pub(super) fn noted(&self) -> u64 {
-        self.refused.count()
+    /// See [`Evidence::lets_sweep`].
+    pub(super) fn lets_sweep(&self, now: Tick, first: Tick) -> bool {
+        self.evidence.lets_sweep(now, first, || self.inserted())
     }
 
-    /// `now`, as far as the last few insertions have reached it, too, or the last few of those that
-    /// got no place.
-    pub(super) fn believes(&self, now: Tick) -> Tick {
-        // ORDERING: relaxed; a count.
-        self.refused.believed(now, || self.inserted.load(Relaxed), &self.times)
+    /// See [`Evidence::believed`].
+    fn believes(&self, now: Tick) -> Tick {
+        self.evidence.believed(now, || self.inserted())
     }
 
     /// The time by which the keys of the last round were judged, but for the grace.
@@ -179,15 +171,12 @@ impl Rounds {
         now.is_apart(self.began(), self.grace) || self.believes(now).is_apart(self.believed(), self.grace)
     }
 
-    /// Can keys have become old enough to be forgotten since the last round? After a grace; or at
-    /// any time after that by which it judged, when so many new keys were refused that each has
-    /// paid for a step.
+    /// See [`Evidence::is_due`].
     pub(super) fn is_due(&self, now: Tick) -> bool {
-        let (now, last) = (self.believes(now), self.believed());
         // ORDERING: relaxed; see the module's ledger.
         let places = Hand::of(self.hand.load(Relaxed)).end;
-        now.is_apart(last, self.grace)
-            || now != last && self.noted() >= u64::from(places.div_ceil(STEP)).max(REFUSALS)
+        let steps = u64::from(places.div_ceil(STEP));
+        self.evidence.is_due(self.believes(now), self.believed(), self.grace, steps)
     }
 
     /// Is a round to begin, because `taken` keys are there and one more comes? Below the cap always, at the
@@ -199,12 +188,12 @@ impl Rounds {
 
     /// Is there far more room than `taken` keys need, and has been for long?
     pub(super) fn is_too_large(&self, taken: u64, now: Tick) -> bool {
-        self.is_large() && is_hardly_used(self.capacity(), taken) && now.is_apart(self.began(), CALM)
+        self.is_large() && is_hardly_used(self.capacity(), taken) && now.is_apart(self.began(), growth::CALM)
     }
 
     /// Is there more room than in the beginning?
     pub(super) fn is_large(&self) -> bool {
-        self.capacity() > FIRST_CAPACITY
+        self.capacity() > growth::FIRST
     }
 
     /// Begins a round over `fresh` places, of which `taken` are in use, unless one is under way.
@@ -223,7 +212,7 @@ impl Rounds {
         self.believed.store(self.believes(now).as_nanos(), Relaxed);
         // ORDERING: relaxed twice; see the module's ledger.
         if self.hand.compare_exchange(before.bits(), hand.bits(), Relaxed, Relaxed).is_ok() {
-            self.refused.begin();
+            self.evidence.begin();
             // ORDERING: relaxed, these two; estimates.
             self.capacity.store(capacity, Relaxed);
             self.began.store(now.as_nanos(), Relaxed);
@@ -256,16 +245,8 @@ impl Rounds {
         let capacity = self.capacity();
         // ORDERING: relaxed; an estimate.
         let keys_stay = self.stayed.load(Relaxed) > capacity / 2;
-        let next = if is_hardly_used(capacity, taken) {
-            2 * taken
-        } else if taken < capacity {
-            capacity
-        } else if !now.is_apart(self.began(), QUICK) || keys_stay {
-            2 * taken
-        } else {
-            taken
-        };
-        next.max(FIRST_CAPACITY).min(self.most)
+        let next = growth::next_capacity(capacity, taken, self.began(), now, keys_stay);
+        next.max(growth::FIRST).min(self.most)
     }
 
     /// When the last round began, by the clock of the thread that did it.
@@ -273,9 +254,4 @@ impl Rounds {
         // ORDERING: relaxed; an estimate.
         Tick::from_nanos(self.began.load(Relaxed))
     }
-}
-
-/// Are less than a quarter of the expected keys there?
-const fn is_hardly_used(capacity: u64, taken: u64) -> bool {
-    taken < capacity / 4
 }

@@ -61,10 +61,10 @@
 
 use super::log::{Log, SlidingLog};
 use crate::decision::Decision;
-use crate::packed::Packed;
 use crate::quota::Quota;
 use crate::reclaim::{Bag, Guard, Link, Retire, Stale, pin};
 use crate::rule::{AnyRule, Rule, Word, load, update};
+use crate::state::State;
 use crate::sync::{
     Atomic,
     Ordering::{Acquire, Relaxed},
@@ -160,7 +160,7 @@ struct Later {
 /// for once that is known.
 #[derive(Clone, Copy)]
 pub(crate) enum Kept<'s> {
-    Packed(Packed<'s>),
+    Packed(State<'s>),
     /// A log, and the bag for what it retires.
     Log(&'s SlidingLog, &'s Log, &'s Bag),
 }
@@ -418,7 +418,7 @@ impl Stage {
     #[inline]
     fn state<'s>(&'s self, retired: &'s Bag) -> Kept<'s> {
         match &self.rule.rule {
-            ExactRule::Packed(rule) => Kept::Packed(Packed { rule, word: &self.word }),
+            ExactRule::Packed(rule) => Kept::Packed(State { rule, word: &self.word }),
             ExactRule::Log(rule) => Kept::Log(rule, &self.log, retired),
         }
     }

@@ -2,22 +2,19 @@
 
 use super::hash::{FoldHash, KeyHash};
 use super::method::Method;
-use super::store::{Backing, Figures, Holds, Lookup, MemoryShort, Settings, Store, ToKey, is_turn};
+use super::resets::Resets;
+use super::store::{
+    BATCH, Backing, Figures, Holds, Lookup, Pin, Request, Settings, Store, ToKey, forget_all, is_turn,
+    sweep_by_steps,
+};
 use crate::decision::Decision;
 use crate::error::ConfigError;
-use crate::exact::{self, Asked, ExactRule, ExactStore, Wanted};
-use crate::forgetting::Sweep;
-use crate::packed::Judged;
-use crate::quota::{Enforced, Quota};
-use crate::rule::LeakyBucket;
+use crate::exact::{Asked, ExactStore, Kept, StoreFull, Wanted, spread};
+use crate::quota::Quota;
 use crate::time::Tick;
 use equivalent::Equivalent;
 use std::fmt;
 use std::hash::Hash;
-
-/// What decides for exact keys.
-#[derive(Clone, Copy, Debug)]
-pub struct Ruled(Enforced<ExactRule>);
 
 /// The store that keeps the keys themselves, chosen by
 /// [`exact_keys`](crate::Builder::exact_keys): no two keys ever share a state, and the keys can be
@@ -43,92 +40,62 @@ pub struct Ruled(Enforced<ExactRule>);
 /// By which hash keys are looked up, `H` says: see [`KeyHash`].
 pub struct ExactKeys<K: 'static, H = FoldHash> {
     pub(super) store: ExactStore<K>,
+    method: Method,
     counts_denials: bool,
     hash: H,
 }
 
-impl<K: Eq + 'static, H: KeyHash> Backing for ExactKeys<K, H> {
-    /// The index and the states look after themselves.
-    type Guard = ();
-    type Rule = Ruled;
-    const STEP: usize = ExactStore::<K>::STEP;
+impl<K: Eq + 'static, H: KeyHash> TryFrom<Settings> for ExactKeys<K, H> {
+    type Error = ConfigError;
 
-    fn rule_of(method: Method, quota: Quota) -> Result<Ruled, ConfigError> {
-        method.any(quota).map(Ruled)
+    fn try_from(settings: Settings) -> Result<Self, ConfigError> {
+        let Settings { quota, method, max_keys, grace, count_denials } = settings;
+        let store = ExactStore::new(max_keys, grace, method.any(quota)?)?;
+        Ok(Self { store, method, counts_denials: count_denials, hash: H::random() })
     }
+}
 
-    fn new(settings: Settings) -> Result<Self, ConfigError> {
-        let rule = Self::rule_of(settings.method, settings.quota)?;
-        let store = ExactStore::new(settings.max_keys, settings.grace, rule.0)?;
-        Ok(Self { store, counts_denials: settings.count_denials, hash: H::random() })
-    }
-
+/// The index and the states look after themselves.
+impl Pin for () {
     #[inline]
     fn pin() {}
 
     #[inline]
-    fn pin_at_once() -> Option<()> {
-        Some(())
-    }
+    fn renew(&mut self) {}
+}
 
-    #[inline]
-    fn is_old((): &()) -> bool {
-        false
-    }
+impl<K: Eq + 'static, H: KeyHash> Backing for ExactKeys<K, H> {
+    type Guard = ();
 
-    #[inline]
-    fn repin((): &mut ()) {}
-
-    fn has_room(&self, now: Tick, _guard: &()) -> bool {
-        self.store.has_room(now)
-    }
-
-    fn tend(&self, steps: usize, now: Tick, _guard: &()) -> bool {
-        (0..steps).all(|_| self.store.tend(now))
-    }
-
-    fn begin_sweep(&self, now: Tick, first: Tick, _guard: &()) -> Sweep {
-        self.store.begin_sweep(now, first)
-    }
-
-    fn begin_turnover(&self, now: Tick, _guard: &()) -> bool {
-        self.store.begin_round(now)
-    }
-
-    fn note(&self, now: Tick, _guard: &()) {
-        self.store.note(now);
-    }
-
-    fn reset_all(&self, _guard: &()) {
-        self.store.reset_all();
-    }
-
-    fn changes(&self, _guard: &()) -> u64 {
+    fn changes(&self) -> u64 {
         self.store.changes()
     }
 
-    fn default_rule(&self, _guard: &()) -> Wanted {
+    fn default_rule(&self) -> Wanted {
         self.store.default_rule()
     }
 
-    fn default_quota(&self, _guard: &()) -> Quota {
-        self.store.default_quota()
-    }
-
-    fn set_default_rule(&self, rule: Ruled, now: Tick) -> Result<(), MemoryShort> {
-        self.store.set_default_rule(rule.0, now);
+    fn set_quota(&self, quota: Quota, now: Tick) -> Result<(), ConfigError> {
+        self.store.set_default_rule(self.method.any(quota)?, now);
         Ok(())
     }
 
-    fn len(&self, _guard: &()) -> usize {
+    fn sweep(&self, places: usize, clock: &dyn Fn() -> Tick) -> bool {
+        let begin = |now, first| self.store.begin_sweep(now, first);
+        sweep_by_steps(places, ExactStore::<K>::STEP, clock, begin, |steps, now| self.tend(steps, now))
+    }
+
+    fn clear(&self, clock: &dyn Fn() -> Tick, resets: &Resets) {
+        resets.note(|| self.store.reset_all());
+        let begin = |now| self.store.begin_round(now);
+        forget_all(clock, |now| self.store.note(now), begin, |steps, now| self.tend(steps, now));
+    }
+
+    fn len(&self) -> usize {
         self.store.len()
     }
 
-    fn bytes(&self) -> usize {
-        self.store.bytes()
-    }
-
-    fn figures(&self, _guard: &()) -> Figures {
+    fn figures(&self) -> Figures {
         Figures {
             keys: self.store.len(),
             capacity: self.store.capacity(),
@@ -147,154 +114,143 @@ where
     H: KeyHash,
     Q: Hash + Equivalent<K> + ToKey<K> + ?Sized,
 {
-    type Key<'q>
-        = Asked<'q, Q>
-    where
-        Q: 'q;
-
     #[inline]
-    fn key<'q>(&self, key: &'q Q) -> Asked<'q, Q> {
-        Asked { hash: exact::spread(self.hash.hash(key)), key }
-    }
-
-    #[inline]
-    fn is_turn_of(key: Asked<'_, Q>, now: Tick) -> bool {
-        is_turn(key.hash, now)
-    }
-
-    /// The index looks after itself, so it is asked at once, and there is nothing to look for before.
-    type View<'g> = ();
-
-    #[inline]
-    fn view<'g>(&'g self, _guard: &'g ()) {}
-
-    type Spot<'g> = ();
-
-    #[inline]
-    fn spot(&self, (): (), _key: Asked<'_, Q>) {}
-
-    type Found<'g> = ();
-
-    type Miss<'g> = ();
-
-    #[inline]
-    fn find(&self, (): (), _key: Asked<'_, Q>) -> Result<(), ()> {
-        Ok(())
-    }
-
-    #[inline]
-    fn find_ahead(&self, (): (), _key: Asked<'_, Q>) -> Option<()> {
-        Some(())
-    }
-
-    /// Each key has its rule with it.
-    #[inline]
-    fn bucket(&self, (): ()) -> Option<LeakyBucket> {
-        None
-    }
-
-    #[inline]
-    fn charge_found(&self, _bucket: LeakyBucket, (): (), _now: Tick, _cost: u64) -> Option<Judged> {
-        None
-    }
-
-    #[inline]
-    fn charge_by_rule(
+    fn charge(
         &self,
-        (): (),
-        (): (),
-        key: Asked<'_, Q>,
-        now: Tick,
-        cost: u64,
-    ) -> Option<(Decision, bool)> {
-        self.store.known(key, |state| state.charge(now, cost, || self.store.forgotten()))
-    }
-
-    #[inline]
-    fn charge_further(
-        &self,
-        _bucket: LeakyBucket,
-        (): (),
-        (): (),
-        _key: Asked<'_, Q>,
-        _now: Tick,
-        _cost: u64,
-    ) -> Option<Judged> {
-        None
-    }
-
-    fn charge_anywhere<'g>(
-        &'g self,
-        key: Asked<'_, Q>,
-        now: Tick,
-        cost: u64,
-        guard: &'g (),
-        refused: impl FnOnce() -> Decision,
+        key: &Q,
+        now: impl FnOnce() -> Tick,
+        request: Request<'_, impl Fn(u64, Tick, Decision) -> Decision>,
+        (): &(),
     ) -> Decision {
-        let fresh = self.fresh(key, now, cost, guard);
+        let (asked, now) = (self.asked(key), now());
+        let (cost, stamp) = (request.cost, request.resets.stamp());
+        let charge = |state: Kept<'_>| state.charge(now, cost, || self.store.forgotten());
+        let decision = match self.store.known(asked, charge) {
+            Some((decision, is_charged)) => {
+                if is_charged && is_turn(asked.hash, now) {
+                    self.tend(1, now);
+                }
+                self.note_denial(is_charged, cost, asked);
+                decision
+            }
+            None => self.charge_new(asked, now, request),
+        };
+        Decision { stamp, ..decision }
+    }
+
+    fn charge_many<'k>(
+        &self,
+        mut keys: impl Iterator<Item = &'k Q>,
+        now: impl Fn() -> Tick,
+        request: Request<'_, impl Fn(u64, Tick, Decision) -> Decision + Copy>,
+        decisions: &mut Vec<Decision>,
+    ) where
+        Q: 'k,
+    {
+        while let Some(first) = keys.next() {
+            let mut batch = [first; BATCH];
+            let mut filled = 1;
+            for (place, key) in batch[1..].iter_mut().zip(&mut keys) {
+                *place = key;
+                filled += 1;
+            }
+            // Read only now: the iterator may have taken its time.
+            let now = now();
+            for &key in &batch[..filled] {
+                decisions.push(self.charge(key, || now, request, &()));
+            }
+        }
+    }
+
+    fn peek(&self, key: &Q, cost: u64, now: Tick) -> Result<Decision, (Decision, bool)> {
+        let asked = self.asked(key);
+        let known = self.store.known(asked, |state| state.peek(now, cost, || self.store.forgotten()));
+        known.ok_or_else(|| {
+            let fresh = |cost| self.fresh(asked, now, cost);
+            // What is free before a charge is what is free after one of nothing.
+            let answer = Some(fresh(cost)).filter(|answer| !answer.allowed()).unwrap_or_else(|| fresh(0));
+            (answer, self.store.has_room(now))
+        })
+    }
+
+    fn refund(&self, key: &Q, now: Tick, charge: &Decision, tokens: u64, is_current: impl Fn() -> bool) {
+        self.store.known(self.asked(key), |state| state.refund(now, charge, tokens, &is_current));
+    }
+
+    fn reset(&self, key: &Q) {
+        self.store.known(self.asked(key), |state| state.reset());
+    }
+
+    fn own_quota(&self, key: &Q) -> Option<Quota> {
+        self.store.own_quota(self.asked(key))
+    }
+
+    fn set_own_quotas(&self, quotas: &[(&Q, Option<Quota>)], now: Tick) -> Result<bool, ConfigError> {
+        let rule = |quota| self.method.any(quota);
+        let rules = quotas.iter().map(|&(key, quota)| Ok((key, quota.map(rule).transpose()?)));
+        let rules = rules.collect::<Result<Vec<_>, ConfigError>>()?;
+        let mut had_one = false;
+        for (key, rule) in rules {
+            let asked = self.asked(key);
+            match rule {
+                Some(rule) => {
+                    had_one |= self.store.own_quota(asked).is_some();
+                    self.store.set_rule(asked, key.to_key(), rule, now);
+                }
+                None => had_one |= self.store.remove_rule(asked, now),
+            }
+        }
+        Ok(had_one)
+    }
+}
+
+impl<K: Eq + 'static, H: KeyHash> ExactKeys<K, H> {
+    #[inline]
+    fn asked<'q, Q: Hash + ?Sized>(&self, key: &'q Q) -> Asked<'q, Q> {
+        Asked { hash: spread(self.hash.hash(key)), key }
+    }
+}
+
+impl<K: Eq + 'static, H> ExactKeys<K, H> {
+    fn tend(&self, steps: usize, now: Tick) -> bool {
+        (0..steps).all(|_| self.store.tend(now))
+    }
+
+    /// Inserts and charges a key that was not there, if the request charges anything.
+    #[cold]
+    fn charge_new<Q: Equivalent<K> + ToKey<K> + ?Sized>(
+        &self,
+        asked: Asked<'_, Q>,
+        now: Tick,
+        request: Request<'_, impl Fn(u64, Tick, Decision) -> Decision>,
+    ) -> Decision {
+        let cost = request.cost;
+        let fresh = self.fresh(asked, now, cost);
         if !fresh.allowed() || cost == 0 {
             return fresh;
         }
-        let inserted = self.store.insert(
-            key,
-            || key.key.to_key(),
-            now,
-            |state| state.charge(now, cost, || self.store.forgotten()),
-        );
-        if let Ok((_, false)) = inserted {
-            // Another thread has inserted it meanwhile, and nothing was left.
-            self.note_denial(key);
-        }
-        inserted.map_or_else(|_| refused(), |(decision, _)| decision)
-    }
-
-    fn peek(&self, key: Asked<'_, Q>, now: Tick, cost: u64, _guard: &()) -> Option<Decision> {
-        self.store.known(key, |state| state.peek(now, cost, || self.store.forgotten()))
-    }
-
-    fn refund(
-        &self,
-        key: Asked<'_, Q>,
-        now: Tick,
-        charge: &Decision,
-        tokens: u64,
-        is_current: impl Fn() -> bool,
-    ) {
-        self.store.known(key, |state| state.refund(now, charge, tokens, &is_current));
-    }
-
-    fn reset(&self, key: Asked<'_, Q>) {
-        self.store.known(key, |state| state.reset());
-    }
-
-    fn fresh(&self, key: Asked<'_, Q>, now: Tick, cost: u64, _guard: &()) -> Decision {
-        self.store.rule(key).rule.rule.fresh(now, self.store.forgotten(), cost)
-    }
-
-    fn own_quota(&self, key: Asked<'_, Q>, _guard: &()) -> Option<Quota> {
-        self.store.own_quota(key)
-    }
-
-    fn set_rules(&self, rules: &[(Asked<'_, Q>, Option<Ruled>)], now: Tick) -> Result<(), MemoryShort> {
-        for &(key, rule) in rules {
-            match rule {
-                Some(rule) => self.store.set_rule(key, key.key.to_key(), rule.0, now),
-                None => {
-                    self.store.remove_rule(key, now);
-                }
+        let charge = |state: Kept<'_>| state.charge(now, cost, || self.store.forgotten());
+        match self.store.insert(asked, || asked.key.to_key(), now, charge) {
+            Ok((decision, is_charged)) => {
+                // Nothing was left, if another thread has inserted the key meanwhile.
+                self.note_denial(is_charged, cost, asked);
+                decision
             }
+            Err(StoreFull) => (request.refuse)(cost, now, fresh),
         }
-        Ok(())
     }
 
-    fn remove_rule(&self, key: Asked<'_, Q>, now: Tick) -> Result<bool, MemoryShort> {
-        Ok(self.store.remove_rule(key, now))
+    /// The answer to a request if the key had never been seen. The figures of one that is allowed
+    /// may be those before the charge, or after.
+    fn fresh<Q: Equivalent<K> + ?Sized>(&self, asked: Asked<'_, Q>, now: Tick, cost: u64) -> Decision {
+        self.store.rule(asked).rule.rule.fresh(now, self.store.forgotten(), cost)
     }
 
+    /// Counts a denial, if that was asked for.
     #[inline]
-    fn note_denial(&self, key: Asked<'_, Q>) {
-        if self.counts_denials {
-            self.store.count_denial(key);
+    fn note_denial<Q: Equivalent<K> + ?Sized>(&self, is_charged: bool, cost: u64, asked: Asked<'_, Q>) {
+        if self.counts_denials && !is_charged && cost > 0 {
+            self.store.count_denial(asked);
         }
     }
 }

@@ -2,17 +2,19 @@
 
 use super::hash::{FoldHash, KeyHash};
 use super::method::Method;
-use super::store::{Backing, Figures, Holds, Lookup, MemoryShort, Settings, Store, is_turn};
-use crate::decision::Decision;
+use super::resets::Resets;
+use super::store::{
+    BATCH, Backing, Figures, Holds, Lookup, Pin, Request, Settings, Store, forget_all, is_turn,
+    sweep_by_steps,
+};
+use crate::decision::{Decision, LongWay};
 use crate::error::ConfigError;
 use crate::exact::{Counts, ExactRule, Shared, Wanted};
-use crate::forgetting::Sweep;
-use crate::packed::Judged;
 use crate::quota::{Enforced, Quota};
-use crate::reclaim;
-use crate::rule::{AnyRule, LeakyBucket, Rule, Word};
-use crate::sync::Atomic;
-use crate::table::{Fingerprint, Line, Miss, Table, View};
+use crate::reclaim::{Guard, pin};
+use crate::rule::AnyRule;
+use crate::state::{Charge, State};
+use crate::table::{Fingerprint, Line, Table, View};
 use crate::time::Tick;
 use std::cell::Cell;
 use std::fmt;
@@ -24,275 +26,295 @@ use std::sync::Arc;
 /// [`KeyHash`].
 pub struct Fingerprints<H = FoldHash> {
     table: Table,
+    method: Method,
     hash: H,
 }
 
+impl<H: KeyHash> TryFrom<Settings> for Fingerprints<H> {
+    type Error = ConfigError;
+
+    fn try_from(Settings { quota, method, max_keys, grace, .. }: Settings) -> Result<Self, ConfigError> {
+        let table = Table::new(max_keys, grace, method.packed(quota)?)?;
+        Ok(Self { table, method, hash: H::random() })
+    }
+}
+
+impl Pin for Guard {
+    #[inline(always)]
+    fn pin() -> Self {
+        pin()
+    }
+
+    #[inline(always)]
+    fn renew(&mut self) {
+        if self.is_old() {
+            self.repin();
+        }
+    }
+}
+
 impl<H: KeyHash> Backing for Fingerprints<H> {
-    type Guard = reclaim::Guard;
-    type Rule = Enforced<AnyRule>;
-    const STEP: usize = Table::STEP;
+    type Guard = Guard;
 
-    fn rule_of(method: Method, quota: Quota) -> Result<Enforced<AnyRule>, ConfigError> {
-        method.packed(quota)
+    fn changes(&self) -> u64 {
+        self.table.rules(&pin()).changes()
     }
 
-    fn new(settings: Settings) -> Result<Self, ConfigError> {
-        let rule = Self::rule_of(settings.method, settings.quota)?;
-        Ok(Self { table: Table::new(settings.max_keys, settings.grace, rule)?, hash: H::random() })
-    }
-
-    #[inline]
-    fn pin() -> reclaim::Guard {
-        reclaim::pin()
-    }
-
-    #[inline(always)]
-    fn pin_at_once() -> Option<reclaim::Guard> {
-        reclaim::pin_at_once()
-    }
-
-    #[inline(always)]
-    fn is_old(guard: &reclaim::Guard) -> bool {
-        guard.is_old()
-    }
-
-    fn repin(guard: &mut reclaim::Guard) {
-        guard.repin();
-    }
-
-    fn has_room(&self, now: Tick, guard: &reclaim::Guard) -> bool {
-        self.table.has_room(now, guard)
-    }
-
-    fn tend(&self, steps: usize, now: Tick, guard: &reclaim::Guard) -> bool {
-        self.table.tend(steps, now, guard)
-    }
-
-    fn begin_sweep(&self, now: Tick, first: Tick, guard: &reclaim::Guard) -> Sweep {
-        self.table.begin_sweep(now, first, guard)
-    }
-
-    fn begin_turnover(&self, now: Tick, guard: &reclaim::Guard) -> bool {
-        self.table.begin_turnover(now, guard)
-    }
-
-    fn note(&self, now: Tick, guard: &reclaim::Guard) {
-        self.table.note(now, guard);
-    }
-
-    fn reset_all(&self, guard: &reclaim::Guard) {
-        self.table.each(guard, |state| state.reset());
-    }
-
-    fn changes(&self, guard: &reclaim::Guard) -> u64 {
-        self.table.rules(guard).changes()
-    }
-
-    fn default_rule(&self, guard: &reclaim::Guard) -> Wanted {
-        let rules = self.table.rules(guard);
+    fn default_rule(&self) -> Wanted {
+        let guard = pin();
+        let rules = self.table.rules(&guard);
         let Enforced { rule, quota } = *rules.default();
         let rule = Shared { rule: ExactRule::Packed(rule), quota, counts: Counts::new() };
         Wanted { rule: Arc::new(rule), changes: rules.changes(), since: rules.since() }
     }
 
-    fn default_quota(&self, guard: &reclaim::Guard) -> Quota {
-        self.table.rules(guard).default().quota
+    fn set_quota(&self, quota: Quota, now: Tick) -> Result<(), ConfigError> {
+        self.change(now, Some(self.method.packed(quota)?), &[]).map(|_| ())
     }
 
-    fn set_default_rule(&self, rule: Enforced<AnyRule>, now: Tick) -> Result<(), MemoryShort> {
-        self.change(now, Some(rule), &[])
+    fn sweep(&self, places: usize, clock: &dyn Fn() -> Tick) -> bool {
+        let begin = |now, first| self.table.begin_sweep(now, first, &pin());
+        let tend = |steps, now| self.table.tend(steps, now, &pin());
+        sweep_by_steps(places, Table::STEP, clock, begin, tend)
     }
 
-    fn len(&self, guard: &reclaim::Guard) -> usize {
-        self.table.len(guard)
+    fn clear(&self, clock: &dyn Fn() -> Tick, resets: &Resets) {
+        resets.note(|| self.table.each(&pin(), |state| state.reset()));
+        let note = |now| self.table.note(now, &pin());
+        let begin = |now| self.table.begin_turnover(now, &pin());
+        let tend = |steps, now| self.table.tend(steps, now, &pin());
+        forget_all(clock, note, begin, tend);
     }
 
-    fn bytes(&self) -> usize {
-        self.table.bytes()
+    fn len(&self) -> usize {
+        self.table.len(&pin())
     }
 
-    fn figures(&self, guard: &reclaim::Guard) -> Figures {
+    fn figures(&self) -> Figures {
+        let guard = pin();
         Figures {
-            keys: self.table.len(guard),
-            capacity: self.table.capacity(guard),
+            keys: self.table.len(&guard),
+            capacity: self.table.capacity(&guard),
             max_keys: self.table.max_keys(),
             turnovers: self.table.turnovers(),
             evicted: self.table.evicted(),
-            own_quotas: self.table.rules(guard).count(),
-            bytes: self.bytes(),
+            own_quotas: self.table.rules(&guard).count(),
+            bytes: self.table.bytes(),
         }
     }
 }
 
 impl<H: KeyHash, Q: Hash + ?Sized> Lookup<Q> for Fingerprints<H> {
-    type Key<'q>
-        = Fingerprint
-    where
-        Q: 'q;
+    // Always inlined: a caller that only asks whether the request was allowed then computes nothing
+    // else of the answer.
+    #[inline(always)]
+    fn charge(
+        &self,
+        key: &Q,
+        now: impl FnOnce() -> Tick,
+        request: Request<'_, impl Fn(u64, Tick, Decision) -> Decision>,
+        guard: &Guard,
+    ) -> Decision {
+        let key = self.fingerprint(key);
+        let view = self.table.view(guard);
+        let line = view.first_line(key);
+        // The clock is read while the line is on its way.
+        let now = now();
+        self.charge_in(view, line, key, now, request)
+    }
 
+    fn charge_many<'k>(
+        &self,
+        mut keys: impl Iterator<Item = &'k Q>,
+        now: impl Fn() -> Tick,
+        request: Request<'_, impl Fn(u64, Tick, Decision) -> Decision + Copy>,
+        decisions: &mut Vec<Decision>,
+    ) where
+        Q: 'k,
+    {
+        while let Some(first) = keys.next() {
+            let mut batch = [self.fingerprint(first); BATCH];
+            let mut filled = 1;
+            for (place, key) in batch[1..].iter_mut().zip(&mut keys) {
+                *place = self.fingerprint(key);
+                filled += 1;
+            }
+            self.charge_batch(&batch[..filled], &now, request, decisions);
+            if filled < BATCH {
+                return;
+            }
+        }
+    }
+
+    fn peek(&self, key: &Q, cost: u64, now: Tick) -> Result<Decision, (Decision, bool)> {
+        let (key, guard) = (self.fingerprint(key), pin());
+        let known = self.table.known(key, &guard, |state| state.peek(now, cost));
+        known.ok_or_else(|| {
+            let fresh = |cost| self.table.fresh(key, now, cost, &guard);
+            // What is free before a charge is what is free after one of nothing.
+            let answer = Some(fresh(cost)).filter(|answer| !answer.allowed()).unwrap_or_else(|| fresh(0));
+            (answer, self.table.has_room(now, &guard))
+        })
+    }
+
+    fn refund(&self, key: &Q, now: Tick, charge: &Decision, tokens: u64, is_current: impl Fn() -> bool) {
+        let refund = |state: State<'_>| state.refund(now, charge, tokens, &is_current);
+        self.table.known(self.fingerprint(key), &pin(), refund);
+    }
+
+    fn reset(&self, key: &Q) {
+        self.table.known(self.fingerprint(key), &pin(), |state| state.reset());
+    }
+
+    fn own_quota(&self, key: &Q) -> Option<Quota> {
+        self.table.rules(&pin()).own_quota(self.fingerprint(key))
+    }
+
+    fn set_own_quotas(&self, quotas: &[(&Q, Option<Quota>)], now: Tick) -> Result<bool, ConfigError> {
+        let rule = |quota| self.method.packed(quota);
+        let rules =
+            quotas.iter().map(|&(key, quota)| Ok((self.fingerprint(key), quota.map(rule).transpose()?)));
+        let rules = rules.collect::<Result<Vec<_>, ConfigError>>()?;
+        let nothing_changes = {
+            let guard = pin();
+            let own = self.table.rules(&guard);
+            rules.iter().all(|&(key, rule)| rule.is_none() && own.own_quota(key).is_none())
+        };
+        if nothing_changes { Ok(false) } else { self.change(now, None, &rules) }
+    }
+}
+
+impl<H: KeyHash> Fingerprints<H> {
     #[inline]
-    fn key(&self, key: &Q) -> Fingerprint {
+    fn fingerprint<Q: Hash + ?Sized>(&self, key: &Q) -> Fingerprint {
         Fingerprint::of_hash(self.hash.hash(key))
     }
-
-    #[inline]
-    fn is_turn_of(key: Fingerprint, now: Tick) -> bool {
-        is_turn(key.bits(), now)
-    }
-
-    type View<'g> = View<'g>;
-
-    #[inline(always)]
-    fn view<'g>(&'g self, guard: &'g reclaim::Guard) -> View<'g> {
-        self.table.view(guard)
-    }
-
-    type Spot<'g> = &'g Line;
-
-    #[inline(always)]
-    fn spot<'g>(&'g self, view: View<'g>, key: Fingerprint) -> &'g Line {
-        view.spot(key)
-    }
-
-    type Found<'g> = &'g Atomic<Word>;
-
-    type Miss<'g> = Miss<'g>;
-
-    #[inline(always)]
-    fn find<'g>(&'g self, spot: &'g Line, key: Fingerprint) -> Result<&'g Atomic<Word>, Miss<'g>> {
-        spot.find(key)
-    }
-
-    #[inline(always)]
-    fn find_ahead<'g>(&'g self, spot: &'g Line, key: Fingerprint) -> Option<&'g Atomic<Word>> {
-        spot.find_or_prefetch(key)
-    }
-
-    #[inline(always)]
-    fn bucket<'g>(&'g self, view: View<'g>) -> Option<LeakyBucket> {
-        view.bucket()
-    }
-
-    #[inline(always)]
-    fn charge_found<'g>(
-        &'g self,
-        bucket: LeakyBucket,
-        found: &'g Atomic<Word>,
-        now: Tick,
-        cost: u64,
-    ) -> Option<Judged> {
-        Judged::charge(bucket, found, now, cost)
-    }
-
-    #[inline(always)]
-    fn charge_by_rule<'g>(
-        &'g self,
-        view: View<'g>,
-        found: &'g Atomic<Word>,
-        key: Fingerprint,
-        now: Tick,
-        cost: u64,
-    ) -> Option<(Decision, bool)> {
-        view.state(key, found).charge_slowly(now, cost)
-    }
-
-    #[inline(always)]
-    fn charge_further<'g>(
-        &'g self,
-        bucket: LeakyBucket,
-        view: View<'g>,
-        miss: Miss<'g>,
-        key: Fingerprint,
-        now: Tick,
-        cost: u64,
-    ) -> Option<Judged> {
-        view.charge_further(bucket, miss, key, now, cost)
-    }
-
-    fn charge_anywhere<'g>(
-        &'g self,
-        key: Fingerprint,
-        now: Tick,
-        cost: u64,
-        guard: &'g reclaim::Guard,
-        refused: impl FnOnce() -> Decision,
-    ) -> Decision {
-        let view = self.table.view(guard);
-        let by_rule = view.bucket().is_none().then(|| view.insert_by_rule(key, now, cost));
-        let charged = match by_rule {
-            Some(Ok(rule)) => return rule.answer(Word::FRESH, now, cost),
-            Some(Err(Some(known))) => known.charge_slowly(now, cost),
-            Some(Err(None)) | None => None,
-        };
-        let charged = charged.or_else(|| self.table.charge(key, now, cost, guard));
-        let Some((decision, is_charged)) = charged else { return refused() };
-        if is_charged {
-            Lookup::<Q>::follow_up(self, true, key, cost, now);
-        }
-        decision
-    }
-
-    fn peek(&self, key: Fingerprint, now: Tick, cost: u64, guard: &reclaim::Guard) -> Option<Decision> {
-        self.table.known(key, guard, |state| state.peek(now, cost))
-    }
-
-    fn refund(
-        &self,
-        key: Fingerprint,
-        now: Tick,
-        charge: &Decision,
-        tokens: u64,
-        is_current: impl Fn() -> bool,
-    ) {
-        self.table.known(key, &reclaim::pin(), |state| state.refund(now, charge, tokens, &is_current));
-    }
-
-    fn reset(&self, key: Fingerprint) {
-        self.table.known(key, &reclaim::pin(), |state| state.reset());
-    }
-
-    fn fresh(&self, key: Fingerprint, now: Tick, cost: u64, guard: &reclaim::Guard) -> Decision {
-        self.table.fresh(key, now, cost, guard)
-    }
-
-    fn own_quota(&self, key: Fingerprint, guard: &reclaim::Guard) -> Option<Quota> {
-        self.table.rules(guard).own_quota(key)
-    }
-
-    fn set_rules(
-        &self,
-        rules: &[(Fingerprint, Option<Enforced<AnyRule>>)],
-        now: Tick,
-    ) -> Result<(), MemoryShort> {
-        self.change(now, None, rules)
-    }
-
-    fn remove_rule(&self, key: Fingerprint, now: Tick) -> Result<bool, MemoryShort> {
-        if self.table.rules(&reclaim::pin()).own_quota(key).is_none() {
-            return Ok(false);
-        }
-        // As it was when the change was made: another thread may have been first.
-        let had_one = Cell::new(false);
-        let removed = self.table.change(now, |rules, memory| {
-            had_one.set(rules.own_quota(key).is_some());
-            rules.changed(now, None, &[(key, None)], memory)
-        });
-        if removed { Ok(had_one.get()) } else { Err(MemoryShort) }
-    }
-
-    #[inline]
-    fn note_denial(&self, _key: Fingerprint) {}
 }
 
 impl<H> Fingerprints<H> {
+    /// Does a step of upkeep, if it is this charge's turn.
+    #[inline(always)]
+    fn tend_in_turn(&self, is_charged: bool, key: Fingerprint, now: Tick) {
+        if is_charged && is_turn(key.bits(), now) {
+            self.tend_once(now);
+        }
+    }
+
+    #[cold]
+    fn tend_once(&self, now: Tick) {
+        self.table.tend(1, now, &pin());
+    }
+
+    /// Charges a key whose first line is here.
+    #[inline(always)]
+    fn charge_in<'g>(
+        &self,
+        view: View<'g>,
+        line: &'g Line,
+        key: Fingerprint,
+        now: Tick,
+        request: Request<'_, impl Fn(u64, Tick, Decision) -> Decision>,
+    ) -> Decision {
+        let (cost, stamp) = (request.cost, request.resets.stamp());
+        let found = line.find(key);
+        if let Some(gcra) = view.gcra() {
+            if let Some(charge) = view.charge(gcra, found, key, now, cost) {
+                self.tend_in_turn(charge.is_made(), key, now);
+                return charge.answer(now, cost, stamp);
+            }
+        } else if let Ok(word) = found
+            && let Some((decision, is_charged)) = view.state(key, word).charge(now, cost)
+        {
+            self.tend_in_turn(is_charged, key, now);
+            return Decision { stamp, ..decision };
+        }
+        self.charge_slowly(key, now, request).0
+    }
+
+    /// Charges a key wherever it is, after inserting it if it is new and the request charges
+    /// anything.
+    ///
+    /// It takes a guard of its own: a reference to the caller's would put that into memory.
+    #[cold]
+    #[inline(never)]
+    fn charge_slowly(
+        &self,
+        key: Fingerprint,
+        now: Tick,
+        request: Request<'_, impl Fn(u64, Tick, Decision) -> Decision>,
+    ) -> LongWay {
+        let (guard, cost, stamp) = (pin(), request.cost, request.resets.stamp());
+        let decision = match self.table.charge(key, now, cost, &guard) {
+            Some((decision, is_charged)) => {
+                self.tend_in_turn(is_charged, key, now);
+                decision
+            }
+            None => (request.refuse)(cost, now, self.table.fresh(key, now, cost, &guard)),
+        };
+        Decision { stamp, ..decision }.into()
+    }
+
+    /// Charges the keys of a batch. All lines are prefetched before the clock is read, and all keys
+    /// are looked up before the first is charged: the processor goes on to the next key while it
+    /// waits for the memory of one, but hardly beyond a compare-and-swap.
+    fn charge_batch(
+        &self,
+        keys: &[Fingerprint],
+        now: impl Fn() -> Tick,
+        request: Request<'_, impl Fn(u64, Tick, Decision) -> Decision + Copy>,
+        decisions: &mut Vec<Decision>,
+    ) {
+        let guard = pin();
+        let view = self.table.view(&guard);
+        let mut lines = [view.first_line(keys[0]); BATCH];
+        for (line, &key) in lines.iter_mut().zip(keys) {
+            *line = view.first_line(key);
+        }
+        let now = now();
+        let mut found = [None; BATCH];
+        for ((found, line), &key) in found.iter_mut().zip(&lines).zip(keys) {
+            *found = line.find_or_prefetch(key);
+        }
+        let (gcra, stamp) = (view.gcra(), request.resets.stamp());
+        for (&key, &found) in keys.iter().zip(&found) {
+            if let (Some(gcra), Some(word)) = (gcra, found)
+                && let Some(charge) = Charge::make(gcra, word, now, 1)
+            {
+                self.tend_in_turn(charge.is_made(), key, now);
+                decisions.push(charge.answer(now, 1, stamp));
+            } else {
+                decisions.push(self.charge_missed(view, key, now, request).0);
+            }
+        }
+    }
+
+    /// Charges a key of a batch that is not in its first line, or whose word has moved on.
+    #[inline(never)]
+    fn charge_missed(
+        &self,
+        view: View<'_>,
+        key: Fingerprint,
+        now: Tick,
+        request: Request<'_, impl Fn(u64, Tick, Decision) -> Decision>,
+    ) -> LongWay {
+        self.charge_in(view, view.first_line(key), key, now, request).into()
+    }
+
+    /// Replaces the default rule, and the rules that keys have of their own; had any of these keys
+    /// one?
     fn change(
         &self,
         now: Tick,
         default: Option<Enforced<AnyRule>>,
         keys: &[(Fingerprint, Option<Enforced<AnyRule>>)],
-    ) -> Result<(), MemoryShort> {
-        let changed = self.table.change(now, |rules, memory| rules.changed(now, default, keys, memory));
-        if changed { Ok(()) } else { Err(MemoryShort) }
+    ) -> Result<bool, ConfigError> {
+        let had_one = Cell::new(false);
+        let changed = self.table.change(now, |rules, memory| {
+            // As it is when the change is made: another thread may have been first.
+            had_one.set(keys.iter().any(|&(key, _)| rules.own_quota(key).is_some()));
+            rules.changed(now, default, keys, memory)
+        });
+        if changed { Ok(had_one.get()) } else { Err(ConfigError::NotNow { bytes: self.table.bytes() }) }
     }
 }
 

@@ -6,15 +6,13 @@ use super::fingerprints::Fingerprints;
 use super::hash::{KeyHash, SipHash};
 use super::method::Method;
 use super::resets::Resets;
-use super::store::{Holds, Lookup, Settings, Store};
+use super::store::{BATCH, Holds, Pin, Request, Settings, Store};
 use crate::clock::Clock;
-use crate::decision::{Decision, Figures, LongWay, NEVER, Outcome, Source};
+use crate::decision::{Decision, Figures, NEVER, Outcome, Source};
 use crate::error::ConfigError;
 use crate::exact::{Kept, Staged};
-use crate::packed::Judged;
 use crate::quota::Quota;
 use crate::reclaim::Bag;
-use crate::rule::LeakyBucket;
 use crate::sync::Counter;
 use crate::time::Tick;
 use equivalent::Equivalent;
@@ -22,9 +20,6 @@ use std::fmt;
 use std::hash::Hash;
 use std::marker::PhantomData;
 use std::time::Duration;
-
-/// How many keys [`Limiter::check_many`] hashes and prefetches before it decides the first of them.
-const BATCH: usize = 32;
 
 /// A rate limiter with one state per key.
 ///
@@ -178,7 +173,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         Q: Hash + Equivalent<K> + ?Sized,
         S: Holds<Q>,
     {
-        self.charge::<Q>(self.key(key), cost, || self.clock.now())
+        self.charge(key, cost, || self.clock.now(), &S::Guard::pin())
     }
 
     /// [`check_n`](Self::check_n) at the caller's time, which counts from an origin of the caller's
@@ -210,7 +205,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         Q: Hash + Equivalent<K> + ?Sized,
         S: Holds<Q>,
     {
-        self.charge::<Q>(self.key(key), cost, || now)
+        self.charge(key, cost, || now, &S::Guard::pin())
     }
 
     /// [`check`](Self::check) for many keys: one decision for each, in their order, added to
@@ -236,40 +231,12 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         Q: Hash + Equivalent<K> + ?Sized + 'k,
         S: Holds<Q>,
     {
-        let mut keys = keys.into_iter();
-        // A hint, and somebody else's: what it leaves out is made up for as the keys come.
+        let keys = keys.into_iter();
+        // The lower bound is a hint by somebody else, so not all of it is believed.
         decisions.reserve(keys.size_hint().0.min(BATCH * BATCH));
-        while let Some(first) = keys.next() {
-            let mut batch = [self.key(first); BATCH];
-            let mut filled = 1;
-            for (place, key) in batch[1..].iter_mut().zip(&mut keys) {
-                *place = self.key(key);
-                filled += 1;
-            }
-            // Pinned only now: the caller's iterator may take its time.
-            let guard = S::pin();
-            let (batch, view) = (&batch[..filled], self.store.view(&guard));
-            // Has the memory of all on its way.
-            for &key in batch {
-                self.store.spot(view, key);
-            }
-            // While it is on its way. Not sooner: the iterator may have taken its time for these
-            // keys, too.
-            let now = self.clock.now();
-            // All are looked for before the first is charged: while the processor waits for the memory of one, it goes on to the
-            // next, but hardly beyond a charge.
-            let mut found = [None; BATCH];
-            for (found, &key) in found.iter_mut().zip(batch) {
-                *found = self.store.find_ahead(self.store.spot(view, key), key);
-            }
-            match self.store.bucket(view) {
-                Some(bucket) => self.add_each_by::<Q>(bucket, view, batch, &found, now, decisions),
-                None => self.add_each::<Q>(view, batch, &found, now, decisions),
-            }
-            if filled < BATCH {
-                return;
-            }
-        }
+        let refuse = |cost, now, fresh| self.refuse(cost, now, fresh);
+        let request = Request { cost: 1, resets: &self.resets, refuse };
+        self.store.charge_many(keys, || self.clock.now(), request, decisions);
     }
 
     /// What [`check`](Self::check) would answer now, without charging or inserting anything. The figures
@@ -313,20 +280,16 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         Q: Hash + Equivalent<K> + ?Sized,
         S: Holds<Q>,
     {
-        let key = self.key(key);
-        let guard = S::pin();
-        if let Some(decision) = self.store.peek(key, now, cost, &guard) {
-            return decision;
-        }
-        // What is free before a charge is what is free after one of nothing.
-        let answer = self.store.fresh(key, now, cost, &guard);
-        let fresh = if answer.allowed() { self.store.fresh(key, now, 0, &guard) } else { answer };
+        let (fresh, has_room) = match self.store.peek(key, cost, now) {
+            Ok(decision) => return decision,
+            Err(fresh) => fresh,
+        };
         let would_insert = fresh.allowed() && cost > 0;
-        if !would_insert || self.store.has_room(now, &guard) {
+        if !would_insert || has_room {
             return fresh;
         }
         match self.full {
-            Full::Share => self.shared(&guard, |state| state.peek(now, cost, || Tick::ZERO)),
+            Full::Share => self.shared(|state| state.peek(now, cost, || Tick::ZERO)),
             Full::Deny | Full::Admit => self.policy(fresh, now),
         }
     }
@@ -385,7 +348,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     {
         let is_current = || self.resets.are_before(charge);
         match charge.source {
-            Source::Key => self.store.refund(self.key(key), now, charge, tokens, is_current),
+            Source::Key => self.store.refund(key, now, charge, tokens, is_current),
             Source::Overflow => {
                 let beyond = &self.beyond;
                 beyond
@@ -417,7 +380,6 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         Q: Hash + Equivalent<K> + ?Sized,
         S: Holds<Q>,
     {
-        let key = self.key(key);
         self.resets.note(|| self.store.reset(key));
     }
 
@@ -434,218 +396,41 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         &self.clock
     }
 
-    /// Charges a key, or denies it.
     #[inline(always)]
-    fn charge<Q: ?Sized>(
+    pub(super) fn charge<Q>(
         &self,
-        key: <S as Lookup<Q>>::Key<'_>,
+        key: &Q,
         cost: u64,
         now: impl FnOnce() -> Tick,
-    ) -> Decision
-    where
-        S: Lookup<Q>,
-    {
-        match S::pin_at_once() {
-            Some(guard) => self.charge_under::<Q>(key, cost, now, &guard),
-            None => self.charge_apart::<Q>(key, cost, now).0,
-        }
-    }
-
-    /// The same where a guard takes longer than usual. Not inlined, so that the compiler sees only the usual kind of guard in
-    /// `charge`.
-    #[inline(never)]
-    fn charge_apart<Q: ?Sized>(
-        &self,
-        key: <S as Lookup<Q>>::Key<'_>,
-        cost: u64,
-        now: impl FnOnce() -> Tick,
-    ) -> LongWay
-    where
-        S: Lookup<Q>,
-    {
-        self.charge_under::<Q>(key, cost, now, &S::pin()).into()
-    }
-
-    /// The same under a guard. No call that is not inlined gets a reference to that: it would have to be in memory then, and to be
-    /// looked at when it is dropped.
-    // Always inlined: with what is rare kept apart it is small, and a call would put all it has in registers on the stack.
-    #[inline(always)]
-    pub(super) fn charge_under<'g, Q: ?Sized>(
-        &'g self,
-        key: <S as Lookup<Q>>::Key<'_>,
-        cost: u64,
-        now: impl FnOnce() -> Tick,
-        guard: &'g S::Guard,
-    ) -> Decision
-    where
-        S: Lookup<Q>,
-    {
-        let view = self.store.view(guard);
-        let spot = self.store.spot(view, key);
-        // The time is read while the key's memory is on its way.
-        let now = now();
-        let found = self.store.find(spot, key);
-        let stamp = self.resets.stamp();
-        if let Some(bucket) = self.store.bucket(view) {
-            if let Some(judged) = self.judge::<Q>(bucket, view, found, key, cost, now) {
-                return judged.answer(now, cost, stamp);
-            }
-        } else if let Ok(found) = found
-            && let Some((decision, is_charged)) = self.store.charge_by_rule(view, found, key, now, cost)
-        {
-            self.store.follow_up(is_charged, key, cost, now);
-            return Decision { stamp, ..decision };
-        }
-        self.charge_anywhere::<Q>(key, cost, now).0
-    }
-
-    /// Charges a key by the bucket that judges all, or denies it, if it is in this view or can come into it at once.
-    #[inline(always)]
-    fn judge<'g, Q: ?Sized>(
-        &'g self,
-        bucket: LeakyBucket,
-        view: <S as Lookup<Q>>::View<'g>,
-        found: Result<<S as Lookup<Q>>::Found<'g>, <S as Lookup<Q>>::Miss<'g>>,
-        key: <S as Lookup<Q>>::Key<'_>,
-        cost: u64,
-        now: Tick,
-    ) -> Option<Judged>
-    where
-        S: Lookup<Q>,
-    {
-        let judged = match found {
-            Ok(found) => self.store.charge_found(bucket, found, now, cost)?,
-            Err(miss) => self.store.charge_further(bucket, view, miss, key, now, cost)?,
-        };
-        self.store.follow_up(judged.is_charged(), key, cost, now);
-        Some(judged)
-    }
-
-    /// Charges a key that was missed, wherever it is, or denies it. Under a guard of its own, which costs less than to have the
-    /// other in memory.
-    #[cold]
-    #[inline(never)]
-    fn charge_anywhere<Q: ?Sized>(&self, key: <S as Lookup<Q>>::Key<'_>, cost: u64, now: Tick) -> LongWay
-    where
-        S: Lookup<Q>,
-    {
-        let (guard, stamp) = (S::pin(), self.resets.stamp());
-        let refused = || self.refuse::<Q>(key, cost, now, &guard);
-        Decision { stamp, ..self.store.charge_anywhere(key, now, cost, &guard, refused) }.into()
-    }
-
-    /// The answer to a new key for which there is no place.
-    fn refuse<Q: ?Sized>(
-        &self,
-        key: <S as Lookup<Q>>::Key<'_>,
-        cost: u64,
-        now: Tick,
         guard: &S::Guard,
     ) -> Decision
     where
-        S: Lookup<Q>,
+        Q: ?Sized,
+        S: Holds<Q>,
     {
+        let refuse = |cost, now, fresh| self.refuse(cost, now, fresh);
+        self.store.charge(key, now, Request { cost, resets: &self.resets, refuse }, guard)
+    }
+
+    /// The answer to a new key for which there is no place, where a fresh key would have got `fresh`.
+    #[cold]
+    fn refuse(&self, cost: u64, now: Tick, fresh: Decision) -> Decision {
         self.beyond.refused.add(1);
         match self.full {
-            Full::Share => self.shared(guard, |state| Some(state.charge(now, cost, || Tick::ZERO)?.0)),
-            Full::Deny | Full::Admit => self.policy(self.store.fresh(key, now, cost, guard), now),
+            Full::Share => self.shared(|state| Some(state.charge(now, cost, || Tick::ZERO)?.0)),
+            Full::Deny | Full::Admit => self.policy(fresh, now),
         }
-    }
-
-    /// Charges each of many keys, where this bucket judges all; the answers are added to `decisions`.
-    #[inline(always)]
-    #[allow(clippy::too_many_arguments)]
-    fn add_each_by<'g, Q: ?Sized>(
-        &'g self,
-        bucket: LeakyBucket,
-        view: <S as Lookup<Q>>::View<'g>,
-        keys: &[<S as Lookup<Q>>::Key<'_>],
-        found: &[Option<<S as Lookup<Q>>::Found<'g>>],
-        now: Tick,
-        decisions: &mut Vec<Decision>,
-    ) where
-        S: Lookup<Q>,
-    {
-        let stamp = self.resets.stamp();
-        for (&key, &found) in keys.iter().zip(found) {
-            let judged = found.map(|found| self.store.charge_found(bucket, found, now, 1));
-            if let Some(Some(judged)) = judged {
-                self.store.follow_up(judged.is_charged(), key, 1, now);
-                decisions.push(judged.answer(now, 1, stamp));
-            } else {
-                self.add_missed::<Q>(view, found.is_none(), key, now, decisions);
-            }
-        }
-    }
-
-    /// The same for one of these keys that was not found, or was and has moved on. Not inlined: what is in the registers for the
-    /// others stays there.
-    #[inline(never)]
-    fn add_missed<'g, Q: ?Sized>(
-        &'g self,
-        view: <S as Lookup<Q>>::View<'g>,
-        is_further: bool,
-        key: <S as Lookup<Q>>::Key<'_>,
-        now: Tick,
-        decisions: &mut Vec<Decision>,
-    ) where
-        S: Lookup<Q>,
-    {
-        let bucket = self.store.bucket(view).filter(|_| is_further);
-        let (miss, stamp) = (Err(S::Miss::default()), self.resets.stamp());
-        match bucket.and_then(|bucket| self.judge::<Q>(bucket, view, miss, key, 1, now)) {
-            Some(judged) => decisions.push(judged.answer(now, 1, stamp)),
-            None => decisions.push(self.charge_anywhere::<Q>(key, 1, now).0),
-        }
-    }
-
-    /// Charges each of many keys, where each has to be asked for its rule. Not inlined: the answers to those that are judged alike
-    /// would be written to where these are, and copied.
-    #[inline(never)]
-    fn add_each<'g, Q: ?Sized>(
-        &'g self,
-        view: <S as Lookup<Q>>::View<'g>,
-        keys: &[<S as Lookup<Q>>::Key<'_>],
-        found: &[Option<<S as Lookup<Q>>::Found<'g>>],
-        now: Tick,
-        decisions: &mut Vec<Decision>,
-    ) where
-        S: Lookup<Q>,
-    {
-        let stamp = self.resets.stamp();
-        for (&key, &found) in keys.iter().zip(found) {
-            if let Some(found) = found
-                && let Some((decision, is_charged)) = self.store.charge_by_rule(view, found, key, now, 1)
-            {
-                self.store.follow_up(is_charged, key, 1, now);
-                decisions.push(Decision { stamp, ..decision });
-            } else {
-                decisions.push(self.charge_anywhere::<Q>(key, 1, now).0);
-            }
-        }
-    }
-
-    #[inline]
-    pub(super) fn key<'q, Q: Hash + ?Sized>(&self, key: &'q Q) -> <S as Lookup<Q>>::Key<'q>
-    where
-        S: Lookup<Q>,
-    {
-        self.store.key(key)
     }
 
     /// An answer from the state that all keys without a place share; it is never sealed.
-    fn shared(&self, guard: &S::Guard, visit: impl Fn(Kept<'_>) -> Option<Decision>) -> Decision {
-        let answer = self.visit_shared(guard, visit);
+    fn shared(&self, visit: impl Fn(Kept<'_>) -> Option<Decision>) -> Decision {
+        let answer = self.visit_shared(visit);
         Decision { source: Source::Overflow, ..answer.expect("nobody evicts the shared state") }
     }
 
     /// Gives the state that all keys without a place share to `visit`, as it is under the default quota.
-    pub(super) fn visit_shared<T>(
-        &self,
-        guard: &S::Guard,
-        visit: impl Fn(Kept<'_>) -> Option<T>,
-    ) -> Option<T> {
-        let (changes, wanted) = (self.store.changes(guard), || self.store.default_rule(guard));
+    pub(super) fn visit_shared<T>(&self, visit: impl Fn(Kept<'_>) -> Option<T>) -> Option<T> {
+        let (changes, wanted) = (self.store.changes(), || self.store.default_rule());
         self.beyond.overflow.visit(changes, wanted, &self.beyond.retired, visit)
     }
 
@@ -727,8 +512,8 @@ impl<K: ?Sized, S: Store> Builder<Limiter<K, S>> {
     pub fn build(self) -> Result<Limiter<K, S>, ConfigError> {
         let (method, quota) = (self.method()?, self.quota);
         let Self { max_keys, grace, count_denials, .. } = self;
-        let store = S::new(Settings { quota, method, max_keys, grace, count_denials })?;
-        let overflow = Staged::idle(store.default_rule(&S::pin()));
+        let store = S::try_from(Settings { quota, method, max_keys, grace, count_denials })?;
+        let overflow = Staged::idle(store.default_rule());
         Ok(Limiter {
             method,
             clock: self.clock,

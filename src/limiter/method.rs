@@ -9,7 +9,7 @@ use std::time::Duration;
 
 /// How a limiter enforces quotas: the algorithm, and how long after a boundary of its windows tick 0 lies.
 #[derive(Clone, Copy, Debug)]
-pub struct Method {
+pub(super) struct Method {
     algorithm: Algorithm,
     phase: Duration,
 }

@@ -2,7 +2,7 @@
 
 use super::fingerprints::Fingerprints;
 use super::keyed::Limiter;
-use super::store::{Holds, Store};
+use super::store::{Holds, Pin, Store};
 use crate::decision::Decision;
 use crate::time::Tick;
 use equivalent::Equivalent;
@@ -53,7 +53,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn pin(&self) -> Pinned<'_, K, S> {
-        Pinned { limiter: self, guard: S::pin() }
+        Pinned { limiter: self, guard: S::Guard::pin() }
     }
 }
 
@@ -94,8 +94,8 @@ impl<K: ?Sized, S: Store> Pinned<'_, K, S> {
         S: Holds<Q>,
     {
         let limiter = self.limiter;
-        self.refresh(|| limiter.clock.now());
-        limiter.charge_under::<Q>(limiter.key(key), cost, || limiter.clock.now(), &self.guard)
+        self.guard.renew();
+        limiter.charge(key, cost, || limiter.clock.now(), &self.guard)
     }
 
     /// As [`Limiter::check_at`].
@@ -114,23 +114,8 @@ impl<K: ?Sized, S: Store> Pinned<'_, K, S> {
         Q: Hash + Equivalent<K> + ?Sized,
         S: Holds<Q>,
     {
-        let limiter = self.limiter;
-        self.refresh(|| now);
-        limiter.charge_under::<Q>(limiter.key(key), cost, || now, &self.guard)
-    }
-
-    /// Lets go of what the handle may have seen, and does a step of upkeep, if a collection has begun since.
-    #[inline(always)]
-    fn refresh(&mut self, now: impl FnOnce() -> Tick) {
-        if S::is_old(&self.guard) {
-            self.renew(now());
-        }
-    }
-
-    #[cold]
-    fn renew(&mut self, now: Tick) {
-        S::repin(&mut self.guard);
-        self.limiter.store.tend_once(now);
+        self.guard.renew();
+        self.limiter.charge(key, cost, || now, &self.guard)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Changing quotas while a limiter is in use.
 
 use super::keyed::Limiter;
-use super::store::{Holds, MemoryShort, Store};
+use super::store::{Holds, Store};
 use crate::error::ConfigError;
 use crate::quota::Quota;
 use crate::time::Tick;
@@ -71,10 +71,9 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn set_quota_at(&self, quota: Quota, now: Tick) -> Result<(), ConfigError> {
-        let rule = S::rule_of(self.method, quota)?;
-        self.store.set_default_rule(rule, now).map_err(|short| self.not_now(short))?;
+        self.store.set_quota(quota, now)?;
         // What keys without a place share goes on under it, from now on.
-        self.visit_shared(&S::pin(), |_| Some(()));
+        self.visit_shared(|_| Some(()));
         Ok(())
     }
 
@@ -128,8 +127,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         Q: Hash + Equivalent<K> + ?Sized,
         S: Holds<Q>,
     {
-        let now = self.clock.now();
-        self.store.remove_rule(self.key(key), now).map_err(|short| self.not_now(short))
+        self.store.set_own_quotas(&[(key, None)], self.clock.now())
     }
 
     /// The quota of its own that `key` has.
@@ -151,7 +149,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         Q: Hash + Equivalent<K> + ?Sized,
         S: Holds<Q>,
     {
-        self.store.own_quota(self.key(key), &S::pin())
+        self.store.own_quota(key)
     }
 
     /// The quota of all keys that have none of their own, as it was given, burst and all.
@@ -169,7 +167,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn quota(&self) -> Quota {
-        self.store.default_quota(&S::pin())
+        self.store.default_rule().rule.quota
     }
 
     /// Gives many keys quotas of their own, or takes theirs from them (`None`). With
@@ -227,19 +225,10 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         Q: Hash + Equivalent<K> + ?Sized + 'k,
         S: Holds<Q>,
     {
-        let rule = |quota| S::rule_of(self.method, quota);
-        let rules: Result<Vec<_>, _> = quotas
-            .into_iter()
-            .map(|(key, quota)| Ok((self.key(key), quota.map(rule).transpose()?)))
-            .collect();
-        let rules = rules?;
-        if rules.is_empty() {
+        let quotas: Vec<_> = quotas.into_iter().collect();
+        if quotas.is_empty() {
             return Ok(());
         }
-        self.store.set_rules(&rules, now).map_err(|short| self.not_now(short))
-    }
-
-    fn not_now(&self, MemoryShort: MemoryShort) -> ConfigError {
-        ConfigError::NotNow { bytes: self.memory() }
+        self.store.set_own_quotas(&quotas, now).map(|_| ())
     }
 }

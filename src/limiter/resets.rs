@@ -30,7 +30,7 @@
 //!
 //! | edge | release side | acquire side | what becomes visible | loom test that fails if it is weakened |
 //! |---|---|---|---|---|
-//! | reset | `rule::try_update` of a word that is reset | `Packed::refund` | that the number was raised | `refund_races_reset_and_gives_back_nothing_that_is_void` |
+//! | reset | `rule::try_update` of a word that is reset | `State::refund` | that the number was raised | `refund_races_reset_and_gives_back_nothing_that_is_void` |
 //!
 //! For a log, *link* does that: who sees that it begins anew sees what was done before. A key that is moved by another thread between
 //! its reset and its refund is brought with a word that depends on the one that was reset, which processors keep in order. For
@@ -42,7 +42,7 @@ use std::hash::{BuildHasher, RandomState};
 
 /// The number of a limiter.
 #[derive(Debug)]
-pub(super) struct Resets(Atomic<u64>);
+pub struct Resets(Atomic<u64>);
 
 impl Resets {
     pub(super) fn none_yet() -> Self {

@@ -6,10 +6,10 @@ use crate::clock::Clock;
 use crate::decision::Decision;
 use crate::error::ConfigError;
 use crate::exact::{ExactRule, Log, SlidingLog};
-use crate::packed::{Judged, Packed};
 use crate::quota::{Enforced, Quota};
 use crate::reclaim::{Bag, pin};
-use crate::rule::{AnyRule, LeakyBucket, Rule, Word, load, update};
+use crate::rule::{AnyRule, Gcra, Rule, Word, load, update};
+use crate::state::{Charge, State};
 use crate::sync::Atomic;
 use crate::time::Tick;
 
@@ -28,17 +28,17 @@ use crate::time::Tick;
 /// ```
 #[derive(Debug)]
 pub struct SingleLimiter {
-    state: State,
+    inner: Inner,
     resets: Resets,
     quota: Quota,
     clock: Clock,
 }
 
-/// The one state, and the rule it goes by.
+/// The one state, and its rule.
 #[derive(Debug)]
-enum State {
-    /// With the rule as a bucket, if it is one: asked when it is built, and not by each check.
-    Packed(AnyRule, Option<LeakyBucket>, Apart),
+enum Inner {
+    /// The rule, once more as a GCRA if it is one, and the word.
+    Packed(AnyRule, Option<Gcra>, Apart),
     /// A log, and what it has retired.
     Log(SlidingLog, Log, Bag),
 }
@@ -55,7 +55,7 @@ fn unsealed<T>(answer: Option<T>) -> T {
     answer.expect("a log is sealed to be evicted or replaced, and this one never is")
 }
 
-/// As [`Packed::charge_slowly`]. Not inlined either, so that a bucket's check can be, wherever it stands.
+/// As [`State::charge`]. Not inlined either, so that the check of a bucket can be, wherever it stands.
 #[inline(never)]
 fn charge_log(rule: &SlidingLog, log: &Log, retired: &Bag, now: Tick, cost: u64) -> Option<(Decision, bool)> {
     let decision = unsealed(log.check(rule, now, cost, &pin(), retired));
@@ -145,17 +145,18 @@ impl SingleLimiter {
     #[inline]
     pub fn check_at(&self, cost: u64, now: Tick) -> Decision {
         let stamp = self.resets.stamp();
-        let charged = match &self.state {
-            State::Packed(rule, bucket, Apart(word)) => {
-                if let &Some(bucket) = bucket
-                    && let Some(judged) = Judged::charge(bucket, word, now, cost)
+        let charged = match &self.inner {
+            Inner::Packed(rule, gcra, Apart(word)) => {
+                if let &Some(gcra) = gcra
+                    && let Some(charge) = Charge::make(gcra, word, now, cost)
                 {
-                    // At once, and not with the others below: or it would be written to memory, and the check not be inlined.
-                    return judged.answer(now, cost, stamp);
+                    // Returned here and not below with the others, so that a caller who inlines the
+                    // check computes only what it looks at.
+                    return charge.answer(now, cost, stamp);
                 }
-                Packed { rule, word }.charge_slowly(now, cost)
+                State { rule, word }.charge(now, cost)
             }
-            State::Log(rule, log, retired) => charge_log(rule, log, retired, now, cost),
+            Inner::Log(rule, log, retired) => charge_log(rule, log, retired, now, cost),
         };
         Decision { stamp, ..charged.expect("a word is frozen by a table, and this one is in none").0 }
     }
@@ -192,9 +193,9 @@ impl SingleLimiter {
     /// ```
     #[inline]
     pub fn peek_at(&self, cost: u64, now: Tick) -> Decision {
-        match &self.state {
-            State::Packed(rule, _, Apart(word)) => rule.peek(load(word), now, cost),
-            State::Log(rule, log, _) => unsealed(log.peek(rule, now, cost, &pin())),
+        match &self.inner {
+            Inner::Packed(rule, _, Apart(word)) => rule.peek(load(word), now, cost),
+            Inner::Log(rule, log, _) => unsealed(log.peek(rule, now, cost, &pin())),
         }
     }
 
@@ -233,12 +234,12 @@ impl SingleLimiter {
     /// ```
     pub fn refund_at(&self, charge: &Decision, tokens: u64, now: Tick) {
         let is_current = || self.resets.are_before(charge);
-        match &self.state {
-            State::Packed(rule, _, Apart(word)) => {
-                let refunded = Packed { rule, word }.refund(now, charge, tokens, is_current);
+        match &self.inner {
+            Inner::Packed(rule, _, Apart(word)) => {
+                let refunded = State { rule, word }.refund(now, charge, tokens, is_current);
                 refunded.expect("a word is frozen by a table, and this one is in none");
             }
-            State::Log(_, log, _) => unsealed(log.refund_if(charge, tokens, is_current, &pin())),
+            Inner::Log(_, log, _) => unsealed(log.refund_if(charge, tokens, is_current, &pin())),
         }
     }
 
@@ -257,11 +258,11 @@ impl SingleLimiter {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn reset(&self) {
-        self.resets.note(|| match &self.state {
-            State::Packed(rule, _, Apart(word)) => {
+        self.resets.note(|| match &self.inner {
+            Inner::Packed(rule, _, Apart(word)) => {
                 update(word, |word| rule.reset(word));
             }
-            State::Log(rule, log, retired) => {
+            Inner::Log(rule, log, retired) => {
                 unsealed(log.reset(rule, &pin(), retired));
                 retired.tidy();
             }
@@ -287,9 +288,9 @@ impl SingleLimiter {
     /// ```
     pub fn is_idle(&self) -> bool {
         let now = self.clock.now();
-        match &self.state {
-            State::Packed(rule, _, Apart(word)) => rule.is_idle(load(word), now),
-            State::Log(rule, log, _) => log.is_idle(rule, now, &pin()),
+        match &self.inner {
+            Inner::Packed(rule, _, Apart(word)) => rule.is_idle(load(word), now),
+            Inner::Log(rule, log, _) => log.is_idle(rule, now, &pin()),
         }
     }
 
@@ -310,9 +311,9 @@ impl SingleLimiter {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn bytes(&self) -> usize {
-        let apart = match &self.state {
-            State::Packed(..) => 0,
-            State::Log(_, log, retired) => log.bytes(&pin()) + retired.bytes(),
+        let apart = match &self.inner {
+            Inner::Packed(..) => 0,
+            Inner::Log(_, log, retired) => log.bytes(&pin()) + retired.bytes(),
         };
         size_of::<Self>() + apart
     }
@@ -344,10 +345,10 @@ impl Builder<SingleLimiter> {
     /// ```
     pub fn build(self) -> Result<SingleLimiter, ConfigError> {
         let Enforced { rule, quota } = self.method()?.any(self.quota)?;
-        let state = match rule {
-            ExactRule::Log(rule) => State::Log(rule, Log::new(), Bag::new()),
-            ExactRule::Packed(rule) => State::Packed(rule, rule.as_bucket(), Apart(Atomic::new(rule.idle()))),
+        let inner = match rule {
+            ExactRule::Log(rule) => Inner::Log(rule, Log::new(), Bag::new()),
+            ExactRule::Packed(rule) => Inner::Packed(rule, rule.as_gcra(), Apart(Atomic::new(rule.idle()))),
         };
-        Ok(SingleLimiter { state, resets: Resets::none_yet(), quota, clock: self.clock })
+        Ok(SingleLimiter { inner, resets: Resets::none_yet(), quota, clock: self.clock })
     }
 }

@@ -1,18 +1,20 @@
-//! What a limiter keeps its keys in, and what it asks of either store.
+//! What a limiter asks of its store of keys.
 //!
-//! A limiter's methods are written once, over the traits that are hidden here; each store answers them by
-//! static calls, so what one costs is not paid with the other.
+//! A limiter's methods are written once, over the two traits that are hidden here. Each store
+//! answers them by static calls, so what one store costs is not paid with the other.
 
 use super::method::Method;
+use super::resets::Resets;
 use crate::decision::Decision;
 use crate::error::ConfigError;
 use crate::exact::Wanted;
-use crate::forgetting::Sweep;
-use crate::packed::Judged;
+use crate::forgetting::{Sweep, WITNESSES};
 use crate::quota::Quota;
-use crate::rule::LeakyBucket;
 use crate::time::Tick;
 use std::time::Duration;
+
+/// How many keys [`Lookup::charge_many`] hashes and prefetches before it charges the first.
+pub(super) const BATCH: usize = 32;
 
 /// The settings of a store.
 #[derive(Clone, Copy, Debug)]
@@ -36,187 +38,141 @@ pub struct Figures {
     pub(super) bytes: usize,
 }
 
-/// True of one in 2048 keys at a time, and of a key one in 2048 milliseconds (of 2^20 nanoseconds). A step takes about
-/// a microsecond, several times a check: so one in a thousand checks, which a 99.9th percentile tells, must not do
-/// one. (With one in 256 that of a turnover of a million keys was three times that of a table at rest.)
+/// What a limiter passes to its store with each charge.
+#[derive(Clone, Copy)]
+pub struct Request<'l, R> {
+    pub(super) cost: u64,
+    pub(super) resets: &'l Resets,
+    /// Answers for a new key that finds no place, given the cost, the time, and the answer to a
+    /// fresh key.
+    pub(super) refuse: R,
+}
+
+/// Does a charge of this key do a step of upkeep? One in 2048 keys does at a time, and a key in one
+/// of 2048 milliseconds (of 2^20 nanoseconds).
+///
+/// A turnover must go on, and a table that is far too large shrink, also where no new keys come. A
+/// step takes about a microsecond, several times a check: so fewer than one in a thousand checks,
+/// which a 99.9th percentile tells, must do one. Denials write nothing, so they do none.
 #[inline]
 pub(super) const fn is_turn(hash: u64, now: Tick) -> bool {
     (hash ^ (now.as_nanos() >> 20)).is_multiple_of(2048)
 }
 
-/// A change of quotas that can't be made now, because the memory for it is not to be had.
-#[derive(Debug)]
-pub struct MemoryShort;
-
-/// What a limiter asks of its store, whatever the keys are.
-pub trait Backing: Sized {
-    /// Held by who reads.
-    type Guard;
-    /// What decides.
-    type Rule: Copy;
-    /// The rule of a quota.
-    fn rule_of(method: Method, quota: Quota) -> Result<Self::Rule, ConfigError>;
-    /// How many keys' places one step of upkeep goes over at the most.
-    const STEP: usize;
-    /// An empty store.
-    fn new(settings: Settings) -> Result<Self, ConfigError>;
+/// What a handle holds while it reads a store.
+pub trait Pin {
     /// Begins to read.
-    fn pin() -> Self::Guard;
-    /// The same, if it takes no longer than usual.
-    fn pin_at_once() -> Option<Self::Guard>;
-    /// Is there something to be let go of that may have been read under it?
-    fn is_old(guard: &Self::Guard) -> bool;
-    /// Ends what was read so far, and goes on.
-    fn repin(guard: &mut Self::Guard);
-    /// Would a new key find a place?
-    fn has_room(&self, now: Tick, guard: &Self::Guard) -> bool;
-    /// Does so many steps of what is to be done; true if there is more.
-    fn tend(&self, steps: usize, now: Tick, guard: &Self::Guard) -> bool;
-    /// Does a step of it.
-    #[cold]
-    fn tend_once(&self, now: Tick) {
-        self.tend(1, now, &Self::pin());
-    }
-    /// Begins to look for idle keys, unless it was done a moment ago; for a sweep that began at
-    /// `first`.
-    fn begin_sweep(&self, now: Tick, first: Tick, guard: &Self::Guard) -> Sweep;
-    /// The same, however long ago the last time was; true if it is under way.
-    fn begin_turnover(&self, now: Tick, guard: &Self::Guard) -> bool;
-    /// Notes a time at which somebody looks after the store.
-    fn note(&self, now: Tick, guard: &Self::Guard);
-    /// Makes every key as good as new.
-    fn reset_all(&self, guard: &Self::Guard);
-    /// How many changes of quotas there were: to be read before the rule is asked for.
-    fn changes(&self, guard: &Self::Guard) -> u64;
-    /// The rule of the keys that have none of their own.
-    fn default_rule(&self, guard: &Self::Guard) -> Wanted;
-    /// The quota of the keys that have none of their own.
-    fn default_quota(&self, guard: &Self::Guard) -> Quota;
+    fn pin() -> Self;
+    /// Ends what was read so far and goes on, if something may wait for that to be freed.
+    fn renew(&mut self);
+}
+
+/// What a limiter asks of its store, whatever the keys are. An empty store is made from its settings.
+pub trait Backing: TryFrom<Settings, Error = ConfigError> {
+    /// Held by whoever charges keys.
+    type Guard: Pin;
+    /// How many changes of quotas there were: to be read before a rule is asked for.
+    fn changes(&self) -> u64;
+    /// The rule of the keys that have no quota of their own.
+    fn default_rule(&self) -> Wanted;
     /// Replaces it.
-    fn set_default_rule(&self, rule: Self::Rule, now: Tick) -> Result<(), MemoryShort>;
+    fn set_quota(&self, quota: Quota, now: Tick) -> Result<(), ConfigError>;
+    /// Looks for idle keys in so many places, or does what else there is to do; true if there is
+    /// more.
+    fn sweep(&self, places: usize, clock: &dyn Fn() -> Tick) -> bool;
+    /// Makes every key as good as new, and forgets the idle ones.
+    fn clear(&self, clock: &dyn Fn() -> Tick, resets: &Resets);
     /// How many keys are there.
-    fn len(&self, guard: &Self::Guard) -> usize;
-    /// The bytes it takes.
-    fn bytes(&self) -> usize;
-    /// All figures.
-    fn figures(&self, guard: &Self::Guard) -> Figures;
+    fn len(&self) -> usize;
+    /// How large the store is and what it has done. This may go over all keys.
+    fn figures(&self) -> Figures;
 }
 
 /// What a limiter asks of its store for a key of type `Q`.
 pub trait Lookup<Q: ?Sized>: Backing {
-    /// What stands for a key while it is looked up.
-    type Key<'q>: Copy
-    where
-        Q: 'q;
-    /// The key, with its hash.
-    fn key<'q>(&self, key: &'q Q) -> Self::Key<'q>;
-    /// Is it this key's turn to do a step of upkeep? See [`is_turn`].
-    fn is_turn_of(key: Self::Key<'_>, now: Tick) -> bool;
-    /// What keys are looked for in.
-    type View<'g>: Copy
-    where
-        Self: 'g;
-    /// That, as it is now.
-    fn view<'g>(&'g self, guard: &'g Self::Guard) -> Self::View<'g>;
-    /// Where a key is looked for first.
-    type Spot<'g>: Copy
-    where
-        Self: 'g;
-    /// Where that is. Its memory is on its way.
-    fn spot<'g>(&'g self, view: Self::View<'g>, key: Self::Key<'_>) -> Self::Spot<'g>;
-    /// Where a key was found.
-    type Found<'g>: Copy
-    where
-        Self: 'g;
-    /// What is known of a key that was not found.
-    type Miss<'g>: Copy + Default
-    where
-        Self: 'g;
-    /// Looks for a key there, and nowhere else.
-    fn find<'g>(
-        &'g self,
-        spot: Self::Spot<'g>,
-        key: Self::Key<'_>,
-    ) -> Result<Self::Found<'g>, Self::Miss<'g>>;
-    /// The same. If it is not there, the memory of where to look next is on its way.
-    fn find_ahead<'g>(&'g self, spot: Self::Spot<'g>, key: Self::Key<'_>) -> Option<Self::Found<'g>>;
-    /// The bucket by which the requests of all keys are judged, if that is all there is to know.
-    fn bucket<'g>(&'g self, view: Self::View<'g>) -> Option<LeakyBucket>;
-    /// Charges a key that was found, by this bucket. Misses one whose state has moved on.
-    fn charge_found<'g>(
-        &'g self,
-        bucket: LeakyBucket,
-        found: Self::Found<'g>,
-        now: Tick,
-        cost: u64,
-    ) -> Option<Judged>;
-    /// Charges a key that was not found there but is further on, or new, by this bucket. Misses one that is elsewhere, and one that
-    /// can't be inserted at once.
-    fn charge_further<'g>(
-        &'g self,
-        bucket: LeakyBucket,
-        view: Self::View<'g>,
-        miss: Self::Miss<'g>,
-        key: Self::Key<'_>,
-        now: Tick,
-        cost: u64,
-    ) -> Option<Judged>;
-    /// Charges a key that was found, by its rule, or misses one whose state has moved on; was anything charged?
-    fn charge_by_rule<'g>(
-        &'g self,
-        view: Self::View<'g>,
-        found: Self::Found<'g>,
-        key: Self::Key<'_>,
-        now: Tick,
-        cost: u64,
-    ) -> Option<(Decision, bool)>;
-    /// Charges a key that was missed, wherever it is, after inserting it if it is new and the request charges anything. If there is
-    /// no place for it, `refused` answers.
-    fn charge_anywhere<'g>(
-        &'g self,
-        key: Self::Key<'_>,
-        now: Tick,
-        cost: u64,
-        guard: &'g Self::Guard,
-        refused: impl FnOnce() -> Decision,
+    /// Charges a key, after inserting it if it is new and the request charges anything.
+    ///
+    /// `now` is asked after the key's memory was prefetched.
+    fn charge(
+        &self,
+        key: &Q,
+        now: impl FnOnce() -> Tick,
+        request: Request<'_, impl Fn(u64, Tick, Decision) -> Decision>,
+        guard: &Self::Guard,
     ) -> Decision;
-    /// What a request that was judged at once has to do besides.
-    #[inline(always)]
-    fn follow_up(&self, is_charged: bool, key: Self::Key<'_>, cost: u64, now: Tick) {
-        if !is_charged && cost > 0 {
-            self.note_denial(key);
-        }
-        // A turnover must go on, and a table that is far too large shrink, also where no new keys come. So
-        // one in 2048 charges does a step, chosen by what is at hand: the key, and the time in
-        // units of about a millisecond. Denials write nothing, so they don't.
-        if is_charged && Self::is_turn_of(key, now) {
-            self.tend_once(now);
+    /// Charges each of many keys one token, [`BATCH`] at a time, at one time for each batch; adds
+    /// the answers to `decisions`.
+    fn charge_many<'k>(
+        &self,
+        keys: impl Iterator<Item = &'k Q>,
+        now: impl Fn() -> Tick,
+        request: Request<'_, impl Fn(u64, Tick, Decision) -> Decision + Copy>,
+        decisions: &mut Vec<Decision>,
+    ) where
+        Q: 'k;
+    /// What a request would be answered. `Err` for a key that is not there: with the answer to a
+    /// fresh key, before a charge, and whether it would find a place.
+    fn peek(&self, key: &Q, cost: u64, now: Tick) -> Result<Decision, (Decision, bool)>;
+    /// Gives back at most `tokens` of what `charge` took, if the key is there and `is_current` says
+    /// so of the charge then.
+    fn refund(&self, key: &Q, now: Tick, charge: &Decision, tokens: u64, is_current: impl Fn() -> bool);
+    /// Makes a key as good as new, if it is there.
+    fn reset(&self, key: &Q);
+    /// The quota of its own that a key has.
+    fn own_quota(&self, key: &Q) -> Option<Quota>;
+    /// Gives keys a quota of their own, or takes it from them; had any of the latter one?
+    fn set_own_quotas(&self, quotas: &[(&Q, Option<Quota>)], now: Tick) -> Result<bool, ConfigError>;
+}
+
+/// How many steps of upkeep are done under one guard: what they retire can be freed after these.
+const STEPS: usize = 64;
+
+/// A sweep by steps of so many places: begins one and does as many steps as `places` allow.
+pub(super) fn sweep_by_steps(
+    places: usize,
+    step: usize,
+    clock: &dyn Fn() -> Tick,
+    begin: impl Fn(Tick, Tick) -> Sweep,
+    tend: impl Fn(usize, Tick) -> bool,
+) -> bool {
+    let mut steps = places.div_ceil(step);
+    if steps == 0 {
+        return false;
+    }
+    let first = clock();
+    let mut now = first;
+    while steps > 0 {
+        match begin(now, first) {
+            Sweep::Nothing => return false,
+            Sweep::UnderWay => break,
+            // A clock that is wrong once is not believed, so it is read again.
+            Sweep::NotBelieved => (now, steps) = (clock(), steps - 1),
         }
     }
-    /// What a request would be answered, for a key that is there.
-    fn peek(&self, key: Self::Key<'_>, now: Tick, cost: u64, guard: &Self::Guard) -> Option<Decision>;
-    /// Gives back at most `tokens` of what `charge` took, if the key is there and `is_current` says so of the charge then.
-    fn refund(
-        &self,
-        key: Self::Key<'_>,
-        now: Tick,
-        charge: &Decision,
-        tokens: u64,
-        is_current: impl Fn() -> bool,
-    );
-    /// Makes a key as good as new, if it is there.
-    fn reset(&self, key: Self::Key<'_>);
-    /// The answer to a request if the key had never been seen. The figures of one that is allowed may be those
-    /// before the charge, or after.
-    fn fresh(&self, key: Self::Key<'_>, now: Tick, cost: u64, guard: &Self::Guard) -> Decision;
-    /// The quota of its own that a key has.
-    fn own_quota(&self, key: Self::Key<'_>, guard: &Self::Guard) -> Option<Quota>;
-    /// Gives keys a rule of their own, or takes it from them.
-    fn set_rules(&self, rules: &[(Self::Key<'_>, Option<Self::Rule>)], now: Tick) -> Result<(), MemoryShort>;
-    /// Takes its own rule from a key; had it one?
-    fn remove_rule(&self, key: Self::Key<'_>, now: Tick) -> Result<bool, MemoryShort>;
-    /// Counts a denial, if that was asked for.
-    fn note_denial(&self, key: Self::Key<'_>);
+    while steps > 0 {
+        if !tend(steps.min(STEPS), now) {
+            return false;
+        }
+        steps = steps.saturating_sub(STEPS);
+    }
+    true
+}
+
+/// The end of a clear, after all keys were reset: forgets them.
+pub(super) fn forget_all(
+    clock: &dyn Fn() -> Tick,
+    note: impl Fn(Tick),
+    begin: impl Fn(Tick) -> bool,
+    tend: impl Fn(usize, Tick) -> bool,
+) {
+    (0..WITNESSES).for_each(|_| note(clock()));
+    let now = clock();
+    // A turnover that is under way may have moved keys before they were reset. The next one
+    // forgets them.
+    while tend(STEPS, now) {}
+    if begin(now) {
+        while tend(STEPS, now) {}
+    }
 }
 
 /// What a [`Limiter`](crate::Limiter) keeps its keys in: [`Fingerprints`](crate::Fingerprints) or

@@ -2,11 +2,7 @@
 
 use super::keyed::Limiter;
 use super::store::Store;
-use crate::forgetting::{Sweep, WITNESSES};
 use crate::time::Tick;
-
-/// How many steps of a turnover a sweep does before it lets the epoch move on.
-const REPIN: usize = 64;
 
 /// What a [`Limiter`] holds and has done, by [`Limiter::stats`]. Each figure is of its own moment while other
 /// threads are at work.
@@ -63,7 +59,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn stats(&self) -> Stats {
-        let figures = self.store.figures(&S::pin());
+        let figures = self.store.figures();
         Stats {
             keys: figures.keys,
             capacity: figures.capacity,
@@ -108,7 +104,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn sweep(&self, budget: usize) -> bool {
-        self.sweep_by(budget, || self.clock.now())
+        self.store.sweep(budget, &|| self.clock.now())
     }
 
     /// [`sweep`](Self::sweep) for those who check at times of their own ([`check_at`](Self::check_at)):
@@ -129,31 +125,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn sweep_at(&self, budget: usize, now: Tick) -> bool {
-        self.sweep_by(budget, || now)
-    }
-
-    fn sweep_by(&self, budget: usize, clock: impl Fn() -> Tick) -> bool {
-        let mut steps = budget.div_ceil(S::STEP);
-        if steps == 0 {
-            return false;
-        }
-        let first = clock();
-        let mut now = first;
-        while steps > 0 {
-            match self.store.begin_sweep(now, first, &S::pin()) {
-                Sweep::Nothing => return false,
-                Sweep::UnderWay => break,
-                // Not the same reading again: a clock that is wrong once is not believed.
-                Sweep::NotBelieved => (now, steps) = (clock(), steps - 1),
-            }
-        }
-        while steps > 0 {
-            if !self.store.tend(steps.min(REPIN), now, &S::pin()) {
-                return false;
-            }
-            steps = steps.saturating_sub(REPIN);
-        }
-        true
+        self.store.sweep(budget, &|| now)
     }
 
     /// Makes every key as good as new, the shared state of [`Full::Share`](crate::Full::Share) too, and
@@ -177,7 +149,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn clear(&self) {
-        self.clear_by(|| self.clock.now());
+        self.clear_by(&|| self.clock.now());
     }
 
     /// [`clear`](Self::clear) for those who check at times of their own ([`check_at`](Self::check_at)).
@@ -196,22 +168,12 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn clear_at(&self, now: Tick) {
-        self.clear_by(|| now);
+        self.clear_by(&|| now);
     }
 
-    fn clear_by(&self, clock: impl Fn() -> Tick) {
-        self.resets.note(|| {
-            self.reset_shared();
-            self.store.reset_all(&S::pin());
-        });
-        (0..WITNESSES).for_each(|_| self.store.note(clock(), &S::pin()));
-        let now = clock();
-        // A turnover that is under way may have moved keys before they were reset. The next one forgets them.
-        let tend = || self.store.tend(REPIN, now, &S::pin());
-        while tend() {}
-        if self.store.begin_turnover(now, &S::pin()) {
-            while tend() {}
-        }
+    fn clear_by(&self, clock: &dyn Fn() -> Tick) {
+        self.resets.note(|| self.reset_shared());
+        self.store.clear(clock, &self.resets);
     }
 
     /// How many keys the table holds at the most: also counts those that are being inserted (and, up to `max_keys`, those for
@@ -225,7 +187,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn len(&self) -> usize {
-        self.store.len(&S::pin())
+        self.store.len()
     }
 
     /// Does the table hold no key?
@@ -250,6 +212,6 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn memory(&self) -> usize {
-        size_of::<Self>() + self.store.bytes()
+        size_of::<Self>() + self.store.figures().bytes
     }
 }

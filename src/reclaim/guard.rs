@@ -64,7 +64,7 @@ loom::thread_local! {
 
 /// A guard in the first of the thread's participants, or in the one beside it, if none is held there.
 #[inline(always)]
-fn pin_in(nth: usize) -> Option<Guard> {
+pub(super) fn pin_in(nth: usize) -> Option<Guard> {
     #[cfg(not(tollgate_loom))]
     let mine = MINE.with(|mine| mine[nth].get());
     #[cfg(tollgate_loom)]
@@ -86,13 +86,7 @@ fn set_mine(participants: [Option<&'static Participant>; 2]) {
 /// registry, which is lock-free, and allocates if no thread has left a participant.
 #[inline(always)]
 pub(crate) fn pin() -> Guard {
-    pin_at_once().unwrap_or_else(pin_slowly)
-}
-
-/// The same, for a thread that has a participant, holds no guard in it, and needs no fence.
-#[inline(always)]
-pub(crate) fn pin_at_once() -> Option<Guard> {
-    pin_in(0)
+    pin_in(0).unwrap_or_else(pin_slowly)
 }
 
 #[cold]

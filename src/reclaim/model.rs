@@ -12,10 +12,6 @@ use std::sync::Mutex;
 #[derive(Debug)]
 pub struct Guard;
 
-pub(crate) fn pin_at_once() -> Option<Guard> {
-    Some(pin())
-}
-
 pub(crate) fn pin() -> Guard {
     Guard
 }

@@ -2,6 +2,7 @@
 //!
 //! All tests share the registry with whatever else runs: so what is to be freed is collected until it is.
 
+use super::guard::pin_in;
 use super::participant::{Interval, REGISTRY};
 use super::*;
 use std::sync::Arc;
@@ -267,7 +268,7 @@ fn readers_never_see_what_was_freed() {
 #[test]
 fn a_thread_makes_guards_at_once_where_there_is_a_heavy_half() {
     drop(pin());
-    assert_eq!(pin_at_once().is_some(), barrier::is_there());
+    assert_eq!(pin_in(0).is_some(), barrier::is_there());
     assert_eq!(barrier::is_there(), cfg!(target_os = "linux"), "refused by a sandbox?");
 }
 
@@ -280,7 +281,7 @@ struct Late;
 impl Drop for Late {
     fn drop(&mut self) {
         // The thread's participant is handed on already.
-        assert!(pin_at_once().is_none());
+        assert!(pin_in(0).is_none());
         let chain = Chain::new();
         let guard = pin();
         let value = chain.root.load(&guard).unwrap();

@@ -1,9 +1,9 @@
 //! The leaky bucket, as a meter and as a queue.
 
 use super::contract::{Rule, Sealed};
-use super::token_bucket::TokenBucket;
+use super::gcra::{Gcra, decide_as_gcra};
 use super::word::Word;
-use crate::decision::{Decision, Stamp};
+use crate::decision::Decision;
 use crate::error::ConfigError;
 use crate::quota::Quota;
 use crate::time::Tick;
@@ -11,7 +11,7 @@ use crate::time::Tick;
 /// A bucket that requests fill and that leaks at `limit` per `period`; a request that would make it
 /// spill over is denied. Its size is the burst.
 ///
-/// It is the mirror image of the [token bucket](TokenBucket) (what is missing there is the content
+/// It is the mirror image of the [token bucket](super::TokenBucket) (what is missing there is the content
 /// here), so it decides alike and shares the word. As a **meter** that is all. As a **queue** it shapes
 /// traffic: an allowed request is given its turn, [`Decision::start_after`], and turns are evenly
 /// spaced, one token per period / limit. Turner's leaky bucket ("New directions in communications",
@@ -40,107 +40,36 @@ use crate::time::Tick;
 /// # Ok::<(), tollgate::ConfigError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LeakyBucket {
-    bucket: TokenBucket,
-    queue: bool,
-}
+pub struct LeakyBucket(pub(super) Gcra);
 
 impl LeakyBucket {
     /// A bucket that only measures: allowed requests start at once.
     ///
     /// # Errors
     ///
-    /// As [`TokenBucket::new`].
+    /// As [`TokenBucket::new`](super::TokenBucket::new).
     ///
     /// ```
     /// # use tollgate::{Quota, rule::LeakyBucket};
     /// assert!(LeakyBucket::meter(Quota::per_second(10)).is_ok());
     /// ```
     pub fn meter(quota: Quota) -> Result<Self, ConfigError> {
-        Ok(Self { bucket: TokenBucket::new(quota)?, queue: false })
+        Gcra::new(quota, false).map(Self)
     }
 
     /// A bucket that lets allowed requests start one after the other.
     ///
     /// # Errors
     ///
-    /// As [`TokenBucket::new`].
+    /// As [`TokenBucket::new`](super::TokenBucket::new).
     ///
     /// ```
     /// # use tollgate::{Quota, rule::LeakyBucket};
     /// assert!(LeakyBucket::queue(Quota::per_second(0)).is_err());
     /// ```
     pub fn queue(quota: Quota) -> Result<Self, ConfigError> {
-        Ok(Self { bucket: TokenBucket::new(quota)?, queue: true })
+        Gcra::new(quota, true).map(Self)
     }
 }
 
-impl LeakyBucket {
-    /// The meter that decides as the token bucket does.
-    #[inline(always)]
-    pub(super) const fn of(bucket: TokenBucket) -> Self {
-        Self { bucket, queue: false }
-    }
-
-    /// See [`TokenBucket::charged`].
-    #[inline(always)]
-    pub(crate) fn charged(&self, word: Word, now: Tick, cost: u64) -> Option<Word> {
-        self.bucket.charged(word, now, cost)
-    }
-
-    /// See [`TokenBucket::first`].
-    #[inline(always)]
-    pub(crate) fn first(&self, now: Tick, cost: u64) -> Option<Word> {
-        self.bucket.first(now, cost)
-    }
-
-    /// The answer to a request that has made `charged` of `from`, or nothing.
-    #[inline(always)]
-    pub(crate) fn answer_after(
-        &self,
-        from: Word,
-        charged: Option<Word>,
-        now: Tick,
-        cost: u64,
-        stamp: Stamp,
-    ) -> Decision {
-        self.bucket.answer_after(self.queue, from, charged, now, cost, stamp)
-    }
-
-    pub(super) fn idle_from(&self, word: Word) -> Option<Tick> {
-        self.bucket.idle_from(word)
-    }
-
-    pub(super) fn adopt(&self, before: &Self, word: Word, now: Tick) -> Word {
-        self.bucket.adopt(&before.bucket, word, now)
-    }
-}
-
-impl Sealed for LeakyBucket {}
-
-impl Rule for LeakyBucket {
-    #[inline(always)]
-    fn next(&self, word: Word, now: Tick, cost: u64) -> Word {
-        self.bucket.next(word, now, cost)
-    }
-
-    #[inline(always)]
-    fn answer(&self, word: Word, now: Tick, cost: u64) -> Decision {
-        self.bucket.answer_as(self.queue, word, now, cost)
-    }
-
-    #[inline]
-    fn refund(&self, word: Word, now: Tick, charge: &Decision, tokens: u64) -> Word {
-        self.bucket.refund(word, now, charge, tokens)
-    }
-
-    #[inline]
-    fn reset(&self, word: Word) -> Word {
-        self.bucket.reset(word)
-    }
-
-    #[inline]
-    fn is_idle(&self, word: Word, now: Tick) -> bool {
-        self.bucket.is_idle(word, now)
-    }
-}
+decide_as_gcra!(LeakyBucket);

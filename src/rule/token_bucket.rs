@@ -1,10 +1,10 @@
 //! The token bucket, kept as one theoretical arrival time.
 
-use super::contract::{Rule, Sealed, outcome};
+use super::contract::{Rule, Sealed};
+use super::gcra::{Gcra, decide_as_gcra};
 use super::word::Word;
-use crate::decision::{Decision, Figures, Outcome, Source, Stamp};
+use crate::decision::Decision;
 use crate::error::ConfigError;
-use crate::grain::Grain;
 use crate::quota::Quota;
 use crate::time::Tick;
 
@@ -57,12 +57,7 @@ use crate::time::Tick;
 /// # Ok::<(), tollgate::ConfigError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TokenBucket {
-    grain: Grain,
-    burst: u64,
-    /// The burst in grains.
-    capacity: u64,
-}
+pub struct TokenBucket(pub(super) Gcra);
 
 impl TokenBucket {
     /// The rule for `quota`; without a burst of its own its capacity is the limit.
@@ -77,157 +72,8 @@ impl TokenBucket {
     /// assert!(TokenBucket::new(Quota::per_second(10).burst(0)).is_err());
     /// ```
     pub fn new(quota: Quota) -> Result<Self, ConfigError> {
-        let grain = Grain::new(quota)?;
-        let burst = quota.explicit_burst().unwrap_or(quota.limit());
-        let capacity = grain.capacity(burst)?;
-        Ok(Self { grain, burst, capacity })
-    }
-
-    /// When the bucket is full again, as of `present`, and what it has room for until then.
-    #[inline(always)]
-    fn level(&self, word: Word, present: u64) -> (u64, u64) {
-        let full = word.value().max(present);
-        (full, (present + self.capacity).saturating_sub(full))
-    }
-
-    /// What a request makes of a word if it charges anything. Of a frozen word it is nothing: by that bit, the bucket is full
-    /// later than at any time. Of a fresh word it is nothing either, for less one that is later
-    /// still: see [`first`](Self::first).
-    #[inline(always)]
-    pub(super) fn charged(&self, word: Word, now: Tick, cost: u64) -> Option<Word> {
-        if cost == 0 || self.is_too_costly(cost) {
-            return None;
-        }
-        let (present, charge) = (self.grain.at(now), self.grain.of_tokens(cost));
-        // Both less one: that is how a fresh word is found without a comparison of its own.
-        let full = word.value().wrapping_sub(1).max(present - 1);
-        // No later than that, it fits. (What is not too costly is no more than the capacity.)
-        let latest = present - 1 + (self.capacity - charge);
-        (full <= latest).then(|| Word::of(full + 1 + charge))
-    }
-
-    /// What a request makes of a fresh word if it charges anything: the bucket is full, and holds all that is not too costly.
-    #[inline(always)]
-    pub(super) fn first(&self, now: Tick, cost: u64) -> Option<Word> {
-        let charges = cost > 0 && !self.is_too_costly(cost);
-        charges.then(|| Word::of(self.grain.at(now) + self.grain.of_tokens(cost)))
-    }
-
-    /// The answer of both buckets; a `queue` lets allowed requests start in turn.
-    #[inline(always)]
-    pub(super) fn answer_as(&self, queue: bool, word: Word, now: Tick, cost: u64) -> Decision {
-        let (full, room) = self.level(word, self.grain.at(now));
-        // The first test keeps the product in range.
-        let fits = !self.is_too_costly(cost) && self.grain.of_tokens(cost) <= room;
-        let outcome = outcome(cost, self.burst, fits);
-        let charge = if outcome == Outcome::Allowed { self.grain.of_tokens(cost) } else { 0 };
-        self.decision(queue, full + charge, outcome, now, cost)
-    }
-
-    /// The same, from what the request has made of the word: a charge tells by itself that it was allowed, and when
-    /// the bucket will be full.
-    #[inline(always)]
-    pub(super) fn answer_after(
-        &self,
-        queue: bool,
-        from: Word,
-        charged: Option<Word>,
-        now: Tick,
-        cost: u64,
-        stamp: Stamp,
-    ) -> Decision {
-        if let Some(to) = charged {
-            let decision = self.decision(queue, to.value(), Outcome::Allowed, now, cost);
-            return Decision { stamp, ..decision };
-        }
-        // Nothing was charged, so it needs no stamp.
-        if cost == 0 || self.is_too_costly(cost) {
-            return self.answer_as(queue, from, now, cost);
-        }
-        // A charge of a token changes the word, so this was denied; and what is denied has not found the bucket full.
-        self.decision(queue, from.value(), Outcome::Denied, now, cost)
-    }
-
-    #[inline(always)]
-    fn decision(&self, queue: bool, full: u64, outcome: Outcome, now: Tick, cost: u64) -> Decision {
-        let figures = Figures::Bucket { full, grain: self.grain, queue };
-        Decision {
-            cost,
-            limit: self.burst,
-            at: now,
-            figures,
-            outcome,
-            source: Source::Key,
-            stamp: Stamp::NONE,
-        }
+        Gcra::new(quota, false).map(Self)
     }
 }
 
-impl Sealed for TokenBucket {}
-
-impl Rule for TokenBucket {
-    #[inline(always)]
-    fn next(&self, word: Word, now: Tick, cost: u64) -> Word {
-        let next = if word.is_fresh() { self.first(now, cost) } else { self.charged(word, now, cost) };
-        next.unwrap_or(word)
-    }
-
-    #[inline(always)]
-    fn answer(&self, word: Word, now: Tick, cost: u64) -> Decision {
-        self.answer_as(false, word, now, cost)
-    }
-
-    #[inline]
-    fn refund(&self, word: Word, now: Tick, charge: &Decision, tokens: u64) -> Word {
-        // The charge may have been made under a larger quota.
-        let tokens = tokens.min(charge.charged()).min(self.burst);
-        let is_of_a_bucket = matches!(charge.figures, Figures::Bucket { .. } | Figures::LateBucket { .. });
-        if word.is_fresh() || tokens == 0 || !is_of_a_bucket {
-            return word;
-        }
-        // The charge was the last thing in the bucket when it was made, so it is gone for good once the
-        // bucket has refilled that far; then what is missing is missing for other charges, and giving
-        // anything back would erase theirs. (A charge held beyond the end of time counts until then.)
-        let held_until = self.grain.at(charge.asked() + charge.reset_after());
-        // A stale `now` must not bring it back to life. The last charge was made when the bucket had room
-        // for it, so the key has seen at least this time:
-        let present = self.grain.at(now).max(word.value().saturating_sub(self.capacity));
-        let held = held_until.saturating_sub(present);
-        let back = self.grain.of_tokens(tokens).min(held);
-        Word::of(word.value().saturating_sub(back).max(1))
-    }
-
-    #[inline]
-    fn reset(&self, word: Word) -> Word {
-        if word.is_fresh() { word } else { Word::of(1) }
-    }
-
-    #[inline]
-    fn is_idle(&self, word: Word, now: Tick) -> bool {
-        word.value() <= self.grain.at(now)
-    }
-}
-
-impl TokenBucket {
-    /// See [`AnyRule::idle_from`](super::AnyRule).
-    pub(super) fn idle_from(&self, word: Word) -> Option<Tick> {
-        self.grain.first_tick(word.value())
-    }
-
-    /// See [`AnyRule::adopt`](super::AnyRule). The tokens that are missing stay missing, and no more of them
-    /// than the bucket holds.
-    pub(super) fn adopt(&self, before: &Self, word: Word, now: Tick) -> Word {
-        // The key has seen at least the time at which its last charge found room, so a stale `now` is raised to
-        // that: or what has refilled since would be counted twice.
-        let seen = before.grain.first_tick(word.value().saturating_sub(before.capacity));
-        let present = now.max(seen.unwrap_or(Tick::MAX));
-        let missing = word.value().saturating_sub(before.grain.at(present)).min(before.capacity);
-        Word::of(self.grain.at(present) + self.grain.convert(missing, before.grain).min(self.capacity))
-    }
-
-    /// Is it more than the bucket holds? (One token never is, and the compiler is told so.)
-    #[inline(always)]
-    fn is_too_costly(&self, cost: u64) -> bool {
-        cost > 1 && cost > self.burst
-    }
-}
+decide_as_gcra!(TokenBucket);

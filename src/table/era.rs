@@ -6,10 +6,11 @@ use super::rules::Rules;
 use super::slot::Fingerprint;
 use super::space::{SLOTS, Space};
 use super::step::{Step, reach};
-use crate::forgetting::{Mark, Refused, Witnesses};
-use crate::packed::Packed;
+use crate::forgetting::{Evidence, Mark};
+use crate::growth;
 use crate::reclaim::{Guard, Link, Retire, Stale};
 use crate::rule::{AnyRule, Rule, Word, begin, try_update, update};
+use crate::state::State;
 use crate::sync::{
     Atomic,
     Ordering::{Acquire, Relaxed},
@@ -25,12 +26,6 @@ const CLOSED: u64 = 1 << 63;
 
 /// `carried` until the turnover before is complete.
 const UNKNOWN: u64 = u64::MAX;
-
-/// The limit of the first era, unless the cap is lower.
-pub(super) const FIRST_LIMIT: u64 = if cfg!(tollgate_loom) { 2 } else { 40 };
-
-/// An era that is older than this and hardly used was too large, so the next is smaller.
-const CALM: Duration = Duration::from_secs(60);
 
 /// How many keys an era is for.
 #[derive(Clone, Copy, Debug)]
@@ -104,9 +99,7 @@ struct Counts {
     given: Atomic<u64>,
     /// Keys evicted by this era's own turnover.
     evicted: Atomic<u64>,
-    /// When new keys got a place, the last few.
-    times: Witnesses,
-    refused: Refused,
+    evidence: Evidence,
 }
 
 /// What an era knows of time when it begins.
@@ -116,15 +109,14 @@ pub(super) struct Dawn {
     pub(super) began: Tick,
     believed: Tick,
     forgotten: Tick,
-    times: Witnesses,
-    refused: Refused,
+    evidence: Evidence,
 }
 
 impl Dawn {
     /// Of the first era of a table.
     pub(super) fn first() -> Self {
         let (began, believed, forgotten) = (Tick::ZERO, Tick::ZERO, Tick::ZERO);
-        Self { began, believed, forgotten, times: Witnesses::none(), refused: Refused::none() }
+        Self { began, believed, forgotten, evidence: Evidence::none() }
     }
 
     /// Of the era after this one, which is the root.
@@ -133,8 +125,7 @@ impl Dawn {
             began: now,
             believed: before.believes(now),
             forgotten: before.forgotten.get(),
-            times: before.counts.times.copied(|| before.given()),
-            refused: before.counts.refused.copied(),
+            evidence: before.counts.evidence.copied(|| before.given()),
         }
     }
 }
@@ -168,7 +159,7 @@ impl Era {
         rules: Rules,
         mut permit: Permit,
     ) -> Option<Self> {
-        let Dawn { began, believed, forgotten, times, refused } = dawn;
+        let Dawn { began, believed, forgotten, evidence } = dawn;
         debug_assert!(promised <= size.most);
         permit.lower_to(size.bytes());
         let lines = usize::try_from(size.lines()).ok()?;
@@ -177,13 +168,13 @@ impl Era {
             rules,
             size,
             began,
-            calm: if size.limit > FIRST_LIMIT { began + CALM } else { Tick::MAX },
+            calm: if size.limit > growth::FIRST { began + growth::CALM } else { Tick::MAX },
             forgotten: Mark::at(forgotten),
             believed,
             promised,
             carried: Atomic::new(if promised == 0 { 0 } else { UNKNOWN }),
             room: Atomic::new(if promised == 0 { size.limit } else { 0 }),
-            counts: Counts { given: Atomic::new(0), evicted: Atomic::new(0), times, refused },
+            counts: Counts { given: Atomic::new(0), evicted: Atomic::new(0), evidence },
             chunks: Chunks::new(lines.div_ceil(CHUNK))?,
             next: Link::null(),
             permit,
@@ -196,8 +187,8 @@ impl Era {
 
     /// The state of a key, whose word is in this era.
     #[inline(always)]
-    pub(super) fn state<'s>(&'s self, key: Fingerprint, word: &'s Atomic<Word>) -> Packed<'s> {
-        Packed { rule: self.rules.of(key), word }
+    pub(super) fn state<'s>(&'s self, key: Fingerprint, word: &'s Atomic<Word>) -> State<'s> {
+        State { rule: self.rules.of(key), word }
     }
 
     /// A key that is in none of the eras up to this one is charged at no earlier time. For who has
@@ -206,20 +197,24 @@ impl Era {
         self.forgotten.get()
     }
 
-    /// `now`, as far as the last few insertions have reached it, too, or the last few of those that
-    /// got no place.
+    /// See [`Evidence::believed`].
     pub(super) fn believes(&self, now: Tick) -> Tick {
-        self.counts.refused.believed(now, || self.given(), &self.counts.times)
+        self.counts.evidence.believed(now, || self.given())
     }
 
     /// Notes the time of a sweep, or of a new key for which there is no place.
     pub(super) fn note(&self, now: Tick) {
-        self.counts.refused.note(now, || self.given(), &self.counts.times);
+        self.counts.evidence.note(now, || self.given());
     }
 
-    /// How many times were noted so.
-    pub(super) fn noted(&self) -> u64 {
-        self.counts.refused.count()
+    /// See [`Evidence::is_due`].
+    pub(super) fn is_due(&self, now: Tick, grace: Duration) -> bool {
+        self.counts.evidence.is_due(self.believes(now), self.believed, grace, self.chunks())
+    }
+
+    /// See [`Evidence::lets_sweep`].
+    pub(super) fn lets_sweep(&self, now: Tick, first: Tick) -> bool {
+        self.counts.evidence.lets_sweep(now, first, || self.given())
     }
 
     /// How many places were given to new keys, or asked for in vain a moment ago.
@@ -238,18 +233,13 @@ impl Era {
         self.size.most
     }
 
-    /// Is less than a quarter of the places used?
-    pub(super) fn is_hardly_used(&self, used: u64) -> bool {
-        used < self.limit() / 4
-    }
-
     /// As the root: is far less of it used than there is, and has been for long? Then the next era can be smaller.
     /// Not while memory is short: what is left of it is for eras that are full.
     #[inline]
     pub(super) fn is_too_large(&self, now: Tick) -> bool {
-        now.is_apart(self.began, CALM)
-            && self.limit() > FIRST_LIMIT
-            && self.is_hardly_used(self.used(None))
+        now.is_apart(self.began, growth::CALM)
+            && self.limit() > growth::FIRST
+            && growth::is_hardly_used(self.limit(), self.used(None))
             && !self.permit.is_short()
     }
 
@@ -301,7 +291,7 @@ impl Era {
         // ORDERING: relaxed twice; the count publishes nothing. (CLOSED is above any room.)
         match self.counts.given.fetch_update(Relaxed, Relaxed, give) {
             Ok(given) => {
-                self.counts.times.note(given, now);
+                self.counts.evidence.note_insertion(given, now);
                 Place::Given
             }
             Err(given) if given & CLOSED != 0 => Place::Closed,
@@ -326,7 +316,7 @@ impl Era {
         if given >= room {
             return self.has_no_more();
         }
-        self.counts.times.note(given, now);
+        self.counts.evidence.note_insertion(given, now);
         true
     }
 

@@ -3,7 +3,7 @@
 use super::memory::{Memory, Permit};
 use super::slot::Fingerprint;
 use crate::quota::{Enforced, Quota};
-use crate::rule::{AnyRule, LeakyBucket};
+use crate::rule::{AnyRule, Gcra};
 use crate::time::Tick;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -12,8 +12,8 @@ use std::sync::Arc;
 /// The rule of all keys but those that have one of their own. Never changed: an era with other rules follows.
 #[derive(Clone, Debug)]
 pub(crate) struct Rules {
-    /// The default rule where that is all there is to know: it is a bucket, and no key has a rule of its own.
-    bucket: Option<LeakyBucket>,
+    /// The default rule, if it is a GCRA and no key has a rule of its own.
+    gcra: Option<Gcra>,
     default: Enforced<AnyRule>,
     /// None if no key has a rule of its own: then a lookup does not even look here.
     own: Option<Arc<Own>>,
@@ -40,14 +40,14 @@ impl Rules {
     }
 
     fn of_parts(default: Enforced<AnyRule>, own: Option<Arc<Own>>, changes: u64, since: Tick) -> Self {
-        let bucket = if own.is_none() { default.rule.as_bucket() } else { None };
-        Self { bucket, default, own, changes, since }
+        let gcra = if own.is_none() { default.rule.as_gcra() } else { None };
+        Self { gcra, default, own, changes, since }
     }
 
-    /// The bucket by which the requests of all keys are judged, if that is all there is to know.
+    /// The rule of all keys, if they have one and it is a GCRA.
     #[inline(always)]
-    pub(super) fn bucket(&self) -> Option<LeakyBucket> {
-        self.bucket
+    pub(super) fn gcra(&self) -> Option<Gcra> {
+        self.gcra
     }
 
     /// The rule of a key.

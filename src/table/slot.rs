@@ -9,7 +9,7 @@
 /// | others | a key's |
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(transparent)]
-pub struct Fingerprint(u64);
+pub(crate) struct Fingerprint(u64);
 
 impl Fingerprint {
     pub(super) const EMPTY: Self = Self(0);

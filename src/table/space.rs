@@ -19,7 +19,7 @@ const ROOMY: u64 = if cfg!(tollgate_loom) { 1 } else { 1 << 14 };
 /// Four slots that share a cache line; fingerprints together, so that they compare as one vector.
 #[derive(Debug)]
 #[repr(C, align(64))]
-pub struct Line {
+pub(crate) struct Line {
     keys: [Atomic<Fingerprint>; SLOTS],
     words: [Atomic<Word>; SLOTS],
 }
@@ -129,20 +129,17 @@ pub(super) enum Probe<'s> {
 }
 
 /// What a line tells of a key that it does not have.
-#[derive(Clone, Copy, Debug, Default)]
-pub enum Miss<'s> {
-    /// Its probe run ends here, at this slot.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Miss<'s> {
+    /// The key's probe run ends here, at this slot.
     New(Vacant<'s>),
-    /// Its probe run goes on in the next line, for all slots of this one are taken.
+    /// The key's probe run goes on in the next line: other keys have all slots of this one.
     Further,
-    /// That was not looked at.
-    #[default]
-    Unknown,
 }
 
 /// A slot without a key at the end of a probe run, as it was when it was read.
 #[derive(Clone, Copy, Debug)]
-pub struct Vacant<'s> {
+pub(crate) struct Vacant<'s> {
     slot: &'s Atomic<Fingerprint>,
     word: &'s Atomic<Word>,
     was: Fingerprint,
@@ -174,19 +171,25 @@ impl Space {
         line
     }
 
-    /// Goes along the probe run of a key, to its word or to the vacant slot that ends the run; but not to the first line, if that
-    /// is known to be full of other keys.
+    /// Goes along the probe run of a key, to its word or to the vacant slot that ends the run.
     #[inline(always)]
-    pub(super) fn search(&self, key: Fingerprint, is_further: bool) -> Result<&Atomic<Word>, Vacant<'_>> {
-        let mut at = key.home(self.lines.len());
-        if is_further {
-            at = self.after(at);
-        }
+    pub(super) fn search(&self, key: Fingerprint) -> Result<&Atomic<Word>, Vacant<'_>> {
+        self.search_from(key.home(self.lines.len()), key)
+    }
+
+    /// As [`search`](Self::search) for a key whose first line is full of other keys.
+    #[inline(always)]
+    pub(super) fn search_after_first(&self, key: Fingerprint) -> Result<&Atomic<Word>, Vacant<'_>> {
+        self.search_from(self.after(key.home(self.lines.len())), key)
+    }
+
+    #[inline(always)]
+    fn search_from(&self, mut at: usize, key: Fingerprint) -> Result<&Atomic<Word>, Vacant<'_>> {
         loop {
             match self.lines[at].find(key) {
                 Ok(word) => return Ok(word),
                 Err(Miss::New(vacant)) => return Err(vacant),
-                Err(Miss::Further | Miss::Unknown) => at = self.after(at),
+                Err(Miss::Further) => at = self.after(at),
             }
         }
     }
@@ -194,7 +197,7 @@ impl Space {
     /// The same, with what the vacant slot is.
     #[inline]
     pub(super) fn probe(&self, key: Fingerprint) -> Probe<'_> {
-        match self.search(key, false) {
+        match self.search(key) {
             Ok(word) => Probe::Key(word),
             Err(vacant) if vacant.was.is_empty() => Probe::Empty(vacant),
             Err(vacant) => {
@@ -391,9 +394,10 @@ mod tests {
                 found.map(std::ptr::from_ref)
             );
             assert_eq!(found.map(std::ptr::from_ref), (key != keys[4]).then_some(word));
-            for is_further in [false, found.is_none()] {
-                assert!(space.search(key, is_further).is_ok_and(|found| std::ptr::eq(found, word)));
-            }
+            let is_found =
+                |searched: Result<&Atomic<Word>, ()>| searched.is_ok_and(|found| std::ptr::eq(found, word));
+            assert!(is_found(space.search(key).map_err(drop)));
+            assert_eq!(is_found(space.search_after_first(key).map_err(drop)), found.is_none());
         }
     }
 

@@ -44,7 +44,7 @@ pub(super) use tests::reach;
 
 #[cfg(test)]
 mod tests {
-    use super::super::CHUNKS_AT_CAP;
+    use super::super::charge::CHUNKS_AT_CAP;
     use super::Step;
     use crate::clock::Clock;
     use crate::limiter::Limiter;

@@ -1,77 +1,64 @@
-//! A word and the rule it was made under, as a store hands them out.
+//! The state of one key: its word, and the rule that the word was made under.
 
 use crate::decision::{Decision, Stamp};
-use crate::rule::{AnyRule, LeakyBucket, Rule, Updated, Word, begin, load, try_update, update};
+use crate::rule::{AnyRule, Gcra, Rule, Updated, Word, begin, load, try_update, update};
 use crate::sync::{Atomic, Ordering::Acquire};
 use crate::time::Tick;
 
-/// The state of a key: its word, and the rule that the word was made under.
+/// A word and its rule, as a store hands them out.
 ///
-/// Each method answers `None` where the word is frozen: then the state is to be found elsewhere. A
-/// fresh word has no time yet, so only [`begin`](Self::begin) charges it, which is told the
-/// earliest.
+/// Each method returns `None` where the word is frozen: the state is in the next era then. A fresh
+/// word has no time yet, so only [`begin`](Self::begin) charges it, which is told the earliest.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Packed<'s> {
+pub(crate) struct State<'s> {
     pub(crate) rule: &'s AnyRule,
     pub(crate) word: &'s Atomic<Word>,
 }
 
-/// A request that a bucket has judged, whatever came of it.
-///
-/// All buckets decide alike, so the busiest path has no jump by algorithm: it has a copy of the bucket, of which the compiler
-/// knows that nobody changes it. The answer is made afterwards, so that the compare-and-swap loop holds words and nothing else.
+/// What a [`Gcra`] has made of a word. The answer is computed from it outside of the
+/// compare-and-swap loop, and only as far as the caller looks at it.
 #[derive(Clone, Copy, Debug)]
-pub struct Judged {
-    rule: LeakyBucket,
+pub(crate) struct Charge {
+    gcra: Gcra,
     updated: Updated,
 }
 
-impl Judged {
-    /// Charges a word, unless it is frozen or fresh.
+impl Charge {
+    /// Charges a word. `None` if the word is frozen or fresh.
     #[inline(always)]
-    pub(crate) fn charge(rule: LeakyBucket, cell: &Atomic<Word>, now: Tick, cost: u64) -> Option<Self> {
-        Self::of(rule, try_update(cell, move |word| rule.charged(word, now, cost)))
+    pub(crate) fn make(gcra: Gcra, cell: &Atomic<Word>, now: Tick, cost: u64) -> Option<Self> {
+        Self::of(gcra, try_update(cell, |word| gcra.charged(word, now, cost)))
     }
 
-    /// What was made of a word, unless nothing was and that is frozen or fresh.
+    /// `None` if nothing was charged because the word is frozen or fresh.
     #[inline(always)]
-    pub(crate) fn of(rule: LeakyBucket, updated: Updated) -> Option<Self> {
-        (updated.is_new || updated.from.is_live()).then_some(Self { rule, updated })
+    pub(crate) fn of(gcra: Gcra, updated: Updated) -> Option<Self> {
+        (updated.is_new || updated.from.is_live()).then_some(Self { gcra, updated })
     }
 
     /// Was anything charged?
     #[inline(always)]
-    pub(crate) fn is_charged(&self) -> bool {
+    pub(crate) fn is_made(&self) -> bool {
         self.updated.is_new
     }
 
-    /// The answer to the same request, with this stamp.
+    /// The answer to the request.
     #[inline(always)]
     pub(crate) fn answer(&self, now: Tick, cost: u64, stamp: Stamp) -> Decision {
         let Updated { from, to, is_new } = self.updated;
-        self.rule.answer_after(from, is_new.then_some(to), now, cost, stamp)
+        Decision { stamp, ..self.gcra.answer_after(from, is_new.then_some(to), now, cost) }
     }
 }
 
-impl Packed<'_> {
+impl State<'_> {
     /// Charges `cost` tokens at `now`, or denies it; was anything charged? `None` also where the
     /// word is fresh.
-    #[inline(always)]
-    pub(crate) fn charge(self, now: Tick, cost: u64) -> Option<(Decision, bool)> {
-        match self.rule.as_bucket() {
-            Some(rule) => {
-                let judged = Judged::charge(rule, self.word, now, cost)?;
-                Some((judged.answer(now, cost, Stamp::NONE), judged.is_charged()))
-            }
-            None => self.charge_slowly(now, cost),
-        }
-    }
-
-    /// The same. Not inlined, so that it takes no registers of those who have a bucket and their key; and the jump by
-    /// algorithm is outside of the loop.
+    ///
+    /// Not inlined, so that a fast path that calls it for windows keeps its registers.
     #[inline(never)]
-    pub(crate) fn charge_slowly(self, now: Tick, cost: u64) -> Option<(Decision, bool)> {
+    pub(crate) fn charge(self, now: Tick, cost: u64) -> Option<(Decision, bool)> {
         let Self { rule, word } = self;
+        // The match is outside of the compare-and-swap loop.
         match rule {
             AnyRule::TokenBucket(rule) => charge_by(rule, word, now, cost),
             AnyRule::LeakyBucket(rule) => charge_by(rule, word, now, cost),
@@ -87,13 +74,6 @@ impl Packed<'_> {
     pub(crate) fn begin(self, now: Tick, cost: u64, mark: Tick) -> Option<(Decision, bool)> {
         if !load(self.word).is_fresh() {
             return None;
-        }
-        if let Some(rule) = self.rule.as_bucket() {
-            let at = now.max(mark);
-            let first = rule.first(at, cost);
-            let is_done = first.is_none_or(|first| begin(self.word, first));
-            let answer = || rule.answer_after(Word::FRESH, first, at, cost, Stamp::NONE);
-            return is_done.then(|| (answer().late_by(at.as_nanos() - now.as_nanos()), first.is_some()));
         }
         let first = self.rule.next(Word::FRESH, now.max(mark), cost);
         let is_charged = first != Word::FRESH;
@@ -154,7 +134,7 @@ mod tests {
     proptest! {
         /// What is answered from the words before and after a charge is what the rule says.
         #[test]
-        fn a_judged_request_is_answered_as_the_rule_decides(
+        fn a_charge_is_answered_as_the_rule_decides(
             limit in 1..=40_u64,
             requests in prop::collection::vec((0..=400_u64, 0..=45_u64), 1..60),
         ) {
@@ -162,20 +142,21 @@ mod tests {
                 let quota = Quota::new(limit, Duration::from_nanos(1_000_001));
                 let rule = AnyRule::new(algorithm, quota, Duration::ZERO).unwrap();
                 let cell = Atomic::new(rule.idle());
-                let state = Packed { rule: &rule, word: &cell };
+                let state = State { rule: &rule, word: &cell };
                 for &(now, cost) in &requests {
                     // Now and then it steps back.
                     let now = Tick::from_nanos(now * 7_003);
                     let before = load(&cell);
                     let (after, answer) = rule.decide(before, now, cost);
-                    let slow = Atomic::new(before);
-                    let slowly = Packed { word: &slow, ..state }.charge_slowly(now, cost);
                     prop_assert_eq!(state.charge(now, cost), Some((answer, after != before)));
-                    prop_assert_eq!(slowly, Some((answer, after != before)));
-                    prop_assert_eq!((load(&cell), load(&slow)), (after, after));
-                    if let Some(bucket) = rule.as_bucket() {
+                    prop_assert_eq!(load(&cell), after);
+                    if let Some(gcra) = rule.as_gcra() {
+                        let cell = Atomic::new(before);
+                        let charge = Charge::make(gcra, &cell, now, cost).unwrap();
+                        prop_assert_eq!(charge.answer(now, cost, Stamp::NONE), answer);
+                        prop_assert_eq!((charge.is_made(), load(&cell)), (after != before, after));
                         let first = rule.next(Word::FRESH, now, cost);
-                        prop_assert_eq!(bucket.first(now, cost).unwrap_or(Word::FRESH), first);
+                        prop_assert_eq!(gcra.first(now, cost).unwrap_or(Word::FRESH), first);
                     }
                 }
             }
@@ -191,7 +172,7 @@ mod tests {
             let rule = AnyRule::new(algorithm, Quota::per_second(9), Duration::ZERO).unwrap();
             for (now, mark) in [(3, 7), (7, 3), (7, 7)] {
                 let cell = Atomic::new(Word::FRESH);
-                let state = Packed { rule: &rule, word: &cell };
+                let state = State { rule: &rule, word: &cell };
                 let (now, mark, at) = (second(now), second(mark), second(7));
                 assert!(state.charge(now, 1).is_none() && state.peek(now, 1).is_none());
                 let (answer, is_charged) = state.begin(now, 2, mark).unwrap();
@@ -220,10 +201,11 @@ mod tests {
             let rule = AnyRule::new(algorithm, Quota::per_second(9), Duration::ZERO).unwrap();
             let frozen = rule.decide(Word::FRESH, Tick::ZERO, 1).0.frozen();
             let cell = Atomic::new(frozen);
-            let state = Packed { rule: &rule, word: &cell };
+            let state = State { rule: &rule, word: &cell };
             let charge = rule.decide(Word::FRESH, Tick::ZERO, 1).1;
             for now in [Tick::ZERO, Tick::MAX] {
-                assert!(state.charge(now, 1).is_none() && state.charge_slowly(now, 1).is_none());
+                assert!(state.charge(now, 1).is_none());
+                assert!(rule.as_gcra().is_none_or(|gcra| Charge::make(gcra, &cell, now, 1).is_none()));
             }
             assert!(state.peek(Tick::ZERO, 1).is_none());
             assert!(state.refund(Tick::ZERO, &charge, 1, || true).is_none() && state.reset().is_none());

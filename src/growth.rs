@@ -1,0 +1,72 @@
+//! How large a store is to be: the rules that the table and the store of exact keys share.
+//!
+//! A store expects as many keys as its *capacity*. It grows when that is reached, and shrinks when it
+//! has been hardly used for long.
+
+use crate::time::Tick;
+use std::time::Duration;
+
+/// The first capacity, unless the cap is lower. (Small in models, which try all schedules.)
+pub(crate) const FIRST: u64 = if cfg!(tollgate_loom) { 2 } else { 40 };
+
+/// A store that has been hardly used for longer than this is too large.
+pub(crate) const CALM: Duration = Duration::from_secs(60);
+
+/// A capacity that was reached faster than this was too small.
+const QUICK: Duration = Duration::from_secs(10);
+
+/// A capacity that was reached faster than this was far too small.
+const RUSH: Duration = Duration::from_secs(1);
+
+/// By how much a capacity grows after a [`RUSH`]. In a flood a table moves each key a third of a
+/// time then, and not once. (Models have small tables.)
+const RUSH_GROWTH: u64 = if cfg!(tollgate_loom) { 2 } else { 4 };
+
+/// Are less than a quarter of the expected keys there?
+#[inline]
+pub(crate) const fn is_hardly_used(capacity: u64, used: u64) -> bool {
+    used < capacity / 4
+}
+
+/// The capacity for `used` keys, after one that began at `began`.
+///
+/// It shrinks if it was hardly used, and stays if it was not reached. If it was reached quickly, or
+/// by keys that stay, it is doubled; in a rush it grows more. Else it stays, because most keys
+/// came only once.
+pub(crate) fn next_capacity(capacity: u64, used: u64, began: Tick, now: Tick, keys_stay: bool) -> u64 {
+    if is_hardly_used(capacity, used) {
+        2 * used
+    } else if used < capacity {
+        capacity
+    } else if !now.is_apart(began, RUSH) {
+        RUSH_GROWTH * used
+    } else if !now.is_apart(began, QUICK) || keys_stay {
+        2 * used
+    } else {
+        used
+    }
+}
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_next_capacity_follows_use_and_haste() {
+        let just_before = |age: Duration| Tick::ZERO + (age - Duration::from_nanos(1));
+        let (rush, quick, slow) = (just_before(RUSH), just_before(QUICK), Tick::ZERO + QUICK);
+        for (used, now, keys_stay, expected) in [
+            (9, rush, true, 18),
+            (10, rush, true, 40),
+            (39, slow, false, 40),
+            (40, rush, false, 160),
+            (40, Tick::ZERO + RUSH, false, 80),
+            (40, quick, false, 80),
+            (40, slow, false, 40),
+            (40, slow, true, 80),
+        ] {
+            let next = next_capacity(40, used, Tick::ZERO, now, keys_stay);
+            assert_eq!(next, expected, "{used} keys at {now:?}, {keys_stay}");
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! The generic cell rate algorithm (GCRA): what the token bucket and the leaky bucket share.
+
+use super::contract::{Rule, Sealed, outcome};
+use super::word::Word;
+use crate::decision::{Decision, Figures, Outcome, Source, Stamp};
+use crate::error::ConfigError;
+use crate::grain::Grain;
+use crate::quota::Quota;
+use crate::time::Tick;
+
+/// A bucket kept as one number, its theoretical arrival time: see [`TokenBucket`](super::TokenBucket).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Gcra {
+    grain: Grain,
+    burst: u64,
+    /// The burst in grains.
+    capacity: u64,
+    /// Does an allowed request start in turn ([`Decision::start_after`]), or at once?
+    queue: bool,
+}
+
+impl Gcra {
+    pub(super) fn new(quota: Quota, queue: bool) -> Result<Self, ConfigError> {
+        let grain = Grain::new(quota)?;
+        let burst = quota.explicit_burst().unwrap_or(quota.limit());
+        let capacity = grain.capacity(burst)?;
+        Ok(Self { grain, burst, capacity, queue })
+    }
+
+    /// When the bucket is full again, as of `present`, and what it has room for until then.
+    #[inline(always)]
+    fn level(&self, word: Word, present: u64) -> (u64, u64) {
+        let full = word.value().max(present);
+        (full, (present + self.capacity).saturating_sub(full))
+    }
+
+    /// The next word of a request that charges something. `None` of a frozen word: its highest bit
+    /// makes the bucket full later than any time. `None` of a fresh word too, which less one is
+    /// later still: [`first`](Self::first) charges that.
+    #[inline(always)]
+    pub(crate) fn charged(&self, word: Word, now: Tick, cost: u64) -> Option<Word> {
+        if cost == 0 || self.is_too_costly(cost) {
+            return None;
+        }
+        let (present, charge) = (self.grain.at(now), self.grain.of_tokens(cost));
+        // Both less one, so that a fresh word takes no comparison of its own.
+        let full = word.value().wrapping_sub(1).max(present - 1);
+        // The latest value that still fits. A cost that is not too high is at most the capacity.
+        let latest = present - 1 + (self.capacity - charge);
+        (full <= latest).then(|| Word::of(full + 1 + charge))
+    }
+
+    /// The word that a request makes of a fresh one, if it charges something: a fresh bucket is
+    /// full, and holds whatever is not too costly.
+    #[inline(always)]
+    pub(crate) fn first(&self, now: Tick, cost: u64) -> Option<Word> {
+        let charges = cost > 0 && !self.is_too_costly(cost);
+        charges.then(|| Word::of(self.grain.at(now) + self.grain.of_tokens(cost)))
+    }
+
+    /// The answer to a request that found the word `from` and replaced it by `charged`, or left it.
+    /// A charge tells by itself that the request was allowed and when the bucket will be full.
+    #[inline(always)]
+    pub(crate) fn answer_after(&self, from: Word, charged: Option<Word>, now: Tick, cost: u64) -> Decision {
+        if let Some(to) = charged {
+            return self.decision(to.value(), Outcome::Allowed, now, cost);
+        }
+        if cost == 0 || self.is_too_costly(cost) {
+            return self.answer(from, now, cost);
+        }
+        // A charge of a token changes the word, so this was denied: the bucket was not full.
+        self.decision(from.value(), Outcome::Denied, now, cost)
+    }
+
+    #[inline(always)]
+    fn decision(&self, full: u64, outcome: Outcome, now: Tick, cost: u64) -> Decision {
+        let figures = Figures::Bucket { full, grain: self.grain, queue: self.queue };
+        let (source, stamp) = (Source::Key, Stamp::NONE);
+        Decision { cost, limit: self.burst, at: now, figures, outcome, source, stamp }
+    }
+
+    /// Does the bucket never hold so much? One token it always does; saying so saves a comparison.
+    #[inline(always)]
+    fn is_too_costly(&self, cost: u64) -> bool {
+        cost > 1 && cost > self.burst
+    }
+
+    /// See [`AnyRule::idle_from`](super::AnyRule).
+    pub(super) fn idle_from(&self, word: Word) -> Option<Tick> {
+        self.grain.first_tick(word.value())
+    }
+
+    /// See [`AnyRule::adopt`](super::AnyRule). The tokens that are missing stay missing, as far as
+    /// the bucket holds them.
+    pub(super) fn adopt(&self, before: &Self, word: Word, now: Tick) -> Word {
+        // The key has seen at least the time at which its last charge found room. A stale `now` is
+        // raised to that, or what has refilled since would be counted twice.
+        let seen = before.grain.first_tick(word.value().saturating_sub(before.capacity));
+        let present = now.max(seen.unwrap_or(Tick::MAX));
+        let missing = word.value().saturating_sub(before.grain.at(present)).min(before.capacity);
+        Word::of(self.grain.at(present) + self.grain.convert(missing, before.grain).min(self.capacity))
+    }
+}
+
+impl Sealed for Gcra {}
+
+impl Rule for Gcra {
+    #[inline(always)]
+    fn next(&self, word: Word, now: Tick, cost: u64) -> Word {
+        let next = if word.is_fresh() { self.first(now, cost) } else { self.charged(word, now, cost) };
+        next.unwrap_or(word)
+    }
+
+    #[inline(always)]
+    fn answer(&self, word: Word, now: Tick, cost: u64) -> Decision {
+        let (full, room) = self.level(word, self.grain.at(now));
+        // The first test keeps the product in range.
+        let fits = !self.is_too_costly(cost) && self.grain.of_tokens(cost) <= room;
+        let outcome = outcome(cost, self.burst, fits);
+        let charge = if outcome == Outcome::Allowed { self.grain.of_tokens(cost) } else { 0 };
+        self.decision(full + charge, outcome, now, cost)
+    }
+
+    #[inline]
+    fn refund(&self, word: Word, now: Tick, charge: &Decision, tokens: u64) -> Word {
+        // The charge may have been made under a larger quota.
+        let tokens = tokens.min(charge.charged()).min(self.burst);
+        let is_of_a_bucket = matches!(charge.figures, Figures::Bucket { .. } | Figures::LateBucket { .. });
+        if word.is_fresh() || tokens == 0 || !is_of_a_bucket {
+            return word;
+        }
+        // The charge was the last thing in the bucket when it was made, so it is gone for good once
+        // the bucket has refilled that far. What is missing then is missing for other charges, and
+        // giving anything back would erase theirs. (A charge held beyond the end of time counts
+        // until then.)
+        let held_until = self.grain.at(charge.asked() + charge.reset_after());
+        // A stale `now` must not bring it back to life. The last charge was made when the bucket
+        // had room for it, so the key has seen at least this time:
+        let present = self.grain.at(now).max(word.value().saturating_sub(self.capacity));
+        let held = held_until.saturating_sub(present);
+        let back = self.grain.of_tokens(tokens).min(held);
+        Word::of(word.value().saturating_sub(back).max(1))
+    }
+
+    #[inline]
+    fn reset(&self, word: Word) -> Word {
+        if word.is_fresh() { word } else { Word::of(1) }
+    }
+
+    #[inline]
+    fn is_idle(&self, word: Word, now: Tick) -> bool {
+        word.value() <= self.grain.at(now)
+    }
+}
+
+/// Implements [`Rule`] for a bucket that is a [`Gcra`] under another name.
+macro_rules! decide_as_gcra {
+    ($bucket:ident) => {
+        impl Sealed for $bucket {}
+
+        impl Rule for $bucket {
+            #[inline(always)]
+            fn next(&self, word: Word, now: Tick, cost: u64) -> Word {
+                self.0.next(word, now, cost)
+            }
+
+            #[inline(always)]
+            fn answer(&self, word: Word, now: Tick, cost: u64) -> Decision {
+                self.0.answer(word, now, cost)
+            }
+
+            #[inline]
+            fn refund(&self, word: Word, now: Tick, charge: &Decision, tokens: u64) -> Word {
+                self.0.refund(word, now, charge, tokens)
+            }
+
+            #[inline]
+            fn reset(&self, word: Word) -> Word {
+                self.0.reset(word)
+            }
+
+            #[inline]
+            fn is_idle(&self, word: Word, now: Tick) -> bool {
+                self.0.is_idle(word, now)
+            }
+        }
+    };
+}
+
+pub(super) use decide_as_gcra;
