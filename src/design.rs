@@ -46,7 +46,7 @@
 //! admissions; each is one compare-and-swap at the end of the chain, with its time and the sum of all before it.
 //!
 //! In full, with every state and transition: the pages of `src/table.rs`, `src/exact.rs`, `src/exact/stage.rs`,
-//! `src/exact/log.rs`, `src/rule.rs`, `src/reclaim.rs`. Each ends with the ledger of its memory orderings: what publishes what, and
+//! `src/log.rs`, `src/rule.rs`, `src/reclaim.rs`. Each ends with the ledger of its memory orderings: what publishes what, and
 //! the model that fails if it is weakened.
 //!
 //! # Invariants that all else rests on

@@ -83,6 +83,7 @@ mod forgetting;
 mod grain;
 mod growth;
 mod limiter;
+mod log;
 mod quota;
 mod reclaim;
 pub mod rule;
