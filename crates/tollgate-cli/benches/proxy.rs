@@ -4,7 +4,7 @@
 //! requests per second is left when limits are added to the same proxy. Subjects take turns, round by round, and a
 //! ratio is of two runs of the same round.
 //!
-//! `make bench-proxy`, or `cargo bench --features cli --bench proxy -- --rounds 9 --seconds 5 --connections 32`.
+//! `make bench-proxy`, or `cargo bench -p tollgate-cli --bench proxy -- --rounds 9 --seconds 5 --connections 32`.
 
 use bytes::Bytes;
 use http::Response;

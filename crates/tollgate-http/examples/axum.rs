@@ -1,7 +1,7 @@
 //! Rate limits in axum: for all requests together, for each address, for each API key.
 //!
 //! ```sh
-//! cargo run --features http --example axum -- 127.0.0.1:3000
+//! cargo run -p tollgate-http --example axum -- 127.0.0.1:3000
 //! ```
 
 use axum::extract::ConnectInfo;

@@ -1,7 +1,7 @@
 //! Rate limits in plain hyper, HTTP/1.1 and HTTP/2: for all requests together, for each address, for each API key.
 //!
 //! ```sh
-//! cargo run --features http --example hyper -- 127.0.0.1:3000
+//! cargo run -p tollgate-http --example hyper -- 127.0.0.1:3000
 //! ```
 
 use bytes::Bytes;

@@ -1,7 +1,7 @@
 //! Rate limits for gRPC, in tonic: for all calls together, for each address, for each API key.
 //!
 //! ```sh
-//! cargo run --features http --example tonic -- 127.0.0.1:3000
+//! cargo run -p tollgate-http --example tonic -- 127.0.0.1:3000
 //! ```
 
 use std::error::Error;

@@ -126,6 +126,12 @@
 //! - Why a layer of its own: a request that has waited goes on with the inner service that was ready for it, so this
 //!   must be cloned (`S: Clone`) and stand in the future. With limits of this process alone nothing of the kind is
 //!   needed, and [`build`](RateLimitBuilder::build) refuses shared ones rather than ask it of everybody.
+//!
+//! # Features
+//!
+//! None is on by default.
+//!
+//! - `tracing`: events of what the layer decides, for the `tracing` crate.
 
 mod check;
 mod client;
@@ -153,3 +159,8 @@ pub use limit::cost::Cost;
 pub use limit::named::{Limit, NoKey};
 pub use response::body::Body;
 pub use response::denial::{Denial, Reason};
+
+/// The README's example, compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -91,3 +91,8 @@ pub use failure::OnFailure;
 pub use limiter::{ResetError, SharedLimiter};
 pub use name::StoreKey;
 pub use stats::{ClientStats, SharedStats};
+
+/// The README's example, compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,5 +1,5 @@
 //! What a shared limit costs: `make bench-redis`, or
-//! `cargo bench --features redis --bench redis -- --rounds 5 --seconds 2 --tasks 64`.
+//! `cargo bench -p tollgate-redis --bench redis -- --rounds 5 --seconds 2 --tasks 64`.
 //!
 //! Tasks of one process check random ones of 1,000 keys as fast as they can, against a server on the same machine.
 //! Client and server share the cores, so operations per second are ratios, no more; the server's CPU time for each check
@@ -152,7 +152,7 @@ fn table(names: &[&str], runs: &[Vec<Run>], bytes: &[Option<u64>]) -> String {
 
 /// Puts the table into the README.
 fn draw(table: &str) -> Result<(), String> {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/README.md");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../README.md");
     let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
     let place = |mark: &str| text.find(mark).ok_or_else(|| format!("README.md has no {mark}"));
     let (begin, end) = (place(BEGIN)? + BEGIN.len(), place(END)?);
