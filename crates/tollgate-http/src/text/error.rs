@@ -5,8 +5,8 @@ use std::fmt;
 
 /// A text that means nothing. The message names what was refused and what is allowed there.
 ///
-/// The message is safe to print: see [`printable`](crate::text::printable). It does not say where the
-/// text comes from; a program puts that in front of it.
+/// The message is safe to print: see [`printable`](crate::text::printable). It does not say where
+/// the text comes from; a program puts that in front of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TextError {
     message: String,
