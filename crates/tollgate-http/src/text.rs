@@ -23,8 +23,9 @@
 //! `NAME=QUOTA by KEY`. A quota is that of [`Quota`](tollgate::Quota): `100/s`, `5/10s`,
 //! `1000/h burst 50`. A key is `ip`, `method`, `path` (without the query), `header NAME` or
 //! `query NAME`; several joined with `+` count together, as in `ip+path`; `or` gives an alternative
-//! for requests without the first; `nothing` counts all requests together. `else deny`, `else admit`
-//! and `else share` say what becomes of requests without a key ([`NoKey`](crate::NoKey)).
+//! for requests without the first; `nothing` counts all requests together. `else deny`,
+//! `else admit` and `else share` say what becomes of requests without a key
+//! ([`NoKey`](crate::NoKey)).
 
 mod error;
 mod limit;
