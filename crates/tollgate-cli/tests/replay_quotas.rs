@@ -427,7 +427,7 @@ fn keys_with_quotas_of_their_own_count_as_keys_only_when_they_come() {
 /// What is in the README is a file that the program takes.
 #[test]
 fn the_file_in_the_readme_is_one_of_quotas() {
-    let readme = fs::read_to_string("README.md").expect("it is there");
+    let readme = fs::read_to_string("../../README.md").expect("it is there");
     let block = readme.split("```csv\n").nth(1).expect("it has an example");
     let records = block.split("```").next().unwrap_or_default();
     let file = quotas("readme", records);
