@@ -5,7 +5,8 @@
 //! of others stand on [`tollgate`], [`tollgate_http`] and [`tollgate_redis`]; here no name is kept
 //! stable for them. Limits as text are read by [`tollgate_http::text`].
 
-#![allow(missing_docs)] // Public for the fuzz targets, benches and tests of this repository.
+// Public for the fuzz targets, benches and tests of this repository.
+#![allow(missing_docs, rustdoc::private_intra_doc_links)]
 
 mod args;
 mod choices;

@@ -1,6 +1,6 @@
 //! Replays access logs through a limiter: what would this limit have done to that traffic?
 //!
-//! A line becomes a [`Request`](log::request::Request) with a time and a key ([`log`]); requests are
+//! A line becomes a [`Request`] with a time and a key ([`log`]); requests are
 //! gathered in batches and judged by each [`Trial`](trial::Trial); [`report`] tells what came of them.
 //! Memory grows with the distinct keys of the log and with nothing else, except that sorting keeps 40
 //! bytes per request, and half as much again while it sorts.

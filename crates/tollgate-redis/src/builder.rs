@@ -151,7 +151,7 @@ impl<K: StoreKey + ?Sized> SharedBuilder<K> {
     }
 
     /// Takes up to `tokens` of a key in advance, to spend them without asking: never more than the limit in all, from 1
-    /// up to half of the capacity. See [the module's page](super) for what that costs.
+    /// up to half of the capacity. See [the module's page](crate) for what that costs.
     ///
     /// ```
     /// # use tollgate_redis::{Client, SharedLimiter};
@@ -168,7 +168,7 @@ impl<K: StoreKey + ?Sized> SharedBuilder<K> {
 
     /// Counts here and tells the store in the background, and never has more than `tokens` of a key that the store has not
     /// confirmed: N machines admit the limit and (N - 1) x `tokens` at the most, also while the store is away, and
-    /// no check waits while there is room. For windows; 1 to 262,143, and at most the limit. See [the module's page](super).
+    /// no check waits while there is room. For windows; 1 to 262,143, and at most the limit. See [the module's page](crate).
     ///
     /// ```
     /// # use tollgate_redis::{Client, SharedLimiter};

@@ -62,7 +62,7 @@ pub trait AsyncLimiter: Send + Sync {
 
     /// Gives back what `charge`, a decision of [`check_n`](Self::check_n) for the same key, took.
     ///
-    /// The layer waits for it before it answers: see [what that is for](super#limits-that-other-machines-share). A
+    /// The layer waits for it before it answers: see [what that is for](crate#limits-that-other-machines-share). A
     /// limiter whose refunds nobody should wait for hands them to a task of its own, and is ready at once.
     fn refund<'a>(
         &'a self,
