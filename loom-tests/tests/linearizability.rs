@@ -8,9 +8,9 @@
 
 mod model;
 
-use oracle::history::{Answer, ByDefinition, ByRule, Call, Denials, Event, legal_order};
 use loom::sync::Arc;
 use model::{Atomics, Bound, Explored, Seen, explore};
+use oracle::history::{Answer, ByDefinition, ByRule, Call, Denials, Event, legal_order};
 use oracle::{Oracle, PACKED};
 use std::sync::Mutex;
 use std::time::Duration;

@@ -6,7 +6,7 @@ use redis::{Client, ConnectionInfo, RedisResult};
 
 /// No certificates.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Tls;
+pub(crate) struct Tls {}
 
 impl Tls {
     pub(crate) fn begin() -> Result<(), BuildError> {
