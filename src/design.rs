@@ -78,7 +78,7 @@
 //! another thread has begun. The weaker cases: beginning a turnover or a row of a log calls the allocator;
 //! with exact keys, inserting and forgetting a key take scc's lock on one bucket of its index; changing the quotas
 //! of a table rests for a millisecond at a time while the memory for it is not to be had, and then gives up with an
-//! error; `Housekeeper` has a thread of its own, and no check waits for it; no clock has one. A
+//! error; `Sweeper` has a thread of its own, and no check waits for it; no clock has one. A
 //! thread that stops for good while it reads keeps what it may have seen, which is bounded: see `src/reclaim.rs`. If
 //! many stop at different times, they may keep so many eras of a table that no memory is permitted for the next one:
 //! then new keys get the full policy until one of them goes on. A thread that stops within a lookup of scc's index, of

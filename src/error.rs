@@ -105,7 +105,7 @@ pub enum ConfigError {
         /// The algorithm.
         algorithm: Algorithm,
     },
-    /// The interval of a housekeeper's sweeps is out of range.
+    /// The interval of a sweeper's sweeps is out of range.
     SweepInterval {
         /// The interval that was refused.
         every: Duration,
@@ -114,7 +114,7 @@ pub enum ConfigError {
         /// The longest allowed.
         most: Duration,
     },
-    /// The system refused to start the thread of a housekeeper.
+    /// The system refused to start the thread of a sweeper.
     NoThread,
     /// Quotas can't be changed just now: there is no memory for the next table.
     NotNow {
@@ -204,7 +204,7 @@ impl fmt::Display for ConfigError {
             Self::NoThread => write!(
                 f,
                 "the system refused a thread; raise the limit of threads, or do without: use \
-                 `Limiter::sweep` instead of a housekeeper"
+                 `Limiter::sweep` instead of a sweeper"
             ),
             Self::NotNow { bytes } => write!(
                 f,

@@ -7,7 +7,7 @@
 //! let limiter: Limiter<String> = Limiter::builder(Quota::per_second(100).burst(20)).build()?;
 //!
 //! let decision = limiter.check("alice");
-//! if decision.allowed() {
+//! if decision.is_allowed() {
 //!     // Serve the request; `decision.remaining()` more may follow at once.
 //! } else {
 //!     // `decision.retry_after()` says when it is worth coming back.
@@ -98,16 +98,16 @@ mod time;
 
 pub use algorithm::{Algorithm, UnknownAlgorithm};
 pub use clock::{Clock, ClockKind, ManualClock};
-pub use decision::{Decision, Denied, Outcome, Report, Source};
+pub use decision::{Decision, DecisionParts, Denied, Outcome, Source};
 pub use equivalent::Equivalent;
 pub use error::ConfigError;
 #[cfg(tollgate_loom)]
 pub use exact::ModelLog;
 #[cfg(not(tollgate_loom))]
-pub use limiter::Housekeeper;
+pub use limiter::Sweeper;
 pub use limiter::{
-    Align, Builder, ExactKeys, Fingerprints, FoldHash, Full, Gate, Holds, KeyHash, Keyed, Keys, Limiter,
-    Part, Pinned, PinnedAt, SingleLimiter, SipHash, Stats, Store, ToKey, Tracked, check_all,
+    Builder, ExactKeys, Fingerprints, FoldHash, Full, Gate, Holds, KeyHash, KeyLimiter, KeyState, Keys,
+    Limiter, Part, Pinned, PinnedAt, SingleLimiter, SipHash, Stats, Store, ToKey, WindowAlign, check_all,
 };
 pub use quota::{Quota, QuotaParseError};
 pub use time::Tick;

@@ -129,7 +129,7 @@ impl Quota {
     ///
     /// ```
     /// # use tollgate::Quota;
-    /// assert_eq!(Quota::per_second(100).limit(), 100);
+    /// assert_eq!(Quota::per_second(100).tokens(), 100);
     /// ```
     pub const fn limit(self) -> u64 {
         self.limit
@@ -158,7 +158,7 @@ impl Quota {
     /// Limit and period in nanoseconds, if both are in range.
     pub(crate) fn rate(self) -> Result<(u64, u64), ConfigError> {
         if self.limit == 0 {
-            return Err(ConfigError::ZeroLimit);
+            return Err(ConfigError::ZeroTokens);
         }
         if self.period.is_zero() {
             return Err(ConfigError::ZeroPeriod);

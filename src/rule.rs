@@ -176,7 +176,7 @@ impl AnyRule {
             Algorithm::LeakyQueue => Self::LeakyBucket(LeakyBucket::queue(quota)?),
             Algorithm::FixedWindow => Self::FixedWindow(FixedWindow::new(quota, phase)?),
             Algorithm::SlidingWindow => Self::SlidingWindow(SlidingWindow::new(quota, phase)?),
-            Algorithm::SlidingLog => return Err(ConfigError::NotPacked { algorithm }),
+            Algorithm::SlidingLog => return Err(ConfigError::AlgorithmUnsupported { algorithm }),
         })
     }
 }

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use std::thread;
 use std::time::Duration;
 use tollgate::{
-    Algorithm, Clock, Full, Gate, Limiter, ManualClock, Outcome, Part, Quota, SingleLimiter, Source,
-    check_all,
+    Algorithm, Charge, Chargeable, Clock, Limiter, ManualClock, Outcome, Quota, SingleLimiter, Source,
+    WhenFull, check_all,
 };
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -49,12 +49,12 @@ proptest! {
         let mut taken: HashMap<(usize, u64), u64> = HashMap::new();
         for Request { key, costs, order, shadow, given_back } in requests {
             let half = key / 2;
-            let keys = [by_key.gate(&key), other.gate(&half)];
-            let gates: [&dyn Gate; 3] = [&keys[0], &keys[1], &global];
+            let keys = [by_key.for_key(&key), other.for_key(&half)];
+            let gates: [&dyn Chargeable; 3] = [&keys[0], &keys[1], &global];
             let states = [(0, key), (1, half), (2, 0)];
             let order = ORDERS[order];
             let mut parts = order.map(|limit| {
-                let part = Part::new(gates[limit], costs[limit]);
+                let part = Charge::new(gates[limit], costs[limit]);
                 if shadow == Some(limit) { part.shadow() } else { part }
             });
             let left = |taken: &HashMap<_, _>, limit: usize| {
@@ -69,7 +69,7 @@ proptest! {
             prop_assert_eq!(binding.is_some(), refused);
             for (part, &limit) in parts.iter().zip(&order) {
                 let decision = part.decision().unwrap();
-                prop_assert_eq!(decision.allowed(), fits(&before, limit));
+                prop_assert_eq!(decision.is_allowed(), fits(&before, limit));
                 let charged = !refused && fits(&before, limit);
                 if charged {
                     *taken.entry(states[limit]).or_default() += costs[limit];
@@ -109,9 +109,9 @@ fn the_limit_with_the_longest_wait_binds_and_never_is_the_longest() {
         SingleLimiter::builder(Quota::per_minute(1)).clock(&clock).build().unwrap(),
         SingleLimiter::builder(Quota::per_hour(1)).clock(&clock).build().unwrap(),
     );
-    assert!(fast.check().allowed() && slow.check().allowed());
+    assert!(fast.check().is_allowed() && slow.check().is_allowed());
     let ask = |fast_cost| {
-        let mut parts = [Part::new(&fast, fast_cost), Part::new(&slow, 1)];
+        let mut parts = [Charge::new(&fast, fast_cost), Charge::new(&slow, 1)];
         let binding = check_all(&mut parts);
         (binding, parts.map(|part| part.decision().unwrap().retry_after()))
     };
@@ -125,10 +125,10 @@ fn the_limit_with_the_longest_wait_binds_and_never_is_the_longest() {
 fn a_client_that_is_denied_by_any_limit_writes_nothing() {
     let clock = Clock::manual();
     let (first, second) = (single(2, &clock), single(1, &clock));
-    assert!(second.check().allowed());
+    assert!(second.check().is_allowed());
     clock.advance(Duration::from_secs(1));
     for _ in 0..10 {
-        assert_eq!(check_all(&mut [Part::new(&first, 1), Part::new(&second, 1)]), Some(1));
+        assert_eq!(check_all(&mut [Charge::new(&first, 1), Charge::new(&second, 1)]), Some(1));
         // As good as new: not even a charge that was given back.
         assert!(first.is_idle());
     }
@@ -137,7 +137,7 @@ fn a_client_that_is_denied_by_any_limit_writes_nothing() {
 /// What a limit says while it is looked at, and another when it is charged, as in a race that was lost.
 struct Fickle<'g>(&'g SingleLimiter);
 
-impl Gate for Fickle<'_> {
+impl Chargeable for Fickle<'_> {
     fn check_n(&self, _cost: u64) -> tollgate::Decision {
         self.0.check_n(2)
     }
@@ -156,8 +156,12 @@ fn what_was_charged_before_a_lost_race_is_given_back() {
     let clock = Clock::manual();
     let (first, second, lost) = (single(3, &clock), single(3, &clock), single(1, &clock));
     let fickle = Fickle(&lost);
-    let mut parts =
-        [Part::new(&first, 1), Part::new(&second, 2), Part::new(&fickle, 1), Part::new(&second, 1).shadow()];
+    let mut parts = [
+        Charge::new(&first, 1),
+        Charge::new(&second, 2),
+        Charge::new(&fickle, 1),
+        Charge::new(&second, 1).shadow(),
+    ];
     assert_eq!(check_all(&mut parts), Some(2));
     assert_eq!((first.peek().remaining(), second.peek().remaining()), (3, 3));
     let remaining = parts.map(|part| part.decision().unwrap().remaining());
@@ -168,13 +172,13 @@ fn what_was_charged_before_a_lost_race_is_given_back() {
 fn what_the_full_policy_answers_counts_as_any_answer() {
     let clock = Clock::manual();
     let build = |full| -> Limiter<u64> {
-        Limiter::builder(Quota::per_hour(9)).max_keys(1).full(full).clock(&clock).build().unwrap()
+        Limiter::builder(Quota::per_hour(9)).max_keys(1).when_full(full).clock(&clock).build().unwrap()
     };
-    for (full, binding) in [(Full::Deny, Some(1)), (Full::Admit, None), (Full::Share, None)] {
+    for (full, binding) in [(WhenFull::Deny, Some(1)), (WhenFull::Allow, None), (WhenFull::Share, None)] {
         let (limiter, all) = (build(full), single(9, &clock));
-        assert!(limiter.check(&1).allowed());
-        let key = limiter.gate(&2);
-        let mut parts = [Part::new(&all, 1), Part::new(&key, 1)];
+        assert!(limiter.check(&1).is_allowed());
+        let key = limiter.for_key(&2);
+        let mut parts = [Charge::new(&all, 1), Charge::new(&key, 1)];
         assert_eq!(check_all(&mut parts), binding, "{full:?}");
         assert_ne!(parts[1].decision().unwrap().source(), Source::Key);
         assert_eq!(all.peek().remaining(), if binding.is_none() { 8 } else { 9 });
@@ -185,7 +189,7 @@ fn what_the_full_policy_answers_counts_as_any_answer() {
 fn a_cost_above_a_capacity_is_never_allowed_and_charges_nobody() {
     let clock = Clock::manual();
     let (wide, narrow) = (single(10, &clock), single(3, &clock));
-    let mut parts = [Part::new(&wide, 4), Part::new(&narrow, 4)];
+    let mut parts = [Charge::new(&wide, 4), Charge::new(&narrow, 4)];
     assert_eq!(check_all(&mut parts), Some(1));
     assert_eq!(parts[1].decision().unwrap().outcome(), Outcome::TooCostly);
     assert!(wide.is_idle());
@@ -205,11 +209,11 @@ fn races_admit_no_more_than_any_limit_and_lose_nothing() {
         let (one, two) = (limit(1_500), limit(1_000));
         let ask = |forward: bool| {
             let ask = |_: &u64| {
-                let mut parts = [Part::new(&one, 1), Part::new(&two, 1)];
+                let mut parts = [Charge::new(&one, 1), Charge::new(&two, 1)];
                 if !forward {
                     parts.reverse();
                 }
-                check_all(&mut parts).is_none()
+                check_all(&mut parts).is_ok()
             };
             (0..EACH).filter(ask).count() as u64
         };
@@ -220,7 +224,8 @@ fn races_admit_no_more_than_any_limit_and_lose_nothing() {
         assert!(admitted <= 1_000, "{algorithm}: {admitted}");
         // Refusals may have crossed, but what they took is back.
         assert_eq!((one.peek().remaining(), two.peek().remaining()), (1_500 - admitted, 1_000 - admitted));
-        let rest = (0..EACH).filter(|_| check_all(&mut [Part::new(&one, 1), Part::new(&two, 1)]).is_none());
+        let rest =
+            (0..EACH).filter(|_| check_all(&mut [Charge::new(&one, 1), Charge::new(&two, 1)]).is_none());
         assert_eq!(rest.count() as u64, 1_000 - admitted, "{algorithm}");
     }
 }

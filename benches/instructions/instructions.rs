@@ -50,7 +50,7 @@ fn quota(algorithm: Algorithm, more: u64) -> Quota {
 fn one(algorithm: Algorithm, more: u64) -> SingleLimiter {
     let builder = SingleLimiter::builder(quota(algorithm, more)).algorithm(algorithm);
     let gate = builder.clock(Clock::manual()).build().unwrap();
-    assert!(gate.check().allowed());
+    assert!(gate.check().is_allowed());
     gate
 }
 
@@ -66,7 +66,7 @@ fn keyed(algorithm: Algorithm, keys: u64, more: u64) -> Keyed {
     let clock = Clock::manual();
     let builder = Limiter::builder(quota(algorithm, more)).algorithm(algorithm).max_keys(100_000);
     let limiter: Limiter<u64> = builder.clock(&clock).build().unwrap();
-    assert!((0..keys).all(|key| limiter.check(&key).allowed()));
+    assert!((0..keys).all(|key| limiter.check(&key).is_allowed()));
     (limiter, clock)
 }
 
@@ -77,7 +77,7 @@ fn keyed(algorithm: Algorithm, keys: u64, more: u64) -> Keyed {
 #[bench::denied(args = (one(Algorithm::TokenBucket, 0), false), config = at_most(57))]
 #[bench::sliding_window(args = (one(Algorithm::SlidingWindow, CHECKS), true), config = at_most(283))]
 fn one_resource(gate: SingleLimiter, allowed: bool) -> SingleLimiter {
-    assert!((0..CHECKS).all(|_| black_box(&gate).check().allowed() == allowed));
+    assert!((0..CHECKS).all(|_| black_box(&gate).check().is_allowed() == allowed));
     gate
 }
 
@@ -87,7 +87,7 @@ fn one_resource(gate: SingleLimiter, allowed: bool) -> SingleLimiter {
 #[bench::sliding_window(args = (several(Algorithm::SlidingWindow, CHECKS), true), config = at_most(358))]
 fn key(limiters: Vec<Keyed>, allowed: bool) -> Vec<Keyed> {
     for (limiter, _) in &limiters {
-        assert!((0..CHECKS / LIMITERS).all(|n| black_box(limiter).check(&(n % KEYS)).allowed() == allowed));
+        assert!((0..CHECKS / LIMITERS).all(|n| black_box(limiter).check(&(n % KEYS)).is_allowed() == allowed));
     }
     limiters
 }
@@ -102,7 +102,7 @@ fn key_inlined(limiters: Vec<Keyed>) -> Vec<Keyed> {
         // Nobody else calls it here, so it is inlined.
         assert!(
             (0..CHECKS / LIMITERS)
-                .all(|n| black_box(limiter).check_at(&(n % KEYS), 1, black_box(now)).allowed())
+                .all(|n| black_box(limiter).check_at(&(n % KEYS), 1, black_box(now)).is_allowed())
         );
     }
     limiters
@@ -113,7 +113,7 @@ fn key_inlined(limiters: Vec<Keyed>) -> Vec<Keyed> {
 fn key_pinned(limiters: Vec<Keyed>) -> Vec<Keyed> {
     for (limiter, _) in &limiters {
         let mut gate = limiter.pin();
-        assert!((0..CHECKS / LIMITERS).all(|n| black_box(&mut gate).check(&(n % KEYS)).allowed()));
+        assert!((0..CHECKS / LIMITERS).all(|n| black_box(&mut gate).check(&(n % KEYS)).is_allowed()));
     }
     limiters
 }
@@ -127,7 +127,7 @@ fn key_in_batch(limiters: Vec<Keyed>, keys: Vec<u64>) -> Vec<Keyed> {
         for batch in keys.chunks(32).cycle().take((CHECKS / LIMITERS / 32) as usize) {
             decisions.clear();
             black_box(limiter).check_many(batch, &mut decisions);
-            assert!(decisions.iter().all(|decision| decision.allowed()));
+            assert!(decisions.iter().all(|decision| decision.is_allowed()));
         }
     }
     limiters
@@ -137,7 +137,7 @@ fn key_in_batch(limiters: Vec<Keyed>, keys: Vec<u64>) -> Vec<Keyed> {
 #[library_benchmark]
 #[bench::admitted(args = (keyed(Algorithm::TokenBucket, CHECKS, 0)), config = at_most(393))]
 fn fresh_key(limiter: Keyed) -> Keyed {
-    assert!((CHECKS..2 * CHECKS).all(|key| black_box(&limiter.0).check(&key).allowed()));
+    assert!((CHECKS..2 * CHECKS).all(|key| black_box(&limiter.0).check(&key).is_allowed()));
     limiter
 }
 

@@ -186,7 +186,7 @@ impl Kept<'_> {
                 let fresh = |cost| state.rule.fresh(now, mark(), cost);
                 // What is free before a charge is what is free after one of nothing.
                 let peek =
-                    || Some(fresh(cost)).filter(|answer| !answer.allowed()).unwrap_or_else(|| fresh(0));
+                    || Some(fresh(cost)).filter(|answer| !answer.is_allowed()).unwrap_or_else(|| fresh(0));
                 load(state.word).is_fresh().then(peek)
             }),
             Self::Log(rule, log, _) => {

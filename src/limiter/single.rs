@@ -23,8 +23,8 @@ use crate::time::Tick;
 /// use tollgate::{Quota, SingleLimiter};
 ///
 /// let uploads = SingleLimiter::builder(Quota::per_minute(30).burst(1)).build()?;
-/// assert!(uploads.check().allowed());
-/// assert!(!uploads.check().allowed());
+/// assert!(uploads.check().is_allowed());
+/// assert!(!uploads.check().is_allowed());
 /// # Ok::<(), tollgate::ConfigError>(())
 /// ```
 #[derive(Debug)]
@@ -69,7 +69,7 @@ impl SingleLimiter {
     ///
     /// ```
     /// # use tollgate::{Algorithm, Quota, SingleLimiter};
-    /// let gate = SingleLimiter::builder(Quota::per_hour(100))
+    /// let limiter = SingleLimiter::builder(Quota::per_hour(100))
     ///     .algorithm(Algorithm::SlidingWindow)
     ///     .build()?;
     /// # Ok::<(), tollgate::ConfigError>(())
@@ -82,8 +82,8 @@ impl SingleLimiter {
     ///
     /// ```
     /// # use tollgate::{Quota, SingleLimiter};
-    /// let gate = SingleLimiter::builder(Quota::per_hour(100)).build()?;
-    /// assert_eq!(gate.quota().limit(), 100);
+    /// let limiter = SingleLimiter::builder(Quota::per_hour(100)).build()?;
+    /// assert_eq!(limiter.quota().tokens(), 100);
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn quota(&self) -> Quota {
@@ -99,9 +99,9 @@ impl SingleLimiter {
     ///
     /// ```
     /// # use tollgate::{Quota, SingleLimiter};
-    /// let gate = SingleLimiter::builder(Quota::per_hour(1)).build()?;
-    /// assert!(gate.check().allowed());
-    /// assert!(!gate.check().allowed());
+    /// let limiter = SingleLimiter::builder(Quota::per_hour(1)).build()?;
+    /// assert!(limiter.check().is_allowed());
+    /// assert!(!limiter.check().is_allowed());
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     #[inline]
@@ -110,7 +110,7 @@ impl SingleLimiter {
     }
 
     /// May something that costs `cost` tokens be done now? Charges all of them or none. A cost of 0 is
-    /// always allowed; one above [`Decision::limit`] is refused for good.
+    /// always allowed; one above [`Decision::capacity`] is refused for good.
     ///
     /// # Progress
     ///
@@ -118,8 +118,8 @@ impl SingleLimiter {
     ///
     /// ```
     /// # use tollgate::{Quota, SingleLimiter};
-    /// let gate = SingleLimiter::builder(Quota::per_hour(5)).build()?;
-    /// assert_eq!(gate.check_n(3).remaining(), 2);
+    /// let limiter = SingleLimiter::builder(Quota::per_hour(5)).build()?;
+    /// assert_eq!(limiter.check_n(3).remaining(), 2);
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     #[inline]
@@ -129,7 +129,7 @@ impl SingleLimiter {
 
     /// [`check_n`](Self::check_n) at the caller's time, which counts from an origin of the caller's
     /// choice. Don't mix it with the limiter's own clock unless `now` is read from that clock. For
-    /// algorithms with windows choose [`Align::Start`](crate::Align::Start).
+    /// algorithms with windows choose [`WindowAlign::TickZero`](crate::WindowAlign::TickZero).
     ///
     /// # Progress
     ///
@@ -138,9 +138,9 @@ impl SingleLimiter {
     /// ```
     /// # use std::time::Duration;
     /// # use tollgate::{Quota, SingleLimiter, Tick};
-    /// let gate = SingleLimiter::builder(Quota::per_second(1)).build()?;
-    /// assert!(gate.check_at(1, Tick::ZERO).allowed());
-    /// assert!(gate.check_at(1, Tick::ZERO + Duration::from_secs(1)).allowed());
+    /// let limiter = SingleLimiter::builder(Quota::per_second(1)).build()?;
+    /// assert!(limiter.check_at(1, Tick::ZERO).is_allowed());
+    /// assert!(limiter.check_at(1, Tick::ZERO + Duration::from_secs(1)).is_allowed());
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     #[inline]
@@ -171,8 +171,8 @@ impl SingleLimiter {
     ///
     /// ```
     /// # use tollgate::{Quota, SingleLimiter};
-    /// let gate = SingleLimiter::builder(Quota::per_hour(5)).build()?;
-    /// assert_eq!(gate.peek().remaining(), 5);
+    /// let limiter = SingleLimiter::builder(Quota::per_hour(5)).build()?;
+    /// assert_eq!(limiter.peek().remaining(), 5);
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     #[inline]
@@ -188,8 +188,8 @@ impl SingleLimiter {
     ///
     /// ```
     /// # use tollgate::{Quota, SingleLimiter, Tick};
-    /// let gate = SingleLimiter::builder(Quota::per_hour(5)).build()?;
-    /// assert!(gate.peek_at(5, Tick::ZERO).allowed());
+    /// let limiter = SingleLimiter::builder(Quota::per_hour(5)).build()?;
+    /// assert!(limiter.peek_at(5, Tick::ZERO).is_allowed());
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     #[inline]
@@ -208,10 +208,10 @@ impl SingleLimiter {
     ///
     /// ```
     /// # use tollgate::{Clock, Quota, SingleLimiter};
-    /// let gate = SingleLimiter::builder(Quota::per_hour(5)).clock(Clock::manual()).build()?;
-    /// let charge = gate.check_n(5);
-    /// gate.refund(&charge);
-    /// assert_eq!(gate.peek().remaining(), 5);
+    /// let limiter = SingleLimiter::builder(Quota::per_hour(5)).clock(Clock::manual()).build()?;
+    /// let charge = limiter.check_n(5);
+    /// limiter.refund(&charge);
+    /// assert_eq!(limiter.peek().remaining(), 5);
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn refund(&self, charge: &Decision) {
@@ -227,10 +227,10 @@ impl SingleLimiter {
     ///
     /// ```
     /// # use tollgate::{Quota, SingleLimiter, Tick};
-    /// let gate = SingleLimiter::builder(Quota::per_hour(5)).build()?;
-    /// let charge = gate.check_at(5, Tick::ZERO);
-    /// gate.refund_at(&charge, 2, Tick::ZERO);
-    /// assert_eq!(gate.peek_at(1, Tick::ZERO).remaining(), 2);
+    /// let limiter = SingleLimiter::builder(Quota::per_hour(5)).build()?;
+    /// let charge = limiter.check_at(5, Tick::ZERO);
+    /// limiter.refund_at(&charge, 2, Tick::ZERO);
+    /// assert_eq!(limiter.peek_at(1, Tick::ZERO).remaining(), 2);
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn refund_at(&self, charge: &Decision, tokens: u64, now: Tick) {
@@ -252,10 +252,10 @@ impl SingleLimiter {
     ///
     /// ```
     /// # use tollgate::{Quota, SingleLimiter};
-    /// let gate = SingleLimiter::builder(Quota::per_hour(1)).build()?;
-    /// let _ = gate.check();
-    /// gate.reset();
-    /// assert!(gate.check().allowed());
+    /// let limiter = SingleLimiter::builder(Quota::per_hour(1)).build()?;
+    /// let _ = limiter.check();
+    /// limiter.reset();
+    /// assert!(limiter.check().is_allowed());
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn reset(&self) {
@@ -280,11 +280,11 @@ impl SingleLimiter {
     /// # use std::time::Duration;
     /// # use tollgate::{Clock, Quota, SingleLimiter, Tick};
     /// let clock = Clock::manual();
-    /// let gate = SingleLimiter::builder(Quota::per_minute(1)).clock(&clock).build()?;
-    /// let _ = gate.check();
-    /// assert!(!gate.is_idle());
+    /// let limiter = SingleLimiter::builder(Quota::per_minute(1)).clock(&clock).build()?;
+    /// let _ = limiter.check();
+    /// assert!(!limiter.is_idle());
     /// clock.set(Tick::ZERO + Duration::from_secs(60));
-    /// assert!(gate.is_idle());
+    /// assert!(limiter.is_idle());
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn is_idle(&self) -> bool {
@@ -304,11 +304,11 @@ impl SingleLimiter {
     ///
     /// ```
     /// # use tollgate::{Algorithm, Quota, SingleLimiter};
-    /// let gate = SingleLimiter::builder(Quota::per_hour(100_000))
+    /// let limiter = SingleLimiter::builder(Quota::per_hour(100_000))
     ///     .algorithm(Algorithm::SlidingLog)
     ///     .build()?;
-    /// let _ = gate.check();
-    /// assert!(gate.bytes() < 1_000);
+    /// let _ = limiter.check();
+    /// assert!(limiter.bytes() < 1_000);
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn bytes(&self) -> usize {
@@ -323,8 +323,8 @@ impl SingleLimiter {
     ///
     /// ```
     /// # use tollgate::{Quota, SingleLimiter};
-    /// let gate = SingleLimiter::builder(Quota::per_hour(1)).build()?;
-    /// assert!(gate.check().at() <= gate.clock().now());
+    /// let limiter = SingleLimiter::builder(Quota::per_hour(1)).build()?;
+    /// assert!(limiter.check().at() <= limiter.clock().now());
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn clock(&self) -> &Clock {
@@ -341,7 +341,7 @@ impl Builder<SingleLimiter> {
     ///
     /// ```
     /// # use tollgate::{Quota, SingleLimiter};
-    /// let gate = SingleLimiter::builder(Quota::per_second(10)).build()?;
+    /// let limiter = SingleLimiter::builder(Quota::per_second(10)).build()?;
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn build(self) -> Result<SingleLimiter, ConfigError> {

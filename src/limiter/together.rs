@@ -28,7 +28,7 @@
 use super::fingerprints::Fingerprints;
 use super::keyed::Limiter;
 use super::single::SingleLimiter;
-use super::store::{Holds, Store};
+use super::store::{Accepts, Store};
 use crate::decision::Decision;
 use equivalent::Equivalent;
 use std::fmt;
@@ -36,7 +36,7 @@ use std::hash::Hash;
 use std::time::Duration;
 
 /// What can be charged together with others, by [`check_all`]: one state. A [`SingleLimiter`] is one, a [`Limiter`]
-/// with a [key](Limiter::gate) is one.
+/// with a [key](Limiter::for_key) is one.
 ///
 /// Others may implement it. What is promised of `check_all` follows from what they promise: `check_n` charges all of
 /// the cost or nothing, `peek_n` charges nothing, `refund` gives back a charge that `check_n` made.
@@ -49,7 +49,7 @@ pub trait Gate {
     fn refund(&self, charge: &Decision);
 }
 
-impl Gate for SingleLimiter {
+impl Chargeable for SingleLimiter {
     fn check_n(&self, cost: u64) -> Decision {
         Self::check_n(self, cost)
     }
@@ -63,8 +63,8 @@ impl Gate for SingleLimiter {
     }
 }
 
-/// A limiter and one of its keys, made by [`Limiter::gate`].
-pub struct Keyed<'l, Q: ?Sized, K: ?Sized, S: Store = Fingerprints> {
+/// A limiter and one of its keys, made by [`Limiter::for_key`].
+pub struct KeyLimiter<'l, Q: ?Sized, K: ?Sized, S: Store = Fingerprints> {
     limiter: &'l Limiter<K, S>,
     key: &'l Q,
 }
@@ -73,27 +73,27 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// The limiter, for one key: to be charged together with others by [`check_all`].
     ///
     /// ```
-    /// # use tollgate::{Gate, Limiter, Quota};
+    /// # use tollgate::{Chargeable, Limiter, Quota};
     /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(1)).build()?;
-    /// let alice = limiter.gate("alice");
-    /// assert!(alice.check_n(1).allowed());
-    /// assert!(!alice.check_n(1).allowed());
+    /// let alice = limiter.for_key("alice");
+    /// assert!(alice.check_n(1).is_allowed());
+    /// assert!(!alice.check_n(1).is_allowed());
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
-    pub fn gate<'l, Q>(&'l self, key: &'l Q) -> Keyed<'l, Q, K, S>
+    pub fn limiter<'l, Q>(&'l self, key: &'l Q) -> KeyLimiter<'l, Q, K, S>
     where
         Q: Hash + Equivalent<K> + ?Sized,
-        S: Holds<Q>,
+        S: Accepts<Q>,
     {
-        Keyed { limiter: self, key }
+        KeyLimiter { limiter: self, key }
     }
 }
 
-impl<Q, K, S> Gate for Keyed<'_, Q, K, S>
+impl<Q, K, S> Chargeable for KeyLimiter<'_, Q, K, S>
 where
     Q: Hash + Equivalent<K> + ?Sized,
     K: ?Sized,
-    S: Store + Holds<Q>,
+    S: Store + Accepts<Q>,
 {
     fn check_n(&self, cost: u64) -> Decision {
         self.limiter.check_n(self.key, cost)
@@ -108,15 +108,15 @@ where
     }
 }
 
-impl<Q: fmt::Debug + ?Sized, K: ?Sized, S: Store> fmt::Debug for Keyed<'_, Q, K, S> {
+impl<Q: fmt::Debug + ?Sized, K: ?Sized, S: Store> fmt::Debug for KeyLimiter<'_, Q, K, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Keyed").field("limiter", &self.limiter).field("key", &self.key).finish()
+        f.debug_struct("KeyLimiter").field("limiter", &self.limiter).field("key", &self.key).finish()
     }
 }
 
 /// One limit's part in a request: what is asked of it, and what it answered.
-pub struct Part<'g> {
-    gate: &'g dyn Gate,
+pub struct Charge<'g> {
+    limiter: &'g dyn Chargeable,
     cost: u64,
     is_shadow: bool,
     answer: Answer,
@@ -130,29 +130,29 @@ enum Answer {
     Charged(Decision),
 }
 
-impl<'g> Part<'g> {
-    /// A request of `cost` tokens from `gate`.
+impl<'g> Charge<'g> {
+    /// A request of `cost` tokens from `limiter`.
     ///
     /// ```
-    /// # use tollgate::{Part, Quota, SingleLimiter};
-    /// let gate = SingleLimiter::builder(Quota::per_hour(1)).build()?;
-    /// assert!(Part::new(&gate, 1).decision().is_none());
+    /// # use tollgate::{Charge, Quota, SingleLimiter};
+    /// let limiter = SingleLimiter::builder(Quota::per_hour(1)).build()?;
+    /// assert!(Charge::new(&limiter, 1).decision().is_none());
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     #[must_use]
-    pub fn new(gate: &'g dyn Gate, cost: u64) -> Self {
-        Self { gate, cost, is_shadow: false, answer: Answer::Unasked }
+    pub fn new(limiter: &'g dyn Chargeable, cost: u64) -> Self {
+        Self { limiter, cost, is_shadow: false, answer: Answer::Unasked }
     }
 
     /// Of a limit that is only tried out: it never refuses, and is charged if the others allow the request.
     ///
     /// ```
-    /// # use tollgate::{check_all, Part, Quota, SingleLimiter};
+    /// # use tollgate::{check_all, Charge, Quota, SingleLimiter};
     /// let tried = SingleLimiter::builder(Quota::per_hour(1)).build()?;
     /// for allowed in [true, false] {
-    ///     let mut parts = [Part::new(&tried, 1).shadow()];
+    ///     let mut parts = [Charge::new(&tried, 1).shadow()];
     ///     assert_eq!(check_all(&mut parts), None);
-    ///     assert_eq!(parts[0].decision().unwrap().allowed(), allowed);
+    ///     assert_eq!(parts[0].decision().unwrap().is_allowed(), allowed);
     /// }
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
@@ -165,9 +165,9 @@ impl<'g> Part<'g> {
     /// before a charge.
     ///
     /// ```
-    /// # use tollgate::{check_all, Part, Quota, SingleLimiter};
-    /// let gate = SingleLimiter::builder(Quota::per_hour(9)).build()?;
-    /// let mut parts = [Part::new(&gate, 2)];
+    /// # use tollgate::{check_all, Charge, Quota, SingleLimiter};
+    /// let limiter = SingleLimiter::builder(Quota::per_hour(9)).build()?;
+    /// let mut parts = [Charge::new(&limiter, 2)];
     /// check_all(&mut parts);
     /// assert_eq!(parts[0].decision().unwrap().remaining(), 7);
     /// # Ok::<(), tollgate::ConfigError>(())
@@ -184,33 +184,34 @@ impl<'g> Part<'g> {
     /// it was allowed. Its decision stays.
     ///
     /// ```
-    /// # use tollgate::{check_all, Clock, Part, Quota, SingleLimiter};
-    /// let gate = SingleLimiter::builder(Quota::per_hour(9)).clock(Clock::manual()).build()?;
-    /// let mut parts = [Part::new(&gate, 2)];
+    /// # use tollgate::{check_all, Clock, Charge, Quota, SingleLimiter};
+    /// let limiter = SingleLimiter::builder(Quota::per_hour(9)).clock(Clock::manual()).build()?;
+    /// let mut parts = [Charge::new(&limiter, 2)];
     /// check_all(&mut parts);
     /// parts[0].refund();
     /// parts[0].refund();
-    /// assert_eq!(gate.peek().remaining(), 9);
+    /// assert_eq!(limiter.peek().remaining(), 9);
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn refund(&mut self) {
         if let Answer::Charged(decision) = self.answer {
-            self.gate.refund(&decision);
+            self.limiter.refund(&decision);
             self.answer = Answer::Looked(decision);
         }
     }
 
     fn look(&mut self) {
-        self.answer = Answer::Looked(self.gate.peek_n(self.cost));
+        self.answer = Answer::Looked(self.limiter.peek_n(self.cost));
     }
 
     fn charge(&mut self) {
-        let decision = self.gate.check_n(self.cost);
-        self.answer = if decision.allowed() { Answer::Charged(decision) } else { Answer::Looked(decision) };
+        let decision = self.limiter.check_n(self.cost);
+        self.answer =
+            if decision.is_allowed() { Answer::Charged(decision) } else { Answer::Looked(decision) };
     }
 
     fn refuses(&self) -> bool {
-        !self.is_shadow && self.decision().is_some_and(|decision| !decision.allowed())
+        !self.is_shadow && self.decision().is_some_and(|decision| !decision.is_allowed())
     }
 
     /// How long until it allows the request; the longest if it never will.
@@ -219,7 +220,7 @@ impl<'g> Part<'g> {
     }
 }
 
-impl fmt::Debug for Part<'_> {
+impl fmt::Debug for Charge<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { cost, is_shadow, .. } = self;
         let mut debug = f.debug_struct("Part");
@@ -247,13 +248,13 @@ impl fmt::Debug for Part<'_> {
 /// As the limits' checks, peeks and refunds; nothing else is waited for, and nothing is tried again.
 ///
 /// ```
-/// use tollgate::{Limiter, Part, Quota, SingleLimiter, check_all};
+/// use tollgate::{Limiter, Charge, Quota, SingleLimiter, check_all};
 ///
 /// let each: Limiter<str> = Limiter::builder(Quota::per_hour(2)).build()?;
 /// let all = SingleLimiter::builder(Quota::per_hour(3)).build()?;
 /// let mut ask = |user: &str| {
-///     let key = each.gate(user);
-///     check_all(&mut [Part::new(&key, 1), Part::new(&all, 1)])
+///     let key = each.for_key(user);
+///     check_all(&mut [Charge::new(&key, 1), Charge::new(&all, 1)])
 /// };
 ///
 /// assert_eq!((ask("alice"), ask("alice")), (None, None));
@@ -264,7 +265,7 @@ impl fmt::Debug for Part<'_> {
 /// # Ok::<(), tollgate::ConfigError>(())
 /// ```
 #[must_use = "a rate limiter only limits if its answer is obeyed"]
-pub fn check_all(parts: &mut [Part<'_>]) -> Option<usize> {
+pub fn check_all(parts: &mut [Charge<'_>]) -> Option<usize> {
     let first = parts.iter().position(|part| !part.is_shadow);
     for (index, part) in parts.iter_mut().enumerate() {
         if !part.is_shadow && Some(index) != first {
@@ -287,7 +288,7 @@ pub fn check_all(parts: &mut [Part<'_>]) -> Option<usize> {
 
 /// Charges all parts but the shadows, in their order; if one refuses, those before it are given back, and looked at
 /// once more.
-fn charge(parts: &mut [Part<'_>]) -> bool {
+fn charge(parts: &mut [Charge<'_>]) -> bool {
     for index in 0..parts.len() {
         if parts[index].is_shadow {
             continue;

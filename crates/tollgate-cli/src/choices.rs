@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use clap::ValueEnum;
 use clap::builder::PossibleValuesParser;
-use tollgate::{Algorithm, Full};
+use tollgate::{Algorithm, WhenFull};
 
 /// The library's names; clap wants them to live as long as the program.
 static ALGORITHMS: LazyLock<[String; Algorithm::ALL.len()]> =
@@ -21,16 +21,16 @@ pub(crate) enum FullArg {
     /// They are denied
     Deny,
     /// They pass, uncounted
-    Admit,
+    Allow,
     /// They share one state
     Share,
 }
 
-impl From<FullArg> for Full {
+impl From<FullArg> for WhenFull {
     fn from(full: FullArg) -> Self {
         match full {
             FullArg::Deny => Self::Deny,
-            FullArg::Admit => Self::Admit,
+            FullArg::Allow => Self::Allow,
             FullArg::Share => Self::Share,
         }
     }

@@ -26,7 +26,11 @@ fn quotas(test: &str, records: impl AsRef<[u8]>) -> String {
 /// A limit as this algorithm accepts it: windows and logs have no burst.
 fn limit_for(algorithm: Algorithm, limit: &str) -> String {
     let quota: Quota = limit.parse().expect("a quota");
-    if algorithm.has_burst() { limit.to_owned() } else { quota.without_burst().to_string() }
+    if algorithm.has_burst() {
+        limit.to_owned()
+    } else {
+        Quota::new(quota.tokens(), quota.period()).to_string()
+    }
 }
 
 /// The rows of `--decisions -` and the keys they name. The keys have no commas here.

@@ -19,7 +19,7 @@ use tollgate::{Algorithm, Decision, Quota, Source, Tick};
 /// are in. Where their quotas differ, for instance while a new version is rolled out, each judges by its own; what
 /// was taken stays taken.
 ///
-/// No check fails: if the store does not answer by the deadline, [`OnFailure`](crate::OnFailure) answers, and
+/// No check fails: if the store does not answer by the deadline, [`WhenUnavailable`](crate::WhenUnavailable) answers, and
 /// [`Decision::source`] tells.
 ///
 /// ```no_run
@@ -32,7 +32,7 @@ use tollgate::{Algorithm, Decision, Quota, Source, Tick};
 ///     SharedLimiter::builder(&client, "api", Quota::per_second(100).burst(20)).build()?;
 ///
 /// let decision = limiter.check("alice").await;
-/// if !decision.allowed() {
+/// if !decision.is_allowed() {
 ///     println!("come back in {:?}", decision.retry_after());
 /// }
 /// # Ok(())
@@ -249,11 +249,11 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
         }
         let (name, text) = self.naming.name(key);
         match (charge.source(), &self.mode) {
-            (Source::Shared, _) => {
+            (Source::Remote, _) => {
                 let _ = self.core.ask(&text, Op::Refund { charge, tokens }, now).await;
             }
-            (Source::Ahead, Mode::Lease(leases)) => leases.refund(&name, charge),
-            (Source::Ahead, Mode::Unsynced(counts)) => counts.refund(name, charge),
+            (Source::Prepaid, Mode::Lease(leases)) => leases.refund(&name, charge),
+            (Source::Prepaid, Mode::Unsynced(counts)) => counts.refund(name, charge),
             (Source::Key | Source::Overflow, _) => self.core.stand_in.refund(&name, charge),
             _ => {}
         }

@@ -34,7 +34,7 @@
 //!
 //! Nothing, while the limit and `max_unsynced` have room, also of a key that was never seen: it counts from nothing, within the
 //! bound. If `max_unsynced` is used up, it waits for the store's answer up to its deadline, rather than be refused; if
-//! there is no connection, [`OnFailure`](crate::OnFailure) answers, which denies unless it was told otherwise. (What it
+//! there is no connection, [`WhenUnavailable`](crate::WhenUnavailable) answers, which denies unless it was told otherwise. (What it
 //! admits is beyond the bound.) A request that costs more than `max_unsynced` asks the store.
 
 mod counts;
@@ -46,7 +46,7 @@ use crate::name::Name;
 use crate::scripts::script::Script;
 use crate::stats::{Event, SharedStats};
 use crate::words::atomics::{AtomicBool, AtomicU64, Relaxed};
-use crate::words::count::{Full, MOST_LIMIT, MOST_UNSYNCED};
+use crate::words::count::{MOST_LIMIT, MOST_UNSYNCED, WhenFull};
 use crate::words::recovery::Recovery;
 use counts::Shared;
 use scc::{HashIndex, Queue};

@@ -3,7 +3,7 @@
 use super::async_limiter::AsyncLimiter;
 use crate::key::parts::{Key, KeyRef};
 use std::sync::Arc;
-use tollgate::{Decision, Gate, Holds, Limiter, Outcome, Quota, SingleLimiter, Store};
+use tollgate::{Accepts, Chargeable, Decision, Limiter, Outcome, Quota, SingleLimiter, Store};
 
 /// A limiter that is asked with keys of requests.
 pub(crate) trait Keyed: Send + Sync {
@@ -20,7 +20,7 @@ pub(crate) trait Keyed: Send + Sync {
 
 impl<S> Keyed for Limiter<Key, S>
 where
-    S: Store + Holds<Key> + for<'a> Holds<KeyRef<'a>> + Send + Sync,
+    S: Store + Accepts<Key> + for<'a> Accepts<KeyRef<'a>> + Send + Sync,
 {
     fn check_n(&self, key: &KeyRef<'_>, cost: u64) -> Decision {
         Limiter::check_n(self, key, cost)
@@ -66,7 +66,7 @@ impl Enforcer {
         match self {
             Self::Local(limiter) => {
                 let fresh = limiter.peek(key, cost);
-                (fresh.outcome() == Outcome::TooCostly).then(|| fresh.limit())
+                (fresh.outcome() == Outcome::TooCostly).then(|| fresh.capacity())
             }
             Self::Shared(limiter) => Some(limiter.capacity()).filter(|&capacity| capacity < cost),
         }
@@ -136,7 +136,7 @@ pub(crate) struct SharedBound<'r> {
     pub(crate) cost: u64,
 }
 
-impl Gate for Bound<'_> {
+impl Chargeable for Bound<'_> {
     fn check_n(&self, cost: u64) -> Decision {
         match self.limiter {
             Local::Keyed(limiter) => limiter.check_n(&self.key, cost),

@@ -134,7 +134,7 @@ impl Metrics {
         let Some(of) = self.decisions.iter().find(|of| of.limit == event.limit()) else { return };
         match event.decision() {
             Some(_) if event.would_refuse() => of.shadow.inc(),
-            Some(decision) if !decision.allowed() => of.denied.inc(),
+            Some(decision) if !decision.is_allowed() => of.denied.inc(),
             Some(_) if event.is_refused() => 0,
             Some(_) => of.allowed.inc(),
             None => of.no_key.inc(),
