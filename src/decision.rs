@@ -54,9 +54,9 @@ pub enum Source {
     /// [`WhenFull::Allow`](crate::WhenFull::Allow)) or because a store that machines share did not answer in time.
     Policy,
     /// The key's state in a store that machines share.
-    Shared,
+    Remote,
     /// What this machine may spend of such a state without asking the store.
-    Ahead,
+    Prepaid,
 }
 
 /// The answer to a request: whether it may go ahead, and the figures that belong to this very answer.
@@ -189,8 +189,7 @@ impl From<Decision> for LongWay {
     }
 }
 
-/// What a limiter that is none of this crate's has decided: to make a [`Decision`] of it, for those who read
-/// decisions.
+/// What a limiter of another crate has decided, to make a [`Decision`] of it.
 ///
 /// ```
 /// use std::time::Duration;
@@ -233,7 +232,7 @@ pub struct DecisionParts {
 }
 
 impl From<DecisionParts> for Decision {
-    fn from(report: DecisionParts) -> Self {
+    fn from(parts: DecisionParts) -> Self {
         let DecisionParts {
             outcome,
             cost,
@@ -244,7 +243,7 @@ impl From<DecisionParts> for Decision {
             refill_after,
             at,
             source,
-        } = report;
+        } = parts;
         let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(NEVER);
         let figures = Figures::Told {
             remaining,
@@ -316,7 +315,8 @@ impl Decision {
         }
     }
 
-    /// The most tokens that can be taken at once: the burst of a bucket, the limit of a window.
+    /// The most tokens that can be taken at once: [`Quota::capacity`](crate::Quota::capacity), which is the
+    /// burst of a bucket, and all tokens of a period where there is none.
     ///
     /// ```
     /// # use tollgate::{Quota, SingleLimiter};
@@ -325,11 +325,11 @@ impl Decision {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     #[inline]
-    pub const fn limit(&self) -> u64 {
+    pub const fn capacity(&self) -> u64 {
         self.limit
     }
 
-    /// Tokens left after this decision, never above [`limit`](Self::limit). 0 when the full policy
+    /// Tokens left after this decision, never above [`capacity`](Self::capacity). 0 when the full policy
     /// answered.
     ///
     /// ```
@@ -380,7 +380,7 @@ impl Decision {
         }
     }
 
-    /// How long until the key is as good as new (all of [`limit`](Self::limit) remains), if nobody
+    /// How long until the key is as good as new (all of [`capacity`](Self::capacity) remains), if nobody
     /// charges it meanwhile; one nanosecond earlier it is not. [`Duration::MAX`] if that is after
     /// [`Tick::MAX`]; zero when the full policy answered.
     ///
@@ -411,7 +411,7 @@ impl Decision {
 
     /// How long until more than [`remaining`](Self::remaining) is left, if nobody charges the key meanwhile. For buckets
     /// one nanosecond earlier it is not; for windows and logs it may be earlier, by no more than a period, for an answer does
-    /// not know what other requests have taken. Zero where all of [`limit`](Self::limit) remains, and when the
+    /// not know what other requests have taken. Zero where all of [`capacity`](Self::capacity) remains, and when the
     /// full policy answered; [`Duration::MAX`] if it is after [`Tick::MAX`].
     ///
     /// ```
@@ -580,7 +580,7 @@ impl fmt::Debug for Decision {
             .field("source", &self.source)
             .field("at", &self.at)
             .field("cost", &self.cost)
-            .field("limit", &self.limit)
+            .field("capacity", &self.limit)
             .field("remaining", &self.remaining())
             .field("retry_after", &self.retry_after())
             .field("reset_after", &self.reset_after())

@@ -18,7 +18,7 @@ mod sweeper;
 mod together;
 mod upkeep;
 
-pub use builder::{Builder, Full, WindowAlign};
+pub use builder::Builder;
 pub use exact_keys::ExactKeys;
 pub use fingerprints::Fingerprints;
 pub use hash::{FoldHash, KeyHash, SipHash};
@@ -27,8 +27,8 @@ pub use keyed::Limiter;
 pub use pinned::Pinned;
 pub use pinned_at::PinnedAt;
 pub use single::SingleLimiter;
-pub use store::{Holds, Store, ToKey};
+pub use store::{Accepts, Store, ToKey};
 #[cfg(not(tollgate_loom))]
 pub use sweeper::Sweeper;
-pub use together::{Gate, KeyLimiter, Part, check_all};
+pub use together::{Charge, Chargeable, DeniedBy, KeyLimiter, check_all};
 pub use upkeep::Stats;

@@ -47,18 +47,18 @@ fn align() -> impl Strategy<Value = Option<WindowAlign>> {
 /// The value that was refused, as its message shows it, and whether it is outside of what is named as allowed.
 fn refused_value(error: &ConfigError) -> (String, bool) {
     match *error {
-        ConfigError::ZeroTokens => ("limit 0 ".to_owned(), true),
+        ConfigError::ZeroTokens => ("0 tokens ".to_owned(), true),
         ConfigError::ZeroPeriod => ("period 0 ".to_owned(), true),
         ConfigError::ZeroBurst => ("burst 0 ".to_owned(), true),
         ConfigError::PeriodTooLong { period, most } => (format!("period {period:?} "), period > most),
         ConfigError::PeriodTooShort { period, least, .. } => (format!("period {period:?} "), period < least),
-        ConfigError::RateTooHigh { tokens: limit, most, .. } => {
-            (format!("limit {limit} "), limit > most && most > 0)
+        ConfigError::RateTooHigh { tokens, most, .. } => {
+            (format!("{tokens} tokens "), tokens > most && most > 0)
         }
         ConfigError::BurstTooLarge { burst, most } => (format!("burst {burst} "), burst > most && most > 0),
         ConfigError::BurstUnsupported { burst, .. } => (format!("burst {burst} "), true),
-        ConfigError::TooManyTokens { tokens: limit, most, .. } => {
-            (format!("limit {limit} "), limit > most && most > 0)
+        ConfigError::TooManyTokens { tokens, most, .. } => {
+            (format!("{tokens} tokens "), tokens > most && most > 0)
         }
         ConfigError::MaxKeysOutOfRange { max_keys, most } => {
             (format!("max_keys {max_keys} "), max_keys == 0 || max_keys > most)

@@ -269,10 +269,10 @@ fn what_can_not_work_is_refused_with_value_range_and_fix() {
     let refused = build(Quota::per_second(1_000_001)).unwrap_err();
     assert_eq!(
         refused,
-        "limit 1000001 is too large for a sliding-log, which keeps each admission; allowed: 1 to 1000000; \
+        "1000001 tokens are too many for a sliding-log, which keeps each admission; allowed: 1 to 1000000; \
          count in larger units, or choose a sliding-window, which keeps two counts"
     );
-    assert!(build(Quota::per_second(0)).unwrap_err().starts_with("limit 0"));
+    assert!(build(Quota::per_second(0)).unwrap_err().starts_with("0 tokens"));
     assert!(build(Quota::new(1, Duration::ZERO)).unwrap_err().starts_with("period 0"));
     assert!(build(Quota::per_second(5).burst(9)).unwrap_err().starts_with("burst 9 has no meaning"));
     let builder = SingleLimiter::builder(Quota::per_second(5)).algorithm(Algorithm::SlidingLog);

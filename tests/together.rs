@@ -35,6 +35,13 @@ fn request() -> impl Strategy<Value = Request> {
         .prop_map(|(key, costs, order, shadow, given_back)| Request { key, costs, order, shadow, given_back })
 }
 
+/// The index of the charge that binds; its decision is that of the error.
+fn binding(charges: &mut [Charge<'_>]) -> Option<usize> {
+    let denied = check_all(charges).err()?;
+    assert_eq!(Some(&denied.decision()), charges[denied.index()].decision());
+    Some(denied.index())
+}
+
 const ORDERS: [[usize; 3]; 6] = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
 const LIMITS: [u64; 3] = [5, 12, 20];
 
@@ -65,7 +72,7 @@ proptest! {
             let refused = (0..3).any(|limit| enforced(limit) && !fits(&taken, limit));
 
             let before = taken.clone();
-            let binding = check_all(&mut parts);
+            let binding = binding(&mut parts);
             prop_assert_eq!(binding.is_some(), refused);
             for (part, &limit) in parts.iter().zip(&order) {
                 let decision = part.decision().unwrap();
@@ -99,7 +106,7 @@ proptest! {
 
 #[test]
 fn no_limits_at_all_refuse_nothing() {
-    assert_eq!(check_all(&mut []), None);
+    assert_eq!(binding(&mut []), None);
 }
 
 #[test]
@@ -112,7 +119,7 @@ fn the_limit_with_the_longest_wait_binds_and_never_is_the_longest() {
     assert!(fast.check().is_allowed() && slow.check().is_allowed());
     let ask = |fast_cost| {
         let mut parts = [Charge::new(&fast, fast_cost), Charge::new(&slow, 1)];
-        let binding = check_all(&mut parts);
+        let binding = binding(&mut parts);
         (binding, parts.map(|part| part.decision().unwrap().retry_after()))
     };
     assert_eq!(ask(1), (Some(1), [Some(HOUR / 60), Some(HOUR)]));
@@ -122,13 +129,21 @@ fn the_limit_with_the_longest_wait_binds_and_never_is_the_longest() {
 }
 
 #[test]
+fn of_several_that_wait_as_long_the_first_binds() {
+    let clock = Clock::manual();
+    let limits = [1, 1, 1].map(|limit| single(limit, &clock));
+    let ask = || binding(&mut limits.each_ref().map(|limit| Charge::new(limit, 1)));
+    assert_eq!((ask(), ask()), (None, Some(0)));
+}
+
+#[test]
 fn a_client_that_is_denied_by_any_limit_writes_nothing() {
     let clock = Clock::manual();
     let (first, second) = (single(2, &clock), single(1, &clock));
     assert!(second.check().is_allowed());
     clock.advance(Duration::from_secs(1));
     for _ in 0..10 {
-        assert_eq!(check_all(&mut [Charge::new(&first, 1), Charge::new(&second, 1)]), Some(1));
+        assert_eq!(binding(&mut [Charge::new(&first, 1), Charge::new(&second, 1)]), Some(1));
         // As good as new: not even a charge that was given back.
         assert!(first.is_idle());
     }
@@ -143,10 +158,10 @@ impl Chargeable for Fickle<'_> {
     }
 
     fn peek_n(&self, _cost: u64) -> tollgate::Decision {
-        self.0.peek_at(1, self.0.clock().now())
+        self.0.peek()
     }
 
-    fn refund(&self, _charge: &tollgate::Decision) {
+    fn refund_n(&self, _charge: &tollgate::Decision, _tokens: u64) {
         panic!("nothing was charged");
     }
 }
@@ -162,7 +177,7 @@ fn what_was_charged_before_a_lost_race_is_given_back() {
         Charge::new(&fickle, 1),
         Charge::new(&second, 1).shadow(),
     ];
-    assert_eq!(check_all(&mut parts), Some(2));
+    assert_eq!(binding(&mut parts), Some(2));
     assert_eq!((first.peek().remaining(), second.peek().remaining()), (3, 3));
     let remaining = parts.map(|part| part.decision().unwrap().remaining());
     assert_eq!(remaining, [3, 3, 1, 3]);
@@ -174,14 +189,14 @@ fn what_the_full_policy_answers_counts_as_any_answer() {
     let build = |full| -> Limiter<u64> {
         Limiter::builder(Quota::per_hour(9)).max_keys(1).when_full(full).clock(&clock).build().unwrap()
     };
-    for (full, binding) in [(WhenFull::Deny, Some(1)), (WhenFull::Allow, None), (WhenFull::Share, None)] {
+    for (full, expected) in [(WhenFull::Deny, Some(1)), (WhenFull::Allow, None), (WhenFull::Share, None)] {
         let (limiter, all) = (build(full), single(9, &clock));
         assert!(limiter.check(&1).is_allowed());
         let key = limiter.for_key(&2);
         let mut parts = [Charge::new(&all, 1), Charge::new(&key, 1)];
-        assert_eq!(check_all(&mut parts), binding, "{full:?}");
+        assert_eq!(binding(&mut parts), expected, "{full:?}");
         assert_ne!(parts[1].decision().unwrap().source(), Source::Key);
-        assert_eq!(all.peek().remaining(), if binding.is_none() { 8 } else { 9 });
+        assert_eq!(all.peek().remaining(), if expected.is_none() { 8 } else { 9 });
     }
 }
 
@@ -190,7 +205,7 @@ fn a_cost_above_a_capacity_is_never_allowed_and_charges_nobody() {
     let clock = Clock::manual();
     let (wide, narrow) = (single(10, &clock), single(3, &clock));
     let mut parts = [Charge::new(&wide, 4), Charge::new(&narrow, 4)];
-    assert_eq!(check_all(&mut parts), Some(1));
+    assert_eq!(binding(&mut parts), Some(1));
     assert_eq!(parts[1].decision().unwrap().outcome(), Outcome::TooCostly);
     assert!(wide.is_idle());
 }
@@ -224,8 +239,22 @@ fn races_admit_no_more_than_any_limit_and_lose_nothing() {
         assert!(admitted <= 1_000, "{algorithm}: {admitted}");
         // Refusals may have crossed, but what they took is back.
         assert_eq!((one.peek().remaining(), two.peek().remaining()), (1_500 - admitted, 1_000 - admitted));
-        let rest =
-            (0..EACH).filter(|_| check_all(&mut [Charge::new(&one, 1), Charge::new(&two, 1)]).is_none());
+        let rest = (0..EACH).filter(|_| check_all(&mut [Charge::new(&one, 1), Charge::new(&two, 1)]).is_ok());
         assert_eq!(rest.count() as u64, 1_000 - admitted, "{algorithm}");
     }
+}
+
+#[test]
+fn a_charge_is_given_back_in_part_once() {
+    let clock = Clock::manual();
+    let (limiter, other) = (keyed(9, &clock), single(9, &clock));
+    let key = limiter.for_key(&7);
+    let mut charges = [Charge::new(&key, 5), Charge::new(&other, 5)];
+    charges[0].refund_n(5);
+    assert_eq!(binding(&mut charges), None);
+    for _ in 0..2 {
+        charges[0].refund_n(3);
+        charges[1].refund();
+    }
+    assert_eq!((limiter.peek(&7).remaining(), other.peek().remaining()), (7, 9));
 }

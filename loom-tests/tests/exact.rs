@@ -10,7 +10,7 @@ mod model;
 use loom::sync::Arc;
 use model::{Atomics, Bound, Explored, Seen, explore};
 use std::time::Duration;
-use tollgate::{Clock, ExactKeys, WhenFull, Limiter, Quota, Source, Tick};
+use tollgate::{Clock, ExactKeys, Limiter, Quota, Source, Tick, WhenFull};
 
 const NOW: Tick = Tick::from_nanos(5_000_000_000);
 /// A time at which what was charged at `NOW` is idle.
@@ -26,7 +26,8 @@ type Gate = Arc<Limiter<u64, ExactKeys<u64>>>;
 /// Keys 1 to `keys`, each charged one token at `NOW`.
 fn with_keys(max_keys: usize, per_second: u64, keys: u64) -> Gate {
     let builder = Limiter::<u64>::builder(Quota::per_second(per_second)).exact_keys().max_keys(max_keys);
-    let gate = Arc::new(builder.grace(GRACE).when_full(WhenFull::Deny).clock(Clock::manual()).build().unwrap());
+    let gate =
+        Arc::new(builder.grace(GRACE).when_full(WhenFull::Deny).clock(Clock::manual()).build().unwrap());
     for key in 1..=keys {
         assert!(gate.check_at(&key, 1, NOW).is_allowed());
     }

@@ -5,7 +5,7 @@ mod model;
 use loom::sync::Arc;
 use model::{Atomics, Bound, Seen, explore};
 use std::time::Duration;
-use tollgate::{Clock, WhenFull, Limiter, Quota, Source, Tick};
+use tollgate::{Clock, Limiter, Quota, Source, Tick, WhenFull};
 
 const NOW: Tick = Tick::from_nanos(5_000_000_000);
 

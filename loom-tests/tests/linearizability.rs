@@ -15,7 +15,7 @@ use oracle::{Oracle, PACKED};
 use std::sync::Mutex;
 use std::time::Duration;
 use tollgate::rule::AnyRule;
-use tollgate::{Algorithm, Clock, Decision, ExactKeys, WhenFull, Limiter, Quota, SingleLimiter, Tick};
+use tollgate::{Algorithm, Clock, Decision, ExactKeys, Limiter, Quota, SingleLimiter, Tick, WhenFull};
 
 const NOW: Tick = Tick::from_nanos(5_000_000_000);
 /// A time at which what was charged at `NOW` is idle.

@@ -8,7 +8,7 @@ mod model;
 use loom::sync::Arc;
 use model::{Atomics, Bound, Explored, Seen, explore};
 use std::time::Duration;
-use tollgate::{Algorithm, Builder, Clock, ExactKeys, Fingerprints, Accepts, Limiter, Quota, Tick};
+use tollgate::{Accepts, Algorithm, Builder, Clock, ExactKeys, Fingerprints, Limiter, Quota, Tick};
 
 const NOW: Tick = Tick::from_nanos(5_000_000_000);
 /// A time at which what was charged at `NOW` is idle.

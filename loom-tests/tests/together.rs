@@ -4,7 +4,7 @@ mod model;
 
 use loom::sync::Arc;
 use model::{Atomics, Bound, explore};
-use tollgate::{Algorithm, Clock, Charge, Quota, SingleLimiter, check_all};
+use tollgate::{Algorithm, Charge, Clock, Quota, SingleLimiter, check_all};
 
 fn limits(algorithm: Algorithm, sizes: [u64; 2]) -> Arc<[SingleLimiter; 2]> {
     let limit = |size| {

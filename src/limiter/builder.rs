@@ -5,57 +5,9 @@ use crate::algorithm::Algorithm;
 use crate::clock::Clock;
 use crate::error::ConfigError;
 use crate::quota::Quota;
+use crate::settings::{WhenFull, WindowAlign};
 use std::marker::PhantomData;
 use std::time::Duration;
-
-/// What a *new* key gets when the table is full. Known keys are never affected.
-///
-/// ```
-/// use tollgate::{WhenFull, Limiter, Outcome, Quota, Source};
-///
-/// let limiter: Limiter<str> =
-///     Limiter::builder(Quota::per_hour(10)).max_keys(1).when_full(WhenFull::Deny).build()?;
-/// assert!(limiter.check("first").is_allowed());
-/// let second = limiter.check("second");
-/// assert_eq!((second.outcome(), second.source()), (Outcome::Denied, Source::Policy));
-/// assert!(limiter.check("first").is_allowed());
-/// # Ok::<(), tollgate::ConfigError>(())
-/// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Full {
-    /// It is denied, without a retry time.
-    #[default]
-    Deny,
-    /// It is admitted and not tracked: the limit does not hold for it.
-    Admit,
-    /// It is charged to one state that all such keys share, under the same quota.
-    Share,
-}
-
-/// Where the windows of an algorithm that has windows begin.
-///
-/// ```
-/// use std::time::Duration;
-/// use tollgate::{Algorithm, WindowAlign, Limiter, Quota};
-///
-/// // At most 1000 a day, starting again at midnight UTC: the default.
-/// let daily: Limiter<u64> = Limiter::builder(Quota::per_day(1000))
-///     .algorithm(Algorithm::FixedWindow)
-///     .align(WindowAlign::UnixEpoch)
-///     .build()?;
-/// assert!(daily.peek(&1).reset_after() <= Duration::from_secs(24 * 3600));
-/// # Ok::<(), tollgate::ConfigError>(())
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum WindowAlign {
-    /// At multiples of the period since the Unix epoch, by the time of day as it is read once when the
-    /// limiter is built; so that several nodes agree. The default, but for a manual clock.
-    UnixEpoch,
-    /// At multiples of the period since tick 0 of the clock. The default for a manual clock.
-    Start,
-}
 
 /// The configuration of a limiter of type `L`; made by [`Limiter::builder`](crate::Limiter::builder)
 /// and [`SingleLimiter::builder`](crate::SingleLimiter::builder).
@@ -77,7 +29,7 @@ pub struct Builder<L> {
     align: Option<WindowAlign>,
     pub(super) clock: Clock,
     pub(super) max_keys: usize,
-    pub(super) full: WhenFull,
+    pub(super) when_full: WhenFull,
     pub(super) grace: Duration,
     pub(super) count_denials: bool,
     builds: PhantomData<fn() -> L>,
@@ -91,7 +43,7 @@ impl<L> Builder<L> {
             align: None,
             clock: Clock::default(),
             max_keys: 1_000_000,
-            full: WhenFull::default(),
+            when_full: WhenFull::default(),
             grace: Duration::from_secs(1),
             count_denials: false,
             builds: PhantomData,
@@ -136,8 +88,19 @@ impl<L> Builder<L> {
 
     /// The same settings for another type.
     pub(super) fn building<M>(self) -> Builder<M> {
-        let Self { quota, algorithm, align, clock, max_keys, full, grace, count_denials, builds: _ } = self;
-        Builder { quota, algorithm, align, clock, max_keys, full, grace, count_denials, builds: PhantomData }
+        let Self { quota, algorithm, align, clock, max_keys, when_full, grace, count_denials, builds: _ } =
+            self;
+        Builder {
+            quota,
+            algorithm,
+            align,
+            clock,
+            max_keys,
+            when_full,
+            grace,
+            count_denials,
+            builds: PhantomData,
+        }
     }
 
     /// How quotas are enforced.

@@ -13,7 +13,7 @@ use crate::exact::{Counts, ExactRule, Shared, Wanted};
 use crate::quota::{Enforced, Quota};
 use crate::reclaim::{Guard, pin};
 use crate::rule::AnyRule;
-use crate::state::{Charge, State};
+use crate::state::{Charged, State};
 use crate::table::{Fingerprint, Line, Table, View};
 use crate::time::Tick;
 use std::cell::Cell;
@@ -278,7 +278,7 @@ impl<H> Fingerprints<H> {
         let (gcra, stamp) = (view.gcra(), request.resets.stamp());
         for (&key, &found) in keys.iter().zip(&found) {
             if let (Some(gcra), Some(word)) = (gcra, found)
-                && let Some(charge) = Charge::make(gcra, word, now, 1)
+                && let Some(charge) = Charged::make(gcra, word, now, 1)
             {
                 self.tend_in_turn(charge.is_made(), key, now);
                 decisions.push(charge.answer(now, 1, stamp));

@@ -1,6 +1,6 @@
 //! The limiter of many keys: what may be asked of it.
 
-use super::builder::{Builder, Full};
+use super::builder::Builder;
 use super::exact_keys::ExactKeys;
 use super::fingerprints::Fingerprints;
 use super::hash::{KeyHash, SipHash};
@@ -13,6 +13,7 @@ use crate::error::ConfigError;
 use crate::exact::{Kept, Staged};
 use crate::quota::Quota;
 use crate::reclaim::Bag;
+use crate::settings::WhenFull;
 use crate::sync::Counter;
 use crate::time::Tick;
 use equivalent::Equivalent;
@@ -91,7 +92,7 @@ pub struct Limiter<K: ?Sized, S = Fingerprints> {
     pub(super) clock: Clock,
     pub(super) store: S,
     pub(super) resets: Resets,
-    full: WhenFull,
+    when_full: WhenFull,
     pub(super) beyond: Beyond,
     /// Owns no key; covariant, so that a limiter of `&'static str` can be asked with any `&str`.
     key: PhantomData<fn() -> *const K>,
@@ -259,10 +260,35 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         Q: Hash + Equivalent<K> + ?Sized,
         S: Accepts<Q>,
     {
-        self.peek_at(key, 1, self.clock.now())
+        self.peek_n(key, 1)
     }
 
-    /// What [`check_at`](Self::check_at) would answer, without charging or inserting anything.
+    /// What [`check_n`](Self::check_n) would answer now, without charging or inserting anything. The
+    /// figures are those before a charge.
+    ///
+    /// # Progress
+    ///
+    /// As [`peek`](Self::peek).
+    ///
+    /// ```
+    /// # use tollgate::{Limiter, Outcome, Quota};
+    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(5)).build()?;
+    /// assert_eq!(limiter.check_n("alice", 2).remaining(), 3);
+    /// assert_eq!(limiter.peek_n("alice", 3).outcome(), Outcome::Allowed);
+    /// assert_eq!(limiter.peek_n("alice", 4).outcome(), Outcome::Denied);
+    /// assert_eq!(limiter.peek_n("alice", 6).outcome(), Outcome::TooCostly);
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    #[inline]
+    pub fn peek_n<Q>(&self, key: &Q, cost: u64) -> Decision
+    where
+        Q: Hash + Equivalent<K> + ?Sized,
+        S: Accepts<Q>,
+    {
+        self.peek_at(key, cost, self.clock.now())
+    }
+
+    /// [`peek_n`](Self::peek_n) at the caller's time: what [`check_at`](Self::check_at) would answer.
     ///
     /// # Progress
     ///
@@ -288,7 +314,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         if !would_insert || has_room {
             return fresh;
         }
-        match self.full {
+        match self.when_full {
             WhenFull::Share => self.shared(|state| state.peek(now, cost, || Tick::ZERO)),
             WhenFull::Deny | WhenFull::Allow => self.policy(fresh, now),
         }
@@ -323,15 +349,40 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         Q: Hash + Equivalent<K> + ?Sized,
         S: Accepts<Q>,
     {
-        self.refund_at(key, charge, u64::MAX, self.clock.now());
+        self.refund_n(key, charge, u64::MAX);
     }
 
     /// Gives back at most `tokens` of what `charge` took: for a request that cost less than was
-    /// charged. As [`refund`](Self::refund) otherwise, at the caller's time.
+    /// charged. As [`refund`](Self::refund) otherwise, which gives back all of it.
     ///
     /// # Progress
     ///
-    /// Lock-free. No allocation.
+    /// As [`refund`](Self::refund).
+    ///
+    /// ```
+    /// # use tollgate::{Clock, Limiter, Quota};
+    /// let limiter: Limiter<str> =
+    ///     Limiter::builder(Quota::per_hour(100)).clock(Clock::manual()).build()?;
+    /// let estimate = limiter.check_n("alice", 80);
+    /// assert!(!limiter.peek_n("alice", 50).is_allowed());
+    /// limiter.refund_n("alice", &estimate, 30); // it took 50
+    /// assert!(limiter.peek_n("alice", 50).is_allowed());
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn refund_n<Q>(&self, key: &Q, charge: &Decision, tokens: u64)
+    where
+        Q: Hash + Equivalent<K> + ?Sized,
+        S: Accepts<Q>,
+    {
+        self.refund_at(key, charge, tokens, self.clock.now());
+    }
+
+    /// [`refund_n`](Self::refund_n) at the caller's time, which counts from the same origin as that of
+    /// the charge ([`check_at`](Self::check_at)).
+    ///
+    /// # Progress
+    ///
+    /// As [`refund`](Self::refund).
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota, Tick};
@@ -416,7 +467,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     #[cold]
     fn refuse(&self, cost: u64, now: Tick, fresh: Decision) -> Decision {
         self.beyond.refused.add(1);
-        match self.full {
+        match self.when_full {
             WhenFull::Share => self.shared(|state| Some(state.charge(now, cost, || Tick::ZERO)?.0)),
             WhenFull::Deny | WhenFull::Allow => self.policy(fresh, now),
         }
@@ -441,7 +492,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
 
     /// The full policy's answer where a fresh key would have got `fresh`; it charges nothing.
     fn policy(&self, fresh: Decision, now: Tick) -> Decision {
-        let (outcome, wait) = match self.full {
+        let (outcome, wait) = match self.when_full {
             WhenFull::Allow => (Outcome::Allowed, 0),
             WhenFull::Deny | WhenFull::Share => (Outcome::Denied, NEVER),
         };
@@ -475,8 +526,8 @@ impl<K: ?Sized, S: Store> Builder<Limiter<K, S>> {
     /// assert_eq!(limiter.len(), 1);
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
-    pub fn full(mut self, full: WhenFull) -> Self {
-        self.full = full;
+    pub fn when_full(mut self, when_full: WhenFull) -> Self {
+        self.when_full = when_full;
         self
     }
 
@@ -519,7 +570,7 @@ impl<K: ?Sized, S: Store> Builder<Limiter<K, S>> {
             clock: self.clock,
             store,
             resets: Resets::none_yet(),
-            full: self.full,
+            when_full: self.when_full,
             beyond: Beyond { overflow, retired: Bag::new(), refused: Counter::new() },
             key: PhantomData,
         })
@@ -608,7 +659,7 @@ impl<K: ?Sized, S: Store> fmt::Debug for Limiter<K, S> {
         f.debug_struct("Limiter")
             .field("method", &self.method)
             .field("clock", &self.clock)
-            .field("full", &self.full)
+            .field("when_full", &self.when_full)
             .field("keys", &self.len())
             .finish_non_exhaustive()
     }

@@ -211,7 +211,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// assert!(limiter.bytes() < 10_000);
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
-    pub fn memory(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         size_of::<Self>() + self.store.figures().bytes
     }
 }

@@ -7,7 +7,7 @@ use crate::time::Tick;
 
 /// A part of the log as a check sees it.
 #[derive(Clone, Copy)]
-pub(super) struct Charge<'g> {
+pub(super) struct Part<'g> {
     pub(super) chunk: &'g Chunk,
     pub(super) filled: usize,
 }
@@ -17,9 +17,9 @@ pub(super) struct View<'g> {
     /// The key's time: `now`, or that of the end of the log if it is later.
     pub(super) time: u64,
     /// The first chunk of the window, and how many of its admissions are before it.
-    pub(super) first: Charge<'g>,
+    pub(super) first: Part<'g>,
     pub(super) skipped: usize,
-    pub(super) tail: Charge<'g>,
+    pub(super) tail: Part<'g>,
     pub(super) end: End,
     /// Admissions in the window.
     pub(super) live: u64,
@@ -43,7 +43,7 @@ impl<'g> View<'g> {
         let tail = Part { chunk: tail, filled: end.filled };
         let first = Self::part(first, &tail, guard);
         let skipped = out.map_or(0, |out| first.chunk.first_after(first.filled, out));
-        let admissions = |part: Charge<'_>, at: usize| part.chunk.start.admissions + at as u64;
+        let admissions = |part: Part<'_>, at: usize| part.chunk.start.admissions + at as u64;
         let mut view = Self {
             time,
             first,
@@ -117,7 +117,7 @@ impl<'g> View<'g> {
 
     /// A chunk that is not after the tail, as far as it was filled when the tail was seen.
     #[inline]
-    fn part(chunk: &'g Chunk, tail: &Charge<'g>, guard: &'g Guard) -> Charge<'g> {
+    fn part(chunk: &'g Chunk, tail: &Part<'g>, guard: &'g Guard) -> Part<'g> {
         match Self::next_before(chunk, tail.chunk, guard) {
             None => *tail,
             Some(next) => {
@@ -128,7 +128,7 @@ impl<'g> View<'g> {
     }
 
     /// The parts of the window, each with the first slot that counts.
-    pub(super) fn parts(&self, guard: &'g Guard) -> impl Iterator<Item = (Charge<'g>, usize)> + use<'g> {
+    pub(super) fn parts(&self, guard: &'g Guard) -> impl Iterator<Item = (Part<'g>, usize)> + use<'g> {
         let tail = self.tail;
         let mut part = Some((self.first, self.skipped));
         std::iter::from_fn(move || {
@@ -144,7 +144,7 @@ impl<'g> View<'g> {
     fn add_up(&mut self, guard: &'g Guard) {
         self.is_refunded = self.parts(guard).any(|(part, _)| part.chunk.has_refunds());
         self.held = if self.is_refunded {
-            let held = |(part, from): (Charge<'_>, usize)| part.chunk.held(from..part.filled);
+            let held = |(part, from): (Part<'_>, usize)| part.chunk.held(from..part.filled);
             self.parts(guard).map(held).sum()
         } else {
             let before = self.first.chunk.mark_before(self.skipped);

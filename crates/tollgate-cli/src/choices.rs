@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use clap::ValueEnum;
-use clap::builder::PossibleValuesParser;
+use clap::builder::{PossibleValue, PossibleValuesParser};
 use tollgate::{Algorithm, WhenFull};
 
 /// The library's names; clap wants them to live as long as the program.
@@ -12,7 +12,11 @@ static ALGORITHMS: LazyLock<[String; Algorithm::ALL.len()]> =
 
 /// The names of all algorithms.
 pub(crate) fn algorithm_names() -> PossibleValuesParser {
-    PossibleValuesParser::new(ALGORITHMS.iter().map(String::as_str))
+    let names = ALGORITHMS.iter().map(|name| match name.parse() {
+        Ok(Algorithm::TokenBucket) => PossibleValue::new(name.as_str()).alias("gcra"),
+        _ => PossibleValue::new(name.as_str()),
+    });
+    PossibleValuesParser::new(names)
 }
 
 /// What new keys get while the limiter tracks as many as it may.

@@ -23,9 +23,9 @@ use tollgate::{Algorithm, Decision, DecisionParts, Limiter, Outcome, Quota, Sour
 #[non_exhaustive]
 pub enum WhenUnavailable {
     /// It is admitted, and no one counts it.
-    Open,
+    Allow,
     /// It is denied, without a retry time.
-    Closed,
+    Deny,
     /// A limiter of this machine decides, under this share of the quota, above 0 and up to 1: a token at the least. It
     /// is charged for whatever the store admits through this machine, so that it takes over with what it has seen.
     ///
@@ -98,9 +98,9 @@ impl StandIn {
         }
     }
 
-    pub(crate) fn refund(&self, name: &Name, charge: &Decision) {
+    pub(crate) fn refund(&self, name: &Name, charge: &Decision, tokens: u64) {
         if let Self::Local(limiter) = self {
-            limiter.refund(name, charge);
+            limiter.refund_n(name, charge, tokens);
         }
     }
 

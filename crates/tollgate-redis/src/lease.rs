@@ -163,10 +163,10 @@ impl Leases {
         }
     }
 
-    pub(crate) fn refund(&self, name: &Name, charge: &Decision) {
+    pub(crate) fn refund(&self, name: &Name, charge: &Decision, tokens: u64) {
         let (shared, spent) = (&self.shared, charge.at().as_nanos() / TICK);
         if let Some(cell) = shared.cells.peek_with(name, |_, cell| Arc::clone(cell)) {
-            cell.purses.give_back(charge.charged(), spent, shared.now());
+            cell.purses.give_back(tokens, spent, shared.now());
         }
     }
 

@@ -46,7 +46,7 @@ use crate::name::Name;
 use crate::scripts::script::Script;
 use crate::stats::{Event, SharedStats};
 use crate::words::atomics::{AtomicBool, AtomicU64, Relaxed};
-use crate::words::count::{MOST_LIMIT, MOST_UNSYNCED, WhenFull};
+use crate::words::count::{Full, MOST_LIMIT, MOST_UNSYNCED};
 use crate::words::recovery::Recovery;
 use counts::Shared;
 use scc::{HashIndex, Queue};
@@ -174,10 +174,10 @@ impl Unsynced {
     }
 
     /// Gives back what the store was not told of yet.
-    pub(crate) fn refund(&self, name: Name, charge: &Decision) {
+    pub(crate) fn refund(&self, name: Name, charge: &Decision, tokens: u64) {
         let window = charge.at().as_nanos() / 1000 / self.shared.period;
         if let Some(count) = self.shared.counts.peek_with(&(name, window), |_, count| Arc::clone(count)) {
-            count.give_back(charge.charged());
+            count.give_back(tokens);
         }
     }
 

@@ -20,7 +20,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tollgate::{
-    Algorithm, Builder, Clock, Decision, ExactKeys, Fingerprints, WhenFull, Accepts, Limiter, Quota, Source, Tick,
+    Accepts, Algorithm, Builder, Clock, Decision, ExactKeys, Fingerprints, Limiter, Quota, Source, Tick,
+    WhenFull,
 };
 
 /// The time of the first round.

@@ -242,9 +242,9 @@ enum OnFailureArg {
     /// A limiter of this proxy decides, under --redis-share of the quota
     Local,
     /// It is admitted
-    Open,
+    Allow,
     /// It is refused
-    Closed,
+    Deny,
 }
 
 #[derive(Clone, Copy, ValueEnum)]

@@ -92,9 +92,9 @@ impl Judge {
     /// What becomes of it by these limits of this process.
     pub(crate) fn judge_local(&self, head: RequestHead<'_>, local: &[Bound<'_>]) -> Verdict {
         let mut parts = self.parts(local);
-        let binding = check_all(&mut parts);
+        let binding = check_all(&mut parts).err();
         let said = self.said(local, &parts);
-        let binding = binding.and_then(|binding| said.clone().nth(binding));
+        let binding = binding.and_then(|denied| said.clone().nth(denied.index()));
         self.tell(head, said.clone(), binding);
         match binding {
             None => {

@@ -9,7 +9,7 @@ use tollgate::{Accepts, Chargeable, Decision, Limiter, Outcome, Quota, SingleLim
 pub(crate) trait Keyed: Send + Sync {
     fn check_n(&self, key: &KeyRef<'_>, cost: u64) -> Decision;
     fn peek_n(&self, key: &KeyRef<'_>, cost: u64) -> Decision;
-    fn refund(&self, key: &KeyRef<'_>, charge: &Decision);
+    fn refund_n(&self, key: &KeyRef<'_>, charge: &Decision, tokens: u64);
     /// Gives back what a request was charged that is over.
     fn give_back(&self, key: &Key, charge: &Decision);
     /// The quota of all keys without one of their own.
@@ -27,11 +27,11 @@ where
     }
 
     fn peek_n(&self, key: &KeyRef<'_>, cost: u64) -> Decision {
-        self.peek_at(key, cost, self.clock().now())
+        Limiter::peek_n(self, key, cost)
     }
 
-    fn refund(&self, key: &KeyRef<'_>, charge: &Decision) {
-        Limiter::refund(self, key, charge);
+    fn refund_n(&self, key: &KeyRef<'_>, charge: &Decision, tokens: u64) {
+        Limiter::refund_n(self, key, charge, tokens);
     }
 
     fn give_back(&self, key: &Key, charge: &Decision) {
@@ -92,7 +92,7 @@ impl Local {
     pub(crate) fn peek(&self, key: &KeyRef<'_>, cost: u64) -> Decision {
         match self {
             Self::Keyed(limiter) => limiter.peek_n(key, cost),
-            Self::Single(limiter) => limiter.peek_at(cost, limiter.clock().now()),
+            Self::Single(limiter) => limiter.peek_n(cost),
         }
     }
 
@@ -148,10 +148,10 @@ impl Chargeable for Bound<'_> {
         self.limiter.peek(&self.key, cost)
     }
 
-    fn refund(&self, charge: &Decision) {
+    fn refund_n(&self, charge: &Decision, tokens: u64) {
         match self.limiter {
-            Local::Keyed(limiter) => limiter.refund(&self.key, charge),
-            Local::Single(limiter) => limiter.refund(charge),
+            Local::Keyed(limiter) => limiter.refund_n(&self.key, charge, tokens),
+            Local::Single(limiter) => limiter.refund_n(charge, tokens),
         }
     }
 }

@@ -29,7 +29,7 @@ pub enum WhenNoKey {
     /// The limit does not count for it: who leaves the key out, or sends it twice, is free of this limit.
     Allow,
     /// All of them together are one client.
-    Shared,
+    Share,
 }
 
 pub(crate) type Skips = dyn Fn(RequestHead<'_>) -> bool + Send + Sync;

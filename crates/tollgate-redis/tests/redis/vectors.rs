@@ -134,7 +134,7 @@ async fn run_alike(client: &Client, algorithm: Algorithm, quota: Quota, seed: u6
                 let at = usize::try_from(numbers.below(charges.len() as u64)).unwrap();
                 let (ours, theirs) = charges.swap_remove(at);
                 here.refund(&ours, now);
-                there.refund_at("key", &theirs, now).await;
+                there.refund_at("key", &theirs, u64::MAX, now).await;
             }
             1 | 2 => {
                 let (ours, theirs) = (here.peek(cost, now), there.peek_at("key", cost, now).await);
