@@ -79,7 +79,7 @@ help:
 	@echo "                wrk on tollgate proxy with and without limits (three minutes; PROXY_BENCH=\"--rounds 3 --seconds 2\")"
 	@echo "make bench-redis"
 	@echo "                shared limits in Redis: exact, leased, unsynchronized, and what others do (four minutes;"
-	@echo "                REDIS_BENCH=\"--draw\" writes the README's table)"
+	@echo "                REDIS_BENCH=\"--draw\" writes the table of docs/performance.md)"
 	@echo "make peers      the same workloads on other limiters (five minutes; PEERS=--quick: a smoke run; PEERS=--help)"
 	@echo "make peers BASELINE=revision"
 	@echo "                with an older checkout in the same turns, and the ratio to it (BASELINE: also a path)"
