@@ -90,7 +90,7 @@ help:
 	@echo "make peers PEERS=latency"
 	@echo "                how long the slowest checks take: in quiet, while the table turns over, in a flood, beside clears"
 	@echo "make peers PEERS=draw"
-	@echo "                what these measured last, as a picture and tables in the README"
+	@echo "                what all of these measured last: a picture and six rows in the README, tables in docs/performance.md"
 	@echo "make clean      removes what was built"
 
 test: lint unit features instructions loom shuttle doc
@@ -234,8 +234,8 @@ bench-redis: redis-server
 
 # In a workspace of its own, so that peers never enter the library's lock file. Rows go to
 # target/peers.json, target/peers-defaults-*.json and target/peers-latency.json, and from there with
-# PEERS=draw to benches/peers/ratios.svg and the README. The first rows are of builds with default
-# features, in cargo's own release profile and with `lto`.
+# PEERS=draw to benches/peers/ratios.svg, the README and docs/performance.md. The first rows are of
+# builds with default features, in cargo's own release profile and with `lto`.
 peers:
 	$(if $(BASELINE),benches/with-baseline.sh peers "$(BASELINE)")
 	$(if $(PEERS_DEFAULTS),$(PEERS_RUN) --no-default-features --release -- defaults $(filter-out defaults,$(PEERS)))
