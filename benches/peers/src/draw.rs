@@ -30,7 +30,8 @@ const PAGE: &str = "docs/performance.md";
 /// The name of the marks between which a page has what is drawn.
 const MARKS: &str = "peers";
 
-/// Draws the rows in `json`. `aside`: all is printed, and the pages and the picture stay as they are.
+/// Draws the rows in `json`. `aside`: all is printed, and the pages and the picture stay as they
+/// are.
 pub fn run(json: &Path, many: usize, aside: bool) -> Result<(), String> {
     let make = if aside { "make peers PEERS=--quick" } else { "make peers" };
     let run = measured(json, OTHERS_PROFILE, make)?;

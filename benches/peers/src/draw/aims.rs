@@ -165,7 +165,8 @@ fn ahead(shown: &Shown) -> Line {
     }
 }
 
-/// The floors' say nothing: a bare table has outgrown some, and the epoch may not have freed that yet.
+/// The floors' say nothing: a bare table has outgrown some, and the epoch may not have freed that
+/// yet.
 fn bytes(shown: &Shown, panel: &Panel) -> Option<Line> {
     if panel.keys != shown.many || panel.aims.is_empty() {
         return None;

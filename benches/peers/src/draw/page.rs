@@ -1,4 +1,5 @@
-//! The tables of docs/performance.md: throughput, where this library loses, single checks, and aims.
+//! The tables of docs/performance.md: throughput, where this library loses, single checks, and
+//! aims.
 
 use super::markdown::{number, quoted, shares, wrapped};
 use super::shown::{Entry, Panel, Shown, THREADS, cell};
