@@ -43,21 +43,22 @@ fn sentences(shown: &Shown) -> String {
         row.and_then(|row| row.ratio_to_governor).is_some_and(|ratio| ratio >= 0.995)
     };
     let to_base = match shown.cells().filter(is_lost).count() {
-        0 => "no cell".to_owned(),
-        lost => format!("{lost} of {all} cells"),
+        0 => "none".to_owned(),
+        lost => lost.to_string(),
     };
     let peers = lost_to_peers(shown);
-    let peers = if peers.is_empty() { "none to another peer".to_owned() } else { peers.join(", ") };
+    let peers = if peers.is_empty() { "none is faster".to_owned() } else { peers };
     format!(
-        "As `cargo add` gives them, {OWN} loses {to_base} to {BASE}; of {all} cells with all peers, built with \
-         `lto`, it loses {peers}. Every cell, the other peers, the slowest checks, the aims and the machine \
-         ({}) are in [{PAGE}]({PAGE}).",
+        "As `cargo add` gives them, {OWN} loses to {BASE} in {to_base} of {all} cases ({} workloads, on one \
+         thread and on two); of all peers, built with `lto`, {peers}. [{PAGE}]({PAGE}) has every case, the \
+         slowest checks, the aims and what was tried, measured on {}.",
+        shown.panels.len(),
         shown.machine()
     )
 }
 
-/// `3 to 256 mutexed shards`, the most first.
-fn lost_to_peers(shown: &Shown) -> Vec<String> {
+/// `papaya + atomic is faster in 2, scc + atomic in 1`, the most first; empty for none.
+fn lost_to_peers(shown: &Shown) -> String {
     let mut lost: Vec<(usize, &str)> = Vec::new();
     for (_, peer) in shown.cells().flat_map(|(panel, threads)| shown.faster(panel, threads)) {
         match lost.iter_mut().find(|(_, name)| *name == peer) {
@@ -66,5 +67,9 @@ fn lost_to_peers(shown: &Shown) -> Vec<String> {
         }
     }
     lost.sort_by_key(|&(count, _)| std::cmp::Reverse(count));
-    lost.iter().map(|(count, peer)| format!("{count} to {}", quoted(peer))).collect()
+    let of_peer = |(nth, (count, peer)): (usize, &(usize, &str))| {
+        let is_faster = if nth == 0 { "is faster " } else { "" };
+        format!("{} {is_faster}in {count}", quoted(peer))
+    };
+    lost.iter().enumerate().map(of_peer).collect::<Vec<_>>().join(", ")
 }
