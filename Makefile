@@ -85,7 +85,7 @@ help:
 	@echo "                wrk on tollgate proxy with and without limits (three minutes; PROXY_BENCH=\"--rounds 3 --seconds 2\")"
 	@echo "make bench-redis"
 	@echo "                shared limits in Redis: exact, leased, unsynchronized, and what others do (four minutes;"
-	@echo "                REDIS_BENCH=\"--draw\" writes the README's table)"
+	@echo "                REDIS_BENCH=\"--draw\" writes the table of docs/performance.md)"
 	@echo "make peers      the same workloads on other limiters (five minutes; PEERS=--quick: a smoke run; PEERS=--help)"
 	@echo "make peers BASELINE=revision"
 	@echo "                with an older checkout in the same turns, and the ratio to it (BASELINE: also a path)"
@@ -96,7 +96,7 @@ help:
 	@echo "make peers PEERS=latency"
 	@echo "                how long the slowest checks take: in quiet, while the table turns over, in a flood, beside clears"
 	@echo "make peers PEERS=draw"
-	@echo "                what these measured last, as a picture and tables in the README"
+	@echo "                what all of these measured last: a picture and six rows in the README, tables in docs/performance.md"
 	@echo "make clean      removes what was built"
 
 test: lint unit features instructions loom shuttle doc
@@ -263,8 +263,8 @@ bench-redis: redis-server
 
 # In a workspace of its own, so that peers never enter the library's lock file. Rows go to
 # target/peers.json, target/peers-defaults-*.json and target/peers-latency.json, and from there with
-# PEERS=draw to benches/peers/ratios.svg and the README. The first rows are of builds with default
-# features, in cargo's own release profile and with `lto`.
+# PEERS=draw to benches/peers/ratios.svg, the README and docs/performance.md. The first rows are of
+# builds with default features, in cargo's own release profile and with `lto`.
 peers:
 	$(if $(BASELINE),benches/with-baseline.sh peers "$(BASELINE)")
 	$(if $(PEERS_DEFAULTS),$(PEERS_RUN) --no-default-features --release -- defaults $(filter-out defaults,$(PEERS)))

@@ -174,8 +174,9 @@ pub(crate) enum Figures {
 // It is copied on every check.
 const _: () = assert!(size_of::<Decision>() <= 64);
 
-/// A decision that took the long way. It is larger than it has to be: or else both ways would write to the one place that a
-/// caller has for the answer, and then the short one would write all of it to memory, though most callers look at one byte.
+/// A decision that was made by the slow path. It is larger than a [`Decision`], so the compiler
+/// can't have both paths write to the caller's one place for the answer: then the fast path would
+/// write all of it to memory, though most callers read one byte.
 #[derive(Debug)]
 pub(crate) struct LongWay(pub(crate) Decision, #[allow(dead_code)] MaybeUninit<u64>);
 

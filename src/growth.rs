@@ -18,8 +18,8 @@ const QUICK: Duration = Duration::from_secs(10);
 /// A capacity that was reached faster than this was far too small.
 const RUSH: Duration = Duration::from_secs(1);
 
-/// By how much a capacity grows after a [`RUSH`]. In a flood a table moves each key a third of a
-/// time then, and not once. (Models have small tables.)
+/// By how much a capacity grows after a [`RUSH`]. With this, a flood moves each key a third of a
+/// time on average; with 2, once. (Models have small tables.)
 const RUSH_GROWTH: u64 = if cfg!(tollgate_loom) { 2 } else { 4 };
 
 /// Are less than a quarter of the expected keys there?

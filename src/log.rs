@@ -102,11 +102,10 @@
 //! A refund walks the chunks, and searches one of them; where many charges have one time (a coarse clock)
 //! it goes down the tree of sums to one that holds something, in the square of log2 of its slots.
 //!
-//! A chunk also ends where a slot's time field does: 2^(63 - b) ns after its start. At first b = bits(limit): that
-//! is 104 days for a limit of 1,000, 20 hours for 100,000, and 2.4 hours for 1,000,000. The next one then has
-//! as many bits for tokens as its row will need, and more for the time; so few admissions that come far apart
-//! share chunks. The slowest found by trying is a million in ten years of which one to thirty come every three
-//! hours: a denial takes 11 us there.
+//! A chunk also ends where a slot's time field does: 2^(63 - b) ns after its start. At first b =
+//! bits(limit): that is 104 days for a limit of 1,000, 20 hours for 100,000, and 2.4 hours for
+//! 1,000,000. The next one then has as many bits for tokens as its row will need, and more for the
+//! time; so few admissions that come far apart share chunks.
 //!
 //! # Memory
 //!

@@ -5,11 +5,12 @@
 //! threads read them. A reader holds a [`Guard`]; a writer unlinks a value from its [`Link`] and gives it to
 //! the [`Bag`] of its limiter. A *collection* frees what no guard may have seen.
 //!
-//! Why not the obvious thing, the guards of crossbeam-epoch: a guard of its own collector costs a locked
-//! instruction, 2.4 ns where this one takes 0.6, and a check of a hot key some 10. And an epoch that one thread holds up holds up all that is retired from then on: memory would
-//! grow for as long as that thread is parked. Of crossbeam-epoch the links use the pointers (`Atomic`,
-//! `Owned`, `Shared`), which keep a pointer and its owner apart in the types; the collector is ours. Why not
-//! seize: a guard of its takes 12.9 ns, and it has the same trouble with a thread that is parked.
+//! Why not the guards of crossbeam-epoch: each costs a locked instruction, a noticeable part of a
+//! check. And a thread that is parked holds up the epoch, so all that is retired from then on
+//! stays, and memory grows for as long as the thread is parked. Of crossbeam-epoch the links use
+//! the pointers (`Atomic`, `Owned`, `Shared`), which keep a pointer and its owner apart in the
+//! types; the collector is ours. Why not seize: its guards cost more, and a parked thread has the
+//! same effect. (`docs/performance.md` has the figures.)
 //!
 //! # State
 //!

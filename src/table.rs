@@ -96,18 +96,19 @@
 //!
 //! # Work for each operation
 //!
-//! While a turnover is under way each insertion closes one chunk, [`Table::STEP`] = 16 slots, before it
-//! inserts; so does one in 2048 charges of known keys. At the cap
-//! a turnover begins a grace after the time by which the last one judged, or at any later time when
-//! as many new keys were refused as there are chunks, or 4,096 if that is more: so a refused key
-//! pays for one chunk at the most, and a key that is idle makes room after 5/4 as many refusals
-//! (chunks are 3/32 for each key, of a small table 1/8). Below the cap that is
-//! all: an era has a spare place for each chunk of the era before, so who has done a chunk finds a place.
-//! The chunks of threads that have stopped in one are redone by others, one more for each such thread. At
-//! the cap, where only idle keys make places, an insertion closes up to `charge::CHUNKS_AT_CAP` = 8 chunks and is
-//! then told that the table is full. Beginning a turnover takes one allocation of zeroed memory, of which the system gives
-//! a large table its own part by part: whoever brings a key to a part that nobody has used asks for 64 KiB of it (some 20
-//! microseconds). What is retired goes back in the same way, a megabyte at a time (some 60): see `pages`.
+//! While a turnover is under way each insertion closes one chunk, [`Table::STEP`] = 16 slots,
+//! before it inserts; so does one in 2048 charges of known keys. At the cap a turnover begins a
+//! grace after the time by which the last one judged, or at any later time when as many new keys
+//! were refused as there are chunks, or 4,096 if that is more: so a refused key pays for one chunk
+//! at the most, and a key that is idle makes room after 5/4 as many refusals (chunks are 3/32 for
+//! each key, of a small table 1/8). Below the cap that is all: an era has a spare place for each
+//! chunk of the era before, so who has done a chunk finds a place. The chunks of threads that have
+//! stopped in one are redone by others, one more for each such thread. At the cap, where only idle
+//! keys make places, an insertion closes up to `charge::CHUNKS_AT_CAP` = 8 chunks and is then told
+//! that the table is full. Beginning a turnover takes one allocation of zeroed memory. The system
+//! gives a large table its memory part by part: an operation that brings a key to a part that
+//! nobody has used asks for 64 KiB. What is retired goes back in the same way, a megabyte at a
+//! time: see `pages`.
 //!
 //! A thread that stops between asking for a place and claiming its slot, or taking back what it asked for in vain, keeps that one
 //! place until the next turnover, and nothing else.
@@ -136,83 +137,6 @@
 //! All else is relaxed. A fingerprint publishes nothing: the word beside it is an atomic of its own, valid
 //! (fresh) before the fingerprint is written. Freezing and sealing are decided by compare-and-swaps on the
 //! one location they are about.
-//!
-//! # Tried for speed
-//!
-//! Kept: a charge looks at the first line of a key's run in the root and, if the key is there, at nothing else. What else there
-//! may be is kept out of the code of the check: another line, a key that is new, a word that is frozen, a rule that is no bucket.
-//!
-//! Kept: no answer is written where another might be. A caller has one place for the answer; as soon as one way to it is a call
-//! that writes there, all ways do, and copy: eight bytes at a time in, sixteen out, for which the processor waits until all is in
-//! its cache, and the next compare-and-swap waits for that. With this, and what is left out of the code of the check for it, a hot
-//! key takes 0.88 of the time it took, in a batch 0.60, and a fresh key 0.88 (see `decision::LongWay`, and
-//! `View::update_further`, of which a caller gets two words and makes the answer).
-//!
-//! Kept: few instructions, for what reading the clock hides is about a hundred of them (a loop that reads the time stamp counter and
-//! does other things takes 9.5 ns with up to 100 instructions, 10.7 with 140 and 13 with 200). A guard that is known to be of the
-//! thread's own place, and to which nobody has a reference; a key's place among four with three comparisons, and its
-//! slot read again; of a charge, one comparison with the latest time at which it fits. (Where Linux refuses `membarrier`, each check
-//! takes a call more, 20 to 50 instructions.) Together a check of a hot key takes
-//! 0.92 of the time so, of 1,000 keys 0.9, of a million, where more of the next one is begun before the memory of this one has
-//! come, 0.86.
-//!
-//! Left out: a look at the first slot of a line, with a branch, before all others. While the line of a hot key comes from the other
-//! core, the processor then goes on with the word that the branch will lead to, and need not know the key's place first: two threads
-//! on one key take 0.82 to 0.91 of the time. But many keys are in other slots, and of 1,000 keys a check takes 1.12 to 1.21.
-//!
-//! Kept: what is called for each key or slot is marked for inlining, also within this crate, which cargo compiles in parts. Linked with
-//! optimization (`lto`) it makes no difference; without, as most programs are built, a hot key takes 0.92 of the time so, a million
-//! keys 0.94, and a flood 0.87. `make instructions` counts without. (To choose the vacant slot of a line without an index that
-//! the compiler can't see through saved four more instructions there, and cost 1.02 to 1.04 with `lto`.)
-//!
-//! Kept: a batch looks for all its keys before it charges the first, and asks for the next line of those that are not in their
-//! first one, without a branch. The processor hardly goes on beyond a charge: of a million keys, each takes 0.8 of the time so.
-//! Left out: to ask for both lines of each key (1.1 times as long: it can wait for some twenty lines at once), and to charge all
-//! before the first answer is written (1.1 to 1.2 times, though fewer stores lie between the charges).
-//!
-//! Kept: two slots for each key of a small table. Where two thirds of the slots are taken, one key of ten is further on than in
-//! its first line; where half are, one of twenty-five. Of 1,000 keys a check takes 0.95 of the time so, in a batch 0.90, of 10,000
-//! still 0.95. Of 50,000 keys, whose slots no longer fit into the core's own cache, it were 1.17.
-//!
-//! Kept: four times as many places after an era that filled in a rush. A flood of 500,000 fresh keys takes a fifth less time than
-//! with twice as many.
-//!
-//! Kept: a place is asked for with one addition, and without a look at the count before, which mostly lies with another core and
-//! would come from there twice: a flood from two threads takes 0.86 to 0.94 of the time. (A handful of places for each thread were no
-//! faster.)
-//!
-//! Kept: looking at a slot before sealing it (a flood of 500,000 fresh keys: a twentieth less time), counters on
-//! cache lines apart from what lookups read.
-//!
-//! Kept: asking for the lines in the next era before the keys of a chunk are brought there, and for a new key's before its chunk is
-//! done. Of a flood of 500,000 fresh keys that is 0.96 of the time in batches, 0.97 one key at a time. (No difference was seen
-//! while a fresh key took 656 instructions.)
-//!
-//! Kept: an insertion that nothing is in the way of is apart from those that have to look further (see `view`): it goes on at the
-//! slot where the lookup has seen the key's probe run end, with the word that the rule has made of a fresh one, and gives that
-//! word back in a register. A fresh key took 530 instructions so (and takes some 360 now), with its share of what is moved; in one loop with
-//! all other cases it were 656, and asking the rule twice 863. Not while a turnover is under way, where slots are mostly sealed: the models
-//! have ten times as many executions then.
-//!
-//! What is left of a flood is, in batches, instructions, a fifth of them for the keys that are moved, and a quarter the system's work
-//! for memory. One key at a time, more than half of it is waiting for the key's line, and it depends on the number of instructions
-//! how much: where those of one check fit into what the processor looks ahead, some 250, the next key's line is on its way before
-//! this one's has come. So a fifth fewer instructions took a fifth to a quarter off a flood of 500,000 keys, and a fence before each
-//! key, which cost 1.07 times as much, costs 1.25 times. (Sampled on another processor, one key at a time: a fifth of the time is
-//! waiting for the line, a quarter moving keys, an eighth the system's, an eighth the three locked instructions that count the place,
-//! claim the slot and set the word, and a fifteenth the clock.) The *bare table* of `benches/peers`, which forgets nothing and grows while
-//! everybody waits, is where this ends.
-//!
-//! Kept: asking for a key's line before the clock is read, for reading it may hold up what comes after; at a million keys that
-//! is a third of a check's time. Which line that is, was a hint beside the root while guards took a locked instruction, which
-//! the clock waited for.
-//!
-//! Kept: huge pages, and memory that comes and goes part by part: the longest check beside a `clear` of a million keys took 17
-//! milliseconds, and takes 0.6 (see `pages`). Who does many steps has it come ahead and go for all of them: of a sweep of a million
-//! keys, the p99.9 of checks beside it was 1.8 times that at rest where each step did it for itself, and 1.5 so. (On another
-//! processor, where it is 1.7 to 1.8, it makes no difference whether it is asked for or written to.)
-//!
-//! Kept: guards without a locked instruction (see `sync::readers`): a fifth off a check of a hot key.
 
 mod charge;
 mod chunks;

@@ -118,7 +118,7 @@ impl<H: KeyHash, Q: Hash + ?Sized> Lookup<Q> for Fingerprints<H> {
         let key = self.fingerprint(key);
         let view = self.table.view(guard);
         let line = view.first_line(key);
-        // The clock is read while the line is on its way.
+        // After the prefetch: reading the clock may hold up what comes after it.
         let now = now();
         self.charge_in(view, line, key, now, request)
     }
@@ -255,8 +255,8 @@ impl<H> Fingerprints<H> {
     }
 
     /// Charges the keys of a batch. All lines are prefetched before the clock is read, and all keys
-    /// are looked up before the first is charged: the processor goes on to the next key while it
-    /// waits for the memory of one, but hardly beyond a compare-and-swap.
+    /// are looked up before the first is charged: the processor hardly goes on beyond a
+    /// compare-and-swap, so the lookups of all keys overlap.
     fn charge_batch(
         &self,
         keys: &[Fingerprint],

@@ -50,8 +50,8 @@ enum First {
     Log(SlidingLog),
 }
 
-/// A state on cache lines of its own: what is beside it is read by each check, and would go from core to core
-/// with it. (Two threads took 1.35 times as long.)
+/// A state on cache lines of its own: each check reads what is beside it, which would go from core
+/// to core with the word.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Apart(Staged);

@@ -1,11 +1,12 @@
 //! A fence in two halves: a light one for readers, and a heavy one that makes up for it.
 //!
-//! A thread that announces that it reads, and then reads, needs a fence between the two: without one,
-//! another thread may see neither. That fence is a fifth of a check. So readers only keep the compiler from
-//! moving one past the other ([`light_where_heavy_is`]), and whoever collects has the system run a fence on
-//! every processor that runs a thread of this process ([`heavy`]; some microseconds, once in a collection).
-//! One light and one heavy half together do what two fences do; two light ones do nothing. The terms are
-//! those of P1202, *Asymmetric Fences*, a proposal for C++; Linux promises it of `membarrier(2)` from 4.14 on.
+//! A thread that announces that it reads, and then reads, needs a fence between the two: without
+//! one, another thread may see neither. That fence is a large part of a check. So readers only keep
+//! the compiler from moving one past the other ([`light_where_heavy_is`]), and whoever collects has
+//! the system run a fence on every processor that runs a thread of this process ([`heavy`]; some
+//! microseconds, once in a collection). One light and one heavy half together do what two fences
+//! do; two light ones do nothing. The terms are those of P1202, *Asymmetric Fences*, a proposal for
+//! C++; Linux promises it of `membarrier(2)` from 4.14 on.
 //!
 //! Where the system has no such call, or refuses it, both halves are fences. Which of the two holds is found
 //! out once for the whole process ([`is_there`]). A process that forbids itself the call later has nothing

@@ -243,9 +243,9 @@ impl Era {
             && !self.permit.is_short()
     }
 
-    /// As the root: is there something to do before the next new key comes? (At a time before this era began, being too large is
-    /// none: that saves ten instructions of each insertion.) Or does that key come too late for
-    /// what was forgotten?
+    /// As the root: is there something to do before the next new key comes, or does that key come
+    /// too late for what was forgotten? Before the time `calm`, one comparison says that this era
+    /// is not too large.
     #[inline(always)]
     pub(super) fn is_upkeep_due(&self, now: Tick) -> bool {
         self.forgotten.is_after(now) || self.permit.is_leaving() || now >= self.calm && self.is_too_large(now)

@@ -1,42 +1,40 @@
 //! Memory of the system, which it gives and takes back part by part.
 //!
-//! To write 48 megabytes of zeroes takes a processor 12 milliseconds, nearly all of it the system's, and to give them
-//! back 2. Somebody's check would wait for that. So a large block has no memory to begin with: whoever brings a key to a
-//! part of it first asks for that part, while a turnover is under way and so a chunk at a time; and when no thread can
-//! see the block any more, it is given back in parts, by those who come then (see [`Leaving`]). Who does many steps of upkeep
-//! at once, as a sweep does, has as many parts come ahead, and gives as many back in one call.
+//! Writing zeroes to the memory of a large table takes milliseconds, and so does giving it back.
+//! One check would wait for that. So a large block has no memory to begin with. The first operation
+//! that brings a key to a part of the block asks for that part; that happens in a turnover, so a
+//! chunk at a time. When no thread can see the block any more, later operations give it back in
+//! parts (see [`Leaving`]). A sweep of several steps fetches as many parts before it needs them,
+//! and gives as many back in one call.
 //!
-//! Whether a part was asked for is a hint. Memory that nobody has asked for comes by itself, when it is first used: each
-//! page with an exception of its own, and with two if it is read before it is written, as the slots of a table are. That
-//! takes three times as long: without the hint, the p99.9 of a check while a million keys moved was 23 times that at rest.
+//! Whether a part was asked for is a hint. Memory that nobody has asked for comes when it is first
+//! used: each page with an exception of its own, and with two if it is read before it is written,
+//! as the slots of a table are.
 //!
-//! Who has much come ahead asks for nothing, and writes to each page. To ask takes two thirds of the time, but meanwhile the
-//! thread has a share in the lock of the process's memory; and if it asks for the next megabytes at once, it has that again
-//! before a thread wakes that waits for it. Such a one is who was second to begin a turnover, and gives back what was to be
-//! the next era: that check slept for 1 to 8 milliseconds while a million keys were swept, as might any thread of the program
-//! that maps memory. Now it sleeps for 0.1.
+//! A sweep of several steps does not ask: it writes to each page. While the system serves a
+//! request, the thread shares the lock of the process's memory, and a thread that asks for
+//! megabytes at a stretch keeps others that map memory from that lock. One of them is the loser of
+//! the race to begin a turnover, which gives back the era it allocated.
 
 use crate::sync::{Atomic, AtomicCell, Ordering::Relaxed};
 use memmap2::{Advice, MmapMut, UncheckedAdvice};
 use std::ptr::NonNull;
 
-/// From this size on a block is the system's. Below, the allocator may have it at hand, and if not, whoever begins a turnover
-/// waits a quarter of a millisecond for it. (With 4 MiB, that was 2 milliseconds for the 40,961st of 200,000 new keys; and a new
-/// key took 0.94 of the time in a table of 30,000 to 150,000 keys that has long been full, for the allocator had the memory of the
-/// era before.)
+/// From this size on a block is the system's. Below, the allocator may have it at hand, and if not,
+/// the thread that begins a turnover waits for it: some quarter of a millisecond.
 const LEAST: usize = 512 << 10;
 
-/// What is asked for at once: some 20 microseconds' work. (With 16 kilobytes there were more such, and the p99.9 of
-/// checks after a `clear` was three times as long; with 256 they are longer than anything else that a check waits for.)
+/// What is asked for at once, some 20 microseconds' work: larger parts would be the longest wait of
+/// a check, and smaller ones would come too often.
 const PART: usize = 64 << 10;
 
-/// What is given back at once: some 60 microseconds' work. (Other processors are told each time, and wait for that: with 64
-/// kilobytes the p99.9 of checks during a turnover was twice as long.)
+/// What is given back at once, some 60 microseconds' work: the other processors are told each time,
+/// so not in small parts.
 const GIVEN_BACK: usize = 1 << 20;
 
-/// From this size on a block is to be in huge pages, which at ten million keys takes a fifth off a check's time. At a million
-/// it is a twentieth, and a tenth off a flood; but they may first have to be made free, and one flood in four had a check that
-/// waited 8 to 14 milliseconds.
+/// From this size on a block is to be in huge pages, which make checks of ten million keys faster.
+/// Smaller tables gain little by them, and a check may have to wait until the system has made one
+/// free.
 const HUGE: usize = 128 << 20;
 
 /// A page, where pages are smallest.
@@ -63,7 +61,7 @@ impl Pages {
     /// So many bytes; `None` if the allocator is to have them.
     pub(super) fn new(bytes: usize) -> Option<Box<Self>> {
         let map = if bytes < LEAST { None } else { MmapMut::map_anon(bytes).ok() }?;
-        // A wish.
+        // Advises the kernel, which may refuse: then the pages are small.
         let is_huge = bytes >= HUGE && map.advise(Advice::HugePage).is_ok();
         let part = if is_huge { HUGE_PART } else { PART };
         let asked = (0..bytes.div_ceil(part)).map(|_| Atomic::new(0)).collect();
@@ -118,7 +116,7 @@ impl Pages {
         self.asked[part].store(1, Relaxed);
         let start = part * self.part;
         let end = self.map.len().min(start + self.part);
-        // A wish, which is granted from Linux 5.14 on.
+        // Advises the kernel, which obeys from Linux 5.14 on. Failure is ignored.
         let _ = self.map.advise_range(Advice::PopulateWrite, start, end - start);
     }
 

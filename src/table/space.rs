@@ -12,8 +12,9 @@ use std::mem::size_of;
 /// Slots in a line.
 pub(super) const SLOTS: usize = 4;
 
-/// Up to so many slots (256 KiB, which fit into most cores' caches) there are two for each key, and not three for two. See the page
-/// of `table`. (Models have few slots, or there is too much to try.)
+/// Up to so many slots (256 KiB, which fit into most cores' caches) there are two for each key, and
+/// not three for two: so fewer keys are beyond their first line. (Models have few slots, or there
+/// is too much to try.)
 const ROOMY: u64 = if cfg!(tollgate_loom) { 1 } else { 1 << 14 };
 
 /// Four slots that share a cache line; fingerprints together, so that they compare as one vector.
@@ -30,8 +31,8 @@ const _: () = assert!(size_of::<Line>() == 64);
 impl Line {
     /// Where a key may be: its own slot, or the last one. And the keys that are here, of which the last is the one at that place.
     ///
-    /// (The place is found out without a branch for each slot. To read the key there, again or for the first time, takes fewer
-    /// instructions than to have a fifth place for a key that is not here.)
+    /// Three comparisons without a branch give the place, and the key there is read again: fewer
+    /// instructions than a fifth place for a key that is not here.
     #[inline(always)]
     #[cfg(not(tollgate_loom))]
     fn look(&self, key: Fingerprint) -> (usize, [Fingerprint; SLOTS]) {

@@ -38,8 +38,9 @@ struct Options {
     /// What to do
     #[arg(value_enum, default_value_t = What::Throughput)]
     what: What,
-    /// A smoke run: few and short rounds, a tenth of the keys. Shows that it works, measures little. With
-    /// draw: the picture goes beside the rows, the section is printed, and the README stays as it is
+    /// A smoke run: few and short rounds, a tenth of the keys. Shows that it works, measures
+    /// little. With draw: the picture goes beside the rows, all tables are printed, and no page is
+    /// changed
     #[arg(long)]
     quick: bool,
     /// Also ten million keys, if there is memory for it
@@ -76,8 +77,9 @@ enum What {
     /// The tail of single checks: in quiet, while the table turns over, in a flood of fresh keys, and while
     /// all keys are forgotten
     Latency,
-    /// Nothing is measured: what throughput left in the JSON file becomes benches/peers/ratios.svg and the
-    /// README's section on speed, with what defaults and latency left beside it
+    /// Nothing is measured: what throughput left in the JSON file, and defaults and latency beside
+    /// it, becomes benches/peers/ratios.svg, the README's section on speed and the tables of
+    /// docs/performance.md
     Draw,
 }
 

@@ -1,30 +1,26 @@
-//! What was aimed at, what was reached, and what the floors take of it: folded, in the README.
+//! What was aimed at, what was reached, and what the floors take of it.
 
-use super::section::wrapped;
-use super::{BATCHES, COARSE, Panel, Shown, THREADS, cell, number};
-use crate::subjects::{BARE_TABLE, BARE_TABLE_BATCHES, BARE_TABLE_COARSE, CLOCK, FLOOR, OWN};
+use super::markdown::{number, wrapped};
+use super::shown::{BATCHES, PROFILES, Panel, Shown, THREADS, cell};
+use crate::subjects::{BARE_TABLE, BARE_TABLE_BATCHES, BASE, CLOCK, FLOOR, OWN};
 use crate::workload::grouped;
 
-/// Who is to be beaten on two threads, in every workload.
-const RIVALS: [&str; 4] = ["Mutex<HashMap>", "256 mutexed shards", "scc + atomic", "papaya + atomic"];
+/// Of a million keys in batches of 32, in parts of governor's time.
+const IN_BATCHES: f64 = 0.1;
 /// Bytes a key, of whatever type.
-const BYTES: f64 = 28.0;
+const BYTES: f64 = 24.0;
 /// The p99.9 of a check while many keys turn over, to the p99.9 without.
 const TURNOVER: f64 = 2.0;
 
 struct Line {
     what: String,
     asked: f64,
-    reached: f64,
+    /// One for each of [`PROFILES`], or one of the build with `lto` that has all subjects.
+    reached: Vec<f64>,
     /// How many digits of these are shown.
     digits: usize,
     wanted: Wanted,
-    /// What reading the same clock takes.
-    clock: Option<f64>,
-    /// What the clock and a compare-and-swap take, where they have the same to do.
-    floor: Option<f64>,
-    /// What a bare table reaches.
-    bare: Option<f64>,
+    floors: Floors,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -33,40 +29,44 @@ enum Wanted {
     AtLeast,
 }
 
-pub fn folded(shown: &Shown) -> String {
+/// What those take that limit nothing, in parts of governor's time in the same build.
+#[derive(Clone, Copy, Default)]
+struct Floors {
+    /// Reads the same clock.
+    clock: Option<f64>,
+    /// The clock and a compare-and-swap.
+    word: Option<f64>,
+    /// A bare table.
+    table: Option<f64>,
+}
+
+pub fn text(shown: &Shown) -> String {
     let lines = lines(shown);
-    let missed: Vec<&Line> = lines.iter().filter(|line| line.is_missed_by(line.reached)).collect();
-    let missed_by = |who: fn(&Line) -> Option<f64>| {
-        missed.iter().filter(|line| who(line).is_some_and(|value| line.is_missed_by(value))).count()
+    let missed: Vec<&Line> = lines.iter().filter(|line| line.is_missed()).collect();
+    let missed_by = |floor: fn(&Floors) -> Option<f64>| {
+        missed.iter().filter(|line| floor(&line.floors).is_some_and(|value| line.misses(value))).count()
     };
-    let (clock, all) = (missed_by(|line| line.clock), lines.len());
-    let (floor, bare) = (missed_by(|line| line.floor), missed_by(|line| line.bare));
-    let head = format!(
-        "<details><summary>What was aimed at: reached in {} of {all} lines. What the floors take.</summary>",
-        all - missed.len()
-    );
+    let (word, bare) = (missed_by(|floors| floors.word), missed_by(|floors| floors.table));
     let text = format!(
-        "A check's time in parts of governor's; the last lines are what they say. The first floor only reads the \
-         clock, the next does one compare-and-swap besides, on a word of an array. The bare table hashes the key, takes a guard of \
-         crossbeam-epoch and finds the word beside the key, or a place for a new one, and grows while everybody \
-         waits: what a table of ready parts takes before it forgets, grows beside others or knows more than one \
-         quota. (tollgate's own guards take less, so it can be the faster one.) Of the {} lines that are missed, the \
-         clock misses {clock}, too, the compare-and-swap {floor} and the bare table {bare}.",
-        missed.len()
+        "Reached: {} of {} aims. The aims are of the defaults, so the build is {OWN} and {BASE} as `cargo add` \
+         gives them, in cargo's own profile (`release`); what `lto` reaches stands beside it. Batches and the \
+         slowest checks are of the build with all subjects. The floors are of that build, too. Of the {} aims \
+         that are missed, `clock + CAS` misses {word} as well, and the bare table {bare}. The aim for two threads \
+         on one admitted key supposes leases of tokens between cores, which are not built.{}",
+        lines.len() - missed.len(),
+        lines.len(),
+        missed.len(),
+        without_keys(shown)
     );
-    let text = text + &without_keys(shown);
-    let limits: Vec<String> = missed.iter().filter_map(|line| line.limits()).collect();
     let mut table = vec![
-        "| | asked | reached | clock | clock + CAS | bare table | its share of what tollgate takes |"
-            .to_owned(),
+        format!("| | asked | {} | {} | clock | clock + CAS | bare table |", PROFILES[0], PROFILES[1]),
         "|---|--:|--:|--:|--:|--:|--:|".to_owned(),
     ];
     table.extend(lines.iter().map(Line::markdown));
-    let parts = [head, wrapped(&text), limits.join("\n"), table.join("\n"), "</details>".into()];
-    parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("\n\n")
+    [wrapped(&text), table.join("\n")].join("\n\n")
 }
 
-/// What is left of a check where there is one state: what nothing that looks a key up can do without.
+/// What is left of a check where there is one state, so no key to find and no guard to hold.
 fn without_keys(shown: &Shown) -> String {
     let single = format!("{OWN}, one resource");
     let hot = shown.panels.iter().filter(|panel| panel.keys == 1);
@@ -77,8 +77,7 @@ fn without_keys(shown: &Shown) -> String {
     match ratios.collect::<Vec<_>>() {
         ratios if ratios.is_empty() => String::new(),
         ratios => format!(
-            " Where there is one state, no key to find and no guard to hold, so with `SingleLimiter`, a check on one \
-             thread takes {}.",
+            " `SingleLimiter` has one state, no key to find and no guard to hold; one thread takes {}.",
             ratios.join(", ")
         ),
     }
@@ -86,7 +85,7 @@ fn without_keys(shown: &Shown) -> String {
 
 impl Line {
     /// As it is printed.
-    fn is_missed_by(&self, value: f64) -> bool {
+    fn misses(&self, value: f64) -> bool {
         let printed = |value: f64| (value * 10_f64.powi(self.digits as i32)).round();
         match self.wanted {
             Wanted::AtMost => printed(value) > printed(self.asked),
@@ -94,105 +93,100 @@ impl Line {
         }
     }
 
-    /// How much of what tollgate takes the floors take that limit nothing.
-    fn limits(&self) -> Option<String> {
-        let share = |floor: f64| floor / self.reached * 100.0;
-        let (clock, floor) = (share(self.clock?), share(self.floor?));
-        Some(format!(
-            "- {}: the clock takes {clock:.0} % of tollgate's time, with the word of the array {floor:.0} %",
-            self.what
-        ))
+    /// By the first of its builds.
+    fn is_missed(&self) -> bool {
+        self.reached.first().is_none_or(|&reached| self.misses(reached))
     }
 
+    /// What is missed is bold. A single figure is of the build with `lto`.
     fn markdown(&self) -> String {
-        let reached = number(Some(self.reached), self.digits);
-        let reached = if self.is_missed_by(self.reached) { format!("**{reached}**") } else { reached };
-        let asked = number(Some(self.asked), self.digits);
-        let [clock, floor] = [self.clock, self.floor].map(|floor| number(floor, self.digits));
-        let (bare, share) = (number(self.bare, self.digits), self.bare.map(|bare| bare / self.reached));
-        let share = share.filter(|_| self.wanted == Wanted::AtMost);
-        let share = share.map_or_else(String::new, |share| format!("{:.0} %", share * 100.0));
-        format!("| {} | {asked} | {reached} | {clock} | {floor} | {bare} | {share} |", self.what)
+        let cell = |&value: &f64| {
+            let figure = number(Some(value), self.digits);
+            if self.misses(value) { format!("**{figure}**") } else { figure }
+        };
+        let reached = match &self.reached[..] {
+            [lto] => format!(" | {}", cell(lto)),
+            all => all.iter().map(cell).collect::<Vec<_>>().join(" | "),
+        };
+        let Floors { clock, word, table } = self.floors;
+        let floors = [clock, word, table].map(|floor| number(floor, self.digits)).join(" | ");
+        format!("| {} | {} | {reached} | {floors} |", self.what, number(Some(self.asked), self.digits))
     }
 }
 
 fn lines(shown: &Shown) -> Vec<Line> {
-    let of_panel = |panel| times(shown, panel);
-    let mut lines: Vec<Line> = shown.panels.iter().flat_map(of_panel).collect();
-    lines.push(rivals(shown));
+    let mut lines: Vec<Line> = shown.panels.iter().flat_map(|panel| times(shown, panel)).collect();
+    lines.extend(shown.panels.iter().filter_map(|panel| batches(shown, panel)));
+    lines.push(ahead(shown));
     lines.extend(shown.panels.iter().filter_map(|panel| bytes(shown, panel)));
     lines.extend(turnover(shown));
     lines
 }
 
+/// The defaults of both.
 fn times(shown: &Shown, panel: &Panel) -> Vec<Line> {
-    let line = |&(subject, threads, asked): &(&str, usize, f64)| {
-        let reached = shown.ratio(panel, threads, subject)?;
-        let (floors, bare) = match subject {
-            OWN => ([Some(CLOCK), Some(FLOOR)], BARE_TABLE),
-            // The first floors read a clock of the other kind, or read it for each key.
-            COARSE => ([None; 2], BARE_TABLE_COARSE),
-            BATCHES => ([None; 2], BARE_TABLE_BATCHES),
-            _ => unreachable!("nothing is asked of {subject}"),
-        };
-        let [clock, floor] = floors.map(|floor| shown.ratio(panel, threads, floor?));
-        let bare = shown.ratio(panel, threads, bare);
-        let who = subject.strip_prefix(OWN).unwrap_or(subject);
-        let what = cell(panel, threads) + who;
-        Some(Line { what, asked, reached, digits: 2, wanted: Wanted::AtMost, clock, floor, bare })
+    let line = |&(threads, asked): &(usize, f64)| {
+        let ratio = |profile| shown.default_row(profile, panel, threads, OWN)?.ratio_to_governor;
+        let reached = (0..PROFILES.len()).filter_map(ratio).collect();
+        let [clock, word, table] = [CLOCK, FLOOR, BARE_TABLE].map(|floor| shown.ratio(panel, threads, floor));
+        let floors = Floors { clock, word, table };
+        Line { what: cell(panel, threads), asked, reached, digits: 2, wanted: Wanted::AtMost, floors }
     };
-    panel.aims.iter().filter_map(line).collect()
+    panel.aims.iter().map(line).collect()
 }
 
-/// In how many cells they are slower.
-fn rivals(shown: &Shown) -> Line {
-    let cells = || shown.panels.iter().flat_map(|panel| RIVALS.map(|rival| (panel, rival)));
-    let slower_than = |subject| {
-        let is_slower = |&(panel, rival): &(&Panel, &str)| {
-            let [own, rival] = [subject, rival].map(|who| shown.ratio(panel, THREADS[1], who));
-            own.zip(rival).is_some_and(|(own, rival)| own < rival)
-        };
-        cells().filter(is_slower).count() as f64
-    };
-    let what = "2 threads: cells in which the mutexed maps, scc and papaya are slower".to_owned();
-    let (reached, bare) = (slower_than(OWN), Some(slower_than(BARE_TABLE)));
-    let asked = cells().count() as f64;
-    Line { what, asked, reached, digits: 0, wanted: Wanted::AtLeast, clock: None, floor: None, bare }
-}
-
-fn bytes(shown: &Shown, panel: &Panel) -> Option<Line> {
-    if panel.keys != shown.many {
+fn batches(shown: &Shown, panel: &Panel) -> Option<Line> {
+    if panel.keys != shown.many || panel.workload != "uniform u64" {
         return None;
     }
-    let reached = shown.row(panel, THREADS[0], OWN)?.bytes_per_key?;
-    let what = format!("bytes a key, {}", panel.title);
-    // A bare table's say nothing: some it has outgrown, and the epoch may not have freed that yet.
+    let threads = THREADS[0];
+    let reached = vec![shown.ratio(panel, threads, BATCHES)?];
+    let what = format!("{}, batches of 32", cell(panel, threads));
+    let floors = Floors { table: shown.ratio(panel, threads, BARE_TABLE_BATCHES), ..Floors::default() };
+    Some(Line { what, asked: IN_BATCHES, reached, digits: 2, wanted: Wanted::AtMost, floors })
+}
+
+/// In how many cells the default is ahead of governor's.
+fn ahead(shown: &Shown) -> Line {
+    let is_ahead = |profile| {
+        move |&(panel, threads): &(&Panel, usize)| {
+            let row = shown.default_row(profile, panel, threads, OWN);
+            row.and_then(|row| row.ratio_to_governor).is_some_and(|ratio| ratio < 1.0)
+        }
+    };
+    let reached = |profile| shown.cells().filter(is_ahead(profile)).count() as f64;
+    Line {
+        what: format!("cells in which it is ahead of {BASE}"),
+        asked: shown.cells().count() as f64,
+        reached: (0..PROFILES.len()).map(reached).collect(),
+        digits: 0,
+        wanted: Wanted::AtLeast,
+        floors: Floors::default(),
+    }
+}
+
+/// The floors' say nothing: a bare table has outgrown some, and the epoch may not have freed that
+/// yet.
+fn bytes(shown: &Shown, panel: &Panel) -> Option<Line> {
+    if panel.keys != shown.many || panel.aims.is_empty() {
+        return None;
+    }
+    let bytes = |profile| shown.default_row(profile, panel, THREADS[0], OWN)?.bytes_per_key;
     Some(Line {
-        what,
+        what: format!("bytes a key, {}", panel.title),
         asked: BYTES,
-        reached,
+        reached: (0..PROFILES.len()).filter_map(bytes).collect(),
         digits: 0,
         wanted: Wanted::AtMost,
-        clock: None,
-        floor: None,
-        bare: None,
+        floors: Floors::default(),
     })
 }
 
 /// The floor copies its array meanwhile, which is the least that a turnover does.
 fn turnover(shown: &Shown) -> Option<Line> {
-    let tails = shown.tails.as_ref()?;
-    let ratio = |subject| tails.turnover_to_steady(subject);
-    let (reached, floor, keys) = (ratio(OWN)?, ratio(FLOOR), grouped(tails.keys));
-    let what = format!("p99.9 while {keys} keys turn over, to p99.9 without");
-    Some(Line {
-        what,
-        asked: TURNOVER,
-        reached,
-        digits: 2,
-        wanted: Wanted::AtMost,
-        clock: None,
-        floor,
-        bare: None,
-    })
+    let tails = &shown.tails;
+    let what = format!("p99.9 while {} keys turn over, to p99.9 without", grouped(tails.keys));
+    let floors = Floors { word: tails.turnover_to_steady(FLOOR), ..Floors::default() };
+    let reached = vec![tails.turnover_to_steady(OWN)?];
+    Some(Line { what, asked: TURNOVER, reached, digits: 2, wanted: Wanted::AtMost, floors })
 }

@@ -4,7 +4,7 @@
 //! twice as slow to the right. The text is text, for the reader's own font, on white, so that a dark page
 //! does not swallow it.
 
-use super::{Entry, Panel, Shown, THREADS};
+use super::shown::{Entry, Panel, Shown, THREADS};
 use crate::subjects::{BASE, OWN};
 use plotters::coord::Shift;
 use plotters::coord::combinators::BindKeyPoints;

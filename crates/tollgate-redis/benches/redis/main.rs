@@ -6,7 +6,7 @@
 //! is measured by the server. Subjects take turns, round by round; a figure is the median of the rounds. Two of them
 //! are methods that are in wide use, made again here: INCR with EXPIRE, and a GCRA script in floating point.
 //!
-//! With `--draw` the table goes into the README, between its marks.
+//! With `--draw` the table goes into docs/performance.md, between its marks.
 
 mod subjects;
 
@@ -150,14 +150,15 @@ fn table(names: &[&str], runs: &[Vec<Run>], bytes: &[Option<u64>]) -> String {
     table
 }
 
-/// Puts the table into the README.
-fn draw(table: &str) -> Result<(), String> {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../README.md");
-    let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
-    let place = |mark: &str| text.find(mark).ok_or_else(|| format!("README.md has no {mark}"));
+/// Puts the table, and what was run for it, into the page.
+fn draw(text: &str) -> Result<(), String> {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/performance.md");
+    let told = |error: std::io::Error| format!("{path}: {error}");
+    let page = std::fs::read_to_string(path).map_err(told)?;
+    let place = |mark: &str| page.find(mark).ok_or_else(|| format!("{path} lacks the mark {mark}"));
     let (begin, end) = (place(BEGIN)? + BEGIN.len(), place(END)?);
-    let text = format!("{}\n{table}{}", &text[..begin], &text[end..]);
-    std::fs::write(path, text).map_err(|error| error.to_string())
+    let page = format!("{}\n{text}{}", &page[..begin], &page[end..]);
+    std::fs::write(path, page).map_err(told)
 }
 
 async fn measure(plan: &Plan) -> Result<(), String> {
@@ -179,8 +180,10 @@ async fn measure(plan: &Plan) -> Result<(), String> {
     }
     let names: Vec<_> = subjects.iter().map(|subject| subject.name()).collect();
     let table = table(&names, &runs, &bytes);
-    println!("{} tasks, {KEYS} keys, {} rounds of {} s\n\n{table}", plan.tasks, plan.rounds, plan.seconds);
-    if plan.draws { draw(&table) } else { Ok(()) }
+    let Plan { tasks, rounds, seconds, .. } = plan;
+    let text = format!("{tasks} tasks, {KEYS} keys, {rounds} rounds of {seconds} s:\n\n{table}");
+    println!("{text}");
+    if plan.draws { draw(&text) } else { Ok(()) }
 }
 
 fn main() -> ExitCode {

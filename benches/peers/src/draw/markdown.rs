@@ -1,0 +1,42 @@
+//! Pieces of Markdown: wrapped paragraphs, cells of tables, and the place between two marks.
+
+/// Columns of a paragraph.
+const WIDTH: usize = 100;
+
+/// A page with `text` in place of what stands between its marks `name`.
+pub fn placed(page: &str, name: &str, text: &str) -> Result<String, String> {
+    let (begin, end) = (format!("<!-- {name} -->"), format!("<!-- /{name} -->"));
+    let parts = page.split_once(&begin).and_then(|(before, rest)| Some((before, rest.split_once(&end)?.1)));
+    let (before, after) = parts.ok_or_else(|| format!("lacks the marks {begin} and {end}"))?;
+    Ok(format!("{before}{begin}\n{text}\n{end}{after}"))
+}
+
+/// `papaya + atomic 0.79; scc + atomic 0.94`.
+pub fn shares(faster: &[(f64, &str)]) -> String {
+    let names = faster.iter().map(|(share, name)| format!("{} {share:.2}", quoted(name)));
+    names.collect::<Vec<_>>().join("; ")
+}
+
+pub fn number(value: Option<f64>, digits: usize) -> String {
+    value.map_or_else(String::new, |value| format!("{value:.digits$}"))
+}
+
+/// Angle brackets would be a tag.
+pub fn quoted(name: &str) -> String {
+    if name.contains('<') { format!("`{name}`") } else { name.to_owned() }
+}
+
+pub fn wrapped(text: &str) -> String {
+    let (mut lines, mut line) = (Vec::new(), String::new());
+    for word in text.split_whitespace() {
+        if !line.is_empty() && line.len() + 1 + word.len() > WIDTH {
+            lines.push(std::mem::take(&mut line));
+        }
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        line.push_str(word);
+    }
+    lines.push(line);
+    lines.join("\n")
+}

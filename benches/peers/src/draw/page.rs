@@ -1,0 +1,92 @@
+//! The tables of docs/performance.md: throughput, where this library loses, single checks, and
+//! aims.
+
+use super::markdown::{number, quoted, shares, wrapped};
+use super::shown::{Entry, Panel, Shown, THREADS, cell};
+use super::{aims, tails};
+use crate::subjects::{BASE, OWN};
+
+/// What stands between the marks.
+pub fn section(shown: &Shown) -> String {
+    let mut parts = vec![wrapped(&format!("Measured on {}; {}.", shown.machine(), shown.rounds()))];
+    parts.extend([shown.stolen(), shown.busy()].into_iter().flatten().map(|busy| wrapped(&busy)));
+    parts.extend(["### Time for a check".to_owned(), wrapped(CAPTION)]);
+    let (many, few): (Vec<&Panel>, Vec<&Panel>) =
+        shown.panels.iter().partition(|panel| panel.keys >= shown.many);
+    parts.extend([table(shown, &few), table(shown, &many), wrapped(BYTES), bytes(shown)]);
+    parts.extend([format!("### Where {OWN} loses"), losses(shown)]);
+    parts.extend(["### Single checks".to_owned(), wrapped(&tails::caption(&shown.tails))]);
+    parts.extend([tails::table(&shown.tails), tails::losses(shown)]);
+    parts.extend(["### Aims".to_owned(), aims::text(shown)]);
+    parts.join("\n\n")
+}
+
+const CAPTION: &str = "Time for a check on 1 thread / on 2 threads, governor = 1, less is faster. The first \
+    four rows, with the time in nanoseconds, are tollgate and governor as `cargo add` gives them: built in \
+    cargo's own release profile (`release`), and with `lto = \"fat\"` and one codegen unit (`lto`). Each of \
+    these two builds is a program of its own, and a ratio is of two subjects of one program. All other rows \
+    are of one program, built with `lto`. In it every peer is set up as its documentation advises, and \
+    tollgate reads the processor's counter, as governor does by default. `+ atomic`, `Mutex<HashMap>` and the \
+    shards are limiters as people build them on maps. The floors limit nothing: `clock + CAS` reads the \
+    clock and updates a word of an array; `bare table` does that in a table of keys under a guard of \
+    crossbeam-epoch, forgets no key, and stops all threads while it grows. A flood finds no memory ready for \
+    use, as in a process that has not seen so many keys before (but for the array of the floor).";
+
+const BYTES: &str = "Bytes for each key, held (and resident):";
+
+/// The ratios of everybody in some panels.
+fn table(shown: &Shown, panels: &[&Panel]) -> String {
+    let titles: Vec<&str> = panels.iter().map(|panel| &*panel.title).collect();
+    let mut lines =
+        vec![format!("| | {} |", titles.join(" | ")), format!("|---|{}", "--:|".repeat(titles.len()))];
+    lines.extend(shown.entries().iter().map(|entry| {
+        let ratios = |panel: &&Panel| THREADS.map(|threads| time(entry, panel, threads)).join(" / ");
+        let cells: Vec<String> = panels.iter().map(ratios).collect();
+        format!("| {} | {} |", quoted(&entry.name), cells.join(" | "))
+    }));
+    lines.join("\n")
+}
+
+/// `0.41`, and of the defaults `0.41 (12.3 ns)`.
+fn time(entry: &Entry, panel: &Panel, threads: usize) -> String {
+    let ratio = number(entry.ratio(panel, threads), 2);
+    match entry.row(panel, threads) {
+        Some(row) if entry.is_default => format!("{ratio} ({:.1} ns)", row.ns_per_op),
+        _ => ratio,
+    }
+}
+
+/// Of the panels with many keys; the defaults take what the others take.
+fn bytes(shown: &Shown) -> String {
+    let panels: Vec<&Panel> = shown.panels.iter().filter(|panel| panel.keys == shown.many).collect();
+    let titles: Vec<&str> = panels.iter().map(|panel| &*panel.title).collect();
+    let mut lines =
+        vec![format!("| | {} |", titles.join(" | ")), format!("|---|{}", "--:|".repeat(titles.len()))];
+    for entry in shown.entries().iter().filter(|entry| !entry.is_default) {
+        let of_panel = |panel: &&Panel| {
+            let row = entry.row(panel, THREADS[0]);
+            let held = number(row.and_then(|row| row.bytes_per_key), 0);
+            format!("{held} ({})", number(row.and_then(|row| row.resident_per_key), 0))
+        };
+        let cells: Vec<String> = panels.iter().map(of_panel).collect();
+        lines.push(format!("| {} | {} |", quoted(&entry.name), cells.join(" | ")));
+    }
+    lines.join("\n")
+}
+
+/// Every cell in which a peer with a state for each key takes less time, shown above or not.
+fn losses(shown: &Shown) -> String {
+    let of_cell = |(panel, threads)| {
+        let faster = shown.faster(panel, threads);
+        (!faster.is_empty()).then(|| format!("- {}: {}", cell(panel, threads), shares(&faster)))
+    };
+    let cells: Vec<String> = shown.cells().filter_map(of_cell).collect();
+    let all = shown.cells().count();
+    let head = format!(
+        "In {} of {all} cells a peer takes less time than {OWN} with the same kind of clock. The figure is its \
+         part of {OWN}'s time. Peers count that keep a state for each key: those that lock, those without a \
+         bound on memory, and {BASE} too.",
+        cells.len()
+    );
+    if cells.is_empty() { wrapped(&head) } else { format!("{}\n\n{}", wrapped(&head), cells.join("\n")) }
+}

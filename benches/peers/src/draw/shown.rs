@@ -1,0 +1,265 @@
+//! What is shown: which workloads and subjects, and their rows, all of them there.
+
+use crate::latency::Tails;
+use crate::report::{BUSY, Row, Run};
+use crate::subjects::{BARE_TABLE, BASE, FLOOR, OWN};
+use crate::workload::grouped;
+
+pub const THREADS: [usize; 2] = [1, 2];
+pub const BATCHES: &str = "tollgate, batches of 32";
+const COARSE: &str = "tollgate, coarse clock";
+/// The workload of the first panel.
+pub const HOT: &str = "hot key, admitted, u64";
+
+/// Of cargo's profiles, those that defaults are measured in: its own for releases, and that of all
+/// the others.
+pub const PROFILES: [&str; 2] = ["release", OTHERS_PROFILE];
+pub const OTHERS_PROFILE: &str = "lto";
+
+/// Who is shown below the defaults, from the top.
+const SUBJECTS: [&str; 13] = [
+    OWN,
+    "tollgate, system clock",
+    BATCHES,
+    COARSE,
+    BASE,
+    "Mutex<HashMap>",
+    "256 mutexed shards",
+    "scc + atomic",
+    "papaya + atomic",
+    "dashmap + atomic",
+    "rate-net",
+    BARE_TABLE,
+    FLOOR,
+];
+
+/// A workload that is shown, on one thread and on two.
+pub struct Panel {
+    pub workload: &'static str,
+    pub keys: usize,
+    pub title: String,
+    /// What is asked of the defaults: on how many threads, which part of governor's time at most.
+    pub aims: &'static [(usize, f64)],
+    /// Does the picture have it?
+    is_drawn: bool,
+}
+
+impl Panel {
+    fn new(workload: &'static str, keys: usize, title: impl Into<String>) -> Self {
+        Self { workload, keys, title: title.into(), aims: &[], is_drawn: false }
+    }
+
+    /// A workload of many keys, named by their number.
+    fn uniform(workload: &'static str, keys: usize, kind: &str) -> Self {
+        Self::new(workload, keys, format!("{} keys{kind}", grouped(keys)))
+    }
+
+    fn drawn(self) -> Self {
+        Self { is_drawn: true, ..self }
+    }
+
+    fn asked(self, aims: &'static [(usize, f64)]) -> Self {
+        Self { aims, ..self }
+    }
+}
+
+fn panels(many: usize, is_large: bool) -> Vec<Panel> {
+    let mut panels = vec![
+        Panel::new(HOT, 1, "hot key, admitted").drawn().asked(&[(1, 0.5), (2, 0.12)]),
+        Panel::new("hot key, denied, u64", 1, "hot key, denied").drawn().asked(&[(1, 0.5), (2, 0.15)]),
+        Panel::new("hot key, admitted, String", 1, "hot key, admitted, String"),
+        Panel::uniform("uniform u64", 1_000, "").drawn().asked(&[(1, 0.5), (2, 0.5)]),
+        Panel::uniform("uniform String", 1_000, ", String"),
+        Panel::uniform("uniform u64", many, ", u64").drawn().asked(&[(1, 0.35)]),
+        Panel::uniform("uniform String", many, ", String").drawn().asked(&[(1, 0.2)]),
+        Panel::uniform("uniform IPv6", many, ", IPv6"),
+        Panel::uniform("Zipf u64", many, ", u64 by Zipf's law"),
+    ];
+    if is_large {
+        panels.push(Panel::uniform("uniform u64", 10 * many, ", u64"));
+    }
+    let flood = Panel::new("flood of fresh u64", many / 2, "flood of new keys");
+    panels.push(flood.drawn().asked(&[(1, 0.45)]));
+    panels
+}
+
+/// A line of the table, and of the picture.
+pub struct Entry<'a> {
+    pub name: String,
+    pub subject: &'static str,
+    pub run: &'a Run,
+    pub is_default: bool,
+}
+
+impl<'a> Entry<'a> {
+    fn default(subject: &'static str, run: &'a Run) -> Self {
+        Self { name: format!("{subject}, default, {}", run.profile), subject, run, is_default: true }
+    }
+
+    fn other(subject: &'static str, run: &'a Run) -> Self {
+        Self { name: subject.to_owned(), subject, run, is_default: false }
+    }
+
+    pub fn row(&self, panel: &Panel, threads: usize) -> Option<&Row> {
+        rows(self.run, panel, threads).find(|row| row.subject == self.subject)
+    }
+
+    pub fn ratio(&self, panel: &Panel, threads: usize) -> Option<f64> {
+        self.row(panel, threads)?.ratio_to_governor
+    }
+}
+
+/// The rows that are shown, all of them there.
+pub struct Shown {
+    run: Run,
+    /// One for each of [`PROFILES`].
+    pub defaults: Vec<Run>,
+    pub panels: Vec<Panel>,
+    pub many: usize,
+    pub tails: Tails,
+}
+
+impl Shown {
+    /// Or the names of what is missing.
+    pub fn of(run: Run, defaults: Vec<Run>, many: usize, tails: Tails) -> Result<Self, String> {
+        let is_large = run.rows.iter().any(|row| row.keys == 10 * many);
+        let shown = Self { run, defaults, panels: panels(many, is_large), many, tails };
+        let mut missing = Vec::new();
+        let entries = shown.entries();
+        for (panel, threads) in shown.cells() {
+            let is_missing = |entry: &&Entry| entry.ratio(panel, threads).is_none();
+            let names: Vec<&str> = entries.iter().filter(is_missing).map(|entry| &*entry.name).collect();
+            let who = if names.len() == entries.len() { "everybody".into() } else { names.join("; ") };
+            if !names.is_empty() {
+                let Panel { workload, keys, .. } = panel;
+                missing.push(format!("  {workload}, keys: {}, threads: {threads}: {who}", grouped(*keys)));
+            }
+        }
+        if missing.is_empty() { Ok(shown) } else { Err(missing.join("\n")) }
+    }
+
+    /// From the top.
+    pub fn entries(&self) -> Vec<Entry<'_>> {
+        let defaults = self.defaults.iter().flat_map(|run| [OWN, BASE].map(|who| Entry::default(who, run)));
+        let others = SUBJECTS.map(|subject| Entry::other(subject, &self.run));
+        defaults.chain(others).collect()
+    }
+
+    pub fn cells(&self) -> impl Iterator<Item = (&Panel, usize)> {
+        self.panels.iter().flat_map(|panel| THREADS.map(|threads| (panel, threads)))
+    }
+
+    /// All but the defaults in one panel on so many threads, shown or not.
+    pub fn rows(&self, panel: &Panel, threads: usize) -> impl Iterator<Item = &Row> {
+        rows(&self.run, panel, threads)
+    }
+
+    pub fn row(&self, panel: &Panel, threads: usize, subject: &str) -> Option<&Row> {
+        self.rows(panel, threads).find(|row| row.subject == subject)
+    }
+
+    pub fn ratio(&self, panel: &Panel, threads: usize, subject: &str) -> Option<f64> {
+        self.row(panel, threads, subject)?.ratio_to_governor
+    }
+
+    /// The panels of the picture.
+    pub fn drawn(&self) -> impl Iterator<Item = &Panel> {
+        self.panels.iter().filter(|panel| panel.is_drawn)
+    }
+
+    /// The row of a default, built in the profile at that place in [`PROFILES`].
+    pub fn default_row(&self, profile: usize, panel: &Panel, threads: usize, subject: &str) -> Option<&Row> {
+        rows(&self.defaults[profile], panel, threads).find(|row| row.subject == subject)
+    }
+
+    /// The peers that keep a state for each key and take less time than this library with the same
+    /// kind of clock, and which part of its time they take; the fastest first.
+    pub fn faster(&self, panel: &Panel, threads: usize) -> Vec<(f64, &str)> {
+        let share = |row: &'_ Row| {
+            let own = self.ratio(panel, threads, self.own_like(&row.subject)?)?;
+            Some(row.ratio_to_governor? / own)
+        };
+        sorted(self.rows(panel, threads).filter_map(|row| Some((share(row)?, &*row.subject))))
+    }
+
+    /// Which of ours a peer is compared with: one with the same kind of clock. `None` for ours, and
+    /// for what has another task: no limit at all, an estimate, and one resource only, which has no
+    /// rows with many keys.
+    pub fn own_like(&self, subject: &str) -> Option<&'static str> {
+        let has_keys = self.run.rows.iter().any(|row| row.subject == subject && row.keys > 1);
+        let is_ours = subject.starts_with(OWN);
+        if !has_keys || is_ours || subject.starts_with('(') || subject.ends_with("(estimate)") {
+            None
+        } else if subject.ends_with("coarse clock") {
+            Some(COARSE)
+        } else {
+            Some(OWN)
+        }
+    }
+
+    /// How often a turn was taken: `medians of 31 rounds (flood: 8)`.
+    pub fn rounds(&self) -> String {
+        let least = |panel: &Panel| self.rows(panel, 1).map(|row| row.rounds).min().unwrap_or(0);
+        let (flood, others) = self.panels.split_last().expect("panels is not empty");
+        let others = others.iter().map(least).min().unwrap_or(0);
+        format!("medians of {others} rounds (flood: {})", least(flood))
+    }
+
+    fn runs(&self) -> impl Iterator<Item = &Run> {
+        self.defaults.iter().chain([&self.run])
+    }
+
+    /// `2 cores, a processor, a system`.
+    pub fn machine(&self) -> String {
+        let machine = &self.run.machine;
+        let plural = if machine.cores == 1 { "" } else { "s" };
+        format!("{} core{plural}, {}, {}", machine.cores, machine.cpu, machine.os)
+    }
+
+    /// A sentence, if others on the host took what the threads were to have.
+    pub fn stolen(&self) -> Option<String> {
+        let most = self.runs().map(|run| run.stolen).fold(self.tails.stolen, f64::max);
+        let percent = most * 100.0;
+        (most > BUSY)
+            .then(|| format!("The host was busy: others took {percent:.0} % of the processors' time."))
+    }
+
+    /// A sentence, if threads had to wait for a core.
+    pub fn busy(&self) -> Option<String> {
+        let mean = |(run, panel, threads)| {
+            let waiting: Vec<f64> = rows(run, panel, threads).map(|row| row.waiting).collect();
+            (waiting.iter().sum::<f64>() / waiting.len() as f64, panel, threads)
+        };
+        let cells =
+            self.runs().flat_map(|run| self.cells().map(move |(panel, threads)| (run, panel, threads)));
+        let all: Vec<_> = cells.map(mean).collect();
+        let busy: Vec<_> = all.iter().filter(|(waiting, ..)| *waiting > BUSY).collect();
+        let (most, panel, threads) = busy.iter().max_by(|a, b| a.0.total_cmp(&b.0))?;
+        let (count, all) = (busy.len(), all.len());
+        Some(format!(
+            "The machine was busy: in {count} of {all} cells threads waited for a core, up to {:.0} % of the \
+             time ({}).",
+            most * 100.0,
+            cell(panel, *threads)
+        ))
+    }
+}
+
+/// Those that take less time, the fastest first; what would be printed as 1.00 is no less.
+pub fn sorted<'a>(shares: impl Iterator<Item = (f64, &'a str)>) -> Vec<(f64, &'a str)> {
+    let mut faster: Vec<_> = shares.filter(|&(share, _)| share < 0.995).collect();
+    faster.sort_by(|a, b| a.0.total_cmp(&b.0));
+    faster
+}
+
+/// All of a run in one panel on so many threads.
+fn rows<'a>(run: &'a Run, panel: &Panel, threads: usize) -> impl Iterator<Item = &'a Row> {
+    let (workload, keys) = (panel.workload, panel.keys);
+    let is_in = move |row: &&Row| row.workload == workload && row.keys == keys && row.threads == threads;
+    run.rows.iter().filter(is_in)
+}
+
+/// `1,000 keys, 2 threads`.
+pub fn cell(panel: &Panel, threads: usize) -> String {
+    format!("{}, {threads} thread{}", panel.title, if threads == 1 { "" } else { "s" })
+}
