@@ -106,7 +106,6 @@
 //! `eviction_races_charge_and_loses_none` and `eviction_races_insert_and_one_cell_lives`.
 
 mod entry;
-mod log;
 #[cfg(tollgate_loom)]
 mod model;
 mod places;
@@ -116,7 +115,6 @@ mod stage;
 mod undo;
 
 pub(crate) use entry::{Asked, Entry, spread};
-pub(crate) use log::{Log, SlidingLog};
 #[cfg(tollgate_loom)]
 pub use model::ModelLog;
 pub(crate) use stage::{Counts, ExactRule, Kept, Shared, Staged, Wanted};

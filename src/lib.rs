@@ -57,14 +57,16 @@
 //!
 //! Which clock is read by default depends on the platform, too: see [`Clock`](Clock#platforms).
 //!
-//! # Features
+//! # Other crates
 //!
-//! - `http`: [`http`], a tower layer for axum, hyper, tonic and whatever else speaks HTTP.
-//! - `tracing`: events of what the layer decides, for the `tracing` crate; nothing without `http`.
-//! - `redis`: [`redis`], limits that machines share through Redis or Valkey.
-//! - `cli`: the `tollgate` program; of the library it enables `http` and `redis`, which its proxy is built on.
-
-#![cfg_attr(not(all(feature = "http", feature = "redis")), allow(rustdoc::broken_intra_doc_links))]
+//! This crate is the limiter alone; it has no features. What stands on it is in crates of its own:
+//!
+//! - [`tollgate-http`](https://docs.rs/tollgate-http): a tower layer for axum, hyper, tonic and
+//!   whatever else speaks HTTP.
+//! - [`tollgate-redis`](https://docs.rs/tollgate-redis): limits that machines share through Redis or
+//!   Valkey.
+//! - [`tollgate-cli`](https://docs.rs/tollgate-cli): the program `tollgate`, which replays access
+//!   logs through a limit and puts limits in front of a server.
 
 #[cfg(not(target_has_atomic = "64"))]
 compile_error!(
@@ -76,13 +78,13 @@ mod algorithm;
 mod clock;
 mod decision;
 pub mod design;
-mod edge;
 mod error;
 mod exact;
 mod forgetting;
 mod grain;
 mod growth;
 mod limiter;
+mod log;
 mod quota;
 mod reclaim;
 pub mod rule;
@@ -94,18 +96,9 @@ pub mod sync;
 mod table;
 mod time;
 
-/// The README's examples, compiled and run.
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct Readme;
-
 pub use algorithm::{Algorithm, UnknownAlgorithm};
 pub use clock::{Clock, ClockKind, ManualClock};
 pub use decision::{Decision, Denied, Outcome, Report, Source};
-#[cfg(feature = "http")]
-pub use edge::http;
-#[cfg(feature = "redis")]
-pub use edge::redis;
 pub use equivalent::Equivalent;
 pub use error::ConfigError;
 #[cfg(tollgate_loom)]

@@ -4,9 +4,6 @@
 //! limiter that turns over all the time. What each key was admitted is sorted by time, and the intervals between
 //! any two admissions are held against the *Bound* of the algorithm's page.
 
-mod race;
-
-use race::{PACKED, Random, StartLine};
 use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
@@ -14,6 +11,7 @@ use tollgate::rule::{AnyRule, Rule, Word};
 use tollgate::{
     Algorithm, Builder, Clock, Decision, Full, Holds, Limiter, Quota, SingleLimiter, Source, Store, Tick,
 };
+use tollgate_testing::race::{PACKED, Random, StartLine};
 
 const MILLI: u64 = 1_000_000;
 /// Times that are in use at once differ by no more.

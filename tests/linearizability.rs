@@ -6,19 +6,14 @@
 //! may miss, and it is held to the same rule as everything else. (What it may miss without such help is in
 //! `loom-tests/tests/linearizability.rs`.)
 
-#[path = "oracle/history.rs"]
-mod history;
-mod oracle;
-mod race;
-
-use history::{Answer, ByDefinition, ByRule, Call, Denials, Event, legal_order};
-use oracle::Oracle;
-use race::{Random, StartLine};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::thread;
 use std::time::Duration;
 use tollgate::rule::AnyRule;
 use tollgate::{Algorithm, Clock, Decision, Full, Holds, Limiter, Quota, SingleLimiter, Source, Store, Tick};
+use tollgate_testing::oracle::Oracle;
+use tollgate_testing::oracle::history::{Answer, ByDefinition, ByRule, Call, Denials, Event, legal_order};
+use tollgate_testing::race::{Random, StartLine};
 
 const MILLI: u64 = 1_000_000;
 /// Times that are in use at once differ by no more.

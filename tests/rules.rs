@@ -1,13 +1,11 @@
 //! Every algorithm against its oracle, and the promises that concern rules, for random quotas from one
 //! per 30 days to 1.25e9 per second, random costs, and times that step, jump, stand still and go back.
 
-mod oracle;
-
-use oracle::{END, Oracle};
 use proptest::prelude::*;
 use std::time::Duration;
 use tollgate::rule::{AnyRule, Rule, Word};
 use tollgate::{Algorithm, Decision, Outcome, Quota, Tick};
+use tollgate_testing::oracle::{END, Oracle};
 
 const DAY: u64 = 24 * 3600 * 1_000_000_000;
 

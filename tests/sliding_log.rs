@@ -2,13 +2,11 @@
 //! answer, with refunds and resets, for limits from 1 to a million, costs of all sizes, and times that step,
 //! jump, stand still, go back and end. And on real threads: no admission is lost or made twice.
 
-mod oracle;
-
-use oracle::{END, Oracle};
 use proptest::prelude::*;
 use std::sync::Barrier;
 use std::time::Duration;
 use tollgate::{Algorithm, Clock, ConfigError, Decision, Limiter, Outcome, Quota, SingleLimiter, Tick};
+use tollgate_testing::oracle::{END, Oracle};
 
 const DAY: u64 = 24 * 3600 * 1_000_000_000;
 

@@ -8,9 +8,6 @@
 //! charged less than the limit, which only rises while they are charged. `TOLLGATE_SOAK_SECONDS`
 //! says for how long (`make soak MINUTES=10`); without it, a second.
 
-mod race;
-
-use race::{PACKED, Random, StartLine};
 use std::ops::Range;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -18,6 +15,7 @@ use tollgate::{
     Algorithm, Builder, Clock, ConfigError, Decision, Full, Holds, Limiter, Quota, SingleLimiter, Source,
     Store, Tick,
 };
+use tollgate_testing::race::{PACKED, Random, StartLine};
 
 /// The keys whose tokens are counted.
 const KEYS: usize = 300;

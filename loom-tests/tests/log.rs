@@ -1,5 +1,5 @@
 //! Races on a sliding log: charges, the growth of the log, refunds, resets, seals and changes of quota. Chunks have four slots here, or
-//! twice as many (see `src/exact/log/chunk.rs`).
+//! twice as many (see `src/log/chunk.rs`).
 
 mod model;
 

@@ -59,8 +59,8 @@
 //!
 //! *link*, of `sync`, does the rest. The count of changes is the store's: see `quotas`.
 
-use super::log::{Log, SlidingLog};
 use crate::decision::Decision;
+use crate::log::{Log, SlidingLog};
 use crate::quota::Quota;
 use crate::reclaim::{Bag, Guard, Link, Retire, Stale, pin};
 use crate::rule::{AnyRule, Rule, Word, load, update};
