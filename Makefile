@@ -57,11 +57,12 @@ MANIFESTS := Cargo.toml crates/tollgate-http/Cargo.toml crates/tollgate-redis/Ca
 # What `make bench` runs.
 BENCHES ?= algorithms check clock scale turnover replay http
 
-.PHONY: help test lint redis-server unit features msrv package instructions stress soak sanitize fuzz fuzz-tools loom loom-turnover loom-others loom-deep shuttle weaken mutants doc bench bench-proxy bench-redis peers clean
+.PHONY: help test lint api redis-server unit features msrv package instructions stress soak sanitize fuzz fuzz-tools loom loom-turnover loom-others loom-deep shuttle weaken mutants doc bench bench-proxy bench-redis peers clean
 
 help:
 	@echo "make test       all tests: lint, unit, integration, doc and model tests (a few minutes)"
 	@echo "make lint       formatting and clippy, warnings are errors"
+	@echo "make api        writes docs/api.txt, the public interface; \`make unit\` fails while it is stale"
 	@echo "make unit       unit, integration and doc tests, of all crates"
 	@echo "make msrv       all crates with the oldest Rust that each of them states, which rustup must have"
 	@echo "make package    what each crate uploads when it is published, and how large that is"
@@ -116,6 +117,10 @@ lint:
 	cd loom-tests && $(CARGO) clippy --locked --tests -- -D warnings
 	cd tests/shuttle && $(CARGO) clippy --locked --tests -- -D warnings
 	cd benches/instructions && $(CARGO) clippy --locked --profile bench --all-targets -- -D warnings
+
+# What users see, as one text: look at what has changed in it.
+api:
+	TOLLGATE_API=write $(CARGO) test --locked --test api
 
 unit: redis-server
 	$(CARGO) test --locked --workspace --all-features

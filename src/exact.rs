@@ -183,7 +183,7 @@ impl<K: Eq + 'static> ExactStore<K> {
         // The last number of a u32 is no place's.
         const MOST: usize = if usize::BITS > 32 { u32::MAX as usize - 1 } else { usize::MAX >> 8 };
         if max_keys == 0 || max_keys > MOST {
-            return Err(ConfigError::MaxKeys { max_keys, most: MOST });
+            return Err(ConfigError::MaxKeysOutOfRange { max_keys, most: MOST });
         }
         let max_keys = max_keys as u64;
         Ok(Self {

@@ -92,7 +92,7 @@ mod tests {
         let log: &'static Log = Box::leak(Box::new(Log::new()));
         let charge = move |cost, now| log.check(&rule, now, cost, &pin(), &RETIRED).unwrap();
         for _ in 0..100 {
-            assert!(charge(1, Tick::ZERO).allowed());
+            assert!(charge(1, Tick::ZERO).is_allowed());
         }
         let now = Tick::ZERO + 2 * PERIOD;
         stop_at(step, move || {
@@ -114,7 +114,7 @@ mod tests {
         assert!((LIMIT - most..=LIMIT - least).contains(&admitted), "{step:?}: {admitted}");
         // Not one more until the last nanosecond of the window.
         let out = now + PERIOD;
-        assert!(!charge(1 + most - least, Tick::from_nanos(out.as_nanos() - 1)).allowed(), "{step:?}");
+        assert!(!charge(1 + most - least, Tick::from_nanos(out.as_nanos() - 1)).is_allowed(), "{step:?}");
         for round in 0..20 {
             assert_eq!(race(out + round * PERIOD), LIMIT, "{step:?}");
         }
@@ -138,7 +138,7 @@ mod tests {
     fn idle(rule: &SlidingLog) -> &'static Log {
         let log: &'static Log = Box::leak(Box::new(Log::new()));
         for _ in 0..100 {
-            assert!(log.check(rule, Tick::ZERO, 1, &pin(), &RETIRED).unwrap().allowed());
+            assert!(log.check(rule, Tick::ZERO, 1, &pin(), &RETIRED).unwrap().is_allowed());
         }
         log
     }

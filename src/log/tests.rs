@@ -103,11 +103,11 @@ fn a_log_goes_on_under_another_quota_with_what_counts() {
     assert!(sealed.is_sealed(&pin()), "or a charge would be lost");
     // Thirty are left of the old window, and they count for the new period.
     let denied = log.check(&new, at(1_019), 1, &pin(), &RETIRED).unwrap();
-    assert_eq!((denied.remaining(), denied.limit()), (0, 30));
+    assert_eq!((denied.remaining(), denied.capacity()), (0, 30));
     assert_eq!(denied.retry_after(), Some(Duration::from_nanos(20 + 2_000 - 1_019)));
     assert_eq!(denied.reset_after(), Duration::from_nanos(49 + 2_000 - 1_019));
-    assert!(!log.check(&new, at(2_019), 1, &pin(), &RETIRED).unwrap().allowed());
-    assert!(log.check(&new, at(2_020), 1, &pin(), &RETIRED).unwrap().allowed());
+    assert!(!log.check(&new, at(2_019), 1, &pin(), &RETIRED).unwrap().is_allowed());
+    assert!(log.check(&new, at(2_020), 1, &pin(), &RETIRED).unwrap().is_allowed());
 }
 
 #[test]
@@ -123,7 +123,7 @@ fn a_helper_that_comes_late_changes_nothing() {
         late();
         let remaining = || log.peek(&new, at(5_000), 1, &pin()).map(|peek| peek.remaining());
         assert_eq!(remaining(), Some(100));
-        assert!(log.check(&new, at(5_000), 60, &pin(), &RETIRED).unwrap().allowed());
+        assert!(log.check(&new, at(5_000), 60, &pin(), &RETIRED).unwrap().is_allowed());
         late();
         assert_eq!(remaining(), Some(40));
         assert!(log.seal_if_idle(&new, at(15_000), &pin(), &RETIRED, |_| ()));
@@ -140,7 +140,7 @@ fn a_stale_charge_is_not_judged_before_what_was_left_out() {
     let log = Log::new();
     log.take_over(&sealed, &rule, &rule, at(1_500), &pin());
     let stale = log.check(&rule, at(5), 10, &pin(), &RETIRED).unwrap();
-    assert!(stale.allowed());
+    assert!(stale.is_allowed());
     // At the time at which the last one left the window, and not before.
     assert_eq!(stale.reset_after(), Duration::from_nanos(9 + 1_000 + 1_000 - 5));
 }
@@ -150,13 +150,13 @@ fn a_limit_below_what_is_held_admits_nothing_until_enough_is_out() {
     let (old, new) = (rule(1_000_000, 1_000), rule(1, 1_000));
     let sealed = Log::new();
     for (time, cost) in [(0, 300_000), (10, 1), (20, 699_999)] {
-        assert!(sealed.check(&old, at(time), cost, &pin(), &RETIRED).unwrap().allowed());
+        assert!(sealed.check(&old, at(time), cost, &pin(), &RETIRED).unwrap().is_allowed());
     }
     let (log, back) = (Log::new(), Log::new());
     log.take_over(&sealed, &old, &new, at(20), &pin());
     let denied = log.check(&new, at(20), 1, &pin(), &RETIRED).unwrap();
     assert_eq!((denied.remaining(), denied.retry_after()), (0, Some(Duration::from_nanos(1_000))));
-    assert!(!log.check(&new, at(1_019), 1, &pin(), &RETIRED).unwrap().allowed());
+    assert!(!log.check(&new, at(1_019), 1, &pin(), &RETIRED).unwrap().is_allowed());
     // Raised again, it has forgotten nothing.
     back.take_over(&log, &new, &old, at(1_000), &pin());
     assert_eq!(back.peek(&old, at(1_000), 1, &pin()).unwrap().remaining(), 300_000);
@@ -206,7 +206,7 @@ fn times_too_far_apart_for_one_row_are_taken_over_in_several() {
     let sealed = Log::new();
     let charge = |n| Tick::from_nanos(n * DAY);
     for n in 0..200 {
-        assert!(sealed.check(&rule, charge(n), 4_000 + n, &pin(), &RETIRED).unwrap().allowed());
+        assert!(sealed.check(&rule, charge(n), 4_000 + n, &pin(), &RETIRED).unwrap().is_allowed());
     }
     let log = Log::new();
     log.take_over(&sealed, &rule, &rule, charge(200), &pin());
@@ -229,7 +229,7 @@ fn sparse_admissions_take_neither_large_chunks_nor_many() {
     let before = log.bytes(&pin());
     assert!(before < 3 * 8 * 20_000, "{before}");
     for n in 1..2_000 {
-        assert!(log.check(&rule, at(3 * n * HOUR), 1, &pin(), &RETIRED).unwrap().allowed());
+        assert!(log.check(&rule, at(3 * n * HOUR), 1, &pin(), &RETIRED).unwrap().is_allowed());
     }
     let bytes = log.bytes(&pin());
     assert!(bytes < before + 60 * 2_000, "{bytes} after {before}");
@@ -298,7 +298,7 @@ impl List {
 fn agree(log: &Log, rule: &SlidingLog, list: &List, now: u64, cost: u64) -> Result<(), TestCaseError> {
     let peek = log.peek(rule, Tick::from_nanos(now), cost, &pin()).unwrap();
     prop_assert_eq!(peek.remaining(), list.limit.saturating_sub(list.held(now)));
-    prop_assert_eq!(peek.allowed(), list.fits(now, cost));
+    prop_assert_eq!(peek.is_allowed(), list.fits(now, cost));
     if cost <= list.limit {
         let wait = list.wait(now, |at| list.fits(at, cost));
         prop_assert_eq!(peek.retry_after(), Some(Duration::from_nanos(wait)));
@@ -354,8 +354,8 @@ proptest! {
                 Act::Charge(cost) => {
                     agree(&log, &rule, &list, now, cost)?;
                     let decision = log.check(&rule, tick, cost, &pin(), &RETIRED).unwrap();
-                    prop_assert_eq!(decision.allowed(), list.fits(now, cost));
-                    if decision.allowed() {
+                    prop_assert_eq!(decision.is_allowed(), list.fits(now, cost));
+                    if decision.is_allowed() {
                         list.time = list.time.max(now);
                         list.admitted.push((list.time, cost));
                         all.push((list.time, cost));

@@ -29,10 +29,10 @@ impl SlidingLog {
     pub(crate) fn new(quota: Quota) -> Result<Self, ConfigError> {
         let (limit, period) = quota.rate()?;
         if let Some(burst) = quota.explicit_burst() {
-            return Err(ConfigError::BurstOfWindow { algorithm: Algorithm::SlidingLog, burst });
+            return Err(ConfigError::BurstUnsupported { algorithm: Algorithm::SlidingLog, burst });
         }
         if limit > Self::MOST {
-            return Err(ConfigError::LogTooLarge { limit, most: Self::MOST });
+            return Err(ConfigError::LogTooLarge { tokens: limit, most: Self::MOST });
         }
         Ok(Self { limit, period, fields: Fields::of_tokens(limit) })
     }

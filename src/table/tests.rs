@@ -26,7 +26,7 @@ fn table() -> Table {
 }
 
 fn insert(table: &Table, key: Fingerprint, now: Tick, guard: &Guard) {
-    assert!(table.charge(key, now, 1, guard).is_some_and(|(answer, _)| answer.allowed()));
+    assert!(table.charge(key, now, 1, guard).is_some_and(|(answer, _)| answer.is_allowed()));
 }
 
 /// A root with so many places, into which so many keys came.

@@ -88,7 +88,7 @@ impl Table {
         // Keys and lines are counted in halves of a word: see `chunks`.
         const MOST: usize = if usize::BITS > 32 { u32::MAX as usize } else { usize::MAX >> 8 };
         if max_keys == 0 || max_keys > MOST {
-            return Err(ConfigError::MaxKeys { max_keys, most: MOST });
+            return Err(ConfigError::MaxKeysOutOfRange { max_keys, most: MOST });
         }
         let max_keys = max_keys as u64;
         let memory = Memory::new((ERAS_AT_CAP * Size::first(max_keys).bytes()).max(LEAST_MEMORY));

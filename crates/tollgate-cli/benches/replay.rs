@@ -9,7 +9,7 @@ use std::fmt::Write;
 use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use tollgate::{Algorithm, Full};
+use tollgate::{Algorithm, WhenFull};
 
 use tollgate_cli::replay::progress::Progress;
 use tollgate_cli::replay::{self, Cost, Input, Line, Lines, Records, Replay, Settings, TimeUnit, Wanted};
@@ -96,7 +96,7 @@ fn settings(key: &[&str]) -> Settings {
         sort: false,
         strict: true,
         decisions: None,
-        gate: replay::GateSettings { max_keys: 1_000_000, full: Full::Deny, exact_keys: false },
+        gate: replay::GateSettings { max_keys: 1_000_000, full: WhenFull::Deny, exact_keys: false },
         top: 10,
     }
 }

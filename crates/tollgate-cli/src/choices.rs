@@ -3,8 +3,8 @@
 use std::sync::LazyLock;
 
 use clap::ValueEnum;
-use clap::builder::PossibleValuesParser;
-use tollgate::{Algorithm, Full};
+use clap::builder::{PossibleValue, PossibleValuesParser};
+use tollgate::{Algorithm, WhenFull};
 
 /// The library's names; clap wants them to live as long as the program.
 static ALGORITHMS: LazyLock<[String; Algorithm::ALL.len()]> =
@@ -12,7 +12,11 @@ static ALGORITHMS: LazyLock<[String; Algorithm::ALL.len()]> =
 
 /// The names of all algorithms.
 pub(crate) fn algorithm_names() -> PossibleValuesParser {
-    PossibleValuesParser::new(ALGORITHMS.iter().map(String::as_str))
+    let names = ALGORITHMS.iter().map(|name| match name.parse() {
+        Ok(Algorithm::TokenBucket) => PossibleValue::new(name.as_str()).alias("gcra"),
+        _ => PossibleValue::new(name.as_str()),
+    });
+    PossibleValuesParser::new(names)
 }
 
 /// What new keys get while the limiter tracks as many as it may.
@@ -21,16 +25,16 @@ pub(crate) enum FullArg {
     /// They are denied
     Deny,
     /// They pass, uncounted
-    Admit,
+    Allow,
     /// They share one state
     Share,
 }
 
-impl From<FullArg> for Full {
+impl From<FullArg> for WhenFull {
     fn from(full: FullArg) -> Self {
         match full {
             FullArg::Deny => Self::Deny,
-            FullArg::Admit => Self::Admit,
+            FullArg::Allow => Self::Allow,
             FullArg::Share => Self::Share,
         }
     }

@@ -173,7 +173,7 @@ fn exact_keys_decide_as_fingerprints_do() {
 /// At the cap too: the policy answers for the same keys.
 #[test]
 fn exact_keys_have_the_same_cap() {
-    for full in ["deny", "admit", "share"] {
+    for full in ["deny", "allow", "share"] {
         let args = ["--max-keys", "5", "--full", full, LOG];
         assert_eq!(decisions(&[&args[..], &["--exact-keys"]].concat(), ""), decisions(&args, ""), "{full}");
     }
@@ -358,7 +358,7 @@ fn a_full_table_answers_new_keys_by_its_policy() {
     let (passed, by_policy, _) = counts("deny");
     assert!(by_policy > 0);
     assert_eq!(passed, 200 - by_policy);
-    assert_eq!(counts("admit").0, 200);
+    assert_eq!(counts("allow").0, 200);
     let (passed, _, shared) = counts("share");
     assert!(shared > 0);
     assert_eq!(passed, 200 - shared + 1, "those who share one state share its one token");

@@ -114,7 +114,7 @@ fn decisions(
 fn compare(log: &Path, requests: &[Request], algorithm: Algorithm, run: Run) -> usize {
     let mut quota: Quota = run.limit.parse().unwrap();
     if !algorithm.has_burst() {
-        quota = quota.without_burst();
+        quota = Quota::new(quota.tokens(), quota.period());
     }
     let decided = decisions(log, algorithm, &quota.to_string(), run);
     assert_eq!(decided.len(), requests.len(), "one decision for each line that parses");
@@ -173,7 +173,7 @@ fn all_decisions_equal_the_oracles(log: &Path) {
     let mut denied = 0;
     for run in RUNS {
         for algorithm in Algorithm::ALL {
-            let limit = run.limit.parse::<Quota>().unwrap().limit();
+            let limit = run.limit.parse::<Quota>().unwrap().tokens();
             if algorithm == Algorithm::SlidingLog && limit > 1_000_000 {
                 continue; // Refused: it would keep so many admissions.
             }

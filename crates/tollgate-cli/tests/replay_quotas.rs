@@ -26,7 +26,11 @@ fn quotas(test: &str, records: impl AsRef<[u8]>) -> String {
 /// A limit as this algorithm accepts it: windows and logs have no burst.
 fn limit_for(algorithm: Algorithm, limit: &str) -> String {
     let quota: Quota = limit.parse().expect("a quota");
-    if algorithm.has_burst() { limit.to_owned() } else { quota.without_burst().to_string() }
+    if algorithm.has_burst() {
+        limit.to_owned()
+    } else {
+        Quota::new(quota.tokens(), quota.period()).to_string()
+    }
 }
 
 /// The rows of `--decisions -` and the keys they name. The keys have no commas here.
@@ -277,13 +281,13 @@ fn what_is_wrong_in_a_file_of_quotas_is_named_with_its_line() {
             b"a,100/fortnight\n",
             1,
             &[
-                "bad quota \"100/fortnight\": at character 5",
+                "invalid quota \"100/fortnight\": at character 5",
                 "allowed: ns, us, ms",
                 "\n  100/fortnight\n      ^\n",
             ],
         ),
-        (ip, b"a,\n", 1, &["bad quota \"\"", "allowed: a whole number", "\n  \n  ^\n"]),
-        (ip, b"a,1\t/x\n", 1, &["at character 4, \"x\" is no unit", "\n  1\\t/x\n      ^\n"]),
+        (ip, b"a,\n", 1, &["invalid quota \"\"", "allowed: a whole number", "\n  \n  ^\n"]),
+        (ip, b"a,1\t/x\n", 1, &["at character 4, unknown unit \"x\"", "\n  1\\t/x\n      ^\n"]),
         (ip, b"a,1/s\x1b[2J\n", 1, &["\\u{1b}", "\n  1/s\\u{1b}[2J\n     ^\n"]),
         (
             ip,
@@ -292,7 +296,7 @@ fn what_is_wrong_in_a_file_of_quotas_is_named_with_its_line() {
             &["the limit '10/\\xffs' is no UTF-8;", "allowed: a quota such as 100/s"],
         ),
         (ip, long.as_bytes(), 1, &["the limit '1111", "1…' is too long;", "allowed: a quota such as"]),
-        (ip, b"a,1/s\nb,0/s\nc,0/s\n", 2, &["limit 0 would deny", "allowed: 1 and more"]),
+        (ip, b"a,1/s\nb,0/s\nc,0/s\n", 2, &["0 tokens would deny", "allowed: 1 and more"]),
         (
             fixed,
             b"a,1/s\n\nb,9/s burst 2\n",
@@ -345,7 +349,7 @@ fn an_algorithm_that_refuses_a_key_s_quota_is_left_out_of_the_comparison() {
     for result in report["results"].as_array().expect("there are results") {
         let refused = result["refused"].as_str();
         assert_eq!(refused.is_some(), result["algorithm"] == "sliding-window", "{result}");
-        let place = format!("--quotas {file}:2: limit 40000 does not fit");
+        let place = format!("--quotas {file}:2: 40000 tokens do not fit");
         assert!(refused.is_none_or(|refused| refused.starts_with(&place)), "{refused:?}");
         assert_eq!(result["passed"].is_null(), refused.is_some());
     }

@@ -9,7 +9,7 @@ use std::hint::black_box;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use tollgate::{Clock, Limiter, Quota, SingleLimiter};
-use tollgate_http::{KeyBy, Limit, NoKey, PeerAddr, RateLimitBuilder, RateLimitLayer};
+use tollgate_http::{KeyBy, Limit, PeerAddr, RateLimitBuilder, RateLimitLayer, WhenNoKey};
 use tower::{Layer, Service};
 
 #[derive(Clone)]
@@ -51,7 +51,7 @@ where
 
 fn keyed(name: &str, quota: Quota, by: KeyBy) -> Limit {
     let limiter = Limiter::builder(quota).clock(Clock::counter()).build().expect("a quota that is fine");
-    Limit::new(name, limiter, by).no_key(NoKey::Deny)
+    Limit::new(name, limiter, by).when_no_key(WhenNoKey::Deny)
 }
 
 fn behind(

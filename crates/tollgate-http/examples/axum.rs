@@ -9,7 +9,7 @@ use axum::{Router, routing::get};
 use std::error::Error;
 use std::net::SocketAddr;
 use tollgate::{Limiter, Quota, SingleLimiter};
-use tollgate_http::{KeyBy, Limit, NoKey, RateLimitLayer};
+use tollgate_http::{KeyBy, Limit, RateLimitLayer, WhenNoKey};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
@@ -18,9 +18,11 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let keys = Limiter::builder(Quota::per_hour(3)).build()?;
     let layer = RateLimitLayer::builder()
         .limit(Limit::global("all", all))
-        .limit(Limit::new("per-address", addresses, KeyBy::peer()).no_key(NoKey::Deny))
+        .limit(Limit::new("per-address", addresses, KeyBy::peer()).when_no_key(WhenNoKey::Deny))
         // Who sends no key is limited by his address only.
-        .limit(Limit::new("per-key", keys, KeyBy::api_key("x-api-key", "api_key")).no_key(NoKey::Allow))
+        .limit(
+            Limit::new("per-key", keys, KeyBy::api_key("x-api-key", "api_key")).when_no_key(WhenNoKey::Allow),
+        )
         // Where axum has the peer's address; see the last line but one. Behind a proxy: `KeyBy::forwarded`.
         .peer_from(|peer: &ConnectInfo<SocketAddr>| peer.0)
         .skip(|head| head.uri().path() == "/health")

@@ -15,7 +15,7 @@ use std::convert::Infallible;
 use std::error::Error;
 use tokio::net::TcpListener;
 use tollgate::{Limiter, Quota, SingleLimiter};
-use tollgate_http::{KeyBy, Limit, NoKey, PeerAddr, RateLimitLayer};
+use tollgate_http::{KeyBy, Limit, PeerAddr, RateLimitLayer, WhenNoKey};
 use tower::{Layer, ServiceExt, service_fn};
 
 async fn hello(_: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
@@ -29,9 +29,11 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let keys = Limiter::builder(Quota::per_hour(3)).build()?;
     let layer = RateLimitLayer::builder()
         .limit(Limit::global("all", all))
-        .limit(Limit::new("per-address", addresses, KeyBy::peer()).no_key(NoKey::Deny))
+        .limit(Limit::new("per-address", addresses, KeyBy::peer()).when_no_key(WhenNoKey::Deny))
         // Who sends no key is limited by his address only.
-        .limit(Limit::new("per-key", keys, KeyBy::api_key("x-api-key", "api_key")).no_key(NoKey::Allow))
+        .limit(
+            Limit::new("per-key", keys, KeyBy::api_key("x-api-key", "api_key")).when_no_key(WhenNoKey::Allow),
+        )
         .build()?;
     let service = layer.layer(service_fn(hello));
 

@@ -7,7 +7,7 @@
 use std::error::Error;
 use tokio::net::TcpListener;
 use tollgate::{Limiter, Quota, SingleLimiter};
-use tollgate_http::{KeyBy, Limit, NoKey, RateLimitLayer};
+use tollgate_http::{KeyBy, Limit, RateLimitLayer, WhenNoKey};
 use tonic::transport::Server;
 use tonic::transport::server::{TcpConnectInfo, TcpIncoming};
 
@@ -18,9 +18,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let keys = Limiter::builder(Quota::per_hour(3)).build()?;
     let layer = RateLimitLayer::builder()
         .limit(Limit::global("all", all))
-        .limit(Limit::new("per-address", addresses, KeyBy::peer()).no_key(NoKey::Deny))
+        .limit(Limit::new("per-address", addresses, KeyBy::peer()).when_no_key(WhenNoKey::Deny))
         // Metadata are headers. Who sends no key is limited by his address only.
-        .limit(Limit::new("per-key", keys, KeyBy::header("x-api-key")).no_key(NoKey::Allow))
+        .limit(Limit::new("per-key", keys, KeyBy::header("x-api-key")).when_no_key(WhenNoKey::Allow))
         // Where tonic has the peer's address. (With TLS it is `TlsConnectInfo<TcpConnectInfo>`.)
         .peer_from(|peer: &TcpConnectInfo| peer.remote_addr())
         .build()?;

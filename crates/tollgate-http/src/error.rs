@@ -17,8 +17,8 @@ use tollgate::Quota;
 /// assert_eq!(
 ///     refused.to_string(),
 ///     "limit \"per-client\" has no answer for a request without a key: there may be no header `x-api-key`; \
-///      allowed: `.no_key(NoKey::Deny)`, `.no_key(NoKey::Allow)` (the limit does not count for it) and \
-///      `.no_key(NoKey::Shared)` (all of them are one client); choose one, or add `.or(...)` with a key that is \
+///      allowed: `.when_no_key(WhenNoKey::Deny)`, `.when_no_key(WhenNoKey::Allow)` (the limit does not count for it) and \
+///      `.when_no_key(WhenNoKey::Share)` (all of them are one client); choose one, or add `.or(...)` with a key that is \
 ///      always there"
 /// );
 /// # Ok::<(), tollgate::ConfigError>(())
@@ -161,8 +161,8 @@ impl fmt::Display for BuildError {
             Self::NoKey { limit, missing } => write!(
                 f,
                 "limit {limit:?} has no answer for a request without a key: there may be {missing}; allowed: \
-                 `.no_key(NoKey::Deny)`, `.no_key(NoKey::Allow)` (the limit does not count for it) and \
-                 `.no_key(NoKey::Shared)` (all of them are one client); choose one, or add `.or(...)` with a key \
+                 `.when_no_key(WhenNoKey::Deny)`, `.when_no_key(WhenNoKey::Allow)` (the limit does not count for it) and \
+                 `.when_no_key(WhenNoKey::Share)` (all of them are one client); choose one, or add `.or(...)` with a key \
                  that is always there"
             ),
             Self::HeaderName { name } => write!(

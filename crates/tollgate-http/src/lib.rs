@@ -3,7 +3,7 @@
 //!
 //! ```
 //! use http::{Request, Response, StatusCode};
-//! use tollgate_http::{KeyBy, Limit, NoKey, PeerAddr, RateLimitLayer};
+//! use tollgate_http::{KeyBy, Limit, WhenNoKey, PeerAddr, RateLimitLayer};
 //! use tollgate::{Limiter, Quota, SingleLimiter};
 //! use tower::{Layer, ServiceExt, service_fn};
 //!
@@ -12,7 +12,7 @@
 //! let addresses = Limiter::builder(Quota::per_hour(2)).build()?;
 //! let layer = RateLimitLayer::builder()
 //!     .limit(Limit::global("all", all))
-//!     .limit(Limit::new("per-address", addresses, KeyBy::peer()).no_key(NoKey::Deny))
+//!     .limit(Limit::new("per-address", addresses, KeyBy::peer()).when_no_key(WhenNoKey::Deny))
 //!     .build()?;
 //!
 //! let service = layer.layer(service_fn(|_: Request<()>| async {
@@ -41,7 +41,7 @@
 //! - [`Limit`]: a named limit over any [`Limiter`](tollgate::Limiter) or
 //!   [`SingleLimiter`](tollgate::SingleLimiter); costs, shadow mode, charges that depend on the response.
 //! - [`AsyncLimiter`]: a limiter whose counts other machines share; [`SharedRateLimitLayer`] waits for its answers.
-//! - [`KeyBy`]: who is asking; [`TrustedProxies`] for services behind proxies; [`NoKey`] when nobody can say.
+//! - [`KeyBy`]: who is asking; [`TrustedProxies`] for services behind proxies; [`WhenNoKey`] when nobody can say.
 //! - [`Key`], to ask or change a limiter beside the layer.
 //!
 //! # What a response says
@@ -80,7 +80,7 @@
 //! ```
 //! # use std::{future::Future, pin::Pin};
 //! # use tollgate::{Decision, Limiter, Quota, SingleLimiter};
-//! # use tollgate_http::{AsyncLimiter, Key, KeyBy, Limit, NoKey, RateLimitLayer};
+//! # use tollgate_http::{AsyncLimiter, Key, KeyBy, Limit, WhenNoKey, RateLimitLayer};
 //! # struct Elsewhere(Limiter<Key>);
 //! # impl AsyncLimiter for Elsewhere {
 //! #     fn check_n<'a>(&'a self, key: &'a Key, cost: u64) -> Pin<Box<dyn Future<Output = Decision> + Send + 'a>> {
@@ -98,7 +98,7 @@
 //! let here = SingleLimiter::builder(Quota::per_second(5000)).build()?;
 //! let layer = RateLimitLayer::builder()
 //!     .limit(Limit::global("machine", here))
-//!     .limit(Limit::shared("per-key", elsewhere, KeyBy::header("x-api-key")).no_key(NoKey::Deny))
+//!     .limit(Limit::shared("per-key", elsewhere, KeyBy::header("x-api-key")).when_no_key(WhenNoKey::Deny))
 //!     .build_shared()?;
 //! # use http::{Request, Response, StatusCode};
 //! # use tower::{Layer, ServiceExt, service_fn};
@@ -156,7 +156,7 @@ pub use layer::shared_future::SharedResponseFuture;
 pub use layer::shared_service::{SharedRateLimit, SharedRateLimitLayer};
 pub use limit::async_limiter::AsyncLimiter;
 pub use limit::cost::Cost;
-pub use limit::named::{Limit, NoKey};
+pub use limit::named::{Limit, WhenNoKey};
 pub use response::body::Body;
 pub use response::denial::{Denial, Reason};
 

@@ -8,7 +8,7 @@
 //! let text: LimitText = "per-key=100/s burst 20 by header x-api-key or ip".parse()?;
 //! let limiter = Limiter::<Key>::builder(text.quota).build()?;
 //! let limit = match &text.key {
-//!     Some(key) => Limit::new(&text.name, limiter, key.key_by(KeyBy::peer)).no_key(key.no_key),
+//!     Some(key) => Limit::new(&text.name, limiter, key.key_by(KeyBy::peer)).when_no_key(key.no_key),
 //!     None => unreachable!("it names a key"),
 //! };
 //!
@@ -24,8 +24,8 @@
 //! `1000/h burst 50`. A key is `ip`, `method`, `path` (without the query), `header NAME` or
 //! `query NAME`; several joined with `+` count together, as in `ip+path`; `or` gives an alternative
 //! for requests without the first; `nothing` counts all requests together. `else deny`,
-//! `else admit` and `else share` say what becomes of requests without a key
-//! ([`NoKey`](crate::NoKey)).
+//! `else allow` and `else share` say what becomes of requests without a key
+//! ([`WhenNoKey`](crate::WhenNoKey)).
 
 mod error;
 mod limit;

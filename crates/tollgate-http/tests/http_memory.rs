@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::task::{Context, Poll, Waker};
 use tollgate::{Clock, Limiter, Quota, SingleLimiter};
 use tollgate_http::{
-    ForwardedField, Key, KeyBy, KeyPart, Limit, NoKey, PeerAddr, RateLimitBuilder, RateLimitLayer,
-    TrustedProxies,
+    ForwardedField, Key, KeyBy, KeyPart, Limit, PeerAddr, RateLimitBuilder, RateLimitLayer, TrustedProxies,
+    WhenNoKey,
 };
 use tower::{Layer, Service, service_fn};
 
@@ -88,7 +88,7 @@ where
 fn limit(name: &str, by: KeyBy) -> Limit {
     let limiter: Limiter<Key> =
         Limiter::builder(Quota::per_hour(1000)).clock(Clock::manual()).build().unwrap();
-    Limit::new(name, limiter, by).no_key(NoKey::Deny)
+    Limit::new(name, limiter, by).when_no_key(WhenNoKey::Deny)
 }
 
 fn main() {

@@ -3,7 +3,7 @@
 use crate::client::Client;
 use crate::core::Core;
 use crate::error::BuildError;
-use crate::failure::{OnFailure, StandIn};
+use crate::failure::{StandIn, WhenUnavailable};
 use crate::lease::Leases;
 use crate::limiter::{Mode, SharedLimiter};
 use crate::name::{Naming, StoreKey};
@@ -39,7 +39,7 @@ pub struct SharedBuilder<K: ?Sized> {
     quota: Quota,
     algorithm: Algorithm,
     deadline: Duration,
-    on_failure: Option<OnFailure>,
+    on_failure: Option<WhenUnavailable>,
     max_keys: usize,
     lease: Option<u64>,
     max_unsynced: Option<u64>,
@@ -53,14 +53,14 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     ///
     /// ```
     /// use std::time::Duration;
-    /// use tollgate_redis::{Client, OnFailure, SharedLimiter};
+    /// use tollgate_redis::{Client, WhenUnavailable, SharedLimiter};
     /// use tollgate::{Algorithm, Quota};
     ///
     /// let client = Client::open("redis://127.0.0.1:6379")?;
     /// let logins = SharedLimiter::<str>::builder(&client, "logins", Quota::per_hour(5))
     ///     .algorithm(Algorithm::SlidingLog)
     ///     .deadline(Duration::from_millis(20))
-    ///     .on_failure(OnFailure::Closed)
+    ///     .when_unavailable(WhenUnavailable::Deny)
     ///     .build()?;
     /// # Ok::<(), tollgate_redis::BuildError>(())
     /// ```
@@ -103,7 +103,7 @@ impl<K: StoreKey + ?Sized> SharedBuilder<K> {
     }
 
     /// How long a check may take, 1 ms to 60 s; the default is 50 ms. If the store has not answered by then,
-    /// [`on_failure`](Self::on_failure) does.
+    /// [`when_unavailable`](Self::when_unavailable) does.
     ///
     /// ```
     /// # use tollgate_redis::{Client, SharedLimiter};
@@ -119,18 +119,18 @@ impl<K: StoreKey + ?Sized> SharedBuilder<K> {
     }
 
     /// What answers when the store does not; by default a limiter of this machine, with all of the quota
-    /// ([`OnFailure::default`]), and with [`max_unsynced`](Self::max_unsynced) a denial ([`OnFailure::Closed`]).
+    /// ([`WhenUnavailable::default`]), and with [`max_unsynced`](Self::max_unsynced) a denial ([`WhenUnavailable::Deny`]).
     ///
     /// ```
     /// # use tollgate_redis::{Client, SharedLimiter};
     /// # use tollgate::Quota;
     /// # let client = Client::open("redis://127.0.0.1:6379")?;
     /// let limiter = SharedLimiter::<str>::builder(&client, "api", Quota::per_second(100))
-    ///     .on_failure(tollgate_redis::OnFailure::Open)
+    ///     .when_unavailable(tollgate_redis::WhenUnavailable::Allow)
     ///     .build()?;
     /// # Ok::<(), tollgate_redis::BuildError>(())
     /// ```
-    pub fn on_failure(self, on_failure: OnFailure) -> Self {
+    pub fn when_unavailable(self, on_failure: WhenUnavailable) -> Self {
         Self { on_failure: Some(on_failure), ..self }
     }
 
@@ -247,11 +247,12 @@ impl<K: StoreKey + ?Sized> SharedBuilder<K> {
             if self.lease.is_some() {
                 return Err(BuildError::TwoModes);
             }
-            Unsynced::check_settings(self.algorithm, self.quota.limit(), max_unsynced)?;
+            Unsynced::check_settings(self.algorithm, self.quota.tokens(), max_unsynced)?;
         }
         // A stand-in that has no keys would not notice, and then no lease and no count would have a place.
         Limiter::<u8>::builder(Quota::per_second(1)).max_keys(self.max_keys).build()?;
-        let default = if self.max_unsynced.is_some() { OnFailure::Closed } else { OnFailure::default() };
+        let default =
+            if self.max_unsynced.is_some() { WhenUnavailable::Deny } else { WhenUnavailable::default() };
         let on_failure = self.on_failure.unwrap_or(default);
         let stand_in = StandIn::new(on_failure, self.algorithm, self.quota, self.max_keys)?;
         let letter = if self.max_unsynced.is_some() { 'c' } else { method.letter() };

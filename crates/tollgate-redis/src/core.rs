@@ -72,7 +72,7 @@ impl Core {
     fn answer(&self, answered: Result<Reply, Failure>, op: Op<'_>) -> Result<Answer, Failure> {
         let read = |reply: Reply| {
             let refused = || Failure::Refused("a script has answered with other numbers".to_owned());
-            self.method.answer(&reply, op, Source::Shared).ok_or_else(refused)
+            self.method.answer(&reply, op, Source::Remote).ok_or_else(refused)
         };
         let answer = answered.and_then(read);
         match &answer {

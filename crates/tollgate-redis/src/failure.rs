@@ -4,28 +4,28 @@ use crate::error::BuildError;
 use crate::name::Name;
 use std::fmt;
 use std::time::Duration;
-use tollgate::{Algorithm, Decision, Limiter, Outcome, Quota, Report, Source, Tick};
+use tollgate::{Algorithm, Decision, DecisionParts, Limiter, Outcome, Quota, Source, Tick};
 
 /// What a request gets that the store does not answer in time.
 ///
 /// ```
 /// use tollgate::Quota;
-/// use tollgate_redis::{Client, OnFailure, SharedLimiter};
+/// use tollgate_redis::{Client, WhenUnavailable, SharedLimiter};
 ///
 /// let client = Client::open("redis://127.0.0.1:6379")?;
 /// // Four machines: while the store is gone, each enforces its quarter.
 /// let limiter = SharedLimiter::<str>::builder(&client, "api", Quota::per_second(1000))
-///     .on_failure(OnFailure::Local { share: 0.25 })
+///     .when_unavailable(WhenUnavailable::Local { share: 0.25 })
 ///     .build()?;
 /// # Ok::<(), tollgate_redis::BuildError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
-pub enum OnFailure {
+pub enum WhenUnavailable {
     /// It is admitted, and no one counts it.
-    Open,
+    Allow,
     /// It is denied, without a retry time.
-    Closed,
+    Deny,
     /// A limiter of this machine decides, under this share of the quota, above 0 and up to 1: a token at the least. It
     /// is charged for whatever the store admits through this machine, so that it takes over with what it has seen.
     ///
@@ -37,7 +37,7 @@ pub enum OnFailure {
     },
 }
 
-impl Default for OnFailure {
+impl Default for WhenUnavailable {
     /// A local limiter with all of the quota: N machines admit N times of it at the most.
     fn default() -> Self {
         Self::Local { share: 1.0 }
@@ -53,16 +53,16 @@ pub(crate) enum StandIn {
 
 impl StandIn {
     pub(crate) fn new(
-        on_failure: OnFailure,
+        on_failure: WhenUnavailable,
         algorithm: Algorithm,
         quota: Quota,
         max_keys: usize,
     ) -> Result<Self, BuildError> {
         let share = match on_failure {
-            OnFailure::Open => return Ok(Self::Open),
-            OnFailure::Closed => return Ok(Self::Closed),
-            OnFailure::Local { share } if share > 0.0 && share <= 1.0 => share,
-            OnFailure::Local { share } => return Err(BuildError::Share { share }),
+            WhenUnavailable::Allow => return Ok(Self::Open),
+            WhenUnavailable::Deny => return Ok(Self::Closed),
+            WhenUnavailable::Local { share } if share > 0.0 && share <= 1.0 => share,
+            WhenUnavailable::Local { share } => return Err(BuildError::Share { share }),
         };
         let part = part(quota, share);
         let build = |algorithm| Limiter::builder(part).algorithm(algorithm).max_keys(max_keys).build();
@@ -98,9 +98,9 @@ impl StandIn {
         }
     }
 
-    pub(crate) fn refund(&self, name: &Name, charge: &Decision) {
+    pub(crate) fn refund(&self, name: &Name, charge: &Decision, tokens: u64) {
         if let Self::Local(limiter) = self {
-            limiter.refund(name, charge);
+            limiter.refund_n(name, charge, tokens);
         }
     }
 
@@ -112,10 +112,10 @@ impl StandIn {
 }
 
 fn policy(outcome: Outcome, cost: u64, limit: u64) -> Decision {
-    Decision::from(Report {
+    Decision::from(DecisionParts {
         outcome,
         cost,
-        limit,
+        capacity: limit,
         remaining: 0,
         wait: (outcome == Outcome::Allowed).then_some(Duration::ZERO),
         reset_after: Duration::ZERO,
@@ -130,7 +130,7 @@ fn part(quota: Quota, share: f64) -> Quota {
     // Above 2^53 the share of a number is not exact, and nobody will miss what is lost.
     #[allow(clippy::cast_possible_truncation, clippy::cast_precision_loss, clippy::cast_sign_loss)]
     let part = |tokens: u64| ((tokens as f64 * share).ceil() as u64).clamp(1, tokens.max(1));
-    let rate = Quota::new(part(quota.limit()), quota.period());
+    let rate = Quota::new(part(quota.tokens()), quota.period());
     match quota.explicit_burst() {
         Some(burst) => rate.burst(part(burst)),
         None => rate,
@@ -164,11 +164,11 @@ mod tests {
         for algorithm in Algorithm::ALL {
             for limit in [1, 10, 100_000] {
                 let quota = Quota::per_second(limit);
-                let on_failure = OnFailure::default();
+                let on_failure = WhenUnavailable::default();
                 let stand_in = StandIn::new(on_failure, algorithm, quota, 10).unwrap();
                 let name = crate::name::Naming::new("x", 'b', false).name("alice").0;
-                assert!(stand_in.check(&name, limit, limit).allowed());
-                assert!(!stand_in.check(&name, limit, limit).allowed(), "{algorithm} {limit}");
+                assert!(stand_in.check(&name, limit, limit).is_allowed());
+                assert!(!stand_in.check(&name, limit, limit).is_allowed(), "{algorithm} {limit}");
             }
         }
     }
@@ -176,7 +176,7 @@ mod tests {
     #[test]
     fn what_is_no_share_is_refused() {
         for share in [0.0, -1.0, 1.1, f64::NAN, f64::INFINITY] {
-            let on_failure = OnFailure::Local { share };
+            let on_failure = WhenUnavailable::Local { share };
             let refused = StandIn::new(on_failure, Algorithm::TokenBucket, Quota::per_second(1), 10);
             assert!(refused.unwrap_err().to_string().ends_with("allowed: above 0, up to 1"));
         }

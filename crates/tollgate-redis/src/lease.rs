@@ -42,7 +42,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
-use tollgate::{Decision, Outcome, Report, Source, Tick};
+use tollgate::{Decision, DecisionParts, Outcome, Source, Tick};
 
 /// How long a denial is remembered at the most, in ticks.
 const DENIED: u64 = 1_000;
@@ -163,10 +163,10 @@ impl Leases {
         }
     }
 
-    pub(crate) fn refund(&self, name: &Name, charge: &Decision) {
+    pub(crate) fn refund(&self, name: &Name, charge: &Decision, tokens: u64) {
         let (shared, spent) = (&self.shared, charge.at().as_nanos() / TICK);
         if let Some(cell) = shared.cells.peek_with(name, |_, cell| Arc::clone(cell)) {
-            cell.purses.give_back(charge.charged(), spent, shared.now());
+            cell.purses.give_back(tokens, spent, shared.now());
         }
     }
 
@@ -366,10 +366,10 @@ impl Cell {
         let (remaining, reset_at) = (self.remaining.load(Relaxed), self.reset_at.load(Relaxed));
         let remaining = remaining.saturating_add(self.purses.held(now)).min(limit);
         let reset = duration(reset_at.saturating_sub(now));
-        Decision::from(Report {
+        Decision::from(DecisionParts {
             outcome,
             cost: asked.cost,
-            limit,
+            capacity: limit,
             remaining: if outcome == Outcome::Allowed {
                 remaining
             } else {
@@ -379,7 +379,7 @@ impl Cell {
             reset_after: reset,
             refill_after: if outcome == Outcome::Allowed { reset } else { duration(wait).min(reset) },
             at: Tick::from_nanos(now.saturating_mul(TICK)),
-            source: Source::Ahead,
+            source: Source::Prepaid,
         })
     }
 }

@@ -1,7 +1,7 @@
 //! Limits that machines share, in Redis or Valkey.
 //!
 //! ```no_run
-//! use tollgate_redis::{Client, OnFailure, SharedLimiter};
+//! use tollgate_redis::{Client, WhenUnavailable, SharedLimiter};
 //! use tollgate::{Algorithm, Quota};
 //!
 //! # async fn serve() -> Result<(), Box<dyn std::error::Error>> {
@@ -10,10 +10,10 @@
 //!
 //! let limiter: SharedLimiter<str> = SharedLimiter::builder(&client, "api", Quota::per_minute(600))
 //!     .algorithm(Algorithm::SlidingWindow)
-//!     .on_failure(OnFailure::Local { share: 0.25 }) // four machines
+//!     .when_unavailable(WhenUnavailable::Local { share: 0.25 }) // four machines
 //!     .build()?;
 //!
-//! if !limiter.check("alice").await.allowed() {
+//! if !limiter.check("alice").await.is_allowed() {
 //!     // Refuse.
 //! }
 //! # Ok(())
@@ -46,9 +46,9 @@
 //!
 //! # When the store does not answer
 //!
-//! A check ends by its [deadline](SharedBuilder::deadline), 50 ms unless it is set; then [`OnFailure`] decides, and
-//! [`Decision::source`](tollgate::Decision::source) tells: [`Source::Shared`](tollgate::Source::Shared) for the store,
-//! [`Source::Ahead`](tollgate::Source::Ahead) for a lease or counts, [`Source::Key`](tollgate::Source::Key) for the local
+//! A check ends by its [deadline](SharedBuilder::deadline), 50 ms unless it is set; then [`WhenUnavailable`] decides, and
+//! [`Decision::source`](tollgate::Decision::source) tells: [`Source::Remote`](tollgate::Source::Remote) for the store,
+//! [`Source::Prepaid`](tollgate::Source::Prepaid) for a lease or counts, [`Source::Key`](tollgate::Source::Key) for the local
 //! limiter, [`Source::Policy`](tollgate::Source::Policy) for open and closed. Three late answers in a row, or a lost
 //! connection, open a breaker: then checks end at once, while one task probes until the server answers. A request whose
 //! answer is late or lost may have been counted; it is never sent again. [`SharedLimiter::stats`] and [`Client::stats`]
@@ -87,7 +87,7 @@ mod words;
 pub use builder::SharedBuilder;
 pub use client::{Client, ClientBuilder, ConnectError};
 pub use error::BuildError;
-pub use failure::OnFailure;
+pub use failure::WhenUnavailable;
 pub use limiter::{ResetError, SharedLimiter};
 pub use name::StoreKey;
 pub use stats::{ClientStats, SharedStats};

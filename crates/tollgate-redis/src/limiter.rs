@@ -19,7 +19,7 @@ use tollgate::{Algorithm, Decision, Quota, Source, Tick};
 /// are in. Where their quotas differ, for instance while a new version is rolled out, each judges by its own; what
 /// was taken stays taken.
 ///
-/// No check fails: if the store does not answer by the deadline, [`OnFailure`](crate::OnFailure) answers, and
+/// No check fails: if the store does not answer by the deadline, [`WhenUnavailable`](crate::WhenUnavailable) answers, and
 /// [`Decision::source`] tells.
 ///
 /// ```no_run
@@ -32,7 +32,7 @@ use tollgate::{Algorithm, Decision, Quota, Source, Tick};
 ///     SharedLimiter::builder(&client, "api", Quota::per_second(100).burst(20)).build()?;
 ///
 /// let decision = limiter.check("alice").await;
-/// if !decision.allowed() {
+/// if !decision.is_allowed() {
 ///     println!("come back in {:?}", decision.retry_after());
 /// }
 /// # Ok(())
@@ -225,36 +225,50 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     /// # }
     /// ```
     pub async fn refund(&self, key: &K, charge: &Decision) {
-        self.refund_by(key, charge, None).await;
+        self.refund_n(key, charge, u64::MAX).await;
     }
 
-    /// As [`refund`](Self::refund) at a time that the caller gives: see [`check_at`](Self::check_at).
+    /// Gives back at most `tokens` of what `charge` took: for a request that cost less than was charged.
+    /// As [`refund`](Self::refund) otherwise.
+    ///
+    /// ```no_run
+    /// # use tollgate::redis::SharedLimiter;
+    /// # async fn ask(limiter: SharedLimiter<str>) {
+    /// let estimate = limiter.check_n("alice", 5).await;
+    /// limiter.refund_n("alice", &estimate, 2).await; // it took 3
+    /// # }
+    /// ```
+    pub async fn refund_n(&self, key: &K, charge: &Decision, tokens: u64) {
+        self.refund_by(key, charge, tokens, None).await;
+    }
+
+    /// As [`refund_n`](Self::refund_n) at a time that the caller gives: see [`check_at`](Self::check_at).
     ///
     /// ```no_run
     /// # use tollgate_redis::SharedLimiter;
     /// # async fn ask(limiter: SharedLimiter<str>) {
     /// # use tollgate::Tick;
     /// let charge = limiter.check_at("alice", 5, Tick::ZERO).await;
-    /// limiter.refund_at("alice", &charge, Tick::from_nanos(1_000)).await;
+    /// limiter.refund_at("alice", &charge, 5, Tick::from_nanos(1_000)).await;
     /// # }
     /// ```
-    pub async fn refund_at(&self, key: &K, charge: &Decision, now: Tick) {
-        self.refund_by(key, charge, Some(now)).await;
+    pub async fn refund_at(&self, key: &K, charge: &Decision, tokens: u64, now: Tick) {
+        self.refund_by(key, charge, tokens, Some(now)).await;
     }
 
-    async fn refund_by(&self, key: &K, charge: &Decision, now: Option<Tick>) {
-        let tokens = charge.charged();
+    async fn refund_by(&self, key: &K, charge: &Decision, tokens: u64, now: Option<Tick>) {
+        let tokens = charge.charged().min(tokens);
         if tokens == 0 {
             return;
         }
         let (name, text) = self.naming.name(key);
         match (charge.source(), &self.mode) {
-            (Source::Shared, _) => {
+            (Source::Remote, _) => {
                 let _ = self.core.ask(&text, Op::Refund { charge, tokens }, now).await;
             }
-            (Source::Ahead, Mode::Lease(leases)) => leases.refund(&name, charge),
-            (Source::Ahead, Mode::Unsynced(counts)) => counts.refund(name, charge),
-            (Source::Key | Source::Overflow, _) => self.core.stand_in.refund(&name, charge),
+            (Source::Prepaid, Mode::Lease(leases)) => leases.refund(&name, charge, tokens),
+            (Source::Prepaid, Mode::Unsynced(counts)) => counts.refund(name, charge, tokens),
+            (Source::Key | Source::Overflow, _) => self.core.stand_in.refund(&name, charge, tokens),
             _ => {}
         }
     }

@@ -40,7 +40,7 @@ pub struct SharedStats {
     pub by_store: u64,
     /// Decisions from tokens that were leased, or may stay unsynchronized.
     pub ahead: u64,
-    /// Decisions that stood in for the store's: by [`OnFailure`](crate::OnFailure).
+    /// Decisions that stood in for the store's: by [`WhenUnavailable`](crate::WhenUnavailable).
     pub stood_in: u64,
     /// Requests whose fate is unknown: the store may have counted them, though its answer was late or lost.
     pub unknown: u64,

@@ -34,7 +34,7 @@
 //!
 //! Nothing, while the limit and `max_unsynced` have room, also of a key that was never seen: it counts from nothing, within the
 //! bound. If `max_unsynced` is used up, it waits for the store's answer up to its deadline, rather than be refused; if
-//! there is no connection, [`OnFailure`](crate::OnFailure) answers, which denies unless it was told otherwise. (What it
+//! there is no connection, [`WhenUnavailable`](crate::WhenUnavailable) answers, which denies unless it was told otherwise. (What it
 //! admits is beyond the bound.) A request that costs more than `max_unsynced` asks the store.
 
 mod counts;
@@ -174,10 +174,10 @@ impl Unsynced {
     }
 
     /// Gives back what the store was not told of yet.
-    pub(crate) fn refund(&self, name: Name, charge: &Decision) {
+    pub(crate) fn refund(&self, name: Name, charge: &Decision, tokens: u64) {
         let window = charge.at().as_nanos() / 1000 / self.shared.period;
         if let Some(count) = self.shared.counts.peek_with(&(name, window), |_, count| Arc::clone(count)) {
-            count.give_back(charge.charged());
+            count.give_back(tokens);
         }
     }
 

@@ -10,7 +10,7 @@ use jiff::SignedDuration;
 use tollgate::Algorithm;
 use tollgate_http::text::{LimitText, PathText};
 use tollgate_http::{ForwardedField, TrustedProxies};
-use tollgate_redis::OnFailure;
+use tollgate_redis::WhenUnavailable;
 
 use super::limits::LimitSettings;
 use super::settings::Settings;
@@ -44,7 +44,7 @@ Limits: NAME=QUOTA by KEY. A quota is '100/s', '5/10s', '1000/h burst 50'. A key
 path (without the query), header NAME or query NAME; several joined with '+' count together, as in
 ip+path; 'or' gives an alternative for requests without the first, as in header x-api-key or ip; and
 'nothing' counts all requests together. 'else' says what becomes of requests without a key: deny
-(they get 403; the default), admit (the limit does not count for them), share (together they are
+(they get 403; the default), allow (the limit does not count for them), share (together they are
 one client). Of several limits all must admit a request, and it is charged to all or to none.
 
 What a client is free to choose is no key by itself: who invents a new API key for each request has
@@ -124,7 +124,7 @@ pub(crate) struct ProxyArgs {
     )]
     redis_deadline: Duration,
 
-    /// What a request gets that the store does not answer in time [default: local, or closed with
+    /// What a request gets that the store does not answer in time [default: local, or deny with
     /// --redis-max-unsynced]
     #[arg(long, value_enum, value_name = "POLICY", requires = "redis", help_heading = "Shared limits")]
     redis_on_failure: Option<OnFailureArg>,
@@ -242,9 +242,9 @@ enum OnFailureArg {
     /// A limiter of this proxy decides, under --redis-share of the quota
     Local,
     /// It is admitted
-    Open,
+    Allow,
     /// It is refused
-    Closed,
+    Deny,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -278,9 +278,9 @@ impl ProxyArgs {
             .iter()
             .map(|path| path.parse().map_err(|error| Failure::refused(format!("--skip-path {error}"))));
         let skipped_paths: Vec<PathText> = skipped_paths.collect::<Result<_, _>>()?;
-        let local = OnFailure::Local { share: self.redis_share.unwrap_or(1.0) };
+        let local = WhenUnavailable::Local { share: self.redis_share.unwrap_or(1.0) };
         let on_failure = match (self.redis_on_failure, self.redis_share) {
-            (Some(OnFailureArg::Open | OnFailureArg::Closed), Some(share)) => {
+            (Some(OnFailureArg::Allow | OnFailureArg::Deny), Some(share)) => {
                 return Err(Failure::refused(format!(
                     "--redis-share {share} has no meaning where no limiter of this proxy decides; allowed: \
                      --redis-on-failure local, the default; leave one of them out"
@@ -288,8 +288,8 @@ impl ProxyArgs {
             }
             (None, _) if self.redis_max_unsynced.is_some() => None,
             (None | Some(OnFailureArg::Local), _) => Some(local),
-            (Some(OnFailureArg::Open), None) => Some(OnFailure::Open),
-            (Some(OnFailureArg::Closed), None) => Some(OnFailure::Closed),
+            (Some(OnFailureArg::Allow), None) => Some(WhenUnavailable::Allow),
+            (Some(OnFailureArg::Deny), None) => Some(WhenUnavailable::Deny),
         };
         let field = match self.forwarded_field {
             FieldArg::XForwardedFor => ForwardedField::XForwardedFor,

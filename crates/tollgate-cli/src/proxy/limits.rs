@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tollgate::{Algorithm, ConfigError, Full, Limiter, SingleLimiter, Stats};
+use tollgate::{Algorithm, ConfigError, Limiter, SingleLimiter, Stats, WhenFull};
 use tollgate_http::text::{KeyText, LimitText, PathText};
 use tollgate_http::{
     BuildError, Event, ForwardedField, Key, KeyBy, Limit, RateLimitLayer, SharedRateLimitLayer,
@@ -19,7 +19,7 @@ pub struct LimitSettings {
     pub limits: Vec<LimitText>,
     pub algorithm: Algorithm,
     pub max_keys: usize,
-    pub full: Full,
+    pub full: WhenFull,
     pub shadows: Vec<String>,
     pub status: http::StatusCode,
     pub skipped_paths: Vec<PathText>,
@@ -121,7 +121,7 @@ impl LimitSettings {
         let by = key.map(|key| self.by(key));
         let (built, limiter) = store.limit(limit, self.algorithm, self.max_keys, by)?;
         let built = match key {
-            Some(key) => built.no_key(key.no_key),
+            Some(key) => built.when_no_key(key.no_key),
             None => built,
         };
         Ok((built, limiter))
@@ -131,7 +131,7 @@ impl LimitSettings {
         let builder = Limiter::<Key>::builder(limit.quota)
             .algorithm(self.algorithm)
             .max_keys(self.max_keys)
-            .full(self.full);
+            .when_full(self.full);
         let by = self.by(key);
         // What fits no word takes exact keys.
         let (built, holdings): (_, Box<dyn Fn() -> Stats + Send + Sync>) =
@@ -142,7 +142,7 @@ impl LimitSettings {
                 let limiter = Arc::new(builder.exact_keys().build()?);
                 (Limit::new(&limit.name, Arc::clone(&limiter), by), Box::new(move || limiter.stats()))
             };
-        Ok((built.no_key(key.no_key), Holdings::Own(holdings)))
+        Ok((built.when_no_key(key.no_key), Holdings::Own(holdings)))
     }
 
     fn by(&self, key: &KeyText) -> KeyBy {

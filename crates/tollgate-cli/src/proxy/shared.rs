@@ -6,7 +6,7 @@ use std::time::Duration;
 use tollgate::Algorithm;
 use tollgate_http::text::LimitText;
 use tollgate_http::{Key, KeyBy, Limit};
-use tollgate_redis::{BuildError, Client, OnFailure, SharedLimiter};
+use tollgate_redis::{BuildError, Client, SharedLimiter, WhenUnavailable};
 
 use crate::failure::Failure;
 use crate::printable::printable;
@@ -16,7 +16,7 @@ use crate::printable::printable;
 pub struct SharedSettings {
     pub url: String,
     pub deadline: Duration,
-    pub on_failure: Option<OnFailure>,
+    pub on_failure: Option<WhenUnavailable>,
     pub lease: Option<u64>,
     pub max_unsynced: Option<u64>,
 }
@@ -65,7 +65,7 @@ impl Store {
             .max_keys(max_keys)
             .deadline(settings.deadline);
         if let Some(on_failure) = settings.on_failure {
-            builder = builder.on_failure(on_failure);
+            builder = builder.when_unavailable(on_failure);
         }
         if let Some(tokens) = settings.lease {
             builder = builder.lease(tokens);

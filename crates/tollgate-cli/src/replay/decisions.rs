@@ -79,7 +79,7 @@ impl Decisions {
         };
         self.csv.write_field(&shown)?;
         self.last_key = Some((id, shown));
-        self.csv.write_field(if decision.allowed() { "true" } else { "false" })?;
+        self.csv.write_field(if decision.is_allowed() { "true" } else { "false" })?;
         self.write_number(u128::from(decision.remaining()))?;
         match decision.retry_after() {
             Some(wait) => self.write_number(wait.as_nanos())?,

@@ -29,7 +29,7 @@ impl Refusal {
     fn option(&self) -> &str {
         match (&self.line, &self.error) {
             (Some(line), _) => line,
-            (None, ConfigError::MaxKeys { .. } | ConfigError::OutOfMemory { .. }) => "--max-keys",
+            (None, ConfigError::MaxKeysOutOfRange { .. } | ConfigError::OutOfMemory { .. }) => "--max-keys",
             (None, _) => "--limit",
         }
     }

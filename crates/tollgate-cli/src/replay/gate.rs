@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use tollgate::{Algorithm, Align, ConfigError, Decision, ExactKeys, Full, Limiter, Quota, Tick};
+use tollgate::{Algorithm, ConfigError, Decision, ExactKeys, Limiter, Quota, Tick, WhenFull, WindowAlign};
 
 /// What a limiter is told beside its quota.
 #[derive(Clone, Copy, Debug)]
 pub struct GateSettings {
     pub max_keys: usize,
-    pub full: Full,
+    pub full: WhenFull,
     /// Keep the keys themselves, instead of their fingerprints?
     pub exact_keys: bool,
 }
@@ -31,10 +31,10 @@ impl Gate {
         let mut builder = Limiter::builder(quota).algorithm(algorithm);
         // Keys are never forgotten: a log may step back by more than any grace, and its keys are
         // kept for the report in any case.
-        builder = builder.max_keys(settings.max_keys).full(settings.full).grace(Duration::MAX);
+        builder = builder.max_keys(settings.max_keys).when_full(settings.full).grace(Duration::MAX);
         if algorithm.has_windows() {
             // Ticks are Unix time, so tick 0 is where the servers' own windows are counted from.
-            builder = builder.align(Align::Start);
+            builder = builder.align(WindowAlign::TickZero);
         }
         // What fits no word takes exact keys.
         Ok(if settings.exact_keys || !Algorithm::PACKED.contains(&algorithm) {
@@ -76,10 +76,10 @@ impl Gate {
     }
 
     /// Bytes that the limiter holds.
-    pub(crate) fn memory(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         match self {
-            Self::Fingerprints(limiter) => limiter.memory(),
-            Self::Exact(limiter) => limiter.memory(),
+            Self::Fingerprints(limiter) => limiter.bytes(),
+            Self::Exact(limiter) => limiter.bytes(),
         }
     }
 }
@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn many_quotas_of_keys_are_one_change() {
-        let settings = GateSettings { max_keys: 10, full: Full::Deny, exact_keys: false };
+        let settings = GateSettings { max_keys: 10, full: WhenFull::Deny, exact_keys: false };
         let gate = Gate::new(Algorithm::TokenBucket, Quota::per_second(1), settings).expect("a quota");
         let keys: Vec<[u8; 2]> = (0..1000_u16).map(u16::to_le_bytes).collect();
         let quotas = keys.iter().map(|key| (&key[..], Quota::per_second(2)));

@@ -32,6 +32,10 @@ impl Settings {
     /// A quota as this algorithm tries it: side by side with others, windows and logs run without bursts, which
     /// they do not have.
     pub(crate) fn tried(&self, quota: Quota, algorithm: Algorithm) -> Quota {
-        if self.algorithm.is_none() && !algorithm.has_burst() { quota.without_burst() } else { quota }
+        if self.algorithm.is_none() && !algorithm.has_burst() {
+            Quota::new(quota.tokens(), quota.period())
+        } else {
+            quota
+        }
     }
 }

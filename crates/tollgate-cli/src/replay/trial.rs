@@ -186,8 +186,8 @@ impl Trial {
         self.per_key.resize(keys, PerKey::default());
         for (asked, decision) in batch.requests.iter().zip(&self.decisions) {
             self.totals.add(asked, decision);
-            self.per_key[asked.id].denied += u64::from(!decision.allowed());
-            self.timeline.count(asked.at.as_nanos() / NANOS_PER_SECOND, decision.allowed());
+            self.per_key[asked.id].denied += u64::from(!decision.is_allowed());
+            self.timeline.count(asked.at.as_nanos() / NANOS_PER_SECOND, decision.is_allowed());
             if let Some(log) = log.as_deref_mut() {
                 log.write(asked.place, asked.id, batch.key(asked), decision)?;
             }
@@ -197,7 +197,7 @@ impl Trial {
                 continue;
             }
             let answer = self.polite_limiter.check_at(batch.key(asked), asked.cost, asked.at);
-            if answer.allowed() {
+            if answer.is_allowed() {
                 self.polite.passed += 1;
             } else if answer.outcome() == Outcome::TooCostly {
                 self.polite.too_costly += 1;
@@ -220,8 +220,8 @@ impl Trial {
     }
 
     /// Bytes that the limiter holds.
-    pub(crate) fn memory(&self) -> usize {
-        self.limiter.memory()
+    pub(crate) fn bytes(&self) -> usize {
+        self.limiter.bytes()
     }
 }
 
@@ -229,7 +229,7 @@ impl Totals {
     #[inline]
     fn add(&mut self, asked: &Asked, decision: &Decision) {
         let cost = u128::from(asked.cost);
-        if decision.allowed() {
+        if decision.is_allowed() {
             self.passed += 1;
             self.cost_passed += cost;
             let delay = decision.start_after();

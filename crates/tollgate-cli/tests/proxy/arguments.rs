@@ -43,7 +43,7 @@ fn arguments_that_mean_nothing_are_named_with_what_is_allowed() {
         (&["--metrics", "9090"], "allowed: IP:PORT"),
         (&["--max-connections", "0"], "0"),
         (&["--access-log", "/nowhere/access.log"], "--access-log '/nowhere/access.log' cannot be written"),
-        (&["--full", "perhaps"], "deny, admit, share"),
+        (&["--full", "perhaps"], "deny, allow, share"),
         (&["--limit", "a=9/s by ip", "--redis", "10.0.0.5"], "--redis: no client for these servers"),
         (
             &["--limit", "a=9/s by ip", "--redis", "redis://h", "--redis-lease", "5"],
@@ -56,7 +56,7 @@ fn arguments_that_mean_nothing_are_named_with_what_is_allowed() {
         ),
         (&["--redis-lease", "5"], "--redis <URL>"),
         (
-            &["--redis", "redis://h", "--redis-on-failure", "open", "--redis-share", "0.5"],
+            &["--redis", "redis://h", "--redis-on-failure", "allow", "--redis-share", "0.5"],
             "--redis-share 0.5 has no meaning",
         ),
         (
@@ -66,7 +66,7 @@ fn arguments_that_mean_nothing_are_named_with_what_is_allowed() {
                 "--redis",
                 "redis://h",
                 "--redis-on-failure",
-                "open",
+                "allow",
                 "--max-keys",
                 "0",
             ],

@@ -104,7 +104,7 @@ async fn keys_may_be_headers_parameters_or_alternatives() {
     let (one, two) = ("X-Api-Key: one\r\n", "X-Api-Key: two\r\n");
     let asked = [("/", one), ("/", one), ("/", two), ("/", ""), ("/", "")];
     assert_eq!(statuses(&by("header x-api-key"), &asked).await, [200, 429, 200, 403, 403]);
-    assert_eq!(statuses(&by("header x-api-key else admit"), &asked).await, [200, 429, 200, 200, 200]);
+    assert_eq!(statuses(&by("header x-api-key else allow"), &asked).await, [200, 429, 200, 200, 200]);
     assert_eq!(statuses(&by("header x-api-key else share"), &asked).await, [200, 429, 200, 200, 429]);
     assert_eq!(statuses(&by("header x-api-key or ip"), &asked).await, [200, 429, 200, 200, 429]);
     assert_eq!(statuses(&by("method"), &asked[..2]).await, [200, 429]);
@@ -155,7 +155,7 @@ async fn every_algorithm_can_be_chosen() {
 #[tokio::test]
 async fn a_full_table_answers_new_keys_as_it_was_told() {
     let upstream = Upstream::start(hello).await;
-    for (full, status) in [("deny", 429), ("admit", 200)] {
+    for (full, status) in [("deny", 429), ("allow", 200)] {
         let args = ["--limit", "a=1000/d by path", "--max-keys", "1", "--full", full];
         let proxy = Proxy::start(upstream.address, &args);
         assert_eq!(get(proxy.address, "/known", "").await.status, 200);

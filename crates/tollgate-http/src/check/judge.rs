@@ -7,7 +7,7 @@ use crate::head::{Peers, RequestHead};
 use crate::key::parts::Key;
 use crate::limit::enforced::Enforced;
 use crate::limit::enforcer::{Bound, Enforcer, SharedBound};
-use crate::limit::named::{NoKey, Skips};
+use crate::limit::named::{Skips, WhenNoKey};
 use crate::response::answer::Answer;
 use crate::response::denial::Denial;
 use crate::response::fields::{self, Fields, Said};
@@ -18,7 +18,7 @@ use http::{Response, StatusCode};
 use smallvec::SmallVec;
 use std::fmt;
 use std::sync::Arc;
-use tollgate::{Decision, Part, ToKey, check_all};
+use tollgate::{Charge, Decision, ToKey, check_all};
 
 /// As many limits as are asked without an allocation.
 const INLINE: usize = 4;
@@ -92,9 +92,9 @@ impl Judge {
     /// What becomes of it by these limits of this process.
     pub(crate) fn judge_local(&self, head: RequestHead<'_>, local: &[Bound<'_>]) -> Verdict {
         let mut parts = self.parts(local);
-        let binding = check_all(&mut parts);
+        let binding = check_all(&mut parts).err();
         let said = self.said(local, &parts);
-        let binding = binding.and_then(|binding| said.clone().nth(binding));
+        let binding = binding.and_then(|denied| said.clone().nth(denied.index()));
         self.tell(head, said.clone(), binding);
         match binding {
             None => {
@@ -115,7 +115,7 @@ impl Judge {
                 continue;
             }
             let Some(key) = limit.key(head) else {
-                let refused = limit.no_key == Some(NoKey::Deny) && !limit.shadow;
+                let refused = limit.no_key == Some(WhenNoKey::Deny) && !limit.shadow;
                 self.tell_missing(limit, head, refused);
                 if refused {
                     return Err(limit);
@@ -135,10 +135,10 @@ impl Judge {
     }
 
     /// What `check_all` asks of these limits.
-    pub(crate) fn parts<'b>(&self, local: &'b [Bound<'_>]) -> SmallVec<[Part<'b>; INLINE]> {
+    pub(crate) fn parts<'b>(&self, local: &'b [Bound<'_>]) -> SmallVec<[Charge<'b>; INLINE]> {
         let mut parts = SmallVec::new();
         for bound in local {
-            let part = Part::new(bound, bound.cost);
+            let part = Charge::new(bound, bound.cost);
             parts.push(if self.limits[bound.limit].shadow { part.shadow() } else { part });
         }
         parts
@@ -148,7 +148,7 @@ impl Judge {
     fn said<'r>(
         &'r self,
         local: &'r [Bound<'_>],
-        parts: &'r [Part<'_>],
+        parts: &'r [Charge<'_>],
     ) -> impl Iterator<Item = Said<'r>> + Clone {
         let said = local.iter().zip(parts);
         said.filter_map(|(bound, part)| {
@@ -224,7 +224,7 @@ impl Judge {
                 limit: &limit.name,
                 request: head,
                 decision: Some(decision),
-                denies: !decision.allowed(),
+                denies: !decision.is_allowed(),
                 shadow: limit.shadow,
                 binding: binding.is_some_and(|binding| std::ptr::eq(binding.limit, limit)),
                 refused: binding.is_some(),
@@ -238,7 +238,7 @@ impl Judge {
                 limit: &limit.name,
                 request: head,
                 decision: None,
-                denies: limit.no_key == Some(NoKey::Deny),
+                denies: limit.no_key == Some(WhenNoKey::Deny),
                 shadow: limit.shadow,
                 binding: refused,
                 refused,

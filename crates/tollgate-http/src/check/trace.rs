@@ -25,14 +25,14 @@ impl Trace {
         let (limit, shadow) = (event.limit(), event.is_shadow());
         let Some(decision) = event.decision() else {
             let refused = event.is_refused();
-            if self.warnings.as_ref().is_some_and(|warnings| warnings.check().allowed()) {
+            if self.warnings.as_ref().is_some_and(|warnings| warnings.check().is_allowed()) {
                 warn!(target: TARGET, limit, shadow, refused, "a request without a key");
             } else {
                 debug!(target: TARGET, limit, shadow, refused, "a request without a key");
             }
             return;
         };
-        if decision.allowed() {
+        if decision.is_allowed() {
             return;
         }
         let (remaining, retry_after) = (decision.remaining(), decision.retry_after());

@@ -26,7 +26,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
-use tollgate::{Decision, Gate, ToKey, check_all};
+use tollgate::{Chargeable, Decision, ToKey, check_all};
 
 /// A request that is being judged. It comes back with its verdict.
 pub(crate) type Judging = Pin<Box<dyn Future<Output = (Parts, Verdict)> + Send>>;

@@ -28,13 +28,13 @@ pub enum ForwardedField {
 /// Which of the machines in front of a service are believed.
 ///
 /// ```
-/// use tollgate_http::{ForwardedField, KeyBy, Limit, NoKey, RateLimitLayer, TrustedProxies};
+/// use tollgate_http::{ForwardedField, KeyBy, Limit, WhenNoKey, RateLimitLayer, TrustedProxies};
 /// use tollgate::{Limiter, Quota};
 ///
 /// let layer = |proxies| {
 ///     let limiter = Limiter::builder(Quota::per_second(10)).build()?;
 ///     let by = KeyBy::forwarded(ForwardedField::XForwardedFor, proxies);
-///     let limit = Limit::new("per-client", limiter, by).no_key(NoKey::Deny);
+///     let limit = Limit::new("per-client", limiter, by).when_no_key(WhenNoKey::Deny);
 ///     Ok::<_, Box<dyn std::error::Error>>(RateLimitLayer::builder().limit(limit).build()?)
 /// };
 /// assert!(layer(TrustedProxies::networks(["10.0.0.0/8", "fd00::/8"])).is_ok());

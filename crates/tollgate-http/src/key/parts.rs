@@ -40,7 +40,7 @@ pub enum KeyPart<'a> {
     Number(u64),
     /// Which alternative of a [`KeyBy::or`](crate::KeyBy::or) the next parts come from.
     Alternative(u8),
-    /// Stands for all requests without a key ([`NoKey::Shared`](crate::NoKey::Shared)).
+    /// Stands for all requests without a key ([`WhenNoKey::Share`](crate::WhenNoKey::Share)).
     Missing,
 }
 
@@ -120,11 +120,11 @@ impl From<IpAddr> for KeyPart<'_> {
 /// let limiter: Limiter<Key> = Limiter::builder(Quota::per_hour(1)).build()?;
 /// let client = IpAddr::from([192, 0, 2, 1]);
 /// let key = Key::new("per-address", [client]);
-/// assert!(limiter.check(&key).allowed());
-/// assert!(!limiter.check(&key).allowed());
+/// assert!(limiter.check(&key).is_allowed());
+/// assert!(!limiter.check(&key).is_allowed());
 ///
 /// // The limit's name is part of the key.
-/// assert!(limiter.check(&Key::new("logins", [client])).allowed());
+/// assert!(limiter.check(&Key::new("logins", [client])).is_allowed());
 /// # Ok::<(), tollgate::ConfigError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]

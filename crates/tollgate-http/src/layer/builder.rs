@@ -22,7 +22,7 @@ const MAX_LIMITS: usize = 16;
 /// The configuration of a layer; made by [`RateLimitLayer::builder`](crate::RateLimitLayer::builder).
 ///
 /// ```
-/// use tollgate_http::{Cost, KeyBy, Limit, NoKey, RateLimitLayer};
+/// use tollgate_http::{Cost, KeyBy, Limit, WhenNoKey, RateLimitLayer};
 /// use tollgate::{Limiter, Quota, SingleLimiter};
 ///
 /// let all = SingleLimiter::builder(Quota::per_second(5000)).build()?;
@@ -30,10 +30,10 @@ const MAX_LIMITS: usize = 16;
 /// let keys = Limiter::builder(Quota::per_hour(10_000)).build()?;
 /// let layer = RateLimitLayer::builder()
 ///     .limit(Limit::global("all", all))
-///     .limit(Limit::new("per-address", addresses, KeyBy::peer()).no_key(NoKey::Deny))
+///     .limit(Limit::new("per-address", addresses, KeyBy::peer()).when_no_key(WhenNoKey::Deny))
 ///     .limit(
 ///         Limit::new("per-key", keys, KeyBy::api_key("x-api-key", "api_key"))
-///             .no_key(NoKey::Allow)
+///             .when_no_key(WhenNoKey::Allow)
 ///             .cost(Cost::from_fn(|head| if head.method().is_safe() { 1 } else { 5 })),
 ///     )
 ///     .skip(|head| head.uri().path() == "/health")
@@ -72,13 +72,13 @@ impl RateLimitBuilder {
     /// it, the answer names all of them and goes by the one with the longest wait. From 1 to 16.
     ///
     /// ```
-    /// # use tollgate_http::{KeyBy, Limit, NoKey, RateLimitLayer};
+    /// # use tollgate_http::{KeyBy, Limit, WhenNoKey, RateLimitLayer};
     /// # use tollgate::{Limiter, Quota, SingleLimiter};
     /// let all = SingleLimiter::builder(Quota::per_second(5000)).build()?;
     /// let addresses = Limiter::builder(Quota::per_second(50)).build()?;
     /// let layer = RateLimitLayer::builder()
     ///     .limit(Limit::global("all", all))
-    ///     .limit(Limit::new("per-address", addresses, KeyBy::peer()).no_key(NoKey::Deny))
+    ///     .limit(Limit::new("per-address", addresses, KeyBy::peer()).when_no_key(WhenNoKey::Deny))
     ///     .build()?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -144,7 +144,7 @@ impl RateLimitBuilder {
         Self { status, ..self }
     }
 
-    /// The status of a refusal for want of a key ([`NoKey::Deny`](crate::NoKey::Deny)), 403 unless it is set; from 400
+    /// The status of a refusal for want of a key ([`WhenNoKey::Deny`](crate::WhenNoKey::Deny)), 403 unless it is set; from 400
     /// to 599.
     ///
     /// ```

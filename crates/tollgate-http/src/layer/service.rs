@@ -19,13 +19,13 @@ use tower_service::Service;
 ///
 /// ```
 /// use http::{Request, Response, StatusCode};
-/// use tollgate_http::{KeyBy, Limit, NoKey, PeerAddr, RateLimitLayer};
+/// use tollgate_http::{KeyBy, Limit, WhenNoKey, PeerAddr, RateLimitLayer};
 /// use tollgate::{Limiter, Quota};
 /// use tower::{Layer, ServiceExt, service_fn};
 ///
 /// let limiter = Limiter::builder(Quota::per_hour(1)).build()?;
 /// let layer = RateLimitLayer::builder()
-///     .limit(Limit::new("per-address", limiter, KeyBy::peer()).no_key(NoKey::Deny))
+///     .limit(Limit::new("per-address", limiter, KeyBy::peer()).when_no_key(WhenNoKey::Deny))
 ///     .build()?;
 /// let service = layer.layer(service_fn(|_: Request<()>| async {
 ///     Ok::<_, std::convert::Infallible>(Response::new(String::from("hello")))

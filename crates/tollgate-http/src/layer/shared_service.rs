@@ -38,12 +38,12 @@ impl RateLimitBuilder {
     ///
     /// ```
     /// use tollgate_http::{
-    ///     AsyncLimiter, BuildError, KeyBy, Limit, NoKey, RateLimitLayer, SharedRateLimitLayer,
+    ///     AsyncLimiter, BuildError, KeyBy, Limit, WhenNoKey, RateLimitLayer, SharedRateLimitLayer,
     /// };
     ///
     /// fn layer(limiter: impl AsyncLimiter + 'static) -> Result<SharedRateLimitLayer, BuildError> {
     ///     RateLimitLayer::builder()
-    ///         .limit(Limit::shared("per-key", limiter, KeyBy::header("x-api-key")).no_key(NoKey::Deny))
+    ///         .limit(Limit::shared("per-key", limiter, KeyBy::header("x-api-key")).when_no_key(WhenNoKey::Deny))
     ///         .build_shared()
     /// }
     /// ```

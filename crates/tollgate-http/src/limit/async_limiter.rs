@@ -51,8 +51,8 @@ use tollgate::{Decision, Quota};
 /// let limiter = Elsewhere(Limiter::builder(Quota::per_hour(1)).build()?);
 /// let key = Key::new("per-key", ["secret"]);
 /// # pollster::block_on(async {
-/// assert!(limiter.check_n(&key, 1).await.allowed());
-/// assert!(!limiter.check_n(&key, 1).await.allowed());
+/// assert!(limiter.check_n(&key, 1).await.is_allowed());
+/// assert!(!limiter.check_n(&key, 1).await.is_allowed());
 /// # });
 /// # Ok::<(), tollgate::ConfigError>(())
 /// ```
@@ -78,7 +78,7 @@ pub trait AsyncLimiter: Send + Sync {
     /// of its quota's limit and burst.
     fn capacity(&self) -> u64 {
         let quota = self.quota();
-        quota.limit().max(quota.explicit_burst().unwrap_or(0))
+        quota.tokens().max(quota.explicit_burst().unwrap_or(0))
     }
 }
 

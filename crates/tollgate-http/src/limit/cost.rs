@@ -6,13 +6,13 @@ use std::fmt;
 /// How many tokens of a limit a request takes; one unless this is set.
 ///
 /// ```
-/// use tollgate_http::{Cost, KeyBy, Limit, NoKey};
+/// use tollgate_http::{Cost, KeyBy, Limit, WhenNoKey};
 /// use tollgate::{Limiter, Quota};
 ///
 /// // A mebibyte a second of uploads, in kibibytes; bodies of unknown length count as 64 KiB.
 /// let limiter = Limiter::builder(Quota::per_second(1024)).build()?;
 /// let uploads = Limit::new("uploads", limiter, KeyBy::peer())
-///     .no_key(NoKey::Deny)
+///     .when_no_key(WhenNoKey::Deny)
 ///     .cost(Cost::content_length(1024, 64));
 /// # Ok::<(), tollgate::ConfigError>(())
 /// ```

@@ -2,7 +2,7 @@
 
 use super::cost::{Cost, Kind};
 use super::enforcer::Enforcer;
-use super::named::{Charges, Limit, NoKey, Skips};
+use super::named::{Charges, Limit, Skips, WhenNoKey};
 use crate::error::BuildError;
 use crate::head::RequestHead;
 use crate::key::by::How;
@@ -24,7 +24,7 @@ pub(crate) struct Enforced {
     how: Option<How>,
     pub(crate) cost: Cost,
     /// What those without a key get, if there may be some.
-    pub(crate) no_key: Option<NoKey>,
+    pub(crate) no_key: Option<WhenNoKey>,
     pub(crate) shadow: bool,
     skips: Option<Box<Skips>>,
     pub(crate) charges: Option<Box<Charges>>,
@@ -86,7 +86,7 @@ impl Enforced {
         let mut key = KeyRef::new(&self.name);
         match &self.how {
             Some(how) if how.find(head, &mut key) => Some(key),
-            Some(_) if self.no_key != Some(NoKey::Shared) => None,
+            Some(_) if self.no_key != Some(WhenNoKey::Share) => None,
             Some(_) => Some(self.shared()),
             None => Some(key),
         }
@@ -110,6 +110,6 @@ fn quoted(name: &str) -> Result<Box<str>, BuildError> {
 }
 
 fn requests_a_second(quota: Quota, cost: u64) -> u128 {
-    let tokens = u128::from(quota.limit()) * Duration::from_secs(1).as_nanos();
+    let tokens = u128::from(quota.tokens()) * Duration::from_secs(1).as_nanos();
     tokens / quota.period().as_nanos().max(1) / u128::from(cost)
 }

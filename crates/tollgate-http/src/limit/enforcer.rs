@@ -3,13 +3,13 @@
 use super::async_limiter::AsyncLimiter;
 use crate::key::parts::{Key, KeyRef};
 use std::sync::Arc;
-use tollgate::{Decision, Gate, Holds, Limiter, Outcome, Quota, SingleLimiter, Store};
+use tollgate::{Accepts, Chargeable, Decision, Limiter, Outcome, Quota, SingleLimiter, Store};
 
 /// A limiter that is asked with keys of requests.
 pub(crate) trait Keyed: Send + Sync {
     fn check_n(&self, key: &KeyRef<'_>, cost: u64) -> Decision;
     fn peek_n(&self, key: &KeyRef<'_>, cost: u64) -> Decision;
-    fn refund(&self, key: &KeyRef<'_>, charge: &Decision);
+    fn refund_n(&self, key: &KeyRef<'_>, charge: &Decision, tokens: u64);
     /// Gives back what a request was charged that is over.
     fn give_back(&self, key: &Key, charge: &Decision);
     /// The quota of all keys without one of their own.
@@ -20,18 +20,18 @@ pub(crate) trait Keyed: Send + Sync {
 
 impl<S> Keyed for Limiter<Key, S>
 where
-    S: Store + Holds<Key> + for<'a> Holds<KeyRef<'a>> + Send + Sync,
+    S: Store + Accepts<Key> + for<'a> Accepts<KeyRef<'a>> + Send + Sync,
 {
     fn check_n(&self, key: &KeyRef<'_>, cost: u64) -> Decision {
         Limiter::check_n(self, key, cost)
     }
 
     fn peek_n(&self, key: &KeyRef<'_>, cost: u64) -> Decision {
-        self.peek_at(key, cost, self.clock().now())
+        Limiter::peek_n(self, key, cost)
     }
 
-    fn refund(&self, key: &KeyRef<'_>, charge: &Decision) {
-        Limiter::refund(self, key, charge);
+    fn refund_n(&self, key: &KeyRef<'_>, charge: &Decision, tokens: u64) {
+        Limiter::refund_n(self, key, charge, tokens);
     }
 
     fn give_back(&self, key: &Key, charge: &Decision) {
@@ -66,7 +66,7 @@ impl Enforcer {
         match self {
             Self::Local(limiter) => {
                 let fresh = limiter.peek(key, cost);
-                (fresh.outcome() == Outcome::TooCostly).then(|| fresh.limit())
+                (fresh.outcome() == Outcome::TooCostly).then(|| fresh.capacity())
             }
             Self::Shared(limiter) => Some(limiter.capacity()).filter(|&capacity| capacity < cost),
         }
@@ -92,7 +92,7 @@ impl Local {
     pub(crate) fn peek(&self, key: &KeyRef<'_>, cost: u64) -> Decision {
         match self {
             Self::Keyed(limiter) => limiter.peek_n(key, cost),
-            Self::Single(limiter) => limiter.peek_at(cost, limiter.clock().now()),
+            Self::Single(limiter) => limiter.peek_n(cost),
         }
     }
 
@@ -136,7 +136,7 @@ pub(crate) struct SharedBound<'r> {
     pub(crate) cost: u64,
 }
 
-impl Gate for Bound<'_> {
+impl Chargeable for Bound<'_> {
     fn check_n(&self, cost: u64) -> Decision {
         match self.limiter {
             Local::Keyed(limiter) => limiter.check_n(&self.key, cost),
@@ -148,10 +148,10 @@ impl Gate for Bound<'_> {
         self.limiter.peek(&self.key, cost)
     }
 
-    fn refund(&self, charge: &Decision) {
+    fn refund_n(&self, charge: &Decision, tokens: u64) {
         match self.limiter {
-            Local::Keyed(limiter) => limiter.refund(&self.key, charge),
-            Local::Single(limiter) => limiter.refund(charge),
+            Local::Keyed(limiter) => limiter.refund_n(&self.key, charge, tokens),
+            Local::Single(limiter) => limiter.refund_n(charge, tokens),
         }
     }
 }

@@ -8,28 +8,28 @@ use crate::key::by::KeyBy;
 use crate::key::parts::{Key, KeyRef};
 use std::fmt;
 use std::sync::Arc;
-use tollgate::{Holds, Limiter, SingleLimiter, Store};
+use tollgate::{Accepts, Limiter, SingleLimiter, Store};
 
 /// What a limit does with a request in which its [`KeyBy`] finds no key.
 ///
 /// ```
-/// use tollgate_http::{KeyBy, Limit, NoKey};
+/// use tollgate_http::{KeyBy, Limit, WhenNoKey};
 /// use tollgate::{Limiter, Quota};
 ///
 /// let limiter = Limiter::builder(Quota::per_second(10)).build()?;
-/// let limit = Limit::new("per-tenant", limiter, KeyBy::header("x-tenant")).no_key(NoKey::Shared);
+/// let limit = Limit::new("per-tenant", limiter, KeyBy::header("x-tenant")).when_no_key(WhenNoKey::Share);
 /// # Ok::<(), tollgate::ConfigError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum NoKey {
+pub enum WhenNoKey {
     /// It is refused: status 403 unless [`no_key_status`](crate::RateLimitBuilder::no_key_status) is set, for gRPC
     /// `PERMISSION_DENIED`. Not 429, since no wait helps. A limit in shadow mode lets it pass, and tells.
     Deny,
     /// The limit does not count for it: who leaves the key out, or sends it twice, is free of this limit.
     Allow,
     /// All of them together are one client.
-    Shared,
+    Share,
 }
 
 pub(crate) type Skips = dyn Fn(RequestHead<'_>) -> bool + Send + Sync;
@@ -39,7 +39,7 @@ pub(crate) type Charges = dyn Fn(ResponseHead<'_>) -> bool + Send + Sync;
 ///
 /// ```
 /// use std::sync::Arc;
-/// use tollgate_http::{Key, KeyBy, Limit, NoKey, RateLimitLayer};
+/// use tollgate_http::{Key, KeyBy, Limit, WhenNoKey, RateLimitLayer};
 /// use tollgate::{Algorithm, Limiter, Quota};
 ///
 /// // A limiter with any settings; who keeps a handle can ask and change it while the layer runs.
@@ -49,7 +49,7 @@ pub(crate) type Charges = dyn Fn(ResponseHead<'_>) -> bool + Send + Sync;
 ///         .max_keys(100_000)
 ///         .build()?,
 /// );
-/// let limit = Limit::new("per-client", Arc::clone(&limiter), KeyBy::peer()).no_key(NoKey::Deny);
+/// let limit = Limit::new("per-client", Arc::clone(&limiter), KeyBy::peer()).when_no_key(WhenNoKey::Deny);
 /// let layer = RateLimitLayer::builder().limit(limit).build()?;
 ///
 /// limiter.set_quota(Quota::per_minute(60))?;
@@ -61,7 +61,7 @@ pub struct Limit {
     pub(crate) enforcer: Enforcer,
     pub(crate) by: Option<KeyBy>,
     pub(crate) cost: Cost,
-    pub(crate) no_key: Option<NoKey>,
+    pub(crate) no_key: Option<WhenNoKey>,
     pub(crate) shadow: bool,
     pub(crate) skips: Option<Box<Skips>>,
     pub(crate) charges: Option<Box<Charges>>,
@@ -76,19 +76,19 @@ impl Limit {
     /// asked like the others: the layer passes an admitted request on at once.
     ///
     /// ```
-    /// # use tollgate_http::{KeyBy, Limit, NoKey};
+    /// # use tollgate_http::{KeyBy, Limit, WhenNoKey};
     /// # use tollgate::{Limiter, Quota};
     /// let limiter = Limiter::builder(Quota::per_second(10).burst(20)).build()?;
-    /// let limit = Limit::new("per-address", limiter, KeyBy::peer()).no_key(NoKey::Deny);
+    /// let limit = Limit::new("per-address", limiter, KeyBy::peer()).when_no_key(WhenNoKey::Deny);
     ///
     /// // Also with exact keys, which can be listed.
     /// let limiter = Limiter::builder(Quota::per_day(1000)).exact_keys().build()?;
-    /// let limit = Limit::new("daily", limiter, KeyBy::header("x-api-key")).no_key(NoKey::Allow);
+    /// let limit = Limit::new("daily", limiter, KeyBy::header("x-api-key")).when_no_key(WhenNoKey::Allow);
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn new<S>(name: impl Into<String>, limiter: impl Into<Arc<Limiter<Key, S>>>, by: KeyBy) -> Self
     where
-        S: Store + Holds<Key> + for<'a> Holds<KeyRef<'a>> + Send + Sync + 'static,
+        S: Store + Accepts<Key> + for<'a> Accepts<KeyRef<'a>> + Send + Sync + 'static,
     {
         Self::with(name.into(), Enforcer::Local(Local::Keyed(limiter.into())), Some(by))
     }
@@ -110,10 +110,10 @@ impl Limit {
     /// there: machines that are to share a limit call it the same.
     ///
     /// ```
-    /// use tollgate_http::{AsyncLimiter, KeyBy, Limit, NoKey};
+    /// use tollgate_http::{AsyncLimiter, KeyBy, Limit, WhenNoKey};
     ///
     /// fn limit(limiter: impl AsyncLimiter + 'static) -> Limit {
-    ///     Limit::shared("per-key", limiter, KeyBy::header("x-api-key")).no_key(NoKey::Deny)
+    ///     Limit::shared("per-key", limiter, KeyBy::header("x-api-key")).when_no_key(WhenNoKey::Deny)
     /// }
     /// ```
     pub fn shared(name: impl Into<String>, limiter: impl AsyncLimiter + 'static, by: KeyBy) -> Self {
@@ -151,13 +151,13 @@ impl Limit {
     /// What happens to requests without a key. To be said wherever there may be some.
     ///
     /// ```
-    /// # use tollgate_http::{KeyBy, Limit, NoKey};
+    /// # use tollgate_http::{KeyBy, Limit, WhenNoKey};
     /// # use tollgate::{Limiter, Quota};
     /// # let limiter = Limiter::builder(Quota::per_second(10)).build()?;
-    /// let limit = Limit::new("per-key", limiter, KeyBy::header("x-api-key")).no_key(NoKey::Deny);
+    /// let limit = Limit::new("per-key", limiter, KeyBy::header("x-api-key")).when_no_key(WhenNoKey::Deny);
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
-    pub fn no_key(self, no_key: NoKey) -> Self {
+    pub fn when_no_key(self, no_key: WhenNoKey) -> Self {
         Self { no_key: Some(no_key), ..self }
     }
 
@@ -222,12 +222,12 @@ impl Limit {
     /// decision, before anything was given back.
     ///
     /// ```
-    /// # use tollgate_http::{KeyBy, Limit, NoKey};
+    /// # use tollgate_http::{KeyBy, Limit, WhenNoKey};
     /// # use tollgate::{Limiter, Quota};
     /// // Five wrong passwords an hour.
     /// let limiter = Limiter::builder(Quota::per_hour(5)).build()?;
     /// let logins = Limit::new("logins", limiter, KeyBy::peer())
-    ///     .no_key(NoKey::Deny)
+    ///     .when_no_key(WhenNoKey::Deny)
     ///     .charge_if(|response| response.status() == 401);
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```

@@ -111,7 +111,7 @@ impl<'a> Denial<'a> {
             }
             (Reason::Quota, None) => format!("rate limit {limit:?} exceeded"),
             (Reason::TooCostly, _) => {
-                let most = self.decision.map_or(0, Decision::limit);
+                let most = self.decision.map_or(0, Decision::capacity);
                 format!(
                     "the request costs more than rate limit {limit:?} ever allows at once, which is {most}"
                 )

@@ -59,7 +59,7 @@ pub(crate) struct Said<'r> {
 impl Said<'_> {
     /// Did it refuse the request?
     pub(crate) fn refuses(&self) -> bool {
-        !self.limit.shadow && !self.decision.allowed()
+        !self.limit.shadow && !self.decision.is_allowed()
     }
 }
 
@@ -78,7 +78,7 @@ pub(crate) fn rate_limit<'r>(said: impl Iterator<Item = Said<'r>>, wait: Option<
         }
         text.extend_from_slice(limit.quoted.as_bytes());
         put(&mut text, ";r=", decision.remaining());
-        let after = if decision.allowed() {
+        let after = if decision.is_allowed() {
             seconds::until_more(decision).filter(|&after| wait.is_none_or(|wait| after <= wait))
         } else {
             seconds::until_retry(decision)
@@ -95,16 +95,17 @@ pub(crate) fn rate_limit<'r>(said: impl Iterator<Item = Said<'r>>, wait: Option<
 pub(crate) fn legacy(decision: &Decision) -> Box<[Option<HeaderValue>; 3]> {
     let reset = seconds::until_reset(decision).map(HeaderValue::from);
     Box::new([
-        Some(HeaderValue::from(decision.limit())),
+        Some(HeaderValue::from(decision.capacity())),
         Some(HeaderValue::from(decision.remaining())),
-        reset.or_else(|| (decision.remaining() == decision.limit()).then(|| HeaderValue::from(0))),
+        reset.or_else(|| (decision.remaining() == decision.capacity()).then(|| HeaderValue::from(0))),
     ])
 }
 
 /// The limit that has the smallest share left.
 pub(crate) fn scarcest<'r>(said: impl Iterator<Item = Said<'r>>) -> Option<&'r Decision> {
-    let share =
-        |decision: &Decision, other: &Decision| u128::from(decision.remaining()) * u128::from(other.limit());
+    let share = |decision: &Decision, other: &Decision| {
+        u128::from(decision.remaining()) * u128::from(other.capacity())
+    };
     shown(said).map(|said| said.decision).min_by(|a, b| share(a, b).cmp(&share(b, a)))
 }
 

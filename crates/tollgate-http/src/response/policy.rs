@@ -74,12 +74,12 @@ fn scaled(quota: Quota) -> (u64, Option<u64>) {
     let period = quota.period().as_nanos();
     let times = SECOND / gcd(period, SECOND);
     let seconds = u64::try_from(period * times / SECOND).ok();
-    let tokens = u64::try_from(times).ok().and_then(|times| quota.limit().checked_mul(times));
+    let tokens = u64::try_from(times).ok().and_then(|times| quota.tokens().checked_mul(times));
     match (tokens, seconds) {
         (Some(tokens), Some(seconds)) if times == 1 || (seconds <= MAX_SCALED && tokens <= MAX_INTEGER) => {
             (tokens, Some(seconds))
         }
-        _ => (quota.limit(), None),
+        _ => (quota.tokens(), None),
     }
 }
 

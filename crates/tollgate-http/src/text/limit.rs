@@ -4,7 +4,7 @@ use super::error::TextError;
 use super::printable::printable;
 use super::quota::parse_quota;
 use crate::key::by::KeyBy;
-use crate::limit::named::NoKey;
+use crate::limit::named::WhenNoKey;
 use std::str::FromStr;
 use tollgate::Quota;
 
@@ -27,7 +27,7 @@ pub struct KeyText {
     /// In the order in which they are tried. None is empty.
     pub alternatives: Vec<Vec<Part>>,
     /// What becomes of requests that have none of them.
-    pub no_key: NoKey,
+    pub no_key: WhenNoKey,
 }
 
 /// One thing that clients are told apart by.
@@ -117,20 +117,20 @@ fn key(words: &[&str]) -> Result<Option<KeyText>, String> {
     }
     let (words, no_key) = match words {
         [words @ .., "else", policy] => (words, policy_of(policy)?),
-        [.., "else"] => return Err("after 'else' there is nothing; allowed: deny, admit, share".to_owned()),
-        words => (words, NoKey::Deny),
+        [.., "else"] => return Err("after 'else' there is nothing; allowed: deny, allow, share".to_owned()),
+        words => (words, WhenNoKey::Deny),
     };
     let alternatives: Result<_, String> = words.split(|&word| word == "or").map(parts).collect();
     Ok(Some(KeyText { alternatives: alternatives?, no_key }))
 }
 
-fn policy_of(word: &str) -> Result<NoKey, String> {
+fn policy_of(word: &str) -> Result<WhenNoKey, String> {
     match word {
-        "deny" => Ok(NoKey::Deny),
-        "admit" => Ok(NoKey::Allow),
-        "share" => Ok(NoKey::Shared),
+        "deny" => Ok(WhenNoKey::Deny),
+        "admit" => Ok(WhenNoKey::Allow),
+        "share" => Ok(WhenNoKey::Share),
         other => Err(format!(
-            "'{}' says nothing about requests without a key; allowed after 'else': deny, admit, share",
+            "'{}' says nothing about requests without a key; allowed after 'else': deny, allow, share",
             printable(other.as_bytes())
         )),
     }
@@ -179,7 +179,7 @@ mod tests {
         assert_eq!((limit.name.as_str(), limit.quota), ("per-ip", Quota::per_second(100).burst(20)));
         assert_eq!(limit.by, "by ip");
         let alternatives = vec![vec![Part::Ip]];
-        assert_eq!(limit.key, Some(KeyText { alternatives, no_key: NoKey::Deny }));
+        assert_eq!(limit.key, Some(KeyText { alternatives, no_key: WhenNoKey::Deny }));
         assert_eq!(parsed("all = 1000 / s by nothing").key, None);
     }
 
@@ -193,8 +193,8 @@ mod tests {
             key("header x-api-key or query key or ip").alternatives,
             [[header()], [Part::Query("key".to_owned())], [Part::Ip]]
         );
-        assert_eq!(key("ip else admit").no_key, NoKey::Allow);
-        assert_eq!(key("header x-api-key else share").no_key, NoKey::Shared);
+        assert_eq!(key("ip else allow").no_key, WhenNoKey::Allow);
+        assert_eq!(key("header x-api-key else share").no_key, WhenNoKey::Share);
     }
 
     #[test]
@@ -203,15 +203,15 @@ mod tests {
             ("100/s", "no '='"),
             ("=100/s by ip", "name before '=' is empty"),
             ("a=100/s", "no 'by'"),
-            ("a=100 by ip", "bad quota"),
-            ("a=100/fortnight by ip", "\"fortnight\" is no unit"),
+            ("a=100 by ip", "invalid quota"),
+            ("a=100/fortnight by ip", "unknown unit \"fortnight\""),
             ("a=1/s by", "a key is missing"),
             ("a=1/s by ip+", "a key is missing"),
             ("a=1/s by ip or", "a key is missing"),
             ("a=1/s by address", "'address' is no key; allowed: ip, method"),
             ("a=1/s by header", "after 'header' there is no name"),
             ("a=1/s by ip else", "after 'else' there is nothing"),
-            ("a=1/s by ip else allow", "allowed after 'else': deny, admit, share"),
+            ("a=1/s by ip else admit", "allowed after 'else': deny, allow, share"),
             ("a=1/s by nothing else deny", "alone"),
             ("a=1/s by \u{1b}[2J", "\\u{1b}"),
         ];

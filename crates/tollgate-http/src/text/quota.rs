@@ -2,7 +2,7 @@
 
 use super::error::TextError;
 use super::printable::printable;
-use tollgate::{Quota, QuotaParseError};
+use tollgate::{ConfigError, Quota};
 
 /// Reads a quota, such as `100/s burst 20`.
 ///
@@ -16,9 +16,9 @@ use tollgate::{Quota, QuotaParseError};
 ///
 /// The message has two lines more, which point at the character where the text goes wrong.
 pub fn parse_quota(text: &str) -> Result<Quota, TextError> {
-    text.parse().map_err(|error: QuotaParseError| {
+    text.parse().map_err(|error: ConfigError| {
         let shown = printable(text.as_bytes());
-        let before = text.get(..error.offset()).unwrap_or(text);
+        let before = error.offset().and_then(|offset| text.get(..offset)).unwrap_or(text);
         let column = printable(before.as_bytes()).chars().count();
         TextError::new(format!("{error}\n  {shown}\n  {:column$}^", ""))
     })

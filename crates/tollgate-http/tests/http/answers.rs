@@ -7,7 +7,7 @@ use http_body::Body as _;
 use serde_json::json;
 use std::time::Duration;
 use tollgate::Quota;
-use tollgate_http::{KeyBy, Limit, NoKey, Reason};
+use tollgate_http::{KeyBy, Limit, Reason, WhenNoKey};
 
 fn exhausted(site: Site) -> Running {
     let limiter = site.limiter(Quota::new(1, Duration::from_millis(2500)));
@@ -64,7 +64,7 @@ fn a_refusal_may_be_ones_own_and_has_the_fields_all_the_same() {
                 assert_eq!((denial.reason(), denial.status().as_u16()), (Reason::Quota, 429));
                 assert_eq!(denial.retry_after(), Some(Duration::from_millis(2500)));
                 assert_eq!(denial.retry_after_seconds(), Some(3));
-                assert!(!denial.decision().unwrap().allowed());
+                assert!(!denial.decision().unwrap().is_allowed());
                 let mut response = Response::new(Bytes::from(denial.request().uri().path().to_owned()));
                 *response.status_mut() = StatusCode::IM_A_TEAPOT;
                 if set_wait {
@@ -121,7 +121,8 @@ fn a_message_of_grpc_is_percent_encoded() {
 fn who_has_no_key_is_told_so_and_not_to_come_again() {
     let refuse = |site: Site| {
         let limiter = site.limiter(Quota::per_hour(1));
-        site.limit(Limit::new("per-tenant", limiter, KeyBy::header("x-tenant")).no_key(NoKey::Deny)).run()
+        site.limit(Limit::new("per-tenant", limiter, KeyBy::header("x-tenant")).when_no_key(WhenNoKey::Deny))
+            .run()
     };
     let answer = refuse(site()).send(with(&[]));
     assert_eq!((answer.status.as_u16(), answer.header("retry-after")), (403, None));

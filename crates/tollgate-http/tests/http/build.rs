@@ -3,8 +3,8 @@
 use http::StatusCode;
 use tollgate::{Limiter, Quota, SingleLimiter};
 use tollgate_http::{
-    BuildError, Cost, ForwardedField, Key, KeyBy, Limit, NoKey, RateLimitBuilder, RateLimitLayer,
-    TrustedProxies,
+    BuildError, Cost, ForwardedField, Key, KeyBy, Limit, RateLimitBuilder, RateLimitLayer, TrustedProxies,
+    WhenNoKey,
 };
 
 fn limiter() -> Limiter<Key> {
@@ -37,7 +37,7 @@ fn says(refused: &BuildError, error: &BuildError, words: [&str; 3]) {
 }
 
 fn by(by: KeyBy) -> [Limit; 1] {
-    [Limit::new("x", limiter(), by).no_key(NoKey::Deny)]
+    [Limit::new("x", limiter(), by).when_no_key(WhenNoKey::Deny)]
 }
 
 #[test]
@@ -95,7 +95,7 @@ fn what_happens_without_a_key_has_to_be_said_where_it_can_happen() {
     let and = KeyBy::header("a").and(KeyBy::path()).and(KeyBy::query("b"));
     assert_eq!(missing(and), "no header `a`, or no query parameter `b`");
     let error = BuildError::NoKey { limit: "per-client".to_owned(), missing: "no header `a`".to_owned() };
-    refused([limit(KeyBy::header("a"))], &error, ["per-client", "NoKey::Deny", "choose one"]);
+    refused([limit(KeyBy::header("a"))], &error, ["per-client", "WhenNoKey::Deny", "choose one"]);
     // Where a key is always there, nothing need be said.
     for always in
         [KeyBy::path(), KeyBy::method(), KeyBy::peer().or(KeyBy::path()), KeyBy::path().and(KeyBy::method())]

@@ -8,14 +8,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::{Context, Waker};
 use tollgate::{Limiter, Quota};
-use tollgate_http::{Key, KeyBy, Limit, NoKey, RateLimitLayer};
+use tollgate_http::{Key, KeyBy, Limit, RateLimitLayer, WhenNoKey};
 use tower::{Layer, Service, ServiceExt, service_fn};
 
 /// Two wrong passwords an hour for each key.
 fn logins(change: impl FnOnce(Limit) -> Limit) -> Running {
     let site = super::site::site();
-    let limit =
-        Limit::new("logins", site.limiter(Quota::per_hour(2)), KeyBy::header("x-a")).no_key(NoKey::Deny);
+    let limit = Limit::new("logins", site.limiter(Quota::per_hour(2)), KeyBy::header("x-a"))
+        .when_no_key(WhenNoKey::Deny);
     let limit = limit.charge_if(|response| response.status() == 401);
     site.limit(change(limit)).run()
 }
@@ -58,7 +58,7 @@ fn requests_under_way_count_so_that_no_race_gets_past_the_limit() {
 #[test]
 fn a_clear_while_a_request_is_under_way_voids_its_refund() {
     let limiter: Arc<Limiter<Key>> = Arc::new(Limiter::builder(Quota::per_hour(2)).build().unwrap());
-    let limit = Limit::new("logins", Arc::clone(&limiter), KeyBy::header("x-a")).no_key(NoKey::Deny);
+    let limit = Limit::new("logins", Arc::clone(&limiter), KeyBy::header("x-a")).when_no_key(WhenNoKey::Deny);
     let layer = RateLimitLayer::builder()
         .limit(limit.charge_if(|response| response.status() == 401))
         .build()

@@ -5,7 +5,7 @@ use http::Request;
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex};
 use tollgate::Quota;
-use tollgate_http::{KeyBy, Limit, NoKey};
+use tollgate_http::{KeyBy, Limit, WhenNoKey};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Dispatch, Event, Metadata, Subscriber, dispatcher};
@@ -52,7 +52,7 @@ fn refusals_shadows_and_missing_keys_are_told_and_the_warning_comes_once() {
     let (shadow, keyed) = (site.single(Quota::per_hour(1)), site.limiter(Quota::per_minute(1)));
     let site = site
         .limit(Limit::global("shadow", shadow).shadow())
-        .limit(Limit::new("keyed", keyed, KeyBy::header("x-a")).no_key(NoKey::Deny))
+        .limit(Limit::new("keyed", keyed, KeyBy::header("x-a")).when_no_key(WhenNoKey::Deny))
         .run();
     assert_told(|request| site.status(request));
 }
@@ -63,7 +63,7 @@ fn limits_that_must_be_waited_for_tell_the_same() {
     let (shadow, keyed) = (site.elsewhere(Quota::per_hour(1)), site.elsewhere(Quota::per_minute(1)));
     let site = site
         .limit(Limit::shared_global("shadow", shadow).shadow())
-        .limit(Limit::shared("keyed", keyed, KeyBy::header("x-a")).no_key(NoKey::Deny))
+        .limit(Limit::shared("keyed", keyed, KeyBy::header("x-a")).when_no_key(WhenNoKey::Deny))
         .run_shared();
     assert_told(|request| site.send(request).status.as_u16());
 }

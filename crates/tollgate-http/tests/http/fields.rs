@@ -3,8 +3,8 @@
 use super::site::{Site, from, site, with};
 use std::sync::Arc;
 use std::time::Duration;
-use tollgate::{Algorithm, Clock, Full, Limiter, Quota, SingleLimiter};
-use tollgate_http::{Cost, Key, KeyBy, Limit, NoKey, RateLimitLayer};
+use tollgate::{Algorithm, Clock, Limiter, Quota, SingleLimiter, WhenFull};
+use tollgate_http::{Cost, Key, KeyBy, Limit, RateLimitLayer, WhenNoKey};
 
 const MILLI: Duration = Duration::from_millis(1);
 
@@ -82,13 +82,13 @@ fn a_retry_after_what_was_told_passes_for_every_algorithm() {
 fn what_remains_is_what_the_decision_said_and_never_read_again() {
     let site = site();
     let limiter: Arc<Limiter<Key>> = site.limiter(Quota::per_hour(5)).into();
-    let limit = Limit::new("keyed", limiter.clone(), KeyBy::header("x-a")).no_key(NoKey::Deny);
+    let limit = Limit::new("keyed", limiter.clone(), KeyBy::header("x-a")).when_no_key(WhenNoKey::Deny);
     let site = site.limit(limit).run();
     // The handler charges the same key while the request is under way; its response does not know.
     let before = site.call(with(&[("x-a", "a")])).unwrap();
     let key = Key::new("keyed", ["a"]);
     assert_eq!(before.headers()["ratelimit"], "\"keyed\";r=4;t=720");
-    assert!(limiter.check(&key).allowed());
+    assert!(limiter.check(&key).is_allowed());
     assert_eq!(limiter.peek(&key).remaining(), 3);
     assert_eq!(site.send(with(&[("x-a", "a")])).items("ratelimit"), ["keyed r=2 t=720"]);
 }
@@ -119,7 +119,7 @@ fn integers_have_15_digits_at_the_most() {
 fn a_changed_quota_is_told_and_so_is_one_of_a_key() {
     let site = site();
     let limiter: Arc<Limiter<Key>> = site.limiter(Quota::per_minute(6)).into();
-    let limit = Limit::new("keyed", limiter.clone(), KeyBy::header("x-a")).no_key(NoKey::Deny);
+    let limit = Limit::new("keyed", limiter.clone(), KeyBy::header("x-a")).when_no_key(WhenNoKey::Deny);
     let all = site.single(Quota::per_second(500));
     let site = site.limit(Limit::global("all", all)).limit(limit).run();
     let policy = |who| site.send(with(&[("x-a", who)])).items("ratelimit-policy")[1].clone();
@@ -138,8 +138,8 @@ fn a_changed_quota_is_told_and_so_is_one_of_a_key() {
 #[test]
 fn no_time_is_told_where_no_wait_can_be_promised() {
     let site = site();
-    let full = Limiter::builder(Quota::per_hour(5)).clock(&site.clock).max_keys(1).full(Full::Deny);
-    let limit = Limit::new("keyed", full.build().unwrap(), KeyBy::header("x-a")).no_key(NoKey::Deny);
+    let full = Limiter::builder(Quota::per_hour(5)).clock(&site.clock).max_keys(1).when_full(WhenFull::Deny);
+    let limit = Limit::new("keyed", full.build().unwrap(), KeyBy::header("x-a")).when_no_key(WhenNoKey::Deny);
     let limit = limit.cost(Cost::content_length(1, 1));
     let site = site.limit(limit).with(|builder| builder.legacy_fields()).run();
     assert_eq!(site.status(with(&[("x-a", "a")])), 200);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 use tollgate::Quota;
-use tollgate_http::{KeyBy, Limit, NoKey};
+use tollgate_http::{KeyBy, Limit, WhenNoKey};
 
 #[test]
 fn clones_and_connections_share_their_limits_and_races_admit_no_more() {
@@ -14,7 +14,7 @@ fn clones_and_connections_share_their_limits_and_races_admit_no_more() {
     let keyed = Arc::new(site.limiter(Quota::per_hour(300)));
     let site = site
         .limit(Limit::global("all", all.clone()))
-        .limit(Limit::new("keyed", keyed, KeyBy::header("x-a")).no_key(NoKey::Deny))
+        .limit(Limit::new("keyed", keyed, KeyBy::header("x-a")).when_no_key(WhenNoKey::Deny))
         .run();
     let passed: [AtomicU64; 3] = Default::default();
     thread::scope(|scope| {

@@ -4,8 +4,8 @@ use super::elsewhere::{Elsewhere, Waits};
 use super::site::{Site, from, site, with};
 use http::Request;
 use std::sync::{Arc, Mutex};
-use tollgate::{Full, Limiter, Quota};
-use tollgate_http::{BuildError, Cost, Key, KeyBy, Limit, NoKey, RateLimitBuilder, RateLimitLayer};
+use tollgate::{Limiter, Quota, WhenFull};
+use tollgate_http::{BuildError, Cost, Key, KeyBy, Limit, RateLimitBuilder, RateLimitLayer, WhenNoKey};
 
 /// A layer, and what it was told: limit, charged, and whether it would refuse, binds, is refused.
 type Told = Arc<Mutex<Vec<(String, Option<u64>, [bool; 3])>>>;
@@ -26,7 +26,7 @@ fn key(name: &str) -> Request<()> {
 }
 
 fn by_header(name: &str, limiter: &Arc<Elsewhere>) -> Limit {
-    Limit::shared(name, Arc::clone(limiter), KeyBy::header("x-a")).no_key(NoKey::Deny)
+    Limit::shared(name, Arc::clone(limiter), KeyBy::header("x-a")).when_no_key(WhenNoKey::Deny)
 }
 
 #[test]
@@ -58,7 +58,7 @@ fn a_shared_limit_answers_as_a_local_one_does() {
         };
         let (local, local_told) = twice(|site| {
             let limiter = site.limiter(Quota::per_hour(2));
-            let limit = Limit::new("keyed", limiter, KeyBy::header("x-a")).no_key(NoKey::Deny);
+            let limit = Limit::new("keyed", limiter, KeyBy::header("x-a")).when_no_key(WhenNoKey::Deny);
             [limit, Limit::global("all", site.single(Quota::per_minute(100).burst(50)))]
         });
         let (shared, shared_told) = twice(|site| {
@@ -166,7 +166,7 @@ fn what_one_limit_refuses_is_given_back_to_the_others() {
 #[test]
 fn what_is_refused_here_costs_no_round_trip() {
     let (site, [keyed, all], here, told) = three();
-    assert!(here.check_n(5).allowed());
+    assert!(here.check_n(5).is_allowed());
     let refused = site.send(key("a"));
     assert_eq!((refused.status.as_u16(), refused.header("retry-after")), (429, Some("720")));
     assert_eq!([keyed.calls(), all.calls()], [[""; 0]; 2]);
@@ -178,12 +178,14 @@ fn what_is_refused_here_costs_no_round_trip() {
 
 #[test]
 fn a_request_without_a_key_is_refused_passes_or_shares_one() {
-    for (no_key, statuses, checks) in
-        [(NoKey::Deny, [403, 403], 0), (NoKey::Allow, [200, 200], 0), (NoKey::Shared, [200, 429], 2)]
-    {
+    for (no_key, statuses, checks) in [
+        (WhenNoKey::Deny, [403, 403], 0),
+        (WhenNoKey::Allow, [200, 200], 0),
+        (WhenNoKey::Share, [200, 429], 2),
+    ] {
         let site = site();
         let elsewhere = site.elsewhere(Quota::per_hour(1));
-        let limit = by_header("keyed", &elsewhere).no_key(no_key);
+        let limit = by_header("keyed", &elsewhere).when_no_key(no_key);
         let site = site.limit(limit).run_shared();
         assert_eq!(site.statuses([with(&[]), with(&[])]), statuses, "{no_key:?}");
         assert_eq!(elsewhere.calls().len(), checks, "{no_key:?}");
@@ -263,7 +265,7 @@ fn a_local_shadow_beside_a_shared_limit_is_charged_only_for_what_passes() {
 #[test]
 fn what_was_let_through_without_a_charge_is_not_given_back() {
     let site = site();
-    let limiter = Limiter::builder(Quota::per_hour(9)).max_keys(1).full(Full::Admit);
+    let limiter = Limiter::builder(Quota::per_hour(9)).max_keys(1).when_full(WhenFull::Allow);
     let full = Elsewhere::new(limiter.clock(&site.clock).build().unwrap());
     let one = site.elsewhere(Quota::per_hour(1));
     let site = site.limit(by_header("keyed", &full)).limit(Limit::shared_global("one", one)).run_shared();

@@ -7,7 +7,7 @@ use std::future::{Ready, ready};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tollgate::{Clock, Limiter, ManualClock, Quota, SingleLimiter};
-use tollgate_http::{Key, KeyBy, Limit, NoKey, PeerAddr, RateLimit, RateLimitBuilder, RateLimitLayer};
+use tollgate_http::{Key, KeyBy, Limit, PeerAddr, RateLimit, RateLimitBuilder, RateLimitLayer, WhenNoKey};
 use tower::{Layer, Service, ServiceExt};
 
 /// A service whose time stands still.
@@ -39,7 +39,7 @@ impl Site {
 
     /// One request an hour for each key; those without a key get status 403.
     pub(crate) fn hourly(self, by: KeyBy) -> Running {
-        let limit = Limit::new("hourly", self.limiter(Quota::per_hour(1)), by).no_key(NoKey::Deny);
+        let limit = Limit::new("hourly", self.limiter(Quota::per_hour(1)), by).when_no_key(WhenNoKey::Deny);
         self.limit(limit).run()
     }
 

@@ -5,7 +5,7 @@ use http::Method;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tollgate::{Limiter, Quota, SingleLimiter};
-use tollgate_http::{Cost, Key, KeyBy, Limit, NoKey};
+use tollgate_http::{Cost, Key, KeyBy, Limit, WhenNoKey};
 
 /// Three an hour for each `x-a`, two a minute for each path, five a second in all.
 fn three() -> (Running, Arc<Limiter<Key>>, Arc<SingleLimiter>) {
@@ -14,7 +14,7 @@ fn three() -> (Running, Arc<Limiter<Key>>, Arc<SingleLimiter>) {
     let all = Arc::new(site.single(Quota::per_second(5)));
     let paths = site.limiter(Quota::per_minute(2));
     let site = site
-        .limit(Limit::new("key", keys.clone(), KeyBy::header("x-a")).no_key(NoKey::Allow))
+        .limit(Limit::new("key", keys.clone(), KeyBy::header("x-a")).when_no_key(WhenNoKey::Allow))
         .limit(Limit::new("path", paths, KeyBy::path()))
         .limit(Limit::global("all", all.clone()))
         .run();
@@ -142,7 +142,7 @@ fn a_shadow_decides_and_tells_and_never_refuses() {
         .limit(Limit::global("open", open))
         .with(|it| {
             it.on_decision(move |event| {
-                let allowed = event.decision().unwrap().allowed();
+                let allowed = event.decision().unwrap().is_allowed();
                 let flags = [event.is_shadow(), event.would_refuse(), event.is_binding(), event.is_refused()];
                 listener.lock().unwrap().push((event.limit().to_owned(), allowed, flags));
             })
@@ -184,8 +184,8 @@ fn a_request_without_a_key_is_told_and_a_shadow_lets_it_pass() {
     let (listener, one, two) =
         (told.clone(), site.limiter(Quota::per_hour(1)), site.limiter(Quota::per_hour(1)));
     let site = site
-        .limit(Limit::new("shadow", one, KeyBy::header("x-a")).no_key(NoKey::Deny).shadow())
-        .limit(Limit::new("real", two, KeyBy::header("x-b")).no_key(NoKey::Deny))
+        .limit(Limit::new("shadow", one, KeyBy::header("x-a")).when_no_key(WhenNoKey::Deny).shadow())
+        .limit(Limit::new("real", two, KeyBy::header("x-b")).when_no_key(WhenNoKey::Deny))
         .with(|it| {
             let other = listener.clone();
             it.on_decision(move |event| {
@@ -211,7 +211,7 @@ fn what_is_refused_for_want_of_a_key_is_charged_to_no_other_limit() {
     let keyed = site.limiter(Quota::per_hour(1));
     let site = site
         .limit(Limit::global("all", all.clone()))
-        .limit(Limit::new("keyed", keyed, KeyBy::header("x-a")).no_key(NoKey::Deny))
+        .limit(Limit::new("keyed", keyed, KeyBy::header("x-a")).when_no_key(WhenNoKey::Deny))
         .run();
     assert_eq!(site.status(with(&[])), 403);
     assert_eq!(all.peek().remaining(), 9);

@@ -75,7 +75,7 @@ fn what_was_used_up_here_meanwhile_refuses_and_what_was_charged_elsewhere_comes_
     a.close();
     let mut request = site.under_way(with(&[]));
     assert_eq!(request.status(), None);
-    assert!(here.check_n(9).allowed());
+    assert!(here.check_n(9).is_allowed());
     a.open();
     b.close();
     // The refusal is known, and is not told before the charges are back.
@@ -158,7 +158,7 @@ fn who_hangs_up_while_a_refund_is_under_way_is_done() {
     a.close();
     let mut request = site.under_way(with(&[]));
     assert_eq!(request.status(), None);
-    assert!(here.check_n(9).allowed());
+    assert!(here.check_n(9).is_allowed());
     a.open();
     b.close();
     assert_eq!(request.status(), None);

@@ -8,7 +8,7 @@ use http::{Request, StatusCode};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use tollgate::Quota;
-use tollgate_http::{ForwardedField, KeyBy, Limit, NoKey, TrustedProxies};
+use tollgate_http::{ForwardedField, KeyBy, Limit, TrustedProxies, WhenNoKey};
 
 /// A limit of clients behind a proxy, which is the peer of the server.
 fn behind_a_proxy(limiter: &Counted) -> KeyedBy {
@@ -27,7 +27,7 @@ impl KeyedBy {
     }
 
     fn limit(self) -> Limit {
-        Limit::new("per-client", self.limiter, self.by).no_key(NoKey::Deny)
+        Limit::new("per-client", self.limiter, self.by).when_no_key(WhenNoKey::Deny)
     }
 }
 
@@ -133,7 +133,9 @@ fn peers_of_a_socket_for_both_families_are_their_ipv4_addresses() {
     run(async {
         for kind in KINDS {
             let limiter = counted(Quota::per_hour(2));
-            let limit = || Limit::new("per-address", Arc::clone(&limiter), KeyBy::peer()).no_key(NoKey::Deny);
+            let limit = || {
+                Limit::new("per-address", Arc::clone(&limiter), KeyBy::peer()).when_no_key(WhenNoKey::Deny)
+            };
             // One layer before a socket of IPv4 and one of IPv6 that takes IPv4, whose peers are mapped.
             let layer = layer([limit()]);
             let plain = Server::start(kind, layer.clone(), site()).await;
@@ -164,7 +166,8 @@ fn a_peer_of_ipv6_is_its_prefix() {
             return eprintln!("NOT DONE: this machine has no IPv6");
         };
         let limiter = counted(Quota::per_hour(1));
-        let limit = Limit::new("per-address", Arc::clone(&limiter), KeyBy::peer()).no_key(NoKey::Deny);
+        let limit =
+            Limit::new("per-address", Arc::clone(&limiter), KeyBy::peer()).when_no_key(WhenNoKey::Deny);
         let server = Server::listen("[::1]:0".parse().unwrap(), Kind::Axum, layer([limit]), site()).await;
         let mut client = Client::connect(&server, Version::One).await;
         assert_eq!(client.get("/").await.status, StatusCode::OK);

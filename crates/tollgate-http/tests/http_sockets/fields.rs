@@ -7,7 +7,7 @@ use http::{Request, Response, StatusCode};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tollgate::{Algorithm, Clock, Decision, Limiter, Quota, Tick};
-use tollgate_http::{KeyBy, Limit, NoKey, PeerAddr, RequestHead};
+use tollgate_http::{KeyBy, Limit, PeerAddr, RequestHead, WhenNoKey};
 use tollgate_testing::structured::{policies, rate_limit};
 
 fn rounded_up(wait: Duration) -> u64 {
@@ -17,7 +17,7 @@ fn rounded_up(wait: Duration) -> u64 {
 /// The fields of one limit, as its decision has them.
 fn expected(decision: &Decision) -> (u64, Option<u64>, Option<u64>) {
     let wait = decision.retry_after().map(|wait| rounded_up(wait).max(1));
-    (decision.remaining(), wait, wait.filter(|_| !decision.allowed()))
+    (decision.remaining(), wait, wait.filter(|_| !decision.is_allowed()))
 }
 
 #[test]
@@ -57,14 +57,14 @@ fn figures_are_those_of_the_decision_also_when_others_come_in_between() {
                 let fields = rate_limit(&reply.headers);
                 assert_eq!(fields.len(), 1);
                 assert_eq!((fields[0].0.as_str(), fields[0].1), ("per-address", remaining));
-                assert_eq!(reply.retry_after(), wait.filter(|_| !decision.allowed()));
-                if decision.allowed() {
+                assert_eq!(reply.retry_after(), wait.filter(|_| !decision.is_allowed()));
+                if decision.is_allowed() {
                     passed += 1;
                     assert!(fields[0].2.is_some_and(|after| after >= 1));
                 } else {
                     assert_eq!(fields[0].2, wait, "t is Retry-After");
                 }
-                assert_eq!(reply.status.is_success(), decision.allowed());
+                assert_eq!(reply.status.is_success(), decision.is_allowed());
                 clock.advance(Duration::from_millis(1_700));
             }
             assert!((3..9).contains(&passed), "both were seen: {passed}");
@@ -242,7 +242,7 @@ fn no_wait_is_promised_where_none_helps() {
         let limiter = keyed(Quota::per_minute(5), &Clock::manual());
         let by = KeyBy::peer();
         let limit = Limit::new("uploads", limiter, by)
-            .no_key(NoKey::Deny)
+            .when_no_key(WhenNoKey::Deny)
             .cost(Cost::from_fn(|head| if head.uri().path() == "/large" { 6 } else { 1 }));
         let server = Server::start(Kind::Axum, layer([limit]), site()).await;
         let mut client = Client::connect(&server, Version::One).await;

@@ -7,7 +7,7 @@ use http::{Request, StatusCode};
 use serde_json::Value;
 use std::sync::{Arc, Mutex};
 use tollgate::{Clock, Quota};
-use tollgate_http::{Cost, KeyBy, Limit, NoKey};
+use tollgate_http::{Cost, KeyBy, Limit, WhenNoKey};
 use tollgate_testing::structured::{policies, rate_limit};
 
 const OK: StatusCode = StatusCode::OK;
@@ -127,16 +127,16 @@ fn a_body_costs_what_its_length_says() {
 }
 
 /// A limit by API key, of two requests an hour.
-fn without_a_key(choice: NoKey) -> Limit {
+fn without_a_key(choice: WhenNoKey) -> Limit {
     let limiter = keyed(Quota::per_hour(2), &Clock::manual());
-    Limit::new("per-key", limiter, KeyBy::api_key("x-api-key", "api_key")).no_key(choice)
+    Limit::new("per-key", limiter, KeyBy::api_key("x-api-key", "api_key")).when_no_key(choice)
 }
 
 #[test]
 fn each_choice_for_requests_without_a_key_is_kept() {
     run(async {
         for (kind, version) in KINDS.into_iter().flat_map(|kind| VERSIONS.map(|version| (kind, version))) {
-            for choice in [NoKey::Deny, NoKey::Allow, NoKey::Shared] {
+            for choice in [WhenNoKey::Deny, WhenNoKey::Allow, WhenNoKey::Share] {
                 let server = Server::start(kind, layer([without_a_key(choice)]), site()).await;
                 // Shared means shared by all, also of other addresses.
                 let mut one = Client::connect(&server, version).await;
@@ -148,8 +148,8 @@ fn each_choice_for_requests_without_a_key_is_kept() {
                     other.ask(Request::get("/?api_key=").header("x-api-key", "")).await.status,
                 ];
                 let expected = match choice {
-                    NoKey::Deny => [StatusCode::FORBIDDEN; 4],
-                    NoKey::Allow => [OK; 4],
+                    WhenNoKey::Deny => [StatusCode::FORBIDDEN; 4],
+                    WhenNoKey::Allow => [OK; 4],
                     _ => [OK, OK, TOO_MANY, TOO_MANY],
                 };
                 assert_eq!(found, expected, "{kind:?} {version:?} {choice:?}");
@@ -167,7 +167,7 @@ fn each_choice_for_requests_without_a_key_is_kept() {
 fn a_refusal_for_want_of_a_key_is_a_problem_and_promises_no_wait() {
     run(async {
         let limiter = keyed(Quota::per_hour(2), &Clock::manual());
-        let limit = Limit::new("per-key", limiter, KeyBy::header("x-api-key")).no_key(NoKey::Deny);
+        let limit = Limit::new("per-key", limiter, KeyBy::header("x-api-key")).when_no_key(WhenNoKey::Deny);
         let layer = builder().limit(limit).no_key_status(StatusCode::UNAUTHORIZED).build().unwrap();
         let server = Server::start(Kind::Axum, layer, site()).await;
         let mut client = Client::connect(&server, Version::One).await;
@@ -184,7 +184,7 @@ fn a_key_is_the_same_client_in_the_header_and_in_the_query_and_another_than_an_a
     run(async {
         let limiter = keyed(Quota::per_hour(2), &Clock::manual());
         let by = KeyBy::api_key("x-api-key", "api_key").or(KeyBy::peer());
-        let limit = Limit::new("per-client", limiter, by).no_key(NoKey::Deny);
+        let limit = Limit::new("per-client", limiter, by).when_no_key(WhenNoKey::Deny);
         let server = Server::start(Kind::Axum, layer([limit]), site()).await;
         let mut client = Client::connect(&server, Version::One).await;
         // The address of the client, sent as a key.

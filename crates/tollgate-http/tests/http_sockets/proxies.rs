@@ -9,7 +9,7 @@ use http::{Request, StatusCode};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use tollgate::{Clock, ExactKeys, Limiter, Quota};
-use tollgate_http::{ForwardedField, Key, KeyBy, KeyPart, Limit, NoKey, TrustedProxies};
+use tollgate_http::{ForwardedField, Key, KeyBy, KeyPart, Limit, TrustedProxies, WhenNoKey};
 
 pub(crate) type Counted = Arc<Limiter<Key, ExactKeys<Key>>>;
 
@@ -58,14 +58,14 @@ fn trusts() -> [TrustedProxies; 2] {
     [TrustedProxies::networks(["127.0.0.0/8", "10.0.0.0/8"]), TrustedProxies::hops(2)]
 }
 
-fn by_client(limiter: &Counted, field: ForwardedField, proxies: TrustedProxies, no_key: NoKey) -> Limit {
-    Limit::new("per-client", Arc::clone(limiter), KeyBy::forwarded(field, proxies)).no_key(no_key)
+fn by_client(limiter: &Counted, field: ForwardedField, proxies: TrustedProxies, no_key: WhenNoKey) -> Limit {
+    Limit::new("per-client", Arc::clone(limiter), KeyBy::forwarded(field, proxies)).when_no_key(no_key)
 }
 
 /// Only 127.0.0.1 is a proxy.
 fn behind_the_proxy(limiter: &Counted) -> Limit {
     let proxies = TrustedProxies::networks(["127.0.0.1"]);
-    by_client(limiter, ForwardedField::XForwardedFor, proxies, NoKey::Allow)
+    by_client(limiter, ForwardedField::XForwardedFor, proxies, WhenNoKey::Allow)
 }
 
 fn name(field: ForwardedField) -> &'static str {
@@ -106,7 +106,7 @@ fn a_spoofed_entry_in_any_position_changes_nothing() {
         for field in [ForwardedField::XForwardedFor, ForwardedField::Forwarded] {
             for proxies in trusts() {
                 let limiter = counted(Quota::per_hour(1));
-                let limit = by_client(&limiter, field, proxies.clone(), NoKey::Allow);
+                let limit = by_client(&limiter, field, proxies.clone(), WhenNoKey::Allow);
                 let server = Server::start(Kind::Hyper, layer([limit]), site()).await;
                 let mut client = Client::connect(&server, Version::One).await;
                 let honest = format!("{}, {}", entry(field, CLIENT), entry(field, PROXY));
@@ -145,7 +145,7 @@ fn proxies_may_write_ports_brackets_and_mapped_addresses() {
         for field in [ForwardedField::XForwardedFor, ForwardedField::Forwarded] {
             for proxies in trusts() {
                 let limiter = counted(Quota::per_hour(100));
-                let limit = by_client(&limiter, field, proxies, NoKey::Deny);
+                let limit = by_client(&limiter, field, proxies, WhenNoKey::Deny);
                 let server = Server::start(Kind::Axum, layer([limit]), site()).await;
                 let mut client = Client::connect(&server, Version::Two).await;
                 for written in [CLIENT, "203.0.113.9:51000", "::ffff:203.0.113.9", "[::FFFF:cb00:7109]:8080"]
@@ -212,7 +212,7 @@ fn an_entry_that_a_proxy_wrote_and_nobody_can_read_leaves_no_key() {
         for field in [ForwardedField::XForwardedFor, ForwardedField::Forwarded] {
             for proxies in trusts() {
                 let limiter = counted(Quota::per_hour(1));
-                let limit = by_client(&limiter, field, proxies, NoKey::Deny);
+                let limit = by_client(&limiter, field, proxies, WhenNoKey::Deny);
                 let server = Server::start(Kind::Axum, layer([limit]), site()).await;
                 let mut client = Client::connect(&server, Version::One).await;
                 for garbage in ["unknown", "_hidden", "1.2.3", "10.0.0.256", "2001:db8::1::2", "a b"] {
@@ -231,7 +231,7 @@ fn a_zone_names_no_other_client() {
         for field in [ForwardedField::XForwardedFor, ForwardedField::Forwarded] {
             let limiter = counted(Quota::per_hour(100));
             let layer = builder()
-                .limit(by_client(&limiter, field, TrustedProxies::hops(1), NoKey::Deny))
+                .limit(by_client(&limiter, field, TrustedProxies::hops(1), WhenNoKey::Deny))
                 .build()
                 .unwrap();
             let server = Server::start(Kind::Hyper, layer, site()).await;

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 use tollgate::{Limiter, ManualClock, Quota, SingleLimiter};
-use tollgate_http::{BuildError, Key, KeyBy, Limit, NoKey, RateLimitBuilder, RateLimitLayer};
+use tollgate_http::{BuildError, Key, KeyBy, Limit, RateLimitBuilder, RateLimitLayer, WhenNoKey};
 
 /// Far more than any test takes, so that none of them hangs.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -26,12 +26,12 @@ pub(crate) fn single(quota: Quota, clock: &ManualClock) -> Arc<SingleLimiter> {
 
 /// A limit by address, called `per-address`.
 pub(crate) fn per_address(limiter: &Arc<Limiter<Key>>) -> Limit {
-    Limit::new("per-address", Arc::clone(limiter), KeyBy::peer()).no_key(NoKey::Deny)
+    Limit::new("per-address", Arc::clone(limiter), KeyBy::peer()).when_no_key(WhenNoKey::Deny)
 }
 
 /// A limit by the header `x-api-key`, called `per-key`; requests without one are not limited.
 pub(crate) fn per_key(limiter: &Arc<Limiter<Key>>) -> Limit {
-    Limit::new("per-key", Arc::clone(limiter), KeyBy::header("x-api-key")).no_key(NoKey::Allow)
+    Limit::new("per-key", Arc::clone(limiter), KeyBy::header("x-api-key")).when_no_key(WhenNoKey::Allow)
 }
 
 /// A layer that finds the peer wherever the servers of these tests put it.

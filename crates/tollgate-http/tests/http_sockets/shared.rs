@@ -10,7 +10,7 @@ use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tollgate::{Clock, Decision, Limiter, Quota};
-use tollgate_http::{AsyncLimiter, Key, KeyBy, Limit, NoKey, SharedRateLimitLayer};
+use tollgate_http::{AsyncLimiter, Key, KeyBy, Limit, SharedRateLimitLayer, WhenNoKey};
 
 const TOO_MANY: StatusCode = StatusCode::TOO_MANY_REQUESTS;
 
@@ -72,7 +72,7 @@ fn remote(quota: Quota) -> (Remote, Arc<Limiter<Key>>) {
 }
 
 fn per_address(remote: &Remote) -> Limit {
-    Limit::shared("per-address", remote.clone(), KeyBy::peer()).no_key(NoKey::Deny)
+    Limit::shared("per-address", remote.clone(), KeyBy::peer()).when_no_key(WhenNoKey::Deny)
 }
 
 fn layer(limit: Limit) -> SharedRateLimitLayer {

@@ -28,7 +28,7 @@ async fn incr(mut connection: MultiplexedConnection, key: u64) -> bool {
     let mut pipeline = redis::pipe();
     pipeline.cmd("INCR").arg(&key).cmd("EXPIRE").arg(&key).arg(2).ignore();
     let (count,): (u64,) = pipeline.query_async(&mut connection).await.expect("INCR");
-    count <= QUOTA.limit()
+    count <= QUOTA.tokens()
 }
 
 /// GCRA with the time and the arrival time as floating-point seconds, its answer as strings: what a widely used package
@@ -57,13 +57,13 @@ impl Subject {
 
     pub(crate) async fn check(&self, key: u64) {
         let allowed = match &self.kind {
-            Kind::InProcess(limiter) => limiter.check(&key).allowed(),
-            Kind::Shared(limiter) => limiter.check(&key).await.allowed(),
+            Kind::InProcess(limiter) => limiter.check(&key).is_allowed(),
+            Kind::Shared(limiter) => limiter.check(&key).await.is_allowed(),
             Kind::Incr(connection) => incr(connection.clone(), key).await,
             Kind::Gcra(connection, script) => {
                 let mut connection = connection.clone();
                 let mut call = script.key(format!("gcra:{key}"));
-                call.arg(QUOTA.limit()).arg(QUOTA.limit()).arg(1).arg(1);
+                call.arg(QUOTA.tokens()).arg(QUOTA.tokens()).arg(1).arg(1);
                 let (taken, ..): (u64, u64, String, String) =
                     call.invoke_async(&mut connection).await.expect("GCRA");
                 taken == 1

@@ -7,7 +7,7 @@ use super::script::{Call, Script};
 use crate::error::BuildError;
 use smallvec::SmallVec;
 use std::time::Duration;
-use tollgate::{Algorithm, ConfigError, Decision, Outcome, Quota, Report, Source, Tick};
+use tollgate::{Algorithm, ConfigError, Decision, DecisionParts, Outcome, Quota, Source, Tick};
 
 /// Below this, doubles are exact with room to spare for one sum.
 const EXACT: u64 = 1 << 52;
@@ -244,10 +244,10 @@ impl Method {
             },
             _ => return None,
         };
-        let decision = Decision::from(Report {
+        let decision = Decision::from(DecisionParts {
             outcome,
             cost,
-            limit: capacity,
+            capacity,
             // What was leased with it is still there.
             remaining: u64::try_from(told.remaining + lease).unwrap_or(u64::MAX).min(capacity),
             wait: told.wait.map(duration),
@@ -381,11 +381,11 @@ impl Windows {
 
 impl Kind {
     fn new(algorithm: Algorithm, quota: Quota) -> Result<Self, BuildError> {
-        let (limit, nanos) = (quota.limit(), quota.period().as_nanos());
+        let (limit, nanos) = (quota.tokens(), quota.period().as_nanos());
         let longest = Quota::MAX_PERIOD;
         let refused = |error: ConfigError| Err(BuildError::from(error));
         match quota {
-            _ if limit == 0 => return refused(ConfigError::ZeroLimit),
+            _ if limit == 0 => return refused(ConfigError::ZeroTokens),
             _ if nanos == 0 => return refused(ConfigError::ZeroPeriod),
             _ if quota.period() > longest => {
                 return refused(ConfigError::PeriodTooLong { period: quota.period(), most: longest });
@@ -396,7 +396,7 @@ impl Kind {
             return Self::bucket(quota, algorithm == Algorithm::LeakyQueue);
         }
         if let Some(burst) = quota.explicit_burst() {
-            return refused(ConfigError::BurstOfWindow { algorithm, burst });
+            return refused(ConfigError::BurstUnsupported { algorithm, burst });
         }
         if !nanos.is_multiple_of(1000) {
             return Err(BuildError::Period { period: quota.period() });
@@ -404,11 +404,13 @@ impl Kind {
         // Ten years are 2^49 microseconds.
         let period = u64::try_from(nanos / 1000).unwrap_or(u64::MAX);
         match algorithm {
-            Algorithm::SlidingLog if limit > LOG => refused(ConfigError::LogTooLarge { limit, most: LOG }),
+            Algorithm::SlidingLog if limit > LOG => {
+                refused(ConfigError::LogTooLarge { tokens: limit, most: LOG })
+            }
             Algorithm::SlidingLog => Ok(Self::Log { period, limit }),
-            _ if limit >= DIVISOR => refused(ConfigError::LimitTooLarge {
+            _ if limit >= DIVISOR => refused(ConfigError::TooManyTokens {
                 algorithm,
-                limit,
+                tokens: limit,
                 period: quota.period(),
                 most: DIVISOR - 1,
             }),
@@ -418,10 +420,10 @@ impl Kind {
 
     fn bucket(quota: Quota, queue: bool) -> Result<Self, BuildError> {
         // period / limit, in microseconds, as a fraction.
-        let (nanos, rate) = (quota.period().as_nanos(), u128::from(quota.limit()) * 1000);
+        let (nanos, rate) = (quota.period().as_nanos(), u128::from(quota.tokens()) * 1000);
         let common = gcd(nanos, rate);
         let (unit, leak) = (nanos / common, rate / common);
-        let burst = quota.explicit_burst().unwrap_or(quota.limit());
+        let burst = quota.capacity();
         if burst == 0 {
             return Err(ConfigError::ZeroBurst.into());
         }

@@ -161,7 +161,7 @@ impl Shared {
         let number = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
         let reply = [granted.into(), 0, window, before, present, now].map(number);
         let op = Op::Check { cost, lease: 0 };
-        let answer = self.core.method.answer(&reply, op, Source::Ahead);
+        let answer = self.core.method.answer(&reply, op, Source::Prepaid);
         answer.expect("windows answer with six numbers").decision
     }
 

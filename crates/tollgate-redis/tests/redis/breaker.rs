@@ -4,16 +4,16 @@ use crate::load::{AGES, DEADLINE, Limiter, MARGIN, store_answers};
 use std::time::Duration;
 use tokio::time::Instant;
 use tollgate::{Algorithm, Outcome, Quota, Source};
-use tollgate_redis::{Client, OnFailure};
+use tollgate_redis::{Client, WhenUnavailable};
 use tollgate_testing::store::faults::FaultProxy;
 use tollgate_testing::store::server::Server;
 use tollgate_testing::store::wait::run;
 
-fn limiter(client: &Client, limit: u64, algorithm: Algorithm, on_failure: OnFailure) -> Limiter {
+fn limiter(client: &Client, limit: u64, algorithm: Algorithm, on_failure: WhenUnavailable) -> Limiter {
     let builder = Limiter::builder(client, "breaker", Quota::new(limit, AGES));
     // Longer than a server that is well ever takes.
     let deadline = Duration::from_secs(2);
-    builder.algorithm(algorithm).on_failure(on_failure).deadline(deadline).build().unwrap()
+    builder.algorithm(algorithm).when_unavailable(on_failure).deadline(deadline).build().unwrap()
 }
 
 #[test]
@@ -78,8 +78,8 @@ fn a_policy_answers_as_it_was_told_to_and_is_counted() {
     run(async {
         let server = Server::start();
         let client = Client::open(server.url()).unwrap();
-        let open = limiter(&client, 5, Algorithm::TokenBucket, OnFailure::Open);
-        let closed = limiter(&client, 5, Algorithm::TokenBucket, OnFailure::Closed);
+        let open = limiter(&client, 5, Algorithm::TokenBucket, WhenUnavailable::Allow);
+        let closed = limiter(&client, 5, Algorithm::TokenBucket, WhenUnavailable::Deny);
         store_answers(&open, "alice").await;
         store_answers(&closed, "alice").await;
         server.kill();
@@ -111,14 +111,14 @@ fn a_local_limiter_takes_over_with_what_the_store_has_admitted() {
             let client = Client::open(server.url()).unwrap();
             let limiters: Vec<_> = Algorithm::ALL
                 .into_iter()
-                .map(|algorithm| limiter(&client, 100, algorithm, OnFailure::Local { share }))
+                .map(|algorithm| limiter(&client, 100, algorithm, WhenUnavailable::Local { share }))
                 .collect();
             // Some algorithms have their states under the same name: each has a key of its own.
             for (number, limiter) in limiters.iter().enumerate() {
                 let key = number.to_string();
                 for _ in 0..taken {
                     let decision = limiter.check(&key).await;
-                    assert_eq!((decision.allowed(), decision.source()), (true, Source::Shared));
+                    assert_eq!((decision.is_allowed(), decision.source()), (true, Source::Remote));
                 }
             }
             server.kill();
@@ -127,7 +127,7 @@ fn a_local_limiter_takes_over_with_what_the_store_has_admitted() {
                 for _ in 0..100 {
                     let decision = limiter.check(&key).await;
                     assert_eq!(decision.source(), Source::Key);
-                    admitted += u64::from(decision.allowed());
+                    admitted += u64::from(decision.is_allowed());
                 }
                 let stats = limiter.stats();
                 assert_eq!(admitted, left, "{} {share} {taken}", limiter.algorithm());
@@ -142,10 +142,10 @@ fn nothing_is_sent_before_it_is_needed_and_the_first_check_waits_for_the_connect
     run(async {
         let server = Server::start();
         let client = Client::open(server.url()).unwrap();
-        let limiter = limiter(&client, 100, Algorithm::TokenBucket, OnFailure::Closed);
+        let limiter = limiter(&client, 100, Algorithm::TokenBucket, WhenUnavailable::Deny);
         assert!(!client.stats().connected && server.clients() == 0);
         let all = futures_util::future::join_all((0..50).map(|_| limiter.check("alice"))).await;
-        assert!(all.iter().all(|decision| decision.source() == Source::Shared));
+        assert!(all.iter().all(|decision| decision.source() == Source::Remote));
         assert!(client.stats().connected);
         assert_eq!(server.clients(), 1);
     });

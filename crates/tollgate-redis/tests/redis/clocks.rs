@@ -26,8 +26,8 @@ fn with_the_clients_clock_the_server_is_not_asked_for_its_time() {
             let mut admitted = 0;
             for _ in 0..4 {
                 let decision = limiter.check("alice").await;
-                assert_eq!(decision.source(), Source::Shared);
-                admitted += u64::from(decision.allowed());
+                assert_eq!(decision.source(), Source::Remote);
+                admitted += u64::from(decision.is_allowed());
             }
             // Four may fit, if a window ends between them, or a machine takes a third of a second.
             assert!((3..=4).contains(&admitted), "{algorithm}: {admitted}");
@@ -49,19 +49,19 @@ fn a_client_whose_clock_is_behind_is_given_nothing_twice() {
         for algorithm in Algorithm::ALL {
             let limiter = builder(&client, algorithm).build().unwrap();
             for allowed in [true, true, true, false] {
-                assert_eq!(limiter.check_at("alice", 1, at(now)).await.allowed(), allowed, "{algorithm}");
+                assert_eq!(limiter.check_at("alice", 1, at(now)).await.is_allowed(), allowed, "{algorithm}");
             }
             // It is judged at the time of the one before it.
             for behind in [1, 2, 60, 86_400] {
                 let decision = limiter.check_at("alice", 1, at(now - behind)).await;
                 assert_eq!(
-                    (decision.allowed(), decision.source()),
-                    (false, Source::Shared),
+                    (decision.is_allowed(), decision.source()),
+                    (false, Source::Remote),
                     "{algorithm} {behind}"
                 );
             }
             // And leaves the key's time where it was.
-            assert!(limiter.check_at("alice", 1, at(now + 2)).await.allowed(), "{algorithm}");
+            assert!(limiter.check_at("alice", 1, at(now + 2)).await.is_allowed(), "{algorithm}");
         }
     });
 }
@@ -114,13 +114,13 @@ fn a_server_whose_clock_steps_back_denies_nobody_for_long_and_gives_nothing_twic
             into_the_future(&server, algorithm, &key);
             let begun = tokio::time::Instant::now();
             let denied = limiter.check_n("alice", 3).await;
-            assert!(!denied.allowed(), "{algorithm}: {denied:?}");
-            assert_eq!(denied.source(), Source::Shared);
+            assert!(!denied.is_allowed(), "{algorithm}: {denied:?}");
+            assert_eq!(denied.source(), Source::Remote);
             let wait = denied.retry_after().unwrap();
             assert!(wait <= Duration::from_secs(4), "{algorithm}: {wait:?}");
             until_async("they have come back", async || {
                 tokio::time::sleep(Duration::from_millis(50)).await;
-                limiter.check_n("alice", 3).await.allowed()
+                limiter.check_n("alice", 3).await.is_allowed()
             })
             .await;
             println!("{algorithm}: said {wait:?}, took {:?}", begun.elapsed());

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 use tollgate::{Algorithm, Quota, Source};
-use tollgate_redis::{Client, OnFailure};
+use tollgate_redis::{Client, WhenUnavailable};
 use tollgate_testing::store::cluster::Cluster;
 use tollgate_testing::store::faults::{FaultProxy, Mode};
 use tollgate_testing::store::program::{Program, for_each_server};
@@ -17,7 +17,7 @@ const LIMIT: u64 = 100_000;
 
 fn limiter(client: &Client, algorithm: Algorithm, deadline: Duration) -> Limiter {
     let builder = Limiter::builder(client, "c", Quota::new(LIMIT, AGES)).algorithm(algorithm);
-    builder.on_failure(OnFailure::Closed).readable_keys().deadline(deadline).build().unwrap()
+    builder.when_unavailable(WhenUnavailable::Deny).readable_keys().deadline(deadline).build().unwrap()
 }
 
 fn patient(client: &Client) -> Limiter {
@@ -60,7 +60,7 @@ fn keys_are_asked_for_where_they_are_and_where_they_go() {
             let limiter = limiter(&client, algorithm, Duration::from_secs(5));
             let keys: Vec<_> = (0..100).map(|number| format!("{algorithm}{number}")).collect();
             let decisions = join_all(keys.iter().map(|key| limiter.check(key))).await;
-            assert!(decisions.iter().all(|it| (it.source(), it.remaining()) == (Source::Shared, LIMIT - 1)));
+            assert!(decisions.iter().all(|it| (it.source(), it.remaining()) == (Source::Remote, LIMIT - 1)));
             let twice: Vec<_> = keys.iter().chain(&keys).map(|key| (&**key, 1)).collect();
             let decisions = limiter.check_many(&twice).await;
             let left: Vec<_> = decisions.iter().map(|decision| decision.remaining()).collect();
@@ -76,9 +76,9 @@ fn keys_are_asked_for_where_they_are_and_where_they_go() {
         let (key, name) = ("wanderer", named("wanderer"));
         let left = async |expected: u64| {
             let one = limiter.check(key).await;
-            assert_eq!((one.source(), one.remaining()), (Source::Shared, expected - 1));
+            assert_eq!((one.source(), one.remaining()), (Source::Remote, expected - 1));
             let many = limiter.check_many(&[(key, 1), ("other", 1), (key, 1)]).await;
-            assert!(many.iter().all(|decision| decision.source() == Source::Shared));
+            assert!(many.iter().all(|decision| decision.source() == Source::Remote));
             assert_eq!((many[0].remaining(), many[2].remaining()), (expected - 2, expected - 3));
             assert_eq!(limiter.peek(key).await.remaining(), expected - 3);
         };
@@ -147,7 +147,7 @@ async fn without_one(program: Program, away: impl FnOnce(&Server), back: impl Fn
         sleep(Duration::from_millis(20)).await;
         recovered = begun.elapsed();
         // Not what was answered before anybody has noticed.
-        limiter.check(&lost).await.source() == Source::Shared && recovered > Duration::from_millis(500)
+        limiter.check(&lost).await.source() == Source::Remote && recovered > Duration::from_millis(500)
     })
     .await;
     sleep(Duration::from_millis(300)).await;
@@ -231,7 +231,7 @@ fn a_request_whose_answer_was_lost_is_not_repeated() {
             // Keys of other nodes are answered in the same breath.
             let many = limiter.check_many(&[(&*key, 1), (&*elsewhere[holder], 1), (&*key, 1)]).await;
             let sources: Vec<_> = many.iter().map(|decision| decision.source()).collect();
-            assert_eq!(sources, [Source::Policy, Source::Shared, Source::Policy], "{mode:?}");
+            assert_eq!(sources, [Source::Policy, Source::Remote, Source::Policy], "{mode:?}");
             sleep(DEADLINE).await;
             proxies[holder].set(Mode::Pass);
             store_answers(&limiter, &key).await;
@@ -244,7 +244,7 @@ fn a_request_whose_answer_was_lost_is_not_repeated() {
                 Duration::from_secs(5),
             );
             let peeked = at_it.peek(&key).await;
-            assert_eq!(peeked.source(), Source::Shared);
+            assert_eq!(peeked.source(), Source::Remote);
             let counted = LIMIT - peeked.remaining();
             println!("{mode:?}: {known} known, {unknown} unknown, {counted} counted");
             assert!((known..=known + unknown).contains(&counted), "{mode:?}: {counted}");

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tollgate::{Algorithm, Quota, Source};
-use tollgate_redis::{BuildError, Client, OnFailure, SharedBuilder, SharedLimiter};
+use tollgate_redis::{BuildError, Client, SharedBuilder, SharedLimiter, WhenUnavailable};
 use tollgate_testing::store::faults::{FaultProxy, Mode};
 use tollgate_testing::store::nodes::{Nodes, node};
 use tollgate_testing::store::server::Server;
@@ -22,7 +22,7 @@ fn builder(url: &str, quota: Quota, algorithm: Algorithm, lease: u64) -> SharedB
         .algorithm(algorithm)
         .lease(lease)
         .deadline(PATIENT)
-        .on_failure(OnFailure::Closed)
+        .when_unavailable(WhenUnavailable::Deny)
 }
 
 #[test]
@@ -52,7 +52,7 @@ fn spending_node() {
                     let decision = limiter.check("key").await;
                     let end = now();
                     checks.fetch_add(1, SeqCst);
-                    if decision.allowed() {
+                    if decision.is_allowed() {
                         admitted.lock().unwrap().push((begin, end));
                         tokio::task::yield_now().await;
                     } else {
@@ -154,12 +154,12 @@ fn a_lease_is_charged_until_its_end() {
             let mut admitted = 0;
             let mut cost = 400;
             while cost > 0 {
-                match late.check_n("key", cost).await.allowed() {
+                match late.check_n("key", cost).await.is_allowed() {
                     true => admitted += cost,
                     false => cost = cost * 9 / 10,
                 }
             }
-            while early.stats().leased > 0 && early.check("key").await.source() == Source::Ahead {
+            while early.stats().leased > 0 && early.check("key").await.source() == Source::Prepaid {
                 admitted += 1;
             }
             let time = now() - begin;
@@ -216,7 +216,7 @@ fn obeying_node() {
             let mut admitted = 0;
             runtime.block_on(async {
                 for _ in 0..tries {
-                    admitted += u64::from(limiter.check("key").await.allowed());
+                    admitted += u64::from(limiter.check("key").await.is_allowed());
                 }
             });
             node.say(json!([admitted, limiter.stats().leased]));
@@ -262,7 +262,7 @@ async fn spend(machines: &[SharedLimiter<str>], checks: u64) -> u64 {
     let mut admitted = 0;
     for _ in 0..checks {
         for machine in machines {
-            admitted += u64::from(machine.check("key").await.allowed());
+            admitted += u64::from(machine.check("key").await.is_allowed());
         }
     }
     admitted
@@ -339,7 +339,7 @@ fn over_a_slow_network_it_is_never_over_the_limit() {
             tasks.push(tokio::spawn(async move {
                 let mut admitted = 0;
                 for _ in 0..60 {
-                    admitted += u64::from(machine.check("key").await.allowed());
+                    admitted += u64::from(machine.check("key").await.is_allowed());
                 }
                 admitted
             }));
@@ -421,7 +421,7 @@ fn what_is_leased_and_idle_is_bounded_and_comes_back() {
         assert!(stranded <= 100, "keys that come once lease nothing: {stranded}");
         until_async("the leases are over", async || idle.stats().leased == 0).await;
         // All of it comes back.
-        until_async("the burst is there", async || busy.check_n("key", 500).await.allowed()).await;
+        until_async("the burst is there", async || busy.check_n("key", 500).await.is_allowed()).await;
     });
 }
 
@@ -433,23 +433,26 @@ fn what_remains_is_told_with_what_is_held() {
         let limiter = builder(&server.url(), quota, Algorithm::FixedWindow, 10).build().unwrap();
         for taken in 1..=100 {
             let decision = limiter.check("key").await;
-            assert!(decision.allowed());
+            assert!(decision.is_allowed());
             // While the next lease comes, it is neither here nor there.
             let off = 100 - taken - i64::try_from(decision.remaining()).unwrap();
             assert!((-20..=20).contains(&off), "{taken} taken, {} remain", decision.remaining());
         }
         let denied = limiter.check("key").await;
         let again = limiter.check("key").await;
-        assert_eq!((denied.source(), again.source()), (Source::Shared, Source::Ahead));
+        assert_eq!((denied.source(), again.source()), (Source::Remote, Source::Prepaid));
         // Remembered no longer than a second, it is told whole.
         let (told, retold) = (denied.retry_after().unwrap(), again.retry_after().unwrap());
         assert!(told.abs_diff(retold) < Duration::from_millis(100), "{told:?} {retold:?}");
         // Who takes nothing is told what the store knows.
         let nothing = limiter.check_n("fresh", 0).await;
-        assert_eq!((nothing.allowed(), nothing.remaining(), nothing.source()), (true, 100, Source::Shared));
-        assert!(!limiter.check_n("fresh", 101).await.allowed());
+        assert_eq!(
+            (nothing.is_allowed(), nothing.remaining(), nothing.source()),
+            (true, 100, Source::Remote)
+        );
+        assert!(!limiter.check_n("fresh", 101).await.is_allowed());
         limiter.reset("key").await.unwrap();
-        assert!(limiter.check("key").await.allowed());
+        assert!(limiter.check("key").await.is_allowed());
     });
 }
 
@@ -463,7 +466,7 @@ fn charges_are_given_back_where_they_came_from() {
                 // What the store has charged together with a lease goes back without it.
                 let first = limiter.check("key").await;
                 let second = limiter.check("key").await;
-                assert_eq!((first.source(), second.source()), (Source::Shared, Source::Shared));
+                assert_eq!((first.source(), second.source()), (Source::Remote, Source::Remote));
                 limiter.refund("key", &first).await;
                 limiter.refund("key", &second).await;
                 assert_eq!(limiter.peek("key").await.remaining(), 100 - limiter.stats().leased);
@@ -471,7 +474,7 @@ fn charges_are_given_back_where_they_came_from() {
             let mut admitted = 0;
             for _ in 0..300 {
                 let decision = limiter.check("key").await;
-                admitted += u64::from(decision.allowed());
+                admitted += u64::from(decision.is_allowed());
             }
             let least = if algorithm == Algorithm::SlidingLog { 90 } else { 100 };
             assert!((least..=100).contains(&admitted), "{algorithm}: {admitted}");

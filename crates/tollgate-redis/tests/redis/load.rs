@@ -115,14 +115,14 @@ pub(crate) fn median(checks: &[Check]) -> Duration {
 }
 
 pub(crate) fn share_of_store(checks: &[Check]) -> f64 {
-    let by_store = checks.iter().filter(|check| check.source == Source::Shared).count();
+    let by_store = checks.iter().filter(|check| check.source == Source::Remote).count();
     by_store as f64 / checks.len() as f64
 }
 
 /// Checks until the store answers; how long that took.
 pub(crate) async fn store_answers(limiter: &Limiter, key: &str) -> Duration {
     let begun = Instant::now();
-    let by_store = async || limiter.check(key).await.source() == Source::Shared;
+    let by_store = async || limiter.check(key).await.source() == Source::Remote;
     until_async("the store answers", by_store).await;
     begun.elapsed()
 }

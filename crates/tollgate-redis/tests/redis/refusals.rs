@@ -5,7 +5,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::time::Instant;
 use tollgate::{Algorithm, Quota, Source};
-use tollgate_redis::{Client, OnFailure};
+use tollgate_redis::{Client, WhenUnavailable};
 use tollgate_testing::store::program::{Program, for_each_server};
 use tollgate_testing::store::server::Server;
 use tollgate_testing::store::setup::Setup;
@@ -13,7 +13,7 @@ use tollgate_testing::store::wait::run;
 
 fn limiter(client: &Client, algorithm: Algorithm) -> Limiter {
     let builder = Limiter::builder(client, "refusals", Quota::per_hour(100)).algorithm(algorithm);
-    builder.on_failure(OnFailure::Closed).readable_keys().deadline(DEADLINE).build().unwrap()
+    builder.when_unavailable(WhenUnavailable::Deny).readable_keys().deadline(DEADLINE).build().unwrap()
 }
 
 /// Whatever it is that refuses: a policy answers, and soon.
@@ -103,16 +103,16 @@ fn a_key_that_holds_something_else_is_refused_alone() {
                 }
                 assert_eq!(decision.source(), Source::Policy, "{algorithm} {words:?}");
                 assert_eq!(limiter.stats().refused, before.refused + 1);
-                assert_eq!(limiter.check("bob").await.source(), Source::Shared);
+                assert_eq!(limiter.check("bob").await.source(), Source::Remote);
                 let peeked = limiter.peek("alice").await;
                 assert_eq!(peeked.source(), Source::Policy);
                 let both = limiter.check_many(&[("alice", 1), ("bob", 1)]).await;
                 assert_eq!(both[0].source(), Source::Policy);
-                assert_eq!(both[1].source(), Source::Shared);
+                assert_eq!(both[1].source(), Source::Remote);
             }
             assert_eq!(client.stats().breaker_opened, 0);
             limiter.reset("alice").await.unwrap();
-            assert_eq!(limiter.check("alice").await.source(), Source::Shared);
+            assert_eq!(limiter.check("alice").await.source(), Source::Remote);
             server.command(&["FLUSHALL"]);
         }
     });
@@ -133,7 +133,7 @@ fn a_user_may_do_only_what_the_limiter_needs() {
         client.connect().await.unwrap();
         for algorithm in Algorithm::ALL {
             let limiter = limiter(&client, algorithm);
-            assert_eq!(limiter.check("alice").await.source(), Source::Shared, "{algorithm}");
+            assert_eq!(limiter.check("alice").await.source(), Source::Remote, "{algorithm}");
             limiter.reset("alice").await.unwrap();
         }
         // And without them it is refused, not unknown.

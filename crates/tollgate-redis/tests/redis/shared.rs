@@ -30,7 +30,7 @@ fn greedy_node() {
                 // Each asks until it is denied.
                 let ask = async |_| {
                     let mut admitted = 0;
-                    while limiter.check("alice").await.allowed() {
+                    while limiter.check("alice").await.is_allowed() {
                         admitted += 1;
                     }
                     admitted

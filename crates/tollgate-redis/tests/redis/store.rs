@@ -120,7 +120,7 @@ fn a_reset_deletes_the_key() {
             let builder = Limiter::builder(&client, "reset", Quota::per_hour(3)).algorithm(algorithm);
             let limiter: Limiter = builder.deadline(Duration::from_secs(5)).build().unwrap();
             for allowed in [true, true, true, false] {
-                assert_eq!(limiter.check("alice").await.allowed(), allowed);
+                assert_eq!(limiter.check("alice").await.is_allowed(), allowed);
             }
             limiter.reset("alice").await.unwrap();
             assert_eq!(server.keys_with_ttl(), []);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 use tollgate::{Algorithm, Quota, Source};
-use tollgate_redis::{Client, OnFailure};
+use tollgate_redis::{Client, WhenUnavailable};
 use tollgate_testing::store::certificates::Authority;
 use tollgate_testing::store::program::{Program, for_each_server};
 use tollgate_testing::store::sentinel::{NAME, Watched};
@@ -15,7 +15,7 @@ use tollgate_testing::store::wait::run;
 
 fn limiter(client: &Client, algorithm: Algorithm) -> Limiter {
     let builder = Limiter::builder(client, "topologies", Quota::per_hour(1_000)).algorithm(algorithm);
-    builder.on_failure(OnFailure::Closed).deadline(Duration::from_secs(5)).build().unwrap()
+    builder.when_unavailable(WhenUnavailable::Deny).deadline(Duration::from_secs(5)).build().unwrap()
 }
 
 /// All algorithms, through a client that was just made.
@@ -24,7 +24,7 @@ async fn works(client: &Client) {
     for algorithm in Algorithm::ALL {
         let limiter = limiter(client, algorithm);
         let key = algorithm.to_string();
-        assert_eq!(limiter.check_n(&key, 5).await.source(), Source::Shared, "{algorithm}");
+        assert_eq!(limiter.check_n(&key, 5).await.source(), Source::Remote, "{algorithm}");
         let all = limiter.check_many(&[(&*key, 5), ("other", 1), (&*key, 5)]).await;
         let left: Vec<_> = all.iter().map(|decision| decision.remaining()).collect();
         assert_eq!((left[0], left[2]), (990, 985), "{algorithm}");
@@ -127,7 +127,7 @@ fn a_sentinel_that_is_gone_is_not_needed_while_the_master_is_there() {
         watched.sentinel().kill();
         let limiter = limiter(&client, Algorithm::TokenBucket);
         for _ in 0..10 {
-            assert_eq!(limiter.check("alice").await.source(), Source::Shared);
+            assert_eq!(limiter.check("alice").await.source(), Source::Remote);
         }
         let other = Client::sentinel("another", watched.urls(), "redis://master").build().unwrap();
         assert!(other.connect().await.is_err());

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::time::sleep;
 use tollgate::{Algorithm, Decision, Quota, Source};
-use tollgate_redis::{Client, OnFailure};
+use tollgate_redis::{Client, WhenUnavailable};
 use tollgate_testing::store::faults::{FaultProxy, Mode};
 use tollgate_testing::store::server::Server;
 use tollgate_testing::store::wait::{run, until_async};
@@ -18,7 +18,7 @@ const LOST: usize = 20;
 
 fn limiter(client: &Client, deadline: Duration) -> Limiter {
     let builder = Limiter::builder(client, "unknown", Quota::new(LIMIT, AGES));
-    let builder = builder.algorithm(Algorithm::FixedWindow).on_failure(OnFailure::Closed);
+    let builder = builder.algorithm(Algorithm::FixedWindow).when_unavailable(WhenUnavailable::Deny);
     builder.deadline(deadline).build().unwrap()
 }
 
@@ -26,12 +26,12 @@ fn limiter(client: &Client, deadline: Duration) -> Limiter {
 async fn counted(server: &Server) -> u64 {
     let limiter = limiter(&Client::open(server.url()).unwrap(), Duration::from_secs(5));
     let peeked = limiter.peek("alice").await;
-    assert_eq!(peeked.source(), Source::Shared);
+    assert_eq!(peeked.source(), Source::Remote);
     LIMIT - peeked.remaining()
 }
 
 fn by_store(decisions: &[Decision]) -> u64 {
-    decisions.iter().filter(|it| it.source() == Source::Shared && it.allowed()).count() as u64
+    decisions.iter().filter(|it| it.source() == Source::Remote && it.is_allowed()).count() as u64
 }
 
 /// What the store must have counted in the end of the requests whose answers were lost.

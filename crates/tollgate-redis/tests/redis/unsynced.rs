@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tollgate::{Algorithm, Quota};
-use tollgate_redis::{Client, OnFailure, SharedLimiter};
+use tollgate_redis::{Client, SharedLimiter, WhenUnavailable};
 use tollgate_testing::store::faults::{FaultProxy, Mode};
 use tollgate_testing::store::nodes::{Me, Nodes, node};
 use tollgate_testing::store::server::Server;
@@ -33,7 +33,7 @@ async fn demand(limiter: &SharedLimiter<str>, period: u64, pause: Duration, over
     let mut windows = Windows::new();
     while !over.load(SeqCst) {
         let decision = limiter.check("key").await;
-        if decision.allowed() {
+        if decision.is_allowed() {
             *windows.entry(decision.at().as_nanos() / 1000 / period).or_default() += 1;
         }
         tokio::time::sleep(pause).await;
@@ -223,7 +223,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 async fn spend(limiter: &SharedLimiter<str>, checks: u64) -> u64 {
     let mut admitted = 0;
     for _ in 0..checks {
-        admitted += u64::from(limiter.check("key").await.allowed());
+        admitted += u64::from(limiter.check("key").await.is_allowed());
     }
     admitted
 }
@@ -236,7 +236,7 @@ fn a_machine_without_requests_tells_its_count_again_when_the_server_has_lost_it(
         let keys = ["one", "another"];
         for key in keys {
             for _ in 0..400 {
-                assert!(idle.check(key).await.allowed());
+                assert!(idle.check(key).await.is_allowed());
             }
         }
         // It knows nothing of those keys.
@@ -249,7 +249,7 @@ fn a_machine_without_requests_tells_its_count_again_when_the_server_has_lost_it(
         while begun.elapsed() < Duration::from_millis(3500) {
             for (key, admitted) in keys.iter().zip(&mut admitted) {
                 for _ in 0..20 {
-                    *admitted += u64::from(busy.check(key).await.allowed());
+                    *admitted += u64::from(busy.check(key).await.is_allowed());
                 }
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -274,7 +274,7 @@ fn no_check_waits_while_there_is_room_though_the_server_is_away() {
         let mut sum = Duration::ZERO;
         for _ in 0..MOST {
             let begun = Instant::now();
-            assert!(limiter.check("key").await.allowed());
+            assert!(limiter.check("key").await.is_allowed());
             longest = longest.max(begun.elapsed());
             sum += begun.elapsed();
             tokio::time::sleep(Duration::from_millis(3)).await;
@@ -289,7 +289,7 @@ fn no_check_waits_while_there_is_room_though_the_server_is_away() {
         assert!(stats.in_flight <= MOST);
         // Then it is denied, by the deadline.
         let begun = Instant::now();
-        assert!(!limiter.check("key").await.allowed());
+        assert!(!limiter.check("key").await.is_allowed());
         assert!(begun.elapsed() < 2 * DEADLINE, "{:?}", begun.elapsed());
         // Nothing hangs or spins that has nobody to tell it to.
         let begun = Instant::now();
@@ -330,8 +330,8 @@ fn costs_above_what_may_be_unsynced_ask_the_store_and_are_counted_once() {
             for machine in &machines {
                 for cost in [MOST + 1 + round % 3, 1, 0, LIMIT + 1] {
                     let decision = machine.check_n("key", cost).await;
-                    assert!(cost <= LIMIT || !decision.allowed());
-                    admitted += if decision.allowed() { cost } else { 0 };
+                    assert!(cost <= LIMIT || !decision.is_allowed());
+                    admitted += if decision.is_allowed() { cost } else { 0 };
                 }
             }
         }
@@ -353,7 +353,7 @@ fn what_was_told_with_a_request_whose_answer_is_lost_stays_counted() {
         proxy.set(Mode::DropReplies);
         let admitted = spend(&limiter, 5).await;
         assert_eq!(admitted, 5);
-        assert!(!limiter.check_n("key", MOST + 1).await.allowed());
+        assert!(!limiter.check_n("key", MOST + 1).await.is_allowed());
         assert_eq!(limiter.stats().unsynced, 5);
         proxy.set(Mode::Pass);
         until_async("all is told", async || limiter.stats().unsynced == 0).await;
@@ -374,7 +374,7 @@ fn requests_that_are_given_up_leave_nothing_untold() {
             admitted += spend(&limiter, 3).await;
             let dear = limiter.check_n("key", MOST + 5);
             admitted += match tokio::time::timeout(Duration::from_millis(3), dear).await {
-                Ok(decision) if decision.allowed() => MOST + 5,
+                Ok(decision) if decision.is_allowed() => MOST + 5,
                 _ => 0,
             };
         }
@@ -398,7 +398,7 @@ fn a_limiter_goes_on_in_another_runtime_and_with_many_keys() {
             limiter.client().connect().await.unwrap();
             for key in 0..1000 {
                 let key = format!("{round} {}", key % 700);
-                admitted.fetch_add(u64::from(limiter.check(&key).await.allowed()), SeqCst);
+                admitted.fetch_add(u64::from(limiter.check(&key).await.is_allowed()), SeqCst);
                 keys.lock().unwrap().push(key);
             }
         });
@@ -429,15 +429,15 @@ fn what_was_not_told_yet_is_given_back_and_a_reset_key_is_new() {
         limiter.refund("key", &charge).await;
         assert_eq!(limiter.stats().unsynced, 0);
         assert_eq!(spend(&limiter, LIMIT).await, LIMIT);
-        assert!(!limiter.check("key").await.allowed());
+        assert!(!limiter.check("key").await.is_allowed());
         until_async("all is told", async || limiter.stats().unsynced == 0).await;
         limiter.reset("key").await.unwrap();
-        assert!(limiter.check("key").await.allowed());
+        assert!(limiter.check("key").await.is_allowed());
         let closed = Client::open("redis://127.0.0.1:1").unwrap();
         let open = SharedLimiter::<str>::builder(&closed, "x", Quota::per_hour(10))
             .algorithm(Algorithm::FixedWindow)
             .max_unsynced(2)
-            .on_failure(OnFailure::Open)
+            .when_unavailable(WhenUnavailable::Allow)
             .build()
             .unwrap();
         assert_eq!(spend(&open, 20).await, 20);

@@ -64,7 +64,7 @@ fn figures(decision: &Decision) -> impl PartialEq + std::fmt::Debug {
     let wait = decision.retry_after().map(micros);
     (
         decision.outcome(),
-        decision.limit(),
+        decision.capacity(),
         decision.remaining(),
         wait,
         micros(decision.reset_after()),
@@ -109,19 +109,19 @@ async fn run_alike(client: &Client, algorithm: Algorithm, quota: Quota, seed: u6
     let period = u64::try_from(quota.period().as_micros()).unwrap();
     let mut micros = if seed.is_multiple_of(2) { 1_790_000_000_000_000 } else { 5 * period + 17 };
     // What the store's bucket gives back is rounded where several tokens come in one microsecond.
-    let refunds = quota.period().as_micros().is_multiple_of(quota.limit().into());
+    let refunds = quota.period().as_micros().is_multiple_of(quota.tokens().into());
     let mut charges: Vec<(Decision, Decision)> = Vec::new();
     for step in 0..60 {
         micros += match numbers.below(6) {
             0 | 1 => 0,
             2 => 1,
-            3 => numbers.below(period / quota.limit() * 2 + 2),
+            3 => numbers.below(period / quota.tokens() * 2 + 2),
             4 => numbers.below(period + 1),
             _ if step % 7 == 0 => period * numbers.below(4) + numbers.below(3),
-            _ => period / quota.limit(),
+            _ => period / quota.tokens(),
         };
         let now = Tick::from_nanos(micros * 1000);
-        let capacity = here.peek(0, now).limit();
+        let capacity = here.peek(0, now).capacity();
         let cost = match numbers.below(8) {
             0 => 0,
             1 => capacity + numbers.below(2),
@@ -134,7 +134,7 @@ async fn run_alike(client: &Client, algorithm: Algorithm, quota: Quota, seed: u6
                 let at = usize::try_from(numbers.below(charges.len() as u64)).unwrap();
                 let (ours, theirs) = charges.swap_remove(at);
                 here.refund(&ours, now);
-                there.refund_at("key", &theirs, now).await;
+                there.refund_at("key", &theirs, u64::MAX, now).await;
             }
             1 | 2 => {
                 let (ours, theirs) = (here.peek(cost, now), there.peek_at("key", cost, now).await);

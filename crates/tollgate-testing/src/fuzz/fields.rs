@@ -12,7 +12,9 @@ use std::future::ready;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tollgate::{Algorithm, Clock, Decision, Limiter, ManualClock, Quota, SingleLimiter, Tick};
-use tollgate_http::{BuildError, Cost, Event, Key, KeyBy, Limit, NoKey, RateLimitBuilder, RateLimitLayer};
+use tollgate_http::{
+    BuildError, Cost, Event, Key, KeyBy, Limit, RateLimitBuilder, RateLimitLayer, WhenNoKey,
+};
 use tower::{Layer, ServiceExt};
 
 /// The largest Integer of structured fields.
@@ -110,7 +112,7 @@ impl Site {
         let said = std::mem::take(&mut *self.told.lock().unwrap());
         let decided: Vec<(&str, &Decision)> =
             said.iter().filter_map(|(name, decision)| Some((name.as_str(), decision.as_ref()?))).collect();
-        let refused: Vec<_> = decided.iter().filter(|(_, decision)| !decision.allowed()).collect();
+        let refused: Vec<_> = decided.iter().filter(|(_, decision)| !decision.is_allowed()).collect();
         let binding =
             refused.iter().map(|(_, decision)| decision).max_by_key(|it| wait(it).unwrap_or(u64::MAX));
         let wait = binding.and_then(|decision| wait(decision));
@@ -143,7 +145,7 @@ impl Site {
             decided.iter().map(|(name, it)| ((*name).to_owned(), it.remaining().min(MAX_INTEGER))).collect();
         assert_eq!(left.iter().map(|(name, left, _)| (name.clone(), *left)).collect::<Vec<_>>(), stated);
         for ((_, decision), (_, _, after)) in decided.iter().zip(&left) {
-            if decision.allowed() {
+            if decision.is_allowed() {
                 // More is there by then; a refused request is told no later time than its own.
                 assert!(
                     after.is_none_or(|after| after >= 1 && wait.is_none_or(|wait| after <= wait)),
@@ -162,10 +164,10 @@ impl Site {
                 // The rate is the quota's, to the last digit.
                 Some(window) => {
                     let told = u128::from(*tokens) * quota.period().as_nanos();
-                    let stated = u128::from(quota.limit()) * u128::from(*window) * 1_000_000_000;
+                    let stated = u128::from(quota.tokens()) * u128::from(*window) * 1_000_000_000;
                     assert!(told == stated || *tokens == MAX_INTEGER, "{policies:?} {quota:?}");
                 }
-                None => assert_eq!(*tokens, quota.limit().min(MAX_INTEGER)),
+                None => assert_eq!(*tokens, quota.tokens().min(MAX_INTEGER)),
             }
         }
         let legacy =
@@ -215,7 +217,7 @@ fn number(value: &HeaderValue) -> u64 {
 
 /// What a refused client is told: whole seconds, at least one.
 fn wait(decision: &Decision) -> Option<u64> {
-    let wait = decision.retry_after().filter(|_| !decision.allowed())?;
+    let wait = decision.retry_after().filter(|_| !decision.is_allowed())?;
     Some(u64::try_from(wait.as_nanos().div_ceil(1_000_000_000)).unwrap_or(u64::MAX).max(1))
 }
 
@@ -236,7 +238,7 @@ fn limit(name: &str, quota: Quota, clock: &ManualClock, input: &mut Input<'_>) -
     } else {
         let built = Limiter::<Key>::builder(quota).algorithm(algorithm).clock(clock).max_keys(64).build();
         let by = KeyBy::header("x-key").or(KeyBy::query("key")).or(KeyBy::path());
-        built.map(|limiter| Limit::new(name, limiter, by).no_key(NoKey::Deny))
+        built.map(|limiter| Limit::new(name, limiter, by).when_no_key(WhenNoKey::Deny))
     };
     let cost = u64::from(input.byte() >> 5);
     match limit {

@@ -3,12 +3,12 @@
 use super::input::Input;
 use super::rule;
 use std::time::Duration;
-use tollgate::{Algorithm, Full, Quota};
+use tollgate::{Algorithm, Quota, WhenFull};
 use tollgate_cli::failure::Failure;
 use tollgate_cli::proxy::limits::LimitSettings;
 use tollgate_cli::proxy::parse_named_limit;
 use tollgate_cli::proxy::shared::{SharedSettings, Store};
-use tollgate_http::NoKey;
+use tollgate_http::WhenNoKey;
 use tollgate_http::text::{KeyText, LimitText, Part};
 
 pub fn body(data: &[u8]) {
@@ -55,7 +55,7 @@ fn enforced(limit: LimitText) {
         limits: vec![limit],
         algorithm: Algorithm::TokenBucket,
         max_keys: 16,
-        full: Full::Deny,
+        full: WhenFull::Deny,
         shadows: Vec::new(),
         status: http::StatusCode::TOO_MANY_REQUESTS,
         skipped_paths: Vec::new(),
@@ -102,7 +102,7 @@ fn limit(input: &mut Input<'_>) -> LimitText {
     };
     let key = (input.below(8) > 0).then(|| KeyText {
         alternatives: (0..1 + input.below(3)).map(|_| parts(input)).collect(),
-        no_key: [NoKey::Deny, NoKey::Allow, NoKey::Shared][input.below(3)],
+        no_key: [WhenNoKey::Deny, WhenNoKey::Allow, WhenNoKey::Share][input.below(3)],
     });
     LimitText { name, quota, by: String::new(), key }
 }
@@ -146,10 +146,10 @@ fn written(limit: &LimitText, input: &mut Input<'_>) -> String {
     }
     match key.no_key {
         // What holds where nothing is said.
-        NoKey::Deny if space("").is_empty() => {}
-        NoKey::Deny => text += " else deny",
-        NoKey::Allow => text += " else admit",
-        NoKey::Shared => text += " else share",
+        WhenNoKey::Deny if space("").is_empty() => {}
+        WhenNoKey::Deny => text += " else deny",
+        WhenNoKey::Allow => text += " else allow",
+        WhenNoKey::Share => text += " else share",
         _ => panic!("there is no other"),
     }
     text

@@ -5,7 +5,8 @@ use super::rule::{algorithm, quota};
 use std::collections::HashMap;
 use std::time::Duration;
 use tollgate::{
-    Algorithm, Clock, Decision, Full, Holds, Limiter, ManualClock, Quota, SingleLimiter, Source, Store, Tick,
+    Accepts, Algorithm, Clock, Decision, Limiter, ManualClock, Quota, SingleLimiter, Source, Store, Tick,
+    WhenFull,
 };
 
 /// So many keys are asked for.
@@ -16,11 +17,11 @@ pub fn body(data: &[u8]) {
     let mut input = Input(data);
     let (algorithm, quota) = (algorithm(&mut input), quota(&mut input));
     let grace = [Duration::ZERO, Duration::from_millis(1), Duration::from_secs(1)][input.below(3)];
-    let full = [Full::Deny, Full::Admit, Full::Share][input.below(3)];
+    let full = [WhenFull::Deny, WhenFull::Allow, WhenFull::Share][input.below(3)];
     let max_keys = 1 + input.below(usize::from(KEYS));
     let clock = Clock::manual();
     let builder = Limiter::<u8>::builder(quota).algorithm(algorithm).clock(&clock);
-    let builder = builder.max_keys(max_keys).grace(grace).full(full);
+    let builder = builder.max_keys(max_keys).grace(grace).when_full(full);
     let is_exact = input.below(2) == 1;
     // A quota that is refused is the other targets' business.
     if is_exact {
@@ -46,7 +47,7 @@ struct Run<'r, S> {
     charges: Vec<(u8, Decision, Option<Decision>)>,
 }
 
-impl<'r, S: Store + Holds<u8>> Run<'r, S> {
+impl<'r, S: Store + Accepts<u8>> Run<'r, S> {
     fn new(
         input: Input<'r>,
         limiter: &'r Limiter<u8, S>,
@@ -74,7 +75,7 @@ impl<'r, S: Store + Holds<u8>> Run<'r, S> {
     fn step(&mut self) {
         self.latest = match self.input.below(8) {
             0..=4 => self.latest,
-            5 => self.latest.saturating_add(self.input.share(self.period / self.quota.limit())),
+            5 => self.latest.saturating_add(self.input.share(self.period / self.quota.tokens())),
             6 => self.latest.saturating_add(self.input.share(self.period)),
             _ => self.latest.saturating_add(self.input.number()),
         }
@@ -159,7 +160,11 @@ impl<'r, S: Store + Holds<u8>> Run<'r, S> {
             assert_eq!(decision, expected, "key {key}");
         } else {
             let left = self.of_map(key).peek_at(1, decision.at()).remaining();
-            assert_eq!(left, decision.limit(), "key {key} is not idle, and was told that there is no place");
+            assert_eq!(
+                left,
+                decision.capacity(),
+                "key {key} is not idle, and was told that there is no place"
+            );
         }
     }
 

@@ -1,7 +1,7 @@
 //! The log reader of `tollgate replay`: any bytes as any log. Whatever is in it, every line is counted once.
 
 use super::input::Input;
-use tollgate::{Algorithm, Full};
+use tollgate::{Algorithm, WhenFull};
 use tollgate_cli::failure::Failure;
 use tollgate_cli::replay::progress::Progress;
 use tollgate_cli::replay::report::write_text;
@@ -32,7 +32,7 @@ pub fn body(data: &[u8]) {
         strict: arguments & 16 != 0,
         decisions: None,
         key_quotas: None,
-        gate: GateSettings { max_keys: 4, full: Full::Share, exact_keys: arguments & 32 != 0 },
+        gate: GateSettings { max_keys: 4, full: WhenFull::Share, exact_keys: arguments & 32 != 0 },
         top: 3,
     };
     let mut progress = Progress::new(None);

@@ -16,9 +16,9 @@ pub fn body(data: &[u8]) {
             }
         }
         Err(refused) => {
-            assert!(text.is_char_boundary(refused.offset()), "{refused}");
+            assert!(text.is_char_boundary(refused.offset().unwrap()), "{refused}");
             let message = refused.to_string();
-            assert!(message.starts_with("bad quota ") && message.contains("allowed: "), "{message}");
+            assert!(message.starts_with("invalid quota ") && message.contains("allowed: "), "{message}");
         }
     }
     let _ = text.parse::<Algorithm>();

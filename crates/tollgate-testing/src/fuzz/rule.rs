@@ -57,7 +57,7 @@ pub fn body(data: &[u8]) {
     };
     let period = u64::try_from(quota.period().as_nanos()).expect("it was accepted");
     let oracle = Oracle::new(algorithm, quota, if algorithm.has_windows() { phase % period } else { 0 });
-    let interval = period / quota.limit();
+    let interval = period / quota.tokens();
     let word = Word::FRESH;
     let mut run =
         Run { input, algorithm, rule, oracle, word, period, interval, now: 0, latest: 0, retry_at: 0 };
@@ -115,17 +115,17 @@ impl Run<'_> {
         let (next, decision) = self.rule.decide(self.word, now, cost);
         let capacity = self.oracle.capacity();
         assert_eq!(peeked.outcome(), decision.outcome());
-        assert_eq!((decision.at(), decision.limit()), (now, capacity));
+        assert_eq!((decision.at(), decision.capacity()), (now, capacity));
         assert_eq!(next != self.word, decision.charged() > 0, "a charge changes the word, a denial does not");
         if cost > capacity {
             assert_eq!((decision.outcome(), decision.retry_after()), (Outcome::TooCostly, None));
-        } else if decision.allowed() {
+        } else if decision.is_allowed() {
             assert!(self.oracle.fits(late, cost), "{decision:?} is too much");
         } else {
             assert!(!self.oracle.fits(early, cost), "{decision:?} would have fitted");
             self.is_true(&decision, next, cost);
         }
-        if decision.allowed() {
+        if decision.is_allowed() {
             self.oracle.charge(self.now, cost);
         }
         let remaining = self.oracle.remaining(early)..=self.oracle.remaining(late);
@@ -140,9 +140,9 @@ impl Run<'_> {
         let then = denial.at() + wait;
         self.retry_at = then.as_nanos();
         assert!(wait > Duration::ZERO);
-        assert!(self.rule.decide(word, then, cost).1.allowed(), "{denial:?}");
+        assert!(self.rule.decide(word, then, cost).1.is_allowed(), "{denial:?}");
         let before = Tick::from_nanos(then.as_nanos() - 1);
-        assert!(!self.rule.decide(word, before, cost).1.allowed(), "{denial:?}");
+        assert!(!self.rule.decide(word, before, cost).1.is_allowed(), "{denial:?}");
         if self.oracle.is_exact() {
             assert!(self.oracle.fits(self.retry_at, cost) && !self.oracle.fits(self.retry_at - 1, cost));
         }

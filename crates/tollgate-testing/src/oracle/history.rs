@@ -44,7 +44,7 @@ pub struct Answer {
 
 impl From<Decision> for Answer {
     fn from(decision: Decision) -> Self {
-        Self { allowed: decision.allowed(), remaining: decision.remaining(), decision: Some(decision) }
+        Self { allowed: decision.is_allowed(), remaining: decision.remaining(), decision: Some(decision) }
     }
 }
 
@@ -149,7 +149,7 @@ impl Sequential for ByRule {
                 *word = next;
                 event.answer.is_some_and(|seen| match seen.decision {
                     Some(seen) => seen == decision,
-                    None => (seen.allowed, seen.remaining) == (decision.allowed(), decision.remaining()),
+                    None => (seen.allowed, seen.remaining) == (decision.is_allowed(), decision.remaining()),
                 })
             }
             Call::Refund { charge, tokens, now, .. } => {
@@ -164,7 +164,7 @@ impl Sequential for ByRule {
     }
 
     fn denies(&self, word: &Word, cost: u64, now: Tick) -> bool {
-        !self.0.peek(*word, now, cost).allowed()
+        !self.0.peek(*word, now, cost).is_allowed()
     }
 }
 

@@ -35,10 +35,10 @@ pub struct Oracle {
 
 impl Oracle {
     pub fn new(algorithm: Algorithm, quota: Quota, phase: u64) -> Self {
-        let capacity = quota.explicit_burst().unwrap_or(quota.limit());
+        let capacity = quota.capacity();
         Self {
             algorithm,
-            limit: i128::from(quota.limit()),
+            limit: i128::from(quota.tokens()),
             period: i128::try_from(quota.period().as_nanos()).unwrap(),
             capacity,
             phase: i128::from(phase),

@@ -134,7 +134,7 @@ impl Metrics {
         let Some(of) = self.decisions.iter().find(|of| of.limit == event.limit()) else { return };
         match event.decision() {
             Some(_) if event.would_refuse() => of.shadow.inc(),
-            Some(decision) if !decision.allowed() => of.denied.inc(),
+            Some(decision) if !decision.is_allowed() => of.denied.inc(),
             Some(_) if event.is_refused() => 0,
             Some(_) => of.allowed.inc(),
             None => of.no_key.inc(),
@@ -185,7 +185,7 @@ const OWN: [Figure<Stats>; 5] = [
     ("keys_max", "The most keys that the limit may track", false, |stats| stats.max_keys as u64),
     ("limiter_memory_bytes", "Bytes that the limit holds", false, |stats| stats.bytes as u64),
     ("keys_forgotten", "Idle keys that were forgotten", true, |stats| stats.evicted),
-    ("keys_turned_away", "Requests of new keys that found no place", true, |stats| stats.refused),
+    ("keys_turned_away", "Requests of new keys that found no place", true, |stats| stats.no_room),
 ];
 
 /// The figures of a limit that is shared, and of the way to its store.

@@ -393,7 +393,7 @@ impl LimiterRun {
             checks: trial.checks,
             checks_per_second: quantity::per_second(trial.checks, trial.checking),
             keys_tracked: trial.keys_tracked(),
-            memory_bytes: trial.memory(),
+            memory_bytes: trial.bytes(),
         }
     }
 }

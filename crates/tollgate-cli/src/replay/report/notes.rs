@@ -48,8 +48,8 @@ pub(crate) fn on_order(log: &LogSummary, quota: Quota) -> Vec<String> {
 /// Whether a shift changes what the limit does: at half the time in which a key that has used up its
 /// burst has all of it again.
 fn matters(shift: Duration, quota: Quota) -> bool {
-    let burst = quota.explicit_burst().unwrap_or(quota.limit());
-    let refill = quota.period().as_nanos().saturating_mul(burst.into()) / u128::from(quota.limit().max(1));
+    let burst = quota.capacity();
+    let refill = quota.period().as_nanos().saturating_mul(burst.into()) / u128::from(quota.tokens().max(1));
     !shift.is_zero() && shift.as_nanos().saturating_mul(2) >= refill
 }
 
@@ -62,7 +62,11 @@ mod tests {
         let quota: Quota = "30/min burst 10".parse().expect("a quota");
         for (seconds, much) in [(0, false), (4, false), (9, false), (10, true), (100, true)] {
             assert_eq!(matters(Duration::from_secs(seconds), quota), much, "{seconds}");
-            assert_eq!(matters(Duration::from_secs(3 * seconds), quota.without_burst()), much, "{seconds}");
+            assert_eq!(
+                matters(Duration::from_secs(3 * seconds), Quota::new(quota.tokens(), quota.period())),
+                much,
+                "{seconds}"
+            );
         }
     }
 }

@@ -29,36 +29,36 @@ const BUDGET: usize = 1024;
 /// ```
 /// use std::sync::Arc;
 /// use std::time::Duration;
-/// use tollgate::{Housekeeper, Limiter, Quota};
+/// use tollgate::{Sweeper, Limiter, Quota};
 ///
 /// let limiter: Arc<Limiter<String>> = Arc::new(Limiter::builder(Quota::per_second(10)).build()?);
-/// let housekeeper = Housekeeper::start(Arc::clone(&limiter), Duration::from_secs(60))?;
-/// assert!(limiter.check("alice").allowed());
-/// drop(housekeeper);
+/// let sweeper = Sweeper::start(Arc::clone(&limiter), Duration::from_secs(60))?;
+/// assert!(limiter.check("alice").is_allowed());
+/// drop(sweeper);
 /// assert_eq!(Arc::strong_count(&limiter), 1);
 /// # Ok::<(), tollgate::ConfigError>(())
 /// ```
 #[derive(Debug)]
-#[must_use = "dropping a housekeeper ends it"]
-pub struct Housekeeper {
+#[must_use = "dropping a sweeper ends it"]
+pub struct Sweeper {
     stop: Arc<Atomic<bool>>,
     thread: Option<thread::JoinHandle<()>>,
 }
 
-impl Housekeeper {
+impl Sweeper {
     /// Starts a thread that sweeps `limiter`, by the limiter's own clock, each time `every` has passed: 1 ms
     /// to 24 h, once a minute suits most services.
     ///
     /// # Errors
     ///
-    /// [`ConfigError::SweepInterval`] if the interval is out of range, [`ConfigError::NoThread`] if the
+    /// [`ConfigError::SweepIntervalOutOfRange`] if the interval is out of range, [`ConfigError::ThreadRefused`] if the
     /// system refuses the thread.
     ///
     /// ```
     /// # use std::{sync::Arc, time::Duration};
-    /// # use tollgate::{Housekeeper, Limiter, Quota};
+    /// # use tollgate::{Sweeper, Limiter, Quota};
     /// let limiter: Arc<Limiter<str>> = Arc::new(Limiter::builder(Quota::per_second(10)).build()?);
-    /// let refused = Housekeeper::start(limiter, Duration::ZERO).unwrap_err();
+    /// let refused = Sweeper::start(limiter, Duration::ZERO).unwrap_err();
     /// assert!(refused.to_string().starts_with("a sweep every 0ns is out of range"));
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
@@ -68,7 +68,7 @@ impl Housekeeper {
         S: Store + Send + Sync + 'static,
     {
         if !(SHORTEST..=LONGEST).contains(&every) {
-            return Err(ConfigError::SweepInterval { every, least: SHORTEST, most: LONGEST });
+            return Err(ConfigError::SweepIntervalOutOfRange { every, least: SHORTEST, most: LONGEST });
         }
         let stop = Arc::new(Atomic::new(false));
         let stopped = Arc::clone(&stop);
@@ -81,12 +81,12 @@ impl Housekeeper {
             }
         };
         let thread = thread::Builder::new().name("tollgate-sweep".to_owned()).spawn(sweep);
-        let thread = thread.map_err(|_| ConfigError::NoThread)?;
+        let thread = thread.map_err(|_| ConfigError::ThreadRefused)?;
         Ok(Self { stop, thread: Some(thread) })
     }
 }
 
-impl Drop for Housekeeper {
+impl Drop for Sweeper {
     fn drop(&mut self) {
         // ORDERING: relaxed; `unpark` wakes the thread after it.
         self.stop.store(true, Relaxed);

@@ -18,17 +18,17 @@ use std::time::Duration;
 /// use tollgate::{Limiter, Quota};
 ///
 /// let limiter = Limiter::<String>::builder(Quota::per_hour(5)).exact_keys().build()?;
-/// assert!(limiter.check_n("alice", 2).allowed());
+/// assert!(limiter.check_n("alice", 2).is_allowed());
 /// let alice = limiter.keys().next().expect("alice is tracked");
 /// assert_eq!((alice.key().as_str(), alice.used(), alice.remaining()), ("alice", 2, 3));
 /// # Ok::<(), tollgate::ConfigError>(())
 /// ```
-pub struct Tracked<K> {
+pub struct KeyState<K> {
     cell: Arc<Entry<K>>,
     decision: Decision,
 }
 
-impl<K> Tracked<K> {
+impl<K> KeyState<K> {
     /// The key.
     pub fn key(&self) -> &K {
         self.cell.key()
@@ -41,7 +41,7 @@ impl<K> Tracked<K> {
 
     /// The tokens that are taken and have not come back.
     pub fn used(&self) -> u64 {
-        self.decision.limit().saturating_sub(self.decision.remaining())
+        self.decision.capacity().saturating_sub(self.decision.remaining())
     }
 
     /// The tokens that are left.
@@ -51,7 +51,7 @@ impl<K> Tracked<K> {
 
     /// When one token more is worth asking for; `None` if it would be allowed now.
     pub fn retry_after(&self) -> Option<Duration> {
-        self.decision.retry_after().filter(|_| !self.decision.allowed())
+        self.decision.retry_after().filter(|_| !self.decision.is_allowed())
     }
 
     /// How often the key was denied since it is tracked, if the limiter
@@ -61,9 +61,9 @@ impl<K> Tracked<K> {
     }
 }
 
-impl<K: fmt::Debug> fmt::Debug for Tracked<K> {
+impl<K: fmt::Debug> fmt::Debug for KeyState<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tracked")
+        f.debug_struct("KeyState")
             .field("key", self.key())
             .field("denied", &self.denied())
             .field("decision", &self.decision)
@@ -80,16 +80,16 @@ pub struct Keys<'l, K: 'static, H = FoldHash> {
 }
 
 impl<K: Eq, H: KeyHash> Iterator for Keys<'_, K, H> {
-    type Item = Tracked<K>;
+    type Item = KeyState<K>;
 
-    fn next(&mut self) -> Option<Tracked<K>> {
+    fn next(&mut self) -> Option<KeyState<K>> {
         while self.next < self.end {
             let place = self.next;
             self.next += 1;
             let Some(cell) = self.limiter.store.store.cell(place) else { continue };
             // It may have been sealed since: then it is as good as new, and forgotten.
             if let Some(decision) = self.limiter.store.store.peek_at(&cell, self.now) {
-                return Some(Tracked { cell, decision });
+                return Some(KeyState { cell, decision });
             }
         }
         None
@@ -167,7 +167,7 @@ impl<K: Eq + 'static, H: KeyHash> Limiter<K, ExactKeys<K, H>> {
     /// assert_eq!(most, [(2, 2), (3, 1)]);
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
-    pub fn most_denied(&self, count: usize) -> Vec<Tracked<K>> {
+    pub fn most_denied(&self, count: usize) -> Vec<KeyState<K>> {
         // Smallest first, so that it is dropped when a larger one comes. Places make each of them unique.
         let mut most = BinaryHeap::new();
         let now = self.clock.now();
@@ -180,7 +180,7 @@ impl<K: Eq + 'static, H: KeyHash> Limiter<K, ExactKeys<K, H>> {
                 }
             }
         }
-        let mut most: Vec<Tracked<K>> = most
+        let mut most: Vec<KeyState<K>> = most
             .into_iter()
             .filter_map(|Reverse((_, place))| Keys { limiter: self, now, next: place, end: place + 1 }.next())
             .collect();
