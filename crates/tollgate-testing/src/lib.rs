@@ -17,3 +17,8 @@ pub mod structured;
 #[cfg(all(doctest, feature = "http", feature = "redis"))]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
+
+/// Those of the page for users of governor.
+#[cfg(all(doctest, feature = "http"))]
+#[doc = include_str!("../../../docs/from-governor.md")]
+struct FromGovernor;
