@@ -62,7 +62,7 @@ BENCHES ?= algorithms check clock scale turnover replay http
 help:
 	@echo "make test       all tests: lint, unit, integration, doc and model tests (a few minutes)"
 	@echo "make lint       formatting and clippy, warnings are errors"
-	@echo "make api        writes docs/api.txt, the public interface; \`make unit\` fails while it is stale"
+	@echo "make api        writes docs/api, the public interface; \`make unit\` fails while it is stale"
 	@echo "make unit       unit, integration and doc tests, of all crates"
 	@echo "make msrv       all crates with the oldest Rust that each of them states, which rustup must have"
 	@echo "make package    what each crate uploads when it is published, and how large that is"

@@ -1,39 +1,51 @@
-//! The public interface as one text, `docs/api.txt`. `make api` writes it; the test fails where it is stale, so
-//! a change of the interface is seen in review.
+//! The public interface of each library, as a text in `docs/api`. `make api` writes them; the test
+//! fails where one is stale, so a change of the interface is seen in review.
 //!
-//! It is read from the source, on stable Rust: what `src/lib.rs` declares or re-exports, with its public fields,
-//! methods and the traits it implements. What a macro of the crate expands to is not listed.
+//! They are read from the source, on stable Rust: what `lib.rs` declares or re-exports, with its
+//! public fields, methods and the traits it implements. What a macro of the crate expands to is not
+//! listed.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 use syn::{Attribute, Fields, ImplItem, Item, Type, UseTree, Visibility};
 
-const LISTING: &str = "docs/api.txt";
+/// The libraries, each with its source.
+const CRATES: [(&str, &str); 3] = [
+    ("tollgate", "src"),
+    ("tollgate_http", "crates/tollgate-http/src"),
+    ("tollgate_redis", "crates/tollgate-redis/src"),
+];
+
+fn path(relative: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(relative)
+}
 
 #[test]
-fn the_listing_is_of_this_interface() {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(LISTING);
-    let now = listing(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src/lib.rs"));
-    if env::var_os("TOLLGATE_API").is_some_and(|what| what == "write") {
-        fs::create_dir_all(file.parent().unwrap()).unwrap();
-        fs::write(&file, now).unwrap();
-        return;
+fn the_listings_are_of_this_interface() {
+    for (name, source) in CRATES {
+        let file = format!("docs/api/{name}.txt");
+        let now = listing(name, &path(source).join("lib.rs"));
+        if env::var_os("TOLLGATE_API").is_some_and(|what| what == "write") {
+            fs::create_dir_all(path("docs/api")).unwrap();
+            fs::write(path(&file), now).unwrap();
+            continue;
+        }
+        let listed = fs::read_to_string(path(&file)).unwrap_or_default();
+        let (listed, now): (Vec<&str>, Vec<&str>) = (listed.lines().collect(), now.lines().collect());
+        let gone: Vec<_> = listed.iter().filter(|line| !now.contains(line)).take(20).collect();
+        let new: Vec<_> = now.iter().filter(|line| !listed.contains(line)).take(20).collect();
+        assert!(
+            listed == now,
+            "{file} is stale: run `make api` and look at what has changed\nonly in the file: {gone:#?}\n\
+             only in the source: {new:#?}"
+        );
     }
-    let listed = fs::read_to_string(&file).unwrap_or_default();
-    let (listed, now): (Vec<&str>, Vec<&str>) = (listed.lines().collect(), now.lines().collect());
-    let gone: Vec<_> = listed.iter().filter(|line| !now.contains(line)).take(20).collect();
-    let new: Vec<_> = now.iter().filter(|line| !listed.contains(line)).take(20).collect();
-    assert!(
-        listed == now,
-        "{LISTING} is stale: run `make api` and look at what has changed\nonly in the file: {gone:#?}\nonly in \
-         the source: {new:#?}"
-    );
 }
 
 #[test]
 fn the_listing_says_what_is_public() {
-    let listing = listing(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src/lib.rs"));
+    let listing = listing("tollgate", &path("src/lib.rs"));
     for line in [
         "# tollgate::Limiter",
         "    pub fn check<Q>(&self, key: &Q) -> Decision",
@@ -64,12 +76,12 @@ enum Named {
     Elsewhere(String),
 }
 
-fn listing(root: &Path) -> String {
+fn listing(name: &str, root: &Path) -> String {
     let folder = root.parent().unwrap().to_owned();
     let tree = Tree { root: Module::read(root, &folder) };
     let mut public = BTreeMap::new();
-    tree.export(&[], "tollgate", &mut public);
-    let mut text = "The public interface, written by `make api`: don't edit it.\n".to_owned();
+    tree.export(&[], name, &mut public);
+    let mut text = format!("The public interface of {name}, written by `make api`: don't edit it.\n");
     for (path, named) in &public {
         text += &format!("\n# {path}\n\n");
         match named {
