@@ -51,15 +51,21 @@ INSTRUCTIONS := benches/with-baseline.sh instructions "$(BASELINE)" && \
 	$(INSTRUCTIONS) -- --baseline=older --callgrind-limits=ir=2%
 endif
 
+# The crates that are published.
+MANIFESTS := Cargo.toml crates/tollgate-http/Cargo.toml crates/tollgate-redis/Cargo.toml crates/tollgate-cli/Cargo.toml
+
 # What `make bench` runs.
 BENCHES ?= algorithms check clock scale turnover replay http
 
-.PHONY: help test lint redis-server unit features instructions stress soak sanitize fuzz fuzz-tools loom loom-turnover loom-others loom-deep shuttle weaken mutants doc bench bench-proxy bench-redis peers clean
+.PHONY: help test lint api redis-server unit features msrv package instructions stress soak sanitize fuzz fuzz-tools loom loom-turnover loom-others loom-deep shuttle weaken mutants doc bench bench-proxy bench-redis peers clean
 
 help:
 	@echo "make test       all tests: lint, unit, integration, doc and model tests (a few minutes)"
 	@echo "make lint       formatting and clippy, warnings are errors"
-	@echo "make unit       unit, integration and doc tests"
+	@echo "make api        writes docs/api, the public interface; \`make unit\` fails while it is stale"
+	@echo "make unit       unit, integration and doc tests, of all crates"
+	@echo "make msrv       all crates with the oldest Rust that each of them states, which rustup must have"
+	@echo "make package    what each crate uploads when it is published, and how large that is"
 	@echo "make instructions"
 	@echo "                instructions of ten thousand checks, counted by valgrind, against what they may be; BASELINE=revision:"
 	@echo "                against those of an older checkout, too, of which they may be 1.02"
@@ -97,23 +103,27 @@ test: lint unit features instructions loom shuttle doc
 	@echo "make test: all passed"
 
 lint:
-	$(CARGO) fmt --check
+	$(CARGO) fmt --all --check
 	cd loom-tests && $(CARGO) fmt --check
 	cd benches/peers && $(CARGO) fmt --check
 	cd fuzz && $(CARGO) fmt --check
 	cd tests/shuttle && $(CARGO) fmt --check
 	cd benches/instructions && $(CARGO) fmt --check
-# These lock files name this package's dependencies: are they up to date?
+# These lock files name the dependencies of these crates: are they up to date?
 	cd benches/peers && $(CARGO) metadata --locked --format-version 1 > /dev/null
 	cd fuzz && $(CARGO) metadata --locked --format-version 1 > /dev/null
-	$(CARGO) clippy --locked --all-targets --all-features -- -D warnings
-	$(CARGO) clippy --locked --all-targets -- -D warnings
+	$(CARGO) clippy --locked --workspace --all-targets --all-features -- -D warnings
+	$(CARGO) clippy --locked -p tollgate -p tollgate-http -p tollgate-redis -- -D warnings
 	cd loom-tests && $(CARGO) clippy --locked --tests -- -D warnings
 	cd tests/shuttle && $(CARGO) clippy --locked --tests -- -D warnings
 	cd benches/instructions && $(CARGO) clippy --locked --profile bench --all-targets -- -D warnings
 
+# What users see, as one text: look at what has changed in it.
+api:
+	TOLLGATE_API=write $(CARGO) test --locked --test api
+
 unit: redis-server
-	$(CARGO) test --locked --all-features
+	$(CARGO) test --locked --workspace --all-features
 
 # The tests of `redis` start servers of their own; without this Debian package they fail. Valkey is tested too where
 # `valkey-server` is on the path or named by TOLLGATE_VALKEY_SERVER; where it is not, the tests say so.
@@ -123,9 +133,28 @@ redis-server:
 		echo "NOT DONE: redis-server is missing and could not be installed (apt-get install redis-server), so the"; \
 		echo "tests of \`redis\` will fail"; test -z "$$CI"; }
 
-# The library as most people build it: without any feature.
+# The libraries as most people build them: each without features, and the core without what others ask of its
+# dependencies. Here an address with TLS is refused.
 features:
-	$(CARGO) test --locked --lib --test limiter --test turnover
+	$(CARGO) test --locked -p tollgate -p tollgate-http -p tollgate-redis --lib --test limiter --test turnover
+
+# Not a part of `make test`: it needs a second toolchain.
+msrv:
+	@set -e; for manifest in $(MANIFESTS); do \
+		version=$$(sed -n 's/^rust-version = "\(.*\)"/\1/p' $$manifest); \
+		if $(CARGO) +$$version --version > /dev/null 2>&1; then \
+			echo "$$manifest: Rust $$version"; \
+			CARGO_TARGET_DIR=target/msrv $(CARGO) +$$version check --locked --all-features --manifest-path $$manifest; \
+		else echo "NOT DONE: rustup toolchain install $$version --profile minimal"; test -z "$$CI"; fi; \
+	done
+
+# Whole crates, with the files that their manifests include. They are not built once more: they stand on each
+# other, and what is not published can't be downloaded.
+package:
+	@set -e; for crate in tollgate tollgate-http tollgate-redis tollgate-cli; do \
+		$(CARGO) package --locked --allow-dirty --no-verify --quiet -p $$crate --list | sed "s|^|$$crate: |"; \
+	done
+	$(CARGO) package --locked --allow-dirty --no-verify --workspace --exclude tollgate-testing
 
 # Counted, not timed, so the machine's load does not matter. Valgrind is a Debian package; without it this is
 # left out, which it says, and in CI it fails.
@@ -166,12 +195,12 @@ sanitize:
 		echo "rustup toolchain install nightly --profile minimal --component rust-src"; test -z "$$CI"; fi
 
 # What fuzzing finds worth keeping goes to fuzz/corpus; what makes a target fail, to fuzz/artifacts. Copy that to
-# tests/fuzz/corpus, and `make unit` fails too until it is mended.
+# crates/tollgate-testing/corpus, and `make unit` fails too until it is mended.
 fuzz: fuzz-tools
 	@set -e; for target in $(FUZZ_TARGETS); do \
 		echo "fuzzing $$target for $(FUZZ_SECONDS) s"; \
 		mkdir -p fuzz/corpus/$$target; \
-		$(CARGO) +nightly fuzz run $$target fuzz/corpus/$$target tests/fuzz/corpus/$$target \
+		$(CARGO) +nightly fuzz run $$target fuzz/corpus/$$target crates/tollgate-testing/corpus/$$target \
 			-- -max_total_time=$(FUZZ_SECONDS) -max_len=4096 -print_final_stats=1; \
 	done
 
@@ -212,25 +241,25 @@ mutants:
 		$(CARGO) mutants --jobs 2 --no-shuffle --output target/mutants $(MUTANTS)
 
 doc:
-	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --no-deps --all-features
-	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --no-deps
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --no-deps --workspace --exclude tollgate-testing --all-features
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --no-deps -p tollgate -p tollgate-http -p tollgate-redis
 
 # One of them: cargo bench --bench scale -- '1,000 keys'. What is not asked for is not built.
 bench:
-	$(CARGO) bench --locked --features cli $(addprefix --bench ,$(BENCHES))
+	$(CARGO) bench --locked --workspace --exclude tollgate-testing $(addprefix --bench ,$(BENCHES))
 
 # It starts an upstream and proxies on free ports and stops them. wrk is a Debian package; without it nothing can be
 # measured, which this says, and in CI it fails.
 bench-proxy:
 	@command -v wrk >/dev/null || apt-get install -y wrk || sudo -n apt-get install -y wrk || true
-	@if command -v wrk >/dev/null; then $(CARGO) bench --locked --features cli --bench proxy -- $(PROXY_BENCH); \
+	@if command -v wrk >/dev/null; then $(CARGO) bench --locked -p tollgate-cli --bench proxy -- $(PROXY_BENCH); \
 	else echo "NOT DONE: wrk is missing and could not be installed (apt-get install wrk), so nothing was measured"; \
 		test -z "$$CI"; fi
 
 # It starts a server on a free port and stops it.
 bench-redis: redis-server
 	@if command -v redis-server >/dev/null; then \
-		$(CARGO) bench --locked --features redis --bench redis -- $(REDIS_BENCH); fi
+		$(CARGO) bench --locked -p tollgate-redis --bench redis -- $(REDIS_BENCH); fi
 
 # In a workspace of its own, so that peers never enter the library's lock file. Rows go to
 # target/peers.json, target/peers-defaults-*.json and target/peers-latency.json, and from there with

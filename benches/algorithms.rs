@@ -29,7 +29,7 @@ fn algorithms(criterion: &mut Criterion) {
             group.bench_function(algorithm.to_string(), |bencher| {
                 bencher.iter(|| {
                     nanos = (nanos + step) & ((1 << 61) - 1);
-                    gate.check_at(black_box(1), Tick::from_nanos(nanos)).allowed()
+                    gate.check_at(black_box(1), Tick::from_nanos(nanos)).is_allowed()
                 });
             });
         }
@@ -47,12 +47,12 @@ fn sliding_log(criterion: &mut Criterion) {
             let mut nanos = 0;
             for _ in 0..3 * limit {
                 nanos += PERIOD / limit;
-                assert!(gate.check_at(1, Tick::from_nanos(nanos)).allowed());
+                assert!(gate.check_at(1, Tick::from_nanos(nanos)).is_allowed());
             }
             group.bench_function(format!("{name}, limit {limit}"), |bencher| {
                 bencher.iter(|| {
                     nanos += PERIOD / limit * late;
-                    gate.check_at(black_box(1), Tick::from_nanos(nanos)).allowed()
+                    gate.check_at(black_box(1), Tick::from_nanos(nanos)).is_allowed()
                 });
             });
         }

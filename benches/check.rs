@@ -7,7 +7,7 @@ use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use std::cell::LazyCell;
 use std::hint::black_box;
 use std::time::Duration;
-use tollgate::{Clock, Decision, Holds, Limiter, Quota};
+use tollgate::{Accepts, Clock, Decision, Limiter, Quota};
 use workload::keys::{self, Key, Order, Walk};
 use workload::known::{self, Build};
 
@@ -15,7 +15,7 @@ const BATCH: usize = 32;
 
 /// How a known key is admitted and denied, and what happens to unknown ones that are not inserted.
 fn outcomes(criterion: &mut Criterion) {
-    fn all<S: Holds<u64>>(criterion: &mut Criterion, store: &str, build: Build<u64, S>) {
+    fn all<S: Accepts<u64>>(criterion: &mut Criterion, store: &str, build: Build<u64, S>) {
         for (title, count) in [("1 key", 1), ("1,000 keys", 1_000), ("1,000,000 keys", 1_000_000)] {
             let mut group = criterion.benchmark_group(format!("{title}, {store}"));
             let places = usize::try_from(count).expect("as many keys as memory holds");
@@ -32,22 +32,22 @@ fn outcomes(criterion: &mut Criterion) {
                 group.bench_function(outcome, |bencher| {
                     let limiter = &*limiter;
                     let walk = walk.get_or_insert_with(|| Walk::new(&known));
-                    assert_eq!(limiter.check(walk.step()).allowed(), admitted);
-                    bencher.iter(|| limiter.check(walk.step()).allowed());
+                    assert_eq!(limiter.check(walk.step()).is_allowed(), admitted);
+                    bencher.iter(|| limiter.check(walk.step()).is_allowed());
                 });
             }
             let (roomy, mut walk) = (limiter(known::ample(), 2 * places), None);
             group.bench_function("a peek at an unknown key", |bencher| {
                 let limiter = &*roomy;
                 let walk = walk.get_or_insert_with(|| Walk::new(&unknown));
-                bencher.iter(|| limiter.peek(walk.step()).allowed());
+                bencher.iter(|| limiter.peek(walk.step()).is_allowed());
             });
             let (full, mut walk) = (limiter(known::ample(), places), None);
             group.bench_function("an unknown key, denied as there is no place", |bencher| {
                 let limiter = &*full;
                 let walk = walk.get_or_insert_with(|| Walk::new(&unknown));
-                assert!(!limiter.check(walk.step()).allowed());
-                bencher.iter(|| limiter.check(walk.step()).allowed());
+                assert!(!limiter.check(walk.step()).is_allowed());
+                bencher.iter(|| limiter.check(walk.step()).is_allowed());
             });
         }
     }
@@ -57,7 +57,7 @@ fn outcomes(criterion: &mut Criterion) {
 
 /// One by one, through a pinned handle, and in batches. All times are of one key.
 fn ways(criterion: &mut Criterion) {
-    fn all<S: Holds<u64>>(
+    fn all<S: Accepts<u64>>(
         criterion: &mut Criterion,
         title: &str,
         count: u64,
@@ -73,19 +73,19 @@ fn ways(criterion: &mut Criterion) {
         group.bench_function("check", |bencher| {
             let limiter = &*limiter;
             let walk = walk.get_or_insert_with(|| Walk::new(&known));
-            bencher.iter(|| limiter.check(walk.step()).allowed());
+            bencher.iter(|| limiter.check(walk.step()).is_allowed());
         });
         let mut walk = None;
         group.bench_function("check through a pinned handle", |bencher| {
             let mut gate = limiter.pin();
             let walk = walk.get_or_insert_with(|| Walk::new(&known));
-            bencher.iter(|| gate.check(walk.step()).allowed());
+            bencher.iter(|| gate.check(walk.step()).is_allowed());
         });
         let mut walk = None;
         group.bench_function("check through a pinned handle that is given the time", |bencher| {
             let mut gate = limiter.pin_at(limiter.clock().now());
             let walk = walk.get_or_insert_with(|| Walk::new(&known));
-            bencher.iter(|| gate.check(walk.step()).allowed());
+            bencher.iter(|| gate.check(walk.step()).is_allowed());
         });
         let (mut walk, mut decisions) = (None, Vec::<Decision>::with_capacity(BATCH));
         group.throughput(Throughput::Elements(BATCH as u64));
@@ -108,7 +108,7 @@ fn ways(criterion: &mut Criterion) {
 
 /// Checks while keys have quotas of their own, and what it costs to change one.
 fn quotas(criterion: &mut Criterion) {
-    fn own<S: Holds<u64>>(criterion: &mut Criterion, store: &str, build: Build<u64, S>) {
+    fn own<S: Accepts<u64>>(criterion: &mut Criterion, store: &str, build: Build<u64, S>) {
         const KEYS: u64 = 1_000;
         let mut group = criterion.benchmark_group("quotas, 1,000 keys, admitted");
         let limiter = known::knowing(build(Limiter::builder(known::ample())), KEYS);
@@ -119,10 +119,10 @@ fn quotas(criterion: &mut Criterion) {
                 let tenth: Vec<u64> = (0..KEYS / 10).map(u64::numbered).collect();
                 limiter.set_key_quotas(tenth.iter().map(|key| (key, quota))).expect("valid quotas");
             }
-            assert!(stream.iter().all(|key| limiter.check(key).allowed()));
+            assert!(stream.iter().all(|key| limiter.check(key).is_allowed()));
             let mut walk = Walk::new(&stream);
             group.bench_function(format!("{store}, {name}"), |bencher| {
-                bencher.iter(|| limiter.check(walk.step()).allowed());
+                bencher.iter(|| limiter.check(walk.step()).is_allowed());
             });
         }
     }
@@ -156,7 +156,7 @@ fn clocks(criterion: &mut Criterion) {
         let builder = Limiter::builder(known::ample()).clock(clock);
         let limiter: Limiter<str> = builder.build().unwrap();
         group.bench_function(name, |bencher| {
-            bencher.iter(|| limiter.check(black_box("198.51.100.7")).allowed());
+            bencher.iter(|| limiter.check(black_box("198.51.100.7")).is_allowed());
         });
     }
 }

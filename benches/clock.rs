@@ -68,7 +68,7 @@ fn checks() -> Vec<Subject> {
     };
     let plain = |clock: Clock| {
         let limiter = limiter(clock);
-        Box::new(move || repeated(|| limiter.check(black_box(&7)).allowed()))
+        Box::new(move || repeated(|| limiter.check(black_box(&7)).is_allowed()))
     };
     let (pinned, given) = (limiter(Clock::default()), limiter(Clock::default()));
     vec![
@@ -79,7 +79,7 @@ fn checks() -> Vec<Subject> {
             "check, pinned, default",
             Box::new(move || {
                 let mut gate = pinned.pin();
-                repeated(|| gate.check(black_box(&7)).allowed())
+                repeated(|| gate.check(black_box(&7)).is_allowed())
             }),
         ),
         (
@@ -92,7 +92,7 @@ fn checks() -> Vec<Subject> {
                     if turn % 32 == 0 {
                         gate.set_now(given.clock().now());
                     }
-                    gate.check(black_box(&7)).allowed()
+                    gate.check(black_box(&7)).is_allowed()
                 })
             }),
         ),

@@ -12,7 +12,7 @@ use std::cell::LazyCell;
 use std::hint::black_box;
 use std::net::Ipv6Addr;
 use std::time::Duration;
-use tollgate::{Holds, Limiter};
+use tollgate::{Accepts, Limiter};
 use workload::keys::{self, Key, Order, Walk};
 use workload::known::{self, Build};
 use workload::race;
@@ -20,7 +20,7 @@ use workload::race;
 const THREADS: [(usize, &str); 2] = [(1, "1 thread"), (2, "2 threads")];
 
 /// Checks of `count` known keys of one type in one store.
-fn checks<K: Key, S: Holds<K>>(
+fn checks<K: Key, S: Accepts<K>>(
     group: &mut BenchmarkGroup<'_, WallTime>,
     store: &str,
     count: u64,
@@ -39,7 +39,7 @@ fn checks<K: Key, S: Holds<K>>(
             group.bench_function(format!("{}, {store}, {order}, {title}", K::NAME), |bencher| {
                 let limiter = &*limiter;
                 let walks = walks.get_or_insert_with(|| Walk::apart(&stream, threads));
-                let check = |walk: &mut Walk<'_, K>| black_box(limiter.check(walk.step()).allowed());
+                let check = |walk: &mut Walk<'_, K>| black_box(limiter.check(walk.step()).is_allowed());
                 let mut lanes: Vec<_> = walks.iter_mut().map(|walk| || _ = check(walk)).collect();
                 bencher.iter_custom(|iterations| race::together(&mut lanes, iterations));
             });
@@ -65,7 +65,7 @@ fn keys_and_threads(criterion: &mut Criterion) {
 
 /// All threads at one key.
 fn hot_key(criterion: &mut Criterion) {
-    fn hot<S: Holds<u64>>(criterion: &mut Criterion, store: &str, build: Build<u64, S>)
+    fn hot<S: Accepts<u64>>(criterion: &mut Criterion, store: &str, build: Build<u64, S>)
     where
         Limiter<u64, S>: Sync,
     {
@@ -74,7 +74,7 @@ fn hot_key(criterion: &mut Criterion) {
             let limiter = known::knowing(build(Limiter::builder(quota)), 1);
             let key = u64::numbered(0);
             for (threads, title) in THREADS {
-                let check = || _ = black_box(limiter.check(&key).allowed());
+                let check = || _ = black_box(limiter.check(&key).is_allowed());
                 group.bench_function(format!("{outcome}, {store}, {title}"), |bencher| {
                     bencher.iter_custom(|iterations| race::together(&mut vec![check; threads], iterations));
                 });

@@ -10,7 +10,7 @@ use std::cell::LazyCell;
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
-use tollgate::{Clock, Holds, Limiter, Tick};
+use tollgate::{Accepts, Clock, Limiter, Tick};
 use workload::keys::{self, Key, Order, Walk};
 use workload::known::{self, Build};
 use workload::race;
@@ -20,7 +20,7 @@ const GRACE: Duration = Duration::from_millis(1);
 
 /// Fresh keys only: first as the table grows, then as it forgets as many as come.
 fn flood(criterion: &mut Criterion) {
-    fn fresh<S: Holds<u64>>(criterion: &mut Criterion, store: &str, build: Build<u64, S>) {
+    fn fresh<S: Accepts<u64>>(criterion: &mut Criterion, store: &str, build: Build<u64, S>) {
         const KEYS: u64 = 100_000;
         let builder = || Limiter::builder(known::ample()).max_keys(100_000).clock(Clock::manual());
         let mut group = criterion.benchmark_group("fresh keys");
@@ -28,7 +28,7 @@ fn flood(criterion: &mut Criterion) {
         group.throughput(Throughput::Elements(KEYS));
         group.bench_function(format!("100,000 into an empty limiter, {store}"), |bencher| {
             let bring = |limiter: &mut Limiter<u64, S>| {
-                assert!(flood.iter().all(|key| limiter.check(key).allowed()));
+                assert!(flood.iter().all(|key| limiter.check(key).is_allowed()));
             };
             bencher.iter_batched_ref(|| build(builder()), bring, BatchSize::PerIteration);
         });
@@ -42,17 +42,17 @@ fn flood(criterion: &mut Criterion) {
         group.bench_function(format!("as many as are forgotten, {store}"), |bencher| {
             bencher.iter(|| {
                 nanos += 100;
-                limiter.check_at(walk.step(), 1, Tick::from_nanos(nanos)).allowed()
+                limiter.check_at(walk.step(), 1, Tick::from_nanos(nanos)).is_allowed()
             });
         });
-        assert_eq!(limiter.stats().refused, 0);
+        assert_eq!(limiter.stats().no_room, 0);
     }
     fresh(criterion, "fingerprints", known::fingerprints);
     fresh(criterion, "exact keys", known::exact_keys);
 }
 
 /// Checks of known keys beside another thread.
-fn known_keys<S: Holds<u64>>(criterion: &mut Criterion, store: &str, build: Build<u64, S>)
+fn known_keys<S: Accepts<u64>>(criterion: &mut Criterion, store: &str, build: Build<u64, S>)
 where
     Limiter<u64, S>: Sync,
 {
@@ -70,7 +70,7 @@ where
         group.bench_function("checks them too", |bencher| {
             let limiter = &*limiter;
             let mut walks = Walk::apart(&stream, 2);
-            let check = |walk: &mut Walk<'_, u64>| black_box(limiter.check(walk.step()).allowed());
+            let check = |walk: &mut Walk<'_, u64>| black_box(limiter.check(walk.step()).is_allowed());
             let mut lanes: Vec<_> = walks.iter_mut().map(|walk| || _ = check(walk)).collect();
             bencher.iter_custom(|iterations| race::together(&mut lanes, iterations));
         });
@@ -84,7 +84,7 @@ where
                 }
                 let walk = walk.get_or_insert_with(|| Walk::new(&stream));
                 bencher.iter_custom(|iterations| {
-                    let check = || _ = black_box(limiter.check(walk.step()).allowed());
+                    let check = || _ = black_box(limiter.check(walk.step()).is_allowed());
                     race::beside(|| disturb(limiter), check, iterations)
                 });
             });
@@ -98,7 +98,7 @@ where
 }
 
 /// What is to disturb the others must make the table turn over, sooner or later.
-fn assert_turns_over<S: Holds<u64>>(limiter: &Limiter<u64, S>, disturb: &dyn Fn(&Limiter<u64, S>)) {
+fn assert_turns_over<S: Accepts<u64>>(limiter: &Limiter<u64, S>, disturb: &dyn Fn(&Limiter<u64, S>)) {
     let before = limiter.stats().turnovers;
     let turned_over = (0..10_000_000).any(|_| {
         disturb(limiter);

@@ -177,7 +177,7 @@ impl Clock {
     ///
     /// let clock = Clock::coarse(Duration::from_millis(10));
     /// let limiter: Limiter<u64> = Limiter::builder(Quota::per_second(100)).clock(clock).build()?;
-    /// assert!(limiter.check(&7).allowed());
+    /// assert!(limiter.check(&7).is_allowed());
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn coarse(resolution: Duration) -> Self {
@@ -194,11 +194,11 @@ impl Clock {
     /// use tollgate::{Clock, Quota, SingleLimiter};
     ///
     /// let clock = Clock::manual();
-    /// let gate = SingleLimiter::builder(Quota::per_second(1)).clock(clock.clone()).build()?;
-    /// assert!(gate.check().allowed());
-    /// assert!(!gate.check().allowed());
+    /// let limiter = SingleLimiter::builder(Quota::per_second(1)).clock(clock.clone()).build()?;
+    /// assert!(limiter.check().is_allowed());
+    /// assert!(!limiter.check().is_allowed());
     /// clock.advance(Duration::from_secs(1));
-    /// assert!(gate.check().allowed());
+    /// assert!(limiter.check().is_allowed());
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn manual() -> ManualClock {

@@ -15,10 +15,10 @@ pub(crate) const NEVER: u64 = u64::MAX;
 ///
 /// ```
 /// # use tollgate::{Outcome, Quota, SingleLimiter};
-/// let gate = SingleLimiter::builder(Quota::per_hour(5)).build()?;
-/// assert_eq!(gate.check().outcome(), Outcome::Allowed);
-/// assert_eq!(gate.check_n(5).outcome(), Outcome::Denied);
-/// assert_eq!(gate.check_n(6).outcome(), Outcome::TooCostly);
+/// let limiter = SingleLimiter::builder(Quota::per_hour(5)).build()?;
+/// assert_eq!(limiter.check().outcome(), Outcome::Allowed);
+/// assert_eq!(limiter.check_n(5).outcome(), Outcome::Denied);
+/// assert_eq!(limiter.check_n(6).outcome(), Outcome::TooCostly);
 /// # Ok::<(), tollgate::ConfigError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -36,9 +36,9 @@ pub enum Outcome {
 /// Whose state the answer comes from.
 ///
 /// ```
-/// # use tollgate::{Full, Limiter, Quota, Source};
+/// # use tollgate::{WhenFull, Limiter, Quota, Source};
 /// let limiter: Limiter<u8> =
-///     Limiter::builder(Quota::per_hour(5)).max_keys(1).full(Full::Share).build()?;
+///     Limiter::builder(Quota::per_hour(5)).max_keys(1).when_full(WhenFull::Share).build()?;
 /// assert_eq!(limiter.check(&1).source(), Source::Key);
 /// assert_eq!(limiter.check(&2).source(), Source::Overflow);
 /// # Ok::<(), tollgate::ConfigError>(())
@@ -48,15 +48,15 @@ pub enum Outcome {
 pub enum Source {
     /// The key's own state (for a single limiter: the only one).
     Key,
-    /// The one state that new keys share when the table is full ([`Full::Share`](crate::Full::Share)).
+    /// The one state that new keys share when the table is full ([`WhenFull::Share`](crate::WhenFull::Share)).
     Overflow,
-    /// No state: a policy answered, because the table is full ([`Full::Deny`](crate::Full::Deny),
-    /// [`Full::Admit`](crate::Full::Admit)) or because a store that machines share did not answer in time.
+    /// No state: a policy answered, because the table is full ([`WhenFull::Deny`](crate::WhenFull::Deny),
+    /// [`WhenFull::Allow`](crate::WhenFull::Allow)) or because a store that machines share did not answer in time.
     Policy,
     /// The key's state in a store that machines share.
-    Shared,
+    Remote,
     /// What this machine may spend of such a state without asking the store.
-    Ahead,
+    Prepaid,
 }
 
 /// The answer to a request: whether it may go ahead, and the figures that belong to this very answer.
@@ -67,22 +67,22 @@ pub enum Source {
 /// use std::time::Duration;
 /// use tollgate::{Clock, Outcome, Quota, SingleLimiter};
 ///
-/// let gate = SingleLimiter::builder(Quota::per_second(10).burst(2))
+/// let limiter = SingleLimiter::builder(Quota::per_second(10).burst(2))
 ///     .clock(Clock::manual())
 ///     .build()?;
 ///
-/// let first = gate.check();
-/// assert!(first.allowed());
-/// assert_eq!((first.limit(), first.remaining()), (2, 1));
+/// let first = limiter.check();
+/// assert!(first.is_allowed());
+/// assert_eq!((first.capacity(), first.remaining()), (2, 1));
 /// assert_eq!(first.reset_after(), Duration::from_millis(100));
 ///
-/// gate.check();
-/// let third = gate.check();
+/// limiter.check();
+/// let third = limiter.check();
 /// assert_eq!(third.outcome(), Outcome::Denied);
 /// assert_eq!(third.retry_after(), Some(Duration::from_millis(100)));
 ///
 /// // More than the bucket holds: no wait helps, so there is no retry time.
-/// assert_eq!(gate.check_n(3).retry_after(), None);
+/// assert_eq!(limiter.check_n(3).retry_after(), None);
 /// # Ok::<(), tollgate::ConfigError>(())
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -159,7 +159,7 @@ pub(crate) enum Figures {
     },
     /// As `Bucket`, of such a key: the bucket was full.
     LateBucket { late: u64, grain: Grain, queue: bool },
-    /// The figures of a [`Report`].
+    /// The figures of a [`DecisionParts`].
     Told {
         remaining: u64,
         /// As in `Known`.
@@ -190,34 +190,33 @@ impl From<Decision> for LongWay {
     }
 }
 
-/// What a limiter that is none of this crate's has decided: to make a [`Decision`] of it, for those who read
-/// decisions.
+/// What a limiter of another crate has decided, to make a [`Decision`] of it.
 ///
 /// ```
 /// use std::time::Duration;
-/// use tollgate::{Decision, Outcome, Report, Source, Tick};
+/// use tollgate::{Decision, Outcome, DecisionParts, Source, Tick};
 ///
-/// let decision = Decision::from(Report {
+/// let decision = Decision::from(DecisionParts {
 ///     outcome: Outcome::Denied,
 ///     cost: 1,
-///     limit: 10,
+///     capacity: 10,
 ///     remaining: 0,
 ///     wait: Some(Duration::from_millis(50)),
 ///     reset_after: Duration::from_millis(950),
 ///     refill_after: Duration::from_millis(50),
 ///     at: Tick::ZERO,
-///     source: Source::Shared,
+///     source: Source::Remote,
 /// });
 /// assert_eq!(decision.retry_after(), Some(Duration::from_millis(50)));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Report {
+pub struct DecisionParts {
     /// What was decided.
     pub outcome: Outcome,
     /// The tokens that the request asked for.
     pub cost: u64,
     /// The most that can be taken at once.
-    pub limit: u64,
+    pub capacity: u64,
     /// What is left after this decision.
     pub remaining: u64,
     /// Of a request that was denied: how long until the same one passes, `None` if no wait can be promised. Of one
@@ -233,9 +232,19 @@ pub struct Report {
     pub source: Source,
 }
 
-impl From<Report> for Decision {
-    fn from(report: Report) -> Self {
-        let Report { outcome, cost, limit, remaining, wait, reset_after, refill_after, at, source } = report;
+impl From<DecisionParts> for Decision {
+    fn from(parts: DecisionParts) -> Self {
+        let DecisionParts {
+            outcome,
+            cost,
+            capacity: limit,
+            remaining,
+            wait,
+            reset_after,
+            refill_after,
+            at,
+            source,
+        } = parts;
         let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(NEVER);
         let figures = Figures::Told {
             remaining,
@@ -252,13 +261,13 @@ impl Decision {
     ///
     /// ```
     /// # use tollgate::{Quota, SingleLimiter};
-    /// let gate = SingleLimiter::builder(Quota::per_hour(1)).build()?;
-    /// assert!(gate.check().allowed());
-    /// assert!(!gate.check().allowed());
+    /// let limiter = SingleLimiter::builder(Quota::per_hour(1)).build()?;
+    /// assert!(limiter.check().is_allowed());
+    /// assert!(!limiter.check().is_allowed());
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     #[inline]
-    pub const fn allowed(&self) -> bool {
+    pub const fn is_allowed(&self) -> bool {
         matches!(self.outcome, Outcome::Allowed)
     }
 
@@ -266,8 +275,8 @@ impl Decision {
     ///
     /// ```
     /// # use tollgate::{Outcome, Quota, SingleLimiter};
-    /// let gate = SingleLimiter::builder(Quota::per_hour(5)).build()?;
-    /// assert_eq!(gate.check_n(6).outcome(), Outcome::TooCostly);
+    /// let limiter = SingleLimiter::builder(Quota::per_hour(5)).build()?;
+    /// assert_eq!(limiter.check_n(6).outcome(), Outcome::TooCostly);
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     #[inline]
@@ -279,8 +288,8 @@ impl Decision {
     ///
     /// ```
     /// # use tollgate::{Quota, SingleLimiter, Source};
-    /// let gate = SingleLimiter::builder(Quota::per_hour(5)).build()?;
-    /// assert_eq!(gate.check().source(), Source::Key);
+    /// let limiter = SingleLimiter::builder(Quota::per_hour(5)).build()?;
+    /// assert_eq!(limiter.check().source(), Source::Key);
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     #[inline]
@@ -293,9 +302,9 @@ impl Decision {
     ///
     /// ```
     /// # use tollgate::{Quota, SingleLimiter};
-    /// let gate = SingleLimiter::builder(Quota::per_hour(5)).build()?;
-    /// assert_eq!(gate.check_n(3).charged(), 3);
-    /// assert_eq!(gate.check_n(3).charged(), 0);
+    /// let limiter = SingleLimiter::builder(Quota::per_hour(5)).build()?;
+    /// assert_eq!(limiter.check_n(3).charged(), 3);
+    /// assert_eq!(limiter.check_n(3).charged(), 0);
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     #[inline]
@@ -307,26 +316,27 @@ impl Decision {
         }
     }
 
-    /// The most tokens that can be taken at once: the burst of a bucket, the limit of a window.
+    /// The most tokens that can be taken at once: [`Quota::capacity`](crate::Quota::capacity), which is the
+    /// burst of a bucket, and all tokens of a period where there is none.
     ///
     /// ```
     /// # use tollgate::{Quota, SingleLimiter};
-    /// let gate = SingleLimiter::builder(Quota::per_hour(5).burst(8)).build()?;
-    /// assert_eq!(gate.peek().limit(), 8);
+    /// let limiter = SingleLimiter::builder(Quota::per_hour(5).burst(8)).build()?;
+    /// assert_eq!(limiter.peek().capacity(), 8);
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     #[inline]
-    pub const fn limit(&self) -> u64 {
+    pub const fn capacity(&self) -> u64 {
         self.limit
     }
 
-    /// Tokens left after this decision, never above [`limit`](Self::limit). 0 when the full policy
+    /// Tokens left after this decision, never above [`capacity`](Self::capacity). 0 when the full policy
     /// answered.
     ///
     /// ```
     /// # use tollgate::{Quota, SingleLimiter};
-    /// let gate = SingleLimiter::builder(Quota::per_hour(5)).build()?;
-    /// assert_eq!(gate.check().remaining(), 4);
+    /// let limiter = SingleLimiter::builder(Quota::per_hour(5)).build()?;
+    /// assert_eq!(limiter.check().remaining(), 4);
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     #[inline]
@@ -349,14 +359,14 @@ impl Decision {
     /// - denied: `Some(wait)`. A retry exactly that long after the time of this check is allowed, and
     ///   one nanosecond earlier it is not;
     /// - `None` where no wait can be promised: the cost is above the capacity, the table is full and
-    ///   [`Full::Deny`](crate::Full::Deny) answered, or the wait would end after [`Tick::MAX`].
+    ///   [`WhenFull::Deny`](crate::WhenFull::Deny) answered, or the wait would end after [`Tick::MAX`].
     ///
     /// ```
     /// # use std::time::Duration;
     /// # use tollgate::{Clock, Quota, SingleLimiter};
-    /// let gate = SingleLimiter::builder(Quota::per_minute(1)).clock(Clock::manual()).build()?;
-    /// assert_eq!(gate.check().retry_after(), Some(Duration::ZERO));
-    /// assert_eq!(gate.check().retry_after(), Some(Duration::from_secs(60)));
+    /// let limiter = SingleLimiter::builder(Quota::per_minute(1)).clock(Clock::manual()).build()?;
+    /// assert_eq!(limiter.check().retry_after(), Some(Duration::ZERO));
+    /// assert_eq!(limiter.check().retry_after(), Some(Duration::from_secs(60)));
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     #[inline]
@@ -371,15 +381,15 @@ impl Decision {
         }
     }
 
-    /// How long until the key is as good as new (all of [`limit`](Self::limit) remains), if nobody
+    /// How long until the key is as good as new (all of [`capacity`](Self::capacity) remains), if nobody
     /// charges it meanwhile; one nanosecond earlier it is not. [`Duration::MAX`] if that is after
     /// [`Tick::MAX`]; zero when the full policy answered.
     ///
     /// ```
     /// # use std::time::Duration;
     /// # use tollgate::{Clock, Quota, SingleLimiter};
-    /// let gate = SingleLimiter::builder(Quota::per_second(2)).clock(Clock::manual()).build()?;
-    /// assert_eq!(gate.check_n(2).reset_after(), Duration::from_secs(1));
+    /// let limiter = SingleLimiter::builder(Quota::per_second(2)).clock(Clock::manual()).build()?;
+    /// assert_eq!(limiter.check_n(2).reset_after(), Duration::from_secs(1));
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     #[inline]
@@ -402,14 +412,14 @@ impl Decision {
 
     /// How long until more than [`remaining`](Self::remaining) is left, if nobody charges the key meanwhile. For buckets
     /// one nanosecond earlier it is not; for windows and logs it may be earlier, by no more than a period, for an answer does
-    /// not know what other requests have taken. Zero where all of [`limit`](Self::limit) remains, and when the
+    /// not know what other requests have taken. Zero where all of [`capacity`](Self::capacity) remains, and when the
     /// full policy answered; [`Duration::MAX`] if it is after [`Tick::MAX`].
     ///
     /// ```
     /// # use std::time::Duration;
     /// # use tollgate::{Clock, Quota, SingleLimiter};
-    /// let gate = SingleLimiter::builder(Quota::per_second(10)).clock(Clock::manual()).build()?;
-    /// let charge = gate.check_n(10);
+    /// let limiter = SingleLimiter::builder(Quota::per_second(10)).clock(Clock::manual()).build()?;
+    /// let charge = limiter.check_n(10);
     /// assert_eq!(charge.refill_after(), Duration::from_millis(100));
     /// assert_eq!(charge.reset_after(), Duration::from_secs(1));
     /// # Ok::<(), tollgate::ConfigError>(())
@@ -494,8 +504,8 @@ impl Decision {
     ///
     /// ```
     /// # use tollgate::{Quota, SingleLimiter, Tick};
-    /// let gate = SingleLimiter::builder(Quota::per_hour(5)).build()?;
-    /// assert_eq!(gate.check_at(1, Tick::from_nanos(77)).at(), Tick::from_nanos(77));
+    /// let limiter = SingleLimiter::builder(Quota::per_hour(5)).build()?;
+    /// assert_eq!(limiter.check_at(1, Tick::from_nanos(77)).at(), Tick::from_nanos(77));
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     #[inline]
@@ -559,7 +569,7 @@ impl Decision {
     /// ```
     #[inline]
     pub const fn into_result(self) -> Result<Self, Denied> {
-        if self.allowed() { Ok(self) } else { Err(Denied(self)) }
+        if self.is_allowed() { Ok(self) } else { Err(Denied(self)) }
     }
 }
 
@@ -571,7 +581,7 @@ impl fmt::Debug for Decision {
             .field("source", &self.source)
             .field("at", &self.at)
             .field("cost", &self.cost)
-            .field("limit", &self.limit)
+            .field("capacity", &self.limit)
             .field("remaining", &self.remaining())
             .field("retry_after", &self.retry_after())
             .field("reset_after", &self.reset_after())
@@ -584,8 +594,8 @@ impl fmt::Debug for Decision {
 ///
 /// ```
 /// # use tollgate::{Quota, SingleLimiter};
-/// let gate = SingleLimiter::builder(Quota::per_hour(5)).build()?;
-/// let refusal = gate.check_n(6).into_result().unwrap_err();
+/// let limiter = SingleLimiter::builder(Quota::per_hour(5)).build()?;
+/// let refusal = limiter.check_n(6).into_result().unwrap_err();
 /// assert_eq!(refusal.to_string(), "request refused for good: it costs 6, and 5 is the most at once");
 /// # Ok::<(), tollgate::ConfigError>(())
 /// ```
@@ -597,9 +607,9 @@ impl Denied {
     ///
     /// ```
     /// # use tollgate::{Quota, SingleLimiter};
-    /// let gate = SingleLimiter::builder(Quota::per_hour(5)).build()?;
-    /// let refusal = gate.check_n(6).into_result().unwrap_err();
-    /// assert_eq!(refusal.decision().limit(), 5);
+    /// let limiter = SingleLimiter::builder(Quota::per_hour(5)).build()?;
+    /// let refusal = limiter.check_n(6).into_result().unwrap_err();
+    /// assert_eq!(refusal.decision().capacity(), 5);
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub const fn decision(&self) -> Decision {

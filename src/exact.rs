@@ -106,7 +106,6 @@
 //! `eviction_races_charge_and_loses_none` and `eviction_races_insert_and_one_cell_lives`.
 
 mod entry;
-mod log;
 #[cfg(tollgate_loom)]
 mod model;
 mod places;
@@ -116,7 +115,6 @@ mod stage;
 mod undo;
 
 pub(crate) use entry::{Asked, Entry, spread};
-pub(crate) use log::{Log, SlidingLog};
 #[cfg(tollgate_loom)]
 pub use model::ModelLog;
 pub(crate) use stage::{Counts, ExactRule, Kept, Shared, Staged, Wanted};
@@ -185,7 +183,7 @@ impl<K: Eq + 'static> ExactStore<K> {
         // The last number of a u32 is no place's.
         const MOST: usize = if usize::BITS > 32 { u32::MAX as usize - 1 } else { usize::MAX >> 8 };
         if max_keys == 0 || max_keys > MOST {
-            return Err(ConfigError::MaxKeys { max_keys, most: MOST });
+            return Err(ConfigError::MaxKeysOutOfRange { max_keys, most: MOST });
         }
         let max_keys = max_keys as u64;
         Ok(Self {

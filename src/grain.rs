@@ -46,7 +46,7 @@ impl Grain {
         // At most two tokens per nanosecond, so that `per_nano` is at most 2.
         let most = 2 * period;
         if limit > most {
-            return Err(ConfigError::RateTooHigh { limit, period: quota.period(), most });
+            return Err(ConfigError::RateTooHigh { tokens: limit, period: quota.period(), most });
         }
         let per_token = period.div_ceil(limit);
         let grains_per_period = u128::from(per_token) * u128::from(limit);

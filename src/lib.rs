@@ -7,7 +7,7 @@
 //! let limiter: Limiter<String> = Limiter::builder(Quota::per_second(100).burst(20)).build()?;
 //!
 //! let decision = limiter.check("alice");
-//! if decision.allowed() {
+//! if decision.is_allowed() {
 //!     // Serve the request; `decision.remaining()` more may follow at once.
 //! } else {
 //!     // `decision.retry_after()` says when it is worth coming back.
@@ -27,12 +27,14 @@
 //!   [`exact_keys`](Builder::exact_keys), no two keys ever share a state and the keys can be
 //!   [listed](Limiter::keys); it takes more memory, and inserting a key takes a lock on a part of an index.
 //! - [`KeyHash`]: how keys are hashed, and what someone could gain who picks them.
-//! - [`Quota`]: how much, per what period, with what burst; also from text (`100/s burst 20`).
+//! - [`Quota`]: how much, per what period, with what burst; also from text (`100/s burst 20`),
+//!   several in one (`10/s, 1000/d`).
 //! - [`Decision`]: the answer, with remaining tokens, retry and reset times.
 //! - [`Algorithm`] and [`rule`]: token bucket, leaky bucket (meter and queue), fixed and sliding
 //!   window, as pure values with their stated bounds; the sliding log, which is exact, for
 //!   [`ExactKeys`] and a [`SingleLimiter`].
 //! - [`check_all`]: several limits for one request, charged all or none.
+//! - [`Metrics`]: what to count, as text for Prometheus and as events.
 //! - [`Clock`]: where the time comes from.
 //! - [`design`]: what is promised and which tests hold it to that, why it holds, what was not verified.
 //!
@@ -57,14 +59,22 @@
 //!
 //! Which clock is read by default depends on the platform, too: see [`Clock`](Clock#platforms).
 //!
+//! # Other crates
+//!
+//! This crate is the limiter alone. What stands on it is in crates of its own:
+//!
+//! - [`tollgate-http`](https://docs.rs/tollgate-http): a tower layer for axum, hyper, tonic and
+//!   whatever else speaks HTTP.
+//! - [`tollgate-redis`](https://docs.rs/tollgate-redis): limits that machines share through Redis or
+//!   Valkey.
+//! - [`tollgate-cli`](https://docs.rs/tollgate-cli): the program `tollgate`, which replays access
+//!   logs through a limit and puts limits in front of a server.
+//!
 //! # Features
 //!
-//! - `http`: [`http`], a tower layer for axum, hyper, tonic and whatever else speaks HTTP.
-//! - `tracing`: events of what the layer decides, for the `tracing` crate; nothing without `http`.
-//! - `redis`: [`redis`], limits that machines share through Redis or Valkey.
-//! - `cli`: the `tollgate` program; of the library it enables `http` and `redis`, which its proxy is built on.
-
-#![cfg_attr(not(all(feature = "http", feature = "redis")), allow(rustdoc::broken_intra_doc_links))]
+//! - `serde`: [`Quota`], [`Algorithm`], [`WhenFull`] and [`WindowAlign`] as the texts that they are
+//!   parsed from.
+//! - `tracing`: events of the denials that a [`Metrics`] counts, for the `tracing` crate.
 
 #[cfg(not(target_has_atomic = "64"))]
 compile_error!(
@@ -73,19 +83,23 @@ compile_error!(
 );
 
 mod algorithm;
+#[cfg(feature = "serde")]
+mod by_text;
 mod clock;
 mod decision;
 pub mod design;
-mod edge;
 mod error;
 mod exact;
 mod forgetting;
 mod grain;
 mod growth;
 mod limiter;
+mod log;
+mod metrics;
 mod quota;
 mod reclaim;
 pub mod rule;
+mod settings;
 mod state;
 #[cfg(not(tollgate_loom))]
 mod sync;
@@ -94,27 +108,20 @@ pub mod sync;
 mod table;
 mod time;
 
-/// The README's examples, compiled and run.
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct Readme;
-
-pub use algorithm::{Algorithm, UnknownAlgorithm};
+pub use algorithm::Algorithm;
 pub use clock::{Clock, ClockKind, ManualClock};
-pub use decision::{Decision, Denied, Outcome, Report, Source};
-#[cfg(feature = "http")]
-pub use edge::http;
-#[cfg(feature = "redis")]
-pub use edge::redis;
+pub use decision::{Decision, DecisionParts, Denied, Outcome, Source};
 pub use equivalent::Equivalent;
 pub use error::ConfigError;
 #[cfg(tollgate_loom)]
 pub use exact::ModelLog;
 #[cfg(not(tollgate_loom))]
-pub use limiter::Housekeeper;
+pub use limiter::Sweeper;
 pub use limiter::{
-    Align, Builder, ExactKeys, Fingerprints, FoldHash, Full, Gate, Holds, KeyHash, Keyed, Keys, Limiter,
-    Part, Pinned, PinnedAt, SingleLimiter, SipHash, Stats, Store, ToKey, Tracked, check_all,
+    Accepts, Builder, Charge, Chargeable, DeniedBy, ExactKeys, Fingerprints, FoldHash, KeyHash, KeyLimiter,
+    KeyState, Keys, Limiter, Pinned, PinnedAt, SingleLimiter, SipHash, Stats, Store, ToKey, check_all,
 };
-pub use quota::{Quota, QuotaParseError};
+pub use metrics::{Metrics, prometheus_text};
+pub use quota::Quota;
+pub use settings::{WhenFull, WindowAlign};
 pub use time::Tick;

@@ -4,8 +4,7 @@ mod builder;
 mod exact_keys;
 mod fingerprints;
 mod hash;
-#[cfg(not(tollgate_loom))]
-mod housekeeper;
+mod key_state;
 mod keyed;
 mod method;
 mod pinned;
@@ -14,21 +13,22 @@ mod quotas;
 mod resets;
 mod single;
 mod store;
+#[cfg(not(tollgate_loom))]
+mod sweeper;
 mod together;
-mod tracked;
 mod upkeep;
 
-pub use builder::{Align, Builder, Full};
+pub use builder::Builder;
 pub use exact_keys::ExactKeys;
 pub use fingerprints::Fingerprints;
 pub use hash::{FoldHash, KeyHash, SipHash};
-#[cfg(not(tollgate_loom))]
-pub use housekeeper::Housekeeper;
+pub use key_state::{KeyState, Keys};
 pub use keyed::Limiter;
 pub use pinned::Pinned;
 pub use pinned_at::PinnedAt;
 pub use single::SingleLimiter;
-pub use store::{Holds, Store, ToKey};
-pub use together::{Gate, Keyed, Part, check_all};
-pub use tracked::{Keys, Tracked};
+pub use store::{Accepts, Store, ToKey};
+#[cfg(not(tollgate_loom))]
+pub use sweeper::Sweeper;
+pub use together::{Charge, Chargeable, DeniedBy, KeyLimiter, check_all};
 pub use upkeep::Stats;

@@ -2,14 +2,12 @@
 
 mod text;
 
-pub use text::QuotaParseError;
-
 use crate::error::ConfigError;
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// A rate: `limit` tokens per `period`, with a burst for the algorithms that have one.
+/// A rate, `tokens` per `period`, and a capacity: the most tokens that can be taken at once.
 ///
 /// A request takes one token, or as many as its cost. A quota is plain data; whether an algorithm can
 /// enforce it is checked when a limiter is built.
@@ -25,17 +23,26 @@ use std::time::Duration;
 ///
 /// assert_eq!("100/s burst 20".parse(), Ok(quota));
 /// assert_eq!(login.to_string(), "5/min");
+/// assert_eq!((quota.capacity(), login.capacity()), (20, 5));
 /// ```
+///
+/// # Burst
+///
+/// Without [`burst`](Self::burst) the capacity is the tokens of one period. A bucket that is full admits
+/// them at once, and those that come back meanwhile as well: `per_second(5)` admits 9 within the first
+/// second, and 5 in each second from then on. `per_second(5).burst(1)` admits one each 200 ms, so 5. A
+/// window admits the tokens of one period in it, in any order.
 ///
 /// # Text
 ///
-/// `limit/period`, then optionally `burst n`. A period is a unit with or without a number before it:
+/// `tokens/period`, then optionally `burst n`. A period is a unit with or without a number before it:
 /// `100/s`, `5/10s`, `1000/h burst 50`. Units: `ns`, `us`, `ms`, `s` (`sec`, `second`), `min`
 /// (`m`, `minute`), `h` (`hr`, `hour`), `d` (`day`); a plural `s` is allowed on the words. Numbers
-/// are whole; half a token a second is `1/2s`.
+/// are whole; half a token a second is `1/2s`. Several quotas stand in one text with commas between them:
+/// see [`parse_list`](Self::parse_list). With the feature `serde`, a quota is serialized as this text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Quota {
-    limit: u64,
+    tokens: u64,
     period: Duration,
     burst: Option<u64>,
 }
@@ -51,88 +58,155 @@ impl Quota {
     /// The longest period: ten years of 365 days.
     pub const MAX_PERIOD: Duration = Duration::from_secs(3650 * 24 * 3600);
 
-    /// `limit` tokens per `period`.
+    /// `tokens` per `period`: 1 token or more, and 1 ns to [`MAX_PERIOD`](Self::MAX_PERIOD), which a
+    /// limiter checks when it is built.
+    ///
+    /// The default burst is `tokens`, so a token bucket that is full admits up to `2 * tokens - 1` in the
+    /// first period (see [Burst](Self#burst)).
     ///
     /// ```
     /// # use std::time::Duration;
-    /// # use tollgate::Quota;
-    /// assert_eq!(Quota::new(60, Duration::from_secs(60)), Quota::per_minute(60));
+    /// # use tollgate::{Clock, Quota, SingleLimiter};
+    /// let quota = Quota::new(4, Duration::from_secs(10));
+    /// # let clock = Clock::manual();
+    /// let limiter = SingleLimiter::builder(quota).clock(&clock).build()?;
+    /// // A request every 10 ms, for one period.
+    /// let mut admitted = 0;
+    /// for _ in 0..1_000 {
+    ///     admitted += limiter.check().charged();
+    ///     clock.advance(Duration::from_millis(10));
+    /// }
+    /// assert_eq!((quota.capacity(), admitted), (4, 7));
+    /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
-    pub const fn new(limit: u64, period: Duration) -> Self {
-        Self { limit, period, burst: None }
+    pub const fn new(tokens: u64, period: Duration) -> Self {
+        Self { tokens, period, burst: None }
     }
 
-    /// `limit` tokens in each second. Not one token per `limit` seconds.
+    /// `tokens` in each second. Not one token per `tokens` seconds.
+    ///
+    /// The default burst is `tokens`, so a token bucket that is full admits up to `2 * tokens - 1` in the
+    /// first second (see [Burst](Self#burst)).
     ///
     /// ```
-    /// # use tollgate::Quota;
-    /// assert_eq!("3/s".parse(), Ok(Quota::per_second(3)));
+    /// # use std::time::Duration;
+    /// # use tollgate::{Clock, Quota, SingleLimiter};
+    /// let quota = Quota::per_second(5);
+    /// # let clock = Clock::manual();
+    /// let limiter = SingleLimiter::builder(quota).clock(&clock).build()?;
+    /// let mut admitted = 0;
+    /// for _ in 0..1_000 {
+    ///     admitted += limiter.check().charged();
+    ///     clock.advance(Duration::from_millis(1)); // a thousandth of a second
+    /// }
+    /// assert_eq!((quota.capacity(), admitted), (5, 9));
+    /// assert_eq!("5/s".parse(), Ok(quota));
+    /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
-    pub const fn per_second(limit: u64) -> Self {
-        Self::new(limit, Duration::from_secs(1))
+    pub const fn per_second(tokens: u64) -> Self {
+        Self::new(tokens, Duration::from_secs(1))
     }
 
-    /// `limit` tokens in each minute.
+    /// `tokens` in each minute.
+    ///
+    /// The default burst is `tokens`, so a token bucket that is full admits up to `2 * tokens - 1` in the
+    /// first minute (see [Burst](Self#burst)).
     ///
     /// ```
-    /// # use tollgate::Quota;
-    /// assert_eq!("3/min".parse(), Ok(Quota::per_minute(3)));
+    /// # use std::time::Duration;
+    /// # use tollgate::{Clock, Quota, SingleLimiter};
+    /// let quota = Quota::per_minute(60);
+    /// # let clock = Clock::manual();
+    /// let limiter = SingleLimiter::builder(quota).clock(&clock).build()?;
+    /// let mut admitted = 0;
+    /// for _ in 0..1_000 {
+    ///     admitted += limiter.check().charged();
+    ///     clock.advance(Duration::from_millis(60)); // a thousandth of a minute
+    /// }
+    /// assert_eq!((quota.capacity(), admitted), (60, 119));
+    /// assert_eq!("60/min".parse(), Ok(quota));
+    /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
-    pub const fn per_minute(limit: u64) -> Self {
-        Self::new(limit, Duration::from_secs(60))
+    pub const fn per_minute(tokens: u64) -> Self {
+        Self::new(tokens, Duration::from_secs(60))
     }
 
-    /// `limit` tokens in each hour.
+    /// `tokens` in each hour.
+    ///
+    /// The default burst is `tokens`, so a token bucket that is full admits up to `2 * tokens - 1` in the
+    /// first hour (see [Burst](Self#burst)).
     ///
     /// ```
-    /// # use tollgate::Quota;
-    /// assert_eq!("3/h".parse(), Ok(Quota::per_hour(3)));
+    /// # use std::time::Duration;
+    /// # use tollgate::{Clock, Quota, SingleLimiter};
+    /// let quota = Quota::per_hour(3);
+    /// # let clock = Clock::manual();
+    /// let limiter = SingleLimiter::builder(quota).clock(&clock).build()?;
+    /// let mut admitted = 0;
+    /// for _ in 0..1_000 {
+    ///     admitted += limiter.check().charged();
+    ///     clock.advance(Duration::from_millis(3_600)); // a thousandth of an hour
+    /// }
+    /// assert_eq!((quota.capacity(), admitted), (3, 5));
+    /// assert_eq!("3/h".parse(), Ok(quota));
+    /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
-    pub const fn per_hour(limit: u64) -> Self {
-        Self::new(limit, Duration::from_secs(3600))
+    pub const fn per_hour(tokens: u64) -> Self {
+        Self::new(tokens, Duration::from_secs(3600))
     }
 
-    /// `limit` tokens in each day of 24 hours.
+    /// `tokens` in each day of 24 hours.
+    ///
+    /// The default burst is `tokens`, so a token bucket that is full admits up to `2 * tokens - 1` in the
+    /// first day (see [Burst](Self#burst)).
     ///
     /// ```
-    /// # use tollgate::Quota;
-    /// assert_eq!("3/d".parse(), Ok(Quota::per_day(3)));
+    /// # use std::time::Duration;
+    /// # use tollgate::{Clock, Quota, SingleLimiter};
+    /// let quota = Quota::per_day(10);
+    /// # let clock = Clock::manual();
+    /// let limiter = SingleLimiter::builder(quota).clock(&clock).build()?;
+    /// let mut admitted = 0;
+    /// for _ in 0..1_000 {
+    ///     admitted += limiter.check().charged();
+    ///     clock.advance(Duration::from_millis(86_400)); // a thousandth of a day
+    /// }
+    /// assert_eq!((quota.capacity(), admitted), (10, 19));
+    /// assert_eq!("10/d".parse(), Ok(quota));
+    /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
-    pub const fn per_day(limit: u64) -> Self {
-        Self::new(limit, Duration::from_secs(24 * 3600))
+    pub const fn per_day(tokens: u64) -> Self {
+        Self::new(tokens, Duration::from_secs(24 * 3600))
     }
 
-    /// The same rate with at most `burst` tokens at once: the capacity of a bucket. Without it, the
-    /// capacity is the limit. Windows have no burst and refuse one when they are built.
+    /// The same rate with at most `burst` tokens at once: the capacity of a bucket, 1 or more. `burst(1)`
+    /// spaces requests evenly. Windows and logs have no burst: their limiters refuse one when they are
+    /// built.
     ///
     /// ```
-    /// # use tollgate::Quota;
-    /// assert_eq!(Quota::per_second(100).burst(20).explicit_burst(), Some(20));
+    /// # use std::time::Duration;
+    /// # use tollgate::{Clock, Quota, SingleLimiter};
+    /// let spaced = Quota::per_second(5).burst(1);
+    /// # let clock = Clock::manual();
+    /// let limiter = SingleLimiter::builder(spaced).clock(&clock).build()?;
+    /// assert!(limiter.check().is_allowed());
+    /// assert_eq!(limiter.check().retry_after(), Some(Duration::from_millis(200)));
+    /// assert_eq!((spaced.capacity(), spaced.explicit_burst()), (1, Some(1)));
+    /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     #[must_use]
     pub const fn burst(self, burst: u64) -> Self {
         Self { burst: Some(burst), ..self }
     }
 
-    /// The same rate without a burst of its own.
-    ///
-    /// ```
-    /// # use tollgate::Quota;
-    /// assert_eq!(Quota::per_second(9).burst(2).without_burst(), Quota::per_second(9));
-    /// ```
-    #[must_use]
-    pub const fn without_burst(self) -> Self {
-        Self { burst: None, ..self }
-    }
-
     /// Tokens per period.
     ///
     /// ```
     /// # use tollgate::Quota;
-    /// assert_eq!(Quota::per_second(100).limit(), 100);
+    /// assert_eq!(Quota::per_second(100).burst(20).tokens(), 100);
     /// ```
-    pub const fn limit(self) -> u64 {
-        self.limit
+    pub const fn tokens(self) -> u64 {
+        self.tokens
     }
 
     /// The period.
@@ -145,6 +219,24 @@ impl Quota {
         self.period
     }
 
+    /// The most tokens that can be taken at once, as [`Decision::capacity`](crate::Decision::capacity)
+    /// tells it: the burst, or the tokens of a period if there is none.
+    ///
+    /// ```
+    /// # use tollgate::{Quota, SingleLimiter};
+    /// let quota = Quota::per_second(100).burst(20);
+    /// let limiter = SingleLimiter::builder(quota).build()?;
+    /// assert_eq!((quota.capacity(), limiter.peek().capacity()), (20, 20));
+    /// assert_eq!(Quota::per_second(100).capacity(), 100);
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub const fn capacity(self) -> u64 {
+        match self.burst {
+            Some(burst) => burst,
+            None => self.tokens,
+        }
+    }
+
     /// The burst that was asked for, if one was.
     ///
     /// ```
@@ -155,27 +247,62 @@ impl Quota {
         self.burst
     }
 
-    /// Limit and period in nanoseconds, if both are in range.
+    /// Several quotas from one text, with commas between them: for several limits on one thing, which
+    /// [`check_all`](crate::check_all) charges together. At least one.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError::InvalidQuota`], which names the quota, the place and what is allowed there.
+    ///
+    /// ```
+    /// use tollgate::{Charge, Quota, SingleLimiter, check_all};
+    ///
+    /// let quotas = Quota::parse_list("10/s, 12/d")?;
+    /// assert_eq!(quotas, [Quota::per_second(10), Quota::per_day(12)]);
+    ///
+    /// let limiters: Result<Vec<_>, _> =
+    ///     quotas.into_iter().map(|quota| SingleLimiter::builder(quota).build()).collect();
+    /// let limiters = limiters?;
+    /// let ask = |cost| {
+    ///     let mut charges: Vec<_> = limiters.iter().map(|limiter| Charge::new(limiter, cost)).collect();
+    ///     check_all(&mut charges)
+    /// };
+    /// assert!(ask(10).is_ok());
+    /// assert_eq!(ask(5).unwrap_err().index(), 1, "a day's limit binds");
+    ///
+    /// let refused = Quota::parse_list("10/s, 12/fortnight").unwrap_err().to_string();
+    /// assert!(refused.contains("at character 10, in quota 2"), "{refused}");
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn parse_list(text: &str) -> Result<Vec<Self>, ConfigError> {
+        Ok(text::parse_list(text)?.into_iter().map(Self::of_text).collect())
+    }
+
+    /// The quota that a text says.
+    const fn of_text(text::Parts { tokens, period, burst }: text::Parts) -> Self {
+        Self { tokens, period, burst }
+    }
+
+    /// Tokens and period in nanoseconds, if both are in range.
     pub(crate) fn rate(self) -> Result<(u64, u64), ConfigError> {
-        if self.limit == 0 {
-            return Err(ConfigError::ZeroLimit);
+        if self.tokens == 0 {
+            return Err(ConfigError::ZeroTokens);
         }
         if self.period.is_zero() {
             return Err(ConfigError::ZeroPeriod);
         }
         match u64::try_from(self.period.as_nanos()) {
-            Ok(nanos) if self.period <= Self::MAX_PERIOD => Ok((self.limit, nanos)),
+            Ok(nanos) if self.period <= Self::MAX_PERIOD => Ok((self.tokens, nanos)),
             _ => Err(ConfigError::PeriodTooLong { period: self.period, most: Self::MAX_PERIOD }),
         }
     }
 }
 
 impl FromStr for Quota {
-    type Err = QuotaParseError;
+    type Err = ConfigError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let text::Parts { limit, period, burst } = text::parse(text)?;
-        Ok(Self { limit, period, burst })
+        text::parse(text).map(Self::of_text)
     }
 }
 
@@ -188,7 +315,7 @@ impl fmt::Display for Quota {
             .rev()
             .find(|&(_, unit)| nanos >= u128::from(unit) && nanos.is_multiple_of(u128::from(unit)))
             .unwrap_or(text::UNITS[0]);
-        write!(f, "{}/", self.limit)?;
+        write!(f, "{}/", self.tokens)?;
         match nanos / u128::from(unit) {
             1 => write!(f, "{name}")?,
             count => write!(f, "{count}{name}")?,

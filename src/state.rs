@@ -18,12 +18,12 @@ pub(crate) struct State<'s> {
 /// What a [`Gcra`] has made of a word. The answer is computed from it outside of the
 /// compare-and-swap loop, and only as far as the caller looks at it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Charge {
+pub(crate) struct Charged {
     gcra: Gcra,
     updated: Updated,
 }
 
-impl Charge {
+impl Charged {
     /// Charges a word. `None` if the word is frozen or fresh.
     #[inline(always)]
     pub(crate) fn make(gcra: Gcra, cell: &Atomic<Word>, now: Tick, cost: u64) -> Option<Self> {
@@ -152,7 +152,7 @@ mod tests {
                     prop_assert_eq!(load(&cell), after);
                     if let Some(gcra) = rule.as_gcra() {
                         let cell = Atomic::new(before);
-                        let charge = Charge::make(gcra, &cell, now, cost).unwrap();
+                        let charge = Charged::make(gcra, &cell, now, cost).unwrap();
                         prop_assert_eq!(charge.answer(now, cost, Stamp::NONE), answer);
                         prop_assert_eq!((charge.is_made(), load(&cell)), (after != before, after));
                         let first = rule.next(Word::FRESH, now, cost);
@@ -205,7 +205,7 @@ mod tests {
             let charge = rule.decide(Word::FRESH, Tick::ZERO, 1).1;
             for now in [Tick::ZERO, Tick::MAX] {
                 assert!(state.charge(now, 1).is_none());
-                assert!(rule.as_gcra().is_none_or(|gcra| Charge::make(gcra, &cell, now, 1).is_none()));
+                assert!(rule.as_gcra().is_none_or(|gcra| Charged::make(gcra, &cell, now, 1).is_none()));
             }
             assert!(state.peek(Tick::ZERO, 1).is_none());
             assert!(state.refund(Tick::ZERO, &charge, 1, || true).is_none() && state.reset().is_none());

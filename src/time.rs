@@ -6,7 +6,7 @@ use std::time::Duration;
 /// A point in time, counted in nanoseconds (*ticks*) since an origin that whoever reads the clock
 /// chooses: a limiter's own clock counts from the clock's creation, a log replay may count from the
 /// Unix epoch. Only differences matter, except to windows, whose boundaries are counted from tick 0 or
-/// from the Unix epoch, as [`Align`](crate::Align) says.
+/// from the Unix epoch, as [`WindowAlign`](crate::WindowAlign) says.
 ///
 /// Ticks run from 0 to [`Tick::MAX`], 2^61 ns or about 73 years. Later times count as the last one:
 /// there time stands still, which can delay a request but never grant one. All arithmetic saturates.

@@ -3,7 +3,7 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::time::Duration;
-use tollgate::{Algorithm, Clock, Full, Limiter, Quota, SingleLimiter};
+use tollgate::{Algorithm, Clock, Limiter, Quota, SingleLimiter, WhenFull};
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 
@@ -59,7 +59,7 @@ fn clocks_are_made_and_read_without_allocating() {
 fn checks_of_known_keys_refunds_and_floods_allocate_nothing() {
     for algorithm in Algorithm::PACKED {
         let builder = Limiter::builder(Quota::per_hour(3)).algorithm(algorithm);
-        let limiter: Limiter<String> = builder.max_keys(100).full(Full::Share).build().unwrap();
+        let limiter: Limiter<String> = builder.max_keys(100).when_full(WhenFull::Share).build().unwrap();
         let single = SingleLimiter::builder(Quota::per_hour(3)).algorithm(algorithm).build().unwrap();
         let names: Vec<String> = (0..300).map(|n| format!("client {n}")).collect();
         let mut decisions = Vec::with_capacity(names.len());
@@ -105,6 +105,6 @@ fn checks_of_known_exact_keys_refunds_and_denials_allocate_nothing() {
             limiter.check_many(names.iter().map(String::as_str), &mut decisions);
         });
         assert_eq!(count, 0, "{algorithm}");
-        assert!(decisions.iter().all(|decision| decision.allowed()));
+        assert!(decisions.iter().all(|decision| decision.is_allowed()));
     }
 }

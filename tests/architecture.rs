@@ -1,7 +1,7 @@
 //! The shape of the source: floors, the one file of atomics, notes at every atomic operation.
 //!
 //! A file imports lower floors, files of its own folder and its own children; never its parent, never a
-//! file that leads back to it.
+//! file that leads back to it. What the other crates may reach of the core, the compiler sees to.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -10,18 +10,28 @@ use std::path::{Path, PathBuf};
 /// From the ground up. A floor may import the floors below it, none beside or above it.
 const FLOORS: [&[&str]; 11] = [
     &["sync", "time", "algorithm"],
-    &["error", "reclaim", "forgetting"],
+    &["error", "reclaim", "forgetting", "growth"],
     &["quota", "clock"],
-    &["grain"],
-    &["decision"],
+    &["grain", "settings"],
+    &["decision", "by_text"],
     &["rule"],
-    &["packed"],
+    &["state", "log"],
     &["table", "exact"],
     &["limiter"],
-    &["edge"],
+    &["metrics"],
     // A page about all of them.
     &["design"],
 ];
+
+/// Each crate beside the core, and those of this repository that it may depend on.
+const CRATES: [(&str, &[&str]); 3] = [
+    ("tollgate-http", &["tollgate"]),
+    ("tollgate-redis", &["tollgate", "tollgate-http"]),
+    ("tollgate-cli", &["tollgate", "tollgate-http", "tollgate-redis"]),
+];
+
+/// The most files in a folder of these crates, rooms (files with a folder of their name) not counted.
+const MOST_FILES: usize = 12;
 
 struct Source {
     path: PathBuf,
@@ -49,8 +59,8 @@ fn sources(folder: &str) -> Vec<Source> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
     let mut found = Vec::new();
     let mut folders = vec![root.clone()];
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(&folder).unwrap() {
+    while let Some(inner) = folders.pop() {
+        for entry in fs::read_dir(&inner).unwrap() {
             let path = entry.unwrap().path();
             if path.is_dir() {
                 folders.push(path);
@@ -62,7 +72,7 @@ fn sources(folder: &str) -> Vec<Source> {
                 let relative = path.strip_prefix(&root).unwrap().with_extension("");
                 let modules = relative.iter().map(|part| part.to_str().unwrap().to_owned()).collect();
                 found.push(Source {
-                    path: Path::new(folder_name(&root)).join(path.strip_prefix(&root).unwrap()),
+                    path: Path::new(folder).join(path.strip_prefix(&root).unwrap()),
                     modules,
                     lines,
                 });
@@ -74,16 +84,28 @@ fn sources(folder: &str) -> Vec<Source> {
     found
 }
 
-fn folder_name(path: &Path) -> &str {
-    path.file_name().unwrap().to_str().unwrap()
+/// The files of a crate: without its root, the program's main, and unit tests in a file of their own.
+fn files_of(folder: &str) -> Vec<Source> {
+    let is_tests = |source: &Source| source.modules.last().is_some_and(|last| last == "tests");
+    let is_root = |source: &Source| ["lib", "main"].contains(&&*source.modules[0]);
+    sources(folder).into_iter().filter(|source| !is_root(source) && !is_tests(source)).collect()
 }
 
-/// The library's own files: without the crate's root, the programs, and unit tests in a file of their own.
+/// The core's own files.
 fn library() -> Vec<Source> {
-    let is_tests = |source: &Source| source.modules.last().is_some_and(|last| last == "tests");
-    let of_library =
-        |source: &Source| source.modules[0] != "lib" && source.modules[0] != "bin" && !is_tests(source);
-    sources("src").into_iter().filter(of_library).collect()
+    files_of("src")
+}
+
+fn folder_of(name: &str) -> String {
+    format!("crates/{name}/src")
+}
+
+/// The files of the libraries: those that may have atomics.
+fn libraries() -> Vec<Source> {
+    let mut files = library();
+    files.extend(files_of(&folder_of("tollgate-http")));
+    files.extend(files_of(&folder_of("tollgate-redis")));
+    files
 }
 
 fn floor(module: &str) -> Option<usize> {
@@ -104,14 +126,6 @@ fn every_file_stands_on_a_floor_and_imports_lower_ones_only() {
         let height = floor(own).unwrap_or_else(|| panic!("{own} stands on no floor"));
         for (number, line) in source.code() {
             for name in names_after(line, "crate::") {
-                if own == "edge" {
-                    assert!(
-                        is_public(name, line),
-                        "{} goes past the public interface: {line}",
-                        source.at(number)
-                    );
-                    continue;
-                }
                 let imported = floor(name);
                 assert!(
                     imported.is_some_and(|imported| imported < height),
@@ -123,28 +137,40 @@ fn every_file_stands_on_a_floor_and_imports_lower_ones_only() {
     }
 }
 
-/// Is this import of an edge what any other crate could write: names that the root exports, and no module?
-fn is_public(name: &str, line: &str) -> bool {
-    let no_module = |module: &&str| *module == "rule" || !line.contains(&format!("{module}::"));
-    floor(name).is_none() && FLOORS.iter().copied().flatten().all(no_module)
+#[test]
+fn a_crate_depends_on_lower_ones_only() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let core = [("", &[][..])];
+    for (name, allowed) in core.into_iter().chain(CRATES) {
+        let folder = if name.is_empty() { root.to_owned() } else { root.join("crates").join(name) };
+        let manifest = fs::read_to_string(folder.join("Cargo.toml")).unwrap();
+        let found = dependencies(&manifest);
+        assert_eq!(found, allowed.iter().map(|name| (*name).to_owned()).collect(), "of {name:?}");
+    }
+}
+
+/// The dependencies of this repository that a manifest names, those of its tests not counted.
+fn dependencies(manifest: &str) -> BTreeSet<String> {
+    let mut section = "";
+    let mut found = BTreeSet::new();
+    for line in manifest.lines() {
+        if line.starts_with('[') {
+            section = line;
+        }
+        let counts = section.ends_with("dependencies]") && !section.contains("dev-");
+        let name = line.split(['.', ' ', '=']).next().unwrap_or_default();
+        if counts && section != "[workspace.dependencies]" && name.starts_with("tollgate") {
+            found.insert(name.to_owned());
+        }
+    }
+    found
 }
 
 #[test]
-fn an_edge_is_seen_going_past_the_public_interface() {
-    for (name, line) in [
-        ("Decision", "use crate::Decision;"),
-        ("", "use crate::{Decision, check_all};"),
-        ("check_all", "crate::check_all(&mut parts)"),
-    ] {
-        assert!(is_public(name, line), "{line}");
-    }
-    for (name, line) in [
-        ("limiter", "use crate::limiter::Limiter;"),
-        ("", "use crate::{Decision, limiter::Limiter};"),
-        ("sync", "crate::sync::pin()"),
-    ] {
-        assert!(!is_public(name, line), "{line}");
-    }
+fn dependencies_are_read_from_a_manifest() {
+    let manifest = "[workspace.dependencies]\ntollgate-a = 1\n[dependencies]\ntollgate.workspace = true\nhttp = 1\n\
+        [target.'cfg(unix)'.dependencies]\ntollgate-b = { path = \"b\" }\n[dev-dependencies]\ntollgate-c = 1\n";
+    assert_eq!(dependencies(manifest), ["tollgate", "tollgate-b"].map(str::to_owned).into());
 }
 
 /// What each module of a crate imports and declares, by full names. Fails where a file imports from a
@@ -209,25 +235,53 @@ fn no_file_imports_its_parent_or_a_file_that_leads_back_to_it() {
 }
 
 #[test]
-fn the_program_has_no_circles_either() {
-    let of_program = |source: &Source| source.modules[0] == "bin";
-    let program: Vec<Source> = sources("src").into_iter().filter(of_program).collect();
-    let imports = imports(&program, &["bin", "tollgate"]);
-    let replay = &imports["bin::tollgate::replay"];
-    assert!(replay.len() > 20 && replay.contains("bin::tollgate::replay::report"), "{replay:?}");
-    assert_no_circles(&imports);
+fn the_other_crates_have_no_circles_either() {
+    for (name, seen) in [
+        ("tollgate-http", ("check::judge", "response::policy")),
+        ("tollgate-redis", ("client", "connection::network")),
+        ("tollgate-cli", ("replay", "replay::report")),
+    ] {
+        let imports = imports(&files_of(&folder_of(name)), &[]);
+        let (from, to) = seen;
+        assert!(imports[from].contains(to), "{from} of {name} imports {:?}", imports[from]);
+        assert_no_circles(&imports);
+    }
+}
+
+#[test]
+#[should_panic(expected = "leads back to itself")]
+fn a_circle_is_seen() {
+    let edges = [("a", "b"), ("b", "c"), ("c", "b")];
+    assert_no_circles(&edges.map(|(from, to)| (from.to_owned(), [to.to_owned()].into())).into());
+}
+
+#[test]
+fn no_folder_of_these_crates_holds_more_than_a_dozen_files() {
+    for (name, _) in CRATES {
+        let mut folders: BTreeMap<PathBuf, usize> = BTreeMap::new();
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        for source in sources(&folder_of(name)) {
+            let is_room = root.join(&source.path).with_extension("").is_dir();
+            *folders.entry(source.path.parent().unwrap().to_owned()).or_default() += usize::from(!is_room);
+        }
+        assert!(folders.len() > 4, "{name} has rooms");
+        for (folder, files) in folders {
+            assert!(files <= MOST_FILES, "{} holds {files} files", folder.display());
+        }
+    }
 }
 
 #[test]
 fn only_sync_names_atomics_threads_or_the_model_checker_and_nothing_locks() {
-    // An edge can't see `sync`: it has atomics of its own, in one file.
+    // Other crates can't see `sync`: shared limits have atomics of their own, in one file.
+    let is_of_core = |source: &Source| source.path.starts_with("src");
     let is_sync = |source: &Source| {
-        source.modules[0] == "sync"
-            || source.modules[0] == "edge" && source.modules.last().is_some_and(|last| last == "atomics")
+        is_of_core(source) && source.modules[0] == "sync"
+            || source.path.ends_with("tollgate-redis/src/words/atomics.rs")
     };
     // What the models have in place of reclamation keeps a list behind a lock.
     let is_model = |source: &Source| source.path.ends_with("reclaim/model.rs");
-    for source in library().iter().filter(|source| !is_sync(source) && !is_model(source)) {
+    for source in libraries().iter().filter(|source| !is_sync(source) && !is_model(source)) {
         for (number, line) in source.code() {
             for waits in ["Mutex", "RwLock", "Condvar", "OnceLock", "LazyLock", "spin_loop", "yield_now"] {
                 assert!(!line.contains(waits), "{} waits for other threads: {line}", source.at(number));
@@ -236,7 +290,7 @@ fn only_sync_names_atomics_threads_or_the_model_checker_and_nothing_locks() {
                 ["sync::atomic", "std::thread", "loom::", "atomic::Atomic", "AtomicU64", "AtomicUsize"]
             {
                 // Reclamation has the fences, and statics of loom's in place of std's.
-                if named == "AtomicU64" && source.modules[0] == "edge" || source.modules[0] == "reclaim" {
+                if named == "AtomicU64" && !is_of_core(source) || source.modules[0] == "reclaim" {
                     continue;
                 }
                 assert!(!line.contains(named), "{} names {named}: {line}", source.at(number));
@@ -250,7 +304,7 @@ fn every_atomic_operation_says_why_its_ordering_is_right() {
     let operations = [".load(", ".store(", ".swap(", ".compare_exchange", ".fetch_", "fence("];
     let orderings = ["Relaxed", "Acquire", "Release", "AcqRel", "SeqCst"];
     let mut counted = 0;
-    for source in library().iter().filter(|source| source.modules[0] != "sync") {
+    for source in libraries().iter().filter(|source| source.modules[0] != "sync") {
         for (number, line) in source.code() {
             let atomic = operations.iter().any(|operation| line.contains(operation))
                 && orderings.iter().any(|ordering| line.contains(ordering));
@@ -275,7 +329,7 @@ fn unsafe_code_stands_in_few_files_and_says_why_it_is_sound() {
     let allowed = [
         "clock/counter.rs",
         "clock/system.rs",
-        "exact/log/view.rs",
+        "log/view.rs",
         "reclaim/bag.rs",
         "reclaim/barrier.rs",
         "reclaim/link.rs",
@@ -309,7 +363,9 @@ fn unsafe_code_stands_in_few_files_and_says_why_it_is_sound() {
 
 #[test]
 fn no_file_holds_two_ideas_and_none_is_a_drawer() {
-    for source in sources("src") {
+    let crates = CRATES.map(|(name, _)| folder_of(name));
+    let files = crates.iter().flat_map(|folder| sources(folder));
+    for source in sources("src").into_iter().chain(files) {
         let lines = source.code().count();
         assert!(lines <= 500, "{} has {lines} lines of code", source.path.display());
         for drawer in ["utils", "util", "common", "helpers", "misc"] {

@@ -4,16 +4,15 @@
 //! limiter that turns over all the time. What each key was admitted is sorted by time, and the intervals between
 //! any two admissions are held against the *Bound* of the algorithm's page.
 
-mod race;
-
-use race::{PACKED, Random, StartLine};
 use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
 use tollgate::rule::{AnyRule, Rule, Word};
 use tollgate::{
-    Algorithm, Builder, Clock, Decision, Full, Holds, Limiter, Quota, SingleLimiter, Source, Store, Tick,
+    Accepts, Algorithm, Builder, Clock, Decision, Limiter, Quota, SingleLimiter, Source, Store, Tick,
+    WhenFull,
 };
+use tollgate_testing::race::{PACKED, Random, StartLine};
 
 const MILLI: u64 = 1_000_000;
 /// Times that are in use at once differ by no more.
@@ -37,10 +36,10 @@ trait Target: Sync {
     fn disturb(&self, random: &mut Random, now: Tick);
 }
 
-impl<S: Store + Holds<u64> + Sync> Target for Limiter<u64, S> {
+impl<S: Store + Accepts<u64> + Sync> Target for Limiter<u64, S> {
     fn charge(&self, key: u64, cost: u64, now: Tick) -> Option<Decision> {
         let decision = self.check_at(&key, cost, now);
-        (decision.source() == Source::Key && decision.allowed()).then_some(decision)
+        (decision.source() == Source::Key && decision.is_allowed()).then_some(decision)
     }
 
     fn disturb(&self, random: &mut Random, now: Tick) {
@@ -54,7 +53,7 @@ impl<S: Store + Holds<u64> + Sync> Target for Limiter<u64, S> {
 impl Target for Vec<SingleLimiter> {
     fn charge(&self, key: u64, cost: u64, now: Tick) -> Option<Decision> {
         let decision = self[usize::try_from(key).unwrap()].check_at(cost, now);
-        decision.allowed().then_some(decision)
+        decision.is_allowed().then_some(decision)
     }
 
     fn disturb(&self, _random: &mut Random, _now: Tick) {}
@@ -73,7 +72,7 @@ impl Target for CheckThenAct {
         thread::yield_now();
         let (next, decision) = self.rule.decide(found, now, cost);
         *word.lock().unwrap() = next;
-        decision.allowed().then_some(decision)
+        decision.is_allowed().then_some(decision)
     }
 
     fn disturb(&self, _random: &mut Random, _now: Tick) {}
@@ -175,18 +174,18 @@ fn most_within(admitted: &[Admitted], span: u64) -> u64 {
 /// What is wrong with what a key was admitted, and whether it was enough to show anything.
 fn verdict(algorithm: Algorithm, quota: Quota, admitted: &[Admitted]) -> Result<(), String> {
     let period = u64::try_from(quota.period().as_nanos()).unwrap();
-    let (limit, nanos) = (i128::from(quota.limit()), i128::from(period));
+    let (limit, nanos) = (i128::from(quota.tokens()), i128::from(period));
     if algorithm.has_windows() {
         // The bound is stepped: just below a whole number of periods it is tightest.
         for periods in 1..=5 {
             let most = most_within(admitted, periods * period - 1);
-            let bound = quota.limit() * (periods + 1);
+            let bound = quota.tokens() * (periods + 1);
             if most > bound {
                 return Err(format!("{most} within {periods} periods, where {bound} is the most"));
             }
         }
         let in_one = most_within(admitted, period - 1);
-        assert!(in_one > quota.limit(), "{algorithm}: {in_one} in a period do not come near the bound");
+        assert!(in_one > quota.tokens(), "{algorithm}: {in_one} in a period do not come near the bound");
         return Ok(());
     }
     let early = if nanos % limit == 0 { 0 } else { EARLY * limit };
@@ -223,7 +222,7 @@ fn every_interval_is_within_its_bound<T: Target>(build: impl Fn(Algorithm, Quota
 
 fn builder(algorithm: Algorithm, quota: Quota) -> Builder<Limiter<u64>> {
     let builder = Limiter::builder(quota).algorithm(algorithm).clock(Clock::manual());
-    builder.max_keys(30).grace(Duration::from_nanos(GRACE)).full(Full::Deny)
+    builder.max_keys(30).grace(Duration::from_nanos(GRACE)).when_full(WhenFull::Deny)
 }
 
 fn turned_over<S: Store>(limiter: &Limiter<u64, S>) {

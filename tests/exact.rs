@@ -18,14 +18,14 @@ use tollgate::{Algorithm, Clock, Equivalent, ExactKeys, Limiter, Quota, Source, 
 #[test]
 fn owned_keys_are_asked_in_borrowed_form() {
     let of_strings: Gate<String> = Limiter::builder(Quota::per_hour(1)).gate();
-    assert!(of_strings.check("alice").allowed());
-    assert!(!of_strings.check(&String::from("alice")).allowed());
+    assert!(of_strings.check("alice").is_allowed());
+    assert!(!of_strings.check(&String::from("alice")).is_allowed());
     let of_bytes: Gate<Vec<u8>> = Limiter::builder(Quota::per_hour(1)).gate();
-    assert!(of_bytes.check(&b"alice"[..]).allowed());
-    assert!(!of_bytes.check(&b"alice".to_vec()).allowed());
+    assert!(of_bytes.check(&b"alice"[..]).is_allowed());
+    assert!(!of_bytes.check(&b"alice".to_vec()).is_allowed());
     let of_strs: Gate<&'static str> = Limiter::builder(Quota::per_hour(1)).gate();
-    assert!(of_strs.check(&"alice").allowed());
-    assert!(!of_strs.check(&"alice").allowed());
+    assert!(of_strs.check(&"alice").is_allowed());
+    assert!(!of_strs.check(&"alice").is_allowed());
 }
 
 #[test]
@@ -43,10 +43,10 @@ fn a_compound_key_can_be_asked_by_its_borrowed_parts() {
         }
     }
     let limiter: Gate<(u64, String)> = Limiter::builder(Quota::per_hour(1)).gate();
-    assert!(limiter.check(&Parts(7, "/login")).allowed());
-    assert!(!limiter.check(&(7, "/login".to_owned())).allowed());
-    assert!(limiter.check(&Parts(7, "/logout")).allowed());
-    assert!(limiter.check(&Parts(8, "/login")).allowed());
+    assert!(limiter.check(&Parts(7, "/login")).is_allowed());
+    assert!(!limiter.check(&(7, "/login".to_owned())).is_allowed());
+    assert!(limiter.check(&Parts(7, "/logout")).is_allowed());
+    assert!(limiter.check(&Parts(8, "/login")).is_allowed());
 }
 
 /// All of these have one hash, so with fingerprints they would be one key.
@@ -62,22 +62,22 @@ impl Hash for Colliding {
 #[test]
 fn keys_with_one_hash_share_no_state() {
     let fingerprints: Limiter<Colliding> = Limiter::builder(Quota::per_hour(1)).build().unwrap();
-    assert!(fingerprints.check(&Colliding(1)).allowed());
-    assert!(!fingerprints.check(&Colliding(2)).allowed(), "else this test shows nothing");
+    assert!(fingerprints.check(&Colliding(1)).is_allowed());
+    assert!(!fingerprints.check(&Colliding(2)).is_allowed(), "else this test shows nothing");
 
     let clock = Clock::manual();
     let limiter: Gate<Colliding> = Limiter::builder(Quota::per_second(1)).clock(&clock).gate();
     for key in 0..200 {
-        assert!(limiter.check(&Colliding(key)).allowed());
-        assert!(!limiter.check(&Colliding(key)).allowed());
+        assert!(limiter.check(&Colliding(key)).is_allowed());
+        assert!(!limiter.check(&Colliding(key)).is_allowed());
     }
     assert_eq!(limiter.len(), 200);
     clock.advance(Duration::from_secs(5));
-    assert!(limiter.check(&Colliding(7)).allowed());
+    assert!(limiter.check(&Colliding(7)).is_allowed());
     while limiter.sweep(1_000) {}
     assert_eq!(limiter.len(), 1);
-    assert!(!limiter.check(&Colliding(7)).allowed());
-    assert!(limiter.check(&Colliding(8)).allowed());
+    assert!(!limiter.check(&Colliding(7)).is_allowed());
+    assert!(limiter.check(&Colliding(8)).is_allowed());
 }
 
 #[test]
@@ -85,7 +85,7 @@ fn the_keys_are_listed_with_their_state() {
     let clock = Clock::manual();
     let limiter: Gate<String> = Limiter::builder(Quota::per_second(10)).clock(&clock).gate();
     for n in 0..100_u64 {
-        assert!(limiter.check_n(&format!("user {n}"), n % 10 + 1).allowed());
+        assert!(limiter.check_n(&format!("user {n}"), n % 10 + 1).is_allowed());
     }
     let listed: HashMap<String, u64> = limiter.keys().map(|key| (key.key().clone(), key.used())).collect();
     assert_eq!(listed.len(), 100);
@@ -140,7 +140,7 @@ impl Equivalent<u64> for Late<'_> {
 
 impl ToKey<u64> for Late<'_> {
     fn to_key(&self) -> u64 {
-        assert!(self.limiter.check(&self.key).allowed());
+        assert!(self.limiter.check(&self.key).is_allowed());
         self.key
     }
 }
@@ -148,7 +148,7 @@ impl ToKey<u64> for Late<'_> {
 #[test]
 fn a_denial_is_counted_that_another_insertion_of_the_key_has_led_to() {
     let limiter = Limiter::<u64>::builder(Quota::per_hour(1)).exact_keys().count_denials().build().unwrap();
-    assert!(!limiter.check(&Late { key: 7, limiter: &limiter }).allowed());
+    assert!(!limiter.check(&Late { key: 7, limiter: &limiter }).is_allowed());
     let counted: Vec<u32> = limiter.most_denied(1).iter().map(|key| key.denied()).collect();
     assert_eq!(counted, [1]);
 }
@@ -162,7 +162,7 @@ fn cells_that_are_forgotten_are_freed() {
     for key in 0..500_000 {
         let now = Tick::from_nanos(key * 100_000);
         assert_eq!(limiter.check_at(&key, 1, now).source(), Source::Key, "{:?}", limiter.stats());
-        most = most.max(limiter.memory());
+        most = most.max(limiter.bytes());
     }
     // Cells of 80 bytes: 40 megabytes if they all stayed. What another test of this process delays is allowed.
     assert!(most < 6_000_000, "{most} bytes");
@@ -176,22 +176,22 @@ fn logs_of_exact_keys_give_their_memory_back() {
     let builder = Limiter::builder(Quota::per_hour(10_000)).algorithm(Algorithm::SlidingLog);
     let limiter: Gate<u64> = builder.grace(Duration::ZERO).clock(&clock).gate();
     for key in 0..100 {
-        assert!(limiter.check(&key).allowed());
+        assert!(limiter.check(&key).is_allowed());
     }
-    assert!(limiter.memory() < 100_000, "{}", limiter.memory());
+    assert!(limiter.bytes() < 100_000, "{}", limiter.bytes());
     for key in 0..10 {
         for _ in 0..9_999 {
             clock.advance(Duration::from_nanos(1));
-            assert!(limiter.check(&key).allowed());
+            assert!(limiter.check(&key).is_allowed());
         }
-        assert!(!limiter.check(&key).allowed());
+        assert!(!limiter.check(&key).is_allowed());
     }
-    let full = limiter.memory();
+    let full = limiter.bytes();
     assert!((10 * 80_000..10 * 240_000).contains(&full), "{full}");
     clock.advance(Duration::from_secs(3_600));
     while limiter.sweep(usize::MAX) {}
     assert!(limiter.is_empty());
-    assert!(limiter.memory() < 100_000, "{}", limiter.memory());
+    assert!(limiter.bytes() < 100_000, "{}", limiter.bytes());
 }
 
 #[test]

@@ -7,7 +7,7 @@ mod store;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use store::{Gate, IntoGate};
-use tollgate::{Clock, Full, Limiter, Quota, Source, Tick};
+use tollgate::{Clock, Limiter, Quota, Source, Tick, WhenFull};
 
 /// One test at a time: the other's readers would count too.
 static ALONE: Mutex<()> = Mutex::new(());
@@ -17,10 +17,10 @@ static ALONE: Mutex<()> = Mutex::new(());
 #[test]
 fn a_thread_that_stalls_in_a_lookup_costs_bounded_memory() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let builder = Limiter::builder(Quota::per_second(1_000)).max_keys(1_000).full(Full::Deny);
+    let builder = Limiter::builder(Quota::per_second(1_000)).max_keys(1_000).when_full(WhenFull::Deny);
     let limiter: Gate<u64> = builder.grace(Duration::ZERO).clock(Clock::manual()).gate();
     let at = |key: u64| Tick::from_nanos(key * 100_000);
-    assert!(limiter.check_at(&u64::MAX, 1_000, at(0)).allowed());
+    assert!(limiter.check_at(&u64::MAX, 1_000, at(0)).is_allowed());
     let stalled = scc::Guard::new();
     let (mut refused, mut most) = (0, 0);
     for key in 0..200_000 {
@@ -29,14 +29,14 @@ fn a_thread_that_stalls_in_a_lookup_costs_bounded_memory() {
             assert_eq!(limiter.check_at(&u64::MAX, 100, at(key)).source(), Source::Key);
         }
         refused += u64::from(limiter.check_at(&key, 1, at(key)).source() == Source::Policy);
-        most = most.max(limiter.memory());
+        most = most.max(limiter.bytes());
     }
     println!("{most} bytes at the most");
     // 69,536 cells of 80 bytes, a tenth of that for the index and the places, and nothing else.
     assert!(most < 6_200_000, "{most} bytes");
     assert!(refused > 100_000, "{refused}: else this test shows nothing");
     let known = limiter.check_at(&u64::MAX, 100, at(200_000));
-    assert_eq!((known.allowed(), known.source()), (true, Source::Key));
+    assert_eq!((known.is_allowed(), known.source()), (true, Source::Key));
     drop(stalled);
     let admitted =
         (200_000..300_000).filter(|&key| limiter.check_at(&key, 1, at(key)).source() == Source::Key);
@@ -47,10 +47,10 @@ fn a_thread_that_stalls_in_a_lookup_costs_bounded_memory() {
 #[test]
 fn a_handle_that_is_held_keeps_nothing() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let builder = Limiter::builder(Quota::per_second(1_000)).max_keys(1_000).full(Full::Deny);
+    let builder = Limiter::builder(Quota::per_second(1_000)).max_keys(1_000).when_full(WhenFull::Deny);
     let limiter: Gate<u64> = builder.grace(Duration::ZERO).clock(Clock::manual()).gate();
     let mut handle = limiter.pin();
-    assert!(handle.check_at(&0, 1, Tick::ZERO).allowed());
+    assert!(handle.check_at(&0, 1, Tick::ZERO).is_allowed());
     for key in 0..200_000 {
         let now = Tick::from_nanos(key * 1_000_000);
         assert_eq!(limiter.check_at(&key, 1, now).source(), Source::Key, "key {key}");

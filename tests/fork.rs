@@ -27,7 +27,7 @@ fn goes_on(clock: &Clock, limiter: &Limiter<u64>) -> Result<(), String> {
         return Err(format!("{clock:?} counted {counted:?} while {WATCHED:?} passed"));
     }
     let decision = limiter.check(&7);
-    if !decision.allowed() {
+    if !decision.is_allowed() {
         return Err(format!("{clock:?} still denies, for {:?} more", decision.retry_after()));
     }
     Ok(())
@@ -69,7 +69,7 @@ fn main() -> ExitCode {
     ] {
         let quota = Quota::new(1, Duration::from_millis(50));
         let limiter: Limiter<u64> = Limiter::builder(quota).clock(clock.clone()).build().unwrap();
-        assert!(limiter.check(&7).allowed());
+        assert!(limiter.check(&7).is_allowed());
         let found = in_a_child(|| goes_on(&clock, &limiter));
         let (said, why) = match &found {
             Ok(()) => ("goes on", ""),

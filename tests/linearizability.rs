@@ -6,19 +6,16 @@
 //! may miss, and it is held to the same rule as everything else. (What it may miss without such help is in
 //! `loom-tests/tests/linearizability.rs`.)
 
-#[path = "oracle/history.rs"]
-mod history;
-mod oracle;
-mod race;
-
-use history::{Answer, ByDefinition, ByRule, Call, Denials, Event, legal_order};
-use oracle::Oracle;
-use race::{Random, StartLine};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::thread;
 use std::time::Duration;
 use tollgate::rule::AnyRule;
-use tollgate::{Algorithm, Clock, Decision, Full, Holds, Limiter, Quota, SingleLimiter, Source, Store, Tick};
+use tollgate::{
+    Accepts, Algorithm, Clock, Decision, Limiter, Quota, SingleLimiter, Source, Store, Tick, WhenFull,
+};
+use tollgate_testing::oracle::Oracle;
+use tollgate_testing::oracle::history::{Answer, ByDefinition, ByRule, Call, Denials, Event, legal_order};
+use tollgate_testing::race::{Random, StartLine};
 
 const MILLI: u64 = 1_000_000;
 /// Times that are in use at once differ by no more.
@@ -39,7 +36,7 @@ trait Target: Sync {
 }
 
 /// One key of a limiter that has room for few.
-impl<S: Store + Holds<u64> + Sync> Target for Limiter<u64, S> {
+impl<S: Store + Accepts<u64> + Sync> Target for Limiter<u64, S> {
     fn check(&self, cost: u64, now: Tick) -> Option<Answer> {
         let decision = self.check_at(&0, cost, now);
         (decision.source() == Source::Key).then(|| decision.into())
@@ -97,7 +94,7 @@ impl TornPair {
         let period = u64::try_from(quota.period().as_nanos()).unwrap();
         let oracle = Oracle::new(Algorithm::SlidingWindow, quota, 0);
         let (number, counts) = (AtomicU64::new(0), AtomicU64::new(0));
-        Self { oracle, period, limit: quota.limit(), number, counts }
+        Self { oracle, period, limit: quota.tokens(), number, counts }
     }
 }
 
@@ -377,7 +374,7 @@ fn every_history_is_legal<T: Target>(
 /// Room for 24 keys; a thousand others come.
 fn builder(algorithm: Algorithm, quota: Quota) -> tollgate::Builder<Limiter<u64>> {
     let builder = Limiter::builder(quota).algorithm(algorithm).clock(Clock::manual());
-    builder.max_keys(24).grace(GRACE).full(Full::Deny)
+    builder.max_keys(24).grace(GRACE).when_full(WhenFull::Deny)
 }
 
 fn turned_over<S: Store>(limiter: &Limiter<u64, S>) {

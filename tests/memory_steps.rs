@@ -49,19 +49,19 @@ fn no_call_takes_or_gives_back_a_large_table_at_once() {
         before = after;
     };
     let mut check = |key: u64, second: u64| {
-        assert!(limiter.check_at(&key, 1, Tick::ZERO + Duration::from_secs(second)).allowed());
+        assert!(limiter.check_at(&key, 1, Tick::ZERO + Duration::from_secs(second)).is_allowed());
         look();
     };
     (0..KEYS).for_each(|key| check(key, 0));
     let full = pages(&statm);
-    assert!(limiter.stats().evicted == 0 && limiter.memory() > 15_000_000, "{:?}", limiter.stats());
+    assert!(limiter.stats().evicted == 0 && limiter.bytes() > 15_000_000, "{:?}", limiter.stats());
     // A key that is new with each step.
     let steps = (KEYS..).take_while(|_| limiter.sweep_at(64, Tick::ZERO + Duration::from_secs(10)));
     steps.for_each(|key| check(key, 10));
     assert!(limiter.stats().evicted >= KEYS, "{:?}", limiter.stats());
     // Far too large now, and not for the first minute only.
     (0..KEYS).for_each(|key| check(key, 100 + key));
-    assert!(limiter.memory() < 1 << 20, "{:?}", limiter.stats());
+    assert!(limiter.bytes() < 1 << 20, "{:?}", limiter.stats());
     let left = full - pages(&statm);
     println!("{most} pages at once at the most, {} given back at once, {left} of {full} in all", -least);
     assert!(left > 2_500, "{left} of {full} pages: were they the table's?");
@@ -119,7 +119,7 @@ fn a_sweep_has_memory_come_ahead_where_none_can_be_asked_for() {
         }
         let builder = Limiter::builder(Quota::per_hour(1)).max_keys(300_000).clock(Clock::manual());
         let limiter: Limiter<u64> = builder.build().unwrap();
-        assert!((0..KEYS).all(|key| limiter.check_at(&key, 1, Tick::ZERO).allowed()));
+        assert!((0..KEYS).all(|key| limiter.check_at(&key, 1, Tick::ZERO).is_allowed()));
         let now = Tick::ZERO + Duration::from_secs(10);
         while limiter.sweep_at(16, Tick::ZERO) {}
         let statm = File::open("/proc/self/statm").unwrap();
@@ -130,7 +130,7 @@ fn a_sweep_has_memory_come_ahead_where_none_can_be_asked_for() {
         assert!((800 << 12..1_200 << 12).contains(&(come * page_size())), "{come} pages");
         while limiter.sweep_at(1024, now) {}
         assert_eq!(limiter.len() as u64, KEYS);
-        assert!((0..KEYS).all(|key| !limiter.check_at(&key, 1, now).allowed()));
+        assert!((0..KEYS).all(|key| !limiter.check_at(&key, 1, now).is_allowed()));
     };
     thread::spawn(sweep).join().unwrap();
 }

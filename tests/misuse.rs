@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tollgate::rule::{AnyRule, Rule, Word};
 use tollgate::{
-    Algorithm, Align, Clock, ConfigError, Decision, Full, Housekeeper, Limiter, Outcome, Quota, Report,
-    SingleLimiter, Source, Tick,
+    Algorithm, Clock, ConfigError, Decision, DecisionParts, Limiter, Outcome, Quota, SingleLimiter, Source,
+    Sweeper, Tick, WhenFull, WindowAlign,
 };
 
 /// Numbers around every edge.
@@ -40,29 +40,33 @@ fn quota() -> impl Strategy<Value = Quota> {
     })
 }
 
-fn align() -> impl Strategy<Value = Option<Align>> {
-    prop_oneof![3 => Just(None), 1 => Just(Some(Align::Start)), 1 => Just(Some(Align::UnixEpoch))]
+fn align() -> impl Strategy<Value = Option<WindowAlign>> {
+    prop_oneof![3 => Just(None), 1 => Just(Some(WindowAlign::TickZero)), 1 => Just(Some(WindowAlign::UnixEpoch))]
 }
 
 /// The value that was refused, as its message shows it, and whether it is outside of what is named as allowed.
 fn refused_value(error: &ConfigError) -> (String, bool) {
     match *error {
-        ConfigError::ZeroLimit => ("limit 0 ".to_owned(), true),
+        ConfigError::ZeroTokens => ("0 tokens ".to_owned(), true),
         ConfigError::ZeroPeriod => ("period 0 ".to_owned(), true),
         ConfigError::ZeroBurst => ("burst 0 ".to_owned(), true),
         ConfigError::PeriodTooLong { period, most } => (format!("period {period:?} "), period > most),
         ConfigError::PeriodTooShort { period, least, .. } => (format!("period {period:?} "), period < least),
-        ConfigError::RateTooHigh { limit, most, .. } => (format!("limit {limit} "), limit > most && most > 0),
-        ConfigError::BurstTooLarge { burst, most } => (format!("burst {burst} "), burst > most && most > 0),
-        ConfigError::BurstOfWindow { burst, .. } => (format!("burst {burst} "), true),
-        ConfigError::LimitTooLarge { limit, most, .. } => {
-            (format!("limit {limit} "), limit > most && most > 0)
+        ConfigError::RateTooHigh { tokens, most, .. } => {
+            (format!("{tokens} tokens "), tokens > most && most > 0)
         }
-        ConfigError::MaxKeys { max_keys, most } => {
+        ConfigError::BurstTooLarge { burst, most } => (format!("burst {burst} "), burst > most && most > 0),
+        ConfigError::BurstUnsupported { burst, .. } => (format!("burst {burst} "), true),
+        ConfigError::TooManyTokens { tokens, most, .. } => {
+            (format!("{tokens} tokens "), tokens > most && most > 0)
+        }
+        ConfigError::MaxKeysOutOfRange { max_keys, most } => {
             (format!("max_keys {max_keys} "), max_keys == 0 || max_keys > most)
         }
-        ConfigError::AlignOfBucket { algorithm } => (format!("for a {algorithm}"), !algorithm.has_windows()),
-        ConfigError::SweepInterval { every, least, most } => {
+        ConfigError::AlignUnsupported { algorithm } => {
+            (format!("for a {algorithm}"), !algorithm.has_windows())
+        }
+        ConfigError::SweepIntervalOutOfRange { every, least, most } => {
             (format!("every {every:?} "), every < least || every > most)
         }
         ConfigError::OutOfMemory { bytes } => (format!("{bytes} bytes"), true),
@@ -77,7 +81,7 @@ fn is_helpful(error: &ConfigError) -> Result<(), TestCaseError> {
     prop_assert!(message.contains(&value), "{value:?} is not named: {message}");
     prop_assert!(is_outside, "what is refused is within what is allowed: {message}");
     let parts: Vec<&str> = message.split("; ").collect();
-    let has_range = !matches!(error, ConfigError::AlignOfBucket { .. } | ConfigError::OutOfMemory { .. });
+    let has_range = !matches!(error, ConfigError::AlignUnsupported { .. } | ConfigError::OutOfMemory { .. });
     if has_range {
         prop_assert!(parts.len() >= 3 && parts[1].starts_with("allowed: "), "no range: {message}");
     }
@@ -93,16 +97,16 @@ fn mended(error: &ConfigError, quota: Quota) -> Option<Quota> {
         None => Quota::new(limit, quota.period()),
     };
     let with_period = |period| match quota.explicit_burst() {
-        Some(burst) => Quota::new(quota.limit(), period).burst(burst),
-        None => Quota::new(quota.limit(), period),
+        Some(burst) => Quota::new(quota.tokens(), period).burst(burst),
+        None => Quota::new(quota.tokens(), period),
     };
     match *error {
-        ConfigError::ZeroLimit => Some(with_limit(1)),
+        ConfigError::ZeroTokens => Some(with_limit(1)),
         ConfigError::ZeroPeriod => Some(with_period(Duration::from_nanos(1))),
         ConfigError::PeriodTooLong { most, .. } => Some(with_period(most)),
         ConfigError::PeriodTooShort { least, .. } => Some(with_period(least)),
         ConfigError::RateTooHigh { most, .. }
-        | ConfigError::LimitTooLarge { most, .. }
+        | ConfigError::TooManyTokens { most, .. }
         | ConfigError::LogTooLarge { most, .. } => Some(with_limit(most)),
         ConfigError::ZeroBurst => Some(quota.burst(1)),
         ConfigError::BurstTooLarge { most, .. } if quota.explicit_burst().is_some() => {
@@ -110,7 +114,7 @@ fn mended(error: &ConfigError, quota: Quota) -> Option<Quota> {
         }
         // The limit is the burst, if none is given.
         ConfigError::BurstTooLarge { most, .. } => Some(quota.burst(most)),
-        ConfigError::BurstOfWindow { .. } => Some(quota.without_burst()),
+        ConfigError::BurstUnsupported { .. } => Some(Quota::new(quota.tokens(), quota.period())),
         _ => None,
     }
 }
@@ -176,7 +180,7 @@ fn a_charge_of_another_limiter_gives_nothing_back() {
         }
         let void = limiter.check_at(1, Tick::ZERO);
         limiter.reset();
-        assert!(limiter.check_at(3, Tick::ZERO).allowed());
+        assert!(limiter.check_at(3, Tick::ZERO).is_allowed());
         limiter.refund_at(&void, u64::MAX, Tick::ZERO);
         assert_eq!(limiter.peek_at(1, Tick::ZERO).remaining(), 2, "{to}");
     }
@@ -192,12 +196,12 @@ proptest! {
         align in align(),
         max_keys in prop_oneof![2 => 1..100_usize, 1 => number().prop_map(|n| usize::try_from(n).unwrap_or(0))],
         grace in duration(),
-        full in prop::sample::select(&[Full::Deny, Full::Admit, Full::Share][..]),
+        full in prop::sample::select(&[WhenFull::Deny, WhenFull::Allow, WhenFull::Share][..]),
         exact in any::<bool>(),
         calls in prop::collection::vec((0..40_u64, number(), number()), 1..30),
     ) {
         let builder = Limiter::<u64>::builder(quota).algorithm(algorithm).max_keys(max_keys).grace(grace);
-        let builder = builder.full(full).clock(Clock::manual());
+        let builder = builder.when_full(full).clock(Clock::manual());
         let builder = match align { Some(align) => builder.align(align), None => builder };
         macro_rules! try_it {
             ($builder:expr) => {
@@ -207,7 +211,7 @@ proptest! {
                         for &(key, cost, now) in &calls {
                             let now = Tick::from_nanos(now);
                             let decision = limiter.check_at(&key, cost, now);
-                            prop_assert!(decision.remaining() <= decision.limit());
+                            prop_assert!(decision.remaining() <= decision.capacity());
                             prop_assert!(decision.charged() <= cost);
                             let _ = (limiter.peek_at(&key, cost, now), format!("{decision:?}"));
                             limiter.refund_at(&key, &decision, cost, now);
@@ -218,7 +222,7 @@ proptest! {
                         }
                         limiter.reset(&7);
                         limiter.clear_at(Tick::MAX);
-                        prop_assert!(limiter.peek_at(&7, 1, Tick::MAX).remaining() <= limiter.peek(&7).limit());
+                        prop_assert!(limiter.peek_at(&7, 1, Tick::MAX).remaining() <= limiter.peek(&7).capacity());
                     }
                 }
             };
@@ -236,9 +240,9 @@ proptest! {
     ) {
         let (cost, limit, remaining, at) = figures;
         let (wait, reset_after, refill_after) = times;
-        let report = Decision::from(Report {
+        let report = Decision::from(DecisionParts {
             outcome: Outcome::Allowed,
-            cost, limit, remaining, wait, reset_after, refill_after,
+            cost, capacity: limit, remaining, wait, reset_after, refill_after,
             at: Tick::from_nanos(at),
             source: Source::Key,
         });
@@ -258,7 +262,7 @@ proptest! {
         for _ in 0..8 {
             match SingleLimiter::builder(quota).algorithm(algorithm).build() {
                 Ok(limiter) => {
-                    prop_assert!(limiter.check_at(1, Tick::ZERO).allowed());
+                    prop_assert!(limiter.check_at(1, Tick::ZERO).is_allowed());
                     return Ok(());
                 }
                 Err(error) => {
@@ -292,7 +296,7 @@ proptest! {
         let is_outside = time < Duration::from_micros(1) || time > Duration::from_secs(1_000_000);
         let time = if is_outside { time } else { Duration::ZERO };
         let limiter = Limiter::<u64>::builder(Quota::per_second(1)).build().unwrap();
-        let refused = Housekeeper::start(Arc::new(limiter), time).err();
+        let refused = Sweeper::start(Arc::new(limiter), time).err();
         prop_assert!(refused.is_some());
         if let Some(error) = refused {
             is_helpful(&error)?;

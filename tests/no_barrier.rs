@@ -83,7 +83,7 @@ fn small_chunks_of_logs_are_freed() {
     let mut most = 0;
     for second in 0..10_000 {
         let now = Tick::ZERO + second * Duration::from_secs(1);
-        assert!((0..8).all(|_| log.check_at(1, now).allowed()));
+        assert!((0..8).all(|_| log.check_at(1, now).is_allowed()));
         if second == 1_000 {
             most = LIVE.load(Relaxed) + 40_000;
         }
@@ -99,16 +99,16 @@ fn tables_grow_and_give_their_memory_back() {
             scope.spawn(move || {
                 // Half of each thread's keys are the other's, too.
                 let keys = thread * 20_000..thread * 20_000 + 40_000;
-                keys.filter(|key| limiter.check_at(key, 1, Tick::ZERO).allowed()).count()
+                keys.filter(|key| limiter.check_at(key, 1, Tick::ZERO).is_allowed()).count()
             });
         }
     });
     assert_eq!(limiter.len(), 60_000);
     // A key that is new helps on, and so do the sweeps.
     for key in 100_000..100_400 {
-        assert!(limiter.check_at(&key, 1, Tick::ZERO).allowed());
+        assert!(limiter.check_at(&key, 1, Tick::ZERO).is_allowed());
         limiter.sweep_at(64, Tick::ZERO);
     }
-    let (stats, memory) = (limiter.stats(), limiter.memory());
+    let (stats, memory) = (limiter.stats(), limiter.bytes());
     assert!(memory < 40 * stats.capacity, "{memory} bytes, {stats:?}");
 }

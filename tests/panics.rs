@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::hash::{Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Duration;
-use tollgate::{Clock, ExactKeys, Holds, Limiter, ManualClock, Quota, Source, Store};
+use tollgate::{Accepts, Clock, ExactKeys, Limiter, ManualClock, Quota, Source, Store};
 
 const MAX_KEYS: usize = 64;
 
@@ -79,7 +79,7 @@ fn with_panics(call: Call, mut body: impl FnMut()) -> u32 {
 }
 
 /// All that a limiter does with keys, each with every call of the key's panicking in turn.
-fn panic_everywhere<S: Store + Holds<Key>>(
+fn panic_everywhere<S: Store + Accepts<Key>>(
     limiter: &Limiter<Key, S>,
     clock: &ManualClock,
     call: Call,
@@ -116,7 +116,7 @@ fn panic_everywhere<S: Store + Holds<Key>>(
 }
 
 /// It holds as many keys as it may, and no more; nothing else is left of what panicked.
-fn is_whole<S: Store + Holds<Key>>(limiter: &Limiter<Key, S>, clock: &ManualClock) {
+fn is_whole<S: Store + Accepts<Key>>(limiter: &Limiter<Key, S>, clock: &ManualClock) {
     assert_eq!(limiter.stats().own_quotas, 0);
     for _ in 0..2 {
         limiter.clear();
@@ -125,7 +125,7 @@ fn is_whole<S: Store + Holds<Key>>(limiter: &Limiter<Key, S>, clock: &ManualCloc
         let keys = (0..MAX_KEYS as u64).map(|key| 1_000 + 2 * key);
         assert!(keys.clone().all(|key| source(key) == Source::Key));
         assert_eq!((limiter.len(), source(9_000)), (MAX_KEYS, Source::Policy));
-        assert!(keys.clone().all(|key| !limiter.check_n(&Key(key), 2).allowed()));
+        assert!(keys.clone().all(|key| !limiter.check_n(&Key(key), 2).is_allowed()));
         clock.advance(Duration::from_secs(2));
     }
 }
@@ -171,7 +171,7 @@ fn a_panic_of_the_iterator_leaves_the_decisions_made_before() {
         limiter.check_many(keys.iter().inspect(|key| assert!(**key < 80)), &mut decisions);
     }));
     assert!(result.is_err());
-    let charged = keys.iter().filter(|key| !limiter.peek(*key).allowed()).count();
+    let charged = keys.iter().filter(|key| !limiter.peek(*key).is_allowed()).count();
     assert!((1..=80).contains(&charged), "{charged}");
     assert_eq!((decisions.len(), limiter.len()), (charged, charged));
     let quotas = keys.iter().map(|key| (key, (*key < 50).then(|| Quota::per_hour(5))));

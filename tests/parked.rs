@@ -79,7 +79,7 @@ fn logs_stay_small_while_a_thread_is_parked() {
         let log = builder.clock(Clock::manual()).build().unwrap();
         let admit = |admissions: std::ops::Range<u64>| {
             for n in admissions {
-                assert!(log.check_at(1, Tick::from_nanos(n * 1_000)).allowed());
+                assert!(log.check_at(1, Tick::from_nanos(n * 1_000)).is_allowed());
             }
         };
         let limit = usize::try_from(limit).unwrap();
@@ -108,17 +108,17 @@ fn a_burst_is_given_back_when_the_parked_thread_goes_on() {
     let quota = Quota::new(100_000, Duration::from_secs(1));
     let builder = SingleLimiter::builder(quota).algorithm(Algorithm::SlidingLog);
     let log = builder.clock(Clock::manual()).build().unwrap();
-    assert!((0..100_000).all(|_| log.check_at(1, Tick::ZERO).allowed()));
+    assert!((0..100_000).all(|_| log.check_at(1, Tick::ZERO).is_allowed()));
     let burst = log.bytes();
     assert!(burst > 800_000);
     let later = Tick::ZERO + Duration::from_secs(2);
     while_a_thread_is_parked(&other(), || {
-        assert!(log.check_at(1, later).allowed());
+        assert!(log.check_at(1, later).is_allowed());
         assert!(log.bytes() > 800_000, "it waits, and is counted: {} bytes", log.bytes());
         assert!(log.bytes() < burst + 1_000);
     });
     for n in 0..10_000 {
-        assert!(log.check_at(1, later + Duration::from_nanos(n)).allowed());
+        assert!(log.check_at(1, later + Duration::from_nanos(n)).is_allowed());
     }
     assert!(log.bytes() < 24 * 10_000 + WAITING, "{} bytes", log.bytes());
 }
@@ -131,15 +131,15 @@ fn exact_keys_stay_small_while_a_thread_is_parked() {
     let limiter = builder.exact_keys().max_keys(100).clock(Clock::manual()).build().unwrap();
     let admit = |admissions: std::ops::Range<u64>| {
         for n in admissions {
-            assert!(limiter.check_at(&(n % 50), 1, Tick::from_nanos(n * 20)).allowed());
+            assert!(limiter.check_at(&(n % 50), 1, Tick::from_nanos(n * 20)).is_allowed());
         }
     };
     admit(0..100_000);
-    let used = limiter.memory();
+    let used = limiter.bytes();
     while_a_thread_is_parked(&other(), || {
         admit(100_000..3_100_000);
         let bound = used + 50 * log_at_most(8) + 2 * WAITING;
-        assert!(limiter.memory() < bound, "{} bytes, {used} before", limiter.memory());
+        assert!(limiter.bytes() < bound, "{} bytes, {used} before", limiter.bytes());
     });
 }
 
@@ -158,7 +158,7 @@ fn tables_grow_and_evict_while_a_thread_is_parked() {
             for key in 0..300_000 {
                 clock.advance(Duration::from_millis(1));
                 assert_eq!(limiter.check(&key).source(), Source::Key, "key {key}");
-                assert!(limiter.memory() <= bound, "{} bytes", limiter.memory());
+                assert!(limiter.bytes() <= bound, "{} bytes", limiter.bytes());
             }
             assert!(limiter.stats().turnovers > 20, "{:?}", limiter.stats());
         });
@@ -167,7 +167,7 @@ fn tables_grow_and_evict_while_a_thread_is_parked() {
             let _ = limiter.check(&key);
         }
         while limiter.sweep(4096) {}
-        assert!(limiter.memory() < 2 * bound / 4 + 10_000, "{} bytes", limiter.memory());
+        assert!(limiter.bytes() < 2 * bound / 4 + 10_000, "{} bytes", limiter.bytes());
     }
 }
 
@@ -185,7 +185,7 @@ fn quotas_change_while_a_thread_is_parked() {
         .build()
         .unwrap();
     for key in 0..100 {
-        assert!(table.check(&key).allowed() && exact.check(&key).allowed());
+        assert!(table.check(&key).is_allowed() && exact.check(&key).is_allowed());
     }
     let before = LIVE.load(Relaxed);
     while_a_thread_is_parked(&other(), || {
@@ -198,11 +198,11 @@ fn quotas_change_while_a_thread_is_parked() {
             if change.is_multiple_of(10_000) {
                 let live = LIVE.load(Relaxed).saturating_sub(before);
                 assert!(live < 1_500_000, "{live} bytes after {change} changes");
-                assert!(exact.memory() < 500_000 && table.memory() < 1_100_000);
+                assert!(exact.bytes() < 500_000 && table.bytes() < 1_100_000);
             }
         }
     });
-    assert_eq!((table.check(&7).limit(), exact.peek(&150).limit()), (99_902, 10_001 + 99_950 % 7));
+    assert_eq!((table.check(&7).capacity(), exact.peek(&150).capacity()), (99_902, 10_001 + 99_950 % 7));
 }
 
 /// A table is not closed for a `clear` without memory for the next one: new keys find a place, however often it is

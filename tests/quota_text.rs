@@ -39,28 +39,28 @@ fn what_is_wrong_is_named_with_its_place_and_what_is_allowed() {
         ("100", 3, "the text ends; allowed: a slash and a period"),
         ("100 per s", 4, "'p' is unexpected; allowed: a slash and a period"),
         ("100/", 4, "the text ends; allowed: ns, us, ms, s, min, h, d"),
-        ("100/fortnight", 4, "\"fortnight\" is no unit; allowed: ns, us, ms, s, min, h, d"),
+        ("100/fortnight", 4, "unknown unit \"fortnight\"; allowed: ns, us, ms, s, min, h, d"),
         (
             "0.5/s",
             1,
-            "no whole one, or has separators; allowed: digits (1000 for 1,000; half a token a second is 1/2s)",
+            "not whole, or has separators; allowed: digits (1000 for 1,000; half a token a second is 1/2s)",
         ),
-        ("1/0.5s", 3, "no whole one"),
+        ("1/0.5s", 3, "not whole"),
         ("99999999999999999999/s", 0, "99999999999999999999 is too large"),
         ("1/99999999999d", 13, "a period of 99999999999d is too long; allowed: up to 213503d"),
-        ("100/mss", 4, "\"mss\" is no unit"),
+        ("100/mss", 4, "unknown unit \"mss\""),
         ("1,000/s", 1, "has separators"),
         ("100/s bust 5", 6, "\"bust\" is unexpected; allowed: burst or the end"),
         ("100/s burst", 11, "the text ends; allowed: a whole number of tokens"),
         ("100/s burst x", 12, "'x' is unexpected; allowed: a whole number of tokens"),
-        ("100/s burst 5 6", 14, "'6' is unexpected; allowed: burst or the end"),
+        ("100/s burst 5 6", 14, "'6' is unexpected; allowed: the end"),
         ("100/s, 5/min", 5, "',' is unexpected; allowed: burst or the end"),
         ("١٠٠/s", 0, "'١' is unexpected"),
     ];
     for (text, offset, message) in cases {
         let error = text.parse::<Quota>().expect_err(text);
-        assert_eq!(error.offset(), offset, "{error}");
-        let place = format!("bad quota {text:?}: at character {}, ", text[..offset].chars().count() + 1);
+        assert_eq!(error.offset(), Some(offset), "{error}");
+        let place = format!("invalid quota {text:?}: at character {}, ", text[..offset].chars().count() + 1);
         assert!(error.to_string().starts_with(&place), "{error}");
         assert!(error.to_string().contains(message), "{error} does not say {message}");
     }
@@ -104,7 +104,7 @@ proptest! {
     #[test]
     fn no_text_panics_and_every_error_points_into_it(text in "\\PC{0,40}") {
         if let Err(error) = text.parse::<Quota>() {
-            prop_assert!(text.is_char_boundary(error.offset()));
+            prop_assert!(text.is_char_boundary(error.offset().unwrap()));
             prop_assert!(error.to_string().contains("allowed: "));
         }
     }
@@ -112,5 +112,34 @@ proptest! {
     #[test]
     fn no_near_miss_panics(text in "[0-9]{0,22} ?/ ?[0-9.]{0,4} ?(s|ms|mins|h|d|x|é)? ?(burst)? ?[0-9]{0,3}") {
         let _ = text.parse::<Quota>();
+    }
+}
+
+#[test]
+fn several_quotas_stand_in_one_text() {
+    let list = |text| Quota::parse_list(text).unwrap();
+    assert_eq!(list("10/s"), [Quota::per_second(10)]);
+    let three = [Quota::per_second(10).burst(50), Quota::per_minute(7), Quota::per_day(1000).burst(3)];
+    assert_eq!(list("10/s burst 50,7/min , 1000/d burst 3"), three);
+    let text = three.map(|quota| quota.to_string()).join(", ");
+    assert_eq!(list(&text), three);
+}
+
+#[test]
+fn a_list_that_is_refused_names_the_quota() {
+    for (text, offset, message) in [
+        ("", 0, "in quota 1, the text ends; allowed: a whole number of tokens"),
+        ("10/s,", 5, "in quota 2, the text ends; allowed: a whole number of tokens"),
+        ("10/s, 5/fortnight", 8, "in quota 2, unknown unit \"fortnight\"; allowed: ns, us"),
+        ("1,000/s", 1, "in quota 1, the number is not whole, or has separators; allowed: digits"),
+        ("1/s, 2/s burst 5.5", 16, "in quota 2, the number is not whole"),
+        ("1/s burst 5 6/s", 12, "in quota 1, '6' is unexpected; allowed: a comma or the end"),
+        ("1/s; 2/s", 3, "in quota 1, ';' is unexpected; allowed: a comma or the end"),
+    ] {
+        let error = Quota::parse_list(text).expect_err(text);
+        assert_eq!(error.offset(), Some(offset), "{error}");
+        let place = format!("invalid quota {text:?}: at character {}, ", offset + 1);
+        assert!(error.to_string().starts_with(&place), "{error}");
+        assert!(error.to_string().contains(message), "{error} does not say {message}");
     }
 }

@@ -5,7 +5,7 @@
 use std::env;
 use std::process::Command;
 use std::time::Duration;
-use tollgate::{Clock, Full, Limiter, Quota, Source, Tick};
+use tollgate::{Clock, Limiter, Quota, Source, Tick, WhenFull};
 
 /// The bytes of this process that are in memory.
 fn resident() -> usize {
@@ -41,14 +41,14 @@ fn the_process_takes_what_the_formula_says_and_no_more() {
     }
     // What the test takes besides.
     let slack = 2 << 20;
-    let builder = Limiter::builder(Quota::per_second(1)).max_keys(MAX_KEYS).full(Full::Deny);
+    let builder = Limiter::builder(Quota::per_second(1)).max_keys(MAX_KEYS).when_full(WhenFull::Deny);
     let limiter: Limiter<u64> = builder.clock(Clock::manual()).build().unwrap();
     let before = resident();
     let mut most = 0;
     let mut look = |key: u64| {
         if key.is_multiple_of(1_000) {
             most = most.max(resident() - before);
-            assert!(limiter.memory() <= 4 * era(MAX_KEYS) + 1_024, "{}", limiter.memory());
+            assert!(limiter.bytes() <= 4 * era(MAX_KEYS) + 1_024, "{}", limiter.bytes());
         }
     };
     // Ten times as many keys as there is room for, all in use; then as many that are soon idle, so that the

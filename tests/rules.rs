@@ -1,13 +1,11 @@
 //! Every algorithm against its oracle, and the promises that concern rules, for random quotas from one
 //! per 30 days to 1.25e9 per second, random costs, and times that step, jump, stand still and go back.
 
-mod oracle;
-
-use oracle::{END, Oracle};
 use proptest::prelude::*;
 use std::time::Duration;
 use tollgate::rule::{AnyRule, Rule, Word};
 use tollgate::{Algorithm, Decision, Outcome, Quota, Tick};
+use tollgate_testing::oracle::{END, Oracle};
 
 const DAY: u64 = 24 * 3600 * 1_000_000_000;
 
@@ -43,7 +41,7 @@ impl Case {
     }
 
     fn capacity(&self) -> u64 {
-        self.quota.explicit_burst().unwrap_or(self.quota.limit())
+        self.quota.capacity()
     }
 }
 
@@ -133,7 +131,7 @@ struct Script {
 impl Script {
     fn new(case: &Case) -> Self {
         let period = u64::try_from(case.quota.period().as_nanos()).unwrap();
-        let limit = case.quota.limit();
+        let limit = case.quota.tokens();
         Self { period, limit, capacity: case.capacity(), now: DAY, retry: 0 }
     }
 
@@ -202,7 +200,7 @@ fn compare(case: &Case, requests: &[(Step, Cost)]) -> Result<(), TestCaseError> 
         let peeked = rule.peek(word, tick, cost);
         let (next, decision) = rule.decide(word, tick, cost);
 
-        prop_assert_eq!(decision.limit(), oracle.capacity());
+        prop_assert_eq!(decision.capacity(), oracle.capacity());
         prop_assert_eq!(decision.at(), tick);
         prop_assert_eq!(peeked.outcome(), decision.outcome());
         let (at_least, at_most) = (now.saturating_sub(late), now + early);
@@ -211,13 +209,13 @@ fn compare(case: &Case, requests: &[(Step, Cost)]) -> Result<(), TestCaseError> 
         } else if cost > oracle.capacity() {
             prop_assert_eq!(decision.outcome(), Outcome::TooCostly);
             prop_assert_eq!(decision.retry_after(), None);
-        } else if decision.allowed() {
+        } else if decision.is_allowed() {
             prop_assert!(oracle.fits(at_most, cost), "admitted {} ns too early", early);
         } else {
             agree(decision.retry_after(), oracle.fits_at(now, cost), now, slack)?;
         }
 
-        if case.algorithm == Algorithm::LeakyQueue && decision.allowed() {
+        if case.algorithm == Algorithm::LeakyQueue && decision.is_allowed() {
             let start = decision.start_after();
             agree((start != Duration::MAX).then_some(start), oracle.turn_at(now), now, slack)?;
         } else {
@@ -225,7 +223,7 @@ fn compare(case: &Case, requests: &[(Step, Cost)]) -> Result<(), TestCaseError> 
         }
         let remaining = oracle.remaining(at_least)..=oracle.remaining(at_most);
         prop_assert!(remaining.contains(&peeked.remaining()), "{peeked:?} not in {remaining:?}");
-        if decision.allowed() {
+        if decision.is_allowed() {
             oracle.charge(now, cost);
         }
         let remaining = oracle.remaining(at_least)..=oracle.remaining(at_most);
@@ -275,11 +273,11 @@ proptest! {
         for request in requests {
             let (tick, cost) = script.next(request);
             let (next, decision) = rule.decide(word, tick, cost);
-            if decision.allowed() && case.algorithm.has_windows() {
+            if decision.is_allowed() && case.algorithm.has_windows() {
                 // A window counts a stale time in the word's window: the charge bears that time.
                 let counted = oracle.window_start(tick.as_nanos()).max(tick.as_nanos());
                 oracle.charge(counted, cost);
-            } else if decision.allowed() {
+            } else if decision.is_allowed() {
                 oracle.charge(tick.as_nanos(), cost);
             }
             script.saw(&decision);
@@ -324,23 +322,23 @@ proptest! {
             if let (Outcome::Denied, Some(wait)) = (decision.outcome(), decision.retry_after()) {
                 prop_assert!(wait > Duration::ZERO);
                 let then = tick + wait;
-                prop_assert!(rule.decide(next, then, cost).1.allowed());
+                prop_assert!(rule.decide(next, then, cost).1.is_allowed());
                 let before = Tick::from_nanos(then.as_nanos() - 1);
-                prop_assert!(!rule.decide(next, before, cost).1.allowed());
+                prop_assert!(!rule.decide(next, before, cost).1.is_allowed());
             }
             let reset = decision.reset_after();
             if reset != Duration::MAX {
                 let then = tick + reset;
-                prop_assert_eq!(rule.peek(next, then, 1).remaining(), decision.limit());
+                prop_assert_eq!(rule.peek(next, then, 1).remaining(), decision.capacity());
                 prop_assert!(rule.is_idle(next, then));
                 if reset > Duration::ZERO {
                     let before = Tick::from_nanos(then.as_nanos() - 1);
                     prop_assert!(!rule.is_idle(next, before));
-                    prop_assert!(rule.peek(next, before, 1).remaining() < decision.limit());
+                    prop_assert!(rule.peek(next, before, 1).remaining() < decision.capacity());
                 }
             }
             let refill = decision.refill_after();
-            prop_assert_eq!(refill == Duration::ZERO, decision.remaining() == decision.limit());
+            prop_assert_eq!(refill == Duration::ZERO, decision.remaining() == decision.capacity());
             prop_assert!(refill <= reset);
             if !refill.is_zero() && refill != Duration::MAX {
                 let remaining_in = |wait| rule.peek(next, tick + wait, 1).remaining();
@@ -363,8 +361,8 @@ proptest! {
             let (tick, cost) = script.next(request);
             let stale = Tick::from_nanos(tick.as_nanos().saturating_sub(back));
             let (next, decision) = rule.decide(word, tick, cost);
-            if !decision.allowed() {
-                prop_assert!(!rule.decide(word, stale, cost).1.allowed());
+            if !decision.is_allowed() {
+                prop_assert!(!rule.decide(word, stale, cost).1.is_allowed());
             }
             prop_assert!(rule.peek(word, stale, 1).remaining() <= rule.peek(word, tick, 1).remaining());
             script.saw(&decision);
@@ -519,7 +517,7 @@ proptest! {
                 for (now, cost, back) in calls {
                     let now = Tick::from_nanos(now);
                     let (next, decision) = rule.decide(word, now, cost);
-                    prop_assert!(decision.remaining() <= decision.limit());
+                    prop_assert!(decision.remaining() <= decision.capacity());
                     let _ = rule.peek(next, now, cost);
                     let _ = rule.is_idle(next, now);
                     let refunded = rule.refund(next, Tick::from_nanos(back), &decision, back);
@@ -548,12 +546,12 @@ fn long_run_rates_are_exact_to_a_millionth() {
     for quota in awkward {
         let period = quota.period().as_nanos();
         // A burst that refills in less than a fiftieth of the domain of time.
-        let whole = u128::from(END) * u128::from(quota.limit()) / period / 50;
+        let whole = u128::from(END) * u128::from(quota.tokens()) / period / 50;
         let burst = u64::try_from(whole).unwrap().min(1_000_000);
         let rule = AnyRule::new(Algorithm::TokenBucket, quota.burst(burst), Duration::ZERO).unwrap();
         // Half a burst refills between visits, at times that are no multiple of anything; no longer in
         // all than a twentieth of the domain of time.
-        let gap = u64::try_from(u128::from(burst) * period / u128::from(quota.limit()) / 2).unwrap() | 1;
+        let gap = u64::try_from(u128::from(burst) * period / u128::from(quota.tokens()) / 2).unwrap() | 1;
         let visits = 20_000.min(END / 20 / gap);
         let mut word = Word::FRESH;
         let mut taken: u128 = 0;
@@ -561,13 +559,13 @@ fn long_run_rates_are_exact_to_a_millionth() {
             let now = Tick::from_nanos(visit * gap);
             let cost = rule.peek(word, now, 1).remaining();
             let (next, decision) = rule.decide(word, now, cost);
-            assert!(decision.allowed());
+            assert!(decision.is_allowed());
             taken += u128::from(cost);
             word = next;
         }
         // The first burst was there at the start; what came after flowed in.
         let flowed = (taken - u128::from(burst)) as f64;
-        let exact = (visits * gap) as f64 * quota.limit() as f64 / period as f64;
+        let exact = (visits * gap) as f64 * quota.tokens() as f64 / period as f64;
         let error = (flowed - exact).abs() - 1.0;
         assert!(error / exact < 1e-6, "{quota}: {flowed} instead of {exact}");
     }
@@ -608,7 +606,7 @@ mod failures_of_other_limiters {
         let mut passed = 0;
         loop {
             let (next, decision) = rule.decide(word, now, 1);
-            if !decision.allowed() {
+            if !decision.is_allowed() {
                 return passed;
             }
             (word, passed) = (next, passed + 1);
@@ -630,16 +628,16 @@ mod failures_of_other_limiters {
     fn millions_per_hour_with_a_burst_of_millions_do_not_wrap() {
         let rule = bucket(Quota::per_hour(5_000_000).burst(50_000_000));
         let (word, all) = rule.decide(Word::FRESH, at(1.0), 50_000_000);
-        assert!(all.allowed());
-        assert!(!rule.decide(word, at(1.0), 1).1.allowed());
+        assert!(all.is_allowed());
+        assert!(!rule.decide(word, at(1.0), 1).1.is_allowed());
     }
 
     #[test]
     fn a_rate_of_one_in_ten_thousand_seconds_gives_its_token_at_ten_thousand_seconds() {
         let rule = bucket(Quota::new(1, Duration::from_secs(10_000)));
         let (word, _) = rule.decide(Word::FRESH, at(0.0), 1);
-        assert!(!rule.decide(word, at(9_999.999_999), 1).1.allowed());
-        assert!(rule.decide(word, at(10_000.0), 1).1.allowed());
+        assert!(!rule.decide(word, at(9_999.999_999), 1).1.is_allowed());
+        assert!(rule.decide(word, at(10_000.0), 1).1.is_allowed());
     }
 
     #[test]
@@ -648,10 +646,10 @@ mod failures_of_other_limiters {
         let (mut word, _) = rule.decide(Word::FRESH, at(0.0), 1);
         for tenth in 1..600 {
             let (next, decision) = rule.decide(word, at(f64::from(tenth) / 10.0), 1);
-            assert!(!decision.allowed());
+            assert!(!decision.is_allowed());
             word = next;
         }
-        assert!(rule.decide(word, at(60.0), 1).1.allowed());
+        assert!(rule.decide(word, at(60.0), 1).1.is_allowed());
     }
 
     #[test]
@@ -665,7 +663,7 @@ mod failures_of_other_limiters {
     fn a_cost_equal_to_the_capacity_passes_and_one_above_never_does() {
         for algorithm in Algorithm::PACKED {
             let rule = AnyRule::new(algorithm, Quota::per_second(5), Duration::ZERO).unwrap();
-            assert!(rule.decide(Word::FRESH, at(1.0), 5).1.allowed());
+            assert!(rule.decide(Word::FRESH, at(1.0), 5).1.is_allowed());
             let over = rule.decide(Word::FRESH, at(1.0), 6).1;
             assert_eq!((over.outcome(), over.retry_after()), (Outcome::TooCostly, None));
         }
@@ -680,7 +678,7 @@ mod failures_of_other_limiters {
             let mut passed = 0;
             while let (next, true) = {
                 let (next, decision) = rule.decide(word, later, 1);
-                (next, decision.allowed())
+                (next, decision.is_allowed())
             } {
                 (word, passed) = (next, passed + 1);
             }
@@ -705,9 +703,9 @@ mod failures_of_other_limiters {
         for algorithm in Algorithm::PACKED {
             let rule = AnyRule::new(algorithm, Quota::per_second(1), Duration::ZERO).unwrap();
             let (word, far) = rule.decide(Word::FRESH, Tick::from_nanos(u64::MAX), 1);
-            assert!(far.allowed());
-            assert!(!rule.decide(word, at(1.0), 1).1.allowed());
-            assert!(!rule.decide(word, Tick::MAX, 1).1.allowed());
+            assert!(far.is_allowed());
+            assert!(!rule.decide(word, at(1.0), 1).1.is_allowed());
+            assert!(!rule.decide(word, Tick::MAX, 1).1.is_allowed());
         }
     }
 
@@ -716,15 +714,15 @@ mod failures_of_other_limiters {
         let rule = AnyRule::new(Algorithm::FixedWindow, Quota::per_second(5), Duration::ZERO).unwrap();
         let (word, end) = rule.decide(Word::FRESH, at(0.999), 5);
         let (word, beginning) = rule.decide(word, at(1.0), 5);
-        assert!(end.allowed() && beginning.allowed());
-        assert!(!rule.decide(word, at(1.998), 1).1.allowed());
+        assert!(end.is_allowed() && beginning.is_allowed());
+        assert!(!rule.decide(word, at(1.998), 1).1.is_allowed());
     }
 
     #[test]
     fn a_sliding_window_nears_twice_its_limit_when_the_load_sat_at_the_end() {
         let rule = AnyRule::new(Algorithm::SlidingWindow, Quota::per_second(100), Duration::ZERO).unwrap();
         let (mut word, end) = rule.decide(Word::FRESH, at(0.999_999), 100);
-        assert!(end.allowed());
+        assert!(end.is_allowed());
         let mut passed = 100;
         for milli in 1000..1999 {
             let (next, decision) = rule.decide(word, at(f64::from(milli) / 1000.0), 1);
@@ -739,10 +737,10 @@ mod failures_of_other_limiters {
         let rule = bucket(Quota::per_second(10).burst(10));
         let (word, a) = rule.decide(Word::FRESH, at(0.0), 10);
         let (word, b) = rule.decide(word, at(1.0), 10);
-        assert!(a.allowed() && b.allowed());
+        assert!(a.is_allowed() && b.is_allowed());
         // The clock was read at 0, and the refund takes effect after the second burst was taken.
         let word = rule.refund(word, at(0.0), &a, u64::MAX);
-        assert!(!rule.decide(word, at(1.0), 1).1.allowed());
+        assert!(!rule.decide(word, at(1.0), 1).1.is_allowed());
     }
 
     #[test]
@@ -765,7 +763,7 @@ mod failures_of_other_limiters {
         let (word, _) = rule.decide(Word::FRESH, before, 1);
         let denied = rule.decide(word, before, 1).1;
         assert_eq!(denied.retry_after(), Some(Duration::from_secs(1)));
-        assert!(rule.decide(word, Tick::MAX, 1).1.allowed());
+        assert!(rule.decide(word, Tick::MAX, 1).1.is_allowed());
     }
 
     #[test]
@@ -774,11 +772,11 @@ mod failures_of_other_limiters {
             let rule = AnyRule::new(algorithm, Quota::per_second(1), Duration::ZERO).unwrap();
             let (word, old) = rule.decide(Word::FRESH, at(0.5), 1);
             let (word, new) = rule.decide(word, at(1.7), 1);
-            assert!(old.allowed() && new.allowed());
+            assert!(old.is_allowed() && new.is_allowed());
             let word = rule.refund(word, at(1.8), &old, 1);
-            assert!(!rule.decide(word, at(1.8), 1).1.allowed(), "{algorithm}");
+            assert!(!rule.decide(word, at(1.8), 1).1.is_allowed(), "{algorithm}");
             let word = rule.refund(word, at(1.8), &new, 1);
-            assert!(rule.decide(word, at(1.8), 1).1.allowed(), "{algorithm}");
+            assert!(rule.decide(word, at(1.8), 1).1.is_allowed(), "{algorithm}");
         }
     }
 }

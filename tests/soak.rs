@@ -8,16 +8,14 @@
 //! charged less than the limit, which only rises while they are charged. `TOLLGATE_SOAK_SECONDS`
 //! says for how long (`make soak MINUTES=10`); without it, a second.
 
-mod race;
-
-use race::{PACKED, Random, StartLine};
 use std::ops::Range;
 use std::thread;
 use std::time::{Duration, Instant};
 use tollgate::{
-    Algorithm, Builder, Clock, ConfigError, Decision, Full, Holds, Limiter, Quota, SingleLimiter, Source,
-    Store, Tick,
+    Accepts, Algorithm, Builder, Clock, ConfigError, Decision, Limiter, Quota, SingleLimiter, Source, Store,
+    Tick, WhenFull,
 };
+use tollgate_testing::race::{PACKED, Random, StartLine};
 
 /// The keys whose tokens are counted.
 const KEYS: usize = 300;
@@ -114,7 +112,7 @@ struct Worker<'w, S> {
     seen: Vec<Seen>,
 }
 
-impl<S: Store + Holds<u64>> Worker<'_, S> {
+impl<S: Store + Accepts<u64>> Worker<'_, S> {
     fn work(&mut self, load: Load, now: Tick) {
         self.seen = vec![Seen::default(); KEYS];
         let charges = std::mem::take(&mut self.charges);
@@ -145,7 +143,7 @@ impl<S: Store + Holds<u64>> Worker<'_, S> {
 
     fn raise(&mut self, now: Tick) {
         // Whatever comes first, no key's limit is ever lowered.
-        let steps = if self.thread == 0 { QUOTA.limit() + 1..=RAISED } else { RAISED + 1..=RAISED_OWN };
+        let steps = if self.thread == 0 { QUOTA.tokens() + 1..=RAISED } else { RAISED + 1..=RAISED_OWN };
         for limit in steps {
             (0..500).for_each(|_| self.charge(KEYS as u64, now));
             self.fresh += 1;
@@ -165,10 +163,11 @@ impl<S: Store + Holds<u64>> Worker<'_, S> {
             let peek = self.limiter.peek_at(&key, 1, now);
             if peek.source() == Source::Key {
                 let limit = if OWN.contains(&key) { RAISED_OWN } else { RAISED };
-                assert_eq!(peek.limit(), limit, "key {key} at {now:?}");
+                assert_eq!(peek.capacity(), limit, "key {key} at {now:?}");
             }
             // A key that finds no place has taken nothing.
-            seen.taken = Some(if peek.source() == Source::Key { peek.limit() - peek.remaining() } else { 0 });
+            seen.taken =
+                Some(if peek.source() == Source::Key { peek.capacity() - peek.remaining() } else { 0 });
         }
         change(|| self.limiter.set_key_quotas_at(own(None), now));
         change(|| self.limiter.set_quota_at(QUOTA, now));
@@ -182,7 +181,7 @@ impl<S: Store + Holds<u64>> Worker<'_, S> {
             let seen = &mut self.seen[usize::try_from(key).unwrap()];
             seen.asked += 1;
             seen.admitted += decision.charged();
-            if decision.allowed() {
+            if decision.is_allowed() {
                 self.charges.push((key, decision));
             }
         }
@@ -201,7 +200,7 @@ fn own(quota: Option<Quota>) -> impl Iterator<Item = (&'static u64, Option<Quota
 /// Changes quotas as soon as the memory for it is to be had.
 fn change(attempt: impl Fn() -> Result<(), ConfigError>) {
     while let Err(error) = attempt() {
-        assert!(matches!(error, ConfigError::NotNow { .. }), "{error}");
+        assert!(matches!(error, ConfigError::QuotaNotChanged { .. }), "{error}");
     }
 }
 
@@ -236,7 +235,7 @@ impl Books {
             let given_back = refunds.map(|(charge, _)| single.refund_at(&charge, 1, now)).count() as u64;
             assert_eq!(given_back, refunded, "key {key} at {now:?}");
             let asked = (0..total(|seen| seen.asked)).map(|_| single.check_at(1, now));
-            self.charges[key] = asked.filter(Decision::allowed).collect();
+            self.charges[key] = asked.filter(Decision::is_allowed).collect();
             let expected = self.charges[key].len() as u64;
             assert_eq!(total(|seen| seen.admitted), expected, "key {key} at {now:?}");
             self.admitted += expected;
@@ -251,7 +250,7 @@ fn resident() -> Option<u64> {
     line.split_whitespace().nth(1)?.parse().ok()
 }
 
-fn soak<S: Store + Holds<u64> + Send + Sync>(
+fn soak<S: Store + Accepts<u64> + Send + Sync>(
     limiter: &Limiter<u64, S>,
     algorithm: Algorithm,
     time: Duration,
@@ -302,7 +301,7 @@ fn soak<S: Store + Holds<u64> + Send + Sync>(
             books.close(load, now, &of_round);
         }
         round += 20;
-        most = most.max(limiter.memory());
+        most = most.max(limiter.bytes());
         memory.push(resident().unwrap_or(0));
         assert!(limiter.len() <= MAX_KEYS);
     }
@@ -323,7 +322,7 @@ fn soak<S: Store + Holds<u64> + Send + Sync>(
 
 fn builder(algorithm: Algorithm) -> Builder<Limiter<u64>> {
     let builder = Limiter::builder(QUOTA).algorithm(algorithm).clock(Clock::manual());
-    builder.max_keys(MAX_KEYS).grace(GRACE).full(Full::Deny)
+    builder.max_keys(MAX_KEYS).grace(GRACE).when_full(WhenFull::Deny)
 }
 
 #[test]

@@ -6,7 +6,7 @@
 
 use proptest::prelude::*;
 use std::time::Duration;
-use tollgate::{Algorithm, Align, Clock, Decision, ExactKeys, Limiter, Quota, Tick};
+use tollgate::{Algorithm, Clock, Decision, ExactKeys, Limiter, Quota, Tick, WindowAlign};
 
 #[derive(Clone, Copy, Debug)]
 enum Call {
@@ -54,7 +54,7 @@ impl Pair {
             let builder =
                 Limiter::<u64>::builder(quota).algorithm(algorithm).max_keys(64).clock(Clock::manual());
             let builder = builder.grace(Duration::from_nanos(1));
-            if algorithm.has_windows() { builder.align(Align::Start) } else { builder }
+            if algorithm.has_windows() { builder.align(WindowAlign::TickZero) } else { builder }
         };
         Some(Self { table: builder().build().ok()?, exact: builder().exact_keys().build().ok()? })
     }

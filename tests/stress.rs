@@ -7,7 +7,7 @@
 use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
-use tollgate::{Algorithm, Clock, Full, Limiter, Quota, SingleLimiter, Source, Tick};
+use tollgate::{Algorithm, Clock, Limiter, Quota, SingleLimiter, Source, Tick, WhenFull};
 
 const KEYS: usize = 10_000;
 /// Room for 40 keys, in 64 slots of 16 bytes.
@@ -36,16 +36,16 @@ fn check_all(limiter: &Limiter<usize>, now: Tick, state: &mut u64, seen: &mut [R
         match decision.source() {
             Source::Key => {
                 seen[key].asked += 1;
-                seen[key].admitted += u64::from(decision.allowed());
+                seen[key].admitted += u64::from(decision.is_allowed());
             }
-            _ => assert!(!decision.allowed() && decision.charged() == 0),
+            _ => assert!(!decision.is_allowed() && decision.charged() == 0),
         }
     }
 }
 
 fn stress(algorithm: Algorithm, seed: u64, time: Duration) {
     let quota = Quota::new(2, Duration::from_millis(100));
-    let builder = Limiter::builder(quota).algorithm(algorithm).max_keys(MAX_KEYS).full(Full::Deny);
+    let builder = Limiter::builder(quota).algorithm(algorithm).max_keys(MAX_KEYS).when_full(WhenFull::Deny);
     let limiter: Limiter<usize> = builder.grace(Duration::ZERO).clock(Clock::manual()).build().unwrap();
     let single = || {
         let builder = SingleLimiter::builder(quota).algorithm(algorithm);
@@ -83,7 +83,7 @@ fn stress(algorithm: Algorithm, seed: u64, time: Duration) {
                 let asked: u64 = seen.iter().map(|thread| thread[round][key].asked).sum();
                 let admits: u64 = seen.iter().map(|thread| thread[round][key].admitted).sum();
                 let now = at(rounds + round as u64);
-                let expected = (0..asked).filter(|_| oracle.check_at(1, now).allowed()).count() as u64;
+                let expected = (0..asked).filter(|_| oracle.check_at(1, now).is_allowed()).count() as u64;
                 assert_eq!(admits, expected, "{algorithm}, key {key}, {asked} checks at {now:?}");
                 admitted += admits;
             }
@@ -93,7 +93,7 @@ fn stress(algorithm: Algorithm, seed: u64, time: Duration) {
     }
     let stats = limiter.stats();
     println!("{algorithm}: {rounds} rounds, {admitted} admitted of {KEYS} keys, {stats:?}");
-    assert!(stats.evicted > rounds && stats.turnovers > rounds && stats.refused > rounds, "{stats:?}");
+    assert!(stats.evicted > rounds && stats.turnovers > rounds && stats.no_room > rounds, "{stats:?}");
 }
 
 fn at(round: u64) -> Tick {

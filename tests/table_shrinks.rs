@@ -16,7 +16,7 @@ fn a_table_that_is_far_too_large_shrinks_with_the_next_new_key() {
             limiter.set_key_quota(&u64::MAX, Quota::per_second(2)).unwrap();
         }
         for key in 0..10_000 {
-            assert!(limiter.check(&key).allowed());
+            assert!(limiter.check(&key).is_allowed());
         }
         clock.advance(Duration::from_secs(5));
         while limiter.sweep(usize::MAX) {}
@@ -24,7 +24,7 @@ fn a_table_that_is_far_too_large_shrinks_with_the_next_new_key() {
         let flooded = limiter.stats().capacity;
         for (key, later, shrinks) in [(20_000, 0, false), (20_001, 65, true)] {
             clock.advance(Duration::from_secs(later));
-            assert!(limiter.check(&key).allowed());
+            assert!(limiter.check(&key).is_allowed());
             let capacity = limiter.stats().capacity;
             let case = format!("{algorithm}, a key with a quota of its own: {has_own_quota}");
             assert_eq!(capacity < flooded, shrinks, "{case}: {capacity} of {flooded} after {later} s");

@@ -10,22 +10,22 @@ fn a_table_keeps_the_size_of_what_is_in_use() {
     let limiter: Limiter<u64> =
         Limiter::builder(Quota::per_second(1)).max_keys(100_000).clock(Clock::manual()).build().unwrap();
     let mut now = Tick::ZERO;
-    let small = limiter.memory();
+    let small = limiter.bytes();
     for key in 0..50_000 {
         now = now + Duration::from_secs(1);
-        assert!(limiter.check_at(&key, 1, now).allowed());
+        assert!(limiter.check_at(&key, 1, now).is_allowed());
     }
-    assert!(limiter.memory() < 100 * small, "{} bytes after a trickle", limiter.memory());
+    assert!(limiter.bytes() < 100 * small, "{} bytes after a trickle", limiter.bytes());
     for key in 100_000..200_000 {
         let _ = limiter.check_at(&key, 1, now);
     }
-    let flooded = limiter.memory();
+    let flooded = limiter.bytes();
     assert!(flooded > 24 * 100_000, "{flooded} bytes");
     // Until they are idle, and have been so for the grace, all places are taken.
     now = now + Duration::from_secs(3);
     for key in 300_000..600_000 {
         now = now + Duration::from_millis(100);
-        assert!(limiter.check_at(&key, 1, now).allowed());
+        assert!(limiter.check_at(&key, 1, now).is_allowed());
     }
-    assert!(limiter.memory() < flooded / 10, "{} bytes of {flooded}", limiter.memory());
+    assert!(limiter.bytes() < flooded / 10, "{} bytes of {flooded}", limiter.bytes());
 }

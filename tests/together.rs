@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use std::thread;
 use std::time::Duration;
 use tollgate::{
-    Algorithm, Clock, Full, Gate, Limiter, ManualClock, Outcome, Part, Quota, SingleLimiter, Source,
-    check_all,
+    Algorithm, Charge, Chargeable, Clock, Limiter, ManualClock, Outcome, Quota, SingleLimiter, Source,
+    WhenFull, check_all,
 };
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -35,6 +35,13 @@ fn request() -> impl Strategy<Value = Request> {
         .prop_map(|(key, costs, order, shadow, given_back)| Request { key, costs, order, shadow, given_back })
 }
 
+/// The index of the charge that binds; its decision is that of the error.
+fn binding(charges: &mut [Charge<'_>]) -> Option<usize> {
+    let denied = check_all(charges).err()?;
+    assert_eq!(Some(&denied.decision()), charges[denied.index()].decision());
+    Some(denied.index())
+}
+
 const ORDERS: [[usize; 3]; 6] = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
 const LIMITS: [u64; 3] = [5, 12, 20];
 
@@ -49,12 +56,12 @@ proptest! {
         let mut taken: HashMap<(usize, u64), u64> = HashMap::new();
         for Request { key, costs, order, shadow, given_back } in requests {
             let half = key / 2;
-            let keys = [by_key.gate(&key), other.gate(&half)];
-            let gates: [&dyn Gate; 3] = [&keys[0], &keys[1], &global];
+            let keys = [by_key.for_key(&key), other.for_key(&half)];
+            let gates: [&dyn Chargeable; 3] = [&keys[0], &keys[1], &global];
             let states = [(0, key), (1, half), (2, 0)];
             let order = ORDERS[order];
             let mut parts = order.map(|limit| {
-                let part = Part::new(gates[limit], costs[limit]);
+                let part = Charge::new(gates[limit], costs[limit]);
                 if shadow == Some(limit) { part.shadow() } else { part }
             });
             let left = |taken: &HashMap<_, _>, limit: usize| {
@@ -65,11 +72,11 @@ proptest! {
             let refused = (0..3).any(|limit| enforced(limit) && !fits(&taken, limit));
 
             let before = taken.clone();
-            let binding = check_all(&mut parts);
+            let binding = binding(&mut parts);
             prop_assert_eq!(binding.is_some(), refused);
             for (part, &limit) in parts.iter().zip(&order) {
                 let decision = part.decision().unwrap();
-                prop_assert_eq!(decision.allowed(), fits(&before, limit));
+                prop_assert_eq!(decision.is_allowed(), fits(&before, limit));
                 let charged = !refused && fits(&before, limit);
                 if charged {
                     *taken.entry(states[limit]).or_default() += costs[limit];
@@ -99,7 +106,7 @@ proptest! {
 
 #[test]
 fn no_limits_at_all_refuse_nothing() {
-    assert_eq!(check_all(&mut []), None);
+    assert_eq!(binding(&mut []), None);
 }
 
 #[test]
@@ -109,10 +116,10 @@ fn the_limit_with_the_longest_wait_binds_and_never_is_the_longest() {
         SingleLimiter::builder(Quota::per_minute(1)).clock(&clock).build().unwrap(),
         SingleLimiter::builder(Quota::per_hour(1)).clock(&clock).build().unwrap(),
     );
-    assert!(fast.check().allowed() && slow.check().allowed());
+    assert!(fast.check().is_allowed() && slow.check().is_allowed());
     let ask = |fast_cost| {
-        let mut parts = [Part::new(&fast, fast_cost), Part::new(&slow, 1)];
-        let binding = check_all(&mut parts);
+        let mut parts = [Charge::new(&fast, fast_cost), Charge::new(&slow, 1)];
+        let binding = binding(&mut parts);
         (binding, parts.map(|part| part.decision().unwrap().retry_after()))
     };
     assert_eq!(ask(1), (Some(1), [Some(HOUR / 60), Some(HOUR)]));
@@ -122,13 +129,21 @@ fn the_limit_with_the_longest_wait_binds_and_never_is_the_longest() {
 }
 
 #[test]
+fn of_several_that_wait_as_long_the_first_binds() {
+    let clock = Clock::manual();
+    let limits = [1, 1, 1].map(|limit| single(limit, &clock));
+    let ask = || binding(&mut limits.each_ref().map(|limit| Charge::new(limit, 1)));
+    assert_eq!((ask(), ask()), (None, Some(0)));
+}
+
+#[test]
 fn a_client_that_is_denied_by_any_limit_writes_nothing() {
     let clock = Clock::manual();
     let (first, second) = (single(2, &clock), single(1, &clock));
-    assert!(second.check().allowed());
+    assert!(second.check().is_allowed());
     clock.advance(Duration::from_secs(1));
     for _ in 0..10 {
-        assert_eq!(check_all(&mut [Part::new(&first, 1), Part::new(&second, 1)]), Some(1));
+        assert_eq!(binding(&mut [Charge::new(&first, 1), Charge::new(&second, 1)]), Some(1));
         // As good as new: not even a charge that was given back.
         assert!(first.is_idle());
     }
@@ -137,16 +152,16 @@ fn a_client_that_is_denied_by_any_limit_writes_nothing() {
 /// What a limit says while it is looked at, and another when it is charged, as in a race that was lost.
 struct Fickle<'g>(&'g SingleLimiter);
 
-impl Gate for Fickle<'_> {
+impl Chargeable for Fickle<'_> {
     fn check_n(&self, _cost: u64) -> tollgate::Decision {
         self.0.check_n(2)
     }
 
     fn peek_n(&self, _cost: u64) -> tollgate::Decision {
-        self.0.peek_at(1, self.0.clock().now())
+        self.0.peek()
     }
 
-    fn refund(&self, _charge: &tollgate::Decision) {
+    fn refund_n(&self, _charge: &tollgate::Decision, _tokens: u64) {
         panic!("nothing was charged");
     }
 }
@@ -156,9 +171,13 @@ fn what_was_charged_before_a_lost_race_is_given_back() {
     let clock = Clock::manual();
     let (first, second, lost) = (single(3, &clock), single(3, &clock), single(1, &clock));
     let fickle = Fickle(&lost);
-    let mut parts =
-        [Part::new(&first, 1), Part::new(&second, 2), Part::new(&fickle, 1), Part::new(&second, 1).shadow()];
-    assert_eq!(check_all(&mut parts), Some(2));
+    let mut parts = [
+        Charge::new(&first, 1),
+        Charge::new(&second, 2),
+        Charge::new(&fickle, 1),
+        Charge::new(&second, 1).shadow(),
+    ];
+    assert_eq!(binding(&mut parts), Some(2));
     assert_eq!((first.peek().remaining(), second.peek().remaining()), (3, 3));
     let remaining = parts.map(|part| part.decision().unwrap().remaining());
     assert_eq!(remaining, [3, 3, 1, 3]);
@@ -168,16 +187,16 @@ fn what_was_charged_before_a_lost_race_is_given_back() {
 fn what_the_full_policy_answers_counts_as_any_answer() {
     let clock = Clock::manual();
     let build = |full| -> Limiter<u64> {
-        Limiter::builder(Quota::per_hour(9)).max_keys(1).full(full).clock(&clock).build().unwrap()
+        Limiter::builder(Quota::per_hour(9)).max_keys(1).when_full(full).clock(&clock).build().unwrap()
     };
-    for (full, binding) in [(Full::Deny, Some(1)), (Full::Admit, None), (Full::Share, None)] {
+    for (full, expected) in [(WhenFull::Deny, Some(1)), (WhenFull::Allow, None), (WhenFull::Share, None)] {
         let (limiter, all) = (build(full), single(9, &clock));
-        assert!(limiter.check(&1).allowed());
-        let key = limiter.gate(&2);
-        let mut parts = [Part::new(&all, 1), Part::new(&key, 1)];
-        assert_eq!(check_all(&mut parts), binding, "{full:?}");
+        assert!(limiter.check(&1).is_allowed());
+        let key = limiter.for_key(&2);
+        let mut parts = [Charge::new(&all, 1), Charge::new(&key, 1)];
+        assert_eq!(binding(&mut parts), expected, "{full:?}");
         assert_ne!(parts[1].decision().unwrap().source(), Source::Key);
-        assert_eq!(all.peek().remaining(), if binding.is_none() { 8 } else { 9 });
+        assert_eq!(all.peek().remaining(), if expected.is_none() { 8 } else { 9 });
     }
 }
 
@@ -185,8 +204,8 @@ fn what_the_full_policy_answers_counts_as_any_answer() {
 fn a_cost_above_a_capacity_is_never_allowed_and_charges_nobody() {
     let clock = Clock::manual();
     let (wide, narrow) = (single(10, &clock), single(3, &clock));
-    let mut parts = [Part::new(&wide, 4), Part::new(&narrow, 4)];
-    assert_eq!(check_all(&mut parts), Some(1));
+    let mut parts = [Charge::new(&wide, 4), Charge::new(&narrow, 4)];
+    assert_eq!(binding(&mut parts), Some(1));
     assert_eq!(parts[1].decision().unwrap().outcome(), Outcome::TooCostly);
     assert!(wide.is_idle());
 }
@@ -205,11 +224,11 @@ fn races_admit_no_more_than_any_limit_and_lose_nothing() {
         let (one, two) = (limit(1_500), limit(1_000));
         let ask = |forward: bool| {
             let ask = |_: &u64| {
-                let mut parts = [Part::new(&one, 1), Part::new(&two, 1)];
+                let mut parts = [Charge::new(&one, 1), Charge::new(&two, 1)];
                 if !forward {
                     parts.reverse();
                 }
-                check_all(&mut parts).is_none()
+                check_all(&mut parts).is_ok()
             };
             (0..EACH).filter(ask).count() as u64
         };
@@ -220,7 +239,22 @@ fn races_admit_no_more_than_any_limit_and_lose_nothing() {
         assert!(admitted <= 1_000, "{algorithm}: {admitted}");
         // Refusals may have crossed, but what they took is back.
         assert_eq!((one.peek().remaining(), two.peek().remaining()), (1_500 - admitted, 1_000 - admitted));
-        let rest = (0..EACH).filter(|_| check_all(&mut [Part::new(&one, 1), Part::new(&two, 1)]).is_none());
+        let rest = (0..EACH).filter(|_| check_all(&mut [Charge::new(&one, 1), Charge::new(&two, 1)]).is_ok());
         assert_eq!(rest.count() as u64, 1_000 - admitted, "{algorithm}");
     }
+}
+
+#[test]
+fn a_charge_is_given_back_in_part_once() {
+    let clock = Clock::manual();
+    let (limiter, other) = (keyed(9, &clock), single(9, &clock));
+    let key = limiter.for_key(&7);
+    let mut charges = [Charge::new(&key, 5), Charge::new(&other, 5)];
+    charges[0].refund_n(5);
+    assert_eq!(binding(&mut charges), None);
+    for _ in 0..2 {
+        charges[0].refund_n(3);
+        charges[1].refund();
+    }
+    assert_eq!((limiter.peek(&7).remaining(), other.peek().remaining()), (7, 9));
 }

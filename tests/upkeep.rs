@@ -1,4 +1,4 @@
-//! Looking after a limiter: statistics, sweeping, clearing, the housekeeper, the pinned handle.
+//! Looking after a limiter: statistics, sweeping, clearing, the sweeper, the pinned handle.
 
 #[path = "stores/upkeep.rs"]
 mod cases;

@@ -14,7 +14,7 @@ use gungraun::{
 };
 use std::hint::black_box;
 use std::time::Duration;
-use tollgate::{Algorithm, Clock, Limiter, ManualClock, Quota, SingleLimiter};
+use tollgate::{Algorithm, Clock, Limiter, ManualClock, Outcome, Quota, SingleLimiter};
 
 const CHECKS: u64 = 10_000;
 
@@ -46,11 +46,17 @@ fn quota(algorithm: Algorithm, more: u64) -> Quota {
     }
 }
 
+/// The outcome, by a name that older checkouts have too.
+#[inline(always)]
+fn outcome(allowed: bool) -> Outcome {
+    if allowed { Outcome::Allowed } else { Outcome::Denied }
+}
+
 /// It has been asked once and admits so many more.
 fn one(algorithm: Algorithm, more: u64) -> SingleLimiter {
     let builder = SingleLimiter::builder(quota(algorithm, more)).algorithm(algorithm);
     let gate = builder.clock(Clock::manual()).build().unwrap();
-    assert!(gate.check().allowed());
+    assert!(gate.check().outcome() == Outcome::Allowed);
     gate
 }
 
@@ -66,7 +72,7 @@ fn keyed(algorithm: Algorithm, keys: u64, more: u64) -> Keyed {
     let clock = Clock::manual();
     let builder = Limiter::builder(quota(algorithm, more)).algorithm(algorithm).max_keys(100_000);
     let limiter: Limiter<u64> = builder.clock(&clock).build().unwrap();
-    assert!((0..keys).all(|key| limiter.check(&key).allowed()));
+    assert!((0..keys).all(|key| limiter.check(&key).outcome() == Outcome::Allowed));
     (limiter, clock)
 }
 
@@ -77,7 +83,7 @@ fn keyed(algorithm: Algorithm, keys: u64, more: u64) -> Keyed {
 #[bench::denied(args = (one(Algorithm::TokenBucket, 0), false), config = at_most(57))]
 #[bench::sliding_window(args = (one(Algorithm::SlidingWindow, CHECKS), true), config = at_most(283))]
 fn one_resource(gate: SingleLimiter, allowed: bool) -> SingleLimiter {
-    assert!((0..CHECKS).all(|_| black_box(&gate).check().allowed() == allowed));
+    assert!((0..CHECKS).all(|_| black_box(&gate).check().outcome() == outcome(allowed)));
     gate
 }
 
@@ -87,12 +93,15 @@ fn one_resource(gate: SingleLimiter, allowed: bool) -> SingleLimiter {
 #[bench::sliding_window(args = (several(Algorithm::SlidingWindow, CHECKS), true), config = at_most(358))]
 fn key(limiters: Vec<Keyed>, allowed: bool) -> Vec<Keyed> {
     for (limiter, _) in &limiters {
-        assert!((0..CHECKS / LIMITERS).all(|n| black_box(limiter).check(&(n % KEYS)).allowed() == allowed));
+        assert!(
+            (0..CHECKS / LIMITERS)
+                .all(|n| black_box(limiter).check(&(n % KEYS)).outcome() == outcome(allowed))
+        );
     }
     limiters
 }
 
-// The check is part of the caller, which asks for nothing but `allowed`. Then no answer is written at all, as long as no other
+// The check is part of the caller, which asks for nothing but the outcome. Then no answer is written at all, as long as no other
 // way through a check writes one to where this would be.
 #[library_benchmark]
 #[bench::admitted(args = (several(Algorithm::TokenBucket, CHECKS)), config = at_most(104))]
@@ -100,10 +109,9 @@ fn key_inlined(limiters: Vec<Keyed>) -> Vec<Keyed> {
     for (limiter, clock) in &limiters {
         let now = clock.now();
         // Nobody else calls it here, so it is inlined.
-        assert!(
-            (0..CHECKS / LIMITERS)
-                .all(|n| black_box(limiter).check_at(&(n % KEYS), 1, black_box(now)).allowed())
-        );
+        assert!((0..CHECKS / LIMITERS).all(|n| {
+            black_box(limiter).check_at(&(n % KEYS), 1, black_box(now)).outcome() == Outcome::Allowed
+        }));
     }
     limiters
 }
@@ -113,7 +121,10 @@ fn key_inlined(limiters: Vec<Keyed>) -> Vec<Keyed> {
 fn key_pinned(limiters: Vec<Keyed>) -> Vec<Keyed> {
     for (limiter, _) in &limiters {
         let mut gate = limiter.pin();
-        assert!((0..CHECKS / LIMITERS).all(|n| black_box(&mut gate).check(&(n % KEYS)).allowed()));
+        assert!(
+            (0..CHECKS / LIMITERS)
+                .all(|n| black_box(&mut gate).check(&(n % KEYS)).outcome() == Outcome::Allowed)
+        );
     }
     limiters
 }
@@ -127,7 +138,7 @@ fn key_in_batch(limiters: Vec<Keyed>, keys: Vec<u64>) -> Vec<Keyed> {
         for batch in keys.chunks(32).cycle().take((CHECKS / LIMITERS / 32) as usize) {
             decisions.clear();
             black_box(limiter).check_many(batch, &mut decisions);
-            assert!(decisions.iter().all(|decision| decision.allowed()));
+            assert!(decisions.iter().all(|decision| decision.outcome() == Outcome::Allowed));
         }
     }
     limiters
@@ -137,7 +148,7 @@ fn key_in_batch(limiters: Vec<Keyed>, keys: Vec<u64>) -> Vec<Keyed> {
 #[library_benchmark]
 #[bench::admitted(args = (keyed(Algorithm::TokenBucket, CHECKS, 0)), config = at_most(393))]
 fn fresh_key(limiter: Keyed) -> Keyed {
-    assert!((CHECKS..2 * CHECKS).all(|key| black_box(&limiter.0).check(&key).allowed()));
+    assert!((CHECKS..2 * CHECKS).all(|key| black_box(&limiter.0).check(&key).outcome() == Outcome::Allowed));
     limiter
 }
 

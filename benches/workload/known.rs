@@ -1,7 +1,7 @@
 //! Limiters that know their keys already.
 
 use super::keys::Key;
-use tollgate::{Builder, ExactKeys, Fingerprints, Holds, Limiter, Quota};
+use tollgate::{Accepts, Builder, ExactKeys, Fingerprints, Limiter, Quota};
 
 /// A billion tokens a second, and years' worth of them at once: nobody is ever denied.
 pub fn ample() -> Quota {
@@ -26,12 +26,12 @@ pub fn exact_keys<K: Key>(builder: Builder<Limiter<K>>) -> Limiter<K, ExactKeys<
 
 /// Makes the first `count` keys known to `limiter`, for an hour at least: so many tokens of each are taken, of
 /// those that there are. No turnover is under way then.
-pub fn knowing<K: Key, S: Holds<K>>(limiter: Limiter<K, S>, count: u64) -> Limiter<K, S> {
+pub fn knowing<K: Key, S: Accepts<K>>(limiter: Limiter<K, S>, count: u64) -> Limiter<K, S> {
     const AN_HOUR_OF_AMPLE: u64 = 3_600_000_000_000;
     for number in 0..count {
         let key = K::numbered(number);
-        let cost = AN_HOUR_OF_AMPLE.min(limiter.peek(&key).limit());
-        assert!(limiter.check_n(&key, cost).allowed());
+        let cost = AN_HOUR_OF_AMPLE.min(limiter.peek(&key).capacity());
+        assert!(limiter.check_n(&key, cost).is_allowed());
     }
     while limiter.sweep(4_096) {}
     assert_eq!(limiter.len() as u64, count);

@@ -4,14 +4,10 @@
 //! other things to do, two threads may in truth take turns on one core: then they don't get in each other's way,
 //! and results say nothing about two threads.
 
-// Those of the tests.
-#[path = "../../tests/race/mod.rs"]
-mod line;
-
-use line::StartLine;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
+use tollgate_testing::race::StartLine;
 
 /// So many operations are done between two looks whether another thread has finished.
 const CHUNK: u64 = 64;

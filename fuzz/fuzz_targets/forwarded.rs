@@ -1,12 +1,5 @@
-//! See `tests/fuzz/forwarded.rs`.
+//! See `crates/tollgate-testing/src/fuzz/forwarded.rs`.
 
 #![no_main]
 
-#[path = "../../tests/fuzz"]
-mod fuzz {
-    pub(crate) mod forwarded;
-    #[allow(dead_code)]
-    pub(crate) mod input;
-}
-
-libfuzzer_sys::fuzz_target!(|data: &[u8]| fuzz::forwarded::body(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| tollgate_testing::fuzz::forwarded::body(data));

@@ -1,16 +1,5 @@
-//! See `tests/fuzz/log.rs`.
+//! See `crates/tollgate-testing/src/fuzz/log.rs`.
 
 #![no_main]
 
-#[allow(dead_code, unused_imports)]
-#[path = "../../src/bin/tollgate/replay/mod.rs"]
-mod replay;
-
-#[path = "../../tests/fuzz"]
-mod fuzz {
-    #[allow(dead_code)]
-    pub(crate) mod input;
-    pub(crate) mod log;
-}
-
-libfuzzer_sys::fuzz_target!(|data: &[u8]| fuzz::log::body(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| tollgate_testing::fuzz::log::body(data));

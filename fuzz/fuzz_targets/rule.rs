@@ -1,14 +1,5 @@
-//! See `tests/fuzz/rule.rs`.
+//! See `crates/tollgate-testing/src/fuzz/rule.rs`.
 
 #![no_main]
 
-#[path = "../../tests/oracle/mod.rs"]
-mod oracle;
-
-#[path = "../../tests/fuzz"]
-mod fuzz {
-    pub(crate) mod input;
-    pub(crate) mod rule;
-}
-
-libfuzzer_sys::fuzz_target!(|data: &[u8]| fuzz::rule::body(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| tollgate_testing::fuzz::rule::body(data));

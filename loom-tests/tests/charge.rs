@@ -21,7 +21,7 @@ fn charges_race(bound: Bound, racers: u64, each: u64, limit: u64) {
         explore(bound, Atomics::Touched, move |threads| {
             let gate = limiter(algorithm, limit);
             let charge = move |gate: Arc<SingleLimiter>| {
-                (0..each).filter(|_| gate.check_at(1, NOW).allowed()).count() as u64
+                (0..each).filter(|_| gate.check_at(1, NOW).is_allowed()).count() as u64
             };
             let others: Vec<_> = (1..racers)
                 .map(|_| {
@@ -81,7 +81,7 @@ fn charge_races_refund_and_both_count() {
                 let gate = Arc::clone(&gate);
                 move || gate.refund_at(&first, 1, NOW)
             });
-            assert!(gate.check_at(1, NOW).allowed());
+            assert!(gate.check_at(1, NOW).is_allowed());
             refunder.join().unwrap();
             assert_eq!(gate.peek_at(1, NOW).remaining(), 1, "{algorithm}");
         });
@@ -112,12 +112,12 @@ fn charge_races_reset_and_comes_before_or_after_it() {
         let note = seen.clone();
         explore(Bound::Exhaustive, Atomics::Touched, move |threads| {
             let gate = limiter(algorithm, 2);
-            assert!(gate.check_at(1, NOW).allowed());
+            assert!(gate.check_at(1, NOW).is_allowed());
             let resetter = threads.spawn({
                 let gate = Arc::clone(&gate);
                 move || gate.reset()
             });
-            assert!(gate.check_at(1, NOW).allowed());
+            assert!(gate.check_at(1, NOW).is_allowed());
             resetter.join().unwrap();
             note.note(gate.peek_at(1, NOW).remaining());
         });
@@ -137,7 +137,7 @@ fn refund_races_reset_and_gives_back_nothing_that_is_void() {
                 let gate = Arc::clone(&gate);
                 move || {
                     gate.reset();
-                    assert!(gate.check_at(2, NOW).allowed());
+                    assert!(gate.check_at(2, NOW).is_allowed());
                 }
             });
             gate.refund_at(&first, 1, NOW);
@@ -160,7 +160,7 @@ fn refund_during_a_reset_gives_back_nothing_that_is_void() {
                 let gate = Arc::clone(&gate);
                 move || gate.reset()
             });
-            assert!(gate.check_at(2, NOW).allowed());
+            assert!(gate.check_at(2, NOW).is_allowed());
             gate.refund_at(&first, 1, NOW);
             resetter.join().unwrap();
             note.note(gate.peek_at(1, NOW).remaining());
@@ -182,10 +182,10 @@ fn charge_races_reset_and_is_not_given_back_if_it_is_void() {
                 move || gate.reset()
             });
             // A fresh word is not reset, so one charge comes before.
-            assert!(gate.check_at(1, NOW).allowed());
+            assert!(gate.check_at(1, NOW).is_allowed());
             let charge = gate.check_at(1, NOW);
             resetter.join().unwrap();
-            assert!(gate.check_at(1, NOW).allowed());
+            assert!(gate.check_at(1, NOW).is_allowed());
             gate.refund_at(&charge, 1, NOW);
             note.note(gate.peek_at(1, NOW).remaining());
         });
@@ -212,10 +212,10 @@ fn stale_clock_races_charge_and_never_doubles_the_rate() {
             });
             clock.set(Tick::ZERO + Duration::from_secs(1));
             let (mine, other) = (gate.check(), other.join().unwrap());
-            if mine.allowed() && other.allowed() {
+            if mine.is_allowed() && other.is_allowed() {
                 assert_eq!(mine.at().since(other.at()), Duration::from_secs(1));
             }
-            note.note((mine.allowed(), other.allowed()));
+            note.note((mine.is_allowed(), other.is_allowed()));
         });
         // Also denied for having looked at the clock too early; both denied never.
         seen.expect(&["(false, true)", "(true, false)", "(true, true)"]);
@@ -231,10 +231,10 @@ fn spurious_failure_of_the_exchange_charges_once() {
                 let gate = Arc::clone(&gate);
                 move || {
                     ModelSwitch::FailWeakOnce.set(true);
-                    gate.check_at(1, NOW).allowed()
+                    gate.check_at(1, NOW).is_allowed()
                 }
             });
-            assert!(gate.check_at(1, NOW).allowed());
+            assert!(gate.check_at(1, NOW).is_allowed());
             assert!(other.join().unwrap());
             ModelSwitch::FailWeakOnce.set(false);
             assert_eq!(gate.peek_at(1, NOW).remaining(), 1, "{algorithm}");

@@ -10,7 +10,7 @@ mod model;
 use loom::sync::Arc;
 use model::{Atomics, Bound, Explored, Seen, explore};
 use std::time::Duration;
-use tollgate::{Clock, ExactKeys, Full, Limiter, Quota, Source, Tick};
+use tollgate::{Clock, ExactKeys, Limiter, Quota, Source, Tick, WhenFull};
 
 const NOW: Tick = Tick::from_nanos(5_000_000_000);
 /// A time at which what was charged at `NOW` is idle.
@@ -26,9 +26,10 @@ type Gate = Arc<Limiter<u64, ExactKeys<u64>>>;
 /// Keys 1 to `keys`, each charged one token at `NOW`.
 fn with_keys(max_keys: usize, per_second: u64, keys: u64) -> Gate {
     let builder = Limiter::<u64>::builder(Quota::per_second(per_second)).exact_keys().max_keys(max_keys);
-    let gate = Arc::new(builder.grace(GRACE).full(Full::Deny).clock(Clock::manual()).build().unwrap());
+    let gate =
+        Arc::new(builder.grace(GRACE).when_full(WhenFull::Deny).clock(Clock::manual()).build().unwrap());
     for key in 1..=keys {
-        assert!(gate.check_at(&key, 1, NOW).allowed());
+        assert!(gate.check_at(&key, 1, NOW).is_allowed());
     }
     gate
 }
@@ -91,8 +92,8 @@ fn eviction_races_late_charge_of_an_exact_key() {
             move || sweep(&gate, LATER)
         });
         let late = gate.check_at(&1, 1, NOW);
-        assert!(!late.allowed() || late.at() == IDLE, "it is given a second burst: {late:?}");
-        note.note(late.allowed());
+        assert!(!late.is_allowed() || late.at() == IDLE, "it is given a second burst: {late:?}");
+        note.note(late.is_allowed());
         other.join().unwrap();
     });
     seen.expect(&["false", "true"]);
@@ -117,7 +118,7 @@ fn insertion_races_a_whole_life_of_its_key() {
         });
         // The main thread waits, so that it need not be preempted for the others to run.
         let (early, late) = (other.join().unwrap(), late.join().unwrap());
-        let mut times = [&early, &late].map(|charge| charge.allowed().then(|| charge.at()));
+        let mut times = [&early, &late].map(|charge| charge.is_allowed().then(|| charge.at()));
         times.sort_unstable();
         assert!([[None, Some(NOW)], [Some(NOW), Some(IDLE)]].contains(&times), "{times:?}");
     });
@@ -138,7 +139,7 @@ fn eviction_and_inserts(bound: Bound, atomics: Atomics) -> Explored {
         let charged = gate.check_at(&1, 1, LATER).charged() + other.join().unwrap();
         sweeper.join().unwrap();
         assert_eq!(charged, 1, "one burst of one token");
-        assert!(!gate.check_at(&1, 1, LATER).allowed());
+        assert!(!gate.check_at(&1, 1, LATER).is_allowed());
         assert_eq!((gate.len(), gate.keys_at(LATER).count()), (1, 1));
     })
 }
@@ -180,9 +181,9 @@ fn inserts_of_exact_keys_race_for_the_last_place_and_one_gets_it() {
             move || gate.check_at(&8, 1, NOW)
         });
         let (mine, other) = (gate.check_at(&7, 1, NOW), other.join().unwrap());
-        assert_ne!(mine.allowed(), other.allowed());
+        assert_ne!(mine.is_allowed(), other.is_allowed());
         assert_eq!(gate.len(), 1);
-        note.note(mine.allowed());
+        note.note(mine.is_allowed());
     });
     seen.expect(&["false", "true"]);
 }

@@ -5,14 +5,14 @@ mod model;
 use loom::sync::Arc;
 use model::{Atomics, Bound, Seen, explore};
 use std::time::Duration;
-use tollgate::{Clock, Full, Limiter, Quota, Source, Tick};
+use tollgate::{Clock, Limiter, Quota, Source, Tick, WhenFull};
 
 const NOW: Tick = Tick::from_nanos(5_000_000_000);
 
 /// A table whose slots are one line.
-fn limiter(max_keys: usize, per_second: u64, full: Full) -> Arc<Limiter<u64>> {
+fn limiter(max_keys: usize, per_second: u64, full: WhenFull) -> Arc<Limiter<u64>> {
     assert!(max_keys <= 2);
-    let builder = Limiter::builder(Quota::per_second(per_second)).max_keys(max_keys).full(full);
+    let builder = Limiter::builder(Quota::per_second(per_second)).max_keys(max_keys).when_full(full);
     // No turnover: that is another file's.
     Arc::new(builder.grace(Duration::MAX).clock(Clock::manual()).build().unwrap())
 }
@@ -20,32 +20,32 @@ fn limiter(max_keys: usize, per_second: u64, full: Full) -> Arc<Limiter<u64>> {
 #[test]
 fn insert_races_insert_keeps_one() {
     explore(Bound::Preemptions(3), Atomics::Touched, |threads| {
-        let gate = limiter(2, 1, Full::Deny);
+        let gate = limiter(2, 1, WhenFull::Deny);
         let other = threads.spawn({
             let gate = Arc::clone(&gate);
             move || gate.check_at(&7, 1, NOW)
         });
         let (mine, other) = (gate.check_at(&7, 1, NOW), other.join().unwrap());
         // One slot, so one of the two had the only token.
-        assert_eq!(u8::from(mine.allowed()) + u8::from(other.allowed()), 1);
+        assert_eq!(u8::from(mine.is_allowed()) + u8::from(other.is_allowed()), 1);
         assert_eq!(gate.len(), 1);
-        assert!(!gate.check_at(&7, 1, NOW).allowed());
+        assert!(!gate.check_at(&7, 1, NOW).is_allowed());
     });
 }
 
 #[test]
 fn insert_races_insert_of_another_key_and_both_stay() {
     explore(Bound::Preemptions(3), Atomics::Touched, |threads| {
-        let gate = limiter(2, 1, Full::Deny);
+        let gate = limiter(2, 1, WhenFull::Deny);
         let other = threads.spawn({
             let gate = Arc::clone(&gate);
-            move || gate.check_at(&8, 1, NOW).allowed()
+            move || gate.check_at(&8, 1, NOW).is_allowed()
         });
-        assert!(gate.check_at(&7, 1, NOW).allowed());
+        assert!(gate.check_at(&7, 1, NOW).is_allowed());
         assert!(other.join().unwrap());
         assert_eq!(gate.len(), 2);
-        assert!(!gate.check_at(&7, 1, NOW).allowed());
-        assert!(!gate.check_at(&8, 1, NOW).allowed());
+        assert!(!gate.check_at(&7, 1, NOW).is_allowed());
+        assert!(!gate.check_at(&8, 1, NOW).is_allowed());
     });
 }
 
@@ -53,7 +53,7 @@ fn insert_races_insert_of_another_key_and_both_stay() {
 #[test]
 fn batch_races_insert_of_its_keys_and_each_is_charged_once() {
     explore(Bound::Preemptions(2), Atomics::Touched, |threads| {
-        let gate = limiter(2, 1, Full::Deny);
+        let gate = limiter(2, 1, WhenFull::Deny);
         let other = threads.spawn({
             let gate = Arc::clone(&gate);
             move || {
@@ -74,17 +74,17 @@ fn inserts_race_for_the_last_place_and_one_gets_it() {
     let seen = Seen::default();
     let note = seen.clone();
     explore(Bound::Preemptions(3), Atomics::Touched, move |threads| {
-        let gate = limiter(1, 1, Full::Deny);
+        let gate = limiter(1, 1, WhenFull::Deny);
         let other = threads.spawn({
             let gate = Arc::clone(&gate);
             move || gate.check_at(&8, 1, NOW)
         });
         let (mine, other) = (gate.check_at(&7, 1, NOW), other.join().unwrap());
         assert_eq!(gate.len(), 1);
-        assert_ne!(mine.allowed(), other.allowed());
-        let refused = if mine.allowed() { other } else { mine };
+        assert_ne!(mine.is_allowed(), other.is_allowed());
+        let refused = if mine.is_allowed() { other } else { mine };
         assert_eq!(refused.source(), Source::Policy);
-        note.note(mine.allowed());
+        note.note(mine.is_allowed());
     });
     seen.expect(&["false", "true"]);
 }
@@ -95,13 +95,13 @@ fn insert_races_insert_of_the_same_key_for_the_last_place() {
     let seen = Seen::default();
     let note = seen.clone();
     explore(Bound::Preemptions(3), Atomics::Touched, move |threads| {
-        let gate = limiter(1, 2, Full::Deny);
+        let gate = limiter(1, 2, WhenFull::Deny);
         let other = threads.spawn({
             let gate = Arc::clone(&gate);
             move || gate.check_at(&7, 1, NOW)
         });
         let (mine, other) = (gate.check_at(&7, 1, NOW), other.join().unwrap());
-        assert!(mine.allowed() || other.allowed());
+        assert!(mine.is_allowed() || other.is_allowed());
         assert_eq!(gate.len(), 1);
         let charged = mine.charged() + other.charged();
         assert_eq!(gate.peek_at(&7, 1, NOW).remaining(), 2 - charged);
@@ -113,21 +113,21 @@ fn insert_races_insert_of_the_same_key_for_the_last_place() {
 #[test]
 fn keys_beyond_the_cap_race_for_the_shared_token() {
     explore(Bound::Preemptions(3), Atomics::Touched, |threads| {
-        let gate = limiter(1, 1, Full::Share);
-        assert!(gate.check_at(&1, 1, NOW).allowed());
+        let gate = limiter(1, 1, WhenFull::Share);
+        assert!(gate.check_at(&1, 1, NOW).is_allowed());
         let other = threads.spawn({
             let gate = Arc::clone(&gate);
             move || gate.check_at(&8, 1, NOW)
         });
         let (mine, other) = (gate.check_at(&7, 1, NOW), other.join().unwrap());
-        assert_ne!(mine.allowed(), other.allowed());
+        assert_ne!(mine.is_allowed(), other.is_allowed());
         assert_eq!((mine.source(), other.source()), (Source::Overflow, Source::Overflow));
     });
 }
 
 fn two_of_one_key_and_one_of_another(bound: Bound) {
     explore(bound, Atomics::Touched, |threads| {
-        let gate = limiter(2, 1, Full::Deny);
+        let gate = limiter(2, 1, WhenFull::Deny);
         let [other, third] = [8, 7].map(|key| {
             let gate = Arc::clone(&gate);
             threads.spawn(move || gate.check_at(&key, 1, NOW))
@@ -135,8 +135,8 @@ fn two_of_one_key_and_one_of_another(bound: Bound) {
         let mine = gate.check_at(&7, 1, NOW);
         let (other, third) = (other.join().unwrap(), third.join().unwrap());
         assert_eq!(mine.charged() + third.charged(), 1);
-        assert!(other.allowed() || other.source() == Source::Policy);
-        assert_eq!(gate.len(), if other.allowed() { 2 } else { 1 });
+        assert!(other.is_allowed() || other.source() == Source::Policy);
+        assert_eq!(gate.len(), if other.is_allowed() { 2 } else { 1 });
     });
 }
 

@@ -1,25 +1,21 @@
 //! Every execution of a race on one key has a legal order.
 //!
-//! The checker is that of the library's own tests (`tests/oracle/history.rs`), with two limiters without
+//! The checker is that of the library's own tests (`crates/tollgate-testing/src/oracle`), with two limiters without
 //! threads: the oracle and the rule. Here the stamps are no atomics of the model, so they order nothing: a
 //! denial may miss a refund that has returned, as `Limiter` says under *What a denial rests on*. The models
 //! below show that it does, that the figures of a denial may lack a charge as well, and that nothing else is
 //! missed.
 
-#[path = "../../tests/oracle/history.rs"]
-mod history;
 mod model;
-#[path = "../../tests/oracle/mod.rs"]
-mod oracle;
 
-use history::{Answer, ByDefinition, ByRule, Call, Denials, Event, legal_order};
 use loom::sync::Arc;
 use model::{Atomics, Bound, Explored, Seen, explore};
+use oracle::history::{Answer, ByDefinition, ByRule, Call, Denials, Event, legal_order};
 use oracle::{Oracle, PACKED};
 use std::sync::Mutex;
 use std::time::Duration;
 use tollgate::rule::AnyRule;
-use tollgate::{Algorithm, Clock, Decision, ExactKeys, Full, Limiter, Quota, SingleLimiter, Tick};
+use tollgate::{Algorithm, Clock, Decision, ExactKeys, Limiter, Quota, SingleLimiter, Tick, WhenFull};
 
 const NOW: Tick = Tick::from_nanos(5_000_000_000);
 /// A time at which what was charged at `NOW` is idle.
@@ -206,7 +202,7 @@ fn charge_races_denial_and_only_its_figures_may_be_a_moment_old() {
             });
             for _ in 0..2 {
                 let denied = check(&recorder.of(0, RACE), 3, &gate).decision;
-                assert!(!denied.allowed());
+                assert!(!denied.is_allowed());
             }
             other.join().unwrap();
             check(&recorder.of(0, AFTER), 3, &gate);
@@ -222,13 +218,13 @@ fn charge_and_step(algorithm: Algorithm, bound: Bound, atomics: Atomics) -> Expl
     let note = seen.clone();
     explore(bound, atomics, move |threads| {
         let builder = Limiter::builder(Quota::per_second(2)).algorithm(algorithm).max_keys(16);
-        let builder = builder.grace(GRACE).full(Full::Deny).clock(Clock::manual());
+        let builder = builder.grace(GRACE).when_full(WhenFull::Deny).clock(Clock::manual());
         let (gate, recorder) = (Arc::new(builder.build().unwrap()), Recorder::default());
         let check = |part: &Part, gate: &Limiter<u64>| part.check(1, NOW, || gate.check_at(&1, 1, NOW));
         let first = check(&recorder.of(0, BEFORE), &gate);
         // The third key begins the turnover; nothing of it is done.
         for key in 2..=3 {
-            assert!(gate.check_at(&key, 1, NOW).allowed());
+            assert!(gate.check_at(&key, 1, NOW).is_allowed());
         }
         let other = threads.spawn({
             let (gate, part) = (Arc::clone(&gate), recorder.of(1, RACE));
@@ -267,7 +263,7 @@ fn eviction_and_charge(algorithm: Algorithm, bound: Bound, atomics: Atomics) {
     let notes = (seen.clone(), evicted.clone());
     explore(bound, atomics, move |threads| {
         let builder = Limiter::<u64>::builder(Quota::per_second(2)).algorithm(algorithm).max_keys(4);
-        let builder = builder.exact_keys().grace(GRACE).full(Full::Deny).clock(Clock::manual());
+        let builder = builder.exact_keys().grace(GRACE).when_full(WhenFull::Deny).clock(Clock::manual());
         let (gate, recorder) = (Arc::new(builder.build().unwrap()), Recorder::default());
         let check = |part: &Part, now, gate: &Limiter<u64, ExactKeys<u64>>| {
             part.check(1, now, || gate.check_at(&1, 1, now))

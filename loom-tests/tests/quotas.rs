@@ -8,7 +8,7 @@ mod model;
 use loom::sync::Arc;
 use model::{Atomics, Bound, Explored, Seen, explore};
 use std::time::Duration;
-use tollgate::{Algorithm, Builder, Clock, ExactKeys, Fingerprints, Holds, Limiter, Quota, Tick};
+use tollgate::{Accepts, Algorithm, Builder, Clock, ExactKeys, Fingerprints, Limiter, Quota, Tick};
 
 const NOW: Tick = Tick::from_nanos(5_000_000_000);
 /// A time at which what was charged at `NOW` is idle.
@@ -22,7 +22,7 @@ fn per_second(limit: u64) -> Quota {
 }
 
 /// The store that a model runs with.
-trait Built: Holds<u64> + Sized + 'static {
+trait Built: Accepts<u64> + Sized + 'static {
     fn build(builder: Builder<Limiter<u64>>) -> Limiter<u64, Self>;
 }
 
@@ -49,7 +49,7 @@ fn with_keys_of<S: Built>(algorithm: Algorithm, keys: u64) -> Gate<S> {
     let builder = Limiter::builder(per_second(2)).algorithm(algorithm).max_keys(4).grace(GRACE);
     let gate = Arc::new(S::build(builder.clock(Clock::manual())));
     for key in 1..=keys {
-        assert!(gate.check_at(&key, 1, NOW).allowed());
+        assert!(gate.check_at(&key, 1, NOW).is_allowed());
     }
     gate
 }
@@ -58,7 +58,7 @@ fn with_keys_of<S: Built>(algorithm: Algorithm, keys: u64) -> Gate<S> {
 #[track_caller]
 fn holds<S: Built>(gate: &Gate<S>, limit: u64, charged: u64, now: Tick) {
     let peek = gate.peek_at(&1, 1, now);
-    assert_eq!((peek.limit(), peek.remaining()), (limit, limit - charged));
+    assert_eq!((peek.capacity(), peek.remaining()), (limit, limit - charged));
 }
 
 #[derive(Clone, Copy)]
@@ -156,10 +156,10 @@ fn two_swaps<S: Built>(ways: [Way; 2], bound: Bound, atomics: Atomics) -> Explor
         for changer in changers {
             changer.join().unwrap();
         }
-        let limit = gate.peek_at(&1, 1, NOW).limit();
+        let limit = gate.peek_at(&1, 1, NOW).capacity();
         match ways {
             // Its own quota holds, whatever becomes of the default.
-            [Way::Default, Way::Own] => assert_eq!((limit, gate.peek_at(&2, 1, NOW).limit()), (4, 3)),
+            [Way::Default, Way::Own] => assert_eq!((limit, gate.peek_at(&2, 1, NOW).capacity()), (4, 3)),
             _ => assert!(limit == 3 || limit == 4),
         }
         holds(&gate, limit, 1, NOW);
@@ -203,9 +203,9 @@ fn swap_and_insert<S: Built>(cost: u64, way: Way, bound: Bound, atomics: Atomics
         });
         changer.join().unwrap();
         let decision = comer.join().unwrap();
-        let charged = if cost <= decision.limit() { cost } else { 0 };
-        assert_eq!((decision.allowed(), decision.charged()), (charged > 0, charged));
-        note.note(decision.limit());
+        let charged = if cost <= decision.capacity() { cost } else { 0 };
+        assert_eq!((decision.is_allowed(), decision.charged()), (charged > 0, charged));
+        note.note(decision.capacity());
         holds(&gate, 3, charged, NOW);
     });
     seen.expect(&["2", "3"]);

@@ -1,120 +1,16 @@
 //! The words of shared limits: tokens that were leased, and counts that the store is told.
 //!
-//! The files are those of the library, compiled once more for the model checker; of their neighbours they get what is
-//! here. Nobody asks a store: who has the right to does at once what is done with its answer.
+//! They are those of `crates/tollgate-redis`, compiled once more for the model checker by
+//! `loom-tests/shared`. Nobody asks a store: who has the right to does at once what is done with its
+//! answer.
 
 mod model;
 
-#[allow(dead_code)]
-#[path = "../../src/edge/redis/count.rs"]
-mod count;
-#[allow(dead_code)]
-#[path = "../../src/edge/redis/purse.rs"]
-mod purse;
-#[allow(dead_code)]
-#[path = "../../src/edge/redis/recovery.rs"]
-mod recovery;
-
-/// As the file of the same name, with the library's atomics as models have them.
-#[allow(dead_code)]
-mod atomics {
-    use tollgate::sync::Atomic;
-    pub use tollgate::sync::Ordering::{self, AcqRel, Acquire, Relaxed, Release};
-
-    #[derive(Debug)]
-    pub struct AtomicU64(Atomic<u64>);
-
-    #[derive(Debug)]
-    pub struct AtomicBool(Atomic<u64>);
-
-    /// Nobody waits in a model.
-    #[derive(Debug)]
-    pub struct Notify;
-
-    impl AtomicU64 {
-        pub fn new(value: u64) -> Self {
-            Self(Atomic::new(value))
-        }
-
-        pub fn load(&self, order: Ordering) -> u64 {
-            self.0.load(order)
-        }
-
-        pub fn store(&self, value: u64, order: Ordering) {
-            self.0.store(value, order);
-        }
-
-        pub fn compare_exchange(
-            &self,
-            current: u64,
-            new: u64,
-            success: Ordering,
-            failure: Ordering,
-        ) -> Result<u64, u64> {
-            self.0.compare_exchange(current, new, success, failure)
-        }
-
-        pub fn compare_exchange_weak(
-            &self,
-            current: u64,
-            new: u64,
-            success: Ordering,
-            failure: Ordering,
-        ) -> Result<u64, u64> {
-            self.0.compare_exchange_weak(current, new, success, failure)
-        }
-    }
-
-    impl Default for AtomicU64 {
-        fn default() -> Self {
-            Self::new(0)
-        }
-    }
-
-    impl AtomicBool {
-        pub fn new(value: bool) -> Self {
-            Self(Atomic::new(value.into()))
-        }
-
-        pub fn load(&self, order: Ordering) -> bool {
-            self.0.load(order) != 0
-        }
-
-        pub fn store(&self, value: bool, order: Ordering) {
-            self.0.store(value.into(), order);
-        }
-
-        pub fn swap(&self, value: bool, order: Ordering) -> bool {
-            self.0.swap(value.into(), order) != 0
-        }
-    }
-
-    impl Default for AtomicBool {
-        fn default() -> Self {
-            Self::new(false)
-        }
-    }
-
-    impl Notify {
-        pub fn new() -> Self {
-            Self
-        }
-
-        pub fn notify_waiters(&self) {}
-    }
-}
-
-mod name {
-    #[derive(Clone, Copy, Debug, Default)]
-    pub struct Name;
-}
-
-use count::Count;
 use loom::sync::Arc;
 use model::{Atomics, Bound, Explored, Seen, explore};
-use name::Name;
-use purse::Purses;
-use recovery::Recovery;
+use tollgate_redis_words::count::Count;
+use tollgate_redis_words::purse::Purses;
+use tollgate_redis_words::recovery::Recovery;
 
 /// Two leases of so many tokens each, the first until tick 10, the second until 20.
 fn two_leases(tokens: u64) -> Arc<Purses> {
@@ -233,7 +129,7 @@ fn admit_and_tell(bound: Bound, atomics: Atomics) -> Explored {
     let seen = Seen::default();
     let note = seen.clone();
     let explored = explore(bound, atomics, move |threads| {
-        let count = Arc::new(Count::new(Name, "key", 7));
+        let count = Arc::new(Count::default());
         let tellers = [(), ()].map(|()| {
             let count = Arc::clone(&count);
             threads.spawn(move || {
@@ -262,7 +158,7 @@ fn tellers_race_and_the_store_is_told_all() {
 #[test]
 fn admissions_race_and_none_is_beyond_the_limit() {
     explore(Bound::Preemptions(2), Atomics::Touched, |threads| {
-        let count = Arc::new(Count::new(Name, "key", 7));
+        let count = Arc::new(Count::default());
         // One of another machine's.
         count.learn(1);
         let admitters = [(), ()].map(|()| {
@@ -283,7 +179,7 @@ fn admissions_race_and_none_is_beyond_the_limit() {
 #[test]
 fn learning_races_confirming_and_counts_no_token_twice() {
     explore(Bound::Preemptions(3), Atomics::Touched, |threads| {
-        let count = Arc::new(Count::new(Name, "key", 7));
+        let count = Arc::new(Count::default());
         assert!(count.admit(2, 10, 10).is_ok());
         let learner = threads.spawn({
             let count = Arc::clone(&count);

@@ -4,7 +4,7 @@ mod model;
 
 use loom::sync::Arc;
 use model::{Atomics, Bound, explore};
-use tollgate::{Algorithm, Clock, Part, Quota, SingleLimiter, check_all};
+use tollgate::{Algorithm, Charge, Clock, Quota, SingleLimiter, check_all};
 
 fn limits(algorithm: Algorithm, sizes: [u64; 2]) -> Arc<[SingleLimiter; 2]> {
     let limit = |size| {
@@ -17,11 +17,11 @@ fn limits(algorithm: Algorithm, sizes: [u64; 2]) -> Arc<[SingleLimiter; 2]> {
 /// One request of one token from each limit, in this order or the other.
 fn asks(limits: &[SingleLimiter; 2], forward: bool) -> u64 {
     let [one, two] = limits;
-    let mut parts = [Part::new(one, 1), Part::new(two, 1)];
+    let mut parts = [Charge::new(one, 1), Charge::new(two, 1)];
     if !forward {
         parts.reverse();
     }
-    u64::from(check_all(&mut parts).is_none())
+    u64::from(check_all(&mut parts).is_ok())
 }
 
 fn left(limits: &[SingleLimiter; 2]) -> [u64; 2] {
@@ -65,7 +65,7 @@ fn a_charge_of_two_limits_races_a_charge_of_one() {
             let limits = limits(algorithm, [2, 1]);
             let other = threads.spawn({
                 let limits = Arc::clone(&limits);
-                move || u64::from(limits[1].check().allowed())
+                move || u64::from(limits[1].check().is_allowed())
             });
             let both = asks(&limits, true);
             let alone = other.join().unwrap();

@@ -6,7 +6,7 @@ mod model;
 use loom::sync::Arc;
 use model::{Atomics, Bound, Explored, Seen, explore};
 use std::time::Duration;
-use tollgate::{Clock, Full, Limiter, Quota, Source, Tick};
+use tollgate::{Clock, Limiter, Quota, Source, Tick, WhenFull};
 
 const NOW: Tick = Tick::from_nanos(5_000_000_000);
 /// A time at which what was charged at `NOW` is idle.
@@ -19,14 +19,14 @@ type Gate = Arc<Limiter<u64>>;
 
 fn limiter(max_keys: usize, per_second: u64) -> Gate {
     let builder = Limiter::builder(Quota::per_second(per_second)).max_keys(max_keys);
-    Arc::new(builder.grace(GRACE).full(Full::Deny).clock(Clock::manual()).build().unwrap())
+    Arc::new(builder.grace(GRACE).when_full(WhenFull::Deny).clock(Clock::manual()).build().unwrap())
 }
 
 /// Keys 1 to `keys`, each charged one token at `NOW`.
 fn with_keys(max_keys: usize, per_second: u64, keys: u64) -> Gate {
     let gate = limiter(max_keys, per_second);
     for key in 1..=keys {
-        assert!(gate.check_at(&key, 1, NOW).allowed());
+        assert!(gate.check_at(&key, 1, NOW).is_allowed());
     }
     gate
 }
@@ -34,7 +34,7 @@ fn with_keys(max_keys: usize, per_second: u64, keys: u64) -> Gate {
 /// The first of two new keys finds no place and links the next era, the second turns the first era over.
 fn insert(gate: &Gate, keys: [u64; 2], now: Tick) {
     for key in keys {
-        assert!(gate.check_at(&key, 1, now).allowed());
+        assert!(gate.check_at(&key, 1, now).is_allowed());
     }
 }
 
@@ -52,7 +52,7 @@ fn turnover_and_charge(bound: Bound, atomics: Atomics) -> Explored {
             let gate = Arc::clone(&gate);
             move || insert(&gate, [3, 4], NOW)
         });
-        assert!(gate.check_at(&1, 1, NOW).allowed());
+        assert!(gate.check_at(&1, 1, NOW).is_allowed());
         other.join().unwrap();
         holds(&gate, 1, 2, 2, NOW);
         holds(&gate, 2, 2, 1, NOW);
@@ -72,9 +72,9 @@ fn two_helpers(bound: Bound, atomics: Atomics) -> Explored {
         let gate = with_keys(8, 1, 2);
         let helpers = [3, 4].map(|key| {
             let gate = Arc::clone(&gate);
-            threads.spawn(move || assert!(gate.check_at(&key, 1, NOW).allowed()))
+            threads.spawn(move || assert!(gate.check_at(&key, 1, NOW).is_allowed()))
         });
-        assert!(!gate.check_at(&1, 1, NOW).allowed());
+        assert!(!gate.check_at(&1, 1, NOW).is_allowed());
         for helper in helpers {
             helper.join().unwrap();
         }
@@ -99,7 +99,7 @@ fn inserts_and_seals(bound: Bound, atomics: Atomics) -> Explored {
             let gate = Arc::clone(&gate);
             move || insert(&gate, [3, 4], NOW)
         });
-        assert!(gate.check_at(&2, 1, NOW).allowed());
+        assert!(gate.check_at(&2, 1, NOW).is_allowed());
         other.join().unwrap();
         for key in 1..=4 {
             holds(&gate, key, 1, 1, NOW);
@@ -125,14 +125,14 @@ fn turnover_races_batch_and_each_key_is_charged_once() {
     explore(Bound::Preemptions(1), Atomics::Touched, |threads| {
         let gate = limiter(8, 2);
         // At the time of the clock, as a batch is.
-        assert!([1, 2].iter().all(|key| gate.check(key).allowed()));
+        assert!([1, 2].iter().all(|key| gate.check(key).is_allowed()));
         let other = threads.spawn({
             let gate = Arc::clone(&gate);
-            move || assert!(gate.check(&3).allowed())
+            move || assert!(gate.check(&3).is_allowed())
         });
         let mut decisions = Vec::new();
         gate.check_many(&[4, 1], &mut decisions);
-        assert!(decisions.iter().all(|decision| decision.allowed()));
+        assert!(decisions.iter().all(|decision| decision.is_allowed()));
         other.join().unwrap();
         for (key, charged) in [(1, 2), (2, 1), (3, 1), (4, 1)] {
             holds(&gate, key, 2, charged, Tick::ZERO);
@@ -178,7 +178,7 @@ fn eviction_and_charge(bound: Bound, atomics: Atomics) -> Seen {
             let gate = Arc::clone(&gate);
             move || insert(&gate, [3, 4], LATER)
         });
-        assert!(gate.check_at(&1, 1, LATER).allowed());
+        assert!(gate.check_at(&1, 1, LATER).is_allowed());
         other.join().unwrap();
         holds(&gate, 1, 1, 1, LATER);
         holds(&gate, 2, 1, 0, LATER);
@@ -205,8 +205,8 @@ const IDLE: Tick = Tick::from_nanos(6_000_000_000);
 /// A key that is throttled at `NOW` is charged then by a thread that comes late.
 fn comes_late(gate: &Gate, key: u64) -> bool {
     let late = gate.check_at(&key, 1, NOW);
-    assert!(!late.allowed() || late.at() == IDLE, "it is given a second burst: {late:?}");
-    late.allowed()
+    assert!(!late.is_allowed() || late.at() == IDLE, "it is given a second burst: {late:?}");
+    late.is_allowed()
 }
 
 /// A thread has read the clock and was stopped; meanwhile the key is forgotten, or is about to be.
@@ -217,7 +217,7 @@ fn eviction_races_late_charge_and_grants_nothing() {
     explore(Bound::Preemptions(1), Atomics::Touched, move |threads| {
         let gate = with_keys(8, 1, 1);
         // This one is not idle, so it raises no mark.
-        assert!(gate.check_at(&2, 1, LATER).allowed());
+        assert!(gate.check_at(&2, 1, LATER).is_allowed());
         let other = threads.spawn({
             let gate = Arc::clone(&gate);
             move || insert(&gate, [3, 4], LATER)
@@ -245,7 +245,7 @@ fn claim_races_late_charge_and_grants_nothing() {
         assert!(gate.is_empty());
         let other = threads.spawn({
             let gate = Arc::clone(&gate);
-            move || gate.check_at(&1, 1, LATER).allowed()
+            move || gate.check_at(&1, 1, LATER).is_allowed()
         });
         let late = threads.spawn({
             let gate = Arc::clone(&gate);
@@ -264,7 +264,7 @@ fn claim_races_late_charge_and_grants_nothing() {
 fn late_charge_after_a_stalled_eviction_is_granted_nothing() {
     explore(Bound::Preemptions(1), Atomics::Plain, |threads| {
         let gate = with_keys(8, 1, 2);
-        assert!(gate.check_at(&3, 1, LATER).allowed());
+        assert!(gate.check_at(&3, 1, LATER).is_allowed());
         let owner = threads.spawn({
             let gate = Arc::clone(&gate);
             move || step(&gate, LATER)
@@ -286,7 +286,7 @@ fn turnover_races_refund_and_both_count() {
     explore(Bound::Preemptions(3), Atomics::Touched, |threads| {
         let gate = limiter(8, 2);
         let charge = gate.check_at(&1, 2, NOW);
-        assert!(gate.check_at(&2, 1, NOW).allowed());
+        assert!(gate.check_at(&2, 1, NOW).is_allowed());
         let other = threads.spawn({
             let gate = Arc::clone(&gate);
             move || insert(&gate, [3, 4], NOW)
@@ -318,9 +318,9 @@ fn two_close(bound: Bound, atomics: Atomics) -> Explored {
         let gate = with_keys(8, 1, 2);
         let other = threads.spawn({
             let gate = Arc::clone(&gate);
-            move || assert!(gate.check_at(&4, 1, NOW).allowed())
+            move || assert!(gate.check_at(&4, 1, NOW).is_allowed())
         });
-        assert!(gate.check_at(&3, 1, NOW).allowed());
+        assert!(gate.check_at(&3, 1, NOW).is_allowed());
         other.join().unwrap();
         for key in 1..=4 {
             holds(&gate, key, 1, 1, NOW);
@@ -350,11 +350,11 @@ fn nested_growth_races_charge() {
             let gate = Arc::clone(&gate);
             move || {
                 for key in 3..=5 {
-                    assert!(gate.check_at(&key, 1, NOW).allowed());
+                    assert!(gate.check_at(&key, 1, NOW).is_allowed());
                 }
             }
         });
-        assert!(gate.check_at(&1, 1, NOW).allowed());
+        assert!(gate.check_at(&1, 1, NOW).is_allowed());
         other.join().unwrap();
         holds(&gate, 1, 2, 2, NOW);
         for key in 2..=5 {
@@ -373,14 +373,14 @@ fn promotion_races_charge_of_a_moved_key() {
         let gate = with_keys(16, 1, 4);
         let other = threads.spawn({
             let gate = Arc::clone(&gate);
-            move || assert!(gate.check_at(&5, 1, NOW).allowed())
+            move || assert!(gate.check_at(&5, 1, NOW).is_allowed())
         });
         let third = threads.spawn({
             let gate = Arc::clone(&gate);
-            move || assert!(gate.check_at(&6, 1, NOW).allowed())
+            move || assert!(gate.check_at(&6, 1, NOW).is_allowed())
         });
         for key in 1..=4 {
-            assert!(!gate.check_at(&key, 1, NOW).allowed());
+            assert!(!gate.check_at(&key, 1, NOW).is_allowed());
         }
         other.join().unwrap();
         third.join().unwrap();
@@ -401,10 +401,10 @@ fn two_inserts_at_the_cap(bound: Bound, atomics: Atomics) -> Explored {
         });
         let (mine, other) = (gate.check_at(&4, 1, LATER), other.join().unwrap());
         for (key, decision) in [(4, mine), (3, other)] {
-            assert!(decision.allowed() || decision.source() == Source::Policy);
+            assert!(decision.is_allowed() || decision.source() == Source::Policy);
             holds(&gate, key, 1, decision.charged(), LATER);
         }
-        assert!(mine.allowed() || other.allowed());
+        assert!(mine.is_allowed() || other.is_allowed());
         assert!(gate.len() <= 2);
     })
 }
@@ -504,7 +504,7 @@ fn stalled_owner(bound: Bound, atomics: Atomics) -> Explored {
         });
         // Ends when the turnover is over, wherever the owner is.
         while gate.sweep_at(4, NOW) {}
-        assert!(gate.check_at(&1, 1, NOW).allowed());
+        assert!(gate.check_at(&1, 1, NOW).is_allowed());
         owner.join().unwrap();
         holds(&gate, 1, 2, 2, NOW);
         for key in 2..=5 {
@@ -539,14 +539,14 @@ fn late_helper(bound: Bound, atomics: Atomics) -> Explored {
             let gate = Arc::clone(&gate);
             move || {
                 while gate.sweep_at(1024, NOW) {}
-                assert!(gate.check_at(&1, 1, NOW).allowed());
+                assert!(gate.check_at(&1, 1, NOW).is_allowed());
             }
         });
         late.join().unwrap();
         other.join().unwrap();
         holds(&gate, 1, 2, 2, NOW);
         while gate.sweep_at(1024, LATER) {}
-        assert!(gate.check_at(&1, 2, LATER).allowed());
+        assert!(gate.check_at(&1, 2, LATER).is_allowed());
         holds(&gate, 1, 2, 2, LATER);
         holds(&gate, 2, 2, 0, LATER);
     })

@@ -48,7 +48,7 @@ impl Models {
         let target = program.ancestors().nth(2).ok_or("there is a target directory")?;
         let folder = target.join("weaken");
         let _ = fs::remove_dir_all(folder.join("tree"));
-        for part in ["src", "loom-tests", "tests/oracle"] {
+        for part in ["src", "loom-tests", "crates/tollgate-redis/src", "crates/tollgate-testing/src/oracle"] {
             copy(&root.join(part), &folder.join("tree").join(part))?;
         }
         let mut models = Self { folder, files: BTreeMap::new(), programs: BTreeMap::new() };

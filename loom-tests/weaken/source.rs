@@ -40,14 +40,14 @@ impl Source {
         imports.filter(|(_, import)| hides(import)).map(|(at, _)| self.line(at)).collect()
     }
 
-    /// The library's files, without the programs and without unit tests in a file of their own.
+    /// The files of the core and of shared limits, without unit tests in a file of their own.
     pub fn library(root: &Path) -> io::Result<Vec<Self>> {
         let mut found = Vec::new();
-        let mut folders = vec![root.join("src")];
+        let mut folders = ["src", "crates/tollgate-redis/src"].map(|folder| root.join(folder)).to_vec();
         while let Some(folder) = folders.pop() {
             for entry in fs::read_dir(folder)? {
                 let path = entry?.path();
-                if path.is_dir() && !path.ends_with("src/bin") {
+                if path.is_dir() {
                     folders.push(path);
                 } else if path.extension().is_some_and(|extension| extension == "rs")
                     && !path.ends_with("tests.rs")

@@ -299,8 +299,8 @@ mod tests {
             for _ in 0..long / 500 {
                 fake.pass(500);
                 let time = reader.now(fake);
-                let admitted = self.guarded.check_at(1, Tick::from_nanos(time)).allowed();
-                let exactly = self.exact.check_at(1, Tick::from_nanos(fake.now.get())).allowed();
+                let admitted = self.guarded.check_at(1, Tick::from_nanos(time)).is_allowed();
+                let exactly = self.exact.check_at(1, Tick::from_nanos(fake.now.get())).is_allowed();
                 self.more += i64::from(admitted) - i64::from(exactly);
                 (self.most, self.least) = (self.most.max(self.more), self.least.min(self.more));
             }

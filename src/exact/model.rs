@@ -1,8 +1,8 @@
 //! A log as the models of it alone see it: what a store does with its logs is too much for a small model.
 
-use super::log::{Log, SlidingLog};
 use crate::decision::Decision;
 use crate::error::ConfigError;
+use crate::log::{Log, SlidingLog};
 use crate::quota::Quota;
 use crate::reclaim::{Bag, pin};
 use crate::time::Tick;

@@ -59,8 +59,8 @@
 //!
 //! *link*, of `sync`, does the rest. The count of changes is the store's: see `quotas`.
 
-use super::log::{Log, SlidingLog};
 use crate::decision::Decision;
+use crate::log::{Log, SlidingLog};
 use crate::quota::Quota;
 use crate::reclaim::{Bag, Guard, Link, Retire, Stale, pin};
 use crate::rule::{AnyRule, Rule, Word, load, update};
@@ -186,7 +186,7 @@ impl Kept<'_> {
                 let fresh = |cost| state.rule.fresh(now, mark(), cost);
                 // What is free before a charge is what is free after one of nothing.
                 let peek =
-                    || Some(fresh(cost)).filter(|answer| !answer.allowed()).unwrap_or_else(|| fresh(0));
+                    || Some(fresh(cost)).filter(|answer| !answer.is_allowed()).unwrap_or_else(|| fresh(0));
                 load(state.word).is_fresh().then(peek)
             }),
             Self::Log(rule, log, _) => {
@@ -208,6 +208,20 @@ impl Kept<'_> {
         match self {
             Self::Packed(state) => state.refund(now, charge, tokens, is_current),
             Self::Log(_, log, _) => log.refund_if(charge, tokens, is_current, &pin()),
+        }
+    }
+
+    /// Would a state that was never charged decide the same from now on?
+    pub(crate) fn is_idle(self, now: Tick) -> Option<bool> {
+        match self {
+            Self::Packed(state) => {
+                let word = load(state.word);
+                (!word.is_frozen()).then(|| state.rule.is_idle(word, now))
+            }
+            Self::Log(rule, log, _) => {
+                let guard = pin();
+                (!log.is_sealed(&guard)).then(|| log.is_idle(rule, now, &guard))
+            }
         }
     }
 
@@ -294,6 +308,37 @@ impl Staged {
         }
     }
 
+    /// The word of the first stage, which no rule but the first is for: it is frozen once that is replaced.
+    #[inline(always)]
+    pub(crate) fn first_word(&self) -> &Atomic<Word> {
+        &self.0.word
+    }
+
+    /// The log of the first stage, which is sealed once the first rule is replaced.
+    #[inline(always)]
+    pub(crate) fn first_log(&self) -> &Log {
+        &self.0.log
+    }
+
+    /// Puts the state under another rule: what is decided after this has returned is decided under that
+    /// one, or one that came later. For a state that is never sealed, and whose rule no store wants.
+    pub(crate) fn replace(&self, rule: &Arc<Shared>, since: Tick, retired: &Bag) {
+        let guard = pin();
+        while let Some(last) = self.last(&guard, retired) {
+            let next = Later::new(Wanted { rule: Arc::clone(rule), changes: 0, since });
+            if last.next.install(next, &guard).is_some() {
+                break;
+            }
+        }
+        // Freezes the words of the stages before, and brings what they hold.
+        self.last(&guard, retired);
+    }
+
+    /// The rule that the state is under; `None` if it is sealed.
+    pub(crate) fn rule(&self, retired: &Bag) -> Option<Arc<Shared>> {
+        self.last(&pin(), retired).map(|last| Arc::clone(&last.rule))
+    }
+
     /// Gives the state to `visit` as it is, whatever rule is wanted; `None` if it is sealed.
     pub(crate) fn visit_as_is<T>(&self, retired: &Bag, visit: impl Fn(Kept<'_>) -> Option<T>) -> Option<T> {
         let guard = pin();
@@ -331,7 +376,7 @@ impl Staged {
     }
 
     /// The bytes of its logs.
-    pub(super) fn log_bytes(&self) -> usize {
+    pub(crate) fn log_bytes(&self) -> usize {
         let guard = pin();
         'again: loop {
             let (mut bytes, mut stage) = (self.0.log.bytes(&guard), &self.0);
@@ -351,7 +396,7 @@ impl Staged {
     }
 
     /// What is not freed yet of the store that it belongs to.
-    pub(super) fn counts(&self) -> &Counts {
+    pub(crate) fn counts(&self) -> &Counts {
         &self.0.rule.counts
     }
 

@@ -5,57 +5,9 @@ use crate::algorithm::Algorithm;
 use crate::clock::Clock;
 use crate::error::ConfigError;
 use crate::quota::Quota;
+use crate::settings::{WhenFull, WindowAlign};
 use std::marker::PhantomData;
 use std::time::Duration;
-
-/// What a *new* key gets when the table is full. Known keys are never affected.
-///
-/// ```
-/// use tollgate::{Full, Limiter, Outcome, Quota, Source};
-///
-/// let limiter: Limiter<str> =
-///     Limiter::builder(Quota::per_hour(10)).max_keys(1).full(Full::Deny).build()?;
-/// assert!(limiter.check("first").allowed());
-/// let second = limiter.check("second");
-/// assert_eq!((second.outcome(), second.source()), (Outcome::Denied, Source::Policy));
-/// assert!(limiter.check("first").allowed());
-/// # Ok::<(), tollgate::ConfigError>(())
-/// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Full {
-    /// It is denied, without a retry time.
-    #[default]
-    Deny,
-    /// It is admitted and not tracked: the limit does not hold for it.
-    Admit,
-    /// It is charged to one state that all such keys share, under the same quota.
-    Share,
-}
-
-/// Where the windows of an algorithm that has windows begin.
-///
-/// ```
-/// use std::time::Duration;
-/// use tollgate::{Algorithm, Align, Limiter, Quota};
-///
-/// // At most 1000 a day, starting again at midnight UTC: the default.
-/// let daily: Limiter<u64> = Limiter::builder(Quota::per_day(1000))
-///     .algorithm(Algorithm::FixedWindow)
-///     .align(Align::UnixEpoch)
-///     .build()?;
-/// assert!(daily.peek(&1).reset_after() <= Duration::from_secs(24 * 3600));
-/// # Ok::<(), tollgate::ConfigError>(())
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Align {
-    /// At multiples of the period since the Unix epoch, by the time of day as it is read once when the
-    /// limiter is built; so that several nodes agree. The default, but for a manual clock.
-    UnixEpoch,
-    /// At multiples of the period since tick 0 of the clock. The default for a manual clock.
-    Start,
-}
 
 /// The configuration of a limiter of type `L`; made by [`Limiter::builder`](crate::Limiter::builder)
 /// and [`SingleLimiter::builder`](crate::SingleLimiter::builder).
@@ -66,7 +18,7 @@ pub enum Align {
 ///
 /// let builder: Builder<Limiter<str>> = Limiter::builder(Quota::new(5, Duration::from_secs(10)));
 /// let limiter = builder.algorithm(Algorithm::LeakyBucket).max_keys(1_000).build()?;
-/// assert!(limiter.check("alice").allowed());
+/// assert!(limiter.check("alice").is_allowed());
 /// # Ok::<(), tollgate::ConfigError>(())
 /// ```
 #[derive(Debug)]
@@ -74,10 +26,10 @@ pub enum Align {
 pub struct Builder<L> {
     pub(super) quota: Quota,
     algorithm: Algorithm,
-    align: Option<Align>,
+    align: Option<WindowAlign>,
     pub(super) clock: Clock,
     pub(super) max_keys: usize,
-    pub(super) full: Full,
+    pub(super) when_full: WhenFull,
     pub(super) grace: Duration,
     pub(super) count_denials: bool,
     builds: PhantomData<fn() -> L>,
@@ -91,7 +43,7 @@ impl<L> Builder<L> {
             align: None,
             clock: Clock::default(),
             max_keys: 1_000_000,
-            full: Full::default(),
+            when_full: WhenFull::default(),
             grace: Duration::from_secs(1),
             count_denials: false,
             builds: PhantomData,
@@ -109,15 +61,15 @@ impl<L> Builder<L> {
         Self { algorithm, ..self }
     }
 
-    /// Where windows begin; the default is [`Align::UnixEpoch`], for a manual clock [`Align::Start`].
+    /// Where windows begin; the default is [`WindowAlign::UnixEpoch`], for a manual clock [`WindowAlign::TickZero`].
     /// An error for algorithms without windows.
     ///
     /// ```
-    /// # use tollgate::{Align, Quota, SingleLimiter};
-    /// let bucket = SingleLimiter::builder(Quota::per_day(3)).align(Align::Start);
+    /// # use tollgate::{WindowAlign, Quota, SingleLimiter};
+    /// let bucket = SingleLimiter::builder(Quota::per_day(3)).align(WindowAlign::TickZero);
     /// assert!(bucket.build().unwrap_err().to_string().starts_with("align has no meaning"));
     /// ```
-    pub fn align(self, align: Align) -> Self {
+    pub fn align(self, align: WindowAlign) -> Self {
         Self { align: Some(align), ..self }
     }
 
@@ -127,7 +79,7 @@ impl<L> Builder<L> {
     /// ```
     /// # use tollgate::{Clock, Quota, SingleLimiter};
     /// let clock = Clock::manual();
-    /// let gate = SingleLimiter::builder(Quota::per_day(3)).clock(&clock).build()?;
+    /// let limiter = SingleLimiter::builder(Quota::per_day(3)).clock(&clock).build()?;
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn clock(self, clock: impl Into<Clock>) -> Self {
@@ -136,19 +88,30 @@ impl<L> Builder<L> {
 
     /// The same settings for another type.
     pub(super) fn building<M>(self) -> Builder<M> {
-        let Self { quota, algorithm, align, clock, max_keys, full, grace, count_denials, builds: _ } = self;
-        Builder { quota, algorithm, align, clock, max_keys, full, grace, count_denials, builds: PhantomData }
+        let Self { quota, algorithm, align, clock, max_keys, when_full, grace, count_denials, builds: _ } =
+            self;
+        Builder {
+            quota,
+            algorithm,
+            align,
+            clock,
+            max_keys,
+            when_full,
+            grace,
+            count_denials,
+            builds: PhantomData,
+        }
     }
 
     /// How quotas are enforced.
     pub(super) fn method(&self) -> Result<Method, ConfigError> {
         if self.align.is_some() && !self.algorithm.has_windows() {
-            return Err(ConfigError::AlignOfBucket { algorithm: self.algorithm });
+            return Err(ConfigError::AlignUnsupported { algorithm: self.algorithm });
         }
-        let default = if self.clock.is_real() { Align::UnixEpoch } else { Align::Start };
+        let default = if self.clock.is_real() { WindowAlign::UnixEpoch } else { WindowAlign::TickZero };
         let phase = match self.align.unwrap_or(default) {
-            Align::UnixEpoch => self.clock.origin_since_epoch(),
-            Align::Start => Duration::ZERO,
+            WindowAlign::UnixEpoch => self.clock.origin_since_epoch(),
+            WindowAlign::TickZero => Duration::ZERO,
         };
         Ok(Method::new(self.algorithm, phase))
     }

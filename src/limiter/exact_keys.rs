@@ -4,7 +4,7 @@ use super::hash::{FoldHash, KeyHash};
 use super::method::Method;
 use super::resets::Resets;
 use super::store::{
-    BATCH, Backing, Figures, Holds, Lookup, Pin, Request, Settings, Store, ToKey, forget_all, is_turn,
+    Accepts, BATCH, Backing, Figures, Lookup, Pin, Request, Settings, Store, ToKey, forget_all, is_turn,
     sweep_by_steps,
 };
 use crate::decision::Decision;
@@ -168,7 +168,7 @@ where
         known.ok_or_else(|| {
             let fresh = |cost| self.fresh(asked, now, cost);
             // What is free before a charge is what is free after one of nothing.
-            let answer = Some(fresh(cost)).filter(|answer| !answer.allowed()).unwrap_or_else(|| fresh(0));
+            let answer = Some(fresh(cost)).filter(|answer| !answer.is_allowed()).unwrap_or_else(|| fresh(0));
             (answer, self.store.has_room(now))
         })
     }
@@ -226,7 +226,7 @@ impl<K: Eq + 'static, H> ExactKeys<K, H> {
     ) -> Decision {
         let cost = request.cost;
         let fresh = self.fresh(asked, now, cost);
-        if !fresh.allowed() || cost == 0 {
+        if !fresh.is_allowed() || cost == 0 {
             return fresh;
         }
         let charge = |state: Kept<'_>| state.charge(now, cost, || self.store.forgotten());
@@ -257,7 +257,7 @@ impl<K: Eq + 'static, H> ExactKeys<K, H> {
 
 impl<K: Eq + 'static, H: KeyHash> Store for ExactKeys<K, H> {}
 
-impl<K, H, Q> Holds<Q> for ExactKeys<K, H>
+impl<K, H, Q> Accepts<Q> for ExactKeys<K, H>
 where
     K: Eq + 'static,
     H: KeyHash,

@@ -4,7 +4,7 @@ use super::hash::{FoldHash, KeyHash};
 use super::method::Method;
 use super::resets::Resets;
 use super::store::{
-    BATCH, Backing, Figures, Holds, Lookup, Pin, Request, Settings, Store, forget_all, is_turn,
+    Accepts, BATCH, Backing, Figures, Lookup, Pin, Request, Settings, Store, forget_all, is_turn,
     sweep_by_steps,
 };
 use crate::decision::{Decision, LongWay};
@@ -13,7 +13,7 @@ use crate::exact::{Counts, ExactRule, Shared, Wanted};
 use crate::quota::{Enforced, Quota};
 use crate::reclaim::{Guard, pin};
 use crate::rule::AnyRule;
-use crate::state::{Charge, State};
+use crate::state::{Charged, State};
 use crate::table::{Fingerprint, Line, Table, View};
 use crate::time::Tick;
 use std::cell::Cell;
@@ -152,7 +152,7 @@ impl<H: KeyHash, Q: Hash + ?Sized> Lookup<Q> for Fingerprints<H> {
         known.ok_or_else(|| {
             let fresh = |cost| self.table.fresh(key, now, cost, &guard);
             // What is free before a charge is what is free after one of nothing.
-            let answer = Some(fresh(cost)).filter(|answer| !answer.allowed()).unwrap_or_else(|| fresh(0));
+            let answer = Some(fresh(cost)).filter(|answer| !answer.is_allowed()).unwrap_or_else(|| fresh(0));
             (answer, self.table.has_room(now, &guard))
         })
     }
@@ -278,7 +278,7 @@ impl<H> Fingerprints<H> {
         let (gcra, stamp) = (view.gcra(), request.resets.stamp());
         for (&key, &found) in keys.iter().zip(&found) {
             if let (Some(gcra), Some(word)) = (gcra, found)
-                && let Some(charge) = Charge::make(gcra, word, now, 1)
+                && let Some(charge) = Charged::make(gcra, word, now, 1)
             {
                 self.tend_in_turn(charge.is_made(), key, now);
                 decisions.push(charge.answer(now, 1, stamp));
@@ -314,12 +314,16 @@ impl<H> Fingerprints<H> {
             had_one.set(keys.iter().any(|&(key, _)| rules.own_quota(key).is_some()));
             rules.changed(now, default, keys, memory)
         });
-        if changed { Ok(had_one.get()) } else { Err(ConfigError::NotNow { bytes: self.table.bytes() }) }
+        if changed {
+            Ok(had_one.get())
+        } else {
+            Err(ConfigError::QuotaNotChanged { bytes: self.table.bytes() })
+        }
     }
 }
 
 impl<H: KeyHash> Store for Fingerprints<H> {}
-impl<H: KeyHash, Q: Hash + ?Sized> Holds<Q> for Fingerprints<H> {}
+impl<H: KeyHash, Q: Hash + ?Sized> Accepts<Q> for Fingerprints<H> {}
 
 impl<H> fmt::Debug for Fingerprints<H> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

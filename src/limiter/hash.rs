@@ -36,10 +36,10 @@ pub trait Hashing: Send + Sync + Sized + 'static {
 /// nothing for it.
 ///
 /// ```
-/// use tollgate::{Fingerprints, Holds, KeyHash, Limiter, Quota};
+/// use tollgate::{Fingerprints, Accepts, KeyHash, Limiter, Quota};
 ///
 /// fn asks<H: KeyHash>(limiter: &Limiter<str, Fingerprints<H>>) -> bool {
-///     limiter.check("alice").allowed()
+///     limiter.check("alice").is_allowed()
 /// }
 ///
 /// let fast = Limiter::builder(Quota::per_second(1)).build()?;

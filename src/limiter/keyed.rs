@@ -1,18 +1,19 @@
 //! The limiter of many keys: what may be asked of it.
 
-use super::builder::{Builder, Full};
+use super::builder::Builder;
 use super::exact_keys::ExactKeys;
 use super::fingerprints::Fingerprints;
 use super::hash::{KeyHash, SipHash};
 use super::method::Method;
 use super::resets::Resets;
-use super::store::{BATCH, Holds, Pin, Request, Settings, Store};
+use super::store::{Accepts, BATCH, Pin, Request, Settings, Store};
 use crate::clock::Clock;
 use crate::decision::{Decision, Figures, NEVER, Outcome, Source};
 use crate::error::ConfigError;
 use crate::exact::{Kept, Staged};
 use crate::quota::Quota;
 use crate::reclaim::Bag;
+use crate::settings::WhenFull;
 use crate::sync::Counter;
 use crate::time::Tick;
 use equivalent::Equivalent;
@@ -40,7 +41,7 @@ use std::time::Duration;
 /// The table begins small and grows with the keys, to `max_keys` at the most. A key that is as good as new
 /// (*idle*) and has been so for the [`grace`](Builder::grace) is forgotten when the table turns over, so
 /// that others find room; forgetting it changes no decision. When `max_keys` keys are in use that are not
-/// idle, [`Full`] says what *new* keys get; known keys notice nothing. While a key anywhere in a
+/// idle, [`WhenFull`] says what *new* keys get; known keys notice nothing. While a key anywhere in a
 /// full table has been idle for the grace, at most `max_keys / 6` new keys, or 4,096 if that is more,
 /// and 8 are refused before it makes room; and none once a grace has passed since the last turnover.
 ///
@@ -76,14 +77,14 @@ use std::time::Duration;
 ///
 /// let limiter: Limiter<String> = Limiter::builder(Quota::per_minute(60).burst(2)).build()?;
 ///
-/// assert!(limiter.check("alice").allowed());
-/// assert!(limiter.check("alice").allowed());
+/// assert!(limiter.check("alice").is_allowed());
+/// assert!(limiter.check("alice").is_allowed());
 /// let third = limiter.check("alice");
-/// assert!(!third.allowed());
+/// assert!(!third.is_allowed());
 /// println!("alice may come again in {:?}", third.retry_after());
 ///
 /// // Other keys are not affected.
-/// assert!(limiter.check("bob").allowed());
+/// assert!(limiter.check("bob").is_allowed());
 /// # Ok::<(), tollgate::ConfigError>(())
 /// ```
 pub struct Limiter<K: ?Sized, S = Fingerprints> {
@@ -91,7 +92,7 @@ pub struct Limiter<K: ?Sized, S = Fingerprints> {
     pub(super) clock: Clock,
     pub(super) store: S,
     pub(super) resets: Resets,
-    full: Full,
+    when_full: WhenFull,
     pub(super) beyond: Beyond,
     /// Owns no key; covariant, so that a limiter of `&'static str` can be asked with any `&str`.
     key: PhantomData<fn() -> *const K>,
@@ -101,7 +102,7 @@ pub struct Limiter<K: ?Sized, S = Fingerprints> {
 /// of a limiter is only read.
 #[repr(align(128))]
 pub(super) struct Beyond {
-    /// The one state of all these keys, under [`Full::Share`].
+    /// The one state of all these keys, under [`WhenFull::Share`].
     overflow: Staged,
     /// Parts of that state that others have followed.
     retired: Bag,
@@ -113,12 +114,12 @@ impl<K: ?Sized> Limiter<K> {
     /// Starts the configuration of a limiter that enforces `quota` for each key.
     ///
     /// ```
-    /// use tollgate::{Algorithm, Full, Limiter, Quota};
+    /// use tollgate::{Algorithm, WhenFull, Limiter, Quota};
     ///
     /// let limiter: Limiter<u64> = Limiter::builder(Quota::per_second(50))
     ///     .algorithm(Algorithm::SlidingWindow)
     ///     .max_keys(10_000)
-    ///     .full(Full::Share)
+    ///     .when_full(WhenFull::Share)
     ///     .build()?;
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
@@ -138,22 +139,22 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// ```
     /// # use tollgate::{Limiter, Quota};
     /// let limiter: Limiter<String> = Limiter::builder(Quota::per_hour(1)).build()?;
-    /// assert!(limiter.check("alice").allowed());
-    /// assert!(!limiter.check(&"alice".to_owned()).allowed());
+    /// assert!(limiter.check("alice").is_allowed());
+    /// assert!(!limiter.check(&"alice".to_owned()).is_allowed());
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     #[inline]
     pub fn check<Q>(&self, key: &Q) -> Decision
     where
         Q: Hash + Equivalent<K> + ?Sized,
-        S: Holds<Q>,
+        S: Accepts<Q>,
     {
         self.check_n(key, 1)
     }
 
     /// May `key` do something that costs `cost` tokens now? Charges all of them or none.
     ///
-    /// A cost of 0 is always allowed and charges nothing; one above [`Decision::limit`] is refused for
+    /// A cost of 0 is always allowed and charges nothing; one above [`Decision::capacity`] is refused for
     /// good ([`Outcome::TooCostly`]).
     ///
     /// # Progress
@@ -164,14 +165,14 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// # use tollgate::{Limiter, Quota};
     /// let limiter: Limiter<u32> = Limiter::builder(Quota::per_second(1_000_000)).build()?;
     /// let bytes = 1500;
-    /// assert!(limiter.check_n(&7, bytes).allowed());
+    /// assert!(limiter.check_n(&7, bytes).is_allowed());
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     #[inline]
     pub fn check_n<Q>(&self, key: &Q, cost: u64) -> Decision
     where
         Q: Hash + Equivalent<K> + ?Sized,
-        S: Holds<Q>,
+        S: Accepts<Q>,
     {
         self.charge(key, cost, || self.clock.now(), &S::Guard::pin())
     }
@@ -181,7 +182,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ///
     /// A time before the key's last one can be denied where the later one would not be; it is never
     /// given more, also if the key was forgotten since (see [Time](Self#time)). For algorithms with
-    /// windows choose [`Align::Start`](crate::Align::Start), which counts windows from tick 0: the
+    /// windows choose [`WindowAlign::TickZero`](crate::WindowAlign::TickZero), which counts windows from tick 0: the
     /// default alignment belongs to the limiter's own clock. Give refunds a time of the same origin
     /// ([`refund_at`](Self::refund_at)).
     ///
@@ -194,16 +195,16 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// # use tollgate::{Limiter, Quota, Tick};
     /// let limiter: Limiter<str> = Limiter::builder(Quota::per_second(1)).build()?;
     /// let noon = Tick::from_nanos(1_000);
-    /// assert!(limiter.check_at("alice", 1, noon).allowed());
-    /// assert!(!limiter.check_at("alice", 1, noon).allowed());
-    /// assert!(limiter.check_at("alice", 1, noon + Duration::from_secs(1)).allowed());
+    /// assert!(limiter.check_at("alice", 1, noon).is_allowed());
+    /// assert!(!limiter.check_at("alice", 1, noon).is_allowed());
+    /// assert!(limiter.check_at("alice", 1, noon + Duration::from_secs(1)).is_allowed());
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     #[inline]
     pub fn check_at<Q>(&self, key: &Q, cost: u64, now: Tick) -> Decision
     where
         Q: Hash + Equivalent<K> + ?Sized,
-        S: Holds<Q>,
+        S: Accepts<Q>,
     {
         self.charge(key, cost, || now, &S::Guard::pin())
     }
@@ -222,14 +223,14 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// let limiter: Limiter<u64> = Limiter::builder(Quota::per_hour(1)).build()?;
     /// let mut decisions = Vec::new();
     /// limiter.check_many(&[7, 8, 7], &mut decisions);
-    /// let allowed: Vec<bool> = decisions.iter().map(|decision| decision.allowed()).collect();
+    /// let allowed: Vec<bool> = decisions.iter().map(|decision| decision.is_allowed()).collect();
     /// assert_eq!(allowed, [true, true, false]);
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn check_many<'k, Q>(&self, keys: impl IntoIterator<Item = &'k Q>, decisions: &mut Vec<Decision>)
     where
         Q: Hash + Equivalent<K> + ?Sized + 'k,
-        S: Holds<Q>,
+        S: Accepts<Q>,
     {
         let keys = keys.into_iter();
         // The lower bound is a hint by somebody else, so not all of it is believed.
@@ -257,12 +258,37 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     pub fn peek<Q>(&self, key: &Q) -> Decision
     where
         Q: Hash + Equivalent<K> + ?Sized,
-        S: Holds<Q>,
+        S: Accepts<Q>,
     {
-        self.peek_at(key, 1, self.clock.now())
+        self.peek_n(key, 1)
     }
 
-    /// What [`check_at`](Self::check_at) would answer, without charging or inserting anything.
+    /// What [`check_n`](Self::check_n) would answer now, without charging or inserting anything. The
+    /// figures are those before a charge.
+    ///
+    /// # Progress
+    ///
+    /// As [`peek`](Self::peek).
+    ///
+    /// ```
+    /// # use tollgate::{Limiter, Outcome, Quota};
+    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(5)).build()?;
+    /// assert_eq!(limiter.check_n("alice", 2).remaining(), 3);
+    /// assert_eq!(limiter.peek_n("alice", 3).outcome(), Outcome::Allowed);
+    /// assert_eq!(limiter.peek_n("alice", 4).outcome(), Outcome::Denied);
+    /// assert_eq!(limiter.peek_n("alice", 6).outcome(), Outcome::TooCostly);
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    #[inline]
+    pub fn peek_n<Q>(&self, key: &Q, cost: u64) -> Decision
+    where
+        Q: Hash + Equivalent<K> + ?Sized,
+        S: Accepts<Q>,
+    {
+        self.peek_at(key, cost, self.clock.now())
+    }
+
+    /// [`peek_n`](Self::peek_n) at the caller's time: what [`check_at`](Self::check_at) would answer.
     ///
     /// # Progress
     ///
@@ -271,26 +297,26 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// ```
     /// # use tollgate::{Limiter, Outcome, Quota, Tick};
     /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(5)).build()?;
-    /// assert!(limiter.peek_at("alice", 5, Tick::ZERO).allowed());
+    /// assert!(limiter.peek_at("alice", 5, Tick::ZERO).is_allowed());
     /// assert_eq!(limiter.peek_at("alice", 6, Tick::ZERO).outcome(), Outcome::TooCostly);
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn peek_at<Q>(&self, key: &Q, cost: u64, now: Tick) -> Decision
     where
         Q: Hash + Equivalent<K> + ?Sized,
-        S: Holds<Q>,
+        S: Accepts<Q>,
     {
         let (fresh, has_room) = match self.store.peek(key, cost, now) {
             Ok(decision) => return decision,
             Err(fresh) => fresh,
         };
-        let would_insert = fresh.allowed() && cost > 0;
+        let would_insert = fresh.is_allowed() && cost > 0;
         if !would_insert || has_room {
             return fresh;
         }
-        match self.full {
-            Full::Share => self.shared(|state| state.peek(now, cost, || Tick::ZERO)),
-            Full::Deny | Full::Admit => self.policy(fresh, now),
+        match self.when_full {
+            WhenFull::Share => self.shared(|state| state.peek(now, cost, || Tick::ZERO)),
+            WhenFull::Deny | WhenFull::Allow => self.policy(fresh, now),
         }
     }
 
@@ -315,23 +341,48 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ///     Limiter::builder(Quota::per_hour(1)).clock(Clock::manual()).build()?;
     /// let charge = limiter.check("alice");
     /// limiter.refund("alice", &charge);
-    /// assert!(limiter.check("alice").allowed());
+    /// assert!(limiter.check("alice").is_allowed());
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn refund<Q>(&self, key: &Q, charge: &Decision)
     where
         Q: Hash + Equivalent<K> + ?Sized,
-        S: Holds<Q>,
+        S: Accepts<Q>,
     {
-        self.refund_at(key, charge, u64::MAX, self.clock.now());
+        self.refund_n(key, charge, u64::MAX);
     }
 
     /// Gives back at most `tokens` of what `charge` took: for a request that cost less than was
-    /// charged. As [`refund`](Self::refund) otherwise, at the caller's time.
+    /// charged. As [`refund`](Self::refund) otherwise, which gives back all of it.
     ///
     /// # Progress
     ///
-    /// Lock-free. No allocation.
+    /// As [`refund`](Self::refund).
+    ///
+    /// ```
+    /// # use tollgate::{Clock, Limiter, Quota};
+    /// let limiter: Limiter<str> =
+    ///     Limiter::builder(Quota::per_hour(100)).clock(Clock::manual()).build()?;
+    /// let estimate = limiter.check_n("alice", 80);
+    /// assert!(!limiter.peek_n("alice", 50).is_allowed());
+    /// limiter.refund_n("alice", &estimate, 30); // it took 50
+    /// assert!(limiter.peek_n("alice", 50).is_allowed());
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn refund_n<Q>(&self, key: &Q, charge: &Decision, tokens: u64)
+    where
+        Q: Hash + Equivalent<K> + ?Sized,
+        S: Accepts<Q>,
+    {
+        self.refund_at(key, charge, tokens, self.clock.now());
+    }
+
+    /// [`refund_n`](Self::refund_n) at the caller's time, which counts from the same origin as that of
+    /// the charge ([`check_at`](Self::check_at)).
+    ///
+    /// # Progress
+    ///
+    /// As [`refund`](Self::refund).
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota, Tick};
@@ -344,7 +395,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     pub fn refund_at<Q>(&self, key: &Q, charge: &Decision, tokens: u64, now: Tick)
     where
         Q: Hash + Equivalent<K> + ?Sized,
-        S: Holds<Q>,
+        S: Accepts<Q>,
     {
         let is_current = || self.resets.are_before(charge);
         match charge.source {
@@ -356,7 +407,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
                     .visit_as_is(&beyond.retired, |state| state.refund(now, charge, tokens, is_current));
             }
             // Nothing was taken from a state of this limiter.
-            Source::Policy | Source::Shared | Source::Ahead => {}
+            Source::Policy | Source::Remote | Source::Prepaid => {}
         }
     }
 
@@ -372,13 +423,13 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(1)).build()?;
     /// let _ = limiter.check("alice");
     /// limiter.reset("alice");
-    /// assert!(limiter.check("alice").allowed());
+    /// assert!(limiter.check("alice").is_allowed());
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn reset<Q>(&self, key: &Q)
     where
         Q: Hash + Equivalent<K> + ?Sized,
-        S: Holds<Q>,
+        S: Accepts<Q>,
     {
         self.resets.note(|| self.store.reset(key));
     }
@@ -406,7 +457,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ) -> Decision
     where
         Q: ?Sized,
-        S: Holds<Q>,
+        S: Accepts<Q>,
     {
         let refuse = |cost, now, fresh| self.refuse(cost, now, fresh);
         self.store.charge(key, now, Request { cost, resets: &self.resets, refuse }, guard)
@@ -416,9 +467,9 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     #[cold]
     fn refuse(&self, cost: u64, now: Tick, fresh: Decision) -> Decision {
         self.beyond.refused.add(1);
-        match self.full {
-            Full::Share => self.shared(|state| Some(state.charge(now, cost, || Tick::ZERO)?.0)),
-            Full::Deny | Full::Admit => self.policy(fresh, now),
+        match self.when_full {
+            WhenFull::Share => self.shared(|state| Some(state.charge(now, cost, || Tick::ZERO)?.0)),
+            WhenFull::Deny | WhenFull::Allow => self.policy(fresh, now),
         }
     }
 
@@ -441,9 +492,9 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
 
     /// The full policy's answer where a fresh key would have got `fresh`; it charges nothing.
     fn policy(&self, fresh: Decision, now: Tick) -> Decision {
-        let (outcome, wait) = match self.full {
-            Full::Admit => (Outcome::Allowed, 0),
-            Full::Deny | Full::Share => (Outcome::Denied, NEVER),
+        let (outcome, wait) = match self.when_full {
+            WhenFull::Allow => (Outcome::Allowed, 0),
+            WhenFull::Deny | WhenFull::Share => (Outcome::Denied, NEVER),
         };
         let figures = Figures::Known { remaining: 0, wait, reset: 0 };
         Decision { outcome, cost: 0, figures, at: now, source: Source::Policy, ..fresh }
@@ -464,19 +515,19 @@ impl<K: ?Sized, S: Store> Builder<Limiter<K, S>> {
         self
     }
 
-    /// What new keys get when `max_keys` is reached; the default is [`Full::Deny`].
+    /// What new keys get when `max_keys` is reached; the default is [`WhenFull::Deny`].
     ///
     /// ```
-    /// # use tollgate::{Full, Limiter, Quota};
+    /// # use tollgate::{WhenFull, Limiter, Quota};
     /// let limiter: Limiter<u8> =
-    ///     Limiter::builder(Quota::per_day(3)).max_keys(1).full(Full::Admit).build()?;
-    /// assert!(limiter.check(&1).allowed());
-    /// assert!(limiter.check(&2).allowed());
+    ///     Limiter::builder(Quota::per_day(3)).max_keys(1).when_full(WhenFull::Allow).build()?;
+    /// assert!(limiter.check(&1).is_allowed());
+    /// assert!(limiter.check(&2).is_allowed());
     /// assert_eq!(limiter.len(), 1);
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
-    pub fn full(mut self, full: Full) -> Self {
-        self.full = full;
+    pub fn when_full(mut self, when_full: WhenFull) -> Self {
+        self.when_full = when_full;
         self
     }
 
@@ -519,7 +570,7 @@ impl<K: ?Sized, S: Store> Builder<Limiter<K, S>> {
             clock: self.clock,
             store,
             resets: Resets::none_yet(),
-            full: self.full,
+            when_full: self.when_full,
             beyond: Beyond { overflow, retired: Bag::new(), refused: Counter::new() },
             key: PhantomData,
         })
@@ -534,8 +585,8 @@ impl<K: ?Sized> Builder<Limiter<K>> {
     /// # use tollgate::{Fingerprints, Limiter, Quota, SipHash};
     /// let limiter: Limiter<str, Fingerprints<SipHash>> =
     ///     Limiter::builder(Quota::per_hour(1)).keyed_hash().build()?;
-    /// assert!(limiter.check("alice").allowed());
-    /// assert!(!limiter.check("alice").allowed());
+    /// assert!(limiter.check("alice").is_allowed());
+    /// assert!(!limiter.check("alice").is_allowed());
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn keyed_hash(self) -> Builder<Limiter<K, Fingerprints<SipHash>>> {
@@ -552,8 +603,8 @@ impl<K, H: KeyHash> Builder<Limiter<K, Fingerprints<H>>> {
     /// # use tollgate::{ExactKeys, Limiter, Quota};
     /// let limiter: Limiter<String, ExactKeys<String>> =
     ///     Limiter::builder(Quota::per_hour(1)).exact_keys().build()?;
-    /// assert!(limiter.check("alice").allowed());
-    /// assert!(!limiter.check("alice").allowed());
+    /// assert!(limiter.check("alice").is_allowed());
+    /// assert!(!limiter.check("alice").is_allowed());
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn exact_keys(self) -> Builder<Limiter<K, ExactKeys<K, H>>>
@@ -572,8 +623,8 @@ impl<K> Builder<Limiter<K, ExactKeys<K>>> {
     /// # use tollgate::{ExactKeys, Limiter, Quota, SipHash};
     /// let limiter: Limiter<String, ExactKeys<String, SipHash>> =
     ///     Limiter::builder(Quota::per_hour(1)).exact_keys().keyed_hash().build()?;
-    /// assert!(limiter.check("alice").allowed());
-    /// assert!(!limiter.check("alice").allowed());
+    /// assert!(limiter.check("alice").is_allowed());
+    /// assert!(!limiter.check("alice").is_allowed());
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn keyed_hash(self) -> Builder<Limiter<K, ExactKeys<K, SipHash>>> {
@@ -582,7 +633,7 @@ impl<K> Builder<Limiter<K, ExactKeys<K>>> {
 }
 
 impl<K, H: KeyHash> Builder<Limiter<K, ExactKeys<K, H>>> {
-    /// Counts for each key how often it was denied ([`Tracked::denied`](crate::Tracked::denied)), as long as
+    /// Counts for each key how often it was denied ([`KeyState::denied`](crate::KeyState::denied)), as long as
     /// it is tracked. Then a denial writes: it looks the key up once more and adds one to a count beside its
     /// state, which slows down the denials of a key that several threads are denied at once. Without this a
     /// denial writes nothing.
@@ -608,7 +659,7 @@ impl<K: ?Sized, S: Store> fmt::Debug for Limiter<K, S> {
         f.debug_struct("Limiter")
             .field("method", &self.method)
             .field("clock", &self.clock)
-            .field("full", &self.full)
+            .field("when_full", &self.when_full)
             .field("keys", &self.len())
             .finish_non_exhaustive()
     }

@@ -2,7 +2,8 @@
 
 use crate::algorithm::Algorithm;
 use crate::error::ConfigError;
-use crate::exact::{ExactRule, SlidingLog};
+use crate::exact::ExactRule;
+use crate::log::SlidingLog;
 use crate::quota::{Enforced, Quota};
 use crate::rule::AnyRule;
 use std::time::Duration;

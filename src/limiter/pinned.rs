@@ -2,7 +2,7 @@
 
 use super::fingerprints::Fingerprints;
 use super::keyed::Limiter;
-use super::store::{Holds, Pin, Store};
+use super::store::{Accepts, Pin, Store};
 use crate::decision::Decision;
 use crate::time::Tick;
 use equivalent::Equivalent;
@@ -25,8 +25,8 @@ use std::hash::Hash;
 /// let limiter: Limiter<u64> = Limiter::builder(Quota::per_hour(2)).build()?;
 /// let packets = [7, 8, 7, 7];
 ///
-/// let mut gate = limiter.pin();
-/// let passed: Vec<bool> = packets.iter().map(|host| gate.check(host).allowed()).collect();
+/// let mut pinned = limiter.pin();
+/// let passed: Vec<bool> = packets.iter().map(|host| pinned.check(host).is_allowed()).collect();
 /// assert_eq!(passed, [true, true, true, false]);
 /// # Ok::<(), tollgate::ConfigError>(())
 /// ```
@@ -47,9 +47,9 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// ```
     /// # use tollgate::{Limiter, Quota};
     /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(1)).build()?;
-    /// let mut gate = limiter.pin();
-    /// assert!(gate.check("alice").allowed());
-    /// assert!(!limiter.check("alice").allowed());
+    /// let mut pinned = limiter.pin();
+    /// assert!(pinned.check("alice").is_allowed());
+    /// assert!(!limiter.check("alice").is_allowed());
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn pin(&self) -> Pinned<'_, K, S> {
@@ -63,16 +63,16 @@ impl<K: ?Sized, S: Store> Pinned<'_, K, S> {
     /// ```
     /// # use tollgate::{Limiter, Quota};
     /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(1)).build()?;
-    /// let mut gate = limiter.pin();
-    /// assert!(gate.check("alice").allowed());
-    /// assert!(!gate.check("alice").allowed());
+    /// let mut pinned = limiter.pin();
+    /// assert!(pinned.check("alice").is_allowed());
+    /// assert!(!pinned.check("alice").is_allowed());
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     #[inline]
     pub fn check<Q>(&mut self, key: &Q) -> Decision
     where
         Q: Hash + Equivalent<K> + ?Sized,
-        S: Holds<Q>,
+        S: Accepts<Q>,
     {
         self.check_n(key, 1)
     }
@@ -82,16 +82,16 @@ impl<K: ?Sized, S: Store> Pinned<'_, K, S> {
     /// ```
     /// # use tollgate::{Limiter, Outcome, Quota};
     /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(10)).build()?;
-    /// let mut gate = limiter.pin();
-    /// assert_eq!(gate.check_n("alice", 11).outcome(), Outcome::TooCostly);
-    /// assert_eq!(gate.check_n("alice", 7).remaining(), 3);
+    /// let mut pinned = limiter.pin();
+    /// assert_eq!(pinned.check_n("alice", 11).outcome(), Outcome::TooCostly);
+    /// assert_eq!(pinned.check_n("alice", 7).remaining(), 3);
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     #[inline]
     pub fn check_n<Q>(&mut self, key: &Q, cost: u64) -> Decision
     where
         Q: Hash + Equivalent<K> + ?Sized,
-        S: Holds<Q>,
+        S: Accepts<Q>,
     {
         let limiter = self.limiter;
         self.guard.renew();
@@ -103,16 +103,16 @@ impl<K: ?Sized, S: Store> Pinned<'_, K, S> {
     /// ```
     /// # use tollgate::{Limiter, Quota, Tick};
     /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(1)).build()?;
-    /// let mut gate = limiter.pin();
-    /// assert!(gate.check_at("alice", 1, Tick::from_nanos(7)).allowed());
-    /// assert!(!gate.check_at("alice", 1, Tick::from_nanos(8)).allowed());
+    /// let mut pinned = limiter.pin();
+    /// assert!(pinned.check_at("alice", 1, Tick::from_nanos(7)).is_allowed());
+    /// assert!(!pinned.check_at("alice", 1, Tick::from_nanos(8)).is_allowed());
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     #[inline]
     pub fn check_at<Q>(&mut self, key: &Q, cost: u64, now: Tick) -> Decision
     where
         Q: Hash + Equivalent<K> + ?Sized,
-        S: Holds<Q>,
+        S: Accepts<Q>,
     {
         self.guard.renew();
         self.limiter.charge(key, cost, || now, &self.guard)

@@ -3,7 +3,7 @@
 use super::fingerprints::Fingerprints;
 use super::keyed::Limiter;
 use super::pinned::Pinned;
-use super::store::{Holds, Store};
+use super::store::{Accepts, Store};
 use crate::decision::Decision;
 use crate::time::Tick;
 use equivalent::Equivalent;
@@ -23,8 +23,8 @@ use std::hash::Hash;
 ///
 /// /// One turn of an event loop: how many of the packets that have come are let through.
 /// fn turn(limiter: &Limiter<u64>, packets: &[u64]) -> usize {
-///     let mut gate = limiter.pin_at(limiter.clock().now());
-///     packets.iter().filter(|&host| gate.check(host).allowed()).count()
+///     let mut pinned = limiter.pin_at(limiter.clock().now());
+///     packets.iter().filter(|&host| pinned.check(host).is_allowed()).count()
 ///     // The handle is dropped here, before the loop waits for the next packets.
 /// }
 ///
@@ -36,7 +36,7 @@ use std::hash::Hash;
 #[derive(Debug)]
 #[must_use = "a handle does nothing by itself"]
 pub struct PinnedAt<'l, K: ?Sized, S: Store = Fingerprints> {
-    gate: Pinned<'l, K, S>,
+    pinned: Pinned<'l, K, S>,
     now: Tick,
 }
 
@@ -52,13 +52,13 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// # use tollgate::{Limiter, Quota};
     /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(1)).build()?;
     /// let now = limiter.clock().now();
-    /// let mut gate = limiter.pin_at(now);
-    /// assert_eq!(gate.check("alice").at(), now);
-    /// assert!(!gate.check("alice").allowed());
+    /// let mut pinned = limiter.pin_at(now);
+    /// assert_eq!(pinned.check("alice").at(), now);
+    /// assert!(!pinned.check("alice").is_allowed());
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn pin_at(&self, now: Tick) -> PinnedAt<'_, K, S> {
-        PinnedAt { gate: self.pin(), now }
+        PinnedAt { pinned: self.pin(), now }
     }
 }
 
@@ -74,11 +74,11 @@ impl<K: ?Sized, S: Store> PinnedAt<'_, K, S> {
     /// # use std::time::Duration;
     /// # use tollgate::{Limiter, Quota, Tick};
     /// let limiter: Limiter<str> = Limiter::builder(Quota::per_second(1)).build()?;
-    /// let mut gate = limiter.pin_at(Tick::ZERO);
-    /// assert!(gate.check("alice").allowed());
-    /// assert!(!gate.check("alice").allowed());
-    /// gate.set_now(Tick::ZERO + Duration::from_secs(1));
-    /// assert!(gate.check("alice").allowed());
+    /// let mut pinned = limiter.pin_at(Tick::ZERO);
+    /// assert!(pinned.check("alice").is_allowed());
+    /// assert!(!pinned.check("alice").is_allowed());
+    /// pinned.set_now(Tick::ZERO + Duration::from_secs(1));
+    /// assert!(pinned.check("alice").is_allowed());
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     #[inline]
@@ -91,18 +91,18 @@ impl<K: ?Sized, S: Store> PinnedAt<'_, K, S> {
     /// ```
     /// # use tollgate::{Limiter, Quota, Tick};
     /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(1)).build()?;
-    /// let mut gate = limiter.pin_at(Tick::ZERO);
-    /// assert!(gate.check("alice").allowed());
-    /// assert!(!gate.check("alice").allowed());
+    /// let mut pinned = limiter.pin_at(Tick::ZERO);
+    /// assert!(pinned.check("alice").is_allowed());
+    /// assert!(!pinned.check("alice").is_allowed());
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     #[inline]
     pub fn check<Q>(&mut self, key: &Q) -> Decision
     where
         Q: Hash + Equivalent<K> + ?Sized,
-        S: Holds<Q>,
+        S: Accepts<Q>,
     {
-        self.gate.check_at(key, 1, self.now)
+        self.pinned.check_at(key, 1, self.now)
     }
 
     /// As [`Limiter::check_n`], at the handle's time.
@@ -110,17 +110,17 @@ impl<K: ?Sized, S: Store> PinnedAt<'_, K, S> {
     /// ```
     /// # use tollgate::{Limiter, Outcome, Quota, Tick};
     /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(10)).build()?;
-    /// let mut gate = limiter.pin_at(Tick::ZERO);
-    /// assert_eq!(gate.check_n("alice", 11).outcome(), Outcome::TooCostly);
-    /// assert_eq!(gate.check_n("alice", 7).remaining(), 3);
+    /// let mut pinned = limiter.pin_at(Tick::ZERO);
+    /// assert_eq!(pinned.check_n("alice", 11).outcome(), Outcome::TooCostly);
+    /// assert_eq!(pinned.check_n("alice", 7).remaining(), 3);
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     #[inline]
     pub fn check_n<Q>(&mut self, key: &Q, cost: u64) -> Decision
     where
         Q: Hash + Equivalent<K> + ?Sized,
-        S: Holds<Q>,
+        S: Accepts<Q>,
     {
-        self.gate.check_at(key, cost, self.now)
+        self.pinned.check_at(key, cost, self.now)
     }
 }

@@ -1,7 +1,7 @@
 //! Changing quotas while a limiter is in use.
 
 use super::keyed::Limiter;
-use super::store::{Holds, Store};
+use super::store::{Accepts, Store};
 use crate::error::ConfigError;
 use crate::quota::Quota;
 use crate::time::Tick;
@@ -10,7 +10,7 @@ use std::hash::Hash;
 
 impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// Replaces the quota of all keys that have none of their own ([`set_key_quota`](Self::set_key_quota)), and of
-    /// the state that keys share under [`Full::Share`](crate::Full::Share). A check that begins after this has
+    /// the state that keys share under [`WhenFull::Share`](crate::WhenFull::Share). A check that begins after this has
     /// returned is decided under the new quota.
     ///
     /// What a key has taken stays taken, as tokens: a bucket of 10 with 4 missing is one of 100 with 4 missing, and
@@ -26,7 +26,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ///
     /// # Errors
     ///
-    /// A [`ConfigError`] for a quota that the algorithm can't enforce, and [`ConfigError::NotNow`] where the
+    /// A [`ConfigError`] for a quota that the algorithm can't enforce, and [`ConfigError::QuotaNotChanged`] where the
     /// memory is not to be had (see below). Nothing has changed then.
     ///
     /// # Cost and progress
@@ -64,10 +64,10 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// ```
     /// # use tollgate::{Limiter, Quota, Tick};
     /// let limiter: Limiter<str> = Limiter::builder(Quota::per_second(1)).build()?;
-    /// assert!(limiter.check_at("alice", 1, Tick::ZERO).allowed());
+    /// assert!(limiter.check_at("alice", 1, Tick::ZERO).is_allowed());
     /// limiter.set_quota_at(Quota::per_second(1).burst(2), Tick::ZERO)?;
-    /// assert!(limiter.check_at("alice", 1, Tick::ZERO).allowed());
-    /// assert!(!limiter.check_at("alice", 1, Tick::ZERO).allowed());
+    /// assert!(limiter.check_at("alice", 1, Tick::ZERO).is_allowed());
+    /// assert!(!limiter.check_at("alice", 1, Tick::ZERO).is_allowed());
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn set_quota_at(&self, quota: Quota, now: Tick) -> Result<(), ConfigError> {
@@ -95,14 +95,14 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// # use tollgate::{Limiter, Quota};
     /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(1)).build()?;
     /// limiter.set_key_quota("alice", Quota::per_hour(1000))?;
-    /// assert_eq!(limiter.check("alice").limit(), 1000);
-    /// assert_eq!(limiter.check("bob").limit(), 1);
+    /// assert_eq!(limiter.check("alice").capacity(), 1000);
+    /// assert_eq!(limiter.check("bob").capacity(), 1);
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn set_key_quota<Q>(&self, key: &Q, quota: Quota) -> Result<(), ConfigError>
     where
         Q: Hash + Equivalent<K> + ?Sized,
-        S: Holds<Q>,
+        S: Accepts<Q>,
     {
         self.set_key_quotas([(key, Some(quota))])
     }
@@ -111,7 +111,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ///
     /// # Errors
     ///
-    /// [`ConfigError::NotNow`], as [`set_quota`](Self::set_quota).
+    /// [`ConfigError::QuotaNotChanged`], as [`set_quota`](Self::set_quota).
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
@@ -119,13 +119,13 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// limiter.set_key_quota("alice", Quota::per_hour(1000))?;
     /// assert!(limiter.remove_key_quota("alice")?);
     /// assert!(!limiter.remove_key_quota("alice")?);
-    /// assert_eq!(limiter.check("alice").limit(), 1);
+    /// assert_eq!(limiter.check("alice").capacity(), 1);
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn remove_key_quota<Q>(&self, key: &Q) -> Result<bool, ConfigError>
     where
         Q: Hash + Equivalent<K> + ?Sized,
-        S: Holds<Q>,
+        S: Accepts<Q>,
     {
         self.store.set_own_quotas(&[(key, None)], self.clock.now())
     }
@@ -147,7 +147,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     pub fn key_quota<Q>(&self, key: &Q) -> Option<Quota>
     where
         Q: Hash + Equivalent<K> + ?Sized,
-        S: Holds<Q>,
+        S: Accepts<Q>,
     {
         self.store.own_quota(key)
     }
@@ -178,7 +178,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// # Errors
     ///
     /// As [`set_quota`](Self::set_quota); it is the first quota that is refused. With `ExactKeys`,
-    /// [`ConfigError::NotNow`], or a panic of a key, may come after some keys were changed; do it again then.
+    /// [`ConfigError::QuotaNotChanged`], or a panic of a key, may come after some keys were changed; do it again then.
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
@@ -188,7 +188,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ///     ("bob", Some(Quota::per_second(5))),
     ///     ("carol", None),
     /// ])?;
-    /// assert_eq!(limiter.check("bob").limit(), 5);
+    /// assert_eq!(limiter.check("bob").capacity(), 5);
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn set_key_quotas<'k, Q>(
@@ -197,7 +197,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ) -> Result<(), ConfigError>
     where
         Q: Hash + Equivalent<K> + ?Sized + 'k,
-        S: Holds<Q>,
+        S: Accepts<Q>,
     {
         self.set_key_quotas_at(quotas, self.clock.now())
     }
@@ -213,7 +213,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// # use tollgate::{Limiter, Quota, Tick};
     /// let limiter: Limiter<u64> = Limiter::builder(Quota::per_second(1)).build()?;
     /// limiter.set_key_quotas_at([(&7, Some(Quota::per_second(2)))], Tick::ZERO)?;
-    /// assert!(limiter.check_at(&7, 2, Tick::ZERO).allowed());
+    /// assert!(limiter.check_at(&7, 2, Tick::ZERO).is_allowed());
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn set_key_quotas_at<'k, Q>(
@@ -223,7 +223,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ) -> Result<(), ConfigError>
     where
         Q: Hash + Equivalent<K> + ?Sized + 'k,
-        S: Holds<Q>,
+        S: Accepts<Q>,
     {
         let quotas: Vec<_> = quotas.into_iter().collect();
         if quotas.is_empty() {

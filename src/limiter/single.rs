@@ -1,17 +1,20 @@
 //! The limiter of one resource.
 
 use super::builder::Builder;
+use super::method::Method;
 use super::resets::Resets;
 use crate::clock::Clock;
-use crate::decision::Decision;
+use crate::decision::{Decision, LongWay};
 use crate::error::ConfigError;
-use crate::exact::{ExactRule, Log, SlidingLog};
+use crate::exact::{Counts, ExactRule, Kept, Shared, Staged, Wanted};
+use crate::log::SlidingLog;
 use crate::quota::{Enforced, Quota};
 use crate::reclaim::{Bag, pin};
-use crate::rule::{AnyRule, Gcra, Rule, Word, load, update};
-use crate::state::{Charge, State};
-use crate::sync::Atomic;
+use crate::rule::{AnyRule, Gcra, Rule, Updated, Word, update};
+use crate::state::{Charged, State};
+use crate::sync::Ordering::Relaxed;
 use crate::time::Tick;
+use std::sync::Arc;
 
 /// A rate limiter for a single resource: one state, no keys, no table.
 ///
@@ -22,53 +25,46 @@ use crate::time::Tick;
 /// use tollgate::{Quota, SingleLimiter};
 ///
 /// let uploads = SingleLimiter::builder(Quota::per_minute(30).burst(1)).build()?;
-/// assert!(uploads.check().allowed());
-/// assert!(!uploads.check().allowed());
+/// assert!(uploads.check().is_allowed());
+/// assert!(!uploads.check().is_allowed());
 /// # Ok::<(), tollgate::ConfigError>(())
 /// ```
 #[derive(Debug)]
 pub struct SingleLimiter {
-    inner: Inner,
+    first: First,
+    state: Apart,
+    /// What of the state was replaced, by a change of the quota or as a log goes on.
+    retired: Bag,
     resets: Resets,
-    quota: Quota,
+    method: Method,
     clock: Clock,
 }
 
-/// The one state, and its rule.
+/// The rule that the limiter was built with, beside the state, where a check finds it without a pointer. It
+/// judges the first stage of the state. When the quota is changed, that is frozen or sealed, so a check
+/// under this rule answers nothing and goes on to the last stage: until then the way there costs nothing.
 #[derive(Debug)]
-enum Inner {
-    /// The rule, once more as a GCRA if it is one, and the word.
-    Packed(AnyRule, Option<Gcra>, Apart),
-    /// A log, and what it has retired.
-    Log(SlidingLog, Log, Bag),
+enum First {
+    /// The rule, once more as a GCRA if it is one.
+    Packed(AnyRule, Option<Gcra>),
+    Log(SlidingLog),
 }
 
-/// A word on cache lines of its own: each check reads what is beside it, which would go from core
+/// A state on cache lines of its own: each check reads what is beside it, which would go from core
 /// to core with the word.
 #[derive(Debug)]
 #[repr(align(128))]
-struct Apart(Atomic<Word>);
+struct Apart(Staged);
 
-/// What the log of a single limiter answers: nobody seals it.
-#[inline]
-fn unsealed<T>(answer: Option<T>) -> T {
-    answer.expect("a log is sealed to be evicted or replaced, and this one never is")
-}
-
-/// As [`State::charge`]. Not inlined either, so that the check of a bucket can be, wherever it stands.
-#[inline(never)]
-fn charge_log(rule: &SlidingLog, log: &Log, retired: &Bag, now: Tick, cost: u64) -> Option<(Decision, bool)> {
-    let decision = unsealed(log.check(rule, now, cost, &pin(), retired));
-    retired.tidy();
-    Some((decision, decision.charged() > 0))
-}
+/// Only a store seals a state, to evict its key.
+const NEVER_SEALED: &str = "the state of a single limiter is never sealed";
 
 impl SingleLimiter {
     /// Starts the configuration of a limiter that enforces `quota`.
     ///
     /// ```
     /// # use tollgate::{Algorithm, Quota, SingleLimiter};
-    /// let gate = SingleLimiter::builder(Quota::per_hour(100))
+    /// let limiter = SingleLimiter::builder(Quota::per_hour(100))
     ///     .algorithm(Algorithm::SlidingWindow)
     ///     .build()?;
     /// # Ok::<(), tollgate::ConfigError>(())
@@ -79,14 +75,85 @@ impl SingleLimiter {
 
     /// The quota that it enforces.
     ///
+    /// # Progress
+    ///
+    /// Lock-free. No allocation.
+    ///
     /// ```
     /// # use tollgate::{Quota, SingleLimiter};
-    /// let gate = SingleLimiter::builder(Quota::per_hour(100)).build()?;
-    /// assert_eq!(gate.quota().limit(), 100);
+    /// let limiter = SingleLimiter::builder(Quota::per_hour(100)).build()?;
+    /// assert_eq!(limiter.quota().tokens(), 100);
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn quota(&self) -> Quota {
-        self.quota
+        self.state.0.rule(&self.retired).expect(NEVER_SEALED).quota
+    }
+
+    /// Replaces the quota. A check that begins after this has returned is decided under the new one. What is
+    /// taken stays taken, as [`Limiter::set_quota`](crate::Limiter::set_quota) says.
+    ///
+    /// A check costs nothing more as long as the quota was never changed. After the first change it goes by
+    /// way of a pointer and takes some nanoseconds longer, however often the quota is changed again.
+    ///
+    /// # Errors
+    ///
+    /// A [`ConfigError`] for a quota that the algorithm can't enforce. Nothing has changed then.
+    ///
+    /// # Progress
+    ///
+    /// Lock-free. Allocates the next state, some 400 bytes; the one that it replaces is freed when no thread
+    /// can see it any more.
+    ///
+    /// ```
+    /// # use tollgate::{Clock, Quota, SingleLimiter};
+    /// let limiter = SingleLimiter::builder(Quota::per_hour(10)).clock(Clock::manual()).build()?;
+    /// assert_eq!(limiter.check_n(4).remaining(), 6);
+    /// limiter.set_quota(Quota::per_hour(100))?;
+    /// assert_eq!(limiter.peek().remaining(), 96);
+    /// limiter.set_quota(Quota::per_hour(3))?;
+    /// assert!(!limiter.check().is_allowed());
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn set_quota(&self, quota: Quota) -> Result<(), ConfigError> {
+        self.set_quota_at(quota, self.clock.now())
+    }
+
+    /// [`set_quota`](Self::set_quota) for those who check at times of their own
+    /// ([`check_at`](Self::check_at)): what is missing at `now` stays missing.
+    ///
+    /// # Errors
+    ///
+    /// As [`set_quota`](Self::set_quota).
+    ///
+    /// # Progress
+    ///
+    /// As [`set_quota`](Self::set_quota).
+    ///
+    /// ```
+    /// # use tollgate::{Quota, SingleLimiter, Tick};
+    /// let limiter = SingleLimiter::builder(Quota::per_second(1)).build()?;
+    /// assert!(limiter.check_at(1, Tick::ZERO).is_allowed());
+    /// limiter.set_quota_at(Quota::per_second(1).burst(2), Tick::ZERO)?;
+    /// assert!(limiter.check_at(1, Tick::ZERO).is_allowed());
+    /// assert!(!limiter.check_at(1, Tick::ZERO).is_allowed());
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn set_quota_at(&self, quota: Quota, now: Tick) -> Result<(), ConfigError> {
+        let Enforced { rule, quota } = self.method.any(quota)?;
+        let counts = Arc::clone(&self.state.0.rule(&self.retired).expect(NEVER_SEALED).counts);
+        self.state.0.replace(&Arc::new(Shared { rule, quota, counts }), now, &self.retired);
+        self.retired.tidy();
+        Ok(())
+    }
+
+    /// Gives the state to `visit`, which answers unless that was replaced.
+    fn visit<T>(&self, visit: impl Fn(Kept<'_>) -> Option<T>) -> T {
+        let Apart(state) = &self.state;
+        let first = match &self.first {
+            First::Packed(rule, _) => Kept::Packed(State { rule, word: state.first_word() }),
+            First::Log(rule) => Kept::Log(rule, state.first_log(), &self.retired),
+        };
+        visit(first).or_else(|| state.visit_as_is(&self.retired, visit)).expect(NEVER_SEALED)
     }
 
     /// May this be done now? Charges one token if so.
@@ -98,9 +165,9 @@ impl SingleLimiter {
     ///
     /// ```
     /// # use tollgate::{Quota, SingleLimiter};
-    /// let gate = SingleLimiter::builder(Quota::per_hour(1)).build()?;
-    /// assert!(gate.check().allowed());
-    /// assert!(!gate.check().allowed());
+    /// let limiter = SingleLimiter::builder(Quota::per_hour(1)).build()?;
+    /// assert!(limiter.check().is_allowed());
+    /// assert!(!limiter.check().is_allowed());
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     #[inline]
@@ -109,7 +176,7 @@ impl SingleLimiter {
     }
 
     /// May something that costs `cost` tokens be done now? Charges all of them or none. A cost of 0 is
-    /// always allowed; one above [`Decision::limit`] is refused for good.
+    /// always allowed; one above [`Decision::capacity`] is refused for good.
     ///
     /// # Progress
     ///
@@ -117,8 +184,8 @@ impl SingleLimiter {
     ///
     /// ```
     /// # use tollgate::{Quota, SingleLimiter};
-    /// let gate = SingleLimiter::builder(Quota::per_hour(5)).build()?;
-    /// assert_eq!(gate.check_n(3).remaining(), 2);
+    /// let limiter = SingleLimiter::builder(Quota::per_hour(5)).build()?;
+    /// assert_eq!(limiter.check_n(3).remaining(), 2);
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     #[inline]
@@ -128,7 +195,7 @@ impl SingleLimiter {
 
     /// [`check_n`](Self::check_n) at the caller's time, which counts from an origin of the caller's
     /// choice. Don't mix it with the limiter's own clock unless `now` is read from that clock. For
-    /// algorithms with windows choose [`Align::Start`](crate::Align::Start).
+    /// algorithms with windows choose [`WindowAlign::TickZero`](crate::WindowAlign::TickZero).
     ///
     /// # Progress
     ///
@@ -137,28 +204,66 @@ impl SingleLimiter {
     /// ```
     /// # use std::time::Duration;
     /// # use tollgate::{Quota, SingleLimiter, Tick};
-    /// let gate = SingleLimiter::builder(Quota::per_second(1)).build()?;
-    /// assert!(gate.check_at(1, Tick::ZERO).allowed());
-    /// assert!(gate.check_at(1, Tick::ZERO + Duration::from_secs(1)).allowed());
+    /// let limiter = SingleLimiter::builder(Quota::per_second(1)).build()?;
+    /// assert!(limiter.check_at(1, Tick::ZERO).is_allowed());
+    /// assert!(limiter.check_at(1, Tick::ZERO + Duration::from_secs(1)).is_allowed());
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     #[inline]
     pub fn check_at(&self, cost: u64, now: Tick) -> Decision {
-        let stamp = self.resets.stamp();
-        let charged = match &self.inner {
-            Inner::Packed(rule, gcra, Apart(word)) => {
-                if let &Some(gcra) = gcra
-                    && let Some(charge) = Charge::make(gcra, word, now, cost)
-                {
-                    // Returned here and not below with the others, so that a caller who inlines the
-                    // check computes only what it looks at.
-                    return charge.answer(now, cost, stamp);
-                }
-                State { rule, word }.charge(now, cost)
-            }
-            Inner::Log(rule, log, retired) => charge_log(rule, log, retired, now, cost),
+        let &First::Packed(_, Some(gcra)) = &self.first else {
+            return self.charge_otherwise(now, cost);
         };
-        Decision { stamp, ..charged.expect("a word is frozen by a table, and this one is in none").0 }
+        let stamp = self.resets.stamp();
+        match Charged::make(gcra, self.state.0.first_word(), now, cost) {
+            Some(charged) => charged.answer(now, cost, stamp),
+            // Nothing is asked after this call, so nothing has to be kept for it.
+            None => self.charge_last(now, cost).0,
+        }
+    }
+
+    /// Charges the state by a rule that is no bucket's. Not inlined, so that a bucket's check can be, wherever
+    /// it stands.
+    #[inline(never)]
+    fn charge_otherwise(&self, now: Tick, cost: u64) -> Decision {
+        match &self.first {
+            First::Packed(AnyRule::FixedWindow(rule), _) => self.charge_by(rule, now, cost),
+            First::Packed(AnyRule::SlidingWindow(rule), _) => self.charge_by(rule, now, cost),
+            // Buckets: not asked here.
+            First::Packed(..) => self.charge_last(now, cost).0,
+            First::Log(rule) => {
+                let (Apart(state), stamp) = (&self.state, self.resets.stamp());
+                let decision = state.first_log().check(rule, now, cost, &pin(), &self.retired);
+                self.retired.tidy();
+                match decision {
+                    Some(decision) => Decision { stamp, ..decision },
+                    None => self.charge_last(now, cost).0,
+                }
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn charge_by(&self, rule: &impl Rule, now: Tick, cost: u64) -> Decision {
+        let (Apart(state), stamp) = (&self.state, self.resets.stamp());
+        let charged = |word: Word| if word.is_frozen() { word } else { rule.next(word, now, cost) };
+        let Updated { from, is_new, .. } = update(state.first_word(), charged);
+        if is_new || !from.is_frozen() {
+            let mut decision = rule.answer(from, now, cost);
+            decision.stamp = stamp;
+            return decision;
+        }
+        self.charge_last(now, cost).0
+    }
+
+    /// Charges the state where the quota was changed.
+    #[cold]
+    #[inline(never)]
+    fn charge_last(&self, now: Tick, cost: u64) -> LongWay {
+        let stamp = self.resets.stamp();
+        let charge = |state: Kept<'_>| Some(state.charge(now, cost, || Tick::ZERO)?.0);
+        let decision = self.state.0.visit_as_is(&self.retired, charge).expect(NEVER_SEALED);
+        Decision { stamp, ..decision }.into()
     }
 
     /// What [`check`](Self::check) would answer now, without charging. The figures are those before a
@@ -170,16 +275,35 @@ impl SingleLimiter {
     ///
     /// ```
     /// # use tollgate::{Quota, SingleLimiter};
-    /// let gate = SingleLimiter::builder(Quota::per_hour(5)).build()?;
-    /// assert_eq!(gate.peek().remaining(), 5);
+    /// let limiter = SingleLimiter::builder(Quota::per_hour(5)).build()?;
+    /// assert_eq!(limiter.peek().remaining(), 5);
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     #[inline]
     pub fn peek(&self) -> Decision {
-        self.peek_at(1, self.clock.now())
+        self.peek_n(1)
     }
 
-    /// What [`check_at`](Self::check_at) would answer, without charging.
+    /// What [`check_n`](Self::check_n) would answer now, without charging. The figures are those before a
+    /// charge.
+    ///
+    /// # Progress
+    ///
+    /// As [`peek`](Self::peek).
+    ///
+    /// ```
+    /// # use tollgate::{Quota, SingleLimiter};
+    /// let limiter = SingleLimiter::builder(Quota::per_hour(5)).build()?;
+    /// assert!(limiter.peek_n(5).is_allowed());
+    /// assert!(!limiter.peek_n(6).is_allowed());
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    #[inline]
+    pub fn peek_n(&self, cost: u64) -> Decision {
+        self.peek_at(cost, self.clock.now())
+    }
+
+    /// [`peek_n`](Self::peek_n) at the caller's time: what [`check_at`](Self::check_at) would answer.
     ///
     /// # Progress
     ///
@@ -187,16 +311,13 @@ impl SingleLimiter {
     ///
     /// ```
     /// # use tollgate::{Quota, SingleLimiter, Tick};
-    /// let gate = SingleLimiter::builder(Quota::per_hour(5)).build()?;
-    /// assert!(gate.peek_at(5, Tick::ZERO).allowed());
+    /// let limiter = SingleLimiter::builder(Quota::per_hour(5)).build()?;
+    /// assert!(limiter.peek_at(5, Tick::ZERO).is_allowed());
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     #[inline]
     pub fn peek_at(&self, cost: u64, now: Tick) -> Decision {
-        match &self.inner {
-            Inner::Packed(rule, _, Apart(word)) => rule.peek(load(word), now, cost),
-            Inner::Log(rule, log, _) => unsealed(log.peek(rule, now, cost, &pin())),
-        }
+        self.visit(|state| state.peek(now, cost, || Tick::ZERO))
     }
 
     /// Gives back what `charge` took; see [`Limiter::refund`](crate::Limiter::refund).
@@ -207,18 +328,38 @@ impl SingleLimiter {
     ///
     /// ```
     /// # use tollgate::{Clock, Quota, SingleLimiter};
-    /// let gate = SingleLimiter::builder(Quota::per_hour(5)).clock(Clock::manual()).build()?;
-    /// let charge = gate.check_n(5);
-    /// gate.refund(&charge);
-    /// assert_eq!(gate.peek().remaining(), 5);
+    /// let limiter = SingleLimiter::builder(Quota::per_hour(5)).clock(Clock::manual()).build()?;
+    /// let charge = limiter.check_n(5);
+    /// limiter.refund(&charge);
+    /// assert_eq!(limiter.peek().remaining(), 5);
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn refund(&self, charge: &Decision) {
-        self.refund_at(charge, u64::MAX, self.clock.now());
+        self.refund_n(charge, u64::MAX);
     }
 
-    /// Gives back at most `tokens` of what `charge` took, at the caller's time; see
-    /// [`Limiter::refund_at`](crate::Limiter::refund_at).
+    /// Gives back at most `tokens` of what `charge` took: for a request that cost less than was charged; see
+    /// [`Limiter::refund_n`](crate::Limiter::refund_n).
+    ///
+    /// # Progress
+    ///
+    /// As [`refund`](Self::refund).
+    ///
+    /// ```
+    /// # use tollgate::{Clock, Quota, SingleLimiter};
+    /// let limiter = SingleLimiter::builder(Quota::per_hour(5)).clock(Clock::manual()).build()?;
+    /// let estimate = limiter.check_n(5);
+    /// assert!(!limiter.peek_n(2).is_allowed());
+    /// limiter.refund_n(&estimate, 2); // it took 3
+    /// assert!(limiter.peek_n(2).is_allowed());
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn refund_n(&self, charge: &Decision, tokens: u64) {
+        self.refund_at(charge, tokens, self.clock.now());
+    }
+
+    /// [`refund_n`](Self::refund_n) at the caller's time, which counts from the same origin as that of the
+    /// charge.
     ///
     /// # Progress
     ///
@@ -226,21 +367,15 @@ impl SingleLimiter {
     ///
     /// ```
     /// # use tollgate::{Quota, SingleLimiter, Tick};
-    /// let gate = SingleLimiter::builder(Quota::per_hour(5)).build()?;
-    /// let charge = gate.check_at(5, Tick::ZERO);
-    /// gate.refund_at(&charge, 2, Tick::ZERO);
-    /// assert_eq!(gate.peek_at(1, Tick::ZERO).remaining(), 2);
+    /// let limiter = SingleLimiter::builder(Quota::per_hour(5)).build()?;
+    /// let charge = limiter.check_at(5, Tick::ZERO);
+    /// limiter.refund_at(&charge, 2, Tick::ZERO);
+    /// assert_eq!(limiter.peek_at(1, Tick::ZERO).remaining(), 2);
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn refund_at(&self, charge: &Decision, tokens: u64, now: Tick) {
         let is_current = || self.resets.are_before(charge);
-        match &self.inner {
-            Inner::Packed(rule, _, Apart(word)) => {
-                let refunded = State { rule, word }.refund(now, charge, tokens, is_current);
-                refunded.expect("a word is frozen by a table, and this one is in none");
-            }
-            Inner::Log(_, log, _) => unsealed(log.refund_if(charge, tokens, is_current, &pin())),
-        }
+        self.visit(|state| state.refund(now, charge, tokens, is_current));
     }
 
     /// Makes the limiter as good as new. What it charged before is not given back by a later [`refund`](Self::refund).
@@ -251,22 +386,14 @@ impl SingleLimiter {
     ///
     /// ```
     /// # use tollgate::{Quota, SingleLimiter};
-    /// let gate = SingleLimiter::builder(Quota::per_hour(1)).build()?;
-    /// let _ = gate.check();
-    /// gate.reset();
-    /// assert!(gate.check().allowed());
+    /// let limiter = SingleLimiter::builder(Quota::per_hour(1)).build()?;
+    /// let _ = limiter.check();
+    /// limiter.reset();
+    /// assert!(limiter.check().is_allowed());
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn reset(&self) {
-        self.resets.note(|| match &self.inner {
-            Inner::Packed(rule, _, Apart(word)) => {
-                update(word, |word| rule.reset(word));
-            }
-            Inner::Log(rule, log, retired) => {
-                unsealed(log.reset(rule, &pin(), retired));
-                retired.tidy();
-            }
-        });
+        self.resets.note(|| self.visit(|state| state.reset()));
     }
 
     /// Would a new limiter in its place decide the same from now on? Then it may be dropped.
@@ -279,23 +406,20 @@ impl SingleLimiter {
     /// # use std::time::Duration;
     /// # use tollgate::{Clock, Quota, SingleLimiter, Tick};
     /// let clock = Clock::manual();
-    /// let gate = SingleLimiter::builder(Quota::per_minute(1)).clock(&clock).build()?;
-    /// let _ = gate.check();
-    /// assert!(!gate.is_idle());
+    /// let limiter = SingleLimiter::builder(Quota::per_minute(1)).clock(&clock).build()?;
+    /// let _ = limiter.check();
+    /// assert!(!limiter.is_idle());
     /// clock.set(Tick::ZERO + Duration::from_secs(60));
-    /// assert!(gate.is_idle());
+    /// assert!(limiter.is_idle());
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn is_idle(&self) -> bool {
         let now = self.clock.now();
-        match &self.inner {
-            Inner::Packed(rule, _, Apart(word)) => rule.is_idle(load(word), now),
-            Inner::Log(rule, log, _) => log.is_idle(rule, now, &pin()),
-        }
+        self.visit(|state| state.is_idle(now))
     }
 
-    /// The bytes of memory it holds. Constant, but for a sliding log, which holds more the more it admits in a
-    /// period.
+    /// The bytes of memory it holds, and what waits to be freed. Constant, but for a change of the quota, and
+    /// for a sliding log, which holds more the more it admits in a period.
     ///
     /// # Progress
     ///
@@ -303,18 +427,21 @@ impl SingleLimiter {
     ///
     /// ```
     /// # use tollgate::{Algorithm, Quota, SingleLimiter};
-    /// let gate = SingleLimiter::builder(Quota::per_hour(100_000))
+    /// let limiter = SingleLimiter::builder(Quota::per_hour(100_000))
     ///     .algorithm(Algorithm::SlidingLog)
     ///     .build()?;
-    /// let _ = gate.check();
-    /// assert!(gate.bytes() < 1_000);
+    /// let _ = limiter.check();
+    /// assert!(limiter.bytes() < 1_000);
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn bytes(&self) -> usize {
-        let apart = match &self.inner {
-            Inner::Packed(..) => 0,
-            Inner::Log(_, log, retired) => log.bytes(&pin()) + retired.bytes(),
-        };
+        // An `Arc` keeps two counts before its value.
+        const COUNTS: usize = 2 * size_of::<usize>() + size_of::<Counts>();
+        const RULE: usize = align_of::<Shared>() + size_of::<Shared>();
+        let Apart(state) = &self.state;
+        // ORDERING: relaxed; a count.
+        let later = usize::try_from(state.counts().later.load(Relaxed)).unwrap_or(usize::MAX);
+        let apart = COUNTS + RULE + later * (Staged::BYTES + RULE) + state.log_bytes() + self.retired.bytes();
         size_of::<Self>() + apart
     }
 
@@ -322,8 +449,8 @@ impl SingleLimiter {
     ///
     /// ```
     /// # use tollgate::{Quota, SingleLimiter};
-    /// let gate = SingleLimiter::builder(Quota::per_hour(1)).build()?;
-    /// assert!(gate.check().at() <= gate.clock().now());
+    /// let limiter = SingleLimiter::builder(Quota::per_hour(1)).build()?;
+    /// assert!(limiter.check().at() <= limiter.clock().now());
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn clock(&self) -> &Clock {
@@ -340,15 +467,19 @@ impl Builder<SingleLimiter> {
     ///
     /// ```
     /// # use tollgate::{Quota, SingleLimiter};
-    /// let gate = SingleLimiter::builder(Quota::per_second(10)).build()?;
+    /// let limiter = SingleLimiter::builder(Quota::per_second(10)).build()?;
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn build(self) -> Result<SingleLimiter, ConfigError> {
-        let Enforced { rule, quota } = self.method()?.any(self.quota)?;
-        let inner = match rule {
-            ExactRule::Log(rule) => Inner::Log(rule, Log::new(), Bag::new()),
-            ExactRule::Packed(rule) => Inner::Packed(rule, rule.as_gcra(), Apart(Atomic::new(rule.idle()))),
+        let method = self.method()?;
+        let Enforced { rule, quota } = method.any(self.quota)?;
+        let first = match rule {
+            ExactRule::Log(rule) => First::Log(rule),
+            ExactRule::Packed(rule) => First::Packed(rule, rule.as_gcra()),
         };
-        Ok(SingleLimiter { inner, resets: Resets::none_yet(), quota, clock: self.clock })
+        let rule = Arc::new(Shared { rule, quota, counts: Counts::new() });
+        let state = Apart(Staged::idle(Wanted { rule, changes: 0, since: Tick::ZERO }));
+        let (retired, resets) = (Bag::new(), Resets::none_yet());
+        Ok(SingleLimiter { first, state, retired, resets, method, clock: self.clock })
     }
 }

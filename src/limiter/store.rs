@@ -199,7 +199,7 @@ pub trait Store: Backing {}
     message = "this limiter's store can't be asked with keys of type `{Q}`",
     note = "a limiter of exact keys keeps them, so it needs to make an owned key of a `{Q}`: see `tollgate::ToKey`"
 )]
-pub trait Holds<Q: ?Sized>: Store + Lookup<Q> {}
+pub trait Accepts<Q: ?Sized>: Store + Lookup<Q> {}
 
 /// How a key that is asked for becomes one that is kept: for [`ExactKeys`](crate::ExactKeys), which call it when they insert a
 /// key. What is made must be equal to what was asked for, and have the same hash.
@@ -226,8 +226,8 @@ pub trait Holds<Q: ?Sized>: Store + Lookup<Q> {}
 /// }
 ///
 /// let limiter = Limiter::<(u64, String)>::builder(Quota::per_hour(1)).exact_keys().build()?;
-/// assert!(limiter.check(&Parts(7, "/login")).allowed());
-/// assert!(!limiter.check(&(7, "/login".to_owned())).allowed());
+/// assert!(limiter.check(&Parts(7, "/login")).is_allowed());
+/// assert!(!limiter.check(&(7, "/login".to_owned())).is_allowed());
 /// # Ok::<(), tollgate::ConfigError>(())
 /// ```
 pub trait ToKey<K> {

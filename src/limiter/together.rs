@@ -28,101 +28,132 @@
 use super::fingerprints::Fingerprints;
 use super::keyed::Limiter;
 use super::single::SingleLimiter;
-use super::store::{Holds, Store};
-use crate::decision::Decision;
+use super::store::{Accepts, Store};
+use crate::decision::{Decision, Denied};
 use equivalent::Equivalent;
+use std::error::Error;
 use std::fmt;
 use std::hash::Hash;
 use std::time::Duration;
 
-/// What can be charged together with others, by [`check_all`]: one state. A [`SingleLimiter`] is one, a [`Limiter`]
-/// with a [key](Limiter::gate) is one.
+/// What [`check_all`] charges: one state. A [`SingleLimiter`] is one, and so is a [`Limiter`] for one key
+/// ([`Limiter::for_key`]).
 ///
-/// Others may implement it. What is promised of `check_all` follows from what they promise: `check_n` charges all of
-/// the cost or nothing, `peek_n` charges nothing, `refund` gives back a charge that `check_n` made.
-pub trait Gate {
-    /// As [`Limiter::check_n`].
+/// Others may implement it. What `check_all` promises follows from what they promise: `check_n` charges
+/// all of the cost or nothing, `peek_n` charges nothing, `refund_n` gives back a charge of `check_n`.
+///
+/// ```
+/// use tollgate::{Chargeable, Decision, Quota, SingleLimiter};
+///
+/// /// A limiter that counts in kilobytes and is asked in bytes.
+/// struct Bytes(SingleLimiter);
+///
+/// impl Chargeable for Bytes {
+///     fn check_n(&self, cost: u64) -> Decision {
+///         self.0.check_n(cost.div_ceil(1_000))
+///     }
+///
+///     fn peek_n(&self, cost: u64) -> Decision {
+///         self.0.peek_n(cost.div_ceil(1_000))
+///     }
+///
+///     fn refund_n(&self, charge: &Decision, tokens: u64) {
+///         self.0.refund_n(charge, tokens / 1_000);
+///     }
+/// }
+///
+/// let upload = Bytes(SingleLimiter::builder(Quota::per_hour(2)).build()?);
+/// assert!(upload.check_n(1_500).is_allowed());
+/// assert!(!upload.check_n(1).is_allowed());
+/// # Ok::<(), tollgate::ConfigError>(())
+/// ```
+pub trait Chargeable {
+    /// Charges `cost` tokens or nothing, as [`Limiter::check_n`].
     fn check_n(&self, cost: u64) -> Decision;
     /// What [`check_n`](Self::check_n) would answer now.
     fn peek_n(&self, cost: u64) -> Decision;
-    /// As [`Limiter::refund`].
-    fn refund(&self, charge: &Decision);
+    /// Gives back at most `tokens` of what `charge` took, as [`Limiter::refund_n`].
+    fn refund_n(&self, charge: &Decision, tokens: u64);
+    /// Gives back all that `charge` took, as [`Limiter::refund`].
+    fn refund(&self, charge: &Decision) {
+        self.refund_n(charge, u64::MAX);
+    }
 }
 
-impl Gate for SingleLimiter {
+impl Chargeable for SingleLimiter {
     fn check_n(&self, cost: u64) -> Decision {
         Self::check_n(self, cost)
     }
 
     fn peek_n(&self, cost: u64) -> Decision {
-        self.peek_at(cost, self.clock().now())
+        Self::peek_n(self, cost)
     }
 
-    fn refund(&self, charge: &Decision) {
-        Self::refund(self, charge);
+    fn refund_n(&self, charge: &Decision, tokens: u64) {
+        Self::refund_n(self, charge, tokens);
     }
 }
 
-/// A limiter and one of its keys, made by [`Limiter::gate`].
-pub struct Keyed<'l, Q: ?Sized, K: ?Sized, S: Store = Fingerprints> {
+/// A limiter for one of its keys, made by [`Limiter::for_key`].
+pub struct KeyLimiter<'l, Q: ?Sized, K: ?Sized, S: Store = Fingerprints> {
     limiter: &'l Limiter<K, S>,
     key: &'l Q,
 }
 
 impl<K: ?Sized, S: Store> Limiter<K, S> {
-    /// The limiter, for one key: to be charged together with others by [`check_all`].
+    /// This limiter for one key, to be charged together with others by [`check_all`].
     ///
     /// ```
-    /// # use tollgate::{Gate, Limiter, Quota};
+    /// # use tollgate::{Chargeable, Limiter, Quota};
     /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(1)).build()?;
-    /// let alice = limiter.gate("alice");
-    /// assert!(alice.check_n(1).allowed());
-    /// assert!(!alice.check_n(1).allowed());
+    /// let alice = limiter.for_key("alice");
+    /// assert!(alice.check_n(1).is_allowed());
+    /// assert!(!alice.check_n(1).is_allowed());
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
-    pub fn gate<'l, Q>(&'l self, key: &'l Q) -> Keyed<'l, Q, K, S>
+    pub fn for_key<'l, Q>(&'l self, key: &'l Q) -> KeyLimiter<'l, Q, K, S>
     where
         Q: Hash + Equivalent<K> + ?Sized,
-        S: Holds<Q>,
+        S: Accepts<Q>,
     {
-        Keyed { limiter: self, key }
+        KeyLimiter { limiter: self, key }
     }
 }
 
-impl<Q, K, S> Gate for Keyed<'_, Q, K, S>
+impl<Q, K, S> Chargeable for KeyLimiter<'_, Q, K, S>
 where
     Q: Hash + Equivalent<K> + ?Sized,
     K: ?Sized,
-    S: Store + Holds<Q>,
+    S: Store + Accepts<Q>,
 {
     fn check_n(&self, cost: u64) -> Decision {
         self.limiter.check_n(self.key, cost)
     }
 
     fn peek_n(&self, cost: u64) -> Decision {
-        self.limiter.peek_at(self.key, cost, self.limiter.clock().now())
+        self.limiter.peek_n(self.key, cost)
     }
 
-    fn refund(&self, charge: &Decision) {
-        self.limiter.refund(self.key, charge);
+    fn refund_n(&self, charge: &Decision, tokens: u64) {
+        self.limiter.refund_n(self.key, charge, tokens);
     }
 }
 
-impl<Q: fmt::Debug + ?Sized, K: ?Sized, S: Store> fmt::Debug for Keyed<'_, Q, K, S> {
+impl<Q: fmt::Debug + ?Sized, K: ?Sized, S: Store> fmt::Debug for KeyLimiter<'_, Q, K, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Keyed").field("limiter", &self.limiter).field("key", &self.key).finish()
+        f.debug_struct("KeyLimiter").field("limiter", &self.limiter).field("key", &self.key).finish()
     }
 }
 
-/// One limit's part in a request: what is asked of it, and what it answered.
-pub struct Part<'g> {
-    gate: &'g dyn Gate,
+/// What one limiter is asked for by [`check_all`], and what it answered.
+pub struct Charge<'l> {
+    limiter: &'l dyn Chargeable,
     cost: u64,
     is_shadow: bool,
     answer: Answer,
 }
 
-/// What is known of a part.
+/// What is known of a charge.
 #[derive(Clone, Copy)]
 enum Answer {
     Unasked,
@@ -130,29 +161,30 @@ enum Answer {
     Charged(Decision),
 }
 
-impl<'g> Part<'g> {
-    /// A request of `cost` tokens from `gate`.
+impl<'l> Charge<'l> {
+    /// A request of `cost` tokens from `limiter`. Nothing is asked yet.
     ///
     /// ```
-    /// # use tollgate::{Part, Quota, SingleLimiter};
-    /// let gate = SingleLimiter::builder(Quota::per_hour(1)).build()?;
-    /// assert!(Part::new(&gate, 1).decision().is_none());
+    /// # use tollgate::{Charge, Quota, SingleLimiter};
+    /// let limiter = SingleLimiter::builder(Quota::per_hour(1)).build()?;
+    /// assert!(Charge::new(&limiter, 1).decision().is_none());
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     #[must_use]
-    pub fn new(gate: &'g dyn Gate, cost: u64) -> Self {
-        Self { gate, cost, is_shadow: false, answer: Answer::Unasked }
+    pub fn new(limiter: &'l dyn Chargeable, cost: u64) -> Self {
+        Self { limiter, cost, is_shadow: false, answer: Answer::Unasked }
     }
 
-    /// Of a limit that is only tried out: it never refuses, and is charged if the others allow the request.
+    /// Of a limiter that is only tried out: it never denies the request, and is charged if the others
+    /// allow it.
     ///
     /// ```
-    /// # use tollgate::{check_all, Part, Quota, SingleLimiter};
+    /// # use tollgate::{check_all, Charge, Quota, SingleLimiter};
     /// let tried = SingleLimiter::builder(Quota::per_hour(1)).build()?;
     /// for allowed in [true, false] {
-    ///     let mut parts = [Part::new(&tried, 1).shadow()];
-    ///     assert_eq!(check_all(&mut parts), None);
-    ///     assert_eq!(parts[0].decision().unwrap().allowed(), allowed);
+    ///     let mut charges = [Charge::new(&tried, 1).shadow()];
+    ///     assert!(check_all(&mut charges).is_ok());
+    ///     assert_eq!(charges[0].decision().unwrap().is_allowed(), allowed);
     /// }
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
@@ -161,15 +193,15 @@ impl<'g> Part<'g> {
         Self { is_shadow: true, ..self }
     }
 
-    /// What the limit answered; `None` before [`check_all`]. If the request was refused, the figures are those
-    /// before a charge.
+    /// What the limiter answered; `None` before [`check_all`]. If the request was denied, the figures
+    /// are those before a charge.
     ///
     /// ```
-    /// # use tollgate::{check_all, Part, Quota, SingleLimiter};
-    /// let gate = SingleLimiter::builder(Quota::per_hour(9)).build()?;
-    /// let mut parts = [Part::new(&gate, 2)];
-    /// check_all(&mut parts);
-    /// assert_eq!(parts[0].decision().unwrap().remaining(), 7);
+    /// # use tollgate::{check_all, Charge, Quota, SingleLimiter};
+    /// let limiter = SingleLimiter::builder(Quota::per_hour(9)).build()?;
+    /// let mut charges = [Charge::new(&limiter, 2)];
+    /// assert!(check_all(&mut charges).is_ok());
+    /// assert_eq!(charges[0].decision().unwrap().remaining(), 7);
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     #[must_use]
@@ -180,123 +212,194 @@ impl<'g> Part<'g> {
         }
     }
 
-    /// Gives back what this part was charged, if it was and has not been given back: for a request that failed after
-    /// it was allowed. Its decision stays.
+    /// Gives back what was charged, for a request that failed after it was allowed. Gives back nothing
+    /// the second time. The decision stays.
     ///
     /// ```
-    /// # use tollgate::{check_all, Clock, Part, Quota, SingleLimiter};
-    /// let gate = SingleLimiter::builder(Quota::per_hour(9)).clock(Clock::manual()).build()?;
-    /// let mut parts = [Part::new(&gate, 2)];
-    /// check_all(&mut parts);
-    /// parts[0].refund();
-    /// parts[0].refund();
-    /// assert_eq!(gate.peek().remaining(), 9);
+    /// # use tollgate::{check_all, Charge, Clock, Quota, SingleLimiter};
+    /// let limiter = SingleLimiter::builder(Quota::per_hour(9)).clock(Clock::manual()).build()?;
+    /// let mut charges = [Charge::new(&limiter, 2)];
+    /// assert!(check_all(&mut charges).is_ok());
+    /// charges[0].refund();
+    /// charges[0].refund();
+    /// assert_eq!(limiter.peek().remaining(), 9);
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn refund(&mut self) {
+        self.refund_n(u64::MAX);
+    }
+
+    /// Gives back at most `tokens` of what was charged, for a request that cost less than was charged.
+    /// As [`refund`](Self::refund) otherwise: what is left of the charge is not given back later.
+    ///
+    /// ```
+    /// # use tollgate::{check_all, Charge, Clock, Quota, SingleLimiter};
+    /// let limiter = SingleLimiter::builder(Quota::per_hour(9)).clock(Clock::manual()).build()?;
+    /// let mut charges = [Charge::new(&limiter, 5)];
+    /// assert!(check_all(&mut charges).is_ok());
+    /// charges[0].refund_n(3); // it took 2
+    /// assert_eq!(limiter.peek().remaining(), 7);
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn refund_n(&mut self, tokens: u64) {
         if let Answer::Charged(decision) = self.answer {
-            self.gate.refund(&decision);
+            self.limiter.refund_n(&decision, tokens);
             self.answer = Answer::Looked(decision);
         }
     }
 
     fn look(&mut self) {
-        self.answer = Answer::Looked(self.gate.peek_n(self.cost));
+        self.answer = Answer::Looked(self.limiter.peek_n(self.cost));
     }
 
     fn charge(&mut self) {
-        let decision = self.gate.check_n(self.cost);
-        self.answer = if decision.allowed() { Answer::Charged(decision) } else { Answer::Looked(decision) };
+        let decision = self.limiter.check_n(self.cost);
+        self.answer =
+            if decision.is_allowed() { Answer::Charged(decision) } else { Answer::Looked(decision) };
     }
 
-    fn refuses(&self) -> bool {
-        !self.is_shadow && self.decision().is_some_and(|decision| !decision.allowed())
+    /// The decision, if it denies the request.
+    fn denial(&self) -> Option<&Decision> {
+        self.decision().filter(|decision| !self.is_shadow && !decision.is_allowed())
     }
 
-    /// How long until it allows the request; the longest if it never will.
-    fn wait(&self) -> Duration {
-        self.decision().and_then(Decision::retry_after).unwrap_or(Duration::MAX)
+    fn denies(&self) -> bool {
+        self.denial().is_some()
     }
 }
 
-impl fmt::Debug for Part<'_> {
+impl fmt::Debug for Charge<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { cost, is_shadow, .. } = self;
-        let mut debug = f.debug_struct("Part");
+        let mut debug = f.debug_struct("Charge");
         debug.field("cost", cost).field("shadow", is_shadow).field("decision", &self.decision());
         debug.finish_non_exhaustive()
     }
 }
 
-/// Asks several limits for one request, which is allowed if all of them allow it, and charged to all or to none.
+/// A request that [`check_all`] denied: which of its charges binds, and why.
 ///
-/// `None` if it is allowed. Else the index of the limit that binds: of those that refuse, the one with the longest
-/// [`retry_after`](Decision::retry_after) (the first of them, if several wait as long). Nothing is charged then.
+/// ```
+/// use tollgate::{Charge, Clock, Quota, SingleLimiter, check_all};
 ///
-/// The order of the parts does not matter for the answer. Put the limit that refuses most first: it is asked once, the
-/// others are looked at before any is charged. Name each state once: two parts of one state may refuse each other.
+/// let second = SingleLimiter::builder(Quota::per_second(10)).clock(Clock::manual()).build()?;
+/// let day = SingleLimiter::builder(Quota::per_day(1)).clock(Clock::manual()).build()?;
+/// let ask = || check_all(&mut [Charge::new(&second, 1), Charge::new(&day, 1)]);
 ///
-/// If a limit panics (in the `Eq` of an exact key, for example), what other parts were charged is not given back by itself, for that
-/// could panic too: [`Part::refund`] does it.
+/// assert!(ask().is_ok());
+/// let denied = ask().unwrap_err();
+/// assert_eq!((denied.index(), denied.decision().capacity()), (1, 1));
+/// assert_eq!(denied.to_string(), "limit 1: rate limit exceeded: retry after 86400s");
+/// # Ok::<(), tollgate::ConfigError>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct DeniedBy {
+    index: usize,
+    denied: Denied,
+}
+
+impl DeniedBy {
+    /// The index of the charge that binds: of those that deny the request, the one with the longest
+    /// [`retry_after`](Decision::retry_after); the first of them, if several wait as long.
+    pub const fn index(&self) -> usize {
+        self.index
+    }
+
+    /// What its limiter answered. A retry before its `retry_after` is denied again.
+    pub const fn decision(&self) -> Decision {
+        self.denied.decision()
+    }
+}
+
+impl fmt::Display for DeniedBy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "limit {}: {}", self.index, self.denied)
+    }
+}
+
+impl Error for DeniedBy {}
+
+/// Asks several limiters for one request, which is allowed if all of them allow it, and charged to all or
+/// to none.
 ///
-/// No limit ever admits more than it would alone. Where requests race, one may be refused for want of tokens that
-/// another is about to give back.
+/// The order of the charges does not matter for the answer. Put the limiter that denies most first: it is
+/// asked once, the others are looked at before any is charged. Name each state once: two charges of one
+/// state may deny each other.
+///
+/// If a limiter panics (in the `Eq` of an exact key, for example), what others were charged is not given
+/// back by itself, for that could panic too: [`Charge::refund`] does it.
+///
+/// No limiter ever admits more than it would alone. Where requests race, one may be denied for want of
+/// tokens that another is about to give back.
+///
+/// # Errors
+///
+/// [`DeniedBy`], which names the limit that binds, if the request is denied. Nothing is charged then.
 ///
 /// # Progress
 ///
-/// As the limits' checks, peeks and refunds; nothing else is waited for, and nothing is tried again.
+/// As the limiters' checks, peeks and refunds; nothing else is waited for, and nothing is tried again.
 ///
 /// ```
-/// use tollgate::{Limiter, Part, Quota, SingleLimiter, check_all};
+/// use tollgate::{Charge, Limiter, Quota, SingleLimiter, check_all};
 ///
 /// let each: Limiter<str> = Limiter::builder(Quota::per_hour(2)).build()?;
 /// let all = SingleLimiter::builder(Quota::per_hour(3)).build()?;
-/// let mut ask = |user: &str| {
-///     let key = each.gate(user);
-///     check_all(&mut [Part::new(&key, 1), Part::new(&all, 1)])
+/// let ask = |user: &str| {
+///     let key = each.for_key(user);
+///     check_all(&mut [Charge::new(&key, 1), Charge::new(&all, 1)])
 /// };
 ///
-/// assert_eq!((ask("alice"), ask("alice")), (None, None));
-/// assert_eq!(ask("alice"), Some(0));
-/// assert_eq!((ask("bob"), ask("bob")), (None, Some(1)));
+/// assert!(ask("alice").is_ok() && ask("alice").is_ok());
+/// assert_eq!(ask("alice").unwrap_err().index(), 0);
+/// assert!(ask("bob").is_ok());
+/// assert_eq!(ask("bob").unwrap_err().index(), 1);
 /// // What bob's own limit was asked for is not charged.
 /// assert_eq!(each.peek("bob").remaining(), 1);
 /// # Ok::<(), tollgate::ConfigError>(())
 /// ```
-#[must_use = "a rate limiter only limits if its answer is obeyed"]
-pub fn check_all(parts: &mut [Part<'_>]) -> Option<usize> {
-    let first = parts.iter().position(|part| !part.is_shadow);
-    for (index, part) in parts.iter_mut().enumerate() {
-        if !part.is_shadow && Some(index) != first {
-            part.look();
+pub fn check_all(charges: &mut [Charge<'_>]) -> Result<(), DeniedBy> {
+    let first = charges.iter().position(|charge| !charge.is_shadow);
+    for (index, charge) in charges.iter_mut().enumerate() {
+        if !charge.is_shadow && Some(index) != first {
+            charge.look();
         }
     }
-    let charged = !parts.iter().any(Part::refuses) && charge(parts);
-    for (index, part) in parts.iter_mut().enumerate() {
-        match (charged, part.is_shadow) {
-            (true, true) => part.charge(),
-            (false, true) => part.look(),
-            (false, false) if Some(index) == first && matches!(part.answer, Answer::Unasked) => part.look(),
+    let charged = !charges.iter().any(Charge::denies) && charge_each(charges);
+    for (index, charge) in charges.iter_mut().enumerate() {
+        match (charged, charge.is_shadow) {
+            (true, true) => charge.charge(),
+            (false, true) => charge.look(),
+            (false, false) if Some(index) == first && matches!(charge.answer, Answer::Unasked) => {
+                charge.look();
+            }
             _ => {}
         }
     }
-    let refusing = || (0..parts.len()).filter(|&index| parts[index].refuses());
-    // The first of the longest: `max_by_key` would give the last.
-    refusing().rev().max_by_key(|&index| parts[index].wait())
+    let denials = charges.iter().enumerate();
+    let denials = denials.filter_map(|(index, charge)| Some((index, *charge.denial()?)));
+    let wait = |decision: &Decision| decision.retry_after().unwrap_or(Duration::MAX);
+    // Only a longer wait replaces: of several that wait as long, the first binds.
+    let binding =
+        denials.reduce(|longest, next| if wait(&next.1) > wait(&longest.1) { next } else { longest });
+    match binding.map(|(index, decision)| (index, decision.into_result())) {
+        Some((index, Err(denied))) => Err(DeniedBy { index, denied }),
+        _ => Ok(()),
+    }
 }
 
-/// Charges all parts but the shadows, in their order; if one refuses, those before it are given back, and looked at
-/// once more.
-fn charge(parts: &mut [Part<'_>]) -> bool {
-    for index in 0..parts.len() {
-        if parts[index].is_shadow {
+/// Charges all but the shadows, in their order. If one denies, those before it are given back, and looked
+/// at once more.
+fn charge_each(charges: &mut [Charge<'_>]) -> bool {
+    for index in 0..charges.len() {
+        if charges[index].is_shadow {
             continue;
         }
-        parts[index].charge();
-        if parts[index].refuses() {
-            for part in parts[..index].iter_mut().filter(|part| !part.is_shadow) {
-                part.refund();
-                part.look();
+        charges[index].charge();
+        if charges[index].denies() {
+            for charge in charges[..index].iter_mut().filter(|charge| !charge.is_shadow) {
+                charge.refund();
+                charge.look();
             }
             return false;
         }

@@ -8,15 +8,15 @@ use crate::time::Tick;
 /// threads are at work.
 ///
 /// ```
-/// use tollgate::{Full, Limiter, Quota};
+/// use tollgate::{WhenFull, Limiter, Quota};
 ///
 /// let limiter: Limiter<u64> =
-///     Limiter::builder(Quota::per_hour(1)).max_keys(100).full(Full::Deny).build()?;
+///     Limiter::builder(Quota::per_hour(1)).max_keys(100).when_full(WhenFull::Deny).build()?;
 /// for key in 0..150 {
 ///     let _ = limiter.check(&key);
 /// }
 /// let stats = limiter.stats();
-/// assert_eq!((stats.keys, stats.max_keys, stats.refused), (100, 100, 50));
+/// assert_eq!((stats.keys, stats.max_keys, stats.no_room), (100, 100, 50));
 /// assert!(stats.turnovers > 0, "the table has grown");
 /// # Ok::<(), tollgate::ConfigError>(())
 /// ```
@@ -33,11 +33,11 @@ pub struct Stats {
     pub turnovers: u64,
     /// Idle keys that were forgotten.
     pub evicted: u64,
-    /// Checks of new keys that found no place and got the [full policy](crate::Full).
-    pub refused: u64,
+    /// Checks of new keys that found no place and got the [full policy](crate::WhenFull).
+    pub no_room: u64,
     /// Keys that have a quota of their own ([`Limiter::set_key_quota`]), tracked or not.
     pub own_quotas: usize,
-    /// Bytes taken, as [`Limiter::memory`].
+    /// Bytes taken, as [`Limiter::bytes`].
     pub bytes: usize,
 }
 
@@ -55,7 +55,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(1)).build()?;
     /// let _ = limiter.check("alice");
     /// assert_eq!(limiter.stats().keys, 1);
-    /// assert_eq!(limiter.stats().refused, 0);
+    /// assert_eq!(limiter.stats().no_room, 0);
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn stats(&self) -> Stats {
@@ -66,7 +66,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
             max_keys: figures.max_keys,
             turnovers: figures.turnovers,
             evicted: figures.evicted,
-            refused: self.beyond.refused.get(),
+            no_room: self.beyond.refused.get(),
             own_quotas: figures.own_quotas,
             bytes: size_of::<Self>() + figures.bytes,
         }
@@ -128,7 +128,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         self.store.sweep(budget, &|| now)
     }
 
-    /// Makes every key as good as new, the shared state of [`Full::Share`](crate::Full::Share) too, and
+    /// Makes every key as good as new, the shared state of [`WhenFull::Share`](crate::WhenFull::Share) too, and
     /// forgets them. Keys that are charged meanwhile are forgotten or keep the charge. What was charged before, or meanwhile, is not
     /// given back by a later [`refund`](Self::refund). A key that is in a window which began less than a
     /// [`grace`](crate::Builder::grace) ago is made as good as new and forgotten later, and so are all where
@@ -142,10 +142,10 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// ```
     /// # use tollgate::{Limiter, Quota};
     /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(1)).build()?;
-    /// assert!(limiter.check("alice").allowed());
+    /// assert!(limiter.check("alice").is_allowed());
     /// limiter.clear();
     /// assert!(limiter.is_empty());
-    /// assert!(limiter.check("alice").allowed());
+    /// assert!(limiter.check("alice").is_allowed());
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn clear(&self) {
@@ -162,9 +162,9 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// # use tollgate::{Limiter, Quota, Tick};
     /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(1)).build()?;
     /// let now = Tick::from_nanos(5_000_000_000);
-    /// assert!(limiter.check_at("alice", 1, now).allowed());
+    /// assert!(limiter.check_at("alice", 1, now).is_allowed());
     /// limiter.clear_at(now);
-    /// assert!(limiter.check_at("alice", 1, now).allowed());
+    /// assert!(limiter.check_at("alice", 1, now).is_allowed());
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn clear_at(&self, now: Tick) {
@@ -208,10 +208,10 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// ```
     /// # use tollgate::{Limiter, Quota};
     /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(1)).max_keys(1000).build()?;
-    /// assert!(limiter.memory() < 10_000);
+    /// assert!(limiter.bytes() < 10_000);
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
-    pub fn memory(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         size_of::<Self>() + self.store.figures().bytes
     }
 }

@@ -1,7 +1,6 @@
 //! The text of a quota: `100/s`, `5/10s`, `1000/h burst 50`.
 
-use std::error::Error;
-use std::fmt;
+use crate::error::ConfigError;
 use std::time::Duration;
 
 /// Names of the units that `Display` writes, with their nanoseconds, shortest first.
@@ -15,84 +14,44 @@ pub(super) const UNITS: [(&str, u64); 7] = [
     ("d", 24 * 3_600 * 1_000_000_000),
 ];
 
-/// A text that is no quota: where it went wrong, and what is allowed there.
-///
-/// ```
-/// use tollgate::Quota;
-///
-/// let wrong = "100/fortnight".parse::<Quota>().unwrap_err();
-/// assert_eq!(wrong.offset(), 4);
-/// assert_eq!(
-///     wrong.to_string(),
-///     "bad quota \"100/fortnight\": at character 5, \"fortnight\" is no unit; \
-///      allowed: ns, us, ms, s, min, h, d, as in 100/s, 5/10s or 1000/h burst 50"
-/// );
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct QuotaParseError {
-    text: String,
-    offset: usize,
-    wrong: String,
-    allowed: &'static str,
-}
-
-impl QuotaParseError {
-    /// Where the text goes wrong, in bytes from its start; its length if something is missing at the end.
-    ///
-    /// ```
-    /// assert_eq!("100".parse::<tollgate::Quota>().unwrap_err().offset(), 3);
-    /// ```
-    pub fn offset(&self) -> usize {
-        self.offset
-    }
-}
-
-impl fmt::Display for QuotaParseError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { text, offset, wrong, allowed } = self;
-        let character = text[..*offset].chars().count() + 1;
-        write!(
-            f,
-            "bad quota {text:?}: at character {character}, {wrong}; allowed: {allowed}, \
-             as in 100/s, 5/10s or 1000/h burst 50"
-        )
-    }
-}
-
-impl Error for QuotaParseError {}
-
 /// What a quota's text says.
 pub(super) struct Parts {
-    pub(super) limit: u64,
+    pub(super) tokens: u64,
     pub(super) period: Duration,
     pub(super) burst: Option<u64>,
 }
 
-/// `limit / [count] unit [burst n]`, with spaces where one likes.
-pub(super) fn parse(text: &str) -> Result<Parts, QuotaParseError> {
-    let mut rest = Reader { text, offset: 0 };
-    let limit = rest.number("a whole number of tokens")?;
-    rest.slash()?;
-    let count = match rest.peek() {
-        Some(c) if c.is_ascii_digit() => rest.number("a whole number of units")?,
-        _ => 1,
-    };
-    let period = rest.period(count)?;
-    let burst = match rest.word() {
-        (_, "") => None,
-        (_, word) if word.eq_ignore_ascii_case("burst") => Some(rest.number("a whole number of tokens")?),
-        (at, word) => {
-            return Err(rest.error(at, format!("{word:?} is unexpected"), "burst or the end"));
+/// One quota and nothing else.
+pub(super) fn parse(text: &str) -> Result<Parts, ConfigError> {
+    let mut rest = Reader { text, offset: 0, quota: None };
+    let parts = rest.parts()?;
+    match rest.peek() {
+        None => Ok(parts),
+        Some(_) => Err(rest.unexpected(if parts.burst.is_some() { "the end" } else { "burst or the end" })),
+    }
+}
+
+/// One quota or more, with commas between them.
+pub(super) fn parse_list(text: &str) -> Result<Vec<Parts>, ConfigError> {
+    let mut rest = Reader { text, offset: 0, quota: Some(1) };
+    let mut list = vec![rest.parts()?];
+    while let Some(next) = rest.peek() {
+        if next != ',' {
+            return Err(rest.unexpected("a comma or the end"));
         }
-    };
-    rest.end()?;
-    Ok(Parts { limit, period, burst })
+        rest.offset += 1;
+        rest.quota = Some(list.len() + 1);
+        list.push(rest.parts()?);
+    }
+    Ok(list)
 }
 
 /// What is left of the text.
 struct Reader<'t> {
     text: &'t str,
     offset: usize,
+    /// Which quota of a list is read, from 1; `None` if the text is one quota.
+    quota: Option<usize>,
 }
 
 impl<'t> Reader<'t> {
@@ -101,6 +60,27 @@ impl<'t> Reader<'t> {
         let rest = &self.text[self.offset..];
         self.offset += rest.len() - rest.trim_start().len();
         self.text[self.offset..].chars().next()
+    }
+
+    /// `tokens / [count] unit [burst n]`, with spaces where one likes.
+    fn parts(&mut self) -> Result<Parts, ConfigError> {
+        let tokens = self.number("a whole number of tokens", false)?;
+        self.slash()?;
+        let count = match self.peek() {
+            Some(c) if c.is_ascii_digit() => self.number("a whole number of units", false)?,
+            _ => 1,
+        };
+        let period = self.period(count)?;
+        let burst = match self.word() {
+            (_, "") => None,
+            (_, word) if word.eq_ignore_ascii_case("burst") => {
+                Some(self.number("a whole number of tokens", self.quota.is_some())?)
+            }
+            (at, word) => {
+                return Err(self.error(at, format!("{word:?} is unexpected"), "burst or the end"));
+            }
+        };
+        Ok(Parts { tokens, period, burst })
     }
 
     /// Takes the characters that `belongs` holds for; where they begin, and what they are.
@@ -117,13 +97,15 @@ impl<'t> Reader<'t> {
         self.take(char::is_alphabetic)
     }
 
-    fn number(&mut self, allowed: &'static str) -> Result<u64, QuotaParseError> {
+    /// A number; may a comma follow it, as the end of a quota in a list?
+    fn number(&mut self, allowed: &'static str, may_end: bool) -> Result<u64, ConfigError> {
         let (at, digits) = self.take(|c| c.is_ascii_digit());
         if digits.is_empty() {
             return Err(self.unexpected(allowed));
         }
-        if self.text[self.offset..].starts_with(['.', ',']) {
-            let wrong = "the number is no whole one, or has separators".to_owned();
+        let next = self.text[self.offset..].chars().next();
+        if next == Some('.') || next == Some(',') && !may_end {
+            let wrong = "the number is not whole, or has separators".to_owned();
             let allowed = "digits (1000 for 1,000; half a token a second is 1/2s)";
             return Err(self.error(self.offset, wrong, allowed));
         }
@@ -132,7 +114,7 @@ impl<'t> Reader<'t> {
             .map_err(|_| self.error(at, format!("{digits} is too large"), "0 to 18446744073709551615"))
     }
 
-    fn slash(&mut self) -> Result<(), QuotaParseError> {
+    fn slash(&mut self) -> Result<(), ConfigError> {
         match self.peek() {
             Some('/') => {
                 self.offset += 1;
@@ -142,7 +124,7 @@ impl<'t> Reader<'t> {
         }
     }
 
-    fn period(&mut self, count: u64) -> Result<Duration, QuotaParseError> {
+    fn period(&mut self, count: u64) -> Result<Duration, ConfigError> {
         const ALLOWED: &str = "ns, us, ms, s, min, h, d";
         let (at, word) = self.word();
         if word.is_empty() {
@@ -159,7 +141,7 @@ impl<'t> Reader<'t> {
             other => other,
         };
         let Some(&(_, unit)) = UNITS.iter().find(|(unit, _)| *unit == name) else {
-            return Err(self.error(at, format!("{word:?} is no unit"), ALLOWED));
+            return Err(self.error(at, format!("unknown unit {word:?}"), ALLOWED));
         };
         let nanos = u128::from(count) * u128::from(unit);
         match u64::try_from(nanos) {
@@ -168,15 +150,8 @@ impl<'t> Reader<'t> {
         }
     }
 
-    fn end(&mut self) -> Result<(), QuotaParseError> {
-        match self.peek() {
-            None => Ok(()),
-            Some(_) => Err(self.unexpected("burst or the end")),
-        }
-    }
-
     /// The next character is wrong, or missing.
-    fn unexpected(&mut self, allowed: &'static str) -> QuotaParseError {
+    fn unexpected(&mut self, allowed: &'static str) -> ConfigError {
         let wrong = match self.peek() {
             Some(c) => format!("{c:?} is unexpected"),
             None => "the text ends".to_owned(),
@@ -184,7 +159,11 @@ impl<'t> Reader<'t> {
         self.error(self.offset, wrong, allowed)
     }
 
-    fn error(&self, offset: usize, wrong: String, allowed: &'static str) -> QuotaParseError {
-        QuotaParseError { text: self.text.to_owned(), offset, wrong, allowed }
+    fn error(&self, offset: usize, wrong: String, allowed: &'static str) -> ConfigError {
+        let wrong = match self.quota {
+            Some(quota) => format!("in quota {quota}, {wrong}"),
+            None => wrong,
+        };
+        ConfigError::InvalidQuota { text: self.text.to_owned(), offset, wrong, allowed }
     }
 }

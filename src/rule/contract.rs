@@ -12,11 +12,11 @@ use crate::time::Tick;
 ///
 /// let rule = TokenBucket::new(Quota::per_second(1))?;
 /// let (word, first) = rule.decide(Word::FRESH, Tick::ZERO, 1);
-/// assert!(first.allowed());
+/// assert!(first.is_allowed());
 ///
 /// // A denial leaves the word alone.
 /// let (same, second) = rule.decide(word, Tick::ZERO, 1);
-/// assert!(!second.allowed());
+/// assert!(!second.is_allowed());
 /// assert_eq!(same, word);
 /// # Ok::<(), tollgate::ConfigError>(())
 /// ```
@@ -42,7 +42,7 @@ pub trait Rule: Sealed {
     /// than if the request had never come, provided that the key saw no reset since the charge and, in a
     /// bucket, no other refund, that its charges came in the order of their times, and that `now` is not
     /// before them. In any case each refunded token makes room for at most one other. A window's charge
-    /// that is held until after [`Tick::MAX`] can't be given back, nor can a [`Report`](crate::Report), nor what another
+    /// that is held until after [`Tick::MAX`] can't be given back, nor can a [`DecisionParts`](crate::DecisionParts), nor what another
     /// kind of rule has charged, as far as its figures show it. The caller gives back each token once.
     fn refund(&self, word: Word, now: Tick, charge: &Decision, tokens: u64) -> Word;
 
@@ -56,7 +56,7 @@ pub trait Rule: Sealed {
     #[inline]
     fn peek(&self, word: Word, now: Tick, cost: u64) -> Decision {
         let answer = self.answer(word, now, cost);
-        if answer.allowed() { self.answer(word, now, 0) } else { answer }
+        if answer.is_allowed() { self.answer(word, now, 0) } else { answer }
     }
 }
 

@@ -70,7 +70,7 @@ impl FixedWindow {
     /// ```
     pub fn new(quota: Quota, phase: Duration) -> Result<Self, ConfigError> {
         let (windows, count_bits) = Windows::new(quota, phase, Algorithm::FixedWindow, 1)?;
-        Ok(Self { windows, limit: quota.limit(), count_bits })
+        Ok(Self { windows, limit: quota.tokens(), count_bits })
     }
 
     #[inline]

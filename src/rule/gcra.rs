@@ -22,7 +22,7 @@ pub(crate) struct Gcra {
 impl Gcra {
     pub(super) fn new(quota: Quota, queue: bool) -> Result<Self, ConfigError> {
         let grain = Grain::new(quota)?;
-        let burst = quota.explicit_burst().unwrap_or(quota.limit());
+        let burst = quota.capacity();
         let capacity = grain.capacity(burst)?;
         Ok(Self { grain, burst, capacity, queue })
     }

@@ -36,7 +36,7 @@ use crate::time::Tick;
 /// let (_, third) = queue.decide(word, Tick::ZERO, 1);
 /// assert_eq!(first.start_after(), Duration::ZERO);
 /// assert_eq!(second.start_after(), Duration::from_millis(100));
-/// assert!(!third.allowed());
+/// assert!(!third.is_allowed());
 /// # Ok::<(), tollgate::ConfigError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -90,7 +90,7 @@ impl SlidingWindow {
     /// ```
     pub fn new(quota: Quota, phase: Duration) -> Result<Self, ConfigError> {
         let (windows, count_bits) = Windows::new(quota, phase, Algorithm::SlidingWindow, 2)?;
-        Ok(Self { windows, limit: quota.limit(), count_bits })
+        Ok(Self { windows, limit: quota.tokens(), count_bits })
     }
 
     #[inline]

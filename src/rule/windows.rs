@@ -29,7 +29,7 @@ impl Windows {
     ) -> Result<(Self, u32), ConfigError> {
         let (limit, length) = quota.rate()?;
         if let Some(burst) = quota.explicit_burst() {
-            return Err(ConfigError::BurstOfWindow { algorithm, burst });
+            return Err(ConfigError::BurstUnsupported { algorithm, burst });
         }
         let (period, bits) = (quota.period(), bits_for_counts(length) / counts);
         if bits == 0 {
@@ -37,7 +37,7 @@ impl Windows {
         }
         let most = (1 << bits) - 1;
         if limit > most {
-            return Err(ConfigError::LimitTooLarge { algorithm, limit, period, most });
+            return Err(ConfigError::TooManyTokens { algorithm, tokens: limit, period, most });
         }
         Ok((Self::of(length, phase), u64::BITS - limit.leading_zeros()))
     }

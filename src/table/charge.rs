@@ -4,12 +4,11 @@
 //! three ways (a key, a sealed slot, an empty slot), and each of these in an [`Outcome`]. The fast
 //! path is in `view`.
 
-use super::Table;
 use super::era::{Era, Place};
-use super::follow;
 use super::slot::Fingerprint;
 use super::space::{Probe, Vacant};
 use super::step::{Step, reach};
+use super::turnover::{Table, follow};
 use crate::decision::Decision;
 use crate::reclaim::{Guard, Stale};
 use crate::rule::{Rule, Word, load};

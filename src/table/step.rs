@@ -107,11 +107,11 @@ mod tests {
         // Tests can't unwind a parked thread, so what it uses lives on.
         let limiter: &'static Limiter<u64> = Box::leak(Box::new(limiter));
         for key in IDLE {
-            assert!(limiter.check_at(&key, 1, Tick::ZERO).allowed());
+            assert!(limiter.check_at(&key, 1, Tick::ZERO).is_allowed());
         }
         let now = NOW + Duration::from_secs(7200);
         for key in EARLY {
-            assert!(limiter.check_at(&key, 1, now).allowed());
+            assert!(limiter.check_at(&key, 1, now).is_allowed());
         }
         let (stopped, has_stopped) = channel();
         std::thread::spawn(move || {
@@ -131,7 +131,7 @@ mod tests {
                     let charged: u64 = EARLY.map(|key| limiter.check_at(&key, 1, now).charged()).sum();
                     for key in 20_000..21_000 {
                         let first = limiter.check_at(&(key + racer * 10_000), 2, now);
-                        assert!(first.allowed(), "{step:?} key {key}: {first:?}");
+                        assert!(first.is_allowed(), "{step:?} key {key}: {first:?}");
                     }
                     charged
                 })
@@ -140,7 +140,7 @@ mod tests {
         let charged: u64 = racers.into_iter().map(|racer| racer.join().unwrap()).sum();
         assert_eq!(charged, EARLY.end, "{step:?}: each early key had one token left");
         for key in EARLY.chain(20_000..21_000).chain(30_000..31_000) {
-            assert!(!limiter.check_at(&key, 1, now).allowed(), "{step:?} key {key}");
+            assert!(!limiter.check_at(&key, 1, now).is_allowed(), "{step:?} key {key}");
         }
         let table = limiter.len();
         assert!((2_000..2_600).contains(&table), "{step:?}: {table} keys");
@@ -267,7 +267,7 @@ mod tests {
         assert_eq!((0..10).map(|key| limiter.check_at(&key, 1, NOW).charged()).sum::<u64>(), 10);
         for key in 10..20 {
             let before = limiter.stats().turnovers;
-            assert!(!limiter.check_at(&key, 1, NOW).allowed());
+            assert!(!limiter.check_at(&key, 1, NOW).is_allowed());
             assert!(limiter.stats().turnovers <= before + 1);
         }
     }

@@ -11,7 +11,7 @@ use super::slot::Fingerprint;
 use super::space::{Line, Miss, Vacant};
 use super::step::{Step, reach};
 use crate::rule::{Gcra, Updated, Word, begin, try_update};
-use crate::state::{Charge, State};
+use crate::state::{Charged, State};
 use crate::sync::Atomic;
 use crate::time::Tick;
 
@@ -54,16 +54,16 @@ impl<'g> View<'g> {
         key: Fingerprint,
         now: Tick,
         cost: u64,
-    ) -> Option<Charge> {
+    ) -> Option<Charged> {
         match found {
-            Ok(word) => Charge::make(gcra, word, now, cost),
+            Ok(word) => Charged::make(gcra, word, now, cost),
             Err(Miss::New(vacant)) => {
                 let to = gcra.first(now, cost).filter(|&first| self.insert_at(vacant, key, first, now))?;
-                Charge::of(gcra, Updated { from: Word::FRESH, to, is_new: true })
+                Charged::of(gcra, Updated { from: Word::FRESH, to, is_new: true })
             }
             Err(Miss::Further) => {
                 let (from, to) = self.update_further(key, now, cost);
-                Charge::of(gcra, Updated { from, to, is_new: from != to })
+                Charged::of(gcra, Updated { from, to, is_new: from != to })
             }
         }
     }

@@ -11,7 +11,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
-use tollgate::{Algorithm, Clock, Decision, Full, Limiter, Quota, SingleLimiter, Source, Tick};
+use tollgate::{Algorithm, Clock, Decision, Limiter, Quota, SingleLimiter, Source, Tick, WhenFull};
 
 const SECOND: u64 = 1_000_000_000;
 const CENTURY: u64 = 36_525 * 24 * 3_600 * SECOND;
@@ -58,7 +58,7 @@ fn a_slow_iterator_gives_no_burst_twice() {
         limiter.check_many(slow, &mut decisions);
         let one = single(Quota::per_second(1), algorithm);
         for decision in [&decisions[0], &decisions[32], &limiter.check(&7_777)] {
-            assert_eq!(decision.allowed(), one.check_at(1, decision.at()).allowed(), "{algorithm}");
+            assert_eq!(decision.is_allowed(), one.check_at(1, decision.at()).is_allowed(), "{algorithm}");
         }
         assert_eq!(decisions[32].at(), second(5), "{algorithm}");
     }
@@ -72,7 +72,7 @@ fn a_thread_that_was_stalled_finds_no_second_burst() {
         let one = single(quota, algorithm);
         let ask = |now| {
             let decision = limiter.check_at(&1, 1, now);
-            assert_eq!(decision.allowed(), one.check_at(1, decision.at()).allowed(), "{algorithm}");
+            assert_eq!(decision.is_allowed(), one.check_at(1, decision.at()).is_allowed(), "{algorithm}");
             decision
         };
         let early: u64 = (0..20).map(|_| ask(second(0)).charged()).sum();
@@ -98,7 +98,11 @@ fn a_clock_set_back_after_a_sweep_gives_no_burst_twice() {
                 assert!(limiter.is_empty());
             }
             let decision = limiter.check_n("alice", cost);
-            assert_eq!(decision.allowed(), one.check_at(cost, decision.at()).allowed(), "{algorithm} {now}");
+            assert_eq!(
+                decision.is_allowed(),
+                one.check_at(cost, decision.at()).is_allowed(),
+                "{algorithm} {now}"
+            );
         }
     }
 }
@@ -125,7 +129,7 @@ fn without_a_grace_no_two_charges_are_too_close() {
                             limiter.sweep_at(4_096, read());
                         }
                         let decision = limiter.check_at(&(key as u64), 1, read());
-                        if decision.allowed() {
+                        if decision.is_allowed() {
                             admitted.lock().unwrap()[key].push(decision.at());
                         }
                     }
@@ -170,7 +174,7 @@ impl Admitted {
 
     /// Is no trailing interval of these times beyond what the algorithm states?
     fn are_within_the_bound(mut self, algorithm: Algorithm, quota: Quota) -> bool {
-        let (limit, period) = (u128::from(quota.limit()), quota.period().as_nanos());
+        let (limit, period) = (u128::from(quota.tokens()), quota.period().as_nanos());
         self.0.sort_unstable();
         (0..self.0.len()).all(|first| {
             let mut sum = 0;
@@ -222,7 +226,8 @@ fn forgets_as_if_it_never_did(algorithm: Algorithm, seed: u64, gives_back: bool)
     let quota = Quota::new(1 + random.below(5), Duration::from_nanos(period.max(10)));
     let grace = [0, 1_000_000, 50_000_000, SECOND][random.place(4)];
     let (cap, keys) = (1 + random.below(120), 1 + random.below(400));
-    let builder = Limiter::builder(quota).algorithm(algorithm).clock(Clock::manual()).full(Full::Deny);
+    let builder =
+        Limiter::builder(quota).algorithm(algorithm).clock(Clock::manual()).when_full(WhenFull::Deny);
     let limiter: Gate<u64> =
         builder.max_keys(usize::try_from(cap).unwrap()).grace(Duration::from_nanos(grace)).gate();
     let mut map: HashMap<u64, (SingleLimiter, Admitted)> = HashMap::new();
@@ -252,14 +257,14 @@ fn forgets_as_if_it_never_did(algorithm: Algorithm, seed: u64, gives_back: bool)
                 if peek.source() == Source::Key {
                     let expected = one.peek_at(1, peek.at());
                     assert_eq!(
-                        (peek.allowed(), peek.remaining()),
-                        (expected.allowed(), expected.remaining()),
+                        (peek.is_allowed(), peek.remaining()),
+                        (expected.is_allowed(), expected.remaining()),
                         "{algorithm} seed {seed} step {step}: {peek:?}"
                     );
                 }
             }
             _ => {
-                let cost = random.below(quota.limit() + 1);
+                let cost = random.below(quota.tokens() + 1);
                 let decision = limiter.check_at(&key, cost, now);
                 if decision.source() != Source::Key {
                     continue;
@@ -268,8 +273,8 @@ fn forgets_as_if_it_never_did(algorithm: Algorithm, seed: u64, gives_back: bool)
                 let late_by = decision.at().since(now);
                 late += u64::from(!late_by.is_zero() && decision.charged() > 0);
                 assert_eq!(
-                    (decision.allowed(), decision.remaining(), decision.retry_after()),
-                    (expected.allowed(), expected.remaining(), expected.retry_after()),
+                    (decision.is_allowed(), decision.remaining(), decision.retry_after()),
+                    (expected.is_allowed(), expected.remaining(), expected.retry_after()),
                     "{algorithm} {quota} seed {seed} step {step} at {now:?}: {decision:?}"
                 );
                 if decision.charged() > 0 {
@@ -306,11 +311,11 @@ fn a_time_a_century_ahead_is_neither_amnesty_nor_lock_out() {
         let builder = Limiter::builder(Quota::per_hour(1)).algorithm(algorithm).max_keys(100);
         let limiter: Gate<u64> = builder.clock(Clock::manual()).gate();
         let (now, century) = (second(7_200), Tick::from_nanos(7_200 * SECOND + CENTURY));
-        assert!((0..90).all(|key| limiter.check_at(&key, 1, now).allowed()));
+        assert!((0..90).all(|key| limiter.check_at(&key, 1, now).is_allowed()));
         // While there is room, and when there is none.
         for key in 1_000..1_020 {
             let ahead = limiter.check_at(&key, 1, century);
-            assert_eq!(ahead.allowed(), ahead.source() == Source::Key);
+            assert_eq!(ahead.is_allowed(), ahead.source() == Source::Key);
             let (other, late) = (key + 1_000, limiter.check_at(&(key + 1_000), 1, now));
             assert_eq!(late.at(), now, "{algorithm}: {other} is not delayed");
             limiter.sweep_at(1, century);
@@ -319,7 +324,7 @@ fn a_time_a_century_ahead_is_neither_amnesty_nor_lock_out() {
         assert_eq!(limiter.stats().evicted, 0, "{algorithm}");
         for key in 0..90 {
             let again = limiter.check_at(&key, 1, now);
-            assert_eq!((again.allowed(), again.source()), (false, Source::Key), "{algorithm}");
+            assert_eq!((again.is_allowed(), again.source()), (false, Source::Key), "{algorithm}");
         }
     }
 }
@@ -332,8 +337,8 @@ fn a_jump_ahead_and_back_delays_no_longer_than_an_idle_time() {
         let builder = Limiter::builder(Quota::per_minute(1)).algorithm(algorithm).max_keys(1_000);
         let limiter: Gate<u64> = builder.clock(Clock::manual()).gate();
         let (now, hour) = (second(7_200), second(10_800));
-        assert!((0..90).all(|key| limiter.check_at(&key, 1, now).allowed()));
-        assert!((100..110).all(|key| limiter.check_at(&key, 1, hour).allowed()));
+        assert!((0..90).all(|key| limiter.check_at(&key, 1, now).is_allowed()));
+        assert!((100..110).all(|key| limiter.check_at(&key, 1, hour).is_allowed()));
         for _ in 0..2 {
             while limiter.sweep_at(4_096, hour) {}
         }
@@ -342,14 +347,14 @@ fn a_jump_ahead_and_back_delays_no_longer_than_an_idle_time() {
         for key in [0, 1, 2, 500, 501] {
             let soon = second(7_201);
             let late = limiter.check_at(&key, 1, soon);
-            assert_eq!((late.allowed(), late.at()), (true, idle), "{algorithm}: {late:?}");
+            assert_eq!((late.is_allowed(), late.at()), (true, idle), "{algorithm}: {late:?}");
             let again = limiter.check_at(&key, 1, soon);
-            assert!(!again.allowed(), "{algorithm}");
+            assert!(!again.is_allowed(), "{algorithm}");
             // To the tick.
             let then = soon + again.retry_after().unwrap();
             let before = Tick::from_nanos(then.as_nanos() - 1);
-            assert!(!limiter.check_at(&key, 1, before).allowed(), "{algorithm}");
-            assert!(limiter.check_at(&key, 1, then).allowed(), "{algorithm}");
+            assert!(!limiter.check_at(&key, 1, before).is_allowed(), "{algorithm}");
+            assert!(limiter.check_at(&key, 1, then).is_allowed(), "{algorithm}");
         }
     }
 }
@@ -380,10 +385,10 @@ fn an_idle_key_makes_room_after_so_many_were_refused() {
     let quota = Quota::new(100, Duration::from_secs(1_000));
     let builder =
         Limiter::builder(quota).max_keys(usize::try_from(CAP).unwrap()).grace(Duration::from_secs(10));
-    let limiter: Gate<u64> = builder.full(Full::Deny).clock(Clock::manual()).gate();
+    let limiter: Gate<u64> = builder.when_full(WhenFull::Deny).clock(Clock::manual()).gate();
     for key in 0..CAP {
         // The 77th is idle after ten seconds.
-        assert!(limiter.check_at(&key, if key == 77 { 1 } else { 100 }, second(1_000)).allowed());
+        assert!(limiter.check_at(&key, if key == 77 { 1 } else { 100 }, second(1_000)).is_allowed());
     }
     let refused = |key: u64, now| limiter.check_at(&key, 1, now).source() == Source::Policy;
     let turned = limiter.stats().turnovers;
@@ -402,11 +407,11 @@ fn an_idle_key_makes_room_after_so_many_were_refused() {
 fn a_sweep_that_is_contradicted_ends() {
     let builder = Limiter::builder(Quota::per_hour(1)).max_keys(10).grace(Duration::from_secs(10));
     let limiter: Gate<u64> = builder.clock(Clock::manual()).gate();
-    assert!((0..10).all(|key| limiter.check_at(&key, 1, second(100)).allowed()));
+    assert!((0..10).all(|key| limiter.check_at(&key, 1, second(100)).is_allowed()));
     let mut others = 10..1_000;
     // Three years ahead.
     while limiter.sweep_at(1, second(100_000_000)) {
-        assert!(!limiter.check_at(&others.next().unwrap(), 1, second(100)).allowed());
+        assert!(!limiter.check_at(&others.next().unwrap(), 1, second(100)).is_allowed());
     }
     assert_eq!((limiter.len(), limiter.stats().evicted), (10, 0));
     assert!(others.start > 13);

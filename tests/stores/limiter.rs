@@ -7,7 +7,7 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::Duration;
 use tollgate::{
-    Algorithm, Align, Clock, Decision, Full, Limiter, Outcome, Quota, SingleLimiter, Source, Tick,
+    Algorithm, Clock, Decision, Limiter, Outcome, Quota, SingleLimiter, Source, Tick, WhenFull, WindowAlign,
 };
 
 const NOW: Tick = Tick::from_nanos(1_000_000_000);
@@ -24,7 +24,7 @@ mod keys {
         let limiter: Gate<u64> = limiter(Quota::per_hour(3));
         for round in 0..4 {
             for key in 0..10_000 {
-                assert_eq!(limiter.check(&key).allowed(), round < 3);
+                assert_eq!(limiter.check(&key).is_allowed(), round < 3);
             }
         }
         assert_eq!(limiter.len(), 10_000);
@@ -33,8 +33,8 @@ mod keys {
     #[test]
     fn looking_and_refused_requests_insert_nothing() {
         let limiter: Gate<String> = limiter(Quota::per_hour(3));
-        assert!(limiter.peek("alice").allowed());
-        assert!(limiter.check_n("alice", 0).allowed());
+        assert!(limiter.peek("alice").is_allowed());
+        assert!(limiter.check_n("alice", 0).is_allowed());
         assert_eq!(limiter.check_n("alice", 4).outcome(), Outcome::TooCostly);
         limiter.reset("alice");
         assert!(limiter.is_empty());
@@ -50,9 +50,9 @@ mod time {
         let limiter: Gate<String> = Limiter::builder(Quota::per_second(2)).clock(&clock).gate();
         assert_eq!(limiter.check_n("alice", 2).remaining(), 0);
         clock.advance(Duration::from_millis(499));
-        assert!(!limiter.check("alice").allowed());
+        assert!(!limiter.check("alice").is_allowed());
         clock.advance(Duration::from_millis(1));
-        assert!(limiter.check("alice").allowed());
+        assert!(limiter.check("alice").is_allowed());
     }
 
     #[test]
@@ -62,12 +62,12 @@ mod time {
             let builder = Limiter::builder(Quota::per_second(2)).algorithm(algorithm).clock(&clock);
             let limiter: Gate<String> = builder.gate();
             clock.set(Tick::from_nanos(100_000_000_000));
-            assert!(limiter.check_n("alice", 2).allowed());
+            assert!(limiter.check_n("alice", 2).is_allowed());
             clock.set(Tick::ZERO);
-            assert!(!limiter.check("alice").allowed(), "{algorithm}");
+            assert!(!limiter.check("alice").is_allowed(), "{algorithm}");
             clock.set(Tick::MAX);
-            assert!(limiter.check_n("alice", 2).allowed(), "{algorithm}");
-            assert!(!limiter.check("alice").allowed(), "{algorithm}");
+            assert!(limiter.check_n("alice", 2).is_allowed(), "{algorithm}");
+            assert!(!limiter.check("alice").is_allowed(), "{algorithm}");
         }
     }
 
@@ -82,8 +82,8 @@ mod time {
         ];
         for clock in clocks {
             let limiter: Gate<u8> = Limiter::builder(Quota::per_day(1)).clock(clock.clone()).gate();
-            assert!(limiter.check(&1).allowed());
-            assert!(!limiter.check(&1).allowed(), "{clock:?}");
+            assert!(limiter.check(&1).is_allowed());
+            assert!(!limiter.check(&1).is_allowed(), "{clock:?}");
         }
     }
 
@@ -96,7 +96,7 @@ mod time {
         };
         let since_epoch = || std::time::UNIX_EPOCH.elapsed().unwrap();
         let before = since_epoch();
-        let gate = build(Align::UnixEpoch);
+        let gate = build(WindowAlign::UnixEpoch);
         let reset = gate.check().reset_after();
         let until_midnight = day.as_nanos() - before.as_nanos() % day.as_nanos();
         let off = until_midnight.abs_diff(reset.as_nanos());
@@ -104,7 +104,7 @@ mod time {
         let tolerance = Duration::from_secs(60).as_nanos();
         assert!(off < tolerance || off > day.as_nanos() - tolerance, "off by {off} ns");
 
-        let started = build(Align::Start).check().reset_after();
+        let started = build(WindowAlign::TickZero).check().reset_after();
         assert!(started <= day && started > day - Duration::from_secs(60));
 
         // A manual clock knows nothing of the time of day.
@@ -139,10 +139,10 @@ mod refunds {
         let peeked = limiter.peek("bob");
         for decision in [denied, peeked] {
             limiter.refund("alice", &decision);
-            assert!(!limiter.check("alice").allowed());
+            assert!(!limiter.check("alice").is_allowed());
         }
         limiter.refund("alice", &charge);
-        assert!(limiter.check("alice").allowed());
+        assert!(limiter.check("alice").is_allowed());
     }
 
     #[test]
@@ -157,7 +157,7 @@ mod refunds {
         clock.advance(Duration::from_secs(1));
         assert_eq!(gate.peek().remaining(), 1);
         // It has refilled by now, so the second charge is the only one that is held.
-        assert!(gate.check().allowed());
+        assert!(gate.check().is_allowed());
         gate.refund(&charge);
         assert_eq!(gate.peek().remaining(), 0);
     }
@@ -168,7 +168,7 @@ mod refunds {
         let limiter: Gate<u8> = Limiter::builder(Quota::per_second(10).burst(10)).clock(&clock).gate();
         let old = limiter.check_n(&1, 5);
         clock.advance(Duration::from_secs(1));
-        assert!(limiter.check_n(&1, 1).allowed());
+        assert!(limiter.check_n(&1, 1).is_allowed());
         limiter.refund(&1, &old);
         assert_eq!(limiter.peek(&1).remaining(), 9);
     }
@@ -193,7 +193,7 @@ mod refunds {
                 let mut decisions = Vec::new();
                 limiter.check_many(["alice", "carol"], &mut decisions);
                 limiter.clear();
-                assert!(limiter.check_n("alice", 3).allowed());
+                assert!(limiter.check_n("alice", 3).is_allowed());
                 limiter.refund("alice", &decisions[0]);
                 limiter.refund("alice", &limiter.pin().check("alice"));
                 assert_eq!(limiter.peek("alice").remaining(), 2, "{algorithm}");
@@ -203,13 +203,13 @@ mod refunds {
 
     #[test]
     fn a_refund_of_the_shared_state_is_void_after_a_clear() {
-        let builder = Limiter::builder(Quota::per_hour(5)).max_keys(1).full(Full::Share);
+        let builder = Limiter::builder(Quota::per_hour(5)).max_keys(1).when_full(WhenFull::Share);
         let limiter: Gate<u64> = builder.clock(Clock::manual()).gate();
-        assert!(limiter.check(&1).allowed());
+        assert!(limiter.check(&1).is_allowed());
         let charge = limiter.check_n(&2, 3);
         assert_eq!(charge.source(), Source::Overflow);
         limiter.clear();
-        assert!(limiter.check(&1).allowed() && limiter.check_n(&2, 3).allowed());
+        assert!(limiter.check(&1).is_allowed() && limiter.check_n(&2, 3).is_allowed());
         limiter.refund(&2, &charge);
         let left = limiter.peek(&2);
         assert_eq!((left.source(), left.remaining()), (Source::Overflow, 2));
@@ -223,18 +223,18 @@ mod refunds {
         let charge = limiter.check("alice");
         limiter.refund("bob", &charge);
         assert_eq!(limiter.len(), 1);
-        assert!(!limiter.check("alice").allowed());
+        assert!(!limiter.check("alice").is_allowed());
     }
 }
 
 mod at_the_cap {
     use super::*;
 
-    fn full(policy: Full) -> Gate<u64> {
-        let builder = Limiter::builder(Quota::per_hour(2)).max_keys(3).full(policy);
+    fn full(policy: WhenFull) -> Gate<u64> {
+        let builder = Limiter::builder(Quota::per_hour(2)).max_keys(3).when_full(policy);
         let limiter = builder.clock(Clock::manual()).gate();
         for key in 0..3 {
-            assert!(limiter.check(&key).allowed());
+            assert!(limiter.check(&key).is_allowed());
         }
         limiter
     }
@@ -243,16 +243,16 @@ mod at_the_cap {
     fn known_keys_notice_nothing(limiter: &Gate<u64>) {
         for key in 0..3 {
             let second = limiter.check(&key);
-            assert!(second.allowed());
+            assert!(second.is_allowed());
             assert_eq!(second.source(), Source::Key);
-            assert!(!limiter.check(&key).allowed());
+            assert!(!limiter.check(&key).is_allowed());
         }
         assert_eq!(limiter.len(), 3);
     }
 
     #[test]
     fn deny_refuses_new_keys_without_a_retry_time() {
-        let limiter = full(Full::Deny);
+        let limiter = full(WhenFull::Deny);
         for key in 100..200 {
             let decision = limiter.check(&key);
             assert_eq!((decision.outcome(), decision.source()), (Outcome::Denied, Source::Policy));
@@ -264,10 +264,10 @@ mod at_the_cap {
 
     #[test]
     fn admit_lets_new_keys_pass_untracked() {
-        let limiter = full(Full::Admit);
+        let limiter = full(WhenFull::Allow);
         for _ in 0..10 {
             let decision = limiter.check(&100);
-            assert!(decision.allowed());
+            assert!(decision.is_allowed());
             assert_eq!((decision.source(), decision.charged()), (Source::Policy, 0));
             limiter.refund(&100, &decision);
         }
@@ -276,25 +276,25 @@ mod at_the_cap {
 
     #[test]
     fn share_charges_new_keys_to_one_state() {
-        let limiter = full(Full::Share);
+        let limiter = full(WhenFull::Share);
         assert_eq!(limiter.peek(&100).source(), Source::Overflow);
         let first = limiter.check(&100);
-        assert!(first.allowed());
+        assert!(first.is_allowed());
         assert_eq!(first.source(), Source::Overflow);
-        assert!(limiter.check(&101).allowed());
-        assert!(!limiter.check(&102).allowed());
+        assert!(limiter.check(&101).is_allowed());
+        assert!(!limiter.check(&102).is_allowed());
         limiter.refund(&100, &first);
-        assert!(limiter.check(&103).allowed());
+        assert!(limiter.check(&103).is_allowed());
         known_keys_notice_nothing(&limiter);
     }
 
     #[test]
     fn what_no_key_could_have_is_refused_as_ever() {
-        let limiter = full(Full::Admit);
+        let limiter = full(WhenFull::Allow);
         assert_eq!(limiter.check_n(&100, 3).outcome(), Outcome::TooCostly);
-        assert!(limiter.check_n(&100, 0).allowed());
+        assert!(limiter.check_n(&100, 0).is_allowed());
         assert_eq!(limiter.check_n(&100, 0).source(), Source::Key);
-        assert_eq!(full(Full::Deny).peek_at(&100, 0, Tick::ZERO), full(Full::Deny).check_n(&100, 0));
+        assert_eq!(full(WhenFull::Deny).peek_at(&100, 0, Tick::ZERO), full(WhenFull::Deny).check_n(&100, 0));
     }
 }
 
@@ -341,7 +341,7 @@ mod batches {
                     many.check_many(&keys, &mut decisions);
                     let expected: Vec<_> = keys.iter().map(|key| one.check(key)).collect();
                     assert_eq!(decisions, expected, "{algorithm:?} in round {round}");
-                    denied += decisions.iter().filter(|decision| !decision.allowed()).count();
+                    denied += decisions.iter().filter(|decision| !decision.is_allowed()).count();
                 }
                 assert!((1_000..9_000).contains(&denied), "{denied} denied");
                 assert_eq!(one.len(), many.len());
@@ -354,7 +354,7 @@ mod batches {
         let limiter: Gate<String> = limiter(Quota::per_hour(1));
         let mut decisions = Vec::new();
         limiter.check_many(["alice", "bob", "alice"], &mut decisions);
-        let allowed: Vec<_> = decisions.iter().map(Decision::allowed).collect();
+        let allowed: Vec<_> = decisions.iter().map(Decision::is_allowed).collect();
         assert_eq!(allowed, [true, true, false]);
     }
 }
@@ -455,7 +455,7 @@ mod threads {
                     scope.spawn(move || {
                         let skew = n * 3_000_000;
                         let stamps = (0..20_000).map(|i| Tick::from_nanos(skew + i * 50_000));
-                        stamps.filter(|&now| limiter.check_at(&0, 1, now).allowed()).collect::<Vec<_>>()
+                        stamps.filter(|&now| limiter.check_at(&0, 1, now).is_allowed()).collect::<Vec<_>>()
                     })
                 })
                 .collect();

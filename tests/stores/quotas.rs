@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::thread;
 use std::time::Duration;
-use tollgate::{Algorithm, Clock, ConfigError, Full, Limiter, ManualClock, Outcome, Quota, Source, Tick};
+use tollgate::{Algorithm, Clock, ConfigError, Limiter, ManualClock, Outcome, Quota, Source, Tick, WhenFull};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
@@ -56,14 +56,14 @@ proptest! {
     ) {
         let mut limit = 1_000;
         let (limiter, clock) = limiter(algorithm, per_hour(limit));
-        assert!(limiter.check(&7).allowed());
+        assert!(limiter.check(&7).is_allowed());
         for (next, cost, millis) in steps {
             clock.advance(Duration::from_millis(millis));
             let _ = limiter.check_n(&7, cost);
             let before = limiter.peek(&7).remaining();
             change(&limiter, way, 7, per_hour(next), clock.now());
             let after = limiter.peek(&7);
-            prop_assert_eq!(after.limit(), next);
+            prop_assert_eq!(after.capacity(), next);
             let left = (before + next).saturating_sub(limit);
             if matches!(algorithm, Algorithm::SlidingWindow | Algorithm::SlidingLog) && before == 0 {
                 // More may count than the limit, after it was lowered.
@@ -94,9 +94,9 @@ proptest! {
                 raised += more;
                 change(&high, way, 7, per_hour(raised), clock.now());
             }
-            if low.check_n(&7, cost).allowed() {
+            if low.check_n(&7, cost).is_allowed() {
                 let decision = high.check_n(&7, cost);
-                prop_assert!(decision.allowed(), "{:?}", decision);
+                prop_assert!(decision.is_allowed(), "{:?}", decision);
             }
         }
     }
@@ -125,7 +125,7 @@ proptest! {
                 // Windows of another length have another boundary between.
                 let skew = if algorithm.has_windows() { 0 } else { skews[n] };
                 change(&limiter, way, 7, quota, Tick::from_nanos(now.as_nanos() - skew * 1_000_000_000));
-                refilled += (quota.limit() * skew).div_ceil(quota.period().as_secs());
+                refilled += (quota.tokens() * skew).div_ceil(quota.period().as_secs());
             }
             for &cost in &costs[n * 5..n * 5 + 5] {
                 admitted += limiter.check_at(&7, cost, now).charged();
@@ -159,7 +159,7 @@ proptest! {
             let charge = charges[usize::try_from(shift % charges.len() as u64).unwrap()];
             limiter.refund_at(&7, &charge, cost, now);
             let peek = limiter.peek_at(&7, 1, now);
-            prop_assert!(peek.remaining() <= peek.limit());
+            prop_assert!(peek.remaining() <= peek.capacity());
         }
     }
 }
@@ -169,25 +169,25 @@ fn a_quota_of_its_own_holds_for_one_key_until_it_is_removed() {
     for &algorithm in ALGORITHMS {
         let (limiter, _) = limiter(algorithm, per_hour(2));
         for key in 0..100 {
-            assert!(limiter.check(&key).allowed());
+            assert!(limiter.check(&key).is_allowed());
         }
         limiter.set_key_quota(&7, per_hour(10)).unwrap();
         // This one is not tracked yet.
         limiter.set_key_quota(&1_000, per_hour(20)).unwrap();
         assert_eq!(limiter.stats().own_quotas, 2);
-        assert_eq!((limiter.peek(&7).limit(), limiter.peek(&7).remaining()), (10, 9), "{algorithm}");
+        assert_eq!((limiter.peek(&7).capacity(), limiter.peek(&7).remaining()), (10, 9), "{algorithm}");
         assert_eq!(limiter.check_n(&1_000, 15).remaining(), 5);
         for key in (0..100).filter(|&key| key != 7) {
-            assert_eq!((limiter.peek(&key).limit(), limiter.peek(&key).remaining()), (2, 1));
+            assert_eq!((limiter.peek(&key).capacity(), limiter.peek(&key).remaining()), (2, 1));
         }
         limiter.set_quota(per_hour(3)).unwrap();
-        assert_eq!((limiter.peek(&7).limit(), limiter.peek(&8).limit()), (10, 3));
+        assert_eq!((limiter.peek(&7).capacity(), limiter.peek(&8).capacity()), (10, 3));
 
         assert!(limiter.remove_key_quota(&7).unwrap());
         assert!(!limiter.remove_key_quota(&7).unwrap());
         assert_eq!((limiter.key_quota(&7), limiter.key_quota(&1_000)), (None, Some(per_hour(20))));
         assert_eq!(limiter.quota(), per_hour(3));
-        assert_eq!((limiter.peek(&7).limit(), limiter.peek(&7).remaining()), (3, 2), "{algorithm}");
+        assert_eq!((limiter.peek(&7).capacity(), limiter.peek(&7).remaining()), (3, 2), "{algorithm}");
         assert_eq!(limiter.stats().own_quotas, 1);
     }
 }
@@ -196,13 +196,13 @@ fn a_quota_of_its_own_holds_for_one_key_until_it_is_removed() {
 fn a_quota_of_its_own_outlives_the_state_of_its_key() {
     let (limiter, clock) = limiter(Algorithm::TokenBucket, per_hour(2));
     limiter.set_key_quota(&7, per_hour(10)).unwrap();
-    assert!(limiter.check(&7).allowed());
+    assert!(limiter.check(&7).is_allowed());
     clock.advance(HOUR * 3);
     while limiter.sweep(usize::MAX) {}
     assert!(limiter.is_empty());
-    assert_eq!(limiter.check(&7).limit(), 10);
+    assert_eq!(limiter.check(&7).capacity(), 10);
     limiter.clear();
-    assert_eq!(limiter.check(&7).limit(), 10, "clearing forgets keys, not quotas");
+    assert_eq!(limiter.check(&7).capacity(), 10, "clearing forgets keys, not quotas");
 }
 
 /// Nobody is forgotten by a change, also where there is no room for anybody else.
@@ -211,13 +211,13 @@ fn a_change_at_the_cap_forgets_nobody() {
     let builder = Limiter::builder(per_hour(1)).max_keys(1_000).clock(Clock::manual());
     let limiter: Gate<u64> = builder.gate();
     for key in 0..1_000 {
-        assert!(limiter.check(&key).allowed());
+        assert!(limiter.check(&key).is_allowed());
     }
     for limit in 2..6 {
         limiter.set_quota(per_hour(limit)).unwrap();
         limiter.set_key_quota(&7, per_hour(100 * limit)).unwrap();
         for key in (0..1_000).filter(|&key| key != 7) {
-            assert_eq!((limiter.peek(&key).limit(), limiter.peek(&key).remaining()), (limit, limit - 1));
+            assert_eq!((limiter.peek(&key).capacity(), limiter.peek(&key).remaining()), (limit, limit - 1));
         }
         assert_eq!(limiter.peek(&7).remaining(), 100 * limit - 1);
         assert_eq!(limiter.check(&5_000).source(), Source::Policy);
@@ -228,24 +228,24 @@ fn a_change_at_the_cap_forgets_nobody() {
 #[test]
 fn many_quotas_are_one_change_and_a_refused_one_changes_nothing() {
     let (limiter, _) = limiter(Algorithm::FixedWindow, per_hour(2));
-    assert!(limiter.check(&1).allowed());
+    assert!(limiter.check(&1).is_allowed());
     let quotas: Vec<(u64, Quota)> = (0..1_000).map(|key| (key, per_hour(key + 1))).collect();
     limiter.set_key_quotas(quotas.iter().map(|(key, quota)| (key, Some(*quota)))).unwrap();
     for key in 0..1_000 {
-        assert_eq!(limiter.peek(&key).limit(), key + 1);
+        assert_eq!(limiter.peek(&key).capacity(), key + 1);
     }
     let mut refused = quotas.clone();
     refused[500].1 = per_hour(0);
     let refused = refused.iter().map(|(key, _)| (key, Some(per_hour(5)))).chain([(&500, Some(per_hour(0)))]);
-    assert_eq!(limiter.set_key_quotas(refused), Err(ConfigError::ZeroLimit));
-    assert_eq!(limiter.set_quota(per_hour(0)), Err(ConfigError::ZeroLimit));
+    assert_eq!(limiter.set_key_quotas(refused), Err(ConfigError::ZeroTokens));
+    assert_eq!(limiter.set_quota(per_hour(0)), Err(ConfigError::ZeroTokens));
     for key in 0..1_000 {
-        assert_eq!(limiter.peek(&key).limit(), key + 1);
+        assert_eq!(limiter.peek(&key).capacity(), key + 1);
     }
-    assert_eq!(limiter.peek(&5_000).limit(), 2);
+    assert_eq!(limiter.peek(&5_000).capacity(), 2);
     limiter.set_key_quotas((0..1_000).map(|key| (&quotas[key].0, None))).unwrap();
     assert_eq!(limiter.stats().own_quotas, 0);
-    assert_eq!(limiter.peek(&999).limit(), 2);
+    assert_eq!(limiter.peek(&999).capacity(), 2);
 }
 
 #[test]
@@ -256,7 +256,7 @@ fn a_cost_above_a_lowered_quota_is_refused_for_good_and_a_charge_of_the_old_one_
             let charge = limiter.check_n(&7, 80);
             change(&limiter, way, 7, per_hour(10), clock.now());
             assert_eq!(limiter.check_n(&7, 11).outcome(), Outcome::TooCostly, "{algorithm}");
-            assert!(!limiter.check(&7).allowed());
+            assert!(!limiter.check(&7).is_allowed());
             limiter.refund(&7, &charge);
             // A bucket gives back what refills in the time for which the charge was to be held: 80 / 100 h.
             let holds_times = algorithm.has_windows() || algorithm == Algorithm::SlidingLog;
@@ -268,16 +268,17 @@ fn a_cost_above_a_lowered_quota_is_refused_for_good_and_a_charge_of_the_old_one_
 
 #[test]
 fn keys_that_share_a_state_follow_the_default_quota() {
-    let builder = Limiter::builder(per_hour(10)).max_keys(1).full(Full::Share).clock(Clock::manual());
+    let builder =
+        Limiter::builder(per_hour(10)).max_keys(1).when_full(WhenFull::Share).clock(Clock::manual());
     let limiter: Gate<u64> = builder.gate();
-    assert!(limiter.check(&1).allowed());
+    assert!(limiter.check(&1).is_allowed());
     assert_eq!(limiter.check_n(&2, 4).source(), Source::Overflow);
     limiter.set_quota(per_hour(100)).unwrap();
-    assert_eq!((limiter.peek(&3).limit(), limiter.peek(&3).remaining()), (100, 96));
+    assert_eq!((limiter.peek(&3).capacity(), limiter.peek(&3).remaining()), (100, 96));
     let charge = limiter.check_n(&4, 90);
     assert_eq!((charge.source(), charge.remaining()), (Source::Overflow, 6));
     limiter.set_quota(per_hour(50)).unwrap();
-    assert!(!limiter.check(&5).allowed());
+    assert!(!limiter.check(&5).is_allowed());
     limiter.refund(&4, &charge);
     assert!(limiter.peek(&6).remaining() > 40);
     limiter.clear();
@@ -308,7 +309,7 @@ fn changes_race_charges(algorithm: Algorithm, way: Way) {
     let (limiter, clock) = limiter(algorithm, per_hour(LARGE / 2));
     let (limiter, now) = (&limiter, clock.now());
     for key in 0..50 {
-        assert!(limiter.check(&key).allowed());
+        assert!(limiter.check(&key).is_allowed());
     }
     let (is_over, admitted) = (&AtomicBool::new(false), &AtomicU64::new(1));
     thread::scope(|scope| {
@@ -328,11 +329,11 @@ fn changes_race_charges(algorithm: Algorithm, way: Way) {
         for limit in (LARGE / 2..LARGE).step_by(25) {
             change(limiter, way, 7, per_hour(limit), now);
             // A change has taken effect when the call returns.
-            assert_eq!(limiter.peek(&7).limit(), limit);
+            assert_eq!(limiter.peek(&7).capacity(), limit);
         }
     });
     change(limiter, way, 7, per_hour(LARGE), now);
-    while limiter.check(&7).allowed() {
+    while limiter.check(&7).is_allowed() {
         admitted.fetch_add(1, SeqCst);
     }
     assert_eq!(admitted.load(SeqCst), LARGE, "{algorithm} {way:?}");
@@ -349,7 +350,7 @@ fn changes_race_changes_and_none_is_lost() {
                 for n in 0..100 {
                     let key = racer * 1_000 + n;
                     limiter.set_key_quota(&key, per_hour(key + 1)).unwrap();
-                    assert_eq!(limiter.peek(&key).limit(), key + 1);
+                    assert_eq!(limiter.peek(&key).capacity(), key + 1);
                     if n % 10 == 9 {
                         assert!(limiter.remove_key_quota(&key).unwrap());
                         limiter.set_quota(per_hour(2 + n)).unwrap();
@@ -362,11 +363,11 @@ fn changes_race_changes_and_none_is_lost() {
     for racer in 0..3 {
         for n in (0..100).filter(|n| n % 10 != 9) {
             let key = racer * 1_000 + n;
-            assert_eq!(limiter.peek(&key).limit(), key + 1);
+            assert_eq!(limiter.peek(&key).capacity(), key + 1);
         }
     }
     limiter.set_quota(per_hour(77)).unwrap();
-    assert_eq!(limiter.peek(&9_999).limit(), 77);
+    assert_eq!(limiter.peek(&9_999).capacity(), 77);
 }
 
 /// Quotas of single keys take memory, which the limiter counts.
@@ -374,9 +375,9 @@ fn changes_race_changes_and_none_is_lost() {
 fn the_memory_of_quotas_is_counted() {
     let (limiter, _) = limiter(Algorithm::TokenBucket, per_hour(1));
     let keys: Vec<u64> = (0..10_000).collect();
-    let before = limiter.memory();
+    let before = limiter.bytes();
     limiter.set_key_quotas(keys.iter().map(|key| (key, Some(per_hour(2))))).unwrap();
-    let each = (limiter.memory() - before) / keys.len();
+    let each = (limiter.bytes() - before) / keys.len();
     assert!((120..400).contains(&each), "{each} bytes");
 }
 
@@ -389,7 +390,7 @@ fn a_change_takes_effect_at_its_own_time() {
             // Ten an hour, all taken; then eleven. Somebody looks ahead.
             let (gate, clock) = limiter(algorithm, per_hour(10));
             let now = clock.now();
-            assert!(gate.check_n(&7, 10).allowed());
+            assert!(gate.check_n(&7, 10).is_allowed());
             change(&gate, way, 7, per_hour(11), now);
             let _ = gate.peek_at(&7, 1, now + 3 * HOUR);
             assert_eq!(gate.check_at(&7, 5, now).charged(), 0, "{algorithm} {way:?}");
@@ -400,7 +401,7 @@ fn a_change_takes_effect_at_its_own_time() {
         let rates = [Quota::new(10, Duration::from_secs(1)), per_hour(10)];
         for (slower, [from, to]) in [(true, rates), (false, [rates[1], rates[0]])] {
             let (gate, clock) = limiter(Algorithm::TokenBucket, from);
-            assert!(gate.check_n(&7, 10).allowed());
+            assert!(gate.check_n(&7, 10).is_allowed());
             change(&gate, way, 7, to, clock.now());
             clock.advance(Duration::from_secs(2));
             assert_eq!(gate.peek(&7).remaining(), if slower { 0 } else { 10 }, "{way:?}");
@@ -412,14 +413,15 @@ fn a_change_takes_effect_at_its_own_time() {
 #[test]
 fn a_change_concerns_the_shared_state_at_once() {
     let clock = Clock::manual();
-    let builder = Limiter::builder(Quota::per_second(10)).max_keys(1).full(Full::Share).clock(&clock);
+    let builder =
+        Limiter::builder(Quota::per_second(10)).max_keys(1).when_full(WhenFull::Share).clock(&clock);
     let gate: Gate<u64> = builder.gate();
-    assert!(gate.check(&1).allowed());
+    assert!(gate.check(&1).is_allowed());
     assert_eq!(gate.check_n(&2, 10).source(), Source::Overflow);
     gate.set_quota(per_hour(10)).unwrap();
     clock.advance(Duration::from_secs(2));
     let next = gate.check(&3);
-    assert_eq!((next.source(), next.allowed(), next.remaining()), (Source::Overflow, false, 0));
+    assert_eq!((next.source(), next.is_allowed(), next.remaining()), (Source::Overflow, false, 0));
 }
 
 /// Where the length of windows has changed, a charge of before is given back to no window that it is not in.
@@ -431,7 +433,7 @@ fn a_refund_after_a_change_of_length_gives_nothing_to_another_window() {
         let at = |minutes: u64| Tick::ZERO + Duration::from_secs(60 * minutes);
         let charge = gate.check_at(&7, 10, at(1));
         gate.set_quota_at(Quota::new(10, Duration::from_secs(600)), at(2)).unwrap();
-        assert!(gate.check_at(&7, 10, at(55)).allowed());
+        assert!(gate.check_at(&7, 10, at(55)).is_allowed());
         gate.refund_at(&7, &charge, 10, at(55));
         assert_eq!(gate.check_at(&7, 1, at(55)).charged(), 0, "{algorithm}");
     }

@@ -3,7 +3,7 @@
 use crate::store::{Gate, IntoGate};
 use std::thread;
 use std::time::Duration;
-use tollgate::{Clock, Full, Limiter, Quota, Source, Tick};
+use tollgate::{Clock, Limiter, Quota, Source, Tick, WhenFull};
 
 /// A linear congruential generator (Knuth, MMIX), high bits.
 fn random(state: &mut u64) -> u64 {
@@ -14,22 +14,22 @@ fn random(state: &mut u64) -> u64 {
 /// A flood of fresh keys never gives a throttled key its burst back, and memory has a bound.
 #[test]
 fn a_flood_leaves_throttled_keys_throttled_and_memory_bounded() {
-    for policy in [Full::Deny, Full::Admit, Full::Share] {
+    for policy in [WhenFull::Deny, WhenFull::Allow, WhenFull::Share] {
         let clock = Clock::manual();
-        let builder = Limiter::builder(Quota::per_hour(1)).max_keys(1_000).full(policy);
+        let builder = Limiter::builder(Quota::per_hour(1)).max_keys(1_000).when_full(policy);
         let limiter: Gate<u64> = builder.clock(&clock).gate();
         for key in 0..500 {
-            assert!(limiter.check(&key).allowed());
+            assert!(limiter.check(&key).is_allowed());
         }
         for key in 1_000..11_000 {
             clock.advance(Duration::from_millis(1));
             let _ = limiter.check(&key);
-            assert!(limiter.memory() <= (1 << 20) + 1_000, "{}", limiter.memory());
+            assert!(limiter.bytes() <= (1 << 20) + 1_000, "{}", limiter.bytes());
         }
         assert_eq!(limiter.len(), 1_000);
         for key in 0..500 {
             let again = limiter.check(&key);
-            assert!(!again.allowed());
+            assert!(!again.is_allowed());
             assert_eq!(again.source(), Source::Key);
         }
     }
@@ -86,7 +86,7 @@ fn keys_that_are_idle_between_visits_settle() {
     for _round in 0..200 {
         for key in 0..1_000 {
             now = now + Duration::from_millis(5);
-            assert!(limiter.check_at(&key, 1, now).allowed());
+            assert!(limiter.check_at(&key, 1, now).is_allowed());
         }
         turnovers.push(limiter.stats().turnovers);
     }

@@ -1,10 +1,10 @@
-//! Looking after a limiter: statistics, sweeping, clearing, the housekeeper, the pinned handle.
+//! Looking after a limiter: statistics, sweeping, clearing, the sweeper, the pinned handle.
 
 use crate::store::{ALGORITHMS, Gate, IntoGate};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
-use tollgate::{Algorithm, Clock, Full, Housekeeper, Limiter, ManualClock, Quota, Source, Tick};
+use tollgate::{Algorithm, Clock, Limiter, ManualClock, Quota, Source, Sweeper, Tick, WhenFull};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -21,11 +21,11 @@ fn a_sweep_forgets_idle_keys_and_no_others() {
     for &algorithm in ALGORITHMS {
         let (limiter, clock) = limiter(algorithm, Quota::per_second(2));
         for key in 0..3_000 {
-            assert!(limiter.check(&key).allowed());
+            assert!(limiter.check(&key).is_allowed());
         }
         clock.advance(5 * SECOND);
         for key in 0..100 {
-            assert!(limiter.check_n(&key, 2).allowed());
+            assert!(limiter.check_n(&key, 2).is_allowed());
         }
         // A turnover is under way that has moved keys before they were idle; the next one forgets them.
         while limiter.sweep(1_000) {}
@@ -35,7 +35,7 @@ fn a_sweep_forgets_idle_keys_and_no_others() {
         assert!((2_900..3_000).contains(&limiter.stats().evicted), "{algorithm}");
         for key in 0..100 {
             assert_eq!(limiter.check(&key).source(), Source::Key);
-            assert!(!limiter.check(&key).allowed(), "{algorithm}");
+            assert!(!limiter.check(&key).is_allowed(), "{algorithm}");
         }
     }
 }
@@ -44,7 +44,7 @@ fn a_sweep_forgets_idle_keys_and_no_others() {
 fn a_sweep_keeps_to_its_budget() {
     let (limiter, clock) = limiter(Algorithm::TokenBucket, Quota::per_second(1));
     for key in 0..10_000 {
-        assert!(limiter.check(&key).allowed());
+        assert!(limiter.check(&key).is_allowed());
     }
     clock.advance(5 * SECOND);
     assert!(!limiter.sweep(0));
@@ -63,7 +63,7 @@ fn a_sweep_keeps_to_its_budget() {
 #[test]
 fn sweeps_in_a_row_turn_the_table_over_once() {
     let (limiter, clock) = limiter(Algorithm::TokenBucket, Quota::per_second(1));
-    assert!(limiter.check(&1).allowed());
+    assert!(limiter.check(&1).is_allowed());
     clock.advance(5 * SECOND);
     let before = limiter.stats().turnovers;
     for _ in 0..10 {
@@ -78,7 +78,7 @@ fn sweeps_give_a_floods_memory_back() {
     let (limiter, clock) = limiter(Algorithm::TokenBucket, Quota::per_second(1));
     let small = limiter.stats().capacity;
     for key in 0..100_000 {
-        assert!(limiter.check(&key).allowed());
+        assert!(limiter.check(&key).is_allowed());
     }
     assert_eq!(limiter.stats().capacity, 100_000);
     // A few sweeps, unless other tests of this process keep what is retired from being freed.
@@ -99,13 +99,13 @@ fn sweeps_give_a_floods_memory_back() {
 fn a_table_shrinks_without_new_keys_without_sweeps_and_without_a_thread() {
     let (limiter, clock) = limiter(Algorithm::TokenBucket, Quota::per_second(1_000));
     for key in 0..50_000 {
-        assert!(limiter.check(&key).allowed());
+        assert!(limiter.check(&key).is_allowed());
     }
     let flooded = limiter.stats().capacity;
     // All but ten are forgotten.
     clock.advance(5 * SECOND);
     for key in 0..10 {
-        assert!(limiter.check_n(&key, 1_000).allowed());
+        assert!(limiter.check_n(&key, 1_000).is_allowed());
     }
     // The first ends a turnover that the flood may have begun.
     while limiter.sweep(usize::MAX) {}
@@ -129,7 +129,7 @@ fn clearing_makes_every_key_as_good_as_new() {
         for keys in [1, 39, 41, 1_000, 5_000, 5_633] {
             let (limiter, clock) = limiter(algorithm, Quota::per_hour(3));
             for key in 0..keys {
-                assert!(limiter.check_n(&key, 3).allowed());
+                assert!(limiter.check_n(&key, 3).is_allowed());
             }
             limiter.clear();
             for key in 0..keys {
@@ -144,14 +144,14 @@ fn clearing_makes_every_key_as_good_as_new() {
 
 #[test]
 fn clearing_clears_the_shared_state_too() {
-    let builder = Limiter::builder(Quota::per_hour(1)).max_keys(1).full(Full::Share);
+    let builder = Limiter::builder(Quota::per_hour(1)).max_keys(1).when_full(WhenFull::Share);
     let limiter: Gate<u64> = builder.clock(Clock::manual()).gate();
-    assert!(limiter.check(&1).allowed());
-    assert!(limiter.check(&2).allowed());
-    assert!(!limiter.check(&3).allowed());
+    assert!(limiter.check(&1).is_allowed());
+    assert!(limiter.check(&2).is_allowed());
+    assert!(!limiter.check(&3).is_allowed());
     limiter.clear();
-    assert!(limiter.check(&1).allowed());
-    assert!(limiter.check(&3).allowed());
+    assert!(limiter.check(&1).is_allowed());
+    assert!(limiter.check(&3).is_allowed());
 }
 
 /// Each round of clearing gives each key one more burst at the most, and none less once it is over.
@@ -183,29 +183,29 @@ fn clearing_races_charges_and_turnovers() {
 
 #[test]
 fn statistics_count_what_happened() {
-    let builder = Limiter::builder(Quota::per_hour(1)).max_keys(200).full(Full::Admit);
+    let builder = Limiter::builder(Quota::per_hour(1)).max_keys(200).when_full(WhenFull::Allow);
     let limiter: Gate<u64> = builder.clock(Clock::manual()).gate();
     let fresh = limiter.stats();
     assert_eq!((fresh.keys, fresh.capacity, fresh.max_keys), (0, 40, 200));
-    assert_eq!((fresh.turnovers, fresh.evicted, fresh.refused), (0, 0, 0));
-    assert_eq!(fresh.bytes, limiter.memory());
+    assert_eq!((fresh.turnovers, fresh.evicted, fresh.no_room), (0, 0, 0));
+    assert_eq!(fresh.bytes, limiter.bytes());
     for key in 0..230 {
-        assert!(limiter.check(&key).allowed());
+        assert!(limiter.check(&key).is_allowed());
     }
     // Known keys, admitted or denied, count nowhere.
     for key in 0..200 {
-        assert!(!limiter.check(&key).allowed());
+        assert!(!limiter.check(&key).is_allowed());
     }
     let full = limiter.stats();
     assert_eq!((full.keys, full.capacity), (200, 200));
-    assert_eq!((full.evicted, full.refused), (0, 30));
+    assert_eq!((full.evicted, full.no_room), (0, 30));
     assert!(full.turnovers >= 2);
     let (later, day) = (Tick::ZERO + Duration::from_secs(24 * 3_600), 300..500);
     for key in day {
         assert_eq!(limiter.check_at(&key, 1, later).source(), Source::Key);
     }
     assert_eq!(limiter.stats().evicted, 200);
-    assert_eq!(limiter.stats().refused, 30);
+    assert_eq!(limiter.stats().no_room, 30);
 }
 
 #[test]
@@ -234,9 +234,9 @@ fn a_handle_that_is_given_the_time_judges_by_it() {
     for _ in 0..200 {
         assert_eq!(gate.check_n(&1, 0).at(), at(3));
     }
-    assert!(gate.check(&1).allowed() && !gate.check(&1).allowed());
+    assert!(gate.check(&1).is_allowed() && !gate.check(&1).is_allowed());
     gate.set_now(at(4));
-    assert!(gate.check(&1).allowed() && !gate.check(&1).allowed());
+    assert!(gate.check(&1).is_allowed() && !gate.check(&1).is_allowed());
     assert_eq!(limiter.check(&1).at(), clock.now());
     assert_eq!(gate.check(&1).at(), at(4));
 }
@@ -245,9 +245,9 @@ fn a_handle_that_is_given_the_time_judges_by_it() {
 fn a_housekeeper_sweeps_and_ends_when_it_is_dropped() {
     let (limiter, clock) = limiter(Algorithm::TokenBucket, Quota::per_second(1));
     let limiter = Arc::new(limiter);
-    let housekeeper = Housekeeper::start(Arc::clone(&limiter), Duration::from_millis(1)).unwrap();
+    let sweeper = Sweeper::start(Arc::clone(&limiter), Duration::from_millis(1)).unwrap();
     for key in 0..1_000 {
-        assert!(limiter.check(&key).allowed());
+        assert!(limiter.check(&key).is_allowed());
     }
     clock.advance(5 * SECOND);
     let start = Instant::now();
@@ -255,7 +255,7 @@ fn a_housekeeper_sweeps_and_ends_when_it_is_dropped() {
         assert!(start.elapsed() < 60 * SECOND, "{:?}", limiter.stats());
         thread::yield_now();
     }
-    drop(housekeeper);
+    drop(sweeper);
     assert_eq!(Arc::strong_count(&limiter), 1, "its thread is gone");
 }
 
@@ -263,7 +263,7 @@ fn a_housekeeper_sweeps_and_ends_when_it_is_dropped() {
 fn a_housekeeper_that_waits_ends_at_once() {
     let limiter: Arc<Gate<String>> = Arc::new(Limiter::builder(Quota::per_second(1)).gate());
     let start = Instant::now();
-    drop(Housekeeper::start(limiter, 3_600 * SECOND).unwrap());
+    drop(Sweeper::start(limiter, 3_600 * SECOND).unwrap());
     assert!(start.elapsed() < 60 * SECOND);
 }
 
@@ -271,7 +271,7 @@ fn a_housekeeper_that_waits_ends_at_once() {
 fn an_interval_out_of_range_is_refused_with_the_range() {
     let limiter: Arc<Gate<String>> = Arc::new(Limiter::builder(Quota::per_second(1)).gate());
     for every in [Duration::ZERO, Duration::from_micros(999), Duration::MAX] {
-        let refused = Housekeeper::start(Arc::clone(&limiter), every).unwrap_err().to_string();
+        let refused = Sweeper::start(Arc::clone(&limiter), every).unwrap_err().to_string();
         assert!(refused.contains("allowed: 1ms to 86400s"), "{refused}");
     }
 }

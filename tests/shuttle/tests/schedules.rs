@@ -20,7 +20,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tollgate::{
-    Algorithm, Builder, Clock, Decision, ExactKeys, Fingerprints, Full, Holds, Limiter, Quota, Source, Tick,
+    Accepts, Algorithm, Builder, Clock, Decision, ExactKeys, Fingerprints, Limiter, Quota, Source, Tick,
+    WhenFull,
 };
 
 /// The time of the first round.
@@ -71,7 +72,7 @@ impl AddAssign for Figures {
 }
 
 /// The store that the schedules run with.
-trait Built: Holds<u64> + Sized + Send + Sync + 'static {
+trait Built: Accepts<u64> + Sized + Send + Sync + 'static {
     const ALGORITHMS: &[Algorithm];
 
     fn build(builder: Builder<Limiter<u64>>) -> Limiter<u64, Self>;
@@ -159,7 +160,7 @@ impl<S: Built> Worker<S> {
         let decision = self.limiter.check_at(&key, one_of(1..3), self.now);
         if decision.source() != Source::Key {
             self.figures.full += 1;
-        } else if decision.allowed() {
+        } else if decision.is_allowed() {
             self.taken[key as usize] += decision.charged();
             self.figures.admitted += decision.charged();
             self.charges.push((key, decision));
@@ -211,7 +212,7 @@ fn schedule<S: Built>(algorithm: Algorithm) -> Figures {
     // All keys find a place, or not.
     let max_keys = if one_of(0..2) == 0 { 8 } else { 512 };
     let builder = Limiter::builder(Quota::per_second(3)).algorithm(algorithm).clock(Clock::manual());
-    let builder = builder.max_keys(max_keys).full(Full::Deny).grace(Duration::from_nanos(1));
+    let builder = builder.max_keys(max_keys).when_full(WhenFull::Deny).grace(Duration::from_nanos(1));
     let limiter = Arc::new(S::build(builder));
     let own = Some(Quota::per_second(4));
     limiter.set_key_quotas_at([(&2, own), (&3, own)], Tick::ZERO).unwrap();
@@ -251,7 +252,7 @@ fn schedule<S: Built>(algorithm: Algorithm) -> Figures {
                 assert_eq!(taken, 0, "key {key} of round {round} was forgotten");
                 continue;
             }
-            assert_eq!(peek.limit(), limit(key), "the limit of key {key} in round {round}");
+            assert_eq!(peek.capacity(), limit(key), "the limit of key {key} in round {round}");
             assert!(taken <= limit(key), "key {key} of round {round} was admitted {taken}: {peek:?}");
             assert_eq!(peek.remaining(), limit(key) - taken, "tokens of key {key} left in round {round}");
         }

@@ -17,7 +17,7 @@ pub fn section(shown: &Shown) -> String {
 }
 
 fn table(shown: &Shown) -> String {
-    let head = format!("| time for a check, both as `cargo add` gives them, profile `{}`", PROFILES[RELEASE]);
+    let head = format!("| time for a check, profile `{}`", PROFILES[RELEASE]);
     let mut lines = vec![format!("{head} | {OWN} | {BASE} | ratio |"), "|---|--:|--:|--:|".to_owned()];
     lines.extend(rows(shown).map(|(panel, threads)| {
         let [own, base] = [OWN, BASE].map(|subject| shown.default_row(RELEASE, panel, threads, subject));

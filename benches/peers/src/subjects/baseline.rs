@@ -12,7 +12,7 @@ use crate::keys::Key;
 use std::cell::RefCell;
 use std::sync::LazyLock;
 use std::time::Duration;
-use tollgate_baseline::{Clock, Decision, Limiter, SingleLimiter};
+use tollgate_baseline::{Clock, Decision, Limiter, Outcome, SingleLimiter};
 
 pub fn all<K: Key>() -> Rows<K> {
     vec![
@@ -31,7 +31,7 @@ pub fn all<K: Key>() -> Rows<K> {
             }
             let single = SingleLimiter::builder(quota(setting)).clock(counter()).build();
             let single = single.map_err(|_| "refuses the quota")?;
-            each(move |_| single.check().allowed())
+            each(move |_| single.check().outcome() == Outcome::Allowed)
         }),
     ]
 }
@@ -61,11 +61,15 @@ fn checked<K: Key>(setting: Setting, clock: Option<Clock>) -> Built<K> {
         turnovers: Some(|limiter| limiter.stats().turnovers),
         bytes: Some(memory),
     };
-    kept(limiter(setting, clock)?, |limiter: &Limiter<K>, key: &K| limiter.check(key).allowed(), upkeep)
+    kept(
+        limiter(setting, clock)?,
+        |limiter: &Limiter<K>, key: &K| limiter.check(key).outcome() == Outcome::Allowed,
+        upkeep,
+    )
 }
 
 fn memory<K>(limiter: &Limiter<K>) -> u64 {
-    limiter.memory() as u64
+    limiter.stats().bytes as u64
 }
 
 fn limiter<K>(setting: Setting, clock: Option<Clock>) -> Result<Limiter<K>, &'static str> {
@@ -91,7 +95,7 @@ struct InALoop<K>(Limiter<K>);
 impl<K: Key> Subject<K> for InALoop<K> {
     fn decide(&self, keys: &[K]) -> u64 {
         let mut gate = self.0.pin();
-        keys.iter().map(|key| u64::from(gate.check(key).allowed())).sum()
+        keys.iter().map(|key| u64::from(gate.check(key).outcome() == Outcome::Allowed)).sum()
     }
 
     fn bytes(&self) -> u64 {
@@ -111,7 +115,8 @@ impl<K: Key> Subject<K> for Batches<K> {
             for batch in keys.chunks(32) {
                 decisions.clear();
                 self.0.check_many(batch, decisions);
-                admitted += decisions.iter().filter(|decision| decision.allowed()).count() as u64;
+                admitted +=
+                    decisions.iter().filter(|decision| decision.outcome() == Outcome::Allowed).count() as u64;
             }
             admitted
         })

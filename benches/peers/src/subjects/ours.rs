@@ -31,7 +31,7 @@ pub fn all<K: Key>() -> Rows<K> {
             }
             let single = SingleLimiter::builder(quota(setting)).clock(counter()).build();
             let single = single.map_err(|_| "refuses the quota")?;
-            each(move |_| single.check().allowed())
+            each(move |_| single.check().is_allowed())
         }),
     ]
 }
@@ -43,19 +43,19 @@ pub fn defaults<K: Key>() -> Rows<K> {
 
 fn checked<K: Key>(setting: Setting, clock: Option<Clock>) -> Built<K> {
     let upkeep = Upkeep {
-        // As its own housekeeper does it.
+        // As its own sweeper does it.
         sweep: Some(|limiter: &Limiter<K>| while limiter.sweep(1024) {}),
         needs_sweeps: false,
         clear: Some(Limiter::clear),
         turnovers: Some(|limiter| limiter.stats().turnovers),
         bytes: Some(memory),
     };
-    kept(limiter(setting, clock)?, |limiter: &Limiter<K>, key: &K| limiter.check(key).allowed(), upkeep)
+    kept(limiter(setting, clock)?, |limiter: &Limiter<K>, key: &K| limiter.check(key).is_allowed(), upkeep)
 }
 
 /// Of a table, a few hundred bytes less than all: what is beside it is allocated, and counted.
 fn memory<K>(limiter: &Limiter<K>) -> u64 {
-    limiter.memory() as u64
+    limiter.bytes() as u64
 }
 
 fn limiter<K>(setting: Setting, clock: Option<Clock>) -> Result<Limiter<K>, &'static str> {
@@ -89,7 +89,7 @@ struct InALoop<K>(Limiter<K>);
 impl<K: Key> Subject<K> for InALoop<K> {
     fn decide(&self, keys: &[K]) -> u64 {
         let mut gate = self.0.pin();
-        keys.iter().map(|key| u64::from(gate.check(key).allowed())).sum()
+        keys.iter().map(|key| u64::from(gate.check(key).is_allowed())).sum()
     }
 
     fn bytes(&self) -> u64 {
@@ -110,7 +110,7 @@ impl<K: Key> Subject<K> for Batches<K> {
             for batch in keys.chunks(32) {
                 decisions.clear();
                 self.0.check_many(batch, decisions);
-                admitted += decisions.iter().filter(|decision| decision.allowed()).count() as u64;
+                admitted += decisions.iter().filter(|decision| decision.is_allowed()).count() as u64;
             }
             admitted
         })

@@ -1,0 +1,64 @@
+//! The `tollgate` program: `tollgate replay` runs access logs through a rate limit and reports what
+//! it would have done; `tollgate proxy` puts limits in front of a server.
+//!
+//! A library, so that fuzz targets, benches and tests can link what the program is made of. Programs
+//! of others stand on [`tollgate`], [`tollgate_http`] and [`tollgate_redis`]; here no name is kept
+//! stable for them. Limits as text are read by [`tollgate_http::text`].
+
+// Public for the fuzz targets, benches and tests of this repository.
+#![allow(missing_docs, rustdoc::private_intra_doc_links)]
+
+mod args;
+mod choices;
+pub mod failure;
+mod limit;
+mod printable;
+pub mod proxy;
+pub mod replay;
+
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::{Cli, Command};
+use failure::Failure;
+use replay::args::{Output, ReplayArgs};
+use replay::report;
+
+/// What the exit code of a refusal is; clap's own is the same.
+const REFUSED: u8 = 2;
+
+/// Does what the arguments of the process ask for.
+pub fn run() -> ExitCode {
+    let done = match Cli::parse().command {
+        Command::Replay(args) => run_replay(args),
+        Command::Proxy(args) => args.settings().and_then(proxy::run),
+    };
+    match done {
+        Ok(()) | Err(Failure::ReaderLeft) => ExitCode::SUCCESS,
+        Err(Failure::Refused(message)) => {
+            // Without standard error there is nobody to tell; the exit code remains.
+            let _ = writeln!(io::stderr(), "tollgate: {message}");
+            ExitCode::from(REFUSED)
+        }
+    }
+}
+
+fn run_replay(args: ReplayArgs) -> Result<(), Failure> {
+    let output = args.format;
+    let settings = args.settings()?;
+    let report = replay::replay(&settings)?;
+    if settings.decisions.as_deref() == Some(Path::new("-")) {
+        return Ok(());
+    }
+    let mut out = BufWriter::new(io::stdout().lock());
+    let written = match output {
+        Output::Text => report::write_text(&report, &mut out),
+        Output::Json => serde_json::to_writer_pretty(&mut out, &report)
+            .map_err(io::Error::from)
+            .and_then(|()| writeln!(out)),
+    };
+    written.and_then(|()| out.flush()).map_err(|error| Failure::writing_stdout(&error))
+}

@@ -1,0 +1,53 @@
+//! Text from outside - logs, arguments, file names - as messages and reports show it.
+
+use std::borrow::Cow;
+use std::path::Path;
+
+pub(crate) use tollgate_http::text::printable;
+
+/// So many names of a list are shown.
+const NAMES_SHOWN: usize = 20;
+
+/// A file's name that is safe to print.
+pub(crate) fn printable_path(path: &Path) -> String {
+    printable(path.as_os_str().as_encoded_bytes())
+}
+
+/// A text cut to so many characters.
+pub(crate) fn cut(text: &str, width: usize) -> Cow<'_, str> {
+    match text.char_indices().nth(width) {
+        None => Cow::Borrowed(text),
+        Some(_) => Cow::Owned(text.chars().take(width - 1).chain(['…']).collect()),
+    }
+}
+
+/// Names behind commas; a long list is cut.
+pub(crate) fn listed<'n>(names: impl IntoIterator<Item = &'n [u8]>) -> String {
+    let mut names = names.into_iter();
+    let shown: Vec<String> = names.by_ref().take(NAMES_SHOWN).map(printable).collect();
+    match (shown.join(", "), names.count()) {
+        (list, 0) => list,
+        (list, more) => format!("{list} and {more} more"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_lists_are_cut_and_say_so() {
+        let names: Vec<String> = (0..25).map(|n| n.to_string()).collect();
+        let list = |count: usize| listed(names[..count].iter().map(String::as_bytes));
+        assert_eq!((list(0).as_str(), list(2).as_str()), ("", "0, 1"));
+        assert!(list(20).ends_with(", 19"), "{}", list(20));
+        assert!(list(25).ends_with(", 19 and 5 more"), "{}", list(25));
+    }
+
+    #[test]
+    fn long_texts_are_cut_between_characters() {
+        assert_eq!(cut("näïve", 5), "näïve");
+        assert_eq!(cut("näïve", 4), "näï…");
+        assert_eq!(cut("", 4), "");
+    }
+}

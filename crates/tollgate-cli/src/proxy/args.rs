@@ -1,0 +1,375 @@
+//! The arguments of `tollgate proxy`.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use http::StatusCode;
+use jiff::SignedDuration;
+use tollgate::Algorithm;
+use tollgate_http::text::{LimitText, PathText};
+use tollgate_http::{ForwardedField, TrustedProxies};
+use tollgate_redis::WhenUnavailable;
+
+use super::limits::LimitSettings;
+use super::settings::Settings;
+use super::shared::SharedSettings;
+use crate::choices::{FullArg, algorithm_names};
+use crate::failure::Failure;
+use crate::printable::printable;
+use crate::proxy::upstream::origin::Origin;
+use crate::proxy::upstream::service::{UpstreamSettings, parse_upstream};
+
+/// What the program is for, in a paragraph.
+pub(crate) const ABOUT: &str = "\
+Puts limits in front of a server: a small reverse proxy for HTTP/1.1 and HTTP/2 (without TLS) that
+streams bodies both ways. A request that a limit refuses is answered with 429, Retry-After and a
+problem in JSON, and never reaches the server. Responses say what is left (RateLimit and
+RateLimit-Policy). WebSockets are passed on.";
+
+/// What does not fit beside an option.
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  tollgate proxy --listen 127.0.0.1:8080 --upstream http://127.0.0.1:3000 \\
+      --limit 'per-ip=100/s burst 20 by ip'
+  tollgate proxy ... --limit 'all=5000/s by nothing' --limit 'per-page=5/min by ip+path'
+  tollgate proxy ... --limit 'per-key=1000/h by header x-api-key or ip'
+  tollgate proxy ... --limit 'trial=10/s by ip' --shadow trial --metrics 127.0.0.1:9090
+  tollgate proxy ... --limit 'per-ip=100/s by ip' --trust 10.0.0.0/8   # behind a load balancer
+  tollgate proxy ... --limit 'per-key=1000/h by header x-api-key' --redis redis://10.0.0.5   # with other proxies
+  tollgate proxy ... --access-log access.log, and later: tollgate replay access.log --limit 50/s
+
+Limits: NAME=QUOTA by KEY. A quota is '100/s', '5/10s', '1000/h burst 50'. A key is ip, method,
+path (without the query), header NAME or query NAME; several joined with '+' count together, as in
+ip+path; 'or' gives an alternative for requests without the first, as in header x-api-key or ip; and
+'nothing' counts all requests together. 'else' says what becomes of requests without a key: deny
+(they get 403; the default), allow (the limit does not count for them), share (together they are
+one client). Of several limits all must admit a request, and it is charged to all or to none.
+
+What a client is free to choose is no key by itself: who invents a new API key for each request has
+a new quota each time. Limit the address, too.
+
+The ip is the other end of the connection; IPv6 counts by its network (--ipv6-prefix). Behind other
+proxies, say whom to believe: --trust names their networks, --trust-hops counts them. Then the ip
+is found in X-Forwarded-For (--forwarded-field), from the right, past those that are trusted.
+The upstream is told where a request came from in the same field, and in X-Forwarded-Host and
+-Proto. Of these, what a client or an untrusted proxy wrote is replaced.
+
+With --redis the counts are in a store, and proxies that name the same limits enforce them together. A
+check takes a round trip; --redis-lease and --redis-max-unsynced save most of them. What the store does
+not answer in time is decided by --redis-on-failure. Pass the address in TOLLGATE_REDIS if it holds a
+password: arguments can be read by others on the machine.
+
+An upstream that can't be reached is a 502, one that does not answer in time a 504, with a problem
+in JSON that says so.
+
+Host is passed on as the client sent it, for servers make links and find sites by it; over
+HTTP/2 to the upstream, which has no other name for it, it is the upstream's. --host chooses.
+
+SIGINT and SIGTERM end the proxy: it accepts nothing more, lets requests end (WebSockets, which have
+no end, are closed), and exits with 0. A second signal ends it at once, with 1. What is refused at
+the start exits with 2.";
+
+#[derive(Args)]
+pub(crate) struct ProxyArgs {
+    /// Where clients connect: IP:PORT, as in 127.0.0.1:8080 or [::]:8080; port 0 is any that is free
+    #[arg(long, value_name = "ADDR", value_parser = address)]
+    listen: SocketAddr,
+
+    /// The server behind the proxy: http://HOST[:PORT]
+    #[arg(long, value_name = "URL")]
+    upstream: String,
+
+    /// A limit, as often as there are limits: 'per-ip=100/s burst 20 by ip', see below. Without any, everything
+    /// passes
+    #[arg(short, long, value_name = "NAME=QUOTA by KEY", help_heading = "Limits")]
+    limit: Vec<String>,
+
+    /// The algorithm that enforces the limits
+    #[arg(
+        short,
+        long,
+        value_name = "NAME",
+        default_value = "token-bucket",
+        value_parser = algorithm_names(),
+        help_heading = "Limits"
+    )]
+    algorithm: String,
+
+    /// The most keys that each limit may track
+    #[arg(long, value_name = "N", default_value_t = 1_000_000, help_heading = "Limits")]
+    max_keys: usize,
+
+    /// Share the counts with other proxies through Redis or Valkey: redis://[:PASSWORD@]HOST[:PORT][/DATABASE], rediss://
+    /// with TLS, or several nodes of a cluster with commas between them. Limits of one name, quota and algorithm
+    /// are one
+    #[arg(
+        long,
+        value_name = "URL",
+        env = "TOLLGATE_REDIS",
+        hide_env_values = true,
+        help_heading = "Shared limits"
+    )]
+    redis: Option<String>,
+
+    /// How long the store may take to answer a check
+    #[arg(
+        long,
+        value_name = "TIME",
+        default_value = "50ms",
+        value_parser = time,
+        requires = "redis",
+        help_heading = "Shared limits"
+    )]
+    redis_deadline: Duration,
+
+    /// What a request gets that the store does not answer in time [default: local, or deny with
+    /// --redis-max-unsynced]
+    #[arg(long, value_enum, value_name = "POLICY", requires = "redis", help_heading = "Shared limits")]
+    redis_on_failure: Option<OnFailureArg>,
+
+    /// The part of each quota that this proxy enforces alone while the store is away, above 0 and up to 1 [default: 1]
+    #[arg(
+        long,
+        value_name = "SHARE",
+        requires = "redis",
+        conflicts_with = "redis_max_unsynced",
+        help_heading = "Shared limits"
+    )]
+    redis_share: Option<f64>,
+
+    /// Take up to so many tokens of a key in advance, to spend them without asking: never over the limit
+    #[arg(long, value_name = "N", requires = "redis", help_heading = "Shared limits")]
+    redis_lease: Option<u64>,
+
+    /// Count here and tell the store later, with at most so many tokens of a key untold: never waits, and may be over the limit
+    /// by as many for each other proxy; for windows
+    #[arg(
+        long,
+        value_name = "N",
+        requires = "redis",
+        conflicts_with = "redis_lease",
+        help_heading = "Shared limits"
+    )]
+    redis_max_unsynced: Option<u64>,
+
+    /// What new keys get while a limit tracks as many as it may
+    #[arg(long, value_enum, value_name = "POLICY", default_value_t = FullArg::Deny, conflicts_with = "redis", help_heading = "Limits")]
+    full: FullArg,
+
+    /// A limit that decides and counts (see --metrics) but refuses nothing: to try it out
+    #[arg(long, value_name = "NAME", help_heading = "Limits")]
+    shadow: Vec<String>,
+
+    /// The status of a refusal, from 400 to 599
+    #[arg(
+        long,
+        value_name = "CODE",
+        default_value_t = 429,
+        value_parser = clap::value_parser!(u16).range(400..=599),
+        help_heading = "Limits"
+    )]
+    status: u16,
+
+    /// A path that no limit counts for, such as /health
+    #[arg(long, value_name = "PATH", help_heading = "Limits")]
+    skip_path: Vec<String>,
+
+    /// A network of proxies in front of this one, such as 10.0.0.0/8: what they say about the client is believed
+    #[arg(long, value_name = "NETWORK", help_heading = "Who is asking")]
+    trust: Vec<String>,
+
+    /// How many proxies every request has come through before this one, where their networks are not known
+    #[arg(long, value_name = "N", conflicts_with = "trust", help_heading = "Who is asking")]
+    trust_hops: Option<usize>,
+
+    /// The field in which they say who the client is, and this proxy tells the upstream
+    #[arg(long, value_enum, value_name = "FIELD", default_value_t = FieldArg::XForwardedFor, help_heading = "Who is asking")]
+    forwarded_field: FieldArg,
+
+    /// How many bits of an IPv6 address tell clients apart
+    #[arg(
+        long,
+        value_name = "BITS",
+        default_value_t = 64,
+        value_parser = clap::value_parser!(u8).range(1..=128),
+        help_heading = "Who is asking"
+    )]
+    ipv6_prefix: u8,
+
+    /// The Host that the upstream sees [default: preserve, or upstream with --upstream-http2]
+    #[arg(long, value_enum, value_name = "WHOSE", help_heading = "Upstream")]
+    host: Option<HostArg>,
+
+    /// Speak HTTP/2 to the upstream, without asking first: for gRPC
+    #[arg(long, help_heading = "Upstream")]
+    upstream_http2: bool,
+
+    /// How long connecting may take
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = time, help_heading = "Upstream")]
+    connect_timeout: Duration,
+
+    /// How long the upstream may take until it begins to answer, once the request has stopped moving
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = time, help_heading = "Upstream")]
+    request_timeout: Duration,
+
+    /// Where to serve metrics for Prometheus, at /metrics: an address that clients can't reach
+    #[arg(long, value_name = "ADDR", value_parser = address, help_heading = "Operation")]
+    metrics: Option<SocketAddr>,
+
+    /// Append a line for each request to this file, in Combined Log Format; '-' is standard output
+    #[arg(long, value_name = "FILE", help_heading = "Operation")]
+    access_log: Option<PathBuf>,
+
+    /// The most connections from clients at a time; others wait to be accepted
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 10_000,
+        value_parser = clap::value_parser!(u32).range(1..),
+        help_heading = "Operation"
+    )]
+    max_connections: u32,
+
+    /// How long requests may take to end when the proxy is told to
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = time, help_heading = "Operation")]
+    shutdown_timeout: Duration,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum OnFailureArg {
+    /// A limiter of this proxy decides, under --redis-share of the quota
+    Local,
+    /// It is admitted
+    Allow,
+    /// It is refused
+    Deny,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum FieldArg {
+    XForwardedFor,
+    Forwarded,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum HostArg {
+    /// The one that the client asked for
+    Preserve,
+    /// That of --upstream
+    Upstream,
+}
+
+impl ProxyArgs {
+    /// # Errors
+    ///
+    /// An upstream, a limit or a network that means nothing.
+    pub(crate) fn settings(self) -> Result<Settings, Failure> {
+        let authority = parse_upstream(&self.upstream)?;
+        if self.upstream_http2 && self.host == Some(HostArg::Preserve) {
+            return Err(Failure::refused(
+                "--host preserve and --upstream-http2 exclude each other: the authority of a request in HTTP/2 is \
+                 that of its connection; leave one of them out (the upstream finds the client's in X-Forwarded-Host)",
+            ));
+        }
+        let skipped_paths = self
+            .skip_path
+            .iter()
+            .map(|path| path.parse().map_err(|error| Failure::refused(format!("--skip-path {error}"))));
+        let skipped_paths: Vec<PathText> = skipped_paths.collect::<Result<_, _>>()?;
+        let local = WhenUnavailable::Local { share: self.redis_share.unwrap_or(1.0) };
+        let on_failure = match (self.redis_on_failure, self.redis_share) {
+            (Some(OnFailureArg::Allow | OnFailureArg::Deny), Some(share)) => {
+                return Err(Failure::refused(format!(
+                    "--redis-share {share} has no meaning where no limiter of this proxy decides; allowed: \
+                     --redis-on-failure local, the default; leave one of them out"
+                )));
+            }
+            (None, _) if self.redis_max_unsynced.is_some() => None,
+            (None | Some(OnFailureArg::Local), _) => Some(local),
+            (Some(OnFailureArg::Allow), None) => Some(WhenUnavailable::Allow),
+            (Some(OnFailureArg::Deny), None) => Some(WhenUnavailable::Deny),
+        };
+        let field = match self.forwarded_field {
+            FieldArg::XForwardedFor => ForwardedField::XForwardedFor,
+            FieldArg::Forwarded => ForwardedField::Forwarded,
+        };
+        let limits = self.limit.iter().map(|limit| parse_named_limit(limit)).collect::<Result<_, _>>()?;
+        let algorithm: Algorithm =
+            self.algorithm.parse().map_err(|error| Failure::refused(format!("{error}")))?;
+        let proxies = match self.trust_hops {
+            Some(hops) => Some(TrustedProxies::hops(hops)),
+            None if self.trust.is_empty() => None,
+            None => Some(TrustedProxies::networks(self.trust.clone())),
+        };
+        Ok(Settings {
+            listen: self.listen,
+            metrics: self.metrics,
+            access_log: self.access_log,
+            upstream: UpstreamSettings {
+                authority,
+                http2: self.upstream_http2,
+                connect_timeout: self.connect_timeout,
+                request_timeout: self.request_timeout,
+            },
+            limits: LimitSettings {
+                limits,
+                algorithm,
+                max_keys: self.max_keys,
+                full: self.full.into(),
+                shadows: self.shadow,
+                status: StatusCode::from_u16(self.status).unwrap_or(StatusCode::TOO_MANY_REQUESTS),
+                skipped_paths,
+                ipv6_prefix: self.ipv6_prefix,
+                proxies: proxies.clone().map(|proxies| (field, proxies)),
+            },
+            shared: self.redis.map(|url| SharedSettings {
+                url,
+                deadline: self.redis_deadline,
+                on_failure,
+                lease: self.redis_lease,
+                max_unsynced: self.redis_max_unsynced,
+            }),
+            origin: Origin { field, trusted: proxies },
+            preserves_host: self.host.map_or(!self.upstream_http2, |host| host == HostArg::Preserve),
+            max_connections: usize::try_from(self.max_connections).unwrap_or(usize::MAX),
+            shutdown_timeout: self.shutdown_timeout,
+        })
+    }
+}
+
+/// # Errors
+///
+/// What of the text means nothing, and what is allowed there.
+pub fn parse_named_limit(text: &str) -> Result<LimitText, Failure> {
+    let shown = printable(text.as_bytes());
+    text.parse().map_err(|error| Failure::refused(format!("--limit '{shown}': {error}")))
+}
+
+fn address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| "no address; allowed: IP:PORT, as in 127.0.0.1:8080 or [::]:8080".to_owned())
+}
+
+fn time(text: &str) -> Result<Duration, String> {
+    let parsed: Option<SignedDuration> = text.parse().ok();
+    let positive = parsed.and_then(|time| Duration::try_from(time).ok()).filter(|time| !time.is_zero());
+    let a_day = Duration::from_secs(24 * 60 * 60);
+    positive
+        .filter(|&time| time <= a_day)
+        .ok_or_else(|| "no time; allowed: more than 0s, up to 24h, as in 500ms, 5s or 1m30s".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_units_and_a_range() {
+        assert_eq!(time("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(time("1m30s"), Ok(Duration::from_secs(90)));
+        for text in ["", "5", "0s", "-1s", "25h", "soon"] {
+            assert!(time(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,6 @@
+//! What whoever runs the proxy sees of it: metrics and the access log.
+
+pub(crate) mod access_log;
+pub(crate) mod exchange;
+pub(crate) mod metrics;
+pub(crate) mod metrics_server;

@@ -1,0 +1,197 @@
+//! The access log, in Combined Log Format: `tollgate replay` reads it back.
+//!
+//! Requests hand their lines to a thread of its own and never wait for it: if it can't keep up, lines are lost and
+//! counted.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
+use std::thread::{self, JoinHandle};
+
+use http::header::{HeaderMap, HeaderName, REFERER, USER_AGENT};
+use http::{Method, StatusCode, Uri, Version};
+use jiff::Timestamp;
+use prometheus_client::metrics::counter::Counter;
+
+use crate::failure::Failure;
+use crate::printable::printable_path;
+use crate::proxy::say::say;
+
+/// So many lines may wait to be written.
+const WAITING: usize = 16_384;
+
+/// nginx's word for a client that left before there was a response.
+const CLIENT_LEFT: u16 = 499;
+
+/// Where requests leave their lines.
+#[derive(Clone)]
+pub(crate) struct AccessLog {
+    lines: SyncSender<Option<Vec<u8>>>,
+    lost: Counter,
+}
+
+/// The thread that writes the log.
+pub(crate) struct Writer {
+    lines: SyncSender<Option<Vec<u8>>>,
+    thread: JoinHandle<()>,
+}
+
+impl AccessLog {
+    /// Opens a log, which is appended to; '-' is standard output.
+    ///
+    /// # Errors
+    ///
+    /// A file that cannot be opened.
+    pub(crate) fn open(path: &Path, lost: Counter) -> Result<(Self, Writer), Failure> {
+        let out: Box<dyn Write + Send> = if path == Path::new("-") {
+            Box::new(io::stdout())
+        } else {
+            let file: io::Result<File> = OpenOptions::new().append(true).create(true).open(path);
+            Box::new(file.map_err(|error| {
+                let path = printable_path(path);
+                Failure::refused(format!(
+                    "--access-log '{path}' cannot be written ({error}); name a file that can be"
+                ))
+            })?)
+        };
+        let (lines, waiting) = sync_channel(WAITING);
+        let counter = lost.clone();
+        let thread = thread::Builder::new()
+            .name("access log".to_owned())
+            .spawn(move || write_all(&waiting, BufWriter::with_capacity(1 << 16, out), &counter))
+            .map_err(|error| Failure::refused(format!("no thread for the access log: {error}")))?;
+        Ok((Self { lines: lines.clone(), lost }, Writer { lines, thread }))
+    }
+
+    /// Leaves a line to be written.
+    pub(crate) fn write(&self, line: Vec<u8>) {
+        if self.lines.try_send(Some(line)).is_err() {
+            self.lost.inc();
+        }
+    }
+}
+
+impl Writer {
+    /// Writes what is waiting, and ends.
+    pub(crate) fn finish(self) {
+        // If the thread is gone there is nobody to wait for.
+        let _ = self.lines.send(None);
+        let _ = self.thread.join();
+    }
+}
+
+fn write_all(lines: &Receiver<Option<Vec<u8>>>, mut out: impl Write, lost: &Counter) {
+    let mut failed = false;
+    let mut check = |done: io::Result<()>| {
+        if let Err(error) = done {
+            lost.inc();
+            if !failed {
+                say(format_args!("the access log cannot be written: {error}"));
+            }
+            failed = true;
+        } else {
+            failed = false;
+        }
+    };
+    loop {
+        let line = match lines.try_recv() {
+            Ok(line) => line,
+            Err(TryRecvError::Disconnected) => None,
+            Err(TryRecvError::Empty) => {
+                // In a quiet moment the log is up to date.
+                check(out.flush());
+                lines.recv().unwrap_or_default()
+            }
+        };
+        match line {
+            Some(line) => check(out.write_all(&line)),
+            None => return check(out.flush()),
+        }
+    }
+}
+
+/// What of a request stands in its line.
+pub(crate) struct Asked {
+    at: Timestamp,
+    client: String,
+    method: Method,
+    uri: Uri,
+    version: Version,
+    referer: Vec<u8>,
+    agent: Vec<u8>,
+}
+
+impl Asked {
+    /// Keeps what will be needed when the response is over. The `client` is '-' where nobody knows.
+    pub(crate) fn new<B>(request: &http::Request<B>, client: String) -> Self {
+        Self {
+            at: Timestamp::now(),
+            client,
+            method: request.method().clone(),
+            uri: request.uri().clone(),
+            version: request.version(),
+            referer: first(request.headers(), &REFERER),
+            agent: first(request.headers(), &USER_AGENT),
+        }
+    }
+
+    /// The line of a request that was answered so, or not at all.
+    pub(crate) fn line(&self, status: Option<StatusCode>, bytes: u64) -> Vec<u8> {
+        let mut line = Vec::with_capacity(256);
+        let at = self.at.strftime("%d/%b/%Y:%H:%M:%S +0000");
+        let path = self.uri.path_and_query().map_or_else(|| self.uri.to_string(), ToString::to_string);
+        let status = status.map_or(CLIENT_LEFT, |status| status.as_u16());
+        // Writing to memory cannot fail.
+        let _ = write!(line, "{} - - [{at}] \"{} ", self.client, self.method);
+        escape(path.as_bytes(), &mut line);
+        let _ = write!(line, " {:?}\" {status} ", self.version);
+        let _ = if bytes == 0 { write!(line, "-") } else { write!(line, "{bytes}") };
+        for field in [&self.referer, &self.agent] {
+            line.extend_from_slice(b" \"");
+            escape(field, &mut line);
+            line.push(b'"');
+        }
+        line.push(b'\n');
+        line
+    }
+}
+
+fn first(headers: &HeaderMap, name: &HeaderName) -> Vec<u8> {
+    headers.get(name).map_or_else(|| b"-".to_vec(), |value| value.as_bytes().to_vec())
+}
+
+/// As Apache does it: nothing that ends a field, a line or steers a terminal.
+fn escape(text: &[u8], line: &mut Vec<u8>) {
+    for &byte in text {
+        match byte {
+            b'"' | b'\\' => line.extend([b'\\', byte]),
+            b' '..=b'~' => line.push(byte),
+            _ => {
+                let _ = write!(line, "\\x{byte:02x}");
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_combined_log_format_and_nothing_breaks_out_of_it() {
+        let request = http::Request::post("/a?b=c")
+            .header("referer", "https://example.org/\"x")
+            .header("user-agent", &b"\\evil\xff\t"[..])
+            .body(())
+            .expect("a request");
+        let mut asked = Asked::new(&request, "192.0.2.1".to_owned());
+        asked.at = Timestamp::from_second(1_431_857_103).expect("a time");
+        assert_eq!(
+            String::from_utf8_lossy(&asked.line(Some(StatusCode::OK), 123)),
+            "192.0.2.1 - - [17/May/2015:10:05:03 +0000] \"POST /a?b=c HTTP/1.1\" 200 123 \
+             \"https://example.org/\\\"x\" \"\\\\evil\\xff\\x09\"\n"
+        );
+        assert!(String::from_utf8_lossy(&asked.line(None, 0)).contains("\" 499 - \""));
+    }
+}

@@ -1,0 +1,107 @@
+//! One request and its response, from head to end: counted and logged when the last of it is gone.
+
+use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Instant;
+
+use bytes::Bytes;
+use http::{Request, Response, StatusCode};
+use http_body::{Body, Frame, SizeHint};
+use tollgate_http::{KeyBy, KeyPart, PeerAddr, RequestHead};
+
+use super::access_log::{AccessLog, Asked};
+use super::metrics::Metrics;
+
+/// Who counts and logs.
+pub(crate) struct Observer {
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) log: Option<AccessLog>,
+    /// Who the client is behind proxies; `None` where there are none.
+    pub(crate) client: Option<KeyBy>,
+}
+
+impl Observer {
+    fn client<B>(&self, request: &Request<B>) -> String {
+        let whole = |ip: IpAddr| ip.to_canonical().to_string();
+        let client = match &self.client {
+            None => request.extensions().get().map(|&PeerAddr(peer)| whole(peer.ip())),
+            Some(by) => {
+                by.key("", RequestHead::of(request)).ok().flatten().and_then(|key| match key.parts() {
+                    [KeyPart::Address(ip)] => Some(whole(*ip)),
+                    _ => None,
+                })
+            }
+        };
+        client.unwrap_or_else(|| "-".to_owned())
+    }
+}
+
+/// A request under way. It is over when this is dropped: with the body of its response, or with the future of one
+/// that nobody waits for any more.
+pub(crate) struct Exchange {
+    observer: Arc<Observer>,
+    begun: Instant,
+    asked: Option<Asked>,
+    status: Option<StatusCode>,
+    bytes: u64,
+}
+
+impl Exchange {
+    /// Begins with a request, which is told who its peer is.
+    pub(crate) fn begin<B>(observer: &Arc<Observer>, request: &mut Request<B>, peer: SocketAddr) -> Self {
+        request.extensions_mut().insert(PeerAddr(peer));
+        observer.metrics.in_flight.inc();
+        let asked = observer.log.is_some().then(|| Asked::new(request, observer.client(request)));
+        Self { observer: Arc::clone(observer), begun: Instant::now(), asked, status: None, bytes: 0 }
+    }
+
+    /// Goes on with the response.
+    pub(crate) fn answered<B>(mut self, response: Response<B>) -> Response<Watched<B>> {
+        self.status = Some(response.status());
+        response.map(|body| Watched { body, exchange: self })
+    }
+}
+
+impl Drop for Exchange {
+    fn drop(&mut self) {
+        let Self { observer, begun, asked, status, bytes } = self;
+        observer.metrics.in_flight.dec();
+        observer.metrics.response_bytes.inc_by(*bytes);
+        observer.metrics.answered(*status, begun.elapsed());
+        if let (Some(log), Some(asked)) = (&observer.log, asked) {
+            log.write(asked.line(*status, *bytes));
+        }
+    }
+}
+
+/// The body of a response, counted as it passes.
+pub(crate) struct Watched<B> {
+    body: B,
+    exchange: Exchange,
+}
+
+impl<B: Body<Data = Bytes> + Unpin> Body for Watched<B> {
+    type Data = Bytes;
+    type Error = B::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
+        if let Some(Ok(frame)) = &frame {
+            self.exchange.bytes += frame.data_ref().map_or(0, |data| data.len() as u64);
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

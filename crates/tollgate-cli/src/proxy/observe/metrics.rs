@@ -1,0 +1,249 @@
+//! What the proxy counts, for Prometheus. No label holds anything that a client chose.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use http::StatusCode;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::{ConstCounter, Counter};
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+use tollgate::Stats;
+use tollgate_http::Event;
+use tollgate_redis::{ClientStats, SharedStats};
+
+use crate::proxy::limits::{Holdings, Observed};
+use crate::proxy::upstream::service::Fault;
+
+/// A label and its value.
+type Label = [(&'static str, String); 1];
+
+/// Where requests are told apart by how long they took, in seconds.
+const BUCKETS: [f64; 15] =
+    [0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 60.0];
+
+/// Classes of statuses, and what stands for a client that left before there was a response.
+const CLASSES: [&str; 6] = ["1xx", "2xx", "3xx", "4xx", "5xx", "none"];
+
+/// All counts of a proxy. Handles to each are kept, so that a request looks nothing up.
+pub(crate) struct Metrics {
+    registry: Registry,
+    requests: [Counter; CLASSES.len()],
+    durations: Histogram,
+    pub(crate) in_flight: Gauge,
+    pub(crate) request_bytes: Counter,
+    pub(crate) response_bytes: Counter,
+    faults: [Counter; Fault::ALL.len()],
+    pub(crate) connections: Counter,
+    pub(crate) open_connections: Gauge,
+    pub(crate) tunnels: Gauge,
+    pub(crate) unlogged: Counter,
+    decisions: Vec<Decisions>,
+    observed: Arc<OnceLock<Vec<Observed>>>,
+}
+
+/// What one limit decided.
+struct Decisions {
+    limit: String,
+    allowed: Counter,
+    denied: Counter,
+    shadow: Counter,
+    no_key: Counter,
+}
+
+impl Metrics {
+    /// Counts for limits of these names.
+    pub(crate) fn new(limits: impl Iterator<Item = String>) -> Self {
+        let mut registry = Registry::with_prefix("tollgate");
+        let requests: Family<Label, Counter> = Family::default();
+        let faults: Family<Label, Counter> = Family::default();
+        let decisions: Family<[(&'static str, String); 2], Counter> = Family::default();
+        let durations = Histogram::new(BUCKETS);
+        registry.register("requests", "Requests answered, by class of the status", requests.clone());
+        registry.register(
+            "request_duration_seconds",
+            "From the head of the request to the end of the response",
+            durations.clone(),
+        );
+        registry.register(
+            "upstream_errors",
+            "Requests that got no response from the upstream",
+            faults.clone(),
+        );
+        registry.register(
+            "decisions",
+            "What each limit said; of requests that another limit refused, only what refused them is counted",
+            decisions.clone(),
+        );
+        let mut counter = |name: &str, help: &str| {
+            let counter = Counter::default();
+            registry.register(name, help, counter.clone());
+            counter
+        };
+        let request_bytes = counter("request_body_bytes", "Bytes of bodies passed to the upstream");
+        let response_bytes = counter("response_body_bytes", "Bytes of bodies passed to clients");
+        let connections = counter("connections", "Connections accepted");
+        let unlogged = counter("access_log_lost", "Lines of the access log that could not be written");
+        let mut gauge = |name: &str, help: &str| {
+            let gauge = Gauge::default();
+            registry.register(name, help, gauge.clone());
+            gauge
+        };
+        let in_flight = gauge("requests_in_flight", "Requests that are not answered to their end");
+        let open_connections = gauge("open_connections", "Connections that are open");
+        let tunnels = gauge("open_tunnels", "Connections that became WebSockets and are open");
+        let observed = Arc::new(OnceLock::new());
+        registry.register_collector(Box::new(Held { limits: Arc::clone(&observed) }));
+        let of_limit = |limit: String| {
+            let outcome = |outcome: &str| {
+                decisions.get_or_create_owned(&[("limit", limit.clone()), ("outcome", outcome.to_owned())])
+            };
+            let [allowed, denied, shadow, no_key] = ["allowed", "denied", "shadow", "no-key"].map(outcome);
+            Decisions { limit, allowed, denied, shadow, no_key }
+        };
+        Self {
+            requests: CLASSES.map(|class| requests.get_or_create_owned(&[("status", class.to_owned())])),
+            faults: Fault::ALL.map(|fault| faults.get_or_create_owned(&[("kind", fault.name().to_owned())])),
+            decisions: limits.map(of_limit).collect(),
+            registry,
+            durations,
+            in_flight,
+            request_bytes,
+            response_bytes,
+            connections,
+            open_connections,
+            tunnels,
+            unlogged,
+            observed,
+        }
+    }
+
+    /// Says whose keys are to be told; only the first time counts.
+    pub(crate) fn observe(&self, limits: Vec<Observed>) {
+        let _ = self.observed.set(limits);
+    }
+
+    /// Counts what a limit said.
+    pub(crate) fn decided(&self, event: &Event<'_>) {
+        let Some(of) = self.decisions.iter().find(|of| of.limit == event.limit()) else { return };
+        match event.decision() {
+            Some(_) if event.would_refuse() => of.shadow.inc(),
+            Some(decision) if !decision.is_allowed() => of.denied.inc(),
+            Some(_) if event.is_refused() => 0,
+            Some(_) => of.allowed.inc(),
+            None => of.no_key.inc(),
+        };
+    }
+
+    /// Counts a request that is over.
+    pub(crate) fn answered(&self, status: Option<StatusCode>, took: Duration) {
+        let hundreds = status.map(|status| usize::from(status.as_u16() / 100));
+        let class = hundreds.map_or(CLASSES.len(), |class| class.clamp(1, 5));
+        self.requests[class - 1].inc();
+        self.durations.observe(took.as_secs_f64());
+    }
+
+    /// Counts a request without a response.
+    pub(crate) fn fault(&self, fault: Fault) {
+        if let Some(at) = Fault::ALL.iter().position(|&other| other == fault) {
+            self.faults[at].inc();
+        }
+    }
+
+    /// All of it as text (OpenMetrics).
+    pub(crate) fn text(&self) -> String {
+        let mut text = String::new();
+        // Writing to a string cannot fail.
+        let _ = encode(&mut text, &self.registry);
+        text
+    }
+}
+
+/// What the limits hold, asked when somebody wants to know.
+struct Held {
+    limits: Arc<OnceLock<Vec<Observed>>>,
+}
+
+impl fmt::Debug for Held {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Held")
+    }
+}
+
+/// A figure: name, help, does it only grow, and which it is.
+type Figure<S> = (&'static str, &'static str, bool, fn(&S) -> u64);
+
+/// The figures of a limit of this proxy.
+const OWN: [Figure<Stats>; 5] = [
+    ("keys", "Keys that the limit tracks", false, |stats| stats.keys as u64),
+    ("keys_max", "The most keys that the limit may track", false, |stats| stats.max_keys as u64),
+    ("limiter_memory_bytes", "Bytes that the limit holds", false, |stats| stats.bytes as u64),
+    ("keys_forgotten", "Idle keys that were forgotten", true, |stats| stats.evicted),
+    ("keys_turned_away", "Requests of new keys that found no place", true, |stats| stats.no_room),
+];
+
+/// The figures of a limit that is shared, and of the way to its store.
+const SHARED: [Figure<(SharedStats, ClientStats)>; 10] = [
+    ("shared_by_store", "Decisions of the store", true, |(limit, _)| limit.by_store),
+    ("shared_ahead", "Decisions from tokens that are leased or not told yet", true, |(limit, _)| limit.ahead),
+    ("shared_stood_in", "Decisions that stood in for the store's", true, |(limit, _)| limit.stood_in),
+    (
+        "shared_unknown",
+        "Checks that the store may have counted without an answer in time",
+        true,
+        |(limit, _)| limit.unknown,
+    ),
+    ("shared_refused", "Checks that the store has refused to execute", true, |(limit, _)| limit.refused),
+    ("shared_leased", "Tokens leased and not spent", false, |(limit, _)| limit.leased),
+    ("shared_unsynced", "Tokens admitted and not confirmed by the store", false, |(limit, _)| limit.unsynced),
+    ("shared_in_flight", "Of these, those on their way", false, |(limit, _)| limit.in_flight),
+    ("shared_most_unsynced", "The most of them of one key", false, |(limit, _)| limit.most_unsynced),
+    ("store_breaker_opened", "How often the store was given up for a while", true, |(_, client)| {
+        client.breaker_opened
+    }),
+];
+
+impl Collector for Held {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let limits = self.limits.get().map_or(&[][..], Vec::as_slice);
+        let (mut own, mut shared) = (Vec::new(), Vec::new());
+        for limit in limits {
+            match &limit.holdings {
+                Holdings::Own(stats) => own.push((limit.name.as_str(), stats())),
+                Holdings::Shared(limiter) => {
+                    shared.push((limit.name.as_str(), (limiter.stats(), limiter.client().stats())));
+                }
+            }
+        }
+        write(&mut encoder, &OWN, &own)?;
+        write(&mut encoder, &SHARED, &shared)
+    }
+}
+
+/// Each figure of all limits.
+fn write<S>(encoder: &mut DescriptorEncoder<'_>, figures: &[Figure<S>], limits: &[(&str, S)]) -> fmt::Result {
+    if limits.is_empty() {
+        return Ok(());
+    }
+    for (name, help, grows, figure) in figures {
+        let kind = if *grows { MetricType::Counter } else { MetricType::Gauge };
+        let mut family = encoder.encode_descriptor(name, help, None, kind)?;
+        for (limit, stats) in limits {
+            let label = [("limit", *limit)];
+            let metric = family.encode_family(&label)?;
+            if *grows {
+                ConstCounter::new(figure(stats)).encode(metric)?;
+            } else {
+                let figure = i64::try_from(figure(stats)).unwrap_or(i64::MAX);
+                ConstGauge::new(figure).encode(metric)?;
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,24 @@
+//! What the proxy is told, checked.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::limits::LimitSettings;
+use super::shared::SharedSettings;
+use crate::proxy::upstream::origin::Origin;
+use crate::proxy::upstream::service::UpstreamSettings;
+
+/// What the proxy is told.
+pub(crate) struct Settings {
+    pub(crate) listen: SocketAddr,
+    pub(crate) metrics: Option<SocketAddr>,
+    pub(crate) access_log: Option<PathBuf>,
+    pub(crate) upstream: UpstreamSettings,
+    pub(crate) limits: LimitSettings,
+    pub(crate) shared: Option<SharedSettings>,
+    pub(crate) origin: Origin,
+    pub(crate) preserves_host: bool,
+    pub(crate) max_connections: usize,
+    pub(crate) shutdown_timeout: Duration,
+}

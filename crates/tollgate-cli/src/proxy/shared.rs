@@ -1,0 +1,106 @@
+//! Limits whose counts are in Redis or Valkey, so that several proxies enforce them together.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tollgate::Algorithm;
+use tollgate_http::text::LimitText;
+use tollgate_http::{Key, KeyBy, Limit};
+use tollgate_redis::{BuildError, Client, SharedLimiter, WhenUnavailable};
+
+use crate::failure::Failure;
+use crate::printable::printable;
+
+/// What `--redis` and its like say.
+#[derive(Clone)]
+pub struct SharedSettings {
+    pub url: String,
+    pub deadline: Duration,
+    pub on_failure: Option<WhenUnavailable>,
+    pub lease: Option<u64>,
+    pub max_unsynced: Option<u64>,
+}
+
+/// A store, and how it is asked.
+pub struct Store {
+    settings: SharedSettings,
+    client: Client,
+}
+
+impl Store {
+    /// # Errors
+    ///
+    /// An address that is none.
+    pub fn new(settings: SharedSettings) -> Result<Self, Failure> {
+        let nodes: Vec<&str> = settings.url.split(',').map(str::trim).collect();
+        let client = match *nodes {
+            [one] => Client::open(one),
+            _ => Client::cluster(nodes).build(),
+        };
+        // What stands in the address is not repeated: it may hold a password.
+        let client = client.map_err(|error| {
+            Failure::refused(format!(
+                "--redis: {error}; allowed: redis://[:PASSWORD@]HOST[:PORT][/DATABASE], rediss://... with TLS, or \
+                 several nodes of a cluster with commas between them"
+            ))
+        })?;
+        Ok(Self { settings, client })
+    }
+
+    /// The limit; with keys found `by`, or for all requests together.
+    ///
+    /// # Errors
+    ///
+    /// What the store can't enforce.
+    pub(crate) fn limit(
+        &self,
+        limit: &LimitText,
+        algorithm: Algorithm,
+        max_keys: usize,
+        by: Option<KeyBy>,
+    ) -> Result<(Limit, Arc<SharedLimiter<Key>>), Failure> {
+        let settings = &self.settings;
+        let mut builder = SharedLimiter::builder(&self.client, &limit.name, limit.quota)
+            .algorithm(algorithm)
+            .max_keys(max_keys)
+            .deadline(settings.deadline);
+        if let Some(on_failure) = settings.on_failure {
+            builder = builder.when_unavailable(on_failure);
+        }
+        if let Some(tokens) = settings.lease {
+            builder = builder.lease(tokens);
+        }
+        if let Some(tokens) = settings.max_unsynced {
+            builder = builder.max_unsynced(tokens);
+        }
+        let limiter = Arc::new(builder.build().map_err(|error| refused(limit, &error))?);
+        let shared = Arc::clone(&limiter);
+        let limit = match by {
+            Some(by) => Limit::shared(&limit.name, shared, by),
+            None => Limit::shared_global(&limit.name, shared),
+        };
+        Ok((limit, limiter))
+    }
+}
+
+/// The library's own words, but where they name its methods.
+fn refused(limit: &LimitText, error: &BuildError) -> Failure {
+    let of_limit =
+        |why: String| Failure::refused(format!("--limit '{}': {why}", printable(limit.name.as_bytes())));
+    match error {
+        BuildError::Deadline { deadline, least, most } => Failure::refused(format!(
+            "--redis-deadline {deadline:?} is out of range; allowed: {least:?} to {most:?}"
+        )),
+        BuildError::Share { share } => {
+            Failure::refused(format!("--redis-share {share} is no part; allowed: above 0, up to 1"))
+        }
+        BuildError::MaxUnsynced { max_unsynced, most } => of_limit(format!(
+            "--redis-max-unsynced {max_unsynced} is out of range; allowed under this quota: 1 to {most}"
+        )),
+        BuildError::UnsyncedAlgorithm { algorithm } => Failure::refused(format!(
+            "--redis-max-unsynced needs counts that can be added up, which a {algorithm} does not have; allowed: \
+             --algorithm fixed-window, --algorithm sliding-window"
+        )),
+        error => of_limit(error.to_string()),
+    }
+}

@@ -1,0 +1,8 @@
+//! The way to the upstream and back: what is passed on, changed and cut off.
+
+pub(crate) mod forward;
+pub(crate) mod hop;
+pub(crate) mod origin;
+pub(crate) mod service;
+pub(crate) mod tunnel;
+pub(crate) mod upload;

@@ -1,0 +1,153 @@
+//! What the upstream is told about where a request came from: `X-Forwarded-*` or `Forwarded`.
+//!
+//! Of a peer that is no trusted proxy nothing is passed on: what it writes in these fields is whatever the client
+//! likes. Of the two spellings the proxy writes one and removes the other, for nobody would have checked it.
+
+use std::fmt::Write;
+use std::net::{IpAddr, SocketAddr};
+
+use http::header::{FORWARDED, HeaderMap, HeaderName, HeaderValue};
+use tollgate_http::{ForwardedField, TrustedProxies};
+
+static X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+static X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+static X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+static X_FORWARDED_PORT: HeaderName = HeaderName::from_static("x-forwarded-port");
+static X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
+
+/// What is written, and whose word is passed on.
+#[derive(Clone, Debug)]
+pub(crate) struct Origin {
+    pub(crate) field: ForwardedField,
+    /// Without any, nobody's word counts.
+    pub(crate) trusted: Option<TrustedProxies>,
+}
+
+impl Origin {
+    /// Fields that say where a request with these headers came from.
+    pub(crate) fn of(&self, headers: &HeaderMap, peer: SocketAddr, host: &HeaderValue) -> HeaderMap {
+        let trusted = self.trusted.as_ref().is_some_and(|trusted| trusted.trusts(peer.ip()));
+        let before = |name: &HeaderName| headers.get_all(name).iter().filter(move |_| trusted);
+        let mut fields = HeaderMap::new();
+        let mut tell = |name: &HeaderName, values: Vec<&HeaderValue>| {
+            values.into_iter().for_each(|value| {
+                fields.append(name, value.clone());
+            });
+        };
+        let ip = peer.ip().to_canonical();
+        match self.field {
+            ForwardedField::Forwarded => {
+                tell(&FORWARDED, before(&FORWARDED).collect());
+                if let Ok(element) = HeaderValue::from_str(&forwarded(ip, host)) {
+                    tell(&FORWARDED, vec![&element]);
+                }
+            }
+            _ => {
+                tell(&X_FORWARDED_FOR, before(&X_FORWARDED_FOR).collect());
+                if let Ok(ip) = HeaderValue::from_str(&ip.to_string()) {
+                    tell(&X_FORWARDED_FOR, vec![&ip]);
+                }
+                // What the first of trusted proxies was asked for is what the client wanted.
+                let http = HeaderValue::from_static("http");
+                for (name, own) in [(&X_FORWARDED_HOST, host), (&X_FORWARDED_PROTO, &http)] {
+                    tell(name, vec![before(name).next().unwrap_or(own)]);
+                }
+            }
+        }
+        fields
+    }
+
+    /// Removes all that a peer may have said about it, and says what `of` found.
+    pub(crate) fn write(fields: HeaderMap, headers: &mut HeaderMap) {
+        for name in [
+            &FORWARDED,
+            &X_FORWARDED_FOR,
+            &X_FORWARDED_HOST,
+            &X_FORWARDED_PROTO,
+            &X_FORWARDED_PORT,
+            &X_REAL_IP,
+        ] {
+            headers.remove(name);
+        }
+        headers.extend(fields);
+    }
+}
+
+/// An element of `Forwarded` (RFC 7239).
+fn forwarded(ip: IpAddr, host: &HeaderValue) -> String {
+    let mut element = match ip {
+        IpAddr::V4(v4) => format!("for={v4};proto=http"),
+        IpAddr::V6(v6) => format!("for=\"[{v6}]\";proto=http"),
+    };
+    // A host that has been checked has neither quotes nor backslashes.
+    if let Ok(host) = host.to_str() {
+        // Writing to a string cannot fail.
+        let _ = write!(element, ";host=\"{host}\"");
+    }
+    element
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(fields: &[(&'static str, &'static str)]) -> HeaderMap {
+        let field = |&(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value));
+        fields.iter().map(field).collect()
+    }
+
+    fn told(origin: &Origin, peer: &str, said: &[(&'static str, &'static str)]) -> HeaderMap {
+        let mut headers = headers(said);
+        let peer = SocketAddr::new(peer.parse().expect("an address"), 4711);
+        let fields = origin.of(&headers, peer, &HeaderValue::from_static("example.org"));
+        Origin::write(fields, &mut headers);
+        headers
+    }
+
+    const SAID: [(&str, &str); 5] = [
+        ("x-forwarded-for", "192.0.2.1"),
+        ("x-forwarded-proto", "https"),
+        ("x-forwarded-host", "shop.example"),
+        ("x-real-ip", "192.0.2.1"),
+        ("forwarded", "for=192.0.2.2"),
+    ];
+
+    #[test]
+    fn what_an_untrusted_peer_says_is_replaced() {
+        for trusted in [None, Some(TrustedProxies::networks(["10.0.0.0/8"]))] {
+            let origin = Origin { field: ForwardedField::XForwardedFor, trusted };
+            let own = [
+                ("x-forwarded-for", "203.0.113.9"),
+                ("x-forwarded-host", "example.org"),
+                ("x-forwarded-proto", "http"),
+            ];
+            assert_eq!(told(&origin, "203.0.113.9", &SAID), headers(&own));
+        }
+    }
+
+    #[test]
+    fn what_a_trusted_proxy_says_is_passed_on_with_its_own_address_added() {
+        let networks = |text: &str| TrustedProxies::networks([text]);
+        for trusted in [TrustedProxies::hops(1), networks("10.0.0.0/8"), networks("::ffff:10.0.0.0/104")] {
+            let origin = Origin { field: ForwardedField::XForwardedFor, trusted: Some(trusted) };
+            let told = told(&origin, "::ffff:10.0.0.1", &SAID);
+            let own = [
+                ("x-forwarded-for", "192.0.2.1"),
+                ("x-forwarded-for", "10.0.0.1"),
+                ("x-forwarded-host", "shop.example"),
+                ("x-forwarded-proto", "https"),
+            ];
+            assert_eq!(told, headers(&own));
+        }
+    }
+
+    #[test]
+    fn forwarded_is_written_in_place_of_the_others_if_it_was_chosen() {
+        let origin = Origin { field: ForwardedField::Forwarded, trusted: Some(TrustedProxies::hops(1)) };
+        let own = [
+            ("forwarded", "for=192.0.2.2"),
+            ("forwarded", "for=\"[2001:db8::1]\";proto=http;host=\"example.org\""),
+        ];
+        assert_eq!(told(&origin, "2001:db8::1", &SAID), headers(&own));
+    }
+}

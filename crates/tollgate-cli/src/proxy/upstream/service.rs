@@ -1,0 +1,259 @@
+//! The server behind the proxy: its address, the connections to it, and what can go wrong with them.
+
+use std::error::Error;
+use std::io;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+
+use http::uri::{Authority, PathAndQuery, Scheme};
+use http::{Request, Response, StatusCode, Uri};
+use hyper::body::Incoming;
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use tokio::time::sleep_until;
+
+use super::upload::{Motion, Upload};
+use crate::failure::Failure;
+use crate::printable::printable;
+use crate::proxy::say::say;
+
+/// So long a connection that nobody uses is kept.
+const IDLE: Duration = Duration::from_secs(30);
+
+/// What the upstream is told.
+#[derive(Clone, Debug)]
+pub(crate) struct UpstreamSettings {
+    pub(crate) authority: Authority,
+    pub(crate) http2: bool,
+    pub(crate) connect_timeout: Duration,
+    pub(crate) request_timeout: Duration,
+}
+
+/// The `HOST[:PORT]` of an upstream's URL.
+///
+/// # Errors
+///
+/// A URL of another scheme than http, or with more than a host and a port.
+pub(crate) fn parse_upstream(text: &str) -> Result<Authority, Failure> {
+    let refused = |why: &str| {
+        let text = printable(text.as_bytes());
+        Failure::refused(format!(
+            "--upstream '{text}' {why}; allowed: http://HOST[:PORT], as in http://127.0.0.1:3000"
+        ))
+    };
+    let url: Uri = text.parse().map_err(|error| refused(&format!("is no URL ({error})")))?;
+    match url.scheme_str() {
+        Some("http") => {}
+        Some("https") => {
+            return Err(refused(
+                "asks for TLS, which this proxy does not speak; run one that does between the two (haproxy, nginx, \
+                 stunnel) on this machine and name that",
+            ));
+        }
+        Some(_) => return Err(refused("is of another scheme than http")),
+        None => return Err(refused("has no scheme")),
+    }
+    if !matches!(url.path(), "" | "/") || url.query().is_some() {
+        return Err(refused("has a path, which the proxy would have to put before every request's own"));
+    }
+    let authority = url.into_parts().authority.ok_or_else(|| refused("has no host"))?;
+    if authority.as_str().contains('@') {
+        return Err(refused("has a user's name, which the proxy has no use for"));
+    }
+    if authority.host().is_empty()
+        || (authority.port_u16().is_none() && authority.as_str() != authority.host())
+    {
+        return Err(refused("has no host, or a port that is not within 1 to 65535"));
+    }
+    Ok(authority)
+}
+
+/// Why there is no response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// Nobody there.
+    Connect,
+    /// Nobody there in time.
+    ConnectTimeout,
+    /// The connection broke before the head of the response, or what came was no HTTP.
+    Broken,
+    /// No head of a response in time.
+    Timeout,
+    /// The client stopped sending its request.
+    ClientStalled,
+    /// The client broke off its request.
+    ClientLeft,
+}
+
+impl Fault {
+    pub(crate) const ALL: [Self; 6] = [
+        Self::Connect,
+        Self::ConnectTimeout,
+        Self::Broken,
+        Self::Timeout,
+        Self::ClientStalled,
+        Self::ClientLeft,
+    ];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Connect => "connect",
+            Self::ConnectTimeout => "connect-timeout",
+            Self::Broken => "broken",
+            Self::Timeout => "timeout",
+            Self::ClientStalled => "client-stalled",
+            Self::ClientLeft => "client-left",
+        }
+    }
+
+    pub(crate) fn status(self) -> StatusCode {
+        match self {
+            Self::Connect | Self::Broken => StatusCode::BAD_GATEWAY,
+            Self::ConnectTimeout | Self::Timeout => StatusCode::GATEWAY_TIMEOUT,
+            Self::ClientStalled => StatusCode::REQUEST_TIMEOUT,
+            Self::ClientLeft => StatusCode::BAD_REQUEST,
+        }
+    }
+
+    /// For the client, who need not know where the upstream is.
+    pub(crate) fn detail(self) -> &'static str {
+        match self {
+            Self::Connect => "The server behind this proxy can't be reached.",
+            Self::ConnectTimeout => "The server behind this proxy could not be reached in time.",
+            Self::Broken => "The server behind this proxy broke off before it answered.",
+            Self::Timeout => "The server behind this proxy did not answer in time.",
+            Self::ClientStalled => "The rest of the request did not come in time.",
+            Self::ClientLeft => "The request is not complete.",
+        }
+    }
+
+    fn of(error: &(dyn Error + 'static), at_connect: bool) -> Self {
+        let mut causes = causes(error);
+        let timed_out = |error: &(dyn Error + 'static)| {
+            error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::TimedOut)
+        };
+        if at_connect {
+            return if causes.any(timed_out) { Self::ConnectTimeout } else { Self::Connect };
+        }
+        let is_clients = |error: &hyper::Error| error.is_user();
+        match causes.filter_map(|error| error.downcast_ref::<hyper::Error>()).any(is_clients) {
+            true => Self::ClientLeft,
+            false => Self::Broken,
+        }
+    }
+}
+
+/// The server behind the proxy.
+pub(crate) struct Upstream {
+    settings: UpstreamSettings,
+    client: Client<HttpConnector, Upload>,
+    /// Was the last thing heard of it that it can't be reached? Its changes are told, and nothing hangs on it.
+    down: AtomicBool,
+}
+
+impl Upstream {
+    pub(crate) fn new(settings: UpstreamSettings) -> Self {
+        let mut connector = HttpConnector::new();
+        connector.set_connect_timeout(Some(settings.connect_timeout));
+        connector.set_nodelay(true);
+        let client = Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(IDLE)
+            .http2_only(settings.http2)
+            .build(connector);
+        Self { settings, client, down: AtomicBool::new(false) }
+    }
+
+    pub(crate) fn speaks_http2(&self) -> bool {
+        self.settings.http2
+    }
+
+    /// The target of a request to it; `None` if there can't be any.
+    pub(crate) fn target(&self, path: PathAndQuery) -> Option<Uri> {
+        let uri = Uri::builder().scheme(Scheme::HTTP).authority(self.settings.authority.clone());
+        uri.path_and_query(path).build().ok()
+    }
+
+    /// Sends a request, and waits for the head of the response: as long as the upload moves, and then the timeout.
+    ///
+    /// Who drops the future drops the request: the connection is closed, or the stream reset.
+    pub(crate) async fn send(
+        &self,
+        request: Request<Upload>,
+        motion: Arc<Motion>,
+    ) -> Result<Response<Incoming>, Fault> {
+        let mut response = pin!(self.client.request(request));
+        loop {
+            let deadline = motion.last() + self.settings.request_timeout;
+            tokio::select! {
+                response = &mut response => return response.map_err(|error| {
+                    let fault = Fault::of(&error, error.is_connect());
+                    // ORDERING: relaxed; whoever changes it says so, and it says nothing else.
+                    if error.is_connect() && !self.down.swap(true, Relaxed) {
+                        let authority = &self.settings.authority;
+                        let why = causes(&error).last().map(ToString::to_string).unwrap_or_default();
+                        say(format_args!("the upstream http://{authority} can't be reached: {why}"));
+                    }
+                    fault
+                }).inspect(|_| self.is_there()),
+                () = sleep_until(deadline.into()) => {
+                    if motion.last() + self.settings.request_timeout <= deadline {
+                        let stalled = motion.waits_for_client();
+                        return Err(if stalled { Fault::ClientStalled } else { Fault::Timeout });
+                    }
+                }
+            }
+        }
+    }
+
+    fn is_there(&self) {
+        // ORDERING: relaxed, as in `send`.
+        if self.down.load(Relaxed) && self.down.swap(false, Relaxed) {
+            say(format_args!("the upstream http://{} answers again", self.settings.authority));
+        }
+    }
+}
+
+/// An error, what caused it, and so on.
+fn causes<'e>(error: &'e (dyn Error + 'static)) -> impl Iterator<Item = &'e (dyn Error + 'static)> {
+    let mut next = Some(error);
+    std::iter::from_fn(move || {
+        let error: &'e (dyn Error + 'static) = next?;
+        next = error.source();
+        Some(error)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_upstream_is_a_host_and_a_port() {
+        for (text, authority) in [
+            ("http://127.0.0.1:3000", "127.0.0.1:3000"),
+            ("http://localhost/", "localhost"),
+            ("HTTP://[::1]:80", "[::1]:80"),
+        ] {
+            assert_eq!(parse_upstream(text).expect(text), authority);
+        }
+        for (text, part) in [
+            ("", "is no URL"),
+            ("127.0.0.1:3000", "has no scheme"),
+            ("localhost", "has no scheme"),
+            ("ftp://localhost", "another scheme"),
+            ("https://example.org", "TLS"),
+            ("http://localhost/api", "has a path"),
+            ("http://localhost?x", "has a path"),
+            ("http://me@localhost", "user's name"),
+            ("http://localhost:99999", "port"),
+            ("http://:80", "host"),
+        ] {
+            let Err(Failure::Refused(message)) = parse_upstream(text) else { panic!("{text}") };
+            assert!(message.contains(part) && message.contains("allowed: http://"), "{text}: {message}");
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! Replays access logs through a limiter: what would this limit have done to that traffic?
+//!
+//! A line becomes a [`Request`] with a time and a key ([`log`]); requests are
+//! gathered in batches and judged by each [`Trial`](trial::Trial); [`report`] tells what came of them.
+//! Memory grows with the distinct keys of the log and with nothing else, except that sorting keeps 40
+//! bytes per request, and half as much again while it sorts.
+//!
+//! Per key, time never runs backwards: a request is judged at its own stamp or at the latest one
+//! already seen for its key, whichever is later.
+
+pub(crate) mod args;
+mod decisions;
+mod entry;
+mod gate;
+mod input;
+mod key_quotas;
+mod keys;
+pub(crate) mod log;
+mod place;
+pub mod progress;
+pub mod report;
+mod settings;
+mod timeline;
+mod trial;
+
+use std::io::{self, Read};
+use std::time::Instant;
+
+use tollgate::Tick;
+
+use decisions::Decisions;
+use entry::Entry;
+use key_quotas::KeyQuotas;
+use keys::{KeyId, Keys};
+use log::key::KeyShape;
+use log::lines;
+use log::summary::LogSummary;
+use place::Place;
+use progress::Progress;
+use report::Report;
+use trial::Batch;
+
+use crate::failure::Failure;
+
+pub use gate::GateSettings;
+pub use input::Input;
+pub use log::lines::{Line, Lines};
+pub use log::record::Records;
+pub use log::request::{Reason, Request};
+pub use log::schema::{Cost, Format, Unopened, Wanted};
+pub use log::timestamp::TimeUnit;
+pub use settings::Settings;
+
+/// Replays all inputs.
+///
+/// # Errors
+///
+/// An input or quotas that cannot be read, a field that no log has, a configuration that no limiter accepts, a
+/// log of which no line parses, and with `strict` any line that does not.
+pub fn replay(settings: &Settings) -> Result<Report, Failure> {
+    let length = input::check(&settings.inputs)?;
+    let mut replay = Replay::new(settings)?;
+    let mut progress = Progress::new(length);
+    for (file, input) in settings.inputs.iter().enumerate() {
+        let from = input.open(progress.bytes_read())?;
+        replay.read(file, from, &mut progress)?;
+    }
+    let report = replay.finish(&mut progress)?;
+    progress.finish();
+    Ok(report)
+}
+
+/// A replay under way.
+pub struct Replay<'s> {
+    settings: &'s Settings,
+    started: Instant,
+    log: LogSummary,
+    keys: Keys,
+    key_quotas: Option<KeyQuotas>,
+    entries: Vec<Entry>,
+    decisions: Option<Decisions>,
+    batch: Batch,
+    /// All requests, where they must be sorted first.
+    unsorted: Vec<Arrival>,
+}
+
+/// What a line turned out to be.
+enum Parsed {
+    Request(Request),
+    /// It names the columns of the log.
+    Header,
+    Blank,
+    Bad(Reason),
+}
+
+/// A request that waits to be sorted.
+struct Arrival {
+    at: Tick,
+    cost: u64,
+    id: KeyId,
+    place: Place,
+}
+
+impl<'s> Replay<'s> {
+    pub fn new(settings: &'s Settings) -> Result<Self, Failure> {
+        let key_quotas = match &settings.key_quotas {
+            Some(input) => Some(KeyQuotas::read(input, &settings.wanted.key)?),
+            None => None,
+        };
+        let entries = entry::entries(settings, key_quotas.as_ref())?;
+        let names: Vec<String> = settings.inputs.iter().map(Input::to_string).collect();
+        let shape = KeyShape::new(settings.wanted.key.len());
+        let decisions = match &settings.decisions {
+            Some(path) => {
+                Some(Decisions::create(path, &settings.inputs, settings.key_quotas.as_ref(), shape)?)
+            }
+            None => None,
+        };
+        Ok(Self {
+            settings,
+            started: Instant::now(),
+            log: LogSummary::new(names, settings.wanted.key.len(), settings.strict),
+            keys: Keys::default(),
+            key_quotas,
+            entries,
+            decisions,
+            batch: Batch::default(),
+            unsorted: Vec::new(),
+        })
+    }
+
+    /// Reads one log to its end. `file` is its index among the inputs.
+    pub fn read(&mut self, file: usize, from: impl Read, progress: &mut Progress) -> Result<(), Failure> {
+        let input = &self.settings.inputs[file];
+        let unreadable = |error: io::Error| Failure::reading(input, &error);
+        let mut lines = Lines::new(lines::unpacked(from).map_err(unreadable)?);
+        let mut records: Option<Records> = None;
+        let mut key = Vec::new();
+        while let Some(line) = lines.next_line().map_err(unreadable)? {
+            key.clear();
+            let parsed = self.parse(file, &line, &mut records, &mut key)?;
+            let place = Place { file, line: lines.number() };
+            self.log.files[file].lines += 1;
+            match parsed {
+                Parsed::Request(request) => self.admit(request, &key, place)?,
+                Parsed::Header => self.log.files[file].header += 1,
+                Parsed::Blank => self.log.files[file].blank += 1,
+                Parsed::Bad(reason) => self.log.bad_line(place, reason)?,
+            }
+            progress.tick();
+        }
+        let missing = records.iter().flat_map(Records::missing);
+        self.log.missing.iter_mut().zip(missing).for_each(|(all, missing)| *all += missing);
+        Ok(())
+    }
+
+    /// Reads a line with the reader for its log, which the first line of the log brings about.
+    #[inline]
+    fn parse(
+        &mut self,
+        file: usize,
+        line: &Line<'_>,
+        records: &mut Option<Records>,
+        key: &mut Vec<u8>,
+    ) -> Result<Parsed, Failure> {
+        let text = match line {
+            Line::Text(text) if text.trim_ascii().is_empty() => return Ok(Parsed::Blank),
+            Line::Text(text) => text,
+            Line::TooLong => {
+                let reason = format!("it is longer than {} bytes", lines::MAX_LINE);
+                return Ok(Parsed::Bad(reason.into()));
+            }
+        };
+        let records = match records {
+            Some(records) => records,
+            None => match Records::open(text, self.settings.format, &self.settings.wanted) {
+                Ok((format, opened)) => {
+                    self.log.files[file].format = Some(format);
+                    let opened = records.insert(opened);
+                    if format == Format::Csv {
+                        return Ok(Parsed::Header);
+                    }
+                    opened
+                }
+                Err(Unopened::NotARecord(reason)) => return Ok(Parsed::Bad(reason)),
+                Err(Unopened::Refused(message)) => {
+                    let name = &self.settings.inputs[file];
+                    return Err(Failure::refused(format!("{name}: {message}")));
+                }
+            },
+        };
+        Ok(match records.read(text, key) {
+            Ok(request) => Parsed::Request(request),
+            Err(reason) => Parsed::Bad(reason),
+        })
+    }
+
+    /// Takes a request in: into the batch, or to be sorted first.
+    #[inline]
+    fn admit(&mut self, request: Request, key: &[u8], place: Place) -> Result<(), Failure> {
+        let Request { at, cost } = request;
+        self.log.arrived(place, at);
+        let id = self.keys.id(key);
+        if self.settings.sort {
+            self.unsorted.push(Arrival { at, cost, id, place });
+            return Ok(());
+        }
+        let judged_at = self.keys.arrive(id, at);
+        self.log.judged_later_than_stamped.add(at, judged_at);
+        self.batch.push(key, id, judged_at, cost, place);
+        if self.batch.is_full() { self.judge() } else { Ok(()) }
+    }
+
+    /// Judges what is left and tells what came of it all.
+    pub fn finish(mut self, progress: &mut Progress) -> Result<Report, Failure> {
+        let mut unsorted = std::mem::take(&mut self.unsorted);
+        if !unsorted.is_empty() {
+            progress.judge(unsorted.len() as u64);
+        }
+        // Stable, so that equal stamps stay in order of arrival.
+        unsorted.sort_by_key(|arrival| arrival.at);
+        let keys: Vec<Box<[u8]>> = match unsorted.is_empty() {
+            true => Vec::new(),
+            false => self.keys.by_id().into_iter().map(Box::from).collect(),
+        };
+        for arrival in unsorted {
+            let at = self.keys.arrive(arrival.id, arrival.at);
+            self.batch.push(&keys[arrival.id], arrival.id, at, arrival.cost, arrival.place);
+            if self.batch.is_full() {
+                self.judge()?;
+            }
+            progress.tick();
+        }
+        self.judge()?;
+        if self.log.requests() == 0 && self.log.unparsable() > 0 {
+            return Err(Failure::refused(self.log.nothing_parses()));
+        }
+        if let Some(decisions) = self.decisions.take() {
+            decisions.finish()?;
+        }
+        let seconds = self.started.elapsed();
+        let key_quotas = self.key_quotas.as_ref();
+        Ok(Report::new(self.settings, &self.log, &self.keys, key_quotas, &self.entries, seconds))
+    }
+
+    fn judge(&mut self) -> Result<(), Failure> {
+        for entry in &mut self.entries {
+            if let Entry::Tried(trial) = entry {
+                trial.judge(&self.batch, self.keys.len(), self.decisions.as_mut())?;
+            }
+        }
+        self.batch.clear();
+        Ok(())
+    }
+}

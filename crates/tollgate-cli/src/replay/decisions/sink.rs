@@ -1,0 +1,161 @@
+//! Where decisions are written: standard output, a device or pipe, or a file that is replaced only by
+//! a whole one.
+//!
+//! A file's rows go to a temporary file beside it, which takes its name once the replay has succeeded.
+//! So whatever fails leaves the earlier file as it was, and no file looks complete that is not.
+
+use std::fs::{self, File, Metadata, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use super::identity::Identity;
+use crate::failure::Failure;
+use crate::printable::printable_path;
+use crate::replay::input::Input;
+
+/// A place to write to.
+pub(crate) enum Sink {
+    Stdout(io::Stdout),
+    /// Neither a regular file nor standard output: a pipe or a device, which nothing can replace.
+    Stream(File),
+    Replacement(Replacement),
+}
+
+/// A file under a temporary name, removed unless it is [kept](Self::keep).
+pub(crate) struct Replacement {
+    file: File,
+    temporary: PathBuf,
+    target: PathBuf,
+    kept: bool,
+}
+
+impl Sink {
+    /// # Errors
+    ///
+    /// A path that cannot be written, and one that is among the inputs, or has the keys' own quotas, by whatever
+    /// name.
+    pub(crate) fn open(path: &Path, inputs: &[Input], key_quotas: Option<&Input>) -> Result<Self, Failure> {
+        if path == Path::new("-") {
+            if let Some(stdout) = Identity::of_stdout() {
+                refuse_read("standard output", &stdout, inputs, key_quotas)?;
+            }
+            return Ok(Self::Stdout(io::stdout()));
+        }
+        let name = printable_path(path);
+        let unwritable = |error: io::Error| Failure::writing(&name, &error);
+        match fs::metadata(path) {
+            Ok(target) if target.is_file() => {
+                if let Some(identity) = Identity::of_path(path) {
+                    refuse_read(&name, &identity, inputs, key_quotas)?;
+                    if Identity::of_stdout().is_some_and(|stdout| stdout == identity) {
+                        return Err(Failure::refused(format!(
+                            "--decisions {name} is where standard output goes, and the report with it; \
+                             '-' writes decisions there in place of the report"
+                        )));
+                    }
+                }
+                // What a link points at is replaced, not the link.
+                let path = fs::canonicalize(path).map_err(unwritable)?;
+                Replacement::beside(path, Some(&target)).map(Self::Replacement).map_err(unwritable)
+            }
+            Ok(_) => OpenOptions::new().write(true).open(path).map(Self::Stream).map_err(unwritable),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                Replacement::beside(path.to_owned(), None).map(Self::Replacement).map_err(unwritable)
+            }
+            Err(error) => Err(unwritable(error)),
+        }
+    }
+
+    /// Everything was written: a file takes its name.
+    pub(crate) fn finish(mut self) -> io::Result<()> {
+        self.flush()?;
+        match self {
+            Self::Replacement(file) => file.keep(),
+            Self::Stdout(_) | Self::Stream(_) => Ok(()),
+        }
+    }
+}
+
+impl Write for Sink {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Stdout(stdout) => stdout.write(bytes),
+            Self::Stream(file) | Self::Replacement(Replacement { file, .. }) => file.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::Stdout(stdout) => stdout.flush(),
+            Self::Stream(file) | Self::Replacement(Replacement { file, .. }) => file.flush(),
+        }
+    }
+}
+
+impl Replacement {
+    /// Names tried before it is clear that something else is wrong.
+    const ATTEMPTS: u32 = 100;
+
+    fn beside(target: PathBuf, earlier: Option<&Metadata>) -> io::Result<Self> {
+        let Some(name) = target.file_name() else {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it names no file"));
+        };
+        let mut attempt = 0;
+        let (file, temporary) = loop {
+            let mut hidden = std::ffi::OsString::from(".");
+            hidden.push(name);
+            hidden.push(format!(".{}-{attempt}.tmp", std::process::id()));
+            let temporary = target.with_file_name(hidden);
+            match File::create_new(&temporary) {
+                Ok(file) => break (file, temporary),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists && attempt < Self::ATTEMPTS => {
+                    attempt += 1;
+                }
+                Err(error) => return Err(error),
+            }
+        };
+        let replacement = Self { file, temporary, target, kept: false };
+        if let Some(earlier) = earlier {
+            if earlier.permissions().readonly() {
+                return Err(io::Error::new(io::ErrorKind::PermissionDenied, "it may not be written"));
+            }
+            replacement.file.set_permissions(earlier.permissions())?;
+        }
+        Ok(replacement)
+    }
+
+    fn keep(mut self) -> io::Result<()> {
+        fs::rename(&self.temporary, &self.target)?;
+        self.kept = true;
+        Ok(())
+    }
+}
+
+impl Drop for Replacement {
+    fn drop(&mut self) {
+        if !self.kept {
+            // Already on the way out of a failure; there is nothing better to do about a second one.
+            let _ = fs::remove_file(&self.temporary);
+        }
+    }
+}
+
+/// Refuses a target that is read as well.
+fn refuse_read(
+    name: &str,
+    target: &Identity,
+    inputs: &[Input],
+    key_quotas: Option<&Input>,
+) -> Result<(), Failure> {
+    let same = |input: &&Input| match input {
+        Input::Stdin => Identity::of_stdin().is_some_and(|stdin| stdin == *target),
+        Input::File(path) => Identity::of_path(path).is_some_and(|file| file == *target),
+    };
+    let log = inputs.iter().find(same).map(|input| (input, "the log it replays"));
+    match log.or_else(|| key_quotas.filter(same).map(|input| (input, "the quotas of --quotas"))) {
+        None => Ok(()),
+        Some((input, what)) => Err(Failure::refused(format!(
+            "--decisions would overwrite {name}, {what} ({input}); write to another file"
+        ))),
+    }
+}

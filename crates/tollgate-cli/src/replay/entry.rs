@@ -1,0 +1,99 @@
+//! The algorithms of a replay: those on trial, and those that do not accept a limit.
+
+use std::fmt;
+
+use tollgate::{Algorithm, ConfigError, Quota};
+
+use super::gate::{Gate, GateSettings};
+use super::key_quotas::KeyQuotas;
+use super::settings::Settings;
+use super::trial::Trial;
+use crate::failure::Failure;
+
+/// An algorithm's trial, or why its configuration was refused.
+pub(crate) enum Entry {
+    Tried(Box<Trial>),
+    Refused { algorithm: Algorithm, quota: Quota, refusal: Refusal },
+}
+
+/// What of a configuration was refused, and why.
+#[derive(Debug)]
+pub(crate) struct Refusal {
+    /// The line of `--quotas`, if it was one of the keys' own.
+    line: Option<String>,
+    error: ConfigError,
+}
+
+impl Refusal {
+    /// The argument that the limiter refused.
+    fn option(&self) -> &str {
+        match (&self.line, &self.error) {
+            (Some(line), _) => line,
+            (None, ConfigError::MaxKeysOutOfRange { .. } | ConfigError::OutOfMemory { .. }) => "--max-keys",
+            (None, _) => "--limit",
+        }
+    }
+}
+
+/// For a report that says what the limit is.
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.line {
+            Some(line) => write!(f, "{line}: {}", self.error),
+            None => self.error.fmt(f),
+        }
+    }
+}
+
+/// The algorithms to try. One that is asked for by name must be possible; of all, at least one.
+pub(crate) fn entries(settings: &Settings, own: Option<&KeyQuotas>) -> Result<Vec<Entry>, Failure> {
+    if let Some(algorithm) = settings.algorithm {
+        let refused = |refusal: Refusal| Failure::refused(format!("{}: {}", refusal.option(), refusal.error));
+        let trial = start(algorithm, settings, own).map_err(refused)?;
+        return Ok(vec![Entry::Tried(Box::new(trial))]);
+    }
+    let entries: Vec<Entry> = Algorithm::ALL
+        .into_iter()
+        .map(|algorithm| match start(algorithm, settings, own) {
+            Ok(trial) => Entry::Tried(Box::new(trial)),
+            Err(refusal) => {
+                Entry::Refused { algorithm, quota: settings.tried(settings.quota, algorithm), refusal }
+            }
+        })
+        .collect();
+    let reasons: Vec<String> = entries
+        .iter()
+        .filter_map(|entry| match entry {
+            Entry::Tried(_) => None,
+            Entry::Refused { algorithm, refusal, .. } => {
+                Some(format!("\n  {}: {algorithm}: {}", refusal.option(), refusal.error))
+            }
+        })
+        .collect();
+    if reasons.len() == entries.len() {
+        let own = own.map_or(String::new(), |own| format!(" and the quotas of {}", own.name()));
+        let message = format!("--compare: no algorithm accepts {}{own}:{}", settings.quota, reasons.concat());
+        return Err(Failure::Refused(message));
+    }
+    Ok(entries)
+}
+
+/// The trial of an algorithm, with all its quotas.
+fn start(algorithm: Algorithm, settings: &Settings, own: Option<&KeyQuotas>) -> Result<Trial, Refusal> {
+    let tried = |quota| settings.tried(quota, algorithm);
+    let trial = Trial::new(algorithm, tried(settings.quota), settings.gate)
+        .map_err(|error| Refusal { line: None, error })?;
+    if let Some(own) = own {
+        let quotas = own.quotas.iter().map(|own| (&*own.key, tried(own.quota)));
+        trial.set_key_quotas(quotas).map_err(|error| {
+            // A limiter does not say whose quota it refuses; so each is tried as the only one.
+            let alone = GateSettings { max_keys: 1, ..settings.gate };
+            let refused =
+                own.quotas.iter().find(|own| Gate::new(algorithm, tried(own.quota), alone).is_err());
+            let line =
+                refused.map_or_else(|| format!("--quotas {}", own.name()), |refused| own.place(refused));
+            Refusal { line: Some(line), error }
+        })?;
+    }
+    Ok(trial)
+}

@@ -1,0 +1,101 @@
+//! The limiter of a trial, with either store of keys.
+
+use std::time::Duration;
+
+use tollgate::{Algorithm, ConfigError, Decision, ExactKeys, Limiter, Quota, Tick, WhenFull, WindowAlign};
+
+/// What a limiter is told beside its quota.
+#[derive(Clone, Copy, Debug)]
+pub struct GateSettings {
+    pub max_keys: usize,
+    pub full: WhenFull,
+    /// Keep the keys themselves, instead of their fingerprints?
+    pub exact_keys: bool,
+}
+
+/// A limiter that is asked with the bytes of a key.
+pub(crate) enum Gate {
+    Fingerprints(Box<Limiter<Vec<u8>>>),
+    Exact(Box<Limiter<Vec<u8>, ExactKeys<Vec<u8>>>>),
+}
+
+impl Gate {
+    /// # Errors
+    ///
+    /// Why the algorithm cannot enforce this quota.
+    pub(crate) fn new(
+        algorithm: Algorithm,
+        quota: Quota,
+        settings: GateSettings,
+    ) -> Result<Self, ConfigError> {
+        let mut builder = Limiter::builder(quota).algorithm(algorithm);
+        // Keys are never forgotten: a log may step back by more than any grace, and its keys are
+        // kept for the report in any case.
+        builder = builder.max_keys(settings.max_keys).when_full(settings.full).grace(Duration::MAX);
+        if algorithm.has_windows() {
+            // Ticks are Unix time, so tick 0 is where the servers' own windows are counted from.
+            builder = builder.align(WindowAlign::TickZero);
+        }
+        // What fits no word takes exact keys.
+        Ok(if settings.exact_keys || !Algorithm::PACKED.contains(&algorithm) {
+            Self::Exact(Box::new(builder.exact_keys().build()?))
+        } else {
+            Self::Fingerprints(Box::new(builder.build()?))
+        })
+    }
+
+    /// Gives keys quotas of their own, as of the beginning of time.
+    ///
+    /// # Errors
+    ///
+    /// Why the algorithm cannot enforce one of them, or that the limiter's memory is short.
+    pub(crate) fn set_key_quotas<'k>(
+        &self,
+        quotas: impl Iterator<Item = (&'k [u8], Quota)>,
+    ) -> Result<(), ConfigError> {
+        let quotas = quotas.map(|(key, quota)| (key, Some(quota)));
+        match self {
+            Self::Fingerprints(limiter) => limiter.set_key_quotas_at(quotas, Tick::ZERO),
+            Self::Exact(limiter) => limiter.set_key_quotas_at(quotas, Tick::ZERO),
+        }
+    }
+
+    pub(crate) fn check_at(&self, key: &[u8], cost: u64, now: Tick) -> Decision {
+        match self {
+            Self::Fingerprints(limiter) => limiter.check_at(key, cost, now),
+            Self::Exact(limiter) => limiter.check_at(key, cost, now),
+        }
+    }
+
+    /// Keys that the limiter holds a state for.
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Fingerprints(limiter) => limiter.len(),
+            Self::Exact(limiter) => limiter.len(),
+        }
+    }
+
+    /// Bytes that the limiter holds.
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Self::Fingerprints(limiter) => limiter.bytes(),
+            Self::Exact(limiter) => limiter.bytes(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_quotas_of_keys_are_one_change() {
+        let settings = GateSettings { max_keys: 10, full: WhenFull::Deny, exact_keys: false };
+        let gate = Gate::new(Algorithm::TokenBucket, Quota::per_second(1), settings).expect("a quota");
+        let keys: Vec<[u8; 2]> = (0..1000_u16).map(u16::to_le_bytes).collect();
+        let quotas = keys.iter().map(|key| (&key[..], Quota::per_second(2)));
+        assert_eq!(gate.set_key_quotas(quotas), Ok(()));
+        let Gate::Fingerprints(limiter) = gate else { panic!("the keys themselves were not asked for") };
+        assert_eq!((limiter.stats().turnovers, limiter.stats().own_quotas), (1, 1000));
+    }
+}

@@ -1,0 +1,69 @@
+//! Where logs come from: files and standard input.
+
+use std::cell::Cell;
+use std::fmt;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use crate::failure::Failure;
+use crate::printable::printable_path;
+use crate::replay::log::lines::Counted;
+
+/// One log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Input {
+    Stdin,
+    File(PathBuf),
+}
+
+/// As it is safe to print.
+impl fmt::Display for Input {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Stdin => f.write_str("standard input"),
+            Self::File(path) => f.write_str(&printable_path(path)),
+        }
+    }
+}
+
+impl Input {
+    /// What an argument names: `-` is standard input.
+    pub(crate) fn named(argument: PathBuf) -> Self {
+        if argument == Path::new("-") { Self::Stdin } else { Self::File(argument) }
+    }
+
+    /// Opens the log; `count` follows the bytes that are read, packed as they are.
+    pub(crate) fn open(&self, count: Rc<Cell<u64>>) -> Result<Box<dyn Read>, Failure> {
+        Ok(match self {
+            Self::Stdin => Box::new(Counted::new(io::stdin().lock(), count)),
+            Self::File(path) => {
+                let file = File::open(path).map_err(|error| Failure::reading(self, &error))?;
+                Box::new(Counted::new(file, count))
+            }
+        })
+    }
+}
+
+/// Finds files that cannot be read before hours were spent on the others, and returns how many bytes
+/// there are to read, if that is known.
+pub(crate) fn check(inputs: &[Input]) -> Result<Option<u64>, Failure> {
+    let mut length = Some(0);
+    for input in inputs {
+        let Input::File(path) = input else {
+            length = None;
+            continue;
+        };
+        let unreadable = |error: io::Error| Failure::reading(input, &error);
+        let metadata = fs::metadata(path).map_err(unreadable)?;
+        if metadata.is_file() {
+            // Only files: opening a pipe and closing it again would cut its writer off.
+            File::open(path).map_err(unreadable)?;
+            length = length.map(|length| length + metadata.len());
+        } else {
+            length = None;
+        }
+    }
+    Ok(length)
+}

@@ -1,0 +1,172 @@
+//! The quotas that keys have of their own: a file with one CSV record a line, a value for each field of the key and
+//! then the limit.
+//!
+//! A value is that of the log, byte by byte: it may be `-`, empty, or no UTF-8.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::io;
+use std::rc::Rc;
+
+use foldhash::fast::RandomState;
+use tollgate::Quota;
+
+use super::input::Input;
+use crate::failure::Failure;
+use crate::limit::parse_limit;
+use crate::printable::{cut, printable};
+use crate::replay::log::csv::LineReader;
+use crate::replay::log::key::{KeyShape, KeyWriter};
+use crate::replay::log::lines::{Line, Lines, MAX_LINE};
+
+/// A limit that is longer, in bytes, is none; it would only fill the screen.
+const LONGEST_LIMIT: usize = 100;
+
+/// So much of a text is shown.
+const SHOWN: usize = 40;
+
+/// The quotas of one file.
+pub(crate) struct KeyQuotas {
+    input: Input,
+    /// In the order of their lines.
+    pub(crate) quotas: Vec<KeyQuota>,
+}
+
+/// A key that has a quota of its own.
+pub(crate) struct KeyQuota {
+    pub(crate) key: Box<[u8]>,
+    pub(crate) quota: Quota,
+    line: u64,
+}
+
+/// Reads the records of a file, and knows the keys that were given.
+struct Records<'r> {
+    input: &'r Input,
+    /// The names of the key's fields.
+    fields: &'r [String],
+    line: LineReader,
+    record: csv::ByteRecord,
+    writer: KeyWriter,
+    given: HashMap<Box<[u8]>, Given, RandomState>,
+}
+
+#[derive(Clone, Copy)]
+struct Given {
+    quota: Quota,
+    line: u64,
+}
+
+impl KeyQuotas {
+    /// Reads the quotas of keys that consist of these fields.
+    ///
+    /// # Errors
+    ///
+    /// A file that cannot be read, a line that is no record of these fields and a limit, a key given twice.
+    pub(crate) fn read(input: &Input, fields: &[String]) -> Result<Self, Failure> {
+        let unreadable = |error: io::Error| Failure::reading(input, &error);
+        let mut lines = Lines::new(input.open(Rc::default())?);
+        let mut records = Records {
+            input,
+            fields,
+            line: LineReader::new(),
+            record: csv::ByteRecord::new(),
+            writer: KeyWriter::new(fields.len()),
+            given: HashMap::default(),
+        };
+        let mut number = 0;
+        while let Some(line) = lines.next_line().map_err(unreadable)? {
+            number += 1;
+            match line {
+                Line::Text(text) if text.trim_ascii().is_empty() || text.starts_with(b"#") => {}
+                Line::Text(text) => records.take(number, text)?,
+                Line::TooLong => {
+                    let found = format!("it is longer than {MAX_LINE} bytes");
+                    return Err(records.no_record(number, &found));
+                }
+            }
+        }
+        let given = records.given.into_iter();
+        let quota = |(key, Given { quota, line })| KeyQuota { key, quota, line };
+        let mut quotas: Vec<KeyQuota> = given.map(quota).collect();
+        quotas.sort_unstable_by_key(|own| own.line);
+        Ok(Self { input: input.clone(), quotas })
+    }
+
+    /// The file's name, safe to print.
+    pub(crate) fn name(&self) -> String {
+        self.input.to_string()
+    }
+
+    /// Where this quota was given, for messages.
+    pub(crate) fn place(&self, own: &KeyQuota) -> String {
+        place(&self.input, own.line)
+    }
+}
+
+impl Records<'_> {
+    /// Takes in the record of a line.
+    fn take(&mut self, line: u64, text: &[u8]) -> Result<(), Failure> {
+        self.line.read(text, &mut self.record).map_err(|reason| self.no_record(line, &reason))?;
+        let found = self.record.len();
+        if found != self.fields.len() + 1 {
+            let values = if found == 1 { "value" } else { "values" };
+            return Err(self.no_record(line, &format!("it has {found} {values}")));
+        }
+        let mut values = self.record.iter();
+        let limit = values.next_back().unwrap_or_default();
+        let mut key = Vec::new();
+        self.writer.write(&mut key, values);
+        let quota = self.quota(line, limit)?;
+        match self.given.entry(key.into_boxed_slice()) {
+            Entry::Vacant(free) => {
+                free.insert(Given { quota, line });
+                Ok(())
+            }
+            Entry::Occupied(taken) => {
+                let shown = KeyShape::new(self.fields.len()).show(taken.key());
+                Err(Failure::refused(format!(
+                    "{}: the key {} has a quota from line {} already; allowed: one for each key",
+                    place(self.input, line),
+                    cut(&shown, SHOWN),
+                    taken.get().line,
+                )))
+            }
+        }
+    }
+
+    fn quota(&self, line: u64, limit: &[u8]) -> Result<Quota, Failure> {
+        let place = place(self.input, line);
+        match str::from_utf8(limit) {
+            Ok(limit) if limit.len() <= LONGEST_LIMIT => parse_limit(limit, place),
+            unfit => {
+                let why = if unfit.is_ok() { "is too long" } else { "is no UTF-8" };
+                let shown = printable(limit);
+                Err(Failure::refused(format!(
+                    "{place}: the limit '{}' {why}; allowed: a quota such as 100/s, 5/10s or 1000/h burst 50",
+                    cut(&shown, SHOWN),
+                )))
+            }
+        }
+    }
+
+    /// The message for a line that is no record of the file.
+    fn no_record(&self, line: u64, found: &str) -> Failure {
+        let place = place(self.input, line);
+        let fields = printable(self.fields.join("+").as_bytes());
+        let values = match self.fields.len() {
+            1 => "2 values, the key's and the limit".to_owned(),
+            fields => {
+                format!("{} values, one for each of the key's {fields} fields and the limit", fields + 1)
+            }
+        };
+        Failure::refused(format!(
+            "{place}: {found}; allowed: {values}, with commas between them and a value that has commas in double \
+             quotes (--key {fields})"
+        ))
+    }
+}
+
+/// `--quotas quotas.csv:7`
+fn place(input: &Input, line: u64) -> String {
+    format!("--quotas {input}:{line}")
+}

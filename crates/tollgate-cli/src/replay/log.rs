@@ -1,0 +1,12 @@
+//! The log: its lines, the records of each format, and what a record says of a request.
+
+pub(crate) mod clf;
+pub(crate) mod csv;
+pub(crate) mod json;
+pub(crate) mod key;
+pub(crate) mod lines;
+pub(crate) mod record;
+pub(crate) mod request;
+pub(crate) mod schema;
+pub(crate) mod summary;
+pub(crate) mod timestamp;

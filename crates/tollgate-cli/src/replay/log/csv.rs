@@ -1,0 +1,221 @@
+//! Reads CSV whose first line names the columns.
+//!
+//! A record is one line: a quoted field may hold commas and doubled quotes but no line break, so that
+//! one stray quote costs one line and not the rest of the log.
+
+use std::io::{self, Read};
+
+use super::key::KeyWriter;
+use super::request::{Reason, Request, byte_count};
+use super::schema::{Cost, Format, Unopened, Wanted, unknown_field};
+use super::timestamp::{self, TimeUnit};
+use crate::printable::{listed, printable};
+
+/// Reads the records of one CSV log.
+pub struct CsvRecords {
+    line: LineReader,
+    record: csv::ByteRecord,
+    width: usize,
+    /// Where [`Wanted::columns`] are: the time, the bytes if they matter, the key's fields.
+    columns: Vec<usize>,
+    pub(crate) writer: KeyWriter,
+    cost: Cost,
+    unit: TimeUnit,
+}
+
+impl CsvRecords {
+    /// # Errors
+    ///
+    /// The first line is no CSV, or has not all the columns.
+    pub(crate) fn open(first: &[u8], wanted: &Wanted) -> Result<Self, Unopened> {
+        let mut line = LineReader::new();
+        let mut header = csv::ByteRecord::new();
+        line.read(first, &mut header).map_err(Unopened::NotARecord)?;
+        header.trim();
+        let find = |name: &String| {
+            let found = header.iter().position(|known| known == name.as_bytes());
+            found.ok_or_else(|| unknown_field(name, Format::Csv, header.iter()))
+        };
+        let columns = wanted.columns().iter().map(find).collect::<Result<_, _>>()?;
+        Ok(Self {
+            line,
+            record: csv::ByteRecord::new(),
+            width: header.len(),
+            columns,
+            writer: KeyWriter::new(wanted.key.len()),
+            cost: wanted.cost,
+            unit: wanted.unit,
+        })
+    }
+
+    pub(crate) fn read(&mut self, line: &[u8], key: &mut Vec<u8>) -> Result<Request, Reason> {
+        self.line.read(line, &mut self.record)?;
+        let found = self.record.len();
+        if found != self.width {
+            return Err(format!("it has {found} fields, the header has {}", self.width).into());
+        }
+        let mut values = self.columns.iter().map(|&column| &self.record[column]);
+        let mut next = || values.next().unwrap_or_default();
+        let at = timestamp::read(next(), self.unit)?;
+        let cost = match self.cost {
+            Cost::One => 1,
+            Cost::Bytes => byte_count(next())?,
+        };
+        self.writer.write(key, values);
+        Ok(Request { at, cost })
+    }
+}
+
+/// Whether a line of a log of unknown format is a CSV header: it consists of names, and `time`, the
+/// time's column, is among them. `None` if it does not look like one, a reason if it only does.
+pub(crate) fn recognise_header(line: &[u8], time: &str) -> Option<Result<(), Reason>> {
+    let mut names = csv::ByteRecord::new();
+    LineReader::new().read(line, &mut names).ok()?;
+    names.trim();
+    if !looks_like_a_header(&names) {
+        return None;
+    }
+    Some(match names.iter().any(|name| name == time.as_bytes()) {
+        true => Ok(()),
+        false => Err(format!(
+            "as a CSV header it has no column '{}' but {} (--fields maps names)",
+            printable(time.as_bytes()),
+            listed(names.iter()),
+        )
+        .into()),
+    })
+}
+
+/// Whether these are names: this tells a header from a damaged line of another format.
+fn looks_like_a_header(names: &csv::ByteRecord) -> bool {
+    let is_name = |name: &[u8]| {
+        name.first().is_some_and(|byte| byte.is_ascii_alphabetic() || *byte == b'_')
+            && name.iter().all(|byte| byte.is_ascii_alphanumeric() || b"_-. $()".contains(byte))
+    };
+    // Prose has commas as well, but no names as long as its clauses.
+    let is_short = |name: &[u8]| name.len() <= 40 && name.split(|&byte| byte == b' ').count() <= 3;
+    names.len() >= 2 && names.iter().all(|name| is_name(name) && is_short(name))
+}
+
+/// The csv crate's reader, fed one line at a time.
+pub(crate) struct LineReader {
+    reader: csv::Reader<OneLine>,
+}
+
+/// The line that the csv reader may read now.
+#[derive(Default)]
+struct OneLine {
+    text: Vec<u8>,
+    read: usize,
+    /// The reader asked for more than the line: the line did not end its record.
+    overread: bool,
+}
+
+impl Read for OneLine {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let rest = &self.text[self.read..];
+        let count = rest.len().min(buffer.len());
+        buffer[..count].copy_from_slice(&rest[..count]);
+        self.read += count;
+        self.overread |= count == 0;
+        Ok(count)
+    }
+}
+
+impl LineReader {
+    pub(crate) fn new() -> Self {
+        let reader = csv::ReaderBuilder::new()
+            .has_headers(false)
+            .flexible(true)
+            // The line end is cut off already; a carriage return inside a line ends no record.
+            .terminator(csv::Terminator::Any(b'\n'))
+            .from_reader(OneLine::default());
+        Self { reader }
+    }
+
+    /// Reads the record that a line is.
+    pub(crate) fn read(&mut self, line: &[u8], record: &mut csv::ByteRecord) -> Result<(), Reason> {
+        // The reader passes over empty lines in search of a record, and would find the end.
+        if line.trim_ascii().is_empty() {
+            return Err("it is empty".into());
+        }
+        let feed = self.reader.get_mut();
+        feed.text.clear();
+        feed.text.extend_from_slice(line);
+        feed.text.push(b'\n');
+        feed.read = 0;
+        let outcome = self.reader.read_byte_record(record);
+        let feed = self.reader.get_ref();
+        let whole = !feed.overread && feed.read == feed.text.len();
+        if whole && matches!(outcome, Ok(true)) {
+            return Ok(());
+        }
+        // Whatever state the reader is in now, the next line must not see it.
+        *self = Self::new();
+        Err("a quoted field does not end on its line".into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::replay::log::key::KeyShape;
+    use crate::replay::log::schema::tests::wanted;
+
+    const HEADER: &[u8] = b"time,ip,\"user agent\",bytes";
+
+    fn open(key: &[&str]) -> CsvRecords {
+        CsvRecords::open(HEADER, &wanted(key, Cost::Bytes)).expect("it has these columns")
+    }
+
+    fn read(records: &mut CsvRecords, line: &str) -> Result<(u64, u64, String), Reason> {
+        let mut key = Vec::new();
+        let request = records.read(line.as_bytes(), &mut key)?;
+        let shape = KeyShape::new(records.writer.missing().len());
+        Ok((request.at.as_nanos(), request.cost, shape.show(&key)))
+    }
+
+    /// Time, cost and key as shown, or a part of the reason why not.
+    type Expected = Result<(u64, u64, &'static str), &'static str>;
+
+    #[test]
+    fn records_are_read_also_after_bad_ones() {
+        let table: &[(&str, Expected)] = &[
+            ("1,192.0.2.1,agent,5", Ok((1_000_000_000, 5, "192.0.2.1 + agent"))),
+            ("1.5,h,\"a, \"\"b\"\"\",-", Ok((1_500_000_000, 0, "h + a, \"b\""))),
+            ("1,h,\"never closed,5", Err("does not end")),
+            ("1,h,5\" disk,5", Ok((1_000_000_000, 5, "h + 5\" disk"))),
+            ("1,h,a\rb,5", Ok((1_000_000_000, 5, "h + a\\rb"))),
+            ("", Err("empty")),
+            ("1,h", Err("2 fields, the header has 4")),
+            ("1,h,a,b,c,5", Err("6 fields, the header has 4")),
+            ("then,h,a,5", Err("RFC 3339")),
+            ("1,h,a,five", Err("bytes")),
+            ("\"1970-01-01T00:00:01Z\",,,", Ok((1_000_000_000, 0, "\"\" + \"\""))),
+        ];
+        let mut records = open(&["ip", "user agent"]);
+        for &(line, ref expected) in table {
+            match (read(&mut records, line), expected) {
+                (Ok((nanos, cost, shown)), &Ok(expected)) => {
+                    assert_eq!((nanos, cost, shown.as_str()), expected, "{line}");
+                }
+                (Err(reason), Err(part)) => assert!(reason.contains(part), "{line}: {reason}"),
+                (found, _) => panic!("{line}: {found:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_long_line_is_one_record() {
+        let agent = "x".repeat(100_000);
+        let found = read(&mut open(&["user agent"]), &format!("1,h,{agent},5"));
+        assert_eq!(found, Ok((1_000_000_000, 5, agent)));
+    }
+
+    #[test]
+    fn an_unknown_column_is_answered_with_those_there_are() {
+        let refused = CsvRecords::open(HEADER, &wanted(&["host"], Cost::One)).err();
+        let Some(Unopened::Refused(message)) = refused else { panic!("'host' is known") };
+        assert!(message.contains("'host'") && message.contains("time, ip, user agent, bytes"));
+    }
+}

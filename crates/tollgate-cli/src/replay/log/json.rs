@@ -1,0 +1,334 @@
+//! Reads JSON lines: one object a line, fields by name.
+//!
+//! A name with dots reaches into nested objects, `request.remote_ip` for example, unless there is a
+//! field of just that name. Numbers are taken as they are written, so that a time keeps all its digits.
+//!
+//! A log begins with the first record that has all the fields asked for: what servers say when they
+//! start is no request. In later records a field of the key that is missing or `null` is `-`, as in the
+//! other formats.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde_json::value::RawValue;
+
+use super::key::{KeyWriter, MISSING};
+use super::request::{Reason, Request, byte_count};
+use super::schema::{Cost, Unopened, Wanted};
+use super::timestamp::{self, TimeUnit};
+use crate::printable::{listed, printable};
+
+/// Reads the records of one log of JSON lines.
+pub struct JsonRecords {
+    columns: Columns,
+    pub(crate) writer: KeyWriter,
+    cost: Cost,
+    unit: TimeUnit,
+}
+
+impl JsonRecords {
+    /// # Errors
+    ///
+    /// The line is no record, or has not all the fields.
+    pub(crate) fn open(first: &[u8], wanted: &Wanted) -> Result<Self, Unopened> {
+        let columns = Columns::new(&wanted.columns());
+        let values = columns.read(first).map_err(Unopened::NotARecord)?;
+        if let Some((column, _)) = columns.0.iter().zip(&values).find(|(_, value)| value.is_none()) {
+            let record: serde_json::Map<String, serde_json::Value> =
+                serde_json::from_slice(first).map_err(|error| Unopened::NotARecord(not_an_object(&error)))?;
+            return Err(Unopened::NotARecord(
+                format!(
+                    "it has no field '{}' but {} (--fields maps names)",
+                    printable(column.name.as_bytes()),
+                    listed(record.keys().map(String::as_bytes)),
+                )
+                .into(),
+            ));
+        }
+        let writer = KeyWriter::new(wanted.key.len());
+        Ok(Self { columns, writer, cost: wanted.cost, unit: wanted.unit })
+    }
+
+    pub(crate) fn read(&mut self, line: &[u8], key: &mut Vec<u8>) -> Result<Request, Reason> {
+        let values = self.columns.read(line)?;
+        let named = self.columns.0.iter().zip(values);
+        let mut texts = Vec::with_capacity(self.columns.0.len());
+        for (column, value) in named {
+            texts.push(value.map_or(Ok(Cow::Borrowed(MISSING)), |value| text(&column.name, value))?);
+        }
+        let mut texts = texts.iter().map(AsRef::as_ref);
+        let mut next = || texts.next().unwrap_or(MISSING);
+        let time = next();
+        if time == MISSING {
+            let name = printable(self.columns.0[0].name.as_bytes());
+            return Err(format!("it has no field '{name}'").into());
+        }
+        let at = timestamp::read(time, self.unit)?;
+        let cost = match self.cost {
+            Cost::One => 1,
+            Cost::Bytes => byte_count(next())?,
+        };
+        self.writer.write(key, texts);
+        Ok(Request { at, cost })
+    }
+}
+
+fn not_an_object(error: &serde_json::Error) -> Reason {
+    // serde_json counts lines within what it was given, which is one line.
+    let what = error.to_string();
+    let what = what.split(" at line ").next().unwrap_or_default();
+    let what = printable(what.as_bytes());
+    format!("it is not a JSON object: {what} at column {}", error.column()).into()
+}
+
+/// A value as text: strings without their quotes, everything else as it is written.
+fn text<'v>(name: &str, value: &'v RawValue) -> Result<Cow<'v, [u8]>, Reason> {
+    let raw = value.get();
+    let kind = match raw.as_bytes().first() {
+        Some(b'{') => "an object",
+        Some(b'[') => "an array",
+        _ => return Ok(scalar(raw)),
+    };
+    let name = printable(name.as_bytes());
+    Err(format!("its '{name}' is {kind}; allowed: a string or a number, in an object {name}.its-field")
+        .into())
+}
+
+fn scalar(raw: &str) -> Cow<'_, [u8]> {
+    match raw.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) {
+        Some(plain) if !plain.contains('\\') => Cow::Borrowed(plain.as_bytes()),
+        Some(_) => match serde_json::from_str::<String>(raw) {
+            Ok(text) => Cow::Owned(text.into_bytes()),
+            // Half of a surrogate pair is legal JSON and no text: it stays escaped.
+            Err(_) => Cow::Borrowed(raw.as_bytes()),
+        },
+        None if raw == "null" => Cow::Borrowed(MISSING),
+        None => Cow::Borrowed(raw.as_bytes()),
+    }
+}
+
+/// [`Wanted::columns`]: the time, the bytes if they matter, the key's fields.
+struct Columns(Vec<Column>);
+
+/// A field that is wanted, by its name or as `first.rest` inside of another.
+struct Column {
+    name: String,
+    /// Where the first dot is.
+    dot: Option<usize>,
+}
+
+impl Columns {
+    fn new(names: &[String]) -> Self {
+        let column = |name: &String| Column { name: name.clone(), dot: name.find('.') };
+        Self(names.iter().map(column).collect())
+    }
+
+    /// The values of the columns in a line; a field that a line has twice counts by its last value.
+    fn read<'de>(&self, line: &'de [u8]) -> Result<Vec<Option<&'de RawValue>>, Reason> {
+        let mut json = serde_json::Deserializer::from_slice(line);
+        let found = Fields(self)
+            .deserialize(&mut json)
+            .and_then(|values| json.end().map(|()| values))
+            .map_err(|error| not_an_object(&error))?;
+        Ok(self.0.iter().zip(found).map(|(column, found)| found.resolve(column)).collect())
+    }
+}
+
+/// What a line has for a column.
+#[derive(Clone, Copy, Default)]
+struct Found<'de> {
+    exact: Option<&'de RawValue>,
+    /// The value of the field that the first part of a dotted name names.
+    outer: Option<&'de RawValue>,
+}
+
+impl<'de> Found<'de> {
+    fn resolve(self, column: &Column) -> Option<&'de RawValue> {
+        if self.exact.is_some() {
+            return self.exact;
+        }
+        let (outer, dot) = (self.outer?, column.dot?);
+        if !outer.get().starts_with('{') {
+            return None;
+        }
+        let inner = Columns::new(&[column.name[dot + 1..].to_owned()]);
+        inner.read(outer.get().as_bytes()).ok()?.pop()?
+    }
+}
+
+/// Picks the fields out of an object and passes over the others.
+struct Fields<'c>(&'c Columns);
+
+impl<'de> DeserializeSeed<'de> for Fields<'_> {
+    type Value = Vec<Found<'de>>;
+
+    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<Self::Value, D::Error> {
+        json.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Fields<'_> {
+    type Value = Vec<Found<'de>>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let columns = &self.0.0;
+        let mut found = vec![Found::default(); columns.len()];
+        while let Some(name) = map.next_key_seed(Name(columns))? {
+            let Some(name) = name else {
+                map.next_value::<IgnoredAny>()?;
+                continue;
+            };
+            let value = map.next_value::<&'de RawValue>()?;
+            // One field may be wanted twice: as the bytes that are the cost and as part of the key.
+            for (column, found) in columns.iter().zip(&mut found) {
+                if column.name == name {
+                    found.exact = Some(value);
+                } else if column.outer() == Some(name) {
+                    found.outer = Some(value);
+                }
+            }
+        }
+        Ok(found)
+    }
+}
+
+impl Column {
+    fn outer(&self) -> Option<&str> {
+        self.dot.map(|dot| &self.name[..dot])
+    }
+}
+
+/// A field's name as the columns have it, if one of them names it or something in it.
+struct Name<'c>(&'c [Column]);
+
+impl<'de, 'c> DeserializeSeed<'de> for Name<'c> {
+    type Value = Option<&'c str>;
+
+    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<Self::Value, D::Error> {
+        json.deserialize_str(self)
+    }
+}
+
+impl<'c> Visitor<'_> for Name<'c> {
+    type Value = Option<&'c str>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the name of a field")
+    }
+
+    fn visit_str<E>(self, name: &str) -> Result<Self::Value, E> {
+        let named = |column: &'c Column| match &*column.name {
+            exact if exact == name => Some(exact),
+            _ => column.outer().filter(|outer| *outer == name),
+        };
+        Ok(self.0.iter().find_map(named))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::replay::log::key::KeyShape;
+    use crate::replay::log::schema::tests::wanted;
+
+    const FIRST: &[u8] = br#"{"time": 7, "ip": "h", "bytes": 1, "path": "/"}"#;
+
+    fn read(key: &[&str], line: &str) -> Result<(u64, u64, String), Reason> {
+        let wanted = wanted(key, Cost::Bytes);
+        let mut records = JsonRecords::open(FIRST, &wanted).expect("it has these fields");
+        let mut bytes = Vec::new();
+        let request = records.read(line.as_bytes(), &mut bytes)?;
+        Ok((request.at.as_nanos(), request.cost, KeyShape::new(key.len()).show(&bytes)))
+    }
+
+    /// The fields of the key, the line, and its time, cost and key as shown.
+    type Row = (&'static [&'static str], &'static str, (u64, u64, &'static str));
+
+    #[test]
+    fn records_are_read() {
+        let table: &[Row] = &[
+            (
+                &["ip"],
+                r#"{"ip":"192.0.2.1","time":1431857103.123456789,"bytes":9}"#,
+                (1_431_857_103_123_456_789, 9, "192.0.2.1"),
+            ),
+            (&["ip"], r#" { "time" : "1970-01-01T00:00:01Z" } "#, (1_000_000_000, 0, "-")),
+            (&["ip"], r#"{"time":"1","ip":null,"bytes":null}"#, (1_000_000_000, 0, "-")),
+            (&["ip"], r#"{"time":1,"ip":"\u0061\"","bytes":"5"}"#, (1_000_000_000, 5, "a\"")),
+            (&["ip"], r#"{"time":1,"ip":"\ud800"}"#, (1_000_000_000, 0, "\"\\\\ud800\"")),
+            (&["ip"], r#"{"time":1,"ip":7,"x":{"ip":2}}"#, (1_000_000_000, 0, "7")),
+            (&["bytes", "ip"], r#"{"time":1,"ip":true,"bytes":3}"#, (1_000_000_000, 3, "3 + true")),
+            (&["ip"], r#"{"time":1,"ip":1,"ip":2}"#, (1_000_000_000, 0, "2")),
+        ];
+        for &(key, line, (nanos, cost, shown)) in table {
+            assert_eq!(read(key, line), Ok((nanos, cost, shown.to_owned())), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_line_that_is_no_record_says_why() {
+        let table = [
+            ("", "JSON"),
+            ("[]", "an object"),
+            (r#"{"time":1"#, "EOF"),
+            (r#"{"time":1} x"#, "trailing"),
+            (r#"{"ip":"h"}"#, "no field 'time'"),
+            (r#"{"time":null}"#, "no field 'time'"),
+            (r#"{"time":true}"#, "RFC 3339"),
+            (r#"{"time":1,"bytes":1.5}"#, "bytes"),
+            (r#"{"time":1,"bytes":-1}"#, "bytes"),
+            (r#"{"time":1e30}"#, "1970"),
+            (r#"{"time":1,"ip":[1, {}]}"#, "its 'ip' is an array"),
+            (r#"{"time":1,"ip":{"v4":"x"}}"#, "its 'ip' is an object"),
+            (r#"{"time":{}}"#, "its 'time' is an object"),
+        ];
+        for (line, part) in table {
+            let reason = read(&["ip"], line).expect_err(line);
+            assert!(reason.contains(part), "{line}: {reason}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_field_is_answered_with_those_of_the_record() {
+        let refused = JsonRecords::open(FIRST, &wanted(&["host"], Cost::One)).err();
+        let Some(Unopened::NotARecord(message)) = refused else { panic!("'host' is known") };
+        assert!(message.contains("'host'") && message.contains("bytes, ip, path, time"));
+    }
+
+    #[test]
+    fn names_are_mapped() {
+        let mut wanted = wanted(&["ip"], Cost::One);
+        wanted.names = vec![("time".into(), "ts".into()), ("ip".into(), "remote".into())];
+        let line = br#"{"ts":1,"remote":"h"}"#;
+        let mut records = JsonRecords::open(line, &wanted).expect("the names are mapped");
+        let mut key = Vec::new();
+        assert!(records.read(line, &mut key).is_ok());
+        assert_eq!(key, b"h");
+    }
+
+    #[test]
+    fn dotted_names_reach_into_objects_unless_a_field_has_just_that_name() {
+        let table = [
+            (r#"{"time":1,"a":{"b":{"c":"deep"}}}"#, "deep"),
+            (r#"{"time":1,"a":{"b.c":"inner","b":{"c":"deep"}}}"#, "inner"),
+            (r#"{"time":1,"a.b.c":"exact","a":{"b":{"c":"deep"}}}"#, "exact"),
+            (r#"{"time":1,"a":{"b":{"c":"deep"}},"a.b.c":"exact"}"#, "exact"),
+            (r#"{"time":1,"a":{"b":7}}"#, "-"),
+            (r#"{"time":1,"a":"b"}"#, "-"),
+            (r#"{"time":1}"#, "-"),
+        ];
+        let wanted = wanted(&["a.b.c"], Cost::One);
+        for (line, value) in table {
+            let mut records = JsonRecords::open(table[0].0.as_bytes(), &wanted).expect("it has the field");
+            let mut key = Vec::new();
+            assert!(records.read(line.as_bytes(), &mut key).is_ok(), "{line}");
+            assert_eq!(key, value.as_bytes(), "{line}");
+            assert_eq!(records.writer.missing(), [u64::from(value == "-")]);
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! The key of a request: the bytes the limiter counts by, and how people are shown them.
+//!
+//! A single field is its own key. Several fields are written one after the other, each behind its
+//! length, so that `a|b` + `c` and `a` + `b|c` stay two keys whatever the fields contain.
+
+use crate::printable::printable;
+
+const SEPARATOR: &str = " + ";
+const LENGTH_BYTES: usize = size_of::<u64>();
+
+/// The value of a field that the log leaves open, as Common Log Format writes it.
+pub(crate) const MISSING: &[u8] = b"-";
+
+/// How keys of a given number of fields are laid out.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct KeyShape {
+    fields: usize,
+}
+
+/// Writes keys into a buffer that is used again and again, and counts the values that are missing.
+#[derive(Clone, Debug)]
+pub(crate) struct KeyWriter {
+    shape: KeyShape,
+    missing: Vec<u64>,
+}
+
+impl KeyWriter {
+    pub(crate) fn new(fields: usize) -> Self {
+        Self { shape: KeyShape::new(fields), missing: vec![0; fields] }
+    }
+
+    /// Writes a key of these values, as many as there are fields.
+    #[inline]
+    pub(crate) fn write<'v>(&mut self, key: &mut Vec<u8>, values: impl Iterator<Item = &'v [u8]>) {
+        for (value, missing) in values.zip(&mut self.missing) {
+            *missing += u64::from(value.is_empty() || value == MISSING);
+            self.shape.push(key, value);
+        }
+    }
+
+    /// For each field, how many keys had no value of it.
+    pub(crate) fn missing(&self) -> &[u64] {
+        &self.missing
+    }
+}
+
+impl KeyShape {
+    pub(crate) fn new(fields: usize) -> Self {
+        Self { fields }
+    }
+
+    /// Appends one field's value to the key in `key`, which starts out empty.
+    #[inline]
+    fn push(self, key: &mut Vec<u8>, value: &[u8]) {
+        if self.fields > 1 {
+            key.extend_from_slice(&(value.len() as u64).to_le_bytes());
+        }
+        key.extend_from_slice(value);
+    }
+
+    /// The key as shown: printable fields joined by ` + `. Different keys are shown differently.
+    pub(crate) fn show(self, key: &[u8]) -> String {
+        if self.fields == 1 {
+            return show_value(key);
+        }
+        let mut shown = String::new();
+        let mut rest = key;
+        while let Some((length, after)) = rest.split_first_chunk::<LENGTH_BYTES>() {
+            let length = usize::try_from(u64::from_le_bytes(*length)).unwrap_or(usize::MAX);
+            let (value, after) = after.split_at(length.min(after.len()));
+            if !shown.is_empty() {
+                shown.push_str(SEPARATOR);
+            }
+            shown.push_str(&escape_separators(&show_value(value)));
+            rest = after;
+        }
+        shown
+    }
+}
+
+/// An empty value is shown as `""`, and a value that is just that with a backslash.
+fn show_value(value: &[u8]) -> String {
+    match value {
+        b"" => "\"\"".into(),
+        b"\"\"" => "\\\"\"".into(),
+        value => printable(value),
+    }
+}
+
+/// Puts a backslash before each `+` that could be taken for a part of a separator.
+fn escape_separators(value: &str) -> String {
+    let mut escaped = String::with_capacity(value.len());
+    let mut characters = value.chars().peekable();
+    let mut before = None;
+    while let Some(character) = characters.next() {
+        let free = |beside: Option<char>| beside.is_none_or(|beside| beside == ' ');
+        if character == '+' && free(before) && free(characters.peek().copied()) {
+            escaped.push('\\');
+        }
+        escaped.push(character);
+        before = Some(character);
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn key(values: &[&[u8]]) -> Vec<u8> {
+        let mut key = Vec::new();
+        for value in values {
+            KeyShape::new(values.len()).push(&mut key, value);
+        }
+        key
+    }
+
+    #[test]
+    fn fields_cannot_run_into_each_other() {
+        assert_ne!(key(&[b"a|b", b"c"]), key(&[b"a", b"b|c"]));
+        assert_ne!(key(&[b"a + b", b"c"]), key(&[b"a", b"b + c"]));
+        assert_ne!(key(&[b"", b"ab"]), key(&[b"ab", b""]));
+        assert_ne!(key(&[b"ab", b"", b""]), key(&[b"a", b"b", b""]));
+    }
+
+    #[test]
+    fn a_single_field_is_its_own_key() {
+        assert_eq!(key(&[b"192.0.2.1"]), b"192.0.2.1");
+    }
+
+    #[test]
+    fn keys_are_shown_safely() {
+        let one = KeyShape::new(1);
+        assert_eq!(one.show(b"2001:db8::1"), "2001:db8::1");
+        assert_eq!(one.show(b"a\x1b[2Jb\xff\0"), "a\\u{1b}[2Jb\\xff\\u{0}");
+        assert_eq!(one.show(b""), "\"\"");
+        assert_eq!(KeyShape::new(2).show(&key(&[b"192.0.2.1", b"/a"])), "192.0.2.1 + /a");
+        assert_eq!(KeyShape::new(2).show(&key(&[b"", b""])), "\"\" + \"\"");
+    }
+
+    proptest! {
+        #[test]
+        fn equal_keys_come_from_equal_fields_only(
+            a in prop::collection::vec(prop::collection::vec(0_u8..3, 0..4), 3),
+            b in prop::collection::vec(prop::collection::vec(0_u8..3, 0..4), 3),
+        ) {
+            let encode = |values: &[Vec<u8>]| {
+                key(&values.iter().map(Vec::as_slice).collect::<Vec<_>>())
+            };
+            prop_assert_eq!(encode(&a) == encode(&b), a == b);
+        }
+
+        #[test]
+        fn different_keys_are_shown_differently(
+            a in prop::collection::vec("[a+ \"]{0,3}", 2),
+            b in prop::collection::vec("[a+ \"]{0,3}", 2),
+        ) {
+            let show = |values: &[String]| {
+                let values: Vec<_> = values.iter().map(String::as_bytes).collect();
+                KeyShape::new(values.len()).show(&key(&values))
+            };
+            prop_assert_eq!(show(&a) == show(&b), a == b);
+            prop_assert_eq!(show(&a[..1]) == show(&b[..1]), a[0] == b[0]);
+        }
+
+        #[test]
+        fn any_bytes_can_be_shown(
+            bytes in prop::collection::vec(any::<u8>(), 0..64),
+            fields in 1_usize..4,
+        ) {
+            prop_assert!(!KeyShape::new(fields).show(&bytes).chars().any(char::is_control));
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! Cuts a log into lines, plain or gzip, in bounded memory.
+
+use std::cell::Cell;
+use std::io::{self, Read};
+use std::rc::Rc;
+
+use flate2::read::MultiGzDecoder;
+use memchr::memchr;
+
+/// A longer line does not parse; it is skipped without being stored.
+pub(crate) const MAX_LINE: usize = 1 << 20;
+
+const FIRST_BUFFER: usize = 128 << 10;
+const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
+/// One line of a log, without its line end.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Line<'a> {
+    Text(&'a [u8]),
+    TooLong,
+}
+
+/// The lines of one log. The buffer grows with the longest line, to a little over [`MAX_LINE`].
+pub struct Lines<R> {
+    from: R,
+    buffer: Vec<u8>,
+    start: usize,
+    end: usize,
+    ended: bool,
+    number: u64,
+}
+
+impl<R: Read> Lines<R> {
+    pub fn new(from: R) -> Self {
+        Self { from, buffer: vec![0; FIRST_BUFFER], start: 0, end: 0, ended: false, number: 0 }
+    }
+
+    /// The number of the line returned last; the first is 1.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// The next line, or `None` after the last. A last line without a line end counts too.
+    pub fn next_line(&mut self) -> io::Result<Option<Line<'_>>> {
+        let mut searched = 0;
+        loop {
+            let unread = &self.buffer[self.start..self.end];
+            if let Some(at) = memchr(b'\n', &unread[searched..]) {
+                let length = searched + at;
+                return Ok(Some(self.take(length, length + 1)));
+            }
+            searched = unread.len();
+            if searched > MAX_LINE + 1 {
+                self.skip_line()?;
+                self.number += 1;
+                return Ok(Some(Line::TooLong));
+            }
+            if self.ended {
+                return Ok((searched > 0).then(|| self.take(searched, searched)));
+            }
+            self.fill()?;
+        }
+    }
+
+    fn take(&mut self, length: usize, consumed: usize) -> Line<'_> {
+        let from = self.start;
+        self.start += consumed;
+        self.number += 1;
+        let mut line = &self.buffer[from..from + length];
+        line = line.strip_suffix(b"\r").unwrap_or(line);
+        if self.number == 1 {
+            line = line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(line);
+        }
+        if line.len() > MAX_LINE { Line::TooLong } else { Line::Text(line) }
+    }
+
+    fn fill(&mut self) -> io::Result<()> {
+        self.buffer.copy_within(self.start..self.end, 0);
+        self.end -= self.start;
+        self.start = 0;
+        if self.end == self.buffer.len() {
+            let larger = (self.buffer.len() * 2).min(MAX_LINE + FIRST_BUFFER);
+            self.buffer.resize(larger, 0);
+        }
+        match self.from.read(&mut self.buffer[self.end..]) {
+            Ok(0) => self.ended = true,
+            Ok(count) => self.end += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    /// Drops everything up to the next line end.
+    fn skip_line(&mut self) -> io::Result<()> {
+        loop {
+            if let Some(at) = memchr(b'\n', &self.buffer[self.start..self.end]) {
+                self.start += at + 1;
+                return Ok(());
+            }
+            self.start = self.end;
+            if self.ended {
+                return Ok(());
+            }
+            self.fill()?;
+        }
+    }
+}
+
+/// Unpacks what begins with gzip's magic bytes and passes everything else on as it is.
+pub(crate) fn unpacked<'r>(mut from: impl Read + 'r) -> io::Result<Box<dyn Read + 'r>> {
+    let mut head = Vec::with_capacity(GZIP_MAGIC.len());
+    from.by_ref().take(GZIP_MAGIC.len() as u64).read_to_end(&mut head)?;
+    let gzip = head == GZIP_MAGIC;
+    let whole = io::Cursor::new(head).chain(from);
+    Ok(if gzip { Box::new(MultiGzDecoder::new(whole)) } else { Box::new(whole) })
+}
+
+/// A reader that tells how many bytes went through it.
+pub(crate) struct Counted<R> {
+    from: R,
+    count: Rc<Cell<u64>>,
+}
+
+impl<R> Counted<R> {
+    pub(crate) fn new(from: R, count: Rc<Cell<u64>>) -> Self {
+        Self { from, count }
+    }
+}
+
+impl<R: Read> Read for Counted<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.from.read(buffer)?;
+        self.count.set(self.count.get() + count as u64);
+        Ok(count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    /// Hands out one byte at a time, the hardest case for whoever looks for line ends.
+    struct Drip<'a>(&'a [u8]);
+
+    impl Read for Drip<'_> {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            let count = self.0.len().min(buffer.len()).min(1);
+            buffer[..count].copy_from_slice(&self.0[..count]);
+            self.0 = &self.0[count..];
+            Ok(count)
+        }
+    }
+
+    fn all(from: impl Read) -> Vec<Option<Vec<u8>>> {
+        let mut lines = Lines::new(from);
+        let mut found = Vec::new();
+        while let Some(line) = lines.next_line().expect("memory can be read") {
+            found.push(match line {
+                Line::Text(text) => Some(text.to_vec()),
+                Line::TooLong => None,
+            });
+        }
+        assert_eq!(lines.number(), found.len() as u64);
+        found
+    }
+
+    fn texts(lines: &[&[u8]]) -> Vec<Option<Vec<u8>>> {
+        lines.iter().map(|line| Some(line.to_vec())).collect()
+    }
+
+    #[test]
+    fn line_ends_of_both_kinds_and_none_at_the_end_are_understood() {
+        for (log, lines) in [
+            (&b""[..], &[][..]),
+            (b"\n", &[&b""[..]][..]),
+            (b"a\r\nb\n\nc", &[b"a", b"b", b"", b"c"]),
+            (b"\xef\xbb\xbfa\n\xef\xbb\xbfb", &[b"a", b"\xef\xbb\xbfb"]),
+            (b"\0\xff\n", &[b"\0\xff"]),
+        ] {
+            assert_eq!(all(log), texts(lines));
+            assert_eq!(all(Drip(log)), texts(lines));
+        }
+    }
+
+    #[test]
+    fn a_line_of_the_largest_length_is_kept_and_a_longer_one_is_skipped_whole() {
+        for (length, end) in [
+            (MAX_LINE, "\n"),
+            (MAX_LINE, "\r\n"),
+            (MAX_LINE, ""),
+            (MAX_LINE + 1, "\n"),
+            (MAX_LINE + 1, ""),
+            (5 * MAX_LINE, "\n"),
+            (5 * MAX_LINE, ""),
+        ] {
+            let mut log = b"before\n".to_vec();
+            log.extend(std::iter::repeat_n(b'x', length));
+            log.extend(end.bytes());
+            let after = end.ends_with('\n');
+            if after {
+                log.extend(b"after");
+            }
+            let found = all(&log[..]);
+            assert_eq!(found[0].as_deref(), Some(&b"before"[..]));
+            assert_eq!(found[1].as_ref().map(Vec::len), (length <= MAX_LINE).then_some(length));
+            assert_eq!(found.len(), if after { 3 } else { 2 });
+        }
+    }
+
+    #[test]
+    fn memory_stays_bounded_on_an_endless_line() {
+        let mut lines = Lines::new(io::repeat(b'x').take(64 << 20));
+        assert_eq!(lines.next_line().expect("memory can be read"), Some(Line::TooLong));
+        assert!(lines.buffer.capacity() < 3 * MAX_LINE);
+    }
+
+    #[test]
+    fn gzip_is_recognised_by_its_magic_bytes_and_all_its_members_are_read() {
+        let mut packed = Vec::new();
+        for part in ["one\ntw", "o\n"] {
+            let mut encoder = flate2::write::GzEncoder::new(&mut packed, flate2::Compression::fast());
+            encoder.write_all(part.as_bytes()).expect("a vector can be written");
+            encoder.finish().expect("a vector can be written");
+        }
+        for log in [&packed[..], b"one\ntwo\n"] {
+            let from = unpacked(log).expect("memory can be read");
+            assert_eq!(all(from), texts(&[b"one", b"two"]));
+        }
+        for short in [&b""[..], b"\x1f"] {
+            let from = unpacked(short).expect("memory can be read");
+            assert_eq!(all(from).len(), short.len());
+        }
+    }
+}

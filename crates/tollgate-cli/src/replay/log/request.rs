@@ -1,0 +1,45 @@
+//! A request as a line of any format states it, and why a line states none.
+
+use std::borrow::Cow;
+
+use tollgate::Tick;
+
+use super::key::MISSING;
+
+/// Why a line does not parse.
+pub type Reason = Cow<'static, str>;
+
+/// What a line asks of the limiter, apart from its key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    pub at: Tick,
+    pub cost: u64,
+}
+
+/// Reads a number of bytes; `-` and nothing at all are none.
+pub(crate) fn byte_count(text: &[u8]) -> Result<u64, Reason> {
+    if text.is_empty() || text == MISSING {
+        return Ok(0);
+    }
+    text.iter()
+        .try_fold(0_u64, |count, &byte| {
+            let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
+            count.checked_mul(10)?.checked_add(digit)
+        })
+        .ok_or(Cow::Borrowed("the bytes are not a number"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn byte_counts_are_whole_numbers() {
+        for (text, count) in [("-", 0), ("", 0), ("0", 0), ("18446744073709551615", u64::MAX)] {
+            assert_eq!(byte_count(text.as_bytes()), Ok(count));
+        }
+        for text in ["18446744073709551616", "-1", "1.5", "1e3", " 1", "x"] {
+            assert!(byte_count(text.as_bytes()).is_err(), "{text}");
+        }
+    }
+}

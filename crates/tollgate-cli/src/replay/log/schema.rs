@@ -1,0 +1,103 @@
+//! What a replay wants of a log, in whatever format: which fields, at what cost, by which names.
+
+use std::fmt;
+
+use super::request::Reason;
+use super::timestamp::TimeUnit;
+use crate::printable::{listed, printable};
+
+/// How a log is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    Common,
+    Combined,
+    Json,
+    Csv,
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Common => "common",
+            Self::Combined => "combined",
+            Self::Json => "json",
+            Self::Csv => "csv",
+        })
+    }
+}
+
+/// What a request costs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cost {
+    One,
+    /// The bytes of the response; none where the log has `-`.
+    Bytes,
+}
+
+/// What of a record the replay needs.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    /// The fields whose values are the key, in this order.
+    pub key: Vec<String>,
+    pub cost: Cost,
+    /// Pairs of our name of a field and the name that JSON and CSV logs have for it.
+    pub names: Vec<(String, String)>,
+    pub unit: TimeUnit,
+}
+
+impl Wanted {
+    /// The name under which a JSON or CSV log has this field.
+    pub(crate) fn name_of<'w>(&'w self, field: &'w str) -> &'w str {
+        self.names.iter().find(|(ours, _)| ours == field).map_or(field, |(_, theirs)| theirs)
+    }
+
+    /// The names of time, bytes (if they matter) and the key's fields in a JSON or CSV log.
+    pub(crate) fn columns(&self) -> Vec<String> {
+        let bytes = (self.cost == Cost::Bytes).then_some("bytes");
+        std::iter::once("time")
+            .chain(bytes)
+            .chain(self.key.iter().map(String::as_str))
+            .map(|field| self.name_of(field).to_owned())
+            .collect()
+    }
+}
+
+/// Why a log's first line did not open it.
+#[derive(Debug)]
+pub enum Unopened {
+    /// The line is no record; the next one may be.
+    NotARecord(Reason),
+    /// The log has not the fields that are asked for; the message lists those it has.
+    Refused(String),
+}
+
+/// The field that is not there, and those that are.
+pub(crate) fn unknown_field<'n>(
+    field: &str,
+    format: Format,
+    known: impl IntoIterator<Item = &'n [u8]>,
+) -> Unopened {
+    let hint = match format {
+        Format::Json | Format::Csv => " (--fields maps names: time=ts,ip=remote_addr)",
+        Format::Common | Format::Combined => "",
+    };
+    let field = printable(field.as_bytes());
+    Unopened::Refused(format!("unknown field '{field}': this {format} log has {}{hint}", listed(known)))
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    pub(crate) fn wanted(key: &[&str], cost: Cost) -> Wanted {
+        Wanted {
+            key: key.iter().map(|&field| field.to_owned()).collect(),
+            cost,
+            names: Vec::new(),
+            unit: TimeUnit::Seconds,
+        }
+    }
+
+    pub(crate) const COMBINED: &str = "192.0.2.1 - frank [17/May/2015:10:05:03 +0000] \
+        \"GET /a?b=c HTTP/1.1\" 200 123 \"https://example.org/\" \"Agent/1.0 (\\\"x\\\")\"";
+}

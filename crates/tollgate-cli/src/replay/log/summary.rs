@@ -1,0 +1,272 @@
+//! What the log itself was like, whatever the limit: its files, its times, its bad lines.
+
+use std::time::Duration;
+
+use tollgate::Tick;
+
+use super::request::Reason;
+use super::schema::Format;
+use crate::failure::Failure;
+use crate::replay::place::Place;
+
+/// A stamp that is farther ahead of all before it is a pause, or wrong.
+const LEAP: Duration = Duration::from_secs(86_400);
+
+/// So many bad lines are shown; all are counted.
+const BAD_LINES_SHOWN: usize = 5;
+
+/// Counts of one file. `lines` is the sum of its requests and the others.
+#[derive(Clone, Debug)]
+pub(crate) struct FileSummary {
+    /// As it is safe to print.
+    pub(crate) name: String,
+    /// `None` until a line told.
+    pub(crate) format: Option<Format>,
+    pub(crate) lines: u64,
+    pub(crate) requests: u64,
+    pub(crate) unparsable: u64,
+    pub(crate) blank: u64,
+    /// One if the first line names columns.
+    pub(crate) header: u64,
+    /// The stamp of the first request, and the latest of all.
+    pub(crate) begins: Option<Tick>,
+    pub(crate) ends: Option<Tick>,
+}
+
+/// A line that did not parse.
+#[derive(Clone, Debug)]
+pub(crate) struct BadLine {
+    pub(crate) place: Place,
+    pub(crate) reason: Reason,
+}
+
+/// What all logs of a replay were like.
+#[derive(Clone, Debug)]
+pub(crate) struct LogSummary {
+    strict: bool,
+    pub(crate) files: Vec<FileSummary>,
+    /// The first few.
+    pub(crate) bad_lines: Vec<BadLine>,
+    /// The earliest and the latest stamp.
+    pub(crate) span: Option<(Tick, Tick)>,
+    previous: Tick,
+    /// Requests with a stamp before that of the request in the line above.
+    pub(crate) stepped_back: u64,
+    /// The largest such step.
+    pub(crate) largest_step: Duration,
+    /// Requests judged at a later time than their own, that of their key.
+    pub(crate) judged_later_than_stamped: Shifts,
+    /// For each field of the key, the requests that have no value of it.
+    pub(crate) missing: Vec<u64>,
+    /// The stamp farthest ahead of all before it, if lines after it are not as late.
+    pub(crate) leap: Option<Leap>,
+    /// The last stamp that was more than [`LEAP`] ahead of all before it.
+    suspect: Option<Leap>,
+}
+
+/// Requests judged later than they are stamped, and by how much.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Shifts {
+    pub(crate) requests: u64,
+    total_ns: u128,
+    pub(crate) largest: Duration,
+}
+
+impl Shifts {
+    #[inline]
+    pub(crate) fn add(&mut self, stamp: Tick, judged: Tick) {
+        if judged > stamp {
+            let nanos = judged.as_nanos() - stamp.as_nanos();
+            self.requests += 1;
+            self.total_ns += u128::from(nanos);
+            self.largest = self.largest.max(Duration::from_nanos(nanos));
+        }
+    }
+
+    pub(crate) fn mean(&self) -> Duration {
+        let mean = self.total_ns.checked_div(u128::from(self.requests)).unwrap_or(0);
+        Duration::from_nanos(u64::try_from(mean).unwrap_or(u64::MAX))
+    }
+}
+
+/// A stamp far ahead of all before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Leap {
+    pub(crate) place: Place,
+    pub(crate) ahead: Duration,
+    /// The latest stamp before it.
+    from: Tick,
+}
+
+impl LogSummary {
+    pub(crate) fn new(names: Vec<String>, key_fields: usize, strict: bool) -> Self {
+        let empty = |name| FileSummary {
+            name,
+            format: None,
+            lines: 0,
+            requests: 0,
+            unparsable: 0,
+            blank: 0,
+            header: 0,
+            begins: None,
+            ends: None,
+        };
+        Self {
+            strict,
+            files: names.into_iter().map(empty).collect(),
+            bad_lines: Vec::new(),
+            span: None,
+            previous: Tick::from_nanos(0),
+            stepped_back: 0,
+            largest_step: Duration::ZERO,
+            judged_later_than_stamped: Shifts::default(),
+            missing: vec![0; key_fields],
+            leap: None,
+            suspect: None,
+        }
+    }
+
+    /// Counts a request with this stamp.
+    #[inline]
+    pub(crate) fn arrived(&mut self, place: Place, at: Tick) {
+        let file = &mut self.files[place.file];
+        file.requests += 1;
+        file.begins = file.begins.or(Some(at));
+        file.ends = file.ends.max(Some(at));
+        let (first, last) = self.span.unwrap_or((at, at));
+        if at > last + LEAP {
+            let ahead = Duration::from_nanos(at.as_nanos() - last.as_nanos());
+            self.suspect = Some(Leap { place, ahead, from: last });
+        } else if let Some(suspect) = self.suspect
+            && at < suspect.from + LEAP
+        {
+            self.suspect = None;
+            if self.leap.is_none_or(|leap| leap.ahead < suspect.ahead) {
+                self.leap = Some(suspect);
+            }
+        }
+        self.span = Some((first.min(at), last.max(at)));
+        if at < self.previous {
+            self.stepped_back += 1;
+            let step = Duration::from_nanos(self.previous.as_nanos() - at.as_nanos());
+            self.largest_step = self.largest_step.max(step);
+        }
+        self.previous = at;
+    }
+
+    /// Counts a line that does not parse.
+    ///
+    /// # Errors
+    ///
+    /// In a strict replay, the line ends it.
+    pub(crate) fn bad_line(&mut self, place: Place, reason: Reason) -> Result<(), Failure> {
+        self.files[place.file].unparsable += 1;
+        if self.bad_lines.len() < BAD_LINES_SHOWN {
+            self.bad_lines.push(BadLine { place, reason });
+        }
+        match self.bad_lines.last() {
+            Some(bad) if self.strict => Err(Failure::Refused(self.describe(bad))),
+            _ => Ok(()),
+        }
+    }
+
+    /// `access.log:7: reason`
+    pub(crate) fn describe(&self, bad: &BadLine) -> String {
+        format!("{}: {}", self.describe_place(bad.place), bad.reason)
+    }
+
+    /// `access.log:7`
+    pub(crate) fn describe_place(&self, place: Place) -> String {
+        format!("{}:{}", self.files[place.file].name, place.line)
+    }
+
+    pub(crate) fn lines(&self) -> u64 {
+        self.files.iter().map(|file| file.lines).sum()
+    }
+
+    pub(crate) fn requests(&self) -> u64 {
+        self.files.iter().map(|file| file.requests).sum()
+    }
+
+    pub(crate) fn unparsable(&self) -> u64 {
+        self.files.iter().map(|file| file.unparsable).sum()
+    }
+
+    pub(crate) fn blank(&self) -> u64 {
+        self.files.iter().map(|file| file.blank).sum()
+    }
+
+    /// The message for a log that has lines, none of which is a request.
+    pub(crate) fn nothing_parses(&self) -> String {
+        let mut message = format!("no line of the log parses; the first of {}:", self.unparsable());
+        for bad in &self.bad_lines {
+            message.push_str("\n  ");
+            message.push_str(&self.describe(bad));
+        }
+        message.push_str("\nallowed: Common and Combined Log Format, JSON lines, CSV with a header; ");
+        message.push_str("--log-format says which, --fields maps names");
+        message
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_back_are_measured_from_the_line_before() {
+        let mut log = LogSummary::new(vec!["a".into()], 1, false);
+        for (nanos, line) in [50, 40, 45, 10, 10, 60].into_iter().zip(1..) {
+            log.arrived(Place { file: 0, line }, Tick::from_nanos(nanos));
+        }
+        assert_eq!((log.stepped_back, log.largest_step), (2, Duration::from_nanos(35)));
+        assert_eq!(log.span, Some((Tick::from_nanos(10), Tick::from_nanos(60))));
+    }
+
+    #[test]
+    fn the_first_bad_lines_are_kept_and_all_are_counted() {
+        let mut log = LogSummary::new(vec!["a".into()], 1, false);
+        for line in 1..=9 {
+            let kept = log.bad_line(Place { file: 0, line }, "why".into());
+            assert!(kept.is_ok());
+        }
+        assert_eq!((log.unparsable(), log.bad_lines.len()), (9, BAD_LINES_SHOWN));
+        assert!(log.nothing_parses().contains("a:5: why"));
+        let mut strict = LogSummary::new(vec!["a".into()], 1, true);
+        assert!(strict.bad_line(Place { file: 0, line: 1 }, "why".into()).is_err());
+    }
+
+    #[test]
+    fn a_stamp_that_leaps_is_told_from_a_pause() {
+        const DAY: u64 = 86_400_000_000_000;
+        // Stamps, and the line and the days of the leap among them.
+        type Row = (&'static [u64], Option<(u64, u64)>);
+        let table: &[Row] = &[
+            (&[0, DAY, 2 * DAY], None),
+            (&[0, 5 * DAY, 6 * DAY, 5 * DAY], None),
+            (&[0, 5 * DAY, 1], Some((2, 5))),
+            (&[0, 5 * DAY, 5 * DAY, 2, 9 * DAY, 3], Some((2, 5))),
+            (&[0, 5 * DAY, 1, 50 * DAY, 2], Some((4, 45))),
+            (&[0, 5 * DAY], None),
+        ];
+        for &(stamps, leap) in table {
+            let mut log = LogSummary::new(vec!["a".into()], 1, false);
+            for (&nanos, line) in stamps.iter().zip(1..) {
+                log.arrived(Place { file: 0, line }, Tick::from_nanos(nanos));
+            }
+            let found = log.leap.map(|leap| (leap.place.line, leap.ahead.as_secs() / 86_400));
+            assert_eq!(found, leap, "{stamps:?}");
+        }
+    }
+
+    #[test]
+    fn shifts_have_a_mean_and_a_largest() {
+        let mut shifts = Shifts::default();
+        assert_eq!(shifts.mean(), Duration::ZERO);
+        for (stamp, judged) in [(5, 5), (5, 8), (0, 10)] {
+            shifts.add(Tick::from_nanos(stamp), Tick::from_nanos(judged));
+        }
+        assert_eq!((shifts.requests, shifts.largest), (2, Duration::from_nanos(10)));
+        assert_eq!(shifts.mean(), Duration::from_nanos(6));
+    }
+}

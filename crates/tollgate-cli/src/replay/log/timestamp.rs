@@ -1,0 +1,289 @@
+//! Reads the stamps of a log: Common Log Format, RFC 3339, or a number of seconds and its fractions.
+//!
+//! Every stamp becomes a [`Tick`]: nanoseconds since the Unix epoch, so that windows are aligned to it.
+
+use jiff::Timestamp;
+use jiff::fmt::strtime;
+use tollgate::Tick;
+
+use super::request::Reason;
+
+const NANOS_PER_SECOND: i128 = 1_000_000_000;
+const CLF_FORMAT: &str = "%d/%b/%Y:%H:%M:%S %z";
+/// `17/May/2015:10:05:03 +0000`
+const CLF_LENGTH: usize = 26;
+
+/// What a bare number counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TimeUnit {
+    Seconds,
+    Millis,
+    Micros,
+    Nanos,
+}
+
+impl TimeUnit {
+    /// One unit is ten to this power nanoseconds.
+    fn power(self) -> i64 {
+        match self {
+            Self::Seconds => 9,
+            Self::Millis => 6,
+            Self::Micros => 3,
+            Self::Nanos => 0,
+        }
+    }
+}
+
+/// Reads the stamps of Common Log Format.
+///
+/// Neighbouring lines share their date and zone, so midnight of the last one is remembered and only
+/// hours, minutes and seconds are read anew. Zones are offsets, so no day is longer than another.
+#[derive(Debug, Default)]
+pub(crate) struct ClfStamps {
+    date: [u8; 11],
+    zone: [u8; 5],
+    /// Seconds from the Unix epoch to midnight of `date` in `zone`; `None` until there is one.
+    midnight: Option<i64>,
+}
+
+impl ClfStamps {
+    /// Reads `17/May/2015:10:05:03 +0000`.
+    pub(crate) fn read(&mut self, stamp: &[u8]) -> Result<Tick, Reason> {
+        let time_of_day = time_of_day(stamp);
+        if let (Some(midnight), Some(seconds)) = (self.midnight, time_of_day)
+            && stamp[..11] == self.date
+            && stamp[21..] == self.zone
+        {
+            return seconds_to_tick(midnight + seconds);
+        }
+        let seconds = parse_clf(stamp)?.as_second();
+        if let Some(since_midnight) = time_of_day {
+            self.date.copy_from_slice(&stamp[..11]);
+            self.zone.copy_from_slice(&stamp[21..]);
+            self.midnight = Some(seconds - since_midnight);
+        }
+        seconds_to_tick(seconds)
+    }
+}
+
+/// The seconds since midnight, if the stamp has the usual shape: everything but the date and the zone
+/// is checked here. Other shapes, leap seconds among them, are left to jiff.
+fn time_of_day(stamp: &[u8]) -> Option<i64> {
+    let two = |at: usize, limit: i64| {
+        let (tens, ones) = (stamp[at].wrapping_sub(b'0'), stamp[at + 1].wrapping_sub(b'0'));
+        let value = i64::from(tens) * 10 + i64::from(ones);
+        (tens < 10 && ones < 10 && value < limit).then_some(value)
+    };
+    if stamp.len() != CLF_LENGTH || [stamp[11], stamp[14], stamp[17], stamp[20]] != [b':', b':', b':', b' '] {
+        return None;
+    }
+    Some(two(12, 24)? * 3600 + two(15, 60)? * 60 + two(18, 60)?)
+}
+
+fn parse_clf(stamp: &[u8]) -> Result<Timestamp, Reason> {
+    std::str::from_utf8(stamp)
+        .ok()
+        .and_then(|text| strtime::parse(CLF_FORMAT, text).ok())
+        .and_then(|time| time.to_timestamp().ok())
+        .ok_or_else(|| "the time is not like 17/May/2015:10:05:03 +0000".into())
+}
+
+/// Reads the time of a JSON or CSV record: a number in `unit`, RFC 3339, or the stamp of Common Log
+/// Format with or without its brackets.
+pub(crate) fn read(text: &[u8], unit: TimeUnit) -> Result<Tick, Reason> {
+    let text = text.trim_ascii();
+    if let Some(time) = decimal_nanos(text, unit) {
+        return time;
+    }
+    let bare = text.strip_prefix(b"[").and_then(|rest| rest.strip_suffix(b"]")).unwrap_or(text);
+    let rfc3339 = std::str::from_utf8(bare).ok().and_then(|text| text.parse::<Timestamp>().ok());
+    match rfc3339 {
+        Some(time) => nanos_to_tick(time.as_nanosecond()),
+        None => match parse_clf(bare) {
+            Ok(time) => nanos_to_tick(time.as_nanosecond()),
+            Err(_) => Err("the time is none of: a number, RFC 3339 with its zone such as \
+                           2015-05-17T10:05:03Z, 17/May/2015:10:05:03 +0000"
+                .into()),
+        },
+    }
+}
+
+/// Reads a decimal number, exactly: a float of 64 bits would be off by 100 ns in our century. What is
+/// finer than a nanosecond is cut off. `None` if the text is not a number.
+fn decimal_nanos(text: &[u8], unit: TimeUnit) -> Option<Result<Tick, Reason>> {
+    let (negative, rest) = match text.strip_prefix(b"-") {
+        Some(rest) => (true, rest),
+        None => (false, text),
+    };
+    let (number, exponent) = match rest.iter().position(|byte| matches!(byte, b'e' | b'E')) {
+        Some(at) => (&rest[..at], std::str::from_utf8(&rest[at + 1..]).ok()?.parse::<i32>().ok()?),
+        None => (rest, 0),
+    };
+    let point = number.iter().position(|&byte| byte == b'.');
+    let (whole, fraction) = match point {
+        Some(at) => (&number[..at], &number[at + 1..]),
+        None => (number, &[][..]),
+    };
+    if whole.is_empty()
+        || (point.is_some() && fraction.is_empty())
+        || !whole.iter().chain(fraction).all(u8::is_ascii_digit)
+    {
+        return None;
+    }
+    let integral_digits = whole.len() as i64 + i64::from(exponent) + unit.power();
+    let mut nanos: i128 = 0;
+    for (digit, place) in whole.iter().chain(fraction).zip(0_i64..) {
+        if place >= integral_digits {
+            break;
+        }
+        nanos = nanos.saturating_mul(10).saturating_add(i128::from(digit - b'0'));
+    }
+    let digits = whole.len() as i64 + fraction.len() as i64;
+    for _ in digits..integral_digits.min(digits + 40) {
+        nanos = nanos.saturating_mul(10);
+    }
+    Some(nanos_to_tick(if negative { -nanos } else { nanos }))
+}
+
+fn seconds_to_tick(seconds: i64) -> Result<Tick, Reason> {
+    nanos_to_tick(i128::from(seconds) * NANOS_PER_SECOND)
+}
+
+fn nanos_to_tick(nanos: i128) -> Result<Tick, Reason> {
+    match u64::try_from(nanos) {
+        Ok(nanos) if nanos <= Tick::MAX.as_nanos() => Ok(Tick::from_nanos(nanos)),
+        _ => Err("the time is outside the years 1970 to 2042 (is --time-unit right?)".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    #[test]
+    fn clf_stamps_are_read_whether_or_not_the_date_is_remembered() {
+        let table: &[(&str, Option<u64>)] = &[
+            ("17/May/2015:10:05:03 +0000", Some(1_431_857_103)),
+            ("17/May/2015:10:05:03 +0000", Some(1_431_857_103)),
+            ("17/May/2015:23:59:59 +0000", Some(1_431_907_199)),
+            ("18/May/2015:00:00:00 +0000", Some(1_431_907_200)),
+            ("17/May/2015:10:05:03 +0200", Some(1_431_849_903)),
+            ("17/May/2015:00:30:00 +0200", Some(1_431_815_400)),
+            ("17/May/2015:10:05:03 -0930", Some(1_431_891_303)),
+            ("29/Feb/2016:00:00:00 +0000", Some(1_456_704_000)),
+            ("01/Jan/1970:00:00:00 +0000", Some(0)),
+            ("01/Jan/1970:00:00:00 +0001", None),
+            ("31/Dec/1969:23:59:59 +0000", None),
+            ("01/Jan/2044:00:00:00 +0000", None),
+            ("29/Feb/2015:10:05:03 +0000", None),
+            ("17/May/2015:24:00:00 +0000", None),
+            ("17/May/2015:10:60:03 +0000", None),
+            ("17/May/2015:10:05:0x +0000", None),
+            ("17/May/2015 10:05:03 +0000", None),
+            ("17/May/2015:10:05:03", None),
+            ("17/Mai/2015:10:05:03 +0000", None),
+            ("", None),
+        ];
+        let mut warm = ClfStamps::default();
+        for &(stamp, seconds) in table {
+            let tick = seconds.map(|seconds| Tick::from_nanos(seconds * SECOND));
+            assert_eq!(warm.read(stamp.as_bytes()).ok(), tick, "{stamp}");
+            assert_eq!(ClfStamps::default().read(stamp.as_bytes()).ok(), tick, "{stamp}");
+        }
+    }
+
+    #[test]
+    fn a_leap_second_is_the_last_second_of_its_day() {
+        let mut stamps = ClfStamps::default();
+        for _ in 0..2 {
+            let leap = stamps.read(b"30/Jun/2015:23:59:60 +0000");
+            assert_eq!(leap.ok(), stamps.read(b"30/Jun/2015:23:59:59 +0000").ok());
+        }
+    }
+
+    #[test]
+    fn numbers_are_read_exactly_in_every_unit() {
+        use TimeUnit::{Micros, Millis, Nanos, Seconds};
+        let good: &[(&str, TimeUnit, u64)] = &[
+            ("1431857103", Seconds, 1_431_857_103 * SECOND),
+            ("1431857103.123456789", Seconds, 1_431_857_103_123_456_789),
+            ("1431857103.1234567899", Seconds, 1_431_857_103_123_456_789),
+            ("1.431857103123456789e9", Seconds, 1_431_857_103_123_456_789),
+            ("1431857103123456789E-9", Seconds, 1_431_857_103_123_456_789),
+            ("1431857103123.4", Millis, 1_431_857_103_123_400_000),
+            ("1431857103123456.789", Micros, 1_431_857_103_123_456_789),
+            ("1431857103123456789", Nanos, 1_431_857_103_123_456_789),
+            ("1431857103123456789.9", Nanos, 1_431_857_103_123_456_789),
+            ("0", Seconds, 0),
+            ("-0", Seconds, 0),
+            (" 7 ", Seconds, 7 * SECOND),
+            ("2305843009213693952", Nanos, 1 << 61),
+        ];
+        for &(text, unit, nanos) in good {
+            let tick = read(text.as_bytes(), unit).expect(text);
+            assert_eq!(tick.as_nanos(), nanos, "{text}");
+        }
+        let bad = [
+            "2305843009213693953",
+            "-1",
+            "1e99",
+            "1e2147483647",
+            "99999999999999999999999999999999999999999999",
+            "1e",
+            "1.",
+            ".5",
+            "",
+            "0x10",
+            "NaN",
+        ];
+        for text in bad {
+            assert!(read(text.as_bytes(), Nanos).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn texts_are_rfc_3339_or_the_stamp_of_common_log_format() {
+        for text in [
+            "2015-05-17T10:05:03Z",
+            "2015-05-17T12:05:03+02:00",
+            "2015-05-17 10:05:03Z",
+            "17/May/2015:10:05:03 +0000",
+            "[17/May/2015:10:05:03 +0000]",
+        ] {
+            let tick = read(text.as_bytes(), TimeUnit::Seconds).expect(text);
+            assert_eq!(tick.as_nanos(), 1_431_857_103 * SECOND, "{text}");
+        }
+        let fine = read(b"2015-05-17T10:05:03.000000001Z", TimeUnit::Seconds);
+        assert_eq!(fine.map(Tick::as_nanos).ok(), Some(1_431_857_103 * SECOND + 1));
+        for text in ["2015-05-17T10:05:03", "2015-05-17", "yesterday", "1969-01-01T00:00:00Z"] {
+            assert!(read(text.as_bytes(), TimeUnit::Seconds).is_err(), "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_the_reader_panic(text in prop::collection::vec(any::<u8>(), 0..40)) {
+            let _ = read(&text, TimeUnit::Seconds);
+            let mut stamps = ClfStamps::default();
+            let _ = stamps.read(b"17/May/2015:10:05:03 +0000");
+            let _ = stamps.read(&text);
+        }
+
+        #[test]
+        fn what_is_remembered_never_changes_what_is_read(
+            stamps in prop::collection::vec(
+                "(0[1-9]|[1-3][0-9])/(Jan|Feb|Jun)/20(15|16):[0-2][0-9]:[0-6][0-9]:[0-6][0-9] [+-](00|01)[0-6]0",
+                1..8,
+            )
+        ) {
+            let mut warm = ClfStamps::default();
+            for stamp in &stamps {
+                let cold = ClfStamps::default().read(stamp.as_bytes());
+                prop_assert_eq!(warm.read(stamp.as_bytes()).ok(), cold.ok());
+            }
+        }
+    }
+}

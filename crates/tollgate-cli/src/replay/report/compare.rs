@@ -1,0 +1,80 @@
+//! The report's table of algorithms side by side.
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use super::figures::Outcome;
+use super::paragraph::write_paragraph;
+use super::quantity::{duration, grouped, plural, share};
+
+/// Writes one row per algorithm, and below what a row has no room for.
+pub(crate) fn write_table(outcomes: &[Outcome], limit: &str, out: &mut impl Write) -> io::Result<()> {
+    writeln!(out, "\nAlgorithms side by side")?;
+    let line = |out: &mut dyn Write, cells: [&str; 7]| {
+        let [name, passed, denied, share, keys, wait, polite] = cells;
+        let line =
+            format!("  {name:<14} {passed:>12} {denied:>11} {share:>8} {keys:>8} {wait:>11} {polite:>7}");
+        writeln!(out, "{line}")
+    };
+    line(out, ["", "", "", "", "keys", "longest", "polite"])?;
+    line(out, ["", "passed", "denied", "%", "denied", "wait", "denied"])?;
+    for outcome in outcomes {
+        let Some(figures) = &outcome.figures else {
+            let reason = outcome.refused.as_deref().unwrap_or_default();
+            writeln!(out, "  {:<14} refused:", outcome.algorithm)?;
+            write_paragraph(&" ".repeat(17), reason, out)?;
+            continue;
+        };
+        let wait = figures.longest_wait.as_ref();
+        let requests = u128::from(figures.passed) + u128::from(figures.denied);
+        let cells = [
+            outcome.algorithm.clone(),
+            grouped(figures.passed),
+            grouped(figures.denied),
+            share(figures.denied.into(), requests).replace(" %", ""),
+            grouped(figures.keys_denied as u64),
+            wait.map_or("-".into(), |wait| duration(Duration::from_nanos(wait.ns))),
+            grouped(figures.polite.denied),
+        ];
+        line(out, cells.each_ref().map(String::as_str))?;
+    }
+    writeln!(out)?;
+    for outcome in outcomes {
+        write_notes(outcome, limit, out)?;
+    }
+    let text = "Polite denials are those of a client that sends nothing until the retry-after it was \
+                told has passed.";
+    write_paragraph("  ", text, out)
+}
+
+fn write_notes(outcome: &Outcome, limit: &str, out: &mut impl Write) -> io::Result<()> {
+    let name = &outcome.algorithm;
+    if outcome.limit != limit {
+        let text = format!("{name}: it takes no burst, and ran with {}.", outcome.limit);
+        write_paragraph("  ", &text, out)?;
+    }
+    let Some(figures) = &outcome.figures else { return Ok(()) };
+    if outcome.key_quotas_without_burst > 0 {
+        let keys = plural(outcome.key_quotas_without_burst as u64, "key");
+        let text = format!("{name}: it takes no burst; {keys} of --quotas ran without.");
+        write_paragraph("  ", &text, out)?;
+    }
+    if let Some(delay) = &figures.longest_delay {
+        let text = format!(
+            "{name}: {} of those that passed were told to start up to {} later.",
+            grouped(figures.delayed),
+            duration(Duration::from_nanos(delay.ns)),
+        );
+        write_paragraph("  ", &text, out)?;
+    }
+    if figures.too_costly > 0 {
+        let text = format!("{name}: {} cost more than can ever pass at once.", grouped(figures.too_costly));
+        write_paragraph("  ", &text, out)?;
+    }
+    let no_room = figures.answered_by_full_policy + figures.charged_to_shared_overflow;
+    if no_room > 0 {
+        let text = format!("{name}: {} found the table full (--max-keys).", grouped(no_room));
+        write_paragraph("  ", &text, out)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,399 @@
+//! The report of a replay: its figures as plain data, which are JSON as they stand.
+//!
+//! Everything but `run` is the same whenever the same log is replayed.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::notes;
+use super::quantity;
+use crate::printable::printable;
+use crate::replay::entry::Entry;
+use crate::replay::key_quotas::{KeyQuota, KeyQuotas};
+use crate::replay::keys::Keys;
+use crate::replay::log::key::KeyShape;
+use crate::replay::log::schema::Cost;
+use crate::replay::log::summary::LogSummary;
+use crate::replay::settings::Settings;
+use crate::replay::timeline::{Count, Timeline};
+use crate::replay::trial::{Trial, Wait};
+
+/// Rows of the timeline.
+const TIMELINE_ROWS: usize = 24;
+
+/// What came of a replay.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    pub(crate) limit: String,
+    /// Without quotas that keys have of their own there is nothing to say of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) key_quotas: Option<KeysWithQuotas>,
+    pub(crate) key: String,
+    pub(crate) cost: &'static str,
+    pub(crate) order: &'static str,
+    pub(crate) log: Log,
+    /// One per algorithm.
+    pub(crate) results: Vec<Outcome>,
+    /// What varies from run to run.
+    pub(crate) run: Run,
+}
+
+/// Keys that have a quota of their own.
+#[derive(Debug, Serialize)]
+pub(crate) struct KeysWithQuotas {
+    pub(crate) file: String,
+    pub(crate) keys: usize,
+    /// How many of them the log has.
+    pub(crate) seen: usize,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct Log {
+    pub(crate) files: Vec<File>,
+    pub(crate) lines: u64,
+    pub(crate) requests: u64,
+    pub(crate) unparsable: u64,
+    pub(crate) blank: u64,
+    pub(crate) keys: usize,
+    /// The earliest and the latest stamp, RFC 3339.
+    pub(crate) first: Option<String>,
+    pub(crate) last: Option<String>,
+    #[serde(skip)]
+    pub(crate) first_nanos: Option<u64>,
+    #[serde(skip)]
+    pub(crate) last_nanos: Option<u64>,
+    #[serde(skip)]
+    pub(crate) span: Option<Duration>,
+    pub(crate) stepped_back: u64,
+    pub(crate) largest_step_ns: u64,
+    pub(crate) judged_later_than_stamped: u64,
+    /// By how much those were.
+    pub(crate) mean_shift_ns: u64,
+    pub(crate) largest_shift_ns: u64,
+    pub(crate) missing_key_fields: Vec<MissingField>,
+    /// What a reader should know before believing the figures.
+    pub(crate) notes: Vec<String>,
+    /// The first few lines that do not parse.
+    pub(crate) bad_lines: Vec<BadLine>,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct File {
+    pub(crate) name: String,
+    /// `null` if no line told.
+    pub(crate) format: Option<String>,
+    pub(crate) lines: u64,
+    pub(crate) requests: u64,
+    pub(crate) unparsable: u64,
+    pub(crate) blank: u64,
+    pub(crate) header: u64,
+}
+
+/// Requests without a value of a field of the key.
+#[derive(Debug, Serialize)]
+pub(crate) struct MissingField {
+    pub(crate) field: String,
+    pub(crate) requests: u64,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct BadLine {
+    pub(crate) file: String,
+    pub(crate) line: u64,
+    pub(crate) reason: String,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct Outcome {
+    pub(crate) algorithm: String,
+    pub(crate) limit: String,
+    /// Keys whose own quotas have a burst that the algorithm ran without.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub(crate) key_quotas_without_burst: usize,
+    /// Why the algorithm does not accept a limit; then there are no figures.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) refused: Option<String>,
+    #[serde(flatten)]
+    pub(crate) figures: Option<Figures>,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct Figures {
+    pub(crate) passed: u64,
+    pub(crate) denied: u64,
+    pub(crate) cost_passed: u128,
+    pub(crate) cost_denied: u128,
+    pub(crate) too_costly: u64,
+    pub(crate) answered_by_full_policy: u64,
+    pub(crate) charged_to_shared_overflow: u64,
+    pub(crate) keys_denied: usize,
+    pub(crate) longest_wait: Option<LongestWait>,
+    pub(crate) delayed: u64,
+    pub(crate) longest_delay: Option<LongestWait>,
+    pub(crate) polite: Polite,
+    pub(crate) top_denied: Vec<DeniedKey>,
+    pub(crate) timeline: TimelineRows,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct LongestWait {
+    pub(crate) ns: u64,
+    pub(crate) key: String,
+    pub(crate) file: String,
+    pub(crate) line: u64,
+}
+
+/// A client that sends nothing until retry-after has passed.
+#[derive(Debug, Serialize)]
+pub(crate) struct Polite {
+    pub(crate) passed: u64,
+    pub(crate) denied: u64,
+    pub(crate) withheld: u64,
+    pub(crate) too_costly: u64,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct DeniedKey {
+    pub(crate) key: String,
+    pub(crate) denied: u64,
+    pub(crate) requests: u64,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct TimelineRows {
+    pub(crate) seconds_per_row: u64,
+    pub(crate) rows: Vec<TimelineRow>,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct TimelineRow {
+    #[serde(skip)]
+    pub(crate) second: u64,
+    pub(crate) start: String,
+    pub(crate) passed: u64,
+    pub(crate) denied: u64,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct Run {
+    pub(crate) seconds: f64,
+    pub(crate) lines_per_second: f64,
+    pub(crate) limiters: Vec<LimiterRun>,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct LimiterRun {
+    pub(crate) algorithm: String,
+    pub(crate) checks: u64,
+    pub(crate) checks_per_second: f64,
+    pub(crate) keys_tracked: usize,
+    pub(crate) memory_bytes: usize,
+}
+
+impl Report {
+    pub(crate) fn new(
+        settings: &Settings,
+        log: &LogSummary,
+        keys: &Keys,
+        key_quotas: Option<&KeyQuotas>,
+        entries: &[Entry],
+        elapsed: Duration,
+    ) -> Self {
+        let names = Names { log, keys: keys.by_id(), shape: KeyShape::new(settings.wanted.key.len()) };
+        let tried = entries.iter().filter_map(|entry| match entry {
+            Entry::Tried(trial) => Some(&**trial),
+            Entry::Refused { .. } => None,
+        });
+        let own = key_quotas.map_or(&[][..], |own| &own.quotas);
+        let outcome = |entry| Outcome::new(entry, keys, &names, settings, own);
+        Self {
+            limit: settings.quota.to_string(),
+            key_quotas: key_quotas.map(|own| KeysWithQuotas {
+                file: own.name(),
+                keys: own.quotas.len(),
+                seen: own.quotas.iter().filter(|own| keys.contains(&own.key)).count(),
+            }),
+            key: printable(settings.wanted.key.join("+").as_bytes()),
+            cost: match settings.wanted.cost {
+                Cost::One => "1",
+                Cost::Bytes => "bytes",
+            },
+            order: if settings.sort { "time" } else { "arrival" },
+            log: Log::new(log, keys.len(), settings),
+            results: entries.iter().map(outcome).collect(),
+            run: Run {
+                seconds: elapsed.as_secs_f64(),
+                lines_per_second: quantity::per_second(log.lines(), elapsed),
+                limiters: tried.map(LimiterRun::new).collect(),
+            },
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.log.requests == 0
+    }
+}
+
+impl Log {
+    fn new(log: &LogSummary, keys: usize, settings: &Settings) -> Self {
+        let first = log.span.map(|(first, _)| first.as_nanos());
+        let last = log.span.map(|(_, last)| last.as_nanos());
+        Self {
+            files: log
+                .files
+                .iter()
+                .map(|file| File {
+                    name: file.name.clone(),
+                    format: file.format.map(|format| format.to_string()),
+                    lines: file.lines,
+                    requests: file.requests,
+                    unparsable: file.unparsable,
+                    blank: file.blank,
+                    header: file.header,
+                })
+                .collect(),
+            lines: log.lines(),
+            requests: log.requests(),
+            unparsable: log.unparsable(),
+            blank: log.blank(),
+            keys,
+            first: first.map(quantity::rfc3339),
+            last: last.map(quantity::rfc3339),
+            first_nanos: first,
+            last_nanos: last,
+            span: first.zip(last).map(|(first, last)| Duration::from_nanos(last - first)),
+            stepped_back: log.stepped_back,
+            largest_step_ns: quantity::nanos(log.largest_step),
+            judged_later_than_stamped: log.judged_later_than_stamped.requests,
+            mean_shift_ns: quantity::nanos(log.judged_later_than_stamped.mean()),
+            largest_shift_ns: quantity::nanos(log.judged_later_than_stamped.largest),
+            missing_key_fields: settings
+                .wanted
+                .key
+                .iter()
+                .zip(&log.missing)
+                .filter(|&(_, &requests)| requests > 0)
+                .map(|(field, &requests)| MissingField { field: printable(field.as_bytes()), requests })
+                .collect(),
+            notes: if settings.sort { Vec::new() } else { notes::on_order(log, settings.quota) },
+            bad_lines: log
+                .bad_lines
+                .iter()
+                .map(|bad| BadLine {
+                    file: log.files[bad.place.file].name.clone(),
+                    line: bad.place.line,
+                    reason: bad.reason.to_string(),
+                })
+                .collect(),
+        }
+    }
+}
+
+/// What a report calls keys and files.
+struct Names<'r> {
+    log: &'r LogSummary,
+    keys: Vec<&'r [u8]>,
+    shape: KeyShape,
+}
+
+impl Names<'_> {
+    fn wait(&self, wait: Option<Wait>) -> Option<LongestWait> {
+        wait.map(|wait| LongestWait {
+            ns: quantity::nanos(wait.time),
+            key: self.shape.show(self.keys[wait.id]),
+            file: self.log.files[wait.place.file].name.clone(),
+            line: wait.place.line,
+        })
+    }
+}
+
+impl Outcome {
+    fn new(entry: &Entry, keys: &Keys, names: &Names<'_>, settings: &Settings, own: &[KeyQuota]) -> Self {
+        let without_burst =
+            |algorithm| own.iter().filter(|own| settings.tried(own.quota, algorithm) != own.quota).count();
+        match entry {
+            Entry::Tried(trial) => Self {
+                algorithm: trial.algorithm.to_string(),
+                limit: trial.quota.to_string(),
+                key_quotas_without_burst: without_burst(trial.algorithm),
+                refused: None,
+                figures: Some(Figures::new(trial, keys, names, settings.top)),
+            },
+            Entry::Refused { algorithm, quota, refusal } => Self {
+                algorithm: algorithm.to_string(),
+                limit: quota.to_string(),
+                key_quotas_without_burst: without_burst(*algorithm),
+                refused: Some(refusal.to_string()),
+                figures: None,
+            },
+        }
+    }
+}
+
+impl Figures {
+    fn new(trial: &Trial, keys: &Keys, names: &Names<'_>, top: usize) -> Self {
+        let mut denied: Vec<(u64, &[u8], u64)> = (0..keys.len())
+            .map(|id| (trial.denied(id), names.keys[id], keys.requests(id)))
+            .filter(|&(denied, ..)| denied > 0)
+            .collect();
+        let keys_denied = denied.len();
+        denied.sort_unstable_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.cmp(b.1)));
+        let top_denied = denied
+            .into_iter()
+            .take(top)
+            .map(|(denied, key, requests)| DeniedKey { key: names.shape.show(key), denied, requests })
+            .collect();
+        let totals = &trial.totals;
+        Self {
+            passed: totals.passed,
+            denied: totals.denied,
+            cost_passed: totals.cost_passed,
+            cost_denied: totals.cost_denied,
+            too_costly: totals.too_costly,
+            answered_by_full_policy: totals.answered_by_full_policy,
+            charged_to_shared_overflow: totals.charged_to_shared_overflow,
+            keys_denied,
+            longest_wait: names.wait(totals.longest_wait),
+            delayed: totals.delayed,
+            longest_delay: names.wait(totals.longest_delay),
+            polite: Polite {
+                passed: trial.polite.passed,
+                denied: trial.polite.denied,
+                withheld: trial.polite.withheld,
+                too_costly: trial.polite.too_costly,
+            },
+            top_denied,
+            timeline: TimelineRows::new(&trial.timeline),
+        }
+    }
+}
+
+impl TimelineRows {
+    fn new(timeline: &Timeline) -> Self {
+        let timeline = timeline.at_most(TIMELINE_ROWS);
+        let row = |(second, count): (u64, Count)| TimelineRow {
+            second,
+            start: quantity::rfc3339(second.saturating_mul(1_000_000_000)),
+            passed: count.passed,
+            denied: count.denied,
+        };
+        Self { seconds_per_row: timeline.width(), rows: timeline.stretches().map(row).collect() }
+    }
+}
+
+fn is_zero(count: &usize) -> bool {
+    *count == 0
+}
+
+impl LimiterRun {
+    fn new(trial: &Trial) -> Self {
+        Self {
+            algorithm: trial.algorithm.to_string(),
+            checks: trial.checks,
+            checks_per_second: quantity::per_second(trial.checks, trial.checking),
+            keys_tracked: trial.keys_tracked(),
+            memory_bytes: trial.bytes(),
+        }
+    }
+}

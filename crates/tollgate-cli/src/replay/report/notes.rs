@@ -1,0 +1,72 @@
+//! Plain notes on a log whose stamps disagree with the order of its lines: how far to trust the figures.
+
+use std::time::Duration;
+
+use tollgate::Quota;
+
+use super::quantity::{duration, plural};
+use crate::replay::log::summary::LogSummary;
+
+/// Notes on a replay in order of arrival.
+pub(crate) fn on_order(log: &LogSummary, quota: Quota) -> Vec<String> {
+    let mut notes = Vec::new();
+    let shifts = log.judged_later_than_stamped;
+    if matters(shifts.largest, quota) {
+        let requests = match shifts.requests {
+            1 => "1 request is".to_owned(),
+            several => format!("{} are", plural(several, "request")),
+        };
+        notes.push(format!(
+            "stamps disagree by up to {}, which is much for this limit: {requests} judged later than \
+             stamped. --sort judges by stamp.",
+            duration(shifts.largest),
+        ));
+    }
+    for pair in log.files.windows(2) {
+        let [before, file] = pair else { continue };
+        let (Some(end), Some(begin)) = (before.ends, file.begins) else { continue };
+        if begin < end {
+            notes.push(format!(
+                "{} begins {} before {} ends: are the logs in order of time?",
+                file.name,
+                duration(Duration::from_nanos(end.as_nanos() - begin.as_nanos())),
+                before.name,
+            ));
+        }
+    }
+    if let Some(leap) = log.leap {
+        notes.push(format!(
+            "{} is stamped {} ahead of all before it, and lines after it are not. If that stamp is wrong, \
+             every later request of its key is judged at the wrong time: strike the line out.",
+            log.describe_place(leap.place),
+            duration(leap.ahead),
+        ));
+    }
+    notes
+}
+
+/// Whether a shift changes what the limit does: at half the time in which a key that has used up its
+/// burst has all of it again.
+fn matters(shift: Duration, quota: Quota) -> bool {
+    let burst = quota.capacity();
+    let refill = quota.period().as_nanos().saturating_mul(burst.into()) / u128::from(quota.tokens().max(1));
+    !shift.is_zero() && shift.as_nanos().saturating_mul(2) >= refill
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shift_matters_from_half_the_refill_time() {
+        let quota: Quota = "30/min burst 10".parse().expect("a quota");
+        for (seconds, much) in [(0, false), (4, false), (9, false), (10, true), (100, true)] {
+            assert_eq!(matters(Duration::from_secs(seconds), quota), much, "{seconds}");
+            assert_eq!(
+                matters(Duration::from_secs(3 * seconds), Quota::new(quota.tokens(), quota.period())),
+                much,
+                "{seconds}"
+            );
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! Words on lines that end before the terminal does.
+
+use std::io::{self, Write};
+
+/// The columns of a terminal, at least.
+const WIDTH: usize = 80;
+
+/// Writes words on lines that begin with `indent` and end before the terminal does.
+pub(crate) fn write_paragraph(indent: &str, text: &str, out: &mut impl Write) -> io::Result<()> {
+    let mut line = String::from(indent);
+    for word in text.split(' ') {
+        let length = line.chars().count() + 1 + word.chars().count();
+        if length > WIDTH && line.len() > indent.len() {
+            writeln!(out, "{line}")?;
+            line = String::from(indent);
+        }
+        if line.len() > indent.len() {
+            line.push(' ');
+        }
+        line.push_str(word);
+    }
+    writeln!(out, "{line}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paragraphs_end_before_the_terminal_does() {
+        let mut out = Vec::new();
+        let text = format!("{} {} end", "word ".repeat(40).trim(), "x".repeat(100));
+        write_paragraph("  ", &text, &mut out).expect("a vector can be written");
+        let text = String::from_utf8_lossy(&out);
+        for line in text.lines() {
+            assert!(line.starts_with("  ") && (line.len() <= WIDTH || line.contains("xxx")));
+        }
+        assert_eq!(text.lines().count(), 5);
+    }
+}

@@ -1,0 +1,269 @@
+//! One algorithm on trial: its limiter, a well-behaved client's limiter, and what came of them.
+
+use std::time::{Duration, Instant};
+
+use tollgate::{Algorithm, ConfigError, Decision, Outcome, Quota, Source, Tick};
+
+use super::decisions::Decisions;
+use super::gate::{Gate, GateSettings};
+use super::keys::KeyId;
+use super::place::Place;
+use super::timeline::Timeline;
+use crate::failure::Failure;
+
+const NANOS_PER_SECOND: u64 = 1_000_000_000;
+
+/// Requests that are parsed, then decided, then counted together, so that the time the limiter takes
+/// can be measured without a clock reading per check.
+#[derive(Default)]
+pub(crate) struct Batch {
+    keys: Vec<u8>,
+    requests: Vec<Asked>,
+}
+
+/// A request of a batch; its key is `keys[key_start..key_end]`.
+struct Asked {
+    key_start: usize,
+    key_end: usize,
+    id: KeyId,
+    at: Tick,
+    cost: u64,
+    place: Place,
+}
+
+impl Batch {
+    const SIZE: usize = 256;
+    /// Keys may be as long as a line may.
+    const KEY_BYTES: usize = 1 << 20;
+
+    #[inline]
+    pub(crate) fn push(&mut self, key: &[u8], id: KeyId, at: Tick, cost: u64, place: Place) {
+        let key_start = self.keys.len();
+        self.keys.extend_from_slice(key);
+        let key_end = self.keys.len();
+        self.requests.push(Asked { key_start, key_end, id, at, cost, place });
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.requests.len() >= Self::SIZE || self.keys.len() >= Self::KEY_BYTES
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.keys.clear();
+        self.requests.clear();
+    }
+
+    fn key(&self, asked: &Asked) -> &[u8] {
+        &self.keys[asked.key_start..asked.key_end]
+    }
+}
+
+/// The longest time that one request was told to wait.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wait {
+    pub(crate) time: Duration,
+    pub(crate) id: KeyId,
+    pub(crate) place: Place,
+}
+
+impl Wait {
+    /// Keeps the longer one; of equals the first.
+    fn raise(longest: &mut Option<Self>, time: Duration, asked: &Asked) {
+        if time > longest.map_or(Duration::ZERO, |wait| wait.time) {
+            *longest = Some(Self { time, id: asked.id, place: asked.place });
+        }
+    }
+}
+
+/// Sums over the requests of a log.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Totals {
+    pub(crate) passed: u64,
+    pub(crate) denied: u64,
+    pub(crate) cost_passed: u128,
+    pub(crate) cost_denied: u128,
+    /// Denied for ever: the cost is above the capacity.
+    pub(crate) too_costly: u64,
+    /// New keys that found the table full: answered by the policy itself.
+    pub(crate) answered_by_full_policy: u64,
+    /// New keys that found the table full: charged to the shared overflow bucket.
+    pub(crate) charged_to_shared_overflow: u64,
+    pub(crate) longest_wait: Option<Wait>,
+    /// Requests that a queue admitted but told to start later.
+    pub(crate) delayed: u64,
+    pub(crate) longest_delay: Option<Wait>,
+}
+
+/// What a client meets that sends nothing until the retry time it was told has passed.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Polite {
+    pub(crate) passed: u64,
+    pub(crate) denied: u64,
+    /// Requests of the log that it would not have sent, because it was waiting.
+    pub(crate) withheld: u64,
+    /// Denied for ever: no waiting helps.
+    pub(crate) too_costly: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct PerKey {
+    denied: u64,
+    /// The polite client sends nothing before this.
+    waits_until: Tick,
+}
+
+/// One algorithm and what came of its decisions.
+pub(crate) struct Trial {
+    pub(crate) algorithm: Algorithm,
+    pub(crate) quota: Quota,
+    limiter: Gate,
+    polite_limiter: Gate,
+    decisions: Vec<Decision>,
+    per_key: Vec<PerKey>,
+    pub(crate) totals: Totals,
+    pub(crate) polite: Polite,
+    pub(crate) timeline: Timeline,
+    /// Checks of the main limiter, and the time they took.
+    pub(crate) checks: u64,
+    pub(crate) checking: Duration,
+}
+
+impl Trial {
+    /// # Errors
+    ///
+    /// Why the algorithm cannot enforce this quota.
+    pub(crate) fn new(
+        algorithm: Algorithm,
+        quota: Quota,
+        settings: GateSettings,
+    ) -> Result<Self, ConfigError> {
+        let build = || Gate::new(algorithm, quota, settings);
+        Ok(Self {
+            algorithm,
+            quota,
+            limiter: build()?,
+            polite_limiter: build()?,
+            decisions: Vec::with_capacity(Batch::SIZE),
+            per_key: Vec::new(),
+            totals: Totals::default(),
+            polite: Polite::default(),
+            timeline: Timeline::new(),
+            checks: 0,
+            checking: Duration::ZERO,
+        })
+    }
+
+    /// Gives keys quotas of their own, in place of the one of all.
+    ///
+    /// # Errors
+    ///
+    /// As [`Gate::set_key_quotas`].
+    pub(crate) fn set_key_quotas<'k>(
+        &self,
+        quotas: impl Iterator<Item = (&'k [u8], Quota)> + Clone,
+    ) -> Result<(), ConfigError> {
+        self.limiter.set_key_quotas(quotas.clone())?;
+        self.polite_limiter.set_key_quotas(quotas)
+    }
+
+    /// Decides the requests of a batch in their order, and counts what came of it. `keys` is how many
+    /// keys there are by now.
+    pub(crate) fn judge(
+        &mut self,
+        batch: &Batch,
+        keys: usize,
+        mut log: Option<&mut Decisions>,
+    ) -> Result<(), Failure> {
+        self.decisions.clear();
+        let start = Instant::now();
+        for asked in &batch.requests {
+            let decision = self.limiter.check_at(batch.key(asked), asked.cost, asked.at);
+            self.decisions.push(decision);
+        }
+        self.checking += start.elapsed();
+        self.checks += batch.requests.len() as u64;
+
+        self.per_key.resize(keys, PerKey::default());
+        for (asked, decision) in batch.requests.iter().zip(&self.decisions) {
+            self.totals.add(asked, decision);
+            self.per_key[asked.id].denied += u64::from(!decision.is_allowed());
+            self.timeline.count(asked.at.as_nanos() / NANOS_PER_SECOND, decision.is_allowed());
+            if let Some(log) = log.as_deref_mut() {
+                log.write(asked.place, asked.id, batch.key(asked), decision)?;
+            }
+            let waits_until = &mut self.per_key[asked.id].waits_until;
+            if asked.at < *waits_until {
+                self.polite.withheld += 1;
+                continue;
+            }
+            let answer = self.polite_limiter.check_at(batch.key(asked), asked.cost, asked.at);
+            if answer.is_allowed() {
+                self.polite.passed += 1;
+            } else if answer.outcome() == Outcome::TooCostly {
+                self.polite.too_costly += 1;
+            } else {
+                self.polite.denied += 1;
+                *waits_until = asked.at + answer.retry_after().unwrap_or_default();
+            }
+        }
+        Ok(())
+    }
+
+    /// How often this key was denied.
+    pub(crate) fn denied(&self, id: KeyId) -> u64 {
+        self.per_key[id].denied
+    }
+
+    /// Keys that the limiter holds a state for now.
+    pub(crate) fn keys_tracked(&self) -> usize {
+        self.limiter.len()
+    }
+
+    /// Bytes that the limiter holds.
+    pub(crate) fn bytes(&self) -> usize {
+        self.limiter.bytes()
+    }
+}
+
+impl Totals {
+    #[inline]
+    fn add(&mut self, asked: &Asked, decision: &Decision) {
+        let cost = u128::from(asked.cost);
+        if decision.is_allowed() {
+            self.passed += 1;
+            self.cost_passed += cost;
+            let delay = decision.start_after();
+            self.delayed += u64::from(!delay.is_zero());
+            Wait::raise(&mut self.longest_delay, delay, asked);
+        } else {
+            self.denied += 1;
+            self.cost_denied += cost;
+            self.too_costly += u64::from(decision.outcome() == Outcome::TooCostly);
+            let wait = decision.retry_after().unwrap_or_default();
+            Wait::raise(&mut self.longest_wait, wait, asked);
+        }
+        match decision.source() {
+            Source::Policy => self.answered_by_full_policy += 1,
+            Source::Overflow => self.charged_to_shared_overflow += 1,
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_ends_by_requests_or_by_the_bytes_of_their_keys() {
+        for (length, requests) in [(0, 256), (9, 256), (1 << 18, 4), (1 << 20, 1)] {
+            let mut batch = Batch::default();
+            let mut pushed = 0;
+            while !batch.is_full() {
+                batch.push(&vec![b'x'; length], 0, Tick::from_nanos(0), 1, Place { file: 0, line: 1 });
+                pushed += 1;
+            }
+            assert_eq!(pushed, requests, "{length}");
+        }
+    }
+}

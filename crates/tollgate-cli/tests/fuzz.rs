@@ -1,0 +1,14 @@
+//! What the program reads, for what fuzzing has found and for some seconds more: the logs of
+//! `tollgate replay`, the limits of `tollgate proxy`.
+
+use tollgate_testing::fuzz::{limit_text, log, saved};
+
+#[test]
+fn logs_are_read_or_refused_and_every_line_counted_for_what_was_fuzzed() {
+    saved::try_all("log", log::body, 3_000);
+}
+
+#[test]
+fn limits_mean_what_was_written_or_are_refused_for_what_was_fuzzed() {
+    saved::try_all("limit_text", limit_text::body, 20_000);
+}

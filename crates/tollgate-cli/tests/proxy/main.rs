@@ -1,0 +1,17 @@
+//! `tollgate proxy` over real sockets: what passes, what is refused, what is streamed, and how it ends.
+//!
+//! Nothing here sleeps to let something happen: each wait is for a condition, and has a deadline.
+
+#![cfg(unix)]
+
+mod arguments;
+mod failures;
+mod fields;
+mod http2;
+mod limits;
+mod operation;
+mod running;
+mod shared;
+mod streams;
+mod upstream;
+mod wire;

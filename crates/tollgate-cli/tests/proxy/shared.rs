@@ -1,0 +1,74 @@
+//! Limits that several proxies share through a server.
+
+use super::running::Proxy;
+use super::upstream::{Upstream, hello};
+use super::wire::{get, metric};
+use tollgate_testing::store::server::Server;
+
+/// A proxy whose counts are in `store`.
+fn sharing(upstream: &Upstream, store: &Server, more: &[&str]) -> Proxy {
+    let url = store.url();
+    let options = ["--limit", "per-ip=4/h by ip", "--redis", &url];
+    Proxy::start(upstream.address, &[&options[..], more].concat())
+}
+
+async fn statuses(proxies: &[&Proxy], times: usize) -> Vec<u16> {
+    let mut statuses = Vec::new();
+    for at in 0..times {
+        statuses.push(get(proxies[at % proxies.len()].address, "/", "").await.status);
+    }
+    statuses
+}
+
+async fn count(proxy: &Proxy, name: &str) -> f64 {
+    metric(proxy.metrics, &format!("tollgate_{name}{{limit=\"per-ip\"}}")).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_proxies_enforce_one_limit_and_go_on_alone_when_the_store_is_gone() {
+    let upstream = Upstream::start(hello).await;
+    let store = Server::start();
+    let (one, other) =
+        (sharing(&upstream, &store, &[]), sharing(&upstream, &store, &["--redis-share", "0.25"]));
+    assert_eq!(statuses(&[&one, &other], 6).await, [200, 200, 200, 200, 429, 429]);
+    let refused = get(one.address, "/", "").await;
+    assert_eq!(refused.field("ratelimit-policy"), Some("\"per-ip\";q=4;w=3600"));
+    assert!(refused.field("retry-after").is_some(), "{refused:?}");
+    assert_eq!(count(&one, "shared_by_store_total").await, 4.0);
+
+    // Each has seen two requests admitted: of four it has two left, of one none.
+    store.kill();
+    assert_eq!(statuses(&[&one], 3).await, [200, 200, 429]);
+    assert_eq!(statuses(&[&other], 1).await, [429]);
+    assert!(count(&one, "shared_stood_in_total").await >= 3.0);
+    assert!(count(&one, "store_breaker_opened_total").await >= 1.0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_proxy_that_leases_or_tells_later_shares_the_limit_too() {
+    let upstream = Upstream::start(hello).await;
+    let store = Server::start();
+    for more in [&["--redis-lease", "2"][..], &["--redis-max-unsynced", "1", "--algorithm", "fixed-window"]] {
+        let one = sharing(&upstream, &store, more);
+        let other = sharing(&upstream, &store, more);
+        let admitted = statuses(&[&one, &other], 12).await.iter().filter(|&&status| status == 200).count();
+        // The second may be over by what the other proxy has not told.
+        let most = if more.len() > 2 { 5 } else { 4 };
+        assert!((4..=most).contains(&admitted), "{more:?}: {admitted}");
+        store.command(&["FLUSHALL"]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_proxy_starts_without_its_store_and_says_so() {
+    let upstream = Upstream::start(hello).await;
+    let store = Server::start();
+    store.kill();
+    let proxy = sharing(&upstream, &store, &["--redis-on-failure", "deny"]);
+    assert_eq!(statuses(&[&proxy], 1).await, [429]);
+    store.restart();
+    tollgate_testing::store::wait::until_async("the store is found", async || {
+        get(proxy.address, "/", "").await.status == 200
+    })
+    .await;
+}

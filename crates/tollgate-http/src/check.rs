@@ -1,0 +1,10 @@
+//! How a request is checked against all limits of a layer, and what is given back later.
+
+pub(crate) mod event;
+pub(crate) mod join;
+pub(crate) mod judge;
+pub(crate) mod listeners;
+pub(crate) mod ticket;
+#[cfg(feature = "tracing")]
+pub(crate) mod trace;
+pub(crate) mod wait;

@@ -1,0 +1,46 @@
+//! Events for the `tracing` crate, with the target `tollgate_http`.
+//!
+//! A refusal is told at level DEBUG, for a flood has many; what a limit in shadow mode would have refused at INFO;
+//! a request without a key at WARN, once an hour at the most, and at DEBUG otherwise.
+
+use super::event::Event;
+use tollgate::{Quota, SingleLimiter};
+use tracing::{debug, info, warn};
+
+const TARGET: &str = "tollgate_http";
+
+pub(crate) struct Trace {
+    /// Lets the warnings through.
+    warnings: Option<SingleLimiter>,
+}
+
+impl Default for Trace {
+    fn default() -> Self {
+        Self { warnings: SingleLimiter::builder(Quota::per_hour(1)).build().ok() }
+    }
+}
+
+impl Trace {
+    pub(crate) fn tell(&self, event: &Event<'_>) {
+        let (limit, shadow) = (event.limit(), event.is_shadow());
+        let Some(decision) = event.decision() else {
+            let refused = event.is_refused();
+            if self.warnings.as_ref().is_some_and(|warnings| warnings.check().is_allowed()) {
+                warn!(target: TARGET, limit, shadow, refused, "a request without a key");
+            } else {
+                debug!(target: TARGET, limit, shadow, refused, "a request without a key");
+            }
+            return;
+        };
+        if decision.is_allowed() {
+            return;
+        }
+        let (remaining, retry_after) = (decision.remaining(), decision.retry_after());
+        if shadow {
+            info!(target: TARGET, limit, remaining, ?retry_after, "a request would have been refused");
+        } else {
+            let binding = event.is_binding();
+            debug!(target: TARGET, limit, remaining, ?retry_after, binding, "a request was refused");
+        }
+    }
+}

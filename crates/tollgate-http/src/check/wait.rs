@@ -1,0 +1,112 @@
+//! One request before the limits of a layer of which some must be waited for.
+//!
+//! # Order
+//!
+//! 1. The limits of this process are looked at. What they refuse costs no round trip, and nobody was charged.
+//! 2. The shared limits are charged, all at the same time: they take as long as the slowest, not as all of them. They
+//!    can't be looked at first, which would take as long again and promise nothing.
+//! 3. The limits of this process are charged together, by [`check_all`]. Last, for it takes no time: in between nobody
+//!    else has to do without tokens that may be given back.
+//!
+//! If one refuses, what shared limits were charged is given back before the request is answered, as `check_all` does
+//! it: who has a refusal in his hands has paid nothing.
+//!
+//! # Dropped
+//!
+//! While this waits, only shared limits may have been charged, and their charges stay: hanging up must not make
+//! attempts free. There is nothing else to be undone.
+
+use super::join::Join;
+use super::judge::{Asked, Judge, Verdict};
+use crate::head::RequestHead;
+use crate::limit::enforcer::{Bound, SharedBound};
+use crate::response::fields::Said;
+use http::request::Parts;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tollgate::{Chargeable, Decision, ToKey, check_all};
+
+/// A request that is being judged. It comes back with its verdict.
+pub(crate) type Judging = Pin<Box<dyn Future<Output = (Parts, Verdict)> + Send>>;
+
+pub(crate) fn judging(judge: Arc<Judge>, request: Parts) -> Judging {
+    Box::pin(async move {
+        let head = RequestHead::of_parts(&request, &judge.peers);
+        let verdict = match judge.asked(head) {
+            Ok(Asked { local, shared }) if shared.is_empty() => judge.judge_local(head, &local),
+            Ok(asked) => decide(&judge, head, &asked).await,
+            Err(limit) => Verdict::Refused(judge.without_key(limit, head)),
+        };
+        (request, verdict)
+    })
+}
+
+async fn decide(judge: &Judge, head: RequestHead<'_>, asked: &Asked<'_>) -> Verdict {
+    let Asked { local, shared } = asked;
+    let mut local_answers: Vec<Decision> = local.iter().map(|bound| bound.peek_n(bound.cost)).collect();
+    let mut shared_answers = Vec::new();
+    if binding(said(judge, asked, &local_answers, &[])).is_none() {
+        shared_answers = charge_shared(shared).await;
+        if binding(said(judge, asked, &[], &shared_answers)).is_none() {
+            local_answers = charge_local(judge, local);
+        }
+    }
+    let response = {
+        let said = said(judge, asked, &local_answers, &shared_answers);
+        let said = said.iter().copied();
+        let binding = binding(said.clone());
+        judge.tell(head, said.clone(), binding);
+        match binding {
+            None => {
+                let local = local
+                    .iter()
+                    .zip(&local_answers)
+                    .filter_map(|(bound, charge)| judge.held(bound.limit, charge, || bound.key.to_key()));
+                let shared = shared
+                    .iter()
+                    .zip(&shared_answers)
+                    .filter_map(|(bound, charge)| judge.held(bound.limit, charge, || bound.key.clone()));
+                return judge.pass(&asked.local, said, local.chain(shared).collect());
+            }
+            Some(binding) => judge.refuse(head, local, said, binding),
+        }
+    };
+    let charged = shared.iter().zip(&shared_answers).filter(|(_, charge)| charge.charged() > 0);
+    Join::new(charged.map(|(bound, charge)| bound.limiter.refund(&bound.key, charge))).await;
+    Verdict::Refused(response)
+}
+
+async fn charge_shared(shared: &[SharedBound<'_>]) -> Vec<Decision> {
+    Join::new(shared.iter().map(|bound| bound.limiter.check_n(&bound.key, bound.cost))).await
+}
+
+/// Charges all of them or none; what they answered.
+fn charge_local(judge: &Judge, local: &[Bound<'_>]) -> Vec<Decision> {
+    let mut parts = judge.parts(local);
+    // Who refuses is read from what they answered.
+    let _ = check_all(&mut parts);
+    parts.iter().filter_map(|part| part.decision().copied()).collect()
+}
+
+/// What the limits that have answered said, in the order of the layer's limits.
+fn said<'r>(
+    judge: &'r Judge,
+    asked: &Asked<'_>,
+    local_answers: &'r [Decision],
+    shared_answers: &'r [Decision],
+) -> Vec<Said<'r>> {
+    let local = asked.local.iter().map(|bound| bound.limit).zip(local_answers);
+    let shared = asked.shared.iter().map(|bound| bound.limit).zip(shared_answers);
+    let mut answers: Vec<(usize, &Decision)> = local.chain(shared).collect();
+    answers.sort_unstable_by_key(|&(limit, _)| limit);
+    answers.into_iter().map(|(limit, decision)| Said { limit: &judge.limits[limit], decision }).collect()
+}
+
+/// The limit that binds, by the rule of [`check_all`]: of those that refuse, the first that has the longest wait.
+fn binding<'r>(said: impl IntoIterator<Item = Said<'r>>) -> Option<Said<'r>> {
+    let wait = |said: &Said<'_>| said.decision.retry_after().unwrap_or(Duration::MAX);
+    let refusing = said.into_iter().filter(Said::refuses);
+    refusing.reduce(|longest, said| if wait(&said) > wait(&longest) { said } else { longest })
+}

@@ -1,0 +1,153 @@
+//! Addresses as clients are known by: read in every spelling, IPv4-mapped ones folded, IPv6 cut to a prefix.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+/// The prefix of an IPv6 address that one customer has at the least.
+pub(crate) const DEFAULT_IPV6_PREFIX: u8 = 64;
+
+/// An IPv4-mapped address (`::ffff:0:0/96`, however it was spelled) as the IPv4 address that it is.
+pub(crate) fn fold(address: IpAddr) -> IpAddr {
+    address.to_canonical()
+}
+
+/// The address folded, and then cut: IPv6 to its first `prefix` bits, IPv4 left whole.
+pub(crate) fn client(address: IpAddr, prefix: u8) -> IpAddr {
+    match fold(address) {
+        IpAddr::V6(address) => {
+            let kept = u32::from(prefix.min(128));
+            let mask = u128::MAX.checked_shl(128 - kept).unwrap_or(0);
+            IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & mask))
+        }
+        address => address,
+    }
+}
+
+/// The address in a node of `Forwarded` or an entry of `X-Forwarded-For`, folded: with or without a port,
+/// brackets or a zone. `None` for anything else, `unknown` and obfuscated names (`_hidden`) among it.
+pub(crate) fn parse_node(text: &str) -> Option<IpAddr> {
+    let text = text.trim_matches([' ', '\t']);
+    if let Some(rest) = text.strip_prefix('[') {
+        let (address, port) = rest.split_once(']')?;
+        let has_port = port.strip_prefix(':').is_some_and(is_port);
+        return if port.is_empty() || has_port { parse_v6(address) } else { None };
+    }
+    if let Some((address, port)) = text.split_once(':') {
+        if !port.contains(':') {
+            let address: Ipv4Addr = address.parse().ok()?;
+            return if is_port(port) { Some(IpAddr::V4(address)) } else { None };
+        }
+        return parse_v6(text);
+    }
+    text.parse().ok().map(IpAddr::V4)
+}
+
+fn parse_v6(text: &str) -> Option<IpAddr> {
+    // A zone names a link of the machine that wrote it, nothing of the client.
+    let address = match text.split_once('%') {
+        Some((_, "")) => return None,
+        Some((address, _)) => address,
+        None => text,
+    };
+    address.parse().ok().map(|address: Ipv6Addr| fold(IpAddr::V6(address)))
+}
+
+/// A port's number, or an obfuscated one (RFC 7239, section 6).
+fn is_port(text: &str) -> bool {
+    let digits = (1..=5).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
+    let obfuscated = |name: &str| {
+        let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+        !name.is_empty() && name.bytes().all(allowed)
+    };
+    digits || text.strip_prefix('_').is_some_and(obfuscated)
+}
+
+/// The address of a socket's other end.
+pub(crate) fn of_socket(peer: SocketAddr) -> IpAddr {
+    fold(peer.ip())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn a_mapped_address_is_the_ipv4_address_however_it_is_spelled() {
+        for spelled in [
+            "192.0.2.33",
+            "192.0.2.33:80",
+            "::ffff:192.0.2.33",
+            "::FFFF:192.0.2.33",
+            "::ffff:c000:221",
+            "::ffff:C000:0221",
+            "0:0:0:0:0:ffff:c000:221",
+            "0000:0000:0000:0000:0000:ffff:192.0.2.33",
+            "[::ffff:192.0.2.33]",
+            "[::ffff:c000:221]:443",
+            "[::ffff:192.0.2.33]:_hidden",
+            " ::ffff:192.0.2.33%eth0 ",
+        ] {
+            assert_eq!(parse_node(spelled), Some(ip("192.0.2.33")), "{spelled}");
+        }
+        // Compatible and translated addresses are no mapped ones.
+        assert_eq!(parse_node("::192.0.2.33"), Some(ip("::192.0.2.33")));
+        assert_eq!(parse_node("64:ff9b::192.0.2.33"), Some(ip("64:ff9b::c000:221")));
+    }
+
+    #[test]
+    fn ports_brackets_and_zones_are_no_part_of_an_address() {
+        for spelled in [
+            "2001:db8::1",
+            "2001:DB8:0::1",
+            "[2001:db8::1]",
+            "[2001:db8::1]:8080",
+            "[2001:db8::1]:_port",
+            "2001:db8::1%eth0",
+            "[2001:db8::1%25eth0]:8080",
+        ] {
+            assert_eq!(parse_node(spelled), Some(ip("2001:db8::1")), "{spelled}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_address_is_none() {
+        for spelled in [
+            "",
+            "unknown",
+            "_hidden",
+            "_hidden:80",
+            "localhost",
+            "1.2.3",
+            "1.2.3.4.5",
+            "1.2.3.256",
+            "01.2.3.4",
+            "1.2.3.4:",
+            "1.2.3.4:x",
+            "1.2.3.4:123456",
+            "1.2.3.4:_",
+            "[1.2.3.4]",
+            "[2001:db8::1",
+            "2001:db8::1]",
+            "[2001:db8::1]80",
+            "[2001:db8::1]:",
+            "2001:db8::1%",
+            "1.2.3.4 5.6.7.8",
+            "\"1.2.3.4\"",
+        ] {
+            assert_eq!(parse_node(spelled), None, "{spelled}");
+        }
+    }
+
+    #[test]
+    fn ipv6_is_cut_and_ipv4_is_not_also_when_it_came_mapped() {
+        assert_eq!(client(ip("2001:db8:1:2:3:4:5:6"), 64), ip("2001:db8:1:2::"));
+        assert_eq!(client(ip("2001:db8:1:2:3:4:5:6"), 56), ip("2001:db8:1::"));
+        assert_eq!(client(ip("2001:db8::6"), 128), ip("2001:db8::6"));
+        assert_eq!(client(ip("8001::"), 1), ip("8000::"));
+        assert_eq!(client(ip("::ffff:192.0.2.33"), 64), ip("192.0.2.33"));
+        assert_eq!(client(ip("192.0.2.33"), 1), ip("192.0.2.33"));
+    }
+}

@@ -1,0 +1,274 @@
+//! Who a request comes from, behind proxies: a walk from the right over those that are trusted.
+
+use super::address;
+use super::elements;
+use crate::error::BuildError;
+use crate::head::RequestHead;
+use http::header::HeaderName;
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use std::net::IpAddr;
+
+/// The field in which the proxies in front of a service say who they forward for. Exactly one of them: a proxy
+/// that writes one of the two passes the other on as the client sent it.
+///
+/// ```
+/// use tollgate_http::{ForwardedField, KeyBy, TrustedProxies};
+///
+/// let by = KeyBy::forwarded(ForwardedField::XForwardedFor, TrustedProxies::hops(1));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ForwardedField {
+    /// `Forwarded` (RFC 7239), of which the parameter `for` is read.
+    Forwarded,
+    /// `X-Forwarded-For`.
+    XForwardedFor,
+}
+
+/// Which of the machines in front of a service are believed.
+///
+/// ```
+/// use tollgate_http::{ForwardedField, KeyBy, Limit, WhenNoKey, RateLimitLayer, TrustedProxies};
+/// use tollgate::{Limiter, Quota};
+///
+/// let layer = |proxies| {
+///     let limiter = Limiter::builder(Quota::per_second(10)).build()?;
+///     let by = KeyBy::forwarded(ForwardedField::XForwardedFor, proxies);
+///     let limit = Limit::new("per-client", limiter, by).when_no_key(WhenNoKey::Deny);
+///     Ok::<_, Box<dyn std::error::Error>>(RateLimitLayer::builder().limit(limit).build()?)
+/// };
+/// assert!(layer(TrustedProxies::networks(["10.0.0.0/8", "fd00::/8"])).is_ok());
+/// // Whoever trusts everybody believes whatever the client writes.
+/// let refused = layer(TrustedProxies::networks(["0.0.0.0/0"])).unwrap_err();
+/// assert!(refused.to_string().starts_with("the trusted networks hold every IPv4 address"));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TrustedProxies {
+    trusted: Result<Trusted, BuildError>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Trusted {
+    Networks(Vec<IpNet>),
+    Hops(usize),
+}
+
+impl TrustedProxies {
+    /// The most hops that may be trusted.
+    pub const MAX_HOPS: usize = 16;
+
+    /// Trusts the machines of these networks: `10.0.0.0/8`, `2001:db8::/32`, or one address.
+    ///
+    /// The walk begins at the peer and goes on to the left of the field as long as it is at a trusted address. It
+    /// stops at the first address that is not trusted: that is the client. If all are trusted it is the leftmost
+    /// one; if the peer is not, it is the peer, whatever the field says. Where the walk meets an entry that
+    /// is no address (`unknown`, `_hidden`, anything else), no key is found; neither is one without a peer address.
+    ///
+    /// ```
+    /// # use tollgate_http::TrustedProxies;
+    /// let proxies = TrustedProxies::networks(["10.0.0.0/8", "192.0.2.7"]);
+    /// ```
+    pub fn networks<N: Into<String>>(networks: impl IntoIterator<Item = N>) -> Self {
+        let texts: Vec<String> = networks.into_iter().map(Into::into).collect();
+        Self { trusted: self::networks(&texts).map(Trusted::Networks) }
+    }
+
+    /// Trusts this many proxies, the one that connects to this service included: the client is the entry that is so
+    /// many from the right. From 1 to 16.
+    ///
+    /// With fewer entries than hops it is the leftmost one there is, and without any the peer. If the entry is no
+    /// address, no key is found. What stands to the right of it is not looked at. Only right if every
+    /// request takes that many hops: who reaches the service past one of the proxies chooses his own address.
+    ///
+    /// ```
+    /// # use tollgate_http::TrustedProxies;
+    /// // A content delivery network, and a load balancer of ours.
+    /// let proxies = TrustedProxies::hops(2);
+    /// ```
+    pub fn hops(hops: usize) -> Self {
+        let trusted = match hops {
+            1..=Self::MAX_HOPS => Ok(Trusted::Hops(hops)),
+            _ => Err(BuildError::Hops { hops, most: Self::MAX_HOPS }),
+        };
+        Self { trusted }
+    }
+
+    /// Is what this machine writes believed, if it connects to the service? With hops, whoever connects is a proxy; with
+    /// what a layer would refuse, nobody is.
+    ///
+    /// ```
+    /// # use tollgate_http::TrustedProxies;
+    /// let proxies = TrustedProxies::networks(["10.0.0.0/8"]);
+    /// assert!(proxies.trusts([10, 1, 2, 3].into()));
+    /// assert!(!proxies.trusts([192, 0, 2, 1].into()));
+    /// ```
+    pub fn trusts(&self, peer: IpAddr) -> bool {
+        match &self.trusted {
+            Ok(Trusted::Networks(networks)) => hold(networks, peer.to_canonical()),
+            Ok(Trusted::Hops(_)) => true,
+            Err(_) => false,
+        }
+    }
+
+    /// Would a layer accept them? For who goes by them beside a layer; a [layer](crate::RateLimitBuilder::build) asks
+    /// by itself.
+    ///
+    /// # Errors
+    ///
+    /// What is no network, networks that hold every address, none at all, or hops out of range.
+    ///
+    /// ```
+    /// # use tollgate_http::TrustedProxies;
+    /// assert!(TrustedProxies::hops(1).check().is_ok());
+    /// assert!(TrustedProxies::hops(0).check().is_err());
+    /// ```
+    pub fn check(&self) -> Result<(), BuildError> {
+        self.trusted.as_ref().map(|_| ()).map_err(BuildError::clone)
+    }
+}
+
+fn hold(networks: &[IpNet], address: IpAddr) -> bool {
+    networks.iter().any(|network| network.contains(&address))
+}
+
+/// A walk that was checked.
+#[derive(Clone, Debug)]
+pub(crate) struct Walk {
+    field: ForwardedField,
+    over: Trusted,
+}
+
+static FORWARDED: HeaderName = HeaderName::from_static("forwarded");
+static X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+
+impl Walk {
+    pub(crate) fn new(field: ForwardedField, proxies: &TrustedProxies) -> Result<Self, BuildError> {
+        Ok(Self { field, over: proxies.trusted.clone()? })
+    }
+
+    /// The client's address, folded.
+    pub(crate) fn client(&self, head: RequestHead<'_>) -> Option<IpAddr> {
+        let peer = head.peer().map(address::of_socket);
+        match &self.over {
+            Trusted::Networks(networks) => {
+                let mut client = peer?;
+                let mut entries = self.entries(head);
+                while hold(networks, client) {
+                    match entries.next() {
+                        Some(entry) => client = self.address(entry)?,
+                        None => break,
+                    }
+                }
+                Some(client)
+            }
+            &Trusted::Hops(hops) => match self.entries(head).take(hops).last() {
+                Some(entry) => self.address(entry),
+                None => peer,
+            },
+        }
+    }
+
+    fn entries<'a>(&self, head: RequestHead<'a>) -> impl Iterator<Item = &'a [u8]> {
+        match self.field {
+            ForwardedField::Forwarded => elements::from_right(head.headers(), &FORWARDED, true),
+            ForwardedField::XForwardedFor => elements::from_right(head.headers(), &X_FORWARDED_FOR, false),
+        }
+    }
+
+    fn address(&self, entry: &[u8]) -> Option<IpAddr> {
+        match self.field {
+            ForwardedField::Forwarded => address::parse_node(&elements::forwarded_for(entry)?),
+            ForwardedField::XForwardedFor => address::parse_node(std::str::from_utf8(entry).ok()?),
+        }
+    }
+}
+
+/// The networks of these texts, folded as addresses are. Refused if they leave nobody out.
+fn networks(texts: &[String]) -> Result<Vec<IpNet>, BuildError> {
+    if texts.is_empty() {
+        return Err(BuildError::NoNetworks);
+    }
+    let networks: Vec<IpNet> = texts.iter().map(|text| network(text)).collect::<Result<_, _>>()?;
+    // Two halves are the whole.
+    let networks = IpNet::aggregate(&networks);
+    match networks.iter().find(|network| network.prefix_len() == 0) {
+        Some(IpNet::V4(_)) => Err(BuildError::TrustsEverybody { family: "IPv4" }),
+        Some(IpNet::V6(_)) => Err(BuildError::TrustsEverybody { family: "IPv6" }),
+        None => Ok(networks),
+    }
+}
+
+fn network(text: &str) -> Result<IpNet, BuildError> {
+    let parsed = text.parse().ok().or_else(|| text.parse().ok().map(|address: IpAddr| IpNet::from(address)));
+    let network: IpNet = parsed.ok_or_else(|| BuildError::NotANetwork { text: text.to_owned() })?;
+    Ok(match network {
+        IpNet::V6(v6) => folded(v6).map_or(network, IpNet::V4),
+        IpNet::V4(_) => network,
+    })
+}
+
+/// A network of mapped addresses as the IPv4 network that it is.
+fn folded(network: Ipv6Net) -> Option<Ipv4Net> {
+    let address = network.addr().to_ipv4_mapped()?;
+    Ipv4Net::new(address, network.prefix_len().checked_sub(96)?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(texts: &[&str]) -> BuildError {
+        let proxies = TrustedProxies::networks(texts.iter().copied());
+        Walk::new(ForwardedField::XForwardedFor, &proxies).unwrap_err()
+    }
+
+    #[test]
+    fn whoever_trusts_everybody_is_told() {
+        let v4 = BuildError::TrustsEverybody { family: "IPv4" };
+        let v6 = BuildError::TrustsEverybody { family: "IPv6" };
+        assert_eq!(refused(&["10.0.0.0/8", "0.0.0.0/0"]), v4);
+        assert_eq!(refused(&["1.2.3.4/0"]), v4);
+        assert_eq!(refused(&["0.0.0.0/1", "128.0.0.0/1"]), v4);
+        assert_eq!(refused(&["::ffff:0:0/96"]), v4);
+        assert_eq!(refused(&["::/0"]), v6);
+        assert_eq!(refused(&["8000::/1", "::/2", "4000::/2"]), v6);
+    }
+
+    #[test]
+    fn what_is_no_network_is_refused_and_so_are_none() {
+        for text in ["", "10.0.0.0/33", "10.0.0/8", "::/129", "localhost", "10.0.0.0/8 "] {
+            assert_eq!(refused(&[text]), BuildError::NotANetwork { text: text.to_owned() });
+        }
+        assert_eq!(refused(&[]), BuildError::NoNetworks);
+    }
+
+    #[test]
+    fn whose_word_counts_is_the_same_beside_a_layer_however_an_address_is_written() {
+        let trusts = |proxies: &TrustedProxies, peer: &str| proxies.trusts(peer.parse().unwrap());
+        for network in ["10.0.0.0/8", "::ffff:10.0.0.0/104"] {
+            let proxies = TrustedProxies::networks([network]);
+            assert!(trusts(&proxies, "10.1.2.3") && trusts(&proxies, "::ffff:10.1.2.3"), "{network}");
+            assert!(!trusts(&proxies, "11.1.2.3") && !trusts(&proxies, "::1"), "{network}");
+        }
+        assert!(trusts(&TrustedProxies::hops(1), "192.0.2.1"));
+        for refused in [TrustedProxies::networks(["0.0.0.0/0"]), TrustedProxies::hops(0)] {
+            assert!(refused.check().is_err() && !trusts(&refused, "192.0.2.1"));
+        }
+    }
+
+    #[test]
+    fn hops_are_from_1_to_16() {
+        let walk = |hops| Walk::new(ForwardedField::Forwarded, &TrustedProxies::hops(hops)).map(drop);
+        assert_eq!(walk(0), Err(BuildError::Hops { hops: 0, most: 16 }));
+        assert_eq!(walk(1), Ok(()));
+        assert_eq!(walk(16), Ok(()));
+        assert_eq!(walk(17), Err(BuildError::Hops { hops: 17, most: 16 }));
+    }
+
+    #[test]
+    fn a_network_of_mapped_addresses_is_one_of_ipv4() {
+        assert_eq!(network("::ffff:10.0.0.0/104").unwrap(), "10.0.0.0/8".parse().unwrap());
+        assert_eq!(network("::ffff:10.0.0.1").unwrap(), "10.0.0.1/32".parse().unwrap());
+        assert_eq!(network("2001:db8::/32").unwrap(), "2001:db8::/32".parse().unwrap());
+    }
+}

@@ -1,0 +1,233 @@
+//! What keys, costs and rules see of a request and of a response: everything but the body, by reference.
+
+use http::request::Parts;
+use http::{Extensions, HeaderMap, Method, Request, Response, StatusCode, Uri, Version};
+use percent_encoding::percent_decode;
+use std::borrow::Cow;
+use std::fmt;
+use std::net::SocketAddr;
+
+/// The other end of a connection, as an extension of a request: for servers that have no type of their own for
+/// it. Put it into the extensions of each request before the layer sees it.
+///
+/// ```
+/// use http::Request;
+/// use tollgate_http::{PeerAddr, RequestHead};
+///
+/// let mut request = Request::new(());
+/// request.extensions_mut().insert(PeerAddr(([192, 0, 2, 1], 4711).into()));
+/// assert_eq!(RequestHead::of(&request).peer(), Some(([192, 0, 2, 1], 4711).into()));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct PeerAddr(pub SocketAddr);
+
+/// Where one server's peer address stands.
+type Source = Box<dyn Fn(&Extensions) -> Option<SocketAddr> + Send + Sync>;
+
+/// Where the peer's address is looked for, besides [`PeerAddr`].
+#[derive(Default)]
+pub(crate) struct Peers {
+    sources: Vec<Source>,
+}
+
+impl Peers {
+    pub(crate) fn add(&mut self, source: Source) {
+        self.sources.push(source);
+    }
+
+    fn find(&self, extensions: &Extensions) -> Option<SocketAddr> {
+        let ours = || extensions.get().map(|&PeerAddr(peer)| peer);
+        self.sources.iter().find_map(|source| source(extensions)).or_else(ours)
+    }
+}
+
+impl fmt::Debug for Peers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Peers").field("sources", &self.sources.len()).finish()
+    }
+}
+
+static NO_PEERS: Peers = Peers { sources: Vec::new() };
+
+/// A request without its body, by reference.
+///
+/// ```
+/// use http::Request;
+/// use tollgate_http::RequestHead;
+///
+/// let request = Request::get("/search?q=lock%20free").header("x-tenant", "7").body(()).unwrap();
+/// let head = RequestHead::of(&request);
+/// assert_eq!(head.uri().path(), "/search");
+/// assert_eq!(head.header("x-tenant"), Some(&b"7"[..]));
+/// assert_eq!(head.query("q").unwrap(), &b"lock free"[..]);
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct RequestHead<'a> {
+    method: &'a Method,
+    uri: &'a Uri,
+    version: Version,
+    headers: &'a HeaderMap,
+    extensions: &'a Extensions,
+    peers: &'a Peers,
+}
+
+impl<'a> RequestHead<'a> {
+    /// The head of `request`; its peer is that of a [`PeerAddr`].
+    ///
+    /// ```
+    /// # use http::Request;
+    /// # use tollgate_http::RequestHead;
+    /// assert_eq!(RequestHead::of(&Request::new("a body")).method(), "GET");
+    /// ```
+    pub fn of<B>(request: &'a Request<B>) -> Self {
+        Self::with_peers(request, &NO_PEERS)
+    }
+
+    pub(crate) fn with_peers<B>(request: &'a Request<B>, peers: &'a Peers) -> Self {
+        Self {
+            method: request.method(),
+            uri: request.uri(),
+            version: request.version(),
+            headers: request.headers(),
+            extensions: request.extensions(),
+            peers,
+        }
+    }
+
+    /// The same of a request whose body was taken off.
+    pub(crate) fn of_parts(parts: &'a Parts, peers: &'a Peers) -> Self {
+        let Parts { method, uri, version, headers, extensions, .. } = parts;
+        Self { method, uri, version: *version, headers, extensions, peers }
+    }
+
+    /// The method.
+    pub fn method(&self) -> &'a Method {
+        self.method
+    }
+
+    /// The target.
+    pub fn uri(&self) -> &'a Uri {
+        self.uri
+    }
+
+    /// The version of HTTP.
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
+    /// The header fields.
+    pub fn headers(&self) -> &'a HeaderMap {
+        self.headers
+    }
+
+    /// What earlier layers and the server have added.
+    pub fn extensions(&self) -> &'a Extensions {
+        self.extensions
+    }
+
+    /// The other end of the connection, which is the client or the last proxy. As the server knows it:
+    /// an IPv4-mapped address is not folded.
+    pub fn peer(&self) -> Option<SocketAddr> {
+        self.peers.find(self.extensions)
+    }
+
+    /// The value of a header field that is there once. `None` if it is missing, empty, or there more than once: which
+    /// of several values counts is for nobody here to say.
+    ///
+    /// ```
+    /// # use http::Request;
+    /// # use tollgate_http::RequestHead;
+    /// let twice = Request::get("/").header("x-api-key", "a").header("x-api-key", "b").body(()).unwrap();
+    /// assert_eq!(RequestHead::of(&twice).header("x-api-key"), None);
+    /// ```
+    pub fn header(&self, name: impl http::header::AsHeaderName) -> Option<&'a [u8]> {
+        single(self.headers.get_all(name).iter().map(http::HeaderValue::as_bytes)).filter(|it| !it.is_empty())
+    }
+
+    /// The value of a query parameter that is there once, with its percent-encoding and `+` undone. `None` if it is
+    /// missing, empty, or there more than once.
+    ///
+    /// ```
+    /// # use http::Request;
+    /// # use tollgate_http::RequestHead;
+    /// let request = Request::get("/?api%5Fkey=a%2Bb&x=1&x=2").body(()).unwrap();
+    /// let head = RequestHead::of(&request);
+    /// assert_eq!(head.query("api_key").unwrap(), &b"a+b"[..]);
+    /// assert_eq!(head.query("x"), None);
+    /// ```
+    pub fn query(&self, name: &str) -> Option<Cow<'a, [u8]>> {
+        let pairs = self.uri.query()?.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
+        let is_it = |found: &str| {
+            let found = percent_decode(found.as_bytes()).map(|byte| if byte == b'+' { b' ' } else { byte });
+            found.eq(name.bytes())
+        };
+        let value = single(pairs.filter(|(found, _)| is_it(found)).map(|(_, value)| value))?;
+        if value.is_empty() {
+            return None;
+        }
+        if !value.contains('+') {
+            return Some(percent_decode(value.as_bytes()).into());
+        }
+        let spaced = value.replace('+', " ");
+        Some(Cow::Owned(percent_decode(spaced.as_bytes()).collect()))
+    }
+
+    /// What `Content-Length` says, if it is there once and a number.
+    ///
+    /// ```
+    /// # use http::Request;
+    /// # use tollgate_http::RequestHead;
+    /// let request = Request::post("/").header("content-length", "1500").body(()).unwrap();
+    /// assert_eq!(RequestHead::of(&request).content_length(), Some(1500));
+    /// ```
+    pub fn content_length(&self) -> Option<u64> {
+        let value = self.header(http::header::CONTENT_LENGTH)?;
+        let is_number = value.iter().all(u8::is_ascii_digit);
+        std::str::from_utf8(value).ok()?.parse().ok().filter(|_| is_number)
+    }
+}
+
+/// The only one there is.
+fn single<T>(mut several: impl Iterator<Item = T>) -> Option<T> {
+    let first = several.next()?;
+    if several.next().is_some() { None } else { Some(first) }
+}
+
+/// A response without its body, by reference.
+///
+/// ```
+/// use http::Response;
+/// use tollgate_http::ResponseHead;
+///
+/// let response = Response::builder().status(401).body(()).unwrap();
+/// assert_eq!(ResponseHead::of(&response).status(), 401);
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct ResponseHead<'a> {
+    status: StatusCode,
+    headers: &'a HeaderMap,
+    extensions: &'a Extensions,
+}
+
+impl<'a> ResponseHead<'a> {
+    /// The head of `response`.
+    pub fn of<B>(response: &'a Response<B>) -> Self {
+        Self { status: response.status(), headers: response.headers(), extensions: response.extensions() }
+    }
+
+    /// The status. Of a gRPC response it is 200 whatever happened: what did stands in `grpc-status`, among the
+    /// headers if there is no message, else in the trailers, which nobody has seen yet.
+    pub fn status(&self) -> StatusCode {
+        self.status
+    }
+
+    /// The header fields.
+    pub fn headers(&self) -> &'a HeaderMap {
+        self.headers
+    }
+
+    /// What the handler and inner layers have added.
+    pub fn extensions(&self) -> &'a Extensions {
+        self.extensions
+    }
+}

@@ -1,0 +1,376 @@
+//! How the key of a request is found.
+
+use super::parts::{Key, KeyPart, KeyRef};
+use crate::client::address::DEFAULT_IPV6_PREFIX;
+use crate::client::forwarded::{ForwardedField, TrustedProxies, Walk};
+use crate::error::BuildError;
+use crate::head::RequestHead;
+use http::HeaderName;
+use std::fmt;
+use tollgate::ToKey;
+
+/// How to tell clients apart: what a limit looks at to find the key of a request.
+///
+/// ```
+/// use tollgate_http::{ForwardedField, KeyBy, TrustedProxies};
+///
+/// // The address, behind a load balancer in 10.0.0.0/8.
+/// let address =
+///     KeyBy::forwarded(ForwardedField::XForwardedFor, TrustedProxies::networks(["10.0.0.0/8"]));
+/// // The API key in a header, else in the query, else the address.
+/// let client = KeyBy::api_key("x-api-key", "api_key").or(address);
+/// // Each client and path by itself.
+/// let per_path = client.and(KeyBy::path());
+/// ```
+///
+/// # Which one
+///
+/// What a client is free to choose is no key: who invents a new API key, path or header for each request has a
+/// new quota each time. Key by such a thing only what an earlier layer has verified
+/// ([`extension`](Self::extension)), or limit the address as well.
+///
+/// A header or parameter that is there more than once, or empty, is not found.
+#[must_use]
+pub struct KeyBy {
+    /// What is wrong with it is told when the layer is built.
+    how: Result<How, BuildError>,
+}
+
+/// What is looked at.
+pub(crate) enum How {
+    Peer { ipv6_prefix: u8 },
+    Forwarded { walk: Walk, ipv6_prefix: u8 },
+    Header(HeaderName),
+    Query(Box<str>),
+    ApiKey { header: HeaderName, parameter: Box<str> },
+    Path,
+    Method,
+    Extension { name: &'static str, find: Box<Find> },
+    Closure(Box<Find>),
+    Or(Vec<How>),
+    And(Vec<How>),
+}
+
+/// What is usually forgotten.
+const NO_PEER: &str = "no peer address (with axum, serve \
+    `into_make_service_with_connect_info::<SocketAddr>()` and say \
+    `.peer_from(|peer: &ConnectInfo<SocketAddr>| peer.0)`; else add a `PeerAddr` to the request's extensions)";
+
+type Find = dyn for<'a> Fn(RequestHead<'a>) -> Option<KeyPart<'a>> + Send + Sync;
+
+impl KeyBy {
+    const fn new(how: How) -> Self {
+        Self { how: Ok(how) }
+    }
+
+    /// The other end of the connection. IPv4 addresses count whole, IPv6 ones by their first 64 bits
+    /// ([`ipv6_prefix`](Self::ipv6_prefix)), IPv4-mapped ones as the IPv4 addresses they are.
+    ///
+    /// Needs a server that says who it is connected to: a [`PeerAddr`](crate::PeerAddr) among the extensions, or what
+    /// [`peer_from`](crate::RateLimitBuilder::peer_from) names. Behind a proxy the peer is the proxy: use
+    /// [`forwarded`](Self::forwarded).
+    ///
+    /// ```
+    /// # use tollgate_http::KeyBy;
+    /// let by = KeyBy::peer().ipv6_prefix(56);
+    /// ```
+    pub fn peer() -> Self {
+        Self::new(How::Peer { ipv6_prefix: DEFAULT_IPV6_PREFIX })
+    }
+
+    /// The client's address, as the proxies in front of this service tell it: see [`TrustedProxies`] for how
+    /// it is found, and [`peer`](Self::peer) for what of it counts.
+    ///
+    /// ```
+    /// # use tollgate_http::{ForwardedField, KeyBy, TrustedProxies};
+    /// let by = KeyBy::forwarded(ForwardedField::Forwarded, TrustedProxies::networks(["10.0.0.0/8"]));
+    /// ```
+    pub fn forwarded(field: ForwardedField, proxies: TrustedProxies) -> Self {
+        let walk = Walk::new(field, &proxies);
+        Self { how: walk.map(|walk| How::Forwarded { walk, ipv6_prefix: DEFAULT_IPV6_PREFIX }) }
+    }
+
+    /// The value of a header field.
+    ///
+    /// ```
+    /// # use tollgate_http::KeyBy;
+    /// let by = KeyBy::header("x-tenant");
+    /// ```
+    pub fn header(name: &str) -> Self {
+        Self { how: header_name(name).map(How::Header) }
+    }
+
+    /// The value of a query parameter.
+    ///
+    /// ```
+    /// # use tollgate_http::KeyBy;
+    /// let by = KeyBy::query("api_key");
+    /// ```
+    pub fn query(name: &str) -> Self {
+        Self { how: parameter_name(name).map(How::Query) }
+    }
+
+    /// An API key: a header field, else a query parameter. The same key is the same client, wherever it stands.
+    ///
+    /// ```
+    /// # use tollgate_http::KeyBy;
+    /// let by = KeyBy::api_key("x-api-key", "api_key").or(KeyBy::peer());
+    /// ```
+    pub fn api_key(header: &str, parameter: &str) -> Self {
+        let names = header_name(header).and_then(|header| Ok((header, parameter_name(parameter)?)));
+        Self { how: names.map(|(header, parameter)| How::ApiKey { header, parameter }) }
+    }
+
+    /// The path, as it was sent. Where paths hold what clients choose, `/users/7` for example, take the route
+    /// instead, from an extension that the router sets.
+    ///
+    /// ```
+    /// # use tollgate_http::KeyBy;
+    /// let by = KeyBy::peer().and(KeyBy::path());
+    /// ```
+    pub const fn path() -> Self {
+        Self::new(How::Path)
+    }
+
+    /// The method.
+    ///
+    /// ```
+    /// # use tollgate_http::KeyBy;
+    /// let by = KeyBy::peer().and(KeyBy::method());
+    /// ```
+    pub const fn method() -> Self {
+        Self::new(How::Method)
+    }
+
+    /// Something in an extension of type `T`, which an earlier layer or the server has set: the user it has
+    /// verified, the route it has matched.
+    ///
+    /// ```
+    /// use tollgate_http::KeyBy;
+    ///
+    /// #[derive(Clone)]
+    /// struct User {
+    ///     id: u64,
+    /// }
+    ///
+    /// let by = KeyBy::extension(|user: &User| Some(user.id.into()));
+    /// ```
+    pub fn extension<T, F>(part: F) -> Self
+    where
+        T: Send + Sync + 'static,
+        F: for<'a> Fn(&'a T) -> Option<KeyPart<'a>> + Send + Sync + 'static,
+    {
+        let find = boxed(move |head| part(head.extensions().get()?));
+        Self::new(How::Extension { name: std::any::type_name::<T>(), find })
+    }
+
+    /// Whatever a closure finds in the head of a request; nothing is found if it says `None`.
+    ///
+    /// ```
+    /// use tollgate_http::KeyBy;
+    ///
+    /// // The first segment of the path.
+    /// let tenant = KeyBy::from_fn(|head| head.uri().path().split('/').nth(1).map(Into::into));
+    /// ```
+    pub fn from_fn<F>(find: F) -> Self
+    where
+        F: for<'a> Fn(RequestHead<'a>) -> Option<KeyPart<'a>> + Send + Sync + 'static,
+    {
+        Self::new(How::Closure(boxed(find)))
+    }
+
+    /// This, or `other` if this finds nothing. Which of them found it is part of the key: nobody who sends
+    /// an address as his API key becomes the client with that address.
+    ///
+    /// ```
+    /// # use tollgate_http::KeyBy;
+    /// let by = KeyBy::header("x-tenant").or(KeyBy::peer());
+    /// ```
+    pub fn or(self, other: Self) -> Self {
+        let joined = |how, other| match how {
+            How::Or(mut hows) => {
+                hows.push(other);
+                How::Or(hows)
+            }
+            how => How::Or(vec![how, other]),
+        };
+        Self { how: self.how.and_then(|how| Ok(joined(how, other.how?))) }
+    }
+
+    /// This and `other` together; nothing is found if either finds nothing.
+    ///
+    /// ```
+    /// # use tollgate_http::KeyBy;
+    /// let by = KeyBy::peer().and(KeyBy::method()).and(KeyBy::path());
+    /// ```
+    pub fn and(self, other: Self) -> Self {
+        let joined = |how, other| match how {
+            How::And(mut hows) => {
+                hows.push(other);
+                How::And(hows)
+            }
+            how => How::And(vec![how, other]),
+        };
+        Self { how: self.how.and_then(|how| Ok(joined(how, other.how?))) }
+    }
+
+    /// How many bits of an IPv6 address tell clients apart, in what was said so far; from 1 to 128, and 64 unless
+    /// it is set. One customer has at least a /64, often a /56 or /48: with longer prefixes than he has, he can
+    /// be as many clients as he likes.
+    ///
+    /// ```
+    /// # use tollgate_http::KeyBy;
+    /// let by = KeyBy::header("x-tenant").or(KeyBy::peer()).ipv6_prefix(48);
+    /// ```
+    pub fn ipv6_prefix(self, bits: u8) -> Self {
+        if !(1..=128).contains(&bits) {
+            return Self { how: self.how.and(Err(BuildError::Ipv6Prefix { prefix: bits })) };
+        }
+        let set = |mut how: How| {
+            how.set_ipv6_prefix(bits);
+            how
+        };
+        Self { how: self.how.map(set) }
+    }
+
+    /// The key that the limit called `limit` has for a request, if there is one: to ask or change its limiter.
+    ///
+    /// # Errors
+    ///
+    /// [`BuildError`] where [`build`](crate::RateLimitBuilder::build) would refuse this.
+    ///
+    /// ```
+    /// use http::Request;
+    /// use tollgate_http::{Key, KeyBy, RequestHead};
+    ///
+    /// let request = Request::get("/reports").body(()).unwrap();
+    /// let key = KeyBy::path().key("per-path", RequestHead::of(&request))?;
+    /// assert_eq!(key, Some(Key::new("per-path", ["/reports"])));
+    /// # Ok::<(), tollgate_http::BuildError>(())
+    /// ```
+    pub fn key(&self, limit: &str, head: RequestHead<'_>) -> Result<Option<Key>, BuildError> {
+        let how = self.how.as_ref().map_err(BuildError::clone)?;
+        let limit = limit.into();
+        let mut key = KeyRef::new(&limit);
+        Ok(how.find(head, &mut key).then(|| key.to_key()))
+    }
+
+    /// What to ask requests.
+    pub(crate) fn checked(self) -> Result<How, BuildError> {
+        self.how
+    }
+}
+
+fn header_name(name: &str) -> Result<HeaderName, BuildError> {
+    name.parse().map_err(|_| BuildError::HeaderName { name: name.to_owned() })
+}
+
+fn parameter_name(name: &str) -> Result<Box<str>, BuildError> {
+    if name.is_empty() { Err(BuildError::QueryName) } else { Ok(name.into()) }
+}
+
+/// Says of which lifetimes the closure is to be.
+fn boxed<F>(find: F) -> Box<Find>
+where
+    F: for<'a> Fn(RequestHead<'a>) -> Option<KeyPart<'a>> + Send + Sync + 'static,
+{
+    Box::new(find)
+}
+
+impl How {
+    /// Adds the parts of a request's key; was there one? If not, some parts of it may have been added.
+    pub(crate) fn find<'a>(&self, head: RequestHead<'a>, key: &mut KeyRef<'a>) -> bool {
+        let part = match self {
+            Self::Peer { ipv6_prefix } => head.peer().map(|peer| KeyPart::address(peer.ip(), *ipv6_prefix)),
+            Self::Forwarded { walk, ipv6_prefix } => {
+                walk.client(head).map(|client| KeyPart::address(client, *ipv6_prefix))
+            }
+            Self::Header(name) => head.header(name).map(KeyPart::from),
+            Self::Query(name) => head.query(name).map(KeyPart::from),
+            Self::ApiKey { header, parameter } => {
+                let in_header = head.header(header).map(KeyPart::from);
+                in_header.or_else(|| head.query(parameter).map(KeyPart::from))
+            }
+            Self::Path => Some(head.uri().path().into()),
+            Self::Method => Some(head.method().as_str().into()),
+            Self::Extension { find, .. } | Self::Closure(find) => find(head),
+            Self::Or(hows) => return find_first(hows, head, key),
+            Self::And(hows) => return hows.iter().all(|how| how.find(head, key)),
+        };
+        part.map(|part| key.push(part)).is_some()
+    }
+
+    /// What may be missing, so that there is no key; `None` if there always is one.
+    pub(crate) fn may_miss(&self) -> Option<String> {
+        match self {
+            Self::Peer { .. } => Some(NO_PEER.to_owned()),
+            Self::Forwarded { .. } => {
+                Some(format!("no address in the field that proxies write, or {NO_PEER}"))
+            }
+            Self::Header(name) => Some(format!("no header `{name}`")),
+            Self::Query(name) => Some(format!("no query parameter `{name}`")),
+            Self::ApiKey { header, parameter } => {
+                Some(format!("neither a header `{header}` nor a query parameter `{parameter}`"))
+            }
+            Self::Path | Self::Method => None,
+            Self::Extension { name, .. } => Some(format!("no extension `{name}`")),
+            Self::Closure(_) => Some("nothing that the closure finds".to_owned()),
+            Self::Or(hows) => {
+                let all: Option<Vec<String>> = hows.iter().map(Self::may_miss).collect();
+                all.map(|all| all.join(", and "))
+            }
+            Self::And(hows) => {
+                let any: Vec<String> = hows.iter().filter_map(Self::may_miss).collect();
+                if any.is_empty() { None } else { Some(any.join(", or ")) }
+            }
+        }
+    }
+
+    fn set_ipv6_prefix(&mut self, bits: u8) {
+        match self {
+            Self::Peer { ipv6_prefix } | Self::Forwarded { ipv6_prefix, .. } => *ipv6_prefix = bits,
+            Self::Or(hows) | Self::And(hows) => hows.iter_mut().for_each(|how| how.set_ipv6_prefix(bits)),
+            _ => {}
+        }
+    }
+}
+
+/// Adds the parts of the first alternative that finds any, and which one it was.
+fn find_first<'a>(hows: &[How], head: RequestHead<'a>, key: &mut KeyRef<'a>) -> bool {
+    let before = key.len();
+    for (number, how) in (0..).zip(hows) {
+        key.push(KeyPart::Alternative(number));
+        if how.find(head, key) {
+            return true;
+        }
+        key.truncate(before);
+    }
+    false
+}
+
+impl fmt::Debug for KeyBy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.how {
+            Ok(how) => how.fmt(f),
+            Err(refused) => refused.fmt(f),
+        }
+    }
+}
+
+impl fmt::Debug for How {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Peer { ipv6_prefix } => write!(f, "peer/{ipv6_prefix}"),
+            Self::Forwarded { walk, ipv6_prefix } => write!(f, "{walk:?}/{ipv6_prefix}"),
+            Self::Header(name) => write!(f, "header({name})"),
+            Self::Query(name) => write!(f, "query({name})"),
+            Self::ApiKey { header, parameter } => write!(f, "api_key({header}, {parameter})"),
+            Self::Path => f.write_str("path"),
+            Self::Method => f.write_str("method"),
+            Self::Extension { name, .. } => write!(f, "extension({name})"),
+            Self::Closure(_) => f.write_str("closure"),
+            Self::Or(hows) => f.debug_tuple("or").field(hows).finish(),
+            Self::And(hows) => f.debug_tuple("and").field(hows).finish(),
+        }
+    }
+}

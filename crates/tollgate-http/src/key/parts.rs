@@ -1,0 +1,337 @@
+//! Who a client is to one limit: the limit's name and a few parts, hashed one by one with kind and length.
+//!
+//! A key is borrowed from its request ([`KeyRef`]) and becomes an owned one ([`Key`]) only where somebody keeps it:
+//! exact keys, and limits whose charge may be given back. They are two types, not one with a lifetime, so that no
+//! lifetime stands in the type of a limiter.
+
+use crate::client::address;
+use smallvec::SmallVec;
+use std::borrow::Cow;
+use std::hash::{Hash, Hasher};
+use std::net::IpAddr;
+use std::sync::Arc;
+use tollgate::{Equivalent, ToKey};
+
+/// As many parts as stand in a key without an allocation.
+const INLINE: usize = 3;
+
+/// One part of a key. Parts of different kinds are never equal.
+///
+/// ```
+/// use std::net::IpAddr;
+/// use tollgate_http::KeyPart;
+///
+/// // IPv4-mapped addresses are folded, IPv6 ones are cut to a prefix.
+/// let mapped: IpAddr = "::ffff:192.0.2.1".parse().unwrap();
+/// assert_eq!(KeyPart::address(mapped, 64), KeyPart::from(IpAddr::from([192, 0, 2, 1])));
+/// let one: IpAddr = "2001:db8::1".parse().unwrap();
+/// let other: IpAddr = "2001:db8::2".parse().unwrap();
+/// assert_eq!(KeyPart::address(one, 64), KeyPart::address(other, 64));
+/// assert_ne!(KeyPart::address(one, 128), KeyPart::address(other, 128));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum KeyPart<'a> {
+    /// An address; folded, and cut to a prefix.
+    Address(IpAddr),
+    /// Text or bytes.
+    Bytes(Cow<'a, [u8]>),
+    /// A number.
+    Number(u64),
+    /// Which alternative of a [`KeyBy::or`](crate::KeyBy::or) the next parts come from.
+    Alternative(u8),
+    /// Stands for all requests without a key ([`WhenNoKey::Share`](crate::WhenNoKey::Share)).
+    Missing,
+}
+
+impl<'a> KeyPart<'a> {
+    /// An address: IPv4-mapped ones folded to IPv4, then IPv6 cut to its first `ipv6_prefix` bits (more than 128
+    /// are 128).
+    ///
+    /// ```
+    /// # use std::net::IpAddr;
+    /// # use tollgate_http::KeyPart;
+    /// let customer: IpAddr = "2001:db8:0:1::".parse().unwrap();
+    /// let address: IpAddr = "2001:db8:0:1:2:3:4:5".parse().unwrap();
+    /// assert_eq!(KeyPart::address(address, 64), KeyPart::from(customer));
+    /// ```
+    pub fn address(address: IpAddr, ipv6_prefix: u8) -> Self {
+        Self::Address(address::client(address, ipv6_prefix))
+    }
+
+    /// The same part, owning its bytes.
+    fn into_owned(self) -> KeyPart<'static> {
+        match self {
+            Self::Address(address) => KeyPart::Address(address),
+            Self::Bytes(bytes) => KeyPart::Bytes(Cow::Owned(bytes.into_owned())),
+            Self::Number(number) => KeyPart::Number(number),
+            Self::Alternative(which) => KeyPart::Alternative(which),
+            Self::Missing => KeyPart::Missing,
+        }
+    }
+}
+
+impl<'a> From<&'a str> for KeyPart<'a> {
+    fn from(text: &'a str) -> Self {
+        text.as_bytes().into()
+    }
+}
+
+impl<'a> From<&'a [u8]> for KeyPart<'a> {
+    fn from(bytes: &'a [u8]) -> Self {
+        Self::Bytes(Cow::Borrowed(bytes))
+    }
+}
+
+impl<'a> From<Cow<'a, [u8]>> for KeyPart<'a> {
+    fn from(bytes: Cow<'a, [u8]>) -> Self {
+        Self::Bytes(bytes)
+    }
+}
+
+impl From<String> for KeyPart<'_> {
+    fn from(text: String) -> Self {
+        Self::Bytes(Cow::Owned(text.into_bytes()))
+    }
+}
+
+impl From<u64> for KeyPart<'_> {
+    fn from(number: u64) -> Self {
+        Self::Number(number)
+    }
+}
+
+impl From<IpAddr> for KeyPart<'_> {
+    /// The whole address, folded.
+    fn from(address: IpAddr) -> Self {
+        Self::address(address, 128)
+    }
+}
+
+/// Who a client is to one limit, as a [`Limiter<Key>`](tollgate::Limiter) knows it.
+///
+/// The layer makes keys of requests; this is for asking or changing a limiter beside it.
+///
+/// ```
+/// use std::net::IpAddr;
+/// use tollgate_http::Key;
+/// use tollgate::{Limiter, Quota};
+///
+/// let limiter: Limiter<Key> = Limiter::builder(Quota::per_hour(1)).build()?;
+/// let client = IpAddr::from([192, 0, 2, 1]);
+/// let key = Key::new("per-address", [client]);
+/// assert!(limiter.check(&key).is_allowed());
+/// assert!(!limiter.check(&key).is_allowed());
+///
+/// // The limit's name is part of the key.
+/// assert!(limiter.check(&Key::new("logins", [client])).is_allowed());
+/// # Ok::<(), tollgate::ConfigError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Key {
+    limit: Arc<str>,
+    parts: SmallVec<[KeyPart<'static>; INLINE]>,
+}
+
+impl Key {
+    /// The key that the limit called `limit` has for these parts.
+    ///
+    /// ```
+    /// # use tollgate_http::{Key, KeyPart};
+    /// // Parts are told apart: joined, both would be the same text.
+    /// assert_ne!(Key::new("api", ["ab", "c"]), Key::new("api", ["a", "bc"]));
+    /// assert_ne!(Key::new("api", ["7"]), Key::new("api", [7]));
+    /// // What `KeyBy::header("x-api-key").or(KeyBy::peer())` makes of a header.
+    /// let key = Key::new("api", [KeyPart::Alternative(0), "secret".into()]);
+    /// ```
+    pub fn new<'p, P: Into<KeyPart<'p>>>(limit: &str, parts: impl IntoIterator<Item = P>) -> Self {
+        let parts = parts.into_iter().map(|part| part.into().into_owned()).collect();
+        Self { limit: limit.into(), parts }
+    }
+
+    /// The name of the limit that the key belongs to.
+    ///
+    /// ```
+    /// # use tollgate_http::Key;
+    /// assert_eq!(Key::new("api", ["secret"]).limit(), "api");
+    /// ```
+    pub fn limit(&self) -> &str {
+        &self.limit
+    }
+
+    /// The parts.
+    ///
+    /// ```
+    /// # use tollgate_http::{Key, KeyPart};
+    /// assert_eq!(Key::new("user", [7]).parts(), [KeyPart::Number(7)]);
+    /// ```
+    pub fn parts(&self) -> &[KeyPart<'static>] {
+        &self.parts
+    }
+
+    /// Appends bytes by which all machines know the key: the same for equal keys, others for others.
+    ///
+    /// For limiters whose counts are elsewhere. `Hash` would not do: what it feeds to a hasher may differ
+    /// between platforms and versions.
+    ///
+    /// ```
+    /// # use tollgate_http::Key;
+    /// let bytes = |key: Key| {
+    ///     let mut bytes = Vec::new();
+    ///     key.write_to(&mut bytes);
+    ///     bytes
+    /// };
+    /// assert_eq!(bytes(Key::new("api", ["ab"])), bytes(Key::new("api", ["ab"])));
+    /// assert_ne!(bytes(Key::new("api", ["ab", "c"])), bytes(Key::new("api", ["a", "bc"])));
+    /// ```
+    pub fn write_to(&self, bytes: &mut Vec<u8>) {
+        // The limit's name and the parts, each with its kind and length.
+        fn put(bytes: &mut Vec<u8>, kind: u8, part: &[u8]) {
+            bytes.push(kind);
+            bytes.extend((part.len() as u64).to_be_bytes());
+            bytes.extend_from_slice(part);
+        }
+        put(bytes, b'l', self.limit().as_bytes());
+        for part in self.parts() {
+            match part {
+                KeyPart::Address(IpAddr::V4(address)) => put(bytes, b'4', &address.octets()),
+                KeyPart::Address(IpAddr::V6(address)) => put(bytes, b'6', &address.octets()),
+                KeyPart::Bytes(part) => put(bytes, b'b', part),
+                KeyPart::Number(number) => put(bytes, b'n', &number.to_be_bytes()),
+                KeyPart::Alternative(which) => put(bytes, b'a', &[*which]),
+                KeyPart::Missing => put(bytes, b'm', &[]),
+            }
+        }
+    }
+}
+
+impl Hash for Key {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        hash(&self.limit, &self.parts, state);
+    }
+}
+
+/// The one way a key is hashed: names and bytes with their length, parts with their kind and number.
+fn hash<H: Hasher>(limit: &str, parts: &[KeyPart<'_>], state: &mut H) {
+    limit.hash(state);
+    parts.hash(state);
+}
+
+/// A [`Key`] that borrows from a request.
+///
+/// A store asks for it by this name: see [`Limit::new`](crate::Limit::new).
+#[derive(Debug)]
+pub struct KeyRef<'a> {
+    limit: &'a Arc<str>,
+    parts: SmallVec<[KeyPart<'a>; INLINE]>,
+}
+
+impl<'a> KeyRef<'a> {
+    pub(crate) fn new(limit: &'a Arc<str>) -> Self {
+        Self { limit, parts: SmallVec::new() }
+    }
+
+    pub(crate) fn push(&mut self, part: KeyPart<'a>) {
+        self.parts.push(part);
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.parts.len()
+    }
+
+    pub(crate) fn truncate(&mut self, len: usize) {
+        self.parts.truncate(len);
+    }
+
+    /// The parts.
+    pub fn parts(&self) -> &[KeyPart<'a>] {
+        &self.parts
+    }
+}
+
+impl Hash for KeyRef<'_> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        hash(self.limit, &self.parts, state);
+    }
+}
+
+impl Equivalent<Key> for KeyRef<'_> {
+    fn equivalent(&self, key: &Key) -> bool {
+        **self.limit == *key.limit && *self.parts == *key.parts
+    }
+}
+
+impl ToKey<Key> for KeyRef<'_> {
+    fn to_key(&self) -> Key {
+        let parts = self.parts.iter().map(|part| part.clone().into_owned()).collect();
+        Key { limit: Arc::clone(self.limit), parts }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::hash::{BuildHasher, RandomState};
+
+    fn of<'a>(limit: &'a Arc<str>, parts: &[KeyPart<'a>]) -> KeyRef<'a> {
+        let mut key = KeyRef::new(limit);
+        parts.iter().for_each(|part| key.push(part.clone()));
+        key
+    }
+
+    #[test]
+    fn a_borrowed_key_is_found_by_its_owned_form_and_no_other() {
+        let names: [Arc<str>; 2] = ["a".into(), "b".into()];
+        let parts: [&[KeyPart<'_>]; 12] = [
+            &[],
+            &[KeyPart::Missing],
+            &[KeyPart::Number(0)],
+            &[KeyPart::Alternative(0)],
+            &["".into()],
+            &["a".into()],
+            &["ab".into(), "c".into()],
+            &["a".into(), "bc".into()],
+            &["abc".into()],
+            &["1.2.3.4".into()],
+            &[IpAddr::from([1, 2, 3, 4]).into()],
+            &[KeyPart::Alternative(1), IpAddr::from([1, 2, 3, 4]).into()],
+        ];
+        let all = || names.iter().flat_map(|name| parts.iter().map(move |parts| of(name, parts)));
+        let seed = RandomState::new();
+        for (i, one) in all().enumerate() {
+            for (j, other) in all().enumerate() {
+                let owned = other.to_key();
+                assert_eq!(one.equivalent(&owned), i == j, "{one:?} {owned:?}");
+                assert_eq!(seed.hash_one(&one) == seed.hash_one(&owned), i == j, "{one:?} {owned:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn keys_that_differ_are_written_differently() {
+        let written = |key: Key| {
+            let mut bytes = Vec::new();
+            key.write_to(&mut bytes);
+            bytes
+        };
+        let address = IpAddr::from([97, 98, 99, 100]);
+        let keys = [
+            Key::new("api", ["ab", "c"]),
+            Key::new("api", ["a", "bc"]),
+            Key::new("apia", ["b", "c"]),
+            Key::new("api", [KeyPart::Number(0x6162)]),
+            Key::new("api", ["\0\0\0\0\0\0ab"]),
+            Key::new("api", [address]),
+            Key::new("api", ["abcd"]),
+            Key::new("api", [KeyPart::Alternative(0), "abcd".into()]),
+            Key::new("api", [KeyPart::Alternative(1), "abcd".into()]),
+            Key::new("api", [KeyPart::Missing]),
+            Key::new("api", [""]),
+            Key::new("api", Vec::<KeyPart<'_>>::new()),
+        ];
+        let bytes: Vec<_> = keys.into_iter().map(written).collect();
+        for (i, one) in bytes.iter().enumerate() {
+            assert!(!bytes[..i].contains(one), "{i}");
+        }
+    }
+}

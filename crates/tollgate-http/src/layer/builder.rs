@@ -1,0 +1,297 @@
+//! The configuration of a layer, checked when it is built.
+
+use crate::check::event::Event;
+use crate::check::judge::Judge;
+use crate::check::listeners::{Hook, Listeners};
+use crate::error::BuildError;
+use crate::head::{Peers, RequestHead};
+use crate::limit::enforced::Enforced;
+use crate::limit::named::{Limit, Skips};
+use crate::response::answer::{Answer, Respond};
+use crate::response::denial::Denial;
+use crate::response::policy::Policy;
+use bytes::Bytes;
+use http::{Response, StatusCode};
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+/// The most limits that one layer may have.
+const MAX_LIMITS: usize = 16;
+
+/// The configuration of a layer; made by [`RateLimitLayer::builder`](crate::RateLimitLayer::builder).
+///
+/// ```
+/// use tollgate_http::{Cost, KeyBy, Limit, WhenNoKey, RateLimitLayer};
+/// use tollgate::{Limiter, Quota, SingleLimiter};
+///
+/// let all = SingleLimiter::builder(Quota::per_second(5000)).build()?;
+/// let addresses = Limiter::builder(Quota::per_second(50).burst(100)).build()?;
+/// let keys = Limiter::builder(Quota::per_hour(10_000)).build()?;
+/// let layer = RateLimitLayer::builder()
+///     .limit(Limit::global("all", all))
+///     .limit(Limit::new("per-address", addresses, KeyBy::peer()).when_no_key(WhenNoKey::Deny))
+///     .limit(
+///         Limit::new("per-key", keys, KeyBy::api_key("x-api-key", "api_key"))
+///             .when_no_key(WhenNoKey::Allow)
+///             .cost(Cost::from_fn(|head| if head.method().is_safe() { 1 } else { 5 })),
+///     )
+///     .skip(|head| head.uri().path() == "/health")
+///     .build()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[must_use = "a builder does nothing until `build` is called"]
+pub struct RateLimitBuilder {
+    limits: Vec<Limit>,
+    peers: Peers,
+    skips: Option<Box<Skips>>,
+    status: StatusCode,
+    no_key_status: StatusCode,
+    answer: Answer,
+    shows_fields: bool,
+    shows_legacy: bool,
+    hook: Option<Box<Hook>>,
+}
+
+impl RateLimitBuilder {
+    pub(crate) fn new() -> Self {
+        Self {
+            limits: Vec::new(),
+            peers: Peers::default(),
+            skips: None,
+            status: StatusCode::TOO_MANY_REQUESTS,
+            no_key_status: StatusCode::FORBIDDEN,
+            answer: Answer::default(),
+            shows_fields: true,
+            shows_legacy: false,
+            hook: None,
+        }
+    }
+
+    /// Adds a limit. Of several, all must admit a request: it is charged to all of them or to none, and if some refuse
+    /// it, the answer names all of them and goes by the one with the longest wait. From 1 to 16.
+    ///
+    /// ```
+    /// # use tollgate_http::{KeyBy, Limit, WhenNoKey, RateLimitLayer};
+    /// # use tollgate::{Limiter, Quota, SingleLimiter};
+    /// let all = SingleLimiter::builder(Quota::per_second(5000)).build()?;
+    /// let addresses = Limiter::builder(Quota::per_second(50)).build()?;
+    /// let layer = RateLimitLayer::builder()
+    ///     .limit(Limit::global("all", all))
+    ///     .limit(Limit::new("per-address", addresses, KeyBy::peer()).when_no_key(WhenNoKey::Deny))
+    ///     .build()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn limit(mut self, limit: Limit) -> Self {
+        self.limits.push(limit);
+        self
+    }
+
+    /// Says that the peer's address stands in an extension of type `T`; [`PeerAddr`](crate::PeerAddr) is looked for
+    /// in any case. Said several times, the first that is there counts.
+    ///
+    /// With axum: `.peer_from(|peer: &ConnectInfo<SocketAddr>| peer.0)`, served with
+    /// `into_make_service_with_connect_info::<SocketAddr>()`. With tonic:
+    /// `.peer_from(|peer: &TcpConnectInfo| peer.remote_addr())`.
+    ///
+    /// ```
+    /// # use std::net::SocketAddr;
+    /// # use tollgate_http::RateLimitLayer;
+    /// #[derive(Clone)]
+    /// struct Connection {
+    ///     other_end: SocketAddr,
+    /// }
+    ///
+    /// let builder = RateLimitLayer::builder().peer_from(|it: &Connection| it.other_end);
+    /// ```
+    pub fn peer_from<T, R>(mut self, peer: impl Fn(&T) -> R + Send + Sync + 'static) -> Self
+    where
+        T: Send + Sync + 'static,
+        R: Into<Option<SocketAddr>>,
+    {
+        self.peers.add(Box::new(move |extensions| extensions.get().and_then(|it| peer(it).into())));
+        self
+    }
+
+    /// Exempts requests from all limits: health checks, preflights, friends. Said twice, either exempts. Their
+    /// responses get no fields.
+    ///
+    /// ```
+    /// # use http::Method;
+    /// # use tollgate_http::RateLimitLayer;
+    /// let builder = RateLimitLayer::builder()
+    ///     .skip(|head| head.uri().path() == "/health")
+    ///     .skip(|head| {
+    ///         head.method() == Method::OPTIONS && head.header("access-control-request-method").is_some()
+    ///     });
+    /// ```
+    pub fn skip(self, skips: impl Fn(RequestHead<'_>) -> bool + Send + Sync + 'static) -> Self {
+        let skips: Box<Skips> = match self.skips {
+            Some(before) => Box::new(move |head| before(head) || skips(head)),
+            None => Box::new(skips),
+        };
+        Self { skips: Some(skips), ..self }
+    }
+
+    /// The status of a refusal, 429 unless it is set; from 400 to 599.
+    ///
+    /// ```
+    /// # use http::StatusCode;
+    /// # use tollgate_http::RateLimitLayer;
+    /// let builder = RateLimitLayer::builder().status(StatusCode::SERVICE_UNAVAILABLE);
+    /// ```
+    pub fn status(self, status: StatusCode) -> Self {
+        Self { status, ..self }
+    }
+
+    /// The status of a refusal for want of a key ([`WhenNoKey::Deny`](crate::WhenNoKey::Deny)), 403 unless it is set; from 400
+    /// to 599.
+    ///
+    /// ```
+    /// # use http::StatusCode;
+    /// # use tollgate_http::RateLimitLayer;
+    /// let builder = RateLimitLayer::builder().no_key_status(StatusCode::BAD_REQUEST);
+    /// ```
+    pub fn no_key_status(self, status: StatusCode) -> Self {
+        Self { no_key_status: status, ..self }
+    }
+
+    /// Answers refusals with a problem in JSON (RFC 9457), as it does unless another answer is chosen. The types are
+    /// those of the draft: `quota-exceeded`, or `temporary-reduced-capacity` when the limiter has no room for new
+    /// clients, with the member `violated-policies`; and for simple clients `error`, `limit` and `retry_after` in
+    /// seconds. A request for gRPC is always answered in gRPC: `RESOURCE_EXHAUSTED`.
+    ///
+    /// ```
+    /// # use tollgate_http::RateLimitLayer;
+    /// let builder = RateLimitLayer::builder().problem_json();
+    /// ```
+    pub fn problem_json(self) -> Self {
+        Self { answer: Answer::Problem, ..self }
+    }
+
+    /// Answers refusals with a line of text.
+    ///
+    /// ```
+    /// # use tollgate_http::RateLimitLayer;
+    /// let builder = RateLimitLayer::builder().plain_text();
+    /// ```
+    pub fn plain_text(self) -> Self {
+        Self { answer: Answer::Plain, ..self }
+    }
+
+    /// Answers refusals with a response of your own: status, headers and body. `Retry-After` is added if it has none,
+    /// and the fields.
+    ///
+    /// ```
+    /// # use bytes::Bytes;
+    /// # use http::Response;
+    /// # use tollgate_http::RateLimitLayer;
+    /// let builder = RateLimitLayer::builder().respond(|denial| {
+    ///     let mut response = Response::new(Bytes::from_static(b"too fast"));
+    ///     *response.status_mut() = denial.status();
+    ///     response
+    /// });
+    /// ```
+    pub fn respond(self, respond: impl Fn(&Denial<'_>) -> Response<Bytes> + Send + Sync + 'static) -> Self {
+        let respond: Box<Respond> = Box::new(respond);
+        Self { answer: Answer::Custom(respond), ..self }
+    }
+
+    /// Leaves out `RateLimit` and `RateLimit-Policy`, which responses have otherwise, passed or refused.
+    ///
+    /// ```
+    /// # use tollgate_http::RateLimitLayer;
+    /// let builder = RateLimitLayer::builder().without_fields();
+    /// ```
+    pub fn without_fields(self) -> Self {
+        Self { shows_fields: false, ..self }
+    }
+
+    /// Adds `X-RateLimit-Limit`, `X-RateLimit-Remaining` and `X-RateLimit-Reset`, of the binding limit, or of the one
+    /// with the smallest share left. The reset is in seconds from now, not a date, and until all of the limit is there
+    /// again; `Retry-After` is what a refused client waits.
+    ///
+    /// ```
+    /// # use tollgate_http::RateLimitLayer;
+    /// let builder = RateLimitLayer::builder().legacy_fields();
+    /// ```
+    pub fn legacy_fields(self) -> Self {
+        Self { shows_legacy: true, ..self }
+    }
+
+    /// Tells a closure what each limit said to each request: for metrics. It is called on the request's way, so it should
+    /// be quick. Said twice, both are told.
+    ///
+    /// ```
+    /// # use tollgate_http::RateLimitLayer;
+    /// let builder = RateLimitLayer::builder().on_decision(|event| {
+    ///     if event.is_binding() {
+    ///         println!("{} refused {}", event.limit(), event.request().uri().path());
+    ///     }
+    /// });
+    /// ```
+    pub fn on_decision(self, hook: impl Fn(&Event<'_>) + Send + Sync + 'static) -> Self {
+        let hook: Box<Hook> = match self.hook {
+            Some(before) => Box::new(move |event| {
+                before(event);
+                hook(event);
+            }),
+            None => Box::new(hook),
+        };
+        Self { hook: Some(hook), ..self }
+    }
+
+    /// What the layer goes by, if it is right.
+    pub(crate) fn judge(self) -> Result<Judge, BuildError> {
+        let count = self.limits.len();
+        if count == 0 {
+            return Err(BuildError::NoLimits);
+        }
+        if count > MAX_LIMITS {
+            return Err(BuildError::TooManyLimits { limits: count, most: MAX_LIMITS });
+        }
+        for status in [self.status, self.no_key_status] {
+            if !(400..600).contains(&status.as_u16()) {
+                return Err(BuildError::Status { status });
+            }
+        }
+        let mut limits: Vec<Enforced> = Vec::with_capacity(count);
+        for limit in self.limits {
+            let limit = Enforced::new(limit)?;
+            if limits.iter().any(|other| other.name == limit.name) {
+                return Err(BuildError::DuplicateName { name: limit.name.as_ref().to_owned() });
+            }
+            if let Some(other) = limits.iter().find(|it| it.enforcer.is_one_state_with(&limit.enforcer)) {
+                let [name, other] = [other, &limit].map(|limit| limit.name.as_ref().to_owned());
+                return Err(BuildError::SameLimiter { name, other });
+            }
+            limits.push(limit);
+        }
+        let listeners = Listeners::new(self.hook);
+        if !listeners.listen() && limits.iter().all(|limit| limit.shadow) {
+            return Err(BuildError::OnlyShadows);
+        }
+        Ok(Judge {
+            limits: Arc::from(limits),
+            peers: self.peers,
+            skips: self.skips,
+            status: self.status,
+            no_key_status: self.no_key_status,
+            answer: self.answer,
+            shows_fields: self.shows_fields,
+            shows_legacy: self.shows_legacy,
+            policy: Policy::default(),
+            listeners,
+        })
+    }
+}
+
+impl fmt::Debug for RateLimitBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RateLimitBuilder")
+            .field("limits", &self.limits)
+            .field("status", &self.status)
+            .field("no_key_status", &self.no_key_status)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,164 @@
+//! The layer, and the service that it makes of another.
+
+use super::builder::RateLimitBuilder;
+use super::future::ResponseFuture;
+use crate::check::judge::{Judge, Verdict};
+use crate::error::BuildError;
+use crate::head::RequestHead;
+use crate::response::body::Body;
+use http::{Request, Response};
+use std::fmt;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use tower_layer::Layer;
+use tower_service::Service;
+
+/// Puts limits before a service; made by [`RateLimitLayer::builder`].
+///
+/// All clones of a layer, all services that it makes and all of their connections share the same limits.
+///
+/// ```
+/// use http::{Request, Response, StatusCode};
+/// use tollgate_http::{KeyBy, Limit, WhenNoKey, PeerAddr, RateLimitLayer};
+/// use tollgate::{Limiter, Quota};
+/// use tower::{Layer, ServiceExt, service_fn};
+///
+/// let limiter = Limiter::builder(Quota::per_hour(1)).build()?;
+/// let layer = RateLimitLayer::builder()
+///     .limit(Limit::new("per-address", limiter, KeyBy::peer()).when_no_key(WhenNoKey::Deny))
+///     .build()?;
+/// let service = layer.layer(service_fn(|_: Request<()>| async {
+///     Ok::<_, std::convert::Infallible>(Response::new(String::from("hello")))
+/// }));
+///
+/// let request = || {
+///     let mut request = Request::new(());
+///     request.extensions_mut().insert(PeerAddr(([192, 0, 2, 1], 4711).into()));
+///     request
+/// };
+/// # pollster::block_on(async {
+/// let first = service.clone().oneshot(request()).await.unwrap();
+/// assert_eq!(first.status(), StatusCode::OK);
+/// assert_eq!(first.headers()["ratelimit-policy"], "\"per-address\";q=1;w=3600");
+/// assert_eq!(first.headers()["ratelimit"], "\"per-address\";r=0;t=3600");
+///
+/// let second = service.oneshot(request()).await.unwrap();
+/// assert_eq!(second.status(), StatusCode::TOO_MANY_REQUESTS);
+/// assert_eq!(second.headers()["retry-after"], "3600");
+/// # });
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct RateLimitLayer {
+    judge: Arc<Judge>,
+}
+
+impl RateLimitLayer {
+    /// Starts the configuration of a layer.
+    ///
+    /// ```
+    /// # use tollgate_http::{Limit, RateLimitLayer};
+    /// # use tollgate::{Quota, SingleLimiter};
+    /// let limiter = SingleLimiter::builder(Quota::per_second(5000)).build()?;
+    /// let layer = RateLimitLayer::builder().limit(Limit::global("all", limiter)).build()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn builder() -> RateLimitBuilder {
+        RateLimitBuilder::new()
+    }
+}
+
+impl RateLimitBuilder {
+    /// The layer.
+    ///
+    /// # Errors
+    ///
+    /// A [`BuildError`] that names the value, the range and the fix, wherever the layer would not do what it is for; also
+    /// where a limit is [shared](crate::Limit::shared), which takes [`build_shared`](Self::build_shared).
+    ///
+    /// ```
+    /// # use tollgate_http::{BuildError, RateLimitLayer};
+    /// assert_eq!(RateLimitLayer::builder().build().unwrap_err(), BuildError::NoLimits);
+    /// ```
+    pub fn build(self) -> Result<RateLimitLayer, BuildError> {
+        let judge = self.judge()?;
+        if let Some(limit) = judge.shared_limit() {
+            return Err(BuildError::Shared { limit: limit.name.as_ref().to_owned() });
+        }
+        Ok(RateLimitLayer { judge: Arc::new(judge) })
+    }
+}
+
+impl<S> Layer<S> for RateLimitLayer {
+    type Service = RateLimit<S>;
+
+    fn layer(&self, inner: S) -> RateLimit<S> {
+        RateLimit { inner, judge: Arc::clone(&self.judge) }
+    }
+}
+
+impl fmt::Debug for RateLimitLayer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.judge.fmt(f)
+    }
+}
+
+/// A service behind limits; made by a [`RateLimitLayer`].
+///
+/// A request that passes goes to the inner service unchanged. One that is refused never reaches it.
+///
+/// # Progress
+///
+/// A request takes one lock-free check for each limit. Nothing waits and, but for the values of the fields,
+/// nothing allocates for a request of a known client that passes; a refusal allocates its response. Limits with
+/// [`charge_if`](crate::Limit::charge_if) allocate for what they keep until the response.
+#[derive(Clone)]
+pub struct RateLimit<S> {
+    inner: S,
+    judge: Arc<Judge>,
+}
+
+impl<S> RateLimit<S> {
+    /// The service behind the limits.
+    pub fn get_ref(&self) -> &S {
+        &self.inner
+    }
+
+    /// The service behind the limits, to be changed.
+    pub fn get_mut(&mut self) -> &mut S {
+        &mut self.inner
+    }
+
+    /// The service without the limits.
+    pub fn into_inner(self) -> S {
+        self.inner
+    }
+}
+
+impl<S, A, B> Service<Request<A>> for RateLimit<S>
+where
+    S: Service<Request<A>, Response = Response<B>>,
+{
+    type Response = Response<Body<B>>;
+    type Error = S::Error;
+    type Future = ResponseFuture<S::Future>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<A>) -> Self::Future {
+        match self.judge.judge(RequestHead::with_peers(&request, &self.judge.peers)) {
+            Verdict::Passed(fields, ticket) => {
+                ResponseFuture::passed(|| self.inner.call(request), fields, ticket)
+            }
+            Verdict::Refused(response) => ResponseFuture::refused(response),
+        }
+    }
+}
+
+impl<S: fmt::Debug> fmt::Debug for RateLimit<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RateLimit").field("inner", &self.inner).field("judge", &self.judge).finish()
+    }
+}

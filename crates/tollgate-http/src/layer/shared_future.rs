@@ -1,0 +1,192 @@
+//! The response of a service whose limits may be shared, under way: judged, handled, settled.
+//!
+//! # Why refunds are waited for
+//!
+//! A charge that the response does not keep is given back before the response is passed on, which takes a round trip
+//! more. The other ways are worse: to hand it to a runtime, which this layer does not know; to the response's body,
+//! which servers don't poll when it is empty; or to nobody. And who has his response can rely on what was given
+//! back: his next request, sent at once, is not refused for want of it. Only responses that give something back wait,
+//! and a limiter that hands its refunds to a task of its own makes none wait.
+//!
+//! # Panics
+//!
+//! A panic of the handler is caught where a charge has to be waited for, and goes on when that is done. What a runtime
+//! sees is the same.
+
+use crate::check::judge::Verdict;
+use crate::check::ticket::{Refunds, Ticket};
+use crate::check::wait::Judging;
+use crate::head::ResponseHead;
+use crate::response::body::Body;
+use crate::response::fields::Fields;
+use bytes::Bytes;
+use http::{Request, Response};
+use pin_project_lite::pin_project;
+use std::any::Any;
+use std::fmt;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use tower_service::Service;
+
+pin_project! {
+    /// The future of a [`SharedRateLimit`](crate::SharedRateLimit).
+    ///
+    /// Dropped while it waits, it leaves charges as they are.
+    ///
+    /// # Panics
+    ///
+    /// If it is polled again after it was ready, as futures may. If the inner service panics.
+    pub struct SharedResponseFuture<S, A>
+    where
+        S: Service<Request<A>>,
+    {
+        #[pin]
+        state: State<S, A>,
+    }
+}
+
+pin_project! {
+    #[project = StatePinned]
+    enum State<S, A>
+    where
+        S: Service<Request<A>>,
+    {
+        // The service that was ready for the request, and the request's body.
+        Judging { judging: Judging, next: Option<(S, A)> },
+        Handling { #[pin] handler: S::Future, rest: Option<Rest> },
+        Settling { refunds: Refunds, end: Option<End<S::Response, S::Error>> },
+        Refused { response: Option<Box<Response<Bytes>>> },
+    }
+}
+
+/// What is done with the response.
+type Rest = (Fields, Option<Box<Ticket>>);
+
+/// What came of a handler.
+enum End<R, E> {
+    Answered(R),
+    Failed(E),
+    Panicked(Box<dyn Any + Send>),
+}
+
+impl<S, A> SharedResponseFuture<S, A>
+where
+    S: Service<Request<A>>,
+{
+    /// Of a request that waits for its verdict; `ready` will handle it.
+    pub(crate) fn judging(judging: Judging, ready: S, body: A) -> Self {
+        Self { state: State::Judging { judging, next: Some((ready, body)) } }
+    }
+
+    /// Of a request that waited for nothing.
+    pub(crate) fn judged(verdict: Verdict, handler: impl FnOnce() -> S::Future) -> Self {
+        let state = match verdict {
+            Verdict::Passed(fields, ticket) => State::handled(handler, (fields, ticket)),
+            Verdict::Refused(response) => State::Refused { response: Some(Box::new(response)) },
+        };
+        Self { state }
+    }
+}
+
+impl<S, A> State<S, A>
+where
+    S: Service<Request<A>>,
+{
+    /// Calls the handler.
+    fn handled(handler: impl FnOnce() -> S::Future, rest: Rest) -> Self {
+        match catch_unwind(AssertUnwindSafe(handler)) {
+            Ok(handler) => Self::Handling { handler, rest: Some(rest) },
+            Err(panic) => match settle(rest.1, None) {
+                Some(refunds) => Self::Settling { refunds, end: Some(End::Panicked(panic)) },
+                None => resume_unwind(panic),
+            },
+        }
+    }
+}
+
+impl<S, A, B> Future for SharedResponseFuture<S, A>
+where
+    S: Service<Request<A>, Response = Response<B>>,
+{
+    type Output = Result<Response<Body<B>>, S::Error>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        loop {
+            let mut state = self.as_mut().project().state;
+            let next = match state.as_mut().project() {
+                StatePinned::Judging { judging, next } => {
+                    let (request, verdict) = ready!(judging.as_mut().poll(context));
+                    let (mut service, body) = next.take().expect("it is taken once, with the verdict");
+                    match verdict {
+                        Verdict::Refused(response) => return Poll::Ready(Ok(response.map(Body::refusal))),
+                        Verdict::Passed(fields, ticket) => {
+                            let request = Request::from_parts(request, body);
+                            State::handled(|| service.call(request), (fields, ticket))
+                        }
+                    }
+                }
+                StatePinned::Handling { handler, rest } => {
+                    let end = match catch_unwind(AssertUnwindSafe(|| handler.poll(context))) {
+                        Ok(Poll::Pending) => return Poll::Pending,
+                        Ok(Poll::Ready(Ok(response))) => End::Answered(response),
+                        Ok(Poll::Ready(Err(error))) => End::Failed(error),
+                        Err(panic) => End::Panicked(panic),
+                    };
+                    let (end, refunds) = end.settled(rest.take().unwrap_or_default());
+                    match refunds {
+                        Some(refunds) => State::Settling { refunds, end: Some(end) },
+                        None => return Poll::Ready(end.told()),
+                    }
+                }
+                StatePinned::Settling { refunds, end } => {
+                    ready!(refunds.as_mut().poll(context));
+                    let end = end.take().expect("a future is not polled after it was ready");
+                    return Poll::Ready(end.told());
+                }
+                StatePinned::Refused { response } => {
+                    let response = response.take().expect("a future is not polled after it was ready");
+                    return Poll::Ready(Ok(response.map(Body::refusal)));
+                }
+            };
+            state.set(next);
+        }
+    }
+}
+
+impl<B, E> End<Response<B>, E> {
+    /// With the fields in its response, and what has to be waited for before it is told.
+    fn settled(mut self, (fields, ticket): Rest) -> (Self, Option<Refunds>) {
+        let refunds = match &mut self {
+            Self::Answered(response) => {
+                let refunds = settle(ticket, Some(ResponseHead::of(response)));
+                fields.write(response.headers_mut());
+                refunds
+            }
+            Self::Failed(_) | Self::Panicked(_) => settle(ticket, None),
+        };
+        (self, refunds)
+    }
+
+    fn told(self) -> Result<Response<Body<B>>, E> {
+        match self {
+            Self::Answered(response) => Ok(response.map(Body::handler)),
+            Self::Failed(error) => Err(error),
+            Self::Panicked(panic) => resume_unwind(panic),
+        }
+    }
+}
+
+fn settle(ticket: Option<Box<Ticket>>, response: Option<ResponseHead<'_>>) -> Option<Refunds> {
+    ticket.and_then(|ticket| ticket.settle(response))
+}
+
+impl<S, A> fmt::Debug for SharedResponseFuture<S, A>
+where
+    S: Service<Request<A>>,
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedResponseFuture").finish_non_exhaustive()
+    }
+}

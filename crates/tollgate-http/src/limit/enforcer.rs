@@ -1,0 +1,157 @@
+//! The limiters behind limits, whatever their stores are.
+
+use super::async_limiter::AsyncLimiter;
+use crate::key::parts::{Key, KeyRef};
+use std::sync::Arc;
+use tollgate::{Accepts, Chargeable, Decision, Limiter, Outcome, Quota, SingleLimiter, Store};
+
+/// A limiter that is asked with keys of requests.
+pub(crate) trait Keyed: Send + Sync {
+    fn check_n(&self, key: &KeyRef<'_>, cost: u64) -> Decision;
+    fn peek_n(&self, key: &KeyRef<'_>, cost: u64) -> Decision;
+    fn refund_n(&self, key: &KeyRef<'_>, charge: &Decision, tokens: u64);
+    /// Gives back what a request was charged that is over.
+    fn give_back(&self, key: &Key, charge: &Decision);
+    /// The quota of all keys without one of their own.
+    fn quota(&self) -> Quota;
+    /// The key's own quota, if it has one.
+    fn quota_of(&self, key: &KeyRef<'_>) -> Option<Quota>;
+}
+
+impl<S> Keyed for Limiter<Key, S>
+where
+    S: Store + Accepts<Key> + for<'a> Accepts<KeyRef<'a>> + Send + Sync,
+{
+    fn check_n(&self, key: &KeyRef<'_>, cost: u64) -> Decision {
+        Limiter::check_n(self, key, cost)
+    }
+
+    fn peek_n(&self, key: &KeyRef<'_>, cost: u64) -> Decision {
+        Limiter::peek_n(self, key, cost)
+    }
+
+    fn refund_n(&self, key: &KeyRef<'_>, charge: &Decision, tokens: u64) {
+        Limiter::refund_n(self, key, charge, tokens);
+    }
+
+    fn give_back(&self, key: &Key, charge: &Decision) {
+        Limiter::refund(self, key, charge);
+    }
+
+    fn quota(&self) -> Quota {
+        Limiter::quota(self)
+    }
+
+    fn quota_of(&self, key: &KeyRef<'_>) -> Option<Quota> {
+        self.key_quota(key)
+    }
+}
+
+/// What enforces a limit.
+pub(crate) enum Enforcer {
+    Local(Local),
+    Shared(Arc<dyn AsyncLimiter>),
+}
+
+impl Enforcer {
+    pub(crate) fn quota(&self) -> Quota {
+        match self {
+            Self::Local(limiter) => limiter.quota(),
+            Self::Shared(limiter) => limiter.quota(),
+        }
+    }
+
+    /// The most tokens that a request can take at once, if `cost` is more.
+    pub(crate) fn capacity_below(&self, key: &KeyRef<'_>, cost: u64) -> Option<u64> {
+        match self {
+            Self::Local(limiter) => {
+                let fresh = limiter.peek(key, cost);
+                (fresh.outcome() == Outcome::TooCostly).then(|| fresh.capacity())
+            }
+            Self::Shared(limiter) => Some(limiter.capacity()).filter(|&capacity| capacity < cost),
+        }
+    }
+
+    /// Do both go by one state, whatever the key?
+    pub(crate) fn is_one_state_with(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Local(Local::Single(one)), Self::Local(Local::Single(other))) => Arc::ptr_eq(one, other),
+            _ => false,
+        }
+    }
+}
+
+/// A limiter of this process, which answers at once.
+pub(crate) enum Local {
+    Keyed(Arc<dyn Keyed>),
+    Single(Arc<SingleLimiter>),
+}
+
+impl Local {
+    /// What a request would be answered.
+    pub(crate) fn peek(&self, key: &KeyRef<'_>, cost: u64) -> Decision {
+        match self {
+            Self::Keyed(limiter) => limiter.peek_n(key, cost),
+            Self::Single(limiter) => limiter.peek_n(cost),
+        }
+    }
+
+    fn quota(&self) -> Quota {
+        match self {
+            Self::Keyed(limiter) => limiter.quota(),
+            Self::Single(limiter) => limiter.quota(),
+        }
+    }
+
+    pub(crate) fn quota_of(&self, key: &KeyRef<'_>) -> Option<Quota> {
+        match self {
+            Self::Keyed(limiter) => limiter.quota_of(key),
+            Self::Single(_) => None,
+        }
+    }
+
+    pub(crate) fn give_back(&self, key: &Key, charge: &Decision) {
+        match self {
+            Self::Keyed(limiter) => limiter.give_back(key, charge),
+            Self::Single(limiter) => limiter.refund(charge),
+        }
+    }
+}
+
+/// One limit's limiter of this process, bound to one request.
+pub(crate) struct Bound<'r> {
+    /// Which limit of the layer.
+    pub(crate) limit: usize,
+    pub(crate) limiter: &'r Local,
+    pub(crate) key: KeyRef<'r>,
+    /// What the request costs.
+    pub(crate) cost: u64,
+}
+
+/// The same of a shared one.
+pub(crate) struct SharedBound<'r> {
+    pub(crate) limit: usize,
+    pub(crate) limiter: &'r dyn AsyncLimiter,
+    pub(crate) key: Key,
+    pub(crate) cost: u64,
+}
+
+impl Chargeable for Bound<'_> {
+    fn check_n(&self, cost: u64) -> Decision {
+        match self.limiter {
+            Local::Keyed(limiter) => limiter.check_n(&self.key, cost),
+            Local::Single(limiter) => limiter.check_n(cost),
+        }
+    }
+
+    fn peek_n(&self, cost: u64) -> Decision {
+        self.limiter.peek(&self.key, cost)
+    }
+
+    fn refund_n(&self, charge: &Decision, tokens: u64) {
+        match self.limiter {
+            Local::Keyed(limiter) => limiter.refund_n(&self.key, charge, tokens),
+            Local::Single(limiter) => limiter.refund_n(charge, tokens),
+        }
+    }
+}

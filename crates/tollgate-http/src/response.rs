@@ -1,0 +1,9 @@
+//! What a response says of the limits: header fields, refusals, and bodies.
+
+pub(crate) mod answer;
+pub(crate) mod body;
+pub(crate) mod denial;
+pub(crate) mod fields;
+pub(crate) mod grpc;
+pub(crate) mod policy;
+pub(crate) mod seconds;

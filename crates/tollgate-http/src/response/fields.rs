@@ -1,0 +1,121 @@
+//! What a response says of its limits: `RateLimit` and `RateLimit-Policy` (draft-ietf-httpapi-ratelimit-headers),
+//! and on request the older `X-RateLimit-*`.
+//!
+//! All figures are those of the one decision. They are written when it is made, on the stack, so that each field
+//! takes one allocation; the strings in them were checked and quoted by `sfv` when the layer was built.
+
+use super::seconds::{self, MAX_INTEGER};
+use crate::limit::enforced::Enforced;
+use http::header::{HeaderMap, HeaderName, HeaderValue};
+use smallvec::SmallVec;
+use std::io::Write;
+use tollgate::Decision;
+
+/// What is written on the stack; what is longer allocates once more.
+pub(crate) type Text = SmallVec<[u8; 256]>;
+
+static RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
+static RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+static LEGACY: [HeaderName; 3] = [
+    HeaderName::from_static("x-ratelimit-limit"),
+    HeaderName::from_static("x-ratelimit-remaining"),
+    HeaderName::from_static("x-ratelimit-reset"),
+];
+
+/// The fields of one response.
+#[derive(Default)]
+pub(crate) struct Fields {
+    pub(crate) rate_limit: Option<HeaderValue>,
+    pub(crate) policy: Option<HeaderValue>,
+    /// Limit, remaining and reset.
+    pub(crate) legacy: Option<Box<[Option<HeaderValue>; 3]>>,
+}
+
+impl Fields {
+    /// Adds them to a response. One layer may stand in another: then the items of both are one list. Of the older
+    /// fields, which are no lists, the inner layer's stay.
+    pub(crate) fn write(self, headers: &mut HeaderMap) {
+        if let Some(value) = self.rate_limit {
+            headers.append(&RATELIMIT, value);
+        }
+        if let Some(value) = self.policy {
+            headers.append(&RATELIMIT_POLICY, value);
+        }
+        for (name, value) in LEGACY.iter().zip(self.legacy.into_iter().flat_map(|it| *it)) {
+            if let Some(value) = value.filter(|_| !headers.contains_key(name)) {
+                headers.insert(name, value);
+            }
+        }
+    }
+}
+
+/// What a limit said.
+#[derive(Clone, Copy)]
+pub(crate) struct Said<'r> {
+    pub(crate) limit: &'r Enforced,
+    pub(crate) decision: &'r Decision,
+}
+
+impl Said<'_> {
+    /// Did it refuse the request?
+    pub(crate) fn refuses(&self) -> bool {
+        !self.limit.shadow && !self.decision.is_allowed()
+    }
+}
+
+/// Shadows are not shown.
+fn shown<'r>(said: impl Iterator<Item = Said<'r>>) -> impl Iterator<Item = Said<'r>> {
+    said.filter(|said| !said.limit.shadow)
+}
+
+/// `RateLimit`: one item for each limit. `wait` is what `Retry-After` says, if the request was refused: no item
+/// of that response says a later time.
+pub(crate) fn rate_limit<'r>(said: impl Iterator<Item = Said<'r>>, wait: Option<u64>) -> Option<HeaderValue> {
+    let mut text = Text::new();
+    for Said { limit, decision } in shown(said) {
+        if !text.is_empty() {
+            text.extend_from_slice(b", ");
+        }
+        text.extend_from_slice(limit.quoted.as_bytes());
+        put(&mut text, ";r=", decision.remaining());
+        let after = if decision.is_allowed() {
+            seconds::until_more(decision).filter(|&after| wait.is_none_or(|wait| after <= wait))
+        } else {
+            seconds::until_retry(decision)
+        };
+        if let Some(after) = after {
+            put(&mut text, ";t=", after);
+        }
+    }
+    value(&text)
+}
+
+/// The older fields, which know one limit only. Limit and remaining are tokens, reset is in seconds from now, until
+/// all of the limit is there again.
+pub(crate) fn legacy(decision: &Decision) -> Box<[Option<HeaderValue>; 3]> {
+    let reset = seconds::until_reset(decision).map(HeaderValue::from);
+    Box::new([
+        Some(HeaderValue::from(decision.capacity())),
+        Some(HeaderValue::from(decision.remaining())),
+        reset.or_else(|| (decision.remaining() == decision.capacity()).then(|| HeaderValue::from(0))),
+    ])
+}
+
+/// The limit that has the smallest share left.
+pub(crate) fn scarcest<'r>(said: impl Iterator<Item = Said<'r>>) -> Option<&'r Decision> {
+    let share = |decision: &Decision, other: &Decision| {
+        u128::from(decision.remaining()) * u128::from(other.capacity())
+    };
+    shown(said).map(|said| said.decision).min_by(|a, b| share(a, b).cmp(&share(b, a)))
+}
+
+/// Adds a parameter; an Integer has 15 digits at the most.
+pub(crate) fn put(text: &mut Text, name: &str, number: u64) {
+    // What is written into memory arrives.
+    let _ = write!(text, "{name}{}", number.min(MAX_INTEGER));
+}
+
+/// The text as a value, if there is any.
+pub(crate) fn value(text: &Text) -> Option<HeaderValue> {
+    if text.is_empty() { None } else { HeaderValue::from_bytes(text).ok() }
+}

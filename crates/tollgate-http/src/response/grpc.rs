@@ -1,0 +1,71 @@
+//! Refusals for gRPC: a response of trailers only, which stand among its headers.
+//!
+//! The status of HTTP is 200 whatever happened; clients read `grpc-status`. `grpc-retry-pushback-ms` tells those that
+//! retry by themselves when to.
+
+use super::denial::{Denial, Reason};
+use crate::head::RequestHead;
+use bytes::Bytes;
+use http::Response;
+use http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
+use std::time::Duration;
+
+static GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
+static GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
+static GRPC_RETRY_PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
+
+const RESOURCE_EXHAUSTED: HeaderValue = HeaderValue::from_static("8");
+const PERMISSION_DENIED: HeaderValue = HeaderValue::from_static("7");
+
+/// What is encoded in a `grpc-message`: all but printable ASCII, and the percent sign.
+const ENCODED: &AsciiSet = &CONTROLS.add(b'%');
+
+/// The content type of the answer, if this is a request for gRPC: `application/grpc`, with or without what follows
+/// `+` or `;`, and gRPC-Web, which gets its own back.
+pub(crate) fn content_type(request: RequestHead<'_>) -> Option<HeaderValue> {
+    let asked = request.headers().get(CONTENT_TYPE)?;
+    let (prefix, rest) = asked.as_bytes().split_at_checked(b"application/grpc".len())?;
+    if !prefix.eq_ignore_ascii_case(b"application/grpc") {
+        return None;
+    }
+    if rest.is_empty() || rest.starts_with(b"+") || rest.starts_with(b";") {
+        return Some(HeaderValue::from_static("application/grpc"));
+    }
+    rest.starts_with(b"-web").then(|| asked.clone())
+}
+
+pub(crate) fn response(denial: &Denial<'_>, content_type: HeaderValue) -> Response<Bytes> {
+    let mut response = Response::new(Bytes::new());
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, content_type);
+    let status = if denial.reason() == Reason::NoKey { PERMISSION_DENIED } else { RESOURCE_EXHAUSTED };
+    headers.insert(&GRPC_STATUS, status);
+    let message = utf8_percent_encode(&denial.sentence(), ENCODED).to_string();
+    if let Ok(message) = HeaderValue::try_from(message) {
+        headers.insert(&GRPC_MESSAGE, message);
+    }
+    if let Some(wait) = denial.retry_after() {
+        headers.insert(&GRPC_RETRY_PUSHBACK, milliseconds(wait).into());
+    }
+    response
+}
+
+/// Rounded up, and no more than a pushback can be (a signed 32-bit number).
+fn milliseconds(wait: Duration) -> u64 {
+    const MOST: u128 = i32::MAX as u128;
+    u64::try_from(wait.as_nanos().div_ceil(1_000_000).min(MOST)).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pushback_is_rounded_up_and_fits_an_int32() {
+        for (nanos, millis) in [(1, 1), (1_000_000, 1), (1_000_001, 2)] {
+            assert_eq!(milliseconds(Duration::from_nanos(nanos)), millis);
+        }
+        assert_eq!(milliseconds(Duration::from_secs(86_400 * 365)), 2_147_483_647);
+    }
+}

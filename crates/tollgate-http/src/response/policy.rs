@@ -1,0 +1,108 @@
+//! `RateLimit-Policy`: the quotas, as they are now.
+
+use super::fields::{self, Text};
+use super::seconds::MAX_INTEGER;
+use crate::limit::enforced::Enforced;
+use crate::limit::enforcer::Bound;
+use arc_swap::ArcSwapOption;
+use http::header::HeaderValue;
+use smallvec::SmallVec;
+use std::sync::Arc;
+use tollgate::Quota;
+
+/// The longest window, in seconds, that stands for a period which is no whole number of them.
+const MAX_SCALED: u64 = 3600;
+const SECOND: u128 = 1_000_000_000;
+
+/// The quotas of all limits of a layer.
+type Quotas = SmallVec<[Quota; 4]>;
+
+/// The field, as it was written last: quotas are rarely changed.
+#[derive(Default)]
+pub(crate) struct Policy {
+    written: ArcSwapOption<Written>,
+}
+
+struct Written {
+    quotas: Quotas,
+    value: Option<HeaderValue>,
+}
+
+impl Policy {
+    /// The field for a request: all limits that are no shadows, those that don't count for this request too. A key
+    /// that has a quota of its own is told that.
+    pub(crate) fn value(&self, limits: &[Enforced], bound: &[Bound<'_>]) -> Option<HeaderValue> {
+        let mut quotas: Quotas = limits.iter().map(|limit| limit.enforcer.quota()).collect();
+        let mut own = false;
+        for bound in bound.iter().filter(|bound| !limits[bound.limit].shadow) {
+            if let Some(quota) = bound.limiter.quota_of(&bound.key) {
+                quotas[bound.limit] = quota;
+                own = true;
+            }
+        }
+        let written = self.written.load();
+        if let Some(written) = written.as_ref().filter(|written| written.quotas == quotas) {
+            return written.value.clone();
+        }
+        let value = write(limits, &quotas);
+        if !own {
+            self.written.store(Some(Arc::new(Written { quotas, value: value.clone() })));
+        }
+        value
+    }
+}
+
+fn write(limits: &[Enforced], quotas: &[Quota]) -> Option<HeaderValue> {
+    let mut text = Text::new();
+    for (limit, &quota) in limits.iter().zip(quotas).filter(|(limit, _)| !limit.shadow) {
+        if !text.is_empty() {
+            text.extend_from_slice(b", ");
+        }
+        text.extend_from_slice(limit.quoted.as_bytes());
+        let (tokens, window) = scaled(quota);
+        fields::put(&mut text, ";q=", tokens);
+        if let Some(window) = window {
+            fields::put(&mut text, ";w=", window);
+        }
+    }
+    fields::value(&text)
+}
+
+/// Tokens, and the whole seconds that they are for. A period that is no whole number of seconds is taken several
+/// times, up to an hour; if that doesn't help, no window is told.
+fn scaled(quota: Quota) -> (u64, Option<u64>) {
+    let period = quota.period().as_nanos();
+    let times = SECOND / gcd(period, SECOND);
+    let seconds = u64::try_from(period * times / SECOND).ok();
+    let tokens = u64::try_from(times).ok().and_then(|times| quota.tokens().checked_mul(times));
+    match (tokens, seconds) {
+        (Some(tokens), Some(seconds)) if times == 1 || (seconds <= MAX_SCALED && tokens <= MAX_INTEGER) => {
+            (tokens, Some(seconds))
+        }
+        _ => (quota.tokens(), None),
+    }
+}
+
+fn gcd(a: u128, b: u128) -> u128 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn a_period_that_is_no_whole_number_of_seconds_is_taken_several_times() {
+        let of = |limit, nanos| scaled(Quota::new(limit, Duration::from_nanos(nanos)));
+        assert_eq!(of(100, 1_000_000_000), (100, Some(1)));
+        assert_eq!(of(100, 86_400_000_000_000), (100, Some(86_400)));
+        assert_eq!(of(5, 500_000_000), (10, Some(1)));
+        assert_eq!(of(1, 1_500_000_000), (2, Some(3)));
+        assert_eq!(of(7, 1), (7_000_000_000, Some(1)));
+        // A period of a second and a nanosecond is whole after 31 years.
+        assert_eq!(of(7, 1_000_000_001), (7, None));
+        assert_eq!(of(7, 3_600_500_000_000), (7, None));
+        assert_eq!(of(1_000_000, 1), (1_000_000, None));
+    }
+}

@@ -1,0 +1,45 @@
+//! Times as fields have them: whole seconds, rounded up, so that who waits so long has waited long enough.
+
+use std::time::Duration;
+use tollgate::{Decision, Source};
+
+/// The largest Integer of structured fields (RFC 9651, section 3.3.1).
+pub(crate) const MAX_INTEGER: u64 = 999_999_999_999_999;
+
+/// Whole seconds, rounded up.
+pub(crate) fn rounded_up(duration: Duration) -> u64 {
+    duration.as_secs().saturating_add(u64::from(duration.subsec_nanos() > 0))
+}
+
+/// How long the client of a refused request should wait; at least a second. `None` if no wait can be promised.
+pub(crate) fn until_retry(decision: &Decision) -> Option<u64> {
+    decision.retry_after().map(|wait| rounded_up(wait).max(1))
+}
+
+/// How long until more is free than now, for a limit that did not refuse. `None` if all is free, or for ever.
+pub(crate) fn until_more(decision: &Decision) -> Option<u64> {
+    until(decision, decision.refill_after())
+}
+
+/// How long until all is free. `None` if it is, or never will be.
+pub(crate) fn until_reset(decision: &Decision) -> Option<u64> {
+    until(decision, decision.reset_after())
+}
+
+fn until(decision: &Decision, time: Duration) -> Option<u64> {
+    let told = decision.source() != Source::Policy && !time.is_zero() && time != Duration::MAX;
+    told.then(|| rounded_up(time)).filter(|&seconds| seconds <= MAX_INTEGER)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_begun_second_counts_whole() {
+        for (nanos, seconds) in [(0, 0), (1, 1), (999_999_999, 1), (1_000_000_000, 1), (1_000_000_001, 2)] {
+            assert_eq!(rounded_up(Duration::from_nanos(nanos)), seconds);
+        }
+        assert_eq!(rounded_up(Duration::MAX), u64::MAX);
+    }
+}

@@ -1,0 +1,97 @@
+//! Text from outside - arguments, logs, file names - as it is safe to print and tells all apart.
+//!
+//! What comes out has no character that steers a terminal or reorders a line, and different bytes never
+//! look the same: the backslash that begins an escape is escaped itself, and bytes that are no UTF-8 are
+//! `\xff`.
+
+use std::fmt::Write;
+
+/// Bytes as text that is safe to print, in which different bytes look different.
+///
+/// ```
+/// use tollgate_http::text::printable;
+///
+/// assert_eq!(printable(b"plain"), "plain");
+/// assert_eq!(printable(b"\x1b[2J \xff"), "\\u{1b}[2J \\xff");
+/// ```
+pub fn printable(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        for character in chunk.valid().chars() {
+            if character == '\\' || character.is_control() || is_invisible(character) {
+                text.extend(character.escape_default());
+            } else {
+                text.push(character);
+            }
+        }
+        for byte in chunk.invalid() {
+            // Writing to a string cannot fail.
+            let _ = write!(text, "\\x{byte:02x}");
+        }
+    }
+    text
+}
+
+/// Characters that are not drawn but change how others are: Unicode's categories Cf (bidirectional
+/// marks, joiners, tags), Zl and Zp.
+fn is_invisible(character: char) -> bool {
+    matches!(u32::from(character),
+        0xad
+        | 0x600..=0x605
+        | 0x61c
+        | 0x6dd
+        | 0x70f
+        | 0x890..=0x891
+        | 0x8e2
+        | 0x180e
+        | 0x200b..=0x200f
+        | 0x2028..=0x202e
+        | 0x2060..=0x206f
+        | 0xfeff
+        | 0xfff9..=0xfffb
+        | 0x110bd
+        | 0x110cd
+        | 0x13430..=0x1343f
+        | 0x1bca0..=0x1bca3
+        | 0x1d173..=0x1d17a
+        | 0xe0001
+        | 0xe0020..=0xe007f)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn what_steers_a_terminal_or_a_line_is_escaped() {
+        let table: &[(&[u8], &str)] = &[
+            (b"plain /a?b=c", "plain /a?b=c"),
+            ("n\u{e4}\u{ef}ve \u{fffd}".as_bytes(), "n\u{e4}\u{ef}ve \u{fffd}"),
+            (b"\x1b[2J\0\n\x7f", "\\u{1b}[2J\\u{0}\\n\\u{7f}"),
+            ("\u{9b}".as_bytes(), "\\u{9b}"),
+            (b"a\\n", "a\\\\n"),
+            (b"\xff\xc3", "\\xff\\xc3"),
+        ];
+        for &(bytes, shown) in table {
+            assert_eq!(printable(bytes), shown);
+        }
+        for invisible in [
+            0xad, 0x61c, 0x200b, 0x200e, 0x200f, 0x2028, 0x2029, 0x202a, 0x202e, 0x2060, 0x2064, 0x2066,
+            0x2069, 0x206f, 0xfeff, 0xe0041,
+        ] {
+            let character = char::from_u32(invisible).expect("a character");
+            assert_eq!(printable(character.to_string().as_bytes()), format!("\\u{{{invisible:x}}}"));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn different_bytes_never_look_the_same(
+            a in prop::collection::vec(prop_oneof![Just(b'\\'), Just(b'x'), Just(b'f'), Just(0xff), any::<u8>()], 0..6),
+            b in prop::collection::vec(prop_oneof![Just(b'\\'), Just(b'x'), Just(b'f'), Just(0xff), any::<u8>()], 0..6),
+        ) {
+            prop_assert_eq!(printable(&a) == printable(&b), a == b);
+        }
+    }
+}

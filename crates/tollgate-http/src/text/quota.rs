@@ -1,0 +1,25 @@
+//! A quota as people write it, and where it goes wrong.
+
+use super::error::TextError;
+use super::printable::printable;
+use tollgate::{ConfigError, Quota};
+
+/// Reads a quota, such as `100/s burst 20`.
+///
+/// ```
+/// let refused = tollgate_http::text::parse_quota("100/fortnight").unwrap_err().to_string();
+/// let lines: Vec<&str> = refused.lines().skip(1).collect();
+/// assert_eq!(lines, ["  100/fortnight", "      ^"]);
+/// ```
+///
+/// # Errors
+///
+/// The message has two lines more, which point at the character where the text goes wrong.
+pub fn parse_quota(text: &str) -> Result<Quota, TextError> {
+    text.parse().map_err(|error: ConfigError| {
+        let shown = printable(text.as_bytes());
+        let before = error.offset().and_then(|offset| text.get(..offset)).unwrap_or(text);
+        let column = printable(before.as_bytes()).chars().count();
+        TextError::new(format!("{error}\n  {shown}\n  {:column$}^", ""))
+    })
+}

@@ -1,0 +1,151 @@
+//! A limiter that must be waited for, and answers when the test says; services behind limits of it.
+
+use super::site::{Answer, Handler, Site};
+use http::Request;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+use tollgate::{Decision, Limiter, Quota};
+use tollgate_http::{AsyncLimiter, Key, SharedRateLimit, SharedRateLimitLayer};
+use tower::{Layer, ServiceExt};
+
+/// Another machine: what is asked reaches it at once, and its answers are held back while it is closed.
+pub(crate) struct Elsewhere {
+    limiter: Limiter<Key>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    closed: bool,
+    waiting: Vec<Waker>,
+    calls: Vec<String>,
+}
+
+impl Elsewhere {
+    pub(crate) fn new(limiter: Limiter<Key>) -> Arc<Self> {
+        Arc::new(Self { limiter, state: Mutex::default() })
+    }
+
+    pub(crate) fn close(&self) {
+        self.state.lock().unwrap().closed = true;
+    }
+
+    pub(crate) fn open(&self) {
+        let mut state = self.state.lock().unwrap();
+        state.closed = false;
+        state.waiting.drain(..).for_each(Waker::wake);
+    }
+
+    /// What it was asked since it was asked this last: `check 1`, `refund 1`.
+    pub(crate) fn calls(&self) -> Vec<String> {
+        std::mem::take(&mut self.state.lock().unwrap().calls)
+    }
+
+    pub(crate) fn left(&self, key: &Key) -> u64 {
+        self.limiter.peek(key).remaining()
+    }
+
+    async fn answer<T>(&self, call: String, act: impl FnOnce() -> T) -> T {
+        self.state.lock().unwrap().calls.push(call);
+        let answer = act();
+        poll_fn(|context| {
+            let mut state = self.state.lock().unwrap();
+            if !state.closed {
+                return Poll::Ready(());
+            }
+            state.waiting.push(context.waker().clone());
+            Poll::Pending
+        })
+        .await;
+        answer
+    }
+}
+
+impl AsyncLimiter for Elsewhere {
+    fn check_n<'a>(&'a self, key: &'a Key, cost: u64) -> Pin<Box<dyn Future<Output = Decision> + Send + 'a>> {
+        Box::pin(self.answer(format!("check {cost}"), move || self.limiter.check_n(key, cost)))
+    }
+
+    fn refund<'a>(
+        &'a self,
+        key: &'a Key,
+        charge: &'a Decision,
+    ) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
+        Box::pin(
+            self.answer(format!("refund {}", charge.charged()), move || self.limiter.refund(key, charge)),
+        )
+    }
+
+    fn quota(&self) -> Quota {
+        self.limiter.quota()
+    }
+}
+
+impl Site {
+    pub(crate) fn elsewhere(&self, quota: Quota) -> Arc<Elsewhere> {
+        Elsewhere::new(self.limiter(quota))
+    }
+
+    pub(crate) fn run_shared(self) -> Waits {
+        Waits { layer: self.builder.build_shared().unwrap() }
+    }
+}
+
+pub(crate) struct Waits {
+    pub(crate) layer: SharedRateLimitLayer,
+}
+
+impl Waits {
+    pub(crate) fn service(&self) -> SharedRateLimit<Handler> {
+        self.layer.layer(Handler)
+    }
+
+    pub(crate) fn under_way(&self, request: Request<()>) -> UnderWay {
+        let service = self.service();
+        UnderWay(Box::pin(async { service.oneshot(request).await.map(Answer::of) }))
+    }
+
+    /// For limiters that are open.
+    pub(crate) fn call(&self, request: Request<()>) -> Result<Answer, String> {
+        self.under_way(request).result().expect("nobody was to be waited for")
+    }
+
+    pub(crate) fn send(&self, request: Request<()>) -> Answer {
+        self.call(request).unwrap()
+    }
+
+    pub(crate) fn statuses<const N: usize>(&self, requests: [Request<()>; N]) -> [u16; N] {
+        requests.map(|request| self.send(request).status.as_u16())
+    }
+}
+
+/// A request that somebody waits for.
+pub(crate) struct UnderWay(Pin<Box<dyn Future<Output = Result<Answer, String>> + Send>>);
+
+impl Future for UnderWay {
+    type Output = Result<Answer, String>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        self.0.as_mut().poll(context)
+    }
+}
+
+impl UnderWay {
+    /// What has become of it, if it is over.
+    pub(crate) fn result(&mut self) -> Option<Result<Answer, String>> {
+        match self.0.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(result) => Some(result),
+            Poll::Pending => None,
+        }
+    }
+
+    pub(crate) fn answer(&mut self) -> Option<Answer> {
+        self.result().map(Result::unwrap)
+    }
+
+    pub(crate) fn status(&mut self) -> Option<u16> {
+        self.answer().map(|answer| answer.status.as_u16())
+    }
+}

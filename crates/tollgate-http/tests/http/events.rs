@@ -1,0 +1,88 @@
+//! Events for the `tracing` crate.
+
+use super::site::{site, with};
+use http::Request;
+use std::fmt::Debug;
+use std::sync::{Arc, Mutex};
+use tollgate::Quota;
+use tollgate_http::{KeyBy, Limit, WhenNoKey};
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Dispatch, Event, Metadata, Subscriber, dispatcher};
+
+/// Keeps what it is told: level and fields.
+#[derive(Clone, Default)]
+struct Notes(Arc<Mutex<Vec<String>>>);
+
+impl Subscriber for Notes {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target() == "tollgate_http"
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        let mut line = Line(event.metadata().level().to_string());
+        event.record(&mut line);
+        self.0.lock().unwrap().push(line.0);
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+struct Line(String);
+
+impl Visit for Line {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        self.0 += &format!(" {}={value:?}", field.name());
+    }
+}
+
+#[test]
+fn refusals_shadows_and_missing_keys_are_told_and_the_warning_comes_once() {
+    let site = site();
+    let (shadow, keyed) = (site.single(Quota::per_hour(1)), site.limiter(Quota::per_minute(1)));
+    let site = site
+        .limit(Limit::global("shadow", shadow).shadow())
+        .limit(Limit::new("keyed", keyed, KeyBy::header("x-a")).when_no_key(WhenNoKey::Deny))
+        .run();
+    assert_told(|request| site.status(request));
+}
+
+#[test]
+fn limits_that_must_be_waited_for_tell_the_same() {
+    let site = site();
+    let (shadow, keyed) = (site.elsewhere(Quota::per_hour(1)), site.elsewhere(Quota::per_minute(1)));
+    let site = site
+        .limit(Limit::shared_global("shadow", shadow).shadow())
+        .limit(Limit::shared("keyed", keyed, KeyBy::header("x-a")).when_no_key(WhenNoKey::Deny))
+        .run_shared();
+    assert_told(|request| site.send(request).status.as_u16());
+}
+
+fn assert_told(status: impl Fn(Request<()>) -> u16) {
+    let notes = Notes::default();
+    let send = |key: &str| {
+        dispatcher::with_default(&Dispatch::new(notes.clone()), || {
+            status(if key.is_empty() { with(&[]) } else { with(&[("x-a", key)]) })
+        })
+    };
+    assert_eq!([send("a"), send("a"), send("b"), send(""), send("")], [200, 429, 200, 403, 403]);
+    let told = notes.0.lock().unwrap().clone();
+    let expected = [
+        "INFO message=a request would have been refused limit=\"shadow\" remaining=0 retry_after=Some(3600s)",
+        "DEBUG message=a request was refused limit=\"keyed\" remaining=0 retry_after=Some(60s) binding=true",
+        "INFO message=a request would have been refused limit=\"shadow\" remaining=0 retry_after=Some(3600s)",
+        "WARN message=a request without a key limit=\"keyed\" shadow=false refused=true",
+        "DEBUG message=a request without a key limit=\"keyed\" shadow=false refused=true",
+    ];
+    assert_eq!(told, expected);
+}

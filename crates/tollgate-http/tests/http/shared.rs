@@ -1,0 +1,284 @@
+//! Limits that other machines share: what they decide and what is told of it, as of any other limit.
+
+use super::elsewhere::{Elsewhere, Waits};
+use super::site::{Site, from, site, with};
+use http::Request;
+use std::sync::{Arc, Mutex};
+use tollgate::{Limiter, Quota, WhenFull};
+use tollgate_http::{BuildError, Cost, Key, KeyBy, Limit, RateLimitBuilder, RateLimitLayer, WhenNoKey};
+
+/// A layer, and what it was told: limit, charged, and whether it would refuse, binds, is refused.
+type Told = Arc<Mutex<Vec<(String, Option<u64>, [bool; 3])>>>;
+
+fn telling(builder: RateLimitBuilder) -> (RateLimitBuilder, Told) {
+    let told = Told::default();
+    let listener = told.clone();
+    let builder = builder.on_decision(move |event| {
+        let flags = [event.would_refuse(), event.is_binding(), event.is_refused()];
+        let charged = event.decision().map(|decision| decision.charged());
+        listener.lock().unwrap().push((event.limit().to_owned(), charged, flags));
+    });
+    (builder, told)
+}
+
+fn key(name: &str) -> Request<()> {
+    with(&[("x-a", name)])
+}
+
+fn by_header(name: &str, limiter: &Arc<Elsewhere>) -> Limit {
+    Limit::shared(name, Arc::clone(limiter), KeyBy::header("x-a")).when_no_key(WhenNoKey::Deny)
+}
+
+#[test]
+fn a_shared_limit_answers_as_a_local_one_does() {
+    let settings: [fn(RateLimitBuilder) -> RateLimitBuilder; 4] = [
+        |builder| builder,
+        |builder| builder.plain_text().legacy_fields().status(http::StatusCode::SERVICE_UNAVAILABLE),
+        |builder| builder.without_fields().skip(|head| head.uri().path() == "/free"),
+        |builder| {
+            builder.respond(|denial| {
+                http::Response::new(format!("{:?} {:?}", denial.reason(), denial.violated()).into())
+            })
+        },
+    ];
+    let grpc = || with(&[("x-a", "a"), ("content-type", "application/grpc")]);
+    let requests = || {
+        let free = from("", "/free", &[("x-a", "a")]);
+        let costly = with(&[("x-a", "b"), ("content-length", "9")]);
+        let answered = with(&[("x-a", "b"), ("x-answer", "404")]);
+        [key("a"), key("a"), key("b"), key("a"), grpc(), with(&[]), free, costly, answered, key("b")]
+    };
+    for setting in settings {
+        let cost = || Cost::content_length(1, 1);
+        let twice = |limits: fn(&Site) -> [Limit; 2]| {
+            let site = site().with(setting);
+            let [one, other] = limits(&site);
+            let (builder, told) = telling(site.builder.limit(one.cost(cost())).limit(other));
+            (Site { builder, clock: site.clock }, told)
+        };
+        let (local, local_told) = twice(|site| {
+            let limiter = site.limiter(Quota::per_hour(2));
+            let limit = Limit::new("keyed", limiter, KeyBy::header("x-a")).when_no_key(WhenNoKey::Deny);
+            [limit, Limit::global("all", site.single(Quota::per_minute(100).burst(50)))]
+        });
+        let (shared, shared_told) = twice(|site| {
+            let limit = by_header("keyed", &site.elsewhere(Quota::per_hour(2)));
+            let all = site.elsewhere(Quota::per_minute(100).burst(50));
+            [limit, Limit::shared_global("all", all)]
+        });
+        let (local, shared) = (local.run(), shared.run_shared());
+        for request in requests() {
+            let (one, other) = (local.send(request.clone()), shared.send(request));
+            assert_eq!((one.status, &one.body), (other.status, &other.body));
+            let mut headers = [&one, &other].map(|answer| answer.headers.clone());
+            if one.body != "handled" {
+                // A shared limit that had allowed what another refused says what was left with the charge.
+                headers.iter_mut().for_each(|headers| drop(headers.remove("ratelimit")));
+            }
+            let [one, other] = headers;
+            assert_eq!(one, other);
+        }
+        assert_eq!(*local_told.lock().unwrap(), {
+            let mut told = shared_told.lock().unwrap().clone();
+            // And the charge that it has had back.
+            told.iter_mut().filter(|it| it.2[2] && it.1.is_some()).for_each(|it| it.1 = Some(0));
+            told
+        });
+    }
+}
+
+#[test]
+fn a_layer_that_waits_for_nothing_refuses_a_limit_that_must_be_waited_for() {
+    let elsewhere = site().elsewhere(Quota::per_hour(5));
+    let limit = || by_header("keyed", &elsewhere);
+    let refused = RateLimitLayer::builder().limit(limit()).build().unwrap_err();
+    assert_eq!(refused, BuildError::Shared { limit: "keyed".to_owned() });
+    let text = refused.to_string();
+    assert!(text.contains("; allowed: ") && text.contains("`.build_shared()`"), "{text}");
+    // What else is wrong with a limit is seen here, too.
+    let refused = |limit| RateLimitLayer::builder().limit(limit).build_shared().unwrap_err();
+    let above = BuildError::CostAboveCapacity { limit: "keyed".to_owned(), cost: 6, capacity: 5 };
+    assert_eq!(refused(limit().cost(Cost::fixed(6))), above);
+    assert!(RateLimitLayer::builder().limit(limit().cost(Cost::fixed(5))).build_shared().is_ok());
+    let burst = by_header("keyed", &site().elsewhere(Quota::per_hour(5).burst(6)));
+    assert!(RateLimitLayer::builder().limit(burst.cost(Cost::fixed(6))).build_shared().is_ok());
+    let quota = Quota::per_second(200_000_000);
+    let never = BuildError::NeverTriggers { limit: "all".to_owned(), quota };
+    assert_eq!(refused(Limit::shared_global("all", site().elsewhere(quota))), never);
+    let missing = Limit::shared("keyed", Arc::clone(&elsewhere), KeyBy::header("x-a"));
+    assert!(matches!(refused(missing), BuildError::NoKey { .. }));
+    assert_eq!(RateLimitLayer::builder().build_shared().unwrap_err(), BuildError::NoLimits);
+    assert_eq!(elsewhere.calls(), [""; 0]);
+    // One limiter may serve several limits, for their names are in its keys.
+    let [one, other] = ["one", "other"].map(|name| Limit::shared_global(name, Arc::clone(&elsewhere)));
+    let site = site().limit(one).limit(other).run_shared();
+    assert_eq!(site.send(with(&[])).items("ratelimit"), ["one r=4 t=720", "other r=4 t=720"]);
+}
+
+/// Two an hour for each `x-a` and three in all, both elsewhere; five here.
+fn three() -> (Waits, [Arc<Elsewhere>; 2], Arc<tollgate::SingleLimiter>, Told) {
+    let site = site();
+    let (keyed, all) = (site.elsewhere(Quota::per_hour(2)), site.elsewhere(Quota::per_hour(3)));
+    let here = Arc::new(site.single(Quota::per_hour(5)));
+    let site = site
+        .limit(by_header("keyed", &keyed))
+        .limit(Limit::global("here", Arc::clone(&here)))
+        .limit(Limit::shared_global("all", Arc::clone(&all)));
+    let (builder, told) = telling(site.builder);
+    let site = Site { builder, clock: site.clock };
+    (site.run_shared(), [keyed, all], here, told)
+}
+
+#[test]
+fn what_one_limit_refuses_is_given_back_to_the_others() {
+    let (site, [keyed, all], here, told) = three();
+    assert_eq!(site.statuses([key("a"), key("a")]), [200, 200]);
+    assert_eq!(
+        site.send(key("b")).items("ratelimit"),
+        ["keyed r=1 t=1800", "here r=2 t=720", "all r=0 t=1200"]
+    );
+    let forget = || {
+        told.lock().unwrap().clear();
+        [keyed.calls(), all.calls()]
+    };
+    forget();
+    // By a shared one: the other has its charge back, and the local one was not charged.
+    let refused = site.send(key("b"));
+    assert_eq!((refused.status.as_u16(), refused.header("retry-after")), (429, Some("1200")));
+    assert_eq!(refused.json()["violated-policies"], serde_json::json!(["all"]));
+    assert_eq!(refused.items("ratelimit"), ["keyed r=0", "here r=2 t=720", "all r=0 t=1200"]);
+    let event = |limit: &str, charged, flags| (limit.to_owned(), Some(charged), flags);
+    let expected = [
+        event("keyed", 1, [false, false, true]),
+        event("here", 0, [false, false, true]),
+        event("all", 0, [false, true, true]),
+    ];
+    assert_eq!(*told.lock().unwrap(), expected);
+    assert_eq!(forget(), [vec!["check 1", "refund 1"], vec!["check 1"]]);
+    assert_eq!((keyed.left(&Key::new("keyed", ["b"])), here.peek().remaining()), (1, 2));
+    // By both: the one with the longest wait binds, and there is nothing to be given back.
+    let refused = site.send(key("a"));
+    assert_eq!(refused.json()["violated-policies"], serde_json::json!(["keyed", "all"]));
+    assert_eq!(refused.header("retry-after"), Some("1800"));
+    assert_eq!(forget(), [["check 1"], ["check 1"]]);
+}
+
+#[test]
+fn what_is_refused_here_costs_no_round_trip() {
+    let (site, [keyed, all], here, told) = three();
+    assert!(here.check_n(5).is_allowed());
+    let refused = site.send(key("a"));
+    assert_eq!((refused.status.as_u16(), refused.header("retry-after")), (429, Some("720")));
+    assert_eq!([keyed.calls(), all.calls()], [[""; 0]; 2]);
+    // Who was not asked has said nothing, and is known for his policy only.
+    assert_eq!(refused.items("ratelimit"), ["here r=0 t=720"]);
+    assert_eq!(refused.items("ratelimit-policy"), ["keyed q=2 w=3600", "here q=5 w=3600", "all q=3 w=3600"]);
+    assert_eq!(*told.lock().unwrap(), [("here".to_owned(), Some(0), [false, true, true])]);
+}
+
+#[test]
+fn a_request_without_a_key_is_refused_passes_or_shares_one() {
+    for (no_key, statuses, checks) in [
+        (WhenNoKey::Deny, [403, 403], 0),
+        (WhenNoKey::Allow, [200, 200], 0),
+        (WhenNoKey::Share, [200, 429], 2),
+    ] {
+        let site = site();
+        let elsewhere = site.elsewhere(Quota::per_hour(1));
+        let limit = by_header("keyed", &elsewhere).when_no_key(no_key);
+        let site = site.limit(limit).run_shared();
+        assert_eq!(site.statuses([with(&[]), with(&[])]), statuses, "{no_key:?}");
+        assert_eq!(elsewhere.calls().len(), checks, "{no_key:?}");
+    }
+}
+
+#[test]
+fn exempt_requests_ask_nobody_and_costs_are_what_was_said() {
+    let site = site();
+    let elsewhere = site.elsewhere(Quota::per_hour(7));
+    let limit = Limit::shared_global("all", Arc::clone(&elsewhere))
+        .skip(|head| head.uri().path() == "/a")
+        .cost(Cost::from_fn(|head| if head.uri().path() == "/c" { 0 } else { 3 }));
+    let site = site.limit(limit).with(|it| it.skip(|head| head.uri().path() == "/b")).run_shared();
+    let to = |path| from("", path, &[]);
+    assert_eq!(site.statuses([to("/a"), to("/b")]), [200, 200]);
+    assert_eq!(elsewhere.calls(), [""; 0]);
+    assert_eq!(site.statuses([to("/"), to("/c"), to("/"), to("/")]), [200, 200, 200, 429]);
+    assert_eq!(elsewhere.calls(), ["check 3", "check 0", "check 3", "check 3"]);
+}
+
+#[test]
+fn a_shared_shadow_decides_and_tells_and_never_refuses() {
+    let site = site();
+    let (tried, open) = (site.elsewhere(Quota::per_hour(2)), site.elsewhere(Quota::per_hour(3)));
+    let site = site
+        .limit(Limit::shared_global("tried", Arc::clone(&tried)).shadow())
+        .limit(Limit::shared_global("open", Arc::clone(&open)));
+    let (builder, told) = telling(site.builder);
+    let site = Site { builder, clock: site.clock }.run_shared();
+    let first = site.send(with(&[]));
+    assert_eq!(first.items("ratelimit"), ["open r=2 t=1200"]);
+    assert_eq!(first.items("ratelimit-policy"), ["open q=3 w=3600"]);
+    assert_eq!(site.statuses([with(&[]), with(&[]), with(&[])]), [200, 200, 429]);
+    let event = |limit: &str, charged, flags| (limit.to_owned(), Some(charged), flags);
+    let expected = [
+        event("tried", 1, [false, false, false]),
+        event("open", 1, [false, false, false]),
+        event("tried", 1, [false, false, false]),
+        event("open", 1, [false, false, false]),
+        event("tried", 0, [true, false, false]),
+        event("open", 1, [false, false, false]),
+        event("tried", 0, [true, false, true]),
+        event("open", 0, [false, true, true]),
+    ];
+    assert_eq!(*told.lock().unwrap(), expected);
+}
+
+#[test]
+fn a_shared_shadow_is_charged_only_for_what_passes() {
+    let site = site();
+    let (tried, open) = (site.elsewhere(Quota::per_hour(9)), site.elsewhere(Quota::per_hour(1)));
+    let site = site
+        .limit(Limit::shared_global("tried", Arc::clone(&tried)).shadow())
+        .limit(Limit::shared_global("open", open))
+        .run_shared();
+    assert_eq!(site.statuses([with(&[]), with(&[])]), [200, 429]);
+    assert_eq!(tried.calls(), ["check 1", "check 1", "refund 1"]);
+    let none: [&str; 0] = [];
+    assert_eq!(tried.left(&Key::new("tried", none)), 8);
+}
+
+#[test]
+fn a_local_shadow_beside_a_shared_limit_is_charged_only_for_what_passes() {
+    let site = site();
+    let (tried, open) = (Arc::new(site.single(Quota::per_hour(2))), site.elsewhere(Quota::per_hour(3)));
+    let site = site
+        .limit(Limit::global("tried", Arc::clone(&tried)).shadow())
+        .limit(Limit::shared_global("open", open))
+        .run_shared();
+    assert_eq!(site.statuses([with(&[])]), [200]);
+    assert_eq!(tried.peek().remaining(), 1);
+    assert_eq!(site.statuses([with(&[]), with(&[]), with(&[])]), [200, 200, 429]);
+    assert_eq!(tried.peek().remaining(), 0);
+}
+
+#[test]
+fn what_was_let_through_without_a_charge_is_not_given_back() {
+    let site = site();
+    let limiter = Limiter::builder(Quota::per_hour(9)).max_keys(1).when_full(WhenFull::Allow);
+    let full = Elsewhere::new(limiter.clock(&site.clock).build().unwrap());
+    let one = site.elsewhere(Quota::per_hour(1));
+    let site = site.limit(by_header("keyed", &full)).limit(Limit::shared_global("one", one)).run_shared();
+    assert_eq!(site.statuses([key("a"), key("b")]), [200, 429]);
+    assert_eq!(full.calls(), ["check 1", "check 1"]);
+}
+
+#[test]
+fn a_layer_built_for_shared_limits_takes_local_ones_alone() {
+    let site = site();
+    let limit = Limit::global("all", site.single(Quota::per_hour(1)));
+    let site = site.limit(limit).run_shared();
+    let [first, second] = [with(&[]), with(&[])].map(|request| site.send(request));
+    assert_eq!((first.status.as_u16(), first.items("ratelimit")), (200, vec!["all r=0 t=3600".to_owned()]));
+    assert_eq!((second.status.as_u16(), second.header("retry-after")), (429, Some("3600")));
+}

@@ -1,0 +1,102 @@
+//! The examples run, and limit.
+//!
+//! `cargo test` builds them beside the tests. Where only these tests were built, this says that it was not done; in CI
+//! it fails then.
+
+use crate::client::{Client, Reply, Version};
+use crate::run::run;
+use http::{Request, StatusCode};
+use std::env;
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+/// An example that runs until this is dropped.
+struct Example {
+    process: Child,
+    address: SocketAddr,
+}
+
+impl Drop for Example {
+    fn drop(&mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+}
+
+impl Example {
+    /// Starts it on a free port, if it was built.
+    fn start(name: &str) -> Option<Self> {
+        let tests: PathBuf = env::current_exe().unwrap().parent().unwrap().into();
+        let program = tests.with_file_name("examples").join(name).with_extension(env::consts::EXE_EXTENSION);
+        if !program.exists() {
+            assert!(env::var_os("CI").is_none(), "{} was not built", program.display());
+            eprintln!(
+                "NOT DONE: build it first: cargo build --profile test -p tollgate-http --example {name}"
+            );
+            return None;
+        }
+        let mut command = Command::new(program);
+        let mut process = command.arg("127.0.0.1:0").stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let address = line.trim_end().strip_prefix("listening on http://").expect("it says where");
+        Some(Self { address: address.parse().unwrap(), process })
+    }
+}
+
+/// Five requests pass at once; the hundredth would come too early even if each took most of a second.
+async fn until_refused(mut ask: impl AsyncFnMut() -> Reply) -> Reply {
+    for number in 0..100 {
+        let reply = ask().await;
+        if reply.status != StatusCode::OK || reply.headers.contains_key("grpc-status") {
+            assert!(number >= 3, "refused too early: {reply:?}");
+            return reply;
+        }
+    }
+    panic!("nothing was refused");
+}
+
+#[test]
+fn the_examples_of_axum_and_hyper_limit_addresses_and_keys() {
+    run(async {
+        for (name, version) in [("axum", Version::One), ("hyper", Version::Two)] {
+            let Some(example) = Example::start(name) else { return };
+            let mut one = Client::to(example.address, None, version).await;
+            let refused = until_refused(async || one.get("/").await).await;
+            assert_eq!(refused.status, StatusCode::TOO_MANY_REQUESTS, "{name}");
+            assert_eq!(refused.retry_after(), Some(1), "{name}");
+            let from = Some("127.0.0.2:0".parse().unwrap());
+            let mut other = Client::to(example.address, from, version).await;
+            let with_key = async || other.ask(Request::get("/").header("x-api-key", "secret")).await;
+            let refused = until_refused(with_key).await;
+            assert!(refused.retry_after().is_some_and(|wait| wait > 1000), "{name}: {refused:?}");
+        }
+    });
+}
+
+#[test]
+fn the_example_of_tonic_limits_addresses_and_keys() {
+    run(async {
+        let Some(example) = Example::start("tonic") else { return };
+        let call = || {
+            let call = Request::post("/grpc.health.v1.Health/Check");
+            call.header("content-type", "application/grpc").header("te", "trailers")
+        };
+        let message = || crate::server::text(&b"\0\0\0\0\0"[..]);
+        let mut one = Client::to(example.address, None, Version::Two).await;
+        let ask = async || one.send(call().body(message()).unwrap()).await.unwrap();
+        let refused = until_refused(ask).await;
+        assert_eq!((refused.number("grpc-status"), refused.retry_after()), (Some(8), Some(1)));
+        let from = Some("127.0.0.2:0".parse().unwrap());
+        let mut other = Client::to(example.address, from, Version::Two).await;
+        let ask = async || {
+            let call = call().header("x-api-key", "secret");
+            other.send(call.body(message()).unwrap()).await.unwrap()
+        };
+        let refused = until_refused(ask).await;
+        assert_eq!(refused.number("grpc-status"), Some(8));
+        assert!(refused.retry_after().is_some_and(|wait| wait > 1000), "{refused:?}");
+    });
+}

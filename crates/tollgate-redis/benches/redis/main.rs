@@ -1,0 +1,201 @@
+//! What a shared limit costs: `make bench-redis`, or
+//! `cargo bench -p tollgate-redis --bench redis -- --rounds 5 --seconds 2 --tasks 64`.
+//!
+//! Tasks of one process check random ones of 1,000 keys as fast as they can, against a server on the same machine.
+//! Client and server share the cores, so operations per second are ratios, no more; the server's CPU time for each check
+//! is measured by the server. Subjects take turns, round by round; a figure is the median of the rounds. Two of them
+//! are methods that are in wide use, made again here: INCR with EXPIRE, and a GCRA script in floating point.
+//!
+//! With `--draw` the table goes into docs/performance.md, between its marks.
+
+mod subjects;
+
+use hdrhistogram::Histogram;
+use std::fmt::Write;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use subjects::{Subject, subjects};
+use tollgate_testing::store::server::Server;
+
+const KEYS: u64 = 1_000;
+const BEGIN: &str = "<!-- make bench-redis: begin -->";
+const END: &str = "<!-- make bench-redis: end -->";
+
+struct Plan {
+    rounds: usize,
+    seconds: f64,
+    tasks: usize,
+    draws: bool,
+}
+
+impl Plan {
+    fn from_args() -> Result<Self, String> {
+        let mut plan = Self { rounds: 5, seconds: 2.0, tasks: 64, draws: false };
+        let mut args = std::env::args().skip(1).filter(|arg| arg != "--bench");
+        while let Some(name) = args.next() {
+            if name == "--draw" {
+                plan.draws = true;
+                continue;
+            }
+            let value = args.next().unwrap_or_default();
+            let number: Option<f64> = value.parse().ok().filter(|number| *number > 0.0);
+            let number = number.ok_or_else(|| format!("{name} {value}: no number above 0"))?;
+            let whole = value.parse().ok().filter(|&number: &usize| number > 0);
+            match (name.as_str(), whole) {
+                ("--seconds", _) => plan.seconds = number,
+                ("--rounds", Some(rounds)) => plan.rounds = rounds,
+                ("--tasks", Some(tasks)) => plan.tasks = tasks,
+                _ => {
+                    return Err(format!(
+                        "{name} {value}: allowed: --rounds N, --seconds S, --tasks N, --draw"
+                    ));
+                }
+            }
+        }
+        Ok(plan)
+    }
+}
+
+/// What one run has shown.
+struct Run {
+    per_second: f64,
+    p50: Duration,
+    p99: Duration,
+    /// Of the server, for each check; in microseconds.
+    cpu: f64,
+}
+
+/// Tasks check for some time.
+async fn run(subject: &Arc<Subject>, server: &Server, plan: &Plan) -> Run {
+    let until = Instant::now() + Duration::from_secs_f64(plan.seconds);
+    let cpu = server.cpu_time();
+    let begun = Instant::now();
+    let check = |subject: Arc<Subject>| async move {
+        let mut latencies = latencies();
+        loop {
+            // Those that wait for nothing let others have their turn.
+            for _ in 0..64 {
+                let begun = Instant::now();
+                subject.check(fastrand::u64(..KEYS)).await;
+                latencies.saturating_record(u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX));
+            }
+            if Instant::now() > until {
+                return latencies;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    let tasks: Vec<_> = (0..plan.tasks).map(|_| tokio::spawn(check(Arc::clone(subject)))).collect();
+    let mut all = latencies();
+    for task in tasks {
+        all.add(task.await.expect("a task has panicked")).expect("they have the same bounds");
+    }
+    let (elapsed, cpu) = (begun.elapsed(), server.cpu_time() - cpu);
+    Run {
+        per_second: all.len() as f64 / elapsed.as_secs_f64(),
+        p50: Duration::from_nanos(all.value_at_quantile(0.5)),
+        p99: Duration::from_nanos(all.value_at_quantile(0.99)),
+        cpu: cpu.as_secs_f64() * 1e6 / all.len() as f64,
+    }
+}
+
+/// In nanoseconds, up to a minute.
+fn latencies() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, 60_000_000_000, 3).expect("good bounds")
+}
+
+/// Bytes of a key in the store after 100 checks of it.
+async fn bytes_per_key(subject: &Subject, server: &Server) -> Option<u64> {
+    server.command(&["FLUSHALL"]);
+    for _ in 0..100 {
+        subject.check(KEYS).await;
+    }
+    subject.settle().await;
+    let keys = server.keys_with_ttl();
+    keys.iter().map(|(key, _)| server.memory_usage(key).unwrap_or(0)).max()
+}
+
+fn median(mut numbers: Vec<f64>) -> f64 {
+    numbers.sort_unstable_by(f64::total_cmp);
+    numbers[numbers.len() / 2]
+}
+
+fn micros(time: f64) -> String {
+    match time {
+        ..10.0 => format!("{time:.1} µs"),
+        ..1000.0 => format!("{time:.0} µs"),
+        _ => format!("{:.1} ms", time / 1000.0),
+    }
+}
+
+/// The rows of the table, each the medians of its rounds.
+fn table(names: &[&str], runs: &[Vec<Run>], bytes: &[Option<u64>]) -> String {
+    let mut table = String::from(
+        "| limit | checks per second | p50 | p99 | server CPU a check | bytes a key |\n|---|---|---|---|---|---|\n",
+    );
+    for ((name, runs), bytes) in names.iter().zip(runs).zip(bytes) {
+        let of = |figure: fn(&Run) -> f64| median(runs.iter().map(figure).collect());
+        let bytes = bytes.map_or("-".to_owned(), |bytes| bytes.to_string());
+        let cpu = of(|run| run.cpu);
+        let cpu = if cpu < 0.05 { "0".to_owned() } else { micros(cpu) };
+        let _ = writeln!(
+            table,
+            "| {name} | {:.0} k | {} | {} | {cpu} | {bytes} |",
+            of(|run| run.per_second) / 1e3,
+            micros(of(|run| run.p50.as_secs_f64() * 1e6)),
+            micros(of(|run| run.p99.as_secs_f64() * 1e6)),
+        );
+    }
+    table
+}
+
+/// Puts the table, and what was run for it, into the page.
+fn draw(text: &str) -> Result<(), String> {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/performance.md");
+    let told = |error: std::io::Error| format!("{path}: {error}");
+    let page = std::fs::read_to_string(path).map_err(told)?;
+    let place = |mark: &str| page.find(mark).ok_or_else(|| format!("{path} lacks the mark {mark}"));
+    let (begin, end) = (place(BEGIN)? + BEGIN.len(), place(END)?);
+    let page = format!("{}\n{text}{}", &page[..begin], &page[end..]);
+    std::fs::write(path, page).map_err(told)
+}
+
+async fn measure(plan: &Plan) -> Result<(), String> {
+    let server = Server::start();
+    let subjects: Vec<Arc<Subject>> = subjects(&server).await.into_iter().map(Arc::new).collect();
+    let mut bytes = Vec::new();
+    for subject in &subjects {
+        bytes.push(bytes_per_key(subject, &server).await);
+    }
+    server.command(&["FLUSHALL"]);
+    let mut runs: Vec<Vec<Run>> = subjects.iter().map(|_| Vec::new()).collect();
+    for round in 0..plan.rounds {
+        eprintln!("round {} of {}", round + 1, plan.rounds);
+        for (subject, runs) in subjects.iter().zip(&mut runs) {
+            // A turn begins with the state of its own keys in place.
+            runs.push(run(subject, &server, plan).await);
+            subject.settle().await;
+        }
+    }
+    let names: Vec<_> = subjects.iter().map(|subject| subject.name()).collect();
+    let table = table(&names, &runs, &bytes);
+    let Plan { tasks, rounds, seconds, .. } = plan;
+    let text = format!("{tasks} tasks, {KEYS} keys, {rounds} rounds of {seconds} s:\n\n{table}");
+    println!("{text}");
+    if plan.draws { draw(&text) } else { Ok(()) }
+}
+
+fn main() -> ExitCode {
+    let measured = Plan::from_args().and_then(|plan| {
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+        runtime.map_err(|error| error.to_string())?.block_on(measure(&plan))
+    });
+    match measured {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(problem) => {
+            eprintln!("{problem}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! The configuration of a shared limit, checked before anything is sent.
+
+use crate::client::Client;
+use crate::core::Core;
+use crate::error::BuildError;
+use crate::failure::{StandIn, WhenUnavailable};
+use crate::lease::Leases;
+use crate::limiter::{Mode, SharedLimiter};
+use crate::name::{Naming, StoreKey};
+use crate::scripts::method::Method;
+use crate::stats::Counters;
+use crate::unsynced::Unsynced;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::time::Duration;
+use tollgate::{Algorithm, Limiter, Quota};
+
+/// The longest name of a limit, in bytes.
+const MAX_NAME: usize = 128;
+const SHORTEST_DEADLINE: Duration = Duration::from_millis(1);
+const LONGEST_DEADLINE: Duration = Duration::from_secs(60);
+
+/// The settings of a [`SharedLimiter`]; made by [`SharedLimiter::builder`].
+///
+/// ```
+/// use tollgate::Quota;
+/// use tollgate_redis::{Client, SharedBuilder, SharedLimiter};
+///
+/// let client = Client::open("redis://127.0.0.1:6379")?;
+/// let builder: SharedBuilder<str> = SharedLimiter::builder(&client, "api", Quota::per_second(100).burst(20));
+/// let limiter = builder.lease(5).build()?;
+/// # Ok::<(), tollgate_redis::BuildError>(())
+/// ```
+#[derive(Debug)]
+#[must_use = "a builder does nothing until `build` is called"]
+pub struct SharedBuilder<K: ?Sized> {
+    client: Client,
+    name: String,
+    quota: Quota,
+    algorithm: Algorithm,
+    deadline: Duration,
+    on_failure: Option<WhenUnavailable>,
+    max_keys: usize,
+    lease: Option<u64>,
+    max_unsynced: Option<u64>,
+    readable_keys: bool,
+    client_clock: bool,
+    keys: PhantomData<fn(&K)>,
+}
+
+impl<K: StoreKey + ?Sized> SharedLimiter<K> {
+    /// The settings of the limit called `name`, 1 to 128 bytes.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate_redis::{Client, WhenUnavailable, SharedLimiter};
+    /// use tollgate::{Algorithm, Quota};
+    ///
+    /// let client = Client::open("redis://127.0.0.1:6379")?;
+    /// let logins = SharedLimiter::<str>::builder(&client, "logins", Quota::per_hour(5))
+    ///     .algorithm(Algorithm::SlidingLog)
+    ///     .deadline(Duration::from_millis(20))
+    ///     .when_unavailable(WhenUnavailable::Deny)
+    ///     .build()?;
+    /// # Ok::<(), tollgate_redis::BuildError>(())
+    /// ```
+    pub fn builder(client: &Client, name: impl Into<String>, quota: Quota) -> SharedBuilder<K> {
+        SharedBuilder::new(client.clone(), name.into(), quota)
+    }
+}
+
+impl<K: StoreKey + ?Sized> SharedBuilder<K> {
+    pub(crate) fn new(client: Client, name: String, quota: Quota) -> Self {
+        Self {
+            client,
+            name,
+            quota,
+            algorithm: Algorithm::default(),
+            deadline: Duration::from_millis(50),
+            on_failure: None,
+            max_keys: 1_000_000,
+            lease: None,
+            max_unsynced: None,
+            readable_keys: false,
+            client_clock: false,
+            keys: PhantomData,
+        }
+    }
+
+    /// How the quota is enforced; the default is [`Algorithm::TokenBucket`].
+    ///
+    /// ```
+    /// # use tollgate_redis::{Client, SharedLimiter};
+    /// # use tollgate::{Algorithm, Quota};
+    /// # let client = Client::open("redis://127.0.0.1:6379")?;
+    /// let limiter = SharedLimiter::<str>::builder(&client, "api", Quota::per_second(100))
+    ///     .algorithm(Algorithm::SlidingLog)
+    ///     .build()?;
+    /// # Ok::<(), tollgate_redis::BuildError>(())
+    /// ```
+    pub fn algorithm(self, algorithm: Algorithm) -> Self {
+        Self { algorithm, ..self }
+    }
+
+    /// How long a check may take, 1 ms to 60 s; the default is 50 ms. If the store has not answered by then,
+    /// [`when_unavailable`](Self::when_unavailable) does.
+    ///
+    /// ```
+    /// # use tollgate_redis::{Client, SharedLimiter};
+    /// # use tollgate::Quota;
+    /// # let client = Client::open("redis://127.0.0.1:6379")?;
+    /// let limiter = SharedLimiter::<str>::builder(&client, "api", Quota::per_second(100))
+    ///     .deadline(std::time::Duration::from_millis(20))
+    ///     .build()?;
+    /// # Ok::<(), tollgate_redis::BuildError>(())
+    /// ```
+    pub fn deadline(self, deadline: Duration) -> Self {
+        Self { deadline, ..self }
+    }
+
+    /// What answers when the store does not; by default a limiter of this machine, with all of the quota
+    /// ([`WhenUnavailable::default`]), and with [`max_unsynced`](Self::max_unsynced) a denial ([`WhenUnavailable::Deny`]).
+    ///
+    /// ```
+    /// # use tollgate_redis::{Client, SharedLimiter};
+    /// # use tollgate::Quota;
+    /// # let client = Client::open("redis://127.0.0.1:6379")?;
+    /// let limiter = SharedLimiter::<str>::builder(&client, "api", Quota::per_second(100))
+    ///     .when_unavailable(tollgate_redis::WhenUnavailable::Allow)
+    ///     .build()?;
+    /// # Ok::<(), tollgate_redis::BuildError>(())
+    /// ```
+    pub fn when_unavailable(self, on_failure: WhenUnavailable) -> Self {
+        Self { on_failure: Some(on_failure), ..self }
+    }
+
+    /// How many keys this machine keeps anything of at the most; the default is a million. The store is not bounded
+    /// by it.
+    ///
+    /// ```
+    /// # use tollgate_redis::{Client, SharedLimiter};
+    /// # use tollgate::Quota;
+    /// # let client = Client::open("redis://127.0.0.1:6379")?;
+    /// let limiter = SharedLimiter::<str>::builder(&client, "api", Quota::per_second(100))
+    ///     .max_keys(100_000)
+    ///     .build()?;
+    /// # Ok::<(), tollgate_redis::BuildError>(())
+    /// ```
+    pub fn max_keys(self, max_keys: usize) -> Self {
+        Self { max_keys, ..self }
+    }
+
+    /// Takes up to `tokens` of a key in advance, to spend them without asking: never more than the limit in all, from 1
+    /// up to half of the capacity. See [the module's page](crate) for what that costs.
+    ///
+    /// ```
+    /// # use tollgate_redis::{Client, SharedLimiter};
+    /// # use tollgate::Quota;
+    /// # let client = Client::open("redis://127.0.0.1:6379")?;
+    /// let limiter = SharedLimiter::<str>::builder(&client, "api", Quota::per_second(100))
+    ///     .lease(20)
+    ///     .build()?;
+    /// # Ok::<(), tollgate_redis::BuildError>(())
+    /// ```
+    pub fn lease(self, tokens: u64) -> Self {
+        Self { lease: Some(tokens), ..self }
+    }
+
+    /// Counts here and tells the store in the background, and never has more than `tokens` of a key that the store has not
+    /// confirmed: N machines admit the limit and (N - 1) x `tokens` at the most, also while the store is away, and
+    /// no check waits while there is room. For windows; 1 to 262,143, and at most the limit. See [the module's page](crate).
+    ///
+    /// ```
+    /// # use tollgate_redis::{Client, SharedLimiter};
+    /// # use tollgate::{Algorithm, Quota};
+    /// # let client = Client::open("redis://127.0.0.1:6379")?;
+    /// let limiter = SharedLimiter::<str>::builder(&client, "api", Quota::per_second(100))
+    ///     .algorithm(Algorithm::SlidingWindow)
+    ///     .max_unsynced(10)
+    ///     .build()?;
+    /// # Ok::<(), tollgate_redis::BuildError>(())
+    /// ```
+    pub fn max_unsynced(self, tokens: u64) -> Self {
+        Self { max_unsynced: Some(tokens), ..self }
+    }
+
+    /// Writes keys into the names in the store, escaped, where they are no longer than 200 characters: to look at
+    /// them there. Otherwise nobody can tell from a name whose it is.
+    ///
+    /// ```
+    /// # use tollgate_redis::{Client, SharedLimiter};
+    /// # use tollgate::Quota;
+    /// # let client = Client::open("redis://127.0.0.1:6379")?;
+    /// let limiter = SharedLimiter::<str>::builder(&client, "api", Quota::per_second(100))
+    ///     .readable_keys()
+    ///     .build()?;
+    /// # Ok::<(), tollgate_redis::BuildError>(())
+    /// ```
+    pub fn readable_keys(self) -> Self {
+        Self { readable_keys: true, ..self }
+    }
+
+    /// Tells the store this machine's time of day, for services that forbid scripts to read the server's. Machines whose
+    /// clocks differ then agree only as well as their clocks: one that is behind is judged at the time of the one that
+    /// was there before it, so none is given more.
+    ///
+    /// ```
+    /// # use tollgate_redis::{Client, SharedLimiter};
+    /// # use tollgate::Quota;
+    /// # let client = Client::open("redis://127.0.0.1:6379")?;
+    /// let limiter = SharedLimiter::<str>::builder(&client, "api", Quota::per_second(100))
+    ///     .client_clock()
+    ///     .build()?;
+    /// # Ok::<(), tollgate_redis::BuildError>(())
+    /// ```
+    pub fn client_clock(self) -> Self {
+        Self { client_clock: true, ..self }
+    }
+
+    /// The limiter. Nothing is sent yet.
+    ///
+    /// # Errors
+    ///
+    /// A [`BuildError`] that names what can't work, and what can.
+    ///
+    /// ```
+    /// # use tollgate_redis::{Client, SharedLimiter};
+    /// # use tollgate::Quota;
+    /// # let client = Client::open("redis://127.0.0.1:6379")?;
+    /// let refused = SharedLimiter::<str>::builder(&client, "", Quota::per_second(1)).build().unwrap_err();
+    /// assert_eq!(refused.to_string(), "limit name \"\" has 0 bytes; allowed: 1 to 128");
+    /// # Ok::<(), tollgate_redis::BuildError>(())
+    /// ```
+    pub fn build(self) -> Result<SharedLimiter<K>, BuildError> {
+        if self.name.is_empty() || self.name.len() > MAX_NAME {
+            return Err(BuildError::Name { name: self.name, most: MAX_NAME });
+        }
+        let (least, most) = (SHORTEST_DEADLINE, LONGEST_DEADLINE);
+        if self.deadline < least || self.deadline > most {
+            return Err(BuildError::Deadline { deadline: self.deadline, least, most });
+        }
+        let mut method = Method::new(self.algorithm, self.quota)?;
+        if let Some(lease) = self.lease {
+            method.lease(lease)?;
+        }
+        if let Some(max_unsynced) = self.max_unsynced {
+            if self.lease.is_some() {
+                return Err(BuildError::TwoModes);
+            }
+            Unsynced::check_settings(self.algorithm, self.quota.tokens(), max_unsynced)?;
+        }
+        // A stand-in that has no keys would not notice, and then no lease and no count would have a place.
+        Limiter::<u8>::builder(Quota::per_second(1)).max_keys(self.max_keys).build()?;
+        let default =
+            if self.max_unsynced.is_some() { WhenUnavailable::Deny } else { WhenUnavailable::default() };
+        let on_failure = self.on_failure.unwrap_or(default);
+        let stand_in = StandIn::new(on_failure, self.algorithm, self.quota, self.max_keys)?;
+        let letter = if self.max_unsynced.is_some() { 'c' } else { method.letter() };
+        let naming = Naming::new(&self.name, letter, self.readable_keys);
+        let core = Arc::new(Core {
+            client: self.client,
+            method,
+            deadline: self.deadline,
+            stand_in,
+            client_clock: self.client_clock,
+            counters: Counters::default(),
+        });
+        let mode = match (self.lease, self.max_unsynced, core.method.windows()) {
+            (Some(lease), ..) => Mode::Lease(Leases::new(Arc::clone(&core), lease, self.max_keys)),
+            (_, Some(most), Some((period, sliding))) => {
+                Mode::Unsynced(Unsynced::new(Arc::clone(&core), most, self.max_keys, period, sliding))
+            }
+            _ => Mode::Exact,
+        };
+        Ok(SharedLimiter::new(core, naming, mode, self.name, self.quota, self.algorithm))
+    }
+}

@@ -1,0 +1,48 @@
+//! In place of TLS, where its feature is off: addresses that ask for it are refused.
+
+use crate::error::BuildError;
+use redis::sentinel::SentinelClientBuilder;
+use redis::{Client, ConnectionInfo, RedisResult};
+
+/// No certificates.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tls {}
+
+impl Tls {
+    pub(crate) fn begin() -> Result<(), BuildError> {
+        Err(BuildError::NoTls)
+    }
+
+    pub(crate) fn client(&self, info: ConnectionInfo) -> RedisResult<Client> {
+        Client::open(info)
+    }
+
+    pub(crate) fn sentinel(&self, builder: SentinelClientBuilder) -> SentinelClientBuilder {
+        builder
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::Client;
+
+    #[test]
+    fn an_address_with_tls_is_refused_and_the_feature_is_named() {
+        let (plain, url) = ("redis://10.0.0.5", "rediss://:secret@10.0.0.5");
+        for builder in [
+            Client::builder(url),
+            Client::builder("valkeys://10.0.0.5"),
+            Client::builder("REDISS://10.0.0.5"),
+            Client::cluster([plain, url]),
+            Client::sentinel("one", [url], plain),
+            Client::sentinel("one", [plain], url),
+        ] {
+            let refused = builder.build().unwrap_err();
+            assert_eq!(refused, BuildError::NoTls);
+            let message = refused.to_string();
+            assert!(message.contains("feature `tls` of tollgate-redis"), "{message}");
+        }
+        assert!(Client::open(plain).is_ok());
+    }
+}

@@ -1,0 +1,238 @@
+//! Which servers there are, and how one connects to them.
+
+#[cfg(not(feature = "tls"))]
+use super::no_tls::Tls;
+#[cfg(feature = "tls")]
+use super::tls::Tls;
+use crate::error::BuildError;
+use redis::aio::{ConnectionLike, MultiplexedConnection};
+use redis::io::tcp::TcpSettings;
+use redis::sentinel::{SentinelClient, SentinelClientBuilder, SentinelServerType};
+use redis::{
+    AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo,
+    Pipeline, RedisResult, TlsMode, Value,
+};
+use std::time::Duration;
+
+/// How long an unacknowledged packet keeps a connection alive: where packets are dropped, nothing else ends it.
+const USER_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// What a client is told beside the addresses.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    pub(crate) connection_timeout: Duration,
+    pub(crate) tls: Tls,
+}
+
+/// The addresses. They may hold a password.
+#[derive(Clone)]
+pub(crate) enum Addresses {
+    One(String),
+    Sentinel { name: String, sentinels: Vec<String>, url: String },
+    Cluster(Vec<String>),
+}
+
+/// Addresses that were read.
+pub(crate) enum Servers {
+    One(Client),
+    Sentinel {
+        name: String,
+        sentinels: Vec<ConnectionInfo>,
+        master: ConnectionInfo,
+    },
+    /// Those that were named, which tell of the others.
+    Cluster {
+        known: Vec<ConnectionInfo>,
+        tls: Tls,
+    },
+}
+
+/// How one server is reached.
+pub(crate) enum Way {
+    /// The one that was named, or the master that sentinels name now.
+    Given,
+    /// Any that tells what the cluster is.
+    Cluster,
+    /// A node of a cluster.
+    Node { address: (String, u16), client: Box<Client> },
+}
+
+impl Way {
+    /// Of a node of a cluster.
+    pub(crate) fn address(&self) -> Option<&(String, u16)> {
+        match self {
+            Self::Node { address, .. } => Some(address),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn is_at(&self, address: &(String, u16)) -> bool {
+        self.address() == Some(address)
+    }
+}
+
+/// A connection; a clone shares it.
+#[derive(Clone)]
+pub(crate) struct Line(MultiplexedConnection);
+
+impl Servers {
+    pub(crate) fn new(addresses: Addresses, settings: &Settings) -> Result<Self, BuildError> {
+        let urls: Vec<&String> = match &addresses {
+            Addresses::One(url) => vec![url],
+            Addresses::Sentinel { sentinels, url, .. } => sentinels.iter().chain([url]).collect(),
+            Addresses::Cluster(urls) => urls.iter().collect(),
+        };
+        if urls.iter().any(|url| asks_for_tls(url)) {
+            Tls::begin()?;
+        }
+        let read = || -> RedisResult<Self> {
+            match addresses {
+                Addresses::One(url) => Ok(Self::One(client(url.into_connection_info()?, &settings.tls)?)),
+                Addresses::Sentinel { name, sentinels, url } => {
+                    let sentinels = sentinels.into_iter().map(String::into_connection_info);
+                    let sentinels = sentinels.collect::<RedisResult<_>>()?;
+                    let servers = Self::Sentinel { name, sentinels, master: url.into_connection_info()? };
+                    servers.sentinel(settings)?;
+                    Ok(servers)
+                }
+                Addresses::Cluster(urls) => {
+                    let known = urls.into_iter().map(String::into_connection_info);
+                    let known = known.collect::<RedisResult<Vec<_>>>()?;
+                    if known.is_empty() {
+                        return Err((
+                            ErrorKind::InvalidClientConfig,
+                            "a cluster needs an address at the least",
+                        )
+                            .into());
+                    }
+                    for info in &known {
+                        client(info.clone(), &settings.tls)?;
+                    }
+                    Ok(Self::Cluster { known, tls: settings.tls.clone() })
+                }
+            }
+        };
+        read().map_err(|error| BuildError::Client { problem: error.to_string() })
+    }
+
+    fn sentinel(&self, settings: &Settings) -> RedisResult<Option<SentinelClient>> {
+        let Self::Sentinel { name, sentinels, master } = self else { return Ok(None) };
+        let addresses = sentinels.iter().map(|sentinel| sentinel.addr().clone());
+        let builder = SentinelClientBuilder::new(addresses, name.clone(), SentinelServerType::Master)?;
+        let redis = master.redis_settings();
+        let mut builder = builder.set_client_to_redis_db(redis.db()).set_client_to_redis_tcp_settings(tcp());
+        if let Some(username) = redis.username() {
+            builder = builder.set_client_to_redis_username(username);
+        }
+        if let Some(password) = redis.password() {
+            builder = builder.set_client_to_redis_password(password);
+        }
+        if matches!(master.addr(), ConnectionAddr::TcpTls { .. }) {
+            builder = builder.set_client_to_redis_tls_mode(TlsMode::Secure);
+        }
+        // All sentinels have one password.
+        if let Some(password) = sentinels.iter().find_map(|sentinel| sentinel.redis_settings().password()) {
+            builder = builder.set_client_to_sentinel_password(password);
+        }
+        Ok(Some(settings.tls.sentinel(builder).build()?))
+    }
+
+    /// How the first request finds its server.
+    pub(crate) fn first(&self) -> Way {
+        match self {
+            Self::Cluster { .. } => Way::Cluster,
+            _ => Way::Given,
+        }
+    }
+
+    /// A node of the cluster, which has the password of those that were named, and TLS if they have.
+    pub(crate) fn node(&self, address: &(String, u16)) -> Option<Way> {
+        let Self::Cluster { known, tls } = self else { return None };
+        let (host, port) = address.clone();
+        let named = known.first()?;
+        let addr = match named.addr() {
+            ConnectionAddr::TcpTls { .. } => {
+                ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None }
+            }
+            _ => ConnectionAddr::Tcp(host, port),
+        };
+        let client = client(named.clone().set_addr(addr), tls).ok()?;
+        Some(Way::Node { address: address.clone(), client: Box::new(client) })
+    }
+
+    /// The nodes of a cluster that were named.
+    pub(crate) fn known(&self) -> Vec<(String, u16)> {
+        let Self::Cluster { known, .. } = self else { return Vec::new() };
+        let address = |info: &ConnectionInfo| match info.addr() {
+            ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
+                Some((host.clone(), *port))
+            }
+            _ => None,
+        };
+        known.iter().filter_map(address).collect()
+    }
+
+    /// A new connection on which a PING was answered.
+    pub(crate) async fn dial(&self, way: &Way, settings: &Settings) -> RedisResult<Line> {
+        // Who asks has a deadline of its own.
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(settings.connection_timeout))
+            .set_response_timeout(None);
+        let line = match (way, self) {
+            (Way::Node { client, .. }, _) => {
+                client.get_multiplexed_async_connection_with_config(&config).await?
+            }
+            (_, Self::One(client)) => client.get_multiplexed_async_connection_with_config(&config).await?,
+            _ => {
+                // Made anew each time: the sentinels it has found last may be gone, too.
+                let mut sentinel = self.sentinel(settings)?.ok_or((ErrorKind::Client, "no sentinels"))?;
+                sentinel.get_async_connection_with_config(&config).await?
+            }
+        };
+        let line = Line(line);
+        line.send(redis::cmd("PING"), false).await?;
+        Ok(line)
+    }
+}
+
+/// By its scheme, which is written in any case. All else of an address is read later.
+fn asks_for_tls(url: &str) -> bool {
+    let scheme = url.trim_start().split(':').next().unwrap_or_default();
+    ["rediss", "valkeys"].iter().any(|with_tls| scheme.eq_ignore_ascii_case(with_tls))
+}
+
+fn client(info: ConnectionInfo, tls: &Tls) -> RedisResult<Client> {
+    tls.client(info.set_tcp_settings(tcp()))
+}
+
+fn tcp() -> TcpSettings {
+    let settings = TcpSettings::default().set_nodelay(true);
+    #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
+    let settings = settings.set_user_timeout(USER_TIMEOUT);
+    settings
+}
+
+impl Line {
+    /// Sends a command; `asking` for a slot that is on its way to this node.
+    pub(crate) async fn send(&self, cmd: Cmd, asking: bool) -> RedisResult<Value> {
+        if !asking {
+            return self.0.clone().req_packed_command(&cmd).await?.extract_error();
+        }
+        let answer = self.send_all(vec![cmd], true).await?.pop();
+        answer.ok_or((ErrorKind::UnexpectedReturnType, "no answer"))?.extract_error()
+    }
+
+    /// All of them in one write. Answers may be errors.
+    pub(crate) async fn send_all(&self, cmds: Vec<Cmd>, asking: bool) -> RedisResult<Vec<Value>> {
+        let (count, each) = (cmds.len(), 1 + usize::from(asking));
+        let mut pipeline = Pipeline::with_capacity(count * each);
+        for cmd in cmds {
+            if asking {
+                pipeline.add_command(redis::cmd("ASKING"));
+            }
+            pipeline.add_command(cmd);
+        }
+        let answers = self.0.clone().req_packed_commands(&pipeline, 0, count * each).await?;
+        Ok(answers.into_iter().skip(each - 1).step_by(each).collect())
+    }
+}

@@ -1,0 +1,172 @@
+//! Which server has a key: the slots of a cluster.
+//!
+//! The servers are asked by their own connections, and not by a cluster's client that has them all: such a client that looks
+//! for a lost server lets requests to the others wait, asks other servers than the slot's, and sends again what was lost.
+//! Here a server that is down costs its own keys their answers, and no others.
+
+use super::node::{Found, Node};
+use super::servers::Servers;
+use redis::Value;
+use std::sync::Arc;
+
+const SLOTS: u16 = 16_384;
+
+/// The servers at a moment. A change makes another one.
+pub(crate) struct Map {
+    /// At the least one.
+    nodes: Vec<Arc<Node>>,
+    /// Of each slot the number of its node; `None` if all keys are with the first.
+    slots: Option<Box<[u16]>>,
+}
+
+/// Slots in a row, first and last, and the address of their master.
+pub(crate) type Range = (u16, u16, (String, u16));
+
+impl Map {
+    /// All keys are there.
+    pub(crate) fn of(node: Arc<Node>) -> Self {
+        Self { nodes: vec![node], slots: None }
+    }
+
+    /// The slot of a key; names have no hash tags.
+    pub(crate) fn slot(key: &str) -> u16 {
+        crc16::State::<crc16::XMODEM>::calculate(key.as_bytes()) % SLOTS
+    }
+
+    pub(crate) fn nodes(&self) -> &[Arc<Node>] {
+        &self.nodes
+    }
+
+    pub(crate) fn is_known(&self) -> bool {
+        self.slots.is_some()
+    }
+
+    pub(crate) fn node(&self, slot: u16) -> &Arc<Node> {
+        let number = self.slots.as_ref().map_or(0, |slots| slots[usize::from(slot)]);
+        &self.nodes[usize::from(number)]
+    }
+
+    pub(crate) fn holds(&self, node: &Arc<Node>) -> bool {
+        self.nodes.iter().any(|held| Arc::ptr_eq(held, node))
+    }
+
+    pub(crate) fn at(&self, address: &(String, u16)) -> Option<&Arc<Node>> {
+        self.nodes.iter().find(|node| node.way.is_at(address))
+    }
+
+    /// With one more node, which has no slots.
+    pub(crate) fn with(&self, node: Arc<Node>) -> Self {
+        let mut nodes = self.nodes.clone();
+        nodes.push(node);
+        Self { nodes, slots: self.slots.clone() }
+    }
+
+    /// As a server has told. Nodes that have no slots stay while they can be asked: slots may be on their way to them. A
+    /// slot that nobody has stays where it was.
+    pub(crate) fn told(&self, ranges: &[Range], servers: &Servers) -> Option<Self> {
+        let mut nodes: Vec<Arc<Node>> = Vec::new();
+        let mut slots = vec![u16::MAX; usize::from(SLOTS)].into_boxed_slice();
+        for (first, last, address) in ranges {
+            let known = nodes.iter().chain(&self.nodes).find(|node| node.way.is_at(address)).cloned();
+            let node = known.map_or_else(|| servers.node(address).map(Node::new), Some)?;
+            let number = number(&mut nodes, &node)?;
+            // Of a range that ends before it begins, `get_mut` would make an empty one.
+            let row = (first <= last).then(|| usize::from(*first)..=usize::from(*last))?;
+            slots.get_mut(row)?.fill(number);
+        }
+        if nodes.is_empty() {
+            return None;
+        }
+        for slot in 0..SLOTS {
+            if slots[usize::from(slot)] == u16::MAX {
+                let before =
+                    if self.is_known() { Arc::clone(self.node(slot)) } else { Arc::clone(&nodes[0]) };
+                slots[usize::from(slot)] = number(&mut nodes, &before)?;
+            }
+        }
+        for node in &self.nodes {
+            if matches!(node.find(), Found::Line(_)) {
+                number(&mut nodes, node)?;
+            }
+        }
+        Some(Self { nodes, slots: Some(slots) })
+    }
+}
+
+/// Its number among these, where it is put if it is not there.
+fn number(nodes: &mut Vec<Arc<Node>>, node: &Arc<Node>) -> Option<u16> {
+    let found = nodes.iter().position(|held| Arc::ptr_eq(held, node));
+    let number = found.unwrap_or_else(|| {
+        nodes.push(Arc::clone(node));
+        nodes.len() - 1
+    });
+    u16::try_from(number).ok()
+}
+
+/// What a server answers to CLUSTER SLOTS; it calls itself by no name where it does not know any other than `host`.
+pub(crate) fn ranges(answer: Value, host: &str) -> Option<Vec<Range>> {
+    let list = |value| if let Value::Array(values) = value { Some(values) } else { None };
+    let range = |value| {
+        let mut values = list(value)?.into_iter();
+        let mut number = || u16::try_from(redis::from_redis_value::<i64>(values.next()?).ok()?).ok();
+        let (first, last) = (number()?, number()?);
+        let mut master = list(values.next()?)?.into_iter();
+        let named: Option<String> = redis::from_redis_value(master.next()?).ok()?;
+        let named = named.filter(|name| !name.is_empty() && name != "?");
+        let port = redis::from_redis_value(master.next()?).ok()?;
+        Some((first, last, (named.unwrap_or_else(|| host.to_owned()), port)))
+    };
+    list(answer)?.into_iter().map(range).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Client;
+    use crate::connection::servers::Way;
+
+    fn servers() -> Servers {
+        let client = Client::cluster(["redis://10.0.0.1:7000"]).build().unwrap();
+        Arc::into_inner(client.network).unwrap().servers
+    }
+
+    fn at(number: u16) -> (String, u16) {
+        ("10.0.0.1".to_owned(), number)
+    }
+
+    #[test]
+    fn slots_are_as_they_were_told_and_nodes_stay_the_same() {
+        let servers = servers();
+        let start = Map::of(Node::new(Way::Cluster));
+        let map = start.told(&[(0, 99, at(1)), (100, SLOTS - 1, at(2))], &servers).unwrap();
+        assert_eq!(map.nodes().len(), 2);
+        assert!(map.node(99).way.is_at(&at(1)) && map.node(100).way.is_at(&at(2)));
+        let second = Arc::clone(map.node(100));
+        // The first is gone, and its slots with a third; some have nobody: they stay.
+        let map = map.told(&[(0, 9, at(3)), (100, SLOTS - 1, at(2))], &servers).unwrap();
+        assert!(Arc::ptr_eq(map.node(100), &second));
+        assert!(map.node(9).way.is_at(&at(3)) && map.node(10).way.is_at(&at(1)));
+    }
+
+    #[test]
+    fn an_answer_that_says_nothing_changes_nothing() {
+        let (servers, map) = (servers(), Map::of(Node::new(Way::Cluster)));
+        assert!(map.told(&[], &servers).is_none());
+        assert!(map.told(&[(5, SLOTS, at(1))], &servers).is_none());
+        assert!(map.told(&[(5, 4, at(1))], &servers).is_none());
+        assert_eq!(ranges(Value::Nil, "host"), None);
+        assert_eq!(ranges(Value::Array(vec![Value::Array(vec![])]), "host"), None);
+    }
+
+    #[test]
+    fn a_server_without_a_name_has_that_by_which_it_was_asked() {
+        let bytes = |text: &str| Value::BulkString(text.as_bytes().to_vec());
+        let row = |name| {
+            let master = Value::Array(vec![name, Value::Int(7000), bytes("id")]);
+            Value::Array(vec![Value::Int(0), Value::Int(5), master])
+        };
+        let rows = Value::Array(vec![row(bytes("")), row(Value::Nil), row(bytes("?")), row(bytes("there"))]);
+        let names: Vec<_> = ranges(rows, "host").unwrap().into_iter().map(|(_, _, (name, _))| name).collect();
+        assert_eq!(names, ["host", "host", "host", "there"]);
+    }
+}

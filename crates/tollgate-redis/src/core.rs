@@ -1,0 +1,124 @@
+//! What all modes of a shared limit have in common: how the store is asked, and what stands in for it.
+
+use crate::client::Client;
+use crate::failure::StandIn;
+use crate::name::Name;
+use crate::scripts::method::{Answer, Method, Op};
+use crate::scripts::script::{Failure, Reply};
+use crate::stats::{Counters, Event};
+use std::time::{Duration, SystemTime};
+use tokio::time::Instant;
+use tollgate::{Decision, Source, Tick};
+
+#[derive(Debug)]
+pub(crate) struct Core {
+    pub(crate) client: Client,
+    pub(crate) method: Method,
+    pub(crate) deadline: Duration,
+    pub(crate) stand_in: StandIn,
+    pub(crate) client_clock: bool,
+    pub(crate) counters: Counters,
+}
+
+/// One question: a request of so many tokens by a key.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked<'n> {
+    pub(crate) name: Name,
+    /// The name in the store.
+    pub(crate) text: &'n str,
+    pub(crate) cost: u64,
+}
+
+impl Asked<'_> {
+    /// A check without a lease.
+    fn check(&self) -> Op<'static> {
+        Op::Check { cost: self.cost, lease: 0 }
+    }
+}
+
+impl Core {
+    pub(crate) fn deadline(&self) -> Instant {
+        Instant::now() + self.deadline
+    }
+
+    /// The time that the store is told, if it is not to read its own.
+    pub(crate) fn now(&self) -> Option<Tick> {
+        self.client_clock.then(|| self.system_time())
+    }
+
+    /// This machine's time of day.
+    pub(crate) fn system_time(&self) -> Tick {
+        Tick::from(SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default())
+    }
+
+    /// Asks the store; at `now`, or by the limit's own clock.
+    pub(crate) async fn ask(&self, text: &str, op: Op<'_>, now: Option<Tick>) -> Result<Answer, Failure> {
+        self.ask_by(self.deadline(), text, op, now).await
+    }
+
+    /// The same, for who has waited for something else before.
+    pub(crate) async fn ask_by(
+        &self,
+        deadline: Instant,
+        text: &str,
+        op: Op<'_>,
+        now: Option<Tick>,
+    ) -> Result<Answer, Failure> {
+        let call = self.method.call(text, op, now.or_else(|| self.now()));
+        let answered = self.client.call(&call, deadline).await;
+        self.answer(answered, op)
+    }
+
+    fn answer(&self, answered: Result<Reply, Failure>, op: Op<'_>) -> Result<Answer, Failure> {
+        let read = |reply: Reply| {
+            let refused = || Failure::Refused("a script has answered with other numbers".to_owned());
+            self.method.answer(&reply, op, Source::Remote).ok_or_else(refused)
+        };
+        let answer = answered.and_then(read);
+        match &answer {
+            Ok(_) => self.counters.count(Event::ByStore),
+            Err(failure) => self.count(failure),
+        }
+        answer
+    }
+
+    pub(crate) fn count(&self, failure: &Failure) {
+        self.counters.count(match failure {
+            Failure::Unknown => Event::Unknown,
+            Failure::Refused(_) => Event::Refused,
+            Failure::Unavailable => Event::Unavailable,
+        });
+    }
+
+    /// Checks with the store, or what stands in for it.
+    pub(crate) async fn check(&self, asked: Asked<'_>, now: Option<Tick>) -> Decision {
+        let answer = self.ask(asked.text, asked.check(), now).await;
+        self.decide(asked, answer)
+    }
+
+    /// Checks all with the store, in as few round trips as the servers allow.
+    pub(crate) async fn check_all(&self, asked: &[Asked<'_>]) -> Vec<Decision> {
+        let now = self.now();
+        let calls: Vec<_> =
+            asked.iter().map(|asked| self.method.call(asked.text, asked.check(), now)).collect();
+        let answers = self.client.call_all(&calls, self.deadline()).await;
+        let decide =
+            |(asked, answer): (&Asked<'_>, _)| self.decide(*asked, self.answer(answer, asked.check()));
+        asked.iter().zip(answers).map(decide).collect()
+    }
+
+    pub(crate) fn decide(&self, asked: Asked<'_>, answer: Result<Answer, Failure>) -> Decision {
+        match answer {
+            Ok(answer) => {
+                self.stand_in.keep_warm(&asked.name, answer.decision.charged());
+                answer.decision
+            }
+            Err(_) => self.stand_in(asked),
+        }
+    }
+
+    pub(crate) fn stand_in(&self, asked: Asked<'_>) -> Decision {
+        self.counters.count(Event::StoodIn);
+        self.stand_in.check(&asked.name, asked.cost, self.method.capacity())
+    }
+}

@@ -1,0 +1,184 @@
+//! What stands in for the store when it does not answer in time.
+
+use crate::error::BuildError;
+use crate::name::Name;
+use std::fmt;
+use std::time::Duration;
+use tollgate::{Algorithm, Decision, DecisionParts, Limiter, Outcome, Quota, Source, Tick};
+
+/// What a request gets that the store does not answer in time.
+///
+/// ```
+/// use tollgate::Quota;
+/// use tollgate_redis::{Client, WhenUnavailable, SharedLimiter};
+///
+/// let client = Client::open("redis://127.0.0.1:6379")?;
+/// // Four machines: while the store is gone, each enforces its quarter.
+/// let limiter = SharedLimiter::<str>::builder(&client, "api", Quota::per_second(1000))
+///     .when_unavailable(WhenUnavailable::Local { share: 0.25 })
+///     .build()?;
+/// # Ok::<(), tollgate_redis::BuildError>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum WhenUnavailable {
+    /// It is admitted, and no one counts it.
+    Allow,
+    /// It is denied, without a retry time.
+    Deny,
+    /// A limiter of this machine decides, under this share of the quota, above 0 and up to 1: a token at the least. It
+    /// is charged for whatever the store admits through this machine, so that it takes over with what it has seen.
+    ///
+    /// It follows the same algorithm where a table can hold its state; in place of a sliding log it has a sliding window,
+    /// and a token bucket in place of a sliding window that is too large for it.
+    Local {
+        /// The share.
+        share: f64,
+    },
+}
+
+impl Default for WhenUnavailable {
+    /// A local limiter with all of the quota: N machines admit N times of it at the most.
+    fn default() -> Self {
+        Self::Local { share: 1.0 }
+    }
+}
+
+/// What answers.
+pub(crate) enum StandIn {
+    Open,
+    Closed,
+    Local(Box<Limiter<Name>>),
+}
+
+impl StandIn {
+    pub(crate) fn new(
+        on_failure: WhenUnavailable,
+        algorithm: Algorithm,
+        quota: Quota,
+        max_keys: usize,
+    ) -> Result<Self, BuildError> {
+        let share = match on_failure {
+            WhenUnavailable::Allow => return Ok(Self::Open),
+            WhenUnavailable::Deny => return Ok(Self::Closed),
+            WhenUnavailable::Local { share } if share > 0.0 && share <= 1.0 => share,
+            WhenUnavailable::Local { share } => return Err(BuildError::Share { share }),
+        };
+        let part = part(quota, share);
+        let build = |algorithm| Limiter::builder(part).algorithm(algorithm).max_keys(max_keys).build();
+        let local = match algorithm {
+            Algorithm::SlidingLog | Algorithm::SlidingWindow => {
+                build(Algorithm::SlidingWindow).or_else(|_| build(Algorithm::TokenBucket))
+            }
+            packed => build(packed),
+        };
+        Ok(Self::Local(Box::new(local?)))
+    }
+
+    /// Charges the local limiter for what the store has admitted.
+    pub(crate) fn keep_warm(&self, name: &Name, tokens: u64) {
+        if let (Self::Local(limiter), 1..) = (self, tokens) {
+            let _ = limiter.check_n(name, tokens);
+        }
+    }
+
+    /// The answer to a request of `cost` tokens where at most `limit` can be taken at once.
+    pub(crate) fn check(&self, name: &Name, cost: u64, limit: u64) -> Decision {
+        match self {
+            Self::Open => policy(Outcome::Allowed, cost, limit),
+            Self::Closed => policy(Outcome::Denied, cost, limit),
+            Self::Local(limiter) => limiter.check_n(name, cost),
+        }
+    }
+
+    pub(crate) fn peek(&self, name: &Name, cost: u64, limit: u64) -> Decision {
+        match self {
+            Self::Local(limiter) => limiter.peek_at(name, cost, limiter.clock().now()),
+            policy => policy.check(name, cost, limit),
+        }
+    }
+
+    pub(crate) fn refund(&self, name: &Name, charge: &Decision, tokens: u64) {
+        if let Self::Local(limiter) = self {
+            limiter.refund_n(name, charge, tokens);
+        }
+    }
+
+    pub(crate) fn reset(&self, name: &Name) {
+        if let Self::Local(limiter) = self {
+            limiter.reset(name);
+        }
+    }
+}
+
+fn policy(outcome: Outcome, cost: u64, limit: u64) -> Decision {
+    Decision::from(DecisionParts {
+        outcome,
+        cost,
+        capacity: limit,
+        remaining: 0,
+        wait: (outcome == Outcome::Allowed).then_some(Duration::ZERO),
+        reset_after: Duration::ZERO,
+        refill_after: Duration::ZERO,
+        at: Tick::ZERO,
+        source: Source::Policy,
+    })
+}
+
+/// A share of a quota, rounded up.
+fn part(quota: Quota, share: f64) -> Quota {
+    // Above 2^53 the share of a number is not exact, and nobody will miss what is lost.
+    #[allow(clippy::cast_possible_truncation, clippy::cast_precision_loss, clippy::cast_sign_loss)]
+    let part = |tokens: u64| ((tokens as f64 * share).ceil() as u64).clamp(1, tokens.max(1));
+    let rate = Quota::new(part(quota.tokens()), quota.period());
+    match quota.explicit_burst() {
+        Some(burst) => rate.burst(part(burst)),
+        None => rate,
+    }
+}
+
+impl fmt::Debug for StandIn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Open => "Open",
+            Self::Closed => "Closed",
+            Self::Local(_) => "Local",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_share_is_rounded_up_and_never_nothing() {
+        let quota = Quota::per_second(10).burst(3);
+        assert_eq!(part(quota, 1.0), quota);
+        assert_eq!(part(quota, 0.5), Quota::per_second(5).burst(2));
+        assert_eq!(part(quota, 1e-9), Quota::per_second(1).burst(1));
+    }
+
+    #[test]
+    fn each_algorithm_has_a_stand_in() {
+        for algorithm in Algorithm::ALL {
+            for limit in [1, 10, 100_000] {
+                let quota = Quota::per_second(limit);
+                let on_failure = WhenUnavailable::default();
+                let stand_in = StandIn::new(on_failure, algorithm, quota, 10).unwrap();
+                let name = crate::name::Naming::new("x", 'b', false).name("alice").0;
+                assert!(stand_in.check(&name, limit, limit).is_allowed());
+                assert!(!stand_in.check(&name, limit, limit).is_allowed(), "{algorithm} {limit}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_share_is_refused() {
+        for share in [0.0, -1.0, 1.1, f64::NAN, f64::INFINITY] {
+            let on_failure = WhenUnavailable::Local { share };
+            let refused = StandIn::new(on_failure, Algorithm::TokenBucket, Quota::per_second(1), 10);
+            assert!(refused.unwrap_err().to_string().ends_with("allowed: above 0, up to 1"));
+        }
+    }
+}

@@ -1,0 +1,425 @@
+//! The limiter whose state machines share: what may be asked of it.
+
+use crate::client::Client;
+use crate::core::{Asked, Core};
+use crate::lease::Leases;
+use crate::name::{Naming, StoreKey};
+use crate::scripts::method::Op;
+use crate::scripts::script::Failure;
+use crate::stats::SharedStats;
+use crate::unsynced::Unsynced;
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use tollgate::{Algorithm, Decision, Quota, Source, Tick};
+
+/// A rate limiter whose counts live in a store that machines share.
+///
+/// Limiters of one name and one kind of algorithm on the same servers share their counts, whatever process and machine they
+/// are in. Where their quotas differ, for instance while a new version is rolled out, each judges by its own; what
+/// was taken stays taken.
+///
+/// No check fails: if the store does not answer by the deadline, [`WhenUnavailable`](crate::WhenUnavailable) answers, and
+/// [`Decision::source`] tells.
+///
+/// ```no_run
+/// use tollgate::Quota;
+/// use tollgate_redis::{Client, SharedLimiter};
+///
+/// # async fn serve() -> Result<(), Box<dyn std::error::Error>> {
+/// let client = Client::open("redis://10.0.0.5")?;
+/// let limiter: SharedLimiter<str> =
+///     SharedLimiter::builder(&client, "api", Quota::per_second(100).burst(20)).build()?;
+///
+/// let decision = limiter.check("alice").await;
+/// if !decision.is_allowed() {
+///     println!("come back in {:?}", decision.retry_after());
+/// }
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Progress
+///
+/// A check ends by its deadline, plus what the runtime takes to notice. It takes no lock on its way to the connection, which
+/// all share. Dropping the future of a check abandons the answer; the store may have counted it all the same.
+pub struct SharedLimiter<K: ?Sized> {
+    core: Arc<Core>,
+    naming: Naming,
+    mode: Mode,
+    name: String,
+    quota: Quota,
+    algorithm: Algorithm,
+    keys: PhantomData<fn(&K)>,
+}
+
+pub(crate) enum Mode {
+    Exact,
+    Lease(Leases),
+    Unsynced(Unsynced),
+}
+
+/// A key whose state in the store could not be deleted.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ResetError {
+    problem: String,
+}
+
+impl fmt::Display for ResetError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the key may not be reset: {}", self.problem)
+    }
+}
+
+impl std::error::Error for ResetError {}
+
+impl<K: StoreKey + ?Sized> SharedLimiter<K> {
+    pub(crate) fn new(
+        core: Arc<Core>,
+        naming: Naming,
+        mode: Mode,
+        name: String,
+        quota: Quota,
+        algorithm: Algorithm,
+    ) -> Self {
+        Self { core, naming, mode, name, quota, algorithm, keys: PhantomData }
+    }
+
+    /// May this key do this now? Takes one token if it may.
+    ///
+    /// ```no_run
+    /// # use tollgate_redis::SharedLimiter;
+    /// # async fn ask(limiter: SharedLimiter<str>) {
+    /// let decision = limiter.check("alice").await;
+    /// println!("{} left", decision.remaining());
+    /// # }
+    /// ```
+    pub async fn check(&self, key: &K) -> Decision {
+        self.check_n(key, 1).await
+    }
+
+    /// Takes `cost` tokens, if so many are there.
+    ///
+    /// ```no_run
+    /// # use tollgate_redis::SharedLimiter;
+    /// # async fn ask(limiter: SharedLimiter<str>) {
+    /// assert!(limiter.check_n("alice", 5).await.charged() <= 5);
+    /// # }
+    /// ```
+    pub async fn check_n(&self, key: &K, cost: u64) -> Decision {
+        let (name, text) = self.naming.name(key);
+        let asked = Asked { name, text: &text, cost };
+        match &self.mode {
+            Mode::Exact => self.core.check(asked, None).await,
+            Mode::Lease(leases) => leases.check(asked).await,
+            Mode::Unsynced(counts) => counts.check(asked, None, self.core.deadline()).await,
+        }
+    }
+
+    /// As [`check_n`](Self::check_n) at a time that the caller gives, in ticks since the Unix epoch, of which whole
+    /// microseconds count: to replay what has happened, or to test. The store is always asked. A time that is before
+    /// the key's counts as the key's.
+    ///
+    /// ```no_run
+    /// # use tollgate_redis::SharedLimiter;
+    /// # async fn ask(limiter: SharedLimiter<str>) {
+    /// # use tollgate::Tick;
+    /// let midnight = Tick::from_nanos(1_767_225_600_000_000_000);
+    /// let decision = limiter.check_at("alice", 1, midnight).await;
+    /// assert_eq!(decision.at(), midnight);
+    /// # }
+    /// ```
+    pub async fn check_at(&self, key: &K, cost: u64, now: Tick) -> Decision {
+        let (name, text) = self.naming.name(key);
+        let asked = Asked { name, text: &text, cost };
+        match &self.mode {
+            Mode::Unsynced(counts) => counts.check(asked, Some(now), self.core.deadline()).await,
+            _ => self.core.check(asked, Some(now)).await,
+        }
+    }
+
+    /// Checks each pair of a key and a cost, in the order given; in one round trip, if the servers are no cluster. The
+    /// store is always asked, unless counts may stay [unsynchronized](crate::SharedBuilder::max_unsynced).
+    ///
+    /// ```no_run
+    /// # use tollgate_redis::SharedLimiter;
+    /// # async fn ask(limiter: SharedLimiter<str>) {
+    /// let decisions = limiter.check_many(&[("alice", 1), ("bob", 3)]).await;
+    /// assert_eq!(decisions.len(), 2);
+    /// # }
+    /// ```
+    pub async fn check_many(&self, requests: &[(&K, u64)]) -> Vec<Decision> {
+        let names: Vec<_> = requests.iter().map(|(key, _)| self.naming.name(*key)).collect();
+        let asked = names.iter().zip(requests);
+        let asked: Vec<_> =
+            asked.map(|((name, text), &(_, cost))| Asked { name: *name, text, cost }).collect();
+        match &self.mode {
+            Mode::Unsynced(counts) => {
+                let (mut decisions, deadline) = (Vec::with_capacity(asked.len()), self.core.deadline());
+                for asked in asked {
+                    decisions.push(counts.check(asked, None, deadline).await);
+                }
+                decisions
+            }
+            _ => self.core.check_all(&asked).await,
+        }
+    }
+
+    /// What a check of one token would be answered by the store. Takes nothing.
+    ///
+    /// ```no_run
+    /// # use tollgate_redis::SharedLimiter;
+    /// # async fn ask(limiter: SharedLimiter<str>) {
+    /// println!("{} left", limiter.peek("alice").await.remaining());
+    /// # }
+    /// ```
+    pub async fn peek(&self, key: &K) -> Decision {
+        self.peek_n(key, 1).await
+    }
+
+    /// What a check of `cost` tokens would be answered by the store. Takes nothing.
+    ///
+    /// ```no_run
+    /// # use tollgate_redis::SharedLimiter;
+    /// # async fn ask(limiter: SharedLimiter<str>) {
+    /// println!("{:?}", limiter.peek_n("alice", 20).await.retry_after());
+    /// # }
+    /// ```
+    pub async fn peek_n(&self, key: &K, cost: u64) -> Decision {
+        self.peek_by(key, cost, None).await
+    }
+
+    /// As [`peek_n`](Self::peek_n) at a time that the caller gives: see [`check_at`](Self::check_at).
+    ///
+    /// ```no_run
+    /// # use tollgate_redis::SharedLimiter;
+    /// # async fn ask(limiter: SharedLimiter<str>) {
+    /// # use tollgate::Tick;
+    /// assert_eq!(limiter.peek_at("alice", 1, Tick::ZERO).await.charged(), 0);
+    /// # }
+    /// ```
+    pub async fn peek_at(&self, key: &K, cost: u64, now: Tick) -> Decision {
+        self.peek_by(key, cost, Some(now)).await
+    }
+
+    async fn peek_by(&self, key: &K, cost: u64, now: Option<Tick>) -> Decision {
+        let (name, text) = self.naming.name(key);
+        if let Mode::Unsynced(counts) = &self.mode {
+            return counts.peek(Asked { name, text: &text, cost }, now);
+        }
+        match self.core.ask(&text, Op::Peek { cost }, now).await {
+            Ok(answer) => answer.decision,
+            Err(_) => self.core.stand_in.peek(&name, cost, self.core.method.capacity()),
+        }
+    }
+
+    /// Gives back what `charge` took, as far as it still counts: where it was taken, in the store or on this machine. A charge
+    /// that a lease has paid goes back to it, unless that lease is over. If the store does not answer, the charge stays:
+    /// a refund is not repeated, for it may have been executed.
+    ///
+    /// ```no_run
+    /// # use tollgate_redis::SharedLimiter;
+    /// # async fn ask(limiter: SharedLimiter<str>) {
+    /// let charge = limiter.check_n("alice", 5).await;
+    /// limiter.refund("alice", &charge).await;
+    /// # }
+    /// ```
+    pub async fn refund(&self, key: &K, charge: &Decision) {
+        self.refund_n(key, charge, u64::MAX).await;
+    }
+
+    /// Gives back at most `tokens` of what `charge` took: for a request that cost less than was charged.
+    /// As [`refund`](Self::refund) otherwise.
+    ///
+    /// ```no_run
+    /// # use tollgate::redis::SharedLimiter;
+    /// # async fn ask(limiter: SharedLimiter<str>) {
+    /// let estimate = limiter.check_n("alice", 5).await;
+    /// limiter.refund_n("alice", &estimate, 2).await; // it took 3
+    /// # }
+    /// ```
+    pub async fn refund_n(&self, key: &K, charge: &Decision, tokens: u64) {
+        self.refund_by(key, charge, tokens, None).await;
+    }
+
+    /// As [`refund_n`](Self::refund_n) at a time that the caller gives: see [`check_at`](Self::check_at).
+    ///
+    /// ```no_run
+    /// # use tollgate_redis::SharedLimiter;
+    /// # async fn ask(limiter: SharedLimiter<str>) {
+    /// # use tollgate::Tick;
+    /// let charge = limiter.check_at("alice", 5, Tick::ZERO).await;
+    /// limiter.refund_at("alice", &charge, 5, Tick::from_nanos(1_000)).await;
+    /// # }
+    /// ```
+    pub async fn refund_at(&self, key: &K, charge: &Decision, tokens: u64, now: Tick) {
+        self.refund_by(key, charge, tokens, Some(now)).await;
+    }
+
+    async fn refund_by(&self, key: &K, charge: &Decision, tokens: u64, now: Option<Tick>) {
+        let tokens = charge.charged().min(tokens);
+        if tokens == 0 {
+            return;
+        }
+        let (name, text) = self.naming.name(key);
+        match (charge.source(), &self.mode) {
+            (Source::Remote, _) => {
+                let _ = self.core.ask(&text, Op::Refund { charge, tokens }, now).await;
+            }
+            (Source::Prepaid, Mode::Lease(leases)) => leases.refund(&name, charge, tokens),
+            (Source::Prepaid, Mode::Unsynced(counts)) => counts.refund(name, charge, tokens),
+            (Source::Key | Source::Overflow, _) => self.core.stand_in.refund(&name, charge, tokens),
+            _ => {}
+        }
+    }
+
+    /// Makes `key` as good as new: in the store, and what this machine keeps of it. What other machines have leased
+    /// stays theirs. Don't refund what it was charged before.
+    ///
+    /// # Errors
+    ///
+    /// [`ResetError`] if the store has not confirmed it by the deadline.
+    ///
+    /// ```no_run
+    /// # use tollgate_redis::SharedLimiter;
+    /// # async fn ask(limiter: SharedLimiter<str>) {
+    /// if let Err(error) = limiter.reset("alice").await {
+    ///     println!("{error}");
+    /// }
+    /// # }
+    /// ```
+    pub async fn reset(&self, key: &K) -> Result<(), ResetError> {
+        let (name, text) = self.naming.name(key);
+        let deleted = self.core.client.delete(&text, self.core.deadline()).await;
+        // Only now: what this machine leases or tells before belongs to what was deleted.
+        self.core.stand_in.reset(&name);
+        match &self.mode {
+            Mode::Exact => {}
+            Mode::Lease(leases) => leases.forget(&name),
+            Mode::Unsynced(counts) => counts.forget(name),
+        }
+        deleted.map_err(|failure| ResetError {
+            problem: match failure {
+                Failure::Unavailable => "there is no connection to the store".to_owned(),
+                Failure::Unknown => "the store has not answered in time".to_owned(),
+                Failure::Refused(problem) => problem,
+            },
+        })
+    }
+
+    /// With [`max_unsynced`](crate::SharedBuilder::max_unsynced), tells the store all that it was not told yet, for as long as a
+    /// check may take: before a machine goes away. Otherwise there is nothing to do.
+    ///
+    /// ```no_run
+    /// # use tollgate_redis::SharedLimiter;
+    /// # async fn ask(limiter: SharedLimiter<str>) {
+    /// limiter.flush().await;
+    /// assert_eq!(limiter.stats().unsynced, 0);
+    /// # }
+    /// ```
+    pub async fn flush(&self) {
+        if let Mode::Unsynced(counts) = &self.mode {
+            counts.flush().await;
+        }
+    }
+
+    /// The quota.
+    ///
+    /// ```
+    /// # use tollgate::Quota;
+    /// # use tollgate_redis::{Client, SharedLimiter};
+    /// # let client = Client::open("redis://127.0.0.1:6379")?;
+    /// let limiter = SharedLimiter::<str>::builder(&client, "api", Quota::per_second(9).burst(5)).build()?;
+    /// assert_eq!(limiter.quota(), Quota::per_second(9).burst(5));
+    /// # Ok::<(), tollgate_redis::BuildError>(())
+    /// ```
+    pub fn quota(&self) -> Quota {
+        self.quota
+    }
+
+    /// The most that can be taken at once: the burst of a bucket, the limit of a window or a log.
+    ///
+    /// ```
+    /// # use tollgate::Quota;
+    /// # use tollgate_redis::{Client, SharedLimiter};
+    /// # let client = Client::open("redis://127.0.0.1:6379")?;
+    /// let limiter = SharedLimiter::<str>::builder(&client, "api", Quota::per_second(9).burst(5)).build()?;
+    /// assert_eq!(limiter.capacity(), 5);
+    /// # Ok::<(), tollgate_redis::BuildError>(())
+    /// ```
+    pub fn capacity(&self) -> u64 {
+        self.core.method.capacity()
+    }
+
+    /// The algorithm.
+    ///
+    /// ```
+    /// # use tollgate::Quota;
+    /// # use tollgate_redis::{Client, SharedLimiter};
+    /// # let client = Client::open("redis://127.0.0.1:6379")?;
+    /// let limiter = SharedLimiter::<str>::builder(&client, "api", Quota::per_second(9).burst(5)).build()?;
+    /// assert_eq!(limiter.algorithm(), tollgate::Algorithm::TokenBucket);
+    /// # Ok::<(), tollgate_redis::BuildError>(())
+    /// ```
+    pub fn algorithm(&self) -> Algorithm {
+        self.algorithm
+    }
+
+    /// The name of the limit.
+    ///
+    /// ```
+    /// # use tollgate::Quota;
+    /// # use tollgate_redis::{Client, SharedLimiter};
+    /// # let client = Client::open("redis://127.0.0.1:6379")?;
+    /// let limiter = SharedLimiter::<str>::builder(&client, "api", Quota::per_second(9).burst(5)).build()?;
+    /// assert_eq!(limiter.name(), "api");
+    /// # Ok::<(), tollgate_redis::BuildError>(())
+    /// ```
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The servers.
+    ///
+    /// ```
+    /// # use tollgate::Quota;
+    /// # use tollgate_redis::{Client, SharedLimiter};
+    /// # let client = Client::open("redis://127.0.0.1:6379")?;
+    /// let limiter = SharedLimiter::<str>::builder(&client, "api", Quota::per_second(9).burst(5)).build()?;
+    /// assert_eq!(limiter.client().stats().breakers_open, 0);
+    /// # Ok::<(), tollgate_redis::BuildError>(())
+    /// ```
+    pub fn client(&self) -> &Client {
+        &self.core.client
+    }
+
+    /// What was counted since the limiter was built. It goes through all keys that this machine keeps something of.
+    ///
+    /// ```
+    /// # use tollgate::Quota;
+    /// # use tollgate_redis::{Client, SharedLimiter};
+    /// # let client = Client::open("redis://127.0.0.1:6379")?;
+    /// let limiter = SharedLimiter::<str>::builder(&client, "api", Quota::per_second(9).burst(5)).build()?;
+    /// assert_eq!(limiter.stats().stood_in, 0);
+    /// # Ok::<(), tollgate_redis::BuildError>(())
+    /// ```
+    pub fn stats(&self) -> SharedStats {
+        let mut stats = self.core.counters.stats();
+        match &self.mode {
+            Mode::Exact => {}
+            Mode::Lease(leases) => stats.leased = leases.held(),
+            Mode::Unsynced(counts) => counts.add_to(&mut stats),
+        }
+        stats
+    }
+}
+
+impl<K: ?Sized> fmt::Debug for SharedLimiter<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedLimiter")
+            .field("name", &self.name)
+            .field("quota", &self.quota)
+            .field("algorithm", &self.algorithm)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,219 @@
+//! What a key is called in the store.
+//!
+//! `tollgate:<limit>:<letter>:<32 hexadecimal digits>`. The digits are the first half of a SHA-256 of the key: a store
+//! is shared by programs that trust each other more than their clients, who choose the keys. With a hash that is not
+//! made to withstand it, a client could choose one that meets another's. The letter is the kind of state, so that a limit
+//! whose algorithm is changed never reads what the other has left.
+
+use sha2::{Digest, Sha256};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// A key of a shared limit: bytes by which all machines know it.
+///
+/// `Hash` would not do: what it feeds to a hasher may differ between platforms and versions.
+///
+/// ```
+/// use tollgate_redis::StoreKey;
+///
+/// struct Tenant { region: u8, id: u64 }
+///
+/// impl StoreKey for Tenant {
+///     fn write(&self, bytes: &mut Vec<u8>) {
+///         bytes.push(self.region);
+///         bytes.extend(self.id.to_be_bytes());
+///     }
+/// }
+/// ```
+pub trait StoreKey {
+    /// Appends the bytes of the key: the same for equal keys, others for others.
+    fn write(&self, bytes: &mut Vec<u8>);
+}
+
+impl StoreKey for [u8] {
+    fn write(&self, bytes: &mut Vec<u8>) {
+        bytes.extend_from_slice(self);
+    }
+}
+
+impl StoreKey for str {
+    fn write(&self, bytes: &mut Vec<u8>) {
+        self.as_bytes().write(bytes);
+    }
+}
+
+impl StoreKey for Vec<u8> {
+    fn write(&self, bytes: &mut Vec<u8>) {
+        self.as_slice().write(bytes);
+    }
+}
+
+impl StoreKey for String {
+    fn write(&self, bytes: &mut Vec<u8>) {
+        self.as_str().write(bytes);
+    }
+}
+
+impl StoreKey for u64 {
+    fn write(&self, bytes: &mut Vec<u8>) {
+        bytes.extend(self.to_be_bytes());
+    }
+}
+
+impl StoreKey for Ipv4Addr {
+    fn write(&self, bytes: &mut Vec<u8>) {
+        bytes.extend(self.octets());
+    }
+}
+
+impl StoreKey for Ipv6Addr {
+    fn write(&self, bytes: &mut Vec<u8>) {
+        bytes.extend(self.octets());
+    }
+}
+
+impl StoreKey for IpAddr {
+    fn write(&self, bytes: &mut Vec<u8>) {
+        match self {
+            Self::V4(address) => address.write(bytes),
+            Self::V6(address) => address.write(bytes),
+        }
+    }
+}
+
+/// All keys are one: for a limit that is for everybody together.
+impl StoreKey for () {
+    fn write(&self, _bytes: &mut Vec<u8>) {}
+}
+
+impl<K: StoreKey + ?Sized> StoreKey for &K {
+    fn write(&self, bytes: &mut Vec<u8>) {
+        K::write(self, bytes);
+    }
+}
+
+/// Of pairs, the first with its length, so that `("ab", "c")` is not `("a", "bc")`.
+impl<A: StoreKey, B: StoreKey> StoreKey for (A, B) {
+    fn write(&self, bytes: &mut Vec<u8>) {
+        let start = bytes.len();
+        bytes.extend([0; 8]);
+        self.0.write(bytes);
+        let length = (bytes.len() - start - 8) as u64;
+        bytes[start..start + 8].copy_from_slice(&length.to_be_bytes());
+        self.1.write(bytes);
+    }
+}
+
+/// How many characters of a readable key stand in the store at the most.
+const READABLE: usize = 200;
+
+/// A key as this machine keeps it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Name([u8; 16]);
+
+/// How keys are named: for one limit.
+#[derive(Debug)]
+pub(crate) struct Naming {
+    prefix: String,
+    readable: bool,
+}
+
+impl Naming {
+    pub(crate) fn new(limit: &str, letter: char, readable: bool) -> Self {
+        let mut prefix = String::from("tollgate:");
+        escape(limit.as_bytes(), &mut prefix);
+        prefix.push(':');
+        prefix.push(letter);
+        prefix.push(':');
+        Self { prefix, readable }
+    }
+
+    pub(crate) fn name<K: StoreKey + ?Sized>(&self, key: &K) -> (Name, String) {
+        let mut bytes = Vec::with_capacity(64);
+        key.write(&mut bytes);
+        let digest = Sha256::digest(&bytes);
+        let mut name = [0; 16];
+        name.copy_from_slice(&digest[..16]);
+        let mut text = String::with_capacity(self.prefix.len() + 32);
+        text.push_str(&self.prefix);
+        if self.readable {
+            // A digest has no such sign.
+            text.push('=');
+            let start = text.len();
+            escape(&bytes, &mut text);
+            if text.len() - start <= READABLE {
+                return (Name(name), text);
+            }
+            text.truncate(start - 1);
+        }
+        for byte in name {
+            hexadecimal(byte, &mut text);
+        }
+        (Name(name), text)
+    }
+}
+
+/// Letters, digits and a few signs stay; all else, and what the store's cluster or this naming gives a meaning,
+/// becomes %xx.
+fn escape(bytes: &[u8], text: &mut String) {
+    for &byte in bytes {
+        if byte.is_ascii_alphanumeric() || b"-_.@/+".contains(&byte) {
+            text.push(byte.into());
+        } else {
+            text.push('%');
+            hexadecimal(byte, text);
+        }
+    }
+}
+
+/// Two digits, without a formatter: names are made for every check.
+fn hexadecimal(byte: u8, text: &mut String) {
+    for digit in [byte >> 4, byte & 15] {
+        text.push(b"0123456789abcdef"[usize::from(digit)].into());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text<K: StoreKey + ?Sized>(readable: bool, key: &K) -> String {
+        Naming::new("api", 'b', readable).name(key).1
+    }
+
+    #[test]
+    fn a_name_says_nothing_about_its_key_unless_it_is_asked_to() {
+        // sha256sum of "alice"
+        assert_eq!(text(false, "alice"), "tollgate:api:b:2bd806c97f0e00af1a1fc3328fa763a9");
+        assert_eq!(text(true, "alice"), "tollgate:api:b:=alice");
+    }
+
+    #[test]
+    fn names_are_bounded_and_have_no_hash_tags() {
+        let long = "{x}".repeat(10_000);
+        for readable in [false, true] {
+            let name = text(readable, &*long);
+            assert_eq!(name.len(), 47, "{name}");
+            assert!(!text(readable, "{user}:7").contains(['{', '}', ' ']));
+        }
+        assert_eq!(text(true, "{user}:7"), "tollgate:api:b:=%7buser%7d%3a7");
+        assert!(text(true, &*"x".repeat(READABLE)).ends_with('x'));
+        assert!(!text(true, &*"x".repeat(READABLE + 1)).ends_with('x'));
+    }
+
+    #[test]
+    fn keys_that_differ_have_other_names() {
+        let names = [
+            text(false, &("ab", "c")),
+            text(false, &("a", "bc")),
+            text(false, "abc"),
+            text(false, &7_u64),
+            text(false, &()),
+            text(false, &IpAddr::from([127, 0, 0, 1])),
+            text(true, "2bd806c97f0e00af1a1fc3328fa763a9"),
+            text(false, "alice"),
+        ];
+        for (i, name) in names.iter().enumerate() {
+            assert!(!names[..i].contains(name), "{name}");
+        }
+    }
+}

@@ -1,0 +1,444 @@
+//! An algorithm under a quota, as its script computes it: in whole microseconds, with integers below 2^53.
+//!
+//! A script answers with its state, and the figures of the decision are computed here: integers are 128 bits wide here, and
+//! the server has less to do.
+
+use super::script::{Call, Script};
+use crate::error::BuildError;
+use smallvec::SmallVec;
+use std::time::Duration;
+use tollgate::{Algorithm, ConfigError, Decision, DecisionParts, Outcome, Quota, Source, Tick};
+
+/// Below this, doubles are exact with room to spare for one sum.
+const EXACT: u64 = 1 << 52;
+/// What the scripts' long division divides by at the most.
+const DIVISOR: u64 = 1 << 49;
+/// The most admissions of a log: a script walks those that have left the window, and nobody else is served meanwhile.
+const LOG: u64 = 100_000;
+/// For how long an idle state is kept: clocks of servers differ.
+const GRACE_MS: u64 = 1000;
+
+/// How a lease's tokens are kept from being spent late; in microseconds.
+const SHORTEST_HOLD: u64 = 50_000;
+const LONGEST_HOLD: u64 = 10_000_000;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// A token is `unit` units; a microsecond gives back `leak`.
+    Bucket {
+        unit: u64,
+        leak: u64,
+        burst: u64,
+        queue: bool,
+    },
+    /// `period` in microseconds.
+    Window {
+        period: u64,
+        limit: u64,
+        sliding: bool,
+    },
+    Log {
+        period: u64,
+        limit: u64,
+    },
+}
+
+/// What a script is asked to do.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Op<'d> {
+    /// To charge `cost` tokens, and if it is more than none, up to `lease` more that are spent later.
+    Check { cost: u64, lease: u64 },
+    /// What a check would be answered.
+    Peek { cost: u64 },
+    /// To give back so many tokens of a charge.
+    Refund { charge: &'d Decision, tokens: u64 },
+}
+
+/// An answer: the decision, and tokens that were charged besides, with how long they may be spent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Answer {
+    pub(crate) decision: Decision,
+    pub(crate) lease: u64,
+    pub(crate) hold: Duration,
+}
+
+#[derive(Debug)]
+pub(crate) struct Method {
+    kind: Kind,
+    script: Script,
+    /// For how long tokens are held; in microseconds.
+    hold: u64,
+    /// For how long a machine with leases takes a denial for granted at the least; in microseconds.
+    rest: u64,
+}
+
+impl Method {
+    pub(crate) fn new(algorithm: Algorithm, quota: Quota) -> Result<Self, BuildError> {
+        let kind = Kind::new(algorithm, quota)?;
+        let body = match kind {
+            Kind::Bucket { .. } => include_str!("bucket.lua"),
+            Kind::Window { .. } => include_str!("window.lua"),
+            Kind::Log { .. } => include_str!("log.lua"),
+        };
+        Ok(Self { kind, script: Script::new(body), hold: 0, rest: 0 })
+    }
+
+    /// Makes sure that leases of so many tokens are possible, and says for how long they hold.
+    pub(crate) fn lease(&mut self, lease: u64) -> Result<(), BuildError> {
+        let capacity = self.capacity();
+        let refused = |most| Err(BuildError::Lease { lease, most });
+        let clamped = |hold: u128| hold.clamp(SHORTEST_HOLD.into(), LONGEST_HOLD.into());
+        let hold = match self.kind {
+            // Each of its requests is told when its turn is, which only the store knows.
+            Kind::Bucket { queue: true, .. } => {
+                return Err(BuildError::LeaseAlgorithm { algorithm: Algorithm::LeakyQueue });
+            }
+            // The other half is for those who have no lease.
+            _ if lease == 0 || lease > capacity / 2 => return refused(capacity / 2),
+            // To the end of the window.
+            Kind::Window { .. } => 0,
+            Kind::Log { period, limit } => {
+                let hold = clamped(u128::from(period) * u128::from(lease) / u128::from(limit));
+                if hold > u128::from(period / 2) {
+                    return refused(0);
+                }
+                hold
+            }
+            Kind::Bucket { unit, leak, .. } => {
+                // As long as it takes for as many tokens to come.
+                let hold = clamped(u128::from(lease) * u128::from(unit) / u128::from(leak));
+                let kept = |hold: u128| hold * u128::from(leak) / u128::from(unit) + 1;
+                if kept(hold) + u128::from(lease) > u128::from(capacity) {
+                    let least = kept(SHORTEST_HOLD.into());
+                    return refused(
+                        u64::try_from(u128::from(capacity).saturating_sub(least) / 2).unwrap_or(0),
+                    );
+                }
+                hold
+            }
+        };
+        self.hold = u64::try_from(hold).unwrap_or(LONGEST_HOLD);
+        // Where tokens come one by one, a store that has just denied one is not asked for each: meanwhile several come, and
+        // never so many that the bucket would be full.
+        self.rest = match self.kind {
+            Kind::Window { sliding: false, .. } => 0,
+            Kind::Window { period, limit, .. } => {
+                let time = clamped(u128::from(period) * u128::from(lease) / u128::from(limit)) / 4;
+                u64::try_from(time).unwrap_or(LONGEST_HOLD).min(period / 20)
+            }
+            _ => self.hold / 4,
+        };
+        Ok(())
+    }
+
+    /// For how long a denial is taken for granted at the least.
+    pub(crate) fn rest(&self) -> Duration {
+        Duration::from_micros(self.rest)
+    }
+
+    /// The most that can be taken at once.
+    pub(crate) fn capacity(&self) -> u64 {
+        match self.kind {
+            Kind::Bucket { burst, .. } => burst,
+            Kind::Window { limit, .. } | Kind::Log { limit, .. } => limit,
+        }
+    }
+
+    /// The period of windows in microseconds, and whether they slide.
+    pub(crate) fn windows(&self) -> Option<(u64, bool)> {
+        match self.kind {
+            Kind::Window { period, sliding, .. } => Some((period, sliding)),
+            _ => None,
+        }
+    }
+
+    /// Which states are read by the same script.
+    pub(crate) fn letter(&self) -> char {
+        match self.kind {
+            Kind::Bucket { .. } => 'b',
+            Kind::Window { .. } => 'w',
+            Kind::Log { .. } => 'l',
+        }
+    }
+
+    /// The call; without a time, the server's is taken.
+    pub(crate) fn call<'s>(&'s self, key: &'s str, op: Op<'_>, now: Option<Tick>) -> Call<'s> {
+        let name = match op {
+            Op::Check { .. } => "check",
+            Op::Peek { .. } => "peek",
+            Op::Refund { .. } => "refund",
+        };
+        let call = Call::new(&self.script, key).text(name);
+        let call = match now {
+            Some(now) => call.number(now.as_nanos() / 1000),
+            None => call.text(""),
+        };
+        let call = match self.kind {
+            Kind::Bucket { unit, leak, burst, .. } => call.number(unit).number(leak).number(burst),
+            Kind::Window { period, limit, sliding } => {
+                call.number(period).number(limit).number(sliding.into())
+            }
+            Kind::Log { period, limit } => call.number(period).number(limit).text("-"),
+        };
+        let call = call.number(GRACE_MS);
+        match op {
+            Op::Check { cost, lease } => call.number(cost).number(lease).number(self.hold),
+            Op::Peek { cost } => call.number(cost),
+            Op::Refund { charge, tokens } => call.number(tokens).number(self.held(charge)),
+        }
+    }
+
+    /// By what a script finds a charge again: until when a bucket holds it, which window has counted it, when it was
+    /// logged.
+    fn held(&self, charge: &Decision) -> u64 {
+        let micros = |tick: Tick| tick.as_nanos() / 1000;
+        let until = micros(charge.at() + charge.reset_after());
+        match self.kind {
+            Kind::Bucket { .. } => until,
+            Kind::Window { period, sliding, .. } => (until / period).saturating_sub(1 + u64::from(sliding)),
+            Kind::Log { .. } => micros(charge.at()),
+        }
+    }
+
+    /// What a script's answer to a request means, or numbers like it; `None` if it is none.
+    pub(crate) fn answer(&self, reply: &[i64], op: Op<'_>, source: Source) -> Option<Answer> {
+        let (cost, takes) = match op {
+            Op::Check { cost, .. } => (cost, true),
+            Op::Peek { cost } => (cost, false),
+            Op::Refund { .. } => (0, false),
+        };
+        let numbers: SmallVec<[u128; 8]> =
+            reply.iter().map(|&number| u128::try_from(number).unwrap_or(NEVER)).collect();
+        let (&granted, &lease, rest) = match &*numbers {
+            [granted, lease, rest @ ..] => (granted, lease, rest),
+            _ => return None,
+        };
+        let capacity = self.capacity();
+        let outcome = match granted {
+            0 if cost > capacity => Outcome::TooCostly,
+            0 => Outcome::Denied,
+            _ => Outcome::Allowed,
+        };
+        // Who only looks is told what is there before a charge.
+        let cost = if outcome == Outcome::Allowed && !takes { 0 } else { cost };
+        let told = match (self.kind, rest) {
+            (Kind::Bucket { unit, leak, queue, .. }, &[debt, now, asked]) => {
+                let bucket = Bucket {
+                    unit: unit.into(),
+                    leak: leak.into(),
+                    capacity: u128::from(unit) * u128::from(capacity),
+                };
+                bucket.told(outcome, cost.into(), debt, queue, now.saturating_sub(asked), asked)
+            }
+            (Kind::Window { period, limit, sliding }, &[number, previous, present, asked]) => {
+                let windows = Windows { period: period.into(), limit: limit.into(), sliding };
+                windows.told(outcome, cost.into(), Pair { number, previous, present }, asked)
+            }
+            (Kind::Log { .. }, &[held, now, wait, reset]) => Told {
+                remaining: u128::from(capacity).saturating_sub(held),
+                wait: (outcome != Outcome::TooCostly).then_some(wait),
+                reset,
+                refill: reset,
+                at: now,
+                ends: 0,
+            },
+            _ => return None,
+        };
+        let decision = Decision::from(DecisionParts {
+            outcome,
+            cost,
+            capacity,
+            // What was leased with it is still there.
+            remaining: u64::try_from(told.remaining + lease).unwrap_or(u64::MAX).min(capacity),
+            wait: told.wait.map(duration),
+            reset_after: duration(told.reset),
+            refill_after: duration(told.refill),
+            at: Tick::from(duration(told.at)),
+            source,
+        });
+        let hold = match self.kind {
+            Kind::Window { .. } => duration(told.ends),
+            _ => Duration::from_micros(self.hold),
+        };
+        Some(Answer { decision, lease: u64::try_from(lease).unwrap_or(0), hold })
+    }
+}
+
+/// Longer than anything; no time to count with.
+const NEVER: u128 = 1 << 62;
+
+/// Of microseconds.
+fn duration(micros: u128) -> Duration {
+    if micros >= NEVER {
+        Duration::MAX
+    } else {
+        Duration::from_micros(u64::try_from(micros).unwrap_or(u64::MAX))
+    }
+}
+
+/// The figures of a decision, in tokens and microseconds.
+struct Told {
+    remaining: u128,
+    wait: Option<u128>,
+    reset: u128,
+    refill: u128,
+    at: u128,
+    /// Until the window ends.
+    ends: u128,
+}
+
+struct Bucket {
+    unit: u128,
+    leak: u128,
+    capacity: u128,
+}
+
+impl Bucket {
+    /// `behind` is how much earlier than the key's time the request was made.
+    fn told(&self, outcome: Outcome, cost: u128, debt: u128, queue: bool, behind: u128, asked: u128) -> Told {
+        let until = |units: u128| if units == 0 { 0 } else { units.div_ceil(self.leak) + behind };
+        let free = self.capacity.saturating_sub(debt);
+        let remaining = free / self.unit;
+        let next = ((remaining + 1) * self.unit).min(self.capacity);
+        Told {
+            remaining,
+            wait: match outcome {
+                Outcome::Denied => Some(until((debt + cost * self.unit).saturating_sub(self.capacity))),
+                Outcome::Allowed if queue => Some(until(debt.saturating_sub(cost * self.unit))),
+                Outcome::Allowed => Some(0),
+                _ => None,
+            },
+            reset: until(debt),
+            refill: until(next - free),
+            at: asked,
+            ends: 0,
+        }
+    }
+}
+
+struct Windows {
+    period: u128,
+    limit: u128,
+    sliding: bool,
+}
+
+#[derive(Clone, Copy)]
+struct Pair {
+    number: u128,
+    previous: u128,
+    present: u128,
+}
+
+impl Windows {
+    fn told(&self, outcome: Outcome, cost: u128, pair: Pair, asked: u128) -> Told {
+        let elapsed = asked.saturating_sub(pair.number * self.period).min(self.period);
+        let weighted = match self.sliding {
+            true => (pair.previous * (self.period - elapsed)).div_ceil(self.period),
+            false => 0,
+        };
+        let idle = match (pair.previous, pair.present) {
+            (_, 0) if !self.sliding => asked,
+            (0, 0) => asked,
+            (_, 0) => (pair.number + 1) * self.period,
+            _ if !self.sliding => (pair.number + 1) * self.period,
+            _ => (pair.number + 2) * self.period,
+        };
+        let reset = idle.saturating_sub(asked);
+        Told {
+            remaining: self.limit.saturating_sub(pair.present + weighted),
+            wait: match outcome {
+                Outcome::Denied => Some(self.retry_at(pair, cost).saturating_sub(asked)),
+                Outcome::Allowed => Some(0),
+                _ => None,
+            },
+            reset,
+            refill: reset,
+            at: asked,
+            ends: ((pair.number + 1) * self.period).saturating_sub(asked),
+        }
+    }
+
+    /// How far into the pair's window `cost` fits, if it does before the window ends.
+    fn fits_after(&self, pair: Pair, cost: u128) -> Option<u128> {
+        let free = self.limit.checked_sub(pair.present)?.checked_sub(cost)?;
+        if pair.previous <= free || !self.sliding {
+            return Some(0);
+        }
+        let elapsed = self.period - free * self.period / pair.previous;
+        (elapsed < self.period).then_some(elapsed)
+    }
+
+    fn retry_at(&self, pair: Pair, cost: u128) -> u128 {
+        let next = Pair {
+            number: pair.number + 1,
+            previous: if self.sliding { pair.present } else { 0 },
+            present: 0,
+        };
+        let fits = |pair: Pair| Some(pair.number * self.period + self.fits_after(pair, cost)?);
+        fits(pair).or_else(|| fits(next)).unwrap_or((pair.number + 2) * self.period)
+    }
+}
+
+impl Kind {
+    fn new(algorithm: Algorithm, quota: Quota) -> Result<Self, BuildError> {
+        let (limit, nanos) = (quota.tokens(), quota.period().as_nanos());
+        let longest = Quota::MAX_PERIOD;
+        let refused = |error: ConfigError| Err(BuildError::from(error));
+        match quota {
+            _ if limit == 0 => return refused(ConfigError::ZeroTokens),
+            _ if nanos == 0 => return refused(ConfigError::ZeroPeriod),
+            _ if quota.period() > longest => {
+                return refused(ConfigError::PeriodTooLong { period: quota.period(), most: longest });
+            }
+            _ => {}
+        }
+        if algorithm.has_burst() {
+            return Self::bucket(quota, algorithm == Algorithm::LeakyQueue);
+        }
+        if let Some(burst) = quota.explicit_burst() {
+            return refused(ConfigError::BurstUnsupported { algorithm, burst });
+        }
+        if !nanos.is_multiple_of(1000) {
+            return Err(BuildError::Period { period: quota.period() });
+        }
+        // Ten years are 2^49 microseconds.
+        let period = u64::try_from(nanos / 1000).unwrap_or(u64::MAX);
+        match algorithm {
+            Algorithm::SlidingLog if limit > LOG => {
+                refused(ConfigError::LogTooLarge { tokens: limit, most: LOG })
+            }
+            Algorithm::SlidingLog => Ok(Self::Log { period, limit }),
+            _ if limit >= DIVISOR => refused(ConfigError::TooManyTokens {
+                algorithm,
+                tokens: limit,
+                period: quota.period(),
+                most: DIVISOR - 1,
+            }),
+            _ => Ok(Self::Window { period, limit, sliding: algorithm == Algorithm::SlidingWindow }),
+        }
+    }
+
+    fn bucket(quota: Quota, queue: bool) -> Result<Self, BuildError> {
+        // period / limit, in microseconds, as a fraction.
+        let (nanos, rate) = (quota.period().as_nanos(), u128::from(quota.tokens()) * 1000);
+        let common = gcd(nanos, rate);
+        let (unit, leak) = (nanos / common, rate / common);
+        let burst = quota.capacity();
+        if burst == 0 {
+            return Err(ConfigError::ZeroBurst.into());
+        }
+        let most = if unit < DIVISOR.into() && leak < EXACT.into() { u128::from(EXACT) / unit } else { 0 };
+        if u128::from(burst) > most {
+            return Err(BuildError::TooFine { quota, most: u64::try_from(most).unwrap_or(u64::MAX) });
+        }
+        let fits = |number: u128| u64::try_from(number).unwrap_or(u64::MAX);
+        Ok(Self::Bucket { unit: fits(unit), leak: fits(leak), burst, queue })
+    }
+}
+
+fn gcd(mut a: u128, mut b: u128) -> u128 {
+    while b > 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}

@@ -1,0 +1,189 @@
+//! The counts of all keys on one machine: their windows, the store's time, and what is waiting to be told.
+
+use crate::core::Core;
+use crate::name::Name;
+use crate::scripts::method::Op;
+use crate::scripts::script::Script;
+use crate::stats::SharedStats;
+use crate::words::atomics::{AtomicBool, AtomicU64, Relaxed};
+use crate::words::count::Count;
+use crate::words::recovery::Recovery;
+use scc::{HashIndex, Queue};
+use std::ops::Deref;
+use std::sync::Arc;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use tollgate::{Decision, Source, Tick};
+
+pub(crate) struct Shared {
+    pub(crate) core: Arc<Core>,
+    pub(crate) script: Script,
+    /// By which the store knows this machine: another one each time.
+    pub(crate) node: String,
+    pub(crate) most: u64,
+    pub(crate) limit: u64,
+    /// In microseconds.
+    pub(crate) period: u64,
+    pub(crate) sliding: bool,
+    pub(crate) max_keys: u64,
+    pub(crate) start: Instant,
+    /// The store's time at `start`, in microseconds since the Unix epoch.
+    pub(crate) origin: AtomicU64,
+    pub(crate) counts: HashIndex<(Name, u64), Arc<Counted>>,
+    pub(crate) size: AtomicU64,
+    /// In which window those of earlier ones were forgotten last.
+    pub(crate) swept: AtomicU64,
+    pub(crate) dirty: Queue<Arc<Counted>>,
+    /// Told when there is something to tell, and when it is urgent.
+    pub(crate) woken: Notify,
+    pub(crate) hurry: Notify,
+    pub(crate) telling: AtomicBool,
+    /// In microseconds since `start`.
+    pub(crate) recovery: Recovery,
+}
+
+/// The count of one window of a key, and what tasks need beside it.
+#[derive(Debug)]
+pub(crate) struct Counted {
+    /// The key, its name in the store, and the window.
+    pub(crate) name: Name,
+    pub(crate) text: Box<str>,
+    pub(crate) window: u64,
+    count: Count,
+    /// Told when the store has answered, or has not.
+    pub(crate) answered: Notify,
+}
+
+impl Counted {
+    pub(crate) fn new(name: Name, text: &str, window: u64) -> Self {
+        Self { name, text: text.into(), window, count: Count::default(), answered: Notify::new() }
+    }
+}
+
+impl Deref for Counted {
+    type Target = Count;
+
+    fn deref(&self) -> &Count {
+        &self.count
+    }
+}
+
+impl Shared {
+    /// Microseconds since the limiter was built.
+    pub(crate) fn elapsed(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_micros()).unwrap_or(u64::MAX)
+    }
+
+    /// The store's time, in microseconds since the Unix epoch.
+    pub(crate) fn now(&self) -> u64 {
+        // ORDERING: relaxed; one number.
+        self.origin.load(Relaxed).saturating_add(self.elapsed())
+    }
+
+    pub(crate) fn at(&self, now: Option<Tick>) -> u64 {
+        now.or_else(|| self.core.now()).map_or_else(|| self.now(), |now| now.as_nanos() / 1000)
+    }
+
+    /// The store's time was `now` at some moment since `sent`.
+    pub(crate) fn learn_time(&self, now: u64, sent: u64) {
+        let (earliest, latest) = (now.saturating_sub(self.elapsed()), now.saturating_sub(sent));
+        // ORDERING: relaxed, as in `now`.
+        let origin = self.origin.load(Relaxed);
+        if origin < earliest || origin > latest {
+            // ORDERING: relaxed, as in `now`.
+            self.origin.store(origin.clamp(earliest, latest), Relaxed);
+        }
+    }
+
+    /// The count of a window; `None` if there are too many.
+    pub(crate) fn count(self: &Arc<Self>, name: Name, text: &str, window: u64) -> Option<Arc<Counted>> {
+        let key = (name, window);
+        if let Some(count) = self.counts.peek_with(&key, |_, count| Arc::clone(count)) {
+            return Some(count);
+        }
+        self.sweep(window);
+        // ORDERING: relaxed; a count.
+        if self.size.load(Relaxed) >= self.max_keys {
+            return None;
+        }
+        if self.counts.insert_sync(key, Arc::new(Counted::new(name, text, window))).is_ok() {
+            // ORDERING: relaxed, as above.
+            self.size.fetch_add(1, Relaxed);
+        }
+        self.counts.peek_with(&key, |_, count| Arc::clone(count))
+    }
+
+    /// What the window before has admitted, by what is known.
+    pub(crate) fn before(&self, name: Name, window: u64) -> u64 {
+        if !self.sliding {
+            return 0;
+        }
+        let key = (name, window.wrapping_sub(1));
+        self.counts.peek_with(&key, |_, count| count.fields().present()).unwrap_or(0)
+    }
+
+    /// How much of it counts at `now`, rounded up.
+    pub(crate) fn weighed(&self, before: u64, now: u64) -> u64 {
+        let rest = self.period - now % self.period;
+        let weighed = (u128::from(before) * u128::from(rest)).div_ceil(u128::from(self.period));
+        u64::try_from(weighed).unwrap_or(u64::MAX)
+    }
+
+    /// Forgets windows that nobody asks for any more, once in each.
+    pub(crate) fn sweep(self: &Arc<Self>, window: u64) {
+        // A caller may give a time that is far ahead of those that others ask at.
+        let window = window.min(self.now() / self.period);
+        // ORDERING: relaxed; it protects nothing but the number of tasks.
+        if self.swept.fetch_max(window, Relaxed) >= window {
+            return;
+        }
+        let shared = Arc::clone(self);
+        tokio::task::spawn_blocking(move || {
+            let mut left = 0;
+            shared.counts.retain_sync(|&(_, of), _| {
+                left += u64::from(of + 1 >= window);
+                of + 1 >= window
+            });
+            // ORDERING: relaxed; a count. What was inserted meanwhile is counted the next time.
+            shared.size.store(left, Relaxed);
+        });
+    }
+
+    pub(crate) fn decision(
+        &self,
+        granted: bool,
+        cost: u64,
+        window: u64,
+        before: u64,
+        present: u64,
+        now: u64,
+    ) -> Decision {
+        let number = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+        let reply = [granted.into(), 0, window, before, present, now].map(number);
+        let op = Op::Check { cost, lease: 0 };
+        let answer = self.core.method.answer(&reply, op, Source::Prepaid);
+        answer.expect("windows answer with six numbers").decision
+    }
+
+    pub(crate) fn each(&self, mut visit: impl FnMut(&Arc<Counted>)) {
+        self.counts.iter_sync(|_, count| {
+            visit(count);
+            true
+        });
+    }
+
+    pub(crate) fn unsynced(&self) -> SharedStats {
+        let mut stats = SharedStats::default();
+        self.each(|count| {
+            // What nobody asks for any more adds to no overshoot.
+            if !self.is_of_interest(count) {
+                return;
+            }
+            let fields = count.fields();
+            stats.unsynced += fields.unsynced();
+            stats.in_flight += fields.in_flight;
+            stats.most_unsynced = stats.most_unsynced.max(fields.unsynced());
+        });
+        stats
+    }
+}

@@ -1,0 +1,300 @@
+//! How the store is told: by one task, in batches, again and again until it has confirmed.
+
+use super::counts::{Counted, Shared};
+use crate::scripts::script::{Call, Failure, Reply};
+use crate::stats::Event;
+use crate::words::atomics::Relaxed;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+use tokio::time::{Instant, sleep, timeout};
+
+/// How long counts are gathered before they are told; drawn at random between half and one and a half of it.
+const INTERVAL: Duration = Duration::from_millis(20);
+/// How many are told in one write.
+const BATCH: usize = 128;
+/// How long an idle state is kept in the store.
+const GRACE_MS: u64 = 1000;
+
+/// The right to tell the store a count. Whoever has it sees to it that what is not confirmed is told again.
+pub(crate) struct Right<'s> {
+    shared: &'s Shared,
+    count: &'s Arc<Counted>,
+    heard: bool,
+}
+
+impl<'s> Right<'s> {
+    /// For one who was given it by [`Count::push`](crate::words::count::Count::push).
+    pub(crate) fn new(shared: &'s Shared, count: &'s Arc<Counted>) -> Self {
+        Self { shared, count, heard: false }
+    }
+}
+
+impl Drop for Right<'_> {
+    fn drop(&mut self) {
+        self.count.pushed();
+        self.count.answered.notify_waiters();
+        // If nothing was heard, the store may have lost also what it had confirmed.
+        if (!self.heard || self.count.fields().unsynced() > 0) && self.shared.is_of_interest(self.count) {
+            self.shared.enqueue(self.count);
+            self.shared.woken.notify_one();
+        }
+    }
+}
+
+/// What became of some counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Told {
+    /// There were none.
+    None,
+    /// The store has answered for one of them at least.
+    Some,
+    /// It has not.
+    Unheard,
+}
+
+impl Shared {
+    pub(crate) fn enqueue(&self, count: &Arc<Counted>) {
+        if count.enqueue() {
+            self.dirty.push(Arc::clone(count));
+        }
+    }
+
+    /// Sees to it that the store is told of `count`.
+    pub(crate) fn tell_later(self: &Arc<Self>, count: &Arc<Counted>) {
+        self.enqueue(count);
+        // ORDERING: relaxed; it protects nothing but the number of tasks.
+        if !self.telling.load(Relaxed) && !self.telling.swap(true, Relaxed) {
+            tokio::spawn(Teller(Arc::downgrade(self)).run());
+        }
+        self.woken.notify_one();
+    }
+
+    /// Tells the store what it is to be told now, until it does not answer. What comes meanwhile waits for the next time.
+    pub(crate) async fn tell_round(&self) -> Told {
+        let mut rounds = self.dirty.len().div_ceil(BATCH);
+        let mut told = Told::None;
+        while rounds > 0 {
+            told = self.tell_some().await;
+            rounds = if told == Told::Some { rounds - 1 } else { 0 };
+        }
+        told
+    }
+
+    /// Tells the store some counts that it does not know yet.
+    async fn tell_some(&self) -> Told {
+        let mut counts = Vec::new();
+        while counts.len() < BATCH
+            && let Some(count) = self.dirty.pop()
+        {
+            let count = Arc::clone(&count);
+            count.dequeued();
+            if count.push() {
+                counts.push(count);
+            }
+        }
+        if counts.is_empty() {
+            return Told::None;
+        }
+        // Given back also if this future is dropped.
+        let mut rights: Vec<_> = counts.iter().map(|count| Right::new(self, count)).collect();
+        let told: Vec<u64> = counts.iter().map(|count| count.send()).collect();
+        let calls: Vec<_> =
+            counts.iter().zip(&told).map(|(count, &told)| self.call("push", count, told)).collect();
+        let sent = self.elapsed();
+        let answers = self.core.client.call_all(&calls, self.core.deadline()).await;
+        self.notice_connection();
+        let mut outcome = Told::Unheard;
+        for ((right, &told), answer) in rights.iter_mut().zip(&told).zip(answers) {
+            match answer.and_then(Heard::read) {
+                Ok(heard) => {
+                    outcome = Told::Some;
+                    self.core.counters.count(Event::ByStore);
+                    self.hear(right, &heard, told, 0, sent);
+                }
+                Err(failure) => {
+                    if failure != Failure::Unknown {
+                        right.count.unsent();
+                    }
+                    self.core.count(&failure);
+                }
+            }
+        }
+        outcome
+    }
+
+    pub(crate) fn is_of_interest(&self, count: &Counted) -> bool {
+        count.window + 1 >= self.now() / self.period
+    }
+
+    /// The store has answered for a count, of which it was told `told`, and has granted `more`.
+    fn hear(&self, right: &mut Right<'_>, heard: &Heard, told: u64, more: u64, sent: u64) {
+        let count = right.count;
+        right.heard = true;
+        self.learn_time(heard.now, sent);
+        if heard.before < count.confirmed() && !self.recovery.has_just_begun(self.elapsed()) {
+            self.recovery.begin(self.elapsed());
+            self.tell_all_again();
+        }
+        // What it knows of this machine may be more than was admitted: a grant whose answer was lost.
+        let own = heard.before.max(told) + more;
+        let others = heard.total.saturating_sub(own);
+        if self.recovers() {
+            count.learn(others);
+        } else {
+            count.confirm(told + more, others);
+        }
+        if self.sliding {
+            self.learn_previous(count, heard.previous.saturating_sub(heard.share));
+        }
+    }
+
+    /// What others have admitted in the window before.
+    fn learn_previous(&self, count: &Counted, others: u64) {
+        let Some(window) = count.window.checked_sub(1).filter(|_| others > 0) else { return };
+        let key = (count.name, window);
+        if self.counts.peek_with(&key, |_, before| before.learn(others)).is_none() {
+            let before = Counted::new(count.name, &count.text, window);
+            before.learn(others);
+            if self.counts.insert_sync(key, Arc::new(before)).is_ok() {
+                // ORDERING: relaxed; a count.
+                self.size.fetch_add(1, Relaxed);
+            }
+        }
+    }
+
+    /// If there is a new connection, the store behind it may have lost what it was told.
+    fn notice_connection(&self) {
+        if self.recovery.notice(self.core.client.connections(), self.elapsed()) {
+            self.tell_all_again();
+        }
+    }
+
+    fn tell_all_again(&self) {
+        self.each(|count| self.enqueue(count));
+        self.woken.notify_one();
+    }
+
+    /// Has one count told again, if there is any that the store could lose: a machine without requests has to notice a
+    /// new connection, too.
+    fn look_after(&self) {
+        self.counts.iter_sync(|_, count| {
+            let is_told = count.confirmed() > 0 && self.is_of_interest(count);
+            if is_told {
+                self.enqueue(count);
+            }
+            !is_told
+        });
+    }
+
+    /// Is it too soon to take an answer for a confirmation, because others have to tell again what the store has lost?
+    fn recovers(&self) -> bool {
+        self.recovery.is_on(self.elapsed())
+    }
+
+    fn call<'s>(&'s self, op: &str, count: &'s Counted, told: u64) -> Call<'s> {
+        let call = Call::new(&self.script, &count.text).text(op);
+        let call = match self.core.now() {
+            Some(now) => call.number(now.as_nanos() / 1000),
+            None => call.text(""),
+        };
+        call.number(self.period).number(GRACE_MS).text(&self.node).number(count.window).number(told)
+    }
+
+    /// Asks the store for `cost` tokens: were they granted, and what is present then?
+    pub(crate) async fn take(
+        &self,
+        mut right: Right<'_>,
+        cost: u64,
+        deadline: Instant,
+    ) -> Result<(bool, u64), Failure> {
+        if self.recovers() {
+            return Err(Failure::Unavailable);
+        }
+        let count = right.count;
+        let told = count.send();
+        let call = self.call("take", count, told).number(cost).number(self.limit).number(self.sliding.into());
+        let sent = self.elapsed();
+        let answer = self.core.client.call(&call, deadline).await;
+        self.notice_connection();
+        match answer.and_then(Heard::read) {
+            Ok(heard) => {
+                self.core.counters.count(Event::ByStore);
+                if self.recovers() || heard.before < count.confirmed() {
+                    // It granted without knowing of all.
+                    self.hear(&mut right, &heard, told, 0, sent);
+                    return Err(Failure::Unknown);
+                }
+                self.hear(&mut right, &heard, told, if heard.granted { cost } else { 0 }, sent);
+                Ok((heard.granted, count.fields().present()))
+            }
+            Err(failure) => {
+                // If that is unknown, the store may have counted what nobody was given: then it knows as much more of this
+                // machine than was admitted, until that comes up to it.
+                if failure != Failure::Unknown {
+                    count.unsent();
+                }
+                self.core.count(&failure);
+                Err(failure)
+            }
+        }
+    }
+}
+
+/// What the store has answered.
+struct Heard {
+    granted: bool,
+    /// What it had known of this machine.
+    before: u64,
+    total: u64,
+    previous: u64,
+    /// This machine's part of `previous`.
+    share: u64,
+    now: u64,
+}
+
+impl Heard {
+    fn read(reply: Reply) -> Result<Self, Failure> {
+        let numbers: Vec<u64> = reply.iter().map(|&number| u64::try_from(number).unwrap_or(0)).collect();
+        let &[granted, before, total, previous, share, now] = &*numbers else {
+            return Err(Failure::Refused("a script has answered with other numbers".to_owned()));
+        };
+        Ok(Self { granted: granted == 1, before, total, previous, share, now })
+    }
+}
+
+/// The task that tells the store. It ends with the limiter.
+struct Teller(Weak<Shared>);
+
+impl Teller {
+    async fn run(self) {
+        let mut told = Told::None;
+        loop {
+            let Some(shared) = self.0.upgrade() else { return };
+            if shared.dirty.is_empty() {
+                // Not for ever: or the limiter would never end.
+                if timeout(INTERVAL * 10, shared.woken.notified()).await.is_err() {
+                    shared.look_after();
+                }
+                continue;
+            }
+            let pause = INTERVAL.mul_f32(0.5 + fastrand::f32());
+            if told == Told::Unheard || shared.recovers() {
+                // To hurry would bring nothing.
+                sleep(pause).await;
+            } else {
+                let _ = timeout(pause, shared.hurry.notified()).await;
+            }
+            told = shared.tell_round().await;
+        }
+    }
+}
+
+impl Drop for Teller {
+    /// Also when its runtime ends: then the next request, in another one, starts the next.
+    fn drop(&mut self) {
+        if let Some(shared) = self.0.upgrade() {
+            // ORDERING: relaxed, as in `tell_later`.
+            shared.telling.store(false, Relaxed);
+        }
+    }
+}

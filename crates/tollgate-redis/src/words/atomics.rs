@@ -1,0 +1,12 @@
+//! The atomics of this crate, in one place, as `sync` is for the core: those of std, or those of the
+//! models.
+
+#[cfg(not(tollgate_loom))]
+pub use std::sync::atomic::{AtomicBool, AtomicU64};
+pub use std::sync::atomic::{
+    Ordering,
+    Ordering::{AcqRel, Acquire, Relaxed, Release},
+};
+
+#[cfg(tollgate_loom)]
+pub use super::model::{AtomicBool, AtomicU64};

@@ -1,0 +1,260 @@
+//! What this machine has admitted in one window of a key, and what it knows of the others.
+//!
+//! # State
+//!
+//! One word:
+//!
+//! | bits | field |
+//! |---|---|
+//! | 0 to 17 | *local*: admitted, and the store was not told yet |
+//! | 18 to 35 | *in flight*: the store was told, and has not answered |
+//! | 36 to 63 | *total*: what all machines have admitted, this one's share included, by the last answer; never less than it was |
+//!
+//! Beside it *confirmed*, all that this machine has admitted and the store has confirmed. Only who has the right to push
+//! writes that. Total less confirmed is what others have admitted.
+//!
+//! # Invariants
+//!
+//! 1. local + in flight is at most `max_unsynced`.
+//! 2. A token is admitted by the compare-and-swap that adds it to local, and only if total, in flight, local and it are
+//!    within the limit.
+//! 3. What this machine has admitted is confirmed + in flight + local, but for tokens given back. Told to the store it is
+//!    that sum, so that it does not matter how often, or whether the last time was heard.
+//! 4. Tokens leave *in flight* when the store has confirmed them, or when it is certain that it was not told.
+//! 5. What others have admitted never becomes less, even if the store has lost it.
+//!
+//! # Orderings
+//!
+//! | edge | release side | acquire side | what becomes visible | loom test that fails if it is weakened |
+//! |---|---|---|---|---|
+//! | *pushed* | `pushed` | `push` | confirmed, as the last one who had the right has left it; else the store would be told less than was admitted | `tellers_race_and_the_store_is_told_all` |
+//! | *refused* | `push` that fails | `pushed` | what was admitted by then: who gives the right back tells it | `tellers_race_and_the_store_is_told_all` |
+//! | *queued* | `enqueue` | `dequeued` | what was admitted by then: who takes a count out of the queue tells it | none: what was admitted is read by a compare-and-swap, and those of loom take effect where they are made |
+//! | *confirmed* | `confirm`, on confirmed | `learn` | the word, in which that is part of the total | none: as *queued*; tokens would be counted twice until the window ends |
+
+use super::atomics::{AcqRel, Acquire, AtomicBool, AtomicU64, Relaxed, Release};
+
+const BITS: u32 = 18;
+/// The most that may be unsynchronized.
+pub const MOST_UNSYNCED: u64 = (1 << BITS) - 1;
+/// The largest limit: a total can be above it.
+pub const MOST_LIMIT: u64 = MOST_TOTAL / 2;
+const MOST_TOTAL: u64 = u64::MAX >> (2 * BITS);
+
+#[derive(Debug, Default)]
+pub struct Count {
+    word: AtomicU64,
+    confirmed: AtomicU64,
+    pushing: AtomicBool,
+    queued: AtomicBool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fields {
+    pub local: u64,
+    pub in_flight: u64,
+    pub total: u64,
+}
+
+/// Why a request was not admitted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Full {
+    /// The limit is reached, by all that is known.
+    Limit,
+    /// The store must be heard first.
+    Unsynced,
+}
+
+impl Fields {
+    fn of(word: u64) -> Self {
+        Self {
+            local: word & MOST_UNSYNCED,
+            in_flight: word >> BITS & MOST_UNSYNCED,
+            total: word >> (2 * BITS),
+        }
+    }
+
+    fn word(self) -> u64 {
+        self.total.min(MOST_TOTAL) << (2 * BITS) | self.in_flight << BITS | self.local
+    }
+
+    pub fn unsynced(self) -> u64 {
+        self.local + self.in_flight
+    }
+
+    /// What is known to be admitted, by all.
+    pub fn present(self) -> u64 {
+        self.total + self.unsynced()
+    }
+}
+
+impl Count {
+    pub fn fields(&self) -> Fields {
+        // ORDERING: relaxed; the word is all there is to know, here and below.
+        Fields::of(self.word.load(Relaxed))
+    }
+
+    /// Lock-free: who has to try again has seen another one succeed.
+    fn update<T>(&self, step: impl Fn(Fields) -> Result<Fields, T>) -> Result<Fields, T> {
+        // ORDERING: relaxed, as in `fields`.
+        let mut word = self.word.load(Relaxed);
+        loop {
+            let next = step(Fields::of(word))?;
+            // ORDERING: relaxed, as in `fields`.
+            match self.word.compare_exchange_weak(word, next.word(), Relaxed, Relaxed) {
+                Ok(_) => return Ok(next),
+                Err(found) => word = found,
+            }
+        }
+    }
+
+    /// Admits `cost` tokens, if `limit` is not reached and no more than `most` are left unsynchronized.
+    pub fn admit(&self, cost: u64, limit: u64, most: u64) -> Result<Fields, Full> {
+        self.update(|fields| {
+            if fields.present().saturating_add(cost) > limit {
+                Err(Full::Limit)
+            } else if fields.unsynced() + cost > most {
+                Err(Full::Unsynced)
+            } else {
+                Ok(Fields { local: fields.local + cost, ..fields })
+            }
+        })
+    }
+
+    /// Takes back up to `tokens` that the store was not told of.
+    pub fn give_back(&self, tokens: u64) {
+        let _ = self.update(|fields| match fields.local.min(tokens) {
+            0 => Err(()),
+            back => Ok(Fields { local: fields.local - back, ..fields }),
+        });
+    }
+
+    /// The right to push, if nobody has it.
+    pub fn push(&self) -> bool {
+        // ORDERING: acquire side of *pushed*, release side of *refused*. A load before it might see an old value, and then
+        // nobody would tell what this one came for.
+        !self.pushing.swap(true, AcqRel)
+    }
+
+    /// Gives the right back.
+    pub fn pushed(&self) {
+        // ORDERING: release side of *pushed*, acquire side of *refused*.
+        self.pushing.swap(false, AcqRel);
+    }
+
+    /// Sends what is local on its way; what the store is to be told. Only for who has the right to push, as all below.
+    pub fn send(&self) -> u64 {
+        let sent =
+            self.update(|fields| Ok::<_, ()>(Fields { local: 0, in_flight: fields.unsynced(), ..fields }));
+        self.confirmed() + sent.map_or(0, |fields| fields.in_flight)
+    }
+
+    pub fn confirmed(&self) -> u64 {
+        // ORDERING: acquire side of *confirmed*.
+        self.confirmed.load(Acquire)
+    }
+
+    /// The store has counted all `own` tokens of this machine, and `others` of the others.
+    pub fn confirm(&self, own: u64, others: u64) {
+        let before = self.confirmed();
+        let _ = self.update(|fields| {
+            let others = fields.total.saturating_sub(before).max(others);
+            Ok::<_, ()>(Fields { in_flight: 0, total: others.saturating_add(own), ..fields })
+        });
+        // ORDERING: release side of *confirmed*. Who sees it sooner would count tokens twice, in flight and here.
+        self.confirmed.store(own, Release);
+    }
+
+    /// The store was not told: what was on its way is local again.
+    pub fn unsent(&self) {
+        let _ =
+            self.update(|fields| Ok::<_, ()>(Fields { local: fields.unsynced(), in_flight: 0, ..fields }));
+    }
+
+    /// What others have admitted, as it was heard beside something else. For everybody.
+    pub fn learn(&self, others: u64) {
+        let total = others.saturating_add(self.confirmed());
+        let _ = self.update(|fields| match total > fields.total {
+            true => Ok(Fields { total, ..fields }),
+            false => Err(()),
+        });
+    }
+
+    /// The right to stand in the queue, if it is not there yet.
+    pub fn enqueue(&self) -> bool {
+        // ORDERING: release side of *queued*. A swap reads the newest value: either the count is in the queue, or who has taken
+        // it out has not looked what there is to tell.
+        !self.queued.swap(true, AcqRel)
+    }
+
+    pub fn dequeued(&self) {
+        // ORDERING: acquire side of *queued*.
+        self.queued.swap(false, AcqRel);
+    }
+}
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_local_then_in_flight_then_confirmed() {
+        let count = Count::default();
+        assert_eq!(count.admit(3, 10, 5).unwrap(), Fields { local: 3, in_flight: 0, total: 0 });
+        assert!(count.push() && !count.push());
+        assert_eq!(count.send(), 3);
+        count.admit(2, 10, 5).unwrap();
+        assert_eq!(count.fields(), Fields { local: 2, in_flight: 3, total: 0 });
+        assert_eq!(count.admit(1, 10, 5), Err(Full::Unsynced));
+        count.confirm(3, 1);
+        assert_eq!(count.fields(), Fields { local: 2, in_flight: 0, total: 4 });
+        count.pushed();
+        assert!(count.push());
+        assert_eq!(count.send(), 5);
+    }
+
+    #[test]
+    fn what_was_not_sent_is_local_and_what_is_unknown_stays_counted() {
+        let count = Count::default();
+        count.admit(3, 10, 5).unwrap();
+        assert_eq!(count.send(), 3);
+        count.unsent();
+        assert_eq!(count.fields(), Fields { local: 3, in_flight: 0, total: 0 });
+        // Told again, and nothing heard: the next time it is the same count, and what has come since.
+        assert_eq!(count.send(), 3);
+        count.admit(1, 10, 5).unwrap();
+        assert_eq!(count.send(), 4);
+        assert_eq!(count.fields().unsynced(), 4);
+        count.confirm(4, 0);
+        assert_eq!(count.fields().present(), 4);
+    }
+
+    #[test]
+    fn the_limit_is_that_of_all_that_is_known() {
+        let count = Count::default();
+        count.learn(8);
+        count.admit(2, 10, 5).unwrap();
+        assert_eq!(count.admit(1, 10, 5), Err(Full::Limit));
+        assert_eq!(count.admit(u64::MAX, 10, 5), Err(Full::Limit));
+        // What is known never shrinks.
+        count.learn(3);
+        assert_eq!(count.fields().present(), 10);
+    }
+
+    #[test]
+    fn only_what_the_store_was_not_told_goes_back() {
+        let count = Count::default();
+        count.admit(2, 10, 5).unwrap();
+        count.send();
+        count.admit(1, 10, 5).unwrap();
+        count.give_back(3);
+        assert_eq!(count.fields(), Fields { local: 0, in_flight: 2, total: 0 });
+    }
+
+    #[test]
+    fn fields_fill_the_word_and_overlap_nowhere() {
+        let fields = Fields { local: MOST_UNSYNCED, in_flight: MOST_UNSYNCED, total: MOST_TOTAL };
+        assert_eq!((fields.word(), Fields::of(fields.word())), (u64::MAX, fields));
+        assert_eq!(Fields::of(Fields { total: u64::MAX, ..fields }.word()), fields);
+    }
+}

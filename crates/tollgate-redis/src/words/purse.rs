@@ -1,0 +1,321 @@
+//! Tokens of one key that were taken in advance.
+//!
+//! # State
+//!
+//! Two *purses*, each one word: until when its tokens may be spent, and how many there are. Two, so that the next lease can
+//! come while the last one is still being spent; they do not mix, since tokens are good as long as they were charged for.
+//!
+//! | bits | field |
+//! |---|---|
+//! | 0 to 23 | tokens |
+//! | 24 to 63 | until when, in ticks of [`TICK`] since the limiter was built; 0 in a purse that was never filled |
+//!
+//! # Invariants
+//!
+//! 1. A token is spent by the compare-and-swap that takes it out, and only while the purse's time is not over.
+//! 2. A purse is filled only by the one who has the right to ask the store, by a compare-and-swap, while it is empty or over;
+//!    or if neither is, because tokens were given back meanwhile, by adding to one until the earlier of both times.
+//! 3. A token goes back only into a purse that expires when the one it came from did, or before.
+//!
+//! # Progress
+//!
+//! Spending and filling are lock-free: a compare-and-swap fails because another one has succeeded. Who finds nothing here while
+//! the store is asked waits for that answer, as he would for his own.
+//!
+//! # Orderings
+//!
+//! | edge | release side | acquire side | what becomes visible | loom test that fails if it is weakened |
+//! |---|---|---|---|---|
+//! | *filled* | `put`, on the purse | `give_back` | who sees a new purse sees that there is a new lease, or that one is coming; else a token that is given back would live as long as that | `fill_races_give_back_and_no_token_outlives_its_lease` |
+//! | *asked* | `asked` | `ask` | when the last lease came: that a lease is coming is noted after it | none: in loom a store takes effect where it is made, and never before one that another thread has made sooner |
+
+use super::atomics::{AcqRel, Acquire, AtomicBool, AtomicU64, Ordering, Relaxed, Release};
+
+/// Nanoseconds; a lease is cut down to whole ones.
+pub const TICK: u64 = 1_000_000;
+const TOKEN_BITS: u32 = 24;
+/// The last tick: in 34 years.
+pub const LAST: u64 = u64::MAX >> TOKEN_BITS;
+/// The most tokens of a lease.
+pub const MOST: u64 = (1 << TOKEN_BITS) - 1;
+
+#[derive(Debug, Default)]
+pub struct Purses {
+    purses: [AtomicU64; 2],
+    /// When the last lease came, in ticks; [`LAST`] while it comes.
+    filled: AtomicU64,
+    asking: AtomicBool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Purse {
+    until: u64,
+    tokens: u64,
+}
+
+impl Purse {
+    fn of(word: u64) -> Self {
+        Self { until: word >> TOKEN_BITS, tokens: word & MOST }
+    }
+
+    fn word(self) -> u64 {
+        self.until << TOKEN_BITS | self.tokens
+    }
+
+    /// What can be spent of it.
+    fn at(self, now: u64) -> u64 {
+        if now < self.until { self.tokens } else { 0 }
+    }
+}
+
+impl Purses {
+    /// Takes `cost` tokens out of one purse, the one that expires first if it has them; what is left in both.
+    pub fn spend(&self, cost: u64, now: u64) -> Option<u64> {
+        for index in self.order(now) {
+            // ORDERING: relaxed; the word is all there is to know of a purse.
+            let mut word = self.purses[index].load(Relaxed);
+            loop {
+                let purse = Purse::of(word);
+                let Some(rest) = purse.at(now).checked_sub(cost) else { break };
+                let next = Purse { tokens: rest, ..purse }.word();
+                // ORDERING: relaxed, as above. It publishes nothing.
+                match self.purses[index].compare_exchange_weak(word, next, Relaxed, Relaxed) {
+                    Ok(_) => return Some(self.held(now)),
+                    Err(found) => word = found,
+                }
+            }
+        }
+        None
+    }
+
+    /// What can be spent.
+    pub fn held(&self, now: u64) -> u64 {
+        self.both(Relaxed).map(|purse| purse.at(now)).iter().sum()
+    }
+
+    /// Which purse expires first, of those that have something.
+    fn order(&self, now: u64) -> [usize; 2] {
+        let [first, second] = self.both(Relaxed);
+        let is_later = second.at(now) > 0 && (first.at(now) == 0 || second.until < first.until);
+        if is_later { [1, 0] } else { [0, 1] }
+    }
+
+    fn both(&self, ordering: Ordering) -> [Purse; 2] {
+        // ORDERING: the caller's.
+        [0, 1].map(|index| Purse::of(self.purses[index].load(ordering)))
+    }
+
+    /// The right to ask the store, if nobody has it.
+    pub fn ask(&self) -> bool {
+        // ORDERING: acquire side of *asked*.
+        !self.asking.load(Relaxed) && !self.asking.swap(true, AcqRel)
+    }
+
+    /// Gives the right back.
+    pub fn asked(&self) {
+        // ORDERING: release side of *asked*.
+        self.asking.store(false, Release);
+    }
+
+    /// Is there room for another lease?
+    pub fn has_room(&self, now: u64) -> bool {
+        self.both(Relaxed).iter().any(|purse| purse.at(now) == 0)
+    }
+
+    /// Adds a lease; only for those who have the right to ask.
+    ///
+    /// What was spent of the purse that it replaces was spent until this moment, whatever the time was when this began: so
+    /// the time of the lease is read again when it is there, and until then nothing goes back.
+    pub fn fill(&self, tokens: u64, until: u64, clock: impl Fn() -> u64) {
+        // ORDERING: relaxed; it is before the purse, which has the release side of *filled*.
+        self.filled.store(LAST, Relaxed);
+        self.put(Purse { until, tokens: tokens.min(MOST) }, clock());
+        // ORDERING: relaxed; who sees the one before gives nothing back.
+        self.filled.store(clock(), Relaxed);
+    }
+
+    fn put(&self, lease: Purse, now: u64) {
+        loop {
+            let both = self.both(Relaxed);
+            let empty = both.iter().position(|purse| purse.at(now) == 0);
+            // Somebody has given tokens back to the one that was empty.
+            let index = empty.unwrap_or(usize::from(both[1].until > both[0].until));
+            let next = match empty {
+                Some(_) => lease,
+                None => Purse {
+                    until: lease.until.min(both[index].until),
+                    tokens: (both[index].tokens + lease.tokens).min(MOST),
+                },
+            };
+            let (from, to) = (both[index].word(), next.word());
+            // ORDERING: release side of *filled*.
+            if self.purses[index].compare_exchange(from, to, Release, Relaxed).is_ok() {
+                return;
+            }
+        }
+    }
+
+    /// Puts tokens back that were spent at `spent`, if it is still known from which purse, and that one is not over.
+    pub fn give_back(&self, tokens: u64, spent: u64, now: u64) -> bool {
+        // ORDERING: acquire side of *filled*.
+        let both = self.both(Acquire);
+        // Of the purses at that time, the one that expires first: then both may be spent no longer than what they were.
+        let until = both.iter().map(|purse| purse.until).filter(|&until| until > spent).min();
+        let Some(index) = both.iter().position(|purse| Some(purse.until) == until) else { return false };
+        // ORDERING: relaxed; if one of these purses is newer than the charge, this is too, by the acquire side above.
+        if self.filled.load(Relaxed) >= spent {
+            return false;
+        }
+        let mut word = both[index].word();
+        loop {
+            let purse = Purse::of(word);
+            let back = purse.tokens + tokens;
+            if Some(purse.until) != until || now >= purse.until || back > MOST {
+                return false;
+            }
+            let next = Purse { tokens: back, ..purse }.word();
+            // ORDERING: relaxed, as in `spend`.
+            match self.purses[index].compare_exchange_weak(word, next, Relaxed, Relaxed) {
+                Ok(_) => return true,
+                Err(found) => word = found,
+            }
+        }
+    }
+}
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::sync::atomic::Ordering::SeqCst;
+    use std::thread;
+
+    #[test]
+    fn the_purse_that_expires_first_is_spent_first() {
+        let purses = Purses::default();
+        assert_eq!(purses.spend(1, 0), None);
+        purses.fill(3, 20, || 1);
+        purses.fill(2, 10, || 1);
+        assert!(!purses.has_room(1));
+        assert_eq!(purses.spend(2, 1), Some(3));
+        assert_eq!(purses.spend(3, 1), Some(0));
+        assert_eq!(purses.spend(1, 1), None);
+        assert!(purses.has_room(1));
+    }
+
+    #[test]
+    fn what_is_over_is_not_spent() {
+        let purses = Purses::default();
+        purses.fill(5, 10, || 0);
+        assert_eq!(purses.held(9), 5);
+        assert_eq!(purses.held(10), 0);
+        assert_eq!(purses.spend(1, 10), None);
+        assert_eq!(purses.spend(0, 10), Some(0));
+    }
+
+    #[test]
+    fn tokens_go_back_only_where_they_came_from() {
+        let purses = Purses::default();
+        purses.fill(5, 10, || 0);
+        assert_eq!(purses.spend(2, 3), Some(3));
+        assert!(purses.give_back(2, 3, 4));
+        assert_eq!(purses.held(4), 5);
+        // After another lease nobody knows any more.
+        purses.fill(5, 20, || 5);
+        assert!(!purses.give_back(1, 3, 6) && purses.held(6) == 10);
+        // Or when the lease is over.
+        let purses = Purses::default();
+        purses.fill(5, 10, || 0);
+        purses.fill(5, 20, || 0);
+        purses.spend(5, 1);
+        assert!(!purses.give_back(5, 1, 15));
+        assert_eq!(purses.held(15), 5);
+    }
+
+    #[test]
+    fn a_token_does_not_outlive_its_lease_by_going_back_to_a_later_one() {
+        let purses = Purses::default();
+        purses.fill(5, 10, || 0);
+        assert_eq!(purses.spend(5, 7), Some(0));
+        // Who fills looked at the time before that, and has put it in its place.
+        let times = AtomicU64::new(5);
+        purses.fill(5, 20, || times.swap(8, SeqCst));
+        assert!(!purses.give_back(5, 7, 8));
+        assert_eq!(purses.held(12), 5);
+    }
+
+    #[test]
+    fn a_lease_that_finds_no_empty_purse_is_not_lost() {
+        let purses = Purses::default();
+        purses.fill(5, 10, || 0);
+        purses.fill(5, 20, || 0);
+        purses.fill(7, 30, || 0);
+        assert_eq!((purses.held(9), purses.held(10), purses.held(19), purses.held(20)), (17, 12, 12, 0));
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_happens_no_token_is_spent_twice_or_late(
+            steps in proptest::collection::vec((0..4_u8, 1..6_u64, 1..8_u64, 0..3_u64), 1..60)
+        ) {
+            let purses = Purses::default();
+            // When each token that was leased and is not spent is over, at the latest.
+            let mut leased: Vec<u64> = Vec::new();
+            let mut spent: Vec<(u64, u64)> = Vec::new();
+            let mut now = 1;
+            for (step, tokens, hold, pass) in steps {
+                now += pass;
+                leased.retain(|&until| until > now);
+                match step {
+                    0 => {
+                        purses.fill(tokens, now + hold, || now);
+                        leased.extend((0..tokens).map(|_| now + hold));
+                    }
+                    1 | 2 => if purses.spend(tokens, now).is_some() {
+                        spent.push((tokens, now));
+                        leased.sort_unstable();
+                        prop_assert!(leased.len() as u64 >= tokens);
+                        leased.drain(..usize::try_from(tokens).unwrap());
+                    },
+                    _ => if let Some((tokens, at)) = spent.pop()
+                        && purses.give_back(tokens, at, now)
+                    {
+                        // It was good when it was spent, and is until then at the latest.
+                        leased.extend((0..tokens).map(|_| u64::MAX));
+                    },
+                }
+                prop_assert!(purses.held(now) <= leased.len() as u64);
+            }
+        }
+    }
+
+    #[test]
+    fn threads_spend_exactly_what_was_leased() {
+        let purses = Purses::default();
+        let (spent, leased) = (AtomicU64::new(0), AtomicU64::new(0));
+        thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    let mut times = 0;
+                    while spent.load(SeqCst) < 100_000 {
+                        if purses.spend(3, 1).is_some() {
+                            spent.fetch_add(3, SeqCst);
+                            times += 1;
+                            // By a count of its own: by what is spent, a thread that is left alone might do this for ever.
+                            if times % 7 == 0 && purses.give_back(3, 1, 1) {
+                                spent.fetch_sub(3, SeqCst);
+                            }
+                        } else if purses.ask() {
+                            if purses.has_room(1) {
+                                leased.fetch_add(12, SeqCst);
+                                purses.fill(12, 1000, || 0);
+                            }
+                            purses.asked();
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!(spent.load(SeqCst) + purses.held(1), leased.load(SeqCst));
+    }
+}

@@ -1,0 +1,80 @@
+//! Whether the store may have lost what it was told, and until when all machines are given time to tell it again.
+//!
+//! # Orderings
+//!
+//! | edge | release side | acquire side | what becomes visible | loom test that fails if it is weakened |
+//! |---|---|---|---|---|
+//! | *noticed* | `notice`, on the connection | the same | until when it recovers: who finds that a connection is known finds that; else an answer of a store that has lost all would be taken for a confirmation | `connections_are_noticed_with_the_time_to_recover` |
+
+use super::atomics::{Acquire, AtomicU64, Relaxed, Release};
+
+/// How long others may take to tell a store again what it has lost; in microseconds.
+const TIME: u64 = 2_000_000;
+
+/// All times in microseconds since the same moment.
+#[derive(Debug, Default)]
+pub struct Recovery {
+    /// The connection that was heard last; 0 before the first.
+    connection: AtomicU64,
+    /// Until then answers are no confirmations.
+    until: AtomicU64,
+}
+
+impl Recovery {
+    /// Something was heard over `connection`. Is it another one than before? Then the store behind it may have lost all, and
+    /// recovers from now on.
+    pub fn notice(&self, connection: u64, now: u64) -> bool {
+        // ORDERING: acquire side of *noticed*.
+        let before = self.connection.load(Acquire);
+        if before == connection {
+            return false;
+        }
+        let is_another = before != 0;
+        if is_another {
+            self.begin(now);
+        }
+        // ORDERING: release side of *noticed*. So it is stored last.
+        self.connection.store(connection, Release);
+        is_another
+    }
+
+    /// The store has lost something: it recovers from now on.
+    pub fn begin(&self, now: u64) {
+        // ORDERING: relaxed; one number.
+        self.until.store(now + TIME, Relaxed);
+    }
+
+    /// Must answers not be taken for confirmations?
+    pub fn is_on(&self, now: u64) -> bool {
+        // ORDERING: relaxed, as in `begin`.
+        now < self.until.load(Relaxed)
+    }
+
+    /// Is all being told again since so short a time that more news of the loss is no other loss?
+    pub fn has_just_begun(&self, now: u64) -> bool {
+        // ORDERING: relaxed, as in `begin`.
+        now + TIME * 3 / 4 < self.until.load(Relaxed)
+    }
+}
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_recovers_after_each_new_connection_but_the_first() {
+        let recovery = Recovery::default();
+        assert!(!recovery.notice(1, 5) && !recovery.is_on(5));
+        assert!(recovery.notice(2, 10) && !recovery.notice(2, 11));
+        assert!(recovery.is_on(9 + TIME) && !recovery.is_on(10 + TIME));
+        assert!(recovery.notice(3, 10 + TIME) && recovery.is_on(10 + TIME));
+    }
+
+    #[test]
+    fn it_has_just_begun_for_a_quarter_of_the_time() {
+        let recovery = Recovery::default();
+        assert!(!recovery.has_just_begun(0));
+        recovery.begin(7);
+        assert!(recovery.has_just_begun(6 + TIME / 4) && !recovery.has_just_begun(7 + TIME / 4));
+    }
+}

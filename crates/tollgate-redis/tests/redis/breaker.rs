@@ -1,0 +1,152 @@
+//! A server that is away costs a few deadlines and not one for each request; and what stands in for it.
+
+use crate::load::{AGES, DEADLINE, Limiter, MARGIN, store_answers};
+use std::time::Duration;
+use tokio::time::Instant;
+use tollgate::{Algorithm, Outcome, Quota, Source};
+use tollgate_redis::{Client, WhenUnavailable};
+use tollgate_testing::store::faults::FaultProxy;
+use tollgate_testing::store::server::Server;
+use tollgate_testing::store::wait::run;
+
+fn limiter(client: &Client, limit: u64, algorithm: Algorithm, on_failure: WhenUnavailable) -> Limiter {
+    let builder = Limiter::builder(client, "breaker", Quota::new(limit, AGES));
+    // Longer than a server that is well ever takes.
+    let deadline = Duration::from_secs(2);
+    builder.algorithm(algorithm).when_unavailable(on_failure).deadline(deadline).build().unwrap()
+}
+
+#[test]
+fn ten_thousand_checks_of_a_stopped_server_cost_three_deadlines_and_a_few_probes() {
+    run(async {
+        let server = Server::start();
+        let proxy = FaultProxy::start(server.address()).await;
+        let client = Client::open(server.url_at(proxy.address())).unwrap();
+        let builder = Limiter::builder(&client, "many", Quota::per_second(1_000_000));
+        let limiter = builder.deadline(DEADLINE).build().unwrap();
+        store_answers(&limiter, "alice").await;
+        server.stop();
+        let (before, begun) = (proxy.passed(), Instant::now());
+        for _ in 0..10_000 {
+            let _ = limiter.check("alice").await;
+        }
+        let (took, stats, passed) = (begun.elapsed(), limiter.stats(), proxy.passed());
+        let connections = passed.connections - before.connections;
+        let bytes = passed.requests - before.requests;
+        println!(
+            "10,000 checks took {took:?}: {} deadlines, {connections} connections, {bytes} bytes",
+            stats.unknown
+        );
+        assert!(took < 3 * (DEADLINE + MARGIN) + Duration::from_secs(2), "{took:?}");
+        assert_eq!(stats.unknown, 3);
+        assert_eq!(stats.stood_in, 10_000);
+        // One after the other, with pauses that double.
+        assert!(connections <= 10 && bytes <= 10_000, "{connections} connections, {bytes} bytes");
+        assert_eq!(client.stats().breaker_opened, 1);
+        server.resume();
+        store_answers(&limiter, "alice").await;
+        assert!(client.stats().connected);
+    });
+}
+
+#[test]
+fn ten_thousand_checks_at_a_time_wait_one_deadline_together() {
+    run(async {
+        let server = Server::start();
+        let client = Client::open(server.url()).unwrap();
+        let builder = Limiter::builder(&client, "many", Quota::per_second(1_000_000));
+        let limiter = builder.deadline(DEADLINE).build().unwrap();
+        store_answers(&limiter, "alice").await;
+        server.stop();
+        let begun = Instant::now();
+        futures_util::future::join_all((0..10_000).map(|_| limiter.check("alice"))).await;
+        let took = begun.elapsed();
+        println!("10,000 checks at a time took {took:?}");
+        // They are made and dropped one by one, which takes its time, too.
+        assert!(took < 10 * DEADLINE + MARGIN, "{took:?}");
+        let begun = Instant::now();
+        futures_util::future::join_all((0..10_000).map(|_| limiter.check("alice"))).await;
+        println!("and 10,000 more {:?}", begun.elapsed());
+        assert!(begun.elapsed() < 10 * DEADLINE, "{:?}", begun.elapsed());
+        assert_eq!(limiter.stats().stood_in, 20_000);
+        server.resume();
+    });
+}
+
+#[test]
+fn a_policy_answers_as_it_was_told_to_and_is_counted() {
+    run(async {
+        let server = Server::start();
+        let client = Client::open(server.url()).unwrap();
+        let open = limiter(&client, 5, Algorithm::TokenBucket, WhenUnavailable::Allow);
+        let closed = limiter(&client, 5, Algorithm::TokenBucket, WhenUnavailable::Deny);
+        store_answers(&open, "alice").await;
+        store_answers(&closed, "alice").await;
+        server.kill();
+        for _ in 0..10 {
+            let (yes, no) = (open.check("alice").await, closed.check("alice").await);
+            assert_eq!((yes.outcome(), yes.source()), (Outcome::Allowed, Source::Policy));
+            assert_eq!(
+                (no.outcome(), no.source(), no.retry_after()),
+                (Outcome::Denied, Source::Policy, None)
+            );
+        }
+        for stats in [open.stats(), closed.stats()] {
+            assert_eq!((stats.by_store, stats.stood_in, stats.refused), (1, 10, 0));
+            assert_eq!(stats.unknown + stats.unavailable, 10, "{stats:?}");
+        }
+        // What no one has counted is given back by no one.
+        open.refund("alice", &open.check("alice").await).await;
+        server.restart();
+        store_answers(&open, "bob").await;
+        assert_eq!(open.peek("alice").await.remaining(), 5);
+    });
+}
+
+#[test]
+fn a_local_limiter_takes_over_with_what_the_store_has_admitted() {
+    run(async {
+        for (share, taken, left) in [(1.0, 60, 40), (0.5, 30, 20), (0.5, 60, 0)] {
+            let server = Server::start();
+            let client = Client::open(server.url()).unwrap();
+            let limiters: Vec<_> = Algorithm::ALL
+                .into_iter()
+                .map(|algorithm| limiter(&client, 100, algorithm, WhenUnavailable::Local { share }))
+                .collect();
+            // Some algorithms have their states under the same name: each has a key of its own.
+            for (number, limiter) in limiters.iter().enumerate() {
+                let key = number.to_string();
+                for _ in 0..taken {
+                    let decision = limiter.check(&key).await;
+                    assert_eq!((decision.is_allowed(), decision.source()), (true, Source::Remote));
+                }
+            }
+            server.kill();
+            for (number, limiter) in limiters.iter().enumerate() {
+                let (key, mut admitted) = (number.to_string(), 0);
+                for _ in 0..100 {
+                    let decision = limiter.check(&key).await;
+                    assert_eq!(decision.source(), Source::Key);
+                    admitted += u64::from(decision.is_allowed());
+                }
+                let stats = limiter.stats();
+                assert_eq!(admitted, left, "{} {share} {taken}", limiter.algorithm());
+                assert_eq!((stats.by_store, stats.stood_in), (taken, 100));
+            }
+        }
+    });
+}
+
+#[test]
+fn nothing_is_sent_before_it_is_needed_and_the_first_check_waits_for_the_connection() {
+    run(async {
+        let server = Server::start();
+        let client = Client::open(server.url()).unwrap();
+        let limiter = limiter(&client, 100, Algorithm::TokenBucket, WhenUnavailable::Deny);
+        assert!(!client.stats().connected && server.clients() == 0);
+        let all = futures_util::future::join_all((0..50).map(|_| limiter.check("alice"))).await;
+        assert!(all.iter().all(|decision| decision.source() == Source::Remote));
+        assert!(client.stats().connected);
+        assert_eq!(server.clients(), 1);
+    });
+}

@@ -1,0 +1,134 @@
+//! Clocks that differ, and step back.
+
+use crate::load::Limiter;
+use futures_util::future::join_all;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tollgate::{Algorithm, Quota, Source, Tick};
+use tollgate_redis::Client;
+use tollgate_testing::store::program::for_each_server;
+use tollgate_testing::store::server::Server;
+use tollgate_testing::store::wait::until_async;
+
+const MINUTE: u64 = 60_000_000;
+
+fn builder(client: &Client, algorithm: Algorithm) -> tollgate_redis::SharedBuilder<str> {
+    let builder = Limiter::builder(client, algorithm.to_string(), Quota::per_second(3));
+    builder.algorithm(algorithm).deadline(Duration::from_secs(5))
+}
+
+#[test]
+fn with_the_clients_clock_the_server_is_not_asked_for_its_time() {
+    for_each_server(async |program| {
+        let server = Server::of(program);
+        let client = Client::open(server.url()).unwrap();
+        for algorithm in Algorithm::ALL {
+            let limiter = builder(&client, algorithm).client_clock().build().unwrap();
+            let mut admitted = 0;
+            for _ in 0..4 {
+                let decision = limiter.check("alice").await;
+                assert_eq!(decision.source(), Source::Remote);
+                admitted += u64::from(decision.is_allowed());
+            }
+            // Four may fit, if a window ends between them, or a machine takes a third of a second.
+            assert!((3..=4).contains(&admitted), "{algorithm}: {admitted}");
+        }
+        assert_eq!(server.calls("time"), 0);
+        let limiter = builder(&client, Algorithm::TokenBucket).build().unwrap();
+        let _ = limiter.check("alice").await;
+        assert_eq!(server.calls("time"), 1);
+    });
+}
+
+#[test]
+fn a_client_whose_clock_is_behind_is_given_nothing_twice() {
+    for_each_server(async |program| {
+        let server = Server::of(program);
+        let client = Client::open(server.url()).unwrap();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+        let at = |seconds: u64| Tick::from(Duration::from_secs(seconds));
+        for algorithm in Algorithm::ALL {
+            let limiter = builder(&client, algorithm).build().unwrap();
+            for allowed in [true, true, true, false] {
+                assert_eq!(limiter.check_at("alice", 1, at(now)).await.is_allowed(), allowed, "{algorithm}");
+            }
+            // It is judged at the time of the one before it.
+            for behind in [1, 2, 60, 86_400] {
+                let decision = limiter.check_at("alice", 1, at(now - behind)).await;
+                assert_eq!(
+                    (decision.is_allowed(), decision.source()),
+                    (false, Source::Remote),
+                    "{algorithm} {behind}"
+                );
+            }
+            // And leaves the key's time where it was.
+            assert!(limiter.check_at("alice", 1, at(now + 2)).await.is_allowed(), "{algorithm}");
+        }
+    });
+}
+
+/// Moves what the store has of a key into the future.
+fn into_the_future(server: &Server, algorithm: Algorithm, key: &str) {
+    let left = server.ask::<i64>(&["PTTL", key]) + 60_000;
+    if algorithm == Algorithm::SlidingLog {
+        let members: Vec<(String, String)> = server.ask(&["ZRANGE", key, "0", "-1", "WITHSCORES"]);
+        for (member, score) in members {
+            let score: f64 = score.parse().unwrap();
+            let moved = match &*member {
+                "seen" => score - MINUTE as f64,
+                _ if score >= 0.0 => score + MINUTE as f64,
+                _ => score,
+            };
+            server.command(&["ZADD", key, &format!("{moved:.0}"), &member]);
+        }
+        server.command(&["PEXPIRE", key, &left.to_string()]);
+        return;
+    }
+    let state: String = server.ask(&["GET", key]);
+    let mut numbers: Vec<u64> = state.split(' ').map(|number| number.parse().unwrap()).collect();
+    if algorithm.has_windows() {
+        numbers[0] += MINUTE / numbers[3];
+    } else {
+        numbers[1] += MINUTE;
+    }
+    let state: Vec<_> = numbers.iter().map(u64::to_string).collect();
+    server.command(&["SET", key, &state.join(" "), "PX", &left.to_string()]);
+}
+
+#[test]
+fn a_server_whose_clock_steps_back_denies_nobody_for_long_and_gives_nothing_twice() {
+    for_each_server(async |program| {
+        let server = Server::of(program);
+        let client = Client::open(server.url()).unwrap();
+        let steps_back = async |algorithm: Algorithm| {
+            // Long enough that nothing comes back while the state is moved.
+            let quota = Quota::new(3, Duration::from_secs(2));
+            let limiter: Limiter = Limiter::builder(&client, algorithm.to_string(), quota)
+                .algorithm(algorithm)
+                .deadline(Duration::from_secs(5))
+                .build()
+                .unwrap();
+            let _ = limiter.check_n("alice", 3).await;
+            let prefix = format!("tollgate:{algorithm}:");
+            let is_its = |key: &String| key.starts_with(&prefix);
+            let key = server.keys_with_ttl().into_iter().map(|(key, _)| key).find(is_its).unwrap();
+            into_the_future(&server, algorithm, &key);
+            let begun = tokio::time::Instant::now();
+            let denied = limiter.check_n("alice", 3).await;
+            assert!(!denied.is_allowed(), "{algorithm}: {denied:?}");
+            assert_eq!(denied.source(), Source::Remote);
+            let wait = denied.retry_after().unwrap();
+            assert!(wait <= Duration::from_secs(4), "{algorithm}: {wait:?}");
+            until_async("they have come back", async || {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                limiter.check_n("alice", 3).await.is_allowed()
+            })
+            .await;
+            println!("{algorithm}: said {wait:?}, took {:?}", begun.elapsed());
+            assert!(begun.elapsed() < Duration::from_secs(6), "{algorithm}: {:?}", begun.elapsed());
+            // And the key does not stay for the minute.
+            let left = server.ask::<i64>(&["PTTL", &key]);
+            assert!(left <= 6_000, "{algorithm}: {left} ms");
+        };
+        join_all(Algorithm::ALL.map(steps_back)).await;
+    });
+}

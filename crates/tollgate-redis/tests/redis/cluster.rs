@@ -1,0 +1,275 @@
+//! A cluster: every key is asked for where it is, and what happens to a node happens to its own keys.
+
+use crate::load::{AGES, DEADLINE, Limiter, Load, RECOVERY, share_of_store, store_answers};
+use futures_util::future::join_all;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
+use tollgate::{Algorithm, Quota, Source};
+use tollgate_redis::{Client, WhenUnavailable};
+use tollgate_testing::store::cluster::Cluster;
+use tollgate_testing::store::faults::{FaultProxy, Mode};
+use tollgate_testing::store::program::{Program, for_each_server};
+use tollgate_testing::store::server::Server;
+use tollgate_testing::store::wait::{run, until_async};
+
+const LIMIT: u64 = 100_000;
+
+fn limiter(client: &Client, algorithm: Algorithm, deadline: Duration) -> Limiter {
+    let builder = Limiter::builder(client, "c", Quota::new(LIMIT, AGES)).algorithm(algorithm);
+    builder.when_unavailable(WhenUnavailable::Deny).readable_keys().deadline(deadline).build().unwrap()
+}
+
+fn patient(client: &Client) -> Limiter {
+    limiter(client, Algorithm::TokenBucket, Duration::from_secs(5))
+}
+
+/// What `key` is called in the store, by a bucket.
+fn named(key: &str) -> String {
+    format!("tollgate:c:b:={key}")
+}
+
+/// Three keys, each with another master.
+fn spread(cluster: &Cluster) -> [String; 3] {
+    let masters: Vec<_> = cluster.nodes()[..3].iter().map(Server::address).collect();
+    masters
+        .iter()
+        .map(|master| {
+            let mut keys = (0..).map(|number| format!("key{number}"));
+            keys.find(|key| cluster.master_of(&named(key)).address() == *master).unwrap()
+        })
+        .collect::<Vec<_>>()
+        .try_into()
+        .unwrap()
+}
+
+#[test]
+fn keys_are_asked_for_where_they_are_and_where_they_go() {
+    for_each_server(async |program| {
+        let cluster = Cluster::start(program);
+        for node in cluster.nodes() {
+            node.command(&["ACL", "SETUSER", "limiter", "on", ">secret", "~tollgate:*", "+@all"]);
+        }
+        // One is named, and tells of the others, which are asked as the same user.
+        let first = cluster.nodes()[0].address();
+        let client = Client::cluster([format!("redis://limiter:secret@{first}")]).build().unwrap();
+        client.connect().await.unwrap();
+
+        // Over all slots, one by one and together.
+        for algorithm in Algorithm::ALL {
+            let limiter = limiter(&client, algorithm, Duration::from_secs(5));
+            let keys: Vec<_> = (0..100).map(|number| format!("{algorithm}{number}")).collect();
+            let decisions = join_all(keys.iter().map(|key| limiter.check(key))).await;
+            assert!(decisions.iter().all(|it| (it.source(), it.remaining()) == (Source::Remote, LIMIT - 1)));
+            let twice: Vec<_> = keys.iter().chain(&keys).map(|key| (&**key, 1)).collect();
+            let decisions = limiter.check_many(&twice).await;
+            let left: Vec<_> = decisions.iter().map(|decision| decision.remaining()).collect();
+            assert_eq!(left, [[LIMIT - 2; 100], [LIMIT - 3; 100]].concat(), "{algorithm}");
+        }
+        for master in &cluster.nodes()[..3] {
+            assert!(master.ask::<u64>(&["DBSIZE"]) > 100);
+            assert!(master.ask::<String>(&["CLIENT", "LIST"]).contains("user=limiter"));
+        }
+
+        // A slot that has moved, and one that is on its way.
+        let limiter = patient(&client);
+        let (key, name) = ("wanderer", named("wanderer"));
+        let left = async |expected: u64| {
+            let one = limiter.check(key).await;
+            assert_eq!((one.source(), one.remaining()), (Source::Remote, expected - 1));
+            let many = limiter.check_many(&[(key, 1), ("other", 1), (key, 1)]).await;
+            assert!(many.iter().all(|decision| decision.source() == Source::Remote));
+            assert_eq!((many[0].remaining(), many[2].remaining()), (expected - 2, expected - 3));
+            assert_eq!(limiter.peek(key).await.remaining(), expected - 3);
+        };
+        left(LIMIT).await;
+        cluster.move_slot_of(&name);
+        left(LIMIT - 3).await;
+        let moving = cluster.begin_move_of(&name);
+        left(LIMIT - 6).await;
+        cluster.migrate(moving, &name);
+        left(LIMIT - 9).await;
+        // Its script is not known where it has gone.
+        cluster.node(moving.to).command(&["SCRIPT", "FLUSH"]);
+        left(LIMIT - 12).await;
+        cluster.finish_move(moving);
+        left(LIMIT - 15).await;
+        cluster.fail_over(&name);
+        // A replica has it all, as far as it was told of it.
+        store_answers(&limiter, key).await;
+        limiter.reset(key).await.unwrap();
+        left(LIMIT).await;
+        assert_eq!(limiter.stats().unknown, 0);
+        // Who has moved is known by now: nobody is sent on any more.
+        let moved = || -> u64 {
+            cluster
+                .nodes()
+                .iter()
+                .map(|node| node.ask::<String>(&["INFO", "errorstats"]))
+                .map(count_moved)
+                .sum()
+        };
+        until_async("the map is learned", async || {
+            let before = moved();
+            let _ = limiter.check(key).await;
+            moved() == before
+        })
+        .await;
+    });
+}
+
+fn count_moved(info: String) -> u64 {
+    let figure = info.lines().find_map(|line| line.strip_prefix("errorstat_MOVED:count="));
+    figure.map_or(0, |figure| figure.trim().parse().unwrap())
+}
+
+/// Loads keys of all nodes, takes one node away, and looks at what the others' keys were answered.
+async fn without_one(program: Program, away: impl FnOnce(&Server), back: impl FnOnce(&Server)) {
+    let cluster = Cluster::start(program);
+    // Otherwise all nodes refuse to answer while some slots have no master.
+    for node in cluster.nodes() {
+        node.command(&["CONFIG", "SET", "cluster-require-full-coverage", "no"]);
+    }
+    let client = Client::cluster(cluster.urls()).build().unwrap();
+    let limiter = Arc::new(limiter(&client, Algorithm::TokenBucket, DEADLINE));
+    let [lost, others @ ..] = spread(&cluster);
+    store_answers(&limiter, &lost).await;
+    for key in &others {
+        store_answers(&limiter, key).await;
+    }
+    let master = cluster.master_of(&named(&lost));
+    let (theirs, its) = (Load::start(&limiter, others), Load::start(&limiter, [lost.clone(), lost.clone()]));
+    sleep(Duration::from_millis(200)).await;
+    let begun = Instant::now();
+    away(master);
+    let mut recovered = Duration::ZERO;
+    until_async("a failover", async || {
+        sleep(Duration::from_millis(20)).await;
+        recovered = begun.elapsed();
+        // Not what was answered before anybody has noticed.
+        limiter.check(&lost).await.source() == Source::Remote && recovered > Duration::from_millis(500)
+    })
+    .await;
+    sleep(Duration::from_millis(300)).await;
+    let over = Instant::now();
+    let (theirs, its) = (theirs.end().await, its.end().await);
+    println!(
+        "back after {recovered:?}; slowest {:?} there, {:?} elsewhere, where {} of {} were answered by the store",
+        its.slowest(),
+        theirs.slowest(),
+        share_of_store(&theirs.checks),
+        theirs.checks.len(),
+    );
+    theirs.assert_timely();
+    its.assert_timely();
+    // Nodes find out after a second, and vote.
+    assert!(recovered < 3 * RECOVERY, "{recovered:?}");
+    assert!(share_of_store(&theirs.checks) > 0.97, "{}", share_of_store(&theirs.checks));
+    assert!(share_of_store(&its.between(begun + recovered, over)) > 0.8);
+    back(master);
+    for number in 0..50 {
+        let key = format!("any{number}");
+        store_answers(&limiter, &key).await;
+    }
+}
+
+#[test]
+fn a_master_that_is_killed_takes_no_other_keys_with_it_and_has_a_successor() {
+    for_each_server(async |program| without_one(program, Server::kill, |_| {}).await);
+}
+
+#[test]
+fn a_master_that_hangs_takes_no_other_keys_with_it_and_has_a_successor() {
+    run(without_one(Program::Redis, Server::stop, Server::resume));
+}
+
+#[test]
+fn a_request_whose_answer_was_lost_is_not_repeated() {
+    run(async {
+        let cluster = Cluster::start(Program::Redis);
+        // Clients are told the addresses of proxies.
+        let mut proxies = Vec::new();
+        for node in cluster.nodes() {
+            let proxy = FaultProxy::start(node.address()).await;
+            node.command(&["CONFIG", "SET", "cluster-announce-port", &proxy.address().port().to_string()]);
+            proxies.push(proxy);
+        }
+        let told = async || {
+            let answers = cluster.nodes().iter().map(|node| node.ask::<String>(&["CLUSTER", "NODES"]));
+            let port = |proxy: &FaultProxy| format!(":{}@", proxy.address().port());
+            answers.into_iter().all(|told| proxies.iter().all(|proxy| told.contains(&port(proxy))))
+        };
+        until_async("all nodes have heard of it", told).await;
+        let client = Client::cluster(proxies.iter().map(|proxy| format!("redis://{}", proxy.address())));
+        let client = client.build().unwrap();
+        let holder_of = |key: &str| {
+            let slot =
+                cluster.nodes()[0].ask::<u16>(&["CLUSTER", "KEYSLOT", &format!("tollgate:c:w:={key}")]);
+            usize::from(slot) * 3 / 16_384
+        };
+        // For each master a key that it does not have.
+        let elsewhere = [0, 1, 2].map(|holder| {
+            let mut keys = (0..).map(|number| format!("other{number}"));
+            keys.find(|key| holder_of(key) != holder).unwrap()
+        });
+        let direct = |server: &Server| Client::open(server.url()).unwrap();
+        let limiter = limiter(&client, Algorithm::FixedWindow, DEADLINE);
+        for (round, mode) in [Mode::DropReplies, Mode::Reset, Mode::HalfClose, Mode::Hold, Mode::BlackHole]
+            .into_iter()
+            .enumerate()
+        {
+            let key = format!("alice{round}");
+            store_answers(&limiter, &key).await;
+            for key in &elsewhere {
+                store_answers(&limiter, key).await;
+            }
+            let holder = holder_of(&key);
+            let before = limiter.stats();
+            proxies[holder].set(mode);
+            let decisions = join_all((0..20).map(|_| limiter.check(&key))).await;
+            assert!(decisions.iter().all(|decision| decision.source() == Source::Policy), "{mode:?}");
+            // Keys of other nodes are answered in the same breath.
+            let many = limiter.check_many(&[(&*key, 1), (&*elsewhere[holder], 1), (&*key, 1)]).await;
+            let sources: Vec<_> = many.iter().map(|decision| decision.source()).collect();
+            assert_eq!(sources, [Source::Policy, Source::Remote, Source::Policy], "{mode:?}");
+            sleep(DEADLINE).await;
+            proxies[holder].set(Mode::Pass);
+            store_answers(&limiter, &key).await;
+            sleep(2 * DEADLINE).await;
+            let stats = limiter.stats();
+            let (known, unknown) = (1 + 1, stats.unknown - before.unknown);
+            let at_it = self::limiter(
+                &direct(&cluster.nodes()[holder]),
+                Algorithm::FixedWindow,
+                Duration::from_secs(5),
+            );
+            let peeked = at_it.peek(&key).await;
+            assert_eq!(peeked.source(), Source::Remote);
+            let counted = LIMIT - peeked.remaining();
+            println!("{mode:?}: {known} known, {unknown} unknown, {counted} counted");
+            assert!((known..=known + unknown).contains(&counted), "{mode:?}: {counted}");
+            if mode == Mode::DropReplies {
+                assert!(counted >= known + 20, "{counted}: the fault is none");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_cluster_that_is_not_there_costs_no_more_than_a_server_that_is_not() {
+    run(async {
+        let client = Client::cluster(["redis://127.0.0.1:1", "redis://127.0.0.1:2"]).build().unwrap();
+        assert!(client.connect().await.is_err());
+        let limiter = limiter(&client, Algorithm::TokenBucket, DEADLINE);
+        let begun = Instant::now();
+        for number in 0..1_000 {
+            assert_eq!(limiter.check(&number.to_string()).await.source(), Source::Policy);
+        }
+        assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+        assert!(Client::cluster(Vec::<String>::new()).build().is_err());
+        // A server that is no cluster says so.
+        let server = Server::start();
+        let refused = Client::cluster([server.url()]).build().unwrap().connect().await.unwrap_err();
+        assert!(refused.to_string().contains("cluster"), "{refused}");
+    });
+}

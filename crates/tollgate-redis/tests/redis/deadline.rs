@@ -1,0 +1,211 @@
+//! A check is never slower than its deadline, whatever the server does; and when it is well again, it answers again, and the
+//! limiter need not be told.
+
+use crate::load::{DEADLINE, Limiter, Load, RECOVERY, median, share_of_store, store_answers};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
+use tollgate::Quota;
+use tollgate_redis::Client;
+use tollgate_testing::store::faults::{FaultProxy, Mode};
+use tollgate_testing::store::server::Server;
+use tollgate_testing::store::wait::run;
+
+/// How long a fault lasts.
+const FAULT: Duration = Duration::from_millis(700);
+/// After so long the breaker is open: three deadlines, and a timer's lateness.
+const OPENS: Duration = Duration::from_millis(400);
+
+/// What the breaker does about a fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Expect {
+    /// Nobody is asked any more.
+    Open,
+    /// The store is back before the fault is over.
+    Heals,
+    /// Answers come, and are no decisions.
+    Refused,
+    Any,
+}
+
+fn limiter(client: &Client) -> Arc<Limiter> {
+    let quota = Quota::per_second(1_000_000);
+    Arc::new(Limiter::builder(client, "deadlines", quota).deadline(DEADLINE).build().unwrap())
+}
+
+/// Loads a server, has the fault done and undone, and looks at all checks.
+async fn endure(
+    name: &str,
+    limiter: Arc<Limiter>,
+    expect: Expect,
+    fault: impl FnOnce(),
+    undo: impl FnOnce(),
+) {
+    store_answers(&limiter, "alice").await;
+    let load = Load::start(&limiter, (0..8).map(|number| format!("key-{number}")));
+    sleep(FAULT / 4).await;
+    let begun = Instant::now();
+    fault();
+    sleep(FAULT).await;
+    let (calm, over) = (begun + OPENS, Instant::now());
+    undo();
+    let back = store_answers(&limiter, "alice").await;
+    sleep(FAULT / 4).await;
+    let ended = load.end().await;
+    let during = ended.between(calm, over);
+    println!(
+        "{name}: {} checks, slowest {:?} (a timer was up to {:?} late), median while it lasts {:?}, back after {back:?}",
+        ended.checks.len(),
+        ended.slowest(),
+        ended.late,
+        median(&during),
+    );
+    assert!(back < RECOVERY, "{name}: back after {back:?}");
+    ended.assert_timely();
+    match expect {
+        // Microseconds, but for the moments in which the machine does something else.
+        Expect::Open => {
+            assert!(median(&during) < Duration::from_millis(1), "{name}: {:?}", median(&during));
+            assert!(share_of_store(&during) < 0.01, "{name}: the fault is none");
+        }
+        Expect::Heals => assert!(share_of_store(&during) > 0.5, "{name}: {}", share_of_store(&during)),
+        Expect::Refused => assert!(share_of_store(&during) == 0.0, "{name}: the fault is none"),
+        Expect::Any => {}
+    }
+}
+
+async fn with_proxy(mode: Mode, expect: Expect) {
+    let server = Server::start();
+    let proxy = FaultProxy::start(server.address()).await;
+    let limiter = limiter(&Client::open(server.url_at(proxy.address())).unwrap());
+    let name = format!("{mode:?}");
+    endure(&name, limiter, expect, || proxy.set(mode), || proxy.set(Mode::Pass)).await;
+}
+
+async fn with_server(name: &str, expect: Expect, fault: impl FnOnce(&Server), undo: impl FnOnce(&Server)) {
+    let server = Server::start();
+    let limiter = limiter(&Client::open(server.url()).unwrap());
+    endure(name, limiter, expect, || fault(&server), || undo(&server)).await;
+}
+
+#[test]
+fn a_stopped_server() {
+    run(with_server("stopped", Expect::Open, Server::stop, Server::resume));
+}
+
+#[test]
+fn a_killed_server() {
+    run(with_server("killed", Expect::Open, Server::kill, Server::restart));
+}
+
+#[test]
+fn a_paused_server() {
+    let pause = |server: &Server| {
+        server.command(&["CLIENT", "PAUSE", &FAULT.as_millis().to_string(), "ALL"]);
+    };
+    run(with_server("paused", Expect::Open, pause, |_| {}));
+}
+
+#[test]
+fn a_server_that_sleeps() {
+    let sleeps = |server: &Server| {
+        let (client, seconds) = (server.client(), FAULT.as_secs_f64().to_string());
+        std::thread::spawn(move || {
+            let mut connection = client.get_connection().unwrap();
+            redis::cmd("DEBUG").arg("SLEEP").arg(seconds).exec(&mut connection).unwrap();
+        });
+    };
+    run(with_server("asleep", Expect::Open, sleeps, |_| {}));
+}
+
+#[test]
+fn a_black_hole() {
+    run(with_proxy(Mode::BlackHole, Expect::Open));
+}
+
+#[test]
+fn a_stalled_network() {
+    run(with_proxy(Mode::Hold, Expect::Open));
+}
+
+#[test]
+fn a_half_open_connection_is_replaced() {
+    run(with_proxy(Mode::HalfOpen, Expect::Heals));
+}
+
+#[test]
+fn connections_that_are_reset() {
+    run(with_proxy(Mode::Reset, Expect::Open));
+}
+
+#[test]
+fn connections_that_are_half_closed() {
+    run(with_proxy(Mode::HalfClose, Expect::Open));
+}
+
+#[test]
+fn replies_that_are_dropped() {
+    run(with_proxy(Mode::DropReplies, Expect::Open));
+}
+
+#[test]
+fn bytes_that_come_one_by_one() {
+    run(with_proxy(Mode::SlowBytes(Duration::from_millis(20)), Expect::Open));
+}
+
+#[test]
+fn answers_that_are_always_late() {
+    // A probe is answered in its time and a check is not: it is asked less and less.
+    run(with_proxy(Mode::Delay(Duration::from_millis(40)), Expect::Any));
+}
+
+#[test]
+fn a_master_that_becomes_a_replica_and_a_master_again() {
+    // There is no such master: it keeps what it has, and refuses to write.
+    let demote = |server: &Server| drop(server.command(&["REPLICAOF", "127.0.0.1", "1"]));
+    let promote = |server: &Server| drop(server.command(&["REPLICAOF", "NO", "ONE"]));
+    run(with_server("read only", Expect::Refused, demote, promote));
+}
+
+#[test]
+fn a_server_without_memory() {
+    let full = |server: &Server| drop(server.command(&["CONFIG", "SET", "maxmemory", "1"]));
+    let more = |server: &Server| drop(server.command(&["CONFIG", "SET", "maxmemory", "0"]));
+    run(with_server("out of memory", Expect::Refused, full, more));
+}
+
+#[test]
+fn a_server_that_is_busy_with_a_script() {
+    let busy = |server: &Server| {
+        server.command(&["CONFIG", "SET", "busy-reply-threshold", "50"]);
+        let client = server.client();
+        std::thread::spawn(move || {
+            let mut connection = client.get_connection().unwrap();
+            redis::cmd("EVAL").arg("while true do end").arg(0).exec(&mut connection).unwrap_err();
+        });
+    };
+    let kill = |server: &Server| drop(server.command(&["SCRIPT", "KILL"]));
+    run(with_server("busy", Expect::Refused, busy, kill));
+}
+
+#[test]
+fn a_server_that_is_flushed_of_its_scripts_under_load_answers_all_the_same() {
+    run(async {
+        let server = Server::start();
+        let limiter = limiter(&Client::open(server.url()).unwrap());
+        store_answers(&limiter, "alice").await;
+        let before = limiter.stats();
+        let load = Load::start(&limiter, (0..8).map(|number| format!("key-{number}")));
+        for _ in 0..20 {
+            sleep(FAULT / 20).await;
+            server.command(&["SCRIPT", "FLUSH"]);
+        }
+        let ended = load.end().await;
+        ended.assert_timely();
+        let (stats, share) = (limiter.stats(), share_of_store(&ended.checks));
+        println!("flushed 20 times: {} checks, slowest {:?}, {share}", ended.checks.len(), ended.slowest());
+        // A machine that is busy may be late with some of them.
+        assert_eq!((stats.refused - before.refused, limiter.client().stats().breaker_opened), (0, 0));
+        assert!(share > 0.99, "{share}");
+    });
+}

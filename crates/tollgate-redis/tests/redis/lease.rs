@@ -1,0 +1,492 @@
+//! Leases: never over the limit, whoever spends, dies or is cut off, and with few questions.
+
+use crate::admissions::{Admission, Admissions, now};
+use serde_json::json;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use tollgate::{Algorithm, Quota, Source};
+use tollgate_redis::{BuildError, Client, SharedBuilder, SharedLimiter, WhenUnavailable};
+use tollgate_testing::store::faults::{FaultProxy, Mode};
+use tollgate_testing::store::nodes::{Nodes, node};
+use tollgate_testing::store::server::Server;
+use tollgate_testing::store::wait::{run, until_async};
+
+const PROCESSES: usize = 3;
+/// Long enough for a check to wait for a busy machine's turn.
+const PATIENT: Duration = Duration::from_secs(5);
+
+fn builder(url: &str, quota: Quota, algorithm: Algorithm, lease: u64) -> SharedBuilder<str> {
+    let client = Client::open(url).unwrap();
+    SharedLimiter::<str>::builder(&client, "spending", quota)
+        .algorithm(algorithm)
+        .lease(lease)
+        .deadline(PATIENT)
+        .when_unavailable(WhenUnavailable::Deny)
+}
+
+#[test]
+#[ignore = "a node that other tests start"]
+fn spending_node() {
+    node(|node| {
+        let number = |name| node.var(name).parse::<u64>().unwrap();
+        let algorithm = Algorithm::ALL.into_iter().find(|a| a.to_string() == node.var("ALGORITHM")).unwrap();
+        let mut quota = Quota::new(number("LIMIT"), Duration::from_millis(number("PERIOD")));
+        if algorithm.has_burst() {
+            quota = quota.burst(number("BURST"));
+        }
+        let limiter = Arc::new(builder(&node.var("URL"), quota, algorithm, number("LEASE")).build().unwrap());
+        let mut runtime = tokio::runtime::Builder::new_multi_thread();
+        let runtime = runtime.worker_threads(1).enable_all().build().unwrap();
+        runtime.block_on(limiter.client().connect()).unwrap();
+        node.ready();
+        let over = Arc::new(AtomicBool::new(false));
+        let checks = Arc::new(AtomicU64::new(0));
+        let admitted = Arc::new(Mutex::new(Vec::new()));
+        let tasks = (0..4).map(|_| {
+            let (limiter, over) = (Arc::clone(&limiter), Arc::clone(&over));
+            let (checks, admitted) = (Arc::clone(&checks), Arc::clone(&admitted));
+            runtime.spawn(async move {
+                while !over.load(SeqCst) {
+                    let begin = now();
+                    let decision = limiter.check("key").await;
+                    let end = now();
+                    checks.fetch_add(1, SeqCst);
+                    if decision.is_allowed() {
+                        admitted.lock().unwrap().push((begin, end));
+                        tokio::task::yield_now().await;
+                    } else {
+                        tokio::time::sleep(Duration::from_micros(500)).await;
+                    }
+                }
+            })
+        });
+        let tasks: Vec<_> = tasks.collect();
+        node.hear();
+        over.store(true, SeqCst);
+        for task in tasks {
+            runtime.block_on(task).unwrap();
+        }
+        let stats = limiter.stats();
+        let admitted = admitted.lock().unwrap();
+        let said =
+            json!({ "checks": checks.load(SeqCst), "by_store": stats.by_store, "admitted": *admitted });
+        node.say(said);
+    });
+}
+
+/// What several processes are admitted under full load for so long.
+struct Run {
+    admitted: Admissions,
+    begun: u64,
+    ended: u64,
+}
+
+fn run_processes(
+    algorithm: Algorithm,
+    limit: u64,
+    period: Duration,
+    burst: u64,
+    lease: u64,
+    time: Duration,
+) -> Run {
+    let server = Server::start();
+    let of = |number: u64| number.to_string();
+    let period_ms = u64::try_from(period.as_millis()).unwrap();
+    let variables = [
+        ("URL", server.url()),
+        ("ALGORITHM", algorithm.to_string()),
+        ("LIMIT", of(limit)),
+        ("PERIOD", of(period_ms)),
+        ("BURST", of(burst)),
+        ("LEASE", of(lease)),
+    ];
+    let variables: Vec<_> = variables.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    let mut nodes = Nodes::start(PROCESSES, "lease::spending_node", &variables);
+    let begun = now();
+    nodes.go();
+    std::thread::sleep(time);
+    nodes.tell_all("stop");
+    let said = nodes.finish();
+    let ended = now();
+    let mut admitted = Vec::new();
+    let mut checks = 0;
+    for node in &said {
+        checks += node["checks"].as_u64().unwrap();
+        let of_node: Vec<(u64, u64)> = serde_json::from_value(node["admitted"].clone()).unwrap();
+        assert!(!of_node.is_empty(), "{algorithm}: a process was never admitted");
+        admitted.extend(of_node.into_iter().map(|(begin, end)| Admission { begin, end }));
+    }
+    // EVAL brings the script, and what it could not do by EVALSHA is a call of that, too.
+    let calls = server.calls("evalsha");
+    println!("{algorithm}: {} admitted in {checks} checks, by {calls} calls", admitted.len());
+    assert!(calls * 3 < checks, "{algorithm}: {calls} calls for {checks} checks");
+    assert!(calls < admitted.len() as u64, "{algorithm}: {calls} calls for {} admissions", admitted.len());
+    Run { admitted: Admissions::new(admitted), begun, ended }
+}
+
+#[test]
+fn processes_that_share_a_bucket_stay_within_it_over_any_interval() {
+    for algorithm in [Algorithm::TokenBucket, Algorithm::LeakyBucket] {
+        let time = Duration::from_millis(1500);
+        let run = run_processes(algorithm, 2000, Duration::from_secs(1), 400, 50, time);
+        run.admitted.assert_bucket(400, 2000);
+        let most = 400 + 2000 * (run.ended - run.begun) / 1_000_000_000;
+        assert!(run.admitted.len() * 10 > most * 7, "{algorithm}: {} of {most}", run.admitted.len());
+    }
+}
+
+#[test]
+fn a_lease_is_charged_until_its_end() {
+    run(async {
+        let server = Server::start();
+        let quota = Quota::per_second(1000).burst(400);
+        let build = || builder(&server.url(), quota, Algorithm::TokenBucket, 100).build().unwrap();
+        let (early, late) = (build(), build());
+        let mut most = 0;
+        for _ in 0..5 {
+            while early.stats().leased < 60 {
+                let _ = early.check("key").await;
+            }
+            // Nearly until it is over: by then the bucket has refilled what it was charged.
+            tokio::time::sleep(Duration::from_millis(85)).await;
+            let begin = now();
+            let mut admitted = 0;
+            let mut cost = 400;
+            while cost > 0 {
+                match late.check_n("key", cost).await.is_allowed() {
+                    true => admitted += cost,
+                    false => cost = cost * 9 / 10,
+                }
+            }
+            while early.stats().leased > 0 && early.check("key").await.source() == Source::Prepaid {
+                admitted += 1;
+            }
+            let time = now() - begin;
+            assert!(admitted <= 401 + time / 1_000_000, "{admitted} in {time} ns");
+            most = most.max(admitted);
+            until_async("they are over", async || early.stats().leased + late.stats().leased == 0).await;
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+        assert!(most > 200, "{most}");
+    });
+}
+
+#[test]
+fn processes_that_share_a_log_stay_within_it_in_any_trailing_period() {
+    let period = Duration::from_millis(500);
+    let run = run_processes(Algorithm::SlidingLog, 600, period, 0, 30, Duration::from_millis(2000));
+    run.admitted.assert_log(600, period);
+    assert!(run.admitted.len() > 600 * 5 / 2, "{}", run.admitted.len());
+}
+
+#[test]
+fn processes_that_share_a_window_admit_exactly_the_limit_in_each() {
+    let period = Duration::from_millis(500);
+    let run = run_processes(Algorithm::FixedWindow, 1000, period, 0, 40, Duration::from_millis(2500));
+    let windows = run.admitted.windows(period, run.begun, run.ended);
+    assert!(windows.len() >= 3, "{windows:?}");
+    for (surely, possibly) in windows {
+        assert!(surely <= 1000 && possibly >= 1000, "{surely} to {possibly}");
+    }
+}
+
+#[test]
+fn processes_that_share_a_sliding_window_stay_within_it_in_each() {
+    let period = Duration::from_millis(500);
+    let run = run_processes(Algorithm::SlidingWindow, 1000, period, 0, 40, Duration::from_millis(2500));
+    let windows = run.admitted.windows(period, run.begun, run.ended);
+    for &(surely, _) in &windows {
+        assert!(surely <= 1000, "{windows:?}");
+    }
+    // At this demand the estimate lets the limit by in every period.
+    assert!(run.admitted.len() > 2000, "{}", run.admitted.len());
+}
+
+#[test]
+#[ignore = "a node that other tests start"]
+fn obeying_node() {
+    node(|node| {
+        let limiter = builder(&node.var("URL"), Quota::per_hour(2000), Algorithm::FixedWindow, 100);
+        let limiter = limiter.build().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        node.ready();
+        loop {
+            let tries: u64 = node.hear().parse().unwrap();
+            let mut admitted = 0;
+            runtime.block_on(async {
+                for _ in 0..tries {
+                    admitted += u64::from(limiter.check("key").await.is_allowed());
+                }
+            });
+            node.say(json!([admitted, limiter.stats().leased]));
+        }
+    });
+}
+
+#[test]
+fn a_process_that_is_killed_takes_no_more_with_it_than_its_leases() {
+    let server = Server::start();
+    let mut nodes = Nodes::start(2, "lease::obeying_node", &[("URL", &server.url())]);
+    nodes.go();
+    nodes.tell(0, "700");
+    let said = nodes.hear(0);
+    let (first, leased) = (said[0].as_u64().unwrap(), said[1].as_u64().unwrap());
+    assert_eq!(first, 700);
+    assert!((1..=200).contains(&leased), "{leased}");
+    nodes.kill(0);
+    nodes.tell(1, "3000");
+    let second = nodes.hear(1)[0].as_u64().unwrap();
+    // A lease that was on its way counts, too.
+    assert!(first + second <= 2000 - leased && first + second >= 2000 - 200, "{first} {second} {leased}");
+}
+
+/// Three machines of this process, behind one proxy.
+async fn machines(
+    server: &Server,
+    quota: Quota,
+    algorithm: Algorithm,
+) -> (FaultProxy, Vec<SharedLimiter<str>>) {
+    let proxy = FaultProxy::start(server.address()).await;
+    let url = server.url_at(proxy.address());
+    let build = |_| builder(&url, quota, algorithm, 20).deadline(Duration::from_millis(100)).build().unwrap();
+    let machines: Vec<_> = (0..3).map(build).collect();
+    for machine in &machines {
+        machine.client().connect().await.unwrap();
+    }
+    (proxy, machines)
+}
+
+/// So many checks by each; how many were admitted.
+async fn spend(machines: &[SharedLimiter<str>], checks: u64) -> u64 {
+    let mut admitted = 0;
+    for _ in 0..checks {
+        for machine in machines {
+            admitted += u64::from(machine.check("key").await.is_allowed());
+        }
+    }
+    admitted
+}
+
+fn leased(machines: &[SharedLimiter<str>]) -> u64 {
+    machines.iter().map(|machine| machine.stats().leased).sum()
+}
+
+#[test]
+fn without_a_store_only_leases_are_spent() {
+    run(async {
+        for mode in [Mode::BlackHole, Mode::DropReplies, Mode::Hold] {
+            let server = Server::start();
+            let (proxy, machines) = machines(&server, Quota::per_hour(1000), Algorithm::FixedWindow).await;
+            let before = spend(&machines, 60).await;
+            assert_eq!(before, 180);
+            proxy.set(mode);
+            let left = leased(&machines);
+            let after = spend(&machines, 60).await;
+            // One lease of each may have been on its way.
+            assert!(after <= left + 60, "{mode:?}: {after} of {left}");
+            proxy.set(Mode::Pass);
+            until_async("the store is reached again", async || {
+                machines.iter().all(|machine| machine.client().stats().connected)
+                    || spend(&machines, 1).await > 100
+            })
+            .await;
+            let rest = spend(&machines, 1200).await;
+            assert!(before + after + rest <= 1000, "{mode:?}: {before} {after} {rest}");
+            // Each lease that was lost is small, and so are those that are still held.
+            assert!(before + after + rest >= 1000 - 3 * 100, "{mode:?}: {before} {after} {rest}");
+        }
+    });
+}
+
+#[test]
+fn when_the_server_is_killed_only_leases_are_spent_until_it_is_back() {
+    run(async {
+        let server = Server::start();
+        let (_proxy, machines) = machines(&server, Quota::per_hour(300), Algorithm::FixedWindow).await;
+        assert_eq!(spend(&machines, 60).await, 180);
+        server.kill();
+        let left = leased(&machines);
+        let after = spend(&machines, 100).await;
+        assert!(after <= left + 60, "{after} of {left}");
+        server.restart();
+        // What it knew is gone with it: then there is the limit once more, and never more than that.
+        until_async("it is reached again", async || {
+            machines.iter().all(|machine| machine.client().stats().connected) || spend(&machines, 0).await > 0
+        })
+        .await;
+        let again = spend(&machines, 500).await;
+        assert!(again <= 300, "{again}");
+    });
+}
+
+#[test]
+fn over_a_slow_network_it_is_never_over_the_limit() {
+    run(async {
+        let server = Server::start();
+        let proxy = FaultProxy::start(server.address()).await;
+        let url = server.url_at(proxy.address());
+        // With a deadline that a busy machine keeps: who stands in for the store would deny.
+        let build = |_| builder(&url, Quota::per_hour(600), Algorithm::FixedWindow, 20).build().unwrap();
+        let machines: Vec<_> = (0..3).map(build).map(Arc::new).collect();
+        for machine in &machines {
+            machine.client().connect().await.unwrap();
+        }
+        proxy.set(Mode::Delay(Duration::from_millis(15)));
+        let mut tasks = Vec::new();
+        for machine in machines.iter().flat_map(|machine| vec![machine; 10]) {
+            let machine = Arc::clone(machine);
+            tasks.push(tokio::spawn(async move {
+                let mut admitted = 0;
+                for _ in 0..60 {
+                    admitted += u64::from(machine.check("key").await.is_allowed());
+                }
+                admitted
+            }));
+        }
+        let mut admitted = 0;
+        for task in tasks {
+            admitted += task.await.unwrap();
+        }
+        assert!((500..=600).contains(&admitted), "{admitted}");
+        assert!(server.calls("evalsha") < 300, "{}", server.calls("evalsha"));
+    });
+}
+
+#[test]
+fn a_check_ends_by_its_deadline_also_if_it_has_waited_for_another() {
+    run(async {
+        let server = Server::start();
+        let proxy = FaultProxy::start(server.address()).await;
+        let deadline = Duration::from_millis(400);
+        let builder =
+            builder(&server.url_at(proxy.address()), Quota::per_hour(1000), Algorithm::FixedWindow, 20);
+        let machine = Arc::new(builder.deadline(deadline).build().unwrap());
+        machine.client().connect().await.unwrap();
+        proxy.set(Mode::Hold);
+        let mut tasks = Vec::new();
+        for number in 0..30 {
+            let machine = Arc::clone(&machine);
+            tasks.push(tokio::spawn(async move {
+                // They come one after the other, so that some take over from those whose time is over.
+                tokio::time::sleep(Duration::from_millis(number * 20)).await;
+                let begun = Instant::now();
+                let _ = machine.check("key").await;
+                begun.elapsed()
+            }));
+        }
+        for task in tasks {
+            let took = task.await.unwrap();
+            assert!(took < deadline + Duration::from_millis(90), "{took:?} of {deadline:?}");
+        }
+    });
+}
+
+#[test]
+fn requests_that_are_given_up_take_no_leases_with_them() {
+    run(async {
+        let server = Server::start();
+        let (proxy, machines) = machines(&server, Quota::per_hour(1000), Algorithm::FixedWindow).await;
+        let machine = &machines[0];
+        assert_eq!(spend(&machines[..1], 200).await, 200);
+        proxy.set(Mode::Delay(Duration::from_millis(20)));
+        for _ in 0..10 {
+            // More than is ever held, so that the store must be asked.
+            let dear = machine.check_n("key", 45);
+            assert!(tokio::time::timeout(Duration::from_millis(10), dear).await.is_err());
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        proxy.set(Mode::Pass);
+        let rest = spend(&machines[..1], 1000).await;
+        assert!((350 - 40..=350).contains(&rest), "{rest} of 350");
+    });
+}
+
+#[test]
+fn what_is_leased_and_idle_is_bounded_and_comes_back() {
+    run(async {
+        let server = Server::start();
+        let quota = Quota::per_second(1000).burst(500);
+        let build = || builder(&server.url(), quota, Algorithm::TokenBucket, 50).build().unwrap();
+        let (idle, busy) = (build(), build());
+        // One that asks for what no lease could pay hoards none.
+        for cost in [1, 1, 1, 1, 1, 1, 1, 1, 60, 60, 60] {
+            let _ = idle.check_n("key", cost).await;
+            assert!(idle.stats().leased <= 100, "{}", idle.stats().leased);
+        }
+        for key in 0..500 {
+            let _ = idle.check(&format!("rare {key}")).await;
+        }
+        let stranded = idle.stats().leased;
+        assert!(stranded <= 100, "keys that come once lease nothing: {stranded}");
+        until_async("the leases are over", async || idle.stats().leased == 0).await;
+        // All of it comes back.
+        until_async("the burst is there", async || busy.check_n("key", 500).await.is_allowed()).await;
+    });
+}
+
+#[test]
+fn what_remains_is_told_with_what_is_held() {
+    run(async {
+        let server = Server::start();
+        let quota = Quota::per_hour(100);
+        let limiter = builder(&server.url(), quota, Algorithm::FixedWindow, 10).build().unwrap();
+        for taken in 1..=100 {
+            let decision = limiter.check("key").await;
+            assert!(decision.is_allowed());
+            // While the next lease comes, it is neither here nor there.
+            let off = 100 - taken - i64::try_from(decision.remaining()).unwrap();
+            assert!((-20..=20).contains(&off), "{taken} taken, {} remain", decision.remaining());
+        }
+        let denied = limiter.check("key").await;
+        let again = limiter.check("key").await;
+        assert_eq!((denied.source(), again.source()), (Source::Remote, Source::Prepaid));
+        // Remembered no longer than a second, it is told whole.
+        let (told, retold) = (denied.retry_after().unwrap(), again.retry_after().unwrap());
+        assert!(told.abs_diff(retold) < Duration::from_millis(100), "{told:?} {retold:?}");
+        // Who takes nothing is told what the store knows.
+        let nothing = limiter.check_n("fresh", 0).await;
+        assert_eq!(
+            (nothing.is_allowed(), nothing.remaining(), nothing.source()),
+            (true, 100, Source::Remote)
+        );
+        assert!(!limiter.check_n("fresh", 101).await.is_allowed());
+        limiter.reset("key").await.unwrap();
+        assert!(limiter.check("key").await.is_allowed());
+    });
+}
+
+#[test]
+fn charges_are_given_back_where_they_came_from() {
+    run(async {
+        let server = Server::start();
+        for algorithm in [Algorithm::FixedWindow, Algorithm::SlidingLog] {
+            let limiter = builder(&server.url(), Quota::per_hour(100), algorithm, 10).build().unwrap();
+            if algorithm == Algorithm::SlidingLog {
+                // What the store has charged together with a lease goes back without it.
+                let first = limiter.check("key").await;
+                let second = limiter.check("key").await;
+                assert_eq!((first.source(), second.source()), (Source::Remote, Source::Remote));
+                limiter.refund("key", &first).await;
+                limiter.refund("key", &second).await;
+                assert_eq!(limiter.peek("key").await.remaining(), 100 - limiter.stats().leased);
+            }
+            let mut admitted = 0;
+            for _ in 0..300 {
+                let decision = limiter.check("key").await;
+                admitted += u64::from(decision.is_allowed());
+            }
+            let least = if algorithm == Algorithm::SlidingLog { 90 } else { 100 };
+            assert!((least..=100).contains(&admitted), "{algorithm}: {admitted}");
+        }
+    });
+}
+
+#[test]
+fn a_queue_gives_no_leases() {
+    let client = Client::open("redis://127.0.0.1:1").unwrap();
+    let builder = SharedLimiter::<str>::builder(&client, "x", Quota::per_second(1000));
+    let refused = builder.algorithm(Algorithm::LeakyQueue).lease(10).build().unwrap_err();
+    assert_eq!(refused, BuildError::LeaseAlgorithm { algorithm: Algorithm::LeakyQueue });
+    assert!(refused.to_string().contains("allowed: token-bucket"));
+}

@@ -1,0 +1,145 @@
+//! Servers that answer, and refuse.
+
+use crate::load::{DEADLINE, Limiter, MARGIN, store_answers};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio::time::Instant;
+use tollgate::{Algorithm, Quota, Source};
+use tollgate_redis::{Client, WhenUnavailable};
+use tollgate_testing::store::program::{Program, for_each_server};
+use tollgate_testing::store::server::Server;
+use tollgate_testing::store::setup::Setup;
+use tollgate_testing::store::wait::run;
+
+fn limiter(client: &Client, algorithm: Algorithm) -> Limiter {
+    let builder = Limiter::builder(client, "refusals", Quota::per_hour(100)).algorithm(algorithm);
+    builder.when_unavailable(WhenUnavailable::Deny).readable_keys().deadline(DEADLINE).build().unwrap()
+}
+
+/// Whatever it is that refuses: a policy answers, and soon.
+async fn stands_in(client: &Client) -> Limiter {
+    let limiter = limiter(client, Algorithm::TokenBucket);
+    for _ in 0..100 {
+        let begun = Instant::now();
+        assert_eq!(limiter.check("alice").await.source(), Source::Policy);
+        assert!(begun.elapsed() < DEADLINE + MARGIN, "{:?}", begun.elapsed());
+    }
+    limiter
+}
+
+#[test]
+fn a_password_that_is_wrong_or_missing_is_told_of_and_stood_in_for() {
+    for_each_server(async |program| {
+        let server = Setup::new(program).password("right").start();
+        for (url, word) in [
+            (format!("redis://:wrong@{}", server.address()), "WRONGPASS"),
+            (format!("redis://{}", server.address()), "NOAUTH"),
+        ] {
+            let client = Client::open(url).unwrap();
+            let refused = client.connect().await.unwrap_err().to_string();
+            assert!(refused.starts_with("no connection to the servers: "), "{refused}");
+            assert!(refused.contains(word) || refused.to_lowercase().contains("auth"), "{refused}");
+            println!("{refused}");
+            let limiter = stands_in(&client).await;
+            assert_eq!(limiter.stats().by_store, 0);
+        }
+        let client = Client::open(server.url()).unwrap();
+        client.connect().await.unwrap();
+        store_answers(&limiter(&client, Algorithm::TokenBucket), "alice").await;
+        assert!(!format!("{client:?}").contains("right"));
+    });
+}
+
+#[test]
+fn a_server_that_is_loading_is_stood_in_for() {
+    run(async {
+        // Says so to whatever it is asked.
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("redis://{}", listener.local_addr().unwrap());
+        tokio::spawn(async move {
+            while let Ok((mut client, _)) = listener.accept().await {
+                tokio::spawn(async move {
+                    let mut buffer = vec![0; 16 << 10];
+                    while let Ok(length @ 1..) = client.read(&mut buffer).await {
+                        let commands = buffer[..length].iter().filter(|&&byte| byte == b'*').count();
+                        let answer = "-LOADING Redis is loading the dataset in memory\r\n".repeat(commands);
+                        if client.write_all(answer.as_bytes()).await.is_err() {
+                            return;
+                        }
+                    }
+                });
+            }
+        });
+        let client = Client::open(url).unwrap();
+        let refused = client.connect().await.unwrap_err().to_string();
+        assert!(refused.contains("LOADING") || refused.contains("loading"), "{refused}");
+        let limiter = stands_in(&client).await;
+        assert_eq!((limiter.stats().by_store, limiter.stats().unknown), (0, 0), "{:?}", limiter.stats());
+    });
+}
+
+#[test]
+fn a_key_that_holds_something_else_is_refused_alone() {
+    for_each_server(async |program| {
+        let server = Server::of(program);
+        let client = Client::open(server.url()).unwrap();
+        client.connect().await.unwrap();
+        for algorithm in Algorithm::ALL {
+            let limiter = limiter(&client, algorithm);
+            store_answers(&limiter, "alice").await;
+            let key = server.keys_with_ttl().remove(0).0;
+            for words in [
+                &["SET", &key, "nonsense"][..],
+                &["LPUSH", &key, "nonsense"][..],
+                &["ZADD", &key, "1", "nonsense"][..],
+            ] {
+                server.command(&["DEL", &key]);
+                server.command(words);
+                let before = limiter.stats();
+                let decision = limiter.check("alice").await;
+                // A member of a log that is none is no admission.
+                if algorithm == Algorithm::SlidingLog && words[0] == "ZADD" {
+                    continue;
+                }
+                assert_eq!(decision.source(), Source::Policy, "{algorithm} {words:?}");
+                assert_eq!(limiter.stats().refused, before.refused + 1);
+                assert_eq!(limiter.check("bob").await.source(), Source::Remote);
+                let peeked = limiter.peek("alice").await;
+                assert_eq!(peeked.source(), Source::Policy);
+                let both = limiter.check_many(&[("alice", 1), ("bob", 1)]).await;
+                assert_eq!(both[0].source(), Source::Policy);
+                assert_eq!(both[1].source(), Source::Remote);
+            }
+            assert_eq!(client.stats().breaker_opened, 0);
+            limiter.reset("alice").await.unwrap();
+            assert_eq!(limiter.check("alice").await.source(), Source::Remote);
+            server.command(&["FLUSHALL"]);
+        }
+    });
+}
+
+#[test]
+fn a_user_may_do_only_what_the_limiter_needs() {
+    for_each_server(async |program: Program| {
+        let server = Server::of(program);
+        let rights = "+ping +eval +evalsha +time +get +set +del +zadd +zrem +zmscore +zrange +zrangebyscore \
+                      +zremrangebyscore +pexpire +hmget +hkeys +hset +hdel +pttl";
+        let words: Vec<_> = ["ACL", "SETUSER", "limiter", "on", ">secret", "~tollgate:*", "-@all"]
+            .into_iter()
+            .chain(rights.split_whitespace())
+            .collect();
+        server.command(&words);
+        let client = Client::open(format!("redis://limiter:secret@{}", server.address())).unwrap();
+        client.connect().await.unwrap();
+        for algorithm in Algorithm::ALL {
+            let limiter = limiter(&client, algorithm);
+            assert_eq!(limiter.check("alice").await.source(), Source::Remote, "{algorithm}");
+            limiter.reset("alice").await.unwrap();
+        }
+        // And without them it is refused, not unknown.
+        server.command(&["ACL", "SETUSER", "limiter", "-@all", "+ping"]);
+        let limiter = limiter(&client, Algorithm::TokenBucket);
+        assert_eq!(limiter.check("alice").await.source(), Source::Policy);
+        assert_eq!(limiter.stats().refused, 1, "{:?}", limiter.stats());
+    });
+}

@@ -1,0 +1,60 @@
+//! Processes that share a limit admit as many as the limit allows, and as many as that.
+
+use crate::load::{AGES, Limiter};
+use futures_util::future::join_all;
+use serde_json::json;
+use std::time::Duration;
+use tollgate::{Algorithm, Quota};
+use tollgate_redis::Client;
+use tollgate_testing::store::nodes::{Nodes, node};
+use tollgate_testing::store::program::for_each_server;
+use tollgate_testing::store::server::Server;
+use tollgate_testing::store::wait::run;
+
+const LIMIT: u64 = 1_500;
+const TASKS: usize = 32;
+
+#[test]
+#[ignore = "a node that other tests start"]
+fn greedy_node() {
+    node(|node| {
+        run(async {
+            let client = Client::open(node.var("URL")).unwrap();
+            client.connect().await.unwrap();
+            node.ready();
+            let mut admitted = Vec::new();
+            for algorithm in Algorithm::ALL {
+                let name = format!("shared-{algorithm}");
+                let builder = Limiter::builder(&client, name, Quota::new(LIMIT, AGES));
+                let limiter = builder.algorithm(algorithm).deadline(Duration::from_secs(20)).build().unwrap();
+                // Each asks until it is denied.
+                let ask = async |_| {
+                    let mut admitted = 0;
+                    while limiter.check("alice").await.is_allowed() {
+                        admitted += 1;
+                    }
+                    admitted
+                };
+                admitted.push(join_all((0..TASKS).map(ask)).await.into_iter().sum::<u64>());
+                let stats = limiter.stats();
+                assert_eq!((stats.stood_in, stats.unknown), (0, 0));
+            }
+            node.say(json!(admitted));
+        });
+    });
+}
+
+#[test]
+fn two_processes_under_full_load_admit_exactly_the_limit() {
+    for_each_server(async |program| {
+        let server = Server::of(program);
+        let mut nodes = Nodes::start(2, "shared::greedy_node", &[("URL", &server.url())]);
+        nodes.go();
+        let said = nodes.finish();
+        for (number, algorithm) in Algorithm::ALL.into_iter().enumerate() {
+            let each: Vec<_> = said.iter().map(|said| said[number].as_u64().unwrap()).collect();
+            println!("{algorithm}: {each:?}");
+            assert_eq!(each.iter().sum::<u64>(), LIMIT, "{algorithm}: {each:?}");
+        }
+    });
+}

@@ -1,0 +1,136 @@
+//! What is in the store: every key is namespaced, bounded, says nothing about whose it is, and expires.
+
+use crate::load::Limiter;
+use std::time::Duration;
+use tollgate::{Algorithm, Quota};
+use tollgate_redis::{Client, SharedBuilder};
+use tollgate_testing::store::program::for_each_server;
+use tollgate_testing::store::server::Server;
+use tollgate_testing::store::wait::run;
+
+const PERIOD: Duration = Duration::from_secs(20);
+
+type Set = fn(SharedBuilder<str>) -> SharedBuilder<str>;
+
+/// Each way in which state gets into the store, and what has to be set for it.
+fn ways() -> Vec<(Algorithm, &'static str, Set)> {
+    let mut ways: Vec<(Algorithm, &'static str, Set)> = Vec::new();
+    for algorithm in Algorithm::ALL {
+        ways.push((algorithm, "exact", |builder| builder));
+        if algorithm != Algorithm::LeakyQueue {
+            ways.push((algorithm, "lease", |builder| builder.lease(5)));
+        }
+        if algorithm.has_windows() {
+            ways.push((algorithm, "unsynced", |builder| builder.max_unsynced(5)));
+        }
+    }
+    ways
+}
+
+/// Does with one key all that can be done.
+async fn use_all(limiter: &Limiter, key: &str) {
+    for cost in [1, 3, 0, 10, 60, 200] {
+        let decision = limiter.check_n(key, cost).await;
+        let _ = limiter.peek(key).await;
+        if cost == 3 {
+            limiter.refund(key, &decision).await;
+        }
+    }
+    limiter.check_many(&[(key, 1), (key, 2)]).await;
+    limiter.flush().await;
+}
+
+#[test]
+fn every_key_is_namespaced_bounded_and_expires_about_when_its_state_is_over() {
+    for_each_server(async |program| {
+        let server = Server::of(program);
+        let client = Client::open(server.url()).unwrap();
+        let long = "a key of a client who is ".repeat(1_000);
+        for (algorithm, mode, set) in ways() {
+            let name = format!("store-{algorithm}-{mode}");
+            let builder = Limiter::builder(&client, &*name, Quota::new(100, PERIOD)).algorithm(algorithm);
+            let limiter = set(builder).deadline(Duration::from_secs(5)).build().unwrap();
+            for key in ["alice@example.com", "{tag}", "", &*long] {
+                use_all(&limiter, key).await;
+            }
+        }
+        let keys = server.keys_with_ttl();
+        for (algorithm, mode, _) in ways() {
+            let prefix = format!("tollgate:store-{algorithm}-{mode}:");
+            let mine: Vec<_> = keys.iter().filter(|(key, _)| key.starts_with(&prefix)).collect();
+            assert_eq!(mine.len(), 4, "{prefix} {mine:?}");
+            for (key, left) in mine {
+                // A state lasts for two windows at the most, and a second is added.
+                let (least, most) = (500, 2 * i64::try_from(PERIOD.as_millis()).unwrap() + 1_000);
+                assert!((least..=most).contains(left), "{key} has {left} ms left");
+                assert_eq!(key.len(), prefix.len() + 2 + 32, "{key}");
+            }
+        }
+        for (key, _) in &keys {
+            assert!(key.starts_with("tollgate:store-"), "{key}");
+            assert!(!key.contains("alice") && !key.contains("tag") && !key.contains("client"), "{key}");
+        }
+        assert_eq!(keys.len(), 4 * ways().len());
+    });
+}
+
+#[test]
+fn a_state_is_gone_when_it_is_over() {
+    run(async {
+        let server = Server::start();
+        let client = Client::open(server.url()).unwrap();
+        for (algorithm, mode, set) in ways() {
+            let name = format!("short-{algorithm}-{mode}");
+            let builder = Limiter::builder(&client, name, Quota::new(100, Duration::from_millis(400)));
+            let limiter = set(builder.algorithm(algorithm)).build().unwrap();
+            use_all(&limiter, "alice").await;
+        }
+        assert!(!server.keys_with_ttl().is_empty());
+        // Two windows and a second: the store looks for what has expired ten times in a second.
+        tokio::time::sleep(Duration::from_millis(2_500)).await;
+        assert_eq!(server.keys_with_ttl(), []);
+    });
+}
+
+#[test]
+fn a_key_can_be_read_only_if_that_was_asked_for() {
+    run(async {
+        let server = Server::start();
+        let client = Client::open(server.url()).unwrap();
+        let builder = Limiter::builder(&client, "a limit: 100%", Quota::per_hour(100)).readable_keys();
+        let limiter: Limiter = builder.deadline(Duration::from_secs(5)).build().unwrap();
+        let long = "x".repeat(10_000);
+        for key in ["alice@example.com", "a b", &*long] {
+            let _ = limiter.check(key).await;
+        }
+        let keys: Vec<_> = server.keys_with_ttl().into_iter().map(|(key, _)| key).collect();
+        let name = "tollgate:a%20limit%3a%20100%25:b:";
+        assert!(keys.contains(&format!("{name}=alice@example.com")), "{keys:?}");
+        assert!(keys.contains(&format!("{name}=a%20b")), "{keys:?}");
+        assert!(keys.iter().all(|key| key.len() < 100), "{keys:?}");
+    });
+}
+
+#[test]
+fn a_reset_deletes_the_key() {
+    run(async {
+        let server = Server::start();
+        let client = Client::open(server.url()).unwrap();
+        for algorithm in Algorithm::ALL {
+            let builder = Limiter::builder(&client, "reset", Quota::per_hour(3)).algorithm(algorithm);
+            let limiter: Limiter = builder.deadline(Duration::from_secs(5)).build().unwrap();
+            for allowed in [true, true, true, false] {
+                assert_eq!(limiter.check("alice").await.is_allowed(), allowed);
+            }
+            limiter.reset("alice").await.unwrap();
+            assert_eq!(server.keys_with_ttl(), []);
+            assert_eq!(limiter.check("alice").await.remaining(), 2);
+            limiter.reset("alice").await.unwrap();
+        }
+        server.kill();
+        let builder = Limiter::builder(&client, "reset", Quota::per_hour(3));
+        let limiter: Limiter = builder.build().unwrap();
+        let failed = limiter.reset("alice").await.unwrap_err().to_string();
+        assert!(failed.starts_with("the key may not be reset: "), "{failed}");
+    });
+}

@@ -1,0 +1,135 @@
+//! One server, with a password, with TLS; and a master that sentinels watch over. A cluster has a file of its own.
+
+use crate::load::{DEADLINE, Limiter, Load, RECOVERY, median, share_of_store, store_answers};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
+use tollgate::{Algorithm, Quota, Source};
+use tollgate_redis::{Client, WhenUnavailable};
+use tollgate_testing::store::certificates::Authority;
+use tollgate_testing::store::program::{Program, for_each_server};
+use tollgate_testing::store::sentinel::{NAME, Watched};
+use tollgate_testing::store::server::Server;
+use tollgate_testing::store::setup::Setup;
+use tollgate_testing::store::wait::run;
+
+fn limiter(client: &Client, algorithm: Algorithm) -> Limiter {
+    let builder = Limiter::builder(client, "topologies", Quota::per_hour(1_000)).algorithm(algorithm);
+    builder.when_unavailable(WhenUnavailable::Deny).deadline(Duration::from_secs(5)).build().unwrap()
+}
+
+/// All algorithms, through a client that was just made.
+async fn works(client: &Client) {
+    client.connect().await.unwrap();
+    for algorithm in Algorithm::ALL {
+        let limiter = limiter(client, algorithm);
+        let key = algorithm.to_string();
+        assert_eq!(limiter.check_n(&key, 5).await.source(), Source::Remote, "{algorithm}");
+        let all = limiter.check_many(&[(&*key, 5), ("other", 1), (&*key, 5)]).await;
+        let left: Vec<_> = all.iter().map(|decision| decision.remaining()).collect();
+        assert_eq!((left[0], left[2]), (990, 985), "{algorithm}");
+        assert_eq!(limiter.peek(&key).await.remaining(), 985);
+        limiter.reset(&key).await.unwrap();
+        limiter.reset("other").await.unwrap();
+    }
+}
+
+#[test]
+fn one_server_with_and_without_a_password_and_a_database() {
+    for_each_server(async |program| {
+        works(&Client::open(Server::of(program).url()).unwrap()).await;
+    });
+    for_each_server(async |program| {
+        let server = Setup::new(program).password("p@ss").start();
+        let url = format!("redis://:p%40ss@{}/3", server.address());
+        works(&Client::open(url).unwrap()).await;
+    });
+}
+
+#[test]
+fn a_server_with_tls_is_trusted_by_those_who_trust_its_authority() {
+    // Not every build of Valkey has TLS; the client is the same.
+    run(async {
+        let authority = Authority::new();
+        let server = Setup::new(Program::Redis).tls(&authority).password("secret").start();
+        // A handshake calculates: on a busy machine that takes its time.
+        let builder = || Client::builder(server.url()).connection_timeout(Duration::from_secs(2));
+        let trusting = builder().root_certificate(authority.pem()).build().unwrap();
+        works(&trusting).await;
+        let stranger = builder().root_certificate(Authority::new().pem());
+        for other in [builder().build().unwrap(), stranger.build().unwrap()] {
+            let refused = other.connect().await.unwrap_err().to_string();
+            println!("{refused}");
+            assert!(refused.to_lowercase().contains("certificate"), "{refused}");
+            assert_eq!(limiter(&other, Algorithm::TokenBucket).check("alice").await.source(), Source::Policy);
+        }
+    });
+}
+
+#[test]
+fn tls_to_a_server_that_speaks_none_is_refused_in_time() {
+    run(async {
+        let server = Server::start();
+        let client = Client::open(server.url().replace("redis:", "rediss:")).unwrap();
+        let begun = Instant::now();
+        let refused = client.connect().await.unwrap_err().to_string();
+        assert!(begun.elapsed() < Duration::from_secs(2), "{:?}: {refused}", begun.elapsed());
+        let refused = Client::builder(server.url()).root_certificate("no certificate").build().unwrap_err();
+        assert!(refused.to_string().starts_with("no client for these servers: "), "{refused}");
+    });
+}
+
+#[test]
+fn sentinels_name_the_master_and_after_a_failover_the_new_one() {
+    for_each_server(async |program| {
+        let watched = Watched::start(program);
+        let client = Client::sentinel(NAME, watched.urls(), "redis://any-name").build().unwrap();
+        works(&client).await;
+        let builder = Limiter::builder(&client, "failover", Quota::per_second(1_000_000));
+        let limiter = Arc::new(builder.deadline(DEADLINE).build().unwrap());
+        store_answers(&limiter, "alice").await;
+        let load = Load::start(&limiter, ["a", "b", "c", "d"]);
+        sleep(Duration::from_millis(100)).await;
+        let begun = Instant::now();
+        let killed = watched.kill_master();
+        let now = tokio::task::block_in_place(|| watched.wait_for_failover(killed));
+        let (failover, over) = (begun.elapsed(), Instant::now());
+        let back = store_answers(&limiter, "alice").await;
+        sleep(Duration::from_millis(100)).await;
+        let ended = load.end().await;
+        let during = ended.between(begun + failover / 2, over);
+        println!(
+            "failover in {failover:?}, back {back:?} later; slowest {:?}, median meanwhile {:?}",
+            ended.slowest(),
+            median(&during)
+        );
+        ended.assert_timely();
+        assert!(back < RECOVERY, "{back:?}");
+        let last = ended.between(over + back, Instant::now());
+        assert!(share_of_store(&last) > 0.9, "{}", share_of_store(&last));
+        // It is the new one that decides.
+        let before = watched.server(now).calls("evalsha");
+        for _ in 0..10 {
+            let _ = limiter.check("alice").await;
+        }
+        assert!(watched.server(now).calls("evalsha") >= before + 10);
+    });
+}
+
+#[test]
+fn a_sentinel_that_is_gone_is_not_needed_while_the_master_is_there() {
+    run(async {
+        let watched = Watched::start(Program::Redis);
+        // One of them was never there.
+        let sentinels = ["redis://127.0.0.1:1".to_owned()].into_iter().chain(watched.urls());
+        let client = Client::sentinel(NAME, sentinels, "redis://master").build().unwrap();
+        client.connect().await.unwrap();
+        watched.sentinel().kill();
+        let limiter = limiter(&client, Algorithm::TokenBucket);
+        for _ in 0..10 {
+            assert_eq!(limiter.check("alice").await.source(), Source::Remote);
+        }
+        let other = Client::sentinel("another", watched.urls(), "redis://master").build().unwrap();
+        assert!(other.connect().await.is_err());
+    });
+}

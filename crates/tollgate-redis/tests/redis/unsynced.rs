@@ -1,0 +1,445 @@
+//! Counts that are told in the background: over the limit by no more than was promised, and none lost or counted twice.
+
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use tollgate::{Algorithm, Quota};
+use tollgate_redis::{Client, SharedLimiter, WhenUnavailable};
+use tollgate_testing::store::faults::{FaultProxy, Mode};
+use tollgate_testing::store::nodes::{Me, Nodes, node};
+use tollgate_testing::store::server::Server;
+use tollgate_testing::store::wait::{run, until_async};
+
+const PROCESSES: u32 = 3;
+const LIMIT: u64 = 600;
+const MOST: u64 = 30;
+
+fn limiter(url: &str, algorithm: Algorithm, period: Duration, deadline: Duration) -> SharedLimiter<str> {
+    let client = Client::open(url).unwrap();
+    SharedLimiter::<str>::builder(&client, "counting", Quota::new(LIMIT, period))
+        .algorithm(algorithm)
+        .max_unsynced(MOST)
+        .deadline(deadline)
+        .build()
+        .unwrap()
+}
+
+/// How many were admitted in each window.
+type Windows = BTreeMap<u64, u64>;
+
+async fn demand(limiter: &SharedLimiter<str>, period: u64, pause: Duration, over: &AtomicBool) -> Windows {
+    let mut windows = Windows::new();
+    while !over.load(SeqCst) {
+        let decision = limiter.check("key").await;
+        if decision.is_allowed() {
+            *windows.entry(decision.at().as_nanos() / 1000 / period).or_default() += 1;
+        }
+        tokio::time::sleep(pause).await;
+    }
+    windows
+}
+
+#[test]
+#[ignore = "a node that other tests start"]
+fn counting_node() {
+    node(|node: &Me| {
+        let number = |name| node.var(name).parse::<u64>().unwrap();
+        let algorithm = Algorithm::ALL.into_iter().find(|a| a.to_string() == node.var("ALGORITHM")).unwrap();
+        let period = Duration::from_millis(number("PERIOD"));
+        let limiter = limiter(&node.var("URL"), algorithm, period, Duration::from_millis(number("DEADLINE")));
+        let limiter = Arc::new(limiter);
+        let mut runtime = tokio::runtime::Builder::new_multi_thread();
+        let runtime = runtime.worker_threads(1).enable_all().build().unwrap();
+        runtime.block_on(limiter.client().connect()).unwrap();
+        node.ready();
+        let over = Arc::new(AtomicBool::new(false));
+        let period = number("PERIOD") * 1000;
+        let tasks = (0..4).map(|_| {
+            let (limiter, over) = (Arc::clone(&limiter), Arc::clone(&over));
+            runtime.spawn(async move { demand(&limiter, period, Duration::from_millis(2), &over).await })
+        });
+        let tasks: Vec<_> = tasks.collect();
+        node.hear();
+        over.store(true, SeqCst);
+        let mut windows = Windows::new();
+        for task in tasks {
+            for (window, admitted) in runtime.block_on(task).unwrap() {
+                *windows.entry(window).or_default() += admitted;
+            }
+        }
+        // Until the store has confirmed all: it takes no confirmations for some time after a new connection.
+        let begun = Instant::now();
+        while limiter.stats().unsynced > 0 && begun.elapsed() < Duration::from_secs(5) {
+            runtime.block_on(limiter.flush());
+        }
+        let stats = limiter.stats();
+        node.say(json!({ "windows": windows, "unsynced": stats.unsynced, "unknown": stats.unknown }));
+    });
+}
+
+/// What the store has counted: of all nodes together in each window.
+fn counted(server: &Server) -> Windows {
+    let keys = server.keys_with_ttl();
+    assert!(keys.len() == 1 && keys[0].1 > 0, "{keys:?}");
+    let fields: BTreeMap<String, u64> = server.ask(&["HGETALL", &keys[0].0]);
+    let mut shares = Windows::new();
+    for (field, count) in &fields {
+        if let Some((window, _)) = field.split_once(':') {
+            *shares.entry(window.parse().unwrap()).or_default() += count;
+        }
+    }
+    for (window, sum) in &shares {
+        assert_eq!(fields.get(&window.to_string()), Some(sum), "the sum of the shares: {fields:?}");
+    }
+    shares
+}
+
+/// Several processes under demand above the limit, and what happens meanwhile.
+fn run_processes(
+    algorithm: Algorithm,
+    period: Duration,
+    windows: u32,
+    deadline: Duration,
+    happen: impl AsyncFn(&Server, &FaultProxy),
+) -> Windows {
+    let mut all = Windows::new();
+    run(async {
+        let server = Server::start();
+        let proxy = FaultProxy::start(server.address()).await;
+        let url = server.url_at(proxy.address());
+        let (period_ms, deadline_ms) = (period.as_millis().to_string(), deadline.as_millis().to_string());
+        let name = algorithm.to_string();
+        let variables =
+            [("URL", &*url), ("ALGORITHM", &name), ("PERIOD", &period_ms), ("DEADLINE", &deadline_ms)];
+        let start =
+            || Nodes::start(usize::try_from(PROCESSES).unwrap(), "unsynced::counting_node", &variables);
+        let mut nodes = tokio::task::block_in_place(start);
+        nodes.go();
+        let begun = Instant::now();
+        happen(&server, &proxy).await;
+        tokio::time::sleep((period * windows).saturating_sub(begun.elapsed())).await;
+        nodes.tell_all("stop");
+        let said = tokio::task::block_in_place(|| nodes.finish());
+        for node in &said {
+            assert_eq!(node["unsynced"], 0, "all is told at the end: {node}");
+            let of_node: Windows = serde_json::from_value(node["windows"].clone()).unwrap();
+            for (window, admitted) in of_node {
+                *all.entry(window).or_default() += admitted;
+            }
+        }
+        println!(
+            "{algorithm}: {all:?}, {:?} unknown",
+            said.iter().map(|n| n["unknown"].clone()).collect::<Vec<Value>>()
+        );
+        let counted = counted(&server);
+        let last = all.keys().next_back().unwrap();
+        assert_eq!(
+            counted.get(last),
+            all.get(last),
+            "the store's sum of the last window: {counted:?}, {all:?}"
+        );
+        for (window, sum) in &counted {
+            // The window before is still there, if it was not lost when nobody asked for it any more.
+            assert!(sum <= all.get(window).unwrap_or(&0), "counted twice in {window}: {counted:?}, {all:?}");
+        }
+    });
+    let most = LIMIT + u64::from(PROCESSES - 1) * MOST;
+    for (window, &admitted) in &all {
+        assert!(admitted <= most, "{admitted} of {most} in {window}: {all:?}");
+    }
+    all
+}
+
+/// The windows that were whole, and nothing but calm.
+fn inner(windows: &Windows) -> Vec<u64> {
+    let counts: Vec<_> = windows.values().copied().collect();
+    counts[1..counts.len() - 1].to_vec()
+}
+
+const SECOND: Duration = Duration::from_secs(1);
+const DEADLINE: Duration = Duration::from_millis(100);
+
+#[test]
+fn in_calm_each_window_is_filled_and_the_bound_holds() {
+    let windows = run_processes(Algorithm::FixedWindow, SECOND, 4, DEADLINE, async |_, _| {});
+    for admitted in inner(&windows) {
+        assert!(admitted >= LIMIT, "{windows:?}");
+    }
+}
+
+#[test]
+fn in_calm_windows_that_slide_are_filled_nearly_and_the_bound_holds() {
+    let windows = run_processes(Algorithm::SlidingWindow, SECOND, 5, DEADLINE, async |_, _| {});
+    // The estimate lets the limit by once in each period, but for what it is beside the truth.
+    let inner = inner(&windows);
+    let sum: u64 = inner.iter().sum();
+    assert!(sum >= LIMIT * inner.len() as u64 * 7 / 10, "{windows:?}");
+}
+
+#[test]
+fn the_bound_holds_when_the_server_is_killed_and_comes_back_empty() {
+    let happen = async |server: &Server, _: &FaultProxy| {
+        // In the middle of windows, so that much was told.
+        for pause in [1300, 2900] {
+            tokio::time::sleep(Duration::from_millis(pause)).await;
+            server.kill();
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            tokio::task::block_in_place(|| server.restart());
+        }
+    };
+    run_processes(Algorithm::FixedWindow, 2 * SECOND, 4, DEADLINE, happen);
+}
+
+#[test]
+fn the_bound_holds_while_nothing_comes_through() {
+    for mode in [Mode::BlackHole, Mode::DropReplies] {
+        let happen = async |_: &Server, proxy: &FaultProxy| {
+            tokio::time::sleep(Duration::from_millis(1200)).await;
+            proxy.set(mode);
+            tokio::time::sleep(Duration::from_millis(900)).await;
+            proxy.set(Mode::Pass);
+        };
+        run_processes(Algorithm::FixedWindow, SECOND, 4, DEADLINE, happen);
+    }
+}
+
+#[test]
+fn the_bound_holds_over_a_slow_network_and_while_the_server_is_stopped() {
+    let happen = async |server: &Server, proxy: &FaultProxy| {
+        proxy.set(Mode::Delay(Duration::from_millis(30)));
+        tokio::time::sleep(Duration::from_millis(2300)).await;
+        server.stop();
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        server.resume();
+    };
+    run_processes(Algorithm::FixedWindow, SECOND, 5, Duration::from_millis(200), happen);
+}
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// So many checks; how many were admitted.
+async fn spend(limiter: &SharedLimiter<str>, checks: u64) -> u64 {
+    let mut admitted = 0;
+    for _ in 0..checks {
+        admitted += u64::from(limiter.check("key").await.is_allowed());
+    }
+    admitted
+}
+
+#[test]
+fn a_machine_without_requests_tells_its_count_again_when_the_server_has_lost_it() {
+    run(async {
+        let server = Server::start();
+        let [idle, busy] = [0, 1].map(|_| limiter(&server.url(), Algorithm::FixedWindow, HOUR, DEADLINE));
+        let keys = ["one", "another"];
+        for key in keys {
+            for _ in 0..400 {
+                assert!(idle.check(key).await.is_allowed());
+            }
+        }
+        // It knows nothing of those keys.
+        assert_eq!(spend(&busy, 1).await, 1);
+        until_async("all is told", async || idle.stats().unsynced + busy.stats().unsynced == 0).await;
+        tokio::task::block_in_place(|| server.restart());
+        // Demand from the first moment on, for longer than the recovery takes.
+        let mut admitted = [400; 2];
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_millis(3500) {
+            for (key, admitted) in keys.iter().zip(&mut admitted) {
+                for _ in 0..20 {
+                    *admitted += u64::from(busy.check(key).await.is_allowed());
+                }
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        for admitted in admitted {
+            assert!((LIMIT..=LIMIT + MOST).contains(&admitted), "{admitted}");
+        }
+        until_async("all is told", async || idle.stats().unsynced + busy.stats().unsynced == 0).await;
+    });
+}
+
+#[test]
+fn no_check_waits_while_there_is_room_though_the_server_is_away() {
+    run(async {
+        let server = Server::start();
+        let proxy = FaultProxy::start(server.address()).await;
+        let limiter = limiter(&server.url_at(proxy.address()), Algorithm::FixedWindow, HOUR, DEADLINE);
+        assert_eq!(spend(&limiter, 10).await, 10);
+        until_async("all is told", async || limiter.stats().unsynced == 0).await;
+        proxy.set(Mode::BlackHole);
+        let mut longest = Duration::ZERO;
+        let mut sum = Duration::ZERO;
+        for _ in 0..MOST {
+            let begun = Instant::now();
+            assert!(limiter.check("key").await.is_allowed());
+            longest = longest.max(begun.elapsed());
+            sum += begun.elapsed();
+            tokio::time::sleep(Duration::from_millis(3)).await;
+        }
+        println!("longest {longest:?}, mean {:?}", sum / u32::try_from(MOST).unwrap());
+        assert!(
+            sum / u32::try_from(MOST).unwrap() < Duration::from_millis(2),
+            "{sum:?}, longest {longest:?}"
+        );
+        let stats = limiter.stats();
+        assert_eq!((stats.unsynced, stats.most_unsynced), (MOST, MOST));
+        assert!(stats.in_flight <= MOST);
+        // Then it is denied, by the deadline.
+        let begun = Instant::now();
+        assert!(!limiter.check("key").await.is_allowed());
+        assert!(begun.elapsed() < 2 * DEADLINE, "{:?}", begun.elapsed());
+        // Nothing hangs or spins that has nobody to tell it to.
+        let begun = Instant::now();
+        limiter.flush().await;
+        assert!(begun.elapsed() < 2 * DEADLINE, "{:?}", begun.elapsed());
+        proxy.set(Mode::Pass);
+        until_async("all is told", async || {
+            limiter.flush().await;
+            limiter.stats().unsynced == 0
+        })
+        .await;
+        assert_eq!(counted(&server).values().sum::<u64>(), 10 + MOST);
+    });
+}
+
+#[test]
+fn a_flush_ends_by_its_deadline_though_there_is_no_server() {
+    run(async {
+        let limiter = limiter("redis://127.0.0.1:1", Algorithm::FixedWindow, HOUR, DEADLINE);
+        assert_eq!(spend(&limiter, MOST).await, MOST);
+        until_async("it is known", async || limiter.client().stats().breakers_open == 1).await;
+        let begun = Instant::now();
+        limiter.flush().await;
+        assert!(begun.elapsed() < 3 * DEADLINE, "{:?}", begun.elapsed());
+        assert_eq!(limiter.stats().unsynced, MOST);
+        assert_eq!(spend(&limiter, 100).await, 0);
+    });
+}
+
+#[test]
+fn costs_above_what_may_be_unsynced_ask_the_store_and_are_counted_once() {
+    run(async {
+        let server = Server::start();
+        let machines: Vec<_> =
+            (0..2).map(|_| limiter(&server.url(), Algorithm::FixedWindow, HOUR, SECOND)).collect();
+        let mut admitted = 0;
+        for round in 0..30 {
+            for machine in &machines {
+                for cost in [MOST + 1 + round % 3, 1, 0, LIMIT + 1] {
+                    let decision = machine.check_n("key", cost).await;
+                    assert!(cost <= LIMIT || !decision.is_allowed());
+                    admitted += if decision.is_allowed() { cost } else { 0 };
+                }
+            }
+        }
+        assert!((LIMIT..=LIMIT + MOST).contains(&admitted), "{admitted}");
+        for machine in &machines {
+            until_async("all is told", async || machine.stats().unsynced == 0).await;
+        }
+        assert_eq!(counted(&server).values().sum::<u64>(), admitted);
+    });
+}
+
+#[test]
+fn what_was_told_with_a_request_whose_answer_is_lost_stays_counted() {
+    run(async {
+        let server = Server::start();
+        let proxy = FaultProxy::start(server.address()).await;
+        let limiter = limiter(&server.url_at(proxy.address()), Algorithm::FixedWindow, HOUR, DEADLINE);
+        limiter.client().connect().await.unwrap();
+        proxy.set(Mode::DropReplies);
+        let admitted = spend(&limiter, 5).await;
+        assert_eq!(admitted, 5);
+        assert!(!limiter.check_n("key", MOST + 1).await.is_allowed());
+        assert_eq!(limiter.stats().unsynced, 5);
+        proxy.set(Mode::Pass);
+        until_async("all is told", async || limiter.stats().unsynced == 0).await;
+        assert!(counted(&server).values().sum::<u64>() >= 5);
+    });
+}
+
+#[test]
+fn requests_that_are_given_up_leave_nothing_untold() {
+    run(async {
+        let server = Server::start();
+        let proxy = FaultProxy::start(server.address()).await;
+        let limiter = limiter(&server.url_at(proxy.address()), Algorithm::FixedWindow, HOUR, SECOND);
+        limiter.client().connect().await.unwrap();
+        proxy.set(Mode::Delay(Duration::from_millis(4)));
+        let mut admitted = 0;
+        for _ in 0..5 {
+            admitted += spend(&limiter, 3).await;
+            let dear = limiter.check_n("key", MOST + 5);
+            admitted += match tokio::time::timeout(Duration::from_millis(3), dear).await {
+                Ok(decision) if decision.is_allowed() => MOST + 5,
+                _ => 0,
+            };
+        }
+        // Without another request.
+        until_async("all is told", async || limiter.stats().unsynced == 0).await;
+        let counted = counted(&server).values().sum::<u64>();
+        // The store may know of what nobody took, never of less.
+        assert!(counted >= admitted && counted <= admitted + 5 * (MOST + 5), "{counted} for {admitted}");
+    });
+}
+
+#[test]
+fn a_limiter_goes_on_in_another_runtime_and_with_many_keys() {
+    let server = Server::start();
+    let limiter = Arc::new(limiter(&server.url(), Algorithm::SlidingWindow, HOUR, SECOND));
+    let admitted = Arc::new(AtomicU64::new(0));
+    let keys: Arc<Mutex<Vec<String>>> = Arc::default();
+    for round in 0..3 {
+        // Each runtime ends in the middle of what it was telling.
+        run(async {
+            limiter.client().connect().await.unwrap();
+            for key in 0..1000 {
+                let key = format!("{round} {}", key % 700);
+                admitted.fetch_add(u64::from(limiter.check(&key).await.is_allowed()), SeqCst);
+                keys.lock().unwrap().push(key);
+            }
+        });
+    }
+    run(async {
+        limiter.client().connect().await.unwrap();
+        until_async("all is told", async || {
+            limiter.flush().await;
+            limiter.stats().unsynced == 0
+        })
+        .await;
+    });
+    let mut sum = 0;
+    for (key, ttl) in server.keys_with_ttl() {
+        assert!(ttl > 0, "{key}");
+        let fields: BTreeMap<String, u64> = server.ask(&["HGETALL", &key]);
+        sum += fields.iter().filter(|(field, _)| field.contains(':')).map(|(_, count)| count).sum::<u64>();
+    }
+    assert_eq!(sum, admitted.load(SeqCst));
+}
+
+#[test]
+fn what_was_not_told_yet_is_given_back_and_a_reset_key_is_new() {
+    run(async {
+        let server = Server::start();
+        let limiter = limiter(&server.url(), Algorithm::FixedWindow, HOUR, SECOND);
+        let charge = limiter.check_n("key", 5).await;
+        limiter.refund("key", &charge).await;
+        assert_eq!(limiter.stats().unsynced, 0);
+        assert_eq!(spend(&limiter, LIMIT).await, LIMIT);
+        assert!(!limiter.check("key").await.is_allowed());
+        until_async("all is told", async || limiter.stats().unsynced == 0).await;
+        limiter.reset("key").await.unwrap();
+        assert!(limiter.check("key").await.is_allowed());
+        let closed = Client::open("redis://127.0.0.1:1").unwrap();
+        let open = SharedLimiter::<str>::builder(&closed, "x", Quota::per_hour(10))
+            .algorithm(Algorithm::FixedWindow)
+            .max_unsynced(2)
+            .when_unavailable(WhenUnavailable::Allow)
+            .build()
+            .unwrap();
+        assert_eq!(spend(&open, 20).await, 20);
+    });
+}

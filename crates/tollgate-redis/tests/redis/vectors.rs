@@ -1,0 +1,173 @@
+//! The same requests at the same microseconds, in the store and in this process: the same decisions.
+
+use std::time::Duration;
+use tollgate::rule::{AnyRule, Rule, Word};
+use tollgate::{Algorithm, Decision, Quota, SingleLimiter, Tick};
+use tollgate_redis::{Client, SharedLimiter};
+use tollgate_testing::store::program::{Program, for_each_server};
+use tollgate_testing::store::server::Server;
+
+/// A generator of numbers, so that a failure can be repeated.
+struct Numbers(u64);
+
+impl Numbers {
+    /// Below `end`.
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % end
+    }
+}
+
+/// What decides in this process.
+enum Here {
+    Rule(AnyRule, Word),
+    Log(Box<SingleLimiter>),
+}
+
+impl Here {
+    fn new(algorithm: Algorithm, quota: Quota) -> Self {
+        if algorithm == Algorithm::SlidingLog {
+            return Self::Log(Box::new(SingleLimiter::builder(quota).algorithm(algorithm).build().unwrap()));
+        }
+        Self::Rule(AnyRule::new(algorithm, quota, Duration::ZERO).unwrap(), Word::FRESH)
+    }
+
+    fn check(&mut self, cost: u64, now: Tick) -> Decision {
+        match self {
+            Self::Rule(rule, word) => {
+                let (next, decision) = rule.decide(*word, now, cost);
+                *word = next;
+                decision
+            }
+            Self::Log(log) => log.check_at(cost, now),
+        }
+    }
+
+    fn peek(&self, cost: u64, now: Tick) -> Decision {
+        match self {
+            Self::Rule(rule, word) => rule.peek(*word, now, cost),
+            Self::Log(log) => log.peek_at(cost, now),
+        }
+    }
+
+    fn refund(&mut self, charge: &Decision, now: Tick) {
+        match self {
+            Self::Rule(rule, word) => *word = rule.refund(*word, now, charge, charge.charged()),
+            Self::Log(log) => log.refund_at(charge, charge.charged(), now),
+        }
+    }
+}
+
+/// The figures, with times in whole microseconds as the store has them: a wait is rounded up.
+fn figures(decision: &Decision) -> impl PartialEq + std::fmt::Debug {
+    let micros = |time: Duration| time.as_nanos().div_ceil(1000);
+    let wait = decision.retry_after().map(micros);
+    (
+        decision.outcome(),
+        decision.capacity(),
+        decision.remaining(),
+        wait,
+        micros(decision.reset_after()),
+        micros(decision.start_after()),
+    )
+}
+
+fn quotas(algorithm: Algorithm) -> Vec<Quota> {
+    let mut quotas = vec![
+        Quota::per_second(10),
+        Quota::per_minute(60),
+        Quota::new(5, Duration::from_millis(10)),
+        Quota::per_day(1),
+        Quota::new(1, Duration::from_secs(30 * 24 * 3600)),
+    ];
+    if algorithm.has_burst() {
+        // A token is no whole number of microseconds, and several come in one.
+        quotas.extend([
+            Quota::per_second(7).burst(3),
+            Quota::per_hour(999).burst(40),
+            Quota::per_second(3_000_000).burst(2_000),
+            Quota::new(3, Duration::from_nanos(1_000)),
+        ]);
+    } else {
+        quotas.extend([Quota::per_second(7), Quota::per_hour(999)]);
+    }
+    quotas
+}
+
+/// Requests of a key, in the store and here; each answered alike.
+async fn run_alike(client: &Client, algorithm: Algorithm, quota: Quota, seed: u64) {
+    let name = format!("{algorithm}-{}-{seed}", quota.to_string().replace(' ', "-"));
+    let there: SharedLimiter<str> =
+        // On a busy machine a server may be late, and then something else decides.
+        SharedLimiter::builder(client, name, quota)
+            .algorithm(algorithm)
+            .deadline(Duration::from_secs(10))
+            .build()
+            .unwrap();
+    let mut here = Here::new(algorithm, quota);
+    let mut numbers = Numbers(seed);
+    let period = u64::try_from(quota.period().as_micros()).unwrap();
+    let mut micros = if seed.is_multiple_of(2) { 1_790_000_000_000_000 } else { 5 * period + 17 };
+    // What the store's bucket gives back is rounded where several tokens come in one microsecond.
+    let refunds = quota.period().as_micros().is_multiple_of(quota.tokens().into());
+    let mut charges: Vec<(Decision, Decision)> = Vec::new();
+    for step in 0..60 {
+        micros += match numbers.below(6) {
+            0 | 1 => 0,
+            2 => 1,
+            3 => numbers.below(period / quota.tokens() * 2 + 2),
+            4 => numbers.below(period + 1),
+            _ if step % 7 == 0 => period * numbers.below(4) + numbers.below(3),
+            _ => period / quota.tokens(),
+        };
+        let now = Tick::from_nanos(micros * 1000);
+        let capacity = here.peek(0, now).capacity();
+        let cost = match numbers.below(8) {
+            0 => 0,
+            1 => capacity + numbers.below(2),
+            2 => numbers.below(capacity + 1),
+            _ => 1 + numbers.below(2),
+        };
+        let about = format!("{algorithm} {quota} seed {seed} step {step}: {cost} at {micros}");
+        match numbers.below(10) {
+            0 if refunds && !charges.is_empty() => {
+                let at = usize::try_from(numbers.below(charges.len() as u64)).unwrap();
+                let (ours, theirs) = charges.swap_remove(at);
+                here.refund(&ours, now);
+                there.refund_at("key", &theirs, u64::MAX, now).await;
+            }
+            1 | 2 => {
+                let (ours, theirs) = (here.peek(cost, now), there.peek_at("key", cost, now).await);
+                assert_eq!(figures(&ours), figures(&theirs), "peek {about}");
+            }
+            _ => {
+                let (ours, theirs) = (here.check(cost, now), there.check_at("key", cost, now).await);
+                assert_eq!(figures(&ours), figures(&theirs), "check {about}");
+                assert_eq!(ours.charged(), theirs.charged(), "{about}");
+                if ours.charged() > 0 {
+                    charges.push((ours, theirs));
+                }
+            }
+        }
+        let (ours, theirs) = (here.peek(1, now), there.peek_at("key", 1, now).await);
+        assert_eq!(figures(&ours), figures(&theirs), "after {about}");
+    }
+    let stats = there.stats();
+    assert_eq!((stats.stood_in, stats.refused, stats.unknown), (0, 0, 0), "{stats:?}");
+}
+
+#[test]
+fn the_store_decides_as_the_rules_do() {
+    for_each_server(async |program: Program| {
+        let server = Server::of(program);
+        let client = Client::open(server.url()).unwrap();
+        client.connect().await.unwrap();
+        for algorithm in Algorithm::ALL {
+            for quota in quotas(algorithm) {
+                for seed in 0..6 {
+                    run_alike(&client, algorithm, quota, seed).await;
+                }
+            }
+        }
+    });
+}

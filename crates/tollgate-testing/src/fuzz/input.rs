@@ -1,0 +1,36 @@
+//! What a fuzzer's bytes are read as.
+
+/// The rest of the bytes; when they are used up, zeros follow.
+pub struct Input<'d>(pub &'d [u8]);
+
+impl Input<'_> {
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub fn byte(&mut self) -> u8 {
+        let Some((&first, rest)) = self.0.split_first() else { return 0 };
+        self.0 = rest;
+        first
+    }
+
+    /// A number below `count`, which is at most 256.
+    pub fn below(&mut self, count: usize) -> usize {
+        usize::from(self.byte()) % count
+    }
+
+    /// Any number, small ones as likely as large ones: how many bits it has, then the bits.
+    pub fn number(&mut self) -> u64 {
+        let bits = u32::from(self.byte()) % 65;
+        let bytes: [u8; 8] =
+            std::array::from_fn(|index| if 8 * index < bits as usize { self.byte() } else { 0 });
+        let number = u64::from_le_bytes(bytes);
+        if bits == 64 { number } else { number & ((1 << bits) - 1) }
+    }
+
+    /// So many 64ths, from none to nearly four times.
+    pub fn share(&mut self, of: u64) -> u64 {
+        let share = u128::from(of) * u128::from(self.byte()) / 64;
+        u64::try_from(share).unwrap_or(u64::MAX)
+    }
+}

@@ -1,0 +1,156 @@
+//! The proxy's `--limit`: what is read is what was written, and what is refused says what is allowed.
+
+use super::input::Input;
+use super::rule;
+use std::time::Duration;
+use tollgate::{Algorithm, Quota, WhenFull};
+use tollgate_cli::failure::Failure;
+use tollgate_cli::proxy::limits::LimitSettings;
+use tollgate_cli::proxy::parse_named_limit;
+use tollgate_cli::proxy::shared::{SharedSettings, Store};
+use tollgate_http::WhenNoKey;
+use tollgate_http::text::{KeyText, LimitText, Part};
+
+pub fn body(data: &[u8]) {
+    any_text(&String::from_utf8_lossy(data));
+    // And the other way round.
+    let mut input = Input(data);
+    let meant = limit(&mut input);
+    if !(meant.quota.period().is_zero() || meant.quota.period() > Quota::MAX_PERIOD) {
+        let text = written(&meant, &mut input);
+        match parse_named_limit(&text) {
+            Ok(read) => {
+                assert_eq!((&read.name, read.quota, &read.key), (&meant.name, meant.quota, &meant.key))
+            }
+            Err(failure) => panic!("{text:?}: {}", message(failure)),
+        }
+    }
+}
+
+fn any_text(text: &str) {
+    match parse_named_limit(text) {
+        Ok(limit) => {
+            // The same again, from what it is taken for; the spaces of a text mean nothing.
+            let again = parse_named_limit(&written(&limit, &mut Input(&[])));
+            let again = again.unwrap_or_else(|failure| panic!("{text:?}: {}", message(failure)));
+            assert_eq!(
+                (&again.name, again.quota, &again.key),
+                (&limit.name, limit.quota, &limit.key),
+                "{text:?}"
+            );
+            enforced(limit);
+        }
+        Err(failure) => {
+            let message = message(failure);
+            assert!(message.starts_with("--limit '"), "{message}");
+            assert!(message.contains("allowed") || message.contains("leave out"), "{message}");
+            assert!(!message.chars().any(|it| it.is_control() && it != '\n'), "{message:?}");
+        }
+    }
+}
+
+/// The layer takes it, or says what it would.
+fn enforced(limit: LimitText) {
+    let settings = LimitSettings {
+        limits: vec![limit],
+        algorithm: Algorithm::TokenBucket,
+        max_keys: 16,
+        full: WhenFull::Deny,
+        shadows: Vec::new(),
+        status: http::StatusCode::TOO_MANY_REQUESTS,
+        skipped_paths: Vec::new(),
+        ipv6_prefix: 64,
+        proxies: None,
+    };
+    // On its own, and shared: nothing is connected before it is asked.
+    let shared = SharedSettings {
+        url: "redis://127.0.0.1".to_owned(),
+        deadline: Duration::from_millis(50),
+        on_failure: None,
+        lease: None,
+        max_unsynced: None,
+    };
+    let store = Store::new(shared).unwrap_or_else(|failure| panic!("{}", message(failure)));
+    for store in [None, Some(&store)] {
+        match settings.build(store, |_| {}) {
+            Ok(built) => {
+                let observed = store.is_some() || settings.limits[0].key.is_some();
+                assert_eq!((built.layer.is_some(), built.observed.len()), (true, usize::from(observed)));
+            }
+            Err(failure) => {
+                let message = message(failure);
+                assert!(message.starts_with("--limit") && message.contains("allowed"), "{message}");
+            }
+        }
+    }
+}
+
+fn message(failure: Failure) -> String {
+    match failure {
+        Failure::Refused(message) => message,
+        Failure::ReaderLeft => panic!("nobody reads"),
+    }
+}
+
+/// Any limit that can be written.
+fn limit(input: &mut Input<'_>) -> LimitText {
+    let name = ["all", "per-ip", "a b", "by ip", "burst", "+", "ü else"][input.below(7)].to_owned();
+    let quota = match input.below(3) {
+        0 => Quota::new(1 + u64::from(input.byte()), Duration::from_secs(1 + u64::from(input.byte()))),
+        1 => Quota::per_second(input.number().max(1)).burst(1 + u64::from(input.byte())),
+        _ => rule::quota(input),
+    };
+    let key = (input.below(8) > 0).then(|| KeyText {
+        alternatives: (0..1 + input.below(3)).map(|_| parts(input)).collect(),
+        no_key: [WhenNoKey::Deny, WhenNoKey::Allow, WhenNoKey::Share][input.below(3)],
+    });
+    LimitText { name, quota, by: String::new(), key }
+}
+
+fn parts(input: &mut Input<'_>) -> Vec<Part> {
+    let name = |input: &mut Input<'_>| {
+        ["x-api-key", "ip", "by", "nothing", "header", "k=v"][input.below(6)].to_owned()
+    };
+    let part = |input: &mut Input<'_>| match input.below(5) {
+        0 => Part::Ip,
+        1 => Part::Method,
+        2 => Part::Path,
+        3 => Part::Header(name(input)),
+        _ => Part::Query(name(input)),
+    };
+    (0..1 + input.below(3)).map(|_| part(input)).collect()
+}
+
+/// The text of a limit. Nothing is left out that may be, but for who has no key; the bytes choose the spaces.
+fn written(limit: &LimitText, input: &mut Input<'_>) -> String {
+    let mut space = |least: &'static str| [least, " ", "  ", "\t", " \u{a0}\n"][input.below(5)];
+    let mut text = format!("{}{}={}{}", limit.name, space(""), space(""), limit.quota);
+    text += &format!("{}by{}", space(" "), space(" "));
+    let Some(key) = &limit.key else { return text + "nothing" };
+    for (index, parts) in key.alternatives.iter().enumerate() {
+        if index > 0 {
+            text += &format!("{}or{}", space(" "), space(" "));
+        }
+        for (index, part) in parts.iter().enumerate() {
+            if index > 0 {
+                text += &format!("{}+{}", space(""), space(""));
+            }
+            match part {
+                Part::Ip => text += "ip",
+                Part::Method => text += "method",
+                Part::Path => text += "path",
+                Part::Header(name) => text += &format!("header{}{name}", space(" ")),
+                Part::Query(name) => text += &format!("query{}{name}", space(" ")),
+            }
+        }
+    }
+    match key.no_key {
+        // What holds where nothing is said.
+        WhenNoKey::Deny if space("").is_empty() => {}
+        WhenNoKey::Deny => text += " else deny",
+        WhenNoKey::Allow => text += " else allow",
+        WhenNoKey::Share => text += " else share",
+        _ => panic!("there is no other"),
+    }
+    text
+}

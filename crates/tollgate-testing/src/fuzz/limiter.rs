@@ -1,0 +1,188 @@
+//! A limiter, with either store, against a map that never forgets: checks, refunds, resets, sweeps, clears.
+
+use super::input::Input;
+use super::rule::{algorithm, quota};
+use std::collections::HashMap;
+use std::time::Duration;
+use tollgate::{
+    Accepts, Algorithm, Clock, Decision, Limiter, ManualClock, Quota, SingleLimiter, Source, Store, Tick,
+    WhenFull,
+};
+
+/// So many keys are asked for.
+const KEYS: u8 = 64;
+const CALLS: usize = 400;
+
+pub fn body(data: &[u8]) {
+    let mut input = Input(data);
+    let (algorithm, quota) = (algorithm(&mut input), quota(&mut input));
+    let grace = [Duration::ZERO, Duration::from_millis(1), Duration::from_secs(1)][input.below(3)];
+    let full = [WhenFull::Deny, WhenFull::Allow, WhenFull::Share][input.below(3)];
+    let max_keys = 1 + input.below(usize::from(KEYS));
+    let clock = Clock::manual();
+    let builder = Limiter::<u8>::builder(quota).algorithm(algorithm).clock(&clock);
+    let builder = builder.max_keys(max_keys).grace(grace).when_full(full);
+    let is_exact = input.below(2) == 1;
+    // A quota that is refused is the other targets' business.
+    if is_exact {
+        let Ok(limiter) = builder.exact_keys().build() else { return };
+        Run::new(input, &limiter, clock, algorithm, quota, grace).all();
+    } else {
+        let Ok(limiter) = builder.build() else { return };
+        Run::new(input, &limiter, clock, algorithm, quota, grace).all();
+    }
+}
+
+struct Run<'r, S> {
+    input: Input<'r>,
+    limiter: &'r Limiter<u8, S>,
+    clock: ManualClock,
+    algorithm: Algorithm,
+    quota: Quota,
+    period: u64,
+    grace: u64,
+    latest: u64,
+    map: HashMap<u8, SingleLimiter>,
+    /// What may be refunded: each once.
+    charges: Vec<(u8, Decision, Option<Decision>)>,
+}
+
+impl<'r, S: Store + Accepts<u8>> Run<'r, S> {
+    fn new(
+        input: Input<'r>,
+        limiter: &'r Limiter<u8, S>,
+        clock: ManualClock,
+        algorithm: Algorithm,
+        quota: Quota,
+        grace: Duration,
+    ) -> Self {
+        let nanos = |duration: Duration| u64::try_from(duration.as_nanos()).expect("it was accepted");
+        let (period, grace) = (nanos(quota.period()), nanos(grace));
+        let (map, charges) = (HashMap::new(), Vec::new());
+        Self { input, limiter, clock, algorithm, quota, period, grace, latest: 0, map, charges }
+    }
+
+    fn all(mut self) {
+        for _ in 0..CALLS {
+            if self.input.is_empty() {
+                break;
+            }
+            self.step();
+            assert!(self.limiter.len() <= self.limiter.stats().max_keys);
+        }
+    }
+
+    fn step(&mut self) {
+        self.latest = match self.input.below(8) {
+            0..=4 => self.latest,
+            5 => self.latest.saturating_add(self.input.share(self.period / self.quota.tokens())),
+            6 => self.latest.saturating_add(self.input.share(self.period)),
+            _ => self.latest.saturating_add(self.input.number()),
+        }
+        .min(Tick::MAX.as_nanos());
+        // Times that are in use differ by the grace at the most.
+        let back = if self.input.below(4) == 0 { self.input.share(self.grace).min(self.grace) } else { 0 };
+        let now = Tick::from_nanos(self.latest.saturating_sub(back));
+        self.clock.set(now);
+        match self.input.below(16) {
+            0 => {
+                let _ = self.limiter.sweep(usize::from(self.input.byte()));
+            }
+            1 => self.refund(now),
+            2 => {
+                let key = self.key();
+                self.limiter.reset(&key);
+                self.of_map(key).reset();
+                self.void();
+            }
+            3 if self.input.below(4) == 0 => {
+                self.limiter.clear();
+                self.map.values().for_each(SingleLimiter::reset);
+                self.void();
+            }
+            4 => self.many(now),
+            5 => {
+                let key = self.key();
+                let peeked = self.limiter.peek(&key);
+                let expected = self.of_map(key).peek_at(1, now);
+                self.compare(key, peeked, expected);
+            }
+            6 => {
+                let (key, cost) = (self.key(), self.input.number());
+                let decision = self.limiter.pin().check_n(&key, cost);
+                self.charged(key, cost, decision, now);
+            }
+            _ => {
+                let (key, cost) = (self.key(), u64::from(self.input.byte() % 4));
+                let decision = self.limiter.check_n(&key, cost);
+                self.charged(key, cost, decision, now);
+            }
+        }
+    }
+
+    fn key(&mut self) -> u8 {
+        self.input.byte() % KEYS
+    }
+
+    fn of_map(&mut self, key: u8) -> &SingleLimiter {
+        let (algorithm, quota) = (self.algorithm, self.quota);
+        self.map.entry(key).or_insert_with(|| {
+            let builder = SingleLimiter::builder(quota).algorithm(algorithm);
+            builder.clock(Clock::manual()).build().expect("the limiter was built")
+        })
+    }
+
+    fn many(&mut self, now: Tick) {
+        let keys: Vec<u8> = (0..self.input.below(40)).map(|_| self.key()).collect();
+        let mut decisions = Vec::new();
+        self.limiter.check_many(&keys, &mut decisions);
+        assert_eq!(decisions.len(), keys.len());
+        for (key, decision) in keys.into_iter().zip(decisions) {
+            self.charged(key, 1, decision, now);
+        }
+    }
+
+    /// Charges the map too, if the key's own state has answered.
+    fn charged(&mut self, key: u8, cost: u64, decision: Decision, now: Tick) {
+        let expected = match decision.source() {
+            Source::Key => self.of_map(key).check_at(cost, now),
+            _ => self.of_map(key).peek_at(cost, now),
+        };
+        self.compare(key, decision, expected);
+        if decision.source() == Source::Key && decision.charged() > 0 {
+            self.charges.push((key, decision, Some(expected)));
+        }
+    }
+
+    /// What the limiter has answered is what the map answers; if the key has no place, it needs none.
+    fn compare(&mut self, key: u8, decision: Decision, expected: Decision) {
+        if decision.source() == Source::Key {
+            assert_eq!(decision, expected, "key {key}");
+        } else {
+            let left = self.of_map(key).peek_at(1, decision.at()).remaining();
+            assert_eq!(
+                left,
+                decision.capacity(),
+                "key {key} is not idle, and was told that there is no place"
+            );
+        }
+    }
+
+    fn refund(&mut self, now: Tick) {
+        if self.charges.is_empty() {
+            return;
+        }
+        let index = self.input.below(self.charges.len().min(256));
+        let (key, charge, of_map) = self.charges.swap_remove(index);
+        let tokens = self.input.number();
+        self.limiter.refund_at(&key, &charge, tokens, now);
+        if let Some(charge) = of_map {
+            self.of_map(key).refund_at(&charge, tokens, now);
+        }
+    }
+
+    /// What was charged before a reset of any key is not given back.
+    fn void(&mut self) {
+        self.charges.iter_mut().for_each(|(_, _, of_map)| *of_map = None);
+    }
+}

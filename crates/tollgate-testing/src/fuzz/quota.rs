@@ -1,0 +1,30 @@
+//! The text of a quota: what is read is what is written, and what is refused says where and why.
+
+use super::input::Input;
+use super::rule::quota;
+use tollgate::{Algorithm, Quota, SingleLimiter};
+
+pub fn body(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    match text.parse::<Quota>() {
+        Ok(quota) => {
+            assert_eq!(quota.to_string().parse(), Ok(quota), "{text:?}");
+            for algorithm in Algorithm::ALL {
+                if let Err(refused) = SingleLimiter::builder(quota).algorithm(algorithm).build() {
+                    assert!(refused.to_string().contains("allowed: "), "{refused}");
+                }
+            }
+        }
+        Err(refused) => {
+            assert!(text.is_char_boundary(refused.offset().unwrap()), "{refused}");
+            let message = refused.to_string();
+            assert!(message.starts_with("invalid quota ") && message.contains("allowed: "), "{message}");
+        }
+    }
+    let _ = text.parse::<Algorithm>();
+    // And the other way round. A longer period than any limiter accepts may be too long for the text, too.
+    let quota = quota(&mut Input(data));
+    if quota.period() <= Quota::MAX_PERIOD && !quota.period().is_zero() {
+        assert_eq!(quota.to_string().parse(), Ok(quota));
+    }
+}

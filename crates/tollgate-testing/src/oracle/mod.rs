@@ -1,0 +1,252 @@
+//! Slow, exact rate limiters that are right at a glance, to hold the fast ones against.
+//!
+//! Each keeps the plain list of what it admitted and answers one question, *does this cost fit at this
+//! time?*, straight from the algorithm's definition, in exact integers. All figures (remaining tokens,
+//! retry and reset times) are found by binary search over that answer, so none of the closed forms of
+//! the fast rules is written down here a second time.
+
+pub mod history;
+
+use tollgate::{Algorithm, Quota};
+
+/// The last tick: 2^61 nanoseconds.
+pub const END: u64 = 1 << 61;
+
+/// The algorithms whose state is one word.
+pub const PACKED: [Algorithm; 5] = Algorithm::PACKED;
+
+/// What an admitted request took, in the order of arrival.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Charge {
+    at: u64,
+    cost: u64,
+}
+
+/// An exact limiter for one key.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Oracle {
+    algorithm: Algorithm,
+    limit: i128,
+    period: i128,
+    capacity: u64,
+    phase: i128,
+    charges: Vec<Charge>,
+}
+
+impl Oracle {
+    pub fn new(algorithm: Algorithm, quota: Quota, phase: u64) -> Self {
+        let capacity = quota.capacity();
+        Self {
+            algorithm,
+            limit: i128::from(quota.tokens()),
+            period: i128::try_from(quota.period().as_nanos()).unwrap(),
+            capacity,
+            phase: i128::from(phase),
+            charges: Vec::new(),
+        }
+    }
+
+    pub fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
+    /// Is the emission interval a whole number of nanoseconds? Then the rules promise exactness.
+    pub fn is_exact(&self) -> bool {
+        self.algorithm.has_windows()
+            || self.algorithm == Algorithm::SlidingLog
+            || self.period % self.limit == 0
+    }
+
+    /// Does a request of `cost` at `now` fit beside what was admitted so far?
+    pub fn fits(&self, now: u64, cost: u64) -> bool {
+        if cost > self.capacity {
+            return false;
+        }
+        if cost == 0 {
+            return true;
+        }
+        match self.algorithm {
+            Algorithm::FixedWindow => self.fits_fixed(now, cost),
+            Algorithm::SlidingWindow => self.fits_sliding(now, cost),
+            Algorithm::SlidingLog => self.fits_log(now, cost),
+            _ => self.fits_bucket(now, cost),
+        }
+    }
+
+    /// A bucket is an arrival curve: for every earlier charge, what was taken from then on, with this
+    /// request, is at most the burst and what has flowed in since.
+    fn fits_bucket(&self, now: u64, cost: u64) -> bool {
+        let mut taken = i128::from(cost);
+        self.charges.iter().rev().all(|charge| {
+            taken += i128::from(charge.cost);
+            let elapsed = i128::from(now) - i128::from(charge.at);
+            taken * self.period <= i128::from(self.capacity) * self.period + elapsed * self.limit
+        })
+    }
+
+    /// The window of `now`, or of the latest charge if that is later: a key never goes back.
+    fn window(&self, now: u64) -> i128 {
+        let window = |at: u64| (i128::from(at) + self.phase).div_euclid(self.period);
+        self.charges.iter().map(|charge| window(charge.at)).fold(window(now), i128::max)
+    }
+
+    /// The first nanosecond of the window in which a charge at `now` counts.
+    pub fn window_start(&self, now: u64) -> u64 {
+        u64::try_from((self.window(now) * self.period - self.phase).max(0)).unwrap()
+    }
+
+    /// What was charged in `window`, each charge counted in the latest window reached by then.
+    fn charged_in(&self, window: i128) -> i128 {
+        let mut latest = i128::MIN;
+        let mut sum = 0;
+        for charge in &self.charges {
+            latest = latest.max((i128::from(charge.at) + self.phase).div_euclid(self.period));
+            if latest == window {
+                sum += i128::from(charge.cost);
+            }
+        }
+        sum
+    }
+
+    fn fits_fixed(&self, now: u64, cost: u64) -> bool {
+        self.charged_in(self.window(now)) + i128::from(cost) <= self.limit
+    }
+
+    /// The previous window's charges weigh by the part of it that a trailing period still covers.
+    fn fits_sliding(&self, now: u64, cost: u64) -> bool {
+        let window = self.window(now);
+        let start = window * self.period - self.phase;
+        let elapsed = (i128::from(now) - start).max(0);
+        let weighted = self.charged_in(window - 1) * (self.period - elapsed);
+        weighted + (self.charged_in(window) + i128::from(cost)) * self.period <= self.limit * self.period
+    }
+
+    /// A plain list of what was admitted, each at its time or at that of the one before if that is later; so
+    /// is this request.
+    fn fits_log(&self, now: u64, cost: u64) -> bool {
+        let counted = self.counted();
+        let now = counted.last().copied().unwrap_or(0).max(now);
+        let charges = counted.iter().zip(&self.charges);
+        let in_window = charges.filter(|(at, _)| i128::from(**at) > i128::from(now) - self.period);
+        in_window.map(|(_, charge)| i128::from(charge.cost)).sum::<i128>() + i128::from(cost) <= self.limit
+    }
+
+    /// The times at which a sliding log counts the charges.
+    fn counted(&self) -> Vec<u64> {
+        let mut latest = 0;
+        let times = self.charges.iter().map(|charge| {
+            latest = charge.at.max(latest);
+            latest
+        });
+        times.collect()
+    }
+
+    /// Takes up to `tokens` out of what a sliding log counts at a time. The charges stay, and so does the time.
+    pub fn give_back(&mut self, time: u64, mut tokens: u64) {
+        let counted = self.counted();
+        for (_, charge) in counted.iter().zip(&mut self.charges).filter(|(at, _)| **at == time) {
+            let given = tokens.min(charge.cost);
+            charge.cost -= given;
+            tokens -= given;
+        }
+    }
+
+    pub fn charge(&mut self, now: u64, cost: u64) {
+        if cost > 0 {
+            self.charges.push(Charge { at: now, cost });
+        }
+    }
+
+    /// Takes a charge out, as if it had never come.
+    pub fn forget(&mut self, index: usize) {
+        self.charges.remove(index);
+    }
+
+    /// Takes `tokens` out of a charge at once: at the time it was made, as far as a bucket goes. That the key
+    /// has come as far as that time remains.
+    pub fn refund(&mut self, index: usize, tokens: u64) {
+        let charge = &mut self.charges[index];
+        charge.cost = charge.cost.saturating_sub(tokens);
+    }
+
+    /// Takes everything out. A window that was reached remains reached, and so does a time in a log.
+    pub fn reset(&mut self) {
+        if self.algorithm.has_burst() {
+            self.charges.clear();
+        } else {
+            self.charges.iter_mut().for_each(|charge| charge.cost = 0);
+        }
+    }
+
+    pub fn charges(&self) -> usize {
+        self.charges.len()
+    }
+
+    /// The most that fits at `now`.
+    pub fn remaining(&self, now: u64) -> u64 {
+        last(0, self.capacity, |cost| self.fits(now, cost))
+    }
+
+    /// The first time from `now` on at which `cost` fits.
+    pub fn fits_at(&self, now: u64, cost: u64) -> Option<u64> {
+        first(now, END, |at| self.fits(at, cost))
+    }
+
+    /// The first time from `now` on at which everything fits.
+    pub fn idle_at(&self, now: u64) -> Option<u64> {
+        self.fits_at(now, self.capacity)
+    }
+
+    /// When the bucket's present content will have leaked: the turn of the next request in a queue.
+    pub fn turn_at(&self, now: u64) -> Option<u64> {
+        self.idle_at(now)
+    }
+
+    /// The most that was admitted between two times as far apart as `span`, both included.
+    pub fn most_within(&self, span: u64) -> u64 {
+        let mut times: Vec<_> = self.charges.clone();
+        times.sort_by_key(|charge| charge.at);
+        let mut most = 0;
+        for (i, from) in times.iter().enumerate() {
+            let until = from.at.saturating_add(span);
+            let sum = times[i..].iter().take_while(|charge| charge.at <= until).map(|c| c.cost).sum();
+            most = most.max(sum);
+        }
+        most
+    }
+}
+
+/// The smallest of `low..=high` that has a property which, once true, stays true.
+fn first(mut low: u64, mut high: u64, is_true: impl Fn(u64) -> bool) -> Option<u64> {
+    if low > high || !is_true(high) {
+        return None;
+    }
+    while low < high {
+        let middle = low + (high - low) / 2;
+        if is_true(middle) { high = middle } else { low = middle + 1 }
+    }
+    Some(low)
+}
+
+/// The largest of `low..=high` that has a property which `low` has and which, once false, stays false.
+fn last(mut low: u64, mut high: u64, is_true: impl Fn(u64) -> bool) -> u64 {
+    while low < high {
+        let middle = high - (high - low) / 2;
+        if is_true(middle) { low = middle } else { high = middle - 1 }
+    }
+    low
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn searches_end_at_the_edges() {
+        assert_eq!(first(3, 9, |n| n >= 3), Some(3));
+        assert_eq!(first(3, 9, |n| n >= 9), Some(9));
+        assert_eq!(first(3, 9, |n| n > 9), None);
+        assert_eq!(last(3, 9, |n| n <= 3), 3);
+        assert_eq!(last(3, 9, |_| true), 9);
+    }
+}

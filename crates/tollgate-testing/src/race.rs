@@ -1,0 +1,89 @@
+//! What races of real threads begin with: numbers without a pattern, and a line from which all start together.
+
+use std::hint;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::thread;
+use tollgate::Algorithm;
+
+/// The algorithms whose state is one word.
+pub const PACKED: [Algorithm; 5] = Algorithm::PACKED;
+
+/// A linear congruential generator (Knuth, MMIX), high bits.
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % limit
+    }
+}
+
+/// All threads wait here for each other, spinning for a moment, so that they go on together.
+pub struct StartLine {
+    threads: usize,
+    arrived: AtomicUsize,
+    /// A thread has panicked and will not come.
+    broken: AtomicBool,
+    /// For those who have spun long enough: where other programs want the cores too, that only keeps the others
+    /// from arriving.
+    sleepers: Mutex<()>,
+    changed: Condvar,
+}
+
+/// One thread's way along the line.
+pub struct Lane<'l> {
+    line: &'l StartLine,
+    /// How many will have arrived when all have.
+    turn: usize,
+}
+
+impl StartLine {
+    pub fn new(threads: usize) -> Self {
+        let (arrived, broken) = (AtomicUsize::new(0), AtomicBool::new(false));
+        Self { threads, arrived, broken, sleepers: Mutex::new(()), changed: Condvar::new() }
+    }
+
+    /// For each thread one.
+    pub fn lane(&self) -> Lane<'_> {
+        Lane { line: self, turn: 0 }
+    }
+}
+
+impl Lane<'_> {
+    pub fn wait(&mut self) {
+        let line = self.line;
+        self.turn += line.threads;
+        if line.arrived.fetch_add(1, SeqCst) + 1 == self.turn {
+            line.wake();
+            return;
+        }
+        let must_wait = |spins| spins > 0 && line.arrived.load(SeqCst) < self.turn;
+        let mut spins = 2_000;
+        while must_wait(spins) {
+            spins -= 1;
+            hint::spin_loop();
+        }
+        let asleep = line.sleepers.lock().unwrap();
+        let is_early = |(): &mut ()| line.arrived.load(SeqCst) < self.turn && !line.broken.load(SeqCst);
+        drop(line.changed.wait_while(asleep, is_early).unwrap());
+        assert!(!line.broken.load(SeqCst), "another thread has panicked");
+    }
+}
+
+impl StartLine {
+    /// Under the lock, so that nobody falls asleep without having seen what has changed.
+    fn wake(&self) {
+        let _sleepers = self.sleepers.lock().unwrap_or_else(PoisonError::into_inner);
+        self.changed.notify_all();
+    }
+}
+
+impl Drop for Lane<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.line.broken.store(true, SeqCst);
+            self.line.wake();
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! A cluster of three masters and their replicas on loopback, whose slots can be moved and whose masters can be killed.
+
+use super::program::Program;
+use super::server::{Server, field};
+use super::setup::{Role, Setup};
+use super::wait::{found, until};
+use redis::{RedisResult, Value};
+use std::net::SocketAddr;
+
+const MASTERS: usize = 3;
+const SLOTS: usize = 16_384;
+
+pub struct Cluster {
+    nodes: Vec<Server>,
+}
+
+/// A slot on its way from one master to another: keys that are already there are asked for with ASK.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Move {
+    pub slot: u16,
+    pub from: SocketAddr,
+    pub to: SocketAddr,
+}
+
+impl Cluster {
+    /// Starts it, and waits until all nodes agree that all slots are served and all replicas are in step.
+    #[track_caller]
+    pub fn start(program: Program) -> Self {
+        // A failover within seconds, also if the replica has not heard of its master for a while.
+        let node = || {
+            let setup = Setup::new(program).role(Role::Cluster);
+            setup.line("cluster-node-timeout 1000").line("cluster-replica-validity-factor 0").start()
+        };
+        let cluster = Self { nodes: (0..2 * MASTERS).map(|_| node()).collect() };
+        cluster.join();
+        cluster
+    }
+
+    #[track_caller]
+    fn join(&self) {
+        for (number, node) in self.nodes.iter().enumerate() {
+            // Epochs that differ from the start: otherwise the nodes spend seconds to agree on them.
+            node.command(&["CLUSTER", "SET-CONFIG-EPOCH", &(number + 1).to_string()]);
+            if number < MASTERS {
+                let slots =
+                    [number * SLOTS / MASTERS, (number + 1) * SLOTS / MASTERS - 1].map(|s| s.to_string());
+                node.command(&["CLUSTER", "ADDSLOTSRANGE", &slots[0], &slots[1]]);
+            }
+        }
+        let first = &self.nodes[0];
+        for other in &self.nodes[1..] {
+            let port = other.address().port().to_string();
+            let bus = other.ask::<(String, String)>(&["CONFIG", "GET", "cluster-port"]).1;
+            first.command(&["CLUSTER", "MEET", "127.0.0.1", &port, &bus]);
+        }
+        until("all nodes know each other", || {
+            self.nodes.iter().all(|node| {
+                let known: String = node.ask(&["CLUSTER", "NODES"]);
+                known.lines().count() == self.nodes.len() && !known.contains("handshake")
+            })
+        });
+        for (number, replica) in self.nodes.iter().enumerate().skip(MASTERS) {
+            let master: String = self.nodes[number - MASTERS].ask(&["CLUSTER", "MYID"]);
+            replica.command(&["CLUSTER", "REPLICATE", &master]);
+        }
+        self.wait_until_whole();
+    }
+
+    /// Waits until every node that runs sees all slots served, by masters with a replica each.
+    #[track_caller]
+    pub fn wait_until_whole(&self) {
+        until("the cluster is whole", || {
+            self.running().all(|node| {
+                is_ok(node)
+                    && slots(node).is_ok_and(|slots| slots.iter().all(|slot| slot.nodes.len() == 2))
+                    && is_in_step(node)
+            })
+        });
+    }
+
+    pub fn nodes(&self) -> &[Server] {
+        &self.nodes
+    }
+
+    fn running(&self) -> impl Iterator<Item = &Server> {
+        self.nodes.iter().filter(|node| node.is_running())
+    }
+
+    pub fn urls(&self) -> Vec<String> {
+        self.nodes.iter().map(Server::url).collect()
+    }
+
+    #[track_caller]
+    pub fn node(&self, address: SocketAddr) -> &Server {
+        let node = self.nodes.iter().find(|node| node.address() == address);
+        node.unwrap_or_else(|| panic!("{address} is no node"))
+    }
+
+    #[track_caller]
+    pub fn slot_of(&self, key: &str) -> u16 {
+        self.running().next().expect("a node").ask(&["CLUSTER", "KEYSLOT", key])
+    }
+
+    /// The master of a key's slot, as all running nodes see it.
+    #[track_caller]
+    pub fn master_of(&self, key: &str) -> &Server {
+        let slot = self.slot_of(key);
+        found("all nodes agree on the master", || self.agreed(slot).map(|nodes| self.node(nodes[0])))
+    }
+
+    /// The replica of that master.
+    #[track_caller]
+    pub fn replica_of(&self, key: &str) -> &Server {
+        let slot = self.slot_of(key);
+        found("the master has a replica", || self.agreed(slot)?.get(1).map(|it| self.node(*it)))
+    }
+
+    /// The master and the replicas of a slot, if all running nodes see the same.
+    fn agreed(&self, slot: u16) -> Option<Vec<SocketAddr>> {
+        let mut seen = self.running().map(|node| {
+            let slots = slots(node).ok()?;
+            Some(slots.into_iter().find(|it| (it.first..=it.last).contains(&slot))?.nodes)
+        });
+        let first = seen.next().expect("a node")?;
+        seen.all(|other| other.as_ref() == Some(&first)).then_some(first)
+    }
+
+    /// Kills the master of a key's slot, and says which that was.
+    #[track_caller]
+    pub fn kill_master_of(&self, key: &str) -> SocketAddr {
+        let master = self.master_of(key);
+        master.kill();
+        master.address()
+    }
+
+    /// Waits until another node than this is the key's master for all that run, and all slots are served again.
+    #[track_caller]
+    pub fn wait_for_failover(&self, key: &str, from: SocketAddr) -> SocketAddr {
+        let slot = self.slot_of(key);
+        let master = found("another node is master", || {
+            let master = self.agreed(slot)?[0];
+            (master != from && self.node(master).is_running()).then_some(master)
+        });
+        until("all slots are served", || self.running().all(is_ok));
+        master
+    }
+
+    /// Has the replica of a key's master take its place while both run, and waits for that. Nothing is lost.
+    #[track_caller]
+    pub fn fail_over(&self, key: &str) -> SocketAddr {
+        let from = self.master_of(key).address();
+        self.replica_of(key).command(&["CLUSTER", "FAILOVER"]);
+        self.wait_for_failover(key, from)
+    }
+
+    /// Moves a key's slot with all its keys to another master, which is told: clients that ask the old one hear MOVED.
+    #[track_caller]
+    pub fn move_slot_of(&self, key: &str) -> Move {
+        let moving = self.begin_move_of(key);
+        self.finish_move(moving);
+        moving
+    }
+
+    /// Begins such a move: of keys that the old master does not have, it says ASK.
+    #[track_caller]
+    pub fn begin_move_of(&self, key: &str) -> Move {
+        let slot = self.slot_of(key);
+        let from = self.master_of(key);
+        let others = self.running().find(|node| {
+            let role: String = node.ask(&["INFO", "replication"]);
+            node.address() != from.address() && field(&role, "role") == Some("master")
+        });
+        let to = others.expect("another master");
+        let number = slot.to_string();
+        let [from_id, to_id] = [from, to].map(|node| node.ask::<String>(&["CLUSTER", "MYID"]));
+        to.command(&["CLUSTER", "SETSLOT", &number, "IMPORTING", &from_id]);
+        from.command(&["CLUSTER", "SETSLOT", &number, "MIGRATING", &to_id]);
+        Move { slot, from: from.address(), to: to.address() }
+    }
+
+    /// Moves one key of a slot that is being moved.
+    #[track_caller]
+    pub fn migrate(&self, moving: Move, key: &str) -> Value {
+        let port = moving.to.port().to_string();
+        self.node(moving.from).command(&["MIGRATE", "127.0.0.1", &port, key, "0", "5000", "REPLACE"])
+    }
+
+    /// Moves what keys there are left, and waits until all nodes know of the new master.
+    #[track_caller]
+    pub fn finish_move(&self, moving: Move) {
+        let number = moving.slot.to_string();
+        let (from, to) = (self.node(moving.from), self.node(moving.to));
+        let id: String = to.ask(&["CLUSTER", "MYID"]);
+        loop {
+            let keys: Vec<String> = from.ask(&["CLUSTER", "GETKEYSINSLOT", &number, "100"]);
+            if keys.is_empty() {
+                break;
+            }
+            keys.iter().for_each(|key| drop(self.migrate(moving, key)));
+        }
+        // The new master first: so there is no moment at which nobody has the slot.
+        to.command(&["CLUSTER", "SETSLOT", &number, "NODE", &id]);
+        from.command(&["CLUSTER", "SETSLOT", &number, "NODE", &id]);
+        until("all nodes know of the move", || {
+            self.agreed(moving.slot).is_some_and(|nodes| nodes[0] == moving.to) && self.running().all(is_ok)
+        });
+    }
+}
+
+fn is_ok(node: &Server) -> bool {
+    let info: RedisResult<String> = node.try_ask(&["CLUSTER", "INFO"]);
+    info.is_ok_and(|info| field(&info, "cluster_state") == Some("ok"))
+}
+
+/// Is it a master, or a replica that has all that its master has?
+fn is_in_step(node: &Server) -> bool {
+    let info: RedisResult<String> = node.try_ask(&["INFO", "replication"]);
+    info.is_ok_and(|info| matches!(field(&info, "master_link_status"), None | Some("up")))
+}
+
+/// Slots in a row with the same nodes.
+struct Slots {
+    first: u16,
+    last: u16,
+    /// The master, and then its replicas.
+    nodes: Vec<SocketAddr>,
+}
+
+fn slots(node: &Server) -> RedisResult<Vec<Slots>> {
+    let rows: Vec<Vec<Value>> = node.try_ask(&["CLUSTER", "SLOTS"])?;
+    let slots = rows.into_iter().map(|row| {
+        let mut row = row.into_iter();
+        let mut number = || redis::from_redis_value(row.next().expect("a slot's number"));
+        let (first, last) = (number()?, number()?);
+        let nodes = row.map(|node| {
+            let mut node = redis::from_redis_value::<Vec<Value>>(node)?.into_iter();
+            let mut next = || node.next().expect("an address and a port");
+            let address: String = redis::from_redis_value(next())?;
+            let port: u16 = redis::from_redis_value(next())?;
+            Ok((address.parse::<std::net::IpAddr>().expect("an address"), port).into())
+        });
+        Ok(Slots { first, last, nodes: nodes.collect::<RedisResult<_>>()? })
+    });
+    slots.collect()
+}

@@ -1,0 +1,361 @@
+//! A proxy between a client and a server that delays, swallows, freezes and breaks what passes.
+//!
+//! # Invariants
+//!
+//! 1. What a connection has lost in one direction it never gets back, and it gets nothing later in that direction: a
+//!    stream with a hole would let a client take one request's reply for another's. Such a connection is lost for good;
+//!    new ones are as good as the mode is then.
+//! 2. Whatever the mode, no byte is forwarded twice or out of order.
+//! 3. When the proxy is dropped, all its connections are closed.
+
+use std::collections::HashMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{ReadHalf, WriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{mpsc, watch};
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::{Instant, sleep, sleep_until};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    Pass,
+    /// What passes arrives so much later, in each direction; nothing is lost, and no throughput.
+    Delay(Duration),
+    /// Nothing passes, and all that waits passes when the mode is changed: a stalled network that heals.
+    Hold,
+    /// Connections are taken and read, nothing is forwarded, nothing is closed.
+    BlackHole,
+    /// The connections of this moment are frozen for ever without a word; new ones are as good as ever. On Linux their
+    /// packets are lost, so that the system sees them unacknowledged too.
+    HalfOpen,
+    /// Connections are reset: those of this moment, and new ones as soon as they are made.
+    Reset,
+    /// Clients are told that the server will say no more; what they say is still forwarded.
+    HalfClose,
+    /// One byte in each such time, in each direction.
+    SlowBytes(Duration),
+    /// Requests reach the server, and the replies are swallowed: the client does not know what became of them.
+    DropReplies,
+}
+
+/// What passed since the proxy was started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Passed {
+    /// Connections of clients that were taken.
+    pub connections: u64,
+    /// Bytes that were forwarded to the server.
+    pub requests: u64,
+    /// Bytes that were forwarded to clients.
+    pub replies: u64,
+}
+
+#[derive(Default)]
+struct Shared {
+    /// The sockets of clients, once more, so that a change of the mode reaches them before the call returns.
+    clients: Mutex<HashMap<u64, OwnedFd>>,
+    connections: AtomicU64,
+    requests: AtomicU64,
+    replies: AtomicU64,
+}
+
+// Relaxed everywhere: they are figures, and nothing else hangs on them.
+const ORDER: Ordering = Ordering::Relaxed;
+
+/// The mode now, and how often there were those that mark the connections of their moment, however short that was.
+#[derive(Clone, Copy)]
+struct State {
+    mode: Mode,
+    half_opens: u64,
+    half_closes: u64,
+    resets: u64,
+}
+
+type Seen = watch::Receiver<State>;
+
+pub struct FaultProxy {
+    address: SocketAddr,
+    state: watch::Sender<State>,
+    shared: Arc<Shared>,
+    task: JoinHandle<()>,
+}
+
+impl Drop for FaultProxy {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl FaultProxy {
+    /// Listens on a free port for connections to `upstream`.
+    pub async fn start(upstream: SocketAddr) -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
+        let address = listener.local_addr().expect("it is bound");
+        let shared = Arc::new(Shared::default());
+        let (state, seen) =
+            watch::channel(State { mode: Mode::Pass, half_opens: 0, half_closes: 0, resets: 0 });
+        let task = tokio::spawn(accept(listener, upstream, seen, Arc::clone(&shared)));
+        Self { address, state, shared, task }
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Changes the mode. When this returns, all that is on its way and all that comes is treated by the new one.
+    pub fn set(&self, mode: Mode) {
+        let clients = self.shared.clients.lock().unwrap();
+        if mode == Mode::HalfOpen {
+            clients.values().for_each(lose_packets);
+        }
+        self.state.send_modify(|state| {
+            state.mode = mode;
+            match mode {
+                Mode::HalfOpen => state.half_opens += 1,
+                Mode::HalfClose => state.half_closes += 1,
+                Mode::Reset => state.resets += 1,
+                _ => {}
+            }
+        });
+    }
+
+    pub fn passed(&self) -> Passed {
+        Passed {
+            connections: self.shared.connections.load(ORDER),
+            requests: self.shared.requests.load(ORDER),
+            replies: self.shared.replies.load(ORDER),
+        }
+    }
+}
+
+async fn accept(listener: TcpListener, upstream: SocketAddr, state: Seen, shared: Arc<Shared>) {
+    // Dropped with this task, and the connections with it.
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => {
+                let Ok((client, _)) = accepted else { continue };
+                let number = shared.connections.fetch_add(1, ORDER);
+                let again = client.as_fd().try_clone_to_owned().expect("a descriptor more");
+                let made = {
+                    // Under the lock: a connection is of the time before a change, or of the time after it.
+                    let mut clients = shared.clients.lock().unwrap();
+                    clients.insert(number, again);
+                    *state.borrow()
+                };
+                let (state, shared) = (state.clone(), Arc::clone(&shared));
+                connections.spawn(async move {
+                    connection(client, upstream, state, made, &shared).await;
+                    shared.clients.lock().unwrap().remove(&number);
+                });
+            }
+            Some(_) = connections.join_next() => {}
+        }
+    }
+}
+
+/// How a connection ends that is not simply over.
+enum End {
+    Over,
+    Frozen,
+    Reset,
+}
+
+async fn connection(mut client: TcpStream, upstream: SocketAddr, state: Seen, made: State, shared: &Shared) {
+    let server = TcpStream::connect(upstream).await;
+    // Who can't be connected is refused as well as that is still possible.
+    let (Ok(mut server), true) = (server, made.mode != Mode::Reset) else {
+        return drop(client.set_zero_linger());
+    };
+    let _ = (client.set_nodelay(true), server.set_nodelay(true));
+    let ((from_client, to_client), (from_server, to_server)) = (client.split(), server.split());
+    let requests = Way { from: from_client, to: to_server, is_request: true };
+    let replies = Way { from: from_server, to: to_client, is_request: false };
+    let (mut freezing, mut resetting) = (state.clone(), state.clone());
+    let end = tokio::select! {
+        _ = async {
+            tokio::join!(
+                requests.carry(state.clone(), made, &shared.requests),
+                replies.carry(state.clone(), made, &shared.replies),
+            )
+        } => End::Over,
+        () = until(&mut freezing, |now| now.half_opens > made.half_opens) => End::Frozen,
+        () = until(&mut resetting, |now| now.resets > made.resets) => End::Reset,
+    };
+    match end {
+        End::Over => return,
+        End::Reset => {}
+        End::Frozen => until(&mut resetting, |now| now.resets > made.resets).await,
+    }
+    let _ = client.set_zero_linger();
+}
+
+/// Waits until it is so; for ever if the proxy is gone, for then this task ends too.
+async fn until(state: &mut Seen, is_so: impl Fn(&State) -> bool) {
+    if state.wait_for(is_so).await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}
+
+/// What becomes of the next bytes.
+enum Fate {
+    Forward,
+    Wait,
+    Lose,
+}
+
+impl State {
+    fn is_half_closed(&self, made: &Self) -> bool {
+        self.mode == Mode::HalfClose || self.half_closes > made.half_closes
+    }
+
+    /// What becomes now of bytes of a connection that was made then.
+    fn fate(&self, made: &Self, is_request: bool) -> Fate {
+        if self.half_opens > made.half_opens || self.resets > made.resets {
+            return Fate::Lose;
+        }
+        match self.mode {
+            Mode::Hold => Fate::Wait,
+            Mode::BlackHole => Fate::Lose,
+            Mode::DropReplies if !is_request => Fate::Lose,
+            _ if !is_request && self.is_half_closed(made) => Fate::Lose,
+            _ => Fate::Forward,
+        }
+    }
+}
+
+/// Bytes as they came, and when.
+type Arrived = (Instant, Vec<u8>);
+
+/// One direction of a connection.
+struct Way<'s> {
+    from: ReadHalf<'s>,
+    to: WriteHalf<'s>,
+    is_request: bool,
+}
+
+impl Way<'_> {
+    /// Carries bytes until the sender has ended, and then tells the receiver so.
+    async fn carry(self, state: Seen, made: State, count: &AtomicU64) {
+        let Self { mut from, mut to, is_request } = self;
+        // Read on while what came before is delayed.
+        let (arrive, arrived) = mpsc::channel::<Arrived>(64);
+        let read = async move {
+            let mut buffer = vec![0; 16 << 10];
+            while let Ok(length @ 1..) = from.read(&mut buffer).await {
+                if arrive.send((Instant::now(), buffer[..length].to_vec())).await.is_err() {
+                    return;
+                }
+            }
+        };
+        let mut closing = state.clone();
+        let write = async move {
+            tokio::select! {
+                () = forward_all(arrived, &mut to, is_request, state, made, count) => {}
+                () = until(&mut closing, |now| !is_request && now.is_half_closed(&made)) => {}
+            }
+            let _ = to.shutdown().await;
+        };
+        tokio::join!(read, write);
+    }
+}
+
+/// Forwards what arrives, until the receiver may be told that it was all.
+async fn forward_all(
+    mut arrived: mpsc::Receiver<Arrived>,
+    to: &mut WriteHalf<'_>,
+    is_request: bool,
+    mut state: Seen,
+    made: State,
+    count: &AtomicU64,
+) {
+    while let Some((time, bytes)) = arrived.recv().await {
+        match forward(&bytes, time, to, is_request, &mut state, made, count).await {
+            Outcome::Whole => {}
+            Outcome::Gone => return,
+            Outcome::Hole => {
+                // Whatever comes is taken, and nobody is told anything.
+                while arrived.recv().await.is_some() {}
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+    // The end of a stream is treated as its bytes are.
+    loop {
+        let now = *state.borrow();
+        match now.fate(&made, is_request) {
+            Fate::Forward => return,
+            Fate::Wait | Fate::Lose => until(&mut state, |next| next.mode != now.mode).await,
+        }
+    }
+}
+
+/// What one direction is after some bytes.
+enum Outcome {
+    Whole,
+    Hole,
+    /// The receiver takes nothing any more.
+    Gone,
+}
+
+async fn forward(
+    bytes: &[u8],
+    arrived: Instant,
+    to: &mut WriteHalf<'_>,
+    is_request: bool,
+    state: &mut Seen,
+    made: State,
+    count: &AtomicU64,
+) -> Outcome {
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        let now = *state.borrow();
+        let mode = now.mode;
+        let changed = until(state, |next| next.mode != mode);
+        match now.fate(&made, is_request) {
+            Fate::Lose => return Outcome::Hole,
+            Fate::Wait => {
+                changed.await;
+                continue;
+            }
+            Fate::Forward => {}
+        }
+        let pause = async {
+            match mode {
+                Mode::Delay(delay) => sleep_until(arrived + delay).await,
+                Mode::SlowBytes(interval) => sleep(interval).await,
+                _ => {}
+            }
+        };
+        tokio::select! {
+            biased;
+            () = pause => {}
+            // What becomes of these bytes is asked again.
+            () = changed => continue,
+        }
+        let part = if matches!(mode, Mode::SlowBytes(_)) { 1 } else { rest.len() };
+        if to.write_all(&rest[..part]).await.is_err() {
+            return Outcome::Gone;
+        }
+        count.fetch_add(part as u64, ORDER);
+        rest = &rest[part..];
+    }
+    Outcome::Whole
+}
+
+/// Makes a socket lose all packets that reach it, before they are acknowledged. No privileges are needed for that.
+#[cfg(target_os = "linux")]
+fn lose_packets(socket: &OwnedFd) {
+    // A filter of one instruction: of each packet, keep no byte.
+    const RETURN: u16 = 0x06;
+    let filter = [socket2::SockFilter::new(RETURN, 0, 0, 0)];
+    socket2::SockRef::from(socket).attach_filter(&filter).expect("a filter on an own socket");
+}
+
+/// Elsewhere a frozen connection is silent, but its packets are acknowledged.
+#[cfg(not(target_os = "linux"))]
+fn lose_packets(_: &OwnedFd) {}

@@ -1,0 +1,214 @@
+//! Several processes that share a server: this test binary, run again as often as asked.
+//!
+//! A node is an ignored test, named by its parent. Run by hand it does nothing:
+//!
+//! ```ignore
+//! #[test]
+//! #[ignore = "a node that other tests start"]
+//! fn counting_node() {
+//!     node(|node| {
+//!         let url = node.var("URL");
+//!         node.ready();
+//!         // ... after all nodes were told to go ...
+//!         node.say(json!({ "allowed": 17 }));
+//!     });
+//! }
+//!
+//! let mut nodes = Nodes::start(4, "selftest::nodes::counting_node", &[("URL", &server.url())]);
+//! nodes.go();
+//! for said in nodes.finish() { /* said["allowed"] */ }
+//! ```
+
+use super::process;
+use super::wait::DEADLINE;
+use serde_json::Value;
+use std::env;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::Duration;
+
+/// Says to a process that it is a node, and which.
+const NUMBER: &str = "TOLLGATE_NODE";
+/// Before the names of what the parent hands over.
+const VARIABLE: &str = "TOLLGATE_NODE_";
+/// Before what a node says, for the test harness writes to the same pipe.
+const MARK: &str = "node: ";
+const READY: &str = "ready";
+const GO: &str = "go";
+
+/// The nodes, as their parent has them. They are killed when this is dropped.
+pub struct Nodes(Vec<Node>);
+
+struct Node {
+    child: Child,
+    input: ChildStdin,
+    said: Receiver<String>,
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Nodes {
+    /// Starts `count` processes that run the ignored test `entry` (its name as the test harness prints it) with these
+    /// variables, and waits until each is [ready](Me::ready).
+    #[track_caller]
+    pub fn start(count: usize, entry: &str, variables: &[(&str, &str)]) -> Self {
+        let mut nodes = Self((0..count).map(|number| Node::start(number, entry, variables)).collect());
+        for number in 0..count {
+            let said = nodes.hear_line(number);
+            assert_eq!(said, READY, "what node {number} says first");
+        }
+        nodes
+    }
+
+    /// Tells all nodes to begin.
+    pub fn go(&mut self) {
+        self.tell_all(GO);
+    }
+
+    pub fn tell_all(&mut self, line: &str) {
+        (0..self.0.len()).for_each(|number| self.tell(number, line));
+    }
+
+    /// What [`Me::hear`] gives to that node.
+    pub fn tell(&mut self, number: usize, line: &str) {
+        // A node that was killed hears nothing.
+        let _ = writeln!(self.0[number].input, "{line}");
+    }
+
+    /// The next thing that this node says.
+    #[track_caller]
+    pub fn hear(&mut self, number: usize) -> Value {
+        let line = self.hear_line(number);
+        serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"))
+    }
+
+    /// The same, if it says anything for so long.
+    #[track_caller]
+    pub fn heard_within(&mut self, number: usize, time: Duration) -> Option<Value> {
+        let line = self.0[number].said.recv_timeout(time).ok()?;
+        Some(serde_json::from_str(&line).expect("a line of JSON"))
+    }
+
+    #[track_caller]
+    fn hear_line(&mut self, number: usize) -> String {
+        let heard = self.0[number].said.recv_timeout(DEADLINE / 2);
+        heard.unwrap_or_else(|_| panic!("node {number} ended or was silent too long"))
+    }
+
+    /// The next thing that each node says, after which it must end well.
+    #[track_caller]
+    pub fn finish(mut self) -> Vec<Value> {
+        let said = (0..self.0.len()).map(|number| self.hear(number)).collect();
+        for (number, node) in self.0.iter_mut().enumerate() {
+            // Closing its output is the last that it does.
+            while node.said.recv_timeout(DEADLINE / 2).is_ok() {}
+            let status = node.child.wait().expect("it is our child");
+            assert!(status.success(), "node {number}: {status}");
+        }
+        said
+    }
+
+    /// Kills a node at once (SIGKILL).
+    pub fn kill(&mut self, number: usize) {
+        let child = &mut self.0[number].child;
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+
+    /// Stops a node (SIGSTOP), as a machine that hangs.
+    pub fn stop(&self, number: usize) {
+        process::stop(&self.0[number].child);
+    }
+
+    /// Lets it go on.
+    pub fn resume(&self, number: usize) {
+        process::resume(&self.0[number].child);
+    }
+}
+
+impl Node {
+    fn start(number: usize, entry: &str, variables: &[(&str, &str)]) -> Self {
+        let mut child = Command::new(env::current_exe().expect("this binary"))
+            .args(["--exact", entry, "--ignored", "--nocapture"])
+            .env(NUMBER, number.to_string())
+            .envs(variables.iter().map(|(name, value)| (format!("{VARIABLE}{name}"), value)))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("this binary starts again");
+        let input = child.stdin.take().expect("it is a pipe");
+        let output = BufReader::new(child.stdout.take().expect("it is a pipe"));
+        let (say, said) = channel();
+        thread::spawn(move || {
+            let lines = output.lines().map_while(Result::ok);
+            let marked = lines.filter_map(|line| line.strip_prefix(MARK).map(str::to_owned));
+            marked.for_each(|line| drop(say.send(line)));
+        });
+        Self { child, input, said }
+    }
+}
+
+/// A node, as it sees itself.
+pub struct Me {
+    number: usize,
+    told: Receiver<String>,
+}
+
+/// Runs a node; does nothing in a process that is none.
+pub fn node(run: impl FnOnce(&Me)) {
+    let Ok(number) = env::var(NUMBER) else { return };
+    let (tell, told) = channel();
+    thread::spawn(move || {
+        std::io::stdin().lines().map_while(Result::ok).for_each(|line| drop(tell.send(line)));
+        // The parent is gone, however it ended: so is this.
+        std::process::exit(1);
+    });
+    run(&Me { number: number.parse().expect("a number"), told });
+}
+
+impl Me {
+    /// From 0 on.
+    pub fn number(&self) -> usize {
+        self.number
+    }
+
+    /// What the parent handed over.
+    #[track_caller]
+    pub fn var(&self, name: &str) -> String {
+        env::var(format!("{VARIABLE}{name}")).unwrap_or_else(|_| panic!("the parent gave no {name}"))
+    }
+
+    /// Says that everything is prepared, and waits until all nodes are told to go.
+    pub fn ready(&self) {
+        say_line(READY);
+        assert_eq!(self.hear(), GO);
+    }
+
+    /// Waits for the next line that the parent tells.
+    pub fn hear(&self) -> String {
+        self.told.recv().expect("the parent is there")
+    }
+
+    /// Has the parent tell anything new? Does not wait.
+    pub fn heard(&self) -> Option<String> {
+        self.told.try_recv().ok()
+    }
+
+    #[expect(clippy::needless_pass_by_value, reason = "so that `json!` can be written in its place")]
+    pub fn say(&self, value: Value) {
+        say_line(&value.to_string());
+    }
+}
+
+fn say_line(line: &str) {
+    // The test harness may be in the middle of a line.
+    let mut output = std::io::stdout().lock();
+    write!(output, "\n{MARK}{line}\n").and_then(|()| output.flush()).expect("the parent listens");
+}

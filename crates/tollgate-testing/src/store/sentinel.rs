@@ -1,0 +1,92 @@
+//! A master, its replica, and a sentinel that makes the replica the master when the master is gone.
+
+use super::program::Program;
+use super::server::{Server, field};
+use super::setup::{Role, Setup};
+use super::wait::{found, until};
+use redis::RedisResult;
+use std::collections::HashMap;
+use std::net::SocketAddr;
+
+/// What the sentinel calls the service.
+pub const NAME: &str = "tollgate";
+
+pub struct Watched {
+    servers: [Server; 2],
+    sentinel: Server,
+}
+
+impl Watched {
+    /// Starts them, and waits until the sentinel knows both and the replica is in step.
+    #[track_caller]
+    pub fn start(program: Program) -> Self {
+        let master = Server::of(program);
+        let port = master.address().port();
+        let replica = Setup::new(program).line(&format!("replicaof 127.0.0.1 {port}")).start();
+        until("the replica is in step", || {
+            let info: String = replica.ask(&["INFO", "replication"]);
+            field(&info, "master_link_status") == Some("up")
+        });
+        // One sentinel decides alone.
+        let sentinel = Setup::new(program).role(Role::Sentinel);
+        let sentinel = sentinel
+            .line(&format!("sentinel monitor {NAME} 127.0.0.1 {port} 1"))
+            .line(&format!("sentinel down-after-milliseconds {NAME} 500"))
+            .line(&format!("sentinel failover-timeout {NAME} 3000"))
+            .start();
+        until("the sentinel knows the replica", || {
+            let info: String = sentinel.ask(&["INFO", "sentinel"]);
+            info.contains("status=ok") && info.contains("slaves=1")
+        });
+        Self { servers: [master, replica], sentinel }
+    }
+
+    pub fn sentinel(&self) -> &Server {
+        &self.sentinel
+    }
+
+    /// URLs of the sentinel, of which clients learn the master's.
+    pub fn urls(&self) -> Vec<String> {
+        vec![self.sentinel.url()]
+    }
+
+    #[track_caller]
+    pub fn server(&self, address: SocketAddr) -> &Server {
+        let server = self.servers.iter().find(|server| server.address() == address);
+        server.unwrap_or_else(|| panic!("{address} is none of the two servers"))
+    }
+
+    /// The master that the sentinel names now.
+    #[track_caller]
+    pub fn master(&self) -> &Server {
+        let named = self.named().expect("the sentinel answers");
+        self.server(named)
+    }
+
+    fn named(&self) -> RedisResult<SocketAddr> {
+        let named: (String, u16) = self.sentinel.try_ask(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", NAME])?;
+        Ok(format!("{}:{}", named.0, named.1).parse().expect("an address"))
+    }
+
+    /// Kills the master, and says which that was.
+    #[track_caller]
+    pub fn kill_master(&self) -> SocketAddr {
+        let master = self.master();
+        master.kill();
+        master.address()
+    }
+
+    /// Waits until the sentinel names another master than this to all that ask in any way, and that one takes writes.
+    #[track_caller]
+    pub fn wait_for_failover(&self, from: SocketAddr) -> SocketAddr {
+        found("the sentinel names another master, which is one", || {
+            let named = self.named().ok().filter(|named| *named != from)?;
+            // The list of masters is behind the name's address until the failover is over; some clients read the list.
+            let listed: HashMap<String, String> =
+                self.sentinel.try_ask(&["SENTINEL", "MASTER", NAME]).ok()?;
+            let info: String = self.server(named).try_ask(&["INFO", "replication"]).ok()?;
+            let is_listed = listed.get("port") == Some(&named.port().to_string());
+            (is_listed && field(&info, "role") == Some("master")).then_some(named)
+        })
+    }
+}

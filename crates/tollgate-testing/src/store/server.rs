@@ -1,0 +1,239 @@
+//! One server of the test's own, on a free port, with nothing stored on disk: it can be killed, started again,
+//! stopped, and asked what it holds.
+
+use super::ports;
+use super::process::{Folder, Process};
+use super::program::Program;
+use super::setup::{CONFIGURATION, Role, Setup};
+use super::wait::until;
+use redis::{Client, Connection, FromRedisValue, RedisResult, Value};
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::process::Command;
+use std::sync::Mutex;
+use std::time::Duration;
+
+/// So long the test's own questions wait for an answer.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// A server that ends when this is dropped. It is asked by connections of its own, which block the thread for a
+/// moment, and which no fault reaches that is put between it and its clients.
+pub struct Server {
+    // Dropped before its folder.
+    process: Mutex<Option<Process>>,
+    folder: Folder,
+    setup: Setup,
+    address: SocketAddr,
+}
+
+impl Server {
+    /// Redis, with nothing special.
+    #[track_caller]
+    pub fn start() -> Self {
+        Setup::new(Program::Redis).start()
+    }
+
+    /// This program, with nothing special.
+    #[track_caller]
+    pub fn of(program: Program) -> Self {
+        Setup::new(program).start()
+    }
+
+    #[track_caller]
+    pub fn start_with(setup: Setup) -> Self {
+        // Another process may take a port between the look and the start.
+        for _ in 0..10 {
+            let port = ports::free();
+            let bus = (setup.role == Role::Cluster).then(ports::free);
+            let folder = Folder::new(&format!("server-{}-{port}", std::process::id()));
+            setup.write(folder.path(), port, bus);
+            let address = (Ipv4Addr::LOCALHOST, port).into();
+            let server = Self { process: Mutex::new(None), folder, setup: setup.clone(), address };
+            match server.launch() {
+                Ok(()) => return server,
+                Err(log) if log.contains("already in use") => {}
+                Err(log) => panic!("{:?} ended at once:\n{log}", setup.program),
+            }
+        }
+        panic!("ten ports were free, and then were not");
+    }
+
+    /// Starts the process and waits until it answers; gives its log if it ends instead.
+    #[track_caller]
+    fn launch(&self) -> Result<(), String> {
+        let mut command = Command::new(self.setup.program.path());
+        command.arg(CONFIGURATION);
+        if self.setup.role == Role::Sentinel {
+            command.arg("--sentinel");
+        }
+        let mut process = Process::start(&mut command, self.folder.path()).expect("the program starts");
+        // Whoever answers must be this process, and not another that had the port first.
+        let ours = format!("process_id:{}\r\n", process.id());
+        let mut has_ended = false;
+        until("the server answers", || {
+            let asked: RedisResult<String> = self.try_ask(&["INFO", "server"]);
+            has_ended = process.has_ended();
+            has_ended || asked.is_ok_and(|info| info.contains(&ours))
+        });
+        if has_ended {
+            return Err(self.log());
+        }
+        *self.process.lock().unwrap() = Some(process);
+        Ok(())
+    }
+
+    /// What it wrote to its log.
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.folder.path().join("server.log")).unwrap_or_default()
+    }
+
+    pub fn program(&self) -> Program {
+        self.setup.program
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// `redis://127.0.0.1:12345`, with the password if there is one; `rediss://` with TLS.
+    pub fn url(&self) -> String {
+        self.url_at(self.address)
+    }
+
+    /// Its URL with another address: that of a proxy before it.
+    pub fn url_at(&self, address: SocketAddr) -> String {
+        let scheme = if self.setup.authority.is_some() { "rediss" } else { "redis" };
+        let password = self.setup.password.as_ref().map(|password| format!(":{password}@"));
+        format!("{scheme}://{}{address}", password.unwrap_or_default())
+    }
+
+    /// A client that has the password and trusts the authority.
+    pub fn client(&self) -> Client {
+        self.client_at(self.address)
+    }
+
+    /// Such a client of a proxy before the server.
+    pub fn client_at(&self, address: SocketAddr) -> Client {
+        let url = self.url_at(address);
+        match &self.setup.authority {
+            None => Client::open(url),
+            Some(authority) => Client::build_with_tls(url, authority.trusted()),
+        }
+        .expect("a good URL")
+    }
+
+    /// Kills it at once (SIGKILL). What it held is lost.
+    pub fn kill(&self) {
+        *self.process.lock().unwrap() = None;
+    }
+
+    /// Starts it on the same port, with its first settings and without any data; kills it before if it runs.
+    #[track_caller]
+    pub fn restart(&self) {
+        self.kill();
+        self.launch().unwrap_or_else(|log| panic!("it did not start again:\n{log}"));
+    }
+
+    /// Stops it (SIGSTOP): it keeps its connections and takes new ones, and answers nothing.
+    pub fn stop(&self) {
+        self.process.lock().unwrap().as_ref().expect("it was not killed").stop();
+    }
+
+    /// Lets it go on after [`stop`](Self::stop): it then does all that it was asked meanwhile.
+    pub fn resume(&self) {
+        self.process.lock().unwrap().as_ref().expect("it was not killed").resume();
+    }
+
+    pub fn is_running(&self) -> bool {
+        self.process.lock().unwrap().as_mut().is_some_and(|process| !process.has_ended())
+    }
+
+    fn connect(&self) -> RedisResult<Connection> {
+        let connection = self.client().get_connection_with_timeout(PATIENCE)?;
+        connection.set_read_timeout(Some(PATIENCE))?;
+        Ok(connection)
+    }
+
+    /// Asks it something, on a connection of its own: `try_ask::<i64>(&["GET", "key"])`.
+    pub fn try_ask<T: FromRedisValue>(&self, words: &[&str]) -> RedisResult<T> {
+        redis::cmd(words[0]).arg(&words[1..]).query(&mut self.connect()?)
+    }
+
+    /// Asks it something that it must answer.
+    #[track_caller]
+    pub fn ask<T: FromRedisValue>(&self, words: &[&str]) -> T {
+        self.try_ask(words).unwrap_or_else(|error| panic!("{words:?}: {error}"))
+    }
+
+    /// Has it do something, which it must: `command(&["SCRIPT", "FLUSH"])`.
+    #[track_caller]
+    pub fn command(&self, words: &[&str]) -> Value {
+        self.ask(words)
+    }
+
+    /// All its keys, sorted, with the milliseconds that each has left; -1 is for ever.
+    #[track_caller]
+    pub fn keys_with_ttl(&self) -> Vec<(String, i64)> {
+        let mut connection = self.connect().expect("it runs");
+        let (mut cursor, mut keys) = (0_u64, Vec::new());
+        loop {
+            let mut scan = redis::cmd("SCAN");
+            let (next, some): (u64, Vec<Vec<u8>>) =
+                scan.arg(cursor).arg("COUNT").arg(1000).query(&mut connection).expect("it answers");
+            keys.extend(some);
+            cursor = next;
+            if cursor == 0 {
+                break;
+            }
+        }
+        // A scan may give a key twice.
+        keys.sort();
+        keys.dedup();
+        if keys.is_empty() {
+            return Vec::new();
+        }
+        let mut ask = redis::pipe();
+        for key in &keys {
+            ask.cmd("PTTL").arg(key);
+        }
+        let left: Vec<i64> = ask.query(&mut connection).expect("it answers");
+        let keys = keys.iter().map(|key| String::from_utf8_lossy(key).into_owned());
+        // -2 is a key that was gone meanwhile.
+        keys.zip(left).filter(|(_, left)| *left != -2).collect()
+    }
+
+    /// The processor's time that it has used since it was started.
+    #[track_caller]
+    pub fn cpu_time(&self) -> Duration {
+        let info: String = self.ask(&["INFO", "cpu"]);
+        let of = |name: &str| -> f64 { field(&info, name).expect("a figure").parse().expect("a figure") };
+        Duration::from_secs_f64(of("used_cpu_sys") + of("used_cpu_user"))
+    }
+
+    /// How often it has done this command, also in scripts: `evalsha`. Refusals count.
+    #[track_caller]
+    pub fn calls(&self, command: &str) -> u64 {
+        let info: String = self.ask(&["INFO", "commandstats"]);
+        let Some(figures) = field(&info, &format!("cmdstat_{command}")) else { return 0 };
+        let calls = figures.split(',').find_map(|figure| figure.strip_prefix("calls="));
+        calls.expect("a figure").parse().expect("a figure")
+    }
+
+    /// Connections of clients that it has now, without the one that asks this.
+    #[track_caller]
+    pub fn clients(&self) -> u64 {
+        let info: String = self.ask(&["INFO", "clients"]);
+        field(&info, "connected_clients").expect("a figure").parse::<u64>().expect("a figure") - 1
+    }
+
+    /// The bytes of a key and its value, with all that the server keeps about it; none for no key.
+    #[track_caller]
+    pub fn memory_usage(&self, key: &str) -> Option<u64> {
+        self.ask(&["MEMORY", "USAGE", key, "SAMPLES", "0"])
+    }
+}
+
+/// What stands after `name:` in an answer to INFO.
+pub fn field<'i>(info: &'i str, name: &str) -> Option<&'i str> {
+    info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
+}

@@ -1,0 +1,112 @@
+//! How a server is set up, before it is started.
+
+use super::certificates::Authority;
+use super::program::Program;
+use super::server::Server;
+use std::fs;
+use std::path::Path;
+
+/// What kind of server the program becomes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// A server alone, or a replica.
+    Plain,
+    /// A node of a cluster.
+    Cluster,
+    /// A sentinel: it watches other servers and holds no data.
+    Sentinel,
+}
+
+/// The settings of one server. Nothing is stored on disk, and the debug command is enabled.
+#[derive(Clone)]
+pub struct Setup {
+    pub program: Program,
+    pub role: Role,
+    pub password: Option<String>,
+    pub authority: Option<Authority>,
+    lines: Vec<String>,
+}
+
+impl Setup {
+    pub fn new(program: Program) -> Self {
+        Self { program, role: Role::Plain, password: None, authority: None, lines: Vec::new() }
+    }
+
+    pub fn role(mut self, role: Role) -> Self {
+        self.role = role;
+        self
+    }
+
+    /// Clients must give this password.
+    pub fn password(mut self, password: &str) -> Self {
+        self.password = Some(password.to_owned());
+        self
+    }
+
+    /// It speaks TLS only, with a certificate of this authority.
+    pub fn tls(mut self, authority: &Authority) -> Self {
+        self.authority = Some(authority.clone());
+        self
+    }
+
+    /// One more line of its configuration: `maxmemory 2mb`.
+    pub fn line(mut self, line: &str) -> Self {
+        self.lines.push(line.to_owned());
+        self
+    }
+
+    /// Starts it on a free port of 127.0.0.1, and waits until it answers.
+    ///
+    /// # Panics
+    ///
+    /// If the program is missing, or refuses its configuration.
+    #[track_caller]
+    pub fn start(self) -> Server {
+        Server::start_with(self)
+    }
+
+    /// Writes what the server reads when it starts. `bus` is the port on which a cluster's nodes speak to each other.
+    pub fn write(&self, folder: &Path, port: u16, bus: Option<u16>) {
+        let mut lines = vec!["bind 127.0.0.1".to_owned(), format!("dir {}", folder.display())];
+        if self.role != Role::Sentinel {
+            lines.extend(["save \"\"", "appendonly no", "enable-debug-command yes"].map(str::to_owned));
+            // Replicas of Redis 7 would wait five seconds for others to come.
+            lines.push("repl-diskless-sync-delay 0".to_owned());
+            // And CLUSTER SLOTS names a replica only after the first ping of its master, which would be ten seconds.
+            lines.push("repl-ping-replica-period 1".to_owned());
+        }
+        if let Some(bus) = bus {
+            lines.push("cluster-enabled yes".to_owned());
+            lines.push(format!("cluster-port {bus}"));
+        }
+        if let Some(password) = &self.password {
+            lines.push(format!("requirepass {password}"));
+            if self.role != Role::Sentinel {
+                lines.push(format!("masterauth {password}"));
+            }
+        }
+        match &self.authority {
+            None => lines.push(format!("port {port}")),
+            Some(authority) => {
+                let (certificate, key) = authority.issue();
+                let files = [
+                    ("ca", "tls-ca-cert-file", authority.pem()),
+                    ("certificate", "tls-cert-file", certificate),
+                    ("key", "tls-key-file", key),
+                ];
+                for (name, setting, pem) in files {
+                    let path = folder.join(format!("{name}.pem"));
+                    fs::write(&path, pem).expect("a new folder can be written");
+                    lines.push(format!("{setting} {}", path.display()));
+                }
+                lines.push(format!("port 0\ntls-port {port}\ntls-auth-clients no"));
+            }
+        }
+        lines.extend(self.lines.iter().cloned());
+        let text = lines.join("\n") + "\n";
+        fs::write(folder.join(CONFIGURATION), text).expect("a new folder can be written");
+    }
+}
+
+/// The name of the file that [`Setup::write`] writes.
+pub const CONFIGURATION: &str = "server.conf";

@@ -1,0 +1,59 @@
+//! A runtime with a deadline for each test, and conditions that are asked again until they hold.
+
+use std::fmt::Debug;
+use std::future::Future;
+use std::panic::Location;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Far more than any test takes, so that none of them hangs.
+pub const DEADLINE: Duration = Duration::from_secs(60);
+
+/// Between two looks at a condition.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// Runs a test on a runtime of its own. Its tasks and connections end with it.
+pub fn run(test: impl Future<Output = ()>) {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    let runtime = builder.worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(async { tokio::time::timeout(DEADLINE, test).await }).expect("over in time");
+}
+
+/// Asks again and again until it is so, and blocks the thread meanwhile.
+#[track_caller]
+pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < DEADLINE / 2, "it took too long until {what}");
+        thread::sleep(PAUSE);
+    }
+}
+
+/// Asks again and again until there is an answer, and blocks the thread meanwhile.
+#[track_caller]
+pub fn found<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let mut answer = None;
+    until(what, || {
+        answer = look();
+        answer.is_some()
+    });
+    answer.expect("it was waited for")
+}
+
+/// Asks again and again until it is so; other tasks go on.
+#[track_caller]
+pub fn until_async(what: &str, mut is_so: impl AsyncFnMut() -> bool) -> impl Future<Output = ()> {
+    let from = Location::caller();
+    async move {
+        let begun = Instant::now();
+        while !is_so().await {
+            assert!(begun.elapsed() < DEADLINE / 2, "{from}: it took too long until {what}");
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+}
+
+/// Is nothing heard of this future for so long? Then it is given up.
+pub async fn is_silent<T: Debug>(time: Duration, future: impl Future<Output = T>) -> bool {
+    tokio::time::timeout(time, future).await.is_err()
+}

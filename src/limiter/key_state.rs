@@ -1,0 +1,190 @@
+//! The keys that a limiter of exact keys tracks, one by one.
+
+use super::exact_keys::ExactKeys;
+use super::hash::{FoldHash, KeyHash};
+use super::keyed::Limiter;
+use crate::decision::Decision;
+use crate::exact::Entry;
+use crate::time::Tick;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A key that is tracked, and its state at a moment.
+///
+/// ```
+/// use tollgate::{Limiter, Quota};
+///
+/// let limiter = Limiter::<String>::builder(Quota::per_hour(5)).exact_keys().build()?;
+/// assert!(limiter.check_n("alice", 2).is_allowed());
+/// let alice = limiter.keys().next().expect("alice is tracked");
+/// assert_eq!((alice.key().as_str(), alice.used(), alice.remaining()), ("alice", 2, 3));
+/// # Ok::<(), tollgate::ConfigError>(())
+/// ```
+pub struct KeyState<K> {
+    cell: Arc<Entry<K>>,
+    decision: Decision,
+}
+
+impl<K> KeyState<K> {
+    /// The key.
+    pub fn key(&self) -> &K {
+        self.cell.key()
+    }
+
+    /// What [`Limiter::peek`] would have answered: all figures, before a charge.
+    pub fn decision(&self) -> Decision {
+        self.decision
+    }
+
+    /// The tokens that are taken and have not come back.
+    pub fn used(&self) -> u64 {
+        self.decision.capacity().saturating_sub(self.decision.remaining())
+    }
+
+    /// The tokens that are left.
+    pub fn remaining(&self) -> u64 {
+        self.decision.remaining()
+    }
+
+    /// When one token more is worth asking for; `None` if it would be allowed now.
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.decision.retry_after().filter(|_| !self.decision.is_allowed())
+    }
+
+    /// How often the key was denied since it is tracked, if the limiter
+    /// [counts denials](crate::Builder::count_denials), and 0 if not; at most 4,294,967,295.
+    pub fn denied(&self) -> u32 {
+        self.cell.denied()
+    }
+}
+
+impl<K: fmt::Debug> fmt::Debug for KeyState<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KeyState")
+            .field("key", self.key())
+            .field("denied", &self.denied())
+            .field("decision", &self.decision)
+            .finish()
+    }
+}
+
+/// The keys that a limiter tracks, by [`Limiter::keys`].
+pub struct Keys<'l, K: 'static, H = FoldHash> {
+    limiter: &'l Limiter<K, ExactKeys<K, H>>,
+    now: Tick,
+    next: u32,
+    end: u32,
+}
+
+impl<K: Eq, H: KeyHash> Iterator for Keys<'_, K, H> {
+    type Item = KeyState<K>;
+
+    fn next(&mut self) -> Option<KeyState<K>> {
+        while self.next < self.end {
+            let place = self.next;
+            self.next += 1;
+            let Some(cell) = self.limiter.store.store.cell(place) else { continue };
+            // It may have been sealed since: then it is as good as new, and forgotten.
+            if let Some(decision) = self.limiter.store.store.peek_at(&cell, self.now) {
+                return Some(KeyState { cell, decision });
+            }
+        }
+        None
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (0, Some((self.end - self.next) as usize))
+    }
+}
+
+impl<K, H> fmt::Debug for Keys<'_, K, H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Keys").field("next", &self.next).field("end", &self.end).finish_non_exhaustive()
+    }
+}
+
+impl<K: Eq + 'static, H: KeyHash> Limiter<K, ExactKeys<K, H>> {
+    /// The keys that are tracked, in no order, each with its state when the iterator comes to it, at the time
+    /// of this call. A key that is tracked all the while comes once; one that is inserted or forgotten
+    /// meanwhile may come or not. Keys are tracked until they are forgotten, so some may be as good as new.
+    ///
+    /// # Progress
+    ///
+    /// Lock-free, and so is each step, which takes time in proportion to the places that are vacant between two
+    /// keys.
+    ///
+    /// ```
+    /// # use tollgate::{Limiter, Quota};
+    /// let limiter = Limiter::<u64>::builder(Quota::per_hour(5)).exact_keys().build()?;
+    /// for key in [7, 8, 7] {
+    ///     let _ = limiter.check(&key);
+    /// }
+    /// let mut used: Vec<(u64, u64)> = limiter.keys().map(|key| (*key.key(), key.used())).collect();
+    /// used.sort();
+    /// assert_eq!(used, [(7, 2), (8, 1)]);
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn keys(&self) -> Keys<'_, K, H> {
+        self.keys_at(self.clock.now())
+    }
+
+    /// [`keys`](Self::keys) for those who check at times of their own ([`check_at`](Self::check_at)).
+    ///
+    /// # Progress
+    ///
+    /// As [`keys`](Self::keys).
+    ///
+    /// ```
+    /// # use tollgate::{Limiter, Quota, Tick};
+    /// let limiter = Limiter::<u64>::builder(Quota::per_second(1)).exact_keys().build()?;
+    /// let _ = limiter.check_at(&7, 1, Tick::ZERO);
+    /// let used = |now| limiter.keys_at(now).map(|key| key.used()).sum::<u64>();
+    /// assert_eq!((used(Tick::ZERO), used(Tick::from_nanos(1_000_000_000))), (1, 0));
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn keys_at(&self, now: Tick) -> Keys<'_, K, H> {
+        Keys { limiter: self, now, next: 0, end: self.store.store.end() }
+    }
+
+    /// The at most `count` keys that were denied most, the most denied first; none that was never denied. The
+    /// limiter must [count denials](crate::Builder::count_denials).
+    ///
+    /// # Progress
+    ///
+    /// Lock-free; looks at every key. Allocates what it returns.
+    ///
+    /// ```
+    /// # use tollgate::{Limiter, Quota};
+    /// let limiter = Limiter::<u64>::builder(Quota::per_hour(1)).exact_keys().count_denials().build()?;
+    /// for key in [1, 2, 2, 2, 3, 3] {
+    ///     let _ = limiter.check(&key);
+    /// }
+    /// let most: Vec<(u64, u32)> =
+    ///     limiter.most_denied(10).iter().map(|key| (*key.key(), key.denied())).collect();
+    /// assert_eq!(most, [(2, 2), (3, 1)]);
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn most_denied(&self, count: usize) -> Vec<KeyState<K>> {
+        // Smallest first, so that it is dropped when a larger one comes. Places make each of them unique.
+        let mut most = BinaryHeap::new();
+        let now = self.clock.now();
+        for place in 0..self.store.store.end() {
+            let denied = self.store.store.cell(place).map_or(0, |cell| cell.denied());
+            if denied > 0 {
+                most.push(Reverse((denied, place)));
+                if most.len() > count {
+                    most.pop();
+                }
+            }
+        }
+        let mut most: Vec<KeyState<K>> = most
+            .into_iter()
+            .filter_map(|Reverse((_, place))| Keys { limiter: self, now, next: place, end: place + 1 }.next())
+            .collect();
+        most.sort_by_key(|key| Reverse(key.denied()));
+        most
+    }
+}

@@ -1,0 +1,99 @@
+//! A thread that sweeps a limiter from time to time.
+//!
+//! # Orderings
+//!
+//! | edge | release side | acquire side | what becomes visible | loom test that fails if it is weakened |
+//! |---|---|---|---|---|
+//! | (none) | | | | |
+//!
+//! The stop flag publishes nothing: the thread only has to see it some time after it is set, `unpark` makes
+//! that at once, and the thread is joined.
+
+use super::keyed::Limiter;
+use super::store::Store;
+use crate::error::ConfigError;
+use crate::sync::{Atomic, Ordering::Relaxed, thread};
+use std::sync::Arc;
+use std::time::Duration;
+
+const SHORTEST: Duration = Duration::from_millis(1);
+const LONGEST: Duration = Duration::from_secs(24 * 3600);
+
+/// Slots that are swept between two looks at the stop flag: some ten microseconds.
+const BUDGET: usize = 1024;
+
+/// A thread that [sweeps](Limiter::sweep) a limiter at intervals, so that idle keys are forgotten and memory
+/// is given back also while nobody comes. A limiter needs none: see [`sweep`](Limiter::sweep). Dropping it
+/// ends the thread and waits for that, which takes some microseconds.
+///
+/// ```
+/// use std::sync::Arc;
+/// use std::time::Duration;
+/// use tollgate::{Sweeper, Limiter, Quota};
+///
+/// let limiter: Arc<Limiter<String>> = Arc::new(Limiter::builder(Quota::per_second(10)).build()?);
+/// let sweeper = Sweeper::start(Arc::clone(&limiter), Duration::from_secs(60))?;
+/// assert!(limiter.check("alice").is_allowed());
+/// drop(sweeper);
+/// assert_eq!(Arc::strong_count(&limiter), 1);
+/// # Ok::<(), tollgate::ConfigError>(())
+/// ```
+#[derive(Debug)]
+#[must_use = "dropping a sweeper ends it"]
+pub struct Sweeper {
+    stop: Arc<Atomic<bool>>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+impl Sweeper {
+    /// Starts a thread that sweeps `limiter`, by the limiter's own clock, each time `every` has passed: 1 ms
+    /// to 24 h, once a minute suits most services.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError::SweepIntervalOutOfRange`] if the interval is out of range, [`ConfigError::ThreadRefused`] if the
+    /// system refuses the thread.
+    ///
+    /// ```
+    /// # use std::{sync::Arc, time::Duration};
+    /// # use tollgate::{Sweeper, Limiter, Quota};
+    /// let limiter: Arc<Limiter<str>> = Arc::new(Limiter::builder(Quota::per_second(10)).build()?);
+    /// let refused = Sweeper::start(limiter, Duration::ZERO).unwrap_err();
+    /// assert!(refused.to_string().starts_with("a sweep every 0ns is out of range"));
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn start<K, S>(limiter: Arc<Limiter<K, S>>, every: Duration) -> Result<Self, ConfigError>
+    where
+        K: ?Sized + 'static,
+        S: Store + Send + Sync + 'static,
+    {
+        if !(SHORTEST..=LONGEST).contains(&every) {
+            return Err(ConfigError::SweepIntervalOutOfRange { every, least: SHORTEST, most: LONGEST });
+        }
+        let stop = Arc::new(Atomic::new(false));
+        let stopped = Arc::clone(&stop);
+        let sweep = move || {
+            // ORDERING: relaxed, here and below; see the ledger.
+            while !stopped.load(Relaxed) {
+                // A wake-up for no reason sweeps early, which does no harm.
+                thread::park_timeout(every);
+                while !stopped.load(Relaxed) && limiter.sweep(BUDGET) {}
+            }
+        };
+        let thread = thread::Builder::new().name("tollgate-sweep".to_owned()).spawn(sweep);
+        let thread = thread.map_err(|_| ConfigError::ThreadRefused)?;
+        Ok(Self { stop, thread: Some(thread) })
+    }
+}
+
+impl Drop for Sweeper {
+    fn drop(&mut self) {
+        // ORDERING: relaxed; `unpark` wakes the thread after it.
+        self.stop.store(true, Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            // A thread that panicked has nothing to say to whoever ends it.
+            let _ = thread.join();
+        }
+    }
+}

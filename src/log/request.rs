@@ -1,0 +1,51 @@
+//! A request to a log, and the one place that answers it.
+
+use super::view::View;
+use super::window::SlidingLog;
+use crate::decision::{Decision, Figures, NEVER, Outcome, Source, Stamp};
+use crate::reclaim::Guard;
+use crate::time::Tick;
+
+/// What a request asks of a log.
+pub(super) struct Request {
+    pub(super) now: Tick,
+    pub(super) cost: u64,
+    pub(super) is_peek: bool,
+}
+
+impl Request {
+    pub(super) fn answer(&self, rule: &SlidingLog, view: Option<&View<'_>>, guard: &Guard) -> Decision {
+        let held = view.map_or(0, |view| view.held);
+        let free = rule.limit.saturating_sub(held);
+        let reset = || view.map_or(0, |view| view.reset(rule, self.now, guard));
+        let (outcome, wait) = if self.cost > rule.limit {
+            (Outcome::TooCostly, NEVER)
+        } else if self.cost <= free {
+            (Outcome::Allowed, 0)
+        } else {
+            // More than the limit may be held, from before it was lowered.
+            let excess = held + self.cost - rule.limit;
+            let last = view.map_or(0, |view| view.admission_of(excess, guard));
+            (Outcome::Denied, rule.until_out(last, self.now))
+        };
+        let cost = if outcome == Outcome::Allowed && self.is_peek { 0 } else { self.cost };
+        let charged = if outcome == Outcome::Allowed { cost } else { 0 };
+        let figures = match charged {
+            0 => Figures::Known { remaining: free, wait, reset: reset() },
+            _ => Figures::Held {
+                remaining: free - charged,
+                until: view.map_or(self.now.as_nanos(), |view| view.time) + rule.period,
+                period: rule.period,
+            },
+        };
+        Decision {
+            cost,
+            limit: rule.limit,
+            figures,
+            at: self.now,
+            outcome,
+            source: Source::Key,
+            stamp: Stamp::NONE,
+        }
+    }
+}

@@ -1,0 +1,419 @@
+//! The sliding log against a list of all admissions.
+
+use super::*;
+use crate::decision::Figures;
+use crate::quota::Quota;
+use crate::reclaim::pin;
+use crate::rule::{Rule, TokenBucket, Word};
+use proptest::prelude::*;
+use std::time::Duration;
+
+const NOW: Tick = Tick::from_nanos(1_000_000);
+
+static RETIRED: Bag = Bag::new();
+
+fn rule(limit: u64, period: u64) -> SlidingLog {
+    SlidingLog::new(Quota::new(limit, Duration::from_nanos(period))).unwrap()
+}
+
+fn at(nanos: u64) -> Tick {
+    Tick::from_nanos(NOW.as_nanos() + nanos)
+}
+
+/// A log charged with one token so often, a nanosecond apart, and the charges.
+fn charged(rule: &SlidingLog, charges: u64) -> (Log, Vec<Decision>) {
+    let log = Log::new();
+    let charges = (0..charges).map(|n| log.check(rule, at(n), 1, &pin(), &RETIRED).unwrap()).collect();
+    (log, charges)
+}
+
+fn chunks(log: &Log) -> usize {
+    let guard = pin();
+    std::iter::successors(log.root.load(&guard), |chunk| chunk.next.load(&guard)).count()
+}
+
+/// Logs that end in each way: nobody has begun it, an empty slot, a full row, a chunk after a reset.
+fn ends(rule: &SlidingLog) -> Vec<Log> {
+    let mut logs: Vec<_> = [0, 1, 7, 8, 9, 100].map(|charges| charged(rule, charges).0).into();
+    for charges in [1, 8] {
+        let (log, _) = charged(rule, charges);
+        log.reset(rule, &pin(), &RETIRED).unwrap();
+        logs.push(log);
+    }
+    logs
+}
+
+#[test]
+fn a_sealed_log_answers_nothing_ever_after_wherever_it_ends() {
+    let rule = rule(100, 1_000);
+    let charge = charged(&rule, 1).1[0];
+    for log in ends(&rule) {
+        assert!(!log.is_sealed(&pin()));
+        log.seal(&pin());
+        log.seal(&pin());
+        for time in [0, 1_000, 1_000_000] {
+            assert!(log.is_sealed(&pin()));
+            assert!(log.seal_if_idle(&rule, at(time), &pin(), &RETIRED, |_| ()));
+            assert_eq!(log.check(&rule, at(time), 1, &pin(), &RETIRED), None);
+            assert_eq!(log.check(&rule, at(time), 101, &pin(), &RETIRED), None);
+            assert_eq!(log.peek(&rule, at(time), 1, &pin()), None);
+            assert_eq!(log.refund(&charge, 1, &pin()), None);
+            assert_eq!(log.reset(&rule, &pin(), &RETIRED), None);
+        }
+    }
+}
+
+#[test]
+fn only_an_idle_log_is_sealed_to_be_evicted() {
+    let rule = rule(100, 1_000);
+    for charges in [1, 8, 9, 100] {
+        let (log, decisions) = charged(&rule, charges);
+        assert!(!log.seal_if_idle(&rule, at(charges + 998), &pin(), &RETIRED, |_| ()));
+        assert_eq!(log.peek(&rule, at(999), 1, &pin()).unwrap().remaining(), 100 - charges);
+        // Given back in full it decides like a new one, but not for a time before its last charge.
+        for charge in &decisions {
+            log.refund(charge, 1, &pin()).unwrap();
+        }
+        if charges > 1 {
+            assert!(!log.seal_if_idle(&rule, at(charges - 2), &pin(), &RETIRED, |_| ()));
+        }
+        assert!(log.seal_if_idle(&rule, at(charges - 1), &pin(), &RETIRED, |_| ()));
+        let (log, _) = charged(&rule, charges);
+        assert!(log.seal_if_idle(&rule, at(charges + 999), &pin(), &RETIRED, |_| ()));
+        assert!(log.is_sealed(&pin()));
+    }
+}
+
+/// What is evicted may be kept for a while, by who still reads.
+#[test]
+fn a_log_that_is_sealed_idle_keeps_little_memory() {
+    let rule = rule(100_000, 100_000);
+    let (log, _) = charged(&rule, 50_000);
+    assert!(log.bytes(&pin()) > 400_000);
+    assert!(log.seal_if_idle(&rule, at(200_000), &pin(), &RETIRED, |_| ()));
+    assert!(log.bytes(&pin()) < 200, "{}", log.bytes(&pin()));
+}
+
+#[test]
+fn a_log_goes_on_under_another_quota_with_what_counts() {
+    let (old, new) = (rule(100, 1_000), rule(30, 2_000));
+    let (sealed, _) = charged(&old, 50);
+    let log = Log::new();
+    log.take_over(&sealed, &old, &new, at(1_019), &pin());
+    assert!(sealed.is_sealed(&pin()), "or a charge would be lost");
+    // Thirty are left of the old window, and they count for the new period.
+    let denied = log.check(&new, at(1_019), 1, &pin(), &RETIRED).unwrap();
+    assert_eq!((denied.remaining(), denied.capacity()), (0, 30));
+    assert_eq!(denied.retry_after(), Some(Duration::from_nanos(20 + 2_000 - 1_019)));
+    assert_eq!(denied.reset_after(), Duration::from_nanos(49 + 2_000 - 1_019));
+    assert!(!log.check(&new, at(2_019), 1, &pin(), &RETIRED).unwrap().is_allowed());
+    assert!(log.check(&new, at(2_020), 1, &pin(), &RETIRED).unwrap().is_allowed());
+}
+
+#[test]
+fn a_helper_that_comes_late_changes_nothing() {
+    // What the late one would take over counts for longer now.
+    let (old, new) = (rule(100, 1_000), rule(100, 10_000));
+    for charges in [0, 3, 50] {
+        let (sealed, _) = charged(&old, charges);
+        let log = Log::new();
+        // Nothing is left to be taken over.
+        log.take_over(&sealed, &old, &new, at(5_000), &pin());
+        let late = || log.take_over(&sealed, &old, &new, at(100), &pin());
+        late();
+        let remaining = || log.peek(&new, at(5_000), 1, &pin()).map(|peek| peek.remaining());
+        assert_eq!(remaining(), Some(100));
+        assert!(log.check(&new, at(5_000), 60, &pin(), &RETIRED).unwrap().is_allowed());
+        late();
+        assert_eq!(remaining(), Some(40));
+        assert!(log.seal_if_idle(&new, at(15_000), &pin(), &RETIRED, |_| ()));
+        late();
+        assert_eq!(remaining(), None);
+    }
+}
+
+/// A thread whose `now` is old would find a window in which nothing is held, and fill it a second time.
+#[test]
+fn a_stale_charge_is_not_judged_before_what_was_left_out() {
+    let rule = rule(10, 1_000);
+    let (sealed, _) = charged(&rule, 10);
+    let log = Log::new();
+    log.take_over(&sealed, &rule, &rule, at(1_500), &pin());
+    let stale = log.check(&rule, at(5), 10, &pin(), &RETIRED).unwrap();
+    assert!(stale.is_allowed());
+    // At the time at which the last one left the window, and not before.
+    assert_eq!(stale.reset_after(), Duration::from_nanos(9 + 1_000 + 1_000 - 5));
+}
+
+#[test]
+fn a_limit_below_what_is_held_admits_nothing_until_enough_is_out() {
+    let (old, new) = (rule(1_000_000, 1_000), rule(1, 1_000));
+    let sealed = Log::new();
+    for (time, cost) in [(0, 300_000), (10, 1), (20, 699_999)] {
+        assert!(sealed.check(&old, at(time), cost, &pin(), &RETIRED).unwrap().is_allowed());
+    }
+    let (log, back) = (Log::new(), Log::new());
+    log.take_over(&sealed, &old, &new, at(20), &pin());
+    let denied = log.check(&new, at(20), 1, &pin(), &RETIRED).unwrap();
+    assert_eq!((denied.remaining(), denied.retry_after()), (0, Some(Duration::from_nanos(1_000))));
+    assert!(!log.check(&new, at(1_019), 1, &pin(), &RETIRED).unwrap().is_allowed());
+    // Raised again, it has forgotten nothing.
+    back.take_over(&log, &new, &old, at(1_000), &pin());
+    assert_eq!(back.peek(&old, at(1_000), 1, &pin()).unwrap().remaining(), 300_000);
+    assert_eq!(back.peek(&old, at(1_010), 1, &pin()).unwrap().remaining(), 300_001);
+    assert_eq!(back.peek(&old, at(1_020), 1, &pin()).unwrap().remaining(), 1_000_000);
+}
+
+#[test]
+fn a_refund_after_a_change_gives_back_what_its_charge_still_holds() {
+    let (old, new) = (rule(100, 1_000), rule(10, 5_000));
+    let sealed = Log::new();
+    let charge = |time, cost| sealed.check(&old, at(time), cost, &pin(), &RETIRED).unwrap();
+    let (first, second, third) = (charge(0, 8), charge(1, 2), charge(2, 50));
+    sealed.refund(&first, 3, &pin()).unwrap();
+    sealed.refund(&second, 2, &pin()).unwrap();
+    let log = Log::new();
+    log.take_over(&sealed, &old, &new, at(2), &pin());
+    let remaining = || log.peek(&new, at(2), 1, &pin()).unwrap().remaining();
+    log.refund(&third, 48, &pin()).unwrap();
+    assert_eq!(remaining(), 3);
+    // All of it is given back already.
+    log.refund(&second, 2, &pin()).unwrap();
+    assert_eq!(remaining(), 3);
+    log.refund(&first, u64::MAX, &pin()).unwrap();
+    assert_eq!(remaining(), 8);
+    log.refund(&third, u64::MAX, &pin()).unwrap();
+    assert_eq!(remaining(), 10);
+}
+
+#[test]
+fn a_charge_that_no_log_made_gives_back_nothing() {
+    let rule = rule(100, 1_000);
+    let (log, _) = charged(&rule, 50);
+    let bucket = TokenBucket::new(Quota::new(50, Duration::from_nanos(1_000))).unwrap();
+    for cost in [1, 50] {
+        let (_, foreign) = bucket.decide(Word::FRESH, at(0), cost);
+        assert!(foreign.charged() > 0);
+        log.refund(&foreign, u64::MAX, &pin()).unwrap();
+    }
+    assert_eq!(log.peek(&rule, at(49), 1, &pin()).unwrap().remaining(), 50);
+}
+
+#[test]
+fn times_too_far_apart_for_one_row_are_taken_over_in_several() {
+    const DAY: u64 = 24 * 3_600 * 1_000_000_000;
+    let rule = rule(1_000_000, 3_650 * DAY);
+    let sealed = Log::new();
+    let charge = |n| Tick::from_nanos(n * DAY);
+    for n in 0..200 {
+        assert!(sealed.check(&rule, charge(n), 4_000 + n, &pin(), &RETIRED).unwrap().is_allowed());
+    }
+    let log = Log::new();
+    log.take_over(&sealed, &rule, &rule, charge(200), &pin());
+    let mut held: u64 = (0..200).map(|n| 4_000 + n).sum();
+    for n in 0..200 {
+        assert_eq!(log.peek(&rule, charge(3_650 + n - 1), 1, &pin()).unwrap().remaining(), 1_000_000 - held);
+        held -= 4_000 + n;
+    }
+    let chunks = chunks(&log);
+    assert!((3..100).contains(&chunks), "{chunks} chunks");
+}
+
+/// Few admissions that come far apart after a burst: each row ends early, and the next one is no larger
+/// for that.
+#[test]
+fn sparse_admissions_take_neither_large_chunks_nor_many() {
+    const HOUR: u64 = 3_600 * 1_000_000_000;
+    let rule = rule(1_000_000, 3_650 * 24 * HOUR);
+    let (log, _) = charged(&rule, 20_000);
+    let before = log.bytes(&pin());
+    assert!(before < 3 * 8 * 20_000, "{before}");
+    for n in 1..2_000 {
+        assert!(log.check(&rule, at(3 * n * HOUR), 1, &pin(), &RETIRED).unwrap().is_allowed());
+    }
+    let bytes = log.bytes(&pin());
+    assert!(bytes < before + 60 * 2_000, "{bytes} after {before}");
+    let chunks = chunks(&log);
+    assert!(chunks < 40, "{chunks} chunks");
+}
+
+#[test]
+fn a_long_chain_is_freed_without_deep_recursion() {
+    let fields = Fields::of_tokens(1);
+    let mut root = Link::null();
+    for _ in 0..1_000_000 {
+        root = Link::to(Chunk::with_row(Start::first(0, fields), vec![EMPTY], root));
+    }
+    drop(Log { root });
+}
+
+/// What happens next.
+#[derive(Clone, Copy, Debug)]
+enum Act {
+    Charge(u64),
+    Refund(usize, u64),
+    Reset,
+    /// Another quota: a limit and a period.
+    Change(u64, u64),
+    Evict,
+}
+
+/// A plain list of what was admitted: the time and the tokens that are not given back.
+struct List {
+    limit: u64,
+    period: u64,
+    admitted: Vec<(u64, u64)>,
+    time: u64,
+}
+
+impl List {
+    fn held(&self, now: u64) -> u64 {
+        let time = now.max(self.time);
+        let counts = self.admitted.iter().filter(|(at, _)| at + self.period > time);
+        counts.map(|(_, tokens)| tokens).sum()
+    }
+
+    fn fits(&self, now: u64, cost: u64) -> bool {
+        cost <= self.limit.saturating_sub(self.held(now))
+    }
+
+    /// How long until a cost fits: it does when some admission is out.
+    fn wait(&self, now: u64, fits: impl Fn(u64) -> bool) -> u64 {
+        let mut times: Vec<_> = self.admitted.iter().map(|(at, _)| at + self.period).collect();
+        times.push(now);
+        times.sort_unstable();
+        times.into_iter().find(|at| *at >= now && fits(*at)).unwrap() - now
+    }
+
+    fn change(&mut self, limit: u64, period: u64, now: u64) {
+        let time = now.max(self.time);
+        let out = self.admitted.iter().map(|(at, _)| at + self.period).filter(|out| *out <= time).max();
+        let old = self.period;
+        self.admitted.retain(|(at, tokens)| at + old > time && *tokens > 0);
+        self.time = self.time.max(out.unwrap_or(0));
+        (self.limit, self.period) = (limit, period);
+    }
+}
+
+fn agree(log: &Log, rule: &SlidingLog, list: &List, now: u64, cost: u64) -> Result<(), TestCaseError> {
+    let peek = log.peek(rule, Tick::from_nanos(now), cost, &pin()).unwrap();
+    prop_assert_eq!(peek.remaining(), list.limit.saturating_sub(list.held(now)));
+    prop_assert_eq!(peek.is_allowed(), list.fits(now, cost));
+    if cost <= list.limit {
+        let wait = list.wait(now, |at| list.fits(at, cost));
+        prop_assert_eq!(peek.retry_after(), Some(Duration::from_nanos(wait)));
+    }
+    let reset = list.wait(now, |at| list.held(at) == 0);
+    prop_assert_eq!(peek.reset_after(), Duration::from_nanos(reset));
+    let is_idle = list.held(now) == 0 && list.time <= now;
+    prop_assert_eq!(log.is_idle(rule, Tick::from_nanos(now), &pin()), is_idle);
+    Ok(())
+}
+
+fn limits() -> impl Strategy<Value = u64> {
+    prop_oneof![1..30_u64, 1..200_u64, Just(1_000_000)]
+}
+
+fn periods() -> impl Strategy<Value = u64> {
+    prop_oneof![Just(1_000_u64), 1..3_000_u64, Just(1_000_000_000_000_000)]
+}
+
+fn acts() -> impl Strategy<Value = Vec<(u64, u64, Act)>> {
+    let act = prop_oneof![
+        12 => prop_oneof![1..4_u64, 1..60_u64, 1..1_100_000_u64].prop_map(Act::Charge),
+        4 => (0..12_usize, prop_oneof![1..4_u64, Just(u64::MAX)]).prop_map(|(n, t)| Act::Refund(n, t)),
+        1 => Just(Act::Reset),
+        2 => (limits(), periods()).prop_map(|(limit, period)| Act::Change(limit, period)),
+        1 => Just(Act::Evict),
+    ];
+    let forth =
+        prop_oneof![4 => Just(0), 3 => 0..300_u64, 1 => 0..4_000_u64, 1 => 0..100_000_000_000_000_u64];
+    let back = prop_oneof![6 => Just(0), 1 => 0..2_000_u64];
+    prop::collection::vec((forth, back, act), 1..80)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn changes_of_quota_decide_as_a_plain_list(limit in limits(), period in periods(), acts in acts()) {
+        let mut rule = rule(limit, period);
+        let mut log = Log::new();
+        let mut list = List { limit, period, admitted: Vec::new(), time: 0 };
+        let mut charges: Vec<Decision> = Vec::new();
+        let (mut most, mut least) = (limit, period);
+        // All that was ever admitted and not given back.
+        let mut all: Vec<(u64, u64)> = Vec::new();
+        let mut clock = 1_000_000;
+        for (forth, back, act) in acts {
+            clock += forth;
+            let now = clock - back;
+            let tick = Tick::from_nanos(now);
+            agree(&log, &rule, &list, now, 1)?;
+            match act {
+                Act::Charge(cost) => {
+                    agree(&log, &rule, &list, now, cost)?;
+                    let decision = log.check(&rule, tick, cost, &pin(), &RETIRED).unwrap();
+                    prop_assert_eq!(decision.is_allowed(), list.fits(now, cost));
+                    if decision.is_allowed() {
+                        list.time = list.time.max(now);
+                        list.admitted.push((list.time, cost));
+                        all.push((list.time, cost));
+                        charges.push(decision);
+                        let out = list.time + list.period - now;
+                        prop_assert_eq!(decision.reset_after(), Duration::from_nanos(out));
+                    }
+                }
+                Act::Refund(back, tokens) => {
+                    if let Some(charge) = charges.iter().rev().nth(back) {
+                        let Figures::Held { until, period, .. } = charge.figures else { unreachable!() };
+                        let counted = until - period;
+                        log.refund(charge, tokens, &pin()).unwrap();
+                        for admitted in [&mut list.admitted, &mut all] {
+                            let mut left = tokens.min(charge.charged());
+                            for (_, held) in admitted.iter_mut().rev().filter(|(at, _)| *at == counted) {
+                                let given = left.min(*held);
+                                (*held, left) = (*held - given, left - given);
+                            }
+                        }
+                    }
+                }
+                Act::Reset => {
+                    log.reset(&rule, &pin(), &RETIRED).unwrap();
+                    list.admitted.clear();
+                    all.clear();
+                    charges.clear();
+                }
+                Act::Change(limit, period) => {
+                    let new = self::rule(limit, period);
+                    let next = Log::new();
+                    let held = list.held(now);
+                    next.take_over(&log, &rule, &new, tick, &pin());
+                    next.take_over(&log, &rule, &new, Tick::ZERO, &pin());
+                    let raised = limit >= list.limit && period <= list.period;
+                    list.change(limit, period, now);
+                    prop_assert!(!raised || list.held(now) <= held);
+                    (log, rule) = (next, new);
+                    (most, least) = (most.max(limit), least.min(period));
+                }
+                Act::Evict => {
+                    let is_idle = list.held(now) == 0 && list.time <= now;
+                    prop_assert_eq!(log.seal_if_idle(&rule, tick, &pin(), &RETIRED, |_| ()), is_idle);
+                    if is_idle {
+                        log = Log::new();
+                        list.admitted.clear();
+                        list.time = 0;
+                        // Who evicts takes care of times that are older than this.
+                        clock = clock.max(now + 4_000);
+                    }
+                }
+            }
+            agree(&log, &rule, &list, now, 1)?;
+        }
+        // No change grants more than the larger limit.
+        for (first, (from, _)) in all.iter().enumerate() {
+            let within = all[first..].iter().filter(|(at, _)| at - from < least);
+            prop_assert!(within.map(|(_, tokens)| tokens).sum::<u64>() <= most);
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! What all logs of one quota have in common: how much, and how far back it counts.
+
+use super::slot::Fields;
+use crate::algorithm::Algorithm;
+use crate::decision::NEVER;
+use crate::error::ConfigError;
+use crate::quota::Quota;
+use crate::time::Tick;
+
+/// At most `limit` tokens in any trailing period.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct SlidingLog {
+    pub(super) limit: u64,
+    pub(super) period: u64,
+    /// Of a chunk whose row may take all of the limit.
+    pub(super) fields: Fields,
+}
+
+impl SlidingLog {
+    /// The largest limit. A key that uses it up holds 8 to 24 MB.
+    const MOST: u64 = 1_000_000;
+
+    /// The rule for `quota`.
+    ///
+    /// # Errors
+    ///
+    /// A [`ConfigError`] for a limit or period of 0, a period above [`Quota::MAX_PERIOD`], a burst, or a
+    /// limit above a million.
+    pub(crate) fn new(quota: Quota) -> Result<Self, ConfigError> {
+        let (limit, period) = quota.rate()?;
+        if let Some(burst) = quota.explicit_burst() {
+            return Err(ConfigError::BurstUnsupported { algorithm: Algorithm::SlidingLog, burst });
+        }
+        if limit > Self::MOST {
+            return Err(ConfigError::LogTooLarge { tokens: limit, most: Self::MOST });
+        }
+        Ok(Self { limit, period, fields: Fields::of_tokens(limit) })
+    }
+
+    /// The latest time that is out of the window which ends at `time`.
+    #[inline]
+    pub(super) fn out_at(&self, time: u64) -> Option<u64> {
+        time.checked_sub(self.period)
+    }
+
+    /// Nanoseconds from `now` until an admission is out of the window.
+    #[inline]
+    pub(super) fn until_out(&self, admission: u64, now: Tick) -> u64 {
+        let out = admission + self.period;
+        if out > Tick::MAX.as_nanos() { NEVER } else { out.saturating_sub(now.as_nanos()) }
+    }
+}

@@ -1,0 +1,158 @@
+//! What an operator wants to see of a limiter: counts of its answers, and its [`Stats`], for Prometheus;
+//! denials as events.
+
+use crate::decision::{Decision, Outcome};
+use crate::limiter::Stats;
+use crate::sync::Counter;
+use std::fmt::Write;
+
+/// Counts what a limiter answers, under a name. With the feature `tracing`, each denial is also an event of
+/// level DEBUG, with the target `tollgate`.
+///
+/// A limiter itself counts no answers, so that denials write nothing. Hand each decision to
+/// [`observe`](Self::observe) instead, which costs one addition to a counter that all threads share.
+/// [`prometheus_text`] writes the counts.
+///
+/// ```
+/// use tollgate::{Limiter, Metrics, Quota, prometheus_text};
+///
+/// let logins: Limiter<str> = Limiter::builder(Quota::per_hour(1)).build()?;
+/// let metrics = Metrics::new("logins");
+///
+/// assert!(metrics.observe(logins.check("alice")).is_allowed());
+/// assert!(!metrics.observe(logins.check("alice")).is_allowed());
+/// assert_eq!((metrics.allowed(), metrics.denied()), (1, 1));
+///
+/// let text = prometheus_text([(&metrics, Some(logins.stats()))]);
+/// assert!(text.contains("tollgate_decisions_total{limiter=\"logins\",outcome=\"denied\"} 1\n"));
+/// assert!(text.contains("tollgate_keys{limiter=\"logins\"} 1\n"));
+/// # Ok::<(), tollgate::ConfigError>(())
+/// ```
+#[derive(Debug)]
+pub struct Metrics {
+    limiter: String,
+    allowed: Counter,
+    denied: Counter,
+    too_costly: Counter,
+}
+
+impl Metrics {
+    /// Counts from zero, for a limiter of this name. Names tell limiters apart, so give each its own.
+    pub fn new(limiter: impl Into<String>) -> Self {
+        let [allowed, denied, too_costly] = [(); 3].map(|()| Counter::new());
+        Self { limiter: limiter.into(), allowed, denied, too_costly }
+    }
+
+    /// Counts a decision, and hands it back.
+    ///
+    /// # Progress
+    ///
+    /// Wait-free. No allocation, but for what a subscriber to events does.
+    pub fn observe(&self, decision: Decision) -> Decision {
+        let counter = match decision.outcome() {
+            Outcome::Allowed => &self.allowed,
+            Outcome::Denied => &self.denied,
+            Outcome::TooCostly => &self.too_costly,
+        };
+        counter.add(1);
+        #[cfg(feature = "tracing")]
+        if !decision.is_allowed() {
+            let (capacity, remaining) = (decision.capacity(), decision.remaining());
+            let retry_after = decision.retry_after();
+            tracing::debug!(
+                target: "tollgate",
+                limiter = self.limiter,
+                capacity,
+                remaining,
+                ?retry_after,
+                "a request was denied"
+            );
+        }
+        decision
+    }
+
+    /// Decisions that were [`Outcome::Allowed`].
+    pub fn allowed(&self) -> u64 {
+        self.allowed.get()
+    }
+
+    /// Decisions that were [`Outcome::Denied`].
+    pub fn denied(&self) -> u64 {
+        self.denied.get()
+    }
+
+    /// Decisions that were [`Outcome::TooCostly`].
+    pub fn too_costly(&self) -> u64 {
+        self.too_costly.get()
+    }
+}
+
+/// A figure of [`Stats`]: name, help, does it only grow, and which it is.
+type Figure = (&'static str, &'static str, bool, fn(&Stats) -> u64);
+
+const FIGURES: [Figure; 8] = [
+    ("keys", "Keys that are tracked", false, |stats| stats.keys as u64),
+    ("keys_capacity", "Keys that are tracked before the table turns over", false, |stats| {
+        stats.capacity as u64
+    }),
+    ("keys_max", "The most keys that may be tracked", false, |stats| stats.max_keys as u64),
+    ("bytes", "Bytes that the limiter takes", false, |stats| stats.bytes as u64),
+    ("own_quotas", "Keys that have a quota of their own", false, |stats| stats.own_quotas as u64),
+    ("turnovers", "How often the table was turned over", true, |stats| stats.turnovers),
+    ("keys_evicted", "Idle keys that were forgotten", true, |stats| stats.evicted),
+    ("keys_without_room", "Checks of new keys that found the table full", true, |stats| stats.no_room),
+];
+
+/// Limiters in the text format of Prometheus (version 0.0.4): their counts, and the [`Stats`] of those that
+/// have them. The answer to a scrape, of content type `text/plain; version=0.0.4`.
+///
+/// See [`Metrics`] for an example.
+pub fn prometheus_text<'m>(limiters: impl IntoIterator<Item = (&'m Metrics, Option<Stats>)>) -> String {
+    let limiters: Vec<_> =
+        limiters.into_iter().map(|(metrics, stats)| (escaped(&metrics.limiter), metrics, stats)).collect();
+    let mut text = String::new();
+    family(&mut text, "decisions", "Decisions by outcome", true);
+    for (limiter, metrics, _) in &limiters {
+        let outcomes = [
+            ("allowed", metrics.allowed()),
+            ("denied", metrics.denied()),
+            ("too-costly", metrics.too_costly()),
+        ];
+        for (outcome, count) in outcomes {
+            let labels = format_args!("limiter=\"{limiter}\",outcome=\"{outcome}\"");
+            sample(&mut text, "decisions", true, labels, count);
+        }
+    }
+    if limiters.iter().all(|(_, _, stats)| stats.is_none()) {
+        return text;
+    }
+    for (name, help, grows, figure) in FIGURES {
+        family(&mut text, name, help, grows);
+        for (limiter, _, stats) in &limiters {
+            if let Some(stats) = stats {
+                sample(&mut text, name, grows, format_args!("limiter=\"{limiter}\""), figure(stats));
+            }
+        }
+    }
+    text
+}
+
+/// What the value of a label has to be written as.
+fn escaped(value: &str) -> String {
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+const fn ending(grows: bool) -> &'static str {
+    if grows { "_total" } else { "" }
+}
+
+// Writing to a `String` does not fail.
+
+fn family(text: &mut String, name: &str, help: &str, grows: bool) {
+    let (end, kind) = (ending(grows), if grows { "counter" } else { "gauge" });
+    let _ = writeln!(text, "# HELP tollgate_{name}{end} {help}\n# TYPE tollgate_{name}{end} {kind}");
+}
+
+fn sample(text: &mut String, name: &str, grows: bool, labels: std::fmt::Arguments<'_>, value: u64) {
+    let _ = writeln!(text, "tollgate_{name}{}{{{labels}}} {value}", ending(grows));
+}

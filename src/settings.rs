@@ -1,0 +1,122 @@
+//! Settings that are a choice of names, and the texts of all settings.
+
+use crate::algorithm::Algorithm;
+use crate::error::ConfigError;
+use std::fmt;
+use std::str::FromStr;
+
+/// What a *new* key gets when the table is full. Known keys are never affected. As text: `deny`, `allow`,
+/// `share`.
+///
+/// ```
+/// use tollgate::{WhenFull, Limiter, Outcome, Quota, Source};
+///
+/// let limiter: Limiter<str> =
+///     Limiter::builder(Quota::per_hour(10)).max_keys(1).when_full(WhenFull::Deny).build()?;
+/// assert!(limiter.check("first").is_allowed());
+/// let second = limiter.check("second");
+/// assert_eq!((second.outcome(), second.source()), (Outcome::Denied, Source::Policy));
+/// assert!(limiter.check("first").is_allowed());
+/// # Ok::<(), tollgate::ConfigError>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum WhenFull {
+    /// It is denied, without a retry time.
+    #[default]
+    Deny,
+    /// It is admitted and not tracked: the limit does not hold for it.
+    Allow,
+    /// It is charged to one state that all such keys share, under the same quota.
+    Share,
+}
+
+/// Where the windows of an algorithm that has windows begin. As text: `unix-epoch`, `tick-zero`.
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::{Algorithm, WindowAlign, Limiter, Quota};
+///
+/// // At most 1000 a day, starting again at midnight UTC: the default.
+/// let daily: Limiter<u64> = Limiter::builder(Quota::per_day(1000))
+///     .algorithm(Algorithm::FixedWindow)
+///     .align(WindowAlign::UnixEpoch)
+///     .build()?;
+/// assert!(daily.peek(&1).reset_after() <= Duration::from_secs(24 * 3600));
+/// # Ok::<(), tollgate::ConfigError>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum WindowAlign {
+    /// At multiples of the period since the Unix epoch, by the time of day as it is read once when the
+    /// limiter is built; so that several nodes agree. The default, but for a manual clock.
+    UnixEpoch,
+    /// At multiples of the period since tick 0 of the clock. The default for a manual clock.
+    TickZero,
+}
+
+impl WhenFull {
+    const ALL: [(&'static str, Self); 3] =
+        [("deny", Self::Deny), ("allow", Self::Allow), ("share", Self::Share)];
+}
+
+impl WindowAlign {
+    const ALL: [(&'static str, Self); 2] = [("unix-epoch", Self::UnixEpoch), ("tick-zero", Self::TickZero)];
+}
+
+impl fmt::Display for WhenFull {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(name_of(&Self::ALL, self))
+    }
+}
+
+impl fmt::Display for WindowAlign {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(name_of(&Self::ALL, self))
+    }
+}
+
+impl FromStr for WhenFull {
+    type Err = ConfigError;
+
+    fn from_str(name: &str) -> Result<Self, ConfigError> {
+        value_of("policy for a full table", Self::ALL, name)
+    }
+}
+
+impl FromStr for WindowAlign {
+    type Err = ConfigError;
+
+    fn from_str(name: &str) -> Result<Self, ConfigError> {
+        value_of("alignment of windows", Self::ALL, name)
+    }
+}
+
+impl FromStr for Algorithm {
+    type Err = ConfigError;
+
+    fn from_str(name: &str) -> Result<Self, ConfigError> {
+        if name == "gcra" {
+            return Ok(Self::TokenBucket);
+        }
+        value_of("algorithm", Self::ALL.map(|algorithm| (algorithm.name(), algorithm)), name)
+    }
+}
+
+fn name_of<T: PartialEq>(all: &[(&'static str, T)], value: &T) -> &'static str {
+    all.iter().find(|(_, one)| one == value).map_or("", |(name, _)| name)
+}
+
+fn value_of<T, const N: usize>(
+    setting: &'static str,
+    all: [(&'static str, T); N],
+    name: &str,
+) -> Result<T, ConfigError> {
+    let allowed = all.each_ref().map(|(name, _)| *name).join(", ");
+    let found = all.into_iter().find(|(one, _)| *one == name);
+    found.map(|(_, value)| value).ok_or_else(|| ConfigError::UnknownName {
+        setting,
+        name: name.to_owned(),
+        allowed,
+    })
+}

@@ -1,0 +1,172 @@
+//! The table as a whole: growth, changes of rules, memory.
+
+use super::era::{Dawn, Era, Place, Size};
+use super::memory::{self, Memory, Permit};
+use super::rules::Rules;
+use super::turnover::{LEAST_MEMORY, TRIES, Table, limit_after};
+use super::*;
+use crate::algorithm::Algorithm;
+use crate::growth;
+use crate::quota::{Enforced, Quota};
+use crate::reclaim::{Guard, pin};
+use crate::rule::AnyRule;
+use crate::time::Tick;
+use std::cell::Cell;
+use std::sync::Arc;
+use std::time::Duration;
+
+fn rule() -> Enforced<AnyRule> {
+    let quota = Quota::per_second(1);
+    let rule = AnyRule::new(Algorithm::TokenBucket, quota, Duration::ZERO).unwrap();
+    Enforced { rule, quota }
+}
+
+fn table() -> Table {
+    Table::new(1_000, Duration::ZERO, rule()).unwrap()
+}
+
+fn insert(table: &Table, key: Fingerprint, now: Tick, guard: &Guard) {
+    assert!(table.charge(key, now, 1, guard).is_some_and(|(answer, _)| answer.is_allowed()));
+}
+
+/// A root with so many places, into which so many keys came.
+fn root(limit: u64, survivors: u64) -> Era {
+    let size = Size::first(limit);
+    let permit = Permit::take(&Memory::new(LEAST_MEMORY), size.bytes()).unwrap();
+    Era::new(size, survivors, Dawn::first(), Rules::new(rule()), permit).unwrap()
+}
+
+#[test]
+fn a_root_that_is_less_than_a_quarter_used_is_followed_by_a_smaller_era() {
+    let root = root(80, 0);
+    assert_eq!(root.chunks(), 11);
+    // Twice the keys, but at least one place more for each chunk.
+    for (used, limit) in [(0, 11), (10, 21), (11, 22), (12, 24), (19, 38), (20, 80), (79, 80)] {
+        assert_eq!(limit_after(&root, used, Tick::ZERO), limit, "{used} used");
+    }
+}
+
+#[test]
+fn keys_stay_if_more_than_half_of_a_root_came_from_the_era_before() {
+    let slowly = Tick::ZERO + Duration::from_secs(60);
+    for (survivors, limit) in [(0, 80), (40, 80), (41, 160)] {
+        assert_eq!(limit_after(&root(80, survivors), 80, slowly), limit, "{survivors} survivors");
+    }
+}
+
+/// Not for ever: it would wait for a thread that has stopped.
+#[test]
+fn a_change_that_gets_no_memory_gives_up_and_changes_nothing() {
+    let (table, tries) = (table(), Cell::new(0));
+    let changed = table.change(Tick::ZERO, |_, _| {
+        tries.set(tries.get() + 1);
+        assert!(tries.get() <= TRIES, "it does not give up");
+        None
+    });
+    assert_eq!((changed, tries.get()), (false, TRIES));
+    let guard = pin();
+    assert_eq!(table.rules(&guard).changes(), 0);
+    assert_eq!(table.root(&guard).place(None, Tick::ZERO), Place::Given, "the root is not closed");
+}
+
+/// Not even for a `clear`, which begins a turnover however long ago the last one was.
+#[test]
+fn a_root_is_not_closed_while_no_next_era_is_permitted() {
+    let (table, guard) = (table(), pin());
+    insert(&table, Fingerprint::of_hash(1 << 40), Tick::ZERO, &guard);
+    let rest = Permit::take(&table.memory, LEAST_MEMORY - table.memory.bytes()).unwrap();
+    assert!(!table.begin_turnover(Tick::ZERO, &guard));
+    assert_eq!(table.root(&guard).place(None, Tick::ZERO), Place::Given);
+    drop(rest);
+    assert!(table.begin_turnover(Tick::ZERO, &guard));
+    assert_eq!(table.root(&guard).place(None, Tick::ZERO), Place::Closed);
+}
+
+/// It asks for the memory before it closes the root, so it asks for as much as the next era can take.
+#[test]
+fn a_change_while_the_root_is_full_makes_it_larger() {
+    let (table, guard) = (table(), pin());
+    for hash in 0..growth::FIRST {
+        insert(&table, Fingerprint::of_hash(hash << 32), Tick::ZERO, &guard);
+    }
+    let full = usize::try_from(growth::FIRST).unwrap();
+    assert_eq!((table.len(&guard), table.capacity(&guard)), (full, full));
+    let changed = |rules: &Rules, memory: &Arc<Memory>| rules.changed(Tick::ZERO, Some(rule()), &[], memory);
+    assert!(table.change(Tick::ZERO, changed));
+    assert_eq!((table.len(&guard), table.capacity(&guard)), (full, 4 * full));
+}
+
+/// Its words are frozen there and its slots sealed, or will be.
+#[test]
+fn no_key_comes_into_a_view_of_an_earlier_era() {
+    let (table, guard) = (table(), pin());
+    let [other, key] = [1, 2].map(|hash| Fingerprint::of_hash(hash << 40));
+    insert(&table, other, Tick::ZERO, &guard);
+    let view = table.view(&guard);
+    let charge = |view: View<'_>, key| {
+        let found = view.first_line(key).find(key);
+        view.charge(view.gcra().unwrap(), found, key, Tick::ZERO, 1).map(|charge| charge.is_made())
+    };
+    assert!(table.begin_turnover(Tick::ZERO, &guard));
+    assert_eq!((charge(view, other), charge(view, key)), (Some(false), None));
+    while table.tend(1, Tick::ZERO, &guard) {}
+    assert_eq!((table.turnovers(), table.len(&guard)), (1, 1));
+    assert_eq!((charge(view, other), charge(view, key)), (None, None));
+    let now = table.view(&guard);
+    assert_eq!((charge(now, other), charge(now, key)), (Some(false), Some(true)));
+    assert_eq!((table.len(&guard), charge(now, key)), (2, Some(false)));
+}
+
+#[test]
+fn a_key_whose_slot_another_key_has_taken_takes_no_place_with_it() {
+    let (table, guard) = (table(), pin());
+    let view = table.view(&guard);
+    // Of one line.
+    let [first, second] = [1, 2].map(|hash| Fingerprint::of_hash(hash << 40));
+    let find = |key| view.first_line(key).find(key);
+    let charge = |found, key| {
+        view.charge(view.gcra().unwrap(), found, key, Tick::ZERO, 1).map(|charge| charge.is_made())
+    };
+    let lost = find(second);
+    assert_eq!(charge(find(first), first), Some(true));
+    assert_eq!((charge(lost, second), table.len(&guard)), (None, 1));
+    assert_eq!(charge(find(second), second), Some(true));
+    assert_eq!((charge(lost, second), table.len(&guard)), (None, 2));
+    assert_eq!([first, second].map(|key| charge(find(key), key)), [Some(false); 2]);
+}
+
+/// A megabyte for each: or the memory of a flood would stay where only few new keys come.
+#[test]
+#[cfg(target_os = "linux")]
+fn new_keys_give_memory_back_before_others_come_in_at_once() {
+    const LARGE: usize = 8 << 20;
+    let (table, guard) = (table(), pin());
+    let mut permit = Permit::take_up_to(&table.memory, LARGE as u64, 2 * LARGE as u64).unwrap();
+    // SAFETY: bytes, and they are 0.
+    #[allow(unsafe_code)]
+    let mut block = unsafe { memory::zeroed(LARGE, || 0_u8) }.unwrap();
+    block.leave(&mut permit);
+    let view = table.view(&guard);
+    let comes_at_once = |key: u64| {
+        let key = Fingerprint::of_hash(key << 56);
+        let found = view.first_line(key).find(key);
+        view.charge(view.gcra().unwrap(), found, key, Tick::ZERO, 1).is_some() || {
+            insert(&table, key, Tick::ZERO, &guard);
+            false
+        }
+    };
+    assert!((1..=8).all(|key| table.memory.is_leaving() && !comes_at_once(key)));
+    assert!(!table.memory.is_leaving() && comes_at_once(9));
+}
+
+#[test]
+fn a_table_that_is_dropped_in_a_turnover_frees_both_eras() {
+    let table = table();
+    let memory = Arc::clone(&table.memory);
+    let one = memory.bytes();
+    let guard = pin();
+    assert!(table.begin(table.root(&guard), Tick::ZERO, &guard));
+    assert!(memory.bytes() > one);
+    drop((guard, table));
+    assert_eq!(memory.bytes(), 0);
+}

@@ -1,0 +1,466 @@
+//! The table itself: its eras, and how it turns over.
+
+use super::era::{CHUNK, Dawn, Era, Size};
+use super::memory::{Memory, Permit};
+use super::rules::Rules;
+use super::slot::Fingerprint;
+use super::space::{Probe, SLOTS};
+use super::step::{Step, reach};
+use super::view::View;
+use crate::decision::Decision;
+use crate::error::ConfigError;
+use crate::forgetting::Sweep;
+use crate::growth;
+use crate::quota::Enforced;
+use crate::reclaim::{Bag, Guard, Link, Stale, pin};
+use crate::rule::{AnyRule, Word, load};
+use crate::state::State;
+use crate::sync::{Atomic, Counter, Ordering::Acquire, rest};
+use crate::time::Tick;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How many eras of the cap's size may be allocated at once: the root, the next, and two that are retired
+/// and wait to be freed. Smaller ones may be more.
+const ERAS_AT_CAP: u64 = 4;
+
+/// Bytes that the eras of a small table may take all the same: it can retire them faster than they are freed.
+pub(super) const LEAST_MEMORY: u64 = 1 << 20;
+
+/// How often a change of rules asks for memory, a millisecond apart.
+pub(super) const TRIES: usize = 100;
+
+/// Keys and their words.
+#[derive(Debug)]
+pub(crate) struct Table {
+    root: Link<Era>,
+    pub(super) max_keys: u64,
+    /// How long a key must have been idle before it is forgotten.
+    grace: Duration,
+    pub(super) memory: Arc<Memory>,
+    /// Of the rules that keys have of their own.
+    rules: Arc<Memory>,
+    done: Done,
+}
+
+/// What a table has done. On cache lines of its own: the rest of a table is only read by most calls.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Done {
+    /// Turnovers that are complete.
+    turnovers: Counter,
+    /// Keys that were evicted.
+    evicted: Counter,
+    /// Eras that were the root.
+    retired: Bag,
+}
+
+/// How an attempt to change the rules ended.
+#[derive(Debug)]
+enum Change {
+    /// It is under way, as the change with this number.
+    Begun(u64),
+    /// Another turnover is or was under way.
+    Preceded,
+    /// There is no memory for it.
+    NotPermitted,
+}
+
+/// How an attempt to begin a turnover ended.
+#[derive(Debug, PartialEq, Eq)]
+enum Begun {
+    Ours,
+    /// Another thread has linked its era first.
+    Anothers,
+    /// There is no memory for it.
+    Not,
+}
+
+impl Table {
+    /// The slots that one step of a turnover closes at the most.
+    pub(crate) const STEP: usize = CHUNK * SLOTS;
+
+    pub(crate) fn new(
+        max_keys: usize,
+        grace: Duration,
+        rule: Enforced<AnyRule>,
+    ) -> Result<Self, ConfigError> {
+        // Keys and lines are counted in halves of a word: see `chunks`.
+        const MOST: usize = if usize::BITS > 32 { u32::MAX as usize } else { usize::MAX >> 8 };
+        if max_keys == 0 || max_keys > MOST {
+            return Err(ConfigError::MaxKeysOutOfRange { max_keys, most: MOST });
+        }
+        let max_keys = max_keys as u64;
+        let memory = Memory::new((ERAS_AT_CAP * Size::first(max_keys).bytes()).max(LEAST_MEMORY));
+        let size = Size::first(growth::FIRST.min(max_keys));
+        let first = Permit::take(&memory, size.bytes())
+            .and_then(|permit| Era::new(size, 0, Dawn::first(), Rules::new(rule), permit));
+        let Some(first) = first else {
+            return Err(ConfigError::OutOfMemory { bytes: size.bytes() });
+        };
+        let done = Done { turnovers: Counter::new(), evicted: Counter::new(), retired: Bag::new() };
+        let rules = Memory::new(LEAST_MEMORY);
+        Ok(Self { root: Link::to(first), max_keys, grace, memory, rules, done })
+    }
+
+    /// What there is to look for keys in: the root.
+    #[inline(always)]
+    pub(crate) fn view<'g>(&'g self, guard: &'g Guard) -> View<'g> {
+        View::of(self.root(guard))
+    }
+
+    /// Gives the state of `key` to `visit`, if the key is in the table and was charged. `visit`
+    /// answers unless the word is frozen or fresh.
+    #[inline]
+    pub(crate) fn known<'g, T>(
+        &'g self,
+        key: Fingerprint,
+        guard: &'g Guard,
+        visit: impl Fn(State<'g>) -> Option<T>,
+    ) -> Option<T> {
+        let mut era = self.root(guard);
+        loop {
+            let next = match era.space.probe(key) {
+                Probe::Key(word) => match visit(era.state(key, word)) {
+                    Some(answer) => return Some(answer),
+                    None => match load(word) {
+                        word if word.is_fresh() => return None,
+                        frozen if frozen.is_frozen() => follow(era, key, word, guard),
+                        // It has just been charged for the first time.
+                        _ => continue,
+                    },
+                },
+                Probe::Sealed => era.successor(guard),
+                Probe::Empty(_) => return None,
+            };
+            era = next.unwrap_or_else(|Stale| self.root(guard));
+        }
+    }
+
+    /// Would a new key find a place now? An estimate: other threads insert and evict meanwhile.
+    pub(crate) fn has_room(&self, now: Tick, guard: &Guard) -> bool {
+        match self.eras(guard) {
+            (root, None) => root.has_place(None) || self.may_turn(root, now),
+            (root, Some(next)) => next.has_place(Some(root)),
+        }
+    }
+
+    /// The most keys that can be in the table now: those that were not evicted yet, and those that are
+    /// being inserted, or were a moment ago and had no place.
+    pub(crate) fn len(&self, guard: &Guard) -> usize {
+        let used = match self.eras(guard) {
+            (root, None) => root.used(None),
+            (root, Some(next)) => next.used(Some(root)),
+        };
+        // At most `max_keys`, which was a usize.
+        #[allow(clippy::cast_possible_truncation)]
+        let used = used as usize;
+        used
+    }
+
+    pub(crate) fn max_keys(&self) -> usize {
+        // It was a usize.
+        #[allow(clippy::cast_possible_truncation)]
+        let max_keys = self.max_keys as usize;
+        max_keys
+    }
+
+    /// How many keys find a place before the table turns over.
+    pub(crate) fn capacity(&self, guard: &Guard) -> usize {
+        let limit = self.last(guard).limit();
+        // At most `max_keys`, which was a usize.
+        #[allow(clippy::cast_possible_truncation)]
+        let limit = limit as usize;
+        limit
+    }
+
+    /// How many turnovers are complete.
+    pub(crate) fn turnovers(&self) -> u64 {
+        self.done.turnovers.get()
+    }
+
+    /// How many keys were evicted.
+    pub(crate) fn evicted(&self) -> u64 {
+        self.done.evicted.get()
+    }
+
+    /// The bytes of all eras that are not freed yet.
+    pub(crate) fn bytes(&self) -> usize {
+        // What is allocated fits into memory.
+        #[allow(clippy::cast_possible_truncation)]
+        let bytes = (self.memory.bytes() + self.rules.bytes()) as usize;
+        bytes
+    }
+
+    #[inline]
+    pub(super) fn root<'g>(&'g self, guard: &'g Guard) -> &'g Era {
+        self.root.load(guard).expect("the root is never null")
+    }
+
+    /// The root, and the next era if the root is being turned over.
+    fn eras<'g>(&'g self, guard: &'g Guard) -> (&'g Era, Option<&'g Era>) {
+        loop {
+            let root = self.root(guard);
+            if let Ok(next) = root.next(guard) {
+                return (root, next);
+            }
+        }
+    }
+
+    /// The era into which new keys come.
+    fn last<'g>(&'g self, guard: &'g Guard) -> &'g Era {
+        let (root, next) = self.eras(guard);
+        next.unwrap_or(root)
+    }
+
+    /// Is a full era to be turned over? Below the cap always, to grow; at the cap when keys can have
+    /// become old enough to be forgotten.
+    fn may_turn(&self, root: &Era, now: Tick) -> bool {
+        root.limit() < self.max_keys || root.is_due(now, self.grace)
+    }
+
+    /// The same for a new key that has found no place.
+    pub(super) fn may_turn_for(&self, root: &Era, now: Tick) -> bool {
+        if root.limit() == self.max_keys {
+            root.note(now);
+        }
+        self.may_turn(root, now)
+    }
+
+    /// Closes the root and links the next era to it. False if no memory is permitted for that until a retired era is freed:
+    /// then the root goes on as it is.
+    pub(super) fn begin(&self, root: &Era, now: Tick, guard: &Guard) -> bool {
+        root.next.is_linked() || self.begin_under(root.rules(), root, now, guard) != Begun::Not
+    }
+
+    /// The same, with the rules of the next era.
+    fn begin_under(&self, rules: &Rules, root: &Era, now: Tick, guard: &Guard) -> Begun {
+        // What was permitted may have gone to another thread that does the same.
+        let not = || if root.next.is_linked() { Begun::Anothers } else { Begun::Not };
+        // Before the root is closed: it gives out no more places then, so it must not be left without a next era.
+        let permitted = self.permit_next(root, now).or_else(|| {
+            // A retired era may only wait for a collection.
+            self.done.retired.collect();
+            self.permit_next(root, now)
+        });
+        let Some((limit, permit)) = permitted else { return not() };
+        let used = root.close();
+        reach(Step::Closed);
+        let mut permit = Some(permit);
+        let mut era = |limit: u64| {
+            let size = self.size_after(root, used, limit);
+            let permit = permit.take().or_else(|| Permit::take(&self.memory, size.bytes()))?;
+            Era::new(size, used, Dawn::after(root, now), rules.clone(), permit)
+        };
+        // The system may have less memory than is permitted; then an era that holds what there is will do.
+        let Some(next) = era(limit).or_else(|| era(used)) else { return not() };
+        let linked = root.next.install(next, guard);
+        reach(Step::Linked);
+        if linked.is_some() { Begun::Ours } else { Begun::Anothers }
+    }
+
+    /// The limit of the era after `root`, and the permit for as much memory as an era with that limit can take, whatever comes
+    /// into `root` until it is closed. `None` if there is no permit, not even for an era that holds what there is.
+    fn permit_next(&self, root: &Era, now: Tick) -> Option<(u64, Permit)> {
+        let used = root.used(None);
+        [limit_after(root, used, now), used].into_iter().find_map(|limit| {
+            let most = self.size_after(root, root.most(), limit);
+            Some((limit, Permit::take(&self.memory, most.bytes())?))
+        })
+    }
+
+    fn size_after(&self, root: &Era, used: u64, limit: u64) -> Size {
+        Size::after(root, used, limit.max(growth::FIRST).min(self.max_keys), self.max_keys)
+    }
+
+    /// Does so many steps of what is to be done, as far as anything is: of giving memory back, and of the turnover that is
+    /// under way, or of one that makes a table smaller which is far too large. True if there is more to do.
+    ///
+    /// Who does several steps has as much memory come before, and as much go at once: checks have less of it to do then, and
+    /// other processors are told of it less often.
+    pub(crate) fn tend(&self, steps: usize, now: Tick, guard: &Guard) -> bool {
+        self.done.retired.collect();
+        let is_leaving = self.memory.give_back(steps);
+        if let (_, Some(next)) = self.eras(guard) {
+            next.space.populate_ahead(steps.saturating_sub(1));
+        }
+        (0..steps).all(|_| self.step(now, guard)) || is_leaving
+    }
+
+    /// A step of a turnover; true if there is more to do.
+    fn step(&self, now: Tick, guard: &Guard) -> bool {
+        match self.eras(guard) {
+            (root, Some(next)) => !self.turn(root, next, guard),
+            (root, None) => root.is_too_large(now) && self.begin(root, now, guard),
+        }
+    }
+
+    /// Begins a turnover to forget the idle keys, unless one is under way or no key can have become old
+    /// enough since the last. The sweep began at `first`.
+    pub(crate) fn begin_sweep(&self, now: Tick, first: Tick, guard: &Guard) -> Sweep {
+        // What was retired last may wait for nothing but this.
+        self.done.retired.collect();
+        let root = self.root(guard);
+        if root.next.is_linked() {
+            return Sweep::UnderWay;
+        }
+        let is_past = || root.believes(now).is_apart(root.believed, self.grace);
+        let is_due = (now.is_apart(root.began, self.grace) || is_past())
+            && !self.memory.is_short()
+            && holds_something(root);
+        if is_due && !root.lets_sweep(now, first) {
+            return Sweep::NotBelieved;
+        }
+        let is_turning = is_due && self.begin_turnover(now, guard);
+        if is_turning || self.memory.is_leaving() { Sweep::UnderWay } else { Sweep::Nothing }
+    }
+
+    /// Notes the time of a caller who looks after the limiter: it is evidence, as that of a sweep
+    /// is.
+    pub(crate) fn note(&self, now: Tick, guard: &Guard) {
+        self.last(guard).note(now);
+    }
+
+    /// Begins a turnover if there is something to forget or room to give back, unless one is under way.
+    /// True if one is under way now.
+    pub(crate) fn begin_turnover(&self, now: Tick, guard: &Guard) -> bool {
+        let root = self.root(guard);
+        root.next.is_linked() || holds_something(root) && self.begin(root, now, guard)
+    }
+
+    /// Gives the state of every key to `visit`, as [`known`](Self::known) does: of those that were in the table
+    /// when this began, and of some that came since.
+    pub(crate) fn each<'g>(&'g self, guard: &'g Guard, visit: impl Fn(State<'g>) -> Option<()>) {
+        let (root, next) = self.eras(guard);
+        for era in [Some(root), next].into_iter().flatten() {
+            for line in 0..era.space.lines() {
+                for key in era.space.keys(line) {
+                    // It may have been evicted since.
+                    let _ = self.known(key, guard, &visit);
+                }
+            }
+        }
+    }
+
+    /// The answer to a request if the key is not in the table.
+    pub(crate) fn fresh(&self, key: Fingerprint, now: Tick, cost: u64, guard: &Guard) -> Decision {
+        let latest = self.last(guard);
+        latest.rules().of(key).fresh(now, latest.forgotten(), cost)
+    }
+
+    /// The rules of the latest era: those that a new key comes under.
+    pub(crate) fn rules<'g>(&'g self, guard: &'g Guard) -> &'g Rules {
+        self.last(guard).rules()
+    }
+
+    /// Replaces the rules by what `change` makes of them, for all keys when this returns. It turns the table
+    /// over: a word is only understood by the rule it was made under, so the rules belong to the era. False if
+    /// for a tenth of a second no memory is permitted, because a stopped thread keeps what was retired; then
+    /// nothing has changed.
+    ///
+    /// But for that, lock-free: it begins again where another turnover was under way, and that is complete then.
+    pub(crate) fn change(&self, now: Tick, change: impl Fn(&Rules, &Arc<Memory>) -> Option<Rules>) -> bool {
+        let mut tries = 0;
+        let ours = loop {
+            match self.try_change(now, &change) {
+                Change::Begun(changes) => break changes,
+                Change::Preceded => tries = 0,
+                Change::NotPermitted => {
+                    tries += 1;
+                    if tries == TRIES {
+                        return false;
+                    }
+                    rest();
+                }
+            }
+        };
+        loop {
+            let guard = pin();
+            match self.eras(&guard) {
+                (root, Some(next)) if root.rules().changes() < ours => {
+                    next.space.populate_ahead(1);
+                    self.turn(root, next, &guard)
+                }
+                _ => return true,
+            };
+        }
+    }
+
+    /// Begins a change, or works on the turnover that has to be over first.
+    fn try_change(&self, now: Tick, change: impl Fn(&Rules, &Arc<Memory>) -> Option<Rules>) -> Change {
+        let guard = pin();
+        let (root, next) = self.eras(&guard);
+        if let Some(next) = next {
+            self.turn(root, next, &guard);
+            return Change::Preceded;
+        }
+        let Some(rules) = change(root.rules(), &self.rules) else {
+            self.done.retired.collect();
+            return Change::NotPermitted;
+        };
+        match self.begin_under(&rules, root, now, &guard) {
+            Begun::Ours => Change::Begun(rules.changes()),
+            Begun::Anothers => Change::Preceded,
+            Begun::Not => Change::NotPermitted,
+        }
+    }
+
+    /// Does one chunk of the turnover from `root` into `next`, and makes `next` the root if that was all.
+    /// True if the turnover is over.
+    pub(super) fn turn(&self, root: &Era, next: &Era, guard: &Guard) -> bool {
+        let turned = root.turn_chunk(next, next.believed.before(self.grace));
+        if turned.evicted > 0 {
+            self.done.evicted.add(turned.evicted);
+        }
+        let Some(moved) = turned.moved else { return false };
+        reach(Step::AllMoved);
+        next.carry(moved);
+        reach(Step::Carried);
+        if self.root.advance(root, &root.next, guard, &self.done.retired) {
+            reach(Step::Promoted);
+            self.done.turnovers.add(1);
+            self.done.retired.collect();
+        }
+        true
+    }
+}
+
+/// Is there a key to be forgotten in the root, or room to be given back?
+fn holds_something(root: &Era) -> bool {
+    root.used(None) > 0 || root.limit() > growth::FIRST
+}
+
+/// How many keys the era after `root` is to hold, in which at most `used` keys are.
+pub(super) fn limit_after(root: &Era, used: u64, now: Tick) -> u64 {
+    let keys_stay = root.survivors() > root.limit() / 2;
+    let next = growth::next_capacity(root.limit(), used, root.began, now, keys_stay);
+    // A smaller one has room for all that come while the large root is turned over, or it would be
+    // full at once.
+    if next < root.limit() { next.max(used + root.chunks()) } else { next }
+}
+
+/// The era after the one in which the word of `key` was found frozen, with the key moved there.
+pub(super) fn follow<'g>(
+    era: &'g Era,
+    key: Fingerprint,
+    word: &Atomic<Word>,
+    guard: &'g Guard,
+) -> Result<&'g Era, Stale> {
+    // ORDERING: acquire side of *closed*: the next era is linked. The word is frozen, so it is the same.
+    let frozen = word.load(Acquire);
+    let next = era.successor(guard)?;
+    if frozen != Word::EVICTED {
+        next.space.prepare(key);
+        next.bring(key, frozen, era);
+    }
+    Ok(next)
+}
+
+impl Drop for Table {
+    fn drop(&mut self) {
+        let mut era = self.root.take();
+        while let Some(mut last) = era {
+            era = last.next.take();
+        }
+    }
+}
