@@ -40,7 +40,7 @@ fn sentences(shown: &Shown) -> String {
     let all = shown.cells().count();
     let is_lost = |&(panel, threads): &(&Panel, usize)| {
         let row = shown.default_row(RELEASE, panel, threads, OWN);
-        row.and_then(|row| row.ratio_to_governor).is_some_and(|ratio| ratio >= 0.995)
+        row.and_then(|row| row.ratio_to_governor).is_some_and(|ratio| ratio >= 1.0)
     };
     let to_base = match shown.cells().filter(is_lost).count() {
         0 => "none".to_owned(),
