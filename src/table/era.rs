@@ -281,8 +281,8 @@ impl Era {
     }
 
     fn brought(&self, before: Option<&Self>) -> u64 {
-        // ORDERING: relaxed; a thread whose root is this era sees it set by the edge *link*, any other
-        // falls back to the upper bound.
+        // ORDERING: relaxed; a thread whose root is this era sees it set by the edge *link*. Any
+        // other thread falls back to the upper bound.
         match (self.carried.load(Relaxed), before) {
             (UNKNOWN, Some(before)) => self.promised - before.counts.evicted.load(Relaxed),
             (UNKNOWN, None) => self.promised,
