@@ -82,7 +82,7 @@ impl State<'_> {
         (!is_charged || begin(self.word, first)).then(|| (self.rule.fresh(now, mark, cost), is_charged))
     }
 
-    /// The answer to a request that charges nothing. `None` if the word is frozen or fresh.
+    /// The answer that a request would get. Charges nothing. `None` if the word is frozen or fresh.
     pub(crate) fn peek(self, now: Tick, cost: u64) -> Option<Decision> {
         let word = load(self.word);
         word.is_live().then(|| self.rule.peek(word, now, cost))

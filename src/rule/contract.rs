@@ -61,7 +61,8 @@ pub trait Rule: Sealed {
     /// Does `word` behave like a fresh word from `now` on?
     fn is_idle(&self, word: Word, now: Tick) -> bool;
 
-    /// The answer to a request that charges nothing. Its figures are those before a charge.
+    /// The answer that a request of `cost` tokens would get. It charges nothing, so its figures are
+    /// those before a charge.
     #[inline]
     fn peek(&self, word: Word, now: Tick, cost: u64) -> Decision {
         let answer = self.answer(word, now, cost);
@@ -69,8 +70,8 @@ pub trait Rule: Sealed {
     }
 }
 
-/// The outcome of a request by its cost. All rules use it, so that "never" and "not now" mean the
-/// same everywhere.
+/// The outcome of a request of `cost` tokens. `fits` tells whether that many are free now. All rules
+/// use it, so that "never" and "not now" mean the same everywhere.
 #[inline]
 pub(super) fn outcome(cost: u64, capacity: u64, fits: bool) -> Outcome {
     if cost > capacity {

@@ -71,14 +71,15 @@ pub(super) struct Era {
     /// The rules that the words were made under.
     rules: Rules,
     size: Size,
-    /// When it began, by the clock of the thread that made it.
+    /// When this era began, by the clock of the thread that made it.
     pub(super) began: Tick,
     /// From this time on the era may be too large. Never, if it has the least size.
     calm: Tick,
     /// The mark. No key that was forgotten earlier, or by the turnover into this era, is throttled
     /// after it.
     forgotten: Mark,
-    /// The keys of the era before are idle if they are so at this time less the grace.
+    /// The time by which the keys of the era before are judged. A key that is idle at this time
+    /// less the grace is evicted.
     pub(super) believed: Tick,
     /// How many keys may come from the era before.
     promised: u64,
@@ -111,7 +112,7 @@ struct Counts {
 /// The times that an era has when it begins.
 #[derive(Debug)]
 pub(super) struct Dawn {
-    /// When it began, by the clock of the thread that made it.
+    /// When the era began, by the clock of the thread that made it.
     pub(super) began: Tick,
     believed: Tick,
     forgotten: Tick,
@@ -257,7 +258,7 @@ impl Era {
         self.forgotten.is_after(now) || self.permit.is_leaving() || now >= self.calm && self.is_too_large(now)
     }
 
-    /// How many chunks its turnover has.
+    /// How many chunks this era's turnover has.
     pub(super) fn chunks(&self) -> u64 {
         self.space.lines().div_ceil(CHUNK) as u64
     }
@@ -558,7 +559,7 @@ mod tests {
         let before = era(Size::first(8), 0);
         assert!(before.place_at_once(Tick::ZERO));
         let next = era(Size::after(&before, before.close(), 8, 8), 1);
-        // It is not known yet how many will come.
+        // The next era does not know yet how many keys will come.
         assert!(!before.place_at_once(Tick::ZERO) && !next.place_at_once(Tick::ZERO));
         before.room.store(8, Relaxed);
         assert!(!before.place_at_once(Tick::ZERO));

@@ -384,7 +384,7 @@ mod tests {
     fn memory_that_comes_ahead_changes_nothing() {
         const PART: usize = 64 << 10;
         let space = Space::new((1 << 20) / size_of::<Line>()).unwrap();
-        // Its home is the first line.
+        // The key's home is the first line.
         let first = Fingerprint::of_hash(100);
         let word = Word::FRESH.frozen();
         space.claim(first).unwrap().store(word, Relaxed);

@@ -246,7 +246,7 @@ mod tests {
     /// enough new keys were refused.
     #[test]
     fn a_full_table_turns_over_once_a_grace_or_for_many_refusals() {
-        // Its 50 places are in 26 lines, which are 7 chunks: as many as one insertion closes.
+        // The table's 50 places are in 26 lines, which are 7 chunks: one insertion closes as many.
         let builder = Limiter::builder(Quota::per_day(1)).max_keys(50).clock(Clock::manual());
         let limiter: Limiter<u64> = builder.grace(Duration::from_secs(10)).build().unwrap();
         let refuse = |keys: std::ops::Range<u64>, seconds| {

@@ -161,7 +161,7 @@ impl Table {
     }
 
     pub(crate) fn max_keys(&self) -> usize {
-        // It was a usize.
+        // `max_keys` was a usize.
         #[allow(clippy::cast_possible_truncation)]
         let max_keys = self.max_keys as usize;
         max_keys
@@ -342,7 +342,7 @@ impl Table {
         for era in [Some(root), next].into_iter().flatten() {
             for line in 0..era.space.lines() {
                 for key in era.space.keys(line) {
-                    // It may have been evicted since.
+                    // The key may have been evicted since.
                     let _ = self.known(key, guard, &visit);
                 }
             }
