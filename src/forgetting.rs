@@ -40,8 +40,8 @@ pub(crate) const WITNESSES: usize = if cfg!(tollgate_loom) { 0 } else { 4 };
 /// Insertion `n` is noted at index `n` modulo this, if times are noted at all.
 const PLACES: u64 = 4;
 
-/// How many times of sweeps are noted before the store sweeps by the time it believes, whatever the
-/// evidence against theirs.
+/// How many sweeps and refusals are noted before a sweep is let through although its time is not
+/// believed. Keys are then judged by the time that the store believes.
 const SWEEPS_AT_MOST: u64 = 16;
 
 /// The least number of new keys that a full store refuses before it looks for idle keys again

@@ -18,9 +18,9 @@
 //! 3. No rule returns the fresh word for a word that is not fresh.
 //!
 //! # Progress
+//!
 //! `try_update` is lock-free: when its compare-and-swap fails, another thread's has succeeded (or
 //! the hardware failed it spuriously). A denial needs one load and is wait-free.
-//! hardware failed it spuriously). A denial needs one load and is wait-free.
 //!
 //! # Orderings
 //!

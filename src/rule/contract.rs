@@ -70,8 +70,8 @@ pub trait Rule: Sealed {
     }
 }
 
-/// The outcome of a request of `cost` tokens. `fits` tells whether that many are free now. All rules
-/// use it, so that "never" and "not now" mean the same everywhere.
+/// The outcome of a request of `cost` tokens. `fits` tells whether that many are free now. All
+/// rules use it, so that "never" and "not now" mean the same everywhere.
 #[inline]
 pub(super) fn outcome(cost: u64, capacity: u64, fits: bool) -> Outcome {
     if cost > capacity {

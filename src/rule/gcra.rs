@@ -133,8 +133,8 @@ impl Rule for Gcra {
         if word.is_fresh() || tokens == 0 || !is_of_a_bucket {
             return word;
         }
-        // The charge was the last one in the bucket when it was made, so the bucket has forgotten
-        // it once it has refilled that far. The tokens missing then belong to other charges, and
+        // The charge was the last one in the bucket when it was made, so nothing of it is left once
+        // the bucket has refilled that far. The tokens missing then belong to other charges, and
         // giving any back would erase theirs. (A charge held beyond the end of time counts until
         // then.)
         let held_until = self.grain.at(charge.asked() + charge.reset_after());

@@ -43,8 +43,9 @@ impl<'g> View<'g> {
         self.0.state(key, word)
     }
 
-    /// Charges a key whose first line was searched, or inserts it. Returns `None` if the key is or
-    /// belongs in the next era, or if it is new and the request charges nothing.
+    /// Charges a key whose first line was searched, or inserts it. Returns `None` if that is left
+    /// to the slow path, because the key is in the next era or belongs there. Also returns `None`
+    /// if the key is new and the request charges nothing.
     #[inline(always)]
     pub(crate) fn charge(
         self,
