@@ -60,8 +60,8 @@ impl Chunks {
     /// Takes a chunk to work on: one that no thread has begun, or else the first that may not be
     /// done. `None` when all are done.
     pub(super) fn take(&self) -> Option<usize> {
-        // ORDERING: relaxed twice; taking a chunk reads nothing of other threads, and may be done
-        // twice.
+        // ORDERING: relaxed twice; taking a chunk reads nothing of other threads, and two threads
+        // may take the same one.
         let all_taken = self.taken.load(Relaxed) >= self.count();
         let chunk = if all_taken { self.count() } else { self.taken.fetch_add(1, Relaxed) };
         let chunk = if chunk < self.count() {

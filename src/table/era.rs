@@ -583,7 +583,7 @@ mod tests {
             assert_eq!(next.place(Some(&before), Tick::ZERO), Place::Given);
         }
         assert_eq!(next.place(Some(&before), Tick::ZERO), Place::None);
-        // One was forgotten, so there is room for another.
+        // One key was forgotten, so there is a place for another.
         before.counts.evicted.store(1, Relaxed);
         assert_eq!(
             (next.place(Some(&before), Tick::ZERO), next.place(Some(&before), Tick::ZERO)),

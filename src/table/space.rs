@@ -47,11 +47,10 @@ impl Line {
         (place, [first, second, third, self.keys[place].load(Relaxed)])
     }
 
-    /// The variant for models, with the same result. Models that ask for it read no slot behind a
-    /// vacant one, which leaves less than half of the executions. By invariant 2 of `table` a key
-    /// can be behind that slot only if it has come since the slot was read. Other executions of
-    /// these models cover that case, by reading the slot later. Only models that don't ask see both
-    /// slots together.
+    /// The variant for models. Models that ask for it read no slot behind a vacant one, which leaves
+    /// less than half of the executions. By invariant 2 of `table` a key can be behind that slot
+    /// only if it has come since the slot was read. Other executions of these models cover that
+    /// case, by reading the slot later. Only models that don't ask see both slots together.
     #[cfg(tollgate_loom)]
     fn look(&self, key: Fingerprint) -> (usize, [Fingerprint; SLOTS]) {
         let mut is_done = false;
@@ -229,7 +228,7 @@ impl Space {
         loop {
             let line = &self.lines[at];
             for (slot, word) in line.keys.iter().zip(&line.words) {
-                // ORDERING: relaxed, as in `probe`.
+                // ORDERING: relaxed, as in `Line::look`.
                 let mut found = slot.load(Relaxed);
                 if found.is_empty() {
                     // ORDERING: relaxed twice; a fingerprint publishes nothing, see the ledger of
@@ -276,7 +275,7 @@ impl Space {
 
     /// The keys that a line holds.
     pub(super) fn keys(&self, line: usize) -> impl Iterator<Item = Fingerprint> {
-        // ORDERING: relaxed, as in `probe`.
+        // ORDERING: relaxed, as in `Line::look`.
         let keys = self.lines[line].keys.iter().map(|slot| slot.load(Relaxed));
         keys.filter(|key| !key.is_vacant())
     }
