@@ -1,50 +1,51 @@
-//! What a store remembers of the keys it has forgotten, and which times it believes when it
-//! forgets.
+//! The mark that a store keeps for the keys it has forgotten, and the evidence by which it believes
+//! a time.
 //!
-//! A store forgets a key that is idle: one that decides as a fresh key does. But it is idle only
-//! from some time on, and a request may have an earlier time: its thread was stopped after it had
-//! read the clock, or the clock was set back. That request would find a fresh key where a map that
-//! never forgets has a throttled one. So a store keeps one time for all keys that it has forgotten,
-//! the [`Mark`]: a key that it does not have is charged at no earlier time.
+//! A store forgets a key that is idle, which means that it decides as a fresh key does. A key is
+//! idle only from some time on, and a request may have an earlier time: its thread was stopped
+//! after it had read the clock, or the clock was set back. That request would find a fresh key
+//! where a map that never forgets has a throttled one. So a store keeps one time for all keys that
+//! it has forgotten, the [`Mark`]. It charges a key that it does not have at no earlier time.
 //!
-//! The mark must cover what was forgotten, and should be no later than that: it delays new keys. So
-//! it is raised to the time from which on the forgotten key is idle, and not to the time by which
-//! that was judged. Then a time that is far ahead delays no new key for longer than until some key
-//! of the store would have been idle: an hour, where what was charged last takes an hour to come
-//! back, and not a year.
+//! The mark must cover what was forgotten, and should be no later than that, because it delays new
+//! keys. So it is raised to the time from which the forgotten key is idle, and not to the time by
+//! which that was judged. Then a time that is far ahead delays a new key only until some key of the
+//! store would have been idle. If the last charge takes an hour to refill, that is an hour and not
+//! a year.
 //!
-//! A time that is far ahead would still make a store forget keys that are throttled for everybody
-//! else. So a store judges by a time that is more than [`FAR`] ahead only when the last few
-//! insertions have reached it, too: see [`Witnesses`]. Any time that is less far ahead is believed
-//! at once, for a store may have rested as long: the first new key that comes after a pause must
-//! find the places of those that have become idle.
+//! A time that is far ahead would still make a store forget keys that are throttled for all other
+//! requests. So a store judges by a time more than [`FAR`] ahead only if the last few insertions
+//! have reached it, too: see [`Witnesses`]. A time less far ahead is believed immediately, because
+//! the store may have been unused for that long. The first new key after a pause must find the
+//! places of keys that have become idle.
 //!
 //! # Orderings
 //!
-//! All relaxed. Who forgets a key raises the mark first, and publishes both by the edge by which
-//! others learn that the key is forgotten: *closed* and *link* of `table`, scc's locks in `exact`.
-//! The mark never falls, so who reads it once it is covered reads no less.
+//! All operations are relaxed. A thread that forgets a key raises the mark first. It publishes both
+//! by the edge by which others learn that the key is forgotten: *closed* and *link* of `table`,
+//! scc's locks in `exact`. The mark never falls, so a thread that reads it once it covers a key
+//! reads no less.
 
 use crate::sync::{Atomic, Counter, Ordering::Relaxed};
 use crate::time::Tick;
 use std::time::Duration;
 
-/// A time that is further ahead than that, 30 days, is not believed at once.
+/// A time further ahead than this, 30 days, needs evidence.
 const FAR: Duration = Duration::from_secs(30 * 24 * 3_600);
 
 /// How many insertions have to reach a time that is far ahead before keys are forgotten by it.
-/// (Models have none, and believe each time, or there is too much to try.)
+/// (Models have none and believe each time, to keep the number of schedules small.)
 pub(crate) const WITNESSES: usize = if cfg!(tollgate_loom) { 0 } else { 4 };
 
-/// An insertion is noted at its number modulo this, where times are noted at all.
+/// Insertion `n` is noted at index `n` modulo this, if times are noted at all.
 const PLACES: u64 = 4;
 
-/// How often a sweep's time is noted before the store goes on with what it believes, whoever
-/// contradicts.
+/// How many sweeps and refusals are noted before a sweep is let through although its time is not
+/// believed. Keys are then judged by the time that the store believes.
 const SWEEPS_AT_MOST: u64 = 16;
 
-/// So many new keys are refused, at the least, before a full store looks for idle keys again although
-/// no grace has passed: what a turnover costs is shared by as many.
+/// The least number of new keys that a full store refuses before it looks for idle keys again
+/// within a grace. That many refusals share the cost of a turnover.
 const REFUSALS: u64 = if cfg!(tollgate_loom) { 1 } else { 4_096 };
 
 /// How an attempt to begin a sweep ended.
@@ -58,7 +59,7 @@ pub(crate) enum Sweep {
     UnderWay,
 }
 
-/// A time that only rises: every key that was forgotten is idle from then on.
+/// A time that only rises. Every key that was forgotten is idle from then on.
 #[derive(Debug)]
 pub(crate) struct Mark(Atomic<u64>);
 
@@ -73,14 +74,14 @@ impl Mark {
         Tick::from_nanos(self.0.load(Relaxed))
     }
 
-    /// Is it later than `now`?
+    /// Is the mark later than `now`?
     #[inline(always)]
     pub(crate) fn is_after(&self, now: Tick) -> bool {
         // ORDERING: relaxed; see the module's page.
         now.as_nanos() < self.0.load(Relaxed)
     }
 
-    /// Raises it to a time from which on a key is idle that is about to be forgotten.
+    /// Raises the mark to the time from which a key is idle that is about to be forgotten.
     pub(crate) fn raise(&self, to: Tick) {
         let later = |mark: u64| (mark < to.as_nanos()).then_some(to.as_nanos());
         // ORDERING: relaxed twice; see the module's page.
@@ -88,7 +89,7 @@ impl Mark {
     }
 }
 
-/// The times of the last few insertions, or of others that are numbered one after the other.
+/// The times of the last few insertions, or of other events that are numbered in sequence.
 #[derive(Debug)]
 pub(crate) struct Witnesses([Atomic<u64>; WITNESSES]);
 
@@ -97,8 +98,7 @@ impl Witnesses {
         Self(std::array::from_fn(|_| Atomic::new(0)))
     }
 
-    /// The same times, of which the latest had the number before `count`, for a count that begins
-    /// again.
+    /// A copy for a count that begins again. The latest time had the number before `count`.
     pub(crate) fn copied(&self, count: impl FnOnce() -> u64) -> Self {
         if WITNESSES == 0 {
             return Self::none();
@@ -117,7 +117,7 @@ impl Witnesses {
         place
     }
 
-    /// Notes the time of a request, which is the `nth` by some count.
+    /// Notes the time of a request, the `nth` by some count.
     #[inline(always)]
     pub(crate) fn note(&self, nth: u64, now: Tick) {
         if let Some(time) = self.0.get(Self::place(nth)) {
@@ -126,13 +126,13 @@ impl Witnesses {
         }
     }
 
-    /// The time of one of the last few.
+    /// The time noted as the `nth`, which must be one of the last few.
     fn time(&self, nth: u64) -> Tick {
         // ORDERING: relaxed, as in `note`.
         Tick::from_nanos(self.0[Self::place(nth)].load(Relaxed))
     }
 
-    /// The time that all of them have reached.
+    /// The time that all noted times have reached.
     pub(crate) fn earliest(&self) -> Tick {
         // ORDERING: relaxed, as in `note`.
         let times = self.0.iter().map(|time| Tick::from_nanos(time.load(Relaxed)));
@@ -140,18 +140,18 @@ impl Witnesses {
     }
 }
 
-/// What a store has to judge times by: those of its last few insertions, and of the last few
-/// sweeps and new keys that got no place. A store that is full, or to which no new key comes,
-/// believes the latter.
+/// The evidence by which a store judges times: the times of its last few insertions, and of the
+/// last few sweeps and refused new keys. The latter count for a store that is full, or to which no
+/// new keys come.
 ///
-/// Its methods are given how many insertions there were, as a function: models ask for nothing.
+/// The methods take the number of insertions as a function, because models never ask for it.
 #[derive(Debug)]
 pub(crate) struct Evidence {
     insertions: Witnesses,
     refused: Witnesses,
     /// How many times of `refused` were noted.
     noted: Atomic<u64>,
-    /// How many insertions there were when the last of them was noted.
+    /// How many insertions there were when the last time of `refused` was noted.
     inserted: Atomic<u64>,
     /// How many sweeps and refusals there were since the last turnover or round began.
     count: Counter,
@@ -167,7 +167,7 @@ impl Evidence {
         Self { insertions, refused, noted, inserted, count: Counter::new() }
     }
 
-    /// The same times, where all counts begin again.
+    /// A copy of the times, whose counts begin again.
     pub(crate) fn copied(&self, inserted: impl FnOnce() -> u64) -> Self {
         // ORDERING: relaxed, as in `Witnesses`.
         Self::of(self.insertions.copied(inserted), self.refused.copied(|| self.noted.load(Relaxed)))
@@ -179,8 +179,8 @@ impl Evidence {
         self.insertions.note(nth, now);
     }
 
-    /// Notes the time of a sweep, or of a new key that got no place. If there were insertions since
-    /// the last one, one of those is noted before: it may contradict.
+    /// Notes the time of a sweep, or of a new key that was refused. If there were insertions since
+    /// the last such note, the time of one of them is noted first, because it may contradict.
     pub(crate) fn note(&self, now: Tick, inserted: impl FnOnce() -> u64) {
         self.count.add(1);
         if WITNESSES == 0 {
@@ -204,13 +204,14 @@ impl Evidence {
         (1..=new).map(|nth| self.insertions.time(inserted - nth)).min()
     }
 
-    /// Begins to count refusals again.
+    /// Starts the count of refusals again.
     pub(crate) fn begin(&self) {
         self.count.reset();
     }
 
-    /// `now`, unless it is far ahead of what the last few insertions have reached, and of what the
-    /// last few refusals and all insertions since have reached; else that.
+    /// The time to judge by: `now`, unless it is far ahead of the evidence. The evidence is the
+    /// latest time that the last few insertions have reached, or that the last few refusals and all
+    /// insertions since have reached. If `now` is far ahead of that, this returns it instead.
     pub(crate) fn believed(&self, now: Tick, inserted: impl FnOnce() -> u64) -> Tick {
         if WITNESSES == 0 {
             return now;
@@ -221,15 +222,16 @@ impl Evidence {
     }
 
     /// At the cap, can keys have become old enough to be forgotten since they were last judged, by
-    /// `last`? A grace after that; or as soon as they would be judged by another time, and a new key
-    /// was refused for each of the `steps` of a turnover, and no fewer than [`REFUSALS`].
+    /// `last`? They can a grace after that. They also can as soon as they would be judged by
+    /// another time, and a new key was refused for each of the `steps` of a turnover, but no fewer
+    /// than [`REFUSALS`].
     pub(crate) fn is_due(&self, believed: Tick, last: Tick, grace: Duration, steps: u64) -> bool {
         believed.is_apart(last, grace)
             || believed.before(grace) != last.before(grace) && self.count.get() >= steps.max(REFUSALS)
     }
 
-    /// Notes the time of a sweep that began at `first`. May it begin to forget keys? It may when
-    /// that time is believed, or it has said so often enough.
+    /// Notes the time of a sweep that began at `first`. Returns whether it may begin to forget
+    /// keys: when that time is believed, or after enough such calls.
     pub(crate) fn lets_sweep(&self, now: Tick, first: Tick, inserted: impl Fn() -> u64) -> bool {
         self.note(now, &inserted);
         self.believed(now, &inserted) >= first || self.count.get() >= SWEEPS_AT_MOST
@@ -240,7 +242,7 @@ impl Evidence {
 mod tests {
     use super::*;
 
-    /// They are far apart.
+    /// Years are far apart.
     fn year(n: u64) -> Tick {
         Tick::from_nanos(n * 365 * 24 * 3_600 * 1_000_000_000)
     }
@@ -262,7 +264,7 @@ mod tests {
             witnesses.note(nth, year(10));
         }
         assert_eq!(witnesses.earliest(), year(10));
-        // One that is far ahead is none of the others.
+        // A time that is far ahead does not count for the others.
         witnesses.note(4, Tick::MAX);
         assert_eq!(witnesses.earliest(), year(10));
     }

@@ -1,22 +1,23 @@
-//! Time measured in a quota's own grains, so that one token is a whole number of them.
+//! Time measured in grains of a quota, so that one token is a whole number of them.
 //!
-//! A token's emission interval (period / limit) is rational: 150 million tokens a second are 6.67 ns
-//! each, and rounding that to whole nanoseconds is 11 % wrong. So a bucket does not count in
-//! nanoseconds but in *grains*: an interval is cut into the smallest whole number of equal grains that
-//! are none longer than a nanosecond (an interval shorter than that is one grain). Then
+//! A token's emission interval (period / limit) is rational: at 150 million tokens a second it is
+//! 6.67 ns, and rounding that to whole nanoseconds is 11 % wrong. So a bucket counts in *grains*
+//! instead of nanoseconds. An interval is cut into the smallest whole number of equal grains that
+//! are at most a nanosecond long. (An interval shorter than that is one grain.) Then
 //!
-//! - a token is exactly `per_token` grains: adding costs accumulates no error at all;
+//! - a token is exactly `per_token` grains, so adding costs accumulates no error;
 //! - a nanosecond is `per_nano` grains, between 1 and 2, kept as a 62-bit fixed-point fraction and
-//!   rounded up. Its relative error is below 2^-62, far inside the 1e-6 that promise 8 asks for;
-//! - where the interval is a whole number of nanoseconds, a grain *is* a nanosecond and all is exact.
+//!   rounded up. Its relative error is below 2^-62, far less than the 1e-6 that promise 8 asks for;
+//! - where the interval is a whole number of nanoseconds, a grain *is* a nanosecond and all counts
+//!   are exact.
 //!
-//! Rounding `per_nano` up and the grain of `now` down means, for two times `a <= b`:
-//! `at(b) - at(a)` is never less than the whole grains between them, and never more than two above. So
-//! a bucket is **early by at most two grains (two nanoseconds)**, and **never late** for times that go
-//! forward. For a time that steps back the rounding goes the other way: it can be late by as much.
+//! `per_nano` is rounded up and the grain of `now` down. So for two times `a <= b`, `at(b) - at(a)`
+//! is at least the whole grains between them, and at most two more. A bucket is therefore **early
+//! by at most two grains (two nanoseconds)**, and **never late** for times that go forward. For a
+//! time that steps back the rounding goes the other way: the bucket can be late by as much.
 //!
-//! The largest time is 2^61 ns, so a grain count is at most 2^62 + 1, and with a capacity of at most
-//! 2^61 grains on top an arrival time stays below 2^63: the 63 bits of a word, with no overflow.
+//! The largest time is 2^61 ns, so a grain count is at most 2^62 + 1. A capacity adds at most 2^61
+//! grains, so an arrival time stays below 2^63: it fits into the 63 bits of a word.
 
 use crate::error::ConfigError;
 use crate::quota::Quota;
@@ -28,10 +29,10 @@ const FRACTION: u32 = 62;
 /// `per_nano` where a grain is a nanosecond.
 const ONE: u64 = 1 << FRACTION;
 
-/// The most a bucket may hold, in grains.
+/// The most grains that a bucket may hold.
 const MAX_CAPACITY: u64 = 1 << 61;
 
-/// How a quota's grains relate to nanoseconds and tokens.
+/// The relation of a quota's grains to nanoseconds and tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Grain {
     /// Grains per nanosecond, from 1 to 2, times 2^62.
@@ -52,7 +53,7 @@ impl Grain {
         let grains_per_period = u128::from(per_token) * u128::from(limit);
         let per_nano = (grains_per_period << FRACTION).div_ceil(u128::from(period));
         debug_assert!((u128::from(ONE)..=2 * u128::from(ONE)).contains(&per_nano));
-        // The assertion above is what makes this lossless.
+        // Lossless by the assertion above.
         #[allow(clippy::cast_possible_truncation)]
         Ok(Self { per_nano: per_nano as u64, per_token })
     }
@@ -67,7 +68,8 @@ impl Grain {
         }
     }
 
-    /// The grain that holds `now`, counted from 1 so that it is never that of a fresh word.
+    /// The grain that contains `now`. Grains count from 1, so that none has the value of a fresh
+    /// word.
     #[inline]
     pub(crate) fn at(self, now: Tick) -> u64 {
         let grains = (u128::from(now.as_nanos()) * u128::from(self.per_nano)) >> FRACTION;
@@ -77,7 +79,7 @@ impl Grain {
         grains + 1
     }
 
-    /// The first tick that lies in `grain` or later, if time lasts that long.
+    /// The first tick that lies in `grain` or later. `None` if it is after [`Tick::MAX`].
     #[inline]
     pub(crate) fn first_tick(self, grain: u64) -> Option<Tick> {
         let grains = grain.saturating_sub(1);
@@ -94,8 +96,8 @@ impl Grain {
         Some(Tick::from_nanos(nanos as u64))
     }
 
-    /// Nanoseconds from `now` until the first tick that lies in `grain` or later: 0 if that is over, `None` if
-    /// time ends before.
+    /// Nanoseconds from `now` until the first tick that lies in `grain` or later. 0 if that tick
+    /// has passed, `None` if it is after [`Tick::MAX`].
     #[inline]
     pub(crate) fn nanos_until(self, grain: u64, now: Tick) -> Option<u64> {
         self.first_tick(grain).map(|then| then.as_nanos().saturating_sub(now.as_nanos()))
@@ -107,7 +109,8 @@ impl Grain {
         tokens * self.per_token
     }
 
-    /// As many tokens as are `grains` of `before`, rounded up; `u64::MAX` if they are more than that.
+    /// Converts `grains` of `before` to the same number of tokens in these grains, rounded up.
+    /// Returns `u64::MAX` if they are more than that.
     pub(crate) fn convert(self, grains: u64, before: Self) -> u64 {
         let tokens_by_both = u128::from(grains) * u128::from(self.per_token);
         tokens_by_both.div_ceil(u128::from(before.per_token)).try_into().unwrap_or(u64::MAX)

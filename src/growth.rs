@@ -1,15 +1,15 @@
-//! How large a store is to be: the rules that the table and the store of exact keys share.
+//! The size of a store: the rules that the table and the store of exact keys share.
 //!
-//! A store expects as many keys as its *capacity*. It grows when that is reached, and shrinks when it
-//! has been hardly used for long.
+//! A store expects as many keys as its *capacity*. It grows when the capacity is reached, and
+//! shrinks after it has hardly been used for long.
 
 use crate::time::Tick;
 use std::time::Duration;
 
-/// The first capacity, unless the cap is lower. (Small in models, which try all schedules.)
+/// The first capacity, unless the cap is lower. (Models try all schedules, so it is small there.)
 pub(crate) const FIRST: u64 = if cfg!(tollgate_loom) { 2 } else { 40 };
 
-/// A store that has been hardly used for longer than this is too large.
+/// A store that was hardly used for longer than this is too large.
 pub(crate) const CALM: Duration = Duration::from_secs(60);
 
 /// A capacity that was reached faster than this was too small.
@@ -18,21 +18,21 @@ const QUICK: Duration = Duration::from_secs(10);
 /// A capacity that was reached faster than this was far too small.
 const RUSH: Duration = Duration::from_secs(1);
 
-/// By how much a capacity grows after a [`RUSH`]. With this, a flood moves each key a third of a
-/// time on average; with 2, once. (Models have small tables.)
+/// The factor of growth after a [`RUSH`]. With 4, a flood moves each key a third of a time on
+/// average; with 2, once. (Models have small tables.)
 const RUSH_GROWTH: u64 = if cfg!(tollgate_loom) { 2 } else { 4 };
 
-/// Are less than a quarter of the expected keys there?
+/// Are there fewer than a quarter of the expected keys?
 #[inline]
 pub(crate) const fn is_hardly_used(capacity: u64, used: u64) -> bool {
     used < capacity / 4
 }
 
-/// The capacity for `used` keys, after one that began at `began`.
+/// The capacity for `used` keys that follows `capacity`, which held since `began`.
 ///
-/// It shrinks if it was hardly used, and stays if it was not reached. If it was reached quickly, or
-/// by keys that stay, it is doubled; in a rush it grows more. Else it stays, because most keys
-/// came only once.
+/// A store that was hardly used shrinks. One whose capacity was not reached keeps it. A capacity
+/// that was reached quickly, or by keys that stay, is doubled, and grows more in a rush. Otherwise
+/// most keys came only once, and the capacity follows their number.
 pub(crate) fn next_capacity(capacity: u64, used: u64, began: Tick, now: Tick, keys_stay: bool) -> u64 {
     if is_hardly_used(capacity, used) {
         2 * used

@@ -1,13 +1,14 @@
-//! The rules: what each algorithm decides, as pure values on one packed word, and the one
-//! compare-and-swap loop that applies them.
+//! The rules: each algorithm as a pure value on one packed word, and the one compare-and-swap loop
+//! that applies them.
 //!
-//! A rule reads no clock, touches no atomic and allocates nothing: given a word, a time and a cost it
-//! answers with the next word and a [`Decision`]. That makes it testable against a slow oracle, and
-//! it lets one loop (`try_update`) serve every holder of a word.
+//! A rule reads no clock, touches no atomic and allocates nothing. Given a word, a time and a cost
+//! it returns the next word and a [`Decision`]. That makes it testable against a slow oracle, and
+//! lets one loop (`try_update`) serve every holder of a word.
 //!
 //! # State
 //!
-//! A holder's cell is one [`Word`]. All zero is *fresh* (never seen); what else it means is the rule's.
+//! A holder's cell is one [`Word`]. All zero is *fresh* (never seen); the rule gives all other
+//! values their meaning.
 //!
 //! # Invariants
 //!
@@ -18,8 +19,8 @@
 //!
 //! # Progress
 //!
-//! `try_update` is lock-free: when its compare-and-swap fails, another thread's has succeeded (or the
-//! hardware failed it spuriously). A denial needs one load and is wait-free.
+//! `try_update` is lock-free: when its compare-and-swap fails, another thread's has succeeded (or
+//! the hardware failed it spuriously). A denial needs one load and is wait-free.
 //!
 //! # Orderings
 //!
@@ -27,9 +28,10 @@
 //! |---|---|---|---|---|
 //! | (none) | | | | |
 //!
-//! A word is the whole state of its key and points to nothing. All that is asked of the memory is the
-//! order of modifications of that one location, which relaxed operations have. What would break if the
-//! compare-and-swap were a load and a store is shown by `charge_races_charge_never_admits_twice`.
+//! A word is the whole state of its key and points to nothing. Rules rely only on the order of
+//! modifications of that one location, which relaxed operations have. The test
+//! `charge_races_charge_never_admits_twice` shows what would break if the compare-and-swap were a
+//! load and a store.
 
 mod contract;
 mod fixed_window;
@@ -60,22 +62,23 @@ use crate::time::Tick;
 use contract::Sealed;
 use std::time::Duration;
 
-/// What [`try_update`] has done: nothing, if the word stayed the same.
+/// The result of [`try_update`]: the word before and after.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Updated {
     pub(crate) from: Word,
     pub(crate) to: Word,
-    /// Are they different? Known from where the loop ended, so that nobody has to compare them again.
+    /// Are they different? Known from where the loop ended, so that callers need not compare.
     pub(crate) is_new: bool,
 }
 
-/// Applies `step` to the word in `cell` until nobody comes between: the one such loop of the crate.
+/// Applies `step` to the word in `cell`, and retries if another thread changed it meanwhile. This
+/// is the only such loop of the crate.
 ///
-/// `step` gives the next word, which is another one, or `None` if it is not to change; then nothing
-/// is written. Why words and no answer: who knows on which word it was decided can answer
-/// afterwards, without an atomic. So registers leave the loop, and what an answer takes to compute
-/// does not come between the load and the compare-and-swap. A failed compare-and-swap is tried
-/// again at once: a pause makes two threads slower. Lock-free.
+/// `step` returns the next word, which must differ from the one it is given, or `None`, and then
+/// nothing is written. The loop returns words and no answer, because the caller can compute the
+/// answer from them afterwards, without an atomic. So the loop works in registers, and the work of
+/// an answer does not come between the load and the compare-and-swap. A failed compare-and-swap is
+/// retried without a pause, which would make two threads slower. Lock-free.
 #[inline(always)]
 pub(crate) fn try_update(cell: &Atomic<Word>, step: impl Fn(Word) -> Option<Word>) -> Updated {
     // ORDERING: relaxed; the word is the whole state, see the module's ledger.
@@ -84,9 +87,10 @@ pub(crate) fn try_update(cell: &Atomic<Word>, step: impl Fn(Word) -> Option<Word
         let Some(to) = step(from) else {
             return Updated { from, to: from, is_new: false };
         };
-        // ORDERING: release side of *closed* (see `table`), for a word that is frozen: who freezes it has
-        // seen the next era linked. And of *reset* (see `limiter`), for a word that is reset: who resets it has
-        // noted that before. A charge publishes nothing but the word itself, and a failure nothing at all.
+        // ORDERING: release side of *closed* (see `table`) for a frozen word: the thread that
+        // freezes it has seen the next era linked. And of *reset* (see `limiter`) for a reset word:
+        // the thread that resets it has noted that before. A charge publishes only the word, a
+        // failure nothing.
         match cell.compare_exchange_weak(from, to, Release, Relaxed) {
             Ok(_) => return Updated { from, to, is_new: true },
             Err(found) => from = found,
@@ -94,28 +98,29 @@ pub(crate) fn try_update(cell: &Atomic<Word>, step: impl Fn(Word) -> Option<Word
     }
 }
 
-/// The same with a `step` that returns a word that is not to change as it is.
+/// Applies `step` to the word in `cell`, as [`try_update`] does. A `step` that returns the word
+/// unchanged writes nothing.
 #[inline(always)]
 pub(crate) fn update(cell: &Atomic<Word>, step: impl Fn(Word) -> Word) -> Updated {
     try_update(cell, |word| Some(step(word)).filter(|&to| to != word))
 }
 
-/// Makes a fresh word the `first`; false if it is not fresh any more. Wait-free.
+/// Replaces a fresh word by `first`. Returns false if the word is not fresh any more. Wait-free.
 #[inline(always)]
 pub(crate) fn begin(cell: &Atomic<Word>, first: Word) -> bool {
-    // ORDERING: relaxed twice; a charge, as in `try_update`, or a word that is moved, of which others learn by the edge *moved* (see
-    // `table`).
+    // ORDERING: relaxed twice; a charge, as in `try_update`, or a word that is moved, which is
+    // published by the edge *moved* (see `table`).
     cell.compare_exchange(Word::FRESH, first, Relaxed, Relaxed).is_ok()
 }
 
-/// The word in `cell`, for those who only look. Wait-free.
+/// Reads the word in `cell`. Wait-free.
 #[inline]
 pub(crate) fn load(cell: &Atomic<Word>) -> Word {
     // ORDERING: relaxed, as in `try_update`.
     cell.load(Relaxed)
 }
 
-/// A rule chosen at run time.
+/// A rule that is chosen at run time.
 ///
 /// ```
 /// use std::time::Duration;
@@ -131,17 +136,17 @@ pub(crate) fn load(cell: &Atomic<Word>) -> Word {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AnyRule {
-    /// See [`TokenBucket`].
+    /// The rule of [`Algorithm::TokenBucket`].
     TokenBucket(TokenBucket),
-    /// See [`LeakyBucket`].
+    /// The rule of [`Algorithm::LeakyBucket`] and [`Algorithm::LeakyQueue`].
     LeakyBucket(LeakyBucket),
-    /// See [`FixedWindow`].
+    /// The rule of [`Algorithm::FixedWindow`].
     FixedWindow(FixedWindow),
-    /// See [`SlidingWindow`].
+    /// The rule of [`Algorithm::SlidingWindow`].
     SlidingWindow(SlidingWindow),
 }
 
-/// The same call on whichever rule it is.
+/// Makes a call on the rule that an `AnyRule` holds.
 macro_rules! dispatch {
     ($any:expr, $rule:ident => $call:expr) => {
         match $any {
@@ -154,11 +159,13 @@ macro_rules! dispatch {
 }
 
 impl AnyRule {
-    /// The rule of `algorithm` for `quota`; for windows, tick 0 lies `phase` after a boundary.
+    /// Makes the rule of `algorithm` for `quota`. For windows, tick 0 lies `phase` after a
+    /// boundary.
     ///
     /// # Errors
     ///
-    /// A [`ConfigError`] if the algorithm can't enforce the quota, or is not one of [`Algorithm::PACKED`].
+    /// Returns a [`ConfigError`] if the algorithm can't enforce the quota, or is not one of
+    /// [`Algorithm::PACKED`].
     ///
     /// ```
     /// # use std::time::Duration;
@@ -180,7 +187,7 @@ impl AnyRule {
 }
 
 impl AnyRule {
-    /// The algorithm of a bucket, whichever of the two it is.
+    /// The [`Gcra`] of a token bucket or a leaky bucket. `None` for windows.
     #[inline(always)]
     pub(crate) fn as_gcra(&self) -> Option<Gcra> {
         match self {
@@ -189,8 +196,8 @@ impl AnyRule {
         }
     }
 
-    /// The first time from which on `word`, which is not frozen, is idle; `None` if time ends
-    /// before.
+    /// The first time from which `word` is idle. `None` if that is after [`Tick::MAX`]. The word
+    /// must not be frozen.
     pub(crate) fn idle_from(&self, word: Word) -> Option<Tick> {
         match self {
             Self::TokenBucket(TokenBucket(gcra)) | Self::LeakyBucket(LeakyBucket(gcra)) => {
@@ -201,8 +208,8 @@ impl AnyRule {
         }
     }
 
-    /// The answer to a request for a key that was never seen, or was forgotten: no earlier than
-    /// `mark`.
+    /// The answer to a request for a key that was never seen, or was forgotten. It is decided at
+    /// `now` or at `mark` if that is later.
     pub(crate) fn fresh(&self, now: Tick, mark: Tick, cost: u64) -> Decision {
         let at = now.max(mark);
         self.answer(Word::FRESH, at, cost).late_by(at.as_nanos() - now.as_nanos())
@@ -214,10 +221,11 @@ impl AnyRule {
         self.adopt(self, Word::FRESH, Tick::ZERO)
     }
 
-    /// The word under this rule of a key whose word under the rule `before` was `word`, if the quota was changed
-    /// at `now`. What was taken stays taken, as tokens; what is left follows from the new quota. So a larger
-    /// quota never denies what the one before would have admitted, and none gives more than the larger of the
-    /// two capacities. Never fresh. Both rules are of one algorithm: a limiter's.
+    /// Translates a word of the rule `before` into a word of this rule, for a quota that was
+    /// changed at `now`. Charged tokens stay charged, and the tokens left follow from the new
+    /// quota. So a larger quota never denies a request that the old one would have admitted, and no
+    /// key gets more than the larger of the two capacities. The result is never fresh. Both rules
+    /// are of one algorithm, that of the limiter.
     pub(crate) fn adopt(&self, before: &Self, word: Word, now: Tick) -> Word {
         match (self, before) {
             (Self::TokenBucket(rule), Self::TokenBucket(before)) => rule.0.adopt(&before.0, word, now),
@@ -231,9 +239,9 @@ impl AnyRule {
 
 impl Sealed for AnyRule {}
 
-// Always inlined down to the buckets: a bucket is a few instructions, and a caller that only asks
-// whether a request is allowed computes nothing else of the answer. The answers of windows are
-// never inlined: they make every caller large.
+// Buckets are always inlined: they take a few instructions, and a caller that only asks whether a
+// request is allowed skips the rest of the answer. Answers of windows are never inlined, because
+// they would make every caller large.
 impl Rule for AnyRule {
     #[inline(always)]
     fn next(&self, word: Word, now: Tick, cost: u64) -> Word {

@@ -5,18 +5,19 @@ use crate::rule::{AnyRule, Gcra, Rule, Updated, Word, begin, load, try_update, u
 use crate::sync::{Atomic, Ordering::Acquire};
 use crate::time::Tick;
 
-/// A word and its rule, as a store hands them out.
+/// The word of a key and the rule it was made under, as a store hands them out.
 ///
-/// Each method returns `None` where the word is frozen: the state is in the next era then. A fresh
-/// word has no time yet, so only [`begin`](Self::begin) charges it, which is told the earliest.
+/// Each method returns `None` if the word is frozen, because the state is in the next era then. A
+/// fresh word has no time yet, so only [`begin`](Self::begin), which is given the earliest, charges
+/// it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct State<'s> {
     pub(crate) rule: &'s AnyRule,
     pub(crate) word: &'s Atomic<Word>,
 }
 
-/// What a [`Gcra`] has made of a word. The answer is computed from it outside of the
-/// compare-and-swap loop, and only as far as the caller looks at it.
+/// The result of a [`Gcra`] on a word. The answer is computed from it outside of the
+/// compare-and-swap loop, and only as far as the caller reads it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Charged {
     gcra: Gcra,
@@ -24,13 +25,14 @@ pub(crate) struct Charged {
 }
 
 impl Charged {
-    /// Charges a word. `None` if the word is frozen or fresh.
+    /// Charges a word, or denies the request. `None` if the word is frozen or fresh.
     #[inline(always)]
     pub(crate) fn make(gcra: Gcra, cell: &Atomic<Word>, now: Tick, cost: u64) -> Option<Self> {
         Self::of(gcra, try_update(cell, |word| gcra.charged(word, now, cost)))
     }
 
-    /// `None` if nothing was charged because the word is frozen or fresh.
+    /// Wraps the result of an update. `None` if nothing was charged because the word is frozen or
+    /// fresh.
     #[inline(always)]
     pub(crate) fn of(gcra: Gcra, updated: Updated) -> Option<Self> {
         (updated.is_new || updated.from.is_live()).then_some(Self { gcra, updated })
@@ -51,10 +53,10 @@ impl Charged {
 }
 
 impl State<'_> {
-    /// Charges `cost` tokens at `now`, or denies it; was anything charged? `None` also where the
-    /// word is fresh.
+    /// Charges `cost` tokens at `now`, or denies the request. The flag tells whether anything was
+    /// charged. `None` if the word is frozen or fresh.
     ///
-    /// Not inlined, so that a fast path that calls it for windows keeps its registers.
+    /// Not inlined, so that the fast path, which calls it for windows, keeps its registers.
     #[inline(never)]
     pub(crate) fn charge(self, now: Tick, cost: u64) -> Option<(Decision, bool)> {
         let Self { rule, word } = self;
@@ -67,9 +69,9 @@ impl State<'_> {
         }
     }
 
-    /// Charges a word that is fresh, or denies it, at `now` or at `mark` if that is later; was
-    /// anything charged? `None` where the word is not fresh, or not any more. `mark` covers what
-    /// was forgotten before the key got this word.
+    /// Charges a fresh word, or denies the request, at `now` or at `mark` if that is later. The
+    /// flag tells whether anything was charged. `None` if the word is not fresh, or no longer.
+    /// `mark` must cover what was forgotten before the key got this word.
     #[inline]
     pub(crate) fn begin(self, now: Tick, cost: u64, mark: Tick) -> Option<(Decision, bool)> {
         if !load(self.word).is_fresh() {
@@ -80,13 +82,14 @@ impl State<'_> {
         (!is_charged || begin(self.word, first)).then(|| (self.rule.fresh(now, mark, cost), is_charged))
     }
 
-    /// What a request would be answered. `None` also where the word is fresh.
+    /// The answer that a request would get. Charges nothing. `None` if the word is frozen or fresh.
     pub(crate) fn peek(self, now: Tick, cost: u64) -> Option<Decision> {
         let word = load(self.word);
         word.is_live().then(|| self.rule.peek(word, now, cost))
     }
 
-    /// Gives back at most `tokens` of what `charge` took, if `is_current` says so of the charge when the word is known.
+    /// Gives back at most `tokens` of what `charge` took, if `is_current` confirms the charge once
+    /// the word is loaded.
     pub(crate) fn refund(
         self,
         now: Tick,
@@ -95,14 +98,15 @@ impl State<'_> {
         is_current: impl Fn() -> bool,
     ) -> Option<()> {
         let updated = change(self.word, |word| {
-            // ORDERING: acquire side of *reset*, if the word is from after one: then `is_current` sees what was noted before it.
+            // ORDERING: acquire side of *reset*: if the word is from after a reset, `is_current`
+            // sees what was noted before that reset.
             let _ = self.word.load(Acquire);
             if is_current() { self.rule.refund(word, now, charge, tokens) } else { word }
         });
         (!updated.from.is_frozen()).then_some(())
     }
 
-    /// Makes it as good as new.
+    /// Replaces the word by an idle one.
     pub(crate) fn reset(self) -> Option<()> {
         let updated = change(self.word, |word| self.rule.reset(word));
         (!updated.from.is_frozen()).then_some(())
@@ -115,7 +119,7 @@ fn change(cell: &Atomic<Word>, to: impl Fn(Word) -> Word) -> Updated {
     update(cell, |word| if word.is_frozen() { word } else { to(word) })
 }
 
-/// Charges a word, unless it is frozen or fresh; was anything charged?
+/// Charges a word, unless it is frozen or fresh. The flag tells whether anything was charged.
 #[inline(always)]
 fn charge_by(rule: &impl Rule, cell: &Atomic<Word>, now: Tick, cost: u64) -> Option<(Decision, bool)> {
     let charged = |word: Word| if word.is_live() { rule.next(word, now, cost) } else { word };
@@ -132,7 +136,7 @@ mod tests {
     use std::time::Duration;
 
     proptest! {
-        /// What is answered from the words before and after a charge is what the rule says.
+        /// A charge is answered from the words before and after it as the rule decides.
         #[test]
         fn a_charge_is_answered_as_the_rule_decides(
             limit in 1..=40_u64,
@@ -144,7 +148,7 @@ mod tests {
                 let cell = Atomic::new(rule.idle());
                 let state = State { rule: &rule, word: &cell };
                 for &(now, cost) in &requests {
-                    // Now and then it steps back.
+                    // Some of these times step back.
                     let now = Tick::from_nanos(now * 7_003);
                     let before = load(&cell);
                     let (after, answer) = rule.decide(before, now, cost);
@@ -163,8 +167,7 @@ mod tests {
         }
     }
 
-    /// What was forgotten is idle from the mark on, so a request that is late is answered as of
-    /// then.
+    /// A forgotten key is idle from the mark on, so an earlier request is answered as of the mark.
     #[test]
     fn a_fresh_word_is_charged_no_earlier_than_at_the_mark() {
         let second = |n: u64| Tick::from_nanos(n * 1_000_000_000);
@@ -187,7 +190,7 @@ mod tests {
                 assert_eq!(answer.refill_after(), expected.refill_after() + late, "{algorithm}");
                 let is_queue = algorithm == Algorithm::LeakyQueue;
                 assert_eq!(answer.start_after(), if is_queue { late } else { Duration::ZERO });
-                // It is given back as any other charge is.
+                // The charge can be given back like any other.
                 assert!(state.refund(now, &answer, 2, || true).is_some());
                 assert_eq!(state.peek(at, 1).unwrap().remaining(), 9, "{algorithm}");
                 assert!(state.begin(now, 1, mark).is_none(), "it is not fresh any more");

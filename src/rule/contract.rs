@@ -1,10 +1,10 @@
-//! What every rule promises, and the two answers that must mean the same in all of them.
+//! The contract of every rule, and two helpers that give answers the same meaning in all of them.
 
 use super::word::Word;
 use crate::decision::{Decision, NEVER, Outcome};
 use crate::time::Tick;
 
-/// A pure rule on a packed word. Implemented by the algorithms of this module; the trait is sealed.
+/// A pure rule on a packed word. The algorithms of this module implement it; the trait is sealed.
 ///
 /// ```
 /// use tollgate::rule::{Rule, TokenBucket, Word};
@@ -21,38 +21,48 @@ use crate::time::Tick;
 /// # Ok::<(), tollgate::ConfigError>(())
 /// ```
 pub trait Rule: Sealed {
-    /// The word after a request of `cost` tokens at `now`: the same one if the request is denied, or its cost
-    /// is 0; another one if it is charged.
+    /// The word after a request of `cost` tokens at `now`. It is another word if the request is
+    /// charged, and the same one if the request is denied or costs 0.
     fn next(&self, word: Word, now: Tick, cost: u64) -> Word;
 
-    /// The answer to a request of `cost` tokens at `now` that finds `word`. A cost of 0 is always allowed,
-    /// whatever was charged before.
+    /// The answer to a request of `cost` tokens at `now` that finds `word`. A cost of 0 is always
+    /// allowed, whatever was charged before.
     fn answer(&self, word: Word, now: Tick, cost: u64) -> Decision;
 
-    /// Decides a request of `cost` tokens at `now`: the next word and the answer. The two come apart because
-    /// a concurrent holder needs the first in its compare-and-swap loop and the second after it.
+    /// Decides a request of `cost` tokens at `now`. Returns the next word and the answer. A
+    /// concurrent holder calls [`next`](Self::next) in its compare-and-swap loop, and
+    /// [`answer`](Self::answer) after it.
     #[inline]
     fn decide(&self, word: Word, now: Tick, cost: u64) -> (Word, Decision) {
         (self.next(word, now, cost), self.answer(word, now, cost))
     }
 
-    /// The word after giving back `tokens` of what `charge` took, or fewer if it took fewer. It gives
-    /// back what the charge still holds: nothing once the bucket has refilled past it or its window is
-    /// over, so a refund that comes late erases nobody else's charge. Afterwards no more is admitted
-    /// than if the request had never come, provided that the key saw no reset since the charge and, in a
-    /// bucket, no other refund, that its charges came in the order of their times, and that `now` is not
-    /// before them. In any case each refunded token makes room for at most one other. A window's charge
-    /// that is held until after [`Tick::MAX`] can't be given back, nor can a [`DecisionParts`](crate::DecisionParts), nor what another
-    /// kind of rule has charged, as far as its figures show it. The caller gives back each token once.
+    /// The word after giving back `tokens` of what `charge` took, or fewer if it took fewer.
+    ///
+    /// Only what the charge still holds is given back. It holds nothing once the bucket has
+    /// refilled past it or its window is over, so a late refund erases no other charge. Each
+    /// refunded token makes room for at most one other. The caller must give back each token only
+    /// once.
+    ///
+    /// After the refund no more is admitted than if the request had never come, provided that
+    ///
+    /// - the key saw no reset since the charge and, in a bucket, no other refund;
+    /// - its charges came in the order of their times;
+    /// - `now` is not before these times.
+    ///
+    /// These can't be given back: a window's charge that is held until after [`Tick::MAX`], a
+    /// [`DecisionParts`](crate::DecisionParts), and the charge of another kind of rule, as far as
+    /// its figures show it.
     fn refund(&self, word: Word, now: Tick, charge: &Decision, tokens: u64) -> Word;
 
-    /// The idle word that takes the place of `word`; a fresh one stays fresh.
+    /// The idle word that replaces `word`. A fresh word stays fresh.
     fn reset(&self, word: Word) -> Word;
 
-    /// Does `word` behave like a fresh one at `now` and ever after?
+    /// Does `word` behave like a fresh word from `now` on?
     fn is_idle(&self, word: Word, now: Tick) -> bool;
 
-    /// What a request would be answered, with the figures as they are before a charge.
+    /// The answer that a request of `cost` tokens would get. It charges nothing, so its figures are
+    /// those before a charge.
     #[inline]
     fn peek(&self, word: Word, now: Tick, cost: u64) -> Decision {
         let answer = self.answer(word, now, cost);
@@ -60,8 +70,8 @@ pub trait Rule: Sealed {
     }
 }
 
-/// Outcome of comparing a request with what is free: shared by all rules, so that "never" and "not
-/// now" mean the same everywhere.
+/// The outcome of a request of `cost` tokens. `fits` tells whether that many are free now. All
+/// rules use it, so that "never" and "not now" mean the same everywhere.
 #[inline]
 pub(super) fn outcome(cost: u64, capacity: u64, fits: bool) -> Outcome {
     if cost > capacity {
@@ -73,7 +83,7 @@ pub(super) fn outcome(cost: u64, capacity: u64, fits: bool) -> Outcome {
     }
 }
 
-/// Nanoseconds from `now` until `then`, [`NEVER`] if there is no such time.
+/// Nanoseconds from `now` until `then`, or [`NEVER`] if `then` is `None`.
 #[inline]
 pub(super) fn nanos_until(then: Option<Tick>, now: Tick) -> u64 {
     match then {
@@ -82,5 +92,6 @@ pub(super) fn nanos_until(then: Option<Tick>, now: Tick) -> u64 {
     }
 }
 
-/// Keeps [`Rule`] to this crate: a table trusts its rule with the invariants of the module's page.
+/// Seals [`Rule`], because a table trusts its rule to keep the invariants on the page of this
+/// module.
 pub trait Sealed {}

@@ -10,7 +10,8 @@ use crate::quota::Quota;
 use crate::time::Tick;
 use std::time::Duration;
 
-/// At most `limit` tokens in each window of `period`; the count starts again at every boundary.
+/// Admits at most `limit` tokens in each window of `period`. The count starts again at every
+/// boundary.
 ///
 /// # State
 ///
@@ -21,14 +22,15 @@ use std::time::Duration;
 ///
 /// # Bound
 ///
-/// At most `limit` in a window, so at most **twice the limit** in an interval as long as one: all of one
-/// window at its end and all of the next at its beginning. In an interval of length `d`, at most
-/// `limit * (floor(d / period) + 2)`. Who can't accept that takes a sliding window or a bucket.
+/// At most `limit` tokens are admitted in a window. So at most **twice the limit** are in an
+/// interval as long as a window: all tokens of one window at its end, and all of the next at its
+/// beginning. In an interval of length `d` it is at most `limit * (floor(d / period) + 2)`. If that
+/// is too much, use a sliding window or a bucket.
 ///
 /// # Stale and skewed times
 ///
-/// A `now` that lies before the word's window is counted in the word's window, at its beginning: a key
-/// never returns to an earlier one. The bound is over the times at which charges are counted.
+/// A `now` before the word's window is counted at the beginning of that window, because a key never
+/// returns to an earlier one. The bound refers to the times at which charges are counted.
 ///
 /// ```
 /// use std::time::Duration;
@@ -48,7 +50,7 @@ pub struct FixedWindow {
     count_bits: u32,
 }
 
-/// The word's fields.
+/// The fields of the word.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Fields {
     number: u64,
@@ -56,12 +58,12 @@ struct Fields {
 }
 
 impl FixedWindow {
-    /// The rule for `quota`; tick 0 lies `phase` after a boundary.
+    /// Makes the rule for `quota`. Tick 0 lies `phase` after a boundary.
     ///
     /// # Errors
     ///
-    /// A [`ConfigError`] for a limit or period of 0, a period above [`Quota::MAX_PERIOD`], a burst, or a
-    /// limit that does not fit into the word beside the window's number.
+    /// Returns a [`ConfigError`] for a limit or period of 0, a period above [`Quota::MAX_PERIOD`],
+    /// a burst, or a limit that does not fit into the word beside the window's number.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -83,15 +85,15 @@ impl FixedWindow {
         Word::of(number << self.count_bits | count)
     }
 
-    /// See [`AnyRule::adopt`](super::AnyRule). The count of the window stays, up to the limit; for windows of
-    /// another length it is the count of the one at `now`.
+    /// Implements [`AnyRule::adopt`](super::AnyRule). The count of the window stays, up to the
+    /// limit. For windows of another length it becomes the count of the window at `now`.
     pub(super) fn adopt(&self, before: &Self, word: Word, now: Tick) -> Word {
         let now = before.windows.not_before(before.unpack(word).number, now);
         let count = before.roll(word, now).count;
         self.pack(Fields { number: self.windows.number(now), count: count.min(self.limit) })
     }
 
-    /// See [`AnyRule::idle_from`](super::AnyRule).
+    /// Implements [`AnyRule::idle_from`](super::AnyRule).
     pub(super) fn idle_from(&self, word: Word) -> Option<Tick> {
         let Fields { number, count } = self.unpack(word);
         if word.is_fresh() { Some(Tick::ZERO) } else { self.windows.tick(number + u64::from(count > 0), 0) }
@@ -153,8 +155,9 @@ impl Rule for FixedWindow {
     fn refund(&self, word: Word, _now: Tick, charge: &Decision, tokens: u64) -> Word {
         let tokens = tokens.min(charge.charged());
         let fields = self.unpack(word);
-        // Only the window that it was counted in, which for a stale `now` is later than the one that held it. One
-        // that windows of another length have counted, under another quota, is in none of these.
+        // Give back only to the window in which the charge was counted. For a stale `now` that is
+        // later than the window that contained it. No window of this rule has counted a charge that
+        // windows of another length counted under another quota.
         if tokens == 0 || self.windows.holder(charge, 1) != Some(fields.number) {
             return word;
         }
@@ -168,8 +171,8 @@ impl Rule for FixedWindow {
 
     #[inline]
     fn is_idle(&self, word: Word, now: Tick) -> bool {
-        // A window that `now` has not reached yet is not idle, whatever was given back to it: who comes with
-        // such a `now` must still find the key in that window.
+        // A window that `now` has not reached yet is not idle, whatever was given back to it: a
+        // request with such a `now` must still find the key in that window.
         word.is_fresh()
             || self.unpack(word).number <= self.windows.number(now) && self.roll(word, now).count == 0
     }

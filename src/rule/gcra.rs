@@ -1,4 +1,4 @@
-//! The generic cell rate algorithm (GCRA): what the token bucket and the leaky bucket share.
+//! The generic cell rate algorithm (GCRA), which the token bucket and the leaky bucket share.
 
 use super::contract::{Rule, Sealed, outcome};
 use super::word::Word;
@@ -8,14 +8,16 @@ use crate::grain::Grain;
 use crate::quota::Quota;
 use crate::time::Tick;
 
-/// A bucket kept as one number, its theoretical arrival time: see [`TokenBucket`](super::TokenBucket).
+/// A bucket kept as one number, its theoretical arrival time. See
+/// [`TokenBucket`](super::TokenBucket).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Gcra {
     grain: Grain,
     burst: u64,
     /// The burst in grains.
     capacity: u64,
-    /// Does an allowed request start in turn ([`Decision::start_after`]), or at once?
+    /// Does an allowed request wait for its turn ([`Decision::start_after`]) instead of starting
+    /// immediately?
     queue: bool,
 }
 
@@ -27,31 +29,32 @@ impl Gcra {
         Ok(Self { grain, burst, capacity, queue })
     }
 
-    /// When the bucket is full again, as of `present`, and what it has room for until then.
+    /// When the bucket is full again, as of `present`, and how many grains it can still give.
     #[inline(always)]
     fn level(&self, word: Word, present: u64) -> (u64, u64) {
         let full = word.value().max(present);
         (full, (present + self.capacity).saturating_sub(full))
     }
 
-    /// The next word of a request that charges something. `None` of a frozen word: its highest bit
-    /// makes the bucket full later than any time. `None` of a fresh word too, which less one is
-    /// later still: [`first`](Self::first) charges that.
+    /// The next word of a request that charges something, or else `None`. A frozen word also gives
+    /// `None`, because its highest bit makes the bucket full later than any time. So does a fresh
+    /// word, because the code subtracts one from it, which wraps to an even later time;
+    /// [`first`](Self::first) charges that.
     #[inline(always)]
     pub(crate) fn charged(&self, word: Word, now: Tick, cost: u64) -> Option<Word> {
         if cost == 0 || self.is_too_costly(cost) {
             return None;
         }
         let (present, charge) = (self.grain.at(now), self.grain.of_tokens(cost));
-        // Both less one, so that a fresh word takes no comparison of its own.
+        // Both less one, so that a fresh word needs no comparison of its own.
         let full = word.value().wrapping_sub(1).max(present - 1);
         // The latest value that still fits. A cost that is not too high is at most the capacity.
         let latest = present - 1 + (self.capacity - charge);
         (full <= latest).then(|| Word::of(full + 1 + charge))
     }
 
-    /// The word that a request makes of a fresh one, if it charges something: a fresh bucket is
-    /// full, and holds whatever is not too costly.
+    /// The word that a request makes of a fresh one, or `None` if it charges nothing. A fresh
+    /// bucket is full, and has room for any cost that is not too high.
     #[inline(always)]
     pub(crate) fn first(&self, now: Tick, cost: u64) -> Option<Word> {
         let charges = cost > 0 && !self.is_too_costly(cost);
@@ -59,7 +62,7 @@ impl Gcra {
     }
 
     /// The answer to a request that found the word `from` and replaced it by `charged`, or left it.
-    /// A charge tells by itself that the request was allowed and when the bucket will be full.
+    /// A charge alone shows that the request was allowed and when the bucket will be full.
     #[inline(always)]
     pub(crate) fn answer_after(&self, from: Word, charged: Option<Word>, now: Tick, cost: u64) -> Decision {
         if let Some(to) = charged {
@@ -79,22 +82,23 @@ impl Gcra {
         Decision { cost, limit: self.burst, at: now, figures, outcome, source, stamp }
     }
 
-    /// Does the bucket never hold so much? One token it always does; saying so saves a comparison.
+    /// Is the cost more than the bucket ever holds? It always holds one token; testing that first
+    /// saves a comparison.
     #[inline(always)]
     fn is_too_costly(&self, cost: u64) -> bool {
         cost > 1 && cost > self.burst
     }
 
-    /// See [`AnyRule::idle_from`](super::AnyRule).
+    /// Implements [`AnyRule::idle_from`](super::AnyRule).
     pub(super) fn idle_from(&self, word: Word) -> Option<Tick> {
         self.grain.first_tick(word.value())
     }
 
-    /// See [`AnyRule::adopt`](super::AnyRule). The tokens that are missing stay missing, as far as
-    /// the bucket holds them.
+    /// Implements [`AnyRule::adopt`](super::AnyRule). The missing tokens stay missing, up to the
+    /// capacity of the bucket.
     pub(super) fn adopt(&self, before: &Self, word: Word, now: Tick) -> Word {
         // The key has seen at least the time at which its last charge found room. A stale `now` is
-        // raised to that, or what has refilled since would be counted twice.
+        // raised to that time, or the refill since then would be counted twice.
         let seen = before.grain.first_tick(word.value().saturating_sub(before.capacity));
         let present = now.max(seen.unwrap_or(Tick::MAX));
         let missing = word.value().saturating_sub(before.grain.at(present)).min(before.capacity);
@@ -129,13 +133,13 @@ impl Rule for Gcra {
         if word.is_fresh() || tokens == 0 || !is_of_a_bucket {
             return word;
         }
-        // The charge was the last thing in the bucket when it was made, so it is gone for good once
-        // the bucket has refilled that far. What is missing then is missing for other charges, and
-        // giving anything back would erase theirs. (A charge held beyond the end of time counts
-        // until then.)
+        // The charge was the last one in the bucket when it was made, so nothing of it is left once
+        // the bucket has refilled that far. The tokens missing then belong to other charges, and
+        // giving any back would erase theirs. (A charge held beyond the end of time counts until
+        // then.)
         let held_until = self.grain.at(charge.asked() + charge.reset_after());
-        // A stale `now` must not bring it back to life. The last charge was made when the bucket
-        // had room for it, so the key has seen at least this time:
+        // A stale `now` must not revive the charge. The last charge was made when the bucket had
+        // room for it, so the key has seen at least this time:
         let present = self.grain.at(now).max(word.value().saturating_sub(self.capacity));
         let held = held_until.saturating_sub(present);
         let back = self.grain.of_tokens(tokens).min(held);

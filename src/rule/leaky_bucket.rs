@@ -8,22 +8,26 @@ use crate::error::ConfigError;
 use crate::quota::Quota;
 use crate::time::Tick;
 
-/// A bucket that requests fill and that leaks at `limit` per `period`; a request that would make it
-/// spill over is denied. Its size is the burst.
+/// A bucket that requests fill and that leaks at `limit` per `period`. A request that would make it
+/// overflow is denied. Its size is the burst.
 ///
-/// It is the mirror image of the [token bucket](super::TokenBucket) (what is missing there is the content
-/// here), so it decides alike and shares the word. As a **meter** that is all. As a **queue** it shapes
-/// traffic: an allowed request is given its turn, [`Decision::start_after`], and turns are evenly
-/// spaced, one token per period / limit. Turner's leaky bucket ("New directions in communications",
-/// 1986) is the meter; nginx's `limit_req` without `nodelay` is a queue.
+/// It is the mirror image of the [token bucket](super::TokenBucket): the tokens missing there are
+/// the content here. So it decides alike and shares the word. As a **meter** it does nothing more.
+/// As a **queue** it shapes traffic: an allowed request gets its turn, [`Decision::start_after`],
+/// and turns are evenly spaced, one token per period / limit. Turner's leaky bucket ("New
+/// directions in communications", 1986) is the meter; nginx's `limit_req` without `nodelay` is a
+/// queue.
 ///
 /// # Bound
 ///
-/// As the token bucket's: at most `burst + d * limit / period` tokens admitted in any interval of
-/// length `d`. As a queue with requests of cost 1, at most `1 + d * limit / period` turns *start* in it
-/// (and one more if an interval is no whole number of nanoseconds and `d` falls short of one by less than
-/// two). A refund or a reset in a queue frees room, but turns that were given stay given, so the next
-/// request may get one that overlaps: at most as many extra starts as tokens were given back.
+/// In any interval of length `d` at most `burst + d * limit / period` tokens are admitted, as with
+/// the token bucket. As a queue with requests of cost 1, at most `1 + d * limit / period` turns
+/// *start* in it. (It is one more if an emission interval is not a whole number of nanoseconds and
+/// `d` is less than two nanoseconds short of one.)
+///
+/// A refund or a reset in a queue frees room, but does not take turns back. So the next request may
+/// get a turn that overlaps another: there are at most as many extra starts as tokens were given
+/// back.
 ///
 /// ```
 /// use std::time::Duration;
@@ -43,11 +47,11 @@ use crate::time::Tick;
 pub struct LeakyBucket(pub(super) Gcra);
 
 impl LeakyBucket {
-    /// A bucket that only measures: allowed requests start at once.
+    /// Makes a bucket that only measures: allowed requests start immediately.
     ///
     /// # Errors
     ///
-    /// As [`TokenBucket::new`](super::TokenBucket::new).
+    /// Returns the errors of [`TokenBucket::new`](super::TokenBucket::new).
     ///
     /// ```
     /// # use tollgate::{Quota, rule::LeakyBucket};
@@ -57,11 +61,11 @@ impl LeakyBucket {
         Gcra::new(quota, false).map(Self)
     }
 
-    /// A bucket that lets allowed requests start one after the other.
+    /// Makes a bucket that lets allowed requests start one after the other.
     ///
     /// # Errors
     ///
-    /// As [`TokenBucket::new`](super::TokenBucket::new).
+    /// Returns the errors of [`TokenBucket::new`](super::TokenBucket::new).
     ///
     /// ```
     /// # use tollgate::{Quota, rule::LeakyBucket};

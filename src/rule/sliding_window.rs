@@ -1,4 +1,4 @@
-//! The sliding window: a weighted count over two windows, kept as one atomic pair.
+//! The sliding window: a weighted count over two windows, kept in one word.
 
 use super::contract::{Rule, Sealed, nanos_until, outcome};
 use super::windows::Windows;
@@ -10,14 +10,14 @@ use crate::quota::Quota;
 use crate::time::Tick;
 use std::time::Duration;
 
-/// At most about `limit` tokens in any trailing `period`, estimated from two counts.
+/// Admits at most about `limit` tokens in any trailing `period`, estimated from two counts.
 ///
-/// The estimate is the present window's count plus the previous window's, weighted by how much of the
-/// previous window the trailing period still covers: `previous * (length - elapsed) / length + present`.
-/// This is the approximation Cloudflare described in "How we built rate limiting capable of scaling to
-/// millions of domains" (2017). Here both counts and the window's number are one word, so that no
-/// rotation can be seen half done, and the comparison is exact: `previous * (length - elapsed) <=
-/// (limit - present - cost) * length` in 128 bits.
+/// The estimate is the present window's count plus the previous window's count, weighted by how
+/// much of the previous window the trailing period still covers:
+/// `previous * (length - elapsed) / length + present`. Cloudflare described this approximation in
+/// "How we built rate limiting capable of scaling to millions of domains" (2017). Here both counts
+/// and the window's number are one word, so no thread sees a rotation half done. The comparison is
+/// exact: `previous * (length - elapsed) <= (limit - present - cost) * length` in 128 bits.
 ///
 /// # State
 ///
@@ -29,15 +29,16 @@ use std::time::Duration;
 ///
 /// # Bound
 ///
-/// At most `limit` in each window, so at most **twice the limit** in an interval as long as one; it is
-/// approached when the previous window's load sat at its very end (the estimate takes it as spread
-/// evenly). In an interval of length `d`, at most `limit * (floor(d / period) + 2)`.
+/// At most `limit` tokens are admitted in each window, so at most **twice the limit** in an
+/// interval as long as a window. Traffic approaches that bound when all of the previous window's
+/// tokens were charged at its very end, while the estimate assumes that they are spread evenly. In
+/// an interval of length `d` it is at most `limit * (floor(d / period) + 2)`.
 ///
 /// # Stale and skewed times
 ///
-/// A `now` before the word's window counts as that window's beginning, where the previous window
-/// weighs most: it can be denied, never be given more. The bound is over the times at which charges are
-/// counted.
+/// A `now` before the word's window counts as the beginning of that window, where the previous
+/// window weighs most. Such a request can be denied, but never gets more. The bound refers to the
+/// times at which charges are counted.
 ///
 /// ```
 /// use std::time::Duration;
@@ -58,7 +59,7 @@ pub struct SlidingWindow {
     count_bits: u32,
 }
 
-/// The word's fields: the atomic window pair.
+/// The fields of the word: both counts and the window's number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Pair {
     number: u64,
@@ -75,12 +76,12 @@ impl Pair {
 }
 
 impl SlidingWindow {
-    /// The rule for `quota`; tick 0 lies `phase` after a boundary.
+    /// Makes the rule for `quota`. Tick 0 lies `phase` after a boundary.
     ///
     /// # Errors
     ///
-    /// A [`ConfigError`] for a limit or period of 0, a period above [`Quota::MAX_PERIOD`], a burst, or a
-    /// limit of which two counts do not fit into the word beside the window's number.
+    /// Returns a [`ConfigError`] for a limit or period of 0, a period above [`Quota::MAX_PERIOD`],
+    /// a burst, or a limit of which two counts do not fit into the word beside the window's number.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -108,9 +109,9 @@ impl SlidingWindow {
         Word::of((number << self.count_bits | previous) << self.count_bits | present)
     }
 
-    /// See [`AnyRule::adopt`](super::AnyRule). Both counts stay, if they are within the limit. If not, or for
-    /// windows of another length, all that counts at `now` is taken as charged in the window at `now`, which weighs
-    /// more than it did.
+    /// Implements [`AnyRule::adopt`](super::AnyRule). Both counts stay if they are within the limit
+    /// and the windows have the same length. If not, the estimate at `now` becomes the count of the
+    /// window at `now`, which makes it weigh more than before.
     pub(super) fn adopt(&self, before: &Self, word: Word, now: Tick) -> Word {
         let pair = before.unpack(word);
         let now = before.windows.not_before(pair.number, now);
@@ -122,7 +123,7 @@ impl SlidingWindow {
         self.pack(Pair { number: self.windows.number(now), previous: 0, present: used.min(self.limit) })
     }
 
-    /// See [`AnyRule::idle_from`](super::AnyRule).
+    /// Implements [`AnyRule::idle_from`](super::AnyRule).
     pub(super) fn idle_from(&self, word: Word) -> Option<Tick> {
         let pair = self.unpack(word);
         let began = self.windows.not_before(pair.number, Tick::ZERO);
@@ -144,9 +145,9 @@ impl SlidingWindow {
     #[inline]
     fn free(&self, pair: Pair, elapsed: u64) -> u64 {
         let length = self.windows.length();
-        // Rounded up, since a charge must fit beside the exact estimate; at most `previous`.
+        // Rounded up, because a charge must fit beside the exact estimate; at most `previous`.
         let weighted = match pair.previous.checked_mul(length - elapsed) {
-            // Nearly always: a division of words takes a fraction of the other's time.
+            // The usual case: a 64-bit division takes a fraction of the time of a 128-bit one.
             Some(product) => product.div_ceil(length),
             None => {
                 let product = u128::from(pair.previous) * u128::from(length - elapsed);
@@ -156,7 +157,8 @@ impl SlidingWindow {
         (self.limit - pair.present).saturating_sub(weighted)
     }
 
-    /// How far into the pair's window `cost` fits, if it does before the window ends.
+    /// How many nanoseconds into the pair's window `cost` fits. `None` if it does not fit before
+    /// the window ends.
     #[inline]
     fn fits_after(&self, pair: Pair, cost: u64) -> Option<u64> {
         let free = (self.limit - pair.present).checked_sub(cost)?;
@@ -164,15 +166,16 @@ impl SlidingWindow {
         if pair.previous <= free {
             return Some(0);
         }
-        // previous * (length - elapsed) <= free * length, for the smallest elapsed; since free is below
-        // previous, the quotient is below length.
+        // previous * (length - elapsed) <= free * length, for the smallest elapsed. Since free is
+        // below previous, the quotient is below length.
         let weighs = u128::from(free) * u128::from(length) / u128::from(pair.previous);
         let elapsed = length - u64::try_from(weighs).unwrap_or(length);
         (elapsed < length).then_some(elapsed)
     }
 
-    /// The first tick at which `cost`, which is within the limit, fits: in the pair's window, in the
-    /// next, where the present count weighs as the previous, or at the latest in the one after that.
+    /// The first tick at which `cost`, which is within the limit, fits. It is in the pair's window,
+    /// or in the next one, where the present count weighs as the previous, or at the latest in the
+    /// one after that.
     #[inline]
     fn retry_at(&self, pair: Pair, cost: u64) -> Option<Tick> {
         let next = pair.next();
@@ -184,7 +187,7 @@ impl SlidingWindow {
         self.windows.tick(next.number + 1, 0)
     }
 
-    /// The first tick at which neither count weighs anything, if one does now.
+    /// The first tick at which neither count weighs anything: `now`, if neither does now.
     #[inline]
     fn idle_at(&self, pair: Pair, now: Tick) -> Option<Tick> {
         match pair {
@@ -240,8 +243,9 @@ impl Rule for SlidingWindow {
     fn refund(&self, word: Word, _now: Tick, charge: &Decision, tokens: u64) -> Word {
         let tokens = tokens.min(charge.charged());
         let pair = self.unpack(word);
-        // The window that it was counted in, which for a stale `now` is later than the one that held it. One that
-        // windows of another length have counted, under another quota, is in none of these.
+        // Give back to the window in which the charge was counted. For a stale `now` that is later
+        // than the window that contained it. No window of this rule has counted a charge that
+        // windows of another length counted under another quota.
         match self.windows.holder(charge, 2) {
             Some(number) if number == pair.number => {
                 self.pack(Pair { present: pair.present.saturating_sub(tokens), ..pair })

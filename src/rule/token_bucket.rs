@@ -8,42 +8,48 @@ use crate::error::ConfigError;
 use crate::quota::Quota;
 use crate::time::Tick;
 
-/// A bucket that holds `burst` tokens and refills at `limit` per `period`; a request takes its cost
-/// from it or is denied.
+/// A bucket that holds `burst` tokens and refills at `limit` per `period`. A request takes its cost
+/// from the bucket or is denied.
 ///
-/// The bucket is kept in the form of the generic cell rate algorithm (ITU-T I.371, also ATM Forum
-/// TM 4.0): instead of a level and the time it was computed, the one number of *when the bucket will be
-/// full*, the theoretical arrival time. Level and time can't tear apart, because they are one word.
+/// The bucket has the form of the generic cell rate algorithm (ITU-T I.371, also ATM Forum TM 4.0).
+/// Instead of a level and the time of that level it keeps one number, the *time at which the bucket
+/// will be full*, called the theoretical arrival time. Level and time can't tear apart, because
+/// they are one word.
 ///
 /// # State
 ///
-/// The word's value is that time in grains, counted from 1. At grain `t` with the word at `full`:
-/// `max(full - t, 0)` grains are missing from the bucket. A request of `c` grains is allowed iff
-/// `max(full, t) + c <= t + capacity`, and then `max(full, t) + c` is the next word.
+/// The word's value is the theoretical arrival time in grains, counted from 1. At grain `t` with
+/// the word at `full`, `max(full - t, 0)` grains are missing from the bucket. A request of `c`
+/// grains is allowed if and only if `max(full, t) + c <= t + capacity`, and then `max(full, t) + c`
+/// is the next word.
 ///
 /// # Bound
 ///
-/// In any interval of length `d`, between the times the requests bear, at most
-/// `burst + d * limit / period` tokens are admitted (and less than two grains, two nanoseconds' worth,
-/// more where an interval is no whole number of nanoseconds). *Proof.* Take the charges with times in
-/// `[a, a + d]` in the order of their compare-and-swaps. The first makes the word at least
-/// `at(a) + c1`, each later one adds its cost, and the last was allowed, so
-/// `at(a) + sum <= at(a + d) + capacity`. The order in time plays no part: stale times are covered. ∎
-/// With refunds, the bound holds for what is charged minus what is given back between the first and the
-/// last of those compare-and-swaps.
+/// In any interval of length `d`, by the times of the requests, at most
+/// `burst + d * limit / period` tokens are admitted. (Where an emission interval is not a whole
+/// number of nanoseconds, it is more by less than two grains, two nanoseconds' worth.)
+///
+/// *Proof.* Take the charges with times in `[a, a + d]` in the order of their compare-and-swaps.
+/// The first makes the word at least `at(a) + c1`, each later one adds its cost, and the last was
+/// allowed, so `at(a) + sum <= at(a + d) + capacity`. The proof does not use the order of the
+/// times, so it covers stale times. ∎
+///
+/// With refunds, the bound holds for the tokens charged minus those given back between the first
+/// and the last of these compare-and-swaps.
 ///
 /// # Refunds
 ///
-/// What a charge took refills like everything else, the oldest first, and what has refilled can't be given
-/// back: 1/s with a burst of 10, ten charges at once; after one second the first of them is worth
-/// nothing any more, for its token is back, and the tokens that are missing are those of the other nine.
+/// Charged tokens refill like all others, the oldest first, and a refilled token can't be given
+/// back. Take a limit of 1 per second with a burst of 10, and ten charges at one time. A second
+/// later the token of the first charge has refilled, so a refund of that charge gives nothing back.
+/// The missing tokens are those of the other nine.
 ///
 /// # Stale and skewed times
 ///
-/// A `now` older than the word sees a bucket with less in it, as it would have been then: it can be
-/// denied, never be given more. The long-run rate is exact (see `grain`). Where an interval is no whole
-/// number of nanoseconds, a request is admitted at most two of them early, and late never, unless its
-/// time is a stale one, when it can be late by as much.
+/// A `now` older than the word sees a bucket with fewer tokens, as it was then. Such a request can
+/// be denied, but never gets more. The long-run rate is exact (see `grain`). Where an emission
+/// interval is not a whole number of nanoseconds, a request is admitted at most two nanoseconds
+/// early and never late. Only a request with a stale time can be late, by as much.
 ///
 /// ```
 /// use std::time::Duration;
@@ -60,12 +66,13 @@ use crate::time::Tick;
 pub struct TokenBucket(pub(super) Gcra);
 
 impl TokenBucket {
-    /// The rule for `quota`; without a burst of its own its capacity is the limit.
+    /// Makes the rule for `quota`. Without a burst of its own, the capacity is the limit.
     ///
     /// # Errors
     ///
-    /// A [`ConfigError`] for a limit, period or burst of 0, a period above [`Quota::MAX_PERIOD`], a rate
-    /// above 2 tokens per nanosecond, or a burst of more than 2^61 grains (36 to 73 years' worth).
+    /// Returns a [`ConfigError`] for a limit, period or burst of 0, a period above
+    /// [`Quota::MAX_PERIOD`], a rate above 2 tokens per nanosecond, or a burst of more than 2^61
+    /// grains (36 to 73 years' worth).
     ///
     /// ```
     /// # use tollgate::{Quota, rule::TokenBucket};

@@ -8,10 +8,11 @@ use crate::quota::Quota;
 use crate::time::Tick;
 use std::time::Duration;
 
-/// Where the windows begin and how they are numbered.
+/// The length of the windows and where they begin.
 ///
-/// Window `i` holds the ticks `t` with `(i - 1) * length <= t + phase < i * length`: tick 0 lies `phase`
-/// after a boundary, in window 1. Numbers start at 1 so that no word of a touched key is all zero.
+/// Window `i` contains the ticks `t` with `(i - 1) * length <= t + phase < i * length`. Tick 0 lies
+/// `phase` after a boundary, in window 1. Numbers start at 1 so that no word of a touched key is
+/// all zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Windows {
     length: u64,
@@ -19,8 +20,8 @@ pub(super) struct Windows {
 }
 
 impl Windows {
-    /// The windows of `quota` for an algorithm that keeps `counts` counts in its word, and how many bits
-    /// each count takes. Tick 0 lies `phase` after a boundary.
+    /// Makes the windows of `quota` for an algorithm that keeps `counts` counts in its word. Also
+    /// returns how many bits each count takes. Tick 0 lies `phase` after a boundary.
     pub(super) fn new(
         quota: Quota,
         phase: Duration,
@@ -42,7 +43,7 @@ impl Windows {
         Ok((Self::of(length, phase), u64::BITS - limit.leading_zeros()))
     }
 
-    /// `length` in nanoseconds, 1 to [`MAX_PERIOD`](crate::Quota::MAX_PERIOD).
+    /// Makes windows of `length` nanoseconds, 1 to [`MAX_PERIOD`](crate::Quota::MAX_PERIOD).
     fn of(length: u64, phase: Duration) -> Self {
         // Smaller than `length`, which is a u64.
         #[allow(clippy::cast_possible_truncation)]
@@ -54,20 +55,21 @@ impl Windows {
         self.length
     }
 
-    /// Until when a charge in window `number` counts that weighs in `count` windows, and for how long.
+    /// The time until which a charge in window `number` counts, and the length of that span.
+    /// `count` is the number of windows in which a charge weighs.
     #[inline]
     pub(super) fn held(self, number: u64, count: u64) -> (u64, u64) {
         let until = (number - 1 + count) * self.length - self.phase;
         (until, count * self.length)
     }
 
-    /// In which window a charge was counted that weighs in `count` windows; `None` if these windows have not
-    /// counted it, or time ends before it is over.
+    /// The window in which a charge was counted that weighs in `count` windows. `None` if other
+    /// windows have counted it, or if it counts until after [`Tick::MAX`].
     #[inline]
     pub(super) fn holder(self, charge: &Decision, count: u64) -> Option<u64> {
         match charge.held() {
             Some((until, period)) if period == count * self.length && until <= Tick::MAX.as_nanos() => {
-                // A charge of another limiter may end within a window, or be from before the first of these.
+                // A charge of another limiter may end within a window, or be from before window 1.
                 let end = until + self.phase;
                 let number = (end / self.length + 1).checked_sub(count).filter(|&number| number > 0);
                 number.filter(|_| end.is_multiple_of(self.length))
@@ -76,14 +78,14 @@ impl Windows {
         }
     }
 
-    /// The number of the window that holds `now`.
+    /// The number of the window that contains `now`.
     #[inline]
     pub(super) fn number(self, now: Tick) -> u64 {
         (now.as_nanos() + self.phase) / self.length + 1
     }
 
-    /// Is `now` in window `number` or before it? The same as comparing the numbers, without a division: what is nearly
-    /// always so is found out in a few instructions.
+    /// Is `now` in window `number` or before it? Equal to comparing the numbers, without a
+    /// division. This is nearly always true, so the test is kept to a few instructions.
     #[inline]
     pub(super) fn lasts(self, number: u64, now: Tick) -> bool {
         now.as_nanos() + self.phase < number * self.length
@@ -95,13 +97,13 @@ impl Windows {
         (now.as_nanos() + self.phase).saturating_sub((number - 1) * self.length)
     }
 
-    /// `now`, or the start of window `number` if that is later (0 stands for none).
+    /// `now`, or the start of window `number` if that is later. 0 means that there is no window.
     pub(super) fn not_before(self, number: u64, now: Tick) -> Tick {
         let start = if number == 0 { Some(Tick::ZERO) } else { self.tick(number, 0) };
         now.max(start.unwrap_or(Tick::MAX))
     }
 
-    /// The tick `after` nanoseconds into window `number`, if time lasts that long.
+    /// The tick `after` nanoseconds into window `number`. `None` if it is after [`Tick::MAX`].
     #[inline]
     pub(super) fn tick(self, number: u64, after: u64) -> Option<Tick> {
         let tick = ((number - 1) * self.length + after).saturating_sub(self.phase);
@@ -111,13 +113,15 @@ impl Windows {
 
 /// How many bits are left for counts beside the number of any window of `length` nanoseconds.
 ///
-/// It covers every phase, so that a limit is not refused for the time of day at which a limiter is built.
+/// The result holds for every phase, so that no limit is refused for the time of day at which a
+/// limiter is built.
 const fn bits_for_counts(length: u64) -> u32 {
     let last = Tick::MAX.as_nanos() / length + 2;
     Word::VALUE_BITS - (u64::BITS - last.leading_zeros())
 }
 
-/// The shortest window whose word has room for two counts; one count fits beside any window's number.
+/// The shortest window whose word has room for two counts. One count fits beside the number of any
+/// window.
 const SHORTEST_OF_TWO: Duration = Duration::from_nanos(2);
 const _: () = assert!(bits_for_counts(2) >= 2 && bits_for_counts(1) == 1);
 

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-/// The packed 64-bit state of one key. What its value means is the rule's; a word is only understood
-/// by the rule that made it, with the quota it was made under.
+/// The packed 64-bit state of one key. The rule gives the value its meaning: a word is only
+/// understood by the rule that made it, with the quota it was made under.
 ///
 /// | bits | meaning |
 /// |---|---|
@@ -37,35 +37,35 @@ impl Word {
         self.0 == 0
     }
 
-    /// The mark of a key that was idle when its space was turned over: it is forgotten.
+    /// The word of a forgotten key, which was idle when its era was turned over.
     pub(crate) const EVICTED: Self = Self(1 << Self::VALUE_BITS);
 
-    /// Does the mark say that this word is not to be changed any more?
+    /// Is the *frozen* mark set, so that the word never changes again?
     #[inline]
     pub(crate) const fn is_frozen(self) -> bool {
         self.0 >> Self::VALUE_BITS != 0
     }
 
-    /// Is it the word of a key that was charged, and may be charged again: neither fresh nor
-    /// frozen?
+    /// Is it the word of a key that was charged, and may be charged again? It is neither fresh nor
+    /// frozen.
     #[inline(always)]
     pub(crate) const fn is_live(self) -> bool {
         self.0.wrapping_sub(1) < Self::EVICTED.0 - 1
     }
 
-    /// This word with the mark.
+    /// This word with the *frozen* mark.
     #[inline]
     pub(crate) const fn frozen(self) -> Self {
         Self(self.0 | Self::EVICTED.0)
     }
 
-    /// This word without the mark.
+    /// This word without the *frozen* mark.
     #[inline]
     pub(crate) const fn thawed(self) -> Self {
         Self(self.0 & !Self::EVICTED.0)
     }
 
-    /// The word of a key that was seen.
+    /// Makes the word of a key that was seen.
     #[inline]
     pub(super) const fn of(value: u64) -> Self {
         debug_assert!(value != 0 && value >> Self::VALUE_BITS == 0);
@@ -96,7 +96,7 @@ unsafe impl bytemuck::Zeroable for Word {}
 #[allow(unsafe_code)]
 unsafe impl bytemuck::Pod for Word {}
 
-// A cell that is not lock-free would break promise 4 without a sign.
+// A cell that is not lock-free would silently break promise 4.
 #[cfg(all(target_has_atomic = "64", not(tollgate_loom)))]
 const _: () = assert!(crate::sync::Atomic::<Word>::is_lock_free());
 

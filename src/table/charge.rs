@@ -1,8 +1,8 @@
-//! The slow path of a charge: a key wherever it is, or a new key that something is in the way of.
+//! The slow path of a charge. It handles a key in either era, and a new key that the fast path in
+//! `view` could not insert.
 //!
-//! A charge walks from the root to the next era, if there is one. Each look at an era ends in one of
-//! three ways (a key, a sealed slot, an empty slot), and each of these in an [`Outcome`]. The fast
-//! path is in `view`.
+//! A charge walks from the root to the next era, if there is one. Each look at an era finds one of
+//! three things (a key, a sealed slot, an empty slot) and ends in an [`Outcome`].
 
 use super::era::{Era, Place};
 use super::slot::Fingerprint;
@@ -20,15 +20,15 @@ pub(super) const CHUNKS_AT_CAP: usize = 8;
 
 /// How a look at one era ended.
 enum Outcome {
-    /// The request is answered. Was a key charged that was there before?
+    /// The request is answered. The flag tells whether a known key was charged.
     Answered(Decision, bool),
-    /// There is no place for the key, as far as this charge has looked.
+    /// No place for the key was found within the bounds on this charge's work.
     NoPlace,
-    /// The walk goes on, at the era that it has come to.
+    /// The walk continues at the era it has come to.
     GoOn,
 }
 
-/// A charge on its way through the eras.
+/// The state of one charge while it walks through the eras.
 struct Walk<'g> {
     table: &'g Table,
     guard: &'g Guard,
@@ -38,7 +38,7 @@ struct Walk<'g> {
     /// The root, once the walk has come to the era after it.
     before: Option<&'g Era>,
     era: &'g Era,
-    /// Was the key found to be new, and the work done that an insertion has to do?
+    /// Is the key new, and is the work done that each insertion owes?
     is_new: bool,
     /// Chunks done because there was no place.
     chunks: usize,
@@ -47,9 +47,9 @@ struct Walk<'g> {
 }
 
 impl Table {
-    /// Charges a key wherever it is, after inserting it if it is new and the request charges
-    /// anything. Also says whether the key was there before and was charged: then this has done
-    /// nothing for a turnover. `None` if there is no place for the key.
+    /// Charges a key in whichever era it is. Inserts it first if it is new and the request charges
+    /// something. The flag tells whether a known key was charged; then this call has done no work
+    /// for a turnover. Returns `None` if there is no place for the key.
     pub(crate) fn charge(
         &self,
         key: Fingerprint,
@@ -111,7 +111,7 @@ impl<'g> Walk<'g> {
             }
         }
         if after.is_some() {
-            // Keys go to the next era from now on; this run must not take one any more.
+            // From now on keys go to the next era, so this run must not take one any more.
             vacant.seal();
             return Outcome::GoOn;
         }
@@ -126,8 +126,9 @@ impl<'g> Walk<'g> {
         }
     }
 
-    /// Answers a request that charges nothing, gives memory back, and does a chunk of a turnover that
-    /// is under way. `None` if the key may come into this era at once.
+    /// Does the work that an insertion owes: answers a request that charges nothing, gives memory
+    /// back, and does a chunk of the current turnover. Returns `None` if there is no turnover, so
+    /// the key may come into this era.
     #[inline]
     fn prepare_insertion(&mut self, after: Option<&'g Era>) -> Option<Outcome> {
         // One rule decides and answers. While quotas change, two might disagree on whether anything
@@ -137,8 +138,8 @@ impl<'g> Walk<'g> {
         if rule.next(Word::FRESH, self.now, self.cost) == Word::FRESH {
             return Some(Outcome::Answered(rule.fresh(self.now, latest.forgotten(), self.cost), false));
         }
-        // In a turnover too: what the last one has retired is given back before this one retires
-        // more.
+        // In a turnover, too: the memory that the last one retired goes back before this one
+        // retires more.
         if self.table.memory.is_leaving() {
             self.table.memory.give_back(1);
         }
@@ -147,13 +148,13 @@ impl<'g> Walk<'g> {
             (Some(root), None) => (root, self.era),
             (None, None) => return None,
         };
-        // The key's line comes while the chunk is done.
+        // The key's line is prefetched while the chunk is done.
         next.space.prepare(self.key);
         self.table.turn(root, next, self.guard);
         Some(self.go_to_root())
     }
 
-    /// Claims the slot, for which a place was given.
+    /// Claims the slot for the key, which has a place, and charges it.
     #[inline]
     fn claim(&mut self, vacant: Vacant<'g>) -> Outcome {
         reach(Step::PlaceGiven);
@@ -168,11 +169,11 @@ impl<'g> Walk<'g> {
         }
     }
 
-    /// All places are taken: does a chunk of the turnover that is under way, or begins one.
+    /// Does a chunk of the current turnover, or begins one, because all places are taken.
     fn make_room(&mut self) -> Outcome {
         let is_at_cap = self.era.limit() == self.table.max_keys;
         if let Some(root) = self.before {
-            // One was done before a place was asked for.
+            // `prepare_insertion` has done one already.
             if is_at_cap && self.chunks + 1 >= CHUNKS_AT_CAP {
                 self.era.note(self.now);
                 return Outcome::NoPlace;

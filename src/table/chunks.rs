@@ -1,11 +1,13 @@
-//! Who works on which part of a turnover, and how much of it is done.
+//! The chunks of a turnover: which are taken, and which are done.
 //!
-//! The lines of an era are turned over in *chunks*. Each helper takes one that nobody has begun, so that
-//! helpers don't do the same work; but a helper may stop for good, so when all are taken, the first one that
-//! is not done may be redone by anybody. That is harmless: a chunk does the same whoever does it, and
-//! however often. Why not count the chunks that are done: a helper that was counted twice, or that stopped
-//! before it was counted, would falsify the count for good. Here each chunk has a byte of its own, all
-//! helpers of a chunk store the same in it, and whoever comes adds up what is done.
+//! The lines of an era are turned over in *chunks*. Each helper takes a chunk that no thread has
+//! begun, so that helpers share the work. A helper may stop for good. So when all chunks are taken,
+//! any thread may redo the first one that is not done. That is harmless: a chunk has the same
+//! result whichever thread does it, and however often.
+//!
+//! Why not count the chunks that are done? A helper that was counted twice, or that stopped before
+//! it was counted, would falsify the count for good. Here each chunk has a byte of its own in which
+//! all its helpers store the same value, and any thread can add the bytes up.
 
 use super::memory::{Zeroed, zeroed};
 use crate::sync::{
@@ -13,22 +15,23 @@ use crate::sync::{
     Ordering::{Acquire, Relaxed, Release},
 };
 
-/// How many chunks one call adds up at the most. They are bytes, so this costs less than a chunk does.
+/// The most chunks that one call adds up. They are bytes, so this costs less than doing a chunk.
 const ADD_UP: usize = if cfg!(tollgate_loom) { 2 } else { 256 };
 
-/// The chunks of one era. On cache lines of its own: see `era::Counts`.
+/// The progress of one era's turnover. On cache lines of its own: see `era::Counts`.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(super) struct Chunks {
-    /// How many were taken, in their order.
+    /// How many chunks were taken, in their order.
     taken: Atomic<u64>,
-    /// Of each chunk: 0, and once it is done, 1 + the keys moved out of it.
+    /// For each chunk: 0, then 1 + the number of keys moved out of it once it is done.
     done: Zeroed<Atomic<u8>>,
-    /// How far it was added up, as [`Sum`].
+    /// What was added up so far, as a [`Sum`].
     sum: Atomic<u64>,
 }
 
-/// The chunks from the first on that are done without a gap, and the keys moved out of them.
+/// The number of chunks that are done without a gap from the first on, and of the keys moved out of
+/// them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Sum {
     chunks: u64,
@@ -46,24 +49,25 @@ impl Sum {
 }
 
 impl Chunks {
-    /// So many chunks, none of them done; `None` if there is no memory for them.
+    /// Makes `count` chunks that are not done. `None` if there is no memory for them.
     pub(super) fn new(count: usize) -> Option<Self> {
-        // SAFETY: an atomic byte, and it is 0.
+        // SAFETY: an atomic byte of value 0, whose bytes are all zero.
         #[allow(unsafe_code)]
         let done = unsafe { zeroed(count, || Atomic::new(0)) }?;
         Some(Self { taken: Atomic::new(0), done, sum: Atomic::new(0) })
     }
 
-    /// The chunk to work on: one that nobody has begun, or else the first that may not be done. `None`
-    /// when all are done.
+    /// Takes a chunk to work on: one that no thread has begun, or else the first that may not be
+    /// done. `None` when all are done.
     pub(super) fn take(&self) -> Option<usize> {
-        // ORDERING: relaxed twice; who takes a chunk needs nothing of ours, and nobody must do so.
+        // ORDERING: relaxed twice; taking a chunk reads nothing of other threads, and two threads
+        // may take the same one.
         let all_taken = self.taken.load(Relaxed) >= self.count();
         let chunk = if all_taken { self.count() } else { self.taken.fetch_add(1, Relaxed) };
         let chunk = if chunk < self.count() {
             chunk
         } else {
-            // ORDERING: relaxed; a hint. A chunk that is done already is done once more.
+            // ORDERING: relaxed; a hint. With an old value, a chunk that is done is done again.
             Sum::unpack(self.sum.load(Relaxed)).chunks
         };
         // Below the number of chunks, which is a usize.
@@ -74,16 +78,17 @@ impl Chunks {
 
     /// Notes that a chunk is done: all its keys are closed, and `moved` of them moved.
     pub(super) fn finish(&self, chunk: usize, moved: u8) {
-        // ORDERING: release side of *moved*: the words that this thread moved or saw moved. (All helpers
-        // of a chunk store the same, for its words are frozen for good by now.)
+        // ORDERING: release side of *moved*: the words that this thread moved or saw moved. (All
+        // helpers of a chunk store the same value, because its words are frozen for good by now.)
         self.done[chunk].store(1 + moved, Release);
     }
 
-    /// Adds up what is done; how many keys were moved, if that is all. Lock-free: it starts again only where
-    /// another thread has added up more.
+    /// Adds up what is done. Returns how many keys were moved once all chunks are done. Lock-free:
+    /// it starts again only if another thread has added up more.
     pub(super) fn add_up(&self) -> Option<u64> {
         loop {
-            // ORDERING: acquire side of *added up*: who finds all chunks done sees every word moved.
+            // ORDERING: acquire side of *added up*: a thread that finds all chunks done sees every
+            // moved word.
             let seen = self.sum.load(Acquire);
             let from = Sum::unpack(seen);
             // Below the number of chunks, which is a usize.
@@ -101,8 +106,9 @@ impl Chunks {
             if to == from {
                 return complete.then_some(to.moved);
             }
-            // ORDERING: release side of *added up*: what this thread saw moved, and by way of the value it
-            // replaces, what those before it did. A failure is not looked at.
+            // ORDERING: release side of *added up*: the words that this thread saw moved and,
+            // through the value that it replaces, those that earlier threads saw. A failure reads
+            // nothing.
             if self.sum.compare_exchange(seen, to.pack(), Release, Relaxed).is_ok() {
                 return complete.then_some(to.moved);
             }
@@ -124,7 +130,7 @@ mod tests {
         assert_eq!([(); 3].map(|()| chunks.take()), [Some(0), Some(1), Some(2)]);
     }
 
-    /// The owner of the first chunk never comes back.
+    /// The first helper stops in its chunk.
     #[test]
     fn a_chunk_whose_owner_has_stopped_is_redone_by_the_next_one() {
         let chunks = Chunks::new(3).unwrap();
@@ -138,7 +144,7 @@ mod tests {
         chunks.finish(0, 5);
         assert_eq!(chunks.add_up(), Some(9));
         assert_eq!(chunks.take(), None);
-        // It does come back.
+        // The first helper resumes.
         chunks.finish(0, 5);
         assert_eq!(chunks.add_up(), Some(9));
     }

@@ -1,4 +1,5 @@
-//! One generation of the table: a space, the places given out in it, and its own turnover.
+//! One generation of the table: its space, the places given out in it, and its turnover into the
+//! next.
 
 use super::chunks::Chunks;
 use super::memory::Permit;
@@ -18,38 +19,41 @@ use crate::sync::{
 use crate::time::Tick;
 use std::time::Duration;
 
-/// Lines in a chunk: 16 slots. An operation closes one chunk; for the exceptions see the page of `table`.
+/// Lines in a chunk, which has 16 slots. An operation closes one chunk; the page of `table` lists
+/// the exceptions.
 pub(super) const CHUNK: usize = if cfg!(tollgate_loom) { 1 } else { 4 };
 
 /// Set in `given` when no more places are given out.
 const CLOSED: u64 = 1 << 63;
 
-/// `carried` until the turnover before is complete.
+/// The value of `carried` until the turnover into this era is complete.
 const UNKNOWN: u64 = u64::MAX;
 
 /// How many keys an era is for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Size {
-    /// The root is turned over when so many keys have a place.
+    /// The root is turned over when this many keys have a place.
     limit: u64,
-    /// So many may have one while the era before is turned over into this one. The difference is for the
-    /// keys that are inserted meanwhile.
+    /// How many keys may have a place while the era before is turned over into this one. The
+    /// difference is for keys that are inserted meanwhile.
     most: u64,
 }
 
 impl Size {
-    /// For an era without one before it.
+    /// The size of the first era of a table.
     pub(super) const fn first(limit: u64) -> Self {
         Self { limit, most: limit }
     }
 
-    /// For an era into which `used` keys come from `before`. Each insertion turns one chunk over before it
-    /// asks for a place, so one place for each chunk is enough for all that come meanwhile.
+    /// The size of an era into which `used` keys come from `before`. Each insertion does one chunk
+    /// before it asks for a place, so one place for each chunk is enough for all keys that come
+    /// meanwhile.
     pub(super) fn after(before: &Era, used: u64, limit: u64, max_keys: u64) -> Self {
         Self { limit, most: limit.max(used + before.chunks()).min(max_keys) }
     }
 
-    /// Two thirds of the slots are taken at the limit, four fifths at the most; fewer of few slots.
+    /// How many lines the space has. At the limit two thirds of the slots are taken, and at most
+    /// four fifths ever; in a small space fewer.
     fn lines(self) -> u64 {
         Space::lines_for(self.limit).max(Space::lines_for(self.most - self.most / 6))
     }
@@ -60,52 +64,55 @@ impl Size {
     }
 }
 
-/// A space and what is known of it. See the page of `table` for states and invariants.
+/// A space and the state around it. See the page of `table` for states and invariants.
 #[derive(Debug)]
 pub(super) struct Era {
     pub(super) space: Space,
-    /// What its words were made under.
+    /// The rules that the words were made under.
     rules: Rules,
     size: Size,
-    /// When it began, by the clock of the thread that made it.
+    /// When this era began, by the clock of the thread that made it.
     pub(super) began: Tick,
-    /// From then on it may be too large; never, if it is as small as can be.
+    /// From this time on the era may be too large. Never, if it has the least size.
     calm: Tick,
-    /// No key that was forgotten before, or by the turnover into this era, is throttled from then
-    /// on.
+    /// The mark. No key that was forgotten earlier, or by the turnover into this era, is throttled
+    /// after it.
     forgotten: Mark,
-    /// The time by which the keys of the era before are judged to be idle, but for the grace.
+    /// The time by which the keys of the era before are judged. A key that is idle at this time
+    /// less the grace is evicted.
     pub(super) believed: Tick,
-    /// How many keys may come from the era before, at the most.
+    /// How many keys may come from the era before.
     promised: u64,
-    /// How many did, once all have.
+    /// How many keys came from the era before, once all have.
     carried: Atomic<u64>,
-    /// How many places there are for new keys as long as it is the root, once that is known; and 0 before, and when there are none any
-    /// more. That it is 0 is a hint. What else it is, is exact: see [`Era::place_at_once`].
+    /// The places for new keys while the era is the root. It is 0 until that is known, and when all
+    /// places are given. A 0 is a hint; any other value is exact. See [`Era::place_at_once`].
     room: Atomic<u64>,
     counts: Counts,
-    /// This era's own turnover.
+    /// The progress of this era's own turnover.
     chunks: Chunks,
     pub(super) next: Link<Era>,
-    /// Given back when this era is freed, or when its memory is.
+    /// Returned when this era is freed, or when its memory is.
     permit: Permit,
 }
 
-/// On cache lines of its own: insertions write it, while every lookup reads where the space is.
+/// The counts that insertions write. On cache lines of their own, because every lookup reads where
+/// the space is.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Counts {
-    /// Places given to new keys, or asked for in vain a moment ago; and the mark CLOSED.
+    /// Places given to new keys, and requests that were refused a moment ago. Its highest bit is
+    /// CLOSED.
     given: Atomic<u64>,
     /// Keys evicted by this era's own turnover.
     evicted: Atomic<u64>,
     evidence: Evidence,
 }
 
-/// What an era knows of time when it begins.
+/// The times that an era has when it begins.
 #[derive(Debug)]
 pub(super) struct Dawn {
-    /// When it began, by the clock of the thread that made it.
+    /// When the era began, by the clock of the thread that made it.
     pub(super) began: Tick,
     believed: Tick,
     forgotten: Tick,
@@ -113,13 +120,13 @@ pub(super) struct Dawn {
 }
 
 impl Dawn {
-    /// Of the first era of a table.
+    /// The times of the first era of a table.
     pub(super) fn first() -> Self {
         let (began, believed, forgotten) = (Tick::ZERO, Tick::ZERO, Tick::ZERO);
         Self { began, believed, forgotten, evidence: Evidence::none() }
     }
 
-    /// Of the era after this one, which is the root.
+    /// The times of the era after `before`, which is the root.
     pub(super) fn after(before: &Era, now: Tick) -> Self {
         Self {
             began: now,
@@ -136,7 +143,7 @@ pub(super) enum Place {
     Given,
     /// All places are taken.
     None,
-    /// No more are given out: the era is being turned over.
+    /// The era is being turned over, and gives out no more places.
     Closed,
 }
 
@@ -145,13 +152,13 @@ pub(super) enum Place {
 pub(super) struct Turned {
     /// Keys that this call has evicted.
     pub(super) evicted: u64,
-    /// If all is done by now: how many keys were moved, by whoever it was.
+    /// How many keys were moved in all, if the turnover is complete.
     pub(super) moved: Option<u64>,
 }
 
 impl Era {
-    /// An era of that size, into which `promised` keys may come from the era before; `None` if there is
-    /// no memory for it.
+    /// Makes an era of that size, into which at most `promised` keys come from the era before.
+    /// `None` if there is no memory for it.
     pub(super) fn new(
         size: Size,
         promised: u64,
@@ -185,14 +192,15 @@ impl Era {
         &self.rules
     }
 
-    /// The state of a key, whose word is in this era.
+    /// The state of a key whose word is in this era.
     #[inline(always)]
     pub(super) fn state<'s>(&'s self, key: Fingerprint, word: &'s Atomic<Word>) -> State<'s> {
         State { rule: self.rules.of(key), word }
     }
 
-    /// A key that is in none of the eras up to this one is charged at no earlier time. For who has
-    /// this era from the root, or from a slot of the root that is sealed or whose key was evicted.
+    /// The mark: a key that is in no era up to this one is charged at no earlier time. The caller
+    /// must have this era from the root, or from a slot of the root that is sealed or whose key was
+    /// evicted.
     pub(super) fn forgotten(&self) -> Tick {
         self.forgotten.get()
     }
@@ -202,7 +210,7 @@ impl Era {
         self.counts.evidence.believed(now, || self.given())
     }
 
-    /// Notes the time of a sweep, or of a new key for which there is no place.
+    /// Notes the time of a sweep, or of a new key that found no place.
     pub(super) fn note(&self, now: Tick) {
         self.counts.evidence.note(now, || self.given());
     }
@@ -217,24 +225,24 @@ impl Era {
         self.counts.evidence.lets_sweep(now, first, || self.given())
     }
 
-    /// How many places were given to new keys, or asked for in vain a moment ago.
+    /// How many places were given to new keys. Includes requests that were refused a moment ago.
     fn given(&self) -> u64 {
         // ORDERING: relaxed; a count.
         self.counts.given.load(Relaxed) & !CLOSED
     }
 
-    /// As the root, it is turned over when so many keys have a place.
+    /// The root is turned over when this many keys have a place.
     pub(super) fn limit(&self) -> u64 {
         self.size.limit
     }
 
-    /// So many keys may be here.
+    /// The most keys that may be in this era.
     pub(super) fn most(&self) -> u64 {
         self.size.most
     }
 
-    /// As the root: is far less of it used than there is, and has been for long? Then the next era can be smaller.
-    /// Not while memory is short: what is left of it is for eras that are full.
+    /// Has the root long been far larger than its keys need, so that the next era can be smaller?
+    /// False while memory is short, because the rest of it is for eras that are full.
     #[inline]
     pub(super) fn is_too_large(&self, now: Tick) -> bool {
         now.is_apart(self.began, growth::CALM)
@@ -243,29 +251,28 @@ impl Era {
             && !self.permit.is_short()
     }
 
-    /// As the root: is there something to do before the next new key comes, or does that key come
-    /// too late for what was forgotten? Before the time `calm`, one comparison says that this era
-    /// is not too large.
+    /// Is there upkeep to do on the root before the next insertion, or does the key come earlier
+    /// than the mark? Before the time `calm` one comparison shows that the era is not too large.
     #[inline(always)]
     pub(super) fn is_upkeep_due(&self, now: Tick) -> bool {
         self.forgotten.is_after(now) || self.permit.is_leaving() || now >= self.calm && self.is_too_large(now)
     }
 
-    /// How many chunks its turnover has.
+    /// How many chunks this era's turnover has.
     pub(super) fn chunks(&self) -> u64 {
         self.space.lines().div_ceil(CHUNK) as u64
     }
 
-    /// How many keys may have a place: fewer when no turnover into this era is under way.
+    /// How many keys may have a place. It is fewer when no turnover into this era is under way.
     fn places(&self, before: Option<&Self>) -> u64 {
         if before.is_some() { self.size.most } else { self.size.limit }
     }
 
-    /// The most keys that have a place here or are still to come from `before`, the era that is being
-    /// turned over into this one, if one is.
+    /// An upper bound on the keys that have a place here or are still to come. `before` is the era
+    /// that is being turned over into this one, if there is one.
     pub(super) fn used(&self, before: Option<&Self>) -> u64 {
-        // ORDERING: relaxed; the two counts may be of different moments. At one they exceed the most by no more than what was asked
-        // for in vain.
+        // ORDERING: relaxed; the two counts may be of different moments. At one moment their sum
+        // exceeds the most only by requests that were refused.
         ((self.counts.given.load(Relaxed) & !CLOSED) + self.brought(before)).min(self.size.most)
     }
 
@@ -275,8 +282,8 @@ impl Era {
     }
 
     fn brought(&self, before: Option<&Self>) -> u64 {
-        // ORDERING: relaxed; a thread whose root is this era sees it set by the edge *link*, any other
-        // falls back to the upper bound.
+        // ORDERING: relaxed; a thread whose root is this era sees it set by the edge *link*. Any
+        // other thread falls back to the upper bound.
         match (self.carried.load(Relaxed), before) {
             (UNKNOWN, Some(before)) => self.promised - before.counts.evicted.load(Relaxed),
             (UNKNOWN, None) => self.promised,
@@ -284,7 +291,7 @@ impl Era {
         }
     }
 
-    /// Asks for a place for a new key that comes at `now`.
+    /// Requests a place for a new key that comes at `now`.
     pub(super) fn place(&self, before: Option<&Self>, now: Tick) -> Place {
         let room = self.places(before).saturating_sub(self.brought(before));
         let give = |given: u64| (given < room).then_some(given + 1);
@@ -299,14 +306,16 @@ impl Era {
         }
     }
 
-    /// The same of the root, if nothing is in the way: one addition, without a look at the count, which is mostly in the hands of
-    /// another core and would come from there twice.
+    /// Fast path of [`place`](Self::place) for the root: one addition, without a load of the count
+    /// first. The count is mostly in another core's cache, and would be transferred twice. Returns
+    /// false if no place was given.
     ///
-    /// Where all places are taken, or none are given any more, the count is too large for a moment. So who asks then may find no
-    /// place, though one was given back meanwhile; and no more places are given than there are, for the count is never too small.
+    /// After a refusal the count is too large for a moment. So another request may be refused
+    /// although a place was given back meanwhile. The count is never too small, so no more places
+    /// are given than there are.
     #[inline(always)]
     pub(super) fn place_at_once(&self, now: Tick) -> bool {
-        // ORDERING: relaxed; whoever has stored anything but 0 has stored the same.
+        // ORDERING: relaxed; all threads that store anything but 0 store the same value.
         let room = self.room.load(Relaxed);
         if room == 0 {
             return false;
@@ -320,12 +329,12 @@ impl Era {
         true
     }
 
-    /// Takes back what was asked for in vain; false.
+    /// Takes back a request that was refused, and returns false.
     #[cold]
     fn has_no_more(&self) -> bool {
         reach(Step::AskedInVain);
         self.give_back();
-        // ORDERING: relaxed; a hint that there are none.
+        // ORDERING: relaxed; a hint that all places are given.
         self.room.store(0, Relaxed);
         false
     }
@@ -336,23 +345,25 @@ impl Era {
         self.counts.given.fetch_sub(1, Relaxed);
     }
 
-    /// Gives out no more places of this era, which is the root; how many keys it has at the most, from now
-    /// on.
+    /// Stops giving out places of this era, which is the root. Returns the most keys that it can
+    /// have from now on.
     pub(super) fn close(&self) -> u64 {
-        // ORDERING: relaxed; a hint that there are none.
+        // ORDERING: relaxed; a hint that no places are given.
         self.room.store(0, Relaxed);
-        // ORDERING: relaxed; a count. How many keys were carried, this thread knows since it saw the root.
+        // ORDERING: relaxed; a count. This thread knows how many keys were carried since it saw the
+        // root.
         let given = self.counts.given.fetch_or(CLOSED, Relaxed) & !CLOSED;
         (given + self.brought(None)).min(self.size.most)
     }
 
-    /// Does a chunk of this era's turnover into `next`: closes its lines, evicts what was idle at
-    /// `judged_at`, which is the same time for all, and moves the rest. Idempotent: several threads
-    /// may do the same chunk.
+    /// Does a chunk of this era's turnover into `next`: closes its lines, evicts keys that were
+    /// idle at `judged_at`, which is the same time for all helpers, and moves the rest. Several
+    /// threads may do the same chunk, with the same result.
     pub(super) fn turn_chunk(&self, next: &Self, judged_at: Tick) -> Turned {
         let mut evicted = 0;
         if let Some(chunk) = self.chunks.take() {
-            // All are frozen before the first is brought: so what the processor waits for is on its way for all of them.
+            // All words are frozen before the first is brought, so that the processor fetches the
+            // lines of all keys in parallel.
             let mut frozen = [(Fingerprint::EMPTY, Word::FRESH); CHUNK * SLOTS];
             let mut moved: u8 = 0;
             let first = chunk * CHUNK;
@@ -377,28 +388,29 @@ impl Era {
         Turned { evicted, moved: self.chunks.add_up() }
     }
 
-    /// Freezes a word, or evicts its key if it is idle; what it is for good.
+    /// Freezes a word, or evicts its key if it is idle. The result is the same for all helpers.
     #[inline]
     fn freeze(&self, key: Fingerprint, word: &Atomic<Word>, next: &Self, judged_at: Tick) -> Frozen {
         let rule = self.rules.of(key);
         let stays = |word: Word| !word.is_frozen() && !rule.is_idle(word, judged_at);
         let updated = try_update(word, |word| stays(word).then(|| word.frozen()));
-        // It is not the mark of a key that was evicted: a word that stays is not fresh.
+        // The frozen word is not EVICTED, because a word that stays is not fresh.
         if updated.is_new {
             return Frozen::For(updated.to);
         }
         self.evict(rule, word, next, judged_at)
     }
 
-    /// The same for a word that was idle, or frozen before. Not inlined: what is done for keys that
-    /// stay is in registers.
+    /// Evicts an idle key, or finds out what another helper has made of its word. Not inlined, so
+    /// that the path of keys that stay keeps its values in registers.
     #[cold]
     #[inline(never)]
     fn evict(&self, rule: &AnyRule, word: &Atomic<Word>, next: &Self, judged_at: Tick) -> Frozen {
         let updated = update(word, |word| match word {
             _ if word.is_frozen() => word,
             _ if rule.is_idle(word, judged_at) => {
-                // Before the key is evicted: who finds that finds the mark raised.
+                // Raise the mark before the key is evicted, so that a thread that finds it evicted
+                // finds the mark raised.
                 next.forgotten.raise(rule.idle_from(word).unwrap_or(judged_at));
                 reach(Step::Forgotten);
                 Word::EVICTED
@@ -415,22 +427,22 @@ impl Era {
             self.counts.evicted.fetch_add(1, Relaxed);
         } else {
             // ORDERING: acquire side of *closed*: the mark that was raised before. This thread may
-            // be the one that notes the chunk as done, while the one that has evicted the key has
-            // stopped.
+            // note the chunk as done after the thread that evicted the key has stopped.
             word.load(Acquire);
         }
         Frozen::Evicted { by_us }
     }
 
-    /// Takes over a key from the era before, with its frozen word; does nothing if it is here already.
+    /// Installs a key of the era before, with its frozen word. Does nothing if the key is here
+    /// already.
     #[inline]
     pub(super) fn bring(&self, key: Fingerprint, frozen: Word, before: &Self) {
         let mut word = frozen.thawed();
         if !self.rules.are(&before.rules) {
             word = self.translated(key, word, before);
         }
-        // A key that comes has a place already. Its run can't be sealed before it is here: this era is
-        // closed only when all keys have come.
+        // Every key of the era before has a place here. Its run can't be sealed before it comes,
+        // because this era is closed only after all keys have come.
         let Some(cell) = self.space.claim(key) else {
             return debug_assert!(false, "an era was closed before all its keys had come");
         };
@@ -438,22 +450,24 @@ impl Era {
         begin(cell, word);
     }
 
-    /// A word from the era before, whose rules were others. As of the time of the change: all who bring it bring the same.
+    /// Translates a word of an era with other rules, as of the time of the change. So all helpers
+    /// bring the same word.
     #[inline(never)]
     fn translated(&self, key: Fingerprint, word: Word, before: &Self) -> Word {
         self.rules.of(key).adopt(before.rules.of(key), word, self.began)
     }
 
-    /// Notes how many keys have come from the era before, now that all have.
+    /// Stores how many keys have come from the era before, now that all have.
     pub(super) fn carry(&self, moved: u64) {
-        // ORDERING: relaxed; published by the edge *link* when this era becomes the root. Whoever stores it
-        // stores the same.
+        // ORDERING: relaxed; published by the edge *link* when this era becomes the root. All
+        // threads store the same value.
         self.carried.store(moved, Relaxed);
-        // ORDERING: relaxed; it is published so, too. It may come late, when this era is closed: then CLOSED is above it.
+        // ORDERING: relaxed; published by *link*, too. A late store finds the era closed, and
+        // CLOSED is above any room.
         self.room.store(self.size.limit.saturating_sub(moved), Relaxed);
     }
 
-    /// How many keys came from the era before, at the most.
+    /// The most keys that came from the era before.
     pub(super) fn survivors(&self) -> u64 {
         self.brought(None)
     }
@@ -464,7 +478,7 @@ impl Era {
         self.next.follow(guard)
     }
 
-    /// The era after this one, which is closed: that is known from a sealed slot or a frozen word.
+    /// The next era of an era that a sealed slot or a frozen word has shown to be closed.
     #[inline]
     pub(super) fn successor<'g>(&'g self, guard: &'g Guard) -> Result<&'g Self, Stale> {
         let next = self.next(guard)?;
@@ -473,7 +487,7 @@ impl Era {
 }
 
 impl Retire for Era {
-    /// Its permit counts them.
+    /// Returns 0, because the era's permit counts its bytes.
     fn bytes(&self, _guard: &Guard) -> usize {
         0
     }
@@ -485,12 +499,12 @@ impl Drop for Era {
     }
 }
 
-/// What a turnover has made of a word.
+/// The result of turning over one word.
 #[derive(Debug)]
 enum Frozen {
-    /// It is frozen as this, to be moved.
+    /// The word is frozen with this value, and is to be moved.
     For(Word),
-    /// Its key is forgotten.
+    /// The key is forgotten.
     Evicted { by_us: bool },
 }
 
@@ -532,20 +546,20 @@ mod tests {
         assert_eq!([(); 5].map(|()| era.place_at_once(Tick::ZERO)), [true, true, true, false, false]);
         assert_eq!((era.used(None), era.place(None, Tick::ZERO)), (3, Place::None));
         era.give_back();
-        // Those who look find it.
+        // `place` reads the count and finds it.
         assert_eq!(
             (era.place_at_once(Tick::ZERO), era.place(None, Tick::ZERO), era.place(None, Tick::ZERO)),
             (false, Place::Given, Place::None)
         );
     }
 
-    /// Also if the hint comes late.
+    /// This holds for a late store of `room`, too.
     #[test]
     fn a_closed_era_gives_no_place_at_once() {
         let before = era(Size::first(8), 0);
         assert!(before.place_at_once(Tick::ZERO));
         let next = era(Size::after(&before, before.close(), 8, 8), 1);
-        // It is not known yet how many will come.
+        // The next era does not know yet how many keys will come.
         assert!(!before.place_at_once(Tick::ZERO) && !next.place_at_once(Tick::ZERO));
         before.room.store(8, Relaxed);
         assert!(!before.place_at_once(Tick::ZERO));
@@ -569,7 +583,7 @@ mod tests {
             assert_eq!(next.place(Some(&before), Tick::ZERO), Place::Given);
         }
         assert_eq!(next.place(Some(&before), Tick::ZERO), Place::None);
-        // One was forgotten, so there is room for another.
+        // One key was forgotten, so there is a place for another.
         before.counts.evicted.store(1, Relaxed);
         assert_eq!(
             (next.place(Some(&before), Tick::ZERO), next.place(Some(&before), Tick::ZERO)),
@@ -583,7 +597,7 @@ mod tests {
         assert_eq!(Size::after(&before, 5, 40, 100).most, 40);
     }
 
-    /// A helper that comes late has a later time than the first one, or an earlier one.
+    /// A helper that comes late may have a later or an earlier time than the first one.
     #[test]
     fn what_was_frozen_or_evicted_stays_so_whenever_it_is_judged_again() {
         for algorithm in Algorithm::PACKED {
@@ -634,7 +648,7 @@ mod tests {
         {
             let size = Size { limit, most: limit + more };
             let slots = size.lines() * SLOTS as u64;
-            // As small as these are, half are taken at the limit.
+            // A small space is half full at the limit.
             assert!(slots >= 2 * limit && 3 * slots >= 5 * size.most, "{size:?}");
             assert!(slots <= (2 * limit).max(2 * size.most - size.most / 3) + 1 + SLOTS as u64, "{size:?}");
         }

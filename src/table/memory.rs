@@ -1,4 +1,5 @@
-//! The memory that the eras of a table take: how much is permitted, how it is allocated, and how it goes back.
+//! The memory of the eras of a table: how much is permitted, how it is allocated, and how it is
+//! given back.
 
 use super::pages::Leaving;
 #[cfg(not(tollgate_loom))]
@@ -10,12 +11,12 @@ use std::alloc::{Layout, alloc_zeroed};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// The bytes that all eras of a table take which are not freed yet, and the most they may.
+/// Counts the bytes of all eras of a table that are not freed yet, and bounds them.
 #[derive(Debug)]
 pub(crate) struct Memory {
     bytes: Atomic<u64>,
     most: u64,
-    /// What was freed and is part of these bytes all the same, for it is still to be given back.
+    /// Freed memory that is still to be given back. Its bytes are counted until then.
     leaving: Leaving,
 }
 
@@ -29,19 +30,19 @@ impl Memory {
         self.bytes.load(Relaxed)
     }
 
-    /// Is more than half of it taken?
+    /// Is more than half of the permitted memory taken?
     pub(super) fn is_short(&self) -> bool {
         self.bytes() > self.most / 2
     }
 
-    /// Is a part of what was freed still to be given back?
+    /// Is freed memory still to be given back?
     #[inline]
     pub(super) fn is_leaving(&self) -> bool {
         self.leaving.bytes() > 0
     }
 
-    /// Gives so many parts of that back. False if there is nothing, or if another thread is at it: its end need not be
-    /// waited for.
+    /// Gives back up to `parts` parts of freed memory. Returns false if there is none, or if
+    /// another thread is giving it back; the caller need not wait for that thread.
     pub(super) fn give_back(&self, parts: usize) -> bool {
         self.leaving.give_back(parts, &self.bytes)
     }
@@ -64,38 +65,38 @@ impl Permit {
         Self::take_up_to(of, bytes, 0)
     }
 
-    /// The same, where the most is no less than `most`.
+    /// Takes a permit under a bound of at least `most` bytes.
     pub(super) fn take_up_to(of: &Arc<Memory>, bytes: u64, most: u64) -> Option<Self> {
         let add = |sum: u64| sum.checked_add(bytes).filter(|&sum| sum <= of.most.max(most));
         // ORDERING: relaxed twice; a count.
         let is_taken = || of.bytes.fetch_update(Relaxed, Relaxed, add).is_ok();
         let is_permitted = is_taken() || {
-            // What can be given back is in nobody's way, though it takes longer at once.
+            // Give back all freed memory first, although that takes this thread longer.
             of.leaving.give_all_back(&of.bytes);
             is_taken()
         };
         is_permitted.then(|| Self { of: Arc::clone(of), bytes })
     }
 
-    /// Is more than half taken of what is permitted in all?
+    /// Is more than half of the permitted memory taken?
     pub(super) fn is_short(&self) -> bool {
         self.of.is_short()
     }
 
-    /// Is a part of what others have freed still to be given back?
+    /// Is memory that others have freed still to be given back?
     #[inline]
     pub(super) fn is_leaving(&self) -> bool {
         self.of.is_leaving()
     }
 
-    /// Gives back what is more than `bytes`.
+    /// Returns the part of the permit that is above `bytes`.
     pub(super) fn lower_to(&mut self, bytes: u64) {
         debug_assert!(bytes <= self.bytes, "what is allocated was permitted");
         self.of.are_back(self.bytes - bytes);
         self.bytes = bytes;
     }
 
-    /// Leaves a part of what was permitted to be given back later: the bytes of this block.
+    /// Leaves a block to be given back later, with the part of the permit that covers it.
     #[cfg(not(tollgate_loom))]
     fn leave(&mut self, block: Box<Pages>, bytes: u64) {
         self.bytes -= bytes;
@@ -109,15 +110,16 @@ impl Drop for Permit {
     }
 }
 
-/// So many zeroed values, or `None` if there is no memory for them.
+/// Allocates `count` zeroed values. `None` if there is no memory for them.
 ///
-/// Small ones lie in the allocator's memory, which std fills with zeroes at once (if the values are aligned to more than
-/// 16 bytes), large ones in the system's, which gives it part by part: see `pages`.
+/// A small block comes from the allocator. For values aligned to more than 16 bytes std fills it
+/// with zeroes before it returns. A large block comes from the system, which provides its memory
+/// part by part: see `pages`.
 ///
 /// # Safety
 ///
-/// All bytes zero is a valid `T`, and what `zero` makes. (Loom's atomics are none, so for the models
-/// `zero` makes them.)
+/// All bytes zero must be a valid `T`, and equal to what `zero` makes. (Zeroes are not a valid loom
+/// atomic, so models call `zero`.)
 #[allow(unsafe_code)]
 pub(super) unsafe fn zeroed<T>(count: usize, zero: impl Fn() -> T) -> Option<Zeroed<T>> {
     #[cfg(tollgate_loom)]
@@ -140,17 +142,17 @@ pub(super) unsafe fn zeroed<T>(count: usize, zero: impl Fn() -> T) -> Option<Zer
     }
 }
 
-/// Values that began as zeroes.
+/// Values that were allocated as zeroes.
 #[cfg(tollgate_loom)]
 #[derive(Debug)]
 pub(super) struct Zeroed<T>(Box<[T]>);
 
-/// Values that began as zeroes.
+/// Values that were allocated as zeroes.
 #[cfg(not(tollgate_loom))]
 #[derive(Debug)]
 pub(super) struct Zeroed<T> {
     values: NonNull<[T]>,
-    /// Where they lie, if not in a block of the allocator.
+    /// The system's block that holds the values. `None` if the allocator's does.
     pages: Option<Box<Pages>>,
 }
 
@@ -162,7 +164,8 @@ impl<T> std::ops::Deref for Zeroed<T> {
         #[cfg(tollgate_loom)]
         return &self.0;
 
-        // SAFETY: so many valid values, which live until this is dropped or has none, and are never moved or given away.
+        // SAFETY: the slice has valid values. They live until this is dropped or `leave` empties
+        // the slice, and are never moved or given away.
         #[cfg(not(tollgate_loom))]
         #[allow(unsafe_code)]
         unsafe {
@@ -173,7 +176,7 @@ impl<T> std::ops::Deref for Zeroed<T> {
 
 #[cfg(not(tollgate_loom))]
 impl<T> Zeroed<T> {
-    /// Has the memory around a value made ready for use, if it is not: that takes less time than to use it as it is.
+    /// Makes the memory around a value present, which takes less time than page faults do.
     #[inline]
     pub(super) fn populate(&self, nth: usize) {
         if let Some(pages) = &self.pages {
@@ -181,16 +184,16 @@ impl<T> Zeroed<T> {
         }
     }
 
-    /// The same for the first so many parts of the memory for which nobody has done it in this way, if `touch` writes to a value
-    /// that is still zero.
+    /// Pre-faults the next `parts` parts of the memory that no call of this function has covered.
+    /// `touch` must write to a value that is still zero.
     pub(super) fn populate_ahead(&self, parts: usize, touch: impl Fn(&T)) {
         if let Some(pages) = &self.pages {
             pages.ahead(parts).for_each(|byte| touch(&self[byte / size_of::<T>()]));
         }
     }
 
-    /// If the values lie in memory of the system, there are none any more: it is left to be given back, and the permission
-    /// for its bytes with it.
+    /// Leaves a system's block to be given back, with the part of `permit` that covers it. There
+    /// are no values afterwards. Does nothing to a block of the allocator.
     pub(super) fn leave(&mut self, permit: &mut Permit) {
         if let Some(pages) = self.pages.take() {
             let bytes = size_of_val::<[T]>(self) as u64;
@@ -202,7 +205,7 @@ impl<T> Zeroed<T> {
 
 #[cfg(all(test, target_os = "linux", not(tollgate_loom)))]
 impl<T> Zeroed<T> {
-    /// How many bytes of it are in memory, if it is the system's.
+    /// How many bytes of a system's block are present.
     pub(super) fn resident(&self) -> Option<usize> {
         self.pages.as_ref().map(|pages| pages.resident())
     }
@@ -222,8 +225,9 @@ impl<T> Drop for Zeroed<T> {
     fn drop(&mut self) {
         const { assert!(!std::mem::needs_drop::<T>(), "what is mapped is given back without a look at it") };
         if self.pages.is_none() {
-            // SAFETY: it came from the global allocator with the layout of `[T]` of this length, with which a box frees it;
-            // or there are no values, of which a box frees nothing.
+            // SAFETY: the block came from the global allocator with the layout of `[T]` of this
+            // length, with which a box frees it. After `leave` there are no values, and a box frees
+            // nothing.
             #[allow(unsafe_code)]
             unsafe {
                 drop(Box::from_raw(self.values.as_ptr()));
@@ -232,7 +236,7 @@ impl<T> Drop for Zeroed<T> {
     }
 }
 
-// SAFETY: it owns the values, as a box does, and gives out nothing but shared references to them.
+// SAFETY: it owns the values, as a box does, and hands out only shared references to them.
 #[cfg(not(tollgate_loom))]
 #[allow(unsafe_code)]
 unsafe impl<T: Send> Send for Zeroed<T> {}
@@ -300,7 +304,8 @@ mod tests {
         assert_eq!(resident(), 4096 + (64 << 10));
     }
 
-    /// Of the system's memory: what is the allocator's goes back as soon as nobody uses it.
+    /// Only a block of the system is left to be given back; a block of the allocator is freed
+    /// directly.
     #[test]
     #[cfg(target_os = "linux")]
     fn the_bytes_of_a_large_block_are_taken_until_it_is_given_back_or_something_else_needs_them() {
@@ -322,7 +327,7 @@ mod tests {
         assert!(memory.bytes() < LARGE);
         while memory.give_back(1) {}
         assert_eq!((memory.bytes(), memory.is_leaving()), (0, false));
-        // It is in nobody's way.
+        // Memory that is being given back yields to a permit that needs it.
         freed(LARGE);
         drop(Permit::take(&memory, LARGE).unwrap());
         assert!(memory.is_leaving());

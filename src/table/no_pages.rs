@@ -1,4 +1,5 @@
-//! In place of `pages` where the system has no such memory, and in models: all blocks are the allocator's.
+//! Replaces `pages` in models and on systems without such memory. All blocks come from the
+//! allocator.
 #![cfg_attr(tollgate_loom, allow(dead_code))]
 // The signatures are those of `pages`.
 #![allow(clippy::boxed_local)]

@@ -1,64 +1,63 @@
-//! Memory of the system, which it gives and takes back part by part.
+//! Large blocks of the system's memory, which it provides and takes back part by part.
 //!
-//! Writing zeroes to the memory of a large table takes milliseconds, and so does giving it back.
-//! One check would wait for that. So a large block has no memory to begin with. The first operation
-//! that brings a key to a part of the block asks for that part; that happens in a turnover, so a
-//! chunk at a time. When no thread can see the block any more, later operations give it back in
-//! parts (see [`Leaving`]). A sweep of several steps fetches as many parts before it needs them,
-//! and gives as many back in one call.
+//! Zeroing the memory of a large table takes milliseconds, and so does giving it back. One check
+//! would have to wait for that. So a large block has no memory at first. The first operation that
+//! brings a key to a part of the block asks for that part. Keys are brought in a turnover, so this
+//! happens a chunk at a time. Once no thread can see the block any more, later operations give it
+//! back in parts (see [`Leaving`]). A sweep of several steps pre-faults as many parts before it
+//! needs them, and gives back as many in one call.
 //!
-//! Whether a part was asked for is a hint. Memory that nobody has asked for comes when it is first
-//! used: each page with an exception of its own, and with two if it is read before it is written,
+//! Whether a part was asked for is a hint. Memory that no thread has asked for becomes present on
+//! first use. Each page then takes a fault of its own, or two if it is read before it is written,
 //! as the slots of a table are.
 //!
-//! A sweep of several steps does not ask: it writes to each page. While the system serves a
-//! request, the thread shares the lock of the process's memory, and a thread that asks for
-//! megabytes at a stretch keeps others that map memory from that lock. One of them is the loser of
-//! the race to begin a turnover, which gives back the era it allocated.
+//! A sweep of several steps does not ask for parts but writes to each page. While the system serves
+//! a request, the thread shares the lock of the process's memory. A thread that asks for megabytes
+//! without a break keeps other threads that map memory from that lock. One of them is the loser of
+//! the race to begin a turnover, which frees the era it allocated.
 
 use crate::sync::{Atomic, AtomicCell, Ordering::Relaxed};
 use memmap2::{Advice, MmapMut, UncheckedAdvice};
 use std::ptr::NonNull;
 
-/// From this size on a block is the system's. Below, the allocator may have it at hand, and if not,
-/// the thread that begins a turnover waits for it: some quarter of a millisecond.
+/// The least size of a block of the system. The allocator may have a smaller block ready; if not,
+/// the thread that begins a turnover waits for it, about a quarter of a millisecond.
 const LEAST: usize = 512 << 10;
 
-/// What is asked for at once, some 20 microseconds' work: larger parts would be the longest wait of
-/// a check, and smaller ones would come too often.
+/// How much is asked for in one call, which takes about 20 microseconds. Larger parts would become
+/// the longest wait of a check, and smaller ones would mean too many calls.
 const PART: usize = 64 << 10;
 
-/// What is given back at once, some 60 microseconds' work: the other processors are told each time,
-/// so not in small parts.
+/// How much is given back in one call, which takes about 60 microseconds. Smaller parts would
+/// notify the other processors more often.
 const GIVEN_BACK: usize = 1 << 20;
 
-/// From this size on a block is to be in huge pages, which make checks of ten million keys faster.
-/// Smaller tables gain little by them, and a check may have to wait until the system has made one
-/// free.
+/// From this size on a block uses huge pages, which speed up checks of ten million keys. Smaller
+/// tables gain little, and a check may have to wait until the system has freed a huge page.
 const HUGE: usize = 128 << 20;
 
-/// A page, where pages are smallest.
+/// The smallest page size.
 const PAGE: usize = 4096;
 
 /// A huge page.
 const HUGE_PART: usize = 2 << 20;
 
-/// A block of such memory, all zeroes.
+/// A zeroed block of the system's memory.
 #[derive(Debug)]
 pub(super) struct Pages {
     map: MmapMut,
     /// The bytes of a part.
     part: usize,
-    /// Of each part: 0, and once it was asked for or written to ahead, 1.
+    /// For each part: 0, then 1 once it was asked for or is being pre-faulted.
     asked: Box<[Atomic<u8>]>,
-    /// So many of them, from the first, were taken to come ahead.
+    /// How many parts, from the first, were handed out to be pre-faulted.
     ahead: Atomic<usize>,
-    /// So many bytes, from the first, are not given back yet.
+    /// How many bytes, from the first, are not given back yet.
     held: usize,
 }
 
 impl Pages {
-    /// So many bytes; `None` if the allocator is to have them.
+    /// Maps a block of that size. `None` if the block should come from the allocator.
     pub(super) fn new(bytes: usize) -> Option<Box<Self>> {
         let map = if bytes < LEAST { None } else { MmapMut::map_anon(bytes).ok() }?;
         // Advises the kernel, which may refuse: then the pages are small.
@@ -68,15 +67,16 @@ impl Pages {
         Some(Box::new(Self { map, part, asked, ahead: Atomic::new(0), held: bytes }))
     }
 
-    /// Where the block begins. It stays there.
+    /// The address of the block, which never changes.
     pub(super) fn start(&mut self) -> Option<NonNull<u8>> {
         NonNull::new(self.map.as_mut_ptr())
     }
 
-    /// Has the system give the part in which this byte is, unless it was asked for that.
+    /// Asks the system for the part that contains this byte, unless that was done before.
     #[inline]
     pub(super) fn populate(&self, byte: usize) {
-        // A part is a power of two. A shift, for this is done for every key that is moved.
+        // A part is a power of two. This runs for every key that is moved, so it shifts instead of
+        // dividing.
         let part = byte >> self.part.trailing_zeros();
         // ORDERING: relaxed; a hint.
         if self.asked[part].load(Relaxed) == 0 {
@@ -84,9 +84,11 @@ impl Pages {
         }
     }
 
-    /// Where the pages begin of the next parts that nobody has asked for, among as many as make so many of the usual size: for
-    /// whoever then writes to each, so that it comes. (Huge parts are asked for: each is one page. Where reading and writing it are
-    /// two exceptions, as on some 64-bit ARMs, it would come as small ones.)
+    /// The first bytes of the pages that the caller must write to, to pre-fault the next `parts`
+    /// parts of the usual size. Parts that were asked for before are left out.
+    ///
+    /// Huge parts are asked for here instead, since each is one page. Where a read and then a write
+    /// of a page are two faults, as on some 64-bit ARMs, it would become present as small pages.
     pub(super) fn ahead(&self, parts: usize) -> impl Iterator<Item = usize> {
         let all = self.asked.len();
         let parts = parts.saturating_mul(PART).div_ceil(self.part);
@@ -112,7 +114,8 @@ impl Pages {
 
     #[cold]
     fn ask_for(&self, part: usize) {
-        // ORDERING: relaxed; a hint. Whoever asks first may be slow: then others get single pages meanwhile.
+        // ORDERING: relaxed; a hint. While a slow thread asks for the part, others fault single
+        // pages in.
         self.asked[part].store(1, Relaxed);
         let start = part * self.part;
         let end = self.map.len().min(start + self.part);
@@ -120,14 +123,16 @@ impl Pages {
         let _ = self.map.advise_range(Advice::PopulateWrite, start, end - start);
     }
 
-    /// Gives back some of its end: so many times [`GIVEN_BACK`], or a part if that is more. How many bytes that were. Nobody
-    /// uses the block any more.
+    /// Gives back `times` times [`GIVEN_BACK`] from the end, or one part if that is more. Returns
+    /// how many bytes that was. The block is not in use any more.
     pub(super) fn give_back(&mut self, times: usize) -> usize {
         let most = self.part.max(GIVEN_BACK.saturating_mul(times));
         let start = self.held.saturating_sub(most).next_multiple_of(self.part);
         let bytes = self.held - start;
-        // Refused where pages are locked in memory: they go with the block, when the last part has gone.
-        // SAFETY: nobody has a reference to the block or will have one: it is ours alone, and we look at nothing in it.
+        // The system refuses if pages are locked in memory. They are freed with the block, after
+        // its last part.
+        // SAFETY: no thread has a reference to the block's memory, or will have one. This call owns
+        // the block and reads nothing in it.
         #[allow(unsafe_code)]
         let _ = unsafe { self.map.unchecked_advise_range(UncheckedAdvice::DontNeed, start, bytes) };
         self.held = start;
@@ -135,12 +140,13 @@ impl Pages {
     }
 }
 
-/// A block that nobody uses any more, and that is not all given back yet. One at the most: when the next comes, the rest of
-/// it goes at once.
+/// A block that is not in use any more and not wholly given back yet. There is at most one: when
+/// the next comes, the rest of it is given back immediately.
 ///
-/// Whoever gives a part back takes the block out, so that it is his alone, and puts it in again. A thread that stops
-/// between keeps it; nobody waits for that, and its bytes stay counted. What it has done to the block, the next one sees:
-/// a swap of an `AtomicCell` acquires and releases.
+/// A thread that gives a part back takes the block out, so that it owns it, and puts it in again.
+/// If it stops in between, the block stays with it and its bytes stay counted, and no other thread
+/// waits. What it has done to the block is visible to the next owner, because a swap of an
+/// `AtomicCell` acquires and releases.
 #[derive(Default)]
 pub(super) struct Leaving {
     bytes: Atomic<u64>,
@@ -163,15 +169,17 @@ impl Leaving {
         self.bytes.load(Relaxed)
     }
 
-    /// Takes a block that nobody uses any more. Of another, what is left goes back at once, and off the sum `all`.
+    /// Takes a block that is not in use any more. The rest of an earlier block is given back first,
+    /// and subtracted from the sum `all`.
     pub(super) fn take(&self, block: Box<Pages>, all: &Atomic<u64>) {
         // ORDERING: relaxed; a count.
         self.bytes.fetch_add(block.held as u64, Relaxed);
         self.all_back(self.block.swap(Some(block)), all);
     }
 
-    /// Gives so many parts back, and takes them off the sum `all`: some 60 microseconds' work for each. False if there is
-    /// nothing, or if another thread is at it.
+    /// Gives back up to `parts` parts, and subtracts them from the sum `all`. That takes about 60
+    /// microseconds for each part. Returns false if there is nothing, or if another thread is
+    /// giving it back.
     pub(super) fn give_back(&self, parts: usize, all: &Atomic<u64>) -> bool {
         if self.bytes() == 0 {
             return false;
@@ -184,7 +192,7 @@ impl Leaving {
         true
     }
 
-    /// Gives back all there is, and takes it off the sum `all`.
+    /// Gives back the whole block, and subtracts it from the sum `all`.
     pub(super) fn give_all_back(&self, all: &Atomic<u64>) {
         self.all_back(self.block.take(), all);
     }
@@ -207,8 +215,9 @@ impl Leaving {
 
 #[cfg(test)]
 impl Pages {
-    /// How many bytes of it are in memory: the two highest bits tell, of each page. (The second of a page that is being moved, as the
-    /// system does to make room for huge ones, or is swapped out.)
+    /// How many bytes of the block are present. The two highest bits of a page's entry tell. (The
+    /// second is set for a page that is swapped out, or that the system is moving to make room for
+    /// huge pages.)
     pub(super) fn resident(&self) -> usize {
         use std::os::unix::fs::FileExt;
         let pagemap = std::fs::File::open("/proc/self/pagemap").unwrap();
@@ -235,7 +244,7 @@ mod tests {
         let mut block = Pages::new(BYTES).unwrap();
         let parts = BYTES.div_ceil(PART);
         assert_eq!((block.asked.len(), block.held, block.resident()), (parts, BYTES, 0));
-        // Their first bytes, and their last; and once more.
+        // The first byte of a part or the last, each twice.
         for part in 0..parts {
             let byte = if part % 2 == 0 { part * PART } else { part * PART + PART - 1 };
             for _ in 0..2 {
@@ -243,7 +252,7 @@ mod tests {
                 assert_eq!(block.resident(), BYTES.min((part + 1) * PART));
             }
         }
-        // Whole parts.
+        // Only whole parts are given back.
         const LAST: usize = GIVEN_BACK - PART + 4096;
         for (times, given) in [(1, LAST), (1, GIVEN_BACK), (3, 3 * GIVEN_BACK), (2, 2 * GIVEN_BACK)] {
             assert_eq!(block.give_back(times), given);
@@ -256,7 +265,7 @@ mod tests {
         );
     }
 
-    /// As whoever uses the block does.
+    /// Writes to each page, as the owner of the block does.
     fn come_ahead(block: &mut Pages, parts: usize) {
         let pages: Vec<_> = block.ahead(parts).collect();
         pages.into_iter().for_each(|byte| block.map[byte] = 1);
@@ -278,7 +287,8 @@ mod tests {
         assert_eq!((block.ahead(1).count(), block.ahead(usize::MAX).count()), (0, 0));
     }
 
-    /// Two who come at once have the next parts each; and who is asked for a part meanwhile need not wait for them.
+    /// Two calls that overlap cover different parts, and a request for a part need not wait for
+    /// them.
     #[test]
     fn memory_that_comes_ahead_is_nobodys_twice() {
         const PAGES: usize = PART / PAGE;
@@ -297,7 +307,7 @@ mod tests {
     fn very_large_blocks_come_and_go_in_huge_parts() {
         let mut block = Pages::new(HUGE + 1).unwrap();
         assert_eq!((block.part, block.asked.len()), (HUGE_PART, HUGE / HUGE_PART + 1));
-        // Parts may lie in one huge page more.
+        // A part may reach into a second huge page.
         block.populate(HUGE - 1);
         assert!((HUGE_PART..=2 * HUGE_PART).contains(&block.resident()));
         assert_eq!(block.ahead(1).count(), 0);
@@ -313,7 +323,7 @@ mod tests {
         assert_eq!(block.resident(), 0);
     }
 
-    /// The bytes that leave, and all.
+    /// The bytes that are being given back, and the sum.
     fn counts(leaving: &Leaving, all: &Atomic<u64>) -> (usize, usize) {
         [leaving.bytes(), all.load(Relaxed)].map(|bytes| usize::try_from(bytes).unwrap()).into()
     }

@@ -1,4 +1,4 @@
-//! The rules that the words of one era were made under.
+//! The rules under which the words of one era were made.
 
 use super::memory::{Memory, Permit};
 use super::slot::Fingerprint;
@@ -9,29 +9,30 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
-/// The rule of all keys but those that have one of their own. Never changed: an era with other rules follows.
+/// A default rule, and the rules of single keys. They never change: a change makes an era with
+/// other rules.
 #[derive(Clone, Debug)]
 pub(crate) struct Rules {
     /// The default rule, if it is a GCRA and no key has a rule of its own.
     gcra: Option<Gcra>,
     default: Enforced<AnyRule>,
-    /// None if no key has a rule of its own: then a lookup does not even look here.
+    /// The rules of single keys. `None` if there are none, so that a lookup skips the map.
     own: Option<Arc<Own>>,
     /// How many changes there were before these.
     changes: u64,
-    /// The time of the latest of them.
+    /// The time of the latest change.
     since: Tick,
 }
 
-/// The rules of single keys. Eras that are retired keep theirs, so these are counted and bounded too.
+/// The rules of single keys. Retired eras keep theirs, so their memory is counted and bounded, too.
 #[derive(Debug)]
 struct Own {
     rules: Map,
-    /// Given back when no era has them any more.
+    /// Returned when no era uses these rules any more.
     _permit: Permit,
 }
 
-/// The hash of a fingerprint is the fingerprint: it is one.
+/// A map that uses a fingerprint as its own hash.
 type Map = HashMap<Fingerprint, Enforced<AnyRule>, BuildHasherDefault<Given>>;
 
 impl Rules {
@@ -44,7 +45,7 @@ impl Rules {
         Self { gcra, default, own, changes, since }
     }
 
-    /// The rule of all keys, if they have one and it is a GCRA.
+    /// The GCRA that all keys share. `None` if a key has a rule of its own, or the rule is another.
     #[inline(always)]
     pub(super) fn gcra(&self) -> Option<Gcra> {
         self.gcra
@@ -59,13 +60,13 @@ impl Rules {
         }
     }
 
-    // Not inlined: the lookups of those who have no such rules stay small.
+    // Not inlined, so that lookups in tables without such rules stay small.
     #[inline(never)]
     fn own_or_default<'r>(&'r self, own: &'r Own, key: Fingerprint) -> &'r AnyRule {
         &own.rules.get(&key).unwrap_or(&self.default).rule
     }
 
-    /// The rule of keys that have none of their own.
+    /// The rule of keys that have no rule of their own.
     pub(crate) fn default(&self) -> &Enforced<AnyRule> {
         &self.default
     }
@@ -75,7 +76,7 @@ impl Rules {
         self.changes
     }
 
-    /// The quota of its own that a key has.
+    /// The key's own quota, if it has one.
     pub(crate) fn own_quota(&self, key: Fingerprint) -> Option<Quota> {
         Some(self.own.as_ref()?.rules.get(&key)?.quota)
     }
@@ -90,15 +91,15 @@ impl Rules {
         self.own.as_ref().map_or(0, |own| own.rules.len())
     }
 
-    /// Are these the same rules, and not only alike?
+    /// Were both made by the same change? Equal rules of different changes are not the same.
     #[inline]
     pub(super) fn are(&self, others: &Self) -> bool {
         self.changes == others.changes
     }
 
-    /// These rules after a change at `now`: another default, and keys that get a rule of their own or lose it. `None`
-    /// if the memory for that is not permitted: four times as much as these rules take, with those of eras that
-    /// are not freed yet.
+    /// These rules after a change at `now`: another default, and keys that get or lose a rule of
+    /// their own. `None` if the memory is not permitted. The bound is four times what the new rules
+    /// take, and includes the rules of eras that are not freed yet.
     pub(crate) fn changed(
         &self,
         now: Tick,
@@ -116,7 +117,7 @@ impl Rules {
                     None => rules.remove(&key),
                 };
             }
-            // A map keeps a byte beside each entry, and an eighth of its places vacant.
+            // A map keeps a byte beside each entry, and an eighth of its entries vacant.
             let bytes =
                 (rules.capacity() / 7 * 8 * (size_of::<(Fingerprint, Enforced<AnyRule>)>() + 1)) as u64;
             match rules.is_empty() {
@@ -140,7 +141,8 @@ impl Hasher for Given {
     }
 
     fn write_u64(&mut self, fingerprint: u64) {
-        // The map takes the group from the low bits and the tag from the highest seven; all are random.
+        // The map takes the group from the low bits and the tag from the highest seven. All bits
+        // are random.
         self.0 = fingerprint;
     }
 
@@ -183,11 +185,12 @@ mod tests {
         let changed = |rules: &Rules, now| rules.changed(Tick::from_nanos(now), None, &keys, &memory);
         assert!(changed(&kept[4], 5).is_none(), "nothing is freed yet");
         kept.remove(1);
-        // A clock that was set back makes no earlier change of it.
+        // A clock that was set back does not set back the time of the latest change.
         let last = changed(&kept[3], 1).unwrap();
         assert_eq!((last.changes(), last.since()), (5, Tick::from_nanos(4)));
         assert!(last.are(&last.clone()) && !last.are(&kept[3]));
-        // Who asks for a default only keeps the rules of keys, at no cost; without any, nothing is counted.
+        // A change of the default only shares the rules of keys at no cost. Without such rules
+        // nothing is counted.
         let _default = last.changed(Tick::ZERO, Some(rule), &[], &memory).unwrap();
         assert_eq!(memory.bytes(), 4 * bytes);
         let none: Vec<_> = keys.iter().map(|&(key, _)| (key, None)).collect();

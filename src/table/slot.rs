@@ -1,6 +1,6 @@
-//! What one slot holds beside the word: the fingerprint of its key.
+//! The fingerprint of a key, which a slot holds beside the word.
 
-/// A keyed 64-bit hash of a key, which stands for the key.
+/// A keyed 64-bit hash of a key, which represents the key.
 ///
 /// | value | meaning |
 /// |---|---|
@@ -16,14 +16,14 @@ impl Fingerprint {
     pub(super) const SEALED: Self = Self(1);
     const RESERVED: u64 = 2;
 
-    /// The fingerprint of a key with that hash. The reserved values are moved away, to values that two
-    /// of 2^64 other hashes have too.
+    /// The fingerprint of a key with that hash. A reserved value is replaced by another one, which
+    /// is also the fingerprint of one other hash.
     #[inline]
     pub(crate) const fn of_hash(hash: u64) -> Self {
         if hash < Self::RESERVED { Self::instead_of(hash) } else { Self(hash) }
     }
 
-    /// Not inlined, so that it is a jump that is not taken, and not arithmetic for each key.
+    /// Not inlined, so that other keys pay for a branch not taken instead of arithmetic.
     #[cold]
     #[inline(never)]
     const fn instead_of(hash: u64) -> Self {
@@ -40,7 +40,7 @@ impl Fingerprint {
         self.0 == Self::SEALED.0
     }
 
-    /// EMPTY or SEALED: no key, and the end of every probe run that comes by.
+    /// Is it EMPTY or SEALED? Such a slot holds no key and ends every probe run that meets it.
     #[inline]
     pub(super) const fn is_vacant(self) -> bool {
         self.0 < Self::RESERVED
@@ -51,7 +51,8 @@ impl Fingerprint {
         self.0
     }
 
-    /// Where its probe run begins, of `count` places: the high bits of the hash, scaled.
+    /// The line, of `count` lines, at which the probe run begins: the high bits of the hash,
+    /// scaled.
     #[inline]
     pub(super) const fn home(self, count: usize) -> usize {
         // The product is below count * 2^64.
@@ -61,7 +62,7 @@ impl Fingerprint {
     }
 }
 
-// SAFETY: `Fingerprint` is `repr(transparent)` over `u64`: no padding, every bit pattern is a value.
+// SAFETY: `Fingerprint` is `repr(transparent)` over `u64`: no padding, every bit pattern is valid.
 #[allow(unsafe_code)]
 unsafe impl bytemuck::Zeroable for Fingerprint {}
 // SAFETY: as above; `Copy` and `'static` by derive and definition.
@@ -90,7 +91,7 @@ mod tests {
         }
     }
 
-    /// By its bits it is decided who does a step of upkeep: keys at one time differ in them.
+    /// The bits choose the calls that do upkeep, so they must differ between keys.
     #[test]
     fn the_bits_are_those_of_the_hash() {
         for hash in [2, 77, u64::MAX] {

@@ -1,4 +1,4 @@
-//! One array of slots, grouped in cache lines: probing, claiming, sealing.
+//! One array of slots, grouped in cache lines. It can be probed, claimed and sealed.
 
 use super::memory::{Permit, Zeroed, zeroed};
 use super::slot::Fingerprint;
@@ -12,12 +12,13 @@ use std::mem::size_of;
 /// Slots in a line.
 pub(super) const SLOTS: usize = 4;
 
-/// Up to so many slots (256 KiB, which fit into most cores' caches) there are two for each key, and
-/// not three for two: so fewer keys are beyond their first line. (Models have few slots, or there
-/// is too much to try.)
+/// Up to this many slots (256 KiB, which fit into most cores' caches) a space has two slots for
+/// each key; beyond, three for two. With two, fewer keys lie outside their first line. (Models have
+/// few slots, to keep the number of schedules small.)
 const ROOMY: u64 = if cfg!(tollgate_loom) { 1 } else { 1 << 14 };
 
-/// Four slots that share a cache line; fingerprints together, so that they compare as one vector.
+/// Four slots that share a cache line. The fingerprints are adjacent, so that they compare as one
+/// vector.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Line {
@@ -29,10 +30,11 @@ pub(crate) struct Line {
 const _: () = assert!(size_of::<Line>() == 64);
 
 impl Line {
-    /// Where a key may be: its own slot, or the last one. And the keys that are here, of which the last is the one at that place.
+    /// The index at which a key may be, and the fingerprints of the line. The index is the key's
+    /// own slot or the last one, and the last fingerprint returned is the one at that index.
     ///
-    /// Three comparisons without a branch give the place, and the key there is read again: fewer
-    /// instructions than a fifth place for a key that is not here.
+    /// Three comparisons without a branch give the index, and the fingerprint there is read again.
+    /// That takes fewer instructions than a fifth index for a key that is not here.
     #[inline(always)]
     #[cfg(not(tollgate_loom))]
     fn look(&self, key: Fingerprint) -> (usize, [Fingerprint; SLOTS]) {
@@ -40,13 +42,15 @@ impl Line {
         // ORDERING: relaxed; a fingerprint publishes nothing, see the ledger of `table`.
         let others @ [first, second, third] = [first, second, third].map(|slot| slot.load(Relaxed));
         let place = place(&others, key);
-        // ORDERING: relaxed, as above. (It never changes, so if it is read again, it is what it was.)
+        // ORDERING: relaxed, as above. (A fingerprint never changes, so a second read returns the
+        // same.)
         (place, [first, second, third, self.keys[place].load(Relaxed)])
     }
 
-    /// The same for the models. Those that ask for it look at nothing behind a vacant slot, which is less than half of the
-    /// executions. By invariant 2 of `table` a key can be there only if it has come since that slot was read: what the code would do
-    /// then, it does in them where the slot is read later. Only the others see the two together.
+    /// The variant for models. Models that ask for it read no slot behind a vacant one, which leaves
+    /// less than half of the executions. By invariant 2 of `table` a key can be behind that slot
+    /// only if it has come since the slot was read. Other executions of these models cover that
+    /// case, by reading the slot later. Only models that don't ask see both slots together.
     #[cfg(tollgate_loom)]
     fn look(&self, key: Fingerprint) -> (usize, [Fingerprint; SLOTS]) {
         let mut is_done = false;
@@ -64,7 +68,8 @@ impl Line {
         (place, keys)
     }
 
-    /// The word of a key, if it is here; or else what this line tells of it.
+    /// The word of a key that is in this line. If the key is not here, the error tells where to
+    /// look next.
     #[inline(always)]
     pub(crate) fn find(&self, key: Fingerprint) -> Result<&Atomic<Word>, Miss<'_>> {
         let (place, keys) = self.look(key);
@@ -78,8 +83,9 @@ impl Line {
         })
     }
 
-    /// The word of a key, if it is here. If it is not, the next line is on its way: without a branch, so that the processor goes on
-    /// with other keys while it waits for this line.
+    /// The word of a key that is in this line. If the key is not here, this prefetches the next
+    /// line. There is no branch, so the processor continues with other keys while it waits for this
+    /// line.
     #[inline(always)]
     pub(crate) fn find_or_prefetch(&self, key: Fingerprint) -> Option<&Atomic<Word>> {
         let (place, keys) = self.look(key);
@@ -88,19 +94,21 @@ impl Line {
         is_here.then(|| &self.words[place])
     }
 
-    /// Writes to it, if it is new, and changes nothing.
+    /// Makes the memory of the line present by a write that changes nothing.
     fn touch(&self) {
-        // ORDERING: relaxed; who sees a fresh word sees no more by it. (To add 0 is made a load by some compilers.)
+        // ORDERING: relaxed; a fresh word publishes nothing. (Not `fetch_add(0)`, which some
+        // compilers turn into a load.)
         let _ = self.words[0].compare_exchange(Word::FRESH, Word::FRESH, Relaxed, Relaxed);
     }
 
-    /// Asks the processor for the line that lies so many behind this one, and does not wait. There may be none.
+    /// Prefetches the line `behind` lines after this one, if there is one. Does not wait.
     #[inline(always)]
     fn prefetch(&self, behind: usize) {
         #[cfg(all(target_arch = "x86_64", not(tollgate_loom)))]
         {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            // SAFETY: a prefetch reads nothing as far as the program can see, and never faults: any address will do.
+            // SAFETY: a prefetch has no effect that the program can see, and never faults, so any
+            // address is valid.
             #[allow(unsafe_code)]
             unsafe {
                 _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(self).wrapping_add(behind).cast());
@@ -111,8 +119,8 @@ impl Line {
     }
 }
 
-/// An array of lines. A key's probe run begins at the line its fingerprint names and goes on, slot by
-/// slot and around the end, until it meets the key or a vacant slot.
+/// An array of lines. A key's probe run begins at the line that its fingerprint names. It continues
+/// slot by slot and around the end, until it meets the key or a vacant slot.
 #[derive(Debug)]
 pub(super) struct Space {
     lines: Zeroed<Line>,
@@ -129,16 +137,16 @@ pub(super) enum Probe<'s> {
     Sealed,
 }
 
-/// What a line tells of a key that it does not have.
+/// What a line tells about a key that is not in it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Miss<'s> {
     /// The key's probe run ends here, at this slot.
     New(Vacant<'s>),
-    /// The key's probe run goes on in the next line: other keys have all slots of this one.
+    /// The key's probe run continues in the next line: other keys have all slots of this one.
     Further,
 }
 
-/// A slot without a key at the end of a probe run, as it was when it was read.
+/// A slot without a key at the end of a probe run, in the state in which it was read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Vacant<'s> {
     slot: &'s Atomic<Fingerprint>,
@@ -147,24 +155,25 @@ pub(crate) struct Vacant<'s> {
 }
 
 impl Space {
-    /// The number of lines in which `places` keys take two thirds of the slots at most, half of them as long as that is no more than
-    /// [`ROOMY`] slots, and one slot is left EMPTY to end every probe run.
+    /// The number of lines for `places` keys. The keys take at most two thirds of the slots, or
+    /// half of them as long as that is no more than [`ROOMY`] slots. At least one slot stays EMPTY
+    /// to end every probe run.
     pub(super) fn lines_for(places: u64) -> u64 {
         let slots = (places + places / 2).max(ROOMY.min(2 * places));
         (slots + 1).div_ceil(SLOTS as u64)
     }
 
-    /// The bytes of so many lines.
+    /// The bytes of `lines` lines.
     pub(super) const fn bytes_of(lines: u64) -> u64 {
         lines * size_of::<Line>() as u64
     }
 
-    /// A space of so many lines, `None` if there is no memory for it.
+    /// Allocates a space of `lines` lines. `None` if there is no memory for it.
     pub(super) fn new(lines: usize) -> Option<Self> {
         Some(Self { lines: allocate(lines)? })
     }
 
-    /// The first line of a key's probe run, in which most keys are. It is on its way to the processor when this returns.
+    /// The first line of a key's probe run, in which most keys are. This starts to prefetch it.
     #[inline(always)]
     pub(super) fn first_line(&self, key: Fingerprint) -> &Line {
         let line = &self.lines[key.home(self.lines.len())];
@@ -172,13 +181,13 @@ impl Space {
         line
     }
 
-    /// Goes along the probe run of a key, to its word or to the vacant slot that ends the run.
+    /// Follows the probe run of a key to its word, or to the vacant slot that ends the run.
     #[inline(always)]
     pub(super) fn search(&self, key: Fingerprint) -> Result<&Atomic<Word>, Vacant<'_>> {
         self.search_from(key.home(self.lines.len()), key)
     }
 
-    /// As [`search`](Self::search) for a key whose first line is full of other keys.
+    /// Continues a [`search`](Self::search) for a key whose first line is full of other keys.
     #[inline(always)]
     pub(super) fn search_after_first(&self, key: Fingerprint) -> Result<&Atomic<Word>, Vacant<'_>> {
         self.search_from(self.after(key.home(self.lines.len())), key)
@@ -195,32 +204,35 @@ impl Space {
         }
     }
 
-    /// The same, with what the vacant slot is.
+    /// Searches for a key, and tells whether the vacant slot that ends its run is EMPTY or SEALED.
     #[inline]
     pub(super) fn probe(&self, key: Fingerprint) -> Probe<'_> {
         match self.search(key) {
             Ok(word) => Probe::Key(word),
             Err(vacant) if vacant.was.is_empty() => Probe::Empty(vacant),
             Err(vacant) => {
-                // ORDERING: acquire side of *closed*: the next era is linked. A seal stays as it is.
+                // ORDERING: acquire side of *closed*: the next era is linked. A sealed slot never
+                // changes.
                 vacant.slot.load(Acquire);
                 Probe::Sealed
             }
         }
     }
 
-    /// Finds `key` or claims the first EMPTY slot of its run for it; the word beside it. The caller has a place for the
-    /// key, so there is such a slot, unless the run was sealed: then `None`.
+    /// Finds `key`, or claims the first EMPTY slot of its run for it, and returns the word of that
+    /// slot. The caller has a place for the key, so there is such a slot, unless the run was
+    /// sealed: then this returns `None`.
     #[inline]
     pub(super) fn claim(&self, key: Fingerprint) -> Option<&Atomic<Word>> {
         let mut at = key.home(self.lines.len());
         loop {
             let line = &self.lines[at];
             for (slot, word) in line.keys.iter().zip(&line.words) {
-                // ORDERING: relaxed, as in `probe`.
+                // ORDERING: relaxed, as in `Line::look`.
                 let mut found = slot.load(Relaxed);
                 if found.is_empty() {
-                    // ORDERING: relaxed twice; whoever reads the fingerprint needs nothing else of ours.
+                    // ORDERING: relaxed twice; a fingerprint publishes nothing, see the ledger of
+                    // `table`.
                     match slot.compare_exchange(Fingerprint::EMPTY, key, Relaxed, Relaxed) {
                         Ok(_) => return Some(word),
                         Err(other) => found = other,
@@ -237,7 +249,7 @@ impl Space {
         }
     }
 
-    /// Has the memory where the probe run of a key begins made ready for use, if it is not, and on its way to the processor.
+    /// Makes the memory where the probe run of a key begins present, and prefetches the line.
     #[inline]
     pub(super) fn prepare(&self, key: Fingerprint) {
         let home = key.home(self.lines.len());
@@ -245,13 +257,13 @@ impl Space {
         self.lines[home].prefetch(0);
     }
 
-    /// Has the first so many parts of the memory made ready for which nobody has done it in this way.
+    /// Pre-faults the next `parts` parts of the memory that no call of this function has covered.
     pub(super) fn populate_ahead(&self, parts: usize) {
         self.lines.populate_ahead(parts, Line::touch);
     }
 
-    /// For the last one who has it: leaves what is to be given back in parts, and the permission for that. There may be no
-    /// lines any more.
+    /// Leaves large memory, and the permission for it, to be given back in parts. Only the last
+    /// owner may call this. There may be no lines afterwards.
     pub(super) fn leave(&mut self, permit: &mut Permit) {
         self.lines.leave(permit);
     }
@@ -261,14 +273,15 @@ impl Space {
         self.lines.len()
     }
 
-    /// The keys in a line.
+    /// The keys that a line holds.
     pub(super) fn keys(&self, line: usize) -> impl Iterator<Item = Fingerprint> {
-        // ORDERING: relaxed, as in `probe`.
+        // ORDERING: relaxed, as in `Line::look`.
         let keys = self.lines[line].keys.iter().map(|slot| slot.load(Relaxed));
         keys.filter(|key| !key.is_vacant())
     }
 
-    /// Seals the vacant slots of a line for good, and gives each key in it, with its word, to `each`.
+    /// Seals the vacant slots of a line for good, and gives each key in it, with its word, to
+    /// `each`.
     #[inline]
     pub(super) fn close_line(&self, at: usize, mut each: impl FnMut(Fingerprint, &Atomic<Word>)) {
         let line = &self.lines[at];
@@ -287,8 +300,9 @@ impl Space {
 }
 
 impl<'s> Vacant<'s> {
-    /// Gives the slot to `key`, whose probe run ended at it, and the word beside it to the caller; `None` if it is SEALED, or
-    /// something has come between. The caller has a place for the key.
+    /// Claims the slot for `key`, whose probe run ended at it, and returns the word beside it.
+    /// `None` if the slot is SEALED or another key has taken it. The caller has a place for the
+    /// key.
     #[inline]
     pub(super) fn claim(self, key: Fingerprint) -> Option<&'s Atomic<Word>> {
         // ORDERING: relaxed twice, as in `Space::claim`.
@@ -301,29 +315,29 @@ impl<'s> Vacant<'s> {
     }
 }
 
-/// Seals a slot unless a key has it; what it holds from now on.
+/// Seals a slot that is EMPTY. Returns what the slot holds from now on.
 #[inline]
 fn seal(slot: &Atomic<Fingerprint>) -> Fingerprint {
-    // ORDERING: relaxed; a look first, for most slots are taken, and what is there stays there.
+    // ORDERING: relaxed; only a test, because most slots are taken, and a taken slot never changes.
     let found = slot.load(Relaxed);
     if !found.is_empty() {
         return found;
     }
-    // ORDERING: release side of *closed*: who seals has seen the next era linked. Relaxed on failure: what
-    // is there needs nothing of ours.
+    // ORDERING: release side of *closed*: the thread that seals has seen the next era linked.
+    // Relaxed on failure: the fingerprint found publishes nothing.
     match slot.compare_exchange(Fingerprint::EMPTY, Fingerprint::SEALED, Release, Relaxed) {
         Ok(_) => Fingerprint::SEALED,
         Err(found) => found,
     }
 }
 
-/// Where a key is among others, or the place behind them.
+/// The index of a key among others, or the index behind them.
 #[inline(always)]
 fn place(others: &[Fingerprint], key: Fingerprint) -> usize {
     (0..others.len()).rev().fold(others.len(), |at, nth| if others[nth] == key { nth } else { at })
 }
 
-/// So many EMPTY lines, or `None` if there is no memory for them.
+/// Allocates `count` EMPTY lines. `None` if there is no memory for them.
 fn allocate(count: usize) -> Option<Zeroed<Line>> {
     let line = || Line {
         keys: std::array::from_fn(|_| Atomic::new(Fingerprint::EMPTY)),
@@ -349,7 +363,7 @@ mod tests {
         {
             let slots = Space::lines_for(places) * SLOTS as u64;
             let asked = if places <= most { 2 * places } else { (places + places / 2).max(ROOMY) };
-            // And no more lines than that takes.
+            // And not a line more than needed.
             assert!((asked + 1..=asked + SLOTS as u64).contains(&slots), "{places}: {slots}");
             assert!(slots >= before, "{places}: {slots}, and for fewer keys {before}");
             before = slots;
@@ -363,13 +377,13 @@ mod tests {
         assert_eq!(space.lines(), 3);
     }
 
-    /// Keys that are there already keep their words.
+    /// Keys that came before keep their words.
     #[test]
     #[cfg(target_os = "linux")]
     fn memory_that_comes_ahead_changes_nothing() {
         const PART: usize = 64 << 10;
         let space = Space::new((1 << 20) / size_of::<Line>()).unwrap();
-        // Its home is the first line.
+        // The key's home is the first line.
         let first = Fingerprint::of_hash(100);
         let word = Word::FRESH.frozen();
         space.claim(first).unwrap().store(word, Relaxed);
@@ -382,7 +396,7 @@ mod tests {
         assert!(words().skip(1).all(Word::is_fresh));
     }
 
-    /// In the last line of a space there is nothing behind it to ask for, and nothing comes of that.
+    /// Behind the last line of a space there is no line to prefetch, which does no harm.
     #[test]
     fn a_key_is_found_in_the_first_line_of_its_run_and_not_in_the_next() {
         let space = Space::new(3).unwrap();

@@ -1,15 +1,15 @@
-//! The steps of an insertion and of a turnover, named so that tests can stop a thread for good at each.
-//! Outside unit tests they are nothing.
+//! Fail points: the steps of an insertion and of a turnover, at which tests can stop a thread for
+//! good. Outside unit tests they do nothing.
 
-/// Where a thread has just got to.
+/// The point that a thread has just reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(not(test), allow(dead_code))]
 pub(super) enum Step {
-    /// It has a place, and no slot yet.
+    /// The thread has a place, and no slot yet.
     PlaceGiven,
-    /// It has asked for a place in vain, and not taken that back yet.
+    /// The thread was refused a place, and has not taken back its request yet.
     AskedInVain,
-    /// It has claimed a slot, and not charged it yet.
+    /// The thread has claimed a slot, and not charged the key yet.
     Claimed,
     /// The era gives out no more places, and the next one is not linked yet.
     Closed,
@@ -17,19 +17,19 @@ pub(super) enum Step {
     Linked,
     /// A word is frozen, and not moved yet.
     Frozen,
-    /// A key is about to be evicted, and the mark is raised.
+    /// The mark is raised, and the key is not evicted yet.
     Forgotten,
-    /// A key is evicted, and not counted as such yet.
+    /// A key is evicted, and not counted yet.
     Evicted,
     /// A key has a slot in the next era, and its word is not there yet.
     Brought,
-    /// The keys of a chunk are moved, and that is not noted yet.
+    /// The keys of a chunk are moved, and the chunk is not noted as done yet.
     ChunkMoved,
     /// A chunk is noted as done, and not added up yet.
     ChunkNoted,
-    /// All is moved, and how much is not noted in the next era yet.
+    /// All keys are moved, and their number is not stored in the next era yet.
     AllMoved,
-    /// All is noted, and the next era is not the root yet.
+    /// The number of moved keys is stored, and the next era is not the root yet.
     Carried,
     /// The next era is the root, and the old one is retired.
     Promoted,
@@ -60,7 +60,8 @@ mod tests {
         static CHUNKS: Cell<usize> = const { Cell::new(0) };
     }
 
-    /// Stops the thread for good if it was asked to stop here. Counts the chunks it closes.
+    /// Stops the thread for good if it was asked to stop at this step. Counts the chunks that the
+    /// thread closes.
     pub(in super::super) fn reach(step: Step) {
         if step == Step::ChunkMoved {
             CHUNKS.set(CHUNKS.get() + 1);
@@ -93,18 +94,18 @@ mod tests {
 
     const NOW: Tick = Tick::from_nanos(1_000_000_000_000);
 
-    /// Keys that are charged once before anything else happens, and must have exactly one more token.
+    /// Keys that are charged once before the thread stops, and then have exactly one more token.
     const EARLY: std::ops::Range<u64> = 0..35;
 
     /// Keys that are idle by now, so that some are evicted.
     const IDLE: std::ops::Range<u64> = 100..103;
 
-    /// A thread is stopped at `step`, pinned as it is; then others charge, insert, and make the table grow
-    /// at least twice more. No charge is lost, none is admitted that should not be, and nobody waits.
+    /// Stops a thread at `step` while it is pinned. Then others charge, insert, and make the table
+    /// grow at least twice more. No charge is lost, none is wrongly admitted, and no thread waits.
     fn all_go_on_without_a_thread_that_stopped_at(step: Step) {
         let limiter: Limiter<u64> =
             Limiter::builder(Quota::per_hour(2)).max_keys(10_000).clock(Clock::manual()).build().unwrap();
-        // Tests can't unwind a parked thread, so what it uses lives on.
+        // Tests can't unwind a parked thread, so what it uses is leaked.
         let limiter: &'static Limiter<u64> = Box::leak(Box::new(limiter));
         for key in IDLE {
             assert!(limiter.check_at(&key, 1, Tick::ZERO).is_allowed());
@@ -153,7 +154,7 @@ mod tests {
         }
     }
 
-    /// The most chunks that one of these insertions closes, on this thread.
+    /// The most chunks that one of these insertions closes on this thread.
     fn most_chunks(limiter: &Limiter<u64>, keys: std::ops::Range<u64>, now: impl Fn(u64) -> Tick) -> usize {
         keys.map(|key| {
             CHUNKS.set(0);
@@ -164,7 +165,8 @@ mod tests {
         .unwrap()
     }
 
-    /// Below the cap: one chunk of 16 slots, and one for each other thread that has begun one.
+    /// Below the cap an insertion closes one chunk of 16 slots, and one for each other thread that
+    /// is in one.
     #[test]
     fn an_insertion_closes_one_chunk_while_the_table_grows() {
         let builder = || Limiter::builder(Quota::per_hour(2)).max_keys(1_000_000).clock(Clock::manual());
@@ -194,7 +196,7 @@ mod tests {
         }
     }
 
-    /// At the cap: as many as it takes to find an idle key, and 8 at the most.
+    /// At the cap an insertion closes chunks until it finds an idle key, and at most 8.
     #[test]
     fn an_insertion_closes_a_bounded_number_of_chunks_at_the_cap() {
         let builder = Limiter::builder(Quota::per_hour(2)).max_keys(5_000).clock(Clock::manual());
@@ -204,7 +206,7 @@ mod tests {
         assert_eq!(limiter.len(), 5_000);
     }
 
-    /// A turnover that insertions began is brought to its end by charges of known keys.
+    /// Charges of known keys complete a turnover that insertions began.
     #[test]
     fn charges_of_known_keys_close_one_chunk_now_and_then() {
         // No key is idle between its charges.
@@ -225,7 +227,7 @@ mod tests {
         assert_eq!(limiter.len() as u64, keys + 1);
     }
 
-    /// They write nothing, so they do no part of a turnover either.
+    /// A denial writes nothing, so it does no part of a turnover either.
     #[test]
     fn denials_of_known_keys_leave_a_turnover_alone() {
         let limiter: Limiter<u64> =
@@ -234,17 +236,17 @@ mod tests {
         let keys = limiter.stats().capacity as u64;
         most_chunks(&limiter, 5_000..keys, |_| NOW);
         assert_eq!(most_chunks(&limiter, keys..keys + 1, |_| NOW), 0, "this one begins the turnover");
-        // Among so many are some whose turn it would be, if they were charges.
+        // Some of these keys would do a chunk if they were charged.
         let at = |key| NOW + Duration::from_millis(key);
         assert_eq!(most_chunks(&limiter, 0..keys, at), 0);
         assert_eq!(limiter.len() as u64, keys + 1);
     }
 
-    /// Not before a key can have become idle: a grace after the last time, or once enough new keys were
-    /// refused.
+    /// A full table waits until a key can have become idle: a grace since the last time, or until
+    /// enough new keys were refused.
     #[test]
     fn a_full_table_turns_over_once_a_grace_or_for_many_refusals() {
-        // Its 50 places are in 26 lines, which are 7 chunks: as many as one insertion closes.
+        // The table's 50 places are in 26 lines, which are 7 chunks: one insertion closes as many.
         let builder = Limiter::builder(Quota::per_day(1)).max_keys(50).clock(Clock::manual());
         let limiter: Limiter<u64> = builder.grace(Duration::from_secs(10)).build().unwrap();
         let refuse = |keys: std::ops::Range<u64>, seconds| {

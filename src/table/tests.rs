@@ -29,7 +29,7 @@ fn insert(table: &Table, key: Fingerprint, now: Tick, guard: &Guard) {
     assert!(table.charge(key, now, 1, guard).is_some_and(|(answer, _)| answer.is_allowed()));
 }
 
-/// A root with so many places, into which so many keys came.
+/// Makes a root with a limit of `limit` keys, of which `survivors` came from the era before.
 fn root(limit: u64, survivors: u64) -> Era {
     let size = Size::first(limit);
     let permit = Permit::take(&Memory::new(LEAST_MEMORY), size.bytes()).unwrap();
@@ -40,7 +40,7 @@ fn root(limit: u64, survivors: u64) -> Era {
 fn a_root_that_is_less_than_a_quarter_used_is_followed_by_a_smaller_era() {
     let root = root(80, 0);
     assert_eq!(root.chunks(), 11);
-    // Twice the keys, but at least one place more for each chunk.
+    // Twice the keys, but at least one more place for each chunk.
     for (used, limit) in [(0, 11), (10, 21), (11, 22), (12, 24), (19, 38), (20, 80), (79, 80)] {
         assert_eq!(limit_after(&root, used, Tick::ZERO), limit, "{used} used");
     }
@@ -54,7 +54,7 @@ fn keys_stay_if_more_than_half_of_a_root_came_from_the_era_before() {
     }
 }
 
-/// Not for ever: it would wait for a thread that has stopped.
+/// It must not wait forever for a thread that has stopped.
 #[test]
 fn a_change_that_gets_no_memory_gives_up_and_changes_nothing() {
     let (table, tries) = (table(), Cell::new(0));
@@ -69,7 +69,7 @@ fn a_change_that_gets_no_memory_gives_up_and_changes_nothing() {
     assert_eq!(table.root(&guard).place(None, Tick::ZERO), Place::Given, "the root is not closed");
 }
 
-/// Not even for a `clear`, which begins a turnover however long ago the last one was.
+/// A `clear`, which begins a turnover however recent the last one is, does not close it either.
 #[test]
 fn a_root_is_not_closed_while_no_next_era_is_permitted() {
     let (table, guard) = (table(), pin());
@@ -82,7 +82,8 @@ fn a_root_is_not_closed_while_no_next_era_is_permitted() {
     assert_eq!(table.root(&guard).place(None, Tick::ZERO), Place::Closed);
 }
 
-/// It asks for the memory before it closes the root, so it asks for as much as the next era can take.
+/// The change asks for memory before it closes the root, so it asks for the most that the next era
+/// can take.
 #[test]
 fn a_change_while_the_root_is_full_makes_it_larger() {
     let (table, guard) = (table(), pin());
@@ -96,7 +97,7 @@ fn a_change_while_the_root_is_full_makes_it_larger() {
     assert_eq!((table.len(&guard), table.capacity(&guard)), (full, 4 * full));
 }
 
-/// Its words are frozen there and its slots sealed, or will be.
+/// In an earlier era words are frozen and slots are sealed, or will be.
 #[test]
 fn no_key_comes_into_a_view_of_an_earlier_era() {
     let (table, guard) = (table(), pin());
@@ -121,7 +122,7 @@ fn no_key_comes_into_a_view_of_an_earlier_era() {
 fn a_key_whose_slot_another_key_has_taken_takes_no_place_with_it() {
     let (table, guard) = (table(), pin());
     let view = table.view(&guard);
-    // Of one line.
+    // Both keys begin in one line.
     let [first, second] = [1, 2].map(|hash| Fingerprint::of_hash(hash << 40));
     let find = |key| view.first_line(key).find(key);
     let charge = |found, key| {
@@ -135,7 +136,8 @@ fn a_key_whose_slot_another_key_has_taken_takes_no_place_with_it() {
     assert_eq!([first, second].map(|key| charge(find(key), key)), [Some(false); 2]);
 }
 
-/// A megabyte for each: or the memory of a flood would stay where only few new keys come.
+/// Each new key gives back a megabyte. Otherwise the memory of a flood would stay where few new
+/// keys come.
 #[test]
 #[cfg(target_os = "linux")]
 fn new_keys_give_memory_back_before_others_come_in_at_once() {

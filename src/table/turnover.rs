@@ -1,4 +1,4 @@
-//! The table itself: its eras, and how it turns over.
+//! The [`Table`]: its eras, and how it turns over from one to the next.
 
 use super::era::{CHUNK, Dawn, Era, Size};
 use super::memory::{Memory, Permit};
@@ -20,17 +20,18 @@ use crate::time::Tick;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How many eras of the cap's size may be allocated at once: the root, the next, and two that are retired
-/// and wait to be freed. Smaller ones may be more.
+/// How many eras of the cap's size may be allocated together: the root, the next, and two that are
+/// retired and wait to be freed. There may be more smaller ones.
 const ERAS_AT_CAP: u64 = 4;
 
-/// Bytes that the eras of a small table may take all the same: it can retire them faster than they are freed.
+/// The bytes that the eras of even a small table may take, which can retire them faster than they
+/// are freed.
 pub(super) const LEAST_MEMORY: u64 = 1 << 20;
 
 /// How often a change of rules asks for memory, a millisecond apart.
 pub(super) const TRIES: usize = 100;
 
-/// Keys and their words.
+/// A map from fingerprints to words, with a bound on keys and on memory.
 #[derive(Debug)]
 pub(crate) struct Table {
     root: Link<Era>,
@@ -38,31 +39,32 @@ pub(crate) struct Table {
     /// How long a key must have been idle before it is forgotten.
     grace: Duration,
     pub(super) memory: Arc<Memory>,
-    /// Of the rules that keys have of their own.
+    /// The memory of the rules of single keys.
     rules: Arc<Memory>,
     done: Done,
 }
 
-/// What a table has done. On cache lines of its own: the rest of a table is only read by most calls.
+/// What a table has done. On cache lines of its own, because most calls only read the rest of a
+/// table.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Done {
-    /// Turnovers that are complete.
+    /// How many turnovers are complete.
     turnovers: Counter,
-    /// Keys that were evicted.
+    /// How many keys were evicted.
     evicted: Counter,
-    /// Eras that were the root.
+    /// Former roots that are not freed yet.
     retired: Bag,
 }
 
 /// How an attempt to change the rules ended.
 #[derive(Debug)]
 enum Change {
-    /// It is under way, as the change with this number.
+    /// The change is under way, and has this number.
     Begun(u64),
     /// Another turnover is or was under way.
     Preceded,
-    /// There is no memory for it.
+    /// The memory for it is not permitted.
     NotPermitted,
 }
 
@@ -72,12 +74,12 @@ enum Begun {
     Ours,
     /// Another thread has linked its era first.
     Anothers,
-    /// There is no memory for it.
+    /// The memory for it is not permitted, or not to be had.
     Not,
 }
 
 impl Table {
-    /// The slots that one step of a turnover closes at the most.
+    /// The most slots that one step of a turnover closes.
     pub(crate) const STEP: usize = CHUNK * SLOTS;
 
     pub(crate) fn new(
@@ -103,14 +105,14 @@ impl Table {
         Ok(Self { root: Link::to(first), max_keys, grace, memory, rules, done })
     }
 
-    /// What there is to look for keys in: the root.
+    /// Takes a snapshot of the root, in which the fast path looks for keys.
     #[inline(always)]
     pub(crate) fn view<'g>(&'g self, guard: &'g Guard) -> View<'g> {
         View::of(self.root(guard))
     }
 
     /// Gives the state of `key` to `visit`, if the key is in the table and was charged. `visit`
-    /// answers unless the word is frozen or fresh.
+    /// returns `None` if the word is frozen or fresh.
     #[inline]
     pub(crate) fn known<'g, T>(
         &'g self,
@@ -126,7 +128,7 @@ impl Table {
                     None => match load(word) {
                         word if word.is_fresh() => return None,
                         frozen if frozen.is_frozen() => follow(era, key, word, guard),
-                        // It has just been charged for the first time.
+                        // The key was charged for the first time since `visit` looked.
                         _ => continue,
                     },
                 },
@@ -145,8 +147,8 @@ impl Table {
         }
     }
 
-    /// The most keys that can be in the table now: those that were not evicted yet, and those that are
-    /// being inserted, or were a moment ago and had no place.
+    /// An upper bound on the keys in the table: those that were not evicted yet, and those that are
+    /// being inserted or were refused a moment ago.
     pub(crate) fn len(&self, guard: &Guard) -> usize {
         let used = match self.eras(guard) {
             (root, None) => root.used(None),
@@ -159,7 +161,7 @@ impl Table {
     }
 
     pub(crate) fn max_keys(&self) -> usize {
-        // It was a usize.
+        // `max_keys` was a usize.
         #[allow(clippy::cast_possible_truncation)]
         let max_keys = self.max_keys as usize;
         max_keys
@@ -184,9 +186,9 @@ impl Table {
         self.done.evicted.get()
     }
 
-    /// The bytes of all eras that are not freed yet.
+    /// The bytes of all eras and rules that are not freed yet.
     pub(crate) fn bytes(&self) -> usize {
-        // What is allocated fits into memory.
+        // Allocated memory fits into a usize.
         #[allow(clippy::cast_possible_truncation)]
         let bytes = (self.memory.bytes() + self.rules.bytes()) as usize;
         bytes
@@ -213,13 +215,14 @@ impl Table {
         next.unwrap_or(root)
     }
 
-    /// Is a full era to be turned over? Below the cap always, to grow; at the cap when keys can have
-    /// become old enough to be forgotten.
+    /// Should a full era be turned over? Always below the cap, to grow; at the cap once keys can
+    /// have become old enough to be forgotten.
     fn may_turn(&self, root: &Era, now: Tick) -> bool {
         root.limit() < self.max_keys || root.is_due(now, self.grace)
     }
 
-    /// The same for a new key that has found no place.
+    /// Should a full era be turned over for a new key that has found no place? At the cap this
+    /// notes the time of the request.
     pub(super) fn may_turn_for(&self, root: &Era, now: Tick) -> bool {
         if root.limit() == self.max_keys {
             root.note(now);
@@ -227,19 +230,20 @@ impl Table {
         self.may_turn(root, now)
     }
 
-    /// Closes the root and links the next era to it. False if no memory is permitted for that until a retired era is freed:
-    /// then the root goes on as it is.
+    /// Closes the root and links the next era to it. Returns false if the memory is not permitted
+    /// until a retired era is freed; then the root stays as it is.
     pub(super) fn begin(&self, root: &Era, now: Tick, guard: &Guard) -> bool {
         root.next.is_linked() || self.begin_under(root.rules(), root, now, guard) != Begun::Not
     }
 
-    /// The same, with the rules of the next era.
+    /// Closes the root and links an era with these rules to it.
     fn begin_under(&self, rules: &Rules, root: &Era, now: Tick, guard: &Guard) -> Begun {
-        // What was permitted may have gone to another thread that does the same.
+        // Another thread that begins the same turnover may hold the permit.
         let not = || if root.next.is_linked() { Begun::Anothers } else { Begun::Not };
-        // Before the root is closed: it gives out no more places then, so it must not be left without a next era.
+        // Take the permit before the root is closed: a closed root gives out no more places, so it
+        // must not be left without a next era.
         let permitted = self.permit_next(root, now).or_else(|| {
-            // A retired era may only wait for a collection.
+            // A collection may free a retired era.
             self.done.retired.collect();
             self.permit_next(root, now)
         });
@@ -252,15 +256,17 @@ impl Table {
             let permit = permit.take().or_else(|| Permit::take(&self.memory, size.bytes()))?;
             Era::new(size, used, Dawn::after(root, now), rules.clone(), permit)
         };
-        // The system may have less memory than is permitted; then an era that holds what there is will do.
+        // The system may have less memory than is permitted. Then try an era just large enough for
+        // the keys in the root.
         let Some(next) = era(limit).or_else(|| era(used)) else { return not() };
         let linked = root.next.install(next, guard);
         reach(Step::Linked);
         if linked.is_some() { Begun::Ours } else { Begun::Anothers }
     }
 
-    /// The limit of the era after `root`, and the permit for as much memory as an era with that limit can take, whatever comes
-    /// into `root` until it is closed. `None` if there is no permit, not even for an era that holds what there is.
+    /// The limit of the era after `root`, and a permit for the most memory that an era with that
+    /// limit can take, however many keys come into `root` until it is closed. `None` if not even an
+    /// era for the keys in the root is permitted.
     fn permit_next(&self, root: &Era, now: Tick) -> Option<(u64, Permit)> {
         let used = root.used(None);
         [limit_after(root, used, now), used].into_iter().find_map(|limit| {
@@ -273,11 +279,13 @@ impl Table {
         Size::after(root, used, limit.max(growth::FIRST).min(self.max_keys), self.max_keys)
     }
 
-    /// Does so many steps of what is to be done, as far as anything is: of giving memory back, and of the turnover that is
-    /// under way, or of one that makes a table smaller which is far too large. True if there is more to do.
+    /// Does up to `steps` steps of upkeep: gives memory back, and works on the current turnover. If
+    /// none is under way, it begins one to shrink a table that is far too large. Returns true if
+    /// there is more to do.
     ///
-    /// Who does several steps has as much memory come before, and as much go at once: checks have less of it to do then, and
-    /// other processors are told of it less often.
+    /// A call with several steps pre-faults as many parts of the next era's memory first, and gives
+    /// back as many parts of retired memory in one call. That leaves less of this to checks, and
+    /// other processors are notified less often.
     pub(crate) fn tend(&self, steps: usize, now: Tick, guard: &Guard) -> bool {
         self.done.retired.collect();
         let is_leaving = self.memory.give_back(steps);
@@ -287,7 +295,7 @@ impl Table {
         (0..steps).all(|_| self.step(now, guard)) || is_leaving
     }
 
-    /// A step of a turnover; true if there is more to do.
+    /// Does a step of a turnover. Returns true if there is more to do.
     fn step(&self, now: Tick, guard: &Guard) -> bool {
         match self.eras(guard) {
             (root, Some(next)) => !self.turn(root, next, guard),
@@ -295,10 +303,10 @@ impl Table {
         }
     }
 
-    /// Begins a turnover to forget the idle keys, unless one is under way or no key can have become old
-    /// enough since the last. The sweep began at `first`.
+    /// Begins a turnover to forget the idle keys, unless one is under way or no key can have become
+    /// old enough since the last one. `first` is the time at which the sweep began.
     pub(crate) fn begin_sweep(&self, now: Tick, first: Tick, guard: &Guard) -> Sweep {
-        // What was retired last may wait for nothing but this.
+        // The era that was retired last may only need this collection to be freed.
         self.done.retired.collect();
         let root = self.root(guard);
         if root.next.is_linked() {
@@ -315,50 +323,50 @@ impl Table {
         if is_turning || self.memory.is_leaving() { Sweep::UnderWay } else { Sweep::Nothing }
     }
 
-    /// Notes the time of a caller who looks after the limiter: it is evidence, as that of a sweep
-    /// is.
+    /// Notes the time of a maintenance call. It is evidence, as the time of a sweep is.
     pub(crate) fn note(&self, now: Tick, guard: &Guard) {
         self.last(guard).note(now);
     }
 
-    /// Begins a turnover if there is something to forget or room to give back, unless one is under way.
-    /// True if one is under way now.
+    /// Begins a turnover if there is a key to forget or room to give back, unless one is under way.
+    /// Returns true if one is under way now.
     pub(crate) fn begin_turnover(&self, now: Tick, guard: &Guard) -> bool {
         let root = self.root(guard);
         root.next.is_linked() || holds_something(root) && self.begin(root, now, guard)
     }
 
-    /// Gives the state of every key to `visit`, as [`known`](Self::known) does: of those that were in the table
-    /// when this began, and of some that came since.
+    /// Gives the state of every key to `visit`, as [`known`](Self::known) does. It visits the keys
+    /// that were in the table when it began, and some that came since.
     pub(crate) fn each<'g>(&'g self, guard: &'g Guard, visit: impl Fn(State<'g>) -> Option<()>) {
         let (root, next) = self.eras(guard);
         for era in [Some(root), next].into_iter().flatten() {
             for line in 0..era.space.lines() {
                 for key in era.space.keys(line) {
-                    // It may have been evicted since.
+                    // The key may have been evicted since.
                     let _ = self.known(key, guard, &visit);
                 }
             }
         }
     }
 
-    /// The answer to a request if the key is not in the table.
+    /// The answer to a request for a key that is not in the table.
     pub(crate) fn fresh(&self, key: Fingerprint, now: Tick, cost: u64, guard: &Guard) -> Decision {
         let latest = self.last(guard);
         latest.rules().of(key).fresh(now, latest.forgotten(), cost)
     }
 
-    /// The rules of the latest era: those that a new key comes under.
+    /// The rules of the latest era, into which new keys come.
     pub(crate) fn rules<'g>(&'g self, guard: &'g Guard) -> &'g Rules {
         self.last(guard).rules()
     }
 
-    /// Replaces the rules by what `change` makes of them, for all keys when this returns. It turns the table
-    /// over: a word is only understood by the rule it was made under, so the rules belong to the era. False if
-    /// for a tenth of a second no memory is permitted, because a stopped thread keeps what was retired; then
-    /// nothing has changed.
+    /// Replaces the rules by what `change` makes of them. They hold for all keys when this returns.
+    /// The table turns over for it: a word is only understood by the rule it was made under, so the
+    /// rules belong to the era.
     ///
-    /// But for that, lock-free: it begins again where another turnover was under way, and that is complete then.
+    /// Returns false if no memory is permitted for a tenth of a second, because a stopped thread
+    /// keeps retired eras; then nothing has changed. Apart from that wait the call is lock-free: it
+    /// starts again only if another turnover was under way, and completes that one first.
     pub(crate) fn change(&self, now: Tick, change: impl Fn(&Rules, &Arc<Memory>) -> Option<Rules>) -> bool {
         let mut tries = 0;
         let ours = loop {
@@ -386,7 +394,7 @@ impl Table {
         }
     }
 
-    /// Begins a change, or works on the turnover that has to be over first.
+    /// Begins a change, or works on the turnover that has to end first.
     fn try_change(&self, now: Tick, change: impl Fn(&Rules, &Arc<Memory>) -> Option<Rules>) -> Change {
         let guard = pin();
         let (root, next) = self.eras(&guard);
@@ -405,8 +413,8 @@ impl Table {
         }
     }
 
-    /// Does one chunk of the turnover from `root` into `next`, and makes `next` the root if that was all.
-    /// True if the turnover is over.
+    /// Does one chunk of the turnover from `root` into `next`. The call that finds all chunks done
+    /// makes `next` the root. Returns true if the turnover is over.
     pub(super) fn turn(&self, root: &Era, next: &Era, guard: &Guard) -> bool {
         let turned = root.turn_chunk(next, next.believed.before(self.grace));
         if turned.evicted > 0 {
@@ -425,28 +433,30 @@ impl Table {
     }
 }
 
-/// Is there a key to be forgotten in the root, or room to be given back?
+/// Is there a key to forget in the root, or room to give back?
 fn holds_something(root: &Era) -> bool {
     root.used(None) > 0 || root.limit() > growth::FIRST
 }
 
-/// How many keys the era after `root` is to hold, in which at most `used` keys are.
+/// The limit of the era after `root`, in which there are at most `used` keys.
 pub(super) fn limit_after(root: &Era, used: u64, now: Tick) -> u64 {
     let keys_stay = root.survivors() > root.limit() / 2;
     let next = growth::next_capacity(root.limit(), used, root.began, now, keys_stay);
-    // A smaller one has room for all that come while the large root is turned over, or it would be
-    // full at once.
+    // A smaller era must have room for all keys that come while the large root is turned over, or
+    // it would be full immediately.
     if next < root.limit() { next.max(used + root.chunks()) } else { next }
 }
 
-/// The era after the one in which the word of `key` was found frozen, with the key moved there.
+/// Moves `key`, whose word was found frozen in `era`, and returns the next era. An evicted key is
+/// not moved.
 pub(super) fn follow<'g>(
     era: &'g Era,
     key: Fingerprint,
     word: &Atomic<Word>,
     guard: &'g Guard,
 ) -> Result<&'g Era, Stale> {
-    // ORDERING: acquire side of *closed*: the next era is linked. The word is frozen, so it is the same.
+    // ORDERING: acquire side of *closed*: the next era is linked. The word is frozen, so this load
+    // returns the same word.
     let frozen = word.load(Acquire);
     let next = era.successor(guard)?;
     if frozen != Word::EVICTED {

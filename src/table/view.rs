@@ -1,10 +1,10 @@
-//! The fast path to a key's word: what a look at the root tells, where most keys are and where new
-//! ones come unless a turnover is under way.
+//! The fast path to a key's word. It looks at the root, where most keys are, and where new ones
+//! come unless a turnover is under way.
 //!
-//! It does what `Table::charge` does as long as nothing is in the way, and leaves the rest to that:
-//! a frozen word, a slot that another thread took first, an era that is full or closed. Nothing is
-//! lost then. A place that was given is taken by a slot or given back, and a key that has its slot
-//! and not its word is found by whoever looks for it next.
+//! It does what `Table::charge` does as long as nothing is in the way. Everything else is left to
+//! `Table::charge`: a frozen word, a slot that another thread took first, an era that is full or
+//! closed. A fast path that gives up loses nothing. The place it was given is either used by a slot
+//! or given back, and the next lookup finds a key that has a slot and no charged word yet.
 
 use super::era::Era;
 use super::slot::Fingerprint;
@@ -15,7 +15,7 @@ use crate::state::{Charged, State};
 use crate::sync::Atomic;
 use crate::time::Tick;
 
-/// The root as a reader has found it.
+/// A snapshot of the root, taken under a guard.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct View<'g>(&'g Era);
 
@@ -25,14 +25,13 @@ impl<'g> View<'g> {
         Self(root)
     }
 
-    /// The first line of the key's probe run, where most keys are. It is being prefetched when this
-    /// returns.
+    /// The first line of the key's probe run, where most keys are. This starts to prefetch it.
     #[inline(always)]
     pub(crate) fn first_line(self, key: Fingerprint) -> &'g Line {
         self.0.space.first_line(key)
     }
 
-    /// The rule of all keys, if they have one and it is a GCRA.
+    /// The GCRA that all keys share. `None` if a key has a rule of its own, or the rule is another.
     #[inline(always)]
     pub(crate) fn gcra(self) -> Option<Gcra> {
         self.0.rules().gcra()
@@ -44,8 +43,9 @@ impl<'g> View<'g> {
         self.0.state(key, word)
     }
 
-    /// Charges a key whose first line was searched, or inserts it. `None` if the key is elsewhere or
-    /// has to go elsewhere, and if it is new and the request charges nothing.
+    /// Charges a key whose first line was searched, or inserts it. Returns `None` if that is left
+    /// to the slow path, because the key is in the next era or belongs there. Also returns `None`
+    /// if the key is new and the request charges nothing.
     #[inline(always)]
     pub(crate) fn charge(
         self,
@@ -68,8 +68,8 @@ impl<'g> View<'g> {
         }
     }
 
-    /// Charges or inserts a key that is not in its first line, which is full; its word before and
-    /// after. Fresh twice if that can't be done here.
+    /// Charges or inserts a key whose first line is full of other keys. Returns its word before and
+    /// after, or the fresh word twice if that can't be done here.
     ///
     /// Not inlined, because few keys come here. Both words are returned in registers.
     #[inline(never)]
@@ -88,9 +88,9 @@ impl<'g> View<'g> {
         }
     }
 
-    /// Inserts a key at the end of its probe run, with its first word. False if something is in the
-    /// way: in a turnover no places are given, and an insertion begins one that is due, or gives
-    /// memory back, before.
+    /// Inserts a key at the end of its probe run, with its first word. Returns false if that is
+    /// left to the slow path: in a turnover no places are given, and an insertion first begins a
+    /// turnover that is due, or gives memory back.
     #[inline(always)]
     fn insert_at(self, vacant: Vacant<'g>, key: Fingerprint, first: Word, now: Tick) -> bool {
         let Self(root) = self;
