@@ -321,7 +321,7 @@ impl<K: Eq + 'static> ExactStore<K> {
     pub(crate) fn bytes(&self) -> usize {
         const CELL: usize = 2 * size_of::<usize>();
         let cell = size_of::<Entry<K>>() + CELL;
-        // What is allocated fits into memory.
+        // Both are counts of what is in memory, so they fit.
         #[allow(clippy::cast_possible_truncation)]
         let (cells, places) = (self.alive() as usize, self.places.bytes() as usize);
         #[allow(clippy::cast_possible_truncation)]

@@ -23,7 +23,8 @@
 //! participant.until:  u -> age           a link is loaded in a later age; then `light`
 //! participant.taken:  FREE -> TAKEN      by a thread, if the state is IDLE
 //!                     TAKEN -> FREE      the thread ends; a guard of it may be left
-//! a value:            born in an age -> linked -> unlinked -> in a bag -> retired in an age -> freed
+//! a value:            born in an age -> linked -> unlinked -> in a bag -> retired in an age
+//!                     -> freed
 //! ```
 //!
 //! A guard covers the *interval* of ages from `state` to `max(state, until)`. An interval *meets* a

@@ -176,28 +176,29 @@ mod shim {
             }
         }
 
-        /// Does what the method of the same name in std does.
+        /// Loads the value.
         pub fn load(&self, order: Ordering) -> T {
             self.conflict();
             // ORDERING: the caller's.
             typed(self.value.load(order))
         }
 
-        /// Does what the method of the same name in std does.
+        /// Stores a value.
         pub fn store(&self, value: T, order: Ordering) {
             self.conflict();
             // ORDERING: the caller's.
             self.value.store(bits(value), order);
         }
 
-        /// Does what the method of the same name in std does.
+        /// Stores a value and returns the old one.
         pub fn swap(&self, value: T, order: Ordering) -> T {
             self.conflict();
             // ORDERING: the caller's.
             typed(self.value.swap(bits(value), order))
         }
 
-        /// Does what the method of the same name in std does.
+        /// Stores `new` if the value is `current`. Returns the old value, as an error if it was
+        /// another one.
         pub fn compare_exchange(
             &self,
             current: T,
@@ -210,8 +211,8 @@ mod shim {
             self.value.compare_exchange(bits(current), bits(new), success, failure).map(typed).map_err(typed)
         }
 
-        /// Does what the method of the same name in std does; fails spuriously if a model asked for
-        /// it.
+        /// Does what [`compare_exchange`](Self::compare_exchange) does, but fails once after
+        /// [`ModelSwitch::FailWeakOnce`] was turned on.
         pub fn compare_exchange_weak(
             &self,
             current: T,
@@ -226,7 +227,8 @@ mod shim {
             self.compare_exchange(current, new, success, failure)
         }
 
-        /// Does what the method of the same name in std does.
+        /// Stores what `next` returns for the value, and retries if another thread has changed it
+        /// meanwhile; an error if `next` returns `None`. Returns the old value.
         pub fn fetch_update(
             &self,
             set_order: Ordering,
@@ -266,28 +268,29 @@ mod shim {
             }
         }
 
-        /// Does what the method of the same name in std does.
+        /// Loads the value.
         pub fn load(&self, order: Ordering) -> *mut T {
             self.conflict();
             // ORDERING: the caller's.
             self.to.load(order)
         }
 
-        /// Does what the method of the same name in std does.
+        /// Stores a value.
         pub fn store(&self, to: *mut T, order: Ordering) {
             self.conflict();
             // ORDERING: the caller's.
             self.to.store(to, order);
         }
 
-        /// Does what the method of the same name in std does.
+        /// Stores a value and returns the old one.
         pub fn swap(&self, to: *mut T, order: Ordering) -> *mut T {
             self.conflict();
             // ORDERING: the caller's.
             self.to.swap(to, order)
         }
 
-        /// Does what the method of the same name in std does.
+        /// Stores `new` if the value is `current`. Returns the old value, as an error if it was
+        /// another one.
         pub fn compare_exchange(
             &self,
             current: *mut T,
@@ -300,7 +303,7 @@ mod shim {
             self.to.compare_exchange(current, new, success, failure)
         }
 
-        /// Does what the method of the same name in std does; never fails spuriously.
+        /// Does what [`compare_exchange`](Self::compare_exchange) does: it never fails spuriously.
         pub fn compare_exchange_weak(
             &self,
             current: *mut T,
@@ -313,21 +316,21 @@ mod shim {
     }
 
     impl Atomic<u64> {
-        /// Does what the method of the same name in std does.
+        /// Sets the bits of `value`. Returns the old value.
         pub fn fetch_or(&self, value: u64, order: Ordering) -> u64 {
             self.conflict();
             // ORDERING: the caller's.
             self.value.fetch_or(value, order)
         }
 
-        /// Does what the method of the same name in std does.
+        /// Adds `value`. Returns the old value.
         pub fn fetch_add(&self, value: u64, order: Ordering) -> u64 {
             self.conflict();
             // ORDERING: the caller's.
             self.value.fetch_add(value, order)
         }
 
-        /// Does what the method of the same name in std does.
+        /// Subtracts `value`. Returns the old value.
         pub fn fetch_sub(&self, value: u64, order: Ordering) -> u64 {
             self.conflict();
             // ORDERING: the caller's.

@@ -135,7 +135,7 @@ impl Bag {
     pub(crate) fn bytes(&self) -> usize {
         // ORDERING: relaxed; a count.
         let bytes = self.bytes.load(Relaxed);
-        // What is allocated fits into memory.
+        // The values are in memory, so the count fits.
         usize::try_from(bytes).unwrap_or(usize::MAX)
     }
 

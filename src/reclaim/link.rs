@@ -9,7 +9,7 @@ use std::mem::offset_of;
 use std::ops::{Deref, DerefMut};
 
 /// An age has ended since the guard was announced, so the value behind a link inside a value may be
-/// freed. The caller must begin again at a link that is not inside a retirable value.
+/// freed. The caller must begin again at a root.
 #[derive(Debug)]
 pub(crate) struct Stale;
 

@@ -1,4 +1,4 @@
-//! What can be looked for in an index, the real one and that of the models.
+//! The queries of an index, both of the real one and of that of the models.
 
 /// A value with a hash, spread evenly over all 64 bits.
 pub(crate) trait Hashed {
