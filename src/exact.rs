@@ -101,13 +101,12 @@
 //! | (none) | | | | |
 //!
 //! Sealing and charging are compare-and-swaps on one word, and need no more than the modification
-//! order of that word. By the same order a thread that finds a cell sees the mark raised for each
-//! earlier cell of its key (`eviction_races_late_charge_of_an_exact_key`,
-//! `insertion_races_a_whole_life_of_its_key`). scc guarantees that a thread which finds a cell sees
-//! its contents, and that an insertion sees the removals before it; the models use a list behind a
-//! lock instead. Two tests show what would break if a cell was unlinked before it is sealed, or by
-//! its key alone: `eviction_races_charge_and_loses_none` and
-//! `eviction_races_insert_and_one_cell_lives`.
+//! order of that word. scc's locks publish the rest; the models use a list behind a lock instead. A
+//! thread that finds a cell sees its contents. An insertion sees the removals before it. And a
+//! thread that finds a cell sees the mark raised for each earlier cell of its key
+//! (`eviction_races_late_charge_of_an_exact_key`, `insertion_races_a_whole_life_of_its_key`). Two
+//! tests show what would break if a cell was unlinked before it is sealed, or by its key alone:
+//! `eviction_races_charge_and_loses_none` and `eviction_races_insert_and_one_cell_lives`.
 
 mod entry;
 #[cfg(tollgate_loom)]
@@ -171,7 +170,7 @@ struct Evicted {
     retired: Bag,
 }
 
-/// The error of an insertion: the store has no place for a new key.
+/// The error of an insertion that finds no place for its key.
 #[derive(Debug)]
 pub(crate) struct StoreFull;
 
@@ -351,8 +350,9 @@ impl<K: Eq + 'static> ExactStore<K> {
         self.rounds.is_too_large(self.places.taken(), now) && self.begin(now)
     }
 
-    /// Begins a round that forgets the idle keys, unless one is under way or no key can have become
-    /// idle for long enough since the last. `first` is the time at which the sweep began.
+    /// Begins a round that forgets the idle keys, unless one is under way, no key can have become
+    /// idle for long enough since the last, the store is empty, or the evidence does not support
+    /// `now` yet. The sweep began at `first`.
     pub(crate) fn begin_sweep(&self, now: Tick, first: Tick) -> Sweep {
         if self.rounds.is_under_way() {
             return Sweep::UnderWay;

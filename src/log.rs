@@ -285,8 +285,8 @@ impl Log {
         let chunks = std::iter::successors(Some(first), |chunk| View::next_before(chunk, tail, guard));
         let chunks: Vec<_> = chunks.take_while(|chunk| chunk.start.mark.time <= time).collect();
         // From the last to the first, here and in a chunk. A refund that takes from a later charge
-        // leaves as much in its own, where the refund of the later charge finds it. In the other
-        // order, that might be in a charge that this walk cannot see yet.
+        // leaves as much in its own, where the refund of that later charge finds it. In the other
+        // order, the tokens might be left in a charge that the other refund cannot see yet.
         for chunk in chunks.into_iter().rev() {
             match chunk.give_back(time, left) {
                 Some(given) if given < left => left -= given,

@@ -99,7 +99,7 @@
 //! | handed on | `Participant::leave` | `Participant::is_free_and_taken` | the state in which the last thread left it | `participants_are_handed_on_while_values_are_retired` |
 //! | bag | `Bag::put`, `Bag::put_back` | `Bag::take` | the value, its header, and that it is unlinked | `two_retire_and_each_value_is_freed_once`, `a_long_bag_is_shared_and_each_value_is_freed_once` |
 //!
-//! *barrier* is on the page of `barrier`, *set* on that of `once`.
+//! The edge *barrier* is in the documentation of `barrier`, and *set* in that of `once`.
 
 #[cfg(not(tollgate_loom))]
 mod bag;

@@ -21,7 +21,7 @@
 //! those parts of loom that shuttle has, too. There the races are long and their schedules random.
 //!
 //! Loom's `compare_exchange_weak` never fails spuriously; [`ModelSwitch::FailWeakOnce`] makes the
-//! next one do so.
+//! next call do so.
 
 #[cfg(not(tollgate_loom))]
 pub(crate) use atomic::{Atomic, Ordering};

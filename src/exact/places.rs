@@ -124,7 +124,7 @@ impl Places {
     /// Returns a query for the entry that holds this place, or `None` if the place is vacant.
     pub(super) fn holder(&self, place: u32) -> Option<At> {
         let segment = self.segments[segment_of(place).0].get()?;
-        // ORDERING: relaxed; see the module's page.
+        // ORDERING: relaxed; see the module documentation.
         let hash = segment.0[segment_of(place).1].load(Relaxed);
         (hash >> VACANT_BITS != 0).then_some(At { hash, place })
     }

@@ -1,10 +1,10 @@
 //! When a round looks for idle keys, and how far it has come.
 //!
-//! A *round* visits all places once, a few in each insertion and in some charges. It begins when as
-//! many keys are there as the store expects (its *capacity*); at the cap; and by a sweep or by
-//! clearing. The capacity follows the keys, so that keys which return again and again are not
-//! evicted and inserted forever: it doubles if it was reached quickly or by keys that stay, and
-//! shrinks if it was hardly used.
+//! A *round* visits all places once, a few at a time, as a part of insertions, charges and
+//! maintenance calls. It begins when as many keys are there as the store expects (its *capacity*);
+//! at the cap; and by a sweep or by clearing. The capacity follows the keys, so that keys which
+//! return again and again are not evicted and inserted forever: it doubles if it was reached
+//! quickly or by keys that stay, and shrinks if it was hardly used.
 //!
 //! # State
 //!
@@ -85,7 +85,7 @@ pub(super) struct Rounds {
 /// The places that one step visits.
 pub(super) struct Claim {
     pub(super) places: Range<u32>,
-    /// Does this step end the round?
+    /// Whether this step ends the round.
     pub(super) is_last: bool,
 }
 

@@ -30,7 +30,7 @@ pub(super) struct Start {
     pub(super) mark: Mark,
     /// The time of the last admission before this chunk.
     pub(super) before: Option<u64>,
-    /// Does nothing before this chunk count any more?
+    /// Whether nothing before this chunk counts any more.
     pub(super) anew: bool,
     /// How the slots of this chunk share their bits.
     pub(super) fields: Fields,
@@ -187,8 +187,8 @@ impl Chunk {
         // ORDERING: relaxed; a hint.
         let noted = self.noted.load(Relaxed);
         let noted = usize::try_from(noted).unwrap_or(usize::MAX).min(self.slots.len());
-        // From the hint in steps that double: the hint may be old if the thread that knew better
-        // was stopped before it noted that.
+        // From the hint in steps that double. The hint may be old, if the thread that wrote it last
+        // had been stopped before the write.
         let mut from = if noted > 0 && is_filled(noted - 1) { noted } else { 0 };
         let mut stride = 1;
         let to = loop {
@@ -283,7 +283,8 @@ impl Chunk {
         Some(given)
     }
 
-    /// Writes an admission behind the `filled` slots.
+    /// Writes an admission behind the `filled` slots, unless another thread is first or it does not
+    /// fit.
     pub(super) fn append(&self, filled: usize, mark: Mark) -> Write {
         let from_start = Mark {
             time: mark.time - self.start.mark.time,
@@ -306,7 +307,7 @@ impl Chunk {
         self.write(filled, CLOSED)
     }
 
-    /// Ends the log behind the `filled` slots.
+    /// Seals the log behind the `filled` slots.
     pub(super) fn seal(&self, filled: usize) -> Write {
         self.write(filled, SEALED)
     }

@@ -64,7 +64,7 @@ impl Refunds {
     ) -> usize {
         let mut end = slots.end;
         'shorter: while end > slots.start {
-            // The largest run that ends here and has a node of its own.
+            // The largest run that ends here and has its own node.
             let mut slot_bits = end.trailing_zeros().min((end - slots.start).ilog2());
             loop {
                 let from = end - (1 << slot_bits);

@@ -20,7 +20,7 @@ fn at(nanos: u64) -> Tick {
     Tick::from_nanos(NOW.as_nanos() + nanos)
 }
 
-/// Makes a log that was charged one token `n` times, a nanosecond apart; also returns the charges.
+/// Makes a log, charges it one token `charges` times, a nanosecond apart, and returns both.
 fn charged(rule: &SlidingLog, charges: u64) -> (Log, Vec<Decision>) {
     let log = Log::new();
     let charges = (0..charges).map(|n| log.check(rule, at(n), 1, &pin(), &RETIRED).unwrap()).collect();

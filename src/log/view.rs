@@ -12,7 +12,7 @@ pub(super) struct Part<'g> {
     pub(super) filled: usize,
 }
 
-/// What a check sees of a log.
+/// The state of a log as a check sees it.
 pub(super) struct View<'g> {
     /// The key's time: `now`, or the time of the log's end if that is later.
     pub(super) time: u64,

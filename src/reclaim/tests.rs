@@ -242,7 +242,7 @@ fn readers_never_see_what_was_freed() {
                     for _ in 0..1_000 {
                         let guard = pin();
                         let mut value = chain.root.load(&guard).unwrap();
-                        // A few along the chain, as far as the age allows.
+                        // Follows the chain a few values, as far as the age allows.
                         for _ in 0..3 {
                             assert_eq!(value.canary.load(SeqCst), 7);
                             let Ok(Some(next)) = value.next.follow(&guard) else { break };
