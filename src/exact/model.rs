@@ -25,22 +25,22 @@ impl ModelLog {
         Ok(Self { rule: SlidingLog::new(quota)?, log: Log::new(), retired: Bag::new() })
     }
 
-    /// Returns `None` if the log is sealed.
+    /// Decides a request at `now` and charges it if it is allowed; `None` if the log is sealed.
     pub fn check_at(&self, cost: u64, now: Tick) -> Option<Decision> {
         self.log.check(&self.rule, now, cost, &pin(), &self.retired)
     }
 
-    /// Returns `None` if the log is sealed.
+    /// Returns what a request at `now` would be answered; `None` if the log is sealed.
     pub fn peek_at(&self, cost: u64, now: Tick) -> Option<Decision> {
         self.log.peek(&self.rule, now, cost, &pin())
     }
 
-    /// Returns `None` if the log is sealed.
+    /// Gives back up to `tokens` of what `charge` took; `None` if the log is sealed.
     pub fn refund(&self, charge: &Decision, tokens: u64) -> Option<()> {
         self.log.refund(charge, tokens, &pin())
     }
 
-    /// Returns `None` if the log is sealed.
+    /// Resets the log; `None` if it is sealed.
     pub fn reset(&self) -> Option<()> {
         self.log.reset(&self.rule, &pin(), &self.retired)
     }
@@ -60,7 +60,7 @@ impl ModelLog {
         self.log.is_sealed(&pin())
     }
 
-    /// Takes over what counts in `other`, and seals it.
+    /// Seals `other` and takes over what counts there.
     pub fn take_over(&self, other: &Self, now: Tick) {
         self.log.take_over(&other.log, &other.rule, &self.rule, now, &pin());
     }
