@@ -1,94 +1,98 @@
 //! The store of exact keys: keys that are equal share a state, and no others do.
 //!
-//! Each key is one allocation, its *cell*: the key, its hash, its state (a word and its rule: see `stage`). Cells
-//! are found through an index (`sync::Index`, which is scc's hash index: readers take no lock), and each holds one
-//! of `max_keys` *places*, so the cap is hard. A *round* goes over the places, a few at a time, and evicts the
-//! cells that are idle.
+//! Each key is one allocation, its *cell*: the key, its hash, and its state (a word and its rule;
+//! see `stage`). Cells are found through an index (`sync::Index`, which is scc's hash index:
+//! readers take no lock). Each cell holds one of `max_keys` *places*, so the cap is hard. A *round*
+//! walks the places, a few at a time, and evicts the cells that are idle.
 //!
-//! Why not the obvious thing, removing an idle key from the index: a charge may come between the look at the
-//! word and the removal, and is lost with the cell. So eviction first *seals* the idle word, by the same kind of
-//! compare-and-swap that a charge is; then it *unlinks* the cell from the index; then its memory is *retired*,
-//! by scc's epochs and the `Arc` that holds it. Why one cell beside the index, and not the word in it: scc moves
-//! what it holds when it resizes, and a charge of the copy left behind would be lost. And why the places: scc
-//! can't be walked a few keys at a time from where one has stopped.
+//! Why not simply remove an idle key from the index: a charge may come between the look at the word
+//! and the removal, and would be lost with the cell. So eviction first *seals* the idle word, with
+//! a compare-and-swap like that of a charge. Then it *unlinks* the cell from the index. Then the
+//! memory is *retired*: scc's epochs and the cell's `Arc` free it.
+//!
+//! Why the index holds pointers to cells, and not the words: scc moves its items when it resizes,
+//! and a charge of the copy left behind would be lost. Why there are places: scc cannot be walked a
+//! few keys at a time from where an earlier walk stopped.
 //!
 //! # State
 //!
 //! ```text
-//! word:   fresh -> w0                charged by whoever finds the cell first, no earlier than the mark
-//!                                    (the life of a word goes on in the next stage where the key's
-//!                                    quota is changed)
-//!         fresh -> SEALED            evicted, or its quota changed, before it was charged
-//!         w0 -> w1 -> ...            charges, by `rule::try_update`
-//!         w -> SEALED                eviction: w was idle
-//! cell:   private -> linked          inserted into the index, unless its key is there
-//!         linked -> unlinked         once its word is SEALED, by whoever sees that first
-//! place:  vacant -> taken            before its cell is linked
-//!         taken -> vacant            by the one thread that has unlinked its cell, or whose cell was not linked
+//! word:   fresh -> w0         the first charge, no earlier than the mark; any thread that finds
+//!                             the cell may make it
+//!         fresh -> SEALED     evicted, or its quota changed, before it was charged
+//!         w0 -> w1 -> ...     charges, by `rule::try_update`
+//!         w -> SEALED         eviction: w was idle
+//!         (where the key's quota changes, the next stage holds its word from then on)
+//! cell:   private -> linked   inserted into the index, unless its key is there
+//!         linked -> unlinked  once its word is SEALED, by the first thread that removes it
+//! place:  vacant -> taken     before its cell is linked
+//!         taken -> vacant     by the thread that unlinked its cell, or whose cell was not linked
 //! ```
 //!
 //! # Invariants
 //!
-//! 1. SEALED is for good: no step changes a sealed word.
+//! 1. SEALED is final: no step changes a sealed word.
 //! 2. A cell is unlinked only after its word is sealed, and is never linked again.
-//! 3. No two cells that are linked have equal keys. (The index refuses the second.)
-//! 4. Unlinking removes one cell, known by its address: a thread that comes late never removes a newer cell
-//!    of the same key. Of all threads that try, one succeeds.
+//! 3. No two linked cells have equal keys. (The index refuses the second.)
+//! 4. Unlinking removes one cell, identified by its address: a late thread never removes a newer
+//!    cell of the same key. Of all threads that try, exactly one succeeds.
 //! 5. Each linked cell holds a place of its own, and there are `max_keys` places.
 //!
 //! # Why no decision changes
 //!
-//! A charge is one compare-and-swap on a word that is not sealed. Its cell was linked when it was found, and
-//! by 2 it still is, for it is not sealed; by 3 it is the only one of its key. So no charge goes to a cell that is
-//! forgotten, and no key is charged in two. Sealing is a compare-and-swap from an idle word: a charge
-//! comes before it, and makes it fail, or finds SEALED, helps to unlink, and starts from a fresh
-//! word.
+//! A charge is one compare-and-swap on a word that is not sealed. Its cell was linked when it was
+//! found, and since it is not sealed, it still is (2); it is the only cell of its key (3). So no
+//! charge goes to a forgotten cell, and no key is charged in two cells. Sealing is a
+//! compare-and-swap from an idle word. A charge either comes before it, and makes it fail; or finds
+//! SEALED, helps to unlink the cell, and starts from a fresh word.
 //!
-//! An idle word decides as a fresh one from some time on. Before it is sealed, the store's *mark*
-//! is raised to that time or a later one (see `forgetting`). A cell is linked with a fresh word,
-//! and whoever finds that charges it at `now` or, if that is later, at the mark, read after the
-//! cell was found. By then all cells that the key had were sealed and unlinked, and the mark covers
-//! them. So the charge is decided as by a map that never forgets, asked at the time at which it
-//! counts. Why not charge the cell before it is linked: meanwhile the key may come and go in
-//! another cell, and the mark that was read would not cover that.
+//! From some time on an idle word decides like a fresh one. Before the word is sealed, the store's
+//! *mark* is raised to that time or a later one (see `forgetting`). A cell is linked with a fresh
+//! word. Its first charge counts at `now` or at the mark, whichever is later, and reads the mark
+//! after it has found the cell. By then all earlier cells of the key were sealed and unlinked, and
+//! the mark covers them. So the charge is decided as in a map that never forgets, asked at the time
+//! at which the charge counts. Why the cell is not charged before it is linked: the key may
+//! meanwhile come and go in another cell, which the mark read earlier would not cover.
 //!
-//! All cells of a round are judged by one time, which is fixed when it begins.
+//! A round judges all cells by one time, which is fixed when the round begins.
 //!
 //! # Panics of the caller's code
 //!
-//! `to_key`, and the `Eq` of keys and of what is asked for, are the caller's, and may panic in the middle of any call. A place that
-//! was taken goes back then ([`Undo`]); a cell that was made is dropped before it is linked; scc's lock on a bucket goes with its
-//! guard. No such code is called between the step that links or unlinks a cell and the one that counts it. The clearing of
-//! logs, the rounds and the places call none.
+//! `to_key` and the `Eq` of keys and of borrowed keys are the caller's code, and may panic in the
+//! middle of any call. A place that was taken is then given back ([`Undo`]); a new cell is dropped
+//! before it is linked; scc's lock on a bucket is released with its guard. No such code runs
+//! between the step that links or unlinks a cell and the step that counts it. Clearing logs, the
+//! rounds and the places call no such code.
 //!
 //! # Progress
 //!
-//! Lookups and charges of known keys are lock-free: one that finds its cell sealed is the exception, since it
-//! helps to unlink it. Inserting and unlinking take scc's lock on one bucket of the index: a thread that is
-//! stopped while it holds that lock stops those who insert or unlink in the same bucket, and nobody else.
-//! The places, the rounds and the memory bound are lock-free.
+//! Lookups and charges of known keys are lock-free, except that one which finds its cell sealed
+//! helps to unlink it. Inserting and unlinking take scc's lock on one bucket of the index: a thread
+//! that is stopped while it holds that lock blocks insertions and removals in the same bucket, and
+//! nothing else. The places, the rounds and the memory bound are lock-free.
 //!
 //! # Work for each operation
 //!
-//! While a round is under way each insertion visits [`ExactStore::STEP`] = 8 places, so does one in 2048 charges
-//! of known keys. At the cap an insertion visits up to 16 times as many, and is
-//! then told that the store is full; a round begins a grace after the time by which the last one
-//! judged, or at any later time when a key was refused for each step of it. scc resizes its array a
-//! few buckets at a time.
+//! While a round is under way, each insertion visits [`ExactStore::STEP`] = 8 places, and so does
+//! one in 2048 charges of known keys. At the cap an insertion visits up to 16 times as many before
+//! it reports that the store is full. A new round begins when a grace has passed since the time by
+//! which the last round judged, or, at any later time, once a key was refused for each step of the
+//! round. scc resizes its array a few buckets at a time.
 //!
 //! # Memory
 //!
-//! The cell takes 80 bytes with a key of 8 (the key, 56 bytes beside it, and 16 of the `Arc`), the index 9 bytes
-//! for each item it has room for, of which it uses a quarter to seven eighths, and the place 8 to 16 bytes; with
-//! the allocator's own, about 125 bytes for each key, and what the key itself owns. The places are the
-//! only thing that is not given back when keys go: 8 to 16 bytes for each of the most keys there ever were.
+//! A cell takes 80 bytes with a key of 8 (the key, 56 bytes beside it, and 16 of the `Arc`). The
+//! index takes 9 bytes for each item it has room for, and a quarter to seven eighths of that room
+//! is used. A place takes 8 to 16 bytes. With the allocator's own memory that is about 125 bytes
+//! for each key, besides what the key itself owns. Only the places are kept when keys go: 8 to 16
+//! bytes for each of the most keys the store ever held.
 //!
-//! What is unlinked is freed when no thread can see it any more and scc comes by: it keeps removed cells in a
-//! bucket until the bucket is full. So a store that changes its keys all the time holds as many cells as the
-//! index has room for, which is up to two and a half for each key. Cells that are not freed yet are
-//! counted: beyond [`four times max_keys`](most_alive) (and [`SPARE`] = 65,536 more) new keys get the full policy
-//! unless scc's epoch moves on, so a thread that stops while it reads costs so much and no more. (What scc
-//! retires when it resizes is not counted.)
+//! An unlinked cell is freed once no thread can see it and scc visits its bucket: scc keeps removed
+//! items in a bucket until the bucket is full. So a store whose keys change all the time holds as
+//! many cells as the index has room for, up to two and a half for each key. Cells that are not
+//! freed yet are counted. Beyond [`four times max_keys`](most_alive) (and [`SPARE`] = 65,536 more),
+//! new keys get the full policy unless scc's epoch moves on. So a thread that stops while it reads
+//! costs that much and no more. (What scc retires when it resizes is not counted.)
 //!
 //! # Orderings
 //!
@@ -96,13 +100,12 @@
 //! |---|---|---|---|---|
 //! | (none) | | | | |
 //!
-//! Sealing and charging are decided by compare-and-swaps on one word, which need no more than the order of
-//! modifications of that word. That the mark was raised is seen by who finds a cell that was linked
-//! after the one that it covers, by the same (`eviction_races_late_charge_of_an_exact_key`,
-//! `insertion_races_a_whole_life_of_its_key`). That a cell is seen whole by whoever finds it, and
-//! that a removal is seen by
-//! whoever inserts after it, is scc's; the models have a list behind a lock in its place. What would break if
-//! a cell was unlinked before it is sealed, or by its key alone, is shown by
+//! Sealing and charging are compare-and-swaps on one word, and need no more than the modification
+//! order of that word. scc's locks publish the rest; the models use a list behind a lock instead. A
+//! thread that finds a cell sees its contents. An insertion sees the removals before it. And a
+//! thread that finds a cell sees the mark raised for each earlier cell of its key
+//! (`eviction_races_late_charge_of_an_exact_key`, `insertion_races_a_whole_life_of_its_key`). Two
+//! tests show what would break if a cell was unlinked before it is sealed, or by its key alone:
 //! `eviction_races_charge_and_loses_none` and `eviction_races_insert_and_one_cell_lives`.
 
 mod entry;
@@ -137,14 +140,14 @@ use std::sync::Arc;
 use std::time::Duration;
 use undo::Undo;
 
-/// How many steps of a round an insertion does at the cap before it gives up.
+/// How many steps of a round an insertion does at the cap before it reports that the store is full.
 const STEPS_AT_CAP: usize = 16;
 
-/// How many cells more than four times the cap may be there: a small store retires thousands while a thread
-/// that reads has lost its core for a moment. Five megabytes.
+/// The number of cells beyond four times the cap that may exist: even a small store retires
+/// thousands while a reading thread is preempted for a moment. Five megabytes.
 const SPARE: u64 = 1 << 16;
 
-/// Keys and their cells.
+/// The keys of a limiter and their cells.
 pub(crate) struct ExactStore<K: 'static> {
     index: Index<Arc<Entry<K>>>,
     quotas: Quotas<K>,
@@ -152,27 +155,27 @@ pub(crate) struct ExactStore<K: 'static> {
     rounds: Rounds,
     max_keys: u64,
     evicted: Evicted,
-    /// Cells are dropped by any thread: only keys that may be are shared.
+    /// Any thread may drop a cell, so the store is `Send` and `Sync` only if its keys are.
     cells: PhantomData<Arc<Entry<K>>>,
 }
 
-/// What was evicted. On cache lines of its own: the rest of a store is only read by most calls.
+/// The evicted keys. On cache lines of its own: most calls only read the rest of a store.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Evicted {
     keys: Atomic<u64>,
-    /// The epoch in which a key was last let in although too many cells were not freed.
+    /// scc's epoch when a key was last inserted although too many cells were not freed.
     epoch: Atomic<u64>,
-    /// Parts of states that others have followed.
+    /// Parts of states that newer ones have replaced.
     retired: Bag,
 }
 
-/// There is no place for a new key.
+/// The error of an insertion that finds no place for its key.
 #[derive(Debug)]
 pub(crate) struct StoreFull;
 
 impl<K: Eq + 'static> ExactStore<K> {
-    /// The places that one step of a round visits at the most.
+    /// The most places that one step of a round visits.
     pub(crate) const STEP: usize = rounds::STEP as usize;
 
     pub(crate) fn new(
@@ -180,7 +183,7 @@ impl<K: Eq + 'static> ExactStore<K> {
         grace: Duration,
         rule: Enforced<ExactRule>,
     ) -> Result<Self, ConfigError> {
-        // The last number of a u32 is no place's.
+        // `u32::MAX` stands for "no place".
         const MOST: usize = if usize::BITS > 32 { u32::MAX as usize - 1 } else { usize::MAX >> 8 };
         if max_keys == 0 || max_keys > MOST {
             return Err(ConfigError::MaxKeysOutOfRange { max_keys, most: MOST });
@@ -197,14 +200,15 @@ impl<K: Eq + 'static> ExactStore<K> {
         })
     }
 
-    /// Gives the state of `key` to `visit`, if the key is there. `visit` answers unless the word is frozen.
+    /// Passes the state of `key` to `visit`, or returns `None` if the key is not in the store.
+    /// `visit` returns `None` only if the word is frozen or sealed.
     #[inline]
     pub(crate) fn known<Q, T>(&self, key: Asked<'_, Q>, visit: impl Fn(Kept<'_>) -> Option<T>) -> Option<T>
     where
         Q: Equivalent<K> + ?Sized,
     {
         loop {
-            // Before the cell is looked up: see `stage`.
+            // Read before the cell is looked up: see `stage`.
             let changes = self.quotas.changes();
             let wanted = || self.quotas.of(&key);
             let found = self.index.find(&key, |cell| {
@@ -219,14 +223,14 @@ impl<K: Eq + 'static> ExactStore<K> {
         }
     }
 
-    /// The earliest time at which a key is charged that is not there, or has no time yet. For who
-    /// has found that.
+    /// Returns the earliest time at which a key that is new, or has no time yet, may be charged.
+    /// The caller must have found the key to be so before it calls this.
     pub(crate) fn forgotten(&self) -> Tick {
         self.rounds.forgotten().get()
     }
 
-    /// Gives the state of `key` to `visit`, after inserting the key, as `to_key` makes it, if need be. `visit`
-    /// charges, and answers unless the word is frozen.
+    /// Passes the state of `key` to `visit`, and first inserts the key that `to_key` returns if
+    /// `key` is missing. `visit` charges, and returns `None` only if the word is frozen or sealed.
     #[cold]
     pub(crate) fn insert<Q, T>(
         &self,
@@ -241,7 +245,7 @@ impl<K: Eq + 'static> ExactStore<K> {
         let reading = reading();
         self.step(&reading);
         loop {
-            // Another thread may have inserted it.
+            // Another thread may have inserted the key.
             if let Some(answer) = self.known(key, &visit) {
                 return Ok(answer);
             }
@@ -256,26 +260,27 @@ impl<K: Eq + 'static> ExactStore<K> {
             }
             give_back.done();
             self.rounds.note_insertion(now);
-            // Only now: what the key was charged before it was forgotten for the last time, the
-            // mark covers from here on.
+            // The mark is read only now, when the cell is linked: from here on it covers all that
+            // the key was charged before it was last forgotten.
             if let Some(answer) = cell.state.visit_as_is(&self.evicted.retired, &visit) {
                 return Ok(answer);
             }
-            // It was sealed before it was charged.
+            // The cell was sealed before it was charged.
         }
     }
 
-    /// The rule that a key is to be under.
+    /// Returns the rule that `key` should be under.
     pub(crate) fn rule<Q: Equivalent<K> + ?Sized>(&self, key: Asked<'_, Q>) -> Wanted {
         self.quotas.of(&key)
     }
 
-    /// Would a new key find a place now? An estimate: other threads insert and evict meanwhile.
+    /// Returns whether a new key would get a place now. An estimate: other threads insert and
+    /// evict.
     pub(crate) fn has_room(&self, now: Tick) -> bool {
         self.places.taken() < self.max_keys || self.rounds.is_under_way() || self.rounds.is_due(now)
     }
 
-    /// The most keys that can be there now: also counts those that are being inserted.
+    /// Returns the number of keys, including those that are being inserted.
     pub(crate) fn len(&self) -> usize {
         // At most `max_keys`, which was a usize.
         #[allow(clippy::cast_possible_truncation)]
@@ -290,7 +295,7 @@ impl<K: Eq + 'static> ExactStore<K> {
         max_keys
     }
 
-    /// How many keys are there before the next round begins.
+    /// Returns how many keys the store holds before the next round begins.
     pub(crate) fn capacity(&self) -> usize {
         // At most `max_keys`, which was a usize.
         #[allow(clippy::cast_possible_truncation)]
@@ -298,23 +303,24 @@ impl<K: Eq + 'static> ExactStore<K> {
         capacity
     }
 
-    /// How many rounds are over.
+    /// Returns the number of finished rounds.
     pub(crate) fn rounds(&self) -> u64 {
         self.rounds.done()
     }
 
-    /// How many keys were evicted.
+    /// Returns the number of evicted keys.
     pub(crate) fn evicted(&self) -> u64 {
         // ORDERING: relaxed; a statistic.
         self.evicted.keys.load(Relaxed)
     }
 
-    /// The bytes of all cells that are not freed yet, of the index and of the places, and of the logs, which are
-    /// looked at one by one; without what the keys own, and without the allocator's own.
+    /// Returns the bytes of all cells that are not freed yet, of the index, of the places, and of
+    /// the logs, which are visited one by one. What the keys own and the allocator's overhead are
+    /// left out.
     pub(crate) fn bytes(&self) -> usize {
         const CELL: usize = 2 * size_of::<usize>();
         let cell = size_of::<Entry<K>>() + CELL;
-        // What is allocated fits into memory.
+        // Both are counts of what is in memory, so they fit.
         #[allow(clippy::cast_possible_truncation)]
         let (cells, places) = (self.alive() as usize, self.places.bytes() as usize);
         #[allow(clippy::cast_possible_truncation)]
@@ -334,8 +340,8 @@ impl<K: Eq + 'static> ExactStore<K> {
         cells.map(|cell| cell.state.log_bytes()).sum()
     }
 
-    /// Does one step of the round that is under way, or begins one if the store is far too large. True if there
-    /// is more to do.
+    /// Does one step of the round that is under way, or begins a round if the store is far too
+    /// large. Returns whether there is more to do.
     pub(crate) fn tend(&self, now: Tick) -> bool {
         self.evicted.retired.collect();
         if self.rounds.is_under_way() {
@@ -344,8 +350,9 @@ impl<K: Eq + 'static> ExactStore<K> {
         self.rounds.is_too_large(self.places.taken(), now) && self.begin(now)
     }
 
-    /// Begins a round to forget the idle keys, unless one is under way or no key can have become old enough
-    /// since the last. The sweep began at `first`.
+    /// Begins a round that forgets the idle keys, unless one is under way, no key can have become
+    /// idle for long enough since the last, the store is empty, or the evidence does not support
+    /// `now` yet. The sweep began at `first`.
     pub(crate) fn begin_sweep(&self, now: Tick, first: Tick) -> Sweep {
         if self.rounds.is_under_way() {
             return Sweep::UnderWay;
@@ -359,13 +366,13 @@ impl<K: Eq + 'static> ExactStore<K> {
         if self.begin_round(now) { Sweep::UnderWay } else { Sweep::Nothing }
     }
 
-    /// Notes the time of a caller who looks after the limiter: it is evidence, as that of a sweep
-    /// is.
+    /// Notes the time of a maintenance call: it is evidence of the time, as that of a sweep is.
     pub(crate) fn note(&self, now: Tick) {
         self.rounds.note(now);
     }
 
-    /// Begins a round if there is something to forget, unless one is under way. True if one is under way now.
+    /// Begins a round if there is something to forget, unless one is under way. Returns whether a
+    /// round is under way now.
     pub(crate) fn begin_round(&self, now: Tick) -> bool {
         self.rounds.is_under_way() || self.holds_something() && self.begin(now)
     }
@@ -374,23 +381,23 @@ impl<K: Eq + 'static> ExactStore<K> {
         self.places.taken() > 0 || self.rounds.is_large()
     }
 
-    /// The rule of the keys that have no quota of their own.
+    /// Returns the rule of the keys that have no quota of their own.
     pub(crate) fn default_rule(&self) -> Wanted {
         self.quotas.default()
     }
 
-    /// How many changes of rules there were: to be read before a rule is asked for.
+    /// Returns the number of rule changes. Read it before asking for a rule.
     pub(crate) fn changes(&self) -> u64 {
         self.quotas.changes()
     }
 
-    /// Replaces the rule of all keys that have none of their own, and goes over all keys. Lock-free.
+    /// Replaces the rule of all keys that have none of their own, and visits every key. Lock-free.
     pub(crate) fn set_default_rule(&self, rule: Enforced<ExactRule>, now: Tick) {
         self.quotas.set_default(rule, now);
         let changes = self.changes();
         for place in 0..self.end() {
             if let Some(cell) = self.cell(place) {
-                // One that was sealed since was idle.
+                // A cell that was sealed meanwhile was idle.
                 cell.state.visit(changes, || self.quotas.of(&cell), &self.evicted.retired, |_| Some(()));
                 self.evicted.retired.tidy();
             }
@@ -407,7 +414,7 @@ impl<K: Eq + 'static> ExactStore<K> {
         self.evicted.retired.tidy();
     }
 
-    /// Takes its own rule from a key; had it one?
+    /// Removes a key's own rule. Returns whether it had one.
     pub(crate) fn remove_rule<Q>(&self, key: Asked<'_, Q>, now: Tick) -> bool
     where
         Q: Equivalent<K> + ?Sized,
@@ -418,53 +425,54 @@ impl<K: Eq + 'static> ExactStore<K> {
         removed
     }
 
-    /// The quota of its own that a key has.
+    /// Returns the key's own quota, if it has one.
     pub(crate) fn own_quota<Q: Equivalent<K> + ?Sized>(&self, key: Asked<'_, Q>) -> Option<Quota> {
         Some(self.quotas.own(&key)?.quota)
     }
 
-    /// How many keys have a rule of their own.
+    /// Returns how many keys have a rule of their own.
     pub(crate) fn own_rules(&self) -> u64 {
         self.quotas.count()
     }
 
-    /// Makes every key as good as new that was there when this began, and some that came since.
+    /// Resets every key that was in the store when the call began, and some that were inserted
+    /// since.
     pub(crate) fn reset_all(&self) {
         for place in 0..self.end() {
             if let Some(cell) = self.cell(place) {
-                // One that was sealed since was idle.
+                // A cell that was sealed meanwhile was idle.
                 cell.state.visit_as_is(&self.evicted.retired, |state| state.reset());
             }
         }
     }
 
-    /// One more than the number of the last place that was ever taken.
+    /// Returns one more than the number of the last place that was ever taken.
     pub(crate) fn end(&self) -> u32 {
-        // At most `max_keys`, which is no more than a u32 can say.
+        // At most `max_keys`, which fits a `u32`.
         #[allow(clippy::cast_possible_truncation)]
         let end = self.places.fresh() as u32;
         end
     }
 
-    /// The cell that holds a place, if there is one and it is not sealed.
+    /// Returns the cell that holds `place`, unless it is missing or sealed.
     pub(crate) fn cell(&self, place: u32) -> Option<Arc<Entry<K>>> {
         let holder = self.places.holder(place)?;
         self.index.find(&holder, Arc::clone).filter(|cell| !cell.state.is_sealed(&self.evicted.retired))
     }
 
-    /// What a request of one token would be answered for the key of a cell; `None` if it is sealed.
+    /// Returns the answer to a request of one token for the key of `cell`; `None` if it is sealed.
     pub(crate) fn peek_at(&self, cell: &Arc<Entry<K>>, now: Tick) -> Option<Decision> {
         let changes = self.quotas.changes();
         let peek = |state: Kept<'_>| state.peek(now, 1, || self.forgotten());
         cell.state.visit(changes, || self.quotas.of(cell), &self.evicted.retired, peek)
     }
 
-    /// Counts a denial of a key that is there.
+    /// Counts a denial of `key`, if it is in the store.
     pub(crate) fn count_denial<Q: Equivalent<K> + ?Sized>(&self, key: Asked<'_, Q>) {
         self.index.find(&key, |cell| cell.count_denial());
     }
 
-    /// A place for a key with this hash.
+    /// Takes a place for a key with this hash.
     fn place(&self, hash: u64, now: Tick, reading: &Reading) -> Option<u32> {
         if self.alive() >= most_alive(self.max_keys) && !self.has_epoch_moved(reading) {
             return None;
@@ -487,19 +495,20 @@ impl<K: Eq + 'static> ExactStore<K> {
         self.places.take(hash)
     }
 
-    /// Stages that came after a change and are not freed yet.
+    /// Returns the number of stages that followed a quota change and are not freed yet.
     fn later(&self) -> u64 {
         // ORDERING: relaxed; a count.
         self.quotas.counts().later.load(Relaxed)
     }
 
-    /// Cells that are not freed yet.
+    /// Returns the number of cells that are not freed yet.
     fn alive(&self) -> u64 {
         // ORDERING: relaxed; a count.
         self.quotas.counts().cells.load(Relaxed)
     }
 
-    /// Has scc's epoch moved since this was last asked? Then an insertion makes scc free what it can.
+    /// Returns whether scc's epoch has moved since the last call. If so, an insertion makes scc
+    /// free what it can.
     #[cold]
     fn has_epoch_moved(&self, reading: &Reading) -> bool {
         let now = epoch(reading);
@@ -513,15 +522,17 @@ impl<K: Eq + 'static> ExactStore<K> {
         self.rounds.is_under_way()
     }
 
-    /// Visits the next places of the round that is under way, if one is. True if there is more to visit.
+    /// Visits the next places of the round that is under way, if there is one. Returns whether
+    /// there are more to visit.
     fn step(&self, _reading: &Reading) -> bool {
         let Some(claim) = self.rounds.claim() else { return false };
         let judged_at = self.rounds.judged_at();
-        // Before the cell is sealed: who finds that, or the cell gone, finds the mark raised.
+        // Raised before the cell is sealed: a thread that finds the cell sealed or gone sees the
+        // mark.
         let forget = |idle_from: Tick| self.rounds.forgotten().raise(idle_from);
         for place in claim.places {
             let Some(holder) = self.places.holder(place) else { continue };
-            // None if the key is just being inserted or removed.
+            // `None` if the key is being inserted or removed right now.
             let sealed = |cell: &Arc<Entry<K>>| {
                 let is_sealed = cell.state.seal_if_idle(judged_at, &self.evicted.retired, forget);
                 is_sealed.then(|| Arc::clone(cell))
@@ -537,7 +548,7 @@ impl<K: Eq + 'static> ExactStore<K> {
         !claim.is_last
     }
 
-    /// Removes this cell, which is sealed, from the index, unless another thread has done so.
+    /// Removes `cell`, which is sealed, from the index, unless another thread has done so.
     #[cold]
     fn unlink(&self, cell: &Arc<Entry<K>>) {
         debug_assert!(
@@ -552,7 +563,7 @@ impl<K: Eq + 'static> ExactStore<K> {
     }
 }
 
-/// How many cells may be linked or not freed yet.
+/// Returns the number of cells that may exist, linked or not freed yet.
 const fn most_alive(max_keys: u64) -> u64 {
     4 * max_keys + SPARE
 }

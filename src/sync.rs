@@ -1,27 +1,27 @@
-//! The one place that names atomics, threads and the model checker.
+//! The one module that names atomics, threads and the model checker.
 //!
-//! Everything else in the crate says `sync::Atomic`, so the same source is compiled twice: for use,
-//! with [`atomic::Atomic`] (a typed wrapper of the hardware's atomics), and for the models in
-//! `loom-tests/` with the shim below. The switch is the compiler flag `--cfg tollgate_loom`, which
-//! `loom-tests/build.rs` sets; it is no cargo feature, because a feature would be turned on by
-//! `--all-features`.
+//! The rest of the crate uses `sync::Atomic`, so the same source is compiled twice: for use, with
+//! [`atomic::Atomic`] (a typed wrapper of the hardware's atomics), and for the models in
+//! `loom-tests/`, with the shim below. The switch is the compiler flag `--cfg tollgate_loom`, which
+//! `loom-tests/build.rs` sets. It is not a cargo feature, because `--all-features` would turn that
+//! on.
 //!
 //! # The shim
 //!
-//! Loom remembers only the last access of each thread to an atomic, so a thread that loads and then
-//! writes (every compare-and-swap loop does) hides its load, and loom skips interleavings
-//! (tokio-rs/loom#166). Each shimmed atomic therefore carries a second one, `touch`, on which every
+//! Loom remembers only the last access of each thread to an atomic. So a thread that loads and then
+//! writes (as every compare-and-swap loop does) hides its load, and loom skips interleavings
+//! (tokio-rs/loom#166). Each shimmed atomic therefore has a second one, `touch`, on which every
 //! operation first does a relaxed `fetch_add(0)`. All accesses then conflict and all orders are
-//! explored, and because the extra access is relaxed it orders nothing: weak outcomes stay possible.
-//! It costs executions, so each model says whether it wants it ([`ModelSwitch::Touch`]).
-//! `loom-tests/tests/litmus.rs` shows all three halves: what must be seen, what must stay possible,
-//! what must never be seen.
+//! explored. The extra access is relaxed and orders nothing, so weak outcomes stay possible. It
+//! costs executions, so each model says whether it wants it ([`ModelSwitch::Touch`]).
+//! `loom-tests/tests/litmus.rs` shows all three parts: what must be seen, what must stay possible,
+//! and what must never be seen.
 //!
-//! `tests/shuttle/` compiles this shim once more, with shuttle under loom's name: so it uses nothing of loom that
-//! shuttle has not got. There the races are long and their schedules random.
+//! `tests/shuttle/` compiles this shim once more, with shuttle under loom's name. So it uses only
+//! those parts of loom that shuttle has, too. There the races are long and their schedules random.
 //!
 //! Loom's `compare_exchange_weak` never fails spuriously; [`ModelSwitch::FailWeakOnce`] makes the
-//! next one do so.
+//! next call do so.
 
 #[cfg(not(tollgate_loom))]
 pub(crate) use atomic::{Atomic, Ordering};
@@ -49,10 +49,10 @@ type Count = Atomic<u64>;
 #[cfg(tollgate_loom)]
 type Count = std::sync::atomic::AtomicU64;
 
-/// A count that nothing is decided by in a race: a statistic, or a hint when something is due.
+/// A count on which no race depends: a statistic, or a hint when something is due.
 ///
-/// It publishes nothing and nothing rests on its order, so all its operations are relaxed, and the models do
-/// not explore it: there it is an atomic of std's, which loom does not see.
+/// It publishes nothing and its order does not matter, so all its operations are relaxed. The
+/// models do not explore it: there it is an atomic of std, which loom does not see.
 #[derive(Debug)]
 pub(crate) struct Counter(Count);
 
@@ -71,14 +71,14 @@ impl Counter {
         self.0.fetch_add(more, std::sync::atomic::Ordering::Relaxed);
     }
 
-    /// Begins to count again.
+    /// Sets the count to 0.
     pub(crate) fn reset(&self) {
         // ORDERING: relaxed; a count.
         self.0.store(0, std::sync::atomic::Ordering::Relaxed);
     }
 }
 
-/// Lets others run for a millisecond: for calls that are not in a hurry.
+/// Sleeps for a millisecond, for calls that can wait.
 #[cfg(not(tollgate_loom))]
 pub(crate) fn rest() {
     thread::sleep(std::time::Duration::from_millis(1));
@@ -105,21 +105,22 @@ mod shim {
     static STOP_AT_VACANT: AtomicBool = AtomicBool::new(false);
     static FAIL_WEAK_ONCE: AtomicBool = AtomicBool::new(false);
 
-    /// What a model can ask of the shim.
+    /// A setting of the shim.
     #[derive(Clone, Copy, Debug)]
     pub enum ModelSwitch {
-        /// Make every access to an atomic a conflict, so that loom skips no interleaving.
+        /// Makes every access to an atomic a conflict, so that loom skips no interleaving.
         Touch,
-        /// Look at a line of the table no further than to its first vacant slot.
+        /// Makes a lookup in a line of the table stop at the first vacant slot.
         StopAtVacant,
-        /// Make the next `compare_exchange_weak` fail although the value is the expected one.
+        /// Makes the next `compare_exchange_weak` fail although the value is the expected one.
         FailWeakOnce,
     }
 
     impl ModelSwitch {
-        /// Turns the switch on or off; for all models of the process, so run one at a time.
+        /// Turns the switch on or off, for all models of the process; so models must run one at a
+        /// time.
         pub fn set(self, on: bool) {
-            // ORDERING: relaxed; the harness's own, see above.
+            // ORDERING: relaxed; belongs to the test harness, see the switches.
             self.flag().store(on, Relaxed);
         }
 
@@ -132,9 +133,9 @@ mod shim {
         }
     }
 
-    /// Does the model want lines to be looked at no further than to the first vacant slot?
+    /// Returns whether a lookup in a line must stop at the first vacant slot.
     pub(crate) fn stops_at_vacant() -> bool {
-        // ORDERING: relaxed; the harness's own, see above.
+        // ORDERING: relaxed; belongs to the test harness, see the switches.
         STOP_AT_VACANT.load(Relaxed)
     }
 
@@ -146,7 +147,7 @@ mod shim {
         of: PhantomData<T>,
     }
 
-    /// Values of up to 8 bytes, in the first bytes of a word.
+    /// Converts a value of up to 8 bytes to the first bytes of a word.
     fn bits<T: Pod>(value: T) -> u64 {
         let mut bits = [0; 8];
         bits[..size_of::<T>()].copy_from_slice(bytemuck::bytes_of(&value));
@@ -158,11 +159,11 @@ mod shim {
     }
 
     impl<T: Pod> Atomic<T> {
-        /// A new atomic; inside a model only.
+        /// Makes an atomic; inside a model only.
         pub fn new(value: T) -> Self {
             Self {
                 value: AtomicU64::new(bits(value)),
-                // ORDERING: relaxed; the harness's own, see above.
+                // ORDERING: relaxed; belongs to the test harness, see the switches.
                 touch: TOUCH.load(Relaxed).then(|| AtomicU64::new(0)),
                 of: PhantomData,
             }
@@ -175,28 +176,29 @@ mod shim {
             }
         }
 
-        /// As the method of the same name in std.
+        /// Loads the value.
         pub fn load(&self, order: Ordering) -> T {
             self.conflict();
             // ORDERING: the caller's.
             typed(self.value.load(order))
         }
 
-        /// As the method of the same name in std.
+        /// Stores a value.
         pub fn store(&self, value: T, order: Ordering) {
             self.conflict();
             // ORDERING: the caller's.
             self.value.store(bits(value), order);
         }
 
-        /// As the method of the same name in std.
+        /// Stores a value and returns the old one.
         pub fn swap(&self, value: T, order: Ordering) -> T {
             self.conflict();
             // ORDERING: the caller's.
             typed(self.value.swap(bits(value), order))
         }
 
-        /// As the method of the same name in std.
+        /// Stores `new` if the value is `current`. Returns the old value, as an error if it was
+        /// another one.
         pub fn compare_exchange(
             &self,
             current: T,
@@ -209,7 +211,8 @@ mod shim {
             self.value.compare_exchange(bits(current), bits(new), success, failure).map(typed).map_err(typed)
         }
 
-        /// As the method of the same name in std; fails for no reason when a model asked for it.
+        /// Does what [`compare_exchange`](Self::compare_exchange) does, but fails once after
+        /// [`ModelSwitch::FailWeakOnce`] was turned on.
         pub fn compare_exchange_weak(
             &self,
             current: T,
@@ -217,14 +220,15 @@ mod shim {
             success: Ordering,
             failure: Ordering,
         ) -> Result<T, T> {
-            // ORDERING: relaxed; the harness's own, see above.
+            // ORDERING: relaxed; belongs to the test harness, see the switches.
             if FAIL_WEAK_ONCE.swap(false, Relaxed) {
                 return Err(self.load(failure));
             }
             self.compare_exchange(current, new, success, failure)
         }
 
-        /// As the method of the same name in std.
+        /// Stores what `next` returns for the value, and retries if another thread has changed it
+        /// meanwhile; an error if `next` returns `None`. Returns the old value.
         pub fn fetch_update(
             &self,
             set_order: Ordering,
@@ -250,9 +254,9 @@ mod shim {
     }
 
     impl<T> AtomicPtr<T> {
-        /// A new pointer; inside a model only.
+        /// Makes a pointer; inside a model only.
         pub fn new(to: *mut T) -> Self {
-            // ORDERING: relaxed; the harness's own, see above.
+            // ORDERING: relaxed; belongs to the test harness, see the switches.
             let touch = TOUCH.load(Relaxed).then(|| AtomicU64::new(0));
             Self { to: loom::sync::atomic::AtomicPtr::new(to), touch }
         }
@@ -264,28 +268,29 @@ mod shim {
             }
         }
 
-        /// As the method of the same name in std.
+        /// Loads the value.
         pub fn load(&self, order: Ordering) -> *mut T {
             self.conflict();
             // ORDERING: the caller's.
             self.to.load(order)
         }
 
-        /// As the method of the same name in std.
+        /// Stores a value.
         pub fn store(&self, to: *mut T, order: Ordering) {
             self.conflict();
             // ORDERING: the caller's.
             self.to.store(to, order);
         }
 
-        /// As the method of the same name in std.
+        /// Stores a value and returns the old one.
         pub fn swap(&self, to: *mut T, order: Ordering) -> *mut T {
             self.conflict();
             // ORDERING: the caller's.
             self.to.swap(to, order)
         }
 
-        /// As the method of the same name in std.
+        /// Stores `new` if the value is `current`. Returns the old value, as an error if it was
+        /// another one.
         pub fn compare_exchange(
             &self,
             current: *mut T,
@@ -298,7 +303,7 @@ mod shim {
             self.to.compare_exchange(current, new, success, failure)
         }
 
-        /// As the method of the same name in std; it never fails for no reason.
+        /// Does what [`compare_exchange`](Self::compare_exchange) does: it never fails spuriously.
         pub fn compare_exchange_weak(
             &self,
             current: *mut T,
@@ -311,21 +316,21 @@ mod shim {
     }
 
     impl Atomic<u64> {
-        /// As the method of the same name in std.
+        /// Sets the bits of `value`. Returns the old value.
         pub fn fetch_or(&self, value: u64, order: Ordering) -> u64 {
             self.conflict();
             // ORDERING: the caller's.
             self.value.fetch_or(value, order)
         }
 
-        /// As the method of the same name in std.
+        /// Adds `value`. Returns the old value.
         pub fn fetch_add(&self, value: u64, order: Ordering) -> u64 {
             self.conflict();
             // ORDERING: the caller's.
             self.value.fetch_add(value, order)
         }
 
-        /// As the method of the same name in std.
+        /// Subtracts `value`. Returns the old value.
         pub fn fetch_sub(&self, value: u64, order: Ordering) -> u64 {
             self.conflict();
             // ORDERING: the caller's.
@@ -333,8 +338,8 @@ mod shim {
         }
     }
 
-    /// As the type of the same name in `index`: a list behind a mutex that loom sees, so each operation
-    /// happens at once, and threads switch between operations.
+    /// The stand-in for the type of the same name in `index`: a list behind a mutex that loom sees.
+    /// Each operation is one step, and threads switch between operations.
     pub(crate) struct Index<T>(loom::sync::Mutex<Vec<T>>);
 
     impl<T: Find<T> + Clone> Index<T> {
@@ -345,7 +350,7 @@ mod shim {
         }
 
         pub(crate) fn find<R>(&self, what: &impl Find<T>, visit: impl FnOnce(&T) -> R) -> Option<R> {
-            // Visited after the list is unlocked, as scc's readers hold nothing.
+            // Visited after the list is unlocked: scc's readers hold no lock.
             let items = self.0.lock().unwrap();
             let found = items.iter().find(|item| what.hash() == item.hash() && what.is(item)).cloned();
             drop(items);
@@ -372,7 +377,7 @@ mod shim {
         }
     }
 
-    /// Stands for the guard of the real index: the models free an item with its last owner.
+    /// The stand-in for the guard of the real index: the models free an item with its last owner.
     pub(crate) struct Reading;
 
     pub(crate) fn reading() -> Reading {

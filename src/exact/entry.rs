@@ -1,4 +1,4 @@
-//! What is kept of one key, and the ways to find it.
+//! The cell of a key, and the queries that find it in the index.
 
 use super::stage::{Staged, Wanted};
 use crate::sync::{Atomic, Find, Hashed, Ordering::Relaxed};
@@ -45,18 +45,18 @@ impl<K> Drop for Entry<K> {
     }
 }
 
-// What the page of `exact` says: with the two counts of an `Arc`, 80 bytes.
+// The documentation of `exact` says 80 bytes: this and the two counts of an `Arc`.
 #[cfg(all(target_pointer_width = "64", not(tollgate_loom)))]
 const _: () = assert!(size_of::<Entry<u64>>() == 64);
 
-/// The hash of a key as the index and the places take it: the lowest values are moved away, because in a
-/// place they mean that no key is there.
+/// Returns the hash of a key as the index and the places use it. The lowest values are moved away:
+/// in a place they mean that it is vacant.
 #[inline]
 pub(crate) const fn spread(hash: u64) -> u64 {
     if hash >> VACANT_BITS == 0 { !hash } else { hash }
 }
 
-/// So many bits say which vacant place comes next.
+/// The number of bits in a vacant place that name the next vacant place.
 pub(super) const VACANT_BITS: u32 = 33;
 
 /// Entries are equal if their keys are.
@@ -72,7 +72,7 @@ impl<K: Eq> Find<Arc<Entry<K>>> for Arc<Entry<K>> {
     }
 }
 
-/// The entry of the key that is asked for, in any borrowed form.
+/// A query for the entry of `key`, in any borrowed form.
 #[derive(Debug)]
 pub(crate) struct Asked<'q, Q: ?Sized> {
     pub(crate) hash: u64,
@@ -101,7 +101,7 @@ impl<K, Q: Equivalent<K> + ?Sized> Find<Arc<Entry<K>>> for Asked<'_, Q> {
     }
 }
 
-/// This very entry, and none that the same key has had since.
+/// A query for this very entry, not for a newer one of the same key.
 pub(super) struct Exactly<'e, K>(pub(super) &'e Arc<Entry<K>>);
 
 impl<K> Hashed for Exactly<'_, K> {
@@ -116,7 +116,7 @@ impl<K> Find<Arc<Entry<K>>> for Exactly<'_, K> {
     }
 }
 
-/// The entry of the key with this hash that holds this place.
+/// A query for the entry that has this hash and holds this place.
 pub(super) struct At {
     pub(super) hash: u64,
     pub(super) place: u32,

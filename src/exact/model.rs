@@ -1,4 +1,4 @@
-//! A log as the models of it alone see it: what a store does with its logs is too much for a small model.
+//! A log on its own, for the models: a whole store of logs is too much for a small model.
 
 use crate::decision::Decision;
 use crate::error::ConfigError;
@@ -7,7 +7,7 @@ use crate::quota::Quota;
 use crate::reclaim::{Bag, pin};
 use crate::time::Tick;
 
-/// A log and its rule. Its methods are those of the log.
+/// A log and its rule. Each method calls the method of the log that has the same name.
 #[derive(Debug)]
 pub struct ModelLog {
     rule: SlidingLog,
@@ -16,51 +16,51 @@ pub struct ModelLog {
 }
 
 impl ModelLog {
-    /// A log that nobody has begun.
+    /// Makes a log that has not begun.
     ///
     /// # Errors
     ///
-    /// As for any limiter with a sliding log.
+    /// The errors of any limiter with a sliding log.
     pub fn new(quota: Quota) -> Result<Self, ConfigError> {
         Ok(Self { rule: SlidingLog::new(quota)?, log: Log::new(), retired: Bag::new() })
     }
 
-    /// `None` if it is sealed.
+    /// Decides a request at `now` and charges it if it is allowed; `None` if the log is sealed.
     pub fn check_at(&self, cost: u64, now: Tick) -> Option<Decision> {
         self.log.check(&self.rule, now, cost, &pin(), &self.retired)
     }
 
-    /// `None` if it is sealed.
+    /// Returns what a request at `now` would be answered; `None` if the log is sealed.
     pub fn peek_at(&self, cost: u64, now: Tick) -> Option<Decision> {
         self.log.peek(&self.rule, now, cost, &pin())
     }
 
-    /// `None` if it is sealed.
+    /// Gives back up to `tokens` of what `charge` took; `None` if the log is sealed.
     pub fn refund(&self, charge: &Decision, tokens: u64) -> Option<()> {
         self.log.refund(charge, tokens, &pin())
     }
 
-    /// `None` if it is sealed.
+    /// Resets the log; `None` if it is sealed.
     pub fn reset(&self) -> Option<()> {
         self.log.reset(&self.rule, &pin(), &self.retired)
     }
 
-    /// Ends it.
+    /// Seals the log.
     pub fn seal(&self) {
         self.log.seal(&pin());
     }
 
-    /// Ends it if it is idle; has it ended?
+    /// Seals the log if it is idle. Returns whether it is sealed now.
     pub fn seal_if_idle(&self, judged_at: Tick) -> bool {
         self.log.seal_if_idle(&self.rule, judged_at, &pin(), &self.retired, |_| ())
     }
 
-    /// Has it ended?
+    /// Returns whether the log is sealed.
     pub fn is_sealed(&self) -> bool {
         self.log.is_sealed(&pin())
     }
 
-    /// Goes on where `other` ends.
+    /// Seals `other` and takes over what counts there.
     pub fn take_over(&self, other: &Self, now: Tick) {
         self.log.take_over(&other.log, &other.rule, &self.rule, now, &pin());
     }

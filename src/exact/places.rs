@@ -1,4 +1,4 @@
-//! One place for each key: what makes the cap hard, and the list along which a round goes.
+//! One place for each key: this makes the cap hard, and is the list that a round walks.
 //!
 //! # State
 //!
@@ -6,22 +6,22 @@
 //! place:  vacant, with the number of the next vacant one -> the hash of its key -> vacant ...
 //! ```
 //!
-//! `fresh` places were handed out once or are in use; of these the vacant ones are a stack that begins at
-//! `vacant`. `taken` are in use.
+//! `fresh` counts the places that are or were in use. Those of them that are vacant form a stack
+//! whose top is `vacant`. `taken` counts the places in use.
 //!
 //! # Invariants
 //!
 //! 1. A place has one owner from `take` to `give_back`, and only its owner writes it.
-//! 2. `vacant` changes its version with every push and pop, so a pop that was overtaken fails: the next one
-//!    that it read may be out of date.
+//! 2. Each push and pop changes the version in `vacant`, so a pop that was overtaken fails: the
+//!    next place that it has read may be out of date.
 //!
-//! A round reads places that others own. It looks for an entry with that hash *and* that place, so what it
-//! reads may be out of date: then it finds none.
+//! A round reads places that other threads own. It looks for an entry with that hash *and* that
+//! place, so a place that it reads may be out of date: then it finds no entry.
 //!
 //! # Progress
 //!
-//! Lock-free. `take` allocates the next segment where it is the first to need it; a segment is as large as all
-//! before it together, and stays until the limiter is dropped.
+//! Lock-free. `take` allocates the next segment when it is the first to need it. A segment is as
+//! large as all before it together, and stays until the limiter is dropped.
 //!
 //! # Orderings
 //!
@@ -39,10 +39,10 @@ use crate::sync::{
 /// Places in the first segment.
 const FIRST: usize = if cfg!(tollgate_loom) { 2 } else { 64 };
 
-/// Enough for 2^32 places.
+/// The number of segments: enough for 2^32 places.
 const SEGMENTS: usize = 32;
 
-/// What is no place's number.
+/// Stands for "no place": no place has this number.
 const NONE: u32 = u32::MAX;
 
 /// The places of all keys.
@@ -56,7 +56,7 @@ pub(super) struct Places {
 #[derive(Debug)]
 struct Segment(Box<[Atomic<u64>]>);
 
-/// What is written by insertions and removals. On cache lines of its own.
+/// The fields that insertions and removals write. On cache lines of its own.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Moving {
@@ -73,15 +73,16 @@ impl Places {
         Self { segments: std::array::from_fn(|_| OnceLink::null()), most, moving }
     }
 
-    /// How many are in use.
+    /// Returns how many places are in use.
     pub(super) fn taken(&self) -> u64 {
         // ORDERING: relaxed; a count.
         self.moving.taken.load(Relaxed)
     }
 
-    /// How many were ever in use; the others are of no interest to a round.
+    /// Returns how many places were ever in use. A round does not visit the others.
     pub(super) fn fresh(&self) -> u64 {
-        // ORDERING: relaxed; a count. Whoever must see a key's place has heard of the key some other way.
+        // ORDERING: relaxed; a count. A caller that must see a key's place has learned of the key
+        // by another edge.
         self.moving.fresh.load(Relaxed).min(self.most)
     }
 
@@ -90,21 +91,21 @@ impl Places {
         segments.map(|segment| size_of_val(&*segment.0) as u64).sum()
     }
 
-    /// A place for a key with this hash, if there is one.
+    /// Takes a place for a key with this hash, if one is left.
     pub(super) fn take(&self, hash: u64) -> Option<u32> {
         let place = self.pop().or_else(|| self.next_fresh())?;
         // ORDERING: relaxed; a count.
         self.moving.taken.fetch_add(1, Relaxed);
-        // ORDERING: relaxed; a round that does not see it yet skips the place.
+        // ORDERING: relaxed; a round that does not see the hash yet skips the place.
         self.at(place).store(hash, Relaxed);
         Some(place)
     }
 
-    /// Ends the ownership of a place whose key is in the index no more.
+    /// Ends the ownership of a place whose key is no longer in the index.
     pub(super) fn give_back(&self, place: u32) {
         let at = self.at(place);
-        // ORDERING: relaxed, here and below: nothing is read through it, and an exchange that fails is
-        // done again.
+        // ORDERING: relaxed, here and below: nothing is read through it, and a failed exchange is
+        // retried.
         let mut vacant = self.moving.vacant.load(Relaxed);
         loop {
             // ORDERING: relaxed; published by the exchange.
@@ -120,10 +121,10 @@ impl Places {
         self.moving.taken.fetch_sub(1, Relaxed);
     }
 
-    /// How an entry is to be found that holds this place, if one does.
+    /// Returns a query for the entry that holds this place, or `None` if the place is vacant.
     pub(super) fn holder(&self, place: u32) -> Option<At> {
         let segment = self.segments[segment_of(place).0].get()?;
-        // ORDERING: relaxed; see the module's page.
+        // ORDERING: relaxed; see the module documentation.
         let hash = segment.0[segment_of(place).1].load(Relaxed);
         (hash >> VACANT_BITS != 0).then_some(At { hash, place })
     }
@@ -138,8 +139,8 @@ impl Places {
             }
             // ORDERING: relaxed; acquired with `vacant`. If it is out of date, then so is `vacant`.
             let next = number(self.at(first).load(Relaxed));
-            // ORDERING: acquire side of *vacant* on failure. Relaxed for the success: the next pop that sees it
-            // acquires from the push below, whose release sequence this exchange goes on with.
+            // ORDERING: acquire side of *vacant* on failure. Relaxed on success: the next pop that
+            // sees it acquires from the push below, whose release sequence this exchange continues.
             match self.moving.vacant.compare_exchange_weak(vacant, versioned(vacant, next), Relaxed, Acquire)
             {
                 Ok(_) => return Some(first),
@@ -162,19 +163,19 @@ impl Places {
     }
 }
 
-/// The number of a place in the low half of a word.
+/// Returns the number of a place, from the low half of a word.
 #[allow(clippy::cast_possible_truncation)]
 const fn number(word: u64) -> u32 {
     word as u32
 }
 
-/// The stack after `before`, with `first` on top.
+/// Returns the word of the stack that follows `before`, with `first` on top.
 const fn versioned(before: u64, first: u32) -> u64 {
     ((before >> 32).wrapping_add(1) << 32) | first as u64
 }
 
-/// In which segment a place is, and where there. Segment 0 and 1 have `FIRST` places, each of the others as
-/// many as all before it.
+/// Returns the segment of a place, and the offset in it. Segments 0 and 1 have `FIRST` places, each
+/// of the others as many as all before it.
 const fn segment_of(place: u32) -> (usize, usize) {
     let segment = (place as usize / FIRST).checked_ilog2();
     match segment {

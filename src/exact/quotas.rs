@@ -1,14 +1,16 @@
-//! The rule that each exact key is to be under: one for all, and those that keys have of their own.
+//! The rules of exact keys: the default, and those that keys have of their own.
 //!
 //! # State
 //!
-//! `default`: a rule, then another, by compare-and-swap. `own`: an index of the keys that have a rule of their own,
-//! each with its rule, replaced in the same way. `changes`: counts both, after they were made.
+//! `default`: the rule of all other keys, replaced by compare-and-swap. `own`: an index of the keys
+//! that have a rule of their own, each with its rule, replaced in the same way. `changes`: counts
+//! both kinds of change, after they were made.
 //!
 //! # Progress
 //!
-//! Asking is lock-free, and asks the index only if it is not empty. Changing the default is lock-free. A key's
-//! first own rule, and the loss of it, take scc's lock on one bucket of the index.
+//! Reading a rule is lock-free, and looks into the index only if it is not empty. Changing the
+//! default is lock-free. Giving a key its first own rule, and removing it, take scc's lock on one
+//! bucket of the index.
 //!
 //! # Orderings
 //!
@@ -39,11 +41,11 @@ pub(super) struct Quotas<K: 'static> {
     retired: Bag,
     default: Replaced,
     own: Index<Arc<Own<K>>>,
-    /// How many keys the index holds, or is about to.
+    /// How many keys the index holds or will soon hold.
     count: Atomic<u64>,
 }
 
-/// A key and the rule it has of its own.
+/// A key and its own rule.
 #[derive(Debug)]
 pub(super) struct Own<K> {
     hash: u64,
@@ -51,14 +53,14 @@ pub(super) struct Own<K> {
     rule: Replaced,
 }
 
-/// A rule that is replaced while others read it.
+/// A rule that may be replaced while other threads read it.
 #[derive(Debug)]
 struct Replaced(Link<Version>);
 
 #[derive(Debug)]
 struct Version {
     rule: Arc<Shared>,
-    /// Null in the latest. It takes the place of this one then.
+    /// Null in the latest version; in another, the version that replaced it.
     next: Link<Version>,
 }
 
@@ -76,25 +78,25 @@ impl<K: Eq + 'static> Quotas<K> {
         }
     }
 
-    /// How many changes there were. To be read before the rule is asked for.
+    /// Returns the number of changes. Read it before reading a rule.
     #[inline]
     pub(super) fn changes(&self) -> u64 {
         // ORDERING: acquire side of *changed*.
         self.changes.load(Acquire)
     }
 
-    /// The rule of those that have none of their own.
+    /// Returns the rule of the keys that have none of their own.
     pub(super) fn default(&self) -> Wanted {
         let changes = self.changes();
         Wanted { rule: self.default.latest(&self.retired), changes, since: self.since() }
     }
 
-    /// Does each key have a log?
+    /// Returns whether keys have logs, not words.
     pub(super) fn are_of_logs(&self) -> bool {
         matches!(self.default.latest(&self.retired).rule, ExactRule::Log(_))
     }
 
-    /// The rule of a key.
+    /// Returns the rule of a key: its own, or the default.
     pub(super) fn of(&self, key: &impl Find<Arc<Own<K>>>) -> Wanted {
         let changes = self.changes();
         let rule = self.own(key).unwrap_or_else(|| self.default.latest(&self.retired));
@@ -102,16 +104,17 @@ impl<K: Eq + 'static> Quotas<K> {
     }
 
     fn since(&self) -> Tick {
-        // ORDERING: relaxed; published by the count of changes. A later one is of a change that is not counted yet.
+        // ORDERING: relaxed; published by the count of changes. A later time is that of a change
+        // that is not counted yet.
         Tick::from_nanos(self.since.load(Relaxed))
     }
 
-    /// What is not freed yet of the states under these rules.
+    /// Returns the counts of what is not freed yet of the states under these rules.
     pub(super) fn counts(&self) -> &Counts {
         &self.counts
     }
 
-    /// The rule of its own that a key has.
+    /// Returns the key's own rule, if it has one.
     pub(super) fn own(&self, key: &impl Find<Arc<Own<K>>>) -> Option<Arc<Shared>> {
         if self.count() == 0 {
             return None;
@@ -119,18 +122,20 @@ impl<K: Eq + 'static> Quotas<K> {
         self.own.find(key, |own| own.rule.latest(&self.retired))
     }
 
-    /// How many keys have a rule of their own.
+    /// Returns how many keys have a rule of their own.
     pub(super) fn count(&self) -> u64 {
-        // ORDERING: relaxed; a key that was added by a change which was counted is counted here: that came first.
+        // ORDERING: relaxed; a key whose change is counted in `changes` is counted here, since this
+        // count is raised first.
         self.count.load(Relaxed)
     }
 
-    /// The bytes that the rules of single keys take, without what the keys own.
+    /// Returns the bytes of the keys' own rules, without what the keys own.
     pub(super) fn bytes(&self) -> usize {
         const COUNTS: usize = 2 * size_of::<usize>();
-        // Of each of them the `Arc` of its key, and of its rule, whose counts have cache lines of their own.
+        // Each has an `Arc` of its key, and one of its rule, whose counts have cache lines of their
+        // own.
         let each = COUNTS + size_of::<Own<K>>() + Link::<Version>::BYTES + 2 * size_of::<Shared>();
-        // No more than there is memory.
+        // They are all in memory, so the count fits.
         let count = usize::try_from(self.count()).unwrap_or(usize::MAX);
         count * each + self.own.capacity() * Index::<Arc<Own<K>>>::ITEM_BYTES + self.retired.bytes()
     }
@@ -140,11 +145,12 @@ impl<K: Eq + 'static> Quotas<K> {
         self.note_change(now);
     }
 
-    /// Gives a key a rule of its own, or another one.
+    /// Sets or replaces a key's own rule.
     pub(super) fn set(&self, hash: u64, key: K, rule: Enforced<ExactRule>, now: Tick) {
         // ORDERING: relaxed; published by the count of changes.
         self.count.fetch_add(1, Relaxed);
-        // ORDERING: relaxed; a key was counted that is there already, or can't be compared.
+        // ORDERING: relaxed; undoes the count where the key is there already, or its comparison
+        // panics.
         let uncount = Undo::unless_done(|| _ = self.count.fetch_sub(1, Relaxed));
         let new = Arc::new(Own { hash, key, rule: Replaced::new(rule, &self.counts) });
         match self.own.insert(new) {
@@ -152,7 +158,7 @@ impl<K: Eq + 'static> Quotas<K> {
             Err(new) => {
                 drop(uncount);
                 if self.own.find(&new, |own| own.rule.replace(rule, &self.counts, &self.retired)).is_none() {
-                    // Removed meanwhile.
+                    // Another thread has removed the key meanwhile.
                     return self.set_removed(new, rule, now);
                 }
             }
@@ -160,7 +166,7 @@ impl<K: Eq + 'static> Quotas<K> {
         self.note_change(now);
     }
 
-    /// `set`, where the key was there and then was not.
+    /// Retries [`set`](Self::set) after another thread has removed the key.
     #[cold]
     fn set_removed(&self, new: Arc<Own<K>>, rule: Enforced<ExactRule>, now: Tick) {
         match Arc::try_unwrap(new) {
@@ -169,7 +175,7 @@ impl<K: Eq + 'static> Quotas<K> {
         }
     }
 
-    /// Takes its own rule from a key; had it one?
+    /// Removes a key's own rule. Returns whether it had one.
     pub(super) fn remove(&self, key: &impl Find<Arc<Own<K>>>, now: Tick) -> bool {
         let removed = self.own.remove(key);
         if removed {
@@ -184,8 +190,8 @@ impl<K: Eq + 'static> Quotas<K> {
         let later = |since: u64| (since < now.as_nanos()).then(|| now.as_nanos());
         // ORDERING: relaxed twice; published by the count of changes.
         let _ = self.since.fetch_update(Relaxed, Relaxed, later);
-        // ORDERING: release side of *changed*: the change itself. It comes after all that were counted before, since
-        // this is a read-modify-write, which goes on with their release sequences.
+        // ORDERING: release side of *changed*: the change itself. All changes counted before come
+        // with it, since this is a read-modify-write, which continues their release sequences.
         self.changes.fetch_add(1, Release);
     }
 }
@@ -207,7 +213,7 @@ impl Replaced {
         retired.tidy();
     }
 
-    /// The latest version, in the place of those before it.
+    /// Returns the latest version, and retires those before it.
     fn last<'g>(&'g self, guard: &'g Guard, retired: &Bag) -> &'g Version {
         loop {
             let version = self.0.load(guard).expect("there is always a version");

@@ -1,20 +1,21 @@
-//! When idle keys are looked for, and how far the looking has come.
+//! When a round looks for idle keys, and how far it has come.
 //!
-//! A *round* goes once over all places, a few at a time, by whoever has something to do in the store. A round
-//! begins when as many keys are there as the store expects (its *capacity*, which follows the keys: twice as
-//! large if it was reached quickly or by keys that stay, smaller if hardly used), so that keys which come back
-//! again and again are not evicted and inserted for ever; at the cap, by sweeps and by clearing.
+//! A *round* visits all places once, a few at a time, as a part of insertions, charges and
+//! maintenance calls. It begins when as many keys are there as the store expects (its *capacity*);
+//! at the cap; and by a sweep or by clearing. The capacity follows the keys, so that keys which
+//! return again and again are not evicted and inserted forever: it doubles if it was reached
+//! quickly or by keys that stay, and shrinks if it was hardly used.
 //!
 //! # State
 //!
-//! `hand`: the next place to be visited, and the first that is not of this round. Equal: no round is under
-//! way. Changed by compare-and-swap only: a thread claims the places that it visits. `believed`:
-//! the time by which all places of the round are judged, less the grace. `forgotten`: the mark of
-//! all that was forgotten (see `forgetting`).
+//! `hand`: the next place to visit, and the end of this round. No round is under way when they are
+//! equal. It changes by compare-and-swap only: a thread claims the places that it visits.
+//! `believed`: the time by which all places of the round are judged, before the grace is
+//! subtracted. `forgotten`: the mark of all forgotten keys (see `forgetting`).
 //!
-//! A thread that stops after it has claimed places leaves these few to the next round, and stops nobody. A
-//! claim that was made from a value out of date, and succeeds because the hand came to the same value again,
-//! claims places of the new round, which is as good.
+//! A thread that stops after it has claimed places leaves these few to the next round, and stops no
+//! other thread. A claim made from an outdated value may succeed because the hand has come to the
+//! same value again. Then it claims places of the new round, which does no harm.
 //!
 //! # Orderings
 //!
@@ -22,8 +23,8 @@
 //! |---|---|---|---|---|
 //! | (none) | | | | |
 //!
-//! All relaxed: the hand says which places are visited, and nothing of what is found there. The others are
-//! estimates.
+//! All operations are relaxed: the hand says which places are visited, and nothing about what is
+//! found there. The other fields are estimates.
 
 use crate::forgetting::{Evidence, Mark};
 use crate::growth::{self, is_hardly_used};
@@ -35,7 +36,7 @@ use std::time::Duration;
 /// How many places one step visits.
 pub(super) const STEP: u32 = if cfg!(tollgate_loom) { 1 } else { 8 };
 
-/// How far a round has come. It is over when `at` has reached `end`.
+/// The position of a round, which is over when `at` has reached `end`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Hand {
     at: u32,
@@ -67,24 +68,24 @@ pub(super) struct Rounds {
     capacity: Atomic<u64>,
     /// When the last round began.
     began: Atomic<u64>,
-    /// The time by which its keys are judged to be idle, but for the grace.
+    /// The time by which the keys of the last round are judged, before the grace is subtracted.
     believed: Atomic<u64>,
-    /// New keys that got a place.
+    /// The number of new keys that got a place.
     inserted: Atomic<u64>,
     evidence: Evidence,
-    /// No key that was forgotten is throttled from then on.
+    /// From this time on every forgotten key decides like a new one.
     forgotten: Mark,
-    /// How many keys were there when the last round was over.
+    /// How many keys were left when the last round ended.
     stayed: Atomic<u64>,
     done: Atomic<u64>,
     most: u64,
     grace: Duration,
 }
 
-/// The places that a step is to visit.
+/// The places that one step visits.
 pub(super) struct Claim {
     pub(super) places: Range<u32>,
-    /// Is the round over with this step?
+    /// Whether this step ends the round.
     pub(super) is_last: bool,
 }
 
@@ -106,17 +107,17 @@ impl Rounds {
         }
     }
 
-    /// What is idle then is forgotten by the round that is under way.
+    /// Returns the time by which the round judges: a key that is idle then is forgotten.
     pub(super) fn judged_at(&self) -> Tick {
         self.believed().before(self.grace)
     }
 
-    /// The mark of what was forgotten.
+    /// Returns the mark of all forgotten keys.
     pub(super) fn forgotten(&self) -> &Mark {
         &self.forgotten
     }
 
-    /// Notes the time of a key that is inserted.
+    /// Notes the time of an insertion.
     pub(super) fn note_insertion(&self, now: Tick) {
         // ORDERING: relaxed; a count.
         self.evidence.note_insertion(self.inserted.fetch_add(1, Relaxed), now);
@@ -127,25 +128,25 @@ impl Rounds {
         self.inserted.load(Relaxed)
     }
 
-    /// Notes the time of a sweep, or of a new key for which there is no place.
+    /// Notes the time of a sweep, or of a request whose new key got no place.
     pub(super) fn note(&self, now: Tick) {
         self.evidence.note(now, || self.inserted());
     }
 
-    /// See [`Evidence::lets_sweep`].
+    /// Returns whether the evidence lets a sweep begin: see [`Evidence::lets_sweep`].
     pub(super) fn lets_sweep(&self, now: Tick, first: Tick) -> bool {
         self.evidence.lets_sweep(now, first, || self.inserted())
     }
 
-    /// See [`Evidence::believed`].
+    /// Returns the time that the evidence supports: see [`Evidence::believed`].
     fn believes(&self, now: Tick) -> Tick {
         self.evidence.believed(now, || self.inserted())
     }
 
-    /// The time by which the keys of the last round were judged, but for the grace.
+    /// Returns the time by which the last round judged, before the grace is subtracted.
     fn believed(&self) -> Tick {
-        // ORDERING: relaxed; any that was believed will do, for the mark is raised before a key is
-        // forgotten.
+        // ORDERING: relaxed; any time that was believed will do, for the mark is raised before a
+        // key is forgotten.
         Tick::from_nanos(self.believed.load(Relaxed))
     }
 
@@ -154,7 +155,7 @@ impl Rounds {
         self.capacity.load(Relaxed)
     }
 
-    /// How many rounds are over.
+    /// Returns the number of finished rounds.
     pub(super) fn done(&self) -> u64 {
         // ORDERING: relaxed; a statistic.
         self.done.load(Relaxed)
@@ -165,13 +166,13 @@ impl Rounds {
         !Hand::of(self.hand.load(Relaxed)).is_over()
     }
 
-    /// Did the last round begin a grace ago, or longer, or judge by a time so long before that
-    /// which is believed now?
+    /// Returns whether the last round began at least a grace ago, or judged by a time at least a
+    /// grace before the one believed now.
     pub(super) fn is_past(&self, now: Tick) -> bool {
         now.is_apart(self.began(), self.grace) || self.believes(now).is_apart(self.believed(), self.grace)
     }
 
-    /// See [`Evidence::is_due`].
+    /// Returns whether a new round at the cap is due: see [`Evidence::is_due`].
     pub(super) fn is_due(&self, now: Tick) -> bool {
         // ORDERING: relaxed; see the module's ledger.
         let places = Hand::of(self.hand.load(Relaxed)).end;
@@ -179,19 +180,19 @@ impl Rounds {
         self.evidence.is_due(self.believes(now), self.believed(), self.grace, steps)
     }
 
-    /// Is a round to begin, because `taken` keys are there and one more comes? Below the cap always, at the
-    /// cap not more often than keys can become old enough.
+    /// Returns whether a round must begin before one more key joins the `taken` ones. Below the cap
+    /// that is whenever the capacity is reached; at the cap only as often as keys can become idle.
     pub(super) fn is_full(&self, taken: u64, now: Tick) -> bool {
         let capacity = self.capacity();
         taken >= capacity && (capacity < self.most || self.is_due(now))
     }
 
-    /// Is there far more room than `taken` keys need, and has been for long?
+    /// Returns whether the store has long had far more room than `taken` keys need.
     pub(super) fn is_too_large(&self, taken: u64, now: Tick) -> bool {
         self.is_large() && is_hardly_used(self.capacity(), taken) && now.is_apart(self.began(), growth::CALM)
     }
 
-    /// Is there more room than in the beginning?
+    /// Returns whether the capacity is above the first one.
     pub(super) fn is_large(&self) -> bool {
         self.capacity() > growth::FIRST
     }
@@ -203,11 +204,11 @@ impl Rounds {
         if !before.is_over() {
             return;
         }
-        // At most `most`, which is no more than a u32 can say.
+        // At most `most`, which fits a `u32`.
         #[allow(clippy::cast_possible_truncation)]
         let hand = Hand { at: 0, end: fresh as u32 };
         let capacity = self.capacity_after(taken, now);
-        // Before the round begins: if another thread begins it, both are times that were believed.
+        // Stored before the round begins: if another thread begins it, both times were believed.
         // ORDERING: relaxed; see `believed`.
         self.believed.store(self.believes(now).as_nanos(), Relaxed);
         // ORDERING: relaxed twice; see the module's ledger.
@@ -219,7 +220,7 @@ impl Rounds {
         }
     }
 
-    /// Takes the next places of a round that is under way.
+    /// Claims the next places of the round that is under way, if there is one.
     pub(super) fn claim(&self) -> Option<Claim> {
         // ORDERING: relaxed; see the module's ledger.
         let mut hand = Hand::of(self.hand.load(Relaxed));
@@ -249,7 +250,7 @@ impl Rounds {
         next.max(growth::FIRST).min(self.most)
     }
 
-    /// When the last round began, by the clock of the thread that did it.
+    /// Returns when the last round began, by the clock of the thread that began it.
     fn began(&self) -> Tick {
         // ORDERING: relaxed; an estimate.
         Tick::from_nanos(self.began.load(Relaxed))

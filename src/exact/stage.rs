@@ -1,55 +1,60 @@
-//! A word, the rule it was made under, and what replaces both when the quota is changed.
+//! A word with the rule it was made under, and how both are replaced when the quota changes.
 //!
-//! A word is only understood by the rule that made it. So where a rule is replaced while requests are decided
-//! under it, the word has to be translated, exactly once, and no charge may go to the word that was translated.
-//! This is the turnover of the table (see `table`), for one key: the next *stage* is linked, the word is
-//! frozen, and its translation is brought into the next stage.
+//! Only the rule that made a word understands it. So where a rule is replaced while requests are
+//! decided under it, the word must be translated exactly once, and no charge may go to the old
+//! word. This is the turnover of the table (see `table`) for one key: the next *stage* is linked,
+//! the word is frozen, and its translation is brought into the next stage.
 //!
 //! # State
 //!
 //! ```text
-//! next:  null -> stage              the quota was changed; then for good
-//! word:  fresh -> w0                brought from the stage before, or charged before anybody sees the stage
+//! next:  null -> stage              the quota was changed; final
+//! word:  fresh -> w0                brought from the stage before, or the first charge
 //!        w0 -> w1 -> ...            charges, by `rule::try_update`
 //!        w -> w|FROZEN              the next stage is linked
-//!        w -> SEALED                eviction: w was idle, and no stage comes any more
-//! log:   -> sealed, idle            eviction, and then next: null -> the end, a stage that is SEALED
+//!        w -> SEALED                eviction: w was idle; no stage follows
+//! log:   -> sealed, idle            eviction; then next: null -> the end, a SEALED stage
 //!        -> sealed                  the next stage is linked; what counts is taken over
 //! ```
 //!
-//! Where the rule is that of a sliding log, the log stands in the place of the word, and does the same in its own
-//! way (see `log`). A log that is sealed does not say why. So it is the next stage that decides: who changes the
-//! quota links it before the log is sealed, and who finds a sealed log without a next stage links the end.
+//! Under a sliding log, the log takes the place of the word and changes in its own way (see `log`).
+//! A sealed log does not say why it was sealed, so the next stage decides. A change of quota links
+//! the next stage before it seals the log. A thread that finds a sealed log without a next stage
+//! links the end.
 //!
 //! # Invariants
 //!
-//! 1. A word is frozen only after the next stage is linked. It never changes then.
-//! 2. What is brought is installed by CAS from fresh, and is never fresh. So of all who bring it one succeeds, and
-//!    who comes late finds it touched and does nothing.
-//! 3. A stage is worked on only after its word was brought.
-//! 4. One stage of a chain takes charges: the last whose word is not frozen. A charge is one CAS on its word, so
-//!    it is made before the word is frozen, and brought, or it fails and goes on to the next stage.
+//! 1. A word is frozen only after the next stage is linked, and never changes after that.
+//! 2. A translation is never fresh, and is installed by a CAS from fresh. So of all threads that
+//!    bring it, one succeeds, and a late one finds the word touched and does nothing.
+//! 3. A stage is used only after its word was brought.
+//! 4. One stage of a chain takes charges: the one whose word was brought and is not frozen. A
+//!    charge is one CAS on a word. Either it comes before the word is frozen, and is brought along;
+//!    or it fails and is tried on the next stage.
 //!
 //! # When a change takes effect
 //!
-//! At its own time, whoever translates a state, and however late: a stage knows the time of the change that it came
-//! with. And who changes a quota visits all states that it concerns before the call returns; or a state that nobody
-//! has used since would go on at the old rate, and two changes later would have missed one.
+//! A change takes effect at its own time, no matter which thread translates the state, and how
+//! late: a stage knows the time of its change. The call that changes a quota also visits all states
+//! that it concerns before it returns. Otherwise a state that is not used would go on at the old
+//! rate, and after two changes would have missed one.
 //!
-//! A store counts its changes. A stage notes up to which of them its rule is known to be the one that is
-//! *wanted*. Who finds a count it does not know asks for the wanted rule and notes the count, or links the next
-//! stage. Counts are read before the rule is asked for, and a change is counted after it can be seen: so who
-//! reads the new count sees the new rule. A thread that was stopped between asking and linking, while the quota was
-//! changed and changed back, may still link the stage it had asked for: the state is translated there and back.
-//! That is done once for each such thread, and delays; where the quota it had asked for was the smaller, what was
-//! missing beyond it is forgotten.
+//! A store counts its changes. A stage notes the latest count for which its rule is known to be the
+//! *wanted* one. A thread that reads a later count asks for the wanted rule, and notes the count or
+//! links the next stage. It reads the count before it asks for the rule, and a change is counted
+//! after it can be seen, so a thread that reads the new count sees the new rule.
+//!
+//! A thread may stop between asking and linking, while the quota changes and changes back. It may
+//! still link the stage it had asked for: the state is then translated there and back. That happens
+//! once for each such thread, and delays; if the quota it had asked for was the smaller one, tokens
+//! missing beyond it are forgotten.
 //!
 //! # Progress
 //!
-//! Lock-free, for charges and changes: whoever needs a translation makes it. A walk is as long as the stages that
-//! were linked since the cell was last used, which are one unless quotas change all the time; all but the first
-//! and the last are unlinked and retired on the way. The first is part of its cell, with all it holds (a log too), and
-//! goes with it.
+//! Charges and changes are lock-free: a thread that needs a translation makes it. A walk visits the
+//! stages that were linked since the cell was last used, which is one unless quotas change all the
+//! time. It unlinks and retires all but the first and the last. The first is part of its cell, and
+//! is freed with it and all it holds, its log included.
 //!
 //! # Orderings
 //!
@@ -57,7 +62,8 @@
 //! |---|---|---|---|---|
 //! | replaced | `rule::try_update` of a word that is frozen | `Staged::last` | that the next stage is linked | `quota_swap_races_charge_and_none_is_lost` |
 //!
-//! *link*, of `sync`, does the rest. The count of changes is the store's: see `quotas`.
+//! The edge *link* of `reclaim` does the rest. The count of changes belongs to the store: see
+//! `quotas`.
 
 use crate::decision::Decision;
 use crate::log::{Log, SlidingLog};
@@ -72,21 +78,21 @@ use crate::sync::{
 use crate::time::Tick;
 use std::sync::Arc;
 
-/// The word of a state that is to be forgotten. No rule makes it.
+/// The word of an evicted state. No rule makes it.
 const SEALED: Word = Word::EVICTED;
 
-/// What decides for a key.
+/// The compiled rule of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ExactRule {
-    /// On its word.
+    /// Decides on the key's word.
     Packed(AnyRule),
-    /// On its log.
+    /// Decides on the key's log.
     Log(SlidingLog),
 }
 
 impl ExactRule {
-    /// The answer to a request for a key that was never seen, or was forgotten: no earlier than
-    /// `mark`. The figures are those before a charge, or after.
+    /// Returns the answer for a key that was never seen, or was forgotten, no earlier than at
+    /// `mark`. The figures are either those before a charge or those after it.
     pub(crate) fn fresh(&self, now: Tick, mark: Tick, cost: u64) -> Decision {
         match self {
             Self::Packed(rule) => rule.fresh(now, mark, cost),
@@ -98,8 +104,8 @@ impl ExactRule {
     }
 }
 
-/// A rule that many keys share. On cache lines of its own: the count of its owners beside it changes with every
-/// key that comes or goes, while every check reads the rule.
+/// A rule that many keys share. On cache lines of its own: the reference count beside it changes
+/// with every key that comes or goes, while every check reads the rule.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct Shared {
@@ -108,12 +114,12 @@ pub(crate) struct Shared {
     pub(crate) counts: Arc<Counts>,
 }
 
-/// What of a store is not freed yet.
+/// The counts of a store's allocations that are not freed yet.
 #[derive(Debug)]
 pub(crate) struct Counts {
-    /// Cells, those included that are unlinked.
+    /// Cells, including those that are unlinked.
     pub(crate) cells: Atomic<u64>,
-    /// Stages that came after a change, those included that others have followed.
+    /// Stages that follow a change, including those that newer ones have replaced.
     pub(crate) later: Atomic<u64>,
 }
 
@@ -123,7 +129,7 @@ impl Counts {
     }
 }
 
-/// The rule that a key's state is to be under, the count of changes that was read before it was asked for, and
+/// The rule that a key's state should be under, the count of changes read before the rule was, and
 /// the time of the latest of these changes.
 #[derive(Debug)]
 pub struct Wanted {
@@ -132,7 +138,7 @@ pub struct Wanted {
     pub(crate) since: Tick,
 }
 
-/// A state, whose rule may be replaced. See the page of this module.
+/// A state whose rule may be replaced. See the module documentation.
 #[derive(Debug)]
 pub(crate) struct Staged(Stage);
 
@@ -140,24 +146,24 @@ pub(crate) struct Staged(Stage);
 #[derive(Debug)]
 struct Stage {
     rule: Arc<Shared>,
-    /// The latest count of changes at which the rule was the one that is wanted.
+    /// The latest count of changes for which the rule was the wanted one.
     checked: Atomic<u64>,
     word: Atomic<Word>,
-    /// In place of the word, where the rule is that of a log.
+    /// Used instead of the word if the rule is a sliding log.
     log: Log,
     next: Link<Later>,
 }
 
-/// A stage that came after another, with a change at that time. It is counted until it is freed.
+/// A stage that follows another, and the time of its change. It is counted until it is freed.
 #[derive(Debug)]
 struct Later {
     stage: Stage,
     since: Tick,
 }
 
-/// The state of a stage, to be asked. Each method answers `None` where it is frozen or sealed.
-/// `mark` is the earliest time at which a state may be charged that has no time yet; it is asked
-/// for once that is known.
+/// A view of the state of a stage. Each method returns `None` if the state is frozen or sealed.
+/// `mark` returns the earliest time at which a state without a time may be charged; it is called
+/// only after the state was found to have none.
 #[derive(Clone, Copy)]
 pub(crate) enum Kept<'s> {
     Packed(State<'s>),
@@ -166,7 +172,8 @@ pub(crate) enum Kept<'s> {
 }
 
 impl Kept<'_> {
-    /// Charges `cost` tokens at `now`, or denies it; was anything charged?
+    /// Charges `cost` tokens at `now`, or denies the request. Also returns whether anything was
+    /// charged.
     #[inline]
     pub(crate) fn charge(self, now: Tick, cost: u64, mark: impl Fn() -> Tick) -> Option<(Decision, bool)> {
         match self {
@@ -179,12 +186,12 @@ impl Kept<'_> {
         }
     }
 
-    /// What a request would be answered.
+    /// Returns the answer to a request, without charging it.
     pub(crate) fn peek(self, now: Tick, cost: u64, mark: impl Fn() -> Tick) -> Option<Decision> {
         match self {
             Self::Packed(state) => state.peek(now, cost).or_else(|| {
                 let fresh = |cost| state.rule.fresh(now, mark(), cost);
-                // What is free before a charge is what is free after one of nothing.
+                // The figures before a charge are those after a charge of nothing.
                 let peek =
                     || Some(fresh(cost)).filter(|answer| !answer.is_allowed()).unwrap_or_else(|| fresh(0));
                 load(state.word).is_fresh().then(peek)
@@ -197,7 +204,8 @@ impl Kept<'_> {
         }
     }
 
-    /// Gives back at most `tokens` of what `charge` took, if `is_current` says so of the charge when the state is known.
+    /// Gives back at most `tokens` of what `charge` took. `is_current` is called once the state is
+    /// known, and returns whether the charge may still be refunded.
     pub(crate) fn refund(
         self,
         now: Tick,
@@ -211,7 +219,7 @@ impl Kept<'_> {
         }
     }
 
-    /// Would a state that was never charged decide the same from now on?
+    /// Returns whether a state that was never charged would decide the same from `now` on.
     pub(crate) fn is_idle(self, now: Tick) -> Option<bool> {
         match self {
             Self::Packed(state) => {
@@ -225,7 +233,7 @@ impl Kept<'_> {
         }
     }
 
-    /// Makes it as good as new.
+    /// Resets the state to that of a new key.
     pub(crate) fn reset(self) -> Option<()> {
         match self {
             Self::Packed(state) => state.reset(),
@@ -238,22 +246,22 @@ impl Kept<'_> {
     }
 }
 
-// What the docs of `Limiter::set_quota` say.
+// The documentation of `Limiter::set_quota` says 88 bytes.
 #[cfg(all(target_pointer_width = "64", not(tollgate_loom)))]
 const _: () = assert!(Staged::BYTES == 88);
 
 impl Staged {
-    /// The bytes of a state apart from its cell.
+    /// The bytes of a stage that follows a change: it is allocated apart from the cell.
     pub(crate) const BYTES: usize = Link::<Later>::BYTES;
 
-    /// A state that was never charged, and has no time yet: only now can it be known what was
-    /// forgotten before it can be found. It looks sealed when its rule is replaced before somebody
-    /// charges it, which it may: nothing is lost.
+    /// Makes a state that was never charged and has no time yet: the mark that bounds its first
+    /// charge is known only after the state is linked. If its rule is replaced before the first
+    /// charge, it looks sealed. That loses nothing.
     pub(crate) fn fresh(wanted: Wanted) -> Self {
         Self(Stage::new(wanted.rule, wanted.changes))
     }
 
-    /// A state that is as good as new, and may be seen.
+    /// Makes an idle state that other threads may see.
     pub(crate) fn idle(wanted: Wanted) -> Self {
         let stage = Stage::new(wanted.rule, wanted.changes);
         if let ExactRule::Packed(rule) = &stage.rule.rule {
@@ -262,8 +270,9 @@ impl Staged {
         Self(stage)
     }
 
-    /// Gives the state to `visit` as it is under the wanted rule, `changes` being the count that was read before;
-    /// `None` if it is sealed. `visit` answers unless the word is frozen.
+    /// Passes the state, under the wanted rule, to `visit`; returns `None` if the state is sealed.
+    /// `changes` is the count that was read before. `visit` returns `None` only if the state is
+    /// frozen or sealed.
     #[inline]
     pub(crate) fn visit<T>(
         &self,
@@ -308,20 +317,21 @@ impl Staged {
         }
     }
 
-    /// The word of the first stage, which no rule but the first is for: it is frozen once that is replaced.
+    /// Returns the word of the first stage. Only the first rule understands it: it is frozen once
+    /// that rule is replaced.
     #[inline(always)]
     pub(crate) fn first_word(&self) -> &Atomic<Word> {
         &self.0.word
     }
 
-    /// The log of the first stage, which is sealed once the first rule is replaced.
+    /// Returns the log of the first stage, which is sealed once the first rule is replaced.
     #[inline(always)]
     pub(crate) fn first_log(&self) -> &Log {
         &self.0.log
     }
 
-    /// Puts the state under another rule: what is decided after this has returned is decided under that
-    /// one, or one that came later. For a state that is never sealed, and whose rule no store wants.
+    /// Puts the state under another rule. Decisions made after this call returns are made under
+    /// that rule or a later one. For a state that is never sealed and that belongs to no store.
     pub(crate) fn replace(&self, rule: &Arc<Shared>, since: Tick, retired: &Bag) {
         let guard = pin();
         while let Some(last) = self.last(&guard, retired) {
@@ -330,16 +340,17 @@ impl Staged {
                 break;
             }
         }
-        // Freezes the words of the stages before, and brings what they hold.
+        // Freezes the words of the earlier stages and brings what they hold.
         self.last(&guard, retired);
     }
 
-    /// The rule that the state is under; `None` if it is sealed.
+    /// Returns the rule of the state; `None` if it is sealed.
     pub(crate) fn rule(&self, retired: &Bag) -> Option<Arc<Shared>> {
         self.last(&pin(), retired).map(|last| Arc::clone(&last.rule))
     }
 
-    /// Gives the state to `visit` as it is, whatever rule is wanted; `None` if it is sealed.
+    /// Passes the state to `visit` under its present rule, whatever rule is wanted; returns `None`
+    /// if it is sealed.
     pub(crate) fn visit_as_is<T>(&self, retired: &Bag, visit: impl Fn(Kept<'_>) -> Option<T>) -> Option<T> {
         let guard = pin();
         loop {
@@ -350,8 +361,8 @@ impl Staged {
         }
     }
 
-    /// Seals the state if it was idle at `judged_at`; is it sealed now? Before it is, `forget` is
-    /// told a time from which on it is idle.
+    /// Seals the state if it was idle at `judged_at`. Returns whether it is sealed now. Before the
+    /// state is sealed, `forget` is called with a time from which on it is idle.
     pub(super) fn seal_if_idle(&self, judged_at: Tick, retired: &Bag, forget: impl Fn(Tick)) -> bool {
         let guard = pin();
         loop {
@@ -368,14 +379,14 @@ impl Staged {
                         return word == SEALED;
                     }
                 }
-                // If it is sealed, `last` says why.
+                // Loop: `last` finds out why the log is sealed.
                 ExactRule::Log(rule) if last.log.seal_if_idle(rule, judged_at, &guard, retired, &forget) => {}
                 ExactRule::Log(_) => return false,
             }
         }
     }
 
-    /// The bytes of its logs.
+    /// Returns the bytes of the logs of all stages.
     pub(crate) fn log_bytes(&self) -> usize {
         let guard = pin();
         'again: loop {
@@ -395,23 +406,24 @@ impl Staged {
         self.last(&pin(), retired).is_none()
     }
 
-    /// What is not freed yet of the store that it belongs to.
+    /// Returns the counts of the store that the state belongs to.
     pub(crate) fn counts(&self) -> &Counts {
         &self.0.rule.counts
     }
 
-    /// The stage after one of this state.
+    /// Returns the stage after `stage`, which belongs to this state.
     fn next<'g>(&'g self, stage: &'g Stage, guard: &'g Guard) -> Result<Option<&'g Later>, Stale> {
-        // The first is part of this state, and so is the root of the others.
+        // The first stage is part of this state, and its link is the root of the others.
         if std::ptr::eq(stage, &self.0) { Ok(stage.next.load(guard)) } else { stage.next.follow(guard) }
     }
 
-    /// The last stage, with its word brought; `None` if the state is sealed.
+    /// Returns the last stage, after its word was brought; `None` if the state is sealed.
     fn last<'g>(&'g self, guard: &'g Guard, retired: &Bag) -> Option<&'g Stage> {
-        // The later one that `stage` belongs to, if it is not the first.
+        // The `Later` that contains `stage`, unless it is the first.
         let (mut this, mut stage): (Option<&Later>, _) = (None, &self.0);
         loop {
-            // ORDERING: acquire side of *replaced*: who finds the word frozen finds the next stage.
+            // ORDERING: acquire side of *replaced*: a thread that finds the word frozen finds the
+            // next stage.
             let word = stage.word.load(Acquire);
             if word == SEALED {
                 return None;
@@ -446,7 +458,8 @@ impl Staged {
                 _ => unreachable!("all rules of a store are of one algorithm"),
             }
             if let Some(this) = this {
-                // The first is part of its cell; one between it and the last is of no use any more.
+                // The first stage is part of its cell. One between it and the last is no longer
+                // needed.
                 self.0.next.advance(this, &this.stage.next, guard, retired);
             }
             (this, stage) = (Some(later), next);
@@ -470,7 +483,8 @@ impl Stage {
 
     #[inline]
     fn is_checked(&self, changes: u64) -> bool {
-        // ORDERING: relaxed; who noted it has read the count of changes, and so has this thread.
+        // ORDERING: relaxed; the thread that noted it has read the count of changes, and so has
+        // this one.
         self.checked.load(Relaxed) >= changes
     }
 
@@ -488,7 +502,7 @@ impl Later {
         Self { stage: Stage::new(rule, changes), since }
     }
 
-    /// What comes after a log that was sealed to be evicted: nothing.
+    /// Makes the end: the stage after a log that was sealed for eviction.
     fn end(rule: &Arc<Shared>) -> Self {
         let end = Self::new(Wanted { rule: Arc::clone(rule), changes: 0, since: Tick::ZERO });
         update(&end.stage.word, |_| SEALED);
@@ -497,7 +511,7 @@ impl Later {
 }
 
 impl Retire for Later {
-    /// Of its log: stages are counted by their store.
+    /// Returns the bytes of its log only: the store counts the stages.
     fn bytes(&self, guard: &Guard) -> usize {
         self.stage.log.bytes(guard)
     }
@@ -512,7 +526,7 @@ impl Drop for Later {
 
 impl Drop for Staged {
     fn drop(&mut self) {
-        // Those that were unlinked are retired, and what they point to is linked here.
+        // Unlinked stages are retired; those that are left are linked here.
         let mut later = self.0.next.take();
         while let Some(mut last) = later {
             later = last.stage.next.take();

@@ -1,6 +1,7 @@
-//! A step of several that is undone where the caller's code panics before the last.
+//! A guard that undoes a step if the caller's code panics before the next one.
 
-/// Undoes a step when its scope ends, also by a panic of the caller's code, unless it is told that the step is done.
+/// Runs `F` when it is dropped, also on a panic of the caller's code, unless [`done`](Self::done)
+/// was called.
 pub(super) struct Undo<F: Fn()>(F);
 
 impl<F: Fn()> Undo<F> {

@@ -1,15 +1,18 @@
-//! What a log takes over from one that is sealed: a copy of what counts there, made in private.
+//! The copy of a sealed log's window with which the next log begins; made before it is shared.
 //!
-//! It is a chain of full rows with the admissions of the old log's window, each at its time and with the tokens
-//! that it still holds, and behind them an empty chunk that begins at the key's time. That chunk is there
-//! also if nothing counts: the new log's root is never null again, and a helper that comes late does nothing.
+//! The copy is a chain of full rows with the admissions of the old log's window, each at its time
+//! and with the tokens that it still holds. Behind them is an empty chunk that begins at the key's
+//! time. That chunk is there even if nothing counts: the new log's root is never null again, so a
+//! late helper does nothing.
 //!
-//! Why copies, and not the old log's chunks: they belong to a log that is freed with its own holder, and other
-//! threads may still give back in them. Why rows with fields of their own: what is held may be above the new
-//! limit, and an admission that is cut to fit would forget what a refund of it leaves.
+//! Why the old log's chunks are not reused: they belong to a log that is freed with its own holder,
+//! and other threads may still refund in them. Why the rows have fields of their own: the tokens
+//! held may be above the new limit, and a refund of an admission that was cut to fit would lose the
+//! rest.
 //!
-//! The key's time in the new log is that of the old one's end, or that at which the last of the admissions
-//! that are left out has left the window. So a stale `now` finds none of them missing from its window.
+//! The key's time in the new log is the time of the old log's end, or the time at which the last
+//! omitted admission left the window, whichever is later. So the window of a stale `now` lacks none
+//! of them.
 
 use super::chunk::{Chunk, MOST, Start};
 use super::slot::{EMPTY, Fields, Mark};
@@ -17,9 +20,10 @@ use super::view::View;
 use super::window::SlidingLog;
 use crate::reclaim::{Guard, Link};
 
-/// The chunks of a log under the quota `new` that goes on where `view` shows the end of one under `old`.
+/// Returns the first chunk of a log under the quota `new` that continues the log under `old` whose
+/// end `view` shows.
 pub(super) fn carry(view: &View<'_>, old: &SlidingLog, new: &SlidingLog, guard: &Guard) -> Chunk {
-    // One that is not out by its time counts no more because it was given back.
+    // An admission that is not out by `view.time` was omitted because it was given back.
     let out = view.last_out().map(|last| last + old.period).filter(|out| *out <= view.time);
     let time = view.end.last.time.max(out.unwrap_or(0));
     let held = held(view, guard);
@@ -34,7 +38,7 @@ pub(super) fn carry(view: &View<'_>, old: &SlidingLog, new: &SlidingLog, guard: 
     };
     let mut slots = Chunk::empty_row(held.len());
     let mut next = Link::null();
-    // From the last to the first, for what a chunk is linked to is there before it is.
+    // From the last to the first: a chunk is made with the link to the one behind it.
     for &(row, fields) in rows.iter().rev() {
         start.before = Some(row[row.len() - 1].time);
         next = Link::to(Chunk::with_row(start, slots, next));
@@ -50,7 +54,7 @@ pub(super) fn carry(view: &View<'_>, old: &SlidingLog, new: &SlidingLog, guard: 
         let mut sum = 0;
         let slot = |mark: &Mark| {
             sum += mark.tokens;
-            // `rows` has ended the row before one that does not fit.
+            // `rows` ends a row before an admission that does not fit.
             fields.pack(Mark { time: mark.time - start.mark.time, tokens: sum }).unwrap_or(EMPTY)
         };
         slots = row.iter().map(slot).collect();
@@ -58,7 +62,7 @@ pub(super) fn carry(view: &View<'_>, old: &SlidingLog, new: &SlidingLog, guard: 
     Chunk::with_row(start, slots, next)
 }
 
-/// The admissions of the window that are not given back in full: the time of each, and what it holds.
+/// Returns the admissions of the window that still hold tokens, with their time and these tokens.
 fn held(view: &View<'_>, guard: &Guard) -> Vec<Mark> {
     let slots =
         view.parts(guard).flat_map(|(part, from)| (from..part.filled).map(move |at| (part.chunk, at)));
@@ -67,7 +71,7 @@ fn held(view: &View<'_>, guard: &Guard) -> Vec<Mark> {
     marks.filter(|mark| mark.tokens > 0).collect()
 }
 
-/// Cut into rows, each as long as there are fields for it.
+/// Cuts the admissions into rows, each as long as there are fields for it.
 fn rows(held: &[Mark]) -> Vec<(&[Mark], Fields)> {
     let mut rows = Vec::new();
     let mut rest = held;

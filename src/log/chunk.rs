@@ -1,4 +1,4 @@
-//! One part of a log: a row of slots, filled from the first on, and a link to the next part.
+//! A part of a log: a row of slots, filled from the first on, and a link to the next part.
 
 use super::refunds::Refunds;
 use super::slot::{CLOSED, EMPTY, Fields, Mark, SEALED};
@@ -13,44 +13,44 @@ use std::ops::Range;
 /// Slots of the smallest chunk.
 pub(super) const FEWEST: usize = if cfg!(tollgate_loom) { 4 } else { 8 };
 
-/// Slots of the largest chunk: what one check has to allocate at the most, 128 KB.
+/// Slots of the largest chunk, which are the most that one check has to allocate: 128 KB.
 pub(super) const MOST: usize = if cfg!(tollgate_loom) { 8 } else { 1 << 14 };
 
-/// How many slots are filled is noted once in so many.
+/// The number of filled slots is noted each time this many are added.
 const NOTED: usize = if cfg!(tollgate_loom) { 1 } else { 8 };
 
-/// Where a chunk begins. All of it is known, and final, before the chunk is linked.
+/// The state of a log where a chunk begins. It is final before the chunk is linked.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Start {
-    /// Chunks before this one.
+    /// The number of chunks before this one.
     pub(super) number: u64,
-    /// Admissions before this chunk.
+    /// The number of admissions before this chunk.
     pub(super) admissions: u64,
     /// The time, and the tokens admitted before this chunk: slots count from here.
     pub(super) mark: Mark,
     /// The time of the last admission before this chunk.
     pub(super) before: Option<u64>,
-    /// Does nothing before this chunk count any more?
+    /// Whether nothing before this chunk counts any more.
     pub(super) anew: bool,
     /// How the slots of this chunk share their bits.
     pub(super) fields: Fields,
 }
 
 impl Start {
-    /// Of the first chunk of a log.
+    /// Makes the start of the first chunk of a log.
     pub(super) fn first(time: u64, fields: Fields) -> Self {
         Self { number: 0, admissions: 0, mark: Mark { time, tokens: 0 }, before: None, anew: true, fields }
     }
 }
 
-/// What comes behind the filled slots of a chunk.
+/// What is behind the filled slots of a chunk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Behind {
     /// An empty slot.
     Empty,
     /// Another chunk, as soon as one is linked: the row is full or closed.
     Chunk,
-    /// Nothing ever.
+    /// Nothing, finally: the log has ended.
     Sealed,
 }
 
@@ -76,48 +76,51 @@ pub(super) enum Write {
 #[derive(Debug)]
 pub(super) struct Chunk {
     pub(super) start: Start,
-    /// At least so many slots are filled; a hint.
+    /// A lower bound of the filled slots; a hint.
     noted: Atomic<u64>,
     slots: Box<[Atomic<u64>]>,
-    /// Made when something is given back.
+    /// Allocated at the first refund.
     refunds: OnceLink<Refunds>,
     pub(super) next: Link<Chunk>,
 }
 
 impl Chunk {
-    /// With an empty row of about so many slots, but for the first one.
+    /// Makes a chunk with a row of about `slots` slots, of which only the first is filled, with
+    /// `first`.
     pub(super) fn new(start: Start, slots: usize, first: u64) -> Self {
         let mut row = Self::empty_row(slots);
         row[0] = first;
         Self::with_row(start, row, Link::null())
     }
 
-    /// The end of a log.
+    /// Makes a chunk that ends a log.
     pub(super) fn sealed(start: Start) -> Self {
         Self::with_row(start, vec![SEALED], Link::null())
     }
 
-    /// With this row, and what is linked behind it.
+    /// Makes a chunk with this row, and with `next` linked behind it.
     pub(super) fn with_row(start: Start, row: Vec<u64>, next: Link<Self>) -> Self {
         let slots = row.into_iter().map(Atomic::new).collect();
         Self { start, noted: Atomic::new(0), slots, refunds: OnceLink::null(), next }
     }
 
-    /// A row of about so many slots.
+    /// Makes an empty row of about `slots` slots.
     pub(super) fn empty_row(slots: usize) -> Vec<u64> {
         vec![EMPTY; slots.clamp(FEWEST, MOST)]
     }
 
-    /// How many slots the chunk behind this one gets if so many admissions count now: as many, but no more than
-    /// twice those of this row, so that few that come far apart and end their rows don't take the room of many.
+    /// Returns the number of slots for the chunk behind this one if `live` admissions count now. It
+    /// is `live`, but at most twice the slots used in this row, so that few admissions that come
+    /// far apart, and end their rows early, do not take the memory of many.
     pub(super) fn slots_behind(end: &End, live: u64) -> usize {
         usize::try_from(live).unwrap_or(MOST).min(2 * end.filled).clamp(FEWEST, MOST)
     }
 
-    /// How the slots of the chunk behind this one share their bits, if it has so many and begins with `cost`
-    /// tokens at `time`. `widest` has room for the limit, and is right where many admissions come in a row.
-    /// Behind a row that has ended because of the time, tokens get as many bits as they will need, and the
-    /// time gets the others: else each of few admissions that come far apart would take a chunk.
+    /// Returns the fields for the chunk behind this one, if it has `slots` slots and begins with
+    /// `cost` tokens at `time`. `widest` has room for the limit, and is right where many admissions
+    /// come in a row. Behind a row that has ended because of the time, tokens get as many bits as
+    /// they will need, and the time gets the others. Otherwise each of few admissions that come far
+    /// apart would take a chunk.
     pub(super) fn fields_behind(
         &self,
         end: &End,
@@ -150,7 +153,7 @@ impl Chunk {
         self.slots[at].load(Acquire)
     }
 
-    /// The admission in a slot, from the beginning of time and of the log.
+    /// Returns the admission in a slot, with its absolute time and the sum since the log began.
     #[inline]
     fn mark(&self, at: usize) -> Option<Mark> {
         let mark = self.start.fields.unpack(self.slot(at))?;
@@ -160,14 +163,14 @@ impl Chunk {
         })
     }
 
-    /// The time, and the tokens admitted, before a slot all of whose predecessors are filled.
+    /// Returns the time, and the tokens admitted, before a slot whose predecessors are all filled.
     #[inline]
     pub(super) fn mark_before(&self, at: usize) -> Mark {
         let mark = at.checked_sub(1).and_then(|last| self.mark(last));
         mark.unwrap_or(self.start.mark)
     }
 
-    /// The first slot of a run that lacks a property. Slots that have it come before those that lack it.
+    /// Returns the first slot of a run that lacks a property. Slots that have it must come first.
     #[inline]
     fn first_without(mut from: usize, mut to: usize, has: impl Fn(usize) -> bool) -> usize {
         while from < to {
@@ -177,14 +180,15 @@ impl Chunk {
         from
     }
 
-    /// Where the filled slots end just now.
+    /// Returns the end of the filled slots at this moment.
     #[inline]
     pub(super) fn end(&self) -> End {
         let is_filled = |at: usize| self.start.fields.unpack(self.slot(at)).is_some();
         // ORDERING: relaxed; a hint.
         let noted = self.noted.load(Relaxed);
         let noted = usize::try_from(noted).unwrap_or(usize::MAX).min(self.slots.len());
-        // From the hint in steps that double: it may be old, if who wrote it last was stopped before.
+        // From the hint in steps that double. The hint may be old, if the thread that wrote it last
+        // had been stopped before the write.
         let mut from = if noted > 0 && is_filled(noted - 1) { noted } else { 0 };
         let mut stride = 1;
         let to = loop {
@@ -209,40 +213,41 @@ impl Chunk {
                 };
                 break;
             }
-            // Filled since.
+            // Filled meanwhile.
             filled += 1;
         }
         End { filled, last: self.mark_before(filled), behind }
     }
 
-    /// The time of the last admission up to `end`: that of the end may be later.
+    /// Returns the time of the last admission up to `end`; the end's own time may be later.
     #[inline]
     pub(super) fn last_admission(&self, end: &End) -> Option<u64> {
         if end.filled > 0 { Some(end.last.time) } else { self.start.before }
     }
 
-    /// The first of the `filled` slots that is later than `time`.
+    /// Returns the first of the `filled` slots that is later than `time`.
     #[inline]
     pub(super) fn first_after(&self, filled: usize, time: u64) -> usize {
         if time < self.start.mark.time {
             return 0;
         }
-        // A slot that can't be seen yet is not old.
+        // A slot that cannot be seen yet is not old.
         Self::first_without(0, filled, |at| self.mark(at).is_some_and(|mark| mark.time <= time))
     }
 
-    /// The first of the slots in which `tokens` and more are admitted from slot `from` on and not given back.
+    /// Returns the first slot with which at least `tokens` are admitted from slot `from` on and not
+    /// given back.
     pub(super) fn first_with(&self, (from, filled): (usize, usize), tokens: u64) -> usize {
         Self::first_without(from, filled, |at| self.held(from..at + 1) < tokens)
     }
 
-    /// The tokens admitted in a run of slots.
+    /// Returns the tokens admitted in a run of slots.
     #[inline]
     fn admitted(&self, slots: Range<usize>) -> u64 {
         self.mark_before(slots.end).tokens.wrapping_sub(self.mark_before(slots.start).tokens)
     }
 
-    /// The tokens admitted in a run of slots and not given back.
+    /// Returns the tokens admitted in a run of slots and not given back.
     #[inline]
     pub(super) fn held(&self, slots: Range<usize>) -> u64 {
         let admitted = self.admitted(slots.clone());
@@ -250,13 +255,13 @@ impl Chunk {
         admitted.saturating_sub(refunds)
     }
 
-    /// Was anything given back?
+    /// Returns whether any admission of this chunk was refunded.
     pub(super) fn has_refunds(&self) -> bool {
         self.refunds.get().is_some()
     }
 
-    /// Gives back up to `tokens` of the admissions at `time`, of the last first. How many; `None` if all that
-    /// are here were before.
+    /// Gives back up to `tokens` of the admissions at `time`, from the last to the first. Returns
+    /// how many were; `None` if all admissions in this chunk are older than `time`.
     pub(super) fn give_back(&self, time: u64, tokens: u64) -> Option<u64> {
         let End { filled, last, .. } = self.end();
         if filled > 0 && last.time < time {
@@ -278,7 +283,8 @@ impl Chunk {
         Some(given)
     }
 
-    /// Writes an admission behind the `filled` slots.
+    /// Writes an admission behind the `filled` slots, unless another thread is first or it does not
+    /// fit.
     pub(super) fn append(&self, filled: usize, mark: Mark) -> Write {
         let from_start = Mark {
             time: mark.time - self.start.mark.time,
@@ -296,12 +302,12 @@ impl Chunk {
         written
     }
 
-    /// Closes the chunk behind the `filled` slots.
+    /// Closes the chunk behind the `filled` slots: the log continues in the next one.
     pub(super) fn close(&self, filled: usize) -> Write {
         self.write(filled, CLOSED)
     }
 
-    /// Ends the log behind the `filled` slots.
+    /// Seals the log behind the `filled` slots.
     pub(super) fn seal(&self, filled: usize) -> Write {
         self.write(filled, SEALED)
     }

@@ -1,12 +1,13 @@
-//! What was given back of the admissions of one chunk.
+//! The refunds of the admissions of one chunk.
 //!
-//! A sum over any run of admissions is wanted, and it must never come out above what was given back: who reads
-//! too little admits too little, and who reads too much admits too much. So this is a tree of sums in which
-//! a node covers its two children. A refund is noted in its leaf first, then upwards; a run is read as the
-//! few nodes that cover it without overlap. Whatever is noted meanwhile is read once or not at all.
+//! A check needs the sum over any run of admissions, and that sum must never exceed what was given
+//! back: reading too little admits too little, and reading too much admits too much. So the refunds
+//! are a tree of sums, in which a node covers its two children. A refund is noted in its leaf
+//! first, and then upwards. A run is read as the few nodes that cover it without overlap, so a
+//! refund noted meanwhile is read once or not at all.
 //!
-//! A thread that stops for good on its way up leaves a refund that some readers see and others don't. That
-//! delays; it never grants.
+//! A thread that stops for good on its way up leaves a refund that some readers see and others do
+//! not. That delays requests; it never admits too much.
 
 use super::step::{Step, reach};
 use crate::sync::{Atomic, Ordering::Relaxed};
@@ -21,7 +22,7 @@ pub(super) struct Refunds {
 }
 
 impl Refunds {
-    /// Of a chunk of so many slots.
+    /// Makes the refunds of a chunk with `slots` slots.
     pub(super) fn of(slots: usize) -> Self {
         let leaves = slots.next_power_of_two();
         Self { sums: (0..2 * leaves).map(|_| Atomic::new(0)).collect(), leaves }
@@ -31,28 +32,31 @@ impl Refunds {
         size_of::<Self>() + size_of_val(&*self.sums)
     }
 
-    /// Notes that `tokens` of an admission of `admitted` are given back, or what is left of it. How many.
+    /// Notes that `tokens` of an admission of `admitted` tokens, or what is left of it, are given
+    /// back. Returns how many were.
     pub(super) fn add(&self, slot: usize, admitted: u64, tokens: u64) -> u64 {
         let leaf = self.leaves + slot;
         let more = |sum: u64| Some(sum.saturating_add(tokens).min(admitted)).filter(|&next| next != sum);
-        // ORDERING: relaxed twice; a count, and who reads it late is late.
+        // ORDERING: relaxed twice; a count. A reader that misses it sees a refund later.
         let Ok(before) = self.sums[leaf].fetch_update(Relaxed, Relaxed, more) else { return 0 };
         let given = tokens.min(admitted - before);
         reach(Step::Given);
         let mut node = leaf / 2;
         while node > 0 {
-            // ORDERING: relaxed; as above.
+            // ORDERING: relaxed; a count, like the leaf.
             self.sums[node].fetch_add(given, Relaxed);
             node /= 2;
         }
         given
     }
 
-    /// The end of a run of admissions without those at its end that are given back to the last token. (Of
-    /// those that are being given back just now it may leave some.) `admitted` says what a run took.
+    /// Returns the end of a run of admissions after those at its end that are given back in full
+    /// are cut off. (Some that are being given back right now may stay.) `admitted` returns what a
+    /// run took.
     ///
-    /// A node that says of all its admissions that they are given back is right, for it is never ahead of its
-    /// leaves. So whole nodes are left out, from the largest down: as many steps as the tree is high, squared.
+    /// A node that equals the sum of its admissions is right, for a node is never ahead of its
+    /// leaves. So whole nodes are cut off, from the largest down: the steps are at most the square
+    /// of the tree's height.
     pub(super) fn end_of_the_unspent(
         &self,
         slots: Range<usize>,
@@ -60,11 +64,11 @@ impl Refunds {
     ) -> usize {
         let mut end = slots.end;
         'shorter: while end > slots.start {
-            // The largest run that ends here and has a node of its own.
+            // The largest run that ends here and has its own node.
             let mut slot_bits = end.trailing_zeros().min((end - slots.start).ilog2());
             loop {
                 let from = end - (1 << slot_bits);
-                // ORDERING: relaxed; see the page.
+                // ORDERING: relaxed; see the module documentation.
                 let given = self.sums[(self.leaves + from) >> slot_bits].load(Relaxed);
                 if given == admitted(from..end) {
                     end = from;
@@ -77,9 +81,9 @@ impl Refunds {
         end
     }
 
-    /// The tokens given back of a run of admissions, or less while some are being given back.
+    /// Returns the tokens given back of a run of admissions, or less while refunds are being noted.
     pub(super) fn sum(&self, slots: Range<usize>) -> u64 {
-        // ORDERING: relaxed; see the page.
+        // ORDERING: relaxed; see the module documentation.
         let read = |node: usize| self.sums[node].load(Relaxed);
         let (mut from, mut to) = (self.leaves + slots.start, self.leaves + slots.end);
         let mut sum = 0;

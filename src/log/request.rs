@@ -1,4 +1,4 @@
-//! A request to a log, and the one place that answers it.
+//! A request to a log, and the one function that answers it.
 
 use super::view::View;
 use super::window::SlidingLog;
@@ -6,7 +6,7 @@ use crate::decision::{Decision, Figures, NEVER, Outcome, Source, Stamp};
 use crate::reclaim::Guard;
 use crate::time::Tick;
 
-/// What a request asks of a log.
+/// A request to a log.
 pub(super) struct Request {
     pub(super) now: Tick,
     pub(super) cost: u64,
@@ -23,7 +23,7 @@ impl Request {
         } else if self.cost <= free {
             (Outcome::Allowed, 0)
         } else {
-            // More than the limit may be held, from before it was lowered.
+            // More than the limit may be held if it was lowered.
             let excess = held + self.cost - rule.limit;
             let last = view.map_or(0, |view| view.admission_of(excess, guard));
             (Outcome::Denied, rule.until_out(last, self.now))

@@ -1,9 +1,9 @@
-//! What a slot of a log can hold: nothing yet, nothing ever, the end of the log, or one admission.
+//! The values of a slot: empty, closed, sealed, or one admission.
 //!
-//! An admission is a time and a sum of tokens, and both must be in one word, so that one compare-and-swap
-//! puts all of it there. In full they are 61 and 64 bits. So both count from the chunk's start: the sum takes
-//! b bits, which each chunk chooses for itself, and the time all others. An admission that does not fit begins
-//! a chunk.
+//! An admission is a time and a sum of tokens. Both are in one word, so that one compare-and-swap
+//! writes the whole admission. In full they take 61 and 64 bits, so both count from the chunk's
+//! start: the sum takes b bits, which each chunk chooses for itself, and the time takes the others.
+//! An admission that does not fit begins a new chunk.
 //!
 //! | bits | field |
 //! |---|---|
@@ -13,56 +13,56 @@
 //!
 //! Without bit 63 a slot is *empty* (0), *closed* (1) or *sealed* (2).
 
-/// No admission yet.
+/// An empty slot: the next admission goes here.
 pub(super) const EMPTY: u64 = 0;
 
-/// No admission ever: the log goes on in the next chunk.
+/// A closed slot: the log continues in the next chunk.
 pub(super) const CLOSED: u64 = 1;
 
-/// No admission ever, here or behind: the log has ended.
+/// A sealed slot: the log has ended.
 pub(super) const SEALED: u64 = 2;
 
 const ADMITTED: u64 = 1 << 63;
 
-/// A time and the tokens admitted until then, counted from a start that the context gives.
+/// A time and the tokens admitted until then, relative to a start that the context defines.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Mark {
     pub(super) time: u64,
     pub(super) tokens: u64,
 }
 
-/// How the fields share a slot; the smaller has fewer bits for tokens, and more for the time.
+/// How the fields share a slot. The smaller value has fewer bits for tokens and more for the time.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Fields {
     token_bits: u32,
 }
 
 impl Fields {
-    /// For rows that take so many tokens, from 1 to 2^62.
+    /// Makes the fields of a row that takes up to `tokens`, from 1 to 2^62.
     pub(super) const fn of_tokens(tokens: u64) -> Self {
         Self { token_bits: u64::BITS - tokens.leading_zeros() }
     }
 
-    /// Can a row hold an admission that comes so many nanoseconds after its start?
+    /// Returns whether a row can hold an admission that comes `nanos` after its start.
     #[inline]
     pub(super) const fn has_time(self, nanos: u64) -> bool {
         nanos >> (63 - self.token_bits) == 0
     }
 
-    /// Can a row hold so many tokens?
+    /// Returns whether a row can hold a sum of `tokens`.
     #[inline]
     pub(super) const fn has_tokens(self, tokens: u64) -> bool {
         tokens >> self.token_bits == 0
     }
 
-    /// The slot of an admission, if it fits.
+    /// Returns the slot of an admission, if it fits.
     #[inline]
     pub(super) const fn pack(self, mark: Mark) -> Option<u64> {
         let fits = self.has_tokens(mark.tokens) && self.has_time(mark.time);
         if fits { Some(ADMITTED | mark.time << self.token_bits | mark.tokens) } else { None }
     }
 
-    /// The admission in a slot, if there is one.
+    /// Returns the admission in a slot, if there is one.
     #[inline]
     pub(super) const fn unpack(self, slot: u64) -> Option<Mark> {
         if slot & ADMITTED == 0 {

@@ -1,23 +1,24 @@
-//! The steps of a log, named so that tests can stop a thread for good at each. Outside unit tests they are
-//! nothing.
+//! The steps of a log, named so that tests can stop a thread for good at each. Outside unit tests
+//! they compile to nothing.
 
-/// Where a thread has just got to.
+/// The step that a thread has just done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(not(test), allow(dead_code))]
 pub(super) enum Step {
-    /// It has decided, and not written anything yet.
+    /// The thread has decided, and has written nothing yet.
     Decided,
-    /// It has written its admission, and not noted how many there are.
+    /// The thread has written its admission, and has not noted the number of filled slots.
     Appended,
-    /// It has closed a chunk, and not linked the next one.
+    /// The thread has closed a chunk, and has not linked the next one.
     Closed,
-    /// It has linked a chunk, with its admission or a reset in it, and not retired the old ones.
+    /// The thread has linked a chunk with its admission or a reset in it, and has not retired the
+    /// old ones.
     Linked,
-    /// It has retired a chunk.
+    /// The thread has retired a chunk.
     Retired,
-    /// It has made what is to be taken over, and nobody sees it yet.
+    /// The thread has copied the admissions to take over, and no other thread sees the copy yet.
     Carried,
-    /// It has given tokens back, and not noted it in the sums above.
+    /// The thread has noted a refund in its leaf, and not in the sums above.
     Given,
 }
 
@@ -57,7 +58,7 @@ mod tests {
         }
     }
 
-    /// A thread that does `work` until it stops at `step` for good.
+    /// Starts a thread that does `work` until it stops at `step` for good.
     fn stop_at(step: Step, work: impl FnOnce() + Send + 'static) {
         let (stopped, has_stopped) = channel();
         std::thread::spawn(move || {
@@ -70,25 +71,27 @@ mod tests {
             .unwrap_or_else(|_| panic!("{step:?} was never reached"));
     }
 
-    /// Each step of a charge or a refund, and the tokens that the thread has charged when it stops there, at least and at most.
+    /// The steps of a charge or a refund, each with the least and the most tokens that the thread
+    /// has charged when it stops there.
     const STEPS: [(Step, u64, u64); 6] = [
         (Step::Decided, 0, 0),
         (Step::Closed, 0, 0),
         (Step::Linked, 1, 1),
         (Step::Retired, 1, 1),
         (Step::Appended, 2, 2),
-        // What it gave back may be seen or not.
+        // The refund may be seen or not.
         (Step::Given, 20, 21),
     ];
 
     const LIMIT: u64 = 1_000;
     const PERIOD: Duration = Duration::from_secs(1);
 
-    /// A thread is stopped at `step`, pinned as it is; then others charge all that is left, refund, reset, and
-    /// go on for some periods. What the thread had charged counts to the end of its window, and nobody waits.
+    /// Stops a thread at `step`, with its guard. Then other threads charge what is left, refund,
+    /// reset, and continue for some periods. What the stopped thread had charged counts to the end
+    /// of its window, and no other thread waits.
     fn all_go_on_without_a_thread_that_stopped_at((step, least, most): (Step, u64, u64)) {
         let rule = SlidingLog::new(Quota::new(LIMIT, PERIOD)).unwrap();
-        // Tests can't unwind a parked thread, so what it uses lives on.
+        // A test cannot unwind a parked thread, so its log is leaked.
         let log: &'static Log = Box::leak(Box::new(Log::new()));
         let charge = move |cost, now| log.check(&rule, now, cost, &pin(), &RETIRED).unwrap();
         for _ in 0..100 {
@@ -134,7 +137,7 @@ mod tests {
         }
     }
 
-    /// A log of a burst that is over.
+    /// Makes a log of a burst that is over.
     fn idle(rule: &SlidingLog) -> &'static Log {
         let log: &'static Log = Box::leak(Box::new(Log::new()));
         for _ in 0..100 {

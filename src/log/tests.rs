@@ -20,7 +20,7 @@ fn at(nanos: u64) -> Tick {
     Tick::from_nanos(NOW.as_nanos() + nanos)
 }
 
-/// A log charged with one token so often, a nanosecond apart, and the charges.
+/// Makes a log, charges it one token `charges` times, a nanosecond apart, and returns both.
 fn charged(rule: &SlidingLog, charges: u64) -> (Log, Vec<Decision>) {
     let log = Log::new();
     let charges = (0..charges).map(|n| log.check(rule, at(n), 1, &pin(), &RETIRED).unwrap()).collect();
@@ -32,7 +32,7 @@ fn chunks(log: &Log) -> usize {
     std::iter::successors(log.root.load(&guard), |chunk| chunk.next.load(&guard)).count()
 }
 
-/// Logs that end in each way: nobody has begun it, an empty slot, a full row, a chunk after a reset.
+/// Makes logs that end in each way: not begun, an empty slot, a full row, a chunk after a reset.
 fn ends(rule: &SlidingLog) -> Vec<Log> {
     let mut logs: Vec<_> = [0, 1, 7, 8, 9, 100].map(|charges| charged(rule, charges).0).into();
     for charges in [1, 8] {
@@ -70,7 +70,8 @@ fn only_an_idle_log_is_sealed_to_be_evicted() {
         let (log, decisions) = charged(&rule, charges);
         assert!(!log.seal_if_idle(&rule, at(charges + 998), &pin(), &RETIRED, |_| ()));
         assert_eq!(log.peek(&rule, at(999), 1, &pin()).unwrap().remaining(), 100 - charges);
-        // Given back in full it decides like a new one, but not for a time before its last charge.
+        // Given back in full, a log decides like a new one, but not for a time before its last
+        // charge.
         for charge in &decisions {
             log.refund(charge, 1, &pin()).unwrap();
         }
@@ -84,7 +85,7 @@ fn only_an_idle_log_is_sealed_to_be_evicted() {
     }
 }
 
-/// What is evicted may be kept for a while, by who still reads.
+/// An evicted log may be kept for a while by a thread that still reads it.
 #[test]
 fn a_log_that_is_sealed_idle_keeps_little_memory() {
     let rule = rule(100_000, 100_000);
@@ -112,7 +113,7 @@ fn a_log_goes_on_under_another_quota_with_what_counts() {
 
 #[test]
 fn a_helper_that_comes_late_changes_nothing() {
-    // What the late one would take over counts for longer now.
+    // What the late helper would take over counts for longer now.
     let (old, new) = (rule(100, 1_000), rule(100, 10_000));
     for charges in [0, 3, 50] {
         let (sealed, _) = charged(&old, charges);
@@ -132,7 +133,8 @@ fn a_helper_that_comes_late_changes_nothing() {
     }
 }
 
-/// A thread whose `now` is old would find a window in which nothing is held, and fill it a second time.
+/// A thread with an old `now` must not find a window in which nothing is held, and fill it a second
+/// time.
 #[test]
 fn a_stale_charge_is_not_judged_before_what_was_left_out() {
     let rule = rule(10, 1_000);
@@ -141,7 +143,7 @@ fn a_stale_charge_is_not_judged_before_what_was_left_out() {
     log.take_over(&sealed, &rule, &rule, at(1_500), &pin());
     let stale = log.check(&rule, at(5), 10, &pin(), &RETIRED).unwrap();
     assert!(stale.is_allowed());
-    // At the time at which the last one left the window, and not before.
+    // At the time at which the last admission left the window, and not before.
     assert_eq!(stale.reset_after(), Duration::from_nanos(9 + 1_000 + 1_000 - 5));
 }
 
@@ -157,7 +159,7 @@ fn a_limit_below_what_is_held_admits_nothing_until_enough_is_out() {
     let denied = log.check(&new, at(20), 1, &pin(), &RETIRED).unwrap();
     assert_eq!((denied.remaining(), denied.retry_after()), (0, Some(Duration::from_nanos(1_000))));
     assert!(!log.check(&new, at(1_019), 1, &pin(), &RETIRED).unwrap().is_allowed());
-    // Raised again, it has forgotten nothing.
+    // After the limit is raised again, the log has forgotten nothing.
     back.take_over(&log, &new, &old, at(1_000), &pin());
     assert_eq!(back.peek(&old, at(1_000), 1, &pin()).unwrap().remaining(), 300_000);
     assert_eq!(back.peek(&old, at(1_010), 1, &pin()).unwrap().remaining(), 300_001);
@@ -219,8 +221,8 @@ fn times_too_far_apart_for_one_row_are_taken_over_in_several() {
     assert!((3..100).contains(&chunks), "{chunks} chunks");
 }
 
-/// Few admissions that come far apart after a burst: each row ends early, and the next one is no larger
-/// for that.
+/// After a burst, each of few admissions that come far apart ends its row early, and must not make
+/// the next row larger.
 #[test]
 fn sparse_admissions_take_neither_large_chunks_nor_many() {
     const HOUR: u64 = 3_600 * 1_000_000_000;
@@ -247,7 +249,7 @@ fn a_long_chain_is_freed_without_deep_recursion() {
     drop(Log { root });
 }
 
-/// What happens next.
+/// A random operation.
 #[derive(Clone, Copy, Debug)]
 enum Act {
     Charge(u64),
@@ -258,7 +260,7 @@ enum Act {
     Evict,
 }
 
-/// A plain list of what was admitted: the time and the tokens that are not given back.
+/// A plain list of the admissions: the time of each, and the tokens that are not given back.
 struct List {
     limit: u64,
     period: u64,
@@ -277,7 +279,7 @@ impl List {
         cost <= self.limit.saturating_sub(self.held(now))
     }
 
-    /// How long until a cost fits: it does when some admission is out.
+    /// Returns how long it takes until a cost fits: until some admission is out.
     fn wait(&self, now: u64, fits: impl Fn(u64) -> bool) -> u64 {
         let mut times: Vec<_> = self.admitted.iter().map(|(at, _)| at + self.period).collect();
         times.push(now);
@@ -403,7 +405,7 @@ proptest! {
                         log = Log::new();
                         list.admitted.clear();
                         list.time = 0;
-                        // Who evicts takes care of times that are older than this.
+                        // An eviction takes care of times that are older than this.
                         clock = clock.max(now + 4_000);
                     }
                 }

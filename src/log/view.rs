@@ -1,35 +1,35 @@
-//! A log as one look at it shows it: the window that ends at the key's time, and where the log goes on.
+//! A view of a log: the window that ends at the key's time, and the place where the log can grow.
 
 use super::chunk::{Behind, Chunk, End};
 use super::window::SlidingLog;
 use crate::reclaim::{Guard, Link, Stale};
 use crate::time::Tick;
 
-/// A part of the log as a check sees it.
+/// A chunk with as many filled slots as a check has seen.
 #[derive(Clone, Copy)]
 pub(super) struct Part<'g> {
     pub(super) chunk: &'g Chunk,
     pub(super) filled: usize,
 }
 
-/// What a check sees of a log.
+/// The state of a log as a check sees it.
 pub(super) struct View<'g> {
-    /// The key's time: `now`, or that of the end of the log if it is later.
+    /// The key's time: `now`, or the time of the log's end if that is later.
     pub(super) time: u64,
-    /// The first chunk of the window, and how many of its admissions are before it.
+    /// The first chunk of the window. `skipped` is the number of its admissions before the window.
     pub(super) first: Part<'g>,
     pub(super) skipped: usize,
     pub(super) tail: Part<'g>,
     pub(super) end: End,
-    /// Admissions in the window.
+    /// The number of admissions in the window.
     pub(super) live: u64,
-    /// Their tokens that are not given back.
+    /// The tokens in the window that are not given back.
     pub(super) held: u64,
     is_refunded: bool,
 }
 
 impl<'g> View<'g> {
-    /// The log that begins at `root` as it is just now; `None` if nobody has begun it.
+    /// Takes a view of the log that begins at `root`; `None` if the log has not begun.
     #[inline]
     pub(super) fn of(root: &'g Link<Chunk>, rule: &SlidingLog, now: Tick, guard: &'g Guard) -> Option<Self> {
         let mut out = rule.out_at(now.as_nanos());
@@ -58,8 +58,8 @@ impl<'g> View<'g> {
         Some(view)
     }
 
-    /// The first chunk that may have an admission in the window, and the tail; `None` if nobody has begun the
-    /// log.
+    /// Returns the first chunk that may have an admission in the window, and the tail; `None` if
+    /// the log has not begun.
     #[inline]
     pub(super) fn walk(
         root: &'g Link<Chunk>,
@@ -78,7 +78,8 @@ impl<'g> View<'g> {
                     }
                 }
                 Err(Stale) => {
-                    // The root says whether the tail is linked still. If not, the log has gone on.
+                    // The root tells whether the tail is still linked. If not, the log has moved
+                    // on.
                     let root = root.load(guard)?;
                     if root.start.number > tail.start.number {
                         (first, tail) = (root, root);
@@ -88,7 +89,8 @@ impl<'g> View<'g> {
         }
     }
 
-    /// The first chunk from `first` to `tail` that may have an admission in the window: both were seen in one walk.
+    /// Returns the first chunk from `first` to `tail` that may have an admission in the window.
+    /// Both must have been seen in one walk.
     fn first_in(mut first: &'g Chunk, tail: &'g Chunk, out: Option<u64>, guard: &'g Guard) -> &'g Chunk {
         let mut at = first;
         while let Some(next) = Self::next_before(at, tail, guard) {
@@ -100,22 +102,24 @@ impl<'g> View<'g> {
         first
     }
 
-    /// Is there nothing before this chunk that counts?
+    /// Returns whether no admission before this chunk counts.
     #[inline]
     fn begins_at(chunk: &Chunk, out: Option<u64>) -> bool {
         chunk.start.anew || out.is_some_and(|out| chunk.start.before <= Some(out))
     }
 
-    /// The chunk behind this one, if it is not the tail; both were seen in one walk.
+    /// Returns the chunk behind this one, if it is not the tail. Both must have been seen in one
+    /// walk.
     #[inline]
     pub(super) fn next_before(chunk: &'g Chunk, tail: &'g Chunk, guard: &'g Guard) -> Option<&'g Chunk> {
         let is_before = chunk.start.number < tail.start.number;
-        // SAFETY: the walk has come from `chunk` to `tail`, so it has followed this link under this guard.
+        // SAFETY: the walk has come from `chunk` to `tail`, so it has followed this link under this
+        // guard.
         #[allow(unsafe_code)]
         is_before.then(|| unsafe { chunk.next.follow_again(guard) })
     }
 
-    /// A chunk that is not after the tail, as far as it was filled when the tail was seen.
+    /// Returns a chunk up to the tail, as far as it was filled when the tail was seen.
     #[inline]
     fn part(chunk: &'g Chunk, tail: &Part<'g>, guard: &'g Guard) -> Part<'g> {
         match Self::next_before(chunk, tail.chunk, guard) {
@@ -127,7 +131,7 @@ impl<'g> View<'g> {
         }
     }
 
-    /// The parts of the window, each with the first slot that counts.
+    /// Iterates over the parts of the window, each with the first slot that counts.
     pub(super) fn parts(&self, guard: &'g Guard) -> impl Iterator<Item = (Part<'g>, usize)> + use<'g> {
         let tail = self.tail;
         let mut part = Some((self.first, self.skipped));
@@ -152,24 +156,25 @@ impl<'g> View<'g> {
         };
     }
 
-    /// Does the log go on elsewhere?
+    /// Returns whether the log is sealed: it has ended, or continues elsewhere.
     #[inline]
     pub(super) fn is_sealed(&self) -> bool {
         self.end.behind == Behind::Sealed
     }
 
-    /// Has it ended before anybody had begun it?
+    /// Returns whether the log was sealed before it had begun.
     pub(super) fn is_of_nothing(&self) -> bool {
         self.tail.chunk.start.number == 0 && self.end.filled == 0 && self.end.last.time == 0
     }
 
-    /// Does it decide like a new log at `now` and ever after?
+    /// Returns whether the log decides like a new one at `now` and ever after.
     pub(super) fn is_idle(&self, now: Tick) -> bool {
-        // An admission that `now` has not reached yet is not idle, though it was given back.
+        // An admission later than `now` keeps the log from being idle, even if it was given back.
         self.held == 0 && self.time == now.as_nanos()
     }
 
-    /// The time of the last admission before the window, as far as it is known and since the last reset.
+    /// Returns the time of the last admission before the window and since the last reset, if it is
+    /// known.
     pub(super) fn last_out(&self) -> Option<u64> {
         let start = &self.first.chunk.start;
         match self.skipped {
@@ -179,8 +184,9 @@ impl<'g> View<'g> {
         }
     }
 
-    /// The time of the first admission with which `tokens` of the window have been admitted and not given
-    /// back: when it is out, so many are free again. (The last one, if more is given back meanwhile.)
+    /// Returns the time of the first admission with which `tokens` of the window have been admitted
+    /// and not given back: when it is out, that many are free again. (If more is given back
+    /// meanwhile, the time of the last admission.)
     #[cold]
     pub(super) fn admission_of(&self, tokens: u64, guard: &'g Guard) -> u64 {
         let mut missing = tokens;
@@ -200,7 +206,7 @@ impl<'g> View<'g> {
         self.tail.chunk.last_admission(&self.end).unwrap_or(self.end.last.time)
     }
 
-    /// Nanoseconds until nothing counts any more.
+    /// Returns the nanoseconds until no admission counts any more.
     #[inline]
     pub(super) fn reset(&self, rule: &SlidingLog, now: Tick, guard: &'g Guard) -> u64 {
         if self.held == 0 {

@@ -1,4 +1,4 @@
-//! What all logs of one quota have in common: how much, and how far back it counts.
+//! The rule of a sliding log: the limit, and how far back admissions count.
 
 use super::slot::Fields;
 use crate::algorithm::Algorithm;
@@ -12,7 +12,7 @@ use crate::time::Tick;
 pub(crate) struct SlidingLog {
     pub(super) limit: u64,
     pub(super) period: u64,
-    /// Of a chunk whose row may take all of the limit.
+    /// The fields of a chunk whose row may take the whole limit.
     pub(super) fields: Fields,
 }
 
@@ -20,12 +20,12 @@ impl SlidingLog {
     /// The largest limit. A key that uses it up holds 8 to 24 MB.
     const MOST: u64 = 1_000_000;
 
-    /// The rule for `quota`.
+    /// Makes the rule for `quota`.
     ///
     /// # Errors
     ///
-    /// A [`ConfigError`] for a limit or period of 0, a period above [`Quota::MAX_PERIOD`], a burst, or a
-    /// limit above a million.
+    /// A [`ConfigError`] for a limit or period of 0, a period above [`Quota::MAX_PERIOD`], a burst,
+    /// or a limit above a million.
     pub(crate) fn new(quota: Quota) -> Result<Self, ConfigError> {
         let (limit, period) = quota.rate()?;
         if let Some(burst) = quota.explicit_burst() {
@@ -37,13 +37,13 @@ impl SlidingLog {
         Ok(Self { limit, period, fields: Fields::of_tokens(limit) })
     }
 
-    /// The latest time that is out of the window which ends at `time`.
+    /// Returns the latest time that is out of the window which ends at `time`, if there is one.
     #[inline]
     pub(super) fn out_at(&self, time: u64) -> Option<u64> {
         time.checked_sub(self.period)
     }
 
-    /// Nanoseconds from `now` until an admission is out of the window.
+    /// Returns the nanoseconds from `now` until an admission is out of the window.
     #[inline]
     pub(super) fn until_out(&self, admission: u64, now: Tick) -> u64 {
         let out = admission + self.period;

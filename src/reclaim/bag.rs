@@ -1,4 +1,4 @@
-//! What was unlinked and waits until no guard may have seen it.
+//! The values that were unlinked and wait until no guard may have seen them.
 
 use super::barrier;
 use super::guard::Guard;
@@ -9,50 +9,50 @@ use crate::sync::{
 };
 use std::ptr;
 
-/// A collection is due whenever so many bytes more were retired.
+/// A collection is due each time this many more bytes were retired.
 const EVERY: u64 = if cfg!(tollgate_loom) { 2 } else { 32 << 10 };
 
-/// A value counts for no fewer than so many of them.
+/// A value counts for at least this many of these bytes.
 const LEAST: u64 = if cfg!(tollgate_loom) { 1 } else { 256 };
 
-/// When a collection has kept something, the next is due after so many calls of `tidy`: the thread that was in the
-/// way may have gone on.
+/// After a collection that kept values, the next is due after this many calls of `tidy`: the thread
+/// that was in the way may have moved on.
 const AGAIN: u16 = 4096;
 
-/// A collection looks at so many values at the most: to free one may take as long as a check.
+/// The most values that a collection looks at: freeing one may take as long as a check.
 const MOST: usize = if cfg!(tollgate_loom) { 2 } else { 256 };
 
 /// The retired values of one limiter, until they are freed.
 #[derive(Debug)]
 pub(crate) struct Bag {
-    /// The value that came last.
+    /// The value that was retired last.
     last: AtomicPtr<Header>,
-    /// What a collection has not looked at.
+    /// The values that a collection took and did not look at.
     rest: AtomicPtr<Header>,
     /// The bytes that were ever retired.
     retired: Atomic<u64>,
-    /// 0 if no collection is due; or at which call of `tidy` one is, from 1.
+    /// At which call of `tidy`, from 1, a collection is due; 0 if none is.
     due: Atomic<u16>,
-    /// The bytes of those that are not freed yet.
+    /// The bytes of the values that are not freed yet.
     bytes: Atomic<u64>,
 }
 
 /// A value that can be retired.
 pub(crate) trait Retire: Send + 'static {
-    /// The bytes that are freed with it, if nobody else counts them.
+    /// Returns the bytes that are freed with the value, unless they are counted elsewhere.
     fn bytes(&self, guard: &Guard) -> usize;
 }
 
-/// What stands before each value that a link leads to.
+/// The header of each value that a link points to.
 #[derive(Debug)]
 pub(super) struct Header {
-    /// An age in which it was not linked yet, or one that ended before.
+    /// An age that is no later than the one in which the value was linked.
     born: u64,
-    /// The age in which it was retired; 0 until a collection has looked at it.
+    /// The age in which the value was retired; 0 until a collection has looked at it.
     retired: Atomic<u64>,
-    /// The next in the bag, or null.
+    /// The next header in the bag, or null.
     next: AtomicPtr<Header>,
-    /// The bytes that it adds to those of its bag.
+    /// The bytes that the value adds to those of its bag.
     bytes: Atomic<u64>,
     /// Frees the node that begins with this header.
     free: unsafe fn(*mut Header),
@@ -78,14 +78,14 @@ impl<T> Node<T> {
 ///
 /// # Safety
 ///
-/// `header` is that of a `Node<T>` which came from a box, and nobody else has it.
+/// `header` belongs to a `Node<T>` that came from a box, and no other thread or pointer uses it.
 #[allow(unsafe_code)]
 unsafe fn free<T>(header: *mut Header) {
-    // SAFETY: the caller's; a node begins with its header.
+    // SAFETY: by the contract of this function; a node begins with its header.
     drop(unsafe { Box::from_raw(header.cast::<Node<T>>()) });
 }
 
-/// A list of headers that one thread has, joined by `next`.
+/// A list of headers that one thread owns, joined by `next`.
 #[derive(Debug)]
 struct List(*mut Header);
 
@@ -96,7 +96,7 @@ impl List {
     }
 
     fn first(&self) -> Option<&Header> {
-        // SAFETY: null, or a value that this list alone has.
+        // SAFETY: null, or a value that this list alone owns.
         unsafe { self.0.as_ref() }
     }
 
@@ -107,9 +107,9 @@ impl List {
     }
 
     fn push(&mut self, header: *mut Header) {
-        // SAFETY: it came from another list, or a link, and nobody else has it.
+        // SAFETY: the header came from another list, or from a link, and only this call has it.
         let next = unsafe { &(*header).next };
-        // ORDERING: relaxed; whoever publishes the list releases it.
+        // ORDERING: relaxed; the thread that publishes the list releases it.
         next.store(self.0, Relaxed);
         self.0 = header;
     }
@@ -131,22 +131,22 @@ impl Bag {
         Self { last, rest, retired: Atomic::new(0), due: Atomic::new(0), bytes: Atomic::new(0) }
     }
 
-    /// The bytes of the values that are not freed yet.
+    /// Returns the bytes of the values that are not freed yet.
     pub(crate) fn bytes(&self) -> usize {
         // ORDERING: relaxed; a count.
         let bytes = self.bytes.load(Relaxed);
-        // What is allocated fits into memory.
+        // The values are in memory, so the count fits.
         usize::try_from(bytes).unwrap_or(usize::MAX)
     }
 
-    /// Takes a value that was unlinked.
+    /// Retires a value that was unlinked: it is freed by a later collection.
     ///
     /// # Safety
     ///
-    /// The node came from a box. No link leads to it any more, so no new guard can reach it; it is retired
-    /// once.
+    /// The node came from a box. No link leads to it any more, so no new guard can reach it; it is
+    /// retired once.
     pub(super) unsafe fn retire<T: Retire>(&self, node: *mut Node<T>, guard: &Guard) {
-        // SAFETY: nobody frees it before this call gives it away.
+        // SAFETY: it is not freed before this call puts it into the bag.
         let Node { header, value } = unsafe { &*node };
         let bytes = value.bytes(guard) as u64;
         // ORDERING: relaxed, both; a count, and what the bag publishes with the value.
@@ -164,8 +164,8 @@ impl Bag {
         }
     }
 
-    /// Collects if that is due: for a thread that has just dropped a guard under which it may have retired
-    /// something. (Before, what it has retired would be kept for its own guard.)
+    /// Collects if a collection is due. For a thread that has just dropped a guard under which it
+    /// may have retired something. (Before that, its own guard would keep what it has retired.)
     #[inline]
     pub(crate) fn tidy(&self) {
         // ORDERING: relaxed; a hint.
@@ -177,15 +177,15 @@ impl Bag {
 
     #[cold]
     fn tidy_in(&self, due: u16) {
-        // ORDERING: relaxed; a hint. Calls that come at once may count as one.
+        // ORDERING: relaxed; a hint. Simultaneous calls may count as one.
         self.due.store(due - 1, Relaxed);
         if due == 1 {
             self.collect();
         }
     }
 
-    /// Frees values that no guard may have seen; looks at no more than a few hundred. Lock-free. The
-    /// caller's own guard is one of those that are asked.
+    /// Frees values that no guard may have seen, and looks at no more than a few hundred.
+    /// Lock-free. The caller's own guard counts like any other.
     pub(crate) fn collect(&self) {
         let mut taken = Self::take(&self.rest);
         if taken.first().is_none() {
@@ -196,10 +196,10 @@ impl Bag {
             let Some(header) = taken.pop() else { break };
             free.push(header);
         }
-        // The others must not wait for this thread.
+        // Other values must not wait for this thread.
         self.put_back(taken);
         let mut kept = List::empty();
-        // Whoever is seen to read reads: that takes no barrier.
+        // First without a barrier: what a visible guard meets is kept in any case.
         Self::keep_what_is_met(&mut free, &mut kept);
         if free.first().is_some() {
             let age = REGISTRY.end_age();
@@ -207,7 +207,7 @@ impl Bag {
             if barrier::heavy() {
                 Self::keep_what_is_met(&mut free, &mut kept);
             } else {
-                // The system has refused the barrier, so nothing is known of who reads.
+                // The system has refused the barrier, so guards may be unseen.
                 while let Some(header) = free.pop() {
                     kept.push(header);
                 }
@@ -221,14 +221,15 @@ impl Bag {
         self.free(free);
     }
 
-    /// Moves the values that an announced guard may have seen.
+    /// Moves the values that an announced guard may have seen from `free` to `kept`.
     fn keep_what_is_met(free: &mut List, kept: &mut List) {
         for interval in REGISTRY.intervals() {
             let mut others = List::empty();
             while let Some(header) = free.pop() {
-                // SAFETY: it is in a list that this thread alone has.
+                // SAFETY: it is in a list that this thread alone owns.
                 let Header { born, retired, .. } = unsafe { &*header };
-                // ORDERING: relaxed; it came with the list. (0, if no age was noted yet, is met by no interval.)
+                // ORDERING: relaxed; it came with the list. (0, if no age was noted yet, is met by
+                // no interval.)
                 let is_met = interval.meets(*born, retired.load(Relaxed));
                 if is_met { &mut *kept } else { &mut others }.push(header);
             }
@@ -236,13 +237,13 @@ impl Bag {
         }
     }
 
-    /// Notes the age in which values were retired that no collection has looked at before.
+    /// Notes `age` in the values that no collection has looked at before: they are retired in it.
     fn stamped(mut list: List, age: u64) -> List {
         let mut stamped = List::empty();
         while let Some(header) = list.pop() {
-            // SAFETY: it is in a list that this thread alone has.
+            // SAFETY: it is in a list that this thread alone owns.
             let retired = unsafe { &(*header).retired };
-            // ORDERING: relaxed twice; it came with the list, and goes with one.
+            // ORDERING: relaxed twice; it came with the list, and is published with the next one.
             if retired.load(Relaxed) == 0 {
                 retired.store(age, Relaxed);
             }
@@ -260,7 +261,7 @@ impl Bag {
         List(from.swap(ptr::null_mut(), Acquire))
     }
 
-    /// Puts values back for the next collection to begin with.
+    /// Puts values back, for the next collection to begin with.
     fn put_back(&self, list: List) {
         // ORDERING: release side of *bag*; relaxed where another thread has left some.
         if list.first().is_some()
@@ -270,10 +271,10 @@ impl Bag {
         }
     }
 
-    /// Adds values, one by one.
+    /// Adds values to the bag, one by one.
     fn put(&self, mut list: List) {
         while let Some(header) = list.pop() {
-            // SAFETY: nobody else has it yet.
+            // SAFETY: it is not in the bag yet, so this thread alone has it.
             let next = unsafe { &(*header).next };
             // ORDERING: relaxed; it is not dereferenced.
             let mut last = self.last.load(Relaxed);
@@ -289,23 +290,23 @@ impl Bag {
         }
     }
 
-    /// Frees values that no guard may have seen.
+    /// Frees all values of a list, which no guard may have seen.
     fn free(&self, mut list: List) {
         while let Some(header) = list.pop() {
-            // SAFETY: it is in a list that this thread alone has.
+            // SAFETY: it is in a list that this thread alone owns.
             let Header { bytes, free, .. } = unsafe { &*header };
             // ORDERING: relaxed; it came with the list.
             let (bytes, free) = (bytes.load(Relaxed), *free);
             // ORDERING: relaxed; a count.
             self.bytes.fetch_sub(bytes, Relaxed);
-            // SAFETY: `free` is that of the node's type, and nobody else has the node.
+            // SAFETY: `free` is that of the node's type, and this thread alone has the node.
             unsafe { free(header) };
         }
     }
 }
 
-/// Whoever drops a bag has the last reference to what its values were linked in, so no thread is in a call
-/// that may have seen one, whatever guards it holds.
+/// The thread that drops a bag has the last reference to the links of its values. So no thread is
+/// in a call that may have seen one, whatever guards it holds.
 impl Drop for Bag {
     fn drop(&mut self) {
         for from in [&self.rest, &self.last] {

@@ -1,16 +1,17 @@
 //! A fence in two halves: a light one for readers, and a heavy one that makes up for it.
 //!
 //! A thread that announces that it reads, and then reads, needs a fence between the two: without
-//! one, another thread may see neither. That fence is a large part of a check. So readers only keep
-//! the compiler from moving one past the other ([`light_where_heavy_is`]), and whoever collects has
-//! the system run a fence on every processor that runs a thread of this process ([`heavy`]; some
-//! microseconds, once in a collection). One light and one heavy half together do what two fences
-//! do; two light ones do nothing. The terms are those of P1202, *Asymmetric Fences*, a proposal for
-//! C++; Linux promises it of `membarrier(2)` from 4.14 on.
+//! one, another thread may see neither. That fence would be a large part of a check. So readers
+//! only keep the compiler from moving one past the other ([`light_where_heavy_is`]), and a
+//! collection has the system run a fence on every processor that runs a thread of this process
+//! ([`heavy`]; some microseconds, once in a collection). One light and one heavy half together do
+//! what two fences do; two light ones do nothing. The terms are those of P1202, *Asymmetric
+//! Fences*, a proposal for C++; Linux promises it of `membarrier(2)` from 4.14 on.
 //!
-//! Where the system has no such call, or refuses it, both halves are fences. Which of the two holds is found
-//! out once for the whole process ([`is_there`]). A process that forbids itself the call later has nothing
-//! freed from then on: tables keep to their bound on memory, but what logs retire stays.
+//! Where the system has no such call, or refuses it, both halves are fences. Which of the two
+//! applies is found out once for the whole process ([`is_there`]). A process that forbids itself
+//! the call later frees nothing from then on: tables keep to their bound on memory, but what logs
+//! retire stays.
 //!
 //! # Orderings
 //!
@@ -32,7 +33,7 @@ pub(super) use real::is_there;
 #[cfg(not(tollgate_loom))]
 use real::system;
 
-/// Between an announcement and what is loaded then.
+/// The light half: runs between an announcement and the loads after it.
 pub(super) fn light() {
     if is_there() {
         light_where_heavy_is();
@@ -42,45 +43,46 @@ pub(super) fn light() {
     }
 }
 
-/// The same where [`is_there`] has answered that there is a heavy half.
+/// The light half where [`is_there`] has returned that there is a heavy half: only a compiler
+/// fence.
 #[inline(always)]
 pub(super) fn light_where_heavy_is() {
     // ORDERING: *barrier*; the processor's part is in `heavy`.
     compiler_fence(SeqCst);
 }
 
-/// Between unlinking a value and looking who reads. False if the system has refused it: then nothing is known
-/// of who reads.
+/// The heavy half: runs between unlinking values and looking at the guards. False if the system has
+/// refused it: then guards may be unseen.
 pub(super) fn heavy() -> bool {
-    // ORDERING: *barrier*, for this thread, and where there is no heavy half for all.
+    // ORDERING: *barrier*, for this thread; for all threads where there is no heavy half.
     fence(SeqCst);
     !is_there() || system::fence_all() || system::register() && system::fence_all()
 }
 
-/// In models both halves are fences, which is what the two are together; or nothing, where what is shown must
-/// not rest on them.
+/// In models both halves are fences, which is what the two do together; or nothing, where a test
+/// must not rest on them.
 #[cfg(tollgate_loom)]
 mod model {
     pub(super) use loom::sync::atomic::Ordering::SeqCst;
     use loom::sync::atomic::{Ordering, fence as fence_of_loom};
     use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
-    /// What the halves are in a model.
+    /// How a model runs the halves.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub(crate) enum Halves {
         /// Fences.
         Fences,
-        /// Fences, as on a system without the heavy half: no thread makes a guard at once.
+        /// Fences, as on a system without the heavy half: every guard is made on the slow path.
         Alike,
         /// Nothing.
         Nothing,
     }
 
-    /// The harness's own: models run one at a time.
+    /// Belongs to the test harness: models run one at a time.
     static HALVES: AtomicU8 = AtomicU8::new(Halves::Fences as u8);
 
     impl Halves {
-        /// For all models of the process, from now on.
+        /// Sets the halves for all models of the process from now on.
         pub(crate) fn set(self) {
             // ORDERING: relaxed; see `HALVES`.
             HALVES.store(self as u8, Relaxed);
@@ -102,7 +104,7 @@ mod model {
         }
     }
 
-    /// Loom has none: what it does together with the heavy half.
+    /// Loom has no compiler fence. This does what it does together with the heavy half.
     pub(super) use fence as compiler_fence;
 
     pub(super) mod system {
@@ -110,7 +112,7 @@ mod model {
             true
         }
 
-        /// The caller's own fence does it here.
+        /// Does nothing: the fence of `heavy` suffices in a model.
         pub(crate) fn fence_all() -> bool {
             true
         }
@@ -127,14 +129,14 @@ mod real {
 
     static FOUND: AtomicU8 = AtomicU8::new(UNKNOWN);
 
-    /// Is there a heavy half? Always the same answer: a system may permit it to one thread and not to another,
-    /// and then no thread may trust in it.
+    /// Returns whether there is a heavy half. The answer never changes: a system may permit the
+    /// call to one thread and not to another, and then no thread may rely on it.
     pub(crate) fn is_there() -> bool {
         // ORDERING: relaxed; there is one answer, which the first thread that asks decides.
         let found = match FOUND.load(Relaxed) {
             UNKNOWN => {
                 let mine = if system::register() { THERE } else { MISSING };
-                // ORDERING: relaxed; as above.
+                // ORDERING: relaxed; like the load of `FOUND`.
                 FOUND.compare_exchange(UNKNOWN, mine, Relaxed, Relaxed).map_or_else(|first| first, |_| mine)
             }
             found => found,
@@ -149,7 +151,8 @@ mod real {
             c_int, syscall,
         };
 
-        /// Announces that this process wants such fences. Needed once; a child that was forked may have to do it again.
+        /// Registers this process for such fences. Needed once; a forked child may have to repeat
+        /// it.
         pub(crate) fn register() -> bool {
             membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED)
         }
@@ -161,14 +164,15 @@ mod real {
         fn membarrier(command: c_int) -> bool {
             const FLAGS: c_int = 0;
             const PROCESSOR: c_int = 0;
-            // SAFETY: it takes three numbers, and neither reads nor writes memory of the program.
+            // SAFETY: the call takes three numbers, and neither reads nor writes memory of the
+            // program.
             #[allow(unsafe_code)]
             let answer = unsafe { syscall(SYS_membarrier, command, FLAGS, PROCESSOR) };
             answer == 0
         }
     }
 
-    /// There is none, or none that was tried.
+    /// This system has no such call, or none that this crate uses.
     #[cfg(any(not(target_os = "linux"), miri))]
     pub(super) mod system {
         pub(crate) fn register() -> bool {

@@ -1,22 +1,23 @@
-//! Guards: while a thread holds one, nothing is freed that it may have seen.
+//! Guards: while a thread holds one, no value is freed that it may have seen.
 
 use super::barrier;
 use super::participant::{Participant, REGISTRY};
 use std::cell::Cell;
 use std::marker::PhantomData;
 
-/// While it is held, nothing is freed that was loaded under it. It stays on its thread.
+/// While a guard is held, no value that was loaded under it is freed. It stays on its thread.
 #[derive(Debug)]
 pub struct Guard {
     participant: &'static Participant,
-    /// The latest age that was announced for it: values that were born later are not covered.
+    /// The latest age that was announced for the guard. Values that were born later are not
+    /// covered.
     age: Cell<u64>,
-    /// It is dropped by the thread that has the participant.
+    /// Not `Send`: the thread that has the participant drops the guard.
     thread: PhantomData<*const ()>,
 }
 
-/// The participants of a thread: one for the guard that it holds most of the time, and one for a guard beside
-/// that. They are handed on when the thread ends.
+/// The participants of a thread: one for the guard that it holds most of the time, and one for a
+/// second guard. They are handed on when the thread ends.
 struct Own([Cell<Option<&'static Participant>>; 2]);
 
 impl Own {
@@ -24,14 +25,14 @@ impl Own {
         Self([const { Cell::new(None) }; 2])
     }
 
-    /// A participant of this thread in which no guard is held.
+    /// Returns a participant of this thread in which no guard is held.
     fn idle(&self) -> Option<&'static Participant> {
         let own = self.0.iter().map(|own| {
             let participant = own.get().unwrap_or_else(|| REGISTRY.join());
             own.set(Some(participant));
             participant
         });
-        // Lazily: most threads need one.
+        // Lazily: most threads need only the first.
         own.into_iter().find(|participant| participant.is_idle())
     }
 }
@@ -43,8 +44,8 @@ impl Drop for Own {
     }
 }
 
-/// Stands for the participants that a thread has not got: one that is never idle, so that a check asks one
-/// thing and not two.
+/// Stands for a participant that the thread does not have yet. It is never idle, so a check makes
+/// one comparison, not two.
 #[cfg(not(tollgate_loom))]
 static MISSING: Participant = Participant::missing();
 
@@ -52,7 +53,7 @@ static MISSING: Participant = Participant::missing();
 thread_local! {
     /// The thread's participants, where readers need no fence.
     static MINE: [Cell<&'static Participant>; 2] = const { [const { Cell::new(&MISSING) }; 2] };
-    /// Apart from `MINE`: what is dropped with its thread takes longer to read.
+    /// Apart from `MINE`: a thread-local with a destructor takes longer to read.
     static OWN: Own = const { Own::new() };
 }
 
@@ -62,28 +63,29 @@ loom::thread_local! {
     static OWN: Own = Own::new();
 }
 
-/// A guard in the first of the thread's participants, or in the one beside it, if none is held there.
+/// Fast path: makes a guard in the thread's participant `nth`. `None` if it has none yet, or a
+/// guard is held there.
 #[inline(always)]
 pub(super) fn pin_in(nth: usize) -> Option<Guard> {
     #[cfg(not(tollgate_loom))]
     let mine = MINE.with(|mine| mine[nth].get());
     #[cfg(tollgate_loom)]
     let mine = MINE.try_with(|mine| mine[nth].get()).ok().flatten()?;
-    // Written as a branch: the compiler makes two of `Option`'s methods.
+    // An `if`, because the compiler makes two branches of `Option`'s methods.
     if mine.is_idle() { Some(Guard::begun_at_once(mine)) } else { None }
 }
 
 fn set_mine(participants: [Option<&'static Participant>; 2]) {
     #[cfg(not(tollgate_loom))]
     let participants = participants.map(|own| own.unwrap_or(&MISSING));
-    // A thread that is ending may have dropped them.
+    // An ending thread may have dropped them.
     let _ = MINE.try_with(|mine| mine.iter().zip(participants).for_each(|(mine, own)| mine.set(own)));
 }
 
-/// A guard for this thread.
+/// Makes a guard for this thread.
 ///
-/// Wait-free, but for the first guards of a thread, and for a third one beside two others: those join the
-/// registry, which is lock-free, and allocates if no thread has left a participant.
+/// Wait-free, except for the first guards of a thread, and for a third one beside two others. Those
+/// join the registry, which is lock-free, and allocate if no participant is free.
 #[inline(always)]
 pub(crate) fn pin() -> Guard {
     pin_in(0).unwrap_or_else(pin_slowly)
@@ -95,7 +97,7 @@ fn pin_slowly() -> Guard {
     if let Some(guard) = pin_in(1) {
         return guard;
     }
-    // There is none while the thread ends.
+    // Fails while the thread ends.
     let own = OWN.try_with(|own| {
         let idle = own.idle();
         if barrier::is_there() {
@@ -108,7 +110,7 @@ fn pin_slowly() -> Guard {
     }
     let participant = REGISTRY.join();
     let guard = Guard::begun(participant);
-    // At once, for nobody will later: until the guard is dropped no thread takes it.
+    // Left now, since no code will do it later. No thread takes it until the guard is dropped.
     participant.leave();
     guard
 }
@@ -119,7 +121,7 @@ impl Guard {
         Self { participant, age: Cell::new(age), thread: PhantomData }
     }
 
-    /// Where readers need no fence.
+    /// Makes a guard where readers need no fence.
     #[inline(always)]
     fn begun_at_once(participant: &'static Participant) -> Self {
         let age = REGISTRY.age();
@@ -135,29 +137,29 @@ impl Guard {
         Self::of(participant, age)
     }
 
-    /// Where it is announced.
+    /// Returns the participant that announces the guard.
     #[cfg(tollgate_loom)]
     pub(super) fn participant(&self) -> &'static Participant {
         self.participant
     }
 
-    /// The latest age that was announced for it.
+    /// Returns the latest age that was announced for the guard.
     #[inline(always)]
     pub(super) fn age(&self) -> u64 {
         self.age.get()
     }
 
-    /// Has an age ended since the latest that was announced for it?
+    /// Returns whether an age has ended since the latest one that was announced for the guard.
     #[inline(always)]
     pub(crate) fn is_old(&self) -> bool {
         REGISTRY.age_now() != self.age()
     }
 
-    /// Announces the present age, until `load` was called in an age that did not end meanwhile; what it
-    /// returned then. Each turn of the loop means that another thread has begun a collection.
+    /// Announces the present age and calls `load`, until no age ends in between. Returns the last
+    /// result of `load`. Each retry means that another thread has begun a collection.
     ///
-    /// It takes what it needs of the guard and not a reference to it: so the guard of a check stays in
-    /// registers.
+    /// The slow path gets the participant, not a reference to the guard, so that the guard of a
+    /// check stays in registers.
     #[inline(always)]
     pub(super) fn renewed<T>(&self, load: impl Fn() -> T) -> T {
         let (loaded, age) = extended(self.participant, load);
@@ -165,7 +167,7 @@ impl Guard {
         loaded
     }
 
-    /// Ends, and begins again in the present age.
+    /// Ends the guard and begins it again in the present age.
     pub(crate) fn repin(&mut self) {
         let age = REGISTRY.age();
         self.participant.begin(age);

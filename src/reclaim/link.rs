@@ -1,4 +1,4 @@
-//! Pointers to values that are replaced while others read them.
+//! Pointers to values that are replaced while other threads read them.
 
 use super::bag::{Bag, Node, Retire};
 use super::guard::Guard;
@@ -8,19 +8,20 @@ use crossbeam_epoch::{Atomic, Guard as Epoch, Owned as Boxed, Shared, unprotecte
 use std::mem::offset_of;
 use std::ops::{Deref, DerefMut};
 
-/// An age has ended since the guard was announced: what a link inside a value leads to may be freed. Begin
-/// again at a link that no guard protects.
+/// An age has ended since the guard was announced, so the value behind a link inside a value may be
+/// freed. The caller must begin again at a root.
 #[derive(Debug)]
 pub(crate) struct Stale;
 
-/// Null, or a pointer to a `T`. What it has led to is freed when no guard is left that may have seen it.
+/// Null, or a pointer to a `T`, which is freed when no guard is left that may have seen it.
 ///
-/// Links form chains: a *root*, in what is not retired itself, and the link inside each value to the next.
-/// A root moves along its chain, from a value to the next one ([`advance`](Self::advance)).
+/// Links form chains: a *root*, in a value that is not retired itself, and a link inside each value
+/// to the next. A root moves along its chain, from a value to the next one
+/// ([`advance`](Self::advance)).
 #[derive(Debug)]
 pub(crate) struct Link<T>(Atomic<Node<T>>);
 
-/// A value that was taken out of its link by the owner.
+/// A value that the owner has taken out of its link.
 #[derive(Debug)]
 pub(crate) struct Owned<T>(Box<Node<T>>);
 
@@ -38,24 +39,24 @@ impl<T> DerefMut for Owned<T> {
     }
 }
 
-/// What crossbeam-epoch wants to see where a pointer is loaded or stored. Its own guards are not used.
+/// Returns the guard that the pointers of crossbeam-epoch require. Its collector is not used.
 #[allow(unsafe_code)]
 #[inline(always)]
 fn epoch() -> &'static Epoch {
-    // SAFETY: nothing is deferred with it; `Guard` says how long a value is there.
+    // SAFETY: nothing is deferred with it; our `Guard` keeps each value alive.
     unsafe { unprotected() }
 }
 
 #[allow(unsafe_code)]
 impl<T> Link<T> {
-    /// The bytes of a value with what stands before it.
+    /// The bytes of a value and its header.
     pub(crate) const BYTES: usize = size_of::<Node<T>>();
 
     pub(crate) fn null() -> Self {
         Self(Atomic::null())
     }
 
-    /// A link that leads to `value`, which nobody else has seen.
+    /// Makes a link to `value`, which no other thread has seen.
     pub(crate) fn to(value: T) -> Self {
         Self(Atomic::new(Node::new(value, REGISTRY.age_now())))
     }
@@ -66,7 +67,7 @@ impl<T> Link<T> {
         self.0.load(LOAD, epoch())
     }
 
-    /// What a root leads to.
+    /// Loads a root: returns the value that it points to.
     #[inline(always)]
     pub(crate) fn load<'g>(&'g self, guard: &'g Guard) -> Option<&'g T> {
         let mut to = self.get();
@@ -77,46 +78,50 @@ impl<T> Link<T> {
         unsafe { to.as_ref() }.map(|node| &node.value)
     }
 
-    /// What a link leads to that is inside a value, which was loaded under this guard.
+    /// Loads a link inside a value that was loaded under this guard. [`Stale`] if an age has ended
+    /// since.
     #[inline]
     pub(crate) fn follow<'g>(&'g self, guard: &'g Guard) -> Result<Option<&'g T>, Stale> {
         let to = self.get();
         if guard.is_old() {
             return Err(Stale);
         }
-        // SAFETY: null, or a value that was linked behind one which was still linked when the guard announced
-        // this age.
+        // SAFETY: null, or a value that was linked behind one which was still linked when the guard
+        // announced this age.
         Ok(unsafe { to.as_ref() }.map(|node| &node.value))
     }
 
-    /// What a link leads to that was followed before.
+    /// Returns the value behind a link that was followed before.
     ///
     /// # Safety
     ///
-    /// It was followed under this guard, and was not null.
+    /// The link was followed under this guard, and was not null.
     #[inline]
     pub(crate) unsafe fn follow_again<'g>(&'g self, _guard: &'g Guard) -> &'g T {
-        // SAFETY: the caller's: the guard has announced an age in which the value was linked.
+        // SAFETY: by the contract of this function, the guard has announced an age in which the
+        // value was linked.
         unsafe { &self.get().deref().value }
     }
 
-    /// Does it lead to anything?
+    /// Returns whether the link is not null.
     pub(crate) fn is_linked(&self) -> bool {
         !self.get().is_null()
     }
 
-    /// Makes a null link lead to `value`; what it leads to then, or `None` if another thread was first.
+    /// Makes a null link point to `value`. Returns the value, or `None` if another thread was
+    /// first.
     pub(crate) fn install<'g>(&'g self, value: T, guard: &'g Guard) -> Option<&'g T> {
-        // The guard covers it so, when another thread retires it at once.
+        // Born in the guard's age, so that the guard covers it even if another thread retires it
+        // immediately.
         let new = Boxed::new(Node::new(value, guard.age()));
         // ORDERING: see `order`.
         let installed = self.0.compare_exchange(Shared::null(), new, INSTALL, INSTALL_LOST, epoch());
-        // SAFETY: linked in an age that the guard has announced.
+        // SAFETY: it was linked in an age that the guard has announced.
         installed.ok().map(|new| unsafe { &new.deref().value })
     }
 
-    /// Makes a null link lead to what `other` leads to, which is null from then on; false if another thread
-    /// was first.
+    /// Moves the value of `other` into this link if it is null, and leaves `other` null. Returns
+    /// false, and leaves both as they are, if another thread was first or `other` is null.
     pub(crate) fn install_from(&self, other: &mut Self) -> bool {
         let Some(Owned(value)) = other.take() else { return false };
         // ORDERING: see `order`.
@@ -129,8 +134,8 @@ impl<T> Link<T> {
         }
     }
 
-    /// Makes a root that leads to `from` lead to what is behind it, at `next`, and retires `from` then. True
-    /// of one caller for each value.
+    /// Moves a root from `from` to the value behind it, at `next`, and then retires `from`. Returns
+    /// true to one caller for each value.
     pub(crate) fn advance(&self, from: &T, next: &Self, guard: &Guard, bag: &Bag) -> bool
     where
         T: Retire,
@@ -143,17 +148,18 @@ impl<T> Link<T> {
         // ORDERING: see `order`.
         let advanced = self.0.compare_exchange(first, second, ADVANCE, ADVANCE_LOST, epoch()).is_ok();
         if advanced {
-            // SAFETY: it came from a box. This call alone has unlinked it: the root never leads back, and the value is behind
-            // no other. Whoever has a link drops what it leads to, so any thread may.
+            // SAFETY: it came from a box. This call alone has unlinked it: the root never leads
+            // back, and the value is behind no other. The owner of a link drops the values behind
+            // it, so any thread may.
             unsafe { bag.retire(first.as_raw().cast_mut(), guard) };
         }
         advanced
     }
 
-    /// What it leads to, for the owner.
+    /// Takes the value out of the link, for the owner.
     pub(crate) fn take(&mut self) -> Option<Owned<T>> {
         let owned = std::mem::replace(&mut self.0, Atomic::null());
-        // SAFETY: `&mut self`: nobody else can reach it through this link.
+        // SAFETY: `&mut self`: no other thread can reach it through this link.
         unsafe { owned.try_into_owned() }.map(|node| Owned(node.into_box()))
     }
 }

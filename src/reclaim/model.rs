@@ -1,14 +1,14 @@
-//! What the models have in place of reclamation: nothing is freed before a model ends.
+//! The stand-in for reclamation in the models: nothing is freed before a model ends.
 //!
-//! The real one has models of its own (`loom-tests/tests/reclaim.rs`): the table on top of it has too many
-//! schedules. A link that is followed here never says that its value may be freed.
+//! The real reclamation has models of its own (`loom-tests/tests/reclaim.rs`); with the table on
+//! top it would have too many schedules. A link here never returns [`Stale`].
 
 use super::order::{ADVANCE, ADVANCE_LOST, INSTALL, INSTALL_LOST, LOAD};
 use crate::sync::{AtomicPtr, Ordering::AcqRel};
 use std::ptr;
 use std::sync::Mutex;
 
-/// Stands for a guard.
+/// The stand-in for a guard.
 #[derive(Debug)]
 pub struct Guard;
 
@@ -25,11 +25,11 @@ impl Guard {
 }
 
 impl Drop for Guard {
-    // The real one has something to do here, and is dropped on purpose before a thread rests.
+    // The real guard has a destructor, and is dropped explicitly before a thread rests.
     fn drop(&mut self) {}
 }
 
-/// Stands for a bag: each link keeps what it has retired.
+/// The stand-in for a bag: each link keeps what it has retired.
 #[derive(Debug)]
 pub(crate) struct Bag;
 
@@ -54,11 +54,11 @@ pub(crate) trait Retire: Send + 'static {
     fn bytes(&self, guard: &Guard) -> usize;
 }
 
-/// What the real link says when an age has ended.
+/// The error of the real link when an age has ended.
 #[derive(Debug)]
 pub(crate) struct Stale;
 
-/// As the type of the same name in `link`, with a pointer that loom sees.
+/// The stand-in for `link::Link`, with a pointer that loom sees.
 ///
 /// | edge | release side | acquire side | what becomes visible | loom test that fails if it is weakened |
 /// |---|---|---|---|---|
@@ -72,7 +72,7 @@ pub(crate) struct Link<T> {
 // SAFETY: as for `link::Link`; the list of the retired is behind a mutex.
 #[allow(unsafe_code)]
 unsafe impl<T: Send + Sync> Send for Link<T> {}
-// SAFETY: as above.
+// SAFETY: as for `link::Link`, like `Send` above.
 #[allow(unsafe_code)]
 unsafe impl<T: Send + Sync> Sync for Link<T> {}
 
@@ -103,11 +103,11 @@ impl<T> Link<T> {
         Ok(self.load(guard))
     }
 
-    /// What it leads to.
+    /// Returns the value behind a link that was followed before.
     ///
     /// # Safety
     ///
-    /// As of the real one.
+    /// The contract of `link::Link::follow_again`.
     pub(crate) unsafe fn follow_again<'g>(&'g self, guard: &'g Guard) -> &'g T {
         self.load(guard).expect("it was followed before")
     }
@@ -124,7 +124,7 @@ impl<T> Link<T> {
             // SAFETY: a box that lives until this link is dropped.
             Ok(_) => Some(unsafe { &*new }),
             Err(_) => {
-                // SAFETY: made in this call and seen by nobody else.
+                // SAFETY: made in this call, and no other thread has seen it.
                 drop(unsafe { Box::from_raw(new) });
                 None
             }
@@ -160,7 +160,7 @@ impl<T> Link<T> {
     pub(crate) fn take(&mut self) -> Option<Box<T>> {
         // ORDERING: both sides of *taken apart*.
         let to = self.to.swap(ptr::null_mut(), AcqRel);
-        // SAFETY: `&mut self`: nobody else has the pointer, and it came from a box.
+        // SAFETY: `&mut self`: no other thread has the pointer, and it came from a box.
         (!to.is_null()).then(|| unsafe { Box::from_raw(to) })
     }
 }

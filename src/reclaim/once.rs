@@ -1,4 +1,4 @@
-//! A pointer that is set once, and lives as long as what it stands in.
+//! A pointer that is set once, and whose value lives as long as the pointer.
 
 use crate::sync::{
     AtomicPtr,
@@ -7,9 +7,10 @@ use crate::sync::{
 use std::marker::PhantomData;
 use std::ptr;
 
-/// Null, then a pointer to a `T` for good. Whoever can see the holder can see the value: no guard is needed.
+/// Null at first, then a pointer to a `T`, which never changes again. Any thread that can see the
+/// holder can see the value, without a guard.
 ///
-/// `std::sync::OnceLock` would have a thread wait for the one that sets it.
+/// Unlike `std::sync::OnceLock`, it never makes a thread wait for the one that sets it.
 ///
 /// | edge | release side | acquire side | what becomes visible | loom test that fails if it is weakened |
 /// |---|---|---|---|---|
@@ -26,7 +27,7 @@ impl<T> OnceLink<T> {
         Self { to: AtomicPtr::new(ptr::null_mut()), owned: PhantomData }
     }
 
-    /// The value, if it was set.
+    /// Returns the value, if it was set.
     #[inline]
     pub(crate) fn get(&self) -> Option<&T> {
         // ORDERING: acquire side of *set*.
@@ -35,7 +36,7 @@ impl<T> OnceLink<T> {
         unsafe { to.as_ref() }
     }
 
-    /// The value, after it was set to what `make` returns, if it was not before.
+    /// Returns the value, and first sets it to the result of `make` if it was not set.
     pub(crate) fn get_or(&self, make: impl FnOnce() -> T) -> &T {
         if let Some(value) = self.get() {
             return value;
@@ -46,9 +47,10 @@ impl<T> OnceLink<T> {
             // SAFETY: a box that is freed with the holder.
             Ok(_) => unsafe { &*new },
             Err(first) => {
-                // SAFETY: it was made in this call, and nobody else has seen it.
+                // SAFETY: it was made in this call, and no other thread has seen it.
                 drop(unsafe { Box::from_raw(new) });
-                // SAFETY: not null, which was expected; a box that is freed with the holder.
+                // SAFETY: not null, since null was expected and not found; a box that is freed with
+                // the holder.
                 unsafe { &*first }
             }
         }
@@ -58,10 +60,11 @@ impl<T> OnceLink<T> {
 #[allow(unsafe_code)]
 impl<T> Drop for OnceLink<T> {
     fn drop(&mut self) {
-        // ORDERING: acquire side of *set*. (The owner may have come to be that without seeing it.)
+        // ORDERING: acquire side of *set*. (The owner may have become the owner without seeing the
+        // value.)
         let to = self.to.load(Acquire);
         if !to.is_null() {
-            // SAFETY: it came from a box, and nobody else can reach it.
+            // SAFETY: it came from a box, and no other thread can reach it.
             drop(unsafe { Box::from_raw(to) });
         }
     }
@@ -70,6 +73,7 @@ impl<T> Drop for OnceLink<T> {
 // SAFETY: it owns the value and gives out shared references to it, as a box does.
 #[allow(unsafe_code)]
 unsafe impl<T: Send> Send for OnceLink<T> {}
-// SAFETY: as above; a value that one thread sets another may drop.
+// SAFETY: like a box; besides, one thread may set a value and another drop it, so `T` must be
+// `Send`.
 #[allow(unsafe_code)]
 unsafe impl<T: Send + Sync> Sync for OnceLink<T> {}

@@ -1,4 +1,5 @@
-//! Which threads read, and since when: the age of the process and the participants of its threads.
+//! The registry: the age of the process, and the participants by which threads announce their
+//! guards.
 
 use crate::sync::{
     Atomic, AtomicPtr,
@@ -6,13 +7,13 @@ use crate::sync::{
 };
 use std::ptr;
 
-/// The state of a participant in which no guard is held: no age is 0.
+/// The state of a participant in which no guard is held. No age is 0.
 const IDLE: u64 = 0;
 
-/// The age in which a process begins.
+/// The first age of a process.
 const FIRST: u64 = 1;
 
-/// No thread has the participant. A guard that was made there may be left.
+/// No thread has the participant. A guard that was made in it may still be held.
 const FREE: u8 = 0;
 const TAKEN: u8 = 1;
 
@@ -24,30 +25,32 @@ pub(super) struct Registry {
     first: AtomicPtr<Participant>,
 }
 
-/// What a thread says of one guard. It belongs to one thread at a time and is never freed.
+/// What a thread announces about one guard. A participant belongs to one thread at a time and is
+/// never freed.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(super) struct Participant {
     /// The age in which the guard was made, or `IDLE`.
     state: Atomic<u64>,
-    /// The latest age in which a link was loaded under the guard, if it is later than the one in which it was
-    /// made.
+    /// The latest age in which a link was loaded under the guard. Without effect if it is before
+    /// `state`.
     until: Atomic<u64>,
     taken: Atomic<u8>,
-    /// The participant before it in the list, or null; final once this one is in the list.
+    /// The participant that joined before, or null; final once this one is in the list.
     next: AtomicPtr<Participant>,
 }
 
 #[cfg(not(tollgate_loom))]
 pub(super) static REGISTRY: Registry = Registry::new();
 
-// Loom makes and drops one for each execution.
+// Loom makes and drops a registry for each execution.
 #[cfg(tollgate_loom)]
 loom::lazy_static! {
     pub(super) static ref REGISTRY: Registry = Registry::new();
 }
 
-/// The ages in which a value may be seen by the guards of one participant: see the page of `reclaim`.
+/// The ages in which the guards of one participant may see a value. See the documentation of
+/// `reclaim`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Interval {
     since: u64,
@@ -60,7 +63,8 @@ impl Interval {
         Self { since, until }
     }
 
-    /// May a guard of this interval have seen a value that was born and retired in these ages?
+    /// Returns whether a guard of this interval may have seen a value that was born and retired in
+    /// these ages.
     pub(super) const fn meets(self, born: u64, retired: u64) -> bool {
         born <= self.until && self.since <= retired
     }
@@ -77,29 +81,30 @@ impl Registry {
         Self { age: Atomic::new(FIRST), first: AtomicPtr::new(ptr::null_mut()) }
     }
 
-    /// The age, for a guard that begins with it.
+    /// Returns the age, for a guard that begins with it.
     #[inline(always)]
     pub(super) fn age(&self) -> u64 {
         // ORDERING: acquire side of *aged*.
         self.age.load(Acquire)
     }
 
-    /// The age, for a comparison with one that the thread has read before, and for a new value's birth.
+    /// Returns the age, for a comparison with one that the thread has read before, or for the birth
+    /// of a value.
     #[inline(always)]
     pub(super) fn age_now(&self) -> u64 {
-        // ORDERING: relaxed. The link that leads to a value was loaded with acquire, and whoever linked it
-        // had read the age of its birth: so no earlier one is read here.
+        // ORDERING: relaxed. The link that leads to a value was loaded with acquire, and the thread
+        // that linked the value had read the age of its birth: so no earlier age is read here.
         self.age.load(Relaxed)
     }
 
-    /// Ends an age, and returns it: what was unlinked before is retired in it.
+    /// Ends an age, and returns it: the values that were unlinked before are retired in it.
     pub(super) fn end_age(&self) -> u64 {
-        // ORDERING: release side of *aged*. Acquire, so that it also releases what those did who ended
-        // an age before.
+        // ORDERING: release side of *aged*. Acquire, so that it also releases what the threads that
+        // ended earlier ages did before.
         self.age.fetch_add(1, AcqRel)
     }
 
-    /// A participant that no thread has.
+    /// Takes a participant that no thread has, or adds a new one.
     pub(super) fn join(&self) -> &'static Participant {
         if let Some(left) = self.all().find(|participant| participant.is_free_and_taken()) {
             return left;
@@ -124,7 +129,8 @@ impl Registry {
         }
     }
 
-    /// The intervals of all guards. To be asked after a heavy barrier.
+    /// Returns the intervals of all guards. A guard made just now is sure to be seen only after a
+    /// heavy barrier.
     pub(super) fn intervals(&self) -> impl Iterator<Item = Interval> {
         self.all().filter_map(Participant::interval)
     }
@@ -142,7 +148,7 @@ impl Registry {
         })
     }
 
-    /// How many participants there are.
+    /// Returns the number of participants.
     #[cfg(all(test, not(tollgate_loom)))]
     pub(super) fn participants(&self) -> usize {
         self.all().count()
@@ -156,17 +162,17 @@ impl Drop for Registry {
         // ORDERING: relaxed; all threads have ended.
         let mut at = self.first.load(Relaxed);
         while !at.is_null() {
-            // SAFETY: it came from a box, and its threads have ended.
+            // SAFETY: it came from a box, and the threads of the model have ended.
             #[allow(unsafe_code)]
             let participant = unsafe { Box::from_raw(at) };
-            // ORDERING: relaxed; as above.
+            // ORDERING: relaxed; all threads have ended.
             at = participant.next.load(Relaxed);
         }
     }
 }
 
 impl Participant {
-    /// One that is never idle, and in no list.
+    /// Makes a participant that is never idle, and is not in the list.
     #[cfg(not(tollgate_loom))]
     pub(super) const fn missing() -> Self {
         Self {
@@ -179,32 +185,33 @@ impl Participant {
 
     #[inline(always)]
     fn set(&self, state: u64) {
-        // ORDERING: release side of *left*: what was read under a guard that was dropped was read before.
+        // ORDERING: release side of *left*: the reads under a guard that is dropped come before.
         self.state.store(state, Release);
     }
 
-    /// Is no guard held in it?
+    /// Returns whether no guard is held in the participant.
     #[inline(always)]
     pub(super) fn is_idle(&self) -> bool {
-        // ORDERING: relaxed; only its own thread writes it, and that thread asks.
+        // ORDERING: relaxed; only its own thread writes it, and that thread calls this.
         self.state.load(Relaxed) == IDLE
     }
 
-    /// A guard is made, or renewed, in this age. A barrier must follow.
+    /// Announces that a guard is made or renewed in this age. A barrier must follow.
     #[inline(always)]
     pub(super) fn begin(&self, age: u64) {
         self.set(age);
     }
 
-    /// The guard is dropped.
+    /// Announces that the guard is dropped.
     #[inline(always)]
     pub(super) fn end(&self) {
         self.set(IDLE);
     }
 
-    /// Announces that links are loaded in this age, too, under the guard that is held. A barrier must follow.
+    /// Announces that links are loaded in this age, too, under the guard that is held. A barrier
+    /// must follow.
     pub(super) fn extend(&self, age: u64) {
-        // ORDERING: relaxed; the barrier orders it before what is loaded then.
+        // ORDERING: relaxed; the barrier orders it before the loads that follow.
         self.until.store(age, Relaxed);
     }
 
@@ -216,14 +223,15 @@ impl Participant {
         (since != IDLE).then_some(Interval { since, until })
     }
 
-    /// Takes it for this thread, if no thread has it and no guard is left there.
+    /// Takes the participant for this thread, if no thread has it and no guard is held in it.
+    /// Returns whether it did.
     fn is_free_and_taken(&self) -> bool {
-        // ORDERING: acquire side of *handed on*: its state is no older than that. Relaxed where another
-        // thread has it.
+        // ORDERING: acquire side of *handed on*: the state read below is no older than that.
+        // Relaxed where another thread has the participant.
         if self.taken.compare_exchange(FREE, TAKEN, Acquire, Relaxed).is_err() {
             return false;
         }
-        // ORDERING: acquire side of *left*: what was read there was read before.
+        // ORDERING: acquire side of *left*: the reads under its last guard come before.
         let is_free = self.state.load(Acquire) == IDLE;
         if !is_free {
             self.leave();
@@ -231,7 +239,7 @@ impl Participant {
         is_free
     }
 
-    /// Hands it on: to the next thread that comes when no guard is left there.
+    /// Hands the participant on, to the next thread that joins when no guard is held in it.
     pub(super) fn leave(&self) {
         // ORDERING: release side of *handed on*.
         self.taken.store(FREE, Release);

@@ -1,6 +1,8 @@
-//! What one thread can show of reclamation, and two for a while. The races are in `loom-tests/tests/reclaim.rs`.
+//! Tests of reclamation with one thread, or briefly two. The races are in
+//! `loom-tests/tests/reclaim.rs`.
 //!
-//! All tests share the registry with whatever else runs: so what is to be freed is collected until it is.
+//! All tests share the registry with the other tests of the process, so they collect until the
+//! values are freed.
 
 use super::guard::pin_in;
 use super::participant::{Interval, REGISTRY};
@@ -10,10 +12,10 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What is known of a value from outside, when it is freed.
+/// What a test knows of a value after it is freed.
 #[derive(Debug)]
 struct Value {
-    /// 7 as long as it is there.
+    /// 7 while the value is alive.
     canary: AtomicUsize,
     next: Link<Value>,
     freed: Arc<AtomicUsize>,
@@ -49,7 +51,7 @@ impl Chain {
         Value { canary: AtomicUsize::new(7), next: Link::null(), freed: Arc::clone(freed) }
     }
 
-    /// Replaces the value that the root leads to.
+    /// Replaces the value that the root points to.
     fn replace(&self) {
         let guard = pin();
         let first = self.root.load(&guard).unwrap();
@@ -61,7 +63,7 @@ impl Chain {
         self.freed.load(SeqCst)
     }
 
-    /// Collects until so many values are freed.
+    /// Collects until that many values are freed.
     fn collect_until(&self, freed: usize) {
         let end = Instant::now() + Duration::from_secs(20);
         while self.freed() < freed {
@@ -196,7 +198,7 @@ fn a_collection_looks_at_a_few_hundred_values() {
 fn a_collection_is_due_for_what_was_retired_and_once_more_for_what_was_kept() {
     let chain = Chain::new();
     let end = Instant::now() + Duration::from_secs(20);
-    // Of a thousand bytes each, 33 make a collection due; others may hold them up.
+    // With a thousand bytes each, 33 values make a collection due; other tests may hold them up.
     while chain.freed() == 0 {
         assert!(Instant::now() < end);
         (0..33).for_each(|_| chain.replace());
@@ -227,7 +229,7 @@ fn a_bag_that_is_dropped_frees_what_waits() {
     drop(guard);
 }
 
-/// A value that is freed under a guard shows it: by its canary, or the sanitizer does.
+/// A value that is freed under a guard is caught by its canary, or by the sanitizer.
 #[test]
 fn readers_never_see_what_was_freed() {
     let chain = &Chain::new();
@@ -240,7 +242,7 @@ fn readers_never_see_what_was_freed() {
                     for _ in 0..1_000 {
                         let guard = pin();
                         let mut value = chain.root.load(&guard).unwrap();
-                        // A few along the chain, as far as the age allows.
+                        // Follows the chain a few values, as far as the age allows.
                         for _ in 0..3 {
                             assert_eq!(value.canary.load(SeqCst), 7);
                             let Ok(Some(next)) = value.next.follow(&guard) else { break };
@@ -264,7 +266,7 @@ fn readers_never_see_what_was_freed() {
     assert!(looks.iter().all(|&looks| looks > 1_000) && replaced > 100, "{looks:?}, {replaced}");
 }
 
-/// Without one, checks would be slower, and nothing else would show it.
+/// Without a heavy half checks would be slower, and no other test would show it.
 #[test]
 fn a_thread_makes_guards_at_once_where_there_is_a_heavy_half() {
     drop(pin());
@@ -293,7 +295,7 @@ impl Drop for Late {
     }
 }
 
-/// What was made first is dropped last.
+/// Thread-locals that were made first are dropped last.
 #[test]
 fn a_thread_that_ends_can_still_read() {
     let ends = thread::spawn(|| {

@@ -1,13 +1,13 @@
-//! What can be looked for in an index, the real one and that of the models.
+//! The queries of an index, both of the real one and of that of the models.
 
-/// What has a hash, spread evenly over all 64 bits.
+/// A value with a hash, spread evenly over all 64 bits.
 pub(crate) trait Hashed {
     fn hash(&self) -> u64;
 }
 
-/// What can be looked for among items of type `T`. Items look for themselves: that finds the one that is
-/// equal. What finds an item has the item's hash.
+/// A query for an item of type `T`. A query has the hash of the items that it matches. An item is
+/// also a query, for the item that is equal to it.
 pub(crate) trait Find<T>: Hashed {
-    /// Is it this one?
+    /// Returns whether the query matches `item`.
     fn is(&self, item: &T) -> bool;
 }

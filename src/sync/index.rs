@@ -1,20 +1,20 @@
-//! A map without values, from whatever can find an item to the item, over [`scc::HashIndex`].
+//! A set of items that are found by queries, over [`scc::HashIndex`].
 //!
-//! This file knows scc and nothing else of the crate does. What the models have in its place is in the shim:
-//! scc is not built for loom (its bitmaps and epochs stay std's), so they take a list behind loom's mutex,
-//! which does the same three things, each of them at once.
+//! Only this file of the crate uses scc. The models use the list behind loom's mutex in the shim,
+//! whose operations are the same three, each of them one step: scc is not built for loom (its
+//! bitmaps and epochs would stay std's).
 //!
 //! # Progress
 //!
-//! `find` takes no lock and waits for nobody. (While scc resizes its array, a lookup moves a few
-//! buckets if it gets their locks at once, and goes on without them if not.) `insert` and `remove` take
-//! scc's lock on one bucket of 32 items, and may wait for another thread that inserts or removes in the same
-//! bucket; one that also finds the array too full or too empty allocates the next.
+//! `find` takes no lock and never waits. (While scc resizes its array, a lookup moves a few buckets
+//! if their locks are free, and continues without them if not.) `insert` and `remove` take scc's
+//! lock on one bucket of 32 items, and may wait for another thread that inserts or removes in the
+//! same bucket. One that also finds the array too full or too empty allocates the next.
 //!
 //! # Memory
 //!
-//! scc keeps a removed item in its bucket until the bucket is full and somebody inserts there, or the array is
-//! replaced; then it drops it, if nobody can see it any more.
+//! scc keeps a removed item in its bucket until the bucket is full and another item is inserted
+//! there, or the array is replaced. Then it drops the item, if no thread can see it any more.
 //!
 //! # Orderings
 //!
@@ -22,57 +22,57 @@
 //! |---|---|---|---|---|
 //! | (none) | | | | |
 //!
-//! There is no atomic operation here. That a lookup sees what was written to an item before it was inserted is
-//! scc's promise, and trusted.
+//! There is no atomic operation here. scc promises that a lookup sees what was written to an item
+//! before it was inserted, and this crate trusts it.
 
 use super::find::{Find, Hashed};
 use scc::{Equivalent, HashIndex};
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 
-/// Says that this thread reads. A lookup says so itself.
+/// Announces that this thread reads. A lookup does so by itself.
 pub(crate) struct Reading(scc::Guard);
 
-/// Begins to read.
+/// Announces that this thread begins to read.
 pub(crate) fn reading() -> Reading {
     Reading(scc::Guard::new())
 }
 
-/// A number that changes as what was removed becomes free to go; and asks for it to change. It stands still
-/// while a thread reads and does not end.
+/// Returns scc's epoch, which changes as removed items become free to drop, and asks scc to advance
+/// it. It stands still while a thread keeps reading.
 pub(crate) fn epoch(Reading(guard): &Reading) -> u64 {
     guard.set_has_garbage();
     guard.accelerate();
     u8::from(guard.epoch()).into()
 }
 
-/// Items, no two of which are equal.
+/// A set of items, no two of which are equal.
 pub(crate) struct Index<T>(HashIndex<Item<T>, (), BuildHasherDefault<Given>>);
 
 impl<T: Find<T> + 'static> Index<T> {
-    /// What an item takes in scc's array: a place for it, and a byte of its hash.
+    /// The bytes of an item in scc's array: its place, and a byte of its hash.
     pub(crate) const ITEM_BYTES: usize = size_of::<T>() + 1;
 
     pub(crate) fn new() -> Self {
         Self(HashIndex::default())
     }
 
-    /// Gives the item to `visit`, if it is there.
+    /// Passes the item that `what` matches to `visit`, if it is there.
     #[inline]
     pub(crate) fn find<R>(&self, what: &impl Find<T>, visit: impl FnOnce(&T) -> R) -> Option<R> {
         self.0.peek_with(&What(what), |item, ()| visit(&item.0))
     }
 
-    /// Adds an item unless an equal one is there; then it is handed back.
+    /// Adds an item, or hands it back if an equal one is there.
     pub(crate) fn insert(&self, item: T) -> Result<(), T> {
         self.0.insert_sync(Item(item), ()).map_err(|(item, ())| item.0)
     }
 
-    /// Removes what is found; true of one caller for each item.
+    /// Removes the item that `what` matches. Returns true to one caller for each item.
     pub(crate) fn remove(&self, what: &impl Find<T>) -> bool {
         self.0.remove_sync(&What(what))
     }
 
-    /// How many items have room in the array that there is.
+    /// Returns how many items the present array has room for.
     pub(crate) fn capacity(&self) -> usize {
         self.0.capacity()
     }
@@ -95,7 +95,7 @@ impl<T: Find<T>> PartialEq for Item<T> {
 
 impl<T: Find<T>> Eq for Item<T> {}
 
-/// What is looked for, as scc's question.
+/// A query as scc's query.
 struct What<'w, W>(&'w W);
 
 impl<W: Hashed> Hash for What<'_, W> {
@@ -110,7 +110,7 @@ impl<T, W: Find<T>> Equivalent<Item<T>> for What<'_, W> {
     }
 }
 
-/// Hands on the hash that an item brings with it.
+/// Passes on the hash that an item brings with it.
 #[derive(Clone, Copy, Default)]
 struct Given(u64);
 
