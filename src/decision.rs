@@ -172,8 +172,8 @@ pub(crate) enum Figures {
         /// no retry passes.
         wait: u64,
         reset: u64,
-        /// Milliseconds until more remains, rounded up; `u32::MAX` stands for that many or more.
-        /// (The space that a bucket's figures leave is no larger.)
+        /// Milliseconds until more remains, rounded up; `u32::MAX` stands for that many or more. (A
+        /// larger type would make `Figures` larger than a bucket's figures need.)
         refill: u32,
     },
 }
@@ -234,7 +234,7 @@ pub struct DecisionParts {
     /// How long until all of `capacity` remains; [`Duration::MAX`] if that never happens.
     pub reset_after: Duration,
     /// How long until more than `remaining` is left. It is kept in milliseconds, rounded up; for 49
-    /// days or more, `reset_after` is told instead.
+    /// days or more, [`Decision::refill_after`] returns `reset_after` instead.
     pub refill_after: Duration,
     /// The time for which the limiter decided.
     pub at: Tick,
@@ -343,7 +343,7 @@ impl Decision {
         self.limit
     }
 
-    /// Tokens left after this decision, from 0 to [`capacity`](Self::capacity); 0 when a policy
+    /// The tokens left after this decision, from 0 to [`capacity`](Self::capacity); 0 when a policy
     /// answered.
     ///
     /// ```

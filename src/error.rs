@@ -55,7 +55,7 @@ pub enum ConfigError {
         /// The longest allowed.
         most: Duration,
     },
-    /// The period is too short for the algorithm's state to count in.
+    /// The period is so short that the number of the window leaves no room for counts in the word.
     #[error(
         "period {period:?} is too short for a {algorithm}; allowed: {least:?} and more; choose a longer \
          period with more tokens, or a token-bucket"

@@ -37,7 +37,7 @@
 //!   [`ExactKeys`] and a [`SingleLimiter`].
 //! - [`check_all`]: several limits for one request, which charges all of them or none.
 //! - [`Metrics`]: what to count, as text for Prometheus and as events.
-//! - [`Clock`]: where the time comes from.
+//! - [`Clock`]: the source of the time.
 //! - [`design`]: what is promised, which tests check it, why it holds, and what was not verified.
 //!
 //! # Which algorithm

@@ -68,8 +68,8 @@ const UNKNOWN: u8 = 0;
 const TRUSTED: u8 = 1;
 const DISTRUSTED: u8 = 2;
 
-/// Whether the counter is trusted. Read once for the process, because it takes a file: by the first
-/// clock that asks.
+/// Whether the counter is trusted. This takes a file, so the first clock that asks finds it out for
+/// the whole process.
 fn is_trusted() -> bool {
     static FOUND: Atomic<u8> = Atomic::new(UNKNOWN);
     // ORDERING: relaxed, see the module's page.

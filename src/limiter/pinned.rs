@@ -59,7 +59,11 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
 }
 
 impl<K: ?Sized, S: Store> Pinned<'_, K, S> {
-    /// [`Limiter::check`] through this handle.
+    /// [`Limiter::check`] through this handle: charges one token if the request is allowed.
+    ///
+    /// # Progress
+    ///
+    /// As [`Limiter::check`].
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
@@ -78,7 +82,11 @@ impl<K: ?Sized, S: Store> Pinned<'_, K, S> {
         self.check_n(key, 1)
     }
 
-    /// [`Limiter::check_n`] through this handle.
+    /// [`Limiter::check_n`] through this handle: charges all of `cost` or nothing.
+    ///
+    /// # Progress
+    ///
+    /// As [`Limiter::check`].
     ///
     /// ```
     /// # use tollgate::{Limiter, Outcome, Quota};
@@ -99,7 +107,12 @@ impl<K: ?Sized, S: Store> Pinned<'_, K, S> {
         limiter.charge(key, cost, || limiter.clock.now(), &self.guard)
     }
 
-    /// [`Limiter::check_at`] through this handle.
+    /// [`Limiter::check_at`] through this handle: charges all of `cost` or nothing, at the caller's
+    /// time.
+    ///
+    /// # Progress
+    ///
+    /// As [`Limiter::check`].
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota, Tick};

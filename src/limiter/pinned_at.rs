@@ -90,7 +90,11 @@ impl<K: ?Sized, S: Store> PinnedAt<'_, K, S> {
         self.now = now;
     }
 
-    /// [`Limiter::check`] at the handle's time.
+    /// [`Limiter::check`] at the handle's time: charges one token if the request is allowed.
+    ///
+    /// # Progress
+    ///
+    /// As [`Limiter::check`].
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota, Tick};
@@ -109,7 +113,11 @@ impl<K: ?Sized, S: Store> PinnedAt<'_, K, S> {
         self.pinned.check_at(key, 1, self.now)
     }
 
-    /// [`Limiter::check_n`] at the handle's time.
+    /// [`Limiter::check_n`] at the handle's time: charges all of `cost` or nothing.
+    ///
+    /// # Progress
+    ///
+    /// As [`Limiter::check`].
     ///
     /// ```
     /// # use tollgate::{Limiter, Outcome, Quota, Tick};

@@ -72,6 +72,10 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ///
     /// As [`set_quota`](Self::set_quota).
     ///
+    /// # Progress
+    ///
+    /// As [`set_quota`](Self::set_quota).
+    ///
     /// ```
     /// # use tollgate::{Limiter, Quota, Tick};
     /// let limiter: Limiter<str> = Limiter::builder(Quota::per_second(1)).build()?;
@@ -105,6 +109,11 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ///
     /// As [`set_quota`](Self::set_quota).
     ///
+    /// # Progress
+    ///
+    /// As [`set_quota`](Self::set_quota). With `ExactKeys` the first own quota of a key takes a
+    /// lock.
+    ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
     /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(1)).build()?;
@@ -129,6 +138,11 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ///
     /// [`ConfigError::QuotaNotChanged`] if there is no memory for the change, as for
     /// [`set_quota`](Self::set_quota).
+    ///
+    /// # Progress
+    ///
+    /// As [`set_quota`](Self::set_quota). With `ExactKeys` the removal of an own quota takes a
+    /// lock.
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
@@ -195,9 +209,13 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ///
     /// # Errors
     ///
-    /// As [`set_quota`](Self::set_quota), for the first quota that is refused. With `ExactKeys`,
-    /// [`ConfigError::QuotaNotChanged`] or a panic of a key may come after some keys were changed;
-    /// then call this again.
+    /// As [`set_quota`](Self::set_quota), for the first quota that is refused. With `ExactKeys` a
+    /// panic of a key may come after some keys were changed; then call this again.
+    ///
+    /// # Progress
+    ///
+    /// As [`set_key_quota`](Self::set_key_quota) and [`remove_key_quota`](Self::remove_key_quota).
+    /// Allocates a list of the keys.
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
@@ -227,6 +245,10 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// # Errors
     ///
     /// As [`set_quota`](Self::set_quota).
+    ///
+    /// # Progress
+    ///
+    /// As [`set_key_quotas`](Self::set_key_quotas).
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota, Tick};

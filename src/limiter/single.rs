@@ -44,7 +44,7 @@ pub struct SingleLimiter {
 /// The rule that the limiter was built with, stored beside the state so that a check reaches it
 /// without following a pointer. It decides on the first stage of the state. A change of the quota
 /// freezes or seals that stage; then a check under this rule gets no answer and continues at the
-/// last stage. So the first stage costs nothing extra until the quota changes.
+/// last stage. Until the quota changes, a check pays nothing for the later stages.
 #[derive(Debug)]
 enum First {
     /// The rule, and the same rule as a GCRA if it is one.
@@ -96,8 +96,8 @@ impl SingleLimiter {
     /// A check that begins after this call has returned is decided under the new quota. What is
     /// taken stays taken, as [`Limiter::set_quota`](crate::Limiter::set_quota) says.
     ///
-    /// After the first change a check follows a pointer and takes some nanoseconds longer, however
-    /// often the quota is changed again. Until then it costs nothing more.
+    /// Until the first change a check pays nothing for this. After it, a check follows a pointer
+    /// and takes some nanoseconds longer, however often the quota is changed again.
     ///
     /// # Errors
     ///

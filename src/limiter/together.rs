@@ -220,6 +220,10 @@ impl<'l> Charge<'l> {
     ///
     /// A second call gives back nothing. The decision stays.
     ///
+    /// # Progress
+    ///
+    /// As the limiter's refund.
+    ///
     /// ```
     /// # use tollgate::{check_all, Charge, Clock, Quota, SingleLimiter};
     /// let limiter = SingleLimiter::builder(Quota::per_hour(9)).clock(Clock::manual()).build()?;
@@ -238,6 +242,10 @@ impl<'l> Charge<'l> {
     /// charged.
     ///
     /// The rest of the charge can't be given back later.
+    ///
+    /// # Progress
+    ///
+    /// As the limiter's refund.
     ///
     /// ```
     /// # use tollgate::{check_all, Charge, Clock, Quota, SingleLimiter};

@@ -197,6 +197,10 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// It counts keys that are being inserted, up to `max_keys` keys for which a slot was looked
     /// for a moment ago, and idle keys that are not forgotten yet.
     ///
+    /// # Progress
+    ///
+    /// Wait-free.
+    ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
     /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(1)).build()?;
@@ -209,6 +213,10 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     }
 
     /// Whether the table holds no keys.
+    ///
+    /// # Progress
+    ///
+    /// As [`len`](Self::len).
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
@@ -224,6 +232,10 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ///
     /// Of [sliding logs](crate::Algorithm::SlidingLog) it counts the parts in use, and visits every
     /// key for them.
+    ///
+    /// # Progress
+    ///
+    /// As [`stats`](Self::stats).
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
