@@ -3,7 +3,7 @@
 //!
 //! | file | what it is |
 //! |---|---|
-//! | `anchor.rs` | the guard: how counts become readings of the system's clock, as values; its bounds are stated and tested there |
+//! | `anchor.rs` | the guard, which converts counts to readings of the system's clock, as values; it states and tests its bounds |
 //! | `counter.rs` | the counters of x86-64 and aarch64, and whether the kernel trusts them |
 //! | `system.rs` | the clocks of Linux; `instant.rs` elsewhere |
 //! | `manual.rs` | a clock that its owner moves |
@@ -37,7 +37,7 @@ use system::System;
 /// | clock | a reading costs | within a thread | between threads | off the system's clock |
 /// |---|---|---|---|---|
 /// | [`counter`](Clock::counter) | one instruction and a multiplication; once a millisecond and thread, two calls into the vDSO | never back | back by less than 0.1 ms, typically nanoseconds; where a core's counter is out of step, by less than 2 ms | early by less than 1 ms, late by up to 1 ms, typically by less than 0.1 µs; its rate is the system's |
-/// | [`monotonic`](Clock::monotonic) | one call into the vDSO, or of the system | never back | never back | not at all |
+/// | [`monotonic`](Clock::monotonic) | one call into the vDSO, or a system call | never back | never back | not at all |
 /// | [`coarse`](Clock::coarse) | a call into the vDSO that reads memory; or as the default | never back | as the clock that it reads | late by up to the resolution |
 /// | [`manual`](Clock::manual) | one load | as its owner sets it | as its owner sets it | independent of it |
 ///
@@ -54,7 +54,7 @@ use system::System;
 /// | system | `Clock::default()` | [`counter`](Clock::counter) | [`coarse`](Clock::coarse) |
 /// |---|---|---|---|
 /// | x86-64 Linux, clock source `tsc` | counter | counter | the system's coarse clock, or the counter if that is too coarse |
-/// | x86-64 Linux, other clock sources (virtual machines with `kvm-clock` or Hyper-V's or Xen's, `hpet`, `acpi_pm`), or a sandbox that hides which | system | system | the system's coarse clock, or the system's clock |
+/// | x86-64 Linux, other clock sources (virtual machines with `kvm-clock` or Hyper-V's or Xen's, `hpet`, `acpi_pm`), or a sandbox that hides the clock source | system | system | the system's coarse clock, or the system's clock |
 /// | aarch64 Linux, clock source `arch_sys_counter` | system | counter; compiled, never run by us | the system's coarse clock, or the system's clock |
 /// | other Linux | system | system | the system's coarse clock, or the system's clock |
 /// | macOS, Windows, all others | system | system | system |

@@ -178,7 +178,7 @@ pub(crate) enum Figures {
     },
 }
 
-// It is copied on every check.
+// Every check copies a `Decision`.
 const _: () = assert!(size_of::<Decision>() <= 64);
 
 /// A decision of the slow path. It is larger than a [`Decision`], so the compiler can't make both

@@ -23,7 +23,8 @@
 //!
 //! # Where to look
 //!
-//! - [`Limiter`] for many keys, [`SingleLimiter`] for one resource, [`Builder`] for their settings.
+//! - [`Limiter`]: the limiter of many keys; [`SingleLimiter`]: of one resource; [`Builder`]: their
+//!   settings.
 //! - [`Fingerprints`] and [`ExactKeys`]: the two stores of keys. With exact keys, chosen by
 //!   [`exact_keys`](Builder::exact_keys), no two keys ever share a state and the keys can be
 //!   [listed](Limiter::keys). They take more memory, and inserting a key locks one bucket of an
@@ -36,7 +37,7 @@
 //!   window, as pure values with their stated bounds; the sliding log, which is exact, for
 //!   [`ExactKeys`] and a [`SingleLimiter`].
 //! - [`check_all`]: several limits for one request, which charges all of them or none.
-//! - [`Metrics`]: what to count, as text for Prometheus and as events.
+//! - [`Metrics`]: counts of decisions, as text for Prometheus and as events.
 //! - [`Clock`]: the source of the time.
 //! - [`design`]: what is promised, which tests check it, why it holds, and what was not verified.
 //!
@@ -45,7 +46,7 @@
 //! | algorithm | most in any interval of one period | good for |
 //! |---|---|---|
 //! | token bucket (default) | burst + limit | nearly everything; bursts, then a steady rate |
-//! | leaky bucket | burst + limit | the same, seen as a meter |
+//! | leaky bucket | burst + limit | as the token bucket, seen as a meter |
 //! | leaky queue | burst + limit admitted, limit + 1 started | shaping: each request is told when to start |
 //! | fixed window | 2 × limit, at a boundary | daily allowances that end at midnight |
 //! | sliding window | 2 × limit at worst, about limit in practice | "no more than n in any minute", cheaply |

@@ -188,7 +188,7 @@ mod tests {
     /// A fake system clock and counter. They advance with each reading, and when the test says so.
     struct Fake {
         now: Cell<u64>,
-        /// In millionths of a count.
+        /// The counter, in millionths of a count.
         counted: Cell<u128>,
         /// Counts in a millisecond.
         rate: Cell<u64>,

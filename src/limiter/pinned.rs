@@ -9,7 +9,7 @@ use equivalent::Equivalent;
 use std::fmt;
 use std::hash::Hash;
 
-/// A handle on a [`Limiter`] for a thread that checks in a loop, made by [`Limiter::pin`].
+/// A handle of a [`Limiter`] for a thread that checks in a loop, made by [`Limiter::pin`].
 ///
 /// A [`Limiter`] announces with each check that its thread reads the table; a handle saves that.
 /// This is worth a few instructions on Linux, and some nanoseconds elsewhere. The first check after

@@ -58,7 +58,7 @@ pub struct Resets(Atomic<u64>);
 
 impl Resets {
     pub(super) fn none_yet() -> Self {
-        // A model must not be random, or loom could not run an execution again.
+        // A model must not be random, because loom runs each execution again.
         let first = if cfg!(tollgate_loom) { 1 } else { RandomState::new().hash_one(0_u8) };
         Self(Atomic::new(first))
     }
