@@ -1,8 +1,11 @@
-//! The algorithms by name.
+//! The algorithms and their names.
 
 use std::fmt;
 
-/// The algorithms by name. `gcra` is understood as the token bucket, which it is.
+/// The algorithm that enforces a quota, as [`Builder::algorithm`](crate::Builder::algorithm) takes
+/// it.
+///
+/// It parses from its name. `gcra` is another name of the token bucket, which is computed as GCRA.
 ///
 /// ```
 /// use tollgate::Algorithm;
@@ -23,31 +26,37 @@ pub enum Algorithm {
     /// [`TokenBucket`](crate::rule::TokenBucket).
     #[default]
     TokenBucket,
-    /// A bucket that requests fill and that leaks steadily, as a meter: see [`LeakyBucket`](crate::rule::LeakyBucket).
+    /// A bucket that requests fill and that leaks steadily, as a meter: see
+    /// [`LeakyBucket`](crate::rule::LeakyBucket).
     LeakyBucket,
-    /// The same bucket as a queue: an allowed request is told when its turn comes.
+    /// A leaky bucket as a queue: an allowed request is told when it may start
+    /// ([`Decision::start_after`](crate::Decision::start_after)).
     LeakyQueue,
-    /// A count per window of fixed boundaries: see [`FixedWindow`](crate::rule::FixedWindow).
+    /// A count for each window, with fixed boundaries: see
+    /// [`FixedWindow`](crate::rule::FixedWindow).
     FixedWindow,
-    /// A weighted count over the present and the previous window: see [`SlidingWindow`](crate::rule::SlidingWindow).
+    /// A weighted count over the present and the previous window: see
+    /// [`SlidingWindow`](crate::rule::SlidingWindow).
     SlidingWindow,
-    /// The time of every admission: in any trailing period exactly the limit at most, whatever the requests
-    /// cost. The limit is 1,000,000 at the most, and there is no burst.
+    /// The time of every admission: any trailing period admits at most the limit, exactly, whatever
+    /// the requests cost. The limit is at most 1,000,000, and a burst is not supported.
     ///
-    /// Its state is no word, so it takes [exact keys](crate::Builder::exact_keys) or a
-    /// [`SingleLimiter`](crate::SingleLimiter). Memory of a key is 8 to 24 bytes for each admission in the period, whatever it took, and a few hundred more; it is allocated as it is
-    /// used. A check costs a binary search.
+    /// Its state does not fit into a word, so it needs [exact keys](crate::Builder::exact_keys) or
+    /// a [`SingleLimiter`](crate::SingleLimiter). A key takes 8 to 24 bytes for each admission in
+    /// the period, whatever the admission cost, and a few hundred bytes more; they are allocated as
+    /// they are used. A check costs a binary search.
     ///
-    /// A refund of several tokens may be seen in part while it is under way, by checks that run beside it; it never
-    /// gives back too much.
+    /// Checks that run beside a refund of several tokens may see a part of it. A refund never gives
+    /// back too much.
     ///
-    /// A request whose time is before the last admission (another thread was quicker) is judged and counted
-    /// at the time of that one: the bound is over the times at which admissions are counted.
+    /// If a request's time is before the last admission, because another thread was quicker, it is
+    /// decided and counted at the time of that admission. The bound holds for the times at which
+    /// admissions are counted.
     SlidingLog,
 }
 
 impl Algorithm {
-    /// All of them, in the order of their declaration.
+    /// All algorithms, in the order of their declaration.
     ///
     /// ```
     /// # use tollgate::Algorithm;
@@ -62,7 +71,8 @@ impl Algorithm {
         Self::SlidingLog,
     ];
 
-    /// Those whose state is one packed word: what a [`Limiter`](crate::Limiter) takes.
+    /// The algorithms whose state is one packed word, which every [`Limiter`](crate::Limiter)
+    /// supports.
     ///
     /// ```
     /// # use tollgate::Algorithm;
@@ -71,7 +81,7 @@ impl Algorithm {
     pub const PACKED: [Self; 5] =
         [Self::TokenBucket, Self::LeakyBucket, Self::LeakyQueue, Self::FixedWindow, Self::SlidingWindow];
 
-    /// Does it count in windows that have boundaries, and no burst? (A sliding log has neither.)
+    /// Whether it counts in windows that have boundaries. (A sliding log has none.)
     ///
     /// ```
     /// # use tollgate::Algorithm;
@@ -82,7 +92,7 @@ impl Algorithm {
         matches!(self, Self::FixedWindow | Self::SlidingWindow)
     }
 
-    /// Does it take a burst? (What counts admissions in a period has the limit for its capacity.)
+    /// Whether it supports a burst. (For other algorithms the capacity is the limit.)
     ///
     /// ```
     /// # use tollgate::Algorithm;

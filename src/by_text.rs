@@ -1,4 +1,4 @@
-//! Quotas and settings through serde, each as its text.
+//! Support for serde: quotas and settings are serialized as their texts.
 
 use crate::algorithm::Algorithm;
 use crate::error::ConfigError;

@@ -1,16 +1,16 @@
-//! Where the time comes from: the processor's counter under the guard of the system's clock, the
-//! system's clock itself, its coarse clock, or a test.
+//! The clocks of a limiter: the processor's counter under the guard of the system's clock, the
+//! system's clock itself, its coarse clock, or a clock for tests.
 //!
 //! | file | what it is |
 //! |---|---|
-//! | `anchor.rs` | the guard: how counts become readings of the system's clock, as values; its bounds are stated and tested there |
+//! | `anchor.rs` | the guard, which converts counts to readings of the system's clock, as values; it states and tests its bounds |
 //! | `counter.rs` | the counters of x86-64 and aarch64, and whether the kernel trusts them |
 //! | `system.rs` | the clocks of Linux; `instant.rs` elsewhere |
 //! | `manual.rs` | a clock that its owner moves |
 //!
-//! No clock has a thread, so none stands still after a `fork` or is late because a thread does not
-//! run. Reading one takes no lock and allocates nothing, and what threads share of it is only ever
-//! written by a manual clock's owner.
+//! No clock has a thread, so none stands still after a `fork` or lags because a thread does not
+//! run. Reading a clock takes no lock and allocates nothing. Threads share no data that is written,
+//! except the time of a manual clock, which its owner writes.
 
 #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"), not(tollgate_loom)))]
 mod anchor;
@@ -31,41 +31,41 @@ use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use system::System;
 
-/// Where a limiter reads the time. Clones share one origin, so limiters with clones of one clock
-/// agree about the ticks.
+/// The clock of a limiter. Clones share one origin, so limiters with clones of one clock agree
+/// about the ticks.
 ///
 /// | clock | a reading costs | within a thread | between threads | off the system's clock |
 /// |---|---|---|---|---|
 /// | [`counter`](Clock::counter) | one instruction and a multiplication; once a millisecond and thread, two calls into the vDSO | never back | back by less than 0.1 ms, typically nanoseconds; where a core's counter is out of step, by less than 2 ms | early by less than 1 ms, late by up to 1 ms, typically by less than 0.1 µs; its rate is the system's |
-/// | [`monotonic`](Clock::monotonic) | one call into the vDSO, or of the system | never back | never back | not at all |
-/// | [`coarse`](Clock::coarse) | a call into the vDSO that reads memory; or as the default | never back | as what it reads | late by up to the resolution |
-/// | [`manual`](Clock::manual) | one load | as its owner says | as its owner says | has nothing to do with it |
+/// | [`monotonic`](Clock::monotonic) | one call into the vDSO, or a system call | never back | never back | not at all |
+/// | [`coarse`](Clock::coarse) | a call into the vDSO that reads memory; or as the default | never back | as the clock that it reads | late by up to the resolution |
+/// | [`manual`](Clock::manual) | one load | as its owner sets it | as its owner sets it | independent of it |
 ///
-/// A reading that is early by a millisecond grants a key what it would get a millisecond later: so
+/// A reading that is early by a millisecond grants a key what it would get a millisecond later. So
 /// all that is granted or denied in excess is at most the rate times a millisecond. Within a
 /// limiter, time never runs backwards for a key, whatever its clock does.
 ///
 /// # Platforms
 ///
-/// The default is the counter on x86-64 Linux, and only if the processor says that it counts at one
-/// rate, and the kernel's own clock is made of it (its clock source is `tsc`). All other systems
-/// get the monotonic clock, without being asked; [`kind`](Clock::kind) tells which it is.
+/// The default is the counter on x86-64 Linux, if the processor says that it counts at one rate and
+/// the kernel's own clock is made of it (its clock source is `tsc`). All other systems get the
+/// monotonic clock; [`kind`](Clock::kind) tells which clock is read.
 ///
 /// | system | `Clock::default()` | [`counter`](Clock::counter) | [`coarse`](Clock::coarse) |
 /// |---|---|---|---|
 /// | x86-64 Linux, clock source `tsc` | counter | counter | the system's coarse clock, or the counter if that is too coarse |
-/// | x86-64 Linux, other clock sources (virtual machines with `kvm-clock` or Hyper-V's or Xen's, `hpet`, `acpi_pm`), or a sandbox that hides which | system | system | the system's coarse clock, or the system's clock |
+/// | x86-64 Linux, other clock sources (virtual machines with `kvm-clock` or Hyper-V's or Xen's, `hpet`, `acpi_pm`), or a sandbox that hides the clock source | system | system | the system's coarse clock, or the system's clock |
 /// | aarch64 Linux, clock source `arch_sys_counter` | system | counter; compiled, never run by us | the system's coarse clock, or the system's clock |
 /// | other Linux | system | system | the system's coarse clock, or the system's clock |
 /// | macOS, Windows, all others | system | system | system |
 ///
-/// Measured and tested was the first line, on an AMD EPYC in a virtual machine. The clocks of macOS
-/// and Windows are std's `Instant`, and were not tried. On aarch64 the counter is there by choice,
-/// as some of its chips have errata that the kernel works round and a program can't; the guard
-/// bounds what they do.
+/// Only the first line was measured and tested, on an AMD EPYC in a virtual machine. The clocks of
+/// macOS and Windows are std's `Instant`, and were not tried. On aarch64 the counter is a choice,
+/// because some of its chips have errata that the kernel works around and a program can't; the
+/// guard bounds their effect.
 ///
-/// The monotonic clock of Linux and macOS, and so all of the above, stands still while the machine
-/// is suspended; that of Windows goes on.
+/// The monotonic clock of Linux and macOS, and so every clock that is based on it, stands still
+/// while the machine is suspended. The monotonic clock of Windows keeps running.
 ///
 /// ```
 /// use tollgate::{Clock, ClockKind, Limiter, Quota};
@@ -81,7 +81,7 @@ use system::System;
 #[derive(Clone)]
 pub struct Clock(Reading);
 
-/// What is read.
+/// The source of the time.
 #[derive(Clone)]
 enum Reading {
     Counter(Counter),
@@ -89,7 +89,7 @@ enum Reading {
     System(System),
 }
 
-/// What a [`Clock`] really reads, which depends on the platform: for logs and metrics.
+/// The source that a [`Clock`] reads, which depends on the platform; for logs and metrics.
 ///
 /// ```
 /// use tollgate::{Clock, ClockKind};
@@ -113,27 +113,29 @@ pub enum ClockKind {
 }
 
 impl Clock {
-    /// The processor's counter, under the guard of the system's clock, counted from now. Where the
-    /// kernel does not make its own clock of that counter, and on other
-    /// [platforms](Clock#platforms), it is [`monotonic`](Clock::monotonic).
+    /// The processor's counter under the guard of the system's clock, counted from now.
+    ///
+    /// Where the kernel does not make its own clock of that counter, and on other
+    /// [platforms](Clock#platforms), this is [`monotonic`](Clock::monotonic).
     ///
     /// The counter only interpolates: each thread reads the system's clock once a millisecond, and
-    /// the counter between. So this clock has the system's rate, and whatever the counter does (it
+    /// the counter in between. So this clock has the system's rate. Whatever the counter does (it
     /// is reset, stands still in a virtual machine that is moved, or differs from core to core)
     /// costs a millisecond at most:
     ///
     /// - A reading is early by less than a millisecond, without exception.
-    /// - It is late by a millisecond at most, and only where the counter has lost time against the
-    ///   system's clock. There is one exception: a thread that pauses for as long as the counter
-    ///   then steps back (a core that is behind, a counter that stood still) can be given times
-    ///   that are late by the whole step, for a millisecond. That delays requests and grants none.
-    /// - Within a thread it never steps back. A thread that reads after another one can be given an
-    ///   earlier time: by some nanoseconds where the counters of all cores are in step, and by less
-    ///   than two milliseconds where they are not, as one thread may be early and the other late.
+    /// - A reading is late by a millisecond at most, and only where the counter has lost time
+    ///   against the system's clock. There is one exception: a thread that pauses for as long as
+    ///   the counter then steps back (a core that is behind, a counter that stood still) can get
+    ///   times that are late by the whole step, for a millisecond. This delays requests and grants
+    ///   none.
+    /// - Within a thread time never steps back. Between threads, a later reading can be earlier: by
+    ///   some nanoseconds where the counters of all cores are in step, and by less than two
+    ///   milliseconds where they are not, as one thread may be early and the other late.
     ///
     /// A thread that reads less than once a millisecond asks the system each time, with two calls
-    /// where [`monotonic`](Clock::monotonic) takes one. A thread's first two milliseconds go by
-    /// like that, too.
+    /// where [`monotonic`](Clock::monotonic) takes one. So do the first two milliseconds of each
+    /// thread.
     ///
     /// ```
     /// use tollgate::Clock;
@@ -158,18 +160,20 @@ impl Clock {
         Self(Reading::System(System::monotonic()))
     }
 
-    /// A clock that may be late by up to `resolution`. On Linux that is the system's coarse clock,
-    /// which the kernel moves with each of its ticks (1 to 10 ms, often 4 ms). For a finer
-    /// resolution, and on other systems, it is the [default](Clock::default), which is finer than
-    /// it was asked to be.
+    /// A clock that may be late by up to `resolution`.
     ///
-    /// It pays where the default is the system's clock, of which a reading takes three times as
-    /// long. With the counter a check takes no longer than with this clock, since the processor
-    /// does other work while it reads the counter. One reading for many checks is cheaper than any
+    /// On Linux this is the system's coarse clock, which the kernel advances with each of its ticks
+    /// (1 to 10 ms, often 4 ms). If `resolution` is finer than a tick, and on other systems, it is
+    /// the [default](Clock::default) clock, which is finer than requested.
+    ///
+    /// It pays where the default is the system's clock, which takes three times as long to read.
+    /// With the counter a check takes no longer than with this clock, because the processor does
+    /// other work while it reads the counter. One reading for many checks is cheaper than any
     /// clock: see [`Limiter::pin_at`](crate::Limiter::pin_at).
     ///
-    /// It is late by up to a tick, which can delay a request and never grants one; by more, where a
-    /// virtual machine's processor that has the ticks does not run. It has no thread.
+    /// The coarse clock is late by up to a tick, which can delay a request and never grants one. It
+    /// is later where the processor of a virtual machine that has the ticks does not run. It has no
+    /// thread.
     ///
     /// ```
     /// use std::time::Duration;
@@ -205,7 +209,11 @@ impl Clock {
         ManualClock::default()
     }
 
-    /// The time now. Wait-free, without a lock or an allocation.
+    /// The time now.
+    ///
+    /// # Progress
+    ///
+    /// Wait-free. No allocation.
     ///
     /// ```
     /// let clock = tollgate::Clock::monotonic();
@@ -221,7 +229,7 @@ impl Clock {
         }
     }
 
-    /// What it really reads: see [Platforms](Clock#platforms).
+    /// The source that this clock reads: see [Platforms](Clock#platforms).
     ///
     /// ```
     /// use tollgate::{Clock, ClockKind};
@@ -236,13 +244,13 @@ impl Clock {
         }
     }
 
-    /// Does it follow the time of day? A manual clock doesn't, so its windows are not aligned to
-    /// it.
+    /// Whether this clock follows the time of day. A manual clock doesn't, so its windows are not
+    /// aligned to it.
     pub(crate) fn is_real(&self) -> bool {
         !matches!(self.0, Reading::Manual(_))
     }
 
-    /// How long after the Unix epoch tick 0 was, by the system's time of day as it is now.
+    /// How long after the Unix epoch tick 0 was, by the system's present time of day.
     pub(crate) fn origin_since_epoch(&self) -> Duration {
         let now = self.now().since(Tick::ZERO);
         SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().saturating_sub(now)
@@ -250,8 +258,9 @@ impl Clock {
 }
 
 impl Default for Clock {
-    /// [`Clock::counter`] on x86-64, where the kernel trusts the counter; else
-    /// [`Clock::monotonic`]. See [Platforms](Clock#platforms).
+    /// [`Clock::counter`] on x86-64 where the kernel trusts the counter, else [`Clock::monotonic`].
+    ///
+    /// [Platforms](Clock#platforms) lists the systems.
     fn default() -> Self {
         if cfg!(target_arch = "x86_64") { Self::counter() } else { Self::monotonic() }
     }
@@ -276,7 +285,7 @@ impl fmt::Debug for Clock {
 }
 
 impl fmt::Display for ClockKind {
-    /// One word: `counter`, `system`, `coarse` or `manual`.
+    /// Writes one word: `counter`, `system`, `coarse` or `manual`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Counter => "counter",

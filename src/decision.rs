@@ -1,4 +1,4 @@
-//! The answer of a check: one small value from which every figure is read.
+//! The answer of a check: one small value that holds all figures.
 
 use crate::grain::Grain;
 use crate::time::Tick;
@@ -8,10 +8,10 @@ use std::hash::{Hash, Hasher};
 use std::mem::MaybeUninit;
 use std::time::Duration;
 
-/// Marks a time that never comes, in a count of nanoseconds.
+/// Marks a time that is never reached, in a count of nanoseconds.
 pub(crate) const NEVER: u64 = u64::MAX;
 
-/// What was decided.
+/// The outcome of a check: allowed, denied for now, or too costly for good.
 ///
 /// ```
 /// # use tollgate::{Outcome, Quota, SingleLimiter};
@@ -26,14 +26,13 @@ pub(crate) const NEVER: u64 = u64::MAX;
 pub enum Outcome {
     /// The request may go ahead; its cost was charged.
     Allowed,
-    /// Not now. Nothing was charged.
+    /// The request may not go ahead now. Nothing was charged.
     Denied,
-    /// Not now and not later: the cost is above the capacity, so no wait makes it pass. Nothing was
-    /// charged.
+    /// The request can never pass, because its cost is above the capacity. Nothing was charged.
     TooCostly,
 }
 
-/// Whose state the answer comes from.
+/// Which state a decision comes from.
 ///
 /// ```
 /// # use tollgate::{WhenFull, Limiter, Quota, Source};
@@ -46,22 +45,26 @@ pub enum Outcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Source {
-    /// The key's own state (for a single limiter: the only one).
+    /// The key's own state. The state of a [`SingleLimiter`](crate::SingleLimiter) counts as this
+    /// too.
     Key,
-    /// The one state that new keys share when the table is full ([`WhenFull::Share`](crate::WhenFull::Share)).
+    /// The one state that new keys share when the table is full
+    /// ([`WhenFull::Share`](crate::WhenFull::Share)).
     Overflow,
-    /// No state: a policy answered, because the table is full ([`WhenFull::Deny`](crate::WhenFull::Deny),
-    /// [`WhenFull::Allow`](crate::WhenFull::Allow)) or because a store that machines share did not answer in time.
+    /// No state: a policy answered, because the table is full
+    /// ([`WhenFull::Deny`](crate::WhenFull::Deny), [`WhenFull::Allow`](crate::WhenFull::Allow)) or
+    /// because a store that machines share did not answer in time.
     Policy,
     /// The key's state in a store that machines share.
     Remote,
-    /// What this machine may spend of such a state without asking the store.
+    /// The part of a shared state that this machine may spend without asking the store.
     Prepaid,
 }
 
-/// The answer to a request: whether it may go ahead, and the figures that belong to this very answer.
+/// The answer to a request: whether it may go ahead, and the figures of this answer.
 ///
-/// A denial is a value, not an `Err`; [`Decision::into_result`] makes one for those who want `?`.
+/// A denial is a value, not an `Err`. [`Decision::into_result`] turns it into an error for use with
+/// `?`.
 ///
 /// ```
 /// use std::time::Duration;
@@ -97,13 +100,13 @@ pub struct Decision {
     pub(crate) stamp: Stamp,
 }
 
-/// Between which two resets of its limiter a decision was made: a number that the limiter changes with each. It is no part of the
-/// answer, so decisions that differ in nothing else are equal.
+/// The count of resets of the limiter that made a decision. It is not part of the answer: two
+/// decisions that differ only in it are equal.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stamp(pub(crate) u32);
 
 impl Stamp {
-    /// Of a decision that no limiter has made.
+    /// The stamp of a decision that no limiter of this crate made.
     pub(crate) const NONE: Self = Self(0);
 }
 
@@ -119,68 +122,72 @@ impl Hash for Stamp {
     fn hash<H: Hasher>(&self, _state: &mut H) {}
 }
 
-/// What the figures of a decision are read from. Most callers only ask whether a request is allowed, so a
-/// bucket's, which take divisions, are computed when they are asked for.
+/// The source of a decision's figures. Most callers only ask whether a request is allowed, so the
+/// figures of a bucket, which take divisions, are computed when they are asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Figures {
     /// The figures themselves.
     Known {
         remaining: u64,
-        /// Nanoseconds until a retry passes, [`NEVER`] if none does; for an admitted request until it may
-        /// start.
+        /// Nanoseconds until a retry passes, or until an admitted request may start; [`NEVER`] if
+        /// no retry passes.
         wait: u64,
-        /// Nanoseconds until the state is idle, [`NEVER`] if time ends before.
+        /// Nanoseconds until the state is idle, [`NEVER`] if that is after the last tick.
         reset: u64,
     },
-    /// Of a charge that counts for a period and then not any more: by a window or a log, which know it by that
-    /// also after a change of quota.
+    /// A charge that counts for a period and then no longer, by a window or a log. The window or
+    /// log identifies the charge by these numbers, also after a change of quota.
     Held {
         remaining: u64,
-        /// When it does not count any more, in nanoseconds; not before `at`.
+        /// When the charge stops counting, in nanoseconds; not before `at`.
         until: u64,
-        /// How long it counts there, in nanoseconds: the period of the log, or so many windows as it weighs in.
+        /// How long the charge counts, in nanoseconds: the period of a log, or as many windows as
+        /// it weighs in.
         period: u64,
     },
-    /// Of a bucket that holds `limit` tokens.
+    /// A bucket that holds `limit` tokens.
     Bucket {
-        /// When the bucket will be full, after this decision, in grains; not before the grain of `at`.
+        /// When the bucket will be full after this decision, in grains; not before the grain of
+        /// `at`.
         full: u64,
         grain: Grain,
-        /// Do allowed requests start in turn?
+        /// Whether allowed requests start in turn.
         queue: bool,
     },
-    /// As `Held`, of a key that was forgotten, or never seen, and is charged at a later time than
-    /// the request's. It was fresh, so what remains follows from the limit.
+    /// As `Held`, for a key that was forgotten, or never seen, and is charged at a later time than
+    /// its request's. The key was fresh, so `remaining` follows from the limit.
     LateHeld {
-        /// How much later that is, in nanoseconds.
+        /// How much later the charge is than the request, in nanoseconds.
         late: u64,
         until: u64,
         period: u64,
     },
-    /// As `Bucket`, of such a key: the bucket was full.
+    /// As `Bucket`, for a key that was forgotten, or never seen, and is charged `late` nanoseconds
+    /// after its request's time. Its bucket was full.
     LateBucket { late: u64, grain: Grain, queue: bool },
     /// The figures of a [`DecisionParts`].
     Told {
         remaining: u64,
-        /// As in `Known`.
+        /// Nanoseconds until a retry passes, or until an admitted request may start; [`NEVER`] if
+        /// no retry passes.
         wait: u64,
         reset: u64,
-        /// Milliseconds until more remains, rounded up; `u32::MAX` if they are that many or more. (In what is left of the
-        /// size that a bucket's figures have.)
+        /// Milliseconds until more remains, rounded up; `u32::MAX` stands for that many or more. (A
+        /// larger type would make `Figures` larger than a bucket's figures need.)
         refill: u32,
     },
 }
 
-// It is copied on every check.
+// Every check copies a `Decision`.
 const _: () = assert!(size_of::<Decision>() <= 64);
 
-/// A decision that was made by the slow path. It is larger than a [`Decision`], so the compiler
-/// can't have both paths write to the caller's one place for the answer: then the fast path would
-/// write all of it to memory, though most callers read one byte.
+/// A decision of the slow path. It is larger than a [`Decision`], so the compiler can't make both
+/// paths write to the caller's place for the answer. Otherwise the fast path would write all of it
+/// to memory, though most callers read one byte.
 #[derive(Debug)]
 pub(crate) struct LongWay(pub(crate) Decision, #[allow(dead_code)] MaybeUninit<u64>);
 
-// Or it would be of no use.
+// With equal sizes the type would have no effect.
 const _: () = assert!(size_of::<LongWay>() > size_of::<Decision>());
 
 impl From<Decision> for LongWay {
@@ -190,7 +197,8 @@ impl From<Decision> for LongWay {
     }
 }
 
-/// What a limiter of another crate has decided, to make a [`Decision`] of it.
+/// The figures of a decision that a limiter of another crate has made, to convert into a
+/// [`Decision`].
 ///
 /// ```
 /// use std::time::Duration;
@@ -211,24 +219,26 @@ impl From<Decision> for LongWay {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DecisionParts {
-    /// What was decided.
+    /// The outcome.
     pub outcome: Outcome,
     /// The tokens that the request asked for.
     pub cost: u64,
-    /// The most that can be taken at once.
+    /// The most tokens that can be taken at once.
     pub capacity: u64,
-    /// What is left after this decision.
+    /// The tokens that are left after this decision.
     pub remaining: u64,
-    /// Of a request that was denied: how long until the same one passes, `None` if no wait can be promised. Of one
-    /// that was allowed: how long until it may start, `Some(Duration::ZERO)` at once.
+    /// For a denied request: how long until the same request passes, `None` if no wait can be
+    /// promised. For an allowed request: how long until it may start, `Some(Duration::ZERO)` if
+    /// immediately.
     pub wait: Option<Duration>,
-    /// How long until all of the limit remains; [`Duration::MAX`] if that is never.
+    /// How long until all of `capacity` remains; [`Duration::MAX`] if that never happens.
     pub reset_after: Duration,
-    /// How long until more remains. It is kept in milliseconds, rounded up; 49 days or more are told as `reset_after`.
+    /// How long until more than `remaining` is left. It is kept in milliseconds, rounded up; for 49
+    /// days or more, [`Decision::refill_after`] returns `reset_after` instead.
     pub refill_after: Duration,
-    /// The time for which it was decided.
+    /// The time for which the limiter decided.
     pub at: Tick,
-    /// Whose state it was.
+    /// The state that answered.
     pub source: Source,
 }
 
@@ -257,7 +267,7 @@ impl From<DecisionParts> for Decision {
 }
 
 impl Decision {
-    /// May the request go ahead?
+    /// Whether the request may go ahead.
     ///
     /// ```
     /// # use tollgate::{Quota, SingleLimiter};
@@ -271,7 +281,7 @@ impl Decision {
         matches!(self.outcome, Outcome::Allowed)
     }
 
-    /// What was decided, with "not now" told apart from "never".
+    /// The outcome, which tells "not now" from "never".
     ///
     /// ```
     /// # use tollgate::{Outcome, Quota, SingleLimiter};
@@ -284,7 +294,7 @@ impl Decision {
         self.outcome
     }
 
-    /// Whose state answered: the key's own, or what stands in for it when the table is full.
+    /// The state that answered: the key's own, or what replaces it when the table is full.
     ///
     /// ```
     /// # use tollgate::{Quota, SingleLimiter, Source};
@@ -297,8 +307,10 @@ impl Decision {
         self.source
     }
 
-    /// The tokens this request took: its cost if it was allowed, else 0. A peek takes nothing, nor
-    /// does a request that the full policy let through untracked.
+    /// The tokens that this request took: its cost if it was allowed, else 0.
+    ///
+    /// A peek takes nothing, and neither does a request that a policy let through untracked: both
+    /// give 0.
     ///
     /// ```
     /// # use tollgate::{Quota, SingleLimiter};
@@ -316,8 +328,9 @@ impl Decision {
         }
     }
 
-    /// The most tokens that can be taken at once: [`Quota::capacity`](crate::Quota::capacity), which is the
-    /// burst of a bucket, and all tokens of a period where there is none.
+    /// The most tokens that can be taken at once: [`Quota::capacity`](crate::Quota::capacity).
+    ///
+    /// This is the burst of a bucket, or all tokens of a period where the quota has no burst.
     ///
     /// ```
     /// # use tollgate::{Quota, SingleLimiter};
@@ -330,7 +343,7 @@ impl Decision {
         self.limit
     }
 
-    /// Tokens left after this decision, never above [`capacity`](Self::capacity). 0 when the full policy
+    /// The tokens left after this decision, from 0 to [`capacity`](Self::capacity); 0 when a policy
     /// answered.
     ///
     /// ```
@@ -353,13 +366,14 @@ impl Decision {
         }
     }
 
-    /// How long until the same request passes, if nobody else comes first.
+    /// How long until the same request passes, if no other request comes first.
     ///
-    /// - allowed: `Some(Duration::ZERO)`;
-    /// - denied: `Some(wait)`. A retry exactly that long after the time of this check is allowed, and
-    ///   one nanosecond earlier it is not;
-    /// - `None` where no wait can be promised: the cost is above the capacity, the table is full and
-    ///   [`WhenFull::Deny`](crate::WhenFull::Deny) answered, or the wait would end after [`Tick::MAX`].
+    /// - Allowed: `Some(Duration::ZERO)`.
+    /// - Denied: `Some(wait)`. A retry exactly that long after the time of this check is allowed,
+    ///   and one nanosecond earlier it is denied.
+    /// - `None` where no wait can be promised: the cost is above the capacity, the table is full
+    ///   and [`WhenFull::Deny`](crate::WhenFull::Deny) answered, or the wait would end after
+    ///   [`Tick::MAX`].
     ///
     /// ```
     /// # use std::time::Duration;
@@ -381,9 +395,11 @@ impl Decision {
         }
     }
 
-    /// How long until the key is as good as new (all of [`capacity`](Self::capacity) remains), if nobody
-    /// charges it meanwhile; one nanosecond earlier it is not. [`Duration::MAX`] if that is after
-    /// [`Tick::MAX`]; zero when the full policy answered.
+    /// How long until all of [`capacity`](Self::capacity) remains, if the key is not charged
+    /// meanwhile.
+    ///
+    /// The figure is exact: one nanosecond earlier the key is not yet as good as new.
+    /// [`Duration::MAX`] if that is after [`Tick::MAX`]; zero when a policy answered.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -410,10 +426,13 @@ impl Decision {
         if reset == NEVER { Duration::MAX } else { Duration::from_nanos(reset) }
     }
 
-    /// How long until more than [`remaining`](Self::remaining) is left, if nobody charges the key meanwhile. For buckets
-    /// one nanosecond earlier it is not; for windows and logs it may be earlier, by no more than a period, for an answer does
-    /// not know what other requests have taken. Zero where all of [`capacity`](Self::capacity) remains, and when the
-    /// full policy answered; [`Duration::MAX`] if it is after [`Tick::MAX`].
+    /// How long until more than [`remaining`](Self::remaining) is left, if the key is not charged
+    /// meanwhile.
+    ///
+    /// For buckets the figure is exact to the nanosecond. For windows and logs more may be left
+    /// earlier, by at most a period, because an answer does not know what other requests have
+    /// taken. Zero where all of [`capacity`](Self::capacity) remains and when a policy answered;
+    /// [`Duration::MAX`] if it is after [`Tick::MAX`].
     ///
     /// ```
     /// # use std::time::Duration;
@@ -445,14 +464,16 @@ impl Decision {
         grain.nanos_until(then, self.asked()).map_or(Duration::MAX, Duration::from_nanos)
     }
 
-    /// When the bucket of a key that was fresh will be full.
+    /// When the bucket of a fresh key will be full after this decision, in grains.
     fn late_full(&self, grain: Grain) -> u64 {
         grain.at(self.at) + grain.of_tokens(self.charged())
     }
 
-    /// For [`Algorithm::LeakyQueue`](crate::Algorithm::LeakyQueue): how long an allowed request has to
-    /// wait for its turn before it starts. Zero for every other algorithm and for a denial;
-    /// [`Duration::MAX`] if its turn is after [`Tick::MAX`].
+    /// How long an allowed request has to wait before it starts, for
+    /// [`Algorithm::LeakyQueue`](crate::Algorithm::LeakyQueue).
+    ///
+    /// Zero for every other algorithm and for a denial; [`Duration::MAX`] if the turn of the
+    /// request is after [`Tick::MAX`].
     ///
     /// ```
     /// # use std::time::Duration;
@@ -476,7 +497,7 @@ impl Decision {
         }
     }
 
-    /// Nanoseconds until a retry passes, for an allowed request until it may start.
+    /// Nanoseconds until a retry passes, or until an allowed request may start.
     #[inline]
     fn wait(&self) -> u64 {
         let (full, grain, queue) = match self.figures {
@@ -486,9 +507,9 @@ impl Decision {
             Figures::LateBucket { grain, queue, .. } => (self.late_full(grain), grain, queue),
         };
         let then = match self.outcome {
-            // As soon as the bucket, left alone, has room for it.
+            // When the bucket has leaked enough to have room for the cost.
             Outcome::Denied => full + grain.of_tokens(self.cost) - grain.of_tokens(self.limit),
-            // When what was in the bucket before it has leaked.
+            // When the bucket has leaked what was in it before this request.
             Outcome::Allowed if queue => full - grain.of_tokens(self.cost),
             Outcome::Allowed => return 0,
             Outcome::TooCostly => return NEVER,
@@ -496,11 +517,13 @@ impl Decision {
         grain.nanos_until(then, self.asked()).unwrap_or(NEVER)
     }
 
-    /// The time for which it was decided, and at which a charge counts: the check's `now`. (A
-    /// limiter of many keys charges a key that it does not have at no earlier time than that from
-    /// which on all keys are idle that it has forgotten. Where `now` is earlier, because the thread
-    /// was stopped or the clock was set back, this is that time.) The durations above count from
-    /// the check's `now` in any case.
+    /// The time for which the request was decided, and at which its charge counts: the check's
+    /// `now`.
+    ///
+    /// It is later than `now` in one case: `now` is earlier than the time from which all forgotten
+    /// keys are idle, because the thread was stopped or the clock was set back, and the limiter
+    /// does not have the key. Then `at` is that time. The durations of this decision count from the
+    /// check's `now` in any case.
     ///
     /// ```
     /// # use tollgate::{Quota, SingleLimiter, Tick};
@@ -513,7 +536,7 @@ impl Decision {
         self.at
     }
 
-    /// The check's `now`: the origin of the durations above.
+    /// The check's `now`, from which the durations count.
     #[inline]
     pub(crate) fn asked(&self) -> Tick {
         match self.figures {
@@ -524,8 +547,8 @@ impl Decision {
         }
     }
 
-    /// Until when a charge counts that a window or a log has counted, and for how long, in
-    /// nanoseconds.
+    /// Until when, and for how long, a window or a log counts this charge, in nanoseconds. `None`
+    /// for other rules.
     pub(crate) fn held(&self) -> Option<(u64, u64)> {
         match self.figures {
             Figures::Held { until, period, .. } | Figures::LateHeld { until, period, .. } => {
@@ -535,19 +558,19 @@ impl Decision {
         }
     }
 
-    /// The same decision on a fresh key, where the request's time was so many nanoseconds earlier.
+    /// This decision on a fresh key, for a request whose time was `late` nanoseconds earlier.
     pub(crate) fn late_by(self, late: u64) -> Self {
         let figures = match self.figures {
             figures if late == 0 => figures,
             Figures::Held { until, period, .. } => Figures::LateHeld { late, until, period },
             Figures::Bucket { grain, queue, .. } => Figures::LateBucket { late, grain, queue },
-            // Nothing is charged, and nothing is to be waited for.
+            // The request charges nothing and waits for nothing.
             figures => figures,
         };
         Self { figures, ..self }
     }
 
-    /// `Ok` with the decision if it is allowed, else [`Denied`]; for use with `?`.
+    /// `Ok` with the decision if the request is allowed, else [`Denied`]; for use with `?`.
     ///
     /// # Errors
     ///
@@ -574,7 +597,7 @@ impl Decision {
 }
 
 impl fmt::Debug for Decision {
-    /// The figures as they are read.
+    /// Prints the figures that the methods return.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Decision")
             .field("outcome", &self.outcome)
@@ -590,7 +613,7 @@ impl fmt::Debug for Decision {
     }
 }
 
-/// A refusal as an error, made by [`Decision::into_result`].
+/// A denied request as an error, made by [`Decision::into_result`].
 ///
 /// ```
 /// # use tollgate::{Quota, SingleLimiter};
@@ -603,7 +626,7 @@ impl fmt::Debug for Decision {
 pub struct Denied(Decision);
 
 impl Denied {
-    /// The decision that refused.
+    /// The decision that denied the request.
     ///
     /// ```
     /// # use tollgate::{Quota, SingleLimiter};

@@ -1,13 +1,13 @@
-//! Why a setting was refused: each error names the value, the range and the fix.
+//! The error of a refused setting, which names the value, the allowed range and the fix.
 
 use crate::algorithm::Algorithm;
 use std::time::Duration;
 use thiserror::Error;
 
-/// A setting that can't work: the one error of this crate. (A denial is none; see
-/// [`Denied`](crate::Denied) for those who want one.)
+/// A refused setting: the only error of this crate. (A denial is a [`Decision`](crate::Decision);
+/// [`Denied`](crate::Denied) turns it into an error.)
 ///
-/// Texts are refused when they are parsed, everything else when a limiter is built or changed.
+/// A text is refused when it is parsed, any other setting when a limiter is built or changed.
 ///
 /// ```
 /// use tollgate::{Quota, SingleLimiter};
@@ -28,24 +28,24 @@ use thiserror::Error;
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// No tokens a period would deny everything.
+    /// The quota has 0 tokens a period, which would deny every request.
     #[error(
         "0 tokens would deny every request; allowed: 1 and more; to close a resource, refuse its requests \
          before they reach the limiter"
     )]
     ZeroTokens,
-    /// A period of zero gives no rate.
+    /// The period is zero, which gives no rate.
     #[error(
         "period 0 gives no rate; allowed: 1ns and more; `Quota::per_second(n)` has a period of one second"
     )]
     ZeroPeriod,
-    /// A burst of zero would deny everything.
+    /// The burst is zero, which would deny every request.
     #[error(
         "burst 0 would deny every request; allowed: 1 and more; leave the burst out for one as large as \
          the tokens of a period"
     )]
     ZeroBurst,
-    /// The period is longer than any that makes sense.
+    /// The period is longer than [`Quota::MAX_PERIOD`](crate::Quota::MAX_PERIOD).
     #[error(
         "period {period:?} is too long; allowed: 1ns to {most:?}; choose a shorter period with fewer tokens"
     )]
@@ -55,7 +55,7 @@ pub enum ConfigError {
         /// The longest allowed.
         most: Duration,
     },
-    /// The period is too short for the algorithm's word.
+    /// The period is so short that the number of the window leaves no room for counts in the word.
     #[error(
         "period {period:?} is too short for a {algorithm}; allowed: {least:?} and more; choose a longer \
          period with more tokens, or a token-bucket"
@@ -68,7 +68,7 @@ pub enum ConfigError {
         /// The shortest allowed.
         least: Duration,
     },
-    /// The rate is above what ticks can express.
+    /// The rate is above 2 tokens a nanosecond, the most that ticks can express.
     #[error(
         "{tokens} tokens per {period:?} are above 2 per nanosecond; allowed: 1 to {most} per {period:?}; \
          count in larger units, kilobytes instead of bytes for example"
@@ -92,7 +92,7 @@ pub enum ConfigError {
         /// The largest allowed at this rate.
         most: u64,
     },
-    /// A burst was given to an algorithm that has none.
+    /// The quota has a burst, and the algorithm does not support one.
     #[error(
         "burst {burst} has no meaning for a {algorithm}, which admits all tokens of a period at once; \
          allowed: no burst; leave it out, or choose a token-bucket or a leaky-bucket"
@@ -103,7 +103,7 @@ pub enum ConfigError {
         /// The burst that was given.
         burst: u64,
     },
-    /// The count of tokens does not fit into the word beside the window's number.
+    /// The count of tokens does not fit into the word, which also holds the number of the window.
     #[error(
         "{tokens} tokens do not fit the word of a {algorithm} of {period:?}; allowed: 1 to {most}; choose a \
          shorter period with fewer tokens, count in larger units, or choose a token-bucket"
@@ -118,7 +118,7 @@ pub enum ConfigError {
         /// The most allowed for that window.
         most: u64,
     },
-    /// A log of that many admissions takes too much memory.
+    /// The limit is too large for a sliding log, which keeps each admission in memory.
     #[error(
         "{tokens} tokens are too many for a sliding-log, which keeps each admission; allowed: 1 to {most}; \
          count in larger units, or choose a sliding-window, which keeps two counts"
@@ -129,7 +129,7 @@ pub enum ConfigError {
         /// The most allowed.
         most: u64,
     },
-    /// The algorithm's state does not fit the word that a table has for each key.
+    /// The algorithm's state does not fit into the word that a table has for each key.
     #[error(
         "the state of a {algorithm} does not fit the word that a table has for a key; allowed: {}; keep \
          exact keys (`exact_keys()` on the builder), or use a `SingleLimiter` for one resource",
@@ -139,7 +139,7 @@ pub enum ConfigError {
         /// The algorithm.
         algorithm: Algorithm,
     },
-    /// A table must have room for at least one key, and must fit into memory.
+    /// The number of keys is 0, or more than fits into memory.
     #[error(
         "max_keys {max_keys} is out of range; allowed: 1 to {most}; a key takes 24 to 32 bytes, four times \
          that while the table turns over, and exact keys some 125 bytes and more"
@@ -150,13 +150,13 @@ pub enum ConfigError {
         /// The largest allowed.
         most: usize,
     },
-    /// The system refused the memory that the limiter needs to begin with.
+    /// The system refused the memory that the limiter needs at the start.
     #[error("the system refused {bytes} bytes; free some memory, or raise the process's limit")]
     OutOfMemory {
         /// The bytes that were asked for.
         bytes: u64,
     },
-    /// Only windows have boundaries to align.
+    /// The alignment of windows was set, and the algorithm has no windows.
     #[error(
         "align has no meaning for a {algorithm}, which has no boundaries; leave it out, or choose a \
          fixed-window or a sliding-window"
@@ -184,7 +184,7 @@ pub enum ConfigError {
          instead of a `Sweeper`"
     )]
     ThreadRefused,
-    /// Quotas can't be changed just now: there is no memory for the next table.
+    /// The quota can't be changed now, because there is no memory for the next table.
     #[error(
         "the quota was not changed: the limiter takes {bytes} bytes already, some of which wait for a \
          thread that was stopped in a check, and no memory is left for the next table; try again later, or \
@@ -194,7 +194,7 @@ pub enum ConfigError {
         /// The bytes that the limiter takes.
         bytes: usize,
     },
-    /// A text does not say a quota, or a list of them.
+    /// A text can't be parsed as a quota, or as a list of quotas.
     #[error(
         "invalid quota {text:?}: at character {}, {wrong}; allowed: {allowed}, as in 100/s, 5/10s or \
          1000/h burst 50",
@@ -203,14 +203,15 @@ pub enum ConfigError {
     InvalidQuota {
         /// The text that was refused.
         text: String,
-        /// Where it goes wrong, in bytes from its start; its length if something is missing at the end.
+        /// Where the error is, in bytes from the start of the text; its length if something is
+        /// missing at the end.
         offset: usize,
-        /// What is wrong there.
+        /// The error at this place.
         wrong: String,
-        /// What may stand there.
+        /// What is allowed at this place.
         allowed: &'static str,
     },
-    /// A text does not name a value of a setting.
+    /// A text is not the name of a value of the setting.
     #[error("unknown {setting} {name:?}; allowed: {allowed}")]
     UnknownName {
         /// The setting.
@@ -223,7 +224,7 @@ pub enum ConfigError {
 }
 
 impl ConfigError {
-    /// Where a text goes wrong, in bytes from its start, if it is a text of quotas that was refused.
+    /// Where the error in a text of quotas is, in bytes from its start; `None` for any other error.
     ///
     /// ```
     /// # use tollgate::Quota;

@@ -16,34 +16,37 @@
 //! ```
 //!
 //! Each key's state is one packed 64-bit word in a table of atomics. A check is one lookup and one
-//! compare-and-swap; a denied check writes nothing. There is no background thread, no allocation on the check
-//! of a known key, no more memory than [`max_keys`](Builder::max_keys) asks for, and no lock (but for inserting
-//! and forgetting [exact keys](ExactKeys), if you ask for those).
+//! compare-and-swap; a denied check writes nothing. There is no background thread. A check of a
+//! known key does not allocate, and a limiter takes no more memory than
+//! [`max_keys`](Builder::max_keys) allows. Nothing takes a lock, except inserting and forgetting
+//! [exact keys](ExactKeys).
 //!
 //! # Where to look
 //!
-//! - [`Limiter`] for many keys, [`SingleLimiter`] for one resource, [`Builder`] for their settings.
+//! - [`Limiter`]: the limiter of many keys; [`SingleLimiter`]: of one resource; [`Builder`]: their
+//!   settings.
 //! - [`Fingerprints`] and [`ExactKeys`]: the two stores of keys. With exact keys, chosen by
 //!   [`exact_keys`](Builder::exact_keys), no two keys ever share a state and the keys can be
-//!   [listed](Limiter::keys); it takes more memory, and inserting a key takes a lock on a part of an index.
-//! - [`KeyHash`]: how keys are hashed, and what someone could gain who picks them.
-//! - [`Quota`]: how much, per what period, with what burst; also from text (`100/s burst 20`),
-//!   several in one (`10/s, 1000/d`).
-//! - [`Decision`]: the answer, with remaining tokens, retry and reset times.
+//!   [listed](Limiter::keys). They take more memory, and inserting a key locks one bucket of an
+//!   index.
+//! - [`KeyHash`]: how keys are hashed, and what an attacker who picks keys could gain.
+//! - [`Quota`]: how many tokens, per what period, with what burst. Parses from text, one quota
+//!   (`100/s burst 20`) or several (`10/s, 1000/d`).
+//! - [`Decision`]: the answer of a check, with remaining tokens, retry and reset times.
 //! - [`Algorithm`] and [`rule`]: token bucket, leaky bucket (meter and queue), fixed and sliding
 //!   window, as pure values with their stated bounds; the sliding log, which is exact, for
 //!   [`ExactKeys`] and a [`SingleLimiter`].
-//! - [`check_all`]: several limits for one request, charged all or none.
-//! - [`Metrics`]: what to count, as text for Prometheus and as events.
-//! - [`Clock`]: where the time comes from.
-//! - [`design`]: what is promised and which tests hold it to that, why it holds, what was not verified.
+//! - [`check_all`]: several limits for one request, which charges all of them or none.
+//! - [`Metrics`]: counts of decisions, as text for Prometheus and as events.
+//! - [`Clock`]: the source of the time.
+//! - [`design`]: what is promised, which tests check it, why it holds, and what was not verified.
 //!
 //! # Which algorithm
 //!
 //! | algorithm | most in any interval of one period | good for |
 //! |---|---|---|
 //! | token bucket (default) | burst + limit | nearly everything; bursts, then a steady rate |
-//! | leaky bucket | burst + limit | the same, seen as a meter |
+//! | leaky bucket | burst + limit | as the token bucket, seen as a meter |
 //! | leaky queue | burst + limit admitted, limit + 1 started | shaping: each request is told when to start |
 //! | fixed window | 2 × limit, at a boundary | daily allowances that end at midnight |
 //! | sliding window | 2 × limit at worst, about limit in practice | "no more than n in any minute", cheaply |
@@ -51,22 +54,25 @@
 //!
 //! # Platforms
 //!
-//! All that std knows and that have atomics of 64 bits (`target_has_atomic = "64"`); for others it does not compile, and says so.
-//! On Linux (from 4.14 on) checks run no fence, for who frees memory has the system run one on all
-//! processors, by `membarrier(2)`. Where the first such call of a process is refused, as in some sandboxes, and on other
-//! systems, a check takes some nanoseconds more. So let a sandbox refuse the call from the beginning, with an error, or
-//! not at all: if it is refused later, what is retired from then on is not freed.
+//! Every target of std that has 64-bit atomics (`target_has_atomic = "64"`). For other targets the
+//! crate fails to compile, with a message that says so.
 //!
-//! Which clock is read by default depends on the platform, too: see [`Clock`](Clock#platforms).
+//! On Linux 4.14 and later, a check runs no fence. Instead, a thread that frees memory asks the
+//! system to run a fence on all processors, by `membarrier(2)`. Where the first such call of a
+//! process is refused, as in some sandboxes, and on other systems, a check takes some nanoseconds
+//! more. A sandbox should refuse the call from the beginning, with an error, or never: if the call
+//! is refused later, memory that is retired from then on is not freed.
+//!
+//! The default clock depends on the platform too: see [`Clock`](Clock#platforms).
 //!
 //! # Other crates
 //!
-//! This crate is the limiter alone. What stands on it is in crates of its own:
+//! This crate is the limiter alone. Other crates build on it:
 //!
 //! - [`tollgate-http`](https://docs.rs/tollgate-http): a tower layer for axum, hyper, tonic and
-//!   whatever else speaks HTTP.
-//! - [`tollgate-redis`](https://docs.rs/tollgate-redis): limits that machines share through Redis or
-//!   Valkey.
+//!   other HTTP servers.
+//! - [`tollgate-redis`](https://docs.rs/tollgate-redis): limits that machines share through Redis
+//!   or Valkey.
 //! - [`tollgate-cli`](https://docs.rs/tollgate-cli): the program `tollgate`, which replays access
 //!   logs through a limit and puts limits in front of a server.
 //!

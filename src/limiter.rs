@@ -1,4 +1,4 @@
-//! The limiters: a rule, a clock, and words for all keys or for one resource.
+//! The limiters: each is a rule, a clock, and the state of many keys or of one resource.
 
 mod builder;
 mod exact_keys;

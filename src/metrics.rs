@@ -1,4 +1,4 @@
-//! What an operator wants to see of a limiter: counts of its answers, and its [`Stats`], for Prometheus;
+//! Metrics for operators: counts of a limiter's answers and its [`Stats`], for Prometheus, and
 //! denials as events.
 
 use crate::decision::{Decision, Outcome};
@@ -6,11 +6,13 @@ use crate::limiter::Stats;
 use crate::sync::Counter;
 use std::fmt::Write;
 
-/// Counts what a limiter answers, under a name. With the feature `tracing`, each denial is also an event of
-/// level DEBUG, with the target `tollgate`.
+/// Counts the answers of a limiter, under a name.
 ///
-/// A limiter itself counts no answers, so that denials write nothing. Hand each decision to
-/// [`observe`](Self::observe) instead, which costs one addition to a counter that all threads share.
+/// With the feature `tracing`, each denial is also an event of level DEBUG, with the target
+/// `tollgate`.
+///
+/// A limiter itself does not count answers, so that denials write nothing. Pass each decision to
+/// [`observe`](Self::observe), which costs one addition to a counter that all threads share.
 /// [`prometheus_text`] writes the counts.
 ///
 /// ```
@@ -37,17 +39,19 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Counts from zero, for a limiter of this name. Names tell limiters apart, so give each its own.
+    /// Starts the counts of a limiter at zero, under a name.
+    ///
+    /// Names tell limiters apart, so give each limiter its own.
     pub fn new(limiter: impl Into<String>) -> Self {
         let [allowed, denied, too_costly] = [(); 3].map(|()| Counter::new());
         Self { limiter: limiter.into(), allowed, denied, too_costly }
     }
 
-    /// Counts a decision, and hands it back.
+    /// Counts a decision, and returns it.
     ///
     /// # Progress
     ///
-    /// Wait-free. No allocation, but for what a subscriber to events does.
+    /// Wait-free. No allocation, except by a subscriber to events.
     pub fn observe(&self, decision: Decision) -> Decision {
         let counter = match decision.outcome() {
             Outcome::Allowed => &self.allowed,
@@ -71,23 +75,23 @@ impl Metrics {
         decision
     }
 
-    /// Decisions that were [`Outcome::Allowed`].
+    /// The decisions that were [`Outcome::Allowed`].
     pub fn allowed(&self) -> u64 {
         self.allowed.get()
     }
 
-    /// Decisions that were [`Outcome::Denied`].
+    /// The decisions that were [`Outcome::Denied`].
     pub fn denied(&self) -> u64 {
         self.denied.get()
     }
 
-    /// Decisions that were [`Outcome::TooCostly`].
+    /// The decisions that were [`Outcome::TooCostly`].
     pub fn too_costly(&self) -> u64 {
         self.too_costly.get()
     }
 }
 
-/// A figure of [`Stats`]: name, help, does it only grow, and which it is.
+/// A figure of [`Stats`]: its name, its help, whether it only grows, and how to read it.
 type Figure = (&'static str, &'static str, bool, fn(&Stats) -> u64);
 
 const FIGURES: [Figure; 8] = [
@@ -103,8 +107,10 @@ const FIGURES: [Figure; 8] = [
     ("keys_without_room", "Checks of new keys that found the table full", true, |stats| stats.no_room),
 ];
 
-/// Limiters in the text format of Prometheus (version 0.0.4): their counts, and the [`Stats`] of those that
-/// have them. The answer to a scrape, of content type `text/plain; version=0.0.4`.
+/// Writes the metrics of limiters in the text format of Prometheus (version 0.0.4).
+///
+/// For each limiter these are its counts, and its [`Stats`] if they are given. The text answers a
+/// scrape, with content type `text/plain; version=0.0.4`.
 ///
 /// See [`Metrics`] for an example.
 pub fn prometheus_text<'m>(limiters: impl IntoIterator<Item = (&'m Metrics, Option<Stats>)>) -> String {
@@ -137,7 +143,7 @@ pub fn prometheus_text<'m>(limiters: impl IntoIterator<Item = (&'m Metrics, Opti
     text
 }
 
-/// What the value of a label has to be written as.
+/// Escapes the value of a label.
 fn escaped(value: &str) -> String {
     value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }

@@ -1,4 +1,4 @@
-//! How much, per what period, with what burst: the quantity a limiter enforces.
+//! The quantity that a limiter enforces: tokens, period and burst.
 
 mod text;
 
@@ -9,8 +9,8 @@ use std::time::Duration;
 
 /// A rate, `tokens` per `period`, and a capacity: the most tokens that can be taken at once.
 ///
-/// A request takes one token, or as many as its cost. A quota is plain data; whether an algorithm can
-/// enforce it is checked when a limiter is built.
+/// A request takes one token, or as many as its cost. A quota is plain data. When a limiter is
+/// built, it checks whether its algorithm can enforce the quota.
 ///
 /// ```
 /// use std::time::Duration;
@@ -28,18 +28,18 @@ use std::time::Duration;
 ///
 /// # Burst
 ///
-/// Without [`burst`](Self::burst) the capacity is the tokens of one period. A bucket that is full admits
-/// them at once, and those that come back meanwhile as well: `per_second(5)` admits 9 within the first
-/// second, and 5 in each second from then on. `per_second(5).burst(1)` admits one each 200 ms, so 5. A
-/// window admits the tokens of one period in it, in any order.
+/// Without [`burst`](Self::burst) the capacity is the tokens of one period. A full bucket admits
+/// them at once, and also those that come back meanwhile: `per_second(5)` admits 9 within the first
+/// second, and 5 in each second from then on. `per_second(5).burst(1)` admits one each 200 ms, so 5
+/// a second. A window admits the tokens of one period in any order.
 ///
 /// # Text
 ///
-/// `tokens/period`, then optionally `burst n`. A period is a unit with or without a number before it:
-/// `100/s`, `5/10s`, `1000/h burst 50`. Units: `ns`, `us`, `ms`, `s` (`sec`, `second`), `min`
-/// (`m`, `minute`), `h` (`hr`, `hour`), `d` (`day`); a plural `s` is allowed on the words. Numbers
-/// are whole; half a token a second is `1/2s`. Several quotas stand in one text with commas between them:
-/// see [`parse_list`](Self::parse_list). With the feature `serde`, a quota is serialized as this text.
+/// `tokens/period`, then optionally `burst n`. A period is a unit, with or without a number before
+/// it: `100/s`, `5/10s`, `1000/h burst 50`. Units: `ns`, `us`, `ms`, `s` (`sec`, `second`), `min`
+/// (`m`, `minute`), `h` (`hr`, `hour`), `d` (`day`); words may have a plural `s`. Numbers are
+/// whole; write half a token a second as `1/2s`. Commas separate several quotas in one text: see
+/// [`parse_list`](Self::parse_list). With the feature `serde`, a quota is serialized as this text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Quota {
     tokens: u64,
@@ -58,10 +58,12 @@ impl Quota {
     /// The longest period: ten years of 365 days.
     pub const MAX_PERIOD: Duration = Duration::from_secs(3650 * 24 * 3600);
 
-    /// `tokens` per `period`: 1 token or more, and 1 ns to [`MAX_PERIOD`](Self::MAX_PERIOD), which a
-    /// limiter checks when it is built.
+    /// `tokens` per `period`.
     ///
-    /// The default burst is `tokens`, so a token bucket that is full admits up to `2 * tokens - 1` in the
+    /// A limiter checks when it is built that there is 1 token or more, and that the period is from
+    /// 1 ns to [`MAX_PERIOD`](Self::MAX_PERIOD).
+    ///
+    /// The default burst is `tokens`, so a full token bucket admits up to `2 * tokens - 1` in the
     /// first period (see [Burst](Self#burst)).
     ///
     /// ```
@@ -83,10 +85,10 @@ impl Quota {
         Self { tokens, period, burst: None }
     }
 
-    /// `tokens` in each second. Not one token per `tokens` seconds.
+    /// `tokens` in each second (not one token per `tokens` seconds).
     ///
-    /// The default burst is `tokens`, so a token bucket that is full admits up to `2 * tokens - 1` in the
-    /// first second (see [Burst](Self#burst)).
+    /// The default burst is `tokens`, so a full token bucket admits up to `2 * tokens - 1` in the
+    /// first period (see [Burst](Self#burst)).
     ///
     /// ```
     /// # use std::time::Duration;
@@ -109,8 +111,8 @@ impl Quota {
 
     /// `tokens` in each minute.
     ///
-    /// The default burst is `tokens`, so a token bucket that is full admits up to `2 * tokens - 1` in the
-    /// first minute (see [Burst](Self#burst)).
+    /// The default burst is `tokens`, so a full token bucket admits up to `2 * tokens - 1` in the
+    /// first period (see [Burst](Self#burst)).
     ///
     /// ```
     /// # use std::time::Duration;
@@ -133,8 +135,8 @@ impl Quota {
 
     /// `tokens` in each hour.
     ///
-    /// The default burst is `tokens`, so a token bucket that is full admits up to `2 * tokens - 1` in the
-    /// first hour (see [Burst](Self#burst)).
+    /// The default burst is `tokens`, so a full token bucket admits up to `2 * tokens - 1` in the
+    /// first period (see [Burst](Self#burst)).
     ///
     /// ```
     /// # use std::time::Duration;
@@ -157,8 +159,8 @@ impl Quota {
 
     /// `tokens` in each day of 24 hours.
     ///
-    /// The default burst is `tokens`, so a token bucket that is full admits up to `2 * tokens - 1` in the
-    /// first day (see [Burst](Self#burst)).
+    /// The default burst is `tokens`, so a full token bucket admits up to `2 * tokens - 1` in the
+    /// first period (see [Burst](Self#burst)).
     ///
     /// ```
     /// # use std::time::Duration;
@@ -179,9 +181,10 @@ impl Quota {
         Self::new(tokens, Duration::from_secs(24 * 3600))
     }
 
-    /// The same rate with at most `burst` tokens at once: the capacity of a bucket, 1 or more. `burst(1)`
-    /// spaces requests evenly. Windows and logs have no burst: their limiters refuse one when they are
-    /// built.
+    /// Sets the burst: the capacity of a bucket, 1 or more. The rate stays.
+    ///
+    /// `burst(1)` spaces requests evenly. Windows and logs do not support a burst: building their
+    /// limiters returns an error.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -199,7 +202,7 @@ impl Quota {
         Self { burst: Some(burst), ..self }
     }
 
-    /// Tokens per period.
+    /// The tokens per period.
     ///
     /// ```
     /// # use tollgate::Quota;
@@ -219,8 +222,10 @@ impl Quota {
         self.period
     }
 
-    /// The most tokens that can be taken at once, as [`Decision::capacity`](crate::Decision::capacity)
-    /// tells it: the burst, or the tokens of a period if there is none.
+    /// The most tokens that can be taken at once, as in
+    /// [`Decision::capacity`](crate::Decision::capacity).
+    ///
+    /// This is the burst, or the tokens of a period if no burst was set.
     ///
     /// ```
     /// # use tollgate::{Quota, SingleLimiter};
@@ -237,7 +242,7 @@ impl Quota {
         }
     }
 
-    /// The burst that was asked for, if one was.
+    /// The burst that was set, if one was.
     ///
     /// ```
     /// # use tollgate::Quota;
@@ -247,12 +252,15 @@ impl Quota {
         self.burst
     }
 
-    /// Several quotas from one text, with commas between them: for several limits on one thing, which
-    /// [`check_all`](crate::check_all) charges together. At least one.
+    /// Parses one or more quotas from a text, with commas between them.
+    ///
+    /// The quotas are several limits on one thing, which [`check_all`](crate::check_all) charges
+    /// together.
     ///
     /// # Errors
     ///
-    /// [`ConfigError::InvalidQuota`], which names the quota, the place and what is allowed there.
+    /// [`ConfigError::InvalidQuota`], which names the quota, the place of the error, and what is
+    /// allowed there.
     ///
     /// ```
     /// use tollgate::{Charge, Quota, SingleLimiter, check_all};
@@ -278,12 +286,12 @@ impl Quota {
         Ok(text::parse_list(text)?.into_iter().map(Self::of_text).collect())
     }
 
-    /// The quota that a text says.
+    /// The quota of a parsed text.
     const fn of_text(text::Parts { tokens, period, burst }: text::Parts) -> Self {
         Self { tokens, period, burst }
     }
 
-    /// Tokens and period in nanoseconds, if both are in range.
+    /// The tokens, and the period in nanoseconds, if both are in range.
     pub(crate) fn rate(self) -> Result<(u64, u64), ConfigError> {
         if self.tokens == 0 {
             return Err(ConfigError::ZeroTokens);
@@ -307,7 +315,8 @@ impl FromStr for Quota {
 }
 
 impl fmt::Display for Quota {
-    /// The text form; parsing it gives the same quota again, if the period is one that a limiter accepts.
+    /// Writes the quota as text. Parsing this text gives the same quota, if a limiter accepts the
+    /// period.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let nanos = self.period.as_nanos();
         let (name, unit) = text::UNITS

@@ -1,12 +1,13 @@
-//! Settings that are a choice of names, and the texts of all settings.
+//! The settings that are a choice of names, and the parsing of all such names.
 
 use crate::algorithm::Algorithm;
 use crate::error::ConfigError;
 use std::fmt;
 use std::str::FromStr;
 
-/// What a *new* key gets when the table is full. Known keys are never affected. As text: `deny`, `allow`,
-/// `share`.
+/// What a *new* key gets when the table is full; known keys are never affected.
+///
+/// As text: `deny`, `allow`, `share`.
 ///
 /// ```
 /// use tollgate::{WhenFull, Limiter, Outcome, Quota, Source};
@@ -22,16 +23,18 @@ use std::str::FromStr;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum WhenFull {
-    /// It is denied, without a retry time.
+    /// The key is denied, without a retry time.
     #[default]
     Deny,
-    /// It is admitted and not tracked: the limit does not hold for it.
+    /// The key is admitted and not tracked: the limit does not hold for it.
     Allow,
-    /// It is charged to one state that all such keys share, under the same quota.
+    /// The key is charged to one state that all such keys share, under the limiter's quota.
     Share,
 }
 
-/// Where the windows of an algorithm that has windows begin. As text: `unix-epoch`, `tick-zero`.
+/// Where the windows of an algorithm begin, if it has windows.
+///
+/// As text: `unix-epoch`, `tick-zero`.
 ///
 /// ```
 /// use std::time::Duration;
@@ -48,8 +51,8 @@ pub enum WhenFull {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum WindowAlign {
-    /// At multiples of the period since the Unix epoch, by the time of day as it is read once when the
-    /// limiter is built; so that several nodes agree. The default, but for a manual clock.
+    /// At multiples of the period since the Unix epoch, so that several nodes agree. The time of
+    /// day is read once, when the limiter is built. The default, except for a manual clock.
     UnixEpoch,
     /// At multiples of the period since tick 0 of the clock. The default for a manual clock.
     TickZero,

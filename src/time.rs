@@ -1,15 +1,18 @@
-//! A point in time as the rules see it: a number of nanoseconds that cannot overflow.
+//! A point in time, as a number of nanoseconds that cannot overflow.
 
 use std::fmt;
 use std::time::Duration;
 
-/// A point in time, counted in nanoseconds (*ticks*) since an origin that whoever reads the clock
-/// chooses: a limiter's own clock counts from the clock's creation, a log replay may count from the
-/// Unix epoch. Only differences matter, except to windows, whose boundaries are counted from tick 0 or
-/// from the Unix epoch, as [`WindowAlign`](crate::WindowAlign) says.
+/// A point in time, counted in nanoseconds (*ticks*) since an origin.
 ///
-/// Ticks run from 0 to [`Tick::MAX`], 2^61 ns or about 73 years. Later times count as the last one:
-/// there time stands still, which can delay a request but never grant one. All arithmetic saturates.
+/// The caller that reads the clock chooses the origin: a limiter's own clock counts from the
+/// clock's creation, a log replay may count from the Unix epoch. Only differences matter, except
+/// for windows, whose boundaries count from tick 0 or from the Unix epoch, as
+/// [`WindowAlign`](crate::WindowAlign) says.
+///
+/// Ticks run from 0 to [`Tick::MAX`], 2^61 ns or about 73 years. A later time counts as
+/// [`Tick::MAX`]: time stands still there, which can delay a request but never grant one. All
+/// arithmetic saturates.
 ///
 /// ```
 /// use std::time::Duration;
@@ -30,7 +33,7 @@ impl Tick {
     /// The last point in time: 2^61 ns, about 73 years after the origin.
     pub const MAX: Self = Self(1 << 61);
 
-    /// The time `nanos` nanoseconds after the origin, or [`Tick::MAX`] if that is later.
+    /// The time `nanos` nanoseconds after the origin, or [`Tick::MAX`] if that is earlier.
     ///
     /// ```
     /// assert_eq!(tollgate::Tick::from_nanos(7).as_nanos(), 7);
@@ -50,19 +53,20 @@ impl Tick {
         self.0
     }
 
-    /// The time that long before, or the origin.
+    /// The time `by` before this one, or the origin if that is earlier.
     #[inline]
     pub(crate) fn before(self, by: Duration) -> Self {
         Self(self.0.saturating_sub(u64::try_from(by.as_nanos()).unwrap_or(u64::MAX)))
     }
 
-    /// Do the two lie that far apart, whichever is the earlier? (The clock of another thread may be ahead.)
+    /// Whether the two times are at least `by` apart, in either order. (The clock of another thread
+    /// may be ahead.)
     #[inline]
     pub(crate) const fn is_apart(self, other: Self, by: Duration) -> bool {
         self.0.abs_diff(other.0) as u128 >= by.as_nanos()
     }
 
-    /// How long after `earlier` this is; zero if it is not after it.
+    /// How long after `earlier` this time is; zero if it is not after it.
     ///
     /// ```
     /// use std::time::Duration;
@@ -79,7 +83,7 @@ impl Tick {
 }
 
 impl From<Duration> for Tick {
-    /// The time that long after the origin, or [`Tick::MAX`] if that is later.
+    /// The time `after_origin` after the origin, or [`Tick::MAX`] if that is earlier.
     #[inline]
     fn from(after_origin: Duration) -> Self {
         Self::from_nanos(u64::try_from(after_origin.as_nanos()).unwrap_or(u64::MAX))
@@ -89,7 +93,7 @@ impl From<Duration> for Tick {
 impl std::ops::Add<Duration> for Tick {
     type Output = Self;
 
-    /// The time that much later, or [`Tick::MAX`].
+    /// The time `later` after this one, or [`Tick::MAX`] if that is earlier.
     #[inline]
     fn add(self, later: Duration) -> Self {
         let nanos = u64::try_from(later.as_nanos()).unwrap_or(u64::MAX);

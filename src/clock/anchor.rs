@@ -1,17 +1,18 @@
-//! A counter that is trusted for a millisecond at a time: how its counts become readings of the
-//! system's clock.
+//! Converts counts of the processor's counter to readings of the system's clock; trusts the counter
+//! for a millisecond at a time.
 //!
-//! A [`Reader`] keeps an *anchor*, a count together with what the system's clock said at that
-//! count. A reading adds what has been counted since, if that is from 0 to a millisecond; otherwise
-//! the reader asks the system and anchors anew. So the counter only interpolates: the system's
-//! clock sets the rate, and says where time is.
+//! A [`Reader`] keeps an *anchor*: a count, and the reading of the system's clock at that count. A
+//! reading adds the time counted since the anchor, if that is from 0 to a millisecond. Otherwise
+//! the reader asks the system and takes a new anchor. So the counter only interpolates: the
+//! system's clock sets the rate and the time.
 //!
 //! # The rate
 //!
-//! How many nanoseconds a count takes is measured from one anchor to the next, and used once two
-//! measurements in a row agree to one part in 32. Until then, and after a jump of the counter, the
-//! reader asks the system: for two milliseconds at most. Nobody waits for a calibration, and a rate
-//! that has changed (a virtual machine that moved to another processor) is found.
+//! The reader measures from one anchor to the next how many nanoseconds a count takes, and uses
+//! this rate once two measurements in a row agree to one part in 32. Until then, and after a jump
+//! of the counter, it asks the system, for two milliseconds at most. So no caller waits for a
+//! calibration, and the reader finds a rate that has changed (in a virtual machine that moved to
+//! another processor).
 //!
 //! # Invariants
 //!
@@ -19,27 +20,27 @@
 //!
 //! 1. *Early by less than a millisecond.* An anchor's time is never later than the system's clock,
 //!    and a reading adds less than [`SPAN`] to it.
-//! 2. *Late by at most [`GAP`] and what the counter has lost* against the system's clock since the
-//!    anchor. An anchor is only taken where the system's clock was read before and after the
-//!    counter and says that no more than [`GAP`] has passed. A counter loses time where its rate
-//!    was measured a little too low (16 µs in a millisecond at most, if each of two anchors was at
-//!    the end of its gap), by a step back, or where it stands still.
-//! 3. *A loss ends within a millisecond of counting*, for the anchor does. While a thread keeps
-//!    reading, one step back costs at most a millisecond: a longer one leaves the anchor's range at
-//!    once. Only after a pause that is about as long as the step can the count happen to be in the
-//!    range again, and the first readings be late by all of the step.
-//! 4. *Never back within a thread.* The reader keeps the latest time it has given, and gives none
-//!    before it.
+//! 2. *Late by at most [`GAP`] and the time that the counter has lost* against the system's clock
+//!    since the anchor. An anchor is only taken if the system's clock, read before and after the
+//!    counter, says that no more than [`GAP`] has passed. A counter loses time if its rate was
+//!    measured a little too low (16 µs in a millisecond at most, if each of two anchors was at the
+//!    end of its gap), by a step back, or while it stands still.
+//! 3. *A loss ends within a millisecond of counting*, because the anchor does. While a thread keeps
+//!    reading, a step back costs at most a millisecond: a longer step leaves the anchor's range
+//!    immediately. Only after a pause that is about as long as the step can the count happen to be
+//!    in the range again, and the first readings be late by the whole step.
+//! 4. *Never back within a thread.* The reader keeps the latest time that it has given, and gives
+//!    none before it.
 //!
-//! By 1 and 2, a thread that reads after another one may be given a time that is earlier, by less
-//! than a millisecond and what its own counter has lost: so by less than two milliseconds while
-//! both keep reading. Where the counters of all cores are in step, it is less than 0.1 ms,
-//! typically some nanoseconds.
+//! By 1 and 2, a thread that reads after another one may get an earlier time, by less than a
+//! millisecond and the time that its own counter has lost: less than two milliseconds while both
+//! keep reading. Where the counters of all cores are in step, it is less than 0.1 ms, typically
+//! some nanoseconds.
 //!
 //! # Orderings
 //!
-//! None: threads share nothing here, for each has a reader of its own. There is no atomic
-//! operation, and so there is no model.
+//! None: threads share nothing here, because each thread has its own reader. This module has no
+//! atomic operation, and so no model.
 //!
 //! # Progress
 //!
@@ -47,29 +48,29 @@
 
 use std::cell::Cell;
 
-/// An anchor holds for so many nanoseconds of counting.
+/// The nanoseconds of counting for which an anchor holds.
 const SPAN: u64 = 1_000_000;
 
-/// So many nanoseconds may pass, by the system's clock, while the counter is read for an anchor. It
-/// takes some 50; a thread that is interrupted between the readings takes more.
+/// The most nanoseconds that may pass, by the system's clock, while the counter is read for an
+/// anchor. A reading takes some 50 ns; more if the thread is interrupted.
 const GAP: u64 = 4_000;
 
-/// A rate is measured over at least so many nanoseconds. Less than [`SPAN`], for where a rate is a
-/// little off an anchor ends a little before a millisecond has passed.
+/// The least nanoseconds over which a rate is measured. It is less than [`SPAN`], because with a
+/// rate that is a little off an anchor ends a little before a millisecond has passed.
 const MEASURED: u64 = SPAN / 2;
 
-/// Two measurements of the rate agree if they differ by no more than one part in so many. Each of
-/// them may be off by twice [`GAP`] in [`MEASURED`], which is half as much.
+/// Two measurements of the rate agree if they differ by at most one part in this many. Each of them
+/// may be off by twice [`GAP`] in [`MEASURED`], which is half as much.
 const AGREEMENT: u64 = 32;
 
-/// Rates are nanoseconds a count, times two to the power of this.
+/// Rates are nanoseconds a count, times two to the power of `RATE_BITS`.
 const RATE_BITS: u32 = 32;
 
-/// No counter is faster than 64 counts in a nanosecond, or slower than one in 4 µs.
+/// Every real counter is between these rates: 64 counts in a nanosecond, and one count in 4 µs.
 const FASTEST: u64 = 1 << (RATE_BITS - 6);
 const SLOWEST: u64 = 1 << (RATE_BITS + 12);
 
-/// What a reader reads.
+/// The clocks that a [`Reader`] reads.
 pub(super) trait Source {
     /// The counter.
     fn count(&self) -> u64;
@@ -77,38 +78,37 @@ pub(super) trait Source {
     fn system(&self) -> u64;
 }
 
-/// A count, and what the system's clock said then.
+/// A count, and the reading of the system's clock at that count.
 #[derive(Clone, Copy, Debug)]
 struct Anchor {
     count: u64,
     time: u64,
-    /// As it was measured last; 0 if nothing was measured.
+    /// The rate that was measured last; 0 if none was.
     rate: u64,
-    /// How far the counter may be from `count` for this anchor to hold; 0 as long as the rate is
-    /// not agreed on.
+    /// How far the counter may be past `count` for this anchor to hold; 0 while no rate is agreed
+    /// on.
     span: u64,
 }
 
 impl Anchor {
-    /// What a thread begins with. Its rate, measured from here, is the one since the machine was
-    /// started.
+    /// The anchor that a thread begins with. The first rate, measured from here, is the average
+    /// since the machine was started.
     const NONE: Self = Self { count: 0, time: 0, rate: 0, span: 0 };
 
-    /// The time at this count, if the anchor holds for it.
+    /// The time at `count`, if the anchor holds for it.
     #[inline(always)]
     fn time_at(self, count: u64) -> Option<u64> {
         let counted = count.wrapping_sub(self.count);
-        // A count before the anchor makes this a very large one. No product is larger than that in
-        // `spanning`.
+        // A count before the anchor wraps around to a very large number. The largest product that
+        // is computed here is the one in `spanning`.
         (counted < self.span).then(|| self.time + ((counted * self.rate) >> RATE_BITS))
     }
 
-    /// The anchor after this one, where the counter was read between two readings of the system's
-    /// clock.
+    /// The next anchor, from a count that was read between two readings of the system's clock.
     fn next(self, before: u64, count: u64, after: u64) -> Self {
         let passed = before.saturating_sub(self.time);
-        // A thread that was stopped between the readings knows the count only roughly. The anchor
-        // stays, for what it says is still true.
+        // A thread that was stopped between the readings knows the count only roughly. It keeps the
+        // old anchor, which is still true.
         let is_vague = after.saturating_sub(before) > GAP;
         if is_vague || passed < MEASURED {
             return self;
@@ -118,7 +118,7 @@ impl Anchor {
         Self { count, time: before, rate, span: if is_agreed { spanning(rate) } else { 0 } }
     }
 
-    /// The rate at which the counter has come to `count` while so many nanoseconds passed; 0 if no
+    /// The rate at which the counter has reached `count` while `passed` nanoseconds passed; 0 if no
     /// counter has such a rate.
     fn rate_since(self, count: u64, passed: u64) -> u64 {
         let counted = u128::from(count.wrapping_sub(self.count));
@@ -128,16 +128,16 @@ impl Anchor {
     }
 }
 
-/// What is counted at this rate in [`SPAN`] nanoseconds.
+/// The counts in [`SPAN`] nanoseconds at this rate.
 fn spanning(rate: u64) -> u64 {
     (SPAN << RATE_BITS) / rate
 }
 
-/// What a thread needs to read a guarded counter.
+/// The state of a thread that reads a guarded counter.
 #[derive(Debug)]
 pub(super) struct Reader {
     anchor: Cell<Anchor>,
-    /// The latest time that was given.
+    /// The latest time that `now` has returned.
     latest: Cell<u64>,
 }
 
@@ -155,7 +155,7 @@ impl Reader {
         }
     }
 
-    /// Asks the system, and anchors anew.
+    /// Slow path: asks the system, and takes a new anchor.
     #[cold]
     #[inline(never)]
     fn ask(&self, source: &impl Source) -> u64 {
@@ -182,24 +182,24 @@ mod tests {
 
     const MILLISECOND: u64 = 1_000_000;
     const SECOND: i64 = 1_000_000_000;
-    /// What a rate may be off by, in a millisecond, and what a call takes.
+    /// The error of a rate in a millisecond, and the length of a call.
     const ROUGHLY: u64 = 17_000;
 
-    /// A system's clock and a counter, which go on when they are read, and when they are told to.
+    /// A fake system clock and counter. They advance with each reading, and when the test says so.
     struct Fake {
         now: Cell<u64>,
-        /// In millionths of a count.
+        /// The counter, in millionths of a count.
         counted: Cell<u128>,
         /// Counts in a millisecond.
         rate: Cell<u64>,
-        /// What the core at hand is ahead.
+        /// How many counts the present core is ahead.
         ahead: Cell<i64>,
         /// After how many readings the thread is stopped, and for how long.
         stop: Cell<Option<(u32, u64)>>,
-        /// Each reading takes up to so many nanoseconds more, by chance.
+        /// Each reading takes up to this many nanoseconds more, at random.
         jitter: Cell<u64>,
         chance: Cell<u64>,
-        /// How often the system was asked.
+        /// How often the system's clock was read.
         asked: Cell<u64>,
     }
 
@@ -227,7 +227,7 @@ mod tests {
             reader
         }
 
-        /// Reads again and again, for so long.
+        /// Reads every `every` nanoseconds, for `long` nanoseconds.
         fn watch(&self, reader: &Reader, long: u64, every: u64) {
             for _ in 0..long / every {
                 self.pass(every);
@@ -240,7 +240,7 @@ mod tests {
             self.counted.set(self.counted.get() + u128::from(nanos) * u128::from(self.rate.get()));
         }
 
-        /// Puts the counter ahead by so many nanoseconds' counts, or behind.
+        /// Moves the counter ahead, or back, by the counts of `nanos` nanoseconds.
         fn jump(&self, nanos: i64) {
             let counts = i128::from(nanos) * i128::from(Self::RATE) / 1_000_000;
             self.ahead.set(self.ahead.get() + i64::try_from(counts).unwrap());
@@ -274,12 +274,12 @@ mod tests {
         }
     }
 
-    /// A limiter by the guarded counter beside one by the system's clock: both are asked at the
-    /// same times.
+    /// A limiter that uses the guarded counter, beside one that uses the system's clock. Both are
+    /// asked at the same times.
     struct Beside {
         guarded: SingleLimiter,
         exact: SingleLimiter,
-        /// By how many more the guarded one has admitted.
+        /// How many more requests the guarded limiter has admitted.
         more: i64,
         most: i64,
         least: i64,
@@ -294,7 +294,7 @@ mod tests {
             Self { guarded: build(), exact: build(), more: 0, most: 0, least: 0 }
         }
 
-        /// Asks both twice for each token.
+        /// Asks both limiters twice for each token.
         fn ask(&mut self, fake: &Fake, reader: &Reader, long: u64) {
             for _ in 0..long / 500 {
                 fake.pass(500);
@@ -306,8 +306,8 @@ mod tests {
             }
         }
 
-        /// What was granted and what was denied in excess is less than the rate times a
-        /// millisecond, but for what a rate may be off.
+        /// Asserts that what was granted or denied in excess is less than the rate times a
+        /// millisecond, apart from the error of a rate.
         #[track_caller]
         fn assert_within_a_millisecond(&self) {
             let most = Self::RATE + 17;
@@ -315,8 +315,8 @@ mod tests {
         }
     }
 
-    /// Has the counter disturbed at many points of an anchor's millisecond, and asks two limiters
-    /// before and after.
+    /// Disturbs the counter at many points of an anchor's millisecond, and asks two limiters before
+    /// and after.
     #[track_caller]
     fn disturbed(disturb: impl Fn(&Fake)) {
         for phase in 0..20 {
@@ -371,9 +371,9 @@ mod tests {
         let hour = 3_600 * SECOND.unsigned_abs();
         // The counter stood still, the system's clock did not.
         disturbed(|fake| fake.now.set(fake.now.get() + hour));
-        // The other way round.
+        // The counter ran on, the system's clock did not.
         disturbed(|fake| fake.jump(3_600 * SECOND));
-        // Both went on, and both stood still and the counter began anew.
+        // Both ran on; then both stood still and the counter began anew.
         disturbed(|fake| fake.pass(hour));
         disturbed(|fake| fake.counted.set(0));
     }
@@ -385,13 +385,13 @@ mod tests {
             let (reader, mut beside) = (fake.settled(), Beside::new());
             fake.rate.set(rate);
             beside.ask(&fake, &reader, 200 * MILLISECOND);
-            // Not one in two hundred thousand, where the counter alone would be wrong by forty.
+            // At most one in 200,000, where the counter alone would be wrong by forty.
             assert!(beside.most <= 1 && beside.least >= -1, "from {} to {}", beside.least, beside.most);
             assert!(reader.now(&fake).abs_diff(fake.now.get()) < 500);
         }
     }
 
-    /// As in a virtual machine that has moved.
+    /// A virtual machine that moves to another processor sees this.
     #[test]
     fn another_rate_costs_a_millisecond_at_most_and_is_found() {
         for rate in [Fake::RATE / 2, Fake::RATE * 5 / 4, Fake::RATE * 2] {
@@ -441,15 +441,14 @@ mod tests {
         }
     }
 
-    /// What no reader of a counter can tell from a thread that was away for less than a
-    /// millisecond.
+    /// A reader can't tell this from a thread that was away for less than a millisecond.
     #[test]
     fn after_a_pause_as_long_as_a_step_back_it_is_late_for_a_millisecond() {
         let fake = Fake::new();
         let reader = fake.settled();
         let anchored = reader.anchor.get().time;
         let step = 1_600 * MILLISECOND;
-        // All but the step is a tenth of a millisecond.
+        // Apart from the step, a tenth of a millisecond passes.
         fake.pass(anchored + step + MILLISECOND / 10 - fake.now.get());
         fake.jump(-16 * SECOND / 10);
         assert!(fake.now.get() - reader.now(&fake) > step - MILLISECOND);
@@ -463,7 +462,7 @@ mod tests {
         let reader = fake.settled();
         fake.asked.set(0);
         fake.watch(&reader, 100 * MILLISECOND, 1_000);
-        // Twice each time, on both sides of the count.
+        // Two readings each time, on both sides of the count.
         assert!((190..=210).contains(&fake.asked.get()), "{} times", fake.asked.get());
     }
 
@@ -477,7 +476,7 @@ mod tests {
         assert!(fake.asked.get() <= 2, "{} times", fake.asked.get());
     }
 
-    /// Also one of an ARM, which counts once in 41 ns.
+    /// Includes a counter of an ARM processor, which counts once in 41 ns.
     #[test]
     fn slow_and_fast_counters_keep_the_system_s_time() {
         for rate in [1_000, 24_000, 1_000_000, 6_000_000, 60_000_000] {
@@ -489,7 +488,7 @@ mod tests {
             for _ in 0..10_000 {
                 fake.pass(700);
                 let time = reader.now(&fake);
-                // A count of the slowest is a microsecond.
+                // A count of the slowest counter is a microsecond.
                 assert!(time.abs_diff(fake.now.get()) <= 2_200, "{time} at {}, {rate}", fake.now.get());
             }
             assert!(fake.asked.get() < 30, "{} times at {rate}", fake.asked.get());
@@ -522,8 +521,8 @@ mod tests {
         }
     }
 
-    /// Where a core is ahead and where it is behind, in nanoseconds: up to two seconds, and often
-    /// less than a millisecond.
+    /// How far a core is ahead or behind, in nanoseconds: up to two seconds, and often less than a
+    /// millisecond.
     fn core() -> impl Strategy<Value = i64> {
         prop_oneof![Just(0), -1_000_000..=1_000_000_i64, -2 * SECOND..=2 * SECOND]
     }
@@ -564,7 +563,7 @@ mod tests {
             }
         }
 
-        /// Whatever the counter does, at whatever rate, however long the thread is away.
+        /// The counter does anything, at any rate, and the thread is away for any time.
         #[test]
         fn no_counter_makes_a_reading_early_by_a_millisecond_or_step_back(
             steps in prop::collection::vec((0..3_000_000_u64, any::<i32>(), 0..60_u8), 1..200),
@@ -588,7 +587,7 @@ mod tests {
                 prop_assert!(time >= latest, "{} back", latest - time);
                 latest = time;
             }
-            // Once the counter behaves, everything is as it was.
+            // When the counter behaves again, the reader recovers.
             fake.rate.set(Fake::RATE);
             fake.watch(&reader, 4 * MILLISECOND, 10_000);
             let (time, now) = (reader.now(&fake), fake.now.get());

@@ -1,12 +1,13 @@
-//! The processor's counter, guarded by the system's clock: on Linux, where the kernel trusts that
+//! The processor's counter, guarded by the system's clock; on Linux, where the kernel trusts that
 //! counter too.
 //!
-//! A bare counter is fast and can be wrong: cores out of step, a counter that is reset or stands
-//! still when a machine sleeps or a virtual one is moved, a rate that is not the clock's.
-//! [`anchor`](super::anchor) says what the guard makes of that. Even so the counter is only read
-//! where the kernel's own clock is made of it, for the kernel has watched it since the machine was
-//! started: `/sys/devices/system/clocksource/clocksource0/current_clocksource` names it.
-//! (`available_clocksource` beside it lists what could be used, and says nothing.)
+//! A bare counter is fast and can be wrong: cores may be out of step, the counter may be reset or
+//! stand still when a machine sleeps or a virtual machine is moved, and its rate may differ from
+//! the clock's. [`anchor`](super::anchor) states the bounds that the guard gives. Even so the
+//! counter is only read where the kernel's own clock is made of it, because the kernel has watched
+//! it since the machine was started.
+//! `/sys/devices/system/clocksource/clocksource0/current_clocksource` names the clock source.
+//! (`available_clocksource` beside it lists the possible ones, and does not tell which is used.)
 //!
 //! # Orderings
 //!
@@ -14,8 +15,8 @@
 //! |---|---|---|---|---|
 //! | (none) | | | | |
 //!
-//! Threads share one flag, whether the counter is trusted: an answer that is the same whoever finds
-//! it, and publishes nothing. What a thread needs to read the counter is its own.
+//! Threads share one flag: whether the counter is trusted. Every thread finds the same answer, and
+//! the flag publishes nothing else. What a thread needs to read the counter is its own.
 
 use super::anchor::{Reader, Source};
 use super::system;
@@ -25,14 +26,14 @@ use std::fs::File;
 use std::io::Read;
 
 thread_local! {
-    /// Of all clocks of this thread: each subtracts its own origin.
+    /// The reader of all clocks on this thread. Each clock subtracts its own origin.
     static READER: Reader = const { Reader::new() };
 }
 
 /// A clock that reads the guarded counter.
 #[derive(Clone, Debug)]
 pub(super) struct Counter {
-    /// Where its ticks begin, by the system's clock.
+    /// The origin of its ticks, by the system's clock.
     origin: u64,
 }
 
@@ -67,12 +68,13 @@ const UNKNOWN: u8 = 0;
 const TRUSTED: u8 = 1;
 const DISTRUSTED: u8 = 2;
 
-/// Found out once for the process, for it takes a file: with the first clock that wants to know.
+/// Whether the counter is trusted. This takes a file, so the first clock that asks finds it out for
+/// the whole process.
 fn is_trusted() -> bool {
     static FOUND: Atomic<u8> = Atomic::new(UNKNOWN);
     // ORDERING: relaxed, see the module's page.
     if FOUND.load(Relaxed) == UNKNOWN {
-        // (Miri knows no such instruction.)
+        // (Miri does not have the instruction.)
         let is_trusted = !cfg!(miri) && is_fit(instruction::is_invariant(), clock_source().as_slice());
         // ORDERING: relaxed, as above.
         FOUND.store(if is_trusted { TRUSTED } else { DISTRUSTED }, Relaxed);
@@ -81,22 +83,23 @@ fn is_trusted() -> bool {
     FOUND.load(Relaxed) == TRUSTED
 }
 
-/// Does the counter count at one rate, and is it what the kernel names, as it writes it to the file?
+/// Whether the counter counts at one rate, and is the kernel's clock source. `current` is the
+/// content of the kernel's file.
 fn is_fit(is_invariant: bool, current: &[u8]) -> bool {
     is_invariant && current.trim_ascii() == instruction::SOURCE.as_bytes()
 }
 
-/// What the kernel's clock is made of; nothing if it does not say, as where a sandbox has no such
+/// The kernel's clock source; empty if the kernel does not say, as in a sandbox that hides the
 /// file.
 fn clock_source() -> Name {
     const PATH: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
     let mut name = Name { bytes: [0; 32], len: 0 };
-    // The file is shorter than what is asked for, and comes in one piece.
+    // The file is shorter than the buffer, and one read returns all of it.
     name.len = File::open(PATH).and_then(|mut file| file.read(&mut name.bytes)).unwrap_or(0);
     name
 }
 
-/// A short text, on the stack: reading a clock's settings allocates nothing.
+/// A short text on the stack, so that making a clock allocates nothing.
 struct Name {
     bytes: [u8; 32],
     len: usize,
@@ -112,22 +115,23 @@ impl Name {
 mod instruction {
     use std::arch::x86_64::{__cpuid, _rdtsc};
 
-    /// The kernel's name of it.
+    /// The kernel's name of the counter.
     pub(super) const SOURCE: &str = "tsc";
 
     /// The time stamp counter. It may be read some nanoseconds before the instructions above it are
     /// done, which makes a reading late by as much.
     #[inline(always)]
     pub(super) fn count() -> u64 {
-        // SAFETY: it reads a register, which Linux forbids no program, but where a process has
-        // asked for that.
+        // SAFETY: the instruction reads a register. Linux allows it to every program, unless a
+        // process has asked to forbid it.
         #[allow(unsafe_code)]
         unsafe {
             _rdtsc()
         }
     }
 
-    /// Does it count at one rate, whatever the core's frequency and however deep its sleep?
+    /// Whether the counter counts at one rate, whatever the core's frequency and however deep its
+    /// sleep.
     pub(super) fn is_invariant() -> bool {
         const EXTENDED: u32 = 0x8000_0000;
         const POWER: u32 = 0x8000_0007;
@@ -136,18 +140,18 @@ mod instruction {
         last >= POWER && cpuid(POWER).edx & INVARIANT != 0
     }
 
-    /// Newer versions of Rust call this function safe, and 1.92 does not.
+    /// `__cpuid` is safe in newer versions of Rust, and unsafe in 1.92.
     #[allow(unsafe_code, unused_unsafe)]
     fn cpuid(leaf: u32) -> std::arch::x86_64::CpuidResult {
-        // SAFETY: all processors of this kind have the instruction, which asks for properties and
-        // changes nothing.
+        // SAFETY: every x86-64 processor has the instruction, which asks for properties and changes
+        // nothing.
         unsafe { __cpuid(leaf) }
     }
 }
 
 #[cfg(target_arch = "aarch64")]
 mod instruction {
-    /// The kernel's name of it.
+    /// The kernel's name of the counter.
     pub(super) const SOURCE: &str = "arch_sys_counter";
 
     /// The virtual counter. It may be read some nanoseconds before the instructions above it are
@@ -155,8 +159,8 @@ mod instruction {
     #[inline(always)]
     pub(super) fn count() -> u64 {
         let count: u64;
-        // SAFETY: it reads a register that Linux lets every program read; memory, flags and stack
-        // stay as they are.
+        // SAFETY: the instruction reads a register that Linux lets every program read; memory,
+        // flags and stack stay as they are.
         #[allow(unsafe_code)]
         unsafe {
             std::arch::asm!("mrs {}, cntvct_el0", out(reg) count, options(nomem, nostack, preserves_flags));
@@ -164,7 +168,7 @@ mod instruction {
         count
     }
 
-    /// By the architecture, always.
+    /// Always true, by the architecture.
     pub(super) fn is_invariant() -> bool {
         true
     }
@@ -195,7 +199,7 @@ mod tests {
         assert_eq!(Counter::trusted().is_some(), expected);
     }
 
-    /// Also where the kernel does not trust it: the guard is there for that.
+    /// Runs also where the kernel does not trust the counter: the guard bounds it there too.
     #[test]
     fn a_reading_is_within_a_millisecond_of_the_system_s_clock_and_never_back() {
         const MILLISECOND: u64 = 1_000_000;

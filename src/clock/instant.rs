@@ -13,7 +13,7 @@ impl System {
         Self(Instant::now())
     }
 
-    /// There is none, or none that was tried.
+    /// `None`: other systems have no coarse clock, or it was not tried.
     pub(super) fn coarse(_resolution: Duration) -> Option<Self> {
         None
     }
@@ -22,8 +22,8 @@ impl System {
         false
     }
 
-    /// Not inlined: it is a call and several steps more, and would take registers of those who have
-    /// a faster clock.
+    /// Not inlined: it is a call and several steps more, and would take registers from callers that
+    /// have a faster clock.
     #[inline(never)]
     pub(super) fn now(&self) -> Tick {
         Tick::from(self.0.elapsed())

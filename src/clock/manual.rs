@@ -5,11 +5,13 @@ use crate::time::Tick;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A clock that stands still until its owner moves it; clones are the same clock.
+/// A clock that stands still until its owner moves it.
+///
+/// Clones are the same clock.
 ///
 /// # Orderings
 ///
-/// Relaxed throughout: a reading is a number that publishes nothing else, and a limiter bears any
+/// Relaxed throughout: a reading is a number that publishes nothing else, and a limiter accepts any
 /// reading.
 ///
 /// ```
@@ -32,7 +34,7 @@ impl Default for ManualClock {
 }
 
 impl ManualClock {
-    /// The time it was set to; 0 at first.
+    /// The time that the clock was set to; 0 at first.
     ///
     /// ```
     /// assert_eq!(tollgate::Clock::manual().now(), tollgate::Tick::ZERO);
@@ -43,7 +45,7 @@ impl ManualClock {
         Tick::from_nanos(self.0.load(Relaxed))
     }
 
-    /// Moves it to `now`, forward or backward.
+    /// Moves the clock to `now`, forward or backward.
     ///
     /// ```
     /// # use tollgate::{Clock, Tick};
@@ -56,8 +58,11 @@ impl ManualClock {
         self.0.store(now.as_nanos(), Relaxed);
     }
 
-    /// Moves it forward, to [`Tick::MAX`] at the furthest. Lock-free; of two threads that advance it at
-    /// once, both count.
+    /// Moves the clock forward by `by`, up to [`Tick::MAX`].
+    ///
+    /// # Progress
+    ///
+    /// Lock-free. If two threads advance the clock at the same time, both advances count.
     ///
     /// ```
     /// # use std::time::Duration;

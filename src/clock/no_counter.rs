@@ -3,7 +3,7 @@
 
 use crate::time::Tick;
 
-/// There is none.
+/// A counter that is never made.
 #[derive(Clone, Debug)]
 pub(super) enum Counter {}
 

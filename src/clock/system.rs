@@ -1,9 +1,9 @@
-//! The clocks of Linux: the monotonic one, and the coarse one, which the kernel moves with each of
-//! its ticks.
+//! The clocks of Linux: the monotonic clock, and the coarse clock, which the kernel advances with
+//! each of its ticks.
 //!
 //! Both count on one scale, in nanoseconds, and neither runs while the machine is suspended. A
-//! reading is a call into the vDSO: of the monotonic clock it reads the processor's counter, if the
-//! kernel trusts that, of the coarse one only memory.
+//! reading is a call into the vDSO. For the monotonic clock it reads the processor's counter, if
+//! the kernel trusts that; for the coarse clock it only reads memory.
 
 use crate::time::Tick;
 use std::mem::MaybeUninit;
@@ -22,8 +22,8 @@ impl System {
         Self { origin: nanos(), which: libc::CLOCK_MONOTONIC }
     }
 
-    /// The coarse clock, from now on, if it is as fine as that. What it is late by, its first
-    /// readings are before the origin, and count as that.
+    /// The coarse clock, from now on, if its resolution is fine enough. Its first readings are
+    /// before the origin, as it is late; they count as the origin.
     pub(super) fn coarse(resolution: Duration) -> Option<Self> {
         let is_fine = coarse_resolution().is_some_and(|its| its <= resolution);
         is_fine.then(|| Self { origin: nanos(), which: libc::CLOCK_MONOTONIC_COARSE })
@@ -33,8 +33,8 @@ impl System {
         self.which == libc::CLOCK_MONOTONIC_COARSE
     }
 
-    /// Not inlined: it is a call and several steps more, and would take registers of those who have
-    /// a faster clock.
+    /// Not inlined: it is a call and several steps more, and would take registers from callers that
+    /// have a faster clock.
     #[inline(never)]
     pub(super) fn now(&self) -> Tick {
         Tick::from_nanos(read(self.which).saturating_sub(self.origin))
@@ -48,31 +48,31 @@ pub(super) fn nanos() -> u64 {
 
 fn read(which: libc::clockid_t) -> u64 {
     let mut time = MaybeUninit::<libc::timespec>::zeroed();
-    // SAFETY: the kernel writes a time to where `time` is, and to nothing else.
+    // SAFETY: the kernel writes a time to `time`, and to nothing else.
     #[allow(unsafe_code)]
     unsafe {
         libc::clock_gettime(which, time.as_mut_ptr());
     }
-    // SAFETY: a time of two numbers, which are zero if nothing was written. (Both clocks are always
-    // there.)
+    // SAFETY: `time` holds two numbers, which are zero if the kernel wrote nothing. (Both clocks
+    // always exist.)
     #[allow(unsafe_code)]
     let time = unsafe { time.assume_init() };
     in_nanos(time)
 }
 
-/// What a tick of the kernel takes: from 1 to 10 ms. `None` where there is no coarse clock.
+/// The length of a kernel tick: from 1 to 10 ms. `None` where the system has no coarse clock.
 fn coarse_resolution() -> Option<Duration> {
     let mut resolution = MaybeUninit::<libc::timespec>::zeroed();
-    // SAFETY: the kernel writes a time to where `resolution` is, and to nothing else.
+    // SAFETY: the kernel writes a time to `resolution`, and to nothing else.
     #[allow(unsafe_code)]
     let answer = unsafe { libc::clock_getres(libc::CLOCK_MONOTONIC_COARSE, resolution.as_mut_ptr()) };
-    // SAFETY: as above.
+    // SAFETY: `resolution` holds two numbers, which are zero if the kernel wrote nothing.
     #[allow(unsafe_code)]
     let resolution = unsafe { resolution.assume_init() };
     (answer == 0).then(|| Duration::from_nanos(in_nanos(resolution)))
 }
 
-/// A time of the kernel's, which is less than 2^63 ns; never negative.
+/// Converts a time of the kernel to nanoseconds. It is never negative, and less than 2^63 ns.
 #[allow(clippy::unnecessary_fallible_conversions, clippy::useless_conversion)]
 fn in_nanos(time: libc::timespec) -> u64 {
     let part = |part: i64| part.unsigned_abs();
@@ -105,7 +105,7 @@ mod tests {
         while clock.now() == Tick::ZERO {
             assert!(nanos() - start < 20_000_000_000, "it stands still");
         }
-        // Of what passed since the origin it knows at most that.
+        // The clock counts at most the time that passed since the origin.
         assert!(clock.now().as_nanos() <= nanos() - clock.origin);
     }
 

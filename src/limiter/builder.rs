@@ -9,8 +9,11 @@ use crate::settings::{WhenFull, WindowAlign};
 use std::marker::PhantomData;
 use std::time::Duration;
 
-/// The configuration of a limiter of type `L`; made by [`Limiter::builder`](crate::Limiter::builder)
-/// and [`SingleLimiter::builder`](crate::SingleLimiter::builder).
+/// The configuration of a limiter of type `L`.
+///
+/// Made by [`Limiter::builder`](crate::Limiter::builder) and
+/// [`SingleLimiter::builder`](crate::SingleLimiter::builder). Each limiter's `build` checks the
+/// settings.
 ///
 /// ```
 /// use std::time::Duration;
@@ -50,7 +53,7 @@ impl<L> Builder<L> {
         }
     }
 
-    /// How the quota is enforced; the default is [`Algorithm::TokenBucket`].
+    /// The algorithm that enforces the quota; the default is [`Algorithm::TokenBucket`].
     ///
     /// ```
     /// # use tollgate::{Algorithm, Quota, SingleLimiter};
@@ -61,8 +64,10 @@ impl<L> Builder<L> {
         Self { algorithm, ..self }
     }
 
-    /// Where windows begin; the default is [`WindowAlign::UnixEpoch`], for a manual clock [`WindowAlign::TickZero`].
-    /// An error for algorithms without windows.
+    /// Where windows begin; the default is [`WindowAlign::UnixEpoch`], for a manual clock
+    /// [`WindowAlign::TickZero`].
+    ///
+    /// For an algorithm without windows, `build` returns an error.
     ///
     /// ```
     /// # use tollgate::{WindowAlign, Quota, SingleLimiter};
@@ -73,7 +78,9 @@ impl<L> Builder<L> {
         Self { align: Some(align), ..self }
     }
 
-    /// Where the time is read. The default is the fastest clock that keeps the system's time: see
+    /// The clock that the limiter reads.
+    ///
+    /// The default is the fastest clock that keeps the system's time: see
     /// [`Clock`](Clock#platforms).
     ///
     /// ```
@@ -86,7 +93,7 @@ impl<L> Builder<L> {
         Self { clock: clock.into(), ..self }
     }
 
-    /// The same settings for another type.
+    /// Keeps the settings, for a limiter of another type.
     pub(super) fn building<M>(self) -> Builder<M> {
         let Self { quota, algorithm, align, clock, max_keys, when_full, grace, count_denials, builds: _ } =
             self;
@@ -103,7 +110,7 @@ impl<L> Builder<L> {
         }
     }
 
-    /// How quotas are enforced.
+    /// The algorithm and the phase of its windows, if the settings agree.
     pub(super) fn method(&self) -> Result<Method, ConfigError> {
         if self.align.is_some() && !self.algorithm.has_windows() {
             return Err(ConfigError::AlignUnsupported { algorithm: self.algorithm });

@@ -1,4 +1,4 @@
-//! The store of exact keys: the keys themselves, in an index, with their states beside them.
+//! The store of exact keys: an index of the keys themselves, with a state for each.
 
 use super::hash::{FoldHash, KeyHash};
 use super::method::Method;
@@ -16,28 +16,30 @@ use equivalent::Equivalent;
 use std::fmt;
 use std::hash::Hash;
 
-/// The store that keeps the keys themselves, chosen by
-/// [`exact_keys`](crate::Builder::exact_keys): no two keys ever share a state, and the keys can be
-/// [listed](crate::Limiter::keys).
+/// The store that keeps the keys themselves, chosen by [`exact_keys`](crate::Builder::exact_keys).
+///
+/// No two keys ever share a state, and the keys can be [listed](crate::Limiter::keys). `H` is the
+/// hash by which keys are looked up: see [`KeyHash`].
 ///
 /// # Progress
 ///
-/// Checks of known keys are lock-free and allocate nothing, as with [`Fingerprints`](crate::Fingerprints). Inserting a key
-/// allocates, and takes the lock on one bucket of the index (of [`scc::HashIndex`](https://docs.rs/scc)); so does
-/// forgetting one, which happens in calls that insert, in sweeps, and now and then in charges of known keys. A
-/// thread that is stopped while it holds such a lock stops insertions into the same bucket.
+/// Checks of known keys are lock-free and allocate nothing, as with
+/// [`Fingerprints`](crate::Fingerprints). Inserting a key allocates, and locks one bucket of the
+/// index (an [`scc::HashIndex`](https://docs.rs/scc)). Forgetting a key takes this lock too; it
+/// happens in calls that insert, in sweeps, and now and then in charges of known keys. A thread
+/// that is stopped while it holds such a lock blocks insertions into this bucket.
 ///
 /// # Memory
 ///
-/// Up to about 125 bytes for each key of 8 bytes, and what the key owns; while keys change all the time,
-/// the index keeps forgotten ones until their bucket is full: up to two and a half times as much.
-/// [`max_keys`](crate::Builder::max_keys) is a hard cap on the keys that are tracked.
+/// A key of 8 bytes takes up to about 125 bytes, and what the key owns. While keys come and go all
+/// the time, the index keeps forgotten keys until their bucket is full, and takes up to two and a
+/// half times as much. [`max_keys`](crate::Builder::max_keys) is a hard cap on the keys that are
+/// tracked.
 ///
-/// This store also takes the [sliding log](crate::Algorithm::SlidingLog): then each key has, besides, 8 to 24 bytes
-/// for each admission that still counts. So the most it can take is `max_keys` times the limit times 24 bytes; it
-/// is allocated as it is used, and freed as admissions stop counting and keys are forgotten.
-///
-/// By which hash keys are looked up, `H` says: see [`KeyHash`].
+/// This store also supports the [sliding log](crate::Algorithm::SlidingLog). Each key then takes 8
+/// to 24 bytes more for each admission that still counts, so at most `max_keys` times the limit
+/// times 24 bytes in all. This memory is allocated as it is used, and freed as admissions stop
+/// counting and keys are forgotten.
 pub struct ExactKeys<K: 'static, H = FoldHash> {
     pub(super) store: ExactStore<K>,
     method: Method,
@@ -55,7 +57,7 @@ impl<K: Eq + 'static, H: KeyHash> TryFrom<Settings> for ExactKeys<K, H> {
     }
 }
 
-/// The index and the states look after themselves.
+/// The index and the states pin and reclaim by themselves, so a handle holds nothing.
 impl Pin for () {
     #[inline]
     fn pin() {}
@@ -154,7 +156,7 @@ where
                 *place = key;
                 filled += 1;
             }
-            // Read only now: the iterator may have taken its time.
+            // Read after the batch is filled: the iterator may have taken its time.
             let now = now();
             for &key in &batch[..filled] {
                 decisions.push(self.charge(key, || now, request, &()));
@@ -167,7 +169,7 @@ where
         let known = self.store.known(asked, |state| state.peek(now, cost, || self.store.forgotten()));
         known.ok_or_else(|| {
             let fresh = |cost| self.fresh(asked, now, cost);
-            // What is free before a charge is what is free after one of nothing.
+            // A charge of nothing leaves what is free before a charge.
             let answer = Some(fresh(cost)).filter(|answer| !answer.is_allowed()).unwrap_or_else(|| fresh(0));
             (answer, self.store.has_room(now))
         })
@@ -216,7 +218,7 @@ impl<K: Eq + 'static, H> ExactKeys<K, H> {
         (0..steps).all(|_| self.store.tend(now))
     }
 
-    /// Inserts and charges a key that was not there, if the request charges anything.
+    /// Inserts and charges a new key, if the request charges anything.
     #[cold]
     fn charge_new<Q: Equivalent<K> + ToKey<K> + ?Sized>(
         &self,
@@ -232,7 +234,8 @@ impl<K: Eq + 'static, H> ExactKeys<K, H> {
         let charge = |state: Kept<'_>| state.charge(now, cost, || self.store.forgotten());
         match self.store.insert(asked, || asked.key.to_key(), now, charge) {
             Ok((decision, is_charged)) => {
-                // Nothing was left, if another thread has inserted the key meanwhile.
+                // The charge may be denied: another thread may have inserted the key and used it up
+                // meanwhile.
                 self.note_denial(is_charged, cost, asked);
                 decision
             }
@@ -240,13 +243,13 @@ impl<K: Eq + 'static, H> ExactKeys<K, H> {
         }
     }
 
-    /// The answer to a request if the key had never been seen. The figures of one that is allowed
-    /// may be those before the charge, or after.
+    /// The answer to a request for a key that was never seen. The figures of an allowed request may
+    /// be those before or after the charge.
     fn fresh<Q: Equivalent<K> + ?Sized>(&self, asked: Asked<'_, Q>, now: Tick, cost: u64) -> Decision {
         self.store.rule(asked).rule.rule.fresh(now, self.store.forgotten(), cost)
     }
 
-    /// Counts a denial, if that was asked for.
+    /// Counts a denial, if the limiter counts them.
     #[inline]
     fn note_denial<Q: Equivalent<K> + ?Sized>(&self, is_charged: bool, cost: u64, asked: Asked<'_, Q>) {
         if self.counts_denials && !is_charged && cost > 0 {

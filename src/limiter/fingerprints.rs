@@ -1,4 +1,4 @@
-//! The store of fingerprints: keys are known by their hashes, and their states are in the table.
+//! The store of fingerprints: a table of states, found by the hash of a key.
 
 use super::hash::{FoldHash, KeyHash};
 use super::method::Method;
@@ -21,9 +21,10 @@ use std::fmt;
 use std::hash::Hash;
 use std::sync::Arc;
 
-/// The store that a limiter has unless it is told otherwise: 24 bytes for each key, whatever it is (32 in a small
-/// table). It knows a key by a 64-bit hash and does not keep it. See [`Limiter`](crate::Limiter). Which hash, `H` says: see
-/// [`KeyHash`].
+/// The default store of a limiter, which keeps a 64-bit hash of each key in place of the key.
+///
+/// A key takes 24 bytes, whatever its type (32 in a small table): see [`Limiter`](crate::Limiter).
+/// `H` is the hash: see [`KeyHash`].
 pub struct Fingerprints<H = FoldHash> {
     table: Table,
     method: Method,
@@ -105,8 +106,8 @@ impl<H: KeyHash> Backing for Fingerprints<H> {
 }
 
 impl<H: KeyHash, Q: Hash + ?Sized> Lookup<Q> for Fingerprints<H> {
-    // Always inlined: a caller that only asks whether the request was allowed then computes nothing
-    // else of the answer.
+    // Always inlined, so that a caller which only asks whether the request was allowed computes
+    // nothing else of the answer.
     #[inline(always)]
     fn charge(
         &self,
@@ -118,7 +119,7 @@ impl<H: KeyHash, Q: Hash + ?Sized> Lookup<Q> for Fingerprints<H> {
         let key = self.fingerprint(key);
         let view = self.table.view(guard);
         let line = view.first_line(key);
-        // After the prefetch: reading the clock may hold up what comes after it.
+        // The clock is read after the prefetch, because reading it may hold up later instructions.
         let now = now();
         self.charge_in(view, line, key, now, request)
     }
@@ -151,7 +152,7 @@ impl<H: KeyHash, Q: Hash + ?Sized> Lookup<Q> for Fingerprints<H> {
         let known = self.table.known(key, &guard, |state| state.peek(now, cost));
         known.ok_or_else(|| {
             let fresh = |cost| self.table.fresh(key, now, cost, &guard);
-            // What is free before a charge is what is free after one of nothing.
+            // A charge of nothing leaves what is free before a charge.
             let answer = Some(fresh(cost)).filter(|answer| !answer.is_allowed()).unwrap_or_else(|| fresh(0));
             (answer, self.table.has_room(now, &guard))
         })
@@ -192,7 +193,7 @@ impl<H: KeyHash> Fingerprints<H> {
 }
 
 impl<H> Fingerprints<H> {
-    /// Does a step of upkeep, if it is this charge's turn.
+    /// Does a step of upkeep if this charge is one that does.
     #[inline(always)]
     fn tend_in_turn(&self, is_charged: bool, key: Fingerprint, now: Tick) {
         if is_charged && is_turn(key.bits(), now) {
@@ -205,7 +206,7 @@ impl<H> Fingerprints<H> {
         self.table.tend(1, now, &pin());
     }
 
-    /// Charges a key whose first line is here.
+    /// Charges a key, given the first line of its probe run.
     #[inline(always)]
     fn charge_in<'g>(
         &self,
@@ -231,10 +232,11 @@ impl<H> Fingerprints<H> {
         self.charge_slowly(key, now, request).0
     }
 
-    /// Charges a key wherever it is, after inserting it if it is new and the request charges
+    /// Slow path of a charge: finds the key wherever it is, or inserts it if the request charges
     /// anything.
     ///
-    /// It takes a guard of its own: a reference to the caller's would put that into memory.
+    /// It pins a guard of its own, because a reference to the caller's would force that guard into
+    /// memory.
     #[cold]
     #[inline(never)]
     fn charge_slowly(
@@ -254,9 +256,9 @@ impl<H> Fingerprints<H> {
         Decision { stamp, ..decision }.into()
     }
 
-    /// Charges the keys of a batch. All lines are prefetched before the clock is read, and all keys
-    /// are looked up before the first is charged: the processor hardly goes on beyond a
-    /// compare-and-swap, so the lookups of all keys overlap.
+    /// Charges the keys of a batch. It prefetches all lines before it reads the clock, and looks up
+    /// all keys before it charges the first: a compare-and-swap keeps the processor from working
+    /// ahead, so the lookups of all keys overlap.
     fn charge_batch(
         &self,
         keys: &[Fingerprint],
@@ -288,7 +290,7 @@ impl<H> Fingerprints<H> {
         }
     }
 
-    /// Charges a key of a batch that is not in its first line, or whose word has moved on.
+    /// Charges a key of a batch that is missing from its first line, or whose word has changed.
     #[inline(never)]
     fn charge_missed(
         &self,
@@ -300,8 +302,8 @@ impl<H> Fingerprints<H> {
         self.charge_in(view, view.first_line(key), key, now, request).into()
     }
 
-    /// Replaces the default rule, and the rules that keys have of their own; had any of these keys
-    /// one?
+    /// Replaces the default rule and the rules of single keys. Returns whether any of these keys
+    /// had a rule of its own.
     fn change(
         &self,
         now: Tick,
@@ -310,7 +312,7 @@ impl<H> Fingerprints<H> {
     ) -> Result<bool, ConfigError> {
         let had_one = Cell::new(false);
         let changed = self.table.change(now, |rules, memory| {
-            // As it is when the change is made: another thread may have been first.
+            // Read when the change is made: another thread may have changed the rules first.
             had_one.set(keys.iter().any(|&(key, _)| rules.own_quota(key).is_some()));
             rules.changed(now, default, keys, memory)
         });

@@ -1,39 +1,47 @@
-//! How a key is hashed: under a seed that nobody else knows, by a fast hash or by a cryptographic one.
+//! The hash of a key, under a secret seed: a fast one or a cryptographic one.
 
 use foldhash::SharedSeed;
 use foldhash::quality::FoldHasher;
 use std::fmt;
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 
-/// What hashes the keys of one limiter, under a random seed of its own.
+/// The hash function of one limiter, under a random seed of its own.
 pub trait Hashing: Send + Sync + Sized + 'static {
-    /// A hash with another seed than any other limiter has.
+    /// A hash with a new random seed.
     fn random() -> Self;
     /// The hash of a key.
     fn hash<Q: Hash + ?Sized>(&self, key: &Q) -> u64;
 }
 
-/// How a limiter hashes its keys: by [`FoldHash`], the default, or by [`SipHash`]
-/// ([`keyed_hash`](crate::Builder::keyed_hash)). Sealed.
+/// The hash function of a limiter's keys: [`FoldHash`], the default, or [`SipHash`]
+/// ([`keyed_hash`](crate::Builder::keyed_hash)).
+///
+/// This trait is sealed.
 ///
 /// # What an attacker could gain
 ///
-/// Someone who picks keys (client addresses, headers, names of accounts) wants keys whose hashes collide:
+/// An attacker who picks keys (client addresses, headers, names of accounts) wants keys whose
+/// hashes collide:
 ///
-/// - With [`Fingerprints`](crate::Fingerprints), a key that has all 64 bits of a victim's hash shares the victim's state, and can use
-///   it up: requests of the victim are denied. Nobody gets more than a quota by it; two keys that collide get less.
-/// - Keys that agree in the upper bits crowd a part of the table or of the index, and lookups there take longer.
+/// - With [`Fingerprints`](crate::Fingerprints), a key that has all 64 bits of a victim's hash
+///   shares the victim's state and can use it up: the victim's requests are denied. A collision
+///   never admits more than a quota; two keys that collide get less.
+/// - Keys whose upper bits agree crowd a part of the table or of the index, and lookups there take
+///   longer.
 ///
-/// Both hashes make a blind attacker pay the full price, for each limiter draws a seed from the system's entropy and tells it to
-/// nobody: of n keys that were tried, one has a given victim's 64 bits with probability n / 2^64. At a million new keys a second
-/// that is once in 580,000 years. Any two of n keys collide with probability n^2 / 2^65, which is 2.7e-6 for ten million.
+/// Both hashes make a blind attacker pay the full price: each limiter draws a seed from the
+/// system's entropy and keeps it secret. One of n keys that were tried has a given victim's 64 bits
+/// with probability n / 2^64. At a million new keys a second that takes 580,000 years on average.
+/// Any two of n keys collide with probability n^2 / 2^65, which is 2.7e-6 for ten million.
 ///
-/// What differs is an attacker who learns from answers. `remaining` of one key after a charge of another tells whether the two share
-/// a state, and times tell a little of where keys lie. SipHash is designed so that any number of hashes of keys that the attacker
-/// chooses tells nothing of the seed. FoldHash depends on its seed in each step, and no way to find that through a limiter is known;
-/// but its authors promise nothing against an attacker who watches its hashes. Choose `keyed_hash` where strangers pick keys and
-/// a victim's denial is worth that effort to them. It about doubles the time of a check of a hot key; who does not choose it pays
-/// nothing for it.
+/// The hashes differ against an attacker who learns from answers. `remaining` of one key after a
+/// charge of another tells whether the two share a state, and times tell a little of where keys
+/// lie. SipHash is designed so that any number of hashes of keys that the attacker chooses tells
+/// nothing of the seed. FoldHash mixes its seed into each step, and no way to find the seed through
+/// a limiter is known; but its authors promise nothing against an attacker who watches its hashes.
+///
+/// Choose `keyed_hash` where strangers pick keys and a victim's denial is worth that effort to
+/// them. It about doubles the time of a check of a hot key.
 ///
 /// ```
 /// use tollgate::{Fingerprints, Accepts, KeyHash, Limiter, Quota};
@@ -49,24 +57,30 @@ pub trait Hashing: Send + Sync + Sized + 'static {
 /// ```
 pub trait KeyHash: Hashing {}
 
-/// The hash of a limiter that is told of no other: foldhash's `quality` variant, fast on short keys, under a random seed. See
-/// [`KeyHash`].
+/// The default hash of a limiter: foldhash's `quality` variant, fast on short keys, under a random
+/// seed.
+///
+/// [`KeyHash`] compares it with [`SipHash`].
 pub struct FoldHash {
     hasher: u64,
     shared: SharedSeed,
 }
 
-/// A keyed cryptographic hash, for keys that an attacker picks: std's [`RandomState`], which is SipHash-1-3 (and may become another
-/// one that is at least as hard to attack), under random keys. See [`KeyHash`].
+/// A keyed cryptographic hash, for keys that an attacker picks: std's [`RandomState`], under random
+/// keys.
+///
+/// Today this is SipHash-1-3; std may replace it by a hash that is at least as hard to attack.
+/// [`KeyHash`] compares it with [`FoldHash`].
 ///
 /// J.-P. Aumasson and D. J. Bernstein, "SipHash: a fast short-input PRF", 2012.
 pub struct SipHash(RandomState);
 
 impl Hashing for FoldHash {
-    /// From the operating system's entropy, by way of std's `RandomState`, rather than from addresses and the time of day.
+    /// Draws the seed from the operating system's entropy, by way of std's `RandomState`, rather
+    /// than from addresses and the time of day.
     fn random() -> Self {
-        // Each `RandomState` has keys of its own. A model must not be random, or loom could not run an
-        // execution again.
+        // Each `RandomState` has keys of its own. A model must not be random, because loom runs
+        // each execution again.
         let [hasher, shared] = match cfg!(tollgate_loom) {
             true => [1, 2],
             false => [0, 1].map(|n: u8| RandomState::new().hash_one(n)),
@@ -97,14 +111,14 @@ impl KeyHash for FoldHash {}
 impl KeyHash for SipHash {}
 
 impl fmt::Debug for FoldHash {
-    /// Does not tell it: who knows the seed can choose keys that collide.
+    /// Hides the seed: an attacker who knows it can choose keys that collide.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("FoldHash(secret)")
     }
 }
 
 impl fmt::Debug for SipHash {
-    /// Does not tell its keys either.
+    /// Hides the keys of the hash.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("SipHash(secret)")
     }
@@ -141,8 +155,8 @@ mod tests {
         forms_agree::<SipHash>();
     }
 
-    /// Of 64 keys in a row, each bit of the hash is set in some and not in others; and of 4,096, each bit in about half. (A bit that is
-    /// fair is as far off once in 10^9 seeds.)
+    /// Each bit of the hash is set for about half of 4,096 keys. (A fair bit is this far off once
+    /// in 10^9 seeds.)
     fn all_bits_are_used<H: Hashing>() {
         let hash = H::random();
         let mut set = [0_u32; 64];

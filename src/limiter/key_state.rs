@@ -1,4 +1,4 @@
-//! The keys that a limiter of exact keys tracks, one by one.
+//! Listing the keys that a limiter of exact keys tracks.
 
 use super::exact_keys::ExactKeys;
 use super::hash::{FoldHash, KeyHash};
@@ -12,7 +12,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A key that is tracked, and its state at a moment.
+/// A tracked key, and its state at a moment.
+///
+/// Made by [`Limiter::keys`] and [`Limiter::most_denied`].
 ///
 /// ```
 /// use tollgate::{Limiter, Quota};
@@ -34,12 +36,12 @@ impl<K> KeyState<K> {
         self.cell.key()
     }
 
-    /// What [`Limiter::peek`] would have answered: all figures, before a charge.
+    /// The decision that [`Limiter::peek`] would have returned: all figures, before a charge.
     pub fn decision(&self) -> Decision {
         self.decision
     }
 
-    /// The tokens that are taken and have not come back.
+    /// The tokens that are taken and have not come back yet.
     pub fn used(&self) -> u64 {
         self.decision.capacity().saturating_sub(self.decision.remaining())
     }
@@ -49,13 +51,16 @@ impl<K> KeyState<K> {
         self.decision.remaining()
     }
 
-    /// When one token more is worth asking for; `None` if it would be allowed now.
+    /// How long until one more token is available; `None` if it is available now, or if no wait can
+    /// be promised.
     pub fn retry_after(&self) -> Option<Duration> {
         self.decision.retry_after().filter(|_| !self.decision.is_allowed())
     }
 
-    /// How often the key was denied since it is tracked, if the limiter
-    /// [counts denials](crate::Builder::count_denials), and 0 if not; at most 4,294,967,295.
+    /// How often the key was denied since it is tracked: from 0 to 4,294,967,295, which stands for
+    /// more too.
+    ///
+    /// Always 0 unless the limiter [counts denials](crate::Builder::count_denials).
     pub fn denied(&self) -> u32 {
         self.cell.denied()
     }
@@ -71,7 +76,7 @@ impl<K: fmt::Debug> fmt::Debug for KeyState<K> {
     }
 }
 
-/// The keys that a limiter tracks, by [`Limiter::keys`].
+/// An iterator over the keys that a limiter tracks, made by [`Limiter::keys`].
 pub struct Keys<'l, K: 'static, H = FoldHash> {
     limiter: &'l Limiter<K, ExactKeys<K, H>>,
     now: Tick,
@@ -87,7 +92,7 @@ impl<K: Eq, H: KeyHash> Iterator for Keys<'_, K, H> {
             let place = self.next;
             self.next += 1;
             let Some(cell) = self.limiter.store.store.cell(place) else { continue };
-            // It may have been sealed since: then it is as good as new, and forgotten.
+            // The state may have been sealed meanwhile: then the key is idle, and forgotten.
             if let Some(decision) = self.limiter.store.store.peek_at(&cell, self.now) {
                 return Some(KeyState { cell, decision });
             }
@@ -107,14 +112,17 @@ impl<K, H> fmt::Debug for Keys<'_, K, H> {
 }
 
 impl<K: Eq + 'static, H: KeyHash> Limiter<K, ExactKeys<K, H>> {
-    /// The keys that are tracked, in no order, each with its state when the iterator comes to it, at the time
-    /// of this call. A key that is tracked all the while comes once; one that is inserted or forgotten
-    /// meanwhile may come or not. Keys are tracked until they are forgotten, so some may be as good as new.
+    /// Iterates over the tracked keys, in no particular order, each with its state.
+    ///
+    /// A state is read when the iterator reaches its key, and its figures are for the time of this
+    /// call. A key that is tracked during the whole iteration comes exactly once; a key that is
+    /// inserted or forgotten meanwhile may come or not. Keys are tracked until they are forgotten,
+    /// so some may be as good as new.
     ///
     /// # Progress
     ///
-    /// Lock-free, and so is each step, which takes time in proportion to the places that are vacant between two
-    /// keys.
+    /// Lock-free, and so is each step. A step takes time in proportion to the vacant slots before
+    /// the next key.
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
@@ -131,7 +139,8 @@ impl<K: Eq + 'static, H: KeyHash> Limiter<K, ExactKeys<K, H>> {
         self.keys_at(self.clock.now())
     }
 
-    /// [`keys`](Self::keys) for those who check at times of their own ([`check_at`](Self::check_at)).
+    /// [`keys`](Self::keys) at the caller's time, for limiters that are used with
+    /// [`check_at`](Self::check_at).
     ///
     /// # Progress
     ///
@@ -149,12 +158,14 @@ impl<K: Eq + 'static, H: KeyHash> Limiter<K, ExactKeys<K, H>> {
         Keys { limiter: self, now, next: 0, end: self.store.store.end() }
     }
 
-    /// The at most `count` keys that were denied most, the most denied first; none that was never denied. The
-    /// limiter must [count denials](crate::Builder::count_denials).
+    /// The keys that were denied most, the most denied first, at most `count` of them.
+    ///
+    /// Keys that were never denied are left out. The limiter must [count
+    /// denials](crate::Builder::count_denials), else the list is empty.
     ///
     /// # Progress
     ///
-    /// Lock-free; looks at every key. Allocates what it returns.
+    /// Lock-free; visits every key. Allocates the list that it returns.
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
@@ -168,7 +179,8 @@ impl<K: Eq + 'static, H: KeyHash> Limiter<K, ExactKeys<K, H>> {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn most_denied(&self, count: usize) -> Vec<KeyState<K>> {
-        // Smallest first, so that it is dropped when a larger one comes. Places make each of them unique.
+        // The smallest count comes first, so that a larger one replaces it. The index makes each
+        // entry unique.
         let mut most = BinaryHeap::new();
         let now = self.clock.now();
         for place in 0..self.store.store.end() {

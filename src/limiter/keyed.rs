@@ -1,4 +1,4 @@
-//! The limiter of many keys: what may be asked of it.
+//! The limiter of many keys: checks, peeks, refunds and resets, and the settings of its builder.
 
 use super::builder::Builder;
 use super::exact_keys::ExactKeys;
@@ -24,53 +24,62 @@ use std::time::Duration;
 
 /// A rate limiter with one state per key.
 ///
-/// Keys are anything that is [`Hash`]. They are looked up in borrowed form, as in a map: a
-/// `Limiter<String>` is asked with `check("alice")`, one of `(IpAddr, &str)` with `check(&(ip, path))`. A key is
-/// kept as its fingerprint, a 64-bit hash under a random seed of this limiter; the probability that any
-/// two of ten million keys collide, and then share one state, is 2.7e-6. Which hash that is, and what it means if an attacker picks
-/// the keys, [`KeyHash`](crate::KeyHash) says.
+/// A key is any value that implements [`Hash`]. Keys are looked up in borrowed form, as in a map: a
+/// `Limiter<String>` answers `check("alice")`, a limiter of `(IpAddr, &str)` answers
+/// `check(&(ip, path))`. The limiter keeps a key as its fingerprint, a 64-bit hash under a random
+/// seed of this limiter. The probability that any two of ten million keys collide, and then share
+/// one state, is 2.7e-6. [`KeyHash`](crate::KeyHash) describes the hash, and what it means if an
+/// attacker picks the keys.
 ///
-/// All methods take `&self`; share a limiter by reference or `Arc`. Nothing on the check path locks,
-/// waits or allocates, and a denied check writes nothing.
+/// All methods take `&self`; share a limiter by reference or `Arc`. The check path does not lock,
+/// wait or allocate, and a denied check writes nothing.
 ///
-/// A panic in a key's `Hash` or `Eq`, in [`ToKey`](crate::ToKey) or in an iterator of keys goes on to the caller. Nothing of the
-/// request has been charged then, no place is lost, and the limiter works on.
+/// A panic in a key's `Hash` or `Eq`, in [`ToKey`](crate::ToKey) or in an iterator of keys reaches
+/// the caller. The request has charged nothing then and holds no slot, and the limiter keeps
+/// working.
 ///
 /// # Memory
 ///
-/// The table begins small and grows with the keys, to `max_keys` at the most. A key that is as good as new
-/// (*idle*) and has been so for the [`grace`](Builder::grace) is forgotten when the table turns over, so
-/// that others find room; forgetting it changes no decision. When `max_keys` keys are in use that are not
-/// idle, [`WhenFull`] says what *new* keys get; known keys notice nothing. While a key anywhere in a
-/// full table has been idle for the grace, at most `max_keys / 6` new keys, or 4,096 if that is more,
-/// and 8 are refused before it makes room; and none once a grace has passed since the last turnover.
+/// The table begins small and grows with the keys, up to `max_keys`. A key is *idle* when its state
+/// is as good as new. A key that has been idle for the [`grace`](Builder::grace) is forgotten when
+/// the table turns over; this makes room for others and changes no decision.
 ///
-/// A key takes 24.1 bytes at `max_keys`: 3/2 slots of 16 bytes, and 3/32 bytes of notes. (About 32 where `max_keys` is up to
-/// 8,192: a small table has 2 slots for each key, so that a check finds it sooner.) While the table turns
-/// over, the old and the new part are both there, and what is retired is freed when no thread can see it any
-/// more: at most four times that in all, or 1 MiB if that is more. On Linux, tables of 512 KiB and more (some 22,000 keys) lie
-/// in memory that the system gives and takes back in small parts, past the allocator, so that no check waits until all
-/// of it is there; those of 128 MiB in huge pages where it gives them. An insertion moves 16 slots at the most, at the
-/// cap 128, and may ask for 64 KiB; one in 2048 charges of known keys moves 16 too.
+/// When `max_keys` keys are in use and not idle, [`WhenFull`] says what *new* keys get; known keys
+/// are not affected. While some key of a full table has been idle for the grace, the table refuses
+/// at most `max_keys / 6` new keys (4,096 if that is more) and 8 before it makes room. Once a grace
+/// has passed since the last turnover it refuses none.
+///
+/// A key takes 24.1 bytes at `max_keys`: 3/2 slots of 16 bytes, and 3/32 bytes of notes. Where
+/// `max_keys` is up to 8,192 a key takes about 32 bytes: a small table has 2 slots for each key, so
+/// that a check finds it sooner. While the table turns over, the old and the new array both exist,
+/// and a retired array is freed when no thread can see it any more. All of this takes at most four
+/// times that memory, or 1 MiB if that is more.
+///
+/// On Linux, tables of 512 KiB and more (some 22,000 keys) bypass the allocator: the system gives
+/// and takes their memory in small parts, so that no check waits for all of it. Tables of 128 MiB
+/// and more use huge pages where the system gives them. An insertion moves at most 16 slots, or 128
+/// at the cap, and may allocate 64 KiB; one in 2048 charges of known keys moves 16 slots too.
 ///
 /// # Time
 ///
-/// Each key decides by the times of its own requests. A limiter forgets by the time of whoever finds
-/// it full. But one that is more than 30 days ahead is believed only when the last four insertions
-/// have reached it, or the last four new keys that were refused (and [sweeps](Self::sweep)): a
-/// request with a time that is far ahead makes no key forgotten. A key that was forgotten,
-/// or never seen, is charged at no earlier time than that from which on all forgotten keys are
-/// idle, and [`Decision::at`] is that time then. So a thread that was stopped after it had read the
-/// clock, or a clock that was set back, can be delayed and is never given a burst twice. A clock
-/// that jumps ahead and back delays new keys by no more than a key that was charged before the jump
-/// takes to become idle. (One that stays ahead for so long that keys of its own come, become idle
-/// and are forgotten, has them charged at its times until the other clocks get there.)
+/// Each key is decided by the times of its own requests. The limiter forgets keys by the time of
+/// the request that finds it full. A time that is more than 30 days ahead counts for this only when
+/// the last four insertions have reached it, or the last four refused new keys (and
+/// [sweeps](Self::sweep)). So one request with a time that is far ahead makes no key forgotten.
+///
+/// A key that was forgotten, or never seen, is charged no earlier than the time from which all
+/// forgotten keys are idle; [`Decision::at`] tells the time of the charge. So a request whose
+/// thread was stopped after it read the clock, or whose clock was set back, can be delayed and is
+/// never given a burst twice. A clock that jumps ahead and back delays new keys by at most the time
+/// that a key charged before the jump takes to become idle. (If the clock stays ahead for so long
+/// that keys charged by it become idle and are forgotten, new keys are charged at its times until
+/// the other clocks get there.)
 ///
 /// # What a denial rests on
 ///
-/// Charges and refunds of a key take effect one after the other. A denial is decided from a plain load:
-/// it may miss a refund or a reset that another thread has made a moment ago, and nothing else. Its figures are
-/// those of the state it rests on, which may lack a charge of that moment, too.
+/// Charges and refunds of a key take effect one after the other. A denial is decided from a plain
+/// load. It may miss a refund or a reset that another thread made a moment ago, and nothing else.
+/// Its figures are those of the state that was loaded, which may lack a charge of that moment too.
 ///
 /// ```
 /// use tollgate::{Limiter, Quota};
@@ -94,19 +103,19 @@ pub struct Limiter<K: ?Sized, S = Fingerprints> {
     pub(super) resets: Resets,
     when_full: WhenFull,
     pub(super) beyond: Beyond,
-    /// Owns no key; covariant, so that a limiter of `&'static str` can be asked with any `&str`.
+    /// Covariant and without ownership: a limiter of `&'static str` accepts any `&str`.
     key: PhantomData<fn() -> *const K>,
 }
 
-/// What concerns the new keys that find the table full. On cache lines of its own: it is written while the rest
-/// of a limiter is only read.
+/// State for the new keys that find the table full. It has cache lines of its own, because it is
+/// written while the rest of a limiter is only read.
 #[repr(align(128))]
 pub(super) struct Beyond {
-    /// The one state of all these keys, under [`WhenFull::Share`].
+    /// The one state that these keys share under [`WhenFull::Share`].
     overflow: Staged,
-    /// Parts of that state that others have followed.
+    /// Parts of the shared state that were replaced.
     retired: Bag,
-    /// How many times there was no place.
+    /// How often a new key found no slot.
     pub(super) refused: Counter,
 }
 
@@ -133,8 +142,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     ///
     /// # Progress
     ///
-    /// Lock-free. No allocation for a known key; a new key may find that the table is to be turned over,
-    /// and then the next part of it is allocated.
+    /// Lock-free. No allocation for a known key. A new key may begin a turnover, which allocates
+    /// the next part of the table.
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
@@ -154,8 +163,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
 
     /// May `key` do something that costs `cost` tokens now? Charges all of them or none.
     ///
-    /// A cost of 0 is always allowed and charges nothing; one above [`Decision::capacity`] is refused for
-    /// good ([`Outcome::TooCostly`]).
+    /// A cost of 0 is always allowed and charges nothing. A cost above [`Decision::capacity`] can
+    /// never pass and is answered with [`Outcome::TooCostly`].
     ///
     /// # Progress
     ///
@@ -177,14 +186,16 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         self.charge(key, cost, || self.clock.now(), &S::Guard::pin())
     }
 
-    /// [`check_n`](Self::check_n) at the caller's time, which counts from an origin of the caller's
-    /// choice. Don't mix it with the limiter's own clock unless `now` is read from that clock.
+    /// [`check_n`](Self::check_n) at the caller's time, which counts from any origin that the
+    /// caller chooses.
     ///
-    /// A time before the key's last one can be denied where the later one would not be; it is never
-    /// given more, also if the key was forgotten since (see [Time](Self#time)). For algorithms with
-    /// windows choose [`WindowAlign::TickZero`](crate::WindowAlign::TickZero), which counts windows from tick 0: the
-    /// default alignment belongs to the limiter's own clock. Give refunds a time of the same origin
-    /// ([`refund_at`](Self::refund_at)).
+    /// Don't mix it with the limiter's own clock unless `now` is read from that clock.
+    ///
+    /// A time before the key's last one can be denied where a later one would be allowed. It never
+    /// admits more, even if the key was forgotten since (see [Time](Self#time)). For algorithms
+    /// with windows choose [`WindowAlign::TickZero`](crate::WindowAlign::TickZero), which counts
+    /// windows from tick 0; the default alignment fits only the limiter's own clock. Give refunds a
+    /// time of the same origin ([`refund_at`](Self::refund_at)).
     ///
     /// # Progress
     ///
@@ -209,14 +220,16 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         self.charge(key, cost, || now, &S::Guard::pin())
     }
 
-    /// [`check`](Self::check) for many keys: one decision for each, in their order, added to
-    /// `decisions`. It takes 32 keys at a time from `keys`, prefetches their memory, reads the
-    /// clock once for them and decides them, which pays when the keys do not fit into the
-    /// processor's caches. If `keys` or a key panics, `decisions` has those of all that was charged.
+    /// [`check`](Self::check) for many keys: adds one decision for each to `decisions`, in their
+    /// order.
+    ///
+    /// It takes 32 keys at a time from `keys`, prefetches their memory, reads the clock once for
+    /// them, and decides them. This pays when the keys do not fit into the processor's caches. If
+    /// `keys` or a key panics, `decisions` holds the decisions of all that was charged.
     ///
     /// # Progress
     ///
-    /// As [`check`](Self::check) for each key; `decisions` may have to grow.
+    /// As [`check`](Self::check) for each key; `decisions` may grow.
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
@@ -233,15 +246,16 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         S: Accepts<Q>,
     {
         let keys = keys.into_iter();
-        // The lower bound is a hint by somebody else, so not all of it is believed.
+        // The lower bound is a hint by the caller's iterator and may be wrong, so it is capped.
         decisions.reserve(keys.size_hint().0.min(BATCH * BATCH));
         let refuse = |cost, now, fresh| self.refuse(cost, now, fresh);
         let request = Request { cost: 1, resets: &self.resets, refuse };
         self.store.charge_many(keys, || self.clock.now(), request, decisions);
     }
 
-    /// What [`check`](Self::check) would answer now, without charging or inserting anything. The figures
-    /// are those before a charge.
+    /// What [`check`](Self::check) would answer now. Charges and inserts nothing.
+    ///
+    /// The figures are those before a charge.
     ///
     /// # Progress
     ///
@@ -263,8 +277,9 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         self.peek_n(key, 1)
     }
 
-    /// What [`check_n`](Self::check_n) would answer now, without charging or inserting anything. The
-    /// figures are those before a charge.
+    /// What [`check_n`](Self::check_n) would answer now. Charges and inserts nothing.
+    ///
+    /// The figures are those before a charge.
     ///
     /// # Progress
     ///
@@ -288,7 +303,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         self.peek_at(key, cost, self.clock.now())
     }
 
-    /// [`peek_n`](Self::peek_n) at the caller's time: what [`check_at`](Self::check_at) would answer.
+    /// [`peek_n`](Self::peek_n) at the caller's time: what [`check_at`](Self::check_at) would
+    /// answer.
     ///
     /// # Progress
     ///
@@ -320,16 +336,22 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         }
     }
 
-    /// Gives back what `charge` took from `key`: for a request that was admitted and then failed, or was
-    /// not made. Only what the charge still holds is given back (see
-    /// [`Rule::refund`](crate::rule::Rule::refund)); a decision that charged nothing gives back nothing. The caller
-    /// refunds each charge once, under the same key.
+    /// Gives back what `charge` took from `key`, for a request that was admitted and then failed or
+    /// was not made.
     ///
-    /// Nothing is given back of what was charged before the last [`clear`](Self::clear), or the last [`reset`](Self::reset) of this
-    /// or any other key, nor of what another limiter has charged: a limiter has one number for all its resets, and a decision knows it.
-    /// So a reset of one key also costs the refunds that are outstanding for others; their tokens come back as time goes on. While a
-    /// reset or a clear is under way, a refund that races with it may give back tokens of others, no more than it took: if its charge
-    /// was made during the same clear and wiped by it, or if others have charged meanwhile exactly what was wiped.
+    /// Only what the charge still holds is given back (see
+    /// [`Rule::refund`](crate::rule::Rule::refund)). A decision that charged nothing gives back
+    /// nothing. The caller refunds each charge once, under the same key.
+    ///
+    /// A charge that was made before the last [`clear`](Self::clear), or before the last
+    /// [`reset`](Self::reset) of this or any other key, gives back nothing; neither does a charge
+    /// of another limiter. A limiter has one number for all its resets, and each decision carries
+    /// it. So a reset of one key also voids the outstanding refunds of others; their tokens come
+    /// back as time passes.
+    ///
+    /// A refund that races with a reset or a clear may give back tokens of others, at most as many
+    /// as its charge took. This happens if the charge was made during the same clear and wiped by
+    /// it, or if others have meanwhile charged exactly what was wiped.
     ///
     /// # Progress
     ///
@@ -352,8 +374,10 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         self.refund_n(key, charge, u64::MAX);
     }
 
-    /// Gives back at most `tokens` of what `charge` took: for a request that cost less than was
-    /// charged. As [`refund`](Self::refund) otherwise, which gives back all of it.
+    /// Gives back at most `tokens` of what `charge` took, for a request that cost less than was
+    /// charged.
+    ///
+    /// It follows the rules of [`refund`](Self::refund), which gives back all of the charge.
     ///
     /// # Progress
     ///
@@ -377,8 +401,9 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         self.refund_at(key, charge, tokens, self.clock.now());
     }
 
-    /// [`refund_n`](Self::refund_n) at the caller's time, which counts from the same origin as that of
-    /// the charge ([`check_at`](Self::check_at)).
+    /// [`refund_n`](Self::refund_n) at the caller's time.
+    ///
+    /// The time counts from the same origin as that of the charge ([`check_at`](Self::check_at)).
     ///
     /// # Progress
     ///
@@ -406,13 +431,15 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
                     .overflow
                     .visit_as_is(&beyond.retired, |state| state.refund(now, charge, tokens, is_current));
             }
-            // Nothing was taken from a state of this limiter.
+            // These decisions took nothing from a state of this limiter.
             Source::Policy | Source::Remote | Source::Prepaid => {}
         }
     }
 
-    /// Makes `key` as good as new. What any key was charged before is not given back by a later [`refund`](Self::refund). A key
-    /// without a state of its own, because the table was full when it came, is not affected.
+    /// Makes `key` as good as new.
+    ///
+    /// A later [`refund`](Self::refund) gives back nothing of what any key was charged before. A
+    /// key without a state of its own, because the table was full when it came, is not affected.
     ///
     /// # Progress
     ///
@@ -463,7 +490,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         self.store.charge(key, now, Request { cost, resets: &self.resets, refuse }, guard)
     }
 
-    /// The answer to a new key for which there is no place, where a fresh key would have got `fresh`.
+    /// The answer to a new key that finds no slot. `fresh` is the answer that a fresh key would
+    /// get.
     #[cold]
     fn refuse(&self, cost: u64, now: Tick, fresh: Decision) -> Decision {
         self.beyond.refused.add(1);
@@ -473,24 +501,25 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         }
     }
 
-    /// An answer from the state that all keys without a place share; it is never sealed.
+    /// An answer from the state that keys without a slot share, which is never sealed.
     fn shared(&self, visit: impl Fn(Kept<'_>) -> Option<Decision>) -> Decision {
         let answer = self.visit_shared(visit);
         Decision { source: Source::Overflow, ..answer.expect("nobody evicts the shared state") }
     }
 
-    /// Gives the state that all keys without a place share to `visit`, as it is under the default quota.
+    /// Passes the state that keys without a slot share to `visit`, under the present default quota.
     pub(super) fn visit_shared<T>(&self, visit: impl Fn(Kept<'_>) -> Option<T>) -> Option<T> {
         let (changes, wanted) = (self.store.changes(), || self.store.default_rule());
         self.beyond.overflow.visit(changes, wanted, &self.beyond.retired, visit)
     }
 
-    /// Makes the state that all keys without a place share as good as new.
+    /// Makes the state that keys without a slot share as good as new.
     pub(super) fn reset_shared(&self) {
         self.beyond.overflow.visit_as_is(&self.beyond.retired, |state| state.reset());
     }
 
-    /// The full policy's answer where a fresh key would have got `fresh`; it charges nothing.
+    /// The answer of the [`WhenFull`] policy, which charges nothing. `fresh` is the answer that a
+    /// fresh key would get.
     fn policy(&self, fresh: Decision, now: Tick) -> Decision {
         let (outcome, wait) = match self.when_full {
             WhenFull::Allow => (Outcome::Allowed, 0),
@@ -502,8 +531,10 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
 }
 
 impl<K: ?Sized, S: Store> Builder<Limiter<K, S>> {
-    /// The most keys the limiter tracks at once, a hard cap on its memory (see
-    /// [Memory](Limiter#memory)). From 1 to 4,294,967,295, with exact keys one fewer; the default is 1,000,000.
+    /// The most keys that the limiter tracks at the same time: a hard cap on its memory (see
+    /// [Memory](Limiter#memory)).
+    ///
+    /// From 1 to 4,294,967,295, with exact keys one fewer; the default is 1,000,000.
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
@@ -531,11 +562,13 @@ impl<K: ?Sized, S: Store> Builder<Limiter<K, S>> {
         self
     }
 
-    /// How long a key must have been idle before it is forgotten; the default is one second. It
-    /// tunes and guards nothing: no decision depends on it but that a new key whose `now` is
-    /// further behind the latest ones may be charged at a later time (see [Time](Limiter#time)). So
-    /// it is best larger than the skew between the times that are passed. The table turns over no
-    /// more often than once a grace, but to grow, or when it is full and refuses keys.
+    /// How long a key must have been idle before it is forgotten; the default is one second.
+    ///
+    /// The grace is for tuning. Decisions depend on it in one case only: a new key whose `now` is
+    /// further than the grace behind the latest times may be charged at a later time (see
+    /// [Time](Limiter#time)). So set it larger than the skew between the times that callers pass.
+    /// The table turns over at most once a grace, except to grow, or when it is full and refuses
+    /// keys.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -549,11 +582,11 @@ impl<K: ?Sized, S: Store> Builder<Limiter<K, S>> {
         self
     }
 
-    /// The limiter.
+    /// Builds the limiter.
     ///
     /// # Errors
     ///
-    /// A [`ConfigError`] that names the value, the range and the fix.
+    /// A [`ConfigError`] that names the value, the allowed range and the fix.
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
@@ -578,8 +611,10 @@ impl<K: ?Sized, S: Store> Builder<Limiter<K, S>> {
 }
 
 impl<K: ?Sized> Builder<Limiter<K>> {
-    /// Hashes the keys by [`SipHash`], which is meant for keys that an attacker picks; the default is faster. See
-    /// [`KeyHash`](crate::KeyHash) for what either is worth.
+    /// Hashes the keys with [`SipHash`], for keys that an attacker picks; the default hash is
+    /// faster.
+    ///
+    /// [`KeyHash`](crate::KeyHash) compares the two.
     ///
     /// ```
     /// # use tollgate::{Fingerprints, Limiter, Quota, SipHash};
@@ -595,9 +630,11 @@ impl<K: ?Sized> Builder<Limiter<K>> {
 }
 
 impl<K, H: KeyHash> Builder<Limiter<K, Fingerprints<H>>> {
-    /// Keeps the keys themselves: no two ever share a state, however many there are, and they can be
-    /// [listed](Limiter::keys). It takes several times the memory, and inserting a key locks one bucket
-    /// of the index; see [`ExactKeys`].
+    /// Keeps the keys themselves: no two ever share a state, and they can be
+    /// [listed](Limiter::keys).
+    ///
+    /// This takes several times the memory, and inserting a key locks one bucket of the index; see
+    /// [`ExactKeys`].
     ///
     /// ```
     /// # use tollgate::{ExactKeys, Limiter, Quota};
@@ -616,8 +653,10 @@ impl<K, H: KeyHash> Builder<Limiter<K, Fingerprints<H>>> {
 }
 
 impl<K> Builder<Limiter<K, ExactKeys<K>>> {
-    /// Looks the keys up by [`SipHash`], which is meant for keys that an attacker picks; the default is faster. See
-    /// [`KeyHash`](crate::KeyHash) for what either is worth.
+    /// Looks the keys up with [`SipHash`], for keys that an attacker picks; the default hash is
+    /// faster.
+    ///
+    /// [`KeyHash`](crate::KeyHash) compares the two.
     ///
     /// ```
     /// # use tollgate::{ExactKeys, Limiter, Quota, SipHash};
@@ -633,10 +672,12 @@ impl<K> Builder<Limiter<K, ExactKeys<K>>> {
 }
 
 impl<K, H: KeyHash> Builder<Limiter<K, ExactKeys<K, H>>> {
-    /// Counts for each key how often it was denied ([`KeyState::denied`](crate::KeyState::denied)), as long as
-    /// it is tracked. Then a denial writes: it looks the key up once more and adds one to a count beside its
-    /// state, which slows down the denials of a key that several threads are denied at once. Without this a
-    /// denial writes nothing.
+    /// Counts how often each key was denied while it is tracked
+    /// ([`KeyState::denied`](crate::KeyState::denied)).
+    ///
+    /// With this setting a denial writes: it looks the key up once more and adds one to a count
+    /// beside its state. That slows the denials of a key that several threads check at the same
+    /// time. Without it a denial writes nothing.
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};

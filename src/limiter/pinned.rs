@@ -1,4 +1,4 @@
-//! A handle for hot loops, which says once for many checks that its thread reads.
+//! A handle for hot loops, which announces once for many checks that its thread reads.
 
 use super::fingerprints::Fingerprints;
 use super::keyed::Limiter;
@@ -9,15 +9,16 @@ use equivalent::Equivalent;
 use std::fmt;
 use std::hash::Hash;
 
-/// A handle on a [`Limiter`] for a thread that checks in a loop, made by [`Limiter::pin`].
+/// A handle of a [`Limiter`] for a thread that checks in a loop, made by [`Limiter::pin`].
 ///
-/// A check through it saves what a thread needs to announce that it reads the table: on Linux a few
-/// instructions, elsewhere some nanoseconds. The announcement is renewed by the first check after a
-/// collection has begun, in any limiter of the process.
+/// A [`Limiter`] announces with each check that its thread reads the table; a handle saves that.
+/// This is worth a few instructions on Linux, and some nanoseconds elsewhere. The first check after
+/// a collection has begun, in any limiter of the process, renews the announcement.
 ///
-/// A handle that is held and not used costs each limiter a bounded amount of memory, and nothing else: of
-/// what was in use when it was last used, at most two eras of a table, and of logs and quotas as much as
-/// they took then. With [`ExactKeys`](crate::ExactKeys) it keeps nothing. It stays on its thread.
+/// A handle that is held and not used costs each limiter a bounded amount of memory, and nothing
+/// else. It keeps what was in use when the handle was last used: at most two eras of a table, and
+/// logs and quotas at the size that they had then. With [`ExactKeys`](crate::ExactKeys) it keeps
+/// nothing. A handle stays on its thread.
 ///
 /// ```
 /// use tollgate::{Limiter, Quota};
@@ -37,12 +38,12 @@ pub struct Pinned<'l, K: ?Sized, S: Store = Fingerprints> {
 }
 
 impl<K: ?Sized, S: Store> Limiter<K, S> {
-    /// A handle for a loop of checks on this thread: see [`Pinned`].
+    /// Makes a handle for a loop of checks on this thread: see [`Pinned`].
     ///
     /// # Progress
     ///
-    /// Wait-free, once the thread has used any limiter; the first time it takes a place among those who read, which
-    /// may allocate, and now and then it frees what others have retired.
+    /// Wait-free, once the thread has used any limiter. The first use registers the thread as a
+    /// reader, which may allocate, and now and then frees what others have retired.
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
@@ -58,6 +59,10 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
 }
 
 impl<K: ?Sized, S: Store> Pinned<'_, K, S> {
+    /// [`Limiter::check`] through this handle: charges one token if the request is allowed.
+    ///
+    /// # Progress
+    ///
     /// As [`Limiter::check`].
     ///
     /// ```
@@ -77,7 +82,11 @@ impl<K: ?Sized, S: Store> Pinned<'_, K, S> {
         self.check_n(key, 1)
     }
 
-    /// As [`Limiter::check_n`].
+    /// [`Limiter::check_n`] through this handle: charges all of `cost` or nothing.
+    ///
+    /// # Progress
+    ///
+    /// As [`Limiter::check`].
     ///
     /// ```
     /// # use tollgate::{Limiter, Outcome, Quota};
@@ -98,7 +107,12 @@ impl<K: ?Sized, S: Store> Pinned<'_, K, S> {
         limiter.charge(key, cost, || limiter.clock.now(), &self.guard)
     }
 
-    /// As [`Limiter::check_at`].
+    /// [`Limiter::check_at`] through this handle: charges all of `cost` or nothing, at the caller's
+    /// time.
+    ///
+    /// # Progress
+    ///
+    /// As [`Limiter::check`].
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota, Tick};

@@ -1,4 +1,4 @@
-//! A handle for event loops, which read the clock once a turn.
+//! A handle for event loops that read the clock once a turn.
 
 use super::fingerprints::Fingerprints;
 use super::keyed::Limiter;
@@ -9,14 +9,15 @@ use crate::time::Tick;
 use equivalent::Equivalent;
 use std::hash::Hash;
 
-/// A [`Pinned`] handle that is given the time, made by [`Limiter::pin_at`]: its checks read no clock.
+/// A [`Pinned`] handle that is given the time, made by [`Limiter::pin_at`]; its checks read no
+/// clock.
 ///
-/// All of them are judged at that time, until the handle is given another one
-/// ([`set_now`](Self::set_now)). A time that the clock has left behind delays: a key is denied what
-/// it would get at the later time, and never given more. What is said of holding a [`Pinned`] holds
-/// here too.
+/// All checks are decided at this time, until [`set_now`](Self::set_now) gives the handle another
+/// one. A time that lags behind the clock delays: a key may be denied what it would get at the
+/// later time, and never gets more. Holding this handle costs what holding a [`Pinned`] costs.
 ///
-/// It is a type of its own, so that no check has to find out which kind of handle it came through.
+/// It is a type of its own so that a check does not have to test which kind of handle it came
+/// through.
 ///
 /// ```
 /// use tollgate::{Limiter, Quota};
@@ -41,8 +42,10 @@ pub struct PinnedAt<'l, K: ?Sized, S: Store = Fingerprints> {
 }
 
 impl<K: ?Sized, S: Store> Limiter<K, S> {
-    /// A handle for a loop of checks on this thread that all have this time: see [`PinnedAt`]. What
-    /// is said of times at [`check_at`](Self::check_at) holds here.
+    /// Makes a handle for a loop of checks on this thread that all have the time `now`: see
+    /// [`PinnedAt`].
+    ///
+    /// [`check_at`](Self::check_at) says what times a caller may pass.
     ///
     /// # Progress
     ///
@@ -63,8 +66,9 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
 }
 
 impl<K: ?Sized, S: Store> PinnedAt<'_, K, S> {
-    /// Gives the handle the time of its checks from now on: for a loop that does not wait between
-    /// its turns, and keeps its handle.
+    /// Sets the time of the handle's checks from now on.
+    ///
+    /// This is for a loop that does not wait between its turns and keeps its handle.
     ///
     /// # Progress
     ///
@@ -86,7 +90,11 @@ impl<K: ?Sized, S: Store> PinnedAt<'_, K, S> {
         self.now = now;
     }
 
-    /// As [`Limiter::check`], at the handle's time.
+    /// [`Limiter::check`] at the handle's time: charges one token if the request is allowed.
+    ///
+    /// # Progress
+    ///
+    /// As [`Limiter::check`].
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota, Tick};
@@ -105,7 +113,11 @@ impl<K: ?Sized, S: Store> PinnedAt<'_, K, S> {
         self.pinned.check_at(key, 1, self.now)
     }
 
-    /// As [`Limiter::check_n`], at the handle's time.
+    /// [`Limiter::check_n`] at the handle's time: charges all of `cost` or nothing.
+    ///
+    /// # Progress
+    ///
+    /// As [`Limiter::check`].
     ///
     /// ```
     /// # use tollgate::{Limiter, Outcome, Quota, Tick};

@@ -9,37 +9,46 @@ use equivalent::Equivalent;
 use std::hash::Hash;
 
 impl<K: ?Sized, S: Store> Limiter<K, S> {
-    /// Replaces the quota of all keys that have none of their own ([`set_key_quota`](Self::set_key_quota)), and of
-    /// the state that keys share under [`WhenFull::Share`](crate::WhenFull::Share). A check that begins after this has
-    /// returned is decided under the new quota.
+    /// Replaces the quota of all keys that have no quota of their own
+    /// ([`set_key_quota`](Self::set_key_quota)).
     ///
-    /// What a key has taken stays taken, as tokens: a bucket of 10 with 4 missing is one of 100 with 4 missing, and
-    /// from then on they come back at the new rate. So a larger quota admits whatever the one before would have
-    /// admitted, and all that is admitted around a change is at most the larger of the two capacities, and what
-    /// the rates add. Where the new capacity is smaller than what is missing, the key has nothing left, and what is
-    /// missing beyond is forgotten; so don't lower and raise a quota again and again. Charges that were made before
-    /// can still be given back, a bucket's as far as the new rate would have refilled while the old one held them.
+    /// This includes the state that keys share under [`WhenFull::Share`](crate::WhenFull::Share). A
+    /// check that begins after this call has returned is decided under the new quota.
     ///
-    /// A window of the same length keeps its counts. Where the length changes, what counts now counts in the new
-    /// window, which may end later than the old one would have; and charges that were made before can't be given
-    /// back.
+    /// What a key has taken stays taken, as tokens. A bucket of 10 with 4 missing becomes one of
+    /// 100 with 4 missing, and from then on tokens come back at the new rate. So a larger quota
+    /// admits everything that the old one would have admitted. All that is admitted around a change
+    /// is at most the larger of the two capacities, and what the rates add.
+    ///
+    /// If more tokens are missing than the new capacity, the key has nothing left and the rest of
+    /// its debt is forgotten; so don't lower and raise a quota again and again. Charges from before
+    /// the change can still be given back; a bucket's only as far as the new rate would have
+    /// refilled while the old one held them.
+    ///
+    /// A window of the same length keeps its counts. If the length changes, tokens that count now
+    /// count in the new window, which may end later than the old one would have, and charges from
+    /// before the change can't be given back.
     ///
     /// # Errors
     ///
-    /// A [`ConfigError`] for a quota that the algorithm can't enforce, and [`ConfigError::QuotaNotChanged`] where the
-    /// memory is not to be had (see below). Nothing has changed then.
+    /// A [`ConfigError`] for a quota that the algorithm can't enforce, and
+    /// [`ConfigError::QuotaNotChanged`] if there is no memory for the change (see below). Then
+    /// nothing has changed.
     ///
     /// # Cost and progress
     ///
-    /// Lock-free, but for the wait below. This call visits every key, which takes some tens of milliseconds for a
-    /// million, while others go on checking. With [`Fingerprints`](crate::Fingerprints) it turns the table over; with
-    /// [`ExactKeys`](crate::ExactKeys) it gives each key the next part of its state, which takes 88 bytes until the
-    /// key is forgotten, and makes its checks some nanoseconds longer.
+    /// Lock-free, except for the wait below. This call visits every key, which takes some tens of
+    /// milliseconds for a million keys, while other threads keep checking. With
+    /// [`Fingerprints`](crate::Fingerprints) it turns the table over. With
+    /// [`ExactKeys`](crate::ExactKeys) it gives each key the next part of its state, which takes 88
+    /// bytes until the key is forgotten and makes checks of the key some nanoseconds longer.
     ///
-    /// What a change replaces is freed when no thread can see it any more. A thread that is stopped in a check, or holds a
-    /// [`pin`](Self::pin) handle (this one, too), keeps what was there when it stopped, and other changes are made
-    /// meanwhile. Where several that stopped at different times keep so many tables that no memory is permitted for
-    /// another one, this call sleeps for up to a tenth of a second, and is then refused. Exact keys refuse none.
+    /// What a change replaces is freed when no thread can see it any more. A thread that is stopped
+    /// in a check, or holds a [`pin`](Self::pin) handle (the calling thread too), keeps what
+    /// existed when it stopped; other changes can still be made meanwhile. If several threads
+    /// stopped at different times, they may keep so many tables that no memory is permitted for
+    /// another one. Then this call sleeps for up to a tenth of a second and returns the error.
+    /// Exact keys refuse no change.
     ///
     /// ```
     /// # use tollgate::{Clock, Limiter, Quota};
@@ -54,10 +63,16 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         self.set_quota_at(quota, self.clock.now())
     }
 
-    /// [`set_quota`](Self::set_quota) for those who check at times of their own
-    /// ([`check_at`](Self::check_at)): what is missing at `now` stays missing.
+    /// [`set_quota`](Self::set_quota) at the caller's time, for limiters that are used with
+    /// [`check_at`](Self::check_at).
+    ///
+    /// Tokens that are missing at `now` stay missing.
     ///
     /// # Errors
+    ///
+    /// As [`set_quota`](Self::set_quota).
+    ///
+    /// # Progress
     ///
     /// As [`set_quota`](Self::set_quota).
     ///
@@ -72,24 +87,32 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// ```
     pub fn set_quota_at(&self, quota: Quota, now: Tick) -> Result<(), ConfigError> {
         self.store.set_quota(quota, now)?;
-        // What keys without a place share goes on under it, from now on.
+        // Moves the state that keys without a slot share to the new quota.
         self.visit_shared(|_| Some(()));
         Ok(())
     }
 
-    /// Gives `key` a quota of its own, in place of the one that all have, or another one. It holds until it is
-    /// [removed](Self::remove_key_quota), also while the key is not tracked. The rules of
-    /// [`set_quota`](Self::set_quota) apply, and its errors and costs with [`Fingerprints`](crate::Fingerprints): there
-    /// change many at once, by [`set_key_quotas`](Self::set_key_quotas). With [`ExactKeys`](crate::ExactKeys) only
-    /// this key is visited; a key's first own quota, and the loss of it, take a lock on one bucket of an index.
+    /// Gives `key` a quota of its own, in place of the limiter's quota or of an earlier own quota.
     ///
-    /// With `Fingerprints`, every check looks for a quota of its key's own while any key has one; with `ExactKeys`
-    /// the first check of a key after any change does. It takes some 150 bytes with `Fingerprints`, and with
-    /// `ExactKeys` some 330 and the key.
+    /// It holds until it is [removed](Self::remove_key_quota), also while the key is not tracked.
+    /// Tokens that are taken stay taken, as [`set_quota`](Self::set_quota) says. With
+    /// [`Fingerprints`](crate::Fingerprints) this call costs as much as `set_quota`, so change many
+    /// keys together with [`set_key_quotas`](Self::set_key_quotas). With
+    /// [`ExactKeys`](crate::ExactKeys) it visits this key only; the first own quota of a key, and
+    /// its removal, lock one bucket of an index.
+    ///
+    /// While any key has an own quota, every check with `Fingerprints` looks for one; with
+    /// `ExactKeys`, the first check of a key after any change does. An own quota takes some 150
+    /// bytes with `Fingerprints`, and some 330 bytes and the key with `ExactKeys`.
     ///
     /// # Errors
     ///
     /// As [`set_quota`](Self::set_quota).
+    ///
+    /// # Progress
+    ///
+    /// As [`set_quota`](Self::set_quota). With `ExactKeys` the first own quota of a key takes a
+    /// lock.
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
@@ -107,11 +130,19 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         self.set_key_quotas([(key, Some(quota))])
     }
 
-    /// Takes its own quota from `key`, which comes under the quota of all again. True if it had one.
+    /// Removes the own quota of `key`, so that the limiter's quota holds for it again.
+    ///
+    /// Returns whether the key had an own quota.
     ///
     /// # Errors
     ///
-    /// [`ConfigError::QuotaNotChanged`], as [`set_quota`](Self::set_quota).
+    /// [`ConfigError::QuotaNotChanged`] if there is no memory for the change, as for
+    /// [`set_quota`](Self::set_quota).
+    ///
+    /// # Progress
+    ///
+    /// As [`set_quota`](Self::set_quota). With `ExactKeys` the removal of an own quota takes a
+    /// lock.
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
@@ -130,7 +161,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         self.store.set_own_quotas(&[(key, None)], self.clock.now())
     }
 
-    /// The quota of its own that `key` has.
+    /// The own quota of `key`, if it has one.
     ///
     /// # Progress
     ///
@@ -152,7 +183,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         self.store.own_quota(key)
     }
 
-    /// The quota of all keys that have none of their own, as it was given, burst and all.
+    /// The quota of all keys that have no quota of their own, as it was set, with its burst.
     ///
     /// # Progress
     ///
@@ -170,15 +201,21 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         self.store.default_rule().rule.quota
     }
 
-    /// Gives many keys quotas of their own, or takes theirs from them (`None`). With
-    /// [`Fingerprints`](crate::Fingerprints) all of it is one change, at the cost of one; with
-    /// [`ExactKeys`](crate::ExactKeys) it is one after the other. If a quota is refused, or the iterator panics, nothing has
-    /// changed.
+    /// Gives many keys quotas of their own, or removes them (`None`).
+    ///
+    /// With [`Fingerprints`](crate::Fingerprints) all of it is one change, at the cost of one; with
+    /// [`ExactKeys`](crate::ExactKeys) the keys are changed one after the other. If a quota is
+    /// refused, or the iterator panics, nothing has changed.
     ///
     /// # Errors
     ///
-    /// As [`set_quota`](Self::set_quota); it is the first quota that is refused. With `ExactKeys`,
-    /// [`ConfigError::QuotaNotChanged`], or a panic of a key, may come after some keys were changed; do it again then.
+    /// As [`set_quota`](Self::set_quota), for the first quota that is refused. With `ExactKeys` a
+    /// panic of a key may come after some keys were changed; then call this again.
+    ///
+    /// # Progress
+    ///
+    /// As [`set_key_quota`](Self::set_key_quota) and [`remove_key_quota`](Self::remove_key_quota).
+    /// Allocates a list of the keys.
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
@@ -202,12 +239,16 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         self.set_key_quotas_at(quotas, self.clock.now())
     }
 
-    /// [`set_key_quotas`](Self::set_key_quotas) for those who check at times of their own
-    /// ([`check_at`](Self::check_at)).
+    /// [`set_key_quotas`](Self::set_key_quotas) at the caller's time, for limiters that are used
+    /// with [`check_at`](Self::check_at).
     ///
     /// # Errors
     ///
     /// As [`set_quota`](Self::set_quota).
+    ///
+    /// # Progress
+    ///
+    /// As [`set_key_quotas`](Self::set_key_quotas).
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota, Tick};

@@ -1,4 +1,4 @@
-//! The limiter of one resource.
+//! The limiter of one resource: one state, without keys.
 
 use super::builder::Builder;
 use super::method::Method;
@@ -16,10 +16,11 @@ use crate::sync::Ordering::Relaxed;
 use crate::time::Tick;
 use std::sync::Arc;
 
-/// A rate limiter for a single resource: one state, no keys, no table.
+/// A rate limiter for a single resource: one state, without keys or a table.
 ///
-/// All methods take `&self`; share it by reference or `Arc`. Nothing locks or waits; nothing allocates but an
-/// [`Algorithm::SlidingLog`](crate::Algorithm::SlidingLog), which does so as its log grows.
+/// All methods take `&self`; share it by reference or `Arc`. No method locks or waits. Checks do
+/// not allocate, except with an [`Algorithm::SlidingLog`](crate::Algorithm::SlidingLog), which
+/// allocates as its log grows.
 ///
 /// ```
 /// use tollgate::{Quota, SingleLimiter};
@@ -33,30 +34,31 @@ use std::sync::Arc;
 pub struct SingleLimiter {
     first: First,
     state: Apart,
-    /// What of the state was replaced, by a change of the quota or as a log goes on.
+    /// Replaced parts of the state: by a change of the quota, or as a log advances.
     retired: Bag,
     resets: Resets,
     method: Method,
     clock: Clock,
 }
 
-/// The rule that the limiter was built with, beside the state, where a check finds it without a pointer. It
-/// judges the first stage of the state. When the quota is changed, that is frozen or sealed, so a check
-/// under this rule answers nothing and goes on to the last stage: until then the way there costs nothing.
+/// The rule that the limiter was built with, stored beside the state so that a check reaches it
+/// without following a pointer. It decides on the first stage of the state. A change of the quota
+/// freezes or seals that stage; then a check under this rule gets no answer and continues at the
+/// last stage. Until the quota changes, a check pays nothing for the later stages.
 #[derive(Debug)]
 enum First {
-    /// The rule, once more as a GCRA if it is one.
+    /// The rule, and the same rule as a GCRA if it is one.
     Packed(AnyRule, Option<Gcra>),
     Log(SlidingLog),
 }
 
-/// A state on cache lines of its own: each check reads what is beside it, which would go from core
-/// to core with the word.
+/// A state on cache lines of its own. Otherwise the fields that each check reads would travel from
+/// core to core with the word.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Apart(Staged);
 
-/// Only a store seals a state, to evict its key.
+/// Only a store seals a state, when it evicts the key.
 const NEVER_SEALED: &str = "the state of a single limiter is never sealed";
 
 impl SingleLimiter {
@@ -73,7 +75,7 @@ impl SingleLimiter {
         Builder::new(quota)
     }
 
-    /// The quota that it enforces.
+    /// The quota that the limiter enforces.
     ///
     /// # Progress
     ///
@@ -89,20 +91,22 @@ impl SingleLimiter {
         self.state.0.rule(&self.retired).expect(NEVER_SEALED).quota
     }
 
-    /// Replaces the quota. A check that begins after this has returned is decided under the new one. What is
+    /// Replaces the quota.
+    ///
+    /// A check that begins after this call has returned is decided under the new quota. What is
     /// taken stays taken, as [`Limiter::set_quota`](crate::Limiter::set_quota) says.
     ///
-    /// A check costs nothing more as long as the quota was never changed. After the first change it goes by
-    /// way of a pointer and takes some nanoseconds longer, however often the quota is changed again.
+    /// Until the first change a check pays nothing for this. After it, a check follows a pointer
+    /// and takes some nanoseconds longer, however often the quota is changed again.
     ///
     /// # Errors
     ///
-    /// A [`ConfigError`] for a quota that the algorithm can't enforce. Nothing has changed then.
+    /// A [`ConfigError`] for a quota that the algorithm can't enforce. Then nothing has changed.
     ///
     /// # Progress
     ///
-    /// Lock-free. Allocates the next state, some 400 bytes; the one that it replaces is freed when no thread
-    /// can see it any more.
+    /// Lock-free. Allocates the next state, some 400 bytes. The state that it replaces is freed
+    /// when no thread can see it any more.
     ///
     /// ```
     /// # use tollgate::{Clock, Quota, SingleLimiter};
@@ -118,8 +122,10 @@ impl SingleLimiter {
         self.set_quota_at(quota, self.clock.now())
     }
 
-    /// [`set_quota`](Self::set_quota) for those who check at times of their own
-    /// ([`check_at`](Self::check_at)): what is missing at `now` stays missing.
+    /// [`set_quota`](Self::set_quota) at the caller's time, for limiters that are used with
+    /// [`check_at`](Self::check_at).
+    ///
+    /// Tokens that are missing at `now` stay missing.
     ///
     /// # Errors
     ///
@@ -146,7 +152,7 @@ impl SingleLimiter {
         Ok(())
     }
 
-    /// Gives the state to `visit`, which answers unless that was replaced.
+    /// Passes the state to `visit`, which returns `None` if the state was replaced meanwhile.
     fn visit<T>(&self, visit: impl Fn(Kept<'_>) -> Option<T>) -> T {
         let Apart(state) = &self.state;
         let first = match &self.first {
@@ -160,8 +166,8 @@ impl SingleLimiter {
     ///
     /// # Progress
     ///
-    /// Lock-free; a denial is wait-free. No allocation, but for a sliding log, which allocates its next part
-    /// once in a while (8 to 16,384 admissions), and whose denial is only lock-free.
+    /// Lock-free; a denial is wait-free. No allocation. A sliding log is the exception: it
+    /// allocates its next part once in 8 to 16,384 admissions, and its denial is only lock-free.
     ///
     /// ```
     /// # use tollgate::{Quota, SingleLimiter};
@@ -175,8 +181,10 @@ impl SingleLimiter {
         self.check_at(1, self.clock.now())
     }
 
-    /// May something that costs `cost` tokens be done now? Charges all of them or none. A cost of 0 is
-    /// always allowed; one above [`Decision::capacity`] is refused for good.
+    /// May something that costs `cost` tokens be done now? Charges all of them or none.
+    ///
+    /// A cost of 0 is always allowed and charges nothing. A cost above [`Decision::capacity`] can
+    /// never pass and is answered with [`Outcome::TooCostly`](crate::Outcome::TooCostly).
     ///
     /// # Progress
     ///
@@ -193,8 +201,10 @@ impl SingleLimiter {
         self.check_at(cost, self.clock.now())
     }
 
-    /// [`check_n`](Self::check_n) at the caller's time, which counts from an origin of the caller's
-    /// choice. Don't mix it with the limiter's own clock unless `now` is read from that clock. For
+    /// [`check_n`](Self::check_n) at the caller's time, which counts from any origin that the
+    /// caller chooses.
+    ///
+    /// Don't mix it with the limiter's own clock unless `now` is read from that clock. For
     /// algorithms with windows choose [`WindowAlign::TickZero`](crate::WindowAlign::TickZero).
     ///
     /// # Progress
@@ -217,19 +227,19 @@ impl SingleLimiter {
         let stamp = self.resets.stamp();
         match Charged::make(gcra, self.state.0.first_word(), now, cost) {
             Some(charged) => charged.answer(now, cost, stamp),
-            // Nothing is asked after this call, so nothing has to be kept for it.
+            // This is the last step, so that no value has to be kept across the call.
             None => self.charge_last(now, cost).0,
         }
     }
 
-    /// Charges the state by a rule that is no bucket's. Not inlined, so that a bucket's check can be, wherever
-    /// it stands.
+    /// Charges the state by a rule other than a bucket's. Not inlined, so that the check of a
+    /// bucket can be inlined into its callers.
     #[inline(never)]
     fn charge_otherwise(&self, now: Tick, cost: u64) -> Decision {
         match &self.first {
             First::Packed(AnyRule::FixedWindow(rule), _) => self.charge_by(rule, now, cost),
             First::Packed(AnyRule::SlidingWindow(rule), _) => self.charge_by(rule, now, cost),
-            // Buckets: not asked here.
+            // `check_at` has answered for buckets.
             First::Packed(..) => self.charge_last(now, cost).0,
             First::Log(rule) => {
                 let (Apart(state), stamp) = (&self.state, self.resets.stamp());
@@ -256,7 +266,7 @@ impl SingleLimiter {
         self.charge_last(now, cost).0
     }
 
-    /// Charges the state where the quota was changed.
+    /// Charges the last stage of the state, after a change of the quota.
     #[cold]
     #[inline(never)]
     fn charge_last(&self, now: Tick, cost: u64) -> LongWay {
@@ -266,12 +276,13 @@ impl SingleLimiter {
         Decision { stamp, ..decision }.into()
     }
 
-    /// What [`check`](Self::check) would answer now, without charging. The figures are those before a
-    /// charge.
+    /// What [`check`](Self::check) would answer now. Charges nothing.
+    ///
+    /// The figures are those before a charge.
     ///
     /// # Progress
     ///
-    /// Wait-free, for a sliding log lock-free. No allocation.
+    /// Wait-free, with a sliding log lock-free. No allocation.
     ///
     /// ```
     /// # use tollgate::{Quota, SingleLimiter};
@@ -284,8 +295,9 @@ impl SingleLimiter {
         self.peek_n(1)
     }
 
-    /// What [`check_n`](Self::check_n) would answer now, without charging. The figures are those before a
-    /// charge.
+    /// What [`check_n`](Self::check_n) would answer now. Charges nothing.
+    ///
+    /// The figures are those before a charge.
     ///
     /// # Progress
     ///
@@ -303,7 +315,8 @@ impl SingleLimiter {
         self.peek_at(cost, self.clock.now())
     }
 
-    /// [`peek_n`](Self::peek_n) at the caller's time: what [`check_at`](Self::check_at) would answer.
+    /// [`peek_n`](Self::peek_n) at the caller's time: what [`check_at`](Self::check_at) would
+    /// answer.
     ///
     /// # Progress
     ///
@@ -320,11 +333,15 @@ impl SingleLimiter {
         self.visit(|state| state.peek(now, cost, || Tick::ZERO))
     }
 
-    /// Gives back what `charge` took; see [`Limiter::refund`](crate::Limiter::refund).
+    /// Gives back what `charge` took, for a request that was admitted and then failed or was not
+    /// made.
+    ///
+    /// [`Limiter::refund`](crate::Limiter::refund) says what is given back.
     ///
     /// # Progress
     ///
-    /// Lock-free. No allocation, but for a sliding log, which allocates once for each part of it.
+    /// Lock-free. No allocation, except with a sliding log, which allocates once for each of its
+    /// parts.
     ///
     /// ```
     /// # use tollgate::{Clock, Quota, SingleLimiter};
@@ -338,8 +355,10 @@ impl SingleLimiter {
         self.refund_n(charge, u64::MAX);
     }
 
-    /// Gives back at most `tokens` of what `charge` took: for a request that cost less than was charged; see
-    /// [`Limiter::refund_n`](crate::Limiter::refund_n).
+    /// Gives back at most `tokens` of what `charge` took, for a request that cost less than was
+    /// charged.
+    ///
+    /// [`Limiter::refund_n`](crate::Limiter::refund_n) says what is given back.
     ///
     /// # Progress
     ///
@@ -358,8 +377,9 @@ impl SingleLimiter {
         self.refund_at(charge, tokens, self.clock.now());
     }
 
-    /// [`refund_n`](Self::refund_n) at the caller's time, which counts from the same origin as that of the
-    /// charge.
+    /// [`refund_n`](Self::refund_n) at the caller's time.
+    ///
+    /// The time counts from the same origin as that of the charge ([`check_at`](Self::check_at)).
     ///
     /// # Progress
     ///
@@ -378,11 +398,13 @@ impl SingleLimiter {
         self.visit(|state| state.refund(now, charge, tokens, is_current));
     }
 
-    /// Makes the limiter as good as new. What it charged before is not given back by a later [`refund`](Self::refund).
+    /// Makes the limiter as good as new.
+    ///
+    /// A later [`refund`](Self::refund) gives back nothing of what was charged before.
     ///
     /// # Progress
     ///
-    /// Lock-free. No allocation, but for a sliding log.
+    /// Lock-free. No allocation, except with a sliding log.
     ///
     /// ```
     /// # use tollgate::{Quota, SingleLimiter};
@@ -396,7 +418,8 @@ impl SingleLimiter {
         self.resets.note(|| self.visit(|state| state.reset()));
     }
 
-    /// Would a new limiter in its place decide the same from now on? Then it may be dropped.
+    /// Whether a new limiter in its place would decide the same from now on. Then this one may be
+    /// dropped.
     ///
     /// # Progress
     ///
@@ -418,8 +441,10 @@ impl SingleLimiter {
         self.visit(|state| state.is_idle(now))
     }
 
-    /// The bytes of memory it holds, and what waits to be freed. Constant, but for a change of the quota, and
-    /// for a sliding log, which holds more the more it admits in a period.
+    /// The bytes of memory that the limiter holds, with parts that are not freed yet.
+    ///
+    /// The figure is constant, unless the quota is changed. With a sliding log it grows with the
+    /// admissions of a period.
     ///
     /// # Progress
     ///
@@ -435,7 +460,7 @@ impl SingleLimiter {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn bytes(&self) -> usize {
-        // An `Arc` keeps two counts before its value.
+        // An `Arc` stores two counts before its value.
         const COUNTS: usize = 2 * size_of::<usize>() + size_of::<Counts>();
         const RULE: usize = align_of::<Shared>() + size_of::<Shared>();
         let Apart(state) = &self.state;
@@ -459,11 +484,11 @@ impl SingleLimiter {
 }
 
 impl Builder<SingleLimiter> {
-    /// The limiter.
+    /// Builds the limiter.
     ///
     /// # Errors
     ///
-    /// A [`ConfigError`] that names the value, the range and the fix.
+    /// A [`ConfigError`] that names the value, the allowed range and the fix.
     ///
     /// ```
     /// # use tollgate::{Quota, SingleLimiter};

@@ -1,7 +1,7 @@
-//! What a limiter asks of its store of keys.
+//! The interface between a limiter and its store of keys.
 //!
-//! A limiter's methods are written once, over the two traits that are hidden here. Each store
-//! answers them by static calls, so what one store costs is not paid with the other.
+//! A limiter's methods are written once, over two hidden traits. Each store implements them and is
+//! called statically, so the cost of one store does not affect the other.
 
 use super::method::Method;
 use super::resets::Resets;
@@ -26,7 +26,7 @@ pub struct Settings {
     pub(super) count_denials: bool,
 }
 
-/// What a store says of itself.
+/// The figures of a store, for [`Stats`](crate::Stats).
 #[derive(Clone, Copy, Debug)]
 pub struct Figures {
     pub(super) keys: usize,
@@ -38,61 +38,63 @@ pub struct Figures {
     pub(super) bytes: usize,
 }
 
-/// What a limiter passes to its store with each charge.
+/// The part of a charge that the store does not know by itself.
 #[derive(Clone, Copy)]
 pub struct Request<'l, R> {
     pub(super) cost: u64,
     pub(super) resets: &'l Resets,
-    /// Answers for a new key that finds no place, given the cost, the time, and the answer to a
-    /// fresh key.
+    /// Answers for a new key that finds no slot, given the cost, the time, and the answer that a
+    /// fresh key would get.
     pub(super) refuse: R,
 }
 
-/// Does a charge of this key do a step of upkeep? One in 2048 keys does at a time, and a key in one
-/// of 2048 milliseconds (of 2^20 nanoseconds).
+/// Whether a charge of this key does a step of upkeep. At any time one in 2048 keys does, and each
+/// key does in one of 2048 milliseconds (of 2^20 nanoseconds).
 ///
-/// A turnover must go on, and a table that is far too large shrink, also where no new keys come. A
-/// step takes about a microsecond, several times a check: so fewer than one in a thousand checks,
-/// which a 99.9th percentile tells, must do one. Denials write nothing, so they do none.
+/// A turnover must proceed, and a table that is far too large must shrink, also while no new keys
+/// come. A step takes about a microsecond, several times a check; so fewer than one in a thousand
+/// checks may do one, or it would show in the 99.9th percentile. Denials write nothing, so they do
+/// no steps.
 #[inline]
 pub(super) const fn is_turn(hash: u64, now: Tick) -> bool {
     (hash ^ (now.as_nanos() >> 20)).is_multiple_of(2048)
 }
 
-/// What a handle holds while it reads a store.
+/// The guard that a handle holds while it reads a store.
 pub trait Pin {
-    /// Begins to read.
+    /// Begins to read, and announces it.
     fn pin() -> Self;
-    /// Ends what was read so far and goes on, if something may wait for that to be freed.
+    /// Ends the present read and begins another one, if memory may wait for that to be freed.
     fn renew(&mut self);
 }
 
-/// What a limiter asks of its store, whatever the keys are. An empty store is made from its settings.
+/// The operations of a store that do not depend on the type of a key. An empty store is made from
+/// its settings.
 pub trait Backing: TryFrom<Settings, Error = ConfigError> {
-    /// Held by whoever charges keys.
+    /// The guard that a caller holds to charge keys.
     type Guard: Pin;
-    /// How many changes of quotas there were: to be read before a rule is asked for.
+    /// The number of changes of quotas so far. The caller reads it before it asks for a rule.
     fn changes(&self) -> u64;
     /// The rule of the keys that have no quota of their own.
     fn default_rule(&self) -> Wanted;
-    /// Replaces it.
+    /// Replaces the quota of the keys that have no quota of their own.
     fn set_quota(&self, quota: Quota, now: Tick) -> Result<(), ConfigError>;
-    /// Looks for idle keys in so many places, or does what else there is to do; true if there is
-    /// more.
+    /// Looks for idle keys in up to `places` slots, or does other upkeep; returns whether more is
+    /// left to do.
     fn sweep(&self, places: usize, clock: &dyn Fn() -> Tick) -> bool;
     /// Makes every key as good as new, and forgets the idle ones.
     fn clear(&self, clock: &dyn Fn() -> Tick, resets: &Resets);
-    /// How many keys are there.
+    /// The number of keys, as an upper bound.
     fn len(&self) -> usize;
-    /// How large the store is and what it has done. This may go over all keys.
+    /// The size of the store and what it has done. This may visit all keys.
     fn figures(&self) -> Figures;
 }
 
-/// What a limiter asks of its store for a key of type `Q`.
+/// The operations of a store on a key of type `Q`.
 pub trait Lookup<Q: ?Sized>: Backing {
     /// Charges a key, after inserting it if it is new and the request charges anything.
     ///
-    /// `now` is asked after the key's memory was prefetched.
+    /// `now` is called after the key's memory was prefetched.
     fn charge(
         &self,
         key: &Q,
@@ -100,8 +102,8 @@ pub trait Lookup<Q: ?Sized>: Backing {
         request: Request<'_, impl Fn(u64, Tick, Decision) -> Decision>,
         guard: &Self::Guard,
     ) -> Decision;
-    /// Charges each of many keys one token, [`BATCH`] at a time, at one time for each batch; adds
-    /// the answers to `decisions`.
+    /// Charges each of many keys one token, [`BATCH`] at a time, and adds the answers to
+    /// `decisions`. All keys of a batch are charged at one time.
     fn charge_many<'k>(
         &self,
         keys: impl Iterator<Item = &'k Q>,
@@ -110,24 +112,24 @@ pub trait Lookup<Q: ?Sized>: Backing {
         decisions: &mut Vec<Decision>,
     ) where
         Q: 'k;
-    /// What a request would be answered. `Err` for a key that is not there: with the answer to a
-    /// fresh key, before a charge, and whether it would find a place.
+    /// The answer to a request, without a charge. `Err` if the key is missing: the answer to a
+    /// fresh key, before a charge, and whether the key would find a slot.
     fn peek(&self, key: &Q, cost: u64, now: Tick) -> Result<Decision, (Decision, bool)>;
-    /// Gives back at most `tokens` of what `charge` took, if the key is there and `is_current` says
-    /// so of the charge then.
+    /// Gives back at most `tokens` of what `charge` took, if the key is present and `is_current` is
+    /// still true of the charge.
     fn refund(&self, key: &Q, now: Tick, charge: &Decision, tokens: u64, is_current: impl Fn() -> bool);
-    /// Makes a key as good as new, if it is there.
+    /// Makes a key as good as new, if it is present.
     fn reset(&self, key: &Q);
-    /// The quota of its own that a key has.
+    /// The own quota of a key, if it has one.
     fn own_quota(&self, key: &Q) -> Option<Quota>;
-    /// Gives keys a quota of their own, or takes it from them; had any of the latter one?
+    /// Gives keys quotas of their own, or removes them. Returns whether any of the latter had one.
     fn set_own_quotas(&self, quotas: &[(&Q, Option<Quota>)], now: Tick) -> Result<bool, ConfigError>;
 }
 
-/// How many steps of upkeep are done under one guard: what they retire can be freed after these.
+/// The number of upkeep steps under one guard. What they retire can be freed after them.
 const STEPS: usize = 64;
 
-/// A sweep by steps of so many places: begins one and does as many steps as `places` allow.
+/// Sweeps by steps of `step` slots: begins a sweep and does as many steps as `places` allow.
 pub(super) fn sweep_by_steps(
     places: usize,
     step: usize,
@@ -145,7 +147,7 @@ pub(super) fn sweep_by_steps(
         match begin(now, first) {
             Sweep::Nothing => return false,
             Sweep::UnderWay => break,
-            // A clock that is wrong once is not believed, so it is read again.
+            // One reading of a clock may be wrong, so it is read again.
             Sweep::NotBelieved => (now, steps) = (clock(), steps - 1),
         }
     }
@@ -158,7 +160,7 @@ pub(super) fn sweep_by_steps(
     true
 }
 
-/// The end of a clear, after all keys were reset: forgets them.
+/// The end of a clear: forgets the keys, which were all reset.
 pub(super) fn forget_all(
     clock: &dyn Fn() -> Tick,
     note: impl Fn(Tick),
@@ -167,16 +169,18 @@ pub(super) fn forget_all(
 ) {
     (0..WITNESSES).for_each(|_| note(clock()));
     let now = clock();
-    // A turnover that is under way may have moved keys before they were reset. The next one
-    // forgets them.
+    // A turnover that is under way may have moved keys before they were reset. The next turnover
+    // forgets these.
     while tend(STEPS, now) {}
     if begin(now) {
         while tend(STEPS, now) {}
     }
 }
 
-/// What a [`Limiter`](crate::Limiter) keeps its keys in: [`Fingerprints`](crate::Fingerprints) or
-/// [`ExactKeys`](crate::ExactKeys). Sealed.
+/// A store of a [`Limiter`](crate::Limiter)'s keys: [`Fingerprints`](crate::Fingerprints) or
+/// [`ExactKeys`](crate::ExactKeys).
+///
+/// This trait is sealed.
 ///
 /// ```
 /// use tollgate::{Limiter, Quota, Store};
@@ -191,21 +195,25 @@ pub(super) fn forget_all(
 /// ```
 pub trait Store: Backing {}
 
-/// A [`Store`] that can be asked with keys of type `Q`. Sealed.
+/// A [`Store`] that accepts keys of type `Q`.
 ///
-/// [`Fingerprints`](crate::Fingerprints) take anything that is [`Hash`](std::hash::Hash); [`ExactKeys`](crate::ExactKeys) what
-/// is also [`Equivalent`](crate::Equivalent) to a key and can become one ([`ToKey`]).
+/// [`Fingerprints`](crate::Fingerprints) accepts every type that implements
+/// [`Hash`](std::hash::Hash). [`ExactKeys`](crate::ExactKeys) accepts types that are also
+/// [`Equivalent`](crate::Equivalent) to its keys and can become one ([`ToKey`]). This trait is
+/// sealed.
 #[diagnostic::on_unimplemented(
     message = "this limiter's store can't be asked with keys of type `{Q}`",
     note = "a limiter of exact keys keeps them, so it needs to make an owned key of a `{Q}`: see `tollgate::ToKey`"
 )]
 pub trait Accepts<Q: ?Sized>: Store + Lookup<Q> {}
 
-/// How a key that is asked for becomes one that is kept: for [`ExactKeys`](crate::ExactKeys), which call it when they insert a
-/// key. What is made must be equal to what was asked for, and have the same hash.
+/// Makes an owned key of a borrowed form, for [`ExactKeys`](crate::ExactKeys), which calls this to
+/// insert a key.
 ///
-/// Whatever is [`ToOwned`] has it: a `str` becomes a `String`, a `u64` stays one. Implement it for borrowed
-/// forms of your own.
+/// The owned key must be equal to the borrowed form and have the same hash.
+///
+/// Every type that is [`ToOwned`] implements this: a `str` becomes a `String`, a `u64` stays one.
+/// Implement it for borrowed forms of your own.
 ///
 /// ```
 /// use tollgate::{Equivalent, Limiter, Quota, ToKey};
@@ -231,7 +239,7 @@ pub trait Accepts<Q: ?Sized>: Store + Lookup<Q> {}
 /// # Ok::<(), tollgate::ConfigError>(())
 /// ```
 pub trait ToKey<K> {
-    /// An owned key that is equal to this.
+    /// Returns an owned key that is equal to `self`.
     fn to_key(&self) -> K;
 }
 

@@ -1,4 +1,4 @@
-//! A thread that sweeps a limiter from time to time.
+//! A thread that sweeps a limiter at intervals.
 //!
 //! # Orderings
 //!
@@ -6,8 +6,8 @@
 //! |---|---|---|---|---|
 //! | (none) | | | | |
 //!
-//! The stop flag publishes nothing: the thread only has to see it some time after it is set, `unpark` makes
-//! that at once, and the thread is joined.
+//! The stop flag publishes nothing. The thread only has to see it some time after it is set:
+//! `unpark` wakes the thread for that, and the thread is joined.
 
 use super::keyed::Limiter;
 use super::store::Store;
@@ -19,12 +19,14 @@ use std::time::Duration;
 const SHORTEST: Duration = Duration::from_millis(1);
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
-/// Slots that are swept between two looks at the stop flag: some ten microseconds.
+/// Slots to sweep between two reads of the stop flag: some ten microseconds.
 const BUDGET: usize = 1024;
 
-/// A thread that [sweeps](Limiter::sweep) a limiter at intervals, so that idle keys are forgotten and memory
-/// is given back also while nobody comes. A limiter needs none: see [`sweep`](Limiter::sweep). Dropping it
-/// ends the thread and waits for that, which takes some microseconds.
+/// A thread that [sweeps](Limiter::sweep) a limiter at intervals.
+///
+/// It forgets idle keys and gives memory back while no requests come. A limiter works without one:
+/// see [`sweep`](Limiter::sweep). Dropping the sweeper ends the thread and waits for its end, which
+/// takes some microseconds.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -46,13 +48,15 @@ pub struct Sweeper {
 }
 
 impl Sweeper {
-    /// Starts a thread that sweeps `limiter`, by the limiter's own clock, each time `every` has passed: 1 ms
-    /// to 24 h, once a minute suits most services.
+    /// Starts a thread that sweeps `limiter` each time that `every` has passed, by the limiter's
+    /// own clock.
+    ///
+    /// `every` is from 1 ms to 24 h; once a minute suits most services.
     ///
     /// # Errors
     ///
-    /// [`ConfigError::SweepIntervalOutOfRange`] if the interval is out of range, [`ConfigError::ThreadRefused`] if the
-    /// system refuses the thread.
+    /// [`ConfigError::SweepIntervalOutOfRange`] if the interval is out of range,
+    /// [`ConfigError::ThreadRefused`] if the system refuses the thread.
     ///
     /// ```
     /// # use std::{sync::Arc, time::Duration};
@@ -75,7 +79,7 @@ impl Sweeper {
         let sweep = move || {
             // ORDERING: relaxed, here and below; see the ledger.
             while !stopped.load(Relaxed) {
-                // A wake-up for no reason sweeps early, which does no harm.
+                // A spurious wake-up sweeps early, which does no harm.
                 thread::park_timeout(every);
                 while !stopped.load(Relaxed) && limiter.sweep(BUDGET) {}
             }
@@ -92,7 +96,7 @@ impl Drop for Sweeper {
         self.stop.store(true, Relaxed);
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
-            // A thread that panicked has nothing to say to whoever ends it.
+            // A drop has no way to report a panic of the thread.
             let _ = thread.join();
         }
     }

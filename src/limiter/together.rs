@@ -1,29 +1,31 @@
-//! Several limits that are charged together: all of them or none.
+//! Several limits for one request, which charges all of them or none.
 //!
 //! # How
 //!
-//! Two atomics can't be changed by one instruction, so a request that several limits must allow is charged to one
-//! after the other, and what was charged is given back if one refuses. To be refused should be rare there: so all
-//! limits but the first are looked at before any is charged, and a client that is denied again and again, by
-//! whichever limit, writes nothing.
+//! One instruction can't change two atomics. So [`check_all`] charges the limits one after the
+//! other, and gives back what it charged if one of them refuses. To keep such refunds rare, it
+//! looks at all limits but the first before it charges any. A client that is denied again and
+//! again, by whichever limit, writes nothing.
 //!
 //! # What holds, whatever other threads do
 //!
-//! 1. A request that is allowed has been charged to each limit, by that limit's own check. So none admits more than
-//!    it would alone: its bound holds for what was charged and not given back.
-//! 2. A request that is refused has nothing charged when the call returns: what it charged it has given back itself.
-//! 3. Each step is a check, a peek or a refund of one limit, so the whole is as lock-free as these. Nothing is
-//!    tried again: a thread that stops between a charge and its refund keeps these tokens from others, and nothing
-//!    else.
+//! 1. An allowed request was charged to each limit, by that limit's own check. So no limit admits
+//!    more than it would alone: its bound holds for what was charged and not given back.
+//! 2. When the call returns, a refused request has charged nothing: the call has given back what it
+//!    charged.
+//! 3. Each step is a check, a peek or a refund of one limit, so the whole is as lock-free as these.
+//!    No step is retried. A thread that stops between a charge and its refund keeps these tokens
+//!    from others, and does no other harm.
 //!
 //! # What concurrency makes conservative
 //!
-//! Between a charge and its refund the tokens are missing. So two requests, each of which could have been
-//! allowed alone, may both be refused if each finds what the other will give back; never may both be allowed where
-//! there was room for one. And as with every refund, a bucket gives back only what has not refilled meanwhile.
+//! Between a charge and its refund the tokens are missing. So two requests, each of which could
+//! pass alone, may both be refused if each finds missing what the other is about to give back. Two
+//! requests are never both allowed where there was room for one. As with every refund, a bucket
+//! gives back only what has not refilled meanwhile.
 //!
-//! Why not reserve and then commit: a reservation that its owner forgot (a thread that was killed) would have to
-//! be found and undone by others, which takes more state for each key than one word.
+//! Why not reserve and then commit? A reservation whose thread was killed would have to be found
+//! and undone by other threads, which takes more state for each key than one word.
 
 use super::fingerprints::Fingerprints;
 use super::keyed::Limiter;
@@ -36,11 +38,12 @@ use std::fmt;
 use std::hash::Hash;
 use std::time::Duration;
 
-/// What [`check_all`] charges: one state. A [`SingleLimiter`] is one, and so is a [`Limiter`] for one key
+/// One state that [`check_all`] can charge: a [`SingleLimiter`], or a [`Limiter`] for one key
 /// ([`Limiter::for_key`]).
 ///
-/// Others may implement it. What `check_all` promises follows from what they promise: `check_n` charges
-/// all of the cost or nothing, `peek_n` charges nothing, `refund_n` gives back a charge of `check_n`.
+/// Other types may implement this trait. The guarantees of `check_all` follow from theirs:
+/// `check_n` charges all of the cost or nothing, `peek_n` charges nothing, `refund_n` gives back a
+/// charge of `check_n`.
 ///
 /// ```
 /// use tollgate::{Chargeable, Decision, Quota, SingleLimiter};
@@ -68,9 +71,9 @@ use std::time::Duration;
 /// # Ok::<(), tollgate::ConfigError>(())
 /// ```
 pub trait Chargeable {
-    /// Charges `cost` tokens or nothing, as [`Limiter::check_n`].
+    /// Charges `cost` tokens or none, as [`Limiter::check_n`].
     fn check_n(&self, cost: u64) -> Decision;
-    /// What [`check_n`](Self::check_n) would answer now.
+    /// What [`check_n`](Self::check_n) would answer now. Charges nothing.
     fn peek_n(&self, cost: u64) -> Decision;
     /// Gives back at most `tokens` of what `charge` took, as [`Limiter::refund_n`].
     fn refund_n(&self, charge: &Decision, tokens: u64);
@@ -101,7 +104,7 @@ pub struct KeyLimiter<'l, Q: ?Sized, K: ?Sized, S: Store = Fingerprints> {
 }
 
 impl<K: ?Sized, S: Store> Limiter<K, S> {
-    /// This limiter for one key, to be charged together with others by [`check_all`].
+    /// Binds this limiter to one key, to charge it together with others in [`check_all`].
     ///
     /// ```
     /// # use tollgate::{Chargeable, Limiter, Quota};
@@ -145,7 +148,7 @@ impl<Q: fmt::Debug + ?Sized, K: ?Sized, S: Store> fmt::Debug for KeyLimiter<'_, 
     }
 }
 
-/// What one limiter is asked for by [`check_all`], and what it answered.
+/// A request to one limiter, for [`check_all`], and its answer.
 pub struct Charge<'l> {
     limiter: &'l dyn Chargeable,
     cost: u64,
@@ -153,7 +156,7 @@ pub struct Charge<'l> {
     answer: Answer,
 }
 
-/// What is known of a charge.
+/// The progress of a charge.
 #[derive(Clone, Copy)]
 enum Answer {
     Unasked,
@@ -162,7 +165,7 @@ enum Answer {
 }
 
 impl<'l> Charge<'l> {
-    /// A request of `cost` tokens from `limiter`. Nothing is asked yet.
+    /// A request of `cost` tokens from `limiter`. It does not ask the limiter yet.
     ///
     /// ```
     /// # use tollgate::{Charge, Quota, SingleLimiter};
@@ -175,8 +178,8 @@ impl<'l> Charge<'l> {
         Self { limiter, cost, is_shadow: false, answer: Answer::Unasked }
     }
 
-    /// Of a limiter that is only tried out: it never denies the request, and is charged if the others
-    /// allow it.
+    /// Makes the limiter a trial: it never denies the request, and is charged if the others allow
+    /// it.
     ///
     /// ```
     /// # use tollgate::{check_all, Charge, Quota, SingleLimiter};
@@ -193,8 +196,9 @@ impl<'l> Charge<'l> {
         Self { is_shadow: true, ..self }
     }
 
-    /// What the limiter answered; `None` before [`check_all`]. If the request was denied, the figures
-    /// are those before a charge.
+    /// The limiter's answer; `None` before [`check_all`].
+    ///
+    /// If the request was denied, the figures are those before a charge.
     ///
     /// ```
     /// # use tollgate::{check_all, Charge, Quota, SingleLimiter};
@@ -212,8 +216,13 @@ impl<'l> Charge<'l> {
         }
     }
 
-    /// Gives back what was charged, for a request that failed after it was allowed. Gives back nothing
-    /// the second time. The decision stays.
+    /// Gives back what was charged, for a request that failed after it was allowed.
+    ///
+    /// A second call gives back nothing. The decision stays.
+    ///
+    /// # Progress
+    ///
+    /// As the limiter's refund.
     ///
     /// ```
     /// # use tollgate::{check_all, Charge, Clock, Quota, SingleLimiter};
@@ -229,8 +238,14 @@ impl<'l> Charge<'l> {
         self.refund_n(u64::MAX);
     }
 
-    /// Gives back at most `tokens` of what was charged, for a request that cost less than was charged.
-    /// As [`refund`](Self::refund) otherwise: what is left of the charge is not given back later.
+    /// Gives back at most `tokens` of what was charged, for a request that cost less than was
+    /// charged.
+    ///
+    /// The rest of the charge can't be given back later.
+    ///
+    /// # Progress
+    ///
+    /// As the limiter's refund.
     ///
     /// ```
     /// # use tollgate::{check_all, Charge, Clock, Quota, SingleLimiter};
@@ -277,7 +292,7 @@ impl fmt::Debug for Charge<'_> {
     }
 }
 
-/// A request that [`check_all`] denied: which of its charges binds, and why.
+/// The error of [`check_all`]: the charge that binds, and its decision.
 ///
 /// ```
 /// use tollgate::{Charge, Clock, Quota, SingleLimiter, check_all};
@@ -299,13 +314,15 @@ pub struct DeniedBy {
 }
 
 impl DeniedBy {
-    /// The index of the charge that binds: of those that deny the request, the one with the longest
-    /// [`retry_after`](Decision::retry_after); the first of them, if several wait as long.
+    /// The index of the charge that binds.
+    ///
+    /// Of the charges that deny the request, it is the one with the longest
+    /// [`retry_after`](Decision::retry_after), and the first of those if several wait as long.
     pub const fn index(&self) -> usize {
         self.index
     }
 
-    /// What its limiter answered. A retry before its `retry_after` is denied again.
+    /// The decision of the limiter that binds. A retry before its `retry_after` is denied again.
     pub const fn decision(&self) -> Decision {
         self.denied.decision()
     }
@@ -319,26 +336,27 @@ impl fmt::Display for DeniedBy {
 
 impl Error for DeniedBy {}
 
-/// Asks several limiters for one request, which is allowed if all of them allow it, and charged to all or
-/// to none.
+/// Asks several limiters for one request, which is allowed if all of them allow it, and charged to
+/// all or to none.
 ///
-/// The order of the charges does not matter for the answer. Put the limiter that denies most first: it is
-/// asked once, the others are looked at before any is charged. Name each state once: two charges of one
-/// state may deny each other.
+/// The order of the charges does not change the answer. Put the limiter that denies most first: it
+/// is asked once, and the others are looked at before any is charged. Name each state once: two
+/// charges of one state may deny each other.
 ///
-/// If a limiter panics (in the `Eq` of an exact key, for example), what others were charged is not given
-/// back by itself, for that could panic too: [`Charge::refund`] does it.
+/// If a limiter panics (in the `Eq` of an exact key, for example), charges to other limiters are
+/// not given back automatically, because that could panic too. Call [`Charge::refund`] for them.
 ///
-/// No limiter ever admits more than it would alone. Where requests race, one may be denied for want of
-/// tokens that another is about to give back.
+/// No limiter ever admits more than it would alone. Where requests race, one may be denied because
+/// another is about to give its tokens back.
 ///
 /// # Errors
 ///
-/// [`DeniedBy`], which names the limit that binds, if the request is denied. Nothing is charged then.
+/// [`DeniedBy`], which names the limit that binds, if the request is denied. Then nothing is
+/// charged.
 ///
 /// # Progress
 ///
-/// As the limiters' checks, peeks and refunds; nothing else is waited for, and nothing is tried again.
+/// As the limiters' checks, peeks and refunds; it waits for nothing else and retries nothing.
 ///
 /// ```
 /// use tollgate::{Charge, Limiter, Quota, SingleLimiter, check_all};
@@ -379,7 +397,7 @@ pub fn check_all(charges: &mut [Charge<'_>]) -> Result<(), DeniedBy> {
     let denials = charges.iter().enumerate();
     let denials = denials.filter_map(|(index, charge)| Some((index, *charge.denial()?)));
     let wait = |decision: &Decision| decision.retry_after().unwrap_or(Duration::MAX);
-    // Only a longer wait replaces: of several that wait as long, the first binds.
+    // Only a longer wait replaces the earlier one, so the first of equal waits binds.
     let binding =
         denials.reduce(|longest, next| if wait(&next.1) > wait(&longest.1) { next } else { longest });
     match binding.map(|(index, decision)| (index, decision.into_result())) {
@@ -388,8 +406,8 @@ pub fn check_all(charges: &mut [Charge<'_>]) -> Result<(), DeniedBy> {
     }
 }
 
-/// Charges all but the shadows, in their order. If one denies, those before it are given back, and looked
-/// at once more.
+/// Charges all but the shadows, in their order. If one denies, it refunds the charges before it and
+/// looks at their limiters once more. Returns whether all were charged.
 fn charge_each(charges: &mut [Charge<'_>]) -> bool {
     for index in 0..charges.len() {
         if charges[index].is_shadow {

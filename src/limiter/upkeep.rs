@@ -1,11 +1,12 @@
-//! Looking after a limiter: how large it is, what it has done, forgetting keys.
+//! Upkeep of a limiter: its figures, sweeps, and forgetting all keys.
 
 use super::keyed::Limiter;
 use super::store::Store;
 use crate::time::Tick;
 
-/// What a [`Limiter`] holds and has done, by [`Limiter::stats`]. Each figure is of its own moment while other
-/// threads are at work.
+/// What a [`Limiter`] holds and has done, by [`Limiter::stats`].
+///
+/// While other threads use the limiter, each figure is read at a moment of its own.
 ///
 /// ```
 /// use tollgate::{WhenFull, Limiter, Quota};
@@ -25,7 +26,7 @@ use crate::time::Tick;
 pub struct Stats {
     /// Keys that are tracked, as [`Limiter::len`].
     pub keys: usize,
-    /// Keys that are tracked before the table turns over, to grow or to forget idle keys.
+    /// Keys that the table takes before it turns over, to grow or to forget idle keys.
     pub capacity: usize,
     /// The most keys that may be tracked.
     pub max_keys: usize,
@@ -33,7 +34,8 @@ pub struct Stats {
     pub turnovers: u64,
     /// Idle keys that were forgotten.
     pub evicted: u64,
-    /// Checks of new keys that found no place and got the [full policy](crate::WhenFull).
+    /// Checks of new keys that found the table full, and were answered by
+    /// [`WhenFull`](crate::WhenFull).
     pub no_room: u64,
     /// Keys that have a quota of their own ([`Limiter::set_key_quota`]), tracked or not.
     pub own_quotas: usize,
@@ -42,13 +44,15 @@ pub struct Stats {
 }
 
 impl<K: ?Sized, S: Store> Limiter<K, S> {
-    /// What this limiter holds and has done. Known keys are charged without counting anything; the figures
-    /// come from what insertions and turnovers keep.
+    /// What this limiter holds and has done.
+    ///
+    /// Charges of known keys count nothing; the figures come from what insertions and turnovers
+    /// keep.
     ///
     /// # Progress
     ///
-    /// Wait-free; with [sliding logs](crate::Algorithm::SlidingLog) lock-free, and it looks at every key to add up
-    /// the bytes.
+    /// Wait-free. With [sliding logs](crate::Algorithm::SlidingLog) lock-free, and it visits every
+    /// key to add up the bytes.
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
@@ -72,19 +76,24 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         }
     }
 
-    /// Does up to `budget` slots' worth of upkeep: for callers with an idle moment. It goes on with a
-    /// turnover of the table that is under way, or begins one to forget idle keys and give their
-    /// memory back, unless the last began less than a [`grace`](crate::Builder::grace) ago. True while that
-    /// turnover is not complete, so `while limiter.sweep(4096) {}` ends, and what was idle when the turnover
-    /// began is forgotten then. A sweep's time is believed once four of its steps in a row have
-    /// reached it, each with a reading of its own of the clock, and no insertion in between
-    /// contradicts (see [Time](Limiter#time)): so a budget of 64 is enough, and a smaller one takes
-    /// a few calls, which are true. After 16 steps a sweep goes on with what is believed. `budget`
-    /// counts slots, which a table has half as many again as keys; it is
-    /// rounded up to a multiple of 16, and 0 does nothing.
+    /// Does up to `budget` slots' worth of upkeep, for callers with an idle moment; returns whether
+    /// more is left to do.
     ///
-    /// A limiter needs no sweeps: insertions make room for themselves, and one in 2048 charges of known keys
-    /// helps too. Sweep to have the memory of a flood back although hardly anybody comes.
+    /// A sweep continues a turnover of the table that is under way. Otherwise it begins one, to
+    /// forget idle keys and give their memory back, unless the last one began less than a
+    /// [`grace`](crate::Builder::grace) ago. It returns true while this turnover is not complete:
+    /// so `while limiter.sweep(4096) {}` ends, and has forgotten the keys that were idle when the
+    /// turnover began.
+    ///
+    /// The time of a sweep counts once four of its steps in a row have reached it, each with its
+    /// own reading of the clock, and no insertion in between contradicts (see
+    /// [Time](Limiter#time)). So a budget of 64 is enough, and a smaller one takes a few calls,
+    /// which return true. After 16 steps a sweep uses the time that counts so far. `budget` counts
+    /// slots, of which a table has half as many again as keys; it is rounded up to a multiple of
+    /// 16, and 0 does nothing.
+    ///
+    /// A limiter works without sweeps: insertions make room for themselves, and one in 2048 charges
+    /// of known keys helps. Sweep to get back the memory of a flood when few requests come.
     ///
     /// # Progress
     ///
@@ -107,10 +116,12 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         self.store.sweep(budget, &|| self.clock.now())
     }
 
-    /// [`sweep`](Self::sweep) for those who check at times of their own ([`check_at`](Self::check_at)):
-    /// forgets what is idle at `now`. Whoever sweeps is believed, if four steps do so: a `now` that
-    /// is far ahead forgets keys that are throttled for others. Each is then charged no earlier
-    /// than it would have been idle.
+    /// [`sweep`](Self::sweep) at the caller's time, for limiters that are used with
+    /// [`check_at`](Self::check_at): forgets keys that are idle at `now`.
+    ///
+    /// The time counts if four steps have it: a `now` that is far ahead forgets keys that are
+    /// throttled for other callers. Each of these keys is then charged no earlier than it would
+    /// have been idle.
     ///
     /// # Progress
     ///
@@ -128,16 +139,20 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         self.store.sweep(budget, &|| now)
     }
 
-    /// Makes every key as good as new, the shared state of [`WhenFull::Share`](crate::WhenFull::Share) too, and
-    /// forgets them. Keys that are charged meanwhile are forgotten or keep the charge. What was charged before, or meanwhile, is not
-    /// given back by a later [`refund`](Self::refund). A key that is in a window which began less than a
-    /// [`grace`](crate::Builder::grace) ago is made as good as new and forgotten later, and so are all where
-    /// the memory to turn the table over is not to be had. The table keeps its size until it has been
-    /// hardly used for a while.
+    /// Makes every key as good as new, and forgets all keys.
+    ///
+    /// This includes the shared state of [`WhenFull::Share`](crate::WhenFull::Share). A key that is
+    /// charged meanwhile is forgotten, or keeps the charge. A later [`refund`](Self::refund) gives
+    /// back nothing of what was charged before or meanwhile.
+    ///
+    /// Some keys are made as good as new and forgotten later: those in a window that began less
+    /// than a [`grace`](crate::Builder::grace) ago, and all keys if there is no memory to turn the
+    /// table over. The table keeps its size until it has been hardly used for a while.
     ///
     /// # Progress
     ///
-    /// Lock-free; takes time in proportion to the size of the table. May allocate the next part of the table.
+    /// Lock-free; takes time in proportion to the size of the table. May allocate the next part of
+    /// the table.
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
@@ -152,7 +167,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         self.clear_by(&|| self.clock.now());
     }
 
-    /// [`clear`](Self::clear) for those who check at times of their own ([`check_at`](Self::check_at)).
+    /// [`clear`](Self::clear) at the caller's time, for limiters that are used with
+    /// [`check_at`](Self::check_at).
     ///
     /// # Progress
     ///
@@ -176,8 +192,14 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         self.store.clear(clock, &self.resets);
     }
 
-    /// How many keys the table holds at the most: also counts those that are being inserted (and, up to `max_keys`, those for
-    /// which a place was looked for a moment ago), and idle ones that were not forgotten yet.
+    /// The number of keys in the table, as an upper bound.
+    ///
+    /// It counts keys that are being inserted, up to `max_keys` keys for which a slot was looked
+    /// for a moment ago, and idle keys that are not forgotten yet.
+    ///
+    /// # Progress
+    ///
+    /// Wait-free.
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
@@ -190,7 +212,11 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         self.store.len()
     }
 
-    /// Does the table hold no key?
+    /// Whether the table holds no keys.
+    ///
+    /// # Progress
+    ///
+    /// As [`len`](Self::len).
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
@@ -202,8 +228,14 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         self.len() == 0
     }
 
-    /// The bytes this limiter takes now, retired parts of the table that are not freed yet included (of
-    /// [sliding logs](crate::Algorithm::SlidingLog) those that are in use; it looks at every key for them).
+    /// The bytes that this limiter takes now, with retired parts that are not freed yet.
+    ///
+    /// Of [sliding logs](crate::Algorithm::SlidingLog) it counts the parts in use, and visits every
+    /// key for them.
+    ///
+    /// # Progress
+    ///
+    /// As [`stats`](Self::stats).
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};

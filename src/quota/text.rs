@@ -1,4 +1,4 @@
-//! The text of a quota: `100/s`, `5/10s`, `1000/h burst 50`.
+//! Parsing of quotas from text: `100/s`, `5/10s`, `1000/h burst 50`.
 
 use crate::error::ConfigError;
 use std::time::Duration;
@@ -14,14 +14,14 @@ pub(super) const UNITS: [(&str, u64); 7] = [
     ("d", 24 * 3_600 * 1_000_000_000),
 ];
 
-/// What a quota's text says.
+/// The parts of a quota's text.
 pub(super) struct Parts {
     pub(super) tokens: u64,
     pub(super) period: Duration,
     pub(super) burst: Option<u64>,
 }
 
-/// One quota and nothing else.
+/// Parses one quota and nothing else.
 pub(super) fn parse(text: &str) -> Result<Parts, ConfigError> {
     let mut rest = Reader { text, offset: 0, quota: None };
     let parts = rest.parts()?;
@@ -31,7 +31,7 @@ pub(super) fn parse(text: &str) -> Result<Parts, ConfigError> {
     }
 }
 
-/// One quota or more, with commas between them.
+/// Parses one or more quotas, with commas between them.
 pub(super) fn parse_list(text: &str) -> Result<Vec<Parts>, ConfigError> {
     let mut rest = Reader { text, offset: 0, quota: Some(1) };
     let mut list = vec![rest.parts()?];
@@ -46,23 +46,23 @@ pub(super) fn parse_list(text: &str) -> Result<Vec<Parts>, ConfigError> {
     Ok(list)
 }
 
-/// What is left of the text.
+/// The text, and how far it was read.
 struct Reader<'t> {
     text: &'t str,
     offset: usize,
-    /// Which quota of a list is read, from 1; `None` if the text is one quota.
+    /// The number of the present quota in a list, from 1; `None` if the text is one quota.
     quota: Option<usize>,
 }
 
 impl<'t> Reader<'t> {
-    /// The next character that is no space, without taking it.
+    /// Skips spaces and returns the next character, without taking it.
     fn peek(&mut self) -> Option<char> {
         let rest = &self.text[self.offset..];
         self.offset += rest.len() - rest.trim_start().len();
         self.text[self.offset..].chars().next()
     }
 
-    /// `tokens / [count] unit [burst n]`, with spaces where one likes.
+    /// Parses `tokens / [count] unit [burst n]`, with optional spaces in between.
     fn parts(&mut self) -> Result<Parts, ConfigError> {
         let tokens = self.number("a whole number of tokens", false)?;
         self.slash()?;
@@ -83,7 +83,8 @@ impl<'t> Reader<'t> {
         Ok(Parts { tokens, period, burst })
     }
 
-    /// Takes the characters that `belongs` holds for; where they begin, and what they are.
+    /// Takes the characters for which `belongs` is true. Returns their offset and the text that was
+    /// taken.
     fn take(&mut self, belongs: impl Fn(char) -> bool) -> (usize, &'t str) {
         self.peek();
         let at = self.offset;
@@ -97,7 +98,7 @@ impl<'t> Reader<'t> {
         self.take(char::is_alphabetic)
     }
 
-    /// A number; may a comma follow it, as the end of a quota in a list?
+    /// Parses a number. `may_end` says whether a comma may follow, as the end of a quota in a list.
     fn number(&mut self, allowed: &'static str, may_end: bool) -> Result<u64, ConfigError> {
         let (at, digits) = self.take(|c| c.is_ascii_digit());
         if digits.is_empty() {
@@ -150,7 +151,7 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// The next character is wrong, or missing.
+    /// The error for a next character that is wrong or missing.
     fn unexpected(&mut self, allowed: &'static str) -> ConfigError {
         let wrong = match self.peek() {
             Some(c) => format!("{c:?} is unexpected"),
