@@ -94,7 +94,7 @@ fn a_layer_that_waits_for_nothing_refuses_a_limit_that_must_be_waited_for() {
     let refused = RateLimitLayer::builder().limit(limit()).build().unwrap_err();
     assert_eq!(refused, BuildError::Shared { limit: "keyed".to_owned() });
     let text = refused.to_string();
-    assert!(text.contains("; allowed: ") && text.contains("`.build_shared()`"), "{text}");
+    assert!(text.contains(": expected ") && text.contains("`.build_shared()`"), "{text}");
     // What else is wrong with a limit is seen here, too.
     let refused = |limit| RateLimitLayer::builder().limit(limit).build_shared().unwrap_err();
     let above = BuildError::CostAboveCapacity { limit: "keyed".to_owned(), cost: 6, capacity: 5 };
