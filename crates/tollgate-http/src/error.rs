@@ -16,10 +16,11 @@ use tollgate::Quota;
 /// let refused = RateLimitLayer::builder().limit(limit).build().unwrap_err();
 /// assert_eq!(
 ///     refused.to_string(),
-///     "limit \"per-client\" does not say what to do with a request without a key, and a request may have no \
-///      header `x-api-key`: expected `.when_no_key(WhenNoKey::Deny)`, `.when_no_key(WhenNoKey::Allow)` (the limit does \
-///      not count such a request) or `.when_no_key(WhenNoKey::Share)` (all such requests are one client); choose \
-///      one, or add `.or(...)` with a key that is always there"
+///     "limit \"per-client\" does not say what to do with a request without a key, and a request \
+///      may have no header `x-api-key`: expected `.when_no_key(WhenNoKey::Deny)`, \
+///      `.when_no_key(WhenNoKey::Allow)` (the limit does not count such a request) or \
+///      `.when_no_key(WhenNoKey::Share)` (all such requests are one client); choose one, or add \
+///      `.or(...)` with a key that is always there"
 /// );
 /// # Ok::<(), tollgate::ConfigError>(())
 /// ```

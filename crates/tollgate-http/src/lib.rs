@@ -40,7 +40,8 @@
 //! - [`RateLimitLayer`] and its [builder](RateLimitBuilder): statuses, responses, headers,
 //!   exemptions, listeners.
 //! - [`Limit`]: a named limit over any [`Limiter`](tollgate::Limiter) or
-//!   [`SingleLimiter`](tollgate::SingleLimiter); costs, shadow mode, charges that depend on the response.
+//!   [`SingleLimiter`](tollgate::SingleLimiter); costs, shadow mode, charges that depend on the
+//!   response.
 //! - [`AsyncLimiter`]: a limiter whose counts are shared with other machines;
 //!   [`SharedRateLimitLayer`] waits for its decisions.
 //! - [`KeyBy`]: how a client is identified; [`TrustedProxies`] for services behind proxies;
@@ -50,8 +51,7 @@
 //! # Response headers
 //!
 //! A response has the headers `RateLimit` and `RateLimit-Policy` of
-//! [draft-ietf-httpapi-ratelimit-headers](https://datatracker.ietf.org/doc/draft-ietf-httpapi-ratelimit-headers/),
-//! with one item for each limit:
+//! [draft-ietf-httpapi-ratelimit-headers][draft], with one item for each limit:
 //!
 //! ```text
 //! RateLimit-Policy: "all";q=5000;w=1, "per-address";q=2;w=3600
@@ -62,12 +62,14 @@
 //!   seconds, both are multiplied until it is; if that would take more than an hour, `w` is left
 //!   out. The burst is not shown, so `r` may be above `q` or stay far below it.
 //! - `r`: tokens left.
-//! - `t`: seconds until there are more.
+//! - `t`: seconds until there are more; if the limit refuses the request, seconds until a retry.
 //!
 //! A refused request also gets `Retry-After`. Times are rounded up, to at least one second when the
 //! request is refused. They are left out where no wait can be promised: the request costs more than
 //! the limit ever has, or the table is full. All figures come from the decision itself; the limiter
 //! is not read a second time.
+//!
+//! [draft]: https://datatracker.ietf.org/doc/draft-ietf-httpapi-ratelimit-headers/
 //!
 //! # What it costs
 //!
@@ -77,9 +79,9 @@
 //!
 //! # Several limits
 //!
-//! All limits are checked before any is charged. If a limit refuses anyway, because another request
-//! was faster, the charges of the others are refunded. In such a race a limit may briefly look
-//! fuller than it is, but never emptier.
+//! All limits are peeked at before any is charged. If a limit refuses anyway, because another
+//! request was faster, the charges of the others are refunded. In such a race a limit may briefly
+//! look fuller than it is, but never emptier.
 //!
 //! # Limits that other machines share
 //!
@@ -125,7 +127,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! - The limits of this process are checked first and charged last, so that a request they refuse
+//! - The limits of this process are peeked at first and charged last, so that a request they refuse
 //!   costs no round trip. The shared limits are charged in between, all at the same time. If one
 //!   limit refuses, the charges of the others are refunded before the request is answered. The
 //!   headers show no state for a limit that was not asked; for a shared limit whose charge is
