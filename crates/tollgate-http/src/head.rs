@@ -140,7 +140,8 @@ impl<'a> RequestHead<'a> {
     /// ```
     /// # use http::Request;
     /// # use tollgate_http::RequestHead;
-    /// let twice = Request::get("/").header("x-api-key", "a").header("x-api-key", "b").body(()).unwrap();
+    /// let twice =
+    ///     Request::get("/").header("x-api-key", "a").header("x-api-key", "b").body(()).unwrap();
     /// assert_eq!(RequestHead::of(&twice).header("x-api-key"), None);
     /// ```
     pub fn header(&self, name: impl http::header::AsHeaderName) -> Option<&'a [u8]> {

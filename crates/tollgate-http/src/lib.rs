@@ -95,10 +95,18 @@
 //! # use tollgate_http::{AsyncLimiter, Key, KeyBy, Limit, WhenNoKey, RateLimitLayer};
 //! # struct Elsewhere(Limiter<Key>);
 //! # impl AsyncLimiter for Elsewhere {
-//! #     fn check_n<'a>(&'a self, key: &'a Key, cost: u64) -> Pin<Box<dyn Future<Output = Decision> + Send + 'a>> {
+//! #     fn check_n<'a>(
+//! #         &'a self,
+//! #         key: &'a Key,
+//! #         cost: u64,
+//! #     ) -> Pin<Box<dyn Future<Output = Decision> + Send + 'a>> {
 //! #         Box::pin(async move { self.0.check_n(key, cost) })
 //! #     }
-//! #     fn refund<'a>(&'a self, key: &'a Key, charge: &'a Decision) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
+//! #     fn refund<'a>(
+//! #         &'a self,
+//! #         key: &'a Key,
+//! #         charge: &'a Decision,
+//! #     ) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
 //! #         Box::pin(async move { self.0.refund(key, charge) })
 //! #     }
 //! #     fn quota(&self) -> Quota {
@@ -111,7 +119,10 @@
 //! let here = SingleLimiter::builder(Quota::per_second(5000)).build()?;
 //! let layer = RateLimitLayer::builder()
 //!     .limit(Limit::global("machine", here))
-//!     .limit(Limit::shared("per-key", elsewhere, KeyBy::header("x-api-key")).when_no_key(WhenNoKey::Deny))
+//!     .limit(
+//!         Limit::shared("per-key", elsewhere, KeyBy::header("x-api-key"))
+//!             .when_no_key(WhenNoKey::Deny),
+//!     )
 //!     .build_shared()?;
 //! # use http::{Request, Response, StatusCode};
 //! # use tower::{Layer, ServiceExt, service_fn};

@@ -8,12 +8,13 @@
 //! let text: LimitText = "per-key=100/s burst 20 by header x-api-key or ip".parse()?;
 //! let limiter = Limiter::<Key>::builder(text.quota).build()?;
 //! let limit = match &text.key {
-//!     Some(key) => Limit::new(&text.name, limiter, key.key_by(KeyBy::peer)).when_no_key(key.no_key),
+//!     Some(key) => Limit::new(&text.name, limiter, key.key_by(KeyBy::peer))
+//!         .when_no_key(key.no_key),
 //!     None => unreachable!("it names a key"),
 //! };
 //!
 //! let refused = "per-key=100/s by address".parse::<LimitText>().unwrap_err();
-//! assert!(refused.to_string().starts_with("invalid key `address`: expected `ip`, `method`, `path`"));
+//! assert!(refused.to_string().starts_with("invalid key `address`: expected `ip`, `method`, "));
 //! # let _ = limit;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```

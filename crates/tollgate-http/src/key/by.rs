@@ -86,7 +86,8 @@ impl KeyBy {
     ///
     /// ```
     /// # use tollgate_http::{ForwardedField, KeyBy, TrustedProxies};
-    /// let by = KeyBy::forwarded(ForwardedField::Forwarded, TrustedProxies::networks(["10.0.0.0/8"]));
+    /// let proxies = TrustedProxies::networks(["10.0.0.0/8"]);
+    /// let by = KeyBy::forwarded(ForwardedField::Forwarded, proxies);
     /// ```
     pub fn forwarded(field: ForwardedField, proxies: TrustedProxies) -> Self {
         let walk = Walk::new(field, &proxies);

@@ -126,7 +126,8 @@ impl RateLimitBuilder {
     /// let builder = RateLimitLayer::builder()
     ///     .skip(|head| head.uri().path() == "/health")
     ///     .skip(|head| {
-    ///         head.method() == Method::OPTIONS && head.header("access-control-request-method").is_some()
+    ///         head.method() == Method::OPTIONS
+    ///             && head.header("access-control-request-method").is_some()
     ///     });
     /// ```
     pub fn skip(self, skips: impl Fn(RequestHead<'_>) -> bool + Send + Sync + 'static) -> Self {

@@ -46,7 +46,10 @@ impl RateLimitBuilder {
     ///
     /// fn layer(limiter: impl AsyncLimiter + 'static) -> Result<SharedRateLimitLayer, BuildError> {
     ///     RateLimitLayer::builder()
-    ///         .limit(Limit::shared("per-key", limiter, KeyBy::header("x-api-key")).when_no_key(WhenNoKey::Deny))
+    ///         .limit(
+    ///             Limit::shared("per-key", limiter, KeyBy::header("x-api-key"))
+    ///                 .when_no_key(WhenNoKey::Deny),
+    ///         )
     ///         .build_shared()
     /// }
     /// ```

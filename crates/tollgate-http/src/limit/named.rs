@@ -17,7 +17,8 @@ use tollgate::{Accepts, Limiter, SingleLimiter, Store};
 /// use tollgate::{Limiter, Quota};
 ///
 /// let limiter = Limiter::builder(Quota::per_second(10)).build()?;
-/// let limit = Limit::new("per-tenant", limiter, KeyBy::header("x-tenant")).when_no_key(WhenNoKey::Share);
+/// let limit = Limit::new("per-tenant", limiter, KeyBy::header("x-tenant"))
+///     .when_no_key(WhenNoKey::Share);
 /// # Ok::<(), tollgate::ConfigError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -52,7 +53,8 @@ pub(crate) type Charges = dyn Fn(ResponseHead<'_>) -> bool + Send + Sync;
 ///         .max_keys(100_000)
 ///         .build()?,
 /// );
-/// let limit = Limit::new("per-client", Arc::clone(&limiter), KeyBy::peer()).when_no_key(WhenNoKey::Deny);
+/// let limit = Limit::new("per-client", Arc::clone(&limiter), KeyBy::peer())
+///     .when_no_key(WhenNoKey::Deny);
 /// let layer = RateLimitLayer::builder().limit(limit).build()?;
 ///
 /// limiter.set_quota(Quota::per_minute(60))?;
@@ -88,7 +90,8 @@ impl Limit {
     ///
     /// // A limiter with exact keys, which can be listed.
     /// let limiter = Limiter::builder(Quota::per_day(1000)).exact_keys().build()?;
-    /// let limit = Limit::new("daily", limiter, KeyBy::header("x-api-key")).when_no_key(WhenNoKey::Allow);
+    /// let limit = Limit::new("daily", limiter, KeyBy::header("x-api-key"))
+    ///     .when_no_key(WhenNoKey::Allow);
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn new<S>(name: impl Into<String>, limiter: impl Into<Arc<Limiter<Key, S>>>, by: KeyBy) -> Self
@@ -121,7 +124,8 @@ impl Limit {
     /// use tollgate_http::{AsyncLimiter, KeyBy, Limit, WhenNoKey};
     ///
     /// fn limit(limiter: impl AsyncLimiter + 'static) -> Limit {
-    ///     Limit::shared("per-key", limiter, KeyBy::header("x-api-key")).when_no_key(WhenNoKey::Deny)
+    ///     Limit::shared("per-key", limiter, KeyBy::header("x-api-key"))
+    ///         .when_no_key(WhenNoKey::Deny)
     /// }
     /// ```
     pub fn shared(name: impl Into<String>, limiter: impl AsyncLimiter + 'static, by: KeyBy) -> Self {
@@ -162,7 +166,8 @@ impl Limit {
     /// # use tollgate_http::{KeyBy, Limit, WhenNoKey};
     /// # use tollgate::{Limiter, Quota};
     /// # let limiter = Limiter::builder(Quota::per_second(10)).build()?;
-    /// let limit = Limit::new("per-key", limiter, KeyBy::header("x-api-key")).when_no_key(WhenNoKey::Deny);
+    /// let limit = Limit::new("per-key", limiter, KeyBy::header("x-api-key"))
+    ///     .when_no_key(WhenNoKey::Deny);
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn when_no_key(self, no_key: WhenNoKey) -> Self {

@@ -117,7 +117,7 @@ impl<'a> Denial<'a> {
                 )
             }
             (Reason::Full, _) => format!("rate limit {limit:?} has no room for new clients: retry later"),
-            (Reason::NoKey, _) => format!("rate limit {limit:?} can't tell whom this request comes from"),
+            (Reason::NoKey, _) => format!("rate limit {limit:?} can't identify the client of this request"),
         }
     }
 }
