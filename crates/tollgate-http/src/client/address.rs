@@ -3,7 +3,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// The longest prefix of an IPv6 address that one customer shares with nobody else.
+/// The prefix length of the smallest IPv6 network that one customer has.
 pub(crate) const DEFAULT_IPV6_PREFIX: u8 = 64;
 
 /// Turns an IPv4-mapped address (`::ffff:0:0/96`, however it was spelled) into the IPv4 address.

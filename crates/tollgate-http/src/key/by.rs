@@ -53,8 +53,8 @@ pub(crate) enum How {
 
 /// The hint for a missing peer address, with the setup that is usually forgotten.
 const NO_PEER: &str = "no peer address (with axum, serve \
-    `into_make_service_with_connect_info::<SocketAddr>()` and say \
-    `.peer_from(|peer: &ConnectInfo<SocketAddr>| peer.0)`; else add a `PeerAddr` to the request's extensions)";
+    `into_make_service_with_connect_info::<SocketAddr>()` and add \
+    `.peer_from(|peer: &ConnectInfo<SocketAddr>| peer.0)`; otherwise add a `PeerAddr` to the request's extensions)";
 
 type Find = dyn for<'a> Fn(RequestHead<'a>) -> Option<KeyPart<'a>> + Send + Sync;
 
@@ -314,7 +314,7 @@ impl How {
         match self {
             Self::Peer { .. } => Some(NO_PEER.to_owned()),
             Self::Forwarded { .. } => {
-                Some(format!("no address in the field that proxies write, or {NO_PEER}"))
+                Some(format!("no address in the header that proxies write, or {NO_PEER}"))
             }
             Self::Header(name) => Some(format!("no header `{name}`")),
             Self::Query(name) => Some(format!("no query parameter `{name}`")),

@@ -110,7 +110,11 @@ fn whoever_trusts_everybody_is_told_what_that_means() {
     let with = |proxies| by(KeyBy::forwarded(ForwardedField::XForwardedFor, proxies));
     let networks = |networks: &[&str]| with(TrustedProxies::networks(networks.iter().copied()));
     let v4 = BuildError::TrustsEverybody { family: "IPv4" };
-    refused(networks(&["10.0.0.0/8", "0.0.0.0/0"]), &v4, ["choose its own", "leave some addresses out", "hops"]);
+    refused(
+        networks(&["10.0.0.0/8", "0.0.0.0/0"]),
+        &v4,
+        ["choose its own", "leave some addresses out", "hops"],
+    );
     refused(
         networks(&["::/0"]),
         &BuildError::TrustsEverybody { family: "IPv6" },
