@@ -91,7 +91,7 @@ pub enum BuildError {
     Hops {
         /// The number that was refused.
         hops: usize,
-        /// The largest allowed.
+        /// The largest number allowed.
         most: usize,
     },
     /// The cost is 0: the limit would never refuse a request.
@@ -108,7 +108,7 @@ pub enum BuildError {
     CostAboveCapacity {
         /// The name of the limit.
         limit: String,
-        /// What a request costs.
+        /// The cost of a request, in tokens.
         cost: u64,
         /// The most tokens that one request can take.
         capacity: u64,

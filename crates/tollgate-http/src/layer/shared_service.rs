@@ -72,7 +72,7 @@ impl fmt::Debug for SharedRateLimitLayer {
     }
 }
 
-/// A service behind limits of which some may be shared; made by a [`SharedRateLimitLayer`].
+/// A service behind limits, some of which may be shared; made by a [`SharedRateLimitLayer`].
 ///
 /// A request that passes goes unchanged to the very instance of the inner service that was ready
 /// for it. A request that is refused never reaches it.

@@ -25,7 +25,7 @@ use tollgate::{Decision, Quota};
 /// use tollgate_http::{AsyncLimiter, Key};
 /// use tollgate::{Decision, Limiter, Quota};
 ///
-/// /// Asks another machine, for which a limiter of this one stands here.
+/// /// A limiter on another machine, for which a local limiter stands in here.
 /// struct Elsewhere(Limiter<Key>);
 ///
 /// impl AsyncLimiter for Elsewhere {

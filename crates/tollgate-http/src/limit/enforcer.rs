@@ -124,7 +124,7 @@ pub(crate) struct Bound<'r> {
     pub(crate) limit: usize,
     pub(crate) limiter: &'r Local,
     pub(crate) key: KeyRef<'r>,
-    /// What the request costs.
+    /// The cost of the request, in tokens.
     pub(crate) cost: u64,
 }
 

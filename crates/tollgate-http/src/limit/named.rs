@@ -10,7 +10,7 @@ use std::fmt;
 use std::sync::Arc;
 use tollgate::{Accepts, Limiter, SingleLimiter, Store};
 
-/// What a limit does with a request in which its [`KeyBy`] finds no key.
+/// Says what a limit does with a request in which its [`KeyBy`] finds no key.
 ///
 /// ```
 /// use tollgate_http::{KeyBy, Limit, WhenNoKey};

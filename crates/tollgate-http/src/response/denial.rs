@@ -5,7 +5,7 @@ use http::StatusCode;
 use std::time::Duration;
 use tollgate::{Decision, Outcome, Source};
 
-/// Why a request was refused.
+/// The reason why a request was refused.
 ///
 /// ```
 /// # use tollgate_http::Reason;
