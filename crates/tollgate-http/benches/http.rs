@@ -1,5 +1,6 @@
-//! What the tower layer adds to a request: the same service bare, and behind one limit and three. Nothing but the
-//! layer is in the way: no socket, no body, a handler that answers at once.
+//! The cost of the tower layer for a request: a bare service, and the same service behind one limit
+//! and behind three. Nothing else is measured: no socket, no body, a handler that answers
+//! immediately.
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use http::{Request, Response};
@@ -36,7 +37,7 @@ fn request() -> Request<()> {
     request
 }
 
-/// The status of one request.
+/// Sends one request and returns the status.
 fn serve<S, B>(service: &mut S) -> u16
 where
     S: Service<Request<()>, Response = Response<B>, Error = Infallible>,
@@ -74,7 +75,7 @@ fn layers(criterion: &mut Criterion) {
 
     let mut bench = |title, builder: RateLimitBuilder, status| {
         let mut service = behind(builder);
-        // The first of a client that is to be denied is not.
+        // The first request of a client is admitted, also where the later ones are denied.
         serve(&mut service);
         group.bench_function(title, |bencher| {
             assert_eq!(serve(&mut service), status);

@@ -19,11 +19,12 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let layer = RateLimitLayer::builder()
         .limit(Limit::global("all", all))
         .limit(Limit::new("per-address", addresses, KeyBy::peer()).when_no_key(WhenNoKey::Deny))
-        // Who sends no key is limited by his address only.
+        // A client that sends no key is limited by its address only.
         .limit(
             Limit::new("per-key", keys, KeyBy::api_key("x-api-key", "api_key")).when_no_key(WhenNoKey::Allow),
         )
-        // Where axum has the peer's address; see the last line but one. Behind a proxy: `KeyBy::forwarded`.
+        // axum puts the peer's address here, because of `into_make_service_with_connect_info`
+        // below. Behind a proxy: `KeyBy::forwarded`.
         .peer_from(|peer: &ConnectInfo<SocketAddr>| peer.0)
         .skip(|head| head.uri().path() == "/health")
         .build()?;

@@ -1,4 +1,5 @@
-//! Rate limits in plain hyper, HTTP/1.1 and HTTP/2: for all requests together, for each address, for each API key.
+//! Rate limits in plain hyper, HTTP/1.1 and HTTP/2: for all requests together, for each address,
+//! for each API key.
 //!
 //! ```sh
 //! cargo run -p tollgate-http --example hyper -- 127.0.0.1:3000
@@ -30,7 +31,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let layer = RateLimitLayer::builder()
         .limit(Limit::global("all", all))
         .limit(Limit::new("per-address", addresses, KeyBy::peer()).when_no_key(WhenNoKey::Deny))
-        // Who sends no key is limited by his address only.
+        // A client that sends no key is limited by its address only.
         .limit(
             Limit::new("per-key", keys, KeyBy::api_key("x-api-key", "api_key")).when_no_key(WhenNoKey::Allow),
         )
@@ -42,10 +43,11 @@ async fn main() -> Result<(), Box<dyn Error>> {
     println!("listening on http://{}", listener.local_addr()?);
     // Try (-i shows RateLimit, RateLimit-Policy and, from the sixth on, Retry-After):
     //   for i in 1 2 3 4 5 6 7; do curl -i http://127.0.0.1:3000/; done
-    //   for i in 1 2 3 4; do curl -i --http2-prior-knowledge 'http://127.0.0.1:3000/?api_key=secret'; sleep 1; done
+    //   for i in 1 2 3 4; do
+    //     curl -i --http2-prior-knowledge 'http://127.0.0.1:3000/?api_key=secret'; sleep 1; done
     loop {
         let (stream, peer) = listener.accept().await?;
-        // hyper has no place for the peer's address, so each connection tells it to its requests.
+        // hyper does not report the peer's address, so each connection adds it to its requests.
         let service = service.clone().map_request(move |mut request: Request<Incoming>| {
             request.extensions_mut().insert(PeerAddr(peer));
             request

@@ -19,24 +19,25 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let layer = RateLimitLayer::builder()
         .limit(Limit::global("all", all))
         .limit(Limit::new("per-address", addresses, KeyBy::peer()).when_no_key(WhenNoKey::Deny))
-        // Metadata are headers. Who sends no key is limited by his address only.
+        // Metadata are headers. A client that sends no key is limited by its address only.
         .limit(Limit::new("per-key", keys, KeyBy::header("x-api-key")).when_no_key(WhenNoKey::Allow))
-        // Where tonic has the peer's address. (With TLS it is `TlsConnectInfo<TcpConnectInfo>`.)
+        // tonic puts the peer's address here. (With TLS it is `TlsConnectInfo<TcpConnectInfo>`.)
         .peer_from(|peer: &TcpConnectInfo| peer.remote_addr())
         .build()?;
 
-    // Stands for a service of yours.
+    // Replace this with a service of your own.
     let (_reporter, service) = tonic_health::server::health_reporter();
 
     let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:3000".to_owned());
     let listener = TcpListener::bind(address).await?;
     println!("listening on http://{}", listener.local_addr()?);
-    // Try, with any client for gRPC or with curl, an empty message; from the sixth on the answer has `grpc-status: 8`,
-    // which is RESOURCE_EXHAUSTED, and says when to come back:
-    //   for i in 1 2 3 4 5 6 7; do printf '\0\0\0\0\0' | curl -i --output - --http2-prior-knowledge \
+    // Try, with any gRPC client or with curl, an empty message. From the sixth on, the response has
+    // `grpc-status: 8`, which is RESOURCE_EXHAUSTED, and says when to retry:
+    //   for i in 1 2 3 4 5 6 7; do printf '\0\0\0\0\0' | \
+    //     curl -i --output - --http2-prior-knowledge \
     //     -H 'content-type: application/grpc' -H 'te: trailers' --data-binary @- \
     //     http://127.0.0.1:3000/grpc.health.v1.Health/Check; done
-    // And with a key, of which there are three an hour: -H 'x-api-key: secret'
+    // And with a key, which has three requests an hour: -H 'x-api-key: secret'
     Server::builder()
         .layer(layer)
         .add_service(service)

@@ -1,4 +1,4 @@
-//! How a request is checked against all limits of a layer, and what is given back later.
+//! How a request is checked against all limits of a layer, and what is refunded later.
 
 pub(crate) mod event;
 pub(crate) mod join;

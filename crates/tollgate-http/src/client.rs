@@ -1,4 +1,4 @@
-//! The address of the client: that of the connection, or what trusted proxies say.
+//! The address of the client: the peer of the connection, or what trusted proxies report.
 
 pub(crate) mod address;
 pub(crate) mod elements;

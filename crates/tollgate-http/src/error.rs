@@ -1,11 +1,11 @@
-//! Why a layer was refused: each error names the value, the range and the fix.
+//! Errors of building a layer. Each message names the value, what is expected, and the fix.
 
 use http::StatusCode;
 use std::error::Error;
 use std::fmt;
 use tollgate::Quota;
 
-/// A layer that cannot do what it is for, refused when it is built.
+/// The error of building a layer whose configuration is wrong.
 ///
 /// ```
 /// use tollgate_http::{BuildError, KeyBy, Limit, RateLimitLayer};
@@ -16,116 +16,119 @@ use tollgate::Quota;
 /// let refused = RateLimitLayer::builder().limit(limit).build().unwrap_err();
 /// assert_eq!(
 ///     refused.to_string(),
-///     "limit \"per-client\" has no answer for a request without a key: there may be no header `x-api-key`; \
-///      allowed: `.when_no_key(WhenNoKey::Deny)`, `.when_no_key(WhenNoKey::Allow)` (the limit does not count for it) and \
-///      `.when_no_key(WhenNoKey::Share)` (all of them are one client); choose one, or add `.or(...)` with a key that is \
-///      always there"
+///     "limit \"per-client\" does not say what to do with a request without a key, and a request \
+///      may have no header `x-api-key`: expected `.when_no_key(WhenNoKey::Deny)`, \
+///      `.when_no_key(WhenNoKey::Allow)` (the limit does not count such a request) or \
+///      `.when_no_key(WhenNoKey::Share)` (all such requests are one client); choose one, or add \
+///      `.or(...)` with a key that is always there"
 /// );
 /// # Ok::<(), tollgate::ConfigError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BuildError {
-    /// A layer without limits would let everything through.
+    /// The layer has no limits and would let every request through.
     NoLimits,
-    /// More limits than one answer names.
+    /// The layer has more limits than one response can name.
     TooManyLimits {
-        /// How many there are.
+        /// The number of limits.
         limits: usize,
-        /// How many there may be.
+        /// The most limits of one layer.
         most: usize,
     },
-    /// A limit's name can't stand in a field.
+    /// The name of a limit cannot be sent in a header.
     Name {
         /// The name that was refused.
         name: String,
         /// The most bytes a name may have.
         most: usize,
     },
-    /// Two limits have one name.
+    /// Two limits have the same name.
     DuplicateName {
         /// The name.
         name: String,
     },
-    /// Two limits are of one limiter for one resource: each request would be charged to it twice.
+    /// Two limits use the same limiter for the same resource: each request would be charged to it
+    /// twice.
     SameLimiter {
-        /// The one name.
+        /// The name of the second limit.
         name: String,
-        /// The other.
+        /// The name of the first limit.
         other: String,
     },
-    /// A request may come without a key, and nobody said what then.
+    /// A request may have no key, and the limit has no [`WhenNoKey`](crate::WhenNoKey).
     NoKey {
-        /// The limit.
+        /// The name of the limit.
         limit: String,
-        /// What may be missing.
+        /// What a request may lack, such as "no header `x-tenant`".
         missing: String,
     },
-    /// A header name that is none.
+    /// The header name is not valid.
     HeaderName {
-        /// What was given.
+        /// The text that was refused.
         name: String,
     },
-    /// A query parameter without a name.
+    /// The name of the query parameter is empty.
     QueryName,
-    /// An IPv6 prefix that no address has, or one that all addresses share.
+    /// The length of the IPv6 prefix is 0, which all addresses share, or more than 128.
     Ipv6Prefix {
-        /// The prefix that was refused.
+        /// The length that was refused, in bits.
         prefix: u8,
     },
-    /// Trusted networks that hold every address: whatever the client writes would be believed.
+    /// The trusted networks hold every address: any address that a client writes would be believed.
     TrustsEverybody {
         /// `IPv4` or `IPv6`.
         family: &'static str,
     },
-    /// No network is trusted, so that the field would never be read.
+    /// No network is trusted, so the header would never be read.
     NoNetworks,
-    /// Not a network.
+    /// A trusted network cannot be parsed.
     NotANetwork {
-        /// What was given.
+        /// The text that was refused.
         text: String,
     },
     /// The number of trusted proxies is out of range.
     Hops {
         /// The number that was refused.
         hops: usize,
-        /// The largest allowed.
+        /// The largest number allowed.
         most: usize,
     },
-    /// A cost of nothing: the limit would never trigger.
+    /// The cost is 0: the limit would never refuse a request.
     ZeroCost {
-        /// The limit.
+        /// The name of the limit.
         limit: String,
     },
-    /// A cost by content length, in units of no bytes.
+    /// The unit of [`Cost::content_length`](crate::Cost::content_length) is 0 bytes.
     ZeroUnit {
-        /// The limit.
+        /// The name of the limit.
         limit: String,
     },
-    /// Each request costs more than the limit ever has.
+    /// Each request costs more than the capacity of the limit.
     CostAboveCapacity {
-        /// The limit.
+        /// The name of the limit.
         limit: String,
-        /// What a request costs.
+        /// The cost of a request, in tokens.
         cost: u64,
-        /// The most that can be taken at once.
+        /// The most tokens that one request can take.
         capacity: u64,
     },
-    /// No machine sees as many requests as the quota allows.
+    /// The quota allows more requests than any machine can receive.
     NeverTriggers {
-        /// The limit.
+        /// The name of the limit.
         limit: String,
-        /// Its quota.
+        /// The quota of the limit.
         quota: Quota,
     },
-    /// Every limit is in shadow mode, and nothing is listening.
+    /// Every limit is in shadow mode, and there is no listener.
     OnlyShadows,
-    /// A limit must be waited for, in a layer that waits for nothing.
+    /// A limit is [shared](crate::Limit::shared), and the layer was built with
+    /// [`build`](crate::RateLimitBuilder::build), which does not wait.
     Shared {
-        /// The limit.
+        /// The name of the limit.
         limit: String,
     },
-    /// The status of a refusal is none of an error.
+    /// The status of refusals is not an error status.
     Status {
         /// The status that was refused.
         status: StatusCode,
@@ -137,111 +140,112 @@ impl fmt::Display for BuildError {
         match self {
             Self::NoLimits => write!(
                 f,
-                "0 limits would let every request through; allowed: 1 and more; add one with `.limit(...)`"
+                "a layer with 0 limits would let every request through: expected at least 1; add one with \
+                 `.limit(...)`"
             ),
             Self::TooManyLimits { limits, most } => write!(
                 f,
-                "{limits} limits are too many for one layer; allowed: 1 to {most}; put one layer into another"
+                "{limits} limits are too many for one layer: expected 1 to {most}; put one layer into another"
             ),
             Self::Name { name, most } => write!(
                 f,
-                "name {name:?} can't stand in the field `RateLimit`; allowed: 1 to {most} printable ASCII \
-                 characters; choose one like \"per-address\""
+                "invalid limit name {name:?}: expected 1 to {most} printable ASCII characters; choose one like \
+                 \"per-address\""
             ),
             Self::DuplicateName { name } => write!(
                 f,
-                "two limits are called {name:?}, and a client could not tell which one refused; allowed: names \
+                "duplicate limit name {name:?}, so a client could not tell which limit refused: expected names \
                  that differ; rename one of them"
             ),
             Self::SameLimiter { name, other } => write!(
                 f,
-                "limits {name:?} and {other:?} are of one limiter, so each request would be charged to it twice; \
-                 allowed: a `SingleLimiter` for each; leave one of the limits out, or set a cost"
+                "limits {name:?} and {other:?} use the same limiter, so each request would be charged to it \
+                 twice: expected a `SingleLimiter` for each; leave one of the limits out, or set a cost"
             ),
             Self::NoKey { limit, missing } => write!(
                 f,
-                "limit {limit:?} has no answer for a request without a key: there may be {missing}; allowed: \
-                 `.when_no_key(WhenNoKey::Deny)`, `.when_no_key(WhenNoKey::Allow)` (the limit does not count for it) and \
-                 `.when_no_key(WhenNoKey::Share)` (all of them are one client); choose one, or add `.or(...)` with a key \
-                 that is always there"
+                "limit {limit:?} does not say what to do with a request without a key, and a request may \
+                 have {missing}: expected `.when_no_key(WhenNoKey::Deny)`, `.when_no_key(WhenNoKey::Allow)` (the \
+                 limit does not count such a request) or `.when_no_key(WhenNoKey::Share)` (all such requests \
+                 are one client); choose one, or add `.or(...)` with a key that is always there"
             ),
             Self::HeaderName { name } => write!(
                 f,
-                "{name:?} is no name of a header field; allowed: letters, digits and !#$%&'*+-.^_`|~; write it \
-                 like \"x-api-key\""
+                "invalid header name {name:?}: expected letters, digits and !#$%&'*+-.^_`|~; write it like \
+                 \"x-api-key\""
             ),
             Self::QueryName => write!(
                 f,
-                "\"\" is no name of a query parameter; allowed: 1 character and more; write it like \"api_key\""
+                "invalid query parameter name \"\": expected at least 1 character; write it like \"api_key\""
             ),
             Self::Ipv6Prefix { prefix: 0 } => write!(
                 f,
-                "an IPv6 prefix of 0 bits makes one client of everybody; allowed: 1 to 128; 64 is one network, 48 \
-                 to 56 what a customer often has"
+                "invalid IPv6 prefix of 0 bits, which would make all clients one: expected 1 to 128; choose 64 \
+                 for one network, 48 to 56 for what one customer often has"
             ),
             Self::Ipv6Prefix { prefix } => write!(
                 f,
-                "an IPv6 prefix of {prefix} bits is longer than an address; allowed: 1 to 128; 64 is one network, \
-                 48 to 56 what a customer often has"
+                "invalid IPv6 prefix of {prefix} bits: expected 1 to 128; choose 64 for one network, 48 to 56 \
+                 for what one customer often has"
             ),
             Self::TrustsEverybody { family } => write!(
                 f,
-                "the trusted networks hold every {family} address, so each client could choose his own; allowed: \
-                 networks that leave somebody out; name the networks of your proxies, or use \
+                "the trusted networks hold every {family} address, so each client could choose its own address: \
+                 expected networks that leave some addresses out; name the networks of your proxies, or use \
                  `TrustedProxies::hops`"
             ),
             Self::NoNetworks => write!(
                 f,
-                "no network is trusted, so no forwarded address would ever be read; allowed: 1 network and \
-                 more; name the networks of your proxies, or use `KeyBy::peer`"
+                "with 0 trusted networks, no forwarded address would ever be read: expected at least 1 network; \
+                 name the networks of your proxies, or use `KeyBy::peer`"
             ),
             Self::NotANetwork { text } => write!(
                 f,
-                "{text:?} is no network; allowed: an address, or one with the length of a prefix; write it \
+                "invalid network {text:?}: expected an address, or an address with a prefix length; write it \
                  like \"10.0.0.0/8\" or \"2001:db8::/32\""
             ),
             Self::Hops { hops: 0, most } => write!(
                 f,
-                "0 hops would trust nobody; allowed: 1 to {most}; without a proxy use `KeyBy::peer`"
+                "invalid number of trusted hops 0: expected 1 to {most}; without a proxy use `KeyBy::peer`"
             ),
             Self::Hops { hops, most } => write!(
                 f,
-                "{hops} hops are more than anybody has; allowed: 1 to {most}; count the proxies, the one that \
-                 connects to this service included"
+                "invalid number of trusted hops {hops}: expected 1 to {most}; count the proxies, including the \
+                 one that connects to this service"
             ),
             Self::ZeroCost { limit } => write!(
                 f,
-                "limit {limit:?} charges 0 for each request and would never trigger; allowed: 1 and more; leave \
-                 the limit out, or exempt requests with `.skip(...)`"
+                "limit {limit:?} charges 0 tokens for each request, so it would never refuse one: expected at \
+                 least 1; leave the limit out, or exempt requests with `.skip(...)`"
             ),
             Self::ZeroUnit { limit } => write!(
                 f,
-                "limit {limit:?} charges by units of 0 bytes; allowed: 1 and more; 1 counts bytes, 1024 kibibytes"
+                "limit {limit:?} charges by units of 0 bytes: expected at least 1; choose 1 to count bytes, \
+                 1024 to count kibibytes"
             ),
             Self::CostAboveCapacity { limit, cost, capacity } => write!(
                 f,
-                "limit {limit:?} charges {cost} for each request and never has more than {capacity}, so it would \
-                 refuse everything; allowed: 1 to {capacity}; lower the cost or raise the burst"
+                "limit {limit:?} charges {cost} tokens for each request and never has more than {capacity}, so \
+                 it would refuse everything: expected a cost of 1 to {capacity}; lower the cost or raise the burst"
             ),
             Self::NeverTriggers { limit, quota } => write!(
                 f,
-                "limit {limit:?} of {quota} can never trigger, for no machine sees that many requests; allowed: up \
-                 to 100 million requests a second; lower the quota, or give requests a cost"
+                "limit {limit:?} of {quota} would never refuse a request: expected up to 100 million requests a \
+                 second; lower the quota, or give requests a cost"
             ),
             Self::OnlyShadows => write!(
                 f,
-                "all limits are in shadow mode and nobody listens, so the layer would do nothing at all; allowed: \
-                 shadows with a listener; add `.on_decision(...)`, or the feature `tracing`"
+                "all limits are in shadow mode and there is no listener, so the layer would do nothing: expected \
+                 a listener; add `.on_decision(...)`, or enable the feature `tracing`"
             ),
             Self::Shared { limit } => write!(
                 f,
-                "limit {limit:?} is shared with other machines, and the layer of `.build()` waits for nothing; \
-                 allowed: limiters of this process; call `.build_shared()` instead"
+                "limit {limit:?} is shared with other machines, and the layer of `.build()` does not wait for \
+                 them: expected limiters of this process; call `.build_shared()` instead"
             ),
             Self::Status { status } => write!(
                 f,
-                "status {} does not say that a request was refused; allowed: 400 to 599; 429 is the one for rate \
-                 limits",
+                "invalid status {} for a refusal: expected 400 to 599; choose 429, the status for rate limits",
                 status.as_u16()
             ),
         }

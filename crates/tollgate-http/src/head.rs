@@ -1,4 +1,5 @@
-//! What keys, costs and rules see of a request and of a response: everything but the body, by reference.
+//! What key functions, costs and conditions see of a request and of a response: everything but the
+//! body, by reference.
 
 use http::request::Parts;
 use http::{Extensions, HeaderMap, Method, Request, Response, StatusCode, Uri, Version};
@@ -7,8 +8,10 @@ use std::borrow::Cow;
 use std::fmt;
 use std::net::SocketAddr;
 
-/// The other end of a connection, as an extension of a request: for servers that have no type of their own for
-/// it. Put it into the extensions of each request before the layer sees it.
+/// The address of the other end of a connection, as an extension of a request.
+///
+/// For servers that have no such type of their own: insert it into the extensions of each request
+/// before the layer sees the request.
 ///
 /// ```
 /// use http::Request;
@@ -21,10 +24,10 @@ use std::net::SocketAddr;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PeerAddr(pub SocketAddr);
 
-/// Where one server's peer address stands.
+/// Reads the peer address from the extension that one server sets.
 type Source = Box<dyn Fn(&Extensions) -> Option<SocketAddr> + Send + Sync>;
 
-/// Where the peer's address is looked for, besides [`PeerAddr`].
+/// The sources of the peer address that are tried before [`PeerAddr`].
 #[derive(Default)]
 pub(crate) struct Peers {
     sources: Vec<Source>,
@@ -72,7 +75,7 @@ pub struct RequestHead<'a> {
 }
 
 impl<'a> RequestHead<'a> {
-    /// The head of `request`; its peer is that of a [`PeerAddr`].
+    /// Returns the head of `request`. Its peer address is read from [`PeerAddr`].
     ///
     /// ```
     /// # use http::Request;
@@ -94,58 +97,59 @@ impl<'a> RequestHead<'a> {
         }
     }
 
-    /// The same of a request whose body was taken off.
+    /// Returns the head of a request whose body was taken off.
     pub(crate) fn of_parts(parts: &'a Parts, peers: &'a Peers) -> Self {
         let Parts { method, uri, version, headers, extensions, .. } = parts;
         Self { method, uri, version: *version, headers, extensions, peers }
     }
 
-    /// The method.
+    /// Returns the method.
     pub fn method(&self) -> &'a Method {
         self.method
     }
 
-    /// The target.
+    /// Returns the URI.
     pub fn uri(&self) -> &'a Uri {
         self.uri
     }
 
-    /// The version of HTTP.
+    /// Returns the version of HTTP.
     pub fn version(&self) -> Version {
         self.version
     }
 
-    /// The header fields.
+    /// Returns the headers.
     pub fn headers(&self) -> &'a HeaderMap {
         self.headers
     }
 
-    /// What earlier layers and the server have added.
+    /// Returns the extensions, which the server and earlier layers have set.
     pub fn extensions(&self) -> &'a Extensions {
         self.extensions
     }
 
-    /// The other end of the connection, which is the client or the last proxy. As the server knows it:
-    /// an IPv4-mapped address is not folded.
+    /// Returns the address of the other end of the connection, which is the client or the last
+    /// proxy. The address is as the server reports it: an IPv4-mapped address stays IPv6.
     pub fn peer(&self) -> Option<SocketAddr> {
         self.peers.find(self.extensions)
     }
 
-    /// The value of a header field that is there once. `None` if it is missing, empty, or there more than once: which
-    /// of several values counts is for nobody here to say.
+    /// Returns the value of a header that occurs once. `None` if it is missing, empty, or occurs
+    /// more than once, because it is not known which of several values counts.
     ///
     /// ```
     /// # use http::Request;
     /// # use tollgate_http::RequestHead;
-    /// let twice = Request::get("/").header("x-api-key", "a").header("x-api-key", "b").body(()).unwrap();
+    /// let twice =
+    ///     Request::get("/").header("x-api-key", "a").header("x-api-key", "b").body(()).unwrap();
     /// assert_eq!(RequestHead::of(&twice).header("x-api-key"), None);
     /// ```
     pub fn header(&self, name: impl http::header::AsHeaderName) -> Option<&'a [u8]> {
         single(self.headers.get_all(name).iter().map(http::HeaderValue::as_bytes)).filter(|it| !it.is_empty())
     }
 
-    /// The value of a query parameter that is there once, with its percent-encoding and `+` undone. `None` if it is
-    /// missing, empty, or there more than once.
+    /// Returns the value of a query parameter that occurs once, with its percent-encoding and `+`
+    /// decoded. `None` if it is missing, empty, or occurs more than once.
     ///
     /// ```
     /// # use http::Request;
@@ -172,7 +176,7 @@ impl<'a> RequestHead<'a> {
         Some(Cow::Owned(percent_decode(spaced.as_bytes()).collect()))
     }
 
-    /// What `Content-Length` says, if it is there once and a number.
+    /// Returns the value of `Content-Length`, if it occurs once and is a number.
     ///
     /// ```
     /// # use http::Request;
@@ -187,7 +191,7 @@ impl<'a> RequestHead<'a> {
     }
 }
 
-/// The only one there is.
+/// Returns the item of an iterator that has exactly one.
 fn single<T>(mut several: impl Iterator<Item = T>) -> Option<T> {
     let first = several.next()?;
     if several.next().is_some() { None } else { Some(first) }
@@ -210,23 +214,24 @@ pub struct ResponseHead<'a> {
 }
 
 impl<'a> ResponseHead<'a> {
-    /// The head of `response`.
+    /// Returns the head of `response`.
     pub fn of<B>(response: &'a Response<B>) -> Self {
         Self { status: response.status(), headers: response.headers(), extensions: response.extensions() }
     }
 
-    /// The status. Of a gRPC response it is 200 whatever happened: what did stands in `grpc-status`, among the
-    /// headers if there is no message, else in the trailers, which nobody has seen yet.
+    /// Returns the status. A gRPC response always has status 200; its real status is in
+    /// `grpc-status`, which is among the headers if there is no message, else in the trailers,
+    /// which have not been received yet.
     pub fn status(&self) -> StatusCode {
         self.status
     }
 
-    /// The header fields.
+    /// Returns the headers.
     pub fn headers(&self) -> &'a HeaderMap {
         self.headers
     }
 
-    /// What the handler and inner layers have added.
+    /// Returns the extensions, which the handler and inner layers have set.
     pub fn extensions(&self) -> &'a Extensions {
         self.extensions
     }

@@ -1,4 +1,4 @@
-//! What tells clients apart, and how it is found in a request.
+//! Keys, which tell clients apart, and how they are found in a request.
 
 pub(crate) mod by;
 pub(crate) mod parts;

@@ -1,4 +1,4 @@
-//! The layers and services of tower, their futures, and the builder of both.
+//! The tower layers and services, their futures, and the builder of the layers.
 
 pub(crate) mod builder;
 pub(crate) mod future;

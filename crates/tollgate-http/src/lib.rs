@@ -1,4 +1,4 @@
-//! Rate limits for everything that speaks HTTP: a [tower](https://docs.rs/tower) layer for axum, hyper, tonic and
+//! Rate limits for HTTP servers: a [tower](https://docs.rs/tower) layer for axum, hyper, tonic and
 //! any other service of `http` requests.
 //!
 //! ```
@@ -25,7 +25,7 @@
 //!     let response = service.clone().oneshot(request.clone()).await.unwrap();
 //!     assert_eq!(response.status(), status);
 //! }
-//! // Another address is not affected; a request without one is not let in.
+//! // Another address is not affected; a request without an address is refused.
 //! request.extensions_mut().insert(PeerAddr(([192, 0, 2, 2], 4711).into()));
 //! let response = service.clone().oneshot(request).await.unwrap();
 //! assert_eq!(response.status(), StatusCode::OK);
@@ -37,45 +37,57 @@
 //!
 //! # Where to look
 //!
-//! - [`RateLimitLayer`] and its [builder](RateLimitBuilder): statuses, answers, fields, exemptions, listeners.
+//! - [`RateLimitLayer`] and its [builder](RateLimitBuilder): statuses, responses, headers,
+//!   exemptions, listeners.
 //! - [`Limit`]: a named limit over any [`Limiter`](tollgate::Limiter) or
-//!   [`SingleLimiter`](tollgate::SingleLimiter); costs, shadow mode, charges that depend on the response.
-//! - [`AsyncLimiter`]: a limiter whose counts other machines share; [`SharedRateLimitLayer`] waits for its answers.
-//! - [`KeyBy`]: who is asking; [`TrustedProxies`] for services behind proxies; [`WhenNoKey`] when nobody can say.
-//! - [`Key`], to ask or change a limiter beside the layer.
+//!   [`SingleLimiter`](tollgate::SingleLimiter); costs, shadow mode, charges that depend on the
+//!   response.
+//! - [`AsyncLimiter`]: a limiter whose counts are shared with other machines;
+//!   [`SharedRateLimitLayer`] waits for its decisions.
+//! - [`KeyBy`]: how a client is identified; [`TrustedProxies`] for services behind proxies;
+//!   [`WhenNoKey`] for requests that cannot be attributed to a client.
+//! - [`Key`]: to check or change a limiter beside the layer.
 //!
-//! # What a response says
+//! # Response headers
 //!
-//! `RateLimit` and `RateLimit-Policy` as of
-//! [draft-ietf-httpapi-ratelimit-headers](https://datatracker.ietf.org/doc/draft-ietf-httpapi-ratelimit-headers/),
-//! one item for each limit:
+//! A response has the headers `RateLimit` and `RateLimit-Policy` of
+//! [draft-ietf-httpapi-ratelimit-headers][draft], with one item for each limit:
 //!
 //! ```text
 //! RateLimit-Policy: "all";q=5000;w=1, "per-address";q=2;w=3600
 //! RateLimit: "all";r=4999;t=1, "per-address";r=1;t=1800
 //! ```
 //!
-//! `q` tokens per `w` seconds (of a quota whose period is no whole number of them, a multiple of both; where there is
-//! none within an hour, `w` is left out), `r` of them left, more in `t` seconds. A burst is not told: `r` may be
-//! above `q` or stay far below it. A refused request is answered with `Retry-After`, too. Times are rounded up, and
-//! at least a second when refused; where no wait can be promised, because the request costs more than the limit ever
-//! has or the table is full, they are left out. All figures are those of the decision: nothing is read a second time.
+//! - `q` and `w`: the quota is `q` tokens per `w` seconds. If the period is not a whole number of
+//!   seconds, both are multiplied until it is; if that would take more than an hour, `w` is left
+//!   out. The burst is not shown, so `r` may be above `q` or stay far below it.
+//! - `r`: tokens left.
+//! - `t`: seconds until there are more; if the limit refuses the request, seconds until a retry.
+//!
+//! A refused request also gets `Retry-After`. Times are rounded up, to at least one second when the
+//! request is refused. They are left out where no wait can be promised: the request costs more than
+//! the limit ever has, or the table is full. All figures come from the decision itself; the limiter
+//! is not read a second time.
+//!
+//! [draft]: https://datatracker.ietf.org/doc/draft-ietf-httpapi-ratelimit-headers/
 //!
 //! # What it costs
 //!
-//! A check for each limit and one allocation for `RateLimit`, whatever the headers themselves take. Keys are borrowed
-//! from the request; four limits and three parts of a key need no allocation.
+//! A request takes one check for each limit and one allocation for `RateLimit`, besides what the
+//! header map itself allocates. Keys are borrowed from the request; up to four limits, and up to
+//! three parts of a key, need no allocation.
 //!
 //! # Several limits
 //!
-//! All are asked before any is charged. If one refuses all the same, because another request came first, what the others
-//! were charged is given back: so in a race a limit may briefly look fuller than it is, and never emptier.
+//! All limits are peeked at before any is charged. If a limit refuses anyway, because another
+//! request was faster, the charges of the others are refunded. In such a race a limit may briefly
+//! look fuller than it is, but never emptier.
 //!
 //! # Limits that other machines share
 //!
-//! A limit whose counts stand elsewhere must be waited for. It is a [`Limit::shared`], and its layer is built with
-//! [`build_shared`](RateLimitBuilder::build_shared); all else is said and done as for other limits, which may stand
-//! beside it.
+//! A limit whose counts are on another machine takes time to answer. It is made with
+//! [`Limit::shared`], and its layer is built with [`build_shared`](RateLimitBuilder::build_shared).
+//! In all other respects it behaves like a limit of this process, and one layer can have both.
 //!
 //! ```
 //! # use std::{future::Future, pin::Pin};
@@ -83,10 +95,18 @@
 //! # use tollgate_http::{AsyncLimiter, Key, KeyBy, Limit, WhenNoKey, RateLimitLayer};
 //! # struct Elsewhere(Limiter<Key>);
 //! # impl AsyncLimiter for Elsewhere {
-//! #     fn check_n<'a>(&'a self, key: &'a Key, cost: u64) -> Pin<Box<dyn Future<Output = Decision> + Send + 'a>> {
+//! #     fn check_n<'a>(
+//! #         &'a self,
+//! #         key: &'a Key,
+//! #         cost: u64,
+//! #     ) -> Pin<Box<dyn Future<Output = Decision> + Send + 'a>> {
 //! #         Box::pin(async move { self.0.check_n(key, cost) })
 //! #     }
-//! #     fn refund<'a>(&'a self, key: &'a Key, charge: &'a Decision) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
+//! #     fn refund<'a>(
+//! #         &'a self,
+//! #         key: &'a Key,
+//! #         charge: &'a Decision,
+//! #     ) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
 //! #         Box::pin(async move { self.0.refund(key, charge) })
 //! #     }
 //! #     fn quota(&self) -> Quota {
@@ -94,11 +114,15 @@
 //! #     }
 //! # }
 //! # let elsewhere = Elsewhere(Limiter::builder(Quota::per_hour(2)).build()?);
-//! // What this machine stands is known here; what a key may do on all machines is not.
+//! // The load that this machine can take is known here; what a key has used on all machines is
+//! // not.
 //! let here = SingleLimiter::builder(Quota::per_second(5000)).build()?;
 //! let layer = RateLimitLayer::builder()
 //!     .limit(Limit::global("machine", here))
-//!     .limit(Limit::shared("per-key", elsewhere, KeyBy::header("x-api-key")).when_no_key(WhenNoKey::Deny))
+//!     .limit(
+//!         Limit::shared("per-key", elsewhere, KeyBy::header("x-api-key"))
+//!             .when_no_key(WhenNoKey::Deny),
+//!     )
 //!     .build_shared()?;
 //! # use http::{Request, Response, StatusCode};
 //! # use tower::{Layer, ServiceExt, service_fn};
@@ -114,24 +138,27 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! - The limits of this process are looked at first, and charged last: what they refuse costs no round trip. The
-//!   shared ones are charged in between, all at the same time. If one refuses, the others are given their charges
-//!   back before the request is answered. Of a limit that was not asked, no state is told; of a shared one that has
-//!   its charge back, the state with the charge.
-//! - A charge that the response does not keep ([`Limit::charge_if`]) is given back before the response is passed on,
-//!   which takes a round trip more: the layer has no runtime to leave it to, and who has his response can rely on his
-//!   next request. A limiter whose refunds nobody should wait for hands them to a task of its own.
-//! - A client that hangs up while its request waits has paid what it was charged by then: hanging up must not make
-//!   attempts free.
-//! - Why a layer of its own: a request that has waited goes on with the inner service that was ready for it, so this
-//!   must be cloned (`S: Clone`) and stand in the future. With limits of this process alone nothing of the kind is
-//!   needed, and [`build`](RateLimitBuilder::build) refuses shared ones rather than ask it of everybody.
+//! - The limits of this process are peeked at first and charged last, so that a request they refuse
+//!   costs no round trip. The shared limits are charged in between, all at the same time. If one
+//!   limit refuses, the charges of the others are refunded before the request is answered. The
+//!   headers show no state for a limit that was not asked; for a shared limit whose charge is
+//!   refunded, they show the state with the charge.
+//! - A charge that the response does not keep ([`Limit::charge_if`]) is refunded before the
+//!   response is passed on, which takes one more round trip. The layer has no runtime to leave the
+//!   refund to, and a client that has its response can rely on the refund for its next request. A
+//!   limiter whose refunds should delay no response hands them to a task of its own.
+//! - A client that hangs up while its request waits has paid what it was charged by then: hanging
+//!   up must not make attempts free.
+//! - There are two layers because a request that has waited continues with the inner service that
+//!   was ready for it, so this service must be cloned (`S: Clone`) and stored in the future. A
+//!   layer with limits of this process alone needs neither; therefore
+//!   [`build`](RateLimitBuilder::build) refuses shared limits.
 //!
 //! # Features
 //!
 //! None is on by default.
 //!
-//! - `tracing`: events of what the layer decides, for the `tracing` crate.
+//! - `tracing`: the layer emits an event for each refusal and each request without a key.
 
 mod check;
 mod client;

@@ -1,4 +1,4 @@
-//! What a response says of the limits: header fields, refusals, and bodies.
+//! What a response says about the limits: headers, refusals, and bodies.
 
 pub(crate) mod answer;
 pub(crate) mod body;

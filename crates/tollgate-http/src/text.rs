@@ -1,4 +1,4 @@
-//! Limits as text: for programs that read them from arguments, files or variables.
+//! Limits as text, for programs that read them from arguments, files or environment variables.
 //!
 //! ```
 //! use tollgate_http::text::LimitText;
@@ -8,24 +8,27 @@
 //! let text: LimitText = "per-key=100/s burst 20 by header x-api-key or ip".parse()?;
 //! let limiter = Limiter::<Key>::builder(text.quota).build()?;
 //! let limit = match &text.key {
-//!     Some(key) => Limit::new(&text.name, limiter, key.key_by(KeyBy::peer)).when_no_key(key.no_key),
+//!     Some(key) => Limit::new(&text.name, limiter, key.key_by(KeyBy::peer))
+//!         .when_no_key(key.no_key),
 //!     None => unreachable!("it names a key"),
 //! };
 //!
 //! let refused = "per-key=100/s by address".parse::<LimitText>().unwrap_err();
-//! assert!(refused.to_string().starts_with("'address' is no key; allowed: ip, method, path"));
+//! assert!(refused.to_string().starts_with("invalid key `address`: expected `ip`, `method`, "));
 //! # let _ = limit;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
 //! # Form
 //!
-//! `NAME=QUOTA by KEY`. A quota is that of [`Quota`](tollgate::Quota): `100/s`, `5/10s`,
-//! `1000/h burst 50`. A key is `ip`, `method`, `path` (without the query), `header NAME` or
-//! `query NAME`; several joined with `+` count together, as in `ip+path`; `or` gives an alternative
-//! for requests without the first; `nothing` counts all requests together. `else deny`,
-//! `else allow` and `else share` say what becomes of requests without a key
-//! ([`WhenNoKey`](crate::WhenNoKey)).
+//! A limit is written as `NAME=QUOTA by KEY`:
+//!
+//! - `QUOTA` is parsed as a [`Quota`](tollgate::Quota): `100/s`, `5/10s`, `1000/h burst 50`.
+//! - `KEY` is `ip`, `method`, `path` (without the query), `header NAME` or `query NAME`. Several
+//!   joined with `+` form one key, as in `ip+path`; `or` adds an alternative for requests that lack
+//!   the first; `nothing` counts all requests together.
+//! - `else deny`, `else allow` and `else share` after the key choose what happens to requests
+//!   without a key ([`WhenNoKey`](crate::WhenNoKey)). The default is `deny`.
 
 mod error;
 mod limit;

@@ -1,5 +1,5 @@
-//! What the layer reads of requests and writes into responses, for what fuzzing has found and for
-//! some seconds more.
+//! Runs the fuzz targets of the layer on the inputs that fuzzing has found, and for some seconds
+//! more.
 
 use tollgate_testing::fuzz::{fields, forwarded, saved};
 

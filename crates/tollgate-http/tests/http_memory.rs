@@ -1,5 +1,5 @@
-//! A request that passes allocates the values of its fields and nothing else. Built without the test harness: what
-//! is counted belongs to the process.
+//! A request that passes allocates the values of its headers and nothing else. This test has no
+//! harness, because the count is of the whole process.
 
 use http::{HeaderMap, Request, Response};
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -20,7 +20,7 @@ struct Counting;
 static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
 
 #[allow(unsafe_code)]
-// SAFETY: every call is handed to the system's allocator as it came.
+// SAFETY: every call is passed to the system allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Relaxed);
@@ -37,12 +37,12 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// What a request that passes allocates, its response's own header map apart.
+/// Counts what a request that passes allocates, except for the header map of its response.
 fn allocations(builder: RateLimitBuilder) -> usize {
     allocations_of(builder, ["/reports"])[0]
 }
 
-/// The same for requests to several paths, in turn.
+/// Counts the allocations of requests to several paths, in turn.
 fn allocations_of<const N: usize>(builder: RateLimitBuilder, paths: [&str; N]) -> [usize; N] {
     counted(builder.build().unwrap().layer(handler()), paths)
 }
@@ -50,13 +50,14 @@ fn allocations_of<const N: usize>(builder: RateLimitBuilder, paths: [&str; N]) -
 fn handler() -> impl Service<Request<()>, Response = Response<()>, Error = Infallible> + Clone {
     service_fn(|request: Request<()>| async move {
         let mut response = Response::new(());
-        // The handler's: taken from the request, where it was made before anybody counted.
+        // The handler's header map is taken from the request, so it was allocated before the count
+        // began.
         *response.headers_mut() = request.into_parts().0.extensions.remove::<HeaderMap>().unwrap();
         Ok::<_, Infallible>(response)
     })
 }
 
-/// The same for any service.
+/// Counts the allocations of requests to any service.
 fn counted<S, B, const N: usize>(mut service: S, paths: [&str; N]) -> [usize; N]
 where
     S: Service<Request<()>, Response = Response<B>, Error = Infallible>,
@@ -76,7 +77,7 @@ where
         assert_eq!(response.status(), 200);
         ALLOCATIONS.load(Relaxed) - before
     };
-    // The keys are inserted, and the policy written.
+    // The first requests insert the keys and write the policy.
     for path in paths.iter().cycle().take(2 * N) {
         send(path);
     }
@@ -96,7 +97,7 @@ fn main() {
     let single = || SingleLimiter::builder(Quota::per_hour(1000)).clock(Clock::manual()).build().unwrap();
     assert_eq!(allocations(new().limit(Limit::global("all", single())).without_fields()), 0);
     assert_eq!(allocations(new().limit(Limit::global("all", single())).skip(|_| true)), 0);
-    // `RateLimit`; the policy is shared.
+    // One for `RateLimit`; the policy is shared.
     assert_eq!(allocations(new().limit(Limit::global("all", single()))), 1);
     assert_eq!(allocations(new().limit(limit("per-address", KeyBy::peer()))), 1);
 
@@ -114,12 +115,13 @@ fn main() {
     assert_eq!(allocations(four().limit(limit("per-client", client))), 1);
     assert_eq!(allocations(four().limit(limit("per-route", path)).on_decision(|_| {})), 1);
 
-    // A key with a quota of its own is told that, which takes another field; others notice nothing.
+    // A key with a quota of its own has another policy, which takes one more allocation; other keys
+    // are not affected.
     let limiter: Limiter<Key> = Limiter::builder(Quota::per_hour(1000)).build().unwrap();
     limiter.set_key_quota(&Key::new("per-path", ["/own"]), Quota::per_hour(500)).unwrap();
     let limit = Limit::new("per-path", limiter, KeyBy::path());
     assert_eq!(allocations_of(new().limit(limit), ["/own", "/other"]), [2, 1]);
-    // A layer that waits for shared limits waits for nothing if it has none.
+    // A layer for shared limits does not wait if it has none.
     let shared = |builder: RateLimitBuilder| {
         counted(builder.build_shared().unwrap().layer(handler()), ["/reports"])[0]
     };

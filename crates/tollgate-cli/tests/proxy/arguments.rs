@@ -17,14 +17,14 @@ const START: [&str; 4] = ["--listen", "127.0.0.1:0", "--upstream", "http://127.0
 #[test]
 fn arguments_that_mean_nothing_are_named_with_what_is_allowed() {
     let table: &[(&[&str], &str)] = &[
-        (&["--limit", "100/s"], "allowed: NAME=QUOTA by KEY"),
+        (&["--limit", "100/s"], "expected NAME=QUOTA by KEY"),
         (&["--limit", "a=100/fortnight by ip"], "allowed: ns, us, ms, s, min, h, d"),
-        (&["--limit", "a=100/s by address"], "'address' is no key; allowed: ip, method"),
-        (&["--limit", "a=1/s by header x y"], "'header x y' is no key"),
-        (&["--limit", "a=1/s by header x:y"], "is no name of a header field"),
+        (&["--limit", "a=100/s by address"], "invalid key `address`: expected `ip`, `method`"),
+        (&["--limit", "a=1/s by header x y"], "invalid key `header x y`"),
+        (&["--limit", "a=1/s by header x:y"], "invalid header name \"x:y\""),
         (&["--limit", "a=0/s by ip"], "allowed"),
         (&["--limit", "a=1/s burst 5 by ip", "--algorithm", "fixed-window"], "--limit 'a': "),
-        (&["--limit", "a=1/s by ip", "--limit", "a=2/s by ip"], "two limits are called \"a\""),
+        (&["--limit", "a=1/s by ip", "--limit", "a=2/s by ip"], "duplicate limit name \"a\""),
         (
             &["--limit", "a=1/s by ip", "--shadow", "b"],
             "--shadow 'b' names no limit; allowed: the name of a --limit (a)",
@@ -37,7 +37,7 @@ fn arguments_that_mean_nothing_are_named_with_what_is_allowed() {
         (&["--trust-hops", "1", "--trust", "10.0.0.0/8"], "cannot be used with"),
         (&["--ipv6-prefix", "129"], "1..=128"),
         (&["--status", "200"], "400..=599"),
-        (&["--skip-path", "health"], "--skip-path 'health' is no path; allowed: what begins with '/'"),
+        (&["--skip-path", "health"], "invalid path `health`: expected a path that begins with `/`"),
         (&["--upstream-http2", "--host", "preserve"], "exclude each other"),
         (&["--connect-timeout", "5"], "allowed: more than 0s, up to 24h"),
         (&["--metrics", "9090"], "allowed: IP:PORT"),

@@ -1,11 +1,12 @@
-//! What the layer tells those who count and watch.
+//! The event that listeners get.
 
 use crate::head::RequestHead;
 use tollgate::Decision;
 
-/// What one limit said to one request; see [`on_decision`](crate::RateLimitBuilder::on_decision).
+/// The decision of one limit on one request; see
+/// [`on_decision`](crate::RateLimitBuilder::on_decision).
 ///
-/// A request that several limits were asked about is told of once for each of them.
+/// A request that several limits were asked about causes one event for each of them.
 ///
 /// ```
 /// use tollgate_http::{Limit, RateLimitLayer};
@@ -26,7 +27,7 @@ pub struct Event<'a> {
     pub(crate) limit: &'a str,
     pub(crate) request: RequestHead<'a>,
     pub(crate) decision: Option<&'a Decision>,
-    /// Does the limit deny this request, or would it if it were not in shadow mode?
+    /// Whether the limit denies this request, or would if it were not in shadow mode.
     pub(crate) denies: bool,
     pub(crate) shadow: bool,
     pub(crate) binding: bool,
@@ -34,38 +35,41 @@ pub struct Event<'a> {
 }
 
 impl<'a> Event<'a> {
-    /// The limit's name.
+    /// Returns the name of the limit.
     pub fn limit(&self) -> &'a str {
         self.limit
     }
 
-    /// The request.
+    /// Returns the request.
     pub fn request(&self) -> RequestHead<'a> {
         self.request
     }
 
-    /// What the limit decided; `None` if it found no key. Of a refused request, a [shared](crate::Limit::shared) limit
-    /// that allowed it says what it charged and is given back.
+    /// Returns the decision of the limit; `None` if it found no key.
+    ///
+    /// If the request was refused, a [shared](crate::Limit::shared) limit that allowed it reports
+    /// what it charged, although that is refunded.
     pub fn decision(&self) -> Option<&'a Decision> {
         self.decision
     }
 
-    /// Is the limit in shadow mode?
+    /// Returns whether the limit is in shadow mode.
     pub fn is_shadow(&self) -> bool {
         self.shadow
     }
 
-    /// Is this the limit that the answer of a refused request names?
+    /// Returns whether this is the limit that the response to a refused request names.
     pub fn is_binding(&self) -> bool {
         self.binding
     }
 
-    /// Was the request refused, by this limit or another?
+    /// Returns whether the request was refused, by this limit or another.
     pub fn is_refused(&self) -> bool {
         self.refused
     }
 
-    /// Is this a limit in shadow mode that would have refused, also for want of a key?
+    /// Returns whether this is a limit in shadow mode that would have refused the request, also for
+    /// a missing key.
     pub fn would_refuse(&self) -> bool {
         self.shadow && self.denies
     }

@@ -1,14 +1,15 @@
-//! Several futures that are waited for at the same time.
+//! A future that waits for several futures at the same time.
 
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-/// A future that somebody else has boxed.
+/// A boxed future, as [`AsyncLimiter`](crate::AsyncLimiter) returns it.
 type Boxed<'f, T> = Pin<Box<dyn Future<Output = T> + Send + 'f>>;
 
-/// Waits for a few futures at the same time; their outputs come in their order. Whichever of them wakes, all that are
-/// not ready are polled: a layer has 16 limits at the most.
+/// Waits for a few futures at the same time; the outputs are in the order of the futures.
+///
+/// On each wake, all futures that are not ready are polled: a layer has at most 16 limits.
 pub(crate) struct Join<'f, T> {
     under_way: Vec<Option<Boxed<'f, T>>>,
     outputs: Vec<Option<T>>,

@@ -1,4 +1,4 @@
-//! One request before all limits of a layer.
+//! Checks one request against all limits of a layer.
 
 use super::event::Event;
 use super::listeners::Listeners;
@@ -20,17 +20,17 @@ use std::fmt;
 use std::sync::Arc;
 use tollgate::{Charge, Decision, ToKey, check_all};
 
-/// As many limits as are asked without an allocation.
+/// The number of limits that are asked without an allocation.
 const INLINE: usize = 4;
 
-/// The limits that count for a request.
+/// The limits that apply to a request.
 #[derive(Default)]
 pub(crate) struct Asked<'r> {
     pub(crate) local: SmallVec<[Bound<'r>; INLINE]>,
     pub(crate) shared: Vec<SharedBound<'r>>,
 }
 
-/// What all clones of a layer share.
+/// The compiled configuration, which all clones of a layer share.
 pub(crate) struct Judge {
     pub(crate) limits: Arc<[Enforced]>,
     pub(crate) peers: Peers,
@@ -44,33 +44,33 @@ pub(crate) struct Judge {
     pub(crate) listeners: Listeners,
 }
 
-/// What becomes of a request.
+/// The result of checking a request.
 pub(crate) enum Verdict {
-    /// It is handled; the response gets fields, and may settle what was charged.
+    /// The request is handled. The response gets the headers, and may settle the charges.
     Passed(Fields, Option<Box<Ticket>>),
-    /// It is answered at once.
+    /// The request is answered with this response.
     Refused(Response<Bytes>),
 }
 
 impl Verdict {
-    /// For a request that no limit counts for.
+    /// Returns the verdict on a request to which no limit applies.
     fn exempt() -> Self {
         Self::Passed(Fields::default(), None)
     }
 }
 
 impl Judge {
-    /// The first limit that must be waited for, if there is one.
+    /// Returns the first shared limit, if there is one.
     pub(crate) fn shared_limit(&self) -> Option<&Enforced> {
         self.limits.iter().find(|limit| matches!(limit.enforcer, Enforcer::Shared(_)))
     }
 
-    /// What becomes of a request, if no limit is shared.
+    /// Checks a request against limits of this process only.
     pub(crate) fn judge(&self, head: RequestHead<'_>) -> Verdict {
         if self.exempts(head) { Verdict::exempt() } else { self.judge_counted(head) }
     }
 
-    /// The same, or `None` if that takes waiting.
+    /// Checks a request if no limit is shared, else returns `None`: the caller has to wait.
     pub(crate) fn judge_at_once(&self, head: RequestHead<'_>) -> Option<Verdict> {
         if self.exempts(head) {
             return Some(Verdict::exempt());
@@ -89,7 +89,7 @@ impl Judge {
         }
     }
 
-    /// What becomes of it by these limits of this process.
+    /// Checks a request against these limits of this process.
     pub(crate) fn judge_local(&self, head: RequestHead<'_>, local: &[Bound<'_>]) -> Verdict {
         let mut parts = self.parts(local);
         let binding = check_all(&mut parts).err();
@@ -107,7 +107,8 @@ impl Judge {
         }
     }
 
-    /// The limits that count for a request, with its keys; or one that refuses it for want of a key.
+    /// Returns the limits that apply to a request, with its keys; or a limit that refuses it for a
+    /// missing key.
     pub(crate) fn asked<'r>(&'r self, head: RequestHead<'r>) -> Result<Asked<'r>, &'r Enforced> {
         let mut asked = Asked::default();
         for (number, limit) in self.limits.iter().enumerate() {
@@ -134,7 +135,7 @@ impl Judge {
         Ok(asked)
     }
 
-    /// What `check_all` asks of these limits.
+    /// Returns the charges for `check_all`.
     pub(crate) fn parts<'b>(&self, local: &'b [Bound<'_>]) -> SmallVec<[Charge<'b>; INLINE]> {
         let mut parts = SmallVec::new();
         for bound in local {
@@ -144,7 +145,7 @@ impl Judge {
         parts
     }
 
-    /// What the limits said, in their order.
+    /// Returns the decisions of the limits, in their order.
     fn said<'r>(
         &'r self,
         local: &'r [Bound<'_>],
@@ -156,7 +157,7 @@ impl Judge {
         })
     }
 
-    /// What is needed to give a charge back when the response is known, if it may be.
+    /// Returns what is needed to refund a charge when the response is known, if it may be refunded.
     pub(crate) fn held(&self, limit: usize, charge: &Decision, key: impl FnOnce() -> Key) -> Option<Held> {
         let may_return = charge.charged() > 0 && self.limits[limit].charges.is_some();
         may_return.then(|| Held { limit, key: key(), charge: *charge })

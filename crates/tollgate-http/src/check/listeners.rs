@@ -1,10 +1,10 @@
-//! Who is told of what limits say: metrics, and `tracing` where that feature is on.
+//! The listeners to decisions: the user's closure, and `tracing` if that feature is enabled.
 
 use super::event::Event;
 
 pub(crate) type Hook = dyn Fn(&Event<'_>) + Send + Sync;
 
-/// Who is told.
+/// The listeners of a layer.
 pub(crate) struct Listeners {
     hook: Option<Box<Hook>>,
     #[cfg(feature = "tracing")]
@@ -20,7 +20,7 @@ impl Listeners {
         }
     }
 
-    /// Is there anybody? If not, an event need not be made.
+    /// Returns whether there is a listener. If not, no event need be made.
     #[inline]
     pub(crate) fn listen(&self) -> bool {
         self.hook.is_some() || cfg!(feature = "tracing")

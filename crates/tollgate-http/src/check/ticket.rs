@@ -1,4 +1,4 @@
-//! Charges whose fate the response decides.
+//! Charges that are kept or refunded when the response is known.
 
 use super::join::Join;
 use crate::head::ResponseHead;
@@ -11,17 +11,17 @@ use std::pin::Pin;
 use std::sync::Arc;
 use tollgate::Decision;
 
-/// A charge, and who was charged.
+/// A charge, with its limit and key.
 pub(crate) struct Held {
     pub(crate) limit: usize,
     pub(crate) key: Key,
     pub(crate) charge: Decision,
 }
 
-/// What is given back to shared limiters: ready when it is.
+/// A future of the refunds to shared limiters.
 pub(crate) type Refunds = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// The charges of one request that may be given back. Dropped unsettled, they stay.
+/// The charges of one request that may be refunded. If a ticket is dropped unsettled, they stay.
 pub(crate) struct Ticket {
     limits: Arc<[Enforced]>,
     held: SmallVec<[Held; 1]>,
@@ -32,8 +32,9 @@ impl Ticket {
         Self { limits, held }
     }
 
-    /// Gives back what is not to be charged for this response; without one, for a failure of the handler. Limiters of
-    /// this process have it when this returns, shared ones when what this returns is ready.
+    /// Refunds the charges that this response does not keep; without a response, those that a
+    /// failure of the handler does not keep. Refunds to limiters of this process are done when this
+    /// returns; those to shared limiters are done by the returned future.
     pub(crate) fn settle(self, response: Option<ResponseHead<'_>>) -> Option<Refunds> {
         let mut owed = Vec::new();
         for Held { limit, key, charge } in self.held {

@@ -1,7 +1,8 @@
 //! Events for the `tracing` crate, with the target `tollgate_http`.
 //!
-//! A refusal is told at level DEBUG, for a flood has many; what a limit in shadow mode would have refused at INFO;
-//! a request without a key at WARN, once an hour at the most, and at DEBUG otherwise.
+//! A refusal has level DEBUG, because a flood causes many. What a limit in shadow mode would have
+//! refused has level INFO. A request without a key has level WARN at most once an hour, and DEBUG
+//! otherwise.
 
 use super::event::Event;
 use tollgate::{Quota, SingleLimiter};
@@ -10,7 +11,7 @@ use tracing::{debug, info, warn};
 const TARGET: &str = "tollgate_http";
 
 pub(crate) struct Trace {
-    /// Lets the warnings through.
+    /// Limits the warnings to one an hour.
     warnings: Option<SingleLimiter>,
 }
 

@@ -1,20 +1,23 @@
-//! One request before the limits of a layer of which some must be waited for.
+//! Checks one request against the limits of a layer, some of which are shared.
 //!
 //! # Order
 //!
-//! 1. The limits of this process are looked at. What they refuse costs no round trip, and nobody was charged.
-//! 2. The shared limits are charged, all at the same time: they take as long as the slowest, not as all of them. They
-//!    can't be looked at first, which would take as long again and promise nothing.
-//! 3. The limits of this process are charged together, by [`check_all`]. Last, for it takes no time: in between nobody
-//!    else has to do without tokens that may be given back.
+//! 1. The limits of this process are peeked at. A request that they refuse costs no round trip, and
+//!    nothing has been charged.
+//! 2. The shared limits are charged, all at the same time: they take as long as the slowest, not
+//!    the sum. They are not peeked at first, because that would take another round trip and promise
+//!    nothing.
+//! 3. The limits of this process are charged together, by [`check_all`]. They come last because
+//!    charging them takes no time: meanwhile no other request goes without tokens that may be
+//!    refunded.
 //!
-//! If one refuses, what shared limits were charged is given back before the request is answered, as `check_all` does
-//! it: who has a refusal in his hands has paid nothing.
+//! If a limit refuses, the charges of the shared limits are refunded before the request is
+//! answered, as `check_all` does it: a client that has received its refusal has paid nothing.
 //!
-//! # Dropped
+//! # Cancellation
 //!
-//! While this waits, only shared limits may have been charged, and their charges stay: hanging up must not make
-//! attempts free. There is nothing else to be undone.
+//! While the future waits, only shared limits may have been charged. If it is dropped, their
+//! charges stay, because hanging up must not make attempts free. There is nothing else to undo.
 
 use super::join::Join;
 use super::judge::{Asked, Judge, Verdict};
@@ -28,7 +31,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tollgate::{Chargeable, Decision, ToKey, check_all};
 
-/// A request that is being judged. It comes back with its verdict.
+/// A future that returns the request with its verdict.
 pub(crate) type Judging = Pin<Box<dyn Future<Output = (Parts, Verdict)> + Send>>;
 
 pub(crate) fn judging(judge: Arc<Judge>, request: Parts) -> Judging {
@@ -82,15 +85,15 @@ async fn charge_shared(shared: &[SharedBound<'_>]) -> Vec<Decision> {
     Join::new(shared.iter().map(|bound| bound.limiter.check_n(&bound.key, bound.cost))).await
 }
 
-/// Charges all of them or none; what they answered.
+/// Charges all of the limits or none, and returns their decisions.
 fn charge_local(judge: &Judge, local: &[Bound<'_>]) -> Vec<Decision> {
     let mut parts = judge.parts(local);
-    // Who refuses is read from what they answered.
+    // The caller finds the refusal among the decisions.
     let _ = check_all(&mut parts);
     parts.iter().filter_map(|part| part.decision().copied()).collect()
 }
 
-/// What the limits that have answered said, in the order of the layer's limits.
+/// Returns the limits that have answered and their decisions, in the order of the layer's limits.
 fn said<'r>(
     judge: &'r Judge,
     asked: &Asked<'_>,
@@ -104,7 +107,8 @@ fn said<'r>(
     answers.into_iter().map(|(limit, decision)| Said { limit: &judge.limits[limit], decision }).collect()
 }
 
-/// The limit that binds, by the rule of [`check_all`]: of those that refuse, the first that has the longest wait.
+/// Returns the binding limit, by the rule of [`check_all`]: of those that refuse, the first that
+/// has the longest wait.
 fn binding<'r>(said: impl IntoIterator<Item = Said<'r>>) -> Option<Said<'r>> {
     let wait = |said: &Said<'_>| said.decision.retry_after().unwrap_or(Duration::MAX);
     let refusing = said.into_iter().filter(Said::refuses);

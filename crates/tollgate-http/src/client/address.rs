@@ -1,16 +1,17 @@
-//! Addresses as clients are known by: read in every spelling, IPv4-mapped ones folded, IPv6 cut to a prefix.
+//! Client addresses: parsed in every spelling, IPv4-mapped ones turned into IPv4, IPv6 ones cut to
+//! a prefix.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// The prefix of an IPv6 address that one customer has at the least.
+/// The prefix length of the smallest IPv6 network that one customer has.
 pub(crate) const DEFAULT_IPV6_PREFIX: u8 = 64;
 
-/// An IPv4-mapped address (`::ffff:0:0/96`, however it was spelled) as the IPv4 address that it is.
+/// Turns an IPv4-mapped address (`::ffff:0:0/96`, however it was spelled) into the IPv4 address.
 pub(crate) fn fold(address: IpAddr) -> IpAddr {
     address.to_canonical()
 }
 
-/// The address folded, and then cut: IPv6 to its first `prefix` bits, IPv4 left whole.
+/// Folds the address, then cuts IPv6 to its first `prefix` bits and leaves IPv4 whole.
 pub(crate) fn client(address: IpAddr, prefix: u8) -> IpAddr {
     match fold(address) {
         IpAddr::V6(address) => {
@@ -22,8 +23,9 @@ pub(crate) fn client(address: IpAddr, prefix: u8) -> IpAddr {
     }
 }
 
-/// The address in a node of `Forwarded` or an entry of `X-Forwarded-For`, folded: with or without a port,
-/// brackets or a zone. `None` for anything else, `unknown` and obfuscated names (`_hidden`) among it.
+/// Parses a node of `Forwarded` or an entry of `X-Forwarded-For` and folds its address. A port,
+/// brackets and a zone are accepted. `None` for anything else, such as `unknown` and obfuscated
+/// names (`_hidden`).
 pub(crate) fn parse_node(text: &str) -> Option<IpAddr> {
     let text = text.trim_matches([' ', '\t']);
     if let Some(rest) = text.strip_prefix('[') {
@@ -42,7 +44,7 @@ pub(crate) fn parse_node(text: &str) -> Option<IpAddr> {
 }
 
 fn parse_v6(text: &str) -> Option<IpAddr> {
-    // A zone names a link of the machine that wrote it, nothing of the client.
+    // A zone is local to the machine that wrote it, and says nothing about the client.
     let address = match text.split_once('%') {
         Some((_, "")) => return None,
         Some((address, _)) => address,
@@ -51,7 +53,7 @@ fn parse_v6(text: &str) -> Option<IpAddr> {
     address.parse().ok().map(|address: Ipv6Addr| fold(IpAddr::V6(address)))
 }
 
-/// A port's number, or an obfuscated one (RFC 7239, section 6).
+/// Returns whether this is a port number, or an obfuscated port (RFC 7239, section 6).
 fn is_port(text: &str) -> bool {
     let digits = (1..=5).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
     let obfuscated = |name: &str| {
@@ -61,7 +63,7 @@ fn is_port(text: &str) -> bool {
     digits || text.strip_prefix('_').is_some_and(obfuscated)
 }
 
-/// The address of a socket's other end.
+/// Returns the folded address of a peer.
 pub(crate) fn of_socket(peer: SocketAddr) -> IpAddr {
     fold(peer.ip())
 }
@@ -92,7 +94,7 @@ mod tests {
         ] {
             assert_eq!(parse_node(spelled), Some(ip("192.0.2.33")), "{spelled}");
         }
-        // Compatible and translated addresses are no mapped ones.
+        // IPv4-compatible and IPv4-translated addresses are not IPv4-mapped.
         assert_eq!(parse_node("::192.0.2.33"), Some(ip("::192.0.2.33")));
         assert_eq!(parse_node("64:ff9b::192.0.2.33"), Some(ip("64:ff9b::c000:221")));
     }

@@ -1,15 +1,16 @@
-//! The elements of list fields that proxies append to, from the last one to the first.
+//! The elements of list headers that proxies append to, from the last one to the first.
 //!
-//! A proxy appends what it knows to what it was sent, on the same line or on a line of its own. So the right end
-//! is written by those who are trusted, and all that is left of it by the client: a quote that the client never
-//! closes must not swallow what the proxy wrote. Lines are therefore read from their end, where quotes pair.
+//! A proxy appends its element to what it received, on the same line or on a line of its own. So
+//! the right end is written by trusted proxies, and everything to the left of it by the client: a
+//! quote that the client never closes must not swallow what the proxy wrote. Therefore lines are
+//! read from their end, and quotes are paired from there.
 
 use http::HeaderMap;
 use http::header::HeaderName;
 use std::borrow::Cow;
 
-/// The elements of all lines of a field, as one list in their order, from the right. Empty ones, which a list may
-/// have (RFC 9110, section 5.6.1), are passed over.
+/// Returns the elements of all lines of a header, as one list, from the right. Empty elements,
+/// which a list may have (RFC 9110, section 5.6.1), are skipped.
 pub(crate) fn from_right<'h>(
     headers: &'h HeaderMap,
     name: &HeaderName,
@@ -19,10 +20,10 @@ pub(crate) fn from_right<'h>(
     lines.flat_map(move |line| FromRight { rest: Some(line.as_bytes()), quoted }).filter(|it| !it.is_empty())
 }
 
-/// The elements of one line.
+/// An iterator over the elements of one line, from the right.
 struct FromRight<'h> {
     rest: Option<&'h [u8]>,
-    /// May an element have quoted strings, with commas in them?
+    /// Whether an element may have quoted strings with commas in them.
     quoted: bool,
 }
 
@@ -45,7 +46,8 @@ impl<'h> Iterator for FromRight<'h> {
     }
 }
 
-/// Where `separator` stands last outside of quoted strings, which are paired from the right.
+/// Returns the position of the last `separator` outside of quoted strings, which are paired from
+/// the right.
 fn last(text: &[u8], separator: u8, quoted: bool) -> Option<usize> {
     let mut inside = false;
     for (at, &byte) in text.iter().enumerate().rev() {
@@ -61,8 +63,8 @@ fn last(text: &[u8], separator: u8, quoted: bool) -> Option<usize> {
     None
 }
 
-/// The value of `for` in an element of `Forwarded` (RFC 7239, section 4). `None` if it has none, or more than
-/// one, or is no list of pairs.
+/// Returns the value of `for` in an element of `Forwarded` (RFC 7239, section 4). `None` if it is
+/// missing, occurs more than once, or the element is not a list of pairs.
 pub(crate) fn forwarded_for(element: &[u8]) -> Option<Cow<'_, str>> {
     let mut rest = std::str::from_utf8(element).ok()?;
     let mut found = None;
@@ -91,7 +93,7 @@ pub(crate) fn forwarded_for(element: &[u8]) -> Option<Cow<'_, str>> {
     }
 }
 
-/// The text up to the closing quote, without escapes, and what follows it.
+/// Returns the text up to the closing quote, unescaped, and the rest after the quote.
 fn unquote(text: &str) -> Option<(Cow<'_, str>, &str)> {
     let mut unescaped = String::new();
     let mut from = 0;

@@ -1,4 +1,4 @@
-//! Who a request comes from, behind proxies: a walk from the right over those that are trusted.
+//! The client's address behind proxies: a walk from the right over those that are trusted.
 
 use super::address;
 use super::elements;
@@ -8,8 +8,10 @@ use http::header::HeaderName;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use std::net::IpAddr;
 
-/// The field in which the proxies in front of a service say who they forward for. Exactly one of them: a proxy
-/// that writes one of the two passes the other on as the client sent it.
+/// The header in which the proxies in front of a service report the client's address.
+///
+/// It is exactly one header, because a proxy that writes one of them passes the other on as the
+/// client sent it.
 ///
 /// ```
 /// use tollgate_http::{ForwardedField, KeyBy, TrustedProxies};
@@ -19,13 +21,13 @@ use std::net::IpAddr;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ForwardedField {
-    /// `Forwarded` (RFC 7239), of which the parameter `for` is read.
+    /// `Forwarded` (RFC 7239); its parameter `for` is read.
     Forwarded,
     /// `X-Forwarded-For`.
     XForwardedFor,
 }
 
-/// Which of the machines in front of a service are believed.
+/// The proxies in front of a service whose forwarded addresses are believed.
 ///
 /// ```
 /// use tollgate_http::{ForwardedField, KeyBy, Limit, WhenNoKey, RateLimitLayer, TrustedProxies};
@@ -38,7 +40,7 @@ pub enum ForwardedField {
 ///     Ok::<_, Box<dyn std::error::Error>>(RateLimitLayer::builder().limit(limit).build()?)
 /// };
 /// assert!(layer(TrustedProxies::networks(["10.0.0.0/8", "fd00::/8"])).is_ok());
-/// // Whoever trusts everybody believes whatever the client writes.
+/// // If every address were trusted, the client could write any address.
 /// let refused = layer(TrustedProxies::networks(["0.0.0.0/0"])).unwrap_err();
 /// assert!(refused.to_string().starts_with("the trusted networks hold every IPv4 address"));
 /// ```
@@ -54,15 +56,16 @@ enum Trusted {
 }
 
 impl TrustedProxies {
-    /// The most hops that may be trusted.
+    /// The largest number of trusted hops.
     pub const MAX_HOPS: usize = 16;
 
-    /// Trusts the machines of these networks: `10.0.0.0/8`, `2001:db8::/32`, or one address.
+    /// Trusts the machines in these networks: `10.0.0.0/8`, `2001:db8::/32`, or single addresses.
     ///
-    /// The walk begins at the peer and goes on to the left of the field as long as it is at a trusted address. It
-    /// stops at the first address that is not trusted: that is the client. If all are trusted it is the leftmost
-    /// one; if the peer is not, it is the peer, whatever the field says. Where the walk meets an entry that
-    /// is no address (`unknown`, `_hidden`, anything else), no key is found; neither is one without a peer address.
+    /// The walk begins at the peer, and continues to the left in the header while it is at a
+    /// trusted address. The first address that is not trusted is the client. If all are trusted,
+    /// the client is the leftmost address; if the peer is not trusted, the client is the peer, and
+    /// the header is ignored. No key is found if the walk meets an entry that is not an address
+    /// (`unknown`, `_hidden`, or anything else), or if there is no peer address.
     ///
     /// ```
     /// # use tollgate_http::TrustedProxies;
@@ -73,16 +76,19 @@ impl TrustedProxies {
         Self { trusted: self::networks(&texts).map(Trusted::Networks) }
     }
 
-    /// Trusts this many proxies, the one that connects to this service included: the client is the entry that is so
-    /// many from the right. From 1 to 16.
+    /// Trusts this number of proxies, including the one that connects to this service: with
+    /// `hops(n)`, the client is the `n`th entry from the right. From 1 to 16.
     ///
-    /// With fewer entries than hops it is the leftmost one there is, and without any the peer. If the entry is no
-    /// address, no key is found. What stands to the right of it is not looked at. Only right if every
-    /// request takes that many hops: who reaches the service past one of the proxies chooses his own address.
+    /// If there are fewer entries than hops, the client is the leftmost one; if there are none, it
+    /// is the peer. If the entry is not an address, no key is found. Entries to the right of it are
+    /// not read.
+    ///
+    /// Use this only if every request takes that many hops: a client that reaches the service past
+    /// one of the proxies can choose its own address.
     ///
     /// ```
     /// # use tollgate_http::TrustedProxies;
-    /// // A content delivery network, and a load balancer of ours.
+    /// // A content delivery network, and a load balancer of our own.
     /// let proxies = TrustedProxies::hops(2);
     /// ```
     pub fn hops(hops: usize) -> Self {
@@ -93,8 +99,8 @@ impl TrustedProxies {
         Self { trusted }
     }
 
-    /// Is what this machine writes believed, if it connects to the service? With hops, whoever connects is a proxy; with
-    /// what a layer would refuse, nobody is.
+    /// Returns whether the header is believed if `peer` connects to the service. With hops, every
+    /// peer is a proxy. If [`check`](Self::check) returns an error, no peer is.
     ///
     /// ```
     /// # use tollgate_http::TrustedProxies;
@@ -110,12 +116,13 @@ impl TrustedProxies {
         }
     }
 
-    /// Would a layer accept them? For who goes by them beside a layer; a [layer](crate::RateLimitBuilder::build) asks
-    /// by itself.
+    /// Checks the configuration, for use without a layer; a [layer](crate::RateLimitBuilder::build)
+    /// checks it itself.
     ///
     /// # Errors
     ///
-    /// What is no network, networks that hold every address, none at all, or hops out of range.
+    /// A network that cannot be parsed, networks that hold every address, no network at all, or a
+    /// number of hops out of range.
     ///
     /// ```
     /// # use tollgate_http::TrustedProxies;
@@ -131,7 +138,7 @@ fn hold(networks: &[IpNet], address: IpAddr) -> bool {
     networks.iter().any(|network| network.contains(&address))
 }
 
-/// A walk that was checked.
+/// A header and trusted proxies that have been checked.
 #[derive(Clone, Debug)]
 pub(crate) struct Walk {
     field: ForwardedField,
@@ -146,7 +153,7 @@ impl Walk {
         Ok(Self { field, over: proxies.trusted.clone()? })
     }
 
-    /// The client's address, folded.
+    /// Returns the client's address, folded.
     pub(crate) fn client(&self, head: RequestHead<'_>) -> Option<IpAddr> {
         let peer = head.peer().map(address::of_socket);
         match &self.over {
@@ -183,13 +190,13 @@ impl Walk {
     }
 }
 
-/// The networks of these texts, folded as addresses are. Refused if they leave nobody out.
+/// Parses networks and folds the IPv4-mapped ones. Fails if they hold every address.
 fn networks(texts: &[String]) -> Result<Vec<IpNet>, BuildError> {
     if texts.is_empty() {
         return Err(BuildError::NoNetworks);
     }
     let networks: Vec<IpNet> = texts.iter().map(|text| network(text)).collect::<Result<_, _>>()?;
-    // Two halves are the whole.
+    // Two halves of the address space become one network of all addresses.
     let networks = IpNet::aggregate(&networks);
     match networks.iter().find(|network| network.prefix_len() == 0) {
         Some(IpNet::V4(_)) => Err(BuildError::TrustsEverybody { family: "IPv4" }),
@@ -207,7 +214,7 @@ fn network(text: &str) -> Result<IpNet, BuildError> {
     })
 }
 
-/// A network of mapped addresses as the IPv4 network that it is.
+/// Turns a network of IPv4-mapped addresses into the IPv4 network.
 fn folded(network: Ipv6Net) -> Option<Ipv4Net> {
     let address = network.addr().to_ipv4_mapped()?;
     Ipv4Net::new(address, network.prefix_len().checked_sub(96)?).ok()

@@ -1,4 +1,4 @@
-//! How the key of a request is found.
+//! The functions that find the key of a request.
 
 use super::parts::{Key, KeyPart, KeyRef};
 use crate::client::address::DEFAULT_IPV6_PREFIX;
@@ -9,34 +9,34 @@ use http::HeaderName;
 use std::fmt;
 use tollgate::ToKey;
 
-/// How to tell clients apart: what a limit looks at to find the key of a request.
+/// Finds the key of a request, which tells clients apart.
 ///
 /// ```
 /// use tollgate_http::{ForwardedField, KeyBy, TrustedProxies};
 ///
-/// // The address, behind a load balancer in 10.0.0.0/8.
+/// // The client's address, behind a load balancer in 10.0.0.0/8.
 /// let address =
 ///     KeyBy::forwarded(ForwardedField::XForwardedFor, TrustedProxies::networks(["10.0.0.0/8"]));
 /// // The API key in a header, else in the query, else the address.
 /// let client = KeyBy::api_key("x-api-key", "api_key").or(address);
-/// // Each client and path by itself.
+/// // A key for each client and path.
 /// let per_path = client.and(KeyBy::path());
 /// ```
 ///
-/// # Which one
+/// # Which key to choose
 ///
-/// What a client is free to choose is no key: who invents a new API key, path or header for each request has a
-/// new quota each time. Key by such a thing only what an earlier layer has verified
-/// ([`extension`](Self::extension)), or limit the address as well.
+/// Do not key by what a client can choose: a client that invents a new API key, path or header for
+/// each request has a new quota each time. Key by such a value only if an earlier layer has
+/// verified it ([`extension`](Self::extension)), or limit the address as well.
 ///
-/// A header or parameter that is there more than once, or empty, is not found.
+/// A header or parameter that is empty, or occurs more than once, is treated as missing.
 #[must_use]
 pub struct KeyBy {
-    /// What is wrong with it is told when the layer is built.
+    /// An error is reported when the layer is built.
     how: Result<How, BuildError>,
 }
 
-/// What is looked at.
+/// Where the parts of a key are found.
 pub(crate) enum How {
     Peer { ipv6_prefix: u8 },
     Forwarded { walk: Walk, ipv6_prefix: u8 },
@@ -51,10 +51,10 @@ pub(crate) enum How {
     And(Vec<How>),
 }
 
-/// What is usually forgotten.
+/// The hint for a missing peer address, with the setup that is usually forgotten.
 const NO_PEER: &str = "no peer address (with axum, serve \
-    `into_make_service_with_connect_info::<SocketAddr>()` and say \
-    `.peer_from(|peer: &ConnectInfo<SocketAddr>| peer.0)`; else add a `PeerAddr` to the request's extensions)";
+    `into_make_service_with_connect_info::<SocketAddr>()` and add \
+    `.peer_from(|peer: &ConnectInfo<SocketAddr>| peer.0)`; otherwise add a `PeerAddr` to the request's extensions)";
 
 type Find = dyn for<'a> Fn(RequestHead<'a>) -> Option<KeyPart<'a>> + Send + Sync;
 
@@ -63,12 +63,14 @@ impl KeyBy {
         Self { how: Ok(how) }
     }
 
-    /// The other end of the connection. IPv4 addresses count whole, IPv6 ones by their first 64 bits
-    /// ([`ipv6_prefix`](Self::ipv6_prefix)), IPv4-mapped ones as the IPv4 addresses they are.
+    /// Keys by the address of the other end of the connection. An IPv4 address counts as a whole,
+    /// an IPv6 address by its first 64 bits ([`ipv6_prefix`](Self::ipv6_prefix)), and an
+    /// IPv4-mapped address as the IPv4 address.
     ///
-    /// Needs a server that says who it is connected to: a [`PeerAddr`](crate::PeerAddr) among the extensions, or what
-    /// [`peer_from`](crate::RateLimitBuilder::peer_from) names. Behind a proxy the peer is the proxy: use
-    /// [`forwarded`](Self::forwarded).
+    /// The server must provide the peer address: a [`PeerAddr`](crate::PeerAddr) among the
+    /// extensions of the request, or an extension that
+    /// [`peer_from`](crate::RateLimitBuilder::peer_from) reads. Behind a proxy the peer is the
+    /// proxy: use [`forwarded`](Self::forwarded).
     ///
     /// ```
     /// # use tollgate_http::KeyBy;
@@ -78,19 +80,21 @@ impl KeyBy {
         Self::new(How::Peer { ipv6_prefix: DEFAULT_IPV6_PREFIX })
     }
 
-    /// The client's address, as the proxies in front of this service tell it: see [`TrustedProxies`] for how
-    /// it is found, and [`peer`](Self::peer) for what of it counts.
+    /// Keys by the client's address as the proxies in front of this service report it: see
+    /// [`TrustedProxies`] for how it is found, and [`peer`](Self::peer) for which of its bits
+    /// count.
     ///
     /// ```
     /// # use tollgate_http::{ForwardedField, KeyBy, TrustedProxies};
-    /// let by = KeyBy::forwarded(ForwardedField::Forwarded, TrustedProxies::networks(["10.0.0.0/8"]));
+    /// let proxies = TrustedProxies::networks(["10.0.0.0/8"]);
+    /// let by = KeyBy::forwarded(ForwardedField::Forwarded, proxies);
     /// ```
     pub fn forwarded(field: ForwardedField, proxies: TrustedProxies) -> Self {
         let walk = Walk::new(field, &proxies);
         Self { how: walk.map(|walk| How::Forwarded { walk, ipv6_prefix: DEFAULT_IPV6_PREFIX }) }
     }
 
-    /// The value of a header field.
+    /// Keys by the value of a header.
     ///
     /// ```
     /// # use tollgate_http::KeyBy;
@@ -100,7 +104,7 @@ impl KeyBy {
         Self { how: header_name(name).map(How::Header) }
     }
 
-    /// The value of a query parameter.
+    /// Keys by the value of a query parameter.
     ///
     /// ```
     /// # use tollgate_http::KeyBy;
@@ -110,7 +114,8 @@ impl KeyBy {
         Self { how: parameter_name(name).map(How::Query) }
     }
 
-    /// An API key: a header field, else a query parameter. The same key is the same client, wherever it stands.
+    /// Keys by an API key in a header, or else in a query parameter. The same API key is the same
+    /// client, whichever of them has it.
     ///
     /// ```
     /// # use tollgate_http::KeyBy;
@@ -121,8 +126,8 @@ impl KeyBy {
         Self { how: names.map(|(header, parameter)| How::ApiKey { header, parameter }) }
     }
 
-    /// The path, as it was sent. Where paths hold what clients choose, `/users/7` for example, take the route
-    /// instead, from an extension that the router sets.
+    /// Keys by the path as it was sent. If paths have parts that clients choose, as `/users/7`, use
+    /// the route instead, from an extension that the router sets.
     ///
     /// ```
     /// # use tollgate_http::KeyBy;
@@ -132,7 +137,7 @@ impl KeyBy {
         Self::new(How::Path)
     }
 
-    /// The method.
+    /// Keys by the method.
     ///
     /// ```
     /// # use tollgate_http::KeyBy;
@@ -142,8 +147,8 @@ impl KeyBy {
         Self::new(How::Method)
     }
 
-    /// Something in an extension of type `T`, which an earlier layer or the server has set: the user it has
-    /// verified, the route it has matched.
+    /// Keys by something in an extension of type `T` that the server or an earlier layer has set:
+    /// the user that it has verified, the route that it has matched.
     ///
     /// ```
     /// use tollgate_http::KeyBy;
@@ -164,7 +169,7 @@ impl KeyBy {
         Self::new(How::Extension { name: std::any::type_name::<T>(), find })
     }
 
-    /// Whatever a closure finds in the head of a request; nothing is found if it says `None`.
+    /// Keys by what a closure finds in the head of a request; `None` means that there is no key.
     ///
     /// ```
     /// use tollgate_http::KeyBy;
@@ -179,8 +184,8 @@ impl KeyBy {
         Self::new(How::Closure(boxed(find)))
     }
 
-    /// This, or `other` if this finds nothing. Which of them found it is part of the key: nobody who sends
-    /// an address as his API key becomes the client with that address.
+    /// Uses `other` if this finds nothing. Which of them found the key is part of the key: a client
+    /// that sends an address as its API key is not mistaken for the client with that address.
     ///
     /// ```
     /// # use tollgate_http::KeyBy;
@@ -197,7 +202,7 @@ impl KeyBy {
         Self { how: self.how.and_then(|how| Ok(joined(how, other.how?))) }
     }
 
-    /// This and `other` together; nothing is found if either finds nothing.
+    /// Combines this and `other` into one key; nothing is found if either finds nothing.
     ///
     /// ```
     /// # use tollgate_http::KeyBy;
@@ -214,9 +219,11 @@ impl KeyBy {
         Self { how: self.how.and_then(|how| Ok(joined(how, other.how?))) }
     }
 
-    /// How many bits of an IPv6 address tell clients apart, in what was said so far; from 1 to 128, and 64 unless
-    /// it is set. One customer has at least a /64, often a /56 or /48: with longer prefixes than he has, he can
-    /// be as many clients as he likes.
+    /// Sets how many bits of an IPv6 address tell clients apart, for the keys combined so far; from
+    /// 1 to 128. The default is 64.
+    ///
+    /// One customer has at least a /64, often a /56 or /48. With a prefix longer than the
+    /// customer's, the customer can appear as any number of clients.
     ///
     /// ```
     /// # use tollgate_http::KeyBy;
@@ -233,11 +240,12 @@ impl KeyBy {
         Self { how: self.how.map(set) }
     }
 
-    /// The key that the limit called `limit` has for a request, if there is one: to ask or change its limiter.
+    /// Returns the key that the limit called `limit` has for a request, if there is one. With it
+    /// the limiter can be checked or changed beside the layer.
     ///
     /// # Errors
     ///
-    /// [`BuildError`] where [`build`](crate::RateLimitBuilder::build) would refuse this.
+    /// The [`BuildError`] with which [`build`](crate::RateLimitBuilder::build) would refuse this.
     ///
     /// ```
     /// use http::Request;
@@ -255,7 +263,7 @@ impl KeyBy {
         Ok(how.find(head, &mut key).then(|| key.to_key()))
     }
 
-    /// What to ask requests.
+    /// Returns where the parts of a key are found, or the error.
     pub(crate) fn checked(self) -> Result<How, BuildError> {
         self.how
     }
@@ -269,7 +277,7 @@ fn parameter_name(name: &str) -> Result<Box<str>, BuildError> {
     if name.is_empty() { Err(BuildError::QueryName) } else { Ok(name.into()) }
 }
 
-/// Says of which lifetimes the closure is to be.
+/// Boxes a closure; the bounds tell the compiler the lifetimes of its arguments.
 fn boxed<F>(find: F) -> Box<Find>
 where
     F: for<'a> Fn(RequestHead<'a>) -> Option<KeyPart<'a>> + Send + Sync + 'static,
@@ -278,7 +286,8 @@ where
 }
 
 impl How {
-    /// Adds the parts of a request's key; was there one? If not, some parts of it may have been added.
+    /// Adds the parts of a request's key and returns whether there is one. If not, some parts may
+    /// have been added.
     pub(crate) fn find<'a>(&self, head: RequestHead<'a>, key: &mut KeyRef<'a>) -> bool {
         let part = match self {
             Self::Peer { ipv6_prefix } => head.peer().map(|peer| KeyPart::address(peer.ip(), *ipv6_prefix)),
@@ -300,12 +309,12 @@ impl How {
         part.map(|part| key.push(part)).is_some()
     }
 
-    /// What may be missing, so that there is no key; `None` if there always is one.
+    /// Returns what a request without a key would lack; `None` if there always is a key.
     pub(crate) fn may_miss(&self) -> Option<String> {
         match self {
             Self::Peer { .. } => Some(NO_PEER.to_owned()),
             Self::Forwarded { .. } => {
-                Some(format!("no address in the field that proxies write, or {NO_PEER}"))
+                Some(format!("no address in the header that proxies write, or {NO_PEER}"))
             }
             Self::Header(name) => Some(format!("no header `{name}`")),
             Self::Query(name) => Some(format!("no query parameter `{name}`")),
@@ -335,7 +344,7 @@ impl How {
     }
 }
 
-/// Adds the parts of the first alternative that finds any, and which one it was.
+/// Adds the number of the first alternative that finds a key, and its parts.
 fn find_first<'a>(hows: &[How], head: RequestHead<'a>, key: &mut KeyRef<'a>) -> bool {
     let before = key.len();
     for (number, how) in (0..).zip(hows) {

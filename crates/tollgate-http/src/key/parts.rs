@@ -1,8 +1,8 @@
-//! Who a client is to one limit: the limit's name and a few parts, hashed one by one with kind and length.
+//! Keys: the limit's name and a few parts, each hashed with its kind and length.
 //!
-//! A key is borrowed from its request ([`KeyRef`]) and becomes an owned one ([`Key`]) only where somebody keeps it:
-//! exact keys, and limits whose charge may be given back. They are two types, not one with a lifetime, so that no
-//! lifetime stands in the type of a limiter.
+//! A key is borrowed from its request ([`KeyRef`]). It becomes an owned one ([`Key`]) only where it
+//! is kept: by exact keys, and by limits whose charge may be refunded. These are two types instead
+//! of one with a lifetime, so that the type of a limiter has no lifetime.
 
 use crate::client::address;
 use smallvec::SmallVec;
@@ -12,7 +12,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use tollgate::{Equivalent, ToKey};
 
-/// As many parts as stand in a key without an allocation.
+/// The number of parts that a key holds without an allocation.
 const INLINE: usize = 3;
 
 /// One part of a key. Parts of different kinds are never equal.
@@ -21,7 +21,7 @@ const INLINE: usize = 3;
 /// use std::net::IpAddr;
 /// use tollgate_http::KeyPart;
 ///
-/// // IPv4-mapped addresses are folded, IPv6 ones are cut to a prefix.
+/// // IPv4-mapped addresses become IPv4, IPv6 addresses are cut to a prefix.
 /// let mapped: IpAddr = "::ffff:192.0.2.1".parse().unwrap();
 /// assert_eq!(KeyPart::address(mapped, 64), KeyPart::from(IpAddr::from([192, 0, 2, 1])));
 /// let one: IpAddr = "2001:db8::1".parse().unwrap();
@@ -32,21 +32,23 @@ const INLINE: usize = 3;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum KeyPart<'a> {
-    /// An address; folded, and cut to a prefix.
+    /// An address: IPv4 if it was IPv4-mapped, and cut to a prefix if it is IPv6.
     Address(IpAddr),
     /// Text or bytes.
     Bytes(Cow<'a, [u8]>),
     /// A number.
     Number(u64),
-    /// Which alternative of a [`KeyBy::or`](crate::KeyBy::or) the next parts come from.
+    /// The number of the alternative of a [`KeyBy::or`](crate::KeyBy::or) that the next parts come
+    /// from.
     Alternative(u8),
-    /// Stands for all requests without a key ([`WhenNoKey::Share`](crate::WhenNoKey::Share)).
+    /// The part that all requests without a key have
+    /// ([`WhenNoKey::Share`](crate::WhenNoKey::Share)).
     Missing,
 }
 
 impl<'a> KeyPart<'a> {
-    /// An address: IPv4-mapped ones folded to IPv4, then IPv6 cut to its first `ipv6_prefix` bits (more than 128
-    /// are 128).
+    /// Makes a part of an address. An IPv4-mapped address becomes IPv4; an IPv6 address is cut to
+    /// its first `ipv6_prefix` bits (more than 128 count as 128).
     ///
     /// ```
     /// # use std::net::IpAddr;
@@ -59,7 +61,7 @@ impl<'a> KeyPart<'a> {
         Self::Address(address::client(address, ipv6_prefix))
     }
 
-    /// The same part, owning its bytes.
+    /// Returns the part with bytes of its own.
     fn into_owned(self) -> KeyPart<'static> {
         match self {
             Self::Address(address) => KeyPart::Address(address),
@@ -102,15 +104,16 @@ impl From<u64> for KeyPart<'_> {
 }
 
 impl From<IpAddr> for KeyPart<'_> {
-    /// The whole address, folded.
+    /// Makes a part of the whole address; an IPv4-mapped address becomes IPv4.
     fn from(address: IpAddr) -> Self {
         Self::address(address, 128)
     }
 }
 
-/// Who a client is to one limit, as a [`Limiter<Key>`](tollgate::Limiter) knows it.
+/// The key of a client of one limit, in a [`Limiter<Key>`](tollgate::Limiter).
 ///
-/// The layer makes keys of requests; this is for asking or changing a limiter beside it.
+/// The layer makes keys from requests. Make one yourself to check or change a limiter beside the
+/// layer.
 ///
 /// ```
 /// use std::net::IpAddr;
@@ -134,14 +137,14 @@ pub struct Key {
 }
 
 impl Key {
-    /// The key that the limit called `limit` has for these parts.
+    /// Returns the key that the limit called `limit` has for these parts.
     ///
     /// ```
     /// # use tollgate_http::{Key, KeyPart};
-    /// // Parts are told apart: joined, both would be the same text.
+    /// // Parts are kept apart, although both keys would be the same text when joined.
     /// assert_ne!(Key::new("api", ["ab", "c"]), Key::new("api", ["a", "bc"]));
     /// assert_ne!(Key::new("api", ["7"]), Key::new("api", [7]));
-    /// // What `KeyBy::header("x-api-key").or(KeyBy::peer())` makes of a header.
+    /// // The key that `KeyBy::header("x-api-key").or(KeyBy::peer())` makes of a header.
     /// let key = Key::new("api", [KeyPart::Alternative(0), "secret".into()]);
     /// ```
     pub fn new<'p, P: Into<KeyPart<'p>>>(limit: &str, parts: impl IntoIterator<Item = P>) -> Self {
@@ -149,7 +152,7 @@ impl Key {
         Self { limit: limit.into(), parts }
     }
 
-    /// The name of the limit that the key belongs to.
+    /// Returns the name of the limit that the key belongs to.
     ///
     /// ```
     /// # use tollgate_http::Key;
@@ -159,7 +162,7 @@ impl Key {
         &self.limit
     }
 
-    /// The parts.
+    /// Returns the parts.
     ///
     /// ```
     /// # use tollgate_http::{Key, KeyPart};
@@ -169,10 +172,11 @@ impl Key {
         &self.parts
     }
 
-    /// Appends bytes by which all machines know the key: the same for equal keys, others for others.
+    /// Appends an encoding of the key that is the same on all machines: equal keys have equal
+    /// bytes, and different keys different bytes.
     ///
-    /// For limiters whose counts are elsewhere. `Hash` would not do: what it feeds to a hasher may differ
-    /// between platforms and versions.
+    /// It is for limiters whose counts are on other machines. `Hash` is not suitable, because what
+    /// it feeds to a hasher may differ between platforms and versions.
     ///
     /// ```
     /// # use tollgate_http::Key;
@@ -185,7 +189,7 @@ impl Key {
     /// assert_ne!(bytes(Key::new("api", ["ab", "c"])), bytes(Key::new("api", ["a", "bc"])));
     /// ```
     pub fn write_to(&self, bytes: &mut Vec<u8>) {
-        // The limit's name and the parts, each with its kind and length.
+        // Writes the limit's name or a part, with its kind and length.
         fn put(bytes: &mut Vec<u8>, kind: u8, part: &[u8]) {
             bytes.push(kind);
             bytes.extend((part.len() as u64).to_be_bytes());
@@ -211,7 +215,8 @@ impl Hash for Key {
     }
 }
 
-/// The one way a key is hashed: names and bytes with their length, parts with their kind and number.
+/// Hashes a borrowed or an owned key: the name and the bytes with their length, parts with their
+/// kind.
 fn hash<H: Hasher>(limit: &str, parts: &[KeyPart<'_>], state: &mut H) {
     limit.hash(state);
     parts.hash(state);
@@ -219,7 +224,7 @@ fn hash<H: Hasher>(limit: &str, parts: &[KeyPart<'_>], state: &mut H) {
 
 /// A [`Key`] that borrows from a request.
 ///
-/// A store asks for it by this name: see [`Limit::new`](crate::Limit::new).
+/// It is named in the bounds of [`Limit::new`](crate::Limit::new), for the store of the limiter.
 #[derive(Debug)]
 pub struct KeyRef<'a> {
     limit: &'a Arc<str>,
@@ -243,7 +248,7 @@ impl<'a> KeyRef<'a> {
         self.parts.truncate(len);
     }
 
-    /// The parts.
+    /// Returns the parts.
     pub fn parts(&self) -> &[KeyPart<'a>] {
         &self.parts
     }

@@ -1,4 +1,4 @@
-//! The configuration of a layer, checked when it is built.
+//! The builder of a layer. It checks the configuration when the layer is built.
 
 use crate::check::event::Event;
 use crate::check::judge::Judge;
@@ -16,10 +16,10 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// The most limits that one layer may have.
+/// The most limits of one layer.
 const MAX_LIMITS: usize = 16;
 
-/// The configuration of a layer; made by [`RateLimitLayer::builder`](crate::RateLimitLayer::builder).
+/// Configures a layer; made by [`RateLimitLayer::builder`](crate::RateLimitLayer::builder).
 ///
 /// ```
 /// use tollgate_http::{Cost, KeyBy, Limit, WhenNoKey, RateLimitLayer};
@@ -68,8 +68,11 @@ impl RateLimitBuilder {
         }
     }
 
-    /// Adds a limit. Of several, all must admit a request: it is charged to all of them or to none, and if some refuse
-    /// it, the answer names all of them and goes by the one with the longest wait. From 1 to 16.
+    /// Adds a limit. A layer has 1 to 16.
+    ///
+    /// A request passes only if all limits admit it: it is charged to all of them or to none. If
+    /// several refuse it, the response names all of them and describes the one with the longest
+    /// wait.
     ///
     /// ```
     /// # use tollgate_http::{KeyBy, Limit, WhenNoKey, RateLimitLayer};
@@ -87,8 +90,9 @@ impl RateLimitBuilder {
         self
     }
 
-    /// Says that the peer's address stands in an extension of type `T`; [`PeerAddr`](crate::PeerAddr) is looked for
-    /// in any case. Said several times, the first that is there counts.
+    /// Reads the peer address from an extension of type `T`. If this is called several times, the
+    /// first extension that is present counts. [`PeerAddr`](crate::PeerAddr) is read last, in any
+    /// case.
     ///
     /// With axum: `.peer_from(|peer: &ConnectInfo<SocketAddr>| peer.0)`, served with
     /// `into_make_service_with_connect_info::<SocketAddr>()`. With tonic:
@@ -113,8 +117,8 @@ impl RateLimitBuilder {
         self
     }
 
-    /// Exempts requests from all limits: health checks, preflights, friends. Said twice, either exempts. Their
-    /// responses get no fields.
+    /// Exempts requests from all limits: health checks, preflights, trusted clients. If this is
+    /// called twice, either condition exempts. Exempt requests get no rate limit headers.
     ///
     /// ```
     /// # use http::Method;
@@ -122,7 +126,8 @@ impl RateLimitBuilder {
     /// let builder = RateLimitLayer::builder()
     ///     .skip(|head| head.uri().path() == "/health")
     ///     .skip(|head| {
-    ///         head.method() == Method::OPTIONS && head.header("access-control-request-method").is_some()
+    ///         head.method() == Method::OPTIONS
+    ///             && head.header("access-control-request-method").is_some()
     ///     });
     /// ```
     pub fn skip(self, skips: impl Fn(RequestHead<'_>) -> bool + Send + Sync + 'static) -> Self {
@@ -133,7 +138,7 @@ impl RateLimitBuilder {
         Self { skips: Some(skips), ..self }
     }
 
-    /// The status of a refusal, 429 unless it is set; from 400 to 599.
+    /// Sets the status of refusals, from 400 to 599. The default is 429.
     ///
     /// ```
     /// # use http::StatusCode;
@@ -144,8 +149,8 @@ impl RateLimitBuilder {
         Self { status, ..self }
     }
 
-    /// The status of a refusal for want of a key ([`WhenNoKey::Deny`](crate::WhenNoKey::Deny)), 403 unless it is set; from 400
-    /// to 599.
+    /// Sets the status of refusals for a missing key ([`WhenNoKey::Deny`](crate::WhenNoKey::Deny)),
+    /// from 400 to 599. The default is 403.
     ///
     /// ```
     /// # use http::StatusCode;
@@ -156,10 +161,12 @@ impl RateLimitBuilder {
         Self { no_key_status: status, ..self }
     }
 
-    /// Answers refusals with a problem in JSON (RFC 9457), as it does unless another answer is chosen. The types are
-    /// those of the draft: `quota-exceeded`, or `temporary-reduced-capacity` when the limiter has no room for new
-    /// clients, with the member `violated-policies`; and for simple clients `error`, `limit` and `retry_after` in
-    /// seconds. A request for gRPC is always answered in gRPC: `RESOURCE_EXHAUSTED`.
+    /// Answers refusals with problem JSON (RFC 9457). This is the default.
+    ///
+    /// The problem types are those of the draft: `quota-exceeded`, or `temporary-reduced-capacity`
+    /// when the limiter has no room for new clients, with the member `violated-policies`. For
+    /// simple clients there are also the members `error`, `limit`, and `retry_after` in seconds. A
+    /// gRPC request always gets a gRPC response: `RESOURCE_EXHAUSTED`.
     ///
     /// ```
     /// # use tollgate_http::RateLimitLayer;
@@ -179,8 +186,8 @@ impl RateLimitBuilder {
         Self { answer: Answer::Plain, ..self }
     }
 
-    /// Answers refusals with a response of your own: status, headers and body. `Retry-After` is added if it has none,
-    /// and the fields.
+    /// Answers refusals with a response of your own: status, headers and body. The layer adds its
+    /// rate limit headers, and `Retry-After` if the response has none.
     ///
     /// ```
     /// # use bytes::Bytes;
@@ -197,7 +204,8 @@ impl RateLimitBuilder {
         Self { answer: Answer::Custom(respond), ..self }
     }
 
-    /// Leaves out `RateLimit` and `RateLimit-Policy`, which responses have otherwise, passed or refused.
+    /// Leaves out the headers `RateLimit` and `RateLimit-Policy`, which other responses have,
+    /// passed or refused.
     ///
     /// ```
     /// # use tollgate_http::RateLimitLayer;
@@ -207,9 +215,11 @@ impl RateLimitBuilder {
         Self { shows_fields: false, ..self }
     }
 
-    /// Adds `X-RateLimit-Limit`, `X-RateLimit-Remaining` and `X-RateLimit-Reset`, of the binding limit, or of the one
-    /// with the smallest share left. The reset is in seconds from now, not a date, and until all of the limit is there
-    /// again; `Retry-After` is what a refused client waits.
+    /// Adds the headers `X-RateLimit-Limit`, `X-RateLimit-Remaining` and `X-RateLimit-Reset`.
+    ///
+    /// They describe the limit that refused the request, or else the one with the smallest share
+    /// left. The reset is in seconds from now, not a date, and ends when all of the limit is
+    /// available again. A refused client should wait for `Retry-After` instead.
     ///
     /// ```
     /// # use tollgate_http::RateLimitLayer;
@@ -219,8 +229,9 @@ impl RateLimitBuilder {
         Self { shows_legacy: true, ..self }
     }
 
-    /// Tells a closure what each limit said to each request: for metrics. It is called on the request's way, so it should
-    /// be quick. Said twice, both are told.
+    /// Calls a closure with the decision of each limit for each request, for metrics. The request
+    /// waits for the closure, so it should be quick. If this is called twice, both closures are
+    /// called.
     ///
     /// ```
     /// # use tollgate_http::RateLimitLayer;
@@ -241,7 +252,7 @@ impl RateLimitBuilder {
         Self { hook: Some(hook), ..self }
     }
 
-    /// What the layer goes by, if it is right.
+    /// Checks the configuration and compiles it.
     pub(crate) fn judge(self) -> Result<Judge, BuildError> {
         let count = self.limits.len();
         if count == 0 {

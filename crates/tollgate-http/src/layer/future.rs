@@ -1,4 +1,4 @@
-//! The response of a service behind the layer, under way.
+//! The future of a response, for layers without shared limits.
 
 use crate::check::ticket::Ticket;
 use crate::head::ResponseHead;
@@ -17,14 +17,14 @@ pin_project! {
     ///
     /// # Panics
     ///
-    /// If it is polled again after it was ready, as futures may.
+    /// If it is polled again after it was ready.
     pub struct ResponseFuture<F> {
         #[pin]
         state: State<F>,
     }
 }
 
-/// What is done with the response.
+/// What is left to do when the response is known: add the headers, and settle the charges.
 type Rest = (Fields, Option<Box<Ticket>>);
 
 pin_project! {
@@ -36,7 +36,7 @@ pin_project! {
 }
 
 impl<F> ResponseFuture<F> {
-    /// Of a request that passed, by calling its handler.
+    /// Calls the handler of a request that passed.
     pub(crate) fn passed(handler: impl FnOnce() -> F, fields: Fields, ticket: Option<Box<Ticket>>) -> Self {
         let mut rest = Some((fields, ticket));
         let handler = watched(&mut rest, handler);
@@ -75,13 +75,13 @@ where
     }
 }
 
-/// Settles what is held by limiters of this process.
+/// Settles the charges of a ticket whose limiters are all of this process.
 fn at_once(ticket: Ticket, response: Option<ResponseHead<'_>>) {
     let refunds = ticket.settle(response);
     debug_assert!(refunds.is_none(), "a layer with shared limits has another future");
 }
 
-/// What a handler does. If it panics, it has failed without a response.
+/// Runs the handler. If it panics, the charges are settled as for a failure without a response.
 fn watched<T>(rest: &mut Option<Rest>, handler: impl FnOnce() -> T) -> T {
     let mut panics = Panics(Some(rest));
     let done = handler();
@@ -89,7 +89,7 @@ fn watched<T>(rest: &mut Option<Rest>, handler: impl FnOnce() -> T) -> T {
     done
 }
 
-/// Dropped armed, while a handler unwinds.
+/// Settles the charges when it is dropped while a handler unwinds; disarmed otherwise.
 struct Panics<'r>(Option<&'r mut Option<Rest>>);
 
 impl Drop for Panics<'_> {

@@ -1,4 +1,4 @@
-//! The layer, and the service that it makes of another.
+//! The layer for limits of this process, and the service that it makes of another.
 
 use super::builder::RateLimitBuilder;
 use super::future::ResponseFuture;
@@ -13,9 +13,10 @@ use std::task::{Context, Poll};
 use tower_layer::Layer;
 use tower_service::Service;
 
-/// Puts limits before a service; made by [`RateLimitLayer::builder`].
+/// A tower layer that puts limits before a service; made by [`RateLimitLayer::builder`].
 ///
-/// All clones of a layer, all services that it makes and all of their connections share the same limits.
+/// All clones of a layer, and all services and connections that it is used for, share the same
+/// limits.
 ///
 /// ```
 /// use http::{Request, Response, StatusCode};
@@ -69,12 +70,12 @@ impl RateLimitLayer {
 }
 
 impl RateLimitBuilder {
-    /// The layer.
+    /// Builds the layer.
     ///
     /// # Errors
     ///
-    /// A [`BuildError`] that names the value, the range and the fix, wherever the layer would not do what it is for; also
-    /// where a limit is [shared](crate::Limit::shared), which takes [`build_shared`](Self::build_shared).
+    /// A [`BuildError`] if the layer would not do what it is for, or if a limit is
+    /// [shared](crate::Limit::shared), which takes [`build_shared`](Self::build_shared).
     ///
     /// ```
     /// # use tollgate_http::{BuildError, RateLimitLayer};
@@ -105,13 +106,15 @@ impl fmt::Debug for RateLimitLayer {
 
 /// A service behind limits; made by a [`RateLimitLayer`].
 ///
-/// A request that passes goes to the inner service unchanged. One that is refused never reaches it.
+/// A request that passes goes to the inner service unchanged. A request that is refused never
+/// reaches it.
 ///
 /// # Progress
 ///
-/// A request takes one lock-free check for each limit. Nothing waits and, but for the values of the fields,
-/// nothing allocates for a request of a known client that passes; a refusal allocates its response. Limits with
-/// [`charge_if`](crate::Limit::charge_if) allocate for what they keep until the response.
+/// A request takes one lock-free check for each limit and never waits. A request of a known client
+/// that passes allocates nothing but the values of the headers; a refusal allocates its response.
+/// Limits with [`charge_if`](crate::Limit::charge_if) allocate for what they keep until the
+/// response.
 #[derive(Clone)]
 pub struct RateLimit<S> {
     inner: S,
@@ -119,17 +122,17 @@ pub struct RateLimit<S> {
 }
 
 impl<S> RateLimit<S> {
-    /// The service behind the limits.
+    /// Returns the inner service.
     pub fn get_ref(&self) -> &S {
         &self.inner
     }
 
-    /// The service behind the limits, to be changed.
+    /// Returns the inner service, mutably.
     pub fn get_mut(&mut self) -> &mut S {
         &mut self.inner
     }
 
-    /// The service without the limits.
+    /// Returns the inner service without the limits.
     pub fn into_inner(self) -> S {
         self.inner
     }

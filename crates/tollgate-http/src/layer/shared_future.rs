@@ -1,17 +1,19 @@
-//! The response of a service whose limits may be shared, under way: judged, handled, settled.
+//! The future of a response, for layers with shared limits: wait for the verdict, call the handler,
+//! settle the charges.
 //!
-//! # Why refunds are waited for
+//! # Why a response waits for refunds
 //!
-//! A charge that the response does not keep is given back before the response is passed on, which takes a round trip
-//! more. The other ways are worse: to hand it to a runtime, which this layer does not know; to the response's body,
-//! which servers don't poll when it is empty; or to nobody. And who has his response can rely on what was given
-//! back: his next request, sent at once, is not refused for want of it. Only responses that give something back wait,
-//! and a limiter that hands its refunds to a task of its own makes none wait.
+//! A charge that the response does not keep is refunded before the response is passed on, which
+//! takes one more round trip. The alternatives are worse: a runtime, which this layer does not
+//! know; the response's body, which servers don't poll when it is empty; or no refund. And a client
+//! that has its response can rely on the refund: its next request, sent immediately, is not refused
+//! for lack of it. Only responses with a refund wait, and not even those if the limiter hands its
+//! refunds to a task of its own.
 //!
 //! # Panics
 //!
-//! A panic of the handler is caught where a charge has to be waited for, and goes on when that is done. What a runtime
-//! sees is the same.
+//! A panic of the handler is caught, and resumed when the charges are settled. The runtime sees the
+//! same panic.
 
 use crate::check::judge::Verdict;
 use crate::check::ticket::{Refunds, Ticket};
@@ -33,11 +35,11 @@ use tower_service::Service;
 pin_project! {
     /// The future of a [`SharedRateLimit`](crate::SharedRateLimit).
     ///
-    /// Dropped while it waits, it leaves charges as they are.
+    /// If it is dropped while it waits, the charges stay as they are.
     ///
     /// # Panics
     ///
-    /// If it is polled again after it was ready, as futures may. If the inner service panics.
+    /// If it is polled again after it was ready, or if the inner service panics.
     pub struct SharedResponseFuture<S, A>
     where
         S: Service<Request<A>>,
@@ -53,7 +55,7 @@ pin_project! {
     where
         S: Service<Request<A>>,
     {
-        // The service that was ready for the request, and the request's body.
+        // The service that was ready for the request, and the body of the request.
         Judging { judging: Judging, next: Option<(S, A)> },
         Handling { #[pin] handler: S::Future, rest: Option<Rest> },
         Settling { refunds: Refunds, end: Option<End<S::Response, S::Error>> },
@@ -61,10 +63,10 @@ pin_project! {
     }
 }
 
-/// What is done with the response.
+/// What is left to do when the response is known: add the headers, and settle the charges.
 type Rest = (Fields, Option<Box<Ticket>>);
 
-/// What came of a handler.
+/// The outcome of a handler.
 enum End<R, E> {
     Answered(R),
     Failed(E),
@@ -75,12 +77,13 @@ impl<S, A> SharedResponseFuture<S, A>
 where
     S: Service<Request<A>>,
 {
-    /// Of a request that waits for its verdict; `ready` will handle it.
+    /// Makes the future of a request that waits for its verdict; `ready` is the service that will
+    /// handle it.
     pub(crate) fn judging(judging: Judging, ready: S, body: A) -> Self {
         Self { state: State::Judging { judging, next: Some((ready, body)) } }
     }
 
-    /// Of a request that waited for nothing.
+    /// Makes the future of a request whose verdict needed no waiting.
     pub(crate) fn judged(verdict: Verdict, handler: impl FnOnce() -> S::Future) -> Self {
         let state = match verdict {
             Verdict::Passed(fields, ticket) => State::handled(handler, (fields, ticket)),
@@ -94,7 +97,7 @@ impl<S, A> State<S, A>
 where
     S: Service<Request<A>>,
 {
-    /// Calls the handler.
+    /// Calls the handler. If it panics, the panic is resumed after the refunds.
     fn handled(handler: impl FnOnce() -> S::Future, rest: Rest) -> Self {
         match catch_unwind(AssertUnwindSafe(handler)) {
             Ok(handler) => Self::Handling { handler, rest: Some(rest) },
@@ -156,7 +159,7 @@ where
 }
 
 impl<B, E> End<Response<B>, E> {
-    /// With the fields in its response, and what has to be waited for before it is told.
+    /// Adds the headers to the response and settles the charges; returns the refunds to wait for.
     fn settled(mut self, (fields, ticket): Rest) -> (Self, Option<Refunds>) {
         let refunds = match &mut self {
             Self::Answered(response) => {

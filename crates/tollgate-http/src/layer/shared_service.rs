@@ -1,8 +1,10 @@
-//! The layer whose limits may be shared with other machines, and the service that it makes of another.
+//! The layer whose limits may be shared with other machines, and the service that it makes of
+//! another.
 //!
-//! Why it is not the one that waits for nothing: a request that waits goes to the inner service later, when the service
-//! before it may already be at its next request. So it takes the inner service along and leaves a clone, which asks for
-//! `S: Clone` and for room in the future. Who has no shared limits is asked for neither.
+//! Why there are two layers: a request that waits goes to the inner service later, when the outer
+//! service may already be handling its next request. So the future takes the inner service along
+//! and leaves a clone, which needs `S: Clone` and room in the future. A layer without shared limits
+//! needs neither.
 
 use super::builder::RateLimitBuilder;
 use super::shared_future::SharedResponseFuture;
@@ -19,22 +21,23 @@ use std::task::{Context, Poll};
 use tower_layer::Layer;
 use tower_service::Service;
 
-/// Puts limits before a service, of which some may be shared with other machines; made by
-/// [`RateLimitBuilder::build_shared`].
+/// A tower layer that puts limits before a service, some of which may be shared with other
+/// machines; made by [`RateLimitBuilder::build_shared`].
 ///
-/// Like a [`RateLimitLayer`](crate::RateLimitLayer) in all else.
+/// In all else it behaves like a [`RateLimitLayer`](crate::RateLimitLayer).
 #[derive(Clone)]
 pub struct SharedRateLimitLayer {
     judge: Arc<Judge>,
 }
 
 impl RateLimitBuilder {
-    /// The layer, if some of its limits are [shared](crate::Limit::shared) with other machines; others it may have,
-    /// too. The service behind it must be `Clone`, as those of axum, tonic and hyper's `service_fn` are.
+    /// Builds a layer whose limits may be [shared](crate::Limit::shared) with other machines; it
+    /// may have other limits, too. The service behind it must be `Clone`, as those of axum, tonic
+    /// and hyper's `service_fn` are.
     ///
     /// # Errors
     ///
-    /// As [`build`](Self::build), but for shared limits.
+    /// The errors of [`build`](Self::build), except that shared limits are accepted.
     ///
     /// ```
     /// use tollgate_http::{
@@ -43,7 +46,10 @@ impl RateLimitBuilder {
     ///
     /// fn layer(limiter: impl AsyncLimiter + 'static) -> Result<SharedRateLimitLayer, BuildError> {
     ///     RateLimitLayer::builder()
-    ///         .limit(Limit::shared("per-key", limiter, KeyBy::header("x-api-key")).when_no_key(WhenNoKey::Deny))
+    ///         .limit(
+    ///             Limit::shared("per-key", limiter, KeyBy::header("x-api-key"))
+    ///                 .when_no_key(WhenNoKey::Deny),
+    ///         )
     ///         .build_shared()
     /// }
     /// ```
@@ -66,16 +72,17 @@ impl fmt::Debug for SharedRateLimitLayer {
     }
 }
 
-/// A service behind limits of which some may be shared; made by a [`SharedRateLimitLayer`].
+/// A service behind limits, some of which may be shared; made by a [`SharedRateLimitLayer`].
 ///
-/// A request that passes goes to the inner service unchanged, to the very instance that was ready for it. One that is
-/// refused never reaches it.
+/// A request that passes goes unchanged to the very instance of the inner service that was ready
+/// for it. A request that is refused never reaches it.
 ///
 /// # Progress
 ///
-/// A request waits for the shared limits that count for it, all at the same time, and for no others; it allocates
-/// for that, and clones the inner service. It is not asked before its future is polled. If the layer has no shared
-/// limit after all, a request takes what it takes with a [`RateLimit`](crate::RateLimit).
+/// A request waits for the shared limits that apply to it, all at the same time, and for nothing
+/// else. It allocates for that, and clones the inner service. No limit is asked before the future
+/// is polled. If the layer has no shared limit, a request costs what it costs with a
+/// [`RateLimit`](crate::RateLimit).
 #[derive(Clone)]
 pub struct SharedRateLimit<S> {
     inner: S,
@@ -83,17 +90,17 @@ pub struct SharedRateLimit<S> {
 }
 
 impl<S> SharedRateLimit<S> {
-    /// The service behind the limits.
+    /// Returns the inner service.
     pub fn get_ref(&self) -> &S {
         &self.inner
     }
 
-    /// The service behind the limits, to be changed.
+    /// Returns the inner service, mutably.
     pub fn get_mut(&mut self) -> &mut S {
         &mut self.inner
     }
 
-    /// The service without the limits.
+    /// Returns the inner service without the limits.
     pub fn into_inner(self) -> S {
         self.inner
     }
@@ -117,7 +124,8 @@ where
             return SharedResponseFuture::judged(verdict, || self.inner.call(request));
         }
         let (request, body) = request.into_parts();
-        // The clone has not been asked whether it is ready, so it stays, and the one that was goes.
+        // `poll_ready` was called on this instance, not on the clone: the clone stays, and this
+        // instance goes with the request.
         let clone = self.inner.clone();
         let ready = mem::replace(&mut self.inner, clone);
         SharedResponseFuture::judging(judging(Arc::clone(&self.judge), request), ready, body)

@@ -1,4 +1,4 @@
-//! Limiters that must be waited for.
+//! The trait of limiters that take time to answer.
 
 use crate::key::parts::Key;
 use std::future::Future;
@@ -6,16 +6,18 @@ use std::pin::Pin;
 use std::sync::Arc;
 use tollgate::{Decision, Quota};
 
-/// A limiter that must be waited for: one whose counts several machines share. [`Limit::shared`](crate::Limit::shared)
-/// makes a limit of it.
+/// A limiter that takes time to answer, because its counts are shared by several machines.
+/// [`Limit::shared`](crate::Limit::shared) makes a limit of it.
 ///
-/// What a layer promises follows from what the limiter promises: [`check_n`](Self::check_n) charges all of the cost or
-/// nothing, and [`refund`](Self::refund) gives back a charge that it made. There are no errors here: what is answered
-/// while the counts can't be reached is for the limiter to say. So is how long it waits for them, for the layer has
-/// no timer: a future that is never ready keeps its request for ever.
+/// The promises of a layer follow from those of the limiter: [`check_n`](Self::check_n) charges all
+/// of the cost or nothing, and [`refund`](Self::refund) gives back a charge that `check_n` made.
 ///
-/// A client that hangs up drops these futures, wherever they are. That must be safe; what becomes of the charge under
-/// way is left open.
+/// There are no errors: the limiter itself decides what to answer while the counts cannot be
+/// reached, and how long to wait for them. The layer has no timer, so a future that is never ready
+/// keeps its request forever.
+///
+/// When a client hangs up, these futures are dropped at any point. That must be safe. Whether a
+/// charge in progress is made is left to the limiter.
 ///
 /// ```
 /// use std::future::Future;
@@ -23,7 +25,7 @@ use tollgate::{Decision, Quota};
 /// use tollgate_http::{AsyncLimiter, Key};
 /// use tollgate::{Decision, Limiter, Quota};
 ///
-/// /// Asks another machine, for which a limiter of this one stands here.
+/// /// A limiter on another machine, for which a local limiter stands in here.
 /// struct Elsewhere(Limiter<Key>);
 ///
 /// impl AsyncLimiter for Elsewhere {
@@ -57,25 +59,29 @@ use tollgate::{Decision, Quota};
 /// # Ok::<(), tollgate::ConfigError>(())
 /// ```
 pub trait AsyncLimiter: Send + Sync {
-    /// Charges `cost` tokens to `key` if it has as many, else nothing.
+    /// Charges `cost` tokens to `key` if it has that many, else nothing.
     fn check_n<'a>(&'a self, key: &'a Key, cost: u64) -> Pin<Box<dyn Future<Output = Decision> + Send + 'a>>;
 
-    /// Gives back what `charge`, a decision of [`check_n`](Self::check_n) for the same key, took.
+    /// Refunds what `charge` took, which is a decision of [`check_n`](Self::check_n) for the same
+    /// key.
     ///
-    /// The layer waits for it before it answers: see [what that is for](crate#limits-that-other-machines-share). A
-    /// limiter whose refunds nobody should wait for hands them to a task of its own, and is ready at once.
+    /// The layer waits for the refund before it passes the response on: see [the
+    /// reasons](crate#limits-that-other-machines-share). A limiter whose refunds should delay no
+    /// response hands them to a task of its own and returns a future that is ready.
     fn refund<'a>(
         &'a self,
         key: &'a Key,
         charge: &'a Decision,
     ) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
-    /// The quota of each key, as `RateLimit-Policy` tells it.
+    /// Returns the quota of each key, for `RateLimit-Policy`.
     fn quota(&self) -> Quota;
 
-    /// The most tokens that a request can take at once: the burst of a bucket, the limit of a window. A layer whose
-    /// requests all cost more is refused when it is built. Unless a limiter says it more exactly, the larger one
-    /// of its quota's limit and burst.
+    /// Returns the most tokens that one request can take: the burst of a bucket, the limit of a
+    /// window. A layer is refused when it is built if each of its requests costs more.
+    ///
+    /// The default is the larger one of the quota's tokens and its burst. Implement this if the
+    /// limiter knows a more exact number.
     fn capacity(&self) -> u64 {
         let quota = self.quota();
         quota.tokens().max(quota.explicit_burst().unwrap_or(0))

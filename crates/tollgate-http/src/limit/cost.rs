@@ -1,9 +1,9 @@
-//! What a request costs.
+//! The cost of a request.
 
 use crate::head::RequestHead;
 use std::fmt;
 
-/// How many tokens of a limit a request takes; one unless this is set.
+/// The number of tokens that a request takes from a limit; 1 by default.
 ///
 /// ```
 /// use tollgate_http::{Cost, KeyBy, Limit, WhenNoKey};
@@ -28,7 +28,7 @@ pub(crate) enum Kind {
 }
 
 impl Cost {
-    /// The same for every request; 1 and more.
+    /// Charges `tokens` for every request; at least 1.
     ///
     /// ```
     /// # use tollgate_http::Cost;
@@ -38,8 +38,9 @@ impl Cost {
         Self { kind: Kind::Fixed(tokens) }
     }
 
-    /// One token for each `unit` bytes that `Content-Length` announces, begun ones too and at least one; `unknown`
-    /// tokens where it is missing. What does not fit the burst is refused for good.
+    /// Charges one token for each `unit` bytes of `Content-Length`, rounded up, and at least one;
+    /// or `unknown` tokens if the header is missing. A request that costs more than the burst is
+    /// always refused.
     ///
     /// ```
     /// # use tollgate_http::Cost;
@@ -49,7 +50,7 @@ impl Cost {
         Self { kind: Kind::ContentLength { unit, unknown } }
     }
 
-    /// What a closure says; 0 lets the request pass without a charge.
+    /// Charges what a closure returns; 0 lets the request pass without a charge.
     ///
     /// ```
     /// # use tollgate_http::Cost;

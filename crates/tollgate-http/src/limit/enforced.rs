@@ -1,4 +1,4 @@
-//! One named limit of a layer, checked.
+//! A named limit whose configuration has been checked.
 
 use super::cost::{Cost, Kind};
 use super::enforcer::Enforcer;
@@ -13,7 +13,7 @@ use tollgate::Quota;
 
 /// The longest name of a limit, in bytes.
 const MAX_NAME: usize = 128;
-/// More requests in a second than any machine sees.
+/// More requests in a second than any machine receives.
 const MAX_REQUESTS: u128 = 100_000_000;
 
 pub(crate) struct Enforced {
@@ -23,7 +23,7 @@ pub(crate) struct Enforced {
     pub(crate) enforcer: Enforcer,
     how: Option<How>,
     pub(crate) cost: Cost,
-    /// What those without a key get, if there may be some.
+    /// What requests without a key get; set if there may be any.
     pub(crate) no_key: Option<WhenNoKey>,
     pub(crate) shadow: bool,
     skips: Option<Box<Skips>>,
@@ -55,7 +55,8 @@ impl Enforced {
         Ok(limit)
     }
 
-    /// Refuses what lets everything through, or nothing, as far as that can be known beforehand.
+    /// Refuses a limit that would admit everything or nothing, as far as the configuration shows
+    /// it.
     fn triggers(&self) -> Result<(), BuildError> {
         let limit = || self.name.as_ref().to_owned();
         let &Kind::Fixed(cost) = &self.cost.kind else {
@@ -81,7 +82,8 @@ impl Enforced {
         self.skips.as_ref().is_some_and(|skips| skips(head))
     }
 
-    /// The request's key; of those that have none, the one that they share if they do.
+    /// Returns the key of a request. Requests without one have a common key with
+    /// [`WhenNoKey::Share`], and `None` otherwise.
     pub(crate) fn key<'a>(&'a self, head: RequestHead<'a>) -> Option<KeyRef<'a>> {
         let mut key = KeyRef::new(&self.name);
         match &self.how {
@@ -99,7 +101,7 @@ impl Enforced {
     }
 }
 
-/// The name as it stands in fields.
+/// The name as it is written in headers.
 fn quoted(name: &str) -> Result<Box<str>, BuildError> {
     let refused = || BuildError::Name { name: name.to_owned(), most: MAX_NAME };
     if name.is_empty() || name.len() > MAX_NAME {

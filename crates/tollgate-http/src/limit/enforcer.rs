@@ -1,20 +1,20 @@
-//! The limiters behind limits, whatever their stores are.
+//! The limiters behind limits, independent of their stores.
 
 use super::async_limiter::AsyncLimiter;
 use crate::key::parts::{Key, KeyRef};
 use std::sync::Arc;
 use tollgate::{Accepts, Chargeable, Decision, Limiter, Outcome, Quota, SingleLimiter, Store};
 
-/// A limiter that is asked with keys of requests.
+/// A limiter of this process that has a state for each key of requests.
 pub(crate) trait Keyed: Send + Sync {
     fn check_n(&self, key: &KeyRef<'_>, cost: u64) -> Decision;
     fn peek_n(&self, key: &KeyRef<'_>, cost: u64) -> Decision;
     fn refund_n(&self, key: &KeyRef<'_>, charge: &Decision, tokens: u64);
-    /// Gives back what a request was charged that is over.
+    /// Refunds the charge of a request that has been handled.
     fn give_back(&self, key: &Key, charge: &Decision);
-    /// The quota of all keys without one of their own.
+    /// Returns the quota of the keys that have none of their own.
     fn quota(&self) -> Quota;
-    /// The key's own quota, if it has one.
+    /// Returns the key's own quota, if it has one.
     fn quota_of(&self, key: &KeyRef<'_>) -> Option<Quota>;
 }
 
@@ -47,7 +47,7 @@ where
     }
 }
 
-/// What enforces a limit.
+/// The limiter of a limit.
 pub(crate) enum Enforcer {
     Local(Local),
     Shared(Arc<dyn AsyncLimiter>),
@@ -61,7 +61,7 @@ impl Enforcer {
         }
     }
 
-    /// The most tokens that a request can take at once, if `cost` is more.
+    /// Returns the most tokens that a request can take, if that is less than `cost`.
     pub(crate) fn capacity_below(&self, key: &KeyRef<'_>, cost: u64) -> Option<u64> {
         match self {
             Self::Local(limiter) => {
@@ -72,7 +72,7 @@ impl Enforcer {
         }
     }
 
-    /// Do both go by one state, whatever the key?
+    /// Returns whether both use one state for all keys.
     pub(crate) fn is_one_state_with(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Local(Local::Single(one)), Self::Local(Local::Single(other))) => Arc::ptr_eq(one, other),
@@ -81,14 +81,14 @@ impl Enforcer {
     }
 }
 
-/// A limiter of this process, which answers at once.
+/// A limiter of this process, which answers immediately.
 pub(crate) enum Local {
     Keyed(Arc<dyn Keyed>),
     Single(Arc<SingleLimiter>),
 }
 
 impl Local {
-    /// What a request would be answered.
+    /// Returns what a request would be answered, without a charge.
     pub(crate) fn peek(&self, key: &KeyRef<'_>, cost: u64) -> Decision {
         match self {
             Self::Keyed(limiter) => limiter.peek_n(key, cost),
@@ -118,17 +118,17 @@ impl Local {
     }
 }
 
-/// One limit's limiter of this process, bound to one request.
+/// A limiter of this process with the key and the cost of one request.
 pub(crate) struct Bound<'r> {
-    /// Which limit of the layer.
+    /// The index of the limit in the layer.
     pub(crate) limit: usize,
     pub(crate) limiter: &'r Local,
     pub(crate) key: KeyRef<'r>,
-    /// What the request costs.
+    /// The cost of the request, in tokens.
     pub(crate) cost: u64,
 }
 
-/// The same of a shared one.
+/// A shared limiter with the key and the cost of one request.
 pub(crate) struct SharedBound<'r> {
     pub(crate) limit: usize,
     pub(crate) limiter: &'r dyn AsyncLimiter,

@@ -1,4 +1,4 @@
-//! One named limit of a layer, as it is asked for.
+//! A named limit as the user configures it.
 
 use super::async_limiter::AsyncLimiter;
 use super::cost::Cost;
@@ -10,46 +10,51 @@ use std::fmt;
 use std::sync::Arc;
 use tollgate::{Accepts, Limiter, SingleLimiter, Store};
 
-/// What a limit does with a request in which its [`KeyBy`] finds no key.
+/// Says what a limit does with a request in which its [`KeyBy`] finds no key.
 ///
 /// ```
 /// use tollgate_http::{KeyBy, Limit, WhenNoKey};
 /// use tollgate::{Limiter, Quota};
 ///
 /// let limiter = Limiter::builder(Quota::per_second(10)).build()?;
-/// let limit = Limit::new("per-tenant", limiter, KeyBy::header("x-tenant")).when_no_key(WhenNoKey::Share);
+/// let limit = Limit::new("per-tenant", limiter, KeyBy::header("x-tenant"))
+///     .when_no_key(WhenNoKey::Share);
 /// # Ok::<(), tollgate::ConfigError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum WhenNoKey {
-    /// It is refused: status 403 unless [`no_key_status`](crate::RateLimitBuilder::no_key_status) is set, for gRPC
-    /// `PERMISSION_DENIED`. Not 429, since no wait helps. A limit in shadow mode lets it pass, and tells.
+    /// Refuses the request, with status 403 unless
+    /// [`no_key_status`](crate::RateLimitBuilder::no_key_status) is set, or with
+    /// `PERMISSION_DENIED` for gRPC. The status is not 429, because no wait helps. A limit in
+    /// shadow mode lets the request pass and reports it.
     Deny,
-    /// The limit does not count for it: who leaves the key out, or sends it twice, is free of this limit.
+    /// Lets the request pass this limit uncounted. A client that leaves the key out, or sends it
+    /// twice, is not limited.
     Allow,
-    /// All of them together are one client.
+    /// Counts all requests without a key as one client.
     Share,
 }
 
 pub(crate) type Skips = dyn Fn(RequestHead<'_>) -> bool + Send + Sync;
 pub(crate) type Charges = dyn Fn(ResponseHead<'_>) -> bool + Send + Sync;
 
-/// A limit of a layer: a name, a limiter, and how its keys are found.
+/// A limit of a layer: a name, a limiter, and how a request's key is found.
 ///
 /// ```
 /// use std::sync::Arc;
 /// use tollgate_http::{Key, KeyBy, Limit, WhenNoKey, RateLimitLayer};
 /// use tollgate::{Algorithm, Limiter, Quota};
 ///
-/// // A limiter with any settings; who keeps a handle can ask and change it while the layer runs.
+/// // A limiter with any settings. Keep a handle to check and change it while the layer runs.
 /// let limiter: Arc<Limiter<Key>> = Arc::new(
 ///     Limiter::builder(Quota::per_minute(600))
 ///         .algorithm(Algorithm::SlidingWindow)
 ///         .max_keys(100_000)
 ///         .build()?,
 /// );
-/// let limit = Limit::new("per-client", Arc::clone(&limiter), KeyBy::peer()).when_no_key(WhenNoKey::Deny);
+/// let limit = Limit::new("per-client", Arc::clone(&limiter), KeyBy::peer())
+///     .when_no_key(WhenNoKey::Deny);
 /// let layer = RateLimitLayer::builder().limit(limit).build()?;
 ///
 /// limiter.set_quota(Quota::per_minute(60))?;
@@ -69,11 +74,13 @@ pub struct Limit {
 }
 
 impl Limit {
-    /// A limit for each client, told apart by `by`. The name stands in the fields and bodies of responses; 1 to 128
-    /// printable ASCII characters. It is part of the key, so that limits may share one limiter.
+    /// Limits each client on its own; `by` tells clients apart.
     ///
-    /// An algorithm that lets requests start later ([`Algorithm::LeakyQueue`](tollgate::Algorithm::LeakyQueue)) is
-    /// asked like the others: the layer passes an admitted request on at once.
+    /// The name is shown in the headers and bodies of responses: 1 to 128 printable ASCII
+    /// characters. It is part of the key, so several limits may share one limiter.
+    ///
+    /// The layer passes an admitted request on immediately, even with an algorithm that lets
+    /// requests start later ([`Algorithm::LeakyQueue`](tollgate::Algorithm::LeakyQueue)).
     ///
     /// ```
     /// # use tollgate_http::{KeyBy, Limit, WhenNoKey};
@@ -81,9 +88,10 @@ impl Limit {
     /// let limiter = Limiter::builder(Quota::per_second(10).burst(20)).build()?;
     /// let limit = Limit::new("per-address", limiter, KeyBy::peer()).when_no_key(WhenNoKey::Deny);
     ///
-    /// // Also with exact keys, which can be listed.
+    /// // A limiter with exact keys, which can be listed.
     /// let limiter = Limiter::builder(Quota::per_day(1000)).exact_keys().build()?;
-    /// let limit = Limit::new("daily", limiter, KeyBy::header("x-api-key")).when_no_key(WhenNoKey::Allow);
+    /// let limit = Limit::new("daily", limiter, KeyBy::header("x-api-key"))
+    ///     .when_no_key(WhenNoKey::Allow);
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn new<S>(name: impl Into<String>, limiter: impl Into<Arc<Limiter<Key, S>>>, by: KeyBy) -> Self
@@ -93,7 +101,7 @@ impl Limit {
         Self::with(name.into(), Enforcer::Local(Local::Keyed(limiter.into())), Some(by))
     }
 
-    /// A limit for all requests together.
+    /// Limits all requests together.
     ///
     /// ```
     /// # use tollgate_http::Limit;
@@ -105,23 +113,27 @@ impl Limit {
         Self::with(name.into(), Enforcer::Local(Local::Single(limiter.into())), None)
     }
 
-    /// A limit for each client whose counts other machines share, by any [`AsyncLimiter`]. Its requests wait, so the
-    /// layer is built with [`build_shared`](crate::RateLimitBuilder::build_shared). The name is part of the key also
-    /// there: machines that are to share a limit call it the same.
+    /// Limits each client on its own, with counts that are shared by several machines, by any
+    /// [`AsyncLimiter`].
+    ///
+    /// Its requests wait, so the layer is built with
+    /// [`build_shared`](crate::RateLimitBuilder::build_shared). The name is part of the key:
+    /// machines that share a limit must give it the same name.
     ///
     /// ```
     /// use tollgate_http::{AsyncLimiter, KeyBy, Limit, WhenNoKey};
     ///
     /// fn limit(limiter: impl AsyncLimiter + 'static) -> Limit {
-    ///     Limit::shared("per-key", limiter, KeyBy::header("x-api-key")).when_no_key(WhenNoKey::Deny)
+    ///     Limit::shared("per-key", limiter, KeyBy::header("x-api-key"))
+    ///         .when_no_key(WhenNoKey::Deny)
     /// }
     /// ```
     pub fn shared(name: impl Into<String>, limiter: impl AsyncLimiter + 'static, by: KeyBy) -> Self {
         Self::with(name.into(), Enforcer::Shared(Arc::new(limiter)), Some(by))
     }
 
-    /// A limit for all requests together, whichever machine they come to. The limiter knows it by a key that has the
-    /// limit's name and no parts.
+    /// Limits all requests together, whichever machine they arrive at. The limiter gets a key that
+    /// has the limit's name and no parts.
     ///
     /// ```
     /// use tollgate_http::{AsyncLimiter, Limit};
@@ -148,20 +160,21 @@ impl Limit {
         }
     }
 
-    /// What happens to requests without a key. To be said wherever there may be some.
+    /// Sets what happens to requests without a key. It is required unless the key is always found.
     ///
     /// ```
     /// # use tollgate_http::{KeyBy, Limit, WhenNoKey};
     /// # use tollgate::{Limiter, Quota};
     /// # let limiter = Limiter::builder(Quota::per_second(10)).build()?;
-    /// let limit = Limit::new("per-key", limiter, KeyBy::header("x-api-key")).when_no_key(WhenNoKey::Deny);
+    /// let limit = Limit::new("per-key", limiter, KeyBy::header("x-api-key"))
+    ///     .when_no_key(WhenNoKey::Deny);
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn when_no_key(self, no_key: WhenNoKey) -> Self {
         Self { no_key: Some(no_key), ..self }
     }
 
-    /// What a request costs; one token unless it is set.
+    /// Sets what a request costs. The default is one token.
     ///
     /// ```
     /// # use tollgate_http::{Cost, Limit};
@@ -175,8 +188,10 @@ impl Limit {
         Self { cost, ..self }
     }
 
-    /// Decides and tells ([`on_decision`](crate::RateLimitBuilder::on_decision), `tracing`) and never refuses: to try
-    /// a limit out. It is charged for the requests that pass, and does not stand in the fields.
+    /// Makes this a shadow limit: it decides and reports
+    /// ([`on_decision`](crate::RateLimitBuilder::on_decision), `tracing`), and never refuses. Use
+    /// it to try a limit out. It is charged for the requests that pass, and is not shown in the
+    /// headers.
     ///
     /// ```
     /// # use tollgate_http::{Limit, RateLimitLayer};
@@ -196,7 +211,7 @@ impl Limit {
         Self { shadow: true, ..self }
     }
 
-    /// Exempts requests from this limit. Said twice, either exempts.
+    /// Exempts requests from this limit. If this is called twice, either condition exempts.
     ///
     /// ```
     /// # use tollgate_http::Limit;
@@ -213,13 +228,14 @@ impl Limit {
         Self { skips: Some(skips), ..self }
     }
 
-    /// Charges only for those responses of which `charges` is true: failed logins only, say, or successes only.
+    /// Charges only for responses for which `charges` returns true: failed logins, for example, or
+    /// successes.
     ///
-    /// Every request is charged before it is handled, so that no race gets past the limit, and gets its charge back
-    /// when the response is known. If the handler fails or panics without a response, the charge is given back
-    /// ([`keep_on_error`](Self::keep_on_error) keeps it). If the response is not waited for, because the client has
-    /// hung up, the charge stays: hanging up must not make attempts free. The fields of the response are those of the
-    /// decision, before anything was given back.
+    /// Every request is charged before it is handled, so that no race gets past the limit, and is
+    /// refunded when the response is known. If the handler fails or panics without a response, the
+    /// charge is refunded, too, unless [`keep_on_error`](Self::keep_on_error) is set. If the client
+    /// hangs up before the response, the charge stays: hanging up must not make attempts free. The
+    /// headers of the response show the decision before the refund.
     ///
     /// ```
     /// # use tollgate_http::{KeyBy, Limit, WhenNoKey};
@@ -235,7 +251,8 @@ impl Limit {
         Self { charges: Some(Box::new(charges)), ..self }
     }
 
-    /// With [`charge_if`](Self::charge_if): keeps the charge when the handler fails without a response.
+    /// Keeps the charge when the handler fails without a response; used with
+    /// [`charge_if`](Self::charge_if).
     ///
     /// ```
     /// # use tollgate_http::Limit;

@@ -1,4 +1,5 @@
-//! The response to a refused request: problem JSON (RFC 9457), plain text, or somebody's own.
+//! The response to a refused request: problem JSON (RFC 9457), plain text, gRPC, or a response of
+//! the user's own.
 
 use super::denial::{Denial, Reason};
 use super::fields::Fields;
@@ -8,7 +9,7 @@ use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use http::{Method, Response, StatusCode};
 use serde::Serialize;
 
-/// How refusals are answered.
+/// The form of the responses to refused requests.
 #[derive(Default)]
 pub(crate) enum Answer {
     #[default]
@@ -20,7 +21,7 @@ pub(crate) enum Answer {
 pub(crate) type Respond = dyn Fn(&Denial<'_>) -> Response<Bytes> + Send + Sync;
 
 impl Answer {
-    /// The whole response, in the form that the client understands.
+    /// Returns the whole response. A gRPC request gets a gRPC response, whatever the form.
     pub(crate) fn response(&self, denial: &Denial<'_>, fields: Fields) -> Response<Bytes> {
         let mut response = match (grpc::content_type(denial.request), self) {
             (Some(content_type), _) => grpc::response(denial, content_type),
@@ -31,7 +32,8 @@ impl Answer {
             (None, Self::Custom(respond)) => respond(denial),
         };
         if denial.request.method() == Method::HEAD {
-            // What a response to GET would have; with HTTP/2 nobody else takes it away.
+            // The length that a response to GET would have. With HTTP/2, nothing else removes the
+            // body.
             let length = std::mem::take(response.body_mut()).len();
             response.headers_mut().entry(CONTENT_LENGTH).or_insert_with(|| length.into());
         }
@@ -51,8 +53,8 @@ fn with(denial: &Denial<'_>, content_type: &'static str, body: Bytes) -> Respons
     response
 }
 
-/// A problem's members. The last three are ours: `error` and `retry_after` for simple clients, `limit` for the
-/// binding one.
+/// The members of a problem. The last three are not of the draft: `error` and `retry_after` are for
+/// simple clients, `limit` names the binding limit.
 #[derive(Serialize)]
 struct Problem<'a> {
     r#type: &'static str,
@@ -92,7 +94,7 @@ fn problem(denial: &Denial<'_>) -> Bytes {
         limit: denial.limit,
         retry_after: denial.wait,
     };
-    // Strings and numbers always become JSON.
+    // Strings and numbers can always be serialized.
     serde_json::to_vec(&problem).unwrap_or_default().into()
 }
 

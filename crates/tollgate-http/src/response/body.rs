@@ -1,4 +1,4 @@
-//! The body of a response: the handler's own, or an answer of the layer.
+//! The body of a response: the handler's, or that of a refusal.
 
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
@@ -7,10 +7,11 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 pin_project! {
-    /// The body of a response that went through a [`RateLimit`](crate::RateLimit): the handler's, unchanged and not
-    /// boxed, or that of a refusal.
+    /// The body of a response that passed through a [`RateLimit`](crate::RateLimit): the handler's,
+    /// unchanged and not boxed, or that of a refusal.
     ///
-    /// Its size is known if the handler's is; that of a refusal always is.
+    /// Its size is known if the size of the handler's body is; the size of a refusal's body is
+    /// always known.
     #[derive(Debug)]
     pub struct Body<B> {
         #[pin]
@@ -23,7 +24,7 @@ pin_project! {
     #[project = KindPinned]
     enum Kind<B> {
         Handler { #[pin] body: B },
-        // `None` when it was taken, or is empty.
+        // `None` if it is empty or has been taken.
         Refusal { bytes: Option<Bytes> },
     }
 }

@@ -1,11 +1,11 @@
-//! Why a request was refused, as answers are made of it.
+//! A refusal and its reason, from which responses are made.
 
 use crate::head::RequestHead;
 use http::StatusCode;
 use std::time::Duration;
 use tollgate::{Decision, Outcome, Source};
 
-/// Why a request was refused.
+/// The reason why a request was refused.
 ///
 /// ```
 /// # use tollgate_http::Reason;
@@ -16,15 +16,15 @@ use tollgate::{Decision, Outcome, Source};
 pub enum Reason {
     /// The client has used up its quota.
     Quota,
-    /// The request costs more than the limit ever has: no wait helps.
+    /// The request costs more than the limit ever has, so no wait helps.
     TooCostly,
-    /// The limiter tracks as many clients as it may, and this one is new.
+    /// The limiter tracks its maximum number of clients, and this client is new.
     Full,
-    /// There is no key, and the limit wants one.
+    /// The request has no key, and the limit requires one.
     NoKey,
 }
 
-/// A refusal, for those who write answers of their own; see [`respond`](crate::RateLimitBuilder::respond).
+/// A refusal, for responses of your own; see [`respond`](crate::RateLimitBuilder::respond).
 ///
 /// ```
 /// use bytes::Bytes;
@@ -56,17 +56,17 @@ pub struct Denial<'a> {
 }
 
 impl<'a> Denial<'a> {
-    /// The binding limit: of those that refused, the one with the longest wait.
+    /// Returns the name of the binding limit: of those that refused, the one with the longest wait.
     pub fn limit(&self) -> &'a str {
         self.limit
     }
 
-    /// All limits that refused, the binding one first.
+    /// Returns the names of all limits that refused, the binding one first.
     pub fn violated(&self) -> &'a [&'a str] {
         self.violated
     }
 
-    /// Why.
+    /// Returns why the request was refused.
     pub fn reason(&self) -> Reason {
         match self.decision {
             None => Reason::NoKey,
@@ -76,32 +76,32 @@ impl<'a> Denial<'a> {
         }
     }
 
-    /// The binding limit's decision; `None` if it found no key.
+    /// Returns the decision of the binding limit; `None` if it found no key.
     pub fn decision(&self) -> Option<&'a Decision> {
         self.decision
     }
 
-    /// The request.
+    /// Returns the request.
     pub fn request(&self) -> RequestHead<'a> {
         self.request
     }
 
-    /// The status that the layer was told to answer with.
+    /// Returns the status that the layer is configured to respond with.
     pub fn status(&self) -> StatusCode {
         self.status
     }
 
-    /// How long to wait, exactly; `None` if no wait can be promised.
+    /// Returns the exact time to wait; `None` if no wait can be promised.
     pub fn retry_after(&self) -> Option<Duration> {
         self.decision?.retry_after()
     }
 
-    /// How long to wait, in whole seconds rounded up, as `Retry-After` says it.
+    /// Returns the time to wait in whole seconds, rounded up, as in `Retry-After`.
     pub fn retry_after_seconds(&self) -> Option<u64> {
         self.wait
     }
 
-    /// One sentence.
+    /// Returns the reason as one sentence.
     pub(crate) fn sentence(&self) -> String {
         let Self { limit, wait, .. } = self;
         match (self.reason(), wait) {
@@ -117,7 +117,7 @@ impl<'a> Denial<'a> {
                 )
             }
             (Reason::Full, _) => format!("rate limit {limit:?} has no room for new clients: retry later"),
-            (Reason::NoKey, _) => format!("rate limit {limit:?} can't tell whom this request comes from"),
+            (Reason::NoKey, _) => format!("rate limit {limit:?} can't identify the client of this request"),
         }
     }
 }

@@ -1,8 +1,9 @@
-//! What a response says of its limits: `RateLimit` and `RateLimit-Policy` (draft-ietf-httpapi-ratelimit-headers),
-//! and on request the older `X-RateLimit-*`.
+//! The headers of a response: `RateLimit` and `RateLimit-Policy`
+//! (draft-ietf-httpapi-ratelimit-headers), and on request the older `X-RateLimit-*`.
 //!
-//! All figures are those of the one decision. They are written when it is made, on the stack, so that each field
-//! takes one allocation; the strings in them were checked and quoted by `sfv` when the layer was built.
+//! All figures come from one decision. They are written on the stack when the decision is made, so
+//! that each header takes one allocation. Names were checked and quoted by `sfv` when the layer was
+//! built.
 
 use super::seconds::{self, MAX_INTEGER};
 use crate::limit::enforced::Enforced;
@@ -11,7 +12,7 @@ use smallvec::SmallVec;
 use std::io::Write;
 use tollgate::Decision;
 
-/// What is written on the stack; what is longer allocates once more.
+/// The text of a header, on the stack; a longer text is allocated.
 pub(crate) type Text = SmallVec<[u8; 256]>;
 
 static RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
@@ -22,7 +23,7 @@ static LEGACY: [HeaderName; 3] = [
     HeaderName::from_static("x-ratelimit-reset"),
 ];
 
-/// The fields of one response.
+/// The rate limit headers of one response.
 #[derive(Default)]
 pub(crate) struct Fields {
     pub(crate) rate_limit: Option<HeaderValue>,
@@ -32,8 +33,10 @@ pub(crate) struct Fields {
 }
 
 impl Fields {
-    /// Adds them to a response. One layer may stand in another: then the items of both are one list. Of the older
-    /// fields, which are no lists, the inner layer's stay.
+    /// Adds the headers to a response.
+    ///
+    /// If one layer is inside another, the items of both form one list. The older headers are not
+    /// lists, so those of the inner layer stay.
     pub(crate) fn write(self, headers: &mut HeaderMap) {
         if let Some(value) = self.rate_limit {
             headers.append(&RATELIMIT, value);
@@ -49,7 +52,7 @@ impl Fields {
     }
 }
 
-/// What a limit said.
+/// A limit and its decision.
 #[derive(Clone, Copy)]
 pub(crate) struct Said<'r> {
     pub(crate) limit: &'r Enforced,
@@ -57,19 +60,21 @@ pub(crate) struct Said<'r> {
 }
 
 impl Said<'_> {
-    /// Did it refuse the request?
+    /// Returns whether the limit refused the request.
     pub(crate) fn refuses(&self) -> bool {
         !self.limit.shadow && !self.decision.is_allowed()
     }
 }
 
-/// Shadows are not shown.
+/// Skips the limits in shadow mode, which are not shown.
 fn shown<'r>(said: impl Iterator<Item = Said<'r>>) -> impl Iterator<Item = Said<'r>> {
     said.filter(|said| !said.limit.shadow)
 }
 
-/// `RateLimit`: one item for each limit. `wait` is what `Retry-After` says, if the request was refused: no item
-/// of that response says a later time.
+/// Returns the value of `RateLimit`, with one item for each limit.
+///
+/// `wait` is the value of `Retry-After`, if the request was refused: no item of that response has a
+/// later time.
 pub(crate) fn rate_limit<'r>(said: impl Iterator<Item = Said<'r>>, wait: Option<u64>) -> Option<HeaderValue> {
     let mut text = Text::new();
     for Said { limit, decision } in shown(said) {
@@ -90,8 +95,8 @@ pub(crate) fn rate_limit<'r>(said: impl Iterator<Item = Said<'r>>, wait: Option<
     value(&text)
 }
 
-/// The older fields, which know one limit only. Limit and remaining are tokens, reset is in seconds from now, until
-/// all of the limit is there again.
+/// Returns the values of the older headers, which describe one limit. Limit and remaining are in
+/// tokens; reset is in seconds from now, until all of the limit is available again.
 pub(crate) fn legacy(decision: &Decision) -> Box<[Option<HeaderValue>; 3]> {
     let reset = seconds::until_reset(decision).map(HeaderValue::from);
     Box::new([
@@ -101,7 +106,7 @@ pub(crate) fn legacy(decision: &Decision) -> Box<[Option<HeaderValue>; 3]> {
     ])
 }
 
-/// The limit that has the smallest share left.
+/// Returns the decision of the limit that has the smallest share left.
 pub(crate) fn scarcest<'r>(said: impl Iterator<Item = Said<'r>>) -> Option<&'r Decision> {
     let share = |decision: &Decision, other: &Decision| {
         u128::from(decision.remaining()) * u128::from(other.capacity())
@@ -109,13 +114,13 @@ pub(crate) fn scarcest<'r>(said: impl Iterator<Item = Said<'r>>) -> Option<&'r D
     shown(said).map(|said| said.decision).min_by(|a, b| share(a, b).cmp(&share(b, a)))
 }
 
-/// Adds a parameter; an Integer has 15 digits at the most.
+/// Appends a parameter. An Integer of structured fields has at most 15 digits.
 pub(crate) fn put(text: &mut Text, name: &str, number: u64) {
-    // What is written into memory arrives.
+    // Writing into memory cannot fail.
     let _ = write!(text, "{name}{}", number.min(MAX_INTEGER));
 }
 
-/// The text as a value, if there is any.
+/// Returns the text as a header value; `None` if it is empty.
 pub(crate) fn value(text: &Text) -> Option<HeaderValue> {
     if text.is_empty() { None } else { HeaderValue::from_bytes(text).ok() }
 }

@@ -1,7 +1,7 @@
-//! Refusals for gRPC: a response of trailers only, which stand among its headers.
+//! Refusals for gRPC: a response of trailers only, which are sent as its headers.
 //!
-//! The status of HTTP is 200 whatever happened; clients read `grpc-status`. `grpc-retry-pushback-ms` tells those that
-//! retry by themselves when to.
+//! The HTTP status is always 200; clients read `grpc-status`. `grpc-retry-pushback-ms` tells
+//! clients that retry by themselves when to retry.
 
 use super::denial::{Denial, Reason};
 use crate::head::RequestHead;
@@ -18,11 +18,12 @@ static GRPC_RETRY_PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pus
 const RESOURCE_EXHAUSTED: HeaderValue = HeaderValue::from_static("8");
 const PERMISSION_DENIED: HeaderValue = HeaderValue::from_static("7");
 
-/// What is encoded in a `grpc-message`: all but printable ASCII, and the percent sign.
+/// The characters that are percent-encoded in a `grpc-message`: all but printable ASCII, and the
+/// percent sign.
 const ENCODED: &AsciiSet = &CONTROLS.add(b'%');
 
-/// The content type of the answer, if this is a request for gRPC: `application/grpc`, with or without what follows
-/// `+` or `;`, and gRPC-Web, which gets its own back.
+/// Returns the content type of the response, if the request is for gRPC: `application/grpc`, also
+/// when `+` or `;` follows; for gRPC-Web, the type of the request.
 pub(crate) fn content_type(request: RequestHead<'_>) -> Option<HeaderValue> {
     let asked = request.headers().get(CONTENT_TYPE)?;
     let (prefix, rest) = asked.as_bytes().split_at_checked(b"application/grpc".len())?;
@@ -51,7 +52,8 @@ pub(crate) fn response(denial: &Denial<'_>, content_type: HeaderValue) -> Respon
     response
 }
 
-/// Rounded up, and no more than a pushback can be (a signed 32-bit number).
+/// Returns the wait in milliseconds, rounded up, and at most the largest pushback (a signed 32-bit
+/// number).
 fn milliseconds(wait: Duration) -> u64 {
     const MOST: u128 = i32::MAX as u128;
     u64::try_from(wait.as_nanos().div_ceil(1_000_000).min(MOST)).unwrap_or(u64::MAX)

@@ -1,4 +1,4 @@
-//! `RateLimit-Policy`: the quotas, as they are now.
+//! The header `RateLimit-Policy`, with the current quotas.
 
 use super::fields::{self, Text};
 use super::seconds::MAX_INTEGER;
@@ -10,14 +10,15 @@ use smallvec::SmallVec;
 use std::sync::Arc;
 use tollgate::Quota;
 
-/// The longest window, in seconds, that stands for a period which is no whole number of them.
+/// The longest window, in seconds, to which a period that is not a whole number of seconds is
+/// multiplied.
 const MAX_SCALED: u64 = 3600;
 const SECOND: u128 = 1_000_000_000;
 
 /// The quotas of all limits of a layer.
 type Quotas = SmallVec<[Quota; 4]>;
 
-/// The field, as it was written last: quotas are rarely changed.
+/// The header as it was written last. It is reused, because quotas rarely change.
 #[derive(Default)]
 pub(crate) struct Policy {
     written: ArcSwapOption<Written>,
@@ -29,8 +30,9 @@ struct Written {
 }
 
 impl Policy {
-    /// The field for a request: all limits that are no shadows, those that don't count for this request too. A key
-    /// that has a quota of its own is told that.
+    /// Returns the header for a request. It has all limits that are not in shadow mode, including
+    /// those that do not apply to this request. For a key with a quota of its own, it has that
+    /// quota.
     pub(crate) fn value(&self, limits: &[Enforced], bound: &[Bound<'_>]) -> Option<HeaderValue> {
         let mut quotas: Quotas = limits.iter().map(|limit| limit.enforcer.quota()).collect();
         let mut own = false;
@@ -68,8 +70,8 @@ fn write(limits: &[Enforced], quotas: &[Quota]) -> Option<HeaderValue> {
     fields::value(&text)
 }
 
-/// Tokens, and the whole seconds that they are for. A period that is no whole number of seconds is taken several
-/// times, up to an hour; if that doesn't help, no window is told.
+/// Returns tokens, and the whole seconds in which they are available. A period that is not a whole
+/// number of seconds is multiplied, up to an hour; if that does not help, there is no window.
 fn scaled(quota: Quota) -> (u64, Option<u64>) {
     let period = quota.period().as_nanos();
     let times = SECOND / gcd(period, SECOND);
@@ -100,7 +102,7 @@ mod tests {
         assert_eq!(of(5, 500_000_000), (10, Some(1)));
         assert_eq!(of(1, 1_500_000_000), (2, Some(3)));
         assert_eq!(of(7, 1), (7_000_000_000, Some(1)));
-        // A period of a second and a nanosecond is whole after 31 years.
+        // A period of a second and a nanosecond is a whole number of seconds only after 31 years.
         assert_eq!(of(7, 1_000_000_001), (7, None));
         assert_eq!(of(7, 3_600_500_000_000), (7, None));
         assert_eq!(of(1_000_000, 1), (1_000_000, None));

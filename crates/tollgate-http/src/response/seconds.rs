@@ -1,4 +1,5 @@
-//! Times as fields have them: whole seconds, rounded up, so that who waits so long has waited long enough.
+//! Times in headers: whole seconds, rounded up, so that a client that waits this long has waited
+//! long enough.
 
 use std::time::Duration;
 use tollgate::{Decision, Source};
@@ -6,22 +7,24 @@ use tollgate::{Decision, Source};
 /// The largest Integer of structured fields (RFC 9651, section 3.3.1).
 pub(crate) const MAX_INTEGER: u64 = 999_999_999_999_999;
 
-/// Whole seconds, rounded up.
+/// Returns whole seconds, rounded up.
 pub(crate) fn rounded_up(duration: Duration) -> u64 {
     duration.as_secs().saturating_add(u64::from(duration.subsec_nanos() > 0))
 }
 
-/// How long the client of a refused request should wait; at least a second. `None` if no wait can be promised.
+/// Returns how long a refused client should wait, at least one second. `None` if no wait can be
+/// promised.
 pub(crate) fn until_retry(decision: &Decision) -> Option<u64> {
     decision.retry_after().map(|wait| rounded_up(wait).max(1))
 }
 
-/// How long until more is free than now, for a limit that did not refuse. `None` if all is free, or for ever.
+/// Returns the time until more tokens are available than now, for a limit that did not refuse.
+/// `None` if all are available, or there will never be more.
 pub(crate) fn until_more(decision: &Decision) -> Option<u64> {
     until(decision, decision.refill_after())
 }
 
-/// How long until all is free. `None` if it is, or never will be.
+/// Returns the time until all tokens are available. `None` if they are, or never will be.
 pub(crate) fn until_reset(decision: &Decision) -> Option<u64> {
     until(decision, decision.reset_after())
 }

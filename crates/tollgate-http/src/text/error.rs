@@ -1,12 +1,12 @@
-//! Why a text is refused.
+//! The error of parsing a text.
 
 use std::error::Error;
 use std::fmt;
 
-/// A text that means nothing. The message names what was refused and what is allowed there.
+/// A text that cannot be parsed. The message says what is wrong and what is expected.
 ///
 /// The message is safe to print: see [`printable`](crate::text::printable). It does not say where
-/// the text comes from; a program puts that in front of it.
+/// the text comes from; put that in front of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TextError {
     message: String,

@@ -1,4 +1,4 @@
-//! A limit as it is given to a program: `per-ip=100/s burst 20 by ip`.
+//! A limit as text: `per-ip=100/s burst 20 by ip`.
 
 use super::error::TextError;
 use super::printable::printable;
@@ -8,66 +8,65 @@ use crate::limit::named::WhenNoKey;
 use std::str::FromStr;
 use tollgate::Quota;
 
-/// A named limit: how much, and of whom. See the [form](crate::text#form).
+/// A named limit, parsed from text: see the [form](crate::text#form).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LimitText {
-    /// The name of the limit, by which responses tell it.
+    /// The name of the limit, which responses show.
     pub name: String,
-    /// How much is allowed.
+    /// The quota of each key.
     pub quota: Quota,
-    /// Who is limited, as it was written: 'by ip'.
+    /// The key as it was written, safe to print: `by ip`.
     pub by: String,
-    /// `None`: all requests together.
+    /// The key; `None` if all requests are counted together.
     pub key: Option<KeyText>,
 }
 
-/// Who a client is: the first of several alternatives that a request has, each of some parts together.
+/// A key with alternatives: the first whose parts are all in the request is used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyText {
-    /// In the order in which they are tried. None is empty.
+    /// The alternatives, in the order in which they are tried. Each has at least one part.
     pub alternatives: Vec<Vec<Part>>,
-    /// What becomes of requests that have none of them.
+    /// What happens to requests that have none of them.
     pub no_key: WhenNoKey,
 }
 
-/// One thing that clients are told apart by.
+/// One part of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// The address of the client.
+    /// The address of the client, found as the program chooses: see [`KeyText::key_by`].
     Ip,
     /// The method of the request.
     Method,
     /// The path of the request, without its query.
     Path,
-    /// A header field, by its name.
+    /// The header with this name.
     Header(String),
-    /// A parameter of the query, by its name.
+    /// The query parameter with this name.
     Query(String),
 }
 
-const FORM: &str = "NAME=QUOTA by KEY, as in 'per-ip=100/s burst 20 by ip' or 'all=1000/s by nothing'";
-const PARTS: &str =
-    "ip, method, path, header NAME, query NAME, or several joined with '+', as in ip+path; or nothing";
+const FORM: &str = "NAME=QUOTA by KEY, as in `per-ip=100/s burst 20 by ip` or `all=1000/s by nothing`";
+const PARTS: &str = "`ip`, `method`, `path`, `header NAME`, `query NAME`, several joined with `+`, as in \
+    `ip+path`, or `nothing`";
 
 impl FromStr for LimitText {
     type Err = TextError;
 
     /// # Errors
     ///
-    /// What of the text means nothing, and what is allowed there.
+    /// A [`TextError`] that says what is wrong and what is expected.
     fn from_str(text: &str) -> Result<Self, TextError> {
         let refused = |why: &str| TextError::new(why);
-        let (name, rest) = text
-            .split_once('=')
-            .ok_or_else(|| refused(&format!("there is no '=' after a name; allowed: {FORM}")))?;
+        let invalid = |how: &str| {
+            refused(&format!("invalid limit `{}` {how}: expected {FORM}", printable(text.as_bytes())))
+        };
+        let (name, rest) = text.split_once('=').ok_or_else(|| invalid("without `=`"))?;
         let name = name.trim().to_owned();
         if name.is_empty() {
-            return Err(refused(&format!("the name before '=' is empty; allowed: {FORM}")));
+            return Err(invalid("with an empty name"));
         }
         let mut words = words(rest);
-        let by = words
-            .find(|&(_, word)| word == "by")
-            .ok_or_else(|| refused(&format!("there is no 'by' that says who is limited; allowed: {FORM}")))?;
+        let by = words.find(|&(_, word)| word == "by").ok_or_else(|| invalid("without `by`"))?;
         let quota = parse_quota(rest[..by.0].trim())?;
         let written = printable(rest[by.0..].trim().as_bytes());
         let words: Vec<&str> = words.map(|(_, word)| word).collect();
@@ -76,11 +75,11 @@ impl FromStr for LimitText {
 }
 
 impl KeyText {
-    /// How this key is found in a request, where `client` finds the address.
+    /// Returns the [`KeyBy`] of this key; `client` makes the one for [`Part::Ip`].
     ///
     /// # Panics
     ///
-    /// If there is no alternative, or one has no part; no text is read as such a key.
+    /// If there is no alternative, or one has no part. A parsed key has both.
     pub fn key_by(&self, client: impl Fn() -> KeyBy) -> KeyBy {
         let part = |part: &Part| match part {
             Part::Ip => client(),
@@ -95,7 +94,7 @@ impl KeyText {
     }
 }
 
-/// The words of a text and where they begin; a plus sign is a word.
+/// Returns the words of a text with their positions; a plus sign is a word of its own.
 fn words(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut rest = 0;
     std::iter::from_fn(move || {
@@ -117,7 +116,9 @@ fn key(words: &[&str]) -> Result<Option<KeyText>, String> {
     }
     let (words, no_key) = match words {
         [words @ .., "else", policy] => (words, policy_of(policy)?),
-        [.., "else"] => return Err("after 'else' there is nothing; allowed: deny, allow, share".to_owned()),
+        [.., "else"] => {
+            return Err("missing word after `else`: expected `deny`, `allow` or `share`".to_owned());
+        }
         words => (words, WhenNoKey::Deny),
     };
     let alternatives: Result<_, String> = words.split(|&word| word == "or").map(parts).collect();
@@ -130,7 +131,7 @@ fn policy_of(word: &str) -> Result<WhenNoKey, String> {
         "admit" => Ok(WhenNoKey::Allow),
         "share" => Ok(WhenNoKey::Share),
         other => Err(format!(
-            "'{}' says nothing about requests without a key; allowed after 'else': deny, allow, share",
+            "invalid word `{}` after `else`: expected `deny`, `allow` or `share`",
             printable(other.as_bytes())
         )),
     }
@@ -147,16 +148,16 @@ fn part(words: &[&str]) -> Result<Part, String> {
         ["path"] => Ok(Part::Path),
         ["header", name] => Ok(Part::Header((*name).to_owned())),
         ["query", name] => Ok(Part::Query((*name).to_owned())),
-        [] => Err(format!("a key is missing; allowed: {PARTS}")),
+        [] => Err(format!("missing key: expected {PARTS}")),
         [one @ ("header" | "query")] => Err(format!(
-            "after '{one}' there is no name; allowed: header NAME, query NAME, as in header x-api-key"
+            "missing name after `{one}`: expected `header NAME` or `query NAME`, as in `header x-api-key`"
         )),
         ["nothing"] => {
-            Err("'nothing' stands for all requests together, alone; leave out what is beside it".to_owned())
+            Err("`nothing` beside other words: expected it alone, for all requests together".to_owned())
         }
         others => {
             let others = printable(others.join(" ").as_bytes());
-            Err(format!("'{others}' is no key; allowed: {PARTS}"))
+            Err(format!("invalid key `{others}`: expected {PARTS}"))
         }
     }
 }
@@ -200,18 +201,18 @@ mod tests {
     #[test]
     fn what_means_nothing_is_named_with_what_is_allowed() {
         let table = [
-            ("100/s", "no '='"),
-            ("=100/s by ip", "name before '=' is empty"),
-            ("a=100/s", "no 'by'"),
+            ("100/s", "invalid limit `100/s` without `=`: expected NAME=QUOTA by KEY"),
+            ("=100/s by ip", "with an empty name"),
+            ("a=100/s", "without `by`"),
             ("a=100 by ip", "invalid quota"),
             ("a=100/fortnight by ip", "unknown unit \"fortnight\""),
-            ("a=1/s by", "a key is missing"),
-            ("a=1/s by ip+", "a key is missing"),
-            ("a=1/s by ip or", "a key is missing"),
-            ("a=1/s by address", "'address' is no key; allowed: ip, method"),
-            ("a=1/s by header", "after 'header' there is no name"),
-            ("a=1/s by ip else", "after 'else' there is nothing"),
-            ("a=1/s by ip else admit", "allowed after 'else': deny, allow, share"),
+            ("a=1/s by", "missing key"),
+            ("a=1/s by ip+", "missing key"),
+            ("a=1/s by ip or", "missing key"),
+            ("a=1/s by address", "invalid key `address`: expected `ip`, `method`"),
+            ("a=1/s by header", "missing name after `header`"),
+            ("a=1/s by ip else", "missing word after `else`"),
+            ("a=1/s by ip else admit", "after `else`: expected `deny`, `allow` or `share`"),
             ("a=1/s by nothing else deny", "alone"),
             ("a=1/s by \u{1b}[2J", "\\u{1b}"),
         ];

@@ -1,10 +1,10 @@
-//! A path as it is given to a program: `/health`.
+//! A path as text: `/health`.
 
 use super::error::TextError;
 use super::printable::printable;
 use std::str::FromStr;
 
-/// The path of a request, such as one that no limit counts for.
+/// The path of a request, for example one that no limit applies to.
 ///
 /// ```
 /// use tollgate_http::text::PathText;
@@ -19,7 +19,7 @@ use std::str::FromStr;
 pub struct PathText(String);
 
 impl PathText {
-    /// The path, without a query.
+    /// Returns the path.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -30,13 +30,13 @@ impl FromStr for PathText {
 
     /// # Errors
     ///
-    /// A text that does not begin with `/`, or has a query or a fragment.
+    /// A [`TextError`] if the text does not begin with `/`, or has a query or a fragment.
     fn from_str(text: &str) -> Result<Self, TextError> {
         if text.starts_with('/') && !text.contains(['?', '#']) {
             return Ok(Self(text.to_owned()));
         }
         Err(TextError::new(format!(
-            "'{}' is no path; allowed: what begins with '/' and has no query, as in /health",
+            "invalid path `{}`: expected a path that begins with `/` and has no query, as in `/health`",
             printable(text.as_bytes())
         )))
     }

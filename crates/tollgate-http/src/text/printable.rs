@@ -1,12 +1,12 @@
-//! Text from outside - arguments, logs, file names - as it is safe to print and tells all apart.
+//! Untrusted text, from arguments, logs or file names, made safe to print.
 //!
-//! What comes out has no character that steers a terminal or reorders a line, and different bytes never
-//! look the same: the backslash that begins an escape is escaped itself, and bytes that are no UTF-8 are
-//! `\xff`.
+//! The result has no character that controls a terminal or reorders a line, and different bytes
+//! never look the same: the backslash that begins an escape is escaped itself, and bytes that are
+//! not UTF-8 are written as `\xff`.
 
 use std::fmt::Write;
 
-/// Bytes as text that is safe to print, in which different bytes look different.
+/// Returns bytes as text that is safe to print, in which different bytes look different.
 ///
 /// ```
 /// use tollgate_http::text::printable;
@@ -32,8 +32,8 @@ pub fn printable(bytes: &[u8]) -> String {
     text
 }
 
-/// Characters that are not drawn but change how others are: Unicode's categories Cf (bidirectional
-/// marks, joiners, tags), Zl and Zp.
+/// Returns whether a character is not drawn but changes how others are: Unicode's categories Cf
+/// (bidirectional marks, joiners, tags), Zl and Zp.
 fn is_invisible(character: char) -> bool {
     matches!(u32::from(character),
         0xad

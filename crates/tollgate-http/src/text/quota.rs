@@ -1,10 +1,10 @@
-//! A quota as people write it, and where it goes wrong.
+//! A quota as text, with an error that points at the mistake.
 
 use super::error::TextError;
 use super::printable::printable;
 use tollgate::{ConfigError, Quota};
 
-/// Reads a quota, such as `100/s burst 20`.
+/// Parses a quota, such as `100/s burst 20`.
 ///
 /// ```
 /// let refused = tollgate_http::text::parse_quota("100/fortnight").unwrap_err().to_string();
@@ -14,7 +14,8 @@ use tollgate::{ConfigError, Quota};
 ///
 /// # Errors
 ///
-/// The message has two lines more, which point at the character where the text goes wrong.
+/// A [`TextError`] whose message has two more lines, which point at the character where the text
+/// goes wrong.
 pub fn parse_quota(text: &str) -> Result<Quota, TextError> {
     text.parse().map_err(|error: ConfigError| {
         let shown = printable(text.as_bytes());

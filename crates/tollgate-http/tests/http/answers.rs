@@ -1,4 +1,4 @@
-//! How refusals look: problems, text, answers of one's own, gRPC.
+//! The responses to refused requests: problem JSON, text, responses of the user's own, gRPC.
 
 use super::site::{Running, Site, from, site, with};
 use bytes::Bytes;

@@ -1,4 +1,4 @@
-//! What a builder refuses, and that it says why.
+//! Tests of what a builder refuses, and of its messages.
 
 use http::StatusCode;
 use tollgate::{Limiter, Quota, SingleLimiter};
@@ -19,7 +19,7 @@ fn build(limits: impl IntoIterator<Item = Limit>) -> Result<RateLimitLayer, Buil
     limits.into_iter().fold(RateLimitLayer::builder(), RateLimitBuilder::limit).build()
 }
 
-/// The error says what it is about: value, range and fix, each of them here a word.
+/// Checks the error, and that its message has three words: of the value, the range and the fix.
 #[track_caller]
 fn refused(limits: impl IntoIterator<Item = Limit>, error: &BuildError, words: [&str; 3]) {
     says(&build(limits).unwrap_err(), error, words);
@@ -29,8 +29,8 @@ fn refused(limits: impl IntoIterator<Item = Limit>, error: &BuildError, words: [
 fn says(refused: &BuildError, error: &BuildError, words: [&str; 3]) {
     assert_eq!(refused, error);
     let text = refused.to_string();
-    let parts: Vec<&str> = text.split("; ").collect();
-    assert!(parts.len() >= 3 && parts[1].starts_with("allowed: "), "{text}");
+    let (_, expected) = text.split_once(": expected ").unwrap_or_else(|| panic!("{text}"));
+    assert!(expected.contains("; "), "{text}");
     for word in words {
         assert!(text.contains(word), "{word}: {text}");
     }
@@ -42,7 +42,7 @@ fn by(by: KeyBy) -> [Limit; 1] {
 
 #[test]
 fn a_layer_has_between_1_and_16_limits() {
-    refused([], &BuildError::NoLimits, ["0 limits", "1 and more", ".limit("]);
+    refused([], &BuildError::NoLimits, ["0 limits", "at least 1", ".limit("]);
     assert!(build((0..16).map(|i| global(&format!("{i}")))).is_ok());
     let many = (0..17).map(|i| global(&format!("{i}")));
     refused(many, &BuildError::TooManyLimits { limits: 17, most: 16 }, ["17", "1 to 16", "into another"]);
@@ -78,7 +78,7 @@ fn what_happens_without_a_key_has_to_be_said_where_it_can_happen() {
         BuildError::NoKey { limit, missing } if limit == "per-client" => missing,
         other => panic!("{other:?}"),
     };
-    // The peer's address: what is usually forgotten.
+    // The hint for the peer's address names what is usually forgotten.
     let peer = missing(KeyBy::peer());
     assert!(peer.contains("into_make_service_with_connect_info") && peer.contains("PeerAddr"), "{peer}");
     let hops = missing(KeyBy::forwarded(ForwardedField::Forwarded, TrustedProxies::hops(1)));
@@ -96,7 +96,7 @@ fn what_happens_without_a_key_has_to_be_said_where_it_can_happen() {
     assert_eq!(missing(and), "no header `a`, or no query parameter `b`");
     let error = BuildError::NoKey { limit: "per-client".to_owned(), missing: "no header `a`".to_owned() };
     refused([limit(KeyBy::header("a"))], &error, ["per-client", "WhenNoKey::Deny", "choose one"]);
-    // Where a key is always there, nothing need be said.
+    // Where a key is always there, `when_no_key` is not needed.
     for always in
         [KeyBy::path(), KeyBy::method(), KeyBy::peer().or(KeyBy::path()), KeyBy::path().and(KeyBy::method())]
     {
@@ -110,24 +110,28 @@ fn whoever_trusts_everybody_is_told_what_that_means() {
     let with = |proxies| by(KeyBy::forwarded(ForwardedField::XForwardedFor, proxies));
     let networks = |networks: &[&str]| with(TrustedProxies::networks(networks.iter().copied()));
     let v4 = BuildError::TrustsEverybody { family: "IPv4" };
-    refused(networks(&["10.0.0.0/8", "0.0.0.0/0"]), &v4, ["choose his own", "leave somebody out", "hops"]);
+    refused(
+        networks(&["10.0.0.0/8", "0.0.0.0/0"]),
+        &v4,
+        ["choose its own", "leave some addresses out", "hops"],
+    );
     refused(
         networks(&["::/0"]),
         &BuildError::TrustsEverybody { family: "IPv6" },
         ["IPv6", "name", "proxies"],
     );
-    refused(networks(&[]), &BuildError::NoNetworks, ["no network", "1 network", "KeyBy::peer"]);
+    refused(networks(&[]), &BuildError::NoNetworks, ["0 trusted networks", "1 network", "KeyBy::peer"]);
     let no_network = BuildError::NotANetwork { text: "10.0.0.0/33".to_owned() };
     refused(networks(&["10.0.0.0/33"]), &no_network, ["10.0.0.0/33", "prefix", "like"]);
     let hops = |hops| with(TrustedProxies::hops(hops));
-    refused(hops(0), &BuildError::Hops { hops: 0, most: 16 }, ["0 hops", "1 to 16", "KeyBy::peer"]);
-    refused(hops(17), &BuildError::Hops { hops: 17, most: 16 }, ["17 hops", "1 to 16", "count"]);
+    refused(hops(0), &BuildError::Hops { hops: 0, most: 16 }, ["hops 0", "1 to 16", "KeyBy::peer"]);
+    refused(hops(17), &BuildError::Hops { hops: 17, most: 16 }, ["hops 17", "1 to 16", "count"]);
 }
 
 #[test]
 fn a_prefix_is_one_that_addresses_have() {
     let zero = BuildError::Ipv6Prefix { prefix: 0 };
-    refused(by(KeyBy::peer().ipv6_prefix(0)), &zero, ["one client of everybody", "1 to 128", "64"]);
+    refused(by(KeyBy::peer().ipv6_prefix(0)), &zero, ["all clients one", "1 to 128", "64"]);
     refused(
         by(KeyBy::peer().ipv6_prefix(129)),
         &BuildError::Ipv6Prefix { prefix: 129 },
@@ -144,7 +148,7 @@ fn names_of_headers_and_parameters_are_names() {
     refused(by(KeyBy::header("x api")), &header, ["x api", "letters", "like"]);
     refused(by(KeyBy::api_key("x api", "key")), &header, ["x api", "letters", "like"]);
     refused(by(KeyBy::query("")), &BuildError::QueryName, ["\"\"", "1 character", "like"]);
-    // Also inside of others, on either side.
+    // An error inside of a composed key is reported, too, on either side.
     refused(by(KeyBy::path().and(KeyBy::query(""))), &BuildError::QueryName, ["\"\"", "1 character", "like"]);
     refused(by(KeyBy::query("").or(KeyBy::path())), &BuildError::QueryName, ["\"\"", "1 character", "like"]);
     assert!(KeyBy::query("").key("x", tollgate_http::RequestHead::of(&http::Request::new(()))).is_err());
@@ -154,9 +158,9 @@ fn names_of_headers_and_parameters_are_names() {
 fn a_limit_that_never_triggers_or_always_does_is_refused() {
     let limit = || "all".to_owned();
     let zero = BuildError::ZeroCost { limit: limit() };
-    refused([global("all").cost(Cost::fixed(0))], &zero, ["charges 0", "1 and more", ".skip("]);
+    refused([global("all").cost(Cost::fixed(0))], &zero, ["charges 0", "at least 1", ".skip("]);
     let unit = BuildError::ZeroUnit { limit: limit() };
-    refused([global("all").cost(Cost::content_length(0, 1))], &unit, ["0 bytes", "1 and more", "1024"]);
+    refused([global("all").cost(Cost::content_length(0, 1))], &unit, ["0 bytes", "at least 1", "1024"]);
     let above = BuildError::CostAboveCapacity { limit: limit(), cost: 11, capacity: 10 };
     refused([global("all").cost(Cost::fixed(11))], &above, ["11", "1 to 10", "raise the burst"]);
     assert!(build([global("all").cost(Cost::fixed(10))]).is_ok());

@@ -31,9 +31,9 @@ fn only_failures_are_charged_if_only_they_are_to_be() {
         assert_eq!(site.status(login("200")), 200);
     }
     assert_eq!(site.statuses([login("401"), login("200"), login("401")]), [401, 200, 401]);
-    // Now even the right password has to wait.
+    // Now a request with the right password has to wait, too.
     assert_eq!(site.statuses([login("401"), login("200")]), [429, 429]);
-    // The fields are those of the decision.
+    // The headers are those of the decision.
     let site = logins(|limit| limit);
     for _ in 0..3 {
         assert_eq!(site.send(login("200")).items("ratelimit"), ["logins r=1 t=1800"]);
@@ -54,7 +54,7 @@ fn requests_under_way_count_so_that_no_race_gets_past_the_limit() {
     assert_eq!(statuses, [401, 401, 429, 429, 429]);
 }
 
-/// The layer refunds by itself, so it can't know of a clear.
+/// The layer refunds on its own, and does not know that the limiter was cleared.
 #[test]
 fn a_clear_while_a_request_is_under_way_voids_its_refund() {
     let limiter: Arc<Limiter<Key>> = Arc::new(Limiter::builder(Quota::per_hour(2)).build().unwrap());
@@ -64,7 +64,8 @@ fn a_clear_while_a_request_is_under_way_voids_its_refund() {
         .build()
         .unwrap();
     let cleared = Arc::clone(&limiter);
-    // While the first request is served, all is cleared, and two others fail.
+    // While the first request is being handled, the limiter is cleared, and two other requests
+    // fail.
     let service = layer.layer(service_fn(move |request: Request<()>| {
         if request.headers()["x-answer"] == "200" {
             cleared.clear();
@@ -110,7 +111,7 @@ fn hanging_up_makes_no_attempt_free() {
         let mut service = site.service();
         let mut context = Context::from_waker(Waker::noop());
         assert!(Service::<Request<()>>::poll_ready(&mut service, &mut context).is_ready());
-        // The response is not waited for.
+        // The client hangs up before the response.
         drop(service.call(login("200")));
     }
     assert_eq!(site.status(login("200")), 429);

@@ -1,4 +1,4 @@
-//! A limiter that must be waited for, and answers when the test says; services behind limits of it.
+//! An asynchronous limiter that answers when the test lets it, and services behind limits of it.
 
 use super::site::{Answer, Handler, Site};
 use http::Request;
@@ -10,7 +10,8 @@ use tollgate::{Decision, Limiter, Quota};
 use tollgate_http::{AsyncLimiter, Key, SharedRateLimit, SharedRateLimitLayer};
 use tower::{Layer, ServiceExt};
 
-/// Another machine: what is asked reaches it at once, and its answers are held back while it is closed.
+/// A limiter on another machine. Calls arrive immediately; while it is closed, its answers are held
+/// back.
 pub(crate) struct Elsewhere {
     limiter: Limiter<Key>,
     state: Mutex<State>,
@@ -38,7 +39,7 @@ impl Elsewhere {
         state.waiting.drain(..).for_each(Waker::wake);
     }
 
-    /// What it was asked since it was asked this last: `check 1`, `refund 1`.
+    /// Takes the calls since the last take: `check 1`, `refund 1`.
     pub(crate) fn calls(&self) -> Vec<String> {
         std::mem::take(&mut self.state.lock().unwrap().calls)
     }
@@ -107,7 +108,7 @@ impl Waits {
         UnderWay(Box::pin(async { service.oneshot(request).await.map(Answer::of) }))
     }
 
-    /// For limiters that are open.
+    /// Sends a request, whose limiters must be open, and returns its result.
     pub(crate) fn call(&self, request: Request<()>) -> Result<Answer, String> {
         self.under_way(request).result().expect("nobody was to be waited for")
     }
@@ -121,7 +122,7 @@ impl Waits {
     }
 }
 
-/// A request that somebody waits for.
+/// A request in progress.
 pub(crate) struct UnderWay(Pin<Box<dyn Future<Output = Result<Answer, String>> + Send>>);
 
 impl Future for UnderWay {
@@ -133,7 +134,7 @@ impl Future for UnderWay {
 }
 
 impl UnderWay {
-    /// What has become of it, if it is over.
+    /// Polls the request once, and returns its result if it is over.
     pub(crate) fn result(&mut self) -> Option<Result<Answer, String>> {
         match self.0.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(result) => Some(result),

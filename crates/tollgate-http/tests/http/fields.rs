@@ -1,4 +1,5 @@
-//! What responses say: fields that `sfv` can read, rounded so that who waits has waited long enough.
+//! The headers of responses: `sfv` can parse them, and times are rounded so that a client that has
+//! waited has waited long enough.
 
 use super::site::{Site, from, site, with};
 use std::sync::Arc;
@@ -41,7 +42,7 @@ fn times_are_rounded_up_and_who_waits_so_long_is_let_in() {
         assert_eq!(refused.json()["retry_after"], seconds.parse::<u64>().unwrap());
     }
     assert_eq!(site.after(MILLI).status(with(&[])), 200);
-    // A nanosecond is a second, too.
+    // A nanosecond is rounded up to a second, too.
     let site = global(Quota::new(1, Duration::from_nanos(1_000_000_001))).run();
     assert_eq!(site.status(with(&[])), 200);
     assert_eq!(site.send(with(&[])).header("retry-after"), Some("2"));
@@ -84,7 +85,8 @@ fn what_remains_is_what_the_decision_said_and_never_read_again() {
     let limiter: Arc<Limiter<Key>> = site.limiter(Quota::per_hour(5)).into();
     let limit = Limit::new("keyed", limiter.clone(), KeyBy::header("x-a")).when_no_key(WhenNoKey::Deny);
     let site = site.limit(limit).run();
-    // The handler charges the same key while the request is under way; its response does not know.
+    // The handler charges the same key while the request is in progress; the headers do not show
+    // it.
     let before = site.call(with(&[("x-a", "a")])).unwrap();
     let key = Key::new("keyed", ["a"]);
     assert_eq!(before.headers()["ratelimit"], "\"keyed\";r=4;t=720");
@@ -143,14 +145,14 @@ fn no_time_is_told_where_no_wait_can_be_promised() {
     let limit = limit.cost(Cost::content_length(1, 1));
     let site = site.limit(limit).with(|builder| builder.legacy_fields()).run();
     assert_eq!(site.status(with(&[("x-a", "a")])), 200);
-    // There is no room for another key.
+    // The limiter has no room for another key.
     let full = site.send(with(&[("x-a", "b")]));
     assert_eq!((full.status.as_u16(), full.header("retry-after")), (429, None));
     assert_eq!(full.items("ratelimit"), ["keyed r=0"]);
     assert_eq!(full.header("x-ratelimit-reset"), None);
     assert!(full.json()["type"].as_str().unwrap().ends_with("#temporary-reduced-capacity"));
     assert!(full.json().get("retry_after").is_none());
-    // More than there ever is.
+    // The cost is more than the capacity.
     let large = site.send(with(&[("x-a", "a"), ("content-length", "6")]));
     assert_eq!((large.status.as_u16(), large.header("retry-after")), (429, None));
     assert_eq!(large.items("ratelimit"), ["keyed r=4"]);

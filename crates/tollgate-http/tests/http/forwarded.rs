@@ -1,4 +1,4 @@
-//! Who a request comes from behind proxies, whatever the client claims.
+//! The client's address behind proxies, whatever the client writes into the headers.
 
 use super::site::{Running, from, site};
 use http::Request;
@@ -11,7 +11,7 @@ fn ours() -> TrustedProxies {
     TrustedProxies::networks(["10.0.0.0/8", "fd00::/8"])
 }
 
-/// Whom a request is taken for; `None` if there is no key.
+/// Returns the key of a request; `None` if there is no key.
 fn client(field: ForwardedField, proxies: TrustedProxies, request: &Request<()>) -> Option<String> {
     let by = KeyBy::forwarded(field, proxies).ipv6_prefix(128);
     let key = by.key("x", RequestHead::of(request)).unwrap()?;
@@ -19,7 +19,7 @@ fn client(field: ForwardedField, proxies: TrustedProxies, request: &Request<()>)
     Some(address.to_string())
 }
 
-/// From a proxy, with lines of `X-Forwarded-For`.
+/// Makes a request from a proxy, with lines of `X-Forwarded-For`.
 fn xff(proxies: TrustedProxies, peer: &str, lines: &[&str]) -> Option<String> {
     let lines: Vec<(&str, &str)> = lines.iter().map(|line| ("X-Forwarded-For", *line)).collect();
     client(XFF, proxies, &from(peer, "/", &lines))
@@ -39,7 +39,7 @@ fn the_client_is_the_first_from_the_right_that_is_not_trusted() {
 
 #[test]
 fn what_a_client_writes_is_not_believed_in_any_position() {
-    // What the proxies append is the last three entries; the client writes what it likes before them.
+    // The proxies append the last three entries; the entries before them are the client's.
     let appended = "9.9.9.9, 10.0.0.2, 10.0.0.3";
     for spoofed in [
         "1.1.1.1",
@@ -86,7 +86,7 @@ fn where_the_walk_has_to_stop_at_no_address_there_is_no_key() {
         assert_eq!(xff(ours(), PROXY, &[&format!("9.9.9.9, {entry}")]), None, "{entry}");
         assert_eq!(xff(ours(), PROXY, &[&format!("9.9.9.9, {entry}, 10.0.0.2")]), None, "{entry}");
         assert_eq!(xff(TrustedProxies::hops(1), PROXY, &[&format!("9.9.9.9, {entry}")]), None, "{entry}");
-        // Right of the entry that counts nobody looks, and left of it neither.
+        // Entries to the right and to the left of the one that counts are not read.
         assert_eq!(xff(TrustedProxies::hops(2), PROXY, &[&format!("9.9.9.9, {entry}")]), some("9.9.9.9"));
         assert_eq!(xff(TrustedProxies::hops(1), PROXY, &[&format!("{entry}, 9.9.9.9")]), some("9.9.9.9"));
     }
@@ -111,7 +111,7 @@ fn entries_are_understood_in_all_spellings() {
         let request = from(PROXY, "/", &[("Forwarded", &quoted)]);
         assert_eq!(client(ForwardedField::Forwarded, ours(), &request), some(address), "{quoted}");
     }
-    // A proxy that is known by its IPv4 address is known by the mapped one too.
+    // A proxy that is trusted by its IPv4 address is also trusted by the mapped address.
     assert_eq!(xff(ours(), "::ffff:10.0.0.1", &["9.9.9.9, ::ffff:10.0.0.2"]), some("9.9.9.9"));
     assert_eq!(xff(TrustedProxies::networks(["::ffff:10.0.0.0/104"]), PROXY, &["9.9.9.9"]), some("9.9.9.9"));
     assert_eq!(xff(TrustedProxies::networks(["10.0.0.1"]), PROXY, &["9.9.9.9, 10.0.0.2"]), some("10.0.0.2"));
@@ -124,7 +124,7 @@ fn hops_count_from_the_right_and_fewer_entries_are_what_there_is() {
         assert_eq!(xff(TrustedProxies::hops(hops), PROXY, &[entries]), some(address));
     }
     assert_eq!(xff(TrustedProxies::hops(2), PROXY, &[]), some(PROXY));
-    // Also where the server does not know its peer, on a Unix socket for example.
+    // This holds even if the server does not know its peer, as on a Unix socket.
     assert_eq!(xff(TrustedProxies::hops(1), "", &[entries]), some("3.3.3.3"));
     assert_eq!(xff(TrustedProxies::hops(1), "", &[]), None);
 }
@@ -185,7 +185,7 @@ fn clients_behind_one_proxy_are_limited_each_and_can_not_choose_another_name() {
     for i in 0..50 {
         assert_eq!(send(&format!("1.1.1.{i}, 9.9.9.9")), 429);
     }
-    // An IPv6 customer has one limit for his network, wherever in it he is.
+    // An IPv6 customer has one limit for the whole network.
     assert_eq!([send("2001:db8::1"), send("2001:db8::2:0:0:1")], [200, 429]);
     assert_eq!(send("unknown"), 403);
 }

@@ -1,4 +1,4 @@
-//! Who is taken for whom: every way to find a key.
+//! The keys of requests, by every way to find one.
 
 use super::site::{from, site, with};
 use http::Request;
@@ -53,7 +53,7 @@ fn the_prefix_of_ipv6_is_settable() {
         whole.statuses([peer("2001:db8::1"), peer("2001:db8::2"), peer("2001:db8::2")]),
         [OK, OK, REFUSED]
     );
-    // IPv4 is left whole, and so is what was mapped.
+    // An IPv4 address is left whole, mapped or not.
     let short = site().hourly(KeyBy::peer().ipv6_prefix(1));
     assert_eq!(
         short.statuses([peer("192.0.2.1"), peer("::ffff:192.0.2.2"), peer("192.0.2.2")]),
@@ -95,7 +95,7 @@ fn a_header_is_a_key_if_it_is_there_once_and_not_empty() {
     let tenant = |name| with(&[("x-tenant", name)]);
     assert_eq!(site.statuses([tenant("a"), tenant("a"), tenant("b"), tenant("A")]), [OK, REFUSED, OK, OK]);
     assert_eq!(site.statuses([tenant(""), with(&[])]), [NO_KEY, NO_KEY]);
-    // Who sends two might mean the one to the limiter and the other to the handler.
+    // A client with two keys could show one to the limiter and the other to the handler.
     assert_eq!(site.status(with(&[("x-tenant", "a"), ("x-tenant", "new")])), NO_KEY);
     assert_eq!(site.status(with(&[("x-tenant", "new"), ("x-tenant", "new")])), NO_KEY);
 }
@@ -120,10 +120,10 @@ fn an_api_key_is_one_client_wherever_it_stands_and_an_address_is_another() {
     let with = |uri: &str, headers: &[_]| from("192.0.2.1", uri, headers);
     assert_eq!(site.status(with("/", &[("x-api-key", "secret")])), OK);
     assert_eq!(site.status(with("/?api_key=secret", &[])), REFUSED);
-    // The header comes first.
+    // The header is tried first.
     assert_eq!(site.status(with("/?api_key=other", &[("x-api-key", "secret")])), REFUSED);
     assert_eq!(site.status(with("/?api_key=other", &[])), OK);
-    // Else the address; it is nobody's key, and no key is an address.
+    // Else the address is the key; a sent key never equals an address.
     assert_eq!(site.status(with("/?api_key=192.0.2.1", &[])), OK);
     assert_eq!(site.statuses([with("/", &[]), with("/", &[])]), [OK, REFUSED]);
     assert_eq!(site.status(with("/", &[("x-api-key", "a"), ("x-api-key", "b")])), REFUSED);

@@ -1,4 +1,4 @@
-//! The tower layer as services see it: driven without sockets, by a clock that is set.
+//! The tower layer without sockets, with a manual clock.
 
 mod answers;
 mod build;

@@ -1,4 +1,4 @@
-//! Many at once: nothing is admitted twice, and what is given back is given back.
+//! Concurrent requests: nothing is admitted twice, and refunds are not lost.
 
 use super::site::{Running, with};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ fn clones_and_connections_share_their_limits_and_races_admit_no_more() {
     let passed: [AtomicU64; 3] = Default::default();
     thread::scope(|scope| {
         for first in 0..4 {
-            // A connection of its own, over a clone of the layer.
+            // One connection, with a clone of the layer.
             let site = Running { clock: site.clock.clone(), layer: site.layer.clone() };
             let passed = &passed;
             scope.spawn(move || {
@@ -34,7 +34,7 @@ fn clones_and_connections_share_their_limits_and_races_admit_no_more() {
     });
     let passed = passed.map(AtomicU64::into_inner);
     assert!(passed.iter().all(|&each| each <= 300), "{passed:?}");
-    // All that was charged has passed: nothing is lost.
+    // All charges are of requests that have passed: no token is lost.
     assert_eq!(passed.iter().sum::<u64>(), 500 - all.peek().remaining());
     assert_eq!(all.peek().remaining(), 0, "{passed:?}");
 }

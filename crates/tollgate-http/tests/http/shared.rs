@@ -1,4 +1,4 @@
-//! Limits that other machines share: what they decide and what is told of it, as of any other limit.
+//! Limits that other machines share decide and report as other limits do.
 
 use super::elsewhere::{Elsewhere, Waits};
 use super::site::{Site, from, site, with};
@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex};
 use tollgate::{Limiter, Quota, WhenFull};
 use tollgate_http::{BuildError, Cost, Key, KeyBy, Limit, RateLimitBuilder, RateLimitLayer, WhenNoKey};
 
-/// A layer, and what it was told: limit, charged, and whether it would refuse, binds, is refused.
+/// A layer, and the events that it reported: limit, charged, and whether the limit would refuse,
+/// binds, and the request is refused.
 type Told = Arc<Mutex<Vec<(String, Option<u64>, [bool; 3])>>>;
 
 fn telling(builder: RateLimitBuilder) -> (RateLimitBuilder, Told) {
@@ -72,7 +73,8 @@ fn a_shared_limit_answers_as_a_local_one_does() {
             assert_eq!((one.status, &one.body), (other.status, &other.body));
             let mut headers = [&one, &other].map(|answer| answer.headers.clone());
             if one.body != "handled" {
-                // A shared limit that had allowed what another refused says what was left with the charge.
+                // A shared limit that allowed what another limit refused shows its state with the
+                // charge.
                 headers.iter_mut().for_each(|headers| drop(headers.remove("ratelimit")));
             }
             let [one, other] = headers;
@@ -80,7 +82,7 @@ fn a_shared_limit_answers_as_a_local_one_does() {
         }
         assert_eq!(*local_told.lock().unwrap(), {
             let mut told = shared_told.lock().unwrap().clone();
-            // And the charge that it has had back.
+            // The charge has been refunded.
             told.iter_mut().filter(|it| it.2[2] && it.1.is_some()).for_each(|it| it.1 = Some(0));
             told
         });
@@ -94,8 +96,8 @@ fn a_layer_that_waits_for_nothing_refuses_a_limit_that_must_be_waited_for() {
     let refused = RateLimitLayer::builder().limit(limit()).build().unwrap_err();
     assert_eq!(refused, BuildError::Shared { limit: "keyed".to_owned() });
     let text = refused.to_string();
-    assert!(text.contains("; allowed: ") && text.contains("`.build_shared()`"), "{text}");
-    // What else is wrong with a limit is seen here, too.
+    assert!(text.contains(": expected ") && text.contains("`.build_shared()`"), "{text}");
+    // Other errors of a limit are found by `build_shared`, too.
     let refused = |limit| RateLimitLayer::builder().limit(limit).build_shared().unwrap_err();
     let above = BuildError::CostAboveCapacity { limit: "keyed".to_owned(), cost: 6, capacity: 5 };
     assert_eq!(refused(limit().cost(Cost::fixed(6))), above);
@@ -109,13 +111,13 @@ fn a_layer_that_waits_for_nothing_refuses_a_limit_that_must_be_waited_for() {
     assert!(matches!(refused(missing), BuildError::NoKey { .. }));
     assert_eq!(RateLimitLayer::builder().build_shared().unwrap_err(), BuildError::NoLimits);
     assert_eq!(elsewhere.calls(), [""; 0]);
-    // One limiter may serve several limits, for their names are in its keys.
+    // One limiter may serve several limits, because its keys have their names.
     let [one, other] = ["one", "other"].map(|name| Limit::shared_global(name, Arc::clone(&elsewhere)));
     let site = site().limit(one).limit(other).run_shared();
     assert_eq!(site.send(with(&[])).items("ratelimit"), ["one r=4 t=720", "other r=4 t=720"]);
 }
 
-/// Two an hour for each `x-a` and three in all, both elsewhere; five here.
+/// Two requests an hour for each `x-a` and three in all, both on other machines; five on this one.
 fn three() -> (Waits, [Arc<Elsewhere>; 2], Arc<tollgate::SingleLimiter>, Told) {
     let site = site();
     let (keyed, all) = (site.elsewhere(Quota::per_hour(2)), site.elsewhere(Quota::per_hour(3)));
@@ -142,7 +144,7 @@ fn what_one_limit_refuses_is_given_back_to_the_others() {
         [keyed.calls(), all.calls()]
     };
     forget();
-    // By a shared one: the other has its charge back, and the local one was not charged.
+    // A shared limit refuses: the other shared limit is refunded, and the local one is not charged.
     let refused = site.send(key("b"));
     assert_eq!((refused.status.as_u16(), refused.header("retry-after")), (429, Some("1200")));
     assert_eq!(refused.json()["violated-policies"], serde_json::json!(["all"]));
@@ -156,7 +158,8 @@ fn what_one_limit_refuses_is_given_back_to_the_others() {
     assert_eq!(*told.lock().unwrap(), expected);
     assert_eq!(forget(), [vec!["check 1", "refund 1"], vec!["check 1"]]);
     assert_eq!((keyed.left(&Key::new("keyed", ["b"])), here.peek().remaining()), (1, 2));
-    // By both: the one with the longest wait binds, and there is nothing to be given back.
+    // Both shared limits refuse: the one with the longest wait binds, and there is nothing to
+    // refund.
     let refused = site.send(key("a"));
     assert_eq!(refused.json()["violated-policies"], serde_json::json!(["keyed", "all"]));
     assert_eq!(refused.header("retry-after"), Some("1800"));
@@ -170,7 +173,7 @@ fn what_is_refused_here_costs_no_round_trip() {
     let refused = site.send(key("a"));
     assert_eq!((refused.status.as_u16(), refused.header("retry-after")), (429, Some("720")));
     assert_eq!([keyed.calls(), all.calls()], [[""; 0]; 2]);
-    // Who was not asked has said nothing, and is known for his policy only.
+    // A limit that was not asked is only in the policy.
     assert_eq!(refused.items("ratelimit"), ["here r=0 t=720"]);
     assert_eq!(refused.items("ratelimit-policy"), ["keyed q=2 w=3600", "here q=5 w=3600", "all q=3 w=3600"]);
     assert_eq!(*told.lock().unwrap(), [("here".to_owned(), Some(0), [false, true, true])]);

@@ -1,4 +1,4 @@
-//! A service behind a layer, and what it is asked.
+//! A service behind a layer, and requests to it.
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
@@ -10,7 +10,7 @@ use tollgate::{Clock, Limiter, ManualClock, Quota, SingleLimiter};
 use tollgate_http::{Key, KeyBy, Limit, PeerAddr, RateLimit, RateLimitBuilder, RateLimitLayer, WhenNoKey};
 use tower::{Layer, Service, ServiceExt};
 
-/// A service whose time stands still.
+/// A service with a manual clock.
 pub(crate) struct Site {
     pub(crate) clock: ManualClock,
     pub(crate) builder: RateLimitBuilder,
@@ -53,7 +53,7 @@ pub(crate) struct Running {
     pub(crate) layer: RateLimitLayer,
 }
 
-/// What came back.
+/// A response.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
@@ -77,7 +77,8 @@ impl Answer {
         serde_json::from_str(&self.body).unwrap()
     }
 
-    /// The items of a field that is a list of Strings with Integers: `name r=1 t=2`, parsed by `sfv`.
+    /// Returns the items of a header that is a list of Strings with Integers: `name r=1 t=2`,
+    /// parsed by `sfv`.
     pub(crate) fn items(&self, name: &str) -> Vec<String> {
         let lines: Vec<&str> = self.headers.get_all(name).iter().map(|it| it.to_str().unwrap()).collect();
         let joined = lines.join(", ");
@@ -108,7 +109,7 @@ impl Running {
         self.send(request).status.as_u16()
     }
 
-    /// The statuses of requests that come one after the other.
+    /// Returns the statuses of requests that are sent one after the other.
     pub(crate) fn statuses<const N: usize>(&self, requests: [Request<()>; N]) -> [u16; N] {
         requests.map(|request| self.status(request))
     }
@@ -125,7 +126,7 @@ impl Running {
     }
 }
 
-/// Does as it is told: `x-answer` is its status, `fail` an error.
+/// The handler: `x-answer` is its status, `fail` makes it fail.
 #[derive(Clone)]
 pub(crate) struct Handler;
 
@@ -150,7 +151,7 @@ impl Service<Request<()>> for Handler {
     }
 }
 
-/// A request from this address (or none: `""`), with headers.
+/// Makes a request from this address (or from none: `""`), with headers.
 pub(crate) fn from(peer: &str, uri: &str, headers: &[(&str, &str)]) -> Request<()> {
     let mut request = Request::get(uri).body(()).unwrap();
     if !peer.is_empty() {
@@ -163,7 +164,7 @@ pub(crate) fn from(peer: &str, uri: &str, headers: &[(&str, &str)]) -> Request<(
     request
 }
 
-/// A request with headers, from nowhere.
+/// Makes a request with headers and without an address.
 pub(crate) fn with(headers: &[(&str, &str)]) -> Request<()> {
     from("", "/", headers)
 }

@@ -1,4 +1,5 @@
-//! Several limits for one request: all or none, the binding one named. Shadows, exemptions, costs, events.
+//! Several limits for one request: all or none are charged, and the binding one is named. Also
+//! shadows, exemptions, costs, events.
 
 use super::site::{Running, from, site, with};
 use http::Method;
@@ -7,7 +8,7 @@ use std::time::Duration;
 use tollgate::{Limiter, Quota, SingleLimiter};
 use tollgate_http::{Cost, Key, KeyBy, Limit, WhenNoKey};
 
-/// Three an hour for each `x-a`, two a minute for each path, five a second in all.
+/// Three requests an hour for each `x-a`, two a minute for each path, five a second in all.
 fn three() -> (Running, Arc<Limiter<Key>>, Arc<SingleLimiter>) {
     let site = site();
     let keys = Arc::new(site.limiter(Quota::per_hour(3)));
@@ -30,7 +31,7 @@ fn what_one_limit_refuses_is_charged_to_none() {
         let refused = site.send(at("/1"));
         assert_eq!(refused.status, 429);
         assert_eq!(refused.json()["violated-policies"], serde_json::json!(["path"]));
-        // Nothing was charged, so all figures are those before.
+        // Nothing was charged, so all figures are as before.
         assert_eq!(refused.items("ratelimit"), ["key r=1", "path r=0 t=30", "all r=3 t=1"]);
         assert_eq!(refused.header("retry-after"), Some("30"));
     }
@@ -190,7 +191,7 @@ fn a_request_without_a_key_is_told_and_a_shadow_lets_it_pass() {
             let other = listener.clone();
             it.on_decision(move |event| {
                 let missing = event.decision().is_none();
-                // A limit that is not in shadow mode refuses, or does not.
+                // A limit that is not in shadow mode refuses or admits.
                 assert_eq!(event.would_refuse(), missing && event.is_shadow());
                 listener.lock().unwrap().push((event.limit().to_owned(), missing, event.is_refused()));
             })

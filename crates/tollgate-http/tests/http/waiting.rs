@@ -1,4 +1,5 @@
-//! Limits that other machines share: who waits for whom, and what becomes of charges when somebody doesn't.
+//! Limits that other machines share: what a request waits for, and which charges stay when it is
+//! dropped.
 
 use super::elsewhere::{Elsewhere, Waits};
 use super::site::{Answer, Site, site, with};
@@ -14,13 +15,13 @@ use tollgate::{Quota, SingleLimiter};
 use tollgate_http::{Key, Limit, SharedResponseFuture};
 use tower::{Layer, Service, ServiceExt, service_fn};
 
-/// What a limit for all has left.
+/// Returns the tokens that a global limit has left.
 fn left(name: &str, elsewhere: &Elsewhere) -> u64 {
     let none: [&str; 0] = [];
     elsewhere.left(&Key::new(name, none))
 }
 
-/// Two shared limits of 9 an hour, `a` and `b`, and one that is local.
+/// Two shared limits of 9 requests an hour, `a` and `b`, and a local one.
 fn three(change: impl Fn(Limit) -> Limit) -> (Waits, Arc<Elsewhere>, Arc<Elsewhere>, Arc<SingleLimiter>) {
     let site = site();
     let (a, b) = (site.elsewhere(Quota::per_hour(9)), site.elsewhere(Quota::per_hour(9)));
@@ -45,7 +46,7 @@ fn shared_limits_are_asked_at_the_same_time_and_all_are_waited_for() {
         let order = if first == 0 { [&a, &b] } else { [&b, &a] };
         order[0].open();
         assert_eq!(request.status(), None);
-        // The local one is charged last.
+        // The local limit is charged last.
         assert_eq!(here.peek().remaining(), 9);
         order[1].open();
         let items = request.answer().unwrap().items("ratelimit");
@@ -78,7 +79,7 @@ fn what_was_used_up_here_meanwhile_refuses_and_what_was_charged_elsewhere_comes_
     assert!(here.check_n(9).is_allowed());
     a.open();
     b.close();
-    // The refusal is known, and is not told before the charges are back.
+    // The refusal is known, but the response waits for the refunds.
     assert_eq!(request.status(), None);
     assert_eq!(
         (a.calls(), b.calls()),
@@ -101,12 +102,12 @@ fn who_hangs_up_while_he_waits_leaves_charges_as_they_are() {
     a.open();
     assert_eq!((left("a", &a), left("b", &b), here.peek().remaining()), (8, 8, 9));
     assert_eq!((a.calls(), b.calls()), (vec!["check 1".to_owned()], vec!["check 1".to_owned()]));
-    // Before the first poll nothing has happened.
+    // Nothing happens before the first poll.
     drop(site.under_way(with(&[])));
     assert_eq!(a.calls(), [""; 0]);
 }
 
-/// Nine an hour, of which the response decides.
+/// Nine requests an hour, with charges that depend on the response.
 fn decided(change: impl FnOnce(Limit) -> Limit) -> (Site, Arc<Elsewhere>) {
     let site = site();
     let a = site.elsewhere(Quota::per_hour(9));
@@ -123,7 +124,7 @@ fn a_charge_that_the_response_does_not_keep_is_back_before_the_response_is_there
     for answered in [401, 200] {
         let (site, a) = decided(|limit| limit);
         let closing = Arc::clone(&a);
-        // Nobody answers any more when the request has been handled.
+        // The limiter does not answer any more when the request has been handled.
         let handler = service_fn(move |_: Request<()>| {
             closing.close();
             ready(Response::builder().status(answered).body(Full::<Bytes>::default()))
@@ -184,7 +185,7 @@ fn local_and_shared_charges_of_one_request_are_settled_together() {
     assert_eq!((left("a", &a), left("b", &b), here.peek().remaining()), (8, 8, 8));
 }
 
-/// Panics when it is called, or later.
+/// A handler that panics when it is called, or when it is polled.
 #[derive(Clone)]
 struct Panics {
     later: bool,
@@ -223,7 +224,7 @@ fn a_handler_that_panics_gives_the_charge_back_and_goes_on_panicking() {
     }
 }
 
-/// Is ready for one request when it was asked, as a service behind a queue is.
+/// A service that accepts one request for each `poll_ready`, as one behind a queue does.
 struct Once {
     ready: bool,
     waits: bool,
@@ -263,7 +264,7 @@ fn the_service_that_was_ready_is_the_one_that_is_called() {
     let mut under_way: Vec<Pin<Box<SharedResponseFuture<Once, ()>>>> = Vec::new();
     a.close();
     for _ in 0..3 {
-        // Two are under way at once, each with a service that was ready for it.
+        // Two requests are in progress, each with an instance that was ready for it.
         while service.poll_ready(&mut context).is_pending() {}
         let mut future = Box::pin(service.call(Request::new(())));
         assert!(future.as_mut().poll(&mut context).is_pending());

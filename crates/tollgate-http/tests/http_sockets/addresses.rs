@@ -1,4 +1,5 @@
-//! One customer, one count: IPv6 is cut to a prefix, IPv4-mapped addresses are IPv4, and each IPv4 address is a client.
+//! Each customer has one count: IPv6 is cut to a prefix, IPv4-mapped addresses are IPv4, and each
+//! IPv4 address is a client.
 
 use crate::client::{Client, Version};
 use crate::proxies::{Counted, addresses, counted};
@@ -10,7 +11,7 @@ use std::sync::Arc;
 use tollgate::Quota;
 use tollgate_http::{ForwardedField, KeyBy, Limit, TrustedProxies, WhenNoKey};
 
-/// A limit of clients behind a proxy, which is the peer of the server.
+/// A limit by client behind a proxy, which is the peer of the server.
 fn behind_a_proxy(limiter: &Counted) -> KeyedBy {
     let proxies = TrustedProxies::networks(["127.0.0.1"]);
     KeyedBy { limiter: Arc::clone(limiter), by: KeyBy::forwarded(ForwardedField::XForwardedFor, proxies) }
@@ -136,7 +137,8 @@ fn peers_of_a_socket_for_both_families_are_their_ipv4_addresses() {
             let limit = || {
                 Limit::new("per-address", Arc::clone(&limiter), KeyBy::peer()).when_no_key(WhenNoKey::Deny)
             };
-            // One layer before a socket of IPv4 and one of IPv6 that takes IPv4, whose peers are mapped.
+            // One layer before an IPv4 socket and an IPv6 socket that accepts IPv4, whose peers are
+            // mapped.
             let layer = layer([limit()]);
             let plain = Server::start(kind, layer.clone(), site()).await;
             let mapped = "[::ffff:127.0.0.1]:0".parse().unwrap();

@@ -1,4 +1,4 @@
-//! What a refused client is answered: a problem, text, somebody's own page; to all methods.
+//! The responses to refused clients: problem JSON, text, a page of the user's own; for all methods.
 
 use crate::client::{Client, VERSIONS, Version};
 use crate::run::{builder, keyed, layer, per_address, per_key, run, single};
@@ -34,7 +34,7 @@ fn a_refusal_is_a_problem_in_json_that_names_all_that_is_violated() {
             assert!(problem["title"].as_str().is_some_and(|title| !title.is_empty()));
             let detail = problem["detail"].as_str().unwrap();
             assert!(detail.contains("per-key") && detail.contains("3600"), "{detail}");
-            // The longest wait binds.
+            // The limit with the longest wait binds.
             assert_eq!(problem["violated-policies"], json!(["per-key", "per-address"]));
             assert_eq!(problem["limit"], "per-key");
             assert_eq!(problem["retry_after"], 3600);
@@ -128,7 +128,7 @@ fn head_is_limited_and_answered_without_a_body_on_a_connection_that_goes_on() {
             let refused = client.ask(Request::head("/")).await;
             assert_eq!((refused.status, refused.body.len()), (StatusCode::TOO_MANY_REQUESTS, 0));
             assert_eq!(refused.retry_after(), Some(30));
-            // The same connection is in step: the refusal of the next request has its body.
+            // The connection is still in step: the refusal of the next request has its body.
             let refused = client.get("/").await;
             let problem: Value = serde_json::from_slice(&refused.body).unwrap();
             assert_eq!(problem["retry_after"], 30, "{kind:?} {version:?}");
@@ -175,7 +175,7 @@ fn an_upload_that_is_refused_is_answered_before_it_was_read() {
             let server = Server::start(kind, layer([per_address(&limiter)]), site()).await;
             let mut client = Client::connect(&server, Version::Two).await;
             client.get("/").await;
-            // More than a window of HTTP/2 takes: nobody reads it.
+            // The body is larger than an HTTP/2 window, and is never read.
             let upload = Request::post("/").body(text(vec![7; 1 << 20])).unwrap();
             let reply = client.send(upload).await.unwrap();
             assert_eq!(reply.status, StatusCode::TOO_MANY_REQUESTS);

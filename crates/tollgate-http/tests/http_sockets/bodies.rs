@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 use tokio::sync::mpsc;
 use tollgate::{Clock, Quota};
 
-/// A body whose frames come from elsewhere, one by one.
+/// A body whose frames come from a channel, one by one.
 struct Piped(mpsc::Receiver<Frame<Bytes>>);
 
 impl Body for Piped {
@@ -36,14 +36,14 @@ fn trailers() -> HeaderMap {
     HeaderMap::from_iter([("x-checksum".parse().unwrap(), HeaderValue::from_static("7"))])
 }
 
-/// A short body of which nobody knows the length before it is over.
+/// A short body whose length is unknown before its end.
 pub(crate) fn of_unknown_length() -> Sent {
     let (sender, body) = piped();
     tokio::spawn(async move { sender.send(Frame::data("hello".into())).await });
     body
 }
 
-/// Some megabytes without a pattern, in pieces of all sizes.
+/// Some megabytes of pseudo-random bytes, in pieces of all sizes.
 fn pieces() -> Vec<Bytes> {
     let mut state = 1_u32;
     let mut next = move || {
@@ -59,7 +59,7 @@ fn a_large_body_passes_both_ways_with_its_trailers() {
         let pieces = pieces();
         let whole = pieces.concat();
         for (kind, version) in KINDS.into_iter().flat_map(|kind| VERSIONS.map(|version| (kind, version))) {
-            // The request's frames, trailers too, are the response's.
+            // The response has the frames of the request, including the trailers.
             let echo = handler(|request| async {
                 Ok(Response::builder().header("trailer", "x-checksum").body(request.into_body()).unwrap())
             });

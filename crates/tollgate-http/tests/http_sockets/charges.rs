@@ -1,4 +1,5 @@
-//! What a request is charged in the end: charges that the response decides, handlers that fail, clients that hang up.
+//! The final charge of a request: charges that depend on the response, handlers that fail, clients
+//! that hang up.
 
 use crate::client::{Client, VERSIONS, Version};
 use crate::run::{keyed, layer, per_address, run, single};
@@ -26,7 +27,7 @@ fn what_failed_with_a_server_error_is_given_back() {
                 let reply = client.get(&format!("/status/{status}")).await;
                 assert_eq!(reply.status, status, "{kind:?} {version:?}");
             }
-            // The 200 and the 404 are charged, and there is nothing left.
+            // The 200 and the 404 are charged, and no token is left.
             assert_eq!(client.get("/status/500").await.status, TOO_MANY, "{kind:?} {version:?}");
         }
     });
@@ -44,7 +45,7 @@ fn without_a_rule_a_failure_is_charged_like_anything_else() {
     });
 }
 
-/// Asks for `path` on ten connections; none gets a response.
+/// Requests `path` on ten connections, and expects no response.
 async fn fail(server: &Server, version: Version, path: &str) {
     for _ in 0..10 {
         let mut client = Client::connect(server, version).await;
@@ -103,7 +104,8 @@ fn wrong_passwords_alone_are_charged_and_never_more_than_the_limit_under_concurr
             let replies = replies.join_all().await;
             let count = |status: u16| replies.iter().filter(|it| **it == status).count();
             assert_eq!(count(200) + count(401) + count(429), 120);
-            // Right ones hold a token only while they are checked, so that some wrong ones may have been refused early.
+            // Correct passwords hold a token only while they are checked, so some wrong ones may
+            // have been refused early.
             assert!((1..=WRONG).contains(&count(401)), "{}", count(401));
             let mut client = Client::connect(&server, version).await;
             for _ in count(401)..WRONG {
@@ -125,7 +127,7 @@ fn attempts_that_are_under_way_together_are_held_to_the_limit() {
             let limit = per_address(&limiter).charge_if(|response| response.status() == 401);
             let (seen, release) = (Arc::new(AtomicUsize::new(0)), watch::Sender::new(false));
             let (counted, released) = (Arc::clone(&seen), release.subscribe());
-            // Nobody's attempt is over before all the others have been refused.
+            // No attempt ends before all the others have been refused.
             let slow = handler(move |_| {
                 counted.fetch_add(1, SeqCst);
                 let mut released = released.clone();
@@ -159,7 +161,7 @@ fn attempts_that_are_under_way_together_are_held_to_the_limit() {
     });
 }
 
-/// Tells when it is dropped.
+/// Sends a message when it is dropped.
 struct Dropped(mpsc::UnboundedSender<&'static str>);
 
 impl Drop for Dropped {
@@ -168,7 +170,7 @@ impl Drop for Dropped {
     }
 }
 
-/// A handler that never answers, and tells when it began and when it was given up.
+/// A handler that never answers, and reports when it began and when it was dropped.
 fn endless(told: mpsc::UnboundedSender<&'static str>) -> Handler {
     handler(move |_| {
         let dropped = Dropped(told.clone());

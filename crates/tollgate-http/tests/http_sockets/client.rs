@@ -16,7 +16,7 @@ use tokio::task::JoinHandle;
 pub(crate) enum Version {
     /// HTTP/1.1
     One,
-    /// HTTP/2, known beforehand to be spoken.
+    /// HTTP/2 with prior knowledge.
     Two,
 }
 
@@ -27,7 +27,7 @@ enum Sender {
     Two(http2::SendRequest<Sent>),
 }
 
-/// One connection. Dropped, it hangs up, whatever is under way.
+/// One connection. It hangs up when it is dropped, even during a request.
 pub(crate) struct Client {
     server: SocketAddr,
     sender: Sender,
@@ -45,7 +45,7 @@ impl Client {
         Self::to(server.address, None, version).await
     }
 
-    /// From this address of the machine; all of 127.0.0.0/8 are.
+    /// Connects from this address of the machine, which has all of 127.0.0.0/8.
     pub(crate) async fn connect_from(from: &str, server: &Server, version: Version) -> Self {
         Self::to(server.address, Some(SocketAddr::new(from.parse().unwrap(), 0)), version).await
     }
@@ -83,7 +83,7 @@ impl Client {
         Reply::read(self.start(request).await?).await
     }
 
-    /// Sends a request; the response's body is still to come.
+    /// Sends a request and returns the response without reading its body.
     pub(crate) async fn start(&mut self, mut request: Request<Sent>) -> hyper::Result<Response<Incoming>> {
         let authority = self.server.to_string();
         let target = request.uri().path_and_query().unwrap().clone();
@@ -103,7 +103,7 @@ impl Client {
     }
 }
 
-/// A whole response.
+/// A response with its whole body.
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) status: StatusCode,
@@ -124,12 +124,12 @@ impl Reply {
         self.number(RETRY_AFTER.as_str())
     }
 
-    /// A header that is there once and a number.
+    /// Returns a header that occurs once and is a number.
     pub(crate) fn number(&self, name: &str) -> Option<u64> {
         self.text(name).map(|text| text.parse().unwrap())
     }
 
-    /// A header that is there once.
+    /// Returns a header that occurs once.
     pub(crate) fn text(&self, name: &str) -> Option<&str> {
         let mut values = self.headers.get_all(name).iter();
         let value = values.next()?;

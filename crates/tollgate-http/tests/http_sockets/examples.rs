@@ -1,7 +1,7 @@
-//! The examples run, and limit.
+//! Runs the examples and checks that they limit.
 //!
-//! `cargo test` builds them beside the tests. Where only these tests were built, this says that it was not done; in CI
-//! it fails then.
+//! `cargo test` builds the examples beside the tests. If only these tests were built, this prints
+//! that the examples are missing; in CI it fails.
 
 use crate::client::{Client, Reply, Version};
 use crate::run::run;
@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-/// An example that runs until this is dropped.
+/// A running example, which is stopped when this is dropped.
 struct Example {
     process: Child,
     address: SocketAddr,
@@ -26,7 +26,7 @@ impl Drop for Example {
 }
 
 impl Example {
-    /// Starts it on a free port, if it was built.
+    /// Starts the example on a free port, if it was built.
     fn start(name: &str) -> Option<Self> {
         let tests: PathBuf = env::current_exe().unwrap().parent().unwrap().into();
         let program = tests.with_file_name("examples").join(name).with_extension(env::consts::EXE_EXTENSION);
@@ -46,7 +46,8 @@ impl Example {
     }
 }
 
-/// Five requests pass at once; the hundredth would come too early even if each took most of a second.
+/// Five requests pass immediately; the hundredth comes too early even if each takes most of a
+/// second.
 async fn until_refused(mut ask: impl AsyncFnMut() -> Reply) -> Reply {
     for number in 0..100 {
         let reply = ask().await;

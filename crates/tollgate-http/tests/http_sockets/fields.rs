@@ -1,4 +1,4 @@
-//! What responses say of their limits is what was decided, and true.
+//! The rate limit headers of responses agree with the decisions.
 
 use crate::client::{Client, VERSIONS, Version};
 use crate::run::{builder, keyed, layer, per_address, per_key, run, single};
@@ -14,7 +14,7 @@ fn rounded_up(wait: Duration) -> u64 {
     u64::try_from(wait.as_nanos().div_ceil(1_000_000_000)).unwrap()
 }
 
-/// The fields of one limit, as its decision has them.
+/// The headers of one limit, computed from its decision.
 fn expected(decision: &Decision) -> (u64, Option<u64>, Option<u64>) {
     let wait = decision.retry_after().map(|wait| rounded_up(wait).max(1));
     (decision.remaining(), wait, wait.filter(|_| !decision.is_allowed()))
@@ -33,7 +33,8 @@ fn figures_are_those_of_the_decision_also_when_others_come_in_between() {
             };
             let decided: Arc<Mutex<Vec<Decision>>> = Arc::default();
             let told = Arc::clone(&decided);
-            // Others charge the same key between a decision and its response: before the handler, and in it.
+            // Other requests charge the key between a decision and its response: before the
+            // handler, and in it.
             let (before, within) = ((Arc::clone(&limiter), key.clone()), (Arc::clone(&limiter), key));
             let layer = builder()
                 .limit(per_address(&limiter))
@@ -89,7 +90,7 @@ fn who_waits_as_long_as_retry_after_says_passes_and_a_second_less_is_too_early()
             let clock = Clock::manual();
             clock.set(Tick::from_nanos(123_456_789));
             let built = Limiter::builder(quota).algorithm(algorithm).clock(clock.clone()).build();
-            // A window has no burst of its own.
+            // A window has no separate burst.
             let Ok(limiter) = built else { continue };
             let server = Server::start(Kind::Hyper, layer([per_address(&Arc::new(limiter))]), site()).await;
             let mut client = Client::connect(&server, Version::One).await;
@@ -121,7 +122,7 @@ fn who_waits_as_long_as_retry_after_says_passes_and_a_second_less_is_too_early()
 #[test]
 fn retry_after_is_a_second_at_least() {
     run(async {
-        // A token comes back after a millisecond.
+        // A token is back after a millisecond.
         let limiter = keyed(Quota::per_second(1000).burst(1), &Clock::manual());
         for kind in KINDS {
             let server = Server::start(kind, layer([per_address(&limiter)]), site()).await;

@@ -1,4 +1,4 @@
-//! gRPC: a tonic server behind the layer, asked by a tonic client; and gRPC-Web, which goes over HTTP/1.1.
+//! gRPC: a tonic server behind the layer and a tonic client; and gRPC-Web over HTTP/1.1.
 
 use crate::client::{Client, Version};
 use crate::run::{builder, keyed, layer, per_address, per_key, run};
@@ -51,7 +51,7 @@ fn a_refused_call_is_resource_exhausted_with_a_message_and_metadata() {
         let limiter = keyed(Quota::per_minute(2), &Clock::manual());
         let (server, _reporter) = serve(layer([per_address(&limiter)])).await;
         for remaining in [1, 0] {
-            // Each on a connection of its own.
+            // Each client has a connection of its own.
             let reply = client(&server).await.check(request("")).await.unwrap();
             let left = rate_limit(&reply.metadata().clone().into_headers());
             assert_eq!((left[0].0.as_str(), left[0].1), ("per-address", remaining));
@@ -79,7 +79,7 @@ fn a_stream_is_charged_when_it_begins_and_refused_as_a_call_is() {
         assert_eq!(refused.code(), Code::ResourceExhausted);
         assert!(refused.message().contains("per-address"));
         assert_eq!(refused.metadata().get("retry-after").unwrap(), "60");
-        // The stream that was let in goes on, free of charge.
+        // The stream that was admitted continues without a further charge.
         for status in [ServingStatus::NotServing, ServingStatus::Serving] {
             reporter.set_service_status("", status).await;
             let told = statuses.message().await.unwrap().unwrap().status;

@@ -1,8 +1,8 @@
-//! The layer in real servers (axum, hyper, tonic), asked by real clients over real sockets, with HTTP/1.1, HTTP/2
-//! and gRPC.
+//! The layer in real servers (axum, hyper, tonic) with real clients over sockets, by HTTP/1.1,
+//! HTTP/2 and gRPC.
 //!
-//! Time is a manual clock's wherever a figure is exact. Nothing sleeps: what is waited for is a condition, and each test
-//! has a deadline ([`run::run`]).
+//! The clock is manual wherever a figure is exact. Nothing sleeps: tests wait for conditions, and
+//! each test has a deadline ([`run::run`]).
 
 mod addresses;
 mod answers;

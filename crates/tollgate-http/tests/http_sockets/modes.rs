@@ -1,4 +1,4 @@
-//! Limits that only watch, limits that do not count for everybody, costs, and requests without a key.
+//! Shadow limits, limits with exemptions, costs, and requests without a key.
 
 use crate::client::{Client, VERSIONS, Version};
 use crate::run::{builder, keyed, layer, per_address, run, single};
@@ -88,7 +88,7 @@ fn what_is_skipped_is_not_counted_and_has_no_fields() {
         for expected in [OK, OK, TOO_MANY] {
             assert_eq!(client.get("/").await.status, expected);
         }
-        // A friend is exempt from one limit, and not from the other.
+        // This client is exempt from one limit, and not from the other.
         for (expected, left) in [(OK, 1), (OK, 0), (TOO_MANY, 0)] {
             let reply = client.ask(Request::get("/").header("x-friend", "1")).await;
             assert_eq!(reply.status, expected);
@@ -117,7 +117,7 @@ fn a_body_costs_what_its_length_says() {
             let refused = upload(47_000).await;
             assert_eq!((refused.status, rate_limit(&refused.headers)[0].1), (TOO_MANY, 46));
             assert_eq!(refused.retry_after(), Some(36), "for one token more");
-            // A body whose length nobody knows beforehand.
+            // A body whose length is unknown beforehand.
             let mut client = Client::connect(&server, version).await;
             let request = Request::post("/").body(crate::bodies::of_unknown_length()).unwrap();
             let reply = client.send(request).await.unwrap();
@@ -138,7 +138,7 @@ fn each_choice_for_requests_without_a_key_is_kept() {
         for (kind, version) in KINDS.into_iter().flat_map(|kind| VERSIONS.map(|version| (kind, version))) {
             for choice in [WhenNoKey::Deny, WhenNoKey::Allow, WhenNoKey::Share] {
                 let server = Server::start(kind, layer([without_a_key(choice)]), site()).await;
-                // Shared means shared by all, also of other addresses.
+                // The shared key is common to clients of all addresses.
                 let mut one = Client::connect(&server, version).await;
                 let mut other = Client::connect_from("127.0.0.2", &server, version).await;
                 let found = [
@@ -153,7 +153,7 @@ fn each_choice_for_requests_without_a_key_is_kept() {
                     _ => [OK, OK, TOO_MANY, TOO_MANY],
                 };
                 assert_eq!(found, expected, "{kind:?} {version:?} {choice:?}");
-                // Whoever has a key is not affected.
+                // Clients with a key are not affected.
                 for expected in [OK, OK, TOO_MANY] {
                     let reply = one.ask(Request::get("/").header("x-api-key", "secret")).await;
                     assert_eq!(reply.status, expected);
@@ -187,7 +187,7 @@ fn a_key_is_the_same_client_in_the_header_and_in_the_query_and_another_than_an_a
         let limit = Limit::new("per-client", limiter, by).when_no_key(WhenNoKey::Deny);
         let server = Server::start(Kind::Axum, layer([limit]), site()).await;
         let mut client = Client::connect(&server, Version::One).await;
-        // The address of the client, sent as a key.
+        // The client's address, sent as an API key.
         assert_eq!(client.ask(Request::get("/").header("x-api-key", "127.0.0.1")).await.status, OK);
         assert_eq!(client.get("/?api_key=127.0.0.1").await.status, OK);
         assert_eq!(client.get("/?x=1&api_key=127.0.0.%31").await.status, TOO_MANY);

@@ -1,6 +1,8 @@
-//! Behind proxies: whatever a client writes into the fields, it stays the client that the proxies saw.
+//! Behind proxies: whatever a client writes into the headers, it stays the client that the proxies
+//! saw.
 //!
-//! The server's peer is the last proxy, 127.0.0.1. Who was counted is read from the limiter, whose keys are exact.
+//! The server's peer is the last proxy, 127.0.0.1. The client that was counted is read from the
+//! limiter, which has exact keys.
 
 use crate::client::{Client, Version};
 use crate::run::{builder, layer, run};
@@ -17,7 +19,7 @@ pub(crate) fn counted(quota: Quota) -> Counted {
     Arc::new(Limiter::builder(quota).exact_keys().clock(Clock::manual()).build().unwrap())
 }
 
-/// The addresses that were counted so far.
+/// Returns the addresses that have been counted so far.
 pub(crate) fn addresses(limiter: &Counted) -> BTreeSet<String> {
     let address = |key: &Key| match key.parts() {
         [KeyPart::Address(address)] => address.to_string(),
@@ -30,7 +32,7 @@ pub(crate) fn addresses(limiter: &Counted) -> BTreeSet<String> {
 const CLIENT: &str = "203.0.113.9";
 const PROXY: &str = "10.1.2.3";
 
-/// What clients write who want to be somebody else, or nobody.
+/// What a client writes to be taken for another client, or for none.
 const SPOOFS: [&str; 20] = [
     "198.51.100.1",
     "198.51.100.1:443",
@@ -62,7 +64,7 @@ fn by_client(limiter: &Counted, field: ForwardedField, proxies: TrustedProxies, 
     Limit::new("per-client", Arc::clone(limiter), KeyBy::forwarded(field, proxies)).when_no_key(no_key)
 }
 
-/// Only 127.0.0.1 is a proxy.
+/// Trusts 127.0.0.1 only.
 fn behind_the_proxy(limiter: &Counted) -> Limit {
     let proxies = TrustedProxies::networks(["127.0.0.1"]);
     by_client(limiter, ForwardedField::XForwardedFor, proxies, WhenNoKey::Allow)
@@ -72,7 +74,7 @@ fn name(field: ForwardedField) -> &'static str {
     if field == ForwardedField::Forwarded { "forwarded" } else { "x-forwarded-for" }
 }
 
-/// An entry of the field, as a proxy writes it.
+/// Returns an entry of the header, as a proxy writes it.
 fn entry(field: ForwardedField, address: &str) -> String {
     match field {
         ForwardedField::Forwarded if address.contains(':') => format!("for=\"{address}\""),
@@ -81,7 +83,7 @@ fn entry(field: ForwardedField, address: &str) -> String {
     }
 }
 
-/// What a client writes: once as an entry like any other, once as it is.
+/// Returns what a client may write: well-formed entries, or the bare address.
 fn spoofs(field: ForwardedField, address: &str) -> Vec<String> {
     match field {
         ForwardedField::Forwarded => vec![
@@ -94,7 +96,7 @@ fn spoofs(field: ForwardedField, address: &str) -> Vec<String> {
     }
 }
 
-/// Sends all that `lines` has, each as a line of its own.
+/// Sends each of `lines` as a line of its own.
 async fn send(client: &mut Client, field: ForwardedField, lines: &[String]) -> StatusCode {
     let request = lines.iter().fold(Request::get("/"), |it, line| it.header(name(field), line));
     client.ask(request).await.status
@@ -113,12 +115,13 @@ fn a_spoofed_entry_in_any_position_changes_nothing() {
                 assert_eq!(send(&mut client, field, std::slice::from_ref(&honest)).await, StatusCode::OK);
                 let mut tried = 0;
                 for spoof in SPOOFS.iter().flat_map(|spoof| spoofs(field, spoof)) {
-                    // Among up to two other entries of the client's, first, between and last.
+                    // The client's entry is first, last, or between up to two others.
                     for (others, position) in [(0, 0), (1, 0), (1, 1), (2, 0), (2, 1), (2, 2)] {
                         let mut entries = vec![entry(field, "192.0.2.77"); others];
                         entries.insert(position, spoof.clone());
                         let written = entries.join(", ");
-                        // The proxies go on with the client's line, or begin one of their own, or each does.
+                        // The proxies continue the client's line, or begin one of their own, or
+                        // each begins one.
                         let own = [entry(field, CLIENT), entry(field, PROXY)];
                         for lines in [
                             vec![format!("{written}, {honest}")],
@@ -200,7 +203,7 @@ fn other_fields_are_not_believed() {
             assert_eq!(client.ask(request).await.status, StatusCode::TOO_MANY_REQUESTS, "{name}");
         }
         assert_eq!(addresses(&limiter), [CLIENT.to_owned()].into());
-        // Without a proxy's word at all, only the proxy is known.
+        // Without any entry of a proxy, only the proxy is known.
         client.ask(Request::get("/").header("forwarded", "for=198.51.100.1")).await;
         assert_eq!(addresses(&limiter), [CLIENT.to_owned(), "127.0.0.1".to_owned()].into());
     });

@@ -20,15 +20,15 @@ use tokio::task::JoinHandle;
 use tollgate_http::{Body, PeerAddr, RateLimitLayer, SharedRateLimitLayer};
 use tower::{Layer, Service, ServiceExt, service_fn};
 
-/// What handlers and bodies fail with.
+/// The error of handlers and bodies.
 pub(crate) type Failure = std::io::Error;
 
-/// The body of a request or response, whoever sent it.
+/// The body of any request or response.
 pub(crate) type Sent = UnsyncBoxBody<Bytes, Failure>;
 
 pub(crate) type Answer = Pin<Box<dyn Future<Output = Result<Response<Sent>, Failure>> + Send>>;
 
-/// What stands behind the layer.
+/// The service behind the layer.
 pub(crate) type Handler = Arc<dyn Fn(Request<Sent>) -> Answer + Send + Sync>;
 
 pub(crate) fn handler<F>(handle: impl Fn(Request<Sent>) -> F + Send + Sync + 'static) -> Handler
@@ -42,8 +42,8 @@ pub(crate) fn text(body: impl Into<Bytes>) -> Sent {
     Full::new(body.into()).map_err(|never: Infallible| match never {}).boxed_unsync()
 }
 
-/// Answers `hello`, or what the path asks for: `/status/500`, `/error`, `/panic`. Bodies are read; `HEAD` is answered
-/// without one, which with HTTP/2 is for handlers to see to.
+/// Answers `hello`, or what the path asks for: `/status/500`, `/error`, `/panic`. Bodies are read.
+/// A response to `HEAD` has no body; with HTTP/2 the handler has to leave it out.
 pub(crate) fn site() -> Handler {
     handler(|request| async move {
         let path = request.uri().path();
@@ -88,7 +88,7 @@ impl From<SharedRateLimitLayer> for AnyLayer {
     }
 }
 
-/// A server that runs until this is dropped.
+/// A running server, which is stopped when this is dropped.
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
     task: JoinHandle<()>,
@@ -127,7 +127,8 @@ impl Server {
     }
 }
 
-/// As axum's users do it: the layer on the router, the address from `ConnectInfo`. A handler's error becomes a 500.
+/// Starts an axum server as users do: the layer on the router, the address from `ConnectInfo`. An
+/// error of the handler becomes a 500.
 async fn axum(listener: TcpListener, layer: AnyLayer, handler: Handler) {
     let handle = move |request: Request<axum::body::Body>| {
         let response = handler(request.map(|body| body.map_err(Failure::other).boxed_unsync()));
@@ -147,7 +148,7 @@ async fn axum(listener: TcpListener, layer: AnyLayer, handler: Handler) {
     axum::serve(listener, service).await.unwrap();
 }
 
-/// hyper alone: the layer made once, a clone of the service for each connection.
+/// Starts a hyper server: the layer is made once, and each connection has a clone of the service.
 async fn hyper(listener: TcpListener, layer: AnyLayer, handler: Handler) {
     let handler = service_fn(move |request: Request<Incoming>| {
         handler(request.map(|body| body.map_err(Failure::other).boxed_unsync()))
@@ -170,7 +171,7 @@ where
         });
         tokio::spawn(async move {
             let service = TowerToHyperService::new(service);
-            // Clients hang up and handlers fail: that is what is tested.
+            // Clients hang up and handlers fail in these tests, so errors are ignored.
             let _ = auto::Builder::new(TokioExecutor::new())
                 .serve_connection(TokioIo::new(stream), service)
                 .await;

@@ -1,4 +1,5 @@
-//! Limits that other machines share, over sockets: the counts stand with a task, which is asked over a channel.
+//! Limits that other machines share, over sockets: a task holds the counts and is asked over a
+//! channel.
 
 use crate::client::{Client, VERSIONS};
 use crate::run::{builder, run};
@@ -48,7 +49,7 @@ impl AsyncLimiter for Remote {
     }
 }
 
-/// A limiter for several machines, and what it has counted.
+/// The limiter of several machines, and what it has counted.
 fn remote(quota: Quota) -> (Remote, Arc<Limiter<Key>>) {
     let limiter: Arc<Limiter<Key>> =
         Arc::new(Limiter::builder(quota).clock(Clock::manual()).build().unwrap());
@@ -56,7 +57,7 @@ fn remote(quota: Quota) -> (Remote, Arc<Limiter<Key>>) {
     let counts = Arc::clone(&limiter);
     tokio::spawn(async move {
         while let Some(call) = asked.recv().await {
-            // Who has hung up does not hear the answer.
+            // A client that has hung up gets no answer.
             match call {
                 Call::Check(key, cost, answer) => {
                     let _ = answer.send(counts.check_n(&key, cost));
@@ -128,7 +129,7 @@ fn right_passwords_cost_nothing_and_wrong_ones_are_never_more_than_the_limit() {
             let count = |status: u16| replies.iter().filter(|it| **it == status).count();
             assert_eq!(count(200) + count(401) + count(429), 60);
             assert!((1..=WRONG).contains(&count(401)), "{}", count(401));
-            // Who has his response can rely on what was given back.
+            // A client that has its response can rely on the refund.
             assert_eq!(counts.peek(&client()).remaining(), (WRONG - count(401)) as u64);
             let mut client = Client::connect(&server, version).await;
             for _ in count(401)..WRONG {
@@ -161,7 +162,7 @@ fn a_handler_that_panics_leaves_no_less_than_one_that_fails() {
 fn who_hangs_up_while_he_waits_lets_go_of_the_limiter() {
     run(async {
         for (kind, version) in KINDS.into_iter().flat_map(|kind| VERSIONS.map(|version| (kind, version))) {
-            // Nobody answers.
+            // The limiter does not answer.
             let (calls, mut asked) = mpsc::unbounded_channel();
             let remote = Remote { calls, quota: Quota::per_hour(9) };
             let server = Server::start(kind, layer(per_address(&remote)), site()).await;
@@ -172,7 +173,7 @@ fn who_hangs_up_while_he_waits_lets_go_of_the_limiter() {
             };
             drop(client);
             answer.closed().await;
-            // And nothing else was asked of it.
+            // The limiter got no other calls.
             assert!(asked.try_recv().is_err(), "{kind:?} {version:?}");
         }
     });

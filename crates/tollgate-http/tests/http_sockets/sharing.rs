@@ -1,5 +1,5 @@
-//! One limit for everything that a layer stands before: connections, streams, clones, routes, servers. A limiter for
-//! each connection, which others have shipped, would pass none of these.
+//! One limit for everything that uses a layer: connections, streams, clones, routes, servers. A
+//! limiter for each connection, a known defect of other layers, would pass none of these tests.
 
 use crate::client::{Client, VERSIONS, Version};
 use crate::run::{builder, keyed, layer, per_address, per_key, run, single};
@@ -74,7 +74,7 @@ fn routes_of_one_router_share_its_limits() {
     run(async {
         use axum::{Router, routing::get};
         let limiter = keyed(Quota::per_hour(2), &Clock::manual());
-        // axum asks the layer for a service of each route.
+        // axum makes a service for each route.
         let router = Router::new()
             .route("/a", get(async || "a"))
             .route("/b", get(async || "b"))
@@ -92,12 +92,12 @@ fn routes_of_one_router_share_its_limits() {
     });
 }
 
-/// Connections that are open, and requests that are under way, all together.
+/// The number of open connections, and of requests in progress.
 const CONNECTIONS: usize = 1000;
 const ADMITTED: usize = 137;
 
-/// Both ends of each connection are this process's, and two tests have so many. Where it may have fewer descriptors it
-/// asks for more.
+/// Raises the limit of descriptors if it is too low. Both ends of each connection are in this
+/// process, and two tests have this many connections.
 fn make_room_for_descriptors() {
     #[cfg(unix)]
     {
@@ -112,8 +112,8 @@ fn make_room_for_descriptors() {
     }
 }
 
-/// A thousand clients, of ten addresses, ask with one API key. Those that are admitted are answered when all thousand
-/// have been decided, so that all are under way at once.
+/// A thousand clients, of ten addresses, use one API key. Admitted requests are answered only when
+/// all thousand have been decided, so that all are in progress at the same time.
 async fn a_thousand(kind: Kind, version: Version) {
     let clock = Clock::manual();
     let keys = keyed(Quota::per_hour(ADMITTED as u64), &clock);
@@ -155,7 +155,7 @@ async fn a_thousand(kind: Kind, version: Version) {
         replies.spawn(async move {
             let request = Request::get("/").header("x-api-key", "secret");
             let reply = client.send(request.body(text(Bytes::new())).unwrap()).await.unwrap();
-            // All stay open until the last has been answered.
+            // All connections stay open until the last request has been answered.
             (reply, client)
         });
     }
@@ -165,7 +165,7 @@ async fn a_thousand(kind: Kind, version: Version) {
     assert_eq!(count(OK), ADMITTED, "{kind:?} {version:?}");
     assert_eq!(count(TOO_MANY), CONNECTIONS - ADMITTED, "{kind:?} {version:?}");
     assert_eq!(handled.load(SeqCst), ADMITTED, "a refused request reached the handler");
-    // The other limit was charged for those that were admitted, and for no others.
+    // The other limit was charged only for the requests that were admitted.
     assert_eq!(all.peek().remaining(), 1, "{kind:?} {version:?}");
 }
 

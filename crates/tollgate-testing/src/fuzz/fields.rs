@@ -257,7 +257,7 @@ fn built(builder: RateLimitBuilder, names: &[String]) -> Option<RateLimitLayer> 
             Some(layer)
         }
         Err(refused) => {
-            assert!(refused.to_string().contains("allowed: "), "{refused}");
+            assert!(refused.to_string().contains(": expected "), "{refused}");
             if let BuildError::Name { name, .. } = &refused {
                 assert!(names.contains(name) && !is_name(name), "{refused}");
             }
