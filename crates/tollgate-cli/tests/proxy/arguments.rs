@@ -44,7 +44,7 @@ fn arguments_that_mean_nothing_are_named_with_what_is_allowed() {
         (&["--max-connections", "0"], "0"),
         (&["--access-log", "/nowhere/access.log"], "--access-log '/nowhere/access.log' cannot be written"),
         (&["--full", "perhaps"], "deny, allow, share"),
-        (&["--limit", "a=9/s by ip", "--redis", "10.0.0.5"], "--redis: no client for these servers"),
+        (&["--limit", "a=9/s by ip", "--redis", "10.0.0.5"], "--redis: invalid client settings"),
         (
             &["--limit", "a=9/s by ip", "--redis", "redis://h", "--redis-lease", "5"],
             "--limit 'a': a lease of 5",
