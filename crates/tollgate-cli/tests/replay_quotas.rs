@@ -270,12 +270,12 @@ fn what_is_wrong_in_a_file_of_quotas_is_named_with_its_line() {
     // Arguments, the file, the line that is named, and what is said of it.
     type Row<'r> = (&'r [&'r str], &'r [u8], u32, &'r [&'r str]);
     let table: &[Row<'_>] = &[
-        (ip, b"a,1/s\nb\n", 2, &["it has 1 value;", "allowed: 2 values", "--key ip)"]),
-        (ip, b"a,b,1/s\n", 1, &["it has 3 values;", "allowed: 2 values"]),
-        (ip_path, b"# c\n\na,1/s\n", 3, &["it has 2 values;", "allowed: 3 values", "--key ip+path)"]),
-        (ip_path, b"a,b,c,1/s\n", 1, &["it has 4 values;", "allowed: 3 values"]),
-        (ip, b"a,1/s\n\"b,1/s\n", 2, &["a quoted field does not end on its line;", "allowed: 2 values"]),
-        (ip, long_line.as_bytes(), 2, &["longer than 1048576 bytes;", "allowed: 2 values"]),
+        (ip, b"a,1/s\nb\n", 2, &["it has 1 value;", "expected 2 values", "--key ip)"]),
+        (ip, b"a,b,1/s\n", 1, &["it has 3 values;", "expected 2 values"]),
+        (ip_path, b"# c\n\na,1/s\n", 3, &["it has 2 values;", "expected 3 values", "--key ip+path)"]),
+        (ip_path, b"a,b,c,1/s\n", 1, &["it has 4 values;", "expected 3 values"]),
+        (ip, b"a,1/s\n\"b,1/s\n", 2, &["a quoted field does not end on its line;", "expected 2 values"]),
+        (ip, long_line.as_bytes(), 2, &["longer than 1048576 bytes;", "expected 2 values"]),
         (
             ip,
             b"a,100/fortnight\n",
@@ -293,9 +293,14 @@ fn what_is_wrong_in_a_file_of_quotas_is_named_with_its_line() {
             ip,
             b"\xff,1/s\nb,10/\xffs\n",
             2,
-            &["the limit '10/\\xffs' is no UTF-8;", "allowed: a quota such as 100/s"],
+            &["invalid limit `10/\\xffs`, which is not UTF-8", "expected a quota such as 100/s"],
         ),
-        (ip, long.as_bytes(), 1, &["the limit '1111", "1…' is too long;", "allowed: a quota such as"]),
+        (
+            ip,
+            long.as_bytes(),
+            1,
+            &["invalid limit `1111", "1…`, which is too long", "expected a quota such as"],
+        ),
         (ip, b"a,1/s\nb,0/s\nc,0/s\n", 2, &["0 tokens would deny", "allowed: 1 and more"]),
         (
             fixed,
@@ -307,11 +312,11 @@ fn what_is_wrong_in_a_file_of_quotas_is_named_with_its_line() {
             ip,
             b"a,1/s\nb,1/s\n\n\"a\",2/s\n",
             4,
-            &["the key a has a quota from line 1 already;", "allowed: one for each key"],
+            &["the key a already has a quota from line 1:", "expected one for each key"],
         ),
-        (ip_path, b"a,-,1/s\n-,a,1/s\na,-,1/s\n", 3, &["the key a + - has a quota from line 1 already;"]),
+        (ip_path, b"a,-,1/s\n-,a,1/s\na,-,1/s\n", 3, &["the key a + - already has a quota from line 1:"]),
         (ip, b"\x1b,1/s\n\x1b,1/s\n", 2, &["the key \\u{1b} has"]),
-        (ip, long_key.as_bytes(), 2, &["the key kkkk", "k… has a quota from line 1"]),
+        (ip, long_key.as_bytes(), 2, &["the key kkkk", "k… already has a quota from line 1"]),
     ];
     for store in STORES {
         for &(args, records, line, parts) in table {
