@@ -284,8 +284,8 @@ impl Shared {
                     }
                     cell.learn(answer, cost, shared.now(), shared.rest);
                 }
-                // The lease may be lost, so the next one starts small. ORDERING: relaxed, as in
-                // `next_size`.
+                // The lease may be lost, so the next one starts small.
+                // ORDERING: relaxed, as in `next_size`.
                 Err(_) => cell.size.store(0, Relaxed),
             }
             answer

@@ -143,7 +143,8 @@ impl Records<'_> {
                 let why = if unfit.is_ok() { "is too long" } else { "is not UTF-8" };
                 let shown = printable(limit);
                 Err(Failure::refused(format!(
-                    "{place}: invalid limit `{}`, which {why}: expected a quota such as 100/s, 5/10s or 1000/h burst 50",
+                    "{place}: invalid limit `{}`, which {why}: expected a quota such as 100/s, 5/10s or \
+                     1000/h burst 50",
                     cut(&shown, SHOWN),
                 )))
             }

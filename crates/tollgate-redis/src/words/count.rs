@@ -188,7 +188,7 @@ impl Count {
 
     /// Takes the right to queue the count; `false` if it is queued already.
     pub fn enqueue(&self) -> bool {
-        // ORDERING: acquire side of *queued*. A swap reads the newest value: either the count is
+        // ORDERING: release side of *queued*. A swap reads the newest value: either the count is
         // still queued, or the task that dequeued it has not yet read what there is to push.
         !self.queued.swap(true, AcqRel)
     }
