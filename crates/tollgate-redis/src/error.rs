@@ -68,7 +68,7 @@ pub enum BuildError {
         /// lease.
         most: u64,
     },
-    /// The algorithm does not support leases. A scheduler tells each request when its turn is,
+    /// The algorithm does not support leases. A leaky queue tells each request when its turn is,
     /// which only the store knows.
     LeaseAlgorithm {
         /// The algorithm that was refused.

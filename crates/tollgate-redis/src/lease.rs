@@ -2,7 +2,7 @@
 //!
 //! # Why it is never over the limit
 //!
-//! *Bound.* A token that may be spent until `e` is charged as if it were spent at `e`, and counts
+//! *Proof.* A token that may be spent until `e` is charged as if it were spent at `e`, and counts
 //! from the moment it is leased. Take any interval and the tokens that were spent in it: all of
 //! them were leased before its end, with an `e` that is not before its beginning. For a bucket,
 //! take the first of these leases in the order of the store. After it the bucket is full no sooner
@@ -30,8 +30,8 @@
 //!   most a second; refunds by others meanwhile go unnoticed. Except with a fixed window it is
 //!   denied for at least a quarter of a lease's time. Otherwise, at the limit, where tokens return
 //!   one by one, each of them would cost a round trip.
-//! - A scheduler grants no leases: it tells each request when its turn is, and only the store knows
-//!   that.
+//! - A leaky queue grants no leases: it tells each request when its turn is, and only the store
+//!   knows that.
 //! - Time is this machine's monotonic clock, which stands still during sleep on some machines. A
 //!   machine that wakes up may spend a lease that has already ended in the store.
 //! - `remaining` and `reset_after` of a decision made here are those of the store's last answer,

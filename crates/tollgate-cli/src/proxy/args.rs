@@ -54,21 +54,21 @@ The ip is the other end of the connection; IPv6 counts by its network (--ipv6-pr
 proxies, say which to trust: --trust names their networks, --trust-hops counts them. Then the ip
 is found in X-Forwarded-For (--forwarded-field), from the right, past those that are trusted.
 The upstream is told where a request came from in the same field, and in X-Forwarded-Host and
--Proto. Of these, what a client or an untrusted proxy wrote is replaced.
+-Proto. The fields of a client or an untrusted proxy are replaced.
 
-With --redis the counts are in a store, and proxies that name the same limits enforce them together. A
-check takes a round trip; --redis-lease and --redis-max-unsynced save most of them. What the store does
-not answer in time is decided by --redis-on-failure. Pass the address in TOLLGATE_REDIS if it holds a
-password: arguments can be read by others on the machine.
+With --redis the counts are in a store, and proxies that name the same limits enforce them together.
+A check takes a round trip; --redis-lease and --redis-max-unsynced save most of them. If the store
+does not answer in time, --redis-on-failure decides. Pass the address in TOLLGATE_REDIS if it holds
+a password: other users of the machine can read arguments.
 
-An upstream that can't be reached is a 502, one that does not answer in time a 504, with a problem
-in JSON that says so.
+If the upstream can't be reached, the response is a 502; if it does not answer in time, a 504. Both
+have a problem in JSON.
 
-Host is passed on as the client sent it, for servers make links and find sites by it; over
-HTTP/2 to the upstream, which has no other name for it, it is the upstream's. --host chooses.
+Host is passed on as the client sent it, because servers use it to make links and find sites. Over
+HTTP/2 to the upstream it is the upstream's own. --host chooses.
 
-SIGINT and SIGTERM end the proxy: it accepts nothing more, lets requests end (WebSockets, which have
-no end, are closed), and exits with 0. A second signal ends it immediately, with 1. Invalid
+SIGINT and SIGTERM end the proxy: it stops accepting, lets open requests finish (but closes
+WebSockets), and exits with 0. A second signal ends it immediately, with 1. Invalid
 arguments exit with 2.";
 
 #[derive(Args)]

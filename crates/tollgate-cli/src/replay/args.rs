@@ -46,8 +46,8 @@ they name themselves; the time is 'time' and the bytes are 'bytes' unless --fiel
 A CSV record is one line. In JSON, request.remote_ip is the field remote_ip of the object request;
 the log begins with the first record that has all fields asked for.
 
-A request without a value of the key's field ('-', null, none at all) is limited all the same: all
-of them share the key '-', and the report counts them.
+Requests without a value of the key's field ('-', null, or a missing field) are limited too. They
+share the key '-', and the report counts them.
 
 A line of --quotas is a CSV record: a value for each field of the key, as the log has it, then the
 limit: 192.0.2.1,1000/h burst 50 or, with --key ip+path, 192.0.2.1,/login,5/min. '-' is a value like

@@ -93,7 +93,7 @@ impl Method {
         let refused = |most| Err(BuildError::Lease { lease, most });
         let clamped = |hold: u128| hold.clamp(SHORTEST_HOLD.into(), LONGEST_HOLD.into());
         let hold = match self.kind {
-            // A scheduler tells each request when its turn is, and only the store knows that.
+            // A leaky queue tells each request when its turn is, and only the store knows that.
             Kind::Bucket { queue: true, .. } => {
                 return Err(BuildError::LeaseAlgorithm { algorithm: Algorithm::LeakyQueue });
             }
