@@ -37,7 +37,7 @@ impl Plan {
                 "--connections" => &mut plan.connections,
                 _ => {
                     return Err(format!(
-                        "{name} is unknown; allowed: --rounds, --seconds, --connections, and a number"
+                        "invalid option `{name}`: expected --rounds, --seconds or --connections, and a number"
                     ));
                 }
             };
@@ -46,7 +46,7 @@ impl Plan {
                 .parse()
                 .ok()
                 .filter(|&value| value > 0)
-                .ok_or_else(|| format!("{name} {value}: no number; allowed: 1 and more"))?;
+                .ok_or_else(|| format!("invalid {name} `{value}`: expected a number of 1 or more"))?;
         }
         Ok(plan)
     }

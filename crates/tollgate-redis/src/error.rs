@@ -14,7 +14,7 @@ use tollgate::{Algorithm, ConfigError, Quota};
 ///
 /// let client = Client::open("redis://127.0.0.1:6379")?;
 /// let refused = SharedLimiter::<str>::builder(&client, "api", Quota::per_second(10)).lease(6).build();
-/// assert_eq!(refused.unwrap_err().to_string(), "a lease of 6 tokens is not possible; allowed under this quota: 1 to 5");
+/// assert_eq!(refused.unwrap_err().to_string(), "invalid lease of 6 tokens: expected 1 to 5 under this quota");
 /// # Ok::<(), tollgate_redis::BuildError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq)]

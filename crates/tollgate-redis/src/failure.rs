@@ -180,7 +180,7 @@ mod tests {
         for share in [0.0, -1.0, 1.1, f64::NAN, f64::INFINITY] {
             let on_failure = WhenUnavailable::Local { share };
             let refused = StandIn::new(on_failure, Algorithm::TokenBucket, Quota::per_second(1), 10);
-            assert!(refused.unwrap_err().to_string().ends_with("allowed: above 0, up to 1"));
+            assert!(refused.unwrap_err().to_string().ends_with("expected a number above 0 and up to 1"));
         }
     }
 }

@@ -49,7 +49,7 @@ impl Plan {
                 ("--tasks", Some(tasks)) => plan.tasks = tasks,
                 _ => {
                     return Err(format!(
-                        "{name} {value}: allowed: --rounds N, --seconds S, --tasks N, --draw"
+                        "invalid option `{name} {value}`: expected --rounds N, --seconds S, --tasks N or --draw"
                     ));
                 }
             }

@@ -43,7 +43,8 @@ fn any_text(text: &str) {
         Err(failure) => {
             let message = message(failure);
             assert!(message.starts_with("--limit '"), "{message}");
-            assert!(message.contains("allowed") || message.contains("leave out"), "{message}");
+            let is_helpful = ["allowed", "expected", "leave out"].iter().any(|it| message.contains(it));
+            assert!(is_helpful, "{message}");
             assert!(!message.chars().any(|it| it.is_control() && it != '\n'), "{message:?}");
         }
     }
@@ -79,7 +80,8 @@ fn enforced(limit: LimitText) {
             }
             Err(failure) => {
                 let message = message(failure);
-                assert!(message.starts_with("--limit") && message.contains("allowed"), "{message}");
+                let is_helpful = message.contains("allowed") || message.contains("expected");
+                assert!(message.starts_with("--limit") && is_helpful, "{message}");
             }
         }
     }
