@@ -365,7 +365,8 @@ impl Cell {
         };
         // ORDERING: relaxed, as above.
         self.size.store(next, Relaxed);
-        // A request that costs more than the purses hold gets here however much they hold.
+        // The cap is needed because a request that costs more than the purses hold gets here even
+        // when they are nearly full.
         next.min((most * 2).saturating_sub(self.purses.held(now)))
     }
 

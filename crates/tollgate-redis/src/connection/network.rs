@@ -343,7 +343,7 @@ impl Probe {
 }
 
 impl Drop for Probe {
-    /// Also when the runtime ends: the next request, in another runtime, starts a new task.
+    /// Runs also when the runtime ends: the next request, in another runtime, starts a new task.
     fn drop(&mut self) {
         self.node.breaker.probed();
     }

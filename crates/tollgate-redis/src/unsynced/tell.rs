@@ -296,7 +296,7 @@ impl Teller {
 }
 
 impl Drop for Teller {
-    /// Also when the runtime ends: the next request, in another runtime, starts a new task.
+    /// Runs also when the runtime ends: the next request, in another runtime, starts a new task.
     fn drop(&mut self) {
         if let Some(shared) = self.0.upgrade() {
             // ORDERING: relaxed, as in `tell_later`.
