@@ -1,10 +1,11 @@
-//! What limits cost: `wrk` on `tollgate proxy` with and without them, all on this machine.
+//! The cost of limits: `wrk` on `tollgate proxy` with and without them, all on this machine.
 //!
-//! Load generator, proxy and upstream share the cores, so the figures are no more than ratios: how much of the
-//! requests per second is left when limits are added to the same proxy. Subjects take turns, round by round, and a
-//! ratio is of two runs of the same round.
+//! Load generator, proxy and upstream share the cores, so the figures are only ratios: how much of
+//! the requests per second is left when limits are added to the same proxy. Subjects take turns,
+//! round by round, and a ratio is of two runs of the same round.
 //!
-//! `make bench-proxy`, or `cargo bench -p tollgate-cli --bench proxy -- --rounds 9 --seconds 5 --connections 32`.
+//! `make bench-proxy`, or `cargo bench -p tollgate-cli --bench proxy -- --rounds 9 --seconds 5
+//! --connections 32`.
 
 use bytes::Bytes;
 use http::Response;
@@ -16,7 +17,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::thread;
 
-/// So much nobody sends: the limit decides, and refuses nothing.
+/// A limit that no client reaches: it decides, and refuses nothing.
 const AMPLE: &str = "10000000/s";
 
 struct Plan {
@@ -36,7 +37,7 @@ impl Plan {
                 "--connections" => &mut plan.connections,
                 _ => {
                     return Err(format!(
-                        "{name} is unknown; allowed: --rounds, --seconds, --connections, and a number"
+                        "invalid option `{name}`: expected --rounds, --seconds or --connections, and a number"
                     ));
                 }
             };
@@ -45,30 +46,30 @@ impl Plan {
                 .parse()
                 .ok()
                 .filter(|&value| value > 0)
-                .ok_or_else(|| format!("{name} {value}: no number; allowed: 1 and more"))?;
+                .ok_or_else(|| format!("invalid {name} `{value}`: expected a number of 1 or more"))?;
         }
         Ok(plan)
     }
 }
 
-/// Something that is measured, at an address.
+/// A subject of the measurement, at an address.
 struct Subject {
     name: &'static str,
     url: String,
-    /// Does it refuse what it is asked?
+    /// Whether it refuses the requests.
     refuses: bool,
     runs: Vec<Run>,
     _process: Option<Process>,
 }
 
-/// What `wrk` measured once.
+/// The results of `wrk` for one run.
 struct Run {
     per_second: f64,
     p50: f64,
     p99: f64,
 }
 
-/// A proxy that ends with this.
+/// A process that ends when this is dropped.
 struct Process(Child);
 
 impl Drop for Process {
@@ -114,7 +115,7 @@ fn measure() -> Result<(), String> {
         wrk(subject, 1, &plan)?;
     }
     for round in 0..plan.rounds {
-        // Whoever comes first is another one each time.
+        // Each round begins with another subject.
         let count = subjects.len();
         for turn in 0..count {
             let subject = &mut subjects[(round + turn) % count];
@@ -127,7 +128,8 @@ fn measure() -> Result<(), String> {
     Ok(())
 }
 
-/// Starts a server that says hello to everybody, for as long as this process lives; its URL.
+/// Starts a server that answers every request with a greeting, as long as this process lives, and
+/// returns its URL.
 fn upstream() -> Result<String, String> {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").map_err(|error| format!("no port: {error}"))?;
     let address = listener.local_addr().map_err(|error| format!("no address: {error}"))?;
@@ -138,7 +140,7 @@ fn upstream() -> Result<String, String> {
             let listener = tokio::net::TcpListener::from_std(listener).expect("it is a socket");
             loop {
                 let Ok((stream, _)) = listener.accept().await else { continue };
-                // For latency; whether it works shows.
+                // It matters for latency only, and a failure would show in the figures.
                 let _ = stream.set_nodelay(true);
                 let hello = service_fn(async |_| {
                     Ok::<_, Infallible>(Response::new(Full::new(Bytes::from_static(b"hello\n"))))
@@ -198,7 +200,7 @@ fn wrk(subject: &Subject, seconds: usize, plan: &Plan) -> Result<Run, String> {
     })
 }
 
-/// A time as `wrk` writes it, in microseconds.
+/// Parses a time of `wrk`, in microseconds.
 fn micros(text: &str) -> Option<f64> {
     let unit = text.find(|c: char| c.is_alphabetic())?;
     let (number, unit) = text.split_at(unit);
@@ -212,7 +214,7 @@ fn micros(text: &str) -> Option<f64> {
     Some(number.parse::<f64>().ok()? * micros)
 }
 
-/// The least, the median and the most.
+/// Returns the least, the median and the most.
 fn spread(values: impl Iterator<Item = f64>) -> [f64; 3] {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);

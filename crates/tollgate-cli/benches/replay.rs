@@ -1,9 +1,10 @@
-//! How many lines of Combined Log Format a second `tollgate replay` takes in, on one thread: the
-//! parser alone, and the whole replay (cutting lines, parsing, the limiter's check, the polite
+//! How many lines of Combined Log Format per second `tollgate replay` processes, on one thread: the
+//! parser alone, and the whole replay (cutting lines, parsing, the limiter's check, the compliant
 //! client's check, all statistics, the report).
 //!
-//! The log is made up and lies in memory, so no disk is measured: clients of very different activity,
-//! paths, agents and stamps that step back now and then. A million lines a second is the aim.
+//! The log is synthetic and in memory, so no disk is measured: clients of very different activity,
+//! paths, agents, and timestamps that step back now and then. The goal is a million lines per
+//! second.
 
 use std::fmt::Write;
 use std::hint::black_box;
@@ -34,7 +35,7 @@ const AGENTS: [&str; 4] = [
     "UniversalFeedParser/4.2-pre-314-svn +http://feedparser.org/",
 ];
 
-/// Numbers without a pattern, the same in every run (SplitMix64).
+/// A generator of random numbers, the same in every run (SplitMix64).
 struct Numbers(u64);
 
 impl Numbers {
@@ -58,7 +59,7 @@ fn combined_log() -> Vec<u8> {
     let mut numbers = Numbers(1);
     let mut log = String::new();
     for line in 0..LINES {
-        // Half of all requests come from a few clients, as they do.
+        // Half of all requests come from a few clients, as in real logs.
         let client = if numbers.below(2) == 0 { numbers.below(50) } else { numbers.below(CLIENTS) };
         let second = (line / 20).saturating_sub(numbers.below(30)) % 86_400;
         let written = writeln!(

@@ -1,4 +1,4 @@
-//! Choices that both subcommands offer under the same names.
+//! Arguments that both subcommands have under the same names.
 
 use std::sync::LazyLock;
 
@@ -6,11 +6,11 @@ use clap::ValueEnum;
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use tollgate::{Algorithm, WhenFull};
 
-/// The library's names; clap wants them to live as long as the program.
+/// The names of the algorithms; static, because clap needs names that live as long as the program.
 static ALGORITHMS: LazyLock<[String; Algorithm::ALL.len()]> =
     LazyLock::new(|| Algorithm::ALL.map(|algorithm| algorithm.to_string()));
 
-/// The names of all algorithms.
+/// Returns a parser of the names of all algorithms.
 pub(crate) fn algorithm_names() -> PossibleValuesParser {
     let names = ALGORITHMS.iter().map(|name| match name.parse() {
         Ok(Algorithm::TokenBucket) => PossibleValue::new(name.as_str()).alias("gcra"),
@@ -19,7 +19,7 @@ pub(crate) fn algorithm_names() -> PossibleValuesParser {
     PossibleValuesParser::new(names)
 }
 
-/// What new keys get while the limiter tracks as many as it may.
+/// The policy for new keys while the limiter tracks its maximum.
 #[derive(Clone, Copy, ValueEnum)]
 pub(crate) enum FullArg {
     /// They are denied

@@ -1,14 +1,15 @@
-//! Why a replay ended early.
+//! The reasons why the program ends early.
 
 use std::fmt::Display;
 use std::io;
 
-/// What ends a replay before its report.
+/// The reason why the program ends early.
 #[derive(Debug)]
 pub enum Failure {
-    /// It cannot go on; the message says what was refused and what is allowed. Exit code 2.
+    /// The program cannot continue; the message says what was refused and what is allowed. Exit
+    /// code 2.
     Refused(String),
-    /// Whoever read our standard output has gone, as `head` does. Nobody is left to tell: exit code 0.
+    /// The reader of standard output has closed it, as `head` does. Exit code 0, without a message.
     ReaderLeft,
 }
 
@@ -17,12 +18,12 @@ impl Failure {
         Self::Refused(message.into())
     }
 
-    /// A write to `place` that failed.
+    /// A failed write to `place`.
     pub fn writing(place: impl Display, error: &io::Error) -> Self {
         Self::Refused(format!("cannot write to {place}: {error}"))
     }
 
-    /// A write to standard output that failed.
+    /// A failed write to standard output.
     pub fn writing_stdout(error: &io::Error) -> Self {
         if error.kind() == io::ErrorKind::BrokenPipe {
             Self::ReaderLeft
@@ -31,7 +32,7 @@ impl Failure {
         }
     }
 
-    /// A read of `place` that failed.
+    /// A failed read of `place`.
     pub fn reading(place: impl Display, error: &io::Error) -> Self {
         Self::Refused(format!("cannot read {place}: {error}"))
     }

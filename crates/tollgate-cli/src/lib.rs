@@ -1,9 +1,9 @@
-//! The `tollgate` program: `tollgate replay` runs access logs through a rate limit and reports what
-//! it would have done; `tollgate proxy` puts limits in front of a server.
+//! The `tollgate` program. `tollgate replay` runs access logs through a rate limit and reports what
+//! the limit would have done; `tollgate proxy` puts limits in front of a server.
 //!
-//! A library, so that fuzz targets, benches and tests can link what the program is made of. Programs
-//! of others stand on [`tollgate`], [`tollgate_http`] and [`tollgate_redis`]; here no name is kept
-//! stable for them. Limits as text are read by [`tollgate_http::text`].
+//! The package is a library so that fuzz targets, benches and tests can link the parts of the
+//! program. Its names are not stable: other programs use [`tollgate`], [`tollgate_http`] and
+//! [`tollgate_redis`]. [`tollgate_http::text`] parses limits.
 
 // Public for the fuzz targets, benches and tests of this repository.
 #![allow(missing_docs, rustdoc::private_intra_doc_links)]
@@ -27,10 +27,10 @@ use failure::Failure;
 use replay::args::{Output, ReplayArgs};
 use replay::report;
 
-/// What the exit code of a refusal is; clap's own is the same.
+/// The exit code of a refusal, the same as clap's.
 const REFUSED: u8 = 2;
 
-/// Does what the arguments of the process ask for.
+/// Runs the command in the arguments of the process.
 pub fn run() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Replay(args) => run_replay(args),
@@ -39,7 +39,7 @@ pub fn run() -> ExitCode {
     match done {
         Ok(()) | Err(Failure::ReaderLeft) => ExitCode::SUCCESS,
         Err(Failure::Refused(message)) => {
-            // Without standard error there is nobody to tell; the exit code remains.
+            // If standard error is closed, only the exit code reports the failure.
             let _ = writeln!(io::stderr(), "tollgate: {message}");
             ExitCode::from(REFUSED)
         }

@@ -1,4 +1,4 @@
-//! A quota from an argument or a file, and where it goes wrong.
+//! Parses a quota from an argument or a file.
 
 use std::fmt::Display;
 
@@ -7,8 +7,7 @@ use tollgate_http::text::parse_quota;
 
 use crate::failure::Failure;
 
-/// The quota, or a message that names the `place` of the text and points at the character where it
-/// goes wrong.
+/// Parses a quota. The error names the `place` of the text and points at the wrong character.
 pub(crate) fn parse_limit(text: &str, place: impl Display) -> Result<Quota, Failure> {
     parse_quota(text).map_err(|error| Failure::refused(format!("{place}: {error}")))
 }

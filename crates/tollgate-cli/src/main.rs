@@ -1,4 +1,4 @@
-//! The `tollgate` program: see the library of the same package.
+//! The `tollgate` program; the library of this package does the work.
 
 use std::process::ExitCode;
 

@@ -1,19 +1,19 @@
-//! Text from outside - logs, arguments, file names - as messages and reports show it.
+//! Makes text from logs, arguments and file names safe to print.
 
 use std::borrow::Cow;
 use std::path::Path;
 
 pub(crate) use tollgate_http::text::printable;
 
-/// So many names of a list are shown.
+/// The most names of a list that are shown.
 const NAMES_SHOWN: usize = 20;
 
-/// A file's name that is safe to print.
+/// Returns a file's name, safe to print.
 pub(crate) fn printable_path(path: &Path) -> String {
     printable(path.as_os_str().as_encoded_bytes())
 }
 
-/// A text cut to so many characters.
+/// Returns the text, cut to at most `width` characters.
 pub(crate) fn cut(text: &str, width: usize) -> Cow<'_, str> {
     match text.char_indices().nth(width) {
         None => Cow::Borrowed(text),
@@ -21,7 +21,7 @@ pub(crate) fn cut(text: &str, width: usize) -> Cow<'_, str> {
     }
 }
 
-/// Names behind commas; a long list is cut.
+/// Returns the names with commas between them; a long list is cut.
 pub(crate) fn listed<'n>(names: impl IntoIterator<Item = &'n [u8]>) -> String {
     let mut names = names.into_iter();
     let shown: Vec<String> = names.by_ref().take(NAMES_SHOWN).map(printable).collect();

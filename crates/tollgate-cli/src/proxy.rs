@@ -1,8 +1,9 @@
 //! Limits in front of a server: a small reverse proxy that streams.
 //!
-//! A connection ([`server`]) brings requests; each is an [`Exchange`](observe::exchange::Exchange), goes through the limits
-//! ([`limits`], the library's own layer and nothing else), and is passed on to the [`Upstream`]. Bodies
-//! go through frame by frame, as fast as the slower side takes them, and are never held whole.
+//! A connection ([`server`]) yields requests. Each becomes an
+//! [`Exchange`](observe::exchange::Exchange), passes the limits ([`limits`], the library's own
+//! layer and nothing else), and is forwarded to the [`Upstream`]. Bodies are streamed frame by
+//! frame, at the speed of the slower side, and are never held whole.
 
 pub(crate) mod args;
 pub mod limits;
@@ -43,14 +44,14 @@ use crate::failure::Failure;
 
 pub use args::parse_named_limit;
 
-/// So long what is left may take when everything was told to end.
+/// How long the remaining tasks may run after a shutdown.
 const LAST_MOMENT: Duration = Duration::from_millis(500);
 
-/// Runs until a signal ends it.
+/// Runs the proxy until a signal ends it.
 ///
 /// # Errors
 ///
-/// Limits that cannot be enforced, addresses that cannot be listened on, a log that cannot be written.
+/// Limits that cannot be enforced, addresses that cannot be bound, a log that cannot be written.
 pub(crate) fn run(settings: Settings) -> Result<(), Failure> {
     let metrics = Arc::new(Metrics::new(settings.limits.limits.iter().map(|limit| limit.name.clone())));
     let counting = Arc::clone(&metrics);
@@ -84,7 +85,7 @@ pub(crate) fn run(settings: Settings) -> Result<(), Failure> {
         let limited = layer.map(|layer| layer.layer(forward.clone()));
         serve(&settings, &shared, Served { forward, limited, observer }).await
     });
-    // Tasks that are still there are dropped, and leave their lines in the log.
+    // Dropping the remaining tasks writes their lines to the log.
     runtime.shutdown_timeout(LAST_MOMENT);
     if let Some(writer) = writer {
         writer.finish();
@@ -113,9 +114,9 @@ async fn serve(
     }
     if let Some(limiter) = shared.first() {
         match limiter.client().connect().await {
-            Ok(()) => say(format_args!("limits are shared with all that use this store")),
+            Ok(()) => say(format_args!("limits are shared with all proxies that use this store")),
             Err(error) => say(format_args!(
-                "{error}; limits are not shared until there is one (see --redis-on-failure)"
+                "{error}; limits are not shared until the store is connected (see --redis-on-failure)"
             )),
         }
     }
@@ -129,7 +130,7 @@ async fn serve(
     say(format_args!("listening on http://{} for http://{}", local(&listener), settings.upstream.authority));
     let (stop, stopped) = oneshot::channel::<()>();
     let serving = tokio::spawn(server::serve(listener, served, settings.max_connections, async {
-        // If nobody can stop it any more, it stops, too.
+        // A closed channel also stops the server: no signal can arrive any more.
         let _ = stopped.await;
     }));
     signals.next().await;
@@ -138,7 +139,7 @@ async fn serve(
         return Err(Failure::refused("the task that accepts connections has failed"));
     };
     let timeout = settings.shutdown_timeout;
-    say(format_args!("ending: what is under way has {timeout:?}; a second signal ends it at once"));
+    say(format_args!("ending: open requests have {timeout:?}; a second signal ends the proxy immediately"));
     let ended = async {
         graceful.shutdown().await;
         for limiter in shared {

@@ -1,12 +1,12 @@
-//! Replays access logs through a limiter: what would this limit have done to that traffic?
+//! Replays access logs through a limiter, to find what a limit would have done to that traffic.
 //!
-//! A line becomes a [`Request`] with a time and a key ([`log`]); requests are
-//! gathered in batches and judged by each [`Trial`](trial::Trial); [`report`] tells what came of them.
-//! Memory grows with the distinct keys of the log and with nothing else, except that sorting keeps 40
-//! bytes per request, and half as much again while it sorts.
+//! A line becomes a [`Request`] with a time and a key ([`log`]). Requests are gathered in batches
+//! and judged by each [`Trial`](trial::Trial); [`report`] presents the results. Memory grows with
+//! the distinct keys of the log and with nothing else, except that sorting keeps 40 bytes per
+//! request, and half as much again while it sorts.
 //!
-//! Per key, time never runs backwards: a request is judged at its own stamp or at the latest one
-//! already seen for its key, whichever is later.
+//! For each key, time never runs backwards: a request is judged at its own timestamp or at the
+//! latest one already seen for its key, whichever is later.
 
 pub(crate) mod args;
 mod decisions;
@@ -55,8 +55,8 @@ pub use settings::Settings;
 ///
 /// # Errors
 ///
-/// An input or quotas that cannot be read, a field that no log has, a configuration that no limiter accepts, a
-/// log of which no line parses, and with `strict` any line that does not.
+/// An input or quotas that cannot be read, a field that no log has, a configuration that no limiter
+/// accepts, a log without a line that parses, and with `strict` any line that does not parse.
 pub fn replay(settings: &Settings) -> Result<Report, Failure> {
     let length = input::check(&settings.inputs)?;
     let mut replay = Replay::new(settings)?;
@@ -70,7 +70,7 @@ pub fn replay(settings: &Settings) -> Result<Report, Failure> {
     Ok(report)
 }
 
-/// A replay under way.
+/// A replay in progress.
 pub struct Replay<'s> {
     settings: &'s Settings,
     started: Instant,
@@ -80,14 +80,14 @@ pub struct Replay<'s> {
     entries: Vec<Entry>,
     decisions: Option<Decisions>,
     batch: Batch,
-    /// All requests, where they must be sorted first.
+    /// All requests, if they must be sorted first.
     unsorted: Vec<Arrival>,
 }
 
-/// What a line turned out to be.
+/// The result of parsing a line.
 enum Parsed {
     Request(Request),
-    /// It names the columns of the log.
+    /// The line names the columns of the log.
     Header,
     Blank,
     Bad(Reason),
@@ -154,7 +154,7 @@ impl<'s> Replay<'s> {
         Ok(())
     }
 
-    /// Reads a line with the reader for its log, which the first line of the log brings about.
+    /// Parses a line with the reader for its log, which the first line of the log creates.
     #[inline]
     fn parse(
         &mut self,
@@ -195,7 +195,7 @@ impl<'s> Replay<'s> {
         })
     }
 
-    /// Takes a request in: into the batch, or to be sorted first.
+    /// Adds a request to the batch, or to the requests to sort.
     #[inline]
     fn admit(&mut self, request: Request, key: &[u8], place: Place) -> Result<(), Failure> {
         let Request { at, cost } = request;
@@ -211,13 +211,13 @@ impl<'s> Replay<'s> {
         if self.batch.is_full() { self.judge() } else { Ok(()) }
     }
 
-    /// Judges what is left and tells what came of it all.
+    /// Judges the remaining requests and returns the report.
     pub fn finish(mut self, progress: &mut Progress) -> Result<Report, Failure> {
         let mut unsorted = std::mem::take(&mut self.unsorted);
         if !unsorted.is_empty() {
             progress.judge(unsorted.len() as u64);
         }
-        // Stable, so that equal stamps stay in order of arrival.
+        // A stable sort keeps equal timestamps in order of arrival.
         unsorted.sort_by_key(|arrival| arrival.at);
         let keys: Vec<Box<[u8]>> = match unsorted.is_empty() {
             true => Vec::new(),

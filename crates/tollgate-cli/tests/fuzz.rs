@@ -1,4 +1,4 @@
-//! What the program reads, for what fuzzing has found and for some seconds more: the logs of
+//! Runs the fuzz bodies of the program on saved inputs and for some seconds more: the logs of
 //! `tollgate replay`, the limits of `tollgate proxy`.
 
 use tollgate_testing::fuzz::{limit_text, log, saved};

@@ -1,7 +1,7 @@
 //! `tollgate replay` as its users see it: arguments and logs in, report and exit code out.
 //!
-//! Whether each decision is right is another test's business; here the same log in every format, order
-//! and packing must lead to the same decisions, and everything that is refused must say why.
+//! Other tests check that each decision is right. Here the same log in every format, order and
+//! packing must lead to the same decisions, and every refusal must say why.
 mod program;
 
 use std::fs;
@@ -13,8 +13,8 @@ use serde_json::Value;
 
 const LIMIT: [&str; 2] = ["--limit", "30/min burst 10"];
 
-/// What one line of our log says, for tests that write it in other formats: ip, user, RFC 3339 time,
-/// path, bytes. The log has neither commas nor escapes in these fields.
+/// The fields of one line of our log, for tests that write it in other formats: ip, user, RFC 3339
+/// time, path, bytes. The log has neither commas nor escapes in these fields.
 struct Fields<'l> {
     ip: &'l str,
     user: &'l str,
@@ -23,7 +23,7 @@ struct Fields<'l> {
     bytes: &'l str,
 }
 
-/// The fields of each line, `None` where the line does not parse.
+/// Returns the fields of each line, `None` where the line does not parse.
 fn fields(log: &str) -> Vec<Option<Fields<'_>>> {
     let line = |line| -> Option<Fields<'_>> {
         let line: &str = line;
@@ -46,7 +46,7 @@ fn fields(log: &str) -> Vec<Option<Fields<'_>>> {
     log.lines().map(line).collect()
 }
 
-/// The rows that `--decisions -` writes.
+/// Returns the rows that `--decisions -` writes.
 #[track_caller]
 fn decisions(args: &[&str], input: &str) -> Vec<String> {
     let args = [&LIMIT, args, &["--decisions", "-"]].concat();
@@ -56,7 +56,7 @@ fn decisions(args: &[&str], input: &str) -> Vec<String> {
     rows.collect()
 }
 
-/// The same rows without their line numbers.
+/// Returns the rows without their line numbers.
 fn without_lines(rows: &[String]) -> Vec<&str> {
     rows.iter().map(|row| row.split_once(',').map_or("", |(_, rest)| rest)).collect()
 }
@@ -185,7 +185,7 @@ fn gzip_is_unpacked_from_files_and_standard_input() {
     encoder.write_all(log().as_bytes()).expect("a vector can be written");
     let packed = encoder.finish().expect("a vector can be written");
     let expected = decisions(&[LOG], "").join("\n");
-    // The name does not tell: the first bytes do.
+    // The format is detected by the first bytes, not by the name.
     let file = scratch("gzip").join("access.log");
     fs::write(&file, &packed).expect("the target directory can be written");
     let args = [&LIMIT[..], &["--decisions", "-"]].concat();
@@ -257,7 +257,7 @@ fn sorting_goes_by_time_and_keeps_the_order_of_equal_stamps() {
 
 #[test]
 fn time_never_runs_backwards_for_a_key() {
-    // The late line is judged at 00:10, when the one token is not there yet.
+    // The late line is judged at 00:10, before the one token has returned.
     let line = |ip: &str, second: u64| {
         format!("{ip} - - [03/Mar/2025:08:00:{second:02} +0000] \"GET / HTTP/1.1\" 200 1\n")
     };
@@ -480,7 +480,7 @@ fn whoever_stops_reading_ends_the_program_quietly() {
             .stderr(Stdio::piped())
             .spawn()
             .expect("the program was built");
-        // Nobody reads, from before the first row on.
+        // The reader is gone before the first row.
         drop(child.stdout.take());
         let mut stdin = child.stdin.take().expect("it is a pipe");
         let line = log_line();
@@ -596,7 +596,7 @@ fn decisions_go_straight_to_what_is_no_regular_file() {
     assert_eq!(reader.join().expect("reading does not panic").lines().count(), 324);
     text(&replay(&[&[LOG, "--decisions", "/dev/null"][..], &LIMIT].concat()));
 
-    // A link is followed: what it points at is replaced, not the link.
+    // A link is followed: its target is replaced, not the link.
     let directory = scratch("link_to_decisions");
     let (file, link) = (directory.join("decisions.csv"), directory.join("link"));
     fs::write(&file, "earlier").expect("the target directory can be written");
@@ -739,7 +739,7 @@ fn logs_in_the_wrong_order_and_stamps_that_leap_are_noted() {
     let report = text(&replay_stdin(&["--limit", "1/h"], leaping.as_bytes()));
     let flat = report.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(flat.contains("standard input:2 is stamped 3652 d"), "{report}");
-    // Days without traffic are no leap: what comes after them is as late.
+    // Days without traffic are not a leap: the lines after them are as late.
     let pause = line_at("a", 1) + &line_at("b", 2).replace("/2025", "/2035");
     let report = text(&replay_stdin(&["--limit", "1/h"], pause.as_bytes()));
     assert!(!report.contains("is stamped"), "{report}");
@@ -778,7 +778,7 @@ fn prose_and_fields_of_ones_own_do_not_hide_the_format() {
     assert_eq!(report["log"]["files"][0]["format"], "common");
     assert_eq!(report["log"]["requests"], 2);
 
-    // The time's column counts by the name that --fields gives it.
+    // `--fields` renames the time's column.
     let csv = "when,ip\n1,a\n";
     let mapped = [&["--fields", "time=when", "--format", "json"][..], &LIMIT].concat();
     assert_eq!(json(&replay_stdin(&mapped, csv.as_bytes()))["log"]["files"][0]["format"], "csv");

@@ -1,8 +1,8 @@
-//! `tollgate replay --decisions`: every single decision equals the oracle's, on a real log where there
+//! `tollgate replay --decisions`: every single decision equals the oracle's, on a real log if there
 //! is one beside the checkout, and on our own in any case.
 //!
-//! Nothing is shared with the program: the lines are read here by splitting them, the days are counted
-//! here, and the oracle keeps plain lists.
+//! The test shares nothing with the program: it reads the lines by splitting them, counts the days
+//! itself, and the oracle keeps plain lists.
 
 use std::collections::HashMap;
 use std::fs;
@@ -19,8 +19,8 @@ struct Request {
     at: u64,
 }
 
-/// Reads lines such as `ip - - [17/May/2015:10:05:03 +0000] "GET /x?y HTTP/1.1" 200 5 "referer" "agent"`; a line
-/// whose quotes don't pair up is none.
+/// Reads lines such as `ip - - [17/May/2015:10:05:03 +0000] "GET /x?y HTTP/1.1" 200 5 "referer"
+/// "agent"`; skips a line whose quotes don't pair up.
 fn requests(log: &Path) -> Vec<Request> {
     let text = fs::read_to_string(log).unwrap();
     let read = |(index, line): (usize, &str)| {
@@ -32,7 +32,7 @@ fn requests(log: &Path) -> Vec<Request> {
         Some(Request {
             line: index + 1,
             ip: before.split(' ').next()?.to_owned(),
-            // What is no request line has no path.
+            // A malformed request line has no path.
             path: request.split(' ').nth(1).unwrap_or("-").split('?').next()?.to_owned(),
             bytes: if bytes == "-" { 0 } else { bytes.parse().ok()? },
             at: nanos(stamp.split(']').next()?),
@@ -41,7 +41,7 @@ fn requests(log: &Path) -> Vec<Request> {
     text.lines().enumerate().filter_map(read).collect()
 }
 
-/// Nanoseconds since 1970 of `17/May/2015:10:05:03 +0000`.
+/// Returns the nanoseconds since 1970 of `17/May/2015:10:05:03 +0000`.
 fn nanos(stamp: &str) -> u64 {
     const MONTHS: [(&str, u64); 12] = [
         ("Jan", 31),
@@ -80,7 +80,7 @@ struct Run {
     sort: bool,
 }
 
-/// What the program decided, by line: allowed, remaining, nanoseconds until a retry.
+/// Returns the program's decisions, by line: allowed, remaining, nanoseconds until a retry.
 fn decisions(
     log: &Path,
     algorithm: Algorithm,
@@ -99,7 +99,7 @@ fn decisions(
     let mut rows = text.lines();
     assert_eq!(rows.next(), Some("line,key,allowed,remaining,retry_after_ns"));
     let row = |row: &str| {
-        // From the right, since a key may contain commas.
+        // From the right, because a key may contain commas.
         let mut cells = row.rsplitn(4, ',');
         let retry = cells.next().unwrap();
         let remaining = cells.next().unwrap().parse().unwrap();
@@ -110,7 +110,7 @@ fn decisions(
     rows.map(row).collect()
 }
 
-/// Compares every decision; how many were denied.
+/// Compares every decision, and returns how many were denied.
 fn compare(log: &Path, requests: &[Request], algorithm: Algorithm, run: Run) -> usize {
     let mut quota: Quota = run.limit.parse().unwrap();
     if !algorithm.has_burst() {
@@ -129,7 +129,7 @@ fn compare(log: &Path, requests: &[Request], algorithm: Algorithm, run: Run) -> 
         let key =
             if run.key == "ip" { request.ip.clone() } else { format!("{} {}", request.ip, request.path) };
         let (oracle, latest) = oracles.entry(key).or_insert_with(|| (Oracle::new(algorithm, quota, 0), 0));
-        // Per key, time never runs backwards.
+        // For each key, time never runs backwards.
         *latest = request.at.max(*latest);
         let now = *latest;
         let cost = if run.cost == "bytes" { request.bytes } else { 1 };
@@ -143,11 +143,12 @@ fn compare(log: &Path, requests: &[Request], algorithm: Algorithm, run: Run) -> 
         assert_eq!(remaining, oracle.remaining(now), "{context}");
         let exact = oracle.fits_at(now, cost).map(|then| if allowed { 0 } else { then - now });
         match (retry, exact) {
-            // Where an interval is no whole number of nanoseconds, a bucket may say two of them less.
+            // If an interval is not a whole number of nanoseconds, a bucket may say two nanoseconds
+            // less.
             (Some(retry), Some(exact)) if !oracle.is_exact() => {
                 assert!(retry <= exact && exact - retry <= 2, "{context}: {retry} instead of {exact}");
             }
-            // A retry time is told also when the request itself was allowed: none.
+            // A retry time is reported also for an allowed request: zero.
             (Some(retry), exact) if allowed => assert_eq!((retry, true), (0, exact.is_some() || cost > 0)),
             (retry, exact) => assert_eq!(retry, exact, "{context}"),
         }
@@ -175,7 +176,7 @@ fn all_decisions_equal_the_oracles(log: &Path) {
         for algorithm in Algorithm::ALL {
             let limit = run.limit.parse::<Quota>().unwrap().tokens();
             if algorithm == Algorithm::SlidingLog && limit > 1_000_000 {
-                continue; // Refused: it would keep so many admissions.
+                continue; // Refused: it would keep that many admissions.
             }
             denied += compare(log, &requests, algorithm, run);
         }

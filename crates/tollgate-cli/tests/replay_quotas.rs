@@ -1,7 +1,8 @@
-//! `tollgate replay --quotas`: keys with quotas of their own.
+//! `tollgate replay --quotas`: keys with their own quotas.
 //!
-//! The oracle is the program without it: a key with a quota of its own must fare as if that were the limit, line by
-//! line, and all others as if nobody had one. Whether decisions under one limit are right is another test's business.
+//! The oracle is the program without the option. A key with its own quota must get the decisions of
+//! a run with that quota as the limit, line by line, and all other keys those of a run without the
+//! option. Other tests check that decisions under one limit are right.
 mod program;
 
 use std::collections::HashMap;
@@ -16,14 +17,14 @@ use tollgate::{Algorithm, Quota};
 
 const STORES: [&[&str]; 2] = [&[], &["--exact-keys"]];
 
-/// A file of quotas of this test's own; its name.
+/// Writes a file of quotas for one test, and returns its name.
 fn quotas(test: &str, records: impl AsRef<[u8]>) -> String {
     let file = scratch(&format!("quotas_{test}")).join("quotas.csv");
     fs::write(&file, records).expect("the target directory can be written");
     file.to_str().expect("the target directory has a plain name").to_owned()
 }
 
-/// A limit as this algorithm accepts it: windows and logs have no burst.
+/// Returns a limit as this algorithm accepts it: windows and logs have no burst.
 fn limit_for(algorithm: Algorithm, limit: &str) -> String {
     let quota: Quota = limit.parse().expect("a quota");
     if algorithm.has_burst() {
@@ -33,7 +34,7 @@ fn limit_for(algorithm: Algorithm, limit: &str) -> String {
     }
 }
 
-/// The rows of `--decisions -` and the keys they name. The keys have no commas here.
+/// Returns the rows of `--decisions -` and the keys they name. The keys have no commas here.
 #[track_caller]
 fn decisions(args: &[&str], input: &[u8]) -> Vec<(String, String)> {
     let rows = text(&replay_stdin(&[args, &["--decisions", "-"]].concat(), input));
@@ -41,7 +42,8 @@ fn decisions(args: &[&str], input: &[u8]) -> Vec<(String, String)> {
     rows.lines().skip(1).map(|row| (key(row), row.to_owned())).collect()
 }
 
-/// Fields of the key, the limit of all, and of each key its record, as it is shown, and its own limit.
+/// The fields of the key, the common limit, and for each key its record, its printable form and its
+/// own limit.
 struct Case {
     key: &'static str,
     cost: &'static str,
@@ -124,14 +126,14 @@ fn a_key_fares_as_if_its_own_quota_were_the_limit_and_others_as_if_it_had_none()
     }
 }
 
-/// The lines of our log that come from this address.
+/// Returns the lines of our log that come from this address.
 fn lines_of(ip: &str) -> String {
     let lines: Vec<String> = log().lines().filter(|line| line.starts_with(ip)).map(str::to_owned).collect();
     assert!(!lines.is_empty());
     lines.join("\n")
 }
 
-/// The results of a report without what they were run with.
+/// Returns the results of a report without the settings of the run.
 fn results(output: &Output) -> Vec<Value> {
     let mut report = json(output);
     let results = report["results"].as_array_mut().expect("there are results");
@@ -143,8 +145,8 @@ fn results(output: &Output) -> Vec<Value> {
     results.clone()
 }
 
-/// Of a key that is alone in the log, all figures are those of its own quota: the polite client's too, and those of
-/// windows that run side by side with others, without the burst.
+/// For a key that is alone in the log, all figures are those of its own quota: also those of the
+/// compliant client, and those of windows in a comparison, without the burst.
 #[test]
 fn the_polite_client_and_algorithms_side_by_side_go_by_the_same_quotas() {
     let ip = "203.0.113.66";
@@ -180,7 +182,7 @@ fn the_report_counts_the_keys_of_the_file_and_those_that_the_log_has() {
     let report = json(&replay(&[&args[..], &["--format", "json"]].concat()));
     assert_eq!(report["key_quotas"], serde_json::json!({ "file": file, "keys": 3, "seen": 2 }));
 
-    // The burst that windows ran without is told.
+    // The report mentions the burst that windows ran without.
     let report = text(&replay(&[&args[..], &["--compare"]].concat()));
     for window in ["fixed-window", "sliding-window", "sliding-log"] {
         let note = format!("{window}: it takes no burst; 1 key of --quotas ran without.");
@@ -194,14 +196,15 @@ fn the_report_counts_the_keys_of_the_file_and_those_that_the_log_has() {
         assert_eq!(result["key_quotas_without_burst"], if window { 1.into() } else { Value::Null });
     }
 
-    // Without the option there is nothing to tell.
+    // Without the option the report says nothing about it.
     for more in [&[][..], &["--compare"], &["--format", "json"], &["--compare", "--format", "json"]] {
         let report = text(&replay(&[&[LOG, "--limit", "30/min"], more].concat()));
         assert!(!report.contains("uotas"), "{report}");
     }
 }
 
-/// What `--quotas` makes of one request of each of these keys, after one that took all that the limit of all allows.
+/// Returns whether `--quotas` admits a second request of each key, after one that took all that the
+/// common limit allows.
 #[track_caller]
 fn second_requests(file: &str, keys: &[&[u8]]) -> Vec<bool> {
     let mut log = b"time,who\n".to_vec();
@@ -267,15 +270,15 @@ fn what_is_wrong_in_a_file_of_quotas_is_named_with_its_line() {
     let long = format!("a,{}/s\n", "1".repeat(5000));
     let long_line = format!("a,1/s\n{}\n", "x".repeat(2_000_000));
     let long_key = format!("{0},1/s\n{0},1/s\n", "k".repeat(5000));
-    // Arguments, the file, the line that is named, and what is said of it.
+    // Arguments, the file, the line that the message names, and parts of the message.
     type Row<'r> = (&'r [&'r str], &'r [u8], u32, &'r [&'r str]);
     let table: &[Row<'_>] = &[
-        (ip, b"a,1/s\nb\n", 2, &["it has 1 value;", "allowed: 2 values", "--key ip)"]),
-        (ip, b"a,b,1/s\n", 1, &["it has 3 values;", "allowed: 2 values"]),
-        (ip_path, b"# c\n\na,1/s\n", 3, &["it has 2 values;", "allowed: 3 values", "--key ip+path)"]),
-        (ip_path, b"a,b,c,1/s\n", 1, &["it has 4 values;", "allowed: 3 values"]),
-        (ip, b"a,1/s\n\"b,1/s\n", 2, &["a quoted field does not end on its line;", "allowed: 2 values"]),
-        (ip, long_line.as_bytes(), 2, &["longer than 1048576 bytes;", "allowed: 2 values"]),
+        (ip, b"a,1/s\nb\n", 2, &["it has 1 value;", "expected 2 values", "--key ip)"]),
+        (ip, b"a,b,1/s\n", 1, &["it has 3 values;", "expected 2 values"]),
+        (ip_path, b"# c\n\na,1/s\n", 3, &["it has 2 values;", "expected 3 values", "--key ip+path)"]),
+        (ip_path, b"a,b,c,1/s\n", 1, &["it has 4 values;", "expected 3 values"]),
+        (ip, b"a,1/s\n\"b,1/s\n", 2, &["a quoted field does not end on its line;", "expected 2 values"]),
+        (ip, long_line.as_bytes(), 2, &["longer than 1048576 bytes;", "expected 2 values"]),
         (
             ip,
             b"a,100/fortnight\n",
@@ -293,9 +296,14 @@ fn what_is_wrong_in_a_file_of_quotas_is_named_with_its_line() {
             ip,
             b"\xff,1/s\nb,10/\xffs\n",
             2,
-            &["the limit '10/\\xffs' is no UTF-8;", "allowed: a quota such as 100/s"],
+            &["invalid limit `10/\\xffs`, which is not UTF-8", "expected a quota such as 100/s"],
         ),
-        (ip, long.as_bytes(), 1, &["the limit '1111", "1…' is too long;", "allowed: a quota such as"]),
+        (
+            ip,
+            long.as_bytes(),
+            1,
+            &["invalid limit `1111", "1…`, which is too long", "expected a quota such as"],
+        ),
         (ip, b"a,1/s\nb,0/s\nc,0/s\n", 2, &["0 tokens would deny", "allowed: 1 and more"]),
         (
             fixed,
@@ -307,11 +315,11 @@ fn what_is_wrong_in_a_file_of_quotas_is_named_with_its_line() {
             ip,
             b"a,1/s\nb,1/s\n\n\"a\",2/s\n",
             4,
-            &["the key a has a quota from line 1 already;", "allowed: one for each key"],
+            &["the key a already has a quota from line 1:", "expected one for each key"],
         ),
-        (ip_path, b"a,-,1/s\n-,a,1/s\na,-,1/s\n", 3, &["the key a + - has a quota from line 1 already;"]),
+        (ip_path, b"a,-,1/s\n-,a,1/s\na,-,1/s\n", 3, &["the key a + - already has a quota from line 1:"]),
         (ip, b"\x1b,1/s\n\x1b,1/s\n", 2, &["the key \\u{1b} has"]),
-        (ip, long_key.as_bytes(), 2, &["the key kkkk", "k… has a quota from line 1"]),
+        (ip, long_key.as_bytes(), 2, &["the key kkkk", "k… already has a quota from line 1"]),
     ];
     for store in STORES {
         for &(args, records, line, parts) in table {
@@ -333,7 +341,7 @@ fn what_is_wrong_in_a_file_of_quotas_is_named_with_its_line() {
     assert!(no_limit.contains("--limit <QUOTA>"), "{no_limit}");
 }
 
-/// The message of arguments that are no command: those are refused before the program says its name.
+/// Returns the message of invalid arguments, which clap refuses before the program prints its name.
 #[track_caller]
 fn refusal_of_arguments(output: &Output) -> String {
     assert_eq!(output.status.code(), Some(2));
@@ -399,7 +407,7 @@ fn a_hundred_thousand_keys_have_quotas_of_their_own() {
     let limit = |key: u64| key % 3 + 1;
     let records: String = (0..KEYS).map(|key| format!("k{key},{}/d\n", limit(key))).collect();
     let file = quotas("many", records);
-    // Four requests of each hundredth key and of as many that have the limit of all, which is none.
+    // Four requests of each hundredth key, and of as many without their own quota, which all pass.
     let keys = || (0..2 * KEYS).step_by(100);
     let log: String =
         (1..=4).flat_map(|second| keys().map(move |key| format!("{second},k{key}\n"))).collect();
@@ -414,7 +422,7 @@ fn a_hundred_thousand_keys_have_quotas_of_their_own() {
     }
 }
 
-/// Quotas take no places from keys: a limiter of few keys has as many of them as one likes.
+/// Quotas do not use up room for keys: a limiter of few keys accepts any number of them.
 #[test]
 fn keys_with_quotas_of_their_own_count_as_keys_only_when_they_come() {
     let records: String = (0..1000).map(|key| format!("k{key},2/d\n")).collect();
@@ -428,7 +436,7 @@ fn keys_with_quotas_of_their_own_count_as_keys_only_when_they_come() {
     }
 }
 
-/// What is in the README is a file that the program takes.
+/// The example in the README is a valid file of quotas.
 #[test]
 fn the_file_in_the_readme_is_one_of_quotas() {
     let readme = fs::read_to_string("../../README.md").expect("it is there");

@@ -1,4 +1,4 @@
-//! The configuration of a shared limit, checked before anything is sent.
+//! The configuration of a shared limit, validated before anything is sent.
 
 use crate::client::Client;
 use crate::core::Core;
@@ -49,7 +49,7 @@ pub struct SharedBuilder<K: ?Sized> {
 }
 
 impl<K: StoreKey + ?Sized> SharedLimiter<K> {
-    /// The settings of the limit called `name`, 1 to 128 bytes.
+    /// Starts the configuration of the limit called `name`, 1 to 128 bytes.
     ///
     /// ```
     /// use std::time::Duration;
@@ -87,7 +87,7 @@ impl<K: StoreKey + ?Sized> SharedBuilder<K> {
         }
     }
 
-    /// How the quota is enforced; the default is [`Algorithm::TokenBucket`].
+    /// Sets how the quota is enforced; the default is [`Algorithm::TokenBucket`].
     ///
     /// ```
     /// # use tollgate_redis::{Client, SharedLimiter};
@@ -102,8 +102,8 @@ impl<K: StoreKey + ?Sized> SharedBuilder<K> {
         Self { algorithm, ..self }
     }
 
-    /// How long a check may take, 1 ms to 60 s; the default is 50 ms. If the store has not answered by then,
-    /// [`when_unavailable`](Self::when_unavailable) does.
+    /// Sets how long a check may take, 1 ms to 60 s; the default is 50 ms. If the store has not
+    /// answered by then, [`when_unavailable`](Self::when_unavailable) decides.
     ///
     /// ```
     /// # use tollgate_redis::{Client, SharedLimiter};
@@ -118,8 +118,9 @@ impl<K: StoreKey + ?Sized> SharedBuilder<K> {
         Self { deadline, ..self }
     }
 
-    /// What answers when the store does not; by default a limiter of this machine, with all of the quota
-    /// ([`WhenUnavailable::default`]), and with [`max_unsynced`](Self::max_unsynced) a denial ([`WhenUnavailable::Deny`]).
+    /// Sets how a check is answered when the store does not answer in time. By default a limiter on
+    /// this machine decides, with all of the quota ([`WhenUnavailable::default`]); with
+    /// [`max_unsynced`](Self::max_unsynced) the default is a denial ([`WhenUnavailable::Deny`]).
     ///
     /// ```
     /// # use tollgate_redis::{Client, SharedLimiter};
@@ -134,8 +135,8 @@ impl<K: StoreKey + ?Sized> SharedBuilder<K> {
         Self { on_failure: Some(on_failure), ..self }
     }
 
-    /// How many keys this machine keeps anything of at the most; the default is a million. The store is not bounded
-    /// by it.
+    /// Sets the maximum number of keys that this machine keeps state for; the default is a million.
+    /// It does not bound the store.
     ///
     /// ```
     /// # use tollgate_redis::{Client, SharedLimiter};
@@ -150,8 +151,9 @@ impl<K: StoreKey + ?Sized> SharedBuilder<K> {
         Self { max_keys, ..self }
     }
 
-    /// Takes up to `tokens` of a key in advance, to spend them without asking: never more than the limit in all, from 1
-    /// up to half of the capacity. See [the module's page](crate) for what that costs.
+    /// Takes up to `tokens` of a key in advance and spends them without a round trip. All machines
+    /// together never admit more than the limit. Allowed: 1 to half of the capacity. The [crate's
+    /// page](crate) says what a lease costs.
     ///
     /// ```
     /// # use tollgate_redis::{Client, SharedLimiter};
@@ -166,9 +168,10 @@ impl<K: StoreKey + ?Sized> SharedBuilder<K> {
         Self { lease: Some(tokens), ..self }
     }
 
-    /// Counts here and tells the store in the background, and never has more than `tokens` of a key that the store has not
-    /// confirmed: N machines admit the limit and (N - 1) x `tokens` at the most, also while the store is away, and
-    /// no check waits while there is room. For windows; 1 to 262,143, and at most the limit. See [the module's page](crate).
+    /// Counts on this machine and tells the store in the background. A key never has more than
+    /// `tokens` that the store has not confirmed: N machines admit at most the limit and (N - 1) x
+    /// `tokens`, also while the store is away, and no check waits while there is room. For windows
+    /// only; 1 to 262,143, and at most the limit. See the [crate's page](crate).
     ///
     /// ```
     /// # use tollgate_redis::{Client, SharedLimiter};
@@ -184,8 +187,8 @@ impl<K: StoreKey + ?Sized> SharedBuilder<K> {
         Self { max_unsynced: Some(tokens), ..self }
     }
 
-    /// Writes keys into the names in the store, escaped, where they are no longer than 200 characters: to look at
-    /// them there. Otherwise nobody can tell from a name whose it is.
+    /// Writes keys of at most 200 characters into their names in the store, escaped, so that an
+    /// operator can find them there. By default a name is a hash and does not reveal its key.
     ///
     /// ```
     /// # use tollgate_redis::{Client, SharedLimiter};
@@ -200,9 +203,9 @@ impl<K: StoreKey + ?Sized> SharedBuilder<K> {
         Self { readable_keys: true, ..self }
     }
 
-    /// Tells the store this machine's time of day, for services that forbid scripts to read the server's. Machines whose
-    /// clocks differ then agree only as well as their clocks: one that is behind is judged at the time of the one that
-    /// was there before it, so none is given more.
+    /// Sends this machine's time of day with each request, for services that forbid scripts to read
+    /// the server's clock. Machines then agree only as well as their clocks. A machine whose clock
+    /// is behind is judged at the latest time that the key has seen, so it is not given more.
     ///
     /// ```
     /// # use tollgate_redis::{Client, SharedLimiter};
@@ -217,18 +220,18 @@ impl<K: StoreKey + ?Sized> SharedBuilder<K> {
         Self { client_clock: true, ..self }
     }
 
-    /// The limiter. Nothing is sent yet.
+    /// Builds the limiter. Nothing is sent yet.
     ///
     /// # Errors
     ///
-    /// A [`BuildError`] that names what can't work, and what can.
+    /// A [`BuildError`] that names the refused value and the allowed range.
     ///
     /// ```
     /// # use tollgate_redis::{Client, SharedLimiter};
     /// # use tollgate::Quota;
     /// # let client = Client::open("redis://127.0.0.1:6379")?;
     /// let refused = SharedLimiter::<str>::builder(&client, "", Quota::per_second(1)).build().unwrap_err();
-    /// assert_eq!(refused.to_string(), "limit name \"\" has 0 bytes; allowed: 1 to 128");
+    /// assert_eq!(refused.to_string(), "invalid limit name \"\" of 0 bytes: expected 1 to 128 bytes");
     /// # Ok::<(), tollgate_redis::BuildError>(())
     /// ```
     pub fn build(self) -> Result<SharedLimiter<K>, BuildError> {
@@ -249,7 +252,8 @@ impl<K: StoreKey + ?Sized> SharedBuilder<K> {
             }
             Unsynced::check_settings(self.algorithm, self.quota.tokens(), max_unsynced)?;
         }
-        // A stand-in that has no keys would not notice, and then no lease and no count would have a place.
+        // Validates `max_keys` here, because a stand-in without keys would not, and then leases and
+        // counts would have no room.
         Limiter::<u8>::builder(Quota::per_second(1)).max_keys(self.max_keys).build()?;
         let default =
             if self.max_unsynced.is_some() { WhenUnavailable::Deny } else { WhenUnavailable::default() };

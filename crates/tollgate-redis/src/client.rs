@@ -1,13 +1,17 @@
-//! The way to the servers: one connection that all share, a deadline for each request, and a breaker.
+//! [`Client`]: a shared connection to the servers, a deadline for each request, and a circuit
+//! breaker.
 //!
-//! Every request ends by its deadline, whatever the server does. What is known then is one of three things: the answer;
-//! that it was not executed, because it was never sent or the server says so; or nothing, for a request whose answer is
-//! late or lost may have been executed, or may be yet. It is never sent a second time.
+//! Every request ends by its deadline, whatever the server does, with one of three results. It was
+//! answered. It was not executed, because it was never sent or the server says so. Or its fate is
+//! unknown: the answer is late or lost, and the server may have executed the request or may still
+//! do so. No request is sent a second time in the last case.
 //!
-//! While there is no connection to a server, or three answers in a row were late, requests for it end at once and one task
-//! probes: see [`Breaker`](crate::connection::breaker::Breaker). A probe is a new connection on which a PING is answered: one that is
-//! half open is so replaced. Each node of a cluster has a breaker of its own, so that one that is down does not take the
-//! others with it; before it is probed, the others are asked whether it has a successor.
+//! While a server has no connection, or after three late answers in a row, its requests end
+//! immediately and one task probes it: see [`Breaker`](crate::connection::breaker::Breaker). A
+//! probe opens a new connection and waits for the answer to a PING, which also replaces a
+//! connection that is half open. Each node of a cluster has its own breaker, so that a node that is
+//! down does not affect the others. Before a node is probed, the client asks the others whether it
+//! has a successor.
 
 use crate::connection::network::{Network, Target};
 #[cfg(not(feature = "tls"))]
@@ -26,16 +30,17 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, timeout, timeout_at};
 
-/// A request that was sent on so often, from node to node of a cluster, is given up.
+/// A request that was redirected this many times, from node to node of a cluster, is given up.
 const HOPS: usize = 4;
 const SHORTEST_TIMEOUT: Duration = Duration::from_millis(1);
 const LONGEST_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A way to servers that machines share: one server, a master and its replicas behind sentinels, or a cluster; Redis 7 or
-/// Valkey.
+/// A connection to the servers that machines share: one server, a master and its replicas behind
+/// sentinels, or a cluster; Redis 7 or Valkey.
 ///
-/// A clone shares the connection. It is made in the background when it is needed first, inside a tokio runtime, and again
-/// whenever it is lost; [`connect`](Self::connect) says beforehand whether it can be.
+/// Clones share the connection. It is opened in the background when it is first needed, inside a
+/// tokio runtime, and reopened whenever it is lost. [`connect`](Self::connect) tests beforehand
+/// whether it can be opened.
 ///
 /// ```no_run
 /// use tollgate_redis::Client;
@@ -63,13 +68,13 @@ pub struct ClientBuilder {
     settings: Settings,
 }
 
-/// What may be sent on from node to node.
+/// A request that may be redirected from node to node.
 enum Request<'c> {
     Run(&'c Call<'c>),
     Delete(&'c str),
 }
 
-/// A server that can't be connected to.
+/// The error of [`Client::connect`]: the server could not be reached.
 ///
 /// ```
 /// use tollgate_redis::Client;
@@ -93,13 +98,13 @@ impl fmt::Display for ConnectError {
 impl std::error::Error for ConnectError {}
 
 impl Client {
-    /// The client of one server: `redis://[user][:password@]host[:port][/database]`, with TLS `rediss://`, over a
-    /// Unix socket `redis+unix:///path`.
+    /// Creates the client of one server: `redis://[user][:password@]host[:port][/database]`, with
+    /// TLS `rediss://`, over a Unix socket `redis+unix:///path`.
     ///
     /// # Errors
     ///
-    /// [`BuildError::Client`] for an address that is none, [`BuildError::NoTls`] for one that asks for TLS
-    /// where the feature `tls` is off.
+    /// [`BuildError::Client`] for an invalid address, [`BuildError::NoTls`] for one that asks for
+    /// TLS where the feature `tls` is off.
     ///
     /// ```
     /// # use tollgate_redis::Client;
@@ -110,13 +115,14 @@ impl Client {
         Self::builder(url).build()
     }
 
-    /// One server, with more settings.
+    /// Starts the configuration of a client of one server.
     pub fn builder(url: impl Into<String>) -> ClientBuilder {
         ClientBuilder::new(Addresses::One(url.into()))
     }
 
-    /// The master called `name` of a group that these sentinels watch over. `url` says how the master is talked to: its
-    /// user, password, database and whether with TLS; its host is what the sentinels say.
+    /// Starts the configuration of a client of the master called `name`, which these sentinels
+    /// watch. `url` gives the user, password, database and whether to use TLS; the sentinels give
+    /// the host.
     pub fn sentinel<S: Into<String>>(
         name: impl Into<String>,
         sentinels: impl IntoIterator<Item = S>,
@@ -126,26 +132,29 @@ impl Client {
         ClientBuilder::new(Addresses::Sentinel { name: name.into(), sentinels, url: url.into() })
     }
 
-    /// A cluster, of which some nodes are known. All of them have one password.
+    /// Starts the configuration of a client of a cluster, from some of its nodes. All nodes have
+    /// the same password.
     ///
-    /// A node that is down costs its own keys the store's answers, until its replica has taken its place; and all keys, if the
-    /// cluster is set to refuse everything meanwhile (`cluster-require-full-coverage yes`, its default).
+    /// While a node is down, its own keys are not answered by the store until its replica takes
+    /// over. With `cluster-require-full-coverage yes`, the server's default, the cluster refuses
+    /// all keys meanwhile.
     pub fn cluster<S: Into<String>>(nodes: impl IntoIterator<Item = S>) -> ClientBuilder {
         ClientBuilder::new(Addresses::Cluster(nodes.into_iter().map(Into::into).collect()))
     }
 
-    /// Connects now, instead of at the first request, to learn whether the address and the password are right.
+    /// Connects now instead of at the first request, to test the address and the password.
     ///
     /// # Errors
     ///
-    /// [`ConnectError`] if it can't; the client is as good as before, and tries again when it is needed.
+    /// [`ConnectError`] if it can't connect. The client stays usable and tries again when it is
+    /// needed.
     pub async fn connect(&self) -> Result<(), ConnectError> {
         let failed = |error: RedisError| ConnectError { problem: error.to_string() };
         let late = |_| ConnectError { problem: "no answer in time".to_owned() };
         timeout(self.network.patience(), self.network.connect()).await.map_err(late)?.map_err(failed)
     }
 
-    /// How the way to the servers is.
+    /// Returns the state of the connection and its breakers.
     ///
     /// ```
     /// # use tollgate_redis::Client;
@@ -163,12 +172,13 @@ impl Client {
         script::reply(value).map_err(|error| Failure::Refused(error.to_string()))
     }
 
-    /// Deletes a key.
+    /// Deletes a key; ends by the deadline.
     pub(crate) async fn delete(&self, key: &str, deadline: Instant) -> Result<(), Failure> {
         self.ask(key, &Request::Delete(key), deadline).await.map(|_| ())
     }
 
-    /// Asks a node, and those to which it sends the request on: they have not executed it.
+    /// Sends a request to the key's node and follows redirections: a node that redirects has not
+    /// executed the request.
     async fn ask(&self, key: &str, request: &Request<'_>, deadline: Instant) -> Result<Value, Failure> {
         let network = &self.network;
         let mut target = Target::Slot(network.slot(key));
@@ -187,16 +197,16 @@ impl Client {
         Err(Failure::Unavailable)
     }
 
-    /// Runs scripts, in one write for each server. All end by the deadline.
+    /// Runs scripts, with one write for each server. All end by the deadline.
     pub(crate) async fn call_all(
         &self,
         calls: &[Call<'_>],
         deadline: Instant,
     ) -> Vec<Result<Reply, Failure>> {
-        // Those of each server, in the order in which they were given.
+        // The calls of each server, in the order in which they were given.
         let mut groups: Vec<(Arc<Node>, Vec<usize>)> = Vec::new();
         let Some(first) = calls.first() else { return Vec::new() };
-        // Who has which slots must be known before.
+        // Grouping by node needs the slot map.
         let network = &self.network;
         let _ = network.line(&Target::Slot(network.slot(first.key)), deadline).await;
         let map = network.map();
@@ -218,7 +228,7 @@ impl Client {
         all
     }
 
-    /// Runs those of the calls that have these numbers, and whose keys are with this node.
+    /// Runs the calls with these indices, all of whose keys are on `node`.
     async fn call_node(
         &self,
         node: &Arc<Node>,
@@ -237,8 +247,8 @@ impl Client {
             Ok(answers) => answers,
             Err(answered) => return vec![network.judge(&node, &line, answered); numbers.len()],
         };
-        // A server that has lost its scripts is asked once more for those that it has not run: the first of them brings
-        // the script back.
+        // A server that has lost its scripts has not run these calls. They are sent once more, and
+        // the first brings the script back.
         let unknown: Vec<_> = (0..answers.len()).filter(|&place| was_unknown(&answers[place])).collect();
         let mut failed = None;
         if !unknown.is_empty() {
@@ -252,9 +262,9 @@ impl Client {
         let mut results = Vec::with_capacity(numbers.len());
         for (&number, answer) in numbers.iter().zip(answers) {
             results.push(match (&failed, answer) {
-                // Whether the second request was executed, nobody knows.
+                // It is unknown whether the second request was executed.
                 (Some(failure), answer) if was_unknown(&answer) => Err(failure.clone()),
-                // The slot has moved, or the script is lost again: it was not run.
+                // The slot has moved, or the script is lost again: the call was not run.
                 (_, Value::ServerError(error)) if network.was_not_run(&error) => {
                     self.call(&calls[number], deadline).await
                 }
@@ -264,12 +274,12 @@ impl Client {
         results
     }
 
-    /// How many connections there were: another number means another connection.
+    /// Returns how many connections were opened; a changed number means another connection.
     pub(crate) fn connections(&self) -> u64 {
         self.network.connections()
     }
 
-    /// Is there a connection for a key, as far as is known, or was none tried yet?
+    /// Returns whether a key's node is connected, as far as is known, or was never tried.
     pub(crate) fn is_up(&self, key: &str) -> bool {
         self.network.is_up(key)
     }
@@ -287,7 +297,8 @@ impl Request<'_> {
     }
 }
 
-/// Sends commands in one write; if not all are answered in time, what is known of that.
+/// Sends commands in one write. If not all are answered in time, returns what is known of the fate
+/// of the rest.
 async fn send_all<T>(
     line: &Line,
     cmds: Vec<Cmd>,
@@ -311,13 +322,14 @@ impl ClientBuilder {
         Self { addresses, settings: Settings { connection_timeout, tls: Tls::default() } }
     }
 
-    /// How long an attempt to connect may take, 1 ms to 60 s; 100 ms unless it is set.
+    /// Sets how long an attempt to connect may take, 1 ms to 60 s; the default is 100 ms.
     pub fn connection_timeout(mut self, timeout: Duration) -> Self {
         self.settings.connection_timeout = timeout;
         self
     }
 
-    /// Trusts certificates that this one has signed, in PEM, instead of those that the system trusts.
+    /// Trusts certificates that this one, in PEM, has signed, instead of those that the system
+    /// trusts.
     ///
     /// Needs the feature `tls`.
     #[cfg(feature = "tls")]
@@ -326,7 +338,7 @@ impl ClientBuilder {
         self
     }
 
-    /// Shows this certificate to servers that ask for one, in PEM.
+    /// Presents this certificate, in PEM, to servers that ask for one.
     ///
     /// Needs the feature `tls`.
     #[cfg(feature = "tls")]
@@ -336,12 +348,12 @@ impl ClientBuilder {
         self
     }
 
-    /// The client. Nothing is connected yet.
+    /// Builds the client. Nothing is connected yet.
     ///
     /// # Errors
     ///
-    /// [`BuildError::Client`] for an address or a certificate that is none, [`BuildError::NoTls`] as of
-    /// [`open`](Client::open), [`BuildError::ConnectionTimeout`].
+    /// [`BuildError::Client`] for an invalid address or certificate, [`BuildError::NoTls`] for an
+    /// address that asks for TLS where the feature `tls` is off, [`BuildError::ConnectionTimeout`].
     pub fn build(self) -> Result<Client, BuildError> {
         let (timeout, least, most) = (self.settings.connection_timeout, SHORTEST_TIMEOUT, LONGEST_TIMEOUT);
         if timeout < least || timeout > most {
@@ -354,7 +366,7 @@ impl ClientBuilder {
 
 impl fmt::Debug for ClientBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // As of a client: addresses may hold a password.
+        // Without the addresses, which may hold a password.
         let timeout = self.settings.connection_timeout;
         f.debug_struct("ClientBuilder").field("connection_timeout", &timeout).finish_non_exhaustive()
     }
@@ -362,7 +374,7 @@ impl fmt::Debug for ClientBuilder {
 
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Addresses may hold a password.
+        // Without the addresses, which may hold a password.
         f.debug_struct("Client").field("stats", &self.stats()).finish_non_exhaustive()
     }
 }
@@ -390,7 +402,7 @@ mod tests {
         for timeout in [Duration::ZERO, Duration::from_secs(61), Duration::MAX] {
             let refused = Client::builder("redis://10.0.0.5").connection_timeout(timeout).build();
             let message = refused.unwrap_err().to_string();
-            assert!(message.ends_with("is out of range; allowed: 1ms to 60s"), "{message}");
+            assert!(message.ends_with(": expected 1ms to 60s"), "{message}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! How the store is reached: servers, nodes of a cluster and its slots, and when to stop asking.
+//! The connections: servers, the nodes and slots of a cluster, and the circuit breaker.
 
 pub(crate) mod breaker;
 pub(crate) mod network;

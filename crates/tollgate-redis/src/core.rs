@@ -1,4 +1,4 @@
-//! What all modes of a shared limit have in common: how the store is asked, and what stands in for it.
+//! The parts that all modes of a shared limit use: asking the store, and the stand-in.
 
 use crate::client::Client;
 use crate::failure::StandIn;
@@ -20,17 +20,17 @@ pub(crate) struct Core {
     pub(crate) counters: Counters,
 }
 
-/// One question: a request of so many tokens by a key.
+/// A request: `cost` tokens of one key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Asked<'n> {
     pub(crate) name: Name,
-    /// The name in the store.
+    /// The key's name in the store.
     pub(crate) text: &'n str,
     pub(crate) cost: u64,
 }
 
 impl Asked<'_> {
-    /// A check without a lease.
+    /// Returns the operation of a check without a lease.
     fn check(&self) -> Op<'static> {
         Op::Check { cost: self.cost, lease: 0 }
     }
@@ -41,22 +41,22 @@ impl Core {
         Instant::now() + self.deadline
     }
 
-    /// The time that the store is told, if it is not to read its own.
+    /// Returns the time to send to the store, or `None` if the script reads the server's clock.
     pub(crate) fn now(&self) -> Option<Tick> {
         self.client_clock.then(|| self.system_time())
     }
 
-    /// This machine's time of day.
+    /// Returns this machine's time of day.
     pub(crate) fn system_time(&self) -> Tick {
         Tick::from(SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default())
     }
 
-    /// Asks the store; at `now`, or by the limit's own clock.
+    /// Asks the store within the deadline of the limit, at `now` or by the limit's own clock.
     pub(crate) async fn ask(&self, text: &str, op: Op<'_>, now: Option<Tick>) -> Result<Answer, Failure> {
         self.ask_by(self.deadline(), text, op, now).await
     }
 
-    /// The same, for who has waited for something else before.
+    /// Asks the store by a given deadline, for callers that have already waited for something else.
     pub(crate) async fn ask_by(
         &self,
         deadline: Instant,
@@ -71,7 +71,7 @@ impl Core {
 
     fn answer(&self, answered: Result<Reply, Failure>, op: Op<'_>) -> Result<Answer, Failure> {
         let read = |reply: Reply| {
-            let refused = || Failure::Refused("a script has answered with other numbers".to_owned());
+            let refused = || Failure::Refused("invalid numbers in the answer of a script".to_owned());
             self.method.answer(&reply, op, Source::Remote).ok_or_else(refused)
         };
         let answer = answered.and_then(read);
@@ -90,13 +90,13 @@ impl Core {
         });
     }
 
-    /// Checks with the store, or what stands in for it.
+    /// Checks with the store, or with the stand-in if the store does not answer.
     pub(crate) async fn check(&self, asked: Asked<'_>, now: Option<Tick>) -> Decision {
         let answer = self.ask(asked.text, asked.check(), now).await;
         self.decide(asked, answer)
     }
 
-    /// Checks all with the store, in as few round trips as the servers allow.
+    /// Checks all requests with the store, in as few round trips as the servers allow.
     pub(crate) async fn check_all(&self, asked: &[Asked<'_>]) -> Vec<Decision> {
         let now = self.now();
         let calls: Vec<_> =

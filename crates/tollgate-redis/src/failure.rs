@@ -1,4 +1,4 @@
-//! What stands in for the store when it does not answer in time.
+//! The stand-in that decides when the store does not answer in time.
 
 use crate::error::BuildError;
 use crate::name::Name;
@@ -6,7 +6,7 @@ use std::fmt;
 use std::time::Duration;
 use tollgate::{Algorithm, Decision, DecisionParts, Limiter, Outcome, Quota, Source, Tick};
 
-/// What a request gets that the store does not answer in time.
+/// How a request is answered when the store does not answer in time.
 ///
 /// ```
 /// use tollgate::Quota;
@@ -22,29 +22,31 @@ use tollgate::{Algorithm, Decision, DecisionParts, Limiter, Outcome, Quota, Sour
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum WhenUnavailable {
-    /// It is admitted, and no one counts it.
+    /// Admits the request without counting it.
     Allow,
-    /// It is denied, without a retry time.
+    /// Denies the request, without a retry time.
     Deny,
-    /// A limiter of this machine decides, under this share of the quota, above 0 and up to 1: a token at the least. It
-    /// is charged for whatever the store admits through this machine, so that it takes over with what it has seen.
+    /// Decides with a limiter on this machine, whose quota is a share of the limit's: above 0 and
+    /// up to 1, and at least one token. The limiter is also charged for all that the store admits
+    /// through this machine, so that it knows the recent traffic when it takes over.
     ///
-    /// It follows the same algorithm where a table can hold its state; in place of a sliding log it has a sliding window,
-    /// and a token bucket in place of a sliding window that is too large for it.
+    /// The limiter uses the limit's algorithm where a table can hold its state. In place of a
+    /// sliding log it uses a sliding window, and in place of a sliding window that is too large a
+    /// token bucket.
     Local {
-        /// The share.
+        /// The share of the quota.
         share: f64,
     },
 }
 
 impl Default for WhenUnavailable {
-    /// A local limiter with all of the quota: N machines admit N times of it at the most.
+    /// A local limiter with all of the quota: N machines admit at most N times the limit.
     fn default() -> Self {
         Self::Local { share: 1.0 }
     }
 }
 
-/// What answers.
+/// A [`WhenUnavailable`] that is ready to decide.
 pub(crate) enum StandIn {
     Open,
     Closed,
@@ -75,14 +77,14 @@ impl StandIn {
         Ok(Self::Local(Box::new(local?)))
     }
 
-    /// Charges the local limiter for what the store has admitted.
+    /// Charges the local limiter for tokens that the store has admitted.
     pub(crate) fn keep_warm(&self, name: &Name, tokens: u64) {
         if let (Self::Local(limiter), 1..) = (self, tokens) {
             let _ = limiter.check_n(name, tokens);
         }
     }
 
-    /// The answer to a request of `cost` tokens where at most `limit` can be taken at once.
+    /// Decides a request of `cost` tokens; `limit` is the most that one request can take.
     pub(crate) fn check(&self, name: &Name, cost: u64, limit: u64) -> Decision {
         match self {
             Self::Open => policy(Outcome::Allowed, cost, limit),
@@ -125,9 +127,9 @@ fn policy(outcome: Outcome, cost: u64, limit: u64) -> Decision {
     })
 }
 
-/// A share of a quota, rounded up.
+/// Returns a share of a quota, rounded up.
 fn part(quota: Quota, share: f64) -> Quota {
-    // Above 2^53 the share of a number is not exact, and nobody will miss what is lost.
+    // Above 2^53 the share of a number is not exact; the error is negligible.
     #[allow(clippy::cast_possible_truncation, clippy::cast_precision_loss, clippy::cast_sign_loss)]
     let part = |tokens: u64| ((tokens as f64 * share).ceil() as u64).clamp(1, tokens.max(1));
     let rate = Quota::new(part(quota.tokens()), quota.period());
@@ -178,7 +180,7 @@ mod tests {
         for share in [0.0, -1.0, 1.1, f64::NAN, f64::INFINITY] {
             let on_failure = WhenUnavailable::Local { share };
             let refused = StandIn::new(on_failure, Algorithm::TokenBucket, Quota::per_second(1), 10);
-            assert!(refused.unwrap_err().to_string().ends_with("allowed: above 0, up to 1"));
+            assert!(refused.unwrap_err().to_string().ends_with("expected a number above 0 and up to 1"));
         }
     }
 }

@@ -1,33 +1,41 @@
-//! Leases: tokens that a machine takes in advance, to spend them without asking.
+//! Leases: tokens that a machine takes in advance and spends without a round trip.
 //!
 //! # Why it is never over the limit
 //!
-//! A token that may be spent until `e` is charged as if it were spent at `e`, and counts from the moment it is leased. Let
-//! some interval be given, and the tokens that were spent in it: all of them were leased before its end, with an `e` that is
-//! not before its beginning. Of a bucket, take the first of these leases in the order of the store: after it the bucket is
-//! full no sooner than at `e` and its cost, which is not before the interval's beginning and its cost; each later one adds
-//! its own; and the last was granted, so all of them together are at most what the bucket takes in the interval. A log
-//! counts each token from before it is spent until a period after. A window's lease ends with the window that has counted it.
-//! It does not matter who spends, or when; a machine that stops has spent less. ∎
+//! *Proof.* A token that may be spent until `e` is charged as if it were spent at `e`, and counts
+//! from the moment it is leased. Take any interval and the tokens that were spent in it: all of
+//! them were leased before its end, with an `e` that is not before its beginning. For a bucket,
+//! take the first of these leases in the order of the store. After it the bucket is full no sooner
+//! than at `e` plus its cost, which is not before the interval's beginning plus its cost; each
+//! later lease adds its own cost; and the last one was granted, so together they are at most what
+//! the bucket admits in the interval. A log counts each token from before it is spent until a
+//! period after. A window's lease ends with the window that counted it. It does not matter which
+//! machine spends, or when; a machine that stops has spent less. ∎
 //!
-//! `e` is counted from before the lease was asked for, so on this machine it is over earlier, not later, than in the store.
+//! `e` is counted from before the lease was requested, so a lease ends on this machine no later
+//! than in the store.
 //!
 //! # What it costs
 //!
-//! - What a machine has leased and does not spend, nobody does: up to twice `lease` tokens of a key for each machine, until the
-//!   lease is over: as long as as many tokens take to come, 50 ms at the least and 10 s at the most, and for windows to
-//!   their end. A lease is at most half of what the store has left, begins small, and doubles while a key comes
-//!   again within a second; so a key that comes rarely leases next to nothing.
-//! - A lease whose answer is lost is lost with it, besides; the next one begins small again. A request that is given up does
-//!   not take its lease with it.
-//! - A bucket or a log that gives leases is charged for them ahead of time, so that its last few tokens are not leased.
-//! - What the store has denied is denied here until the time it said, but no longer than a second: what others give
-//!   back meanwhile is not noticed. Except by a fixed window it is denied for a quarter of a lease's time at the least:
-//!   or at the limit, where tokens come one by one, each would be asked for.
-//! - A queue gives no leases: its requests are told when their turn is, and the store alone knows.
-//! - Time is this machine's monotonic clock, which stands still while some machines sleep: one that wakes up may spend what
-//!   is over in the store by then.
-//! - `remaining` and `reset_after` of what is decided here are those of the last answer, less what was spent since.
+//! - Tokens that a machine has leased and does not spend are lost to all: up to twice `lease`
+//!   tokens of a key for each machine, until the lease ends. A lease lasts as long as its tokens
+//!   take to refill, at least 50 ms and at most 10 s; a window's lease lasts until the window ends.
+//!   A lease is at most half of what the store has left. It begins small and doubles while the key
+//!   returns within a second, so a key that is rarely used leases next to nothing.
+//! - If the answer to a lease is lost, its tokens are lost too, and the next lease begins small
+//!   again. A request that is cancelled does not cancel its lease.
+//! - A bucket or a log that grants leases is charged for them ahead of time, so its last few tokens
+//!   are never leased.
+//! - After the store has denied a cost, this machine denies it until the retry time, but for at
+//!   most a second; refunds by others meanwhile go unnoticed. Except with a fixed window it is
+//!   denied for at least a quarter of a lease's time. Otherwise, at the limit, where tokens return
+//!   one by one, each of them would cost a round trip.
+//! - A leaky queue grants no leases: it tells each request when its turn is, and only the store
+//!   knows that.
+//! - Time is this machine's monotonic clock, which stands still during sleep on some machines. A
+//!   machine that wakes up may spend a lease that has already ended in the store.
+//! - `remaining` and `reset_after` of a decision made here are those of the store's last answer,
+//!   less what was spent since.
 
 use crate::core::{Asked, Core};
 use crate::name::Name;
@@ -44,13 +52,14 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
 use tollgate::{Decision, DecisionParts, Outcome, Source, Tick};
 
-/// How long a denial is remembered at the most, in ticks.
+/// The longest time that a denial is remembered, in ticks.
 const DENIED: u64 = 1_000;
-/// How long a store that had nothing to lease is left alone, in ticks.
+/// The time for which a store that had nothing to lease is not asked for a lease again, in ticks.
 const DRY: u64 = 10;
-/// A key that does not come back within so many ticks is not growing.
+/// A key that does not return within this many ticks does not grow its lease.
 const GROWS: u64 = 1_000;
-/// Keys are looked through for idle ones when there are twice as many as were left the last time, and so many at least.
+/// A sweep for idle keys starts when there are twice as many keys as the last one left, and at
+/// least this many.
 const FIRST_SWEEP: u64 = 1_024;
 
 pub(crate) struct Leases {
@@ -60,43 +69,45 @@ pub(crate) struct Leases {
 struct Shared {
     core: Arc<Core>,
     most: u64,
-    /// For how many ticks a denial is remembered at the least.
+    /// The shortest time that a denial is remembered, in ticks.
     rest: u64,
     max_keys: u64,
     start: Instant,
     cells: HashIndex<Name, Arc<Cell>>,
-    /// How many cells there are, and with how many they are swept.
+    /// The number of cells, and the number that starts the next sweep.
     count: AtomicU64,
     sweep_at: AtomicU64,
     sweeping: AtomicBool,
-    /// When they may be swept again, in ticks.
+    /// The earliest time of the next sweep, in ticks.
     rested_at: AtomicU64,
 }
 
-/// Whole ticks, as many as a purse has bits for.
+/// Returns `time` in whole ticks, at most as many as a purse has bits for.
 fn ticks(time: Duration) -> u64 {
     u64::try_from(time.as_nanos() / u128::from(TICK)).unwrap_or(LAST).min(LAST)
 }
 
-/// What this machine knows of a key.
+/// The state of a key on this machine.
 #[derive(Debug, Default)]
 struct Cell {
     purses: Purses,
-    /// Told when the store has answered.
+    /// Notified when the store has answered.
     answered: Notify,
-    /// Up to when a cost is denied without asking: `until << 24 | cost`; 0 if none is.
+    /// The cost that is denied without asking, and until when: `until << 24 | cost`; 0 if there is
+    /// none.
     denied: AtomicU64,
-    /// When the store has said that it will be there, which may be much later.
+    /// The retry time that the store gave, which may be much later than `until`.
     retry_at: AtomicU64,
-    /// How many tokens are asked for in advance, and when they were the last time.
+    /// The size of the next lease, and the time of the last request for one.
     size: AtomicU64,
     asked: AtomicU64,
-    /// What the last answer has said: what remains, and when the key is as good as new.
+    /// The figures of the last answer: the remaining tokens, and the time of the full reset.
     remaining: AtomicU64,
     reset_at: AtomicU64,
 }
 
-/// The right to ask the store. Whoever waits for the answer is told when it is over, however it ends.
+/// The right to ask the store. Dropping it wakes all that wait for the answer, also if the task
+/// fails.
 struct Right(Arc<Cell>);
 
 impl Drop for Right {
@@ -123,17 +134,18 @@ impl Leases {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Takes tokens that were leased, or asks the store for them and for a lease.
+    /// Takes leased tokens, or asks the store for the cost and a lease.
     pub(crate) async fn check(&self, asked: Asked<'_>) -> Decision {
         let shared = &self.shared;
         let core = &shared.core;
         if asked.cost == 0 {
-            // Who takes nothing asks how it stands, and the store knows.
+            // A request of no tokens asks for the state, which only the store knows.
             return core.check(asked, None).await;
         }
         let deadline = core.deadline();
         let Some(cell) = shared.cell(&asked.name) else { return core.check(asked, None).await };
-        // Where others are always faster, the store is asked beside them in time.
+        // If other requests keep taking the leased tokens first, this one asks the store by itself
+        // while there is still time.
         let patience = deadline - core.deadline / 2;
         loop {
             let answered = cell.answered.notified();
@@ -172,12 +184,12 @@ impl Leases {
 
     pub(crate) fn forget(&self, name: &Name) {
         if self.shared.cells.remove_sync(name) {
-            // ORDERING: relaxed; a count. A sweep may have left it out already.
+            // ORDERING: relaxed; a count. A sweep may already have subtracted this cell.
             let _ = self.shared.count.fetch_update(Relaxed, Relaxed, |count| count.checked_sub(1));
         }
     }
 
-    /// Tokens that may be spent, of all keys.
+    /// Returns the tokens of all keys that may be spent.
     pub(crate) fn held(&self) -> u64 {
         let now = self.shared.now();
         let mut held = 0;
@@ -190,18 +202,18 @@ impl Leases {
 }
 
 impl Shared {
-    /// Ticks since the limiter was built, from 1.
+    /// Returns the ticks since the limiter was built, starting at 1.
     fn now(&self) -> u64 {
         let nanos = self.start.elapsed().as_nanos() / u128::from(TICK);
         u64::try_from(nanos).unwrap_or(u64::MAX) + 1
     }
 
-    /// The key's cell; `None` if there are too many.
+    /// Returns the key's cell, or `None` if there are too many.
     fn cell(self: &Arc<Self>, name: &Name) -> Option<Arc<Cell>> {
         if let Some(cell) = self.cells.peek_with(name, |_, cell| Arc::clone(cell)) {
             return Some(cell);
         }
-        // ORDERING: relaxed; a count, and when to do something about it.
+        // ORDERING: relaxed; a count, which only decides when to sweep.
         let count = self.count.load(Relaxed);
         // ORDERING: relaxed, as above.
         if count >= self.sweep_at.load(Relaxed) || count >= self.max_keys {
@@ -217,9 +229,9 @@ impl Shared {
         self.cells.peek_with(name, |_, cell| Arc::clone(cell))
     }
 
-    /// Forgets idle keys, beside the requests.
+    /// Removes idle keys, in a task of its own.
     fn sweep(self: &Arc<Self>) {
-        // ORDERING: relaxed; it protects nothing but the number of tasks.
+        // ORDERING: relaxed; it only bounds the number of tasks.
         if self.now() < self.rested_at.load(Relaxed) || self.sweeping.swap(true, Relaxed) {
             return;
         }
@@ -229,22 +241,24 @@ impl Shared {
             let now = shared.now();
             let mut left = 0;
             shared.cells.retain_sync(|_, cell| {
-                // Who has one in his hands may be about to fill it.
+                // A task that holds the cell may be about to fill it.
                 let stays = !cell.is_idle(now) || Arc::strong_count(cell) > 1;
                 left += u64::from(stays);
                 stays
             });
-            // ORDERING: relaxed, as in `cell`. What was inserted meanwhile is counted the next time.
+            // ORDERING: relaxed, as in `cell`. The next sweep counts cells that were inserted
+            // meanwhile.
             shared.count.store(left, Relaxed);
             // ORDERING: relaxed, as above.
             shared.sweep_at.store((left * 2).max(FIRST_SWEEP), Relaxed);
-            // ORDERING: relaxed, as above. No key is idle sooner.
+            // ORDERING: relaxed, as above. No key becomes idle sooner.
             shared.rested_at.store(now + GROWS, Relaxed);
         });
     }
 
-    /// Asks the store for `cost` tokens and a lease. Only for those who have the right to, which is given back afterwards.
-    /// It is a task of its own: who gives his request up does not take the lease with him.
+    /// Asks the store for `cost` tokens and a lease, for a caller with the right to ask, which the
+    /// task returns at the end. It runs in a task of its own, so that cancelling the request does
+    /// not lose the lease.
     fn ask(
         self: &Arc<Self>,
         cell: &Arc<Cell>,
@@ -262,14 +276,15 @@ impl Shared {
             match &answer {
                 Ok(answer) => {
                     if answer.lease > 0 {
-                        // `now` counts the tick that has begun, so it gets there before the time does.
+                        // `now` counts the tick that has begun, so it reaches the end of the lease
+                        // before the time does.
                         cell.purses.fill(answer.lease, ticks(sent + answer.hold), || shared.now());
                     } else if cost == 0 {
                         cell.deny(0, shared.now() + DRY);
                     }
                     cell.learn(answer, cost, shared.now(), shared.rest);
                 }
-                // What was asked for may be lost: not so much again.
+                // The lease may be lost, so the next one starts small.
                 // ORDERING: relaxed, as in `next_size`.
                 Err(_) => cell.size.store(0, Relaxed),
             }
@@ -277,9 +292,9 @@ impl Shared {
         })
     }
 
-    /// Asks for the next lease while there is something left of this one.
+    /// Asks for the next lease while tokens of this one are left.
     fn ask_early(self: &Arc<Self>, cell: &Arc<Cell>, asked: &Asked<'_>, left: u64, now: u64) {
-        // ORDERING: relaxed; how early is a matter of speed only.
+        // ORDERING: relaxed; it only decides how early the next lease is requested.
         let size = cell.size.load(Relaxed);
         if left * 2 > size || size < 2 || !cell.purses.has_room(now) {
             return;
@@ -291,7 +306,7 @@ impl Shared {
     }
 }
 
-/// The right to look for idle keys. It is given back also if the runtime ends before they were looked for.
+/// The right to sweep. Dropping it returns the right, also if the runtime ends before the sweep.
 struct Sweep(Arc<Shared>);
 
 impl Drop for Sweep {
@@ -302,9 +317,9 @@ impl Drop for Sweep {
 }
 
 impl Cell {
-    /// Ticks until `cost` is asked for again, if the store has denied it.
+    /// Returns the ticks until `cost` may be asked for again, if the store has denied it.
     fn denied_for(&self, cost: u64, now: u64) -> Option<u64> {
-        // ORDERING: relaxed; the word is all there is to know.
+        // ORDERING: relaxed; the word is the whole state.
         let word = self.denied.load(Relaxed);
         let (until, denied) = (word >> 24, word & MOST);
         // ORDERING: relaxed, as in `learn`.
@@ -312,7 +327,8 @@ impl Cell {
         (until > now && cost >= denied && (denied > 0 || cost == 0)).then(wait)
     }
 
-    /// Remembers that `cost` tokens are not to be had until then; 0: that there was nothing to lease.
+    /// Remembers that `cost` tokens are denied until then; a cost of 0 means that there was nothing
+    /// to lease.
     fn deny(&self, cost: u64, until: u64) {
         if cost <= MOST {
             // ORDERING: relaxed, as in `denied_for`.
@@ -320,10 +336,11 @@ impl Cell {
         }
     }
 
-    /// Remembers what an answer says.
+    /// Stores the figures of an answer.
     fn learn(&self, answer: &Answer, cost: u64, now: u64, rest: u64) {
         let decision = &answer.decision;
-        // ORDERING: relaxed; what is told of them may be of two answers. What is leased is counted where it is held.
+        // ORDERING: relaxed; a decision may mix the figures of two answers. The leased tokens are
+        // in the purses.
         self.remaining.store(decision.remaining().saturating_sub(answer.lease), Relaxed);
         // ORDERING: relaxed, as above.
         self.reset_at.store(now.saturating_add(ticks(decision.reset_after())), Relaxed);
@@ -336,9 +353,10 @@ impl Cell {
         }
     }
 
-    /// How much to ask for in advance.
+    /// Returns the size of the next lease.
     fn next_size(&self, most: u64, now: u64) -> u64 {
-        // ORDERING: relaxed; a size more or less, and only those who have the right to ask come here.
+        // ORDERING: relaxed; the size is a heuristic, and only the caller with the right to ask
+        // gets here.
         let (size, asked) = (self.size.load(Relaxed), self.asked.swap(now, Relaxed));
         let next = match asked {
             0 => 0,
@@ -347,7 +365,8 @@ impl Cell {
         };
         // ORDERING: relaxed, as above.
         self.size.store(next, Relaxed);
-        // A request that is too large for what is there gets here however much that is.
+        // The cap is needed because a request that costs more than the purses hold gets here even
+        // when they are nearly full.
         next.min((most * 2).saturating_sub(self.purses.held(now)))
     }
 
@@ -359,7 +378,7 @@ impl Cell {
         self.purses.held(now) == 0 && denied <= now && asked + GROWS < now
     }
 
-    /// A decision of this machine; `wait` in ticks.
+    /// Returns a decision of this machine; `wait` is in ticks.
     fn decision(&self, outcome: Outcome, asked: &Asked<'_>, limit: u64, wait: u64, now: u64) -> Decision {
         let duration = |ticks: u64| Duration::from_nanos(ticks.saturating_mul(TICK));
         // ORDERING: relaxed, as in `learn`.

@@ -1,4 +1,4 @@
-//! The limiter whose state machines share: what may be asked of it.
+//! [`SharedLimiter`]: the limiter whose state machines share.
 
 use crate::client::Client;
 use crate::core::{Asked, Core};
@@ -15,12 +15,12 @@ use tollgate::{Algorithm, Decision, Quota, Source, Tick};
 
 /// A rate limiter whose counts live in a store that machines share.
 ///
-/// Limiters of one name and one kind of algorithm on the same servers share their counts, whatever process and machine they
-/// are in. Where their quotas differ, for instance while a new version is rolled out, each judges by its own; what
-/// was taken stays taken.
+/// Limiters of the same name and kind of algorithm on the same servers share their counts, in any
+/// process and on any machine. Where their quotas differ, for instance while a new version is
+/// rolled out, each limiter judges by its own quota; what was taken stays taken.
 ///
-/// No check fails: if the store does not answer by the deadline, [`WhenUnavailable`](crate::WhenUnavailable) answers, and
-/// [`Decision::source`] tells.
+/// A check never fails: if the store does not answer by the deadline,
+/// [`WhenUnavailable`](crate::WhenUnavailable) decides, and [`Decision::source`] says so.
 ///
 /// ```no_run
 /// use tollgate::Quota;
@@ -41,8 +41,9 @@ use tollgate::{Algorithm, Decision, Quota, Source, Tick};
 ///
 /// # Progress
 ///
-/// A check ends by its deadline, plus what the runtime takes to notice. It takes no lock on its way to the connection, which
-/// all share. Dropping the future of a check abandons the answer; the store may have counted it all the same.
+/// A check ends by its deadline, plus the time that the runtime takes to notice it. It takes no
+/// lock before it reaches the connection, which all checks share. If the future of a check is
+/// dropped, the answer is lost, but the store may have counted the request.
 pub struct SharedLimiter<K: ?Sized> {
     core: Arc<Core>,
     naming: Naming,
@@ -59,7 +60,8 @@ pub(crate) enum Mode {
     Unsynced(Unsynced),
 }
 
-/// A key whose state in the store could not be deleted.
+/// The error of [`SharedLimiter::reset`]: the store did not confirm that it deleted the key's
+/// state.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ResetError {
     problem: String,
@@ -85,7 +87,7 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
         Self { core, naming, mode, name, quota, algorithm, keys: PhantomData }
     }
 
-    /// May this key do this now? Takes one token if it may.
+    /// Checks one request of `key` and takes one token if it is allowed.
     ///
     /// ```no_run
     /// # use tollgate_redis::SharedLimiter;
@@ -98,7 +100,7 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
         self.check_n(key, 1).await
     }
 
-    /// Takes `cost` tokens, if so many are there.
+    /// Checks a request of `cost` tokens and takes them all, or none.
     ///
     /// ```no_run
     /// # use tollgate_redis::SharedLimiter;
@@ -116,9 +118,9 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
         }
     }
 
-    /// As [`check_n`](Self::check_n) at a time that the caller gives, in ticks since the Unix epoch, of which whole
-    /// microseconds count: to replay what has happened, or to test. The store is always asked. A time that is before
-    /// the key's counts as the key's.
+    /// Checks a request of `cost` tokens at a time that the caller gives, in ticks since the Unix
+    /// epoch, rounded down to microseconds: for replays and tests. The store is always asked. A
+    /// time before the key's latest time counts as the latest.
     ///
     /// ```no_run
     /// # use tollgate_redis::SharedLimiter;
@@ -138,8 +140,9 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
         }
     }
 
-    /// Checks each pair of a key and a cost, in the order given; in one round trip, if the servers are no cluster. The
-    /// store is always asked, unless counts may stay [unsynchronized](crate::SharedBuilder::max_unsynced).
+    /// Checks each pair of a key and a cost, in the given order; with a single server, in one round
+    /// trip. The store is always asked, unless counts may stay
+    /// [unsynchronized](crate::SharedBuilder::max_unsynced).
     ///
     /// ```no_run
     /// # use tollgate_redis::SharedLimiter;
@@ -165,7 +168,7 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
         }
     }
 
-    /// What a check of one token would be answered by the store. Takes nothing.
+    /// Returns the store's decision for a request of one token, without taking it.
     ///
     /// ```no_run
     /// # use tollgate_redis::SharedLimiter;
@@ -177,7 +180,7 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
         self.peek_n(key, 1).await
     }
 
-    /// What a check of `cost` tokens would be answered by the store. Takes nothing.
+    /// Returns the store's decision for a request of `cost` tokens, without taking them.
     ///
     /// ```no_run
     /// # use tollgate_redis::SharedLimiter;
@@ -189,7 +192,8 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
         self.peek_by(key, cost, None).await
     }
 
-    /// As [`peek_n`](Self::peek_n) at a time that the caller gives: see [`check_at`](Self::check_at).
+    /// Returns the store's decision for a request of `cost` tokens at a time that the caller gives,
+    /// without taking them. [`check_at`](Self::check_at) describes the time.
     ///
     /// ```no_run
     /// # use tollgate_redis::SharedLimiter;
@@ -213,9 +217,10 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
         }
     }
 
-    /// Gives back what `charge` took, as far as it still counts: where it was taken, in the store or on this machine. A charge
-    /// that a lease has paid goes back to it, unless that lease is over. If the store does not answer, the charge stays:
-    /// a refund is not repeated, for it may have been executed.
+    /// Gives back what `charge` took, if it still counts, to where it was taken: the store or this
+    /// machine. Tokens that a lease paid return to the lease, unless it has expired. If the store
+    /// does not answer, the charge stays: a refund is not repeated, because the store may have
+    /// executed it.
     ///
     /// ```no_run
     /// # use tollgate_redis::SharedLimiter;
@@ -228,8 +233,8 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
         self.refund_n(key, charge, u64::MAX).await;
     }
 
-    /// Gives back at most `tokens` of what `charge` took: for a request that cost less than was charged.
-    /// As [`refund`](Self::refund) otherwise.
+    /// Gives back at most `tokens` of what `charge` took: for a request that cost less than it was
+    /// charged. [`refund`](Self::refund) describes the rest.
     ///
     /// ```no_run
     /// # use tollgate::redis::SharedLimiter;
@@ -242,7 +247,8 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
         self.refund_by(key, charge, tokens, None).await;
     }
 
-    /// As [`refund_n`](Self::refund_n) at a time that the caller gives: see [`check_at`](Self::check_at).
+    /// Gives back at most `tokens` of what `charge` took, at a time that the caller gives.
+    /// [`check_at`](Self::check_at) describes the time.
     ///
     /// ```no_run
     /// # use tollgate_redis::SharedLimiter;
@@ -273,12 +279,12 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
         }
     }
 
-    /// Makes `key` as good as new: in the store, and what this machine keeps of it. What other machines have leased
-    /// stays theirs. Don't refund what it was charged before.
+    /// Deletes the state of `key`, in the store and on this machine. Tokens that other machines
+    /// have leased stay leased. Charges made before a reset must not be refunded after it.
     ///
     /// # Errors
     ///
-    /// [`ResetError`] if the store has not confirmed it by the deadline.
+    /// [`ResetError`] if the store has not confirmed the deletion by the deadline.
     ///
     /// ```no_run
     /// # use tollgate_redis::SharedLimiter;
@@ -291,7 +297,8 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     pub async fn reset(&self, key: &K) -> Result<(), ResetError> {
         let (name, text) = self.naming.name(key);
         let deleted = self.core.client.delete(&text, self.core.deadline()).await;
-        // Only now: what this machine leases or tells before belongs to what was deleted.
+        // After the deletion: what this machine leased or pushed before it belongs to the deleted
+        // state.
         self.core.stand_in.reset(&name);
         match &self.mode {
             Mode::Exact => {}
@@ -300,15 +307,16 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
         }
         deleted.map_err(|failure| ResetError {
             problem: match failure {
-                Failure::Unavailable => "there is no connection to the store".to_owned(),
-                Failure::Unknown => "the store has not answered in time".to_owned(),
+                Failure::Unavailable => "no connection to the store".to_owned(),
+                Failure::Unknown => "the store did not answer in time".to_owned(),
                 Failure::Refused(problem) => problem,
             },
         })
     }
 
-    /// With [`max_unsynced`](crate::SharedBuilder::max_unsynced), tells the store all that it was not told yet, for as long as a
-    /// check may take: before a machine goes away. Otherwise there is nothing to do.
+    /// Sends all counts that the store was not told yet, for at most the deadline of a check:
+    /// before a machine stops. Does nothing without
+    /// [`max_unsynced`](crate::SharedBuilder::max_unsynced).
     ///
     /// ```no_run
     /// # use tollgate_redis::SharedLimiter;
@@ -323,7 +331,7 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
         }
     }
 
-    /// The quota.
+    /// Returns the quota.
     ///
     /// ```
     /// # use tollgate::Quota;
@@ -337,7 +345,8 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
         self.quota
     }
 
-    /// The most that can be taken at once: the burst of a bucket, the limit of a window or a log.
+    /// Returns the most tokens that one request can take: the burst of a bucket, the limit of a
+    /// window or a log.
     ///
     /// ```
     /// # use tollgate::Quota;
@@ -351,7 +360,7 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
         self.core.method.capacity()
     }
 
-    /// The algorithm.
+    /// Returns the algorithm.
     ///
     /// ```
     /// # use tollgate::Quota;
@@ -365,7 +374,7 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
         self.algorithm
     }
 
-    /// The name of the limit.
+    /// Returns the name of the limit.
     ///
     /// ```
     /// # use tollgate::Quota;
@@ -379,7 +388,7 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
         &self.name
     }
 
-    /// The servers.
+    /// Returns the client of the servers.
     ///
     /// ```
     /// # use tollgate::Quota;
@@ -393,7 +402,8 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
         &self.core.client
     }
 
-    /// What was counted since the limiter was built. It goes through all keys that this machine keeps something of.
+    /// Returns what was counted since the limiter was built. Visits all keys that this machine
+    /// keeps state for.
     ///
     /// ```
     /// # use tollgate::Quota;

@@ -1,16 +1,18 @@
-//! What a key is called in the store.
+//! The name of a key in the store.
 //!
-//! `tollgate:<limit>:<letter>:<32 hexadecimal digits>`. The digits are the first half of a SHA-256 of the key: a store
-//! is shared by programs that trust each other more than their clients, who choose the keys. With a hash that is not
-//! made to withstand it, a client could choose one that meets another's. The letter is the kind of state, so that a limit
-//! whose algorithm is changed never reads what the other has left.
+//! A name is `tollgate:<limit>:<letter>:<32 hexadecimal digits>`. The digits are the first half of
+//! a SHA-256 of the key, because clients choose the keys and the programs that share a store do not
+//! trust clients: with a weaker hash a client could construct a key that collides with another's.
+//! The letter is the kind of state, so that a limit whose algorithm is changed never reads the
+//! state of the old one.
 
 use sha2::{Digest, Sha256};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// A key of a shared limit: bytes by which all machines know it.
+/// A key of a shared limit: the bytes that identify it on all machines.
 ///
-/// `Hash` would not do: what it feeds to a hasher may differ between platforms and versions.
+/// `Hash` is not used, because what a type feeds to a hasher may differ between platforms and
+/// versions.
 ///
 /// ```
 /// use tollgate_redis::StoreKey;
@@ -25,7 +27,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// }
 /// ```
 pub trait StoreKey {
-    /// Appends the bytes of the key: the same for equal keys, others for others.
+    /// Appends the bytes of the key. Equal keys write equal bytes, and different keys different
+    /// bytes.
     fn write(&self, bytes: &mut Vec<u8>);
 }
 
@@ -80,7 +83,7 @@ impl StoreKey for IpAddr {
     }
 }
 
-/// All keys are one: for a limit that is for everybody together.
+/// The only key of a limit that applies to all requests together.
 impl StoreKey for () {
     fn write(&self, _bytes: &mut Vec<u8>) {}
 }
@@ -91,7 +94,7 @@ impl<K: StoreKey + ?Sized> StoreKey for &K {
     }
 }
 
-/// Of pairs, the first with its length, so that `("ab", "c")` is not `("a", "bc")`.
+/// Writes the first element with its length, so that `("ab", "c")` differs from `("a", "bc")`.
 impl<A: StoreKey, B: StoreKey> StoreKey for (A, B) {
     fn write(&self, bytes: &mut Vec<u8>) {
         let start = bytes.len();
@@ -103,14 +106,14 @@ impl<A: StoreKey, B: StoreKey> StoreKey for (A, B) {
     }
 }
 
-/// How many characters of a readable key stand in the store at the most.
+/// The longest readable key in a name, in characters.
 const READABLE: usize = 200;
 
-/// A key as this machine keeps it.
+/// A key as this machine stores it: the first half of its hash.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Name([u8; 16]);
 
-/// How keys are named: for one limit.
+/// Makes the names of the keys of one limit.
 #[derive(Debug)]
 pub(crate) struct Naming {
     prefix: String,
@@ -136,7 +139,7 @@ impl Naming {
         let mut text = String::with_capacity(self.prefix.len() + 32);
         text.push_str(&self.prefix);
         if self.readable {
-            // A digest has no such sign.
+            // A digest never contains `=`, so the two forms of a name don't collide.
             text.push('=');
             let start = text.len();
             escape(&bytes, &mut text);
@@ -152,8 +155,8 @@ impl Naming {
     }
 }
 
-/// Letters, digits and a few signs stay; all else, and what the store's cluster or this naming gives a meaning,
-/// becomes %xx.
+/// Appends `bytes` to `text`. Letters, digits and a few signs stay; all others, including those
+/// with a meaning for a cluster or in a name, become %xx.
 fn escape(bytes: &[u8], text: &mut String) {
     for &byte in bytes {
         if byte.is_ascii_alphanumeric() || b"-_.@/+".contains(&byte) {
@@ -165,7 +168,8 @@ fn escape(bytes: &[u8], text: &mut String) {
     }
 }
 
-/// Two digits, without a formatter: names are made for every check.
+/// Returns the two hexadecimal digits of `byte`. Without a formatter, because a name is made for
+/// every check.
 fn hexadecimal(byte: u8, text: &mut String) {
     for digit in [byte >> 4, byte & 15] {
         text.push(b"0123456789abcdef"[usize::from(digit)].into());

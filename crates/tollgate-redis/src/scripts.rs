@@ -1,4 +1,4 @@
-//! What the store runs: a script for each algorithm, and how its answers are read.
+//! The scripts that the store runs, one for each algorithm, and the parsing of their answers.
 
 pub(crate) mod method;
 pub(crate) mod script;

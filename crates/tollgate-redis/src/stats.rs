@@ -1,8 +1,8 @@
-//! What a limiter and its client have seen.
+//! The statistics of a limiter and its client.
 
 use crate::words::atomics::{AtomicU64, Relaxed};
 
-/// Figures of a [`Client`](crate::Client).
+/// Statistics of a [`Client`](crate::Client).
 ///
 /// ```
 /// use tollgate_redis::Client;
@@ -14,15 +14,16 @@ use crate::words::atomics::{AtomicU64, Relaxed};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ClientStats {
-    /// Is there a connection, as far as is known?
+    /// Whether there is a connection, as far as is known.
     pub connected: bool,
-    /// Breakers that are open just now: a server has one, and so has each node of a cluster.
+    /// The number of breakers that are open now. A single server has one breaker, each node of a
+    /// cluster its own.
     pub breakers_open: usize,
     /// How often a breaker has opened.
     pub breaker_opened: u64,
 }
 
-/// Figures of a [`SharedLimiter`](crate::SharedLimiter), counted since it was built.
+/// Statistics of a [`SharedLimiter`](crate::SharedLimiter), counted since it was built.
 ///
 /// ```
 /// use tollgate::Quota;
@@ -36,29 +37,31 @@ pub struct ClientStats {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SharedStats {
-    /// Decisions that the store has made.
+    /// Decisions that the store made.
     pub by_store: u64,
-    /// Decisions from tokens that were leased, or may stay unsynchronized.
+    /// Decisions that this machine made from leased tokens, or from tokens that may stay
+    /// unsynchronized.
     pub ahead: u64,
-    /// Decisions that stood in for the store's: by [`WhenUnavailable`](crate::WhenUnavailable).
+    /// Decisions that [`WhenUnavailable`](crate::WhenUnavailable) made in place of the store.
     pub stood_in: u64,
-    /// Requests whose fate is unknown: the store may have counted them, though its answer was late or lost.
+    /// Requests whose fate is unknown: the answer was late or lost, and the store may have counted
+    /// them.
     pub unknown: u64,
-    /// Requests that the store has refused to execute.
+    /// Requests that the store refused to execute.
     pub refused: u64,
     /// Requests that were not sent, because there was no connection or the breaker was open.
     pub unavailable: u64,
-    /// Tokens that this machine has leased and not spent yet, of all keys; what has expired is not counted.
+    /// Tokens of all keys that this machine has leased and not spent yet, without expired leases.
     pub leased: u64,
-    /// Tokens that this machine has admitted and the store has not confirmed, of all keys.
+    /// Tokens of all keys that this machine has admitted and the store has not confirmed.
     pub unsynced: u64,
-    /// Of these, those that are on their way.
+    /// The part of `unsynced` that was sent and not confirmed yet.
     pub in_flight: u64,
-    /// The most unconfirmed tokens of any one key: what this machine may add to an overshoot just now.
+    /// The most unconfirmed tokens of any one key: what this machine may add to an overshoot now.
     pub most_unsynced: u64,
 }
 
-/// What is counted as it happens.
+/// The counters of a limiter, one for each [`Event`].
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     by_store: AtomicU64,
@@ -69,7 +72,7 @@ pub(crate) struct Counters {
     unavailable: AtomicU64,
 }
 
-/// What is counted.
+/// An event that [`Counters`] counts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Event {
     ByStore,

@@ -1,41 +1,50 @@
-//! Counts that are synchronized beside the requests, with a bound on how far they may be apart.
+//! Counts that are synchronized in the background, with a bound on how far they may diverge.
 //!
-//! Each machine counts what it admits, and tells the store in the background. It never has more than `max_unsynced` tokens
-//! of a key that the store has not confirmed, and admits nothing that is above the limit by what it has heard.
+//! Each machine counts what it admits and tells the store in the background. A key never has more
+//! than `max_unsynced` tokens that the store has not confirmed, and a machine admits nothing above
+//! the limit by what it has heard.
 //!
 //! # Bound
 //!
-//! With N machines, in each window: the limit and (N - 1) x `max_unsynced` tokens at the most, whatever the traffic is, and
-//! whether or not the store is there. *Proof.* Let each machine's *knowledge* be the moment at which the store gave the
-//! answer that the machine's last admission was judged by, and X the one with the latest, at `k`. X judged by a total that
-//! holds all that the store had counted at `k`, its own share included, and by all that it had admitted besides: so what X
-//! has admitted, and what others had told the store until `k`, is within the limit. Any other machine Y has heard no answer
-//! later than `k` before its last admission. So all that it had admitted by then and that the store has not counted until `k`
-//! was unconfirmed at that moment: `max_unsynced` at the most. ∎
+//! N machines admit, in each window, at most the limit and (N - 1) x `max_unsynced` tokens,
+//! whatever the traffic is, and whether or not the store is reachable. *Proof.* Let each machine's
+//! *knowledge* be the moment at which the store gave the answer that the machine's last admission
+//! was judged by, and X the machine with the latest one, at `k`. X judged by a total that holds all
+//! that the store had counted at `k`, X's own share included, and by all that it had admitted
+//! besides. So what X has admitted and what others had told the store until `k` is together within
+//! the limit. Any other machine Y has heard no answer later than `k` before its last admission. So
+//! all that Y had admitted by then and that the store had not counted at `k` was unconfirmed at
+//! that moment: at most `max_unsynced`. ∎
 //!
-//! That asks for a total that never loses what it has held. A machine keeps the most it has heard of others. The store may
-//! lose everything when it is killed; so each machine tells it all that it has admitted in the window, not what has come since,
-//! and when it has a new connection, or hears that less was known of it than it had been told, it tells all counts of the
-//! windows at hand again; one that has no requests looks five times a second. Until the others have had the time
-//! to do so (two seconds: as long as they may take to notice that the store is back), it takes no answer for a confirmation: it goes on spending what it has of `max_unsynced`, and gets
-//! no more. So the bound holds when a server is killed and comes back empty, if all machines that have a part in the window
-//! reach it within that time. A machine that is new knows of no loss, and behind a cluster's or a proxy's connection a
-//! loss is noticed only by those who have told something before. A process that is started again is another machine: what
-//! it had not told when it ended is forgotten.
+//! The proof needs a total that never loses what it held. A machine keeps the highest count it has
+//! heard of the others. The store may lose everything when it is killed. So a machine always tells
+//! it all that it has admitted in the window, not the difference. It tells all counts of the
+//! current windows again when it has a new connection, or when an answer shows that the store knew
+//! less than it had been told; a machine without requests looks five times a second. Until the
+//! others have had the time to do so (two seconds: as long as they may take to notice that the
+//! store is back), the machine takes no answer for a confirmation: it spends the rest of its
+//! `max_unsynced`, and gets no more. So the bound holds when a server is killed and comes back
+//! empty, if all machines that have a part in the window reach it within that time. A new machine
+//! knows of no loss, and behind the connection of a cluster or a proxy only machines that have told
+//! something before notice one. A process that is restarted is another machine: what it had not
+//! told when it ended is forgotten.
 //!
-//! To reset a key deletes it in the store, and what this machine has admitted; others take that for a loss.
+//! A reset deletes the key in the store, and this machine's admissions; other machines take it for
+//! a loss.
 //!
-//! Counts of a window that is over go to that window: the sliding window weighs them. They are dropped when the window after
-//! it is over, too, for nobody asks for them any more.
+//! Counts of a window that has ended still go to that window, because the sliding window weighs
+//! them. They are dropped when the next window has ended, too, and they count no longer.
 //!
-//! Windows have the store's time: each answer says what it is, and between answers this machine's clock goes on from there.
+//! Windows follow the store's time. Each answer carries it, and this machine's clock continues from
+//! there.
 //!
 //! # What a request waits for
 //!
-//! Nothing, while the limit and `max_unsynced` have room, also of a key that was never seen: it counts from nothing, within the
-//! bound. If `max_unsynced` is used up, it waits for the store's answer up to its deadline, rather than be refused; if
-//! there is no connection, [`WhenUnavailable`](crate::WhenUnavailable) answers, which denies unless it was told otherwise. (What it
-//! admits is beyond the bound.) A request that costs more than `max_unsynced` asks the store.
+//! Nothing, while the limit and `max_unsynced` have room; this includes keys that were never seen,
+//! which count from zero, within the bound. If `max_unsynced` is used up, the check waits for the
+//! store's answer, up to its deadline, before it is denied. If there is no connection,
+//! [`WhenUnavailable`](crate::WhenUnavailable) decides, and denies by default. (What it admits is
+//! beyond the bound.) A request that costs more than `max_unsynced` asks the store.
 
 mod counts;
 mod tell;
@@ -62,7 +71,7 @@ pub(crate) struct Unsynced {
 }
 
 impl Unsynced {
-    /// Is that possible?
+    /// Checks that the settings are within range.
     pub(crate) fn check_settings(
         algorithm: Algorithm,
         limit: u64,
@@ -90,7 +99,7 @@ impl Unsynced {
             limit: core.method.capacity(),
             period,
             sliding,
-            // Each may have two windows.
+            // A key may have two windows.
             max_keys: (max_keys as u64).saturating_mul(2),
             start: Instant::now(),
             origin: AtomicU64::new(now.as_nanos() / 1000),
@@ -107,7 +116,7 @@ impl Unsynced {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Checks; at `now`, or by the store's time as far as it is known.
+    /// Checks a request, at `now` or by the store's time as far as it is known.
     pub(crate) async fn check(&self, asked: Asked<'_>, now: Option<Tick>, deadline: Instant) -> Decision {
         let shared = &self.shared;
         let core = &shared.core;
@@ -138,7 +147,7 @@ impl Unsynced {
                 }
                 Err(Full::Limit) => return decided(false, count.fields().present()),
                 Err(Full::Unsynced) if !core.client.is_up(asked.text) => {
-                    // Asks for the connection, if nobody does.
+                    // Starts the task that connects, if it is not running.
                     shared.tell_later(&count);
                     return core.stand_in(asked);
                 }
@@ -162,7 +171,7 @@ impl Unsynced {
         }
     }
 
-    /// What a check would be answered by what is known here.
+    /// Returns the decision of a check, by what this machine knows, without taking anything.
     pub(crate) fn peek(&self, asked: Asked<'_>, now: Option<Tick>) -> Decision {
         let shared = &self.shared;
         let now = shared.at(now);
@@ -173,7 +182,7 @@ impl Unsynced {
         shared.decision(used <= shared.limit, asked.cost, window, before, present, now)
     }
 
-    /// Gives back what the store was not told of yet.
+    /// Gives back tokens that the store was not told of yet.
     pub(crate) fn refund(&self, name: Name, charge: &Decision, tokens: u64) {
         let window = charge.at().as_nanos() / 1000 / self.shared.period;
         if let Some(count) = self.shared.counts.peek_with(&(name, window), |_, count| Arc::clone(count)) {
@@ -181,18 +190,18 @@ impl Unsynced {
         }
     }
 
-    /// Forgets what was admitted in the windows at hand.
+    /// Removes what was admitted in the current windows.
     pub(crate) fn forget(&self, name: Name) {
         let window = self.shared.now() / self.shared.period;
         for window in [window.wrapping_sub(1), window] {
             if self.shared.counts.remove_sync(&(name, window)) {
-                // ORDERING: relaxed; a count. A sweep may have left it out already.
+                // ORDERING: relaxed; a count. A sweep may already have subtracted this window.
                 let _ = self.shared.size.fetch_update(Relaxed, Relaxed, |size| size.checked_sub(1));
             }
         }
     }
 
-    /// Tells the store all that it was not told. Until then, or for as long as a check may take.
+    /// Tells the store all that it was not told, for at most the deadline of a check.
     pub(crate) async fn flush(&self) {
         let shared = &self.shared;
         let all = async {
@@ -208,14 +217,14 @@ impl Unsynced {
                     return;
                 }
                 shared.tell_round().await;
-                // Another task may have the right to tell some of them, or there is no connection.
+                // Another task may be pushing some of them, or there is no connection.
                 sleep(Duration::from_millis(1)).await;
             }
         };
         let _ = timeout(shared.core.deadline, all).await;
     }
 
-    /// Adds what is unsynchronized just now.
+    /// Adds the tokens that are unsynchronized now.
     pub(crate) fn add_to(&self, stats: &mut SharedStats) {
         let SharedStats { unsynced, in_flight, most_unsynced, .. } = self.shared.unsynced();
         *stats = SharedStats { unsynced, in_flight, most_unsynced, ..*stats };

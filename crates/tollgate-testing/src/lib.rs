@@ -1,7 +1,7 @@
-//! What the tests, benches, models and fuzz targets of several crates share.
+//! The harness that the tests, benches, models and fuzz targets of several crates share.
 //!
-//! Nothing here is published. A feature for each crate that is tested, so that the tests of the core
-//! build no server and no store.
+//! This crate is not published. It has a feature for each crate under test, so that the tests of
+//! the core build no server and no store.
 
 #![allow(missing_docs, clippy::new_without_default)] // Each name says what it is for; nobody else links this.
 
@@ -13,12 +13,12 @@ pub mod store;
 #[cfg(feature = "http")]
 pub mod structured;
 
-/// The README's examples, compiled and run.
+/// Compiles and runs the README's examples.
 #[cfg(all(doctest, feature = "http", feature = "redis"))]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 
-/// Those of the page for users of governor.
+/// Compiles the examples of the page for users of governor.
 #[cfg(all(doctest, feature = "http"))]
 #[doc = include_str!("../../../docs/from-governor.md")]
 struct FromGovernor;

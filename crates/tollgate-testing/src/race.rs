@@ -1,4 +1,5 @@
-//! What races of real threads begin with: numbers without a pattern, and a line from which all start together.
+//! The parts of a race between real threads: random numbers, and a line from which all threads
+//! start together.
 
 use std::hint;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -19,22 +20,23 @@ impl Random {
     }
 }
 
-/// All threads wait here for each other, spinning for a moment, so that they go on together.
+/// A barrier at which all threads wait for each other. They spin for a moment first, so that they
+/// continue together.
 pub struct StartLine {
     threads: usize,
     arrived: AtomicUsize,
-    /// A thread has panicked and will not come.
+    /// A thread has panicked and will not arrive.
     broken: AtomicBool,
-    /// For those who have spun long enough: where other programs want the cores too, that only keeps the others
-    /// from arriving.
+    /// For threads that have spun long enough: on a busy machine, more spinning only keeps the
+    /// others from arriving.
     sleepers: Mutex<()>,
     changed: Condvar,
 }
 
-/// One thread's way along the line.
+/// The position of one thread on the line.
 pub struct Lane<'l> {
     line: &'l StartLine,
-    /// How many will have arrived when all have.
+    /// The number of arrivals once all threads have arrived.
     turn: usize,
 }
 
@@ -44,7 +46,7 @@ impl StartLine {
         Self { threads, arrived, broken, sleepers: Mutex::new(()), changed: Condvar::new() }
     }
 
-    /// For each thread one.
+    /// Returns the lane of one thread; each thread needs its own.
     pub fn lane(&self) -> Lane<'_> {
         Lane { line: self, turn: 0 }
     }
@@ -72,7 +74,8 @@ impl Lane<'_> {
 }
 
 impl StartLine {
-    /// Under the lock, so that nobody falls asleep without having seen what has changed.
+    /// Wakes the sleepers. Takes their lock, so that no thread falls asleep without having seen the
+    /// change.
     fn wake(&self) {
         let _sleepers = self.sleepers.lock().unwrap_or_else(PoisonError::into_inner);
         self.changed.notify_all();

@@ -1,6 +1,7 @@
-//! Servers, clusters, sentinels, faults on the way to them, and processes that share them.
+//! Servers, clusters, sentinels, faults between them and their clients, and processes that share
+//! them.
 //!
-//! All of it belongs to the test that started it, and ends with it.
+//! Everything belongs to the test that started it, and ends with it.
 
 pub mod certificates;
 pub mod cluster;

@@ -1,13 +1,14 @@
-//! `RateLimit` and `RateLimit-Policy`, read with `sfparse`, which shares nothing with `sfv`, which writes them.
+//! Parses `RateLimit` and `RateLimit-Policy` with `sfparse`, which is independent of `sfv`, which
+//! writes them.
 
 use http::HeaderMap;
 use sfparse::{Parser, Value};
 use std::collections::BTreeMap;
 
-/// An item of `RateLimit`: a limit's name, `r`, and `t` if it is there.
+/// An item of `RateLimit`: a limit's name, `r`, and `t` if it is present.
 pub type Left = (String, u64, Option<u64>);
 
-/// An item of `RateLimit-Policy`: a limit's name, `q`, and `w` if it is there.
+/// An item of `RateLimit-Policy`: a limit's name, `q`, and `w` if it is present.
 pub type Policy = (String, u64, Option<u64>);
 
 /// Any item: a name, and its parameters.
@@ -21,7 +22,8 @@ pub fn policies(headers: &HeaderMap) -> Vec<Policy> {
     items(headers, "ratelimit-policy", "q", "w")
 }
 
-/// All lines of a field as one list; `need` is a parameter that each item has, `may` one that it may have.
+/// Parses all lines of a field as one list. Each item must have the parameter `need`, and may have
+/// the parameter `may`.
 fn items(headers: &HeaderMap, field: &str, need: &str, may: &str) -> Vec<(String, u64, Option<u64>)> {
     let lines: Vec<&str> = headers.get_all(field).iter().map(|line| line.to_str().unwrap()).collect();
     let text = lines.join(",");
@@ -35,7 +37,7 @@ fn items(headers: &HeaderMap, field: &str, need: &str, may: &str) -> Vec<(String
     items.into_iter().map(item).collect()
 }
 
-/// Strings with parameters that are whole numbers, none of them twice.
+/// Parses strings with parameters that are whole numbers, none of them twice.
 fn list(text: &str) -> Result<Vec<Item>, String> {
     let mut parser = Parser::new(text.as_bytes());
     let mut items = Vec::new();

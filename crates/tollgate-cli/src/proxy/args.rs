@@ -21,14 +21,14 @@ use crate::printable::printable;
 use crate::proxy::upstream::origin::Origin;
 use crate::proxy::upstream::service::{UpstreamSettings, parse_upstream};
 
-/// What the program is for, in a paragraph.
+/// The description of the subcommand in its help.
 pub(crate) const ABOUT: &str = "\
 Puts limits in front of a server: a small reverse proxy for HTTP/1.1 and HTTP/2 (without TLS) that
 streams bodies both ways. A request that a limit refuses is answered with 429, Retry-After and a
 problem in JSON, and never reaches the server. Responses say what is left (RateLimit and
 RateLimit-Policy). WebSockets are passed on.";
 
-/// What does not fit beside an option.
+/// The end of the help: what does not fit beside an option.
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   tollgate proxy --listen 127.0.0.1:8080 --upstream http://127.0.0.1:3000 \\
@@ -43,37 +43,37 @@ Examples:
 Limits: NAME=QUOTA by KEY. A quota is '100/s', '5/10s', '1000/h burst 50'. A key is ip, method,
 path (without the query), header NAME or query NAME; several joined with '+' count together, as in
 ip+path; 'or' gives an alternative for requests without the first, as in header x-api-key or ip; and
-'nothing' counts all requests together. 'else' says what becomes of requests without a key: deny
-(they get 403; the default), allow (the limit does not count for them), share (together they are
+'nothing' counts all requests together. 'else' says what happens to requests without a key: deny
+(they get 403; the default), allow (the limit does not apply to them), share (together they are
 one client). Of several limits all must admit a request, and it is charged to all or to none.
 
-What a client is free to choose is no key by itself: who invents a new API key for each request has
-a new quota each time. Limit the address, too.
+Do not limit only by a value that the client chooses: a client that invents a new API key for each
+request has a new quota each time. Limit the address, too.
 
 The ip is the other end of the connection; IPv6 counts by its network (--ipv6-prefix). Behind other
-proxies, say whom to believe: --trust names their networks, --trust-hops counts them. Then the ip
+proxies, say which to trust: --trust names their networks, --trust-hops counts them. Then the ip
 is found in X-Forwarded-For (--forwarded-field), from the right, past those that are trusted.
 The upstream is told where a request came from in the same field, and in X-Forwarded-Host and
--Proto. Of these, what a client or an untrusted proxy wrote is replaced.
+-Proto. The fields of a client or an untrusted proxy are replaced.
 
-With --redis the counts are in a store, and proxies that name the same limits enforce them together. A
-check takes a round trip; --redis-lease and --redis-max-unsynced save most of them. What the store does
-not answer in time is decided by --redis-on-failure. Pass the address in TOLLGATE_REDIS if it holds a
-password: arguments can be read by others on the machine.
+With --redis the counts are in a store, and proxies that name the same limits enforce them together.
+A check takes a round trip; --redis-lease and --redis-max-unsynced save most of them. If the store
+does not answer in time, --redis-on-failure decides. Pass the address in TOLLGATE_REDIS if it holds
+a password: other users of the machine can read arguments.
 
-An upstream that can't be reached is a 502, one that does not answer in time a 504, with a problem
-in JSON that says so.
+If the upstream can't be reached, the response is a 502; if it does not answer in time, a 504. Both
+have a problem in JSON.
 
-Host is passed on as the client sent it, for servers make links and find sites by it; over
-HTTP/2 to the upstream, which has no other name for it, it is the upstream's. --host chooses.
+Host is passed on as the client sent it, because servers use it to make links and find sites. Over
+HTTP/2 to the upstream it is the upstream's own. --host chooses.
 
-SIGINT and SIGTERM end the proxy: it accepts nothing more, lets requests end (WebSockets, which have
-no end, are closed), and exits with 0. A second signal ends it at once, with 1. What is refused at
-the start exits with 2.";
+SIGINT and SIGTERM end the proxy: it stops accepting, lets open requests finish (but closes
+WebSockets), and exits with 0. A second signal ends it immediately, with 1. Invalid
+arguments exit with 2.";
 
 #[derive(Args)]
 pub(crate) struct ProxyArgs {
-    /// Where clients connect: IP:PORT, as in 127.0.0.1:8080 or [::]:8080; port 0 is any that is free
+    /// Where clients connect: IP:PORT, as in 127.0.0.1:8080 or [::]:8080; port 0 is any free port
     #[arg(long, value_name = "ADDR", value_parser = address)]
     listen: SocketAddr,
 
@@ -81,8 +81,8 @@ pub(crate) struct ProxyArgs {
     #[arg(long, value_name = "URL")]
     upstream: String,
 
-    /// A limit, as often as there are limits: 'per-ip=100/s burst 20 by ip', see below. Without any, everything
-    /// passes
+    /// A limit, once for each limit: 'per-ip=100/s burst 20 by ip', see below. Without any,
+    /// everything passes
     #[arg(short, long, value_name = "NAME=QUOTA by KEY", help_heading = "Limits")]
     limit: Vec<String>,
 
@@ -101,9 +101,10 @@ pub(crate) struct ProxyArgs {
     #[arg(long, value_name = "N", default_value_t = 1_000_000, help_heading = "Limits")]
     max_keys: usize,
 
-    /// Share the counts with other proxies through Redis or Valkey: redis://[:PASSWORD@]HOST[:PORT][/DATABASE], rediss://
-    /// with TLS, or several nodes of a cluster with commas between them. Limits of one name, quota and algorithm
-    /// are one
+    /// Share the counts with other proxies through Redis or Valkey:
+    /// redis://[:PASSWORD@]HOST[:PORT][/DATABASE], rediss:// with TLS, or several nodes of a
+    /// cluster with commas between them. Proxies share a limit if its name, quota and algorithm are
+    /// equal
     #[arg(
         long,
         value_name = "URL",
@@ -124,12 +125,13 @@ pub(crate) struct ProxyArgs {
     )]
     redis_deadline: Duration,
 
-    /// What a request gets that the store does not answer in time [default: local, or deny with
+    /// How to answer a request when the store does not in time [default: local, or deny with
     /// --redis-max-unsynced]
     #[arg(long, value_enum, value_name = "POLICY", requires = "redis", help_heading = "Shared limits")]
     redis_on_failure: Option<OnFailureArg>,
 
-    /// The part of each quota that this proxy enforces alone while the store is away, above 0 and up to 1 [default: 1]
+    /// The share of each quota that this proxy enforces alone while the store is unavailable, above
+    /// 0 and up to 1 [default: 1]
     #[arg(
         long,
         value_name = "SHARE",
@@ -139,12 +141,13 @@ pub(crate) struct ProxyArgs {
     )]
     redis_share: Option<f64>,
 
-    /// Take up to so many tokens of a key in advance, to spend them without asking: never over the limit
+    /// Take up to this many tokens of a key in advance and spend them without asking: never over
+    /// the limit
     #[arg(long, value_name = "N", requires = "redis", help_heading = "Shared limits")]
     redis_lease: Option<u64>,
 
-    /// Count here and tell the store later, with at most so many tokens of a key untold: never waits, and may be over the limit
-    /// by as many for each other proxy; for windows
+    /// Count here and tell the store later, with at most this many tokens of a key untold: never
+    /// waits, and may exceed the limit by as many for each other proxy; for windows
     #[arg(
         long,
         value_name = "N",
@@ -154,11 +157,11 @@ pub(crate) struct ProxyArgs {
     )]
     redis_max_unsynced: Option<u64>,
 
-    /// What new keys get while a limit tracks as many as it may
+    /// The policy for new keys while a limit tracks its maximum
     #[arg(long, value_enum, value_name = "POLICY", default_value_t = FullArg::Deny, conflicts_with = "redis", help_heading = "Limits")]
     full: FullArg,
 
-    /// A limit that decides and counts (see --metrics) but refuses nothing: to try it out
+    /// A limit that decides and counts (see --metrics) but refuses nothing, to try it out
     #[arg(long, value_name = "NAME", help_heading = "Limits")]
     shadow: Vec<String>,
 
@@ -172,23 +175,24 @@ pub(crate) struct ProxyArgs {
     )]
     status: u16,
 
-    /// A path that no limit counts for, such as /health
+    /// A path that no limit applies to, such as /health
     #[arg(long, value_name = "PATH", help_heading = "Limits")]
     skip_path: Vec<String>,
 
-    /// A network of proxies in front of this one, such as 10.0.0.0/8: what they say about the client is believed
+    /// A network of proxies in front of this one, such as 10.0.0.0/8, whose statements about the
+    /// client are trusted
     #[arg(long, value_name = "NETWORK", help_heading = "Who is asking")]
     trust: Vec<String>,
 
-    /// How many proxies every request has come through before this one, where their networks are not known
+    /// How many proxies every request passes before this one, where their networks are not known
     #[arg(long, value_name = "N", conflicts_with = "trust", help_heading = "Who is asking")]
     trust_hops: Option<usize>,
 
-    /// The field in which they say who the client is, and this proxy tells the upstream
+    /// The field that names the client, in requests from trusted proxies and to the upstream
     #[arg(long, value_enum, value_name = "FIELD", default_value_t = FieldArg::XForwardedFor, help_heading = "Who is asking")]
     forwarded_field: FieldArg,
 
-    /// How many bits of an IPv6 address tell clients apart
+    /// How many bits of an IPv6 address identify a client
     #[arg(
         long,
         value_name = "BITS",
@@ -202,7 +206,7 @@ pub(crate) struct ProxyArgs {
     #[arg(long, value_enum, value_name = "WHOSE", help_heading = "Upstream")]
     host: Option<HostArg>,
 
-    /// Speak HTTP/2 to the upstream, without asking first: for gRPC
+    /// Speak HTTP/2 to the upstream without negotiation: for gRPC
     #[arg(long, help_heading = "Upstream")]
     upstream_http2: bool,
 
@@ -210,7 +214,8 @@ pub(crate) struct ProxyArgs {
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = time, help_heading = "Upstream")]
     connect_timeout: Duration,
 
-    /// How long the upstream may take until it begins to answer, once the request has stopped moving
+    /// How long the upstream may take until it begins to answer, once the request body has stopped
+    /// moving
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = time, help_heading = "Upstream")]
     request_timeout: Duration,
 
@@ -222,7 +227,7 @@ pub(crate) struct ProxyArgs {
     #[arg(long, value_name = "FILE", help_heading = "Operation")]
     access_log: Option<PathBuf>,
 
-    /// The most connections from clients at a time; others wait to be accepted
+    /// The most connections from clients at a time; more wait to be accepted
     #[arg(
         long,
         value_name = "N",
@@ -232,7 +237,7 @@ pub(crate) struct ProxyArgs {
     )]
     max_connections: u32,
 
-    /// How long requests may take to end when the proxy is told to
+    /// How long requests may take to finish at shutdown
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = time, help_heading = "Operation")]
     shutdown_timeout: Duration,
 }
@@ -255,16 +260,16 @@ enum FieldArg {
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum HostArg {
-    /// The one that the client asked for
+    /// The one that the client sent
     Preserve,
-    /// That of --upstream
+    /// The one in --upstream
     Upstream,
 }
 
 impl ProxyArgs {
     /// # Errors
     ///
-    /// An upstream, a limit or a network that means nothing.
+    /// An invalid upstream, limit or network.
     pub(crate) fn settings(self) -> Result<Settings, Failure> {
         let authority = parse_upstream(&self.upstream)?;
         if self.upstream_http2 && self.host == Some(HostArg::Preserve) {
@@ -282,8 +287,7 @@ impl ProxyArgs {
         let on_failure = match (self.redis_on_failure, self.redis_share) {
             (Some(OnFailureArg::Allow | OnFailureArg::Deny), Some(share)) => {
                 return Err(Failure::refused(format!(
-                    "--redis-share {share} has no meaning where no limiter of this proxy decides; allowed: \
-                     --redis-on-failure local, the default; leave one of them out"
+                    "--redis-share {share} needs --redis-on-failure local, the default; leave one of them out"
                 )));
             }
             (None, _) if self.redis_max_unsynced.is_some() => None,
@@ -341,14 +345,14 @@ impl ProxyArgs {
 
 /// # Errors
 ///
-/// What of the text means nothing, and what is allowed there.
+/// The invalid part of the text, and what is allowed there.
 pub fn parse_named_limit(text: &str) -> Result<LimitText, Failure> {
     let shown = printable(text.as_bytes());
     text.parse().map_err(|error| Failure::refused(format!("--limit '{shown}': {error}")))
 }
 
 fn address(text: &str) -> Result<SocketAddr, String> {
-    text.parse().map_err(|_| "no address; allowed: IP:PORT, as in 127.0.0.1:8080 or [::]:8080".to_owned())
+    text.parse().map_err(|_| "expected IP:PORT, as in 127.0.0.1:8080 or [::]:8080".to_owned())
 }
 
 fn time(text: &str) -> Result<Duration, String> {
@@ -357,7 +361,7 @@ fn time(text: &str) -> Result<Duration, String> {
     let a_day = Duration::from_secs(24 * 60 * 60);
     positive
         .filter(|&time| time <= a_day)
-        .ok_or_else(|| "no time; allowed: more than 0s, up to 24h, as in 500ms, 5s or 1m30s".to_owned())
+        .ok_or_else(|| "expected more than 0s, up to 24h, as in 500ms, 5s or 1m30s".to_owned())
 }
 
 #[cfg(test)]

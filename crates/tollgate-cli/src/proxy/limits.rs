@@ -14,7 +14,7 @@ use super::shared::Store;
 use crate::failure::Failure;
 use crate::printable::{listed, printable};
 
-/// What the limits are told beside their quotas.
+/// The settings of the limits.
 pub struct LimitSettings {
     pub limits: Vec<LimitText>,
     pub algorithm: Algorithm,
@@ -27,19 +27,20 @@ pub struct LimitSettings {
     pub proxies: Option<(ForwardedField, TrustedProxies)>,
 }
 
-/// What a limit holds at the moment, or has seen.
+/// The statistics of a limit's limiter.
 pub enum Holdings {
     Own(Box<dyn Fn() -> Stats + Send + Sync>),
     Shared(Arc<SharedLimiter<Key>>),
 }
 
-/// A limit that has keys or is shared, and what it holds.
+/// A limit that has keys or is shared, with its statistics.
 pub struct Observed {
     pub name: String,
     pub holdings: Holdings,
 }
 
-/// The layer, if there is any limit, what is to be observed, and what other proxies are to be told in the end.
+/// The layer, if there is any limit; the limits to observe; and the shared limiters to flush at the
+/// end.
 #[derive(Default)]
 pub struct Built {
     pub layer: Option<SharedRateLimitLayer>,
@@ -48,11 +49,12 @@ pub struct Built {
 }
 
 impl LimitSettings {
-    /// The limits, in `store` if they are shared; `hook` is told of each decision.
+    /// Builds the limits, in `store` if they are shared; `hook` receives each decision.
     ///
     /// # Errors
     ///
-    /// A limit that no limiter, or the store, can enforce, names that differ from those of `--shadow`, trust in everybody.
+    /// A limit that no limiter, or the store, can enforce, an unknown name in `--shadow`, a trust
+    /// in every address.
     pub fn build(
         &self,
         store: Option<&Store>,
@@ -62,12 +64,12 @@ impl LimitSettings {
         if let Some(name) = self.shadows.iter().find(|&name| !is_limit(name)) {
             let name = printable(name.as_bytes());
             let known = listed(self.limits.iter().map(|limit| limit.name.as_bytes()));
-            let known = if known.is_empty() { "none, for there is no --limit".to_owned() } else { known };
+            let known = if known.is_empty() { "there is none".to_owned() } else { known };
             return Err(Failure::refused(format!(
-                "--shadow '{name}' names no limit; allowed: the name of a --limit ({known})"
+                "invalid --shadow `{name}`: expected the name of a --limit ({known})"
             )));
         }
-        // Whether a trusted network is one is told even where no limit asks for it.
+        // Invalid trusted networks are reported even if no limit uses them.
         if let Some((_, proxies)) = &self.proxies {
             proxies.check().map_err(refused)?;
         }
@@ -99,7 +101,7 @@ impl LimitSettings {
         Ok(Built { layer: Some(layer.build_shared().map_err(refused)?), observed, shared })
     }
 
-    /// The client's address, by which `ip` goes.
+    /// Returns the key `ip`: the client's address.
     pub(crate) fn client(&self) -> KeyBy {
         match self.proxies.clone() {
             Some((field, proxies)) => KeyBy::forwarded(field, proxies),
@@ -133,7 +135,7 @@ impl LimitSettings {
             .max_keys(self.max_keys)
             .when_full(self.full);
         let by = self.by(key);
-        // What fits no word takes exact keys.
+        // An algorithm whose state does not fit a word needs exact keys.
         let (built, holdings): (_, Box<dyn Fn() -> Stats + Send + Sync>) =
             if Algorithm::PACKED.contains(&self.algorithm) {
                 let limiter = Arc::new(builder.build()?);
@@ -154,21 +156,20 @@ fn of_limit(name: &str, error: &ConfigError) -> Failure {
     Failure::refused(format!("--limit '{}': {error}", printable(name.as_bytes())))
 }
 
-/// The layer's own words, but where they name its methods.
+/// Returns the layer's own message, except where it names the layer's methods.
 fn refused(error: BuildError) -> Failure {
     Failure::refused(match error {
         BuildError::NotANetwork { text } => format!(
-            "--trust '{}' is no network; allowed: an address, or one with the length of a prefix, as in \
-             10.0.0.0/8 or 2001:db8::/32",
+            "invalid --trust `{}`: expected an address, or a network such as 10.0.0.0/8 or 2001:db8::/32",
             printable(text.as_bytes())
         ),
         BuildError::TrustsEverybody { family } => format!(
-            "--trust holds every {family} address, so each client could choose his own; allowed: networks that \
-             leave somebody out; name those of your proxies, or count them with --trust-hops"
+            "--trust holds every {family} address, so each client could choose its address: expected \
+             the networks of your proxies only, or their number in --trust-hops"
         ),
         BuildError::Hops { hops, most } => {
             format!(
-                "--trust-hops {hops} is out of range; allowed: 1 to {most}; count the proxies in front of this one"
+                "invalid --trust-hops {hops}: expected 1 to {most}, the number of proxies in front of this one"
             )
         }
         error => format!("--limit: {error}"),

@@ -1,4 +1,4 @@
-//! What whoever runs the proxy sees of it: metrics and the access log.
+//! What the operator of the proxy can observe: metrics and the access log.
 
 pub(crate) mod access_log;
 pub(crate) mod exchange;

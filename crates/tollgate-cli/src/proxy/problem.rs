@@ -1,4 +1,4 @@
-//! Answers of the proxy itself: problems in JSON (RFC 9457).
+//! Responses of the proxy itself: problems in JSON (RFC 9457).
 
 use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_TYPE, HeaderValue};
@@ -6,7 +6,7 @@ use http::{Response, StatusCode};
 use http_body_util::Full;
 use serde_json::json;
 
-/// A response that says what went wrong, in a sentence.
+/// Returns a response that describes the problem in a sentence.
 pub(crate) fn problem(status: StatusCode, detail: &str) -> Response<Full<Bytes>> {
     let title = status.canonical_reason().unwrap_or("Error");
     let body = json!({ "type": "about:blank", "title": title, "status": status.as_u16(), "detail": detail });
@@ -14,7 +14,7 @@ pub(crate) fn problem(status: StatusCode, detail: &str) -> Response<Full<Bytes>>
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
     if status == StatusCode::REQUEST_TIMEOUT {
-        // The rest of the request may still come; it would be taken for the next one.
+        // The rest of the request may still arrive, and would be taken for the next request.
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
     response

@@ -1,9 +1,9 @@
-//! Lines on standard error: what whoever started the proxy should know.
+//! Lines on standard error, for the operator of the proxy.
 
 use std::fmt;
 use std::io::{self, Write};
 
-/// Writes one line. Without standard error there is nobody to tell.
+/// Writes one line to standard error, and ignores a failure, because it could not be reported.
 pub(crate) fn say(line: fmt::Arguments<'_>) {
     let _ = writeln!(io::stderr().lock(), "tollgate: {line}");
 }

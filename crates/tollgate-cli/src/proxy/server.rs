@@ -1,4 +1,4 @@
-//! The side that clients connect to: connections are accepted, served, and ended gracefully.
+//! The server side: accepts connections from clients, serves them, and ends them gracefully.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -22,12 +22,12 @@ use crate::proxy::observe::exchange::{Exchange, Observer, Watched};
 use crate::proxy::observe::metrics::Metrics;
 use crate::proxy::upstream::forward::{Answer, Forward};
 
-/// So long a client may take for the head of a request.
+/// How long a client may take to send the head of a request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
-/// So often a silent client of HTTP/2 is asked whether it is there.
+/// How often a silent HTTP/2 client is pinged.
 const PING: Duration = Duration::from_secs(30);
 
-/// What every connection is served with.
+/// The parts that all connections share.
 #[derive(Clone)]
 pub(crate) struct Served {
     pub(crate) forward: Forward,
@@ -40,7 +40,7 @@ type Body = Watched<Either<tollgate_http::Body<Answer>, Answer>>;
 impl Served {
     async fn answer(&self, mut request: Request<Incoming>, peer: SocketAddr) -> Response<Body> {
         let exchange = Exchange::begin(&self.observer, &mut request, peer);
-        // Both are always ready.
+        // Both services are always ready.
         let response = match &self.limited {
             Some(limited) => limited.clone().call(request).await.map(|response| response.map(Either::Left)),
             None => self.forward.clone().call(request).await.map(|response| response.map(Either::Right)),
@@ -50,7 +50,7 @@ impl Served {
     }
 }
 
-/// Serves until `stop` is ready. What is then under way is told to end, which the result waits for.
+/// Serves until `stop` is ready, then tells the open connections to end and waits for them.
 pub(crate) async fn serve(
     listener: TcpListener,
     service: Served,
@@ -66,7 +66,7 @@ pub(crate) async fn serve(
     let mut stop = std::pin::pin!(stop);
     loop {
         let next = async {
-            // Who finds no room waits in the queue of the listener.
+            // A client without a permit waits in the queue of the listener.
             let room = Arc::clone(&room).acquire_owned().await;
             (room, listener.accept().await)
         };
@@ -75,7 +75,7 @@ pub(crate) async fn serve(
             next = next => next,
         };
         let Ok((stream, peer)) = accepted else {
-            // Out of files, or a client that has gone already.
+            // Out of files, or the client has already gone.
             tokio::time::sleep(Duration::from_millis(10)).await;
             continue;
         };
@@ -98,20 +98,21 @@ async fn serve_connection(
     service: Served,
     watcher: Watcher,
 ) {
-    // It matters for latency only, and a socket that refuses is about to fail anyway.
+    // It matters only for latency, and a socket that refuses it is about to fail anyway.
     let _ = stream.set_nodelay(true);
     let asked = Arc::new(AtomicBool::new(false));
     let has_asked = Arc::clone(&asked);
     let service = service_fn(move |request| {
-        // ORDERING: relaxed; it says only itself, and the task that reads it is the one that polls this.
+        // ORDERING: relaxed; it publishes nothing else, and the task that reads it is the one that
+        // polls this.
         asked.store(true, Relaxed);
         let service = service.clone();
         async move { Ok::<_, Infallible>(service.answer(request, peer).await) }
     });
     let connection = server.serve_connection_with_upgrades(TokioIo::new(stream), service);
     let mut connection = std::pin::pin!(watcher.watch(connection));
-    // Before the first request nobody knows the version, so no timeout of a version holds.
-    // How a connection ended is its client's business.
+    // The version is unknown before the first request, so hyper's timeouts, which depend on it, do
+    // not apply yet. A broken connection is not an error of the proxy.
     tokio::select! {
         _ = &mut connection => {}
         () = tokio::time::sleep(HEAD_TIMEOUT) => {
@@ -123,7 +124,7 @@ async fn serve_connection(
     }
 }
 
-/// A connection, as long as it is open.
+/// Counts a connection in the metrics as long as it is open.
 struct Open(Arc<Metrics>);
 
 impl Drop for Open {

@@ -1,4 +1,4 @@
-//! What the proxy is told, checked.
+//! The settings of the proxy, validated.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use super::shared::SharedSettings;
 use crate::proxy::upstream::origin::Origin;
 use crate::proxy::upstream::service::UpstreamSettings;
 
-/// What the proxy is told.
+/// The settings of the proxy.
 pub(crate) struct Settings {
     pub(crate) listen: SocketAddr,
     pub(crate) metrics: Option<SocketAddr>,

@@ -11,7 +11,7 @@ use tollgate_redis::{BuildError, Client, SharedLimiter, WhenUnavailable};
 use crate::failure::Failure;
 use crate::printable::printable;
 
-/// What `--redis` and its like say.
+/// The values of `--redis` and its companions.
 #[derive(Clone)]
 pub struct SharedSettings {
     pub url: String,
@@ -21,7 +21,7 @@ pub struct SharedSettings {
     pub max_unsynced: Option<u64>,
 }
 
-/// A store, and how it is asked.
+/// A store, and how it is used.
 pub struct Store {
     settings: SharedSettings,
     client: Client,
@@ -30,28 +30,28 @@ pub struct Store {
 impl Store {
     /// # Errors
     ///
-    /// An address that is none.
+    /// An invalid address.
     pub fn new(settings: SharedSettings) -> Result<Self, Failure> {
         let nodes: Vec<&str> = settings.url.split(',').map(str::trim).collect();
         let client = match *nodes {
             [one] => Client::open(one),
             _ => Client::cluster(nodes).build(),
         };
-        // What stands in the address is not repeated: it may hold a password.
+        // Without the address, which may hold a password.
         let client = client.map_err(|error| {
             Failure::refused(format!(
-                "--redis: {error}; allowed: redis://[:PASSWORD@]HOST[:PORT][/DATABASE], rediss://... with TLS, or \
+                "--redis: {error}; expected redis://[:PASSWORD@]HOST[:PORT][/DATABASE], rediss://... with TLS, or \
                  several nodes of a cluster with commas between them"
             ))
         })?;
         Ok(Self { settings, client })
     }
 
-    /// The limit; with keys found `by`, or for all requests together.
+    /// Builds a limit, for keys found `by`, or for all requests together.
     ///
     /// # Errors
     ///
-    /// What the store can't enforce.
+    /// A limit that the store can't enforce.
     pub(crate) fn limit(
         &self,
         limit: &LimitText,
@@ -83,23 +83,23 @@ impl Store {
     }
 }
 
-/// The library's own words, but where they name its methods.
+/// Returns the library's own message, except where it names the library's methods.
 fn refused(limit: &LimitText, error: &BuildError) -> Failure {
     let of_limit =
         |why: String| Failure::refused(format!("--limit '{}': {why}", printable(limit.name.as_bytes())));
     match error {
-        BuildError::Deadline { deadline, least, most } => Failure::refused(format!(
-            "--redis-deadline {deadline:?} is out of range; allowed: {least:?} to {most:?}"
-        )),
+        BuildError::Deadline { deadline, least, most } => {
+            Failure::refused(format!("invalid --redis-deadline {deadline:?}: expected {least:?} to {most:?}"))
+        }
         BuildError::Share { share } => {
-            Failure::refused(format!("--redis-share {share} is no part; allowed: above 0, up to 1"))
+            Failure::refused(format!("invalid --redis-share {share}: expected a number above 0 and up to 1"))
         }
         BuildError::MaxUnsynced { max_unsynced, most } => of_limit(format!(
-            "--redis-max-unsynced {max_unsynced} is out of range; allowed under this quota: 1 to {most}"
+            "invalid --redis-max-unsynced {max_unsynced}: expected 1 to {most} under this quota"
         )),
         BuildError::UnsyncedAlgorithm { algorithm } => Failure::refused(format!(
-            "--redis-max-unsynced needs counts that can be added up, which a {algorithm} does not have; allowed: \
-             --algorithm fixed-window, --algorithm sliding-window"
+            "invalid --algorithm {algorithm} for --redis-max-unsynced: expected fixed-window or \
+             sliding-window, whose counts can be added up"
         )),
         error => of_limit(error.to_string()),
     }

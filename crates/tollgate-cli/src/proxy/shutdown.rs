@@ -5,7 +5,7 @@ use crate::failure::Failure;
 #[cfg(unix)]
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// SIGINT and SIGTERM; elsewhere than on Unix Ctrl-C.
+/// SIGINT and SIGTERM; Ctrl-C on systems other than Unix.
 pub(crate) struct Signals {
     #[cfg(unix)]
     kinds: [Signal; 2],
@@ -14,7 +14,7 @@ pub(crate) struct Signals {
 impl Signals {
     /// # Errors
     ///
-    /// Signals that cannot be listened for.
+    /// Signal handlers that cannot be installed.
     pub(crate) fn new() -> Result<Self, Failure> {
         Ok(Self {
             #[cfg(unix)]
@@ -22,7 +22,7 @@ impl Signals {
         })
     }
 
-    /// Waits for the next of them.
+    /// Waits for the next signal.
     #[cfg(unix)]
     pub(crate) async fn next(&mut self) {
         let [interrupt, terminate] = &mut self.kinds;
@@ -32,7 +32,7 @@ impl Signals {
         }
     }
 
-    /// Waits for the next of them; for ever if there can be none.
+    /// Waits for the next signal, for ever if none can arrive.
     #[cfg(not(unix))]
     pub(crate) async fn next(&mut self) {
         if tokio::signal::ctrl_c().await.is_err() {

@@ -1,4 +1,4 @@
-//! The way to the upstream and back: what is passed on, changed and cut off.
+//! Forwarding to the upstream and back: what is passed on, changed and removed.
 
 pub(crate) mod forward;
 pub(crate) mod hop;

@@ -15,7 +15,7 @@ use crate::failure::Failure;
 use crate::limit::parse_limit;
 use crate::printable::{listed, printable};
 
-/// What the program is for, in two paragraphs.
+/// The description of the subcommand in its help.
 pub(crate) const ABOUT: &str = "\
 Replays access logs through a rate limiter, in the log's own time, and reports what the limit would
 have done: how many requests pass and are denied, whose and when, and how long clients would have
@@ -28,7 +28,7 @@ makes the figures doubtful: shifts that are long for the limit, a log that begin
 front of it ends, a stamp more than a day ahead of all before it that later lines do not bear out
 (it holds its key at that time until the others catch up). --sort goes by time.";
 
-/// What does not fit beside an option.
+/// The end of the help: what does not fit beside an option.
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   tollgate replay access.log --limit '100/min burst 20'
@@ -46,8 +46,8 @@ they name themselves; the time is 'time' and the bytes are 'bytes' unless --fiel
 A CSV record is one line. In JSON, request.remote_ip is the field remote_ip of the object request;
 the log begins with the first record that has all fields asked for.
 
-A request without a value of the key's field ('-', null, none at all) is limited all the same: all
-of them share the key '-', and the report counts them.
+Requests without a value of the key's field ('-', null, or a missing field) are limited too. They
+share the key '-', and the report counts them.
 
 A line of --quotas is a CSV record: a value for each field of the key, as the log has it, then the
 limit: 192.0.2.1,1000/h burst 50 or, with --key ip+path, 192.0.2.1,/login,5/min. '-' is a value like
@@ -62,7 +62,7 @@ line parses, with --strict any line that does not parse.";
 
 #[derive(Args)]
 pub(crate) struct ReplayArgs {
-    /// Logs to read one after the other, plain or gzip; none or '-' is standard input
+    /// Logs to read one after the other, plain or gzip; without any, or for '-', standard input
     #[arg(value_name = "FILE")]
     files: Vec<PathBuf>,
 
@@ -70,8 +70,8 @@ pub(crate) struct ReplayArgs {
     #[arg(short, long, value_name = "QUOTA", help_heading = "Limit")]
     limit: String,
 
-    /// Quotas that keys have of their own, in place of the limit: lines of CSV such as
-    /// '192.0.2.1,1000/h burst 50', see below; '-' is standard input
+    /// The quotas of single keys, in place of the limit: lines of CSV such as '192.0.2.1,1000/h
+    /// burst 50', see below; '-' is standard input
     #[arg(long, value_name = "FILE", help_heading = "Limit")]
     quotas: Option<PathBuf>,
 
@@ -102,16 +102,16 @@ pub(crate) struct ReplayArgs {
     #[arg(long, value_name = "N", default_value_t = 1_000_000, help_heading = "Limit")]
     max_keys: usize,
 
-    /// What new keys get while the limiter tracks as many as it may
+    /// The policy for new keys while the limiter tracks its maximum
     #[arg(long, value_enum, value_name = "POLICY", default_value_t = FullArg::Deny, help_heading = "Limit")]
     full: FullArg,
 
-    /// Keep the keys themselves instead of 64-bit fingerprints: slower and larger, and no two keys ever share a
-    /// state
+    /// Keep the keys themselves instead of 64-bit fingerprints: slower and larger, but two keys
+    /// never share a state
     #[arg(long, help_heading = "Limit")]
     exact_keys: bool,
 
-    /// How the logs are written; 'auto' goes by the first line of each
+    /// The format of the logs; 'auto' goes by the first line of each
     #[arg(long, value_enum, value_name = "FORMAT", default_value_t = LogFormat::Auto, help_heading = "Log")]
     log_format: LogFormat,
 
@@ -123,7 +123,8 @@ pub(crate) struct ReplayArgs {
     #[arg(long, value_enum, value_name = "UNIT", default_value_t = UnitArg::Seconds, help_heading = "Log")]
     time_unit: UnitArg,
 
-    /// Go by time instead of order of arrival (needs memory for the log: about 60 bytes per request)
+    /// Judge by time instead of order of arrival (needs memory for the log: about 60 bytes per
+    /// request)
     #[arg(long, help_heading = "Log")]
     sort: bool,
 
@@ -137,11 +138,11 @@ pub(crate) struct ReplayArgs {
 
     /// Write every decision as CSV: line,key,allowed,remaining,retry_after_ns; '-' writes it to
     /// standard output in place of the report. With several logs, a column 'file' comes first. The
-    /// file appears when the replay has succeeded, and replaces an earlier one only then
+    /// file appears, or replaces an earlier one, only when the replay has succeeded
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     decisions: Option<PathBuf>,
 
-    /// How many of the keys denied most to show
+    /// How many of the most denied keys to show
     #[arg(long, value_name = "N", default_value_t = 10, help_heading = "Output")]
     top: usize,
 }
@@ -174,7 +175,7 @@ enum UnitArg {
     Nanos,
 }
 
-/// How the report is written.
+/// The format of the report.
 #[derive(Clone, Copy, ValueEnum)]
 pub(crate) enum Output {
     Text,
@@ -184,7 +185,7 @@ pub(crate) enum Output {
 impl ReplayArgs {
     /// # Errors
     ///
-    /// A limit, an algorithm, a key or a mapping of names that means nothing.
+    /// An invalid limit, algorithm, key or mapping of names.
     pub(crate) fn settings(self) -> Result<Settings, Failure> {
         if self.decisions.as_deref() == Some(Path::new("-")) && matches!(self.format, Output::Json) {
             return Err(Failure::refused(
@@ -258,8 +259,8 @@ fn parse_key(text: &str) -> Result<Vec<String>, Failure> {
     let fields: Vec<String> = text.split('+').map(|field| field.trim().to_owned()).collect();
     if fields.iter().any(String::is_empty) {
         return Err(Failure::refused(format!(
-            "--key '{}' has an empty field; allowed: a field, or several joined with '+', as in \
-             ip+path",
+            "invalid --key `{}`, which has an empty field: expected a field, or several joined with \
+             '+', as in ip+path",
             printable(text.as_bytes())
         )));
     }
@@ -270,7 +271,8 @@ fn parse_key(text: &str) -> Result<Vec<String>, Failure> {
     Ok(fields)
 }
 
-/// The pairs of `--fields`: our names, which the replay with this key makes use of, and the log's.
+/// Parses the pairs of `--fields`: our names, restricted to the fields that this replay uses, and
+/// the log's.
 fn parse_names(text: &str, key: &[String]) -> Result<Vec<(String, String)>, Failure> {
     let refused = |pair: &str, why: &str| {
         let [text, pair] = [text, pair].map(|text| printable(text.as_bytes()));
@@ -280,7 +282,7 @@ fn parse_names(text: &str, key: &[String]) -> Result<Vec<(String, String)>, Fail
         Some((ours, theirs)) if !ours.trim().is_empty() && !theirs.trim().is_empty() => {
             Ok((ours.trim().to_owned(), theirs.trim().to_owned()))
         }
-        _ => Err(refused(pair, "is no pair of names; allowed: pairs such as time=ts,ip=remote_addr")),
+        _ => Err(refused(pair, "is not a pair of names; expected pairs such as time=ts,ip=remote_addr")),
     };
     let pairs: Vec<(String, String)> =
         text.split(',').filter(|_| !text.is_empty()).map(pair).collect::<Result<_, _>>()?;
@@ -292,7 +294,7 @@ fn parse_names(text: &str, key: &[String]) -> Result<Vec<(String, String)>, Fail
     match pairs.iter().find(|(ours, _)| !known().any(|known| known == ours)) {
         Some((ours, _)) => {
             let known = listed(known().map(str::as_bytes));
-            Err(refused(ours, &format!("is no field of ours; allowed before '=': {known}")))
+            Err(refused(ours, &format!("is not a field of this replay; expected before '=': {known}")))
         }
         None => Ok(pairs),
     }

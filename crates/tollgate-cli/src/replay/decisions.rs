@@ -18,11 +18,11 @@ use sink::Sink;
 
 const BUFFER: usize = 1 << 16;
 
-/// A CSV file with one row per request: `line,key,allowed,remaining,retry_after_ns`, behind a column
-/// `file` if there are several.
+/// A CSV file with one row per request: `line,key,allowed,remaining,retry_after_ns`, after a column
+/// `file` if there are several logs.
 pub(crate) struct Decisions {
     csv: csv::Writer<Sink>,
-    /// For messages; `None` is standard output.
+    /// The file's name, for messages; `None` is standard output.
     name: Option<String>,
     /// The inputs' names, if rows begin with one.
     files: Option<Vec<String>>,
@@ -32,8 +32,8 @@ pub(crate) struct Decisions {
 }
 
 impl Decisions {
-    /// Opens the file, or takes standard output for `-`, and writes the header. Nothing is written to
-    /// one of the inputs, or to the file of the keys' own quotas.
+    /// Opens the file, or standard output for `-`, and writes the header. Refuses to overwrite an
+    /// input or the file of `--quotas`.
     pub(crate) fn create(
         path: &Path,
         inputs: &[Input],
@@ -72,7 +72,7 @@ impl Decisions {
             self.csv.write_field(&files[place.file])?;
         }
         self.write_number(u128::from(place.line))?;
-        // Requests of one client often stand together.
+        // Requests of one client are often adjacent.
         let shown = match self.last_key.take() {
             Some((last, shown)) if last == id => shown,
             _ => self.shape.show(key),
@@ -94,7 +94,7 @@ impl Decisions {
         self.csv.write_field(&self.number)
     }
 
-    /// Writes out what is buffered; only now is there a file of this name.
+    /// Writes out what is buffered. A file appears under its name only now.
     pub(crate) fn finish(self) -> Result<(), Failure> {
         let Self { csv, name, .. } = self;
         let written = csv.into_inner().map_err(csv::IntoInnerError::into_error).and_then(Sink::finish);
@@ -103,7 +103,7 @@ impl Decisions {
 
     fn done(&self, written: csv::Result<()>) -> Result<(), Failure> {
         written.map_err(|error| {
-            // The csv crate's own conversion would hide what kind of error it was.
+            // The csv crate's own conversion would hide the kind of the error.
             let error = match error.into_kind() {
                 csv::ErrorKind::Io(error) => error,
                 other => io::Error::other(format!("{other:?}")),

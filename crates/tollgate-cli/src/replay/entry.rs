@@ -10,22 +10,22 @@ use super::settings::Settings;
 use super::trial::Trial;
 use crate::failure::Failure;
 
-/// An algorithm's trial, or why its configuration was refused.
+/// An algorithm's trial, or the reason why its configuration was refused.
 pub(crate) enum Entry {
     Tried(Box<Trial>),
     Refused { algorithm: Algorithm, quota: Quota, refusal: Refusal },
 }
 
-/// What of a configuration was refused, and why.
+/// A refused configuration, and the reason.
 #[derive(Debug)]
 pub(crate) struct Refusal {
-    /// The line of `--quotas`, if it was one of the keys' own.
+    /// The line of `--quotas`, if the refused quota is a key's own.
     line: Option<String>,
     error: ConfigError,
 }
 
 impl Refusal {
-    /// The argument that the limiter refused.
+    /// Returns the argument that the limiter refused.
     fn option(&self) -> &str {
         match (&self.line, &self.error) {
             (Some(line), _) => line,
@@ -35,7 +35,7 @@ impl Refusal {
     }
 }
 
-/// For a report that says what the limit is.
+/// For a report, which states the limit itself.
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.line {
@@ -45,7 +45,8 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// The algorithms to try. One that is asked for by name must be possible; of all, at least one.
+/// Returns the algorithms to try. An algorithm that was asked for by name must accept the limit;
+/// with `--compare`, at least one must.
 pub(crate) fn entries(settings: &Settings, own: Option<&KeyQuotas>) -> Result<Vec<Entry>, Failure> {
     if let Some(algorithm) = settings.algorithm {
         let refused = |refusal: Refusal| Failure::refused(format!("{}: {}", refusal.option(), refusal.error));
@@ -78,7 +79,7 @@ pub(crate) fn entries(settings: &Settings, own: Option<&KeyQuotas>) -> Result<Ve
     Ok(entries)
 }
 
-/// The trial of an algorithm, with all its quotas.
+/// Starts the trial of an algorithm, with all its quotas.
 fn start(algorithm: Algorithm, settings: &Settings, own: Option<&KeyQuotas>) -> Result<Trial, Refusal> {
     let tried = |quota| settings.tried(quota, algorithm);
     let trial = Trial::new(algorithm, tried(settings.quota), settings.gate)
@@ -86,7 +87,7 @@ fn start(algorithm: Algorithm, settings: &Settings, own: Option<&KeyQuotas>) -> 
     if let Some(own) = own {
         let quotas = own.quotas.iter().map(|own| (&*own.key, tried(own.quota)));
         trial.set_key_quotas(quotas).map_err(|error| {
-            // A limiter does not say whose quota it refuses; so each is tried as the only one.
+            // A limiter does not say which key's quota it refuses, so each quota is tried alone.
             let alone = GateSettings { max_keys: 1, ..settings.gate };
             let refused =
                 own.quotas.iter().find(|own| Gate::new(algorithm, tried(own.quota), alone).is_err());

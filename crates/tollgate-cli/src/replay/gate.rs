@@ -1,19 +1,19 @@
-//! The limiter of a trial, with either store of keys.
+//! [`Gate`]: the limiter of a trial, with either store of keys.
 
 use std::time::Duration;
 
 use tollgate::{Algorithm, ConfigError, Decision, ExactKeys, Limiter, Quota, Tick, WhenFull, WindowAlign};
 
-/// What a limiter is told beside its quota.
+/// The settings of a limiter besides its quota.
 #[derive(Clone, Copy, Debug)]
 pub struct GateSettings {
     pub max_keys: usize,
     pub full: WhenFull,
-    /// Keep the keys themselves, instead of their fingerprints?
+    /// Whether to keep the keys themselves instead of their fingerprints.
     pub exact_keys: bool,
 }
 
-/// A limiter that is asked with the bytes of a key.
+/// A limiter whose keys are bytes.
 pub(crate) enum Gate {
     Fingerprints(Box<Limiter<Vec<u8>>>),
     Exact(Box<Limiter<Vec<u8>, ExactKeys<Vec<u8>>>>),
@@ -22,21 +22,22 @@ pub(crate) enum Gate {
 impl Gate {
     /// # Errors
     ///
-    /// Why the algorithm cannot enforce this quota.
+    /// The reason why the algorithm cannot enforce this quota.
     pub(crate) fn new(
         algorithm: Algorithm,
         quota: Quota,
         settings: GateSettings,
     ) -> Result<Self, ConfigError> {
         let mut builder = Limiter::builder(quota).algorithm(algorithm);
-        // Keys are never forgotten: a log may step back by more than any grace, and its keys are
-        // kept for the report in any case.
+        // Keys are never forgotten: a log may step back by more than any grace, and the report
+        // keeps its keys in any case.
         builder = builder.max_keys(settings.max_keys).when_full(settings.full).grace(Duration::MAX);
         if algorithm.has_windows() {
-            // Ticks are Unix time, so tick 0 is where the servers' own windows are counted from.
+            // Ticks are Unix time, and servers count their windows from the Unix epoch, which is
+            // tick 0.
             builder = builder.align(WindowAlign::TickZero);
         }
-        // What fits no word takes exact keys.
+        // An algorithm whose state does not fit a word needs exact keys.
         Ok(if settings.exact_keys || !Algorithm::PACKED.contains(&algorithm) {
             Self::Exact(Box::new(builder.exact_keys().build()?))
         } else {
@@ -44,11 +45,12 @@ impl Gate {
         })
     }
 
-    /// Gives keys quotas of their own, as of the beginning of time.
+    /// Sets quotas of single keys, from the beginning of time.
     ///
     /// # Errors
     ///
-    /// Why the algorithm cannot enforce one of them, or that the limiter's memory is short.
+    /// The reason why the algorithm cannot enforce one of them, or that the limiter is out of
+    /// memory.
     pub(crate) fn set_key_quotas<'k>(
         &self,
         quotas: impl Iterator<Item = (&'k [u8], Quota)>,
@@ -67,7 +69,7 @@ impl Gate {
         }
     }
 
-    /// Keys that the limiter holds a state for.
+    /// Returns the number of keys that the limiter holds a state for.
     pub(crate) fn len(&self) -> usize {
         match self {
             Self::Fingerprints(limiter) => limiter.len(),
@@ -75,7 +77,7 @@ impl Gate {
         }
     }
 
-    /// Bytes that the limiter holds.
+    /// Returns the bytes that the limiter holds.
     pub(crate) fn bytes(&self) -> usize {
         match self {
             Self::Fingerprints(limiter) => limiter.bytes(),

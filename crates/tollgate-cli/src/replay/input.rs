@@ -1,4 +1,4 @@
-//! Where logs come from: files and standard input.
+//! The inputs of a replay: files and standard input.
 
 use std::cell::Cell;
 use std::fmt;
@@ -18,7 +18,7 @@ pub enum Input {
     File(PathBuf),
 }
 
-/// As it is safe to print.
+/// The name, safe to print.
 impl fmt::Display for Input {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -29,12 +29,12 @@ impl fmt::Display for Input {
 }
 
 impl Input {
-    /// What an argument names: `-` is standard input.
+    /// Returns the input that an argument names; `-` is standard input.
     pub(crate) fn named(argument: PathBuf) -> Self {
         if argument == Path::new("-") { Self::Stdin } else { Self::File(argument) }
     }
 
-    /// Opens the log; `count` follows the bytes that are read, packed as they are.
+    /// Opens the log; `count` counts the bytes that are read, before they are unpacked.
     pub(crate) fn open(&self, count: Rc<Cell<u64>>) -> Result<Box<dyn Read>, Failure> {
         Ok(match self {
             Self::Stdin => Box::new(Counted::new(io::stdin().lock(), count)),
@@ -46,8 +46,8 @@ impl Input {
     }
 }
 
-/// Finds files that cannot be read before hours were spent on the others, and returns how many bytes
-/// there are to read, if that is known.
+/// Finds files that cannot be read before hours are spent on the others. Returns the total size of
+/// the inputs, if it is known.
 pub(crate) fn check(inputs: &[Input]) -> Result<Option<u64>, Failure> {
     let mut length = Some(0);
     for input in inputs {
@@ -58,7 +58,7 @@ pub(crate) fn check(inputs: &[Input]) -> Result<Option<u64>, Failure> {
         let unreadable = |error: io::Error| Failure::reading(input, &error);
         let metadata = fs::metadata(path).map_err(unreadable)?;
         if metadata.is_file() {
-            // Only files: opening a pipe and closing it again would cut its writer off.
+            // Only files: opening a pipe and closing it again would break its writer.
             File::open(path).map_err(unreadable)?;
             length = length.map(|length| length + metadata.len());
         } else {

@@ -1,7 +1,7 @@
-//! The quotas that keys have of their own: a file with one CSV record a line, a value for each field of the key and
-//! then the limit.
+//! The quotas of single keys: a file with one CSV record per line, a value for each field of the
+//! key and then the limit.
 //!
-//! A value is that of the log, byte by byte: it may be `-`, empty, or no UTF-8.
+//! A value is that of the log, byte by byte: it may be `-`, empty, or invalid UTF-8.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -19,10 +19,10 @@ use crate::replay::log::csv::LineReader;
 use crate::replay::log::key::{KeyShape, KeyWriter};
 use crate::replay::log::lines::{Line, Lines, MAX_LINE};
 
-/// A limit that is longer, in bytes, is none; it would only fill the screen.
+/// The longest limit that is parsed, in bytes; a longer one would only fill the screen.
 const LONGEST_LIMIT: usize = 100;
 
-/// So much of a text is shown.
+/// The most characters of a text that are shown.
 const SHOWN: usize = 40;
 
 /// The quotas of one file.
@@ -39,7 +39,7 @@ pub(crate) struct KeyQuota {
     line: u64,
 }
 
-/// Reads the records of a file, and knows the keys that were given.
+/// Reads the records of a file, and remembers the keys it has seen.
 struct Records<'r> {
     input: &'r Input,
     /// The names of the key's fields.
@@ -61,7 +61,8 @@ impl KeyQuotas {
     ///
     /// # Errors
     ///
-    /// A file that cannot be read, a line that is no record of these fields and a limit, a key given twice.
+    /// A file that cannot be read, a line that is not a record of these fields and a limit, a key
+    /// given twice.
     pub(crate) fn read(input: &Input, fields: &[String]) -> Result<Self, Failure> {
         let unreadable = |error: io::Error| Failure::reading(input, &error);
         let mut lines = Lines::new(input.open(Rc::default())?);
@@ -92,19 +93,19 @@ impl KeyQuotas {
         Ok(Self { input: input.clone(), quotas })
     }
 
-    /// The file's name, safe to print.
+    /// Returns the file's name, safe to print.
     pub(crate) fn name(&self) -> String {
         self.input.to_string()
     }
 
-    /// Where this quota was given, for messages.
+    /// Returns where this quota was given, for messages.
     pub(crate) fn place(&self, own: &KeyQuota) -> String {
         place(&self.input, own.line)
     }
 }
 
 impl Records<'_> {
-    /// Takes in the record of a line.
+    /// Adds the record of a line.
     fn take(&mut self, line: u64, text: &[u8]) -> Result<(), Failure> {
         self.line.read(text, &mut self.record).map_err(|reason| self.no_record(line, &reason))?;
         let found = self.record.len();
@@ -125,7 +126,7 @@ impl Records<'_> {
             Entry::Occupied(taken) => {
                 let shown = KeyShape::new(self.fields.len()).show(taken.key());
                 Err(Failure::refused(format!(
-                    "{}: the key {} has a quota from line {} already; allowed: one for each key",
+                    "{}: the key {} already has a quota from line {}: expected one for each key",
                     place(self.input, line),
                     cut(&shown, SHOWN),
                     taken.get().line,
@@ -139,17 +140,18 @@ impl Records<'_> {
         match str::from_utf8(limit) {
             Ok(limit) if limit.len() <= LONGEST_LIMIT => parse_limit(limit, place),
             unfit => {
-                let why = if unfit.is_ok() { "is too long" } else { "is no UTF-8" };
+                let why = if unfit.is_ok() { "is too long" } else { "is not UTF-8" };
                 let shown = printable(limit);
                 Err(Failure::refused(format!(
-                    "{place}: the limit '{}' {why}; allowed: a quota such as 100/s, 5/10s or 1000/h burst 50",
+                    "{place}: invalid limit `{}`, which {why}: expected a quota such as 100/s, 5/10s or \
+                     1000/h burst 50",
                     cut(&shown, SHOWN),
                 )))
             }
         }
     }
 
-    /// The message for a line that is no record of the file.
+    /// Returns the error for a line that is not a record of the file.
     fn no_record(&self, line: u64, found: &str) -> Failure {
         let place = place(self.input, line);
         let fields = printable(self.fields.join("+").as_bytes());
@@ -160,7 +162,7 @@ impl Records<'_> {
             }
         };
         Failure::refused(format!(
-            "{place}: {found}; allowed: {values}, with commas between them and a value that has commas in double \
+            "{place}: {found}; expected {values}, with commas between them and a value that has commas in double \
              quotes (--key {fields})"
         ))
     }

@@ -1,14 +1,14 @@
-//! Every key seen in the log, with what is known of it whatever the limit.
+//! The keys of a log, with the facts about each that do not depend on the limit.
 
 use std::collections::HashMap;
 
 use foldhash::fast::RandomState;
 use tollgate::Tick;
 
-/// The place of a key in the order of first appearance: an index into tables about keys.
+/// The index of a key in the order of first appearance.
 pub(crate) type KeyId = usize;
 
-/// The keys of a log. This is what grows with a replay: with distinct keys, not with lines.
+/// The keys of a log. A replay grows with these: with distinct keys, not with lines.
 #[derive(Default)]
 pub(crate) struct Keys {
     ids: HashMap<Box<[u8]>, KeyId, RandomState>,
@@ -22,7 +22,7 @@ struct Seen {
 }
 
 impl Keys {
-    /// The id of this key, a new one if it was never seen.
+    /// Returns the id of this key, a new one if the key is new.
     #[inline]
     pub(crate) fn id(&mut self, key: &[u8]) -> KeyId {
         if let Some(&id) = self.ids.get(key) {
@@ -35,7 +35,7 @@ impl Keys {
     }
 
     /// Counts a request and returns the time it is judged at: its own, or that of the key's latest
-    /// request before it if that is later. Per key, time never runs backwards.
+    /// request before it, whichever is later. For each key, time never runs backwards.
     #[inline]
     pub(crate) fn arrive(&mut self, id: KeyId, at: Tick) -> Tick {
         let seen = &mut self.seen[id];
@@ -44,7 +44,7 @@ impl Keys {
         seen.latest
     }
 
-    /// Was this key seen?
+    /// Returns whether the key was seen.
     pub(crate) fn contains(&self, key: &[u8]) -> bool {
         self.ids.contains_key(key)
     }
@@ -53,12 +53,12 @@ impl Keys {
         self.seen.len()
     }
 
-    /// How many requests this key made.
+    /// Returns how many requests this key made.
     pub(crate) fn requests(&self, id: KeyId) -> u64 {
         self.seen[id].requests
     }
 
-    /// The bytes of all keys, by id.
+    /// Returns the bytes of all keys, by id.
     pub(crate) fn by_id(&self) -> Vec<&[u8]> {
         let mut keys: Vec<&[u8]> = vec![&[]; self.seen.len()];
         for (key, &id) in &self.ids {

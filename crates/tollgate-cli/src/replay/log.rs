@@ -1,4 +1,4 @@
-//! The log: its lines, the records of each format, and what a record says of a request.
+//! The log: its lines, the records of each format, and the requests that they describe.
 
 pub(crate) mod clf;
 pub(crate) mod csv;

@@ -1,9 +1,9 @@
-//! Where a request stands: names for it in reports and decisions.
+//! [`Place`]: the position of a request, for reports and decisions.
 
-/// Where a request stands in the log.
+/// The position of a request in the logs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
-    /// Index among the inputs.
+    /// The index among the inputs.
     pub(crate) file: usize,
     /// Counted from 1.
     pub(crate) line: u64,

@@ -1,5 +1,5 @@
-//! Shows on a terminal's standard error how far a long replay is: reading the log and, if it is sorted
-//! first, judging its requests after that.
+//! Shows the progress of a long replay on a terminal's standard error: reading the log and, if it
+//! is sorted first, judging its requests after that.
 
 use std::cell::Cell;
 use std::io::{self, IsTerminal};
@@ -10,12 +10,12 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 /// A shorter replay shows nothing.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// The clock is read once in so many lines.
+/// How many lines are read between two readings of the clock.
 const LINES_PER_LOOK: u64 = 1 << 14;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// `length` is how many bytes there are to read, if that is known.
+    /// `length` is the number of bytes to read, if it is known.
     Reading {
         length: Option<u64>,
     },
@@ -28,7 +28,7 @@ enum Phase {
 pub struct Progress {
     bytes_read: Rc<Cell<u64>>,
     phase: Phase,
-    /// Lines read, then requests judged.
+    /// The lines read, and after them the requests judged.
     done: u64,
     started: Instant,
     terminal: bool,
@@ -36,7 +36,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// `length` is how many bytes there are to read, if that is known.
+    /// `length` is the number of bytes to read, if it is known.
     pub fn new(length: Option<u64>) -> Self {
         Self {
             bytes_read: Rc::default(),
@@ -48,12 +48,12 @@ impl Progress {
         }
     }
 
-    /// The count that readers keep up to date.
+    /// Returns the counter that readers keep up to date.
     pub(crate) fn bytes_read(&self) -> Rc<Cell<u64>> {
         Rc::clone(&self.bytes_read)
     }
 
-    /// All lines were read; so many requests are sorted and judged now.
+    /// Starts the phase in which `requests` are sorted and judged.
     pub(crate) fn judge(&mut self, requests: u64) {
         self.phase = Phase::Judging { requests };
         self.done = 0;
@@ -65,7 +65,7 @@ impl Progress {
         }
     }
 
-    /// A line was read, or a request was judged.
+    /// Counts a line that was read, or a request that was judged.
     #[inline]
     pub(crate) fn tick(&mut self) {
         self.done += 1;
@@ -99,7 +99,7 @@ impl Progress {
         bar.set_message(message(self.phase, self.done));
     }
 
-    /// Takes the bar away.
+    /// Removes the bar.
     pub(crate) fn finish(self) {
         if let Some(bar) = self.bar {
             bar.finish_and_clear();

@@ -1,5 +1,4 @@
-//! The report of a replay: its figures, and how they are written as text. As JSON they stand as they
-//! are.
+//! The report of a replay: its figures, which are serialized as JSON, and their text.
 
 mod compare;
 mod figures;

@@ -1,4 +1,4 @@
-//! What the arguments ask for.
+//! The settings of a replay.
 
 use std::path::PathBuf;
 
@@ -8,12 +8,12 @@ use super::gate::GateSettings;
 use super::input::Input;
 use crate::replay::log::schema::{Format, Wanted};
 
-/// What to replay, through which limit.
+/// The logs to replay, and the limit.
 #[derive(Clone, Debug)]
 pub struct Settings {
     pub inputs: Vec<Input>,
     pub quota: Quota,
-    /// Where the quotas that keys have of their own are read.
+    /// The source of the quotas of single keys.
     pub key_quotas: Option<Input>,
     /// `None` tries all.
     pub algorithm: Option<Algorithm>,
@@ -24,13 +24,13 @@ pub struct Settings {
     pub strict: bool,
     pub decisions: Option<PathBuf>,
     pub gate: GateSettings,
-    /// How many of the keys denied most are reported.
+    /// How many of the most denied keys are reported.
     pub top: usize,
 }
 
 impl Settings {
-    /// A quota as this algorithm tries it: side by side with others, windows and logs run without bursts, which
-    /// they do not have.
+    /// Returns the quota as this algorithm tries it. In a comparison, windows and logs run without
+    /// bursts, which they do not support.
     pub(crate) fn tried(&self, quota: Quota, algorithm: Algorithm) -> Quota {
         if self.algorithm.is_none() && !algorithm.has_burst() {
             Quota::new(quota.tokens(), quota.period())

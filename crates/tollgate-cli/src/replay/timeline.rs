@@ -1,24 +1,24 @@
 //! When requests passed and were denied: counts per stretch of time, in bounded memory.
 //!
-//! Stretches are as wide as they must be for the whole log to fit: they begin at one second, and when
-//! the log outgrows [`MAX_STRETCHES`] of them, neighbours are merged to the next width. Each width
-//! divides the next, and stretches begin at multiples of their width since the Unix epoch, so merging
-//! never splits a count and the result does not depend on the order of the lines.
+//! Stretches are as wide as needed for the whole log to fit. They begin at one second; when the log
+//! outgrows [`MAX_STRETCHES`] of them, neighbours are merged to the next width. Each width divides
+//! the next, and stretches begin at multiples of their width since the Unix epoch, so merging never
+//! splits a count and the result does not depend on the order of the lines.
 
 use std::collections::VecDeque;
 
-/// Counts kept while the log is read.
+/// The most stretches that are kept while the log is read.
 const MAX_STRETCHES: u64 = 512;
 
 const DAY: u64 = 86_400;
-/// Widths in seconds that people count in; beyond them days are doubled.
+/// Widths in seconds, in the units of a calendar; beyond them days are doubled.
 const WIDTHS: [u64; 13] = [1, 5, 15, 60, 300, 900, 1800, 3600, 3 * 3600, 6 * 3600, 12 * 3600, DAY, 2 * DAY];
 
 fn wider(width: u64) -> u64 {
     WIDTHS.into_iter().find(|&next| next > width).unwrap_or(width * 2)
 }
 
-/// What happened in one stretch of time.
+/// The requests of one stretch of time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Count {
     pub(crate) passed: u64,
@@ -47,12 +47,12 @@ impl Timeline {
         Self { width: WIDTHS[0], first: 0, counts: VecDeque::new() }
     }
 
-    /// Seconds per stretch.
+    /// Returns the seconds per stretch.
     pub(crate) fn width(&self) -> u64 {
         self.width
     }
 
-    /// Counts one request at this second of Unix time.
+    /// Counts one request in this second of Unix time.
     #[inline]
     pub(crate) fn count(&mut self, second: u64, passed: bool) {
         let at = second / self.width;
@@ -67,7 +67,7 @@ impl Timeline {
         }
     }
 
-    /// Makes room for a second outside of what is covered so far.
+    /// Extends the timeline to a second outside of its range.
     #[cold]
     fn reach(&mut self, second: u64) -> &mut Count {
         loop {
@@ -111,7 +111,8 @@ impl Timeline {
         *self = Self { width, first, counts: merged };
     }
 
-    /// The same in at most so many stretches (at least two are needed: a moment may be at a border).
+    /// Returns the timeline merged to at most `stretches` stretches (at least two, because a moment
+    /// may be at a border).
     pub(crate) fn at_most(&self, stretches: usize) -> Self {
         let mut wide = self.clone();
         while wide.counts.len() > stretches.max(2) {
@@ -120,7 +121,8 @@ impl Timeline {
         wide
     }
 
-    /// The stretches in order of time: the Unix second each begins at, and its counts.
+    /// Iterates over the stretches in order of time: the Unix second each begins at, and its
+    /// counts.
     pub(crate) fn stretches(&self) -> impl Iterator<Item = (u64, Count)> + '_ {
         (self.first..).map(|at| at * self.width).zip(self.counts.iter().copied())
     }

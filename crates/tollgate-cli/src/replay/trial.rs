@@ -1,4 +1,4 @@
-//! One algorithm on trial: its limiter, a well-behaved client's limiter, and what came of them.
+//! One algorithm on trial: its limiter, the limiter of a compliant client, and the results.
 
 use std::time::{Duration, Instant};
 
@@ -13,8 +13,8 @@ use crate::failure::Failure;
 
 const NANOS_PER_SECOND: u64 = 1_000_000_000;
 
-/// Requests that are parsed, then decided, then counted together, so that the time the limiter takes
-/// can be measured without a clock reading per check.
+/// Requests that are parsed, then decided, then counted together, so that the time the limiter
+/// takes can be measured without a clock reading per check.
 #[derive(Default)]
 pub(crate) struct Batch {
     keys: Vec<u8>,
@@ -33,7 +33,7 @@ struct Asked {
 
 impl Batch {
     const SIZE: usize = 256;
-    /// Keys may be as long as a line may.
+    /// A key may be as long as a line.
     const KEY_BYTES: usize = 1 << 20;
 
     #[inline]
@@ -58,7 +58,7 @@ impl Batch {
     }
 }
 
-/// The longest time that one request was told to wait.
+/// The longest time that a request was told to wait.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wait {
     pub(crate) time: Duration,
@@ -82,37 +82,37 @@ pub(crate) struct Totals {
     pub(crate) denied: u64,
     pub(crate) cost_passed: u128,
     pub(crate) cost_denied: u128,
-    /// Denied for ever: the cost is above the capacity.
+    /// Requests that can never pass: the cost is above the capacity.
     pub(crate) too_costly: u64,
-    /// New keys that found the table full: answered by the policy itself.
+    /// Requests of new keys while the table was full, answered by the policy itself.
     pub(crate) answered_by_full_policy: u64,
-    /// New keys that found the table full: charged to the shared overflow bucket.
+    /// Requests of new keys while the table was full, charged to the shared overflow bucket.
     pub(crate) charged_to_shared_overflow: u64,
     pub(crate) longest_wait: Option<Wait>,
-    /// Requests that a queue admitted but told to start later.
+    /// Requests that a queue admitted with a later start.
     pub(crate) delayed: u64,
     pub(crate) longest_delay: Option<Wait>,
 }
 
-/// What a client meets that sends nothing until the retry time it was told has passed.
+/// The results of a client that sends nothing until the retry time it was told has passed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Polite {
     pub(crate) passed: u64,
     pub(crate) denied: u64,
-    /// Requests of the log that it would not have sent, because it was waiting.
+    /// Requests of the log that the client would not have sent, because it was waiting.
     pub(crate) withheld: u64,
-    /// Denied for ever: no waiting helps.
+    /// Requests that can never pass: waiting does not help.
     pub(crate) too_costly: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct PerKey {
     denied: u64,
-    /// The polite client sends nothing before this.
+    /// The compliant client sends nothing before this.
     waits_until: Tick,
 }
 
-/// One algorithm and what came of its decisions.
+/// One algorithm and the results of its decisions.
 pub(crate) struct Trial {
     pub(crate) algorithm: Algorithm,
     pub(crate) quota: Quota,
@@ -123,7 +123,7 @@ pub(crate) struct Trial {
     pub(crate) totals: Totals,
     pub(crate) polite: Polite,
     pub(crate) timeline: Timeline,
-    /// Checks of the main limiter, and the time they took.
+    /// The checks of the main limiter, and the time they took.
     pub(crate) checks: u64,
     pub(crate) checking: Duration,
 }
@@ -131,7 +131,7 @@ pub(crate) struct Trial {
 impl Trial {
     /// # Errors
     ///
-    /// Why the algorithm cannot enforce this quota.
+    /// The reason why the algorithm cannot enforce this quota.
     pub(crate) fn new(
         algorithm: Algorithm,
         quota: Quota,
@@ -153,11 +153,11 @@ impl Trial {
         })
     }
 
-    /// Gives keys quotas of their own, in place of the one of all.
+    /// Sets quotas of single keys, in place of the common one.
     ///
     /// # Errors
     ///
-    /// As [`Gate::set_key_quotas`].
+    /// See [`Gate::set_key_quotas`].
     pub(crate) fn set_key_quotas<'k>(
         &self,
         quotas: impl Iterator<Item = (&'k [u8], Quota)> + Clone,
@@ -166,8 +166,8 @@ impl Trial {
         self.polite_limiter.set_key_quotas(quotas)
     }
 
-    /// Decides the requests of a batch in their order, and counts what came of it. `keys` is how many
-    /// keys there are by now.
+    /// Decides the requests of a batch in their order, and counts the results. `keys` is the number
+    /// of keys so far.
     pub(crate) fn judge(
         &mut self,
         batch: &Batch,
@@ -209,17 +209,17 @@ impl Trial {
         Ok(())
     }
 
-    /// How often this key was denied.
+    /// Returns how often this key was denied.
     pub(crate) fn denied(&self, id: KeyId) -> u64 {
         self.per_key[id].denied
     }
 
-    /// Keys that the limiter holds a state for now.
+    /// Returns the number of keys that the limiter holds a state for now.
     pub(crate) fn keys_tracked(&self) -> usize {
         self.limiter.len()
     }
 
-    /// Bytes that the limiter holds.
+    /// Returns the bytes that the limiter holds.
     pub(crate) fn bytes(&self) -> usize {
         self.limiter.bytes()
     }

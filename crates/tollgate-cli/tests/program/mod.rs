@@ -1,4 +1,4 @@
-//! The program as tests run it: arguments and input in, a report or a refusal out.
+//! Runs the program in tests: arguments and input in, a report or a refusal out.
 
 // Each test binary uses a part of it.
 #![allow(dead_code, unreachable_pub)]
@@ -27,7 +27,7 @@ pub fn replay_stdin(args: &[&str], input: &[u8]) -> Output {
         .expect("the program was built");
     let mut stdin = child.stdin.take().expect("it is a pipe");
     let input = input.to_vec();
-    // Whether it reads everything is the program's business: a refusal may come first.
+    // The program may stop reading early, because a refusal may come first.
     let feeder = std::thread::spawn(move || drop(stdin.write_all(&input)));
     let output = child.wait_with_output().expect("it ends");
     feeder.join().expect("feeding does not panic");
@@ -38,7 +38,7 @@ pub fn replay(args: &[&str]) -> Output {
     replay_stdin(args, b"")
 }
 
-/// The text of a run that must succeed and be silent on standard error.
+/// Returns the output of a run that must succeed and be silent on standard error.
 #[track_caller]
 pub fn text(output: &Output) -> String {
     let complaint = String::from_utf8_lossy(&output.stderr);
@@ -46,7 +46,7 @@ pub fn text(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).expect("reports are UTF-8")
 }
 
-/// The message of a run that must be refused, with nothing on standard output.
+/// Returns the message of a run that must be refused, with nothing on standard output.
 #[track_caller]
 pub fn refusal(output: &Output) -> String {
     let message = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -61,7 +61,7 @@ pub fn json(output: &Output) -> Value {
     serde_json::from_str(&text(output)).expect("the report is JSON")
 }
 
-/// A directory of this test's own.
+/// Returns a directory for one test.
 pub fn scratch(test: &str) -> PathBuf {
     let directory = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(test);
     fs::create_dir_all(&directory).expect("the target directory can be written");

@@ -1,9 +1,9 @@
-//! Arguments that mean nothing are refused at the start, with what is allowed.
+//! Invalid arguments are refused at the start, with a message that says what is expected.
 
 use std::net::TcpListener;
 use std::process::Command;
 
-/// What it says on standard error; it must end with 2.
+/// Runs the proxy, which must exit with 2, and returns its standard error.
 fn refused(args: &[&str]) -> String {
     let output = Command::new(env!("CARGO_BIN_EXE_tollgate")).arg("proxy").args(args).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -27,37 +27,37 @@ fn arguments_that_mean_nothing_are_named_with_what_is_allowed() {
         (&["--limit", "a=1/s by ip", "--limit", "a=2/s by ip"], "duplicate limit name \"a\""),
         (
             &["--limit", "a=1/s by ip", "--shadow", "b"],
-            "--shadow 'b' names no limit; allowed: the name of a --limit (a)",
+            "invalid --shadow `b`: expected the name of a --limit (a)",
         ),
-        (&["--shadow", "b"], "none, for there is no --limit"),
+        (&["--shadow", "b"], "there is none"),
         (&["--limit", "a=1/s by ip", "--max-keys", "0"], "allowed"),
-        (&["--trust", "localhost"], "--trust 'localhost' is no network; allowed: an address"),
+        (&["--trust", "localhost"], "invalid --trust `localhost`: expected an address"),
         (&["--trust", "0.0.0.0/0"], "--trust holds every IPv4 address"),
-        (&["--trust-hops", "0"], "--trust-hops 0 is out of range; allowed: 1 to 16"),
+        (&["--trust-hops", "0"], "invalid --trust-hops 0: expected 1 to 16"),
         (&["--trust-hops", "1", "--trust", "10.0.0.0/8"], "cannot be used with"),
         (&["--ipv6-prefix", "129"], "1..=128"),
         (&["--status", "200"], "400..=599"),
         (&["--skip-path", "health"], "invalid path `health`: expected a path that begins with `/`"),
         (&["--upstream-http2", "--host", "preserve"], "exclude each other"),
-        (&["--connect-timeout", "5"], "allowed: more than 0s, up to 24h"),
-        (&["--metrics", "9090"], "allowed: IP:PORT"),
+        (&["--connect-timeout", "5"], "expected more than 0s, up to 24h"),
+        (&["--metrics", "9090"], "expected IP:PORT"),
         (&["--max-connections", "0"], "0"),
         (&["--access-log", "/nowhere/access.log"], "--access-log '/nowhere/access.log' cannot be written"),
         (&["--full", "perhaps"], "deny, allow, share"),
-        (&["--limit", "a=9/s by ip", "--redis", "10.0.0.5"], "--redis: no client for these servers"),
+        (&["--limit", "a=9/s by ip", "--redis", "10.0.0.5"], "--redis: invalid client settings"),
         (
             &["--limit", "a=9/s by ip", "--redis", "redis://h", "--redis-lease", "5"],
-            "--limit 'a': a lease of 5",
+            "--limit 'a': invalid lease of 5",
         ),
-        (&["--limit", "a=9/s by ip", "--redis", "redis://h", "--redis-share", "2"], "above 0, up to 1"),
+        (&["--limit", "a=9/s by ip", "--redis", "redis://h", "--redis-share", "2"], "above 0 and up to 1"),
         (
             &["--limit", "a=9/s by ip", "--redis", "redis://h", "--redis-max-unsynced", "5"],
-            "does not have; allowed: --algorithm fixed-window",
+            "for --redis-max-unsynced: expected fixed-window",
         ),
         (&["--redis-lease", "5"], "--redis <URL>"),
         (
             &["--redis", "redis://h", "--redis-on-failure", "allow", "--redis-share", "0.5"],
-            "--redis-share 0.5 has no meaning",
+            "--redis-share 0.5 needs",
         ),
         (
             &[
@@ -73,7 +73,7 @@ fn arguments_that_mean_nothing_are_named_with_what_is_allowed() {
             "max_keys 0",
         ),
         (&["--redis", "redis://h", "--full", "share"], "cannot be used with"),
-        (&["--redis", "redis://h", "--redis-deadline", "0s"], "allowed: more than 0s"),
+        (&["--redis", "redis://h", "--redis-deadline", "0s"], "expected more than 0s"),
     ];
     for (args, part) in table {
         let said = refused(&[&START[..], args].concat());
@@ -88,10 +88,10 @@ fn an_upstream_is_a_url_of_http() {
         ("https://example.org", "TLS"),
         ("example.org", "has no scheme"),
         ("http://example.org/api", "has a path"),
-        ("", "is no URL"),
+        ("", "is not a URL"),
     ] {
         let said = refused(&["--listen", "127.0.0.1:0", "--upstream", url]);
-        assert!(said.contains(part) && said.contains("allowed: http://HOST[:PORT]"), "{url}: {said}");
+        assert!(said.contains(part) && said.contains("expected http://HOST[:PORT]"), "{url}: {said}");
     }
 }
 
@@ -110,7 +110,7 @@ fn help_says_how_limits_are_written() {
     let output = Command::new(env!("CARGO_BIN_EXE_tollgate")).args(["proxy", "--help"]).output().unwrap();
     let help = String::from_utf8(output.stdout).unwrap();
     for part in
-        ["NAME=QUOTA by KEY", "--limit 'per-ip=100/s burst 20 by ip'", "A second signal ends it at once"]
+        ["NAME=QUOTA by KEY", "--limit 'per-ip=100/s burst 20 by ip'", "A second signal ends it immediately"]
     {
         assert!(help.contains(part), "{part}: {help}");
     }

@@ -1,4 +1,4 @@
-//! What goes wrong behind the proxy and before it, and what is answered then.
+//! Failures of the upstream and of clients, and the responses to them.
 
 use super::running::{DEADLINE, Proxy, until, within};
 use super::upstream::{Upstream, hello, nobody};
@@ -18,14 +18,14 @@ async fn an_upstream_that_is_down_is_a_502_until_it_is_back() {
         assert_eq!(reply.field("content-type"), Some("application/problem+json"));
         let problem = reply.json();
         assert_eq!((&problem["status"], &problem["title"]), (&502.into(), &"Bad Gateway".into()));
-        // Where the upstream is stays between us.
+        // The response does not reveal the upstream's address.
         assert!(!reply.body.contains(&address.port().to_string()), "{reply:?}");
     }
     assert_eq!(metric(proxy.metrics, "tollgate_upstream_errors_total{kind=\"connect\"}").await, 2.0);
     let upstream = Upstream::on(address, hello).await;
     assert_eq!(get(proxy.address, "/", "").await.status, 200);
     drop(upstream);
-    // Told once, not once for each request.
+    // Reported once, not once for each request.
     until("it is told", || proxy.said().contains("answers again"));
     let said = proxy.said();
     assert_eq!(said.matches("can't be reached").count(), 1, "{said}");
@@ -65,7 +65,7 @@ async fn an_upstream_that_does_not_answer_in_time_is_a_504_and_is_left_alone() {
     assert_eq!(metric(proxy.metrics, "tollgate_upstream_errors_total{kind=\"timeout\"}").await, 1.0);
 }
 
-/// An address at which connecting takes for ever: its queue is full, and nobody takes anything out of it.
+/// Returns an address at which connecting takes for ever: its queue is full, and never read.
 async fn full_queue() -> (TcpListener, Vec<TcpStream>, SocketAddr) {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
@@ -144,7 +144,7 @@ async fn a_connection_too_many_waits_until_another_ends() {
     read_until(&mut first, "hello").await;
     let address = proxy.address;
     let mut second = tokio::spawn(async move { get(address, "/", "").await });
-    // It has arrived, for this machine's kernel has taken it; the proxy has not.
+    // The kernel of this machine has accepted the connection; the proxy has not.
     let short = tokio::time::timeout(DEADLINE / 100, &mut second).await;
     assert!(short.is_err(), "{short:?}");
     assert_eq!(metric(proxy.metrics, "tollgate_open_connections").await, 1.0);

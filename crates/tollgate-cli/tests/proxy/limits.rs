@@ -1,4 +1,4 @@
-//! What the limits let through, and what they say.
+//! The decisions of the limits, and the fields that report them.
 
 use super::running::Proxy;
 use super::upstream::{Upstream, hello};
@@ -35,7 +35,7 @@ async fn several_limits_hold_at_once_and_are_charged_together() {
         let violated = (reply.status == 429).then(|| reply.json()["violated-policies"].to_string());
         statuses.push((path, violated.unwrap_or_default()));
     }
-    // What a limit refused was not charged to the other.
+    // A request that one limit refused was not charged to the other.
     let (path, all) = (r#"["per-path"]"#.to_owned(), r#"["all"]"#.to_owned());
     let expected = [("/a", String::new()), ("/a", path.clone()), ("/a", path), ("/b", String::new())];
     assert_eq!(statuses[..4], expected);
@@ -181,7 +181,7 @@ async fn a_refusal_comes_before_the_body_was_asked_for() {
     let head = "POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 5\r\n";
     let first = send(proxy.address, &format!("{head}\r\nhello")).await;
     assert!(first.status == 200 && first.body.ends_with("\nhello"), "{first:?}");
-    // No 100 comes first.
+    // The proxy sends no 100 first.
     let second = send(proxy.address, &format!("{head}Expect: 100-continue\r\n\r\n")).await;
     assert_eq!(second.status, 429);
 }

@@ -1,4 +1,4 @@
-//! `tollgate proxy` over real sockets: what passes, what is refused, what is streamed, and how it ends.
+//! `tollgate proxy` over real sockets: forwarding, refusals, streaming, and shutdown.
 //!
 //! Nothing here sleeps to let something happen: each wait is for a condition, and has a deadline.
 

@@ -1,4 +1,4 @@
-//! Running it: the access log, the metrics, and how it ends.
+//! Operating the proxy: the access log, the metrics, and shutdown.
 
 use super::running::{Proxy, until, within};
 use super::upstream::{Upstream, full, hello};
@@ -39,7 +39,7 @@ async fn the_access_log_can_be_replayed() {
     assert_eq!(lines.lines().count(), 4, "{lines}");
     assert!(lines.lines().next().unwrap().starts_with("192.0.2.1 - - ["), "{lines}");
     assert!(lines.contains("\"GET /a HTTP/1.1\" 200 5 \"x\" "), "{lines}");
-    // What that limit would have done: two pass, two of the same client do not.
+    // The replay reports what the limit would have done: two pass, two of the same client do not.
     let replay = |args: &[&str]| {
         let output = Command::new(env!("CARGO_BIN_EXE_tollgate"))
             .args(["replay", &log, "--strict"])
@@ -69,7 +69,7 @@ async fn the_access_log_tells_of_refusals_failures_and_clients_that_left() {
     drop(client);
     metric_is(proxy.metrics, "tollgate_requests_in_flight", 0.0).await;
     assert_eq!(get(proxy.address, "/many", "").await.status, 429);
-    // It is up to date without being asked.
+    // The log is flushed without a further request.
     until("three lines are there", || fs::read_to_string(&log).unwrap().lines().count() == 3);
     let lines = fs::read_to_string(&log).unwrap();
     for line in ["\"GET /slow HTTP/1.1\" 504 ", "\"GET /left HTTP/1.1\" 499 -", "\"GET /many HTTP/1.1\" 429 "]
@@ -78,7 +78,7 @@ async fn the_access_log_tells_of_refusals_failures_and_clients_that_left() {
     }
 }
 
-/// Reads a text of metrics as Prometheus would, and says what is in it.
+/// Parses a text of metrics as Prometheus would, and returns its names.
 fn read_metrics(text: &str) -> HashSet<&str> {
     assert!(text.ends_with("# EOF\n"), "{text}");
     let (mut names, mut samples) = (HashSet::new(), HashSet::new());
@@ -130,12 +130,12 @@ async fn metrics_can_be_read_and_hold_nothing_that_clients_chose() {
     ] {
         metric_is(proxy.metrics, name, value).await;
     }
-    // Nobody finds them where clients come.
+    // The port for clients does not serve them.
     assert_eq!(get(proxy.address, "/metrics", "").await.status, 429);
     assert_eq!(get(proxy.metrics, "/", "").await.status, 404);
 }
 
-/// An upstream that answers when it is told to.
+/// Returns an upstream that answers when it is told to.
 async fn on_command() -> (Upstream, Arc<Notify>) {
     let go = Arc::new(Notify::new());
     let wait = Arc::clone(&go);
@@ -157,7 +157,7 @@ async fn a_signal_lets_requests_end_and_accepts_no_more() {
         let mut proxy = Proxy::start(upstream.address, &[]);
         let mut client = TcpStream::connect(proxy.address).await.unwrap();
         client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
-        // This one has nothing under way, and is closed.
+        // This connection has no open request, and is closed.
         let mut idle = TcpStream::connect(proxy.address).await.unwrap();
         metric_is(proxy.metrics, "tollgate_requests_in_flight", 1.0).await;
         metric_is(proxy.metrics, "tollgate_open_connections", 2.0).await;

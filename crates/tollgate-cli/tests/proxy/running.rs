@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// So long a test waits for what must happen.
+/// How long a test waits for what must happen.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
 
 /// Waits for a future that must be ready in time.
@@ -20,7 +20,7 @@ pub(crate) fn within<F: Future>(future: F) -> impl Future<Output = F::Output> {
     }
 }
 
-/// Asks again and again until it is so.
+/// Polls a condition until it holds.
 #[track_caller]
 pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let begun = Instant::now();
@@ -68,7 +68,7 @@ impl Proxy {
         proxy
     }
 
-    /// What it said on standard error.
+    /// Returns its standard error so far.
     pub(crate) fn said(&self) -> String {
         self.said.lock().unwrap().join("\n")
     }
@@ -89,7 +89,7 @@ impl Proxy {
         status.unwrap()
     }
 
-    /// The most memory it has held at a time, in bytes.
+    /// Returns the most memory it has held at a time, in bytes.
     pub(crate) fn peak_memory(&self) -> Option<u64> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).ok()?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;

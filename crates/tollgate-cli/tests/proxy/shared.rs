@@ -5,7 +5,7 @@ use super::upstream::{Upstream, hello};
 use super::wire::{get, metric};
 use tollgate_testing::store::server::Server;
 
-/// A proxy whose counts are in `store`.
+/// Starts a proxy whose counts are in `store`.
 fn sharing(upstream: &Upstream, store: &Server, more: &[&str]) -> Proxy {
     let url = store.url();
     let options = ["--limit", "per-ip=4/h by ip", "--redis", &url];
@@ -52,7 +52,7 @@ async fn a_proxy_that_leases_or_tells_later_shares_the_limit_too() {
         let one = sharing(&upstream, &store, more);
         let other = sharing(&upstream, &store, more);
         let admitted = statuses(&[&one, &other], 12).await.iter().filter(|&&status| status == 200).count();
-        // The second may be over by what the other proxy has not told.
+        // The second may exceed the limit by what the other proxy has not told yet.
         let most = if more.len() > 2 { 5 } else { 4 };
         assert!((4..=most).contains(&admitted), "{more:?}: {admitted}");
         store.command(&["FLUSHALL"]);

@@ -1,4 +1,4 @@
-//! Bodies go through as they come, both ways, and are never held whole.
+//! Bodies are streamed in both directions, and never held whole.
 
 use super::running::{Proxy, within};
 use super::upstream::{Body, Upstream, full};
@@ -19,7 +19,7 @@ use tokio::sync::mpsc;
 
 const CHUNK: usize = 64 * 1024;
 const LARGE: usize = 256 * 1024 * 1024;
-/// The program itself and what is on its way; far less than what goes through.
+/// The program itself and its buffers; far less than the bodies.
 const MEMORY: u64 = 48 * 1024 * 1024;
 
 fn assert_small(proxy: &Proxy) {
@@ -30,7 +30,7 @@ fn assert_small(proxy: &Proxy) {
     }
 }
 
-/// An upstream whose response is what comes out of a channel that each request hands over.
+/// Returns an upstream that hands over, for each request, the sender of its response body.
 async fn handing_over() -> (Upstream, mpsc::UnboundedReceiver<Sender<Bytes, Infallible>>) {
     let (hand_over, handed) = mpsc::unbounded_channel();
     let upstream = Upstream::start(move |_: Request<Incoming>| {
@@ -54,7 +54,7 @@ async fn a_response_that_is_large_streams_through_a_small_proxy() {
     let mut sender = within(handed.recv()).await.unwrap();
     sender.send_data(Bytes::from_static(b"first")).await.unwrap();
     let mut body = within(asked).await.unwrap().unwrap().into_body();
-    // The first piece is there, and the upstream has not even got the last.
+    // The first piece is there, and the upstream does not even have the last.
     assert_eq!(within(body.frame()).await.unwrap().unwrap().into_data().unwrap(), "first");
     let sending = tokio::spawn(async move {
         let chunk = Bytes::from(vec![7; CHUNK]);
@@ -121,8 +121,8 @@ async fn a_client_that_does_not_read_holds_the_upstream_back_and_nobody_else() {
             counter.fetch_add(CHUNK as u64, SeqCst);
         }
     });
-    // It goes on until all buffers between the two are full, and then no further: the sockets' own may be some
-    // megabytes. While it stands, another client is served.
+    // It continues until all buffers between the two are full, and then stops: the sockets' buffers
+    // may be some megabytes. Meanwhile another client is served.
     let mut last = u64::MAX;
     let mut stood = 0;
     while stood < 20 {
@@ -138,7 +138,7 @@ async fn a_client_that_does_not_read_holds_the_upstream_back_and_nobody_else() {
         assert!(within(asking).await.unwrap().contains("quick"));
     }
     assert_small(&proxy);
-    // When the slow one leaves, the upstream is let go.
+    // When the slow client leaves, the upstream is released.
     drop(slow);
     within(sending).await.unwrap();
 }

@@ -62,12 +62,12 @@ impl Upstream {
         Self { address, requests, accepting: accepting.abort_handle() }
     }
 
-    /// A server that answers with what it was asked.
+    /// Starts a server that answers with the request it received.
     pub(crate) async fn echo() -> Self {
         Self::start(echo).await
     }
 
-    /// How many requests it has got.
+    /// Returns how many requests it has received.
     pub(crate) fn requests(&self) -> usize {
         self.requests.load(SeqCst)
     }
@@ -79,7 +79,7 @@ impl Drop for Upstream {
     }
 }
 
-/// An address at which nobody listens.
+/// Returns an address without a listener.
 pub(crate) async fn nobody() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap()
 }
@@ -92,7 +92,7 @@ pub(crate) async fn hello(_: Request<Incoming>) -> Response<Body> {
     Response::new(full("hello"))
 }
 
-/// Says `METHOD TARGET VERSION`, and a line for each field.
+/// Answers `METHOD TARGET VERSION`, and a line for each field.
 pub(crate) async fn echo(request: Request<Incoming>) -> Response<Body> {
     let mut text = format!("{} {} {:?}\n", request.method(), request.uri(), request.version());
     for (name, value) in request.headers() {

@@ -1,4 +1,4 @@
-//! Requests as bytes on the wire, for what no client library would send.
+//! Requests as bytes on the wire, for those that no client library would send.
 
 use super::running::within;
 use serde_json::Value;
@@ -22,7 +22,7 @@ impl Reply {
         Self { status, head: head.to_owned(), body: body.to_owned() }
     }
 
-    /// The values of a field, in any case.
+    /// Returns the values of a field, whatever its case.
     pub(crate) fn all(&self, name: &str) -> Vec<&str> {
         let fields = self.head.lines().filter_map(|line| line.split_once(": "));
         fields.filter(|(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, value)| value).collect()
@@ -32,7 +32,7 @@ impl Reply {
         self.all(name).first().copied()
     }
 
-    /// The values of a field that an upstream that echoes was sent.
+    /// Returns the values of a field that an echoing upstream received.
     pub(crate) fn echoed(&self, name: &str) -> Vec<&str> {
         let fields = self.body.lines().skip(1).filter_map(|line| line.split_once(": "));
         fields.filter(|(found, _)| *found == name).map(|(_, value)| value).collect()
@@ -58,7 +58,7 @@ pub(crate) async fn get(to: SocketAddr, path: &str, fields: &str) -> Reply {
     send(to, &format!("GET {path} HTTP/1.1\r\nHost: example.org\r\nConnection: close\r\n{fields}\r\n")).await
 }
 
-/// Reads from a stream until what was read ends so.
+/// Reads from a stream until the text ends with `end`.
 pub(crate) async fn read_until(stream: &mut TcpStream, end: &str) -> String {
     let mut bytes = Vec::new();
     while !bytes.ends_with(end.as_bytes()) {
@@ -71,7 +71,7 @@ pub(crate) async fn read_until(stream: &mut TcpStream, end: &str) -> String {
     String::from_utf8(bytes).unwrap()
 }
 
-/// The value of a metric, by its name and labels as they are written.
+/// Returns the value of a metric, by its name and labels as they are written.
 pub(crate) async fn metric(metrics: SocketAddr, name: &str) -> f64 {
     let reply = get(metrics, "/metrics", "").await;
     let line = reply.body.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));

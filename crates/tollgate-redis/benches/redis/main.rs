@@ -1,12 +1,13 @@
-//! What a shared limit costs: `make bench-redis`, or
-//! `cargo bench -p tollgate-redis --bench redis -- --rounds 5 --seconds 2 --tasks 64`.
+//! The cost of a shared limit: `make bench-redis`, or `cargo bench -p tollgate-redis --bench redis
+//! -- --rounds 5 --seconds 2 --tasks 64`.
 //!
-//! Tasks of one process check random ones of 1,000 keys as fast as they can, against a server on the same machine.
-//! Client and server share the cores, so operations per second are ratios, no more; the server's CPU time for each check
-//! is measured by the server. Subjects take turns, round by round; a figure is the median of the rounds. Two of them
-//! are methods that are in wide use, made again here: INCR with EXPIRE, and a GCRA script in floating point.
+//! Tasks of one process check random keys of 1,000 as fast as they can, against a server on the
+//! same machine. Client and server share the cores, so operations per second are only ratios; the
+//! server itself measures its CPU time for each check. Subjects take turns, round by round; a
+//! figure is the median of the rounds. Two subjects are methods that are in wide use, written anew
+//! here: INCR with EXPIRE, and a GCRA script in floating point.
 //!
-//! With `--draw` the table goes into docs/performance.md, between its marks.
+//! With `--draw` the table is written into docs/performance.md, between its marks.
 
 mod subjects;
 
@@ -48,7 +49,7 @@ impl Plan {
                 ("--tasks", Some(tasks)) => plan.tasks = tasks,
                 _ => {
                     return Err(format!(
-                        "{name} {value}: allowed: --rounds N, --seconds S, --tasks N, --draw"
+                        "invalid option `{name} {value}`: expected --rounds N, --seconds S, --tasks N or --draw"
                     ));
                 }
             }
@@ -57,16 +58,16 @@ impl Plan {
     }
 }
 
-/// What one run has shown.
+/// The results of one run.
 struct Run {
     per_second: f64,
     p50: Duration,
     p99: Duration,
-    /// Of the server, for each check; in microseconds.
+    /// The server's CPU time for each check, in microseconds.
     cpu: f64,
 }
 
-/// Tasks check for some time.
+/// Runs tasks that check for some time.
 async fn run(subject: &Arc<Subject>, server: &Server, plan: &Plan) -> Run {
     let until = Instant::now() + Duration::from_secs_f64(plan.seconds);
     let cpu = server.cpu_time();
@@ -74,7 +75,7 @@ async fn run(subject: &Arc<Subject>, server: &Server, plan: &Plan) -> Run {
     let check = |subject: Arc<Subject>| async move {
         let mut latencies = latencies();
         loop {
-            // Those that wait for nothing let others have their turn.
+            // Subjects that never wait yield to the other tasks.
             for _ in 0..64 {
                 let begun = Instant::now();
                 subject.check(fastrand::u64(..KEYS)).await;
@@ -100,12 +101,12 @@ async fn run(subject: &Arc<Subject>, server: &Server, plan: &Plan) -> Run {
     }
 }
 
-/// In nanoseconds, up to a minute.
+/// Returns a histogram of nanoseconds, up to a minute.
 fn latencies() -> Histogram<u64> {
     Histogram::new_with_bounds(1, 60_000_000_000, 3).expect("good bounds")
 }
 
-/// Bytes of a key in the store after 100 checks of it.
+/// Returns the bytes of a key in the store after 100 checks of it.
 async fn bytes_per_key(subject: &Subject, server: &Server) -> Option<u64> {
     server.command(&["FLUSHALL"]);
     for _ in 0..100 {
@@ -129,7 +130,7 @@ fn micros(time: f64) -> String {
     }
 }
 
-/// The rows of the table, each the medians of its rounds.
+/// Returns the rows of the table, each the medians of its rounds.
 fn table(names: &[&str], runs: &[Vec<Run>], bytes: &[Option<u64>]) -> String {
     let mut table = String::from(
         "| limit | checks per second | p50 | p99 | server CPU a check | bytes a key |\n|---|---|---|---|---|---|\n",
@@ -150,7 +151,7 @@ fn table(names: &[&str], runs: &[Vec<Run>], bytes: &[Option<u64>]) -> String {
     table
 }
 
-/// Puts the table, and what was run for it, into the page.
+/// Writes the table, and the command that was run for it, into the page.
 fn draw(text: &str) -> Result<(), String> {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/performance.md");
     let told = |error: std::io::Error| format!("{path}: {error}");

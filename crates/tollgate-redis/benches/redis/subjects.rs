@@ -1,4 +1,5 @@
-//! What is measured: limits of this crate, in process and shared, and two methods that are in wide use.
+//! The subjects of the benchmark: limits of this crate, local and shared, and two methods that are
+//! in wide use.
 
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Script};
@@ -6,7 +7,8 @@ use tollgate::{Algorithm, Limiter, Quota};
 use tollgate_redis::{Client, SharedLimiter};
 use tollgate_testing::store::server::Server;
 
-/// What a key may: more than it gets here, so that nothing is denied and nothing is cheaper for that.
+/// The quota of a key: more than the benchmark uses, so that no check is denied, and so none is
+/// cheaper for being denied.
 const QUOTA: Quota = Quota::per_second(100_000);
 
 pub(crate) struct Subject {
@@ -21,7 +23,7 @@ enum Kind {
     Gcra(MultiplexedConnection, Script),
 }
 
-/// A count for each second, that ends by itself: the plainest limiter on such a server.
+/// A count for each second that expires by itself: the plainest limiter on such a server.
 async fn incr(mut connection: MultiplexedConnection, key: u64) -> bool {
     let second = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default().as_secs();
     let key = format!("incr:{key}:{second}");
@@ -31,8 +33,8 @@ async fn incr(mut connection: MultiplexedConnection, key: u64) -> bool {
     count <= QUOTA.tokens()
 }
 
-/// GCRA with the time and the arrival time as floating-point seconds, its answer as strings: what a widely used package
-/// for Go does, written anew.
+/// GCRA with the time and the arrival time as floating-point seconds, and the answer as strings, as
+/// a widely used package for Go does; written anew.
 const GCRA: &str = r"
 local burst, rate, period, cost = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local interval = period / rate
@@ -72,7 +74,7 @@ impl Subject {
         assert!(allowed, "{}: denied, so something else is measured", self.name);
     }
 
-    /// Waits until nothing of it is under way.
+    /// Waits until no request is in flight.
     pub(crate) async fn settle(&self) {
         if let Kind::Shared(limiter) = &self.kind {
             limiter.flush().await;

@@ -1,4 +1,4 @@
-//! When a server is not asked: a circuit breaker.
+//! A circuit breaker, which stops requests to a server that does not answer.
 //!
 //! # States
 //!
@@ -11,16 +11,17 @@
 //! OPEN -> 0                 a probe was answered
 //! ```
 //!
-//! One word, changed by compare-and-swap; nobody waits. While it is open or starting one task probes, with pauses that
-//! double and are drawn at random, so that many machines do not come back at once. How long the next pause is stays
-//! until a request was answered: a server that answers probes and nothing else is asked less and less.
+//! The state is one word, changed by compare-and-swap; no caller waits. While it is open or
+//! starting, one task probes, with pauses that double and are drawn at random, so that many
+//! machines do not return together. The length of the next pause is kept until a request was
+//! answered, so a server that answers nothing but probes is asked less and less.
 
 use crate::words::atomics::{AtomicBool, AtomicU64, Relaxed};
 use std::time::Duration;
 
 const STARTING: u64 = u64::MAX;
 const OPEN: u64 = u64::MAX - 1;
-/// So many late answers in a row open it.
+/// This many late answers in a row open the breaker.
 const LATE: u64 = 3;
 
 const FIRST_PAUSE: u64 = 20;
@@ -30,13 +31,13 @@ const LONGEST_PAUSE: u64 = 1_000;
 pub(crate) struct Breaker {
     state: AtomicU64,
     probing: AtomicBool,
-    /// In milliseconds; 0 for none.
+    /// The next pause in milliseconds; 0 for none.
     pause: AtomicU64,
-    /// How often it has opened.
+    /// How often the breaker has opened.
     opened: AtomicU64,
 }
 
-/// Whether to ask.
+/// Whether a request may be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pass {
     Closed,
@@ -64,22 +65,23 @@ impl Breaker {
         }
     }
 
-    /// An answer came in time.
+    /// Records an answer that arrived in time.
     pub(crate) fn answered(&self) {
-        // ORDERING: relaxed, as in `pass`. Written only after something was late: all requests come by here.
+        // ORDERING: relaxed, as in `pass`. Written only after a late answer, because all requests
+        // run this.
         let late = self.state.load(Relaxed);
         if late != 0 && late < OPEN {
             // ORDERING: relaxed, as in `pass`.
             let _ = self.state.compare_exchange(late, 0, Relaxed, Relaxed);
         }
-        // ORDERING: relaxed; a pause more or less.
+        // ORDERING: relaxed; the pause is a heuristic.
         if self.pause.load(Relaxed) != 0 {
             // ORDERING: relaxed, as above.
             self.pause.store(0, Relaxed);
         }
     }
 
-    /// An answer did not come in time. Is it open now, and was not before?
+    /// Records an answer that did not arrive in time. Returns whether this opened the breaker.
     pub(crate) fn late(&self) -> bool {
         let next = |late| match late {
             STARTING | OPEN => None,
@@ -91,7 +93,8 @@ impl Breaker {
         self.count(before.is_ok_and(|late| late + 1 >= LATE))
     }
 
-    /// The connection is gone, or there is none. Is it open now, and was not before?
+    /// Opens the breaker: the connection is lost, or there is none. Returns whether it was not open
+    /// before.
     pub(crate) fn open(&self) -> bool {
         // ORDERING: relaxed, as in `pass`.
         let before = self.state.swap(OPEN, Relaxed);
@@ -114,9 +117,9 @@ impl Breaker {
         self.opened.load(Relaxed)
     }
 
-    /// The right to probe, if nobody has it.
+    /// Takes the right to probe; `false` if another task has it.
     pub(crate) fn probe(&self) -> bool {
-        // ORDERING: relaxed; it protects nothing but the number of tasks.
+        // ORDERING: relaxed; it only bounds the number of tasks.
         !self.probing.load(Relaxed) && !self.probing.swap(true, Relaxed)
     }
 
@@ -125,9 +128,10 @@ impl Breaker {
         self.probing.store(false, Relaxed);
     }
 
-    /// How long to wait before the next probe. The first one after a time without trouble is made at once.
+    /// Returns how long to wait before the next probe. The first probe after a time without trouble
+    /// is immediate.
     pub(crate) fn next_pause(&self) -> Duration {
-        // ORDERING: relaxed; a pause more or less.
+        // ORDERING: relaxed; the pause is a heuristic.
         let pause = self.pause.load(Relaxed);
         // ORDERING: relaxed, as above.
         self.pause.store((pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE), Relaxed);
@@ -159,7 +163,7 @@ mod tests {
         assert_eq!(breaker.pass(), Pass::Closed);
         assert!(!breaker.late() && !breaker.late() && breaker.late() && !breaker.late());
         assert_eq!((breaker.pass(), breaker.opened()), (Pass::Open, 1));
-        // An answer that comes after all does not close it, a probe does.
+        // Only a probe closes the breaker, not a late answer.
         breaker.answered();
         assert_eq!(breaker.pass(), Pass::Open);
         breaker.close();

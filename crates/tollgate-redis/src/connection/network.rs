@@ -1,4 +1,4 @@
-//! The servers at hand: which of them has a key, the connections to them, and what becomes of those.
+//! [`Network`]: which server has a key, the connections to the servers, and their failures.
 
 use super::breaker::Pass;
 use super::node::{Found, Node};
@@ -14,33 +14,34 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-/// A probe that is not answered by then has failed.
+/// A probe that is not answered in this time has failed.
 const PROBE: Duration = Duration::from_millis(200);
 
-/// All that there is to know of the servers.
+/// All that a client knows of its servers.
 pub(crate) struct Network {
     pub(crate) servers: Servers,
     settings: Settings,
     map: ArcSwap<Map>,
-    /// Is somebody asking what the cluster is?
+    /// Whether a task is reading the topology of the cluster.
     looking: AtomicBool,
-    /// How many connections there were.
+    /// How many connections were opened.
     connections: AtomicU64,
-    /// How often breakers have opened of nodes that are gone.
+    /// How often the breakers of nodes that are gone have opened.
     opened: AtomicU64,
 }
 
-/// Whom to ask.
+/// The server that a request is sent to.
 pub(crate) enum Target {
     Slot(u16),
-    /// A node of a cluster to which another one has sent the request; `asking` while the slot is on its way there.
+    /// The node of a cluster to which another one has redirected the request; `asking` while the
+    /// slot is being migrated there.
     Node {
         node: Arc<Node>,
         asking: bool,
     },
 }
 
-/// Does an error say that this connection is no good, or not now?
+/// Returns whether an error means that this connection is unusable, at least for now.
 fn is_of_the_line(error: &RedisError) -> bool {
     match error.kind() {
         ErrorKind::Server(kind) => matches!(
@@ -67,7 +68,7 @@ impl Network {
         self.map.load_full()
     }
 
-    /// The slot of a key; without a cluster it does not matter.
+    /// Returns the slot of a key; it is not used without a cluster.
     pub(crate) fn slot(&self, key: &str) -> u16 {
         match self.servers {
             Servers::Cluster { .. } => Map::slot(key),
@@ -96,23 +97,24 @@ impl Network {
         }
     }
 
-    /// How many connections there were.
+    /// Returns how many connections were opened.
     pub(crate) fn connections(&self) -> u64 {
         // ORDERING: relaxed; a counter.
         self.connections.load(Relaxed)
     }
 
-    /// Is there a connection to the node that has a key, or was none tried yet?
+    /// Returns whether the key's node is connected, or was never tried.
     pub(crate) fn is_up(&self, key: &str) -> bool {
         !matches!(self.map.load().node(self.slot(key)).find(), Found::Away)
     }
 
-    /// For how long a probe may take: it has to connect, to the sentinels before it.
+    /// Returns how long a probe may take, which includes connecting, to the sentinels first.
     pub(crate) fn patience(&self) -> Duration {
         self.settings.connection_timeout * 2 + PROBE
     }
 
-    /// The connection to whom to ask, unless its breaker is open. The first one is waited for.
+    /// Returns the connection to the target, unless its breaker is open. Waits for the first
+    /// connection.
     pub(crate) async fn line(
         self: &Arc<Self>,
         target: &Target,
@@ -140,7 +142,7 @@ impl Network {
         }
     }
 
-    /// Does an error say that another node is to be asked, or that the script is not known?
+    /// Returns whether an error says that another node has the key, or that the script is unknown.
     pub(crate) fn was_not_run(&self, error: &ServerError) -> bool {
         let words = [ServerErrorKind::Ask, ServerErrorKind::Moved];
         match error.kind() {
@@ -150,7 +152,8 @@ impl Network {
         }
     }
 
-    /// Where a node sends a request that it has not executed, because another node has the slot, or will have it.
+    /// Returns where a node redirects a request that it has not executed, because another node has
+    /// the slot, or will have it.
     pub(crate) fn sent_on(self: &Arc<Self>, error: &RedisError) -> Option<Target> {
         if !matches!(self.servers, Servers::Cluster { .. }) {
             return None;
@@ -164,13 +167,13 @@ impl Network {
         Some(Target::Node { node: self.node_at(&address)?, asking })
     }
 
-    /// The node of a cluster at an address, which may be a new one.
+    /// Returns the node of a cluster at an address, which may be new.
     fn node_at(&self, address: &(String, u16)) -> Option<Arc<Node>> {
         if let Some(node) = self.map.load().at(address) {
             return Some(Arc::clone(node));
         }
         let new = Node::new(self.servers.node(address)?);
-        // Somebody else may have been first.
+        // Another task may have added it first.
         self.map.rcu(|map| match map.at(address) {
             Some(_) => Arc::clone(map),
             None => Arc::new(map.with(Arc::clone(&new))),
@@ -178,7 +181,7 @@ impl Network {
         self.map.load().at(address).cloned()
     }
 
-    /// What an answer says about its request, and about the connection.
+    /// Classifies an answer, and updates the node's breaker and connection.
     pub(crate) fn judge<T>(
         self: &Arc<Self>,
         node: &Arc<Node>,
@@ -187,7 +190,7 @@ impl Network {
     ) -> Result<T, Failure> {
         let error = match answered {
             None => {
-                // A late answer of a connection that was replaced says nothing about the new one.
+                // A late answer on a connection that was replaced says nothing about the new one.
                 if node.has(line) && node.breaker.late() {
                     self.probe(node);
                 }
@@ -201,7 +204,7 @@ impl Network {
         };
         let refused = matches!(error.kind(), ErrorKind::Server(_) | ErrorKind::Extension);
         if is_of_the_line(&error) {
-            // Not if there is another connection by now.
+            // Not if the connection was already replaced.
             if node.has(line) && node.breaker.open() {
                 self.probe(node);
             }
@@ -211,29 +214,29 @@ impl Network {
         Err(if refused { Failure::Refused(error.to_string()) } else { Failure::Unknown })
     }
 
-    /// Starts a task that probes until it is answered, unless there is one.
+    /// Starts the task that probes a node until it answers, unless it is running.
     fn probe(self: &Arc<Self>, node: &Arc<Node>) {
         if node.breaker.probe() {
             tokio::spawn(Probe { client: Arc::downgrade(self), node: Arc::clone(node) }.run());
         }
     }
 
-    /// Connects. Of a cluster about which nothing is known, to all its nodes, as they are asked.
+    /// Connects to a node. For a cluster whose topology is unknown, reads the topology instead.
     async fn attempt(&self, node: &Node) -> RedisResult<()> {
         if matches!(node.way, Way::Cluster) {
             return self.look().await;
         }
         let line = self.servers.dial(&node.way, &self.settings).await?;
-        // ORDERING: relaxed; a counter. Counted first: nobody has an answer of a connection that was not counted, for
-        // `install` publishes it.
+        // ORDERING: relaxed; a counter. Incremented first, so that no answer comes over a
+        // connection that was not counted: `install` publishes it.
         self.connections.fetch_add(1, Relaxed);
         node.install(line);
         Ok(())
     }
 
-    /// Asks what the cluster is, beside the requests.
+    /// Reads the topology of the cluster, in a task of its own.
     fn look_later(self: &Arc<Self>) {
-        // ORDERING: relaxed; it protects nothing but the number of tasks.
+        // ORDERING: relaxed; it only bounds the number of tasks.
         if self.looking.swap(true, Relaxed) {
             return;
         }
@@ -245,7 +248,8 @@ impl Network {
         });
     }
 
-    /// Asks the nodes, those first to which there are connections, what the cluster is. The first answer counts.
+    /// Asks the nodes for the topology of the cluster, connected nodes first. The first answer
+    /// counts.
     async fn look(&self) -> RedisResult<()> {
         let map = self.map.load_full();
         let connected = map.nodes().iter().filter_map(|node| Some((node.way.address()?, node.line()?)));
@@ -283,25 +287,25 @@ impl Network {
             self.opened.fetch_add(gone.breaker.opened(), Relaxed);
             gone.changed.notify_waiters();
         }
-        let odd = (ErrorKind::UnexpectedReturnType, "a server has told of other slots than there are");
+        let odd = (ErrorKind::UnexpectedReturnType, "invalid slots in the answer of a server");
         if learned { Ok(()) } else { Err(odd.into()) }
     }
 
-    /// Has the node no slots any more?
+    /// Returns whether the node has no slots any more.
     fn is_gone(&self, node: &Arc<Node>) -> bool {
         !self.map.load().holds(node)
     }
 }
 
-/// What a node says that the cluster is; `host` is what it was asked by.
+/// Reads a node's view of the slots; `host` is the name by which the node was reached.
 async fn ask_slots(line: Arc<Line>, host: &str) -> RedisResult<Vec<Range>> {
     let mut slots = redis::cmd("CLUSTER");
     slots.arg("SLOTS");
     let told = slots::ranges(line.send(slots, false).await?, host).filter(|ranges| !ranges.is_empty());
-    Ok(told.ok_or((ErrorKind::UnexpectedReturnType, "a server has told of no slots"))?)
+    Ok(told.ok_or((ErrorKind::UnexpectedReturnType, "missing slots in the answer of a server"))?)
 }
 
-/// A task that probes. It ends with the client, and when its node is gone.
+/// The task that probes a node. It ends with the client, and when the node is gone.
 struct Probe {
     client: Weak<Network>,
     node: Arc<Node>,
@@ -317,7 +321,7 @@ impl Probe {
             sleep(breaker.next_pause()).await;
             let Some(client) = self.client.upgrade() else { return };
             if matches!(self.node.way, Way::Node { .. }) && breaker.pass() == Pass::Open {
-                // Another node may have its place by now.
+                // Another node may have taken its slots.
                 let _ = timeout(client.patience(), client.look()).await;
                 if client.is_gone(&self.node) {
                     return;
@@ -339,7 +343,7 @@ impl Probe {
 }
 
 impl Drop for Probe {
-    /// Also when its runtime ends: then the next request, in another one, starts the next.
+    /// Runs also when the runtime ends: the next request, in another runtime, starts a new task.
     fn drop(&mut self) {
         self.node.breaker.probed();
     }

@@ -1,10 +1,10 @@
-//! In place of TLS, where its feature is off: addresses that ask for it are refused.
+//! The stand-in for TLS without the feature `tls`: refuses addresses that ask for it.
 
 use crate::error::BuildError;
 use redis::sentinel::SentinelClientBuilder;
 use redis::{Client, ConnectionInfo, RedisResult};
 
-/// No certificates.
+/// The settings of TLS, of which there are none.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tls {}
 

@@ -1,4 +1,4 @@
-//! One server: the connection to it, and whether it is asked.
+//! [`Node`]: the connection to one server, and its breaker.
 
 use super::breaker::{Breaker, Pass};
 use super::servers::{Line, Way};
@@ -6,19 +6,19 @@ use arc_swap::ArcSwapOption;
 use std::sync::Arc;
 use tokio::sync::Notify;
 
-/// A server at an address; or the master that sentinels name, or a cluster of which nothing is known yet.
+/// A server at an address, the master that sentinels name, or a cluster whose topology is unknown.
 pub(crate) struct Node {
     pub(crate) way: Way,
     pub(crate) breaker: Breaker,
     line: ArcSwapOption<Line>,
-    /// Told after each probe.
+    /// Notified after each probe.
     pub(crate) changed: Notify,
 }
 
-/// What a request finds.
+/// The state of a node, as a request finds it.
 pub(crate) enum Found {
     Line(Arc<Line>),
-    /// There was no connection yet: the first attempt may be waited for.
+    /// There was no connection yet; the request may wait for the first attempt.
     Starting,
     Away,
 }
@@ -44,7 +44,7 @@ impl Node {
         }
     }
 
-    /// Is this the connection that is used now?
+    /// Returns whether `line` is the current connection.
     pub(crate) fn has(&self, line: &Arc<Line>) -> bool {
         self.line.load().as_ref().is_some_and(|current| Arc::ptr_eq(current, line))
     }

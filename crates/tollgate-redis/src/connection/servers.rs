@@ -1,4 +1,4 @@
-//! Which servers there are, and how one connects to them.
+//! The addresses of the servers, and how to connect to them.
 
 #[cfg(not(feature = "tls"))]
 use super::no_tls::Tls;
@@ -14,17 +14,18 @@ use redis::{
 };
 use std::time::Duration;
 
-/// How long an unacknowledged packet keeps a connection alive: where packets are dropped, nothing else ends it.
+/// How long an unacknowledged packet keeps a connection open. Nothing else ends a connection whose
+/// packets are dropped.
 const USER_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// What a client is told beside the addresses.
+/// The settings of a client besides the addresses.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) connection_timeout: Duration,
     pub(crate) tls: Tls,
 }
 
-/// The addresses. They may hold a password.
+/// The addresses as given. They may hold a password.
 #[derive(Clone)]
 pub(crate) enum Addresses {
     One(String),
@@ -32,7 +33,7 @@ pub(crate) enum Addresses {
     Cluster(Vec<String>),
 }
 
-/// Addresses that were read.
+/// The addresses, parsed.
 pub(crate) enum Servers {
     One(Client),
     Sentinel {
@@ -40,25 +41,25 @@ pub(crate) enum Servers {
         sentinels: Vec<ConnectionInfo>,
         master: ConnectionInfo,
     },
-    /// Those that were named, which tell of the others.
+    /// The nodes that were named, from which the others are learned.
     Cluster {
         known: Vec<ConnectionInfo>,
         tls: Tls,
     },
 }
 
-/// How one server is reached.
+/// How to reach one server.
 pub(crate) enum Way {
-    /// The one that was named, or the master that sentinels name now.
+    /// The server that was named, or the master that sentinels name now.
     Given,
-    /// Any that tells what the cluster is.
+    /// Any node that answers with the topology of the cluster.
     Cluster,
     /// A node of a cluster.
     Node { address: (String, u16), client: Box<Client> },
 }
 
 impl Way {
-    /// Of a node of a cluster.
+    /// Returns the address of a node of a cluster.
     pub(crate) fn address(&self) -> Option<&(String, u16)> {
         match self {
             Self::Node { address, .. } => Some(address),
@@ -71,7 +72,7 @@ impl Way {
     }
 }
 
-/// A connection; a clone shares it.
+/// A connection; clones share it.
 #[derive(Clone)]
 pub(crate) struct Line(MultiplexedConnection);
 
@@ -130,14 +131,14 @@ impl Servers {
         if matches!(master.addr(), ConnectionAddr::TcpTls { .. }) {
             builder = builder.set_client_to_redis_tls_mode(TlsMode::Secure);
         }
-        // All sentinels have one password.
+        // All sentinels have the same password.
         if let Some(password) = sentinels.iter().find_map(|sentinel| sentinel.redis_settings().password()) {
             builder = builder.set_client_to_sentinel_password(password);
         }
         Ok(Some(settings.tls.sentinel(builder).build()?))
     }
 
-    /// How the first request finds its server.
+    /// Returns how the first request reaches its server.
     pub(crate) fn first(&self) -> Way {
         match self {
             Self::Cluster { .. } => Way::Cluster,
@@ -145,7 +146,8 @@ impl Servers {
         }
     }
 
-    /// A node of the cluster, which has the password of those that were named, and TLS if they have.
+    /// Returns how to reach a node of the cluster, with the password and the TLS setting of the
+    /// named nodes.
     pub(crate) fn node(&self, address: &(String, u16)) -> Option<Way> {
         let Self::Cluster { known, tls } = self else { return None };
         let (host, port) = address.clone();
@@ -160,7 +162,7 @@ impl Servers {
         Some(Way::Node { address: address.clone(), client: Box::new(client) })
     }
 
-    /// The nodes of a cluster that were named.
+    /// Returns the nodes of a cluster that were named.
     pub(crate) fn known(&self) -> Vec<(String, u16)> {
         let Self::Cluster { known, .. } = self else { return Vec::new() };
         let address = |info: &ConnectionInfo| match info.addr() {
@@ -172,9 +174,9 @@ impl Servers {
         known.iter().filter_map(address).collect()
     }
 
-    /// A new connection on which a PING was answered.
+    /// Opens a connection and waits for the answer to a PING.
     pub(crate) async fn dial(&self, way: &Way, settings: &Settings) -> RedisResult<Line> {
-        // Who asks has a deadline of its own.
+        // Without the client's own timeouts: each caller has a deadline.
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(settings.connection_timeout))
             .set_response_timeout(None);
@@ -184,7 +186,8 @@ impl Servers {
             }
             (_, Self::One(client)) => client.get_multiplexed_async_connection_with_config(&config).await?,
             _ => {
-                // Made anew each time: the sentinels it has found last may be gone, too.
+                // A new client each time, because the sentinels that it found last may be gone,
+                // too.
                 let mut sentinel = self.sentinel(settings)?.ok_or((ErrorKind::Client, "no sentinels"))?;
                 sentinel.get_async_connection_with_config(&config).await?
             }
@@ -195,7 +198,7 @@ impl Servers {
     }
 }
 
-/// By its scheme, which is written in any case. All else of an address is read later.
+/// Returns whether the scheme, in any case, asks for TLS. The rest of the address is parsed later.
 fn asks_for_tls(url: &str) -> bool {
     let scheme = url.trim_start().split(':').next().unwrap_or_default();
     ["rediss", "valkeys"].iter().any(|with_tls| scheme.eq_ignore_ascii_case(with_tls))
@@ -213,7 +216,7 @@ fn tcp() -> TcpSettings {
 }
 
 impl Line {
-    /// Sends a command; `asking` for a slot that is on its way to this node.
+    /// Sends a command; `asking` for a slot that is being migrated to this node.
     pub(crate) async fn send(&self, cmd: Cmd, asking: bool) -> RedisResult<Value> {
         if !asking {
             return self.0.clone().req_packed_command(&cmd).await?.extract_error();
@@ -222,7 +225,7 @@ impl Line {
         answer.ok_or((ErrorKind::UnexpectedReturnType, "no answer"))?.extract_error()
     }
 
-    /// All of them in one write. Answers may be errors.
+    /// Sends all commands in one write. Answers may be errors.
     pub(crate) async fn send_all(&self, cmds: Vec<Cmd>, asking: bool) -> RedisResult<Vec<Value>> {
         let (count, each) = (cmds.len(), 1 + usize::from(asking));
         let mut pipeline = Pipeline::with_capacity(count * each);

@@ -1,8 +1,9 @@
-//! Which server has a key: the slots of a cluster.
+//! [`Map`]: which node of a cluster has a key.
 //!
-//! The servers are asked by their own connections, and not by a cluster's client that has them all: such a client that looks
-//! for a lost server lets requests to the others wait, asks other servers than the slot's, and sends again what was lost.
-//! Here a server that is down costs its own keys their answers, and no others.
+//! Each node has its own connection here, in place of a cluster client that owns all of them. While
+//! such a client looks for a lost node, it delays requests to the others, asks nodes that don't
+//! have the slot, and resends requests that were lost. Here a node that is down affects only its
+//! own keys.
 
 use super::node::{Found, Node};
 use super::servers::Servers;
@@ -11,24 +12,24 @@ use std::sync::Arc;
 
 const SLOTS: u16 = 16_384;
 
-/// The servers at a moment. A change makes another one.
+/// A snapshot of the nodes and their slots. Each change makes a new one.
 pub(crate) struct Map {
-    /// At the least one.
+    /// At least one.
     nodes: Vec<Arc<Node>>,
-    /// Of each slot the number of its node; `None` if all keys are with the first.
+    /// For each slot, the index of its node; `None` if all keys are with the first.
     slots: Option<Box<[u16]>>,
 }
 
-/// Slots in a row, first and last, and the address of their master.
+/// A range of slots, first and last, and the address of their master.
 pub(crate) type Range = (u16, u16, (String, u16));
 
 impl Map {
-    /// All keys are there.
+    /// A map in which one node has all keys.
     pub(crate) fn of(node: Arc<Node>) -> Self {
         Self { nodes: vec![node], slots: None }
     }
 
-    /// The slot of a key; names have no hash tags.
+    /// Returns the slot of a key; names have no hash tags.
     pub(crate) fn slot(key: &str) -> u16 {
         crc16::State::<crc16::XMODEM>::calculate(key.as_bytes()) % SLOTS
     }
@@ -54,15 +55,16 @@ impl Map {
         self.nodes.iter().find(|node| node.way.is_at(address))
     }
 
-    /// With one more node, which has no slots.
+    /// Returns the map with another node, which has no slots.
     pub(crate) fn with(&self, node: Arc<Node>) -> Self {
         let mut nodes = self.nodes.clone();
         nodes.push(node);
         Self { nodes, slots: self.slots.clone() }
     }
 
-    /// As a server has told. Nodes that have no slots stay while they can be asked: slots may be on their way to them. A
-    /// slot that nobody has stays where it was.
+    /// Returns the map that a server's ranges describe. Nodes without slots stay while they can be
+    /// reached, because slots may be migrating to them. A slot that no range contains keeps its
+    /// node.
     pub(crate) fn told(&self, ranges: &[Range], servers: &Servers) -> Option<Self> {
         let mut nodes: Vec<Arc<Node>> = Vec::new();
         let mut slots = vec![u16::MAX; usize::from(SLOTS)].into_boxed_slice();
@@ -70,7 +72,7 @@ impl Map {
             let known = nodes.iter().chain(&self.nodes).find(|node| node.way.is_at(address)).cloned();
             let node = known.map_or_else(|| servers.node(address).map(Node::new), Some)?;
             let number = number(&mut nodes, &node)?;
-            // Of a range that ends before it begins, `get_mut` would make an empty one.
+            // `get_mut` accepts a reversed range as an empty one, so it is refused here.
             let row = (first <= last).then(|| usize::from(*first)..=usize::from(*last))?;
             slots.get_mut(row)?.fill(number);
         }
@@ -93,7 +95,7 @@ impl Map {
     }
 }
 
-/// Its number among these, where it is put if it is not there.
+/// Returns the index of `node`, and appends it if it is missing.
 fn number(nodes: &mut Vec<Arc<Node>>, node: &Arc<Node>) -> Option<u16> {
     let found = nodes.iter().position(|held| Arc::ptr_eq(held, node));
     let number = found.unwrap_or_else(|| {
@@ -103,7 +105,7 @@ fn number(nodes: &mut Vec<Arc<Node>>, node: &Arc<Node>) -> Option<u16> {
     u16::try_from(number).ok()
 }
 
-/// What a server answers to CLUSTER SLOTS; it calls itself by no name where it does not know any other than `host`.
+/// Parses the answer to CLUSTER SLOTS. A server that does not know its own name is called `host`.
 pub(crate) fn ranges(answer: Value, host: &str) -> Option<Vec<Range>> {
     let list = |value| if let Value::Array(values) = value { Some(values) } else { None };
     let range = |value| {
@@ -142,7 +144,7 @@ mod tests {
         assert_eq!(map.nodes().len(), 2);
         assert!(map.node(99).way.is_at(&at(1)) && map.node(100).way.is_at(&at(2)));
         let second = Arc::clone(map.node(100));
-        // The first is gone, and its slots with a third; some have nobody: they stay.
+        // The first node is gone and a third has its slots; slots without a node keep theirs.
         let map = map.told(&[(0, 9, at(3)), (100, SLOTS - 1, at(2))], &servers).unwrap();
         assert!(Arc::ptr_eq(map.node(100), &second));
         assert!(map.node(9).way.is_at(&at(3)) && map.node(10).way.is_at(&at(1)));

@@ -1,11 +1,11 @@
-//! TLS by rustls: whom it trusts, and what it calculates with.
+//! TLS by rustls: the trusted certificates and the crypto provider.
 
 use crate::error::BuildError;
 use redis::sentinel::SentinelClientBuilder;
 use redis::{Client, ClientTlsConfig, ConnectionInfo, RedisResult, TlsCertificates};
 use rustls::crypto::CryptoProvider;
 
-/// The certificates that a client was given.
+/// The certificates of a client.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tls {
     pub(crate) root_certificate: Option<Vec<u8>>,
@@ -13,10 +13,10 @@ pub(crate) struct Tls {
 }
 
 impl Tls {
-    /// Makes ready for TLS, which at least one address asks for.
+    /// Installs the crypto provider, if an address asks for TLS.
     pub(crate) fn begin() -> Result<(), BuildError> {
         if CryptoProvider::get_default().is_none() {
-            // rustls panics if it was built with several providers and none of them was chosen.
+            // rustls panics if it was built with several providers and none was chosen.
             let _ = rustls::crypto::ring::default_provider().install_default();
         }
         Ok(())

@@ -1,7 +1,9 @@
--- A bucket: token bucket, leaky bucket, leaky queue.
+-- The buckets: token bucket, leaky bucket, leaky queue.
 --
--- A token is `unit` units, and a microsecond gives back `leak` of them: both whole, so that nothing is ever rounded.
--- State: "debt time unit leak", a string: `debt` units were missing at `time`, in the units of the quota that wrote it.
+-- A token is `unit` units, and each microsecond refills `leak` of them. Both are whole, so nothing
+-- is ever rounded.
+-- State: "debt time unit leak", a string: `debt` units were missing at `time`, in the units of the
+-- quota that wrote it.
 --
 -- ARGV: op now unit leak burst grace | check: cost extra hold | peek: cost | refund: tokens until
 -- Answer: granted extra debt now asked (`now` is the key's time, not before `asked`)
@@ -24,13 +26,14 @@ if state then
   local owed, time, units, leaks = string.match(state, '^(%d+) (%d+) (%d+) (%d+)$')
   if not owed then return redis.error_reply('TOLLGATE the key holds no bucket') end
   owed, time, units, leaks = tonumber(owed), tonumber(time), tonumber(units), tonumber(leaks)
-  -- Whose clock is behind does not drain what others have drained already. The server's own clock may step back:
-  -- then the bucket goes on from there, which is written down at once, or nothing would drain until the old time.
+  -- A caller whose clock is behind does not drain again what others have drained. The server's own
+  -- clock may step back. Then the bucket continues from the new time, which is stored immediately,
+  -- or nothing would drain until the old time.
   back = by_server and time > now
   if time > now and not by_server then now = time end
   debt = leaked(owed, now - time, leaks)
   if units ~= unit then
-    -- Under another quota. What was taken stays taken, as tokens.
+    -- Written under another quota. What was taken stays taken, counted in tokens.
     if debt / units >= burst then
       debt = capacity
     else
@@ -62,7 +65,7 @@ if op ~= 'refund' then
       -- Tokens that may be spent until `hold` is over are charged as if they were spent then.
       local held = math.max(debt, leak * hold)
       local room = math.floor((capacity - held) / unit) - cost
-      -- Half of what is left, so that others find something, too.
+      -- At most half of what is left, so that other machines find some, too.
       extra = math.max(math.min(wanted, math.ceil(room / 2)), 0)
       if extra > 0 then debt = held end
     end
@@ -72,7 +75,8 @@ if op ~= 'refund' then
     write()
   end
 elseif debt > 0 then
-  -- What has refilled since can't be given back: see the rule in the library. Rounded so that it is never too much.
+  -- Tokens that have refilled since can't be given back: see the rule in the library. Rounded so
+  -- that it is never too much.
   local tokens, till = tonumber(ARGV[7]), tonumber(ARGV[8])
   local held = 0
   if till > now then held = (till - now) * leak - (leak - 1) end

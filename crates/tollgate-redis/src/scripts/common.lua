@@ -1,21 +1,23 @@
--- What all scripts begin with. Numbers are doubles, exact up to 2^53: everything here stays below that, and what
--- is written down is written with %.0f, for some versions write large numbers as 1.8e+15.
+-- The functions that precede every script. Numbers are doubles, exact up to 2^53. Everything here
+-- stays below that, and is written with %.0f, because some versions write large numbers as 1.8e+15.
 
--- Microseconds since the Unix epoch, or the caller's. It stands still during a script.
+-- Returns the given time, or the server's, in microseconds since the Unix epoch. The server's time
+-- stands still during a script.
 local function clock(given)
   if given ~= '' then return tonumber(given), false end
   local time = redis.call('TIME')
   return time[1] * 1000000 + time[2], true
 end
 
--- a * b / c rounded down, and what remains, for a < 2^53 and b <= c < 2^49, though a * b may not be exact.
+-- Returns a * b / c rounded down, and the remainder, for a < 2^53 and b <= c < 2^49, also where
+-- a * b is not exact.
 local function muldiv(a, b, c)
   if a * b < 9007199254740992 then
     local product = a * b
     return math.floor(product / c), product % c
   end
   local quotient, rest, place = 0, 0, 2251799813685248
-  -- Three bits of a at a time, from the top.
+  -- Long division with three bits of a at a time, from the top.
   while place >= 1 do
     local digit = math.floor(a / place)
     a = a - digit * place
@@ -27,13 +29,13 @@ local function muldiv(a, b, c)
   return quotient, rest
 end
 
--- a / b rounded up.
+-- Returns a / b rounded up.
 local function divceil(a, b)
   return math.ceil(a / b)
 end
 
--- How much of a window's count still counts so far into the next one, rounded up, so that a charge fits beside the exact
--- estimate.
+-- Returns how much of a window's count still counts `elapsed` into the next one, rounded up, so
+-- that a charge fits beside the exact estimate.
 local function weighed(count, elapsed, period)
   local whole, rest = muldiv(count, period - elapsed, period)
   if rest > 0 then whole = whole + 1 end

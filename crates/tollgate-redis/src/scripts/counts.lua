@@ -1,11 +1,12 @@
--- What nodes have admitted in a window, added up.
+-- The unsynchronized counts: what the nodes have admitted in a window, added up.
 --
--- State: a hash. "w:node" is all that a node has admitted in window w, as far as it has said; "w" is the sum. A node tells its
--- whole count each time: said twice it counts once, and a store that has lost it gets it back.
+-- State: a hash. "w:node" is all that a node says it has admitted in window w; "w" is the sum. A
+-- node always sends its whole count: sent twice it counts once, and a store that has lost it gets
+-- it back.
 --
 -- ARGV: op now period grace node window count | push: - | take: cost limit sliding
--- Answer: granted before total previous share now (`before` is the node's count as it was found, `share` its part of
--- `previous`)
+-- Answer: granted before total previous share now (`before` is the node's count as it was found,
+-- `share` its part of `previous`)
 
 local op, period, grace, node = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
 local now = clock(ARGV[2])
@@ -22,7 +23,7 @@ local before, total = tonumber(found[1] or 0), tonumber(found[2] or 0)
 local previous, share = tonumber(found[3] or 0), tonumber(found[4] or 0)
 
 if not found[2] then
-  -- The first that is told of this window. Nobody asks for those before the last one.
+  -- The first count of this window. Windows before the previous one no longer count.
   for _, field in ipairs(redis.call('HKEYS', key)) do
     if tonumber(string.match(field, '^%d+')) < window - 1 then redis.call('HDEL', key, field) end
   end
@@ -42,7 +43,7 @@ if after > before then
   total = total + after - before
   redis.call('HSET', key, own, name(after), name(window), name(total))
   local ttl = math.max(divceil((window + 2) * period - now, 1000), 0) + grace
-  -- What is told late, of an earlier window, must not end a later one.
+  -- A late count of an earlier window must not shorten the life of a later one.
   if redis.call('PTTL', key) < ttl then redis.call('PEXPIRE', key, name(ttl)) end
 end
 return { granted, before, total, previous, share, now }

@@ -1,8 +1,9 @@
--- A sliding log: every admission of the last period, so that any trailing period is counted exactly.
+-- The sliding log: every admission of the last period, so that any trailing period is counted
+-- exactly.
 --
--- State: a sorted set. Admissions are members "n:cost" with their time for a score; n makes them unique. Besides
--- there are three members with negative scores: 'sum' (of all costs, minus one), 'next' (the last n, counted from
--- -2^53), and 'seen' (the latest time that the log was used at, negated).
+-- State: a sorted set. Admissions are members "n:cost" with their time as the score; n makes them
+-- unique. Three more members have negative scores: 'sum' (of all costs, minus one), 'next' (the
+-- last n, counted from -2^53), and 'seen' (the latest time that the log was used at, negated).
 --
 -- ARGV: op now period limit - grace | check: cost extra hold | peek: cost | refund: tokens time
 -- Answer: granted extra held now wait reset
@@ -25,7 +26,7 @@ local seen = scores[2] and -tonumber(scores[2]) or now
 local serial = (scores[3] and tonumber(scores[3]) or -9007199254740992) + 1
 if seen > now then
   if by_server then
-    -- The server's clock has stepped back: so does the log.
+    -- The server's clock has stepped back, so the log is moved back with it.
     local all = redis.call('ZRANGEBYSCORE', key, 0, '+inf', 'WITHSCORES')
     for i = 1, #all, 2 do
       redis.call('ZADD', key, number(math.max(tonumber(all[i + 1]) - (seen - now), 0)), all[i])
@@ -36,7 +37,7 @@ if seen > now then
   end
 end
 
--- What has left the window. It is removed by the next admission.
+-- Admissions up to the cutoff have left the window. The next admission removes them.
 local cutoff = now - period
 local live = cutoff >= 0 and '(' .. number(cutoff) or '0'
 local out = {}
@@ -44,9 +45,9 @@ if sum > 0 and cutoff >= 0 then out = redis.call('ZRANGEBYSCORE', key, 0, number
 local held = sum
 for _, member in ipairs(out) do held = held - cost_of(member) end
 
--- When `tokens` of what is held will have left the window.
+-- Returns when `tokens` of what is held will have left the window.
 local function until_out(tokens)
-  -- One admission is enough as a rule.
+  -- Usually one admission is enough.
   local from, count = 0, 4
   while true do
     local members = redis.call('ZRANGEBYSCORE', key, live, '+inf', 'WITHSCORES', 'LIMIT', from, count)
@@ -59,7 +60,7 @@ local function until_out(tokens)
   end
 end
 
--- Until nothing counts any more.
+-- Returns when nothing counts any more.
 local function until_idle()
   return tonumber(redis.call('ZRANGE', key, -1, -1, 'WITHSCORES')[2]) + period - now
 end
@@ -73,7 +74,7 @@ elseif cost <= limit - held or cost == 0 then
   granted = 1
   local hold = tonumber(ARGV[9])
   if op == 'check' then
-    -- Half of what is left, so that others find something, too.
+    -- At most half of what is left, so that other machines find some, too.
     extra = math.max(math.min(tonumber(ARGV[8]), math.ceil((limit - held - cost) / 2)), 0)
   end
   if op == 'check' and cost + extra > 0 then

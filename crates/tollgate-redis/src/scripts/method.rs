@@ -1,7 +1,8 @@
-//! An algorithm under a quota, as its script computes it: in whole microseconds, with integers below 2^53.
+//! [`Method`]: an algorithm under a quota, in the numbers of its script: whole microseconds, and
+//! integers below 2^53.
 //!
-//! A script answers with its state, and the figures of the decision are computed here: integers are 128 bits wide here, and
-//! the server has less to do.
+//! A script answers with its state, and the figures of the decision are computed here, where
+//! integers have 128 bits. It also saves work on the server.
 
 use super::script::{Call, Script};
 use crate::error::BuildError;
@@ -9,29 +10,30 @@ use smallvec::SmallVec;
 use std::time::Duration;
 use tollgate::{Algorithm, ConfigError, Decision, DecisionParts, Outcome, Quota, Source, Tick};
 
-/// Below this, doubles are exact with room to spare for one sum.
+/// Below this, doubles are exact, with room for one sum.
 const EXACT: u64 = 1 << 52;
-/// What the scripts' long division divides by at the most.
+/// The largest divisor of the scripts' long division.
 const DIVISOR: u64 = 1 << 49;
-/// The most admissions of a log: a script walks those that have left the window, and nobody else is served meanwhile.
+/// The most admissions of a log. A script walks those that have left the window, and the server
+/// answers no other client meanwhile.
 const LOG: u64 = 100_000;
-/// For how long an idle state is kept: clocks of servers differ.
+/// How long an idle state is kept beyond its end, because the clocks of servers differ.
 const GRACE_MS: u64 = 1000;
 
-/// How a lease's tokens are kept from being spent late; in microseconds.
+/// The bounds of the time for which leased tokens may be spent, in microseconds.
 const SHORTEST_HOLD: u64 = 50_000;
 const LONGEST_HOLD: u64 = 10_000_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// A token is `unit` units; a microsecond gives back `leak`.
+    /// A token is `unit` units; each microsecond refills `leak`.
     Bucket {
         unit: u64,
         leak: u64,
         burst: u64,
         queue: bool,
     },
-    /// `period` in microseconds.
+    /// `period` is in microseconds.
     Window {
         period: u64,
         limit: u64,
@@ -43,18 +45,20 @@ enum Kind {
     },
 }
 
-/// What a script is asked to do.
+/// The operation that a script is asked to do.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Op<'d> {
-    /// To charge `cost` tokens, and if it is more than none, up to `lease` more that are spent later.
+    /// Charges `cost` tokens and, if that is more than zero, up to `lease` more that are spent
+    /// later.
     Check { cost: u64, lease: u64 },
-    /// What a check would be answered.
+    /// Returns the decision of a check without charging.
     Peek { cost: u64 },
-    /// To give back so many tokens of a charge.
+    /// Gives back `tokens` of a charge.
     Refund { charge: &'d Decision, tokens: u64 },
 }
 
-/// An answer: the decision, and tokens that were charged besides, with how long they may be spent.
+/// A script's answer: the decision, the tokens that were leased with it, and how long they may be
+/// spent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Answer {
     pub(crate) decision: Decision,
@@ -66,9 +70,9 @@ pub(crate) struct Answer {
 pub(crate) struct Method {
     kind: Kind,
     script: Script,
-    /// For how long tokens are held; in microseconds.
+    /// How long leased tokens may be spent, in microseconds.
     hold: u64,
-    /// For how long a machine with leases takes a denial for granted at the least; in microseconds.
+    /// How long a machine with leases repeats a denial at least, in microseconds.
     rest: u64,
 }
 
@@ -83,17 +87,17 @@ impl Method {
         Ok(Self { kind, script: Script::new(body), hold: 0, rest: 0 })
     }
 
-    /// Makes sure that leases of so many tokens are possible, and says for how long they hold.
+    /// Sets how long leases of `lease` tokens last, or returns an error if they are not possible.
     pub(crate) fn lease(&mut self, lease: u64) -> Result<(), BuildError> {
         let capacity = self.capacity();
         let refused = |most| Err(BuildError::Lease { lease, most });
         let clamped = |hold: u128| hold.clamp(SHORTEST_HOLD.into(), LONGEST_HOLD.into());
         let hold = match self.kind {
-            // Each of its requests is told when its turn is, which only the store knows.
+            // A leaky queue tells each request when its turn is, and only the store knows that.
             Kind::Bucket { queue: true, .. } => {
                 return Err(BuildError::LeaseAlgorithm { algorithm: Algorithm::LeakyQueue });
             }
-            // The other half is for those who have no lease.
+            // The other half stays for machines without a lease.
             _ if lease == 0 || lease > capacity / 2 => return refused(capacity / 2),
             // To the end of the window.
             Kind::Window { .. } => 0,
@@ -105,7 +109,7 @@ impl Method {
                 hold
             }
             Kind::Bucket { unit, leak, .. } => {
-                // As long as it takes for as many tokens to come.
+                // As long as the tokens take to refill.
                 let hold = clamped(u128::from(lease) * u128::from(unit) / u128::from(leak));
                 let kept = |hold: u128| hold * u128::from(leak) / u128::from(unit) + 1;
                 if kept(hold) + u128::from(lease) > u128::from(capacity) {
@@ -118,8 +122,9 @@ impl Method {
             }
         };
         self.hold = u64::try_from(hold).unwrap_or(LONGEST_HOLD);
-        // Where tokens come one by one, a store that has just denied one is not asked for each: meanwhile several come, and
-        // never so many that the bucket would be full.
+        // Where tokens refill one by one, a store that has just denied a request is not asked for
+        // each of them. The pause lets several refill, but never so many that the bucket would be
+        // full.
         self.rest = match self.kind {
             Kind::Window { sliding: false, .. } => 0,
             Kind::Window { period, limit, .. } => {
@@ -131,12 +136,12 @@ impl Method {
         Ok(())
     }
 
-    /// For how long a denial is taken for granted at the least.
+    /// Returns how long a denial is repeated at least.
     pub(crate) fn rest(&self) -> Duration {
         Duration::from_micros(self.rest)
     }
 
-    /// The most that can be taken at once.
+    /// Returns the most tokens that one request can take.
     pub(crate) fn capacity(&self) -> u64 {
         match self.kind {
             Kind::Bucket { burst, .. } => burst,
@@ -144,7 +149,7 @@ impl Method {
         }
     }
 
-    /// The period of windows in microseconds, and whether they slide.
+    /// Returns the period of windows in microseconds, and whether they slide.
     pub(crate) fn windows(&self) -> Option<(u64, bool)> {
         match self.kind {
             Kind::Window { period, sliding, .. } => Some((period, sliding)),
@@ -152,7 +157,7 @@ impl Method {
         }
     }
 
-    /// Which states are read by the same script.
+    /// Returns the letter of the kind of state in the names of keys.
     pub(crate) fn letter(&self) -> char {
         match self.kind {
             Kind::Bucket { .. } => 'b',
@@ -161,7 +166,7 @@ impl Method {
         }
     }
 
-    /// The call; without a time, the server's is taken.
+    /// Returns the call of the script; without a time it uses the server's.
     pub(crate) fn call<'s>(&'s self, key: &'s str, op: Op<'_>, now: Option<Tick>) -> Call<'s> {
         let name = match op {
             Op::Check { .. } => "check",
@@ -188,8 +193,8 @@ impl Method {
         }
     }
 
-    /// By what a script finds a charge again: until when a bucket holds it, which window has counted it, when it was
-    /// logged.
+    /// Returns the number by which a script finds a charge again: until when a bucket holds it,
+    /// which window counted it, or when it was logged.
     fn held(&self, charge: &Decision) -> u64 {
         let micros = |tick: Tick| tick.as_nanos() / 1000;
         let until = micros(charge.at() + charge.reset_after());
@@ -200,7 +205,7 @@ impl Method {
         }
     }
 
-    /// What a script's answer to a request means, or numbers like it; `None` if it is none.
+    /// Interprets a script's numbers as the answer to a request; `None` if they are malformed.
     pub(crate) fn answer(&self, reply: &[i64], op: Op<'_>, source: Source) -> Option<Answer> {
         let (cost, takes) = match op {
             Op::Check { cost, .. } => (cost, true),
@@ -219,7 +224,7 @@ impl Method {
             0 => Outcome::Denied,
             _ => Outcome::Allowed,
         };
-        // Who only looks is told what is there before a charge.
+        // A peek is told what is there before a charge.
         let cost = if outcome == Outcome::Allowed && !takes { 0 } else { cost };
         let told = match (self.kind, rest) {
             (Kind::Bucket { unit, leak, queue, .. }, &[debt, now, asked]) => {
@@ -248,7 +253,7 @@ impl Method {
             outcome,
             cost,
             capacity,
-            // What was leased with it is still there.
+            // The leased tokens are still available.
             remaining: u64::try_from(told.remaining + lease).unwrap_or(u64::MAX).min(capacity),
             wait: told.wait.map(duration),
             reset_after: duration(told.reset),
@@ -264,10 +269,10 @@ impl Method {
     }
 }
 
-/// Longer than anything; no time to count with.
+/// Longer than any wait, and small enough for sums.
 const NEVER: u128 = 1 << 62;
 
-/// Of microseconds.
+/// Converts microseconds.
 fn duration(micros: u128) -> Duration {
     if micros >= NEVER {
         Duration::MAX
@@ -283,7 +288,7 @@ struct Told {
     reset: u128,
     refill: u128,
     at: u128,
-    /// Until the window ends.
+    /// The time until the window ends.
     ends: u128,
 }
 
@@ -294,7 +299,7 @@ struct Bucket {
 }
 
 impl Bucket {
-    /// `behind` is how much earlier than the key's time the request was made.
+    /// Computes the figures; `behind` is how much earlier than the key's time the request was made.
     fn told(&self, outcome: Outcome, cost: u128, debt: u128, queue: bool, behind: u128, asked: u128) -> Told {
         let until = |units: u128| if units == 0 { 0 } else { units.div_ceil(self.leak) + behind };
         let free = self.capacity.saturating_sub(debt);
@@ -358,7 +363,7 @@ impl Windows {
         }
     }
 
-    /// How far into the pair's window `cost` fits, if it does before the window ends.
+    /// Returns how far into the pair's window `cost` fits, if it fits before the window ends.
     fn fits_after(&self, pair: Pair, cost: u128) -> Option<u128> {
         let free = self.limit.checked_sub(pair.present)?.checked_sub(cost)?;
         if pair.previous <= free || !self.sliding {

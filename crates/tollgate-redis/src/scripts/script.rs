@@ -1,13 +1,13 @@
-//! The scripts, as the server is asked to run them.
+//! The scripts, as commands to the server.
 
 use redis::{Cmd, ErrorKind, RedisError, Script as Hashed, ServerErrorKind, Value};
 use smallvec::SmallVec;
 use std::io::Write;
 
-/// As many numbers as any script answers with.
+/// The answer of a script; inline for the most numbers that any script returns.
 pub(crate) type Reply = SmallVec<[i64; 8]>;
 
-/// A script and its digest, by which a server knows it that has run it before.
+/// A script and its digest, by which a server that has run it before knows it.
 #[derive(Debug)]
 pub(crate) struct Script {
     code: String,
@@ -15,7 +15,7 @@ pub(crate) struct Script {
 }
 
 impl Script {
-    /// The script with what all of them begin with.
+    /// Joins a script's body to the functions that all scripts share.
     pub(crate) fn new(body: &str) -> Self {
         let code = format!("{}\n{body}", include_str!("common.lua"));
         let digest = Hashed::new(&code).get_hash().to_owned();
@@ -23,18 +23,18 @@ impl Script {
     }
 }
 
-/// Why there is no answer.
+/// The reason why there is no answer.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Failure {
-    /// It was not sent.
+    /// The request was not sent.
     Unavailable,
-    /// It was not executed, and why.
+    /// The server did not execute the request, for this reason.
     Refused(String),
-    /// It may have been executed, or may be yet.
+    /// The request may have been executed, or may still be.
     Unknown,
 }
 
-/// One run of a script on one key.
+/// One call of a script on one key.
 #[derive(Clone, Debug)]
 pub(crate) struct Call<'s> {
     script: &'s Script,
@@ -55,13 +55,13 @@ impl<'s> Call<'s> {
     }
 
     pub(crate) fn number(mut self, arg: u64) -> Self {
-        // A Vec takes everything.
+        // Writing to a Vec can't fail.
         let _ = write!(self.args, "{arg}");
         self.ends.push(self.args.len());
         self
     }
 
-    /// The command: by digest, or with the whole script for a server that does not know it.
+    /// Returns the command: by digest, or with the whole script for a server that does not know it.
     pub(crate) fn command(&self, whole: bool) -> Cmd {
         let mut cmd = match whole {
             true => redis::cmd("EVAL"),
@@ -77,12 +77,12 @@ impl<'s> Call<'s> {
     }
 }
 
-/// Was the script not known there, and so not run?
+/// Returns whether an error says that the server does not know the script, and so did not run it.
 pub(crate) fn is_unknown(error: &RedisError) -> bool {
     error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
 }
 
-/// The numbers of an answer.
+/// Parses the numbers of an answer.
 pub(crate) fn reply(value: Value) -> Result<Reply, RedisError> {
     let Value::Array(values) = value.extract_error()? else { return Err(no_numbers()) };
     let number = |value| if let Value::Int(number) = value { Ok(number) } else { Err(no_numbers()) };
@@ -90,5 +90,5 @@ pub(crate) fn reply(value: Value) -> Result<Reply, RedisError> {
 }
 
 fn no_numbers() -> RedisError {
-    (ErrorKind::UnexpectedReturnType, "a script has answered something else than numbers").into()
+    (ErrorKind::UnexpectedReturnType, "invalid answer of a script: expected numbers").into()
 }

@@ -1,9 +1,10 @@
--- Windows: fixed window, sliding window. Window n holds the microseconds from n * period to (n + 1) * period.
+-- The windows: fixed window, sliding window. Window n holds the microseconds from n * period to (n
+-- + 1) * period.
 --
--- State: "number previous present period", a string. A fixed window has no use for `previous`.
+-- State: "number previous present period", a string. A fixed window does not use `previous`.
 --
--- ARGV: op now period limit sliding grace | check: cost extra - | peek: cost | refund: tokens number
--- Answer: granted extra number previous present now (as it was given or read)
+-- ARGV: op now period limit sliding grace | check: cost extra - | peek: cost | refund: tokens
+-- number Answer: granted extra number previous present now (as it was given or read)
 
 local op, period, limit, sliding, grace =
   ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5] == '1', tonumber(ARGV[6])
@@ -19,11 +20,11 @@ if state then
   n, before, count, length = tonumber(n), tonumber(before), tonumber(count), tonumber(length)
   local here = math.floor(now / length)
   if by_server and n > here + 1 then
-    -- The server's clock has stepped back far: what is counted is taken as counted here, which is written down at once,
-    -- or it would be so in each window until the old time.
+    -- The server's clock has stepped back far. The counts are moved to the current window and
+    -- stored immediately, or each window until the old time would move them again.
     n, back = here, true
   elseif n > here then
-    -- Earlier than the key has been: judged at the beginning of its window.
+    -- The time is earlier than the key's: judged at the beginning of the key's window.
     now, here = n * length, n
   end
   if here == n + 1 then
@@ -34,7 +35,7 @@ if state then
   if length == period then
     number, previous, present = n, before, count
   else
-    -- Under another quota: what counts now is taken as counted in the window at hand.
+    -- Written under another quota: what counts now is moved to the current window.
     number = math.floor(now / period)
     present = count
     if sliding then present = count + weighed(before, now - n * length, length) end
@@ -59,7 +60,7 @@ if op ~= 'refund' then
   local cost = tonumber(ARGV[7])
   if cost <= free or cost == 0 then granted = 1 end
   if op == 'check' and granted == 1 then
-    -- Half of what is left, so that others find something, too.
+    -- At most half of what is left, so that other machines find some, too.
     extra = math.max(math.min(tonumber(ARGV[8]), math.ceil((free - cost) / 2)), 0)
     present = present + cost + extra
     if cost + extra > 0 then write() end

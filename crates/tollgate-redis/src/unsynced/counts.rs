@@ -1,4 +1,5 @@
-//! The counts of all keys on one machine: their windows, the store's time, and what is waiting to be told.
+//! The counts of all keys on one machine: their windows, the store's time, and the queue of counts
+//! to push.
 
 use crate::core::Core;
 use crate::name::Name;
@@ -18,7 +19,7 @@ use tollgate::{Decision, Source, Tick};
 pub(crate) struct Shared {
     pub(crate) core: Arc<Core>,
     pub(crate) script: Script,
-    /// By which the store knows this machine: another one each time.
+    /// The identity of this machine in the store, different in each process.
     pub(crate) node: String,
     pub(crate) most: u64,
     pub(crate) limit: u64,
@@ -31,10 +32,10 @@ pub(crate) struct Shared {
     pub(crate) origin: AtomicU64,
     pub(crate) counts: HashIndex<(Name, u64), Arc<Counted>>,
     pub(crate) size: AtomicU64,
-    /// In which window those of earlier ones were forgotten last.
+    /// The window in which older ones were last removed.
     pub(crate) swept: AtomicU64,
     pub(crate) dirty: Queue<Arc<Counted>>,
-    /// Told when there is something to tell, and when it is urgent.
+    /// Notified when a count is queued, and when a push is urgent.
     pub(crate) woken: Notify,
     pub(crate) hurry: Notify,
     pub(crate) telling: AtomicBool,
@@ -42,7 +43,7 @@ pub(crate) struct Shared {
     pub(crate) recovery: Recovery,
 }
 
-/// The count of one window of a key, and what tasks need beside it.
+/// The count of one window of a key, with what the tasks need besides.
 #[derive(Debug)]
 pub(crate) struct Counted {
     /// The key, its name in the store, and the window.
@@ -50,7 +51,7 @@ pub(crate) struct Counted {
     pub(crate) text: Box<str>,
     pub(crate) window: u64,
     count: Count,
-    /// Told when the store has answered, or has not.
+    /// Notified after each push, whether or not the store answered.
     pub(crate) answered: Notify,
 }
 
@@ -69,12 +70,12 @@ impl Deref for Counted {
 }
 
 impl Shared {
-    /// Microseconds since the limiter was built.
+    /// Returns the microseconds since the limiter was built.
     pub(crate) fn elapsed(&self) -> u64 {
         u64::try_from(self.start.elapsed().as_micros()).unwrap_or(u64::MAX)
     }
 
-    /// The store's time, in microseconds since the Unix epoch.
+    /// Returns the store's time, in microseconds since the Unix epoch.
     pub(crate) fn now(&self) -> u64 {
         // ORDERING: relaxed; one number.
         self.origin.load(Relaxed).saturating_add(self.elapsed())
@@ -84,7 +85,7 @@ impl Shared {
         now.or_else(|| self.core.now()).map_or_else(|| self.now(), |now| now.as_nanos() / 1000)
     }
 
-    /// The store's time was `now` at some moment since `sent`.
+    /// Adjusts the clock to an answer: the store's time was `now` at some moment since `sent`.
     pub(crate) fn learn_time(&self, now: u64, sent: u64) {
         let (earliest, latest) = (now.saturating_sub(self.elapsed()), now.saturating_sub(sent));
         // ORDERING: relaxed, as in `now`.
@@ -95,7 +96,7 @@ impl Shared {
         }
     }
 
-    /// The count of a window; `None` if there are too many.
+    /// Returns the count of a window, or `None` if there are too many.
     pub(crate) fn count(self: &Arc<Self>, name: Name, text: &str, window: u64) -> Option<Arc<Counted>> {
         let key = (name, window);
         if let Some(count) = self.counts.peek_with(&key, |_, count| Arc::clone(count)) {
@@ -113,7 +114,7 @@ impl Shared {
         self.counts.peek_with(&key, |_, count| Arc::clone(count))
     }
 
-    /// What the window before has admitted, by what is known.
+    /// Returns what the previous window has admitted, as far as this machine knows.
     pub(crate) fn before(&self, name: Name, window: u64) -> u64 {
         if !self.sliding {
             return 0;
@@ -122,18 +123,18 @@ impl Shared {
         self.counts.peek_with(&key, |_, count| count.fields().present()).unwrap_or(0)
     }
 
-    /// How much of it counts at `now`, rounded up.
+    /// Returns how much of the previous window's count applies at `now`, rounded up.
     pub(crate) fn weighed(&self, before: u64, now: u64) -> u64 {
         let rest = self.period - now % self.period;
         let weighed = (u128::from(before) * u128::from(rest)).div_ceil(u128::from(self.period));
         u64::try_from(weighed).unwrap_or(u64::MAX)
     }
 
-    /// Forgets windows that nobody asks for any more, once in each.
+    /// Removes windows that no longer count, once in each window.
     pub(crate) fn sweep(self: &Arc<Self>, window: u64) {
-        // A caller may give a time that is far ahead of those that others ask at.
+        // A caller may pass a time that is far ahead of the others'.
         let window = window.min(self.now() / self.period);
-        // ORDERING: relaxed; it protects nothing but the number of tasks.
+        // ORDERING: relaxed; it only bounds the number of tasks.
         if self.swept.fetch_max(window, Relaxed) >= window {
             return;
         }
@@ -144,7 +145,8 @@ impl Shared {
                 left += u64::from(of + 1 >= window);
                 of + 1 >= window
             });
-            // ORDERING: relaxed; a count. What was inserted meanwhile is counted the next time.
+            // ORDERING: relaxed; a count. The next sweep counts windows that were inserted
+            // meanwhile.
             shared.size.store(left, Relaxed);
         });
     }
@@ -175,7 +177,7 @@ impl Shared {
     pub(crate) fn unsynced(&self) -> SharedStats {
         let mut stats = SharedStats::default();
         self.each(|count| {
-            // What nobody asks for any more adds to no overshoot.
+            // A window that no longer counts adds to no overshoot.
             if !self.is_of_interest(count) {
                 return;
             }

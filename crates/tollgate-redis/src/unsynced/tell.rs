@@ -1,4 +1,4 @@
-//! How the store is told: by one task, in batches, again and again until it has confirmed.
+//! How counts are pushed to the store: by one task, in batches, repeated until the store confirms.
 
 use super::counts::{Counted, Shared};
 use crate::scripts::script::{Call, Failure, Reply};
@@ -8,14 +8,15 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 
-/// How long counts are gathered before they are told; drawn at random between half and one and a half of it.
+/// The mean time for which counts are gathered before a push. Each pause is drawn at random between
+/// half and one and a half of it.
 const INTERVAL: Duration = Duration::from_millis(20);
-/// How many are told in one write.
+/// The most counts of one write.
 const BATCH: usize = 128;
-/// How long an idle state is kept in the store.
+/// How long the store keeps an idle state.
 const GRACE_MS: u64 = 1000;
 
-/// The right to tell the store a count. Whoever has it sees to it that what is not confirmed is told again.
+/// The right to push a count. Dropping it queues the count again if it is not confirmed.
 pub(crate) struct Right<'s> {
     shared: &'s Shared,
     count: &'s Arc<Counted>,
@@ -23,7 +24,7 @@ pub(crate) struct Right<'s> {
 }
 
 impl<'s> Right<'s> {
-    /// For one who was given it by [`Count::push`](crate::words::count::Count::push).
+    /// For a caller to which [`Count::push`](crate::words::count::Count::push) gave the right.
     pub(crate) fn new(shared: &'s Shared, count: &'s Arc<Counted>) -> Self {
         Self { shared, count, heard: false }
     }
@@ -33,7 +34,7 @@ impl Drop for Right<'_> {
     fn drop(&mut self) {
         self.count.pushed();
         self.count.answered.notify_waiters();
-        // If nothing was heard, the store may have lost also what it had confirmed.
+        // Without an answer, the store may also have lost what it had confirmed.
         if (!self.heard || self.count.fields().unsynced() > 0) && self.shared.is_of_interest(self.count) {
             self.shared.enqueue(self.count);
             self.shared.woken.notify_one();
@@ -41,14 +42,14 @@ impl Drop for Right<'_> {
     }
 }
 
-/// What became of some counts.
+/// The outcome of a push of some counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Told {
-    /// There were none.
+    /// There were no counts to push.
     None,
-    /// The store has answered for one of them at least.
+    /// The store answered for at least one of them.
     Some,
-    /// It has not.
+    /// The store did not answer.
     Unheard,
 }
 
@@ -59,17 +60,18 @@ impl Shared {
         }
     }
 
-    /// Sees to it that the store is told of `count`.
+    /// Queues `count` for a push, and starts the task if it is not running.
     pub(crate) fn tell_later(self: &Arc<Self>, count: &Arc<Counted>) {
         self.enqueue(count);
-        // ORDERING: relaxed; it protects nothing but the number of tasks.
+        // ORDERING: relaxed; it only bounds the number of tasks.
         if !self.telling.load(Relaxed) && !self.telling.swap(true, Relaxed) {
             tokio::spawn(Teller(Arc::downgrade(self)).run());
         }
         self.woken.notify_one();
     }
 
-    /// Tells the store what it is to be told now, until it does not answer. What comes meanwhile waits for the next time.
+    /// Pushes the queued counts, batch by batch, until the store does not answer. Counts that are
+    /// queued meanwhile wait for the next round.
     pub(crate) async fn tell_round(&self) -> Told {
         let mut rounds = self.dirty.len().div_ceil(BATCH);
         let mut told = Told::None;
@@ -80,7 +82,7 @@ impl Shared {
         told
     }
 
-    /// Tells the store some counts that it does not know yet.
+    /// Pushes one batch of queued counts.
     async fn tell_some(&self) -> Told {
         let mut counts = Vec::new();
         while counts.len() < BATCH
@@ -95,7 +97,7 @@ impl Shared {
         if counts.is_empty() {
             return Told::None;
         }
-        // Given back also if this future is dropped.
+        // Guards, so that a dropped future returns the rights too.
         let mut rights: Vec<_> = counts.iter().map(|count| Right::new(self, count)).collect();
         let told: Vec<u64> = counts.iter().map(|count| count.send()).collect();
         let calls: Vec<_> =
@@ -126,7 +128,7 @@ impl Shared {
         count.window + 1 >= self.now() / self.period
     }
 
-    /// The store has answered for a count, of which it was told `told`, and has granted `more`.
+    /// Applies the store's answer for a count, after it was told `told` and has granted `more`.
     fn hear(&self, right: &mut Right<'_>, heard: &Heard, told: u64, more: u64, sent: u64) {
         let count = right.count;
         right.heard = true;
@@ -135,7 +137,8 @@ impl Shared {
             self.recovery.begin(self.elapsed());
             self.tell_all_again();
         }
-        // What it knows of this machine may be more than was admitted: a grant whose answer was lost.
+        // After a grant whose answer was lost, the store knows more of this machine than it has
+        // admitted.
         let own = heard.before.max(told) + more;
         let others = heard.total.saturating_sub(own);
         if self.recovers() {
@@ -148,7 +151,7 @@ impl Shared {
         }
     }
 
-    /// What others have admitted in the window before.
+    /// Stores what others have admitted in the previous window.
     fn learn_previous(&self, count: &Counted, others: u64) {
         let Some(window) = count.window.checked_sub(1).filter(|_| others > 0) else { return };
         let key = (count.name, window);
@@ -162,7 +165,7 @@ impl Shared {
         }
     }
 
-    /// If there is a new connection, the store behind it may have lost what it was told.
+    /// Starts a recovery after a reconnect: the store may have lost what it was told.
     fn notice_connection(&self) {
         if self.recovery.notice(self.core.client.connections(), self.elapsed()) {
             self.tell_all_again();
@@ -174,8 +177,8 @@ impl Shared {
         self.woken.notify_one();
     }
 
-    /// Has one count told again, if there is any that the store could lose: a machine without requests has to notice a
-    /// new connection, too.
+    /// Queues one count that the store could lose, so that a machine without requests notices a new
+    /// connection, too.
     fn look_after(&self) {
         self.counts.iter_sync(|_, count| {
             let is_told = count.confirmed() > 0 && self.is_of_interest(count);
@@ -186,7 +189,8 @@ impl Shared {
         });
     }
 
-    /// Is it too soon to take an answer for a confirmation, because others have to tell again what the store has lost?
+    /// Returns whether it is too soon to take an answer for a confirmation, because other machines
+    /// still have to tell again what the store has lost.
     fn recovers(&self) -> bool {
         self.recovery.is_on(self.elapsed())
     }
@@ -200,7 +204,8 @@ impl Shared {
         call.number(self.period).number(GRACE_MS).text(&self.node).number(count.window).number(told)
     }
 
-    /// Asks the store for `cost` tokens: were they granted, and what is present then?
+    /// Asks the store for `cost` tokens. Returns whether they were granted, and what is present
+    /// then.
     pub(crate) async fn take(
         &self,
         mut right: Right<'_>,
@@ -220,7 +225,7 @@ impl Shared {
             Ok(heard) => {
                 self.core.counters.count(Event::ByStore);
                 if self.recovers() || heard.before < count.confirmed() {
-                    // It granted without knowing of all.
+                    // The store granted without knowing of all counts.
                     self.hear(&mut right, &heard, told, 0, sent);
                     return Err(Failure::Unknown);
                 }
@@ -228,8 +233,9 @@ impl Shared {
                 Ok((heard.granted, count.fields().present()))
             }
             Err(failure) => {
-                // If that is unknown, the store may have counted what nobody was given: then it knows as much more of this
-                // machine than was admitted, until that comes up to it.
+                // After an unknown failure the store may have counted tokens that were not
+                // admitted. Then it knows more of this machine than was admitted, until the
+                // machine's count reaches it.
                 if failure != Failure::Unknown {
                     count.unsent();
                 }
@@ -240,10 +246,10 @@ impl Shared {
     }
 }
 
-/// What the store has answered.
+/// The store's answer to a push.
 struct Heard {
     granted: bool,
-    /// What it had known of this machine.
+    /// The count that the store had of this machine.
     before: u64,
     total: u64,
     previous: u64,
@@ -256,13 +262,13 @@ impl Heard {
     fn read(reply: Reply) -> Result<Self, Failure> {
         let numbers: Vec<u64> = reply.iter().map(|&number| u64::try_from(number).unwrap_or(0)).collect();
         let &[granted, before, total, previous, share, now] = &*numbers else {
-            return Err(Failure::Refused("a script has answered with other numbers".to_owned()));
+            return Err(Failure::Refused("invalid numbers in the answer of a script".to_owned()));
         };
         Ok(Self { granted: granted == 1, before, total, previous, share, now })
     }
 }
 
-/// The task that tells the store. It ends with the limiter.
+/// The task that pushes. It ends with the limiter.
 struct Teller(Weak<Shared>);
 
 impl Teller {
@@ -271,7 +277,7 @@ impl Teller {
         loop {
             let Some(shared) = self.0.upgrade() else { return };
             if shared.dirty.is_empty() {
-                // Not for ever: or the limiter would never end.
+                // With a timeout, because the limiter ends only when this task does not hold it.
                 if timeout(INTERVAL * 10, shared.woken.notified()).await.is_err() {
                     shared.look_after();
                 }
@@ -279,7 +285,7 @@ impl Teller {
             }
             let pause = INTERVAL.mul_f32(0.5 + fastrand::f32());
             if told == Told::Unheard || shared.recovers() {
-                // To hurry would bring nothing.
+                // The store does not answer, so hurrying is pointless.
                 sleep(pause).await;
             } else {
                 let _ = timeout(pause, shared.hurry.notified()).await;
@@ -290,7 +296,7 @@ impl Teller {
 }
 
 impl Drop for Teller {
-    /// Also when its runtime ends: then the next request, in another one, starts the next.
+    /// Runs also when the runtime ends: the next request, in another runtime, starts a new task.
     fn drop(&mut self) {
         if let Some(shared) = self.0.upgrade() {
             // ORDERING: relaxed, as in `tell_later`.

@@ -10,17 +10,19 @@
 //! | 18 to 35 | *in flight*: the store was told, and has not answered |
 //! | 36 to 63 | *total*: what all machines have admitted, this one's share included, by the last answer; never less than it was |
 //!
-//! Beside it *confirmed*, all that this machine has admitted and the store has confirmed. Only who has the right to push
-//! writes that. Total less confirmed is what others have admitted.
+//! Beside it is *confirmed*: all that this machine has admitted and the store has confirmed. Only
+//! the holder of the right to push writes it. Total less confirmed is what others have admitted.
 //!
 //! # Invariants
 //!
 //! 1. local + in flight is at most `max_unsynced`.
-//! 2. A token is admitted by the compare-and-swap that adds it to local, and only if total, in flight, local and it are
-//!    within the limit.
-//! 3. What this machine has admitted is confirmed + in flight + local, but for tokens given back. Told to the store it is
-//!    that sum, so that it does not matter how often, or whether the last time was heard.
-//! 4. Tokens leave *in flight* when the store has confirmed them, or when it is certain that it was not told.
+//! 2. A token is admitted by the compare-and-swap that adds it to local, and only if total, in
+//!    flight, local and it are within the limit.
+//! 3. What this machine has admitted is confirmed + in flight + local, except for tokens given
+//!    back. The store is told that sum, so it does not matter how often, or whether it heard the
+//!    last time.
+//! 4. Tokens leave *in flight* when the store has confirmed them, or when it is certain that it was
+//!    not told.
 //! 5. What others have admitted never becomes less, even if the store has lost it.
 //!
 //! # Orderings
@@ -35,7 +37,7 @@
 use super::atomics::{AcqRel, Acquire, AtomicBool, AtomicU64, Relaxed, Release};
 
 const BITS: u32 = 18;
-/// The most that may be unsynchronized.
+/// The most tokens that may be unsynchronized.
 pub const MOST_UNSYNCED: u64 = (1 << BITS) - 1;
 /// The largest limit: a total can be above it.
 pub const MOST_LIMIT: u64 = MOST_TOTAL / 2;
@@ -61,7 +63,7 @@ pub struct Fields {
 pub enum Full {
     /// The limit is reached, by all that is known.
     Limit,
-    /// The store must be heard first.
+    /// The store must answer first.
     Unsynced,
 }
 
@@ -82,7 +84,7 @@ impl Fields {
         self.local + self.in_flight
     }
 
-    /// What is known to be admitted, by all.
+    /// Returns what all machines are known to have admitted.
     pub fn present(self) -> u64 {
         self.total + self.unsynced()
     }
@@ -90,11 +92,11 @@ impl Fields {
 
 impl Count {
     pub fn fields(&self) -> Fields {
-        // ORDERING: relaxed; the word is all there is to know, here and below.
+        // ORDERING: relaxed; the word is the whole state, here and below.
         Fields::of(self.word.load(Relaxed))
     }
 
-    /// Lock-free: who has to try again has seen another one succeed.
+    /// Applies `step` to the word. Lock-free: a retry means that another update has succeeded.
     fn update<T>(&self, step: impl Fn(Fields) -> Result<Fields, T>) -> Result<Fields, T> {
         // ORDERING: relaxed, as in `fields`.
         let mut word = self.word.load(Relaxed);
@@ -108,7 +110,7 @@ impl Count {
         }
     }
 
-    /// Admits `cost` tokens, if `limit` is not reached and no more than `most` are left unsynchronized.
+    /// Admits `cost` tokens, if they stay within `limit` and at most `most` are unsynchronized.
     pub fn admit(&self, cost: u64, limit: u64, most: u64) -> Result<Fields, Full> {
         self.update(|fields| {
             if fields.present().saturating_add(cost) > limit {
@@ -129,20 +131,21 @@ impl Count {
         });
     }
 
-    /// The right to push, if nobody has it.
+    /// Takes the right to push; `false` if another caller has it.
     pub fn push(&self) -> bool {
-        // ORDERING: acquire side of *pushed*, release side of *refused*. A load before it might see an old value, and then
-        // nobody would tell what this one came for.
+        // ORDERING: acquire side of *pushed*, release side of *refused*. A preceding load might see
+        // an old value, and then no caller would push what this one came for.
         !self.pushing.swap(true, AcqRel)
     }
 
-    /// Gives the right back.
+    /// Returns the right to push.
     pub fn pushed(&self) {
         // ORDERING: release side of *pushed*, acquire side of *refused*.
         self.pushing.swap(false, AcqRel);
     }
 
-    /// Sends what is local on its way; what the store is to be told. Only for who has the right to push, as all below.
+    /// Moves the local tokens to *in flight* and returns the sum to tell the store. Requires the
+    /// right to push, as all methods below.
     pub fn send(&self) -> u64 {
         let sent =
             self.update(|fields| Ok::<_, ()>(Fields { local: 0, in_flight: fields.unsynced(), ..fields }));
@@ -154,24 +157,27 @@ impl Count {
         self.confirmed.load(Acquire)
     }
 
-    /// The store has counted all `own` tokens of this machine, and `others` of the others.
+    /// Records that the store has counted all `own` tokens of this machine, and `others` of the
+    /// others.
     pub fn confirm(&self, own: u64, others: u64) {
         let before = self.confirmed();
         let _ = self.update(|fields| {
             let others = fields.total.saturating_sub(before).max(others);
             Ok::<_, ()>(Fields { in_flight: 0, total: others.saturating_add(own), ..fields })
         });
-        // ORDERING: release side of *confirmed*. Who sees it sooner would count tokens twice, in flight and here.
+        // ORDERING: release side of *confirmed*. Stored last: a reader that sees it sooner would
+        // count tokens twice, in flight and here.
         self.confirmed.store(own, Release);
     }
 
-    /// The store was not told: what was on its way is local again.
+    /// Makes the tokens in flight local again: the store was not told.
     pub fn unsent(&self) {
         let _ =
             self.update(|fields| Ok::<_, ()>(Fields { local: fields.unsynced(), in_flight: 0, ..fields }));
     }
 
-    /// What others have admitted, as it was heard beside something else. For everybody.
+    /// Records what others have admitted, learned from another answer. Does not require the right
+    /// to push.
     pub fn learn(&self, others: u64) {
         let total = others.saturating_add(self.confirmed());
         let _ = self.update(|fields| match total > fields.total {
@@ -180,10 +186,10 @@ impl Count {
         });
     }
 
-    /// The right to stand in the queue, if it is not there yet.
+    /// Takes the right to queue the count; `false` if it is queued already.
     pub fn enqueue(&self) -> bool {
-        // ORDERING: release side of *queued*. A swap reads the newest value: either the count is in the queue, or who has taken
-        // it out has not looked what there is to tell.
+        // ORDERING: release side of *queued*. A swap reads the newest value: either the count is
+        // still queued, or the task that dequeued it has not yet read what there is to push.
         !self.queued.swap(true, AcqRel)
     }
 
@@ -220,7 +226,7 @@ mod tests {
         assert_eq!(count.send(), 3);
         count.unsent();
         assert_eq!(count.fields(), Fields { local: 3, in_flight: 0, total: 0 });
-        // Told again, and nothing heard: the next time it is the same count, and what has come since.
+        // A push without an answer is repeated with the old count and what was added since.
         assert_eq!(count.send(), 3);
         count.admit(1, 10, 5).unwrap();
         assert_eq!(count.send(), 4);
@@ -236,7 +242,7 @@ mod tests {
         count.admit(2, 10, 5).unwrap();
         assert_eq!(count.admit(1, 10, 5), Err(Full::Limit));
         assert_eq!(count.admit(u64::MAX, 10, 5), Err(Full::Limit));
-        // What is known never shrinks.
+        // A known count never shrinks.
         count.learn(3);
         assert_eq!(count.fields().present(), 10);
     }

@@ -1,9 +1,8 @@
-//! The words of shared limits: tokens that were leased, counts that the store is told, and when a
-//! machine recovers.
+//! The words of shared limits: leased tokens, counts to push, and the recovery of a store.
 //!
-//! Nothing here needs a runtime or a store, and no file imports another from outside the folder. So
-//! `loom-tests/shared` compiles it once more for the model checker, as a crate whose root is this
-//! file.
+//! Nothing here needs a runtime or a store, and no file imports another from outside the folder, so
+//! that `loom-tests/shared` can compile it again for the model checker, as a crate whose root is
+//! this file.
 
 pub mod atomics;
 pub mod count;

@@ -1,9 +1,10 @@
-//! Tokens of one key that were taken in advance.
+//! [`Purses`]: tokens of one key that were leased in advance.
 //!
 //! # State
 //!
-//! Two *purses*, each one word: until when its tokens may be spent, and how many there are. Two, so that the next lease can
-//! come while the last one is still being spent; they do not mix, since tokens are good as long as they were charged for.
+//! There are two *purses*, each one word: the time until which its tokens may be spent, and their
+//! number. There are two so that the next lease can arrive while the last one is still being spent.
+//! They stay separate, because tokens are valid only as long as they were charged for.
 //!
 //! | bits | field |
 //! |---|---|
@@ -12,15 +13,18 @@
 //!
 //! # Invariants
 //!
-//! 1. A token is spent by the compare-and-swap that takes it out, and only while the purse's time is not over.
-//! 2. A purse is filled only by the one who has the right to ask the store, by a compare-and-swap, while it is empty or over;
-//!    or if neither is, because tokens were given back meanwhile, by adding to one until the earlier of both times.
+//! 1. A token is spent by the compare-and-swap that takes it out, and only while the purse's time
+//!    is not over.
+//! 2. A purse is filled only by the holder of the right to ask the store, by a compare-and-swap,
+//!    while the purse is empty or over. If neither purse is, because tokens were given back
+//!    meanwhile, the lease is added to one of them, until the earlier of both times.
 //! 3. A token goes back only into a purse that expires when the one it came from did, or before.
 //!
 //! # Progress
 //!
-//! Spending and filling are lock-free: a compare-and-swap fails because another one has succeeded. Who finds nothing here while
-//! the store is asked waits for that answer, as he would for his own.
+//! Spending and filling are lock-free: a compare-and-swap fails because another one has succeeded.
+//! A caller that finds no tokens while the store is being asked waits for that answer, as it would
+//! for its own.
 //!
 //! # Orderings
 //!
@@ -31,10 +35,10 @@
 
 use super::atomics::{AcqRel, Acquire, AtomicBool, AtomicU64, Ordering, Relaxed, Release};
 
-/// Nanoseconds; a lease is cut down to whole ones.
+/// The length of a tick in nanoseconds; the time of a lease is rounded down to whole ticks.
 pub const TICK: u64 = 1_000_000;
 const TOKEN_BITS: u32 = 24;
-/// The last tick: in 34 years.
+/// The last tick: after 34 years.
 pub const LAST: u64 = u64::MAX >> TOKEN_BITS;
 /// The most tokens of a lease.
 pub const MOST: u64 = (1 << TOKEN_BITS) - 1;
@@ -42,7 +46,7 @@ pub const MOST: u64 = (1 << TOKEN_BITS) - 1;
 #[derive(Debug, Default)]
 pub struct Purses {
     purses: [AtomicU64; 2],
-    /// When the last lease came, in ticks; [`LAST`] while it comes.
+    /// When the last lease arrived, in ticks; [`LAST`] while it is being stored.
     filled: AtomicU64,
     asking: AtomicBool,
 }
@@ -62,17 +66,18 @@ impl Purse {
         self.until << TOKEN_BITS | self.tokens
     }
 
-    /// What can be spent of it.
+    /// Returns the tokens that can be spent at `now`.
     fn at(self, now: u64) -> u64 {
         if now < self.until { self.tokens } else { 0 }
     }
 }
 
 impl Purses {
-    /// Takes `cost` tokens out of one purse, the one that expires first if it has them; what is left in both.
+    /// Takes `cost` tokens out of one purse, preferring the one that expires first. Returns what is
+    /// left in both.
     pub fn spend(&self, cost: u64, now: u64) -> Option<u64> {
         for index in self.order(now) {
-            // ORDERING: relaxed; the word is all there is to know of a purse.
+            // ORDERING: relaxed; the word is the whole state of a purse.
             let mut word = self.purses[index].load(Relaxed);
             loop {
                 let purse = Purse::of(word);
@@ -88,12 +93,12 @@ impl Purses {
         None
     }
 
-    /// What can be spent.
+    /// Returns the tokens that can be spent at `now`.
     pub fn held(&self, now: u64) -> u64 {
         self.both(Relaxed).map(|purse| purse.at(now)).iter().sum()
     }
 
-    /// Which purse expires first, of those that have something.
+    /// Returns the indices of the purses, the one with tokens that expires first in front.
     fn order(&self, now: u64) -> [usize; 2] {
         let [first, second] = self.both(Relaxed);
         let is_later = second.at(now) > 0 && (first.at(now) == 0 || second.until < first.until);
@@ -105,32 +110,33 @@ impl Purses {
         [0, 1].map(|index| Purse::of(self.purses[index].load(ordering)))
     }
 
-    /// The right to ask the store, if nobody has it.
+    /// Takes the right to ask the store; `false` if another caller has it.
     pub fn ask(&self) -> bool {
         // ORDERING: acquire side of *asked*.
         !self.asking.load(Relaxed) && !self.asking.swap(true, AcqRel)
     }
 
-    /// Gives the right back.
+    /// Returns the right to ask.
     pub fn asked(&self) {
         // ORDERING: release side of *asked*.
         self.asking.store(false, Release);
     }
 
-    /// Is there room for another lease?
+    /// Returns whether there is room for another lease.
     pub fn has_room(&self, now: u64) -> bool {
         self.both(Relaxed).iter().any(|purse| purse.at(now) == 0)
     }
 
-    /// Adds a lease; only for those who have the right to ask.
+    /// Adds a lease; requires the right to ask.
     ///
-    /// What was spent of the purse that it replaces was spent until this moment, whatever the time was when this began: so
-    /// the time of the lease is read again when it is there, and until then nothing goes back.
+    /// Tokens of the replaced purse may have been spent until this moment, whatever the time was at
+    /// the call. So the arrival time of the lease is read again after it is stored, and until then
+    /// no tokens can be given back.
     pub fn fill(&self, tokens: u64, until: u64, clock: impl Fn() -> u64) {
         // ORDERING: relaxed; it is before the purse, which has the release side of *filled*.
         self.filled.store(LAST, Relaxed);
         self.put(Purse { until, tokens: tokens.min(MOST) }, clock());
-        // ORDERING: relaxed; who sees the one before gives nothing back.
+        // ORDERING: relaxed; a caller that sees the value before it gives nothing back.
         self.filled.store(clock(), Relaxed);
     }
 
@@ -138,7 +144,7 @@ impl Purses {
         loop {
             let both = self.both(Relaxed);
             let empty = both.iter().position(|purse| purse.at(now) == 0);
-            // Somebody has given tokens back to the one that was empty.
+            // Tokens were given back to the purse that was empty.
             let index = empty.unwrap_or(usize::from(both[1].until > both[0].until));
             let next = match empty {
                 Some(_) => lease,
@@ -155,14 +161,17 @@ impl Purses {
         }
     }
 
-    /// Puts tokens back that were spent at `spent`, if it is still known from which purse, and that one is not over.
+    /// Puts back tokens that were spent at `spent`, if it is still known from which purse they came
+    /// and that purse is not over.
     pub fn give_back(&self, tokens: u64, spent: u64, now: u64) -> bool {
         // ORDERING: acquire side of *filled*.
         let both = self.both(Acquire);
-        // Of the purses at that time, the one that expires first: then both may be spent no longer than what they were.
+        // Of the purses at that time, takes the one that expires first: its time is not later than
+        // either purse allowed.
         let until = both.iter().map(|purse| purse.until).filter(|&until| until > spent).min();
         let Some(index) = both.iter().position(|purse| Some(purse.until) == until) else { return false };
-        // ORDERING: relaxed; if one of these purses is newer than the charge, this is too, by the acquire side above.
+        // ORDERING: relaxed; if one of these purses is newer than the charge, this is too, by the
+        // acquire side above.
         if self.filled.load(Relaxed) >= spent {
             return false;
         }
@@ -220,10 +229,10 @@ mod tests {
         assert_eq!(purses.spend(2, 3), Some(3));
         assert!(purses.give_back(2, 3, 4));
         assert_eq!(purses.held(4), 5);
-        // After another lease nobody knows any more.
+        // After another lease the purse of the charge is unknown.
         purses.fill(5, 20, || 5);
         assert!(!purses.give_back(1, 3, 6) && purses.held(6) == 10);
-        // Or when the lease is over.
+        // The same holds when the lease is over.
         let purses = Purses::default();
         purses.fill(5, 10, || 0);
         purses.fill(5, 20, || 0);
@@ -237,7 +246,7 @@ mod tests {
         let purses = Purses::default();
         purses.fill(5, 10, || 0);
         assert_eq!(purses.spend(5, 7), Some(0));
-        // Who fills looked at the time before that, and has put it in its place.
+        // `fill` has read the time before, and has stored the new purse.
         let times = AtomicU64::new(5);
         purses.fill(5, 20, || times.swap(8, SeqCst));
         assert!(!purses.give_back(5, 7, 8));
@@ -259,7 +268,7 @@ mod tests {
             steps in proptest::collection::vec((0..4_u8, 1..6_u64, 1..8_u64, 0..3_u64), 1..60)
         ) {
             let purses = Purses::default();
-            // When each token that was leased and is not spent is over, at the latest.
+            // The latest end of each token that was leased and is not spent.
             let mut leased: Vec<u64> = Vec::new();
             let mut spent: Vec<(u64, u64)> = Vec::new();
             let mut now = 1;
@@ -280,7 +289,8 @@ mod tests {
                     _ => if let Some((tokens, at)) = spent.pop()
                         && purses.give_back(tokens, at, now)
                     {
-                        // It was good when it was spent, and is until then at the latest.
+                        // The token was valid when it was spent, and stays valid until then at
+                        // most.
                         leased.extend((0..tokens).map(|_| u64::MAX));
                     },
                 }
@@ -301,7 +311,8 @@ mod tests {
                         if purses.spend(3, 1).is_some() {
                             spent.fetch_add(3, SeqCst);
                             times += 1;
-                            // By a count of its own: by what is spent, a thread that is left alone might do this for ever.
+                            // Counts its own iterations: with a count of spent tokens, a thread
+                            // that runs alone might loop for ever.
                             if times % 7 == 0 && purses.give_back(3, 1, 1) {
                                 spent.fetch_sub(3, SeqCst);
                             }

@@ -1,4 +1,5 @@
-//! Whether the store may have lost what it was told, and until when all machines are given time to tell it again.
+//! Whether the store may have lost what it was told, and how long all machines have to tell it
+//! again.
 //!
 //! # Orderings
 //!
@@ -8,21 +9,21 @@
 
 use super::atomics::{Acquire, AtomicU64, Relaxed, Release};
 
-/// How long others may take to tell a store again what it has lost; in microseconds.
+/// How long other machines may take to tell the store again what it has lost, in microseconds.
 const TIME: u64 = 2_000_000;
 
-/// All times in microseconds since the same moment.
+/// The state of a recovery. All times are in microseconds since the same moment.
 #[derive(Debug, Default)]
 pub struct Recovery {
-    /// The connection that was heard last; 0 before the first.
+    /// The connection of the last answer; 0 before the first.
     connection: AtomicU64,
-    /// Until then answers are no confirmations.
+    /// Until this time answers are no confirmations.
     until: AtomicU64,
 }
 
 impl Recovery {
-    /// Something was heard over `connection`. Is it another one than before? Then the store behind it may have lost all, and
-    /// recovers from now on.
+    /// Records an answer over `connection`. If it is a new connection, the store behind it may have
+    /// lost everything, and a recovery begins; returns whether it does.
     pub fn notice(&self, connection: u64, now: u64) -> bool {
         // ORDERING: acquire side of *noticed*.
         let before = self.connection.load(Acquire);
@@ -33,24 +34,24 @@ impl Recovery {
         if is_another {
             self.begin(now);
         }
-        // ORDERING: release side of *noticed*. So it is stored last.
+        // ORDERING: release side of *noticed*, so it is stored last.
         self.connection.store(connection, Release);
         is_another
     }
 
-    /// The store has lost something: it recovers from now on.
+    /// Begins a recovery: the store has lost something.
     pub fn begin(&self, now: u64) {
         // ORDERING: relaxed; one number.
         self.until.store(now + TIME, Relaxed);
     }
 
-    /// Must answers not be taken for confirmations?
+    /// Returns whether answers must not be taken for confirmations.
     pub fn is_on(&self, now: u64) -> bool {
         // ORDERING: relaxed, as in `begin`.
         now < self.until.load(Relaxed)
     }
 
-    /// Is all being told again since so short a time that more news of the loss is no other loss?
+    /// Returns whether the recovery is so recent that more news of a loss is about the same loss.
     pub fn has_just_begun(&self, now: u64) -> bool {
         // ORDERING: relaxed, as in `begin`.
         now + TIME * 3 / 4 < self.until.load(Relaxed)

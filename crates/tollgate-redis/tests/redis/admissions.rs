@@ -1,9 +1,9 @@
-//! What several processes were admitted, on the clock that they have in common.
+//! The admissions of several processes, on the clock that they have in common.
 
 use rustix::time::{ClockId, clock_gettime};
 use std::time::Duration;
 
-/// Nanoseconds of the monotonic clock, which all processes of a machine share.
+/// Returns nanoseconds of the monotonic clock, which all processes of a machine share.
 pub(crate) fn now() -> u64 {
     nanos(ClockId::Monotonic)
 }
@@ -20,7 +20,7 @@ pub(crate) struct Admission {
     pub(crate) end: u64,
 }
 
-/// Admissions, ordered by when they ended.
+/// Admissions, ordered by their ends.
 pub(crate) struct Admissions(Vec<Admission>);
 
 impl Admissions {
@@ -33,9 +33,10 @@ impl Admissions {
         self.0.len() as u64
     }
 
-    /// Calls with each interval from the beginning of one admission to the end of another, and how many were surely in it.
+    /// Calls `check` with each interval from the beginning of one admission to the end of another,
+    /// and how many were surely in it.
     fn each_interval(&self, check: impl Fn(u64, u64)) {
-        // Each tenth beginning: whatever is over the limit for long is seen from many of them.
+        // Each tenth beginning is enough: an excess that lasts is visible from many of them.
         for first in self.0.iter().step_by(10) {
             let within = self.0.iter().filter(|admission| admission.begin >= first.begin);
             for (count, admission) in (1..).zip(within) {
@@ -44,7 +45,7 @@ impl Admissions {
         }
     }
 
-    /// At most the burst and what comes meanwhile, over any interval.
+    /// Asserts at most the burst and the refill, over any interval.
     #[track_caller]
     pub(crate) fn assert_bucket(&self, burst: u64, per_second: u64) {
         self.each_interval(|time, count| {
@@ -53,7 +54,7 @@ impl Admissions {
         });
     }
 
-    /// At most the limit in any trailing period.
+    /// Asserts at most the limit in any trailing period.
     #[track_caller]
     pub(crate) fn assert_log(&self, limit: u64, period: Duration) {
         let period = u64::try_from(period.as_nanos()).unwrap();
@@ -62,18 +63,20 @@ impl Admissions {
         });
     }
 
-    /// Of each window of the wall clock that lies between these moments, how many were surely in it, and how many possibly.
+    /// Returns, for each window of the wall clock between these moments, how many admissions were
+    /// surely in it, and how many possibly.
     pub(crate) fn windows(&self, period: Duration, begun: u64, ended: u64) -> Vec<(u64, u64)> {
         let period = u64::try_from(period.as_nanos()).unwrap();
         let ahead = nanos(ClockId::Realtime) - now();
         let window = |time: u64| (time + ahead) / period;
         let number =
             |admissions: &dyn Fn(&&Admission) -> bool| self.0.iter().filter(admissions).count() as u64;
-        // Not the first and the last, which the load has only a part of.
+        // Not the first and the last, of which the load covers only a part.
         (window(begun) + 1..window(ended).saturating_sub(1))
             .map(|this| {
                 let surely = number(&|one| window(one.begin) == this && window(one.end) == this);
-                // The server's clock is read between the beginning and the end, but for a lease's last tick.
+                // The server's clock is read between the beginning and the end, except for a
+                // lease's last tick.
                 let possibly = number(&|one| window(one.begin) <= this && window(one.end) >= this);
                 (surely, possibly)
             })

@@ -1,4 +1,5 @@
-//! A server that is away costs a few deadlines and not one for each request; and what stands in for it.
+//! A server that is down costs a few deadlines and not one for each request; and the stand-ins
+//! decide meanwhile.
 
 use crate::load::{AGES, DEADLINE, Limiter, MARGIN, store_answers};
 use std::time::Duration;
@@ -11,7 +12,7 @@ use tollgate_testing::store::wait::run;
 
 fn limiter(client: &Client, limit: u64, algorithm: Algorithm, on_failure: WhenUnavailable) -> Limiter {
     let builder = Limiter::builder(client, "breaker", Quota::new(limit, AGES));
-    // Longer than a server that is well ever takes.
+    // Longer than a healthy server ever takes.
     let deadline = Duration::from_secs(2);
     builder.algorithm(algorithm).when_unavailable(on_failure).deadline(deadline).build().unwrap()
 }
@@ -95,7 +96,7 @@ fn a_policy_answers_as_it_was_told_to_and_is_counted() {
             assert_eq!((stats.by_store, stats.stood_in, stats.refused), (1, 10, 0));
             assert_eq!(stats.unknown + stats.unavailable, 10, "{stats:?}");
         }
-        // What no one has counted is given back by no one.
+        // A charge that was not counted is not refunded.
         open.refund("alice", &open.check("alice").await).await;
         server.restart();
         store_answers(&open, "bob").await;
@@ -113,7 +114,7 @@ fn a_local_limiter_takes_over_with_what_the_store_has_admitted() {
                 .into_iter()
                 .map(|algorithm| limiter(&client, 100, algorithm, WhenUnavailable::Local { share }))
                 .collect();
-            // Some algorithms have their states under the same name: each has a key of its own.
+            // Some algorithms keep their states under the same name, so each has its own key here.
             for (number, limiter) in limiters.iter().enumerate() {
                 let key = number.to_string();
                 for _ in 0..taken {

@@ -51,7 +51,7 @@ fn a_client_whose_clock_is_behind_is_given_nothing_twice() {
             for allowed in [true, true, true, false] {
                 assert_eq!(limiter.check_at("alice", 1, at(now)).await.is_allowed(), allowed, "{algorithm}");
             }
-            // It is judged at the time of the one before it.
+            // Such a check is judged at the time of the one before it.
             for behind in [1, 2, 60, 86_400] {
                 let decision = limiter.check_at("alice", 1, at(now - behind)).await;
                 assert_eq!(
@@ -60,13 +60,13 @@ fn a_client_whose_clock_is_behind_is_given_nothing_twice() {
                     "{algorithm} {behind}"
                 );
             }
-            // And leaves the key's time where it was.
+            // And it leaves the key's time where it was.
             assert!(limiter.check_at("alice", 1, at(now + 2)).await.is_allowed(), "{algorithm}");
         }
     });
 }
 
-/// Moves what the store has of a key into the future.
+/// Moves the store's state of a key into the future.
 fn into_the_future(server: &Server, algorithm: Algorithm, key: &str) {
     let left = server.ask::<i64>(&["PTTL", key]) + 60_000;
     if algorithm == Algorithm::SlidingLog {
@@ -100,7 +100,7 @@ fn a_server_whose_clock_steps_back_denies_nobody_for_long_and_gives_nothing_twic
         let server = Server::of(program);
         let client = Client::open(server.url()).unwrap();
         let steps_back = async |algorithm: Algorithm| {
-            // Long enough that nothing comes back while the state is moved.
+            // Long enough that nothing refills while the state is moved.
             let quota = Quota::new(3, Duration::from_secs(2));
             let limiter: Limiter = Limiter::builder(&client, algorithm.to_string(), quota)
                 .algorithm(algorithm)

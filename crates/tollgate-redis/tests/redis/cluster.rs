@@ -1,4 +1,4 @@
-//! A cluster: every key is asked for where it is, and what happens to a node happens to its own keys.
+//! Clusters: every key is asked for at its node, and a fault of a node affects only its own keys.
 
 use crate::load::{AGES, DEADLINE, Limiter, Load, RECOVERY, share_of_store, store_answers};
 use futures_util::future::join_all;
@@ -24,12 +24,12 @@ fn patient(client: &Client) -> Limiter {
     limiter(client, Algorithm::TokenBucket, Duration::from_secs(5))
 }
 
-/// What `key` is called in the store, by a bucket.
+/// Returns the name of `key` in the store, for a bucket.
 fn named(key: &str) -> String {
     format!("tollgate:c:b:={key}")
 }
 
-/// Three keys, each with another master.
+/// Returns three keys, each with another master.
 fn spread(cluster: &Cluster) -> [String; 3] {
     let masters: Vec<_> = cluster.nodes()[..3].iter().map(Server::address).collect();
     masters
@@ -50,7 +50,7 @@ fn keys_are_asked_for_where_they_are_and_where_they_go() {
         for node in cluster.nodes() {
             node.command(&["ACL", "SETUSER", "limiter", "on", ">secret", "~tollgate:*", "+@all"]);
         }
-        // One is named, and tells of the others, which are asked as the same user.
+        // One node is named and tells of the others, which are asked as the same user.
         let first = cluster.nodes()[0].address();
         let client = Client::cluster([format!("redis://limiter:secret@{first}")]).build().unwrap();
         client.connect().await.unwrap();
@@ -71,7 +71,7 @@ fn keys_are_asked_for_where_they_are_and_where_they_go() {
             assert!(master.ask::<String>(&["CLIENT", "LIST"]).contains("user=limiter"));
         }
 
-        // A slot that has moved, and one that is on its way.
+        // A slot that has moved, and one that is being moved.
         let limiter = patient(&client);
         let (key, name) = ("wanderer", named("wanderer"));
         let left = async |expected: u64| {
@@ -89,18 +89,18 @@ fn keys_are_asked_for_where_they_are_and_where_they_go() {
         left(LIMIT - 6).await;
         cluster.migrate(moving, &name);
         left(LIMIT - 9).await;
-        // Its script is not known where it has gone.
+        // The new master does not know the script.
         cluster.node(moving.to).command(&["SCRIPT", "FLUSH"]);
         left(LIMIT - 12).await;
         cluster.finish_move(moving);
         left(LIMIT - 15).await;
         cluster.fail_over(&name);
-        // A replica has it all, as far as it was told of it.
+        // The replica has all that was replicated.
         store_answers(&limiter, key).await;
         limiter.reset(key).await.unwrap();
         left(LIMIT).await;
         assert_eq!(limiter.stats().unknown, 0);
-        // Who has moved is known by now: nobody is sent on any more.
+        // The client has learned the moves by now: no node redirects it any more.
         let moved = || -> u64 {
             cluster
                 .nodes()
@@ -123,10 +123,10 @@ fn count_moved(info: String) -> u64 {
     figure.map_or(0, |figure| figure.trim().parse().unwrap())
 }
 
-/// Loads keys of all nodes, takes one node away, and looks at what the others' keys were answered.
+/// Loads keys of all nodes, takes one node away, and checks the answers for the others' keys.
 async fn without_one(program: Program, away: impl FnOnce(&Server), back: impl FnOnce(&Server)) {
     let cluster = Cluster::start(program);
-    // Otherwise all nodes refuse to answer while some slots have no master.
+    // By default all nodes refuse to answer while some slots have no master.
     for node in cluster.nodes() {
         node.command(&["CONFIG", "SET", "cluster-require-full-coverage", "no"]);
     }
@@ -146,7 +146,7 @@ async fn without_one(program: Program, away: impl FnOnce(&Server), back: impl Fn
     until_async("a failover", async || {
         sleep(Duration::from_millis(20)).await;
         recovered = begun.elapsed();
-        // Not what was answered before anybody has noticed.
+        // An answer from before the fault was noticed does not count.
         limiter.check(&lost).await.source() == Source::Remote && recovered > Duration::from_millis(500)
     })
     .await;
@@ -162,7 +162,7 @@ async fn without_one(program: Program, away: impl FnOnce(&Server), back: impl Fn
     );
     theirs.assert_timely();
     its.assert_timely();
-    // Nodes find out after a second, and vote.
+    // Nodes notice after a second, and vote.
     assert!(recovered < 3 * RECOVERY, "{recovered:?}");
     assert!(share_of_store(&theirs.checks) > 0.97, "{}", share_of_store(&theirs.checks));
     assert!(share_of_store(&its.between(begun + recovered, over)) > 0.8);
@@ -228,7 +228,7 @@ fn a_request_whose_answer_was_lost_is_not_repeated() {
             proxies[holder].set(mode);
             let decisions = join_all((0..20).map(|_| limiter.check(&key))).await;
             assert!(decisions.iter().all(|decision| decision.source() == Source::Policy), "{mode:?}");
-            // Keys of other nodes are answered in the same breath.
+            // Keys of other nodes are answered in the same batch.
             let many = limiter.check_many(&[(&*key, 1), (&*elsewhere[holder], 1), (&*key, 1)]).await;
             let sources: Vec<_> = many.iter().map(|decision| decision.source()).collect();
             assert_eq!(sources, [Source::Policy, Source::Remote, Source::Policy], "{mode:?}");
@@ -267,7 +267,7 @@ fn a_cluster_that_is_not_there_costs_no_more_than_a_server_that_is_not() {
         }
         assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
         assert!(Client::cluster(Vec::<String>::new()).build().is_err());
-        // A server that is no cluster says so.
+        // The error of a server that is not a cluster says so.
         let server = Server::start();
         let refused = Client::cluster([server.url()]).build().unwrap().connect().await.unwrap_err();
         assert!(refused.to_string().contains("cluster"), "{refused}");

@@ -1,5 +1,5 @@
-//! A check is never slower than its deadline, whatever the server does; and when it is well again, it answers again, and the
-//! limiter need not be told.
+//! A check is never slower than its deadline, whatever the server does; and when the server
+//! recovers, checks are answered again without the limiter being told.
 
 use crate::load::{DEADLINE, Limiter, Load, RECOVERY, median, share_of_store, store_answers};
 use std::sync::Arc;
@@ -13,17 +13,17 @@ use tollgate_testing::store::wait::run;
 
 /// How long a fault lasts.
 const FAULT: Duration = Duration::from_millis(700);
-/// After so long the breaker is open: three deadlines, and a timer's lateness.
+/// The breaker is open after this time: three deadlines, and a timer's lateness.
 const OPENS: Duration = Duration::from_millis(400);
 
 /// What the breaker does about a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Expect {
-    /// Nobody is asked any more.
+    /// The server is not asked any more.
     Open,
     /// The store is back before the fault is over.
     Heals,
-    /// Answers come, and are no decisions.
+    /// Answers arrive, and are not decisions.
     Refused,
     Any,
 }
@@ -33,7 +33,7 @@ fn limiter(client: &Client) -> Arc<Limiter> {
     Arc::new(Limiter::builder(client, "deadlines", quota).deadline(DEADLINE).build().unwrap())
 }
 
-/// Loads a server, has the fault done and undone, and looks at all checks.
+/// Loads a server, causes and ends the fault, and examines all checks.
 async fn endure(
     name: &str,
     limiter: Arc<Limiter>,
@@ -63,7 +63,7 @@ async fn endure(
     assert!(back < RECOVERY, "{name}: back after {back:?}");
     ended.assert_timely();
     match expect {
-        // Microseconds, but for the moments in which the machine does something else.
+        // Microseconds, except while the machine does something else.
         Expect::Open => {
             assert!(median(&during) < Duration::from_millis(1), "{name}: {:?}", median(&during));
             assert!(share_of_store(&during) < 0.01, "{name}: the fault is none");
@@ -155,13 +155,13 @@ fn bytes_that_come_one_by_one() {
 
 #[test]
 fn answers_that_are_always_late() {
-    // A probe is answered in its time and a check is not: it is asked less and less.
+    // Probes are answered in time and checks are not, so the server is asked less and less.
     run(with_proxy(Mode::Delay(Duration::from_millis(40)), Expect::Any));
 }
 
 #[test]
 fn a_master_that_becomes_a_replica_and_a_master_again() {
-    // There is no such master: it keeps what it has, and refuses to write.
+    // The master does not exist: the server keeps its data, and refuses writes.
     let demote = |server: &Server| drop(server.command(&["REPLICAOF", "127.0.0.1", "1"]));
     let promote = |server: &Server| drop(server.command(&["REPLICAOF", "NO", "ONE"]));
     run(with_server("read only", Expect::Refused, demote, promote));
@@ -204,7 +204,7 @@ fn a_server_that_is_flushed_of_its_scripts_under_load_answers_all_the_same() {
         ended.assert_timely();
         let (stats, share) = (limiter.stats(), share_of_store(&ended.checks));
         println!("flushed 20 times: {} checks, slowest {:?}, {share}", ended.checks.len(), ended.slowest());
-        // A machine that is busy may be late with some of them.
+        // A busy machine may be late with some of them.
         assert_eq!((stats.refused - before.refused, limiter.client().stats().breaker_opened), (0, 0));
         assert!(share > 0.99, "{share}");
     });

@@ -1,4 +1,5 @@
-//! Leases: never over the limit, whoever spends, dies or is cut off, and with few questions.
+//! Leases: never over the limit, whichever machines spend, die or lose their connection, and with
+//! few round trips.
 
 use crate::admissions::{Admission, Admissions, now};
 use serde_json::json;
@@ -13,7 +14,7 @@ use tollgate_testing::store::server::Server;
 use tollgate_testing::store::wait::{run, until_async};
 
 const PROCESSES: usize = 3;
-/// Long enough for a check to wait for a busy machine's turn.
+/// Long enough for a check to wait on a busy machine.
 const PATIENT: Duration = Duration::from_secs(5);
 
 fn builder(url: &str, quota: Quota, algorithm: Algorithm, lease: u64) -> SharedBuilder<str> {
@@ -75,7 +76,7 @@ fn spending_node() {
     });
 }
 
-/// What several processes are admitted under full load for so long.
+/// The admissions of several processes under full load.
 struct Run {
     admitted: Admissions,
     begun: u64,
@@ -117,7 +118,7 @@ fn run_processes(
         assert!(!of_node.is_empty(), "{algorithm}: a process was never admitted");
         admitted.extend(of_node.into_iter().map(|(begin, end)| Admission { begin, end }));
     }
-    // EVAL brings the script, and what it could not do by EVALSHA is a call of that, too.
+    // The script is loaded by EVAL, and its failed EVALSHA counts as a call, too.
     let calls = server.calls("evalsha");
     println!("{algorithm}: {} admitted in {checks} checks, by {calls} calls", admitted.len());
     assert!(calls * 3 < checks, "{algorithm}: {calls} calls for {checks} checks");
@@ -148,7 +149,7 @@ fn a_lease_is_charged_until_its_end() {
             while early.stats().leased < 60 {
                 let _ = early.check("key").await;
             }
-            // Nearly until it is over: by then the bucket has refilled what it was charged.
+            // Nearly until the lease ends: by then the bucket has refilled what it was charged.
             tokio::time::sleep(Duration::from_millis(85)).await;
             let begin = now();
             let mut admitted = 0;
@@ -199,7 +200,7 @@ fn processes_that_share_a_sliding_window_stay_within_it_in_each() {
     for &(surely, _) in &windows {
         assert!(surely <= 1000, "{windows:?}");
     }
-    // At this demand the estimate lets the limit by in every period.
+    // At this demand the estimate admits the limit in every period.
     assert!(run.admitted.len() > 2000, "{}", run.admitted.len());
 }
 
@@ -237,11 +238,11 @@ fn a_process_that_is_killed_takes_no_more_with_it_than_its_leases() {
     nodes.kill(0);
     nodes.tell(1, "3000");
     let second = nodes.hear(1)[0].as_u64().unwrap();
-    // A lease that was on its way counts, too.
+    // A lease in flight counts, too.
     assert!(first + second <= 2000 - leased && first + second >= 2000 - 200, "{first} {second} {leased}");
 }
 
-/// Three machines of this process, behind one proxy.
+/// Returns three machines of this process, behind one proxy.
 async fn machines(
     server: &Server,
     quota: Quota,
@@ -257,7 +258,7 @@ async fn machines(
     (proxy, machines)
 }
 
-/// So many checks by each; how many were admitted.
+/// Makes this many checks on each machine and returns how many were admitted.
 async fn spend(machines: &[SharedLimiter<str>], checks: u64) -> u64 {
     let mut admitted = 0;
     for _ in 0..checks {
@@ -283,7 +284,7 @@ fn without_a_store_only_leases_are_spent() {
             proxy.set(mode);
             let left = leased(&machines);
             let after = spend(&machines, 60).await;
-            // One lease of each may have been on its way.
+            // Each machine may have had one lease in flight.
             assert!(after <= left + 60, "{mode:?}: {after} of {left}");
             proxy.set(Mode::Pass);
             until_async("the store is reached again", async || {
@@ -293,7 +294,7 @@ fn without_a_store_only_leases_are_spent() {
             .await;
             let rest = spend(&machines, 1200).await;
             assert!(before + after + rest <= 1000, "{mode:?}: {before} {after} {rest}");
-            // Each lease that was lost is small, and so are those that are still held.
+            // Each lost lease is small, and so are those that are still held.
             assert!(before + after + rest >= 1000 - 3 * 100, "{mode:?}: {before} {after} {rest}");
         }
     });
@@ -310,7 +311,8 @@ fn when_the_server_is_killed_only_leases_are_spent_until_it_is_back() {
         let after = spend(&machines, 100).await;
         assert!(after <= left + 60, "{after} of {left}");
         server.restart();
-        // What it knew is gone with it: then there is the limit once more, and never more than that.
+        // The server's state is lost with it: the limit is admitted once more, and never more than
+        // that.
         until_async("it is reached again", async || {
             machines.iter().all(|machine| machine.client().stats().connected) || spend(&machines, 0).await > 0
         })
@@ -326,7 +328,7 @@ fn over_a_slow_network_it_is_never_over_the_limit() {
         let server = Server::start();
         let proxy = FaultProxy::start(server.address()).await;
         let url = server.url_at(proxy.address());
-        // With a deadline that a busy machine keeps: who stands in for the store would deny.
+        // With a deadline that a busy machine keeps, because the stand-in would deny.
         let build = |_| builder(&url, Quota::per_hour(600), Algorithm::FixedWindow, 20).build().unwrap();
         let machines: Vec<_> = (0..3).map(build).map(Arc::new).collect();
         for machine in &machines {
@@ -368,7 +370,8 @@ fn a_check_ends_by_its_deadline_also_if_it_has_waited_for_another() {
         for number in 0..30 {
             let machine = Arc::clone(&machine);
             tasks.push(tokio::spawn(async move {
-                // They come one after the other, so that some take over from those whose time is over.
+                // They start one after the other, so that some take over from machines whose time
+                // is over.
                 tokio::time::sleep(Duration::from_millis(number * 20)).await;
                 let begun = Instant::now();
                 let _ = machine.check("key").await;
@@ -409,7 +412,7 @@ fn what_is_leased_and_idle_is_bounded_and_comes_back() {
         let quota = Quota::per_second(1000).burst(500);
         let build = || builder(&server.url(), quota, Algorithm::TokenBucket, 50).build().unwrap();
         let (idle, busy) = (build(), build());
-        // One that asks for what no lease could pay hoards none.
+        // A machine that asks for more than any lease could pay hoards none.
         for cost in [1, 1, 1, 1, 1, 1, 1, 1, 60, 60, 60] {
             let _ = idle.check_n("key", cost).await;
             assert!(idle.stats().leased <= 100, "{}", idle.stats().leased);
@@ -420,7 +423,7 @@ fn what_is_leased_and_idle_is_bounded_and_comes_back() {
         let stranded = idle.stats().leased;
         assert!(stranded <= 100, "keys that come once lease nothing: {stranded}");
         until_async("the leases are over", async || idle.stats().leased == 0).await;
-        // All of it comes back.
+        // All of it returns.
         until_async("the burst is there", async || busy.check_n("key", 500).await.is_allowed()).await;
     });
 }
@@ -434,17 +437,17 @@ fn what_remains_is_told_with_what_is_held() {
         for taken in 1..=100 {
             let decision = limiter.check("key").await;
             assert!(decision.is_allowed());
-            // While the next lease comes, it is neither here nor there.
+            // While the next lease is in flight, its tokens are neither here nor there.
             let off = 100 - taken - i64::try_from(decision.remaining()).unwrap();
             assert!((-20..=20).contains(&off), "{taken} taken, {} remain", decision.remaining());
         }
         let denied = limiter.check("key").await;
         let again = limiter.check("key").await;
         assert_eq!((denied.source(), again.source()), (Source::Remote, Source::Prepaid));
-        // Remembered no longer than a second, it is told whole.
+        // The denial is remembered for at most a second, but its retry time is reported in full.
         let (told, retold) = (denied.retry_after().unwrap(), again.retry_after().unwrap());
         assert!(told.abs_diff(retold) < Duration::from_millis(100), "{told:?} {retold:?}");
-        // Who takes nothing is told what the store knows.
+        // A check of no tokens returns the store's state.
         let nothing = limiter.check_n("fresh", 0).await;
         assert_eq!(
             (nothing.is_allowed(), nothing.remaining(), nothing.source()),
@@ -463,7 +466,7 @@ fn charges_are_given_back_where_they_came_from() {
         for algorithm in [Algorithm::FixedWindow, Algorithm::SlidingLog] {
             let limiter = builder(&server.url(), Quota::per_hour(100), algorithm, 10).build().unwrap();
             if algorithm == Algorithm::SlidingLog {
-                // What the store has charged together with a lease goes back without it.
+                // A charge that the store made together with a lease is refunded without the lease.
                 let first = limiter.check("key").await;
                 let second = limiter.check("key").await;
                 assert_eq!((first.source(), second.source()), (Source::Remote, Source::Remote));
@@ -488,5 +491,5 @@ fn a_queue_gives_no_leases() {
     let builder = SharedLimiter::<str>::builder(&client, "x", Quota::per_second(1000));
     let refused = builder.algorithm(Algorithm::LeakyQueue).lease(10).build().unwrap_err();
     assert_eq!(refused, BuildError::LeaseAlgorithm { algorithm: Algorithm::LeakyQueue });
-    assert!(refused.to_string().contains("allowed: token-bucket"));
+    assert!(refused.to_string().contains("expected token-bucket"));
 }

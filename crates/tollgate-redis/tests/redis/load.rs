@@ -1,4 +1,4 @@
-//! A limiter under steady load, and how long its checks take before, during and after a fault.
+//! A limiter under steady load, and the latency of its checks before, during and after a fault.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -11,17 +11,19 @@ use tollgate_testing::store::wait::until_async;
 
 pub(crate) type Limiter = SharedLimiter<str>;
 
-/// What limiters of these tests are given to answer by.
+/// The deadline of the limiters of these tests.
 pub(crate) const DEADLINE: Duration = Duration::from_millis(50);
-/// A check may take so much longer, on a machine that is busy with other tests, besides what a timer was late meanwhile.
+/// How much longer a check may take on a machine that is busy with other tests, besides the
+/// lateness of a timer.
 pub(crate) const MARGIN: Duration = Duration::from_millis(100);
-/// After a fault, the store answers again within so long: probes are a second and a half apart at the most.
+/// How soon after a fault the store answers again: probes are at most a second and a half apart.
 pub(crate) const RECOVERY: Duration = Duration::from_secs(4);
 
-/// A period in which next to nothing comes back, and which ends once in years: what was admitted can be counted.
+/// A period in which almost nothing refills, and which ends once in years, so that admissions can
+/// be counted.
 pub(crate) const AGES: Duration = Duration::from_secs(1_000 * 86_400);
 
-/// One check: when it began, how long it took, who answered.
+/// One check: when it began, how long it took, and the source of the answer.
 #[derive(Clone, Copy)]
 pub(crate) struct Check {
     pub(crate) begun: Instant,
@@ -29,17 +31,17 @@ pub(crate) struct Check {
     pub(crate) source: Source,
 }
 
-/// Tasks that check again and again, each with a key of its own.
+/// Tasks that check repeatedly, each with its own key.
 pub(crate) struct Load {
     checks: Arc<Mutex<Vec<Check>>>,
-    /// How late a timer was at the most.
+    /// The greatest lateness of a timer.
     late: Arc<Mutex<Duration>>,
     over: Arc<AtomicBool>,
     tasks: Vec<JoinHandle<()>>,
 }
 
 impl Load {
-    /// A task for each of the keys.
+    /// Starts a task for each of the keys.
     pub(crate) fn start<S: Into<String>>(limiter: &Arc<Limiter>, keys: impl IntoIterator<Item = S>) -> Self {
         let (checks, late): (Arc<Mutex<Vec<Check>>>, Arc<Mutex<Duration>>) = Default::default();
         let over = Arc::new(AtomicBool::new(false));
@@ -48,7 +50,7 @@ impl Load {
             let key = key.into();
             let (limiter, checks, over) = (Arc::clone(limiter), Arc::clone(&checks), Arc::clone(&over));
             tasks.push(tokio::spawn(async move {
-                // Relaxed, here and below: a flag, and nothing else hangs on it.
+                // Relaxed, here and below: a flag, and nothing else depends on it.
                 while !over.load(Ordering::Relaxed) {
                     let begun = Instant::now();
                     let source = limiter.check(&key).await.source();
@@ -85,12 +87,12 @@ impl Load {
 
 pub(crate) struct Ended {
     pub(crate) checks: Vec<Check>,
-    /// How late a timer was at the most.
+    /// The greatest lateness of a timer.
     pub(crate) late: Duration,
 }
 
 impl Ended {
-    /// No check took longer than its deadline and what the machine was late.
+    /// Asserts that no check took longer than its deadline and the lateness of the machine.
     #[track_caller]
     pub(crate) fn assert_timely(&self) {
         let most = DEADLINE + MARGIN + self.late;
@@ -101,13 +103,13 @@ impl Ended {
         self.checks.iter().map(|check| check.took).max().expect("there were checks")
     }
 
-    /// Of these checks that began between the two.
+    /// Returns the checks that began between the two moments.
     pub(crate) fn between(&self, from: Instant, to: Instant) -> Vec<Check> {
         self.checks.iter().copied().filter(|check| (from..to).contains(&check.begun)).collect()
     }
 }
 
-/// The middle of how long they took.
+/// Returns the median duration.
 pub(crate) fn median(checks: &[Check]) -> Duration {
     let mut took: Vec<_> = checks.iter().map(|check| check.took).collect();
     took.sort();
@@ -119,7 +121,7 @@ pub(crate) fn share_of_store(checks: &[Check]) -> f64 {
     by_store as f64 / checks.len() as f64
 }
 
-/// Checks until the store answers; how long that took.
+/// Checks until the store answers, and returns how long that took.
 pub(crate) async fn store_answers(limiter: &Limiter, key: &str) -> Duration {
     let begun = Instant::now();
     let by_store = async || limiter.check(key).await.source() == Source::Remote;

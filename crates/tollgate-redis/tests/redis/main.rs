@@ -1,8 +1,8 @@
-//! Real servers, Redis and Valkey, that are killed, stopped, cut off and moved: what the harness makes of them is
-//! tested first.
+//! Tests with real servers, Redis and Valkey, that are killed, stopped, disconnected and moved. The
+//! harness that does so is tested first.
 //!
-//! `redis-server` must be there (Debian's package `redis-server`). Valkey is asked too where `valkey-server` is on the
-//! path or named by `TOLLGATE_VALKEY_SERVER`.
+//! They need `redis-server` (Debian's package `redis-server`). They also run with Valkey, if
+//! `valkey-server` is on the path or named by `TOLLGATE_VALKEY_SERVER`.
 
 #![cfg(unix)]
 

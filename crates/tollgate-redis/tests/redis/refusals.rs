@@ -1,4 +1,4 @@
-//! Servers that answer, and refuse.
+//! Servers that answer with a refusal.
 
 use crate::load::{DEADLINE, Limiter, MARGIN, store_answers};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -16,7 +16,7 @@ fn limiter(client: &Client, algorithm: Algorithm) -> Limiter {
     builder.when_unavailable(WhenUnavailable::Deny).readable_keys().deadline(DEADLINE).build().unwrap()
 }
 
-/// Whatever it is that refuses: a policy answers, and soon.
+/// Asserts that the stand-in decides, and soon.
 async fn stands_in(client: &Client) -> Limiter {
     let limiter = limiter(client, Algorithm::TokenBucket);
     for _ in 0..100 {
@@ -53,7 +53,7 @@ fn a_password_that_is_wrong_or_missing_is_told_of_and_stood_in_for() {
 #[test]
 fn a_server_that_is_loading_is_stood_in_for() {
     run(async {
-        // Says so to whatever it is asked.
+        // The server answers LOADING to every command.
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("redis://{}", listener.local_addr().unwrap());
         tokio::spawn(async move {
@@ -97,7 +97,7 @@ fn a_key_that_holds_something_else_is_refused_alone() {
                 server.command(words);
                 let before = limiter.stats();
                 let decision = limiter.check("alice").await;
-                // A member of a log that is none is no admission.
+                // A malformed member of a log is not an admission.
                 if algorithm == Algorithm::SlidingLog && words[0] == "ZADD" {
                     continue;
                 }
@@ -136,7 +136,7 @@ fn a_user_may_do_only_what_the_limiter_needs() {
             assert_eq!(limiter.check("alice").await.source(), Source::Remote, "{algorithm}");
             limiter.reset("alice").await.unwrap();
         }
-        // And without them it is refused, not unknown.
+        // Without permissions the request is refused, not unknown.
         server.command(&["ACL", "SETUSER", "limiter", "-@all", "+ping"]);
         let limiter = limiter(&client, Algorithm::TokenBucket);
         assert_eq!(limiter.check("alice").await.source(), Source::Policy);

@@ -1,4 +1,4 @@
-//! Processes that share a limit admit as many as the limit allows, and as many as that.
+//! Processes that share a limit admit exactly as much as the limit allows.
 
 use crate::load::{AGES, Limiter};
 use futures_util::future::join_all;

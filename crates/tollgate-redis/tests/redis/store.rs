@@ -1,4 +1,5 @@
-//! What is in the store: every key is namespaced, bounded, says nothing about whose it is, and expires.
+//! The entries in the store: every key has a namespace, is bounded, does not reveal its owner, and
+//! expires.
 
 use crate::load::Limiter;
 use std::time::Duration;
@@ -12,7 +13,7 @@ const PERIOD: Duration = Duration::from_secs(20);
 
 type Set = fn(SharedBuilder<str>) -> SharedBuilder<str>;
 
-/// Each way in which state gets into the store, and what has to be set for it.
+/// Returns each way in which state gets into the store, with its settings.
 fn ways() -> Vec<(Algorithm, &'static str, Set)> {
     let mut ways: Vec<(Algorithm, &'static str, Set)> = Vec::new();
     for algorithm in Algorithm::ALL {
@@ -27,7 +28,7 @@ fn ways() -> Vec<(Algorithm, &'static str, Set)> {
     ways
 }
 
-/// Does with one key all that can be done.
+/// Uses all operations on one key.
 async fn use_all(limiter: &Limiter, key: &str) {
     for cost in [1, 3, 0, 10, 60, 200] {
         let decision = limiter.check_n(key, cost).await;
@@ -60,7 +61,7 @@ fn every_key_is_namespaced_bounded_and_expires_about_when_its_state_is_over() {
             let mine: Vec<_> = keys.iter().filter(|(key, _)| key.starts_with(&prefix)).collect();
             assert_eq!(mine.len(), 4, "{prefix} {mine:?}");
             for (key, left) in mine {
-                // A state lasts for two windows at the most, and a second is added.
+                // A state lasts for at most two windows, and a second is added.
                 let (least, most) = (500, 2 * i64::try_from(PERIOD.as_millis()).unwrap() + 1_000);
                 assert!((least..=most).contains(left), "{key} has {left} ms left");
                 assert_eq!(key.len(), prefix.len() + 2 + 32, "{key}");
@@ -86,7 +87,7 @@ fn a_state_is_gone_when_it_is_over() {
             use_all(&limiter, "alice").await;
         }
         assert!(!server.keys_with_ttl().is_empty());
-        // Two windows and a second: the store looks for what has expired ten times in a second.
+        // Two windows and a second: the store removes expired keys ten times a second.
         tokio::time::sleep(Duration::from_millis(2_500)).await;
         assert_eq!(server.keys_with_ttl(), []);
     });

@@ -1,4 +1,5 @@
-//! One server, with a password, with TLS; and a master that sentinels watch over. A cluster has a file of its own.
+//! One server, with a password, with TLS; and a master that sentinels watch. Clusters have their
+//! own file.
 
 use crate::load::{DEADLINE, Limiter, Load, RECOVERY, median, share_of_store, store_answers};
 use std::sync::Arc;
@@ -18,7 +19,7 @@ fn limiter(client: &Client, algorithm: Algorithm) -> Limiter {
     builder.when_unavailable(WhenUnavailable::Deny).deadline(Duration::from_secs(5)).build().unwrap()
 }
 
-/// All algorithms, through a client that was just made.
+/// Asserts that all algorithms work through a new client.
 async fn works(client: &Client) {
     client.connect().await.unwrap();
     for algorithm in Algorithm::ALL {
@@ -48,11 +49,11 @@ fn one_server_with_and_without_a_password_and_a_database() {
 
 #[test]
 fn a_server_with_tls_is_trusted_by_those_who_trust_its_authority() {
-    // Not every build of Valkey has TLS; the client is the same.
+    // Some builds of Valkey lack TLS; the client is the same.
     run(async {
         let authority = Authority::new();
         let server = Setup::new(Program::Redis).tls(&authority).password("secret").start();
-        // A handshake calculates: on a busy machine that takes its time.
+        // A TLS handshake takes its time on a busy machine.
         let builder = || Client::builder(server.url()).connection_timeout(Duration::from_secs(2));
         let trusting = builder().root_certificate(authority.pem()).build().unwrap();
         works(&trusting).await;
@@ -75,7 +76,7 @@ fn tls_to_a_server_that_speaks_none_is_refused_in_time() {
         let refused = client.connect().await.unwrap_err().to_string();
         assert!(begun.elapsed() < Duration::from_secs(2), "{:?}: {refused}", begun.elapsed());
         let refused = Client::builder(server.url()).root_certificate("no certificate").build().unwrap_err();
-        assert!(refused.to_string().starts_with("no client for these servers: "), "{refused}");
+        assert!(refused.to_string().starts_with("invalid client settings: "), "{refused}");
     });
 }
 
@@ -107,7 +108,7 @@ fn sentinels_name_the_master_and_after_a_failover_the_new_one() {
         assert!(back < RECOVERY, "{back:?}");
         let last = ended.between(over + back, Instant::now());
         assert!(share_of_store(&last) > 0.9, "{}", share_of_store(&last));
-        // It is the new one that decides.
+        // The new master decides.
         let before = watched.server(now).calls("evalsha");
         for _ in 0..10 {
             let _ = limiter.check("alice").await;
@@ -120,7 +121,7 @@ fn sentinels_name_the_master_and_after_a_failover_the_new_one() {
 fn a_sentinel_that_is_gone_is_not_needed_while_the_master_is_there() {
     run(async {
         let watched = Watched::start(Program::Redis);
-        // One of them was never there.
+        // One of the sentinels never existed.
         let sentinels = ["redis://127.0.0.1:1".to_owned()].into_iter().chain(watched.urls());
         let client = Client::sentinel(NAME, sentinels, "redis://master").build().unwrap();
         client.connect().await.unwrap();

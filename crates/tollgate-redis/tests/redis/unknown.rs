@@ -1,4 +1,4 @@
-//! An answer that is late or lost: the store has counted the request at most once.
+//! If an answer is late or lost, the store has counted the request at most once.
 
 use crate::load::{AGES, DEADLINE, Limiter, store_answers};
 use futures_util::future::join_all;
@@ -13,7 +13,7 @@ use tollgate_testing::store::server::Server;
 use tollgate_testing::store::wait::{run, until_async};
 
 const LIMIT: u64 = 100_000;
-/// Checks of which the answers are lost.
+/// The number of checks whose answers are lost.
 const LOST: usize = 20;
 
 fn limiter(client: &Client, deadline: Duration) -> Limiter {
@@ -22,7 +22,7 @@ fn limiter(client: &Client, deadline: Duration) -> Limiter {
     builder.deadline(deadline).build().unwrap()
 }
 
-/// What the store has counted of alice, asked past all faults.
+/// Returns what the store has counted of alice, queried past all faults.
 async fn counted(server: &Server) -> u64 {
     let limiter = limiter(&Client::open(server.url()).unwrap(), Duration::from_secs(5));
     let peeked = limiter.peek("alice").await;
@@ -34,7 +34,7 @@ fn by_store(decisions: &[Decision]) -> u64 {
     decisions.iter().filter(|it| it.source() == Source::Remote && it.is_allowed()).count() as u64
 }
 
-/// What the store must have counted in the end of the requests whose answers were lost.
+/// How many of the requests with lost answers the store must have counted in the end.
 #[derive(Clone, Copy)]
 enum Executed {
     All,
@@ -53,7 +53,7 @@ async fn lose(mode: Mode, in_one: bool, executed: Executed) {
         false => join_all((0..LOST).map(|_| limiter.check("alice"))).await,
     };
     let known = by_store(&ask().await);
-    // A machine that was busy just then may have been late with some: they are unknown, too.
+    // On a busy machine some of these may have been late: they are unknown, too.
     let before = limiter.stats().unknown;
     proxy.set(mode);
     assert_eq!(by_store(&ask().await), 0, "{mode:?}");
@@ -65,7 +65,7 @@ async fn lose(mode: Mode, in_one: bool, executed: Executed) {
         Executed::All => {
             until_async("all were executed", async || counted(&server).await >= known + LOST as u64).await;
         }
-        // What was on its way has arrived by now, if it ever does.
+        // Requests in flight have arrived by now, if they ever do.
         _ => sleep(2 * DEADLINE).await,
     }
     let counted = counted(&server).await;
@@ -157,7 +157,7 @@ fn connections_that_are_killed_under_load_lose_answers_and_double_nothing() {
 fn scripts_that_are_flushed_under_load_lose_and_double_nothing() {
     run(async {
         let server = Server::start();
-        // Nothing may be late here: what is counted must be exactly what was said.
+        // Nothing may be late here: the store's count must equal the admissions exactly.
         let limiter = Arc::new(limiter(&Client::open(server.url()).unwrap(), Duration::from_secs(20)));
         let tasks: Vec<_> = (0..8)
             .map(|task| {
@@ -204,8 +204,8 @@ fn a_batch_that_loses_its_script_half_way_is_counted_once() {
         let client = server.client();
         let over = Arc::new(AtomicBool::new(false));
         let ended = Arc::clone(&over);
-        // A server reads a large batch in parts, and serves others between them. Not so often that nothing is ever known
-        // to it when a batch begins.
+        // A server reads a large batch in parts, and serves others between them. Slow enough that
+        // the server sometimes knows the script when a batch begins.
         let flushing = std::thread::spawn(move || {
             let mut connection = client.get_connection().unwrap();
             while !ended.load(Ordering::Relaxed) {

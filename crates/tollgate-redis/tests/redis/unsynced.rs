@@ -1,4 +1,5 @@
-//! Counts that are told in the background: over the limit by no more than was promised, and none lost or counted twice.
+//! Unsynchronized counts: they exceed the limit by no more than was promised, and none is lost or
+//! counted twice.
 
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -26,7 +27,7 @@ fn limiter(url: &str, algorithm: Algorithm, period: Duration, deadline: Duration
         .unwrap()
 }
 
-/// How many were admitted in each window.
+/// The admissions in each window.
 type Windows = BTreeMap<u64, u64>;
 
 async fn demand(limiter: &SharedLimiter<str>, period: u64, pause: Duration, over: &AtomicBool) -> Windows {
@@ -69,7 +70,8 @@ fn counting_node() {
                 *windows.entry(window).or_default() += admitted;
             }
         }
-        // Until the store has confirmed all: it takes no confirmations for some time after a new connection.
+        // Waits until the store has confirmed all: after a new connection it takes no confirmations
+        // for some time.
         let begun = Instant::now();
         while limiter.stats().unsynced > 0 && begun.elapsed() < Duration::from_secs(5) {
             runtime.block_on(limiter.flush());
@@ -79,7 +81,7 @@ fn counting_node() {
     });
 }
 
-/// What the store has counted: of all nodes together in each window.
+/// Returns the store's counts: of all nodes together in each window.
 fn counted(server: &Server) -> Windows {
     let keys = server.keys_with_ttl();
     assert!(keys.len() == 1 && keys[0].1 > 0, "{keys:?}");
@@ -96,7 +98,7 @@ fn counted(server: &Server) -> Windows {
     shares
 }
 
-/// Several processes under demand above the limit, and what happens meanwhile.
+/// Runs several processes under demand above the limit, while `happen` runs.
 fn run_processes(
     algorithm: Algorithm,
     period: Duration,
@@ -141,7 +143,7 @@ fn run_processes(
             "the store's sum of the last window: {counted:?}, {all:?}"
         );
         for (window, sum) in &counted {
-            // The window before is still there, if it was not lost when nobody asked for it any more.
+            // The previous window is still there, unless it was lost when it no longer counted.
             assert!(sum <= all.get(window).unwrap_or(&0), "counted twice in {window}: {counted:?}, {all:?}");
         }
     });
@@ -152,7 +154,7 @@ fn run_processes(
     all
 }
 
-/// The windows that were whole, and nothing but calm.
+/// Returns the windows that were complete and undisturbed.
 fn inner(windows: &Windows) -> Vec<u64> {
     let counts: Vec<_> = windows.values().copied().collect();
     counts[1..counts.len() - 1].to_vec()
@@ -172,7 +174,7 @@ fn in_calm_each_window_is_filled_and_the_bound_holds() {
 #[test]
 fn in_calm_windows_that_slide_are_filled_nearly_and_the_bound_holds() {
     let windows = run_processes(Algorithm::SlidingWindow, SECOND, 5, DEADLINE, async |_, _| {});
-    // The estimate lets the limit by once in each period, but for what it is beside the truth.
+    // The estimate admits the limit about once in each period, except for its error.
     let inner = inner(&windows);
     let sum: u64 = inner.iter().sum();
     assert!(sum >= LIMIT * inner.len() as u64 * 7 / 10, "{windows:?}");
@@ -181,7 +183,7 @@ fn in_calm_windows_that_slide_are_filled_nearly_and_the_bound_holds() {
 #[test]
 fn the_bound_holds_when_the_server_is_killed_and_comes_back_empty() {
     let happen = async |server: &Server, _: &FaultProxy| {
-        // In the middle of windows, so that much was told.
+        // In the middle of windows, after many pushes.
         for pause in [1300, 2900] {
             tokio::time::sleep(Duration::from_millis(pause)).await;
             server.kill();
@@ -219,7 +221,7 @@ fn the_bound_holds_over_a_slow_network_and_while_the_server_is_stopped() {
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// So many checks; how many were admitted.
+/// Makes this many checks and returns how many were admitted.
 async fn spend(limiter: &SharedLimiter<str>, checks: u64) -> u64 {
     let mut admitted = 0;
     for _ in 0..checks {
@@ -291,7 +293,7 @@ fn no_check_waits_while_there_is_room_though_the_server_is_away() {
         let begun = Instant::now();
         assert!(!limiter.check("key").await.is_allowed());
         assert!(begun.elapsed() < 2 * DEADLINE, "{:?}", begun.elapsed());
-        // Nothing hangs or spins that has nobody to tell it to.
+        // Nothing hangs or spins without a store to push to.
         let begun = Instant::now();
         limiter.flush().await;
         assert!(begun.elapsed() < 2 * DEADLINE, "{:?}", begun.elapsed());
@@ -381,7 +383,7 @@ fn requests_that_are_given_up_leave_nothing_untold() {
         // Without another request.
         until_async("all is told", async || limiter.stats().unsynced == 0).await;
         let counted = counted(&server).values().sum::<u64>();
-        // The store may know of what nobody took, never of less.
+        // The store may have counted more than was admitted, never less.
         assert!(counted >= admitted && counted <= admitted + 5 * (MOST + 5), "{counted} for {admitted}");
     });
 }
@@ -393,7 +395,7 @@ fn a_limiter_goes_on_in_another_runtime_and_with_many_keys() {
     let admitted = Arc::new(AtomicU64::new(0));
     let keys: Arc<Mutex<Vec<String>>> = Arc::default();
     for round in 0..3 {
-        // Each runtime ends in the middle of what it was telling.
+        // Each runtime ends in the middle of a push.
         run(async {
             limiter.client().connect().await.unwrap();
             for key in 0..1000 {

@@ -1,4 +1,5 @@
-//! The same requests at the same microseconds, in the store and in this process: the same decisions.
+//! The store and this process make the same decisions about the same requests at the same
+//! microseconds.
 
 use std::time::Duration;
 use tollgate::rule::{AnyRule, Rule, Word};
@@ -11,14 +12,14 @@ use tollgate_testing::store::server::Server;
 struct Numbers(u64);
 
 impl Numbers {
-    /// Below `end`.
+    /// Returns a number below `end`.
     fn below(&mut self, end: u64) -> u64 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % end
     }
 }
 
-/// What decides in this process.
+/// The limiter in this process.
 enum Here {
     Rule(AnyRule, Word),
     Log(Box<SingleLimiter>),
@@ -58,7 +59,8 @@ impl Here {
     }
 }
 
-/// The figures, with times in whole microseconds as the store has them: a wait is rounded up.
+/// Returns the figures of a decision, with times in whole microseconds as in the store: waits are
+/// rounded up.
 fn figures(decision: &Decision) -> impl PartialEq + std::fmt::Debug {
     let micros = |time: Duration| time.as_nanos().div_ceil(1000);
     let wait = decision.retry_after().map(micros);
@@ -81,7 +83,7 @@ fn quotas(algorithm: Algorithm) -> Vec<Quota> {
         Quota::new(1, Duration::from_secs(30 * 24 * 3600)),
     ];
     if algorithm.has_burst() {
-        // A token is no whole number of microseconds, and several come in one.
+        // A token is not a whole number of microseconds, and several come in one.
         quotas.extend([
             Quota::per_second(7).burst(3),
             Quota::per_hour(999).burst(40),
@@ -94,11 +96,12 @@ fn quotas(algorithm: Algorithm) -> Vec<Quota> {
     quotas
 }
 
-/// Requests of a key, in the store and here; each answered alike.
+/// Runs requests of a key in the store and here, and compares each answer.
 async fn run_alike(client: &Client, algorithm: Algorithm, quota: Quota, seed: u64) {
     let name = format!("{algorithm}-{}-{seed}", quota.to_string().replace(' ', "-"));
     let there: SharedLimiter<str> =
-        // On a busy machine a server may be late, and then something else decides.
+        // With a long deadline, because on a busy machine the server may be late, and then the
+        // stand-in decides.
         SharedLimiter::builder(client, name, quota)
             .algorithm(algorithm)
             .deadline(Duration::from_secs(10))
@@ -108,7 +111,7 @@ async fn run_alike(client: &Client, algorithm: Algorithm, quota: Quota, seed: u6
     let mut numbers = Numbers(seed);
     let period = u64::try_from(quota.period().as_micros()).unwrap();
     let mut micros = if seed.is_multiple_of(2) { 1_790_000_000_000_000 } else { 5 * period + 17 };
-    // What the store's bucket gives back is rounded where several tokens come in one microsecond.
+    // The store's bucket rounds refunds where several tokens come in one microsecond.
     let refunds = quota.period().as_micros().is_multiple_of(quota.tokens().into());
     let mut charges: Vec<(Decision, Decision)> = Vec::new();
     for step in 0..60 {

@@ -1,5 +1,5 @@
-//! What the layer writes into responses, for any names, quotas, costs and requests: fields that a strict reader takes,
-//! with the figures that were decided, and a `Retry-After` that is true.
+//! The response fields of the layer, for any names, quotas, costs and requests: a strict parser
+//! accepts them, they carry the figures of the decision, and `Retry-After` is true.
 
 use super::input::Input;
 use super::rule::quota;
@@ -20,7 +20,7 @@ use tower::{Layer, ServiceExt};
 /// The largest Integer of structured fields.
 const MAX_INTEGER: u64 = 999_999_999_999_999;
 const MAX_REQUESTS: usize = 12;
-/// Time ends some centuries on; whoever is told to wait longer than this can't be followed.
+/// Time ends some centuries on, so the test can't wait longer than this.
 const MAX_WAIT: u64 = 100_000_000;
 
 pub fn body(data: &[u8]) {
@@ -35,7 +35,7 @@ pub fn body(data: &[u8]) {
         site.clock.advance(Duration::from_nanos(input.number() >> 8));
         let asked = Asked::read(&mut input);
         let Some(wait) = site.ask(&asked, false) else { continue };
-        // Nobody else comes, so who waits so long passes.
+        // There are no other requests, so a request passes after the wait it was told.
         if wait <= MAX_WAIT {
             site.clock.advance(Duration::from_secs(wait));
             site.ask(&asked, true);
@@ -43,7 +43,7 @@ pub fn body(data: &[u8]) {
     }
 }
 
-/// A name that a layer takes, or any text at all.
+/// Returns a name that a layer accepts, or any text.
 fn name(input: &mut Input<'_>) -> String {
     let bytes: Vec<u8> = (0..input.below(12)).map(|_| input.byte()).collect();
     match input.below(8) {
@@ -58,13 +58,13 @@ fn is_name(name: &str) -> bool {
     (1..=128).contains(&name.len()) && name.bytes().all(|byte| (b' '..=b'~').contains(&byte))
 }
 
-/// What one limit said to a request.
+/// The decision of one limit about a request.
 type Said = (String, Option<Decision>);
 
 struct Site {
     layer: RateLimitLayer,
     clock: ManualClock,
-    /// The limits that are no shadows, and what is told of their quotas.
+    /// The limits that are not shadows, with the quotas that responses show.
     shown: Vec<(String, Quota)>,
     told: Arc<Mutex<Vec<Said>>>,
     legacy: bool,
@@ -72,7 +72,7 @@ struct Site {
 }
 
 impl Site {
-    /// `None` if a limiter or the layer refuses the configuration, with words that help.
+    /// Returns `None` if a limiter or the layer refuses the configuration, with a helpful message.
     fn new(names: &[String], flags: u8, input: &mut Input<'_>) -> Option<Self> {
         let clock = Clock::manual();
         clock.set(Tick::from_nanos(input.number() >> 4));
@@ -100,7 +100,8 @@ impl Site {
         Some(Self { layer, clock, shown, told, legacy, plain })
     }
 
-    /// Sends a request and looks at all that comes back: how long to wait, if it was refused and a wait helps.
+    /// Sends a request and checks the response. Returns how long to wait, if it was refused and
+    /// waiting helps.
     fn ask(&self, asked: &Asked, passes: bool) -> Option<u64> {
         self.told.lock().unwrap().clear();
         let handler = tower::service_fn(|_: Request<()>| {
@@ -146,7 +147,7 @@ impl Site {
         assert_eq!(left.iter().map(|(name, left, _)| (name.clone(), *left)).collect::<Vec<_>>(), stated);
         for ((_, decision), (_, _, after)) in decided.iter().zip(&left) {
             if decision.is_allowed() {
-                // More is there by then; a refused request is told no later time than its own.
+                // More is available by then; a refused request is told no later time than its own.
                 assert!(
                     after.is_none_or(|after| after >= 1 && wait.is_none_or(|wait| after <= wait)),
                     "{left:?}"
@@ -176,7 +177,7 @@ impl Site {
         assert_eq!((some, legacy[1].is_some()), (self.legacy && !decided.is_empty(), some), "{legacy:?}");
     }
 
-    /// The body of a refusal.
+    /// Checks the body of a refusal.
     fn answer(&self, asked: &Asked, body: &[u8], names: &[&str], wait: Option<u64>) {
         if asked.head {
             assert!(body.is_empty());
@@ -202,7 +203,7 @@ impl Site {
         }
     }
 
-    /// A sentence for people shows a name as Rust does.
+    /// Asserts that a sentence for people shows a name as Rust's `Debug` does.
     fn names_one(&self, sentence: &str, names: &[&str]) {
         assert!(names.iter().any(|name| sentence.contains(&format!("{name:?}"))), "{sentence} {names:?}");
     }
@@ -215,13 +216,13 @@ fn number(value: &HeaderValue) -> u64 {
     number
 }
 
-/// What a refused client is told: whole seconds, at least one.
+/// Returns the wait that a refused client is told: whole seconds, at least one.
 fn wait(decision: &Decision) -> Option<u64> {
     let wait = decision.retry_after().filter(|_| !decision.is_allowed())?;
     Some(u64::try_from(wait.as_nanos().div_ceil(1_000_000_000)).unwrap_or(u64::MAX).max(1))
 }
 
-/// A quota that a limiter most likely takes.
+/// Returns a quota that a limiter most likely accepts.
 fn usual(input: &mut Input<'_>) -> Quota {
     let nanos =
         [1_000_000_000, 1_500_000_000, 10_000_000, 86_400_000_000_000, 1_000_000_001, 7][input.below(6)];

@@ -1,5 +1,5 @@
-//! Who a request comes from behind proxies: any bytes as what a client claims, and behind it what proxies wrote, of
-//! which it is known what it means.
+//! The client's address behind proxies: any bytes as the client's claim, followed by entries of
+//! proxies whose meaning is known.
 
 use super::input::Input;
 use http::{HeaderName, HeaderValue, Request};
@@ -17,37 +17,38 @@ pub fn body(data: &[u8]) {
     if let Some(known) = case.known(&claimed) {
         assert_eq!(found, known, "{claimed:?} {case:?}");
     }
-    // Who claims nothing is the same client, where it is the proxies who say which one.
+    // A client that claims nothing has the same address, if only the proxies decide it.
     if case.decided_by_proxies() {
         assert_eq!(case.client(b""), found, "{claimed:?} {case:?}");
     }
 }
 
-/// The proxies in front of a service, and what they wrote.
+/// The proxies in front of a service, and the entries they wrote.
 #[derive(Debug)]
 struct Case {
     field: ForwardedField,
-    /// `None`: the networks of [`trusted`] are.
+    /// `None` if the networks of [`trusted`] are trusted instead.
     hops: Option<usize>,
     peer: Option<IpAddr>,
     ipv6_prefix: u8,
-    /// The first one was written first, so it is the leftmost.
+    /// In the order of writing, so the first is the leftmost.
     written: Vec<Entry>,
-    /// Does what was claimed stand on a line of its own?
+    /// Whether the claim has a line of its own.
     own_line: bool,
 }
 
-/// What one proxy wrote.
+/// The entry that one proxy wrote.
 #[derive(Debug)]
 struct Entry {
     text: String,
-    /// What it means; `None` if it names nobody.
+    /// The address that the entry means; `None` if it names none.
     address: Option<IpAddr>,
-    /// What stands between it and the entry before; `None`: it begins a line.
+    /// The separator from the entry before; `None` if the entry begins a line.
     joined: Option<&'static str>,
 }
 
-/// Is a machine of ours at this address? Known by its first byte, so that no code is shared with what is tested.
+/// Returns whether a trusted proxy has this address. It looks only at the first byte, so that it
+/// shares no code with the subject of the test.
 fn trusted(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => address.octets()[0] == 10,
@@ -55,7 +56,7 @@ fn trusted(address: IpAddr) -> bool {
     }
 }
 
-/// The first bits of an IPv6 address, and all of any other.
+/// Returns the first bits of an IPv6 address, and all of any other.
 fn cut(address: IpAddr, ipv6_prefix: u8) -> IpAddr {
     let IpAddr::V6(whole) = address else { return address };
     let mut octets = whole.octets();
@@ -65,7 +66,7 @@ fn cut(address: IpAddr, ipv6_prefix: u8) -> IpAddr {
     octets.into()
 }
 
-/// What a server would take as a line of a field.
+/// Returns the bytes that a server would accept as a line of a field.
 fn sendable(bytes: &[u8]) -> Vec<u8> {
     bytes
         .iter()
@@ -94,7 +95,7 @@ impl Case {
         Self { field, hops, peer, ipv6_prefix, written, own_line: flags & 16 != 0 }
     }
 
-    /// Everybody on the way, the last one first, as far as it is known for sure.
+    /// Returns all addresses on the path, the last one first, as far as they are known for sure.
     fn on_the_way(&self) -> Vec<Option<IpAddr>> {
         let written = self.written.iter().rev().map(|entry| entry.address);
         match self.hops {
@@ -103,7 +104,7 @@ impl Case {
         }
     }
 
-    /// Where the walk ends, if it ends at what was written by those who are trusted.
+    /// Returns where the walk ends, if it ends at an entry of a trusted proxy.
     fn end(&self) -> Option<usize> {
         let way = self.on_the_way();
         match self.hops {
@@ -116,7 +117,8 @@ impl Case {
         self.end().is_some()
     }
 
-    /// Who the client is: `None` if that hangs on bytes of which only the parser knows what they mean.
+    /// Returns the address of the client: `None` if it depends on bytes that only the parser can
+    /// interpret.
     fn known(&self, claimed: &[u8]) -> Option<Option<IpAddr>> {
         let mut way = self.on_the_way();
         let end = match self.end() {
@@ -134,7 +136,8 @@ impl Case {
         Some(client.map(|client| cut(client, self.ipv6_prefix)))
     }
 
-    /// What the client claims, the last one first, if that is a plain list of addresses or nothing at all.
+    /// Returns the client's claims, the last one first, if they are a plain list of addresses or
+    /// empty.
     fn claims(&self, claimed: &[u8]) -> Option<Vec<Option<IpAddr>>> {
         let text = str::from_utf8(claimed).ok()?;
         let entries =
@@ -169,7 +172,7 @@ impl Case {
         Some(*address)
     }
 
-    /// The field as the service gets it.
+    /// Returns the field as the service gets it.
     fn lines(&self, claimed: &[u8]) -> Vec<Vec<u8>> {
         let mut lines = if claimed.is_empty() { Vec::new() } else { vec![claimed.to_vec()] };
         for (index, entry) in self.written.iter().enumerate() {
@@ -201,7 +204,7 @@ impl Entry {
     }
 }
 
-/// The address, in one of the ways in which proxies write it.
+/// Returns the address in one of the spellings that proxies use.
 fn spelled(address: IpAddr, input: &mut Input<'_>) -> String {
     match (address, input.below(5)) {
         (IpAddr::V4(v4), 0) => format!("{v4}:{}", input.byte()),
@@ -216,7 +219,7 @@ fn spelled(address: IpAddr, input: &mut Input<'_>) -> String {
     }
 }
 
-/// An element of `Forwarded` that says who it is for, and other things, some of which look like more of that.
+/// Returns an element of `Forwarded` with `for` and other pairs, some of which resemble `for`.
 fn pairs(node: &str, input: &mut Input<'_>) -> String {
     let name = ["for", "For", "FOR"][input.below(3)];
     let quoted = match input.below(3) {
@@ -241,11 +244,11 @@ fn pairs(node: &str, input: &mut Input<'_>) -> String {
     }
 }
 
-/// Any text as a list of trusted networks, one on each line.
+/// Parses any text as a list of trusted networks, one on each line.
 fn networks(text: &str) {
     let texts: Vec<&str> = text.lines().collect();
     let proxies = TrustedProxies::networks(texts.iter().copied());
-    // Those that are written as such a thing usually is; of others no more is known than that nothing panics.
+    // The networks in the usual notation. For others the test only requires that nothing panics.
     let plain: Option<Vec<(IpAddr, u8)>> = texts.iter().map(|text| plain_network(text)).collect();
     if let Err(refused) = proxies.check() {
         assert!(refused.to_string().contains(": expected "), "{refused}");
@@ -255,7 +258,8 @@ fn networks(text: &str) {
     let everybody = [true, false].into_iter().any(|ipv4| leave_nobody_out(&plain, ipv4));
     assert_eq!(accepted, !plain.is_empty() && !everybody, "{texts:?}");
     for &(address, prefix) in &plain {
-        // The network's own address, one that differs in its last bit, and one in the first behind the prefix.
+        // The network's own address, one that differs in its last bit, and the first one after the
+        // prefix.
         let bits = if address.is_ipv4() { 32 } else { 128 };
         let neighbours =
             [prefix.checked_sub(1), (prefix < bits).then_some(prefix)].map(|bit| flipped(address, bit));
@@ -267,7 +271,7 @@ fn networks(text: &str) {
     }
 }
 
-/// The bits of an address, from the first one.
+/// Returns the bits of an address, from the first one.
 fn bits(address: IpAddr) -> Vec<bool> {
     let octets = match address {
         IpAddr::V4(v4) => v4.octets().to_vec(),
@@ -281,8 +285,8 @@ fn holds((network, prefix): (IpAddr, u8), asked: IpAddr) -> bool {
     network.len() == asked.len() && network.iter().zip(&asked).take(prefix.into()).all(|(a, b)| a == b)
 }
 
-/// Do the networks of a family hold all of its addresses? A tree is walked, down to where a network holds all that is
-/// below, or none begins.
+/// Returns whether the networks of a family contain all of its addresses. Walks a tree, down to
+/// where a network contains all addresses below, or none begins.
 fn leave_nobody_out(networks: &[(IpAddr, u8)], ipv4: bool) -> bool {
     let prefixes = networks.iter().filter(|(address, _)| address.is_ipv4() == ipv4);
     let prefixes: Vec<Vec<bool>> =
@@ -323,8 +327,8 @@ fn flipped(address: IpAddr, bit: Option<u8>) -> IpAddr {
     }
 }
 
-/// An address and the length of a prefix, neither of them mapped: with those, a network is of another family than it
-/// looks.
+/// Parses an address and the length of a prefix, neither of them IPv4-mapped: a mapped network
+/// belongs to another family than it seems to.
 fn plain_network(text: &str) -> Option<(IpAddr, u8)> {
     let (address, prefix) = match text.split_once('/') {
         Some((address, prefix)) => (address, Some(prefix)),

@@ -1,6 +1,6 @@
-//! What a fuzzer's bytes are read as.
+//! [`Input`]: reads the bytes of a fuzzer as numbers.
 
-/// The rest of the bytes; when they are used up, zeros follow.
+/// The remaining bytes; when they are used up, zeros follow.
 pub struct Input<'d>(pub &'d [u8]);
 
 impl Input<'_> {
@@ -14,12 +14,13 @@ impl Input<'_> {
         first
     }
 
-    /// A number below `count`, which is at most 256.
+    /// Returns a number below `count`, which is at most 256.
     pub fn below(&mut self, count: usize) -> usize {
         usize::from(self.byte()) % count
     }
 
-    /// Any number, small ones as likely as large ones: how many bits it has, then the bits.
+    /// Returns any number, small ones as likely as large ones: reads the number of bits, then the
+    /// bits.
     pub fn number(&mut self) -> u64 {
         let bits = u32::from(self.byte()) % 65;
         let bytes: [u8; 8] =
@@ -28,7 +29,7 @@ impl Input<'_> {
         if bits == 64 { number } else { number & ((1 << bits) - 1) }
     }
 
-    /// So many 64ths, from none to nearly four times.
+    /// Returns a share of `of` in 64ths, from none to nearly four times.
     pub fn share(&mut self, of: u64) -> u64 {
         let share = u128::from(of) * u128::from(self.byte()) / 64;
         u64::try_from(share).unwrap_or(u64::MAX)

@@ -1,4 +1,4 @@
-//! The proxy's `--limit`: what is read is what was written, and what is refused says what is allowed.
+//! The proxy's `--limit`: parsing and printing are inverse, and an error says what is allowed.
 
 use super::input::Input;
 use super::rule;
@@ -13,7 +13,7 @@ use tollgate_http::text::{KeyText, LimitText, Part};
 
 pub fn body(data: &[u8]) {
     any_text(&String::from_utf8_lossy(data));
-    // And the other way round.
+    // The inverse direction.
     let mut input = Input(data);
     let meant = limit(&mut input);
     if !(meant.quota.period().is_zero() || meant.quota.period() > Quota::MAX_PERIOD) {
@@ -30,7 +30,7 @@ pub fn body(data: &[u8]) {
 fn any_text(text: &str) {
     match parse_named_limit(text) {
         Ok(limit) => {
-            // The same again, from what it is taken for; the spaces of a text mean nothing.
+            // Prints the parsed limit and parses it again; the spaces of a text don't matter.
             let again = parse_named_limit(&written(&limit, &mut Input(&[])));
             let again = again.unwrap_or_else(|failure| panic!("{text:?}: {}", message(failure)));
             assert_eq!(
@@ -43,13 +43,14 @@ fn any_text(text: &str) {
         Err(failure) => {
             let message = message(failure);
             assert!(message.starts_with("--limit '"), "{message}");
-            assert!(message.contains("expected ") || message.contains("allowed"), "{message}");
+            let is_helpful = ["allowed", "expected", "leave out"].iter().any(|it| message.contains(it));
+            assert!(is_helpful, "{message}");
             assert!(!message.chars().any(|it| it.is_control() && it != '\n'), "{message:?}");
         }
     }
 }
 
-/// The layer takes it, or says what it would.
+/// Asserts that the layer accepts the limit, or says what it would accept.
 fn enforced(limit: LimitText) {
     let settings = LimitSettings {
         limits: vec![limit],
@@ -62,7 +63,7 @@ fn enforced(limit: LimitText) {
         ipv6_prefix: 64,
         proxies: None,
     };
-    // On its own, and shared: nothing is connected before it is asked.
+    // As a local limit and as a shared one; a client connects only when it is used.
     let shared = SharedSettings {
         url: "redis://127.0.0.1".to_owned(),
         deadline: Duration::from_millis(50),
@@ -79,8 +80,8 @@ fn enforced(limit: LimitText) {
             }
             Err(failure) => {
                 let message = message(failure);
-                let says = message.contains("expected ") || message.contains("allowed");
-                assert!(message.starts_with("--limit") && says, "{message}");
+                let is_helpful = message.contains("allowed") || message.contains("expected");
+                assert!(message.starts_with("--limit") && is_helpful, "{message}");
             }
         }
     }
@@ -93,7 +94,7 @@ fn message(failure: Failure) -> String {
     }
 }
 
-/// Any limit that can be written.
+/// Returns any limit that can be written.
 fn limit(input: &mut Input<'_>) -> LimitText {
     let name = ["all", "per-ip", "a b", "by ip", "burst", "+", "ü else"][input.below(7)].to_owned();
     let quota = match input.below(3) {
@@ -122,7 +123,8 @@ fn parts(input: &mut Input<'_>) -> Vec<Part> {
     (0..1 + input.below(3)).map(|_| part(input)).collect()
 }
 
-/// The text of a limit. Nothing is left out that may be, but for who has no key; the bytes choose the spaces.
+/// Returns the text of a limit. All optional parts are written except the policy for requests
+/// without a key; the bytes choose the spaces.
 fn written(limit: &LimitText, input: &mut Input<'_>) -> String {
     let mut space = |least: &'static str| [least, " ", "  ", "\t", " \u{a0}\n"][input.below(5)];
     let mut text = format!("{}{}={}{}", limit.name, space(""), space(""), limit.quota);
@@ -146,7 +148,7 @@ fn written(limit: &LimitText, input: &mut Input<'_>) -> String {
         }
     }
     match key.no_key {
-        // What holds where nothing is said.
+        // The default, which may be left out.
         WhenNoKey::Deny if space("").is_empty() => {}
         WhenNoKey::Deny => text += " else deny",
         WhenNoKey::Allow => text += " else allow",

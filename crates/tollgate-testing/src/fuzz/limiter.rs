@@ -1,4 +1,5 @@
-//! A limiter, with either store, against a map that never forgets: checks, refunds, resets, sweeps, clears.
+//! A limiter, with either store, against a map that never forgets: checks, refunds, resets, sweeps,
+//! clears.
 
 use super::input::Input;
 use super::rule::{algorithm, quota};
@@ -9,7 +10,7 @@ use tollgate::{
     WhenFull,
 };
 
-/// So many keys are asked for.
+/// The number of different keys.
 const KEYS: u8 = 64;
 const CALLS: usize = 400;
 
@@ -23,7 +24,7 @@ pub fn body(data: &[u8]) {
     let builder = Limiter::<u8>::builder(quota).algorithm(algorithm).clock(&clock);
     let builder = builder.max_keys(max_keys).grace(grace).when_full(full);
     let is_exact = input.below(2) == 1;
-    // A quota that is refused is the other targets' business.
+    // Other targets test quotas that are refused.
     if is_exact {
         let Ok(limiter) = builder.exact_keys().build() else { return };
         Run::new(input, &limiter, clock, algorithm, quota, grace).all();
@@ -43,7 +44,7 @@ struct Run<'r, S> {
     grace: u64,
     latest: u64,
     map: HashMap<u8, SingleLimiter>,
-    /// What may be refunded: each once.
+    /// The charges that may be refunded, each once.
     charges: Vec<(u8, Decision, Option<Decision>)>,
 }
 
@@ -80,7 +81,7 @@ impl<'r, S: Store + Accepts<u8>> Run<'r, S> {
             _ => self.latest.saturating_add(self.input.number()),
         }
         .min(Tick::MAX.as_nanos());
-        // Times that are in use differ by the grace at the most.
+        // Times that are in use at once differ by at most the grace.
         let back = if self.input.below(4) == 0 { self.input.share(self.grace).min(self.grace) } else { 0 };
         let now = Tick::from_nanos(self.latest.saturating_sub(back));
         self.clock.set(now);
@@ -142,7 +143,7 @@ impl<'r, S: Store + Accepts<u8>> Run<'r, S> {
         }
     }
 
-    /// Charges the map too, if the key's own state has answered.
+    /// Charges the map too, if the key's own state answered.
     fn charged(&mut self, key: u8, cost: u64, decision: Decision, now: Tick) {
         let expected = match decision.source() {
             Source::Key => self.of_map(key).check_at(cost, now),
@@ -154,7 +155,8 @@ impl<'r, S: Store + Accepts<u8>> Run<'r, S> {
         }
     }
 
-    /// What the limiter has answered is what the map answers; if the key has no place, it needs none.
+    /// Compares the limiter's answer with the map's. A key without room in the limiter must not
+    /// need any.
     fn compare(&mut self, key: u8, decision: Decision, expected: Decision) {
         if decision.source() == Source::Key {
             assert_eq!(decision, expected, "key {key}");
@@ -181,7 +183,7 @@ impl<'r, S: Store + Accepts<u8>> Run<'r, S> {
         }
     }
 
-    /// What was charged before a reset of any key is not given back.
+    /// Drops all charges, because a reset of any key makes them invalid.
     fn void(&mut self) {
         self.charges.iter_mut().for_each(|(_, _, of_map)| *of_map = None);
     }

@@ -1,4 +1,4 @@
-//! The log reader of `tollgate replay`: any bytes as any log. Whatever is in it, every line is counted once.
+//! The log reader of `tollgate replay`: any bytes as any log. Every line must be counted once.
 
 use super::input::Input;
 use tollgate::{Algorithm, WhenFull};
@@ -7,7 +7,7 @@ use tollgate_cli::replay::progress::Progress;
 use tollgate_cli::replay::report::write_text;
 use tollgate_cli::replay::{Cost, Format, GateSettings, Input as Log, Replay, Settings, TimeUnit, Wanted};
 
-/// The first bytes choose the arguments, the others are the log.
+/// Uses the first bytes as the arguments and the others as the log.
 pub fn body(data: &[u8]) {
     let mut input = Input(data);
     let format = [None, Some(Format::Common), Some(Format::Combined), Some(Format::Json), Some(Format::Csv)];

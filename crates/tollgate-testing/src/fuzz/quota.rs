@@ -1,4 +1,4 @@
-//! The text of a quota: what is read is what is written, and what is refused says where and why.
+//! The text of a quota: parsing and printing are inverse, and an error says where and why.
 
 use super::input::Input;
 use super::rule::quota;
@@ -22,7 +22,8 @@ pub fn body(data: &[u8]) {
         }
     }
     let _ = text.parse::<Algorithm>();
-    // And the other way round. A longer period than any limiter accepts may be too long for the text, too.
+    // The inverse direction. A longer period than any limiter accepts may also be too long for the
+    // text.
     let quota = quota(&mut Input(data));
     if quota.period() <= Quota::MAX_PERIOD && !quota.period().is_zero() {
         assert_eq!(quota.to_string().parse(), Ok(quota));

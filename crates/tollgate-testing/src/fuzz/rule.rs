@@ -6,18 +6,18 @@ use std::time::Duration;
 use tollgate::rule::{AnyRule, Rule, Word};
 use tollgate::{Algorithm, Decision, Outcome, Quota, Tick};
 
-/// Where an interval is no whole number of nanoseconds, a bucket may be so many early, and as many late for a
-/// time that steps back.
+/// If an interval is not a whole number of nanoseconds, a bucket may be this many early, and as
+/// many late for a time that steps back.
 const SLACK: u64 = 2;
 
-/// More calls than this tell nothing new, and the oracle takes their square.
+/// The most calls: more of them find nothing new, and the oracle takes their square.
 const CALLS: usize = 64;
 
 pub fn algorithm(input: &mut Input<'_>) -> Algorithm {
     PACKED[input.below(PACKED.len())]
 }
 
-/// Any quota, an impossible one too.
+/// Returns any quota, also an impossible one.
 pub fn quota(input: &mut Input<'_>) -> Quota {
     let period = match input.below(4) {
         0 => Duration::from_secs(1),
@@ -40,7 +40,7 @@ struct Run<'d> {
     now: u64,
     /// The latest time so far.
     latest: u64,
-    /// When the last denial said that it would pass.
+    /// The retry time of the last denial.
     retry_at: u64,
 }
 
@@ -99,7 +99,7 @@ impl Run<'_> {
         }
     }
 
-    /// The earliest and the latest time by which a decision at this one may be right.
+    /// Returns the earliest and the latest time at which a decision may be correct.
     fn around(&self) -> (u64, u64) {
         match self.oracle.is_exact() {
             true => (self.now, self.now),
@@ -134,7 +134,7 @@ impl Run<'_> {
         decision
     }
 
-    /// A retry passes when it was said, and not a nanosecond before.
+    /// Asserts that a retry passes at the retry time, and not a nanosecond before.
     fn is_true(&mut self, denial: &Decision, word: Word, cost: u64) {
         let Some(wait) = denial.retry_after() else { return };
         let then = denial.at() + wait;
@@ -148,7 +148,7 @@ impl Run<'_> {
         }
     }
 
-    /// Charges, and gives a part back.
+    /// Charges, and refunds a part.
     fn refund_at_once(&mut self, cost: u64) {
         let before = self.oracle.charges();
         let decision = self.check(cost);
@@ -160,7 +160,7 @@ impl Run<'_> {
             return;
         }
         if decision.reset_after() == Duration::MAX {
-            // What a charge holds beyond the end of time can't be told, so less comes back.
+            // The part of a charge beyond the end of time is unknown, so less comes back.
             return;
         }
         self.word = refunded;

@@ -1,10 +1,10 @@
-//! Runs the body of a fuzz target on what fuzzing has found worth keeping, and on some thousands of variations.
+//! Runs the body of a fuzz target on the saved inputs, and on some thousands of variations.
 
 use std::fs;
 use std::path::Path;
 use std::thread;
 
-/// Shows the bytes that a body has failed on.
+/// Prints the bytes on which a body has failed.
 struct Tried<'d>(&'d str, &'d [u8]);
 
 impl Drop for Tried<'_> {
@@ -29,7 +29,8 @@ impl Random {
     }
 }
 
-/// Each saved input of `target`, then `more` made of them and of random bytes; always the same.
+/// Runs `body` on each saved input of `target`, then on `more` inputs made of them and of random
+/// bytes. Each run uses the same inputs.
 pub fn try_all(target: &str, body: impl Fn(&[u8]), more: usize) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target);
     let mut files: Vec<_> = fs::read_dir(&folder).unwrap().map(|file| file.unwrap().path()).collect();
@@ -51,7 +52,7 @@ pub fn try_all(target: &str, body: impl Fn(&[u8]), more: usize) {
     }
 }
 
-/// The beginning of one and the end of another, with some bytes changed.
+/// Returns the beginning of one input and the end of another, with some bytes changed.
 fn variation(random: &mut Random, saved: &[Vec<u8>]) -> Vec<u8> {
     let (one, other) = (&saved[random.below(saved.len())], &saved[random.below(saved.len())]);
     let (end, begin) = (random.below(one.len() + 1), random.below(other.len() + 1));

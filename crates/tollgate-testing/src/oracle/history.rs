@@ -1,14 +1,14 @@
-//! Is there a legal order behind what several threads saw of one key?
+//! A linearizability checker: is there a legal order behind what several threads saw of one key?
 //!
-//! A *history* is what each thread asked and what it was answered, with one stamp before and one after each
-//! call. It is *linearizable* if every call can be given a moment between its stamps such that, in the order of
-//! these moments, every answer is the one that a limiter without threads gives. The search is that of Wing and
-//! Gong ("Testing and verifying concurrent objects", 1993), with the memo of what led nowhere that Lowe added
-//! ("Testing for linearizability", 2017).
+//! A *history* is what each thread asked and what it was answered, with one stamp before and one
+//! after each call. It is *linearizable* if every call can be given a moment between its stamps
+//! such that, in the order of these moments, every answer is the one that a limiter without threads
+//! gives. The search is that of Wing and Gong ("Testing and verifying concurrent objects", 1993),
+//! with the memo of dead ends that Lowe added ("Testing for linearizability", 2017).
 //!
-//! What stands for the limiter without threads is either the oracle, which decides from the definition of an
-//! algorithm ([`ByDefinition`]), or the pure rule itself ([`ByRule`]), which also knows what a late refund is
-//! worth and every figure of a decision.
+//! The limiter without threads is either the oracle, which decides from the definition of an
+//! algorithm ([`ByDefinition`]), or the pure rule itself ([`ByRule`]), which also knows what a late
+//! refund is worth and every figure of a decision.
 
 use super::Oracle;
 use std::collections::HashSet;
@@ -16,14 +16,14 @@ use std::hash::Hash;
 use tollgate::rule::{AnyRule, Rule, Word};
 use tollgate::{Decision, Tick};
 
-/// What was asked of the key.
+/// A call on the key.
 #[derive(Clone, Copy, Debug)]
 pub enum Call {
     Check {
         cost: u64,
         now: Tick,
     },
-    /// Of the check that was called at stamp `of`.
+    /// A refund of the check that was called at stamp `of`.
     Refund {
         of: u64,
         charge: Decision,
@@ -33,12 +33,12 @@ pub enum Call {
     Reset,
 }
 
-/// What a check was answered.
+/// The answer to a check.
 #[derive(Clone, Copy, Debug)]
 pub struct Answer {
     pub allowed: bool,
     pub remaining: u64,
-    /// All of it, if there is more.
+    /// The whole decision, if it is known.
     pub decision: Option<Decision>,
 }
 
@@ -48,7 +48,7 @@ impl From<Decision> for Answer {
     }
 }
 
-/// A call and what came of it.
+/// A call and its result.
 #[derive(Clone, Copy, Debug)]
 pub struct Event {
     pub thread: usize,
@@ -58,7 +58,7 @@ pub struct Event {
     pub called: u64,
     pub returned: u64,
     pub call: Call,
-    /// Of a check.
+    /// The answer, if the call is a check.
     pub answer: Option<Answer>,
 }
 
@@ -68,15 +68,15 @@ impl Event {
     }
 }
 
-/// What a denial may rest on.
+/// The states that a denial may rest on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Denials {
-    /// The state at its moment, as every other answer. So it is when the stamps order memory: then a call
-    /// that has returned is seen by every call after it.
+    /// The state at the moment of the call, as for every other answer. This holds when the stamps
+    /// order memory: then every call sees the calls that returned before it.
     OnThePresent,
-    /// Or a state that has just passed: it may miss a refund or a reset of another thread, nothing else. Its
-    /// figures are those of the state it rests on. What the thread itself did, and what was done in an earlier
-    /// round, it sees.
+    /// Also a state that has just passed: it may miss refunds and resets of other threads, and
+    /// nothing else. The figures of the denial are those of the state it rests on. It must see what
+    /// the thread itself did, and what was done in an earlier round.
     OnAMomentAgo,
 }
 
@@ -84,17 +84,17 @@ pub enum Denials {
 pub trait Sequential {
     type State: Clone + Eq + Hash;
     fn fresh(&self) -> Self::State;
-    /// Makes the call; false if its answer is another one.
+    /// Makes the call; false if its answer differs.
     fn replay(&self, state: &mut Self::State, event: &Event) -> bool;
-    /// Is such a check denied, whatever the figures?
+    /// Returns whether such a check is denied, whatever the figures.
     fn denies(&self, state: &Self::State, cost: u64, now: Tick) -> bool;
 }
 
-/// The oracle. Exact where a refund is one of a charge at the same time, and no reset came between.
+/// The oracle. It is exact if refunds are of charges at the same time, without a reset in between.
 pub struct ByDefinition(pub Oracle);
 
 impl Sequential for ByDefinition {
-    /// And the stamp of each charge.
+    /// The oracle, and the stamp of each charge.
     type State = (Oracle, Vec<u64>);
 
     fn fresh(&self) -> Self::State {
@@ -168,7 +168,7 @@ impl Sequential for ByRule {
     }
 }
 
-/// A legal order of the calls, as indices into `history`, if there is one.
+/// Returns a legal order of the calls, as indices into `history`, if there is one.
 pub fn legal_order<S: Sequential>(limiter: &S, history: &[Event], denials: Denials) -> Option<Vec<usize>> {
     assert!(history.len() <= 64, "a history of {} calls is too long", history.len());
     let mut search = Search {
@@ -190,12 +190,12 @@ struct Search<'h, S: Sequential> {
     order: Vec<usize>,
     /// The state before the first of them, and after each.
     states: Vec<S::State>,
-    /// What was tried and led nowhere: the calls that had their moment, as bits, and the state after them.
+    /// The dead ends: the calls that have had their moment, as bits, and the state after them.
     dead: HashSet<(u64, S::State)>,
 }
 
 impl<S: Sequential> Search<'_, S> {
-    /// Can the calls that are not in `done` follow?
+    /// Returns whether the calls that are not in `done` can follow.
     fn goes_on(&mut self, done: u64) -> bool {
         let open = |index: &usize| done & 1 << *index == 0;
         let Some(first_return) =
@@ -209,7 +209,7 @@ impl<S: Sequential> Search<'_, S> {
         }
         for index in (0..self.history.len()).filter(open) {
             let event = &self.history[index];
-            // Who was called after another had returned comes after it.
+            // A call that began after another had returned comes after it.
             if event.called > first_return {
                 continue;
             }
@@ -228,19 +228,21 @@ impl<S: Sequential> Search<'_, S> {
             self.order.pop();
             self.states.pop();
         }
-        // What a denial may have missed is not in the state, so then nothing is known of other ways to it.
+        // The state does not say what a denial may have missed, so it only proves a dead end under
+        // `OnThePresent`.
         if self.denials == Denials::OnThePresent {
             self.dead.insert((done, state));
         }
         false
     }
 
-    /// Is this a denial which is right but for what it may have missed?
+    /// Returns whether this is a denial that is right except for what it may have missed.
     fn rests_on_a_moment_ago(&self, event: &Event) -> bool {
         if self.denials == Denials::OnThePresent || !event.was_denied() {
             return false;
         }
-        // Without a refund or a reset in between, it is denied now too: only its figures are older.
+        // Without a refund or a reset in between it is denied now too, and only its figures are
+        // older.
         let Call::Check { cost, now } = event.call else { return false };
         let state = self.states.last().expect("there is one before the first");
         let mut explained = self.limiter.denies(state, cost, now);
@@ -279,13 +281,14 @@ mod tests {
         Event { thread, round: 1, called, returned, call, answer: None }
     }
 
-    /// Of a limit of two in a second, by the oracle and by the rule, which agree.
+    /// Checks a history of a limit of two in a second, by the oracle and by the rule, which must
+    /// agree.
     fn is_legal(history: &[Event], denials: Denials) -> bool {
         let quota = Quota::per_second(2);
         let verdicts = PACKED.map(|algorithm| {
             let rule = AnyRule::new(algorithm, quota, Duration::ZERO).unwrap();
             let oracle = legal_order(&ByDefinition(Oracle::new(algorithm, quota, 0)), history, denials);
-            // A refund is of a decision, which differs from one algorithm to the next; here it is a bucket's.
+            // A refund needs a decision, which differs between algorithms; here it is a bucket's.
             if !algorithm.has_windows() {
                 assert_eq!(legal_order(&ByRule(rule), history, denials).is_some(), oracle.is_some());
             }
@@ -326,11 +329,11 @@ mod tests {
         assert!(!is_legal(&of_thread(1), Denials::OnThePresent));
         assert!(is_legal(&of_thread(1), Denials::OnAMomentAgo));
         assert!(!is_legal(&of_thread(0), Denials::OnAMomentAgo));
-        // Nor one of a round that was over.
+        // Nor may it miss one of a round that was over.
         let mut later = of_thread(1);
         later[2].round = 2;
         assert!(!is_legal(&later, Denials::OnAMomentAgo));
-        // And who was admitted has missed nothing.
+        // An admitted check has missed nothing.
         let admitted = [of_thread(1)[0], check(1, (2, 3), 1, (true, 1))];
         assert!(!is_legal(&admitted, Denials::OnAMomentAgo));
     }

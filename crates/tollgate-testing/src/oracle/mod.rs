@@ -1,9 +1,9 @@
-//! Slow, exact rate limiters that are right at a glance, to hold the fast ones against.
+//! Slow, exact rate limiters that are obviously right, to test the fast ones against.
 //!
-//! Each keeps the plain list of what it admitted and answers one question, *does this cost fit at this
-//! time?*, straight from the algorithm's definition, in exact integers. All figures (remaining tokens,
-//! retry and reset times) are found by binary search over that answer, so none of the closed forms of
-//! the fast rules is written down here a second time.
+//! Each keeps the plain list of what it admitted and answers one question, *does this cost fit at
+//! this time?*, straight from the algorithm's definition, in exact integers. All figures (remaining
+//! tokens, retry and reset times) are found by binary search over that answer, so none of the
+//! closed forms of the fast rules is repeated here.
 
 pub mod history;
 
@@ -15,7 +15,7 @@ pub const END: u64 = 1 << 61;
 /// The algorithms whose state is one word.
 pub const PACKED: [Algorithm; 5] = Algorithm::PACKED;
 
-/// What an admitted request took, in the order of arrival.
+/// The tokens of an admitted request, in the order of arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Charge {
     at: u64,
@@ -50,14 +50,15 @@ impl Oracle {
         self.capacity
     }
 
-    /// Is the emission interval a whole number of nanoseconds? Then the rules promise exactness.
+    /// Returns whether the emission interval is a whole number of nanoseconds. Then the rules
+    /// promise exactness.
     pub fn is_exact(&self) -> bool {
         self.algorithm.has_windows()
             || self.algorithm == Algorithm::SlidingLog
             || self.period % self.limit == 0
     }
 
-    /// Does a request of `cost` at `now` fit beside what was admitted so far?
+    /// Returns whether a request of `cost` at `now` fits beside what was admitted so far.
     pub fn fits(&self, now: u64, cost: u64) -> bool {
         if cost > self.capacity {
             return false;
@@ -73,8 +74,8 @@ impl Oracle {
         }
     }
 
-    /// A bucket is an arrival curve: for every earlier charge, what was taken from then on, with this
-    /// request, is at most the burst and what has flowed in since.
+    /// Checks a bucket as an arrival curve: for every earlier charge, what was taken from then on,
+    /// with this request, is at most the burst and what has flowed in since.
     fn fits_bucket(&self, now: u64, cost: u64) -> bool {
         let mut taken = i128::from(cost);
         self.charges.iter().rev().all(|charge| {
@@ -84,18 +85,20 @@ impl Oracle {
         })
     }
 
-    /// The window of `now`, or of the latest charge if that is later: a key never goes back.
+    /// Returns the window of `now`, or of the latest charge if that is later: a key never goes
+    /// back.
     fn window(&self, now: u64) -> i128 {
         let window = |at: u64| (i128::from(at) + self.phase).div_euclid(self.period);
         self.charges.iter().map(|charge| window(charge.at)).fold(window(now), i128::max)
     }
 
-    /// The first nanosecond of the window in which a charge at `now` counts.
+    /// Returns the first nanosecond of the window in which a charge at `now` counts.
     pub fn window_start(&self, now: u64) -> u64 {
         u64::try_from((self.window(now) * self.period - self.phase).max(0)).unwrap()
     }
 
-    /// What was charged in `window`, each charge counted in the latest window reached by then.
+    /// Returns what was charged in `window`, each charge counted in the latest window reached by
+    /// then.
     fn charged_in(&self, window: i128) -> i128 {
         let mut latest = i128::MIN;
         let mut sum = 0;
@@ -112,7 +115,8 @@ impl Oracle {
         self.charged_in(self.window(now)) + i128::from(cost) <= self.limit
     }
 
-    /// The previous window's charges weigh by the part of it that a trailing period still covers.
+    /// Checks a sliding window: the previous window's charges weigh by the part of it that a
+    /// trailing period still covers.
     fn fits_sliding(&self, now: u64, cost: u64) -> bool {
         let window = self.window(now);
         let start = window * self.period - self.phase;
@@ -121,8 +125,8 @@ impl Oracle {
         weighted + (self.charged_in(window) + i128::from(cost)) * self.period <= self.limit * self.period
     }
 
-    /// A plain list of what was admitted, each at its time or at that of the one before if that is later; so
-    /// is this request.
+    /// Checks a sliding log: a plain list of what was admitted. Each admission, including this
+    /// request, is at its own time or at that of the one before, whichever is later.
     fn fits_log(&self, now: u64, cost: u64) -> bool {
         let counted = self.counted();
         let now = counted.last().copied().unwrap_or(0).max(now);
@@ -131,7 +135,7 @@ impl Oracle {
         in_window.map(|(_, charge)| i128::from(charge.cost)).sum::<i128>() + i128::from(cost) <= self.limit
     }
 
-    /// The times at which a sliding log counts the charges.
+    /// Returns the times at which a sliding log counts the charges.
     fn counted(&self) -> Vec<u64> {
         let mut latest = 0;
         let times = self.charges.iter().map(|charge| {
@@ -141,7 +145,8 @@ impl Oracle {
         times.collect()
     }
 
-    /// Takes up to `tokens` out of what a sliding log counts at a time. The charges stay, and so does the time.
+    /// Removes up to `tokens` of what a sliding log counts at a time. The charges stay, and so does
+    /// the time.
     pub fn give_back(&mut self, time: u64, mut tokens: u64) {
         let counted = self.counted();
         for (_, charge) in counted.iter().zip(&mut self.charges).filter(|(at, _)| **at == time) {
@@ -157,19 +162,19 @@ impl Oracle {
         }
     }
 
-    /// Takes a charge out, as if it had never come.
+    /// Removes a charge, as if it had never been made.
     pub fn forget(&mut self, index: usize) {
         self.charges.remove(index);
     }
 
-    /// Takes `tokens` out of a charge at once: at the time it was made, as far as a bucket goes. That the key
-    /// has come as far as that time remains.
+    /// Removes `tokens` from a charge at the time it was made, as far as a bucket goes. The key's
+    /// latest time stays.
     pub fn refund(&mut self, index: usize, tokens: u64) {
         let charge = &mut self.charges[index];
         charge.cost = charge.cost.saturating_sub(tokens);
     }
 
-    /// Takes everything out. A window that was reached remains reached, and so does a time in a log.
+    /// Removes all charges. The latest window stays, and so does the latest time of a log.
     pub fn reset(&mut self) {
         if self.algorithm.has_burst() {
             self.charges.clear();
@@ -182,27 +187,28 @@ impl Oracle {
         self.charges.len()
     }
 
-    /// The most that fits at `now`.
+    /// Returns the most that fits at `now`.
     pub fn remaining(&self, now: u64) -> u64 {
         last(0, self.capacity, |cost| self.fits(now, cost))
     }
 
-    /// The first time from `now` on at which `cost` fits.
+    /// Returns the first time from `now` on at which `cost` fits.
     pub fn fits_at(&self, now: u64, cost: u64) -> Option<u64> {
         first(now, END, |at| self.fits(at, cost))
     }
 
-    /// The first time from `now` on at which everything fits.
+    /// Returns the first time from `now` on at which everything fits.
     pub fn idle_at(&self, now: u64) -> Option<u64> {
         self.fits_at(now, self.capacity)
     }
 
-    /// When the bucket's present content will have leaked: the turn of the next request in a queue.
+    /// Returns when the bucket's present content will have leaked: the turn of the next request in
+    /// a queue.
     pub fn turn_at(&self, now: u64) -> Option<u64> {
         self.idle_at(now)
     }
 
-    /// The most that was admitted between two times as far apart as `span`, both included.
+    /// Returns the most that was admitted between two times as far apart as `span`, both included.
     pub fn most_within(&self, span: u64) -> u64 {
         let mut times: Vec<_> = self.charges.clone();
         times.sort_by_key(|charge| charge.at);
@@ -216,7 +222,7 @@ impl Oracle {
     }
 }
 
-/// The smallest of `low..=high` that has a property which, once true, stays true.
+/// Returns the smallest of `low..=high` that has a property which, once true, stays true.
 fn first(mut low: u64, mut high: u64, is_true: impl Fn(u64) -> bool) -> Option<u64> {
     if low > high || !is_true(high) {
         return None;
@@ -228,7 +234,8 @@ fn first(mut low: u64, mut high: u64, is_true: impl Fn(u64) -> bool) -> Option<u
     Some(low)
 }
 
-/// The largest of `low..=high` that has a property which `low` has and which, once false, stays false.
+/// Returns the largest of `low..=high` that has a property which `low` has and which, once false,
+/// stays false.
 fn last(mut low: u64, mut high: u64, is_true: impl Fn(u64) -> bool) -> u64 {
     while low < high {
         let middle = high - (high - low) / 2;

@@ -1,4 +1,5 @@
-//! An authority of the tests' own, which no system trusts, and certificates for servers at 127.0.0.1.
+//! A certificate authority of the tests, which no system trusts, and certificates for servers at
+//! 127.0.0.1.
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, KeyUsagePurpose};
 use redis::TlsCertificates;
@@ -17,17 +18,17 @@ impl Authority {
         Self(Arc::new(CertifiedIssuer::self_signed(params, key).expect("its own parameters")))
     }
 
-    /// Its certificate, as PEM.
+    /// Returns the authority's certificate, as PEM.
     pub fn pem(&self) -> String {
         self.0.pem()
     }
 
-    /// What a client must be given to trust this authority, and no other.
+    /// Returns the setting by which a client trusts this authority, and no other.
     pub fn trusted(&self) -> TlsCertificates {
         TlsCertificates { client_tls: None, root_cert: Some(self.pem().into_bytes()) }
     }
 
-    /// A certificate for 127.0.0.1 and localhost, and its key, as PEM.
+    /// Returns a certificate for 127.0.0.1 and localhost, and its key, as PEM.
     pub fn issue(&self) -> (String, String) {
         let names = ["127.0.0.1", "localhost"].map(str::to_owned);
         let mut params = CertificateParams::new(names).expect("an address and a name");

@@ -1,4 +1,5 @@
-//! A cluster of three masters and their replicas on loopback, whose slots can be moved and whose masters can be killed.
+//! A cluster of three masters and their replicas on loopback, whose slots can be moved and whose
+//! masters can be killed.
 
 use super::program::Program;
 use super::server::{Server, field};
@@ -14,7 +15,8 @@ pub struct Cluster {
     nodes: Vec<Server>,
 }
 
-/// A slot on its way from one master to another: keys that are already there are asked for with ASK.
+/// A slot that is being moved from one master to another; the old master answers ASK for keys that
+/// have moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Move {
     pub slot: u16,
@@ -23,10 +25,11 @@ pub struct Move {
 }
 
 impl Cluster {
-    /// Starts it, and waits until all nodes agree that all slots are served and all replicas are in step.
+    /// Starts the cluster, and waits until all nodes agree that all slots are served and all
+    /// replicas are in sync.
     #[track_caller]
     pub fn start(program: Program) -> Self {
-        // A failover within seconds, also if the replica has not heard of its master for a while.
+        // Fails over within seconds, also if the replica has not heard of its master for a while.
         let node = || {
             let setup = Setup::new(program).role(Role::Cluster);
             setup.line("cluster-node-timeout 1000").line("cluster-replica-validity-factor 0").start()
@@ -39,7 +42,8 @@ impl Cluster {
     #[track_caller]
     fn join(&self) {
         for (number, node) in self.nodes.iter().enumerate() {
-            // Epochs that differ from the start: otherwise the nodes spend seconds to agree on them.
+            // Different epochs from the start, because otherwise the nodes need seconds to agree on
+            // them.
             node.command(&["CLUSTER", "SET-CONFIG-EPOCH", &(number + 1).to_string()]);
             if number < MASTERS {
                 let slots =
@@ -66,7 +70,7 @@ impl Cluster {
         self.wait_until_whole();
     }
 
-    /// Waits until every node that runs sees all slots served, by masters with a replica each.
+    /// Waits until every running node sees all slots served, by masters with a replica each.
     #[track_caller]
     pub fn wait_until_whole(&self) {
         until("the cluster is whole", || {
@@ -101,21 +105,21 @@ impl Cluster {
         self.running().next().expect("a node").ask(&["CLUSTER", "KEYSLOT", key])
     }
 
-    /// The master of a key's slot, as all running nodes see it.
+    /// Returns the master of a key's slot, as all running nodes see it.
     #[track_caller]
     pub fn master_of(&self, key: &str) -> &Server {
         let slot = self.slot_of(key);
         found("all nodes agree on the master", || self.agreed(slot).map(|nodes| self.node(nodes[0])))
     }
 
-    /// The replica of that master.
+    /// Returns the replica of a key's master.
     #[track_caller]
     pub fn replica_of(&self, key: &str) -> &Server {
         let slot = self.slot_of(key);
         found("the master has a replica", || self.agreed(slot)?.get(1).map(|it| self.node(*it)))
     }
 
-    /// The master and the replicas of a slot, if all running nodes see the same.
+    /// Returns the master and the replicas of a slot, if all running nodes see the same.
     fn agreed(&self, slot: u16) -> Option<Vec<SocketAddr>> {
         let mut seen = self.running().map(|node| {
             let slots = slots(node).ok()?;
@@ -125,7 +129,7 @@ impl Cluster {
         seen.all(|other| other.as_ref() == Some(&first)).then_some(first)
     }
 
-    /// Kills the master of a key's slot, and says which that was.
+    /// Kills the master of a key's slot, and returns its address.
     #[track_caller]
     pub fn kill_master_of(&self, key: &str) -> SocketAddr {
         let master = self.master_of(key);
@@ -133,7 +137,8 @@ impl Cluster {
         master.address()
     }
 
-    /// Waits until another node than this is the key's master for all that run, and all slots are served again.
+    /// Waits until all running nodes see a master of the key other than `from`, and all slots are
+    /// served again.
     #[track_caller]
     pub fn wait_for_failover(&self, key: &str, from: SocketAddr) -> SocketAddr {
         let slot = self.slot_of(key);
@@ -145,7 +150,7 @@ impl Cluster {
         master
     }
 
-    /// Has the replica of a key's master take its place while both run, and waits for that. Nothing is lost.
+    /// Promotes the replica of a key's master while both run, and waits for that. Nothing is lost.
     #[track_caller]
     pub fn fail_over(&self, key: &str) -> SocketAddr {
         let from = self.master_of(key).address();
@@ -153,7 +158,7 @@ impl Cluster {
         self.wait_for_failover(key, from)
     }
 
-    /// Moves a key's slot with all its keys to another master, which is told: clients that ask the old one hear MOVED.
+    /// Moves a key's slot with all its keys to another master. The old master then answers MOVED.
     #[track_caller]
     pub fn move_slot_of(&self, key: &str) -> Move {
         let moving = self.begin_move_of(key);
@@ -161,7 +166,7 @@ impl Cluster {
         moving
     }
 
-    /// Begins such a move: of keys that the old master does not have, it says ASK.
+    /// Begins to move a key's slot. The old master answers ASK for keys that it does not have.
     #[track_caller]
     pub fn begin_move_of(&self, key: &str) -> Move {
         let slot = self.slot_of(key);
@@ -185,7 +190,7 @@ impl Cluster {
         self.node(moving.from).command(&["MIGRATE", "127.0.0.1", &port, key, "0", "5000", "REPLACE"])
     }
 
-    /// Moves what keys there are left, and waits until all nodes know of the new master.
+    /// Moves the remaining keys, and waits until all nodes know the new master.
     #[track_caller]
     pub fn finish_move(&self, moving: Move) {
         let number = moving.slot.to_string();
@@ -198,7 +203,7 @@ impl Cluster {
             }
             keys.iter().for_each(|key| drop(self.migrate(moving, key)));
         }
-        // The new master first: so there is no moment at which nobody has the slot.
+        // The new master first, so that the slot has an owner at every moment.
         to.command(&["CLUSTER", "SETSLOT", &number, "NODE", &id]);
         from.command(&["CLUSTER", "SETSLOT", &number, "NODE", &id]);
         until("all nodes know of the move", || {
@@ -212,13 +217,13 @@ fn is_ok(node: &Server) -> bool {
     info.is_ok_and(|info| field(&info, "cluster_state") == Some("ok"))
 }
 
-/// Is it a master, or a replica that has all that its master has?
+/// Returns whether a node is a master, or a replica that has all that its master has.
 fn is_in_step(node: &Server) -> bool {
     let info: RedisResult<String> = node.try_ask(&["INFO", "replication"]);
     info.is_ok_and(|info| matches!(field(&info, "master_link_status"), None | Some("up")))
 }
 
-/// Slots in a row with the same nodes.
+/// A range of slots with the same nodes.
 struct Slots {
     first: u16,
     last: u16,

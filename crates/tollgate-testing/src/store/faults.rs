@@ -1,10 +1,10 @@
-//! A proxy between a client and a server that delays, swallows, freezes and breaks what passes.
+//! A proxy between a client and a server that delays, drops, freezes and breaks connections.
 //!
 //! # Invariants
 //!
-//! 1. What a connection has lost in one direction it never gets back, and it gets nothing later in that direction: a
-//!    stream with a hole would let a client take one request's reply for another's. Such a connection is lost for good;
-//!    new ones are as good as the mode is then.
+//! 1. Bytes that a connection has lost in one direction are never delivered, nor is anything later
+//!    in that direction: a stream with a hole would let a client take one request's reply for
+//!    another's. Such a connection is lost for good; new ones follow the current mode.
 //! 2. Whatever the mode, no byte is forwarded twice or out of order.
 //! 3. When the proxy is dropped, all its connections are closed.
 
@@ -24,29 +24,32 @@ use tokio::time::{Instant, sleep, sleep_until};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     Pass,
-    /// What passes arrives so much later, in each direction; nothing is lost, and no throughput.
+    /// All bytes arrive this much later, in each direction; none are lost, and the throughput
+    /// stays.
     Delay(Duration),
-    /// Nothing passes, and all that waits passes when the mode is changed: a stalled network that heals.
+    /// Nothing passes until the mode is changed, and then all of it does: a stalled network that
+    /// recovers.
     Hold,
-    /// Connections are taken and read, nothing is forwarded, nothing is closed.
+    /// Connections are accepted and read, but nothing is forwarded or closed.
     BlackHole,
-    /// The connections of this moment are frozen for ever without a word; new ones are as good as ever. On Linux their
+    /// The present connections are frozen for ever without notice; new ones work. On Linux their
     /// packets are lost, so that the system sees them unacknowledged too.
     HalfOpen,
-    /// Connections are reset: those of this moment, and new ones as soon as they are made.
+    /// Connections are reset: the present ones, and new ones as soon as they are made.
     Reset,
-    /// Clients are told that the server will say no more; what they say is still forwarded.
+    /// Clients see the end of the server's stream; what they send is still forwarded.
     HalfClose,
     /// One byte in each such time, in each direction.
     SlowBytes(Duration),
-    /// Requests reach the server, and the replies are swallowed: the client does not know what became of them.
+    /// Requests reach the server, and the replies are dropped, so that the client does not know
+    /// their fate.
     DropReplies,
 }
 
-/// What passed since the proxy was started.
+/// The traffic since the proxy was started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Passed {
-    /// Connections of clients that were taken.
+    /// Connections of clients that were accepted.
     pub connections: u64,
     /// Bytes that were forwarded to the server.
     pub requests: u64,
@@ -56,17 +59,19 @@ pub struct Passed {
 
 #[derive(Default)]
 struct Shared {
-    /// The sockets of clients, once more, so that a change of the mode reaches them before the call returns.
+    /// Duplicates of the clients' sockets, so that a change of the mode reaches them before the
+    /// call returns.
     clients: Mutex<HashMap<u64, OwnedFd>>,
     connections: AtomicU64,
     requests: AtomicU64,
     replies: AtomicU64,
 }
 
-// Relaxed everywhere: they are figures, and nothing else hangs on them.
+// Relaxed everywhere: they are statistics, and nothing else depends on them.
 const ORDER: Ordering = Ordering::Relaxed;
 
-/// The mode now, and how often there were those that mark the connections of their moment, however short that was.
+/// The current mode, and the count of past modes that mark the connections of their moment, however
+/// short it was.
 #[derive(Clone, Copy)]
 struct State {
     mode: Mode,
@@ -106,7 +111,8 @@ impl FaultProxy {
         self.address
     }
 
-    /// Changes the mode. When this returns, all that is on its way and all that comes is treated by the new one.
+    /// Changes the mode. When this returns, the new mode applies to all bytes that are not
+    /// delivered yet.
     pub fn set(&self, mode: Mode) {
         let clients = self.shared.clients.lock().unwrap();
         if mode == Mode::HalfOpen {
@@ -142,7 +148,7 @@ async fn accept(listener: TcpListener, upstream: SocketAddr, state: Seen, shared
                 let number = shared.connections.fetch_add(1, ORDER);
                 let again = client.as_fd().try_clone_to_owned().expect("a descriptor more");
                 let made = {
-                    // Under the lock: a connection is of the time before a change, or of the time after it.
+                    // Under the lock: a connection is made either before a change or after it.
                     let mut clients = shared.clients.lock().unwrap();
                     clients.insert(number, again);
                     *state.borrow()
@@ -158,7 +164,7 @@ async fn accept(listener: TcpListener, upstream: SocketAddr, state: Seen, shared
     }
 }
 
-/// How a connection ends that is not simply over.
+/// The ways in which a connection ends besides a regular end.
 enum End {
     Over,
     Frozen,
@@ -167,7 +173,7 @@ enum End {
 
 async fn connection(mut client: TcpStream, upstream: SocketAddr, state: Seen, made: State, shared: &Shared) {
     let server = TcpStream::connect(upstream).await;
-    // Who can't be connected is refused as well as that is still possible.
+    // If the server can't be reached, the client's connection is reset.
     let (Ok(mut server), true) = (server, made.mode != Mode::Reset) else {
         return drop(client.set_zero_linger());
     };
@@ -194,14 +200,14 @@ async fn connection(mut client: TcpStream, upstream: SocketAddr, state: Seen, ma
     let _ = client.set_zero_linger();
 }
 
-/// Waits until it is so; for ever if the proxy is gone, for then this task ends too.
+/// Waits until a condition holds; for ever if the proxy is gone, because then this task ends too.
 async fn until(state: &mut Seen, is_so: impl Fn(&State) -> bool) {
     if state.wait_for(is_so).await.is_err() {
         std::future::pending::<()>().await;
     }
 }
 
-/// What becomes of the next bytes.
+/// What happens to the next bytes.
 enum Fate {
     Forward,
     Wait,
@@ -213,7 +219,7 @@ impl State {
         self.mode == Mode::HalfClose || self.half_closes > made.half_closes
     }
 
-    /// What becomes now of bytes of a connection that was made then.
+    /// Returns what happens now to bytes of a connection that was made in the state `made`.
     fn fate(&self, made: &Self, is_request: bool) -> Fate {
         if self.half_opens > made.half_opens || self.resets > made.resets {
             return Fate::Lose;
@@ -228,7 +234,7 @@ impl State {
     }
 }
 
-/// Bytes as they came, and when.
+/// Bytes, and the time of their arrival.
 type Arrived = (Instant, Vec<u8>);
 
 /// One direction of a connection.
@@ -239,10 +245,10 @@ struct Way<'s> {
 }
 
 impl Way<'_> {
-    /// Carries bytes until the sender has ended, and then tells the receiver so.
+    /// Forwards bytes until the sender has ended, and then ends the stream to the receiver.
     async fn carry(self, state: Seen, made: State, count: &AtomicU64) {
         let Self { mut from, mut to, is_request } = self;
-        // Read on while what came before is delayed.
+        // Reading continues while earlier bytes are delayed.
         let (arrive, arrived) = mpsc::channel::<Arrived>(64);
         let read = async move {
             let mut buffer = vec![0; 16 << 10];
@@ -264,7 +270,7 @@ impl Way<'_> {
     }
 }
 
-/// Forwards what arrives, until the receiver may be told that it was all.
+/// Forwards bytes as they arrive, until the receiver may be told the end.
 async fn forward_all(
     mut arrived: mpsc::Receiver<Arrived>,
     to: &mut WriteHalf<'_>,
@@ -278,13 +284,13 @@ async fn forward_all(
             Outcome::Whole => {}
             Outcome::Gone => return,
             Outcome::Hole => {
-                // Whatever comes is taken, and nobody is told anything.
+                // All bytes are accepted, and neither side is told anything.
                 while arrived.recv().await.is_some() {}
                 std::future::pending::<()>().await;
             }
         }
     }
-    // The end of a stream is treated as its bytes are.
+    // The end of a stream is treated like its bytes.
     loop {
         let now = *state.borrow();
         match now.fate(&made, is_request) {
@@ -294,11 +300,11 @@ async fn forward_all(
     }
 }
 
-/// What one direction is after some bytes.
+/// The state of one direction after some bytes.
 enum Outcome {
     Whole,
     Hole,
-    /// The receiver takes nothing any more.
+    /// The receiver accepts nothing any more.
     Gone,
 }
 
@@ -334,7 +340,7 @@ async fn forward(
         tokio::select! {
             biased;
             () = pause => {}
-            // What becomes of these bytes is asked again.
+            // The mode has changed, so the fate of these bytes is decided again.
             () = changed => continue,
         }
         let part = if matches!(mode, Mode::SlowBytes(_)) { 1 } else { rest.len() };
@@ -347,15 +353,15 @@ async fn forward(
     Outcome::Whole
 }
 
-/// Makes a socket lose all packets that reach it, before they are acknowledged. No privileges are needed for that.
+/// Makes a socket drop all packets before they are acknowledged. This needs no privileges.
 #[cfg(target_os = "linux")]
 fn lose_packets(socket: &OwnedFd) {
-    // A filter of one instruction: of each packet, keep no byte.
+    // A filter of one instruction, which keeps no byte of a packet.
     const RETURN: u16 = 0x06;
     let filter = [socket2::SockFilter::new(RETURN, 0, 0, 0)];
     socket2::SockRef::from(socket).attach_filter(&filter).expect("a filter on an own socket");
 }
 
-/// Elsewhere a frozen connection is silent, but its packets are acknowledged.
+/// On other systems a frozen connection is silent, but its packets are acknowledged.
 #[cfg(not(target_os = "linux"))]
 fn lose_packets(_: &OwnedFd) {}

@@ -1,4 +1,4 @@
-//! Several processes that share a server: this test binary, run again as often as asked.
+//! Several processes that share a server: this test binary, run again for each node.
 //!
 //! A node is an ignored test, named by its parent. Run by hand it does nothing:
 //!
@@ -29,16 +29,16 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
 
-/// Says to a process that it is a node, and which.
+/// The variable that makes a process a node, and gives its number.
 const NUMBER: &str = "TOLLGATE_NODE";
-/// Before the names of what the parent hands over.
+/// The prefix of the names of the parent's variables.
 const VARIABLE: &str = "TOLLGATE_NODE_";
-/// Before what a node says, for the test harness writes to the same pipe.
+/// The prefix of a node's messages, because the test harness writes to the same pipe.
 const MARK: &str = "node: ";
 const READY: &str = "ready";
 const GO: &str = "go";
 
-/// The nodes, as their parent has them. They are killed when this is dropped.
+/// The nodes, as their parent sees them. Dropping this kills them.
 pub struct Nodes(Vec<Node>);
 
 struct Node {
@@ -55,8 +55,8 @@ impl Drop for Node {
 }
 
 impl Nodes {
-    /// Starts `count` processes that run the ignored test `entry` (its name as the test harness prints it) with these
-    /// variables, and waits until each is [ready](Me::ready).
+    /// Starts `count` processes that run the ignored test `entry` (its name as the test harness
+    /// prints it) with these variables, and waits until each is [ready](Me::ready).
     #[track_caller]
     pub fn start(count: usize, entry: &str, variables: &[(&str, &str)]) -> Self {
         let mut nodes = Self((0..count).map(|number| Node::start(number, entry, variables)).collect());
@@ -76,20 +76,20 @@ impl Nodes {
         (0..self.0.len()).for_each(|number| self.tell(number, line));
     }
 
-    /// What [`Me::hear`] gives to that node.
+    /// Sends a line to a node, which [`Me::hear`] returns.
     pub fn tell(&mut self, number: usize, line: &str) {
         // A node that was killed hears nothing.
         let _ = writeln!(self.0[number].input, "{line}");
     }
 
-    /// The next thing that this node says.
+    /// Returns the next message of this node.
     #[track_caller]
     pub fn hear(&mut self, number: usize) -> Value {
         let line = self.hear_line(number);
         serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"))
     }
 
-    /// The same, if it says anything for so long.
+    /// Returns the next message of this node, if one arrives in time.
     #[track_caller]
     pub fn heard_within(&mut self, number: usize, time: Duration) -> Option<Value> {
         let line = self.0[number].said.recv_timeout(time).ok()?;
@@ -102,12 +102,12 @@ impl Nodes {
         heard.unwrap_or_else(|_| panic!("node {number} ended or was silent too long"))
     }
 
-    /// The next thing that each node says, after which it must end well.
+    /// Returns the last message of each node, after which it must end successfully.
     #[track_caller]
     pub fn finish(mut self) -> Vec<Value> {
         let said = (0..self.0.len()).map(|number| self.hear(number)).collect();
         for (number, node) in self.0.iter_mut().enumerate() {
-            // Closing its output is the last that it does.
+            // A node closes its output last.
             while node.said.recv_timeout(DEADLINE / 2).is_ok() {}
             let status = node.child.wait().expect("it is our child");
             assert!(status.success(), "node {number}: {status}");
@@ -115,19 +115,19 @@ impl Nodes {
         said
     }
 
-    /// Kills a node at once (SIGKILL).
+    /// Kills a node immediately (SIGKILL).
     pub fn kill(&mut self, number: usize) {
         let child = &mut self.0[number].child;
         let _ = child.kill();
         let _ = child.wait();
     }
 
-    /// Stops a node (SIGSTOP), as a machine that hangs.
+    /// Stops a node (SIGSTOP), like a machine that hangs.
     pub fn stop(&self, number: usize) {
         process::stop(&self.0[number].child);
     }
 
-    /// Lets it go on.
+    /// Resumes a stopped node.
     pub fn resume(&self, number: usize) {
         process::resume(&self.0[number].child);
     }
@@ -161,42 +161,42 @@ pub struct Me {
     told: Receiver<String>,
 }
 
-/// Runs a node; does nothing in a process that is none.
+/// Runs a node; does nothing in a process that was not started as one.
 pub fn node(run: impl FnOnce(&Me)) {
     let Ok(number) = env::var(NUMBER) else { return };
     let (tell, told) = channel();
     thread::spawn(move || {
         std::io::stdin().lines().map_while(Result::ok).for_each(|line| drop(tell.send(line)));
-        // The parent is gone, however it ended: so is this.
+        // The parent is gone, however it ended, so the node ends too.
         std::process::exit(1);
     });
     run(&Me { number: number.parse().expect("a number"), told });
 }
 
 impl Me {
-    /// From 0 on.
+    /// Returns the number of the node, from 0 on.
     pub fn number(&self) -> usize {
         self.number
     }
 
-    /// What the parent handed over.
+    /// Returns a variable that the parent passed.
     #[track_caller]
     pub fn var(&self, name: &str) -> String {
         env::var(format!("{VARIABLE}{name}")).unwrap_or_else(|_| panic!("the parent gave no {name}"))
     }
 
-    /// Says that everything is prepared, and waits until all nodes are told to go.
+    /// Reports that everything is prepared, and waits until all nodes are told to go.
     pub fn ready(&self) {
         say_line(READY);
         assert_eq!(self.hear(), GO);
     }
 
-    /// Waits for the next line that the parent tells.
+    /// Waits for the next line from the parent.
     pub fn hear(&self) -> String {
         self.told.recv().expect("the parent is there")
     }
 
-    /// Has the parent tell anything new? Does not wait.
+    /// Returns the next line from the parent, if there is one. Does not wait.
     pub fn heard(&self) -> Option<String> {
         self.told.try_recv().ok()
     }

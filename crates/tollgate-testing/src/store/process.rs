@@ -1,4 +1,5 @@
-//! A server's process: it can be killed, stopped and resumed, and it never outlives the test, however that ends.
+//! A server's process. It can be killed, stopped and resumed, and it never outlives the test,
+//! however the test ends.
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use std::env;
@@ -7,7 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// A folder that is removed with everything in it.
+/// A folder that is removed with its contents when this is dropped.
 pub struct Folder(PathBuf);
 
 impl Folder {
@@ -16,7 +17,7 @@ impl Folder {
         let program = env::current_exe().expect("a test is a file");
         let target = program.ancestors().nth(3).expect("a test is in the target folder");
         let path = target.join("tmp").join(name);
-        // An old one of this name may be left of a machine that went down.
+        // A crash of the machine may have left a folder of this name.
         let _ = fs::remove_dir_all(&path);
         fs::create_dir_all(&path).expect("the target directory can be written");
         Self(path)
@@ -35,12 +36,13 @@ impl Drop for Folder {
 
 pub struct Process {
     child: Child,
-    /// A shell that waits for the end of its input, which comes when this process ends, even if it is killed.
+    /// A shell that kills the server at the end of its input, which comes when this process ends,
+    /// even if it is killed.
     guard: Child,
 }
 
 impl Process {
-    /// Starts it with its output in `server.log` of its folder.
+    /// Starts the process, with its output in `server.log` of its folder.
     pub fn start(command: &mut Command, folder: &Path) -> io::Result<Self> {
         let log = File::options().create(true).append(true).open(folder.join("server.log"))?;
         let mut child =

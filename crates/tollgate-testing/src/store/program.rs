@@ -1,4 +1,4 @@
-//! The two programs that everything is tested with.
+//! The two server programs that everything is tested with.
 
 use super::wait;
 use std::env;
@@ -13,13 +13,13 @@ pub enum Program {
 }
 
 impl Program {
-    /// Redis always, and Valkey where there is one; that there is none is said once.
+    /// Returns Redis, and Valkey if it is installed; its absence is reported once.
     pub fn all() -> Vec<Self> {
         static SAID: Once = Once::new();
         if Self::Valkey.find().is_some() {
             return vec![Self::Redis, Self::Valkey];
         }
-        // Written past the test harness, which keeps to itself what a passing test says.
+        // Bypasses the test harness, which hides the output of a test that passes.
         SAID.call_once(|| {
             let said = "valkey-server is not on the path and not named by TOLLGATE_VALKEY_SERVER: Valkey is left out";
             let _ = writeln!(std::io::stderr(), "{said}");
@@ -27,11 +27,11 @@ impl Program {
         vec![Self::Redis]
     }
 
-    /// Where the program is.
+    /// Returns the path of the program.
     ///
     /// # Panics
     ///
-    /// If it is nowhere: a test that was not made is no success.
+    /// If it is not installed, because a test that did not run must not pass.
     #[track_caller]
     pub fn path(self) -> PathBuf {
         self.find().unwrap_or_else(|| match self {
@@ -62,7 +62,7 @@ impl Program {
 /// Runs a test with each program, one after the other.
 pub fn for_each_server<F: Future<Output = ()>>(test: impl Fn(Program) -> F) {
     for program in Program::all() {
-        // A test that fails shows with which of them.
+        // Shows in the output of a failed test which program it was.
         eprintln!("with {program:?}");
         wait::run(test(program));
     }

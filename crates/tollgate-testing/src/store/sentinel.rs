@@ -1,4 +1,4 @@
-//! A master, its replica, and a sentinel that makes the replica the master when the master is gone.
+//! A master, its replica, and a sentinel that promotes the replica when the master is gone.
 
 use super::program::Program;
 use super::server::{Server, field};
@@ -8,7 +8,7 @@ use redis::RedisResult;
 use std::collections::HashMap;
 use std::net::SocketAddr;
 
-/// What the sentinel calls the service.
+/// The name of the service at the sentinel.
 pub const NAME: &str = "tollgate";
 
 pub struct Watched {
@@ -17,7 +17,7 @@ pub struct Watched {
 }
 
 impl Watched {
-    /// Starts them, and waits until the sentinel knows both and the replica is in step.
+    /// Starts them, and waits until the sentinel knows both and the replica is in sync.
     #[track_caller]
     pub fn start(program: Program) -> Self {
         let master = Server::of(program);
@@ -27,7 +27,7 @@ impl Watched {
             let info: String = replica.ask(&["INFO", "replication"]);
             field(&info, "master_link_status") == Some("up")
         });
-        // One sentinel decides alone.
+        // A quorum of one: the sentinel decides alone.
         let sentinel = Setup::new(program).role(Role::Sentinel);
         let sentinel = sentinel
             .line(&format!("sentinel monitor {NAME} 127.0.0.1 {port} 1"))
@@ -45,7 +45,7 @@ impl Watched {
         &self.sentinel
     }
 
-    /// URLs of the sentinel, of which clients learn the master's.
+    /// Returns the URLs of the sentinel, from which clients learn the master's.
     pub fn urls(&self) -> Vec<String> {
         vec![self.sentinel.url()]
     }
@@ -56,7 +56,7 @@ impl Watched {
         server.unwrap_or_else(|| panic!("{address} is none of the two servers"))
     }
 
-    /// The master that the sentinel names now.
+    /// Returns the master that the sentinel names now.
     #[track_caller]
     pub fn master(&self) -> &Server {
         let named = self.named().expect("the sentinel answers");
@@ -68,7 +68,7 @@ impl Watched {
         Ok(format!("{}:{}", named.0, named.1).parse().expect("an address"))
     }
 
-    /// Kills the master, and says which that was.
+    /// Kills the master, and returns its address.
     #[track_caller]
     pub fn kill_master(&self) -> SocketAddr {
         let master = self.master();
@@ -76,12 +76,14 @@ impl Watched {
         master.address()
     }
 
-    /// Waits until the sentinel names another master than this to all that ask in any way, and that one takes writes.
+    /// Waits until the sentinel names a master other than `from` in all its answers, and that one
+    /// accepts writes.
     #[track_caller]
     pub fn wait_for_failover(&self, from: SocketAddr) -> SocketAddr {
         found("the sentinel names another master, which is one", || {
             let named = self.named().ok().filter(|named| *named != from)?;
-            // The list of masters is behind the name's address until the failover is over; some clients read the list.
+            // Until the failover is over, the list of masters is older than the name's address, and
+            // some clients read the list.
             let listed: HashMap<String, String> =
                 self.sentinel.try_ask(&["SENTINEL", "MASTER", NAME]).ok()?;
             let info: String = self.server(named).try_ask(&["INFO", "replication"]).ok()?;

@@ -1,5 +1,5 @@
-//! One server of the test's own, on a free port, with nothing stored on disk: it can be killed, started again,
-//! stopped, and asked what it holds.
+//! One server of a test, on a free port, without files on disk. It can be killed, restarted,
+//! stopped, and queried.
 
 use super::ports;
 use super::process::{Folder, Process};
@@ -13,11 +13,11 @@ use std::process::Command;
 use std::sync::Mutex;
 use std::time::Duration;
 
-/// So long the test's own questions wait for an answer.
+/// How long the test's own queries wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// A server that ends when this is dropped. It is asked by connections of its own, which block the thread for a
-/// moment, and which no fault reaches that is put between it and its clients.
+/// A server that ends when this is dropped. Tests query it over separate connections, which block
+/// the thread for a moment and bypass the faults between it and its clients.
 pub struct Server {
     // Dropped before its folder.
     process: Mutex<Option<Process>>,
@@ -27,13 +27,13 @@ pub struct Server {
 }
 
 impl Server {
-    /// Redis, with nothing special.
+    /// Starts Redis with default settings.
     #[track_caller]
     pub fn start() -> Self {
         Setup::new(Program::Redis).start()
     }
 
-    /// This program, with nothing special.
+    /// Starts this program with default settings.
     #[track_caller]
     pub fn of(program: Program) -> Self {
         Setup::new(program).start()
@@ -58,7 +58,7 @@ impl Server {
         panic!("ten ports were free, and then were not");
     }
 
-    /// Starts the process and waits until it answers; gives its log if it ends instead.
+    /// Starts the process and waits until it answers. Returns its log if it ends instead.
     #[track_caller]
     fn launch(&self) -> Result<(), String> {
         let mut command = Command::new(self.setup.program.path());
@@ -67,7 +67,7 @@ impl Server {
             command.arg("--sentinel");
         }
         let mut process = Process::start(&mut command, self.folder.path()).expect("the program starts");
-        // Whoever answers must be this process, and not another that had the port first.
+        // The answer must come from this process, and not from another that had the port first.
         let ours = format!("process_id:{}\r\n", process.id());
         let mut has_ended = false;
         until("the server answers", || {
@@ -82,7 +82,7 @@ impl Server {
         Ok(())
     }
 
-    /// What it wrote to its log.
+    /// Returns the server's log.
     pub fn log(&self) -> String {
         fs::read_to_string(self.folder.path().join("server.log")).unwrap_or_default()
     }
@@ -95,24 +95,25 @@ impl Server {
         self.address
     }
 
-    /// `redis://127.0.0.1:12345`, with the password if there is one; `rediss://` with TLS.
+    /// Returns the server's URL, such as `redis://127.0.0.1:12345`, with the password if there is
+    /// one; `rediss://` with TLS.
     pub fn url(&self) -> String {
         self.url_at(self.address)
     }
 
-    /// Its URL with another address: that of a proxy before it.
+    /// Returns the server's URL with another address: that of a proxy before it.
     pub fn url_at(&self, address: SocketAddr) -> String {
         let scheme = if self.setup.authority.is_some() { "rediss" } else { "redis" };
         let password = self.setup.password.as_ref().map(|password| format!(":{password}@"));
         format!("{scheme}://{}{address}", password.unwrap_or_default())
     }
 
-    /// A client that has the password and trusts the authority.
+    /// Returns a client that has the password and trusts the authority.
     pub fn client(&self) -> Client {
         self.client_at(self.address)
     }
 
-    /// Such a client of a proxy before the server.
+    /// Returns a client that reaches the server through a proxy at `address`.
     pub fn client_at(&self, address: SocketAddr) -> Client {
         let url = self.url_at(address);
         match &self.setup.authority {
@@ -122,24 +123,27 @@ impl Server {
         .expect("a good URL")
     }
 
-    /// Kills it at once (SIGKILL). What it held is lost.
+    /// Kills the server immediately (SIGKILL). Its data are lost.
     pub fn kill(&self) {
         *self.process.lock().unwrap() = None;
     }
 
-    /// Starts it on the same port, with its first settings and without any data; kills it before if it runs.
+    /// Starts the server on the same port, with its first settings and without any data; kills it
+    /// before if it runs.
     #[track_caller]
     pub fn restart(&self) {
         self.kill();
         self.launch().unwrap_or_else(|log| panic!("it did not start again:\n{log}"));
     }
 
-    /// Stops it (SIGSTOP): it keeps its connections and takes new ones, and answers nothing.
+    /// Stops the server (SIGSTOP): it keeps its connections and the system accepts new ones, but it
+    /// answers nothing.
     pub fn stop(&self) {
         self.process.lock().unwrap().as_ref().expect("it was not killed").stop();
     }
 
-    /// Lets it go on after [`stop`](Self::stop): it then does all that it was asked meanwhile.
+    /// Resumes the server after [`stop`](Self::stop): it then executes all that it was sent
+    /// meanwhile.
     pub fn resume(&self) {
         self.process.lock().unwrap().as_ref().expect("it was not killed").resume();
     }
@@ -154,24 +158,24 @@ impl Server {
         Ok(connection)
     }
 
-    /// Asks it something, on a connection of its own: `try_ask::<i64>(&["GET", "key"])`.
+    /// Sends a query on its own connection: `try_ask::<i64>(&["GET", "key"])`.
     pub fn try_ask<T: FromRedisValue>(&self, words: &[&str]) -> RedisResult<T> {
         redis::cmd(words[0]).arg(&words[1..]).query(&mut self.connect()?)
     }
 
-    /// Asks it something that it must answer.
+    /// Sends a query that the server must answer.
     #[track_caller]
     pub fn ask<T: FromRedisValue>(&self, words: &[&str]) -> T {
         self.try_ask(words).unwrap_or_else(|error| panic!("{words:?}: {error}"))
     }
 
-    /// Has it do something, which it must: `command(&["SCRIPT", "FLUSH"])`.
+    /// Sends a command that the server must execute: `command(&["SCRIPT", "FLUSH"])`.
     #[track_caller]
     pub fn command(&self, words: &[&str]) -> Value {
         self.ask(words)
     }
 
-    /// All its keys, sorted, with the milliseconds that each has left; -1 is for ever.
+    /// Returns all keys, sorted, with their remaining milliseconds; -1 is for ever.
     #[track_caller]
     pub fn keys_with_ttl(&self) -> Vec<(String, i64)> {
         let mut connection = self.connect().expect("it runs");
@@ -186,7 +190,7 @@ impl Server {
                 break;
             }
         }
-        // A scan may give a key twice.
+        // A scan may return a key twice.
         keys.sort();
         keys.dedup();
         if keys.is_empty() {
@@ -198,11 +202,11 @@ impl Server {
         }
         let left: Vec<i64> = ask.query(&mut connection).expect("it answers");
         let keys = keys.iter().map(|key| String::from_utf8_lossy(key).into_owned());
-        // -2 is a key that was gone meanwhile.
+        // -2 is a key that expired meanwhile.
         keys.zip(left).filter(|(_, left)| *left != -2).collect()
     }
 
-    /// The processor's time that it has used since it was started.
+    /// Returns the processor time that the server has used since it was started.
     #[track_caller]
     pub fn cpu_time(&self) -> Duration {
         let info: String = self.ask(&["INFO", "cpu"]);
@@ -210,7 +214,8 @@ impl Server {
         Duration::from_secs_f64(of("used_cpu_sys") + of("used_cpu_user"))
     }
 
-    /// How often it has done this command, also in scripts: `evalsha`. Refusals count.
+    /// Returns how often the server has executed this command, also in scripts: `evalsha`. Refusals
+    /// count.
     #[track_caller]
     pub fn calls(&self, command: &str) -> u64 {
         let info: String = self.ask(&["INFO", "commandstats"]);
@@ -219,21 +224,22 @@ impl Server {
         calls.expect("a figure").parse().expect("a figure")
     }
 
-    /// Connections of clients that it has now, without the one that asks this.
+    /// Returns the number of connected clients, without the one that asks this.
     #[track_caller]
     pub fn clients(&self) -> u64 {
         let info: String = self.ask(&["INFO", "clients"]);
         field(&info, "connected_clients").expect("a figure").parse::<u64>().expect("a figure") - 1
     }
 
-    /// The bytes of a key and its value, with all that the server keeps about it; none for no key.
+    /// Returns the bytes of a key and its value, with all that the server keeps about it; `None` if
+    /// there is no such key.
     #[track_caller]
     pub fn memory_usage(&self, key: &str) -> Option<u64> {
         self.ask(&["MEMORY", "USAGE", key, "SAMPLES", "0"])
     }
 }
 
-/// What stands after `name:` in an answer to INFO.
+/// Returns the value after `name:` in an answer to INFO.
 pub fn field<'i>(info: &'i str, name: &str) -> Option<&'i str> {
     info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
 }

@@ -1,4 +1,4 @@
-//! How a server is set up, before it is started.
+//! [`Setup`]: the settings of a server, before it is started.
 
 use super::certificates::Authority;
 use super::program::Program;
@@ -6,14 +6,14 @@ use super::server::Server;
 use std::fs;
 use std::path::Path;
 
-/// What kind of server the program becomes.
+/// The kind of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// A server alone, or a replica.
+    /// A single server, or a replica.
     Plain,
     /// A node of a cluster.
     Cluster,
-    /// A sentinel: it watches other servers and holds no data.
+    /// A sentinel, which watches other servers and holds no data.
     Sentinel,
 }
 
@@ -37,25 +37,25 @@ impl Setup {
         self
     }
 
-    /// Clients must give this password.
+    /// Requires this password from clients.
     pub fn password(mut self, password: &str) -> Self {
         self.password = Some(password.to_owned());
         self
     }
 
-    /// It speaks TLS only, with a certificate of this authority.
+    /// Accepts only TLS, with a certificate of this authority.
     pub fn tls(mut self, authority: &Authority) -> Self {
         self.authority = Some(authority.clone());
         self
     }
 
-    /// One more line of its configuration: `maxmemory 2mb`.
+    /// Adds a line to the configuration: `maxmemory 2mb`.
     pub fn line(mut self, line: &str) -> Self {
         self.lines.push(line.to_owned());
         self
     }
 
-    /// Starts it on a free port of 127.0.0.1, and waits until it answers.
+    /// Starts the server on a free port of 127.0.0.1, and waits until it answers.
     ///
     /// # Panics
     ///
@@ -65,14 +65,16 @@ impl Setup {
         Server::start_with(self)
     }
 
-    /// Writes what the server reads when it starts. `bus` is the port on which a cluster's nodes speak to each other.
+    /// Writes the configuration file. `bus` is the port on which a cluster's nodes talk to each
+    /// other.
     pub fn write(&self, folder: &Path, port: u16, bus: Option<u16>) {
         let mut lines = vec!["bind 127.0.0.1".to_owned(), format!("dir {}", folder.display())];
         if self.role != Role::Sentinel {
             lines.extend(["save \"\"", "appendonly no", "enable-debug-command yes"].map(str::to_owned));
-            // Replicas of Redis 7 would wait five seconds for others to come.
+            // Otherwise replicas of Redis 7 wait five seconds for others to come.
             lines.push("repl-diskless-sync-delay 0".to_owned());
-            // And CLUSTER SLOTS names a replica only after the first ping of its master, which would be ten seconds.
+            // CLUSTER SLOTS names a replica only after the first ping of its master, which would
+            // come after ten seconds.
             lines.push("repl-ping-replica-period 1".to_owned());
         }
         if let Some(bus) = bus {

@@ -1,4 +1,4 @@
-//! A runtime with a deadline for each test, and conditions that are asked again until they hold.
+//! A runtime with a deadline for each test, and conditions that are polled until they hold.
 
 use std::fmt::Debug;
 use std::future::Future;
@@ -6,20 +6,20 @@ use std::panic::Location;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Far more than any test takes, so that none of them hangs.
+/// Far more than any test takes, so that no test hangs.
 pub const DEADLINE: Duration = Duration::from_secs(60);
 
-/// Between two looks at a condition.
+/// The pause between two looks at a condition.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Runs a test on a runtime of its own. Its tasks and connections end with it.
+/// Runs a test on its own runtime, which ends its tasks and connections.
 pub fn run(test: impl Future<Output = ()>) {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     let runtime = builder.worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async { tokio::time::timeout(DEADLINE, test).await }).expect("over in time");
 }
 
-/// Asks again and again until it is so, and blocks the thread meanwhile.
+/// Polls a condition until it holds, and blocks the thread meanwhile.
 #[track_caller]
 pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let begun = Instant::now();
@@ -29,7 +29,7 @@ pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Asks again and again until there is an answer, and blocks the thread meanwhile.
+/// Polls until there is an answer, and blocks the thread meanwhile.
 #[track_caller]
 pub fn found<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let mut answer = None;
@@ -40,7 +40,7 @@ pub fn found<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     answer.expect("it was waited for")
 }
 
-/// Asks again and again until it is so; other tasks go on.
+/// Polls a condition until it holds, without blocking other tasks.
 #[track_caller]
 pub fn until_async(what: &str, mut is_so: impl AsyncFnMut() -> bool) -> impl Future<Output = ()> {
     let from = Location::caller();
@@ -53,7 +53,7 @@ pub fn until_async(what: &str, mut is_so: impl AsyncFnMut() -> bool) -> impl Fut
     }
 }
 
-/// Is nothing heard of this future for so long? Then it is given up.
+/// Returns whether a future stays pending for this time, and drops it.
 pub async fn is_silent<T: Debug>(time: Duration, future: impl Future<Output = T>) -> bool {
     tokio::time::timeout(time, future).await.is_err()
 }

@@ -1,7 +1,7 @@
-//! The access log, in Combined Log Format: `tollgate replay` reads it back.
+//! The access log, in Combined Log Format, which `tollgate replay` can read.
 //!
-//! Requests hand their lines to a thread of its own and never wait for it: if it can't keep up, lines are lost and
-//! counted.
+//! Requests hand their lines to a separate thread and never wait for it. If it can't keep up, lines
+//! are lost and counted.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Write};
@@ -18,13 +18,13 @@ use crate::failure::Failure;
 use crate::printable::printable_path;
 use crate::proxy::say::say;
 
-/// So many lines may wait to be written.
+/// The most lines that may wait to be written.
 const WAITING: usize = 16_384;
 
-/// nginx's word for a client that left before there was a response.
+/// nginx's status for a client that left before there was a response.
 const CLIENT_LEFT: u16 = 499;
 
-/// Where requests leave their lines.
+/// The sender of lines to the [`Writer`].
 #[derive(Clone)]
 pub(crate) struct AccessLog {
     lines: SyncSender<Option<Vec<u8>>>,
@@ -64,7 +64,7 @@ impl AccessLog {
         Ok((Self { lines: lines.clone(), lost }, Writer { lines, thread }))
     }
 
-    /// Leaves a line to be written.
+    /// Queues a line.
     pub(crate) fn write(&self, line: Vec<u8>) {
         if self.lines.try_send(Some(line)).is_err() {
             self.lost.inc();
@@ -73,9 +73,9 @@ impl AccessLog {
 }
 
 impl Writer {
-    /// Writes what is waiting, and ends.
+    /// Writes the queued lines, and ends.
     pub(crate) fn finish(self) {
-        // If the thread is gone there is nobody to wait for.
+        // Fails only if the thread has ended already.
         let _ = self.lines.send(None);
         let _ = self.thread.join();
     }
@@ -99,7 +99,7 @@ fn write_all(lines: &Receiver<Option<Vec<u8>>>, mut out: impl Write, lost: &Coun
             Ok(line) => line,
             Err(TryRecvError::Disconnected) => None,
             Err(TryRecvError::Empty) => {
-                // In a quiet moment the log is up to date.
+                // Flushes when the queue is empty, so that the log is up to date.
                 check(out.flush());
                 lines.recv().unwrap_or_default()
             }
@@ -111,7 +111,7 @@ fn write_all(lines: &Receiver<Option<Vec<u8>>>, mut out: impl Write, lost: &Coun
     }
 }
 
-/// What of a request stands in its line.
+/// The parts of a request that its line shows.
 pub(crate) struct Asked {
     at: Timestamp,
     client: String,
@@ -123,7 +123,8 @@ pub(crate) struct Asked {
 }
 
 impl Asked {
-    /// Keeps what will be needed when the response is over. The `client` is '-' where nobody knows.
+    /// Copies what the line will need when the response is over. The `client` is '-' if it is
+    /// unknown.
     pub(crate) fn new<B>(request: &http::Request<B>, client: String) -> Self {
         Self {
             at: Timestamp::now(),
@@ -136,7 +137,7 @@ impl Asked {
         }
     }
 
-    /// The line of a request that was answered so, or not at all.
+    /// Returns the line of a request with its response, or without one.
     pub(crate) fn line(&self, status: Option<StatusCode>, bytes: u64) -> Vec<u8> {
         let mut line = Vec::with_capacity(256);
         let at = self.at.strftime("%d/%b/%Y:%H:%M:%S +0000");
@@ -161,7 +162,7 @@ fn first(headers: &HeaderMap, name: &HeaderName) -> Vec<u8> {
     headers.get(name).map_or_else(|| b"-".to_vec(), |value| value.as_bytes().to_vec())
 }
 
-/// As Apache does it: nothing that ends a field, a line or steers a terminal.
+/// Escapes as Apache does: all that would end a field or a line, or control a terminal.
 fn escape(text: &[u8], line: &mut Vec<u8>) {
     for &byte in text {
         match byte {

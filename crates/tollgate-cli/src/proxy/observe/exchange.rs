@@ -1,4 +1,4 @@
-//! One request and its response, from head to end: counted and logged when the last of it is gone.
+//! [`Exchange`]: one request and its response, counted and logged when the last byte has been sent.
 
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
@@ -14,11 +14,11 @@ use tollgate_http::{KeyBy, KeyPart, PeerAddr, RequestHead};
 use super::access_log::{AccessLog, Asked};
 use super::metrics::Metrics;
 
-/// Who counts and logs.
+/// The metrics and the log that exchanges write to.
 pub(crate) struct Observer {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) log: Option<AccessLog>,
-    /// Who the client is behind proxies; `None` where there are none.
+    /// Finds the client behind trusted proxies; `None` if there are none.
     pub(crate) client: Option<KeyBy>,
 }
 
@@ -38,8 +38,8 @@ impl Observer {
     }
 }
 
-/// A request under way. It is over when this is dropped: with the body of its response, or with the future of one
-/// that nobody waits for any more.
+/// A request in progress. It ends when this is dropped: with the body of its response, or with a
+/// future that is no longer polled.
 pub(crate) struct Exchange {
     observer: Arc<Observer>,
     begun: Instant,
@@ -49,7 +49,7 @@ pub(crate) struct Exchange {
 }
 
 impl Exchange {
-    /// Begins with a request, which is told who its peer is.
+    /// Starts an exchange, and adds the peer's address to the request.
     pub(crate) fn begin<B>(observer: &Arc<Observer>, request: &mut Request<B>, peer: SocketAddr) -> Self {
         request.extensions_mut().insert(PeerAddr(peer));
         observer.metrics.in_flight.inc();
@@ -57,7 +57,7 @@ impl Exchange {
         Self { observer: Arc::clone(observer), begun: Instant::now(), asked, status: None, bytes: 0 }
     }
 
-    /// Goes on with the response.
+    /// Attaches the exchange to the body of the response.
     pub(crate) fn answered<B>(mut self, response: Response<B>) -> Response<Watched<B>> {
         self.status = Some(response.status());
         response.map(|body| Watched { body, exchange: self })
@@ -76,7 +76,7 @@ impl Drop for Exchange {
     }
 }
 
-/// The body of a response, counted as it passes.
+/// The body of a response, whose bytes are counted as they pass.
 pub(crate) struct Watched<B> {
     body: B,
     exchange: Exchange,

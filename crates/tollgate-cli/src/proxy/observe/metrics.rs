@@ -1,4 +1,4 @@
-//! What the proxy counts, for Prometheus. No label holds anything that a client chose.
+//! The metrics of the proxy, for Prometheus. No label has a value that a client chose.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -24,14 +24,14 @@ use crate::proxy::upstream::service::Fault;
 /// A label and its value.
 type Label = [(&'static str, String); 1];
 
-/// Where requests are told apart by how long they took, in seconds.
+/// The bounds of the latency histogram, in seconds.
 const BUCKETS: [f64; 15] =
     [0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 60.0];
 
-/// Classes of statuses, and what stands for a client that left before there was a response.
+/// The classes of statuses; `none` is for a client that left before there was a response.
 const CLASSES: [&str; 6] = ["1xx", "2xx", "3xx", "4xx", "5xx", "none"];
 
-/// All counts of a proxy. Handles to each are kept, so that a request looks nothing up.
+/// All metrics of a proxy. Handles to each are kept, so that a request looks nothing up.
 pub(crate) struct Metrics {
     registry: Registry,
     requests: [Counter; CLASSES.len()],
@@ -48,7 +48,7 @@ pub(crate) struct Metrics {
     observed: Arc<OnceLock<Vec<Observed>>>,
 }
 
-/// What one limit decided.
+/// The decisions of one limit.
 struct Decisions {
     limit: String,
     allowed: Counter,
@@ -58,7 +58,7 @@ struct Decisions {
 }
 
 impl Metrics {
-    /// Counts for limits of these names.
+    /// Creates metrics for limits of these names.
     pub(crate) fn new(limits: impl Iterator<Item = String>) -> Self {
         let mut registry = Registry::with_prefix("tollgate");
         let requests: Family<Label, Counter> = Family::default();
@@ -124,12 +124,12 @@ impl Metrics {
         }
     }
 
-    /// Says whose keys are to be told; only the first time counts.
+    /// Sets the limits to observe; only the first call has an effect.
     pub(crate) fn observe(&self, limits: Vec<Observed>) {
         let _ = self.observed.set(limits);
     }
 
-    /// Counts what a limit said.
+    /// Counts a decision of a limit.
     pub(crate) fn decided(&self, event: &Event<'_>) {
         let Some(of) = self.decisions.iter().find(|of| of.limit == event.limit()) else { return };
         match event.decision() {
@@ -156,7 +156,7 @@ impl Metrics {
         }
     }
 
-    /// All of it as text (OpenMetrics).
+    /// Returns all metrics as text (OpenMetrics).
     pub(crate) fn text(&self) -> String {
         let mut text = String::new();
         // Writing to a string cannot fail.
@@ -165,7 +165,7 @@ impl Metrics {
     }
 }
 
-/// What the limits hold, asked when somebody wants to know.
+/// The statistics of the limits, read when Prometheus asks.
 struct Held {
     limits: Arc<OnceLock<Vec<Observed>>>,
 }
@@ -176,23 +176,23 @@ impl fmt::Debug for Held {
     }
 }
 
-/// A figure: name, help, does it only grow, and which it is.
+/// A metric: name, help, whether it is a counter, and its value.
 type Figure<S> = (&'static str, &'static str, bool, fn(&S) -> u64);
 
-/// The figures of a limit of this proxy.
+/// The metrics of a limit that is local to this proxy.
 const OWN: [Figure<Stats>; 5] = [
     ("keys", "Keys that the limit tracks", false, |stats| stats.keys as u64),
     ("keys_max", "The most keys that the limit may track", false, |stats| stats.max_keys as u64),
     ("limiter_memory_bytes", "Bytes that the limit holds", false, |stats| stats.bytes as u64),
     ("keys_forgotten", "Idle keys that were forgotten", true, |stats| stats.evicted),
-    ("keys_turned_away", "Requests of new keys that found no place", true, |stats| stats.no_room),
+    ("keys_turned_away", "Requests of new keys for which there was no room", true, |stats| stats.no_room),
 ];
 
-/// The figures of a limit that is shared, and of the way to its store.
+/// The metrics of a shared limit, and of the connection to its store.
 const SHARED: [Figure<(SharedStats, ClientStats)>; 10] = [
     ("shared_by_store", "Decisions of the store", true, |(limit, _)| limit.by_store),
     ("shared_ahead", "Decisions from tokens that are leased or not told yet", true, |(limit, _)| limit.ahead),
-    ("shared_stood_in", "Decisions that stood in for the store's", true, |(limit, _)| limit.stood_in),
+    ("shared_stood_in", "Decisions that were made in place of the store", true, |(limit, _)| limit.stood_in),
     (
         "shared_unknown",
         "Checks that the store may have counted without an answer in time",
@@ -202,9 +202,13 @@ const SHARED: [Figure<(SharedStats, ClientStats)>; 10] = [
     ("shared_refused", "Checks that the store has refused to execute", true, |(limit, _)| limit.refused),
     ("shared_leased", "Tokens leased and not spent", false, |(limit, _)| limit.leased),
     ("shared_unsynced", "Tokens admitted and not confirmed by the store", false, |(limit, _)| limit.unsynced),
-    ("shared_in_flight", "Of these, those on their way", false, |(limit, _)| limit.in_flight),
-    ("shared_most_unsynced", "The most of them of one key", false, |(limit, _)| limit.most_unsynced),
-    ("store_breaker_opened", "How often the store was given up for a while", true, |(_, client)| {
+    ("shared_in_flight", "Tokens sent to the store and not confirmed yet", false, |(limit, _)| {
+        limit.in_flight
+    }),
+    ("shared_most_unsynced", "The most unconfirmed tokens of one key", false, |(limit, _)| {
+        limit.most_unsynced
+    }),
+    ("store_breaker_opened", "How often the circuit breaker has opened", true, |(_, client)| {
         client.breaker_opened
     }),
 ];
@@ -226,7 +230,7 @@ impl Collector for Held {
     }
 }
 
-/// Each figure of all limits.
+/// Writes each metric of all limits.
 fn write<S>(encoder: &mut DescriptorEncoder<'_>, figures: &[Figure<S>], limits: &[(&str, S)]) -> fmt::Result {
     if limits.is_empty() {
         return Ok(());

@@ -1,4 +1,4 @@
-//! The address at which Prometheus asks: `/metrics`, and nothing else.
+//! The server that Prometheus asks: `/metrics`, and nothing else.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -20,11 +20,11 @@ use crate::proxy::problem::problem;
 const OPEN_METRICS: HeaderValue =
     HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
 
-/// Answers until it is dropped.
+/// Serves until the future is dropped.
 pub(crate) async fn serve(listener: TcpListener, metrics: Arc<Metrics>) {
     loop {
         let Ok((stream, _)) = listener.accept().await else {
-            // Out of files, most likely: some will be closed.
+            // Most likely out of files: some will be closed.
             tokio::time::sleep(Duration::from_millis(50)).await;
             continue;
         };
@@ -35,14 +35,14 @@ pub(crate) async fn serve(listener: TcpListener, metrics: Arc<Metrics>) {
         });
         let mut server = http1::Builder::new();
         server.timer(TokioTimer::new()).header_read_timeout(Duration::from_secs(10));
-        // A connection that breaks is its client's business.
+        // A broken connection is not an error of the proxy.
         tokio::spawn(async move { drop(server.serve_connection(TokioIo::new(stream), answer).await) });
     }
 }
 
 fn answer(request: &Request<Incoming>, metrics: &Metrics) -> Response<Full<Bytes>> {
     if request.uri().path() != "/metrics" {
-        return problem(StatusCode::NOT_FOUND, "Here is nothing but /metrics.");
+        return problem(StatusCode::NOT_FOUND, "Only /metrics is served here.");
     }
     if ![Method::GET, Method::HEAD].contains(request.method()) {
         let mut response = problem(StatusCode::METHOD_NOT_ALLOWED, "Metrics can be read only.");

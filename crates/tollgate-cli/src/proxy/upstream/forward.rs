@@ -1,4 +1,4 @@
-//! The service behind the limits: a request goes to the upstream, its response comes back.
+//! The service behind the limits: forwards a request to the upstream and returns its response.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -23,16 +23,16 @@ use super::upload::{Motion, Upload};
 use crate::proxy::observe::metrics::Metrics;
 use crate::proxy::problem::problem;
 
-/// The upstream's body, or an answer of the proxy itself.
+/// The upstream's body, or that of a response by the proxy itself.
 pub(crate) type Answer = Either<Incoming, Full<Bytes>>;
 
-/// Passes requests on. It is always ready.
+/// Forwards requests. It is always ready.
 #[derive(Clone)]
 pub(crate) struct Forward {
     pub(crate) to: Arc<Destination>,
 }
 
-/// What all requests have in common.
+/// The settings that all requests share.
 pub(crate) struct Destination {
     pub(crate) upstream: Upstream,
     pub(crate) origin: Origin,
@@ -60,7 +60,7 @@ impl Service<Request<Incoming>> for Forward {
     }
 }
 
-/// Why a request was not answered by the upstream.
+/// The status and message for a request that is not forwarded.
 type Refusal = (StatusCode, &'static str);
 
 impl Destination {
@@ -79,7 +79,7 @@ impl Destination {
         self.incoming(response, client)
     }
 
-    /// The request as the upstream gets it.
+    /// Returns the request as the upstream gets it.
     fn outgoing(
         &self,
         request: Request<Incoming>,
@@ -110,7 +110,7 @@ impl Destination {
         let target = self
             .upstream
             .target(path)
-            .ok_or((StatusCode::BAD_REQUEST, "The target of the request is no path."))?;
+            .ok_or((StatusCode::BAD_REQUEST, "The target of the request is not a path."))?;
         let bytes = self.metrics.request_bytes.clone();
         let mut request = Request::new(Upload { body, motion: Arc::clone(motion), bytes });
         *request.method_mut() = head.method;
@@ -119,7 +119,7 @@ impl Destination {
         Ok(request)
     }
 
-    /// The response as the client gets it.
+    /// Returns the response as the client gets it.
     fn incoming(
         &self,
         mut response: Response<Incoming>,
@@ -131,7 +131,7 @@ impl Destination {
         hop::sign(response.headers_mut(), version);
         *response.version_mut() = Version::HTTP_11;
         if switches {
-            // Nobody asked for another protocol: what follows can't be passed on.
+            // The client did not ask for another protocol, so the tunnel has no other end.
             let client = client.ok_or_else(|| self.failed(Fault::Broken))?;
             tunnel::announce(response.headers_mut());
             tunnel::join(client, hyper::upgrade::on(&mut response), self.metrics.tunnels.clone());
@@ -145,11 +145,11 @@ impl Destination {
     }
 }
 
-/// Stands where a connection has no other end, which none has.
+/// The address for a connection without a peer, which does not occur.
 const NOBODY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), 0);
 
-/// The host that was asked for: in the target, else in the field `Host`, of which there must be exactly one in
-/// HTTP/1.1 (RFC 9112, 3.2). Empty if an older client named none.
+/// Returns the host that the client asked for: from the target, else from the field `Host`, of
+/// which HTTP/1.1 requires exactly one (RFC 9112, 3.2). Empty if an older client sent none.
 fn asked_host(head: &http::request::Parts) -> Result<HeaderValue, Refusal> {
     let mut fields = head.headers.get_all(HOST).iter();
     let (first, second) = (fields.next(), fields.next());
@@ -159,7 +159,7 @@ fn asked_host(head: &http::request::Parts) -> Result<HeaderValue, Refusal> {
     if let Some(authority) = head.uri.authority() {
         let host = authority.as_str().rsplit('@').next().unwrap_or_default();
         return HeaderValue::from_str(host)
-            .map_err(|_| (StatusCode::BAD_REQUEST, "The request's host is none."));
+            .map_err(|_| (StatusCode::BAD_REQUEST, "The request's host is invalid."));
     }
     match first {
         Some(host) if host.is_empty() || Authority::try_from(host.as_bytes()).is_ok() => Ok(host.clone()),

@@ -1,4 +1,4 @@
-//! Fields that end at this hop, and the one in which each hop signs (RFC 9110, 7.6).
+//! Hop-by-hop fields, and the field `Via`, in which each hop signs (RFC 9110, 7.6).
 
 use http::Version;
 use http::header::{
@@ -8,7 +8,7 @@ use http::header::{
 
 const TRAILERS: HeaderValue = HeaderValue::from_static("trailers");
 
-/// Beside those that `Connection` names.
+/// The fixed hop-by-hop fields, besides those that `Connection` names.
 static OF_THIS_HOP: [HeaderName; 8] = [
     CONNECTION,
     HeaderName::from_static("keep-alive"),
@@ -20,7 +20,8 @@ static OF_THIS_HOP: [HeaderName; 8] = [
     UPGRADE,
 ];
 
-/// Removes what was meant for this hop. What this proxy adds is added afterwards, so nobody names it away.
+/// Removes the hop-by-hop fields. The proxy adds its own fields afterwards, so `Connection` can't
+/// name them.
 pub(crate) fn strip(headers: &mut HeaderMap) {
     let named: Vec<HeaderName> =
         elements(headers, &CONNECTION).filter_map(|name| HeaderName::from_bytes(name).ok()).collect();
@@ -29,7 +30,7 @@ pub(crate) fn strip(headers: &mut HeaderMap) {
     }
 }
 
-/// Does a list in these fields have the element, whatever its case?
+/// Returns whether a list in these fields has the element, in any case.
 pub(crate) fn lists(headers: &HeaderMap, name: &HeaderName, element: &str) -> bool {
     elements(headers, name).any(|found| found.eq_ignore_ascii_case(element.as_bytes()))
 }
@@ -40,7 +41,7 @@ fn elements<'h>(headers: &'h HeaderMap, name: &HeaderName) -> impl Iterator<Item
     elements.map(<[u8]>::trim_ascii).filter(|element| !element.is_empty())
 }
 
-/// Says to the next hop that trailers are welcome, as gRPC demands.
+/// Tells the next hop that trailers are welcome, as gRPC demands.
 pub(crate) fn accept_trailers(headers: &mut HeaderMap, upstream_http2: bool) {
     headers.insert(TE, TRAILERS);
     if !upstream_http2 {
@@ -48,7 +49,7 @@ pub(crate) fn accept_trailers(headers: &mut HeaderMap, upstream_http2: bool) {
     }
 }
 
-/// Signs a message that came in this version, after those that signed before.
+/// Appends this hop to `Via`, for a message that arrived in this version.
 pub(crate) fn sign(headers: &mut HeaderMap, version: Version) {
     headers.append(
         VIA,
@@ -62,7 +63,7 @@ pub(crate) fn sign(headers: &mut HeaderMap, version: Version) {
     );
 }
 
-/// Makes one field of the cookies that HTTP/2 may send in several (RFC 9113, 8.2.3).
+/// Joins the cookies that HTTP/2 may send in several fields (RFC 9113, 8.2.3).
 pub(crate) fn join_cookies(headers: &mut HeaderMap) {
     if headers.get_all(COOKIE).iter().nth(1).is_none() {
         return;

@@ -1,7 +1,8 @@
-//! What the upstream is told about where a request came from: `X-Forwarded-*` or `Forwarded`.
+//! The fields that tell the upstream where a request came from: `X-Forwarded-*` or `Forwarded`.
 //!
-//! Of a peer that is no trusted proxy nothing is passed on: what it writes in these fields is whatever the client
-//! likes. Of the two spellings the proxy writes one and removes the other, for nobody would have checked it.
+//! Nothing is passed on from a peer that is not a trusted proxy, because the client controls what
+//! it writes in these fields. Of the two spellings the proxy writes one and removes the other,
+//! which was not checked.
 
 use std::fmt::Write;
 use std::net::{IpAddr, SocketAddr};
@@ -15,16 +16,16 @@ static X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-prot
 static X_FORWARDED_PORT: HeaderName = HeaderName::from_static("x-forwarded-port");
 static X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
 
-/// What is written, and whose word is passed on.
+/// Which spelling is written, and whose fields are passed on.
 #[derive(Clone, Debug)]
 pub(crate) struct Origin {
     pub(crate) field: ForwardedField,
-    /// Without any, nobody's word counts.
+    /// Without any, no peer is trusted.
     pub(crate) trusted: Option<TrustedProxies>,
 }
 
 impl Origin {
-    /// Fields that say where a request with these headers came from.
+    /// Returns the fields that say where a request with these headers came from.
     pub(crate) fn of(&self, headers: &HeaderMap, peer: SocketAddr, host: &HeaderValue) -> HeaderMap {
         let trusted = self.trusted.as_ref().is_some_and(|trusted| trusted.trusts(peer.ip()));
         let before = |name: &HeaderName| headers.get_all(name).iter().filter(move |_| trusted);
@@ -47,7 +48,7 @@ impl Origin {
                 if let Ok(ip) = HeaderValue::from_str(&ip.to_string()) {
                     tell(&X_FORWARDED_FOR, vec![&ip]);
                 }
-                // What the first of trusted proxies was asked for is what the client wanted.
+                // The client asked for the scheme and host that the first trusted proxy saw.
                 let http = HeaderValue::from_static("http");
                 for (name, own) in [(&X_FORWARDED_HOST, host), (&X_FORWARDED_PROTO, &http)] {
                     tell(name, vec![before(name).next().unwrap_or(own)]);
@@ -57,7 +58,7 @@ impl Origin {
         fields
     }
 
-    /// Removes all that a peer may have said about it, and says what `of` found.
+    /// Replaces all that a peer may have written by what `of` returned.
     pub(crate) fn write(fields: HeaderMap, headers: &mut HeaderMap) {
         for name in [
             &FORWARDED,
@@ -73,7 +74,7 @@ impl Origin {
     }
 }
 
-/// An element of `Forwarded` (RFC 7239).
+/// Returns an element of `Forwarded` (RFC 7239).
 fn forwarded(ip: IpAddr, host: &HeaderValue) -> String {
     let mut element = match ip {
         IpAddr::V4(v4) => format!("for={v4};proto=http"),

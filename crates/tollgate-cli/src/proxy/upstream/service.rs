@@ -1,4 +1,4 @@
-//! The server behind the proxy: its address, the connections to it, and what can go wrong with them.
+//! [`Upstream`]: the server behind the proxy, the connections to it, and their failures.
 
 use std::error::Error;
 use std::io;
@@ -20,10 +20,10 @@ use crate::failure::Failure;
 use crate::printable::printable;
 use crate::proxy::say::say;
 
-/// So long a connection that nobody uses is kept.
+/// How long an idle connection is kept.
 const IDLE: Duration = Duration::from_secs(30);
 
-/// What the upstream is told.
+/// The settings of the upstream.
 #[derive(Clone, Debug)]
 pub(crate) struct UpstreamSettings {
     pub(crate) authority: Authority,
@@ -32,19 +32,19 @@ pub(crate) struct UpstreamSettings {
     pub(crate) request_timeout: Duration,
 }
 
-/// The `HOST[:PORT]` of an upstream's URL.
+/// Parses the URL of an upstream to `HOST[:PORT]`.
 ///
 /// # Errors
 ///
-/// A URL of another scheme than http, or with more than a host and a port.
+/// A URL with another scheme than http, or with more than a host and a port.
 pub(crate) fn parse_upstream(text: &str) -> Result<Authority, Failure> {
     let refused = |why: &str| {
         let text = printable(text.as_bytes());
         Failure::refused(format!(
-            "--upstream '{text}' {why}; allowed: http://HOST[:PORT], as in http://127.0.0.1:3000"
+            "invalid --upstream `{text}`, which {why}: expected http://HOST[:PORT], as in http://127.0.0.1:3000"
         ))
     };
-    let url: Uri = text.parse().map_err(|error| refused(&format!("is no URL ({error})")))?;
+    let url: Uri = text.parse().map_err(|error| refused(&format!("is not a URL ({error})")))?;
     match url.scheme_str() {
         Some("http") => {}
         Some("https") => {
@@ -53,38 +53,38 @@ pub(crate) fn parse_upstream(text: &str) -> Result<Authority, Failure> {
                  stunnel) on this machine and name that",
             ));
         }
-        Some(_) => return Err(refused("is of another scheme than http")),
+        Some(_) => return Err(refused("has another scheme than http")),
         None => return Err(refused("has no scheme")),
     }
     if !matches!(url.path(), "" | "/") || url.query().is_some() {
-        return Err(refused("has a path, which the proxy would have to put before every request's own"));
+        return Err(refused("has a path, which the proxy does not support"));
     }
     let authority = url.into_parts().authority.ok_or_else(|| refused("has no host"))?;
     if authority.as_str().contains('@') {
-        return Err(refused("has a user's name, which the proxy has no use for"));
+        return Err(refused("has a user's name, which the proxy does not use"));
     }
     if authority.host().is_empty()
         || (authority.port_u16().is_none() && authority.as_str() != authority.host())
     {
-        return Err(refused("has no host, or a port that is not within 1 to 65535"));
+        return Err(refused("has no host, or a port outside of 1 to 65535"));
     }
     Ok(authority)
 }
 
-/// Why there is no response.
+/// The reason why there is no response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// Nobody there.
+    /// The upstream refused the connection.
     Connect,
-    /// Nobody there in time.
+    /// The connection was not established in time.
     ConnectTimeout,
-    /// The connection broke before the head of the response, or what came was no HTTP.
+    /// The connection broke before the head of the response, or the answer was not HTTP.
     Broken,
-    /// No head of a response in time.
+    /// The head of the response did not arrive in time.
     Timeout,
     /// The client stopped sending its request.
     ClientStalled,
-    /// The client broke off its request.
+    /// The client aborted its request.
     ClientLeft,
 }
 
@@ -118,7 +118,7 @@ impl Fault {
         }
     }
 
-    /// For the client, who need not know where the upstream is.
+    /// Returns the message for the client, without the upstream's address.
     pub(crate) fn detail(self) -> &'static str {
         match self {
             Self::Connect => "The server behind this proxy can't be reached.",
@@ -150,7 +150,7 @@ impl Fault {
 pub(crate) struct Upstream {
     settings: UpstreamSettings,
     client: Client<HttpConnector, Upload>,
-    /// Was the last thing heard of it that it can't be reached? Its changes are told, and nothing hangs on it.
+    /// Whether the last attempt could not reach the upstream. It is used only to report changes.
     down: AtomicBool,
 }
 
@@ -171,15 +171,16 @@ impl Upstream {
         self.settings.http2
     }
 
-    /// The target of a request to it; `None` if there can't be any.
+    /// Returns the target of a request to the upstream; `None` if there can't be any.
     pub(crate) fn target(&self, path: PathAndQuery) -> Option<Uri> {
         let uri = Uri::builder().scheme(Scheme::HTTP).authority(self.settings.authority.clone());
         uri.path_and_query(path).build().ok()
     }
 
-    /// Sends a request, and waits for the head of the response: as long as the upload moves, and then the timeout.
+    /// Sends a request and waits for the head of the response: as long as the upload moves, and
+    /// then for the timeout.
     ///
-    /// Who drops the future drops the request: the connection is closed, or the stream reset.
+    /// Dropping the future cancels the request: the connection is closed, or the stream reset.
     pub(crate) async fn send(
         &self,
         request: Request<Upload>,
@@ -191,7 +192,8 @@ impl Upstream {
             tokio::select! {
                 response = &mut response => return response.map_err(|error| {
                     let fault = Fault::of(&error, error.is_connect());
-                    // ORDERING: relaxed; whoever changes it says so, and it says nothing else.
+                    // ORDERING: relaxed; the swap that changes it reports the change, and it
+                    // publishes nothing else.
                     if error.is_connect() && !self.down.swap(true, Relaxed) {
                         let authority = &self.settings.authority;
                         let why = causes(&error).last().map(ToString::to_string).unwrap_or_default();
@@ -217,7 +219,7 @@ impl Upstream {
     }
 }
 
-/// An error, what caused it, and so on.
+/// Iterates over an error, its cause, and so on.
 fn causes<'e>(error: &'e (dyn Error + 'static)) -> impl Iterator<Item = &'e (dyn Error + 'static)> {
     let mut next = Some(error);
     std::iter::from_fn(move || {
@@ -241,7 +243,7 @@ mod tests {
             assert_eq!(parse_upstream(text).expect(text), authority);
         }
         for (text, part) in [
-            ("", "is no URL"),
+            ("", "is not a URL"),
             ("127.0.0.1:3000", "has no scheme"),
             ("localhost", "has no scheme"),
             ("ftp://localhost", "another scheme"),
@@ -253,7 +255,7 @@ mod tests {
             ("http://:80", "host"),
         ] {
             let Err(Failure::Refused(message)) = parse_upstream(text) else { panic!("{text}") };
-            assert!(message.contains(part) && message.contains("allowed: http://"), "{text}: {message}");
+            assert!(message.contains(part) && message.contains("expected http://"), "{text}: {message}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Connections that become something else than HTTP: WebSockets, passed on byte by byte.
+//! WebSockets: connections that stop being HTTP and are passed on byte by byte.
 
 use http::header::{CONNECTION, HeaderMap, HeaderValue, SEC_WEBSOCKET_KEY, UPGRADE};
 use http::{Method, Request, Version};
@@ -10,8 +10,8 @@ use super::hop;
 
 const WEBSOCKET: &str = "websocket";
 
-/// Does the request want a WebSocket? Other protocols are not passed on: a server may ignore an upgrade, and what
-/// is HTTP again (h2c) would get past the limits.
+/// Returns whether the request asks for a WebSocket. Other protocols are not passed on: a server
+/// may ignore an upgrade, and h2c, which is HTTP again, would bypass the limits.
 pub(crate) fn is_wanted<B>(request: &Request<B>) -> bool {
     let headers = request.headers();
     request.method() == Method::GET
@@ -27,13 +27,13 @@ pub(crate) fn announce(headers: &mut HeaderMap) {
     headers.insert(UPGRADE, HeaderValue::from_static(WEBSOCKET));
 }
 
-/// Passes bytes both ways until both sides have ended, or one breaks off.
+/// Copies bytes both ways until both sides have ended, or one breaks off.
 pub(crate) fn join(client: OnUpgrade, upstream: OnUpgrade, open: Gauge) {
     tokio::spawn(async move {
         let (Ok(client), Ok(upstream)) = tokio::join!(client, upstream) else { return };
         open.inc();
         let (mut client, mut upstream) = (TokioIo::new(client), TokioIo::new(upstream));
-        // Whoever broke off has nobody to tell.
+        // A side that breaks off ends the tunnel; there is no one to report it to.
         let _ = tokio::io::copy_bidirectional(&mut client, &mut upstream).await;
         open.dec();
     });

@@ -1,4 +1,4 @@
-//! The body of a request on its way to the upstream, and whether it moves.
+//! The body of a request to the upstream, and whether it moves.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -11,11 +11,11 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use prometheus_client::metrics::counter::Counter;
 
-/// How far an upload has come, for whoever waits for the response.
+/// The progress of an upload, for the task that waits for the response.
 #[derive(Debug)]
 pub(crate) struct Motion {
     begun: Instant,
-    // Each says only itself, and to be read an instant late does no harm.
+    // The fields are independent, and a read that is slightly late does no harm.
     /// When it last moved, in milliseconds from the beginning.
     moved: AtomicU64,
     waits_for_client: AtomicBool,
@@ -27,13 +27,13 @@ impl Motion {
         Arc::new(Self { begun: Instant::now(), moved, waits_for_client })
     }
 
-    /// When a frame last came from the client, or the request itself.
+    /// Returns when a frame last came from the client, or else the request itself.
     pub(crate) fn last(&self) -> Instant {
-        // ORDERING: relaxed; a time, and nothing is read because of it.
+        // ORDERING: relaxed; a time, which publishes nothing.
         self.begun + Duration::from_millis(self.moved.load(Relaxed))
     }
 
-    /// Is it the client who keeps everybody waiting?
+    /// Returns whether the upload is waiting for the client.
     pub(crate) fn waits_for_client(&self) -> bool {
         // ORDERING: relaxed; it only chooses between two refusals.
         self.waits_for_client.load(Relaxed)

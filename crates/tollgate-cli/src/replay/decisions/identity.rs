@@ -10,7 +10,7 @@ mod system {
     use std::os::unix::fs::MetadataExt;
     use std::path::Path;
 
-    /// Device and inode.
+    /// The device and the inode.
     pub(crate) type Id = (u64, u64);
 
     fn of(metadata: &Metadata) -> Option<Id> {
@@ -39,7 +39,7 @@ mod system {
 mod system {
     use std::path::{Path, PathBuf};
 
-    /// Links are followed; redirections are not known here.
+    /// The canonical path, which follows links; redirections are unknown on this system.
     pub(crate) type Id = PathBuf;
 
     pub(crate) fn of_path(path: &Path) -> Option<Id> {
@@ -55,7 +55,7 @@ mod system {
     }
 }
 
-/// What a regular file is, whatever its name. Nothing else has one.
+/// The identity of a regular file, whatever its name. Other files have none.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Identity(system::Id);
 

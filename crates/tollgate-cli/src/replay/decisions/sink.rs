@@ -1,8 +1,9 @@
-//! Where decisions are written: standard output, a device or pipe, or a file that is replaced only by
-//! a whole one.
+//! The target of the decisions: standard output, a device or pipe, or a file that is replaced only
+//! by a complete one.
 //!
-//! A file's rows go to a temporary file beside it, which takes its name once the replay has succeeded.
-//! So whatever fails leaves the earlier file as it was, and no file looks complete that is not.
+//! A file's rows go to a temporary file beside it, which is renamed once the replay has succeeded.
+//! So a failure leaves the earlier file as it was, and an incomplete file never has the target's
+//! name.
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Write};
@@ -16,7 +17,7 @@ use crate::replay::input::Input;
 /// A place to write to.
 pub(crate) enum Sink {
     Stdout(io::Stdout),
-    /// Neither a regular file nor standard output: a pipe or a device, which nothing can replace.
+    /// A pipe or a device, which can't be replaced.
     Stream(File),
     Replacement(Replacement),
 }
@@ -32,8 +33,8 @@ pub(crate) struct Replacement {
 impl Sink {
     /// # Errors
     ///
-    /// A path that cannot be written, and one that is among the inputs, or has the keys' own quotas, by whatever
-    /// name.
+    /// A path that cannot be written, or one that is among the inputs or is the file of `--quotas`,
+    /// by whatever name.
     pub(crate) fn open(path: &Path, inputs: &[Input], key_quotas: Option<&Input>) -> Result<Self, Failure> {
         if path == Path::new("-") {
             if let Some(stdout) = Identity::of_stdout() {
@@ -54,7 +55,7 @@ impl Sink {
                         )));
                     }
                 }
-                // What a link points at is replaced, not the link.
+                // Replaces the file that a link points at, not the link.
                 let path = fs::canonicalize(path).map_err(unwritable)?;
                 Replacement::beside(path, Some(&target)).map(Self::Replacement).map_err(unwritable)
             }
@@ -66,7 +67,7 @@ impl Sink {
         }
     }
 
-    /// Everything was written: a file takes its name.
+    /// Finishes the output; a file takes its final name.
     pub(crate) fn finish(mut self) -> io::Result<()> {
         self.flush()?;
         match self {
@@ -93,12 +94,12 @@ impl Write for Sink {
 }
 
 impl Replacement {
-    /// Names tried before it is clear that something else is wrong.
+    /// The most temporary names that are tried, before the cause must be something else.
     const ATTEMPTS: u32 = 100;
 
     fn beside(target: PathBuf, earlier: Option<&Metadata>) -> io::Result<Self> {
         let Some(name) = target.file_name() else {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it names no file"));
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "the path has no file name"));
         };
         let mut attempt = 0;
         let (file, temporary) = loop {
@@ -134,13 +135,13 @@ impl Replacement {
 impl Drop for Replacement {
     fn drop(&mut self) {
         if !self.kept {
-            // Already on the way out of a failure; there is nothing better to do about a second one.
+            // The replay has already failed, and a second failure changes nothing.
             let _ = fs::remove_file(&self.temporary);
         }
     }
 }
 
-/// Refuses a target that is read as well.
+/// Refuses a target that is also an input.
 fn refuse_read(
     name: &str,
     target: &Identity,

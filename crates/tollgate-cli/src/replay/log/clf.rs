@@ -5,10 +5,10 @@
 //! ip   ident  user  time                          request            status bytes
 //! ```
 //!
-//! Common ends after the bytes; what follows there is ignored, and so is what follows the agent in
-//! Combined, because many sites append fields of their own. Bytes are never assumed to be text. A
-//! request line need not be one: browsers that speak TLS to a plain port and scanners send anything.
-//! Unless it begins with a method and a URI, method, path, uri and protocol are all `-`.
+//! Common ends after the bytes, and Combined after the agent. What follows there is ignored,
+//! because many sites append fields of their own. Bytes are never assumed to be text. The request
+//! need not be an HTTP request line: browsers that speak TLS to a plain port, and scanners, send
+//! anything. Unless it begins with a method and a URI, method, path, uri and protocol are all `-`.
 
 use memchr::{memchr, memrchr};
 
@@ -33,7 +33,7 @@ enum Field {
     UserAgent,
 }
 
-/// Those of Common come first.
+/// The fields of Common come first.
 const FIELDS: [(&str, Field); 11] = [
     ("ip", Field::Ip),
     ("ident", Field::Ident),
@@ -61,7 +61,7 @@ pub struct ClfRecords {
 impl ClfRecords {
     /// # Errors
     ///
-    /// The key has a field that the format has not.
+    /// The key has a field that the format lacks.
     pub(crate) fn open(format: Format, wanted: &Wanted) -> Result<Self, Unopened> {
         let combined = format == Format::Combined;
         let known = if combined { &FIELDS[..] } else { &FIELDS[..FIELDS_OF_COMMON] };
@@ -107,7 +107,8 @@ impl ClfRecords {
     }
 }
 
-/// The parts of a line; `rest` is what follows the bytes, Combined's two last fields among it.
+/// The parts of a line; `rest` is what follows the bytes, including the last two fields of
+/// Combined.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct ClfLine<'l> {
     ip: &'l [u8],
@@ -123,7 +124,7 @@ pub(crate) struct ClfLine<'l> {
 impl<'l> ClfLine<'l> {
     /// # Errors
     ///
-    /// Why this is not a line of Common Log Format.
+    /// The reason why this is not a line of Common Log Format.
     #[inline]
     pub(crate) fn split(line: &'l [u8]) -> Result<Self, Reason> {
         let (ip, rest) = word(line).ok_or("it does not begin with 'ip ident user ['")?;
@@ -132,7 +133,8 @@ impl<'l> ClfLine<'l> {
         let (user, rest) = (&rest[..bracket], &rest[bracket + 1..]);
         let user = user.strip_suffix(b" ").ok_or("it does not begin with 'ip ident user ['")?;
         // A user's name may contain spaces. But where ident is in use as well, the line more likely
-        // begins with a field of its own (a virtual host), and the ip would be another one.
+        // begins with a field of its own (a virtual host), and another field would be taken for the
+        // ip.
         if ip.is_empty() || user.is_empty() || (ident != MISSING && memchr(b' ', user).is_some()) {
             return Err("what comes before the time is not 'ip ident user'".into());
         }
@@ -152,7 +154,7 @@ impl<'l> ClfLine<'l> {
         Ok(Self { ip, ident, user, stamp, request, status, bytes, rest })
     }
 
-    /// The two fields that Combined has and Common has not.
+    /// Returns the two fields that Combined has and Common lacks.
     #[inline]
     pub(crate) fn referer_and_agent(&self) -> Result<(&'l [u8], &'l [u8]), Reason> {
         if self.rest.is_empty() {
@@ -171,8 +173,8 @@ fn word(text: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((&text[..space], &text[space + 1..]))
 }
 
-/// Splits off ` "..."`. Inside, `\"` is an escaped quote; a quote that neither a space nor the end of
-/// the line follows was not escaped by a careless server, and belongs to the text too.
+/// Splits off ` "..."`. Inside, `\"` is an escaped quote. A quote that is not followed by a space
+/// or the end of the line was left unescaped by the server, and belongs to the text too.
 #[inline]
 fn quoted(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let text = text.strip_prefix(b" \"")?;
@@ -187,7 +189,7 @@ fn quoted(text: &[u8]) -> Option<(&[u8], &[u8])> {
     }
 }
 
-/// `METHOD URI PROTOCOL`, or without the protocol as HTTP/0.9 had it.
+/// `METHOD URI PROTOCOL`, or without the protocol, as in HTTP/0.9.
 #[derive(Debug, PartialEq, Eq)]
 struct RequestLine<'l> {
     method: &'l [u8],
@@ -199,9 +201,9 @@ impl<'l> RequestLine<'l> {
     fn split(request: &'l [u8]) -> Self {
         let none = Self { method: MISSING, uri: MISSING, protocol: MISSING };
         let Some((method, rest)) = word(request) else { return none };
-        // The methods there are consist of letters; WebDAV's contain a hyphen.
+        // Methods consist of letters, and some of WebDAV's contain a hyphen.
         let letters = method.iter().all(|byte| byte.is_ascii_alphabetic() || *byte == b'-');
-        // A careless client may leave spaces in its URI, so the protocol is what the line ends with.
+        // A URI may contain unescaped spaces, so the protocol is the last word of the line.
         let (uri, protocol) = match memrchr(b' ', rest) {
             Some(space) if rest[space + 1..].starts_with(b"HTTP/") => (&rest[..space], &rest[space + 1..]),
             _ => (rest, MISSING),
@@ -212,7 +214,7 @@ impl<'l> RequestLine<'l> {
         Self { method, uri, protocol }
     }
 
-    /// The URI without its query.
+    /// Returns the URI without its query.
     fn path(&self) -> &'l [u8] {
         &self.uri[..memchr(b'?', self.uri).unwrap_or(self.uri.len())]
     }

@@ -1,7 +1,7 @@
 //! Reads CSV whose first line names the columns.
 //!
-//! A record is one line: a quoted field may hold commas and doubled quotes but no line break, so that
-//! one stray quote costs one line and not the rest of the log.
+//! A record is one line. A quoted field may contain commas and doubled quotes but no line break, so
+//! that one stray quote costs one line and not the rest of the log.
 
 use std::io::{self, Read};
 
@@ -16,7 +16,8 @@ pub struct CsvRecords {
     line: LineReader,
     record: csv::ByteRecord,
     width: usize,
-    /// Where [`Wanted::columns`] are: the time, the bytes if they matter, the key's fields.
+    /// The indices of [`Wanted::columns`]: the time, the bytes if they are needed, the key's
+    /// fields.
     columns: Vec<usize>,
     pub(crate) writer: KeyWriter,
     cost: Cost,
@@ -26,7 +27,7 @@ pub struct CsvRecords {
 impl CsvRecords {
     /// # Errors
     ///
-    /// The first line is no CSV, or has not all the columns.
+    /// The first line is not CSV, or lacks a column.
     pub(crate) fn open(first: &[u8], wanted: &Wanted) -> Result<Self, Unopened> {
         let mut line = LineReader::new();
         let mut header = csv::ByteRecord::new();
@@ -66,8 +67,9 @@ impl CsvRecords {
     }
 }
 
-/// Whether a line of a log of unknown format is a CSV header: it consists of names, and `time`, the
-/// time's column, is among them. `None` if it does not look like one, a reason if it only does.
+/// Returns whether a line of a log of unknown format is a CSV header: it consists of names, and
+/// `time`, the time's column, is among them. `None` if it does not look like a header, a reason if
+/// it only looks like one.
 pub(crate) fn recognise_header(line: &[u8], time: &str) -> Option<Result<(), Reason>> {
     let mut names = csv::ByteRecord::new();
     LineReader::new().read(line, &mut names).ok()?;
@@ -86,13 +88,14 @@ pub(crate) fn recognise_header(line: &[u8], time: &str) -> Option<Result<(), Rea
     })
 }
 
-/// Whether these are names: this tells a header from a damaged line of another format.
+/// Returns whether these are names, which distinguishes a header from a damaged line of another
+/// format.
 fn looks_like_a_header(names: &csv::ByteRecord) -> bool {
     let is_name = |name: &[u8]| {
         name.first().is_some_and(|byte| byte.is_ascii_alphabetic() || *byte == b'_')
             && name.iter().all(|byte| byte.is_ascii_alphanumeric() || b"_-. $()".contains(byte))
     };
-    // Prose has commas as well, but no names as long as its clauses.
+    // Prose has commas as well, but its clauses are longer than names.
     let is_short = |name: &[u8]| name.len() <= 40 && name.split(|&byte| byte == b' ').count() <= 3;
     names.len() >= 2 && names.iter().all(|name| is_name(name) && is_short(name))
 }
@@ -127,15 +130,16 @@ impl LineReader {
         let reader = csv::ReaderBuilder::new()
             .has_headers(false)
             .flexible(true)
-            // The line end is cut off already; a carriage return inside a line ends no record.
+            // The line end is cut off already; a carriage return inside a line does not end a
+            // record.
             .terminator(csv::Terminator::Any(b'\n'))
             .from_reader(OneLine::default());
         Self { reader }
     }
 
-    /// Reads the record that a line is.
+    /// Reads a line as one record.
     pub(crate) fn read(&mut self, line: &[u8], record: &mut csv::ByteRecord) -> Result<(), Reason> {
-        // The reader passes over empty lines in search of a record, and would find the end.
+        // The reader would skip an empty line in search of a record, and find the end.
         if line.trim_ascii().is_empty() {
             return Err("it is empty".into());
         }
@@ -150,7 +154,7 @@ impl LineReader {
         if whole && matches!(outcome, Ok(true)) {
             return Ok(());
         }
-        // Whatever state the reader is in now, the next line must not see it.
+        // The reader may be in the middle of a record, which must not affect the next line.
         *self = Self::new();
         Err("a quoted field does not end on its line".into())
     }
@@ -175,7 +179,7 @@ mod tests {
         Ok((request.at.as_nanos(), request.cost, shape.show(&key)))
     }
 
-    /// Time, cost and key as shown, or a part of the reason why not.
+    /// The time, cost and key as shown, or a part of the error.
     type Expected = Result<(u64, u64, &'static str), &'static str>;
 
     #[test]

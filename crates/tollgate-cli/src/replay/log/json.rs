@@ -1,11 +1,11 @@
-//! Reads JSON lines: one object a line, fields by name.
+//! Reads JSON lines: one object per line, with fields by name.
 //!
-//! A name with dots reaches into nested objects, `request.remote_ip` for example, unless there is a
-//! field of just that name. Numbers are taken as they are written, so that a time keeps all its digits.
+//! A name with dots reaches into nested objects, `request.remote_ip` for example, unless a field
+//! has exactly that name. Numbers keep their digits as written, so that a time loses none.
 //!
-//! A log begins with the first record that has all the fields asked for: what servers say when they
-//! start is no request. In later records a field of the key that is missing or `null` is `-`, as in the
-//! other formats.
+//! A log begins with the first record that has all the fields asked for, because messages that
+//! servers log at their start are not requests. In later records a field of the key that is missing
+//! or `null` is `-`, as in the other formats.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -30,7 +30,7 @@ pub struct JsonRecords {
 impl JsonRecords {
     /// # Errors
     ///
-    /// The line is no record, or has not all the fields.
+    /// The line is not a record, or lacks a field.
     pub(crate) fn open(first: &[u8], wanted: &Wanted) -> Result<Self, Unopened> {
         let columns = Columns::new(&wanted.columns());
         let values = columns.read(first).map_err(Unopened::NotARecord)?;
@@ -82,7 +82,7 @@ fn not_an_object(error: &serde_json::Error) -> Reason {
     format!("it is not a JSON object: {what} at column {}", error.column()).into()
 }
 
-/// A value as text: strings without their quotes, everything else as it is written.
+/// Returns a value as text: strings without their quotes, everything else as written.
 fn text<'v>(name: &str, value: &'v RawValue) -> Result<Cow<'v, [u8]>, Reason> {
     let raw = value.get();
     let kind = match raw.as_bytes().first() {
@@ -91,7 +91,7 @@ fn text<'v>(name: &str, value: &'v RawValue) -> Result<Cow<'v, [u8]>, Reason> {
         _ => return Ok(scalar(raw)),
     };
     let name = printable(name.as_bytes());
-    Err(format!("its '{name}' is {kind}; allowed: a string or a number, in an object {name}.its-field")
+    Err(format!("its '{name}' is {kind}; expected a string or a number, in an object {name}.its-field")
         .into())
 }
 
@@ -100,7 +100,7 @@ fn scalar(raw: &str) -> Cow<'_, [u8]> {
         Some(plain) if !plain.contains('\\') => Cow::Borrowed(plain.as_bytes()),
         Some(_) => match serde_json::from_str::<String>(raw) {
             Ok(text) => Cow::Owned(text.into_bytes()),
-            // Half of a surrogate pair is legal JSON and no text: it stays escaped.
+            // Half of a surrogate pair is legal JSON but not text, so it stays escaped.
             Err(_) => Cow::Borrowed(raw.as_bytes()),
         },
         None if raw == "null" => Cow::Borrowed(MISSING),
@@ -108,13 +108,13 @@ fn scalar(raw: &str) -> Cow<'_, [u8]> {
     }
 }
 
-/// [`Wanted::columns`]: the time, the bytes if they matter, the key's fields.
+/// The [`Wanted::columns`]: the time, the bytes if they are needed, the key's fields.
 struct Columns(Vec<Column>);
 
-/// A field that is wanted, by its name or as `first.rest` inside of another.
+/// A field that is needed, by its name or as `first.rest` inside of another.
 struct Column {
     name: String,
-    /// Where the first dot is.
+    /// The position of the first dot.
     dot: Option<usize>,
 }
 
@@ -124,7 +124,7 @@ impl Columns {
         Self(names.iter().map(column).collect())
     }
 
-    /// The values of the columns in a line; a field that a line has twice counts by its last value.
+    /// Returns the values of the columns in a line; if a field occurs twice, the last value counts.
     fn read<'de>(&self, line: &'de [u8]) -> Result<Vec<Option<&'de RawValue>>, Reason> {
         let mut json = serde_json::Deserializer::from_slice(line);
         let found = Fields(self)
@@ -135,7 +135,7 @@ impl Columns {
     }
 }
 
-/// What a line has for a column.
+/// The values that a line has for a column.
 #[derive(Clone, Copy, Default)]
 struct Found<'de> {
     exact: Option<&'de RawValue>,
@@ -157,7 +157,7 @@ impl<'de> Found<'de> {
     }
 }
 
-/// Picks the fields out of an object and passes over the others.
+/// Picks the fields out of an object and skips the others.
 struct Fields<'c>(&'c Columns);
 
 impl<'de> DeserializeSeed<'de> for Fields<'_> {
@@ -184,7 +184,7 @@ impl<'de> Visitor<'de> for Fields<'_> {
                 continue;
             };
             let value = map.next_value::<&'de RawValue>()?;
-            // One field may be wanted twice: as the bytes that are the cost and as part of the key.
+            // A field may be needed twice: as the bytes that are the cost and as part of the key.
             for (column, found) in columns.iter().zip(&mut found) {
                 if column.name == name {
                     found.exact = Some(value);
@@ -203,7 +203,7 @@ impl Column {
     }
 }
 
-/// A field's name as the columns have it, if one of them names it or something in it.
+/// A field's name, compared with the columns that name it or something in it.
 struct Name<'c>(&'c [Column]);
 
 impl<'de, 'c> DeserializeSeed<'de> for Name<'c> {

@@ -1,7 +1,7 @@
-//! The key of a request: the bytes the limiter counts by, and how people are shown them.
+//! The key of a request: the bytes the limiter counts by, and their printable form.
 //!
-//! A single field is its own key. Several fields are written one after the other, each behind its
-//! length, so that `a|b` + `c` and `a` + `b|c` stay two keys whatever the fields contain.
+//! A single field is its own key. Several fields are written one after the other, each after its
+//! length, so that `a|b` + `c` and `a` + `b|c` are different keys whatever the fields contain.
 
 use crate::printable::printable;
 
@@ -11,13 +11,13 @@ const LENGTH_BYTES: usize = size_of::<u64>();
 /// The value of a field that the log leaves open, as Common Log Format writes it.
 pub(crate) const MISSING: &[u8] = b"-";
 
-/// How keys of a given number of fields are laid out.
+/// The layout of keys with a given number of fields.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KeyShape {
     fields: usize,
 }
 
-/// Writes keys into a buffer that is used again and again, and counts the values that are missing.
+/// Writes keys into a buffer that is reused, and counts missing values.
 #[derive(Clone, Debug)]
 pub(crate) struct KeyWriter {
     shape: KeyShape,
@@ -29,7 +29,7 @@ impl KeyWriter {
         Self { shape: KeyShape::new(fields), missing: vec![0; fields] }
     }
 
-    /// Writes a key of these values, as many as there are fields.
+    /// Writes the key of these values, one for each field.
     #[inline]
     pub(crate) fn write<'v>(&mut self, key: &mut Vec<u8>, values: impl Iterator<Item = &'v [u8]>) {
         for (value, missing) in values.zip(&mut self.missing) {
@@ -38,7 +38,7 @@ impl KeyWriter {
         }
     }
 
-    /// For each field, how many keys had no value of it.
+    /// Returns, for each field, how many keys had no value of it.
     pub(crate) fn missing(&self) -> &[u64] {
         &self.missing
     }
@@ -49,7 +49,7 @@ impl KeyShape {
         Self { fields }
     }
 
-    /// Appends one field's value to the key in `key`, which starts out empty.
+    /// Appends one field's value to `key`, which starts out empty.
     #[inline]
     fn push(self, key: &mut Vec<u8>, value: &[u8]) {
         if self.fields > 1 {
@@ -58,7 +58,8 @@ impl KeyShape {
         key.extend_from_slice(value);
     }
 
-    /// The key as shown: printable fields joined by ` + `. Different keys are shown differently.
+    /// Returns the printable form of a key: printable fields joined by ` + `. Different keys have
+    /// different forms.
     pub(crate) fn show(self, key: &[u8]) -> String {
         if self.fields == 1 {
             return show_value(key);
@@ -78,7 +79,8 @@ impl KeyShape {
     }
 }
 
-/// An empty value is shown as `""`, and a value that is just that with a backslash.
+/// Returns the printable form of a value. An empty value is shown as `""`, and a value that is
+/// literally `""` with a backslash.
 fn show_value(value: &[u8]) -> String {
     match value {
         b"" => "\"\"".into(),
@@ -87,7 +89,7 @@ fn show_value(value: &[u8]) -> String {
     }
 }
 
-/// Puts a backslash before each `+` that could be taken for a part of a separator.
+/// Escapes each `+` that could be taken for a part of a separator with a backslash.
 fn escape_separators(value: &str) -> String {
     let mut escaped = String::with_capacity(value.len());
     let mut characters = value.chars().peekable();

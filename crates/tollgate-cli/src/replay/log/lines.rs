@@ -7,7 +7,7 @@ use std::rc::Rc;
 use flate2::read::MultiGzDecoder;
 use memchr::memchr;
 
-/// A longer line does not parse; it is skipped without being stored.
+/// The longest line that is parsed; a longer one is skipped without being stored.
 pub(crate) const MAX_LINE: usize = 1 << 20;
 
 const FIRST_BUFFER: usize = 128 << 10;
@@ -36,12 +36,12 @@ impl<R: Read> Lines<R> {
         Self { from, buffer: vec![0; FIRST_BUFFER], start: 0, end: 0, ended: false, number: 0 }
     }
 
-    /// The number of the line returned last; the first is 1.
+    /// Returns the number of the last returned line; the first is 1.
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// The next line, or `None` after the last. A last line without a line end counts too.
+    /// Returns the next line, or `None` after the last. A last line without a line end counts too.
     pub fn next_line(&mut self) -> io::Result<Option<Line<'_>>> {
         let mut searched = 0;
         loop {
@@ -92,7 +92,7 @@ impl<R: Read> Lines<R> {
         Ok(())
     }
 
-    /// Drops everything up to the next line end.
+    /// Skips everything up to the next line end.
     fn skip_line(&mut self) -> io::Result<()> {
         loop {
             if let Some(at) = memchr(b'\n', &self.buffer[self.start..self.end]) {
@@ -108,7 +108,7 @@ impl<R: Read> Lines<R> {
     }
 }
 
-/// Unpacks what begins with gzip's magic bytes and passes everything else on as it is.
+/// Unpacks input that begins with gzip's magic bytes and passes everything else on unchanged.
 pub(crate) fn unpacked<'r>(mut from: impl Read + 'r) -> io::Result<Box<dyn Read + 'r>> {
     let mut head = Vec::with_capacity(GZIP_MAGIC.len());
     from.by_ref().take(GZIP_MAGIC.len() as u64).read_to_end(&mut head)?;
@@ -117,7 +117,7 @@ pub(crate) fn unpacked<'r>(mut from: impl Read + 'r) -> io::Result<Box<dyn Read 
     Ok(if gzip { Box::new(MultiGzDecoder::new(whole)) } else { Box::new(whole) })
 }
 
-/// A reader that tells how many bytes went through it.
+/// A reader that counts the bytes that were read.
 pub(crate) struct Counted<R> {
     from: R,
     count: Rc<Cell<u64>>,
@@ -142,7 +142,7 @@ mod tests {
     use super::*;
     use std::io::Write;
 
-    /// Hands out one byte at a time, the hardest case for whoever looks for line ends.
+    /// Returns one byte at a time, the hardest case for finding line ends.
     struct Drip<'a>(&'a [u8]);
 
     impl Read for Drip<'_> {

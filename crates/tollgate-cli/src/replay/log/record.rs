@@ -1,4 +1,4 @@
-//! Turns lines into requests, whatever the log's format: when, by which key, at what cost.
+//! Turns lines of any format into requests: the time, the key and the cost.
 
 use super::clf::{ClfLine, ClfRecords};
 use super::csv::{self, CsvRecords};
@@ -14,7 +14,8 @@ pub enum Records {
 }
 
 impl Records {
-    /// Opens a log by its first line. For CSV that is the header; for the others it is a record too.
+    /// Opens a log by its first line. For CSV that is the header; for the others it is a record
+    /// too.
     pub fn open(first: &[u8], format: Option<Format>, wanted: &Wanted) -> Result<(Format, Self), Unopened> {
         let format = match format {
             Some(format) => format,
@@ -32,7 +33,7 @@ impl Records {
         Ok((format, records))
     }
 
-    /// For each field of the key, how many requests had no value of it.
+    /// Returns, for each field of the key, how many requests had no value of it.
     pub(crate) fn missing(&self) -> &[u64] {
         match self {
             Self::Clf(records) => records.writer.missing(),
@@ -52,13 +53,13 @@ impl Records {
     }
 }
 
-/// Guesses the format of a log by a line of it.
+/// Guesses the format of a log by one of its lines.
 fn recognise(line: &[u8], wanted: &Wanted) -> Result<Format, Reason> {
     if line.trim_ascii_start().starts_with(b"{") {
         return Ok(Format::Json);
     }
     match ClfLine::split(line) {
-        // Combined goes on with a quoted referer; other fields after the bytes are the site's own.
+        // In Combined a quoted referer follows; other fields after the bytes are the site's own.
         Ok(clf) if !clf.rest.starts_with(b" \"") => Ok(Format::Common),
         Ok(clf) => clf.referer_and_agent().map(|_| Format::Combined),
         Err(reason) => match csv::recognise_header(line, wanted.name_of("time")) {

@@ -1,4 +1,4 @@
-//! A request as a line of any format states it, and why a line states none.
+//! A request as a line of any format describes it, and the reason why a line does not.
 
 use std::borrow::Cow;
 
@@ -6,17 +6,17 @@ use tollgate::Tick;
 
 use super::key::MISSING;
 
-/// Why a line does not parse.
+/// The reason why a line does not parse.
 pub type Reason = Cow<'static, str>;
 
-/// What a line asks of the limiter, apart from its key.
+/// The time and cost of a request, without its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
     pub at: Tick,
     pub cost: u64,
 }
 
-/// Reads a number of bytes; `-` and nothing at all are none.
+/// Parses a number of bytes; `-` and an empty text are zero.
 pub(crate) fn byte_count(text: &[u8]) -> Result<u64, Reason> {
     if text.is_empty() || text == MISSING {
         return Ok(0);

@@ -1,4 +1,4 @@
-//! What a replay wants of a log, in whatever format: which fields, at what cost, by which names.
+//! The parts of a log that a replay needs, in whatever format: the fields, the cost, the names.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use super::request::Reason;
 use super::timestamp::TimeUnit;
 use crate::printable::{listed, printable};
 
-/// How a log is written.
+/// The format of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     Common,
@@ -26,32 +26,33 @@ impl fmt::Display for Format {
     }
 }
 
-/// What a request costs.
+/// The cost of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cost {
     One,
-    /// The bytes of the response; none where the log has `-`.
+    /// The bytes of the response; zero where the log has `-`.
     Bytes,
 }
 
-/// What of a record the replay needs.
+/// The parts of a record that the replay needs.
 #[derive(Clone, Debug)]
 pub struct Wanted {
     /// The fields whose values are the key, in this order.
     pub key: Vec<String>,
     pub cost: Cost,
-    /// Pairs of our name of a field and the name that JSON and CSV logs have for it.
+    /// Pairs of our name of a field and its name in JSON and CSV logs.
     pub names: Vec<(String, String)>,
     pub unit: TimeUnit,
 }
 
 impl Wanted {
-    /// The name under which a JSON or CSV log has this field.
+    /// Returns the name that a JSON or CSV log has for this field.
     pub(crate) fn name_of<'w>(&'w self, field: &'w str) -> &'w str {
         self.names.iter().find(|(ours, _)| ours == field).map_or(field, |(_, theirs)| theirs)
     }
 
-    /// The names of time, bytes (if they matter) and the key's fields in a JSON or CSV log.
+    /// Returns the names of time, bytes (if they are needed) and the key's fields in a JSON or CSV
+    /// log.
     pub(crate) fn columns(&self) -> Vec<String> {
         let bytes = (self.cost == Cost::Bytes).then_some("bytes");
         std::iter::once("time")
@@ -62,16 +63,16 @@ impl Wanted {
     }
 }
 
-/// Why a log's first line did not open it.
+/// The reason why a log's first line did not open it.
 #[derive(Debug)]
 pub enum Unopened {
-    /// The line is no record; the next one may be.
+    /// The line is not a record; the next one may be.
     NotARecord(Reason),
-    /// The log has not the fields that are asked for; the message lists those it has.
+    /// The log lacks a field that is asked for; the message lists the fields it has.
     Refused(String),
 }
 
-/// The field that is not there, and those that are.
+/// Returns the error for a field that the log lacks, with the fields it has.
 pub(crate) fn unknown_field<'n>(
     field: &str,
     format: Format,

@@ -1,4 +1,4 @@
-//! What the log itself was like, whatever the limit: its files, its times, its bad lines.
+//! The facts about the log that do not depend on the limit: its files, its times, its bad lines.
 
 use std::time::Duration;
 
@@ -9,18 +9,18 @@ use super::schema::Format;
 use crate::failure::Failure;
 use crate::replay::place::Place;
 
-/// A stamp that is farther ahead of all before it is a pause, or wrong.
+/// A timestamp that is farther ahead of all before it is a pause, or wrong.
 const LEAP: Duration = Duration::from_secs(86_400);
 
-/// So many bad lines are shown; all are counted.
+/// The most bad lines that are shown; all are counted.
 const BAD_LINES_SHOWN: usize = 5;
 
-/// Counts of one file. `lines` is the sum of its requests and the others.
+/// The counts of one file. `lines` is the sum of its requests and the others.
 #[derive(Clone, Debug)]
 pub(crate) struct FileSummary {
-    /// As it is safe to print.
+    /// Safe to print.
     pub(crate) name: String,
-    /// `None` until a line told.
+    /// `None` until a line parses.
     pub(crate) format: Option<Format>,
     pub(crate) lines: u64,
     pub(crate) requests: u64,
@@ -28,7 +28,7 @@ pub(crate) struct FileSummary {
     pub(crate) blank: u64,
     /// One if the first line names columns.
     pub(crate) header: u64,
-    /// The stamp of the first request, and the latest of all.
+    /// The timestamp of the first request, and the latest of all.
     pub(crate) begins: Option<Tick>,
     pub(crate) ends: Option<Tick>,
 }
@@ -40,31 +40,31 @@ pub(crate) struct BadLine {
     pub(crate) reason: Reason,
 }
 
-/// What all logs of a replay were like.
+/// The summary of all logs of a replay.
 #[derive(Clone, Debug)]
 pub(crate) struct LogSummary {
     strict: bool,
     pub(crate) files: Vec<FileSummary>,
     /// The first few.
     pub(crate) bad_lines: Vec<BadLine>,
-    /// The earliest and the latest stamp.
+    /// The earliest and the latest timestamp.
     pub(crate) span: Option<(Tick, Tick)>,
     previous: Tick,
-    /// Requests with a stamp before that of the request in the line above.
+    /// Requests with a timestamp before that of the request in the line above.
     pub(crate) stepped_back: u64,
     /// The largest such step.
     pub(crate) largest_step: Duration,
-    /// Requests judged at a later time than their own, that of their key.
+    /// Requests judged later than their own timestamp, at the latest time of their key.
     pub(crate) judged_later_than_stamped: Shifts,
-    /// For each field of the key, the requests that have no value of it.
+    /// For each field of the key, the requests without a value of it.
     pub(crate) missing: Vec<u64>,
-    /// The stamp farthest ahead of all before it, if lines after it are not as late.
+    /// The timestamp farthest ahead of all before it, if lines after it are not as late.
     pub(crate) leap: Option<Leap>,
-    /// The last stamp that was more than [`LEAP`] ahead of all before it.
+    /// The last timestamp that was more than [`LEAP`] ahead of all before it.
     suspect: Option<Leap>,
 }
 
-/// Requests judged later than they are stamped, and by how much.
+/// The number of requests judged later than their timestamps, and by how much.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Shifts {
     pub(crate) requests: u64,
@@ -89,12 +89,12 @@ impl Shifts {
     }
 }
 
-/// A stamp far ahead of all before it.
+/// A timestamp far ahead of all before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Leap {
     pub(crate) place: Place,
     pub(crate) ahead: Duration,
-    /// The latest stamp before it.
+    /// The latest timestamp before it.
     from: Tick,
 }
 
@@ -126,7 +126,7 @@ impl LogSummary {
         }
     }
 
-    /// Counts a request with this stamp.
+    /// Counts a request with this timestamp.
     #[inline]
     pub(crate) fn arrived(&mut self, place: Place, at: Tick) {
         let file = &mut self.files[place.file];
@@ -158,7 +158,7 @@ impl LogSummary {
     ///
     /// # Errors
     ///
-    /// In a strict replay, the line ends it.
+    /// In a strict replay, the first such line.
     pub(crate) fn bad_line(&mut self, place: Place, reason: Reason) -> Result<(), Failure> {
         self.files[place.file].unparsable += 1;
         if self.bad_lines.len() < BAD_LINES_SHOWN {
@@ -196,14 +196,14 @@ impl LogSummary {
         self.files.iter().map(|file| file.blank).sum()
     }
 
-    /// The message for a log that has lines, none of which is a request.
+    /// Returns the message for a log that has lines, none of which is a request.
     pub(crate) fn nothing_parses(&self) -> String {
         let mut message = format!("no line of the log parses; the first of {}:", self.unparsable());
         for bad in &self.bad_lines {
             message.push_str("\n  ");
             message.push_str(&self.describe(bad));
         }
-        message.push_str("\nallowed: Common and Combined Log Format, JSON lines, CSV with a header; ");
+        message.push_str("\nexpected: Common and Combined Log Format, JSON lines, CSV with a header; ");
         message.push_str("--log-format says which, --fields maps names");
         message
     }
@@ -239,7 +239,7 @@ mod tests {
     #[test]
     fn a_stamp_that_leaps_is_told_from_a_pause() {
         const DAY: u64 = 86_400_000_000_000;
-        // Stamps, and the line and the days of the leap among them.
+        // The timestamps, and the line and the days of the expected leap.
         type Row = (&'static [u64], Option<(u64, u64)>);
         let table: &[Row] = &[
             (&[0, DAY, 2 * DAY], None),

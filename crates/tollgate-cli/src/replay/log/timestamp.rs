@@ -1,6 +1,8 @@
-//! Reads the stamps of a log: Common Log Format, RFC 3339, or a number of seconds and its fractions.
+//! Parses the timestamps of a log: Common Log Format, RFC 3339, or a number of seconds and its
+//! fractions.
 //!
-//! Every stamp becomes a [`Tick`]: nanoseconds since the Unix epoch, so that windows are aligned to it.
+//! Every timestamp becomes a [`Tick`]: nanoseconds since the Unix epoch, so that windows are
+//! aligned to it.
 
 use jiff::Timestamp;
 use jiff::fmt::strtime;
@@ -13,7 +15,7 @@ const CLF_FORMAT: &str = "%d/%b/%Y:%H:%M:%S %z";
 /// `17/May/2015:10:05:03 +0000`
 const CLF_LENGTH: usize = 26;
 
-/// What a bare number counts.
+/// The unit of a time that is a bare number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TimeUnit {
     Seconds,
@@ -23,7 +25,7 @@ pub enum TimeUnit {
 }
 
 impl TimeUnit {
-    /// One unit is ten to this power nanoseconds.
+    /// Returns the power of ten of nanoseconds in one unit.
     fn power(self) -> i64 {
         match self {
             Self::Seconds => 9,
@@ -34,20 +36,22 @@ impl TimeUnit {
     }
 }
 
-/// Reads the stamps of Common Log Format.
+/// Parses the timestamps of Common Log Format.
 ///
-/// Neighbouring lines share their date and zone, so midnight of the last one is remembered and only
-/// hours, minutes and seconds are read anew. Zones are offsets, so no day is longer than another.
+/// Adjacent lines usually share their date and zone, so the parser keeps the midnight of the last
+/// one and parses only hours, minutes and seconds. Zones are fixed offsets, so all days have the
+/// same length.
 #[derive(Debug, Default)]
 pub(crate) struct ClfStamps {
     date: [u8; 11],
     zone: [u8; 5],
-    /// Seconds from the Unix epoch to midnight of `date` in `zone`; `None` until there is one.
+    /// Seconds from the Unix epoch to midnight of `date` in `zone`; `None` before the first
+    /// timestamp.
     midnight: Option<i64>,
 }
 
 impl ClfStamps {
-    /// Reads `17/May/2015:10:05:03 +0000`.
+    /// Parses `17/May/2015:10:05:03 +0000`.
     pub(crate) fn read(&mut self, stamp: &[u8]) -> Result<Tick, Reason> {
         let time_of_day = time_of_day(stamp);
         if let (Some(midnight), Some(seconds)) = (self.midnight, time_of_day)
@@ -66,8 +70,8 @@ impl ClfStamps {
     }
 }
 
-/// The seconds since midnight, if the stamp has the usual shape: everything but the date and the zone
-/// is checked here. Other shapes, leap seconds among them, are left to jiff.
+/// Returns the seconds since midnight, if the timestamp has the usual shape: everything but the
+/// date and the zone is checked here. Other shapes, leap seconds among them, are left to jiff.
 fn time_of_day(stamp: &[u8]) -> Option<i64> {
     let two = |at: usize, limit: i64| {
         let (tens, ones) = (stamp[at].wrapping_sub(b'0'), stamp[at + 1].wrapping_sub(b'0'));
@@ -85,11 +89,11 @@ fn parse_clf(stamp: &[u8]) -> Result<Timestamp, Reason> {
         .ok()
         .and_then(|text| strtime::parse(CLF_FORMAT, text).ok())
         .and_then(|time| time.to_timestamp().ok())
-        .ok_or_else(|| "the time is not like 17/May/2015:10:05:03 +0000".into())
+        .ok_or_else(|| "invalid time: expected the form 17/May/2015:10:05:03 +0000".into())
 }
 
-/// Reads the time of a JSON or CSV record: a number in `unit`, RFC 3339, or the stamp of Common Log
-/// Format with or without its brackets.
+/// Parses the time of a JSON or CSV record: a number in `unit`, RFC 3339, or the timestamp of
+/// Common Log Format with or without its brackets.
 pub(crate) fn read(text: &[u8], unit: TimeUnit) -> Result<Tick, Reason> {
     let text = text.trim_ascii();
     if let Some(time) = decimal_nanos(text, unit) {
@@ -101,15 +105,15 @@ pub(crate) fn read(text: &[u8], unit: TimeUnit) -> Result<Tick, Reason> {
         Some(time) => nanos_to_tick(time.as_nanosecond()),
         None => match parse_clf(bare) {
             Ok(time) => nanos_to_tick(time.as_nanosecond()),
-            Err(_) => Err("the time is none of: a number, RFC 3339 with its zone such as \
-                           2015-05-17T10:05:03Z, 17/May/2015:10:05:03 +0000"
+            Err(_) => Err("invalid time: expected a number, RFC 3339 with its zone such as \
+                           2015-05-17T10:05:03Z, or 17/May/2015:10:05:03 +0000"
                 .into()),
         },
     }
 }
 
-/// Reads a decimal number, exactly: a float of 64 bits would be off by 100 ns in our century. What is
-/// finer than a nanosecond is cut off. `None` if the text is not a number.
+/// Parses a decimal number exactly: a 64-bit float would be off by 100 ns in this century. Digits
+/// below a nanosecond are cut off. `None` if the text is not a number.
 fn decimal_nanos(text: &[u8], unit: TimeUnit) -> Option<Result<Tick, Reason>> {
     let (negative, rest) = match text.strip_prefix(b"-") {
         Some(rest) => (true, rest),

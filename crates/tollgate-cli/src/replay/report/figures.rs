@@ -1,6 +1,6 @@
-//! The report of a replay: its figures as plain data, which are JSON as they stand.
+//! The figures of a report as plain data, serialized as JSON.
 //!
-//! Everything but `run` is the same whenever the same log is replayed.
+//! Everything but `run` is equal in each replay of the same log.
 
 use std::time::Duration;
 
@@ -19,14 +19,14 @@ use crate::replay::settings::Settings;
 use crate::replay::timeline::{Count, Timeline};
 use crate::replay::trial::{Trial, Wait};
 
-/// Rows of the timeline.
+/// The most rows of the timeline.
 const TIMELINE_ROWS: usize = 24;
 
-/// What came of a replay.
+/// The results of a replay.
 #[derive(Debug, Serialize)]
 pub struct Report {
     pub(crate) limit: String,
-    /// Without quotas that keys have of their own there is nothing to say of them.
+    /// Absent if no key has a quota of its own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) key_quotas: Option<KeysWithQuotas>,
     pub(crate) key: String,
@@ -35,7 +35,7 @@ pub struct Report {
     pub(crate) log: Log,
     /// One per algorithm.
     pub(crate) results: Vec<Outcome>,
-    /// What varies from run to run.
+    /// The figures that vary from run to run.
     pub(crate) run: Run,
 }
 
@@ -44,7 +44,7 @@ pub struct Report {
 pub(crate) struct KeysWithQuotas {
     pub(crate) file: String,
     pub(crate) keys: usize,
-    /// How many of them the log has.
+    /// How many of them occur in the log.
     pub(crate) seen: usize,
 }
 
@@ -56,7 +56,7 @@ pub(crate) struct Log {
     pub(crate) unparsable: u64,
     pub(crate) blank: u64,
     pub(crate) keys: usize,
-    /// The earliest and the latest stamp, RFC 3339.
+    /// The earliest and the latest timestamp, RFC 3339.
     pub(crate) first: Option<String>,
     pub(crate) last: Option<String>,
     #[serde(skip)]
@@ -68,11 +68,11 @@ pub(crate) struct Log {
     pub(crate) stepped_back: u64,
     pub(crate) largest_step_ns: u64,
     pub(crate) judged_later_than_stamped: u64,
-    /// By how much those were.
+    /// The mean shift of those requests.
     pub(crate) mean_shift_ns: u64,
     pub(crate) largest_shift_ns: u64,
     pub(crate) missing_key_fields: Vec<MissingField>,
-    /// What a reader should know before believing the figures.
+    /// Notes on how far to trust the figures.
     pub(crate) notes: Vec<String>,
     /// The first few lines that do not parse.
     pub(crate) bad_lines: Vec<BadLine>,
@@ -81,7 +81,7 @@ pub(crate) struct Log {
 #[derive(Debug, Serialize)]
 pub(crate) struct File {
     pub(crate) name: String,
-    /// `null` if no line told.
+    /// `null` if no line parsed.
     pub(crate) format: Option<String>,
     pub(crate) lines: u64,
     pub(crate) requests: u64,
@@ -111,7 +111,7 @@ pub(crate) struct Outcome {
     /// Keys whose own quotas have a burst that the algorithm ran without.
     #[serde(skip_serializing_if = "is_zero")]
     pub(crate) key_quotas_without_burst: usize,
-    /// Why the algorithm does not accept a limit; then there are no figures.
+    /// The reason why the algorithm does not accept a limit; then there are no figures.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) refused: Option<String>,
     #[serde(flatten)]
@@ -290,7 +290,7 @@ impl Log {
     }
 }
 
-/// What a report calls keys and files.
+/// The names of keys and files in a report.
 struct Names<'r> {
     log: &'r LogSummary,
     keys: Vec<&'r [u8]>,

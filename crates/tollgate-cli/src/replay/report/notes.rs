@@ -1,4 +1,5 @@
-//! Plain notes on a log whose stamps disagree with the order of its lines: how far to trust the figures.
+//! Notes on a log whose timestamps disagree with the order of its lines: how far to trust the
+//! figures.
 
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use tollgate::Quota;
 use super::quantity::{duration, plural};
 use crate::replay::log::summary::LogSummary;
 
-/// Notes on a replay in order of arrival.
+/// Returns the notes on a replay in order of arrival.
 pub(crate) fn on_order(log: &LogSummary, quota: Quota) -> Vec<String> {
     let mut notes = Vec::new();
     let shifts = log.judged_later_than_stamped;
@@ -45,8 +46,8 @@ pub(crate) fn on_order(log: &LogSummary, quota: Quota) -> Vec<String> {
     notes
 }
 
-/// Whether a shift changes what the limit does: at half the time in which a key that has used up its
-/// burst has all of it again.
+/// Returns whether a shift changes the results: it does from half of the time in which a key that
+/// has used up its burst regains all of it.
 fn matters(shift: Duration, quota: Quota) -> bool {
     let burst = quota.capacity();
     let refill = quota.period().as_nanos().saturating_mul(burst.into()) / u128::from(quota.tokens().max(1));

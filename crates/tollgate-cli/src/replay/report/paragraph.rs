@@ -1,11 +1,11 @@
-//! Words on lines that end before the terminal does.
+//! Breaks text into lines for a terminal.
 
 use std::io::{self, Write};
 
-/// The columns of a terminal, at least.
+/// The assumed width of a terminal, in columns.
 const WIDTH: usize = 80;
 
-/// Writes words on lines that begin with `indent` and end before the terminal does.
+/// Writes a text on lines that begin with `indent` and fit a terminal.
 pub(crate) fn write_paragraph(indent: &str, text: &str, out: &mut impl Write) -> io::Result<()> {
     let mut line = String::from(indent);
     for word in text.split(' ') {

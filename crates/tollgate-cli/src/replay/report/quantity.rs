@@ -1,10 +1,10 @@
-//! Writes numbers, shares, times and sizes the way people read them.
+//! Formats numbers, shares, times and sizes for people.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
 
-/// `1234567` as `1,234,567`.
+/// Formats `1234567` as `1,234,567`.
 pub(crate) fn grouped(number: impl Into<u128>) -> String {
     let digits = number.into().to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
@@ -17,13 +17,13 @@ pub(crate) fn grouped(number: impl Into<u128>) -> String {
     text
 }
 
-/// `1 line`, `2 lines`.
+/// Formats a count and its noun: `1 line`, `2 lines`.
 pub(crate) fn plural(count: u64, thing: &str) -> String {
     format!("{} {thing}{}", grouped(count), if count == 1 { "" } else { "s" })
 }
 
-/// A part of a whole in percent: `8.8 %`. What is not nothing is not shown as `0.0 %`, and what is
-/// not all not as `100.0 %`.
+/// Formats a part of a whole in percent: `8.8 %`. A part above zero is never shown as `0.0 %`, and
+/// a part below the whole never as `100.0 %`.
 pub(crate) fn share(part: u128, whole: u128) -> String {
     if part == 0 || whole == 0 {
         return "0 %".into();
@@ -38,8 +38,8 @@ pub(crate) fn share(part: u128, whole: u128) -> String {
     }
 }
 
-/// Both parts of a whole in percent, as [`share`] shows them: the second is what the first leaves, so
-/// that they add up.
+/// Formats both parts of a whole in percent, as [`share`] does. The second is what the first
+/// leaves, so that they add up.
 pub(crate) fn shares(part: u128, rest: u128) -> [String; 2] {
     let whole = part + rest;
     match tenths(part, whole) {
@@ -50,7 +50,7 @@ pub(crate) fn shares(part: u128, rest: u128) -> [String; 2] {
     }
 }
 
-/// Tenths of a percent, rounded.
+/// Returns the tenths of a percent, rounded.
 fn tenths(part: u128, whole: u128) -> u64 {
     // Beyond 2^117 the last digits don't matter.
     let (part, whole) = if whole >> 117 > 0 { (part >> 11, whole >> 11) } else { (part, whole) };
@@ -61,7 +61,7 @@ fn shown(tenths: u64) -> String {
     format!("{}.{} %", tenths / 10, tenths % 10)
 }
 
-/// A time in its two largest units: `1 min 57 s`.
+/// Formats a time in its two largest units: `1 min 57 s`.
 pub(crate) fn duration(time: Duration) -> String {
     const UNITS: [(u64, &str); 4] = [(86_400, "d"), (3_600, "h"), (60, "min"), (1, "s")];
     let seconds = time.as_secs();
@@ -83,7 +83,7 @@ pub(crate) fn duration(time: Duration) -> String {
     parts.next().map_or(first.clone(), |second| format!("{first} {second}"))
 }
 
-/// A time below a minute.
+/// Formats a time below a minute.
 fn short(time: Duration) -> String {
     let nanos = time.as_nanos();
     let (unit, name) = match nanos {
@@ -99,7 +99,7 @@ fn short(time: Duration) -> String {
     }
 }
 
-/// A number of bytes.
+/// Formats a number of bytes.
 pub(crate) fn bytes(count: usize) -> String {
     let count = count as f64;
     for (unit, name) in [(1e9, "GB"), (1e6, "MB"), (1e3, "kB")] {
@@ -110,7 +110,7 @@ pub(crate) fn bytes(count: usize) -> String {
     format!("{count} bytes")
 }
 
-/// A large rate, in three digits or so.
+/// Formats a large rate, in about three digits.
 pub(crate) fn rate(per_second: f64) -> String {
     if per_second >= 1e6 {
         format!("{:.1} million", per_second / 1e6)
@@ -121,29 +121,29 @@ pub(crate) fn rate(per_second: f64) -> String {
     }
 }
 
-/// How many in a second; zero if there was no time to tell.
+/// Returns the rate per second, or zero if no time has passed.
 pub(crate) fn per_second(count: u64, time: Duration) -> f64 {
     let seconds = time.as_secs_f64();
     if seconds > 0.0 { count as f64 / seconds } else { 0.0 }
 }
 
-/// Nanoseconds, or as many as fit.
+/// Returns the nanoseconds, saturated.
 pub(crate) fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Nanoseconds of Unix time as RFC 3339.
+/// Formats nanoseconds of Unix time as RFC 3339.
 pub(crate) fn rfc3339(nanos: u64) -> String {
     timestamp(nanos).to_string()
 }
 
-/// Nanoseconds of Unix time as date and time of day, UTC.
+/// Formats nanoseconds of Unix time as date and time of day, UTC.
 pub(crate) fn date_and_time(nanos: u64) -> String {
     timestamp(nanos).strftime("%Y-%m-%d %H:%M:%S").to_string()
 }
 
 fn timestamp(nanos: u64) -> Timestamp {
-    // 64 bits of nanoseconds end in 2554, long before jiff's years do.
+    // 64 bits of nanoseconds end in 2554, within jiff's years.
     Timestamp::from_nanosecond(i128::from(nanos)).unwrap_or_default()
 }
 

@@ -1,4 +1,4 @@
-//! Each fault is seen by a client of a real server.
+//! A client of a real server sees each fault.
 
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::TcpSettings;
@@ -9,7 +9,7 @@ use tollgate_testing::store::faults::{FaultProxy, Mode};
 use tollgate_testing::store::server::Server;
 use tollgate_testing::store::wait::{is_silent, run, until};
 
-/// Long after everything that happens, and short enough to wait for what does not.
+/// Longer than anything that should happen takes, and short enough to wait for what should not.
 const SHORT: Duration = Duration::from_millis(100);
 
 async fn connect(server: &Server, proxy: &FaultProxy) -> RedisResult<MultiplexedConnection> {
@@ -22,7 +22,7 @@ async fn incr(connection: &mut MultiplexedConnection) -> RedisResult<i64> {
     redis::cmd("INCR").arg("hits").query_async(connection).await
 }
 
-/// A server, a proxy before it and a connection through both that has been used once.
+/// Returns a server, a proxy before it and a connection through both that has been used once.
 async fn connected() -> (Server, FaultProxy, MultiplexedConnection) {
     let server = Server::start();
     let proxy = FaultProxy::start(server.address()).await;
@@ -31,7 +31,7 @@ async fn connected() -> (Server, FaultProxy, MultiplexedConnection) {
     (server, proxy, connection)
 }
 
-/// What the server has counted, asked past the proxy.
+/// Returns the server's count, queried past the proxy.
 fn hits(server: &Server) -> i64 {
     server.ask(&["GET", "hits"])
 }
@@ -44,7 +44,8 @@ fn what_passes_is_counted() {
         assert_eq!(before.connections, 1);
         assert_eq!(incr(&mut connection).await.unwrap(), 2);
         let now = proxy.passed();
-        // "*2\r\n$4\r\nINCR\r\n$4\r\nhits\r\n" and ":2\r\n"; a reply is counted when it was written.
+        // "*2\r\n$4\r\nINCR\r\n$4\r\nhits\r\n" and ":2\r\n"; a reply is counted when it was
+        // written.
         assert_eq!(now.requests - before.requests, 24);
         until("the reply is counted", || proxy.passed().replies - before.replies == 4);
         let _second = connect(&server, &proxy).await.unwrap();
@@ -81,7 +82,7 @@ fn what_was_held_arrives_when_the_network_heals() {
         assert!(is_silent(SHORT, incr(&mut connection)).await);
         assert_eq!(hits(&server), 1);
         proxy.set(Mode::Pass);
-        // The first was held and given up by its caller, and the server has done it all the same.
+        // The caller gave up the first, but the server has executed it.
         assert_eq!(incr(&mut connection).await.unwrap(), 3);
     });
 }
@@ -95,7 +96,7 @@ fn in_a_black_hole_connections_are_made_and_nothing_is_answered() {
         assert!(is_silent(SHORT, async { connect(&server, &proxy).await.is_ok() }).await);
         assert_eq!(proxy.passed().connections, 2);
         assert_eq!(hits(&server), 1);
-        // What was lost is lost: that connection is never in step again, and a new one is.
+        // A connection that has lost bytes is never in step again; a new one works.
         proxy.set(Mode::Pass);
         assert!(is_silent(SHORT, incr(&mut connection)).await);
         let mut new = connect(&server, &proxy).await.unwrap();
@@ -111,7 +112,7 @@ fn a_half_open_connection_is_silent_for_ever_and_new_ones_work() {
         let mut new = connect(&server, &proxy).await.unwrap();
         assert_eq!(incr(&mut new).await.unwrap(), 2);
         assert!(is_silent(SHORT, incr(&mut connection)).await);
-        // Those that were frozen stay so; those that are made before the next time are frozen then.
+        // Frozen connections stay frozen; new ones are frozen the next time.
         proxy.set(Mode::Pass);
         assert!(is_silent(SHORT, incr(&mut connection)).await);
         assert_eq!(incr(&mut new).await.unwrap(), 3);
@@ -154,7 +155,7 @@ fn a_reset_breaks_what_is_connected_and_what_connects() {
         let read = tokio::io::AsyncReadExt::read(&mut raw, &mut buffer).await.unwrap_err();
         assert_eq!(read.kind(), std::io::ErrorKind::ConnectionReset);
         assert!(connect(&server, &proxy).await.is_err());
-        // However short it was, it reaches all.
+        // However short the mode was, it affects all connections.
         proxy.set(Mode::Pass);
         let mut connection = connect(&server, &proxy).await.unwrap();
         assert_eq!(incr(&mut connection).await.unwrap(), 2);
@@ -201,7 +202,7 @@ fn a_dropped_reply_is_of_a_request_that_was_done() {
         proxy.set(Mode::DropReplies);
         assert!(is_silent(SHORT, incr(&mut connection)).await);
         assert_eq!(hits(&server), 2);
-        // A later reply is not taken for the one that was lost: that connection gets none any more.
+        // The connection gets no more replies, so a later reply is not taken for the lost one.
         proxy.set(Mode::Pass);
         assert!(is_silent(SHORT, incr(&mut connection)).await);
         assert_eq!(hits(&server), 3);

@@ -1,4 +1,4 @@
-//! The harness is seen doing what it says.
+//! Tests of the test harness itself.
 
 mod cluster;
 mod faults;

@@ -1,4 +1,4 @@
-//! Processes share a server, begin at a time, and are killed, stopped and heard.
+//! Processes share a server, begin together, and are killed, stopped and heard.
 
 use serde_json::json;
 use std::time::Duration;

@@ -56,7 +56,7 @@ fn a_stopped_server_answers_nothing_and_then_everything() {
         let asked = redis::cmd("INCR").arg("hits").to_owned();
         assert!(is_silent(Duration::from_millis(100), asked.query_async::<i64>(&mut connection)).await);
         server.resume();
-        // It was executed after all, though nobody waited for it.
+        // It was executed, although its caller stopped waiting.
         assert_eq!(asked.query_async::<i64>(&mut connection).await.unwrap(), 2);
     });
 }
@@ -80,7 +80,7 @@ fn a_server_is_asked_for_its_keys_its_memory_its_work_and_its_time() {
         let before = server.cpu_time();
         server.command(&["EVAL", "for i = 1, 3000000 do math.sqrt(i) end", "0"]);
         assert!(server.cpu_time() > before);
-        // Connections that were closed are counted until the server looks.
+        // Closed connections are counted until the server notices.
         until("nobody else is there", || server.clients() == 0);
         let _held = server.client().get_connection().unwrap();
         assert_eq!(server.clients(), 1);
@@ -94,7 +94,7 @@ fn the_debug_command_puts_a_server_to_sleep() {
         let mut connection = server.client().get_multiplexed_async_connection().await.unwrap();
         let sleep = redis::cmd("DEBUG").arg("SLEEP").arg("0.5").to_owned();
         assert!(is_silent(Duration::from_millis(50), sleep.query_async::<()>(&mut connection)).await);
-        // Who asks meanwhile waits until it wakes.
+        // A request waits until the server wakes.
         let begun = Instant::now();
         assert_eq!(server.ask::<i64>(&["INCR", "hits"]), 1);
         assert!(begun.elapsed() > Duration::from_millis(50), "{:?}", begun.elapsed());
@@ -129,7 +129,7 @@ fn a_client_by_tls_trusts_the_authority_it_was_given_and_no_other() {
             let refused = client.get_multiplexed_async_connection().await.map(drop).unwrap_err();
             assert!(refused.to_string().contains("certificate"), "{refused}");
         }
-        // And nobody is let in without TLS.
+        // A client without TLS is rejected.
         let plain = Client::open(server.url().replace("rediss:", "redis:")).unwrap();
         assert!(plain.get_connection_with_timeout(Duration::from_secs(1)).is_err());
     });
