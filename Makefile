@@ -112,6 +112,7 @@ lint:
 # These lock files name the dependencies of these crates: are they up to date?
 	cd benches/peers && $(CARGO) metadata --locked --format-version 1 > /dev/null
 	cd fuzz && $(CARGO) metadata --locked --format-version 1 > /dev/null
+	$(CARGO) test --locked --test prose
 	$(CARGO) clippy --locked --workspace --all-targets --all-features -- -D warnings
 	$(CARGO) clippy --locked -p tollgate -p tollgate-http -p tollgate-redis -- -D warnings
 	cd loom-tests && $(CARGO) clippy --locked --tests -- -D warnings
