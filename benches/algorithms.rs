@@ -1,6 +1,8 @@
-//! What each algorithm costs by itself: one resource, at the caller's time, without keys and without a clock.
+//! What each algorithm costs by itself: one resource, at the caller's time, without keys and
+//! without a clock.
 //!
-//! The quotas never run out where a request is to be admitted, and are used up where it is to be denied.
+//! The quotas never run out where a request is to be admitted, and are used up where it is to be
+//! denied.
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use std::hint::black_box;

@@ -1,5 +1,6 @@
-//! What a check of a key costs on one thread: by outcome, by way of asking, by clock, and with quotas of the keys'
-//! own. Many keys of other types and two threads are in `scale.rs`, fresh keys in `turnover.rs`.
+//! What a check of a key costs on one thread: by outcome, by way of asking, by clock, and with
+//! quotas of the keys' own. Many keys of other types and two threads are in `scale.rs`, fresh keys
+//! in `turnover.rs`.
 
 mod workload;
 

@@ -1,8 +1,9 @@
-//! What a check costs as keys become many and threads two: by type of key, order, store and threads.
+//! What a check costs as keys become many and threads two: by type of key, order, store and
+//! threads.
 //!
-//! One thread and two run the same code, so that they compare. Ten million keys take up to a gigabyte and some
-//! time to bring in; like all limiters here they are built when their first benchmark runs, and
-//! `cargo bench --bench scale -- '1,000 keys'` builds none of them.
+//! One thread and two run the same code, so that they compare. Ten million keys take up to a
+//! gigabyte and some time to bring in; like all limiters here they are built when their first
+//! benchmark runs, and `cargo bench --bench scale -- '1,000 keys'` builds none of them.
 
 mod workload;
 

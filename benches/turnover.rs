@@ -1,5 +1,5 @@
-//! What it costs that the table grows and turns over: fresh keys without end, and known keys checked while another
-//! thread makes it turn over.
+//! What it costs that the table grows and turns over: fresh keys without end, and known keys
+//! checked while another thread makes it turn over.
 //!
 //! These are means. How long the slowest checks take meanwhile is for `make peers PEERS=latency`.
 
@@ -33,8 +33,8 @@ fn flood(criterion: &mut Criterion) {
             bencher.iter_batched_ref(|| build(builder()), bring, BatchSize::PerIteration);
         });
 
-        // One every 100 ns, and idle when the next comes: ten thousand are in their grace. Of a hundred thousand
-        // the first are forgotten, so a million may come round and round.
+        // One every 100 ns, and idle when the next comes: ten thousand are in their grace. Of a
+        // hundred thousand the first are forgotten, so a million may come round and round.
         let stream: Vec<u64> = (0..1_000_000).map(u64::numbered).collect();
         let (mut walk, mut nanos) = (Walk::new(&stream), 0);
         let limiter = build(builder().grace(GRACE));

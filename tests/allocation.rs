@@ -63,8 +63,8 @@ fn checks_of_known_keys_refunds_and_floods_allocate_nothing() {
         let single = SingleLimiter::builder(Quota::per_hour(3)).algorithm(algorithm).build().unwrap();
         let names: Vec<String> = (0..300).map(|n| format!("client {n}")).collect();
         let mut decisions = Vec::with_capacity(names.len());
-        // New keys make the table grow to its cap; one that was turned over is full for the grace of a
-        // second, in which the rest of them come and go.
+        // New keys make the table grow to its cap; one that was turned over is full for the grace
+        // of a second, in which the rest of them come and go.
         for name in &names {
             let _ = limiter.check(name.as_str());
         }

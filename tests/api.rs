@@ -1,8 +1,9 @@
-//! The public interface as one text, `docs/api.txt`. `make api` writes it; the test fails where it is stale, so
-//! a change of the interface is seen in review.
+//! The public interface as one text, `docs/api.txt`. `make api` writes it; the test fails where it
+//! is stale, so a change of the interface is seen in review.
 //!
-//! It is read from the source, on stable Rust: what `src/lib.rs` declares or re-exports, with its public fields,
-//! methods and the traits it implements. What a macro of the crate expands to is not listed.
+//! It is read from the source, on stable Rust: what `src/lib.rs` declares or re-exports, with its
+//! public fields, methods and the traits it implements. What a macro of the crate expands to is not
+//! listed.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,8 @@
 //! The shape of the source: floors, the one file of atomics, notes at every atomic operation.
 //!
-//! A file imports lower floors, files of its own folder and its own children; never its parent, never a
-//! file that leads back to it. What the other crates may reach of the core, the compiler sees to.
+//! A file imports lower floors, files of its own folder and its own children; never its parent,
+//! never a file that leads back to it. What the other crates may reach of the core, the compiler
+//! sees to.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -30,7 +31,8 @@ const CRATES: [(&str, &[&str]); 3] = [
     ("tollgate-cli", &["tollgate", "tollgate-http", "tollgate-redis"]),
 ];
 
-/// The most files in a folder of these crates, rooms (files with a folder of their name) not counted.
+/// The most files in a folder of these crates, rooms (files with a folder of their name) not
+/// counted.
 const MOST_FILES: usize = 12;
 
 struct Source {
@@ -84,7 +86,8 @@ fn sources(folder: &str) -> Vec<Source> {
     found
 }
 
-/// The files of a crate: without its root, the program's main, and unit tests in a file of their own.
+/// The files of a crate: without its root, the program's main, and unit tests in a file of their
+/// own.
 fn files_of(folder: &str) -> Vec<Source> {
     let is_tests = |source: &Source| source.modules.last().is_some_and(|last| last == "tests");
     let is_root = |source: &Source| ["lib", "main"].contains(&&*source.modules[0]);
@@ -112,7 +115,8 @@ fn floor(module: &str) -> Option<usize> {
     FLOORS.iter().position(|floor| floor.contains(&module))
 }
 
-/// The name that follows each `prefix` in a line: `rule` and `time` in `use crate::rule; crate::time::T`.
+/// The name that follows each `prefix` in a line: `rule` and `time` in
+/// `use crate::rule; crate::time::T`.
 fn names_after<'l>(line: &'l str, prefix: &str) -> Vec<&'l str> {
     let is_name = |c: char| c.is_alphanumeric() || c == '_';
     let after = line.match_indices(prefix).map(|(at, _)| &line[at + prefix.len()..]);
@@ -173,8 +177,8 @@ fn dependencies_are_read_from_a_manifest() {
     assert_eq!(dependencies(manifest), ["tollgate", "tollgate-b"].map(str::to_owned).into());
 }
 
-/// What each module of a crate imports and declares, by full names. Fails where a file imports from a
-/// module that it stands in.
+/// What each module of a crate imports and declares, by full names. Fails where a file imports from
+/// a module that it stands in.
 fn imports(sources: &[Source], root: &[&str]) -> BTreeMap<String, BTreeSet<String>> {
     let own = |source: &Source| {
         let mut own = source.modules.clone();

@@ -1,4 +1,5 @@
-//! The keys of the benchmarks: they come as often as their order says, and in the same order in every run.
+//! The keys of the benchmarks: they come as often as their order says, and in the same order in
+//! every run.
 
 #[allow(dead_code, unreachable_pub)]
 #[path = "../benches/workload/keys.rs"]

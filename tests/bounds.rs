@@ -1,8 +1,10 @@
-//! No trailing interval admits more than its algorithm states, by the times of what real threads were admitted.
+//! No trailing interval admits more than its algorithm states, by the times of what real threads
+//! were admitted.
 //!
-//! Four threads want far more than they may have, at times that go forward, stand still and are stale, from a
-//! limiter that turns over all the time. What each key was admitted is sorted by time, and the intervals between
-//! any two admissions are held against the *Bound* of the algorithm's page.
+//! Four threads want far more than they may have, at times that go forward, stand still and are
+//! stale, from a limiter that turns over all the time. What each key was admitted is sorted by
+//! time, and the intervals between any two admissions are held against the *Bound* of the
+//! algorithm's page.
 
 use std::sync::Mutex;
 use std::thread;
@@ -81,7 +83,8 @@ impl Target for CheckThenAct {
 /// What a key was admitted.
 #[derive(Clone, Copy, Debug)]
 struct Admitted {
-    /// When it counts: a window counts a stale time at the beginning of the window that the key has reached.
+    /// When it counts: a window counts a stale time at the beginning of the window that the key has
+    /// reached.
     at: u64,
     cost: u64,
     /// When it may start.
@@ -145,8 +148,8 @@ fn race(target: &impl Target, algorithm: Algorithm, quota: Quota, seed: u64) -> 
     (0..KEYS).map(of_key).collect()
 }
 
-/// The most tokens by which any interval between two of these times exceeds what flows in at the rate, times
-/// the period. Times ascend.
+/// The most tokens by which any interval between two of these times exceeds what flows in at the
+/// rate, times the period. Times ascend.
 fn most_beyond_the_rate(times: impl IntoIterator<Item = (u64, u64)>, limit: i128, period: i128) -> i128 {
     let (mut taken, mut best_start, mut most) = (0, i128::MIN, i128::MIN);
     for (at, cost) in times {

@@ -164,7 +164,8 @@ fn cells_that_are_forgotten_are_freed() {
         assert_eq!(limiter.check_at(&key, 1, now).source(), Source::Key, "{:?}", limiter.stats());
         most = most.max(limiter.bytes());
     }
-    // Cells of 80 bytes: 40 megabytes if they all stayed. What another test of this process delays is allowed.
+    // Cells of 80 bytes: 40 megabytes if they all stayed. What another test of this process delays
+    // is allowed.
     assert!(most < 6_000_000, "{most} bytes");
     assert!(limiter.stats().evicted > 490_000);
 }

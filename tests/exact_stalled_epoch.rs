@@ -1,5 +1,5 @@
-//! A thread that stalls while it reads the index of exact keys. In a program of its own, because scc's epoch is
-//! the process's.
+//! A thread that stalls while it reads the index of exact keys. In a program of its own, because
+//! scc's epoch is the process's.
 
 #[path = "stores/exact.rs"]
 mod store;
@@ -12,8 +12,9 @@ use tollgate::{Clock, Limiter, Quota, Source, Tick, WhenFull};
 /// One test at a time: the other's readers would count too.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// A thread that is stopped within a lookup of scc keeps what is unlinked from being freed: new keys get the
-/// policy before memory grows without a bound, known keys notice nothing, and it passes.
+/// A thread that is stopped within a lookup of scc keeps what is unlinked from being freed: new
+/// keys get the policy before memory grows without a bound, known keys notice nothing, and it
+/// passes.
 #[test]
 fn a_thread_that_stalls_in_a_lookup_costs_bounded_memory() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,9 +1,11 @@
-//! Charges, refunds and resets of a key take effect one after the other, whatever the threads and the table do.
+//! Charges, refunds and resets of a key take effect one after the other, whatever the threads and
+//! the table do.
 //!
-//! Threads ask for one key at random, while other keys and sweeps make the store grow, turn over and forget; of
-//! each such history the checker (`oracle/history.rs`) must find a legal order. The stamps are read-modify-writes
-//! of one counter, so whatever has returned before a call is visible to it; that leaves nothing which a denial
-//! may miss, and it is held to the same rule as everything else. (What it may miss without such help is in
+//! Threads ask for one key at random, while other keys and sweeps make the store grow, turn over
+//! and forget; of each such history the checker (`oracle/history.rs`) must find a legal order. The
+//! stamps are read-modify-writes of one counter, so whatever has returned before a call is visible
+//! to it; that leaves nothing which a denial may miss, and it is held to the same rule as
+//! everything else. (What it may miss without such help is in
 //! `loom-tests/tests/linearizability.rs`.)
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -79,7 +81,8 @@ impl Target for SingleLimiter {
     fn disturb(&self, _random: &mut Random, _now: Tick) {}
 }
 
-/// A sliding window that is broken on purpose: the window's number is one atomic, the counts are another.
+/// A sliding window that is broken on purpose: the window's number is one atomic, the counts are
+/// another.
 struct TornPair {
     oracle: Oracle,
     period: u64,
@@ -137,8 +140,9 @@ enum Mix {
     PromptRefunds,
     /// Also resets.
     Resets,
-    /// Whatever may be asked, at times that differ by the grace at the most: refunds in one history, resets in the next. (A reset makes
-    /// void what was charged before and a little of what is charged meanwhile, so what a refund does then is not told by the calls.)
+    /// Whatever may be asked, at times that differ by the grace at the most: refunds in one
+    /// history, resets in the next. (A reset makes void what was charged before and a little of
+    /// what is charged meanwhile, so what a refund does then is not told by the calls.)
     Anything,
 }
 
@@ -248,7 +252,8 @@ fn race<T: Target>(target: &T, threads: usize, count: u64, mix: Mix, seed: u64) 
                         target.disturb(&mut racer.random, Tick::from_nanos(time + ahead));
                         racer.call(mix, round, time);
                     }
-                    // No time at all, some tokens' worth, or so long that the key is idle and may be forgotten.
+                    // No time at all, some tokens' worth, or so long that the key is idle and may
+                    // be forgotten.
                     time += MILLI
                         * match times.below(3) {
                             0 => 0,
@@ -298,7 +303,8 @@ impl Shown {
     }
 }
 
-/// Is there a legal order? By the oracle where that is exact, by the rule always; a log has no rule on a word.
+/// Is there a legal order? By the oracle where that is exact, by the rule always; a log has no rule
+/// on a word.
 fn is_legal(algorithm: Algorithm, quota: Quota, mix: Mix, history: &[Event]) -> bool {
     let oracle = Oracle::new(algorithm, quota, 0);
     if mix != Mix::Anything && oracle.is_exact() {
@@ -356,7 +362,8 @@ fn every_history_is_legal<T: Target>(
     and: impl Fn(&T),
 ) -> Shown {
     let mut shown = Shown::default();
-    // A third of the histories overlap, but next to none where another program takes a core: then once more.
+    // A third of the histories overlap, but next to none where another program takes a core: then
+    // once more.
     for _ in 0..5 {
         race_all(algorithms, &build, histories, &and, &mut shown);
         if shown.overlapping > 10 {

@@ -1,5 +1,5 @@
-//! A sliding log takes memory as it is used, and gives it back. Built without the test harness: what is counted
-//! belongs to the process, and the harness's own thread allocates now and then.
+//! A sliding log takes memory as it is used, and gives it back. Built without the test harness:
+//! what is counted belongs to the process, and the harness's own thread allocates now and then.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::Arc;
@@ -133,8 +133,8 @@ fn main() {
             drop(log);
         });
     }
-    // A thread is joined before what it keeps for itself is dropped. A log for each round would be six hundred thousand
-    // bytes.
+    // A thread is joined before what it keeps for itself is dropped. A log for each round would be
+    // six hundred thousand bytes.
     let deadline = Instant::now() + 20 * SECOND;
     while live_above(before) >= 20_000 {
         assert!(Instant::now() < deadline, "{} bytes are left", live_above(before));

@@ -1,4 +1,5 @@
-//! Memory comes and goes in small steps. In a program of its own, because what is looked at is the process's.
+//! Memory comes and goes in small steps. In a program of its own, because what is looked at is the
+//! process's.
 #![cfg(target_os = "linux")]
 
 use std::fs::File;
@@ -33,8 +34,9 @@ fn page_size() -> usize {
     usize::try_from(size).unwrap()
 }
 
-/// A table of so many keys takes 15 megabytes, which come and go while it grows, forgets and becomes small again. Nobody
-/// takes or gives back so much at once: it would be a stall of milliseconds.
+/// A table of so many keys takes 15 megabytes, which come and go while it grows, forgets and
+/// becomes small again. Nobody takes or gives back so much at once: it would be a stall of
+/// milliseconds.
 #[test]
 fn no_call_takes_or_gives_back_a_large_table_at_once() {
     const KEYS: u64 = 300_000;
@@ -65,13 +67,14 @@ fn no_call_takes_or_gives_back_a_large_table_at_once() {
     let left = full - pages(&statm);
     println!("{most} pages at once at the most, {} given back at once, {left} of {full} in all", -least);
     assert!(left > 2_500, "{left} of {full} pages: were they the table's?");
-    // Tables of less than 512 KiB are the allocator's. (The system counts for each processor apart, and adds that up now and
-    // then.)
+    // Tables of less than 512 KiB are the allocator's. (The system counts for each processor apart,
+    // and adds that up now and then.)
     const FEW: i64 = 256 + 128;
     assert!(most < FEW && least > -FEW, "{most} pages taken at once, {} given back", -least);
 }
 
-/// Has the system refuse this thread what asks for memory ahead, as it does before Linux 5.14; does it now?
+/// Has the system refuse this thread what asks for memory ahead, as it does before Linux 5.14; does
+/// it now?
 #[allow(unsafe_code)]
 fn refuse() -> bool {
     use libc::{
@@ -80,8 +83,8 @@ fn refuse() -> bool {
     let step = |code: u32, jt, jf, k| libc::sock_filter { code: u16::try_from(code).unwrap(), jt, jf, k };
     let call = u32::try_from(libc::SYS_madvise).unwrap();
     let number = |n: libc::c_int| u32::try_from(n).unwrap();
-    // After the number of the call, the kind of system and where it was called from come its arguments, eight bytes each: of the
-    // third, the low half.
+    // After the number of the call, the kind of system and where it was called from come its
+    // arguments, eight bytes each: of the third, the low half.
     let advice = 16 + 2 * 8 + if cfg!(target_endian = "big") { 4 } else { 0 };
     let mut filter = [
         step(BPF_LD | BPF_W | BPF_ABS, 0, 0, 0),
@@ -102,8 +105,8 @@ fn refuse() -> bool {
     is_meek && is_set && answer < 0
 }
 
-/// A sweep has the memory for the next table come ahead without the system's help: while one thread waited for megabytes,
-/// others that map memory waited for that thread.
+/// A sweep has the memory for the next table come ahead without the system's help: while one thread
+/// waited for megabytes, others that map memory waited for that thread.
 #[test]
 fn a_sweep_has_memory_come_ahead_where_none_can_be_asked_for() {
     const KEYS: u64 = 300_000;

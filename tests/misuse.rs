@@ -1,5 +1,5 @@
-//! Misuse: whatever is asked of the builders and of what reads text, the answer is a limiter or an error that
-//! names the value, what is allowed, and the fix. Nothing panics.
+//! Misuse: whatever is asked of the builders and of what reads text, the answer is a limiter or an
+//! error that names the value, what is allowed, and the fix. Nothing panics.
 
 use proptest::prelude::*;
 use std::sync::Arc;
@@ -44,7 +44,8 @@ fn align() -> impl Strategy<Value = Option<WindowAlign>> {
     prop_oneof![3 => Just(None), 1 => Just(Some(WindowAlign::TickZero)), 1 => Just(Some(WindowAlign::UnixEpoch))]
 }
 
-/// The value that was refused, as its message shows it, and whether it is outside of what is named as allowed.
+/// The value that was refused, as its message shows it, and whether it is outside of what is named
+/// as allowed.
 fn refused_value(error: &ConfigError) -> (String, bool) {
     match *error {
         ConfigError::ZeroTokens => ("0 tokens ".to_owned(), true),
@@ -127,7 +128,8 @@ fn charged(algorithm: Algorithm, quota: Quota) -> SingleLimiter {
     limiter
 }
 
-/// A bucket, a window, two windows, or a log: the states that charges of one another are not part of.
+/// A bucket, a window, two windows, or a log: the states that charges of one another are not part
+/// of.
 fn kind(algorithm: Algorithm) -> u8 {
     match algorithm {
         Algorithm::FixedWindow => 1,
@@ -164,7 +166,8 @@ fn a_charge_of_another_kind_of_state_gives_nothing_back() {
     }
 }
 
-/// Also one of the same quota and algorithm, at the same time; and what the limiter itself has charged before a reset.
+/// Also one of the same quota and algorithm, at the same time; and what the limiter itself has
+/// charged before a reset.
 #[test]
 fn a_charge_of_another_limiter_gives_nothing_back() {
     let quota = Quota::per_day(5);

@@ -1,6 +1,6 @@
-//! A process to which the system refuses `membarrier`, as other systems do, and sandboxes: checks run a fence
-//! then, and memory goes back all the same. Built without the test harness: the refusal is for threads that are
-//! started after it, and what is counted belongs to the process.
+//! A process to which the system refuses `membarrier`, as other systems do, and sandboxes: checks
+//! run a fence then, and memory goes back all the same. Built without the test harness: the refusal
+//! is for threads that are started after it, and what is counted belongs to the process.
 #![cfg_attr(not(target_os = "linux"), allow(unused))]
 
 use std::alloc::{GlobalAlloc, Layout, System};

@@ -1,5 +1,6 @@
-//! A panic in a key's `Hash`, `Eq` or `Clone`, in `ToKey` or in an iterator goes through a limiter and leaves nothing behind:
-//! no place of the cap is lost, no count is wrong, and every later call works.
+//! A panic in a key's `Hash`, `Eq` or `Clone`, in `ToKey` or in an iterator goes through a limiter
+//! and leaves nothing behind: no place of the cap is lost, no count is wrong, and every later call
+//! works.
 
 use std::cell::Cell;
 use std::hash::{Hash, Hasher};
@@ -63,7 +64,8 @@ impl Clone for Key {
     }
 }
 
-/// Calls `body` again and again, in which one `call` after the other panics, until none does. How many did.
+/// Calls `body` again and again, in which one `call` after the other panics, until none does. How
+/// many did.
 fn with_panics(call: Call, mut body: impl FnMut()) -> u32 {
     let before = PANICS.get();
     for nth in 0.. {

@@ -20,7 +20,8 @@ fn a_charge_of_another_quota_gives_nothing_back_to_a_fresh_word() {
     }
 }
 
-/// The decision of another limiter, whose windows begin at other times: its window may be from before the first.
+/// The decision of another limiter, whose windows begin at other times: its window may be from
+/// before the first.
 #[test]
 fn a_charge_of_windows_that_begin_at_other_times_gives_nothing_back_to_a_fresh_word() {
     let rule = |algorithm, secs, phase| {

@@ -1,5 +1,5 @@
-//! The memory that the process really takes, against the formula. In a program of its own, because the figure
-//! is the process's.
+//! The memory that the process really takes, against the formula. In a program of its own, because
+//! the figure is the process's.
 #![cfg(target_os = "linux")]
 
 use std::env;
@@ -15,13 +15,15 @@ fn resident() -> usize {
     kilobytes * 1024
 }
 
-/// An era for so many keys, if they are more than 11,000, as the page of the table and the docs of `Limiter` say.
+/// An era for so many keys, if they are more than 11,000, as the page of the table and the docs of
+/// `Limiter` say.
 fn era(max_keys: usize) -> usize {
     max_keys * 3 / 2 * 16 + max_keys * 3 / 32 + 1_024
 }
 
-/// glibc's allocator, once it has freed a block of less than 32 megabytes that it had of the system, keeps blocks of
-/// that size for the next: two eras here. It is told not to before a program starts, so the test is run again.
+/// glibc's allocator, once it has freed a block of less than 32 megabytes that it had of the
+/// system, keeps blocks of that size for the next: two eras here. It is told not to before a
+/// program starts, so the test is run again.
 fn gives_back() -> bool {
     const THRESHOLD: &str = "MALLOC_MMAP_THRESHOLD_";
     if env::var_os(THRESHOLD).is_some() {
@@ -51,8 +53,8 @@ fn the_process_takes_what_the_formula_says_and_no_more() {
             assert!(limiter.bytes() <= 4 * era(MAX_KEYS) + 1_024, "{}", limiter.bytes());
         }
     };
-    // Ten times as many keys as there is room for, all in use; then as many that are soon idle, so that the
-    // table turns over all the time.
+    // Ten times as many keys as there is room for, all in use; then as many that are soon idle, so
+    // that the table turns over all the time.
     for key in 0..10 * MAX_KEYS as u64 {
         let known = limiter.check_at(&key, 1, Tick::ZERO).source() == Source::Key;
         assert_eq!(known, key < MAX_KEYS as u64);

@@ -1,5 +1,6 @@
-//! Every algorithm against its oracle, and the promises that concern rules, for random quotas from one
-//! per 30 days to 1.25e9 per second, random costs, and times that step, jump, stand still and go back.
+//! Every algorithm against its oracle, and the promises that concern rules, for random quotas from
+//! one per 30 days to 1.25e9 per second, random costs, and times that step, jump, stand still and
+//! go back.
 
 use proptest::prelude::*;
 use std::time::Duration;
@@ -9,8 +10,8 @@ use tollgate_testing::oracle::{END, Oracle};
 
 const DAY: u64 = 24 * 3600 * 1_000_000_000;
 
-/// Where an interval is no whole number of nanoseconds, a bucket may be so many early, and late only if
-/// its time steps back.
+/// Where an interval is no whole number of nanoseconds, a bucket may be so many early, and late
+/// only if its time steps back.
 const EARLY: u64 = 2;
 const LATE: u64 = 2;
 
@@ -498,7 +499,8 @@ proptest! {
         }
     }
 
-    // Promise 7: no panic and no overflow (tests are built with overflow checks) for anything at all.
+    // Promise 7: no panic and no overflow (tests are built with overflow checks) for anything at
+    // all.
     #[test]
     fn nothing_panics_for_any_quota_any_time_and_any_cost(
         algorithm in prop::sample::select(&Algorithm::PACKED[..]),
@@ -549,8 +551,8 @@ fn long_run_rates_are_exact_to_a_millionth() {
         let whole = u128::from(END) * u128::from(quota.tokens()) / period / 50;
         let burst = u64::try_from(whole).unwrap().min(1_000_000);
         let rule = AnyRule::new(Algorithm::TokenBucket, quota.burst(burst), Duration::ZERO).unwrap();
-        // Half a burst refills between visits, at times that are no multiple of anything; no longer in
-        // all than a twentieth of the domain of time.
+        // Half a burst refills between visits, at times that are no multiple of anything; no longer
+        // in all than a twentieth of the domain of time.
         let gap = u64::try_from(u128::from(burst) * period / u128::from(quota.tokens()) / 2).unwrap() | 1;
         let visits = 20_000.min(END / 20 / gap);
         let mut word = Word::FRESH;

@@ -1,6 +1,7 @@
-//! The sliding log against an oracle that keeps a plain list of what was admitted: every figure of every
-//! answer, with refunds and resets, for limits from 1 to a million, costs of all sizes, and times that step,
-//! jump, stand still, go back and end. And on real threads: no admission is lost or made twice.
+//! The sliding log against an oracle that keeps a plain list of what was admitted: every figure of
+//! every answer, with refunds and resets, for limits from 1 to a million, costs of all sizes, and
+//! times that step, jump, stand still, go back and end. And on real threads: no admission is lost
+//! or made twice.
 
 use proptest::prelude::*;
 use std::sync::Barrier;
@@ -321,9 +322,9 @@ fn at_a_standing_clock_racing_threads_are_admitted_exactly_the_limit() {
     }
 }
 
-/// Each thread has a clock of its own that goes on unevenly and lags. By the times at which admissions are
-/// counted, which each answer tells, no period has more than the limit; and by an exact replay of them in that
-/// order, each was admitted rightly.
+/// Each thread has a clock of its own that goes on unevenly and lags. By the times at which
+/// admissions are counted, which each answer tells, no period has more than the limit; and by an
+/// exact replay of them in that order, each was admitted rightly.
 #[test]
 fn racing_threads_never_exceed_the_limit_in_any_period() {
     const PERIOD: u64 = 10_000;

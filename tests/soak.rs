@@ -1,12 +1,14 @@
-//! Load of every kind for as long as one likes: floods, clears, sweeps, refunds, changes of quotas, jumps of the
-//! clock, from all cores. In the end every token is accounted for, and the memory has not grown.
+//! Load of every kind for as long as one likes: floods, clears, sweeps, refunds, changes of quotas,
+//! jumps of the clock, from all cores. In the end every token is accounted for, and the memory has
+//! not grown.
 //!
-//! In a round time stands still, so that charges of one key commute and it is known what each key must have been
-//! admitted; between rounds it moves, jumps, and steps back by no more than the grace. In a round of changes one
-//! thread changes the quota of all, then those of some keys, while the others charge keys that have just been made
-//! as good as new, and keys that come once. It is known what those that are counted have in the end: what was
-//! charged less than the limit, which only rises while they are charged. `TOLLGATE_SOAK_SECONDS`
-//! says for how long (`make soak MINUTES=10`); without it, a second.
+//! In a round time stands still, so that charges of one key commute and it is known what each key
+//! must have been admitted; between rounds it moves, jumps, and steps back by no more than the
+//! grace. In a round of changes one thread changes the quota of all, then those of some keys, while
+//! the others charge keys that have just been made as good as new, and keys that come once. It is
+//! known what those that are counted have in the end: what was charged less than the limit, which
+//! only rises while they are charged. `TOLLGATE_SOAK_SECONDS` says for how long
+//! (`make soak MINUTES=10`); without it, a second.
 
 use std::ops::Range;
 use std::thread;
@@ -42,9 +44,11 @@ enum Load {
     Sweep,
     /// One thread makes all keys as good as new.
     Clear,
-    /// One thread raises the quota of all, another those that some keys have of their own, and all charge keys.
+    /// One thread raises the quota of all, another those that some keys have of their own, and all
+    /// charge keys.
     Raise,
-    /// One thread looks what is left of each key, takes back what was raised, and makes all keys as good as new.
+    /// One thread looks what is left of each key, takes back what was raised, and makes all keys as
+    /// good as new.
     Restore,
 }
 
@@ -71,7 +75,8 @@ struct Plan {
 impl Plan {
     fn next(&mut self, round: u64) -> (Load, Tick) {
         if let Some(load) = self.next.pop() {
-            // The keys have come to this time, and those in the books have not: no later round goes back to it.
+            // The keys have come to this time, and those in the books have not: no later round goes
+            // back to it.
             self.latest += 2 * u64::try_from(GRACE.as_nanos()).unwrap();
             return (load, Tick::from_nanos(self.now));
         }

@@ -1,8 +1,9 @@
-//! Both stores decide alike, whatever is done to them: charges, refunds, sweeps, clearing, changes of quotas.
+//! Both stores decide alike, whatever is done to them: charges, refunds, sweeps, clearing, changes
+//! of quotas.
 //!
-//! They have little in common but the rules: a table that turns over with all its keys, and cells that are evicted
-//! and translated one by one. Keys are left alone for long after a change, so a change that takes effect only when a
-//! key is used again is found out.
+//! They have little in common but the rules: a table that turns over with all its keys, and cells
+//! that are evicted and translated one by one. Keys are left alone for long after a change, so a
+//! change that takes effect only when a key is used again is found out.
 
 use proptest::prelude::*;
 use std::time::Duration;

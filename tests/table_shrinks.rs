@@ -1,4 +1,5 @@
-//! When the table becomes smaller. In a program of its own, as `table_size` is: a guard of another test would hold it up.
+//! When the table becomes smaller. In a program of its own, as `table_size` is: a guard of another
+//! test would hold it up.
 
 use std::time::Duration;
 use tollgate::{Algorithm, Clock, Limiter, Quota};

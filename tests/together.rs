@@ -149,7 +149,8 @@ fn a_client_that_is_denied_by_any_limit_writes_nothing() {
     }
 }
 
-/// What a limit says while it is looked at, and another when it is charged, as in a race that was lost.
+/// What a limit says while it is looked at, and another when it is charged, as in a race that was
+/// lost.
 struct Fickle<'g>(&'g SingleLimiter);
 
 impl Chargeable for Fickle<'_> {
@@ -210,8 +211,8 @@ fn a_cost_above_a_capacity_is_never_allowed_and_charges_nobody() {
     assert!(wide.is_idle());
 }
 
-/// Threads that ask for both limits in opposite orders: what is admitted is what is charged, never above a limit, and
-/// no token is lost.
+/// Threads that ask for both limits in opposite orders: what is admitted is what is charged, never
+/// above a limit, and no token is lost.
 #[test]
 fn races_admit_no_more_than_any_limit_and_lose_nothing() {
     const EACH: u64 = 2_000;

@@ -1,9 +1,11 @@
-//! How many instructions a check takes, counted by callgrind through gungraun: the same on a loaded machine as on a quiet one.
+//! How many instructions a check takes, counted by callgrind through gungraun: the same on a loaded
+//! machine as on a quiet one.
 //!
-//! Each line counts ten thousand checks, so its figure without the last four digits is that of one. It fails where a check
-//! takes more than is written beside it: a change that costs instructions should be made on purpose. The limits are of
-//! x86-64 and rustc 1.95, and leave 3 to 10 parts of a hundred for the next one and for where keys lie; on other processors
-//! nothing is compared with them.
+//! Each line counts ten thousand checks, so its figure without the last four digits is that of one.
+//! It fails where a check takes more than is written beside it: a change that costs instructions
+//! should be made on purpose. The limits are of x86-64 and rustc 1.95, and leave 3 to 10 parts of a
+//! hundred for the next one and for where keys lie; on other processors nothing is compared with
+//! them.
 //!
 //! With a baseline this program is built twice, first with an older checkout in place of the
 //! library, and each line must take at most 1.02 of what it takes there; the limits written here
@@ -18,8 +20,8 @@ use tollgate::{Algorithm, Clock, Limiter, ManualClock, Outcome, Quota, SingleLim
 
 const CHECKS: u64 = 10_000;
 
-/// Where keys lie is chance, and as the time stands still here, one key in 2048 does a step of upkeep with each check. Of many
-/// keys, a few may.
+/// Where keys lie is chance, and as the time stands still here, one key in 2048 does a step of
+/// upkeep with each check. Of many keys, a few may.
 const KEYS: u64 = 512;
 /// Each lays the same keys elsewhere, so of many there are as many as usual that lie badly. With
 /// one limiter a line differed by two parts of a hundred from run to run.
@@ -101,8 +103,8 @@ fn key(limiters: Vec<Keyed>, allowed: bool) -> Vec<Keyed> {
     limiters
 }
 
-// The check is part of the caller, which asks for nothing but the outcome. Then no answer is written at all, as long as no other
-// way through a check writes one to where this would be.
+// The check is part of the caller, which asks for nothing but the outcome. Then no answer is
+// written at all, as long as no other way through a check writes one to where this would be.
 #[library_benchmark]
 #[bench::admitted(args = (several(Algorithm::TokenBucket, CHECKS)), config = at_most(104))]
 fn key_inlined(limiters: Vec<Keyed>) -> Vec<Keyed> {

@@ -1,5 +1,6 @@
-//! What gungraun starts to run valgrind and to read what it counted. It is usually installed by hand, in just the
-//! version of the library; built here, the lock file says which, and there is nothing to install.
+//! What gungraun starts to run valgrind and to read what it counted. It is usually installed by
+//! hand, in just the version of the library; built here, the lock file says which, and there is
+//! nothing to install.
 
 use env_logger::Env;
 use gungraun_runner::error::Error;

@@ -1,8 +1,8 @@
-//! Keys and the order in which they come, prepared before anything is timed: a benchmark of checks must not
-//! measure the generator.
+//! Keys and the order in which they come, prepared before anything is timed: a benchmark of checks
+//! must not measure the generator.
 //!
-//! A stream holds the keys themselves, one after the other, in the order of the checks. To walk through it costs
-//! little, as the processor fetches ahead; texts are allocated in that order too.
+//! A stream holds the keys themselves, one after the other, in the order of the checks. To walk
+//! through it costs little, as the processor fetches ahead; texts are allocated in that order too.
 
 use std::fmt;
 use std::hash::Hash;
@@ -49,7 +49,8 @@ fn mixed(number: u64) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
-/// The weight of the n-th key is n to the power of minus this, as in the Yahoo cloud serving benchmark.
+/// The weight of the n-th key is n to the power of minus this, as in the Yahoo cloud serving
+/// benchmark.
 pub const ZIPF_EXPONENT: f64 = 0.99;
 
 /// In which order keys come.
@@ -70,8 +71,8 @@ impl fmt::Display for Order {
     }
 }
 
-/// Which of `count` keys is asked about next, from 0, for ever and the same in every run. By inversion: a draw is a
-/// point on a line on which each key has a stretch as long as its weight.
+/// Which of `count` keys is asked about next, from 0, for ever and the same in every run. By
+/// inversion: a draw is a point on a line on which each key has a stretch as long as its weight.
 pub fn numbers(order: Order, count: u64) -> impl Iterator<Item = u64> {
     let ends: Vec<f64> = match order {
         Order::Uniform => Vec::new(),
@@ -92,8 +93,8 @@ pub fn numbers(order: Order, count: u64) -> impl Iterator<Item = u64> {
     })
 }
 
-/// So many checks in a stream of `count` keys: few keys shall fit into the caches with their stream, and of many
-/// so many shall be visited that they don't.
+/// So many checks in a stream of `count` keys: few keys shall fit into the caches with their
+/// stream, and of many so many shall be visited that they don't.
 fn length(count: u64) -> usize {
     if count <= 1_000 { 1 << 14 } else { 1 << 21 }
 }

@@ -24,8 +24,8 @@ pub fn exact_keys<K: Key>(builder: Builder<Limiter<K>>) -> Limiter<K, ExactKeys<
     builder.exact_keys().build().expect("a valid limiter")
 }
 
-/// Makes the first `count` keys known to `limiter`, for an hour at least: so many tokens of each are taken, of
-/// those that there are. No turnover is under way then.
+/// Makes the first `count` keys known to `limiter`, for an hour at least: so many tokens of each
+/// are taken, of those that there are. No turnover is under way then.
 pub fn knowing<K: Key, S: Accepts<K>>(limiter: Limiter<K, S>, count: u64) -> Limiter<K, S> {
     const AN_HOUR_OF_AMPLE: u64 = 3_600_000_000_000;
     for number in 0..count {

@@ -1,5 +1,5 @@
-//! What several benchmarks measure with: keys and the order in which they come, limiters that know them, threads
-//! that begin together.
+//! What several benchmarks measure with: keys and the order in which they come, limiters that know
+//! them, threads that begin together.
 
 // Each benchmark uses a part of it.
 #![allow(dead_code, unreachable_pub)]

@@ -1,8 +1,8 @@
 //! Threads that begin together, and the time that an operation takes one of them.
 //!
-//! The clock starts when all threads stand at the line, so no start of a thread is timed. Where the machine has
-//! other things to do, two threads may in truth take turns on one core: then they don't get in each other's way,
-//! and results say nothing about two threads.
+//! The clock starts when all threads stand at the line, so no start of a thread is timed. Where the
+//! machine has other things to do, two threads may in truth take turns on one core: then they don't
+//! get in each other's way, and results say nothing about two threads.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
@@ -12,8 +12,8 @@ use tollgate_testing::race::StartLine;
 /// So many operations are done between two looks whether another thread has finished.
 const CHUNK: u64 = 64;
 
-/// How long `iterations` of an operation take a thread while all `lanes` are at it. All end when the first has
-/// done them, so that none is left to run alone.
+/// How long `iterations` of an operation take a thread while all `lanes` are at it. All end when
+/// the first has done them, so that none is left to run alone.
 pub fn together<F: FnMut() + Send>(lanes: &mut [F], iterations: u64) -> Duration {
     let (line, is_over) = (StartLine::new(lanes.len()), AtomicBool::new(false));
     let run = |operation: &mut F| {

@@ -15,7 +15,8 @@ fn limiter(algorithm: Algorithm, per_second: u64) -> Arc<SingleLimiter> {
     Arc::new(builder.algorithm(algorithm).clock(Clock::manual()).build().unwrap())
 }
 
-/// `racers` threads (the main one among them) charge `each` tokens one by one, of a limit of `limit`.
+/// `racers` threads (the main one among them) charge `each` tokens one by one, of a limit of
+/// `limit`.
 fn charges_race(bound: Bound, racers: u64, each: u64, limit: u64) {
     for algorithm in Algorithm::PACKED {
         explore(bound, Atomics::Touched, move |threads| {
@@ -125,8 +126,9 @@ fn charge_races_reset_and_comes_before_or_after_it() {
     }
 }
 
-/// What others have charged since the reset stays charged. (They charge more than was charged before it: a word that is the same
-/// again, because as much was charged at the same time, can't be told from the one before.)
+/// What others have charged since the reset stays charged. (They charge more than was charged
+/// before it: a word that is the same again, because as much was charged at the same time, can't be
+/// told from the one before.)
 #[test]
 fn refund_races_reset_and_gives_back_nothing_that_is_void() {
     for algorithm in Algorithm::PACKED {
@@ -189,8 +191,9 @@ fn charge_races_reset_and_is_not_given_back_if_it_is_void() {
             gate.refund_at(&charge, 1, NOW);
             note.note(gate.peek_at(1, NOW).remaining());
         });
-        // 0: three charges came after the reset, and the number of one is from before it is over. 1: it was given back. Or one came
-        // before the reset, or two did, with what was given back: never as much as 3.
+        // 0: three charges came after the reset, and the number of one is from before it is over.
+        // 1: it was given back. Or one came before the reset, or two did, with what was given back:
+        // never as much as 3.
         seen.expect(&["0", "1", "2"]);
     }
 }

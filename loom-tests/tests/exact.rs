@@ -1,9 +1,9 @@
 //! Races of the store of exact keys: sealing, charging, unlinking, inserting again.
 //!
-//! The library's own code for cells, places and rounds, compiled for loom. The index alone is a stand-in (see
-//! `src/sync/index.rs`), because scc is not built for loom: a list behind loom's mutex, which does each lookup,
-//! insertion and removal at once. Between them threads switch anywhere, so every order of the protocol's edges is
-//! explored; what happens inside scc is not.
+//! The library's own code for cells, places and rounds, compiled for loom. The index alone is a
+//! stand-in (see `src/sync/index.rs`), because scc is not built for loom: a list behind loom's
+//! mutex, which does each lookup, insertion and removal at once. Between them threads switch
+//! anywhere, so every order of the protocol's edges is explored; what happens inside scc is not.
 
 mod model;
 
@@ -38,8 +38,8 @@ fn sweep(gate: &Gate, now: Tick) {
     while gate.sweep_at(1, now) {}
 }
 
-/// Every key that is there holds a place of its own: once all are idle, all are found and forgotten, and then
-/// as many fit as ever.
+/// Every key that is there holds a place of its own: once all are idle, all are found and
+/// forgotten, and then as many fit as ever.
 fn all_places_come_back(gate: &Gate, max_keys: u64) {
     // The first ends a round that may be under way.
     sweep(gate, LAST);

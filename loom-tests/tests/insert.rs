@@ -1,4 +1,5 @@
-//! Races for a place in the table. One line of four slots, so that all keys meet whatever the seed is.
+//! Races for a place in the table. One line of four slots, so that all keys meet whatever the seed
+//! is.
 
 mod model;
 
@@ -49,7 +50,8 @@ fn insert_races_insert_of_another_key_and_both_stay() {
     });
 }
 
-/// A batch looks for all its keys before it charges the first, so what it has seen of them is older than a single check's.
+/// A batch looks for all its keys before it charges the first, so what it has seen of them is older
+/// than a single check's.
 #[test]
 fn batch_races_insert_of_its_keys_and_each_is_charged_once() {
     explore(Bound::Preemptions(2), Atomics::Touched, |threads| {

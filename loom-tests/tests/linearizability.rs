@@ -1,10 +1,10 @@
 //! Every execution of a race on one key has a legal order.
 //!
-//! The checker is that of the library's own tests (`crates/tollgate-testing/src/oracle`), with two limiters without
-//! threads: the oracle and the rule. Here the stamps are no atomics of the model, so they order nothing: a
-//! denial may miss a refund that has returned, as `Limiter` says under *What a denial rests on*. The models
-//! below show that it does, that the figures of a denial may lack a charge as well, and that nothing else is
-//! missed.
+//! The checker is that of the library's own tests (`crates/tollgate-testing/src/oracle`), with two
+//! limiters without threads: the oracle and the rule. Here the stamps are no atomics of the model,
+//! so they order nothing: a denial may miss a refund that has returned, as `Limiter` says under
+//! *What a denial rests on*. The models below show that it does, that the figures of a denial may
+//! lack a charge as well, and that nothing else is missed.
 
 mod model;
 

@@ -1,5 +1,5 @@
-//! Is the model checker to be believed? What it must see, what must stay possible, what must never be
-//! seen: with the shim's extra access and without.
+//! Is the model checker to be believed? What it must see, what must stay possible, what must never
+//! be seen: with the shim's extra access and without.
 
 mod model;
 

@@ -1,5 +1,5 @@
-//! Races on a sliding log: charges, the growth of the log, refunds, resets, seals and changes of quota. Chunks have four slots here, or
-//! twice as many (see `src/log/chunk.rs`).
+//! Races on a sliding log: charges, the growth of the log, refunds, resets, seals and changes of
+//! quota. Chunks have four slots here, or twice as many (see `src/log/chunk.rs`).
 
 mod model;
 
@@ -77,7 +77,8 @@ fn two_charges_at_one_instant_both_count() {
     }
 }
 
-/// One thread writes, and where it is stopped another one checks: it finds all of the charge or none of it.
+/// One thread writes, and where it is stopped another one checks: it finds all of the charge or
+/// none of it.
 #[test]
 fn a_check_races_a_writer_and_finds_the_charge_whole_or_not_at_all() {
     for before in [1, 4] {
@@ -89,7 +90,8 @@ fn a_check_races_a_writer_and_finds_the_charge_whole_or_not_at_all() {
                 let log = Arc::clone(&log);
                 move || assert!(log.check_at(2, NOW + PERIOD / 2).is_allowed())
             });
-            // Too much, whether the writer has charged or not; but when it may come again depends on that.
+            // Too much, whether the writer has charged or not; but when it may come again depends
+            // on that.
             let denied = log.check_at(before + 3, NOW + PERIOD / 2);
             assert!(!denied.is_allowed());
             assert!([1, 3].contains(&denied.remaining()));
@@ -105,7 +107,8 @@ fn a_check_races_a_writer_and_finds_the_charge_whole_or_not_at_all() {
     }
 }
 
-/// A thread reads the clock, stalls, and charges late: it is counted at the time the key has come to.
+/// A thread reads the clock, stalls, and charges late: it is counted at the time the key has come
+/// to.
 #[test]
 fn stale_charge_races_charge_and_is_counted_late() {
     explore(Bound::Preemptions(3), Atomics::Touched, move |threads| {
@@ -256,7 +259,8 @@ fn three_charges_race_for_two_tokens_of_a_growing_log() {
     });
 }
 
-/// Who sees an admission sees those before it, whoever made them: the first two threads are not waited for.
+/// Who sees an admission sees those before it, whoever made them: the first two threads are not
+/// waited for.
 #[test]
 fn an_admission_shows_all_before_it() {
     let seen = Seen::default();
@@ -280,7 +284,8 @@ fn an_admission_shows_all_before_it() {
     seen.expect(&["8"]);
 }
 
-/// One charge fits the row, and the other is too late for its time field and closes it: they see each other.
+/// One charge fits the row, and the other is too late for its time field and closes it: they see
+/// each other.
 #[test]
 fn close_races_charge_and_never_admits_twice() {
     let seen = Seen::default();
@@ -340,7 +345,8 @@ fn check_either(old: &ModelLog, new: &ModelLog, cost: u64, now: Tick) -> Decisio
     })
 }
 
-/// A charge is in the log that is sealed, for whoever goes on from there, or it has heard that it is sealed.
+/// A charge is in the log that is sealed, for whoever goes on from there, or it has heard that it
+/// is sealed.
 #[test]
 fn seal_races_charge_and_loses_none() {
     // Nobody has begun the log, an empty slot, and a full row, where the charge makes the log grow.
@@ -437,7 +443,8 @@ fn seal_races_reset_and_the_reset_counts_or_hears_of_it() {
     }
 }
 
-/// Eviction: a key is forgotten only if it is idle, and a charge that is admitted is not forgotten with it.
+/// Eviction: a key is forgotten only if it is idle, and a charge that is admitted is not forgotten
+/// with it.
 #[test]
 fn seal_of_an_idle_log_races_charge_and_loses_none() {
     // With five and more, the sealed log keeps one small chunk.
@@ -509,7 +516,8 @@ fn change_of_quota_races_charge_and_never_grants_more_than_the_larger() {
     }
 }
 
-/// A refund while the quota changes is given back where the key goes on, or lost; it is never given twice.
+/// A refund while the quota changes is given back where the key goes on, or lost; it is never given
+/// twice.
 #[test]
 fn refund_races_a_change_of_quota_and_gives_back_no_more_than_was_taken() {
     let seen = Seen::default();

@@ -1,7 +1,8 @@
-//! Races of a change of quotas with charges, insertions, evictions and other changes, in both stores.
+//! Races of a change of quotas with charges, insertions, evictions and other changes, in both
+//! stores.
 //!
-//! In the table a change is a turnover into an era with other rules; with exact keys each state is moved to the next
-//! stage by whoever comes by.
+//! In the table a change is a turnover into an era with other rules; with exact keys each state is
+//! moved to the next stage by whoever comes by.
 
 mod model;
 
@@ -186,8 +187,8 @@ fn quota_swap_races_quota_swap_and_one_of_them_holds_deeply() {
     }
 }
 
-/// A key comes for the first time, for `cost` tokens, while the quota is raised from two to three. One quota decides:
-/// what the old one refuses is not admitted by the new one without a charge.
+/// A key comes for the first time, for `cost` tokens, while the quota is raised from two to three.
+/// One quota decides: what the old one refuses is not admitted by the new one without a charge.
 fn swap_and_insert<S: Built>(cost: u64, way: Way, bound: Bound, atomics: Atomics) -> Explored {
     let seen = Seen::default();
     let note = seen.clone();
@@ -258,8 +259,8 @@ fn quota_swap_races_eviction_and_no_charge_is_lost() {
     swap_and_eviction::<ExactKeys<u64>>(Algorithm::TokenBucket, Bound::Preemptions(2), Atomics::Plain);
 }
 
-/// The state of a sliding log is no word: what counts is taken over into the next log, and a log that is evicted is
-/// told from one that goes on elsewhere by what comes after it.
+/// The state of a sliding log is no word: what counts is taken over into the next log, and a log
+/// that is evicted is told from one that goes on elsewhere by what comes after it.
 #[test]
 fn quota_swap_races_charge_of_a_sliding_log_and_it_counts_once() {
     explore(Bound::Preemptions(1), Atomics::Plain, |threads| {

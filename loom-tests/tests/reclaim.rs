@@ -1,18 +1,21 @@
-//! Reclamation, with the real room `src/reclaim`: what is replaced is freed, once, and not while a guard is
-//! held that may see it.
+//! Reclamation, with the real room `src/reclaim`: what is replaced is freed, once, and not while a
+//! guard is held that may see it.
 //!
-//! The other models have links of their own that free nothing early: the table on top of real reclamation has
-//! too many schedules. So these models are of a chain of links alone, in the order in which the table uses
-//! them: a value is linked behind the first, then the root goes on to it, then the first is retired.
+//! The other models have links of their own that free nothing early: the table on top of real
+//! reclamation has too many schedules. So these models are of a chain of links alone, in the order
+//! in which the table uses them: a value is linked behind the first, then the root goes on to it,
+//! then the first is retired.
 //!
-//! Guards are made as in use, by `pin`, with participants that belong to loom's threads. Loom's blind spot
-//! (see `src/sync.rs`) is closed everywhere: the atomics of participants and bags are touched ones, and each
-//! use of a link, whose pointer is crossbeam-epoch's, comes behind a touch.
+//! Guards are made as in use, by `pin`, with participants that belong to loom's threads. Loom's
+//! blind spot (see `src/sync.rs`) is closed everywhere: the atomics of participants and bags are
+//! touched ones, and each use of a link, whose pointer is crossbeam-epoch's, comes behind a touch.
 //!
-//! The two halves of the barrier are fences here, which make up for orderings that are too weak. So the models
-//! of the edges *aged*, *left* and *handed on* run without them, too, where nothing rests on them.
+//! The two halves of the barrier are fences here, which make up for orderings that are too weak. So
+//! the models of the edges *aged*, *left* and *handed on* run without them, too, where nothing
+//! rests on them.
 //!
-//! A model that fails here may have touched freed memory; what it prints besides is not to be relied on.
+//! A model that fails here may have touched freed memory; what it prints besides is not to be
+//! relied on.
 
 #[cfg(not(crossbeam_loom))]
 compile_error!("run cargo from `loom-tests/` and without RUSTFLAGS: see `.cargo/config.toml`");
@@ -65,7 +68,8 @@ impl Ledger {
 struct Node {
     id: usize,
     next: Link<Node>,
-    /// Written when it is made and when it is freed. Loom fails if a look at it is not ordered between.
+    /// Written when it is made and when it is freed. Loom fails if a look at it is not ordered
+    /// between.
     canary: UnsafeCell<u64>,
     ledger: std::sync::Arc<Ledger>,
 }
@@ -134,8 +138,8 @@ impl Chain {
         node.next.follow(guard)
     }
 
-    /// Reads along the chain under this guard, from the root on, and each value once more when it comes to
-    /// the end. The first that it saw.
+    /// Reads along the chain under this guard, from the root on, and each value once more when it
+    /// comes to the end. The first that it saw.
     fn read(&self, guard: &Guard) -> usize {
         let first = self.load(guard);
         let (mut at, mut seen) = (first, [first; 4]);
@@ -153,8 +157,8 @@ impl Chain {
         first.id
     }
 
-    /// Links a next value behind the first, unless another thread did, and makes the root go on to it. True
-    /// if this thread did that, and so retired the first.
+    /// Links a next value behind the first, unless another thread did, and makes the root go on to
+    /// it. True if this thread did that, and so retired the first.
     fn replace(&self) -> bool {
         let guard = pin();
         let first = self.load(&guard);
@@ -174,7 +178,8 @@ impl Chain {
     }
 }
 
-/// Drops the chain as a table is dropped; then each value was freed once, and none before that is in use.
+/// Drops the chain as a table is dropped; then each value was freed once, and none before that is
+/// in use.
 fn drop_and_count(chain: Arc<Chain>) {
     let Chain { mut root, bag, ledger, .. } = Arc::try_unwrap(chain).ok().unwrap();
     let mut node = root.take();
@@ -198,7 +203,8 @@ fn explore(bound: Bound, halves: Halves, body: impl Fn(&Threads) + Sync + Send +
     })
 }
 
-/// A thread retires so many values, one after the other, and collects, while another reads along them.
+/// A thread retires so many values, one after the other, and collects, while another reads along
+/// them.
 fn retire_and_read(halves: Halves, bound: Bound, values: usize) {
     let seen = Seen::default();
     let note = seen.clone();
@@ -245,8 +251,8 @@ fn nothing_is_freed_under_a_guard_deeply() {
     }
 }
 
-/// A guard is held while values come and go, loads one that was born under it, and one from before is still
-/// in use.
+/// A guard is held while values come and go, loads one that was born under it, and one from before
+/// is still in use.
 #[test]
 fn nothing_is_freed_under_a_guard_that_goes_on() {
     let seen = Seen::default();
@@ -277,8 +283,8 @@ fn nothing_is_freed_under_a_guard_that_goes_on() {
     seen.expect(&["(0, 0)", "(0, 1)", "(1, 0)", "(1, 1)", "(2, 0)", "(2, 1)"]);
 }
 
-/// Whoever has read that an age has ended finds unlinked what was retired in it. Without the barrier: it is
-/// not what this rests on.
+/// Whoever has read that an age has ended finds unlinked what was retired in it. Without the
+/// barrier: it is not what this rests on.
 #[test]
 fn who_reads_a_new_age_finds_what_was_retired_unlinked() {
     let seen = Seen::default();
@@ -337,7 +343,8 @@ fn a_guard_that_is_renewed_finds_what_was_retired_unlinked() {
     seen.expect(&["false", "true"]);
 }
 
-/// What was read under a guard was read before it is seen that the guard is dropped. Without the barrier.
+/// What was read under a guard was read before it is seen that the guard is dropped. Without the
+/// barrier.
 #[test]
 fn what_was_read_under_a_guard_was_read_before_it_is_dropped() {
     let seen = Seen::default();
@@ -458,8 +465,8 @@ fn a_renewed_guard_lets_go_of_what_it_had_loaded() {
     seen.expect(&["0", "1"]);
 }
 
-/// A thread reads and ends, and another takes its participant over, or one of its own, and reads, while a
-/// third retires a value.
+/// A thread reads and ends, and another takes its participant over, or one of its own, and reads,
+/// while a third retires a value.
 fn hand_on_and_retire(bound: Bound) {
     let seen = Seen::default();
     let note = seen.clone();
@@ -499,7 +506,8 @@ fn participants_are_handed_on_while_values_are_retired_deeply() {
     hand_on_and_retire(Bound::Preemptions(2));
 }
 
-/// A participant whose thread has ended is taken over, with all that was read there. Without the barrier.
+/// A participant whose thread has ended is taken over, with all that was read there. Without the
+/// barrier.
 #[test]
 fn a_participant_is_handed_on_with_all_that_was_read_there() {
     let seen = Seen::default();
@@ -569,8 +577,8 @@ fn two_retire_and_each_value_is_freed_once_deeply() {
     two_retire(Halves::Alike, Bound::Preemptions(2));
 }
 
-/// More wait than a collection looks at, and two threads collect: what one leaves the other looks at, and no
-/// value is lost or freed twice.
+/// More wait than a collection looks at, and two threads collect: what one leaves the other looks
+/// at, and no value is lost or freed twice.
 #[test]
 fn a_long_bag_is_shared_and_each_value_is_freed_once() {
     let seen = Seen::default();

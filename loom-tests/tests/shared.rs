@@ -1,8 +1,8 @@
 //! The words of shared limits: tokens that were leased, and counts that the store is told.
 //!
 //! They are those of `crates/tollgate-redis`, compiled once more for the model checker by
-//! `loom-tests/shared`. Nobody asks a store: who has the right to does at once what is done with its
-//! answer.
+//! `loom-tests/shared`. Nobody asks a store: who has the right to does at once what is done with
+//! its answer.
 
 mod model;
 
@@ -41,8 +41,8 @@ fn spends_race_and_no_token_is_spent_twice() {
     seen.expect(&["6"]);
 }
 
-/// A lease comes while a token of the last one is spent and given back: it is in one purse or spent, and if it is in
-/// the new one it expires with the old one.
+/// A lease comes while a token of the last one is spent and given back: it is in one purse or
+/// spent, and if it is in the new one it expires with the old one.
 fn fill_and_give_back(bound: Bound, atomics: Atomics) -> Explored {
     let seen = Seen::default();
     let note = seen.clone();
@@ -60,7 +60,8 @@ fn fill_and_give_back(bound: Bound, atomics: Atomics) -> Explored {
             let purses = Arc::clone(&purses);
             move || {
                 assert!(purses.ask());
-                // It looked at the time before the token was spent, and has put the lease in its place after that.
+                // It looked at the time before the token was spent, and has put the lease in its
+                // place after that.
                 let times = [5, 8].map(std::cell::Cell::new);
                 let clock = || times[0].replace(times[1].get());
                 purses.fill(5, 20, clock);
@@ -109,8 +110,8 @@ fn askers_race_and_one_at_a_time_asks() {
     seen.expect(&["1", "2"]);
 }
 
-/// What a task does that tells the store: it has the right, and looks once more when it has given it back. What the
-/// store was told.
+/// What a task does that tells the store: it has the right, and looks once more when it has given
+/// it back. What the store was told.
 fn tell(count: &Count) -> u64 {
     let mut told = 0;
     while count.push() {
@@ -175,7 +176,8 @@ fn admissions_race_and_none_is_beyond_the_limit() {
     });
 }
 
-/// Others are heard of twice at once: beside an answer, and in it. Their tokens and ours count once.
+/// Others are heard of twice at once: beside an answer, and in it. Their tokens and ours count
+/// once.
 #[test]
 fn learning_races_confirming_and_counts_no_token_twice() {
     explore(Bound::Preemptions(3), Atomics::Touched, |threads| {
@@ -194,7 +196,8 @@ fn learning_races_confirming_and_counts_no_token_twice() {
     });
 }
 
-/// Two threads hear something over a new connection. Neither takes it for a confirmation, whichever noticed first.
+/// Two threads hear something over a new connection. Neither takes it for a confirmation, whichever
+/// noticed first.
 #[test]
 fn connections_are_noticed_with_the_time_to_recover() {
     let seen = Seen::default();

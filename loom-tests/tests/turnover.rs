@@ -1,5 +1,5 @@
-//! Races of a turnover with charges, insertions, refunds, other turnovers. The first era has two places
-//! in one line, the next four in two lines, and so on: see `FIRST_LIMIT` and `CHUNK`.
+//! Races of a turnover with charges, insertions, refunds, other turnovers. The first era has two
+//! places in one line, the next four in two lines, and so on: see `FIRST_LIMIT` and `CHUNK`.
 
 mod model;
 
@@ -31,7 +31,8 @@ fn with_keys(max_keys: usize, per_second: u64, keys: u64) -> Gate {
     gate
 }
 
-/// The first of two new keys finds no place and links the next era, the second turns the first era over.
+/// The first of two new keys finds no place and links the next era, the second turns the first era
+/// over.
 fn insert(gate: &Gate, keys: [u64; 2], now: Tick) {
     for key in keys {
         assert!(gate.check_at(&key, 1, now).is_allowed());
@@ -118,8 +119,9 @@ fn insert_races_seal_deeply() {
     inserts_and_seals(Bound::Preemptions(2), Atomics::Touched);
 }
 
-/// A batch of a new key and a known one, while another new key has the era turned over. The batch has looked for both in that
-/// era before it charges the first, and may turn it over itself before it charges the second.
+/// A batch of a new key and a known one, while another new key has the era turned over. The batch
+/// has looked for both in that era before it charges the first, and may turn it over itself before
+/// it charges the second.
 #[test]
 fn turnover_races_batch_and_each_key_is_charged_once() {
     explore(Bound::Preemptions(1), Atomics::Touched, |threads| {
@@ -364,8 +366,8 @@ fn nested_growth_races_charge() {
     });
 }
 
-/// An era of two chunks is turned over by two threads, and a third, which has moved nothing, finds the
-/// next era as the root.
+/// An era of two chunks is turned over by two threads, and a third, which has moved nothing, finds
+/// the next era as the root.
 #[test]
 fn promotion_races_charge_of_a_moved_key() {
     explore(Bound::Preemptions(2), Atomics::Plain, |threads| {
@@ -390,8 +392,8 @@ fn promotion_races_charge_of_a_moved_key() {
     });
 }
 
-/// At the cap, idle keys make room for new ones; those that find none are told so by the policy, and the
-/// cap is never passed.
+/// At the cap, idle keys make room for new ones; those that find none are told so by the policy,
+/// and the cap is never passed.
 fn two_inserts_at_the_cap(bound: Bound, atomics: Atomics) -> Explored {
     explore(bound, atomics, |threads| {
         let gate = with_keys(2, 1, 2);
@@ -409,14 +411,15 @@ fn two_inserts_at_the_cap(bound: Bound, atomics: Atomics) -> Explored {
     })
 }
 
-// It takes a quarter of an hour and more; one preemption more, or touched atomics, several times that.
+// It takes a quarter of an hour and more; one preemption more, or touched atomics, several times
+// that.
 #[test]
 fn inserts_at_the_cap_race_for_the_places_of_idle_keys() {
     two_inserts_at_the_cap(Bound::Preemptions(1), Atomics::Plain);
 }
 
-/// A limiter of an era that is being turned over, none of its chunks done: one chunk if two keys fill it, two
-/// if four do. The key that began the turnover is the last.
+/// A limiter of an era that is being turned over, none of its chunks done: one chunk if two keys
+/// fill it, two if four do. The key that began the turnover is the last.
 fn turning_over(per_second: u64, keys: u64) -> Gate {
     let gate = with_keys(16, per_second, keys + 1);
     assert_eq!(gate.len() as u64, keys + 1);
@@ -428,8 +431,9 @@ fn step(gate: &Gate, now: Tick) {
     let _ = gate.sweep_at(4, now);
 }
 
-/// One thread does the first of two chunks; another does the second, makes the next era the root, and looks for
-/// the keys, also for those it has not moved itself. (A charge would repair a stale look, so only this shows it.)
+/// One thread does the first of two chunks; another does the second, makes the next era the root,
+/// and looks for the keys, also for those it has not moved itself. (A charge would repair a stale
+/// look, so only this shows it.)
 fn promotion_and_peek(bound: Bound, atomics: Atomics) -> Explored {
     explore(bound, atomics, |threads| {
         let gate = turning_over(2, 4);
@@ -493,8 +497,8 @@ fn promotion_races_promotion_deeply() {
     two_promote(Bound::Preemptions(2), Atomics::Touched);
 }
 
-/// A thread takes the first chunk of two and stalls anywhere in it; another takes the second, redoes the
-/// first, makes the next era the root and charges a key of the first there.
+/// A thread takes the first chunk of two and stalls anywhere in it; another takes the second,
+/// redoes the first, makes the next era the root and charges a key of the first there.
 fn stalled_owner(bound: Bound, atomics: Atomics) -> Explored {
     explore(bound, atomics, |threads| {
         let gate = turning_over(2, 4);
@@ -525,8 +529,8 @@ fn stalled_chunk_owner_comes_back_late_deeply() {
     stalled_owner(Bound::Preemptions(1), Atomics::Touched);
 }
 
-/// A helper stalls with the frozen word of a key; meanwhile the key is moved by another and charged in the next
-/// era. Then it is evicted from there, and comes back in the one after that.
+/// A helper stalls with the frozen word of a key; meanwhile the key is moved by another and charged
+/// in the next era. Then it is evicted from there, and comes back in the one after that.
 fn late_helper(bound: Bound, atomics: Atomics) -> Explored {
     explore(bound, atomics, |threads| {
         let gate = turning_over(2, 2);
@@ -579,7 +583,8 @@ fn clear_and_step(bound: Bound, atomics: Atomics) -> Explored {
         for key in 1..=3 {
             holds(&gate, key, 1, 0, NOW);
         }
-        // Forgotten too, unless the other thread has put the last word on it off to the next turnover.
+        // Forgotten too, unless the other thread has put the last word on it off to the next
+        // turnover.
         assert!(gate.len() <= 3);
     })
 }

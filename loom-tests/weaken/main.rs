@@ -1,10 +1,11 @@
 //! Weakens each ordering of the library, one at a time, and demands that a model notices.
 //!
 //! Run it with `make weaken`; arguments choose sites by a part of what is printed of them, such as
-//! `src/rule.rs` or `*link*`. A site is an ordering stronger than relaxed, or a fence, in the code of the
-//! library. The `// ORDERING:` note above it names its edges, and the ledgers in the module pages name the
-//! tests of each edge. These tests must pass as the library is, and one of them must fail with each weaker
-//! ordering. An edge without a test must say why; its sites are printed with that reason.
+//! `src/rule.rs` or `*link*`. A site is an ordering stronger than relaxed, or a fence, in the code
+//! of the library. The `// ORDERING:` note above it names its edges, and the ledgers in the module
+//! pages name the tests of each edge. These tests must pass as the library is, and one of them must
+//! fail with each weaker ordering. An edge without a test must say why; its sites are printed with
+//! that reason.
 //!
 //! All changes are made in a copy of the tree, under the target directory.
 

@@ -10,7 +10,8 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A test that takes longer has not ended. That is by the wall clock, and the machine may have other things to do.
+/// A test that takes longer has not ended. That is by the wall clock, and the machine may have
+/// other things to do.
 const LIMIT: Duration = Duration::from_secs(600);
 
 /// How a test ended.

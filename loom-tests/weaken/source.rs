@@ -25,7 +25,8 @@ impl Source {
         Self { name, text, with_imports, code: whole(code) }
     }
 
-    /// The lines of imports that give one of these names another, or import what `Ordering` holds unseen.
+    /// The lines of imports that give one of these names another, or import what `Ordering` holds
+    /// unseen.
     pub fn renamed_imports(&self, renamed: &[&str]) -> Vec<usize> {
         let code = &self.with_imports;
         let imports = names(code).filter(|(_, name)| *name == "use").map(|(at, _)| {

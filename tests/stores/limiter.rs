@@ -314,7 +314,8 @@ mod batches {
         }
     }
 
-    /// Among them keys that are new, that lie further on, that have a quota of their own, and that are being moved.
+    /// Among them keys that are new, that lie further on, that have a quota of their own, and that
+    /// are being moved.
     #[test]
     fn batches_decide_as_single_checks_whatever_their_keys_have_gone_through() {
         for &algorithm in ALGORITHMS {
@@ -334,7 +335,8 @@ mod batches {
                     let keys: Vec<u64> = (0..250).map(|n| (n * n + 11 * round * n) % 5_000 % 997).collect();
                     clock.advance(Duration::from_secs(2));
                     if round % 8 == 7 {
-                        // Begins to move all keys; the batch is of those that were moved and of those that were not.
+                        // Begins to move all keys; the batch is of those that were moved and of
+                        // those that were not.
                         many.sweep(1);
                     }
                     let mut decisions = Vec::new();
@@ -442,8 +444,8 @@ mod threads {
         }
     }
 
-    /// Times of different threads reach a key in any order; by the times the charges bear, no interval
-    /// holds more than the bound.
+    /// Times of different threads reach a key in any order; by the times the charges bear, no
+    /// interval holds more than the bound.
     #[test]
     fn threads_with_skewed_clocks_stay_within_the_bound() {
         let rate = 1_000_u64;

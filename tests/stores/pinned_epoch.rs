@@ -4,7 +4,8 @@ use crate::store::{Gate, IntoGate};
 use std::time::Duration;
 use tollgate::{Clock, Limiter, Quota, Source, Tick};
 
-/// Through one handle, held all the time, a table turns over more often than it could if nothing was freed.
+/// Through one handle, held all the time, a table turns over more often than it could if nothing
+/// was freed.
 #[test]
 fn a_pinned_handle_lets_go_of_the_epoch_by_itself() {
     let builder = Limiter::builder(Quota::per_second(1)).max_keys(20_000).grace(Duration::ZERO);

@@ -1,4 +1,5 @@
-//! Quotas that are changed while the limiter is in use: the default, and those that keys have of their own.
+//! Quotas that are changed while the limiter is in use: the default, and those that keys have of
+//! their own.
 
 use crate::store::{ALGORITHMS, Gate, IntoGate};
 use proptest::prelude::*;
@@ -101,15 +102,16 @@ proptest! {
         }
     }
 
-    /// At one instant no more is admitted than the larger capacity; also around several changes, if each raises
-    /// the capacity.
+    /// At one instant no more is admitted than the larger capacity; also around several changes, if
+    /// each raises the capacity.
     #[test]
     fn no_change_grants_more_than_the_larger_burst(
         algorithm in any_algorithm(),
         way in any_way(),
         quotas in prop::collection::vec((1_u64..1_000, 1_u64..7_200), 2..8),
         costs in prop::collection::vec(1_u64..400, 40),
-        // The clock of who changes is behind, for another thread was quicker. Then the new rate counts from there.
+        // The clock of who changes is behind, for another thread was quicker. Then the new rate
+        // counts from there.
         skews in prop::collection::vec(prop_oneof![Just(0), 0_u64..3_000], 8),
     ) {
         let mut quotas = quotas;
@@ -135,7 +137,8 @@ proptest! {
         prop_assert!(admitted <= largest + refilled, "{} of {} + {}", admitted, largest, refilled);
     }
 
-    /// Nothing panics, whatever the quotas, the times and the costs are; refunds of charges under other quotas too.
+    /// Nothing panics, whatever the quotas, the times and the costs are; refunds of charges under
+    /// other quotas too.
     #[test]
     fn changes_never_panic(
         algorithm in any_algorithm(),
@@ -258,7 +261,8 @@ fn a_cost_above_a_lowered_quota_is_refused_for_good_and_a_charge_of_the_old_one_
             assert_eq!(limiter.check_n(&7, 11).outcome(), Outcome::TooCostly, "{algorithm}");
             assert!(!limiter.check(&7).is_allowed());
             limiter.refund(&7, &charge);
-            // A bucket gives back what refills in the time for which the charge was to be held: 80 / 100 h.
+            // A bucket gives back what refills in the time for which the charge was to be held: 80
+            // / 100 h.
             let holds_times = algorithm.has_windows() || algorithm == Algorithm::SlidingLog;
             let back = if holds_times { 10 } else { 8 };
             assert_eq!(limiter.peek(&7).remaining(), back, "{algorithm} {way:?}");
@@ -285,8 +289,8 @@ fn keys_that_share_a_state_follow_the_default_quota() {
     assert_eq!(limiter.len(), 0);
 }
 
-/// Threads that take all they get, while the quota goes up: at a clock that stands still they get what the largest
-/// quota gives, and not one more.
+/// Threads that take all they get, while the quota goes up: at a clock that stands still they get
+/// what the largest quota gives, and not one more.
 #[test]
 fn changes_race_charges_and_exactly_the_larger_burst_is_granted() {
     for &algorithm in ALGORITHMS {
@@ -381,8 +385,8 @@ fn the_memory_of_quotas_is_counted() {
     assert!((120..400).contains(&each), "{each} bytes");
 }
 
-/// A change takes effect at its own time, not when its key is next used, and not at the time of a call that only
-/// looks.
+/// A change takes effect at its own time, not when its key is next used, and not at the time of a
+/// call that only looks.
 #[test]
 fn a_change_takes_effect_at_its_own_time() {
     for &algorithm in ALGORITHMS {
@@ -424,7 +428,8 @@ fn a_change_concerns_the_shared_state_at_once() {
     assert_eq!((next.source(), next.is_allowed(), next.remaining()), (Source::Overflow, false, 0));
 }
 
-/// Where the length of windows has changed, a charge of before is given back to no window that it is not in.
+/// Where the length of windows has changed, a charge of before is given back to no window that it
+/// is not in.
 #[test]
 fn a_refund_after_a_change_of_length_gives_nothing_to_another_window() {
     for algorithm in [Algorithm::FixedWindow, Algorithm::SlidingWindow] {

@@ -35,8 +35,8 @@ fn a_flood_leaves_throttled_keys_throttled_and_memory_bounded() {
     }
 }
 
-/// Every key is admitted exactly as often as its quota says, while threads insert, charge and turn the
-/// table over; then all are idle and make room for others.
+/// Every key is admitted exactly as often as its quota says, while threads insert, charge and turn
+/// the table over; then all are idle and make room for others.
 #[test]
 fn threads_that_turn_the_table_over_lose_no_charge() {
     for round in 0..20 {

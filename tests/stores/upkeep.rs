@@ -27,7 +27,8 @@ fn a_sweep_forgets_idle_keys_and_no_others() {
         for key in 0..100 {
             assert!(limiter.check_n(&key, 2).is_allowed());
         }
-        // A turnover is under way that has moved keys before they were idle; the next one forgets them.
+        // A turnover is under way that has moved keys before they were idle; the next one forgets
+        // them.
         while limiter.sweep(1_000) {}
         while limiter.sweep(1_000) {}
         assert_eq!(limiter.len(), 100, "{algorithm}");

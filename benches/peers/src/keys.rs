@@ -1,8 +1,8 @@
 //! Keys and the order in which they come, prepared before anything is timed.
 //!
-//! A stream holds the keys themselves, one after the other, in the order of the checks. To walk through it
-//! costs the same for everyone, and little: the processor fetches ahead. Texts are allocated in that order
-//! too.
+//! A stream holds the keys themselves, one after the other, in the order of the checks. To walk
+//! through it costs the same for everyone, and little: the processor fetches ahead. Texts are
+//! allocated in that order too.
 
 use std::fmt::Display;
 use std::hash::Hash;
@@ -33,7 +33,8 @@ impl Key for u64 {
 }
 
 impl Key for String {
-    /// 17 bytes: an identifier such as services have, and short enough for those who keep short texts inline.
+    /// 17 bytes: an identifier such as services have, and short enough for those who keep short
+    /// texts inline.
     fn numbered(number: u64) -> Self {
         format!("user-{:012x}", mixed(number) >> 16)
     }

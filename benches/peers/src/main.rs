@@ -1,8 +1,9 @@
 //! The same workloads on this limiter and on others, in one process, in turns: `make peers`.
 //!
-//! A check is timed as a thread sees it: the medians are of rounds, the ratio to governor is taken in each
-//! round and then its median. `(empty loop)` is what it costs to walk through the keys; it is in all numbers
-//! and not subtracted. A subject that a workload does not fit is left out and named.
+//! A check is timed as a thread sees it: the medians are of rounds, the ratio to governor is taken
+//! in each round and then its median. `(empty loop)` is what it costs to walk through the keys; it
+//! is in all numbers and not subtracted. A subject that a workload does not fit is left out and
+//! named.
 //!
 //! `peers defaults` measures only this library and governor, both as `cargo add` gives them, in a
 //! build of its own. `peers latency` times single checks instead: see `latency`. `peers draw`
@@ -74,8 +75,8 @@ enum What {
     /// The same, of tollgate and governor as `cargo add` gives them; built with
     /// --no-default-features
     Defaults,
-    /// The tail of single checks: in quiet, while the table turns over, in a flood of fresh keys, and while
-    /// all keys are forgotten
+    /// The tail of single checks: in quiet, while the table turns over, in a flood of fresh keys,
+    /// and while all keys are forgotten
     Latency,
     /// Nothing is measured: what throughput left in the JSON file, and defaults and latency beside
     /// it, becomes benches/peers/ratios.svg, the README's section on speed and the tables of

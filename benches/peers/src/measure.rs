@@ -1,19 +1,22 @@
 //! How it is measured.
 //!
-//! All subjects of a workload stand ready at the same time and take turns in short slices, in another order
-//! each round, so that whatever else the machine does hits all of them. Threads are started once; a barrier,
-//! and then a short spin, lets them begin a slice together. A slice ends by the clock, so that no thread is
-//! ever left to run alone. The result of a turn is the time that one check takes as a thread sees it.
+//! All subjects of a workload stand ready at the same time and take turns in short slices, in
+//! another order each round, so that whatever else the machine does hits all of them. Threads are
+//! started once; a barrier, and then a short spin, lets them begin a slice together. A slice ends
+//! by the clock, so that no thread is ever left to run alone. The result of a turn is the time that
+//! one check takes as a thread sees it.
 //!
-//! On a machine that has other things to do two threads may in truth take turns on one core, and what they
-//! do to each other does not show. So every table says how long threads waited for a core.
+//! On a machine that has other things to do two threads may in truth take turns on one core, and
+//! what they do to each other does not show. So every table says how long threads waited for a
+//! core.
 //!
 //! With a baseline the subjects that are held against each other are built anew every few rounds.
 //!
 //! With many keys a slice begins with caches that other subjects have used since; the same for all.
 //!
-//! A flood is not sliced: each turn is a new subject, from empty to full, growth and all. Its memory is new to the process, as in
-//! the first flood that one sees (but for what a subject takes when it is made): see `memory::give_back`.
+//! A flood is not sliced: each turn is a new subject, from empty to full, growth and all. Its
+//! memory is new to the process, as in the first flood that one sees (but for what a subject takes
+//! when it is made): see `memory::give_back`.
 
 use crate::keys::{self, CHUNK, Key};
 use crate::memory;
@@ -25,9 +28,9 @@ use std::sync::{Barrier, Mutex, RwLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// With a baseline, this library and that are built anew after so many rounds. Where the tables of a
-/// million keys lie in memory makes a tenth of a check, more than a change should cost, and no number
-/// of rounds of the same tables shows that in the spread.
+/// With a baseline, this library and that are built anew after so many rounds. Where the tables of
+/// a million keys lie in memory makes a tenth of a check, more than a change should cost, and no
+/// number of rounds of the same tables shows that in the spread.
 const ROUNDS_OF_A_TABLE: usize = 4;
 
 #[derive(Clone, Copy)]
@@ -82,7 +85,8 @@ struct Slice {
 }
 
 impl<K: Key> Field<K> {
-    /// Builds the subjects and lets them see all keys, in chunks as later, so that later ones are known.
+    /// Builds the subjects and lets them see all keys, in chunks as later, so that later ones are
+    /// known.
     pub fn prepare(workload: Workload, contestants: Vec<Contestant<K>>) -> Self {
         let (stream, ready, left_out, wrong) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let mut field = Self { workload, stream, ready, left_out, wrong };
@@ -148,7 +152,8 @@ impl<K: Key> Field<K> {
         (contestant.build)(Setting { quota: self.workload.quota, keys, sweeps: None })
     }
 
-    /// All rounds on so many threads. A subject that did not decide as the workload wants has no result.
+    /// All rounds on so many threads. A subject that did not decide as the workload wants has no
+    /// result.
     pub fn measure(&mut self, threads: usize, pace: Pace) -> Vec<Measured> {
         let mut slices = vec![Vec::with_capacity(pace.rounds); self.ready.len()];
         let (field, stage) = (&*self, Stage::new(threads));

@@ -1,8 +1,9 @@
-//! Bytes in use: what is allocated, by counting it (who maps memory past the allocator tells how much: `Subject::bytes`), and what is
-//! resident, as the system counts it.
+//! Bytes in use: what is allocated, by counting it (who maps memory past the allocator tells how
+//! much: `Subject::bytes`), and what is resident, as the system counts it.
 //!
-//! It counts only while a table is being filled. In the timed part an allocation pays for one load of a flag
-//! that nobody writes, so that subjects which allocate there are not charged for being counted.
+//! It counts only while a table is being filled. In the timed part an allocation pays for one load
+//! of a flag that nobody writes, so that subjects which allocate there are not charged for being
+//! counted.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
@@ -52,13 +53,15 @@ unsafe impl GlobalAlloc for Counting {
 /// How many bytes more there are.
 pub struct Grown {
     pub allocated: u64,
-    /// Of the process, with what the allocator can't give back; `None` where the system does not tell.
+    /// Of the process, with what the allocator can't give back; `None` where the system does not
+    /// tell.
     pub resident: Option<u64>,
 }
 
 /// What `work` returns, and the bytes it left.
 pub fn grown_by<T>(work: impl FnOnce() -> T) -> (T, Grown) {
-    // What subjects before have left to be freed would be freed meanwhile, and what is free already be taken from there.
+    // What subjects before have left to be freed would be freed meanwhile, and what is free already
+    // be taken from there.
     (0..64).for_each(|_| crossbeam_epoch::pin().flush());
     give_back();
     let before = resident();
@@ -76,9 +79,11 @@ fn resident() -> Option<u64> {
     told("/proc/self/smaps_rollup", "Rss:")
 }
 
-/// Gives what is free back to the system; and from now on, for good, large blocks come from there and go back at once, as glibc
-/// does it in a process that has not freed larger ones yet (its documented threshold of 128 KiB). It keeps more and more of them otherwise: then
-/// a subject that allocates gets the memory of the subject before, ready for use, and one that maps its own pays for it.
+/// Gives what is free back to the system; and from now on, for good, large blocks come from there
+/// and go back at once, as glibc does it in a process that has not freed larger ones yet (its
+/// documented threshold of 128 KiB). It keeps more and more of them otherwise: then a subject that
+/// allocates gets the memory of the subject before, ready for use, and one that maps its own pays
+/// for it.
 pub fn give_back() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {

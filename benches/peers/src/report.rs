@@ -30,8 +30,8 @@ pub struct Machine {
     pub os: String,
 }
 
-/// What was taken of the processors' time since the system began, and what of it others took who have the same host. All
-/// zero where the system does not tell.
+/// What was taken of the processors' time since the system began, and what of it others took who
+/// have the same host. All zero where the system does not tell.
 pub struct Taken {
     ticks: u64,
     stolen: u64,
@@ -41,7 +41,8 @@ impl Taken {
     pub fn so_far() -> Self {
         let told = fs::read_to_string("/proc/stat").unwrap_or_default();
         let ticks = told.lines().next().unwrap_or_default().split_whitespace().skip(1);
-        // Of users, of nice ones, the system's, idle, waiting for a disk, two kinds of interrupts, stolen.
+        // Of users, of nice ones, the system's, idle, waiting for a disk, two kinds of interrupts,
+        // stolen.
         let ticks: Vec<u64> = ticks.map_while(|ticks| ticks.parse().ok()).take(8).collect();
         match ticks[..] {
             [user, nice, system, _, _, hard, soft, stolen] => {
@@ -51,8 +52,8 @@ impl Taken {
         }
     }
 
-    /// The share of what was taken since then that others took. A thread that has a core and does not run for it knows
-    /// nothing of that.
+    /// The share of what was taken since then that others took. A thread that has a core and does
+    /// not run for it knows nothing of that.
     pub fn by_others_since(&self) -> f64 {
         let now = Self::so_far();
         (now.stolen - self.stolen) as f64 / (now.ticks - self.ticks).max(1) as f64
@@ -104,8 +105,8 @@ impl Spread {
 const SLOWER: f64 = 1.03;
 /// Below that many keys bytes per key say nothing.
 const MANY: usize = 100_000;
-/// A machine whose threads wait for a core for more than this share of the time is busy; so is a host of which others take
-/// so much.
+/// A machine whose threads wait for a core for more than this share of the time is busy; so is a
+/// host of which others take so much.
 pub const BUSY: f64 = 0.02;
 
 impl Machine {

@@ -14,11 +14,11 @@ use std::time::Duration;
 /// What a limiter is to grant.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Quota {
-    /// Ten a second, and a billion at once: nobody is ever denied, and no key is as good as new within a
-    /// tenth of a second after its last check.
+    /// Ten a second, and a billion at once: nobody is ever denied, and no key is as good as new
+    /// within a tenth of a second after its last check.
     Ample,
-    /// One a minute, and a million at once: nobody is ever denied, and no key that was charged is as good as
-    /// new while it is measured.
+    /// One a minute, and a million at once: nobody is ever denied, and no key that was charged is
+    /// as good as new while it is measured.
     Lasting,
     /// Two, and the next after half an hour (or, for those who know no slower rate, a second).
     UsedUp,
@@ -78,7 +78,8 @@ pub trait Subject<K>: Send + Sync {
         None
     }
 
-    /// The bytes it says it takes, if it has some from the system itself: nobody counts those as allocated.
+    /// The bytes it says it takes, if it has some from the system itself: nobody counts those as
+    /// allocated.
     fn bytes(&self) -> u64 {
         0
     }

@@ -1,8 +1,8 @@
 //! Runs a model and fails if it explored nothing.
 //!
-//! A model is a closure that loom calls once for every schedule it finds. What it may not do: read a
-//! real clock, be random where that changes what is accessed, or leave the number of its threads to
-//! chance.
+//! A model is a closure that loom calls once for every schedule it finds. What it may not do: read
+//! a real clock, be random where that changes what is accessed, or leave the number of its threads
+//! to chance.
 
 #![allow(dead_code, unreachable_pub)]
 
@@ -23,11 +23,11 @@ pub enum Bound {
 /// How the atomics behave: see `src/sync.rs`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Atomics {
-    /// Every access conflicts with every other, so that no interleaving of `load; compare_exchange` is
-    /// skipped.
+    /// Every access conflicts with every other, so that no interleaving of `load; compare_exchange`
+    /// is skipped.
     Touched,
-    /// As loom has them: fewer executions, some interleavings skipped. And a line of the table is read as far as its first
-    /// vacant slot.
+    /// As loom has them: fewer executions, some interleavings skipped. And a line of the table is
+    /// read as far as its first vacant slot.
     Plain,
 }
 

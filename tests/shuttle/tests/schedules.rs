@@ -1,14 +1,16 @@
-//! Four threads, hundreds of operations, at random schedules: charges, refunds, floods of new keys, sweeps,
-//! evictions and changes of quotas of one limiter, all at once. In the end every token is accounted for.
+//! Four threads, hundreds of operations, at random schedules: charges, refunds, floods of new keys,
+//! sweeps, evictions and changes of quotas of one limiter, all at once. In the end every token is
+//! accounted for.
 //!
-//! Loom explores all schedules of a race of few operations; shuttle picks some of the schedules of a long one,
-//! with a switch of threads possible at every atomic operation of the library. The constants are those of the
-//! models, so a table begins with two places and is turned over all the time. What it can't show is weak memory
-//! (its atomics are sequentially consistent), and what is freed too early (the shim frees nothing before a limiter
-//! is dropped).
+//! Loom explores all schedules of a race of few operations; shuttle picks some of the schedules of
+//! a long one, with a switch of threads possible at every atomic operation of the library. The
+//! constants are those of the models, so a table begins with two places and is turned over all the
+//! time. What it can't show is weak memory (its atomics are sequentially consistent), and what is
+//! freed too early (the shim frees nothing before a limiter is dropped).
 //!
 //! A schedule follows from a seed, as all else that is random here. Who fails names its seed, and
-//! `make shuttle SEED=n` runs that one again; `SCHEDULES=n` says how many schedules there are in all.
+//! `make shuttle SEED=n` runs that one again; `SCHEDULES=n` says how many schedules there are in
+//! all.
 
 use loom as shuttle;
 use shuttle::rand::{Rng, thread_rng};
@@ -39,8 +41,8 @@ const OWN: Range<u64> = 2..4;
 const FICKLE: u64 = 4;
 /// The first of those that come once.
 const FLOOD: u64 = 100;
-/// So many schedules follow from one seed, with each of two schedulers. The second learns from each schedule how
-/// long the next will be.
+/// So many schedules follow from one seed, with each of two schedulers. The second learns from each
+/// schedule how long the next will be.
 const SCHEDULES_A_SEED: u64 = 2 * 5;
 /// How often a thread is preempted for long, with the scheduler that does it seldom (PCT).
 const DEPTH: usize = 8;
@@ -104,8 +106,8 @@ struct Worker<S: Built> {
     limiter: Arc<Limiter<u64, S>>,
     thread: u64,
     now: Tick,
-    /// The limits that this thread has set last: of all, or of the keys with quotas of their own. Nobody else
-    /// sets them, so they only rise, and no token that was taken is forgotten.
+    /// The limits that this thread has set last: of all, or of the keys with quotas of their own.
+    /// Nobody else sets them, so they only rise, and no token that was taken is forgotten.
     limits: [u64; 2],
     fresh: u64,
     /// What it may give back.
@@ -116,8 +118,8 @@ struct Worker<S: Built> {
     does: Does,
 }
 
-/// What threads do in a schedule beside the rest. A sliding log may lose what is given back while its quota is
-/// changed (which its page says), so there it is one or the other.
+/// What threads do in a schedule beside the rest. A sliding log may lose what is given back while
+/// its quota is changed (which its page says), so there it is one or the other.
 #[derive(Clone, Copy, Debug)]
 struct Does {
     refunds: bool,
@@ -170,7 +172,8 @@ impl<S: Built> Worker<S> {
     fn refund(&mut self) {
         if let Some((key, charge)) = self.charges.pop() {
             self.limiter.refund_at(&key, &charge, charge.charged(), self.now);
-            // What another thread has taken may be given back by this one first: sums are taken over all.
+            // What another thread has taken may be given back by this one first: sums are taken
+            // over all.
             self.taken[key as usize] = self.taken[key as usize].wrapping_sub(charge.charged());
             self.figures.refunded += charge.charged();
         }

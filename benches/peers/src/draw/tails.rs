@@ -6,7 +6,8 @@ use crate::latency::{Row, Scene, Tails};
 use crate::subjects::{BASE, EMPTY_LOOP, FLOOR, OWN};
 use crate::workload::grouped;
 
-/// Who is shown, from the top: one of each design, and what the clock and the machine do to all of them.
+/// Who is shown, from the top: one of each design, and what the clock and the machine do to all of
+/// them.
 const SUBJECTS: [&str; 7] =
     [OWN, BASE, "Mutex<HashMap>", "256 mutexed shards", "papaya + atomic", FLOOR, EMPTY_LOOP];
 

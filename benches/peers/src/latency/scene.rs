@@ -24,7 +24,8 @@ pub enum Scene {
     Steady,
     /// Another thread sweeps; no key is idle, so each sweep visits all keys and keeps them.
     Turnover,
-    /// Another thread brings fresh keys, so that tables have to grow, and sweeps where that is the user's task.
+    /// Another thread brings fresh keys, so that tables have to grow, and sweeps where that is the
+    /// user's task.
     Flood,
     /// Another thread forgets all keys, so that they are new when they come next.
     Clear,
@@ -63,8 +64,9 @@ impl Scene {
         }
     }
 
-    /// Lets `subject` know all keys. What that began is completed, or it would go on in a scene without
-    /// sweeps: a table of this library turns over as it grows, and known keys hurry that only a little.
+    /// Lets `subject` know all keys. What that began is completed, or it would go on in a scene
+    /// without sweeps: a table of this library turns over as it grows, and known keys hurry that
+    /// only a little.
     pub fn prepare(self, subject: &dyn Subject<u64>, known: &[u64]) {
         known.chunks(CHUNK).for_each(|chunk| _ = subject.decide(chunk));
         if self != Self::Flood {

@@ -1,4 +1,5 @@
-//! What limits nothing: the least that a limiter with this clock can cost, first without keys and then with them.
+//! What limits nothing: the least that a limiter with this clock can cost, first without keys and
+//! then with them.
 
 use super::gcra::{Gcra, now};
 use super::ours::coarse;
@@ -36,7 +37,8 @@ pub fn all<K: Key>() -> Rows<K> {
                 line.prefetch();
                 rule.charge_shared(&line.0[0], now())
             };
-            // The least that a turnover can do: each word is read, and written to memory that is fresh.
+            // The least that a turnover can do: each word is read, and written to memory that is
+            // fresh.
             let copy = |Words(lines): &Words| {
                 black_box(lines.iter().map(Line::copy).collect::<Vec<_>>());
             };
@@ -94,9 +96,10 @@ impl<K: Key> Subject<K> for Batches {
     }
 }
 
-/// Keys, known by their hashes, in slots that are found and claimed as those of any open addressing: what is left of a
-/// concurrent table whose keys stay for ever and all have one rule. It grows in the same steps as the table of this
-/// library in a flood, but at once, while who needs a place waits; who came before that may lose a key to it.
+/// Keys, known by their hashes, in slots that are found and claimed as those of any open
+/// addressing: what is left of a concurrent table whose keys stay for ever and all have one rule.
+/// It grows in the same steps as the table of this library in a flood, but at once, while who needs
+/// a place waits; who came before that may lose a key to it.
 struct BareTable {
     lines: crossbeam_epoch::Atomic<Lines>,
     /// Where they are, for the prefetch, which needs no guard.

@@ -1,8 +1,8 @@
 //! Other limiters, each set up as its own documentation advises.
 //!
-//! Not here: `ratelimit_meter` (governor's predecessor), `tower_governor` and `actix-governor` (governor,
-//! wrapped), `limitador` (evaluates an expression for every check, which would be all that is measured),
-//! limiters that are part of a web framework.
+//! Not here: `ratelimit_meter` (governor's predecessor), `tower_governor` and `actix-governor`
+//! (governor, wrapped), `limitador` (evaluates an expression for every check, which would be all
+//! that is measured), limiters that are part of a web framework.
 
 use super::{Built, ONE_RESOURCE, Quota, Rows, Setting, Upkeep, each, kept};
 use crate::keys::Key;

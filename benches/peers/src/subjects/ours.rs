@@ -17,7 +17,8 @@ pub fn all<K: Key>() -> Rows<K> {
                 black_box(key);
                 true
             };
-            // There is nothing to do, which is soon done: so it has its place beside all the others.
+            // There is nothing to do, which is soon done: so it has its place beside all the
+            // others.
             kept((), check, Upkeep { sweep: Some(|()| ()), clear: Some(|()| ()), ..Upkeep::NONE })
         }),
         (OWN, |setting| checked(setting, Some(counter()))),
