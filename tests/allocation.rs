@@ -1,4 +1,4 @@
-//! A limiter allocates nothing but the next part of its table, whatever is asked of it.
+//! A limiter allocates only the next part of its table, in any call.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -48,7 +48,7 @@ fn clocks_are_made_and_read_without_allocating() {
     let count = allocations(|| {
         for clock in [Clock::default(), Clock::counter(), Clock::monotonic(), Clock::coarse(MILLISECOND)] {
             let start = clock.now();
-            // Through a few anchors of the guarded counter.
+            // Long enough for several anchors of the guarded counter.
             while clock.now().since(start) < 5 * MILLISECOND {}
         }
     });

@@ -49,13 +49,13 @@ fn the_listing_says_what_is_public() {
     }
 }
 
-/// A module: where it is, and what stands in it.
+/// A module: its path, and its items.
 struct Module {
     items: Vec<Item>,
     children: BTreeMap<String, Module>,
 }
 
-/// What a name stands for.
+/// The meaning of a name.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Named {
     /// An item of the module at this path.
@@ -156,7 +156,7 @@ impl Tree {
         }
     }
 
-    /// What a path means in a module.
+    /// Looks up a path from a module.
     fn resolve(&self, at: &[String], segments: &[String]) -> Named {
         let (first, rest) = segments.split_first().expect("a path has a segment");
         let (mut at, rest) = match first.as_str() {
@@ -325,14 +325,14 @@ fn stripped(mut item: Item) -> Item {
     item
 }
 
-/// Does it tell a user something? Documentation is read elsewhere.
+/// Is this an attribute that concerns users? Documentation is not listed.
 fn is_shown(attribute: &Attribute) -> bool {
     ["derive", "non_exhaustive", "must_use", "cfg", "default"]
         .iter()
         .any(|name| attribute.path().is_ident(name))
 }
 
-/// Is it part of the library as it is used: of no test and no model?
+/// Is the item part of the library as users build it, rather than of tests or models?
 fn is_built(attributes: &[Attribute]) -> bool {
     let left_out = |attribute: &Attribute| {
         let syn::Meta::List(list) = &attribute.meta else { return false };

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// From the ground up. A floor may import the floors below it, none beside or above it.
+/// Floors, from the lowest. A floor may import the floors below it, not those beside or above it.
 const FLOORS: [&[&str]; 11] = [
     &["sync", "time", "algorithm"],
     &["error", "reclaim", "forgetting", "growth"],
@@ -20,11 +20,11 @@ const FLOORS: [&[&str]; 11] = [
     &["table", "exact"],
     &["limiter"],
     &["metrics"],
-    // A page about all of them.
+    // A page about all floors.
     &["design"],
 ];
 
-/// Each crate beside the core, and those of this repository that it may depend on.
+/// Each crate beside the core, and the crates of this repository that it may depend on.
 const CRATES: [(&str, &[&str]); 3] = [
     ("tollgate-http", &["tollgate"]),
     ("tollgate-redis", &["tollgate", "tollgate-http"]),
@@ -39,7 +39,7 @@ struct Source {
     path: PathBuf,
     /// The modules from the crate's root: `["rule", "grain"]`.
     modules: Vec<String>,
-    /// Everything up to the unit tests.
+    /// The lines before the unit tests.
     lines: Vec<String>,
 }
 
@@ -94,7 +94,7 @@ fn files_of(folder: &str) -> Vec<Source> {
     sources(folder).into_iter().filter(|source| !is_root(source) && !is_tests(source)).collect()
 }
 
-/// The core's own files.
+/// The files of the core.
 fn library() -> Vec<Source> {
     files_of("src")
 }
@@ -103,7 +103,7 @@ fn folder_of(name: &str) -> String {
     format!("crates/{name}/src")
 }
 
-/// The files of the libraries: those that may have atomics.
+/// The files of the libraries, which may have atomics.
 fn libraries() -> Vec<Source> {
     let mut files = library();
     files.extend(files_of(&folder_of("tollgate-http")));
@@ -283,7 +283,7 @@ fn only_sync_names_atomics_threads_or_the_model_checker_and_nothing_locks() {
         is_of_core(source) && source.modules[0] == "sync"
             || source.path.ends_with("tollgate-redis/src/words/atomics.rs")
     };
-    // What the models have in place of reclamation keeps a list behind a lock.
+    // The stand-in for reclamation in the models keeps a list behind a lock.
     let is_model = |source: &Source| source.path.ends_with("reclaim/model.rs");
     for source in libraries().iter().filter(|source| !is_sync(source) && !is_model(source)) {
         for (number, line) in source.code() {
@@ -293,7 +293,7 @@ fn only_sync_names_atomics_threads_or_the_model_checker_and_nothing_locks() {
             for named in
                 ["sync::atomic", "std::thread", "loom::", "atomic::Atomic", "AtomicU64", "AtomicUsize"]
             {
-                // Reclamation has the fences, and statics of loom's in place of std's.
+                // Reclamation names the fences, and loom's statics in place of std's.
                 if named == "AtomicU64" && !is_of_core(source) || source.modules[0] == "reclaim" {
                     continue;
                 }

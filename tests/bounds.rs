@@ -23,7 +23,7 @@ const THREADS: usize = 4;
 const ROUNDS: u64 = 1_000;
 /// The keys whose bounds are checked.
 const KEYS: u64 = 3;
-/// Where an interval is no whole number of nanoseconds, a bucket may be so many early.
+/// The nanoseconds by which a bucket may be early where an interval is not a whole number of them.
 const EARLY: i128 = 2;
 
 /// A token in 2 ms, and one in 1.428571... ms.
@@ -34,7 +34,7 @@ const QUOTAS: [Quota; 2] =
 trait Target: Sync {
     /// A charge of the key's state, if it was admitted.
     fn charge(&self, key: u64, cost: u64, now: Tick) -> Option<Decision>;
-    /// Something else that goes on meanwhile.
+    /// Other work on the limiter, meanwhile.
     fn disturb(&self, random: &mut Random, now: Tick);
 }
 
@@ -80,7 +80,7 @@ impl Target for CheckThenAct {
     fn disturb(&self, _random: &mut Random, _now: Tick) {}
 }
 
-/// What a key was admitted.
+/// An admission of a key.
 #[derive(Clone, Copy, Debug)]
 struct Admitted {
     /// When it counts: a window counts a stale time at the beginning of the window that the key has
@@ -110,7 +110,7 @@ fn race(target: &impl Target, algorithm: Algorithm, quota: Quota, seed: u64) -> 
     let period = u64::try_from(quota.period().as_nanos()).unwrap();
     let line = StartLine::new(THREADS);
     let run = |thread: usize| {
-        // The same for all threads.
+        // All threads draw the same times.
         let mut times = Random(seed);
         let mut random = Random(seed ^ 1 << 40 ^ (thread as u64) << 50);
         let mut admitted = Vec::new();
@@ -121,7 +121,7 @@ fn race(target: &impl Target, algorithm: Algorithm, quota: Quota, seed: u64) -> 
                 let now = Tick::from_nanos(time + random.below(GRACE + 1));
                 target.disturb(&mut random, now);
                 let key = random.below(KEYS);
-                // What a queue promises of starts, it promises to requests of one token.
+                // A queue's bound on starts holds for requests of one token.
                 let cost = if algorithm == Algorithm::LeakyQueue { 1 } else { 1 + random.below(4) / 3 };
                 if let Some(decision) = target.charge(key, cost, now) {
                     admitted.push((key, Admitted::new(&decision, algorithm, period)));
@@ -257,7 +257,7 @@ fn no_interval_of_a_single_limiter_exceeds_its_bound() {
     every_interval_is_within_its_bound(build, |_| ());
 }
 
-/// Bounds that nothing exceeds are worth something only if they are exceeded by what is wrong.
+/// A limiter that is broken must exceed the bounds, or this test shows nothing.
 #[test]
 fn a_limiter_that_checks_and_then_acts_exceeds_the_bound_of_every_algorithm() {
     for algorithm in PACKED {

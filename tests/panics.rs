@@ -10,7 +10,7 @@ use tollgate::{Accepts, Clock, ExactKeys, Limiter, ManualClock, Quota, Source, S
 
 const MAX_KEYS: usize = 64;
 
-/// What a key is asked to do.
+/// A call of a key's code.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Call {
     Hash,
@@ -19,7 +19,7 @@ enum Call {
 }
 
 thread_local! {
-    /// The call that panics, and how many of the same come before it.
+    /// The call that panics, and the number of calls of its kind that come before it.
     static FUSE: Cell<Option<(Call, u32)>> = const { Cell::new(None) };
     /// How many calls have panicked.
     static PANICS: Cell<u32> = const { Cell::new(0) };
@@ -64,8 +64,8 @@ impl Clone for Key {
     }
 }
 
-/// Calls `body` again and again, in which one `call` after the other panics, until none does. How
-/// many did.
+/// Calls `body` again and again, in which one `call` after the other panics, until no call does.
+/// Returns the number of panics.
 fn with_panics(call: Call, mut body: impl FnMut()) -> u32 {
     let before = PANICS.get();
     for nth in 0.. {
@@ -80,7 +80,7 @@ fn with_panics(call: Call, mut body: impl FnMut()) -> u32 {
     PANICS.get() - before
 }
 
-/// All that a limiter does with keys, each with every call of the key's panicking in turn.
+/// Runs all operations of a limiter on keys, with each call of the key's code panicking in turn.
 fn panic_everywhere<S: Store + Accepts<Key>>(
     limiter: &Limiter<Key, S>,
     clock: &ManualClock,
@@ -117,7 +117,7 @@ fn panic_everywhere<S: Store + Accepts<Key>>(
     panics
 }
 
-/// It holds as many keys as it may, and no more; nothing else is left of what panicked.
+/// The limiter holds as many keys as it may. The calls that panicked have left nothing else.
 fn is_whole<S: Store + Accepts<Key>>(limiter: &Limiter<Key, S>, clock: &ManualClock) {
     assert_eq!(limiter.stats().own_quotas, 0);
     for _ in 0..2 {

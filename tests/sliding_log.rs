@@ -33,12 +33,12 @@ fn quotas() -> impl Strategy<Value = (u64, u64)> {
     (limit, period)
 }
 
-/// What happens next, and how the time moves before.
+/// The next call, and how the time moves before it.
 #[derive(Clone, Copy, Debug)]
 enum Act {
-    /// So many 64ths of the limit and so many tokens.
+    /// A cost: a number of 64ths of the limit, and a number of tokens.
     Charge(u64, u64),
-    /// Of the charge so many from the last.
+    /// A refund of a charge, counted from the last one.
     Refund(usize, u64),
     Reset,
 }
@@ -47,9 +47,9 @@ enum Act {
 enum Step {
     Same,
     Nanos(u64),
-    /// So many 64ths of a period.
+    /// A number of 64ths of a period.
     Periods(u64),
-    /// Until exactly when the last denial said, or a nanosecond before.
+    /// The time that the last denial gave, or a nanosecond before.
     Retry(bool),
     Back(u64),
     To(u64),
@@ -75,7 +75,7 @@ fn acts(refunds: u32) -> impl Strategy<Value = Vec<(Step, Act)>> {
     prop::collection::vec((step, act), 1..80)
 }
 
-/// A time of the log against the oracle's.
+/// Compares a time of the log with the oracle's.
 fn agree(wait: Option<Duration>, then: Option<u64>, now: u64) -> Result<(), TestCaseError> {
     let wait = wait.filter(|wait| *wait != Duration::MAX);
     prop_assert_eq!(wait, then.map(|then| Duration::from_nanos(then - now)));
@@ -90,14 +90,14 @@ fn figures(decision: &Decision, oracle: &Oracle, now: u64) -> Result<(), TestCas
     agree(Some(decision.reset_after()), oracle.idle_at(now), now)
 }
 
-/// Plays the acts to both and compares all there is.
+/// Plays the acts to the log and to the oracle, and compares all figures.
 fn compare((limit, period): (u64, u64), acts: &[(Step, Act)]) -> Result<(), TestCaseError> {
     let clock = Clock::manual();
     let quota = Quota::new(limit, Duration::from_nanos(period));
     let builder = SingleLimiter::builder(quota).algorithm(Algorithm::SlidingLog).clock(&clock);
     let log = builder.build().unwrap();
     let mut oracle = Oracle::new(Algorithm::SlidingLog, quota, 0);
-    // Each with the time at which it counts.
+    // Charges, each with the time at which it counts.
     let mut charges: Vec<(Decision, u64)> = Vec::new();
     let (mut now, mut retry, mut latest) = (DAY, 0, 0);
     let part = |of: u64, parts: u64| u64::try_from(u128::from(of) * u128::from(parts) / 64).unwrap();

@@ -14,7 +14,7 @@ const KEYS: usize = 10_000;
 const MAX_KEYS: usize = 40;
 const CHECKS: usize = 2_000;
 
-/// What one thread saw of a key in one round.
+/// The decisions that one thread got for a key in one round.
 #[derive(Clone, Copy, Default)]
 struct Round {
     /// Checks that the key's own word answered, and how many of them were admitted.

@@ -126,9 +126,9 @@ fn charge_races_reset_and_comes_before_or_after_it() {
     }
 }
 
-/// What others have charged since the reset stays charged. (They charge more than was charged
-/// before it: a word that is the same again, because as much was charged at the same time, can't be
-/// told from the one before.)
+/// Charges after the reset stay charged. (They are more than was charged before it. A word that is
+/// the same again, because as much was charged at the same time, cannot be told from the one
+/// before.)
 #[test]
 fn refund_races_reset_and_gives_back_nothing_that_is_void() {
     for algorithm in Algorithm::PACKED {
@@ -149,7 +149,7 @@ fn refund_races_reset_and_gives_back_nothing_that_is_void() {
     }
 }
 
-/// What is charged while the reset is under way, after it came to the word, stays charged.
+/// A charge during the reset, after it came to the word, stays charged.
 #[test]
 fn refund_during_a_reset_gives_back_nothing_that_is_void() {
     for algorithm in Algorithm::PACKED {
@@ -167,7 +167,7 @@ fn refund_during_a_reset_gives_back_nothing_that_is_void() {
             resetter.join().unwrap();
             note.note(gate.peek_at(1, NOW).remaining());
         });
-        // The two were charged after the reset, or before it.
+        // Both charges came after the reset, or before it.
         seen.expect(&["2", "4"]);
     }
 }
@@ -220,7 +220,7 @@ fn stale_clock_races_charge_and_never_doubles_the_rate() {
             }
             note.note((mine.is_allowed(), other.is_allowed()));
         });
-        // Also denied for having looked at the clock too early; both denied never.
+        // A thread that read the clock too early may be denied; both threads never are.
         seen.expect(&["(false, true)", "(true, false)", "(true, true)"]);
     }
 }

@@ -12,7 +12,7 @@ const NOW: Tick = Tick::from_nanos(5_000_000_000);
 /// A time at which what was charged at `NOW` is idle.
 const LATER: Tick = Tick::from_nanos(9_000_000_000);
 
-/// A turnover at one of these times is not followed by another at the same time.
+/// With this grace, a turnover at one of these times is not followed by another at the same time.
 const GRACE: Duration = Duration::from_nanos(1);
 
 type Gate = Arc<Limiter<u64>>;
@@ -143,7 +143,7 @@ fn turnover_races_batch_and_each_key_is_charged_once() {
     });
 }
 
-/// The same new key comes twice, while a turnover must make room for it.
+/// One new key comes in two threads, while a turnover must make room for it.
 fn one_key_twice(bound: Bound, atomics: Atomics) -> Explored {
     explore(bound, atomics, |threads| {
         let gate = with_keys(8, 1, 3);
@@ -201,7 +201,7 @@ fn eviction_races_charge_and_gives_one_burst_deeply() {
     eviction_and_charge(Bound::Preemptions(3), Atomics::Touched);
 }
 
-/// From then on a key is idle that was charged all it has at `NOW`.
+/// The time from which a key is idle that was charged all its tokens at `NOW`.
 const IDLE: Tick = Tick::from_nanos(6_000_000_000);
 
 /// A key that is throttled at `NOW` is charged then by a thread that comes late.
@@ -218,7 +218,7 @@ fn eviction_races_late_charge_and_grants_nothing() {
     let note = seen.clone();
     explore(Bound::Preemptions(1), Atomics::Touched, move |threads| {
         let gate = with_keys(8, 1, 1);
-        // This one is not idle, so it raises no mark.
+        // This key is not idle, so it raises no mark.
         assert!(gate.check_at(&2, 1, LATER).is_allowed());
         let other = threads.spawn({
             let gate = Arc::clone(&gate);
@@ -260,8 +260,8 @@ fn claim_races_late_charge_and_grants_nothing() {
     seen.expect(&["false", "true"]);
 }
 
-/// A thread evicts a key and stalls; another does its chunk once more, makes the next era the root,
-/// and charges the key there at the time of one who comes late.
+/// A thread evicts a key and stalls. Another thread does its chunk again, makes the next era the
+/// root, and charges the key there at an earlier time.
 #[test]
 fn late_charge_after_a_stalled_eviction_is_granted_nothing() {
     explore(Bound::Preemptions(1), Atomics::Plain, |threads| {
@@ -392,8 +392,8 @@ fn promotion_races_charge_of_a_moved_key() {
     });
 }
 
-/// At the cap, idle keys make room for new ones; those that find none are told so by the policy,
-/// and the cap is never passed.
+/// At the cap, idle keys make room for new ones. New keys without room get the policy, and the cap
+/// is never passed.
 fn two_inserts_at_the_cap(bound: Bound, atomics: Atomics) -> Explored {
     explore(bound, atomics, |threads| {
         let gate = with_keys(2, 1, 2);
@@ -411,8 +411,8 @@ fn two_inserts_at_the_cap(bound: Bound, atomics: Atomics) -> Explored {
     })
 }
 
-// It takes a quarter of an hour and more; one preemption more, or touched atomics, several times
-// that.
+// This model takes more than a quarter of an hour. With one more preemption, or touched atomics, it
+// takes several times as long.
 #[test]
 fn inserts_at_the_cap_race_for_the_places_of_idle_keys() {
     two_inserts_at_the_cap(Bound::Preemptions(1), Atomics::Plain);
@@ -464,7 +464,7 @@ fn promotion_races_peek_deeply() {
     promotion_and_peek(Bound::Preemptions(1), Atomics::Touched);
 }
 
-/// Two threads do the last chunk of an era and make the next one the root, which is done once.
+/// Two threads do the last chunk of an era and make the next one the root, which happens once.
 fn two_promote(bound: Bound, atomics: Atomics) -> Explored {
     explore(bound, atomics, |threads| {
         let gate = turning_over(1, 4);
@@ -529,8 +529,8 @@ fn stalled_chunk_owner_comes_back_late_deeply() {
     stalled_owner(Bound::Preemptions(1), Atomics::Touched);
 }
 
-/// A helper stalls with the frozen word of a key; meanwhile the key is moved by another and charged
-/// in the next era. Then it is evicted from there, and comes back in the one after that.
+/// A helper stalls with the frozen word of a key. Meanwhile another thread moves the key, and it is
+/// charged in the next era. Then it is evicted from there, and comes back in the era after that.
 fn late_helper(bound: Bound, atomics: Atomics) -> Explored {
     explore(bound, atomics, |threads| {
         let gate = turning_over(2, 2);
@@ -567,7 +567,7 @@ fn late_helper_meets_a_reused_key_deeply() {
     late_helper(Bound::Preemptions(2), Atomics::Plain);
 }
 
-/// Clearing makes a key as good as new, also one that is on its way to the next era.
+/// Clearing makes a key as good as new, even while the key is moved to the next era.
 fn clear_and_step(bound: Bound, atomics: Atomics) -> Explored {
     explore(bound, atomics, |threads| {
         let gate = turning_over(1, 2);

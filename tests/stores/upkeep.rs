@@ -1,4 +1,4 @@
-//! Looking after a limiter: statistics, sweeping, clearing, the sweeper, the pinned handle.
+//! Upkeep of a limiter: statistics, sweeping, clearing, the sweeper, the pinned handle.
 
 use crate::store::{ALGORITHMS, Gate, IntoGate};
 use std::sync::Arc;
@@ -155,7 +155,8 @@ fn clearing_clears_the_shared_state_too() {
     assert!(limiter.check(&3).is_allowed());
 }
 
-/// Each round of clearing gives each key one more burst at the most, and none less once it is over.
+/// Each round of clearing gives each key at most one more burst, and after it no key has less than
+/// a whole one.
 #[test]
 fn clearing_races_charges_and_turnovers() {
     const KEYS: u64 = 300;
