@@ -8,9 +8,9 @@ use std::fmt::Display;
 use std::hash::Hash;
 use std::net::Ipv6Addr;
 
-/// What limiters are asked about.
+/// A key of the benchmarks.
 pub trait Key: Hash + Eq + Clone + Display + Send + Sync + 'static {
-    /// Another key for each number; the numbers' order does not show.
+    /// A different key for each number. The numbers' order does not show.
     fn numbered(number: u64) -> Self;
 
     /// The key as text, where it is one: some limiters know no other keys.
@@ -66,10 +66,10 @@ fn mixed(number: u64) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
-/// In which order keys come.
+/// The order in which keys come.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Order {
-    /// Each as likely as any other.
+    /// Each key is as likely as any other.
     Uniform,
     /// The n-th with a weight of n^-0.99, as in the Yahoo cloud serving benchmark.
     Zipf,

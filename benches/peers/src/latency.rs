@@ -24,7 +24,7 @@ pub use scene::{Plan, Scene};
 use scene::{Scene::Turnover, Times};
 use serde::{Deserialize, Serialize};
 
-/// Who takes part: one of each design.
+/// The subjects: one of each design.
 const NAMES: [&str; 11] = [
     EMPTY_LOOP,
     FLOOR,
@@ -39,17 +39,17 @@ const NAMES: [&str; 11] = [
     "256 mutexed shards",
 ];
 
-/// What `peers-latency.json` holds.
+/// The contents of `peers-latency.json`.
 #[derive(Serialize, Deserialize)]
 pub struct Tails {
     pub machine: Machine,
-    /// As [`Taken::by_others_since`] tells.
+    /// The result of [`Taken::by_others_since`].
     #[serde(default)]
     pub stolen: f64,
     pub keys: usize,
     pub rounds: usize,
     pub seconds: f64,
-    /// Of the flood: fresh keys a second.
+    /// Fresh keys a second, in the flood.
     pub pace: u32,
     pub rows: Vec<Row>,
 }
@@ -89,7 +89,7 @@ impl Tails {
     }
 }
 
-/// What came out for one subject in one scene.
+/// The result of one subject in one scene.
 struct Played {
     scene: Scene,
     name: &'static str,

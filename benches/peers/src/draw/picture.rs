@@ -62,7 +62,8 @@ fn drawn<'a>(shown: &Shown, root: &Area<'a>) -> Result<(), Box<dyn std::error::E
     Ok(())
 }
 
-/// Whose bars are drawn, from the top. governor has one row: its bar has no length in any build.
+/// The subjects whose bars are drawn, from the top. governor has one row, because its bar has no
+/// length in any build.
 fn entries(shown: &Shown) -> Vec<Entry<'_>> {
     shown.entries().into_iter().filter(|entry| entry.subject != BASE || !entry.is_default).collect()
 }

@@ -6,12 +6,12 @@ use crate::latency::{Row, Scene, Tails};
 use crate::subjects::{BASE, EMPTY_LOOP, FLOOR, OWN};
 use crate::workload::grouped;
 
-/// Who is shown, from the top: one of each design, and what the clock and the machine do to all of
-/// them.
+/// The subjects of the table, from the top: one of each design, and those that show the effect of
+/// the clock and of the machine.
 const SUBJECTS: [&str; 7] =
     [OWN, BASE, "Mutex<HashMap>", "256 mutexed shards", "papaya + atomic", FLOOR, EMPTY_LOOP];
 
-/// What the columns hold.
+/// The columns.
 pub fn caption(tails: &Tails) -> String {
     let every = |scene: Scene| 1000.0 * tails.seconds * scene.part();
     format!(
@@ -45,7 +45,7 @@ pub fn table(tails: &Tails) -> String {
     lines.join("\n")
 }
 
-/// What was not measured.
+/// Scenes that were not measured.
 pub fn missing(tails: &Tails) -> Vec<&'static str> {
     let is_missing = |subject: &&str| tails.row(Scene::Steady, false, subject).is_none();
     let mut missing: Vec<_> = SUBJECTS.into_iter().filter(is_missing).collect();
@@ -88,7 +88,7 @@ fn cell(row: &Row) -> String {
     format!("{}; {:.0} %", times.join(" / "), row.stalled * 100.0)
 }
 
-/// With as many digits as tell something.
+/// With as many digits as are significant.
 fn micros(nanos: u64) -> String {
     let micros = nanos as f64 / 1000.0;
     match nanos {

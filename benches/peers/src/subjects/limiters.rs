@@ -44,7 +44,7 @@ pub fn all<K: Key>() -> Rows<K> {
         ("rate-net", |setting| {
             type Limiter = rate_net::RateLimiter<clock_lib::SystemClock>;
             let check = |limiter: &Limiter, key: &K| limiter.check(key.rate_net()).is_allow();
-            // It bounds its memory itself, so that sweeping is optional.
+            // This limiter bounds its memory itself, so that sweeping is optional.
             let sweep = |limiter: &Limiter| _ = limiter.retain_recent();
             let upkeep = Upkeep { sweep: Some(sweep), clear: Some(Limiter::clear), ..Upkeep::NONE };
             kept(rate_net(setting).build(), check, upkeep)
