@@ -139,14 +139,14 @@ fn lex(source: &str) -> (Vec<Prose<'_>>, Vec<Literal<'_>>) {
             literals.push(Literal { number, text });
             let prefix = rest.len() - raw.len();
             (prefix + hashes + 1 + text.len() + end.len()).min(rest.len())
-        } else if rest.starts_with('"') {
+        } else if let Some(quoted) = rest.strip_prefix('"') {
             let mut escaped = false;
-            let end = rest[1..].find(|c| {
+            let end = quoted.find(|c| {
                 let is_end = c == '"' && !escaped;
                 escaped = c == '\\' && !escaped;
                 is_end
             });
-            let text = &rest[1..end.map_or(rest.len(), |end| end + 1)];
+            let text = &quoted[..end.unwrap_or(quoted.len())];
             literals.push(Literal { number, text });
             (text.len() + 2).min(rest.len())
         } else if let Some(quoted) = rest.strip_prefix('\'') {
