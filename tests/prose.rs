@@ -38,33 +38,33 @@ const NOT_READ: [&str; 4] = ["target", "artifacts", "corpus", "data"];
 const OPENINGS: [(&str, &str); 6] = [
     ("the same", "say what this item is or does"),
     ("that,", "name the thing that `that` stands for"),
-    ("so many", "say of what it is the number"),
+    ("so many", "write `The number of ...`"),
     ("such a", "name the thing, and say what it does"),
     ("as it", "say what this item is or does"),
-    ("a wish", "`Advises ...; failure is ignored`"),
+    ("a wish", "write `Advises ...; failure is ignored`"),
 ];
 
 /// Phrases that need a second reading, as words with their alternatives, and what to write instead.
-/// A phrase does not count after one of the words in its third field. A full stop in a phrase is
-/// the end of a sentence or of a paragraph, and `*` is any word but those of [`COMPARED`].
+/// A phrase is fine after one of the words in its second field. A full stop in a phrase is the end
+/// of a sentence or of a paragraph, and `*` is any word but those of [`COMPARED`].
 const PHRASES: [(&str, &str, &str); 9] = [
-    ("so many as", "", "`as many as`"),
+    ("so many as", "", "write `as many as`"),
     ("has|have|had it come|done|made|freed", "", "name the caller, and what it does"),
-    ("it were", "if as though", "`it was` or `it would be`"),
-    ("is|are no *", "there here it", "`is not a ...`"),
-    ("is|are none .", "there", "`is missing` or `is not one`"),
-    ("and the same .", "", "what is the same, as a sentence of its own"),
-    ("whoever|whomever", "", "`a thread that ...`, `the caller`, or of people `anyone who`"),
+    ("it were", "if as though", "write `it was` or `it would be`"),
+    ("is|are no *", "there here it", "write `is not a ...`"),
+    ("is|are none .", "there", "write `is missing` or `is not one`"),
+    ("and the same .", "", "say what is the same"),
+    ("whoever|whomever", "", "write `a thread that ...`, `the caller`, or of people `anyone who`"),
     (
         "who has|does|is|was second|first|it|just|found|begun|seen|moved|taken|frozen",
         "",
-        "`a thread that ...`, `the caller`, or the function's name",
+        "write `a thread that ...`, `the caller`, or the function's name",
     ),
     (
         "who reads|finds|found|sees|saw|frees|makes|writes|comes|looks|takes|waits|brings|moves|helps|\
          loses|wins|swaps|stores|loads|charges|inserts|adds|begins|changes|evicts|retires|removes",
         "",
-        "`a thread that ...`, `the caller`, or the function's name",
+        "write `a thread that ...`, `the caller`, or the function's name",
     ),
 ];
 
@@ -327,7 +327,7 @@ fn faults(text: &str, language: Language) -> Vec<(usize, String)> {
         for (phrase, not_after, instead) in PHRASES {
             if let Some(at) = find(&words, phrase, not_after) {
                 let riddle = words[at..].iter().take(3).copied().collect::<Vec<_>>().join(" ");
-                found.push((paragraph.words[at].0, format!("says `{riddle}`: write {instead}")));
+                found.push((paragraph.words[at].0, format!("says `{riddle}`: {instead}")));
             }
         }
     }
