@@ -45,13 +45,14 @@ const OPENINGS: [(&str, &str); 6] = [
 ];
 
 /// Phrases that need a second reading, as words with their alternatives, and what to write instead.
-/// A phrase is fine after one of the words in its second field. A full stop in a phrase is the end
+/// A phrase is fine after one of the words in its second field, where `^` is the beginning of a
+/// sentence. A full stop in a phrase is the end
 /// of a sentence or of a paragraph, and `*` is any word but those of [`COMPARED`].
 const PHRASES: [(&str, &str, &str); 9] = [
     ("so many as", "", "write `as many as`"),
     ("has|have|had it come|done|made|freed", "", "name the caller, and what it does"),
     ("it were", "if as though", "write `it was` or `it would be`"),
-    ("is|are no *", "there here it", "write `is not a ...`"),
+    ("is|are no *", "^ there here it", "write `is not a ...`"),
     ("is|are none .", "there", "write `is missing` or `is not one`"),
     ("and the same .", "", "say what is the same"),
     ("whoever|whomever", "", "write `a thread that ...`, `the caller`, or of people `anyone who`"),
@@ -69,9 +70,9 @@ const PHRASES: [(&str, &str, &str); 9] = [
 ];
 
 /// `is no longer` is a comparison, and `is no key` is a riddle.
-const COMPARED: [&str; 14] = [
-    "longer", "more", "less", "fewer", "better", "worse", "later", "earlier", "larger", "smaller", "slower",
-    "faster", "higher", "lower",
+const COMPARED: [&str; 16] = [
+    "longer", "older", "younger", "more", "less", "fewer", "better", "worse", "later", "earlier", "larger",
+    "smaller", "slower", "faster", "higher", "lower",
 ];
 
 #[derive(Clone, Copy, PartialEq)]
@@ -280,8 +281,9 @@ fn find(words: &[&str], phrase: &str, not_after: &str) -> Option<usize> {
             }
             next += 1;
         }
-        let before = at.checked_sub(1).map(|before| bare(words[before]));
-        !before.is_some_and(|before| not_after.split(' ').any(|word| word == before))
+        let before = at.checked_sub(1).map(|before| words[before]);
+        let before = before.filter(|before| !ends_sentence(before)).map_or("^".to_owned(), bare);
+        !not_after.split(' ').any(|word| word == before)
     };
     (0..words.len()).find(|at| is_at(*at))
 }
@@ -432,7 +434,7 @@ fn phrases_that_need_a_second_reading_are_found() {
     for (riddle, plain) in [
         ("Waits for so many as there are.", "Waits for as many as there are."),
         ("A sweep has it come ahead.", "A sweep pre-faults the memory."),
-        ("With a branch it were 1.17.", "It is as if it were one."),
+        ("With a branch it were 1.17.", "Is no key there? It is as if it were one."),
         (concat!("A ratio that\nis", " no integer."), "Where there is no key, it is no longer charged."),
         ("An address that is none.", "There is none. Is none of them there?"),
         ("It is slower, and the same.", "It is slower and has the same result."),

@@ -1,7 +1,7 @@
 //! The tables of docs/performance.md: throughput, where this library loses, single checks, and
 //! aims.
 
-use super::markdown::{number, quoted, shares, wrapped};
+use super::markdown::{item, number, quoted, shares, wrapped};
 use super::shown::{Entry, Panel, Shown, THREADS, cell};
 use super::{aims, tails};
 use crate::subjects::{BASE, OWN};
@@ -78,7 +78,7 @@ fn bytes(shown: &Shown) -> String {
 fn losses(shown: &Shown) -> String {
     let of_cell = |(panel, threads)| {
         let faster = shown.faster(panel, threads);
-        (!faster.is_empty()).then(|| format!("- {}: {}", cell(panel, threads), shares(&faster)))
+        (!faster.is_empty()).then(|| item(&format!("{}: {}", cell(panel, threads), shares(&faster))))
     };
     let cells: Vec<String> = shown.cells().filter_map(of_cell).collect();
     let all = shown.cells().count();

@@ -1,6 +1,6 @@
 //! How long the slowest checks take, as a table.
 
-use super::markdown::{quoted, shares};
+use super::markdown::{item, quoted, shares};
 use super::shown::{Shown, sorted};
 use crate::latency::{Row, Scene, Tails};
 use crate::subjects::{BASE, EMPTY_LOOP, FLOOR, OWN};
@@ -71,7 +71,7 @@ pub fn losses(shown: &Shown) -> String {
         let rows = tails.rows.iter().filter(|row| row.scene == scene.name() && !row.under_way);
         let peers = rows.filter(|row| shown.own_like(&row.subject).is_some());
         let faster = sorted(peers.map(|row| (value(row) as f64 / own, &*row.subject)));
-        (!faster.is_empty()).then(|| format!("- {}, {name}: {}", scene.name(), shares(&faster)))
+        (!faster.is_empty()).then(|| item(&format!("{}, {name}: {}", scene.name(), shares(&faster))))
     };
     let cells = Scene::ALL.into_iter().flat_map(|scene| QUANTILES.map(|quantile| (scene, quantile)));
     let (all, lost): (usize, Vec<String>) = (cells.clone().count(), cells.filter_map(of_cell).collect());
