@@ -189,7 +189,7 @@ impl Tree {
         Named::Module(at)
     }
 
-    /// An item as its users see it, and what is implemented on it.
+    /// An item as its users see it, and its implementations.
     fn shown(&self, module: &[String], name_of: &str, public: &BTreeMap<String, Named>) -> Vec<Item> {
         let defined = self.module(module).expect("a module").items.iter();
         let mut shown: Vec<Item> = defined

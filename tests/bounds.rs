@@ -17,7 +17,7 @@ use tollgate::{
 use tollgate_testing::race::{PACKED, Random, StartLine};
 
 const MILLI: u64 = 1_000_000;
-/// Times that are in use at once differ by no more.
+/// The most by which times differ that are in use together.
 const GRACE: u64 = 4 * MILLI;
 const THREADS: usize = 4;
 const ROUNDS: u64 = 1_000;

@@ -1,7 +1,6 @@
-//! A process that forks: in the child, which has none of its parent's threads but the one that
-//! forked, every clock goes on, and a limiter that denied a key before the fork admits it after its
-//! `retry_after`. Built without the test harness: a child of it would be a copy of the harness,
-//! too.
+//! A process that forks. The child has only the thread that forked. In it every clock advances, and
+//! a limiter that denied a key before the fork admits it after its `retry_after`. Built without the
+//! test harness, because a child would be a copy of the harness, too.
 #![cfg_attr(not(target_os = "linux"), allow(unused))]
 
 use std::process::ExitCode;

@@ -19,7 +19,7 @@ use tollgate_testing::oracle::history::{Answer, ByDefinition, ByRule, Call, Deni
 use tollgate_testing::race::{Random, StartLine};
 
 const MILLI: u64 = 1_000_000;
-/// Times that are in use at once differ by no more.
+/// The most by which times differ that are in use together.
 const GRACE_NANOS: u64 = 5 * MILLI;
 const GRACE: Duration = Duration::from_nanos(GRACE_NANOS);
 /// After this time every key is idle.
@@ -230,7 +230,7 @@ impl<T: Target> Racer<'_, T> {
     }
 }
 
-/// `count` histories, one after the other, by so many threads.
+/// Runs `count` histories, one after the other, with this many threads.
 fn race<T: Target>(target: &T, threads: usize, count: u64, mix: Mix, seed: u64) -> Vec<Vec<Event>> {
     let line = StartLine::new(threads);
     let stamps = Stamps(AtomicU64::new(0));

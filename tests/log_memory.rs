@@ -1,5 +1,5 @@
-//! A sliding log takes memory as it is used, and gives it back. Built without the test harness:
-//! what is counted belongs to the process, and the harness's own thread allocates now and then.
+//! A sliding log allocates memory as it is used, and frees it. Built without the test harness:
+//! allocations are counted for the whole process, and the harness's thread allocates now and then.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::Arc;

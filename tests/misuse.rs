@@ -44,8 +44,8 @@ fn align() -> impl Strategy<Value = Option<WindowAlign>> {
     prop_oneof![3 => Just(None), 1 => Just(Some(WindowAlign::TickZero)), 1 => Just(Some(WindowAlign::UnixEpoch))]
 }
 
-/// The value that was refused, as its message shows it, and whether it is outside of what is named
-/// as allowed.
+/// The refused value, as its message shows it, and whether it is outside of the range that the
+/// message allows.
 fn refused_value(error: &ConfigError) -> (String, bool) {
     match *error {
         ConfigError::ZeroTokens => ("0 tokens ".to_owned(), true),

@@ -163,7 +163,7 @@ fn list(limiter: &Limiter<Key, ExactKeys<Key>>, call: Call) {
     assert_eq!((limiter.keys().count(), limiter.len()), (MAX_KEYS, MAX_KEYS));
 }
 
-/// What was charged before has its decision, and nothing else is charged.
+/// Charges before the panic have their decisions, and nothing else is charged.
 #[test]
 fn a_panic_of_the_iterator_leaves_the_decisions_made_before() {
     let limiter: Limiter<u64> = Limiter::builder(Quota::per_hour(1)).clock(Clock::manual()).build().unwrap();

@@ -322,9 +322,9 @@ fn at_a_standing_clock_racing_threads_are_admitted_exactly_the_limit() {
     }
 }
 
-/// Each thread has a clock of its own that goes on unevenly and lags. By the times at which
-/// admissions are counted, which each answer tells, no period has more than the limit; and by an
-/// exact replay of them in that order, each was admitted rightly.
+/// Each thread has its own clock, which advances unevenly and lags. By the times at which
+/// admissions count, which each answer tells, no period has more than the limit. An exact replay of
+/// them in that order admits each.
 #[test]
 fn racing_threads_never_exceed_the_limit_in_any_period() {
     const PERIOD: u64 = 10_000;

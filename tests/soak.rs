@@ -2,13 +2,13 @@
 //! of quotas, jumps of the clock. In the end every token is accounted for, and the memory has not
 //! grown.
 //!
-//! In a round time stands still, so that charges of one key commute and it is known what each key
-//! must have been admitted; between rounds it moves, jumps, and steps back by no more than the
-//! grace. In a round of changes one thread changes the quota of all, then those of some keys, while
-//! the others charge keys that have just been made as good as new, and keys that come once. It is
-//! known what those that are counted have in the end: what was charged less than the limit, which
-//! only rises while they are charged. `TOLLGATE_SOAK_SECONDS` says for how long
-//! (`make soak MINUTES=10`); without it, a second.
+//! In a round time stands still, so that charges of one key commute and the admissions of each key
+//! are known. Between rounds time moves, jumps, and steps back by no more than the grace. In a
+//! round of changes one thread changes the default quota, then those of some keys. Meanwhile the
+//! others charge keys that were just cleared, and keys that come once. The counted keys have a
+//! known state in the end: the limit less the charges, because the limit only rises while they are
+//! charged. `TOLLGATE_SOAK_SECONDS` says for how long (`make soak MINUTES=10`); without it, a
+//! second.
 
 use std::ops::Range;
 use std::thread;
@@ -42,7 +42,7 @@ enum Load {
     Refunds,
     /// All threads do upkeep.
     Sweep,
-    /// One thread makes all keys as good as new.
+    /// One thread clears all keys.
     Clear,
     /// One thread raises the quota of all, another those that some keys have of their own, and all
     /// charge keys.

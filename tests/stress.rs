@@ -58,7 +58,7 @@ fn stress(algorithm: Algorithm, seed: u64, time: Duration) {
     let (mut admitted, mut rounds) = (0, 0);
     let start = Instant::now();
     while start.elapsed() < time {
-        // Some hundred rounds, so that the start of threads is not what is tested.
+        // Some hundred rounds, so that the start of threads does not dominate.
         let barrier = Barrier::new(threads);
         let seen: Vec<Vec<Vec<Round>>> = thread::scope(|scope| {
             let racers: Vec<_> = (0..threads as u64)

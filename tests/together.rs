@@ -210,8 +210,8 @@ fn a_cost_above_a_capacity_is_never_allowed_and_charges_nobody() {
     assert!(wide.is_idle());
 }
 
-/// Threads that ask for both limits in opposite orders: what is admitted is what is charged, never
-/// above a limit, and no token is lost.
+/// Threads ask for both limits in opposite orders. The charges are those of the admitted requests,
+/// never above a limit, and no token is lost.
 #[test]
 fn races_admit_no_more_than_any_limit_and_lose_nothing() {
     const EACH: u64 = 2_000;

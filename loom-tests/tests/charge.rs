@@ -198,8 +198,8 @@ fn charge_races_reset_and_is_not_given_back_if_it_is_void() {
     }
 }
 
-/// A thread reads the clock, stalls, and commits late, while time goes on: by the times the charges
-/// bear, two of them are never closer than the quota says.
+/// A thread reads the clock, stalls, and commits late, while time passes: by the times of the
+/// charges, two of them are never closer than the quota says.
 #[test]
 fn stale_clock_races_charge_and_never_doubles_the_rate() {
     for algorithm in [Algorithm::TokenBucket, Algorithm::LeakyBucket, Algorithm::LeakyQueue] {

@@ -102,7 +102,8 @@ fn is_legal(algorithm: Algorithm, per_second: u64, history: &[Event], denials: D
     verdict
 }
 
-/// A legal order, with no more freedom than is told; `seen` notes whether that was needed.
+/// Finds a legal order, with no more freedom than `Limiter` documents. `seen` notes whether it was
+/// needed.
 #[track_caller]
 fn assert_legal(algorithm: Algorithm, per_second: u64, recorder: &Recorder, seen: &Seen) {
     let history = recorder.history();

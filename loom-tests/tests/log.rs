@@ -518,8 +518,8 @@ fn change_of_quota_races_charge_and_never_grants_more_than_the_larger() {
     }
 }
 
-/// A refund while the quota changes is given back where the key goes on, or lost; it is never given
-/// twice.
+/// A refund while the quota changes goes to the log in which the key continues, or is lost. It is
+/// never given twice.
 #[test]
 fn refund_races_a_change_of_quota_and_gives_back_no_more_than_was_taken() {
     let seen = Seen::default();

@@ -146,7 +146,7 @@ fn quota_swap_races_two_charges_and_each_counts_once_deeply() {
     swap_and_two_charges::<ExactKeys<u64>>(Algorithm::TokenBucket, Bound::Preemptions(2), Atomics::Plain);
 }
 
-/// Two quotas are set at once: one of them holds, and what was taken stays taken.
+/// Two threads set quotas: one of them holds, and what was taken stays taken.
 fn two_swaps<S: Built>(ways: [Way; 2], bound: Bound, atomics: Atomics) -> Explored {
     explore(bound, atomics, move |threads| {
         let gate = with_keys::<S>(1);

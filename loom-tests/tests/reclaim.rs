@@ -156,8 +156,8 @@ impl Chain {
         first.id
     }
 
-    /// Links a next value behind the first, unless another thread did, and makes the root go on to
-    /// it. True if this thread did that, and so retired the first.
+    /// Links a next value behind the first, unless another thread did, and advances the root to it.
+    /// True if this thread did that, and so retired the first.
     fn replace(&self) -> bool {
         let guard = pin();
         let first = self.load(&guard);

@@ -92,7 +92,7 @@ fn charge_races_move_with_two_helpers() {
     two_helpers(Bound::Preemptions(2), Atomics::Plain);
 }
 
-/// Two new keys come at once; the second of them finds no place and begins the turnover.
+/// Two new keys come in two threads. The second finds no place and begins the turnover.
 fn inserts_and_seals(bound: Bound, atomics: Atomics) -> Explored {
     explore(bound, atomics, |threads| {
         let gate = with_keys(8, 1, 1);

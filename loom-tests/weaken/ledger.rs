@@ -13,7 +13,7 @@ pub struct Edge {
     pub reason: Option<String>,
 }
 
-/// The edges of all ledgers, by name; what is wrong with a ledger goes to `errors`.
+/// The edges of all ledgers, by name. Faults in a ledger are added to `errors`.
 pub fn read(sources: &[Source], errors: &mut Vec<String>) -> BTreeMap<String, Edge> {
     let mut edges = BTreeMap::new();
     for source in sources {

@@ -1,4 +1,4 @@
-//! The sites: each place in the code where an ordering is chosen, its edges, and what is weaker.
+//! The sites: each place in the code that chooses an ordering, its edges, and the weaker orderings.
 
 use crate::source::{Source, closing, is_name, names};
 use std::ops::Range;

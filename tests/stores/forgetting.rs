@@ -160,8 +160,8 @@ struct Admitted(Vec<(u64, u64)>);
 impl Admitted {
     fn note(&mut self, algorithm: Algorithm, quota: Quota, now: Tick, charge: &Decision) {
         let period = u64::try_from(quota.period().as_nanos()).unwrap();
-        // Windows and logs count a stale charge at the key's time, which is told by when it counts
-        // no more.
+        // Windows and logs count a stale charge at the key's time, which shows in the time at which
+        // the charge stops counting.
         let until = (now + charge.reset_after()).as_nanos();
         let at = match algorithm {
             Algorithm::FixedWindow | Algorithm::SlidingLog => until.saturating_sub(period),

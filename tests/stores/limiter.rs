@@ -366,7 +366,7 @@ mod threads {
 
     const THREADS: u64 = 4;
 
-    /// Runs `body` on several threads that start at once; the sum of what they return.
+    /// Runs `body` on several threads that start together, and adds up their results.
     fn race(body: impl Fn(u64) -> u64 + Sync) -> u64 {
         let start = Barrier::new(usize::try_from(THREADS).unwrap());
         thread::scope(|scope| {

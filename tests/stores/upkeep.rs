@@ -82,7 +82,7 @@ fn sweeps_give_a_floods_memory_back() {
         assert!(limiter.check(&key).is_allowed());
     }
     assert_eq!(limiter.stats().capacity, 100_000);
-    // A few sweeps, unless other tests of this process keep what is retired from being freed.
+    // A few sweeps, unless other tests of this process keep retired memory from being freed.
     let start = Instant::now();
     while limiter.stats().capacity != small {
         assert!(start.elapsed() < 60 * SECOND, "{:?}", limiter.stats());

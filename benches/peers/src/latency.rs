@@ -9,8 +9,8 @@
 //! than 100 microseconds (*stalled*).
 //!
 //! The empty loop is timed in the same way: its tail is that of the clock and of the machine. The
-//! floor has an array instead of a table, and where others sweep it copies that: what is left is
-//! what it costs that another core reads one table and writes another.
+//! floor has an array instead of a table, and copies it where others sweep. What remains is the
+//! cost of one core reading a table while another writes a new one.
 
 mod scene;
 

@@ -292,7 +292,7 @@ fn slots(keys: usize) -> usize {
     (keys + keys / 2).max(ROOMY.min(2 * keys))
 }
 
-/// A hash's place among so many.
+/// The place of a hash among `count` places.
 #[inline]
 fn scaled(hash: u64, count: usize) -> usize {
     ((u128::from(hash) * count as u128) >> 64) as usize
