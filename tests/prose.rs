@@ -434,7 +434,7 @@ fn phrases_that_need_a_second_reading_are_found() {
     for (riddle, plain) in [
         ("Waits for so many as there are.", "Waits for as many as there are."),
         ("A sweep has it come ahead.", "A sweep pre-faults the memory."),
-        ("With a branch it were 1.17.", "Is no key there? It is as if it were one."),
+        ("With a branch it were 1.17.", concat!("Is", " no key there? It is as if it were one.")),
         (concat!("A ratio that\nis", " no integer."), "Where there is no key, it is no longer charged."),
         ("An address that is none.", "There is none. Is none of them there?"),
         ("It is slower, and the same.", "It is slower and has the same result."),
