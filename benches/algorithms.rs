@@ -1,13 +1,15 @@
-//! What each algorithm costs by itself: one resource, at the caller's time, without keys and without a clock.
+//! The cost of each algorithm by itself: one resource, at the caller's time, without keys and
+//! without a clock.
 //!
-//! The quotas never run out where a request is to be admitted, and are used up where it is to be denied.
+//! The quotas never run out where a request is to be admitted, and are used up where it is to be
+//! denied.
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use std::hint::black_box;
 use std::time::Duration;
 use tollgate::{Algorithm, Quota, SingleLimiter, Tick};
 
-/// A limit that a benchmark does not reach: as much as each algorithm's word holds for a day.
+/// A limit that no benchmark reaches: as much as each algorithm's word holds for a day.
 fn generous(algorithm: Algorithm) -> Quota {
     match algorithm {
         Algorithm::SlidingWindow => Quota::per_day(8_000_000),
@@ -24,7 +26,7 @@ fn algorithms(criterion: &mut Criterion) {
             let gate = SingleLimiter::builder(quota).algorithm(algorithm).build().unwrap();
             let mut nanos = 1;
             let _ = gate.check_at(1, Tick::from_nanos(nanos));
-            // Windows are refilled by stepping into a new one at every check.
+            // Each check steps into a new window, which refills it.
             let step = if admitted && algorithm.has_windows() { 86_400_000_000_000 } else { 1 };
             group.bench_function(algorithm.to_string(), |bencher| {
                 bencher.iter(|| {

@@ -1,5 +1,6 @@
-//! What a check of a key costs on one thread: by outcome, by way of asking, by clock, and with quotas of the keys'
-//! own. Many keys of other types and two threads are in `scale.rs`, fresh keys in `turnover.rs`.
+//! The cost of checking a key on one thread: by outcome, by method, by clock, and with quotas of
+//! the keys' own. Many keys of other types and two threads are in `scale.rs`, fresh keys in
+//! `turnover.rs`.
 
 mod workload;
 
@@ -13,7 +14,7 @@ use workload::known::{self, Build};
 
 const BATCH: usize = 32;
 
-/// How a known key is admitted and denied, and what happens to unknown ones that are not inserted.
+/// A known key is admitted and denied, and unknown keys are denied without being inserted.
 fn outcomes(criterion: &mut Criterion) {
     fn all<S: Accepts<u64>>(criterion: &mut Criterion, store: &str, build: Build<u64, S>) {
         for (title, count) in [("1 key", 1), ("1,000 keys", 1_000), ("1,000,000 keys", 1_000_000)] {
@@ -55,7 +56,7 @@ fn outcomes(criterion: &mut Criterion) {
     all(criterion, "exact keys", known::exact_keys);
 }
 
-/// One by one, through a pinned handle, and in batches. All times are of one key.
+/// Checks one key at a time, through a pinned handle, and in batches. All times are per key.
 fn ways(criterion: &mut Criterion) {
     fn all<S: Accepts<u64>>(
         criterion: &mut Criterion,

@@ -1,9 +1,8 @@
-//! What it costs to read each clock, and to check one key by it: `cargo bench --bench clock`.
+//! The cost of reading each clock, and of checking a key by it: `cargo bench --bench clock`.
 //!
-//! All of them take turns, many times, and what is printed are medians: so a machine that is busy
-//! for a while is so for all, and the ratios hold. `bare` is the processor's counter as a clock
-//! without a guard reads it, which is none of tollgate's; the guarded one may take 1.15 of its
-//! time.
+//! All clocks take turns, many times, and medians are printed. So a busy machine slows all of them
+//! down, and the ratios hold. `bare` is the processor's counter read without a guard, which
+//! tollgate does not offer. The guarded counter may take 1.15 of its time.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -12,10 +11,10 @@ use tollgate::{Clock, Limiter, Quota};
 const ROUNDS: usize = 101;
 const READINGS: u32 = 50_000;
 
-/// What is measured, and its name.
+/// A measured operation, and its name.
 type Subject = (&'static str, Box<dyn Fn() -> Duration>);
 
-/// How long it takes to do something again and again.
+/// The time of an operation, repeated many times.
 fn repeated<T>(mut something: impl FnMut() -> T) -> Duration {
     let start = Instant::now();
     for _ in 0..READINGS {
@@ -24,7 +23,7 @@ fn repeated<T>(mut something: impl FnMut() -> T) -> Duration {
     start.elapsed()
 }
 
-/// The counter times its rate, from an origin: what a clock without a guard does.
+/// The counter times its rate, from an origin: a clock without a guard.
 #[cfg(target_arch = "x86_64")]
 fn bare() -> impl Fn() -> u64 {
     #[allow(unsafe_code)]
@@ -104,7 +103,7 @@ fn median(mut figures: Vec<f64>) -> f64 {
     figures[figures.len() / 2]
 }
 
-/// Prints the median of each, and of its ratio to the first in the same round.
+/// Prints the median of each operation, and of its ratio to the first in the same round.
 fn compare(title: &str, subjects: &[Subject]) {
     println!("{title}, median of {ROUNDS} rounds; ratio to the first");
     let mut rounds: Vec<Vec<f64>> = Vec::new();

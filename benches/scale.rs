@@ -1,8 +1,8 @@
-//! What a check costs as keys become many and threads two: by type of key, order, store and threads.
+//! The cost of a check with many keys and two threads: by type of key, order, store and threads.
 //!
-//! One thread and two run the same code, so that they compare. Ten million keys take up to a gigabyte and some
-//! time to bring in; like all limiters here they are built when their first benchmark runs, and
-//! `cargo bench --bench scale -- '1,000 keys'` builds none of them.
+//! One thread and two run the same code, so that they compare. Ten million keys take up to a
+//! gigabyte and some time to bring in; like all limiters here they are built when their first
+//! benchmark runs, and `cargo bench --bench scale -- '1,000 keys'` builds none of them.
 
 mod workload;
 
@@ -63,7 +63,7 @@ fn keys_and_threads(criterion: &mut Criterion) {
     checks::<Ipv6Addr, _>(&mut group, "fingerprints", 10_000_000, known::fingerprints);
 }
 
-/// All threads at one key.
+/// All threads check one key.
 fn hot_key(criterion: &mut Criterion) {
     fn hot<S: Accepts<u64>>(criterion: &mut Criterion, store: &str, build: Build<u64, S>)
     where

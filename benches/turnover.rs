@@ -1,7 +1,7 @@
-//! What it costs that the table grows and turns over: fresh keys without end, and known keys checked while another
-//! thread makes it turn over.
+//! The cost of growth and turnovers: fresh keys without end, and known keys checked while another
+//! thread makes the table turn over.
 //!
-//! These are means. How long the slowest checks take meanwhile is for `make peers PEERS=latency`.
+//! These are means. `make peers PEERS=latency` measures the slowest checks meanwhile.
 
 mod workload;
 
@@ -15,7 +15,7 @@ use workload::keys::{self, Key, Order, Walk};
 use workload::known::{self, Build};
 use workload::race;
 
-/// A table turns over without a pause if it may.
+/// A short grace, so that a table may turn over without a pause.
 const GRACE: Duration = Duration::from_millis(1);
 
 /// Fresh keys only: first as the table grows, then as it forgets as many as come.
@@ -33,8 +33,9 @@ fn flood(criterion: &mut Criterion) {
             bencher.iter_batched_ref(|| build(builder()), bring, BatchSize::PerIteration);
         });
 
-        // One every 100 ns, and idle when the next comes: ten thousand are in their grace. Of a hundred thousand
-        // the first are forgotten, so a million may come round and round.
+        // One key every 100 ns, idle when the next one comes: ten thousand are within their grace.
+        // Of a hundred thousand keys the first are forgotten, so a million keys may come again and
+        // again.
         let stream: Vec<u64> = (0..1_000_000).map(u64::numbered).collect();
         let (mut walk, mut nanos) = (Walk::new(&stream), 0);
         let limiter = build(builder().grace(GRACE));
@@ -64,7 +65,7 @@ where
         let limiter = LazyCell::new(|| known::knowing(build(builder()), count));
         let stream = LazyCell::new(|| keys::stream::<u64>(Order::Uniform, count));
         let mut walk = None;
-        // All that have come are idle at once, and forgotten after the grace.
+        // Each key is idle as soon as it has come, and forgotten after the grace.
         let next = AtomicU64::new(count);
 
         group.bench_function("checks them too", |bencher| {
@@ -91,13 +92,13 @@ where
         };
         disturbed("sweeps", &|limiter| _ = limiter.sweep(1_024));
         disturbed("brings fresh keys", &|limiter| {
-            // ORDERING: Relaxed: a number that nobody else gets.
+            // ORDERING: Relaxed: only the number must be unique.
             let _ = limiter.check(&u64::numbered(next.fetch_add(1, Relaxed)));
         });
     }
 }
 
-/// What is to disturb the others must make the table turn over, sooner or later.
+/// The disturbing thread must make the table turn over, sooner or later.
 fn assert_turns_over<S: Accepts<u64>>(limiter: &Limiter<u64, S>, disturb: &dyn Fn(&Limiter<u64, S>)) {
     let before = limiter.stats().turnovers;
     let turned_over = (0..10_000_000).any(|_| {

@@ -49,8 +49,10 @@ fi
 older=target/baseline/$name
 mkdir -p "$older"
 link_all "$source" "$older"
-sed '/^\[package\]/,/^\[/ s/^version = "\([^"]*\)"/version = "\1-baseline"/' "$source/Cargo.toml" > "$older/Cargo.toml"
-grep -q '^version = ".*-baseline"' "$older/Cargo.toml" || fail "$source/Cargo.toml states no version"
+sed '/^\[package\]/,/^\[/ s/^version = "\([^"]*\)"/version = "\1-baseline"/' \
+	"$source/Cargo.toml" > "$older/Cargo.toml"
+grep -q '^version = ".*-baseline"' "$older/Cargo.toml" ||
+	fail "$source/Cargo.toml states no version"
 
 # As deep under the root as benches/PACKAGE, so that relative paths stay true.
 made=target/$package-with-baseline
@@ -78,7 +80,8 @@ tollgate-present = { path = \"../..\", package = \"tollgate\" }|"
 *) fail "benches/$package has no use for a baseline" ;;
 esac
 sed "$edit" "benches/$package/Cargo.toml" > "$made/Cargo.toml"
-grep -q "$expected" "$made/Cargo.toml" || fail "benches/$package/Cargo.toml has no dependency on tollgate"
+grep -q "$expected" "$made/Cargo.toml" ||
+	fail "benches/$package/Cargo.toml has no dependency on tollgate"
 
 # The baseline enters a copy of the lock file, and moves no other package.
 cp "benches/$package/Cargo.lock" "$made/Cargo.lock"
@@ -86,6 +89,8 @@ lock() {
 	${CARGO:-cargo} update --quiet --workspace "$@" --manifest-path "$made/Cargo.toml"
 }
 lock --offline 2> /dev/null || lock
-moved=$(grep '^checksum' "benches/$package/Cargo.lock" | grep -v -x -F -f "$made/Cargo.lock" | wc -l)
-[ "$moved" -eq 0 ] || fail "the baseline needs other versions of $moved packages than benches/$package/Cargo.lock has"
+moved=$(grep '^checksum' "benches/$package/Cargo.lock" |
+	grep -v -x -F -f "$made/Cargo.lock" | wc -l)
+[ "$moved" -eq 0 ] ||
+	fail "the baseline needs other versions of $moved packages than benches/$package/Cargo.lock has"
 echo "baseline: $baseline ($source)"

@@ -1,4 +1,4 @@
-//! A limiter allocates nothing but the next part of its table, whatever is asked of it.
+//! A limiter allocates only the next part of its table, in any call.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -48,7 +48,7 @@ fn clocks_are_made_and_read_without_allocating() {
     let count = allocations(|| {
         for clock in [Clock::default(), Clock::counter(), Clock::monotonic(), Clock::coarse(MILLISECOND)] {
             let start = clock.now();
-            // Through a few anchors of the guarded counter.
+            // Long enough for several anchors of the guarded counter.
             while clock.now().since(start) < 5 * MILLISECOND {}
         }
     });
@@ -63,8 +63,8 @@ fn checks_of_known_keys_refunds_and_floods_allocate_nothing() {
         let single = SingleLimiter::builder(Quota::per_hour(3)).algorithm(algorithm).build().unwrap();
         let names: Vec<String> = (0..300).map(|n| format!("client {n}")).collect();
         let mut decisions = Vec::with_capacity(names.len());
-        // New keys make the table grow to its cap; one that was turned over is full for the grace of a
-        // second, in which the rest of them come and go.
+        // New keys make the table grow to its cap; one that was turned over is full for the grace
+        // of a second, in which the rest of them come and go.
         for name in &names {
             let _ = limiter.check(name.as_str());
         }

@@ -60,13 +60,13 @@ fn the_listing_says_what_is_public() {
     }
 }
 
-/// A module: where it is, and what stands in it.
+/// A module: its path, and its items.
 struct Module {
     items: Vec<Item>,
     children: BTreeMap<String, Module>,
 }
 
-/// What a name stands for.
+/// The meaning of a name.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Named {
     /// An item of the module at this path.
@@ -167,7 +167,7 @@ impl Tree {
         }
     }
 
-    /// What a path means in a module.
+    /// Looks up a path from a module.
     fn resolve(&self, at: &[String], segments: &[String]) -> Named {
         let (first, rest) = segments.split_first().expect("a path has a segment");
         let (mut at, rest) = match first.as_str() {
@@ -200,7 +200,7 @@ impl Tree {
         Named::Module(at)
     }
 
-    /// An item as its users see it, and what is implemented on it.
+    /// An item as its users see it, and its implementations.
     fn shown(&self, module: &[String], name_of: &str, public: &BTreeMap<String, Named>) -> Vec<Item> {
         let defined = self.module(module).expect("a module").items.iter();
         let mut shown: Vec<Item> = defined
@@ -336,14 +336,14 @@ fn stripped(mut item: Item) -> Item {
     item
 }
 
-/// Does it tell a user something? Documentation is read elsewhere.
+/// Is this an attribute that concerns users? Documentation is not listed.
 fn is_shown(attribute: &Attribute) -> bool {
     ["derive", "non_exhaustive", "must_use", "cfg", "default"]
         .iter()
         .any(|name| attribute.path().is_ident(name))
 }
 
-/// Is it part of the library as it is used: of no test and no model?
+/// Is the item part of the library as users build it, rather than of tests or models?
 fn is_built(attributes: &[Attribute]) -> bool {
     let left_out = |attribute: &Attribute| {
         let syn::Meta::List(list) = &attribute.meta else { return false };

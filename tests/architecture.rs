@@ -1,13 +1,14 @@
 //! The shape of the source: floors, the one file of atomics, notes at every atomic operation.
 //!
-//! A file imports lower floors, files of its own folder and its own children; never its parent, never a
-//! file that leads back to it. What the other crates may reach of the core, the compiler sees to.
+//! A file imports lower floors, files of its own folder and its own children; never its parent,
+//! never a file that leads back to it. What the other crates may reach of the core, the compiler
+//! sees to.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// From the ground up. A floor may import the floors below it, none beside or above it.
+/// Floors, from the lowest. A floor may import the floors below it, not those beside or above it.
 const FLOORS: [&[&str]; 11] = [
     &["sync", "time", "algorithm"],
     &["error", "reclaim", "forgetting", "growth"],
@@ -19,25 +20,26 @@ const FLOORS: [&[&str]; 11] = [
     &["table", "exact"],
     &["limiter"],
     &["metrics"],
-    // A page about all of them.
+    // A page about all floors.
     &["design"],
 ];
 
-/// Each crate beside the core, and those of this repository that it may depend on.
+/// Each crate beside the core, and the crates of this repository that it may depend on.
 const CRATES: [(&str, &[&str]); 3] = [
     ("tollgate-http", &["tollgate"]),
     ("tollgate-redis", &["tollgate", "tollgate-http"]),
     ("tollgate-cli", &["tollgate", "tollgate-http", "tollgate-redis"]),
 ];
 
-/// The most files in a folder of these crates, rooms (files with a folder of their name) not counted.
+/// The most files in a folder of these crates, rooms (files with a folder of their name) not
+/// counted.
 const MOST_FILES: usize = 12;
 
 struct Source {
     path: PathBuf,
     /// The modules from the crate's root: `["rule", "grain"]`.
     modules: Vec<String>,
-    /// Everything up to the unit tests.
+    /// The lines before the unit tests.
     lines: Vec<String>,
 }
 
@@ -84,14 +86,15 @@ fn sources(folder: &str) -> Vec<Source> {
     found
 }
 
-/// The files of a crate: without its root, the program's main, and unit tests in a file of their own.
+/// The files of a crate: without its root, the program's main, and unit tests in a file of their
+/// own.
 fn files_of(folder: &str) -> Vec<Source> {
     let is_tests = |source: &Source| source.modules.last().is_some_and(|last| last == "tests");
     let is_root = |source: &Source| ["lib", "main"].contains(&&*source.modules[0]);
     sources(folder).into_iter().filter(|source| !is_root(source) && !is_tests(source)).collect()
 }
 
-/// The core's own files.
+/// The files of the core.
 fn library() -> Vec<Source> {
     files_of("src")
 }
@@ -100,7 +103,7 @@ fn folder_of(name: &str) -> String {
     format!("crates/{name}/src")
 }
 
-/// The files of the libraries: those that may have atomics.
+/// The files of the libraries, which may have atomics.
 fn libraries() -> Vec<Source> {
     let mut files = library();
     files.extend(files_of(&folder_of("tollgate-http")));
@@ -112,7 +115,8 @@ fn floor(module: &str) -> Option<usize> {
     FLOORS.iter().position(|floor| floor.contains(&module))
 }
 
-/// The name that follows each `prefix` in a line: `rule` and `time` in `use crate::rule; crate::time::T`.
+/// The name that follows each `prefix` in a line: `rule` and `time` in
+/// `use crate::rule; crate::time::T`.
 fn names_after<'l>(line: &'l str, prefix: &str) -> Vec<&'l str> {
     let is_name = |c: char| c.is_alphanumeric() || c == '_';
     let after = line.match_indices(prefix).map(|(at, _)| &line[at + prefix.len()..]);
@@ -173,8 +177,8 @@ fn dependencies_are_read_from_a_manifest() {
     assert_eq!(dependencies(manifest), ["tollgate", "tollgate-b"].map(str::to_owned).into());
 }
 
-/// What each module of a crate imports and declares, by full names. Fails where a file imports from a
-/// module that it stands in.
+/// What each module of a crate imports and declares, by full names. Fails where a file imports from
+/// a module that it stands in.
 fn imports(sources: &[Source], root: &[&str]) -> BTreeMap<String, BTreeSet<String>> {
     let own = |source: &Source| {
         let mut own = source.modules.clone();
@@ -279,7 +283,7 @@ fn only_sync_names_atomics_threads_or_the_model_checker_and_nothing_locks() {
         is_of_core(source) && source.modules[0] == "sync"
             || source.path.ends_with("tollgate-redis/src/words/atomics.rs")
     };
-    // What the models have in place of reclamation keeps a list behind a lock.
+    // The stand-in for reclamation in the models keeps a list behind a lock.
     let is_model = |source: &Source| source.path.ends_with("reclaim/model.rs");
     for source in libraries().iter().filter(|source| !is_sync(source) && !is_model(source)) {
         for (number, line) in source.code() {
@@ -289,7 +293,7 @@ fn only_sync_names_atomics_threads_or_the_model_checker_and_nothing_locks() {
             for named in
                 ["sync::atomic", "std::thread", "loom::", "atomic::Atomic", "AtomicU64", "AtomicUsize"]
             {
-                // Reclamation has the fences, and statics of loom's in place of std's.
+                // Reclamation names the fences, and loom's statics in place of std's.
                 if named == "AtomicU64" && !is_of_core(source) || source.modules[0] == "reclaim" {
                     continue;
                 }

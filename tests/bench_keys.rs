@@ -1,4 +1,4 @@
-//! The keys of the benchmarks: they come as often as their order says, and in the same order in every run.
+//! The keys of the benchmarks follow their distribution, and come in the same order in every run.
 
 #[allow(dead_code, unreachable_pub)]
 #[path = "../benches/workload/keys.rs"]
@@ -20,7 +20,7 @@ fn visits(order: Order) -> Vec<u32> {
     visits
 }
 
-/// Is `counted` what is to be expected, but for five standard deviations?
+/// Is `counted` within five standard deviations of the expected number?
 fn assert_near(counted: u32, share: f64, what: &str) {
     let expected = share * f64::from(DRAWS);
     let deviation = (expected * (1.0 - share)).sqrt();

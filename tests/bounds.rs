@@ -1,8 +1,10 @@
-//! No trailing interval admits more than its algorithm states, by the times of what real threads were admitted.
+//! No trailing interval admits more than its algorithm states, by the times of what real threads
+//! were admitted.
 //!
-//! Four threads want far more than they may have, at times that go forward, stand still and are stale, from a
-//! limiter that turns over all the time. What each key was admitted is sorted by time, and the intervals between
-//! any two admissions are held against the *Bound* of the algorithm's page.
+//! Four threads want far more than they may have, at times that go forward, stand still and are
+//! stale, from a limiter that turns over all the time. What each key was admitted is sorted by
+//! time, and the intervals between any two admissions are held against the *Bound* of the
+//! algorithm's page.
 
 use std::sync::Mutex;
 use std::thread;
@@ -15,13 +17,13 @@ use tollgate::{
 use tollgate_testing::race::{PACKED, Random, StartLine};
 
 const MILLI: u64 = 1_000_000;
-/// Times that are in use at once differ by no more.
+/// The most by which times differ that are in use together.
 const GRACE: u64 = 4 * MILLI;
 const THREADS: usize = 4;
 const ROUNDS: u64 = 1_000;
 /// The keys whose bounds are checked.
 const KEYS: u64 = 3;
-/// Where an interval is no whole number of nanoseconds, a bucket may be so many early.
+/// The nanoseconds by which a bucket may be early where an interval is not a whole number of them.
 const EARLY: i128 = 2;
 
 /// A token in 2 ms, and one in 1.428571... ms.
@@ -32,7 +34,7 @@ const QUOTAS: [Quota; 2] =
 trait Target: Sync {
     /// A charge of the key's state, if it was admitted.
     fn charge(&self, key: u64, cost: u64, now: Tick) -> Option<Decision>;
-    /// Something else that goes on meanwhile.
+    /// Other work on the limiter, meanwhile.
     fn disturb(&self, random: &mut Random, now: Tick);
 }
 
@@ -78,10 +80,11 @@ impl Target for CheckThenAct {
     fn disturb(&self, _random: &mut Random, _now: Tick) {}
 }
 
-/// What a key was admitted.
+/// An admission of a key.
 #[derive(Clone, Copy, Debug)]
 struct Admitted {
-    /// When it counts: a window counts a stale time at the beginning of the window that the key has reached.
+    /// When it counts: a window counts a stale time at the beginning of the window that the key has
+    /// reached.
     at: u64,
     cost: u64,
     /// When it may start.
@@ -107,7 +110,7 @@ fn race(target: &impl Target, algorithm: Algorithm, quota: Quota, seed: u64) -> 
     let period = u64::try_from(quota.period().as_nanos()).unwrap();
     let line = StartLine::new(THREADS);
     let run = |thread: usize| {
-        // The same for all threads.
+        // All threads draw the same times.
         let mut times = Random(seed);
         let mut random = Random(seed ^ 1 << 40 ^ (thread as u64) << 50);
         let mut admitted = Vec::new();
@@ -118,7 +121,7 @@ fn race(target: &impl Target, algorithm: Algorithm, quota: Quota, seed: u64) -> 
                 let now = Tick::from_nanos(time + random.below(GRACE + 1));
                 target.disturb(&mut random, now);
                 let key = random.below(KEYS);
-                // What a queue promises of starts, it promises to requests of one token.
+                // A queue's bound on starts holds for requests of one token.
                 let cost = if algorithm == Algorithm::LeakyQueue { 1 } else { 1 + random.below(4) / 3 };
                 if let Some(decision) = target.charge(key, cost, now) {
                     admitted.push((key, Admitted::new(&decision, algorithm, period)));
@@ -145,8 +148,8 @@ fn race(target: &impl Target, algorithm: Algorithm, quota: Quota, seed: u64) -> 
     (0..KEYS).map(of_key).collect()
 }
 
-/// The most tokens by which any interval between two of these times exceeds what flows in at the rate, times
-/// the period. Times ascend.
+/// The most tokens by which any interval between two of these times exceeds what flows in at the
+/// rate, times the period. Times ascend.
 fn most_beyond_the_rate(times: impl IntoIterator<Item = (u64, u64)>, limit: i128, period: i128) -> i128 {
     let (mut taken, mut best_start, mut most) = (0, i128::MIN, i128::MIN);
     for (at, cost) in times {
@@ -254,7 +257,7 @@ fn no_interval_of_a_single_limiter_exceeds_its_bound() {
     every_interval_is_within_its_bound(build, |_| ());
 }
 
-/// Bounds that nothing exceeds are worth something only if they are exceeded by what is wrong.
+/// A limiter that is broken must exceed the bounds, or this test shows nothing.
 #[test]
 fn a_limiter_that_checks_and_then_acts_exceeds_the_bound_of_every_algorithm() {
     for algorithm in PACKED {

@@ -1,5 +1,6 @@
-//! Eviction never changes a decision. In a program of its own, because the epoch is the process's: a thread of
-//! another test that is preempted while it is pinned could make new keys get the full policy.
+//! Eviction never changes a decision. In a program of its own, because guards are registered for
+//! the whole process: a thread of another test that is preempted under a guard keeps retired eras
+//! from being freed, and new keys could get the policy of a full table.
 
 #[path = "stores/eviction.rs"]
 mod cases;

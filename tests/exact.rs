@@ -1,4 +1,4 @@
-//! The store of exact keys: all that is asked of the other store, and what only this one has.
+//! The store of exact keys: the tests of both stores, and those of this one alone.
 
 #[path = "stores/limiter.rs"]
 mod limiter;
@@ -49,7 +49,7 @@ fn a_compound_key_can_be_asked_by_its_borrowed_parts() {
     assert!(limiter.check(&Parts(8, "/login")).is_allowed());
 }
 
-/// All of these have one hash, so with fingerprints they would be one key.
+/// Keys with one hash: fingerprints would take them for one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Colliding(u64);
 
@@ -120,7 +120,7 @@ fn denials_are_counted_only_where_that_is_asked_for() {
     assert!(plain.most_denied(3).is_empty());
 }
 
-/// A key that comes into the limiter while it is made an owned one, as from another thread.
+/// Its key is inserted into the limiter while `to_key` runs, as if by another thread.
 struct Late<'l> {
     key: u64,
     limiter: &'l Limiter<u64, ExactKeys<u64>>,
@@ -164,7 +164,8 @@ fn cells_that_are_forgotten_are_freed() {
         assert_eq!(limiter.check_at(&key, 1, now).source(), Source::Key, "{:?}", limiter.stats());
         most = most.max(limiter.bytes());
     }
-    // Cells of 80 bytes: 40 megabytes if they all stayed. What another test of this process delays is allowed.
+    // Cells of 80 bytes: 40 megabytes if all of them stayed. Some wait longer while another test of
+    // this process holds a guard.
     assert!(most < 6_000_000, "{most} bytes");
     assert!(limiter.stats().evicted > 490_000);
 }

@@ -1,5 +1,6 @@
-//! Eviction never changes a decision. In a program of its own, because the epoch is the process's: a thread of
-//! another test that is preempted while it is pinned could make new keys get the full policy.
+//! Eviction never changes a decision, with exact keys. In a program of its own, because scc's epoch
+//! is that of the process: a thread of another test that is preempted under a guard keeps evicted
+//! cells from being freed, and new keys could get the policy of a full store.
 
 #[path = "stores/eviction.rs"]
 mod cases;

@@ -1,4 +1,6 @@
-//! A handle that stays pinned. In a program of its own, because the epoch is the process's.
+//! A pinned handle that is held all the time does not keep memory from being freed, with exact
+//! keys. In a program of its own, because guards of other tests in the process would delay
+//! collections.
 
 #[path = "stores/pinned_epoch.rs"]
 mod cases;

@@ -1,5 +1,5 @@
-//! A thread that stalls while it reads the index of exact keys. In a program of its own, because scc's epoch is
-//! the process's.
+//! A thread that stalls while it reads the index of exact keys, under a guard of scc. In a program
+//! of its own, because scc reclaims memory by an epoch of the whole process.
 
 #[path = "stores/exact.rs"]
 mod store;
@@ -9,11 +9,12 @@ use std::time::Duration;
 use store::{Gate, IntoGate};
 use tollgate::{Clock, Limiter, Quota, Source, Tick, WhenFull};
 
-/// One test at a time: the other's readers would count too.
+/// Tests run one at a time: a reader of the other test would delay scc's reclamation too.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// A thread that is stopped within a lookup of scc keeps what is unlinked from being freed: new keys get the
-/// policy before memory grows without a bound, known keys notice nothing, and it passes.
+/// A thread that is stopped within a lookup of scc keeps unlinked cells from being freed. New keys
+/// then get the policy before memory grows without a bound, known keys notice nothing, and all is
+/// well again when the thread goes on.
 #[test]
 fn a_thread_that_stalls_in_a_lookup_costs_bounded_memory() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -25,14 +26,14 @@ fn a_thread_that_stalls_in_a_lookup_costs_bounded_memory() {
     let (mut refused, mut most) = (0, 0);
     for key in 0..200_000 {
         if key % 1_000 == 0 && key > 0 {
-            // A known key in use: a tenth of a second gives it what it takes.
+            // A known key in use, which refills in a tenth of a second what a check takes.
             assert_eq!(limiter.check_at(&u64::MAX, 100, at(key)).source(), Source::Key);
         }
         refused += u64::from(limiter.check_at(&key, 1, at(key)).source() == Source::Policy);
         most = most.max(limiter.bytes());
     }
     println!("{most} bytes at the most");
-    // 69,536 cells of 80 bytes, a tenth of that for the index and the places, and nothing else.
+    // 69,536 cells of 80 bytes, and a tenth of that for the index and the places.
     assert!(most < 6_200_000, "{most} bytes");
     assert!(refused > 100_000, "{refused}: else this test shows nothing");
     let known = limiter.check_at(&u64::MAX, 100, at(200_000));
@@ -43,7 +44,7 @@ fn a_thread_that_stalls_in_a_lookup_costs_bounded_memory() {
     assert!(admitted.count() > 90_000);
 }
 
-/// A handle reads nothing between two checks.
+/// A handle that is held between two checks holds no guard of scc.
 #[test]
 fn a_handle_that_is_held_keeps_nothing() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,7 +1,6 @@
-//! A process that forks: in the child, which has none of its parent's threads but the one that
-//! forked, every clock goes on, and a limiter that denied a key before the fork admits it after its
-//! `retry_after`. Built without the test harness: a child of it would be a copy of the harness,
-//! too.
+//! A process that forks. The child has only the thread that forked. In it every clock advances, and
+//! a limiter that denied a key before the fork admits it after its `retry_after`. Built without the
+//! test harness, because a child would be a copy of the harness, too.
 #![cfg_attr(not(target_os = "linux"), allow(unused))]
 
 use std::process::ExitCode;
@@ -15,8 +14,8 @@ const WATCHED: Duration = Duration::from_millis(120);
 /// The coarsest tick of a kernel, and as much again for a machine that is busy.
 const LATE: Duration = Duration::from_millis(20);
 
-/// Does `clock` go on here as the system's clock does, and does a limiter with it admit its key
-/// again?
+/// Does `clock` advance in this process as the system's clock does, and does a limiter with it
+/// admit its key again?
 fn goes_on(clock: &Clock, limiter: &Limiter<u64>) -> Result<(), String> {
     let (start, first) = (Instant::now(), clock.now());
     while start.elapsed() < WATCHED {
@@ -33,7 +32,7 @@ fn goes_on(clock: &Clock, limiter: &Limiter<u64>) -> Result<(), String> {
     Ok(())
 }
 
-/// What a child of this process finds.
+/// The result of `body` in a child of this process.
 #[cfg(target_os = "linux")]
 #[allow(unsafe_code)]
 fn in_a_child(find: impl FnOnce() -> Result<(), String>) -> Result<(), String> {

@@ -1,6 +1,7 @@
 //! The fuzz targets of `make fuzz`, on what it has found so far and for some seconds more.
 //!
-//! The bodies are the ones that are fuzzed; an input that fails there belongs into `crates/tollgate-testing/corpus`.
+//! The bodies are the ones that are fuzzed; an input that fails there belongs into
+//! `crates/tollgate-testing/corpus`.
 
 use tollgate_testing::fuzz::input::Input;
 use tollgate_testing::fuzz::saved::try_all;

@@ -15,7 +15,7 @@ fn limiter<K: ?Sized>(quota: Quota) -> Limiter<K> {
     Limiter::builder(quota).clock(Clock::manual()).build().unwrap()
 }
 
-/// What only fingerprints take: keys that are borrowed.
+/// Keys of unsized types such as `str`, which only fingerprints accept.
 mod keys {
     use super::*;
 
@@ -197,7 +197,7 @@ fn a_refusal_says_why_and_when_it_is_worth_coming_back() {
     assert_eq!(refused.to_string(), "rate limiter has no place for a new key, or no answer from its store");
 }
 
-/// By the hash for keys that an attacker picks, in both stores.
+/// Both stores, with the hash for keys that an attacker chooses.
 mod keyed_hash {
     use super::*;
     use tollgate::{Accepts, ExactKeys, Fingerprints, SipHash, Store};

@@ -1,10 +1,11 @@
-//! Charges, refunds and resets of a key take effect one after the other, whatever the threads and the table do.
+//! Charges, refunds and resets of a key take effect one after the other, whatever the threads and
+//! the table do.
 //!
-//! Threads ask for one key at random, while other keys and sweeps make the store grow, turn over and forget; of
-//! each such history the checker (`oracle/history.rs`) must find a legal order. The stamps are read-modify-writes
-//! of one counter, so whatever has returned before a call is visible to it; that leaves nothing which a denial
-//! may miss, and it is held to the same rule as everything else. (What it may miss without such help is in
-//! `loom-tests/tests/linearizability.rs`.)
+//! Threads ask for one key at random, while other keys and sweeps make the store grow, turn over
+//! and forget. The checker (`oracle/history.rs`) must find a legal order of each history. The
+//! stamps are read-modify-writes of one counter, so each call sees the calls that returned before
+//! it. A denial then has nothing to miss, and is held to the rule of the other calls.
+//! (`loom-tests/tests/linearizability.rs` shows what it may miss without the counter.)
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::thread;
@@ -18,20 +19,20 @@ use tollgate_testing::oracle::history::{Answer, ByDefinition, ByRule, Call, Deni
 use tollgate_testing::race::{Random, StartLine};
 
 const MILLI: u64 = 1_000_000;
-/// Times that are in use at once differ by no more.
+/// The most by which times differ that are in use together.
 const GRACE_NANOS: u64 = 5 * MILLI;
 const GRACE: Duration = Duration::from_nanos(GRACE_NANOS);
-/// After so long every key is idle.
+/// After this time every key is idle.
 const PAUSE: u64 = 500 * MILLI;
 const ROUNDS: usize = 3;
 
 /// What threads race for.
 trait Target: Sync {
-    /// `None` if it was not the key's state that answered.
+    /// `None` if the answer did not come from the key's state.
     fn check(&self, cost: u64, now: Tick) -> Option<Answer>;
     fn refund(&self, charge: &Decision, tokens: u64, now: Tick);
     fn reset(&self);
-    /// Something else that goes on meanwhile.
+    /// Other work on the limiter, meanwhile.
     fn disturb(&self, random: &mut Random, now: Tick);
 }
 
@@ -79,7 +80,8 @@ impl Target for SingleLimiter {
     fn disturb(&self, _random: &mut Random, _now: Tick) {}
 }
 
-/// A sliding window that is broken on purpose: the window's number is one atomic, the counts are another.
+/// A sliding window that is broken on purpose: the window's number is one atomic, the counts are
+/// another.
 struct TornPair {
     oracle: Oracle,
     period: u64,
@@ -105,7 +107,8 @@ impl Target for TornPair {
         if window > number {
             let present = self.counts.load(SeqCst) & 0xffff_ffff;
             let previous = if window == number + 1 { present } else { 0 };
-            // Whoever comes between these two lines finds the new number beside the old counts.
+            // A thread that loads between these two lines finds the new number beside the old
+            // counts.
             self.number.store(window, SeqCst);
             thread::yield_now();
             self.counts.store(previous << 32, SeqCst);
@@ -129,7 +132,7 @@ impl Target for TornPair {
     fn disturb(&self, _random: &mut Random, _now: Tick) {}
 }
 
-/// Which calls a history consists of.
+/// The kinds of calls in a history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mix {
     Checks,
@@ -137,8 +140,9 @@ enum Mix {
     PromptRefunds,
     /// Also resets.
     Resets,
-    /// Whatever may be asked, at times that differ by the grace at the most: refunds in one history, resets in the next. (A reset makes
-    /// void what was charged before and a little of what is charged meanwhile, so what a refund does then is not told by the calls.)
+    /// All kinds of calls, at times that differ by the grace at most: refunds in one history,
+    /// resets in the next. (A reset makes earlier charges void, and a little of what is charged
+    /// meanwhile. So the calls do not tell what a refund does then.)
     Anything,
 }
 
@@ -214,7 +218,7 @@ impl<T: Target> Racer<'_, T> {
         };
         let returned = self.stamps.next();
         if matches!(call, Call::Check { .. }) && answer.is_none() {
-            // There was no place for the key: that says nothing of its state.
+            // There was no place for the key, so the answer says nothing of its state.
             return;
         }
         if let Some(decision) = answer.and_then(|answer| answer.decision)
@@ -226,7 +230,7 @@ impl<T: Target> Racer<'_, T> {
     }
 }
 
-/// `count` histories, one after the other, by so many threads.
+/// Runs `count` histories, one after the other, with this many threads.
 fn race<T: Target>(target: &T, threads: usize, count: u64, mix: Mix, seed: u64) -> Vec<Vec<Event>> {
     let line = StartLine::new(threads);
     let stamps = Stamps(AtomicU64::new(0));
@@ -234,7 +238,7 @@ fn race<T: Target>(target: &T, threads: usize, count: u64, mix: Mix, seed: u64) 
         let mut lane = line.lane();
         (0..count)
             .map(|number| {
-                // The same for all threads.
+                // All threads draw the same times.
                 let mut times = Random(seed ^ number << 8);
                 let random = Random(seed ^ number << 8 ^ 0xabc << 40 ^ (thread as u64) << 52);
                 let (seen, charges) = (Vec::new(), Vec::new());
@@ -248,7 +252,8 @@ fn race<T: Target>(target: &T, threads: usize, count: u64, mix: Mix, seed: u64) 
                         target.disturb(&mut racer.random, Tick::from_nanos(time + ahead));
                         racer.call(mix, round, time);
                     }
-                    // No time at all, some tokens' worth, or so long that the key is idle and may be forgotten.
+                    // No time at all, some tokens' worth, or so long that the key is idle and may
+                    // be forgotten.
                     time += MILLI
                         * match times.below(3) {
                             0 => 0,
@@ -269,11 +274,11 @@ fn race<T: Target>(target: &T, threads: usize, count: u64, mix: Mix, seed: u64) 
     (0..count).map(|_| threads.iter_mut().flat_map(|thread| thread.next().unwrap()).collect()).collect()
 }
 
-/// What the histories were like.
+/// Statistics of the histories.
 #[derive(Debug, Default)]
 struct Shown {
     histories: u64,
-    /// In which calls of two threads overlapped.
+    /// Histories in which calls of two threads overlapped.
     overlapping: u64,
     admitted: u64,
     denied: u64,
@@ -298,7 +303,8 @@ impl Shown {
     }
 }
 
-/// Is there a legal order? By the oracle where that is exact, by the rule always; a log has no rule on a word.
+/// Is there a legal order? The oracle decides where it is exact, and the rule always. A log has no
+/// rule on a word.
 fn is_legal(algorithm: Algorithm, quota: Quota, mix: Mix, history: &[Event]) -> bool {
     let oracle = Oracle::new(algorithm, quota, 0);
     if mix != Mix::Anything && oracle.is_exact() {
@@ -314,7 +320,7 @@ fn is_legal(algorithm: Algorithm, quota: Quota, mix: Mix, history: &[Event]) -> 
     legal_order(&limiter, history, Denials::OnThePresent).is_some()
 }
 
-/// Three tokens in 30 ms, and a rate whose interval is no whole number of nanoseconds.
+/// Three tokens in 30 ms, and a rate whose interval is not a whole number of nanoseconds.
 const QUOTAS: [Quota; 2] =
     [Quota::new(3, Duration::from_millis(30)), Quota::new(7, Duration::from_nanos(50_000_001))];
 
@@ -331,7 +337,8 @@ fn race_all<T: Target>(
             for mix in Mix::ALL {
                 let refunds = matches!(mix, Mix::PromptRefunds | Mix::Anything);
                 if algorithm == Algorithm::SlidingLog && refunds {
-                    continue; // A log gives tokens back one admission after the other: see its page.
+                    // A log gives tokens back one admission after the other: see its page.
+                    continue;
                 }
                 for threads in 2..=4 {
                     let target = build(algorithm, quota);
@@ -356,7 +363,8 @@ fn every_history_is_legal<T: Target>(
     and: impl Fn(&T),
 ) -> Shown {
     let mut shown = Shown::default();
-    // A third of the histories overlap, but next to none where another program takes a core: then once more.
+    // A third of the histories overlap, but almost none where another program takes a core. Then
+    // the races run once more.
     for _ in 0..5 {
         race_all(algorithms, &build, histories, &and, &mut shown);
         if shown.overlapping > 10 {
@@ -403,7 +411,7 @@ fn the_history_of_a_single_limiter_has_a_legal_order() {
     every_history_is_legal(&Algorithm::ALL, build, 100, |_| ());
 }
 
-/// A checker that finds nothing wrong is worth something only if it finds what is.
+/// The checker must find a limiter that is broken.
 #[test]
 fn a_window_pair_in_two_atomics_is_found_out() {
     let quota = QUOTAS[0];

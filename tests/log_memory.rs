@@ -1,5 +1,5 @@
-//! A sliding log takes memory as it is used, and gives it back. Built without the test harness: what is counted
-//! belongs to the process, and the harness's own thread allocates now and then.
+//! A sliding log allocates memory as it is used, and frees it. Built without the test harness:
+//! allocations are counted for the whole process, and the harness's thread allocates now and then.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::Arc;
@@ -40,7 +40,7 @@ fn log(clock: &ManualClock) -> SingleLimiter {
     builder.clock(clock).build().unwrap()
 }
 
-/// What is live now, more than before; until a collection has freed what is retired.
+/// The live bytes beyond `before`. Retired values count until a collection frees them.
 fn live_above(before: usize) -> usize {
     LIVE.load(Relaxed).saturating_sub(before)
 }
@@ -56,7 +56,7 @@ fn main() {
     assert_eq!(log.bytes() - size_of::<SingleLimiter>(), rule);
     assert!(rule < 400, "{rule}");
 
-    // Three tokens of 100,000, however they are taken.
+    // Three tokens of 100,000, in one charge or in several.
     for _ in 0..3 {
         assert!(log.check_at(1, Tick::ZERO).is_allowed());
     }
@@ -64,13 +64,13 @@ fn main() {
     assert!(log.check_at(90_000, Tick::ZERO).is_allowed());
     assert!(live_above(before) < rule + 400, "{}", live_above(before));
 
-    // As much as is used, at every size.
+    // The log holds what it uses, at every size.
     for used in 5..10_000_u64 {
         assert!(log.check_at(1, Tick::ZERO).is_allowed());
         let bytes = usize::try_from(used).unwrap() * 24 + 2_000;
         assert!(live_above(before) < bytes, "{used} admissions in {} bytes", live_above(before));
     }
-    // What it says it holds is what it holds.
+    // The log reports the bytes that the allocator counts.
     assert_eq!(log.bytes() - size_of::<SingleLimiter>(), live_above(before));
 
     // Denials, peeks and questions allocate nothing.
@@ -102,14 +102,14 @@ fn main() {
     println!("at most {most} bytes for 100,000 admissions in a period");
     drop(log);
 
-    // Small chunks, one retired every eight admissions, and nobody who looks after them.
+    // Small chunks, one retired every eight admissions, and no call of `sweep`.
     let small = SingleLimiter::builder(Quota::per_second(8))
         .algorithm(Algorithm::SlidingLog)
         .clock(&clock)
         .build()
         .unwrap();
     for second in 0..10_000 {
-        // As many as wait for the next to look after them, and as many more.
+        // As many chunks as wait for the next collection, and as many again.
         assert!((0..8).all(|_| small.check_at(1, Tick::ZERO + second * SECOND).is_allowed()));
         assert!(live_above(before) < 200 * 200, "{} bytes after {second} seconds", live_above(before));
     }
@@ -133,8 +133,8 @@ fn main() {
             drop(log);
         });
     }
-    // A thread is joined before what it keeps for itself is dropped. A log for each round would be six hundred thousand
-    // bytes.
+    // A thread is joined before what it keeps for itself is dropped. A log for each round would be
+    // six hundred thousand bytes.
     let deadline = Instant::now() + 20 * SECOND;
     while live_above(before) >= 20_000 {
         assert!(Instant::now() < deadline, "{} bytes are left", live_above(before));

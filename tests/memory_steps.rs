@@ -1,4 +1,5 @@
-//! Memory comes and goes in small steps. In a program of its own, because what is looked at is the process's.
+//! Memory comes and goes in small steps. In a program of its own, because the system counts the
+//! memory of a process.
 #![cfg(target_os = "linux")]
 
 use std::fs::File;
@@ -8,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 use tollgate::{Clock, Limiter, Quota, Tick};
 
-/// Pages of this process that are in memory, read so often that the file stays open.
+/// The resident pages of this process. It is read so often that the file stays open.
 fn pages(statm: &File) -> i64 {
     let mut text = [0; 128];
     let length = statm.read_at(&mut text, 0).unwrap();
@@ -16,7 +17,7 @@ fn pages(statm: &File) -> i64 {
     text.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-/// For one test at a time, and without huge pages, of which one is more than a step.
+/// Tests run one at a time, and without huge pages, because one of those is more than a step.
 fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     // SAFETY: numbers. (Where it is refused, there are none.)
@@ -33,8 +34,8 @@ fn page_size() -> usize {
     usize::try_from(size).unwrap()
 }
 
-/// A table of so many keys takes 15 megabytes, which come and go while it grows, forgets and becomes small again. Nobody
-/// takes or gives back so much at once: it would be a stall of milliseconds.
+/// A table of this many keys takes 15 megabytes, which come and go while it grows, forgets and
+/// shrinks. No call takes or gives back as much in one step: that would stall it for milliseconds.
 #[test]
 fn no_call_takes_or_gives_back_a_large_table_at_once() {
     const KEYS: u64 = 300_000;
@@ -55,23 +56,24 @@ fn no_call_takes_or_gives_back_a_large_table_at_once() {
     (0..KEYS).for_each(|key| check(key, 0));
     let full = pages(&statm);
     assert!(limiter.stats().evicted == 0 && limiter.bytes() > 15_000_000, "{:?}", limiter.stats());
-    // A key that is new with each step.
+    // Each step inserts a new key.
     let steps = (KEYS..).take_while(|_| limiter.sweep_at(64, Tick::ZERO + Duration::from_secs(10)));
     steps.for_each(|key| check(key, 10));
     assert!(limiter.stats().evicted >= KEYS, "{:?}", limiter.stats());
-    // Far too large now, and not for the first minute only.
+    // The table is now far too large, and has been for more than a minute.
     (0..KEYS).for_each(|key| check(key, 100 + key));
     assert!(limiter.bytes() < 1 << 20, "{:?}", limiter.stats());
     let left = full - pages(&statm);
     println!("{most} pages at once at the most, {} given back at once, {left} of {full} in all", -least);
     assert!(left > 2_500, "{left} of {full} pages: were they the table's?");
-    // Tables of less than 512 KiB are the allocator's. (The system counts for each processor apart, and adds that up now and
-    // then.)
+    // The allocator holds tables of less than 512 KiB. (The system counts per processor, and adds
+    // the counts up from time to time.)
     const FEW: i64 = 256 + 128;
     assert!(most < FEW && least > -FEW, "{most} pages taken at once, {} given back", -least);
 }
 
-/// Has the system refuse this thread what asks for memory ahead, as it does before Linux 5.14; does it now?
+/// Makes the system refuse this thread's requests to populate memory, as Linux before 5.14 does.
+/// True if it does so now.
 #[allow(unsafe_code)]
 fn refuse() -> bool {
     use libc::{
@@ -80,8 +82,8 @@ fn refuse() -> bool {
     let step = |code: u32, jt, jf, k| libc::sock_filter { code: u16::try_from(code).unwrap(), jt, jf, k };
     let call = u32::try_from(libc::SYS_madvise).unwrap();
     let number = |n: libc::c_int| u32::try_from(n).unwrap();
-    // After the number of the call, the kind of system and where it was called from come its arguments, eight bytes each: of the
-    // third, the low half.
+    // The arguments of the call, eight bytes each, follow its number, the kind of system and the
+    // caller's address. This reads the low half of the third.
     let advice = 16 + 2 * 8 + if cfg!(target_endian = "big") { 4 } else { 0 };
     let mut filter = [
         step(BPF_LD | BPF_W | BPF_ABS, 0, 0, 0),
@@ -102,8 +104,8 @@ fn refuse() -> bool {
     is_meek && is_set && answer < 0
 }
 
-/// A sweep has the memory for the next table come ahead without the system's help: while one thread waited for megabytes,
-/// others that map memory waited for that thread.
+/// A sweep populates the memory of the next table in small parts, without the system's help. If one
+/// call populated megabytes, other threads that map memory would wait for it.
 #[test]
 fn a_sweep_has_memory_come_ahead_where_none_can_be_asked_for() {
     const KEYS: u64 = 300_000;
@@ -126,7 +128,7 @@ fn a_sweep_has_memory_come_ahead_where_none_can_be_asked_for() {
         let before = pages(&statm);
         assert!(limiter.sweep_at(1024, now));
         let come = usize::try_from(pages(&statm) - before).unwrap();
-        // Four megabytes. (For the keys that are moved meanwhile, five pages would do.)
+        // Four megabytes. (The keys that are moved meanwhile need only five pages.)
         assert!((800 << 12..1_200 << 12).contains(&(come * page_size())), "{come} pages");
         while limiter.sweep_at(1024, now) {}
         assert_eq!(limiter.len() as u64, KEYS);

@@ -44,7 +44,7 @@ fn each_family_is_described_once_and_has_a_line_a_limiter() {
     ] {
         assert_eq!(lines.iter().filter(|&&one| one == line).count(), 1, "{line} in {text}");
     }
-    // Each family has a description, a type, and the lines of those that have it.
+    // Each family has a description, a type and its lines.
     assert_eq!(lines.len(), 8 + 8 * 3);
     assert_eq!(prometheus_text([(&of_uploads, None)]).lines().count(), 5);
 }

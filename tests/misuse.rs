@@ -1,5 +1,5 @@
-//! Misuse: whatever is asked of the builders and of what reads text, the answer is a limiter or an error that
-//! names the value, what is allowed, and the fix. Nothing panics.
+//! Misuse: builders and parsers answer any input with a limiter, or with an error that names the
+//! value, the allowed range and the fix. Nothing panics.
 
 use proptest::prelude::*;
 use std::sync::Arc;
@@ -44,7 +44,8 @@ fn align() -> impl Strategy<Value = Option<WindowAlign>> {
     prop_oneof![3 => Just(None), 1 => Just(Some(WindowAlign::TickZero)), 1 => Just(Some(WindowAlign::UnixEpoch))]
 }
 
-/// The value that was refused, as its message shows it, and whether it is outside of what is named as allowed.
+/// The refused value, as its message shows it, and whether it is outside of the range that the
+/// message allows.
 fn refused_value(error: &ConfigError) -> (String, bool) {
     match *error {
         ConfigError::ZeroTokens => ("0 tokens ".to_owned(), true),
@@ -74,7 +75,7 @@ fn refused_value(error: &ConfigError) -> (String, bool) {
     }
 }
 
-/// Value, what is allowed, fix: three parts, each of which says something.
+/// A message has three parts, none of them empty: the value, the allowed range, the fix.
 fn is_helpful(error: &ConfigError) -> Result<(), TestCaseError> {
     let message = error.to_string();
     let (value, is_outside) = refused_value(error);
@@ -90,7 +91,7 @@ fn is_helpful(error: &ConfigError) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// A configuration with one mistake made good by what its error says, until there is none.
+/// Fixes one mistake after the other, by what each error says, until the configuration is valid.
 fn mended(error: &ConfigError, quota: Quota) -> Option<Quota> {
     let with_limit = |limit| match quota.explicit_burst() {
         Some(burst) => Quota::new(limit, quota.period()).burst(burst),
@@ -127,7 +128,8 @@ fn charged(algorithm: Algorithm, quota: Quota) -> SingleLimiter {
     limiter
 }
 
-/// A bucket, a window, two windows, or a log: the states that charges of one another are not part of.
+/// A bucket, a window, two windows, or a log: the states that charges of one another are not part
+/// of.
 fn kind(algorithm: Algorithm) -> u8 {
     match algorithm {
         Algorithm::FixedWindow => 1,
@@ -137,7 +139,7 @@ fn kind(algorithm: Algorithm) -> u8 {
     }
 }
 
-/// Also of windows that began before tick 0.
+/// A charge of a window that began before tick 0 is among them.
 #[test]
 fn a_charge_of_another_kind_of_state_gives_nothing_back() {
     let quota = Quota::per_day(5);
@@ -164,7 +166,8 @@ fn a_charge_of_another_kind_of_state_gives_nothing_back() {
     }
 }
 
-/// Also one of the same quota and algorithm, at the same time; and what the limiter itself has charged before a reset.
+/// Another limiter's charge gives nothing back even with the same quota and algorithm, at the same
+/// time. Neither does the limiter's own charge from before a reset.
 #[test]
 fn a_charge_of_another_limiter_gives_nothing_back() {
     let quota = Quota::per_day(5);
@@ -215,7 +218,7 @@ proptest! {
                             prop_assert!(decision.charged() <= cost);
                             let _ = (limiter.peek_at(&key, cost, now), format!("{decision:?}"));
                             limiter.refund_at(&key, &decision, cost, now);
-                            // Somebody else's decision, at another time.
+                            // Another limiter's decision, at another time.
                             limiter.refund_at(&(key + 1), &decision, u64::MAX, Tick::MAX);
                             let _ = limiter.sweep_at(usize::try_from(cost % 100).unwrap(), now);
                             prop_assert!(limiter.len() <= max_keys);
@@ -230,7 +233,7 @@ proptest! {
         if exact { try_it!(builder.exact_keys()) } else { try_it!(builder) }
     }
 
-    /// What somebody else has decided was taken from no state of this crate.
+    /// A decision made outside of this crate was taken from no state of it.
     #[test]
     fn a_report_gives_nothing_back_whatever_it_says(
         figures in (number(), number(), number(), number()),
@@ -253,7 +256,7 @@ proptest! {
         }
     }
 
-    /// Who follows the errors has a limiter after a few steps.
+    /// A caller who follows the errors has a limiter after a few steps.
     #[test]
     fn doing_what_the_errors_allow_leads_to_a_limiter(
         quota in quota(), algorithm in prop::sample::select(&Algorithm::ALL[..])

@@ -1,6 +1,7 @@
-//! A process to which the system refuses `membarrier`, as other systems do, and sandboxes: checks run a fence
-//! then, and memory goes back all the same. Built without the test harness: the refusal is for threads that are
-//! started after it, and what is counted belongs to the process.
+//! Checks in a process to which the system refuses `membarrier`, as sandboxes and other systems do:
+//! they run a fence instead, and memory is freed all the same. Built without the test harness: the
+//! refusal applies to threads that start after it, and allocations are counted for the whole
+//! process.
 #![cfg_attr(not(target_os = "linux"), allow(unused))]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -32,7 +33,8 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Has the system refuse the call to this thread and those that it starts; is it refused now?
+/// Makes the system refuse the call to this thread and to those that it starts. True if it does so
+/// now.
 #[cfg(target_os = "linux")]
 #[allow(unsafe_code)]
 fn refuse() -> bool {
@@ -42,7 +44,7 @@ fn refuse() -> bool {
     let step = |code: u32, jt, jf, k| libc::sock_filter { code: u16::try_from(code).unwrap(), jt, jf, k };
     let call = u32::try_from(libc::SYS_membarrier).unwrap();
     let refused = SECCOMP_RET_ERRNO | u32::try_from(libc::EPERM).unwrap();
-    // The number of the call is what stands first.
+    // The number of the call comes first.
     let mut filter = [
         step(BPF_LD | BPF_W | BPF_ABS, 0, 0, 0),
         step(BPF_JMP | BPF_JEQ | BPF_K, 0, 1, call),
@@ -60,7 +62,7 @@ fn refuse() -> bool {
     is_meek && is_set && answer < 0
 }
 
-/// There is none.
+/// Other systems have no such call to refuse.
 #[cfg(not(target_os = "linux"))]
 fn refuse() -> bool {
     true
@@ -104,7 +106,7 @@ fn tables_grow_and_give_their_memory_back() {
         }
     });
     assert_eq!(limiter.len(), 60_000);
-    // A key that is new helps on, and so do the sweeps.
+    // New keys help with the turnover, and so do sweeps.
     for key in 100_000..100_400 {
         assert!(limiter.check_at(&key, 1, Tick::ZERO).is_allowed());
         limiter.sweep_at(64, Tick::ZERO);

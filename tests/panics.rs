@@ -1,5 +1,6 @@
-//! A panic in a key's `Hash`, `Eq` or `Clone`, in `ToKey` or in an iterator goes through a limiter and leaves nothing behind:
-//! no place of the cap is lost, no count is wrong, and every later call works.
+//! A panic in a key's `Hash`, `Eq` or `Clone`, in `ToKey` or in an iterator goes through a limiter
+//! and leaves nothing behind: no place of the cap is lost, no count is wrong, and every later call
+//! works.
 
 use std::cell::Cell;
 use std::hash::{Hash, Hasher};
@@ -9,7 +10,7 @@ use tollgate::{Accepts, Clock, ExactKeys, Limiter, ManualClock, Quota, Source, S
 
 const MAX_KEYS: usize = 64;
 
-/// What a key is asked to do.
+/// A call of a key's code.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Call {
     Hash,
@@ -18,7 +19,7 @@ enum Call {
 }
 
 thread_local! {
-    /// The call that panics, and how many of the same come before it.
+    /// The call that panics, and the number of calls of its kind that come before it.
     static FUSE: Cell<Option<(Call, u32)>> = const { Cell::new(None) };
     /// How many calls have panicked.
     static PANICS: Cell<u32> = const { Cell::new(0) };
@@ -63,7 +64,8 @@ impl Clone for Key {
     }
 }
 
-/// Calls `body` again and again, in which one `call` after the other panics, until none does. How many did.
+/// Calls `body` again and again, in which one `call` after the other panics, until no call does.
+/// Returns the number of panics.
 fn with_panics(call: Call, mut body: impl FnMut()) -> u32 {
     let before = PANICS.get();
     for nth in 0.. {
@@ -78,7 +80,7 @@ fn with_panics(call: Call, mut body: impl FnMut()) -> u32 {
     PANICS.get() - before
 }
 
-/// All that a limiter does with keys, each with every call of the key's panicking in turn.
+/// Runs all operations of a limiter on keys, with each call of the key's code panicking in turn.
 fn panic_everywhere<S: Store + Accepts<Key>>(
     limiter: &Limiter<Key, S>,
     clock: &ManualClock,
@@ -115,7 +117,7 @@ fn panic_everywhere<S: Store + Accepts<Key>>(
     panics
 }
 
-/// It holds as many keys as it may, and no more; nothing else is left of what panicked.
+/// The limiter holds as many keys as it may. The calls that panicked have left nothing else.
 fn is_whole<S: Store + Accepts<Key>>(limiter: &Limiter<Key, S>, clock: &ManualClock) {
     assert_eq!(limiter.stats().own_quotas, 0);
     for _ in 0..2 {
@@ -161,7 +163,7 @@ fn list(limiter: &Limiter<Key, ExactKeys<Key>>, call: Call) {
     assert_eq!((limiter.keys().count(), limiter.len()), (MAX_KEYS, MAX_KEYS));
 }
 
-/// What was charged before has its decision, and nothing else is charged.
+/// Charges before the panic have their decisions, and nothing else is charged.
 #[test]
 fn a_panic_of_the_iterator_leaves_the_decisions_made_before() {
     let limiter: Limiter<u64> = Limiter::builder(Quota::per_hour(1)).clock(Clock::manual()).build().unwrap();

@@ -1,4 +1,5 @@
-//! A thread that is parked for good while it reads costs others a bounded amount of memory, and nothing else.
+//! A thread that is parked for good under a guard costs a bounded amount of memory, and delays no
+//! other thread.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -31,7 +32,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// One test at a time: what is counted belongs to the process.
+/// Tests run one at a time, because allocations are counted for the whole process.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -59,15 +60,16 @@ fn other() -> Limiter<u64> {
     Limiter::builder(Quota::per_second(1)).clock(Clock::manual()).build().unwrap()
 }
 
-/// What the page of `SlidingLog` says: up to three slots of 8 bytes for each admission, and two chunks more.
+/// The bound of the page of `SlidingLog`: up to three slots of 8 bytes for each admission, and two
+/// chunks more.
 fn log_at_most(limit: usize) -> usize {
     24 * limit + 2 * CHUNK
 }
 
-/// What a chunk takes besides its slots.
+/// Bytes of a chunk besides its slots.
 const CHUNK: usize = 256;
 
-/// What waits for the next collection, and as much for the one after.
+/// Bytes that wait for the next collection, and as many for the one after.
 const WAITING: usize = 2 * (32 << 10);
 
 #[test]
@@ -101,7 +103,8 @@ fn logs_stay_small_while_a_thread_is_parked() {
     }
 }
 
-/// The memory of a large log, which was in use when the thread was parked, is given back when it goes on.
+/// The memory of a large log that was in use when the thread was parked is freed when the thread
+/// continues.
 #[test]
 fn a_burst_is_given_back_when_the_parked_thread_goes_on() {
     let _alone = alone();
@@ -143,7 +146,8 @@ fn exact_keys_stay_small_while_a_thread_is_parked() {
     });
 }
 
-/// It grows, evicts, and frees; also a table that the parked thread reads itself.
+/// Tables grow, evict and free while a thread is parked, also the table that the parked thread
+/// reads.
 #[test]
 fn tables_grow_and_evict_while_a_thread_is_parked() {
     let _alone = alone();
@@ -171,7 +175,8 @@ fn tables_grow_and_evict_while_a_thread_is_parked() {
     }
 }
 
-/// Changes are made one after the other, of tables, of exact keys that are there, and of keys nobody has seen.
+/// Quotas change one after the other: of tables, of exact keys that are there, and of keys that
+/// never came.
 #[test]
 fn quotas_change_while_a_thread_is_parked() {
     let _alone = alone();
@@ -205,8 +210,8 @@ fn quotas_change_while_a_thread_is_parked() {
     assert_eq!((table.check(&7).capacity(), exact.peek(&150).capacity()), (99_902, 10_001 + 99_950 % 7));
 }
 
-/// A table is not closed for a `clear` without memory for the next one: new keys find a place, however often it is
-/// cleared while a thread is parked.
+/// A table is not closed for a `clear` without memory for the next one: new keys find a place,
+/// however often it is cleared while a thread is parked.
 #[test]
 fn a_clear_beside_a_parked_thread_leaves_room_for_new_keys() {
     let _alone = alone();

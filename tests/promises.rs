@@ -1,4 +1,4 @@
-//! The pages name tests and files that are there.
+//! The pages name tests and files that exist.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -52,7 +52,7 @@ fn all_tests() -> BTreeSet<String> {
     names
 }
 
-/// What stands in single backticks, outside of blocks of code.
+/// The texts in single backticks, outside of code blocks.
 fn quoted(page: &str) -> Vec<&str> {
     let mut found = Vec::new();
     for text in page.split("```").step_by(2) {
@@ -88,7 +88,7 @@ fn every_promise_names_tests_that_are_there() {
     for (number, tests) in promises {
         assert!(!tests.is_empty(), "promise {number} names no test");
         for test in tests {
-            assert!(names.contains(test), "promise {number} names {test}, which is no test");
+            assert!(names.contains(test), "promise {number} names {test}, which does not exist");
         }
     }
 }
@@ -99,7 +99,7 @@ fn every_test_that_a_page_names_is_there() {
     for path in PAGES {
         let page = page(path);
         for name in quoted(&page).into_iter().filter(|name| is_test(name)) {
-            assert!(names.contains(name), "{path} names {name}, which is no test");
+            assert!(names.contains(name), "{path} names {name}, which does not exist");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Quotas from text: what is understood, what is refused and where.
+//! Quotas from text: which texts are valid, and which error the others give, and where.
 
 use proptest::prelude::*;
 use std::time::Duration;

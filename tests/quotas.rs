@@ -20,7 +20,8 @@ fn a_charge_of_another_quota_gives_nothing_back_to_a_fresh_word() {
     }
 }
 
-/// The decision of another limiter, whose windows begin at other times: its window may be from before the first.
+/// The decision of another limiter, whose windows begin at other times: its window may be from
+/// before the first.
 #[test]
 fn a_charge_of_windows_that_begin_at_other_times_gives_nothing_back_to_a_fresh_word() {
     let rule = |algorithm, secs, phase| {
@@ -34,7 +35,7 @@ fn a_charge_of_windows_that_begin_at_other_times_gives_nothing_back_to_a_fresh_w
                 let rule = rule(algorithm, 1, 0);
                 let refunded = rule.refund(Word::FRESH, Tick::ZERO, &charge, 1);
                 assert_eq!(refunded, Word::FRESH, "{algorithm}, {secs} s, phase {phase}");
-                // To another word it gives back nothing that is not there.
+                // A refund to another word gives back nothing that was not charged there.
                 let (word, _) = rule.decide(Word::FRESH, Tick::ZERO, 1);
                 assert!(rule.peek(rule.refund(word, Tick::ZERO, &charge, 3), Tick::ZERO, 1).remaining() <= 3);
             }

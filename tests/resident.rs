@@ -1,5 +1,5 @@
-//! The memory that the process really takes, against the formula. In a program of its own, because the figure
-//! is the process's.
+//! The resident memory of the process, against the formula. In a program of its own, because the
+//! system counts the memory of a process.
 #![cfg(target_os = "linux")]
 
 use std::env;
@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 use tollgate::{Clock, Limiter, Quota, Source, Tick, WhenFull};
 
-/// The bytes of this process that are in memory.
+/// The resident bytes of this process.
 fn resident() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("Linux says so");
@@ -15,13 +15,15 @@ fn resident() -> usize {
     kilobytes * 1024
 }
 
-/// An era for so many keys, if they are more than 11,000, as the page of the table and the docs of `Limiter` say.
+/// The bytes of an era for this many keys, if they are more than 11,000, as the page of the table
+/// and the docs of `Limiter` say.
 fn era(max_keys: usize) -> usize {
     max_keys * 3 / 2 * 16 + max_keys * 3 / 32 + 1_024
 }
 
-/// glibc's allocator, once it has freed a block of less than 32 megabytes that it had of the system, keeps blocks of
-/// that size for the next: two eras here. It is told not to before a program starts, so the test is run again.
+/// glibc's allocator keeps a block of less than 32 megabytes that was freed, and takes later blocks
+/// of up to that size from its heap: two eras here. It can be told not to only before a program
+/// starts, so the test runs itself again.
 fn gives_back() -> bool {
     const THRESHOLD: &str = "MALLOC_MMAP_THRESHOLD_";
     if env::var_os(THRESHOLD).is_some() {
@@ -39,7 +41,7 @@ fn the_process_takes_what_the_formula_says_and_no_more() {
     if !gives_back() {
         return;
     }
-    // What the test takes besides.
+    // Memory of the test itself.
     let slack = 2 << 20;
     let builder = Limiter::builder(Quota::per_second(1)).max_keys(MAX_KEYS).when_full(WhenFull::Deny);
     let limiter: Limiter<u64> = builder.clock(Clock::manual()).build().unwrap();
@@ -51,8 +53,8 @@ fn the_process_takes_what_the_formula_says_and_no_more() {
             assert!(limiter.bytes() <= 4 * era(MAX_KEYS) + 1_024, "{}", limiter.bytes());
         }
     };
-    // Ten times as many keys as there is room for, all in use; then as many that are soon idle, so that the
-    // table turns over all the time.
+    // Ten times as many keys as there is room for, all in use; then as many that are soon idle, so
+    // that the table turns over all the time.
     for key in 0..10 * MAX_KEYS as u64 {
         let known = limiter.check_at(&key, 1, Tick::ZERO).source() == Source::Key;
         assert_eq!(known, key < MAX_KEYS as u64);

@@ -1,5 +1,6 @@
-//! Every algorithm against its oracle, and the promises that concern rules, for random quotas from one
-//! per 30 days to 1.25e9 per second, random costs, and times that step, jump, stand still and go back.
+//! Every algorithm against its oracle, and the promises that concern rules. Quotas are random, from
+//! one per 30 days to 1.25e9 per second, and so are costs and times, which step, jump, stand still
+//! and go back.
 
 use proptest::prelude::*;
 use std::time::Duration;
@@ -9,8 +10,8 @@ use tollgate_testing::oracle::{END, Oracle};
 
 const DAY: u64 = 24 * 3600 * 1_000_000_000;
 
-/// Where an interval is no whole number of nanoseconds, a bucket may be so many early, and late only if
-/// its time steps back.
+/// The nanoseconds by which a bucket may be early where an interval is not a whole number of them.
+/// It is late only if its time steps back.
 const EARLY: u64 = 2;
 const LATE: u64 = 2;
 
@@ -69,16 +70,16 @@ fn any_case() -> impl Strategy<Value = Case> {
     prop::sample::select(&Algorithm::PACKED[..]).prop_flat_map(case)
 }
 
-/// How the time of a request relates to the one before.
+/// How the time of a request relates to the time of the request before.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Same,
-    /// So many 64ths of an emission interval.
+    /// A number of 64ths of an emission interval.
     Intervals(u64),
-    /// So many 64ths of a period.
+    /// A number of 64ths of a period.
     Periods(u64),
     Nanos(u64),
-    /// Until exactly when the last denial said, or a nanosecond before.
+    /// The time that the last denial gave, or a nanosecond before.
     Retry {
         early: bool,
     },
@@ -164,7 +165,8 @@ impl Script {
     }
 }
 
-/// A time of the rule against the oracle's: never later, and earlier only where that is promised.
+/// Compares a time of the rule with the oracle's: never later, and earlier only where that is
+/// promised.
 fn agree(
     rule: Option<Duration>,
     oracle: Option<u64>,
@@ -177,7 +179,7 @@ fn agree(
             prop_assert!(rule <= exact + late, "late: {rule} instead of {exact}");
             prop_assert!(rule + early >= exact, "early: {rule} instead of {exact}");
         }
-        // A hair before the end of time.
+        // Shortly before the end of time.
         (Some(rule), None) => prop_assert!(rule + early > END),
         (None, None) => {}
         (None, Some(exact)) => prop_assert!(exact + late > END, "never instead of {exact}"),
@@ -370,7 +372,7 @@ proptest! {
         }
     }
 
-    // Promise 2 rests on this: what is idle may be forgotten.
+    // Promise 2 follows from this: a word that is idle may be forgotten.
     #[test]
     fn an_idle_word_decides_as_a_fresh_one_ever_after(
         case in any_case(), before in requests(), after in requests()
@@ -403,7 +405,7 @@ proptest! {
         }
     }
 
-    // The same for words that were refunded or reset, and for times in any order from then on.
+    // Words that were refunded or reset behave alike, at times in any order from then on.
     #[test]
     fn an_idle_word_is_idle_whatever_it_went_through(
         case in any_case(), before in requests(), reset in any::<bool>(),
@@ -452,7 +454,7 @@ proptest! {
         }
         let back = rule.refund(charged, tick, &charge, u64::MAX);
         prop_assert_eq!(rule.peek(back, tick, 1), rule.peek(word, tick, 1));
-        // In two parts it is the same.
+        // A refund in two parts gives the same word.
         let part = rule.refund(charged, tick, &charge, cost / 2);
         let both = rule.refund(part, tick, &charge, cost - cost / 2);
         prop_assert_eq!(rule.peek(both, tick, 1), rule.peek(word, tick, 1));
@@ -498,7 +500,7 @@ proptest! {
         }
     }
 
-    // Promise 7: no panic and no overflow (tests are built with overflow checks) for anything at all.
+    // Promise 7: no input causes a panic or an overflow (tests are built with overflow checks).
     #[test]
     fn nothing_panics_for_any_quota_any_time_and_any_cost(
         algorithm in prop::sample::select(&Algorithm::PACKED[..]),
@@ -549,8 +551,8 @@ fn long_run_rates_are_exact_to_a_millionth() {
         let whole = u128::from(END) * u128::from(quota.tokens()) / period / 50;
         let burst = u64::try_from(whole).unwrap().min(1_000_000);
         let rule = AnyRule::new(Algorithm::TokenBucket, quota.burst(burst), Duration::ZERO).unwrap();
-        // Half a burst refills between visits, at times that are no multiple of anything; no longer in
-        // all than a twentieth of the domain of time.
+        // Half a burst refills between visits, at times that are not multiples of anything. All
+        // visits take at most a twentieth of the domain of time.
         let gap = u64::try_from(u128::from(burst) * period / u128::from(quota.tokens()) / 2).unwrap() | 1;
         let visits = 20_000.min(END / 20 / gap);
         let mut word = Word::FRESH;
@@ -563,7 +565,7 @@ fn long_run_rates_are_exact_to_a_millionth() {
             taken += u128::from(cost);
             word = next;
         }
-        // The first burst was there at the start; what came after flowed in.
+        // The first burst was there at the start; later tokens flowed in.
         let flowed = (taken - u128::from(burst)) as f64;
         let exact = (visits * gap) as f64 * quota.tokens() as f64 / period as f64;
         let error = (flowed - exact).abs() - 1.0;
@@ -571,10 +573,10 @@ fn long_run_rates_are_exact_to_a_millionth() {
     }
 }
 
-/// The last tick is a time as any other.
+/// The last tick is a valid time.
 #[test]
 fn a_charge_that_is_held_until_the_last_tick_says_so_and_can_be_given_back() {
-    // So many nanoseconds that windows end with the domain of time.
+    // A period whose windows end with the domain of time.
     const LENGTH: u64 = 1 << 30;
     for (algorithm, windows) in [(Algorithm::FixedWindow, 1), (Algorithm::SlidingWindow, 2)] {
         let quota = Quota::new(3, Duration::from_nanos(LENGTH));

@@ -91,7 +91,8 @@ fn a_refused_quota_changes_nothing() {
     }
 }
 
-/// Threads charge while the quota is raised: in the end as many were admitted as the last quota holds.
+/// Threads charge while the quota is raised: in the end as many were admitted as the last quota
+/// holds.
 #[test]
 fn no_charge_is_lost_or_made_twice_while_the_quota_changes() {
     const LAST: u64 = 3_000;

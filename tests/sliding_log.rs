@@ -1,6 +1,7 @@
-//! The sliding log against an oracle that keeps a plain list of what was admitted: every figure of every
-//! answer, with refunds and resets, for limits from 1 to a million, costs of all sizes, and times that step,
-//! jump, stand still, go back and end. And on real threads: no admission is lost or made twice.
+//! The sliding log against an oracle that keeps a plain list of what was admitted: every figure of
+//! every answer, with refunds and resets, for limits from 1 to a million, costs of all sizes, and
+//! times that step, jump, stand still, go back and end. And on real threads: no admission is lost
+//! or made twice.
 
 use proptest::prelude::*;
 use std::sync::Barrier;
@@ -32,12 +33,12 @@ fn quotas() -> impl Strategy<Value = (u64, u64)> {
     (limit, period)
 }
 
-/// What happens next, and how the time moves before.
+/// The next call, and how the time moves before it.
 #[derive(Clone, Copy, Debug)]
 enum Act {
-    /// So many 64ths of the limit and so many tokens.
+    /// A cost: a number of 64ths of the limit, and a number of tokens.
     Charge(u64, u64),
-    /// Of the charge so many from the last.
+    /// A refund of a charge, counted from the last one.
     Refund(usize, u64),
     Reset,
 }
@@ -46,9 +47,9 @@ enum Act {
 enum Step {
     Same,
     Nanos(u64),
-    /// So many 64ths of a period.
+    /// A number of 64ths of a period.
     Periods(u64),
-    /// Until exactly when the last denial said, or a nanosecond before.
+    /// The time that the last denial gave, or a nanosecond before.
     Retry(bool),
     Back(u64),
     To(u64),
@@ -74,7 +75,7 @@ fn acts(refunds: u32) -> impl Strategy<Value = Vec<(Step, Act)>> {
     prop::collection::vec((step, act), 1..80)
 }
 
-/// A time of the log against the oracle's.
+/// Compares a time of the log with the oracle's.
 fn agree(wait: Option<Duration>, then: Option<u64>, now: u64) -> Result<(), TestCaseError> {
     let wait = wait.filter(|wait| *wait != Duration::MAX);
     prop_assert_eq!(wait, then.map(|then| Duration::from_nanos(then - now)));
@@ -89,14 +90,14 @@ fn figures(decision: &Decision, oracle: &Oracle, now: u64) -> Result<(), TestCas
     agree(Some(decision.reset_after()), oracle.idle_at(now), now)
 }
 
-/// Plays the acts to both and compares all there is.
+/// Plays the acts to the log and to the oracle, and compares all figures.
 fn compare((limit, period): (u64, u64), acts: &[(Step, Act)]) -> Result<(), TestCaseError> {
     let clock = Clock::manual();
     let quota = Quota::new(limit, Duration::from_nanos(period));
     let builder = SingleLimiter::builder(quota).algorithm(Algorithm::SlidingLog).clock(&clock);
     let log = builder.build().unwrap();
     let mut oracle = Oracle::new(Algorithm::SlidingLog, quota, 0);
-    // Each with the time at which it counts.
+    // Charges, each with the time at which it counts.
     let mut charges: Vec<(Decision, u64)> = Vec::new();
     let (mut now, mut retry, mut latest) = (DAY, 0, 0);
     let part = |of: u64, parts: u64| u64::try_from(u128::from(of) * u128::from(parts) / 64).unwrap();
@@ -321,9 +322,9 @@ fn at_a_standing_clock_racing_threads_are_admitted_exactly_the_limit() {
     }
 }
 
-/// Each thread has a clock of its own that goes on unevenly and lags. By the times at which admissions are
-/// counted, which each answer tells, no period has more than the limit; and by an exact replay of them in that
-/// order, each was admitted rightly.
+/// Each thread has its own clock, which advances unevenly and lags. By the times at which
+/// admissions count, which each answer tells, no period has more than the limit. An exact replay of
+/// them in that order admits each.
 #[test]
 fn racing_threads_never_exceed_the_limit_in_any_period() {
     const PERIOD: u64 = 10_000;

@@ -1,12 +1,14 @@
-//! Load of every kind for as long as one likes: floods, clears, sweeps, refunds, changes of quotas, jumps of the
-//! clock, from all cores. In the end every token is accounted for, and the memory has not grown.
+//! Load of every kind, from all cores, for a chosen time: floods, clears, sweeps, refunds, changes
+//! of quotas, jumps of the clock. In the end every token is accounted for, and the memory has not
+//! grown.
 //!
-//! In a round time stands still, so that charges of one key commute and it is known what each key must have been
-//! admitted; between rounds it moves, jumps, and steps back by no more than the grace. In a round of changes one
-//! thread changes the quota of all, then those of some keys, while the others charge keys that have just been made
-//! as good as new, and keys that come once. It is known what those that are counted have in the end: what was
-//! charged less than the limit, which only rises while they are charged. `TOLLGATE_SOAK_SECONDS`
-//! says for how long (`make soak MINUTES=10`); without it, a second.
+//! In a round time stands still, so that charges of one key commute and the admissions of each key
+//! are known. Between rounds time moves, jumps, and steps back by no more than the grace. In a
+//! round of changes one thread changes the default quota, then those of some keys. Meanwhile the
+//! others charge keys that were just cleared, and keys that come once. The counted keys have a
+//! known state in the end: the limit less the charges, because the limit only rises while they are
+//! charged. `TOLLGATE_SOAK_SECONDS` says for how long (`make soak MINUTES=10`); without it, a
+//! second.
 
 use std::ops::Range;
 use std::thread;
@@ -29,7 +31,7 @@ const RAISED: u64 = 7;
 const RAISED_OWN: u64 = 11;
 const DAY: u64 = 24 * 3_600 * 1_000 * MILLI;
 
-/// What all threads do in a round.
+/// The work of all threads in a round.
 #[derive(Clone, Copy, Debug)]
 enum Load {
     /// Many charges of few keys.
@@ -38,40 +40,42 @@ enum Load {
     Flood,
     /// Gives back some of what was charged at this time.
     Refunds,
-    /// Upkeep, by all.
+    /// All threads do upkeep.
     Sweep,
-    /// One thread makes all keys as good as new.
+    /// One thread clears all keys.
     Clear,
-    /// One thread raises the quota of all, another those that some keys have of their own, and all charge keys.
+    /// One thread raises the quota of all, another those that some keys have of their own, and all
+    /// charge keys.
     Raise,
-    /// One thread looks what is left of each key, takes back what was raised, and makes all keys as good as new.
+    /// One thread peeks at each key, restores the quotas, and clears all keys.
     Restore,
 }
 
-/// What one thread saw of a key in one round.
+/// The decisions that one thread got for a key in one round.
 #[derive(Clone, Copy, Default)]
 struct Seen {
     asked: u64,
     admitted: u64,
     refunded: u64,
-    /// What was taken and not given back, by what is left of the key's limit.
+    /// The most tokens that were missing from the key's limit, by the decisions.
     taken: Option<u64>,
 }
 
-/// The same for all threads: what comes next, and when.
+/// The plan that all threads follow: the next round, and its time.
 struct Plan {
     random: Random,
     now: u64,
     /// The latest time so far.
     latest: u64,
-    /// What follows at the same time, the last first.
+    /// Rounds that follow at the same time, the last first.
     next: Vec<Load>,
 }
 
 impl Plan {
     fn next(&mut self, round: u64) -> (Load, Tick) {
         if let Some(load) = self.next.pop() {
-            // The keys have come to this time, and those in the books have not: no later round goes back to it.
+            // The limiter's keys have reached this time, and those of the oracles have not: no
+            // later round returns to it.
             self.latest += 2 * u64::try_from(GRACE.as_nanos()).unwrap();
             return (load, Tick::from_nanos(self.now));
         }
@@ -105,9 +109,9 @@ struct Worker<'w, S> {
     limiter: &'w Limiter<u64, S>,
     thread: usize,
     random: Random,
-    /// Keys that nobody has ever asked for.
+    /// The next key that no thread has used.
     fresh: u64,
-    /// What it may give back.
+    /// Charges that it may give back.
     charges: Vec<(u64, Decision)>,
     seen: Vec<Seen>,
 }
@@ -154,7 +158,7 @@ impl<S: Store + Accepts<u64>> Worker<'_, S> {
                 _ => {}
             }
         }
-        // They were made under quotas that will not be there when they are given back.
+        // These charges were made under quotas that are restored before they could be given back.
         self.charges.clear();
     }
 

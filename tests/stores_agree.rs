@@ -1,8 +1,9 @@
-//! Both stores decide alike, whatever is done to them: charges, refunds, sweeps, clearing, changes of quotas.
+//! Both stores decide alike, whatever is done to them: charges, refunds, sweeps, clearing, changes
+//! of quotas.
 //!
-//! They have little in common but the rules: a table that turns over with all its keys, and cells that are evicted
-//! and translated one by one. Keys are left alone for long after a change, so a change that takes effect only when a
-//! key is used again is found out.
+//! They have little in common but the rules: a table that turns over with all its keys, and cells
+//! that are evicted and translated one by one. Keys are left alone for long after a change, so the
+//! test finds a change that takes effect only when its key is used again.
 
 use proptest::prelude::*;
 use std::time::Duration;
@@ -37,7 +38,7 @@ fn call() -> impl Strategy<Value = Call> {
     ]
 }
 
-/// How much time passes before a call, in nanoseconds.
+/// The time before a call, in nanoseconds.
 fn pause() -> impl Strategy<Value = u64> {
     prop_oneof![2 => Just(0), 1 => 0_u64..100, 1 => 0_u64..5_000_000, 1 => 0_u64..1 << 34, 1 => 0_u64..2_000]
 }

@@ -1,8 +1,8 @@
 //! A table that is far too small for its keys, under load from all cores: 64 slots, 10,000 keys.
 //!
-//! Time stands still while the threads race and moves between the rounds, so what each key may have been
-//! admitted is exactly known: charges of one key at one time commute. `TOLLGATE_STRESS_SECONDS` says for how
-//! long (`make stress` asks for 60).
+//! Time stands still while the threads race and moves between the rounds, so what each key may have
+//! been admitted is exactly known: charges of one key at one time commute.
+//! `TOLLGATE_STRESS_SECONDS` says for how long (`make stress` asks for 60).
 
 use std::sync::Barrier;
 use std::thread;
@@ -14,7 +14,7 @@ const KEYS: usize = 10_000;
 const MAX_KEYS: usize = 40;
 const CHECKS: usize = 2_000;
 
-/// What one thread saw of a key in one round.
+/// The decisions that one thread got for a key in one round.
 #[derive(Clone, Copy, Default)]
 struct Round {
     /// Checks that the key's own word answered, and how many of them were admitted.
@@ -28,7 +28,8 @@ fn random(state: &mut u64) -> usize {
     (*state >> 33) as usize
 }
 
-/// Half of the checks are for one of 30 keys, so that some keys are always in use, the others for any.
+/// Half of the checks are for one of 30 keys, so that some keys are always in use, the others for
+/// any.
 fn check_all(limiter: &Limiter<usize>, now: Tick, state: &mut u64, seen: &mut [Round]) {
     for _ in 0..CHECKS {
         let key = random(state) % if random(state).is_multiple_of(2) { 30 } else { KEYS };
@@ -57,7 +58,7 @@ fn stress(algorithm: Algorithm, seed: u64, time: Duration) {
     let (mut admitted, mut rounds) = (0, 0);
     let start = Instant::now();
     while start.elapsed() < time {
-        // Some hundred rounds, so that the start of threads is not what is tested.
+        // Some hundred rounds, so that the start of threads does not dominate.
         let barrier = Barrier::new(threads);
         let seen: Vec<Vec<Vec<Round>>> = thread::scope(|scope| {
             let racers: Vec<_> = (0..threads as u64)

@@ -1,9 +1,11 @@
-//! When the table becomes smaller. In a program of its own, as `table_size` is: a guard of another test would hold it up.
+//! When the table becomes smaller. In a program of its own, as `table_size` is: a guard of another
+//! test would delay it.
 
 use std::time::Duration;
 use tollgate::{Algorithm, Clock, Limiter, Quota};
 
-/// Whatever judges it: the ways of new keys into the table are several.
+/// Each algorithm is tested with and without a quota of a key's own, because new keys enter the
+/// table in several ways.
 #[test]
 fn a_table_that_is_far_too_large_shrinks_with_the_next_new_key() {
     for (algorithm, has_own_quota) in

@@ -1,5 +1,5 @@
-//! How large the table is. In a program of its own: what is retired is freed when the epoch moves, and the
-//! epoch is the process's.
+//! How large the table is. In a program of its own: a guard of another test keeps retired eras from
+//! being freed, and guards are registered for the whole process.
 
 use std::time::Duration;
 use tollgate::{Clock, Limiter, Quota, Tick};

@@ -19,7 +19,7 @@ fn keyed(limit: u64, clock: &ManualClock) -> Limiter<u64> {
     Limiter::builder(Quota::per_hour(limit)).clock(clock).build().unwrap()
 }
 
-/// What is asked of the three limits of the property: a key, and the cost for each.
+/// A request to the three limits of the property: a key, and the cost for each.
 #[derive(Clone, Debug)]
 struct Request {
     key: u64,
@@ -81,7 +81,7 @@ proptest! {
                 if charged {
                     *taken.entry(states[limit]).or_default() += costs[limit];
                 }
-                // Of a refusal they are the figures before a charge.
+                // A refusal has the figures of before the charge.
                 prop_assert_eq!(decision.remaining(), left(&taken, limit));
             }
             if let Some(index) = binding {
@@ -144,12 +144,12 @@ fn a_client_that_is_denied_by_any_limit_writes_nothing() {
     clock.advance(Duration::from_secs(1));
     for _ in 0..10 {
         assert_eq!(binding(&mut [Charge::new(&first, 1), Charge::new(&second, 1)]), Some(1));
-        // As good as new: not even a charge that was given back.
+        // The key is as good as new: it has not even a charge that was given back.
         assert!(first.is_idle());
     }
 }
 
-/// What a limit says while it is looked at, and another when it is charged, as in a race that was lost.
+/// A limit that answers a peek and a charge differently, as after a lost race.
 struct Fickle<'g>(&'g SingleLimiter);
 
 impl Chargeable for Fickle<'_> {
@@ -210,8 +210,8 @@ fn a_cost_above_a_capacity_is_never_allowed_and_charges_nobody() {
     assert!(wide.is_idle());
 }
 
-/// Threads that ask for both limits in opposite orders: what is admitted is what is charged, never above a limit, and
-/// no token is lost.
+/// Threads ask for both limits in opposite orders. The charges are those of the admitted requests,
+/// never above a limit, and no token is lost.
 #[test]
 fn races_admit_no_more_than_any_limit_and_lose_nothing() {
     const EACH: u64 = 2_000;
@@ -237,7 +237,7 @@ fn races_admit_no_more_than_any_limit_and_lose_nothing() {
             threads.map(|thread| thread.join().unwrap()).iter().sum()
         });
         assert!(admitted <= 1_000, "{algorithm}: {admitted}");
-        // Refusals may have crossed, but what they took is back.
+        // Refusals may have crossed, but their tokens are back.
         assert_eq!((one.peek().remaining(), two.peek().remaining()), (1_500 - admitted, 1_000 - admitted));
         let rest = (0..EACH).filter(|_| check_all(&mut [Charge::new(&one, 1), Charge::new(&two, 1)]).is_ok());
         assert_eq!(rest.count() as u64, 1_000 - admitted, "{algorithm}");

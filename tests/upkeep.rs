@@ -1,4 +1,4 @@
-//! Looking after a limiter: statistics, sweeping, clearing, the sweeper, the pinned handle.
+//! Upkeep of a limiter: statistics, sweeping, clearing, the sweeper, the pinned handle.
 
 #[path = "stores/upkeep.rs"]
 mod cases;

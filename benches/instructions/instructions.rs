@@ -1,13 +1,14 @@
-//! How many instructions a check takes, counted by callgrind through gungraun: the same on a loaded machine as on a quiet one.
+//! The number of instructions of a check, counted by callgrind through gungraun: equal on a busy
+//! machine and an idle one.
 //!
-//! Each line counts ten thousand checks, so its figure without the last four digits is that of one. It fails where a check
-//! takes more than is written beside it: a change that costs instructions should be made on purpose. The limits are of
-//! x86-64 and rustc 1.95, and leave 3 to 10 parts of a hundred for the next one and for where keys lie; on other processors
-//! nothing is compared with them.
+//! Each line counts ten thousand checks, so its figure without the last four digits is that of one
+//! check. It fails where a check takes more than its limit: a change that costs instructions should
+//! be deliberate. The limits are of x86-64 and rustc 1.95, and leave 3 to 10 percent for later
+//! versions and for where keys lie. On other processors there is no limit.
 //!
 //! With a baseline this program is built twice, first with an older checkout in place of the
-//! library, and each line must take at most 1.02 of what it takes there; the limits written here
-//! are not looked at then. So it asks for nothing that commit d02a56c does not have.
+//! library. Each line may then take at most 1.02 of the older one's count, and the limits below are
+//! ignored. So this program uses only what commit d02a56c has.
 
 use gungraun::{
     Callgrind, EventKind, LibraryBenchmarkConfig, library_benchmark, library_benchmark_group, main,
@@ -18,14 +19,14 @@ use tollgate::{Algorithm, Clock, Limiter, ManualClock, Outcome, Quota, SingleLim
 
 const CHECKS: u64 = 10_000;
 
-/// Where keys lie is chance, and as the time stands still here, one key in 2048 does a step of upkeep with each check. Of many
-/// keys, a few may.
+/// Where keys lie is chance. Time stands still here, so one key in 2048 does a step of upkeep with
+/// each check. Of many keys, a few may.
 const KEYS: u64 = 512;
-/// Each lays the same keys elsewhere, so of many there are as many as usual that lie badly. With
-/// one limiter a line differed by two parts of a hundred from run to run.
+/// Each limiter places the same keys elsewhere, so the lines average over good and bad places. With
+/// one limiter a line differed by 2 percent from run to run.
 const LIMITERS: u64 = 8;
 
-/// So many for each check are still accepted.
+/// A configuration that fails beyond this many instructions for each check.
 fn at_most(instructions: u64) -> LibraryBenchmarkConfig {
     let mut callgrind = Callgrind::with_args(["--cache-sim=no"]);
     callgrind.format([EventKind::Ir]);
@@ -37,7 +38,7 @@ fn at_most(instructions: u64) -> LibraryBenchmarkConfig {
     config
 }
 
-/// After one check, it admits so many more.
+/// A quota that admits this many more checks after a first one.
 fn quota(algorithm: Algorithm, more: u64) -> Quota {
     let hour = Duration::from_secs(3_600);
     match algorithm {
@@ -52,7 +53,7 @@ fn outcome(allowed: bool) -> Outcome {
     if allowed { Outcome::Allowed } else { Outcome::Denied }
 }
 
-/// It has been asked once and admits so many more.
+/// A limiter of one resource, which was checked once and admits this many more checks.
 fn one(algorithm: Algorithm, more: u64) -> SingleLimiter {
     let builder = SingleLimiter::builder(quota(algorithm, more)).algorithm(algorithm);
     let gate = builder.clock(Clock::manual()).build().unwrap();
@@ -62,12 +63,12 @@ fn one(algorithm: Algorithm, more: u64) -> SingleLimiter {
 
 type Keyed = (Limiter<u64>, ManualClock);
 
-/// So many limiters as [`keyed`] has, for the checks of a line.
+/// The limiters of [`keyed`] for the checks of a line.
 fn several(algorithm: Algorithm, more: u64) -> Vec<Keyed> {
     (0..LIMITERS).map(|_| keyed(algorithm, KEYS, more)).collect()
 }
 
-/// It has been asked once for each of so many keys and admits so many more checks of each.
+/// A limiter that knows this many keys, and admits this many more checks of each.
 fn keyed(algorithm: Algorithm, keys: u64, more: u64) -> Keyed {
     let clock = Clock::manual();
     let builder = Limiter::builder(quota(algorithm, more)).algorithm(algorithm).max_keys(100_000);
@@ -76,7 +77,7 @@ fn keyed(algorithm: Algorithm, keys: u64, more: u64) -> Keyed {
     (limiter, clock)
 }
 
-// What a function is given and what it returns is made and dropped outside of what is counted.
+// Arguments and results of a function are made and dropped outside of the count.
 
 #[library_benchmark]
 #[bench::admitted(args = (one(Algorithm::TokenBucket, CHECKS), true), config = at_most(57))]
@@ -101,14 +102,14 @@ fn key(limiters: Vec<Keyed>, allowed: bool) -> Vec<Keyed> {
     limiters
 }
 
-// The check is part of the caller, which asks for nothing but the outcome. Then no answer is written at all, as long as no other
-// way through a check writes one to where this would be.
+// The check is inlined into the caller, which uses nothing but the outcome. Then no answer is
+// written, as long as no other path of the check writes one to memory.
 #[library_benchmark]
 #[bench::admitted(args = (several(Algorithm::TokenBucket, CHECKS)), config = at_most(104))]
 fn key_inlined(limiters: Vec<Keyed>) -> Vec<Keyed> {
     for (limiter, clock) in &limiters {
         let now = clock.now();
-        // Nobody else calls it here, so it is inlined.
+        // This is the only call, so it is inlined.
         assert!((0..CHECKS / LIMITERS).all(|n| {
             black_box(limiter).check_at(&(n % KEYS), 1, black_box(now)).outcome() == Outcome::Allowed
         }));
@@ -144,7 +145,7 @@ fn key_in_batch(limiters: Vec<Keyed>, keys: Vec<u64>) -> Vec<Keyed> {
     limiters
 }
 
-// Growth included.
+// The count includes growth.
 #[library_benchmark]
 #[bench::admitted(args = (keyed(Algorithm::TokenBucket, CHECKS, 0)), config = at_most(393))]
 fn fresh_key(limiter: Keyed) -> Keyed {

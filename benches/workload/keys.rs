@@ -1,18 +1,18 @@
-//! Keys and the order in which they come, prepared before anything is timed: a benchmark of checks must not
-//! measure the generator.
+//! Keys and the order in which they come, prepared before anything is timed: a benchmark of checks
+//! must not measure the generator.
 //!
-//! A stream holds the keys themselves, one after the other, in the order of the checks. To walk through it costs
-//! little, as the processor fetches ahead; texts are allocated in that order too.
+//! A stream holds the keys themselves, one after the other, in the order of the checks. To walk
+//! through it costs little, as the processor fetches ahead; texts are allocated in that order too.
 
 use std::fmt;
 use std::hash::Hash;
 use std::net::Ipv6Addr;
 
-/// What a limiter is asked about.
+/// A key of the benchmarks.
 pub trait Key: Hash + Eq + Clone + Send + Sync + 'static {
-    /// What results call this type.
+    /// The type's name in results.
     const NAME: &str;
-    /// Another key for each number; the numbers' order does not show.
+    /// A different key for each number. The numbers' order does not show.
     fn numbered(number: u64) -> Self;
 }
 
@@ -49,15 +49,16 @@ fn mixed(number: u64) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
-/// The weight of the n-th key is n to the power of minus this, as in the Yahoo cloud serving benchmark.
+/// The weight of the n-th key is n to the power of minus this, as in the Yahoo cloud serving
+/// benchmark.
 pub const ZIPF_EXPONENT: f64 = 0.99;
 
-/// In which order keys come.
+/// The order in which keys come.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Order {
-    /// Each as likely as any other.
+    /// Each key is as likely as any other.
     Uniform,
-    /// The first most of all: see [`ZIPF_EXPONENT`].
+    /// The first keys are the most frequent: see [`ZIPF_EXPONENT`].
     Zipf,
 }
 
@@ -70,8 +71,8 @@ impl fmt::Display for Order {
     }
 }
 
-/// Which of `count` keys is asked about next, from 0, for ever and the same in every run. By inversion: a draw is a
-/// point on a line on which each key has a stretch as long as its weight.
+/// The sequence of keys out of `count`, from 0, endless and equal in every run. By inversion: a
+/// draw is a point on a line on which each key has a stretch as long as its weight.
 pub fn numbers(order: Order, count: u64) -> impl Iterator<Item = u64> {
     let ends: Vec<f64> = match order {
         Order::Uniform => Vec::new(),
@@ -92,8 +93,8 @@ pub fn numbers(order: Order, count: u64) -> impl Iterator<Item = u64> {
     })
 }
 
-/// So many checks in a stream of `count` keys: few keys shall fit into the caches with their stream, and of many
-/// so many shall be visited that they don't.
+/// The checks in a stream of `count` keys: few enough that few keys fit into the caches with their
+/// stream, and enough to visit more of many keys than fit.
 fn length(count: u64) -> usize {
     if count <= 1_000 { 1 << 14 } else { 1 << 21 }
 }
@@ -103,7 +104,7 @@ pub fn stream<K: Key>(order: Order, count: u64) -> Vec<K> {
     numbers(order, count).take(length(count)).map(K::numbered).collect()
 }
 
-/// Keys that are not among the first `count`: as many others, each as likely as any other.
+/// Keys that are not among the first `count`: `count` others, each as likely as any other.
 pub fn strangers<K: Key>(count: u64) -> Vec<K> {
     numbers(Order::Uniform, count).take(length(count)).map(|number| K::numbered(count + number)).collect()
 }
@@ -115,12 +116,12 @@ pub struct Walk<'k, K> {
 }
 
 impl<'k, K> Walk<'k, K> {
-    /// From the beginning.
+    /// A walk from the beginning.
     pub fn new(keys: &'k [K]) -> Self {
         Self { keys, at: 0 }
     }
 
-    /// One for each thread, from places that lie far apart.
+    /// One walk for each thread, from places that lie far apart.
     pub fn apart(keys: &'k [K], threads: usize) -> Vec<Self> {
         (0..threads).map(|thread| Self { keys, at: keys.len() / threads * thread }).collect()
     }

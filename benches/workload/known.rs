@@ -1,19 +1,19 @@
-//! Limiters that know their keys already.
+//! Limiters that already know their keys.
 
 use super::keys::Key;
 use tollgate::{Accepts, Builder, ExactKeys, Fingerprints, Limiter, Quota};
 
-/// A billion tokens a second, and years' worth of them at once: nobody is ever denied.
+/// A billion tokens a second, and years' worth of them in one burst: no check is ever denied.
 pub fn ample() -> Quota {
     Quota::per_second(1_000_000_000).burst(1 << 60)
 }
 
-/// One token a day: whoever has come once is denied.
+/// One token a day: a key that has come once is denied.
 pub fn used_up() -> Quota {
     Quota::per_day(1)
 }
 
-/// How a limiter of a certain store is built.
+/// Builds a limiter with a certain store.
 pub type Build<K, S> = fn(Builder<Limiter<K>>) -> Limiter<K, S>;
 
 pub fn fingerprints<K: Key>(builder: Builder<Limiter<K>>) -> Limiter<K, Fingerprints> {
@@ -24,8 +24,8 @@ pub fn exact_keys<K: Key>(builder: Builder<Limiter<K>>) -> Limiter<K, ExactKeys<
     builder.exact_keys().build().expect("a valid limiter")
 }
 
-/// Makes the first `count` keys known to `limiter`, for an hour at least: so many tokens of each are taken, of
-/// those that there are. No turnover is under way then.
+/// Makes the first `count` keys known to `limiter` for at least an hour, by taking this many tokens
+/// of each. No turnover is under way afterwards.
 pub fn knowing<K: Key, S: Accepts<K>>(limiter: Limiter<K, S>, count: u64) -> Limiter<K, S> {
     const AN_HOUR_OF_AMPLE: u64 = 3_600_000_000_000;
     for number in 0..count {

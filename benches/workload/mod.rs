@@ -1,7 +1,7 @@
-//! What several benchmarks measure with: keys and the order in which they come, limiters that know them, threads
-//! that begin together.
+//! Shared by several benchmarks: keys and the order in which they come, limiters that know them,
+//! threads that begin together.
 
-// Each benchmark uses a part of it.
+// Each benchmark uses a part of this module.
 #![allow(dead_code, unreachable_pub)]
 
 pub mod keys;

@@ -1,25 +1,25 @@
 //! Threads that begin together, and the time that an operation takes one of them.
 //!
-//! The clock starts when all threads stand at the line, so no start of a thread is timed. Where the machine has
-//! other things to do, two threads may in truth take turns on one core: then they don't get in each other's way,
-//! and results say nothing about two threads.
+//! The clock starts when all threads are ready, so it excludes their start. On a busy machine two
+//! threads may take turns on one core. Then they do not contend, and results say nothing about two
+//! threads.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 use tollgate_testing::race::StartLine;
 
-/// So many operations are done between two looks whether another thread has finished.
+/// The operations between two checks whether another thread has finished.
 const CHUNK: u64 = 64;
 
-/// How long `iterations` of an operation take a thread while all `lanes` are at it. All end when the first has
-/// done them, so that none is left to run alone.
+/// The time of `iterations` of an operation for one thread while all `lanes` do it. All end when
+/// the first is done, so that no thread runs alone.
 pub fn together<F: FnMut() + Send>(lanes: &mut [F], iterations: u64) -> Duration {
     let (line, is_over) = (StartLine::new(lanes.len()), AtomicBool::new(false));
     let run = |operation: &mut F| {
         line.lane().wait();
         let (start, mut done) = (Instant::now(), 0);
-        // ORDERING: Relaxed: it publishes nothing; seen late, it costs a chunk more.
+        // ORDERING: Relaxed: it publishes nothing. Seen late, it costs one more chunk.
         while done < iterations && !is_over.load(Relaxed) {
             let chunk = CHUNK.min(iterations - done);
             (0..chunk).for_each(|_| operation());
@@ -38,7 +38,7 @@ pub fn together<F: FnMut() + Send>(lanes: &mut [F], iterations: u64) -> Duration
     elapsed.mul_f64(iterations as f64 / done as f64)
 }
 
-/// How long `iterations` of `operation` take while another thread does `other` over and over.
+/// The time of `iterations` of `operation` while another thread repeats `other`.
 pub fn beside(other: impl Fn() + Send, mut operation: impl FnMut(), iterations: u64) -> Duration {
     let (line, is_over) = (&StartLine::new(2), &AtomicBool::new(false));
     thread::scope(|scope| {

@@ -15,7 +15,8 @@ fn limiter(algorithm: Algorithm, per_second: u64) -> Arc<SingleLimiter> {
     Arc::new(builder.algorithm(algorithm).clock(Clock::manual()).build().unwrap())
 }
 
-/// `racers` threads (the main one among them) charge `each` tokens one by one, of a limit of `limit`.
+/// `racers` threads (the main one among them) charge `each` tokens one by one, of a limit of
+/// `limit`.
 fn charges_race(bound: Bound, racers: u64, each: u64, limit: u64) {
     for algorithm in Algorithm::PACKED {
         explore(bound, Atomics::Touched, move |threads| {
@@ -125,8 +126,9 @@ fn charge_races_reset_and_comes_before_or_after_it() {
     }
 }
 
-/// What others have charged since the reset stays charged. (They charge more than was charged before it: a word that is the same
-/// again, because as much was charged at the same time, can't be told from the one before.)
+/// Charges after the reset stay charged. (They are more than was charged before it. A word that is
+/// the same again, because as much was charged at the same time, cannot be told from the one
+/// before.)
 #[test]
 fn refund_races_reset_and_gives_back_nothing_that_is_void() {
     for algorithm in Algorithm::PACKED {
@@ -147,7 +149,7 @@ fn refund_races_reset_and_gives_back_nothing_that_is_void() {
     }
 }
 
-/// What is charged while the reset is under way, after it came to the word, stays charged.
+/// A charge during the reset, after it came to the word, stays charged.
 #[test]
 fn refund_during_a_reset_gives_back_nothing_that_is_void() {
     for algorithm in Algorithm::PACKED {
@@ -165,7 +167,7 @@ fn refund_during_a_reset_gives_back_nothing_that_is_void() {
             resetter.join().unwrap();
             note.note(gate.peek_at(1, NOW).remaining());
         });
-        // The two were charged after the reset, or before it.
+        // Both charges came after the reset, or before it.
         seen.expect(&["2", "4"]);
     }
 }
@@ -189,14 +191,15 @@ fn charge_races_reset_and_is_not_given_back_if_it_is_void() {
             gate.refund_at(&charge, 1, NOW);
             note.note(gate.peek_at(1, NOW).remaining());
         });
-        // 0: three charges came after the reset, and the number of one is from before it is over. 1: it was given back. Or one came
-        // before the reset, or two did, with what was given back: never as much as 3.
+        // 0: three charges came after the reset, and the number of one is from before it is over.
+        // 1: it was given back. Or one came before the reset, or two did, with what was given back:
+        // never as much as 3.
         seen.expect(&["0", "1", "2"]);
     }
 }
 
-/// A thread reads the clock, stalls, and commits late, while time goes on: by the times the charges
-/// bear, two of them are never closer than the quota says.
+/// A thread reads the clock, stalls, and commits late, while time passes: by the times of the
+/// charges, two of them are never closer than the quota says.
 #[test]
 fn stale_clock_races_charge_and_never_doubles_the_rate() {
     for algorithm in [Algorithm::TokenBucket, Algorithm::LeakyBucket, Algorithm::LeakyQueue] {
@@ -217,7 +220,7 @@ fn stale_clock_races_charge_and_never_doubles_the_rate() {
             }
             note.note((mine.is_allowed(), other.is_allowed()));
         });
-        // Also denied for having looked at the clock too early; both denied never.
+        // A thread that read the clock too early may be denied; both threads never are.
         seen.expect(&["(false, true)", "(true, false)", "(true, true)"]);
     }
 }

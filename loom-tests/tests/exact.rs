@@ -1,9 +1,9 @@
 //! Races of the store of exact keys: sealing, charging, unlinking, inserting again.
 //!
-//! The library's own code for cells, places and rounds, compiled for loom. The index alone is a stand-in (see
-//! `src/sync/index.rs`), because scc is not built for loom: a list behind loom's mutex, which does each lookup,
-//! insertion and removal at once. Between them threads switch anywhere, so every order of the protocol's edges is
-//! explored; what happens inside scc is not.
+//! The library's own code for cells, places and rounds, compiled for loom. Only the index is a
+//! stand-in (see `src/sync/index.rs`), because scc is not built for loom: a list behind loom's
+//! mutex, which does each lookup, insertion and removal in one step. Between these, threads switch
+//! anywhere, so every order of the protocol's edges is explored. What happens inside scc is not.
 
 mod model;
 
@@ -18,7 +18,7 @@ const LATER: Tick = Tick::from_nanos(9_000_000_000);
 /// A time at which what was charged at `LATER` is idle.
 const LAST: Tick = Tick::from_nanos(13_000_000_000);
 
-/// A round at one of these times is not followed by another at the same time.
+/// With this grace, a round at one of these times is not followed by another at the same time.
 const GRACE: Duration = Duration::from_nanos(1);
 
 type Gate = Arc<Limiter<u64, ExactKeys<u64>>>;
@@ -38,10 +38,10 @@ fn sweep(gate: &Gate, now: Tick) {
     while gate.sweep_at(1, now) {}
 }
 
-/// Every key that is there holds a place of its own: once all are idle, all are found and forgotten, and then
-/// as many fit as ever.
+/// Checks that every key in the store holds a place: once all keys are idle, a sweep forgets all,
+/// and as many new keys fit as before.
 fn all_places_come_back(gate: &Gate, max_keys: u64) {
-    // The first ends a round that may be under way.
+    // The first sweep ends a round that may be under way.
     sweep(gate, LAST);
     sweep(gate, LAST + GRACE);
     assert_eq!((gate.len(), gate.keys_at(LAST).count()), (0, 0));
@@ -77,7 +77,7 @@ fn eviction_races_charge_and_loses_none() {
     eviction_and_charge(Bound::Preemptions(3), Atomics::Touched);
 }
 
-/// From then on a key is idle that was charged all it has at `NOW`.
+/// The time from which a key is idle that was charged all its tokens at `NOW`.
 const IDLE: Tick = Tick::from_nanos(6_000_000_000);
 
 /// A thread has read the clock and was stopped; meanwhile the key is forgotten, or is about to be.
@@ -196,11 +196,11 @@ fn places_come_and_go(bound: Bound, atomics: Atomics) -> Explored {
             let gate = Arc::clone(&gate);
             move || sweep(&gate, LATER)
         });
-        // As many as there are places; some may come too early for the last ones.
+        // As many keys as there are places; some may come too early for the last places.
         let mine: Vec<_> = (3..=4).map(|key| gate.check_at(&key, 1, LATER)).collect();
         other.join().unwrap();
         let tracked = mine.iter().filter(|decision| decision.source() == Source::Key).count();
-        // And one that was idle, if the sweeper saw too late that a round had begun.
+        // And an idle key, if the sweeper saw too late that a round had begun.
         assert!((tracked..=3).contains(&gate.keys_at(LATER).count()));
         all_places_come_back(&gate, 3);
     })
@@ -214,7 +214,7 @@ fn places_are_popped_by_two(bound: Bound, atomics: Atomics) -> Explored {
         let other = threads.spawn({
             let gate = Arc::clone(&gate);
             move || {
-                // Comes and goes: its place is given back, on top of another.
+                // This key comes and goes: its place is given back, on top of another.
                 let _ = gate.check_at(&3, 1, LATER);
                 sweep(&gate, LAST);
             }

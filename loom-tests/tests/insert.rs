@@ -1,4 +1,5 @@
-//! Races for a place in the table. One line of four slots, so that all keys meet whatever the seed is.
+//! Races for a place in the table. One line of four slots, so that all keys meet whatever the seed
+//! is.
 
 mod model;
 
@@ -13,7 +14,7 @@ const NOW: Tick = Tick::from_nanos(5_000_000_000);
 fn limiter(max_keys: usize, per_second: u64, full: WhenFull) -> Arc<Limiter<u64>> {
     assert!(max_keys <= 2);
     let builder = Limiter::builder(Quota::per_second(per_second)).max_keys(max_keys).when_full(full);
-    // No turnover: that is another file's.
+    // No turnover: see `turnover.rs`.
     Arc::new(builder.grace(Duration::MAX).clock(Clock::manual()).build().unwrap())
 }
 
@@ -26,7 +27,7 @@ fn insert_races_insert_keeps_one() {
             move || gate.check_at(&7, 1, NOW)
         });
         let (mine, other) = (gate.check_at(&7, 1, NOW), other.join().unwrap());
-        // One slot, so one of the two had the only token.
+        // The key has one slot, so one of the two threads got the only token.
         assert_eq!(u8::from(mine.is_allowed()) + u8::from(other.is_allowed()), 1);
         assert_eq!(gate.len(), 1);
         assert!(!gate.check_at(&7, 1, NOW).is_allowed());
@@ -49,7 +50,8 @@ fn insert_races_insert_of_another_key_and_both_stay() {
     });
 }
 
-/// A batch looks for all its keys before it charges the first, so what it has seen of them is older than a single check's.
+/// A batch looks for all its keys before it charges the first, so what it has seen of them is older
+/// than a single check's.
 #[test]
 fn batch_races_insert_of_its_keys_and_each_is_charged_once() {
     explore(Bound::Preemptions(2), Atomics::Touched, |threads| {
@@ -89,7 +91,7 @@ fn inserts_race_for_the_last_place_and_one_gets_it() {
     seen.expect(&["false", "true"]);
 }
 
-/// The key may be refused a moment early, because the place is reserved for itself: see `table`.
+/// The key may be refused a moment early, because its own place is reserved for it: see `table`.
 #[test]
 fn insert_races_insert_of_the_same_key_for_the_last_place() {
     let seen = Seen::default();

@@ -1,10 +1,10 @@
 //! Every execution of a race on one key has a legal order.
 //!
-//! The checker is that of the library's own tests (`crates/tollgate-testing/src/oracle`), with two limiters without
-//! threads: the oracle and the rule. Here the stamps are no atomics of the model, so they order nothing: a
-//! denial may miss a refund that has returned, as `Limiter` says under *What a denial rests on*. The models
-//! below show that it does, that the figures of a denial may lack a charge as well, and that nothing else is
-//! missed.
+//! The checker is that of the library's own tests (`crates/tollgate-testing/src/oracle`), with two
+//! limiters without threads: the oracle and the rule. The stamps here are not loom's atomics, so
+//! they order nothing. A denial may then miss a refund that has returned, as `Limiter` says under
+//! *What a denial rests on*. The models below show that it does, that the figures of a denial may
+//! lack a charge as well, and that nothing else is missed.
 
 mod model;
 
@@ -22,7 +22,7 @@ const NOW: Tick = Tick::from_nanos(5_000_000_000);
 const LATER: Tick = Tick::from_nanos(9_000_000_000);
 const GRACE: Duration = Duration::from_nanos(1);
 
-/// Before the race, in it, and when all threads have been joined.
+/// The phases: before the race, in it, and after all threads were joined.
 const BEFORE: usize = 0;
 const RACE: usize = 1;
 const AFTER: usize = 2;
@@ -92,7 +92,7 @@ impl Part {
     }
 }
 
-/// Has it a legal order, by the oracle as by the rule?
+/// Does the history have a legal order, by the oracle and by the rule?
 fn is_legal(algorithm: Algorithm, per_second: u64, history: &[Event], denials: Denials) -> bool {
     let quota = Quota::per_second(per_second);
     let rule = AnyRule::new(algorithm, quota, Duration::ZERO).unwrap();
@@ -102,7 +102,8 @@ fn is_legal(algorithm: Algorithm, per_second: u64, history: &[Event], denials: D
     verdict
 }
 
-/// A legal order, with no more freedom than is told; `seen` notes whether that was needed.
+/// Finds a legal order, with no more freedom than `Limiter` documents. `seen` notes whether it was
+/// needed.
 #[track_caller]
 fn assert_legal(algorithm: Algorithm, per_second: u64, recorder: &Recorder, seen: &Seen) {
     let history = recorder.history();
@@ -308,7 +309,7 @@ impl TornWindow {
         let window = now.as_nanos() / 1_000_000_000;
         if window > self.number.load(SeqCst) {
             self.number.store(window, SeqCst);
-            // Who comes here second takes the first one's charge away.
+            // The second thread to store here wipes the first one's charge.
             self.count.store(0, SeqCst);
         }
         let allowed = self.count.compare_exchange(0, 1, SeqCst, SeqCst).is_ok();
@@ -316,7 +317,7 @@ impl TornWindow {
     }
 }
 
-/// The models above are worth something only if the checker finds what is wrong.
+/// The checker must find a limiter that is broken.
 #[test]
 fn a_window_in_two_atomics_is_found_out() {
     let seen = Seen::default();

@@ -1,5 +1,5 @@
-//! Is the model checker to be believed? What it must see, what must stay possible, what must never be
-//! seen: with the shim's extra access and without.
+//! Checks of the model checker: what it must find, what must stay possible, and what must never
+//! occur, with the shim's additional access and without.
 
 mod model;
 
@@ -34,7 +34,8 @@ fn must_be_seen_both_orders_of_a_read_and_an_exchange_after_a_load() {
     seen.expect(&["0", "1"]);
 }
 
-/// If this fails, loom has learnt to see what it skipped, and the shim's extra access can go.
+/// If this fails, loom now explores what it skipped, and the shim's additional access can be
+/// removed.
 #[test]
 fn without_the_shim_the_reader_never_sees_the_exchange() {
     let (executions, seen) = read_races_load_then_exchange(Atomics::Plain);
@@ -100,7 +101,7 @@ fn must_stay_possible_store_buffering() {
 }
 
 #[test]
-#[should_panic(expected = "one execution is no exploration")]
+#[should_panic(expected = "one execution explores nothing")]
 fn a_model_that_explores_nothing_fails() {
     explore(Bound::Exhaustive, Atomics::Plain, |threads| {
         threads.spawn(|| ()).join().unwrap();

@@ -1,5 +1,5 @@
-//! Races on a sliding log: charges, the growth of the log, refunds, resets, seals and changes of quota. Chunks have four slots here, or
-//! twice as many (see `src/log/chunk.rs`).
+//! Races on a sliding log: charges, the growth of the log, refunds, resets, seals and changes of
+//! quota. Chunks have four slots here, or twice as many (see `src/log/chunk.rs`).
 
 mod model;
 
@@ -11,7 +11,7 @@ use tollgate::{Algorithm, Clock, Decision, ModelLog, Quota, SingleLimiter, Tick}
 const NOW: Tick = Tick::from_nanos(5_000_000_000);
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// A log with so many charges of one token.
+/// A log with this many charges of one token.
 fn log(limit: u64, charges: u64) -> Arc<SingleLimiter> {
     let builder = SingleLimiter::builder(Quota::new(limit, PERIOD));
     let log = builder.algorithm(Algorithm::SlidingLog).clock(Clock::manual()).build().unwrap();
@@ -77,7 +77,8 @@ fn two_charges_at_one_instant_both_count() {
     }
 }
 
-/// One thread writes, and where it is stopped another one checks: it finds all of the charge or none of it.
+/// A thread checks the log while another one charges and may be stopped anywhere: the check finds
+/// the whole charge, or nothing of it.
 #[test]
 fn a_check_races_a_writer_and_finds_the_charge_whole_or_not_at_all() {
     for before in [1, 4] {
@@ -89,7 +90,8 @@ fn a_check_races_a_writer_and_finds_the_charge_whole_or_not_at_all() {
                 let log = Arc::clone(&log);
                 move || assert!(log.check_at(2, NOW + PERIOD / 2).is_allowed())
             });
-            // Too much, whether the writer has charged or not; but when it may come again depends on that.
+            // The cost is too much, whether the writer has charged or not; but the time of the next
+            // admission depends on that.
             let denied = log.check_at(before + 3, NOW + PERIOD / 2);
             assert!(!denied.is_allowed());
             assert!([1, 3].contains(&denied.remaining()));
@@ -97,7 +99,7 @@ fn a_check_races_a_writer_and_finds_the_charge_whole_or_not_at_all() {
             assert_eq!(denied.reset_after(), if denied.remaining() == 1 { PERIOD } else { PERIOD / 2 });
             note.note(denied.remaining());
             writer.join().unwrap();
-            // At the very end of the window it still counts.
+            // At the last tick of the window the charge still counts.
             let last = Tick::from_nanos((NOW + PERIOD * 3 / 2).as_nanos() - 1);
             assert_eq!(log.peek_at(1, last).remaining(), before + 1);
         });
@@ -105,7 +107,8 @@ fn a_check_races_a_writer_and_finds_the_charge_whole_or_not_at_all() {
     }
 }
 
-/// A thread reads the clock, stalls, and charges late: it is counted at the time the key has come to.
+/// A thread reads the clock, stalls, and charges late: its charge counts at the time that the key
+/// has reached.
 #[test]
 fn stale_charge_races_charge_and_is_counted_late() {
     explore(Bound::Preemptions(3), Atomics::Touched, move |threads| {
@@ -117,7 +120,7 @@ fn stale_charge_races_charge_and_is_counted_late() {
         let later = NOW + PERIOD;
         let mine = log.check_at(1, later);
         let stale = stale.join().unwrap();
-        // The first charge is out of the window for all who come after mine.
+        // The first charge has left the window for threads that come after mine.
         assert!(mine.is_allowed() && stale.is_allowed());
         let counted = stale.at() + stale.reset_after();
         let remaining = log.peek_at(1, later).remaining();
@@ -163,7 +166,8 @@ fn refund_races_charge_and_both_count() {
     }
 }
 
-/// Of two charges of one time both are given back at once, and one twice: no more than they took.
+/// Two charges of one time are given back concurrently, and one of them twice: in all no more than
+/// was taken.
 #[test]
 fn refund_races_refund_and_gives_back_no_more_than_was_taken() {
     explore(Bound::Preemptions(2), Atomics::Touched, move |threads| {
@@ -196,7 +200,7 @@ fn refund_races_a_check_that_never_sees_more_room_than_there_is() {
             let log = Arc::clone(&log);
             move || log.refund_at(&charge, 3, half)
         });
-        // The first charge is out, and three tokens are given back meanwhile.
+        // The first charge has left the window, and three tokens are given back meanwhile.
         let check = log.check_at(4, NOW + PERIOD);
         assert!([0, 1, 4].contains(&check.remaining()), "{check:?}");
         refunder.join().unwrap();
@@ -256,7 +260,8 @@ fn three_charges_race_for_two_tokens_of_a_growing_log() {
     });
 }
 
-/// Who sees an admission sees those before it, whoever made them: the first two threads are not waited for.
+/// A thread that sees an admission sees those before it, of any thread. The first two threads are
+/// not joined.
 #[test]
 fn an_admission_shows_all_before_it() {
     let seen = Seen::default();
@@ -273,14 +278,15 @@ fn an_admission_shows_all_before_it() {
         // The third thread has not looked at the first one's slot, and the search does.
         let shown = log.peek_at(1, at(1) + PERIOD).remaining();
         if [first.join().unwrap(), second.join().unwrap(), third] == [8, 7, 6] {
-            // Two of the four are out.
+            // Two of the four have left the window.
             note.note(shown);
         }
     });
     seen.expect(&["8"]);
 }
 
-/// One charge fits the row, and the other is too late for its time field and closes it: they see each other.
+/// One charge fits the row, and the other is too late for its time field and closes it: they see
+/// each other.
 #[test]
 fn close_races_charge_and_never_admits_twice() {
     let seen = Seen::default();
@@ -323,7 +329,7 @@ fn charge_and_refund_race_the_same_and_lose_no_token() {
     });
 }
 
-/// A log that can be sealed, with so many charges of one token.
+/// A log that can be sealed, with this many charges of one token.
 fn sealable(limit: u64, charges: u64) -> Arc<ModelLog> {
     let log = ModelLog::new(Quota::new(limit, PERIOD)).unwrap();
     for _ in 0..charges {
@@ -332,7 +338,7 @@ fn sealable(limit: u64, charges: u64) -> Arc<ModelLog> {
     Arc::new(log)
 }
 
-/// What is charged to a log whose quota changes, and where.
+/// Checks the old log, or the new one if the old one is sealed.
 fn check_either(old: &ModelLog, new: &ModelLog, cost: u64, now: Tick) -> Decision {
     old.check_at(cost, now).unwrap_or_else(|| {
         new.take_over(old, now);
@@ -340,10 +346,11 @@ fn check_either(old: &ModelLog, new: &ModelLog, cost: u64, now: Tick) -> Decisio
     })
 }
 
-/// A charge is in the log that is sealed, for whoever goes on from there, or it has heard that it is sealed.
+/// A charge is in the sealed log, where the thread that takes the log over finds it, or it has seen
+/// the seal.
 #[test]
 fn seal_races_charge_and_loses_none() {
-    // Nobody has begun the log, an empty slot, and a full row, where the charge makes the log grow.
+    // A log that is not begun, an empty slot, and a full row, where the charge makes the log grow.
     for before in [0, 1, 3, 4] {
         let seen = Seen::default();
         let note = seen.clone();
@@ -380,7 +387,7 @@ fn seal_races_growth_and_the_log_ends_once() {
             });
             let charged = [(); 2].map(|()| log.check_at(1, NOW).map_or(0, |decision| decision.charged()));
             sealer.join().unwrap();
-            // Nobody is charged behind the end.
+            // Nothing is charged behind the end.
             assert!(charged[0] >= charged[1]);
             assert_eq!(log.check_at(1, NOW), None);
             let next = sealable(12, 0);
@@ -413,7 +420,7 @@ fn seal_races_seal_and_the_log_is_sealed() {
     }
 }
 
-/// What is given back or charged after the reset is told apart from what was before it.
+/// Refunds and charges after a reset are told from those before it.
 #[test]
 fn seal_races_reset_and_the_reset_counts_or_hears_of_it() {
     for before in [1, 4] {
@@ -437,7 +444,8 @@ fn seal_races_reset_and_the_reset_counts_or_hears_of_it() {
     }
 }
 
-/// Eviction: a key is forgotten only if it is idle, and a charge that is admitted is not forgotten with it.
+/// Eviction: a key is forgotten only if it is idle, and a charge that is admitted is not forgotten
+/// with it.
 #[test]
 fn seal_of_an_idle_log_races_charge_and_loses_none() {
     // With five and more, the sealed log keeps one small chunk.
@@ -478,7 +486,8 @@ fn two_helpers_take_over_once() {
             });
             let mine = check_either(&old, &new, 1, NOW).charged();
             assert_eq!(mine + helper.join().unwrap(), 1);
-            // One that comes late changes nothing, though nothing of the old log counts any more.
+            // A thread that comes late changes nothing, although nothing of the old log counts any
+            // more.
             new.take_over(&old, NOW + PERIOD);
             assert_eq!(new.peek_at(1, NOW).unwrap().remaining(), 0);
         });
@@ -509,7 +518,8 @@ fn change_of_quota_races_charge_and_never_grants_more_than_the_larger() {
     }
 }
 
-/// A refund while the quota changes is given back where the key goes on, or lost; it is never given twice.
+/// A refund while the quota changes goes to the log in which the key continues, or is lost. It is
+/// never given twice.
 #[test]
 fn refund_races_a_change_of_quota_and_gives_back_no_more_than_was_taken() {
     let seen = Seen::default();

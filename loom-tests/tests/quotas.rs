@@ -1,7 +1,8 @@
-//! Races of a change of quotas with charges, insertions, evictions and other changes, in both stores.
+//! Races of a change of quotas with charges, insertions, evictions and other changes, in both
+//! stores.
 //!
-//! In the table a change is a turnover into an era with other rules; with exact keys each state is moved to the next
-//! stage by whoever comes by.
+//! In the table a change is a turnover into an era with other rules. With exact keys, each thread
+//! that uses a state moves it to the next stage.
 
 mod model;
 
@@ -94,7 +95,7 @@ fn swap_and_charge<S: Built>(way: Way, bound: Bound, atomics: Atomics) -> Explor
         holds(&gate, 3, 1 + charged, NOW);
         note.note(charged);
     });
-    // The second charge came before the change, and after it.
+    // The second charge came before the change in one execution, and after it in another.
     seen.expect(&["1", "2"]);
     explored
 }
@@ -118,7 +119,7 @@ fn quota_swap_races_charge_and_none_is_lost_deeply() {
     }
 }
 
-/// Two charges of one key, and a change that both find under way.
+/// Two charges of one key find a change under way.
 fn swap_and_two_charges<S: Built>(algorithm: Algorithm, bound: Bound, atomics: Atomics) -> Explored {
     explore(bound, atomics, move |threads| {
         let gate = with_keys_of::<S>(algorithm, 1);
@@ -145,7 +146,7 @@ fn quota_swap_races_two_charges_and_each_counts_once_deeply() {
     swap_and_two_charges::<ExactKeys<u64>>(Algorithm::TokenBucket, Bound::Preemptions(2), Atomics::Plain);
 }
 
-/// Two quotas are set at once: one of them holds, and what was taken stays taken.
+/// Two threads set quotas: one of them holds, and what was taken stays taken.
 fn two_swaps<S: Built>(ways: [Way; 2], bound: Bound, atomics: Atomics) -> Explored {
     explore(bound, atomics, move |threads| {
         let gate = with_keys::<S>(1);
@@ -158,7 +159,7 @@ fn two_swaps<S: Built>(ways: [Way; 2], bound: Bound, atomics: Atomics) -> Explor
         }
         let limit = gate.peek_at(&1, 1, NOW).capacity();
         match ways {
-            // Its own quota holds, whatever becomes of the default.
+            // The key's own quota holds, whichever default does.
             [Way::Default, Way::Own] => assert_eq!((limit, gate.peek_at(&2, 1, NOW).capacity()), (4, 3)),
             _ => assert!(limit == 3 || limit == 4),
         }
@@ -186,8 +187,9 @@ fn quota_swap_races_quota_swap_and_one_of_them_holds_deeply() {
     }
 }
 
-/// A key comes for the first time, for `cost` tokens, while the quota is raised from two to three. One quota decides:
-/// what the old one refuses is not admitted by the new one without a charge.
+/// A key comes for the first time, for `cost` tokens, while the quota is raised from two to three.
+/// One quota decides: a request that the old one refuses is not admitted by the new one without a
+/// charge.
 fn swap_and_insert<S: Built>(cost: u64, way: Way, bound: Bound, atomics: Atomics) -> Explored {
     let seen = Seen::default();
     let note = seen.clone();
@@ -258,8 +260,8 @@ fn quota_swap_races_eviction_and_no_charge_is_lost() {
     swap_and_eviction::<ExactKeys<u64>>(Algorithm::TokenBucket, Bound::Preemptions(2), Atomics::Plain);
 }
 
-/// The state of a sliding log is no word: what counts is taken over into the next log, and a log that is evicted is
-/// told from one that goes on elsewhere by what comes after it.
+/// The state of a sliding log is not a word. The next log takes over what counts, and what follows
+/// a log tells whether it was evicted or continues elsewhere.
 #[test]
 fn quota_swap_races_charge_of_a_sliding_log_and_it_counts_once() {
     explore(Bound::Preemptions(1), Atomics::Plain, |threads| {

@@ -1,25 +1,27 @@
-//! Reclamation, with the real room `src/reclaim`: what is replaced is freed, once, and not while a guard is
-//! held that may see it.
+//! Reclamation, with the real code of `src/reclaim`: a replaced value is freed once, and not while
+//! a guard is held that may see it.
 //!
-//! The other models have links of their own that free nothing early: the table on top of real reclamation has
-//! too many schedules. So these models are of a chain of links alone, in the order in which the table uses
-//! them: a value is linked behind the first, then the root goes on to it, then the first is retired.
+//! The other models have links of their own that free nothing early, because the table on top of
+//! real reclamation has too many schedules. So these models cover a chain of links alone, in the
+//! order in which the table uses them: a value is linked behind the first, the root advances to it,
+//! and the first is retired.
 //!
-//! Guards are made as in use, by `pin`, with participants that belong to loom's threads. Loom's blind spot
-//! (see `src/sync.rs`) is closed everywhere: the atomics of participants and bags are touched ones, and each
-//! use of a link, whose pointer is crossbeam-epoch's, comes behind a touch.
+//! Guards are made by `pin`, as in the library, with participants that belong to loom's threads.
+//! Loom's blind spot (see `src/sync.rs`) is closed everywhere: the atomics of participants and bags
+//! are touched ones, and a touch precedes each use of a link, whose pointer is crossbeam-epoch's.
 //!
-//! The two halves of the barrier are fences here, which make up for orderings that are too weak. So the models
-//! of the edges *aged*, *left* and *handed on* run without them, too, where nothing rests on them.
+//! The two halves of the barrier are fences here, which compensate for orderings that are too weak.
+//! So the models of the edges *aged*, *left* and *handed on*, which do not need the barrier, also
+//! run without it.
 //!
-//! A model that fails here may have touched freed memory; what it prints besides is not to be relied on.
+//! A model that fails here may have touched freed memory, so what else it prints is not reliable.
 
 #[cfg(not(crossbeam_loom))]
 compile_error!("run cargo from `loom-tests/` and without RUSTFLAGS: see `.cargo/config.toml`");
 
 mod model;
 
-// What the room asks of the crate that it is in.
+// What `src/reclaim` uses of its crate.
 use tollgate::sync;
 
 #[allow(dead_code)]
@@ -47,7 +49,7 @@ use loom::sync::atomic::Ordering::Relaxed;
 use model::{Atomics, Bound, Explored, Seen, Threads};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
-/// How many values there were, and how often each was freed; no part of what loom explores.
+/// The number of values, and how often each was freed. Loom does not explore accesses to these.
 #[derive(Debug, Default)]
 struct Ledger {
     made: AtomicUsize,
@@ -60,12 +62,13 @@ impl Ledger {
     }
 }
 
-/// What stands for an era: a value with a link to the next.
+/// A stand-in for an era: a value with a link to the next.
 #[derive(Debug)]
 struct Node {
     id: usize,
     next: Link<Node>,
-    /// Written when it is made and when it is freed. Loom fails if a look at it is not ordered between.
+    /// Written when it is made and when it is freed. Loom fails if a look at it is not ordered
+    /// between.
     canary: UnsafeCell<u64>,
     ledger: std::sync::Arc<Ledger>,
 }
@@ -85,7 +88,7 @@ impl Node {
 
     fn look(&self) {
         assert_eq!(self.ledger.freed(self.id), 0, "value {} was freed under a guard", self.id);
-        // SAFETY: loom checks that nobody writes it meanwhile.
+        // SAFETY: loom checks that no thread writes it meanwhile.
         #[allow(unsafe_code)]
         self.canary.with(|canary| assert_eq!(unsafe { *canary }, 7));
     }
@@ -104,7 +107,7 @@ impl Retire for Node {
     }
 }
 
-/// A root, what it leads to, and the bag for what it has led to.
+/// A root, its chain of values, and the bag for the retired ones.
 struct Chain {
     root: Link<Node>,
     bag: Bag,
@@ -134,8 +137,8 @@ impl Chain {
         node.next.follow(guard)
     }
 
-    /// Reads along the chain under this guard, from the root on, and each value once more when it comes to
-    /// the end. The first that it saw.
+    /// Reads along the chain under this guard, from the root, and each value once more at the end.
+    /// Returns the first value that it saw.
     fn read(&self, guard: &Guard) -> usize {
         let first = self.load(guard);
         let (mut at, mut seen) = (first, [first; 4]);
@@ -145,7 +148,7 @@ impl Chain {
             match self.follow(at, guard) {
                 Ok(Some(next)) => at = next,
                 Ok(None) => break,
-                // As a table does.
+                // The table does so, too.
                 Err(Stale) => at = self.load(guard),
             }
         }
@@ -153,8 +156,8 @@ impl Chain {
         first.id
     }
 
-    /// Links a next value behind the first, unless another thread did, and makes the root go on to it. True
-    /// if this thread did that, and so retired the first.
+    /// Links a next value behind the first, unless another thread did, and advances the root to it.
+    /// True if this thread did that, and so retired the first.
     fn replace(&self) -> bool {
         let guard = pin();
         let first = self.load(&guard);
@@ -174,7 +177,8 @@ impl Chain {
     }
 }
 
-/// Drops the chain as a table is dropped; then each value was freed once, and none before that is in use.
+/// Drops the chain as a table is dropped; then each value was freed once, and none before that is
+/// in use.
 fn drop_and_count(chain: Arc<Chain>) {
     let Chain { mut root, bag, ledger, .. } = Arc::try_unwrap(chain).ok().unwrap();
     let mut node = root.take();
@@ -198,7 +202,8 @@ fn explore(bound: Bound, halves: Halves, body: impl Fn(&Threads) + Sync + Send +
     })
 }
 
-/// A thread retires so many values, one after the other, and collects, while another reads along them.
+/// A thread retires this many values, one after the other, and collects, while another thread reads
+/// along them.
 fn retire_and_read(halves: Halves, bound: Bound, values: usize) {
     let seen = Seen::default();
     let note = seen.clone();
@@ -245,8 +250,8 @@ fn nothing_is_freed_under_a_guard_deeply() {
     }
 }
 
-/// A guard is held while values come and go, loads one that was born under it, and one from before is still
-/// in use.
+/// A guard is held while values come and go, loads one that was born under it, and one from before
+/// is still in use.
 #[test]
 fn nothing_is_freed_under_a_guard_that_goes_on() {
     let seen = Seen::default();
@@ -277,8 +282,8 @@ fn nothing_is_freed_under_a_guard_that_goes_on() {
     seen.expect(&["(0, 0)", "(0, 1)", "(1, 0)", "(1, 1)", "(2, 0)", "(2, 1)"]);
 }
 
-/// Whoever has read that an age has ended finds unlinked what was retired in it. Without the barrier: it is
-/// not what this rests on.
+/// A thread that has read a later age finds values unlinked that were retired in an earlier one.
+/// Without the barrier, which this does not need.
 #[test]
 fn who_reads_a_new_age_finds_what_was_retired_unlinked() {
     let seen = Seen::default();
@@ -307,7 +312,8 @@ fn who_reads_a_new_age_finds_what_was_retired_unlinked() {
     seen.expect(&["false", "true"]);
 }
 
-/// The same of a guard that is renewed by `repin`, after it was made in the old age.
+/// A guard from the old age that is renewed by `repin` finds values unlinked that were retired in
+/// that age.
 #[test]
 fn a_guard_that_is_renewed_finds_what_was_retired_unlinked() {
     let seen = Seen::default();
@@ -337,7 +343,8 @@ fn a_guard_that_is_renewed_finds_what_was_retired_unlinked() {
     seen.expect(&["false", "true"]);
 }
 
-/// What was read under a guard was read before it is seen that the guard is dropped. Without the barrier.
+/// Reads under a guard happen before any thread sees that the guard is dropped. Without the
+/// barrier.
 #[test]
 fn what_was_read_under_a_guard_was_read_before_it_is_dropped() {
     let seen = Seen::default();
@@ -348,7 +355,8 @@ fn what_was_read_under_a_guard_was_read_before_it_is_dropped() {
         let first = chain.load(&guard);
         let writer = threads.spawn({
             let chain = Arc::clone(&chain);
-            // It was begun after the guard was made, so it sees that, or that the guard is dropped.
+            // The collection began after the guard was made, so it sees the guard, or that it is
+            // dropped.
             move || {
                 assert!(chain.replace());
                 chain.collect();
@@ -389,7 +397,7 @@ fn a_guard_beside_another_covers_what_it_has_loaded() {
             }
             let new = chain.load(&second).id;
             old.look();
-            // In whatever order they end.
+            // The guards are dropped in either order.
             chain.touch();
             drop(second);
             old.look();
@@ -430,7 +438,7 @@ fn the_second_guard_goes_on_when_the_first_is_dropped() {
     });
 }
 
-/// A guard that a thread has renewed holds nothing from before.
+/// A guard keeps no value from before it was renewed.
 #[test]
 fn a_renewed_guard_lets_go_of_what_it_had_loaded() {
     let seen = Seen::default();
@@ -454,12 +462,12 @@ fn a_renewed_guard_lets_go_of_what_it_had_loaded() {
         drop(guard);
         drop_and_count(chain);
     });
-    // Also while the guard is held.
+    // Freed even while the guard is held.
     seen.expect(&["0", "1"]);
 }
 
-/// A thread reads and ends, and another takes its participant over, or one of its own, and reads, while a
-/// third retires a value.
+/// A thread reads and ends, and another takes its participant over, or one of its own, and reads,
+/// while a third retires a value.
 fn hand_on_and_retire(bound: Bound) {
     let seen = Seen::default();
     let note = seen.clone();
@@ -477,7 +485,7 @@ fn hand_on_and_retire(bound: Bound) {
         note.note((chain.ledger.freed(0), readers.map(|reader| reader.join().unwrap())));
         drop_and_count(chain);
     });
-    // Whether the first value was freed at once, and which value each reader saw first.
+    // Whether the first value was freed immediately, and which value each reader saw first.
     seen.expect_among(&[
         "(0, [0, 1])",
         "(0, [1, 0])",
@@ -499,14 +507,15 @@ fn participants_are_handed_on_while_values_are_retired_deeply() {
     hand_on_and_retire(Bound::Preemptions(2));
 }
 
-/// A participant whose thread has ended is taken over, with all that was read there. Without the barrier.
+/// A participant whose thread has ended is taken over, and the new thread sees what was read there.
+/// Without the barrier.
 #[test]
 fn a_participant_is_handed_on_with_all_that_was_read_there() {
     let seen = Seen::default();
     let note = seen.clone();
     explore(Bound::Preemptions(3), Halves::Nothing, move |threads| {
         let chain = Chain::new();
-        // No part of what loom explores.
+        // Loom does not explore this.
         let first = std::sync::Arc::new(AtomicUsize::new(0));
         let reader = threads.spawn({
             let (chain, first) = (Arc::clone(&chain), std::sync::Arc::clone(&first));
@@ -520,7 +529,7 @@ fn a_participant_is_handed_on_with_all_that_was_read_there() {
         chain.touch();
         let mine = std::ptr::from_ref(pin().participant()).addr();
         let is_taken_over = mine == first.load(SeqCst);
-        // Else nothing is known of the reader without the barrier.
+        // Otherwise nothing orders the reader without the barrier.
         if is_taken_over {
             assert!(chain.replace());
             chain.collect();
@@ -553,7 +562,7 @@ fn two_retire(halves: Halves, bound: Bound) {
         note.note((retired, chain.ledger.freed(0)));
         drop_and_count(chain);
     });
-    // How many were retired, and whether the first of them is freed by now.
+    // The number of retired values, and whether the first of them is freed by now.
     seen.expect(&["(1, 0)", "(1, 1)", "(2, 0)", "(2, 1)"]);
 }
 
@@ -569,8 +578,8 @@ fn two_retire_and_each_value_is_freed_once_deeply() {
     two_retire(Halves::Alike, Bound::Preemptions(2));
 }
 
-/// More wait than a collection looks at, and two threads collect: what one leaves the other looks at, and no
-/// value is lost or freed twice.
+/// More values wait than a collection looks at, and two threads collect: one looks at the values
+/// that the other leaves, and no value is lost or freed twice.
 #[test]
 fn a_long_bag_is_shared_and_each_value_is_freed_once() {
     let seen = Seen::default();

@@ -1,8 +1,8 @@
 //! The words of shared limits: tokens that were leased, and counts that the store is told.
 //!
-//! They are those of `crates/tollgate-redis`, compiled once more for the model checker by
-//! `loom-tests/shared`. Nobody asks a store: who has the right to does at once what is done with its
-//! answer.
+//! These words are those of `crates/tollgate-redis`, compiled for the model checker by
+//! `loom-tests/shared`. There is no store: the thread with the right to ask it acts immediately, as
+//! if on its answer.
 
 mod model;
 
@@ -12,7 +12,7 @@ use tollgate_redis_words::count::Count;
 use tollgate_redis_words::purse::Purses;
 use tollgate_redis_words::recovery::Recovery;
 
-/// Two leases of so many tokens each, the first until tick 10, the second until 20.
+/// Two leases of this many tokens each, the first until tick 10, the second until 20.
 fn two_leases(tokens: u64) -> Arc<Purses> {
     let purses = Arc::new(Purses::default());
     purses.fill(tokens, 10, || 1);
@@ -37,12 +37,12 @@ fn spends_race_and_no_token_is_spent_twice() {
         assert_eq!(spent + purses.held(5), 6);
         note.note(spent);
     });
-    // Two of each three, and the third of the purse that is left.
+    // Two tokens of each three, and the third of the purse that is left.
     seen.expect(&["6"]);
 }
 
-/// A lease comes while a token of the last one is spent and given back: it is in one purse or spent, and if it is in
-/// the new one it expires with the old one.
+/// A lease comes while a token of the last one is spent and given back: it is in one purse or
+/// spent, and if it is in the new one it expires with the old one.
 fn fill_and_give_back(bound: Bound, atomics: Atomics) -> Explored {
     let seen = Seen::default();
     let note = seen.clone();
@@ -60,7 +60,7 @@ fn fill_and_give_back(bound: Bound, atomics: Atomics) -> Explored {
             let purses = Arc::clone(&purses);
             move || {
                 assert!(purses.ask());
-                // It looked at the time before the token was spent, and has put the lease in its place after that.
+                // It read the clock before the token was spent, and installs the lease after that.
                 let times = [5, 8].map(std::cell::Cell::new);
                 let clock = || times[0].replace(times[1].get());
                 purses.fill(5, 20, clock);
@@ -84,7 +84,7 @@ fn fill_races_give_back_and_no_token_outlives_its_lease() {
     fill_and_give_back(Bound::Preemptions(3), Atomics::Touched);
 }
 
-/// Two threads have the right to ask one after the other, or one of them only.
+/// Two threads have the right to ask one after the other, or only one of them has it.
 #[test]
 fn askers_race_and_one_at_a_time_asks() {
     let seen = Seen::default();
@@ -109,8 +109,8 @@ fn askers_race_and_one_at_a_time_asks() {
     seen.expect(&["1", "2"]);
 }
 
-/// What a task does that tells the store: it has the right, and looks once more when it has given it back. What the
-/// store was told.
+/// A task that tells the store: it has the right, and looks once more after giving it back. Returns
+/// what it told the store.
 fn tell(count: &Count) -> u64 {
     let mut told = 0;
     while count.push() {
@@ -124,7 +124,8 @@ fn tell(count: &Count) -> u64 {
     told
 }
 
-/// Two threads admit, and each sees to it that the store is told, at once or by the other.
+/// Two threads admit, and each makes sure that the store is told: it does so itself, or the other
+/// thread does.
 fn admit_and_tell(bound: Bound, atomics: Atomics) -> Explored {
     let seen = Seen::default();
     let note = seen.clone();
@@ -154,12 +155,13 @@ fn tellers_race_and_the_store_is_told_all() {
     admit_and_tell(Bound::Preemptions(2), Atomics::Touched);
 }
 
-/// At a limit of two, one of three threads comes too late, whoever tells the store meanwhile.
+/// At a limit of two, one of three threads comes too late, no matter which thread tells the store
+/// meanwhile.
 #[test]
 fn admissions_race_and_none_is_beyond_the_limit() {
     explore(Bound::Preemptions(2), Atomics::Touched, |threads| {
         let count = Arc::new(Count::default());
-        // One of another machine's.
+        // An admission of another machine.
         count.learn(1);
         let admitters = [(), ()].map(|()| {
             let count = Arc::clone(&count);
@@ -175,7 +177,8 @@ fn admissions_race_and_none_is_beyond_the_limit() {
     });
 }
 
-/// Others are heard of twice at once: beside an answer, and in it. Their tokens and ours count once.
+/// Tokens of other machines are reported twice concurrently, beside an answer and in it. Their
+/// tokens and ours count once.
 #[test]
 fn learning_races_confirming_and_counts_no_token_twice() {
     explore(Bound::Preemptions(3), Atomics::Touched, |threads| {
@@ -194,7 +197,8 @@ fn learning_races_confirming_and_counts_no_token_twice() {
     });
 }
 
-/// Two threads hear something over a new connection. Neither takes it for a confirmation, whichever noticed first.
+/// Two threads get a reply over a new connection. Neither takes it for a confirmation, whichever
+/// noticed first.
 #[test]
 fn connections_are_noticed_with_the_time_to_recover() {
     let seen = Seen::default();

@@ -39,7 +39,8 @@ fn charges_of_two_limits_race(bound: Bound, atomics: Atomics) {
                     move || asks(&limits, false)
                 });
                 let admitted = asks(&limits, true) + other.join().unwrap();
-                // Both may be refused, each for what the other will give back; both may not be allowed.
+                // Both requests may be refused, each because of tokens that the other will give
+                // back. Both may not be allowed.
                 assert!(admitted <= 1, "{algorithm}: {admitted} by {sizes:?}");
                 assert_eq!(
                     left(&limits),
@@ -69,7 +70,8 @@ fn a_charge_of_two_limits_races_a_charge_of_one() {
             });
             let both = asks(&limits, true);
             let alone = other.join().unwrap();
-            // Whoever charges the second first has it: the first is charged before, and never refuses.
+            // The thread that charges the second limit first gets its token. The first limit is
+            // charged before, and never refuses.
             assert_eq!(both + alone, 1, "{algorithm}");
             assert_eq!(left(&limits), [2 - both, 0], "{algorithm}");
         });

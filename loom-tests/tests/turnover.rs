@@ -1,5 +1,5 @@
-//! Races of a turnover with charges, insertions, refunds, other turnovers. The first era has two places
-//! in one line, the next four in two lines, and so on: see `FIRST_LIMIT` and `CHUNK`.
+//! Races of a turnover with charges, insertions, refunds, other turnovers. The first era has two
+//! places in one line, the next four in two lines, and so on: see `FIRST_LIMIT` and `CHUNK`.
 
 mod model;
 
@@ -12,7 +12,7 @@ const NOW: Tick = Tick::from_nanos(5_000_000_000);
 /// A time at which what was charged at `NOW` is idle.
 const LATER: Tick = Tick::from_nanos(9_000_000_000);
 
-/// A turnover at one of these times is not followed by another at the same time.
+/// With this grace, a turnover at one of these times is not followed by another at the same time.
 const GRACE: Duration = Duration::from_nanos(1);
 
 type Gate = Arc<Limiter<u64>>;
@@ -31,7 +31,8 @@ fn with_keys(max_keys: usize, per_second: u64, keys: u64) -> Gate {
     gate
 }
 
-/// The first of two new keys finds no place and links the next era, the second turns the first era over.
+/// The first of two new keys finds no place and links the next era, the second turns the first era
+/// over.
 fn insert(gate: &Gate, keys: [u64; 2], now: Tick) {
     for key in keys {
         assert!(gate.check_at(&key, 1, now).is_allowed());
@@ -91,7 +92,7 @@ fn charge_races_move_with_two_helpers() {
     two_helpers(Bound::Preemptions(2), Atomics::Plain);
 }
 
-/// Two new keys come at once; the second of them finds no place and begins the turnover.
+/// Two new keys come in two threads. The second finds no place and begins the turnover.
 fn inserts_and_seals(bound: Bound, atomics: Atomics) -> Explored {
     explore(bound, atomics, |threads| {
         let gate = with_keys(8, 1, 1);
@@ -118,8 +119,9 @@ fn insert_races_seal_deeply() {
     inserts_and_seals(Bound::Preemptions(2), Atomics::Touched);
 }
 
-/// A batch of a new key and a known one, while another new key has the era turned over. The batch has looked for both in that
-/// era before it charges the first, and may turn it over itself before it charges the second.
+/// A batch of a new key and a known one, while another new key has the era turned over. The batch
+/// has looked for both in that era before it charges the first, and may turn it over itself before
+/// it charges the second.
 #[test]
 fn turnover_races_batch_and_each_key_is_charged_once() {
     explore(Bound::Preemptions(1), Atomics::Touched, |threads| {
@@ -141,7 +143,7 @@ fn turnover_races_batch_and_each_key_is_charged_once() {
     });
 }
 
-/// The same new key comes twice, while a turnover must make room for it.
+/// One new key comes in two threads, while a turnover must make room for it.
 fn one_key_twice(bound: Bound, atomics: Atomics) -> Explored {
     explore(bound, atomics, |threads| {
         let gate = with_keys(8, 1, 3);
@@ -199,7 +201,7 @@ fn eviction_races_charge_and_gives_one_burst_deeply() {
     eviction_and_charge(Bound::Preemptions(3), Atomics::Touched);
 }
 
-/// From then on a key is idle that was charged all it has at `NOW`.
+/// The time from which a key is idle that was charged all its tokens at `NOW`.
 const IDLE: Tick = Tick::from_nanos(6_000_000_000);
 
 /// A key that is throttled at `NOW` is charged then by a thread that comes late.
@@ -216,7 +218,7 @@ fn eviction_races_late_charge_and_grants_nothing() {
     let note = seen.clone();
     explore(Bound::Preemptions(1), Atomics::Touched, move |threads| {
         let gate = with_keys(8, 1, 1);
-        // This one is not idle, so it raises no mark.
+        // This key is not idle, so it raises no mark.
         assert!(gate.check_at(&2, 1, LATER).is_allowed());
         let other = threads.spawn({
             let gate = Arc::clone(&gate);
@@ -258,8 +260,8 @@ fn claim_races_late_charge_and_grants_nothing() {
     seen.expect(&["false", "true"]);
 }
 
-/// A thread evicts a key and stalls; another does its chunk once more, makes the next era the root,
-/// and charges the key there at the time of one who comes late.
+/// A thread evicts a key and stalls. Another thread does its chunk again, makes the next era the
+/// root, and charges the key there at an earlier time.
 #[test]
 fn late_charge_after_a_stalled_eviction_is_granted_nothing() {
     explore(Bound::Preemptions(1), Atomics::Plain, |threads| {
@@ -364,8 +366,8 @@ fn nested_growth_races_charge() {
     });
 }
 
-/// An era of two chunks is turned over by two threads, and a third, which has moved nothing, finds the
-/// next era as the root.
+/// An era of two chunks is turned over by two threads, and a third, which has moved nothing, finds
+/// the next era as the root.
 #[test]
 fn promotion_races_charge_of_a_moved_key() {
     explore(Bound::Preemptions(2), Atomics::Plain, |threads| {
@@ -390,8 +392,8 @@ fn promotion_races_charge_of_a_moved_key() {
     });
 }
 
-/// At the cap, idle keys make room for new ones; those that find none are told so by the policy, and the
-/// cap is never passed.
+/// At the cap, idle keys make room for new ones. New keys without room get the policy, and the cap
+/// is never passed.
 fn two_inserts_at_the_cap(bound: Bound, atomics: Atomics) -> Explored {
     explore(bound, atomics, |threads| {
         let gate = with_keys(2, 1, 2);
@@ -409,14 +411,15 @@ fn two_inserts_at_the_cap(bound: Bound, atomics: Atomics) -> Explored {
     })
 }
 
-// It takes a quarter of an hour and more; one preemption more, or touched atomics, several times that.
+// This model takes more than a quarter of an hour. With one more preemption, or touched atomics, it
+// takes several times as long.
 #[test]
 fn inserts_at_the_cap_race_for_the_places_of_idle_keys() {
     two_inserts_at_the_cap(Bound::Preemptions(1), Atomics::Plain);
 }
 
-/// A limiter of an era that is being turned over, none of its chunks done: one chunk if two keys fill it, two
-/// if four do. The key that began the turnover is the last.
+/// A limiter of an era that is being turned over, none of its chunks done: one chunk if two keys
+/// fill it, two if four do. The key that began the turnover is the last.
 fn turning_over(per_second: u64, keys: u64) -> Gate {
     let gate = with_keys(16, per_second, keys + 1);
     assert_eq!(gate.len() as u64, keys + 1);
@@ -428,8 +431,9 @@ fn step(gate: &Gate, now: Tick) {
     let _ = gate.sweep_at(4, now);
 }
 
-/// One thread does the first of two chunks; another does the second, makes the next era the root, and looks for
-/// the keys, also for those it has not moved itself. (A charge would repair a stale look, so only this shows it.)
+/// One thread does the first of two chunks; another does the second, makes the next era the root,
+/// and looks for the keys, also for those it has not moved itself. (A charge would repair a stale
+/// look, so only this shows it.)
 fn promotion_and_peek(bound: Bound, atomics: Atomics) -> Explored {
     explore(bound, atomics, |threads| {
         let gate = turning_over(2, 4);
@@ -460,7 +464,7 @@ fn promotion_races_peek_deeply() {
     promotion_and_peek(Bound::Preemptions(1), Atomics::Touched);
 }
 
-/// Two threads do the last chunk of an era and make the next one the root, which is done once.
+/// Two threads do the last chunk of an era and make the next one the root, which happens once.
 fn two_promote(bound: Bound, atomics: Atomics) -> Explored {
     explore(bound, atomics, |threads| {
         let gate = turning_over(1, 4);
@@ -493,8 +497,8 @@ fn promotion_races_promotion_deeply() {
     two_promote(Bound::Preemptions(2), Atomics::Touched);
 }
 
-/// A thread takes the first chunk of two and stalls anywhere in it; another takes the second, redoes the
-/// first, makes the next era the root and charges a key of the first there.
+/// A thread takes the first chunk of two and stalls anywhere in it; another takes the second,
+/// redoes the first, makes the next era the root and charges a key of the first there.
 fn stalled_owner(bound: Bound, atomics: Atomics) -> Explored {
     explore(bound, atomics, |threads| {
         let gate = turning_over(2, 4);
@@ -525,8 +529,8 @@ fn stalled_chunk_owner_comes_back_late_deeply() {
     stalled_owner(Bound::Preemptions(1), Atomics::Touched);
 }
 
-/// A helper stalls with the frozen word of a key; meanwhile the key is moved by another and charged in the next
-/// era. Then it is evicted from there, and comes back in the one after that.
+/// A helper stalls with the frozen word of a key. Meanwhile another thread moves the key, and it is
+/// charged in the next era. Then it is evicted from there, and comes back in the era after that.
 fn late_helper(bound: Bound, atomics: Atomics) -> Explored {
     explore(bound, atomics, |threads| {
         let gate = turning_over(2, 2);
@@ -563,7 +567,7 @@ fn late_helper_meets_a_reused_key_deeply() {
     late_helper(Bound::Preemptions(2), Atomics::Plain);
 }
 
-/// Clearing makes a key as good as new, also one that is on its way to the next era.
+/// Clearing makes a key as good as new, even while the key is moved to the next era.
 fn clear_and_step(bound: Bound, atomics: Atomics) -> Explored {
     explore(bound, atomics, |threads| {
         let gate = turning_over(1, 2);
@@ -579,7 +583,8 @@ fn clear_and_step(bound: Bound, atomics: Atomics) -> Explored {
         for key in 1..=3 {
             holds(&gate, key, 1, 0, NOW);
         }
-        // Forgotten too, unless the other thread has put the last word on it off to the next turnover.
+        // Forgotten too, unless the other thread has put the last word on it off to the next
+        // turnover.
         assert!(gate.len() <= 3);
     })
 }

@@ -1,18 +1,19 @@
-//! The ledgers: the tables in the module pages that say of each edge which tests fail without it.
+//! The ledgers: the tables in the module pages that name, for each edge, the tests that fail
+//! without it.
 
 use crate::source::Source;
 use std::collections::BTreeMap;
 
-/// What the ledgers say of an edge.
+/// The entry of an edge in the ledgers.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Edge {
     /// Each of its orderings is needed by at least one of these.
     pub tests: Vec<String>,
-    /// Why there are none, if there are none.
+    /// The reason why the edge has no test, if it has none.
     pub reason: Option<String>,
 }
 
-/// The edges of all ledgers, by name; what is wrong with a ledger goes to `errors`.
+/// The edges of all ledgers, by name. Faults in a ledger are added to `errors`.
 pub fn read(sources: &[Source], errors: &mut Vec<String>) -> BTreeMap<String, Edge> {
     let mut edges = BTreeMap::new();
     for source in sources {

@@ -1,10 +1,11 @@
 //! Weakens each ordering of the library, one at a time, and demands that a model notices.
 //!
-//! Run it with `make weaken`; arguments choose sites by a part of what is printed of them, such as
-//! `src/rule.rs` or `*link*`. A site is an ordering stronger than relaxed, or a fence, in the code of the
-//! library. The `// ORDERING:` note above it names its edges, and the ledgers in the module pages name the
-//! tests of each edge. These tests must pass as the library is, and one of them must fail with each weaker
-//! ordering. An edge without a test must say why; its sites are printed with that reason.
+//! Run it with `make weaken`; arguments select sites by a part of their printed form, such as
+//! `src/rule.rs` or `*link*`. A site is an ordering stronger than relaxed, or a fence, in the code
+//! of the library. The `// ORDERING:` note above it names its edges, and the ledgers in the module
+//! pages name the tests of each edge. These tests must pass with the library unchanged, and one of
+//! them must fail with each weaker ordering. An edge without a test must give a reason, which is
+//! printed with its sites.
 //!
 //! All changes are made in a copy of the tree, under the target directory.
 
@@ -23,7 +24,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// What is to be weakened, and how that is noticed.
+/// The sites to weaken, and the tests that must notice.
 struct Plan {
     sources: Vec<Source>,
     /// The sites of each source.
@@ -32,7 +33,7 @@ struct Plan {
 }
 
 impl Plan {
-    /// The plan for the library at `root`; what is wrong with notes and ledgers goes to `errors`.
+    /// Reads the plan for the library at `root`. Faults in notes and ledgers are added to `errors`.
     fn read(root: &Path, errors: &mut Vec<String>) -> std::io::Result<Self> {
         let sources = Source::library(root)?;
         let edges = ledger::read(&sources, errors);
@@ -64,7 +65,7 @@ impl Plan {
         site.edges.iter().flat_map(|edge| &self.edges[edge].tests).map(String::as_str).collect()
     }
 
-    /// Why no test is named for a site.
+    /// The reason why a site has no test.
     fn reasons(&self, site: &Site) -> String {
         let reasons = site.edges.iter().filter_map(|edge| self.edges[edge].reason.as_deref());
         reasons.collect::<Vec<_>>().join("; ")
@@ -76,7 +77,7 @@ fn place(source: &Source, site: &Site) -> String {
     format!("{}:{} {edges}", source.name, site.line)
 }
 
-/// How many mutants ended how.
+/// The number of mutants by result.
 #[derive(Default)]
 struct Tally {
     killed: usize,
@@ -127,7 +128,7 @@ fn run(chosen: &[String]) -> Result<bool, Box<dyn Error>> {
             continue;
         }
         tests.retain(|test| named.contains(test));
-        // The quickest first.
+        // Run the quickest tests first.
         tests.sort_by_key(|test| takes[test]);
         for mutant in &site.mutants {
             let change = format!("{place}: {} -> {}", mutant.from, mutant.to);
@@ -148,7 +149,7 @@ fn run(chosen: &[String]) -> Result<bool, Box<dyn Error>> {
     Ok(survived == 0 && timed_out == 0 && errors.is_empty())
 }
 
-/// Runs the tests until one fails; what is to be said of that.
+/// Runs the tests until one fails, and returns what to print of that.
 fn verdict(models: &Models, tests: &[&str], tally: &mut Tally) -> Result<String, Box<dyn Error>> {
     let mut late = Vec::new();
     for &test in tests {

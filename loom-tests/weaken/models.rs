@@ -10,7 +10,8 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A test that takes longer has not ended. That is by the wall clock, and the machine may have other things to do.
+/// A test that takes longer counts as one that did not end. The limit is wall clock time on a
+/// machine that may be busy.
 const LIMIT: Duration = Duration::from_secs(600);
 
 /// How a test ended.
@@ -31,7 +32,7 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// The copy, and the programs built from it.
+/// The copy of the tree, and the programs built from it.
 pub struct Models {
     folder: PathBuf,
     /// The file that holds each test: `turnover`.
@@ -99,14 +100,14 @@ impl Models {
             let Some((_, rest)) = message.split_once(r#""executable":""#) else { continue };
             let program = PathBuf::from(rest.split('"').next().unwrap_or_default());
             let name = program.file_stem().and_then(|name| name.to_str()).unwrap_or_default();
-            // What cargo appends is a hash.
+            // Cargo appends a hash.
             let file = name.rsplit_once('-').map_or(name, |(file, _)| file);
             self.programs.insert(file.to_owned(), program);
         }
         Ok(())
     }
 
-    /// Runs one test, and how long that took.
+    /// Runs one test. Returns its result and how long it took.
     pub fn run(&self, test: &str) -> Result<(Outcome, Duration), Box<dyn Error>> {
         let log = self.folder.join("test.log");
         let file = File::create(&log)?;

@@ -1,4 +1,4 @@
-//! The sites: each place in the code where an ordering is chosen, its edges, and what is weaker.
+//! The sites: each place in the code that chooses an ordering, its edges, and the weaker orderings.
 
 use crate::source::{Source, closing, is_name, names};
 use std::ops::Range;
@@ -7,9 +7,9 @@ use std::ops::Range;
 #[derive(Debug)]
 pub struct Site {
     pub line: usize,
-    /// As it is written: `Acquire`, `fence(SeqCst)`.
+    /// The ordering as the source spells it: `Acquire`, `fence(SeqCst)`.
     pub what: String,
-    /// The edges it belongs to, by its note.
+    /// The edges that its note names.
     pub edges: Vec<String>,
     pub mutants: Vec<Mutant>,
 }
@@ -18,20 +18,20 @@ pub struct Site {
 #[derive(Debug, PartialEq, Eq)]
 pub struct Mutant {
     pub place: Range<usize>,
-    /// What stands there now, in short.
+    /// The present text, in short.
     pub from: &'static str,
-    /// What is to stand there, in short.
+    /// The new text, in short.
     pub to: &'static str,
 }
 
 const ORDERINGS: [&str; 4] = ["Acquire", "Release", "AcqRel", "SeqCst"];
 
-/// Models have a fence of their own where the library has one of the compiler's.
+/// Where the library has a compiler fence, models have their own fence.
 const FENCES: [&str; 2] = ["fence", "compiler_fence"];
 
 const REMOVED: &str = "removed";
 
-/// What is weaker than an ordering; of a fence, only what is a fence still.
+/// The weaker alternatives of an ordering. For a fence, only those that are valid for a fence.
 fn weaker(ordering: &str, in_fence: bool) -> &'static [&'static str] {
     match (ordering, in_fence) {
         ("AcqRel", _) => &["Acquire", "Release"],
@@ -44,7 +44,7 @@ fn weaker(ordering: &str, in_fence: bool) -> &'static [&'static str] {
 impl Mutant {
     /// The text of the source with this change.
     pub fn applied(&self, text: &str) -> String {
-        // A full path, for the file need not import what is weaker.
+        // A full path, because the file may not import the weaker ordering.
         let to = match self.to {
             REMOVED => "()".to_owned(),
             ordering => format!("::core::sync::atomic::Ordering::{ordering}"),
@@ -53,7 +53,7 @@ impl Mutant {
     }
 }
 
-/// The sites of a file; those that are not understood go to `errors`.
+/// Finds the sites of a file. Those that are not understood are added to `errors`.
 pub fn find(source: &Source, errors: &mut Vec<String>) -> Vec<Site> {
     let mut sites = Vec::new();
     let code = &source.code;

@@ -1,4 +1,4 @@
-//! A source file, and what of it is code that the library runs.
+//! A source file, and the part of it that is code of the library.
 
 use std::fs;
 use std::io;
@@ -6,12 +6,13 @@ use std::path::Path;
 
 /// A file of the library.
 pub struct Source {
-    /// From the root of the project: `src/rule.rs`.
+    /// Path from the root of the project: `src/rule.rs`.
     pub name: String,
     pub text: String,
-    /// The text with spaces for comments, literals and unit tests; all else is where it was.
+    /// The text with spaces in place of comments, literals and unit tests, so that all else keeps
+    /// its position.
     with_imports: String,
-    /// The same with spaces for imports, too.
+    /// `code` with spaces in place of imports, too.
     pub code: String,
 }
 
@@ -25,7 +26,8 @@ impl Source {
         Self { name, text, with_imports, code: whole(code) }
     }
 
-    /// The lines of imports that give one of these names another, or import what `Ordering` holds unseen.
+    /// The lines of imports that give one of these names another, or import what `Ordering` holds
+    /// unseen.
     pub fn renamed_imports(&self, renamed: &[&str]) -> Vec<usize> {
         let code = &self.with_imports;
         let imports = names(code).filter(|(_, name)| *name == "use").map(|(at, _)| {
@@ -115,7 +117,7 @@ fn blank(text: &mut [u8]) {
     }
 }
 
-/// Where `end` is at or after `from`; the end of the text if nowhere.
+/// The position of `end` at or after `from`, or the end of the text.
 fn find(text: &[u8], from: usize, end: &[u8]) -> usize {
     let found = text[from..].windows(end.len()).position(|part| part == end);
     found.map_or(text.len(), |at| from + at)

@@ -1,4 +1,5 @@
-//! Turns the library's atomics into shuttle's, by the switch that is there for loom: see `src/sync.rs`.
+//! Turns the library's atomics into shuttle's, by the switch that is there for loom: see
+//! `src/sync.rs`.
 
 fn main() {
     println!("cargo:rustc-cfg=tollgate_loom");

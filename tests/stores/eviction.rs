@@ -11,9 +11,9 @@ fn random(state: &mut u64) -> u64 {
     *state >> 33
 }
 
-/// Far more keys come than there is room for, but those that are not idle always fit. The table turns
-/// over when it is full, or at every opportunity: before each check. Every decision is that of a map that
-/// never forgets.
+/// Far more keys come than there is room for, but keys that are not idle always fit. The table
+/// turns over when it is full, or at every opportunity: before each check. Every decision equals
+/// that of a map that never forgets.
 #[test]
 fn eviction_never_changes_a_decision() {
     for &algorithm in ALGORITHMS {

@@ -1,9 +1,9 @@
-//! The store that these tests run with: exact keys.
+//! The store that the tests of this folder run with: exact keys.
 
 use std::hash::Hash;
 use tollgate::{Algorithm, Builder, ExactKeys, Limiter};
 
-/// What the store takes.
+/// The algorithms that this store accepts.
 #[allow(dead_code)]
 pub(crate) const ALGORITHMS: &[Algorithm] = &Algorithm::ALL;
 

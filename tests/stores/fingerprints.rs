@@ -1,9 +1,9 @@
-//! The store that these tests run with: fingerprints in a table.
+//! The store that the tests of this folder run with: fingerprints in a table.
 
 use std::hash::Hash;
 use tollgate::{Algorithm, Builder, Limiter};
 
-/// What the store takes.
+/// The algorithms that this store accepts.
 #[allow(dead_code)]
 pub(crate) const ALGORITHMS: &[Algorithm] = &Algorithm::PACKED;
 

@@ -1,9 +1,8 @@
 //! Forgetting changes no decision, whatever times are passed: stalled threads, clocks that are set
 //! back or jump.
 //!
-//! A key that was forgotten is charged at no earlier time than that from which on it was idle. So a
-//! map that never forgets decides the same, if it is asked at the time at which the charge counts:
-//! `Decision::at`.
+//! A forgotten key is charged no earlier than the time from which it was idle. So a map that never
+//! forgets decides the same, if it is asked at the time at which the charge counts: `Decision::at`.
 
 use crate::store::{ALGORITHMS, Gate, IntoGate};
 use std::collections::HashMap;
@@ -38,8 +37,8 @@ impl Random {
     }
 }
 
-/// A batch is decided by the time at which its keys are there, and the iterator may take its time
-/// for each batch.
+/// Each part of a batch counts at the time at which its keys are collected, so the iterator may be
+/// slow.
 #[test]
 fn a_slow_iterator_gives_no_burst_twice() {
     for &algorithm in ALGORITHMS {
@@ -107,7 +106,7 @@ fn a_clock_set_back_after_a_sweep_gives_no_burst_twice() {
     }
 }
 
-/// Threads that are preempted at any place, and a table that forgets what is idle at once.
+/// Threads that are preempted at any place, and a table that forgets idle keys immediately.
 #[test]
 fn without_a_grace_no_two_charges_are_too_close() {
     const INTERVAL: u64 = 20_000;
@@ -124,7 +123,7 @@ fn without_a_grace_no_two_charges_are_too_close() {
                 scope.spawn(|| {
                     for asked in 0..200_000 {
                         let key = asked % KEYS;
-                        // However rarely the other thread gets a core.
+                        // Ends even if the other thread rarely gets a core.
                         if asked % 1_000 == 0 {
                             limiter.sweep_at(4_096, read());
                         }
@@ -154,15 +153,15 @@ fn without_a_grace_no_two_charges_are_too_close() {
     assert!(limiter.stats().evicted > 100, "{:?}", limiter.stats());
 }
 
-/// What a key was admitted, by the times at which it counts.
+/// The admissions of a key, by the times at which they count.
 #[derive(Default)]
 struct Admitted(Vec<(u64, u64)>);
 
 impl Admitted {
     fn note(&mut self, algorithm: Algorithm, quota: Quota, now: Tick, charge: &Decision) {
         let period = u64::try_from(quota.period().as_nanos()).unwrap();
-        // Windows and logs count a stale charge at the key's time, which is told by when it counts
-        // no more.
+        // Windows and logs count a stale charge at the key's time, which shows in the time at which
+        // the charge stops counting.
         let until = (now + charge.reset_after()).as_nanos();
         let at = match algorithm {
             Algorithm::FixedWindow | Algorithm::SlidingLog => until.saturating_sub(period),
@@ -172,7 +171,7 @@ impl Admitted {
         self.0.push((at, charge.charged()));
     }
 
-    /// Is no trailing interval of these times beyond what the algorithm states?
+    /// Do all trailing intervals of these times hold what the algorithm states?
     fn are_within_the_bound(mut self, algorithm: Algorithm, quota: Quota) -> bool {
         let (limit, period) = (u128::from(quota.tokens()), quota.period().as_nanos());
         self.0.sort_unstable();
@@ -185,7 +184,7 @@ impl Admitted {
                     Algorithm::FixedWindow | Algorithm::SlidingLog | Algorithm::SlidingWindow => {
                         sum <= limit * (span / period + 1)
                     }
-                    // Two nanoseconds early, where an interval is no whole number of them.
+                    // Two nanoseconds early, where an interval is not a whole number of them.
                     _ => sum * period <= limit * (period + span + 2),
                 }
             })
@@ -210,7 +209,7 @@ impl Clocks {
             1 => self.of[caller] = by,
             2..=5 => self.of[caller] /= 2,
             6 => self.now += self.random.below(2 * SECOND),
-            // One reading that is wrong by far.
+            // A single reading that is far off.
             7 if self.random.below(10) == 0 => return Tick::from_nanos(self.now + CENTURY),
             _ => {}
         }
@@ -218,8 +217,8 @@ impl Clocks {
     }
 }
 
-/// All that is asked of a limiter at such times, and of a map that never forgets at the times at
-/// which it counts.
+/// Compares a limiter at such times with a map that never forgets, which is asked at the times at
+/// which the limiter counts.
 fn forgets_as_if_it_never_did(algorithm: Algorithm, seed: u64, gives_back: bool) -> (u64, u64) {
     let mut random = Random(seed);
     let period = [1 + random.below(50_000_000), 1 + random.below(SECOND)][random.place(2)];
@@ -303,8 +302,8 @@ fn at_any_times_a_map_that_never_forgets_decides_alike() {
     }
 }
 
-/// The table is full of keys that are throttled for an hour, so what a caller with another clock
-/// wants is a place.
+/// The table is full of keys that are throttled for an hour. A caller with another clock asks for a
+/// place.
 #[test]
 fn a_time_a_century_ahead_is_neither_amnesty_nor_lock_out() {
     for &algorithm in ALGORITHMS {
@@ -312,7 +311,7 @@ fn a_time_a_century_ahead_is_neither_amnesty_nor_lock_out() {
         let limiter: Gate<u64> = builder.clock(Clock::manual()).gate();
         let (now, century) = (second(7_200), Tick::from_nanos(7_200 * SECOND + CENTURY));
         assert!((0..90).all(|key| limiter.check_at(&key, 1, now).is_allowed()));
-        // While there is room, and when there is none.
+        // First while there is room, then with a full table.
         for key in 1_000..1_020 {
             let ahead = limiter.check_at(&key, 1, century);
             assert_eq!(ahead.is_allowed(), ahead.source() == Source::Key);
@@ -329,8 +328,9 @@ fn a_time_a_century_ahead_is_neither_amnesty_nor_lock_out() {
     }
 }
 
-/// It is believed then. What is forgotten for it is still charged no earlier than it would be idle,
-/// and others are delayed by no more than that.
+/// A sweep by a time far ahead forgets keys if other keys have reached that time. A forgotten key
+/// is then charged no earlier than it would be idle, and other keys are delayed by no more than
+/// that.
 #[test]
 fn a_jump_ahead_and_back_delays_no_longer_than_an_idle_time() {
     for &algorithm in ALGORITHMS {
@@ -350,7 +350,7 @@ fn a_jump_ahead_and_back_delays_no_longer_than_an_idle_time() {
             assert_eq!((late.is_allowed(), late.at()), (true, idle), "{algorithm}: {late:?}");
             let again = limiter.check_at(&key, 1, soon);
             assert!(!again.is_allowed(), "{algorithm}");
-            // To the tick.
+            // Exact to the tick.
             let then = soon + again.retry_after().unwrap();
             let before = Tick::from_nanos(then.as_nanos() - 1);
             assert!(!limiter.check_at(&key, 1, before).is_allowed(), "{algorithm}");
@@ -359,8 +359,7 @@ fn a_jump_ahead_and_back_delays_no_longer_than_an_idle_time() {
     }
 }
 
-/// A limiter that knows no other times than those that are passed, and those of a night are far
-/// apart.
+/// The limiter only knows the times of its calls, and a night passes between those of two days.
 #[test]
 fn a_log_of_days_still_makes_the_table_forget() {
     for &algorithm in ALGORITHMS {
@@ -402,7 +401,7 @@ fn an_idle_key_makes_room_after_so_many_were_refused() {
     assert_eq!(limiter.stats().evicted, 1);
 }
 
-/// One that inserts keys at an old time contradicts each sweep; it ends all the same.
+/// A thread that inserts keys at an old time contradicts each sweep, which ends all the same.
 #[test]
 fn a_sweep_that_is_contradicted_ends() {
     let builder = Limiter::builder(Quota::per_hour(1)).max_keys(10).grace(Duration::from_secs(10));

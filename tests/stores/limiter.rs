@@ -173,7 +173,7 @@ mod refunds {
         assert_eq!(limiter.peek(&1).remaining(), 9);
     }
 
-    /// Whatever was charged since: by the same key, at the same time.
+    /// A refund gives the same back whatever was charged since: by the same key, at the same time.
     #[test]
     fn a_refund_gives_back_nothing_charged_before_a_reset() {
         for &algorithm in ALGORITHMS {
@@ -239,7 +239,7 @@ mod at_the_cap {
         limiter
     }
 
-    /// Whatever new keys get, the known ones decide as before and nothing is added.
+    /// Whatever policy new keys get, known keys decide as before and no key is added.
     fn known_keys_notice_nothing(limiter: &Gate<u64>) {
         for key in 0..3 {
             let second = limiter.check(&key);
@@ -314,7 +314,8 @@ mod batches {
         }
     }
 
-    /// Among them keys that are new, that lie further on, that have a quota of their own, and that are being moved.
+    /// The batch has keys that are new, keys further on in their probe run, keys with quotas of
+    /// their own, and keys that are being moved.
     #[test]
     fn batches_decide_as_single_checks_whatever_their_keys_have_gone_through() {
         for &algorithm in ALGORITHMS {
@@ -334,7 +335,8 @@ mod batches {
                     let keys: Vec<u64> = (0..250).map(|n| (n * n + 11 * round * n) % 5_000 % 997).collect();
                     clock.advance(Duration::from_secs(2));
                     if round % 8 == 7 {
-                        // Begins to move all keys; the batch is of those that were moved and of those that were not.
+                        // Begins to move all keys. Some keys of the batch were moved, and some were
+                        // not.
                         many.sweep(1);
                     }
                     let mut decisions = Vec::new();
@@ -364,7 +366,7 @@ mod threads {
 
     const THREADS: u64 = 4;
 
-    /// Runs `body` on several threads that start at once; the sum of what they return.
+    /// Runs `body` on several threads that start together, and adds up their results.
     fn race(body: impl Fn(u64) -> u64 + Sync) -> u64 {
         let start = Barrier::new(usize::try_from(THREADS).unwrap());
         thread::scope(|scope| {
@@ -442,8 +444,8 @@ mod threads {
         }
     }
 
-    /// Times of different threads reach a key in any order; by the times the charges bear, no interval
-    /// holds more than the bound.
+    /// Times of different threads reach a key in any order; by the times the charges bear, no
+    /// interval holds more than the bound.
     #[test]
     fn threads_with_skewed_clocks_stay_within_the_bound() {
         let rate = 1_000_u64;

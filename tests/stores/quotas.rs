@@ -1,4 +1,5 @@
-//! Quotas that are changed while the limiter is in use: the default, and those that keys have of their own.
+//! Quotas that are changed while the limiter is in use: the default, and those that keys have of
+//! their own.
 
 use crate::store::{ALGORITHMS, Gate, IntoGate};
 use proptest::prelude::*;
@@ -47,7 +48,7 @@ fn any_way() -> impl Strategy<Value = Way> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(if cfg!(debug_assertions) { 300 } else { 2_000 }))]
 
-    /// What is taken stays taken: so many tokens less than the new capacity.
+    /// What is taken stays taken: the new capacity, less the tokens taken, remains.
     #[test]
     fn what_is_missing_stays_missing(
         algorithm in any_algorithm(),
@@ -101,15 +102,16 @@ proptest! {
         }
     }
 
-    /// At one instant no more is admitted than the larger capacity; also around several changes, if each raises
-    /// the capacity.
+    /// At one instant no more is admitted than the larger capacity; also around several changes, if
+    /// each raises the capacity.
     #[test]
     fn no_change_grants_more_than_the_larger_burst(
         algorithm in any_algorithm(),
         way in any_way(),
         quotas in prop::collection::vec((1_u64..1_000, 1_u64..7_200), 2..8),
         costs in prop::collection::vec(1_u64..400, 40),
-        // The clock of who changes is behind, for another thread was quicker. Then the new rate counts from there.
+        // The thread that changes the quota reads an earlier time than another thread has passed.
+        // The new rate counts from the later one.
         skews in prop::collection::vec(prop_oneof![Just(0), 0_u64..3_000], 8),
     ) {
         let mut quotas = quotas;
@@ -122,7 +124,7 @@ proptest! {
         let (mut admitted, mut refilled) = (0, 0);
         for (n, quota) in quotas.iter().map(quota).enumerate() {
             if n > 0 {
-                // Windows of another length have another boundary between.
+                // Windows of another length have other boundaries between.
                 let skew = if algorithm.has_windows() { 0 } else { skews[n] };
                 change(&limiter, way, 7, quota, Tick::from_nanos(now.as_nanos() - skew * 1_000_000_000));
                 refilled += (quota.tokens() * skew).div_ceil(quota.period().as_secs());
@@ -135,7 +137,8 @@ proptest! {
         prop_assert!(admitted <= largest + refilled, "{} of {} + {}", admitted, largest, refilled);
     }
 
-    /// Nothing panics, whatever the quotas, the times and the costs are; refunds of charges under other quotas too.
+    /// Nothing panics, whatever the quotas, the times and the costs are; refunds of charges under
+    /// other quotas too.
     #[test]
     fn changes_never_panic(
         algorithm in any_algorithm(),
@@ -205,7 +208,7 @@ fn a_quota_of_its_own_outlives_the_state_of_its_key() {
     assert_eq!(limiter.check(&7).capacity(), 10, "clearing forgets keys, not quotas");
 }
 
-/// Nobody is forgotten by a change, also where there is no room for anybody else.
+/// A change forgets no key, even where the store has no room for more.
 #[test]
 fn a_change_at_the_cap_forgets_nobody() {
     let builder = Limiter::builder(per_hour(1)).max_keys(1_000).clock(Clock::manual());
@@ -258,7 +261,8 @@ fn a_cost_above_a_lowered_quota_is_refused_for_good_and_a_charge_of_the_old_one_
             assert_eq!(limiter.check_n(&7, 11).outcome(), Outcome::TooCostly, "{algorithm}");
             assert!(!limiter.check(&7).is_allowed());
             limiter.refund(&7, &charge);
-            // A bucket gives back what refills in the time for which the charge was to be held: 80 / 100 h.
+            // A bucket gives back what refills in the time for which the charge was to be held:
+            // `80 / 100 h`.
             let holds_times = algorithm.has_windows() || algorithm == Algorithm::SlidingLog;
             let back = if holds_times { 10 } else { 8 };
             assert_eq!(limiter.peek(&7).remaining(), back, "{algorithm} {way:?}");
@@ -285,8 +289,8 @@ fn keys_that_share_a_state_follow_the_default_quota() {
     assert_eq!(limiter.len(), 0);
 }
 
-/// Threads that take all they get, while the quota goes up: at a clock that stands still they get what the largest
-/// quota gives, and not one more.
+/// Threads that take all they get, while the quota goes up: at a clock that stands still they get
+/// what the largest quota gives, and not one more.
 #[test]
 fn changes_race_charges_and_exactly_the_larger_burst_is_granted() {
     for &algorithm in ALGORITHMS {
@@ -324,7 +328,7 @@ fn changes_race_charges(algorithm: Algorithm, way: Way) {
                 }
             });
         }
-        // Also if an assertion fails, or the racers would go on for ever.
+        // Also if an assertion fails, because the racers would never end.
         let _ends = Ends(is_over);
         for limit in (LARGE / 2..LARGE).step_by(25) {
             change(limiter, way, 7, per_hour(limit), now);
@@ -339,7 +343,7 @@ fn changes_race_charges(algorithm: Algorithm, way: Way) {
     assert_eq!(admitted.load(SeqCst), LARGE, "{algorithm} {way:?}");
 }
 
-/// Changes of two threads, each of its own keys and both of the default: none is lost.
+/// Two threads change quotas, each of its own keys and both of the default: no change is lost.
 #[test]
 fn changes_race_changes_and_none_is_lost() {
     let (limiter, _) = limiter(Algorithm::TokenBucket, per_hour(1));
@@ -381,13 +385,13 @@ fn the_memory_of_quotas_is_counted() {
     assert!((120..400).contains(&each), "{each} bytes");
 }
 
-/// A change takes effect at its own time, not when its key is next used, and not at the time of a call that only
-/// looks.
+/// A change takes effect at its own time, not when its key is next used, and not at the time of a
+/// call that only looks.
 #[test]
 fn a_change_takes_effect_at_its_own_time() {
     for &algorithm in ALGORITHMS {
         for way in WAYS {
-            // Ten an hour, all taken; then eleven. Somebody looks ahead.
+            // Ten an hour, all taken; then eleven. A peek looks ahead.
             let (gate, clock) = limiter(algorithm, per_hour(10));
             let now = clock.now();
             assert!(gate.check_n(&7, 10).is_allowed());
@@ -409,7 +413,7 @@ fn a_change_takes_effect_at_its_own_time() {
     }
 }
 
-/// The state that keys share goes on at the new rate, too.
+/// The state that keys share refills at the new rate, too.
 #[test]
 fn a_change_concerns_the_shared_state_at_once() {
     let clock = Clock::manual();
@@ -424,7 +428,8 @@ fn a_change_concerns_the_shared_state_at_once() {
     assert_eq!((next.source(), next.is_allowed(), next.remaining()), (Source::Overflow, false, 0));
 }
 
-/// Where the length of windows has changed, a charge of before is given back to no window that it is not in.
+/// Where the length of windows has changed, an older charge is given back only to a window that
+/// contains it.
 #[test]
 fn a_refund_after_a_change_of_length_gives_nothing_to_another_window() {
     for algorithm in [Algorithm::FixedWindow, Algorithm::SlidingWindow] {

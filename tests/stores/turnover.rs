@@ -35,8 +35,8 @@ fn a_flood_leaves_throttled_keys_throttled_and_memory_bounded() {
     }
 }
 
-/// Every key is admitted exactly as often as its quota says, while threads insert, charge and turn the
-/// table over; then all are idle and make room for others.
+/// Every key is admitted exactly as often as its quota says, while threads insert, charge and turn
+/// the table over; then all are idle and make room for others.
 #[test]
 fn threads_that_turn_the_table_over_lose_no_charge() {
     for round in 0..20 {
@@ -61,7 +61,7 @@ fn threads_that_turn_the_table_over_lose_no_charge() {
     }
 }
 
-/// One caller whose time is far ahead delays its own key and nobody's place in the table.
+/// A caller whose time is far ahead delays its own key, and takes no other key's place.
 #[test]
 fn a_time_far_ahead_does_not_keep_idle_keys_in_the_table() {
     let builder = Limiter::builder(Quota::per_second(1)).max_keys(100);
@@ -76,7 +76,7 @@ fn a_time_far_ahead_does_not_keep_idle_keys_in_the_table() {
     assert!(refused < 100, "{refused}");
 }
 
-/// Keys that come back all the time settle, also if each is idle between its visits.
+/// Keys that keep coming back get lasting places, even if each is idle between its visits.
 #[test]
 fn keys_that_are_idle_between_visits_settle() {
     let limiter: Gate<u64> =

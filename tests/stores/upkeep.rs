@@ -1,4 +1,4 @@
-//! Looking after a limiter: statistics, sweeping, clearing, the sweeper, the pinned handle.
+//! Upkeep of a limiter: statistics, sweeping, clearing, the sweeper, the pinned handle.
 
 use crate::store::{ALGORITHMS, Gate, IntoGate};
 use std::sync::Arc;
@@ -27,7 +27,8 @@ fn a_sweep_forgets_idle_keys_and_no_others() {
         for key in 0..100 {
             assert!(limiter.check_n(&key, 2).is_allowed());
         }
-        // A turnover is under way that has moved keys before they were idle; the next one forgets them.
+        // A turnover is under way that has moved keys before they were idle; the next one forgets
+        // them.
         while limiter.sweep(1_000) {}
         while limiter.sweep(1_000) {}
         assert_eq!(limiter.len(), 100, "{algorithm}");
@@ -81,7 +82,7 @@ fn sweeps_give_a_floods_memory_back() {
         assert!(limiter.check(&key).is_allowed());
     }
     assert_eq!(limiter.stats().capacity, 100_000);
-    // A few sweeps, unless other tests of this process keep what is retired from being freed.
+    // A few sweeps, unless other tests of this process keep retired memory from being freed.
     let start = Instant::now();
     while limiter.stats().capacity != small {
         assert!(start.elapsed() < 60 * SECOND, "{:?}", limiter.stats());
@@ -154,7 +155,8 @@ fn clearing_clears_the_shared_state_too() {
     assert!(limiter.check(&3).is_allowed());
 }
 
-/// Each round of clearing gives each key one more burst at the most, and none less once it is over.
+/// Each round of clearing gives each key at most one more burst, and after it no key has less than
+/// a whole one.
 #[test]
 fn clearing_races_charges_and_turnovers() {
     const KEYS: u64 = 300;

@@ -23,15 +23,15 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
 
-/// Where the picture goes, from the root.
+/// The path of the picture, from the root.
 const PICTURE: &str = "benches/peers/ratios.svg";
 const README: &str = "README.md";
 const PAGE: &str = "docs/performance.md";
-/// The name of the marks between which a page has what is drawn.
+/// The name of the marks around the drawn part of a page.
 const MARKS: &str = "peers";
 
-/// Draws the rows in `json`. `aside`: all is printed, and the pages and the picture stay as they
-/// are.
+/// Draws the rows in `json`. With `aside`, everything is printed, and the pages and the picture
+/// stay unchanged.
 pub fn run(json: &Path, many: usize, aside: bool) -> Result<(), String> {
     let make = if aside { "make peers PEERS=--quick" } else { "make peers" };
     let run = measured(json, OTHERS_PROFILE, make)?;
@@ -62,7 +62,7 @@ pub fn run(json: &Path, many: usize, aside: bool) -> Result<(), String> {
     pages.iter().try_for_each(|(path, page)| write(path, page))
 }
 
-/// What `peers` left there, if it was built in this profile. `make` would measure it.
+/// The rows that `peers` has written, if it was built in this profile. `make` would measure them.
 fn measured(path: &Path, profile: &str, make: &str) -> Result<Run, String> {
     let run: Run = serde_json::from_str(&rows(path, make)?).map_err(|why| told(path, why))?;
     if run.profile == profile {
@@ -73,7 +73,7 @@ fn measured(path: &Path, profile: &str, make: &str) -> Result<Run, String> {
     }
 }
 
-/// What `peers latency` left beside the rows, with as many keys and on the same machine.
+/// The rows that `peers latency` has written, with as many keys and on the same machine.
 fn tails(json: &Path, run: &Run, many: usize, aside: bool) -> Result<Tails, String> {
     let make = if aside { "make peers PEERS='latency --quick'" } else { "make peers PEERS=latency" };
     let path = beside(json, "latency");
@@ -93,7 +93,7 @@ fn of_one_machine(path: &Path, its: &Machine, others: &Machine) -> Result<(), St
     if its == others { Ok(()) } else { Err(told(path, "measured on another machine than the rows")) }
 }
 
-/// A file that `make` leaves there.
+/// A file that `make` writes.
 fn rows(path: &Path, make: &str) -> Result<String, String> {
     fs::read_to_string(path).map_err(|why| match why.kind() {
         ErrorKind::NotFound => format!("{} is missing; `{make}` measures what it holds", path.display()),

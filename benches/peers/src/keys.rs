@@ -1,16 +1,16 @@
 //! Keys and the order in which they come, prepared before anything is timed.
 //!
-//! A stream holds the keys themselves, one after the other, in the order of the checks. To walk through it
-//! costs the same for everyone, and little: the processor fetches ahead. Texts are allocated in that order
-//! too.
+//! A stream holds the keys themselves, one after the other, in the order of the checks. To walk
+//! through it costs the same for everyone, and little: the processor fetches ahead. Texts are
+//! allocated in that order too.
 
 use std::fmt::Display;
 use std::hash::Hash;
 use std::net::Ipv6Addr;
 
-/// What limiters are asked about.
+/// A key of the benchmarks.
 pub trait Key: Hash + Eq + Clone + Display + Send + Sync + 'static {
-    /// Another key for each number; the numbers' order does not show.
+    /// A different key for each number. The numbers' order does not show.
     fn numbered(number: u64) -> Self;
 
     /// The key as text, where it is one: some limiters know no other keys.
@@ -33,7 +33,8 @@ impl Key for u64 {
 }
 
 impl Key for String {
-    /// 17 bytes: an identifier such as services have, and short enough for those who keep short texts inline.
+    /// 17 bytes: an identifier such as services have, and short enough for those who keep short
+    /// texts inline.
     fn numbered(number: u64) -> Self {
         format!("user-{:012x}", mixed(number) >> 16)
     }
@@ -65,10 +66,10 @@ fn mixed(number: u64) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
-/// In which order keys come.
+/// The order in which keys come.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Order {
-    /// Each as likely as any other.
+    /// Each key is as likely as any other.
     Uniform,
     /// The n-th with a weight of n^-0.99, as in the Yahoo cloud serving benchmark.
     Zipf,

@@ -1,15 +1,16 @@
 //! How long single checks take: not the mean but the tail, `peers latency`.
 //!
-//! One thread checks a million known keys and times every check, in four [scenes](Scene). Each subject gets
-//! a new table for each scene and does in it what it has for it, at the same pace as all others.
+//! One thread checks a million known keys and times every check, in four [scenes](Scene). Each
+//! subject gets a new table for each scene and does in it what it has for it, at the same pace as
+//! all others.
 //!
-//! A loop that waits for its answers sees one long check where a service would see a thousand that queue. So
-//! beside the quantiles stands how much of the time in checks went into those of more than 100 microseconds
-//! (*stalled*).
+//! A loop that waits for its answers sees one long check where a service would see a thousand that
+//! queue. So beside the quantiles stands how much of the time in checks went into those of more
+//! than 100 microseconds (*stalled*).
 //!
-//! The empty loop is timed in the same way: its tail is that of the clock and of the machine. The floor has an
-//! array instead of a table, and where others sweep it copies that: what is left is what it costs that another
-//! core reads one table and writes another.
+//! The empty loop is timed in the same way: its tail is that of the clock and of the machine. The
+//! floor has an array instead of a table, and copies it where others sweep. What remains is the
+//! cost of one core reading a table while another writes a new one.
 
 mod scene;
 
@@ -23,7 +24,7 @@ pub use scene::{Plan, Scene};
 use scene::{Scene::Turnover, Times};
 use serde::{Deserialize, Serialize};
 
-/// Who takes part: one of each design.
+/// The subjects: one of each design.
 const NAMES: [&str; 11] = [
     EMPTY_LOOP,
     FLOOR,
@@ -38,17 +39,17 @@ const NAMES: [&str; 11] = [
     "256 mutexed shards",
 ];
 
-/// What `peers-latency.json` holds.
+/// The contents of `peers-latency.json`.
 #[derive(Serialize, Deserialize)]
 pub struct Tails {
     pub machine: Machine,
-    /// As [`Taken::by_others_since`] tells.
+    /// The result of [`Taken::by_others_since`].
     #[serde(default)]
     pub stolen: f64,
     pub keys: usize,
     pub rounds: usize,
     pub seconds: f64,
-    /// Of the flood: fresh keys a second.
+    /// Fresh keys a second, in the flood.
     pub pace: u32,
     pub rows: Vec<Row>,
 }
@@ -77,8 +78,8 @@ impl Tails {
         self.rows.iter().find(is_it)
     }
 
-    /// How many times as long the slowest check in a thousand takes while a turnover is under way. `None` if
-    /// too few checks met one to tell.
+    /// How many times as long the slowest check in a thousand takes while a turnover is under way.
+    /// `None` if too few checks met one to tell.
     pub fn turnover_to_steady(&self, subject: &str) -> Option<f64> {
         let p999 = |scene, under_way| {
             let row = self.row(scene, under_way, subject)?;
@@ -88,7 +89,7 @@ impl Tails {
     }
 }
 
-/// What came out for one subject in one scene.
+/// The result of one subject in one scene.
 struct Played {
     scene: Scene,
     name: &'static str,

@@ -1,8 +1,9 @@
-//! The same workloads on this limiter and on others, in one process, in turns: `make peers`.
+//! Runs workloads on this limiter and on others, in one process, in turns: `make peers`.
 //!
-//! A check is timed as a thread sees it: the medians are of rounds, the ratio to governor is taken in each
-//! round and then its median. `(empty loop)` is what it costs to walk through the keys; it is in all numbers
-//! and not subtracted. A subject that a workload does not fit is left out and named.
+//! A check is timed as a thread sees it: the medians are of rounds, the ratio to governor is taken
+//! in each round and then its median. `(empty loop)` is what it costs to walk through the keys; it
+//! is in all numbers and not subtracted. A subject that a workload does not fit is left out and
+//! named.
 //!
 //! `peers defaults` measures only this library and governor, both as `cargo add` gives them, in a
 //! build of its own. `peers latency` times single checks instead: see `latency`. `peers draw`
@@ -69,16 +70,16 @@ struct Options {
 
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
 enum What {
-    /// What a check costs, in all workloads
+    /// The cost of a check, in all workloads
     Throughput,
-    /// The same, of tollgate and governor as `cargo add` gives them; built with
+    /// The cost of a check by tollgate and governor as `cargo add` gives them; built with
     /// --no-default-features
     Defaults,
-    /// The tail of single checks: in quiet, while the table turns over, in a flood of fresh keys, and while
-    /// all keys are forgotten
+    /// The tail of single checks: in quiet, while the table turns over, in a flood of fresh keys,
+    /// and while all keys are forgotten
     Latency,
-    /// Nothing is measured: what throughput left in the JSON file, and defaults and latency beside
-    /// it, becomes benches/peers/ratios.svg, the README's section on speed and the tables of
+    /// Measures nothing: what throughput left in the JSON file, and defaults and latency beside it,
+    /// becomes benches/peers/ratios.svg, the README's section on speed and the tables of
     /// docs/performance.md
     Draw,
 }
@@ -92,7 +93,7 @@ impl Options {
         Pace { rounds, slice: Duration::from_millis(slice) }
     }
 
-    /// What counts as many keys.
+    /// The number of keys that counts as many.
     fn many(&self) -> usize {
         if self.quick { 100_000 } else { 1_000_000 }
     }
@@ -149,7 +150,7 @@ impl Options {
         self.only.iter().any(|part| name.to_lowercase().contains(&part.to_lowercase()))
     }
 
-    /// A name that nothing bears would otherwise mean everything.
+    /// Otherwise a name that matches nothing would select everything.
     fn unknown(&self) -> Option<&String> {
         let mut names: Vec<String> = self.all_workloads().iter().map(Workload::title).collect();
         names.extend(subjects::all::<u64>().iter().map(|contestant| contestant.name.to_owned()));
@@ -161,7 +162,7 @@ impl Options {
 
 fn main() -> ExitCode {
     let options = Options::parse();
-    // A thread that panics would leave the others waiting for it.
+    // If a thread panicked, the others would wait for it.
     let tell = panic::take_hook();
     panic::set_hook(Box::new(move |panic| {
         tell(panic);
@@ -220,10 +221,10 @@ fn run(options: &Options) -> Result<(), String> {
     if wrong.is_empty() { Ok(()) } else { Err(format!("wrong decisions:\n{}", wrong.join("\n"))) }
 }
 
-/// Measures one workload; what is wrong with a subject's decisions is added to `wrong`.
+/// Measures one workload. Faults in a subject's decisions are added to `wrong`.
 fn compare<K: Key>(workload: Workload, options: &Options, wrong: &mut Vec<String>) -> Vec<Row> {
     let contestants = options.contestants::<K>();
-    // On average; they are all there at once.
+    // The average of the subjects, which exist at the same time.
     let bytes_per_key = if workload.kind == Kind::String { 150 } else { 50 };
     let needed = (workload.keys * contestants.len() * bytes_per_key) as u64;
     if let Some(available) = memory::available().filter(|&available| available < needed) {

@@ -1,19 +1,22 @@
-//! How it is measured.
+//! The measurement.
 //!
-//! All subjects of a workload stand ready at the same time and take turns in short slices, in another order
-//! each round, so that whatever else the machine does hits all of them. Threads are started once; a barrier,
-//! and then a short spin, lets them begin a slice together. A slice ends by the clock, so that no thread is
-//! ever left to run alone. The result of a turn is the time that one check takes as a thread sees it.
+//! All subjects of a workload stand ready at the same time and take turns in short slices, in
+//! another order each round, so that whatever else the machine does hits all of them. Threads are
+//! started once; a barrier, and then a short spin, lets them begin a slice together. A slice ends
+//! by the clock, so that no thread is ever left to run alone. The result of a turn is the time that
+//! one check takes as a thread sees it.
 //!
-//! On a machine that has other things to do two threads may in truth take turns on one core, and what they
-//! do to each other does not show. So every table says how long threads waited for a core.
+//! On a busy machine two threads may take turns on one core, and do not contend. So every table
+//! says how long threads waited for a core.
 //!
-//! With a baseline the subjects that are held against each other are built anew every few rounds.
+//! With a baseline the subjects that are compared with each other are built anew every few rounds.
 //!
-//! With many keys a slice begins with caches that other subjects have used since; the same for all.
+//! With many keys a slice begins with caches that other subjects have used since, for each subject
+//! alike.
 //!
-//! A flood is not sliced: each turn is a new subject, from empty to full, growth and all. Its memory is new to the process, as in
-//! the first flood that one sees (but for what a subject takes when it is made): see `memory::give_back`.
+//! A flood is not sliced: each turn is a new subject, from empty to full, growth and all. Its
+//! memory is new to the process, as in the first flood that one sees (but for what a subject takes
+//! when it is made): see `memory::give_back`.
 
 use crate::keys::{self, CHUNK, Key};
 use crate::memory;
@@ -25,9 +28,9 @@ use std::sync::{Barrier, Mutex, RwLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// With a baseline, this library and that are built anew after so many rounds. Where the tables of a
-/// million keys lie in memory makes a tenth of a check, more than a change should cost, and no number
-/// of rounds of the same tables shows that in the spread.
+/// The rounds after which this library and the baseline are built anew. The place of a million keys
+/// in memory makes a tenth of a check, more than a change should cost. Rounds of one table do not
+/// show that in their spread.
 const ROUNDS_OF_A_TABLE: usize = 4;
 
 #[derive(Clone, Copy)]
@@ -36,10 +39,10 @@ pub struct Pace {
     pub slice: Duration,
 }
 
-/// What came out for one subject.
+/// The result of one subject.
 pub struct Measured {
     pub name: &'static str,
-    /// Nanoseconds a check, for each round.
+    /// Nanoseconds for a check, in each round.
     pub rounds: Vec<f64>,
     pub bytes_per_key: f64,
     pub resident_per_key: Option<f64>,
@@ -47,19 +50,19 @@ pub struct Measured {
     pub waiting: f64,
 }
 
-/// A subject that has no result, and why.
+/// A subject without a result, and the reason.
 pub struct LeftOut {
     pub name: &'static str,
     pub why: &'static str,
 }
 
-/// Everybody's turn at one workload.
+/// The turns of all subjects at one workload.
 pub struct Field<K> {
     workload: Workload,
     stream: Vec<K>,
     ready: Vec<Ready<K>>,
     pub left_out: Vec<LeftOut>,
-    /// Who decided otherwise than the workload wants, and how.
+    /// The subjects that decided otherwise than the workload expects, and how.
     pub wrong: Vec<String>,
 }
 
@@ -77,12 +80,13 @@ struct Slice {
     checks: u64,
     admitted: u64,
     nanos: u64,
-    /// Of these, how many passed without a core to run on.
+    /// Of these nanoseconds, those without a core to run on.
     waited: u64,
 }
 
 impl<K: Key> Field<K> {
-    /// Builds the subjects and lets them see all keys, in chunks as later, so that later ones are known.
+    /// Builds the subjects and lets them see all keys, in chunks as later, so that later ones are
+    /// known.
     pub fn prepare(workload: Workload, contestants: Vec<Contestant<K>>) -> Self {
         let (stream, ready, left_out, wrong) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let mut field = Self { workload, stream, ready, left_out, wrong };
@@ -148,7 +152,8 @@ impl<K: Key> Field<K> {
         (contestant.build)(Setting { quota: self.workload.quota, keys, sweeps: None })
     }
 
-    /// All rounds on so many threads. A subject that did not decide as the workload wants has no result.
+    /// Runs all rounds on this many threads. A subject has no result if its decisions are not those
+    /// that the workload expects.
     pub fn measure(&mut self, threads: usize, pace: Pace) -> Vec<Measured> {
         let mut slices = vec![Vec::with_capacity(pace.rounds); self.ready.len()];
         let (field, stage) = (&*self, Stage::new(threads));
@@ -182,7 +187,7 @@ impl<K: Key> Field<K> {
         measured.into_iter().filter_map(Result::ok).collect()
     }
 
-    /// What a thread does until the stage closes.
+    /// The loop of a thread until the stage closes.
     fn work(&self, thread: usize, stage: &Stage, pace: Pace) {
         while let Some(turn) = stage.next_turn() {
             let subject = self.ready[turn.subject].subject.read().unwrap();
@@ -194,7 +199,8 @@ impl<K: Key> Field<K> {
                     let slice = whole(subject.as_ref(), &self.stream[thread * share..][..share]);
                     Slice { waited: waited() - before, ..slice }
                 } else {
-                    // Every round and thread begins elsewhere, the same place for all subjects.
+                    // Every round and thread begins at another place, which is equal for all
+                    // subjects.
                     let chunks = self.stream.len() / CHUNK;
                     let begin = chunks * turn.round / pace.rounds + chunks * thread / stage.threads;
                     // The first chunk only brings code and thread-locals to the caches.
@@ -216,7 +222,7 @@ impl<K: Key> Field<K> {
         let (checks, admitted) = (sum(|slice| slice.checks), sum(|slice| slice.admitted));
         let as_expected = match self.workload.quota {
             Quota::Ample | Quota::Lasting => admitted == checks,
-            // Those who know no rate below one a second admit that one.
+            // Limiters without rates below one a second admit that one.
             Quota::UsedUp => admitted * 1000 <= checks || STATELESS.contains(&name),
         };
         if checks == 0 || !as_expected {
@@ -254,7 +260,7 @@ fn timed<K>(subject: &dyn Subject<K>, stream: &[K], begin: usize, slice: Duratio
     done
 }
 
-/// For how many nanoseconds this thread has been ready and had no core, where the system tells.
+/// The nanoseconds for which this thread was ready and had no core, where the system tells.
 fn waited() -> u64 {
     let told = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     told.split_whitespace().nth(1).and_then(|nanos| nanos.parse().ok()).unwrap_or(0)
@@ -277,13 +283,13 @@ struct Turn {
     round: usize,
 }
 
-/// Where the director and the threads meet.
+/// The meeting point of the director and the threads.
 struct Stage {
     threads: usize,
     barrier: Barrier,
-    /// `None`: it is over.
+    /// `None` when the measurement is over.
     turn: Mutex<Option<Turn>>,
-    /// How often a thread was ready to begin, in all.
+    /// The number of times that a thread was ready to begin.
     aligned: AtomicUsize,
     slices: Mutex<Vec<Slice>>,
 }
@@ -299,7 +305,7 @@ impl Stage {
         }
     }
 
-    /// The director's: one turn, on all threads.
+    /// Runs one turn on all threads. For the director.
     fn turn(&self, turn: Turn) -> Vec<Slice> {
         *self.turn.lock().unwrap() = Some(turn);
         self.barrier.wait();
@@ -329,7 +335,7 @@ impl Stage {
         let mut spins = 0_u32;
         while self.aligned.load(SeqCst) < all {
             spins += 1;
-            // The others may need this very core to get here.
+            // The other threads may need this core to get here.
             if spins.is_multiple_of(1024) { thread::yield_now() } else { spin_loop() }
         }
     }

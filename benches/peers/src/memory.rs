@@ -1,8 +1,8 @@
-//! Bytes in use: what is allocated, by counting it (who maps memory past the allocator tells how much: `Subject::bytes`), and what is
-//! resident, as the system counts it.
+//! Bytes in use: those that are allocated, by counting them, and those that are resident, by the
+//! system's count. (A subject that maps memory itself says how much: `Subject::bytes`.)
 //!
-//! It counts only while a table is being filled. In the timed part an allocation pays for one load of a flag
-//! that nobody writes, so that subjects which allocate there are not charged for being counted.
+//! Allocations are counted only while a table is being filled. In the timed part an allocation
+//! loads one flag that no thread writes, so that counting costs the subjects nothing.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
@@ -49,16 +49,18 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// How many bytes more there are.
+/// The additional bytes.
 pub struct Grown {
     pub allocated: u64,
-    /// Of the process, with what the allocator can't give back; `None` where the system does not tell.
+    /// Resident bytes of the process, with those that the allocator can't give back; `None` where
+    /// the system does not tell.
     pub resident: Option<u64>,
 }
 
-/// What `work` returns, and the bytes it left.
+/// Runs `work`. Returns its result, and the bytes that it left.
 pub fn grown_by<T>(work: impl FnOnce() -> T) -> (T, Grown) {
-    // What subjects before have left to be freed would be freed meanwhile, and what is free already be taken from there.
+    // Otherwise garbage of earlier subjects would be freed meanwhile, and free blocks be used
+    // again.
     (0..64).for_each(|_| crossbeam_epoch::pin().flush());
     give_back();
     let before = resident();
@@ -71,23 +73,25 @@ pub fn grown_by<T>(work: impl FnOnce() -> T) -> (T, Grown) {
     (result, Grown { allocated: u64::try_from(IN_USE.load(Relaxed)).unwrap_or(0), resident })
 }
 
-/// The bytes of this process that are in memory, where the system tells.
+/// The resident bytes of this process, where the system tells.
 fn resident() -> Option<u64> {
     told("/proc/self/smaps_rollup", "Rss:")
 }
 
-/// Gives what is free back to the system; and from now on, for good, large blocks come from there and go back at once, as glibc
-/// does it in a process that has not freed larger ones yet (its documented threshold of 128 KiB). It keeps more and more of them otherwise: then
-/// a subject that allocates gets the memory of the subject before, ready for use, and one that maps its own pays for it.
+/// Gives free memory back to the system. From then on, large blocks come from the system and return
+/// to it immediately, as glibc does it in a process that has not freed larger ones yet (its
+/// documented threshold of 128 KiB). Otherwise glibc keeps more and more of them: a subject that
+/// allocates would get the memory of the subject before, ready for use, and one that maps its own
+/// would pay for it.
 pub fn give_back() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {
         for parameter in [libc::M_MMAP_THRESHOLD, libc::M_TRIM_THRESHOLD] {
-            // SAFETY: it changes no block that there is.
+            // SAFETY: it changes no existing block.
             let set = unsafe { libc::mallopt(parameter, 128 << 10) };
             assert_eq!(set, 1, "glibc refuses its own default");
         }
-        // SAFETY: it touches what is free, and nothing else.
+        // SAFETY: it touches only free memory.
         unsafe { libc::malloc_trim(0) };
     }
 }
@@ -97,7 +101,7 @@ pub fn available() -> Option<u64> {
     told("/proc/meminfo", "MemAvailable:")
 }
 
-/// What a file of the system says of this in kibibytes, in bytes.
+/// The value of this name in a file of the system, in bytes; the file says kibibytes.
 fn told(file: &str, name: &str) -> Option<u64> {
     let told = std::fs::read_to_string(file).ok()?;
     let line = told.lines().find(|line| line.starts_with(name))?;

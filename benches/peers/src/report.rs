@@ -1,4 +1,4 @@
-//! Medians, ratios and where they go: a table for people, rows for programs.
+//! Medians and ratios: a table for people, rows for programs.
 
 use crate::measure::{LeftOut, Measured};
 use crate::subjects::{BASE, STATELESS, baseline_of};
@@ -10,19 +10,19 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::thread;
 
-/// What `peers.json` holds.
+/// The contents of `peers.json`.
 #[derive(Serialize, Deserialize)]
 pub struct Run {
     pub machine: Machine,
     /// Cargo's profile: see [`profile`].
     pub profile: String,
-    /// As [`Taken::by_others_since`] tells.
+    /// The result of [`Taken::by_others_since`].
     #[serde(default)]
     pub stolen: f64,
     pub rows: Vec<Row>,
 }
 
-/// Where it was measured, as the system says.
+/// The machine, as the system describes it.
 #[derive(PartialEq, Serialize, Deserialize)]
 pub struct Machine {
     pub cores: usize,
@@ -30,8 +30,8 @@ pub struct Machine {
     pub os: String,
 }
 
-/// What was taken of the processors' time since the system began, and what of it others took who have the same host. All
-/// zero where the system does not tell.
+/// The processors' time that was used since the system began, and the part of it that others on the
+/// host used. All zero where the system does not tell.
 pub struct Taken {
     ticks: u64,
     stolen: u64,
@@ -41,7 +41,8 @@ impl Taken {
     pub fn so_far() -> Self {
         let told = fs::read_to_string("/proc/stat").unwrap_or_default();
         let ticks = told.lines().next().unwrap_or_default().split_whitespace().skip(1);
-        // Of users, of nice ones, the system's, idle, waiting for a disk, two kinds of interrupts, stolen.
+        // Of users, of nice ones, the system's, idle, waiting for a disk, two kinds of interrupts,
+        // stolen.
         let ticks: Vec<u64> = ticks.map_while(|ticks| ticks.parse().ok()).take(8).collect();
         match ticks[..] {
             [user, nice, system, _, _, hard, soft, stolen] => {
@@ -51,15 +52,15 @@ impl Taken {
         }
     }
 
-    /// The share of what was taken since then that others took. A thread that has a core and does not run for it knows
-    /// nothing of that.
+    /// The share of the time since then that others used. A thread that has a core and does not run
+    /// for that reason cannot know.
     pub fn by_others_since(&self) -> f64 {
         let now = Self::so_far();
         (now.stolen - self.stolen) as f64 / (now.ticks - self.ticks).max(1) as f64
     }
 }
 
-/// One subject in one workload on so many threads.
+/// One subject in one workload on this many threads.
 #[derive(Serialize, Deserialize)]
 pub struct Row {
     pub workload: String,
@@ -70,22 +71,22 @@ pub struct Row {
     pub ns_per_op: f64,
     /// `None` if governor has no result.
     pub ratio_to_governor: Option<f64>,
-    /// Only of this library, and only where the baseline was measured beside it.
+    /// Only for this library, where the baseline was measured beside it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ratio_to_baseline: Option<Spread>,
-    /// Only where there are so many keys that fixed costs don't show.
+    /// Only with many keys, so that fixed costs do not show.
     pub bytes_per_key: Option<f64>,
-    /// The same of what is resident, where the system tells.
+    /// Resident bytes for each key, where the system tells.
     #[serde(default)]
     pub resident_per_key: Option<f64>,
     /// The share of the time in which its threads were ready to run and had no core.
     pub waiting: f64,
 }
 
-/// Ratios, one of each round. The middle half of them is from `low` to `high`. Of 31 rounds that
-/// disturb each other in nothing, it holds the true median more than 99 times in 100; rounds of the
-/// same tables, and those beside one task of the machine, have something in common, so of a hundred
-/// cells of the same code one or two may still seem slower.
+/// The ratio of each round, in order: the middle half is from `low` to `high`. Of 31 independent
+/// rounds, it holds the true median more than 99 times in 100. Rounds of one table, and rounds
+/// beside one task of the machine, are not independent, so of a hundred cells of equal code one or
+/// two may still seem slower.
 #[derive(Clone, Copy, Serialize, Deserialize)]
 pub struct Spread {
     pub median: f64,
@@ -102,10 +103,10 @@ impl Spread {
 
 /// More than this of the baseline's time is worth a look.
 const SLOWER: f64 = 1.03;
-/// Below that many keys bytes per key say nothing.
+/// With fewer keys, bytes per key are not significant.
 const MANY: usize = 100_000;
-/// A machine whose threads wait for a core for more than this share of the time is busy; so is a host of which others take
-/// so much.
+/// A machine whose threads wait for a core for more than this share of the time is busy. So is a
+/// host of which others use as much.
 pub const BUSY: f64 = 0.02;
 
 impl Machine {
@@ -212,7 +213,7 @@ pub fn against_baseline(rows: &[Row]) {
     unclear.into_iter().for_each(line);
 }
 
-/// Who has no result, one line for each reason.
+/// The subjects without a result, one line for each reason.
 pub fn left_out(all: &[LeftOut]) {
     let mut reasons: Vec<&str> = all.iter().map(|left_out| left_out.why).collect();
     reasons.sort_unstable();
@@ -236,7 +237,8 @@ pub fn defaults(profile: &str) -> String {
     format!("defaults-{profile}")
 }
 
-/// Where results of another kind go: `target/peers.json`, `latency` to `target/peers-latency.json`.
+/// The path of results of another kind: `target/peers.json`, for `latency`
+/// `target/peers-latency.json`.
 pub fn beside(path: &Path, kind: &str) -> PathBuf {
     let stem = path.file_stem().unwrap_or_default().to_string_lossy();
     path.with_file_name(format!("{stem}-{kind}.json"))
@@ -249,7 +251,7 @@ pub fn write(path: &Path, results: &impl Serialize) -> io::Result<()> {
     fs::write(path, serde_json::to_string_pretty(results)? + "\n")
 }
 
-/// By linear interpolation between the two nearest; NaN of nothing.
+/// A quantile, by linear interpolation between the two nearest values; NaN if there are no values.
 pub fn quantile(values: &[f64], at: f64) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

@@ -1,4 +1,4 @@
-//! Who is measured: one name and one way to build it for each.
+//! The measured subjects: one name and one way to build it for each.
 
 #[cfg(feature = "baseline")]
 mod baseline;
@@ -11,16 +11,17 @@ mod ours;
 use crate::keys::Key;
 use std::time::Duration;
 
-/// What a limiter is to grant.
+/// The quota of a limiter.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Quota {
-    /// Ten a second, and a billion at once: nobody is ever denied, and no key is as good as new within a
-    /// tenth of a second after its last check.
+    /// Ten a second, in bursts of a billion: no check is denied, and no key is as good as new
+    /// within a tenth of a second after its last check.
     Ample,
-    /// One a minute, and a million at once: nobody is ever denied, and no key that was charged is as good as
+    /// One a minute, in bursts of a million: no check is denied, and no charged key is as good as
     /// new while it is measured.
     Lasting,
-    /// Two, and the next after half an hour (or, for those who know no slower rate, a second).
+    /// Two, and the next after half an hour (or after a second, for limiters that know no slower
+    /// rate).
     UsedUp,
 }
 
@@ -43,42 +44,42 @@ impl Quota {
     }
 }
 
-/// What a subject is built for.
+/// The task that a subject is built for.
 #[derive(Clone, Copy)]
 pub struct Setting {
     pub quota: Quota,
-    /// How many keys there are in all.
+    /// The number of keys.
     pub keys: usize,
-    /// The time between two sweeps, if its user is to sweep it that often.
+    /// The time between two sweeps, if the user has to sweep it.
     pub sweeps: Option<Duration>,
 }
 
 /// A limiter, ready to decide.
 pub trait Subject<K>: Send + Sync {
-    /// Decides for each of `keys` in turn; how many were admitted.
+    /// Decides for each of `keys` in turn. Returns the number of admitted ones.
     fn decide(&self, keys: &[K]) -> u64;
 
-    /// Forgets the keys that are as good as new. False if it has nothing for that.
+    /// Forgets the keys that are as good as new. False if the subject cannot.
     fn sweep(&self) -> bool {
         false
     }
 
-    /// Is that its user's task, for nothing else bounds its memory?
+    /// Does its user have to sweep it, because nothing else bounds its memory?
     fn needs_sweeps(&self) -> bool {
         false
     }
 
-    /// Forgets all keys. False if it has nothing for that.
+    /// Forgets all keys. False if the subject cannot.
     fn clear(&self) -> bool {
         false
     }
 
-    /// How often its table was turned over, if that is how it sweeps.
+    /// The number of turnovers of its table, if that is how it sweeps.
     fn turnovers(&self) -> Option<u64> {
         None
     }
 
-    /// The bytes it says it takes, if it has some from the system itself: nobody counts those as allocated.
+    /// The bytes it reports, if it maps memory itself: those are not counted as allocated.
     fn bytes(&self) -> u64 {
         0
     }
@@ -97,7 +98,7 @@ fn each<K, F: Fn(&K) -> bool + Send + Sync + 'static>(check: F) -> Built<K> {
     Ok(Box::new(Each(check)))
 }
 
-/// What can be done for a limiter besides asking it; the methods of [`Subject`] say what each is.
+/// Operations on a limiter besides checks; the methods of [`Subject`] describe them.
 struct Upkeep<T> {
     sweep: Option<fn(&T)>,
     needs_sweeps: bool,
@@ -109,13 +110,13 @@ struct Upkeep<T> {
 impl<T> Upkeep<T> {
     const NONE: Self = Self { sweep: None, needs_sweeps: false, clear: None, turnovers: None, bytes: None };
 
-    /// Of a map, which grows until somebody sweeps it.
+    /// The operations of a map, which grows until its user sweeps it.
     const fn of_map(sweep: fn(&T), clear: fn(&T)) -> Self {
         Self { sweep: Some(sweep), needs_sweeps: true, clear: Some(clear), ..Self::NONE }
     }
 }
 
-/// A subject that its user can look after.
+/// A subject with operations besides checks.
 struct Kept<T, F> {
     limiter: T,
     check: F,
@@ -156,47 +157,47 @@ where
     Ok(Box::new(Kept { limiter, check, upkeep }))
 }
 
-/// A subject, or why it does not fit.
+/// A subject, or the reason why it does not fit.
 pub type Built<K> = Result<Box<dyn Subject<K>>, &'static str>;
 
-/// How to get a subject.
+/// Builds a subject.
 pub struct Contestant<K> {
     pub name: &'static str,
     pub build: fn(Setting) -> Built<K>,
 }
 
-/// This library, as it is with the clock that the one to compare with has, too. In `peers
-/// defaults`: as `cargo add` gives it.
+/// This library, with the clock that governor has too. In `peers defaults`: as `cargo add` gives
+/// it.
 pub const OWN: &str = "tollgate";
-/// An older checkout of it, if this program was built with one; for each way to ask this library,
-/// one to ask that.
+/// An older checkout of this library, if this program was built with one. For each row of this
+/// library there is a row of the older one.
 pub const BASELINE: &str = "tollgate baseline";
-/// The one that all others are compared with.
+/// The subject that all others are compared with.
 pub const BASE: &str = "governor";
-/// Not a limiter: what it costs to walk through the keys.
+/// Not a limiter: the cost of walking through the keys.
 pub const EMPTY_LOOP: &str = "(empty loop)";
-/// Nor this: what it costs to read the clock that limiters read.
+/// Not a limiter: the cost of reading the clock that limiters read.
 pub const CLOCK: &str = "(floor: clock)";
-/// Who has no state for a key, and says yes to everything.
+/// Subjects that have no state for a key, and admit everything.
 pub const STATELESS: [&str; 2] = [EMPTY_LOOP, CLOCK];
 /// Not a limiter either: the least that anything with a state per key can cost.
 pub const FLOOR: &str = "(floor: clock + CAS)";
-/// Nor this: the least that a concurrent table of keys can add to that.
+/// Not a limiter: the least that a concurrent table of keys can add to the floor.
 pub const BARE_TABLE: &str = "(floor: bare table)";
-/// The same with a clock that takes next to no time.
+/// The floor with a clock that takes almost no time.
 pub const BARE_TABLE_COARSE: &str = "(floor: bare table, coarse clock)";
-/// The same, asked for many keys at once.
+/// The floor with a table, asked for many keys in one call.
 pub const BARE_TABLE_BATCHES: &str = "(floor: bare table, batches of 32)";
 
 const ONE_RESOURCE: &str = "limits one resource, not keys";
 
-/// The baseline's name for what is measured of this library as `name`.
+/// The baseline's name for the row of this library called `name`.
 pub fn baseline_of(name: &str) -> Option<String> {
     let way = name.strip_prefix(OWN).filter(|_| !name.starts_with(BASELINE))?;
     Some(format!("{BASELINE}{way}"))
 }
 
-/// All of them, in the order of the first round.
+/// All subjects, in the order of the first round.
 pub fn all<K: Key>() -> Vec<Contestant<K>> {
     #[cfg(not(feature = "baseline"))]
     let baseline = Vec::new();
@@ -205,15 +206,14 @@ pub fn all<K: Key>() -> Vec<Contestant<K>> {
     contestants([ours::all(), baseline, limiters::all(), floor::all(), maps::all()])
 }
 
-/// This library and the one to compare with, both as `cargo add` gives them and nothing else is
-/// said.
+/// This library and governor, both as `cargo add` gives them and with no other setting.
 pub fn defaults<K: Key>() -> Vec<Contestant<K>> {
     #[cfg(not(feature = "baseline"))]
     let baseline = Vec::new();
     #[cfg(feature = "baseline")]
     let baseline = baseline::defaults();
     let mut contestants = contestants([ours::defaults(), baseline]);
-    // Its row among all the others is of its defaults, too.
+    // Its row among all the others also has its defaults.
     let is_needed = |contestant: &Contestant<K>| [BASE, EMPTY_LOOP].contains(&contestant.name);
     contestants.extend(all().into_iter().filter(is_needed));
     contestants

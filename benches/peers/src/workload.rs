@@ -1,9 +1,9 @@
-//! What limiters are asked to do.
+//! The workloads.
 
 use crate::keys::Order;
 use crate::subjects::Quota;
 
-/// Which keys.
+/// The keys of a workload.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Kind {
     U64,
@@ -16,13 +16,13 @@ pub struct Workload {
     pub name: &'static str,
     pub kind: Kind,
     pub order: Order,
-    /// How many different keys there are.
+    /// The number of different keys.
     pub keys: usize,
     pub quota: Quota,
 }
 
 impl Workload {
-    /// Is each key new, and so each turn one of a new and empty subject?
+    /// Is each key new? Then each turn has a new and empty subject.
     pub fn is_flood(&self) -> bool {
         self.order == Order::Fresh
     }

@@ -1,8 +1,8 @@
 //! Runs a model and fails if it explored nothing.
 //!
-//! A model is a closure that loom calls once for every schedule it finds. What it may not do: read a
-//! real clock, be random where that changes what is accessed, or leave the number of its threads to
-//! chance.
+//! A model is a closure that loom calls once for every schedule it finds. It must not read a real
+//! clock, make random choices that change which memory is accessed, or vary the number of its
+//! threads.
 
 #![allow(dead_code, unreachable_pub)]
 
@@ -14,20 +14,20 @@ use tollgate::sync::ModelSwitch;
 /// Which schedules are explored.
 #[derive(Clone, Copy, Debug)]
 pub enum Bound {
-    /// All of them.
+    /// All schedules.
     Exhaustive,
-    /// All in which threads are preempted at most so many times.
+    /// All schedules with at most this many preemptions.
     Preemptions(usize),
 }
 
 /// How the atomics behave: see `src/sync.rs`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Atomics {
-    /// Every access conflicts with every other, so that no interleaving of `load; compare_exchange` is
-    /// skipped.
+    /// Every access conflicts with every other, so that no interleaving of `load; compare_exchange`
+    /// is skipped.
     Touched,
-    /// As loom has them: fewer executions, some interleavings skipped. And a line of the table is read as far as its first
-    /// vacant slot.
+    /// As in loom: fewer executions, and some interleavings are skipped. A line of the table is
+    /// read only up to its first vacant slot.
     Plain,
 }
 
@@ -52,19 +52,19 @@ impl Threads {
 /// The switches of the shim belong to the process, so models run one at a time.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-/// Explores `body`, whatever that amounts to.
+/// Explores `body`, even if there is nothing to explore.
 pub fn explore_any(
     bound: Bound,
     atomics: Atomics,
     body: impl Fn(&Threads) + Sync + Send + 'static,
 ) -> Explored {
-    // A model that failed has said so; the next may run all the same.
+    // A model that failed has reported it; the next one may still run.
     let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     ModelSwitch::Touch.set(atomics == Atomics::Touched);
     ModelSwitch::StopAtVacant.set(atomics == Atomics::Plain);
     ModelSwitch::FailWeakOnce.set(false);
     let mut builder = loom::model::Builder::new();
-    // Set here and not by the environment: these cut the search and report success.
+    // Set here, not by the environment, because these limits cut the search and report success.
     builder.max_duration = None;
     builder.max_permutations = None;
     builder.max_branches = 20_000;
@@ -92,7 +92,7 @@ pub fn explore_any(
 pub fn explore(bound: Bound, atomics: Atomics, body: impl Fn(&Threads) + Sync + Send + 'static) -> Explored {
     let explored = explore_any(bound, atomics, body);
     assert!(explored.threads >= 2, "one thread races nobody: {explored:?}");
-    assert!(explored.executions >= 2, "one execution is no exploration: {explored:?}");
+    assert!(explored.executions >= 2, "one execution explores nothing: {explored:?}");
     explored
 }
 
@@ -110,14 +110,14 @@ impl Seen {
         }
     }
 
-    /// Exactly these outcomes were shown.
+    /// Checks that the model has shown these outcomes and no others.
     #[track_caller]
     pub fn expect(&self, outcomes: &[&str]) {
         let seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         assert_eq!(*seen, outcomes, "the outcomes that were seen");
     }
 
-    /// These outcomes were shown, and perhaps others.
+    /// Checks that the model has shown these outcomes, and perhaps others.
     #[track_caller]
     pub fn expect_among(&self, outcomes: &[&str]) {
         let seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);

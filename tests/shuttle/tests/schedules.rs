@@ -1,14 +1,15 @@
-//! Four threads, hundreds of operations, at random schedules: charges, refunds, floods of new keys, sweeps,
-//! evictions and changes of quotas of one limiter, all at once. In the end every token is accounted for.
+//! Four threads, hundreds of operations, at random schedules: charges, refunds, floods of new keys,
+//! sweeps, evictions and changes of quotas of one limiter, all at once. In the end every token is
+//! accounted for.
 //!
-//! Loom explores all schedules of a race of few operations; shuttle picks some of the schedules of a long one,
-//! with a switch of threads possible at every atomic operation of the library. The constants are those of the
-//! models, so a table begins with two places and is turned over all the time. What it can't show is weak memory
-//! (its atomics are sequentially consistent), and what is freed too early (the shim frees nothing before a limiter
-//! is dropped).
+//! Loom explores all schedules of a race of few operations. Shuttle picks some schedules of a long
+//! one, and may switch threads at every atomic operation of the library. The constants are those of
+//! the models, so a table begins with two places and turns over all the time. Shuttle cannot show
+//! weak memory (its atomics are sequentially consistent), nor memory that is freed too early (the
+//! shim frees nothing before a limiter is dropped).
 //!
-//! A schedule follows from a seed, as all else that is random here. Who fails names its seed, and
-//! `make shuttle SEED=n` runs that one again; `SCHEDULES=n` says how many schedules there are in all.
+//! A schedule follows from a seed, as do all random numbers here. A failure names its seed, and
+//! `make shuttle SEED=n` runs that schedule again. `SCHEDULES=n` sets the number of schedules.
 
 use loom as shuttle;
 use shuttle::rand::{Rng, thread_rng};
@@ -29,7 +30,7 @@ const START: u64 = 5_000_000_000;
 const THREADS: u64 = 4;
 /// Between rounds all keys become idle.
 const ROUNDS: u64 = 3;
-/// What each thread does in a round.
+/// The operations of each thread in a round.
 const OPERATIONS: u64 = 25;
 /// Keys that are under the quota of all. Their tokens are counted.
 const COMMON: Range<u64> = 0..2;
@@ -37,15 +38,15 @@ const COMMON: Range<u64> = 0..2;
 const OWN: Range<u64> = 2..4;
 /// A key that is given a quota of its own, and loses it.
 const FICKLE: u64 = 4;
-/// The first of those that come once.
+/// The first of the keys that come once.
 const FLOOD: u64 = 100;
-/// So many schedules follow from one seed, with each of two schedulers. The second learns from each schedule how
-/// long the next will be.
+/// The number of schedules that follow from one seed, with each of two schedulers. The second
+/// scheduler learns from each schedule how long the next will be.
 const SCHEDULES_A_SEED: u64 = 2 * 5;
 /// How often a thread is preempted for long, with the scheduler that does it seldom (PCT).
 const DEPTH: usize = 8;
 
-/// What is known of a limiter, and of all limiters.
+/// What the test knows of a limiter, and of all limiters.
 #[derive(Clone, Copy, Debug, Default)]
 struct Figures {
     schedules: u64,
@@ -104,11 +105,12 @@ struct Worker<S: Built> {
     limiter: Arc<Limiter<u64, S>>,
     thread: u64,
     now: Tick,
-    /// The limits that this thread has set last: of all, or of the keys with quotas of their own. Nobody else
-    /// sets them, so they only rise, and no token that was taken is forgotten.
+    /// The limits that this thread has set last: the default, or those of the keys with quotas of
+    /// their own. No other thread sets them, so they only rise, and no token that was taken is
+    /// forgotten.
     limits: [u64; 2],
     fresh: u64,
-    /// What it may give back.
+    /// Charges that it may give back.
     charges: Vec<(u64, Decision)>,
     /// Tokens taken of each key whose tokens are counted, less those given back.
     taken: [u64; OWN.end as usize],
@@ -116,8 +118,8 @@ struct Worker<S: Built> {
     does: Does,
 }
 
-/// What threads do in a schedule beside the rest. A sliding log may lose what is given back while its quota is
-/// changed (which its page says), so there it is one or the other.
+/// The additional operations in a schedule. A sliding log may lose a refund while its quota changes
+/// (see its page), so a schedule of logs has refunds or changes, not both.
 #[derive(Clone, Copy, Debug)]
 struct Does {
     refunds: bool,
@@ -170,7 +172,7 @@ impl<S: Built> Worker<S> {
     fn refund(&mut self) {
         if let Some((key, charge)) = self.charges.pop() {
             self.limiter.refund_at(&key, &charge, charge.charged(), self.now);
-            // What another thread has taken may be given back by this one first: sums are taken over all.
+            // One thread may give back what another has taken, so only sums over all threads count.
             self.taken[key as usize] = self.taken[key as usize].wrapping_sub(charge.charged());
             self.figures.refunded += charge.charged();
         }
@@ -209,7 +211,7 @@ impl<S: Built> Worker<S> {
 /// One execution.
 fn schedule<S: Built>(algorithm: Algorithm) -> Figures {
     let does = Does::of(algorithm);
-    // All keys find a place, or not.
+    // The cap has room for all keys, or not.
     let max_keys = if one_of(0..2) == 0 { 8 } else { 512 };
     let builder = Limiter::builder(Quota::per_second(3)).algorithm(algorithm).clock(Clock::manual());
     let builder = builder.max_keys(max_keys).when_full(WhenFull::Deny).grace(Duration::from_nanos(1));
@@ -273,9 +275,9 @@ fn number(name: &str) -> Option<u64> {
 fn run(seed: u64, body: impl Fn() + Clone + Send + Sync + 'static) {
     let mut config = Config::new();
     config.stack_size = 1 << 18;
-    // The seed says it in fewer words.
+    // The seed is a shorter description.
     config.failure_persistence = FailurePersistence::None;
-    // That its atomics are sequentially consistent is said on the page.
+    // The warning that atomics are sequentially consistent, which the page of this file says.
     config.silence_warnings = true;
     let each = SCHEDULES_A_SEED as usize / 2;
     Runner::new(RandomScheduler::new_from_seed(seed, each), config.clone()).run(body.clone());
@@ -287,7 +289,7 @@ fn all_tokens_are_accounted_for<S: Built>(store: impl fmt::Display) {
     let schedules = number("TOLLGATE_SHUTTLE_SCHEDULES").unwrap_or(1_000);
     let seeds = schedules.div_ceil(SCHEDULES_A_SEED);
     for (index, &algorithm) in (0..).zip(S::ALGORITHMS) {
-        // To each its own, or all would do the same.
+        // Each algorithm has its own seeds, or all would run the same schedules.
         let seeds = one.map_or(index * seeds..(index + 1) * seeds, |one| one..one + 1);
         assert!(!seeds.is_empty(), "no schedules");
         let start = Instant::now();

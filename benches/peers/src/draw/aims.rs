@@ -1,13 +1,13 @@
-//! What was aimed at, what was reached, and what the floors take of it.
+//! The aims, the results, and the floors' part of them.
 
 use super::markdown::{number, wrapped};
 use super::shown::{BATCHES, PROFILES, Panel, Shown, THREADS, cell};
 use crate::subjects::{BARE_TABLE, BARE_TABLE_BATCHES, BASE, CLOCK, FLOOR, OWN};
 use crate::workload::grouped;
 
-/// Of a million keys in batches of 32, in parts of governor's time.
+/// For a million keys in batches of 32, in parts of governor's time.
 const IN_BATCHES: f64 = 0.1;
-/// Bytes a key, of whatever type.
+/// Bytes for each key, of any type.
 const BYTES: f64 = 24.0;
 /// The p99.9 of a check while many keys turn over, to the p99.9 without.
 const TURNOVER: f64 = 2.0;
@@ -29,14 +29,14 @@ enum Wanted {
     AtLeast,
 }
 
-/// What those take that limit nothing, in parts of governor's time in the same build.
+/// The times of the floors, which limit nothing, in parts of governor's time in the same build.
 #[derive(Clone, Copy, Default)]
 struct Floors {
-    /// Reads the same clock.
+    /// A floor that reads the same clock.
     clock: Option<f64>,
-    /// The clock and a compare-and-swap.
+    /// A floor with the clock and a compare-and-swap.
     word: Option<f64>,
-    /// A bare table.
+    /// A floor with a bare table.
     table: Option<f64>,
 }
 
@@ -66,7 +66,7 @@ pub fn text(shown: &Shown) -> String {
     [wrapped(&text), table.join("\n")].join("\n\n")
 }
 
-/// What is left of a check where there is one state, so no key to find and no guard to hold.
+/// A check with one state, so without a key to find and without a guard.
 fn without_keys(shown: &Shown) -> String {
     let single = format!("{OWN}, one resource");
     let hot = shown.panels.iter().filter(|panel| panel.keys == 1);
@@ -84,7 +84,7 @@ fn without_keys(shown: &Shown) -> String {
 }
 
 impl Line {
-    /// As it is printed.
+    /// Does the value miss the aim, as both are printed?
     fn misses(&self, value: f64) -> bool {
         let printed = |value: f64| (value * 10_f64.powi(self.digits as i32)).round();
         match self.wanted {
@@ -93,12 +93,12 @@ impl Line {
         }
     }
 
-    /// By the first of its builds.
+    /// Does the first of its builds miss the aim?
     fn is_missed(&self) -> bool {
         self.reached.first().is_none_or(|&reached| self.misses(reached))
     }
 
-    /// What is missed is bold. A single figure is of the build with `lto`.
+    /// A missed aim is bold. A single figure is of the build with `lto`.
     fn markdown(&self) -> String {
         let cell = |&value: &f64| {
             let figure = number(Some(value), self.digits);
@@ -165,8 +165,8 @@ fn ahead(shown: &Shown) -> Line {
     }
 }
 
-/// The floors' say nothing: a bare table has outgrown some, and the epoch may not have freed that
-/// yet.
+/// The floors are left out: a bare table has outgrown some sizes, and crossbeam-epoch may not have
+/// freed those yet.
 fn bytes(shown: &Shown, panel: &Panel) -> Option<Line> {
     if panel.keys != shown.many || panel.aims.is_empty() {
         return None;

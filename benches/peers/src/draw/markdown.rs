@@ -27,9 +27,18 @@ pub fn quoted(name: &str) -> String {
 }
 
 pub fn wrapped(text: &str) -> String {
+    wrapped_at(WIDTH, text)
+}
+
+/// An item of a list. Its lines after the first are indented.
+pub fn item(text: &str) -> String {
+    format!("- {}", wrapped_at(WIDTH - 2, text).replace('\n', "\n  "))
+}
+
+fn wrapped_at(width: usize, text: &str) -> String {
     let (mut lines, mut line) = (Vec::new(), String::new());
     for word in text.split_whitespace() {
-        if !line.is_empty() && line.len() + 1 + word.len() > WIDTH {
+        if !line.is_empty() && line.len() + 1 + word.len() > width {
             lines.push(std::mem::take(&mut line));
         }
         if !line.is_empty() {

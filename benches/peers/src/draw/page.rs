@@ -1,12 +1,12 @@
 //! The tables of docs/performance.md: throughput, where this library loses, single checks, and
 //! aims.
 
-use super::markdown::{number, quoted, shares, wrapped};
+use super::markdown::{item, number, quoted, shares, wrapped};
 use super::shown::{Entry, Panel, Shown, THREADS, cell};
 use super::{aims, tails};
 use crate::subjects::{BASE, OWN};
 
-/// What stands between the marks.
+/// The text between the marks.
 pub fn section(shown: &Shown) -> String {
     let mut parts = vec![wrapped(&format!("Measured on {}; {}.", shown.machine(), shown.rounds()))];
     parts.extend([shown.stolen(), shown.busy()].into_iter().flatten().map(|busy| wrapped(&busy)));
@@ -34,7 +34,7 @@ const CAPTION: &str = "Time for a check on 1 thread / on 2 threads, governor = 1
 
 const BYTES: &str = "Bytes for each key, held (and resident):";
 
-/// The ratios of everybody in some panels.
+/// The ratios of all subjects in some panels.
 fn table(shown: &Shown, panels: &[&Panel]) -> String {
     let titles: Vec<&str> = panels.iter().map(|panel| &*panel.title).collect();
     let mut lines =
@@ -56,7 +56,7 @@ fn time(entry: &Entry, panel: &Panel, threads: usize) -> String {
     }
 }
 
-/// Of the panels with many keys; the defaults take what the others take.
+/// The bytes for each key in the panels with many keys. The defaults take what the others take.
 fn bytes(shown: &Shown) -> String {
     let panels: Vec<&Panel> = shown.panels.iter().filter(|panel| panel.keys == shown.many).collect();
     let titles: Vec<&str> = panels.iter().map(|panel| &*panel.title).collect();
@@ -78,7 +78,7 @@ fn bytes(shown: &Shown) -> String {
 fn losses(shown: &Shown) -> String {
     let of_cell = |(panel, threads)| {
         let faster = shown.faster(panel, threads);
-        (!faster.is_empty()).then(|| format!("- {}: {}", cell(panel, threads), shares(&faster)))
+        (!faster.is_empty()).then(|| item(&format!("{}: {}", cell(panel, threads), shares(&faster))))
     };
     let cells: Vec<String> = shown.cells().filter_map(of_cell).collect();
     let all = shown.cells().count();

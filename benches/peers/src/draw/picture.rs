@@ -1,8 +1,9 @@
-//! The ratios as bars: a panel for each workload, a row for each subject, a bar for each number of threads.
+//! The ratios as bars: a panel for each workload, a row for each subject, a bar for each number of
+//! threads.
 //!
-//! A bar begins at governor, and the scale is of powers of two: twice as fast is as long to the left as
-//! twice as slow to the right. The text is text, for the reader's own font, on white, so that a dark page
-//! does not swallow it.
+//! A bar begins at governor, and the scale is of powers of two: twice as fast is as long to the
+//! left as twice as slow to the right. The text is text, for the reader's own font, on white, so
+//! that a dark page does not swallow it.
 
 use super::shown::{Entry, Panel, Shown, THREADS};
 use crate::subjects::{BASE, OWN};
@@ -61,7 +62,8 @@ fn drawn<'a>(shown: &Shown, root: &Area<'a>) -> Result<(), Box<dyn std::error::E
     Ok(())
 }
 
-/// Whose bars are drawn, from the top. governor has one row: its bar has no length in any build.
+/// The subjects whose bars are drawn, from the top. governor has one row, because its bar has no
+/// length in any build.
 fn entries(shown: &Shown) -> Vec<Entry<'_>> {
     shown.entries().into_iter().filter(|entry| entry.subject != BASE || !entry.is_default).collect()
 }

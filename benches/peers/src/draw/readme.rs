@@ -10,7 +10,7 @@ const RELEASE: usize = 0;
 /// A workload of the picture that has no row.
 const LEFT_OUT: &str = "uniform String";
 
-/// What stands between the marks.
+/// The text between the marks.
 pub fn section(shown: &Shown) -> String {
     let picture = format!("![Time for a check, {BASE} = 1, as bars]({PICTURE})");
     [picture, table(shown), wrapped(&sentences(shown))].join("\n\n")

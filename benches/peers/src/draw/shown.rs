@@ -1,4 +1,4 @@
-//! What is shown: which workloads and subjects, and their rows, all of them there.
+//! The workloads and subjects that are shown, and their rows, all of which must exist.
 
 use crate::latency::Tails;
 use crate::report::{BUSY, Row, Run};
@@ -11,12 +11,12 @@ const COARSE: &str = "tollgate, coarse clock";
 /// The workload of the first panel.
 pub const HOT: &str = "hot key, admitted, u64";
 
-/// Of cargo's profiles, those that defaults are measured in: its own for releases, and that of all
-/// the others.
+/// The profiles in which defaults are measured: cargo's own for releases, and the one of all other
+/// rows.
 pub const PROFILES: [&str; 2] = ["release", OTHERS_PROFILE];
 pub const OTHERS_PROFILE: &str = "lto";
 
-/// Who is shown below the defaults, from the top.
+/// The subjects below the defaults, from the top.
 const SUBJECTS: [&str; 13] = [
     OWN,
     "tollgate, system clock",
@@ -38,7 +38,7 @@ pub struct Panel {
     pub workload: &'static str,
     pub keys: usize,
     pub title: String,
-    /// What is asked of the defaults: on how many threads, which part of governor's time at most.
+    /// The aim of the defaults: the number of threads, and the largest part of governor's time.
     pub aims: &'static [(usize, f64)],
     /// Does the picture have it?
     is_drawn: bool,
@@ -109,7 +109,7 @@ impl<'a> Entry<'a> {
     }
 }
 
-/// The rows that are shown, all of them there.
+/// The rows that are shown, all of which exist.
 pub struct Shown {
     run: Run,
     /// One for each of [`PROFILES`].
@@ -120,7 +120,7 @@ pub struct Shown {
 }
 
 impl Shown {
-    /// Or the names of what is missing.
+    /// The rows, or the names of the missing ones.
     pub fn of(run: Run, defaults: Vec<Run>, many: usize, tails: Tails) -> Result<Self, String> {
         let is_large = run.rows.iter().any(|row| row.keys == 10 * many);
         let shown = Self { run, defaults, panels: panels(many, is_large), many, tails };
@@ -149,7 +149,7 @@ impl Shown {
         self.panels.iter().flat_map(|panel| THREADS.map(|threads| (panel, threads)))
     }
 
-    /// All but the defaults in one panel on so many threads, shown or not.
+    /// All subjects but the defaults in one panel on this many threads, shown or not.
     pub fn rows(&self, panel: &Panel, threads: usize) -> impl Iterator<Item = &Row> {
         rows(&self.run, panel, threads)
     }
@@ -245,14 +245,14 @@ impl Shown {
     }
 }
 
-/// Those that take less time, the fastest first; what would be printed as 1.00 is no less.
+/// The subjects that take less time, the fastest first. A ratio that prints as 1.00 is not less.
 pub fn sorted<'a>(shares: impl Iterator<Item = (f64, &'a str)>) -> Vec<(f64, &'a str)> {
     let mut faster: Vec<_> = shares.filter(|&(share, _)| share < 0.995).collect();
     faster.sort_by(|a, b| a.0.total_cmp(&b.0));
     faster
 }
 
-/// All of a run in one panel on so many threads.
+/// All rows of a run in one panel on this many threads.
 fn rows<'a>(run: &'a Run, panel: &Panel, threads: usize) -> impl Iterator<Item = &'a Row> {
     let (workload, keys) = (panel.workload, panel.keys);
     let is_in = move |row: &&Row| row.workload == workload && row.keys == keys && row.threads == threads;

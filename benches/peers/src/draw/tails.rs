@@ -1,16 +1,17 @@
 //! How long the slowest checks take, as a table.
 
-use super::markdown::{quoted, shares};
+use super::markdown::{item, quoted, shares};
 use super::shown::{Shown, sorted};
 use crate::latency::{Row, Scene, Tails};
 use crate::subjects::{BASE, EMPTY_LOOP, FLOOR, OWN};
 use crate::workload::grouped;
 
-/// Who is shown, from the top: one of each design, and what the clock and the machine do to all of them.
+/// The subjects of the table, from the top: one of each design, and those that show the effect of
+/// the clock and of the machine.
 const SUBJECTS: [&str; 7] =
     [OWN, BASE, "Mutex<HashMap>", "256 mutexed shards", "papaya + atomic", FLOOR, EMPTY_LOOP];
 
-/// What the columns hold.
+/// The columns.
 pub fn caption(tails: &Tails) -> String {
     let every = |scene: Scene| 1000.0 * tails.seconds * scene.part();
     format!(
@@ -44,7 +45,7 @@ pub fn table(tails: &Tails) -> String {
     lines.join("\n")
 }
 
-/// What was not measured.
+/// Scenes that were not measured.
 pub fn missing(tails: &Tails) -> Vec<&'static str> {
     let is_missing = |subject: &&str| tails.row(Scene::Steady, false, subject).is_none();
     let mut missing: Vec<_> = SUBJECTS.into_iter().filter(is_missing).collect();
@@ -70,7 +71,7 @@ pub fn losses(shown: &Shown) -> String {
         let rows = tails.rows.iter().filter(|row| row.scene == scene.name() && !row.under_way);
         let peers = rows.filter(|row| shown.own_like(&row.subject).is_some());
         let faster = sorted(peers.map(|row| (value(row) as f64 / own, &*row.subject)));
-        (!faster.is_empty()).then(|| format!("- {}, {name}: {}", scene.name(), shares(&faster)))
+        (!faster.is_empty()).then(|| item(&format!("{}, {name}: {}", scene.name(), shares(&faster))))
     };
     let cells = Scene::ALL.into_iter().flat_map(|scene| QUANTILES.map(|quantile| (scene, quantile)));
     let (all, lost): (usize, Vec<String>) = (cells.clone().count(), cells.filter_map(of_cell).collect());
@@ -87,7 +88,7 @@ fn cell(row: &Row) -> String {
     format!("{}; {:.0} %", times.join(" / "), row.stalled * 100.0)
 }
 
-/// With as many digits as tell something.
+/// With as many digits as are significant.
 fn micros(nanos: u64) -> String {
     let micros = nanos as f64 / 1000.0;
     match nanos {

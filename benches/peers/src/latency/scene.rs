@@ -1,4 +1,4 @@
-//! What else goes on while one thread checks known keys and times each check.
+//! The work of another thread while one thread checks known keys and times each check.
 
 use crate::keys::{CHUNK, Key};
 use crate::subjects::{Quota, Setting, Subject};
@@ -14,24 +14,25 @@ pub struct Plan {
     pub rounds: usize,
     /// How long a scene is played for one subject in one round.
     pub scene: Duration,
-    /// Of the flood: fresh keys a second.
+    /// Fresh keys a second, in the flood.
     pub pace: u32,
 }
 
 #[derive(Clone, Copy, PartialEq)]
 pub enum Scene {
-    /// Nothing.
+    /// The other thread does nothing.
     Steady,
     /// Another thread sweeps; no key is idle, so each sweep visits all keys and keeps them.
     Turnover,
-    /// Another thread brings fresh keys, so that tables have to grow, and sweeps where that is the user's task.
+    /// Another thread brings fresh keys, so that tables have to grow, and sweeps where that is the
+    /// user's task.
     Flood,
     /// Another thread forgets all keys, so that they are new when they come next.
     Clear,
 }
 
 impl Scene {
-    /// In this order: the turnover is held against the scene before it.
+    /// All scenes, in this order: the turnover is compared with the scene before it.
     pub const ALL: [Self; 4] = [Self::Steady, Self::Turnover, Self::Flood, Self::Clear];
 
     pub fn name(self) -> &'static str {
@@ -43,17 +44,18 @@ impl Scene {
         }
     }
 
-    /// From one sweep, or `clear`, to the next.
+    /// The interval of the other thread's task: sweeps, or `clear`.
     pub fn every(self, plan: Plan) -> Duration {
         plan.scene.mul_f64(self.part())
     }
 
-    /// The same, as a part of the scene.
+    /// The interval of the other thread's task, as a part of the scene.
     pub fn part(self) -> f64 {
         if self == Self::Flood { 0.5 } else { 0.25 }
     }
 
-    /// The same for all scenes but the flood, whose keys have to become idle.
+    /// The setting of subjects, which is equal in all scenes but the flood, whose keys have to
+    /// become idle.
     pub fn setting(self, plan: Plan) -> Setting {
         let keys = 2 * plan.known;
         if self == Self::Flood {
@@ -63,8 +65,9 @@ impl Scene {
         }
     }
 
-    /// Lets `subject` know all keys. What that began is completed, or it would go on in a scene without
-    /// sweeps: a table of this library turns over as it grows, and known keys hurry that only a little.
+    /// Makes all keys known to `subject`, and completes what that began. Otherwise it would
+    /// continue in a scene without sweeps: a table of this library turns over as it grows, and
+    /// known keys hasten that only a little.
     pub fn prepare(self, subject: &dyn Subject<u64>, known: &[u64]) {
         known.chunks(CHUNK).for_each(|chunk| _ = subject.decide(chunk));
         if self != Self::Flood {
@@ -72,7 +75,7 @@ impl Scene {
         }
     }
 
-    /// Has an empty `subject` what the other thread is to do?
+    /// Does an empty `subject` support the other thread's task?
     pub fn fits(self, subject: &dyn Subject<u64>) -> bool {
         match self {
             Self::Steady | Self::Flood => true,
@@ -118,7 +121,8 @@ impl Scene {
 /// How long checks took, in nanoseconds.
 pub struct Times {
     pub all: Histogram<u64>,
-    /// Only of those that met the other thread's task: it was under way at some time of the check.
+    /// Only the checks that met the other thread's task: it was under way at some time of the
+    /// check.
     pub met: Histogram<u64>,
 }
 
@@ -129,17 +133,18 @@ impl Times {
     }
 }
 
-/// What the other thread does.
+/// The other thread's task.
 #[derive(Default)]
 #[repr(align(128))]
 struct Task {
-    /// How often it was begun and how often ended, in one: odd while it is under way.
+    /// The number of times that the task was begun and ended: odd while it is under way.
     state: AtomicU64,
     is_over: AtomicBool,
 }
 
 impl Task {
-    /// Once each time, and never twice at once to catch up.
+    /// Runs the task at this interval. After a run that is late, the next one is a whole interval
+    /// away.
     fn repeat(&self, every: Duration, task: impl Fn()) {
         let mut due = Instant::now() + every / 2;
         while !self.is_over.load(SeqCst) {
@@ -191,7 +196,7 @@ fn check(
     Ok(())
 }
 
-/// Brings fresh keys at the plan's pace. A sweep blocks whom it blocks, this thread too.
+/// Inserts fresh keys at the plan's pace. A sweep blocks this thread too, if it blocks others.
 fn flood(subject: &dyn Subject<u64>, plan: Plan, every: Duration, task: &Task) {
     let start = Instant::now();
     let (mut brought, mut swept) = (0_u32, every / 2);
@@ -199,7 +204,7 @@ fn flood(subject: &dyn Subject<u64>, plan: Plan, every: Duration, task: &Task) {
     while !task.is_over.load(SeqCst) {
         let due = start.elapsed().as_secs_f64() * f64::from(plan.pace);
         if f64::from(brought) >= due {
-            // Sleeping would bring them in heaps.
+            // Sleeping would insert them in bursts.
             thread::yield_now();
             continue;
         }

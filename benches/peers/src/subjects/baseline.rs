@@ -1,11 +1,11 @@
 //! An older checkout of this library, in the ways that this library is asked: `make peers
 //! BASELINE=...`.
 //!
-//! It is written to what the library was at commit d02a56c, and stays that way when the library
-//! goes on: there `Clock::tsc` is behind the feature `tsc`, and the default is the system's clock.
-//! Later revisions can be baselines for as long as this file compiles with them. Each row has the
-//! clock of the row in `ours` that it is held against; in `defaults` each has its own default,
-//! which need not be the same.
+//! It uses the interface of commit d02a56c, and stays so while the library changes: there
+//! `Clock::tsc` is behind the feature `tsc`, and the default is the system's clock. Later revisions
+//! can be baselines for as long as this file compiles with them. Each row has the clock of the row
+//! in `ours` that it is compared with; in `defaults` each has its own default, which need not be
+//! equal.
 
 use super::{BASELINE, Built, ONE_RESOURCE, Quota, Rows, Setting, Subject, Upkeep, each, kept};
 use crate::keys::Key;

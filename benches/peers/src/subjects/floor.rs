@@ -1,4 +1,5 @@
-//! What limits nothing: the least that a limiter with this clock can cost, first without keys and then with them.
+//! Floors, which limit nothing: the least that a limiter with this clock can cost, first without
+//! keys and then with them.
 
 use super::gcra::{Gcra, now};
 use super::ours::coarse;
@@ -32,11 +33,13 @@ pub fn all<K: Key>() -> Rows<K> {
             let words = Words(new((slots(setting.keys) * 16).div_ceil(size_of::<Line>())));
             let check = move |Words(lines): &Words, key: &K| {
                 let line = &lines[scaled(hasher.hash_one(key), lines.len())];
-                // Or it would wait for the clock and then for memory, which is not the least.
+                // Otherwise it would wait for the clock and then for memory, which is not the
+                // least.
                 line.prefetch();
                 rule.charge_shared(&line.0[0], now())
             };
-            // The least that a turnover can do: each word is read, and written to memory that is fresh.
+            // The least that a turnover can do: each word is read, and written to memory that is
+            // fresh.
             let copy = |Words(lines): &Words| {
                 black_box(lines.iter().map(Line::copy).collect::<Vec<_>>());
             };
@@ -55,7 +58,7 @@ pub fn all<K: Key>() -> Rows<K> {
     ]
 }
 
-/// Those of the floor without a table.
+/// The states of the floor without a table.
 struct Words(Box<[Line]>);
 
 fn bare<K: Key>(setting: Setting, now: impl Fn() -> u64 + Send + Sync + 'static) -> Built<K> {
@@ -94,12 +97,13 @@ impl<K: Key> Subject<K> for Batches {
     }
 }
 
-/// Keys, known by their hashes, in slots that are found and claimed as those of any open addressing: what is left of a
-/// concurrent table whose keys stay for ever and all have one rule. It grows in the same steps as the table of this
-/// library in a flood, but at once, while who needs a place waits; who came before that may lose a key to it.
+/// Keys, known by their hashes, in slots that are found and claimed as in any table with open
+/// addressing: what is left of a concurrent table whose keys stay for ever and all have one rule.
+/// It grows in the steps of this library's table in a flood, but in one go, while a thread that
+/// needs a place waits. A thread that came before may lose a key to that.
 struct BareTable {
     lines: crossbeam_epoch::Atomic<Lines>,
-    /// Where they are, for the prefetch, which needs no guard.
+    /// The address of the slots, for the prefetch, which needs no guard.
     first: AtomicUsize,
     count: AtomicUsize,
     hasher: RandomState,
@@ -108,7 +112,7 @@ struct BareTable {
     most: usize,
 }
 
-/// On a line of its own: whoever finds a key does not read it.
+/// On a line of its own, which a lookup does not read.
 #[derive(Default)]
 #[repr(align(128))]
 struct Apart(AtomicUsize);
@@ -140,7 +144,7 @@ impl BareTable {
         self.count.store(lines.lines.len(), Relaxed);
         let old = self.lines.swap(Owned::new(lines), SeqCst, guard);
         if !old.is_null() {
-            // SAFETY: nobody finds it any more.
+            // SAFETY: it is unlinked, so no thread finds it any more.
             unsafe { guard.defer_destroy(old) };
         }
     }
@@ -156,7 +160,8 @@ impl BareTable {
         unsafe { self.lines.load(Acquire, guard).deref() }
     }
 
-    /// The word of a key, that of a new one if there is room; or of any that has the same hash.
+    /// The word of a key, which is inserted if it is new and there is room. Keys with equal hashes
+    /// share a word.
     #[inline]
     fn word<'g>(&self, hash: u64, guard: &'g Guard) -> Option<&'g AtomicU64> {
         let hash = hash.max(1);
@@ -208,12 +213,12 @@ impl BareTable {
 
 impl Drop for BareTable {
     fn drop(&mut self) {
-        // SAFETY: nobody else has it any more.
+        // SAFETY: `&mut self`: no other thread has it.
         drop(unsafe { std::mem::take(&mut self.lines).into_owned() });
     }
 }
 
-/// So many places, in half as many slots again.
+/// A table of this many places, in half as many slots again.
 struct Lines {
     lines: Box<[Line]>,
     places: usize,
@@ -241,7 +246,7 @@ impl Lines {
         }
     }
 
-    /// Takes over the keys of a line of a smaller table. Nobody else has this one yet.
+    /// Takes over the keys of a line of a smaller table. No other thread has this table yet.
     fn take_over(&self, line: &Line) {
         let (hashes, words) = line.0.split_at(SLOTS);
         for (hash, word) in hashes.iter().zip(words) {
@@ -280,19 +285,20 @@ impl Line {
     }
 }
 
-/// As many slots as this library has for so many keys: three for two, and two for each of few.
+/// As many slots as this library has for that many keys: three for two keys, and two for each of
+/// few.
 fn slots(keys: usize) -> usize {
     const ROOMY: usize = 1 << 14;
     (keys + keys / 2).max(ROOMY.min(2 * keys))
 }
 
-/// A hash's place among so many.
+/// The place of a hash among `count` places.
 #[inline]
 fn scaled(hash: u64, count: usize) -> usize {
     ((u128::from(hash) * count as u128) >> 64) as usize
 }
 
-/// The first that is true, found without a branch for each.
+/// The index of the first that is true, found without a branch for each.
 #[inline]
 fn first(of: [bool; SLOTS]) -> Option<usize> {
     let mask = of.into_iter().rev().fold(0_u32, |mask, bit| mask << 1 | u32::from(bit));

@@ -1,5 +1,5 @@
-//! The decision of the limiters that are built here on others' maps: the generic cell rate algorithm, as
-//! plain as it gets, in whole nanoseconds.
+//! The decision of the limiters that are built here on others' maps: the generic cell rate
+//! algorithm, as plain as it gets, in whole nanoseconds.
 
 use super::Quota;
 use std::sync::LazyLock;
@@ -51,8 +51,8 @@ pub fn is_idle(arrival: u64, now: u64) -> bool {
     arrival <= now
 }
 
-/// The processor's counter as nanoseconds, which governor's default reads, too: by this library's clock, which takes fewer steps
-/// for it than quanta's own arithmetic.
+/// The processor's counter as nanoseconds, which governor's default reads, too: by this library's
+/// clock, which takes fewer steps for it than quanta's own arithmetic.
 #[inline]
 pub fn now() -> u64 {
     static CLOCK: LazyLock<Clock> = LazyLock::new(super::counter);

@@ -1,8 +1,8 @@
 //! Other limiters, each set up as its own documentation advises.
 //!
-//! Not here: `ratelimit_meter` (governor's predecessor), `tower_governor` and `actix-governor` (governor,
-//! wrapped), `limitador` (evaluates an expression for every check, which would be all that is measured),
-//! limiters that are part of a web framework.
+//! Not here: `ratelimit_meter` (governor's predecessor), `tower_governor` and `actix-governor`
+//! (governor, wrapped), `limitador` (evaluates an expression for every check, which would be all
+//! that is measured), limiters that are part of a web framework.
 
 use super::{Built, ONE_RESOURCE, Quota, Rows, Setting, Upkeep, each, kept};
 use crate::keys::Key;
@@ -44,7 +44,7 @@ pub fn all<K: Key>() -> Rows<K> {
         ("rate-net", |setting| {
             type Limiter = rate_net::RateLimiter<clock_lib::SystemClock>;
             let check = |limiter: &Limiter, key: &K| limiter.check(key.rate_net()).is_allow();
-            // It bounds its memory itself, so that sweeping is optional.
+            // This limiter bounds its memory itself, so that sweeping is optional.
             let sweep = |limiter: &Limiter| _ = limiter.retain_recent();
             let upkeep = Upkeep { sweep: Some(sweep), clear: Some(Limiter::clear), ..Upkeep::NONE };
             kept(rate_net(setting).build(), check, upkeep)

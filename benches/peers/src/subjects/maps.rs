@@ -1,7 +1,7 @@
 //! Limiters as people build them: a map, and the same decision and clock in all of them.
 //!
-//! Known keys are looked up by reference; only a new key is cloned. All maps hash with foldhash, which is
-//! faster than the default of each and has a random seed, too.
+//! Known keys are looked up by reference; only a new key is cloned. All maps hash with foldhash,
+//! which is faster than the default of each and has a random seed, too.
 
 use super::gcra::{Gcra, is_idle, now};
 use super::{Rows, Upkeep, kept};
@@ -34,8 +34,8 @@ pub fn all<K: Key>() -> Rows<K> {
         }),
         ("papaya + atomic", |setting| {
             let rule = Gcra::new(setting.quota);
-            // Blocking resizes, as it advises for keys that are stable: else readers go on to search two
-            // tables until somebody inserts enough keys to end a resize.
+            // Blocking resizes, as its documentation advises for keys that are stable. Otherwise
+            // readers search two tables until enough inserts have ended a resize.
             let map = papaya::HashMap::<K, AtomicU64>::builder().hasher(RandomState::default());
             let map = map.resize_mode(papaya::ResizeMode::Blocking).build();
             let check = move |map: &papaya::HashMap<_, _, _>, key: &K| {

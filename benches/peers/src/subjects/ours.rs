@@ -17,7 +17,8 @@ pub fn all<K: Key>() -> Rows<K> {
                 black_box(key);
                 true
             };
-            // There is nothing to do, which is soon done: so it has its place beside all the others.
+            // A single state has nothing to sweep, which is quickly done: so it has its place
+            // beside all the others.
             kept((), check, Upkeep { sweep: Some(|()| ()), clear: Some(|()| ()), ..Upkeep::NONE })
         }),
         (OWN, |setting| checked(setting, Some(counter()))),
@@ -36,14 +37,14 @@ pub fn all<K: Key>() -> Rows<K> {
     ]
 }
 
-/// With whatever clock is the default.
+/// With the default clock.
 pub fn defaults<K: Key>() -> Rows<K> {
     vec![(OWN, |setting| checked(setting, None))]
 }
 
 fn checked<K: Key>(setting: Setting, clock: Option<Clock>) -> Built<K> {
     let upkeep = Upkeep {
-        // As its own sweeper does it.
+        // Sweeps as the library's own sweeper does.
         sweep: Some(|limiter: &Limiter<K>| while limiter.sweep(1024) {}),
         needs_sweeps: false,
         clear: Some(Limiter::clear),
@@ -53,7 +54,7 @@ fn checked<K: Key>(setting: Setting, clock: Option<Clock>) -> Built<K> {
     kept(limiter(setting, clock)?, |limiter: &Limiter<K>, key: &K| limiter.check(key).is_allowed(), upkeep)
 }
 
-/// Of a table, a few hundred bytes less than all: what is beside it is allocated, and counted.
+/// The bytes of a table alone. A few hundred bytes beside it are allocated, and counted.
 fn memory<K>(limiter: &Limiter<K>) -> u64 {
     limiter.bytes() as u64
 }

@@ -128,7 +128,7 @@ fn key(words: &[&str]) -> Result<Option<KeyText>, String> {
 fn policy_of(word: &str) -> Result<WhenNoKey, String> {
     match word {
         "deny" => Ok(WhenNoKey::Deny),
-        "admit" => Ok(WhenNoKey::Allow),
+        "allow" => Ok(WhenNoKey::Allow),
         "share" => Ok(WhenNoKey::Share),
         other => Err(format!(
             "invalid word `{}` after `else`: expected `deny`, `allow` or `share`",

@@ -1,0 +1,40 @@
+#!/bin/sh
+# scripts/need.sh PROGRAM WHY
+#
+# Installs PROGRAM if it is missing: `cargo-*` by `cargo install`, others as the Debian package of
+# that name. It says so before; with INSTALL=no it installs nothing. Fails if PROGRAM is still
+# missing.
+set -eu
+
+program=$1 why=$2
+cargo=${CARGO:-cargo}
+
+is_here() {
+	case $program in
+	cargo-*) $cargo "${program#cargo-}" --version ;;
+	*) command -v "$program" ;;
+	esac > /dev/null 2>&1
+}
+
+install() {
+	case $program in
+	cargo-*) $cargo install --locked "$program" ;;
+	*) apt-get install -y "$program" || sudo -n apt-get install -y "$program" ;;
+	esac
+}
+
+case $program in
+cargo-*) by="cargo install --locked $program" ;;
+*) by="apt-get install $program" ;;
+esac
+
+if is_here; then exit; fi
+if [ "${INSTALL:-yes}" = no ]; then
+	echo "NOT DONE: $program, $why, is missing and INSTALL=no ($by)"
+	exit 1
+fi
+echo "Installing $program, $why ($by; with INSTALL=no, nothing is installed)"
+install || true
+if is_here; then exit; fi
+echo "NOT DONE: $program, $why, is missing and could not be installed ($by)"
+exit 1
