@@ -15,8 +15,8 @@ use std::fmt;
 /// assert_eq!("gcra".parse(), Ok(Algorithm::TokenBucket));
 /// assert_eq!(
 ///     "magic".parse::<Algorithm>().unwrap_err().to_string(),
-///     "unknown algorithm \"magic\"; allowed: token-bucket, leaky-bucket, leaky-queue, fixed-window, \
-///      sliding-window, sliding-log"
+///     "unknown algorithm \"magic\"; allowed: token-bucket, leaky-bucket, leaky-queue, \
+///      fixed-window, sliding-window, sliding-log"
 /// );
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

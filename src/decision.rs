@@ -619,7 +619,8 @@ impl fmt::Debug for Decision {
 /// # use tollgate::{Quota, SingleLimiter};
 /// let limiter = SingleLimiter::builder(Quota::per_hour(5)).build()?;
 /// let refusal = limiter.check_n(6).into_result().unwrap_err();
-/// assert_eq!(refusal.to_string(), "request refused for good: it costs 6, and 5 is the most at once");
+/// let text = "request refused for good: it costs 6, and 5 is the most at once";
+/// assert_eq!(refusal.to_string(), text);
 /// # Ok::<(), tollgate::ConfigError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

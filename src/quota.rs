@@ -272,7 +272,8 @@ impl Quota {
     ///     quotas.into_iter().map(|quota| SingleLimiter::builder(quota).build()).collect();
     /// let limiters = limiters?;
     /// let ask = |cost| {
-    ///     let mut charges: Vec<_> = limiters.iter().map(|limiter| Charge::new(limiter, cost)).collect();
+    ///     let charges = limiters.iter().map(|limiter| Charge::new(limiter, cost));
+    ///     let mut charges: Vec<_> = charges.collect();
     ///     check_all(&mut charges)
     /// };
     /// assert!(ask(10).is_ok());

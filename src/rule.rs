@@ -170,7 +170,9 @@ impl AnyRule {
     /// ```
     /// # use std::time::Duration;
     /// # use tollgate::{Algorithm, Quota, rule::AnyRule};
-    /// let daily = |limit| AnyRule::new(Algorithm::FixedWindow, Quota::per_day(limit), Duration::ZERO);
+    /// let daily = |limit| {
+    ///     AnyRule::new(Algorithm::FixedWindow, Quota::per_day(limit), Duration::ZERO)
+    /// };
     /// assert!(daily(5).is_ok());
     /// assert!(daily(0).is_err());
     /// ```

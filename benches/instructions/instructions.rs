@@ -80,18 +80,18 @@ fn keyed(algorithm: Algorithm, keys: u64, more: u64) -> Keyed {
 // Arguments and results of a function are made and dropped outside of the count.
 
 #[library_benchmark]
-#[bench::admitted(args = (one(Algorithm::TokenBucket, CHECKS), true), config = at_most(57))]
-#[bench::denied(args = (one(Algorithm::TokenBucket, 0), false), config = at_most(57))]
-#[bench::sliding_window(args = (one(Algorithm::SlidingWindow, CHECKS), true), config = at_most(283))]
+#[bench::admitted(args = (one(Algorithm::TokenBucket, CHECKS), true), config = at_most(47))]
+#[bench::denied(args = (one(Algorithm::TokenBucket, 0), false), config = at_most(46))]
+#[bench::sliding_window(args = (one(Algorithm::SlidingWindow, CHECKS), true), config = at_most(262))]
 fn one_resource(gate: SingleLimiter, allowed: bool) -> SingleLimiter {
     assert!((0..CHECKS).all(|_| black_box(&gate).check().outcome() == outcome(allowed)));
     gate
 }
 
 #[library_benchmark]
-#[bench::admitted(args = (several(Algorithm::TokenBucket, CHECKS), true), config = at_most(124))]
-#[bench::denied(args = (several(Algorithm::TokenBucket, 0), false), config = at_most(118))]
-#[bench::sliding_window(args = (several(Algorithm::SlidingWindow, CHECKS), true), config = at_most(358))]
+#[bench::admitted(args = (several(Algorithm::TokenBucket, CHECKS), true), config = at_most(118))]
+#[bench::denied(args = (several(Algorithm::TokenBucket, 0), false), config = at_most(112))]
+#[bench::sliding_window(args = (several(Algorithm::SlidingWindow, CHECKS), true), config = at_most(346))]
 fn key(limiters: Vec<Keyed>, allowed: bool) -> Vec<Keyed> {
     for (limiter, _) in &limiters {
         assert!(
@@ -105,7 +105,7 @@ fn key(limiters: Vec<Keyed>, allowed: bool) -> Vec<Keyed> {
 // The check is inlined into the caller, which uses nothing but the outcome. Then no answer is
 // written, as long as no other path of the check writes one to memory.
 #[library_benchmark]
-#[bench::admitted(args = (several(Algorithm::TokenBucket, CHECKS)), config = at_most(104))]
+#[bench::admitted(args = (several(Algorithm::TokenBucket, CHECKS)), config = at_most(109))]
 fn key_inlined(limiters: Vec<Keyed>) -> Vec<Keyed> {
     for (limiter, clock) in &limiters {
         let now = clock.now();
@@ -118,7 +118,7 @@ fn key_inlined(limiters: Vec<Keyed>) -> Vec<Keyed> {
 }
 
 #[library_benchmark]
-#[bench::admitted(args = (several(Algorithm::TokenBucket, CHECKS)), config = at_most(117))]
+#[bench::admitted(args = (several(Algorithm::TokenBucket, CHECKS)), config = at_most(113))]
 fn key_pinned(limiters: Vec<Keyed>) -> Vec<Keyed> {
     for (limiter, _) in &limiters {
         let mut gate = limiter.pin();
@@ -132,7 +132,7 @@ fn key_pinned(limiters: Vec<Keyed>) -> Vec<Keyed> {
 
 // Batches of 32.
 #[library_benchmark]
-#[bench::admitted(args = (several(Algorithm::TokenBucket, CHECKS), (0..KEYS).collect()), config = at_most(141))]
+#[bench::admitted(args = (several(Algorithm::TokenBucket, CHECKS), (0..KEYS).collect()), config = at_most(136))]
 fn key_in_batch(limiters: Vec<Keyed>, keys: Vec<u64>) -> Vec<Keyed> {
     let mut decisions = Vec::with_capacity(32);
     for (limiter, _) in &limiters {
@@ -147,7 +147,7 @@ fn key_in_batch(limiters: Vec<Keyed>, keys: Vec<u64>) -> Vec<Keyed> {
 
 // The count includes growth.
 #[library_benchmark]
-#[bench::admitted(args = (keyed(Algorithm::TokenBucket, CHECKS, 0)), config = at_most(393))]
+#[bench::admitted(args = (keyed(Algorithm::TokenBucket, CHECKS, 0)), config = at_most(384))]
 fn fresh_key(limiter: Keyed) -> Keyed {
     assert!((CHECKS..2 * CHECKS).all(|key| black_box(&limiter.0).check(&key).outcome() == Outcome::Allowed));
     limiter

@@ -130,7 +130,8 @@ impl<K: Eq + 'static, H: KeyHash> Limiter<K, ExactKeys<K, H>> {
     /// for key in [7, 8, 7] {
     ///     let _ = limiter.check(&key);
     /// }
-    /// let mut used: Vec<(u64, u64)> = limiter.keys().map(|key| (*key.key(), key.used())).collect();
+    /// let used = limiter.keys().map(|key| (*key.key(), key.used()));
+    /// let mut used: Vec<(u64, u64)> = used.collect();
     /// used.sort();
     /// assert_eq!(used, [(7, 2), (8, 1)]);
     /// # Ok::<(), tollgate::ConfigError>(())
@@ -169,7 +170,8 @@ impl<K: Eq + 'static, H: KeyHash> Limiter<K, ExactKeys<K, H>> {
     ///
     /// ```
     /// # use tollgate::{Limiter, Quota};
-    /// let limiter = Limiter::<u64>::builder(Quota::per_hour(1)).exact_keys().count_denials().build()?;
+    /// let builder = Limiter::<u64>::builder(Quota::per_hour(1)).exact_keys();
+    /// let limiter = builder.count_denials().build()?;
     /// for key in [1, 2, 2, 2, 3, 3] {
     ///     let _ = limiter.check(&key);
     /// }

@@ -47,8 +47,8 @@ impl Line {
         (place, [first, second, third, self.keys[place].load(Relaxed)])
     }
 
-    /// The variant for models. Models that ask for it read no slot behind a vacant one, which leaves
-    /// less than half of the executions. By invariant 2 of `table` a key can be behind that slot
+    /// The variant for models. Models that ask for it read no slot behind a vacant one, which
+    /// leaves less than half of the executions. By invariant 2 of `table` a key can be behind that slot
     /// only if it has come since the slot was read. Other executions of these models cover that
     /// case, by reading the slot later. Only models that don't ask see both slots together.
     #[cfg(tollgate_loom)]

@@ -27,7 +27,8 @@ const LONGEST_DEADLINE: Duration = Duration::from_secs(60);
 /// use tollgate_redis::{Client, SharedBuilder, SharedLimiter};
 ///
 /// let client = Client::open("redis://127.0.0.1:6379")?;
-/// let builder: SharedBuilder<str> = SharedLimiter::builder(&client, "api", Quota::per_second(100).burst(20));
+/// let quota = Quota::per_second(100).burst(20);
+/// let builder: SharedBuilder<str> = SharedLimiter::builder(&client, "api", quota);
 /// let limiter = builder.lease(5).build()?;
 /// # Ok::<(), tollgate_redis::BuildError>(())
 /// ```
@@ -230,8 +231,9 @@ impl<K: StoreKey + ?Sized> SharedBuilder<K> {
     /// # use tollgate_redis::{Client, SharedLimiter};
     /// # use tollgate::Quota;
     /// # let client = Client::open("redis://127.0.0.1:6379")?;
-    /// let refused = SharedLimiter::<str>::builder(&client, "", Quota::per_second(1)).build().unwrap_err();
-    /// assert_eq!(refused.to_string(), "invalid limit name \"\" of 0 bytes: expected 1 to 128 bytes");
+    /// let nameless = SharedLimiter::<str>::builder(&client, "", Quota::per_second(1));
+    /// let refused = nameless.build().unwrap_err().to_string();
+    /// assert_eq!(refused, "invalid limit name \"\" of 0 bytes: expected 1 to 128 bytes");
     /// # Ok::<(), tollgate_redis::BuildError>(())
     /// ```
     pub fn build(self) -> Result<SharedLimiter<K>, BuildError> {

@@ -81,7 +81,8 @@ enum Request<'c> {
 ///
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
 /// let client = Client::open("redis://127.0.0.1:1").unwrap();
-/// assert!(client.connect().await.unwrap_err().to_string().starts_with("no connection to the servers: "));
+/// let error = client.connect().await.unwrap_err().to_string();
+/// assert!(error.starts_with("no connection to the servers: "));
 /// # });
 /// ```
 #[derive(Clone, Debug, PartialEq)]

@@ -13,8 +13,9 @@ use tollgate::{Algorithm, ConfigError, Quota};
 /// use tollgate_redis::{Client, SharedLimiter};
 ///
 /// let client = Client::open("redis://127.0.0.1:6379")?;
-/// let refused = SharedLimiter::<str>::builder(&client, "api", Quota::per_second(10)).lease(6).build();
-/// assert_eq!(refused.unwrap_err().to_string(), "invalid lease of 6 tokens: expected 1 to 5 under this quota");
+/// let limiter = SharedLimiter::<str>::builder(&client, "api", Quota::per_second(10));
+/// let refused = limiter.lease(6).build().unwrap_err().to_string();
+/// assert_eq!(refused, "invalid lease of 6 tokens: expected 1 to 5 under this quota");
 /// # Ok::<(), tollgate_redis::BuildError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq)]

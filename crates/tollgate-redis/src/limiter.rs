@@ -337,7 +337,8 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     /// # use tollgate::Quota;
     /// # use tollgate_redis::{Client, SharedLimiter};
     /// # let client = Client::open("redis://127.0.0.1:6379")?;
-    /// let limiter = SharedLimiter::<str>::builder(&client, "api", Quota::per_second(9).burst(5)).build()?;
+    /// let quota = Quota::per_second(9).burst(5);
+    /// let limiter = SharedLimiter::<str>::builder(&client, "api", quota).build()?;
     /// assert_eq!(limiter.quota(), Quota::per_second(9).burst(5));
     /// # Ok::<(), tollgate_redis::BuildError>(())
     /// ```
@@ -352,7 +353,8 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     /// # use tollgate::Quota;
     /// # use tollgate_redis::{Client, SharedLimiter};
     /// # let client = Client::open("redis://127.0.0.1:6379")?;
-    /// let limiter = SharedLimiter::<str>::builder(&client, "api", Quota::per_second(9).burst(5)).build()?;
+    /// let quota = Quota::per_second(9).burst(5);
+    /// let limiter = SharedLimiter::<str>::builder(&client, "api", quota).build()?;
     /// assert_eq!(limiter.capacity(), 5);
     /// # Ok::<(), tollgate_redis::BuildError>(())
     /// ```
@@ -366,7 +368,8 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     /// # use tollgate::Quota;
     /// # use tollgate_redis::{Client, SharedLimiter};
     /// # let client = Client::open("redis://127.0.0.1:6379")?;
-    /// let limiter = SharedLimiter::<str>::builder(&client, "api", Quota::per_second(9).burst(5)).build()?;
+    /// let quota = Quota::per_second(9).burst(5);
+    /// let limiter = SharedLimiter::<str>::builder(&client, "api", quota).build()?;
     /// assert_eq!(limiter.algorithm(), tollgate::Algorithm::TokenBucket);
     /// # Ok::<(), tollgate_redis::BuildError>(())
     /// ```
@@ -380,7 +383,8 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     /// # use tollgate::Quota;
     /// # use tollgate_redis::{Client, SharedLimiter};
     /// # let client = Client::open("redis://127.0.0.1:6379")?;
-    /// let limiter = SharedLimiter::<str>::builder(&client, "api", Quota::per_second(9).burst(5)).build()?;
+    /// let quota = Quota::per_second(9).burst(5);
+    /// let limiter = SharedLimiter::<str>::builder(&client, "api", quota).build()?;
     /// assert_eq!(limiter.name(), "api");
     /// # Ok::<(), tollgate_redis::BuildError>(())
     /// ```
@@ -394,7 +398,8 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     /// # use tollgate::Quota;
     /// # use tollgate_redis::{Client, SharedLimiter};
     /// # let client = Client::open("redis://127.0.0.1:6379")?;
-    /// let limiter = SharedLimiter::<str>::builder(&client, "api", Quota::per_second(9).burst(5)).build()?;
+    /// let quota = Quota::per_second(9).burst(5);
+    /// let limiter = SharedLimiter::<str>::builder(&client, "api", quota).build()?;
     /// assert_eq!(limiter.client().stats().breakers_open, 0);
     /// # Ok::<(), tollgate_redis::BuildError>(())
     /// ```
@@ -409,7 +414,8 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     /// # use tollgate::Quota;
     /// # use tollgate_redis::{Client, SharedLimiter};
     /// # let client = Client::open("redis://127.0.0.1:6379")?;
-    /// let limiter = SharedLimiter::<str>::builder(&client, "api", Quota::per_second(9).burst(5)).build()?;
+    /// let quota = Quota::per_second(9).burst(5);
+    /// let limiter = SharedLimiter::<str>::builder(&client, "api", quota).build()?;
     /// assert_eq!(limiter.stats().stood_in, 0);
     /// # Ok::<(), tollgate_redis::BuildError>(())
     /// ```

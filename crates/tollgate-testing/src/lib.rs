@@ -3,7 +3,8 @@
 //! This crate is not published. It has a feature for each crate under test, so that the tests of
 //! the core build no server and no store.
 
-#![allow(missing_docs, clippy::new_without_default)] // Each name says what it is for; nobody else links this.
+// Each name says what it is for, and only tests link this crate.
+#![allow(missing_docs, clippy::new_without_default)]
 
 pub mod fuzz;
 pub mod oracle;

@@ -17,7 +17,7 @@ const TIME: u64 = 2_000_000;
 pub struct Recovery {
     /// The connection of the last answer; 0 before the first.
     connection: AtomicU64,
-    /// Until this time answers are no confirmations.
+    /// Until this time an answer confirms nothing.
     until: AtomicU64,
 }
 

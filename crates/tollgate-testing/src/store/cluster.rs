@@ -97,7 +97,7 @@ impl Cluster {
     #[track_caller]
     pub fn node(&self, address: SocketAddr) -> &Server {
         let node = self.nodes.iter().find(|node| node.address() == address);
-        node.unwrap_or_else(|| panic!("{address} is no node"))
+        node.unwrap_or_else(|| panic!("no node has the address {address}"))
     }
 
     #[track_caller]

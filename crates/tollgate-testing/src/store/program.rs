@@ -51,7 +51,7 @@ impl Program {
             Self::Valkey => ("TOLLGATE_VALKEY_SERVER", "valkey-server"),
         };
         if let Some(named) = env::var_os(variable).filter(|named| !named.is_empty()) {
-            assert!(Path::new(&named).is_file(), "{variable} names {named:?}, which is no file");
+            assert!(Path::new(&named).is_file(), "invalid {variable} {named:?}: expected a file");
             return Some(named.into());
         }
         let path = env::var_os("PATH")?;
