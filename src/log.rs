@@ -82,8 +82,8 @@
 //! - a request that the old quota admits is also admitted by a new quota with no smaller limit and
 //!   no longer period;
 //! - in any interval as long as the shorter period (without one of its ends), at most the larger
-//!   limit is admitted. If the last admission in it is under the new quota, all others in it
-//!   were in the window by which that one was judged;
+//!   limit is admitted. If the last admission in it is under the new quota, the window that
+//!   judged it held all others;
 //! - under a limit below what is held, no request is admitted until enough is out, and what was
 //!   held is not forgotten if the limit is raised again.
 //!

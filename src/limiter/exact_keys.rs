@@ -77,6 +77,10 @@ impl<K: Eq + 'static, H: KeyHash> Backing for ExactKeys<K, H> {
         self.store.default_rule()
     }
 
+    fn default_quota(&self) -> Quota {
+        self.store.default_rule().rule.quota
+    }
+
     fn set_quota(&self, quota: Quota, now: Tick) -> Result<(), ConfigError> {
         self.store.set_default_rule(self.method.any(quota)?, now);
         Ok(())

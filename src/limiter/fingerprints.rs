@@ -69,6 +69,10 @@ impl<H: KeyHash> Backing for Fingerprints<H> {
         Wanted { rule: Arc::new(rule), changes: rules.changes(), since: rules.since() }
     }
 
+    fn default_quota(&self) -> Quota {
+        self.table.rules(&pin()).default().quota
+    }
+
     fn set_quota(&self, quota: Quota, now: Tick) -> Result<(), ConfigError> {
         self.change(now, Some(self.method.packed(quota)?), &[]).map(|_| ())
     }

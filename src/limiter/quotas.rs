@@ -198,7 +198,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn quota(&self) -> Quota {
-        self.store.default_rule().rule.quota
+        self.store.default_quota()
     }
 
     /// Gives many keys quotas of their own, or removes them (`None`).

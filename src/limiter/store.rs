@@ -77,6 +77,8 @@ pub trait Backing: TryFrom<Settings, Error = ConfigError> {
     fn changes(&self) -> u64;
     /// The rule of the keys that have no quota of their own.
     fn default_rule(&self) -> Wanted;
+    /// The quota of the keys that have none of their own.
+    fn default_quota(&self) -> Quota;
     /// Replaces the quota of the keys that have no quota of their own.
     fn set_quota(&self, quota: Quota, now: Tick) -> Result<(), ConfigError>;
     /// Looks for idle keys in up to `places` slots, or does other upkeep; returns whether more is

@@ -48,9 +48,9 @@ impl Line {
     }
 
     /// The variant for models. Models that ask for it read no slot behind a vacant one, which
-    /// leaves less than half of the executions. By invariant 2 of `table` a key can be behind that slot
-    /// only if it has come since the slot was read. Other executions of these models cover that
-    /// case, by reading the slot later. Only models that don't ask see both slots together.
+    /// leaves less than half of the executions. By invariant 2 of `table` a key can be behind that
+    /// slot only if it has come since the slot was read. Other executions of these models cover
+    /// that case, by reading the slot later. Only models that don't ask see both slots together.
     #[cfg(tollgate_loom)]
     fn look(&self, key: Fingerprint) -> (usize, [Fingerprint; SLOTS]) {
         let mut is_done = false;

@@ -318,7 +318,7 @@ fn what_is_wrong_in_a_file_of_quotas_is_named_with_its_line() {
             &["the key a already has a quota from line 1:", "expected one for each key"],
         ),
         (ip_path, b"a,-,1/s\n-,a,1/s\na,-,1/s\n", 3, &["the key a + - already has a quota from line 1:"]),
-        (ip, b"\x1b,1/s\n\x1b,1/s\n", 2, &["the key \\u{1b} has"]),
+        (ip, b"\x1b,1/s\n\x1b,1/s\n", 2, &["the key \\u{1b} already has"]),
         (ip, long_key.as_bytes(), 2, &["the key kkkk", "k… already has a quota from line 1"]),
     ];
     for store in STORES {

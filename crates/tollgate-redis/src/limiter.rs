@@ -237,7 +237,7 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     /// charged. [`refund`](Self::refund) describes the rest.
     ///
     /// ```no_run
-    /// # use tollgate::redis::SharedLimiter;
+    /// # use tollgate_redis::SharedLimiter;
     /// # async fn ask(limiter: SharedLimiter<str>) {
     /// let estimate = limiter.check_n("alice", 5).await;
     /// limiter.refund_n("alice", &estimate, 2).await; // it took 3

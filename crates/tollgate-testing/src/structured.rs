@@ -42,12 +42,16 @@ fn list(text: &str) -> Result<Vec<Item>, String> {
     let mut parser = Parser::new(text.as_bytes());
     let mut items = Vec::new();
     while let Some(value) = parser.parse_list().map_err(|error| error.to_string())? {
-        let Value::String { range, escape } = value else { return Err(format!("expected a String, not {value}")) };
+        let Value::String { range, escape } = value else {
+            return Err(format!("expected a String, not {value}"));
+        };
         let name = &text[range];
         let name = if escape { name.replace("\\\"", "\"").replace("\\\\", "\\") } else { name.to_owned() };
         let mut parameters = BTreeMap::new();
         while let Some((key, value)) = parser.parse_param().map_err(|error| error.to_string())? {
-            let Value::Integer(number) = value else { return Err(format!("expected an Integer, not {value}")) };
+            let Value::Integer(number) = value else {
+                return Err(format!("expected an Integer, not {value}"));
+            };
             let number = u64::try_from(number).map_err(|error| error.to_string())?;
             if parameters.insert(key.to_owned(), number).is_some() {
                 return Err(format!("{key} is there twice"));
