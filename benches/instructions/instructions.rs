@@ -80,8 +80,8 @@ fn keyed(algorithm: Algorithm, keys: u64, more: u64) -> Keyed {
 // Arguments and results of a function are made and dropped outside of the count.
 
 #[library_benchmark]
-#[bench::admitted(args = (one(Algorithm::TokenBucket, CHECKS), true), config = at_most(47))]
-#[bench::denied(args = (one(Algorithm::TokenBucket, 0), false), config = at_most(46))]
+#[bench::admitted(args = (one(Algorithm::TokenBucket, CHECKS), true), config = at_most(50))]
+#[bench::denied(args = (one(Algorithm::TokenBucket, 0), false), config = at_most(49))]
 #[bench::sliding_window(args = (one(Algorithm::SlidingWindow, CHECKS), true), config = at_most(262))]
 fn one_resource(gate: SingleLimiter, allowed: bool) -> SingleLimiter {
     assert!((0..CHECKS).all(|_| black_box(&gate).check().outcome() == outcome(allowed)));
@@ -89,8 +89,8 @@ fn one_resource(gate: SingleLimiter, allowed: bool) -> SingleLimiter {
 }
 
 #[library_benchmark]
-#[bench::admitted(args = (several(Algorithm::TokenBucket, CHECKS), true), config = at_most(118))]
-#[bench::denied(args = (several(Algorithm::TokenBucket, 0), false), config = at_most(112))]
+#[bench::admitted(args = (several(Algorithm::TokenBucket, CHECKS), true), config = at_most(123))]
+#[bench::denied(args = (several(Algorithm::TokenBucket, 0), false), config = at_most(115))]
 #[bench::sliding_window(args = (several(Algorithm::SlidingWindow, CHECKS), true), config = at_most(346))]
 fn key(limiters: Vec<Keyed>, allowed: bool) -> Vec<Keyed> {
     for (limiter, _) in &limiters {
@@ -147,7 +147,7 @@ fn key_in_batch(limiters: Vec<Keyed>, keys: Vec<u64>) -> Vec<Keyed> {
 
 // The count includes growth.
 #[library_benchmark]
-#[bench::admitted(args = (keyed(Algorithm::TokenBucket, CHECKS, 0)), config = at_most(384))]
+#[bench::admitted(args = (keyed(Algorithm::TokenBucket, CHECKS, 0)), config = at_most(386))]
 fn fresh_key(limiter: Keyed) -> Keyed {
     assert!((CHECKS..2 * CHECKS).all(|key| black_box(&limiter.0).check(&key).outcome() == Outcome::Allowed));
     limiter
