@@ -521,7 +521,7 @@ fn help_and_version_are_there() {
 
 #[test]
 fn a_real_log_is_replayed_where_there_is_one() {
-    let real = "../shared/data/apache_access.log";
+    let real = "../../../shared/data/apache_access.log";
     if fs::metadata(real).is_err() {
         return;
     }

@@ -195,7 +195,7 @@ fn every_decision_on_our_log_equals_the_oracles() {
 
 #[test]
 fn every_decision_on_the_real_log_equals_the_oracles_where_it_is_there() {
-    let log = path("../shared/data/apache_access.log");
+    let log = path("../../../shared/data/apache_access.log");
     if log.exists() {
         all_decisions_equal_the_oracles(&log);
     } else {
