@@ -451,7 +451,7 @@ impl Log {
     ) -> bool {
         loop {
             let Some(view) = View::of(&self.root, rule, judged_at, guard) else {
-                if self.try_seal(guard) {
+                if self.seal_unbegun(guard) {
                     return true;
                 }
                 continue;
@@ -514,11 +514,16 @@ impl Log {
         self.root.install_from(&mut own.root);
     }
 
-    /// Seals the log at its present end; false if it has changed since.
+    /// Seals a log that has not begun; false if it has begun meanwhile.
+    fn seal_unbegun(&self, guard: &Guard) -> bool {
+        let start = Start::first(0, Fields::of_tokens(1));
+        self.root.install(Chunk::sealed(start), guard).is_some()
+    }
+
+    /// Seals the log at its present end, whatever it holds; false if it has changed meanwhile.
     fn try_seal(&self, guard: &Guard) -> bool {
         let Some((_, tail)) = View::walk(&self.root, None, guard) else {
-            let start = Start::first(0, Fields::of_tokens(1));
-            return self.root.install(Chunk::sealed(start), guard).is_some();
+            return self.seal_unbegun(guard);
         };
         let end = tail.end();
         match end.behind {

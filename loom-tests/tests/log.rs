@@ -373,6 +373,27 @@ fn seal_races_charge_and_loses_none() {
     }
 }
 
+/// A log is evicted before its first charge, or it keeps that charge: a thread that evicts may have
+/// found the log empty before.
+#[test]
+fn eviction_races_the_first_charge_and_one_is_refused() {
+    let seen = Seen::default();
+    let note = seen.clone();
+    explore(Bound::Exhaustive, Atomics::Touched, move |threads| {
+        let log = sealable(4, 0);
+        let evictor = threads.spawn({
+            let log = Arc::clone(&log);
+            move || log.seal_if_idle(NOW)
+        });
+        let charged = log.check_at(2, NOW).is_some_and(|decision| decision.is_allowed());
+        let sealed = evictor.join().unwrap();
+        assert_ne!(sealed, charged, "a charge is lost, or a log that is idle stays");
+        assert_eq!(log.is_sealed(), sealed);
+        note.note(sealed);
+    });
+    seen.expect(&["false", "true"]);
+}
+
 /// The row of four is full when both come, or one charge fills it.
 #[test]
 fn seal_races_growth_and_the_log_ends_once() {
