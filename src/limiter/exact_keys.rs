@@ -4,7 +4,7 @@ use super::hash::{FoldHash, KeyHash};
 use super::method::Method;
 use super::resets::Resets;
 use super::store::{
-    Accepts, BATCH, Backing, Figures, Lookup, Pin, Request, Settings, Store, ToKey, forget_all, is_turn,
+    Accepts, Backing, Figures, Lookup, Pin, Request, Settings, Store, ToKey, forget_all, in_batches, is_turn,
     sweep_by_steps,
 };
 use crate::decision::Decision;
@@ -146,26 +146,20 @@ where
 
     fn charge_many<'k>(
         &self,
-        mut keys: impl Iterator<Item = &'k Q>,
+        keys: impl Iterator<Item = &'k Q>,
         now: impl Fn() -> Tick,
         request: Request<'_, impl Fn(u64, Tick, Decision) -> Decision + Copy>,
         decisions: &mut Vec<Decision>,
     ) where
         Q: 'k,
     {
-        while let Some(first) = keys.next() {
-            let mut batch = [first; BATCH];
-            let mut filled = 1;
-            for (place, key) in batch[1..].iter_mut().zip(&mut keys) {
-                *place = key;
-                filled += 1;
-            }
+        in_batches(keys, |batch| {
             // Read after the batch is filled: the iterator may have taken its time.
             let now = now();
-            for &key in &batch[..filled] {
+            for &key in batch {
                 decisions.push(self.charge(key, || now, request, &()));
             }
-        }
+        });
     }
 
     fn peek(&self, key: &Q, cost: u64, now: Tick) -> Result<Decision, (Decision, bool)> {

@@ -4,7 +4,7 @@ use super::hash::{FoldHash, KeyHash};
 use super::method::Method;
 use super::resets::Resets;
 use super::store::{
-    Accepts, BATCH, Backing, Figures, Lookup, Pin, Request, Settings, Store, forget_all, is_turn,
+    Accepts, BATCH, Backing, Figures, Lookup, Pin, Request, Settings, Store, forget_all, in_batches, is_turn,
     sweep_by_steps,
 };
 use crate::decision::{Decision, LongWay};
@@ -130,25 +130,15 @@ impl<H: KeyHash, Q: Hash + ?Sized> Lookup<Q> for Fingerprints<H> {
 
     fn charge_many<'k>(
         &self,
-        mut keys: impl Iterator<Item = &'k Q>,
+        keys: impl Iterator<Item = &'k Q>,
         now: impl Fn() -> Tick,
         request: Request<'_, impl Fn(u64, Tick, Decision) -> Decision + Copy>,
         decisions: &mut Vec<Decision>,
     ) where
         Q: 'k,
     {
-        while let Some(first) = keys.next() {
-            let mut batch = [self.fingerprint(first); BATCH];
-            let mut filled = 1;
-            for (place, key) in batch[1..].iter_mut().zip(&mut keys) {
-                *place = self.fingerprint(key);
-                filled += 1;
-            }
-            self.charge_batch(&batch[..filled], &now, request, decisions);
-            if filled < BATCH {
-                return;
-            }
-        }
+        let keys = keys.map(|key| self.fingerprint(key));
+        in_batches(keys, |batch| self.charge_batch(batch, &now, request, decisions));
     }
 
     fn peek(&self, key: &Q, cost: u64, now: Tick) -> Result<Decision, (Decision, bool)> {

@@ -128,6 +128,24 @@ pub trait Lookup<Q: ?Sized>: Backing {
     fn set_own_quotas(&self, quotas: &[(&Q, Option<Quota>)], now: Tick) -> Result<bool, ConfigError>;
 }
 
+/// Gives the items to `each`, [`BATCH`] at a time.
+#[inline(always)]
+pub(super) fn in_batches<T: Copy>(mut items: impl Iterator<Item = T>, mut each: impl FnMut(&[T])) {
+    while let Some(first) = items.next() {
+        let mut batch = [first; BATCH];
+        let mut filled = 1;
+        for (place, item) in batch[1..].iter_mut().zip(&mut items) {
+            *place = item;
+            filled += 1;
+        }
+        each(&batch[..filled]);
+        // An iterator that has ended is not asked again: it might begin anew.
+        if filled < BATCH {
+            return;
+        }
+    }
+}
+
 /// The number of upkeep steps under one guard. What they retire can be freed after them.
 const STEPS: usize = 64;
 

@@ -359,6 +359,28 @@ mod batches {
         let allowed: Vec<_> = decisions.iter().map(Decision::is_allowed).collect();
         assert_eq!(allowed, [true, true, false]);
     }
+
+    /// `Iterator` allows one that begins anew after its end.
+    #[test]
+    fn an_iterator_that_has_ended_is_not_asked_again() {
+        let limiter: Gate<u64> = limiter(Quota::per_hour(1));
+        for keys in [0, 1, 31, 33] {
+            let mut left = Some(keys);
+            let once = std::iter::from_fn(|| match left.expect("it has ended") {
+                0 => {
+                    left = None;
+                    None
+                }
+                key => {
+                    left = Some(key - 1);
+                    Some(&0)
+                }
+            });
+            let mut decisions = Vec::new();
+            limiter.check_many(once, &mut decisions);
+            assert_eq!(decisions.len(), keys);
+        }
+    }
 }
 
 mod threads {
