@@ -558,6 +558,14 @@ impl Decision {
         }
     }
 
+    /// The answer to a request of `cost` tokens before a charge, where `fresh` answers for a key
+    /// without a state as after one.
+    pub(crate) fn before_charge(cost: u64, fresh: impl Fn(u64) -> Self) -> Self {
+        let answer = fresh(cost);
+        // A charge of nothing leaves what there was.
+        if answer.is_allowed() { fresh(0) } else { answer }
+    }
+
     /// This decision on a fresh key, for a request whose time was `late` nanoseconds earlier.
     pub(crate) fn late_by(self, late: u64) -> Self {
         let figures = match self.figures {

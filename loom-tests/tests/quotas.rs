@@ -9,7 +9,9 @@ mod model;
 use loom::sync::Arc;
 use model::{Atomics, Bound, Explored, Seen, explore};
 use std::time::Duration;
-use tollgate::{Accepts, Algorithm, Builder, Clock, ExactKeys, Fingerprints, Limiter, Quota, Tick};
+use tollgate::{
+    Accepts, Algorithm, Builder, Clock, ExactKeys, Fingerprints, Limiter, Quota, SingleLimiter, Tick,
+};
 
 const NOW: Tick = Tick::from_nanos(5_000_000_000);
 /// A time at which what was charged at `NOW` is idle.
@@ -313,4 +315,30 @@ fn eviction_races_charge_of_a_sliding_log_and_loses_none() {
         note.note(gate.stats().evicted);
     });
     seen.expect(&["0", "1"]);
+}
+
+/// A check judges by the rule that the limiter was built with, or finds that state frozen: each
+/// charge is counted under the quota that is there in the end.
+#[test]
+fn change_of_one_limiter_races_charges_and_counts_each() {
+    for algorithm in [Algorithm::TokenBucket, Algorithm::FixedWindow, Algorithm::SlidingLog] {
+        let seen = Seen::default();
+        let note = seen.clone();
+        // The log that is taken over has many more accesses.
+        let bound = Bound::Preemptions(if algorithm == Algorithm::SlidingLog { 1 } else { 2 });
+        explore(bound, Atomics::Touched, move |threads| {
+            let builder = SingleLimiter::builder(per_second(2)).algorithm(algorithm);
+            let limiter = Arc::new(builder.clock(Clock::manual()).build().unwrap());
+            let changer = threads.spawn({
+                let limiter = Arc::clone(&limiter);
+                move || limiter.set_quota_at(per_second(3), NOW).unwrap()
+            });
+            let charged = [(); 3].map(|()| limiter.check_at(1, NOW).charged()).iter().sum::<u64>();
+            changer.join().unwrap();
+            let peek = limiter.peek_at(1, NOW);
+            assert_eq!((peek.capacity(), peek.remaining()), (3, 3 - charged), "{algorithm}");
+            note.note(charged);
+        });
+        seen.expect(&["2", "3"]);
+    }
 }

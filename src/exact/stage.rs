@@ -191,10 +191,7 @@ impl Kept<'_> {
         match self {
             Self::Packed(state) => state.peek(now, cost).or_else(|| {
                 let fresh = |cost| state.rule.fresh(now, mark(), cost);
-                // The figures before a charge are those after a charge of nothing.
-                let peek =
-                    || Some(fresh(cost)).filter(|answer| !answer.is_allowed()).unwrap_or_else(|| fresh(0));
-                load(state.word).is_fresh().then(peek)
+                load(state.word).is_fresh().then(|| Decision::before_charge(cost, fresh))
             }),
             Self::Log(rule, log, _) => {
                 let guard = pin();

@@ -167,9 +167,7 @@ where
         let known = self.store.known(asked, |state| state.peek(now, cost, || self.store.forgotten()));
         known.ok_or_else(|| {
             let fresh = |cost| self.fresh(asked, now, cost);
-            // A charge of nothing leaves what is free before a charge.
-            let answer = Some(fresh(cost)).filter(|answer| !answer.is_allowed()).unwrap_or_else(|| fresh(0));
-            (answer, self.store.has_room(now))
+            (Decision::before_charge(cost, fresh), self.store.has_room(now))
         })
     }
 
@@ -193,10 +191,7 @@ where
         for (key, rule) in rules {
             let asked = self.asked(key);
             match rule {
-                Some(rule) => {
-                    had_one |= self.store.own_quota(asked).is_some();
-                    self.store.set_rule(asked, key.to_key(), rule, now);
-                }
+                Some(rule) => self.store.set_rule(asked, key.to_key(), rule, now),
                 None => had_one |= self.store.remove_rule(asked, now),
             }
         }

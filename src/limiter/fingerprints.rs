@@ -146,9 +146,7 @@ impl<H: KeyHash, Q: Hash + ?Sized> Lookup<Q> for Fingerprints<H> {
         let known = self.table.known(key, &guard, |state| state.peek(now, cost));
         known.ok_or_else(|| {
             let fresh = |cost| self.table.fresh(key, now, cost, &guard);
-            // A charge of nothing leaves what is free before a charge.
-            let answer = Some(fresh(cost)).filter(|answer| !answer.is_allowed()).unwrap_or_else(|| fresh(0));
-            (answer, self.table.has_room(now, &guard))
+            (Decision::before_charge(cost, fresh), self.table.has_room(now, &guard))
         })
     }
 
@@ -296,8 +294,8 @@ impl<H> Fingerprints<H> {
         self.charge_in(view, view.first_line(key), key, now, request).into()
     }
 
-    /// Replaces the default rule and the rules of single keys. Returns whether any of these keys
-    /// had a rule of its own.
+    /// Replaces the default rule and the rules of single keys. Returns whether any key that loses
+    /// its own rule had one.
     fn change(
         &self,
         now: Tick,
@@ -307,7 +305,8 @@ impl<H> Fingerprints<H> {
         let had_one = Cell::new(false);
         let changed = self.table.change(now, |rules, memory| {
             // Read when the change is made: another thread may have changed the rules first.
-            had_one.set(keys.iter().any(|&(key, _)| rules.own_quota(key).is_some()));
+            let loses = |&(key, rule): &(_, Option<_>)| rule.is_none() && rules.own_quota(key).is_some();
+            had_one.set(keys.iter().any(loses));
             rules.changed(now, default, keys, memory)
         });
         if changed {
