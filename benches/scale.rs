@@ -11,8 +11,9 @@ use criterion::{BenchmarkGroup, Criterion, criterion_group, criterion_main};
 use std::cell::LazyCell;
 use std::hint::black_box;
 use std::net::Ipv6Addr;
+use std::thread;
 use std::time::Duration;
-use tollgate::{Accepts, Limiter};
+use tollgate::{Accepts, Algorithm, Limiter, Quota, SingleLimiter, Tick};
 use workload::keys::{self, Key, Order, Walk};
 use workload::known::{self, Build};
 use workload::race;
@@ -85,12 +86,45 @@ fn hot_key(criterion: &mut Criterion) {
     hot(criterion, "exact keys", known::exact_keys);
 }
 
+/// One thread checks a hot key, while another uses a limiter that has nothing to do with it.
+///
+/// All limiters of a process free memory by one scheme. A sliding log retires a chunk every few
+/// admissions, so it is the limiter that could disturb others most.
+fn beside_another_limiter(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("hot key, beside");
+    let hot = known::knowing(known::fingerprints::<u64>(Limiter::builder(known::ample())), 1);
+    let table = known::fingerprints::<u64>(Limiter::builder(known::ample()));
+    let log = |tokens| {
+        let quota = Quota::new(tokens, Duration::from_nanos(tokens));
+        SingleLimiter::builder(quota).algorithm(Algorithm::SlidingLog).build().expect("a valid limiter")
+    };
+    let (short, long) = (log(8), log(1_000));
+    let others: [(&str, &(dyn Fn(u64) + Sync)); 5] = [
+        ("a sleeping thread", &|_| thread::sleep(Duration::from_millis(1))),
+        ("a spinning thread", &|turn| _ = black_box(turn)),
+        ("a table of 64 keys", &|turn| _ = black_box(table.check(&(turn % 64)))),
+        ("a sliding log of 8", &|turn| _ = black_box(short.check_at(1, Tick::from_nanos(turn)))),
+        ("a sliding log of 1,000", &|turn| _ = black_box(long.check_at(1, Tick::from_nanos(turn)))),
+    ];
+    for (name, other) in others {
+        group.bench_function(name, |bencher| {
+            bencher.iter_custom(|iterations| {
+                // Moved to the other thread, because a count on this one's stack would be written
+                // beside what the check reads.
+                let mut turns = 0..;
+                let other = move || turns.next().into_iter().for_each(other);
+                race::beside(other, || _ = black_box(hot.check(&0)), iterations)
+            });
+        });
+    }
+}
+
 criterion_group! {
     name = benches;
     config = Criterion::default()
         .sample_size(30)
         .warm_up_time(Duration::from_millis(500))
         .measurement_time(Duration::from_secs(2));
-    targets = hot_key, keys_and_threads
+    targets = hot_key, beside_another_limiter, keys_and_threads
 }
 criterion_main!(benches);

@@ -9,25 +9,31 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tollgate_testing::race::StartLine;
 
+/// Whether the threads are to stop. It has its cache lines to itself: beside a variable that the
+/// measured loop writes, each look of the other thread would slow that loop.
+#[derive(Default)]
+#[repr(align(128))]
+struct Over(AtomicBool);
+
 /// The operations between two checks whether another thread has finished.
 const CHUNK: u64 = 64;
 
 /// The time of `iterations` of an operation for one thread while all `lanes` do it. All end when
 /// the first is done, so that no thread runs alone.
 pub fn together<F: FnMut() + Send>(lanes: &mut [F], iterations: u64) -> Duration {
-    let (line, is_over) = (StartLine::new(lanes.len()), AtomicBool::new(false));
+    let (line, is_over) = (StartLine::new(lanes.len()), Over::default());
     let run = |operation: &mut F| {
         line.lane().wait();
         let (start, mut done) = (Instant::now(), 0);
         // ORDERING: Relaxed: it publishes nothing. Seen late, it costs one more chunk.
-        while done < iterations && !is_over.load(Relaxed) {
+        while done < iterations && !is_over.0.load(Relaxed) {
             let chunk = CHUNK.min(iterations - done);
             (0..chunk).for_each(|_| operation());
             done += chunk;
         }
         let elapsed = start.elapsed();
         // ORDERING: Relaxed, as above.
-        is_over.store(true, Relaxed);
+        is_over.0.store(true, Relaxed);
         (elapsed, done)
     };
     let (elapsed, done) = thread::scope(|scope| {
@@ -39,13 +45,13 @@ pub fn together<F: FnMut() + Send>(lanes: &mut [F], iterations: u64) -> Duration
 }
 
 /// The time of `iterations` of `operation` while another thread repeats `other`.
-pub fn beside(other: impl Fn() + Send, mut operation: impl FnMut(), iterations: u64) -> Duration {
-    let (line, is_over) = (&StartLine::new(2), &AtomicBool::new(false));
+pub fn beside(mut other: impl FnMut() + Send, mut operation: impl FnMut(), iterations: u64) -> Duration {
+    let (line, is_over) = (&StartLine::new(2), &Over::default());
     thread::scope(|scope| {
         scope.spawn(move || {
             line.lane().wait();
             // ORDERING: Relaxed: it publishes nothing.
-            while !is_over.load(Relaxed) {
+            while !is_over.0.load(Relaxed) {
                 other();
             }
         });
@@ -54,7 +60,7 @@ pub fn beside(other: impl Fn() + Send, mut operation: impl FnMut(), iterations: 
         (0..iterations).for_each(|_| operation());
         let elapsed = start.elapsed();
         // ORDERING: Relaxed, as above.
-        is_over.store(true, Relaxed);
+        is_over.0.store(true, Relaxed);
         elapsed
     })
 }
