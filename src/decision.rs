@@ -1,65 +1,22 @@
 //! The answer of a check: one small value that holds all figures.
 
+mod figures;
+mod outcome;
+mod parts;
+
+pub(crate) use figures::{Figures, Stamp};
+pub use outcome::{Outcome, Source};
+pub use parts::DecisionParts;
+
 use crate::grain::Grain;
 use crate::time::Tick;
 use std::error::Error;
 use std::fmt;
-use std::hash::{Hash, Hasher};
 use std::mem::MaybeUninit;
 use std::time::Duration;
 
 /// Marks a time that is never reached, in a count of nanoseconds.
 pub(crate) const NEVER: u64 = u64::MAX;
-
-/// The outcome of a check: allowed, denied for now, or too costly for good.
-///
-/// ```
-/// # use tollgate::{Outcome, Quota, SingleLimiter};
-/// let limiter = SingleLimiter::builder(Quota::per_hour(5)).build()?;
-/// assert_eq!(limiter.check().outcome(), Outcome::Allowed);
-/// assert_eq!(limiter.check_n(5).outcome(), Outcome::Denied);
-/// assert_eq!(limiter.check_n(6).outcome(), Outcome::TooCostly);
-/// # Ok::<(), tollgate::ConfigError>(())
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Outcome {
-    /// The request may go ahead; its cost was charged.
-    Allowed,
-    /// The request may not go ahead now. Nothing was charged.
-    Denied,
-    /// The request can never pass, because its cost is above the capacity. Nothing was charged.
-    TooCostly,
-}
-
-/// Which state a decision comes from.
-///
-/// ```
-/// # use tollgate::{WhenFull, Limiter, Quota, Source};
-/// let limiter: Limiter<u8> =
-///     Limiter::builder(Quota::per_hour(5)).max_keys(1).when_full(WhenFull::Share).build()?;
-/// assert_eq!(limiter.check(&1).source(), Source::Key);
-/// assert_eq!(limiter.check(&2).source(), Source::Overflow);
-/// # Ok::<(), tollgate::ConfigError>(())
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Source {
-    /// The key's own state. The state of a [`SingleLimiter`](crate::SingleLimiter) counts as this
-    /// too.
-    Key,
-    /// The one state that new keys share when the table is full
-    /// ([`WhenFull::Share`](crate::WhenFull::Share)).
-    Overflow,
-    /// No state: a policy answered, because the table is full
-    /// ([`WhenFull::Deny`](crate::WhenFull::Deny), [`WhenFull::Allow`](crate::WhenFull::Allow)) or
-    /// because a store that machines share did not answer in time.
-    Policy,
-    /// The key's state in a store that machines share.
-    Remote,
-    /// The part of a shared state that this machine may spend without asking the store.
-    Prepaid,
-}
 
 /// The answer to a request: whether it may go ahead, and the figures of this answer.
 ///
@@ -100,84 +57,6 @@ pub struct Decision {
     pub(crate) stamp: Stamp,
 }
 
-/// The count of resets of the limiter that made a decision. It is not part of the answer: two
-/// decisions that differ only in it are equal.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Stamp(pub(crate) u32);
-
-impl Stamp {
-    /// The stamp of a decision that no limiter of this crate made.
-    pub(crate) const NONE: Self = Self(0);
-}
-
-impl PartialEq for Stamp {
-    fn eq(&self, _other: &Self) -> bool {
-        true
-    }
-}
-
-impl Eq for Stamp {}
-
-impl Hash for Stamp {
-    fn hash<H: Hasher>(&self, _state: &mut H) {}
-}
-
-/// The source of a decision's figures. Most callers only ask whether a request is allowed, so the
-/// figures of a bucket, which take divisions, are computed when they are asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Figures {
-    /// The figures themselves.
-    Known {
-        remaining: u64,
-        /// Nanoseconds until a retry passes, or until an admitted request may start; [`NEVER`] if
-        /// no retry passes.
-        wait: u64,
-        /// Nanoseconds until the state is idle, [`NEVER`] if that is after the last tick.
-        reset: u64,
-    },
-    /// A charge that counts for a period and then no longer, by a window or a log. The window or
-    /// log identifies the charge by these numbers, also after a change of quota.
-    Held {
-        remaining: u64,
-        /// When the charge stops counting, in nanoseconds; not before `at`.
-        until: u64,
-        /// How long the charge counts, in nanoseconds: the period of a log, or as many windows as
-        /// it weighs in.
-        period: u64,
-    },
-    /// A bucket that holds `limit` tokens.
-    Bucket {
-        /// When the bucket will be full after this decision, in grains; not before the grain of
-        /// `at`.
-        full: u64,
-        grain: Grain,
-        /// Whether allowed requests start in turn.
-        queue: bool,
-    },
-    /// As `Held`, for a key that was forgotten, or never seen, and is charged at a later time than
-    /// its request's. The key was fresh, so `remaining` follows from the limit.
-    LateHeld {
-        /// How much later the charge is than the request, in nanoseconds.
-        late: u64,
-        until: u64,
-        period: u64,
-    },
-    /// As `Bucket`, for a key that was forgotten, or never seen, and is charged `late` nanoseconds
-    /// after its request's time. Its bucket was full.
-    LateBucket { late: u64, grain: Grain, queue: bool },
-    /// The figures of a [`DecisionParts`].
-    Told {
-        remaining: u64,
-        /// Nanoseconds until a retry passes, or until an admitted request may start; [`NEVER`] if
-        /// no retry passes.
-        wait: u64,
-        reset: u64,
-        /// Milliseconds until more remains, rounded up; `u32::MAX` stands for that many or more. (A
-        /// larger type would make `Figures` larger than a bucket's figures need.)
-        refill: u32,
-    },
-}
-
 // Every check copies a `Decision`.
 const _: () = assert!(size_of::<Decision>() <= 64);
 
@@ -197,71 +76,16 @@ impl From<Decision> for LongWay {
     }
 }
 
-/// The figures of a decision that a limiter of another crate has made, to convert into a
-/// [`Decision`].
-///
-/// ```
-/// use std::time::Duration;
-/// use tollgate::{Decision, Outcome, DecisionParts, Source, Tick};
-///
-/// let decision = Decision::from(DecisionParts {
-///     outcome: Outcome::Denied,
-///     cost: 1,
-///     capacity: 10,
-///     remaining: 0,
-///     wait: Some(Duration::from_millis(50)),
-///     reset_after: Duration::from_millis(950),
-///     refill_after: Duration::from_millis(50),
-///     at: Tick::ZERO,
-///     source: Source::Remote,
-/// });
-/// assert_eq!(decision.retry_after(), Some(Duration::from_millis(50)));
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct DecisionParts {
-    /// The outcome.
-    pub outcome: Outcome,
-    /// The tokens that the request asked for.
-    pub cost: u64,
-    /// The most tokens that can be taken at once.
-    pub capacity: u64,
-    /// The tokens that are left after this decision.
-    pub remaining: u64,
-    /// For a denied request: how long until the same request passes, `None` if no wait can be
-    /// promised. For an allowed request: how long until it may start, `Some(Duration::ZERO)` if
-    /// immediately.
-    pub wait: Option<Duration>,
-    /// How long until all of `capacity` remains; [`Duration::MAX`] if that never happens.
-    pub reset_after: Duration,
-    /// How long until more than `remaining` is left. It is kept in milliseconds, rounded up; for 49
-    /// days or more, [`Decision::refill_after`] returns `reset_after` instead.
-    pub refill_after: Duration,
-    /// The time for which the limiter decided.
-    pub at: Tick,
-    /// The state that answered.
-    pub source: Source,
-}
-
 impl From<DecisionParts> for Decision {
     fn from(parts: DecisionParts) -> Self {
-        let DecisionParts {
-            outcome,
-            cost,
-            capacity: limit,
-            remaining,
-            wait,
-            reset_after,
-            refill_after,
-            at,
-            source,
-        } = parts;
         let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(NEVER);
         let figures = Figures::Told {
-            remaining,
-            wait: wait.map_or(NEVER, nanos),
-            reset: nanos(reset_after),
-            refill: refill_after.as_nanos().div_ceil(1_000_000).try_into().unwrap_or(u32::MAX),
+            remaining: parts.remaining,
+            wait: parts.wait.map_or(NEVER, nanos),
+            reset: nanos(parts.reset_after),
+            refill: parts.refill_after.as_nanos().div_ceil(1_000_000).try_into().unwrap_or(u32::MAX),
         };
+        let DecisionParts { outcome, cost, capacity: limit, at, source, .. } = parts;
         Self { cost, limit, at, figures, outcome, source, stamp: Stamp::NONE }
     }
 }

@@ -1,6 +1,7 @@
 //! The limiters: each is a rule, a clock, and the state of many keys or of one resource.
 
 mod builder;
+mod construction;
 mod exact_keys;
 mod fingerprints;
 mod hash;
@@ -10,6 +11,7 @@ mod method;
 mod pinned;
 mod pinned_at;
 mod quotas;
+mod refunds;
 mod resets;
 mod single;
 mod store;

@@ -179,6 +179,7 @@ mod memory;
 #[cfg_attr(not(all(target_os = "linux", not(tollgate_loom))), path = "table/no_pages.rs")]
 mod pages;
 mod rules;
+mod size;
 mod slot;
 mod space;
 mod step;

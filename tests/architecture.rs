@@ -370,8 +370,8 @@ fn no_file_holds_two_ideas_and_none_is_a_drawer() {
     let crates = CRATES.map(|(name, _)| folder_of(name));
     let files = crates.iter().flat_map(|folder| sources(folder));
     for source in sources("src").into_iter().chain(files) {
-        let lines = source.code().count();
-        assert!(lines <= 500, "{} has {lines} lines of code", source.path.display());
+        let lines = source.lines.len();
+        assert!(lines <= 500, "{} has {lines} lines before its unit tests", source.path.display());
         for drawer in ["utils", "util", "common", "helpers", "misc"] {
             assert!(!source.modules.iter().any(|module| module == drawer), "{}", source.path.display());
         }

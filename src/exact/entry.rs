@@ -1,6 +1,7 @@
 //! The cell of a key, and the queries that find it in the index.
 
-use super::stage::{Staged, Wanted};
+use super::shared_rule::Wanted;
+use super::stage::Staged;
 use crate::sync::{Atomic, Find, Hashed, Ordering::Relaxed};
 use equivalent::Equivalent;
 use std::sync::Arc;

@@ -19,7 +19,7 @@
 //! | changed | `Quotas::count` | `Quotas::changes` | the change that was counted, and all before it | `quota_swap_races_charge_and_none_is_lost` |
 
 use super::entry::{Asked, Entry};
-use super::stage::{Counts, ExactRule, Shared, Wanted};
+use super::shared_rule::{Counts, ExactRule, Shared, Wanted};
 use super::undo::Undo;
 use crate::quota::Enforced;
 use crate::reclaim::{Bag, Guard, Link, Retire, Stale, pin};

@@ -65,11 +65,11 @@
 //! The edge *link* of `reclaim` does the rest. The count of changes belongs to the store: see
 //! `quotas`.
 
+use super::shared_rule::{Counts, ExactRule, Shared, Wanted};
 use crate::decision::Decision;
 use crate::log::{Log, SlidingLog};
-use crate::quota::Quota;
 use crate::reclaim::{Bag, Guard, Link, Retire, Stale, pin};
-use crate::rule::{AnyRule, Rule, Word, load, update};
+use crate::rule::{Rule, Word, load, update};
 use crate::state::State;
 use crate::sync::{
     Atomic,
@@ -80,63 +80,6 @@ use std::sync::Arc;
 
 /// The word of an evicted state. No rule makes it.
 const SEALED: Word = Word::EVICTED;
-
-/// The compiled rule of a key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ExactRule {
-    /// Decides on the key's word.
-    Packed(AnyRule),
-    /// Decides on the key's log.
-    Log(SlidingLog),
-}
-
-impl ExactRule {
-    /// Returns the answer for a key that was never seen, or was forgotten, no earlier than at
-    /// `mark`. The figures are either those before a charge or those after it.
-    pub(crate) fn fresh(&self, now: Tick, mark: Tick, cost: u64) -> Decision {
-        match self {
-            Self::Packed(rule) => rule.fresh(now, mark, cost),
-            Self::Log(rule) => {
-                let peek = Log::new().peek(rule, now.max(mark), cost, &pin());
-                peek.expect("a new log is not sealed")
-            }
-        }
-    }
-}
-
-/// A rule that many keys share. On cache lines of its own: the reference count beside it changes
-/// with every key that comes or goes, while every check reads the rule.
-#[derive(Debug)]
-#[repr(align(128))]
-pub(crate) struct Shared {
-    pub(crate) rule: ExactRule,
-    pub(crate) quota: Quota,
-    pub(crate) counts: Arc<Counts>,
-}
-
-/// The counts of a store's allocations that are not freed yet.
-#[derive(Debug)]
-pub(crate) struct Counts {
-    /// Cells, including those that are unlinked.
-    pub(crate) cells: Atomic<u64>,
-    /// Stages that follow a change, including those that newer ones have replaced.
-    pub(crate) later: Atomic<u64>,
-}
-
-impl Counts {
-    pub(crate) fn new() -> Arc<Self> {
-        Arc::new(Self { cells: Atomic::new(0), later: Atomic::new(0) })
-    }
-}
-
-/// The rule that a key's state should be under, the count of changes read before the rule was, and
-/// the time of the latest of these changes.
-#[derive(Debug)]
-pub struct Wanted {
-    pub(crate) rule: Arc<Shared>,
-    pub(crate) changes: u64,
-    pub(crate) since: Tick,
-}
 
 /// A state whose rule may be replaced. See the module documentation.
 #[derive(Debug)]
@@ -165,20 +108,35 @@ struct Later {
 /// `mark` returns the earliest time at which a state without a time may be charged; it is called
 /// only after the state was found to have none.
 #[derive(Clone, Copy)]
-pub(crate) enum Kept<'s> {
+pub struct Kept<'s>(Form<'s>);
+
+#[derive(Clone, Copy)]
+enum Form<'s> {
     Packed(State<'s>),
     /// A log, and the bag for what it retires.
     Log(&'s SlidingLog, &'s Log, &'s Bag),
 }
 
-impl Kept<'_> {
+impl<'s> Kept<'s> {
+    /// Makes the view of a word.
+    #[inline]
+    pub(crate) fn packed(state: State<'s>) -> Self {
+        Self(Form::Packed(state))
+    }
+
+    /// Makes the view of a log; what it retires goes to the bag.
+    #[inline]
+    pub(crate) fn log(rule: &'s SlidingLog, log: &'s Log, retired: &'s Bag) -> Self {
+        Self(Form::Log(rule, log, retired))
+    }
+
     /// Charges `cost` tokens at `now`, or denies the request. Also returns whether anything was
     /// charged.
     #[inline]
     pub(crate) fn charge(self, now: Tick, cost: u64, mark: impl Fn() -> Tick) -> Option<(Decision, bool)> {
-        match self {
-            Self::Packed(state) => state.charge(now, cost).or_else(|| state.begin(now, cost, mark())),
-            Self::Log(rule, log, retired) => {
+        match self.0 {
+            Form::Packed(state) => state.charge(now, cost).or_else(|| state.begin(now, cost, mark())),
+            Form::Log(rule, log, retired) => {
                 let decision = log.check_from(mark, rule, now, cost, &pin(), retired)?;
                 retired.tidy();
                 Some((decision, decision.charged() > 0))
@@ -188,12 +146,12 @@ impl Kept<'_> {
 
     /// Returns the answer to a request, without charging it.
     pub(crate) fn peek(self, now: Tick, cost: u64, mark: impl Fn() -> Tick) -> Option<Decision> {
-        match self {
-            Self::Packed(state) => state.peek(now, cost).or_else(|| {
+        match self.0 {
+            Form::Packed(state) => state.peek(now, cost).or_else(|| {
                 let fresh = |cost| state.rule.fresh(now, mark(), cost);
                 load(state.word).is_fresh().then(|| Decision::before_charge(cost, fresh))
             }),
-            Self::Log(rule, log, _) => {
+            Form::Log(rule, log, _) => {
                 let guard = pin();
                 let at = if log.is_begun() { now } else { now.max(mark()) };
                 log.peek(rule, at, cost, &guard)
@@ -210,20 +168,20 @@ impl Kept<'_> {
         tokens: u64,
         is_current: impl Fn() -> bool,
     ) -> Option<()> {
-        match self {
-            Self::Packed(state) => state.refund(now, charge, tokens, is_current),
-            Self::Log(_, log, _) => log.refund_if(charge, tokens, is_current, &pin()),
+        match self.0 {
+            Form::Packed(state) => state.refund(now, charge, tokens, is_current),
+            Form::Log(_, log, _) => log.refund_if(charge, tokens, is_current, &pin()),
         }
     }
 
     /// Returns whether a state that was never charged would decide the same from `now` on.
     pub(crate) fn is_idle(self, now: Tick) -> Option<bool> {
-        match self {
-            Self::Packed(state) => {
+        match self.0 {
+            Form::Packed(state) => {
                 let word = load(state.word);
                 (!word.is_frozen()).then(|| state.rule.is_idle(word, now))
             }
-            Self::Log(rule, log, _) => {
+            Form::Log(rule, log, _) => {
                 let guard = pin();
                 (!log.is_sealed(&guard)).then(|| log.is_idle(rule, now, &guard))
             }
@@ -232,9 +190,9 @@ impl Kept<'_> {
 
     /// Resets the state to that of a new key.
     pub(crate) fn reset(self) -> Option<()> {
-        match self {
-            Self::Packed(state) => state.reset(),
-            Self::Log(rule, log, retired) => {
+        match self.0 {
+            Form::Packed(state) => state.reset(),
+            Form::Log(rule, log, retired) => {
                 let reset = log.reset(rule, &pin(), retired);
                 retired.tidy();
                 reset
@@ -473,8 +431,8 @@ impl Stage {
     #[inline]
     fn state<'s>(&'s self, retired: &'s Bag) -> Kept<'s> {
         match &self.rule.rule {
-            ExactRule::Packed(rule) => Kept::Packed(State { rule, word: &self.word }),
-            ExactRule::Log(rule) => Kept::Log(rule, &self.log, retired),
+            ExactRule::Packed(rule) => Kept::packed(State { rule, word: &self.word }),
+            ExactRule::Log(rule) => Kept::log(rule, &self.log, retired),
         }
     }
 

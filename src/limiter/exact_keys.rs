@@ -171,12 +171,8 @@ where
         })
     }
 
-    fn refund(&self, key: &Q, now: Tick, charge: &Decision, tokens: u64, is_current: impl Fn() -> bool) {
-        self.store.known(self.asked(key), |state| state.refund(now, charge, tokens, &is_current));
-    }
-
-    fn reset(&self, key: &Q) {
-        self.store.known(self.asked(key), |state| state.reset());
+    fn known<T>(&self, key: &Q, visit: impl Fn(Kept<'_>) -> Option<T>) -> Option<T> {
+        self.store.known(self.asked(key), visit)
     }
 
     fn own_quota(&self, key: &Q) -> Option<Quota> {

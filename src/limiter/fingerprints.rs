@@ -9,11 +9,11 @@ use super::store::{
 };
 use crate::decision::{Decision, LongWay};
 use crate::error::ConfigError;
-use crate::exact::{Counts, ExactRule, Shared, Wanted};
+use crate::exact::{Counts, ExactRule, Kept, Shared, Wanted};
 use crate::quota::{Enforced, Quota};
 use crate::reclaim::{Guard, pin};
 use crate::rule::AnyRule;
-use crate::state::{Charged, State};
+use crate::state::Charged;
 use crate::table::{Fingerprint, Line, Table, View};
 use crate::time::Tick;
 use std::cell::Cell;
@@ -150,13 +150,8 @@ impl<H: KeyHash, Q: Hash + ?Sized> Lookup<Q> for Fingerprints<H> {
         })
     }
 
-    fn refund(&self, key: &Q, now: Tick, charge: &Decision, tokens: u64, is_current: impl Fn() -> bool) {
-        let refund = |state: State<'_>| state.refund(now, charge, tokens, &is_current);
-        self.table.known(self.fingerprint(key), &pin(), refund);
-    }
-
-    fn reset(&self, key: &Q) {
-        self.table.known(self.fingerprint(key), &pin(), |state| state.reset());
+    fn known<T>(&self, key: &Q, visit: impl Fn(Kept<'_>) -> Option<T>) -> Option<T> {
+        self.table.known(self.fingerprint(key), &pin(), |state| visit(Kept::packed(state)))
     }
 
     fn own_quota(&self, key: &Q) -> Option<Quota> {

@@ -1,15 +1,12 @@
-//! The limiter of many keys: checks, peeks, refunds and resets, and the settings of its builder.
+//! The limiter of many keys: checks and peeks.
 
 use super::builder::Builder;
-use super::exact_keys::ExactKeys;
 use super::fingerprints::Fingerprints;
-use super::hash::{KeyHash, SipHash};
 use super::method::Method;
 use super::resets::Resets;
-use super::store::{Accepts, BATCH, Pin, Request, Settings, Store};
+use super::store::{Accepts, BATCH, Pin, Request, Store};
 use crate::clock::Clock;
 use crate::decision::{Decision, Figures, NEVER, Outcome, Source};
-use crate::error::ConfigError;
 use crate::exact::{Kept, Staged};
 use crate::quota::Quota;
 use crate::reclaim::Bag;
@@ -20,7 +17,6 @@ use equivalent::Equivalent;
 use std::fmt;
 use std::hash::Hash;
 use std::marker::PhantomData;
-use std::time::Duration;
 
 /// A rate limiter with one state per key.
 ///
@@ -138,6 +134,13 @@ impl<K: ?Sized> Limiter<K> {
 }
 
 impl<K: ?Sized, S: Store> Limiter<K, S> {
+    /// Makes a limiter of an empty store.
+    pub(super) fn new(method: Method, clock: Clock, store: S, when_full: WhenFull) -> Self {
+        let overflow = Staged::idle(store.default_rule());
+        let beyond = Beyond { overflow, retired: Bag::new(), refused: Counter::new() };
+        Self { method, clock, store, resets: Resets::none_yet(), when_full, beyond, key: PhantomData }
+    }
+
     /// May `key` do this now? Charges one token if so.
     ///
     /// # Progress
@@ -202,8 +205,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// As [`check`](Self::check).
     ///
     /// ```
-    /// # use std::time::Duration;
-    /// # use tollgate::{Limiter, Quota, Tick};
+    /// #     /// # use tollgate::{Limiter, Quota, Tick};
     /// let limiter: Limiter<str> = Limiter::builder(Quota::per_second(1)).build()?;
     /// let noon = Tick::from_nanos(1_000);
     /// assert!(limiter.check_at("alice", 1, noon).is_allowed());
@@ -336,131 +338,6 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         }
     }
 
-    /// Gives back what `charge` took from `key`, for a request that was admitted and then failed or
-    /// was not made.
-    ///
-    /// Only what the charge still holds is given back (see
-    /// [`Rule::refund`](crate::rule::Rule::refund)). A decision that charged nothing gives back
-    /// nothing. The caller refunds each charge once, under the same key.
-    ///
-    /// A charge that was made before the last [`clear`](Self::clear), or before the last
-    /// [`reset`](Self::reset) of this or any other key, gives back nothing; neither does a charge
-    /// of another limiter. A limiter has one number for all its resets, and each decision carries
-    /// it. So a reset of one key also voids the outstanding refunds of others; their tokens come
-    /// back as time passes.
-    ///
-    /// A refund that races with a reset or a clear may give back tokens of others, at most as many
-    /// as its charge took. This happens if the charge was made during the same clear and wiped by
-    /// it, or if others have meanwhile charged exactly what was wiped.
-    ///
-    /// # Progress
-    ///
-    /// Lock-free. No allocation.
-    ///
-    /// ```
-    /// # use tollgate::{Clock, Limiter, Quota};
-    /// let limiter: Limiter<str> =
-    ///     Limiter::builder(Quota::per_hour(1)).clock(Clock::manual()).build()?;
-    /// let charge = limiter.check("alice");
-    /// limiter.refund("alice", &charge);
-    /// assert!(limiter.check("alice").is_allowed());
-    /// # Ok::<(), tollgate::ConfigError>(())
-    /// ```
-    pub fn refund<Q>(&self, key: &Q, charge: &Decision)
-    where
-        Q: Hash + Equivalent<K> + ?Sized,
-        S: Accepts<Q>,
-    {
-        self.refund_n(key, charge, u64::MAX);
-    }
-
-    /// Gives back at most `tokens` of what `charge` took, for a request that cost less than was
-    /// charged.
-    ///
-    /// It follows the rules of [`refund`](Self::refund), which gives back all of the charge.
-    ///
-    /// # Progress
-    ///
-    /// As [`refund`](Self::refund).
-    ///
-    /// ```
-    /// # use tollgate::{Clock, Limiter, Quota};
-    /// let limiter: Limiter<str> =
-    ///     Limiter::builder(Quota::per_hour(100)).clock(Clock::manual()).build()?;
-    /// let estimate = limiter.check_n("alice", 80);
-    /// assert!(!limiter.peek_n("alice", 50).is_allowed());
-    /// limiter.refund_n("alice", &estimate, 30); // it took 50
-    /// assert!(limiter.peek_n("alice", 50).is_allowed());
-    /// # Ok::<(), tollgate::ConfigError>(())
-    /// ```
-    pub fn refund_n<Q>(&self, key: &Q, charge: &Decision, tokens: u64)
-    where
-        Q: Hash + Equivalent<K> + ?Sized,
-        S: Accepts<Q>,
-    {
-        self.refund_at(key, charge, tokens, self.clock.now());
-    }
-
-    /// [`refund_n`](Self::refund_n) at the caller's time.
-    ///
-    /// The time counts from the same origin as that of the charge ([`check_at`](Self::check_at)).
-    ///
-    /// # Progress
-    ///
-    /// As [`refund`](Self::refund).
-    ///
-    /// ```
-    /// # use tollgate::{Limiter, Quota, Tick};
-    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(100)).build()?;
-    /// let estimate = limiter.check_at("alice", 80, Tick::ZERO);
-    /// limiter.refund_at("alice", &estimate, 30, Tick::ZERO); // it took 50
-    /// assert_eq!(limiter.peek_at("alice", 1, Tick::ZERO).remaining(), 50);
-    /// # Ok::<(), tollgate::ConfigError>(())
-    /// ```
-    pub fn refund_at<Q>(&self, key: &Q, charge: &Decision, tokens: u64, now: Tick)
-    where
-        Q: Hash + Equivalent<K> + ?Sized,
-        S: Accepts<Q>,
-    {
-        let is_current = || self.resets.are_before(charge);
-        match charge.source {
-            Source::Key => self.store.refund(key, now, charge, tokens, is_current),
-            Source::Overflow => {
-                let beyond = &self.beyond;
-                beyond
-                    .overflow
-                    .visit_as_is(&beyond.retired, |state| state.refund(now, charge, tokens, is_current));
-            }
-            // These decisions took nothing from a state of this limiter.
-            Source::Policy | Source::Remote | Source::Prepaid => {}
-        }
-    }
-
-    /// Makes `key` as good as new.
-    ///
-    /// A later [`refund`](Self::refund) gives back nothing of what any key was charged before. A
-    /// key without a state of its own, because the table was full when it came, is not affected.
-    ///
-    /// # Progress
-    ///
-    /// Lock-free. No allocation.
-    ///
-    /// ```
-    /// # use tollgate::{Limiter, Quota};
-    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(1)).build()?;
-    /// let _ = limiter.check("alice");
-    /// limiter.reset("alice");
-    /// assert!(limiter.check("alice").is_allowed());
-    /// # Ok::<(), tollgate::ConfigError>(())
-    /// ```
-    pub fn reset<Q>(&self, key: &Q)
-    where
-        Q: Hash + Equivalent<K> + ?Sized,
-        S: Accepts<Q>,
-    {
-        self.resets.note(|| self.store.reset(key));
-    }
-
     /// The clock that [`check`](Self::check) reads.
     ///
     /// ```
@@ -513,9 +390,14 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         self.beyond.overflow.visit(changes, wanted, &self.beyond.retired, visit)
     }
 
+    /// Passes the state that keys without a slot share to `visit`, under the quota that it has.
+    pub(super) fn visit_shared_as_is<T>(&self, visit: impl Fn(Kept<'_>) -> Option<T>) -> Option<T> {
+        self.beyond.overflow.visit_as_is(&self.beyond.retired, visit)
+    }
+
     /// Makes the state that keys without a slot share as good as new.
     pub(super) fn reset_shared(&self) {
-        self.beyond.overflow.visit_as_is(&self.beyond.retired, |state| state.reset());
+        self.visit_shared_as_is(|state| state.reset());
     }
 
     /// The answer of the [`WhenFull`] policy, which charges nothing. `fresh` is the answer that a
@@ -527,171 +409,6 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         };
         let figures = Figures::Known { remaining: 0, wait, reset: 0 };
         Decision { outcome, cost: 0, figures, at: now, source: Source::Policy, ..fresh }
-    }
-}
-
-impl<K: ?Sized, S: Store> Builder<Limiter<K, S>> {
-    /// The most keys that the limiter tracks at the same time: a hard cap on its memory (see
-    /// [Memory](Limiter#memory)).
-    ///
-    /// From 1 to 4,294,967,295, with exact keys one fewer; the default is 1,000,000.
-    ///
-    /// ```
-    /// # use tollgate::{Limiter, Quota};
-    /// let builder = Limiter::<str>::builder(Quota::per_day(3)).max_keys(0);
-    /// assert!(builder.build().unwrap_err().to_string().starts_with("max_keys 0 is out of range"));
-    /// ```
-    pub fn max_keys(mut self, max_keys: usize) -> Self {
-        self.max_keys = max_keys;
-        self
-    }
-
-    /// What new keys get when `max_keys` is reached; the default is [`WhenFull::Deny`].
-    ///
-    /// ```
-    /// # use tollgate::{WhenFull, Limiter, Quota};
-    /// let limiter: Limiter<u8> =
-    ///     Limiter::builder(Quota::per_day(3)).max_keys(1).when_full(WhenFull::Allow).build()?;
-    /// assert!(limiter.check(&1).is_allowed());
-    /// assert!(limiter.check(&2).is_allowed());
-    /// assert_eq!(limiter.len(), 1);
-    /// # Ok::<(), tollgate::ConfigError>(())
-    /// ```
-    pub fn when_full(mut self, when_full: WhenFull) -> Self {
-        self.when_full = when_full;
-        self
-    }
-
-    /// How long a key must have been idle before it is forgotten; the default is one second.
-    ///
-    /// The grace is for tuning. Decisions depend on it in one case only: a new key whose `now` is
-    /// further than the grace behind the latest times may be charged at a later time (see
-    /// [Time](Limiter#time)). So set it larger than the skew between the times that callers pass.
-    /// The table turns over at most once a grace, except to grow, or when it is full and refuses
-    /// keys.
-    ///
-    /// ```
-    /// # use std::time::Duration;
-    /// # use tollgate::{Limiter, Quota};
-    /// let limiter: Limiter<u8> =
-    ///     Limiter::builder(Quota::per_day(3)).grace(Duration::from_secs(60)).build()?;
-    /// # Ok::<(), tollgate::ConfigError>(())
-    /// ```
-    pub fn grace(mut self, grace: Duration) -> Self {
-        self.grace = grace;
-        self
-    }
-
-    /// Builds the limiter.
-    ///
-    /// # Errors
-    ///
-    /// A [`ConfigError`] that names the value, the allowed range and the fix.
-    ///
-    /// ```
-    /// # use tollgate::{Limiter, Quota};
-    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_second(10)).build()?;
-    /// # Ok::<(), tollgate::ConfigError>(())
-    /// ```
-    pub fn build(self) -> Result<Limiter<K, S>, ConfigError> {
-        let (method, quota) = (self.method()?, self.quota);
-        let Self { max_keys, grace, count_denials, .. } = self;
-        let store = S::try_from(Settings { quota, method, max_keys, grace, count_denials })?;
-        let overflow = Staged::idle(store.default_rule());
-        Ok(Limiter {
-            method,
-            clock: self.clock,
-            store,
-            resets: Resets::none_yet(),
-            when_full: self.when_full,
-            beyond: Beyond { overflow, retired: Bag::new(), refused: Counter::new() },
-            key: PhantomData,
-        })
-    }
-}
-
-impl<K: ?Sized> Builder<Limiter<K>> {
-    /// Hashes the keys with [`SipHash`], for keys that an attacker picks; the default hash is
-    /// faster.
-    ///
-    /// [`KeyHash`](crate::KeyHash) compares the two.
-    ///
-    /// ```
-    /// # use tollgate::{Fingerprints, Limiter, Quota, SipHash};
-    /// let limiter: Limiter<str, Fingerprints<SipHash>> =
-    ///     Limiter::builder(Quota::per_hour(1)).keyed_hash().build()?;
-    /// assert!(limiter.check("alice").is_allowed());
-    /// assert!(!limiter.check("alice").is_allowed());
-    /// # Ok::<(), tollgate::ConfigError>(())
-    /// ```
-    pub fn keyed_hash(self) -> Builder<Limiter<K, Fingerprints<SipHash>>> {
-        self.building()
-    }
-}
-
-impl<K, H: KeyHash> Builder<Limiter<K, Fingerprints<H>>> {
-    /// Keeps the keys themselves: no two ever share a state, and they can be
-    /// [listed](Limiter::keys).
-    ///
-    /// This takes several times the memory, and inserting a key locks one bucket of the index; see
-    /// [`ExactKeys`].
-    ///
-    /// ```
-    /// # use tollgate::{ExactKeys, Limiter, Quota};
-    /// let limiter: Limiter<String, ExactKeys<String>> =
-    ///     Limiter::builder(Quota::per_hour(1)).exact_keys().build()?;
-    /// assert!(limiter.check("alice").is_allowed());
-    /// assert!(!limiter.check("alice").is_allowed());
-    /// # Ok::<(), tollgate::ConfigError>(())
-    /// ```
-    pub fn exact_keys(self) -> Builder<Limiter<K, ExactKeys<K, H>>>
-    where
-        K: Hash + Eq + Send + Sync + 'static,
-    {
-        self.building()
-    }
-}
-
-impl<K> Builder<Limiter<K, ExactKeys<K>>> {
-    /// Looks the keys up with [`SipHash`], for keys that an attacker picks; the default hash is
-    /// faster.
-    ///
-    /// [`KeyHash`](crate::KeyHash) compares the two.
-    ///
-    /// ```
-    /// # use tollgate::{ExactKeys, Limiter, Quota, SipHash};
-    /// let limiter: Limiter<String, ExactKeys<String, SipHash>> =
-    ///     Limiter::builder(Quota::per_hour(1)).exact_keys().keyed_hash().build()?;
-    /// assert!(limiter.check("alice").is_allowed());
-    /// assert!(!limiter.check("alice").is_allowed());
-    /// # Ok::<(), tollgate::ConfigError>(())
-    /// ```
-    pub fn keyed_hash(self) -> Builder<Limiter<K, ExactKeys<K, SipHash>>> {
-        self.building()
-    }
-}
-
-impl<K, H: KeyHash> Builder<Limiter<K, ExactKeys<K, H>>> {
-    /// Counts how often each key was denied while it is tracked
-    /// ([`KeyState::denied`](crate::KeyState::denied)).
-    ///
-    /// With this setting a denial writes: it looks the key up once more and adds one to a count
-    /// beside its state. That slows the denials of a key that several threads check at the same
-    /// time. Without it a denial writes nothing.
-    ///
-    /// ```
-    /// # use tollgate::{Limiter, Quota};
-    /// let limiter =
-    ///     Limiter::<String>::builder(Quota::per_hour(1)).exact_keys().count_denials().build()?;
-    /// for _ in 0..3 {
-    ///     let _ = limiter.check("alice");
-    /// }
-    /// assert_eq!(limiter.most_denied(1)[0].denied(), 2);
-    /// # Ok::<(), tollgate::ConfigError>(())
-    /// ```
-    pub fn count_denials(mut self) -> Self {
-        self.count_denials = true;
-        self
     }
 }
 

@@ -62,6 +62,17 @@ struct Apart(Staged);
 const NEVER_SEALED: &str = "the state of a single limiter is never sealed";
 
 impl SingleLimiter {
+    /// Makes a limiter whose state was never charged.
+    pub(super) fn new(method: Method, Enforced { rule, quota }: Enforced<ExactRule>, clock: Clock) -> Self {
+        let first = match rule {
+            ExactRule::Log(rule) => First::Log(rule),
+            ExactRule::Packed(rule) => First::Packed(rule, rule.as_gcra()),
+        };
+        let rule = Arc::new(Shared { rule, quota, counts: Counts::new() });
+        let state = Apart(Staged::idle(Wanted { rule, changes: 0, since: Tick::ZERO }));
+        Self { first, state, retired: Bag::new(), resets: Resets::none_yet(), method, clock }
+    }
+
     /// Starts the configuration of a limiter that enforces `quota`.
     ///
     /// ```
@@ -156,8 +167,8 @@ impl SingleLimiter {
     fn visit<T>(&self, visit: impl Fn(Kept<'_>) -> Option<T>) -> T {
         let Apart(state) = &self.state;
         let first = match &self.first {
-            First::Packed(rule, _) => Kept::Packed(State { rule, word: state.first_word() }),
-            First::Log(rule) => Kept::Log(rule, state.first_log(), &self.retired),
+            First::Packed(rule, _) => Kept::packed(State { rule, word: state.first_word() }),
+            First::Log(rule) => Kept::log(rule, state.first_log(), &self.retired),
         };
         visit(first).or_else(|| state.visit_as_is(&self.retired, visit)).expect(NEVER_SEALED)
     }
@@ -480,31 +491,5 @@ impl SingleLimiter {
     /// ```
     pub fn clock(&self) -> &Clock {
         &self.clock
-    }
-}
-
-impl Builder<SingleLimiter> {
-    /// Builds the limiter.
-    ///
-    /// # Errors
-    ///
-    /// A [`ConfigError`] that names the value, the allowed range and the fix.
-    ///
-    /// ```
-    /// # use tollgate::{Quota, SingleLimiter};
-    /// let limiter = SingleLimiter::builder(Quota::per_second(10)).build()?;
-    /// # Ok::<(), tollgate::ConfigError>(())
-    /// ```
-    pub fn build(self) -> Result<SingleLimiter, ConfigError> {
-        let method = self.method()?;
-        let Enforced { rule, quota } = method.any(self.quota)?;
-        let first = match rule {
-            ExactRule::Log(rule) => First::Log(rule),
-            ExactRule::Packed(rule) => First::Packed(rule, rule.as_gcra()),
-        };
-        let rule = Arc::new(Shared { rule, quota, counts: Counts::new() });
-        let state = Apart(Staged::idle(Wanted { rule, changes: 0, since: Tick::ZERO }));
-        let (retired, resets) = (Bag::new(), Resets::none_yet());
-        Ok(SingleLimiter { first, state, retired, resets, method, clock: self.clock })
     }
 }

@@ -7,7 +7,7 @@ use super::method::Method;
 use super::resets::Resets;
 use crate::decision::Decision;
 use crate::error::ConfigError;
-use crate::exact::Wanted;
+use crate::exact::{Kept, Wanted};
 use crate::forgetting::{Sweep, WITNESSES};
 use crate::quota::Quota;
 use crate::time::Tick;
@@ -117,11 +117,9 @@ pub trait Lookup<Q: ?Sized>: Backing {
     /// The answer to a request, without a charge. `Err` if the key is missing: the answer to a
     /// fresh key, before a charge, and whether the key would find a slot.
     fn peek(&self, key: &Q, cost: u64, now: Tick) -> Result<Decision, (Decision, bool)>;
-    /// Gives back at most `tokens` of what `charge` took, if the key is present and `is_current` is
-    /// still true of the charge.
-    fn refund(&self, key: &Q, now: Tick, charge: &Decision, tokens: u64, is_current: impl Fn() -> bool);
-    /// Makes a key as good as new, if it is present.
-    fn reset(&self, key: &Q);
+    /// Passes the state of a key to `visit`; `None` if the key is missing. `visit` returns `None`
+    /// only if the state is frozen or sealed.
+    fn known<T>(&self, key: &Q, visit: impl Fn(Kept<'_>) -> Option<T>) -> Option<T>;
     /// The own quota of a key, if it has one.
     fn own_quota(&self, key: &Q) -> Option<Quota>;
     /// Gives keys quotas of their own, or removes them. Returns whether any of the latter had one.

@@ -4,6 +4,7 @@
 use super::chunks::Chunks;
 use super::memory::Permit;
 use super::rules::Rules;
+use super::size::Size;
 use super::slot::Fingerprint;
 use super::space::{SLOTS, Space};
 use super::step::{Step, reach};
@@ -28,41 +29,6 @@ const CLOSED: u64 = 1 << 63;
 
 /// The value of `carried` until the turnover into this era is complete.
 const UNKNOWN: u64 = u64::MAX;
-
-/// How many keys an era is for.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Size {
-    /// The root is turned over when this many keys have a place.
-    limit: u64,
-    /// How many keys may have a place while the era before is turned over into this one. The
-    /// difference is for keys that are inserted meanwhile.
-    most: u64,
-}
-
-impl Size {
-    /// The size of the first era of a table.
-    pub(super) const fn first(limit: u64) -> Self {
-        Self { limit, most: limit }
-    }
-
-    /// The size of an era into which `used` keys come from `before`. Each insertion does one chunk
-    /// before it asks for a place, so one place for each chunk is enough for all keys that come
-    /// meanwhile.
-    pub(super) fn after(before: &Era, used: u64, limit: u64, max_keys: u64) -> Self {
-        Self { limit, most: limit.max(used + before.chunks()).min(max_keys) }
-    }
-
-    /// How many lines the space has. At the limit two thirds of the slots are taken, and at most
-    /// four fifths ever; in a small space fewer.
-    fn lines(self) -> u64 {
-        Space::lines_for(self.limit).max(Space::lines_for(self.most - self.most / 6))
-    }
-
-    /// The bytes of an era of this size.
-    pub(super) fn bytes(self) -> u64 {
-        size_of::<Era>() as u64 + Space::bytes_of(self.lines()) + self.lines().div_ceil(CHUNK as u64)
-    }
-}
 
 /// A space and the state around it. See the page of `table` for states and invariants.
 #[derive(Debug)]
@@ -157,6 +123,12 @@ pub(super) struct Turned {
 }
 
 impl Era {
+    /// The bytes of an era of this size.
+    pub(super) fn bytes_of(size: Size) -> u64 {
+        let lines = size.lines();
+        size_of::<Self>() as u64 + Space::bytes_of(lines) + lines.div_ceil(CHUNK as u64)
+    }
+
     /// Makes an era of that size, into which at most `promised` keys come from the era before.
     /// `None` if there is no memory for it.
     pub(super) fn new(
@@ -168,7 +140,7 @@ impl Era {
     ) -> Option<Self> {
         let Dawn { began, believed, forgotten, evidence } = dawn;
         debug_assert!(promised <= size.most);
-        permit.lower_to(size.bytes());
+        permit.lower_to(Self::bytes_of(size));
         let lines = usize::try_from(size.lines()).ok()?;
         Some(Self {
             space: Space::new(lines)?,
@@ -522,7 +494,7 @@ mod tests {
     fn era_under(algorithm: Algorithm, size: Size, promised: u64) -> Era {
         let quota = Quota::per_second(1);
         let rule = AnyRule::new(algorithm, quota, Duration::ZERO).unwrap();
-        let permit = Permit::take(&Memory::new(1 << 20), size.bytes()).unwrap();
+        let permit = Permit::take(&Memory::new(1 << 20), Era::bytes_of(size)).unwrap();
         Era::new(size, promised, Dawn::first(), Rules::new(Enforced { rule, quota }), permit).unwrap()
     }
 
@@ -558,7 +530,7 @@ mod tests {
     fn a_closed_era_gives_no_place_at_once() {
         let before = era(Size::first(8), 0);
         assert!(before.place_at_once(Tick::ZERO));
-        let next = era(Size::after(&before, before.close(), 8, 8), 1);
+        let next = era(Size::after(before.chunks(), before.close(), 8, 8), 1);
         // The next era does not know yet how many keys will come.
         assert!(!before.place_at_once(Tick::ZERO) && !next.place_at_once(Tick::ZERO));
         before.room.store(8, Relaxed);
@@ -575,7 +547,7 @@ mod tests {
     #[test]
     fn places_are_kept_for_keys_that_are_still_to_come() {
         let before = era(Size::first(8), 0);
-        let after = Size::after(&before, 5, 4, 100);
+        let after = Size::after(before.chunks(), 5, 4, 100);
         assert_eq!((after.limit, after.most), (4, 5 + before.chunks()));
         let next = era(after, 5);
         assert_eq!((next.used(Some(&before)), next.used(None), next.survivors()), (5, 5, 5));
@@ -593,8 +565,8 @@ mod tests {
         next.carry(2);
         assert_eq!((next.survivors(), next.used(None)), (2, 2 + before.chunks() + 1));
         assert_eq!(next.place(Some(&before), Tick::ZERO), Place::Given);
-        assert_eq!(Size::after(&before, 5, 4, 6).most, 6);
-        assert_eq!(Size::after(&before, 5, 40, 100).most, 40);
+        assert_eq!(Size::after(before.chunks(), 5, 4, 6).most, 6);
+        assert_eq!(Size::after(before.chunks(), 5, 40, 100).most, 40);
     }
 
     /// A helper that comes late may have a later or an earlier time than the first one.
@@ -632,7 +604,7 @@ mod tests {
             let now = Tick::ZERO + Duration::from_secs(second);
             assert!(before.state(key, word).begin(now, 1, Tick::ZERO).is_some());
         }
-        let next = era(Size::after(&before, before.close(), 12, 100), 3);
+        let next = era(Size::after(before.chunks(), before.close(), 12, 100), 3);
         let (mut evicted, mut moved) = (0, None);
         while moved.is_none() {
             let turned = before.turn_chunk(&next, Tick::ZERO + Duration::from_secs(5));
@@ -668,6 +640,6 @@ mod tests {
         assert_eq!((era.limit(), era.most(), era.space.lines() as u64), (40, 90, size.lines()));
         assert_eq!(era.chunks(), era.space.lines().div_ceil(CHUNK) as u64);
         let parts = size_of_val(&era) as u64 + Space::bytes_of(size.lines()) + era.chunks();
-        assert_eq!(size.bytes(), parts);
+        assert_eq!(Era::bytes_of(size), parts);
     }
 }

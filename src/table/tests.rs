@@ -1,8 +1,9 @@
 //! The table as a whole: growth, changes of rules, memory.
 
-use super::era::{Dawn, Era, Place, Size};
+use super::era::{Dawn, Era, Place};
 use super::memory::{self, Memory, Permit};
 use super::rules::Rules;
+use super::size::Size;
 use super::turnover::{LEAST_MEMORY, TRIES, Table, limit_after};
 use super::*;
 use crate::algorithm::Algorithm;
@@ -32,7 +33,7 @@ fn insert(table: &Table, key: Fingerprint, now: Tick, guard: &Guard) {
 /// Makes a root with a limit of `limit` keys, of which `survivors` came from the era before.
 fn root(limit: u64, survivors: u64) -> Era {
     let size = Size::first(limit);
-    let permit = Permit::take(&Memory::new(LEAST_MEMORY), size.bytes()).unwrap();
+    let permit = Permit::take(&Memory::new(LEAST_MEMORY), Era::bytes_of(size)).unwrap();
     Era::new(size, survivors, Dawn::first(), Rules::new(rule()), permit).unwrap()
 }
 

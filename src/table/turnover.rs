@@ -1,8 +1,9 @@
 //! The [`Table`]: its eras, and how it turns over from one to the next.
 
-use super::era::{CHUNK, Dawn, Era, Size};
+use super::era::{CHUNK, Dawn, Era};
 use super::memory::{Memory, Permit};
 use super::rules::Rules;
+use super::size::Size;
 use super::slot::Fingerprint;
 use super::space::{Probe, SLOTS};
 use super::step::{Step, reach};
@@ -93,12 +94,12 @@ impl Table {
             return Err(ConfigError::MaxKeysOutOfRange { max_keys, most: MOST });
         }
         let max_keys = max_keys as u64;
-        let memory = Memory::new((ERAS_AT_CAP * Size::first(max_keys).bytes()).max(LEAST_MEMORY));
+        let memory = Memory::new((ERAS_AT_CAP * Era::bytes_of(Size::first(max_keys))).max(LEAST_MEMORY));
         let size = Size::first(growth::FIRST.min(max_keys));
-        let first = Permit::take(&memory, size.bytes())
+        let first = Permit::take(&memory, Era::bytes_of(size))
             .and_then(|permit| Era::new(size, 0, Dawn::first(), Rules::new(rule), permit));
         let Some(first) = first else {
-            return Err(ConfigError::OutOfMemory { bytes: size.bytes() });
+            return Err(ConfigError::OutOfMemory { bytes: Era::bytes_of(size) });
         };
         let done = Done { turnovers: Counter::new(), evicted: Counter::new(), retired: Bag::new() };
         let rules = Memory::new(LEAST_MEMORY);
@@ -253,7 +254,7 @@ impl Table {
         let mut permit = Some(permit);
         let mut era = |limit: u64| {
             let size = self.size_after(root, used, limit);
-            let permit = permit.take().or_else(|| Permit::take(&self.memory, size.bytes()))?;
+            let permit = permit.take().or_else(|| Permit::take(&self.memory, Era::bytes_of(size)))?;
             Era::new(size, used, Dawn::after(root, now), rules.clone(), permit)
         };
         // The system may have less memory than is permitted. Then try an era just large enough for
@@ -271,12 +272,12 @@ impl Table {
         let used = root.used(None);
         [limit_after(root, used, now), used].into_iter().find_map(|limit| {
             let most = self.size_after(root, root.most(), limit);
-            Some((limit, Permit::take(&self.memory, most.bytes())?))
+            Some((limit, Permit::take(&self.memory, Era::bytes_of(most))?))
         })
     }
 
     fn size_after(&self, root: &Era, used: u64, limit: u64) -> Size {
-        Size::after(root, used, limit.max(growth::FIRST).min(self.max_keys), self.max_keys)
+        Size::after(root.chunks(), used, limit.max(growth::FIRST).min(self.max_keys), self.max_keys)
     }
 
     /// Does up to `steps` steps of upkeep: gives memory back, and works on the current turnover. If

@@ -1,0 +1,82 @@
+//! Where the figures of a decision come from.
+
+use crate::grain::Grain;
+use std::hash::{Hash, Hasher};
+
+/// The count of resets of the limiter that made a decision. It is not part of the answer: two
+/// decisions that differ only in it are equal.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stamp(pub(crate) u32);
+
+impl Stamp {
+    /// The stamp of a decision that no limiter of this crate made.
+    pub(crate) const NONE: Self = Self(0);
+}
+
+impl PartialEq for Stamp {
+    fn eq(&self, _other: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Stamp {}
+
+impl Hash for Stamp {
+    fn hash<H: Hasher>(&self, _state: &mut H) {}
+}
+
+/// The source of a decision's figures. Most callers only ask whether a request is allowed, so the
+/// figures of a bucket, which take divisions, are computed when they are asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Figures {
+    /// The figures themselves.
+    Known {
+        remaining: u64,
+        /// Nanoseconds until a retry passes, or until an admitted request may start; [`NEVER`] if
+        /// no retry passes.
+        wait: u64,
+        /// Nanoseconds until the state is idle, [`NEVER`] if that is after the last tick.
+        reset: u64,
+    },
+    /// A charge that counts for a period and then no longer, by a window or a log. The window or
+    /// log identifies the charge by these numbers, also after a change of quota.
+    Held {
+        remaining: u64,
+        /// When the charge stops counting, in nanoseconds; not before `at`.
+        until: u64,
+        /// How long the charge counts, in nanoseconds: the period of a log, or as many windows as
+        /// it weighs in.
+        period: u64,
+    },
+    /// A bucket that holds `limit` tokens.
+    Bucket {
+        /// When the bucket will be full after this decision, in grains; not before the grain of
+        /// `at`.
+        full: u64,
+        grain: Grain,
+        /// Whether allowed requests start in turn.
+        queue: bool,
+    },
+    /// As `Held`, for a key that was forgotten, or never seen, and is charged at a later time than
+    /// its request's. The key was fresh, so `remaining` follows from the limit.
+    LateHeld {
+        /// How much later the charge is than the request, in nanoseconds.
+        late: u64,
+        until: u64,
+        period: u64,
+    },
+    /// As `Bucket`, for a key that was forgotten, or never seen, and is charged `late` nanoseconds
+    /// after its request's time. Its bucket was full.
+    LateBucket { late: u64, grain: Grain, queue: bool },
+    /// The figures of a [`DecisionParts`].
+    Told {
+        remaining: u64,
+        /// Nanoseconds until a retry passes, or until an admitted request may start; [`NEVER`] if
+        /// no retry passes.
+        wait: u64,
+        reset: u64,
+        /// Milliseconds until more remains, rounded up; `u32::MAX` stands for that many or more. (A
+        /// larger type would make `Figures` larger than a bucket's figures need.)
+        refill: u32,
+    },
+}

@@ -1,0 +1,51 @@
+//! What a decision says, and which state says it.
+
+/// The outcome of a check: allowed, denied for now, or too costly for good.
+///
+/// ```
+/// # use tollgate::{Outcome, Quota, SingleLimiter};
+/// let limiter = SingleLimiter::builder(Quota::per_hour(5)).build()?;
+/// assert_eq!(limiter.check().outcome(), Outcome::Allowed);
+/// assert_eq!(limiter.check_n(5).outcome(), Outcome::Denied);
+/// assert_eq!(limiter.check_n(6).outcome(), Outcome::TooCostly);
+/// # Ok::<(), tollgate::ConfigError>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Outcome {
+    /// The request may go ahead; its cost was charged.
+    Allowed,
+    /// The request may not go ahead now. Nothing was charged.
+    Denied,
+    /// The request can never pass, because its cost is above the capacity. Nothing was charged.
+    TooCostly,
+}
+
+/// Which state a decision comes from.
+///
+/// ```
+/// # use tollgate::{WhenFull, Limiter, Quota, Source};
+/// let limiter: Limiter<u8> =
+///     Limiter::builder(Quota::per_hour(5)).max_keys(1).when_full(WhenFull::Share).build()?;
+/// assert_eq!(limiter.check(&1).source(), Source::Key);
+/// assert_eq!(limiter.check(&2).source(), Source::Overflow);
+/// # Ok::<(), tollgate::ConfigError>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Source {
+    /// The key's own state. The state of a [`SingleLimiter`](crate::SingleLimiter) counts as this
+    /// too.
+    Key,
+    /// The one state that new keys share when the table is full
+    /// ([`WhenFull::Share`](crate::WhenFull::Share)).
+    Overflow,
+    /// No state: a policy answered, because the table is full
+    /// ([`WhenFull::Deny`](crate::WhenFull::Deny), [`WhenFull::Allow`](crate::WhenFull::Allow)) or
+    /// because a store that machines share did not answer in time.
+    Policy,
+    /// The key's state in a store that machines share.
+    Remote,
+    /// The part of a shared state that this machine may spend without asking the store.
+    Prepaid,
+}

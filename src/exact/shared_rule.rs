@@ -1,0 +1,67 @@
+//! A rule that many keys share, and the rule that a key's state should be under.
+
+use crate::decision::Decision;
+use crate::log::{Log, SlidingLog};
+use crate::quota::Quota;
+use crate::reclaim::pin;
+use crate::rule::AnyRule;
+use crate::sync::Atomic;
+use crate::time::Tick;
+use std::sync::Arc;
+
+/// The compiled rule of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ExactRule {
+    /// Decides on the key's word.
+    Packed(AnyRule),
+    /// Decides on the key's log.
+    Log(SlidingLog),
+}
+
+impl ExactRule {
+    /// Returns the answer for a key that was never seen, or was forgotten, no earlier than at
+    /// `mark`. The figures are either those before a charge or those after it.
+    pub(crate) fn fresh(&self, now: Tick, mark: Tick, cost: u64) -> Decision {
+        match self {
+            Self::Packed(rule) => rule.fresh(now, mark, cost),
+            Self::Log(rule) => {
+                let peek = Log::new().peek(rule, now.max(mark), cost, &pin());
+                peek.expect("a new log is not sealed")
+            }
+        }
+    }
+}
+
+/// A rule that many keys share. On cache lines of its own: the reference count beside it changes
+/// with every key that comes or goes, while every check reads the rule.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(crate) struct Shared {
+    pub(crate) rule: ExactRule,
+    pub(crate) quota: Quota,
+    pub(crate) counts: Arc<Counts>,
+}
+
+/// The counts of a store's allocations that are not freed yet.
+#[derive(Debug)]
+pub(crate) struct Counts {
+    /// Cells, including those that are unlinked.
+    pub(crate) cells: Atomic<u64>,
+    /// Stages that follow a change, including those that newer ones have replaced.
+    pub(crate) later: Atomic<u64>,
+}
+
+impl Counts {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self { cells: Atomic::new(0), later: Atomic::new(0) })
+    }
+}
+
+/// The rule that a key's state should be under, the count of changes read before the rule was, and
+/// the time of the latest of these changes.
+#[derive(Debug)]
+pub struct Wanted {
+    pub(crate) rule: Arc<Shared>,
+    pub(crate) changes: u64,
+    pub(crate) since: Tick,
+}

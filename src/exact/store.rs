@@ -1,0 +1,468 @@
+//! The keys of a limiter and their cells: lookups, insertions, rounds, quotas. The page of `exact`
+//! has states and invariants.
+//!
+//! # Orderings
+//!
+//! | edge | release side | acquire side | what becomes visible | loom test that fails if it is weakened |
+//! |---|---|---|---|---|
+//! | (none) | | | | |
+//!
+//! Sealing and charging are compare-and-swaps on one word, and need no more than the modification
+//! order of that word. scc's locks publish the rest; the models use a list behind a lock instead. A
+//! thread that finds a cell sees its contents. An insertion sees the removals before it. And a
+//! thread that finds a cell sees the mark raised for each earlier cell of its key
+//! (`eviction_races_late_charge_of_an_exact_key`, `insertion_races_a_whole_life_of_its_key`). Two
+//! tests show what would break if a cell was unlinked before it is sealed, or by its key alone:
+//! `eviction_races_charge_and_loses_none` and `eviction_races_insert_and_one_cell_lives`.
+
+use super::entry::{Asked, Entry, Exactly};
+use super::places::Places;
+use super::quotas::Quotas;
+use super::rounds::{self, Rounds};
+use super::shared_rule::{ExactRule, Wanted};
+use super::stage::{Kept, Staged};
+use super::undo::Undo;
+use crate::decision::Decision;
+use crate::error::ConfigError;
+use crate::forgetting::Sweep;
+use crate::quota::{Enforced, Quota};
+use crate::reclaim::Bag;
+use crate::sync::{Atomic, Counter, Index, Ordering::Relaxed, Reading, epoch, reading};
+use crate::time::Tick;
+use equivalent::Equivalent;
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How many steps of a round an insertion does at the cap before it reports that the store is full.
+const STEPS_AT_CAP: usize = 16;
+
+/// The number of cells beyond four times the cap that may exist: even a small store retires
+/// thousands while a reading thread is preempted for a moment. Five megabytes.
+const SPARE: u64 = 1 << 16;
+
+/// The keys of a limiter and their cells.
+pub(crate) struct ExactStore<K: 'static> {
+    index: Index<Arc<Entry<K>>>,
+    quotas: Quotas<K>,
+    places: Places,
+    rounds: Rounds,
+    max_keys: u64,
+    evicted: Evicted,
+    /// Any thread may drop a cell, so the store is `Send` and `Sync` only if its keys are.
+    cells: PhantomData<Arc<Entry<K>>>,
+}
+
+/// The evicted keys. On cache lines of its own: most calls only read the rest of a store.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Evicted {
+    keys: Counter,
+    /// scc's epoch when a key was last inserted although too many cells were not freed.
+    epoch: Atomic<u64>,
+    /// Parts of states that newer ones have replaced.
+    retired: Bag,
+}
+
+/// The error of an insertion that finds no place for its key.
+#[derive(Debug)]
+pub(crate) struct StoreFull;
+
+impl<K: Eq + 'static> ExactStore<K> {
+    /// The most places that one step of a round visits.
+    pub(crate) const STEP: usize = rounds::STEP as usize;
+
+    pub(crate) fn new(
+        max_keys: usize,
+        grace: Duration,
+        rule: Enforced<ExactRule>,
+    ) -> Result<Self, ConfigError> {
+        // `u32::MAX` stands for "no place".
+        const MOST: usize = if usize::BITS > 32 { u32::MAX as usize - 1 } else { usize::MAX >> 8 };
+        if max_keys == 0 || max_keys > MOST {
+            return Err(ConfigError::MaxKeysOutOfRange { max_keys, most: MOST });
+        }
+        let max_keys = max_keys as u64;
+        Ok(Self {
+            index: Index::new(),
+            quotas: Quotas::new(rule),
+            places: Places::new(max_keys),
+            rounds: Rounds::new(max_keys, grace),
+            max_keys,
+            evicted: Evicted { keys: Counter::new(), epoch: Atomic::new(0), retired: Bag::new() },
+            cells: PhantomData,
+        })
+    }
+
+    /// Passes the state of `key` to `visit`, or returns `None` if the key is not in the store.
+    /// `visit` returns `None` only if the word is frozen or sealed.
+    #[inline]
+    pub(crate) fn known<Q, T>(&self, key: Asked<'_, Q>, visit: impl Fn(Kept<'_>) -> Option<T>) -> Option<T>
+    where
+        Q: Equivalent<K> + ?Sized,
+    {
+        loop {
+            // Read before the cell is looked up: see `stage`.
+            let changes = self.quotas.changes();
+            let wanted = || self.quotas.of(&key);
+            let found = self.index.find(&key, |cell| {
+                cell.state
+                    .visit(changes, wanted, &self.evicted.retired, &visit)
+                    .ok_or_else(|| Arc::clone(cell))
+            })?;
+            match found {
+                Ok(answer) => return Some(answer),
+                Err(sealed) => self.unlink(&sealed),
+            }
+        }
+    }
+
+    /// Returns the earliest time at which a key that is new, or has no time yet, may be charged.
+    /// The caller must have found the key to be so before it calls this.
+    pub(crate) fn forgotten(&self) -> Tick {
+        self.rounds.forgotten().get()
+    }
+
+    /// Passes the state of `key` to `visit`, and first inserts the key that `to_key` returns if
+    /// `key` is missing. `visit` charges, and returns `None` only if the word is frozen or sealed.
+    #[cold]
+    pub(crate) fn insert<Q, T>(
+        &self,
+        key: Asked<'_, Q>,
+        to_key: impl Fn() -> K,
+        now: Tick,
+        visit: impl Fn(Kept<'_>) -> Option<T>,
+    ) -> Result<T, StoreFull>
+    where
+        Q: Equivalent<K> + ?Sized,
+    {
+        let reading = reading();
+        self.step(&reading);
+        loop {
+            // Another thread may have inserted the key.
+            if let Some(answer) = self.known(key, &visit) {
+                return Ok(answer);
+            }
+            let Some(place) = self.place(key.hash, now, &reading) else {
+                return self.known(key, &visit).ok_or(StoreFull);
+            };
+            let give_back = Undo::unless_done(|| self.places.give_back(place));
+            let wanted = self.quotas.of(&key);
+            let cell = Arc::new(Entry::new(key.hash, place, to_key(), wanted));
+            if self.index.insert(Arc::clone(&cell)).is_err() {
+                continue;
+            }
+            give_back.done();
+            self.rounds.note_insertion(now);
+            // The mark is read only now, when the cell is linked: from here on it covers all that
+            // the key was charged before it was last forgotten.
+            if let Some(answer) = cell.state.visit_as_is(&self.evicted.retired, &visit) {
+                return Ok(answer);
+            }
+            // The cell was sealed before it was charged.
+        }
+    }
+
+    /// Returns the rule that `key` should be under.
+    pub(crate) fn rule<Q: Equivalent<K> + ?Sized>(&self, key: Asked<'_, Q>) -> Wanted {
+        self.quotas.of(&key)
+    }
+
+    /// Returns whether a new key would get a place now. An estimate: other threads insert and
+    /// evict.
+    pub(crate) fn has_room(&self, now: Tick) -> bool {
+        self.places.taken() < self.max_keys || self.rounds.is_under_way() || self.rounds.is_due(now)
+    }
+
+    /// Returns the number of keys, including those that are being inserted.
+    pub(crate) fn len(&self) -> usize {
+        // At most `max_keys`, which was a usize.
+        #[allow(clippy::cast_possible_truncation)]
+        let taken = self.places.taken().min(self.max_keys) as usize;
+        taken
+    }
+
+    pub(crate) fn max_keys(&self) -> usize {
+        // It was a usize.
+        #[allow(clippy::cast_possible_truncation)]
+        let max_keys = self.max_keys as usize;
+        max_keys
+    }
+
+    /// Returns how many keys the store holds before the next round begins.
+    pub(crate) fn capacity(&self) -> usize {
+        // At most `max_keys`, which was a usize.
+        #[allow(clippy::cast_possible_truncation)]
+        let capacity = self.rounds.capacity() as usize;
+        capacity
+    }
+
+    /// Returns the number of finished rounds.
+    pub(crate) fn rounds(&self) -> u64 {
+        self.rounds.done()
+    }
+
+    /// Returns the number of evicted keys.
+    pub(crate) fn evicted(&self) -> u64 {
+        self.evicted.keys.get()
+    }
+
+    /// Returns the bytes of all cells that are not freed yet, of the index, of the places, and of
+    /// the logs, which are visited one by one. What the keys own and the allocator's overhead are
+    /// left out.
+    pub(crate) fn bytes(&self) -> usize {
+        const CELL: usize = 2 * size_of::<usize>();
+        let cell = size_of::<Entry<K>>() + CELL;
+        // Both are counts of what is in memory, so they fit.
+        #[allow(clippy::cast_possible_truncation)]
+        let (cells, places) = (self.alive() as usize, self.places.bytes() as usize);
+        #[allow(clippy::cast_possible_truncation)]
+        let stages = self.later() as usize * Staged::BYTES;
+        let logs = if self.quotas.are_of_logs() { self.log_bytes() } else { 0 };
+        cells * cell
+            + self.index.capacity() * Index::<Arc<Entry<K>>>::ITEM_BYTES
+            + places
+            + logs
+            + stages
+            + self.quotas.bytes()
+            + self.evicted.retired.bytes()
+    }
+
+    fn log_bytes(&self) -> usize {
+        let cells = (0..self.end()).filter_map(|place| self.cell(place));
+        cells.map(|cell| cell.state.log_bytes()).sum()
+    }
+
+    /// Does one step of the round that is under way, or begins a round if the store is far too
+    /// large. Returns whether there is more to do.
+    pub(crate) fn tend(&self, now: Tick) -> bool {
+        self.evicted.retired.collect();
+        if self.rounds.is_under_way() {
+            return self.step(&reading());
+        }
+        self.rounds.is_too_large(self.places.taken(), now) && self.begin(now)
+    }
+
+    /// Begins a round that forgets the idle keys, unless one is under way, no key can have become
+    /// idle for long enough since the last, the store is empty, or the evidence does not support
+    /// `now` yet. The sweep began at `first`.
+    pub(crate) fn begin_sweep(&self, now: Tick, first: Tick) -> Sweep {
+        if self.rounds.is_under_way() {
+            return Sweep::UnderWay;
+        }
+        if !self.rounds.is_past(now) || !self.holds_something() {
+            return Sweep::Nothing;
+        }
+        if !self.rounds.lets_sweep(now, first) {
+            return Sweep::NotBelieved;
+        }
+        if self.begin_round(now) { Sweep::UnderWay } else { Sweep::Nothing }
+    }
+
+    /// Notes the time of a maintenance call: it is evidence of the time, as that of a sweep is.
+    pub(crate) fn note(&self, now: Tick) {
+        self.rounds.note(now);
+    }
+
+    /// Begins a round if there is something to forget, unless one is under way. Returns whether a
+    /// round is under way now.
+    pub(crate) fn begin_round(&self, now: Tick) -> bool {
+        self.rounds.is_under_way() || self.holds_something() && self.begin(now)
+    }
+
+    fn holds_something(&self) -> bool {
+        self.places.taken() > 0 || self.rounds.is_large()
+    }
+
+    /// Returns the rule of the keys that have no quota of their own.
+    pub(crate) fn default_rule(&self) -> Wanted {
+        self.quotas.default()
+    }
+
+    /// Returns the number of rule changes. Read it before asking for a rule.
+    pub(crate) fn changes(&self) -> u64 {
+        self.quotas.changes()
+    }
+
+    /// Replaces the rule of all keys that have none of their own, and visits every key. Lock-free.
+    pub(crate) fn set_default_rule(&self, rule: Enforced<ExactRule>, now: Tick) {
+        self.quotas.set_default(rule, now);
+        let changes = self.changes();
+        for place in 0..self.end() {
+            if let Some(cell) = self.cell(place) {
+                // A cell that was sealed meanwhile was idle.
+                cell.state.visit(changes, || self.quotas.of(&cell), &self.evicted.retired, |_| Some(()));
+                self.evicted.retired.tidy();
+            }
+        }
+    }
+
+    /// Gives a key a rule of its own.
+    pub(crate) fn set_rule<Q>(&self, asked: Asked<'_, Q>, key: K, rule: Enforced<ExactRule>, now: Tick)
+    where
+        Q: Equivalent<K> + ?Sized,
+    {
+        self.quotas.set(asked.hash, key, rule, now);
+        self.known(asked, |_| Some(()));
+        self.evicted.retired.tidy();
+    }
+
+    /// Removes a key's own rule. Returns whether it had one.
+    pub(crate) fn remove_rule<Q>(&self, key: Asked<'_, Q>, now: Tick) -> bool
+    where
+        Q: Equivalent<K> + ?Sized,
+    {
+        let removed = self.quotas.remove(&key, now);
+        self.known(key, |_| Some(()));
+        self.evicted.retired.tidy();
+        removed
+    }
+
+    /// Returns the key's own quota, if it has one.
+    pub(crate) fn own_quota<Q: Equivalent<K> + ?Sized>(&self, key: Asked<'_, Q>) -> Option<Quota> {
+        Some(self.quotas.own(&key)?.quota)
+    }
+
+    /// Returns how many keys have a rule of their own.
+    pub(crate) fn own_rules(&self) -> u64 {
+        self.quotas.count()
+    }
+
+    /// Resets every key that was in the store when the call began, and some that were inserted
+    /// since.
+    pub(crate) fn reset_all(&self) {
+        for place in 0..self.end() {
+            if let Some(cell) = self.cell(place) {
+                // A cell that was sealed meanwhile was idle.
+                cell.state.visit_as_is(&self.evicted.retired, |state| state.reset());
+            }
+        }
+    }
+
+    /// Returns one more than the number of the last place that was ever taken.
+    pub(crate) fn end(&self) -> u32 {
+        // At most `max_keys`, which fits a `u32`.
+        #[allow(clippy::cast_possible_truncation)]
+        let end = self.places.fresh() as u32;
+        end
+    }
+
+    /// Returns the cell that holds `place`, unless it is missing or sealed.
+    pub(crate) fn cell(&self, place: u32) -> Option<Arc<Entry<K>>> {
+        let holder = self.places.holder(place)?;
+        self.index.find(&holder, Arc::clone).filter(|cell| !cell.state.is_sealed(&self.evicted.retired))
+    }
+
+    /// Returns the answer to a request of one token for the key of `cell`; `None` if it is sealed.
+    pub(crate) fn peek_at(&self, cell: &Arc<Entry<K>>, now: Tick) -> Option<Decision> {
+        let changes = self.quotas.changes();
+        let peek = |state: Kept<'_>| state.peek(now, 1, || self.forgotten());
+        cell.state.visit(changes, || self.quotas.of(cell), &self.evicted.retired, peek)
+    }
+
+    /// Counts a denial of `key`, if it is in the store.
+    pub(crate) fn count_denial<Q: Equivalent<K> + ?Sized>(&self, key: Asked<'_, Q>) {
+        self.index.find(&key, |cell| cell.count_denial());
+    }
+
+    /// Takes a place for a key with this hash.
+    fn place(&self, hash: u64, now: Tick, reading: &Reading) -> Option<u32> {
+        if self.alive() >= most_alive(self.max_keys) && !self.has_epoch_moved(reading) {
+            return None;
+        }
+        if self.places.taken() >= self.max_keys {
+            self.rounds.note(now);
+        }
+        if self.rounds.is_full(self.places.taken(), now) {
+            self.begin(now);
+        }
+        for _ in 0..STEPS_AT_CAP {
+            if let Some(place) = self.places.take(hash) {
+                return Some(place);
+            }
+            if !self.rounds.is_under_way() {
+                return None;
+            }
+            self.step(reading);
+        }
+        self.places.take(hash)
+    }
+
+    /// Returns the number of stages that followed a quota change and are not freed yet.
+    fn later(&self) -> u64 {
+        // ORDERING: relaxed; a count.
+        self.quotas.counts().later.load(Relaxed)
+    }
+
+    /// Returns the number of cells that are not freed yet.
+    fn alive(&self) -> u64 {
+        // ORDERING: relaxed; a count.
+        self.quotas.counts().cells.load(Relaxed)
+    }
+
+    /// Returns whether scc's epoch has moved since the last call. If so, an insertion makes scc
+    /// free what it can.
+    #[cold]
+    fn has_epoch_moved(&self, reading: &Reading) -> bool {
+        let now = epoch(reading);
+        // ORDERING: relaxed, all; which epoch was seen is an estimate, and publishes nothing.
+        let seen = self.evicted.epoch.load(Relaxed);
+        now != seen && self.evicted.epoch.compare_exchange(seen, now, Relaxed, Relaxed).is_ok()
+    }
+
+    fn begin(&self, now: Tick) -> bool {
+        self.rounds.begin(self.places.taken(), self.places.fresh(), now);
+        self.rounds.is_under_way()
+    }
+
+    /// Visits the next places of the round that is under way, if there is one. Returns whether
+    /// there are more to visit.
+    fn step(&self, _reading: &Reading) -> bool {
+        let Some(claim) = self.rounds.claim() else { return false };
+        let judged_at = self.rounds.judged_at();
+        // Raised before the cell is sealed: a thread that finds the cell sealed or gone sees the
+        // mark.
+        let forget = |idle_from: Tick| self.rounds.forgotten().raise(idle_from);
+        for place in claim.places {
+            let Some(holder) = self.places.holder(place) else { continue };
+            // `None` if the key is being inserted or removed right now.
+            let sealed = |cell: &Arc<Entry<K>>| {
+                let is_sealed = cell.state.seal_if_idle(judged_at, &self.evicted.retired, forget);
+                is_sealed.then(|| Arc::clone(cell))
+            };
+            let idle = self.index.find(&holder, sealed);
+            if let Some(sealed) = idle.flatten() {
+                self.unlink(&sealed);
+            }
+        }
+        if claim.is_last {
+            self.rounds.finish(self.places.taken());
+        }
+        !claim.is_last
+    }
+
+    /// Removes `cell`, which is sealed, from the index, unless another thread has done so.
+    #[cold]
+    fn unlink(&self, cell: &Arc<Entry<K>>) {
+        debug_assert!(
+            cell.state.is_sealed(&self.evicted.retired),
+            "only what takes no more charges is unlinked"
+        );
+        if self.index.remove(&Exactly(cell)) {
+            self.places.give_back(cell.place);
+            self.evicted.keys.add(1);
+        }
+    }
+}
+
+/// Returns the number of cells that may exist, linked or not freed yet.
+const fn most_alive(max_keys: u64) -> u64 {
+    4 * max_keys + SPARE
+}
+
+impl<K> fmt::Debug for ExactStore<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ExactStore").field("places", &self.places).finish_non_exhaustive()
+    }
+}

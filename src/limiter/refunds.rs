@@ -1,0 +1,133 @@
+//! Refunds and resets of a key.
+
+use super::keyed::Limiter;
+use super::store::{Accepts, Store};
+use crate::decision::{Decision, Source};
+use crate::exact::Kept;
+use crate::time::Tick;
+use equivalent::Equivalent;
+use std::hash::Hash;
+
+impl<K: ?Sized, S: Store> Limiter<K, S> {
+    /// Gives back what `charge` took from `key`, for a request that was admitted and then failed or
+    /// was not made.
+    ///
+    /// Only what the charge still holds is given back (see
+    /// [`Rule::refund`](crate::rule::Rule::refund)). A decision that charged nothing gives back
+    /// nothing. The caller refunds each charge once, under the same key.
+    ///
+    /// A charge that was made before the last [`clear`](Self::clear), or before the last
+    /// [`reset`](Self::reset) of this or any other key, gives back nothing; neither does a charge
+    /// of another limiter. A limiter has one number for all its resets, and each decision carries
+    /// it. So a reset of one key also voids the outstanding refunds of others; their tokens come
+    /// back as time passes.
+    ///
+    /// A refund that races with a reset or a clear may give back tokens of others, at most as many
+    /// as its charge took. This happens if the charge was made during the same clear and wiped by
+    /// it, or if others have meanwhile charged exactly what was wiped.
+    ///
+    /// # Progress
+    ///
+    /// Lock-free. No allocation.
+    ///
+    /// ```
+    /// # use tollgate::{Clock, Limiter, Quota};
+    /// let limiter: Limiter<str> =
+    ///     Limiter::builder(Quota::per_hour(1)).clock(Clock::manual()).build()?;
+    /// let charge = limiter.check("alice");
+    /// limiter.refund("alice", &charge);
+    /// assert!(limiter.check("alice").is_allowed());
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn refund<Q>(&self, key: &Q, charge: &Decision)
+    where
+        Q: Hash + Equivalent<K> + ?Sized,
+        S: Accepts<Q>,
+    {
+        self.refund_n(key, charge, u64::MAX);
+    }
+
+    /// Gives back at most `tokens` of what `charge` took, for a request that cost less than was
+    /// charged.
+    ///
+    /// It follows the rules of [`refund`](Self::refund), which gives back all of the charge.
+    ///
+    /// # Progress
+    ///
+    /// As [`refund`](Self::refund).
+    ///
+    /// ```
+    /// # use tollgate::{Clock, Limiter, Quota};
+    /// let limiter: Limiter<str> =
+    ///     Limiter::builder(Quota::per_hour(100)).clock(Clock::manual()).build()?;
+    /// let estimate = limiter.check_n("alice", 80);
+    /// assert!(!limiter.peek_n("alice", 50).is_allowed());
+    /// limiter.refund_n("alice", &estimate, 30); // it took 50
+    /// assert!(limiter.peek_n("alice", 50).is_allowed());
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn refund_n<Q>(&self, key: &Q, charge: &Decision, tokens: u64)
+    where
+        Q: Hash + Equivalent<K> + ?Sized,
+        S: Accepts<Q>,
+    {
+        self.refund_at(key, charge, tokens, self.clock.now());
+    }
+
+    /// [`refund_n`](Self::refund_n) at the caller's time.
+    ///
+    /// The time counts from the same origin as that of the charge ([`check_at`](Self::check_at)).
+    ///
+    /// # Progress
+    ///
+    /// As [`refund`](Self::refund).
+    ///
+    /// ```
+    /// # use tollgate::{Limiter, Quota, Tick};
+    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(100)).build()?;
+    /// let estimate = limiter.check_at("alice", 80, Tick::ZERO);
+    /// limiter.refund_at("alice", &estimate, 30, Tick::ZERO); // it took 50
+    /// assert_eq!(limiter.peek_at("alice", 1, Tick::ZERO).remaining(), 50);
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn refund_at<Q>(&self, key: &Q, charge: &Decision, tokens: u64, now: Tick)
+    where
+        Q: Hash + Equivalent<K> + ?Sized,
+        S: Accepts<Q>,
+    {
+        // Called once the state is known: a later reset is after this refund.
+        let is_current = || self.resets.are_before(charge);
+        let refund = |state: Kept<'_>| state.refund(now, charge, tokens, is_current);
+        match charge.source {
+            Source::Key => self.store.known(key, refund),
+            Source::Overflow => self.visit_shared_as_is(refund),
+            // These decisions took nothing from a state of this limiter.
+            Source::Policy | Source::Remote | Source::Prepaid => None,
+        };
+    }
+
+    /// Makes `key` as good as new.
+    ///
+    /// A later [`refund`](Self::refund) gives back nothing of what any key was charged before. A
+    /// key without a state of its own, because the table was full when it came, is not affected.
+    ///
+    /// # Progress
+    ///
+    /// Lock-free. No allocation.
+    ///
+    /// ```
+    /// # use tollgate::{Limiter, Quota};
+    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(1)).build()?;
+    /// let _ = limiter.check("alice");
+    /// limiter.reset("alice");
+    /// assert!(limiter.check("alice").is_allowed());
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn reset<Q>(&self, key: &Q)
+    where
+        Q: Hash + Equivalent<K> + ?Sized,
+        S: Accepts<Q>,
+    {
+        self.resets.note(|| _ = self.store.known(key, |state| state.reset()));
+    }
+}
