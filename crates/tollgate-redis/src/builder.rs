@@ -3,11 +3,11 @@
 use crate::client::Client;
 use crate::core::Core;
 use crate::error::BuildError;
-use crate::failure::{StandIn, WhenUnavailable};
+use crate::fallback::{Fallback, WhenUnavailable};
 use crate::lease::Leases;
 use crate::limiter::{Mode, SharedLimiter};
 use crate::name::{Naming, StoreKey};
-use crate::scripts::method::Method;
+use crate::scripts::rule::Rule;
 use crate::stats::Counters;
 use crate::unsynced::Unsynced;
 use std::marker::PhantomData;
@@ -244,9 +244,9 @@ impl<K: StoreKey + ?Sized> SharedBuilder<K> {
         if self.deadline < least || self.deadline > most {
             return Err(BuildError::Deadline { deadline: self.deadline, least, most });
         }
-        let mut method = Method::new(self.algorithm, self.quota)?;
+        let mut rule = Rule::new(self.algorithm, self.quota)?;
         if let Some(lease) = self.lease {
-            method.lease(lease)?;
+            rule.lease(lease)?;
         }
         if let Some(max_unsynced) = self.max_unsynced {
             if self.lease.is_some() {
@@ -254,24 +254,24 @@ impl<K: StoreKey + ?Sized> SharedBuilder<K> {
             }
             Unsynced::check_settings(self.algorithm, self.quota.tokens(), max_unsynced)?;
         }
-        // Validates `max_keys` here, because a stand-in without keys would not, and then leases and
+        // Validates `max_keys` here, because a fallback without keys would not, and then leases and
         // counts would have no room.
         Limiter::<u8>::builder(Quota::per_second(1)).max_keys(self.max_keys).build()?;
         let default =
             if self.max_unsynced.is_some() { WhenUnavailable::Deny } else { WhenUnavailable::default() };
         let on_failure = self.on_failure.unwrap_or(default);
-        let stand_in = StandIn::new(on_failure, self.algorithm, self.quota, self.max_keys)?;
-        let letter = if self.max_unsynced.is_some() { 'c' } else { method.letter() };
+        let fallback = Fallback::new(on_failure, self.algorithm, self.quota, self.max_keys)?;
+        let letter = if self.max_unsynced.is_some() { 'c' } else { rule.letter() };
         let naming = Naming::new(&self.name, letter, self.readable_keys);
         let core = Arc::new(Core {
             client: self.client,
-            method,
+            rule,
             deadline: self.deadline,
-            stand_in,
+            fallback,
             client_clock: self.client_clock,
             counters: Counters::default(),
         });
-        let mode = match (self.lease, self.max_unsynced, core.method.windows()) {
+        let mode = match (self.lease, self.max_unsynced, core.rule.windows()) {
             (Some(lease), ..) => Mode::Lease(Leases::new(Arc::clone(&core), lease, self.max_keys)),
             (_, Some(most), Some((period, sliding))) => {
                 Mode::Unsynced(Unsynced::new(Arc::clone(&core), most, self.max_keys, period, sliding))

@@ -81,7 +81,7 @@ mod client;
 mod connection;
 mod core;
 mod error;
-mod failure;
+mod fallback;
 #[cfg(feature = "http")]
 mod layer;
 mod lease;
@@ -94,10 +94,10 @@ mod unsynced;
 mod words;
 
 pub use builder::SharedBuilder;
-pub use client::{Client, ClientBuilder, ConnectError};
-pub use error::BuildError;
-pub use failure::WhenUnavailable;
-pub use limiter::{ResetError, SharedLimiter};
+pub use client::{Client, ClientBuilder};
+pub use error::{BuildError, ConnectError, ResetError};
+pub use fallback::WhenUnavailable;
+pub use limiter::SharedLimiter;
 pub use name::StoreKey;
 pub use stats::{ClientStats, SharedStats};
 

@@ -1,10 +1,11 @@
 //! [`SharedLimiter`]: the limiter whose state machines share.
 
 use crate::client::Client;
-use crate::core::{Asked, Core};
+use crate::core::{Core, Request};
+use crate::error::ResetError;
 use crate::lease::Leases;
 use crate::name::{Naming, StoreKey};
-use crate::scripts::method::Op;
+use crate::scripts::rule::Op;
 use crate::scripts::script::Failure;
 use crate::stats::SharedStats;
 use crate::unsynced::Unsynced;
@@ -60,21 +61,6 @@ pub(crate) enum Mode {
     Unsynced(Unsynced),
 }
 
-/// The error of [`SharedLimiter::reset`]: the store did not confirm that it deleted the key's
-/// state.
-#[derive(Clone, Debug, PartialEq)]
-pub struct ResetError {
-    problem: String,
-}
-
-impl fmt::Display for ResetError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the key may not be reset: {}", self.problem)
-    }
-}
-
-impl std::error::Error for ResetError {}
-
 impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     pub(crate) fn new(
         core: Arc<Core>,
@@ -110,11 +96,11 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     /// ```
     pub async fn check_n(&self, key: &K, cost: u64) -> Decision {
         let (name, text) = self.naming.name(key);
-        let asked = Asked { name, text: &text, cost };
+        let request = Request { name, text: &text, cost };
         match &self.mode {
-            Mode::Exact => self.core.check(asked, None).await,
-            Mode::Lease(leases) => leases.check(asked).await,
-            Mode::Unsynced(counts) => counts.check(asked, None, self.core.deadline()).await,
+            Mode::Exact => self.core.check(request, None).await,
+            Mode::Lease(leases) => leases.check(request).await,
+            Mode::Unsynced(counts) => counts.check(request, None, self.core.deadline()).await,
         }
     }
 
@@ -133,15 +119,15 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     /// ```
     pub async fn check_at(&self, key: &K, cost: u64, now: Tick) -> Decision {
         let (name, text) = self.naming.name(key);
-        let asked = Asked { name, text: &text, cost };
+        let request = Request { name, text: &text, cost };
         match &self.mode {
-            Mode::Unsynced(counts) => counts.check(asked, Some(now), self.core.deadline()).await,
-            _ => self.core.check(asked, Some(now)).await,
+            Mode::Unsynced(counts) => counts.check(request, Some(now), self.core.deadline()).await,
+            _ => self.core.check(request, Some(now)).await,
         }
     }
 
     /// Checks each pair of a key and a cost, in the given order; with a single server, in one round
-    /// trip. The store is always asked, unless counts may stay
+    /// trip. The store is always request, unless counts may stay
     /// [unsynchronized](crate::SharedBuilder::max_unsynced).
     ///
     /// ```no_run
@@ -153,18 +139,18 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     /// ```
     pub async fn check_many(&self, requests: &[(&K, u64)]) -> Vec<Decision> {
         let names: Vec<_> = requests.iter().map(|(key, _)| self.naming.name(*key)).collect();
-        let asked = names.iter().zip(requests);
-        let asked: Vec<_> =
-            asked.map(|((name, text), &(_, cost))| Asked { name: *name, text, cost }).collect();
+        let request = names.iter().zip(requests);
+        let request: Vec<_> =
+            request.map(|((name, text), &(_, cost))| Request { name: *name, text, cost }).collect();
         match &self.mode {
             Mode::Unsynced(counts) => {
-                let (mut decisions, deadline) = (Vec::with_capacity(asked.len()), self.core.deadline());
-                for asked in asked {
-                    decisions.push(counts.check(asked, None, deadline).await);
+                let (mut decisions, deadline) = (Vec::with_capacity(request.len()), self.core.deadline());
+                for request in request {
+                    decisions.push(counts.check(request, None, deadline).await);
                 }
                 decisions
             }
-            _ => self.core.check_all(&asked).await,
+            _ => self.core.check_all(&request).await,
         }
     }
 
@@ -209,11 +195,11 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     async fn peek_by(&self, key: &K, cost: u64, now: Option<Tick>) -> Decision {
         let (name, text) = self.naming.name(key);
         if let Mode::Unsynced(counts) = &self.mode {
-            return counts.peek(Asked { name, text: &text, cost }, now);
+            return counts.peek(Request { name, text: &text, cost }, now);
         }
         match self.core.ask(&text, Op::Peek { cost }, now).await {
             Ok(answer) => answer.decision,
-            Err(_) => self.core.stand_in.peek(&name, cost, self.core.method.capacity()),
+            Err(_) => self.core.fallback.peek(&name, cost, self.core.rule.capacity()),
         }
     }
 
@@ -274,7 +260,7 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
             }
             (Source::Prepaid, Mode::Lease(leases)) => leases.refund(&name, charge, tokens),
             (Source::Prepaid, Mode::Unsynced(counts)) => counts.refund(name, charge, tokens),
-            (Source::Key | Source::Overflow, _) => self.core.stand_in.refund(&name, charge, tokens),
+            (Source::Key | Source::Overflow, _) => self.core.fallback.refund(&name, charge, tokens),
             _ => {}
         }
     }
@@ -299,7 +285,7 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
         let deleted = self.core.client.delete(&text, self.core.deadline()).await;
         // After the deletion: what this machine leased or pushed before it belongs to the deleted
         // state.
-        self.core.stand_in.reset(&name);
+        self.core.fallback.reset(&name);
         match &self.mode {
             Mode::Exact => {}
             Mode::Lease(leases) => leases.forget(&name),
@@ -309,7 +295,7 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
             problem: match failure {
                 Failure::Unavailable => "no connection to the store".to_owned(),
                 Failure::Unknown => "the store did not answer in time".to_owned(),
-                Failure::Refused(problem) => problem,
+                Failure::Server(problem) => problem,
             },
         })
     }
@@ -359,7 +345,7 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     /// # Ok::<(), tollgate_redis::BuildError>(())
     /// ```
     pub fn capacity(&self) -> u64 {
-        self.core.method.capacity()
+        self.core.rule.capacity()
     }
 
     /// Returns the algorithm.
@@ -416,7 +402,7 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     /// # let client = Client::open("redis://127.0.0.1:6379")?;
     /// let quota = Quota::per_second(9).burst(5);
     /// let limiter = SharedLimiter::<str>::builder(&client, "api", quota).build()?;
-    /// assert_eq!(limiter.stats().stood_in, 0);
+    /// assert_eq!(limiter.stats().by_fallback, 0);
     /// # Ok::<(), tollgate_redis::BuildError>(())
     /// ```
     pub fn stats(&self) -> SharedStats {

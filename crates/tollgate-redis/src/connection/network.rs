@@ -2,8 +2,8 @@
 
 use super::breaker::Pass;
 use super::node::{Found, Node};
-use super::servers::{Line, Servers, Settings, Way};
-use super::slots::{self, Map, Range};
+use super::servers::{Connection, Endpoint, Servers, Settings};
+use super::slots::{self, Range, SlotMap};
 use crate::scripts::script::Failure;
 use crate::stats::ClientStats;
 use crate::words::atomics::{AtomicBool, AtomicU64, Relaxed};
@@ -21,9 +21,9 @@ const PROBE: Duration = Duration::from_millis(200);
 pub(crate) struct Network {
     pub(crate) servers: Servers,
     settings: Settings,
-    map: ArcSwap<Map>,
+    map: ArcSwap<SlotMap>,
     /// Whether a task is reading the topology of the cluster.
-    looking: AtomicBool,
+    refreshing: AtomicBool,
     /// How many connections were opened.
     connections: AtomicU64,
     /// How often the breakers of nodes that are gone have opened.
@@ -42,7 +42,7 @@ pub(crate) enum Target {
 }
 
 /// Returns whether an error means that this connection is unusable, at least for now.
-fn is_of_the_line(error: &RedisError) -> bool {
+fn breaks_connection(error: &RedisError) -> bool {
     match error.kind() {
         ErrorKind::Server(kind) => matches!(
             kind,
@@ -59,19 +59,20 @@ fn is_of_the_line(error: &RedisError) -> bool {
 
 impl Network {
     pub(crate) fn new(servers: Servers, settings: Settings) -> Self {
-        let map = ArcSwap::from_pointee(Map::of(Node::new(servers.first())));
-        let (looking, connections, opened) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
-        Self { servers, settings, map, looking, connections, opened }
+        let map = ArcSwap::from_pointee(SlotMap::of(Node::new(servers.first())));
+        let (refreshing, connections, opened) =
+            (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
+        Self { servers, settings, map, refreshing, connections, opened }
     }
 
-    pub(crate) fn map(&self) -> Arc<Map> {
+    pub(crate) fn map(&self) -> Arc<SlotMap> {
         self.map.load_full()
     }
 
     /// Returns the slot of a key; it is not used without a cluster.
     pub(crate) fn slot(&self, key: &str) -> u16 {
         match self.servers {
-            Servers::Cluster { .. } => Map::slot(key),
+            Servers::Cluster { .. } => SlotMap::slot(key),
             _ => 0,
         }
     }
@@ -91,7 +92,7 @@ impl Network {
         // ORDERING: relaxed; a counter.
         let gone = self.opened.load(Relaxed);
         ClientStats {
-            connected: map.nodes().iter().any(|node| node.line().is_some()),
+            connected: map.nodes().iter().any(|node| node.connection().is_some()),
             breakers_open: open.count(),
             breaker_opened: gone + map.nodes().iter().map(|node| node.breaker.opened()).sum::<u64>(),
         }
@@ -115,11 +116,11 @@ impl Network {
 
     /// Returns the connection to the target, unless its breaker is open. Waits for the first
     /// connection.
-    pub(crate) async fn line(
+    pub(crate) async fn connection(
         self: &Arc<Self>,
         target: &Target,
         deadline: Instant,
-    ) -> Result<(Arc<Node>, Arc<Line>), Failure> {
+    ) -> Result<(Arc<Node>, Arc<Connection>), Failure> {
         loop {
             let node = match target {
                 Target::Slot(slot) => Arc::clone(self.map.load().node(*slot)),
@@ -127,7 +128,7 @@ impl Network {
             };
             let changed = node.changed.notified();
             match node.find() {
-                Found::Line(line) => return Ok((Arc::clone(&node), line)),
+                Found::Connected(connection) => return Ok((Arc::clone(&node), connection)),
                 Found::Starting => {
                     self.probe(&node);
                     if timeout_at(deadline, changed).await.is_err() {
@@ -154,7 +155,7 @@ impl Network {
 
     /// Returns where a node redirects a request that it has not executed, because another node has
     /// the slot, or will have it.
-    pub(crate) fn sent_on(self: &Arc<Self>, error: &RedisError) -> Option<Target> {
+    pub(crate) fn redirected(self: &Arc<Self>, error: &RedisError) -> Option<Target> {
         if !matches!(self.servers, Servers::Cluster { .. }) {
             return None;
         }
@@ -162,7 +163,7 @@ impl Network {
         let address = (host.to_owned(), port.parse().ok()?);
         let asking = error.kind() == ErrorKind::Server(ServerErrorKind::Ask);
         if !asking {
-            self.look_later();
+            self.refresh_later();
         }
         Some(Target::Node { node: self.node_at(&address)?, asking })
     }
@@ -182,16 +183,16 @@ impl Network {
     }
 
     /// Classifies an answer, and updates the node's breaker and connection.
-    pub(crate) fn judge<T>(
+    pub(crate) fn settle<T>(
         self: &Arc<Self>,
         node: &Arc<Node>,
-        line: &Arc<Line>,
+        connection: &Arc<Connection>,
         answered: Option<RedisResult<T>>,
     ) -> Result<T, Failure> {
         let error = match answered {
             None => {
                 // A late answer on a connection that was replaced says nothing about the new one.
-                if node.has(line) && node.breaker.late() {
+                if node.has(connection) && node.breaker.late() {
                     self.probe(node);
                 }
                 return Err(Failure::Unknown);
@@ -203,15 +204,15 @@ impl Network {
             Some(Err(error)) => error,
         };
         let refused = matches!(error.kind(), ErrorKind::Server(_) | ErrorKind::Extension);
-        if is_of_the_line(&error) {
+        if breaks_connection(&error) {
             // Not if the connection was already replaced.
-            if node.has(line) && node.breaker.open() {
+            if node.has(connection) && node.breaker.open() {
                 self.probe(node);
             }
         } else {
             node.breaker.answered();
         }
-        Err(if refused { Failure::Refused(error.to_string()) } else { Failure::Unknown })
+        Err(if refused { Failure::Server(error.to_string()) } else { Failure::Unknown })
     }
 
     /// Starts the task that probes a node until it answers, unless it is running.
@@ -223,63 +224,66 @@ impl Network {
 
     /// Connects to a node. For a cluster whose topology is unknown, reads the topology instead.
     async fn attempt(&self, node: &Node) -> RedisResult<()> {
-        if matches!(node.way, Way::Cluster) {
-            return self.look().await;
+        if matches!(node.endpoint, Endpoint::Cluster) {
+            return self.refresh().await;
         }
-        let line = self.servers.dial(&node.way, &self.settings).await?;
+        let connection = self.servers.connect(&node.endpoint, &self.settings).await?;
         // ORDERING: relaxed; a counter. Incremented first, so that no answer comes over a
         // connection that was not counted: `install` publishes it.
         self.connections.fetch_add(1, Relaxed);
-        node.install(line);
+        node.install(connection);
         Ok(())
     }
 
     /// Reads the topology of the cluster, in a task of its own.
-    fn look_later(self: &Arc<Self>) {
+    fn refresh_later(self: &Arc<Self>) {
         // ORDERING: relaxed; it only bounds the number of tasks.
-        if self.looking.swap(true, Relaxed) {
+        if self.refreshing.swap(true, Relaxed) {
             return;
         }
         let inner = Arc::clone(self);
         tokio::spawn(async move {
-            let _ = timeout(inner.patience(), inner.look()).await;
+            let _ = timeout(inner.patience(), inner.refresh()).await;
             // ORDERING: relaxed, as above.
-            inner.looking.store(false, Relaxed);
+            inner.refreshing.store(false, Relaxed);
         });
     }
 
     /// Asks the nodes for the topology of the cluster, connected nodes first. The first answer
     /// counts.
-    async fn look(&self) -> RedisResult<()> {
+    async fn refresh(&self) -> RedisResult<()> {
         let map = self.map.load_full();
-        let connected = map.nodes().iter().filter_map(|node| Some((node.way.address()?, node.line()?)));
-        let asked: Vec<_> = connected.map(|((host, _), line)| Box::pin(ask_slots(line, host))).collect();
+        let connected =
+            map.nodes().iter().filter_map(|node| Some((node.endpoint.address()?, node.connection()?)));
+        let asked: Vec<_> =
+            connected.map(|((host, _), connection)| Box::pin(ask_slots(connection, host))).collect();
         if !asked.is_empty()
             && let Ok(Ok((ranges, _))) = timeout(PROBE, select_ok(asked)).await
         {
-            return self.learn(&ranges);
+            return self.apply(&ranges);
         }
-        let mut addresses = self.servers.known();
-        addresses.extend(map.nodes().iter().filter_map(|node| node.way.address().cloned()));
+        let mut addresses = self.servers.seeds();
+        addresses.extend(map.nodes().iter().filter_map(|node| node.endpoint.address().cloned()));
         addresses.sort();
         addresses.dedup();
-        let asked = addresses.iter().map(|address| Box::pin(self.dial_and_ask(address)));
-        self.learn(&select_ok(asked).await?.0)
+        let asked = addresses.iter().map(|address| Box::pin(self.connect_and_ask(address)));
+        self.apply(&select_ok(asked).await?.0)
     }
 
-    async fn dial_and_ask(&self, address: &(String, u16)) -> RedisResult<Vec<Range>> {
+    async fn connect_and_ask(&self, address: &(String, u16)) -> RedisResult<Vec<Range>> {
         let none = || (ErrorKind::InvalidClientConfig, "no address of a node");
-        let way = self.servers.node(address).ok_or_else(none)?;
-        let line = self.servers.dial(&way, &self.settings).await?;
-        ask_slots(Arc::new(line), &address.0).await
+        let endpoint = self.servers.node(address).ok_or_else(none)?;
+        let connection = self.servers.connect(&endpoint, &self.settings).await?;
+        ask_slots(Arc::new(connection), &address.0).await
     }
 
-    fn learn(&self, ranges: &[Range]) -> RedisResult<()> {
-        let mut learned = false;
+    /// Replaces the map by what a server says of its slots.
+    fn apply(&self, ranges: &[Range]) -> RedisResult<()> {
+        let mut valid = false;
         let before = self.map.rcu(|map| {
-            let told = map.told(ranges, &self.servers);
-            learned = told.is_some();
-            told.map_or_else(|| Arc::clone(map), Arc::new)
+            let updated = map.updated(ranges, &self.servers);
+            valid = updated.is_some();
+            updated.map_or_else(|| Arc::clone(map), Arc::new)
         });
         let now = self.map.load();
         for gone in before.nodes().iter().filter(|node| !now.holds(node)) {
@@ -288,7 +292,7 @@ impl Network {
             gone.changed.notify_waiters();
         }
         let odd = (ErrorKind::UnexpectedReturnType, "invalid slots in the answer of a server");
-        if learned { Ok(()) } else { Err(odd.into()) }
+        if valid { Ok(()) } else { Err(odd.into()) }
     }
 
     /// Returns whether the node has no slots any more.
@@ -298,11 +302,12 @@ impl Network {
 }
 
 /// Reads a node's view of the slots; `host` is the name by which the node was reached.
-async fn ask_slots(line: Arc<Line>, host: &str) -> RedisResult<Vec<Range>> {
+async fn ask_slots(connection: Arc<Connection>, host: &str) -> RedisResult<Vec<Range>> {
     let mut slots = redis::cmd("CLUSTER");
     slots.arg("SLOTS");
-    let told = slots::ranges(line.send(slots, false).await?, host).filter(|ranges| !ranges.is_empty());
-    Ok(told.ok_or((ErrorKind::UnexpectedReturnType, "missing slots in the answer of a server"))?)
+    let ranges =
+        slots::ranges(connection.send(slots, false).await?, host).filter(|ranges| !ranges.is_empty());
+    Ok(ranges.ok_or((ErrorKind::UnexpectedReturnType, "missing slots in the answer of a server"))?)
 }
 
 /// The task that probes a node. It ends with the client, and when the node is gone.
@@ -320,9 +325,9 @@ impl Probe {
             }
             sleep(breaker.next_pause()).await;
             let Some(client) = self.client.upgrade() else { return };
-            if matches!(self.node.way, Way::Node { .. }) && breaker.pass() == Pass::Open {
+            if matches!(self.node.endpoint, Endpoint::Node { .. }) && breaker.pass() == Pass::Open {
                 // Another node may have taken its slots.
-                let _ = timeout(client.patience(), client.look()).await;
+                let _ = timeout(client.patience(), client.refresh()).await;
                 if client.is_gone(&self.node) {
                     return;
                 }

@@ -29,7 +29,7 @@ pub(crate) enum Failure {
     /// The request was not sent.
     Unavailable,
     /// The server did not execute the request, for this reason.
-    Refused(String),
+    Server(String),
     /// The request may have been executed, or may still be.
     Unknown,
 }

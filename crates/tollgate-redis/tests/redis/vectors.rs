@@ -101,7 +101,7 @@ async fn run_alike(client: &Client, algorithm: Algorithm, quota: Quota, seed: u6
     let name = format!("{algorithm}-{}-{seed}", quota.to_string().replace(' ', "-"));
     let there: SharedLimiter<str> =
         // With a long deadline, because on a busy machine the server may be late, and then the
-        // stand-in decides.
+        // fallback decides.
         SharedLimiter::builder(client, name, quota)
             .algorithm(algorithm)
             .deadline(Duration::from_secs(10))
@@ -156,7 +156,7 @@ async fn run_alike(client: &Client, algorithm: Algorithm, quota: Quota, seed: u6
         assert_eq!(figures(&ours), figures(&theirs), "after {about}");
     }
     let stats = there.stats();
-    assert_eq!((stats.stood_in, stats.refused, stats.unknown), (0, 0, 0), "{stats:?}");
+    assert_eq!((stats.by_fallback, stats.store_errors, stats.unknown), (0, 0, 0), "{stats:?}");
 }
 
 #[test]
