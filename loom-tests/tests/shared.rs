@@ -17,7 +17,7 @@ fn two_leases(tokens: u64) -> Arc<TokenPool> {
     let pool = Arc::new(TokenPool::default());
     pool.fill(tokens, 10, || 1);
     pool.fill(tokens, 20, || 1);
-    leases
+    pool
 }
 
 /// Two threads take tokens out of two leases, in which there are fewer than they ask for.

@@ -1,7 +1,8 @@
 //! The configuration of a shared limit, validated before anything is sent.
 
 use crate::client::Client;
-use crate::core::Core;
+use crate::connection::trial::Trial;
+use crate::core::{self, Core};
 use crate::error::BuildError;
 use crate::fallback::{Fallback, WhenUnavailable};
 use crate::lease::Leases;
@@ -9,7 +10,7 @@ use crate::limiter::{Mode, SharedLimiter};
 use crate::name::{Naming, StoreKey};
 use crate::scripts::rule::Rule;
 use crate::stats::Counters;
-use crate::unsynced::Unsynced;
+use crate::unsynced::{self, Unsynced};
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
@@ -263,6 +264,12 @@ impl<K: StoreKey + ?Sized> SharedBuilder<K> {
         let fallback = Fallback::new(on_failure, self.algorithm, self.quota, self.max_keys)?;
         let letter = if self.max_unsynced.is_some() { 'c' } else { rule.letter() };
         let naming = Naming::new(&self.name, letter, self.readable_keys);
+        let now = self.client_clock.then(core::system_time);
+        let trial = match (self.max_unsynced, rule.windows()) {
+            (Some(_), Some((period, _))) => unsynced::trial(&self.name, &naming, period, now),
+            _ => Trial::of(&self.name, &naming, &rule, now),
+        };
+        self.client.network.trials.add(&trial);
         let core = Arc::new(Core {
             client: self.client,
             rule,
@@ -270,6 +277,7 @@ impl<K: StoreKey + ?Sized> SharedBuilder<K> {
             fallback,
             client_clock: self.client_clock,
             counters: Counters::default(),
+            trial,
         });
         let mode = match (self.lease, self.max_unsynced, core.rule.windows()) {
             (Some(lease), ..) => Mode::Lease(Leases::new(Arc::clone(&core), lease, self.max_keys)),
@@ -278,6 +286,6 @@ impl<K: StoreKey + ?Sized> SharedBuilder<K> {
             }
             _ => Mode::Exact,
         };
-        Ok(SharedLimiter::new(core, naming, mode, self.name, self.quota, self.algorithm))
+        Ok(SharedLimiter::new(core, naming, mode, self.quota, self.algorithm))
     }
 }

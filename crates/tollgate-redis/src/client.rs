@@ -21,6 +21,7 @@ use crate::connection::servers::{Addresses, Connection, Servers, Settings};
 #[cfg(feature = "tls")]
 use crate::connection::tls::Tls;
 use crate::error::{BuildError, ConnectError};
+use crate::health::Problem;
 use crate::scripts::script::{self, Call, Failure, Reply};
 use crate::stats::ClientStats;
 use futures_util::future::join_all;
@@ -39,8 +40,8 @@ const LONGEST_TIMEOUT: Duration = Duration::from_secs(60);
 /// sentinels, or a cluster; Redis 7 or Valkey.
 ///
 /// Clones share the connection. It is opened in the background when it is first needed, inside a
-/// tokio runtime, and reopened whenever it is lost. [`connect`](Self::connect) tests beforehand
-/// whether it can be opened.
+/// tokio runtime, and reopened whenever it is lost. [`connect`](Self::connect) tries beforehand
+/// whether checks will be answered.
 ///
 /// ```no_run
 /// use tollgate_redis::Client;
@@ -119,16 +120,80 @@ impl Client {
         ClientBuilder::new(Addresses::Cluster(nodes.into_iter().map(Into::into).collect()))
     }
 
-    /// Connects now instead of at the first request, to test the address and the password.
+    /// Connects now instead of at the first request, and tries what checks will do, on each primary
+    /// of a cluster: each limit that was built on this client charges one token of a key that no
+    /// caller can choose, which is then deleted. If no limit was built yet, a limit called `connect`
+    /// is tried. From then on, limits are tried on each new connection, too; see
+    /// [`problems`](Self::problems).
+    ///
+    /// ```no_run
+    /// # use tollgate::Quota;
+    /// # use tollgate_redis::{Client, SharedLimiter};
+    /// # async fn start() -> Result<(), Box<dyn std::error::Error>> {
+    /// let client = Client::open("redis://limiter:password@10.0.0.5:6379")?;
+    /// let limiter: SharedLimiter<str> =
+    ///     SharedLimiter::builder(&client, "api", Quota::per_second(100)).build()?;
+    /// client.connect().await?;
+    /// for warning in client.problems() {
+    ///     eprintln!("{warning}");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     ///
-    /// [`ConnectError`] if it can't connect. The client stays usable and tries again when it is
-    /// needed.
+    /// [`ConnectError::NoConnection`] if it can't connect, [`ConnectError::Problem`] for the first
+    /// problem that would keep the store from answering checks: a command or keys that the user may
+    /// not use, a read-only replica. In both cases the client stays usable, checks are answered as
+    /// [`WhenUnavailable`](crate::WhenUnavailable) says, and the store answers as soon as it can. A
+    /// primary of a cluster that can't be reached is no error while another one can.
     pub async fn connect(&self) -> Result<(), ConnectError> {
-        let failed = |error: RedisError| ConnectError { problem: error.to_string() };
-        let late = |_| ConnectError { problem: "no answer in time".to_owned() };
-        timeout(self.network.patience(), self.network.connect()).await.map_err(late)?.map_err(failed)
+        let no_connection = |reason: String| ConnectError::NoConnection { reason };
+        let failed = |error: RedisError| no_connection(error.to_string());
+        let late = |_| no_connection("no answer in time".to_owned());
+        timeout(self.network.patience(), self.network.connect()).await.map_err(late)?.map_err(failed)?;
+        for problem in self.health().await {
+            match problem {
+                Problem::Unreachable { .. } if self.network.is_cluster() => {}
+                Problem::Unreachable { reason, .. } => return Err(no_connection(reason)),
+                problem if problem.is_warning() => {}
+                problem => return Err(problem.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Tries now what checks do, as [`connect`](Self::connect) does, over the connections that are
+    /// open, and returns what is wrong; nothing if all checks are answered by the store. For a
+    /// readiness endpoint: a client without a connection starts to connect, and is ready at a later
+    /// call. Takes a few round trips; ends within twice the connection timeout and 200 ms, twice.
+    ///
+    /// ```
+    /// # use tollgate_redis::Client;
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+    /// let client = Client::open("redis://127.0.0.1:1").unwrap();
+    /// let problems = client.health().await;
+    /// assert!(problems[0].to_string().starts_with("no connection to 127.0.0.1:1: "));
+    /// # });
+    /// ```
+    pub async fn health(&self) -> Vec<Problem> {
+        self.network.try_limits().await
+    }
+
+    /// Returns what is wrong as far as is known, without asking: servers without a connection, and
+    /// what the last trials have found. Limits are tried by [`connect`](Self::connect) and
+    /// [`health`](Self::health) and, after the first of them, on each new connection: when a server
+    /// comes up later, or a replica takes over.
+    ///
+    /// ```
+    /// # use tollgate_redis::Client;
+    /// let client = Client::open("redis://127.0.0.1:6379")?;
+    /// assert_eq!(client.problems(), []);
+    /// # Ok::<(), tollgate_redis::BuildError>(())
+    /// ```
+    pub fn problems(&self) -> Vec<Problem> {
+        self.network.problems()
     }
 
     /// Returns the state of the connection and its breakers.

@@ -1,11 +1,13 @@
 //! The parts that all modes of a shared limit use: asking the store, and the fallback.
 
 use crate::client::Client;
+use crate::connection::trial::Trial;
 use crate::fallback::Fallback;
 use crate::name::Name;
 use crate::scripts::rule::{Answer, Op, Rule};
 use crate::scripts::script::{Failure, Reply};
 use crate::stats::{Counters, Event};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tokio::time::Instant;
 use tollgate::{Decision, Source, Tick};
@@ -18,6 +20,8 @@ pub(crate) struct Core {
     pub(crate) fallback: Fallback,
     pub(crate) client_clock: bool,
     pub(crate) counters: Counters,
+    /// The client tries it as long as the limiter is in use.
+    pub(crate) trial: Arc<Trial>,
 }
 
 /// A request: `cost` tokens of one key.
@@ -36,6 +40,11 @@ impl Request<'_> {
     }
 }
 
+/// Returns this machine's time of day.
+pub(crate) fn system_time() -> Tick {
+    Tick::from(SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default())
+}
+
 impl Core {
     pub(crate) fn deadline(&self) -> Instant {
         Instant::now() + self.deadline
@@ -43,12 +52,7 @@ impl Core {
 
     /// Returns the time to send to the store, or `None` if the script reads the server's clock.
     pub(crate) fn now(&self) -> Option<Tick> {
-        self.client_clock.then(|| self.system_time())
-    }
-
-    /// Returns this machine's time of day.
-    pub(crate) fn system_time(&self) -> Tick {
-        Tick::from(SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default())
+        self.client_clock.then(system_time)
     }
 
     /// Asks the store within the deadline of the limit, at `now` or by the limit's own clock.

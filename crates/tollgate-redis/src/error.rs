@@ -1,5 +1,6 @@
 //! The errors: a refused setting, a client that can't connect, and a key that is not reset.
 
+use crate::health::Problem;
 use std::time::Duration;
 use thiserror::Error;
 use tollgate::{Algorithm, ConfigError, Quota};
@@ -158,7 +159,8 @@ fn allowed_lease(most: u64) -> String {
     }
 }
 
-/// The error of [`Client::connect`](crate::Client::connect): the server could not be reached.
+/// The error of [`Client::connect`](crate::Client::connect): the servers can't be reached, or they
+/// would not answer checks.
 ///
 /// ```
 /// use tollgate_redis::Client;
@@ -170,9 +172,18 @@ fn allowed_lease(most: u64) -> String {
 /// # });
 /// ```
 #[derive(Clone, Debug, PartialEq, Error)]
-#[error("no connection to the servers: {problem}")]
-pub struct ConnectError {
-    pub(crate) problem: String,
+#[non_exhaustive]
+pub enum ConnectError {
+    /// There is no connection: the address or the password is wrong, or the server is not there.
+    /// The client connects when it is there.
+    #[error("no connection to the servers: {reason}")]
+    NoConnection {
+        /// What happened.
+        reason: String,
+    },
+    /// The store can be reached, and would not answer checks.
+    #[error(transparent)]
+    Problem(#[from] Problem),
 }
 
 /// The error of [`SharedLimiter::reset`](crate::SharedLimiter::reset): the store did not confirm

@@ -82,6 +82,7 @@ mod connection;
 mod core;
 mod error;
 mod fallback;
+mod health;
 #[cfg(feature = "http")]
 mod layer;
 mod lease;
@@ -97,6 +98,7 @@ pub use builder::SharedBuilder;
 pub use client::{Client, ClientBuilder};
 pub use error::{BuildError, ConnectError, ResetError};
 pub use fallback::WhenUnavailable;
+pub use health::Problem;
 pub use limiter::SharedLimiter;
 pub use name::StoreKey;
 pub use stats::{ClientStats, SharedStats};

@@ -49,7 +49,6 @@ pub struct SharedLimiter<K: ?Sized> {
     core: Arc<Core>,
     naming: Naming,
     mode: Mode,
-    name: String,
     quota: Quota,
     algorithm: Algorithm,
     keys: PhantomData<fn(&K)>,
@@ -66,11 +65,10 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
         core: Arc<Core>,
         naming: Naming,
         mode: Mode,
-        name: String,
         quota: Quota,
         algorithm: Algorithm,
     ) -> Self {
-        Self { core, naming, mode, name, quota, algorithm, keys: PhantomData }
+        Self { core, naming, mode, quota, algorithm, keys: PhantomData }
     }
 
     /// Checks one request of `key` and takes one token if it is allowed.
@@ -375,7 +373,7 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     /// # Ok::<(), tollgate_redis::BuildError>(())
     /// ```
     pub fn name(&self) -> &str {
-        &self.name
+        &self.core.trial.limit
     }
 
     /// Returns the client of the servers.
@@ -419,7 +417,7 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
 impl<K: ?Sized> fmt::Debug for SharedLimiter<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SharedLimiter")
-            .field("name", &self.name)
+            .field("name", &self.core.trial.limit)
             .field("quota", &self.quota)
             .field("algorithm", &self.algorithm)
             .finish_non_exhaustive()

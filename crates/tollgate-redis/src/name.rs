@@ -130,6 +130,11 @@ impl Naming {
         Self { prefix, readable }
     }
 
+    /// Returns the names of all keys of the limit, without the part that differs.
+    pub(crate) fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
     pub(crate) fn name<K: StoreKey + ?Sized>(&self, key: &K) -> (Name, String) {
         let mut bytes = Vec::with_capacity(64);
         key.write(&mut bytes);

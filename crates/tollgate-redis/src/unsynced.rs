@@ -49,16 +49,17 @@
 mod counts;
 mod push;
 
-use crate::core::{Core, Request};
+use crate::connection::trial::Trial;
+use crate::core::{self, Core, Request};
 use crate::error::BuildError;
-use crate::name::Name;
-use crate::scripts::script::Script;
+use crate::name::{Name, Naming};
+use crate::scripts::script::{Call, Script};
 use crate::stats::{Event, SharedStats};
 use crate::words::atomics::{AtomicBool, AtomicU64, Relaxed};
 use crate::words::count::{Full, MOST_LIMIT, MOST_UNSYNCED};
 use crate::words::recovery::Recovery;
 use counts::State;
-use push::PushPermit;
+use push::{GRACE_MS, PushPermit};
 use scc::{HashIndex, Queue};
 use std::sync::Arc;
 use std::time::Duration;
@@ -68,6 +69,20 @@ use tollgate::{Algorithm, Decision, Tick};
 
 pub(crate) struct Unsynced {
     state: Arc<State>,
+}
+
+fn script() -> Script {
+    Script::new(include_str!("scripts/counts.lua"))
+}
+
+/// Returns the trial of a limit with unsynchronized counts; `now` is sent if checks send the time.
+pub(crate) fn trial(limit: &str, naming: &Naming, period: u64, now: Option<Tick>) -> Arc<Trial> {
+    let window = core::system_time().as_nanos() / 1000 / period;
+    let script = script();
+    let call = Call::new(&script, "").text("push").time(now).number(period).number(GRACE_MS);
+    let call = call.text("trial").number(window).number(1);
+    let commands = ["hmget", "hkeys", "hdel", "hset", "pttl", "pexpire"];
+    Trial::new(limit, naming, call, &commands, now.is_some())
 }
 
 impl Unsynced {
@@ -91,9 +106,9 @@ impl Unsynced {
     }
 
     pub(crate) fn new(core: Arc<Core>, most: u64, max_keys: usize, period: u64, sliding: bool) -> Self {
-        let now = core.system_time();
+        let now = core::system_time();
         let state = State {
-            script: Script::new(include_str!("scripts/counts.lua")),
+            script: script(),
             node: format!("{:016x}", fastrand::u64(..)),
             most,
             limit: core.rule.capacity(),

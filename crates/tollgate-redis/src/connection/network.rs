@@ -2,13 +2,15 @@
 
 use super::breaker::Pass;
 use super::node::{Found, Node};
-use super::servers::{Connection, Endpoint, Servers, Settings};
+use super::servers::{Connection, Endpoint, Servers, Settings, breaks_connection};
 use super::slots::{self, Range, SlotMap};
+use super::trial::{self, Trials, Tried};
+use crate::health::Problem;
 use crate::scripts::script::Failure;
 use crate::stats::ClientStats;
 use crate::words::atomics::{AtomicBool, AtomicU64, Relaxed};
 use arc_swap::ArcSwap;
-use futures_util::future::select_ok;
+use futures_util::future::{join_all, select_ok};
 use redis::{ErrorKind, RedisError, RedisResult, ServerError, ServerErrorKind};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -22,6 +24,9 @@ pub(crate) struct Network {
     pub(crate) servers: Servers,
     settings: Settings,
     map: ArcSwap<SlotMap>,
+    pub(crate) trials: Trials,
+    /// Whether limits are tried on each new connection.
+    tries: AtomicBool,
     /// Whether a task is reading the topology of the cluster.
     refreshing: AtomicBool,
     /// How many connections were opened.
@@ -41,28 +46,19 @@ pub(crate) enum Target {
     },
 }
 
-/// Returns whether an error means that this connection is unusable, at least for now.
-fn breaks_connection(error: &RedisError) -> bool {
-    match error.kind() {
-        ErrorKind::Server(kind) => matches!(
-            kind,
-            ServerErrorKind::BusyLoading
-                | ServerErrorKind::MasterDown
-                | ServerErrorKind::ReadOnly
-                | ServerErrorKind::ClusterDown
-                | ServerErrorKind::TryAgain
-        ),
-        ErrorKind::Extension | ErrorKind::UnexpectedReturnType => false,
-        _ => true,
-    }
-}
-
 impl Network {
     pub(crate) fn new(servers: Servers, settings: Settings) -> Self {
         let map = ArcSwap::from_pointee(SlotMap::of(Node::new(servers.first())));
-        let (refreshing, connections, opened) =
-            (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
-        Self { servers, settings, map, refreshing, connections, opened }
+        Self {
+            servers,
+            settings,
+            map,
+            trials: Trials::default(),
+            tries: AtomicBool::new(false),
+            refreshing: AtomicBool::new(false),
+            connections: AtomicU64::new(0),
+            opened: AtomicU64::new(0),
+        }
     }
 
     pub(crate) fn map(&self) -> Arc<SlotMap> {
@@ -71,19 +67,75 @@ impl Network {
 
     /// Returns the slot of a key; it is not used without a cluster.
     pub(crate) fn slot(&self, key: &str) -> u16 {
-        match self.servers {
-            Servers::Cluster { .. } => SlotMap::slot(key),
-            _ => 0,
+        match self.is_cluster() {
+            true => SlotMap::slot(key),
+            false => 0,
         }
     }
 
     /// Connects now.
     pub(crate) async fn connect(&self) -> RedisResult<()> {
+        self.try_from_now_on();
         let node = Arc::clone(self.map.load().node(0));
         self.attempt(&node).await?;
         node.breaker.close();
         node.changed.notify_waiters();
         Ok(())
+    }
+
+    fn try_from_now_on(&self) {
+        // ORDERING: relaxed; a flag on which nothing else depends.
+        self.tries.store(true, Relaxed);
+    }
+
+    /// Tries all limits on each server that has keys, now and on each new connection, and returns
+    /// what is wrong.
+    pub(crate) async fn try_limits(self: &Arc<Self>) -> Vec<Problem> {
+        self.try_from_now_on();
+        let deadline = Instant::now() + self.patience();
+        // The nodes of a cluster are known when one of them has answered.
+        let _ = self.connection(&Target::Slot(0), deadline).await;
+        let map = self.map();
+        let nodes = map.nodes().iter().filter(|node| map.has_keys(node));
+        let each = nodes.map(async |node| {
+            let target = Target::Node { node: Arc::clone(node), asking: false };
+            if let Ok((node, connection)) = self.connection(&target, deadline).await {
+                self.try_node(&node, &connection).await;
+            }
+        });
+        join_all(each).await;
+        self.problems()
+    }
+
+    /// Tries all limits on a node.
+    async fn try_node(&self, node: &Arc<Node>, connection: &Connection) {
+        let (server, user) = self.servers.describe(&node.endpoint);
+        let (map, limits) = (self.map(), self.trials.all());
+        let key = |limit: &trial::Trial| map.key_on(node, || limit.key(fastrand::u64(..)));
+        let trials: Vec<_> = limits.iter().filter_map(|limit| Some((&**limit, key(limit)?))).collect();
+        let tried = Tried { server: &server, user: &user };
+        let found = timeout(self.patience(), trial::run_all(&trials, connection, &tried)).await;
+        let reason = || "no answer in time".to_owned();
+        let found =
+            found.unwrap_or_else(|_| vec![Problem::Unreachable { server: server.clone(), reason: reason() }]);
+        node.problems.store(Arc::new(found));
+    }
+
+    /// Returns the servers that have keys and can't be reached, and what the last trials have
+    /// found.
+    pub(crate) fn problems(&self) -> Vec<Problem> {
+        let map = self.map();
+        let of_node = |node: &Arc<Node>| {
+            let (server, _) = self.servers.describe(&node.endpoint);
+            let reason = "it is lost, or could not be made".to_owned();
+            let away = matches!(node.find(), Found::Away).then_some(Problem::Unreachable { server, reason });
+            away.into_iter().chain(node.problems.load().to_vec())
+        };
+        map.nodes().iter().filter(|node| map.has_keys(node)).flat_map(of_node).collect()
+    }
+
+    pub(crate) fn is_cluster(&self) -> bool {
+        matches!(self.servers, Servers::Cluster { .. })
     }
 
     pub(crate) fn stats(&self) -> ClientStats {
@@ -148,7 +200,7 @@ impl Network {
         let words = [ServerErrorKind::Ask, ServerErrorKind::Moved];
         match error.kind() {
             Some(ServerErrorKind::NoScript) => true,
-            Some(kind) => matches!(self.servers, Servers::Cluster { .. }) && words.contains(&kind),
+            Some(kind) => self.is_cluster() && words.contains(&kind),
             None => false,
         }
     }
@@ -156,7 +208,7 @@ impl Network {
     /// Returns where a node redirects a request that it has not executed, because another node has
     /// the slot, or will have it.
     pub(crate) fn redirected(self: &Arc<Self>, error: &RedisError) -> Option<Target> {
-        if !matches!(self.servers, Servers::Cluster { .. }) {
+        if !self.is_cluster() {
             return None;
         }
         let (host, port) = error.redirect_node()?.0.rsplit_once(':')?;
@@ -341,6 +393,13 @@ impl Probe {
             }
             self.node.changed.notify_waiters();
             if answered {
+                // ORDERING: relaxed, as in `try_from_now_on`.
+                if client.tries.load(Relaxed)
+                    && let Some(connection) = self.node.connection()
+                {
+                    let node = Arc::clone(&self.node);
+                    tokio::spawn(async move { client.try_node(&node, &connection).await });
+                }
                 return;
             }
         }

@@ -2,7 +2,8 @@
 
 use super::breaker::{Breaker, Pass};
 use super::servers::{Connection, Endpoint};
-use arc_swap::ArcSwapOption;
+use crate::health::Problem;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use std::sync::Arc;
 use tokio::sync::Notify;
 
@@ -11,6 +12,8 @@ pub(crate) struct Node {
     pub(crate) endpoint: Endpoint,
     pub(crate) breaker: Breaker,
     connection: ArcSwapOption<Connection>,
+    /// What the last trial has found.
+    pub(crate) problems: ArcSwap<Vec<Problem>>,
     /// Notified after each probe.
     pub(crate) changed: Notify,
 }
@@ -26,7 +29,7 @@ pub(crate) enum Found {
 impl Node {
     pub(crate) fn new(endpoint: Endpoint) -> Arc<Self> {
         let (breaker, connection, changed) = (Breaker::new(), ArcSwapOption::empty(), Notify::new());
-        Arc::new(Self { endpoint, breaker, connection, changed })
+        Arc::new(Self { endpoint, breaker, connection, problems: ArcSwap::default(), changed })
     }
 
     pub(crate) fn find(&self) -> Found {

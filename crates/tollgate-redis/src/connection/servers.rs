@@ -10,7 +10,7 @@ use redis::io::tcp::TcpSettings;
 use redis::sentinel::{SentinelClient, SentinelClientBuilder, SentinelServerType};
 use redis::{
     AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo,
-    Pipeline, RedisResult, TlsMode, Value,
+    Pipeline, RedisError, RedisResult, ServerErrorKind, TlsMode, Value,
 };
 use std::time::Duration;
 
@@ -162,6 +162,23 @@ impl Servers {
         Some(Endpoint::Node { address: address.clone(), client: Box::new(client) })
     }
 
+    /// Returns the address of a server, and the user of its connections.
+    pub(crate) fn describe(&self, endpoint: &Endpoint) -> (String, String) {
+        let (address, info) = match (self, endpoint) {
+            (_, Endpoint::Node { address: (host, port), client }) => {
+                (format!("{host}:{port}"), Some(client.get_connection_info()))
+            }
+            (Self::One(client), _) => {
+                let info = client.get_connection_info();
+                (info.addr().to_string(), Some(info))
+            }
+            (Self::Sentinel { name, master, .. }, _) => (format!("the master `{name}`"), Some(master)),
+            (Self::Cluster { seeds, .. }, _) => ("the cluster".to_owned(), seeds.first()),
+        };
+        let user = info.and_then(|info| info.redis_settings().username()).filter(|user| !user.is_empty());
+        (address, user.unwrap_or("default").to_owned())
+    }
+
     /// Returns the nodes of a cluster that were named.
     pub(crate) fn seeds(&self) -> Vec<(String, u16)> {
         let Self::Cluster { seeds, .. } = self else { return Vec::new() };
@@ -213,6 +230,22 @@ fn tcp() -> TcpSettings {
     #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
     let settings = settings.set_user_timeout(USER_TIMEOUT);
     settings
+}
+
+/// Returns whether an error means that this connection is unusable, at least for now.
+pub(crate) fn breaks_connection(error: &RedisError) -> bool {
+    match error.kind() {
+        ErrorKind::Server(kind) => matches!(
+            kind,
+            ServerErrorKind::BusyLoading
+                | ServerErrorKind::MasterDown
+                | ServerErrorKind::ReadOnly
+                | ServerErrorKind::ClusterDown
+                | ServerErrorKind::TryAgain
+        ),
+        ErrorKind::Extension | ErrorKind::UnexpectedReturnType => false,
+        _ => true,
+    }
 }
 
 impl Connection {

@@ -47,6 +47,22 @@ impl SlotMap {
         &self.nodes[usize::from(number)]
     }
 
+    /// Returns whether keys are on this node.
+    pub(crate) fn has_keys(&self, node: &Arc<Node>) -> bool {
+        let number = self.nodes.iter().position(|held| Arc::ptr_eq(held, node));
+        let number = number.and_then(|number| u16::try_from(number).ok());
+        number.is_some_and(|number| self.slots.as_ref().map_or(number == 0, |slots| slots.contains(&number)))
+    }
+
+    /// Returns the first of `keys` that is on this node; `None` if none of many is.
+    pub(crate) fn key_on(&self, node: &Arc<Node>, mut key: impl FnMut() -> String) -> Option<String> {
+        // Far more than it takes to find one of 16,384 slots.
+        (0..200_000).map(|_| key()).find(|key| {
+            let slot = if self.is_known() { Self::slot(key) } else { 0 };
+            Arc::ptr_eq(self.node(slot), node)
+        })
+    }
+
     pub(crate) fn holds(&self, node: &Arc<Node>) -> bool {
         self.nodes.iter().any(|held| Arc::ptr_eq(held, node))
     }

@@ -166,6 +166,17 @@ impl Rule {
         }
     }
 
+    /// Returns the commands that the script runs besides TIME.
+    pub(crate) fn commands(&self) -> &'static [&'static str] {
+        match self.kind {
+            Kind::Bucket { .. } => &["get", "set", "del"],
+            Kind::Window { .. } => &["get", "set"],
+            Kind::Log { .. } => {
+                &["zmscore", "zrangebyscore", "zrange", "zadd", "zrem", "zremrangebyscore", "pexpire"]
+            }
+        }
+    }
+
     /// Returns the call of the script; without a time it uses the server's.
     pub(crate) fn call<'s>(&'s self, key: &'s str, op: Op<'_>, now: Option<Tick>) -> Call<'s> {
         let name = match op {
@@ -173,11 +184,7 @@ impl Rule {
             Op::Peek { .. } => "peek",
             Op::Refund { .. } => "refund",
         };
-        let call = Call::new(&self.script, key).text(name);
-        let call = match now {
-            Some(now) => call.number(now.as_nanos() / 1000),
-            None => call.text(""),
-        };
+        let call = Call::new(&self.script, key).text(name).time(now);
         let call = match self.kind {
             Kind::Bucket { unit, leak, burst, .. } => call.number(unit).number(leak).number(burst),
             Kind::Window { period, limit, sliding } => {

@@ -14,7 +14,7 @@ const INTERVAL: Duration = Duration::from_millis(20);
 /// The most counts of one write.
 const BATCH: usize = 128;
 /// How long the store keeps an idle state.
-const GRACE_MS: u64 = 1000;
+pub(crate) const GRACE_MS: u64 = 1000;
 
 /// The right to push a count. Dropping it queues the count again if it is not confirmed.
 pub(crate) struct PushPermit<'s> {
@@ -196,11 +196,7 @@ impl State {
     }
 
     fn call<'s>(&'s self, op: &str, count: &'s Counted, told: u64) -> Call<'s> {
-        let call = Call::new(&self.script, &count.text).text(op);
-        let call = match self.core.now() {
-            Some(now) => call.number(now.as_nanos() / 1000),
-            None => call.text(""),
-        };
+        let call = Call::new(&self.script, &count.text).text(op).time(self.core.now());
         call.number(self.period).number(GRACE_MS).text(&self.node).number(count.window).number(told)
     }
 

@@ -11,6 +11,7 @@ mod breaker;
 mod clocks;
 mod cluster;
 mod deadline;
+mod health;
 mod lease;
 mod load;
 mod refusals;
