@@ -68,10 +68,7 @@ pub enum Problem {
         limit: String,
     },
     /// The server is a replica that refuses writes, and admissions are writes.
-    #[error(
-        "{server} is a read-only replica, and an admission is a write; connect to its primary, or let \
-         sentinels name it (`Client::sentinel`)"
-    )]
+    #[error("{server} is a read-only replica, and an admission is a write; connect to its primary")]
     Replica {
         /// The address of the server.
         server: String,

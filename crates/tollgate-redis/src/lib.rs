@@ -6,12 +6,15 @@
 //!
 //! # async fn serve() -> Result<(), Box<dyn std::error::Error>> {
 //! let client = Client::open("redis://10.0.0.5:6379")?;
-//! client.connect().await?; // if the program is not to start without it
-//!
 //! let limiter: SharedLimiter<str> = SharedLimiter::builder(&client, "api", Quota::per_minute(600))
 //!     .algorithm(Algorithm::SlidingWindow)
 //!     .when_unavailable(WhenUnavailable::Local { share: 0.25 }) // four machines
 //!     .build()?;
+//!
+//! client.connect().await?; // if the program is not to start without it
+//! for warning in client.problems() {
+//!     eprintln!("{warning}");
+//! }
 //!
 //! if !limiter.check("alice").await.is_allowed() {
 //!     // Refuse.
@@ -59,6 +62,28 @@
 //! a lost connection, open a circuit breaker: checks then end immediately, while one task probes
 //! until the server answers. A request whose answer is late or lost may have been counted; it is
 //! never sent again. [`SharedLimiter::stats`] and [`Client::stats`] count all of these.
+//!
+//! # What the servers must allow
+//!
+//! [`Client::connect`] tries it, and [`Client::health`] again: each limit runs its script on a key
+//! of its own names. A [`Problem`] names the command, the keys or the setting, and how to mend it.
+//! A server that can't be reached is not a mistake in the settings: it is connected when it is
+//! there, and tried then.
+//!
+//! - A user with access rules needs its keys and these commands:
+//!
+//!   ```text
+//!   ACL SETUSER limiter on >password ~tollgate:* +ping +eval +evalsha +time +get +set +del +zadd
+//!     +zrem +zmscore +zrange +zrangebyscore +zremrangebyscore +pexpire +pttl +hmget +hkeys +hset +hdel
+//!   ```
+//!
+//!   A cluster also needs `+cluster|slots +asking`. With `+info` or `+config|get`, the eviction
+//!   policy can be read.
+//! - The server must be a primary.
+//! - `maxmemory-policy noeviction`, the default of Redis. Under any other policy a server whose
+//!   memory is full deletes states, all of which have a time to live, and a throttled key is then
+//!   admitted as a new one. With `noeviction` it refuses writes instead: throttled keys stay denied
+//!   by the store, and [`WhenUnavailable`] decides what the store would admit.
 //!
 //! # Features
 //!
