@@ -122,7 +122,7 @@ impl Client {
 
     /// Connects now instead of at the first request, and tries what checks will do, on each primary
     /// of a cluster: each limit that was built on this client charges one token of a key that no
-    /// caller can choose, which is then deleted. If no limit was built yet, a limit called `connect`
+    /// caller can choose, and deletes the key. If no limit was built yet, a limit called `connect`
     /// is tried. From then on, limits are tried on each new connection, too; see
     /// [`problems`](Self::problems).
     ///
@@ -146,8 +146,9 @@ impl Client {
     /// [`ConnectError::NoConnection`] if it can't connect, [`ConnectError::Problem`] for the first
     /// problem that would keep the store from answering checks: a command or keys that the user may
     /// not use, a read-only replica. In both cases the client stays usable, checks are answered as
-    /// [`WhenUnavailable`](crate::WhenUnavailable) says, and the store answers as soon as it can. A
-    /// primary of a cluster that can't be reached is no error while another one can.
+    /// [`WhenUnavailable`](crate::WhenUnavailable) says, and the store answers as soon as it can.
+    /// If only some primaries of a cluster can be reached, this returns `Ok` and `problems` names
+    /// the rest.
     pub async fn connect(&self) -> Result<(), ConnectError> {
         let no_connection = |reason: String| ConnectError::NoConnection { reason };
         let failed = |error: RedisError| no_connection(error.to_string());
@@ -167,11 +168,12 @@ impl Client {
     /// Tries now what checks do, as [`connect`](Self::connect) does, over the connections that are
     /// open, and returns what is wrong; nothing if all checks are answered by the store. For a
     /// readiness endpoint: a client without a connection starts to connect, and is ready at a later
-    /// call. Takes a few round trips; ends within twice the connection timeout and 200 ms, twice.
+    /// call. Takes a few round trips, and ends within four connection timeouts and 400 ms.
     ///
     /// ```
     /// # use tollgate_redis::Client;
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+    /// # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    /// # runtime.block_on(async {
     /// let client = Client::open("redis://127.0.0.1:1").unwrap();
     /// let problems = client.health().await;
     /// assert!(problems[0].to_string().starts_with("no connection to 127.0.0.1:1: "));

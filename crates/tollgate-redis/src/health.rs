@@ -20,8 +20,9 @@ use thiserror::Error;
 /// assert!(problem.is_warning());
 /// assert_eq!(
 ///     problem.to_string(),
-///     "the maxmemory-policy of 10.0.0.5:6379 is allkeys-lru: when its memory is full it deletes the \
-///      states of throttled keys, which are then admitted as new; set `maxmemory-policy noeviction`"
+///     "the maxmemory-policy of 10.0.0.5:6379 is allkeys-lru: when its memory is full it deletes \
+///      the states of throttled keys, which are then admitted as new; set \
+///      `maxmemory-policy noeviction`"
 /// );
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Error)]

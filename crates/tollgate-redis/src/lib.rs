@@ -73,8 +73,9 @@
 //! - A user with access rules needs its keys and these commands:
 //!
 //!   ```text
-//!   ACL SETUSER limiter on >password ~tollgate:* +ping +eval +evalsha +time +get +set +del +zadd
-//!     +zrem +zmscore +zrange +zrangebyscore +zremrangebyscore +pexpire +pttl +hmget +hkeys +hset +hdel
+//!   ACL SETUSER limiter on >password ~tollgate:* +ping +eval +evalsha +time +get +set +del
+//!     +pexpire +pttl +zadd +zrem +zmscore +zrange +zrangebyscore +zremrangebyscore
+//!     +hmget +hkeys +hset +hdel
 //!   ```
 //!
 //!   A cluster also needs `+cluster|slots +asking`. With `+info` or `+config|get`, the eviction

@@ -73,8 +73,8 @@ impl Trial {
         Self::new(limit, naming, call, rule.commands(), now.is_some())
     }
 
-    /// Returns the trial of a limit whose checks are like `call` and run `commands`, and TIME unless
-    /// they send the time.
+    /// Returns the trial of a limit whose checks are like `call` and run `commands`, and also TIME
+    /// unless they send the time.
     pub(crate) fn new(
         limit: &str,
         naming: &Naming,
@@ -92,7 +92,8 @@ impl Trial {
         })
     }
 
-    /// Returns a key of the limit: its names have 32 digits or begin with `=`, and this one neither.
+    /// Returns a key of the limit. The names of others have 32 digits or begin with `=`, and this
+    /// one neither.
     pub(crate) fn key(&self, number: u64) -> String {
         format!("{}trial-{number:016x}", self.prefix)
     }

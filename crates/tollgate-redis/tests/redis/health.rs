@@ -220,7 +220,7 @@ fn a_server_that_makes_room_forgets_throttled_keys_and_is_warned_of() {
             client.connect().await.unwrap();
             let warned =
                 Problem::Eviction { server: server.address().to_string(), policy: policy.to_owned() };
-            assert_eq!(client.problems(), [warned.clone()]);
+            assert_eq!(client.problems(), std::slice::from_ref(&warned));
             assert!(warned.is_warning() && warned.to_string().contains(policy), "{warned}");
             assert!(warned.to_string().contains("maxmemory-policy noeviction"), "{warned}");
             let admitted = forgotten(&server, &limiter).await;
