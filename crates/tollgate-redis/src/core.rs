@@ -19,7 +19,8 @@ pub(crate) struct Core {
     pub(crate) deadline: Duration,
     pub(crate) fallback: Fallback,
     pub(crate) client_clock: bool,
-    pub(crate) counters: Counters,
+    /// Of all classes of the limiter.
+    pub(crate) counters: Arc<Counters>,
     /// The client tries it as long as the limiter is in use.
     pub(crate) trial: Arc<Trial>,
 }
@@ -100,18 +101,6 @@ impl Core {
         self.decide(request, answer)
     }
 
-    /// Checks all requests with the store, in as few round trips as the servers allow.
-    pub(crate) async fn check_all(&self, request: &[Request<'_>]) -> Vec<Decision> {
-        let now = self.now();
-        let calls: Vec<_> =
-            request.iter().map(|request| self.rule.call(request.text, request.check(), now)).collect();
-        let answers = self.client.call_all(&calls, self.deadline()).await;
-        let decide = |(request, answer): (&Request<'_>, _)| {
-            self.decide(*request, self.answer(answer, request.check()))
-        };
-        request.iter().zip(answers).map(decide).collect()
-    }
-
     pub(crate) fn decide(&self, request: Request<'_>, answer: Result<Answer, Failure>) -> Decision {
         match answer {
             Ok(answer) => {
@@ -126,4 +115,18 @@ impl Core {
         self.counters.count(Event::ByFallback);
         self.fallback.check(&request.name, request.cost, self.rule.capacity())
     }
+}
+
+/// Checks all requests with the store, each under the rule of its class of one limit, in as few
+/// round trips as the servers allow.
+pub(crate) async fn check_all(requests: &[(&Core, Request<'_>)]) -> Vec<Decision> {
+    let Some((first, _)) = requests.first() else { return Vec::new() };
+    let now = first.now();
+    let calls = requests.iter().map(|(core, request)| core.rule.call(request.text, request.check(), now));
+    let calls: Vec<_> = calls.collect();
+    let answers = first.client.call_all(&calls, first.deadline()).await;
+    let decide = |(&(core, request), answer): (&(&Core, Request<'_>), _)| {
+        core.decide(request, core.answer(answer, request.check()))
+    };
+    requests.iter().zip(answers).map(decide).collect()
 }

@@ -114,6 +114,29 @@ pub enum BuildError {
         /// The algorithm that was refused.
         algorithm: Algorithm,
     },
+    /// The name of a class is empty or too long.
+    #[error("invalid class name {class:?} of {} bytes: expected 1 to {most} bytes", class.len())]
+    ClassName {
+        /// The name that was refused.
+        class: String,
+        /// The most bytes allowed.
+        most: usize,
+    },
+    /// Two classes have the same name.
+    #[error("class {class:?} was given two quotas; expected one for each name")]
+    TwoQuotas {
+        /// The name of the classes.
+        class: String,
+    },
+    /// The quota of a class was refused.
+    #[error("class {class:?}: {error}")]
+    Class {
+        /// The name of the class.
+        class: String,
+        /// Why its quota was refused.
+        #[source]
+        error: Box<BuildError>,
+    },
     /// Both a lease and unsynchronized counts were asked for.
     #[error(
         "lease and max_unsynced exclude each other; a lease is never over the quota, max_unsynced never waits"

@@ -168,7 +168,7 @@ mod tests {
                 let quota = Quota::per_second(limit);
                 let on_failure = WhenUnavailable::default();
                 let fallback = Fallback::new(on_failure, algorithm, quota, 10).unwrap();
-                let name = crate::name::Naming::new("x", 'b', false).name("alice").0;
+                let name = crate::name::Naming::new("x", 'b', None, false).name("alice").0;
                 assert!(fallback.check(&name, limit, limit).is_allowed());
                 assert!(!fallback.check(&name, limit, limit).is_allowed(), "{algorithm} {limit}");
             }

@@ -51,6 +51,12 @@
 //! to live, one second longer than its state counts. A check is one `EVALSHA` on one key, so
 //! clusters need no special care.
 //!
+//! # Classes of callers
+//!
+//! A limiter may have a quota for each [`Class`] of callers, such as a free and a paid plan:
+//! [`SharedBuilder::class`], [`SharedLimiter::check_as`]. The script is told the quota of the class
+//! with each check, so no key is enumerated. A key that changes its class begins anew there.
+//!
 //! # When the store does not answer
 //!
 //! A check ends by its [deadline](SharedBuilder::deadline), 50 ms by default. After that
@@ -103,6 +109,7 @@
 //! before the first check.
 
 mod builder;
+mod classes;
 mod client;
 mod connection;
 mod core;
@@ -121,6 +128,7 @@ mod unsynced;
 mod words;
 
 pub use builder::SharedBuilder;
+pub use classes::Class;
 pub use client::{Client, ClientBuilder};
 pub use error::{BuildError, ConnectError, ResetError};
 pub use fallback::WhenUnavailable;

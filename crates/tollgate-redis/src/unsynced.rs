@@ -242,6 +242,8 @@ impl Unsynced {
     /// Adds the tokens that are unsynchronized now.
     pub(crate) fn add_to(&self, stats: &mut SharedStats) {
         let SharedStats { unsynced, in_flight, most_unsynced, .. } = self.state.unsynced();
-        *stats = SharedStats { unsynced, in_flight, most_unsynced, ..*stats };
+        stats.unsynced += unsynced;
+        stats.in_flight += in_flight;
+        stats.most_unsynced = stats.most_unsynced.max(most_unsynced);
     }
 }

@@ -54,7 +54,7 @@ impl Trials {
         let live: Vec<_> = self.0.load().iter().filter_map(Weak::upgrade).collect();
         if live.is_empty() {
             let rule = Rule::new(Algorithm::TokenBucket, Quota::per_second(1)).ok();
-            let naming = rule.as_ref().map(|rule| Naming::new(UNNAMED, rule.letter(), false));
+            let naming = rule.as_ref().map(|rule| Naming::new(UNNAMED, rule.letter(), None, false));
             return rule
                 .iter()
                 .zip(naming)

@@ -8,6 +8,7 @@
 
 mod admissions;
 mod breaker;
+mod classes;
 mod clocks;
 mod cluster;
 mod deadline;
