@@ -92,12 +92,13 @@ impl<K: StoreKey + ?Sized> SharedBuilder<K> {
         }
     }
 
-    /// Adds a class of callers, whose name has 1 to 128 bytes, with a quota of its own. [`Class`] says
-    /// what a class is; [`SharedLimiter::check_as`] checks a request of one. All classes have the limit's
-    /// algorithm, and each keeps state for up to [`max_keys`](Self::max_keys) keys.
+    /// Adds a class of callers, whose name has 1 to 128 bytes, with a quota of its own. [`Class`]
+    /// says what a class is; [`SharedLimiter::check_as`] checks a request of one. All classes have
+    /// the limit's algorithm, and each keeps state for up to [`max_keys`](Self::max_keys) keys.
     ///
-    /// A class whose quota is too small for the limit's [`lease`](Self::lease) takes the largest that
-    /// its quota allows, or none; and [`max_unsynced`](Self::max_unsynced) is at most its quota.
+    /// A class whose quota is too small for the limit's [`lease`](Self::lease) takes the largest
+    /// that its quota allows, or none; and [`max_unsynced`](Self::max_unsynced) is at most its
+    /// quota.
     ///
     /// ```
     /// # use tollgate_redis::{Client, SharedLimiter};
@@ -164,8 +165,8 @@ impl<K: StoreKey + ?Sized> SharedBuilder<K> {
         Self { on_failure: Some(on_failure), ..self }
     }
 
-    /// Sets the maximum number of keys that this machine keeps state for; the default is a million.
-    /// It does not bound the store.
+    /// Sets the maximum number of keys that this machine keeps state for, in each
+    /// [class](crate::Class); the default is a million. It does not bound the store.
     ///
     /// ```
     /// # use tollgate_redis::{Client, SharedLimiter};

@@ -8,16 +8,17 @@ use tollgate::{Decision, Quota, Tick};
 
 /// A class of callers of one [`SharedLimiter`]: one of the quotas that its builder was given.
 ///
-/// The caller of a check says which class a key is of; the limiter keeps no list of keys. Each class
-/// counts a key by itself, under a name of its own in the store: a key that changes its class begins
-/// anew there, and finds what it used before when it returns. So whoever may choose the class of a
-/// key may use the quotas of all of them: choose it by what your service knows of the caller.
+/// The caller of a check says which class a key is of; the limiter keeps no list of keys. Each
+/// class counts a key by itself, under a name of its own in the store: a key that changes its class
+/// begins anew there, and finds what it used before when it returns. Checks of a key in two
+/// classes, also at the same time, admit what both quotas allow and no more. So choose the class by
+/// what your service knows of the caller, and not by what the request says.
 ///
 /// Machines share a class by its name. Where they have different quotas for it, each judges by its
 /// own, as with the limit's own quota; what was taken stays taken.
 ///
-/// A `Class` belongs to the limiter that returned it. A limiter with fewer classes takes the class of
-/// another limiter for the default class.
+/// A `Class` belongs to the limiter that returned it. A limiter with fewer classes takes the class
+/// of another limiter for the default class.
 ///
 /// ```no_run
 /// use tollgate::Quota;

@@ -96,8 +96,8 @@ fn quotas(algorithm: Algorithm) -> Vec<Quota> {
     quotas
 }
 
-/// Runs requests of a key in the store and here, and compares each answer. With some seeds the quota
-/// is that of a class, and the limit has another one.
+/// Runs requests of a key in the store and here, and compares each answer. With some seeds the
+/// quota is that of a class, and the limit has another one.
 async fn run_alike(client: &Client, algorithm: Algorithm, quota: Quota, seed: u64) {
     let name = format!("{algorithm}-{}-{seed}", quota.to_string().replace(' ', "-"));
     let is_class = seed % 3 == 2;
