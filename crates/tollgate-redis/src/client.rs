@@ -154,15 +154,19 @@ impl Client {
         let failed = |error: RedisError| no_connection(error.to_string());
         let late = |_| no_connection("no answer in time".to_owned());
         timeout(self.network.patience(), self.network.connect()).await.map_err(late)?.map_err(failed)?;
+        let mut reachable = Ok(());
         for problem in self.health().await {
             match problem {
-                Problem::Unreachable { .. } if self.network.is_cluster() => {}
-                Problem::Unreachable { reason, .. } => return Err(no_connection(reason)),
+                // A problem that was found says more than a connection that it has cost.
+                Problem::Unreachable { reason, .. } if !self.network.is_cluster() => {
+                    reachable = Err(no_connection(reason));
+                }
+                Problem::Unreachable { .. } => {}
                 problem if problem.is_warning() => {}
                 problem => return Err(problem.into()),
             }
         }
-        Ok(())
+        reachable
     }
 
     /// Tries now what checks do, as [`connect`](Self::connect) does, over the connections that are

@@ -117,6 +117,17 @@ fn a_server_that_knows_the_script_is_asked_whether_it_may_be_sent_again() {
 }
 
 #[test]
+fn the_page_of_the_crate_names_the_rights_that_these_tests_give() {
+    let page = include_str!("../../src/lib.rs");
+    let rule = page.split("ACL SETUSER limiter").nth(1).unwrap().split("```").next().unwrap();
+    let mut named: Vec<_> = rule.split_whitespace().filter(|word| word.starts_with('+')).collect();
+    let mut given: Vec<_> = RIGHTS.split_whitespace().collect();
+    named.sort_unstable();
+    given.sort_unstable();
+    assert_eq!(named, given);
+}
+
+#[test]
 fn a_limit_that_sends_the_time_does_not_read_it() {
     run(async {
         let server = Server::start();
@@ -315,6 +326,14 @@ fn each_primary_of_a_cluster_is_tried() {
         client.connect().await.unwrap();
         assert_eq!(client.problems(), []);
         let server = &cluster.nodes()[1];
+        // The rights that the crate's page names are enough.
+        for node in cluster.nodes() {
+            set_user(node, "~tollgate:*", &["+cluster|slots", "+asking"]);
+        }
+        let seed = format!("redis://limiter:secret@{}", server.address());
+        let least = Client::cluster([seed]).build().unwrap();
+        least.connect().await.unwrap();
+        assert_eq!(least.health().await, []);
         server.command(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
         server.command(&["ACL", "SETUSER", "default", "-evalsha"]);
         let error = client.connect().await.unwrap_err().to_string();
