@@ -29,9 +29,8 @@ fn spends_race_and_no_token_is_spent_twice() {
         let pool = two_leases(3);
         let spenders = [(), ()].map(|()| {
             let pool = Arc::clone(&pool);
-            threads.spawn(move || {
-                [2, 1].map(|cost| pool.spend(cost, 5).map_or(0, |_| cost)).iter().sum::<u64>()
-            })
+            threads
+                .spawn(move || [2, 1].map(|cost| pool.spend(cost, 5).map_or(0, |_| cost)).iter().sum::<u64>())
         });
         let spent: u64 = spenders.into_iter().map(|spender| spender.join().unwrap()).sum();
         assert_eq!(spent + pool.held(5), 6);
