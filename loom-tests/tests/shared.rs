@@ -9,68 +9,67 @@ mod model;
 use loom::sync::Arc;
 use model::{Atomics, Bound, Explored, Seen, explore};
 use tollgate_redis_words::count::Count;
-use tollgate_redis_words::purse::Purses;
+use tollgate_redis_words::pool::TokenPool;
 use tollgate_redis_words::recovery::Recovery;
 
 /// Two leases of this many tokens each, the first until tick 10, the second until 20.
-fn two_leases(tokens: u64) -> Arc<Purses> {
-    let purses = Arc::new(Purses::default());
-    purses.fill(tokens, 10, || 1);
-    purses.fill(tokens, 20, || 1);
-    purses
+fn two_leases(tokens: u64) -> Arc<TokenPool> {
+    let pool = Arc::new(TokenPool::default());
+    pool.fill(tokens, 10, || 1);
+    pool.fill(tokens, 20, || 1);
+    pool
 }
 
-/// Two threads take tokens out of two purses, in which there are fewer than they ask for.
+/// Two threads take tokens out of two leases, in which there are fewer than they ask for.
 #[test]
 fn spends_race_and_no_token_is_spent_twice() {
     let seen = Seen::default();
     let note = seen.clone();
     explore(Bound::Preemptions(2), Atomics::Touched, move |threads| {
-        let purses = two_leases(3);
+        let pool = two_leases(3);
         let spenders = [(), ()].map(|()| {
-            let purses = Arc::clone(&purses);
-            threads.spawn(move || {
-                [2, 1].map(|cost| purses.spend(cost, 5).map_or(0, |_| cost)).iter().sum::<u64>()
-            })
+            let pool = Arc::clone(&pool);
+            threads
+                .spawn(move || [2, 1].map(|cost| pool.spend(cost, 5).map_or(0, |_| cost)).iter().sum::<u64>())
         });
         let spent: u64 = spenders.into_iter().map(|spender| spender.join().unwrap()).sum();
-        assert_eq!(spent + purses.held(5), 6);
+        assert_eq!(spent + pool.held(5), 6);
         note.note(spent);
     });
-    // Two tokens of each three, and the third of the purse that is left.
+    // Two tokens of each three, and the third of the lease that is left.
     seen.expect(&["6"]);
 }
 
-/// A lease comes while a token of the last one is spent and given back: it is in one purse or
+/// A lease comes while a token of the last one is spent and given back: it is in one lease or
 /// spent, and if it is in the new one it expires with the old one.
 fn fill_and_give_back(bound: Bound, atomics: Atomics) -> Explored {
     let seen = Seen::default();
     let note = seen.clone();
     let explored = explore(bound, atomics, move |threads| {
-        let purses = Arc::new(Purses::default());
-        purses.fill(1, 10, || 1);
+        let pool = Arc::new(TokenPool::default());
+        pool.fill(1, 10, || 1);
         let spender = threads.spawn({
-            let purses = Arc::clone(&purses);
+            let pool = Arc::clone(&pool);
             move || {
-                assert!(purses.spend(1, 7).is_some());
-                purses.give_back(1, 7, 7)
+                assert!(pool.spend(1, 7).is_some());
+                pool.give_back(1, 7, 7)
             }
         });
         let filler = threads.spawn({
-            let purses = Arc::clone(&purses);
+            let pool = Arc::clone(&pool);
             move || {
-                assert!(purses.ask());
+                assert!(pool.ask());
                 // It read the clock before the token was spent, and installs the lease after that.
                 let times = [5, 8].map(std::cell::Cell::new);
                 let clock = || times[0].replace(times[1].get());
-                purses.fill(5, 20, clock);
-                purses.asked();
+                pool.fill(5, 20, clock);
+                pool.asked();
             }
         });
         let is_back = spender.join().unwrap();
         filler.join().unwrap();
-        assert_eq!(purses.held(8), 5 + u64::from(is_back));
-        assert_eq!(purses.held(10), 5, "the token that was given back outlives its lease");
+        assert_eq!(pool.held(8), 5 + u64::from(is_back));
+        assert_eq!(pool.held(10), 5, "the token that was given back outlives its lease");
         note.note(is_back);
     });
     // The token went back before the lease came, and was let go because one was coming.
@@ -90,20 +89,20 @@ fn askers_race_and_one_at_a_time_asks() {
     let seen = Seen::default();
     let note = seen.clone();
     explore(Bound::Exhaustive, Atomics::Plain, move |threads| {
-        let purses = Arc::new(Purses::default());
+        let pool = Arc::new(TokenPool::default());
         let askers = [10, 20].map(|until| {
-            let purses = Arc::clone(&purses);
+            let pool = Arc::clone(&pool);
             threads.spawn(move || {
-                let may = purses.ask();
+                let may = pool.ask();
                 if may {
-                    purses.fill(3, until, || 1);
-                    purses.asked();
+                    pool.fill(3, until, || 1);
+                    pool.asked();
                 }
                 u64::from(may)
             })
         });
         let asked: u64 = askers.into_iter().map(|asker| asker.join().unwrap()).sum();
-        assert_eq!(purses.held(1), 3 * asked);
+        assert_eq!(pool.held(1), 3 * asked);
         note.note(asked);
     });
     seen.expect(&["1", "2"]);
@@ -162,7 +161,7 @@ fn admissions_race_and_none_is_beyond_the_limit() {
     explore(Bound::Preemptions(2), Atomics::Touched, |threads| {
         let count = Arc::new(Count::default());
         // An admission of another machine.
-        count.learn(1);
+        count.note_others(1);
         let admitters = [(), ()].map(|()| {
             let count = Arc::clone(&count);
             threads.spawn(move || u64::from(count.admit(1, 2, 10).is_ok()))
@@ -186,7 +185,7 @@ fn learning_races_confirming_and_counts_no_token_twice() {
         assert!(count.admit(2, 10, 10).is_ok());
         let learner = threads.spawn({
             let count = Arc::clone(&count);
-            move || count.learn(3)
+            move || count.note_others(3)
         });
         assert!(count.push());
         let told = count.send();

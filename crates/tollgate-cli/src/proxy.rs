@@ -113,11 +113,15 @@ async fn serve(
         say(format_args!("limit {name}: {quota} {by}, {}{shadow}", settings.limits.algorithm));
     }
     if let Some(limiter) = shared.first() {
-        match limiter.client().connect().await {
+        let client = limiter.client();
+        match client.connect().await {
             Ok(()) => say(format_args!("limits are shared with all proxies that use this store")),
             Err(error) => say(format_args!(
-                "{error}; limits are not shared until the store is connected (see --redis-on-failure)"
+                "{error}; limits are not shared until the store answers (see --redis-on-failure)"
             )),
+        }
+        for warning in client.problems().iter().filter(|problem| problem.is_warning()) {
+            say(format_args!("warning: {warning}"));
         }
     }
     if settings.limits.limits.is_empty() {

@@ -1,15 +1,17 @@
 //! The configuration of a shared limit, validated before anything is sent.
 
 use crate::client::Client;
-use crate::core::Core;
+use crate::connection::trial::Trial;
+use crate::core::{self, Core};
 use crate::error::BuildError;
-use crate::failure::{StandIn, WhenUnavailable};
+use crate::fallback::{Fallback, WhenUnavailable};
 use crate::lease::Leases;
-use crate::limiter::{Mode, SharedLimiter};
+use crate::limiter::SharedLimiter;
+use crate::limiter::tier::{Mode, Tier};
 use crate::name::{Naming, StoreKey};
-use crate::scripts::method::Method;
+use crate::scripts::rule::Rule;
 use crate::stats::Counters;
-use crate::unsynced::Unsynced;
+use crate::unsynced::{self, Unsynced};
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,6 +40,7 @@ pub struct SharedBuilder<K: ?Sized> {
     client: Client,
     name: String,
     quota: Quota,
+    classes: Vec<(String, Quota)>,
     algorithm: Algorithm,
     deadline: Duration,
     on_failure: Option<WhenUnavailable>,
@@ -76,6 +79,7 @@ impl<K: StoreKey + ?Sized> SharedBuilder<K> {
             client,
             name,
             quota,
+            classes: Vec::new(),
             algorithm: Algorithm::default(),
             deadline: Duration::from_millis(50),
             on_failure: None,
@@ -86,6 +90,31 @@ impl<K: StoreKey + ?Sized> SharedBuilder<K> {
             client_clock: false,
             keys: PhantomData,
         }
+    }
+
+    /// Adds a class of callers, whose name has 1 to 128 bytes, with a quota of its own. [`Class`]
+    /// says what a class is; [`SharedLimiter::check_as`] checks a request of one. All classes have
+    /// the limit's algorithm, and each keeps state for up to [`max_keys`](Self::max_keys) keys.
+    ///
+    /// A class whose quota is too small for the limit's [`lease`](Self::lease) takes the largest
+    /// that its quota allows, or none; and [`max_unsynced`](Self::max_unsynced) is at most its
+    /// quota.
+    ///
+    /// ```
+    /// # use tollgate_redis::{Client, SharedLimiter};
+    /// # use tollgate::Quota;
+    /// # let client = Client::open("redis://127.0.0.1:6379")?;
+    /// let limiter = SharedLimiter::<str>::builder(&client, "api", Quota::per_minute(10))
+    ///     .class("paid", Quota::per_minute(1_000))
+    ///     .class("partner", Quota::per_second(100))
+    ///     .build()?;
+    /// # Ok::<(), tollgate_redis::BuildError>(())
+    /// ```
+    ///
+    /// [`Class`]: crate::Class
+    pub fn class(mut self, name: impl Into<String>, quota: Quota) -> Self {
+        self.classes.push((name.into(), quota));
+        self
     }
 
     /// Sets how the quota is enforced; the default is [`Algorithm::TokenBucket`].
@@ -136,8 +165,8 @@ impl<K: StoreKey + ?Sized> SharedBuilder<K> {
         Self { on_failure: Some(on_failure), ..self }
     }
 
-    /// Sets the maximum number of keys that this machine keeps state for; the default is a million.
-    /// It does not bound the store.
+    /// Sets the maximum number of keys that this machine keeps state for, in each
+    /// [class](crate::Class); the default is a million. It does not bound the store.
     ///
     /// ```
     /// # use tollgate_redis::{Client, SharedLimiter};
@@ -244,40 +273,84 @@ impl<K: StoreKey + ?Sized> SharedBuilder<K> {
         if self.deadline < least || self.deadline > most {
             return Err(BuildError::Deadline { deadline: self.deadline, least, most });
         }
-        let mut method = Method::new(self.algorithm, self.quota)?;
-        if let Some(lease) = self.lease {
-            method.lease(lease)?;
+        if self.lease.is_some() && self.max_unsynced.is_some() {
+            return Err(BuildError::TwoModes);
         }
-        if let Some(max_unsynced) = self.max_unsynced {
-            if self.lease.is_some() {
-                return Err(BuildError::TwoModes);
-            }
-            Unsynced::check_settings(self.algorithm, self.quota.tokens(), max_unsynced)?;
-        }
-        // Validates `max_keys` here, because a stand-in without keys would not, and then leases and
+        // Validates `max_keys` here, because a fallback without keys would not, and then leases and
         // counts would have no room.
         Limiter::<u8>::builder(Quota::per_second(1)).max_keys(self.max_keys).build()?;
+        let counters = Arc::new(Counters::default());
+        let default = self.tier(None, self.quota, &counters)?;
+        let mut classes: Vec<(String, Tier)> = Vec::with_capacity(self.classes.len());
+        for (class, quota) in &self.classes {
+            if class.is_empty() || class.len() > MAX_NAME {
+                return Err(BuildError::ClassName { class: class.clone(), most: MAX_NAME });
+            }
+            if classes.iter().any(|(name, _)| name == class) {
+                return Err(BuildError::TwoQuotas { class: class.clone() });
+            }
+            let refused = |error: BuildError| BuildError::Class { class: class.clone(), error: error.into() };
+            classes.push((class.clone(), self.tier(Some(class), *quota, &counters).map_err(refused)?));
+        }
+        // The trials of a limiter that is not built would be in vain.
+        for tier in [&default].into_iter().chain(classes.iter().map(|(_, tier)| tier)) {
+            self.client.network.trials.add(&tier.core.trial);
+        }
+        Ok(SharedLimiter::new(default, classes, self.algorithm))
+    }
+
+    /// Returns the default class, or the class of this name.
+    fn tier(&self, class: Option<&str>, quota: Quota, counters: &Arc<Counters>) -> Result<Tier, BuildError> {
+        let mut rule = Rule::new(self.algorithm, quota)?;
+        let lease = self.lease.map(|lease| largest_lease(&mut rule, lease, class.is_some())).transpose()?;
+        let max_unsynced = match self.max_unsynced {
+            // A named class may have a smaller quota than the limit.
+            Some(most) if class.is_some() => Some(most.min(quota.tokens())),
+            most => most,
+        };
+        if let Some(max_unsynced) = max_unsynced {
+            Unsynced::check_settings(self.algorithm, quota.tokens(), max_unsynced)?;
+        }
         let default =
             if self.max_unsynced.is_some() { WhenUnavailable::Deny } else { WhenUnavailable::default() };
         let on_failure = self.on_failure.unwrap_or(default);
-        let stand_in = StandIn::new(on_failure, self.algorithm, self.quota, self.max_keys)?;
-        let letter = if self.max_unsynced.is_some() { 'c' } else { method.letter() };
-        let naming = Naming::new(&self.name, letter, self.readable_keys);
+        let fallback = Fallback::new(on_failure, self.algorithm, quota, self.max_keys)?;
+        let letter = if max_unsynced.is_some() { 'c' } else { rule.letter() };
+        let naming = Naming::new(&self.name, letter, class, self.readable_keys);
+        let now = self.client_clock.then(core::system_time);
+        let trial = match (max_unsynced, rule.windows()) {
+            (Some(_), Some((period, _))) => unsynced::trial(&self.name, &naming, period, now),
+            _ => Trial::of(&self.name, &naming, &rule, now),
+        };
         let core = Arc::new(Core {
-            client: self.client,
-            method,
+            client: self.client.clone(),
+            rule,
             deadline: self.deadline,
-            stand_in,
+            fallback,
             client_clock: self.client_clock,
-            counters: Counters::default(),
+            counters: Arc::clone(counters),
+            trial,
         });
-        let mode = match (self.lease, self.max_unsynced, core.method.windows()) {
+        let mode = match (lease.flatten(), max_unsynced, core.rule.windows()) {
             (Some(lease), ..) => Mode::Lease(Leases::new(Arc::clone(&core), lease, self.max_keys)),
             (_, Some(most), Some((period, sliding))) => {
                 Mode::Unsynced(Unsynced::new(Arc::clone(&core), most, self.max_keys, period, sliding))
             }
             _ => Mode::Exact,
         };
-        Ok(SharedLimiter::new(core, naming, mode, self.name, self.quota, self.algorithm))
+        Ok(Tier { core, naming, mode, quota })
+    }
+}
+
+/// Sets the lease of a rule. If the quota is too small for it and `shrinks`, this sets the largest
+/// lease that is possible, and returns `None` if there is none.
+fn largest_lease(rule: &mut Rule, mut lease: u64, shrinks: bool) -> Result<Option<u64>, BuildError> {
+    loop {
+        match rule.lease(lease) {
+            Ok(()) => return Ok(Some(lease)),
+            Err(BuildError::Lease { most: 0, .. }) if shrinks && lease > 0 => return Ok(None),
+            Err(BuildError::Lease { most, .. }) if shrinks && most < lease => lease = most,
+            Err(refused) => return Err(refused),
+        }
     }
 }

@@ -17,10 +17,11 @@ use crate::connection::network::{Network, Target};
 #[cfg(not(feature = "tls"))]
 use crate::connection::no_tls::Tls;
 use crate::connection::node::Node;
-use crate::connection::servers::{Addresses, Line, Servers, Settings};
+use crate::connection::servers::{Addresses, Connection, Servers, Settings};
 #[cfg(feature = "tls")]
 use crate::connection::tls::Tls;
-use crate::error::BuildError;
+use crate::error::{BuildError, ConnectError};
+use crate::health::Problem;
 use crate::scripts::script::{self, Call, Failure, Reply};
 use crate::stats::ClientStats;
 use futures_util::future::join_all;
@@ -39,8 +40,8 @@ const LONGEST_TIMEOUT: Duration = Duration::from_secs(60);
 /// sentinels, or a cluster; Redis 7 or Valkey.
 ///
 /// Clones share the connection. It is opened in the background when it is first needed, inside a
-/// tokio runtime, and reopened whenever it is lost. [`connect`](Self::connect) tests beforehand
-/// whether it can be opened.
+/// tokio runtime, and reopened whenever it is lost. [`connect`](Self::connect) tries beforehand
+/// whether checks will be answered.
 ///
 /// ```no_run
 /// use tollgate_redis::Client;
@@ -69,34 +70,10 @@ pub struct ClientBuilder {
 }
 
 /// A request that may be redirected from node to node.
-enum Request<'c> {
+enum Command<'c> {
     Run(&'c Call<'c>),
     Delete(&'c str),
 }
-
-/// The error of [`Client::connect`]: the server could not be reached.
-///
-/// ```
-/// use tollgate_redis::Client;
-///
-/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
-/// let client = Client::open("redis://127.0.0.1:1").unwrap();
-/// let error = client.connect().await.unwrap_err().to_string();
-/// assert!(error.starts_with("no connection to the servers: "));
-/// # });
-/// ```
-#[derive(Clone, Debug, PartialEq)]
-pub struct ConnectError {
-    problem: String,
-}
-
-impl fmt::Display for ConnectError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "no connection to the servers: {}", self.problem)
-    }
-}
-
-impl std::error::Error for ConnectError {}
 
 impl Client {
     /// Creates the client of one server: `redis://[user][:password@]host[:port][/database]`, with
@@ -143,16 +120,86 @@ impl Client {
         ClientBuilder::new(Addresses::Cluster(nodes.into_iter().map(Into::into).collect()))
     }
 
-    /// Connects now instead of at the first request, to test the address and the password.
+    /// Connects now instead of at the first request, and tries what checks will do, on each primary
+    /// of a cluster: each limit that was built on this client charges one token of a key that no
+    /// caller can choose, and deletes the key. If no limit was built yet, a limit called `connect`
+    /// is tried. From then on, limits are tried on each new connection, too; see
+    /// [`problems`](Self::problems).
+    ///
+    /// ```no_run
+    /// # use tollgate::Quota;
+    /// # use tollgate_redis::{Client, SharedLimiter};
+    /// # async fn start() -> Result<(), Box<dyn std::error::Error>> {
+    /// let client = Client::open("redis://limiter:password@10.0.0.5:6379")?;
+    /// let limiter: SharedLimiter<str> =
+    ///     SharedLimiter::builder(&client, "api", Quota::per_second(100)).build()?;
+    /// client.connect().await?;
+    /// for warning in client.problems() {
+    ///     eprintln!("{warning}");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     ///
-    /// [`ConnectError`] if it can't connect. The client stays usable and tries again when it is
-    /// needed.
+    /// [`ConnectError::NoConnection`] if it can't connect, [`ConnectError::Problem`] for the first
+    /// problem that would keep the store from answering checks: a command or keys that the user may
+    /// not use, a read-only replica. In both cases the client stays usable, checks are answered as
+    /// [`WhenUnavailable`](crate::WhenUnavailable) says, and the store answers as soon as it can.
+    /// If only some primaries of a cluster can be reached, this returns `Ok` and `problems` names
+    /// the rest.
     pub async fn connect(&self) -> Result<(), ConnectError> {
-        let failed = |error: RedisError| ConnectError { problem: error.to_string() };
-        let late = |_| ConnectError { problem: "no answer in time".to_owned() };
-        timeout(self.network.patience(), self.network.connect()).await.map_err(late)?.map_err(failed)
+        let no_connection = |reason: String| ConnectError::NoConnection { reason };
+        let failed = |error: RedisError| no_connection(error.to_string());
+        let late = |_| no_connection("no answer in time".to_owned());
+        timeout(self.network.patience(), self.network.connect()).await.map_err(late)?.map_err(failed)?;
+        let mut reachable = Ok(());
+        for problem in self.health().await {
+            match problem {
+                // A problem that was found says more than a connection that it has cost.
+                Problem::Unreachable { reason, .. } if !self.network.is_cluster() => {
+                    reachable = Err(no_connection(reason));
+                }
+                Problem::Unreachable { .. } => {}
+                problem if problem.is_warning() => {}
+                problem => return Err(problem.into()),
+            }
+        }
+        reachable
+    }
+
+    /// Tries now what checks do, as [`connect`](Self::connect) does, over the connections that are
+    /// open, and returns what is wrong; nothing if all checks are answered by the store. For a
+    /// readiness endpoint: a client without a connection starts to connect, and is ready at a later
+    /// call. Takes a few round trips, and ends within four connection timeouts and 400 ms.
+    ///
+    /// ```
+    /// # use tollgate_redis::Client;
+    /// # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    /// # runtime.block_on(async {
+    /// let client = Client::open("redis://127.0.0.1:1").unwrap();
+    /// let problems = client.health().await;
+    /// assert!(problems[0].to_string().starts_with("no connection to 127.0.0.1:1: "));
+    /// # });
+    /// ```
+    pub async fn health(&self) -> Vec<Problem> {
+        self.network.try_limits().await
+    }
+
+    /// Returns what is wrong as far as is known, without asking: servers without a connection, and
+    /// what the last trials have found. Limits are tried by [`connect`](Self::connect) and
+    /// [`health`](Self::health) and, after the first of them, on each new connection: when a server
+    /// comes up later, or a replica takes over.
+    ///
+    /// ```
+    /// # use tollgate_redis::Client;
+    /// let client = Client::open("redis://127.0.0.1:6379")?;
+    /// assert_eq!(client.problems(), []);
+    /// # Ok::<(), tollgate_redis::BuildError>(())
+    /// ```
+    pub fn problems(&self) -> Vec<Problem> {
+        self.network.problems()
     }
 
     /// Returns the state of the connection and its breakers.
@@ -169,30 +216,30 @@ impl Client {
 
     /// Runs a script; ends by the deadline.
     pub(crate) async fn call(&self, call: &Call<'_>, deadline: Instant) -> Result<Reply, Failure> {
-        let value = self.ask(call.key, &Request::Run(call), deadline).await?;
-        script::reply(value).map_err(|error| Failure::Refused(error.to_string()))
+        let value = self.ask(call.key, &Command::Run(call), deadline).await?;
+        script::reply(value).map_err(|error| Failure::Server(error.to_string()))
     }
 
     /// Deletes a key; ends by the deadline.
     pub(crate) async fn delete(&self, key: &str, deadline: Instant) -> Result<(), Failure> {
-        self.ask(key, &Request::Delete(key), deadline).await.map(|_| ())
+        self.ask(key, &Command::Delete(key), deadline).await.map(|_| ())
     }
 
     /// Sends a request to the key's node and follows redirections: a node that redirects has not
     /// executed the request.
-    async fn ask(&self, key: &str, request: &Request<'_>, deadline: Instant) -> Result<Value, Failure> {
+    async fn ask(&self, key: &str, command: &Command<'_>, deadline: Instant) -> Result<Value, Failure> {
         let network = &self.network;
         let mut target = Target::Slot(network.slot(key));
         for hop in 1.. {
-            let (node, line) = network.line(&target, deadline).await?;
+            let (node, connection) = network.connection(&target, deadline).await?;
             let asking = matches!(target, Target::Node { asking: true, .. });
-            let answered = timeout_at(deadline, request.send(&line, asking)).await.ok();
+            let answered = timeout_at(deadline, command.send(&connection, asking)).await.ok();
             match answered {
-                Some(Err(error)) if hop < HOPS => match network.sent_on(&error) {
+                Some(Err(error)) if hop < HOPS => match network.redirected(&error) {
                     Some(next) => target = next,
-                    None => return network.judge(&node, &line, Some(Err(error))),
+                    None => return network.settle(&node, &connection, Some(Err(error))),
                 },
-                answered => return network.judge(&node, &line, answered),
+                answered => return network.settle(&node, &connection, answered),
             }
         }
         Err(Failure::Unavailable)
@@ -209,7 +256,7 @@ impl Client {
         let Some(first) = calls.first() else { return Vec::new() };
         // Grouping by node needs the slot map.
         let network = &self.network;
-        let _ = network.line(&Target::Slot(network.slot(first.key)), deadline).await;
+        let _ = network.connection(&Target::Slot(network.slot(first.key)), deadline).await;
         let map = network.map();
         for (number, call) in calls.iter().enumerate() {
             let node = map.node(network.slot(call.key));
@@ -239,14 +286,14 @@ impl Client {
     ) -> Vec<Result<Reply, Failure>> {
         let network = &self.network;
         let target = Target::Node { node: Arc::clone(node), asking: false };
-        let (node, line) = match network.line(&target, deadline).await {
+        let (node, connection) = match network.connection(&target, deadline).await {
             Ok(found) => found,
             Err(failure) => return vec![Err(failure); numbers.len()],
         };
         let cmds = numbers.iter().map(|&number| calls[number].command(false)).collect();
-        let mut answers = match send_all(&line, cmds, deadline).await {
+        let mut answers = match send_all(&connection, cmds, deadline).await {
             Ok(answers) => answers,
-            Err(answered) => return vec![network.judge(&node, &line, answered); numbers.len()],
+            Err(answered) => return vec![network.settle(&node, &connection, answered); numbers.len()],
         };
         // A server that has lost its scripts has not run these calls. They are sent once more, and
         // the first brings the script back.
@@ -255,9 +302,9 @@ impl Client {
         if !unknown.is_empty() {
             let cmds = unknown.iter().enumerate();
             let cmds = cmds.map(|(place, &at)| calls[numbers[at]].command(place == 0)).collect();
-            match send_all(&line, cmds, deadline).await {
-                Ok(told) => unknown.iter().zip(told).for_each(|(&at, answer)| answers[at] = answer),
-                Err(answered) => failed = network.judge::<()>(&node, &line, answered).err(),
+            match send_all(&connection, cmds, deadline).await {
+                Ok(again) => unknown.iter().zip(again).for_each(|(&at, answer)| answers[at] = answer),
+                Err(answered) => failed = network.settle::<()>(&node, &connection, answered).err(),
             }
         }
         let mut results = Vec::with_capacity(numbers.len());
@@ -269,7 +316,7 @@ impl Client {
                 (_, Value::ServerError(error)) if network.was_not_run(&error) => {
                     self.call(&calls[number], deadline).await
                 }
-                (_, answer) => network.judge(&node, &line, Some(script::reply(answer))),
+                (_, answer) => network.settle(&node, &connection, Some(script::reply(answer))),
             });
         }
         results
@@ -286,14 +333,14 @@ impl Client {
     }
 }
 
-impl Request<'_> {
-    async fn send(&self, line: &Line, asking: bool) -> RedisResult<Value> {
+impl Command<'_> {
+    async fn send(&self, connection: &Connection, asking: bool) -> RedisResult<Value> {
         match self {
-            Self::Run(call) => match line.send(call.command(false), asking).await {
-                Err(error) if script::is_unknown(&error) => line.send(call.command(true), asking).await,
+            Self::Run(call) => match connection.send(call.command(false), asking).await {
+                Err(error) if script::is_unknown(&error) => connection.send(call.command(true), asking).await,
                 answered => answered,
             },
-            Self::Delete(key) => line.send(Cmd::del(key), asking).await,
+            Self::Delete(key) => connection.send(Cmd::del(key), asking).await,
         }
     }
 }
@@ -301,12 +348,12 @@ impl Request<'_> {
 /// Sends commands in one write. If not all are answered in time, returns what is known of the fate
 /// of the rest.
 async fn send_all<T>(
-    line: &Line,
+    connection: &Connection,
     cmds: Vec<Cmd>,
     deadline: Instant,
 ) -> Result<Vec<Value>, Option<RedisResult<T>>> {
     let count = cmds.len();
-    match timeout_at(deadline, line.send_all(cmds, false)).await {
+    match timeout_at(deadline, connection.send_all(cmds, false)).await {
         Ok(Ok(answers)) if answers.len() == count => Ok(answers),
         Ok(Err(error)) => Err(Some(Err(error))),
         _ => Err(None),

@@ -1,4 +1,5 @@
-//! The connections: servers, the nodes and slots of a cluster, and the circuit breaker.
+//! The connections: servers, the nodes and slots of a cluster, the circuit breaker, and
+//! trials of what checks will do.
 
 pub(crate) mod breaker;
 pub(crate) mod network;
@@ -9,3 +10,4 @@ pub(crate) mod servers;
 pub(crate) mod slots;
 #[cfg(feature = "tls")]
 pub(crate) mod tls;
+pub(crate) mod trial;

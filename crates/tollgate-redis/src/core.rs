@@ -1,11 +1,13 @@
-//! The parts that all modes of a shared limit use: asking the store, and the stand-in.
+//! The parts that all modes of a shared limit use: asking the store, and the fallback.
 
 use crate::client::Client;
-use crate::failure::StandIn;
+use crate::connection::trial::Trial;
+use crate::fallback::Fallback;
 use crate::name::Name;
-use crate::scripts::method::{Answer, Method, Op};
+use crate::scripts::rule::{Answer, Op, Rule};
 use crate::scripts::script::{Failure, Reply};
 use crate::stats::{Counters, Event};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tokio::time::Instant;
 use tollgate::{Decision, Source, Tick};
@@ -13,27 +15,35 @@ use tollgate::{Decision, Source, Tick};
 #[derive(Debug)]
 pub(crate) struct Core {
     pub(crate) client: Client,
-    pub(crate) method: Method,
+    pub(crate) rule: Rule,
     pub(crate) deadline: Duration,
-    pub(crate) stand_in: StandIn,
+    pub(crate) fallback: Fallback,
     pub(crate) client_clock: bool,
-    pub(crate) counters: Counters,
+    /// Of all classes of the limiter.
+    pub(crate) counters: Arc<Counters>,
+    /// The client tries it as long as the limiter is in use.
+    pub(crate) trial: Arc<Trial>,
 }
 
 /// A request: `cost` tokens of one key.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Asked<'n> {
+pub(crate) struct Request<'n> {
     pub(crate) name: Name,
     /// The key's name in the store.
     pub(crate) text: &'n str,
     pub(crate) cost: u64,
 }
 
-impl Asked<'_> {
+impl Request<'_> {
     /// Returns the operation of a check without a lease.
     fn check(&self) -> Op<'static> {
         Op::Check { cost: self.cost, lease: 0 }
     }
+}
+
+/// Returns this machine's time of day.
+pub(crate) fn system_time() -> Tick {
+    Tick::from(SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default())
 }
 
 impl Core {
@@ -43,12 +53,7 @@ impl Core {
 
     /// Returns the time to send to the store, or `None` if the script reads the server's clock.
     pub(crate) fn now(&self) -> Option<Tick> {
-        self.client_clock.then(|| self.system_time())
-    }
-
-    /// Returns this machine's time of day.
-    pub(crate) fn system_time(&self) -> Tick {
-        Tick::from(SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default())
+        self.client_clock.then(system_time)
     }
 
     /// Asks the store within the deadline of the limit, at `now` or by the limit's own clock.
@@ -64,15 +69,15 @@ impl Core {
         op: Op<'_>,
         now: Option<Tick>,
     ) -> Result<Answer, Failure> {
-        let call = self.method.call(text, op, now.or_else(|| self.now()));
+        let call = self.rule.call(text, op, now.or_else(|| self.now()));
         let answered = self.client.call(&call, deadline).await;
         self.answer(answered, op)
     }
 
     fn answer(&self, answered: Result<Reply, Failure>, op: Op<'_>) -> Result<Answer, Failure> {
         let read = |reply: Reply| {
-            let refused = || Failure::Refused("invalid numbers in the answer of a script".to_owned());
-            self.method.answer(&reply, op, Source::Remote).ok_or_else(refused)
+            let refused = || Failure::Server("invalid numbers in the answer of a script".to_owned());
+            self.rule.answer(&reply, op, Source::Remote).ok_or_else(refused)
         };
         let answer = answered.and_then(read);
         match &answer {
@@ -85,40 +90,43 @@ impl Core {
     pub(crate) fn count(&self, failure: &Failure) {
         self.counters.count(match failure {
             Failure::Unknown => Event::Unknown,
-            Failure::Refused(_) => Event::Refused,
+            Failure::Server(_) => Event::StoreError,
             Failure::Unavailable => Event::Unavailable,
         });
     }
 
-    /// Checks with the store, or with the stand-in if the store does not answer.
-    pub(crate) async fn check(&self, asked: Asked<'_>, now: Option<Tick>) -> Decision {
-        let answer = self.ask(asked.text, asked.check(), now).await;
-        self.decide(asked, answer)
+    /// Checks with the store, or with the fallback if the store does not answer.
+    pub(crate) async fn check(&self, request: Request<'_>, now: Option<Tick>) -> Decision {
+        let answer = self.ask(request.text, request.check(), now).await;
+        self.decide(request, answer)
     }
 
-    /// Checks all requests with the store, in as few round trips as the servers allow.
-    pub(crate) async fn check_all(&self, asked: &[Asked<'_>]) -> Vec<Decision> {
-        let now = self.now();
-        let calls: Vec<_> =
-            asked.iter().map(|asked| self.method.call(asked.text, asked.check(), now)).collect();
-        let answers = self.client.call_all(&calls, self.deadline()).await;
-        let decide =
-            |(asked, answer): (&Asked<'_>, _)| self.decide(*asked, self.answer(answer, asked.check()));
-        asked.iter().zip(answers).map(decide).collect()
-    }
-
-    pub(crate) fn decide(&self, asked: Asked<'_>, answer: Result<Answer, Failure>) -> Decision {
+    pub(crate) fn decide(&self, request: Request<'_>, answer: Result<Answer, Failure>) -> Decision {
         match answer {
             Ok(answer) => {
-                self.stand_in.keep_warm(&asked.name, answer.decision.charged());
+                self.fallback.keep_warm(&request.name, answer.decision.charged());
                 answer.decision
             }
-            Err(_) => self.stand_in(asked),
+            Err(_) => self.fall_back(request),
         }
     }
 
-    pub(crate) fn stand_in(&self, asked: Asked<'_>) -> Decision {
-        self.counters.count(Event::StoodIn);
-        self.stand_in.check(&asked.name, asked.cost, self.method.capacity())
+    pub(crate) fn fall_back(&self, request: Request<'_>) -> Decision {
+        self.counters.count(Event::ByFallback);
+        self.fallback.check(&request.name, request.cost, self.rule.capacity())
     }
+}
+
+/// Checks all requests with the store, each under the rule of its class of one limit, in as few
+/// round trips as the servers allow.
+pub(crate) async fn check_all(requests: &[(&Core, Request<'_>)]) -> Vec<Decision> {
+    let Some((first, _)) = requests.first() else { return Vec::new() };
+    let now = first.now();
+    let calls = requests.iter().map(|(core, request)| core.rule.call(request.text, request.check(), now));
+    let calls: Vec<_> = calls.collect();
+    let answers = first.client.call_all(&calls, first.deadline()).await;
+    let decide = |(&(core, request), answer): (&(&Core, Request<'_>), _)| {
+        core.decide(request, core.answer(answer, request.check()))
+    };
+    requests.iter().zip(answers).map(decide).collect()
 }

@@ -37,13 +37,13 @@
 //! - `remaining` and `reset_after` of a decision made here are those of the store's last answer,
 //!   less what was spent since.
 
-use crate::core::{Asked, Core};
+use crate::core::{Core, Request};
 use crate::name::Name;
-use crate::scripts::method::{Answer, Op};
+use crate::scripts::rule::{Answer, Op};
 use crate::scripts::script::Failure;
 use crate::stats::Event;
 use crate::words::atomics::{AtomicBool, AtomicU64, Relaxed};
-use crate::words::purse::{LAST, MOST, Purses, TICK};
+use crate::words::pool::{LAST, MOST, TICK, TokenPool};
 use scc::HashIndex;
 use std::sync::Arc;
 use std::time::Duration;
@@ -63,10 +63,10 @@ const GROWS: u64 = 1_000;
 const FIRST_SWEEP: u64 = 1_024;
 
 pub(crate) struct Leases {
-    shared: Arc<Shared>,
+    state: Arc<State>,
 }
 
-struct Shared {
+struct State {
     core: Arc<Core>,
     most: u64,
     /// The shortest time that a denial is remembered, in ticks.
@@ -82,7 +82,7 @@ struct Shared {
     rested_at: AtomicU64,
 }
 
-/// Returns `time` in whole ticks, at most as many as a purse has bits for.
+/// Returns `time` in whole ticks, at most as many as a lease has bits for.
 fn ticks(time: Duration) -> u64 {
     u64::try_from(time.as_nanos() / u128::from(TICK)).unwrap_or(LAST).min(LAST)
 }
@@ -90,7 +90,7 @@ fn ticks(time: Duration) -> u64 {
 /// The state of a key on this machine.
 #[derive(Debug, Default)]
 struct Cell {
-    purses: Purses,
+    pool: TokenPool,
     /// Notified when the store has answered.
     answered: Notify,
     /// The cost that is denied without asking, and until when: `until << 24 | cost`; 0 if there is
@@ -108,19 +108,19 @@ struct Cell {
 
 /// The right to ask the store. Dropping it wakes all that wait for the answer, also if the task
 /// fails.
-struct Right(Arc<Cell>);
+struct AskPermit(Arc<Cell>);
 
-impl Drop for Right {
+impl Drop for AskPermit {
     fn drop(&mut self) {
-        self.0.purses.asked();
+        self.0.pool.asked();
         self.0.answered.notify_waiters();
     }
 }
 
 impl Leases {
     pub(crate) fn new(core: Arc<Core>, most: u64, max_keys: usize) -> Self {
-        let shared = Shared {
-            rest: ticks(core.method.rest()),
+        let state = State {
+            rest: ticks(core.rule.rest()),
             core,
             most: most.min(MOST),
             max_keys: max_keys as u64,
@@ -131,77 +131,77 @@ impl Leases {
             sweeping: AtomicBool::new(false),
             rested_at: AtomicU64::new(0),
         };
-        Self { shared: Arc::new(shared) }
+        Self { state: Arc::new(state) }
     }
 
     /// Takes leased tokens, or asks the store for the cost and a lease.
-    pub(crate) async fn check(&self, asked: Asked<'_>) -> Decision {
-        let shared = &self.shared;
-        let core = &shared.core;
-        if asked.cost == 0 {
+    pub(crate) async fn check(&self, request: Request<'_>) -> Decision {
+        let state = &self.state;
+        let core = &state.core;
+        if request.cost == 0 {
             // A request of no tokens asks for the state, which only the store knows.
-            return core.check(asked, None).await;
+            return core.check(request, None).await;
         }
         let deadline = core.deadline();
-        let Some(cell) = shared.cell(&asked.name) else { return core.check(asked, None).await };
+        let Some(cell) = state.cell(&request.name) else { return core.check(request, None).await };
         // If other requests keep taking the leased tokens first, this one asks the store by itself
         // while there is still time.
         let patience = deadline - core.deadline / 2;
         loop {
             let answered = cell.answered.notified();
-            let now = shared.now();
-            if let Some(left) = cell.purses.spend(asked.cost, now) {
-                core.counters.count(Event::Ahead);
-                core.stand_in.keep_warm(&asked.name, asked.cost);
-                shared.ask_early(&cell, &asked, left, now);
-                return cell.decision(Outcome::Allowed, &asked, core.method.capacity(), 0, now);
+            let now = state.now();
+            if let Some(left) = cell.pool.spend(request.cost, now) {
+                core.counters.count(Event::Prepaid);
+                core.fallback.keep_warm(&request.name, request.cost);
+                state.ask_early(&cell, &request, left, now);
+                return cell.decision(Outcome::Allowed, &request, core.rule.capacity(), 0, now);
             }
-            if let Some(wait) = cell.denied_for(asked.cost, now) {
-                core.counters.count(Event::Ahead);
-                return cell.decision(Outcome::Denied, &asked, core.method.capacity(), wait, now);
+            if let Some(wait) = cell.denied_for(request.cost, now) {
+                core.counters.count(Event::Prepaid);
+                return cell.decision(Outcome::Denied, &request, core.rule.capacity(), wait, now);
             }
-            if cell.purses.ask() {
-                let asking = shared.ask(&cell, &asked, asked.cost, deadline);
-                return core.decide(asked, asking.await.unwrap_or(Err(Failure::Unknown)));
+            if cell.pool.ask() {
+                let asking = state.ask(&cell, &request, request.cost, deadline);
+                return core.decide(request, asking.await.unwrap_or(Err(Failure::Unknown)));
             }
             if timeout_at(patience, answered).await.is_err() {
-                let op = Op::Check { cost: asked.cost, lease: 0 };
-                let answer = core.ask_by(deadline, asked.text, op, None).await;
+                let op = Op::Check { cost: request.cost, lease: 0 };
+                let answer = core.ask_by(deadline, request.text, op, None).await;
                 if let Ok(answer) = &answer {
-                    cell.learn(answer, asked.cost, shared.now(), shared.rest);
+                    cell.record(answer, request.cost, state.now(), state.rest);
                 }
-                return core.decide(asked, answer);
+                return core.decide(request, answer);
             }
         }
     }
 
     pub(crate) fn refund(&self, name: &Name, charge: &Decision, tokens: u64) {
-        let (shared, spent) = (&self.shared, charge.at().as_nanos() / TICK);
-        if let Some(cell) = shared.cells.peek_with(name, |_, cell| Arc::clone(cell)) {
-            cell.purses.give_back(tokens, spent, shared.now());
+        let (state, spent) = (&self.state, charge.at().as_nanos() / TICK);
+        if let Some(cell) = state.cells.peek_with(name, |_, cell| Arc::clone(cell)) {
+            cell.pool.give_back(tokens, spent, state.now());
         }
     }
 
     pub(crate) fn forget(&self, name: &Name) {
-        if self.shared.cells.remove_sync(name) {
+        if self.state.cells.remove_sync(name) {
             // ORDERING: relaxed; a count. A sweep may already have subtracted this cell.
-            let _ = self.shared.count.fetch_update(Relaxed, Relaxed, |count| count.checked_sub(1));
+            let _ = self.state.count.fetch_update(Relaxed, Relaxed, |count| count.checked_sub(1));
         }
     }
 
     /// Returns the tokens of all keys that may be spent.
     pub(crate) fn held(&self) -> u64 {
-        let now = self.shared.now();
+        let now = self.state.now();
         let mut held = 0;
-        self.shared.cells.iter_sync(|_, cell| {
-            held += cell.purses.held(now);
+        self.state.cells.iter_sync(|_, cell| {
+            held += cell.pool.held(now);
             true
         });
         held
     }
 }
 
-impl Shared {
+impl State {
     /// Returns the ticks since the limiter was built, starting at 1.
     fn now(&self) -> u64 {
         let nanos = self.start.elapsed().as_nanos() / u128::from(TICK);
@@ -237,10 +237,10 @@ impl Shared {
         }
         let sweep = Sweep(Arc::clone(self));
         tokio::task::spawn_blocking(move || {
-            let shared = &sweep.0;
-            let now = shared.now();
+            let state = &sweep.0;
+            let now = state.now();
             let mut left = 0;
-            shared.cells.retain_sync(|_, cell| {
+            state.cells.retain_sync(|_, cell| {
                 // A task that holds the cell may be about to fill it.
                 let stays = !cell.is_idle(now) || Arc::strong_count(cell) > 1;
                 left += u64::from(stays);
@@ -248,11 +248,11 @@ impl Shared {
             });
             // ORDERING: relaxed, as in `cell`. The next sweep counts cells that were inserted
             // meanwhile.
-            shared.count.store(left, Relaxed);
+            state.count.store(left, Relaxed);
             // ORDERING: relaxed, as above.
-            shared.sweep_at.store((left * 2).max(FIRST_SWEEP), Relaxed);
+            state.sweep_at.store((left * 2).max(FIRST_SWEEP), Relaxed);
             // ORDERING: relaxed, as above. No key becomes idle sooner.
-            shared.rested_at.store(now + GROWS, Relaxed);
+            state.rested_at.store(now + GROWS, Relaxed);
         });
     }
 
@@ -262,27 +262,27 @@ impl Shared {
     fn ask(
         self: &Arc<Self>,
         cell: &Arc<Cell>,
-        asked: &Asked<'_>,
+        request: &Request<'_>,
         cost: u64,
         deadline: Instant,
     ) -> JoinHandle<Result<Answer, Failure>> {
-        let (shared, right, text) = (Arc::clone(self), Right(Arc::clone(cell)), asked.text.to_owned());
+        let (state, permit, text) = (Arc::clone(self), AskPermit(Arc::clone(cell)), request.text.to_owned());
         tokio::spawn(async move {
-            let cell = &right.0;
-            let lease = cell.next_size(shared.most, shared.now());
-            let sent = shared.start.elapsed();
+            let cell = &permit.0;
+            let lease = cell.next_size(state.most, state.now());
+            let sent = state.start.elapsed();
             let op = Op::Check { cost, lease };
-            let answer = shared.core.ask_by(deadline, &text, op, None).await;
+            let answer = state.core.ask_by(deadline, &text, op, None).await;
             match &answer {
                 Ok(answer) => {
                     if answer.lease > 0 {
                         // `now` counts the tick that has begun, so it reaches the end of the lease
                         // before the time does.
-                        cell.purses.fill(answer.lease, ticks(sent + answer.hold), || shared.now());
+                        cell.pool.fill(answer.lease, ticks(sent + answer.hold), || state.now());
                     } else if cost == 0 {
-                        cell.deny(0, shared.now() + DRY);
+                        cell.deny(0, state.now() + DRY);
                     }
-                    cell.learn(answer, cost, shared.now(), shared.rest);
+                    cell.record(answer, cost, state.now(), state.rest);
                 }
                 // The lease may be lost, so the next one starts small.
                 // ORDERING: relaxed, as in `next_size`.
@@ -293,21 +293,21 @@ impl Shared {
     }
 
     /// Asks for the next lease while tokens of this one are left.
-    fn ask_early(self: &Arc<Self>, cell: &Arc<Cell>, asked: &Asked<'_>, left: u64, now: u64) {
+    fn ask_early(self: &Arc<Self>, cell: &Arc<Cell>, request: &Request<'_>, left: u64, now: u64) {
         // ORDERING: relaxed; it only decides how early the next lease is requested.
         let size = cell.size.load(Relaxed);
-        if left * 2 > size || size < 2 || !cell.purses.has_room(now) {
+        if left * 2 > size || size < 2 || !cell.pool.has_room(now) {
             return;
         }
-        if cell.denied_for(0, now).is_some() || !cell.purses.ask() {
+        if cell.denied_for(0, now).is_some() || !cell.pool.ask() {
             return;
         }
-        drop(self.ask(cell, asked, 0, self.core.deadline()));
+        drop(self.ask(cell, request, 0, self.core.deadline()));
     }
 }
 
 /// The right to sweep. Dropping it returns the right, also if the runtime ends before the sweep.
-struct Sweep(Arc<Shared>);
+struct Sweep(Arc<State>);
 
 impl Drop for Sweep {
     fn drop(&mut self) {
@@ -322,7 +322,7 @@ impl Cell {
         // ORDERING: relaxed; the word is the whole state.
         let word = self.denied.load(Relaxed);
         let (until, denied) = (word >> 24, word & MOST);
-        // ORDERING: relaxed, as in `learn`.
+        // ORDERING: relaxed, as in `record`.
         let wait = || self.retry_at.load(Relaxed).max(until) - now;
         (until > now && cost >= denied && (denied > 0 || cost == 0)).then(wait)
     }
@@ -337,10 +337,10 @@ impl Cell {
     }
 
     /// Stores the figures of an answer.
-    fn learn(&self, answer: &Answer, cost: u64, now: u64, rest: u64) {
+    fn record(&self, answer: &Answer, cost: u64, now: u64, rest: u64) {
         let decision = &answer.decision;
         // ORDERING: relaxed; a decision may mix the figures of two answers. The leased tokens are
-        // in the purses.
+        // in the pool.
         self.remaining.store(decision.remaining().saturating_sub(answer.lease), Relaxed);
         // ORDERING: relaxed, as above.
         self.reset_at.store(now.saturating_add(ticks(decision.reset_after())), Relaxed);
@@ -365,9 +365,9 @@ impl Cell {
         };
         // ORDERING: relaxed, as above.
         self.size.store(next, Relaxed);
-        // The cap is needed because a request that costs more than the purses hold gets here even
+        // The cap is needed because a request that costs more than the leases hold gets here even
         // when they are nearly full.
-        next.min((most * 2).saturating_sub(self.purses.held(now)))
+        next.min((most * 2).saturating_sub(self.pool.held(now)))
     }
 
     fn is_idle(&self, now: u64) -> bool {
@@ -375,24 +375,24 @@ impl Cell {
         let asked = self.asked.load(Relaxed);
         // ORDERING: relaxed, as in `denied_for`.
         let denied = self.denied.load(Relaxed) >> 24;
-        self.purses.held(now) == 0 && denied <= now && asked + GROWS < now
+        self.pool.held(now) == 0 && denied <= now && asked + GROWS < now
     }
 
     /// Returns a decision of this machine; `wait` is in ticks.
-    fn decision(&self, outcome: Outcome, asked: &Asked<'_>, limit: u64, wait: u64, now: u64) -> Decision {
+    fn decision(&self, outcome: Outcome, request: &Request<'_>, limit: u64, wait: u64, now: u64) -> Decision {
         let duration = |ticks: u64| Duration::from_nanos(ticks.saturating_mul(TICK));
-        // ORDERING: relaxed, as in `learn`.
+        // ORDERING: relaxed, as in `record`.
         let (remaining, reset_at) = (self.remaining.load(Relaxed), self.reset_at.load(Relaxed));
-        let remaining = remaining.saturating_add(self.purses.held(now)).min(limit);
+        let remaining = remaining.saturating_add(self.pool.held(now)).min(limit);
         let reset = duration(reset_at.saturating_sub(now));
         Decision::from(DecisionParts {
             outcome,
-            cost: asked.cost,
+            cost: request.cost,
             capacity: limit,
             remaining: if outcome == Outcome::Allowed {
                 remaining
             } else {
-                remaining.min(asked.cost.saturating_sub(1))
+                remaining.min(request.cost.saturating_sub(1))
             },
             wait: Some(duration(wait)),
             reset_after: reset,

@@ -6,12 +6,15 @@
 //!
 //! # async fn serve() -> Result<(), Box<dyn std::error::Error>> {
 //! let client = Client::open("redis://10.0.0.5:6379")?;
-//! client.connect().await?; // if the program is not to start without it
-//!
 //! let limiter: SharedLimiter<str> = SharedLimiter::builder(&client, "api", Quota::per_minute(600))
 //!     .algorithm(Algorithm::SlidingWindow)
 //!     .when_unavailable(WhenUnavailable::Local { share: 0.25 }) // four machines
 //!     .build()?;
+//!
+//! client.connect().await?; // if the program is not to start without it
+//! for warning in client.problems() {
+//!     eprintln!("{warning}");
+//! }
 //!
 //! if !limiter.check("alice").await.is_allowed() {
 //!     // Refuse.
@@ -48,6 +51,12 @@
 //! to live, one second longer than its state counts. A check is one `EVALSHA` on one key, so
 //! clusters need no special care.
 //!
+//! # Classes of callers
+//!
+//! A limiter may have a quota for each [`Class`] of callers, such as a free and a paid plan:
+//! [`SharedBuilder::class`], [`SharedLimiter::check_as`]. The script is told the quota of the class
+//! with each check, so no key is enumerated. A key that changes its class begins anew there.
+//!
 //! # When the store does not answer
 //!
 //! A check ends by its [deadline](SharedBuilder::deadline), 50 ms by default. After that
@@ -59,6 +68,29 @@
 //! a lost connection, open a circuit breaker: checks then end immediately, while one task probes
 //! until the server answers. A request whose answer is late or lost may have been counted; it is
 //! never sent again. [`SharedLimiter::stats`] and [`Client::stats`] count all of these.
+//!
+//! # What the servers must allow
+//!
+//! [`Client::connect`] tries it, and [`Client::health`] again: each limit runs its script on a key
+//! of its own names. A [`Problem`] names the command, the keys or the setting, and how to mend it.
+//! A server that can't be reached is not a mistake in the settings: it is connected when it is
+//! there, and tried then.
+//!
+//! - A user with access rules needs its keys and these commands:
+//!
+//!   ```text
+//!   ACL SETUSER limiter on >password ~tollgate:* +ping +eval +evalsha +time +get +set +del
+//!     +pexpire +pttl +zadd +zrem +zmscore +zrange +zrangebyscore +zremrangebyscore
+//!     +hmget +hkeys +hset +hdel
+//!   ```
+//!
+//!   A cluster also needs `+cluster|slots +asking`. With `+info` or `+config|get`, the eviction
+//!   policy can be read.
+//! - The server must be a primary.
+//! - `maxmemory-policy noeviction`, the default of Redis. Under any other policy a server whose
+//!   memory is full deletes states, all of which have a time to live, and a throttled key is then
+//!   admitted as a new one. With `noeviction` it refuses writes instead: throttled keys stay denied
+//!   by the store, and [`WhenUnavailable`] decides what the store would admit.
 //!
 //! # Features
 //!
@@ -77,11 +109,13 @@
 //! before the first check.
 
 mod builder;
+mod classes;
 mod client;
 mod connection;
 mod core;
 mod error;
-mod failure;
+mod fallback;
+mod health;
 #[cfg(feature = "http")]
 mod layer;
 mod lease;
@@ -94,10 +128,12 @@ mod unsynced;
 mod words;
 
 pub use builder::SharedBuilder;
-pub use client::{Client, ClientBuilder, ConnectError};
-pub use error::BuildError;
-pub use failure::WhenUnavailable;
-pub use limiter::{ResetError, SharedLimiter};
+pub use classes::Class;
+pub use client::{Client, ClientBuilder};
+pub use error::{BuildError, ConnectError, ResetError};
+pub use fallback::WhenUnavailable;
+pub use health::Problem;
+pub use limiter::SharedLimiter;
 pub use name::StoreKey;
 pub use stats::{ClientStats, SharedStats};
 

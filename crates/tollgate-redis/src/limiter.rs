@@ -1,23 +1,24 @@
 //! [`SharedLimiter`]: the limiter whose state machines share.
 
+pub(crate) mod tier;
+
 use crate::client::Client;
-use crate::core::{Asked, Core};
-use crate::lease::Leases;
-use crate::name::{Naming, StoreKey};
-use crate::scripts::method::Op;
-use crate::scripts::script::Failure;
+use crate::error::ResetError;
+use crate::name::StoreKey;
 use crate::stats::SharedStats;
-use crate::unsynced::Unsynced;
+use futures_util::future::join_all;
 use std::fmt;
 use std::marker::PhantomData;
-use std::sync::Arc;
-use tollgate::{Algorithm, Decision, Quota, Source, Tick};
+use tier::Tier;
+use tollgate::{Algorithm, Decision, Quota, Tick};
 
 /// A rate limiter whose counts live in a store that machines share.
 ///
 /// Limiters of the same name and kind of algorithm on the same servers share their counts, in any
 /// process and on any machine. Where their quotas differ, for instance while a new version is
 /// rolled out, each limiter judges by its own quota; what was taken stays taken.
+///
+/// A limiter may have several quotas, for [classes](crate::Class) of callers.
 ///
 /// A check never fails: if the store does not answer by the deadline,
 /// [`WhenUnavailable`](crate::WhenUnavailable) decides, and [`Decision::source`] says so.
@@ -45,46 +46,32 @@ use tollgate::{Algorithm, Decision, Quota, Source, Tick};
 /// lock before it reaches the connection, which all checks share. If the future of a check is
 /// dropped, the answer is lost, but the store may have counted the request.
 pub struct SharedLimiter<K: ?Sized> {
-    core: Arc<Core>,
-    naming: Naming,
-    mode: Mode,
-    name: String,
-    quota: Quota,
+    /// The default class, of the limit's own quota.
+    default: Tier,
+    /// The classes that have names.
+    classes: Vec<(String, Tier)>,
     algorithm: Algorithm,
     keys: PhantomData<fn(&K)>,
 }
 
-pub(crate) enum Mode {
-    Exact,
-    Lease(Leases),
-    Unsynced(Unsynced),
-}
-
-/// The error of [`SharedLimiter::reset`]: the store did not confirm that it deleted the key's
-/// state.
-#[derive(Clone, Debug, PartialEq)]
-pub struct ResetError {
-    problem: String,
-}
-
-impl fmt::Display for ResetError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the key may not be reset: {}", self.problem)
-    }
-}
-
-impl std::error::Error for ResetError {}
-
 impl<K: StoreKey + ?Sized> SharedLimiter<K> {
-    pub(crate) fn new(
-        core: Arc<Core>,
-        naming: Naming,
-        mode: Mode,
-        name: String,
-        quota: Quota,
-        algorithm: Algorithm,
-    ) -> Self {
-        Self { core, naming, mode, name, quota, algorithm, keys: PhantomData }
+    pub(crate) fn new(default: Tier, classes: Vec<(String, Tier)>, algorithm: Algorithm) -> Self {
+        Self { default, classes, algorithm, keys: PhantomData }
+    }
+
+    /// Returns the number of the class of this name, from 1; the default class is 0.
+    pub(crate) fn number_of(&self, class: &str) -> Option<usize> {
+        self.classes.iter().position(|(name, _)| name == class).map(|place| place + 1)
+    }
+
+    /// Returns the class of a number, the default class if there is none.
+    pub(crate) fn tier(&self, class: usize) -> &Tier {
+        let named = class.checked_sub(1).and_then(|place| self.classes.get(place));
+        named.map_or(&self.default, |(_, tier)| tier)
+    }
+
+    fn tiers(&self) -> impl Iterator<Item = &Tier> {
+        [&self.default].into_iter().chain(self.classes.iter().map(|(_, tier)| tier))
     }
 
     /// Checks one request of `key` and takes one token if it is allowed.
@@ -109,13 +96,7 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     /// # }
     /// ```
     pub async fn check_n(&self, key: &K, cost: u64) -> Decision {
-        let (name, text) = self.naming.name(key);
-        let asked = Asked { name, text: &text, cost };
-        match &self.mode {
-            Mode::Exact => self.core.check(asked, None).await,
-            Mode::Lease(leases) => leases.check(asked).await,
-            Mode::Unsynced(counts) => counts.check(asked, None, self.core.deadline()).await,
-        }
+        self.default.check(key, cost).await
     }
 
     /// Checks a request of `cost` tokens at a time that the caller gives, in ticks since the Unix
@@ -132,16 +113,11 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     /// # }
     /// ```
     pub async fn check_at(&self, key: &K, cost: u64, now: Tick) -> Decision {
-        let (name, text) = self.naming.name(key);
-        let asked = Asked { name, text: &text, cost };
-        match &self.mode {
-            Mode::Unsynced(counts) => counts.check(asked, Some(now), self.core.deadline()).await,
-            _ => self.core.check(asked, Some(now)).await,
-        }
+        self.default.check_at(key, cost, now).await
     }
 
     /// Checks each pair of a key and a cost, in the given order; with a single server, in one round
-    /// trip. The store is always asked, unless counts may stay
+    /// trip. The store is always request, unless counts may stay
     /// [unsynchronized](crate::SharedBuilder::max_unsynced).
     ///
     /// ```no_run
@@ -152,20 +128,8 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     /// # }
     /// ```
     pub async fn check_many(&self, requests: &[(&K, u64)]) -> Vec<Decision> {
-        let names: Vec<_> = requests.iter().map(|(key, _)| self.naming.name(*key)).collect();
-        let asked = names.iter().zip(requests);
-        let asked: Vec<_> =
-            asked.map(|((name, text), &(_, cost))| Asked { name: *name, text, cost }).collect();
-        match &self.mode {
-            Mode::Unsynced(counts) => {
-                let (mut decisions, deadline) = (Vec::with_capacity(asked.len()), self.core.deadline());
-                for asked in asked {
-                    decisions.push(counts.check(asked, None, deadline).await);
-                }
-                decisions
-            }
-            _ => self.core.check_all(&asked).await,
-        }
+        let requests = requests.iter().map(|&(key, cost)| (&self.default, key, cost));
+        tier::check_many(&requests.collect::<Vec<_>>()).await
     }
 
     /// Returns the store's decision for a request of one token, without taking it.
@@ -189,7 +153,7 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     /// # }
     /// ```
     pub async fn peek_n(&self, key: &K, cost: u64) -> Decision {
-        self.peek_by(key, cost, None).await
+        self.default.peek(key, cost, None).await
     }
 
     /// Returns the store's decision for a request of `cost` tokens at a time that the caller gives,
@@ -203,18 +167,7 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     /// # }
     /// ```
     pub async fn peek_at(&self, key: &K, cost: u64, now: Tick) -> Decision {
-        self.peek_by(key, cost, Some(now)).await
-    }
-
-    async fn peek_by(&self, key: &K, cost: u64, now: Option<Tick>) -> Decision {
-        let (name, text) = self.naming.name(key);
-        if let Mode::Unsynced(counts) = &self.mode {
-            return counts.peek(Asked { name, text: &text, cost }, now);
-        }
-        match self.core.ask(&text, Op::Peek { cost }, now).await {
-            Ok(answer) => answer.decision,
-            Err(_) => self.core.stand_in.peek(&name, cost, self.core.method.capacity()),
-        }
+        self.default.peek(key, cost, Some(now)).await
     }
 
     /// Gives back what `charge` took, if it still counts, to where it was taken: the store or this
@@ -244,7 +197,7 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     /// # }
     /// ```
     pub async fn refund_n(&self, key: &K, charge: &Decision, tokens: u64) {
-        self.refund_by(key, charge, tokens, None).await;
+        self.default.refund(key, charge, tokens, None).await;
     }
 
     /// Gives back at most `tokens` of what `charge` took, at a time that the caller gives.
@@ -259,24 +212,7 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     /// # }
     /// ```
     pub async fn refund_at(&self, key: &K, charge: &Decision, tokens: u64, now: Tick) {
-        self.refund_by(key, charge, tokens, Some(now)).await;
-    }
-
-    async fn refund_by(&self, key: &K, charge: &Decision, tokens: u64, now: Option<Tick>) {
-        let tokens = charge.charged().min(tokens);
-        if tokens == 0 {
-            return;
-        }
-        let (name, text) = self.naming.name(key);
-        match (charge.source(), &self.mode) {
-            (Source::Remote, _) => {
-                let _ = self.core.ask(&text, Op::Refund { charge, tokens }, now).await;
-            }
-            (Source::Prepaid, Mode::Lease(leases)) => leases.refund(&name, charge, tokens),
-            (Source::Prepaid, Mode::Unsynced(counts)) => counts.refund(name, charge, tokens),
-            (Source::Key | Source::Overflow, _) => self.core.stand_in.refund(&name, charge, tokens),
-            _ => {}
-        }
+        self.default.refund(key, charge, tokens, Some(now)).await;
     }
 
     /// Deletes the state of `key`, in the store and on this machine. Tokens that other machines
@@ -295,23 +231,7 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     /// # }
     /// ```
     pub async fn reset(&self, key: &K) -> Result<(), ResetError> {
-        let (name, text) = self.naming.name(key);
-        let deleted = self.core.client.delete(&text, self.core.deadline()).await;
-        // After the deletion: what this machine leased or pushed before it belongs to the deleted
-        // state.
-        self.core.stand_in.reset(&name);
-        match &self.mode {
-            Mode::Exact => {}
-            Mode::Lease(leases) => leases.forget(&name),
-            Mode::Unsynced(counts) => counts.forget(name),
-        }
-        deleted.map_err(|failure| ResetError {
-            problem: match failure {
-                Failure::Unavailable => "no connection to the store".to_owned(),
-                Failure::Unknown => "the store did not answer in time".to_owned(),
-                Failure::Refused(problem) => problem,
-            },
-        })
+        self.default.reset(key).await
     }
 
     /// Sends all counts that the store was not told yet, for at most the deadline of a check:
@@ -326,9 +246,7 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     /// # }
     /// ```
     pub async fn flush(&self) {
-        if let Mode::Unsynced(counts) = &self.mode {
-            counts.flush().await;
-        }
+        join_all(self.tiers().map(Tier::flush)).await;
     }
 
     /// Returns the quota.
@@ -343,7 +261,7 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     /// # Ok::<(), tollgate_redis::BuildError>(())
     /// ```
     pub fn quota(&self) -> Quota {
-        self.quota
+        self.default.quota
     }
 
     /// Returns the most tokens that one request can take: the burst of a bucket, the limit of a
@@ -359,7 +277,7 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     /// # Ok::<(), tollgate_redis::BuildError>(())
     /// ```
     pub fn capacity(&self) -> u64 {
-        self.core.method.capacity()
+        self.default.core.rule.capacity()
     }
 
     /// Returns the algorithm.
@@ -389,7 +307,7 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     /// # Ok::<(), tollgate_redis::BuildError>(())
     /// ```
     pub fn name(&self) -> &str {
-        &self.name
+        &self.default.core.trial.limit
     }
 
     /// Returns the client of the servers.
@@ -404,7 +322,7 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     /// # Ok::<(), tollgate_redis::BuildError>(())
     /// ```
     pub fn client(&self) -> &Client {
-        &self.core.client
+        &self.default.core.client
     }
 
     /// Returns what was counted since the limiter was built. Visits all keys that this machine
@@ -416,16 +334,12 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     /// # let client = Client::open("redis://127.0.0.1:6379")?;
     /// let quota = Quota::per_second(9).burst(5);
     /// let limiter = SharedLimiter::<str>::builder(&client, "api", quota).build()?;
-    /// assert_eq!(limiter.stats().stood_in, 0);
+    /// assert_eq!(limiter.stats().by_fallback, 0);
     /// # Ok::<(), tollgate_redis::BuildError>(())
     /// ```
     pub fn stats(&self) -> SharedStats {
-        let mut stats = self.core.counters.stats();
-        match &self.mode {
-            Mode::Exact => {}
-            Mode::Lease(leases) => stats.leased = leases.held(),
-            Mode::Unsynced(counts) => counts.add_to(&mut stats),
-        }
+        let mut stats = self.default.core.counters.stats();
+        self.tiers().for_each(|tier| tier.add_to(&mut stats));
         stats
     }
 }
@@ -433,8 +347,8 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
 impl<K: ?Sized> fmt::Debug for SharedLimiter<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SharedLimiter")
-            .field("name", &self.name)
-            .field("quota", &self.quota)
+            .field("name", &self.default.core.trial.limit)
+            .field("quota", &self.default.quota)
             .field("algorithm", &self.algorithm)
             .finish_non_exhaustive()
     }

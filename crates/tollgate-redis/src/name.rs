@@ -1,6 +1,7 @@
 //! The name of a key in the store.
 //!
-//! A name is `tollgate:<limit>:<letter>:<32 hexadecimal digits>`. The digits are the first half of
+//! A name is `tollgate:<limit>:<letter>:<32 hexadecimal digits>`, with `<class>:` before the digits
+//! for a class of callers that has a name. The digits are the first half of
 //! a SHA-256 of the key, because clients choose the keys and the programs that share a store do not
 //! trust clients: with a weaker hash a client could construct a key that collides with another's.
 //! The letter is the kind of state, so that a limit whose algorithm is changed never reads the
@@ -121,13 +122,25 @@ pub(crate) struct Naming {
 }
 
 impl Naming {
-    pub(crate) fn new(limit: &str, letter: char, readable: bool) -> Self {
+    /// `class` is the name of a class of callers, if it has one.
+    pub(crate) fn new(limit: &str, letter: char, class: Option<&str>, readable: bool) -> Self {
         let mut prefix = String::from("tollgate:");
         escape(limit.as_bytes(), &mut prefix);
         prefix.push(':');
         prefix.push(letter);
         prefix.push(':');
+        if let Some(class) = class {
+            // What follows the letter of the default class holds no colon, so the names of classes
+            // don't collide with it.
+            escape(class.as_bytes(), &mut prefix);
+            prefix.push(':');
+        }
         Self { prefix, readable }
+    }
+
+    /// Returns the names of all keys of the limit, without the part that differs.
+    pub(crate) fn prefix(&self) -> &str {
+        &self.prefix
     }
 
     pub(crate) fn name<K: StoreKey + ?Sized>(&self, key: &K) -> (Name, String) {
@@ -181,7 +194,7 @@ mod tests {
     use super::*;
 
     fn text<K: StoreKey + ?Sized>(readable: bool, key: &K) -> String {
-        Naming::new("api", 'b', readable).name(key).1
+        Naming::new("api", 'b', None, readable).name(key).1
     }
 
     #[test]

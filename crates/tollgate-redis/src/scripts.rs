@@ -1,4 +1,4 @@
 //! The scripts that the store runs, one for each algorithm, and the parsing of their answers.
 
-pub(crate) mod method;
+pub(crate) mod rule;
 pub(crate) mod script;

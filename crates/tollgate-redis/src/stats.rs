@@ -41,14 +41,14 @@ pub struct SharedStats {
     pub by_store: u64,
     /// Decisions that this machine made from leased tokens, or from tokens that may stay
     /// unsynchronized.
-    pub ahead: u64,
+    pub prepaid: u64,
     /// Decisions that [`WhenUnavailable`](crate::WhenUnavailable) made in place of the store.
-    pub stood_in: u64,
+    pub by_fallback: u64,
     /// Requests whose fate is unknown: the answer was late or lost, and the store may have counted
     /// them.
     pub unknown: u64,
-    /// Requests that the store refused to execute.
-    pub refused: u64,
+    /// Requests that the store did not execute, and answered with an error.
+    pub store_errors: u64,
     /// Requests that were not sent, because there was no connection or the breaker was open.
     pub unavailable: u64,
     /// Tokens of all keys that this machine has leased and not spent yet, without expired leases.
@@ -65,10 +65,10 @@ pub struct SharedStats {
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     by_store: AtomicU64,
-    ahead: AtomicU64,
-    stood_in: AtomicU64,
+    prepaid: AtomicU64,
+    by_fallback: AtomicU64,
     unknown: AtomicU64,
-    refused: AtomicU64,
+    store_errors: AtomicU64,
     unavailable: AtomicU64,
 }
 
@@ -76,10 +76,10 @@ pub(crate) struct Counters {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Event {
     ByStore,
-    Ahead,
-    StoodIn,
+    Prepaid,
+    ByFallback,
     Unknown,
-    Refused,
+    StoreError,
     Unavailable,
 }
 
@@ -87,10 +87,10 @@ impl Counters {
     pub(crate) fn count(&self, event: Event) {
         let counter = match event {
             Event::ByStore => &self.by_store,
-            Event::Ahead => &self.ahead,
-            Event::StoodIn => &self.stood_in,
+            Event::Prepaid => &self.prepaid,
+            Event::ByFallback => &self.by_fallback,
             Event::Unknown => &self.unknown,
-            Event::Refused => &self.refused,
+            Event::StoreError => &self.store_errors,
             Event::Unavailable => &self.unavailable,
         };
         // ORDERING: relaxed; a counter, here and below.
@@ -102,10 +102,10 @@ impl Counters {
         let read = |counter: &AtomicU64| counter.load(Relaxed);
         SharedStats {
             by_store: read(&self.by_store),
-            ahead: read(&self.ahead),
-            stood_in: read(&self.stood_in),
+            prepaid: read(&self.prepaid),
+            by_fallback: read(&self.by_fallback),
             unknown: read(&self.unknown),
-            refused: read(&self.refused),
+            store_errors: read(&self.store_errors),
             unavailable: read(&self.unavailable),
             ..SharedStats::default()
         }

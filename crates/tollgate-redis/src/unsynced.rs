@@ -47,43 +47,58 @@
 //! beyond the bound.) A request that costs more than `max_unsynced` asks the store.
 
 mod counts;
-mod tell;
+mod push;
 
-use crate::core::{Asked, Core};
+use crate::connection::trial::Trial;
+use crate::core::{self, Core, Request};
 use crate::error::BuildError;
-use crate::name::Name;
-use crate::scripts::script::Script;
+use crate::name::{Name, Naming};
+use crate::scripts::script::{Call, Script};
 use crate::stats::{Event, SharedStats};
 use crate::words::atomics::{AtomicBool, AtomicU64, Relaxed};
 use crate::words::count::{Full, MOST_LIMIT, MOST_UNSYNCED};
 use crate::words::recovery::Recovery;
-use counts::Shared;
+use counts::State;
+use push::{GRACE_MS, PushPermit};
 use scc::{HashIndex, Queue};
 use std::sync::Arc;
 use std::time::Duration;
-use tell::Right;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tollgate::{Algorithm, Decision, Tick};
 
 pub(crate) struct Unsynced {
-    shared: Arc<Shared>,
+    state: Arc<State>,
+}
+
+fn script() -> Script {
+    Script::new(include_str!("scripts/counts.lua"))
+}
+
+/// Returns the trial of a limit with unsynchronized counts; `now` is sent if checks send the time.
+pub(crate) fn trial(limit: &str, naming: &Naming, period: u64, now: Option<Tick>) -> Arc<Trial> {
+    let window = core::system_time().as_nanos() / 1000 / period;
+    let script = script();
+    let call = Call::new(&script, "").text("push").time(now).number(period).number(GRACE_MS);
+    let call = call.text("trial").number(window).number(1);
+    let commands = ["hmget", "hkeys", "hdel", "hset", "pttl", "pexpire"];
+    Trial::new(limit, naming, call, &commands, now.is_some())
 }
 
 impl Unsynced {
     /// Checks that the settings are within range.
     pub(crate) fn check_settings(
         algorithm: Algorithm,
-        limit: u64,
+        tokens: u64,
         max_unsynced: u64,
     ) -> Result<(), BuildError> {
         if !algorithm.has_windows() {
             return Err(BuildError::UnsyncedAlgorithm { algorithm });
         }
-        if limit > MOST_LIMIT {
-            return Err(BuildError::UnsyncedLimit { limit, most: MOST_LIMIT });
+        if tokens > MOST_LIMIT {
+            return Err(BuildError::UnsyncedQuota { tokens, most: MOST_LIMIT });
         }
-        let most = MOST_UNSYNCED.min(limit);
+        let most = MOST_UNSYNCED.min(tokens);
         if max_unsynced == 0 || max_unsynced > most {
             return Err(BuildError::MaxUnsynced { max_unsynced, most });
         }
@@ -91,12 +106,12 @@ impl Unsynced {
     }
 
     pub(crate) fn new(core: Arc<Core>, most: u64, max_keys: usize, period: u64, sliding: bool) -> Self {
-        let now = core.system_time();
-        let shared = Shared {
-            script: Script::new(include_str!("scripts/counts.lua")),
+        let now = core::system_time();
+        let state = State {
+            script: script(),
             node: format!("{:016x}", fastrand::u64(..)),
             most,
-            limit: core.method.capacity(),
+            limit: core.rule.capacity(),
             period,
             sliding,
             // A key may have two windows.
@@ -108,63 +123,63 @@ impl Unsynced {
             swept: AtomicU64::new(0),
             dirty: Queue::default(),
             woken: Notify::new(),
-            hurry: Notify::new(),
-            telling: AtomicBool::new(false),
+            urgent: Notify::new(),
+            pushing: AtomicBool::new(false),
             recovery: Recovery::default(),
             core,
         };
-        Self { shared: Arc::new(shared) }
+        Self { state: Arc::new(state) }
     }
 
     /// Checks a request, at `now` or by the store's time as far as it is known.
-    pub(crate) async fn check(&self, asked: Asked<'_>, now: Option<Tick>, deadline: Instant) -> Decision {
-        let shared = &self.shared;
-        let core = &shared.core;
+    pub(crate) async fn check(&self, request: Request<'_>, now: Option<Tick>, deadline: Instant) -> Decision {
+        let state = &self.state;
+        let core = &state.core;
         loop {
-            let now = shared.at(now);
-            let window = now / shared.period;
-            let Some(count) = shared.count(asked.name, asked.text, window) else {
-                return core.stand_in(asked);
+            let now = state.at(now);
+            let window = now / state.period;
+            let Some(count) = state.count(request.name, request.text, window) else {
+                return core.fall_back(request);
             };
-            let before = shared.before(asked.name, window);
-            let weighed = shared.weighed(before, now);
+            let before = state.before(request.name, window);
+            let weighed = state.weighed(before, now);
             let answered = count.answered.notified();
             let decided = |granted: bool, present: u64| {
-                core.counters.count(Event::Ahead);
-                shared.decision(granted, asked.cost, window, before, present, now)
+                core.counters.count(Event::Prepaid);
+                state.decision(granted, request.cost, window, before, present, now)
             };
-            let room = shared.limit.saturating_sub(weighed);
-            match count.admit(asked.cost, room, shared.most) {
+            let room = state.limit.saturating_sub(weighed);
+            match count.admit(request.cost, room, state.most) {
                 Ok(fields) => {
-                    if asked.cost > 0 {
-                        core.stand_in.keep_warm(&asked.name, asked.cost);
-                        shared.tell_later(&count);
-                        if fields.unsynced() * 2 >= shared.most {
-                            shared.hurry.notify_one();
+                    if request.cost > 0 {
+                        core.fallback.keep_warm(&request.name, request.cost);
+                        state.push_later(&count);
+                        if fields.unsynced() * 2 >= state.most {
+                            state.urgent.notify_one();
                         }
                     }
                     return decided(true, fields.present());
                 }
                 Err(Full::Limit) => return decided(false, count.fields().present()),
-                Err(Full::Unsynced) if !core.client.is_up(asked.text) => {
+                Err(Full::Unsynced) if !core.client.is_up(request.text) => {
                     // Starts the task that connects, if it is not running.
-                    shared.tell_later(&count);
-                    return core.stand_in(asked);
+                    state.push_later(&count);
+                    return core.fall_back(request);
                 }
-                Err(Full::Unsynced) if asked.cost > shared.most && count.push() => {
-                    return match shared.take(Right::new(shared, &count), asked.cost, deadline).await {
+                Err(Full::Unsynced) if request.cost > state.most && count.push() => {
+                    return match state.take(PushPermit::new(state, &count), request.cost, deadline).await {
                         Ok((granted, present)) => {
-                            core.stand_in.keep_warm(&asked.name, if granted { asked.cost } else { 0 });
+                            core.fallback.keep_warm(&request.name, if granted { request.cost } else { 0 });
                             decided(granted, present)
                         }
-                        Err(_) => core.stand_in(asked),
+                        Err(_) => core.fall_back(request),
                     };
                 }
                 Err(Full::Unsynced) => {
-                    shared.tell_later(&count);
-                    shared.hurry.notify_one();
+                    state.push_later(&count);
+                    state.urgent.notify_one();
                     if timeout_at(deadline, answered).await.is_err() {
-                        return core.stand_in(asked);
+                        return core.fall_back(request);
                     }
                 }
             }
@@ -172,61 +187,63 @@ impl Unsynced {
     }
 
     /// Returns the decision of a check, by what this machine knows, without taking anything.
-    pub(crate) fn peek(&self, asked: Asked<'_>, now: Option<Tick>) -> Decision {
-        let shared = &self.shared;
-        let now = shared.at(now);
-        let window = now / shared.period;
-        let present = shared.counts.peek_with(&(asked.name, window), |_, count| count.fields().present());
-        let (present, before) = (present.unwrap_or(0), shared.before(asked.name, window));
-        let used = present.saturating_add(shared.weighed(before, now)).saturating_add(asked.cost);
-        shared.decision(used <= shared.limit, asked.cost, window, before, present, now)
+    pub(crate) fn peek(&self, request: Request<'_>, now: Option<Tick>) -> Decision {
+        let state = &self.state;
+        let now = state.at(now);
+        let window = now / state.period;
+        let present = state.counts.peek_with(&(request.name, window), |_, count| count.fields().present());
+        let (present, before) = (present.unwrap_or(0), state.before(request.name, window));
+        let used = present.saturating_add(state.weighed(before, now)).saturating_add(request.cost);
+        state.decision(used <= state.limit, request.cost, window, before, present, now)
     }
 
     /// Gives back tokens that the store was not told of yet.
     pub(crate) fn refund(&self, name: Name, charge: &Decision, tokens: u64) {
-        let window = charge.at().as_nanos() / 1000 / self.shared.period;
-        if let Some(count) = self.shared.counts.peek_with(&(name, window), |_, count| Arc::clone(count)) {
+        let window = charge.at().as_nanos() / 1000 / self.state.period;
+        if let Some(count) = self.state.counts.peek_with(&(name, window), |_, count| Arc::clone(count)) {
             count.give_back(tokens);
         }
     }
 
     /// Removes what was admitted in the current windows.
     pub(crate) fn forget(&self, name: Name) {
-        let window = self.shared.now() / self.shared.period;
+        let window = self.state.now() / self.state.period;
         for window in [window.wrapping_sub(1), window] {
-            if self.shared.counts.remove_sync(&(name, window)) {
+            if self.state.counts.remove_sync(&(name, window)) {
                 // ORDERING: relaxed; a count. A sweep may already have subtracted this window.
-                let _ = self.shared.size.fetch_update(Relaxed, Relaxed, |size| size.checked_sub(1));
+                let _ = self.state.size.fetch_update(Relaxed, Relaxed, |size| size.checked_sub(1));
             }
         }
     }
 
     /// Tells the store all that it was not told, for at most the deadline of a check.
     pub(crate) async fn flush(&self) {
-        let shared = &self.shared;
+        let state = &self.state;
         let all = async {
             loop {
                 let mut unsynced = 0;
-                shared.each(|count| {
-                    if count.fields().unsynced() > 0 && shared.is_of_interest(count) {
+                state.each(|count| {
+                    if count.fields().unsynced() > 0 && state.is_of_interest(count) {
                         unsynced += 1;
-                        shared.enqueue(count);
+                        state.enqueue(count);
                     }
                 });
                 if unsynced == 0 {
                     return;
                 }
-                shared.tell_round().await;
+                state.push_round().await;
                 // Another task may be pushing some of them, or there is no connection.
                 sleep(Duration::from_millis(1)).await;
             }
         };
-        let _ = timeout(shared.core.deadline, all).await;
+        let _ = timeout(state.core.deadline, all).await;
     }
 
     /// Adds the tokens that are unsynchronized now.
     pub(crate) fn add_to(&self, stats: &mut SharedStats) {
-        let SharedStats { unsynced, in_flight, most_unsynced, .. } = self.shared.unsynced();
-        *stats = SharedStats { unsynced, in_flight, most_unsynced, ..*stats };
+        let SharedStats { unsynced, in_flight, most_unsynced, .. } = self.state.unsynced();
+        stats.unsynced += unsynced;
+        stats.in_flight += in_flight;
+        stats.most_unsynced = stats.most_unsynced.max(most_unsynced);
     }
 }

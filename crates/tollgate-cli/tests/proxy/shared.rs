@@ -72,3 +72,17 @@ async fn a_proxy_starts_without_its_store_and_says_so() {
     })
     .await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_proxy_says_at_its_start_what_is_wrong_with_its_store() {
+    let upstream = Upstream::start(hello).await;
+    let store = Server::start();
+    store.command(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
+    let proxy = sharing(&upstream, &store, &[]);
+    assert!(proxy.said().contains("limits are shared with all proxies"), "{}", proxy.said());
+    assert!(proxy.said().contains("warning: the maxmemory-policy of 127.0.0.1:"), "{}", proxy.said());
+    store.command(&["ACL", "SETUSER", "default", "-evalsha"]);
+    let proxy = sharing(&upstream, &store, &[]);
+    assert!(proxy.said().contains("may not run the command `evalsha`"), "{}", proxy.said());
+    assert!(proxy.said().contains("limits are not shared until the store answers"), "{}", proxy.said());
+}

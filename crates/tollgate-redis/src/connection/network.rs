@@ -2,13 +2,15 @@
 
 use super::breaker::Pass;
 use super::node::{Found, Node};
-use super::servers::{Line, Servers, Settings, Way};
-use super::slots::{self, Map, Range};
+use super::servers::{Connection, Endpoint, Servers, Settings, breaks_connection};
+use super::slots::{self, Range, SlotMap};
+use super::trial::{self, Trials, Tried};
+use crate::health::Problem;
 use crate::scripts::script::Failure;
 use crate::stats::ClientStats;
 use crate::words::atomics::{AtomicBool, AtomicU64, Relaxed};
 use arc_swap::ArcSwap;
-use futures_util::future::select_ok;
+use futures_util::future::{join_all, select_ok};
 use redis::{ErrorKind, RedisError, RedisResult, ServerError, ServerErrorKind};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -21,9 +23,12 @@ const PROBE: Duration = Duration::from_millis(200);
 pub(crate) struct Network {
     pub(crate) servers: Servers,
     settings: Settings,
-    map: ArcSwap<Map>,
+    map: ArcSwap<SlotMap>,
+    pub(crate) trials: Trials,
+    /// Whether limits are tried on each new connection.
+    tries: AtomicBool,
     /// Whether a task is reading the topology of the cluster.
-    looking: AtomicBool,
+    refreshing: AtomicBool,
     /// How many connections were opened.
     connections: AtomicU64,
     /// How often the breakers of nodes that are gone have opened.
@@ -41,48 +46,96 @@ pub(crate) enum Target {
     },
 }
 
-/// Returns whether an error means that this connection is unusable, at least for now.
-fn is_of_the_line(error: &RedisError) -> bool {
-    match error.kind() {
-        ErrorKind::Server(kind) => matches!(
-            kind,
-            ServerErrorKind::BusyLoading
-                | ServerErrorKind::MasterDown
-                | ServerErrorKind::ReadOnly
-                | ServerErrorKind::ClusterDown
-                | ServerErrorKind::TryAgain
-        ),
-        ErrorKind::Extension | ErrorKind::UnexpectedReturnType => false,
-        _ => true,
-    }
-}
-
 impl Network {
     pub(crate) fn new(servers: Servers, settings: Settings) -> Self {
-        let map = ArcSwap::from_pointee(Map::of(Node::new(servers.first())));
-        let (looking, connections, opened) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
-        Self { servers, settings, map, looking, connections, opened }
+        let map = ArcSwap::from_pointee(SlotMap::of(Node::new(servers.first())));
+        Self {
+            servers,
+            settings,
+            map,
+            trials: Trials::default(),
+            tries: AtomicBool::new(false),
+            refreshing: AtomicBool::new(false),
+            connections: AtomicU64::new(0),
+            opened: AtomicU64::new(0),
+        }
     }
 
-    pub(crate) fn map(&self) -> Arc<Map> {
+    pub(crate) fn map(&self) -> Arc<SlotMap> {
         self.map.load_full()
     }
 
     /// Returns the slot of a key; it is not used without a cluster.
     pub(crate) fn slot(&self, key: &str) -> u16 {
-        match self.servers {
-            Servers::Cluster { .. } => Map::slot(key),
-            _ => 0,
+        match self.is_cluster() {
+            true => SlotMap::slot(key),
+            false => 0,
         }
     }
 
     /// Connects now.
     pub(crate) async fn connect(&self) -> RedisResult<()> {
+        self.try_from_now_on();
         let node = Arc::clone(self.map.load().node(0));
         self.attempt(&node).await?;
         node.breaker.close();
         node.changed.notify_waiters();
         Ok(())
+    }
+
+    fn try_from_now_on(&self) {
+        // ORDERING: relaxed; a flag on which nothing else depends.
+        self.tries.store(true, Relaxed);
+    }
+
+    /// Tries all limits on each server that has keys, now and on each new connection, and returns
+    /// what is wrong.
+    pub(crate) async fn try_limits(self: &Arc<Self>) -> Vec<Problem> {
+        self.try_from_now_on();
+        let deadline = Instant::now() + self.patience();
+        // The nodes of a cluster are known when one of them has answered.
+        let _ = self.connection(&Target::Slot(0), deadline).await;
+        let map = self.map();
+        let nodes = map.nodes().iter().filter(|node| map.has_keys(node));
+        let each = nodes.map(async |node| {
+            let target = Target::Node { node: Arc::clone(node), asking: false };
+            if let Ok((node, connection)) = self.connection(&target, deadline).await {
+                self.try_node(&node, &connection).await;
+            }
+        });
+        join_all(each).await;
+        self.problems()
+    }
+
+    /// Tries all limits on a node.
+    async fn try_node(&self, node: &Arc<Node>, connection: &Connection) {
+        let (server, user) = self.servers.describe(&node.endpoint);
+        let (map, limits) = (self.map(), self.trials.all());
+        let key = |limit: &trial::Trial| map.key_on(node, || limit.key(fastrand::u64(..)));
+        let trials: Vec<_> = limits.iter().filter_map(|limit| Some((&**limit, key(limit)?))).collect();
+        let tried = Tried { server: &server, user: &user };
+        let found = timeout(self.patience(), trial::run_all(&trials, connection, &tried)).await;
+        let reason = || "no answer in time".to_owned();
+        let found =
+            found.unwrap_or_else(|_| vec![Problem::Unreachable { server: server.clone(), reason: reason() }]);
+        node.problems.store(Arc::new(found));
+    }
+
+    /// Returns the servers that have keys and can't be reached, and what the last trials have
+    /// found.
+    pub(crate) fn problems(&self) -> Vec<Problem> {
+        let map = self.map();
+        let of_node = |node: &Arc<Node>| {
+            let (server, _) = self.servers.describe(&node.endpoint);
+            let reason = "it is lost, or could not be made".to_owned();
+            let away = matches!(node.find(), Found::Away).then_some(Problem::Unreachable { server, reason });
+            away.into_iter().chain(node.problems.load().to_vec())
+        };
+        map.nodes().iter().filter(|node| map.has_keys(node)).flat_map(of_node).collect()
+    }
+
+    pub(crate) fn is_cluster(&self) -> bool {
+        matches!(self.servers, Servers::Cluster { .. })
     }
 
     pub(crate) fn stats(&self) -> ClientStats {
@@ -91,7 +144,7 @@ impl Network {
         // ORDERING: relaxed; a counter.
         let gone = self.opened.load(Relaxed);
         ClientStats {
-            connected: map.nodes().iter().any(|node| node.line().is_some()),
+            connected: map.nodes().iter().any(|node| node.connection().is_some()),
             breakers_open: open.count(),
             breaker_opened: gone + map.nodes().iter().map(|node| node.breaker.opened()).sum::<u64>(),
         }
@@ -115,11 +168,11 @@ impl Network {
 
     /// Returns the connection to the target, unless its breaker is open. Waits for the first
     /// connection.
-    pub(crate) async fn line(
+    pub(crate) async fn connection(
         self: &Arc<Self>,
         target: &Target,
         deadline: Instant,
-    ) -> Result<(Arc<Node>, Arc<Line>), Failure> {
+    ) -> Result<(Arc<Node>, Arc<Connection>), Failure> {
         loop {
             let node = match target {
                 Target::Slot(slot) => Arc::clone(self.map.load().node(*slot)),
@@ -127,7 +180,7 @@ impl Network {
             };
             let changed = node.changed.notified();
             match node.find() {
-                Found::Line(line) => return Ok((Arc::clone(&node), line)),
+                Found::Connected(connection) => return Ok((Arc::clone(&node), connection)),
                 Found::Starting => {
                     self.probe(&node);
                     if timeout_at(deadline, changed).await.is_err() {
@@ -147,22 +200,22 @@ impl Network {
         let words = [ServerErrorKind::Ask, ServerErrorKind::Moved];
         match error.kind() {
             Some(ServerErrorKind::NoScript) => true,
-            Some(kind) => matches!(self.servers, Servers::Cluster { .. }) && words.contains(&kind),
+            Some(kind) => self.is_cluster() && words.contains(&kind),
             None => false,
         }
     }
 
     /// Returns where a node redirects a request that it has not executed, because another node has
     /// the slot, or will have it.
-    pub(crate) fn sent_on(self: &Arc<Self>, error: &RedisError) -> Option<Target> {
-        if !matches!(self.servers, Servers::Cluster { .. }) {
+    pub(crate) fn redirected(self: &Arc<Self>, error: &RedisError) -> Option<Target> {
+        if !self.is_cluster() {
             return None;
         }
         let (host, port) = error.redirect_node()?.0.rsplit_once(':')?;
         let address = (host.to_owned(), port.parse().ok()?);
         let asking = error.kind() == ErrorKind::Server(ServerErrorKind::Ask);
         if !asking {
-            self.look_later();
+            self.refresh_later();
         }
         Some(Target::Node { node: self.node_at(&address)?, asking })
     }
@@ -182,16 +235,16 @@ impl Network {
     }
 
     /// Classifies an answer, and updates the node's breaker and connection.
-    pub(crate) fn judge<T>(
+    pub(crate) fn settle<T>(
         self: &Arc<Self>,
         node: &Arc<Node>,
-        line: &Arc<Line>,
+        connection: &Arc<Connection>,
         answered: Option<RedisResult<T>>,
     ) -> Result<T, Failure> {
         let error = match answered {
             None => {
                 // A late answer on a connection that was replaced says nothing about the new one.
-                if node.has(line) && node.breaker.late() {
+                if node.has(connection) && node.breaker.late() {
                     self.probe(node);
                 }
                 return Err(Failure::Unknown);
@@ -203,15 +256,15 @@ impl Network {
             Some(Err(error)) => error,
         };
         let refused = matches!(error.kind(), ErrorKind::Server(_) | ErrorKind::Extension);
-        if is_of_the_line(&error) {
+        if breaks_connection(&error) {
             // Not if the connection was already replaced.
-            if node.has(line) && node.breaker.open() {
+            if node.has(connection) && node.breaker.open() {
                 self.probe(node);
             }
         } else {
             node.breaker.answered();
         }
-        Err(if refused { Failure::Refused(error.to_string()) } else { Failure::Unknown })
+        Err(if refused { Failure::Server(error.to_string()) } else { Failure::Unknown })
     }
 
     /// Starts the task that probes a node until it answers, unless it is running.
@@ -223,63 +276,66 @@ impl Network {
 
     /// Connects to a node. For a cluster whose topology is unknown, reads the topology instead.
     async fn attempt(&self, node: &Node) -> RedisResult<()> {
-        if matches!(node.way, Way::Cluster) {
-            return self.look().await;
+        if matches!(node.endpoint, Endpoint::Cluster) {
+            return self.refresh().await;
         }
-        let line = self.servers.dial(&node.way, &self.settings).await?;
+        let connection = self.servers.connect(&node.endpoint, &self.settings).await?;
         // ORDERING: relaxed; a counter. Incremented first, so that no answer comes over a
         // connection that was not counted: `install` publishes it.
         self.connections.fetch_add(1, Relaxed);
-        node.install(line);
+        node.install(connection);
         Ok(())
     }
 
     /// Reads the topology of the cluster, in a task of its own.
-    fn look_later(self: &Arc<Self>) {
+    fn refresh_later(self: &Arc<Self>) {
         // ORDERING: relaxed; it only bounds the number of tasks.
-        if self.looking.swap(true, Relaxed) {
+        if self.refreshing.swap(true, Relaxed) {
             return;
         }
         let inner = Arc::clone(self);
         tokio::spawn(async move {
-            let _ = timeout(inner.patience(), inner.look()).await;
+            let _ = timeout(inner.patience(), inner.refresh()).await;
             // ORDERING: relaxed, as above.
-            inner.looking.store(false, Relaxed);
+            inner.refreshing.store(false, Relaxed);
         });
     }
 
     /// Asks the nodes for the topology of the cluster, connected nodes first. The first answer
     /// counts.
-    async fn look(&self) -> RedisResult<()> {
+    async fn refresh(&self) -> RedisResult<()> {
         let map = self.map.load_full();
-        let connected = map.nodes().iter().filter_map(|node| Some((node.way.address()?, node.line()?)));
-        let asked: Vec<_> = connected.map(|((host, _), line)| Box::pin(ask_slots(line, host))).collect();
+        let connected =
+            map.nodes().iter().filter_map(|node| Some((node.endpoint.address()?, node.connection()?)));
+        let asked: Vec<_> =
+            connected.map(|((host, _), connection)| Box::pin(ask_slots(connection, host))).collect();
         if !asked.is_empty()
             && let Ok(Ok((ranges, _))) = timeout(PROBE, select_ok(asked)).await
         {
-            return self.learn(&ranges);
+            return self.apply(&ranges);
         }
-        let mut addresses = self.servers.known();
-        addresses.extend(map.nodes().iter().filter_map(|node| node.way.address().cloned()));
+        let mut addresses = self.servers.seeds();
+        addresses.extend(map.nodes().iter().filter_map(|node| node.endpoint.address().cloned()));
         addresses.sort();
         addresses.dedup();
-        let asked = addresses.iter().map(|address| Box::pin(self.dial_and_ask(address)));
-        self.learn(&select_ok(asked).await?.0)
+        let asked = addresses.iter().map(|address| Box::pin(self.connect_and_ask(address)));
+        self.apply(&select_ok(asked).await?.0)
     }
 
-    async fn dial_and_ask(&self, address: &(String, u16)) -> RedisResult<Vec<Range>> {
+    async fn connect_and_ask(&self, address: &(String, u16)) -> RedisResult<Vec<Range>> {
         let none = || (ErrorKind::InvalidClientConfig, "no address of a node");
-        let way = self.servers.node(address).ok_or_else(none)?;
-        let line = self.servers.dial(&way, &self.settings).await?;
-        ask_slots(Arc::new(line), &address.0).await
+        let endpoint = self.servers.node(address).ok_or_else(none)?;
+        let connection = self.servers.connect(&endpoint, &self.settings).await?;
+        ask_slots(Arc::new(connection), &address.0).await
     }
 
-    fn learn(&self, ranges: &[Range]) -> RedisResult<()> {
-        let mut learned = false;
+    /// Replaces the map by what a server says of its slots.
+    fn apply(&self, ranges: &[Range]) -> RedisResult<()> {
+        let mut valid = false;
         let before = self.map.rcu(|map| {
-            let told = map.told(ranges, &self.servers);
-            learned = told.is_some();
-            told.map_or_else(|| Arc::clone(map), Arc::new)
+            let updated = map.updated(ranges, &self.servers);
+            valid = updated.is_some();
+            updated.map_or_else(|| Arc::clone(map), Arc::new)
         });
         let now = self.map.load();
         for gone in before.nodes().iter().filter(|node| !now.holds(node)) {
@@ -288,7 +344,7 @@ impl Network {
             gone.changed.notify_waiters();
         }
         let odd = (ErrorKind::UnexpectedReturnType, "invalid slots in the answer of a server");
-        if learned { Ok(()) } else { Err(odd.into()) }
+        if valid { Ok(()) } else { Err(odd.into()) }
     }
 
     /// Returns whether the node has no slots any more.
@@ -298,11 +354,12 @@ impl Network {
 }
 
 /// Reads a node's view of the slots; `host` is the name by which the node was reached.
-async fn ask_slots(line: Arc<Line>, host: &str) -> RedisResult<Vec<Range>> {
+async fn ask_slots(connection: Arc<Connection>, host: &str) -> RedisResult<Vec<Range>> {
     let mut slots = redis::cmd("CLUSTER");
     slots.arg("SLOTS");
-    let told = slots::ranges(line.send(slots, false).await?, host).filter(|ranges| !ranges.is_empty());
-    Ok(told.ok_or((ErrorKind::UnexpectedReturnType, "missing slots in the answer of a server"))?)
+    let ranges =
+        slots::ranges(connection.send(slots, false).await?, host).filter(|ranges| !ranges.is_empty());
+    Ok(ranges.ok_or((ErrorKind::UnexpectedReturnType, "missing slots in the answer of a server"))?)
 }
 
 /// The task that probes a node. It ends with the client, and when the node is gone.
@@ -320,9 +377,9 @@ impl Probe {
             }
             sleep(breaker.next_pause()).await;
             let Some(client) = self.client.upgrade() else { return };
-            if matches!(self.node.way, Way::Node { .. }) && breaker.pass() == Pass::Open {
+            if matches!(self.node.endpoint, Endpoint::Node { .. }) && breaker.pass() == Pass::Open {
                 // Another node may have taken its slots.
-                let _ = timeout(client.patience(), client.look()).await;
+                let _ = timeout(client.patience(), client.refresh()).await;
                 if client.is_gone(&self.node) {
                     return;
                 }
@@ -336,6 +393,13 @@ impl Probe {
             }
             self.node.changed.notify_waiters();
             if answered {
+                // ORDERING: relaxed, as in `try_from_now_on`.
+                if client.tries.load(Relaxed)
+                    && let Some(connection) = self.node.connection()
+                {
+                    let node = Arc::clone(&self.node);
+                    tokio::spawn(async move { client.try_node(&node, &connection).await });
+                }
                 return;
             }
         }

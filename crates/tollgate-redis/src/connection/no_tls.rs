@@ -1,4 +1,4 @@
-//! The stand-in for TLS without the feature `tls`: refuses addresses that ask for it.
+//! What stands in for TLS without the feature `tls`: refuses addresses that ask for it.
 
 use crate::error::BuildError;
 use redis::sentinel::SentinelClientBuilder;

@@ -10,7 +10,7 @@ use redis::io::tcp::TcpSettings;
 use redis::sentinel::{SentinelClient, SentinelClientBuilder, SentinelServerType};
 use redis::{
     AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo,
-    Pipeline, RedisResult, TlsMode, Value,
+    Pipeline, RedisError, RedisResult, ServerErrorKind, TlsMode, Value,
 };
 use std::time::Duration;
 
@@ -43,13 +43,13 @@ pub(crate) enum Servers {
     },
     /// The nodes that were named, from which the others are learned.
     Cluster {
-        known: Vec<ConnectionInfo>,
+        seeds: Vec<ConnectionInfo>,
         tls: Tls,
     },
 }
 
 /// How to reach one server.
-pub(crate) enum Way {
+pub(crate) enum Endpoint {
     /// The server that was named, or the master that sentinels name now.
     Given,
     /// Any node that answers with the topology of the cluster.
@@ -58,7 +58,7 @@ pub(crate) enum Way {
     Node { address: (String, u16), client: Box<Client> },
 }
 
-impl Way {
+impl Endpoint {
     /// Returns the address of a node of a cluster.
     pub(crate) fn address(&self) -> Option<&(String, u16)> {
         match self {
@@ -74,7 +74,7 @@ impl Way {
 
 /// A connection; clones share it.
 #[derive(Clone)]
-pub(crate) struct Line(MultiplexedConnection);
+pub(crate) struct Connection(MultiplexedConnection);
 
 impl Servers {
     pub(crate) fn new(addresses: Addresses, settings: &Settings) -> Result<Self, BuildError> {
@@ -97,19 +97,19 @@ impl Servers {
                     Ok(servers)
                 }
                 Addresses::Cluster(urls) => {
-                    let known = urls.into_iter().map(String::into_connection_info);
-                    let known = known.collect::<RedisResult<Vec<_>>>()?;
-                    if known.is_empty() {
+                    let seeds = urls.into_iter().map(String::into_connection_info);
+                    let seeds = seeds.collect::<RedisResult<Vec<_>>>()?;
+                    if seeds.is_empty() {
                         return Err((
                             ErrorKind::InvalidClientConfig,
                             "a cluster needs an address at the least",
                         )
                             .into());
                     }
-                    for info in &known {
+                    for info in &seeds {
                         client(info.clone(), &settings.tls)?;
                     }
-                    Ok(Self::Cluster { known, tls: settings.tls.clone() })
+                    Ok(Self::Cluster { seeds, tls: settings.tls.clone() })
                 }
             }
         };
@@ -139,19 +139,19 @@ impl Servers {
     }
 
     /// Returns how the first request reaches its server.
-    pub(crate) fn first(&self) -> Way {
+    pub(crate) fn first(&self) -> Endpoint {
         match self {
-            Self::Cluster { .. } => Way::Cluster,
-            _ => Way::Given,
+            Self::Cluster { .. } => Endpoint::Cluster,
+            _ => Endpoint::Given,
         }
     }
 
     /// Returns how to reach a node of the cluster, with the password and the TLS setting of the
     /// named nodes.
-    pub(crate) fn node(&self, address: &(String, u16)) -> Option<Way> {
-        let Self::Cluster { known, tls } = self else { return None };
+    pub(crate) fn node(&self, address: &(String, u16)) -> Option<Endpoint> {
+        let Self::Cluster { seeds, tls } = self else { return None };
         let (host, port) = address.clone();
-        let named = known.first()?;
+        let named = seeds.first()?;
         let addr = match named.addr() {
             ConnectionAddr::TcpTls { .. } => {
                 ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None }
@@ -159,29 +159,46 @@ impl Servers {
             _ => ConnectionAddr::Tcp(host, port),
         };
         let client = client(named.clone().set_addr(addr), tls).ok()?;
-        Some(Way::Node { address: address.clone(), client: Box::new(client) })
+        Some(Endpoint::Node { address: address.clone(), client: Box::new(client) })
+    }
+
+    /// Returns the address of a server, and the user of its connections.
+    pub(crate) fn describe(&self, endpoint: &Endpoint) -> (String, String) {
+        let (address, info) = match (self, endpoint) {
+            (_, Endpoint::Node { address: (host, port), client }) => {
+                (format!("{host}:{port}"), Some(client.get_connection_info()))
+            }
+            (Self::One(client), _) => {
+                let info = client.get_connection_info();
+                (info.addr().to_string(), Some(info))
+            }
+            (Self::Sentinel { name, master, .. }, _) => (format!("the master `{name}`"), Some(master)),
+            (Self::Cluster { seeds, .. }, _) => ("the cluster".to_owned(), seeds.first()),
+        };
+        let user = info.and_then(|info| info.redis_settings().username()).filter(|user| !user.is_empty());
+        (address, user.unwrap_or("default").to_owned())
     }
 
     /// Returns the nodes of a cluster that were named.
-    pub(crate) fn known(&self) -> Vec<(String, u16)> {
-        let Self::Cluster { known, .. } = self else { return Vec::new() };
+    pub(crate) fn seeds(&self) -> Vec<(String, u16)> {
+        let Self::Cluster { seeds, .. } = self else { return Vec::new() };
         let address = |info: &ConnectionInfo| match info.addr() {
             ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
                 Some((host.clone(), *port))
             }
             _ => None,
         };
-        known.iter().filter_map(address).collect()
+        seeds.iter().filter_map(address).collect()
     }
 
     /// Opens a connection and waits for the answer to a PING.
-    pub(crate) async fn dial(&self, way: &Way, settings: &Settings) -> RedisResult<Line> {
+    pub(crate) async fn connect(&self, endpoint: &Endpoint, settings: &Settings) -> RedisResult<Connection> {
         // Without the client's own timeouts: each caller has a deadline.
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(settings.connection_timeout))
             .set_response_timeout(None);
-        let line = match (way, self) {
-            (Way::Node { client, .. }, _) => {
+        let connection = match (endpoint, self) {
+            (Endpoint::Node { client, .. }, _) => {
                 client.get_multiplexed_async_connection_with_config(&config).await?
             }
             (_, Self::One(client)) => client.get_multiplexed_async_connection_with_config(&config).await?,
@@ -192,9 +209,9 @@ impl Servers {
                 sentinel.get_async_connection_with_config(&config).await?
             }
         };
-        let line = Line(line);
-        line.send(redis::cmd("PING"), false).await?;
-        Ok(line)
+        let connection = Connection(connection);
+        connection.send(redis::cmd("PING"), false).await?;
+        Ok(connection)
     }
 }
 
@@ -215,7 +232,23 @@ fn tcp() -> TcpSettings {
     settings
 }
 
-impl Line {
+/// Returns whether an error means that this connection is unusable, at least for now.
+pub(crate) fn breaks_connection(error: &RedisError) -> bool {
+    match error.kind() {
+        ErrorKind::Server(kind) => matches!(
+            kind,
+            ServerErrorKind::BusyLoading
+                | ServerErrorKind::MasterDown
+                | ServerErrorKind::ReadOnly
+                | ServerErrorKind::ClusterDown
+                | ServerErrorKind::TryAgain
+        ),
+        ErrorKind::Extension | ErrorKind::UnexpectedReturnType => false,
+        _ => true,
+    }
+}
+
+impl Connection {
     /// Sends a command; `asking` for a slot that is being migrated to this node.
     pub(crate) async fn send(&self, cmd: Cmd, asking: bool) -> RedisResult<Value> {
         if !asking {

@@ -1,4 +1,4 @@
-//! [`Map`]: which node of a cluster has a key.
+//! [`SlotMap`]: which node of a cluster has a key.
 //!
 //! Each node has its own connection here, in place of a cluster client that owns all of them. While
 //! such a client looks for a lost node, it delays requests to the others, asks nodes that don't
@@ -13,7 +13,7 @@ use std::sync::Arc;
 const SLOTS: u16 = 16_384;
 
 /// A snapshot of the nodes and their slots. Each change makes a new one.
-pub(crate) struct Map {
+pub(crate) struct SlotMap {
     /// At least one.
     nodes: Vec<Arc<Node>>,
     /// For each slot, the index of its node; `None` if all keys are with the first.
@@ -23,7 +23,7 @@ pub(crate) struct Map {
 /// A range of slots, first and last, and the address of their master.
 pub(crate) type Range = (u16, u16, (String, u16));
 
-impl Map {
+impl SlotMap {
     /// A map in which one node has all keys.
     pub(crate) fn of(node: Arc<Node>) -> Self {
         Self { nodes: vec![node], slots: None }
@@ -47,12 +47,28 @@ impl Map {
         &self.nodes[usize::from(number)]
     }
 
+    /// Returns whether keys are on this node.
+    pub(crate) fn has_keys(&self, node: &Arc<Node>) -> bool {
+        let number = self.nodes.iter().position(|held| Arc::ptr_eq(held, node));
+        let number = number.and_then(|number| u16::try_from(number).ok());
+        number.is_some_and(|number| self.slots.as_ref().map_or(number == 0, |slots| slots.contains(&number)))
+    }
+
+    /// Returns the first of `keys` that is on this node; `None` if none of many is.
+    pub(crate) fn key_on(&self, node: &Arc<Node>, mut key: impl FnMut() -> String) -> Option<String> {
+        // Far more than it takes to find one of 16,384 slots.
+        (0..200_000).map(|_| key()).find(|key| {
+            let slot = if self.is_known() { Self::slot(key) } else { 0 };
+            Arc::ptr_eq(self.node(slot), node)
+        })
+    }
+
     pub(crate) fn holds(&self, node: &Arc<Node>) -> bool {
         self.nodes.iter().any(|held| Arc::ptr_eq(held, node))
     }
 
     pub(crate) fn at(&self, address: &(String, u16)) -> Option<&Arc<Node>> {
-        self.nodes.iter().find(|node| node.way.is_at(address))
+        self.nodes.iter().find(|node| node.endpoint.is_at(address))
     }
 
     /// Returns the map with another node, which has no slots.
@@ -65,11 +81,11 @@ impl Map {
     /// Returns the map that a server's ranges describe. Nodes without slots stay while they can be
     /// reached, because slots may be migrating to them. A slot that no range contains keeps its
     /// node.
-    pub(crate) fn told(&self, ranges: &[Range], servers: &Servers) -> Option<Self> {
+    pub(crate) fn updated(&self, ranges: &[Range], servers: &Servers) -> Option<Self> {
         let mut nodes: Vec<Arc<Node>> = Vec::new();
         let mut slots = vec![u16::MAX; usize::from(SLOTS)].into_boxed_slice();
         for (first, last, address) in ranges {
-            let known = nodes.iter().chain(&self.nodes).find(|node| node.way.is_at(address)).cloned();
+            let known = nodes.iter().chain(&self.nodes).find(|node| node.endpoint.is_at(address)).cloned();
             let node = known.map_or_else(|| servers.node(address).map(Node::new), Some)?;
             let number = number(&mut nodes, &node)?;
             // `get_mut` accepts a reversed range as an empty one, so it is refused here.
@@ -87,7 +103,7 @@ impl Map {
             }
         }
         for node in &self.nodes {
-            if matches!(node.find(), Found::Line(_)) {
+            if matches!(node.find(), Found::Connected(_)) {
                 number(&mut nodes, node)?;
             }
         }
@@ -125,7 +141,7 @@ pub(crate) fn ranges(answer: Value, host: &str) -> Option<Vec<Range>> {
 mod tests {
     use super::*;
     use crate::Client;
-    use crate::connection::servers::Way;
+    use crate::connection::servers::Endpoint;
 
     fn servers() -> Servers {
         let client = Client::cluster(["redis://10.0.0.1:7000"]).build().unwrap();
@@ -139,23 +155,23 @@ mod tests {
     #[test]
     fn slots_are_as_they_were_told_and_nodes_stay_the_same() {
         let servers = servers();
-        let start = Map::of(Node::new(Way::Cluster));
-        let map = start.told(&[(0, 99, at(1)), (100, SLOTS - 1, at(2))], &servers).unwrap();
+        let start = SlotMap::of(Node::new(Endpoint::Cluster));
+        let map = start.updated(&[(0, 99, at(1)), (100, SLOTS - 1, at(2))], &servers).unwrap();
         assert_eq!(map.nodes().len(), 2);
-        assert!(map.node(99).way.is_at(&at(1)) && map.node(100).way.is_at(&at(2)));
+        assert!(map.node(99).endpoint.is_at(&at(1)) && map.node(100).endpoint.is_at(&at(2)));
         let second = Arc::clone(map.node(100));
         // The first node is gone and a third has its slots; slots without a node keep theirs.
-        let map = map.told(&[(0, 9, at(3)), (100, SLOTS - 1, at(2))], &servers).unwrap();
+        let map = map.updated(&[(0, 9, at(3)), (100, SLOTS - 1, at(2))], &servers).unwrap();
         assert!(Arc::ptr_eq(map.node(100), &second));
-        assert!(map.node(9).way.is_at(&at(3)) && map.node(10).way.is_at(&at(1)));
+        assert!(map.node(9).endpoint.is_at(&at(3)) && map.node(10).endpoint.is_at(&at(1)));
     }
 
     #[test]
     fn an_answer_that_says_nothing_changes_nothing() {
-        let (servers, map) = (servers(), Map::of(Node::new(Way::Cluster)));
-        assert!(map.told(&[], &servers).is_none());
-        assert!(map.told(&[(5, SLOTS, at(1))], &servers).is_none());
-        assert!(map.told(&[(5, 4, at(1))], &servers).is_none());
+        let (servers, map) = (servers(), SlotMap::of(Node::new(Endpoint::Cluster)));
+        assert!(map.updated(&[], &servers).is_none());
+        assert!(map.updated(&[(5, SLOTS, at(1))], &servers).is_none());
+        assert!(map.updated(&[(5, 4, at(1))], &servers).is_none());
         assert_eq!(ranges(Value::Nil, "host"), None);
         assert_eq!(ranges(Value::Array(vec![Value::Array(vec![])]), "host"), None);
     }

@@ -3,23 +3,25 @@
 use redis::{Cmd, ErrorKind, RedisError, Script as Hashed, ServerErrorKind, Value};
 use smallvec::SmallVec;
 use std::io::Write;
+use std::sync::Arc;
+use tollgate::Tick;
 
 /// The answer of a script; inline for the most numbers that any script returns.
 pub(crate) type Reply = SmallVec<[i64; 8]>;
 
 /// A script and its digest, by which a server that has run it before knows it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Script {
-    code: String,
-    digest: String,
+    code: Arc<str>,
+    digest: Arc<str>,
 }
 
 impl Script {
     /// Joins a script's body to the functions that all scripts share.
     pub(crate) fn new(body: &str) -> Self {
         let code = format!("{}\n{body}", include_str!("common.lua"));
-        let digest = Hashed::new(&code).get_hash().to_owned();
-        Self { code, digest }
+        let digest = Hashed::new(&code).get_hash().into();
+        Self { code: code.into(), digest }
     }
 }
 
@@ -29,7 +31,7 @@ pub(crate) enum Failure {
     /// The request was not sent.
     Unavailable,
     /// The server did not execute the request, for this reason.
-    Refused(String),
+    Server(String),
     /// The request may have been executed, or may still be.
     Unknown,
 }
@@ -37,27 +39,52 @@ pub(crate) enum Failure {
 /// One call of a script on one key.
 #[derive(Clone, Debug)]
 pub(crate) struct Call<'s> {
-    script: &'s Script,
+    pub(crate) script: &'s Script,
     pub(crate) key: &'s str,
-    args: Vec<u8>,
+    args: Args,
+}
+
+/// The arguments of a call, one after the other, and where each ends.
+#[derive(Clone, Debug)]
+pub(crate) struct Args {
+    bytes: Vec<u8>,
     ends: SmallVec<[usize; 10]>,
 }
 
 impl<'s> Call<'s> {
     pub(crate) fn new(script: &'s Script, key: &'s str) -> Self {
-        Self { script, key, args: Vec::with_capacity(96), ends: SmallVec::new() }
+        Self::with(script, key, Args { bytes: Vec::with_capacity(96), ends: SmallVec::new() })
+    }
+
+    pub(crate) fn with(script: &'s Script, key: &'s str, args: Args) -> Self {
+        Self { script, key, args }
+    }
+
+    pub(crate) fn into_args(self) -> Args {
+        self.args
     }
 
     pub(crate) fn text(mut self, arg: &str) -> Self {
-        self.args.extend_from_slice(arg.as_bytes());
-        self.ends.push(self.args.len());
-        self
+        self.args.bytes.extend_from_slice(arg.as_bytes());
+        self.end()
     }
 
     pub(crate) fn number(mut self, arg: u64) -> Self {
         // Writing to a Vec can't fail.
-        let _ = write!(self.args, "{arg}");
-        self.ends.push(self.args.len());
+        let _ = write!(self.args.bytes, "{arg}");
+        self.end()
+    }
+
+    /// Appends a time in microseconds, or nothing for the server's.
+    pub(crate) fn time(self, now: Option<Tick>) -> Self {
+        match now {
+            Some(now) => self.number(now.as_nanos() / 1000),
+            None => self.text(""),
+        }
+    }
+
+    fn end(mut self) -> Self {
+        self.args.ends.push(self.args.bytes.len());
         self
     }
 
@@ -67,10 +94,10 @@ impl<'s> Call<'s> {
             true => redis::cmd("EVAL"),
             false => redis::cmd("EVALSHA"),
         };
-        cmd.arg(if whole { &self.script.code } else { &self.script.digest }).arg(1).arg(self.key);
+        cmd.arg(if whole { &*self.script.code } else { &*self.script.digest }).arg(1).arg(self.key);
         let mut start = 0;
-        for &end in &self.ends {
-            cmd.arg(&self.args[start..end]);
+        for &end in &self.args.ends {
+            cmd.arg(&self.args.bytes[start..end]);
             start = end;
         }
         cmd

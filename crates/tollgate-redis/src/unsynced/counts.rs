@@ -3,7 +3,7 @@
 
 use crate::core::Core;
 use crate::name::Name;
-use crate::scripts::method::Op;
+use crate::scripts::rule::Op;
 use crate::scripts::script::Script;
 use crate::stats::SharedStats;
 use crate::words::atomics::{AtomicBool, AtomicU64, Relaxed};
@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tollgate::{Decision, Source, Tick};
 
-pub(crate) struct Shared {
+pub(crate) struct State {
     pub(crate) core: Arc<Core>,
     pub(crate) script: Script,
     /// The identity of this machine in the store, different in each process.
@@ -37,8 +37,8 @@ pub(crate) struct Shared {
     pub(crate) dirty: Queue<Arc<Counted>>,
     /// Notified when a count is queued, and when a push is urgent.
     pub(crate) woken: Notify,
-    pub(crate) hurry: Notify,
-    pub(crate) telling: AtomicBool,
+    pub(crate) urgent: Notify,
+    pub(crate) pushing: AtomicBool,
     /// In microseconds since `start`.
     pub(crate) recovery: Recovery,
 }
@@ -69,7 +69,7 @@ impl Deref for Counted {
     }
 }
 
-impl Shared {
+impl State {
     /// Returns the microseconds since the limiter was built.
     pub(crate) fn elapsed(&self) -> u64 {
         u64::try_from(self.start.elapsed().as_micros()).unwrap_or(u64::MAX)
@@ -86,7 +86,7 @@ impl Shared {
     }
 
     /// Adjusts the clock to an answer: the store's time was `now` at some moment since `sent`.
-    pub(crate) fn learn_time(&self, now: u64, sent: u64) {
+    pub(crate) fn adjust_clock(&self, now: u64, sent: u64) {
         let (earliest, latest) = (now.saturating_sub(self.elapsed()), now.saturating_sub(sent));
         // ORDERING: relaxed, as in `now`.
         let origin = self.origin.load(Relaxed);
@@ -138,16 +138,16 @@ impl Shared {
         if self.swept.fetch_max(window, Relaxed) >= window {
             return;
         }
-        let shared = Arc::clone(self);
+        let state = Arc::clone(self);
         tokio::task::spawn_blocking(move || {
             let mut left = 0;
-            shared.counts.retain_sync(|&(_, of), _| {
+            state.counts.retain_sync(|&(_, of), _| {
                 left += u64::from(of + 1 >= window);
                 of + 1 >= window
             });
             // ORDERING: relaxed; a count. The next sweep counts windows that were inserted
             // meanwhile.
-            shared.size.store(left, Relaxed);
+            state.size.store(left, Relaxed);
         });
     }
 
@@ -163,7 +163,7 @@ impl Shared {
         let number = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
         let reply = [granted.into(), 0, window, before, present, now].map(number);
         let op = Op::Check { cost, lease: 0 };
-        let answer = self.core.method.answer(&reply, op, Source::Prepaid);
+        let answer = self.core.rule.answer(&reply, op, Source::Prepaid);
         answer.expect("windows answer with six numbers").decision
     }
 

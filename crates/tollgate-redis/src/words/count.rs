@@ -32,7 +32,7 @@
 //! | *pushed* | `pushed` | `push` | confirmed, as the last one who had the right has left it; else the store would be told less than was admitted | `tellers_race_and_the_store_is_told_all` |
 //! | *refused* | `push` that fails | `pushed` | what was admitted by then: who gives the right back tells it | `tellers_race_and_the_store_is_told_all` |
 //! | *queued* | `enqueue` | `dequeued` | what was admitted by then: who takes a count out of the queue tells it | none: what was admitted is read by a compare-and-swap, and those of loom take effect where they are made |
-//! | *confirmed* | `confirm`, on confirmed | `learn` | the word, in which that is part of the total | none: as *queued*; tokens would be counted twice until the window ends |
+//! | *confirmed* | `confirm`, on confirmed | `note_others` | the word, in which that is part of the total | none: as *queued*; tokens would be counted twice until the window ends |
 
 use super::atomics::{AcqRel, Acquire, AtomicBool, AtomicU64, Relaxed, Release};
 
@@ -178,7 +178,7 @@ impl Count {
 
     /// Records what others have admitted, learned from another answer. Does not require the right
     /// to push.
-    pub fn learn(&self, others: u64) {
+    pub fn note_others(&self, others: u64) {
         let total = others.saturating_add(self.confirmed());
         let _ = self.update(|fields| match total > fields.total {
             true => Ok(Fields { total, ..fields }),
@@ -238,12 +238,12 @@ mod tests {
     #[test]
     fn the_limit_is_that_of_all_that_is_known() {
         let count = Count::default();
-        count.learn(8);
+        count.note_others(8);
         count.admit(2, 10, 5).unwrap();
         assert_eq!(count.admit(1, 10, 5), Err(Full::Limit));
         assert_eq!(count.admit(u64::MAX, 10, 5), Err(Full::Limit));
         // A known count never shrinks.
-        count.learn(3);
+        count.note_others(3);
         assert_eq!(count.fields().present(), 10);
     }
 

@@ -8,5 +8,5 @@ pub mod atomics;
 pub mod count;
 #[cfg(tollgate_loom)]
 mod model;
-pub mod purse;
+pub mod pool;
 pub mod recovery;

@@ -1,4 +1,4 @@
-//! A server that is down costs a few deadlines and not one for each request; and the stand-ins
+//! A server that is down costs a few deadlines and not one for each request; and the fallback
 //! decide meanwhile.
 
 use crate::load::{AGES, DEADLINE, Limiter, MARGIN, store_answers};
@@ -40,7 +40,7 @@ fn ten_thousand_checks_of_a_stopped_server_cost_three_deadlines_and_a_few_probes
         );
         assert!(took < 3 * (DEADLINE + MARGIN) + Duration::from_secs(2), "{took:?}");
         assert_eq!(stats.unknown, 3);
-        assert_eq!(stats.stood_in, 10_000);
+        assert_eq!(stats.by_fallback, 10_000);
         // One after the other, with pauses that double.
         assert!(connections <= 10 && bytes <= 10_000, "{connections} connections, {bytes} bytes");
         assert_eq!(client.stats().breaker_opened, 1);
@@ -69,7 +69,7 @@ fn ten_thousand_checks_at_a_time_wait_one_deadline_together() {
         futures_util::future::join_all((0..10_000).map(|_| limiter.check("alice"))).await;
         println!("and 10,000 more {:?}", begun.elapsed());
         assert!(begun.elapsed() < 10 * DEADLINE, "{:?}", begun.elapsed());
-        assert_eq!(limiter.stats().stood_in, 20_000);
+        assert_eq!(limiter.stats().by_fallback, 20_000);
         server.resume();
     });
 }
@@ -93,7 +93,7 @@ fn a_policy_answers_as_it_was_told_to_and_is_counted() {
             );
         }
         for stats in [open.stats(), closed.stats()] {
-            assert_eq!((stats.by_store, stats.stood_in, stats.refused), (1, 10, 0));
+            assert_eq!((stats.by_store, stats.by_fallback, stats.store_errors), (1, 10, 0));
             assert_eq!(stats.unknown + stats.unavailable, 10, "{stats:?}");
         }
         // A charge that was not counted is not refunded.
@@ -132,7 +132,7 @@ fn a_local_limiter_takes_over_with_what_the_store_has_admitted() {
                 }
                 let stats = limiter.stats();
                 assert_eq!(admitted, left, "{} {share} {taken}", limiter.algorithm());
-                assert_eq!((stats.by_store, stats.stood_in), (taken, 100));
+                assert_eq!((stats.by_store, stats.by_fallback), (taken, 100));
             }
         }
     });

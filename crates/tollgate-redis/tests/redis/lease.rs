@@ -328,7 +328,7 @@ fn over_a_slow_network_it_is_never_over_the_limit() {
         let server = Server::start();
         let proxy = FaultProxy::start(server.address()).await;
         let url = server.url_at(proxy.address());
-        // With a deadline that a busy machine keeps, because the stand-in would deny.
+        // With a deadline that a busy machine keeps, because the fallback would deny.
         let build = |_| builder(&url, Quota::per_hour(600), Algorithm::FixedWindow, 20).build().unwrap();
         let machines: Vec<_> = (0..3).map(build).map(Arc::new).collect();
         for machine in &machines {

@@ -8,9 +8,11 @@
 
 mod admissions;
 mod breaker;
+mod classes;
 mod clocks;
 mod cluster;
 mod deadline;
+mod health;
 mod lease;
 mod load;
 mod refusals;

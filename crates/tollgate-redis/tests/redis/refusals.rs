@@ -16,8 +16,8 @@ fn limiter(client: &Client, algorithm: Algorithm) -> Limiter {
     builder.when_unavailable(WhenUnavailable::Deny).readable_keys().deadline(DEADLINE).build().unwrap()
 }
 
-/// Asserts that the stand-in decides, and soon.
-async fn stands_in(client: &Client) -> Limiter {
+/// Asserts that the fallback decides, and soon.
+async fn falls_back(client: &Client) -> Limiter {
     let limiter = limiter(client, Algorithm::TokenBucket);
     for _ in 0..100 {
         let begun = Instant::now();
@@ -28,7 +28,7 @@ async fn stands_in(client: &Client) -> Limiter {
 }
 
 #[test]
-fn a_password_that_is_wrong_or_missing_is_told_of_and_stood_in_for() {
+fn a_password_that_is_wrong_or_missing_is_reported_and_the_fallback_answers() {
     for_each_server(async |program| {
         let server = Setup::new(program).password("right").start();
         for (url, word) in [
@@ -40,7 +40,7 @@ fn a_password_that_is_wrong_or_missing_is_told_of_and_stood_in_for() {
             assert!(refused.starts_with("no connection to the servers: "), "{refused}");
             assert!(refused.contains(word) || refused.to_lowercase().contains("auth"), "{refused}");
             println!("{refused}");
-            let limiter = stands_in(&client).await;
+            let limiter = falls_back(&client).await;
             assert_eq!(limiter.stats().by_store, 0);
         }
         let client = Client::open(server.url()).unwrap();
@@ -51,7 +51,7 @@ fn a_password_that_is_wrong_or_missing_is_told_of_and_stood_in_for() {
 }
 
 #[test]
-fn a_server_that_is_loading_is_stood_in_for() {
+fn a_server_that_is_loading_leaves_it_to_the_fallback() {
     run(async {
         // The server answers LOADING to every command.
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -73,7 +73,7 @@ fn a_server_that_is_loading_is_stood_in_for() {
         let client = Client::open(url).unwrap();
         let refused = client.connect().await.unwrap_err().to_string();
         assert!(refused.contains("LOADING") || refused.contains("loading"), "{refused}");
-        let limiter = stands_in(&client).await;
+        let limiter = falls_back(&client).await;
         assert_eq!((limiter.stats().by_store, limiter.stats().unknown), (0, 0), "{:?}", limiter.stats());
     });
 }
@@ -102,7 +102,7 @@ fn a_key_that_holds_something_else_is_refused_alone() {
                     continue;
                 }
                 assert_eq!(decision.source(), Source::Policy, "{algorithm} {words:?}");
-                assert_eq!(limiter.stats().refused, before.refused + 1);
+                assert_eq!(limiter.stats().store_errors, before.store_errors + 1);
                 assert_eq!(limiter.check("bob").await.source(), Source::Remote);
                 let peeked = limiter.peek("alice").await;
                 assert_eq!(peeked.source(), Source::Policy);
@@ -140,6 +140,6 @@ fn a_user_may_do_only_what_the_limiter_needs() {
         server.command(&["ACL", "SETUSER", "limiter", "-@all", "+ping"]);
         let limiter = limiter(&client, Algorithm::TokenBucket);
         assert_eq!(limiter.check("alice").await.source(), Source::Policy);
-        assert_eq!(limiter.stats().refused, 1, "{:?}", limiter.stats());
+        assert_eq!(limiter.stats().store_errors, 1, "{:?}", limiter.stats());
     });
 }

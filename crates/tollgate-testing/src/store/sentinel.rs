@@ -45,6 +45,11 @@ impl Watched {
         &self.sentinel
     }
 
+    /// Returns the first master and its replica.
+    pub fn servers(&self) -> &[Server] {
+        &self.servers
+    }
+
     /// Returns the URLs of the sentinel, from which clients learn the master's.
     pub fn urls(&self) -> Vec<String> {
         vec![self.sentinel.url()]

@@ -191,15 +191,19 @@ const OWN: [Figure<Stats>; 5] = [
 /// The metrics of a shared limit, and of the connection to its store.
 const SHARED: [Figure<(SharedStats, ClientStats)>; 10] = [
     ("shared_by_store", "Decisions of the store", true, |(limit, _)| limit.by_store),
-    ("shared_ahead", "Decisions from tokens that are leased or not told yet", true, |(limit, _)| limit.ahead),
-    ("shared_stood_in", "Decisions that were made in place of the store", true, |(limit, _)| limit.stood_in),
+    ("shared_ahead", "Decisions from tokens that are leased or not told yet", true, |(limit, _)| {
+        limit.prepaid
+    }),
+    ("shared_stood_in", "Decisions that were made in place of the store", true, |(limit, _)| {
+        limit.by_fallback
+    }),
     (
         "shared_unknown",
         "Checks that the store may have counted without an answer in time",
         true,
         |(limit, _)| limit.unknown,
     ),
-    ("shared_refused", "Checks that the store has refused to execute", true, |(limit, _)| limit.refused),
+    ("shared_refused", "Checks that the store has refused to execute", true, |(limit, _)| limit.store_errors),
     ("shared_leased", "Tokens leased and not spent", false, |(limit, _)| limit.leased),
     ("shared_unsynced", "Tokens admitted and not confirmed by the store", false, |(limit, _)| limit.unsynced),
     ("shared_in_flight", "Tokens sent to the store and not confirmed yet", false, |(limit, _)| {

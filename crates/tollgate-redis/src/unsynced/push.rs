@@ -1,6 +1,6 @@
 //! How counts are pushed to the store: by one task, in batches, repeated until the store confirms.
 
-use super::counts::{Counted, Shared};
+use super::counts::{Counted, State};
 use crate::scripts::script::{Call, Failure, Reply};
 use crate::stats::Event;
 use crate::words::atomics::Relaxed;
@@ -14,46 +14,46 @@ const INTERVAL: Duration = Duration::from_millis(20);
 /// The most counts of one write.
 const BATCH: usize = 128;
 /// How long the store keeps an idle state.
-const GRACE_MS: u64 = 1000;
+pub(crate) const GRACE_MS: u64 = 1000;
 
 /// The right to push a count. Dropping it queues the count again if it is not confirmed.
-pub(crate) struct Right<'s> {
-    shared: &'s Shared,
+pub(crate) struct PushPermit<'s> {
+    state: &'s State,
     count: &'s Arc<Counted>,
-    heard: bool,
+    answered: bool,
 }
 
-impl<'s> Right<'s> {
-    /// For a caller to which [`Count::push`](crate::words::count::Count::push) gave the right.
-    pub(crate) fn new(shared: &'s Shared, count: &'s Arc<Counted>) -> Self {
-        Self { shared, count, heard: false }
+impl<'s> PushPermit<'s> {
+    /// For a caller to which [`Count::push`](crate::words::count::Count::push) gave the permit.
+    pub(crate) fn new(state: &'s State, count: &'s Arc<Counted>) -> Self {
+        Self { state, count, answered: false }
     }
 }
 
-impl Drop for Right<'_> {
+impl Drop for PushPermit<'_> {
     fn drop(&mut self) {
         self.count.pushed();
         self.count.answered.notify_waiters();
         // Without an answer, the store may also have lost what it had confirmed.
-        if (!self.heard || self.count.fields().unsynced() > 0) && self.shared.is_of_interest(self.count) {
-            self.shared.enqueue(self.count);
-            self.shared.woken.notify_one();
+        if (!self.answered || self.count.fields().unsynced() > 0) && self.state.is_of_interest(self.count) {
+            self.state.enqueue(self.count);
+            self.state.woken.notify_one();
         }
     }
 }
 
 /// The outcome of a push of some counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Told {
+pub(crate) enum PushOutcome {
     /// There were no counts to push.
-    None,
+    Nothing,
     /// The store answered for at least one of them.
-    Some,
+    Answered,
     /// The store did not answer.
-    Unheard,
+    Unanswered,
 }
 
-impl Shared {
+impl State {
     pub(crate) fn enqueue(&self, count: &Arc<Counted>) {
         if count.enqueue() {
             self.dirty.push(Arc::clone(count));
@@ -61,29 +61,29 @@ impl Shared {
     }
 
     /// Queues `count` for a push, and starts the task if it is not running.
-    pub(crate) fn tell_later(self: &Arc<Self>, count: &Arc<Counted>) {
+    pub(crate) fn push_later(self: &Arc<Self>, count: &Arc<Counted>) {
         self.enqueue(count);
         // ORDERING: relaxed; it only bounds the number of tasks.
-        if !self.telling.load(Relaxed) && !self.telling.swap(true, Relaxed) {
-            tokio::spawn(Teller(Arc::downgrade(self)).run());
+        if !self.pushing.load(Relaxed) && !self.pushing.swap(true, Relaxed) {
+            tokio::spawn(PushTask(Arc::downgrade(self)).run());
         }
         self.woken.notify_one();
     }
 
     /// Pushes the queued counts, batch by batch, until the store does not answer. Counts that are
     /// queued meanwhile wait for the next round.
-    pub(crate) async fn tell_round(&self) -> Told {
+    pub(crate) async fn push_round(&self) -> PushOutcome {
         let mut rounds = self.dirty.len().div_ceil(BATCH);
-        let mut told = Told::None;
+        let mut outcome = PushOutcome::Nothing;
         while rounds > 0 {
-            told = self.tell_some().await;
-            rounds = if told == Told::Some { rounds - 1 } else { 0 };
+            outcome = self.push_batch().await;
+            rounds = if outcome == PushOutcome::Answered { rounds - 1 } else { 0 };
         }
-        told
+        outcome
     }
 
     /// Pushes one batch of queued counts.
-    async fn tell_some(&self) -> Told {
+    async fn push_batch(&self) -> PushOutcome {
         let mut counts = Vec::new();
         while counts.len() < BATCH
             && let Some(count) = self.dirty.pop()
@@ -95,27 +95,27 @@ impl Shared {
             }
         }
         if counts.is_empty() {
-            return Told::None;
+            return PushOutcome::Nothing;
         }
-        // Guards, so that a dropped future returns the rights too.
-        let mut rights: Vec<_> = counts.iter().map(|count| Right::new(self, count)).collect();
+        // Guards, so that a dropped future returns the permits too.
+        let mut permits: Vec<_> = counts.iter().map(|count| PushPermit::new(self, count)).collect();
         let told: Vec<u64> = counts.iter().map(|count| count.send()).collect();
         let calls: Vec<_> =
             counts.iter().zip(&told).map(|(count, &told)| self.call("push", count, told)).collect();
         let sent = self.elapsed();
         let answers = self.core.client.call_all(&calls, self.core.deadline()).await;
         self.notice_connection();
-        let mut outcome = Told::Unheard;
-        for ((right, &told), answer) in rights.iter_mut().zip(&told).zip(answers) {
-            match answer.and_then(Heard::read) {
-                Ok(heard) => {
-                    outcome = Told::Some;
+        let mut outcome = PushOutcome::Unanswered;
+        for ((permit, &told), answer) in permits.iter_mut().zip(&told).zip(answers) {
+            match answer.and_then(CountsReply::read) {
+                Ok(reply) => {
+                    outcome = PushOutcome::Answered;
                     self.core.counters.count(Event::ByStore);
-                    self.hear(right, &heard, told, 0, sent);
+                    self.apply(permit, &reply, told, 0, sent);
                 }
                 Err(failure) => {
                     if failure != Failure::Unknown {
-                        right.count.unsent();
+                        permit.count.unsent();
                     }
                     self.core.count(&failure);
                 }
@@ -129,35 +129,35 @@ impl Shared {
     }
 
     /// Applies the store's answer for a count, after it was told `told` and has granted `more`.
-    fn hear(&self, right: &mut Right<'_>, heard: &Heard, told: u64, more: u64, sent: u64) {
-        let count = right.count;
-        right.heard = true;
-        self.learn_time(heard.now, sent);
-        if heard.before < count.confirmed() && !self.recovery.has_just_begun(self.elapsed()) {
+    fn apply(&self, permit: &mut PushPermit<'_>, reply: &CountsReply, told: u64, more: u64, sent: u64) {
+        let count = permit.count;
+        permit.answered = true;
+        self.adjust_clock(reply.now, sent);
+        if reply.before < count.confirmed() && !self.recovery.has_just_begun(self.elapsed()) {
             self.recovery.begin(self.elapsed());
-            self.tell_all_again();
+            self.push_all_again();
         }
         // After a grant whose answer was lost, the store knows more of this machine than it has
         // admitted.
-        let own = heard.before.max(told) + more;
-        let others = heard.total.saturating_sub(own);
+        let own = reply.before.max(told) + more;
+        let others = reply.total.saturating_sub(own);
         if self.recovers() {
-            count.learn(others);
+            count.note_others(others);
         } else {
             count.confirm(told + more, others);
         }
         if self.sliding {
-            self.learn_previous(count, heard.previous.saturating_sub(heard.share));
+            self.add_previous(count, reply.previous.saturating_sub(reply.share));
         }
     }
 
     /// Stores what others have admitted in the previous window.
-    fn learn_previous(&self, count: &Counted, others: u64) {
+    fn add_previous(&self, count: &Counted, others: u64) {
         let Some(window) = count.window.checked_sub(1).filter(|_| others > 0) else { return };
         let key = (count.name, window);
-        if self.counts.peek_with(&key, |_, before| before.learn(others)).is_none() {
+        if self.counts.peek_with(&key, |_, before| before.note_others(others)).is_none() {
             let before = Counted::new(count.name, &count.text, window);
-            before.learn(others);
+            before.note_others(others);
             if self.counts.insert_sync(key, Arc::new(before)).is_ok() {
                 // ORDERING: relaxed; a count.
                 self.size.fetch_add(1, Relaxed);
@@ -168,18 +168,18 @@ impl Shared {
     /// Starts a recovery after a reconnect: the store may have lost what it was told.
     fn notice_connection(&self) {
         if self.recovery.notice(self.core.client.connections(), self.elapsed()) {
-            self.tell_all_again();
+            self.push_all_again();
         }
     }
 
-    fn tell_all_again(&self) {
+    fn push_all_again(&self) {
         self.each(|count| self.enqueue(count));
         self.woken.notify_one();
     }
 
     /// Queues one count that the store could lose, so that a machine without requests notices a new
     /// connection, too.
-    fn look_after(&self) {
+    fn push_one_again(&self) {
         self.counts.iter_sync(|_, count| {
             let is_told = count.confirmed() > 0 && self.is_of_interest(count);
             if is_told {
@@ -196,11 +196,7 @@ impl Shared {
     }
 
     fn call<'s>(&'s self, op: &str, count: &'s Counted, told: u64) -> Call<'s> {
-        let call = Call::new(&self.script, &count.text).text(op);
-        let call = match self.core.now() {
-            Some(now) => call.number(now.as_nanos() / 1000),
-            None => call.text(""),
-        };
+        let call = Call::new(&self.script, &count.text).text(op).time(self.core.now());
         call.number(self.period).number(GRACE_MS).text(&self.node).number(count.window).number(told)
     }
 
@@ -208,29 +204,29 @@ impl Shared {
     /// then.
     pub(crate) async fn take(
         &self,
-        mut right: Right<'_>,
+        mut permit: PushPermit<'_>,
         cost: u64,
         deadline: Instant,
     ) -> Result<(bool, u64), Failure> {
         if self.recovers() {
             return Err(Failure::Unavailable);
         }
-        let count = right.count;
+        let count = permit.count;
         let told = count.send();
         let call = self.call("take", count, told).number(cost).number(self.limit).number(self.sliding.into());
         let sent = self.elapsed();
         let answer = self.core.client.call(&call, deadline).await;
         self.notice_connection();
-        match answer.and_then(Heard::read) {
-            Ok(heard) => {
+        match answer.and_then(CountsReply::read) {
+            Ok(reply) => {
                 self.core.counters.count(Event::ByStore);
-                if self.recovers() || heard.before < count.confirmed() {
+                if self.recovers() || reply.before < count.confirmed() {
                     // The store granted without knowing of all counts.
-                    self.hear(&mut right, &heard, told, 0, sent);
+                    self.apply(&mut permit, &reply, told, 0, sent);
                     return Err(Failure::Unknown);
                 }
-                self.hear(&mut right, &heard, told, if heard.granted { cost } else { 0 }, sent);
-                Ok((heard.granted, count.fields().present()))
+                self.apply(&mut permit, &reply, told, if reply.granted { cost } else { 0 }, sent);
+                Ok((reply.granted, count.fields().present()))
             }
             Err(failure) => {
                 // After an unknown failure the store may have counted tokens that were not
@@ -247,7 +243,7 @@ impl Shared {
 }
 
 /// The store's answer to a push.
-struct Heard {
+struct CountsReply {
     granted: bool,
     /// The count that the store had of this machine.
     before: u64,
@@ -258,49 +254,49 @@ struct Heard {
     now: u64,
 }
 
-impl Heard {
+impl CountsReply {
     fn read(reply: Reply) -> Result<Self, Failure> {
         let numbers: Vec<u64> = reply.iter().map(|&number| u64::try_from(number).unwrap_or(0)).collect();
         let &[granted, before, total, previous, share, now] = &*numbers else {
-            return Err(Failure::Refused("invalid numbers in the answer of a script".to_owned()));
+            return Err(Failure::Server("invalid numbers in the answer of a script".to_owned()));
         };
         Ok(Self { granted: granted == 1, before, total, previous, share, now })
     }
 }
 
 /// The task that pushes. It ends with the limiter.
-struct Teller(Weak<Shared>);
+struct PushTask(Weak<State>);
 
-impl Teller {
+impl PushTask {
     async fn run(self) {
-        let mut told = Told::None;
+        let mut outcome = PushOutcome::Nothing;
         loop {
-            let Some(shared) = self.0.upgrade() else { return };
-            if shared.dirty.is_empty() {
+            let Some(state) = self.0.upgrade() else { return };
+            if state.dirty.is_empty() {
                 // With a timeout, because the limiter ends only when this task does not hold it.
-                if timeout(INTERVAL * 10, shared.woken.notified()).await.is_err() {
-                    shared.look_after();
+                if timeout(INTERVAL * 10, state.woken.notified()).await.is_err() {
+                    state.push_one_again();
                 }
                 continue;
             }
             let pause = INTERVAL.mul_f32(0.5 + fastrand::f32());
-            if told == Told::Unheard || shared.recovers() {
+            if outcome == PushOutcome::Unanswered || state.recovers() {
                 // The store does not answer, so hurrying is pointless.
                 sleep(pause).await;
             } else {
-                let _ = timeout(pause, shared.hurry.notified()).await;
+                let _ = timeout(pause, state.urgent.notified()).await;
             }
-            told = shared.tell_round().await;
+            outcome = state.push_round().await;
         }
     }
 }
 
-impl Drop for Teller {
+impl Drop for PushTask {
     /// Runs also when the runtime ends: the next request, in another runtime, starts a new task.
     fn drop(&mut self) {
-        if let Some(shared) = self.0.upgrade() {
-            // ORDERING: relaxed, as in `tell_later`.
-            shared.telling.store(false, Relaxed);
+        if let Some(state) = self.0.upgrade() {
+            // ORDERING: relaxed, as in `push_later`.
+            state.pushing.store(false, Relaxed);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The stand-in that decides when the store does not answer in time.
+//! The fallback, which decides when the store does not answer in time.
 
 use crate::error::BuildError;
 use crate::name::Name;
@@ -47,13 +47,13 @@ impl Default for WhenUnavailable {
 }
 
 /// A [`WhenUnavailable`] that is ready to decide.
-pub(crate) enum StandIn {
+pub(crate) enum Fallback {
     Open,
     Closed,
     Local(Box<Limiter<Name>>),
 }
 
-impl StandIn {
+impl Fallback {
     pub(crate) fn new(
         on_failure: WhenUnavailable,
         algorithm: Algorithm,
@@ -139,7 +139,7 @@ fn part(quota: Quota, share: f64) -> Quota {
     }
 }
 
-impl fmt::Debug for StandIn {
+impl fmt::Debug for Fallback {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Open => "Open",
@@ -167,10 +167,10 @@ mod tests {
             for limit in [1, 10, 100_000] {
                 let quota = Quota::per_second(limit);
                 let on_failure = WhenUnavailable::default();
-                let stand_in = StandIn::new(on_failure, algorithm, quota, 10).unwrap();
-                let name = crate::name::Naming::new("x", 'b', false).name("alice").0;
-                assert!(stand_in.check(&name, limit, limit).is_allowed());
-                assert!(!stand_in.check(&name, limit, limit).is_allowed(), "{algorithm} {limit}");
+                let fallback = Fallback::new(on_failure, algorithm, quota, 10).unwrap();
+                let name = crate::name::Naming::new("x", 'b', None, false).name("alice").0;
+                assert!(fallback.check(&name, limit, limit).is_allowed());
+                assert!(!fallback.check(&name, limit, limit).is_allowed(), "{algorithm} {limit}");
             }
         }
     }
@@ -179,7 +179,7 @@ mod tests {
     fn what_is_no_share_is_refused() {
         for share in [0.0, -1.0, 1.1, f64::NAN, f64::INFINITY] {
             let on_failure = WhenUnavailable::Local { share };
-            let refused = StandIn::new(on_failure, Algorithm::TokenBucket, Quota::per_second(1), 10);
+            let refused = Fallback::new(on_failure, Algorithm::TokenBucket, Quota::per_second(1), 10);
             assert!(refused.unwrap_err().to_string().ends_with("expected a number above 0 and up to 1"));
         }
     }

@@ -1,24 +1,24 @@
-//! [`Purses`]: tokens of one key that were leased in advance.
+//! [`TokenPool`]: tokens of one key that were leased in advance.
 //!
 //! # State
 //!
-//! There are two *purses*, each one word: the time until which its tokens may be spent, and their
+//! There are two *leases*, each one word: the time until which its tokens may be spent, and their
 //! number. There are two so that the next lease can arrive while the last one is still being spent.
 //! They stay separate, because tokens are valid only as long as they were charged for.
 //!
 //! | bits | field |
 //! |---|---|
 //! | 0 to 23 | tokens |
-//! | 24 to 63 | until when, in ticks of [`TICK`] since the limiter was built; 0 in a purse that was never filled |
+//! | 24 to 63 | until when, in ticks of [`TICK`] since the limiter was built; 0 in a lease that was never filled |
 //!
 //! # Invariants
 //!
-//! 1. A token is spent by the compare-and-swap that takes it out, and only while the purse's time
+//! 1. A token is spent by the compare-and-swap that takes it out, and only while the lease's time
 //!    is not over.
-//! 2. A purse is filled only by the holder of the right to ask the store, by a compare-and-swap,
-//!    while the purse is empty or over. If neither purse is, because tokens were given back
-//!    meanwhile, the lease is added to one of them, until the earlier of both times.
-//! 3. A token goes back only into a purse that expires when the one it came from did, or before.
+//! 2. A lease is stored only by the holder of the right to ask the store, by a compare-and-swap, in
+//!    place of one that is spent or over. If neither is, because tokens were given back meanwhile,
+//!    the new tokens are added to one of them, until the earlier of both times.
+//! 3. A token goes back only into a lease that expires when the one it came from did, or before.
 //!
 //! # Progress
 //!
@@ -30,7 +30,7 @@
 //!
 //! | edge | release side | acquire side | what becomes visible | loom test that fails if it is weakened |
 //! |---|---|---|---|---|
-//! | *filled* | `put`, on the purse | `give_back` | who sees a new purse sees that there is a new lease, or that one is coming; else a token that is given back would live as long as that | `fill_races_give_back_and_no_token_outlives_its_lease` |
+//! | *filled* | `put`, on the lease | `give_back` | a thread that sees a new lease sees that one has arrived, or is coming; else a token that is given back would live as long as that | `fill_races_give_back_and_no_token_outlives_its_lease` |
 //! | *asked* | `asked` | `ask` | when the last lease came: that a lease is coming is noted after it | none: in loom a store takes effect where it is made, and never before one that another thread has made sooner |
 
 use super::atomics::{AcqRel, Acquire, AtomicBool, AtomicU64, Ordering, Relaxed, Release};
@@ -44,20 +44,20 @@ pub const LAST: u64 = u64::MAX >> TOKEN_BITS;
 pub const MOST: u64 = (1 << TOKEN_BITS) - 1;
 
 #[derive(Debug, Default)]
-pub struct Purses {
-    purses: [AtomicU64; 2],
+pub struct TokenPool {
+    leases: [AtomicU64; 2],
     /// When the last lease arrived, in ticks; [`LAST`] while it is being stored.
     filled: AtomicU64,
     asking: AtomicBool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Purse {
+struct Lease {
     until: u64,
     tokens: u64,
 }
 
-impl Purse {
+impl Lease {
     fn of(word: u64) -> Self {
         Self { until: word >> TOKEN_BITS, tokens: word & MOST }
     }
@@ -72,19 +72,19 @@ impl Purse {
     }
 }
 
-impl Purses {
-    /// Takes `cost` tokens out of one purse, preferring the one that expires first. Returns what is
+impl TokenPool {
+    /// Takes `cost` tokens out of one lease, preferring the one that expires first. Returns what is
     /// left in both.
     pub fn spend(&self, cost: u64, now: u64) -> Option<u64> {
         for index in self.order(now) {
-            // ORDERING: relaxed; the word is the whole state of a purse.
-            let mut word = self.purses[index].load(Relaxed);
+            // ORDERING: relaxed; the word is the whole state of a lease.
+            let mut word = self.leases[index].load(Relaxed);
             loop {
-                let purse = Purse::of(word);
-                let Some(rest) = purse.at(now).checked_sub(cost) else { break };
-                let next = Purse { tokens: rest, ..purse }.word();
+                let lease = Lease::of(word);
+                let Some(rest) = lease.at(now).checked_sub(cost) else { break };
+                let next = Lease { tokens: rest, ..lease }.word();
                 // ORDERING: relaxed, as above. It publishes nothing.
-                match self.purses[index].compare_exchange_weak(word, next, Relaxed, Relaxed) {
+                match self.leases[index].compare_exchange_weak(word, next, Relaxed, Relaxed) {
                     Ok(_) => return Some(self.held(now)),
                     Err(found) => word = found,
                 }
@@ -95,19 +95,19 @@ impl Purses {
 
     /// Returns the tokens that can be spent at `now`.
     pub fn held(&self, now: u64) -> u64 {
-        self.both(Relaxed).map(|purse| purse.at(now)).iter().sum()
+        self.both(Relaxed).map(|lease| lease.at(now)).iter().sum()
     }
 
-    /// Returns the indices of the purses, the one with tokens that expires first in front.
+    /// Returns the indices of the leases, the one with tokens that expires first in front.
     fn order(&self, now: u64) -> [usize; 2] {
         let [first, second] = self.both(Relaxed);
         let is_later = second.at(now) > 0 && (first.at(now) == 0 || second.until < first.until);
         if is_later { [1, 0] } else { [0, 1] }
     }
 
-    fn both(&self, ordering: Ordering) -> [Purse; 2] {
+    fn both(&self, ordering: Ordering) -> [Lease; 2] {
         // ORDERING: the caller's.
-        [0, 1].map(|index| Purse::of(self.purses[index].load(ordering)))
+        [0, 1].map(|index| Lease::of(self.leases[index].load(ordering)))
     }
 
     /// Takes the right to ask the store; `false` if another caller has it.
@@ -124,67 +124,68 @@ impl Purses {
 
     /// Returns whether there is room for another lease.
     pub fn has_room(&self, now: u64) -> bool {
-        self.both(Relaxed).iter().any(|purse| purse.at(now) == 0)
+        self.both(Relaxed).iter().any(|lease| lease.at(now) == 0)
     }
 
     /// Adds a lease; requires the right to ask.
     ///
-    /// Tokens of the replaced purse may have been spent until this moment, whatever the time was at
+    /// Tokens of the replaced lease may have been spent until this moment, whatever the time was at
     /// the call. So the arrival time of the lease is read again after it is stored, and until then
     /// no tokens can be given back.
     pub fn fill(&self, tokens: u64, until: u64, clock: impl Fn() -> u64) {
-        // ORDERING: relaxed; it is before the purse, which has the release side of *filled*.
+        // ORDERING: relaxed; it is before the lease, which has the release side of *filled*.
         self.filled.store(LAST, Relaxed);
-        self.put(Purse { until, tokens: tokens.min(MOST) }, clock());
+        self.put(Lease { until, tokens: tokens.min(MOST) }, clock());
         // ORDERING: relaxed; a caller that sees the value before it gives nothing back.
         self.filled.store(clock(), Relaxed);
     }
 
-    fn put(&self, lease: Purse, now: u64) {
+    /// Stores a lease in place of one that is spent or over.
+    fn put(&self, lease: Lease, now: u64) {
         loop {
             let both = self.both(Relaxed);
-            let empty = both.iter().position(|purse| purse.at(now) == 0);
-            // Tokens were given back to the purse that was empty.
+            let empty = both.iter().position(|lease| lease.at(now) == 0);
+            // Tokens were given back to the lease that was spent.
             let index = empty.unwrap_or(usize::from(both[1].until > both[0].until));
             let next = match empty {
                 Some(_) => lease,
-                None => Purse {
+                None => Lease {
                     until: lease.until.min(both[index].until),
                     tokens: (both[index].tokens + lease.tokens).min(MOST),
                 },
             };
             let (from, to) = (both[index].word(), next.word());
             // ORDERING: release side of *filled*.
-            if self.purses[index].compare_exchange(from, to, Release, Relaxed).is_ok() {
+            if self.leases[index].compare_exchange(from, to, Release, Relaxed).is_ok() {
                 return;
             }
         }
     }
 
-    /// Puts back tokens that were spent at `spent`, if it is still known from which purse they came
-    /// and that purse is not over.
+    /// Puts back tokens that were spent at `spent`, if it is still known from which lease they came
+    /// and that lease is not over.
     pub fn give_back(&self, tokens: u64, spent: u64, now: u64) -> bool {
         // ORDERING: acquire side of *filled*.
         let both = self.both(Acquire);
-        // Of the purses at that time, takes the one that expires first: its time is not later than
-        // either purse allowed.
-        let until = both.iter().map(|purse| purse.until).filter(|&until| until > spent).min();
-        let Some(index) = both.iter().position(|purse| Some(purse.until) == until) else { return false };
-        // ORDERING: relaxed; if one of these purses is newer than the charge, this is too, by the
+        // Of the leases at that time, takes the one that expires first: its time is not later than
+        // either lease allowed.
+        let until = both.iter().map(|lease| lease.until).filter(|&until| until > spent).min();
+        let Some(index) = both.iter().position(|lease| Some(lease.until) == until) else { return false };
+        // ORDERING: relaxed; if one of these leases is newer than the charge, this is too, by the
         // acquire side above.
         if self.filled.load(Relaxed) >= spent {
             return false;
         }
         let mut word = both[index].word();
         loop {
-            let purse = Purse::of(word);
-            let back = purse.tokens + tokens;
-            if Some(purse.until) != until || now >= purse.until || back > MOST {
+            let lease = Lease::of(word);
+            let back = lease.tokens + tokens;
+            if Some(lease.until) != until || now >= lease.until || back > MOST {
                 return false;
             }
-            let next = Purse { tokens: back, ..purse }.word();
+            let next = Lease { tokens: back, ..lease }.word();
             // ORDERING: relaxed, as in `spend`.
-            match self.purses[index].compare_exchange_weak(word, next, Relaxed, Relaxed) {
+            match self.leases[index].compare_exchange_weak(word, next, Relaxed, Relaxed) {
                 Ok(_) => return true,
                 Err(found) => word = found,
             }
@@ -200,66 +201,66 @@ mod tests {
     use std::thread;
 
     #[test]
-    fn the_purse_that_expires_first_is_spent_first() {
-        let purses = Purses::default();
-        assert_eq!(purses.spend(1, 0), None);
-        purses.fill(3, 20, || 1);
-        purses.fill(2, 10, || 1);
-        assert!(!purses.has_room(1));
-        assert_eq!(purses.spend(2, 1), Some(3));
-        assert_eq!(purses.spend(3, 1), Some(0));
-        assert_eq!(purses.spend(1, 1), None);
-        assert!(purses.has_room(1));
+    fn the_lease_that_expires_first_is_spent_first() {
+        let pool = TokenPool::default();
+        assert_eq!(pool.spend(1, 0), None);
+        pool.fill(3, 20, || 1);
+        pool.fill(2, 10, || 1);
+        assert!(!pool.has_room(1));
+        assert_eq!(pool.spend(2, 1), Some(3));
+        assert_eq!(pool.spend(3, 1), Some(0));
+        assert_eq!(pool.spend(1, 1), None);
+        assert!(pool.has_room(1));
     }
 
     #[test]
     fn what_is_over_is_not_spent() {
-        let purses = Purses::default();
-        purses.fill(5, 10, || 0);
-        assert_eq!(purses.held(9), 5);
-        assert_eq!(purses.held(10), 0);
-        assert_eq!(purses.spend(1, 10), None);
-        assert_eq!(purses.spend(0, 10), Some(0));
+        let pool = TokenPool::default();
+        pool.fill(5, 10, || 0);
+        assert_eq!(pool.held(9), 5);
+        assert_eq!(pool.held(10), 0);
+        assert_eq!(pool.spend(1, 10), None);
+        assert_eq!(pool.spend(0, 10), Some(0));
     }
 
     #[test]
     fn tokens_go_back_only_where_they_came_from() {
-        let purses = Purses::default();
-        purses.fill(5, 10, || 0);
-        assert_eq!(purses.spend(2, 3), Some(3));
-        assert!(purses.give_back(2, 3, 4));
-        assert_eq!(purses.held(4), 5);
-        // After another lease the purse of the charge is unknown.
-        purses.fill(5, 20, || 5);
-        assert!(!purses.give_back(1, 3, 6) && purses.held(6) == 10);
+        let pool = TokenPool::default();
+        pool.fill(5, 10, || 0);
+        assert_eq!(pool.spend(2, 3), Some(3));
+        assert!(pool.give_back(2, 3, 4));
+        assert_eq!(pool.held(4), 5);
+        // After another lease the lease of the charge is unknown.
+        pool.fill(5, 20, || 5);
+        assert!(!pool.give_back(1, 3, 6) && pool.held(6) == 10);
         // The same holds when the lease is over.
-        let purses = Purses::default();
-        purses.fill(5, 10, || 0);
-        purses.fill(5, 20, || 0);
-        purses.spend(5, 1);
-        assert!(!purses.give_back(5, 1, 15));
-        assert_eq!(purses.held(15), 5);
+        let pool = TokenPool::default();
+        pool.fill(5, 10, || 0);
+        pool.fill(5, 20, || 0);
+        pool.spend(5, 1);
+        assert!(!pool.give_back(5, 1, 15));
+        assert_eq!(pool.held(15), 5);
     }
 
     #[test]
     fn a_token_does_not_outlive_its_lease_by_going_back_to_a_later_one() {
-        let purses = Purses::default();
-        purses.fill(5, 10, || 0);
-        assert_eq!(purses.spend(5, 7), Some(0));
-        // `fill` has read the time before, and has stored the new purse.
+        let pool = TokenPool::default();
+        pool.fill(5, 10, || 0);
+        assert_eq!(pool.spend(5, 7), Some(0));
+        // `fill` has read the time before, and has stored the new lease.
         let times = AtomicU64::new(5);
-        purses.fill(5, 20, || times.swap(8, SeqCst));
-        assert!(!purses.give_back(5, 7, 8));
-        assert_eq!(purses.held(12), 5);
+        pool.fill(5, 20, || times.swap(8, SeqCst));
+        assert!(!pool.give_back(5, 7, 8));
+        assert_eq!(pool.held(12), 5);
     }
 
     #[test]
-    fn a_lease_that_finds_no_empty_purse_is_not_lost() {
-        let purses = Purses::default();
-        purses.fill(5, 10, || 0);
-        purses.fill(5, 20, || 0);
-        purses.fill(7, 30, || 0);
-        assert_eq!((purses.held(9), purses.held(10), purses.held(19), purses.held(20)), (17, 12, 12, 0));
+    fn a_lease_that_finds_no_empty_place_is_not_lost() {
+        let pool = TokenPool::default();
+        pool.fill(5, 10, || 0);
+        pool.fill(5, 20, || 0);
+        pool.fill(7, 30, || 0);
+        assert_eq!((pool.held(9), pool.held(10), pool.held(19), pool.held(20)), (17, 12, 12, 0));
     }
 
     proptest! {
@@ -267,7 +268,7 @@ mod tests {
         fn whatever_happens_no_token_is_spent_twice_or_late(
             steps in proptest::collection::vec((0..4_u8, 1..6_u64, 1..8_u64, 0..3_u64), 1..60)
         ) {
-            let purses = Purses::default();
+            let pool = TokenPool::default();
             // The latest end of each token that was leased and is not spent.
             let mut leased: Vec<u64> = Vec::new();
             let mut spent: Vec<(u64, u64)> = Vec::new();
@@ -277,56 +278,56 @@ mod tests {
                 leased.retain(|&until| until > now);
                 match step {
                     0 => {
-                        purses.fill(tokens, now + hold, || now);
+                        pool.fill(tokens, now + hold, || now);
                         leased.extend((0..tokens).map(|_| now + hold));
                     }
-                    1 | 2 => if purses.spend(tokens, now).is_some() {
+                    1 | 2 => if pool.spend(tokens, now).is_some() {
                         spent.push((tokens, now));
                         leased.sort_unstable();
                         prop_assert!(leased.len() as u64 >= tokens);
                         leased.drain(..usize::try_from(tokens).unwrap());
                     },
                     _ => if let Some((tokens, at)) = spent.pop()
-                        && purses.give_back(tokens, at, now)
+                        && pool.give_back(tokens, at, now)
                     {
                         // The token was valid when it was spent, and stays valid until then at
                         // most.
                         leased.extend((0..tokens).map(|_| u64::MAX));
                     },
                 }
-                prop_assert!(purses.held(now) <= leased.len() as u64);
+                prop_assert!(pool.held(now) <= leased.len() as u64);
             }
         }
     }
 
     #[test]
     fn threads_spend_exactly_what_was_leased() {
-        let purses = Purses::default();
+        let pool = TokenPool::default();
         let (spent, leased) = (AtomicU64::new(0), AtomicU64::new(0));
         thread::scope(|scope| {
             for _ in 0..2 {
                 scope.spawn(|| {
                     let mut times = 0;
                     while spent.load(SeqCst) < 100_000 {
-                        if purses.spend(3, 1).is_some() {
+                        if pool.spend(3, 1).is_some() {
                             spent.fetch_add(3, SeqCst);
                             times += 1;
                             // Counts its own iterations: with a count of spent tokens, a thread
                             // that runs alone might loop for ever.
-                            if times % 7 == 0 && purses.give_back(3, 1, 1) {
+                            if times % 7 == 0 && pool.give_back(3, 1, 1) {
                                 spent.fetch_sub(3, SeqCst);
                             }
-                        } else if purses.ask() {
-                            if purses.has_room(1) {
+                        } else if pool.ask() {
+                            if pool.has_room(1) {
                                 leased.fetch_add(12, SeqCst);
-                                purses.fill(12, 1000, || 0);
+                                pool.fill(12, 1000, || 0);
                             }
-                            purses.asked();
+                            pool.asked();
                         }
                     }
                 });
             }
         });
-        assert_eq!(spent.load(SeqCst) + purses.held(1), leased.load(SeqCst));
+        assert_eq!(spent.load(SeqCst) + pool.held(1), leased.load(SeqCst));
     }
 }

@@ -1,4 +1,4 @@
-//! [`Method`]: an algorithm under a quota, in the numbers of its script: whole microseconds, and
+//! [`Rule`]: an algorithm under a quota, in the numbers of its script: whole microseconds, and
 //! integers below 2^53.
 //!
 //! A script answers with its state, and the figures of the decision are computed here, where
@@ -67,7 +67,7 @@ pub(crate) struct Answer {
 }
 
 #[derive(Debug)]
-pub(crate) struct Method {
+pub(crate) struct Rule {
     kind: Kind,
     script: Script,
     /// How long leased tokens may be spent, in microseconds.
@@ -76,7 +76,7 @@ pub(crate) struct Method {
     rest: u64,
 }
 
-impl Method {
+impl Rule {
     pub(crate) fn new(algorithm: Algorithm, quota: Quota) -> Result<Self, BuildError> {
         let kind = Kind::new(algorithm, quota)?;
         let body = match kind {
@@ -166,6 +166,17 @@ impl Method {
         }
     }
 
+    /// Returns the commands that the script runs besides TIME.
+    pub(crate) fn commands(&self) -> &'static [&'static str] {
+        match self.kind {
+            Kind::Bucket { .. } => &["get", "set", "del"],
+            Kind::Window { .. } => &["get", "set"],
+            Kind::Log { .. } => {
+                &["zmscore", "zrangebyscore", "zrange", "zadd", "zrem", "zremrangebyscore", "pexpire"]
+            }
+        }
+    }
+
     /// Returns the call of the script; without a time it uses the server's.
     pub(crate) fn call<'s>(&'s self, key: &'s str, op: Op<'_>, now: Option<Tick>) -> Call<'s> {
         let name = match op {
@@ -173,11 +184,7 @@ impl Method {
             Op::Peek { .. } => "peek",
             Op::Refund { .. } => "refund",
         };
-        let call = Call::new(&self.script, key).text(name);
-        let call = match now {
-            Some(now) => call.number(now.as_nanos() / 1000),
-            None => call.text(""),
-        };
+        let call = Call::new(&self.script, key).text(name).time(now);
         let call = match self.kind {
             Kind::Bucket { unit, leak, burst, .. } => call.number(unit).number(leak).number(burst),
             Kind::Window { period, limit, sliding } => {
@@ -226,20 +233,20 @@ impl Method {
         };
         // A peek is told what is there before a charge.
         let cost = if outcome == Outcome::Allowed && !takes { 0 } else { cost };
-        let told = match (self.kind, rest) {
+        let figures = match (self.kind, rest) {
             (Kind::Bucket { unit, leak, queue, .. }, &[debt, now, asked]) => {
                 let bucket = Bucket {
                     unit: unit.into(),
                     leak: leak.into(),
                     capacity: u128::from(unit) * u128::from(capacity),
                 };
-                bucket.told(outcome, cost.into(), debt, queue, now.saturating_sub(asked), asked)
+                bucket.figures(outcome, cost.into(), debt, queue, now.saturating_sub(asked), asked)
             }
             (Kind::Window { period, limit, sliding }, &[number, previous, present, asked]) => {
                 let windows = Windows { period: period.into(), limit: limit.into(), sliding };
-                windows.told(outcome, cost.into(), Pair { number, previous, present }, asked)
+                windows.figures(outcome, cost.into(), Pair { number, previous, present }, asked)
             }
-            (Kind::Log { .. }, &[held, now, wait, reset]) => Told {
+            (Kind::Log { .. }, &[held, now, wait, reset]) => Figures {
                 remaining: u128::from(capacity).saturating_sub(held),
                 wait: (outcome != Outcome::TooCostly).then_some(wait),
                 reset,
@@ -254,15 +261,15 @@ impl Method {
             cost,
             capacity,
             // The leased tokens are still available.
-            remaining: u64::try_from(told.remaining + lease).unwrap_or(u64::MAX).min(capacity),
-            wait: told.wait.map(duration),
-            reset_after: duration(told.reset),
-            refill_after: duration(told.refill),
-            at: Tick::from(duration(told.at)),
+            remaining: u64::try_from(figures.remaining + lease).unwrap_or(u64::MAX).min(capacity),
+            wait: figures.wait.map(duration),
+            reset_after: duration(figures.reset),
+            refill_after: duration(figures.refill),
+            at: Tick::from(duration(figures.at)),
             source,
         });
         let hold = match self.kind {
-            Kind::Window { .. } => duration(told.ends),
+            Kind::Window { .. } => duration(figures.ends),
             _ => Duration::from_micros(self.hold),
         };
         Some(Answer { decision, lease: u64::try_from(lease).unwrap_or(0), hold })
@@ -282,7 +289,7 @@ fn duration(micros: u128) -> Duration {
 }
 
 /// The figures of a decision, in tokens and microseconds.
-struct Told {
+struct Figures {
     remaining: u128,
     wait: Option<u128>,
     reset: u128,
@@ -300,12 +307,20 @@ struct Bucket {
 
 impl Bucket {
     /// Computes the figures; `behind` is how much earlier than the key's time the request was made.
-    fn told(&self, outcome: Outcome, cost: u128, debt: u128, queue: bool, behind: u128, asked: u128) -> Told {
+    fn figures(
+        &self,
+        outcome: Outcome,
+        cost: u128,
+        debt: u128,
+        queue: bool,
+        behind: u128,
+        asked: u128,
+    ) -> Figures {
         let until = |units: u128| if units == 0 { 0 } else { units.div_ceil(self.leak) + behind };
         let free = self.capacity.saturating_sub(debt);
         let remaining = free / self.unit;
         let next = ((remaining + 1) * self.unit).min(self.capacity);
-        Told {
+        Figures {
             remaining,
             wait: match outcome {
                 Outcome::Denied => Some(until((debt + cost * self.unit).saturating_sub(self.capacity))),
@@ -335,7 +350,7 @@ struct Pair {
 }
 
 impl Windows {
-    fn told(&self, outcome: Outcome, cost: u128, pair: Pair, asked: u128) -> Told {
+    fn figures(&self, outcome: Outcome, cost: u128, pair: Pair, asked: u128) -> Figures {
         let elapsed = asked.saturating_sub(pair.number * self.period).min(self.period);
         let weighted = match self.sliding {
             true => (pair.previous * (self.period - elapsed)).div_ceil(self.period),
@@ -349,7 +364,7 @@ impl Windows {
             _ => (pair.number + 2) * self.period,
         };
         let reset = idle.saturating_sub(asked);
-        Told {
+        Figures {
             remaining: self.limit.saturating_sub(pair.present + weighted),
             wait: match outcome {
                 Outcome::Denied => Some(self.retry_at(pair, cost).saturating_sub(asked)),

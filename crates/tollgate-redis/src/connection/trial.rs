@@ -1,0 +1,207 @@
+//! [`Trial`]: doing in advance what the checks of a limit will do, to find what would keep the
+//! store from answering them.
+//!
+//! A trial runs the limit's own script on a key of the limit's own names that no client can choose,
+//! charges one token, and deletes the key. It sends EVALSHA as checks do, and EVAL whether or not
+//! the server knows the script, because a server that is restarted does not.
+
+use super::servers::{Connection, breaks_connection};
+use crate::health::{Problem, UNNAMED};
+use crate::name::Naming;
+use crate::scripts::rule::{Op, Rule};
+use crate::scripts::script::{self, Args, Call, Script};
+use arc_swap::ArcSwap;
+use futures_util::future::join_all;
+use redis::{Cmd, ErrorKind, RedisError, RedisResult, ServerErrorKind, Value};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+use tollgate::{Algorithm, Quota, Tick};
+
+/// What a limit does in the store.
+#[derive(Debug)]
+pub(crate) struct Trial {
+    /// The name of the limit.
+    pub(crate) limit: String,
+    /// The names of its keys, without the part that differs.
+    pub(crate) prefix: String,
+    pub(crate) script: Script,
+    /// The arguments of a check of one token.
+    pub(crate) args: Args,
+    /// The commands that the script runs, in lower case.
+    pub(crate) commands: Vec<&'static str>,
+}
+
+/// A server, as the texts of problems name it.
+pub(crate) struct Tried<'s> {
+    pub(crate) server: &'s str,
+    pub(crate) user: &'s str,
+}
+
+/// The limits of a client, which end when their limiters do.
+#[derive(Default)]
+pub(crate) struct Trials(ArcSwap<Vec<Weak<Trial>>>);
+
+impl Trials {
+    pub(crate) fn add(&self, trial: &Arc<Trial>) {
+        self.0.rcu(|trials| {
+            let live = trials.iter().filter(|trial| trial.strong_count() > 0).cloned();
+            live.chain([Arc::downgrade(trial)]).collect::<Vec<_>>()
+        });
+    }
+
+    /// Returns all limits, or a limit of no use but to be tried if there are none.
+    pub(crate) fn all(&self) -> Vec<Arc<Trial>> {
+        let live: Vec<_> = self.0.load().iter().filter_map(Weak::upgrade).collect();
+        if live.is_empty() {
+            let rule = Rule::new(Algorithm::TokenBucket, Quota::per_second(1)).ok();
+            let naming = rule.as_ref().map(|rule| Naming::new(UNNAMED, rule.letter(), None, false));
+            return rule
+                .iter()
+                .zip(naming)
+                .map(|(rule, naming)| Trial::of(UNNAMED, &naming, rule, None))
+                .collect();
+        }
+        live
+    }
+}
+
+impl Trial {
+    /// Returns the trial of a limit whose script is that of `rule`; with a time, its checks send
+    /// one.
+    pub(crate) fn of(limit: &str, naming: &Naming, rule: &Rule, now: Option<Tick>) -> Arc<Self> {
+        let call = rule.call("", Op::Check { cost: 1, lease: 0 }, now);
+        Self::new(limit, naming, call, rule.commands(), now.is_some())
+    }
+
+    /// Returns the trial of a limit whose checks are like `call` and run `commands`, and also TIME
+    /// unless they send the time.
+    pub(crate) fn new(
+        limit: &str,
+        naming: &Naming,
+        call: Call<'_>,
+        commands: &[&'static str],
+        sends_time: bool,
+    ) -> Arc<Self> {
+        let time = (!sends_time).then_some("time");
+        Arc::new(Self {
+            limit: limit.to_owned(),
+            prefix: naming.prefix().to_owned(),
+            script: call.script.clone(),
+            args: call.into_args(),
+            commands: time.into_iter().chain(commands.iter().copied()).collect(),
+        })
+    }
+
+    /// Returns a key of the limit. The names of others have 32 digits or begin with `=`, and this
+    /// one neither.
+    pub(crate) fn key(&self, number: u64) -> String {
+        format!("{}trial-{number:016x}", self.prefix)
+    }
+
+    /// Tries the limit on a key of its names, which is deleted in the end.
+    async fn run(&self, connection: &Connection, key: &str, tried: &Tried<'_>) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        let call = Call::with(&self.script, key, self.args.clone());
+        let mut answered = connection.send(call.command(false), false).await;
+        let mut command = "evalsha";
+        if answered.as_ref().is_err_and(script::is_unknown) {
+            (answered, command) = (connection.send(call.command(true), false).await, "eval");
+        }
+        let by_script = answered.err().and_then(|error| self.problem(&error, command, tried));
+        match connection.send(self.rights(key), false).await {
+            Ok(Value::Array(numbers)) => {
+                let number =
+                    |value: &Value| if let Value::Int(number) = value { Some(*number) } else { None };
+                let refused = numbers
+                    .iter()
+                    .filter_map(number)
+                    .filter_map(|number| self.commands.get(usize::try_from(number).ok()?.checked_sub(1)?));
+                problems.extend(refused.map(|command| self.refused(command, tried)));
+            }
+            Ok(_) => {}
+            Err(error) => problems.extend(self.problem(&error, "eval", tried)),
+        }
+        // A script that may not run a command says so without naming it.
+        match by_script {
+            Some(Problem::Script { .. }) if !problems.is_empty() => {}
+            Some(problem) if !problems.contains(&problem) => problems.insert(0, problem),
+            _ => {}
+        }
+        problems
+    }
+
+    fn rights(&self, key: &str) -> Cmd {
+        let mut cmd = redis::cmd("EVAL");
+        cmd.arg(include_str!("../scripts/trial.lua")).arg(1).arg(key).arg(&self.commands);
+        cmd
+    }
+
+    fn refused(&self, command: &str, tried: &Tried<'_>) -> Problem {
+        Problem::Command {
+            server: tried.server.to_owned(),
+            user: tried.user.to_owned(),
+            command: command.to_owned(),
+            limit: self.limit.clone(),
+        }
+    }
+
+    /// Returns what an error of `command` says; `None` if it says that the key has moved.
+    fn problem(&self, error: &RedisError, command: &str, tried: &Tried<'_>) -> Option<Problem> {
+        let (server, reason) = (tried.server.to_owned(), error.to_string());
+        let limit = self.limit.clone();
+        Some(match error.kind() {
+            ErrorKind::Server(ServerErrorKind::Moved | ServerErrorKind::Ask) => return None,
+            // The text of the other refusal names the keys, and no command.
+            ErrorKind::Server(ServerErrorKind::NoPerm) if reason.contains(" command") => {
+                self.refused(command, tried)
+            }
+            ErrorKind::Server(ServerErrorKind::NoPerm) => {
+                let (user, keys) = (tried.user.to_owned(), format!("{}*", self.prefix));
+                Problem::Keys { server, user, keys, limit }
+            }
+            ErrorKind::Server(ServerErrorKind::ReadOnly) => Problem::Replica { server },
+            _ if error.code() == Some("OOM") => Problem::Full { server },
+            _ if breaks_connection(error) => Problem::Unreachable { server, reason },
+            _ => Problem::Script { server, limit, reason },
+        })
+    }
+}
+
+/// Tries all limits on one server, each on its key, and reads what the server does when it is full.
+/// Returns each problem once.
+pub(crate) async fn run_all(
+    trials: &[(&Trial, String)],
+    connection: &Connection,
+    tried: &Tried<'_>,
+) -> Vec<Problem> {
+    let each = trials.iter().map(|(trial, key)| trial.run(connection, key, tried));
+    let mut found: Vec<Problem> = Vec::new();
+    for problem in join_all(each).await.into_iter().flatten() {
+        if !found.contains(&problem) {
+            found.push(problem);
+        }
+    }
+    if let Some(policy) = policy(connection).await
+        && policy != "noeviction"
+    {
+        found.push(Problem::Eviction { server: tried.server.to_owned(), policy });
+    }
+    found
+}
+
+/// Returns the server's `maxmemory-policy`, if the user may read it.
+async fn policy(connection: &Connection) -> Option<String> {
+    let mut info = redis::cmd("INFO");
+    info.arg("memory");
+    let told = |value: RedisResult<Value>| redis::from_redis_value::<String>(value.ok()?).ok();
+    if let Some(info) = told(connection.send(info, false).await) {
+        let policy = info.lines().find_map(|line| line.strip_prefix("maxmemory_policy:"));
+        if let Some(policy) = policy {
+            return Some(policy.trim().to_owned());
+        }
+    }
+    let mut config = redis::cmd("CONFIG");
+    config.arg("GET").arg("maxmemory-policy");
+    let settings = connection.send(config, false).await.ok()?;
+    redis::from_redis_value::<BTreeMap<String, String>>(settings).ok()?.remove("maxmemory-policy")
+}

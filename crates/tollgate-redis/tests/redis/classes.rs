@@ -1,0 +1,316 @@
+//! Classes of callers: each has its quota in the store, in leases, in unsynchronized counts and in
+//! the fallback.
+
+use crate::load::{AGES, Limiter, store_answers};
+use futures_util::future::join_all;
+use std::sync::Arc;
+use std::time::Duration;
+use tollgate::{Algorithm, Decision, Quota, Source};
+use tollgate_redis::{Class, Client, ConnectError, Problem, SharedBuilder, WhenUnavailable};
+use tollgate_testing::store::cluster::Cluster;
+use tollgate_testing::store::program::for_each_server;
+use tollgate_testing::store::server::Server;
+use tollgate_testing::store::wait::run;
+
+const FREE: u64 = 10;
+const PAID: u64 = 100;
+
+fn builder(client: &Client, name: &str, algorithm: Algorithm) -> SharedBuilder<str> {
+    Limiter::builder(client, name, Quota::new(FREE, AGES))
+        .class("paid", Quota::new(PAID, AGES))
+        .algorithm(algorithm)
+        .deadline(Duration::from_secs(5))
+}
+
+/// Returns the default class and the other one.
+fn classes(limiter: &Limiter) -> [Class; 2] {
+    [Class::default(), limiter.class("paid").unwrap()]
+}
+
+/// Checks until a denial, and returns how many requests were admitted.
+async fn exhaust(limiter: &Limiter, class: Class, key: &str) -> u64 {
+    let mut admitted = 0;
+    while limiter.check_as(class, key).await.is_allowed() {
+        admitted += 1;
+    }
+    admitted
+}
+
+#[test]
+fn a_key_that_changes_its_class_begins_anew_and_returns_to_what_it_used() {
+    for_each_server(async |program| {
+        let server = Server::of(program);
+        let client = Client::open(server.url()).unwrap();
+        for algorithm in Algorithm::ALL {
+            let limiter = builder(&client, &format!("changed-{algorithm}"), algorithm).build().unwrap();
+            let [free, paid] = classes(&limiter);
+            assert_eq!(exhaust(&limiter, free, "alice").await, FREE, "{algorithm}");
+            // A denial for want of the other class's tokens is none of this class.
+            assert_eq!(limiter.check_n_as(paid, "alice", 30).await.remaining(), 70, "{algorithm}");
+            assert!(!limiter.check("alice").await.is_allowed());
+            assert_eq!(limiter.peek_as(paid, "alice").await.remaining(), 70);
+            limiter.reset("alice").await.unwrap();
+            assert_eq!(limiter.peek("alice").await.remaining(), FREE);
+            assert_eq!(limiter.peek_as(paid, "alice").await.remaining(), 70, "{algorithm}");
+            limiter.reset_as(paid, "alice").await.unwrap();
+            assert_eq!(limiter.peek_as(paid, "alice").await.remaining(), PAID);
+            assert_eq!((limiter.capacity_of(paid), limiter.capacity()), (PAID, FREE));
+        }
+        assert_eq!(server.keys_with_ttl(), []);
+    });
+}
+
+#[test]
+fn the_names_of_a_class_are_its_own_and_expire() {
+    run(async {
+        let server = Server::start();
+        let client = Client::open(server.url()).unwrap();
+        let builder =
+            Limiter::builder(&client, "api", Quota::per_hour(FREE)).class("a:b", Quota::per_hour(PAID));
+        let limiter = builder.deadline(Duration::from_secs(5)).readable_keys().build().unwrap();
+        let class = limiter.class("a:b").unwrap();
+        let _ = limiter.check("alice").await;
+        let _ = limiter.check_as(class, "alice").await;
+        let keys = server.keys_with_ttl();
+        let names: Vec<_> = keys.iter().map(|(name, _)| &**name).collect();
+        assert_eq!(names, ["tollgate:api:b:=alice", "tollgate:api:b:a%3ab:=alice"]);
+        assert!(keys.iter().all(|(_, left)| (1..=3_602_000).contains(left)), "{keys:?}");
+    });
+}
+
+#[test]
+fn batches_peeks_and_refunds_are_of_the_class() {
+    for_each_server(async |program| {
+        let server = Server::of(program);
+        let client = Client::open(server.url()).unwrap();
+        let cluster = Cluster::start(program);
+        let nodes = Client::cluster(cluster.urls()).build().unwrap();
+        for (client, algorithm) in Algorithm::ALL.into_iter().flat_map(|it| [(&client, it), (&nodes, it)]) {
+            let limiter = builder(client, &format!("batches-{algorithm}"), algorithm).build().unwrap();
+            let [free, paid] = classes(&limiter);
+            // The server does not know the script yet.
+            let requests = [(free, "alice", 9), (paid, "alice", 9), (free, "alice", 9), (paid, "bob", 99)];
+            let decisions = limiter.check_many_as(&requests).await;
+            let left: Vec<_> = decisions.iter().map(Decision::remaining).collect();
+            assert_eq!(left, [1, 91, 1, 1], "{algorithm}");
+            assert!(decisions.iter().all(|decision| decision.source() == Source::Remote), "{algorithm}");
+            limiter.refund_n_as(paid, "alice", &decisions[1], 4).await;
+            limiter.refund_as(paid, "bob", &decisions[3]).await;
+            limiter.refund_as(free, "alice", &decisions[2]).await;
+            assert_eq!(limiter.peek_n_as(paid, "alice", 5).await.remaining(), 95, "{algorithm}");
+            assert_eq!(limiter.peek_as(paid, "bob").await.remaining(), PAID, "{algorithm}");
+            assert_eq!(limiter.peek("alice").await.remaining(), 1, "{algorithm}");
+        }
+    });
+}
+
+#[test]
+fn machines_with_other_quotas_of_a_class_each_judge_by_their_own() {
+    for_each_server(async |program| {
+        let server = Server::of(program);
+        let clients = [(); 2].map(|()| Client::open(server.url()).unwrap());
+        for algorithm in Algorithm::ALL {
+            let machine = |client, paid| {
+                let builder = Limiter::builder(client, format!("both-{algorithm}"), Quota::new(FREE, AGES));
+                let builder = builder.class("paid", Quota::new(paid, AGES)).algorithm(algorithm);
+                builder.deadline(Duration::from_secs(5)).build().unwrap()
+            };
+            let (old, new) = (machine(&clients[0], 50), machine(&clients[1], PAID));
+            let class = old.class("paid").unwrap();
+            assert_eq!(old.check_n_as(class, "alice", 30).await.remaining(), 20, "{algorithm}");
+            assert_eq!(new.peek_as(class, "alice").await.remaining(), 70, "{algorithm}");
+            // What was taken stays taken.
+            assert!(new.check_n_as(class, "alice", 30).await.is_allowed(), "{algorithm}");
+            assert!(!old.check_n_as(class, "alice", 1).await.is_allowed(), "{algorithm}");
+            assert_eq!(new.check_n_as(class, "alice", 40).await.remaining(), 0, "{algorithm}");
+        }
+    });
+}
+
+/// Two machines check one key in two classes at a time, from many tasks, until both are exhausted.
+/// Returns what each class admitted.
+async fn race(machines: &[Arc<Limiter>; 2]) -> [u64; 2] {
+    let tasks = (0..32).map(|number| {
+        let (limiter, index) = (Arc::clone(&machines[number % 2]), number / 2 % 2);
+        let class = classes(&limiter)[index];
+        tokio::spawn(async move { (index, exhaust(&limiter, class, "alice").await) })
+    });
+    // All are spawned before the first is awaited.
+    let tasks: Vec<_> = tasks.collect();
+    let mut admitted = [0, 0];
+    for task in join_all(tasks).await {
+        let (index, of_task) = task.unwrap();
+        admitted[index] += of_task;
+    }
+    admitted
+}
+
+#[test]
+fn machines_that_race_admit_the_quota_of_each_class_and_no_more() {
+    for_each_server(async |program| {
+        let server = Server::of(program);
+        let clients = [(); 2].map(|()| Client::open(server.url()).unwrap());
+        for algorithm in Algorithm::ALL {
+            let name = format!("race-{algorithm}");
+            let machines = clients.each_ref().map(|client| builder(client, &name, algorithm));
+            let machines = machines.map(|builder| Arc::new(builder.build().unwrap()));
+            assert_eq!(race(&machines).await, [FREE, PAID], "{algorithm}");
+        }
+    });
+}
+
+#[test]
+fn leases_of_two_classes_never_exceed_either_quota() {
+    for_each_server(async |program| {
+        let server = Server::of(program);
+        let clients = [(); 2].map(|()| Client::open(server.url()).unwrap());
+        for algorithm in [Algorithm::FixedWindow, Algorithm::SlidingWindow] {
+            let name = format!("leases-{algorithm}");
+            let machines = clients.each_ref().map(|client| builder(client, &name, algorithm).lease(5));
+            let machines = machines.map(|builder| Arc::new(builder.build().unwrap()));
+            let [free, paid] = race(&machines).await;
+            // Leased tokens may be left on a machine that has been denied.
+            assert!(free <= FREE && paid <= PAID && paid > PAID / 2, "{algorithm}: {free} {paid}");
+            let stats = machines.each_ref().map(|machine| machine.stats());
+            assert!(stats.iter().any(|stats| stats.prepaid > 0), "{stats:?}");
+            let leased: u64 = stats.iter().map(|stats| stats.leased).sum();
+            assert!(free + paid + leased <= FREE + PAID, "{algorithm}: {free} {paid} {leased}");
+        }
+    });
+}
+
+#[test]
+fn a_lease_goes_back_to_the_class_that_it_was_taken_for() {
+    run(async {
+        let server = Server::start();
+        let client = Client::open(server.url()).unwrap();
+        let builder = builder(&client, "back", Algorithm::FixedWindow);
+        let limiter = builder.class("tiny", Quota::new(1, AGES)).lease(5).build().unwrap();
+        let paid = limiter.class("paid").unwrap();
+        let mut charge = limiter.check_as(paid, "alice").await;
+        while charge.source() != Source::Prepaid {
+            charge = limiter.check_as(paid, "alice").await;
+        }
+        let before = limiter.stats().leased;
+        // It is not the default class's.
+        limiter.refund("alice", &charge).await;
+        assert_eq!(limiter.stats().leased, before);
+        // A class whose quota allows no lease is exact.
+        let tiny = limiter.class("tiny").unwrap();
+        for allowed in [true, false, false] {
+            let decision = limiter.check_as(tiny, "bob").await;
+            assert_eq!((decision.is_allowed(), decision.source()), (allowed, Source::Remote));
+        }
+    });
+}
+
+#[test]
+fn unsynced_counts_of_two_classes_exceed_each_quota_by_the_bound_at_most() {
+    for_each_server(async |program| {
+        const UNSYNCED: u64 = 4;
+        let server = Server::of(program);
+        let clients = [(); 2].map(|()| Client::open(server.url()).unwrap());
+        for algorithm in [Algorithm::FixedWindow, Algorithm::SlidingWindow] {
+            let name = format!("unsynced-{algorithm}");
+            let machines = clients.each_ref().map(|client| {
+                let builder = builder(client, &name, algorithm).max_unsynced(UNSYNCED);
+                Arc::new(builder.class("tiny", Quota::new(2, AGES)).build().unwrap())
+            });
+            let [free, paid] = race(&machines).await;
+            assert!((FREE..=FREE + UNSYNCED).contains(&free), "{algorithm}: {free}");
+            assert!((PAID..=PAID + UNSYNCED).contains(&paid), "{algorithm}: {paid}");
+            // A class of two tokens has two unsynchronized ones at most.
+            let tiny = machines[0].class("tiny").unwrap();
+            assert_eq!(exhaust(&machines[0], tiny, "bob").await, 2, "{algorithm}");
+            for machine in &machines {
+                machine.flush().await;
+                assert_eq!(machine.stats().unsynced, 0, "{algorithm}");
+            }
+            let [_, class] = classes(&machines[1]);
+            assert!(!machines[1].peek_as(class, "alice").await.is_allowed(), "{algorithm}");
+        }
+    });
+}
+
+#[test]
+fn the_fallback_of_a_class_has_its_share_of_its_own_quota() {
+    run(async {
+        let server = Server::start();
+        let client = Client::open(server.url()).unwrap();
+        for algorithm in Algorithm::ALL {
+            let builder = builder(&client, &format!("fallback-{algorithm}"), algorithm);
+            let share = WhenUnavailable::Local { share: 0.5 };
+            let limiter = builder.when_unavailable(share).build().unwrap();
+            let [free, paid] = classes(&limiter);
+            store_answers(&limiter, "known").await;
+            // What the store admits of a class is known to the fallback of that class.
+            assert!(limiter.check_n_as(paid, "alice", 20).await.is_allowed());
+            server.kill();
+            assert_eq!(exhaust(&limiter, paid, "alice").await, PAID / 2 - 20, "{algorithm}");
+            assert_eq!(exhaust(&limiter, free, "alice").await, FREE / 2, "{algorithm}");
+            let charge = limiter.check_n_as(paid, "bob", 50).await;
+            assert_eq!(charge.source(), Source::Key);
+            limiter.refund_as(paid, "bob", &charge).await;
+            assert!(limiter.peek_n_as(paid, "bob", 50).await.is_allowed(), "{algorithm}");
+            server.restart();
+        }
+    });
+}
+
+#[test]
+fn the_keys_of_each_class_are_tried_when_a_client_connects() {
+    run(async {
+        let server = Server::start();
+        server.command(&[
+            "ACL",
+            "SETUSER",
+            "default",
+            "resetkeys",
+            "~tollgate:tried:b:=*",
+            "~tollgate:tried:b:t*",
+        ]);
+        let client = Client::open(server.url()).unwrap();
+        let _limiter = builder(&client, "tried", Algorithm::TokenBucket).build().unwrap();
+        let error = client.connect().await.unwrap_err();
+        let ConnectError::Problem(Problem::Keys { keys, .. }) = &error else { panic!("{error}") };
+        assert_eq!(keys, "tollgate:tried:b:paid:*");
+        server.command(&["ACL", "SETUSER", "default", "~tollgate:tried:b:paid:*"]);
+        client.connect().await.unwrap();
+    });
+}
+
+#[test]
+fn a_class_that_cannot_be_is_refused_by_name() {
+    let client = Client::open("redis://127.0.0.1:6379").unwrap();
+    let refused = |set: fn(SharedBuilder<str>) -> SharedBuilder<str>| {
+        let builder = builder(&client, "refused", Algorithm::FixedWindow);
+        set(builder).build().unwrap_err().to_string()
+    };
+    assert_eq!(
+        refused(|builder| builder.class("", Quota::per_second(1))),
+        "invalid class name \"\" of 0 bytes: expected 1 to 128 bytes"
+    );
+    assert_eq!(
+        refused(|builder| builder.class("paid", Quota::per_second(1))),
+        "class \"paid\" was given two quotas; expected one for each name"
+    );
+    let zero = refused(|builder| builder.class("none", Quota::per_second(0)));
+    assert!(zero.starts_with("class \"none\": 0 tokens would deny every request"), "{zero}");
+    let burst = refused(|builder| builder.class("burst", Quota::per_second(5).burst(9)));
+    assert!(burst.starts_with("class \"burst\": "), "{burst}");
+    // The limit's own quota must allow the lease that was asked for; a class may not.
+    let lease = refused(|builder| builder.lease(6));
+    assert_eq!(lease, "invalid lease of 6 tokens: expected 1 to 5 under this quota");
+    let fine = builder(&client, "fine", Algorithm::FixedWindow).class("tiny", Quota::per_second(1)).lease(5);
+    assert!(fine.build().is_ok());
+}
+
+#[test]
+fn a_class_of_another_limiter_is_the_default_class_if_there_are_fewer() {
+    let client = Client::open("redis://127.0.0.1:6379").unwrap();
+    let two = builder(&client, "two", Algorithm::TokenBucket).build().unwrap();
+    let one: Limiter = Limiter::builder(&client, "one", Quota::per_second(7)).build().unwrap();
+    let paid = two.class("paid").unwrap();
+    assert_eq!(two.quota_of(paid), Quota::new(PAID, AGES));
+    assert_eq!(one.quota_of(paid), Quota::per_second(7));
+}

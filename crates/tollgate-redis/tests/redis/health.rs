@@ -1,0 +1,369 @@
+//! What would keep the store from answering checks is found before the first check.
+
+use crate::load::{AGES, Limiter, store_answers};
+use std::time::Duration;
+use tollgate::{Algorithm, Quota, Source};
+use tollgate_redis::{Client, ConnectError, Problem, WhenUnavailable};
+use tollgate_testing::store::cluster::Cluster;
+use tollgate_testing::store::program::{Program, for_each_server};
+use tollgate_testing::store::sentinel::{NAME, Watched};
+use tollgate_testing::store::server::Server;
+use tollgate_testing::store::setup::Setup;
+use tollgate_testing::store::wait::{run, until_async};
+
+/// The rights that a limiter needs, as the crate's page says.
+const RIGHTS: &str = "+ping +eval +evalsha +time +get +set +del +zadd +zrem +zmscore +zrange +zrangebyscore \
+                      +zremrangebyscore +pexpire +hmget +hkeys +hset +hdel +pttl";
+
+/// Makes a user with these rights on keys of this pattern.
+fn set_user(server: &Server, keys: &str, rights: &[&str]) {
+    let mut words = vec!["ACL", "SETUSER", "limiter", "reset", "on", ">secret", keys, "-@all"];
+    words.extend(RIGHTS.split_whitespace().chain(rights.iter().copied()));
+    server.command(&words);
+}
+
+fn client_of_user(server: &Server) -> Client {
+    Client::open(format!("redis://limiter:secret@{}", server.address())).unwrap()
+}
+
+fn limiter(client: &Client, algorithm: Algorithm) -> Limiter {
+    let builder = Limiter::builder(client, "health", Quota::new(400, AGES)).algorithm(algorithm);
+    let builder = builder.when_unavailable(WhenUnavailable::Deny);
+    builder.deadline(Duration::from_secs(5)).build().unwrap()
+}
+
+/// Limits of each algorithm and mode.
+fn all_limits(client: &Client) -> Vec<Limiter> {
+    let mut limits: Vec<_> = Algorithm::ALL.into_iter().map(|algorithm| limiter(client, algorithm)).collect();
+    for algorithm in [Algorithm::FixedWindow, Algorithm::SlidingWindow] {
+        let builder = Limiter::builder(client, "health", Quota::new(400, AGES)).algorithm(algorithm);
+        limits.push(builder.max_unsynced(10).build().unwrap());
+    }
+    limits
+}
+
+fn commands(problems: &[Problem]) -> Vec<String> {
+    let command = |problem: &Problem| match problem {
+        Problem::Command { command, .. } => command.clone(),
+        other => panic!("{other}"),
+    };
+    let mut commands: Vec<_> = problems.iter().map(command).collect();
+    commands.sort_unstable();
+    commands.dedup();
+    commands
+}
+
+#[test]
+fn a_server_that_answers_checks_has_no_problems_and_keeps_no_trial() {
+    for_each_server(async |program| {
+        let server = Server::of(program);
+        set_user(&server, "~tollgate:*", &[]);
+        for client in [Client::open(server.url()).unwrap(), client_of_user(&server)] {
+            client.connect().await.unwrap();
+            let limits = all_limits(&client);
+            client.connect().await.unwrap();
+            assert_eq!(client.health().await, []);
+            assert_eq!(client.problems(), []);
+            assert_eq!(server.keys_with_ttl(), []);
+            for limit in &limits {
+                assert_eq!(limit.stats().by_store, 0, "a trial is not a check");
+            }
+        }
+    });
+}
+
+#[test]
+fn each_command_that_a_user_lacks_is_named() {
+    for_each_server(async |program| {
+        let server = Server::of(program);
+        let client = client_of_user(&server);
+        let limits = all_limits(&client);
+        for right in RIGHTS.split_whitespace().filter(|right| *right != "+ping") {
+            let command = &right[1..];
+            set_user(&server, "~tollgate:*", &[&format!("-{command}")]);
+            let error = client.connect().await.unwrap_err();
+            let ConnectError::Problem(problem) = &error else { panic!("{error}") };
+            println!("{problem}");
+            assert_eq!(commands(&client.problems()), [command]);
+            assert!(!problem.is_warning());
+            let text = error.to_string();
+            assert!(text.contains(&format!("`ACL SETUSER limiter +{command}`")), "{text}");
+            assert!(text.contains(&server.address().to_string()) && text.contains("`health`"), "{text}");
+        }
+        // A limit that is gone is not tried, and a limit needs only its own commands.
+        drop(limits);
+        let _bucket = limiter(&client, Algorithm::TokenBucket);
+        set_user(&server, "~tollgate:*", &["-zadd", "-hset"]);
+        client.connect().await.unwrap();
+        set_user(&server, "~tollgate:*", &["-eval", "-evalsha", "-set"]);
+        assert!(client.connect().await.is_err());
+        assert_eq!(commands(&client.health().await), ["eval", "evalsha"]);
+    });
+}
+
+#[test]
+fn a_server_that_knows_the_script_is_asked_whether_it_may_be_sent_again() {
+    run(async {
+        let server = Server::start();
+        let client = Client::open(server.url()).unwrap();
+        store_answers(&limiter(&client, Algorithm::TokenBucket), "alice").await;
+        set_user(&server, "~tollgate:*", &["-eval"]);
+        let client = client_of_user(&server);
+        let limiter = limiter(&client, Algorithm::TokenBucket);
+        assert_eq!(limiter.check("alice").await.source(), Source::Remote);
+        assert!(client.connect().await.is_err());
+        assert_eq!(commands(&client.problems()), ["eval"]);
+    });
+}
+
+#[test]
+fn the_page_of_the_crate_names_the_rights_that_these_tests_give() {
+    let page = include_str!("../../src/lib.rs");
+    let rule = page.split("ACL SETUSER limiter").nth(1).unwrap().split("```").next().unwrap();
+    let mut named: Vec<_> = rule.split_whitespace().filter(|word| word.starts_with('+')).collect();
+    let mut given: Vec<_> = RIGHTS.split_whitespace().collect();
+    named.sort_unstable();
+    given.sort_unstable();
+    assert_eq!(named, given);
+}
+
+#[test]
+fn a_limit_that_sends_the_time_does_not_read_it() {
+    run(async {
+        let server = Server::start();
+        set_user(&server, "~tollgate:*", &["-time"]);
+        let client = client_of_user(&server);
+        let builder = || Limiter::builder(&client, "timed", Quota::per_hour(5));
+        let by_server = builder().build().unwrap();
+        let text = client.connect().await.unwrap_err().to_string();
+        assert!(text.contains("`time`") && text.contains("`client_clock`"), "{text}");
+        drop(by_server);
+        let _by_client = builder().client_clock().build().unwrap();
+        client.connect().await.unwrap();
+    });
+}
+
+#[test]
+fn keys_that_a_user_may_not_use_are_named() {
+    for_each_server(async |program| {
+        let server = Server::of(program);
+        set_user(&server, "~other:*", &[]);
+        let client = client_of_user(&server);
+        let limiter = limiter(&client, Algorithm::FixedWindow);
+        let error = client.connect().await.unwrap_err().to_string();
+        println!("{error}");
+        assert!(error.contains("`tollgate:health:w:*`"), "{error}");
+        assert!(error.contains("`ACL SETUSER limiter ~tollgate:health:w:*`"), "{error}");
+        assert_eq!(client.problems().len(), 1, "{:?}", client.problems());
+        // What the error says mends it, while the client is in use.
+        server.command(&["ACL", "SETUSER", "limiter", "~tollgate:health:w:*"]);
+        assert_eq!(client.health().await, []);
+        assert_eq!(client.problems(), []);
+        store_answers(&limiter, "alice").await;
+        // Without a limit, one called `connect` is tried, and the text says so.
+        let early = client_of_user(&server);
+        let error = early.connect().await.unwrap_err().to_string();
+        assert!(
+            error.contains("`tollgate:connect:b:*`") && error.contains("build the limits before"),
+            "{error}"
+        );
+    });
+}
+
+#[test]
+fn a_read_only_replica_is_refused() {
+    for_each_server(async |program| {
+        let primary = Server::of(program);
+        let (host, port) = ("127.0.0.1", primary.address().port());
+        let replica = Setup::new(program).line(&format!("replicaof {host} {port}")).start();
+        let client = Client::open(replica.url()).unwrap();
+        // A replica is loading at first.
+        until_async("the replica is loaded", async || {
+            !matches!(client.connect().await, Err(ConnectError::NoConnection { .. }))
+        })
+        .await;
+        for algorithm in Algorithm::ALL {
+            let _limiter = limiter(&client, algorithm);
+            let error = client.connect().await.unwrap_err();
+            let server = replica.address().to_string();
+            assert_eq!(error, ConnectError::Problem(Problem::Replica { server }), "{algorithm}");
+        }
+        replica.command(&["REPLICAOF", "NO", "ONE"]);
+        client.connect().await.unwrap();
+        // A primary that becomes a replica is tried on the connection that replaces the broken one.
+        let limiter = limiter(&client, Algorithm::TokenBucket);
+        store_answers(&limiter, "alice").await;
+        replica.command(&["REPLICAOF", host, &port.to_string()]);
+        until_async("the replica is recognized", async || {
+            let _ = limiter.check("alice").await;
+            client.problems().iter().any(|problem| matches!(problem, Problem::Replica { .. }))
+        })
+        .await;
+    });
+}
+
+/// Exhausts 400 keys, fills the server, and returns how many of the keys are admitted again.
+async fn forgotten(server: &Server, limiter: &Limiter) -> usize {
+    let keys: Vec<_> = (0..400).map(|number| number.to_string()).collect();
+    for key in &keys {
+        while limiter.check_n(key, 400).await.is_allowed() {}
+    }
+    let value = "x".repeat(10_000);
+    for number in 0..2_000 {
+        // Refused without a policy that makes room.
+        let _ = server.try_ask::<redis::Value>(&["SET", &format!("filler:{number}"), &value, "EX", "1000"]);
+    }
+    let mut admitted = 0;
+    for key in &keys {
+        admitted += usize::from(limiter.check_n(key, 400).await.is_allowed());
+    }
+    admitted
+}
+
+#[test]
+fn a_server_that_makes_room_forgets_throttled_keys_and_is_warned_of() {
+    for_each_server(async |program| {
+        for policy in ["allkeys-lru", "allkeys-random", "volatile-ttl", "volatile-lru"] {
+            let setup = Setup::new(program).line("maxmemory 4mb").line(&format!("maxmemory-policy {policy}"));
+            let server = setup.start();
+            let client = Client::open(server.url()).unwrap();
+            let limiter = limiter(&client, Algorithm::TokenBucket);
+            client.connect().await.unwrap();
+            let warned =
+                Problem::Eviction { server: server.address().to_string(), policy: policy.to_owned() };
+            assert_eq!(client.problems(), std::slice::from_ref(&warned));
+            assert!(warned.is_warning() && warned.to_string().contains(policy), "{warned}");
+            assert!(warned.to_string().contains("maxmemory-policy noeviction"), "{warned}");
+            let admitted = forgotten(&server, &limiter).await;
+            println!("{policy}: {admitted} of 400 are admitted again");
+            assert!(policy == "volatile-ttl" || admitted > 0, "{policy}");
+        }
+    });
+}
+
+#[test]
+fn a_policy_is_read_from_the_configuration_if_the_user_may_read_only_that() {
+    run(async {
+        let server = Setup::new(Program::Redis).line("maxmemory-policy allkeys-lfu").start();
+        let policies = async |rights: &[&str]| {
+            set_user(&server, "~tollgate:*", rights);
+            let client = client_of_user(&server);
+            client.connect().await.unwrap();
+            client.problems().len()
+        };
+        assert_eq!(policies(&["+info"]).await, 1);
+        assert_eq!(policies(&["+config|get"]).await, 1);
+        // A user who may read neither is not warned, and not refused.
+        assert_eq!(policies(&[]).await, 0);
+    });
+}
+
+#[test]
+fn a_full_server_denies_throttled_keys_and_leaves_admissions_to_the_fallback() {
+    for_each_server(async |program| {
+        let server = Setup::new(program).line("maxmemory 4mb").line("maxmemory-policy noeviction").start();
+        let client = Client::open(server.url()).unwrap();
+        for algorithm in Algorithm::ALL {
+            server.command(&["FLUSHALL"]);
+            server.command(&["CONFIG", "SET", "maxmemory", "4mb"]);
+            let limiter = limiter(&client, algorithm);
+            assert_eq!(client.health().await, []);
+            // The fallback denies here; nothing was forgotten.
+            assert_eq!(forgotten(&server, &limiter).await, 0, "{algorithm}");
+            assert_eq!(limiter.check("0").await.source(), Source::Remote, "{algorithm}");
+            // The last filler may have been refused for what a client's buffer held.
+            server.command(&["CONFIG", "SET", "maxmemory", "1mb"]);
+            let before = limiter.stats();
+            assert_eq!(limiter.check("new").await.source(), Source::Policy, "{algorithm}");
+            let after = limiter.stats();
+            let both = (after.store_errors - before.store_errors, after.by_fallback - before.by_fallback);
+            assert_eq!(both, (1, 1), "{algorithm}");
+            assert_eq!(client.stats().breaker_opened, 0);
+            let full = Problem::Full { server: server.address().to_string() };
+            assert_eq!(client.health().await, [full], "{algorithm}");
+            client.connect().await.unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_server_that_comes_up_later_is_tried_then() {
+    run(async {
+        let server = Setup::new(Program::Redis).line("user default reset on nopass ~other:* +@all").start();
+        let client = Client::open(server.url()).unwrap();
+        let limiter = limiter(&client, Algorithm::TokenBucket);
+        server.kill();
+        let error = client.connect().await.unwrap_err();
+        assert!(matches!(error, ConnectError::NoConnection { .. }), "{error}");
+        // The first check starts the task that connects.
+        assert_eq!(limiter.check("alice").await.source(), Source::Policy);
+        assert!(matches!(client.problems()[..], [Problem::Unreachable { .. }]), "{:?}", client.problems());
+        server.restart();
+        until_async("its problem is known", async || matches!(client.problems()[..], [Problem::Keys { .. }]))
+            .await;
+        server.command(&["ACL", "SETUSER", "default", "~tollgate:*"]);
+        store_answers(&limiter, "alice").await;
+        assert_eq!(client.health().await, []);
+    });
+}
+
+#[test]
+fn a_client_that_was_never_asked_to_tries_nothing() {
+    run(async {
+        let server = Server::start();
+        let client = Client::open(server.url()).unwrap();
+        store_answers(&limiter(&client, Algorithm::TokenBucket), "alice").await;
+        assert_eq!((server.calls("eval"), server.calls("del")), (1, 0));
+    });
+}
+
+#[test]
+fn each_primary_of_a_cluster_is_tried() {
+    for_each_server(async |program| {
+        let cluster = Cluster::start(program);
+        let client = Client::cluster(cluster.urls()).build().unwrap();
+        let limiter = limiter(&client, Algorithm::TokenBucket);
+        client.connect().await.unwrap();
+        assert_eq!(client.problems(), []);
+        let server = &cluster.nodes()[1];
+        // The rights that the crate's page names are enough.
+        for node in cluster.nodes() {
+            set_user(node, "~tollgate:*", &["+cluster|slots", "+asking"]);
+        }
+        let seed = format!("redis://limiter:secret@{}", server.address());
+        let least = Client::cluster([seed]).build().unwrap();
+        least.connect().await.unwrap();
+        assert_eq!(least.health().await, []);
+        server.command(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
+        server.command(&["ACL", "SETUSER", "default", "-evalsha"]);
+        let error = client.connect().await.unwrap_err().to_string();
+        assert!(error.contains("`evalsha`") && error.contains(&server.address().to_string()), "{error}");
+        let problems = client.problems();
+        assert_eq!(problems.len(), 2, "{problems:?}");
+        assert!(problems[1].is_warning(), "{problems:?}");
+        server.command(&["ACL", "SETUSER", "default", "+evalsha"]);
+        assert_eq!(client.health().await, problems[1..]);
+        store_answers(&limiter, "alice").await;
+    });
+}
+
+#[test]
+fn the_new_master_is_tried_after_a_failover() {
+    run(async {
+        let watched = Watched::start(Program::Redis);
+        let client = Client::sentinel(NAME, watched.urls(), "redis://any-name").build().unwrap();
+        let limiter = limiter(&client, Algorithm::TokenBucket);
+        client.connect().await.unwrap();
+        assert_eq!(client.problems(), []);
+        for server in watched.servers() {
+            server.command(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
+        }
+        let killed = watched.kill_master();
+        until_async("the new master is tried", async || {
+            let _ = limiter.check("alice").await;
+            matches!(client.problems()[..], [Problem::Eviction { .. }])
+        })
+        .await;
+        tokio::task::block_in_place(|| watched.wait_for_failover(killed));
+    });
+}
