@@ -1,9 +1,9 @@
-//! [`Lingering`]: the body of a request, of which a little is still read when no one wants it.
+//! [`Lingering`]: the body of a request, of which a bounded rest is read after a refusal.
 //!
 //! A client that is refused while it uploads may not have read the response yet. If the proxy
-//! stopped reading, the connection would be closed (HTTP/1) or the stream reset (HTTP/2) under the
-//! client's hands, and it could lose the response. So the rest of the body is read and dropped: for
-//! a short time, and up to some size. nginx does this as `lingering_close`.
+//! stopped reading, it would close the connection (HTTP/1) or reset the stream (HTTP/2), and the
+//! client could lose the response. So the rest of the body is read and dropped, for a short time and
+//! up to some size, as nginx does with `lingering_close`.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};

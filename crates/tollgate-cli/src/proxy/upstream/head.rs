@@ -1,6 +1,6 @@
 //! The heads of messages, made plain: what the proxy passes on can be read in one way only.
 //!
-//! hyper has refused what is no HTTP before. Here, of two ways to say a thing one is left, and a
+//! hyper refuses bytes that are not HTTP. Here one of two ways to say the same is left, and a
 //! message that says two things is refused. Request smuggling needs two servers that read the same
 //! bytes differently; see also RFC 9112, sections 6.3 and 11.
 
@@ -175,7 +175,7 @@ fn asked_host(
     };
     let is_host = |text: &[u8]| {
         Authority::try_from(text).is_ok_and(|host| {
-            // Without a user's name, and without a port that is no number.
+            // Without a user's name, and without a port that holds other characters than digits.
             !text.contains(&b'@') && (host.port_u16().is_some() || host.as_str().len() == host.host().len())
         })
     };
