@@ -272,8 +272,8 @@ pub(crate) struct ProxyArgs {
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = time, help_heading = "Clients that are slow or greedy")]
     header_timeout: Duration,
 
-    /// How long the body of a response may stand still, because the upstream sends nothing. If the
-    /// client takes nothing, it may be twice as long
+    /// How long a response that has begun may stand still because neither the upstream nor the
+    /// client sends anything. If the client takes nothing, it may be twice as long
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = time, help_heading = "Clients that are slow or greedy")]
     idle_timeout: Duration,
 

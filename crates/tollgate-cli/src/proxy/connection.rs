@@ -168,7 +168,8 @@ impl Activity {
         one_of.iter().any(|&it| it as u8 == speaks)
     }
 
-    fn touch(&self) {
+    /// Something has moved.
+    pub(crate) fn touch(&self) {
         let now = u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX);
         // ORDERING: relaxed, as the page says.
         self.moved.store(now, Relaxed);
@@ -358,5 +359,38 @@ mod tests {
         assert!(matches!(activity.standing(none, long), Standing::For(_)));
         drop(body);
         assert_eq!(activity.standing(none, long), Standing::Idle);
+    }
+
+    /// An activity in which nothing has moved for an hour.
+    fn still(speaks: Speaks) -> Arc<Activity> {
+        let begun = Instant::now().checked_sub(Duration::from_secs(3600)).expect("a time");
+        let activity = Activity { begun, ..Arc::into_inner(Activity::new()).expect("one owner") };
+        activity.speak(speaks);
+        Arc::new(activity)
+    }
+
+    #[tokio::test]
+    async fn bytes_count_as_movement_where_they_show_that_the_other_side_takes_them() {
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        for (speaks, written_counts, read_counts) in [
+            (Speaks::Nothing, false, false),
+            (Speaks::Http1, true, false),
+            (Speaks::Http2, false, false),
+            (Speaks::Tunnel, true, true),
+        ] {
+            let mut client =
+                TcpStream::connect(listener.local_addr().expect("bound")).await.expect("it listens");
+            let (stream, _) = listener.accept().await.expect("a client");
+            let metrics = Arc::new(Metrics::new(std::iter::empty()));
+            let mut connection = Connection::new(stream, still(speaks), None, None, metrics);
+            let moved = |connection: &Connection| connection.activity.still() < Duration::from_secs(60);
+            connection.write_all(b"x").await.expect("a socket");
+            assert_eq!(moved(&connection), written_counts);
+            connection.activity = still(speaks);
+            client.write_all(b"x").await.expect("a socket");
+            connection.read_u8().await.expect("a byte");
+            assert_eq!(moved(&connection), read_counts);
+        }
     }
 }

@@ -6,6 +6,7 @@
 //! up to some size, as nginx does with `lingering_close`.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -18,6 +19,8 @@ use hyper::body::Incoming;
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
+use crate::proxy::connection::Activity;
+
 /// How long the client may send nothing while its body is dropped.
 const SILENCE: Duration = Duration::from_secs(2);
 /// How long a body is dropped in all.
@@ -26,18 +29,18 @@ const LONGEST: Duration = Duration::from_secs(10);
 const MOST: usize = 16 << 20;
 
 /// The body of a request. When it is dropped before its end, a task reads a bounded rest.
-#[derive(Debug)]
 pub(crate) struct Lingering {
     body: Option<Incoming>,
+    activity: Arc<Activity>,
     /// The client sends nothing before it is told to continue, which it is when the body is read.
     waits_to_be_asked: bool,
 }
 
 impl Lingering {
-    /// Replaces the body of a request.
-    pub(crate) fn of(request: Request<Incoming>) -> Request<Self> {
+    /// Replaces the body of a request on a connection.
+    pub(crate) fn of(request: Request<Incoming>, activity: Arc<Activity>) -> Request<Self> {
         let waits_to_be_asked = expects_continue(request.headers());
-        request.map(|body| Self { body: Some(body), waits_to_be_asked })
+        request.map(|body| Self { body: Some(body), activity, waits_to_be_asked })
     }
 }
 
@@ -56,6 +59,7 @@ impl Body for Lingering {
         self.waits_to_be_asked = false;
         let Some(body) = &mut self.body else { return Poll::Ready(None) };
         let frame = ready!(Pin::new(body).poll_frame(context));
+        self.activity.touch();
         if !matches!(frame, Some(Ok(_))) {
             self.body = None;
         }

@@ -70,7 +70,7 @@ impl Served {
         let progress = activity.begin(request.version() == Version::HTTP_2);
         request.extensions_mut().insert(Arc::clone(activity));
         let exchange = Exchange::begin(&self.observer, &mut request, peer);
-        let request = Lingering::of(request);
+        let request = Lingering::of(request, Arc::clone(activity));
         // Both services are always ready.
         let response = match &self.limited {
             _ if head_size(&request) > u64::from(max_header_size) => Ok(too_large()),

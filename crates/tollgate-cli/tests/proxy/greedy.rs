@@ -66,6 +66,30 @@ async fn a_stream_whose_upstream_falls_silent_ends_and_leaves_the_others_alone()
 }
 
 #[tokio::test]
+async fn an_upload_that_moves_keeps_a_silent_response_open() {
+    let upstream = Upstream::start(async |request: Request<Incoming>| {
+        let (mut sender, body) = Channel::<Bytes, Infallible>::new(1);
+        tokio::spawn(async move {
+            // The head of the response is sent before the request has come whole.
+            let read = request.into_body().collect().await.unwrap().to_bytes().len();
+            sender.send_data(Bytes::from(read.to_string())).await.unwrap();
+        });
+        Response::new(body.boxed_unsync()) as Response<Body>
+    })
+    .await;
+    let proxy = Proxy::start(upstream.address, &["--idle-timeout", "300ms"]);
+    let mut client = connect::<Channel<Bytes, Infallible>>(proxy.address).await;
+    let (mut sender, body) = Channel::new(1);
+    let response = within(client.send_request(Request::post("http://a/").body(body).unwrap())).await.unwrap();
+    for _ in 0..15 {
+        within(sender.send_data(Bytes::from_static(b"x"))).await.unwrap();
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
+    drop(sender);
+    assert_eq!(within(response.into_body().collect()).await.unwrap().to_bytes(), "15");
+}
+
+#[tokio::test]
 async fn a_client_that_takes_nothing_is_cut_off() {
     let upstream = Upstream::start(endless).await;
     let proxy = Proxy::start(upstream.address, &["--idle-timeout", "300ms"]);

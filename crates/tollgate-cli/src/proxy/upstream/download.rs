@@ -3,7 +3,8 @@
 use std::error::Error;
 use std::io;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -12,19 +13,22 @@ use hyper::body::Incoming;
 use tokio::time::{Instant, Sleep, sleep};
 
 use super::hop;
+use super::upload::Motion;
 
 /// The upstream's body, passed on frame by frame as the client takes it.
 pub(crate) struct Download {
     body: Incoming,
     idle_timeout: Duration,
+    /// The upload of the same request: while it moves, the upstream may be silent.
+    upload: Arc<Motion>,
     timer: Option<Pin<Box<Sleep>>>,
     waits: bool,
 }
 
 impl Download {
-    /// The body ends with an error if nothing of it comes for `idle_timeout`.
-    pub(crate) fn new(body: Incoming, idle_timeout: Duration) -> Self {
-        Self { body, idle_timeout, timer: None, waits: false }
+    /// The body ends with an error if nothing of it or of the upload comes for `idle_timeout`.
+    pub(crate) fn new(body: Incoming, idle_timeout: Duration, upload: Arc<Motion>) -> Self {
+        Self { body, idle_timeout, upload, timer: None, waits: false }
     }
 
     /// Is ready when the upstream has been silent for too long.
@@ -35,7 +39,14 @@ impl Download {
             self.waits = true;
             timer.as_mut().reset(Instant::now() + idle_timeout);
         }
-        timer.as_mut().poll(context)
+        loop {
+            ready!(timer.as_mut().poll(context));
+            let upload_stalls = Instant::from_std(self.upload.last()) + idle_timeout;
+            if upload_stalls <= Instant::now() {
+                return Poll::Ready(());
+            }
+            timer.as_mut().reset(upload_stalls);
+        }
     }
 }
 

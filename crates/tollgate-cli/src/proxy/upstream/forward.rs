@@ -79,8 +79,8 @@ impl Destination {
         });
         let motion = Motion::new();
         let request = self.outgoing(request, wants_tunnel, &motion)?;
-        let response = self.upstream.send(request, motion).await.map_err(|fault| self.failed(fault))?;
-        self.incoming(response, asking)
+        let response = self.upstream.send(request, &motion).await.map_err(|fault| self.failed(fault))?;
+        self.incoming(response, asking, motion)
     }
 
     /// Returns the request as the upstream gets it.
@@ -109,6 +109,7 @@ impl Destination {
         &self,
         mut response: Response<Incoming>,
         asking: Option<Asking>,
+        upload: Arc<Motion>,
     ) -> Result<Response<Download>, Refusal> {
         let version = response.version();
         head::incoming(response.headers_mut(), version).map_err(|_| self.failed(Fault::Ambiguous))?;
@@ -120,7 +121,7 @@ impl Destination {
             let upstream = hyper::upgrade::on(&mut response);
             tunnel::join(client, upstream, activity, self.metrics.tunnels.clone());
         }
-        Ok(response.map(|body| Download::new(body, self.upstream.idle_timeout())))
+        Ok(response.map(|body| Download::new(body, self.upstream.idle_timeout(), upload)))
     }
 
     fn failed(&self, fault: Fault) -> Refusal {

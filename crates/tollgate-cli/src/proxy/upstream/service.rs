@@ -3,7 +3,6 @@
 use std::error::Error;
 use std::io;
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -197,7 +196,7 @@ impl Upstream {
     pub(crate) async fn send(
         &self,
         request: Request<Upload>,
-        motion: Arc<Motion>,
+        motion: &Motion,
     ) -> Result<Response<Incoming>, Fault> {
         let mut response = pin!(self.client.request(request));
         loop {

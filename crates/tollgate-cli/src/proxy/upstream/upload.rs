@@ -43,7 +43,6 @@ impl Motion {
 }
 
 /// The client's body, passed on frame by frame as the upstream takes it.
-#[derive(Debug)]
 pub(crate) struct Upload {
     pub(crate) body: Lingering,
     pub(crate) motion: Arc<Motion>,
