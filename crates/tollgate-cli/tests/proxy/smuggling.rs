@@ -411,3 +411,76 @@ async fn responses_that_can_be_read_in_two_ways_are_a_502() {
     }
     assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), RESPONSES.len(), wrong.join("\n"));
 }
+
+/// A field without Huffman's code or an index: its name, its value.
+fn literal(name: &str, value: &[u8]) -> Vec<u8> {
+    let length = |text: &[u8]| u8::try_from(text.len()).unwrap();
+    [&[0, length(name.as_bytes())], name.as_bytes(), &[length(value)], value].concat()
+}
+
+/// Posts `hello` over HTTP/2 to the authority `a` with these fields, and reads until the connection
+/// or the stream has ended. Returns whether there was a whole response.
+async fn posted(to: SocketAddr, fields: &[(&str, &[u8])]) -> bool {
+    let mut block = b"\x83\x86\x84\x41\x01a".to_vec();
+    fields.iter().for_each(|(name, value)| block.extend(literal(name, value)));
+    let mut sent = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00".to_vec();
+    sent.extend([0, 0, u8::try_from(block.len()).unwrap(), 1, 4, 0, 0, 0, 1]);
+    sent.extend(block);
+    sent.extend(b"\x00\x00\x05\x00\x01\x00\x00\x00\x01hello");
+    let mut client = TcpStream::connect(to).await.unwrap();
+    client.write_all(&sent).await.unwrap();
+    loop {
+        let mut head = [0; 9];
+        if within(client.read_exact(&mut head)).await.is_err() {
+            return false;
+        }
+        let mut payload = vec![0; usize::from(head[1]) << 8 | usize::from(head[2])];
+        within(client.read_exact(&mut payload)).await.unwrap();
+        match (head[3], head[4] & 1, head[8]) {
+            // DATA or HEADERS that end the stream.
+            (0 | 1, 1, 1) => return true,
+            // RST_STREAM, GOAWAY.
+            (3, _, 1) | (7, ..) => return false,
+            _ => {}
+        }
+    }
+}
+
+#[tokio::test]
+async fn requests_over_http2_are_made_plain_or_never_whole() {
+    let upstream = Recorder::start(OK).await;
+    let proxy = Proxy::start(upstream.address, &[]);
+    let passed: &[(&[(&str, &[u8])], &str)] = &[
+        (&[("content-length", b"5")], "POST / HTTP/1.1\ncontent-length: 5\nhost: a\n\nhello"),
+        (&[], "POST / HTTP/1.1\nhost: a\ntransfer-encoding: chunked\n\n5\r\nhello\r\n0\r\n\r\n"),
+        (
+            &[("content-length", b"5"), ("x_forwarded_for", b"192.0.2.1"), ("x-forwarded-for", b"192.0.2.1")],
+            "POST / HTTP/1.1\ncontent-length: 5\nhost: a\n\nhello",
+        ),
+        // The authority counts (RFC 9113, 8.3.1).
+        (&[("content-length", b"5"), ("host", b"b")], "POST / HTTP/1.1\ncontent-length: 5\nhost: a\n\nhello"),
+    ];
+    for (fields, seen) in passed {
+        assert!(posted(proxy.address, fields).await, "{seen}");
+        assert_eq!(upstream.take(), [*seen]);
+    }
+    let refused: &[&[(&str, &[u8])]] = &[
+        &[("transfer-encoding", b"chunked")],
+        &[("connection", b"close")],
+        &[("upgrade", b"h2c")],
+        &[("content-length", b"3")],
+        &[("content-length", b"7")],
+        &[("content-length", b"5"), ("content-length", b"6")],
+        &[("x-a", b"b\r\nx-b: c")],
+        &[("x-a", b"b\0c")],
+        &[("X-A", b"b")],
+        &[("x a", b"b")],
+        &[("x-a:", b"b")],
+    ];
+    for fields in refused {
+        let _ = posted(proxy.address, fields).await;
+        let whole = |seen: &String| seen.ends_with("hello") || seen.ends_with("0\r\n\r\n");
+        let seen = upstream.take();
+        assert!(!seen.iter().any(whole), "{fields:?}: {seen:?}");
+    }
+}
