@@ -5,6 +5,7 @@
 //! layer and nothing else), and is forwarded to the [`Upstream`]. Bodies are streamed frame by
 //! frame, at the speed of the slower side, and are never held whole.
 
+mod activity;
 pub(crate) mod args;
 mod connection;
 pub mod limits;

@@ -2,8 +2,8 @@
 //!
 //! A client that is refused while it uploads may not have read the response yet. If the proxy
 //! stopped reading, it would close the connection (HTTP/1) or reset the stream (HTTP/2), and the
-//! client could lose the response. So the rest of the body is read and dropped, for a short time and
-//! up to some size, as nginx does with `lingering_close`.
+//! client could lose the response. So the rest of the body is read and dropped, for a short time
+//! and up to some size, as nginx does with `lingering_close`.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use hyper::body::Incoming;
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
-use crate::proxy::connection::Activity;
+use crate::proxy::activity::Activity;
 
 /// How long the client may send nothing while its body is dropped.
 const SILENCE: Duration = Duration::from_secs(2);

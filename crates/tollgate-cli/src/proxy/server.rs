@@ -18,7 +18,8 @@ use tokio::time::sleep;
 use tollgate_http::{SharedRateLimit, TrustedProxies};
 use tower_service::Service;
 
-use crate::proxy::connection::{Activity, Addresses, Connection, Sending, Standing};
+use crate::proxy::activity::{Activity, Sending, Standing};
+use crate::proxy::connection::{Addresses, Connection};
 use crate::proxy::linger::Lingering;
 use crate::proxy::observe::exchange::{Exchange, Observer, Watched};
 use crate::proxy::problem::problem;

@@ -412,7 +412,10 @@ async fn responses_that_can_be_read_in_two_ways_are_a_502() {
     assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), RESPONSES.len(), wrong.join("\n"));
 }
 
-/// A field without Huffman's code or an index: its name, its value.
+/// The name and the value of a field.
+type Field<'f> = (&'f str, &'f [u8]);
+
+/// Encodes a field without Huffman's code or an index: its name, its value.
 fn literal(name: &str, value: &[u8]) -> Vec<u8> {
     let length = |text: &[u8]| u8::try_from(text.len()).unwrap();
     [&[0, length(name.as_bytes())], name.as_bytes(), &[length(value)], value].concat()
@@ -420,7 +423,7 @@ fn literal(name: &str, value: &[u8]) -> Vec<u8> {
 
 /// Posts `hello` over HTTP/2 to the authority `a` with these fields, and reads until the connection
 /// or the stream has ended. Returns whether there was a whole response.
-async fn posted(to: SocketAddr, fields: &[(&str, &[u8])]) -> bool {
+async fn posted(to: SocketAddr, fields: &[Field<'_>]) -> bool {
     let mut block = b"\x83\x86\x84\x41\x01a".to_vec();
     fields.iter().for_each(|(name, value)| block.extend(literal(name, value)));
     let mut sent = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00".to_vec();
@@ -450,7 +453,7 @@ async fn posted(to: SocketAddr, fields: &[(&str, &[u8])]) -> bool {
 async fn requests_over_http2_are_made_plain_or_never_whole() {
     let upstream = Recorder::start(OK).await;
     let proxy = Proxy::start(upstream.address, &[]);
-    let passed: &[(&[(&str, &[u8])], &str)] = &[
+    let passed: &[(&[Field<'_>], &str)] = &[
         (&[("content-length", b"5")], "POST / HTTP/1.1\ncontent-length: 5\nhost: a\n\nhello"),
         (&[], "POST / HTTP/1.1\nhost: a\ntransfer-encoding: chunked\n\n5\r\nhello\r\n0\r\n\r\n"),
         (
@@ -464,7 +467,7 @@ async fn requests_over_http2_are_made_plain_or_never_whole() {
         assert!(posted(proxy.address, fields).await, "{seen}");
         assert_eq!(upstream.take(), [*seen]);
     }
-    let refused: &[&[(&str, &[u8])]] = &[
+    let refused: &[&[Field<'_>]] = &[
         &[("transfer-encoding", b"chunked")],
         &[("connection", b"close")],
         &[("upgrade", b"h2c")],

@@ -17,7 +17,7 @@ use super::head::{self, Heads, Refusal};
 use super::service::{Fault, Upstream};
 use super::tunnel;
 use super::upload::{Motion, Upload};
-use crate::proxy::connection::Activity;
+use crate::proxy::activity::Activity;
 use crate::proxy::linger::Lingering;
 use crate::proxy::observe::metrics::Metrics;
 use crate::proxy::problem::problem;

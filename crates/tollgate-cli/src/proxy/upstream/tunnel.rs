@@ -11,7 +11,7 @@ use hyper_util::rt::TokioIo;
 use prometheus_client::metrics::gauge::Gauge;
 
 use super::hop;
-use crate::proxy::connection::Activity;
+use crate::proxy::activity::Activity;
 
 const WEBSOCKET: &str = "websocket";
 
