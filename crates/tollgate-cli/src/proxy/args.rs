@@ -68,9 +68,11 @@ have a problem in JSON.
 Host is passed on as the client sent it, because servers use it to make links and find sites. Over
 HTTP/2 to the upstream it is the upstream's own. --host chooses.
 
-A client that is slow or greedy is cut off: see the options below. Besides, a connection of HTTP/2
-has at most 100 requests at a time and ends after 1,000 that the client has reset too fast; a head
-has at most 100 fields over HTTP/1.1; a WebSocket in which nothing moves for an hour is closed.
+A client that is slow or greedy is cut off: see the options for such clients. Besides, a connection
+of HTTP/2 has at most 100 requests at a time, and ends when 20 of them were reset before they were
+looked at or when 1,000 had to be reset because of errors; a head has at most 100 fields over
+HTTP/1.1; a WebSocket in which nothing moves for an hour is closed. After a refusal, up to 16 MiB of
+an upload are read and dropped for at most 10 seconds, so that the client can read the response.
 
 What reaches the upstream can be read in one way only. A field is removed if its name has other
 characters than letters, digits and hyphens (X_Forwarded_For), as nginx does by default, and so are

@@ -115,8 +115,8 @@ async fn a_client_of_http2_that_opens_no_window_is_cut_off_though_it_answers_pin
 
 #[tokio::test]
 async fn a_client_that_is_slow_but_moves_is_served_to_the_end() {
-    let upstream = Upstream::start(async |_| Response::new(full(vec![7; 4 << 20]))).await;
-    let proxy = Proxy::start(upstream.address, &["--idle-timeout", "500ms", "--header-timeout", "500ms"]);
+    let upstream = Upstream::start(async |_| Response::new(full(vec![7; 16 << 20]))).await;
+    let proxy = Proxy::start(upstream.address, &["--idle-timeout", "1s", "--header-timeout", "1s"]);
     let socket = TcpSocket::new_v4().unwrap();
     // A small window, so that the proxy waits for the client again and again.
     socket.set_recv_buffer_size(64 << 10).unwrap();
@@ -130,9 +130,9 @@ async fn a_client_that_is_slow_but_moves_is_served_to_the_end() {
             break;
         }
         read += length;
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
     }
-    assert!(read > 4 << 20, "{read}");
+    assert!(read > 16 << 20, "{read}");
 }
 
 #[tokio::test]
