@@ -14,7 +14,7 @@ DEEP_LIMIT ?= timeout --verbose 7200
 MODELS := $(patsubst loom-tests/tests/%.rs,%,$(wildcard loom-tests/tests/*.rs))
 OTHER_MODELS := $(filter-out turnover,$(MODELS))
 # The targets of `make fuzz`, and how long each one runs.
-FUZZ_TARGETS ?= rule limiter quota log forwarded fields limit_text
+FUZZ_TARGETS ?= rule limiter quota log forwarded fields limit_text heads
 FUZZ_SECONDS ?= 60
 # How long `make soak` runs.
 MINUTES ?= 10

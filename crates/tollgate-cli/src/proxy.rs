@@ -5,8 +5,11 @@
 //! layer and nothing else), and is forwarded to the [`Upstream`]. Bodies are streamed frame by
 //! frame, at the speed of the slower side, and are never held whole.
 
+mod activity;
 pub(crate) mod args;
+mod connection;
 pub mod limits;
+mod linger;
 mod observe;
 mod problem;
 mod say;
@@ -14,7 +17,7 @@ mod server;
 mod settings;
 pub mod shared;
 mod shutdown;
-mod upstream;
+pub mod upstream;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -38,6 +41,7 @@ use settings::Settings;
 use shared::Store;
 use shutdown::Signals;
 use upstream::forward::{Destination, Forward};
+use upstream::head::Heads;
 use upstream::service::Upstream;
 
 use crate::failure::Failure;
@@ -72,13 +76,12 @@ pub(crate) fn run(settings: Settings) -> Result<(), Failure> {
         .map_err(|error| Failure::refused(format!("no threads to work with: {error}")))?;
     let done = runtime.block_on(async {
         let upstream = Upstream::new(settings.upstream.clone());
-        let preserves_host = settings.preserves_host;
-        let destination = Destination {
-            upstream,
+        let heads = Heads {
             origin: settings.origin.clone(),
-            preserves_host,
-            metrics: Arc::clone(&metrics),
+            preserves_host: settings.preserves_host,
+            http2: settings.upstream.http2,
         };
+        let destination = Destination { upstream, heads, metrics: Arc::clone(&metrics) };
         let forward = Forward { to: Arc::new(destination) };
         let client = settings.limits.proxies.is_some().then(|| settings.limits.client().ipv6_prefix(128));
         let observer = Arc::new(Observer { metrics, log, client });
@@ -133,7 +136,7 @@ async fn serve(
     }
     say(format_args!("listening on http://{} for http://{}", local(&listener), settings.upstream.authority));
     let (stop, stopped) = oneshot::channel::<()>();
-    let serving = tokio::spawn(server::serve(listener, served, settings.max_connections, async {
+    let serving = tokio::spawn(server::serve(listener, served, settings.clients.clone(), async {
         // A closed channel also stops the server: no signal can arrive any more.
         let _ = stopped.await;
     }));

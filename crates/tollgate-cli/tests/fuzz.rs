@@ -1,7 +1,7 @@
 //! Runs the fuzz bodies of the program on saved inputs and for some seconds more: the logs of
-//! `tollgate replay`, the limits of `tollgate proxy`.
+//! `tollgate replay`, the limits of `tollgate proxy`, the heads of messages through it.
 
-use tollgate_testing::fuzz::{limit_text, log, saved};
+use tollgate_testing::fuzz::{heads, limit_text, log, saved};
 
 #[test]
 fn logs_are_read_or_refused_and_every_line_counted_for_what_was_fuzzed() {
@@ -11,4 +11,9 @@ fn logs_are_read_or_refused_and_every_line_counted_for_what_was_fuzzed() {
 #[test]
 fn limits_mean_what_was_written_or_are_refused_for_what_was_fuzzed() {
     saved::try_all("limit_text", limit_text::body, 20_000);
+}
+
+#[test]
+fn heads_are_made_plain_or_refused_for_what_was_fuzzed() {
+    saved::try_all("heads", heads::body, 20_000);
 }

@@ -5,6 +5,8 @@
 pub mod fields;
 #[cfg(feature = "http")]
 pub mod forwarded;
+#[cfg(feature = "cli")]
+pub mod heads;
 pub mod input;
 #[cfg(feature = "cli")]
 pub mod limit_text;

@@ -18,6 +18,7 @@ use super::shared::SharedSettings;
 use crate::choices::{FullArg, algorithm_names};
 use crate::failure::Failure;
 use crate::printable::printable;
+use crate::proxy::server::ClientSettings;
 use crate::proxy::upstream::origin::Origin;
 use crate::proxy::upstream::service::{UpstreamSettings, parse_upstream};
 
@@ -66,6 +67,17 @@ have a problem in JSON.
 
 Host is passed on as the client sent it, because servers use it to make links and find sites. Over
 HTTP/2 to the upstream it is the upstream's own. --host chooses.
+
+A client that is slow or greedy is cut off: see the options for such clients. Besides, a connection
+of HTTP/2 has at most 100 requests at a time, and ends when 20 of them were reset before they were
+looked at or when 1,000 had to be reset because of errors; a head has at most 100 fields over
+HTTP/1.1; a WebSocket in which nothing moves for an hour is closed. After a refusal, up to 16 MiB of
+an upload are read and dropped for at most 10 seconds, so that the client can read the response.
+
+What reaches the upstream can be read in one way only. A field is removed if its name has other
+characters than letters, digits and hyphens (X_Forwarded_For), as nginx does by default, and so are
+trailers that belong before the body. A request with two hosts or two lengths gets 400; a response
+with a length and chunks, or with two lengths, becomes a 502.
 
 SIGINT and SIGTERM end the proxy: it stops accepting, lets open requests finish (but closes
 WebSockets), and exits with 0. A second signal ends it immediately, with 1. Invalid
@@ -233,9 +245,39 @@ pub(crate) struct ProxyArgs {
         value_name = "N",
         default_value_t = 10_000,
         value_parser = clap::value_parser!(u32).range(1..),
-        help_heading = "Operation"
+        help_heading = "Clients that are slow or greedy"
     )]
     max_connections: u32,
+
+    /// The most connections of one address, or IPv6 network (--ipv6-prefix); more are closed at
+    /// once. Trusted proxies may have any number
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 1_000,
+        value_parser = clap::value_parser!(u32).range(1..),
+        help_heading = "Clients that are slow or greedy"
+    )]
+    max_connections_per_address: u32,
+
+    /// The largest head of a request in bytes: its first line and its fields. A larger one gets 431
+    #[arg(
+        long,
+        value_name = "BYTES",
+        default_value_t = 32 * 1024,
+        value_parser = clap::value_parser!(u32).range(8 * 1024..=1024 * 1024),
+        help_heading = "Clients that are slow or greedy"
+    )]
+    max_header_size: u32,
+
+    /// How long a client may take to send the head of a request, and may be connected without any
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = time, help_heading = "Clients that are slow or greedy")]
+    header_timeout: Duration,
+
+    /// How long a response that has begun may stand still because neither the upstream nor the
+    /// client sends anything. If the client takes nothing, it may be twice as long
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = time, help_heading = "Clients that are slow or greedy")]
+    idle_timeout: Duration,
 
     /// How long requests may take to finish at shutdown
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = time, help_heading = "Operation")]
@@ -316,6 +358,7 @@ impl ProxyArgs {
                 http2: self.upstream_http2,
                 connect_timeout: self.connect_timeout,
                 request_timeout: self.request_timeout,
+                idle_timeout: self.idle_timeout,
             },
             limits: LimitSettings {
                 limits,
@@ -335,9 +378,17 @@ impl ProxyArgs {
                 lease: self.redis_lease,
                 max_unsynced: self.redis_max_unsynced,
             }),
-            origin: Origin { field, trusted: proxies },
+            origin: Origin { field, trusted: proxies.clone() },
             preserves_host: self.host.map_or(!self.upstream_http2, |host| host == HostArg::Preserve),
-            max_connections: usize::try_from(self.max_connections).unwrap_or(usize::MAX),
+            clients: ClientSettings {
+                max_connections: usize::try_from(self.max_connections).unwrap_or(usize::MAX),
+                max_per_address: usize::try_from(self.max_connections_per_address).unwrap_or(usize::MAX),
+                ipv6_prefix: self.ipv6_prefix,
+                trusted: proxies,
+                max_header_size: self.max_header_size,
+                header_timeout: self.header_timeout,
+                idle_timeout: self.idle_timeout,
+            },
             shutdown_timeout: self.shutdown_timeout,
         })
     }

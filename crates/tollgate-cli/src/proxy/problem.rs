@@ -6,6 +6,14 @@ use http::{Response, StatusCode};
 use http_body_util::Full;
 use serde_json::json;
 
+/// The statuses after which a connection of HTTP/1.1 is closed.
+const ENDING: [StatusCode; 4] = [
+    StatusCode::BAD_REQUEST,
+    StatusCode::REQUEST_TIMEOUT,
+    StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+    StatusCode::NOT_IMPLEMENTED,
+];
+
 /// Returns a response that describes the problem in a sentence.
 pub(crate) fn problem(status: StatusCode, detail: &str) -> Response<Full<Bytes>> {
     let title = status.canonical_reason().unwrap_or("Error");
@@ -13,8 +21,9 @@ pub(crate) fn problem(status: StatusCode, detail: &str) -> Response<Full<Bytes>>
     let mut response = Response::new(Full::new(Bytes::from(body.to_string())));
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
-    if status == StatusCode::REQUEST_TIMEOUT {
-        // The rest of the request may still arrive, and would be taken for the next request.
+    if ENDING.contains(&status) {
+        // The rest of the request may still arrive, and would be taken for the next request. After
+        // a request that means nothing, it is not certain where the next one begins.
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
     response

@@ -2,30 +2,53 @@
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
-use http::{Request, Response};
+use http::{HeaderMap, Request, Response, StatusCode, Version};
 use http_body_util::Either;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use hyper_util::server::graceful::{GracefulShutdown, Watcher};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
-use tollgate_http::SharedRateLimit;
+use tokio::net::TcpListener;
+use tokio::sync::{Semaphore, watch};
+use tokio::time::sleep;
+use tollgate_http::{SharedRateLimit, TrustedProxies};
 use tower_service::Service;
 
+use crate::proxy::activity::{Activity, Sending, Standing};
+use crate::proxy::connection::{Addresses, Connection};
+use crate::proxy::linger::Lingering;
 use crate::proxy::observe::exchange::{Exchange, Observer, Watched};
-use crate::proxy::observe::metrics::Metrics;
+use crate::proxy::problem::problem;
 use crate::proxy::upstream::forward::{Answer, Forward};
 
-/// How long a client may take to send the head of a request.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 /// How often a silent HTTP/2 client is pinged.
 const PING: Duration = Duration::from_secs(30);
+/// The most requests in progress on a connection of HTTP/2.
+const STREAMS: u32 = 100;
+/// The most streams that a client may have reset before they were looked at (CVE-2023-44487).
+const RESETS_PENDING: usize = 20;
+/// The most streams of a connection that the proxy itself may have reset because of the client's
+/// errors (CVE-2025-8671).
+const ERRORS: usize = 1_000;
+/// The most bytes of a response that a stream buffers.
+const SEND_BUFFER: usize = 64 << 10;
+
+/// What clients may do, and for how long.
+#[derive(Clone, Debug)]
+pub(crate) struct ClientSettings {
+    pub(crate) max_connections: usize,
+    pub(crate) max_per_address: usize,
+    pub(crate) ipv6_prefix: u8,
+    /// The proxies in front, which may have any number of connections.
+    pub(crate) trusted: Option<TrustedProxies>,
+    pub(crate) max_header_size: u32,
+    pub(crate) header_timeout: Duration,
+    pub(crate) idle_timeout: Duration,
+}
 
 /// The parts that all connections share.
 #[derive(Clone)]
@@ -35,35 +58,72 @@ pub(crate) struct Served {
     pub(crate) observer: Arc<Observer>,
 }
 
-type Body = Watched<Either<tollgate_http::Body<Answer>, Answer>>;
+type Body = Sending<Watched<Either<tollgate_http::Body<Answer>, Answer>>>;
 
 impl Served {
-    async fn answer(&self, mut request: Request<Incoming>, peer: SocketAddr) -> Response<Body> {
+    async fn answer(
+        &self,
+        mut request: Request<Incoming>,
+        peer: SocketAddr,
+        activity: &Arc<Activity>,
+        max_header_size: u32,
+    ) -> Response<Body> {
+        let progress = activity.begin(request.version() == Version::HTTP_2);
+        request.extensions_mut().insert(Arc::clone(activity));
         let exchange = Exchange::begin(&self.observer, &mut request, peer);
+        let request = Lingering::of(request, Arc::clone(activity));
         // Both services are always ready.
         let response = match &self.limited {
+            _ if head_size(&request) > u64::from(max_header_size) => Ok(too_large()),
             Some(limited) => limited.clone().call(request).await.map(|response| response.map(Either::Left)),
             None => self.forward.clone().call(request).await.map(|response| response.map(Either::Right)),
         };
         let Ok(response) = response;
-        exchange.answered(response)
+        exchange.answered(response).map(|body| progress.answered(body))
     }
 }
 
-/// Serves until `stop` is ready, then tells the open connections to end and waits for them.
+fn too_large<B>() -> Response<Either<B, Answer>> {
+    let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
+    problem(status, "The head of the request is too large.").map(|body| Either::Right(Either::Right(body)))
+}
+
+/// Returns the size of a request's head in bytes, about as it was sent over HTTP/1.1.
+fn head_size<B>(request: &Request<B>) -> u64 {
+    let uri = request.uri();
+    let target = uri.authority().map_or(0, |it| it.as_str().len())
+        + uri.path_and_query().map_or(0, |it| it.as_str().len());
+    let fields = |headers: &HeaderMap| -> usize {
+        // A colon, a space, and the end of the line.
+        headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 4).sum()
+    };
+    let first_line = request.method().as_str().len() + target + " HTTP/1.1\r\n ".len();
+    (first_line + fields(request.headers()) + 2) as u64
+}
+
+/// The open connections, which can be told to end.
+pub(crate) struct OpenConnections(watch::Sender<()>);
+
+impl OpenConnections {
+    /// Tells the connections to end, and waits for them.
+    pub(crate) async fn shutdown(self) {
+        let _ = self.0.send(());
+        self.0.closed().await;
+    }
+}
+
+/// Serves until `stop` is ready, then returns the connections that are open.
 pub(crate) async fn serve(
     listener: TcpListener,
     service: Served,
-    max_connections: usize,
+    settings: ClientSettings,
     stop: impl Future<Output = ()>,
-) -> GracefulShutdown {
-    let graceful = GracefulShutdown::new();
-    let room = Arc::new(Semaphore::new(max_connections.min(Semaphore::MAX_PERMITS)));
-    let mut server = auto::Builder::new(TokioExecutor::new());
-    server.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
-    server.http2().timer(TokioTimer::new()).keep_alive_interval(PING).keep_alive_timeout(PING);
-    let server = Arc::new(server);
-    let mut stop = std::pin::pin!(stop);
+) -> OpenConnections {
+    let open = OpenConnections(watch::channel(()).0);
+    let room = Arc::new(Semaphore::new(settings.max_connections.min(Semaphore::MAX_PERMITS)));
+    let addresses = Addresses::new(settings.max_per_address, settings.ipv6_prefix);
+    let server = Arc::new(Server { builder: builder(&settings), service, settings });
+    let mut stop = pin!(stop);
     loop {
         let next = async {
             // A client without a permit waits in the queue of the listener.
@@ -71,64 +131,95 @@ pub(crate) async fn serve(
             (room, listener.accept().await)
         };
         let (room, accepted) = tokio::select! {
-            () = &mut stop => return graceful,
+            () = &mut stop => return open,
             next = next => next,
         };
         let Ok((stream, peer)) = accepted else {
             // Out of files, or the client has already gone.
-            tokio::time::sleep(Duration::from_millis(10)).await;
+            sleep(Duration::from_millis(10)).await;
             continue;
         };
-        let (server, service, watcher) = (Arc::clone(&server), service.clone(), graceful.watcher());
-        tokio::spawn(async move {
-            let metrics = Arc::clone(&service.observer.metrics);
-            metrics.connections.inc();
-            metrics.open_connections.inc();
-            let _open = Open(metrics);
-            serve_connection(&server, stream, peer, service, watcher).await;
-            drop(room);
-        });
+        let metrics = &server.service.observer.metrics;
+        let is_trusted = server.settings.trusted.as_ref().is_some_and(|it| it.trusts(peer.ip()));
+        let place = if is_trusted { None } else { addresses.enter(peer.ip()) };
+        if place.is_none() && !is_trusted {
+            metrics.refused_connections.inc();
+            continue;
+        }
+        // It matters only for latency, and a socket that refuses it is about to fail anyway.
+        let _ = stream.set_nodelay(true);
+        let activity = Activity::new();
+        let stream = Connection::new(stream, Arc::clone(&activity), place, room.ok(), Arc::clone(metrics));
+        let (server, stopped) = (Arc::clone(&server), open.0.subscribe());
+        tokio::spawn(async move { server.serve(stream, peer, activity, stopped).await });
     }
 }
 
-async fn serve_connection(
-    server: &auto::Builder<TokioExecutor>,
-    stream: TcpStream,
-    peer: SocketAddr,
+fn builder(settings: &ClientSettings) -> auto::Builder<TokioExecutor> {
+    let mut server = auto::Builder::new(TokioExecutor::new());
+    server
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(settings.header_timeout)
+        .max_buf_size(usize::try_from(settings.max_header_size).unwrap_or(usize::MAX));
+    server
+        .http2()
+        .timer(TokioTimer::new())
+        .keep_alive_interval(PING)
+        .keep_alive_timeout(PING)
+        .max_header_list_size(settings.max_header_size)
+        .max_concurrent_streams(STREAMS)
+        .max_pending_accept_reset_streams(RESETS_PENDING)
+        .max_local_error_reset_streams(ERRORS)
+        .max_send_buf_size(SEND_BUFFER);
+    server
+}
+
+/// What serves each connection.
+struct Server {
+    builder: auto::Builder<TokioExecutor>,
     service: Served,
-    watcher: Watcher,
-) {
-    // It matters only for latency, and a socket that refuses it is about to fail anyway.
-    let _ = stream.set_nodelay(true);
-    let asked = Arc::new(AtomicBool::new(false));
-    let has_asked = Arc::clone(&asked);
-    let service = service_fn(move |request| {
-        // ORDERING: relaxed; it publishes nothing else, and the task that reads it is the one that
-        // polls this.
-        asked.store(true, Relaxed);
-        let service = service.clone();
-        async move { Ok::<_, Infallible>(service.answer(request, peer).await) }
-    });
-    let connection = server.serve_connection_with_upgrades(TokioIo::new(stream), service);
-    let mut connection = std::pin::pin!(watcher.watch(connection));
-    // The version is unknown before the first request, so hyper's timeouts, which depend on it, do
-    // not apply yet. A broken connection is not an error of the proxy.
-    tokio::select! {
-        _ = &mut connection => {}
-        () = tokio::time::sleep(HEAD_TIMEOUT) => {
-            // ORDERING: relaxed, as above.
-            if has_asked.load(Relaxed) {
-                drop(connection.await);
+    settings: ClientSettings,
+}
+
+impl Server {
+    /// Serves a connection until it ends, stands still for too long, or is told to stop and has
+    /// answered its requests.
+    async fn serve(
+        &self,
+        stream: Connection,
+        peer: SocketAddr,
+        activity: Arc<Activity>,
+        mut stopped: watch::Receiver<()>,
+    ) {
+        let max_header_size = self.settings.max_header_size;
+        let service = service_fn(|request| {
+            let (service, activity) = (self.service.clone(), Arc::clone(&activity));
+            async move { Ok::<_, Infallible>(service.answer(request, peer, &activity, max_header_size).await) }
+        });
+        let connection = self.builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
+        let mut connection = pin!(connection);
+        let (head, idle) = (self.settings.header_timeout, self.settings.idle_timeout);
+        let mut is_ending = false;
+        let mut left = head.min(idle);
+        loop {
+            tokio::select! {
+                // A broken connection is not an error of the proxy.
+                _ = &mut connection => return,
+                _ = stopped.changed(), if !is_ending => {
+                    is_ending = true;
+                    connection.as_mut().graceful_shutdown();
+                }
+                () = sleep(left) => match activity.standing(head, idle) {
+                    Standing::For(time) => left = time,
+                    Standing::Idle if !is_ending => {
+                        is_ending = true;
+                        left = head;
+                        connection.as_mut().graceful_shutdown();
+                    }
+                    Standing::Idle | Standing::Stalled => return,
+                },
             }
         }
-    }
-}
-
-/// Counts a connection in the metrics as long as it is open.
-struct Open(Arc<Metrics>);
-
-impl Drop for Open {
-    fn drop(&mut self) {
-        self.0.open_connections.dec();
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::limits::LimitSettings;
 use super::shared::SharedSettings;
+use crate::proxy::server::ClientSettings;
 use crate::proxy::upstream::origin::Origin;
 use crate::proxy::upstream::service::UpstreamSettings;
 
@@ -19,6 +20,6 @@ pub(crate) struct Settings {
     pub(crate) shared: Option<SharedSettings>,
     pub(crate) origin: Origin,
     pub(crate) preserves_host: bool,
-    pub(crate) max_connections: usize,
+    pub(crate) clients: ClientSettings,
     pub(crate) shutdown_timeout: Duration,
 }

@@ -1,8 +1,10 @@
 //! Forwarding to the upstream and back: what is passed on, changed and removed.
 
+pub(crate) mod download;
 pub(crate) mod forward;
-pub(crate) mod hop;
-pub(crate) mod origin;
+pub mod head;
+pub mod hop;
+pub mod origin;
 pub(crate) mod service;
 pub(crate) mod tunnel;
 pub(crate) mod upload;

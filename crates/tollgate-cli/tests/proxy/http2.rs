@@ -4,15 +4,19 @@ use super::running::{Proxy, within};
 use super::upstream::{Body, Upstream, echo};
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response, StatusCode, Version};
+use http_body::Frame;
 use http_body_util::channel::Channel;
 use http_body_util::{BodyExt, Empty, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http2::SendRequest;
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use tokio::net::TcpStream;
 
-async fn connect<B>(to: SocketAddr) -> SendRequest<B>
+pub(crate) async fn connect<B>(to: SocketAddr) -> SendRequest<B>
 where
     B: http_body::Body<Data = Bytes> + Unpin + Send + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -22,6 +26,30 @@ where
         hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
     tokio::spawn(connection);
     client
+}
+
+/// A body of some size in small frames.
+pub(crate) struct Uploading(usize);
+
+impl Uploading {
+    pub(crate) fn of(bytes: usize) -> Self {
+        Self(bytes)
+    }
+}
+
+impl http_body::Body for Uploading {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        static ZEROS: [u8; 10_000] = [0; 10_000];
+        let length = self.0.min(ZEROS.len());
+        self.0 -= length;
+        Poll::Ready((length > 0).then(|| Ok(Frame::data(Bytes::from_static(&ZEROS[..length])))))
+    }
 }
 
 async fn text(response: Response<Incoming>) -> String {

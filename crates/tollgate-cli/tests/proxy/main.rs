@@ -7,11 +7,14 @@
 mod arguments;
 mod failures;
 mod fields;
+mod greedy;
 mod http2;
 mod limits;
 mod operation;
+mod recording;
 mod running;
 mod shared;
+mod smuggling;
 mod streams;
 mod upstream;
 mod wire;

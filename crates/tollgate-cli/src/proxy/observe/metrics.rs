@@ -41,6 +41,7 @@ pub(crate) struct Metrics {
     pub(crate) response_bytes: Counter,
     faults: [Counter; Fault::ALL.len()],
     pub(crate) connections: Counter,
+    pub(crate) refused_connections: Counter,
     pub(crate) open_connections: Gauge,
     pub(crate) tunnels: Gauge,
     pub(crate) unlogged: Counter,
@@ -89,6 +90,8 @@ impl Metrics {
         let request_bytes = counter("request_body_bytes", "Bytes of bodies passed to the upstream");
         let response_bytes = counter("response_body_bytes", "Bytes of bodies passed to clients");
         let connections = counter("connections", "Connections accepted");
+        let refused_connections =
+            counter("connections_refused", "Connections closed at once: their address had too many");
         let unlogged = counter("access_log_lost", "Lines of the access log that could not be written");
         let mut gauge = |name: &str, help: &str| {
             let gauge = Gauge::default();
@@ -117,6 +120,7 @@ impl Metrics {
             request_bytes,
             response_bytes,
             connections,
+            refused_connections,
             open_connections,
             tunnels,
             unlogged,

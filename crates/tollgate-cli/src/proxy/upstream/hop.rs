@@ -2,15 +2,20 @@
 
 use http::Version;
 use http::header::{
-    CONNECTION, COOKIE, HeaderMap, HeaderName, HeaderValue, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE,
+    AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, COOKIE, HOST,
+    HeaderMap, HeaderName, HeaderValue, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, SET_COOKIE, TE, TRAILER,
     TRANSFER_ENCODING, UPGRADE, VIA,
 };
+use http_body::Frame;
+
+use super::origin;
 
 const TRAILERS: HeaderValue = HeaderValue::from_static("trailers");
 
 /// The fixed hop-by-hop fields, besides those that `Connection` names.
-static OF_THIS_HOP: [HeaderName; 8] = [
+static OF_THIS_HOP: [HeaderName; 9] = [
     CONNECTION,
+    HeaderName::from_static("http2-settings"),
     HeaderName::from_static("keep-alive"),
     HeaderName::from_static("proxy-connection"),
     PROXY_AUTHENTICATE,
@@ -18,6 +23,20 @@ static OF_THIS_HOP: [HeaderName; 8] = [
     TE,
     TRANSFER_ENCODING,
     UPGRADE,
+];
+
+/// Fields that have no meaning in trailers, or another than in heads.
+static OF_THE_HEAD: [HeaderName; 10] = [
+    AUTHORIZATION,
+    CONTENT_ENCODING,
+    CONTENT_LENGTH,
+    CONTENT_RANGE,
+    CONTENT_TYPE,
+    COOKIE,
+    HOST,
+    SET_COOKIE,
+    TRAILER,
+    VIA,
 ];
 
 /// Removes the hop-by-hop fields. The proxy adds its own fields afterwards, so `Connection` can't
@@ -30,12 +49,43 @@ pub(crate) fn strip(headers: &mut HeaderMap) {
     }
 }
 
+/// Removes the fields whose names have other characters than letters, digits and hyphens. Many
+/// servers read `X_Forwarded_For` and `X.Forwarded.For` as `X-Forwarded-For`, so that a client
+/// could write what the proxy has checked, or hide the key that a limit counts. nginx removes them
+/// by default, too.
+pub(crate) fn remove_lookalikes(headers: &mut HeaderMap) {
+    let is_plain =
+        |name: &HeaderName| name.as_str().bytes().all(|it| it.is_ascii_alphanumeric() || it == b'-');
+    let lookalikes: Vec<HeaderName> = headers.keys().filter(|name| !is_plain(name)).cloned().collect();
+    for name in &lookalikes {
+        headers.remove(name);
+    }
+}
+
+/// Removes from trailers what is meant to be read before the body (RFC 9110, 6.5.1): framing, the
+/// host, where the request came from, who asks. A server that merges trailers with the head would
+/// otherwise take them for the checked ones.
+pub fn clean_trailers<D>(frame: Frame<D>) -> Frame<D> {
+    match frame.into_trailers() {
+        Ok(mut trailers) => {
+            strip(&mut trailers);
+            remove_lookalikes(&mut trailers);
+            for name in origin::FIELDS.iter().chain(&OF_THE_HEAD) {
+                trailers.remove(name);
+            }
+            Frame::trailers(trailers)
+        }
+        Err(frame) => frame,
+    }
+}
+
 /// Returns whether a list in these fields has the element, in any case.
 pub(crate) fn lists(headers: &HeaderMap, name: &HeaderName, element: &str) -> bool {
     elements(headers, name).any(|found| found.eq_ignore_ascii_case(element.as_bytes()))
 }
 
-fn elements<'h>(headers: &'h HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'h [u8]> {
+/// Returns the elements of the lists in these fields that are not empty.
+pub(crate) fn elements<'h>(headers: &'h HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'h [u8]> {
     let values = headers.get_all(name).iter();
     let elements = values.flat_map(|value| value.as_bytes().split(|&byte| byte == b','));
     elements.map(<[u8]>::trim_ascii).filter(|element| !element.is_empty())

@@ -13,15 +13,23 @@ use tollgate_http::{ForwardedField, TrustedProxies};
 static X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 static X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 static X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
-static X_FORWARDED_PORT: HeaderName = HeaderName::from_static("x-forwarded-port");
-static X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
+
+/// All fields that say where a request came from.
+pub(crate) static FIELDS: [HeaderName; 6] = [
+    FORWARDED,
+    HeaderName::from_static("x-forwarded-for"),
+    HeaderName::from_static("x-forwarded-host"),
+    HeaderName::from_static("x-forwarded-proto"),
+    HeaderName::from_static("x-forwarded-port"),
+    HeaderName::from_static("x-real-ip"),
+];
 
 /// Which spelling is written, and whose fields are passed on.
 #[derive(Clone, Debug)]
-pub(crate) struct Origin {
-    pub(crate) field: ForwardedField,
+pub struct Origin {
+    pub field: ForwardedField,
     /// Without any, no peer is trusted.
-    pub(crate) trusted: Option<TrustedProxies>,
+    pub trusted: Option<TrustedProxies>,
 }
 
 impl Origin {
@@ -51,7 +59,11 @@ impl Origin {
                 // The client asked for the scheme and host that the first trusted proxy saw.
                 let http = HeaderValue::from_static("http");
                 for (name, own) in [(&X_FORWARDED_HOST, host), (&X_FORWARDED_PROTO, &http)] {
-                    tell(name, vec![before(name).next().unwrap_or(own)]);
+                    let told = before(name).next().unwrap_or(own);
+                    // An old client may have asked for no host.
+                    if !told.is_empty() {
+                        tell(name, vec![told]);
+                    }
                 }
             }
         }
@@ -60,14 +72,7 @@ impl Origin {
 
     /// Replaces all that a peer may have written by what `of` returned.
     pub(crate) fn write(fields: HeaderMap, headers: &mut HeaderMap) {
-        for name in [
-            &FORWARDED,
-            &X_FORWARDED_FOR,
-            &X_FORWARDED_HOST,
-            &X_FORWARDED_PROTO,
-            &X_FORWARDED_PORT,
-            &X_REAL_IP,
-        ] {
+        for name in &FIELDS {
             headers.remove(name);
         }
         headers.extend(fields);
@@ -81,7 +86,7 @@ fn forwarded(ip: IpAddr, host: &HeaderValue) -> String {
         IpAddr::V6(v6) => format!("for=\"[{v6}]\";proto=http"),
     };
     // A host that has been checked has neither quotes nor backslashes.
-    if let Ok(host) = host.to_str() {
+    if let Some(host) = host.to_str().ok().filter(|host| !host.is_empty()) {
         // Writing to a string cannot fail.
         let _ = write!(element, ";host=\"{host}\"");
     }

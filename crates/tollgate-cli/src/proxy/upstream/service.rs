@@ -3,7 +3,6 @@
 use std::error::Error;
 use std::io;
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -23,6 +22,10 @@ use crate::proxy::say::say;
 /// How long an idle connection is kept.
 const IDLE: Duration = Duration::from_secs(30);
 
+/// The size of a response's head that is certainly read, in bytes; hyper refuses one that is much
+/// larger.
+const MAX_HEAD: u32 = 64 << 10;
+
 /// The settings of the upstream.
 #[derive(Clone, Debug)]
 pub(crate) struct UpstreamSettings {
@@ -30,6 +33,8 @@ pub(crate) struct UpstreamSettings {
     pub(crate) http2: bool,
     pub(crate) connect_timeout: Duration,
     pub(crate) request_timeout: Duration,
+    /// How long a body of a response may stand still.
+    pub(crate) idle_timeout: Duration,
 }
 
 /// Parses the URL of an upstream to `HOST[:PORT]`.
@@ -82,6 +87,8 @@ pub(crate) enum Fault {
     Broken,
     /// The head of the response did not arrive in time.
     Timeout,
+    /// The length of the response could be read in two ways.
+    Ambiguous,
     /// The client stopped sending its request.
     ClientStalled,
     /// The client aborted its request.
@@ -89,11 +96,12 @@ pub(crate) enum Fault {
 }
 
 impl Fault {
-    pub(crate) const ALL: [Self; 6] = [
+    pub(crate) const ALL: [Self; 7] = [
         Self::Connect,
         Self::ConnectTimeout,
         Self::Broken,
         Self::Timeout,
+        Self::Ambiguous,
         Self::ClientStalled,
         Self::ClientLeft,
     ];
@@ -104,6 +112,7 @@ impl Fault {
             Self::ConnectTimeout => "connect-timeout",
             Self::Broken => "broken",
             Self::Timeout => "timeout",
+            Self::Ambiguous => "ambiguous",
             Self::ClientStalled => "client-stalled",
             Self::ClientLeft => "client-left",
         }
@@ -111,7 +120,7 @@ impl Fault {
 
     pub(crate) fn status(self) -> StatusCode {
         match self {
-            Self::Connect | Self::Broken => StatusCode::BAD_GATEWAY,
+            Self::Connect | Self::Broken | Self::Ambiguous => StatusCode::BAD_GATEWAY,
             Self::ConnectTimeout | Self::Timeout => StatusCode::GATEWAY_TIMEOUT,
             Self::ClientStalled => StatusCode::REQUEST_TIMEOUT,
             Self::ClientLeft => StatusCode::BAD_REQUEST,
@@ -125,6 +134,7 @@ impl Fault {
             Self::ConnectTimeout => "The server behind this proxy could not be reached in time.",
             Self::Broken => "The server behind this proxy broke off before it answered.",
             Self::Timeout => "The server behind this proxy did not answer in time.",
+            Self::Ambiguous => "The length of the server's response can be read in two ways.",
             Self::ClientStalled => "The rest of the request did not come in time.",
             Self::ClientLeft => "The request is not complete.",
         }
@@ -163,12 +173,14 @@ impl Upstream {
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(IDLE)
             .http2_only(settings.http2)
+            .http1_max_buf_size(MAX_HEAD as usize)
+            .http2_max_header_list_size(MAX_HEAD)
             .build(connector);
         Self { settings, client, down: AtomicBool::new(false) }
     }
 
-    pub(crate) fn speaks_http2(&self) -> bool {
-        self.settings.http2
+    pub(crate) fn idle_timeout(&self) -> Duration {
+        self.settings.idle_timeout
     }
 
     /// Returns the target of a request to the upstream; `None` if there can't be any.
@@ -184,7 +196,7 @@ impl Upstream {
     pub(crate) async fn send(
         &self,
         request: Request<Upload>,
-        motion: Arc<Motion>,
+        motion: &Motion,
     ) -> Result<Response<Incoming>, Fault> {
         let mut response = pin!(self.client.request(request));
         loop {

@@ -1,21 +1,31 @@
 //! WebSockets: connections that stop being HTTP and are passed on byte by byte.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use http::header::{CONNECTION, HeaderMap, HeaderValue, SEC_WEBSOCKET_KEY, UPGRADE};
 use http::{Method, Request, Version};
+use http_body::Body;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use prometheus_client::metrics::gauge::Gauge;
 
 use super::hop;
+use crate::proxy::activity::Activity;
 
 const WEBSOCKET: &str = "websocket";
 
+/// How long nothing may move in a tunnel.
+const SILENCE: Duration = Duration::from_secs(60 * 60);
+
 /// Returns whether the request asks for a WebSocket. Other protocols are not passed on: a server
-/// may ignore an upgrade, and h2c, which is HTTP again, would bypass the limits.
-pub(crate) fn is_wanted<B>(request: &Request<B>) -> bool {
+/// may ignore an upgrade, and h2c, which is HTTP again, would bypass the limits. Neither is a
+/// request with a body, after which servers disagree about where the other protocol begins.
+pub(crate) fn is_wanted<B: Body>(request: &Request<B>) -> bool {
     let headers = request.headers();
     request.method() == Method::GET
         && request.version() == Version::HTTP_11
+        && request.body().is_end_stream()
         && headers.contains_key(SEC_WEBSOCKET_KEY)
         && hop::lists(headers, &CONNECTION, "upgrade")
         && hop::lists(headers, &UPGRADE, WEBSOCKET)
@@ -27,14 +37,26 @@ pub(crate) fn announce(headers: &mut HeaderMap) {
     headers.insert(UPGRADE, HeaderValue::from_static(WEBSOCKET));
 }
 
-/// Copies bytes both ways until both sides have ended, or one breaks off.
-pub(crate) fn join(client: OnUpgrade, upstream: OnUpgrade, open: Gauge) {
+/// Copies bytes both ways until both sides have ended, one breaks off, or nothing moves.
+pub(crate) fn join(client: OnUpgrade, upstream: OnUpgrade, activity: Option<Arc<Activity>>, open: Gauge) {
     tokio::spawn(async move {
         let (Ok(client), Ok(upstream)) = tokio::join!(client, upstream) else { return };
         open.inc();
         let (mut client, mut upstream) = (TokioIo::new(client), TokioIo::new(upstream));
-        // A side that breaks off ends the tunnel; there is no one to report it to.
-        let _ = tokio::io::copy_bidirectional(&mut client, &mut upstream).await;
+        tokio::select! {
+            // A side that breaks off ends the tunnel; there is no one to report it to.
+            _ = tokio::io::copy_bidirectional(&mut client, &mut upstream) => {}
+            () = silent(activity) => {}
+        }
         open.dec();
     });
+}
+
+/// Waits until nothing has moved for too long.
+async fn silent(activity: Option<Arc<Activity>>) {
+    let Some(activity) = activity else { return std::future::pending().await };
+    activity.tunnel();
+    while let Some(left) = SILENCE.checked_sub(activity.still()) {
+        tokio::time::sleep(left.max(Duration::from_millis(1))).await;
+    }
 }

@@ -8,8 +8,10 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
-use hyper::body::Incoming;
 use prometheus_client::metrics::counter::Counter;
+
+use super::hop;
+use crate::proxy::linger::Lingering;
 
 /// The progress of an upload, for the task that waits for the response.
 #[derive(Debug)]
@@ -41,9 +43,8 @@ impl Motion {
 }
 
 /// The client's body, passed on frame by frame as the upstream takes it.
-#[derive(Debug)]
 pub(crate) struct Upload {
-    pub(crate) body: Incoming,
+    pub(crate) body: Lingering,
     pub(crate) motion: Arc<Motion>,
     pub(crate) bytes: Counter,
 }
@@ -67,7 +68,7 @@ impl Body for Upload {
         if let Some(Ok(frame)) = &frame {
             self.bytes.inc_by(frame.data_ref().map_or(0, |data| data.len() as u64));
         }
-        Poll::Ready(frame)
+        Poll::Ready(frame.map(|frame| frame.map(hop::clean_trailers)))
     }
 
     fn is_end_stream(&self) -> bool {

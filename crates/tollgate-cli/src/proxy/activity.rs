@@ -1,0 +1,217 @@
+//! Whether anything moves on a client's connection.
+//!
+//! [`Activity`] holds independent numbers that only decide when a connection is given up. Nothing
+//! is published through them, so all its operations are relaxed.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+
+/// What is spoken on a connection, and so what counts as movement.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Speaks {
+    /// The first request has not come. Nothing counts.
+    Nothing = 0,
+    /// Bytes that the client takes count, and frames of bodies.
+    Http1 = 1,
+    /// Frames of bodies count. Bytes do not: a client that opens no window still gets answers to
+    /// its pings.
+    Http2 = 2,
+    /// A WebSocket: bytes count in either direction.
+    Tunnel = 3,
+}
+
+/// Whether a connection has requests in progress, and when something last moved on it.
+pub(crate) struct Activity {
+    begun: Instant,
+    /// In milliseconds from the beginning.
+    moved: AtomicU64,
+    speaks: AtomicU8,
+    /// Requests whose response has not begun.
+    waiting: AtomicUsize,
+    /// Responses that have begun and not ended.
+    sending: AtomicUsize,
+}
+
+/// Whether a connection may go on.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// It may, and is to be looked at again after this time.
+    For(Duration),
+    /// It has no request, and none came in time.
+    Idle,
+    /// Nothing of its responses has moved in time.
+    Stalled,
+}
+
+impl Activity {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self {
+            begun: Instant::now(),
+            moved: AtomicU64::new(0),
+            speaks: AtomicU8::new(Speaks::Nothing as u8),
+            waiting: AtomicUsize::new(0),
+            sending: AtomicUsize::new(0),
+        })
+    }
+
+    /// Begins a request. It is in progress until the guard is dropped, or the body of its response.
+    pub(crate) fn begin(self: &Arc<Self>, is_http2: bool) -> InProgress {
+        self.speak(if is_http2 { Speaks::Http2 } else { Speaks::Http1 });
+        // ORDERING: relaxed, as the page says.
+        self.waiting.fetch_add(1, Relaxed);
+        self.touch();
+        InProgress { activity: Arc::clone(self), is_sending: false }
+    }
+
+    /// Turns the connection into a tunnel.
+    pub(crate) fn tunnel(&self) {
+        self.speak(Speaks::Tunnel);
+        self.touch();
+    }
+
+    /// Says whether the connection may go on. A request that waits for its response has a timeout
+    /// of its own. A response that stalls may take twice `idle`, so that a body which waits for
+    /// the upstream ends by itself, and other requests of the connection continue.
+    pub(crate) fn standing(&self, head: Duration, idle: Duration) -> Standing {
+        // ORDERING: relaxed here and below, as the page says.
+        if self.waiting.load(Relaxed) > 0 {
+            return Standing::For(idle);
+        }
+        // ORDERING: relaxed.
+        let is_sending = self.sending.load(Relaxed) > 0;
+        let (allowed, over) = if is_sending { (idle * 2, Standing::Stalled) } else { (head, Standing::Idle) };
+        allowed.checked_sub(self.still()).filter(|left| !left.is_zero()).map_or(over, Standing::For)
+    }
+
+    /// Returns for how long nothing has moved.
+    pub(crate) fn still(&self) -> Duration {
+        // ORDERING: relaxed, as the page says.
+        self.begun.elapsed().saturating_sub(Duration::from_millis(self.moved.load(Relaxed)))
+    }
+
+    /// The client has taken bytes.
+    pub(crate) fn wrote(&self) {
+        if self.speaks(&[Speaks::Http1, Speaks::Tunnel]) {
+            self.touch();
+        }
+    }
+
+    /// The client has sent bytes.
+    pub(crate) fn read(&self) {
+        if self.speaks(&[Speaks::Tunnel]) {
+            self.touch();
+        }
+    }
+
+    fn speak(&self, speaks: Speaks) {
+        // ORDERING: relaxed, as the page says.
+        self.speaks.store(speaks as u8, Relaxed);
+    }
+
+    fn speaks(&self, one_of: &[Speaks]) -> bool {
+        // ORDERING: relaxed, as the page says.
+        let speaks = self.speaks.load(Relaxed);
+        one_of.iter().any(|&it| it as u8 == speaks)
+    }
+
+    /// Something has moved.
+    pub(crate) fn touch(&self) {
+        let now = u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+        // ORDERING: relaxed, as the page says.
+        self.moved.store(now, Relaxed);
+    }
+}
+
+/// A request in progress on a connection.
+pub(crate) struct InProgress {
+    activity: Arc<Activity>,
+    is_sending: bool,
+}
+
+impl InProgress {
+    /// The response has begun.
+    pub(crate) fn answered<B>(mut self, body: B) -> Sending<B> {
+        // ORDERING: relaxed, as the page says. The second is counted before the first is
+        // discounted, so that the connection never seems idle.
+        self.activity.sending.fetch_add(1, Relaxed);
+        self.activity.waiting.fetch_sub(1, Relaxed);
+        self.is_sending = true;
+        self.activity.touch();
+        Sending { body, progress: self }
+    }
+}
+
+impl Drop for InProgress {
+    fn drop(&mut self) {
+        self.activity.touch();
+        let counted = if self.is_sending { &self.activity.sending } else { &self.activity.waiting };
+        // ORDERING: relaxed, as the page says.
+        counted.fetch_sub(1, Relaxed);
+    }
+}
+
+/// The body of a response, whose frames count as movement.
+pub(crate) struct Sending<B> {
+    body: B,
+    progress: InProgress,
+}
+
+impl<B: Body<Data = Bytes> + Unpin> Body for Sending<B> {
+    type Data = Bytes;
+    type Error = B::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
+        self.progress.activity.touch();
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+impl Activity {
+    /// Returns an activity in which nothing has moved for an hour.
+    pub(crate) fn still_for_an_hour(speaks: Speaks) -> Arc<Self> {
+        let begun = Instant::now().checked_sub(Duration::from_secs(3600)).expect("a time");
+        let activity = Self { begun, ..Arc::into_inner(Self::new()).expect("one owner") };
+        activity.speak(speaks);
+        Arc::new(activity)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_is_idle_or_stalled_by_what_is_in_progress() {
+        let (none, long) = (Duration::ZERO, Duration::from_secs(3600));
+        let activity = Activity::new();
+        assert_eq!(activity.standing(none, long), Standing::Idle);
+        assert!(matches!(activity.standing(long, none), Standing::For(_)));
+        let request = activity.begin(true);
+        assert_eq!(activity.standing(none, long), Standing::For(long));
+        let body = request.answered(());
+        assert_eq!(activity.standing(long, none), Standing::Stalled);
+        assert!(matches!(activity.standing(none, long), Standing::For(_)));
+        drop(body);
+        assert_eq!(activity.standing(none, long), Standing::Idle);
+    }
+}

@@ -1,0 +1,209 @@
+//! The connections of clients: their places under the caps, and their sockets.
+
+use std::io::{self, IoSlice};
+use std::net::{IpAddr, Ipv6Addr};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use scc::hash_map::Entry;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::sync::OwnedSemaphorePermit;
+
+use crate::proxy::activity::Activity;
+use crate::proxy::observe::metrics::Metrics;
+
+/// The open connections of each address. It holds an entry for each address that has any.
+pub(crate) struct Addresses {
+    open: scc::HashMap<IpAddr, usize>,
+    most: usize,
+    ipv6_prefix: u8,
+}
+
+impl Addresses {
+    /// Creates a count that admits `most` connections of an address, or of an IPv6 network with
+    /// this prefix.
+    pub(crate) fn new(most: usize, ipv6_prefix: u8) -> Arc<Self> {
+        Arc::new(Self { open: scc::HashMap::new(), most, ipv6_prefix })
+    }
+
+    /// Counts a connection of this address until the place is dropped; `None` if it has too many.
+    pub(crate) fn enter(self: &Arc<Self>, ip: IpAddr) -> Option<Place> {
+        let network = network(ip, self.ipv6_prefix);
+        match self.open.entry_sync(network) {
+            Entry::Occupied(open) if *open.get() >= self.most => return None,
+            Entry::Occupied(mut open) => *open.get_mut() += 1,
+            Entry::Vacant(none) => drop(none.insert_entry(1)),
+        }
+        Some(Place { addresses: Arc::clone(self), network })
+    }
+}
+
+/// One connection of an address, counted until this is dropped.
+pub(crate) struct Place {
+    addresses: Arc<Addresses>,
+    network: IpAddr,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.addresses.open.remove_if_sync(&self.network, |open| {
+            *open -= 1;
+            *open == 0
+        });
+    }
+}
+
+/// Returns an IPv4 address as it is, and an IPv6 address without the bits behind the prefix.
+fn network(ip: IpAddr, ipv6_prefix: u8) -> IpAddr {
+    match ip.to_canonical() {
+        IpAddr::V6(v6) => {
+            let host_bits = 128_u32.saturating_sub(u32::from(ipv6_prefix));
+            let mask = u128::MAX.checked_shl(host_bits).unwrap_or(0);
+            IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() & mask))
+        }
+        v4 => v4,
+    }
+}
+
+/// A client's socket. It keeps its place until it is closed, also as a tunnel.
+pub(crate) struct Connection {
+    stream: TcpStream,
+    activity: Arc<Activity>,
+    _place: Option<Place>,
+    _room: Option<OwnedSemaphorePermit>,
+    _open: Open,
+}
+
+impl Connection {
+    pub(crate) fn new(
+        stream: TcpStream,
+        activity: Arc<Activity>,
+        place: Option<Place>,
+        room: Option<OwnedSemaphorePermit>,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        metrics.connections.inc();
+        metrics.open_connections.inc();
+        Self { stream, activity, _place: place, _room: room, _open: Open(metrics) }
+    }
+
+    fn written(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        if matches!(written, Poll::Ready(Ok(1..))) {
+            self.activity.wrote();
+        }
+        written
+    }
+}
+
+impl AsyncRead for Connection {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        ready!(Pin::new(&mut self.stream).poll_read(context, buffer))?;
+        self.activity.read();
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Connection {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.written(written)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
+        self.written(written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+/// Counts a connection in the metrics as long as it is open.
+struct Open(Arc<Metrics>);
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.open_connections.dec();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proxy::activity::Speaks;
+    use std::time::Duration;
+
+    #[test]
+    fn an_address_or_ipv6_network_has_as_many_places_as_stated() {
+        let addresses = Addresses::new(2, 64);
+        let enter = |ip: &str| addresses.enter(ip.parse().expect("an address"));
+        let held = (enter("192.0.2.1"), enter("::ffff:192.0.2.1"));
+        assert!(held.0.is_some() && held.1.is_some() && enter("192.0.2.1").is_none());
+        assert!(enter("192.0.2.2").is_some());
+        drop(held);
+        assert!(enter("192.0.2.1").is_some());
+        let held = (enter("2001:db8::1"), enter("2001:db8::ffff:0:0:2"));
+        assert!(held.1.is_some() && enter("2001:db8::3").is_none() && enter("2001:db8:0:1::3").is_some());
+        drop(held);
+        assert!(addresses.open.is_empty(), "an address without connections takes no memory");
+    }
+
+    #[test]
+    fn any_prefix_makes_a_network() {
+        let ip: IpAddr = "2001:db8::1".parse().expect("an address");
+        for (prefix, expected) in
+            [(0, "::"), (1, "::"), (32, "2001:db8::"), (127, "2001:db8::"), (128, "2001:db8::1")]
+        {
+            assert_eq!(network(ip, prefix).to_string(), expected, "/{prefix}");
+        }
+    }
+
+    #[tokio::test]
+    async fn bytes_count_as_movement_where_they_show_that_the_other_side_takes_them() {
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        for (speaks, written_counts, read_counts) in [
+            (Speaks::Nothing, false, false),
+            (Speaks::Http1, true, false),
+            (Speaks::Http2, false, false),
+            (Speaks::Tunnel, true, true),
+        ] {
+            let mut client =
+                TcpStream::connect(listener.local_addr().expect("bound")).await.expect("it listens");
+            let (stream, _) = listener.accept().await.expect("a client");
+            let metrics = Arc::new(Metrics::new(std::iter::empty()));
+            let mut connection =
+                Connection::new(stream, Activity::still_for_an_hour(speaks), None, None, metrics);
+            let moved = |connection: &Connection| connection.activity.still() < Duration::from_secs(60);
+            connection.write_all(b"x").await.expect("a socket");
+            assert_eq!(moved(&connection), written_counts);
+            connection.activity = Activity::still_for_an_hour(speaks);
+            client.write_all(b"x").await.expect("a socket");
+            connection.read_u8().await.expect("a byte");
+            assert_eq!(moved(&connection), read_counts);
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! The heads of messages, made plain: what the proxy passes on can be read in one way only.
+//!
+//! hyper refuses bytes that are not HTTP. Here one of two ways to say the same is left, and a
+//! message that says two things is refused. Request smuggling needs two servers that read the same
+//! bytes differently; see also RFC 9112, sections 6.3 and 11.
+
+use std::net::SocketAddr;
+
+use http::header::{CONTENT_LENGTH, HOST, HeaderMap, HeaderValue, TE, TRANSFER_ENCODING};
+use http::uri::{Authority, PathAndQuery};
+use http::{Method, StatusCode, Version, request};
+use tollgate_http::PeerAddr;
+
+use super::hop;
+use super::origin::Origin;
+use super::tunnel;
+
+/// The status and message for a request that is not forwarded.
+pub type Refusal = (StatusCode, &'static str);
+
+/// How the heads of requests are written.
+#[derive(Debug)]
+pub struct Heads {
+    pub origin: Origin,
+    /// Whether the upstream sees the client's Host.
+    pub preserves_host: bool,
+    /// Whether the upstream speaks HTTP/2.
+    pub http2: bool,
+}
+
+/// The head of a request, as the upstream gets it.
+#[derive(Debug)]
+pub struct Outgoing {
+    pub method: Method,
+    pub path: PathAndQuery,
+    pub headers: HeaderMap,
+}
+
+/// A message whose length can be read in two ways.
+#[derive(Debug)]
+pub struct Ambiguous;
+
+/// The address for a connection without a peer, which does not occur.
+const NOBODY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), 0);
+
+const fn bad(detail: &'static str) -> Refusal {
+    (StatusCode::BAD_REQUEST, detail)
+}
+
+impl Heads {
+    /// Returns the head of a request as the upstream gets it.
+    ///
+    /// # Errors
+    ///
+    /// A request that asks for no host or several, for another scheme, or with a transfer coding
+    /// other than `chunked`.
+    pub fn outgoing(&self, head: request::Parts, wants_tunnel: bool) -> Result<Outgoing, Refusal> {
+        let request::Parts { method, uri, version, mut headers, extensions, .. } = head;
+        if !is_only_chunked(&headers) {
+            return Err((
+                StatusCode::NOT_IMPLEMENTED,
+                "The only transfer coding that this proxy knows is chunked.",
+            ));
+        }
+        let target = uri.into_parts();
+        match &target.scheme {
+            Some(scheme) if !["http", "https"].contains(&scheme.as_str()) => {
+                return Err(bad("The target of the request has another scheme than http."));
+            }
+            None if target.authority.is_some() => {
+                return Err(bad("The target of the request is a host, and not a path."));
+            }
+            _ => {}
+        }
+        if let Some(length) = length(&headers).map_err(|_| bad("The length of the request is invalid."))? {
+            headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
+        }
+        let host = asked_host(&headers, target.authority.as_ref(), version)?;
+        let peer = extensions.get().map_or(NOBODY, |&PeerAddr(peer)| peer);
+        let came_from = self.origin.of(&headers, peer, &host);
+        let takes_trailers = hop::lists(&headers, &TE, "trailers");
+        hop::strip(&mut headers);
+        hop::remove_lookalikes(&mut headers);
+        Origin::write(came_from, &mut headers);
+        headers.remove(HOST);
+        if self.preserves_host && !host.is_empty() {
+            headers.insert(HOST, host);
+        }
+        if takes_trailers {
+            hop::accept_trailers(&mut headers, self.http2);
+        }
+        if wants_tunnel {
+            tunnel::announce(&mut headers);
+        }
+        hop::join_cookies(&mut headers);
+        hop::sign(&mut headers, version);
+        let path = target.path_and_query.map_or(Ok(PathAndQuery::from_static("/")), whole_path)?;
+        if path.as_str() == "*" && method != Method::OPTIONS {
+            return Err(bad("Only OPTIONS may ask for `*`."));
+        }
+        Ok(Outgoing { method, path, headers })
+    }
+}
+
+/// Makes the fields of a response plain.
+///
+/// # Errors
+///
+/// Both a length and a transfer coding, two lengths, or a coding other than `chunked`. RFC 9112
+/// lets a proxy repair the first; it is refused, as by nginx, because the upstream may have been
+/// tricked into writing one of the two.
+pub fn incoming(headers: &mut HeaderMap, version: Version) -> Result<(), Ambiguous> {
+    let is_coded = headers.contains_key(TRANSFER_ENCODING);
+    if !is_only_chunked(headers) || (is_coded && headers.contains_key(CONTENT_LENGTH)) {
+        return Err(Ambiguous);
+    }
+    if let Some(length) = length(headers)? {
+        headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
+    }
+    hop::strip(headers);
+    hop::sign(headers, version);
+    Ok(())
+}
+
+/// Returns the path and query with the slash that `http://host?query` leaves out.
+fn whole_path(path: PathAndQuery) -> Result<PathAndQuery, Refusal> {
+    if path.as_str().starts_with('/') || path.as_str() == "*" {
+        return Ok(path);
+    }
+    PathAndQuery::try_from(format!("/{}", path.as_str()))
+        .map_err(|_| bad("The target of the request is not a path."))
+}
+
+/// Returns the length that these fields state, once or several times.
+fn length(headers: &HeaderMap) -> Result<Option<u64>, Ambiguous> {
+    if !headers.contains_key(CONTENT_LENGTH) {
+        return Ok(None);
+    }
+    let mut lengths = hop::elements(headers, &CONTENT_LENGTH);
+    let first = lengths.next().ok_or(Ambiguous)?;
+    let is_number = first.iter().all(u8::is_ascii_digit) && lengths.all(|length| length == first);
+    let text = std::str::from_utf8(first).ok().filter(|_| is_number);
+    text.and_then(|text| text.parse().ok()).map(Some).ok_or(Ambiguous)
+}
+
+/// Returns whether there is no transfer coding, or only `chunked`, once.
+fn is_only_chunked(headers: &HeaderMap) -> bool {
+    let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
+    match (codings.next(), codings.next()) {
+        (None, _) => true,
+        (Some(coding), None) => coding.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked"),
+        _ => false,
+    }
+}
+
+/// Returns the host that the client asked for: from the target, else from the field `Host`, of
+/// which HTTP/1.1 requires exactly one (RFC 9112, 3.2). Empty if an older client sent none.
+fn asked_host(
+    headers: &HeaderMap,
+    target: Option<&Authority>,
+    version: Version,
+) -> Result<HeaderValue, Refusal> {
+    let mut fields = headers.get_all(HOST).iter();
+    let (first, second) = (fields.next(), fields.next());
+    if second.is_some() {
+        return Err(bad("The request has more than one field Host."));
+    }
+    if target.is_none() && first.is_none() && version == Version::HTTP_11 {
+        return Err(bad("The request has no field Host."));
+    }
+    let asked = match (target, first) {
+        (Some(target), _) => target.as_str().as_bytes(),
+        (None, Some(host)) => host.as_bytes(),
+        (None, None) => b"",
+    };
+    let is_host = |text: &[u8]| {
+        Authority::try_from(text).is_ok_and(|host| {
+            // Without a user's name, and without a port that holds other characters than digits.
+            !text.contains(&b'@') && (host.port_u16().is_some() || host.as_str().len() == host.host().len())
+        })
+    };
+    match HeaderValue::from_bytes(asked) {
+        Ok(host) if asked.is_empty() || is_host(asked) => Ok(host),
+        _ => Err(bad("The host of the request is invalid.")),
+    }
+}
