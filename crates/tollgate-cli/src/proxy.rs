@@ -45,6 +45,7 @@ use upstream::head::Heads;
 use upstream::service::Upstream;
 
 use crate::failure::Failure;
+use crate::printable::printable;
 
 pub use args::parse_named_limit;
 
@@ -61,7 +62,7 @@ pub(crate) fn run(settings: Settings) -> Result<(), Failure> {
     let counting = Arc::clone(&metrics);
     let store = settings.shared.clone().map(Store::new).transpose()?;
     let Built { layer, observed, shared } =
-        settings.limits.build(store.as_ref(), move |event| counting.decided(event))?;
+        limits::build(&settings.limits, store.as_ref(), move |event| counting.decided(event))?;
     metrics.observe(observed);
     let (log, writer) = match &settings.access_log {
         Some(path) => {
@@ -83,7 +84,7 @@ pub(crate) fn run(settings: Settings) -> Result<(), Failure> {
         };
         let destination = Destination { upstream, heads, metrics: Arc::clone(&metrics) };
         let forward = Forward { to: Arc::new(destination) };
-        let client = settings.limits.proxies.is_some().then(|| settings.limits.client().ipv6_prefix(128));
+        let client = settings.limits.proxies().is_some().then(|| settings.limits.client().ipv6_prefix(128));
         let observer = Arc::new(Observer { metrics, log, client });
         let limited = layer.map(|layer| layer.layer(forward.clone()));
         serve(&settings, &shared, Served { forward, limited, observer }).await
@@ -112,8 +113,9 @@ async fn serve(
     for limit in &settings.limits.limits {
         let shadow =
             if settings.limits.shadows.contains(&limit.name) { " (shadow: refuses nothing)" } else { "" };
-        let (name, quota, by) = (&limit.name, limit.quota, &limit.by);
-        say(format_args!("limit {name}: {quota} {by}, {}{shadow}", settings.limits.algorithm));
+        let key = limit.key.as_ref().map_or("nothing".to_owned(), ToString::to_string);
+        let (name, quota, key) = (&limit.name, limit.quota, printable(key.as_bytes()));
+        say(format_args!("limit {name}: {quota} by {key}, {}{shadow}", settings.limits.algorithm));
     }
     if let Some(limiter) = shared.first() {
         let client = limiter.client();

@@ -47,6 +47,7 @@
 //! - [`KeyBy`]: how a client is identified; [`TrustedProxies`] for services behind proxies;
 //!   [`WhenNoKey`] for requests that cannot be attributed to a client.
 //! - [`Key`]: to check or change a limiter beside the layer.
+//! - [`settings`]: a layer from arguments or a file.
 //!
 //! # Response headers
 //!
@@ -158,6 +159,7 @@
 //!
 //! None is on by default.
 //!
+//! - `serde`: [settings](crate::settings) and [texts](crate::text) of limits are read and written.
 //! - `tracing`: the layer emits an event for each refusal and each request without a key.
 
 mod check;
@@ -168,6 +170,7 @@ mod key;
 mod layer;
 mod limit;
 mod response;
+pub mod settings;
 pub mod text;
 
 pub use check::event::Event;

@@ -30,6 +30,8 @@
 //! - `else deny`, `else allow` and `else share` after the key choose what happens to requests
 //!   without a key ([`WhenNoKey`](crate::WhenNoKey)). The default is `deny`.
 
+#[cfg(feature = "serde")]
+mod by_text;
 mod error;
 mod limit;
 mod path;

@@ -8,11 +8,11 @@ use clap::{Args, ValueEnum};
 use http::StatusCode;
 use jiff::SignedDuration;
 use tollgate::Algorithm;
+use tollgate_http::ForwardedField;
+use tollgate_http::settings::LimitSettings;
 use tollgate_http::text::{LimitText, PathText};
-use tollgate_http::{ForwardedField, TrustedProxies};
 use tollgate_redis::WhenUnavailable;
 
-use super::limits::LimitSettings;
 use super::settings::Settings;
 use super::shared::SharedSettings;
 use crate::choices::{FullArg, algorithm_names};
@@ -344,11 +344,20 @@ impl ProxyArgs {
         let limits = self.limit.iter().map(|limit| parse_named_limit(limit)).collect::<Result<_, _>>()?;
         let algorithm: Algorithm =
             self.algorithm.parse().map_err(|error| Failure::refused(format!("{error}")))?;
-        let proxies = match self.trust_hops {
-            Some(hops) => Some(TrustedProxies::hops(hops)),
-            None if self.trust.is_empty() => None,
-            None => Some(TrustedProxies::networks(self.trust.clone())),
+        let limits = LimitSettings {
+            limits,
+            algorithm,
+            max_keys: self.max_keys,
+            when_full: self.full.into(),
+            shadows: self.shadow,
+            status: StatusCode::from_u16(self.status).unwrap_or(StatusCode::TOO_MANY_REQUESTS),
+            skipped_paths,
+            ipv6_prefix: self.ipv6_prefix,
+            trust: self.trust,
+            trust_hops: self.trust_hops,
+            forwarded_field: field,
         };
+        let proxies = limits.proxies();
         Ok(Settings {
             listen: self.listen,
             metrics: self.metrics,
@@ -360,17 +369,8 @@ impl ProxyArgs {
                 request_timeout: self.request_timeout,
                 idle_timeout: self.idle_timeout,
             },
-            limits: LimitSettings {
-                limits,
-                algorithm,
-                max_keys: self.max_keys,
-                full: self.full.into(),
-                shadows: self.shadow,
-                status: StatusCode::from_u16(self.status).unwrap_or(StatusCode::TOO_MANY_REQUESTS),
-                skipped_paths,
-                ipv6_prefix: self.ipv6_prefix,
-                proxies: proxies.clone().map(|proxies| (field, proxies)),
-            },
+            origin: Origin { field, trusted: proxies.clone() },
+            limits,
             shared: self.redis.map(|url| SharedSettings {
                 url,
                 deadline: self.redis_deadline,
@@ -378,7 +378,6 @@ impl ProxyArgs {
                 lease: self.redis_lease,
                 max_unsynced: self.redis_max_unsynced,
             }),
-            origin: Origin { field, trusted: proxies.clone() },
             preserves_host: self.host.map_or(!self.upstream_http2, |host| host == HostArg::Preserve),
             clients: ClientSettings {
                 max_connections: usize::try_from(self.max_connections).unwrap_or(usize::MAX),

@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::limits::LimitSettings;
+use tollgate_http::settings::LimitSettings;
+
 use super::shared::SharedSettings;
 use crate::proxy::server::ClientSettings;
 use crate::proxy::upstream::origin::Origin;

@@ -18,7 +18,10 @@ use std::net::IpAddr;
 ///
 /// let by = KeyBy::forwarded(ForwardedField::XForwardedFor, TrustedProxies::hops(1));
 /// ```
+///
+/// For serde: `forwarded` and `x-forwarded-for`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "kebab-case"))]
 #[non_exhaustive]
 pub enum ForwardedField {
     /// `Forwarded` (RFC 7239); its parameter `for` is read.

@@ -1,13 +1,13 @@
 //! The error of parsing a text.
 
-use std::error::Error;
-use std::fmt;
+use thiserror::Error;
 
 /// A text that cannot be parsed. The message says what is wrong and what is expected.
 ///
 /// The message is safe to print: see [`printable`](crate::text::printable). It does not say where
 /// the text comes from; put that in front of it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{message}")]
 pub struct TextError {
     message: String,
 }
@@ -17,11 +17,3 @@ impl TextError {
         Self { message: message.into() }
     }
 }
-
-impl fmt::Display for TextError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
-    }
-}
-
-impl Error for TextError {}

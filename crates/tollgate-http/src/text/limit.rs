@@ -5,6 +5,7 @@ use super::printable::printable;
 use super::quota::parse_quota;
 use crate::key::by::KeyBy;
 use crate::limit::named::WhenNoKey;
+use std::fmt;
 use std::str::FromStr;
 use tollgate::Quota;
 
@@ -15,8 +16,6 @@ pub struct LimitText {
     pub name: String,
     /// The quota of each key.
     pub quota: Quota,
-    /// The key as it was written, safe to print: `by ip`.
-    pub by: String,
     /// The key; `None` if all requests are counted together.
     pub key: Option<KeyText>,
 }
@@ -68,9 +67,8 @@ impl FromStr for LimitText {
         let mut words = words(rest);
         let by = words.find(|&(_, word)| word == "by").ok_or_else(|| invalid("without `by`"))?;
         let quota = parse_quota(rest[..by.0].trim())?;
-        let written = printable(rest[by.0..].trim().as_bytes());
         let words: Vec<&str> = words.map(|(_, word)| word).collect();
-        Ok(Self { name, quota, by: written, key: key(&words).map_err(|why| refused(&why))? })
+        Ok(Self { name, quota, key: key(&words).map_err(|why| refused(&why))? })
     }
 }
 
@@ -91,6 +89,46 @@ impl KeyText {
         let together =
             |parts: &Vec<Part>| parts.iter().map(part).reduce(KeyBy::and).expect("an alternative has a part");
         self.alternatives.iter().map(together).reduce(KeyBy::or).expect("a key has an alternative")
+    }
+}
+
+/// The text from which an equal limit is parsed. It may have characters that steer a terminal if
+/// the parsed text had them: see [`printable`](crate::text::printable).
+impl fmt::Display for LimitText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}={} by ", self.name, self.quota)?;
+        match &self.key {
+            Some(key) => key.fmt(f),
+            None => f.write_str("nothing"),
+        }
+    }
+}
+
+impl fmt::Display for KeyText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (number, parts) in self.alternatives.iter().enumerate() {
+            f.write_str(if number == 0 { "" } else { " or " })?;
+            for (number, part) in parts.iter().enumerate() {
+                write!(f, "{}{part}", if number == 0 { "" } else { "+" })?;
+            }
+        }
+        match self.no_key {
+            WhenNoKey::Deny => Ok(()),
+            WhenNoKey::Allow => f.write_str(" else allow"),
+            WhenNoKey::Share => f.write_str(" else share"),
+        }
+    }
+}
+
+impl fmt::Display for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ip => f.write_str("ip"),
+            Self::Method => f.write_str("method"),
+            Self::Path => f.write_str("path"),
+            Self::Header(name) => write!(f, "header {name}"),
+            Self::Query(name) => write!(f, "query {name}"),
+        }
     }
 }
 
@@ -178,7 +216,7 @@ mod tests {
     fn a_limit_has_a_name_a_quota_and_a_key() {
         let limit = parsed("per-ip=100/s burst 20 by ip");
         assert_eq!((limit.name.as_str(), limit.quota), ("per-ip", Quota::per_second(100).burst(20)));
-        assert_eq!(limit.by, "by ip");
+        assert_eq!(limit.to_string(), "per-ip=100/s burst 20 by ip");
         let alternatives = vec![vec![Part::Ip]];
         assert_eq!(limit.key, Some(KeyText { alternatives, no_key: WhenNoKey::Deny }));
         assert_eq!(parsed("all = 1000 / s by nothing").key, None);

@@ -2,6 +2,7 @@
 
 use super::error::TextError;
 use super::printable::printable;
+use std::fmt;
 use std::str::FromStr;
 
 /// The path of a request, for example one that no limit applies to.
@@ -22,6 +23,12 @@ impl PathText {
     /// Returns the path.
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+}
+
+impl fmt::Display for PathText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
     }
 }
 

@@ -10,6 +10,7 @@ mod fields;
 mod forwarded;
 mod keys;
 mod races;
+mod settings;
 mod shared;
 mod site;
 mod together;

@@ -3,12 +3,13 @@
 use super::input::Input;
 use super::rule;
 use std::time::Duration;
-use tollgate::{Algorithm, Quota, WhenFull};
+use tollgate::Quota;
 use tollgate_cli::failure::Failure;
-use tollgate_cli::proxy::limits::LimitSettings;
+use tollgate_cli::proxy::limits::build;
 use tollgate_cli::proxy::parse_named_limit;
 use tollgate_cli::proxy::shared::{SharedSettings, Store};
 use tollgate_http::WhenNoKey;
+use tollgate_http::settings::LimitSettings;
 use tollgate_http::text::{KeyText, LimitText, Part};
 
 pub fn body(data: &[u8]) {
@@ -30,6 +31,7 @@ pub fn body(data: &[u8]) {
 fn any_text(text: &str) {
     match parse_named_limit(text) {
         Ok(limit) => {
+            assert_eq!(limit.to_string().parse(), Ok(limit.clone()), "{text:?}");
             // Prints the parsed limit and parses it again; the spaces of a text don't matter.
             let again = parse_named_limit(&written(&limit, &mut Input(&[])));
             let again = again.unwrap_or_else(|failure| panic!("{text:?}: {}", message(failure)));
@@ -52,17 +54,7 @@ fn any_text(text: &str) {
 
 /// Asserts that the layer accepts the limit, or says what it would accept.
 fn enforced(limit: LimitText) {
-    let settings = LimitSettings {
-        limits: vec![limit],
-        algorithm: Algorithm::TokenBucket,
-        max_keys: 16,
-        full: WhenFull::Deny,
-        shadows: Vec::new(),
-        status: http::StatusCode::TOO_MANY_REQUESTS,
-        skipped_paths: Vec::new(),
-        ipv6_prefix: 64,
-        proxies: None,
-    };
+    let settings = LimitSettings { limits: vec![limit], max_keys: 16, ..LimitSettings::default() };
     // As a local limit and as a shared one; a client connects only when it is used.
     let shared = SharedSettings {
         url: "redis://127.0.0.1".to_owned(),
@@ -73,10 +65,9 @@ fn enforced(limit: LimitText) {
     };
     let store = Store::new(shared).unwrap_or_else(|failure| panic!("{}", message(failure)));
     for store in [None, Some(&store)] {
-        match settings.build(store, |_| {}) {
+        match build(&settings, store, |_| {}) {
             Ok(built) => {
-                let observed = store.is_some() || settings.limits[0].key.is_some();
-                assert_eq!((built.layer.is_some(), built.observed.len()), (true, usize::from(observed)));
+                assert_eq!((built.layer.is_some(), built.observed.len()), (true, 1));
             }
             Err(failure) => {
                 let message = message(failure);
@@ -106,7 +97,7 @@ fn limit(input: &mut Input<'_>) -> LimitText {
         alternatives: (0..1 + input.below(3)).map(|_| parts(input)).collect(),
         no_key: [WhenNoKey::Deny, WhenNoKey::Allow, WhenNoKey::Share][input.below(3)],
     });
-    LimitText { name, quota, by: String::new(), key }
+    LimitText { name, quota, key }
 }
 
 fn parts(input: &mut Input<'_>) -> Vec<Part> {

@@ -227,7 +227,9 @@ impl Collector for Held {
         let (mut own, mut shared) = (Vec::new(), Vec::new());
         for limit in limits {
             match &limit.holdings {
-                Holdings::Own(stats) => own.push((limit.name.as_str(), stats())),
+                Holdings::Own(limiter) => {
+                    own.extend(limiter.stats().map(|stats| (limit.name.as_str(), stats)));
+                }
                 Holdings::Shared(limiter) => {
                     shared.push((limit.name.as_str(), (limiter.stats(), limiter.client().stats())));
                 }

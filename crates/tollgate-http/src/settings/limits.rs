@@ -1,0 +1,219 @@
+//! The settings, and the layer that is built from them.
+
+use super::error::SettingsError;
+use super::local::LocalLimiter;
+use crate::client::address::DEFAULT_IPV6_PREFIX;
+use crate::client::forwarded::{ForwardedField, TrustedProxies};
+use crate::key::by::KeyBy;
+use crate::key::parts::Key;
+use crate::layer::builder::RateLimitBuilder;
+use crate::layer::service::RateLimitLayer;
+use crate::limit::named::Limit;
+use crate::text::{LimitText, PathText};
+use http::StatusCode;
+use std::sync::Arc;
+use tollgate::{Algorithm, ConfigError, Limiter, SingleLimiter, WhenFull};
+
+/// The settings of a set of limits: all that a [`RateLimitLayer`] needs to be built from arguments
+/// or from a file.
+///
+/// ```
+/// use tollgate_http::settings::LimitSettings;
+///
+/// let settings = LimitSettings {
+///     limits: vec!["all=5000/s by nothing".parse()?, "per-ip=100/s by ip".parse()?],
+///     max_keys: 100_000,
+///     skipped_paths: vec!["/health".parse()?],
+///     ..LimitSettings::default()
+/// };
+/// let layer = settings.builder()?.build()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// With the feature `serde` it is read from a file, under [these names](crate::settings).
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(default, deny_unknown_fields, rename_all = "kebab-case")
+)]
+pub struct LimitSettings {
+    /// The limits: `limit` in a file. A request must pass all of them.
+    #[cfg_attr(feature = "serde", serde(rename = "limit"))]
+    pub limits: Vec<LimitText>,
+    /// The algorithm that enforces the limits; the token bucket by default.
+    pub algorithm: Algorithm,
+    /// The most keys that each limit may track; a million by default.
+    pub max_keys: usize,
+    /// What a new key gets while a limit tracks its maximum: `full` in a file. By default it is
+    /// denied.
+    #[cfg_attr(feature = "serde", serde(rename = "full"))]
+    pub when_full: WhenFull,
+    /// The names of the limits that decide but refuse nothing: `shadow` in a file.
+    #[cfg_attr(feature = "serde", serde(rename = "shadow"))]
+    pub shadows: Vec<String>,
+    /// The status of refusals, from 400 to 599; 429 by default.
+    #[cfg_attr(
+        feature = "serde",
+        serde(deserialize_with = "super::read::status", serialize_with = "super::read::write_status")
+    )]
+    pub status: StatusCode,
+    /// The paths that no limit applies to: `skip-path` in a file.
+    #[cfg_attr(feature = "serde", serde(rename = "skip-path"))]
+    pub skipped_paths: Vec<PathText>,
+    /// How many bits of an IPv6 address identify a client, from 1 to 128; 64 by default.
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "super::read::ipv6_prefix"))]
+    pub ipv6_prefix: u8,
+    /// The networks of the proxies whose statements about the client are trusted:
+    /// [`TrustedProxies::networks`]. Without these and [`trust_hops`](Self::trust_hops), the client
+    /// is the peer.
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "super::read::networks"))]
+    pub trust: Vec<String>,
+    /// How many proxies each request passes: [`TrustedProxies::hops`].
+    #[cfg_attr(
+        feature = "serde",
+        serde(deserialize_with = "super::read::hops", skip_serializing_if = "Option::is_none")
+    )]
+    pub trust_hops: Option<usize>,
+    /// The header in which trusted proxies name the client; `X-Forwarded-For` by default.
+    pub forwarded_field: ForwardedField,
+}
+
+impl Default for LimitSettings {
+    fn default() -> Self {
+        Self {
+            limits: Vec::new(),
+            algorithm: Algorithm::TokenBucket,
+            max_keys: 1_000_000,
+            when_full: WhenFull::Deny,
+            shadows: Vec::new(),
+            status: StatusCode::TOO_MANY_REQUESTS,
+            skipped_paths: Vec::new(),
+            ipv6_prefix: DEFAULT_IPV6_PREFIX,
+            trust: Vec::new(),
+            trust_hops: None,
+            forwarded_field: ForwardedField::XForwardedFor,
+        }
+    }
+}
+
+impl LimitSettings {
+    /// Returns the builder of a layer with these limits, all with limiters of this process.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`builder_with`](Self::builder_with) and of [`local`](Self::local).
+    pub fn builder(&self) -> Result<RateLimitBuilder, SettingsError> {
+        self.builder_with(|limit| self.local(limit).map(|(limit, _)| limit))
+    }
+
+    /// Returns the builder of a layer with these limits. `make` makes each of them: by
+    /// [`local`](Self::local), or over a limiter of the caller's own, with keys by
+    /// [`key_by`](Self::key_by). What happens to requests without a key, and shadow mode, is set
+    /// here.
+    ///
+    /// # Errors
+    ///
+    /// An error of `make`; a name in `shadows` that no limit has; trusted proxies that are not
+    /// valid, even if no limit uses them.
+    ///
+    /// ```
+    /// use tollgate_http::settings::{LimitSettings, SettingsError};
+    ///
+    /// let limits = vec!["all=5000/s by nothing".parse()?, "per-ip=100/s by ip".parse()?];
+    /// let settings = LimitSettings { limits, ..LimitSettings::default() };
+    /// let mut limiters = Vec::new();
+    /// let layer = settings
+    ///     .builder_with(|text| {
+    ///         let (limit, limiter) = settings.local(text)?;
+    ///         limiters.push(limiter);
+    ///         Ok::<_, SettingsError>(limit)
+    ///     })?
+    ///     .build()?;
+    /// // The limiters are at hand while the layer runs.
+    /// limiters[1].set_quota("50/s".parse()?)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn builder_with<E: From<SettingsError>>(
+        &self,
+        mut make: impl FnMut(&LimitText) -> Result<Limit, E>,
+    ) -> Result<RateLimitBuilder, E> {
+        self.check()?;
+        let mut builder = RateLimitLayer::builder().status(self.status);
+        for text in &self.limits {
+            let mut limit = make(text)?;
+            if let Some(key) = &text.key {
+                limit = limit.when_no_key(key.no_key);
+            }
+            builder = builder.limit(if self.shadows.contains(&text.name) { limit.shadow() } else { limit });
+        }
+        let paths = self.skipped_paths.clone();
+        Ok(builder.skip(move |head| paths.iter().any(|path| path.as_str() == head.uri().path())))
+    }
+
+    /// Makes a limit of this process; also returns its limiter, to look at or to change while the
+    /// layer runs.
+    ///
+    /// # Errors
+    ///
+    /// A quota, or a number of keys, that the algorithm cannot enforce.
+    pub fn local(&self, limit: &LimitText) -> Result<(Limit, LocalLimiter), SettingsError> {
+        self.limiter(limit).map_err(|error| SettingsError::Limiter { limit: limit.name.clone(), error })
+    }
+
+    fn limiter(&self, limit: &LimitText) -> Result<(Limit, LocalLimiter), ConfigError> {
+        let name = &limit.name;
+        let Some(by) = self.key_by(limit) else {
+            let limiter = Arc::new(SingleLimiter::builder(limit.quota).algorithm(self.algorithm).build()?);
+            return Ok((Limit::global(name, Arc::clone(&limiter)), LocalLimiter::Single(limiter)));
+        };
+        let builder = Limiter::<Key>::builder(limit.quota)
+            .algorithm(self.algorithm)
+            .max_keys(self.max_keys)
+            .when_full(self.when_full);
+        // An algorithm whose state does not fit a word needs exact keys.
+        if Algorithm::PACKED.contains(&self.algorithm) {
+            let limiter = Arc::new(builder.build()?);
+            Ok((Limit::new(name, Arc::clone(&limiter), by), LocalLimiter::Keyed(limiter)))
+        } else {
+            let limiter = Arc::new(builder.exact_keys().build()?);
+            Ok((Limit::new(name, Arc::clone(&limiter), by), LocalLimiter::Exact(limiter)))
+        }
+    }
+
+    /// Returns how the keys of a limit are found; `None` if all requests are counted together.
+    pub fn key_by(&self, limit: &LimitText) -> Option<KeyBy> {
+        let client = || self.client().ipv6_prefix(self.ipv6_prefix);
+        limit.key.as_ref().map(|key| key.key_by(client))
+    }
+
+    /// Returns the key `ip` with all bits of an address that count by default: the peer, or what
+    /// trusted proxies say. A setting that is not valid shows when the layer is built.
+    pub fn client(&self) -> KeyBy {
+        match self.proxies() {
+            Some(proxies) => KeyBy::forwarded(self.forwarded_field, proxies),
+            None => KeyBy::peer(),
+        }
+    }
+
+    /// Returns the proxies in front of this process, if there are any.
+    pub fn proxies(&self) -> Option<TrustedProxies> {
+        let networks = || (!self.trust.is_empty()).then(|| TrustedProxies::networks(self.trust.clone()));
+        self.trust_hops.map(TrustedProxies::hops).or_else(networks)
+    }
+
+    fn check(&self) -> Result<(), SettingsError> {
+        let is_limit = |name: &&String| self.limits.iter().any(|limit| limit.name == **name);
+        if let Some(name) = self.shadows.iter().find(|name| !is_limit(name)) {
+            let limits = self.limits.iter().map(|limit| limit.name.clone()).collect();
+            return Err(SettingsError::Shadow { name: name.clone(), limits });
+        }
+        if let (Some(hops), false) = (self.trust_hops, self.trust.is_empty()) {
+            return Err(SettingsError::Trust { networks: self.trust.clone(), hops });
+        }
+        match self.proxies() {
+            Some(proxies) => Ok(proxies.check()?),
+            None => Ok(()),
+        }
+    }
+}

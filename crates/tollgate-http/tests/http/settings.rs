@@ -1,0 +1,167 @@
+//! Layers that are built from settings, and settings that are read from files.
+
+use crate::site::{Running, from, with};
+use http::StatusCode;
+use tollgate::{Algorithm, Clock, Quota};
+use tollgate_http::settings::{LimitSettings, LocalLimiter, SettingsError};
+use tollgate_http::text::LimitText;
+
+fn settings(limits: &[&str]) -> LimitSettings {
+    let limits = limits.iter().map(|limit| limit.parse().unwrap()).collect();
+    LimitSettings { limits, ..LimitSettings::default() }
+}
+
+#[test]
+fn a_layer_from_settings_enforces_them() {
+    let settings = LimitSettings {
+        shadows: vec!["trial".to_owned()],
+        status: StatusCode::SERVICE_UNAVAILABLE,
+        skipped_paths: vec!["/health".parse().unwrap()],
+        ..settings(&["per-key=2/h by header x-api-key", "trial=1/h by header x-api-key"])
+    };
+    let running = Running { clock: Clock::manual(), layer: settings.builder().unwrap().build().unwrap() };
+    let status = |path: &str, key: &str| running.status(from("", path, &[("x-api-key", key)]));
+    assert_eq!([(); 3].map(|()| status("/", "a")), [200, 200, 503]);
+    assert_eq!((status("/", "b"), status("/health", "a")), (200, 200));
+    assert_eq!(running.status(with(&[])), 403);
+}
+
+#[test]
+fn the_limiters_of_a_layer_from_settings_can_be_changed() {
+    for algorithm in Algorithm::ALL {
+        let settings = LimitSettings { algorithm, ..settings(&["all=1/h by nothing", "paths=9/h by path"]) };
+        let mut limiters = Vec::new();
+        let builder = settings.builder_with(|text| {
+            let (limit, limiter) = settings.local(text)?;
+            limiters.push(limiter);
+            Ok::<_, SettingsError>(limit)
+        });
+        let running = Running { clock: Clock::manual(), layer: builder.unwrap().build().unwrap() };
+        let statuses = || running.statuses([with(&[]), with(&[])]);
+        assert_eq!(statuses(), [200, 429], "{algorithm}");
+        limiters[0].set_quota(Quota::per_hour(2)).unwrap();
+        assert_eq!(statuses(), [200, 429], "{algorithm}");
+        assert!(matches!(limiters[0], LocalLimiter::Single(_)));
+        assert_eq!(limiters[0].stats(), None);
+        assert_eq!(limiters[1].stats().unwrap().keys, 1, "{algorithm}");
+    }
+}
+
+#[test]
+fn settings_that_cannot_be_enforced_are_named() {
+    let of = |settings: LimitSettings| match settings.builder() {
+        Ok(builder) => builder.build().unwrap_err().to_string(),
+        Err(error) => error.to_string(),
+    };
+    let good = || settings(&["a=1/s by ip"]);
+    let networks = |networks: &[&str]| networks.iter().map(|&network| network.to_owned()).collect();
+    let table = [
+        (settings(&[]), "a layer with 0 limits"),
+        (settings(&["a=5000000000/s by ip"]), "limit `a`: 5000000000 tokens per 1s are above"),
+        (
+            LimitSettings { shadows: vec!["b\u{1b}".to_owned()], ..good() },
+            "invalid shadow `b\\u{1b}`: expected the name of a limit (a)",
+        ),
+        (
+            LimitSettings { shadows: vec!["b".to_owned()], ..settings(&[]) },
+            "invalid shadow `b`: expected the name of a limit (there is none)",
+        ),
+        (
+            LimitSettings { trust: networks(&["10.0.0.0/8"]), trust_hops: Some(2), ..good() },
+            "both trusted networks (10.0.0.0/8) and 2 trusted hops: expected one of them",
+        ),
+        // Also where no limit is by address.
+        (
+            LimitSettings { trust: networks(&["ten"]), ..settings(&["a=1/s by path"]) },
+            "invalid network \"ten\"",
+        ),
+        (LimitSettings { trust_hops: Some(17), ..good() }, "invalid number of trusted hops 17"),
+        (LimitSettings { ipv6_prefix: 0, ..good() }, "invalid IPv6 prefix of 0 bits"),
+        (LimitSettings { status: StatusCode::OK, ..good() }, "invalid status 200"),
+        (LimitSettings { max_keys: 0, ..good() }, "limit `a`: "),
+    ];
+    for (settings, part) in table {
+        let message = of(settings);
+        assert!(message.contains(part), "{message}");
+    }
+}
+
+#[test]
+fn a_limit_is_written_as_the_text_it_is_parsed_from() {
+    for text in [
+        "all=5000/s by nothing",
+        "per-ip=100/s burst 20 by ip",
+        "a b=5/10s by header x-api-key+path or query key or ip else share",
+        "a=1/h by ip else allow",
+    ] {
+        let limit: LimitText = text.parse().unwrap();
+        assert_eq!(limit.to_string(), text);
+    }
+}
+
+#[cfg(feature = "serde")]
+mod files {
+    use super::*;
+    use serde_json::{Value, json};
+    use tollgate::WhenFull;
+    use tollgate_http::ForwardedField;
+
+    fn read(value: Value) -> Result<LimitSettings, String> {
+        serde_json::from_value(value).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_file_has_the_names_of_the_options() {
+        let written = json!({
+            "limit": ["all=5000/s by nothing", "per-key=1000/h by header x-api-key or ip"],
+            "algorithm": "sliding-window",
+            "max-keys": 1000,
+            "full": "share",
+            "shadow": ["all"],
+            "status": 503,
+            "skip-path": ["/health"],
+            "ipv6-prefix": 56,
+            "trust": ["10.0.0.0/8", "fd00::/8"],
+            "forwarded-field": "forwarded",
+        });
+        let meant = LimitSettings {
+            algorithm: Algorithm::SlidingWindow,
+            max_keys: 1000,
+            when_full: WhenFull::Share,
+            shadows: vec!["all".to_owned()],
+            status: StatusCode::SERVICE_UNAVAILABLE,
+            skipped_paths: vec!["/health".parse().unwrap()],
+            ipv6_prefix: 56,
+            trust: vec!["10.0.0.0/8".to_owned(), "fd00::/8".to_owned()],
+            forwarded_field: ForwardedField::Forwarded,
+            ..settings(&["all=5000/s by nothing", "per-key=1000/h by header x-api-key or ip"])
+        };
+        assert_eq!(read(written.clone()).as_ref(), Ok(&meant));
+        assert_eq!(serde_json::to_value(&meant).unwrap(), written);
+        assert_eq!(read(json!({})), Ok(LimitSettings::default()));
+        assert_eq!(read(json!({ "trust-hops": 2 })).unwrap().trust_hops, Some(2));
+    }
+
+    #[test]
+    fn what_a_file_may_not_have_is_an_error_that_says_what_it_may() {
+        let table = [
+            (json!({ "limits": [] }), "unknown field `limits`, expected one of `limit`, `algorithm`"),
+            (json!({ "limit": ["a=1/s by address"] }), "invalid key `address`: expected `ip`"),
+            (json!({ "limit": [1] }), "expected a limit such as \"per-ip=100/s burst 20 by ip\""),
+            (json!({ "algorithm": "bucket" }), "bucket"),
+            (json!({ "full": "maybe" }), "maybe"),
+            (json!({ "status": 200 }), "invalid status of a refusal 200: expected 400 to 599"),
+            (json!({ "status": 70_000 }), "invalid status of a refusal 70000: expected 400 to 599"),
+            (json!({ "skip-path": ["health"] }), "invalid path `health`"),
+            (json!({ "ipv6-prefix": -1 }), "invalid number of bits -1: expected 1 to 128"),
+            (json!({ "trust": ["ten"] }), "invalid network \"ten\""),
+            (json!({ "trust": ["0.0.0.0/0"] }), "the trusted networks hold every IPv4 address"),
+            (json!({ "trust-hops": 17 }), "invalid number of trusted hops 17: expected 1 to 16"),
+            (json!({ "forwarded-field": "via" }), "expected `forwarded` or `x-forwarded-for`"),
+        ];
+        for (value, part) in table {
+            let message = read(value.clone()).unwrap_err();
+            assert!(message.contains(part), "{value}: {message}");
+        }
+    }
+}
