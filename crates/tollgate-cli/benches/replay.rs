@@ -97,7 +97,7 @@ fn settings(key: &[&str]) -> Settings {
         sort: false,
         strict: true,
         decisions: None,
-        gate: replay::GateSettings { max_keys: 1_000_000, full: WhenFull::Deny, exact_keys: false },
+        limiter: replay::LimiterSettings { max_keys: 1_000_000, full: WhenFull::Deny, exact_keys: false },
         top: 10,
     }
 }

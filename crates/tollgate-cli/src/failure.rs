@@ -3,13 +3,17 @@
 use std::fmt::Display;
 use std::io;
 
+use thiserror::Error;
+
 /// The reason why the program ends early.
-#[derive(Debug)]
+#[derive(Debug, Error)]
 pub enum Failure {
     /// The program cannot continue; the message says what was refused and what is allowed. Exit
     /// code 2.
+    #[error("{0}")]
     Refused(String),
     /// The reader of standard output has closed it, as `head` does. Exit code 0, without a message.
+    #[error("the reader of standard output has closed it")]
     ReaderLeft,
 }
 
@@ -18,9 +22,9 @@ impl Failure {
         Self::Refused(message.into())
     }
 
-    /// A failed write to `place`.
-    pub fn writing(place: impl Display, error: &io::Error) -> Self {
-        Self::Refused(format!("cannot write to {place}: {error}"))
+    /// A failed write to `target`.
+    pub fn writing(target: impl Display, error: &io::Error) -> Self {
+        Self::Refused(format!("cannot write to {target}: {error}"))
     }
 
     /// A failed write to standard output.
@@ -32,8 +36,8 @@ impl Failure {
         }
     }
 
-    /// A failed read of `place`.
-    pub fn reading(place: impl Display, error: &io::Error) -> Self {
-        Self::Refused(format!("cannot read {place}: {error}"))
+    /// A failed read of `source`.
+    pub fn reading(source: impl Display, error: &io::Error) -> Self {
+        Self::Refused(format!("cannot read {source}: {error}"))
     }
 }

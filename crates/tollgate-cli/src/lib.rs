@@ -8,22 +8,22 @@
 // Public for the fuzz targets, benches and tests of this repository.
 #![allow(missing_docs, rustdoc::private_intra_doc_links)]
 
+mod arg_values;
 mod args;
-mod choices;
 pub mod failure;
 mod limit;
 mod printable;
 pub mod proxy;
 pub mod replay;
 
+use std::ffi::OsString;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
-use clap::Parser;
-
-use args::{Cli, Command};
+use args::Command;
 use failure::Failure;
+use proxy::settings::Settings;
 use replay::args::{Output, ReplayArgs};
 use replay::report;
 
@@ -32,17 +32,29 @@ const REFUSED: u8 = 2;
 
 /// Runs the command in the arguments of the process.
 pub fn run() -> ExitCode {
-    let done = match Cli::parse().command {
-        Command::Replay(args) => run_replay(args),
-        Command::Proxy(args) => args.settings().and_then(proxy::run),
-    };
+    let args: Vec<OsString> = std::env::args_os().collect();
+    let done = args::parse(&args).and_then(|parsed| match parsed {
+        (Command::Replay(args), _) => run_replay(args),
+        (Command::Proxy(proxy), config) => {
+            let settings = proxy.settings(config)?;
+            proxy::run(settings, Box::new(move || proxy_settings(&args)))
+        }
+    });
     match done {
         Ok(()) | Err(Failure::ReaderLeft) => ExitCode::SUCCESS,
-        Err(Failure::Refused(message)) => {
+        Err(failure @ Failure::Refused(_)) => {
             // If standard error is closed, only the exit code reports the failure.
-            let _ = writeln!(io::stderr(), "tollgate: {message}");
+            let _ = writeln!(io::stderr(), "tollgate: {failure}");
             ExitCode::from(REFUSED)
         }
+    }
+}
+
+/// Reads the settings of the proxy anew, from the same arguments and the file that they name.
+fn proxy_settings(args: &[OsString]) -> Result<Settings, Failure> {
+    match args::parse(args)? {
+        (Command::Proxy(proxy), config) => proxy.settings(config),
+        (Command::Replay(_), _) => Err(Failure::refused("the arguments are not those of a proxy")),
     }
 }
 

@@ -1,45 +1,51 @@
 //! Limits in front of a server: a small reverse proxy that streams.
 //!
 //! A connection ([`server`]) yields requests. Each becomes an
-//! [`Exchange`](observe::exchange::Exchange), passes the limits ([`limits`], the library's own
+//! [`Exchange`](telemetry::exchange::Exchange), passes the limits ([`limits`], the library's own
 //! layer and nothing else), and is forwarded to the [`Upstream`]. Bodies are streamed frame by
-//! frame, at the speed of the slower side, and are never held whole.
+//! frame, at the speed of the slower side, and are never held whole. SIGHUP replaces the limits
+//! ([`reload`]); operators look at them through [`admin`].
 
 mod activity;
+mod admin;
 pub(crate) mod args;
+mod bad_requests;
 mod connection;
 pub mod limits;
 mod linger;
-mod observe;
-mod problem;
-mod say;
+mod log_line;
+mod problem_details;
+mod reload;
 mod server;
-mod settings;
+pub(crate) mod settings;
 pub mod shared;
-mod shutdown;
+mod signals;
+mod telemetry;
 pub mod upstream;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use tokio::net::TcpListener;
 use tokio::runtime;
 use tokio::sync::oneshot;
-use tollgate_http::Key;
-use tollgate_redis::SharedLimiter;
-use tower_layer::Layer;
+use tokio::task::spawn_blocking;
+use tollgate_redis::{Client, WhenUnavailable};
 
-use limits::Built;
-use observe::access_log::AccessLog;
-use observe::exchange::Observer;
-use observe::metrics::Metrics;
-use observe::metrics_server;
-use say::say;
+use admin::{Admin, Health};
+use bad_requests::BadRequestLimit;
+use limits::{AnyLimiter, Limits};
+use log_line::log_line;
+use reload::{Load, Reloaded, Reloader};
 use server::Served;
 use settings::Settings;
 use shared::Store;
-use shutdown::Signals;
+use signals::{Asked, Signals};
+use telemetry::access_log::AccessLog;
+use telemetry::exchange::Observer;
+use telemetry::metrics::Metrics;
 use upstream::forward::{Destination, Forward};
 use upstream::head::Heads;
 use upstream::service::Upstream;
@@ -52,21 +58,27 @@ pub use args::parse_named_limit;
 /// How long the remaining tasks may run after a shutdown.
 const LAST_MOMENT: Duration = Duration::from_millis(500);
 
-/// Runs the proxy until a signal ends it.
+/// Runs the proxy until a signal ends it; `load` reads the settings anew for a reload.
 ///
 /// # Errors
 ///
 /// Limits that cannot be enforced, addresses that cannot be bound, a log that cannot be written.
-pub(crate) fn run(settings: Settings) -> Result<(), Failure> {
-    let metrics = Arc::new(Metrics::new(settings.limits.limits.iter().map(|limit| limit.name.clone())));
-    let counting = Arc::clone(&metrics);
-    let store = settings.shared.clone().map(Store::new).transpose()?;
-    let Built { layer, observed, shared } =
-        limits::build(&settings.limits, store.as_ref(), move |event| counting.decided(event))?;
-    metrics.observe(observed);
+pub(crate) fn run(settings: Settings, load: Load) -> Result<(), Failure> {
+    let settings = Arc::new(settings);
+    let limits = Arc::new(ArcSwap::<Limits>::default());
+    let metrics = Arc::new(Metrics::new(Arc::clone(&limits)));
+    let store = settings.shared.clone().map(Store::new).transpose();
+    let store = store.map_err(|failure| settings.located(failure))?;
+    let counts = metrics.decisions_of(&settings.limits);
+    let built = limits::build(&settings.limits, store.as_ref(), None, counts)
+        .map_err(|failure| settings.located(failure))?;
+    limits.store(Arc::new(built));
+    let bad_requests = BadRequestLimit::new(settings.bad_requests, settings.clients.ipv6_prefix)
+        .map_err(|failure| settings.located(failure))?;
     let (log, writer) = match &settings.access_log {
         Some(path) => {
-            let (log, writer) = AccessLog::open(path, metrics.unlogged.clone())?;
+            let (log, writer) = AccessLog::open(path, metrics.unlogged.clone())
+                .map_err(|failure| settings.located(failure))?;
             (Some(log), Some(writer))
         }
         None => (None, None),
@@ -85,9 +97,11 @@ pub(crate) fn run(settings: Settings) -> Result<(), Failure> {
         let destination = Destination { upstream, heads, metrics: Arc::clone(&metrics) };
         let forward = Forward { to: Arc::new(destination) };
         let client = settings.limits.proxies().is_some().then(|| settings.limits.client().ipv6_prefix(128));
-        let observer = Arc::new(Observer { metrics, log, client });
-        let limited = layer.map(|layer| layer.layer(forward.clone()));
-        serve(&settings, &shared, Served { forward, limited, observer }).await
+        let observer = Arc::new(Observer { metrics: Arc::clone(&metrics), log: log.clone(), client });
+        let bad_requests = Arc::new(bad_requests);
+        let served = Served { forward, limits: Arc::clone(&limits), bad_requests, observer };
+        let reloader = Reloader { load, settings, limits, store, metrics, log };
+        serve(reloader, served).await
     });
     // Dropping the remaining tasks writes their lines to the log.
     runtime.shutdown_timeout(LAST_MOMENT);
@@ -97,72 +111,135 @@ pub(crate) fn run(settings: Settings) -> Result<(), Failure> {
     done
 }
 
-async fn serve(
-    settings: &Settings,
-    shared: &[Arc<SharedLimiter<Key>>],
-    served: Served,
-) -> Result<(), Failure> {
+async fn serve(reloader: Reloader, served: Served) -> Result<(), Failure> {
+    let settings = Arc::clone(&reloader.settings);
+    let (metrics, limits) = (Arc::clone(&reloader.metrics), Arc::clone(&reloader.limits));
     let mut signals = Signals::new()?;
-    let metrics = Arc::clone(&served.observer.metrics);
-    let listener = bind(settings.listen, "--listen").await?;
+    let located = |failure| settings.located(failure);
+    let listener = bind(settings.listen, "--listen").await.map_err(located)?;
     let metrics_listener = match settings.metrics {
-        Some(address) => Some(bind(address, "--metrics").await?),
+        Some(address) => Some(bind(address, "--metrics").await.map_err(located)?),
         None => None,
     };
     let local = |listener: &TcpListener| listener.local_addr().map_or("?".to_owned(), |it| it.to_string());
-    for limit in &settings.limits.limits {
-        let shadow =
-            if settings.limits.shadows.contains(&limit.name) { " (shadow: refuses nothing)" } else { "" };
-        let key = limit.key.as_ref().map_or("nothing".to_owned(), ToString::to_string);
-        let (name, quota, key) = (&limit.name, limit.quota, printable(key.as_bytes()));
-        say(format_args!("limit {name}: {quota} by {key}, {}{shadow}", settings.limits.algorithm));
+    log_limits(&settings);
+    let store = reloader.store.as_ref().map(Store::client);
+    if let Some(client) = &store {
+        connect(client).await;
     }
-    if let Some(limiter) = shared.first() {
-        let client = limiter.client();
-        match client.connect().await {
-            Ok(()) => say(format_args!("limits are shared with all proxies that use this store")),
-            Err(error) => say(format_args!(
-                "{error}; limits are not shared until the store answers (see --redis-on-failure)"
-            )),
-        }
-        for warning in client.problems().iter().filter(|problem| problem.is_warning()) {
-            say(format_args!("warning: {warning}"));
-        }
-    }
-    if settings.limits.limits.is_empty() {
-        say(format_args!("no limits: everything passes"));
-    }
+    let needs_store = settings.shared.as_ref().is_some_and(|it| it.on_failure == Some(WhenUnavailable::Deny));
+    let health = Health::new(settings.upstream.authority.clone(), store, needs_store);
+    let admin = Arc::new(Admin { metrics: Arc::clone(&metrics), limits: Arc::clone(&limits), health });
     if let Some(listener) = metrics_listener {
-        say(format_args!("metrics at http://{}/metrics", local(&listener)));
-        tokio::spawn(metrics_server::serve(listener, Arc::clone(&metrics)));
+        log_line(format_args!("metrics at http://{}/metrics", local(&listener)));
+        tokio::spawn(admin::serve(listener, Arc::clone(&admin)));
     }
-    say(format_args!("listening on http://{} for http://{}", local(&listener), settings.upstream.authority));
+    let authority = &settings.upstream.authority;
+    log_line(format_args!("listening on http://{} for http://{authority}", local(&listener)));
     let (stop, stopped) = oneshot::channel::<()>();
     let serving = tokio::spawn(server::serve(listener, served, settings.clients.clone(), async {
         // A closed channel also stops the server: no signal can arrive any more.
         let _ = stopped.await;
     }));
-    signals.next().await;
+    let mut reloader = Some(reloader);
+    while signals.next().await == Asked::Reload {
+        reloader = reload(reloader).await;
+    }
+    admin.health.drain();
     let _ = stop.send(());
     let Ok(graceful) = serving.await else {
         return Err(Failure::refused("the task that accepts connections has failed"));
     };
     let timeout = settings.shutdown_timeout;
-    say(format_args!("ending: open requests have {timeout:?}; a second signal ends the proxy immediately"));
+    log_line(format_args!(
+        "ending: open requests have {timeout:?}; a second signal ends the proxy immediately"
+    ));
     let ended = async {
         graceful.shutdown().await;
-        for limiter in shared {
-            limiter.flush().await;
-        }
+        flush(&limits.load_full(), &Limits::default()).await;
     };
     tokio::select! {
         () = ended => {}
         () = tokio::time::sleep(timeout) => {
-            say(format_args!("{} requests were cut off", metrics.in_flight.get()));
+            log_line(format_args!("{} requests were cut off", metrics.in_flight.get()));
         }
-        () = signals.next() => std::process::exit(1),
+        () = signals.end() => std::process::exit(1),
     }
     Ok(())
+}
+
+fn log_limits(settings: &Settings) {
+    for limit in &settings.limits.limits {
+        let shadow =
+            if settings.limits.shadows.contains(&limit.name) { " (shadow: refuses nothing)" } else { "" };
+        let key = limit.key.as_ref().map_or("nothing".to_owned(), ToString::to_string);
+        let (name, quota, key) = (&limit.name, limit.quota, printable(key.as_bytes()));
+        log_line(format_args!("limit {name}: {quota} by {key}, {}{shadow}", settings.limits.algorithm));
+    }
+    if settings.limits.limits.is_empty() {
+        log_line(format_args!("no limits: everything passes"));
+    }
+}
+
+/// Connects to the store, and says what is wrong with it.
+async fn connect(client: &Client) {
+    match client.connect().await {
+        Ok(()) => log_line(format_args!("limits are shared with all proxies that use this store")),
+        Err(error) => log_line(format_args!(
+            "{error}; limits are not shared until the store answers (see --redis-on-failure)"
+        )),
+    }
+    for warning in client.problems().iter().filter(|problem| problem.is_warning()) {
+        log_line(format_args!("warning: {warning}"));
+    }
+}
+
+/// Reloads the settings on a thread that may block, and says what has changed. `None` if there is
+/// no reloader any more, because an earlier reload has panicked.
+async fn reload(reloader: Option<Reloader>) -> Option<Reloader> {
+    let mut reloader = reloader?;
+    let reloaded = spawn_blocking(move || {
+        let reloaded = reloader.reload();
+        (reloader, reloaded)
+    });
+    let Ok((reloader, reloaded)) = reloaded.await else {
+        log_line(format_args!("the reload has failed in the program itself; the settings stay as they are"));
+        return None;
+    };
+    match reloaded {
+        Ok(Reloaded { settings, before, need_restart }) => {
+            reloader.metrics.reloads.inc();
+            log_limits(&settings);
+            for option in need_restart {
+                log_line(format_args!(
+                    "{option} has changed, and takes effect when the proxy is started again"
+                ));
+            }
+            log_line(format_args!("reloaded"));
+            flush(&before, &reloader.limits.load_full()).await;
+        }
+        Err(failure) => {
+            reloader.metrics.failed_reloads.inc();
+            log_line(format_args!("nothing is reloaded: {failure}"));
+        }
+    }
+    Some(reloader)
+}
+
+/// Tells the store what the shared limiters have not told yet, except for those that stay in use.
+async fn flush(limits: &Limits, staying: &Limits) {
+    let stays = |limiter: &AnyLimiter| match limiter {
+        AnyLimiter::Local(_) => true,
+        AnyLimiter::Shared(limiter) => staying
+            .limiters
+            .iter()
+            .any(|it| matches!(it, AnyLimiter::Shared(staying) if Arc::ptr_eq(staying, limiter))),
+    };
+    for limiter in limits.limiters.iter().filter(|limiter| !stays(limiter)) {
+        if let AnyLimiter::Shared(limiter) = limiter {
+            limiter.flush().await;
+        }
+    }
 }
 
 async fn bind(address: SocketAddr, name: &str) -> Result<TcpListener, Failure> {

@@ -1,7 +1,7 @@
 //! Replays access logs through a limiter, to find what a limit would have done to that traffic.
 //!
 //! A line becomes a [`Request`] with a time and a key ([`log`]). Requests are gathered in batches
-//! and judged by each [`Trial`](trial::Trial); [`report`] presents the results. Memory grows with
+//! and judged by each [`Simulation`](simulation::Simulation); [`report`] presents the results. Memory grows with
 //! the distinct keys of the log and with nothing else, except that sorting keeps 40 bytes per
 //! request, and half as much again while it sorts.
 //!
@@ -11,17 +11,17 @@
 pub(crate) mod args;
 mod decisions;
 mod entry;
-mod gate;
 mod input;
 mod key_quotas;
 mod keys;
+mod limiter;
 pub(crate) mod log;
-mod place;
+mod position;
 pub mod progress;
 pub mod report;
 mod settings;
+mod simulation;
 mod timeline;
-mod trial;
 
 use std::io::{self, Read};
 use std::time::Instant;
@@ -35,15 +35,15 @@ use keys::{KeyId, Keys};
 use log::key::KeyShape;
 use log::lines;
 use log::summary::LogSummary;
-use place::Place;
+use position::Position;
 use progress::Progress;
 use report::Report;
-use trial::Batch;
+use simulation::Batch;
 
 use crate::failure::Failure;
 
-pub use gate::GateSettings;
 pub use input::Input;
+pub use limiter::LimiterSettings;
 pub use log::lines::{Line, Lines};
 pub use log::record::Records;
 pub use log::request::{Reason, Request};
@@ -98,7 +98,7 @@ struct Arrival {
     at: Tick,
     cost: u64,
     id: KeyId,
-    place: Place,
+    position: Position,
 }
 
 impl<'s> Replay<'s> {
@@ -139,13 +139,13 @@ impl<'s> Replay<'s> {
         while let Some(line) = lines.next_line().map_err(unreadable)? {
             key.clear();
             let parsed = self.parse(file, &line, &mut records, &mut key)?;
-            let place = Place { file, line: lines.number() };
+            let position = Position { file, line: lines.number() };
             self.log.files[file].lines += 1;
             match parsed {
-                Parsed::Request(request) => self.admit(request, &key, place)?,
+                Parsed::Request(request) => self.admit(request, &key, position)?,
                 Parsed::Header => self.log.files[file].header += 1,
                 Parsed::Blank => self.log.files[file].blank += 1,
-                Parsed::Bad(reason) => self.log.bad_line(place, reason)?,
+                Parsed::Bad(reason) => self.log.bad_line(position, reason)?,
             }
             progress.tick();
         }
@@ -197,17 +197,17 @@ impl<'s> Replay<'s> {
 
     /// Adds a request to the batch, or to the requests to sort.
     #[inline]
-    fn admit(&mut self, request: Request, key: &[u8], place: Place) -> Result<(), Failure> {
+    fn admit(&mut self, request: Request, key: &[u8], position: Position) -> Result<(), Failure> {
         let Request { at, cost } = request;
-        self.log.arrived(place, at);
+        self.log.arrived(position, at);
         let id = self.keys.id(key);
         if self.settings.sort {
-            self.unsorted.push(Arrival { at, cost, id, place });
+            self.unsorted.push(Arrival { at, cost, id, position });
             return Ok(());
         }
         let judged_at = self.keys.arrive(id, at);
         self.log.judged_later_than_stamped.add(at, judged_at);
-        self.batch.push(key, id, judged_at, cost, place);
+        self.batch.push(key, id, judged_at, cost, position);
         if self.batch.is_full() { self.judge() } else { Ok(()) }
     }
 
@@ -225,7 +225,7 @@ impl<'s> Replay<'s> {
         };
         for arrival in unsorted {
             let at = self.keys.arrive(arrival.id, arrival.at);
-            self.batch.push(&keys[arrival.id], arrival.id, at, arrival.cost, arrival.place);
+            self.batch.push(&keys[arrival.id], arrival.id, at, arrival.cost, arrival.position);
             if self.batch.is_full() {
                 self.judge()?;
             }
@@ -245,8 +245,8 @@ impl<'s> Replay<'s> {
 
     fn judge(&mut self) -> Result<(), Failure> {
         for entry in &mut self.entries {
-            if let Entry::Tried(trial) = entry {
-                trial.judge(&self.batch, self.keys.len(), self.decisions.as_mut())?;
+            if let Entry::Simulated(simulation) = entry {
+                simulation.judge(&self.batch, self.keys.len(), self.decisions.as_mut())?;
             }
         }
         self.batch.clear();

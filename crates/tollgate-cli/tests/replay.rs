@@ -111,9 +111,9 @@ fn the_json_report_adds_up() {
     let (passed, denied) = (number(&result["passed"]), number(&result["denied"]));
     assert_eq!(passed + denied, 323);
     assert!(denied > 0);
-    let polite = &result["polite"];
-    let polite: u64 = ["passed", "denied", "withheld"].map(|part| number(&polite[part])).iter().sum();
-    assert_eq!(polite, 323);
+    let compliant = &result["compliant"];
+    let compliant: u64 = ["passed", "denied", "withheld"].map(|part| number(&compliant[part])).iter().sum();
+    assert_eq!(compliant, 323);
     let rows = result["timeline"]["rows"].as_array().expect("rows");
     let sum = |part| rows.iter().map(|row| number(&row[part])).sum::<u64>();
     assert_eq!((sum("passed"), sum("denied")), (passed, denied));
@@ -275,7 +275,7 @@ fn time_never_runs_backwards_for_a_key() {
 }
 
 #[test]
-fn a_polite_client_waits_and_is_denied_less() {
+fn a_compliant_client_waits_and_is_denied_less() {
     // One token in 30 s: the second request is denied, and its sender keeps silent until 00:30.
     let log: String = [0, 1, 2, 3, 30, 31]
         .map(|s| format!("a - - [03/Mar/2025:08:00:{s:02} +0000] \"GET / HTTP/1.1\" 200 1\n"))
@@ -284,7 +284,7 @@ fn a_polite_client_waits_and_is_denied_less() {
     let result = &json(&replay_stdin(&args, log.as_bytes()))["results"][0];
     assert_eq!((&result["passed"], &result["denied"]), (&2.into(), &4.into()));
     assert_eq!(
-        result["polite"],
+        result["compliant"],
         serde_json::json!({"passed": 2, "denied": 2, "withheld": 2, "too_costly": 0})
     );
     assert_eq!(result["longest_wait"]["ns"], 29_000_000_000_u64);
@@ -712,12 +712,12 @@ fn a_json_log_begins_with_the_first_record_that_has_the_fields() {
 }
 
 #[test]
-fn a_polite_client_is_not_blamed_for_what_can_never_pass() {
+fn a_compliant_client_is_not_blamed_for_what_can_never_pass() {
     let args = [LOG, "--cost", "bytes", "--limit", "100000/min", "--format", "json"];
-    let polite = &json(&replay(&args))["results"][0]["polite"];
-    assert_eq!(polite["too_costly"], 42);
+    let compliant = &json(&replay(&args))["results"][0]["compliant"];
+    assert_eq!(compliant["too_costly"], 42);
     let parts = ["passed", "denied", "withheld", "too_costly"];
-    let sum: u64 = parts.iter().map(|part| polite[part].as_u64().expect("a count")).sum();
+    let sum: u64 = parts.iter().map(|part| compliant[part].as_u64().expect("a count")).sum();
     assert_eq!(sum, 323);
 }
 

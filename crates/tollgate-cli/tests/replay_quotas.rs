@@ -148,11 +148,11 @@ fn results(output: &Output) -> Vec<Value> {
 /// For a key that is alone in the log, all figures are those of its own quota: also those of the
 /// compliant client, and those of windows in a comparison, without the burst.
 #[test]
-fn the_polite_client_and_algorithms_side_by_side_go_by_the_same_quotas() {
+fn the_compliant_client_and_algorithms_side_by_side_go_by_the_same_quotas() {
     let ip = "203.0.113.66";
     let log = lines_of(ip);
     for limit in ["10/min burst 3", "40/h"] {
-        let file = quotas("polite", format!("{ip},{limit}\n"));
+        let file = quotas("compliant", format!("{ip},{limit}\n"));
         for store in STORES {
             let replay =
                 |args: &[&str]| replay_stdin(&[args, store, &["--format", "json"]].concat(), log.as_bytes());
@@ -161,7 +161,7 @@ fn the_polite_client_and_algorithms_side_by_side_go_by_the_same_quotas() {
             assert_eq!(results(&replay(&[&own[..], &["--compare"]].concat())), expected, "{limit} {store:?}");
             assert_eq!(expected.len(), Algorithm::ALL.len());
             for result in &expected {
-                assert!(result["polite"]["denied"].as_u64() > Some(0), "{result}");
+                assert!(result["compliant"]["denied"].as_u64() > Some(0), "{result}");
             }
             let buckets = Algorithm::ALL.iter().zip(&expected).filter(|(algorithm, _)| algorithm.has_burst());
             for (algorithm, expected) in buckets {

@@ -1,5 +1,7 @@
 //! The arguments of `tollgate proxy`.
 
+pub(crate) mod config;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,20 +9,21 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use http::StatusCode;
 use jiff::SignedDuration;
-use tollgate::Algorithm;
+use tollgate::{Algorithm, Quota};
 use tollgate_http::ForwardedField;
 use tollgate_http::settings::LimitSettings;
-use tollgate_http::text::{LimitText, PathText};
+use tollgate_http::text::{LimitText, PathText, parse_quota};
 use tollgate_redis::WhenUnavailable;
 
 use super::settings::Settings;
 use super::shared::SharedSettings;
-use crate::choices::{FullArg, algorithm_names};
+use crate::arg_values::{FullArg, algorithm_names};
 use crate::failure::Failure;
 use crate::printable::printable;
 use crate::proxy::server::ClientSettings;
 use crate::proxy::upstream::origin::Origin;
 use crate::proxy::upstream::service::{UpstreamSettings, parse_upstream};
+use config::ConfigFile;
 
 /// The description of the subcommand in its help.
 pub(crate) const ABOUT: &str = "\
@@ -85,6 +88,11 @@ arguments exit with 2.";
 
 #[derive(Args)]
 pub(crate) struct ProxyArgs {
+    /// A file with any of these options, in TOML: listen = "127.0.0.1:8080", limit = ["..."].
+    /// What is given here takes its place
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+
     /// Where clients connect: IP:PORT, as in 127.0.0.1:8080 or [::]:8080; port 0 is any free port
     #[arg(long, value_name = "ADDR", value_parser = address)]
     listen: SocketAddr,
@@ -279,6 +287,17 @@ pub(crate) struct ProxyArgs {
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = time, help_heading = "Clients that are slow or greedy")]
     idle_timeout: Duration,
 
+    /// How many malformed requests an address, or IPv6 network (--ipv6-prefix), may send: a quota
+    /// such as '20/min'. While it has sent more, its connections are closed at once. Trusted
+    /// proxies are not limited
+    #[arg(
+        long,
+        value_name = "QUOTA",
+        value_parser = quota,
+        help_heading = "Clients that are slow or greedy"
+    )]
+    bad_request_limit: Option<Quota>,
+
     /// How long requests may take to finish at shutdown
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = time, help_heading = "Operation")]
     shutdown_timeout: Duration,
@@ -312,7 +331,15 @@ impl ProxyArgs {
     /// # Errors
     ///
     /// An invalid upstream, limit or network.
-    pub(crate) fn settings(self) -> Result<Settings, Failure> {
+    pub(crate) fn settings(self, config: Option<ConfigFile>) -> Result<Settings, Failure> {
+        match (self.validated(), config) {
+            (Ok(settings), config) => Ok(Settings { config, ..settings }),
+            (Err(failure), Some(config)) => Err(config.located(failure)),
+            (Err(failure), None) => Err(failure),
+        }
+    }
+
+    fn validated(self) -> Result<Settings, Failure> {
         let authority = parse_upstream(&self.upstream)?;
         if self.upstream_http2 && self.host == Some(HostArg::Preserve) {
             return Err(Failure::refused(
@@ -359,6 +386,7 @@ impl ProxyArgs {
         };
         let proxies = limits.proxies();
         Ok(Settings {
+            config: None,
             listen: self.listen,
             metrics: self.metrics,
             access_log: self.access_log,
@@ -388,6 +416,7 @@ impl ProxyArgs {
                 header_timeout: self.header_timeout,
                 idle_timeout: self.idle_timeout,
             },
+            bad_requests: self.bad_request_limit,
             shutdown_timeout: self.shutdown_timeout,
         })
     }
@@ -399,6 +428,10 @@ impl ProxyArgs {
 pub fn parse_named_limit(text: &str) -> Result<LimitText, Failure> {
     let shown = printable(text.as_bytes());
     text.parse().map_err(|error| Failure::refused(format!("--limit '{shown}': {error}")))
+}
+
+fn quota(text: &str) -> Result<Quota, String> {
+    parse_quota(text).map_err(|error| error.to_string())
 }
 
 fn address(text: &str) -> Result<SocketAddr, String> {

@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::proxy::activity::Activity;
-use crate::proxy::observe::metrics::Metrics;
+use crate::proxy::telemetry::metrics::Metrics;
 
 /// The open connections of each address. It holds an entry for each address that has any.
 pub(crate) struct Addresses {
@@ -56,7 +56,7 @@ impl Drop for Place {
 }
 
 /// Returns an IPv4 address as it is, and an IPv6 address without the bits behind the prefix.
-fn network(ip: IpAddr, ipv6_prefix: u8) -> IpAddr {
+pub(crate) fn network(ip: IpAddr, ipv6_prefix: u8) -> IpAddr {
     match ip.to_canonical() {
         IpAddr::V6(v6) => {
             let host_bits = 128_u32.saturating_sub(u32::from(ipv6_prefix));
@@ -194,7 +194,7 @@ mod tests {
             let mut client =
                 TcpStream::connect(listener.local_addr().expect("bound")).await.expect("it listens");
             let (stream, _) = listener.accept().await.expect("a client");
-            let metrics = Arc::new(Metrics::new(std::iter::empty()));
+            let metrics = Arc::new(Metrics::new(Arc::default()));
             let mut connection =
                 Connection::new(stream, Activity::still_for_an_hour(speaks), None, None, metrics);
             let moved = |connection: &Connection| connection.activity.still() < Duration::from_secs(60);

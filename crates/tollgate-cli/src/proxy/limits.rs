@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
+use tollgate::Quota;
 use tollgate_http::settings::{LimitSettings, LocalLimiter, SettingsError};
+use tollgate_http::text::LimitText;
 use tollgate_http::{BuildError, Event, Key, SharedRateLimitLayer};
 use tollgate_redis::SharedLimiter;
 
@@ -10,28 +12,73 @@ use super::shared::Store;
 use crate::failure::Failure;
 use crate::printable::{listed, printable};
 
-/// A limiter, which has statistics.
-pub enum Holdings {
-    Own(LocalLimiter),
+/// The limiter of a limit.
+#[derive(Clone)]
+pub enum AnyLimiter {
+    Local(LocalLimiter),
     Shared(Arc<SharedLimiter<Key>>),
 }
 
-/// A limit and its limiter.
-pub struct Observed {
-    pub name: String,
-    pub holdings: Holdings,
-}
-
-/// The layer, if there is any limit; the limiters to observe; and the shared limiters to flush at
-/// the end.
+/// Limits in force: what they were built from, the layer, and their limiters.
 #[derive(Default)]
-pub struct Built {
+pub struct Limits {
+    pub settings: LimitSettings,
+    /// The layer, if there is any limit.
     pub layer: Option<SharedRateLimitLayer>,
-    pub observed: Vec<Observed>,
-    pub shared: Vec<Arc<SharedLimiter<Key>>>,
+    /// One for each limit, in their order.
+    pub limiters: Vec<AnyLimiter>,
 }
 
-/// Builds the limits, in `store` if they are shared; `hook` receives each decision.
+impl Limits {
+    /// Returns the limits with their limiters.
+    pub fn iter(&self) -> impl Iterator<Item = (&LimitText, &AnyLimiter)> {
+        self.settings.limits.iter().zip(&self.limiters)
+    }
+
+    /// Returns the limiter whose keys keep their state under new settings: that of a limit of the
+    /// same name, key and algorithm, with as much room for keys. A shared limiter holds no state of
+    /// its own: it stays only if it has the same quota, and else the store has the state.
+    fn kept(&self, settings: &LimitSettings, limit: &LimitText) -> Option<&AnyLimiter> {
+        let how = |settings: &LimitSettings| (settings.algorithm, settings.max_keys, settings.when_full);
+        let same = |earlier: &LimitText| {
+            earlier.name == limit.name && earlier.key == limit.key && how(&self.settings) == how(settings)
+        };
+        let (earlier, limiter) = self.iter().find(|(earlier, _)| same(earlier))?;
+        match limiter {
+            AnyLimiter::Shared(_) => (earlier.quota == limit.quota).then_some(limiter),
+            AnyLimiter::Local(_) => Some(limiter),
+        }
+    }
+
+    /// Gives the limiters the quotas of their limits.
+    ///
+    /// # Errors
+    ///
+    /// A limiter that has no memory for the change. All have their earlier quotas then.
+    pub fn set_quotas(&self) -> Result<(), Failure> {
+        let mut changed: Vec<(&LocalLimiter, Quota)> = Vec::new();
+        for (limit, limiter) in self.iter() {
+            let AnyLimiter::Local(limiter) = limiter else { continue };
+            let earlier = limiter.quota();
+            if earlier == limit.quota {
+                continue;
+            }
+            if let Err(error) = limiter.set_quota(limit.quota) {
+                for (limiter, earlier) in changed {
+                    // It has just had this quota.
+                    let _ = limiter.set_quota(earlier);
+                }
+                return Err(refused(SettingsError::Limiter { limit: limit.name.clone(), error }));
+            }
+            changed.push((limiter, earlier));
+        }
+        Ok(())
+    }
+}
+
+/// Builds the limits, in `store` if they are shared; `hook` receives each decision. Limiters of
+/// limits that `running` has already are taken from there, and keep their quotas until
+/// [`Limits::set_quotas`].
 ///
 /// # Errors
 ///
@@ -40,31 +87,42 @@ pub struct Built {
 pub fn build(
     settings: &LimitSettings,
     store: Option<&Store>,
+    running: Option<&Limits>,
     hook: impl Fn(&Event<'_>) + Send + Sync + 'static,
-) -> Result<Built, Failure> {
-    let (mut observed, mut shared) = (Vec::new(), Vec::new());
+) -> Result<Limits, Failure> {
+    let mut limiters = Vec::new();
     let builder = settings.builder_with(|text| {
-        let (limit, holdings) = match store {
-            Some(store) => {
+        let kept = running.and_then(|running| running.kept(settings, text));
+        let (limit, limiter) = match (store, kept) {
+            (Some(_), Some(AnyLimiter::Shared(limiter))) => {
+                let limit = Store::limit_over(text, limiter, settings.key_by(text));
+                (limit, AnyLimiter::Shared(Arc::clone(limiter)))
+            }
+            (Some(store), _) => {
                 let by = settings.key_by(text);
                 let (limit, limiter) = store.limit(text, settings.algorithm, settings.max_keys, by)?;
-                shared.push(Arc::clone(&limiter));
-                (limit, Holdings::Shared(limiter))
+                (limit, AnyLimiter::Shared(limiter))
             }
-            None => {
+            (None, kept) => {
+                // Made also if another stays in use: it shows whether the quota can be enforced.
                 let (limit, limiter) = settings.local(text).map_err(refused)?;
-                (limit, Holdings::Own(limiter))
+                match kept {
+                    Some(AnyLimiter::Local(kept)) => {
+                        (settings.limit_over(text, kept), AnyLimiter::Local(kept.clone()))
+                    }
+                    _ => (limit, AnyLimiter::Local(limiter)),
+                }
             }
         };
-        observed.push(Observed { name: text.name.clone(), holdings });
+        limiters.push(limiter);
         Ok::<_, Refused>(limit)
     });
     let builder = builder.map_err(|Refused(failure)| failure)?;
-    if settings.limits.is_empty() {
-        return Ok(Built::default());
-    }
-    let layer = builder.on_decision(hook).build_shared().map_err(|error| refused(error.into()))?;
-    Ok(Built { layer: Some(layer), observed, shared })
+    let layer = match settings.limits.is_empty() {
+        true => None,
+        false => Some(builder.on_decision(hook).build_shared().map_err(|error| refused(error.into()))?),
+    };
+    Ok(Limits { settings: settings.clone(), layer, limiters })
 }
 
 /// A failure while limits are made: of the settings, or of the store.

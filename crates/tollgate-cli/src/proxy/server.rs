@@ -1,11 +1,13 @@
 //! The server side: accepts connections from clients, serves them, and ends them gracefully.
 
 use std::convert::Infallible;
+use std::error::Error;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use http::{HeaderMap, Request, Response, StatusCode, Version};
 use http_body_util::Either;
 use hyper::body::Incoming;
@@ -15,14 +17,18 @@ use hyper_util::server::conn::auto;
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::sleep;
-use tollgate_http::{SharedRateLimit, TrustedProxies};
+use tollgate_http::TrustedProxies;
+use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::proxy::activity::{Activity, Sending, Standing};
+use crate::proxy::bad_requests::{BadRequest, BadRequestLimit};
 use crate::proxy::connection::{Addresses, Connection};
+use crate::proxy::limits::Limits;
 use crate::proxy::linger::Lingering;
-use crate::proxy::observe::exchange::{Exchange, Observer, Watched};
-use crate::proxy::problem::problem;
+use crate::proxy::problem_details::problem_details;
+use crate::proxy::telemetry::access_log::unread_line;
+use crate::proxy::telemetry::exchange::{CountedBody, Exchange, Observer};
 use crate::proxy::upstream::forward::{Answer, Forward};
 
 /// How often a silent HTTP/2 client is pinged.
@@ -54,11 +60,13 @@ pub(crate) struct ClientSettings {
 #[derive(Clone)]
 pub(crate) struct Served {
     pub(crate) forward: Forward,
-    pub(crate) limited: Option<SharedRateLimit<Forward>>,
+    /// The limits, which a reload replaces.
+    pub(crate) limits: Arc<ArcSwap<Limits>>,
+    pub(crate) bad_requests: Arc<BadRequestLimit>,
     pub(crate) observer: Arc<Observer>,
 }
 
-type Body = Sending<Watched<Either<tollgate_http::Body<Answer>, Answer>>>;
+type Body = Sending<CountedBody<Either<tollgate_http::Body<Answer>, Answer>>>;
 
 impl Served {
     async fn answer(
@@ -72,20 +80,40 @@ impl Served {
         request.extensions_mut().insert(Arc::clone(activity));
         let exchange = Exchange::begin(&self.observer, &mut request, peer);
         let request = Lingering::of(request, Arc::clone(activity));
+        let limited = self.limits.load().layer.as_ref().map(|layer| layer.layer(self.forward.clone()));
         // Both services are always ready.
-        let response = match &self.limited {
-            _ if head_size(&request) > u64::from(max_header_size) => Ok(too_large()),
-            Some(limited) => limited.clone().call(request).await.map(|response| response.map(Either::Left)),
+        let response = match limited {
+            _ if head_size(&request) > u64::from(max_header_size) => {
+                self.bad_request(BadRequest::HeadTooLarge, peer);
+                Ok(too_large())
+            }
+            Some(mut limited) => limited.call(request).await.map(|response| response.map(Either::Left)),
             None => self.forward.clone().call(request).await.map(|response| response.map(Either::Right)),
         };
         let Ok(response) = response;
         exchange.answered(response).map(|body| progress.answered(body))
     }
+
+    /// Counts a bad request, and charges its sender.
+    fn bad_request(&self, kind: BadRequest, peer: SocketAddr) {
+        self.observer.metrics.bad_request(kind);
+        self.bad_requests.charge(peer.ip());
+    }
+
+    /// Counts and logs the request that hyper has answered by itself, if that ended a connection.
+    fn ended(&self, error: &(dyn Error + Send + Sync + 'static), peer: SocketAddr) {
+        let Some(kind) = BadRequest::of(error) else { return };
+        self.bad_request(kind, peer);
+        if let Some(log) = &self.observer.log {
+            log.write(unread_line(peer.ip(), kind.status()));
+        }
+    }
 }
 
 fn too_large<B>() -> Response<Either<B, Answer>> {
     let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
-    problem(status, "The head of the request is too large.").map(|body| Either::Right(Either::Right(body)))
+    problem_details(status, "The head of the request is too large.")
+        .map(|body| Either::Right(Either::Right(body)))
 }
 
 /// Returns the size of a request's head in bytes, about as it was sent over HTTP/1.1.
@@ -144,6 +172,10 @@ pub(crate) async fn serve(
         let place = if is_trusted { None } else { addresses.enter(peer.ip()) };
         if place.is_none() && !is_trusted {
             metrics.refused_connections.inc();
+            continue;
+        }
+        if !is_trusted && server.service.bad_requests.is_spent(peer.ip()) {
+            metrics.blocked_connections.inc();
             continue;
         }
         // It matters only for latency, and a socket that refuses it is about to fail anyway.
@@ -205,7 +237,9 @@ impl Server {
         loop {
             tokio::select! {
                 // A broken connection is not an error of the proxy.
-                _ = &mut connection => return,
+                ended = &mut connection => {
+                    return ended.map_or_else(|error| self.service.ended(&*error, peer), drop);
+                }
                 _ = stopped.changed(), if !is_ending => {
                     is_ending = true;
                     connection.as_mut().graceful_shutdown();

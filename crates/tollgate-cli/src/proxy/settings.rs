@@ -4,15 +4,21 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use tollgate::Quota;
 use tollgate_http::settings::LimitSettings;
 
 use super::shared::SharedSettings;
+use crate::failure::Failure;
+use crate::proxy::args::config::ConfigFile;
 use crate::proxy::server::ClientSettings;
 use crate::proxy::upstream::origin::Origin;
 use crate::proxy::upstream::service::UpstreamSettings;
 
 /// The settings of the proxy.
+#[derive(Clone)]
 pub(crate) struct Settings {
+    /// The file that some of them come from.
+    pub(crate) config: Option<ConfigFile>,
     pub(crate) listen: SocketAddr,
     pub(crate) metrics: Option<SocketAddr>,
     pub(crate) access_log: Option<PathBuf>,
@@ -22,5 +28,28 @@ pub(crate) struct Settings {
     pub(crate) origin: Origin,
     pub(crate) preserves_host: bool,
     pub(crate) clients: ClientSettings,
+    pub(crate) bad_requests: Option<Quota>,
     pub(crate) shutdown_timeout: Duration,
+}
+
+impl Settings {
+    /// Adds the file and the line to a failure that names a setting of the file.
+    pub(crate) fn located(&self, failure: Failure) -> Failure {
+        match &self.config {
+            Some(config) => config.located(failure),
+            None => failure,
+        }
+    }
+
+    /// Returns these settings with other limits.
+    pub(crate) fn with_limits(&self, limits: LimitSettings) -> Self {
+        Self { limits, ..self.clone() }
+    }
+
+    /// Returns the limits as a reload applies them. Whose statements about the client are trusted
+    /// stays as it is, because the connections and the upstream go by it, too.
+    pub(crate) fn limits_reloaded(&self, limits: LimitSettings) -> LimitSettings {
+        let LimitSettings { ipv6_prefix, trust, trust_hops, forwarded_field, .. } = self.limits.clone();
+        LimitSettings { ipv6_prefix, trust, trust_hops, forwarded_field, ..limits }
+    }
 }

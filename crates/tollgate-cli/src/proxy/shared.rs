@@ -47,6 +47,11 @@ impl Store {
         Ok(Self { settings, client })
     }
 
+    /// Returns the client of the store.
+    pub(crate) fn client(&self) -> Client {
+        self.client.clone()
+    }
+
     /// Builds a limit, for keys found `by`, or for all requests together.
     ///
     /// # Errors
@@ -74,12 +79,20 @@ impl Store {
             builder = builder.max_unsynced(tokens);
         }
         let limiter = Arc::new(builder.build().map_err(|error| refused(limit, &error))?);
-        let shared = Arc::clone(&limiter);
-        let limit = match by {
+        Ok((Self::limit_over(limit, &limiter, by), limiter))
+    }
+
+    /// Makes a limit over a limiter that was built before.
+    pub(crate) fn limit_over(
+        limit: &LimitText,
+        limiter: &Arc<SharedLimiter<Key>>,
+        by: Option<KeyBy>,
+    ) -> Limit {
+        let shared = Arc::clone(limiter);
+        match by {
             Some(by) => Limit::shared(&limit.name, shared, by),
             None => Limit::shared_global(&limit.name, shared),
-        };
-        Ok((limit, limiter))
+        }
     }
 }
 

@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use tollgate::Algorithm;
 
-use super::gate::GateSettings;
 use super::input::Input;
+use super::limiter::LimiterSettings;
 use super::log::schema::{Cost, Format, Wanted};
 use super::log::timestamp::TimeUnit;
 use super::settings::Settings;
-use crate::choices::{FullArg, algorithm_names};
+use crate::arg_values::{FullArg, algorithm_names};
 use crate::failure::Failure;
 use crate::limit::parse_limit;
 use crate::printable::{listed, printable};
@@ -234,7 +234,7 @@ impl ReplayArgs {
             sort: self.sort,
             strict: self.strict,
             decisions: self.decisions,
-            gate: GateSettings {
+            limiter: LimiterSettings {
                 max_keys: self.max_keys,
                 full: self.full.into(),
                 exact_keys: self.exact_keys,

@@ -10,7 +10,7 @@ use tollgate::Decision;
 
 use super::input::Input;
 use super::keys::KeyId;
-use super::place::Place;
+use super::position::Position;
 use crate::failure::Failure;
 use crate::printable::printable_path;
 use crate::replay::log::key::KeyShape;
@@ -58,20 +58,26 @@ impl Decisions {
 
     pub(crate) fn write(
         &mut self,
-        place: Place,
+        position: Position,
         id: KeyId,
         key: &[u8],
         decision: &Decision,
     ) -> Result<(), Failure> {
-        let written = self.write_row(place, id, key, decision);
+        let written = self.write_row(position, id, key, decision);
         self.done(written)
     }
 
-    fn write_row(&mut self, place: Place, id: KeyId, key: &[u8], decision: &Decision) -> csv::Result<()> {
+    fn write_row(
+        &mut self,
+        position: Position,
+        id: KeyId,
+        key: &[u8],
+        decision: &Decision,
+    ) -> csv::Result<()> {
         if let Some(files) = &self.files {
-            self.csv.write_field(&files[place.file])?;
+            self.csv.write_field(&files[position.file])?;
         }
-        self.write_number(u128::from(place.line))?;
+        self.write_number(u128::from(position.line))?;
         // Requests of one client are often adjacent.
         let shown = match self.last_key.take() {
             Some((last, shown)) if last == id => shown,

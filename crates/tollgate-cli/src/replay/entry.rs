@@ -1,18 +1,18 @@
-//! The algorithms of a replay: those on trial, and those that do not accept a limit.
+//! The algorithms of a replay: those that are simulated, and those that do not accept a limit.
 
 use std::fmt;
 
 use tollgate::{Algorithm, ConfigError, Quota};
 
-use super::gate::{Gate, GateSettings};
 use super::key_quotas::KeyQuotas;
+use super::limiter::{LimiterSettings, ReplayLimiter};
 use super::settings::Settings;
-use super::trial::Trial;
+use super::simulation::Simulation;
 use crate::failure::Failure;
 
-/// An algorithm's trial, or the reason why its configuration was refused.
+/// An algorithm's simulation, or the reason why its configuration was refused.
 pub(crate) enum Entry {
-    Tried(Box<Trial>),
+    Simulated(Box<Simulation>),
     Refused { algorithm: Algorithm, quota: Quota, refusal: Refusal },
 }
 
@@ -50,13 +50,13 @@ impl fmt::Display for Refusal {
 pub(crate) fn entries(settings: &Settings, own: Option<&KeyQuotas>) -> Result<Vec<Entry>, Failure> {
     if let Some(algorithm) = settings.algorithm {
         let refused = |refusal: Refusal| Failure::refused(format!("{}: {}", refusal.option(), refusal.error));
-        let trial = start(algorithm, settings, own).map_err(refused)?;
-        return Ok(vec![Entry::Tried(Box::new(trial))]);
+        let simulation = start(algorithm, settings, own).map_err(refused)?;
+        return Ok(vec![Entry::Simulated(Box::new(simulation))]);
     }
     let entries: Vec<Entry> = Algorithm::ALL
         .into_iter()
         .map(|algorithm| match start(algorithm, settings, own) {
-            Ok(trial) => Entry::Tried(Box::new(trial)),
+            Ok(simulation) => Entry::Simulated(Box::new(simulation)),
             Err(refusal) => {
                 Entry::Refused { algorithm, quota: settings.tried(settings.quota, algorithm), refusal }
             }
@@ -65,7 +65,7 @@ pub(crate) fn entries(settings: &Settings, own: Option<&KeyQuotas>) -> Result<Ve
     let reasons: Vec<String> = entries
         .iter()
         .filter_map(|entry| match entry {
-            Entry::Tried(_) => None,
+            Entry::Simulated(_) => None,
             Entry::Refused { algorithm, refusal, .. } => {
                 Some(format!("\n  {}: {algorithm}: {}", refusal.option(), refusal.error))
             }
@@ -79,22 +79,22 @@ pub(crate) fn entries(settings: &Settings, own: Option<&KeyQuotas>) -> Result<Ve
     Ok(entries)
 }
 
-/// Starts the trial of an algorithm, with all its quotas.
-fn start(algorithm: Algorithm, settings: &Settings, own: Option<&KeyQuotas>) -> Result<Trial, Refusal> {
+/// Starts the simulation of an algorithm, with all its quotas.
+fn start(algorithm: Algorithm, settings: &Settings, own: Option<&KeyQuotas>) -> Result<Simulation, Refusal> {
     let tried = |quota| settings.tried(quota, algorithm);
-    let trial = Trial::new(algorithm, tried(settings.quota), settings.gate)
+    let simulation = Simulation::new(algorithm, tried(settings.quota), settings.limiter)
         .map_err(|error| Refusal { line: None, error })?;
     if let Some(own) = own {
         let quotas = own.quotas.iter().map(|own| (&*own.key, tried(own.quota)));
-        trial.set_key_quotas(quotas).map_err(|error| {
+        simulation.set_key_quotas(quotas).map_err(|error| {
             // A limiter does not say which key's quota it refuses, so each quota is tried alone.
-            let alone = GateSettings { max_keys: 1, ..settings.gate };
+            let alone = LimiterSettings { max_keys: 1, ..settings.limiter };
             let refused =
-                own.quotas.iter().find(|own| Gate::new(algorithm, tried(own.quota), alone).is_err());
+                own.quotas.iter().find(|own| ReplayLimiter::new(algorithm, tried(own.quota), alone).is_err());
             let line =
                 refused.map_or_else(|| format!("--quotas {}", own.name()), |refused| own.place(refused));
             Refusal { line: Some(line), error }
         })?;
     }
-    Ok(trial)
+    Ok(simulation)
 }

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use tollgate::{Algorithm, Quota};
 
-use super::gate::GateSettings;
 use super::input::Input;
+use super::limiter::LimiterSettings;
 use crate::replay::log::schema::{Format, Wanted};
 
 /// The logs to replay, and the limit.
@@ -23,7 +23,7 @@ pub struct Settings {
     pub sort: bool,
     pub strict: bool,
     pub decisions: Option<PathBuf>,
-    pub gate: GateSettings,
+    pub limiter: LimiterSettings,
     /// How many of the most denied keys are reported.
     pub top: usize,
 }

@@ -162,22 +162,35 @@ impl LimitSettings {
     }
 
     fn limiter(&self, limit: &LimitText) -> Result<(Limit, LocalLimiter), ConfigError> {
-        let name = &limit.name;
-        let Some(by) = self.key_by(limit) else {
-            let limiter = Arc::new(SingleLimiter::builder(limit.quota).algorithm(self.algorithm).build()?);
-            return Ok((Limit::global(name, Arc::clone(&limiter)), LocalLimiter::Single(limiter)));
-        };
-        let builder = Limiter::<Key>::builder(limit.quota)
-            .algorithm(self.algorithm)
-            .max_keys(self.max_keys)
-            .when_full(self.when_full);
-        // An algorithm whose state does not fit a word needs exact keys.
-        if Algorithm::PACKED.contains(&self.algorithm) {
-            let limiter = Arc::new(builder.build()?);
-            Ok((Limit::new(name, Arc::clone(&limiter), by), LocalLimiter::Keyed(limiter)))
+        let limiter = if limit.key.is_none() {
+            let single = SingleLimiter::builder(limit.quota).algorithm(self.algorithm).build()?;
+            LocalLimiter::Single(Arc::new(single))
         } else {
-            let limiter = Arc::new(builder.exact_keys().build()?);
-            Ok((Limit::new(name, Arc::clone(&limiter), by), LocalLimiter::Exact(limiter)))
+            let builder = Limiter::<Key>::builder(limit.quota)
+                .algorithm(self.algorithm)
+                .max_keys(self.max_keys)
+                .when_full(self.when_full);
+            // An algorithm whose state does not fit a word needs exact keys.
+            if Algorithm::PACKED.contains(&self.algorithm) {
+                LocalLimiter::Keyed(Arc::new(builder.build()?))
+            } else {
+                LocalLimiter::Exact(Arc::new(builder.exact_keys().build()?))
+            }
+        };
+        Ok((self.limit_over(limit, &limiter), limiter))
+    }
+
+    /// Makes a limit over a limiter that [`local`](Self::local) returned earlier, so that its keys
+    /// keep their state when the settings are read anew. The quota stays the limiter's: see
+    /// [`LocalLimiter::set_quota`]. A limiter without keys counts all requests together, whatever
+    /// the limit's key.
+    pub fn limit_over(&self, limit: &LimitText, limiter: &LocalLimiter) -> Limit {
+        let name = &limit.name;
+        let by = || self.key_by(limit).unwrap_or_else(KeyBy::peer);
+        match limiter {
+            LocalLimiter::Single(limiter) => Limit::global(name, Arc::clone(limiter)),
+            LocalLimiter::Keyed(limiter) => Limit::new(name, Arc::clone(limiter), by()),
+            LocalLimiter::Exact(limiter) => Limit::new(name, Arc::clone(limiter), by()),
         }
     }
 

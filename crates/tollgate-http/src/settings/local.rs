@@ -2,7 +2,7 @@
 
 use crate::key::parts::Key;
 use std::sync::Arc;
-use tollgate::{ConfigError, ExactKeys, Limiter, Quota, SingleLimiter, Stats};
+use tollgate::{ConfigError, Decision, ExactKeys, Limiter, Quota, SingleLimiter, Stats};
 
 /// The limiter of a limit that was made from [`LimitSettings`](crate::settings::LimitSettings): to
 /// read its statistics, to change its quota, or to check its keys beside the layer.
@@ -25,6 +25,34 @@ impl LocalLimiter {
             Self::Single(_) => None,
             Self::Keyed(limiter) => Some(limiter.stats()),
             Self::Exact(limiter) => Some(limiter.stats()),
+        }
+    }
+
+    /// Returns the quota.
+    pub fn quota(&self) -> Quota {
+        match self {
+            Self::Single(limiter) => limiter.quota(),
+            Self::Keyed(limiter) => limiter.quota(),
+            Self::Exact(limiter) => limiter.quota(),
+        }
+    }
+
+    /// Returns what a request of this key would get now, without charging it. Without keys, the
+    /// one state is looked at.
+    pub fn peek(&self, key: &Key) -> Decision {
+        match self {
+            Self::Single(limiter) => limiter.peek(),
+            Self::Keyed(limiter) => limiter.peek(key),
+            Self::Exact(limiter) => limiter.peek(key),
+        }
+    }
+
+    /// Makes a key as if it had never been charged. Without keys, the one state is reset.
+    pub fn reset(&self, key: &Key) {
+        match self {
+            Self::Single(limiter) => limiter.reset(),
+            Self::Keyed(limiter) => limiter.reset(key),
+            Self::Exact(limiter) => limiter.reset(key),
         }
     }
 

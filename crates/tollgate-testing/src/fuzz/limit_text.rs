@@ -65,9 +65,9 @@ fn enforced(limit: LimitText) {
     };
     let store = Store::new(shared).unwrap_or_else(|failure| panic!("{}", message(failure)));
     for store in [None, Some(&store)] {
-        match build(&settings, store, |_| {}) {
+        match build(&settings, store, None, |_| {}) {
             Ok(built) => {
-                assert_eq!((built.layer.is_some(), built.observed.len()), (true, 1));
+                assert_eq!((built.layer.is_some(), built.limiters.len()), (true, 1));
             }
             Err(failure) => {
                 let message = message(failure);

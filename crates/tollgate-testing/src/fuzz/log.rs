@@ -5,7 +5,7 @@ use tollgate::{Algorithm, WhenFull};
 use tollgate_cli::failure::Failure;
 use tollgate_cli::replay::progress::Progress;
 use tollgate_cli::replay::report::write_text;
-use tollgate_cli::replay::{Cost, Format, GateSettings, Input as Log, Replay, Settings, TimeUnit, Wanted};
+use tollgate_cli::replay::{Cost, Format, Input as Log, LimiterSettings, Replay, Settings, TimeUnit, Wanted};
 
 /// Uses the first bytes as the arguments and the others as the log.
 pub fn body(data: &[u8]) {
@@ -32,7 +32,7 @@ pub fn body(data: &[u8]) {
         strict: arguments & 16 != 0,
         decisions: None,
         key_quotas: None,
-        gate: GateSettings { max_keys: 4, full: WhenFull::Share, exact_keys: arguments & 32 != 0 },
+        limiter: LimiterSettings { max_keys: 4, full: WhenFull::Share, exact_keys: arguments & 32 != 0 },
         top: 3,
     };
     let mut progress = Progress::new(None);

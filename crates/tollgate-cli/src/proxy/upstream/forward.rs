@@ -19,8 +19,8 @@ use super::tunnel;
 use super::upload::{Motion, Upload};
 use crate::proxy::activity::Activity;
 use crate::proxy::linger::Lingering;
-use crate::proxy::observe::metrics::Metrics;
-use crate::proxy::problem::problem;
+use crate::proxy::problem_details::problem_details;
+use crate::proxy::telemetry::metrics::Metrics;
 
 /// The upstream's body, or that of a response by the proxy itself.
 pub(crate) type Answer = Either<Download, Full<Bytes>>;
@@ -52,7 +52,7 @@ impl Service<Request<Lingering>> for Forward {
         Box::pin(async move {
             Ok(match to.forward(request).await {
                 Ok(response) => response.map(Either::Left),
-                Err((status, detail)) => problem(status, detail).map(Either::Right),
+                Err((status, detail)) => problem_details(status, detail).map(Either::Right),
             })
         })
     }

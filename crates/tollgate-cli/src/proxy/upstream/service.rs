@@ -17,7 +17,7 @@ use tokio::time::sleep_until;
 use super::upload::{Motion, Upload};
 use crate::failure::Failure;
 use crate::printable::printable;
-use crate::proxy::say::say;
+use crate::proxy::log_line::log_line;
 
 /// How long an idle connection is kept.
 const IDLE: Duration = Duration::from_secs(30);
@@ -209,7 +209,7 @@ impl Upstream {
                     if error.is_connect() && !self.down.swap(true, Relaxed) {
                         let authority = &self.settings.authority;
                         let why = causes(&error).last().map(ToString::to_string).unwrap_or_default();
-                        say(format_args!("the upstream http://{authority} can't be reached: {why}"));
+                        log_line(format_args!("the upstream http://{authority} can't be reached: {why}"));
                     }
                     fault
                 }).inspect(|_| self.is_there()),
@@ -226,7 +226,7 @@ impl Upstream {
     fn is_there(&self) {
         // ORDERING: relaxed, as in `send`.
         if self.down.load(Relaxed) && self.down.swap(false, Relaxed) {
-            say(format_args!("the upstream http://{} answers again", self.settings.authority));
+            log_line(format_args!("the upstream http://{} answers again", self.settings.authority));
         }
     }
 }

@@ -1,74 +1,30 @@
 //! Whether two names are one regular file: by links, by other paths, by redirection.
 
+use std::fs;
 use std::path::Path;
 
-#[cfg(unix)]
-mod system {
-    use std::fs::{self, File, Metadata};
-    use std::io;
-    use std::os::fd::{AsFd, BorrowedFd};
-    use std::os::unix::fs::MetadataExt;
-    use std::path::Path;
+use same_file::Handle;
 
-    /// The device and the inode.
-    pub(crate) type Id = (u64, u64);
-
-    fn of(metadata: &Metadata) -> Option<Id> {
-        metadata.is_file().then(|| (metadata.dev(), metadata.ino()))
-    }
-
-    fn of_stream(stream: BorrowedFd<'_>) -> Option<Id> {
-        let file = File::from(stream.try_clone_to_owned().ok()?);
-        of(&file.metadata().ok()?)
-    }
-
-    pub(crate) fn of_path(path: &Path) -> Option<Id> {
-        of(&fs::metadata(path).ok()?)
-    }
-
-    pub(crate) fn of_stdin() -> Option<Id> {
-        of_stream(io::stdin().as_fd())
-    }
-
-    pub(crate) fn of_stdout() -> Option<Id> {
-        of_stream(io::stdout().as_fd())
-    }
-}
-
-#[cfg(not(unix))]
-mod system {
-    use std::path::{Path, PathBuf};
-
-    /// The canonical path, which follows links; redirections are unknown on this system.
-    pub(crate) type Id = PathBuf;
-
-    pub(crate) fn of_path(path: &Path) -> Option<Id> {
-        path.is_file().then(|| path.canonicalize().ok()).flatten()
-    }
-
-    pub(crate) fn of_stdin() -> Option<Id> {
-        None
-    }
-
-    pub(crate) fn of_stdout() -> Option<Id> {
-        None
-    }
-}
-
-/// The identity of a regular file, whatever its name. Other files have none.
+/// A regular file, equal to itself whatever its name. Terminals, pipes and devices are not asked
+/// for: opening a pipe could wait for its writer, and a terminal may be read and written at once.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Identity(system::Id);
+pub(crate) struct Identity(Handle);
 
 impl Identity {
     pub(crate) fn of_path(path: &Path) -> Option<Self> {
-        system::of_path(path).map(Self)
+        fs::metadata(path).ok().filter(fs::Metadata::is_file)?;
+        Handle::from_path(path).ok().map(Self)
     }
 
     pub(crate) fn of_stdin() -> Option<Self> {
-        system::of_stdin().map(Self)
+        Self::of_stream(Handle::stdin().ok()?)
     }
 
     pub(crate) fn of_stdout() -> Option<Self> {
-        system::of_stdout().map(Self)
+        Self::of_stream(Handle::stdout().ok()?)
+    }
+
+    fn of_stream(stream: Handle) -> Option<Self> {
+        stream.as_file().metadata().ok()?.is_file().then_some(Self(stream))
     }
 }

@@ -5,9 +5,12 @@
 //! So a failure leaves the earlier file as it was, and an incomplete file never has the target's
 //! name.
 
+use std::ffi::OsString;
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+
+use tempfile::NamedTempFile;
 
 use super::identity::Identity;
 use crate::failure::Failure;
@@ -22,12 +25,10 @@ pub(crate) enum Sink {
     Replacement(Replacement),
 }
 
-/// A file under a temporary name, removed unless it is [kept](Self::keep).
+/// A file under a temporary name, which is removed unless it is kept.
 pub(crate) struct Replacement {
-    file: File,
-    temporary: PathBuf,
+    file: NamedTempFile,
     target: PathBuf,
-    kept: bool,
 }
 
 impl Sink {
@@ -81,63 +82,52 @@ impl Write for Sink {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Stdout(stdout) => stdout.write(bytes),
-            Self::Stream(file) | Self::Replacement(Replacement { file, .. }) => file.write(bytes),
+            Self::Stream(file) => file.write(bytes),
+            Self::Replacement(Replacement { file, .. }) => file.write(bytes),
         }
     }
 
     fn flush(&mut self) -> io::Result<()> {
         match self {
             Self::Stdout(stdout) => stdout.flush(),
-            Self::Stream(file) | Self::Replacement(Replacement { file, .. }) => file.flush(),
+            Self::Stream(file) => file.flush(),
+            Self::Replacement(Replacement { file, .. }) => file.flush(),
         }
     }
 }
 
 impl Replacement {
-    /// The most temporary names that are tried, before the cause must be something else.
-    const ATTEMPTS: u32 = 100;
-
+    /// Creates a file beside the target, with the permissions of the `earlier` file or of a new
+    /// one.
     fn beside(target: PathBuf, earlier: Option<&Metadata>) -> io::Result<Self> {
         let Some(name) = target.file_name() else {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "the path has no file name"));
         };
-        let mut attempt = 0;
-        let (file, temporary) = loop {
-            let mut hidden = std::ffi::OsString::from(".");
-            hidden.push(name);
-            hidden.push(format!(".{}-{attempt}.tmp", std::process::id()));
-            let temporary = target.with_file_name(hidden);
-            match File::create_new(&temporary) {
-                Ok(file) => break (file, temporary),
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists && attempt < Self::ATTEMPTS => {
-                    attempt += 1;
-                }
-                Err(error) => return Err(error),
-            }
-        };
-        let replacement = Self { file, temporary, target, kept: false };
+        let mut hidden = OsString::from(".");
+        hidden.push(name);
+        hidden.push(".");
+        let folder = target.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
+        let mut builder = tempfile::Builder::new();
+        builder.prefix(&hidden).suffix(".tmp");
+        #[cfg(unix)]
+        {
+            // As any new file; the system takes the bits of the umask away.
+            let as_any = std::os::unix::fs::PermissionsExt::from_mode(0o666);
+            builder.permissions(as_any);
+        }
+        let file = builder.tempfile_in(folder)?;
         if let Some(earlier) = earlier {
             if earlier.permissions().readonly() {
                 return Err(io::Error::new(io::ErrorKind::PermissionDenied, "it may not be written"));
             }
-            replacement.file.set_permissions(earlier.permissions())?;
+            file.as_file().set_permissions(earlier.permissions())?;
         }
-        Ok(replacement)
+        Ok(Self { file, target })
     }
 
-    fn keep(mut self) -> io::Result<()> {
-        fs::rename(&self.temporary, &self.target)?;
-        self.kept = true;
+    fn keep(self) -> io::Result<()> {
+        self.file.persist(self.target)?;
         Ok(())
-    }
-}
-
-impl Drop for Replacement {
-    fn drop(&mut self) {
-        if !self.kept {
-            // The replay has already failed, and a second failure changes nothing.
-            let _ = fs::remove_file(&self.temporary);
-        }
     }
 }
 

@@ -7,7 +7,7 @@ use tollgate::Tick;
 use super::request::Reason;
 use super::schema::Format;
 use crate::failure::Failure;
-use crate::replay::place::Place;
+use crate::replay::position::Position;
 
 /// A timestamp that is farther ahead of all before it is a pause, or wrong.
 const LEAP: Duration = Duration::from_secs(86_400);
@@ -36,7 +36,7 @@ pub(crate) struct FileSummary {
 /// A line that did not parse.
 #[derive(Clone, Debug)]
 pub(crate) struct BadLine {
-    pub(crate) place: Place,
+    pub(crate) position: Position,
     pub(crate) reason: Reason,
 }
 
@@ -92,7 +92,7 @@ impl Shifts {
 /// A timestamp far ahead of all before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Leap {
-    pub(crate) place: Place,
+    pub(crate) position: Position,
     pub(crate) ahead: Duration,
     /// The latest timestamp before it.
     from: Tick,
@@ -128,15 +128,15 @@ impl LogSummary {
 
     /// Counts a request with this timestamp.
     #[inline]
-    pub(crate) fn arrived(&mut self, place: Place, at: Tick) {
-        let file = &mut self.files[place.file];
+    pub(crate) fn arrived(&mut self, position: Position, at: Tick) {
+        let file = &mut self.files[position.file];
         file.requests += 1;
         file.begins = file.begins.or(Some(at));
         file.ends = file.ends.max(Some(at));
         let (first, last) = self.span.unwrap_or((at, at));
         if at > last + LEAP {
             let ahead = Duration::from_nanos(at.as_nanos() - last.as_nanos());
-            self.suspect = Some(Leap { place, ahead, from: last });
+            self.suspect = Some(Leap { position, ahead, from: last });
         } else if let Some(suspect) = self.suspect
             && at < suspect.from + LEAP
         {
@@ -159,10 +159,10 @@ impl LogSummary {
     /// # Errors
     ///
     /// In a strict replay, the first such line.
-    pub(crate) fn bad_line(&mut self, place: Place, reason: Reason) -> Result<(), Failure> {
-        self.files[place.file].unparsable += 1;
+    pub(crate) fn bad_line(&mut self, position: Position, reason: Reason) -> Result<(), Failure> {
+        self.files[position.file].unparsable += 1;
         if self.bad_lines.len() < BAD_LINES_SHOWN {
-            self.bad_lines.push(BadLine { place, reason });
+            self.bad_lines.push(BadLine { position, reason });
         }
         match self.bad_lines.last() {
             Some(bad) if self.strict => Err(Failure::Refused(self.describe(bad))),
@@ -172,12 +172,12 @@ impl LogSummary {
 
     /// `access.log:7: reason`
     pub(crate) fn describe(&self, bad: &BadLine) -> String {
-        format!("{}: {}", self.describe_place(bad.place), bad.reason)
+        format!("{}: {}", self.describe_position(bad.position), bad.reason)
     }
 
     /// `access.log:7`
-    pub(crate) fn describe_place(&self, place: Place) -> String {
-        format!("{}:{}", self.files[place.file].name, place.line)
+    pub(crate) fn describe_position(&self, position: Position) -> String {
+        format!("{}:{}", self.files[position.file].name, position.line)
     }
 
     pub(crate) fn lines(&self) -> u64 {
@@ -217,7 +217,7 @@ mod tests {
     fn steps_back_are_measured_from_the_line_before() {
         let mut log = LogSummary::new(vec!["a".into()], 1, false);
         for (nanos, line) in [50, 40, 45, 10, 10, 60].into_iter().zip(1..) {
-            log.arrived(Place { file: 0, line }, Tick::from_nanos(nanos));
+            log.arrived(Position { file: 0, line }, Tick::from_nanos(nanos));
         }
         assert_eq!((log.stepped_back, log.largest_step), (2, Duration::from_nanos(35)));
         assert_eq!(log.span, Some((Tick::from_nanos(10), Tick::from_nanos(60))));
@@ -227,13 +227,13 @@ mod tests {
     fn the_first_bad_lines_are_kept_and_all_are_counted() {
         let mut log = LogSummary::new(vec!["a".into()], 1, false);
         for line in 1..=9 {
-            let kept = log.bad_line(Place { file: 0, line }, "why".into());
+            let kept = log.bad_line(Position { file: 0, line }, "why".into());
             assert!(kept.is_ok());
         }
         assert_eq!((log.unparsable(), log.bad_lines.len()), (9, BAD_LINES_SHOWN));
         assert!(log.nothing_parses().contains("a:5: why"));
         let mut strict = LogSummary::new(vec!["a".into()], 1, true);
-        assert!(strict.bad_line(Place { file: 0, line: 1 }, "why".into()).is_err());
+        assert!(strict.bad_line(Position { file: 0, line: 1 }, "why".into()).is_err());
     }
 
     #[test]
@@ -252,9 +252,9 @@ mod tests {
         for &(stamps, leap) in table {
             let mut log = LogSummary::new(vec!["a".into()], 1, false);
             for (&nanos, line) in stamps.iter().zip(1..) {
-                log.arrived(Place { file: 0, line }, Tick::from_nanos(nanos));
+                log.arrived(Position { file: 0, line }, Tick::from_nanos(nanos));
             }
-            let found = log.leap.map(|leap| (leap.place.line, leap.ahead.as_secs() / 86_400));
+            let found = log.leap.map(|leap| (leap.position.line, leap.ahead.as_secs() / 86_400));
             assert_eq!(found, leap, "{stamps:?}");
         }
     }

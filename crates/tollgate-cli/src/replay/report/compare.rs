@@ -11,12 +11,12 @@ use super::quantity::{duration, grouped, plural, share};
 pub(crate) fn write_table(outcomes: &[Outcome], limit: &str, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "\nAlgorithms side by side")?;
     let line = |out: &mut dyn Write, cells: [&str; 7]| {
-        let [name, passed, denied, share, keys, wait, polite] = cells;
+        let [name, passed, denied, share, keys, wait, compliant] = cells;
         let line =
-            format!("  {name:<14} {passed:>12} {denied:>11} {share:>8} {keys:>8} {wait:>11} {polite:>7}");
+            format!("  {name:<14} {passed:>11} {denied:>10} {share:>8} {keys:>8} {wait:>11} {compliant:>9}");
         writeln!(out, "{line}")
     };
-    line(out, ["", "", "", "", "keys", "longest", "polite"])?;
+    line(out, ["", "", "", "", "keys", "longest", "compliant"])?;
     line(out, ["", "passed", "denied", "%", "denied", "wait", "denied"])?;
     for outcome in outcomes {
         let Some(figures) = &outcome.figures else {
@@ -34,7 +34,7 @@ pub(crate) fn write_table(outcomes: &[Outcome], limit: &str, out: &mut impl Writ
             share(figures.denied.into(), requests).replace(" %", ""),
             grouped(figures.keys_denied as u64),
             wait.map_or("-".into(), |wait| duration(Duration::from_nanos(wait.ns))),
-            grouped(figures.polite.denied),
+            grouped(figures.compliant.denied),
         ];
         line(out, cells.each_ref().map(String::as_str))?;
     }
@@ -42,7 +42,7 @@ pub(crate) fn write_table(outcomes: &[Outcome], limit: &str, out: &mut impl Writ
     for outcome in outcomes {
         write_notes(outcome, limit, out)?;
     }
-    let text = "Polite denials are those of a client that sends nothing until the retry-after it was \
+    let text = "Compliant denials are those of a client that sends nothing until the retry-after it was \
                 told has passed.";
     write_paragraph("  ", text, out)
 }

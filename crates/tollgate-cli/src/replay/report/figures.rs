@@ -16,8 +16,8 @@ use crate::replay::log::key::KeyShape;
 use crate::replay::log::schema::Cost;
 use crate::replay::log::summary::LogSummary;
 use crate::replay::settings::Settings;
+use crate::replay::simulation::{Simulation, Wait};
 use crate::replay::timeline::{Count, Timeline};
-use crate::replay::trial::{Trial, Wait};
 
 /// The most rows of the timeline.
 const TIMELINE_ROWS: usize = 24;
@@ -131,7 +131,7 @@ pub(crate) struct Figures {
     pub(crate) longest_wait: Option<LongestWait>,
     pub(crate) delayed: u64,
     pub(crate) longest_delay: Option<LongestWait>,
-    pub(crate) polite: Polite,
+    pub(crate) compliant: Compliant,
     pub(crate) top_denied: Vec<DeniedKey>,
     pub(crate) timeline: TimelineRows,
 }
@@ -146,7 +146,7 @@ pub(crate) struct LongestWait {
 
 /// A client that sends nothing until retry-after has passed.
 #[derive(Debug, Serialize)]
-pub(crate) struct Polite {
+pub(crate) struct Compliant {
     pub(crate) passed: u64,
     pub(crate) denied: u64,
     pub(crate) withheld: u64,
@@ -202,7 +202,7 @@ impl Report {
     ) -> Self {
         let names = Names { log, keys: keys.by_id(), shape: KeyShape::new(settings.wanted.key.len()) };
         let tried = entries.iter().filter_map(|entry| match entry {
-            Entry::Tried(trial) => Some(&**trial),
+            Entry::Simulated(simulation) => Some(&**simulation),
             Entry::Refused { .. } => None,
         });
         let own = key_quotas.map_or(&[][..], |own| &own.quotas);
@@ -281,8 +281,8 @@ impl Log {
                 .bad_lines
                 .iter()
                 .map(|bad| BadLine {
-                    file: log.files[bad.place.file].name.clone(),
-                    line: bad.place.line,
+                    file: log.files[bad.position.file].name.clone(),
+                    line: bad.position.line,
                     reason: bad.reason.to_string(),
                 })
                 .collect(),
@@ -302,8 +302,8 @@ impl Names<'_> {
         wait.map(|wait| LongestWait {
             ns: quantity::nanos(wait.time),
             key: self.shape.show(self.keys[wait.id]),
-            file: self.log.files[wait.place.file].name.clone(),
-            line: wait.place.line,
+            file: self.log.files[wait.position.file].name.clone(),
+            line: wait.position.line,
         })
     }
 }
@@ -313,12 +313,12 @@ impl Outcome {
         let without_burst =
             |algorithm| own.iter().filter(|own| settings.tried(own.quota, algorithm) != own.quota).count();
         match entry {
-            Entry::Tried(trial) => Self {
-                algorithm: trial.algorithm.to_string(),
-                limit: trial.quota.to_string(),
-                key_quotas_without_burst: without_burst(trial.algorithm),
+            Entry::Simulated(simulation) => Self {
+                algorithm: simulation.algorithm.to_string(),
+                limit: simulation.quota.to_string(),
+                key_quotas_without_burst: without_burst(simulation.algorithm),
                 refused: None,
-                figures: Some(Figures::new(trial, keys, names, settings.top)),
+                figures: Some(Figures::new(simulation, keys, names, settings.top)),
             },
             Entry::Refused { algorithm, quota, refusal } => Self {
                 algorithm: algorithm.to_string(),
@@ -332,9 +332,9 @@ impl Outcome {
 }
 
 impl Figures {
-    fn new(trial: &Trial, keys: &Keys, names: &Names<'_>, top: usize) -> Self {
+    fn new(simulation: &Simulation, keys: &Keys, names: &Names<'_>, top: usize) -> Self {
         let mut denied: Vec<(u64, &[u8], u64)> = (0..keys.len())
-            .map(|id| (trial.denied(id), names.keys[id], keys.requests(id)))
+            .map(|id| (simulation.denied(id), names.keys[id], keys.requests(id)))
             .filter(|&(denied, ..)| denied > 0)
             .collect();
         let keys_denied = denied.len();
@@ -344,7 +344,7 @@ impl Figures {
             .take(top)
             .map(|(denied, key, requests)| DeniedKey { key: names.shape.show(key), denied, requests })
             .collect();
-        let totals = &trial.totals;
+        let totals = &simulation.totals;
         Self {
             passed: totals.passed,
             denied: totals.denied,
@@ -357,14 +357,14 @@ impl Figures {
             longest_wait: names.wait(totals.longest_wait),
             delayed: totals.delayed,
             longest_delay: names.wait(totals.longest_delay),
-            polite: Polite {
-                passed: trial.polite.passed,
-                denied: trial.polite.denied,
-                withheld: trial.polite.withheld,
-                too_costly: trial.polite.too_costly,
+            compliant: Compliant {
+                passed: simulation.compliant.passed,
+                denied: simulation.compliant.denied,
+                withheld: simulation.compliant.withheld,
+                too_costly: simulation.compliant.too_costly,
             },
             top_denied,
-            timeline: TimelineRows::new(&trial.timeline),
+            timeline: TimelineRows::new(&simulation.timeline),
         }
     }
 }
@@ -387,13 +387,13 @@ fn is_zero(count: &usize) -> bool {
 }
 
 impl LimiterRun {
-    fn new(trial: &Trial) -> Self {
+    fn new(simulation: &Simulation) -> Self {
         Self {
-            algorithm: trial.algorithm.to_string(),
-            checks: trial.checks,
-            checks_per_second: quantity::per_second(trial.checks, trial.checking),
-            keys_tracked: trial.keys_tracked(),
-            memory_bytes: trial.bytes(),
+            algorithm: simulation.algorithm.to_string(),
+            checks: simulation.checks,
+            checks_per_second: quantity::per_second(simulation.checks, simulation.checking),
+            keys_tracked: simulation.keys_tracked(),
+            memory_bytes: simulation.bytes(),
         }
     }
 }

@@ -39,7 +39,7 @@ pub(crate) fn on_order(log: &LogSummary, quota: Quota) -> Vec<String> {
         notes.push(format!(
             "{} is stamped {} ahead of all before it, and lines after it are not. If that stamp is wrong, \
              every later request of its key is judged at the wrong time: strike the line out.",
-            log.describe_place(leap.place),
+            log.describe_position(leap.position),
             duration(leap.ahead),
         ));
     }

@@ -1,20 +1,18 @@
 //! Formats numbers, shares, times and sizes for people.
+//!
+//! Counts and sizes are written by `indicatif`, dates by `jiff`. What they do not have is here:
+//! shares that never round something to nothing, times in their two largest units (`indicatif` has
+//! one unit, `jiff` all), and rates in words.
 
 use std::time::Duration;
 
+use indicatif::{DecimalBytes, HumanCount};
 use jiff::Timestamp;
 
-/// Formats `1234567` as `1,234,567`.
+/// Formats `1234567` as `1,234,567`; from 2^64 on without commas.
 pub(crate) fn grouped(number: impl Into<u128>) -> String {
-    let digits = number.into().to_string();
-    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
-    for (place, digit) in (0..digits.len()).rev().zip(digits.chars()) {
-        text.push(digit);
-        if place > 0 && place % 3 == 0 {
-            text.push(',');
-        }
-    }
-    text
+    let number = number.into();
+    u64::try_from(number).map_or_else(|_| number.to_string(), |number| HumanCount(number).to_string())
 }
 
 /// Formats a count and its noun: `1 line`, `2 lines`.
@@ -99,15 +97,9 @@ fn short(time: Duration) -> String {
     }
 }
 
-/// Formats a number of bytes.
+/// Formats a number of bytes: `12 B`, `4.20 MB`.
 pub(crate) fn bytes(count: usize) -> String {
-    let count = count as f64;
-    for (unit, name) in [(1e9, "GB"), (1e6, "MB"), (1e3, "kB")] {
-        if count >= unit {
-            return format!("{:.1} {name}", count / unit);
-        }
-    }
-    format!("{count} bytes")
+    DecimalBytes(count as u64).to_string()
 }
 
 /// Formats a large rate, in about three digits.
@@ -157,6 +149,7 @@ mod tests {
         for (number, text) in table {
             assert_eq!(grouped(number as u64), text);
         }
+        assert_eq!(grouped(u128::from(u64::MAX) + 1), "18446744073709551616");
     }
 
     #[test]
@@ -212,9 +205,9 @@ mod tests {
 
     #[test]
     fn sizes_and_rates_have_units() {
-        assert_eq!(bytes(12), "12 bytes");
-        assert_eq!(bytes(33_000), "33.0 kB");
-        assert_eq!(bytes(4_200_000), "4.2 MB");
+        assert_eq!(bytes(12), "12 B");
+        assert_eq!(bytes(33_000), "33.00 kB");
+        assert_eq!(bytes(4_200_000), "4.20 MB");
         assert_eq!(rate(12.0), "12");
         assert_eq!(rate(45_678.0), "46 thousand");
         assert_eq!(rate(2_345_678.0), "2.3 million");

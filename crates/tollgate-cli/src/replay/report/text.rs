@@ -138,18 +138,18 @@ fn write_figures(figures: &Figures, report: &Report, out: &mut impl Write) -> io
     write_wait("longest wait", figures.longest_wait.as_ref(), out)?;
     write_wait("longest delay", figures.longest_delay.as_ref(), out)?;
     if figures.denied > 0 {
-        let polite = &figures.polite;
-        let sent = polite.passed + polite.denied;
+        let compliant = &figures.compliant;
+        let sent = compliant.passed + compliant.denied;
         let text = format!(
             "A client that waits as retry-after says would have sent {} of the {} and \
              been denied {} ({}); it would have withheld {}.",
             grouped(sent),
             plural(report.log.requests, "request"),
-            plural(polite.denied, "time"),
-            share(polite.denied.into(), sent.into()),
-            grouped(polite.withheld),
+            plural(compliant.denied, "time"),
+            share(compliant.denied.into(), sent.into()),
+            grouped(compliant.withheld),
         );
-        let text = match polite.too_costly {
+        let text = match compliant.too_costly {
             0 => text,
             never => format!("{text} Another {} can never pass.", grouped(never)),
         };
@@ -251,7 +251,7 @@ fn write_run(run: &Run, out: &mut impl Write) -> io::Result<()> {
     let elapsed = duration(Duration::from_secs_f64(run.seconds));
     writeln!(out, "  {:<14} {} lines/s, {elapsed}", "replay", rate(run.lines_per_second))?;
     let text = "Checks are timed alone, on one thread, with this log's keys in its order; the replay \
-                is timed with reading, parsing, checks, the polite client and all counting.";
+                is timed with reading, parsing, checks, the compliant client and all counting.";
     write_paragraph("  ", text, out)
 }
 

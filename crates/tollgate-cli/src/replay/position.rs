@@ -1,8 +1,8 @@
-//! [`Place`]: the position of a request, for reports and decisions.
+//! [`Position`]: the position of a request, for reports and decisions.
 
 /// The position of a request in the logs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct Position {
     /// The index among the inputs.
     pub(crate) file: usize,
     /// Counted from 1.

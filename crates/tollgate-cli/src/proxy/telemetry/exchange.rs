@@ -11,7 +11,7 @@ use http::{Request, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use tollgate_http::{KeyBy, KeyPart, PeerAddr, RequestHead};
 
-use super::access_log::{AccessLog, Asked};
+use super::access_log::{AccessLog, LoggedRequest};
 use super::metrics::Metrics;
 
 /// The metrics and the log that exchanges write to.
@@ -43,7 +43,7 @@ impl Observer {
 pub(crate) struct Exchange {
     observer: Arc<Observer>,
     begun: Instant,
-    asked: Option<Asked>,
+    logged: Option<LoggedRequest>,
     status: Option<StatusCode>,
     bytes: u64,
 }
@@ -53,36 +53,36 @@ impl Exchange {
     pub(crate) fn begin<B>(observer: &Arc<Observer>, request: &mut Request<B>, peer: SocketAddr) -> Self {
         request.extensions_mut().insert(PeerAddr(peer));
         observer.metrics.in_flight.inc();
-        let asked = observer.log.is_some().then(|| Asked::new(request, observer.client(request)));
-        Self { observer: Arc::clone(observer), begun: Instant::now(), asked, status: None, bytes: 0 }
+        let logged = observer.log.is_some().then(|| LoggedRequest::new(request, observer.client(request)));
+        Self { observer: Arc::clone(observer), begun: Instant::now(), logged, status: None, bytes: 0 }
     }
 
     /// Attaches the exchange to the body of the response.
-    pub(crate) fn answered<B>(mut self, response: Response<B>) -> Response<Watched<B>> {
+    pub(crate) fn answered<B>(mut self, response: Response<B>) -> Response<CountedBody<B>> {
         self.status = Some(response.status());
-        response.map(|body| Watched { body, exchange: self })
+        response.map(|body| CountedBody { body, exchange: self })
     }
 }
 
 impl Drop for Exchange {
     fn drop(&mut self) {
-        let Self { observer, begun, asked, status, bytes } = self;
+        let Self { observer, begun, logged, status, bytes } = self;
         observer.metrics.in_flight.dec();
         observer.metrics.response_bytes.inc_by(*bytes);
         observer.metrics.answered(*status, begun.elapsed());
-        if let (Some(log), Some(asked)) = (&observer.log, asked) {
-            log.write(asked.line(*status, *bytes));
+        if let (Some(log), Some(logged)) = (&observer.log, logged) {
+            log.write(logged.line(*status, *bytes));
         }
     }
 }
 
 /// The body of a response, whose bytes are counted as they pass.
-pub(crate) struct Watched<B> {
+pub(crate) struct CountedBody<B> {
     body: B,
     exchange: Exchange,
 }
 
-impl<B: Body<Data = Bytes> + Unpin> Body for Watched<B> {
+impl<B: Body<Data = Bytes> + Unpin> Body for CountedBody<B> {
     type Data = Bytes;
     type Error = B::Error;
 

@@ -5,7 +5,9 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Write};
+use std::net::IpAddr;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::thread::{self, JoinHandle};
 
@@ -16,7 +18,7 @@ use prometheus_client::metrics::counter::Counter;
 
 use crate::failure::Failure;
 use crate::printable::printable_path;
-use crate::proxy::say::say;
+use crate::proxy::log_line::log_line;
 
 /// The most lines that may wait to be written.
 const WAITING: usize = 16_384;
@@ -24,16 +26,28 @@ const WAITING: usize = 16_384;
 /// nginx's status for a client that left before there was a response.
 const CLIENT_LEFT: u16 = 499;
 
+/// A file or standard output.
+pub(crate) type Output = Box<dyn Write + Send>;
+
+/// What the [`Writer`] is told.
+enum Order {
+    Write(Vec<u8>),
+    /// The next lines go elsewhere.
+    WriteTo(Output),
+    End,
+}
+
 /// The sender of lines to the [`Writer`].
 #[derive(Clone)]
 pub(crate) struct AccessLog {
-    lines: SyncSender<Option<Vec<u8>>>,
+    orders: SyncSender<Order>,
+    path: Arc<Path>,
     lost: Counter,
 }
 
 /// The thread that writes the log.
 pub(crate) struct Writer {
-    lines: SyncSender<Option<Vec<u8>>>,
+    orders: SyncSender<Order>,
     thread: JoinHandle<()>,
 }
 
@@ -44,50 +58,70 @@ impl AccessLog {
     ///
     /// A file that cannot be opened.
     pub(crate) fn open(path: &Path, lost: Counter) -> Result<(Self, Writer), Failure> {
-        let out: Box<dyn Write + Send> = if path == Path::new("-") {
-            Box::new(io::stdout())
-        } else {
-            let file: io::Result<File> = OpenOptions::new().append(true).create(true).open(path);
-            Box::new(file.map_err(|error| {
-                let path = printable_path(path);
-                Failure::refused(format!(
-                    "--access-log '{path}' cannot be written ({error}); name a file that can be"
-                ))
-            })?)
-        };
-        let (lines, waiting) = sync_channel(WAITING);
+        let output = output(path)?;
+        let (orders, waiting) = sync_channel(WAITING);
         let counter = lost.clone();
         let thread = thread::Builder::new()
             .name("access log".to_owned())
-            .spawn(move || write_all(&waiting, BufWriter::with_capacity(1 << 16, out), &counter))
+            .spawn(move || write_all(&waiting, output, &counter))
             .map_err(|error| Failure::refused(format!("no thread for the access log: {error}")))?;
-        Ok((Self { lines: lines.clone(), lost }, Writer { lines, thread }))
+        Ok((Self { orders: orders.clone(), path: path.into(), lost }, Writer { orders, thread }))
     }
 
     /// Queues a line.
     pub(crate) fn write(&self, line: Vec<u8>) {
-        if self.lines.try_send(Some(line)).is_err() {
+        if self.orders.try_send(Order::Write(line)).is_err() {
             self.lost.inc();
         }
     }
+
+    /// Opens the file of this log once more. If it was renamed, that is a new file.
+    ///
+    /// # Errors
+    ///
+    /// A file that cannot be opened.
+    pub(crate) fn output(&self) -> Result<Output, Failure> {
+        output(&self.path)
+    }
+
+    /// Writes to another output, after the lines that are queued. Waits for room in the queue.
+    pub(crate) fn write_to(&self, output: Output) {
+        // Fails only if the thread has ended already.
+        let _ = self.orders.send(Order::WriteTo(output));
+    }
+}
+
+fn output(path: &Path) -> Result<Output, Failure> {
+    if path == Path::new("-") {
+        return Ok(Box::new(io::stdout()));
+    }
+    let file: io::Result<File> = OpenOptions::new().append(true).create(true).open(path);
+    Ok(Box::new(file.map_err(|error| {
+        let path = printable_path(path);
+        Failure::refused(format!(
+            "--access-log '{path}' cannot be written ({error}); name a file that can be"
+        ))
+    })?))
 }
 
 impl Writer {
     /// Writes the queued lines, and ends.
     pub(crate) fn finish(self) {
         // Fails only if the thread has ended already.
-        let _ = self.lines.send(None);
+        let _ = self.orders.send(Order::End);
         let _ = self.thread.join();
     }
 }
 
-fn write_all(lines: &Receiver<Option<Vec<u8>>>, mut out: impl Write, lost: &Counter) {
+fn write_all(orders: &Receiver<Order>, output: Output, lost: &Counter) {
+    let buffered = |output| BufWriter::with_capacity(1 << 16, output);
+    let mut out = buffered(output);
     let mut failed = false;
     let mut check = |done: io::Result<()>| {
         if let Err(error) = done {
             lost.inc();
             if !failed {
-                say(format_args!("the access log cannot be written: {error}"));
+                log_line(format_args!("the access log cannot be written: {error}"));
             }
             failed = true;
         } else {
@@ -95,24 +129,35 @@ fn write_all(lines: &Receiver<Option<Vec<u8>>>, mut out: impl Write, lost: &Coun
         }
     };
     loop {
-        let line = match lines.try_recv() {
-            Ok(line) => line,
-            Err(TryRecvError::Disconnected) => None,
+        let order = match orders.try_recv() {
+            Ok(order) => order,
+            Err(TryRecvError::Disconnected) => Order::End,
             Err(TryRecvError::Empty) => {
                 // Flushes when the queue is empty, so that the log is up to date.
                 check(out.flush());
-                lines.recv().unwrap_or_default()
+                orders.recv().unwrap_or(Order::End)
             }
         };
-        match line {
-            Some(line) => check(out.write_all(&line)),
-            None => return check(out.flush()),
+        match order {
+            Order::Write(line) => check(out.write_all(&line)),
+            Order::WriteTo(output) => {
+                check(out.flush());
+                out = buffered(output);
+            }
+            Order::End => return check(out.flush()),
         }
     }
 }
 
+/// Returns the line of a request that could not be read, of which only the sender is known.
+pub(crate) fn unread_line(client: IpAddr, status: StatusCode) -> Vec<u8> {
+    let at = Timestamp::now().strftime("%d/%b/%Y:%H:%M:%S +0000");
+    let client = client.to_canonical();
+    format!("{client} - - [{at}] \"-\" {} - \"-\" \"-\"\n", status.as_u16()).into_bytes()
+}
+
 /// The parts of a request that its line shows.
-pub(crate) struct Asked {
+pub(crate) struct LoggedRequest {
     at: Timestamp,
     client: String,
     method: Method,
@@ -122,7 +167,7 @@ pub(crate) struct Asked {
     agent: Vec<u8>,
 }
 
-impl Asked {
+impl LoggedRequest {
     /// Copies what the line will need when the response is over. The `client` is '-' if it is
     /// unknown.
     pub(crate) fn new<B>(request: &http::Request<B>, client: String) -> Self {
@@ -186,7 +231,7 @@ mod tests {
             .header("user-agent", &b"\\evil\xff\t"[..])
             .body(())
             .expect("a request");
-        let mut asked = Asked::new(&request, "192.0.2.1".to_owned());
+        let mut asked = LoggedRequest::new(&request, "192.0.2.1".to_owned());
         asked.at = Timestamp::from_second(1_431_857_103).expect("a time");
         assert_eq!(
             String::from_utf8_lossy(&asked.line(Some(StatusCode::OK), 123)),

@@ -1,13 +1,13 @@
-//! One algorithm on trial: its limiter, the limiter of a compliant client, and the results.
+//! One algorithm, simulated: its limiter, the limiter of a compliant client, and the results.
 
 use std::time::{Duration, Instant};
 
 use tollgate::{Algorithm, ConfigError, Decision, Outcome, Quota, Source, Tick};
 
 use super::decisions::Decisions;
-use super::gate::{Gate, GateSettings};
 use super::keys::KeyId;
-use super::place::Place;
+use super::limiter::{LimiterSettings, ReplayLimiter};
+use super::position::Position;
 use super::timeline::Timeline;
 use crate::failure::Failure;
 
@@ -28,7 +28,7 @@ struct Asked {
     id: KeyId,
     at: Tick,
     cost: u64,
-    place: Place,
+    position: Position,
 }
 
 impl Batch {
@@ -37,11 +37,11 @@ impl Batch {
     const KEY_BYTES: usize = 1 << 20;
 
     #[inline]
-    pub(crate) fn push(&mut self, key: &[u8], id: KeyId, at: Tick, cost: u64, place: Place) {
+    pub(crate) fn push(&mut self, key: &[u8], id: KeyId, at: Tick, cost: u64, position: Position) {
         let key_start = self.keys.len();
         self.keys.extend_from_slice(key);
         let key_end = self.keys.len();
-        self.requests.push(Asked { key_start, key_end, id, at, cost, place });
+        self.requests.push(Asked { key_start, key_end, id, at, cost, position });
     }
 
     pub(crate) fn is_full(&self) -> bool {
@@ -63,14 +63,14 @@ impl Batch {
 pub(crate) struct Wait {
     pub(crate) time: Duration,
     pub(crate) id: KeyId,
-    pub(crate) place: Place,
+    pub(crate) position: Position,
 }
 
 impl Wait {
     /// Keeps the longer one; of equals the first.
     fn raise(longest: &mut Option<Self>, time: Duration, asked: &Asked) {
         if time > longest.map_or(Duration::ZERO, |wait| wait.time) {
-            *longest = Some(Self { time, id: asked.id, place: asked.place });
+            *longest = Some(Self { time, id: asked.id, position: asked.position });
         }
     }
 }
@@ -96,7 +96,7 @@ pub(crate) struct Totals {
 
 /// The results of a client that sends nothing until the retry time it was told has passed.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Polite {
+pub(crate) struct Compliant {
     pub(crate) passed: u64,
     pub(crate) denied: u64,
     /// Requests of the log that the client would not have sent, because it was waiting.
@@ -113,40 +113,40 @@ struct PerKey {
 }
 
 /// One algorithm and the results of its decisions.
-pub(crate) struct Trial {
+pub(crate) struct Simulation {
     pub(crate) algorithm: Algorithm,
     pub(crate) quota: Quota,
-    limiter: Gate,
-    polite_limiter: Gate,
+    limiter: ReplayLimiter,
+    compliant_limiter: ReplayLimiter,
     decisions: Vec<Decision>,
     per_key: Vec<PerKey>,
     pub(crate) totals: Totals,
-    pub(crate) polite: Polite,
+    pub(crate) compliant: Compliant,
     pub(crate) timeline: Timeline,
     /// The checks of the main limiter, and the time they took.
     pub(crate) checks: u64,
     pub(crate) checking: Duration,
 }
 
-impl Trial {
+impl Simulation {
     /// # Errors
     ///
     /// The reason why the algorithm cannot enforce this quota.
     pub(crate) fn new(
         algorithm: Algorithm,
         quota: Quota,
-        settings: GateSettings,
+        settings: LimiterSettings,
     ) -> Result<Self, ConfigError> {
-        let build = || Gate::new(algorithm, quota, settings);
+        let build = || ReplayLimiter::new(algorithm, quota, settings);
         Ok(Self {
             algorithm,
             quota,
             limiter: build()?,
-            polite_limiter: build()?,
+            compliant_limiter: build()?,
             decisions: Vec::with_capacity(Batch::SIZE),
             per_key: Vec::new(),
             totals: Totals::default(),
-            polite: Polite::default(),
+            compliant: Compliant::default(),
             timeline: Timeline::new(),
             checks: 0,
             checking: Duration::ZERO,
@@ -157,13 +157,13 @@ impl Trial {
     ///
     /// # Errors
     ///
-    /// See [`Gate::set_key_quotas`].
+    /// See [`ReplayLimiter::set_key_quotas`].
     pub(crate) fn set_key_quotas<'k>(
         &self,
         quotas: impl Iterator<Item = (&'k [u8], Quota)> + Clone,
     ) -> Result<(), ConfigError> {
         self.limiter.set_key_quotas(quotas.clone())?;
-        self.polite_limiter.set_key_quotas(quotas)
+        self.compliant_limiter.set_key_quotas(quotas)
     }
 
     /// Decides the requests of a batch in their order, and counts the results. `keys` is the number
@@ -189,20 +189,20 @@ impl Trial {
             self.per_key[asked.id].denied += u64::from(!decision.is_allowed());
             self.timeline.count(asked.at.as_nanos() / NANOS_PER_SECOND, decision.is_allowed());
             if let Some(log) = log.as_deref_mut() {
-                log.write(asked.place, asked.id, batch.key(asked), decision)?;
+                log.write(asked.position, asked.id, batch.key(asked), decision)?;
             }
             let waits_until = &mut self.per_key[asked.id].waits_until;
             if asked.at < *waits_until {
-                self.polite.withheld += 1;
+                self.compliant.withheld += 1;
                 continue;
             }
-            let answer = self.polite_limiter.check_at(batch.key(asked), asked.cost, asked.at);
+            let answer = self.compliant_limiter.check_at(batch.key(asked), asked.cost, asked.at);
             if answer.is_allowed() {
-                self.polite.passed += 1;
+                self.compliant.passed += 1;
             } else if answer.outcome() == Outcome::TooCostly {
-                self.polite.too_costly += 1;
+                self.compliant.too_costly += 1;
             } else {
-                self.polite.denied += 1;
+                self.compliant.denied += 1;
                 *waits_until = asked.at + answer.retry_after().unwrap_or_default();
             }
         }
@@ -260,7 +260,7 @@ mod tests {
             let mut batch = Batch::default();
             let mut pushed = 0;
             while !batch.is_full() {
-                batch.push(&vec![b'x'; length], 0, Tick::from_nanos(0), 1, Place { file: 0, line: 1 });
+                batch.push(&vec![b'x'; length], 0, Tick::from_nanos(0), 1, Position { file: 0, line: 1 });
                 pushed += 1;
             }
             assert_eq!(pushed, requests, "{length}");

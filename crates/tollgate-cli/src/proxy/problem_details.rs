@@ -15,7 +15,7 @@ const ENDING: [StatusCode; 4] = [
 ];
 
 /// Returns a response that describes the problem in a sentence.
-pub(crate) fn problem(status: StatusCode, detail: &str) -> Response<Full<Bytes>> {
+pub(crate) fn problem_details(status: StatusCode, detail: &str) -> Response<Full<Bytes>> {
     let title = status.canonical_reason().unwrap_or("Error");
     let body = json!({ "type": "about:blank", "title": title, "status": status.as_u16(), "detail": detail });
     let mut response = Response::new(Full::new(Bytes::from(body.to_string())));

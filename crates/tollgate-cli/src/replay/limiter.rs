@@ -1,4 +1,4 @@
-//! [`Gate`]: the limiter of a trial, with either store of keys.
+//! [`ReplayLimiter`]: the limiter of a simulation, with either store of keys.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use tollgate::{Algorithm, ConfigError, Decision, ExactKeys, Limiter, Quota, Tick
 
 /// The settings of a limiter besides its quota.
 #[derive(Clone, Copy, Debug)]
-pub struct GateSettings {
+pub struct LimiterSettings {
     pub max_keys: usize,
     pub full: WhenFull,
     /// Whether to keep the keys themselves instead of their fingerprints.
@@ -14,19 +14,19 @@ pub struct GateSettings {
 }
 
 /// A limiter whose keys are bytes.
-pub(crate) enum Gate {
+pub(crate) enum ReplayLimiter {
     Fingerprints(Box<Limiter<Vec<u8>>>),
     Exact(Box<Limiter<Vec<u8>, ExactKeys<Vec<u8>>>>),
 }
 
-impl Gate {
+impl ReplayLimiter {
     /// # Errors
     ///
     /// The reason why the algorithm cannot enforce this quota.
     pub(crate) fn new(
         algorithm: Algorithm,
         quota: Quota,
-        settings: GateSettings,
+        settings: LimiterSettings,
     ) -> Result<Self, ConfigError> {
         let mut builder = Limiter::builder(quota).algorithm(algorithm);
         // Keys are never forgotten: a log may step back by more than any grace, and the report
@@ -92,12 +92,15 @@ mod tests {
 
     #[test]
     fn many_quotas_of_keys_are_one_change() {
-        let settings = GateSettings { max_keys: 10, full: WhenFull::Deny, exact_keys: false };
-        let gate = Gate::new(Algorithm::TokenBucket, Quota::per_second(1), settings).expect("a quota");
+        let settings = LimiterSettings { max_keys: 10, full: WhenFull::Deny, exact_keys: false };
+        let gate =
+            ReplayLimiter::new(Algorithm::TokenBucket, Quota::per_second(1), settings).expect("a quota");
         let keys: Vec<[u8; 2]> = (0..1000_u16).map(u16::to_le_bytes).collect();
         let quotas = keys.iter().map(|key| (&key[..], Quota::per_second(2)));
         assert_eq!(gate.set_key_quotas(quotas), Ok(()));
-        let Gate::Fingerprints(limiter) = gate else { panic!("the keys themselves were not asked for") };
+        let ReplayLimiter::Fingerprints(limiter) = gate else {
+            panic!("the keys themselves were not asked for")
+        };
         assert_eq!((limiter.stats().turnovers, limiter.stats().own_quotas), (1, 1000));
     }
 }

@@ -1,9 +1,10 @@
 //! The metrics of the proxy, for Prometheus. No label has a value that a client chose.
 
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use http::StatusCode;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
@@ -16,9 +17,11 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use tollgate::Stats;
 use tollgate_http::Event;
+use tollgate_http::settings::LimitSettings;
 use tollgate_redis::{ClientStats, SharedStats};
 
-use crate::proxy::limits::{Holdings, Observed};
+use crate::proxy::bad_requests::BadRequest;
+use crate::proxy::limits::{AnyLimiter, Limits};
 use crate::proxy::upstream::service::Fault;
 
 /// A label and its value.
@@ -40,13 +43,16 @@ pub(crate) struct Metrics {
     pub(crate) request_bytes: Counter,
     pub(crate) response_bytes: Counter,
     faults: [Counter; Fault::ALL.len()],
+    bad_requests: [Counter; BadRequest::ALL.len()],
     pub(crate) connections: Counter,
     pub(crate) refused_connections: Counter,
+    pub(crate) blocked_connections: Counter,
     pub(crate) open_connections: Gauge,
     pub(crate) tunnels: Gauge,
     pub(crate) unlogged: Counter,
-    decisions: Vec<Decisions>,
-    observed: Arc<OnceLock<Vec<Observed>>>,
+    pub(crate) reloads: Counter,
+    pub(crate) failed_reloads: Counter,
+    decisions: Family<[(&'static str, String); 2], Counter>,
 }
 
 /// The decisions of one limit.
@@ -58,12 +64,25 @@ struct Decisions {
     no_key: Counter,
 }
 
+impl Decisions {
+    fn count(&self, event: &Event<'_>) {
+        match event.decision() {
+            Some(_) if event.would_refuse() => self.shadow.inc(),
+            Some(decision) if !decision.is_allowed() => self.denied.inc(),
+            Some(_) if event.is_refused() => 0,
+            Some(_) => self.allowed.inc(),
+            None => self.no_key.inc(),
+        };
+    }
+}
+
 impl Metrics {
-    /// Creates metrics for limits of these names.
-    pub(crate) fn new(limits: impl Iterator<Item = String>) -> Self {
+    /// Creates the metrics of a proxy with these limits, which may change.
+    pub(crate) fn new(limits: Arc<ArcSwap<Limits>>) -> Self {
         let mut registry = Registry::with_prefix("tollgate");
         let requests: Family<Label, Counter> = Family::default();
         let faults: Family<Label, Counter> = Family::default();
+        let bad_requests: Family<Label, Counter> = Family::default();
         let decisions: Family<[(&'static str, String); 2], Counter> = Family::default();
         let durations = Histogram::new(BUCKETS);
         registry.register("requests", "Requests answered, by class of the status", requests.clone());
@@ -76,6 +95,11 @@ impl Metrics {
             "upstream_errors",
             "Requests that got no response from the upstream",
             faults.clone(),
+        );
+        registry.register(
+            "bad_requests",
+            "Requests that are not HTTP or are too large, by what was wrong",
+            bad_requests.clone(),
         );
         registry.register(
             "decisions",
@@ -92,6 +116,12 @@ impl Metrics {
         let connections = counter("connections", "Connections accepted");
         let refused_connections =
             counter("connections_refused", "Connections closed at once: their address had too many");
+        let blocked_connections = counter(
+            "connections_blocked",
+            "Connections closed at once: their address had sent too many malformed requests",
+        );
+        let reloads = counter("reloads", "Reloads of the settings that took effect");
+        let failed_reloads = counter("reloads_failed", "Reloads of the settings that changed nothing");
         let unlogged = counter("access_log_lost", "Lines of the access log that could not be written");
         let mut gauge = |name: &str, help: &str| {
             let gauge = Gauge::default();
@@ -101,19 +131,13 @@ impl Metrics {
         let in_flight = gauge("requests_in_flight", "Requests that are not answered to their end");
         let open_connections = gauge("open_connections", "Connections that are open");
         let tunnels = gauge("open_tunnels", "Connections that became WebSockets and are open");
-        let observed = Arc::new(OnceLock::new());
-        registry.register_collector(Box::new(Held { limits: Arc::clone(&observed) }));
-        let of_limit = |limit: String| {
-            let outcome = |outcome: &str| {
-                decisions.get_or_create_owned(&[("limit", limit.clone()), ("outcome", outcome.to_owned())])
-            };
-            let [allowed, denied, shadow, no_key] = ["allowed", "denied", "shadow", "no-key"].map(outcome);
-            Decisions { limit, allowed, denied, shadow, no_key }
-        };
+        registry.register_collector(Box::new(Held { limits }));
         Self {
             requests: CLASSES.map(|class| requests.get_or_create_owned(&[("status", class.to_owned())])),
             faults: Fault::ALL.map(|fault| faults.get_or_create_owned(&[("kind", fault.name().to_owned())])),
-            decisions: limits.map(of_limit).collect(),
+            bad_requests: BadRequest::ALL
+                .map(|kind| bad_requests.get_or_create_owned(&[("kind", kind.name().to_owned())])),
+            decisions,
             registry,
             durations,
             in_flight,
@@ -121,28 +145,41 @@ impl Metrics {
             response_bytes,
             connections,
             refused_connections,
+            blocked_connections,
+            reloads,
+            failed_reloads,
             open_connections,
             tunnels,
             unlogged,
-            observed,
         }
     }
 
-    /// Sets the limits to observe; only the first call has an effect.
-    pub(crate) fn observe(&self, limits: Vec<Observed>) {
-        let _ = self.observed.set(limits);
+    /// Returns a function that counts the decisions of these limits.
+    pub(crate) fn decisions_of(
+        &self,
+        settings: &LimitSettings,
+    ) -> impl Fn(&Event<'_>) + Send + Sync + 'static + use<> {
+        let of_limit = |limit: &str| {
+            let outcome = |outcome: &str| {
+                let labels = [("limit", limit.to_owned()), ("outcome", outcome.to_owned())];
+                self.decisions.get_or_create_owned(&labels)
+            };
+            let [allowed, denied, shadow, no_key] = ["allowed", "denied", "shadow", "no-key"].map(outcome);
+            Decisions { limit: limit.to_owned(), allowed, denied, shadow, no_key }
+        };
+        let decisions: Vec<Decisions> = settings.limits.iter().map(|limit| of_limit(&limit.name)).collect();
+        move |event| {
+            if let Some(of) = decisions.iter().find(|of| of.limit == event.limit()) {
+                of.count(event);
+            }
+        }
     }
 
-    /// Counts a decision of a limit.
-    pub(crate) fn decided(&self, event: &Event<'_>) {
-        let Some(of) = self.decisions.iter().find(|of| of.limit == event.limit()) else { return };
-        match event.decision() {
-            Some(_) if event.would_refuse() => of.shadow.inc(),
-            Some(decision) if !decision.is_allowed() => of.denied.inc(),
-            Some(_) if event.is_refused() => 0,
-            Some(_) => of.allowed.inc(),
-            None => of.no_key.inc(),
-        };
+    /// Counts a request that hyper has answered by itself, or one that is too large.
+    pub(crate) fn bad_request(&self, kind: BadRequest) {
+        if let Some(at) = BadRequest::ALL.iter().position(|&other| other == kind) {
+            self.bad_requests[at].inc();
+        }
     }
 
     /// Counts a request that is over.
@@ -171,7 +208,7 @@ impl Metrics {
 
 /// The statistics of the limits, read when Prometheus asks.
 struct Held {
-    limits: Arc<OnceLock<Vec<Observed>>>,
+    limits: Arc<ArcSwap<Limits>>,
 }
 
 impl fmt::Debug for Held {
@@ -223,15 +260,14 @@ const SHARED: [Figure<(SharedStats, ClientStats)>; 10] = [
 
 impl Collector for Held {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let limits = self.limits.get().map_or(&[][..], Vec::as_slice);
+        let limits = self.limits.load();
         let (mut own, mut shared) = (Vec::new(), Vec::new());
-        for limit in limits {
-            match &limit.holdings {
-                Holdings::Own(limiter) => {
-                    own.extend(limiter.stats().map(|stats| (limit.name.as_str(), stats)));
-                }
-                Holdings::Shared(limiter) => {
-                    shared.push((limit.name.as_str(), (limiter.stats(), limiter.client().stats())));
+        for (limit, limiter) in limits.iter() {
+            let name = limit.name.as_str();
+            match limiter {
+                AnyLimiter::Local(limiter) => own.extend(limiter.stats().map(|stats| (name, stats))),
+                AnyLimiter::Shared(limiter) => {
+                    shared.push((name, (limiter.stats(), limiter.client().stats())))
                 }
             }
         }

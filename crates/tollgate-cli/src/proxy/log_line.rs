@@ -4,6 +4,6 @@ use std::fmt;
 use std::io::{self, Write};
 
 /// Writes one line to standard error, and ignores a failure, because it could not be reported.
-pub(crate) fn say(line: fmt::Arguments<'_>) {
+pub(crate) fn log_line(line: fmt::Arguments<'_>) {
     let _ = writeln!(io::stderr().lock(), "tollgate: {line}");
 }

@@ -1,0 +1,194 @@
+//! Limits and the states of their keys, to read and to reset.
+//!
+//! A key is written as its parts in the order of the limit, each percent-encoded, with `+` between
+//! them: `/limits/per-page/keys/192.0.2.1+%2Flogin` for `by ip+path`. Of a key with alternatives,
+//! `?alternative=2` means the second. The key is found as a request's would be: from a request that
+//! has these parts and no others.
+
+use std::borrow::Cow;
+use std::net::{IpAddr, SocketAddr};
+
+use bytes::Bytes;
+use http::uri::PathAndQuery;
+use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri};
+use http_body_util::Full;
+use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+use serde_json::{Value, json};
+use tollgate::Decision;
+use tollgate_http::settings::LimitSettings;
+use tollgate_http::text::{LimitText, Part};
+use tollgate_http::{Key, KeyBy, PeerAddr, RequestHead};
+
+use crate::printable::printable;
+use crate::proxy::limits::{AnyLimiter, Limits};
+use crate::proxy::problem_details::problem_details;
+
+type Answer = Response<Full<Bytes>>;
+
+/// Describes all limits.
+pub(super) fn list(limits: &Limits) -> Answer {
+    let all: Vec<Value> =
+        limits.iter().map(|(limit, limiter)| describe(&limits.settings, limit, limiter)).collect();
+    super::json(StatusCode::OK, &json!({ "limits": all }))
+}
+
+fn describe(settings: &LimitSettings, limit: &LimitText, limiter: &AnyLimiter) -> Value {
+    let stats = match limiter {
+        AnyLimiter::Local(limiter) => limiter.stats(),
+        AnyLimiter::Shared(_) => None,
+    };
+    json!({
+        "name": limit.name,
+        "quota": limit.quota.to_string(),
+        "key": limit.key.as_ref().map(ToString::to_string),
+        "algorithm": settings.algorithm.to_string(),
+        "shadow": settings.shadows.contains(&limit.name),
+        "shared": matches!(limiter, AnyLimiter::Shared(_)),
+        "keys": stats.map(|stats| stats.keys),
+    })
+}
+
+/// Reads or resets the state of a key, given as text with its query; without one, that of a limit
+/// that counts all requests together.
+pub(super) async fn answer(
+    limits: &Limits,
+    name: &str,
+    key: Option<(&str, Option<&str>)>,
+    reset: bool,
+) -> Answer {
+    let name = match decoded(name) {
+        Ok(name) => name,
+        Err(why) => return problem_details(StatusCode::BAD_REQUEST, &why),
+    };
+    let Some((limit, limiter)) = limits.iter().find(|(limit, _)| limit.name == name) else {
+        let detail = format!("There is no limit `{}`; /limits lists them.", printable(name.as_bytes()));
+        return problem_details(StatusCode::NOT_FOUND, &detail);
+    };
+    let key = match (&limit.key, key) {
+        (None, None) => Ok(Key::new(&limit.name, [0_u64; 0])),
+        (Some(_), None) if !reset => {
+            return super::json(StatusCode::OK, &describe(&limits.settings, limit, limiter));
+        }
+        (Some(by), None) => Err(format!(
+            "The limit has a state for each key ({by}): name one, as in /limits/{}/keys/KEY.",
+            utf8_percent_encode(&limit.name, NON_ALPHANUMERIC)
+        )),
+        (None, Some(_)) => Err("The limit counts all requests together and has no keys.".to_owned()),
+        (Some(_), Some((text, query))) => key_of(&limits.settings, limit, text, query),
+    };
+    let key = match key {
+        Ok(key) => key,
+        Err(why) => return problem_details(StatusCode::BAD_REQUEST, &why),
+    };
+    match (limiter, reset) {
+        (AnyLimiter::Local(limiter), false) => state(&limit.name, &limiter.peek(&key)),
+        (AnyLimiter::Shared(limiter), false) => state(&limit.name, &limiter.peek(&key).await),
+        (AnyLimiter::Local(limiter), true) => {
+            limiter.reset(&key);
+            done()
+        }
+        (AnyLimiter::Shared(limiter), true) => match limiter.reset(&key).await {
+            Ok(()) => done(),
+            Err(error) => problem_details(StatusCode::BAD_GATEWAY, &error.to_string()),
+        },
+    }
+}
+
+fn done() -> Answer {
+    let mut response = Response::new(Full::default());
+    *response.status_mut() = StatusCode::NO_CONTENT;
+    response
+}
+
+fn state(name: &str, peeked: &Decision) -> Answer {
+    let body = json!({
+        "limit": name,
+        "allowed": peeked.is_allowed(),
+        "capacity": peeked.capacity(),
+        "remaining": peeked.remaining(),
+        "retry_after_seconds": peeked.retry_after().map(|time| time.as_secs_f64()),
+        "reset_after_seconds": peeked.reset_after().as_secs_f64(),
+        "source": format!("{:?}", peeked.source()).to_lowercase(),
+    });
+    super::json(StatusCode::OK, &body)
+}
+
+fn decoded(text: &str) -> Result<Cow<'_, str>, String> {
+    let refused = |_| format!("`{}` is not UTF-8 when it is decoded.", printable(text.as_bytes()));
+    percent_decode_str(text).decode_utf8().map_err(refused)
+}
+
+/// Returns the key that a request with these parts would have.
+fn key_of(
+    settings: &LimitSettings,
+    limit: &LimitText,
+    text: &str,
+    query: Option<&str>,
+) -> Result<Key, String> {
+    let Some(by) = &limit.key else { return Err("The limit has no keys.".to_owned()) };
+    let number = match query.map(|query| query.strip_prefix("alternative=").unwrap_or(query)) {
+        None => Some(1),
+        Some(number) => number.parse().ok(),
+    };
+    let count = by.alternatives.len();
+    let parts = number.and_then(|number: usize| by.alternatives.get(number.checked_sub(1)?));
+    let parts = parts.ok_or_else(|| {
+        format!("The key of this limit ({by}) has alternatives 1 to {count}: ?alternative=1.")
+    })?;
+    let values: Vec<&str> = text.split('+').collect();
+    if values.len() != parts.len() {
+        return Err(format!(
+            "The key has {} parts, and `{}` has {}: percent-encode each and join them with `+`.",
+            parts.len(),
+            printable(text.as_bytes()),
+            values.len()
+        ));
+    }
+    let mut request = Request::new(());
+    for (part, value) in parts.iter().zip(values) {
+        set(&mut request, part, &decoded(value)?)?;
+    }
+    let by = by.key_by(|| KeyBy::peer().ipv6_prefix(settings.ipv6_prefix));
+    let key = by.key(&limit.name, RequestHead::of(&request)).map_err(|error| error.to_string())?;
+    key.ok_or_else(|| "A request with these parts would have no key.".to_owned())
+}
+
+/// Gives a request a part of a key.
+fn set(request: &mut Request<()>, part: &Part, value: &str) -> Result<(), String> {
+    let refused = |what: &str| format!("`{}` is not {what}.", printable(value.as_bytes()));
+    match part {
+        Part::Ip => {
+            let ip: IpAddr = value.parse().map_err(|_| refused("an address such as 192.0.2.1"))?;
+            request.extensions_mut().insert(PeerAddr(SocketAddr::new(ip, 0)));
+        }
+        Part::Method => {
+            *request.method_mut() =
+                Method::from_bytes(value.as_bytes()).map_err(|_| refused("a method such as GET"))?;
+        }
+        Part::Header(name) => {
+            let name: HeaderName = name.parse().map_err(|_| refused("the value of a header"))?;
+            let value = HeaderValue::from_str(value).map_err(|_| refused("the value of a header"))?;
+            request.headers_mut().insert(name, value);
+        }
+        Part::Path => {
+            let query = request.uri().query().map_or(String::new(), |query| format!("?{query}"));
+            let path = value.starts_with('/').then(|| format!("{value}{query}"));
+            target(request, path).ok_or_else(|| refused("a path such as /login"))?;
+        }
+        Part::Query(name) => {
+            let encoded = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
+            let (path, query) = (request.uri().path().to_owned(), request.uri().query().unwrap_or_default());
+            let more = format!("{}={}", encoded(name), encoded(value));
+            let query = if query.is_empty() { more } else { format!("{query}&{more}") };
+            target(request, Some(format!("{path}?{query}")))
+                .ok_or_else(|| refused("the value of a parameter"))?;
+        }
+    }
+    Ok(())
+}
+
+fn target(request: &mut Request<()>, target: Option<String>) -> Option<()> {
+    let target = PathAndQuery::try_from(target?).ok()?;
+    *request.uri_mut() = Uri::from(target);
+    Some(())
+}

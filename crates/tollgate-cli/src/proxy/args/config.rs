@@ -1,0 +1,198 @@
+//! `--config FILE`: the options of the proxy from a file in TOML.
+//!
+//! A setting is an option without its dashes, `max-keys = 1000` for `--max-keys 1000`. So the file
+//! is turned into arguments, and one parser checks the values of both and knows the defaults. What
+//! is given on the command line or in the environment takes the place of the file's setting, a list
+//! as a whole. A message about a setting of the file begins with the file and the line.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use clap::{ArgAction, ArgMatches, Command, parser::ValueSource};
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use crate::failure::Failure;
+use crate::printable::{printable, printable_path};
+
+/// The options that a file cannot set.
+const NOT_SETTINGS: [&str; 3] = ["config", "help", "version"];
+
+/// The settings of a file.
+#[derive(Clone, Debug)]
+pub(crate) struct ConfigFile {
+    /// The path, safe to print.
+    name: String,
+    settings: Vec<Setting>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Setting {
+    option: String,
+    line: usize,
+    values: Vec<Value>,
+}
+
+#[derive(Clone, Debug)]
+struct Value {
+    /// `None` is a flag that is set.
+    text: Option<String>,
+    line: usize,
+}
+
+/// Values are equal wherever they stand.
+impl PartialEq for Value {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+}
+
+impl Eq for Value {}
+
+/// Returns the file that `--config` names.
+pub(crate) fn path(given: &ArgMatches) -> Option<PathBuf> {
+    given.get_one::<PathBuf>("config").cloned()
+}
+
+impl ConfigFile {
+    /// Reads a file for `command`, whose options may be `given` on the command line already.
+    ///
+    /// # Errors
+    ///
+    /// A file that cannot be read, or is not TOML; a setting that is unknown or has a value of the
+    /// wrong type.
+    pub(crate) fn read(path: &Path, command: &Command, given: &ArgMatches) -> Result<Self, Failure> {
+        let name = printable_path(path);
+        let text = fs::read_to_string(path)
+            .map_err(|error| Failure::reading(format_args!("the file of --config, {name}"), &error))?;
+        Self::parse(name, &text, command, given)
+    }
+
+    fn parse(name: String, text: &str, command: &Command, given: &ArgMatches) -> Result<Self, Failure> {
+        let line_of = |at: usize| text.as_bytes()[..at.min(text.len())].split(|&byte| byte == b'\n').count();
+        let refused = |line: usize, why: &str| Failure::refused(format!("{name}:{line}: {why}"));
+        let table = DeTable::parse(text).map_err(|error| {
+            let line = error.span().map_or(1, |span| line_of(span.start));
+            refused(line, &printable(error.message().as_bytes()))
+        })?;
+        let mut settings = Vec::new();
+        for (key, value) in table.get_ref() {
+            let (option, line) = (key.get_ref().as_ref(), line_of(key.span().start));
+            let argument = command
+                .get_arguments()
+                .find(|argument| argument.get_long() == Some(option) && !NOT_SETTINGS.contains(&option))
+                .ok_or_else(|| refused(line, &unknown(option, command)))?;
+            let values = values(argument.get_action(), value, &line_of)
+                .map_err(|(line, why)| refused(line, &format!("invalid {option} {why}")))?;
+            let is_given = matches!(
+                given.value_source(argument.get_id().as_str()),
+                Some(ValueSource::CommandLine | ValueSource::EnvVariable)
+            );
+            if !is_given {
+                settings.push(Setting { option: option.to_owned(), line, values });
+            }
+        }
+        settings.sort_by_key(|setting| setting.line);
+        Ok(Self { name, settings })
+    }
+
+    /// Returns the settings as arguments.
+    pub(crate) fn arguments(&self) -> impl Iterator<Item = OsString> {
+        let values =
+            self.settings.iter().flat_map(|setting| setting.values.iter().map(move |it| (setting, it)));
+        values.map(|(Setting { option, .. }, value)| match &value.text {
+            Some(text) => format!("--{option}={text}").into(),
+            None => format!("--{option}").into(),
+        })
+    }
+
+    /// Adds the file and the line to a message that names one of the file's settings as an option.
+    pub(crate) fn located(&self, failure: Failure) -> Failure {
+        match failure {
+            Failure::Refused(message) => Failure::Refused(self.with_line(&message)),
+            other => other,
+        }
+    }
+
+    fn with_line(&self, message: &str) -> String {
+        let named = |setting: &&Setting| {
+            let option = format!("--{}", setting.option);
+            let after = |(at, _): (usize, _)| message[at + option.len()..].chars().next();
+            let ends = |next: Option<char>| next.is_none_or(|it| !it.is_ascii_alphanumeric() && it != '-');
+            let mut found = message.match_indices(&option);
+            found.find(|&it| ends(after(it))).map(|(at, _)| at)
+        };
+        let first = self.settings.iter().filter_map(|setting| Some((named(&setting)?, setting)));
+        let Some((_, setting)) = first.min_by_key(|&(at, _)| at) else { return message.to_owned() };
+        let is_quoted = |text: &str| {
+            let text = printable(text.as_bytes());
+            message.contains(&format!("'{text}'")) || message.contains(&format!("`{text}`"))
+        };
+        // A message about a limit has all of it, or its name.
+        let is_meant = |value: &&Value| {
+            value.text.as_deref().is_some_and(|text| {
+                is_quoted(text) || text.split_once('=').is_some_and(|(name, _)| is_quoted(name.trim()))
+            })
+        };
+        let line = setting.values.iter().find(is_meant).map_or(setting.line, |value| value.line);
+        format!("{}:{line}: {message}", self.name)
+    }
+
+    /// Returns the options whose values differ in another file.
+    pub(crate) fn changed<'c>(&'c self, other: &'c Self) -> Vec<&'c str> {
+        let missing = |from: &'c Self, to: &'c Self| {
+            let has = |setting: &Setting| {
+                to.settings.iter().any(|it| it.option == setting.option && it.values == setting.values)
+            };
+            from.settings.iter().filter(move |setting| !has(setting)).map(|setting| setting.option.as_str())
+        };
+        let mut changed: Vec<&str> = missing(self, other).chain(missing(other, self)).collect();
+        changed.sort_unstable();
+        changed.dedup();
+        changed
+    }
+}
+
+fn unknown(option: &str, command: &Command) -> String {
+    let known = command.get_arguments().filter_map(|argument| argument.get_long());
+    let known: Vec<&str> = known.filter(|option| !NOT_SETTINGS.contains(option)).collect();
+    format!("unknown setting `{}`: expected one of {}", printable(option.as_bytes()), known.join(", "))
+}
+
+/// Returns the values of a setting; an error is the line and what is wrong.
+fn values(
+    action: &ArgAction,
+    value: &Spanned<DeValue<'_>>,
+    line_of: &impl Fn(usize) -> usize,
+) -> Result<Vec<Value>, (usize, String)> {
+    let line = line_of(value.span().start);
+    let is_flag = !action.takes_values();
+    let refused = |line: usize, value: &DeValue<'_>, expected: &str| {
+        (line, format!("of the type {}: expected {expected}", value.type_str()))
+    };
+    let scalar = |value: &Spanned<DeValue<'_>>, expected: &str| {
+        let line = line_of(value.span().start);
+        let text = match value.get_ref() {
+            DeValue::String(text) => text.to_string(),
+            DeValue::Integer(number) => match i128::from_str_radix(number.as_str(), number.radix()) {
+                Ok(number) => number.to_string(),
+                Err(_) => number.to_string(),
+            },
+            DeValue::Float(number) => number.to_string(),
+            other => return Err(refused(line, other, expected)),
+        };
+        Ok(Value { text: Some(text), line })
+    };
+    match value.get_ref() {
+        DeValue::Boolean(set) if is_flag => {
+            Ok(set.then_some(Value { text: None, line }).into_iter().collect())
+        }
+        other if is_flag => Err(refused(line, other, "true or false")),
+        DeValue::Array(values) if matches!(action, ArgAction::Append) => {
+            values.iter().map(|value| scalar(value, "a text")).collect()
+        }
+        _ if matches!(action, ArgAction::Append) => Ok(vec![scalar(value, "a text or an array of them")?]),
+        _ => Ok(vec![scalar(value, "a text or a number")?]),
+    }
+}

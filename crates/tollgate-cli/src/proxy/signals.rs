@@ -1,0 +1,67 @@
+//! The signals that end the proxy, and the one that reloads its settings.
+
+use crate::failure::Failure;
+
+#[cfg(unix)]
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// What a signal asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asked {
+    /// SIGHUP; it does not exist on systems other than Unix.
+    Reload,
+    /// SIGINT and SIGTERM; Ctrl-C on systems other than Unix.
+    End,
+}
+
+/// The signals that the proxy listens for.
+pub(crate) struct Signals {
+    #[cfg(unix)]
+    reload: Signal,
+    #[cfg(unix)]
+    end: [Signal; 2],
+}
+
+impl Signals {
+    /// # Errors
+    ///
+    /// Signal handlers that cannot be installed.
+    pub(crate) fn new() -> Result<Self, Failure> {
+        Ok(Self {
+            #[cfg(unix)]
+            reload: listen(SignalKind::hangup())?,
+            #[cfg(unix)]
+            end: [listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?],
+        })
+    }
+
+    /// Waits for the next signal.
+    #[cfg(unix)]
+    pub(crate) async fn next(&mut self) -> Asked {
+        let Self { reload, end: [interrupt, terminate] } = self;
+        tokio::select! {
+            _ = reload.recv() => Asked::Reload,
+            _ = interrupt.recv() => Asked::End,
+            _ = terminate.recv() => Asked::End,
+        }
+    }
+
+    /// Waits for the next signal, for ever if none can arrive.
+    #[cfg(not(unix))]
+    pub(crate) async fn next(&mut self) -> Asked {
+        if tokio::signal::ctrl_c().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+        Asked::End
+    }
+
+    /// Waits for a signal that ends the proxy, and ignores others.
+    pub(crate) async fn end(&mut self) {
+        while self.next().await != Asked::End {}
+    }
+}
+
+#[cfg(unix)]
+fn listen(kind: SignalKind) -> Result<Signal, Failure> {
+    signal(kind).map_err(|error| Failure::refused(format!("signals can't be listened for: {error}")))
+}

@@ -1,0 +1,5 @@
+//! What the proxy tells its operator: metrics and the access log.
+
+pub(crate) mod access_log;
+pub(crate) mod exchange;
+pub(crate) mod metrics;
