@@ -4,7 +4,10 @@
 
 #![cfg(unix)]
 
+mod admin;
 mod arguments;
+mod bad_requests;
+mod config;
 mod failures;
 mod fields;
 mod greedy;
@@ -12,6 +15,7 @@ mod http2;
 mod limits;
 mod operation;
 mod recording;
+mod reload;
 mod running;
 mod shared;
 mod smuggling;

@@ -136,7 +136,7 @@ async fn metrics_can_be_read_and_hold_nothing_that_clients_chose() {
 }
 
 /// Returns an upstream that answers when it is told to.
-async fn on_command() -> (Upstream, Arc<Notify>) {
+pub(crate) async fn on_command() -> (Upstream, Arc<Notify>) {
     let go = Arc::new(Notify::new());
     let wait = Arc::clone(&go);
     let upstream = Upstream::start(move |_: Request<Incoming>| {

@@ -40,9 +40,15 @@ pub(crate) struct Proxy {
 impl Proxy {
     /// Starts a proxy with metrics for an upstream, and waits until it listens.
     pub(crate) fn start(upstream: SocketAddr, args: &[&str]) -> Self {
+        let url = format!("http://{upstream}");
+        let own = ["--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--upstream", &url];
+        Self::spawn(upstream, &[&own, args].concat())
+    }
+
+    /// Starts a proxy with these arguments alone, and waits until it listens.
+    pub(crate) fn spawn(upstream: SocketAddr, args: &[&str]) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_tollgate"))
-            .args(["proxy", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0"])
-            .args(["--upstream", &format!("http://{upstream}")])
+            .arg("proxy")
             .args(args)
             .stdin(Stdio::null())
             .stdout(Stdio::null())

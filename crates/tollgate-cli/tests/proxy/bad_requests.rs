@@ -1,0 +1,103 @@
+//! Requests that are not HTTP: they are counted and logged, and can be limited.
+
+use super::config::file;
+use super::running::{Proxy, until};
+use super::upstream::{Upstream, hello};
+use super::wire::{get, metric, metric_is, send};
+use std::fs;
+use std::net::SocketAddr;
+use std::process::Command;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+/// Sends bytes, and returns what comes back until the connection is closed.
+async fn raw(to: SocketAddr, bytes: &[u8]) -> String {
+    let mut stream = TcpStream::connect(to).await.unwrap();
+    let _ = stream.write_all(bytes).await;
+    let mut answer = Vec::new();
+    let _ = super::running::within(stream.read_to_end(&mut answer)).await;
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+#[tokio::test]
+async fn they_are_in_the_metrics_and_the_access_log() {
+    let upstream = Upstream::start(hello).await;
+    let log = file("bad_requests.log", "");
+    let mut proxy = Proxy::start(upstream.address, &["--access-log", &log]);
+    let long_uri = format!("GET /{} HTTP/1.1\r\nHost: a\r\n\r\n", "a".repeat(70_000));
+    let many = format!("GET / HTTP/1.1\r\n{}\r\n", "A: b\r\n".repeat(200));
+    let large = format!("GET / HTTP/1.1\r\nHost: a\r\nA: {}\r\n\r\n", "a".repeat(40_000));
+    let mut http2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0".to_vec();
+    // A frame of headers on stream 0, which is a connection error.
+    http2.extend(b"\0\0\x01\x01\x04\0\0\0\0\x82");
+    for (kind, bytes, status) in [
+        ("malformed", &b"hello\r\n\r\n"[..], "400"),
+        ("malformed", b"GET / HTTP/1.1\r\n: a\r\n\r\n", "400"),
+        ("head-too-large", large.as_bytes(), "431"),
+        ("head-too-large", many.as_bytes(), "431"),
+        ("http2", &http2, "400"),
+    ] {
+        let name = format!("tollgate_bad_requests_total{{kind=\"{kind}\"}}");
+        let before = metric(proxy.metrics, &name).await;
+        let lines = fs::read_to_string(&log).unwrap().lines().count();
+        let answer = raw(proxy.address, bytes).await;
+        if kind != "http2" {
+            assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{kind}: {answer}");
+        }
+        metric_is(proxy.metrics, &name, before + 1.0).await;
+        until("it is logged", || fs::read_to_string(&log).unwrap().lines().count() == lines + 1);
+        let text = fs::read_to_string(&log).unwrap();
+        let line = text.lines().last().unwrap();
+        assert!(line.starts_with("127.0.0.1 - - [") && line.contains(&format!("\" {status} -")), "{line}");
+    }
+    // A target that is too long is told apart if all of the head is within the bound.
+    let uri = raw(proxy.address, long_uri.as_bytes()).await;
+    assert!(uri.starts_with("HTTP/1.1 431 ") || uri.starts_with("HTTP/1.1 414 "), "{uri}");
+    // What is well is not counted, and a client that leaves is not, either.
+    drop(TcpStream::connect(proxy.address).await.unwrap());
+    assert_eq!(get(proxy.address, "/", "").await.status, 200);
+    assert_eq!(metric(proxy.metrics, "tollgate_bad_requests_total{kind=\"malformed\"}").await, 2.0);
+    proxy.signal("TERM");
+    assert!(proxy.ended().success());
+    // The log can be replayed as it is.
+    let replay = Command::new(env!("CARGO_BIN_EXE_tollgate"))
+        .args(["replay", &log, "--strict", "--limit", "1/h"])
+        .output()
+        .unwrap();
+    assert!(replay.status.success(), "{}", String::from_utf8_lossy(&replay.stderr));
+}
+
+#[tokio::test]
+async fn a_target_that_is_too_long_is_a_kind_of_its_own() {
+    let upstream = Upstream::start(hello).await;
+    let proxy = Proxy::start(upstream.address, &["--max-header-size", "200000"]);
+    let request = format!("GET /{} HTTP/1.1\r\nHost: a\r\n\r\n", "a".repeat(70_000));
+    assert_eq!(send(proxy.address, &request).await.status, 414);
+    metric_is(proxy.metrics, "tollgate_bad_requests_total{kind=\"uri-too-long\"}", 1.0).await;
+}
+
+#[tokio::test]
+async fn an_address_that_has_sent_too_many_is_refused_at_the_door() {
+    let upstream = Upstream::start(hello).await;
+    let proxy = Proxy::start(upstream.address, &["--bad-request-limit", "2/h"]);
+    let large = format!("GET / HTTP/1.1\r\nHost: a\r\nA: {}\r\n\r\n", "a".repeat(40_000));
+    assert!(raw(proxy.address, b"hello\r\n\r\n").await.starts_with("HTTP/1.1 400 "));
+    assert_eq!(get(proxy.address, "/", "").await.status, 200);
+    // Too large a head counts as well, whoever has found it.
+    assert!(raw(proxy.address, large.as_bytes()).await.starts_with("HTTP/1.1 431 "));
+    metric_is(proxy.metrics, "tollgate_bad_requests_total{kind=\"head-too-large\"}", 1.0).await;
+    assert_eq!(raw(proxy.address, b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").await, "");
+    metric_is(proxy.metrics, "tollgate_connections_blocked_total", 1.0).await;
+    // The metrics have another address, and no limit.
+    assert_eq!(get(proxy.metrics, "/live", "").await.status, 200);
+}
+
+#[tokio::test]
+async fn a_trusted_proxy_is_never_refused() {
+    let upstream = Upstream::start(hello).await;
+    let proxy = Proxy::start(upstream.address, &["--bad-request-limit", "1/h", "--trust", "127.0.0.0/8"]);
+    for _ in 0..3 {
+        assert!(raw(proxy.address, b"hello\r\n\r\n").await.starts_with("HTTP/1.1 400 "));
+    }
+    assert_eq!(get(proxy.address, "/", "").await.status, 200);
+}

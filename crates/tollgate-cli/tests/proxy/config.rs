@@ -1,0 +1,167 @@
+//! `--config FILE`: the options of the proxy from a file.
+
+use super::running::{Proxy, until};
+use super::upstream::{Upstream, hello};
+use super::wire::get;
+use std::fs;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::Command;
+
+/// Returns the path of a file with this content.
+pub(crate) fn file(name: &str, content: &str) -> String {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    fs::write(&path, content).unwrap();
+    path.into_os_string().into_string().unwrap()
+}
+
+/// Starts a proxy on free ports with a file and further arguments.
+fn start(path: &str, upstream: SocketAddr, args: &[&str]) -> Proxy {
+    Proxy::start(upstream, &[&["--config", path], args].concat())
+}
+
+/// Runs a proxy, which must exit with 2, and returns its standard error.
+fn refused(args: &[&str]) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_tollgate")).arg("proxy").args(args).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{args:?}: {said}");
+    assert!(output.stdout.is_empty());
+    said
+}
+
+#[tokio::test]
+async fn a_file_says_what_the_options_say() {
+    let upstream = Upstream::start(hello).await;
+    let path = file(
+        "proxy_all.toml",
+        &format!(
+            "listen = \"127.0.0.1:0\"\nmetrics = \"127.0.0.1:0\"\nupstream = \"http://{}\"\n\
+             limit = [\"a=9/h by ip\", \"b=1/h by path\"]\nstatus = 503\nmax-keys = 1_000\n\
+             skip-path = [\"/health\"]\nupstream-http2 = false\nheader-timeout = \"5s\"\n",
+            upstream.address
+        ),
+    );
+    let proxy = Proxy::spawn(upstream.address, &["--config", &path]);
+    let statuses = [
+        get(proxy.address, "/a", "").await.status,
+        get(proxy.address, "/a", "").await.status,
+        get(proxy.address, "/health", "").await.status,
+        get(proxy.address, "/health", "").await.status,
+    ];
+    assert_eq!(statuses, [200, 503, 200, 200]);
+}
+
+#[tokio::test]
+async fn the_command_line_takes_the_place_of_the_file() {
+    let upstream = Upstream::start(hello).await;
+    let path = file("proxy_place.toml", "limit = [\"a=1/h by ip\"]\nstatus = 503\n");
+    for (args, expected) in
+        [(&[][..], [200, 503]), (&["--status", "418"], [200, 418]), (&["--limit", "b=2/h by ip"], [200, 200])]
+    {
+        let proxy = start(&path, upstream.address, args);
+        let statuses = [get(proxy.address, "/", "").await.status, get(proxy.address, "/", "").await.status];
+        assert_eq!(statuses, expected, "{args:?}");
+    }
+}
+
+#[test]
+fn a_message_about_the_file_names_the_line_and_the_value() {
+    let head = "listen = \"127.0.0.1:0\"\nupstream = \"http://127.0.0.1:9\"\n";
+    for (text, parts) in [
+        ("limit = [\"a=ten by ip\"]", &[":3: --limit 'a=ten by ip': ", "expected"][..]),
+        ("limit = [\n  \"a=1/s by ip\",\n  \"b=0/s by ip\",\n]", &[":5: --limit 'b': 0 tokens "]),
+        (
+            "limit = [\n\"a=1/s by ip\",\n\"b=9/s burst 99 by ip\"]\nalgorithm = \"fixed-window\"",
+            &[":5: --limit 'b': "],
+        ),
+        ("max-keys = \"many\"", &[":3: invalid value 'many' for '--max-keys <N>'"]),
+        ("status = 200", &[":3: invalid value '200' for '--status <CODE>'", "400..=599"]),
+        ("listn = 1", &[":3: unknown setting `listn`: expected one of listen, upstream, "]),
+        ("config = \"x\"", &[":3: unknown setting `config`"]),
+        (
+            "upstream-http2 = \"yes\"",
+            &[":3: invalid upstream-http2 of the type string: expected true or false"],
+        ),
+        ("max-keys = true", &[":3: invalid max-keys of the type boolean: expected a text or a number"]),
+        ("max-keys = [1]", &[":3: invalid max-keys of the type array"]),
+        ("limit = [[\"a\"]]", &[":3: invalid limit of the type array: expected a text"]),
+        ("[limits]\nlimit = []", &[":3: unknown setting `limits`"]),
+        ("status = 429\nstatus = 430", &[":4: ", "duplicate"]),
+        ("status = ", &[":3: "]),
+        ("full = \"perhaps\"", &[":3: invalid value 'perhaps' for '--full <POLICY>'", "deny, allow, share"]),
+        ("shadow = [\"x\"]", &[":3: invalid --shadow `x`: expected the name of a --limit"]),
+        ("trust = [\"10.0.0.0/8\",\n\"localhost\"]", &[":4: invalid --trust `localhost`"]),
+        ("redis-lease = 5", &["--redis <URL>"]),
+        ("bad-request-limit = \"0/s\"", &[":3: --bad-request-limit: 0 tokens"]),
+    ] {
+        let path = file("proxy_refused.toml", &format!("{head}{text}\n"));
+        let said = refused(&["--config", &path]);
+        for part in parts {
+            let part =
+                if part.starts_with(':') { format!("proxy_refused.toml{part}") } else { (*part).to_owned() };
+            assert!(said.contains(&part), "{text}: expected {part} in {said}");
+        }
+        assert!(!said.contains("panicked"), "{said}");
+    }
+}
+
+#[test]
+fn a_message_about_the_command_line_names_no_line() {
+    let path = file("proxy_unnamed.toml", "limit = [\"a=1/s by ip\"]\nupstream = \"http://127.0.0.1:9\"\n");
+    let said = refused(&["--config", &path, "--listen", "here"]);
+    assert!(said.starts_with("tollgate: invalid value 'here' for '--listen <ADDR>'"), "{said}");
+    let said = refused(&["--config", &path]);
+    assert!(said.contains("not provided: --listen <ADDR>"), "{said}");
+    let said = refused(&["--config", "/nowhere/proxy.toml"]);
+    assert!(said.contains("cannot read the file of --config, /nowhere/proxy.toml: "), "{said}");
+}
+
+#[test]
+fn the_page_of_settings_names_every_option_and_no_other() {
+    let output = Command::new(env!("CARGO_BIN_EXE_tollgate")).args(["proxy", "--help"]).output().unwrap();
+    let help = String::from_utf8(output.stdout).unwrap();
+    let page = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/proxy.md")).unwrap();
+    let mut options: Vec<&str> = help
+        .lines()
+        .filter_map(|line| {
+            line.trim_start().trim_start_matches("-l, ").trim_start_matches("-a, ").strip_prefix("--")
+        })
+        .map(|line| {
+            &line[..line.find(|c: char| !c.is_ascii_alphanumeric() && c != '-').unwrap_or(line.len())]
+        })
+        .filter(|option| !["help", "version"].contains(option))
+        .collect();
+    options.sort_unstable();
+    options.dedup();
+    let mut rows: Vec<&str> = page
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `")?.split('`').next()?.strip_prefix("--"))
+        .collect();
+    rows.sort_unstable();
+    assert_eq!(rows, options);
+    // Each default in the help is in the option's row.
+    for option in options {
+        let row = page.lines().find(|line| line.starts_with(&format!("| `--{option}`"))).unwrap();
+        let is_option = |line: &&str| {
+            let line = line.trim_start();
+            line.starts_with("--") || (line.starts_with('-') && !line.starts_with("- "))
+        };
+        let after = help.split(&format!("--{option} <")).nth(1).unwrap_or_default();
+        let about = after.lines().take_while(|line| !is_option(line)).collect::<Vec<_>>().join("\n");
+        if let Some(default) = about.split("[default: ").nth(1).and_then(|rest| rest.split(']').next()) {
+            let default = default.split_whitespace().collect::<Vec<_>>().join(" ");
+            let row = row.replace('`', "");
+            assert!(row.contains(&default), "{option}: no default {default} in {row}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_example_file_starts_a_proxy() {
+    let upstream = Upstream::start(hello).await;
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/proxy.toml");
+    let log = file("proxy_example.log", "");
+    let proxy = start(path, upstream.address, &["--access-log", &log]);
+    assert_eq!(get(proxy.address, "/", "").await.status, 200);
+    until("the limits are told", || proxy.said().contains("limit per-ip: "));
+}
