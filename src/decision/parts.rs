@@ -5,7 +5,7 @@ use crate::time::Tick;
 use std::time::Duration;
 
 /// The figures of a decision that a limiter of another crate has made, to convert into a
-/// [`Decision`].
+/// [`Decision`](crate::Decision).
 ///
 /// ```
 /// use std::time::Duration;
@@ -41,7 +41,7 @@ pub struct DecisionParts {
     /// How long until all of `capacity` remains; [`Duration::MAX`] if that never happens.
     pub reset_after: Duration,
     /// How long until more than `remaining` is left. It is kept in milliseconds, rounded up; for 49
-    /// days or more, [`Decision::refill_after`] returns `reset_after` instead.
+    /// days or more, [`refill_after`](crate::Decision::refill_after) returns `reset_after` instead.
     pub refill_after: Duration,
     /// The time for which the limiter decided.
     pub at: Tick,

@@ -205,7 +205,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// As [`check`](Self::check).
     ///
     /// ```
-    /// #     /// # use tollgate::{Limiter, Quota, Tick};
+    /// # use std::time::Duration;
+    /// # use tollgate::{Limiter, Quota, Tick};
     /// let limiter: Limiter<str> = Limiter::builder(Quota::per_second(1)).build()?;
     /// let noon = Tick::from_nanos(1_000);
     /// assert!(limiter.check_at("alice", 1, noon).is_allowed());

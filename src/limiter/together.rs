@@ -314,6 +314,33 @@ pub struct DeniedBy {
 }
 
 impl DeniedBy {
+    /// Returns the one that binds of several limits' decisions, which each have an index; `None` if
+    /// all of them allow the request.
+    ///
+    /// This is the rule of [`check_all`], for those who ask the limits in another way: one after
+    /// the other over a network, for example.
+    ///
+    /// ```
+    /// use tollgate::{Clock, DeniedBy, Quota, SingleLimiter};
+    ///
+    /// let limiter = |quota| SingleLimiter::builder(quota).clock(Clock::manual()).build();
+    /// let limiters = [limiter(Quota::per_second(1))?, limiter(Quota::per_day(1))?];
+    /// let ask = || DeniedBy::among(limiters.iter().map(|limiter| limiter.check()).enumerate());
+    ///
+    /// assert_eq!(ask(), None);
+    /// assert_eq!(ask().map(|denied| denied.index()), Some(1));
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn among(decisions: impl IntoIterator<Item = (usize, Decision)>) -> Option<Self> {
+        let denials = decisions.into_iter().filter_map(|(index, decision)| {
+            let denied = decision.into_result().err()?;
+            Some(Self { index, denied })
+        });
+        let wait = |denied: &Self| denied.decision().retry_after().unwrap_or(Duration::MAX);
+        // Only a longer wait replaces the earlier one, so the first of equal waits binds.
+        denials.reduce(|longest, next| if wait(&next) > wait(&longest) { next } else { longest })
+    }
+
     /// The index of the charge that binds.
     ///
     /// Of the charges that deny the request, it is the one with the longest
@@ -396,14 +423,7 @@ pub fn check_all(charges: &mut [Charge<'_>]) -> Result<(), DeniedBy> {
     }
     let denials = charges.iter().enumerate();
     let denials = denials.filter_map(|(index, charge)| Some((index, *charge.denial()?)));
-    let wait = |decision: &Decision| decision.retry_after().unwrap_or(Duration::MAX);
-    // Only a longer wait replaces the earlier one, so the first of equal waits binds.
-    let binding =
-        denials.reduce(|longest, next| if wait(&next.1) > wait(&longest.1) { next } else { longest });
-    match binding.map(|(index, decision)| (index, decision.into_result())) {
-        Some((index, Err(denied))) => Err(DeniedBy { index, denied }),
-        _ => Ok(()),
-    }
+    DeniedBy::among(denials).map_or(Ok(()), Err)
 }
 
 /// Charges all but the shadows, in their order. If one denies, it refunds the charges before it and

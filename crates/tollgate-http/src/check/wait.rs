@@ -28,8 +28,7 @@ use http::request::Parts;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
-use tollgate::{Chargeable, Decision, ToKey, check_all};
+use tollgate::{Chargeable, Decision, DeniedBy, ToKey, check_all};
 
 /// A future that returns the request with its verdict.
 pub(crate) type Judging = Pin<Box<dyn Future<Output = (Parts, Verdict)> + Send>>;
@@ -50,16 +49,16 @@ async fn decide(judge: &Judge, head: RequestHead<'_>, asked: &Asked<'_>) -> Verd
     let Asked { local, shared } = asked;
     let mut local_answers: Vec<Decision> = local.iter().map(|bound| bound.peek_n(bound.cost)).collect();
     let mut shared_answers = Vec::new();
-    if binding(said(judge, asked, &local_answers, &[])).is_none() {
+    if binding(&said(judge, asked, &local_answers, &[])).is_none() {
         shared_answers = charge_shared(shared).await;
-        if binding(said(judge, asked, &[], &shared_answers)).is_none() {
+        if binding(&said(judge, asked, &[], &shared_answers)).is_none() {
             local_answers = charge_local(judge, local);
         }
     }
     let response = {
         let said = said(judge, asked, &local_answers, &shared_answers);
+        let binding = binding(&said);
         let said = said.iter().copied();
-        let binding = binding(said.clone());
         judge.tell(head, said.clone(), binding);
         match binding {
             None => {
@@ -107,10 +106,9 @@ fn said<'r>(
     answers.into_iter().map(|(limit, decision)| Said { limit: &judge.limits[limit], decision }).collect()
 }
 
-/// Returns the binding limit, by the rule of [`check_all`]: of those that refuse, the first that
-/// has the longest wait.
-fn binding<'r>(said: impl IntoIterator<Item = Said<'r>>) -> Option<Said<'r>> {
-    let wait = |said: &Said<'_>| said.decision.retry_after().unwrap_or(Duration::MAX);
-    let refusing = said.into_iter().filter(Said::refuses);
-    refusing.reduce(|longest, said| if wait(&said) > wait(&longest) { said } else { longest })
+/// Returns the binding limit, as [`check_all`] does.
+fn binding<'r>(said: &[Said<'r>]) -> Option<Said<'r>> {
+    let refusing = said.iter().enumerate().filter(|(_, said)| said.refuses());
+    let denied = DeniedBy::among(refusing.map(|(index, said)| (index, *said.decision)))?;
+    Some(said[denied.index()])
 }
