@@ -2,7 +2,7 @@
 
 use crate::sync::{
     AtomicPtr,
-    Ordering::{Acquire, Release},
+    Ordering::{Acquire, Relaxed, Release},
 };
 use std::marker::PhantomData;
 use std::ptr;
@@ -14,7 +14,7 @@ use std::ptr;
 ///
 /// | edge | release side | acquire side | what becomes visible | loom test that fails if it is weakened |
 /// |---|---|---|---|---|
-/// | set | `OnceLink::get_or` | `OnceLink::get`, `OnceLink::get_or` | the value | `places_come_and_go_and_each_has_one_owner`, `a_refund_races_a_refund_of_one_chunk` |
+/// | set | `OnceLink::get_or` | `OnceLink::get`, `OnceLink::get_or` | the value | `a_value_that_is_found_is_seen_whole`, `two_set_a_value_and_both_get_the_first` |
 #[derive(Debug)]
 pub(crate) struct OnceLink<T> {
     to: AtomicPtr<T>,
@@ -60,9 +60,8 @@ impl<T> OnceLink<T> {
 #[allow(unsafe_code)]
 impl<T> Drop for OnceLink<T> {
     fn drop(&mut self) {
-        // ORDERING: acquire side of *set*. (The owner may have become the owner without seeing the
-        // value.)
-        let to = self.to.load(Acquire);
+        // ORDERING: relaxed; `&mut self` comes after all that other threads did with the holder.
+        let to = self.to.load(Relaxed);
         if !to.is_null() {
             // SAFETY: it came from a box, and no other thread can reach it.
             drop(unsafe { Box::from_raw(to) });
