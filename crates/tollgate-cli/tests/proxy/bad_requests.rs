@@ -83,7 +83,7 @@ async fn an_address_that_has_sent_too_many_is_refused_at_the_door() {
     let large = format!("GET / HTTP/1.1\r\nHost: a\r\nA: {}\r\n\r\n", "a".repeat(40_000));
     assert!(raw(proxy.address, b"hello\r\n\r\n").await.starts_with("HTTP/1.1 400 "));
     assert_eq!(get(proxy.address, "/", "").await.status, 200);
-    // Too large a head counts as well, whoever has found it.
+    // A head that is too large counts as well.
     assert!(raw(proxy.address, large.as_bytes()).await.starts_with("HTTP/1.1 431 "));
     metric_is(proxy.metrics, "tollgate_bad_requests_total{kind=\"head-too-large\"}", 1.0).await;
     assert_eq!(raw(proxy.address, b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").await, "");
