@@ -159,7 +159,7 @@
 //!
 //! None is on by default.
 //!
-//! - `serde`: [settings](crate::settings) and [texts](crate::text) of limits are read and written.
+//! - `serde`: [`settings`] and [texts](crate::text) of limits are read and written.
 //! - `tracing`: the layer emits an event for each refusal and each request without a key.
 
 mod check;
