@@ -4,7 +4,7 @@
 //! [`Exchange`](telemetry::exchange::Exchange), passes the limits ([`limits`], the library's own
 //! layer and nothing else), and is forwarded to the [`Upstream`]. Bodies are streamed frame by
 //! frame, at the speed of the slower side, and are never held whole. SIGHUP replaces the limits
-//! ([`reload`]); operators look at them through [`admin`].
+//! (`reload`); operators look at them through `admin`.
 
 mod activity;
 mod admin;
