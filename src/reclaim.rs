@@ -94,10 +94,10 @@
 //! |---|---|---|---|---|
 //! | link | `Link::install`, `Link::advance` | `Link::load`, `Link::follow` | all that was done to the value before it was linked, and that the age of its birth has come | `nothing_is_freed_under_a_guard`, `two_retire_and_each_value_is_freed_once` |
 //! | aged | `Registry::end_age` | `Registry::age` | that what was retired before is unlinked | `who_reads_a_new_age_finds_what_was_retired_unlinked` |
-//! | left | `Participant::set` | `Participant::interval`, `Participant::is_free_and_taken` | all that was read under guards that are dropped | `nothing_is_freed_under_a_guard`, `a_participant_is_handed_on_with_all_that_was_read_there` |
+//! | left | `Participant::set` | `Participant::interval`, `Participant::is_free_and_taken` | all that was read under guards that are dropped | `nothing_is_freed_under_a_guard`, `a_participant_that_is_left_under_a_guard_is_taken_over_after_it` |
 //! | listed | `Registry::join` | `Registry::all` | the participant itself | `participants_are_handed_on_while_values_are_retired` |
-//! | handed on | `Participant::leave` | `Participant::is_free_and_taken` | the state in which the last thread left it | `participants_are_handed_on_while_values_are_retired` |
-//! | bag | `Bag::put`, `Bag::put_back` | `Bag::take` | the value, its header, and that it is unlinked | `two_retire_and_each_value_is_freed_once`, `a_long_bag_is_shared_and_each_value_is_freed_once` |
+//! | handed on | `Participant::leave` | `Participant::is_free_and_taken` | the state in which the last thread left it | `a_participant_that_is_left_under_a_guard_is_taken_over_after_it` |
+//! | bag | `Bag::put`, `Bag::put_back` | `Bag::take` | the value, its header, and that it is unlinked | `two_retire_and_each_value_is_freed_once`, `a_value_that_is_put_back_is_whole_for_the_next_collection` |
 //!
 //! The edge *barrier* is in the documentation of `barrier`, and *set* in that of `once`.
 

@@ -542,6 +542,66 @@ fn a_participant_is_handed_on_with_all_that_was_read_there() {
     seen.expect(&["(false, 0)", "(true, 1)"]);
 }
 
+/// The third guard of a thread has a participant that is left while the guard is held. It is taken
+/// over only when the guard is dropped, and then the new thread sees what was read under it.
+/// Without the barrier.
+#[test]
+fn a_participant_that_is_left_under_a_guard_is_taken_over_after_it() {
+    let seen = Seen::default();
+    let note = seen.clone();
+    explore(Bound::Preemptions(3), Halves::Nothing, move |threads| {
+        let chain = Chain::new();
+        // Loom does not explore this.
+        let third = std::sync::Arc::new(AtomicUsize::new(0));
+        let reader = threads.spawn({
+            let (chain, third) = (Arc::clone(&chain), std::sync::Arc::clone(&third));
+            move || {
+                let others = [pin(), pin()];
+                let guard = pin();
+                third.store(std::ptr::from_ref(guard.participant()).addr(), SeqCst);
+                drop(others);
+                chain.load(&guard).look();
+                chain.touch();
+            }
+        });
+        chain.touch();
+        let mine = std::ptr::from_ref(pin().participant()).addr();
+        let is_taken_over = mine == third.load(SeqCst);
+        // Otherwise nothing orders the reader without the barrier.
+        if is_taken_over {
+            assert!(chain.replace());
+            chain.collect();
+            chain.collect();
+        }
+        note.note((is_taken_over, chain.ledger.freed(0)));
+        reader.join().unwrap();
+        drop_and_count(chain);
+    });
+    seen.expect(&["(false, 0)", "(true, 1)"]);
+}
+
+/// A collection puts a value back that another thread has retired, and a third thread frees it.
+/// Without the barrier, which would order all three.
+#[test]
+fn a_value_that_is_put_back_is_whole_for_the_next_collection() {
+    let seen = Seen::default();
+    let note = seen.clone();
+    explore(Bound::Preemptions(1), Halves::Nothing, move |threads| {
+        let chain = Chain::new();
+        let collect = [(); 2].map(|()| {
+            let chain = Arc::clone(&chain);
+            threads.spawn(move || chain.collect())
+        });
+        (0..3).for_each(|_| assert!(chain.replace()));
+        for collects in collect {
+            collects.join().unwrap();
+        }
+        note.note((0..3).map(|id| chain.ledger.freed(id)).sum::<usize>());
+        drop_and_count(chain);
+    });
+    seen.expect_among(&["0", "3"]);
+}
+
 /// Two threads replace the same value, or one after the other, and collect.
 fn two_retire(halves: Halves, bound: Bound) {
     let seen = Seen::default();

@@ -3,7 +3,7 @@
 
 use crate::sync::{
     Atomic, AtomicPtr,
-    Ordering::{AcqRel, Acquire, Relaxed, Release},
+    Ordering::{Acquire, Relaxed, Release},
 };
 use std::ptr;
 
@@ -99,9 +99,9 @@ impl Registry {
 
     /// Ends an age, and returns it: the values that were unlinked before are retired in it.
     pub(super) fn end_age(&self) -> u64 {
-        // ORDERING: release side of *aged*. Acquire, so that it also releases what the threads that
-        // ended earlier ages did before.
-        self.age.fetch_add(1, AcqRel)
+        // ORDERING: release side of *aged*. The age is changed by this operation alone, so a thread
+        // that reads a later age is ordered after all that ended earlier ones (release sequence).
+        self.age.fetch_add(1, Release)
     }
 
     /// Takes a participant that no thread has, or adds a new one.
