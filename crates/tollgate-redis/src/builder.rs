@@ -342,8 +342,8 @@ impl<K: StoreKey + ?Sized> SharedBuilder<K> {
     }
 }
 
-/// Sets the lease of a rule. If the quota is too small for it and `shrinks`, this sets the largest
-/// lease that is possible, and returns `None` if there is none.
+/// Sets the lease of a rule, and returns it. If the quota is too small for it and `shrinks`, the
+/// rule gets the largest lease that its quota allows; `None` if it allows no lease.
 fn largest_lease(rule: &mut Rule, mut lease: u64, shrinks: bool) -> Result<Option<u64>, BuildError> {
     loop {
         match rule.lease(lease) {

@@ -64,7 +64,7 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
         self.classes.iter().position(|(name, _)| name == class).map(|place| place + 1)
     }
 
-    /// Returns the class of a number, the default class if there is none.
+    /// Returns the class of a number. A number that no class has stands for the default class.
     pub(crate) fn tier(&self, class: usize) -> &Tier {
         let named = class.checked_sub(1).and_then(|place| self.classes.get(place));
         named.map_or(&self.default, |(_, tier)| tier)
@@ -117,7 +117,7 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     }
 
     /// Checks each pair of a key and a cost, in the given order; with a single server, in one round
-    /// trip. The store is always request, unless counts may stay
+    /// trip. The store is always asked, unless counts may stay
     /// [unsynchronized](crate::SharedBuilder::max_unsynced).
     ///
     /// ```no_run

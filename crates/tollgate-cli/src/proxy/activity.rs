@@ -1,11 +1,15 @@
 //! Whether anything moves on a client's connection.
 //!
-//! [`Activity`] holds independent numbers that only decide when a connection is given up. Nothing
-//! is published through them, so all its operations are relaxed.
+//! [`Activity`] holds numbers that only decide when a connection is given up. Its operations are
+//! relaxed but for one pair: where a response begins, it is counted among those that are sent
+//! before it leaves those that wait, so that the connection never seems idle in between.
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicU8, AtomicU64, AtomicUsize,
+    Ordering::{Acquire, Relaxed, Release},
+};
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
@@ -80,11 +84,11 @@ impl Activity {
     /// of its own. A response that stalls may take twice `idle`, so that a body which waits for
     /// the upstream ends by itself, and other requests of the connection continue.
     pub(crate) fn standing(&self, head: Duration, idle: Duration) -> Standing {
-        // ORDERING: relaxed here and below, as the page says.
-        if self.waiting.load(Relaxed) > 0 {
+        // ORDERING: acquire: if a response has left those that wait, it is seen below.
+        if self.waiting.load(Acquire) > 0 {
             return Standing::For(idle);
         }
-        // ORDERING: relaxed.
+        // ORDERING: relaxed, as the page says.
         let is_sending = self.sending.load(Relaxed) > 0;
         let (allowed, over) = if is_sending { (idle * 2, Standing::Stalled) } else { (head, Standing::Idle) };
         allowed.checked_sub(self.still()).filter(|left| !left.is_zero()).map_or(over, Standing::For)
@@ -138,12 +142,12 @@ pub(crate) struct InProgress {
 impl InProgress {
     /// The response has begun.
     pub(crate) fn answered<B>(mut self, body: B) -> Sending<B> {
-        // ORDERING: relaxed, as the page says. The second is counted before the first is
-        // discounted, so that the connection never seems idle.
-        self.activity.sending.fetch_add(1, Relaxed);
-        self.activity.waiting.fetch_sub(1, Relaxed);
-        self.is_sending = true;
         self.activity.touch();
+        // ORDERING: relaxed; published by the next.
+        self.activity.sending.fetch_add(1, Relaxed);
+        // ORDERING: release: publishes the count above, and the time.
+        self.activity.waiting.fetch_sub(1, Release);
+        self.is_sending = true;
         Sending { body, progress: self }
     }
 }

@@ -82,6 +82,9 @@ characters than letters, digits and hyphens (X_Forwarded_For), as nginx does by 
 trailers that belong before the body. A request with two hosts or two lengths gets 400; a response
 with a length and chunks, or with two lengths, becomes a 502.
 
+SIGHUP reads the file of --config again, applies the options under \"Limits\", and opens the access
+log again; if anything is refused, nothing changes.
+
 SIGINT and SIGTERM end the proxy: it stops accepting, lets open requests finish (but closes
 WebSockets), and exits with 0. A second signal ends it immediately, with 1. Invalid
 arguments exit with 2.";
@@ -239,7 +242,8 @@ pub(crate) struct ProxyArgs {
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = time, help_heading = "Upstream")]
     request_timeout: Duration,
 
-    /// Where to serve metrics for Prometheus, at /metrics: an address that clients can't reach
+    /// Where operators get metrics for Prometheus (/metrics), health (/live, /ready) and the states
+    /// of keys (/limits): an address that clients can't reach
     #[arg(long, value_name = "ADDR", value_parser = address, help_heading = "Operation")]
     metrics: Option<SocketAddr>,
 
@@ -332,10 +336,12 @@ impl ProxyArgs {
     ///
     /// An invalid upstream, limit or network.
     pub(crate) fn settings(self, config: Option<ConfigFile>) -> Result<Settings, Failure> {
-        match (self.validated(), config) {
-            (Ok(settings), config) => Ok(Settings { config, ..settings }),
-            (Err(failure), Some(config)) => Err(config.located(failure)),
-            (Err(failure), None) => Err(failure),
+        match self.validated() {
+            Ok(settings) => Ok(Settings { config, ..settings }),
+            Err(failure) => Err(match config {
+                Some(config) => config.located(failure),
+                None => failure,
+            }),
         }
     }
 

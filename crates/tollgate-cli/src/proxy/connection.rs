@@ -1,7 +1,7 @@
 //! The connections of clients: their places under the caps, and their sockets.
 
 use std::io::{self, IoSlice};
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -10,13 +10,14 @@ use scc::hash_map::Entry;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::OwnedSemaphorePermit;
+use tollgate_http::KeyPart;
 
 use crate::proxy::activity::Activity;
 use crate::proxy::telemetry::metrics::Metrics;
 
 /// The open connections of each address. It holds an entry for each address that has any.
 pub(crate) struct Addresses {
-    open: scc::HashMap<IpAddr, usize>,
+    open: scc::HashMap<KeyPart<'static>, usize>,
     most: usize,
     ipv6_prefix: u8,
 }
@@ -30,8 +31,8 @@ impl Addresses {
 
     /// Counts a connection of this address until the place is dropped; `None` if it has too many.
     pub(crate) fn enter(self: &Arc<Self>, ip: IpAddr) -> Option<Place> {
-        let network = network(ip, self.ipv6_prefix);
-        match self.open.entry_sync(network) {
+        let network = KeyPart::address(ip, self.ipv6_prefix);
+        match self.open.entry_sync(network.clone()) {
             Entry::Occupied(open) if *open.get() >= self.most => return None,
             Entry::Occupied(mut open) => *open.get_mut() += 1,
             Entry::Vacant(none) => drop(none.insert_entry(1)),
@@ -43,7 +44,7 @@ impl Addresses {
 /// One connection of an address, counted until this is dropped.
 pub(crate) struct Place {
     addresses: Arc<Addresses>,
-    network: IpAddr,
+    network: KeyPart<'static>,
 }
 
 impl Drop for Place {
@@ -52,18 +53,6 @@ impl Drop for Place {
             *open -= 1;
             *open == 0
         });
-    }
-}
-
-/// Returns an IPv4 address as it is, and an IPv6 address without the bits behind the prefix.
-pub(crate) fn network(ip: IpAddr, ipv6_prefix: u8) -> IpAddr {
-    match ip.to_canonical() {
-        IpAddr::V6(v6) => {
-            let host_bits = 128_u32.saturating_sub(u32::from(ipv6_prefix));
-            let mask = u128::MAX.checked_shl(host_bits).unwrap_or(0);
-            IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() & mask))
-        }
-        v4 => v4,
     }
 }
 
@@ -169,16 +158,6 @@ mod tests {
         assert!(held.1.is_some() && enter("2001:db8::3").is_none() && enter("2001:db8:0:1::3").is_some());
         drop(held);
         assert!(addresses.open.is_empty(), "an address without connections takes no memory");
-    }
-
-    #[test]
-    fn any_prefix_makes_a_network() {
-        let ip: IpAddr = "2001:db8::1".parse().expect("an address");
-        for (prefix, expected) in
-            [(0, "::"), (1, "::"), (32, "2001:db8::"), (127, "2001:db8::"), (128, "2001:db8::1")]
-        {
-            assert_eq!(network(ip, prefix).to_string(), expected, "/{prefix}");
-        }
     }
 
     #[tokio::test]

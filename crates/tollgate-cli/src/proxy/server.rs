@@ -80,18 +80,27 @@ impl Served {
         request.extensions_mut().insert(Arc::clone(activity));
         let exchange = Exchange::begin(&self.observer, &mut request, peer);
         let request = Lingering::of(request, Arc::clone(activity));
+        let response = if head_size(&request) > u64::from(max_header_size) {
+            self.bad_request(BadRequest::HeadTooLarge, peer);
+            too_large()
+        } else {
+            self.forwarded(request).await
+        };
+        exchange.answered(response).map(|body| progress.answered(body))
+    }
+
+    /// Forwards a request if the limits admit it.
+    async fn forwarded(
+        &self,
+        request: Request<Lingering>,
+    ) -> Response<Either<tollgate_http::Body<Answer>, Answer>> {
         let limited = self.limits.load().layer.as_ref().map(|layer| layer.layer(self.forward.clone()));
-        // Both services are always ready.
-        let response = match limited {
-            _ if head_size(&request) > u64::from(max_header_size) => {
-                self.bad_request(BadRequest::HeadTooLarge, peer);
-                Ok(too_large())
-            }
+        // Both services are always ready, and do not fail.
+        let Ok(response) = match limited {
             Some(mut limited) => limited.call(request).await.map(|response| response.map(Either::Left)),
             None => self.forward.clone().call(request).await.map(|response| response.map(Either::Right)),
         };
-        let Ok(response) = response;
-        exchange.answered(response).map(|body| progress.answered(body))
+        response
     }
 
     /// Counts a bad request, and charges its sender.

@@ -49,17 +49,14 @@ impl Trials {
         });
     }
 
-    /// Returns all limits, or a limit of no use but to be tried if there are none.
+    /// Returns all limits. A client on which no limit was built tries a limit that nobody uses.
     pub(crate) fn all(&self) -> Vec<Arc<Trial>> {
-        let live: Vec<_> = self.0.load().iter().filter_map(Weak::upgrade).collect();
-        if live.is_empty() {
-            let rule = Rule::new(Algorithm::TokenBucket, Quota::per_second(1)).ok();
-            let naming = rule.as_ref().map(|rule| Naming::new(UNNAMED, rule.letter(), None, false));
-            return rule
-                .iter()
-                .zip(naming)
-                .map(|(rule, naming)| Trial::of(UNNAMED, &naming, rule, None))
-                .collect();
+        let mut live: Vec<_> = self.0.load().iter().filter_map(Weak::upgrade).collect();
+        if live.is_empty()
+            && let Ok(rule) = Rule::new(Algorithm::TokenBucket, Quota::per_second(1))
+        {
+            let naming = Naming::new(UNNAMED, rule.letter(), None, false);
+            live.push(Trial::of(UNNAMED, &naming, &rule, None));
         }
         live
     }

@@ -45,7 +45,7 @@ fn a_key_that_changes_its_class_begins_anew_and_returns_to_what_it_used() {
             let limiter = builder(&client, &format!("changed-{algorithm}"), algorithm).build().unwrap();
             let [free, paid] = classes(&limiter);
             assert_eq!(exhaust(&limiter, free, "alice").await, FREE, "{algorithm}");
-            // A denial for want of the other class's tokens is none of this class.
+            // What the other class has used up does not count here.
             assert_eq!(limiter.check_n_as(paid, "alice", 30).await.remaining(), 70, "{algorithm}");
             assert!(!limiter.check("alice").await.is_allowed());
             assert_eq!(limiter.peek_as(paid, "alice").await.remaining(), 70);

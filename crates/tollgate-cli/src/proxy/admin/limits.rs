@@ -126,12 +126,12 @@ fn key_of(
     query: Option<&str>,
 ) -> Result<Key, String> {
     let Some(by) = &limit.key else { return Err("The limit has no keys.".to_owned()) };
-    let number = match query.map(|query| query.strip_prefix("alternative=").unwrap_or(query)) {
+    let number: Option<usize> = match query {
         None => Some(1),
-        Some(number) => number.parse().ok(),
+        Some(query) => query.strip_prefix("alternative=").and_then(|number| number.parse().ok()),
     };
     let count = by.alternatives.len();
-    let parts = number.and_then(|number: usize| by.alternatives.get(number.checked_sub(1)?));
+    let parts = number.and_then(|number| by.alternatives.get(number.checked_sub(1)?));
     let parts = parts.ok_or_else(|| {
         format!("The key of this limit ({by}) has alternatives 1 to {count}: ?alternative=1.")
     })?;
