@@ -11,7 +11,8 @@ mod upkeep;
 
 use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 use store::{Gate, IntoGate};
 use tollgate::{Algorithm, Clock, Equivalent, ExactKeys, Limiter, Quota, Source, Tick, ToKey};
 
@@ -192,7 +193,13 @@ fn logs_of_exact_keys_give_their_memory_back() {
     clock.advance(Duration::from_secs(3_600));
     while limiter.sweep(usize::MAX) {}
     assert!(limiter.is_empty());
-    assert!(limiter.bytes() < 100_000, "{}", limiter.bytes());
+    // Other tests of this process hold guards, each for a moment.
+    let begun = Instant::now();
+    while limiter.bytes() >= 100_000 {
+        assert!(begun.elapsed() < Duration::from_secs(60), "{}", limiter.bytes());
+        thread::yield_now();
+        limiter.sweep(1);
+    }
 }
 
 #[test]

@@ -149,6 +149,27 @@ fn exact_keys_stay_small_while_a_thread_is_parked() {
 /// Tables grow, evict and free while a thread is parked, also the table that the parked thread
 /// reads.
 #[test]
+fn a_sweep_gives_back_what_waited_for_a_parked_thread() {
+    let _alone = alone();
+    let clock = Clock::manual();
+    let builder = Limiter::<u64>::builder(Quota::per_hour(1_000)).algorithm(Algorithm::SlidingLog);
+    let limiter = builder.exact_keys().grace(Duration::ZERO).clock(&clock).build().unwrap();
+    for _ in 0..1_000 {
+        clock.advance(Duration::from_nanos(1));
+        (0..10).for_each(|key| assert!(limiter.check(&key).is_allowed()));
+    }
+    while_a_thread_is_parked(&other(), || {
+        clock.advance(Duration::from_secs(3_600));
+        while limiter.sweep(usize::MAX) {}
+        assert!(limiter.is_empty());
+        assert!(limiter.bytes() > 80_000, "it waits, and is counted: {} bytes", limiter.bytes());
+    });
+    // No key is left to forget.
+    assert!(!limiter.sweep(usize::MAX));
+    assert!(limiter.bytes() < 50_000, "{} bytes", limiter.bytes());
+}
+
+#[test]
 fn tables_grow_and_evict_while_a_thread_is_parked() {
     let _alone = alone();
     for is_own in [false, true] {

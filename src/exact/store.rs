@@ -248,6 +248,8 @@ impl<K: Eq + 'static> ExactStore<K> {
     /// idle for long enough since the last, the store is empty, or the evidence does not support
     /// `now` yet. The sweep began at `first`.
     pub(crate) fn begin_sweep(&self, now: Tick, first: Tick) -> Sweep {
+        // What was retired last may only need this collection to be freed.
+        self.evicted.retired.collect();
         if self.rounds.is_under_way() {
             return Sweep::UnderWay;
         }
