@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use http::{HeaderMap, Request, Response, StatusCode, Version};
+use http::{Request, Response, Version};
 use http_body_util::Either;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -26,7 +26,6 @@ use crate::proxy::bad_requests::{BadRequest, BadRequestLimit};
 use crate::proxy::connection::{Addresses, Connection};
 use crate::proxy::limits::Limits;
 use crate::proxy::linger::Lingering;
-use crate::proxy::problem_details::problem_details;
 use crate::proxy::telemetry::access_log::unread_line;
 use crate::proxy::telemetry::exchange::{CountedBody, Exchange, Observer};
 use crate::proxy::upstream::forward::{Answer, Forward};
@@ -74,18 +73,12 @@ impl Served {
         mut request: Request<Incoming>,
         peer: SocketAddr,
         activity: &Arc<Activity>,
-        max_header_size: u32,
     ) -> Response<Body> {
         let progress = activity.begin(request.version() == Version::HTTP_2);
         request.extensions_mut().insert(Arc::clone(activity));
         let exchange = Exchange::begin(&self.observer, &mut request, peer);
         let request = Lingering::of(request, Arc::clone(activity));
-        let response = if head_size(&request) > u64::from(max_header_size) {
-            self.bad_request(BadRequest::HeadTooLarge, peer);
-            too_large()
-        } else {
-            self.forwarded(request).await
-        };
+        let response = self.forwarded(request).await;
         exchange.answered(response).map(|body| progress.answered(body))
     }
 
@@ -103,39 +96,16 @@ impl Served {
         response
     }
 
-    /// Counts a bad request, and charges its sender.
-    fn bad_request(&self, kind: BadRequest, peer: SocketAddr) {
-        self.observer.metrics.bad_request(kind);
-        self.bad_requests.charge(peer.ip());
-    }
-
-    /// Counts and logs the request that hyper has answered by itself, if that ended a connection.
+    /// Counts and logs the request that hyper has answered by itself, if that ended a connection,
+    /// and charges its sender.
     fn ended(&self, error: &(dyn Error + Send + Sync + 'static), peer: SocketAddr) {
         let Some(kind) = BadRequest::of(error) else { return };
-        self.bad_request(kind, peer);
+        self.observer.metrics.bad_request(kind);
+        self.bad_requests.charge(peer.ip());
         if let Some(log) = &self.observer.log {
             log.write(unread_line(peer.ip(), kind.status()));
         }
     }
-}
-
-fn too_large<B>() -> Response<Either<B, Answer>> {
-    let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
-    problem_details(status, "The head of the request is too large.")
-        .map(|body| Either::Right(Either::Right(body)))
-}
-
-/// Returns the size of a request's head in bytes, about as it was sent over HTTP/1.1.
-fn head_size<B>(request: &Request<B>) -> u64 {
-    let uri = request.uri();
-    let target = uri.authority().map_or(0, |it| it.as_str().len())
-        + uri.path_and_query().map_or(0, |it| it.as_str().len());
-    let fields = |headers: &HeaderMap| -> usize {
-        // A colon, a space, and the end of the line.
-        headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 4).sum()
-    };
-    let first_line = request.method().as_str().len() + target + " HTTP/1.1\r\n ".len();
-    (first_line + fields(request.headers()) + 2) as u64
 }
 
 /// The open connections, which can be told to end.
@@ -233,10 +203,9 @@ impl Server {
         activity: Arc<Activity>,
         mut stopped: watch::Receiver<()>,
     ) {
-        let max_header_size = self.settings.max_header_size;
         let service = service_fn(|request| {
             let (service, activity) = (self.service.clone(), Arc::clone(&activity));
-            async move { Ok::<_, Infallible>(service.answer(request, peer, &activity, max_header_size).await) }
+            async move { Ok::<_, Infallible>(service.answer(request, peer, &activity).await) }
         });
         let connection = self.builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
         let mut connection = pin!(connection);

@@ -175,7 +175,7 @@ impl Metrics {
         }
     }
 
-    /// Counts a request that hyper has answered by itself, or one that is too large.
+    /// Counts a request that hyper has answered by itself.
     pub(crate) fn bad_request(&self, kind: BadRequest) {
         if let Some(at) = BadRequest::ALL.iter().position(|&other| other == kind) {
             self.bad_requests[at].inc();
