@@ -12,6 +12,7 @@ use http_body_util::{BodyExt, Empty};
 use hyper::body::Incoming;
 use std::convert::Infallible;
 use std::future::pending;
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::mpsc;
@@ -346,11 +347,15 @@ async fn a_refused_upload_that_waits_for_permission_is_not_asked_for_it() {
     let upstream = Upstream::start(echo).await;
     let proxy = Proxy::start(upstream.address, &["--limit", "a=1/h by ip"]);
     assert_eq!(get(proxy.address, "/", "").await.status, 200);
-    let mut client = TcpStream::connect(proxy.address).await.unwrap();
     let head = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 50\r\nExpect: 100-continue\r\n\r\n";
+    let begun = Instant::now();
+    let mut client = TcpStream::connect(proxy.address).await.unwrap();
     client.write_all(head.as_bytes()).await.unwrap();
-    let head = read_until(&mut client, "\r\n\r\n").await;
-    assert!(head.starts_with("HTTP/1.1 429"), "{head}");
+    let mut answer = String::new();
+    within(client.read_to_string(&mut answer)).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 429") && !answer.contains("100 Continue"), "{answer}");
+    // Nor is it waited for.
+    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
 }
 
 /// Reads a frame of HTTP/2: its type, its flags, its stream and its payload.

@@ -190,6 +190,24 @@ async fn the_access_log_is_opened_again() {
 }
 
 #[tokio::test]
+async fn a_log_that_cannot_be_opened_again_changes_nothing() {
+    let upstream = Upstream::start(hello).await;
+    let log = file("reload_no_log.log", "");
+    let limits = "limit = [\"a=2/h by ip\"]";
+    let it = Reloading::start(&upstream, "reload_no_log.toml", limits, &["--access-log", &log]);
+    assert_eq!(it.left("/").await, "r=1");
+    fs::remove_file(&log).unwrap();
+    fs::create_dir_all(&log).unwrap();
+    fs::write(&it.path, "limit = [\"a=100/h by ip\"]").unwrap();
+    it.proxy.signal("HUP");
+    until("it is refused", || it.proxy.said().contains("nothing is reloaded: "));
+    // Gone before anything can fail: the next run of this test makes a file of this name.
+    fs::remove_dir(&log).unwrap();
+    assert!(it.proxy.said().contains("reload_no_log.log' cannot be written"), "{}", it.proxy.said());
+    assert_eq!((it.left("/").await.as_str(), it.status("/").await), ("r=0", 429));
+}
+
+#[tokio::test]
 async fn requests_in_progress_are_not_disturbed() {
     use tokio::io::AsyncWriteExt;
     use tokio::net::TcpStream;
