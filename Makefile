@@ -44,9 +44,9 @@ PEERS ?=
 PROFILE ?= lto
 
 # The crates that are published.
-CRATES := tollgate tollgate-http tollgate-redis tollgate-cli
+CRATES := tollgate tollgate-http tollgate-wait tollgate-redis tollgate-cli
 MANIFESTS := Cargo.toml $(patsubst %,crates/%/Cargo.toml,$(filter-out tollgate,$(CRATES)))
-LIBRARIES := -p tollgate -p tollgate-http -p tollgate-redis
+LIBRARIES := -p tollgate -p tollgate-http -p tollgate-wait -p tollgate-redis
 # Packages outside of the workspace.
 OUTSIDE := loom-tests benches/peers fuzz tests/shuttle benches/instructions
 

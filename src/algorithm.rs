@@ -31,6 +31,11 @@ pub enum Algorithm {
     LeakyBucket,
     /// A leaky bucket as a queue: an allowed request is told when it may start
     /// ([`Decision::start_after`](crate::Decision::start_after)).
+    ///
+    /// Its turns are given out when requests are admitted, so it is for requests that are not taken
+    /// back. A request that gives up leaves its turn empty; a refund of the last turns lets others
+    /// start early. For callers that may give up, or must not wait past a deadline, there are the
+    /// queues of [`tollgate-wait`](https://docs.rs/tollgate-wait).
     LeakyQueue,
     /// A count for each window, with fixed boundaries: see
     /// [`FixedWindow`](crate::rule::FixedWindow).

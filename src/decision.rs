@@ -299,6 +299,9 @@ impl Decision {
     /// Zero for every other algorithm and for a denial; [`Duration::MAX`] if the turn of the
     /// request is after [`Tick::MAX`].
     ///
+    /// The turn is charged, so a caller that gives up before it leaves a gap in which nobody
+    /// starts. For callers that may give up, see [`Algorithm::LeakyQueue`](crate::Algorithm::LeakyQueue).
+    ///
     /// ```
     /// # use std::time::Duration;
     /// # use tollgate::{Algorithm, Clock, Quota, SingleLimiter};

@@ -71,6 +71,8 @@
 //!
 //! - [`tollgate-http`](https://docs.rs/tollgate-http): a tower layer for axum, hyper, tonic and
 //!   other HTTP servers.
+//! - [`tollgate-wait`](https://docs.rs/tollgate-wait): callers that wait for their turn, in order,
+//!   with deadlines.
 //! - [`tollgate-redis`](https://docs.rs/tollgate-redis): limits that machines share through Redis
 //!   or Valkey.
 //! - [`tollgate-cli`](https://docs.rs/tollgate-cli): the program `tollgate`, which replays access

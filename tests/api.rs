@@ -11,9 +11,10 @@ use std::{env, fs};
 use syn::{Attribute, Fields, ImplItem, Item, Type, UseTree, Visibility};
 
 /// The libraries, each with its source.
-const CRATES: [(&str, &str); 3] = [
+const CRATES: [(&str, &str); 4] = [
     ("tollgate", "src"),
     ("tollgate_http", "crates/tollgate-http/src"),
+    ("tollgate_wait", "crates/tollgate-wait/src"),
     ("tollgate_redis", "crates/tollgate-redis/src"),
 ];
 

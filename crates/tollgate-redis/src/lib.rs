@@ -100,6 +100,7 @@
 //!   a `SharedLimiter<tollgate_http::Key>`. The implementations are here and not in
 //!   `tollgate-http`, so that a service with local limits never compiles a Redis client. They must
 //!   be in one of the two crates, because of the orphan rule.
+//! - `wait`: callers can wait for a shared limit, by `tollgate_wait::WaitQueues`.
 //! - `tls`: addresses with `rediss://`, by rustls. Without it no TLS is compiled, and such an
 //!   address is refused.
 //!
@@ -108,6 +109,8 @@
 //! Everything runs inside tokio, with its timer and I/O enabled. Nothing is connected or started
 //! before the first check.
 
+#[cfg(any(feature = "http", feature = "wait"))]
+mod adapters;
 mod builder;
 mod classes;
 mod client;
@@ -116,8 +119,6 @@ mod core;
 mod error;
 mod fallback;
 mod health;
-#[cfg(feature = "http")]
-mod layer;
 mod lease;
 mod limiter;
 mod name;

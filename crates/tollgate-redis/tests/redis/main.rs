@@ -23,3 +23,5 @@ mod topologies;
 mod unknown;
 mod unsynced;
 mod vectors;
+#[cfg(feature = "wait")]
+mod wait;

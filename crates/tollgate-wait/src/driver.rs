@@ -1,0 +1,196 @@
+//! What one waiter does from its call to its charge.
+//!
+//! ```text
+//!            nobody waits          denied, in time               first
+//!   call ------------------> ask ------------------> last place ------> ask ---> admitted: leave
+//!     |  somebody waits                                ^                 |
+//!     +------> would it be in time? -------------------+                 | denied
+//!                                                                        v
+//!                                                                 sleep, ask again
+//! ```
+//!
+//! A waiter that lost its place because it stood still comes back to it as soon as it is polled.
+//!
+//! Whoever is asked to leave, by an error or by being dropped, leaves by `Waiter`'s drop, which
+//! calls the next one. Nothing is awaited between the charge and the end of the future, so a charge
+//! is never lost with a future that is dropped (but for limits that take time to answer).
+
+use crate::error::WaitError;
+use crate::limiter::Waitable;
+use crate::line::{First, Place};
+use crate::lines::{Joined, LineId, Lines, Waiter};
+use crate::settings::WaitSettings;
+use crate::turn::Turn;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tollgate::{Decision, Outcome};
+
+/// One wait: what is asked of whom, and how long it may take.
+pub(crate) struct Wait<'w, L, Q: ?Sized, S> {
+    pub(crate) lines: &'w Lines,
+    pub(crate) id: LineId,
+    pub(crate) settings: &'w WaitSettings,
+    pub(crate) limiter: &'w L,
+    pub(crate) sleep: &'w S,
+    pub(crate) key: &'w Q,
+    pub(crate) cost: u64,
+    pub(crate) max_wait: Option<Duration>,
+}
+
+/// What a sleeping waiter was woken by.
+enum Woken {
+    /// By its timer, or by those before it.
+    Turn,
+    /// The first has not acted for so long that it loses its place.
+    Overdue(First),
+    /// The longest wait is over.
+    Expired(Duration),
+}
+
+impl<L, Q, S, F> Wait<'_, L, Q, S>
+where
+    L: Waitable<Q>,
+    Q: ?Sized,
+    S: Fn(Duration) -> F,
+    F: Future<Output = ()>,
+{
+    pub(crate) async fn run(&self) -> Result<Turn, WaitError> {
+        // It takes nothing from anybody.
+        if self.cost == 0 {
+            return Ok(Turn(self.limiter.check_n(self.key, 0).await));
+        }
+        let waiter = match self.enter().await? {
+            Entered::Admitted(decision) => return Ok(Turn(decision)),
+            Entered::Waits(waiter) => waiter,
+        };
+        let mut deadline = pin!(self.max_wait.map(|max_wait| (self.sleep)(max_wait)));
+        let mut own_turn_is_over = false;
+        loop {
+            let mut timer = pin!(None);
+            let woken = match self.place(&waiter).await {
+                Place::First => {
+                    waiter.act(Duration::ZERO);
+                    let decision = self.limiter.check_n(self.key, self.cost).await;
+                    if decision.is_allowed() {
+                        return Ok(Turn(decision));
+                    }
+                    let sleeps = self.settings.sleep_for(self.wait_of(&decision)?);
+                    waiter.act(sleeps);
+                    timer.set(Some((self.sleep)(sleeps)));
+                    poll_fn(|cx| match poll_timer(timer.as_mut(), cx) {
+                        Poll::Ready(()) => Poll::Ready(Woken::Turn),
+                        Poll::Pending => self.poll_deadline(deadline.as_mut(), cx),
+                    })
+                    .await
+                }
+                Place::Behind { first, cost } => {
+                    // It looks at the first one when its own turn should have come, and from then
+                    // on as often as the patience allows.
+                    let mut watch = self.settings.patience;
+                    if !own_turn_is_over {
+                        watch = watch.max(self.time_of(cost));
+                        own_turn_is_over = true;
+                    }
+                    timer.set(Some((self.sleep)(first.sleeps.saturating_add(watch))));
+                    poll_fn(|cx| match waiter.look(cx.waker()) {
+                        Place::Behind { .. } => match poll_timer(timer.as_mut(), cx) {
+                            Poll::Ready(()) => Poll::Ready(Woken::Overdue(first)),
+                            Poll::Pending => self.poll_deadline(deadline.as_mut(), cx),
+                        },
+                        Place::First | Place::Lost => Poll::Ready(Woken::Turn),
+                    })
+                    .await
+                }
+                Place::Lost => {
+                    waiter.come_back();
+                    Woken::Turn
+                }
+            };
+            match woken {
+                Woken::Turn => {}
+                Woken::Overdue(first) => waiter.pass_over(first),
+                Woken::Expired(max_wait) => return Err(WaitError::Expired { max_wait }),
+            }
+        }
+    }
+
+    /// Asks at once if nobody waits; else, and if the answer is to wait, takes the last place.
+    async fn enter(&self) -> Result<Entered<'_>, WaitError> {
+        loop {
+            let seen = self.lines.cost(self.id);
+            let wait = match seen {
+                None => {
+                    let decision = self.limiter.check_n(self.key, self.cost).await;
+                    if decision.is_allowed() {
+                        return Ok(Entered::Admitted(decision));
+                    }
+                    self.wait_of(&decision)?
+                }
+                Some(before) => self.wait_behind(before).await?,
+            };
+            if let Some(max_wait) = self.max_wait.filter(|max_wait| wait > *max_wait) {
+                return Err(WaitError::TooLong { wait, max_wait });
+            }
+            // Who joins meanwhile makes the wait longer, so it is computed again: each time for
+            // another caller that got its place.
+            if let Joined::Waits(waiter) = self.lines.join(self.id, self.cost, seen, self.settings)? {
+                return Ok(Entered::Waits(waiter));
+            }
+        }
+    }
+
+    /// How long a caller waits behind others that will take `before` tokens. Exact for buckets;
+    /// for windows and logs no less than that.
+    async fn wait_behind(&self, before: u64) -> Result<Duration, WaitError> {
+        let capacity = self.limiter.quota(self.key).capacity();
+        if self.cost > capacity {
+            return Err(WaitError::Never { cost: self.cost, capacity });
+        }
+        if self.max_wait.is_none() {
+            return Ok(Duration::ZERO);
+        }
+        let all = before.saturating_add(self.cost);
+        // While somebody waits the bucket is never full, so what it cannot hold at once it is given
+        // at its rate.
+        let at_once = self.limiter.peek_n(self.key, all.min(capacity)).await;
+        Ok(self.wait_of(&at_once)?.saturating_add(self.time_of(all.saturating_sub(capacity))))
+    }
+
+    /// Where `waiter` stands now.
+    async fn place(&self, waiter: &Waiter<'_>) -> Place {
+        poll_fn(|cx| Poll::Ready(waiter.look(cx.waker()))).await
+    }
+
+    /// How long a denied request waits.
+    fn wait_of(&self, decision: &Decision) -> Result<Duration, WaitError> {
+        match (decision.outcome(), decision.retry_after()) {
+            (Outcome::TooCostly, _) => {
+                Err(WaitError::Never { cost: self.cost, capacity: decision.capacity() })
+            }
+            (_, Some(wait)) => Ok(wait),
+            (_, None) => Err(WaitError::NoPlace),
+        }
+    }
+
+    /// The time in which the key is given `tokens`.
+    fn time_of(&self, tokens: u64) -> Duration {
+        let quota = self.limiter.quota(self.key);
+        let nanos = quota.period().as_nanos().saturating_mul(tokens.into()).div_ceil(quota.tokens().into());
+        Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+    }
+
+    fn poll_deadline(&self, deadline: Pin<&mut Option<F>>, cx: &mut Context<'_>) -> Poll<Woken> {
+        poll_timer(deadline, cx).map(|()| Woken::Expired(self.max_wait.unwrap_or_default()))
+    }
+}
+
+enum Entered<'l> {
+    Admitted(Decision),
+    Waits(Waiter<'l>),
+}
+
+fn poll_timer<F: Future<Output = ()>>(timer: Pin<&mut Option<F>>, cx: &mut Context<'_>) -> Poll<()> {
+    timer.as_pin_mut().map_or(Poll::Pending, |timer| timer.poll(cx))
+}

@@ -1,0 +1,139 @@
+//! The line of one key, as a value: who waits, in which order, and who is to be woken.
+//!
+//! Invariants:
+//!
+//! 1. Tickets ascend from the first waiter to the last. A waiter that has lost its place comes back
+//!    to where its ticket belongs, so nobody who came later is before it.
+//! 2. A waiter that becomes the first has been *called* before the line is seen again: its last act
+//!    is new, it does not sleep, and its waker is in the caller's hands. (One that comes back to the
+//!    first place acts itself.)
+//! 3. The first waiter loses its place only to a waiter that has seen it stand still: its last act
+//!    is the one of the [`First`] that the waiter was told, a sleep of the first and the patience
+//!    ago. No two acts of a line have one number.
+
+use std::collections::VecDeque;
+use std::task::Waker;
+use std::time::Duration;
+
+/// A waiter's number. They are given once.
+pub(crate) type Ticket = u64;
+
+#[derive(Debug, Default)]
+pub(crate) struct Line {
+    waiters: VecDeque<Waiter>,
+    /// The number of the last act of any waiter.
+    acts: u64,
+}
+
+#[derive(Debug)]
+struct Waiter {
+    ticket: Ticket,
+    cost: u64,
+    /// What wakes it, once it has been polled.
+    waker: Option<Waker>,
+    /// The number of its last act: it came, was called, or asked the limiter.
+    act: u64,
+    /// How long it sleeps since its last act.
+    sleeps: Duration,
+}
+
+/// Where a waiter stands.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// It may ask the limiter.
+    First,
+    /// Another one is first.
+    Behind {
+        first: First,
+        /// The costs of those between the first and this one, and its own.
+        cost: u64,
+    },
+    /// It is not in the line: it stood still for too long.
+    Lost,
+}
+
+/// What a waiter knows of the first one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct First {
+    ticket: Ticket,
+    act: u64,
+    /// How long it sleeps since its last act.
+    pub(crate) sleeps: Duration,
+}
+
+impl Line {
+    pub(crate) fn len(&self) -> usize {
+        self.waiters.len()
+    }
+
+    /// The costs of all waiters.
+    pub(crate) fn cost(&self) -> u64 {
+        self.waiters.iter().fold(0, |sum, waiter| sum.saturating_add(waiter.cost))
+    }
+
+    /// Adds a waiter at the place of its ticket, which is the last place unless it comes back.
+    pub(crate) fn join(&mut self, ticket: Ticket, cost: u64) {
+        let at = self.waiters.partition_point(|other| other.ticket < ticket);
+        self.acts += 1;
+        self.waiters.insert(at, Waiter { ticket, cost, waker: None, act: self.acts, sleeps: Duration::ZERO });
+    }
+
+    /// Where the waiter of `ticket` stands. If it is not the first, `waker` will tell it when it
+    /// is, and when it has lost its place.
+    pub(crate) fn look(&mut self, ticket: Ticket, waker: &Waker) -> Place {
+        let Some(at) = self.find(ticket) else { return Place::Lost };
+        if at == 0 {
+            return Place::First;
+        }
+        match &mut self.waiters[at].waker {
+            Some(known) => known.clone_from(waker),
+            unknown => *unknown = Some(waker.clone()),
+        }
+        let cost = self.waiters.range(1..=at).fold(0, |sum: u64, waiter| sum.saturating_add(waiter.cost));
+        Place::Behind { first: self.first(), cost }
+    }
+
+    /// Notes that the first waiter, if it is that of `ticket`, acts and then sleeps for `sleeps`.
+    pub(crate) fn act(&mut self, ticket: Ticket, sleeps: Duration) {
+        if let Some(first) = self.waiters.front_mut().filter(|first| first.ticket == ticket) {
+            self.acts += 1;
+            first.act = self.acts;
+            first.sleeps = sleeps;
+        }
+    }
+
+    /// Removes the waiter of `ticket`. Returns whether it was there, and who is to be woken.
+    pub(crate) fn leave(&mut self, ticket: Ticket) -> (bool, Option<Waker>) {
+        let Some(at) = self.find(ticket) else { return (false, None) };
+        self.waiters.remove(at);
+        (true, if at == 0 { self.call() } else { None })
+    }
+
+    /// Removes the first waiter if it has not acted since `seen`. Returns whether it has been
+    /// removed, and who is to be woken: the new first.
+    pub(crate) fn pass_over(&mut self, seen: First) -> (bool, Option<Waker>) {
+        if self.waiters.is_empty() || self.first() != seen {
+            return (false, None);
+        }
+        self.waiters.pop_front();
+        (true, self.call())
+    }
+
+    /// Calls the waiter that has become the first.
+    fn call(&mut self) -> Option<Waker> {
+        let first = self.waiters.front_mut()?;
+        self.acts += 1;
+        first.act = self.acts;
+        first.sleeps = Duration::ZERO;
+        first.waker.take()
+    }
+
+    fn first(&self) -> First {
+        let Waiter { ticket, act, sleeps, .. } = self.waiters[0];
+        First { ticket, act, sleeps }
+    }
+
+    fn find(&self, ticket: Ticket) -> Option<usize> {
+        self.waiters.binary_search_by_key(&ticket, |waiter| waiter.ticket).ok()
+    }
+}

@@ -1,0 +1,65 @@
+//! Waiting by a thread: an executor of one future, whose timers are times at which it is unparked.
+
+use std::cell::Cell;
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// The earliest time at which a [`Nap`] of this thread ends.
+#[derive(Default)]
+pub(crate) struct Alarm(Cell<Option<Instant>>);
+
+impl Alarm {
+    /// A future that is ready after `time`, in a thread that [`block_on`] parks.
+    pub(crate) fn nap(&self, time: Duration) -> Nap<'_> {
+        // A time that no clock reaches never ends.
+        Nap { alarm: self, end: Instant::now().checked_add(time) }
+    }
+}
+
+pub(crate) struct Nap<'a> {
+    alarm: &'a Alarm,
+    end: Option<Instant>,
+}
+
+impl Future for Nap<'_> {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
+        let Some(end) = self.end else { return Poll::Pending };
+        if Instant::now() >= end {
+            return Poll::Ready(());
+        }
+        let earliest = self.alarm.0.get().map_or(end, |other| other.min(end));
+        self.alarm.0.set(Some(earliest));
+        Poll::Pending
+    }
+}
+
+/// Runs `future` to its end. The thread is parked until it is woken or a nap ends.
+pub(crate) fn block_on<T>(alarm: &Alarm, future: impl Future<Output = T>) -> T {
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut cx = Context::from_waker(&waker);
+    let mut future = pin!(future);
+    loop {
+        alarm.0.set(None);
+        if let Poll::Ready(value) = future.as_mut().poll(&mut cx) {
+            return value;
+        }
+        match alarm.0.get() {
+            Some(end) => thread::park_timeout(end.saturating_duration_since(Instant::now())),
+            None => thread::park(),
+        }
+    }
+}

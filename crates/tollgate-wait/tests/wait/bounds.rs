@@ -1,0 +1,66 @@
+//! How many may wait, and what waiting leaves behind.
+
+use crate::simulation::Simulation;
+use std::rc::Rc;
+use std::time::Duration;
+use tollgate::{Limiter, Quota, WhenFull};
+use tollgate_wait::{WaitError, WaitQueues, WaitSettings};
+
+#[test]
+fn no_more_wait_than_the_settings_allow() {
+    let mut simulation = Simulation::new(1);
+    let limiter: Limiter<u64> =
+        Limiter::builder(Quota::per_second(5).burst(1)).clock(simulation.clock.clone()).build().unwrap();
+    let settings = WaitSettings::default().max_waiters(5).max_waiters_per_key(3);
+    let queues = Rc::new(WaitQueues::with_sleep(limiter, simulation.sleeper()).settings(settings));
+    let answers = Rc::new(std::cell::RefCell::new(Vec::new()));
+    // One goes at once, three wait, and one is refused; of the second key two may wait.
+    for (number, key) in [7, 7, 7, 7, 7, 8, 8, 8, 8].into_iter().enumerate() {
+        let (queues, answers) = (Rc::clone(&queues), Rc::clone(&answers));
+        simulation.spawn(async move {
+            let result = queues.until_ready(&key).await.map(|_| ());
+            answers.borrow_mut().push((number, result));
+        });
+        simulation.settle();
+    }
+    let for_one = Err(WaitError::Full { waiting: 3, for_key: true });
+    let for_all = Err(WaitError::Full { waiting: 5, for_key: false });
+    assert_eq!(*answers.borrow(), [(0, Ok(())), (4, for_one), (5, Ok(())), (8, for_all)]);
+    assert_eq!((queues.waiting(), queues.waiting_keys()), (5, 2));
+    simulation.run_for(Duration::from_secs(1));
+    assert_eq!((queues.waiting(), queues.waiting_keys()), (0, 0));
+    assert!(answers.borrow()[4..].iter().all(|(_, result)| result.is_ok()));
+}
+
+#[test]
+fn a_table_without_a_place_is_told() {
+    let simulation = Simulation::new(2);
+    let limiter: Limiter<u64> = Limiter::builder(Quota::per_hour(1))
+        .max_keys(1)
+        .when_full(WhenFull::Deny)
+        .clock(simulation.clock.clone())
+        .build()
+        .unwrap();
+    let queues = WaitQueues::for_threads(limiter);
+    let mut refused = None;
+    for key in 0..1_000 {
+        if let Err(error) = queues.block_until_ready(&key) {
+            refused = Some(error);
+            break;
+        }
+    }
+    assert_eq!(refused, Some(WaitError::NoPlace));
+}
+
+#[test]
+fn errors_name_the_value_and_what_helps() {
+    let texts = [
+        WaitError::TooLong { wait: Duration::from_millis(400), max_wait: Duration::from_millis(300) }
+            .to_string(),
+        WaitError::Never { cost: 6, capacity: 5 }.to_string(),
+        WaitError::Full { waiting: 3, for_key: true }.to_string(),
+    ];
+    assert!(texts[0].contains("400ms") && texts[0].contains("300ms"), "{}", texts[0]);
+    assert!(texts[1].contains('6') && texts[1].contains('5'), "{}", texts[1]);
+    assert!(texts[2].contains('3') && texts[2].contains("for one key"), "{}", texts[2]);
+}

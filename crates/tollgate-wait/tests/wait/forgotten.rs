@@ -1,0 +1,158 @@
+//! Waiters that do not act when their turn comes.
+
+use crate::simulation::{Simulation, Sleep, TaskId};
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
+use tollgate::{Quota, SingleLimiter, Tick};
+use tollgate_wait::{WaitQueue, WaitSettings};
+
+fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+type Starts = Rc<RefCell<Vec<(u64, Duration)>>>;
+
+type Queue = WaitQueue<SingleLimiter, Box<dyn Fn(Duration) -> Sleep>>;
+
+/// `count` waiters at five a second, behind a charge at time 0.
+fn waiters(simulation: &mut Simulation, count: u64) -> (Rc<Queue>, Vec<TaskId>, Starts) {
+    let limiter = SingleLimiter::builder(Quota::per_second(5).burst(1))
+        .clock(simulation.clock.clone())
+        .build()
+        .unwrap();
+    assert!(limiter.check().is_allowed());
+    let settings = WaitSettings::default().patience(ms(50));
+    let sleep: Box<dyn Fn(Duration) -> Sleep> = Box::new(simulation.sleeper());
+    let queue = Rc::new(WaitQueue::with_sleep(limiter, sleep).settings(settings));
+    let starts = Starts::default();
+    let mut tasks = Vec::new();
+    for caller in 0..count {
+        let (queue, starts, clock) = (Rc::clone(&queue), Rc::clone(&starts), simulation.clock.clone());
+        tasks.push(simulation.spawn(async move {
+            queue.until_ready().await.unwrap();
+            starts.borrow_mut().push((caller, clock.now().since(Tick::ZERO)));
+        }));
+        simulation.settle();
+    }
+    (queue, tasks, starts)
+}
+
+/// A future that is leaked while it is the first holds up the second until its own turn.
+#[test]
+fn a_leaked_waiter_delays_nobody_past_its_own_turn() {
+    let mut simulation = Simulation::new(1);
+    let (queue, tasks, starts) = waiters(&mut simulation, 5);
+    simulation.forget(tasks[0]);
+    simulation.run_for(ms(5_000));
+    let expected = [(1, ms(400)), (2, ms(600)), (3, ms(800)), (4, ms(1_000))];
+    assert_eq!(*starts.borrow(), expected);
+    assert_eq!(queue.waiting(), 0, "what was leaked is not counted for ever");
+}
+
+/// Several leaked ones at the head cost the patience each, not more.
+#[test]
+fn each_leaked_waiter_costs_the_patience_at_most() {
+    let mut simulation = Simulation::new(2);
+    let (queue, tasks, starts) = waiters(&mut simulation, 12);
+    for task in &tasks[..10] {
+        simulation.forget(*task);
+    }
+    simulation.run_for(ms(60_000));
+    let starts = starts.borrow();
+    assert_eq!(starts.iter().map(|(caller, _)| *caller).collect::<Vec<_>>(), [10, 11]);
+    // Its own turn would be after eleven intervals.
+    assert!(starts[0].1 <= ms(200) * 11 + ms(50) * 10, "{:?}", starts[0].1);
+    assert_eq!(queue.waiting(), 0);
+}
+
+/// A waiter that is leaked after it was woken, in the middle of the line.
+#[test]
+fn a_waiter_that_is_woken_and_not_polled_blocks_nobody() {
+    let mut simulation = Simulation::new(3);
+    let (_queue, tasks, starts) = waiters(&mut simulation, 4);
+    simulation.forget(tasks[1]);
+    simulation.run_for(ms(60_000));
+    let starts = starts.borrow();
+    assert_eq!(starts.iter().map(|(caller, _)| *caller).collect::<Vec<_>>(), [0, 2, 3]);
+    assert!(starts[1].1 <= ms(600) + ms(50), "{:?}", starts[1].1);
+}
+
+/// A runtime that has no time for a task for a while does not cost the task its place.
+#[test]
+fn a_waiter_that_comes_back_is_before_those_who_came_later() {
+    let mut simulation = Simulation::new(4);
+    let (queue, tasks, starts) = waiters(&mut simulation, 5);
+    let first = simulation.stall(tasks[0]);
+    simulation.run_for(ms(500));
+    assert_eq!(*starts.borrow(), [(1, ms(400))]);
+    simulation.go_on(tasks[0], first);
+    simulation.run_for(ms(5_000));
+    let callers: Vec<_> = starts.borrow().iter().map(|(caller, _)| *caller).collect();
+    assert_eq!(callers, [1, 0, 2, 3, 4]);
+    assert_eq!(starts.borrow().last().unwrap().1, ms(1_200));
+    assert_eq!(queue.waiting(), 0);
+}
+
+/// Dropping a waiter that has lost its place leaves the others alone.
+#[test]
+fn a_waiter_that_lost_its_place_can_leave() {
+    let mut simulation = Simulation::new(5);
+    let (queue, tasks, starts) = waiters(&mut simulation, 3);
+    let first = simulation.stall(tasks[0]);
+    simulation.run_for(ms(500));
+    drop(first);
+    assert_eq!(queue.waiting(), 1);
+    simulation.run_for(ms(5_000));
+    assert_eq!(*starts.borrow(), [(1, ms(400)), (2, ms(600))]);
+    assert_eq!(queue.waiting(), 0);
+}
+
+/// Who passes the first over wakes the one that is first now, also if it is another one.
+#[test]
+fn the_one_behind_a_leaked_waiter_is_woken_by_whoever_notices() {
+    let mut simulation = Simulation::new(6);
+    let limiter =
+        SingleLimiter::builder(Quota::per_second(100)).clock(simulation.clock.clone()).build().unwrap();
+    assert!(limiter.check_n(100).is_allowed());
+    let settings = WaitSettings::default().patience(ms(300));
+    let queue = Rc::new(WaitQueue::with_sleep(limiter, simulation.sleeper()).settings(settings));
+    let starts = Starts::default();
+    let come = |simulation: &mut Simulation, caller, cost| {
+        let (queue, starts, clock) = (Rc::clone(&queue), Rc::clone(&starts), simulation.clock.clone());
+        let task = simulation.spawn(async move {
+            queue.until_n(cost).await.unwrap();
+            starts.borrow_mut().push((caller, clock.now().since(Tick::ZERO)));
+        });
+        simulation.settle();
+        task
+    };
+    let first = come(&mut simulation, 0, 100);
+    come(&mut simulation, 1, 1);
+    simulation.run_for(ms(995));
+    assert!(queue.limiter().check().is_allowed());
+    // The first asks in vain, sleeps for 10 ms, and is leaked. The second sleeps until 1,300.
+    simulation.run_for(ms(6));
+    simulation.forget(first);
+    come(&mut simulation, 2, 1);
+    simulation.run_for(ms(2_000));
+    assert_eq!(*starts.borrow(), [(1, ms(1_311)), (2, ms(1_311))]);
+}
+
+/// A first waiter that acts, again and again in vain, keeps its place, whichever of the timers that
+/// end together is the first.
+#[test]
+fn a_waiter_whose_tokens_are_taken_by_others_keeps_its_place() {
+    for seed in 0..20 {
+        let mut simulation = Simulation::new(seed);
+        let (queue, _tasks, starts) = waiters(&mut simulation, 3);
+        for _ in 0..3 {
+            simulation.run_for(ms(200) - Duration::from_nanos(1));
+            simulation.clock.advance(Duration::from_nanos(1));
+            assert!(queue.limiter().check().is_allowed());
+            simulation.settle();
+        }
+        simulation.run_for(ms(2_000));
+        assert_eq!(*starts.borrow(), [(0, ms(800)), (1, ms(1_000)), (2, ms(1_200))]);
+    }
+}

@@ -1,0 +1,8 @@
+//! Waiters in a time that stands still until a simulation moves it.
+
+mod bounds;
+mod deadlines;
+mod forgotten;
+mod order;
+mod runtimes;
+mod simulation;

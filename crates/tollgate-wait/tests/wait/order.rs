@@ -1,0 +1,196 @@
+//! Who goes when.
+
+use crate::simulation::{Simulation, Sleep, TaskId};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap};
+use std::future::Future;
+use std::rc::Rc;
+use std::time::Duration;
+use tollgate::{Algorithm, Limiter, Quota, WindowAlign};
+use tollgate_wait::WaitQueues;
+
+fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+/// The callers that have gone, with their times.
+type Starts = Rc<RefCell<Vec<(usize, Duration)>>>;
+
+fn queues(
+    simulation: &Simulation,
+    quota: Quota,
+) -> Rc<WaitQueues<Limiter<u64>, impl Fn(Duration) -> Sleep + use<>>> {
+    let limiter = Limiter::builder(quota).clock(simulation.clock.clone()).build().unwrap();
+    Rc::new(WaitQueues::with_sleep(limiter, simulation.sleeper()))
+}
+
+fn come<S, F>(
+    simulation: &mut Simulation,
+    queues: &Rc<WaitQueues<Limiter<u64>, S>>,
+    starts: &Starts,
+    caller: usize,
+    cost: u64,
+) -> TaskId
+where
+    S: Fn(Duration) -> F + 'static,
+    F: Future<Output = ()> + 'static,
+{
+    let (queues, starts, clock) = (Rc::clone(queues), Rc::clone(starts), simulation.clock.clone());
+    let task = simulation.spawn(async move {
+        queues.until_n(&7, cost).await.unwrap();
+        starts.borrow_mut().push((caller, clock.now().since(tollgate::Tick::ZERO)));
+    });
+    simulation.settle();
+    task
+}
+
+/// Half of thirty waiters hang up and as many come: tickets that lie in the future would leave
+/// gaps, or give one turn to two.
+#[test]
+fn five_a_second_start_whoever_hangs_up() {
+    let mut simulation = Simulation::new(1);
+    let queues = queues(&simulation, Quota::per_second(5).burst(1));
+    let starts = Starts::default();
+    assert!(queues.limiter().check(&7).is_allowed());
+    let first: Vec<TaskId> =
+        (0..30).map(|caller| come(&mut simulation, &queues, &starts, caller, 1)).collect();
+    for task in &first[..15] {
+        simulation.drop_task(*task);
+    }
+    for caller in 30..45 {
+        come(&mut simulation, &queues, &starts, caller, 1);
+    }
+    simulation.run_for(ms(10_000));
+
+    let expected: Vec<_> = (15..45).zip(1..).map(|(caller, turn)| (caller, ms(200) * turn)).collect();
+    assert_eq!(*starts.borrow(), expected);
+    assert_eq!((queues.waiting(), queues.waiting_keys()), (0, 0));
+}
+
+#[test]
+fn a_costly_waiter_is_not_passed_by_cheap_ones() {
+    let mut simulation = Simulation::new(2);
+    let queues = queues(&simulation, Quota::per_second(10).burst(10));
+    let starts = Starts::default();
+    assert!(queues.limiter().check_n(&7, 8).is_allowed());
+    // Two tokens are there: enough for the cheap one, who came later.
+    come(&mut simulation, &queues, &starts, 0, 10);
+    come(&mut simulation, &queues, &starts, 1, 1);
+    simulation.run_for(ms(2_000));
+    assert_eq!(*starts.borrow(), [(0, ms(800)), (1, ms(900))]);
+}
+
+#[test]
+fn the_turn_of_one_who_leaves_is_the_next_ones() {
+    let mut simulation = Simulation::new(3);
+    let queues = queues(&simulation, Quota::per_second(10).burst(10));
+    let starts = Starts::default();
+    assert!(queues.limiter().check_n(&7, 10).is_allowed());
+    let costly = come(&mut simulation, &queues, &starts, 0, 10);
+    come(&mut simulation, &queues, &starts, 1, 3);
+    simulation.run_for(ms(500));
+    simulation.drop_task(costly);
+    simulation.settle();
+    // Five tokens have come meanwhile, and nobody else wants them.
+    assert_eq!(*starts.borrow(), [(1, ms(500))]);
+    assert_eq!(queues.limiter().peek(&7).remaining(), 2);
+}
+
+/// What a random caller of one key asked for, in the order in which the callers came.
+struct Caller {
+    task: TaskId,
+    cost: u64,
+}
+
+/// A million callers, of whom many hang up at any time. Nobody is overtaken; nobody waits while its
+/// tokens are there; no token is charged that nobody got; each grant and each leaving wakes one.
+#[test]
+fn random_cancels_lose_no_token_and_no_turn() {
+    let callers = 1_000_000;
+    let mut simulation = Simulation::new(4);
+    let mut random = fastrand::Rng::with_seed(5);
+    let quota = Quota::per_second(1_000).burst(20);
+    let queues = queues(&simulation, quota);
+    let gone: Rc<RefCell<Vec<(u64, u64, u64)>>> = Rc::default();
+    let mut waiting: HashMap<u64, BTreeMap<u64, Caller>> = HashMap::new();
+    let (mut charged, mut last_gone, mut left, mut granted) = ([0_u64; 3], [0_u64; 3], 0_u64, 0_u64);
+
+    for number in 1..=callers {
+        let (key, cost) = (random.u64(..3), random.u64(1..=20));
+        let (shared, list) = (Rc::clone(&queues), Rc::clone(&gone));
+        let task = simulation.spawn(async move {
+            shared.until_n(&key, cost).await.unwrap();
+            list.borrow_mut().push((key, number, cost));
+        });
+        waiting.entry(key).or_default().insert(number, Caller { task, cost });
+        simulation.settle();
+        for _ in 0..random.usize(..3) {
+            let line = waiting.entry(random.u64(..3)).or_default();
+            let chosen = if random.bool() { line.keys().next() } else { line.keys().nth(random.usize(..8)) };
+            let Some(chosen) = chosen.copied() else { continue };
+            // One that has gone meanwhile is in the list below, and no longer a task.
+            if gone.borrow().iter().any(|(_, number, _)| *number == chosen) {
+                continue;
+            }
+            simulation.drop_task(line.remove(&chosen).unwrap().task);
+            left += 1;
+        }
+        simulation.run_for(Duration::from_micros(random.u64(..6_000)));
+
+        for (key, number, cost) in gone.borrow_mut().drain(..) {
+            let at = usize::try_from(key).unwrap();
+            assert!(number > last_gone[at], "caller {number} was overtaken by {}", last_gone[at]);
+            (last_gone[at], charged[at], granted) = (number, charged[at] + cost, granted + 1);
+            waiting.get_mut(&key).unwrap().remove(&number);
+        }
+        for (key, line) in &waiting {
+            let Some((number, first)) = line.iter().next() else { continue };
+            let now = queues.limiter().peek_n(key, first.cost);
+            assert!(!now.is_allowed(), "caller {number} waits for {} tokens that are there", first.cost);
+        }
+    }
+    assert!(granted > callers / 3 && left > callers / 10, "{granted} granted, {left} left");
+    assert!(simulation.wakes() <= granted + left, "{} wakes, {granted} granted", simulation.wakes());
+
+    // No token is lost: whatever was not granted is there.
+    for line in waiting.values() {
+        line.values().for_each(|caller| simulation.drop_task(caller.task));
+    }
+    assert_eq!((queues.waiting(), queues.waiting_keys()), (0, 0));
+    simulation.run_for(ms(20));
+    for key in 0..3 {
+        assert_eq!(queues.limiter().peek(&key).remaining(), 20);
+    }
+    // And none was granted in excess.
+    let most = 20 + u64::try_from(simulation.now().as_millis()).unwrap();
+    charged.iter().for_each(|charged| assert!(*charged <= most));
+}
+
+/// With a full line each token is used at the instant at which it comes, for every algorithm.
+#[test]
+fn no_algorithm_wastes_a_turn() {
+    let algorithms = [
+        (Algorithm::TokenBucket, Quota::per_second(10).burst(5), 45),
+        (Algorithm::LeakyBucket, Quota::per_second(10).burst(5), 45),
+        (Algorithm::FixedWindow, Quota::per_second(10), 50),
+        (Algorithm::SlidingWindow, Quota::per_second(10), 45),
+    ];
+    for (algorithm, quota, least) in algorithms {
+        let mut simulation = Simulation::new(6);
+        let mut builder = Limiter::builder(quota).algorithm(algorithm).clock(simulation.clock.clone());
+        if quota.explicit_burst().is_none() {
+            builder = builder.align(WindowAlign::TickZero);
+        }
+        let limiter: Limiter<u64> = builder.build().unwrap();
+        let queues = Rc::new(WaitQueues::with_sleep(limiter, simulation.sleeper()));
+        let starts = Starts::default();
+        for caller in 0..100 {
+            come(&mut simulation, &queues, &starts, caller, 1);
+        }
+        simulation.run_for(ms(4_999));
+        let starts = starts.borrow();
+        let order: Vec<usize> = starts.iter().map(|(caller, _)| *caller).collect();
+        assert_eq!(order, (0..starts.len()).collect::<Vec<_>>(), "{algorithm}");
+        assert!((least..=55).contains(&starts.len()), "{algorithm}: {} starts", starts.len());
+    }
+}

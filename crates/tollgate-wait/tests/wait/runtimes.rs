@@ -1,0 +1,129 @@
+//! Threads, tokio, services, streams: the queues in real time, or in tokio's.
+
+use futures_util::{SinkExt, StreamExt, stream};
+use std::env;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
+use tollgate::{Limiter, Quota, SingleLimiter};
+use tollgate_wait::{WaitError, WaitFailure, WaitLayer, WaitQueue, WaitQueues};
+use tower::{Layer, Service, ServiceExt, service_fn};
+
+/// Threads that wait for one key take what it has and no more.
+#[test]
+fn threads_wait_for_their_turns() {
+    let limiter: Limiter<str> = Limiter::builder(Quota::per_second(2_000).burst(10)).build().unwrap();
+    let queues = WaitQueues::for_threads(limiter);
+    let (begin, last) = (Instant::now(), AtomicU64::new(0));
+    thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                for _ in 0..100 {
+                    let turn = queues.block_until_ready("disk").unwrap();
+                    last.fetch_max(turn.at().as_nanos(), Relaxed);
+                }
+            });
+        }
+    });
+    // 800 tokens at 2,000 a second, ten of them at once.
+    assert!(begin.elapsed() >= Duration::from_millis(395), "{:?}", begin.elapsed());
+    assert_eq!(queues.waiting(), 0);
+}
+
+#[test]
+fn a_thread_is_refused_at_once() {
+    let limiter = SingleLimiter::builder(Quota::per_hour(1)).build().unwrap();
+    let queue = WaitQueue::for_threads(&limiter);
+    queue.block_until_ready().unwrap();
+    let begin = Instant::now();
+    let refused = queue.block_until_n_within(1, Duration::from_secs(60)).unwrap_err();
+    assert!(matches!(refused, WaitError::TooLong { .. }), "{refused}");
+    assert!(begin.elapsed() < Duration::from_secs(30));
+}
+
+/// Callers on all threads of a runtime, of whom half hang up.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn tasks_of_a_runtime_wait_and_hang_up() {
+    let limiter: Limiter<u64> = Limiter::builder(Quota::per_second(2_000).burst(20)).build().unwrap();
+    let queues = Arc::new(WaitQueues::new(limiter));
+    let tasks: Vec<_> = (0..600_u64)
+        .map(|number| {
+            let queues = Arc::clone(&queues);
+            tokio::spawn(async move {
+                let key = number % 3;
+                let wait = queues.until_n(&key, 1 + number % 2);
+                if number % 4 < 2 {
+                    let _ = tokio::time::timeout(Duration::from_millis(number % 50), wait).await;
+                } else {
+                    wait.await.unwrap();
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    assert_eq!((queues.waiting(), queues.waiting_keys()), (0, 0));
+}
+
+/// A service that keeps its limit in each clone, or waits in `poll_ready`, passes all of these.
+#[tokio::test]
+async fn clones_of_a_service_share_the_limit() {
+    let limiter: Limiter<&str> = Limiter::builder(Quota::per_hour(5)).build().unwrap();
+    let queues = Arc::new(WaitQueues::new(limiter));
+    let layer = WaitLayer::new(queues, |_: &u32| ("api", 1)).max_wait(Duration::from_secs(1));
+    let service = layer.layer(service_fn(async |number: u32| Ok::<_, std::io::Error>(number)));
+    let calls = (0..50).map(|number| {
+        let mut clone = service.clone();
+        async move { clone.ready().await?.call(number).await }
+    });
+    let answers = futures_util::future::join_all(calls).await;
+    assert_eq!(answers.iter().filter(|answer| answer.is_ok()).count(), 5);
+    let refused = answers.into_iter().find_map(Result::err).unwrap();
+    assert!(matches!(refused, WaitFailure::Wait(WaitError::TooLong { .. })), "{refused}");
+}
+
+#[tokio::test]
+async fn a_stream_and_a_sink_keep_the_pace() {
+    let limiter: Limiter<str> = Limiter::builder(Quota::per_second(100).burst(1)).build().unwrap();
+    let queues = WaitQueues::new(limiter);
+    let begin = Instant::now();
+    let items: Vec<_> = queues.pace_stream("disk", stream::iter(0..5)).collect().await;
+    assert_eq!(items, [Ok(0), Ok(1), Ok(2), Ok(3), Ok(4)]);
+    assert!(begin.elapsed() >= Duration::from_millis(39));
+
+    let written = AtomicU64::new(0);
+    let sink = futures_util::sink::unfold(&written, async |written: &AtomicU64, item| {
+        written.fetch_add(item, Relaxed);
+        Ok::<_, WaitError>(written)
+    });
+    let mut paced = std::pin::pin!(queues.pace_sink("disk", sink));
+    for item in 1..=3 {
+        paced.send(item).await.unwrap();
+    }
+    assert_eq!(written.load(Relaxed), 6);
+    assert!(begin.elapsed() >= Duration::from_millis(69), "{:?}", begin.elapsed());
+}
+
+/// The client of the example begins with a guess of 200 calls a second, and learns that it is 20.
+/// `cargo test` builds the example beside the tests.
+#[test]
+fn the_client_of_the_example_learns_the_servers_limit() {
+    let tests = env::current_exe().unwrap().with_file_name("");
+    let program =
+        tests.with_file_name("examples").join("outbound").with_extension(env::consts::EXE_EXTENSION);
+    if !program.exists() {
+        assert!(env::var_os("CI").is_none(), "{} was not built", program.display());
+        println!("NOT DONE: {} was not built", program.display());
+        return;
+    }
+    let output = Command::new(program).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(text.contains("60 calls served"), "{text}");
+    assert!(text.contains("learned: Some(\"20/s"), "{text}");
+    let refused: u32 = text.lines().next().unwrap().rsplit(' ').next().unwrap().parse().unwrap();
+    assert!((1..40).contains(&refused), "{text}");
+}
