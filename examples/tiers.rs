@@ -45,7 +45,7 @@ pub(crate) fn main() -> Result<(), ConfigError> {
     // A crowd of free callers uses up what is left for all in this second.
     let crowd = (0..500).map(|n| admitted(&service, &format!("free {n}"), 10));
     assert_eq!(crowd.sum::<usize>(), 5_000 - 1_000 - 10);
-    // Whoever is refused by the limit of all is not charged by the own tier either.
+    // A request that the limit of all refuses is not charged to its tier either.
     assert!(service.admit("carol").is_err());
     assert_eq!(service.tiers.of(Class::default()).peek("carol").remaining(), 10);
     println!("{:?}", service.tiers.stats());

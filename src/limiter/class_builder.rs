@@ -13,8 +13,7 @@ const MAX_NAME: usize = 128;
 
 /// The settings of a class: its quota, and what it does not share with the other classes.
 ///
-/// A [`Quota`] is the settings of a class that has the builder's algorithm and an equal share of the
-/// keys.
+/// A [`Quota`] alone means the builder's algorithm and an equal share of the keys.
 ///
 /// ```
 /// use tollgate::{Algorithm, ClassSettings, Limiter, Quota};
@@ -49,8 +48,8 @@ impl ClassSettings {
         Self { algorithm: Some(algorithm), ..self }
     }
 
-    /// The class's share of the builder's [`max_keys`](Builder::max_keys), from 1. The default is an
-    /// equal part of what the shares that are given leave.
+    /// The class's share of the builder's [`max_keys`](Builder::max_keys), from 1. The default is
+    /// an equal part of what the shares that are given leave.
     pub const fn max_keys(self, max_keys: usize) -> Self {
         Self { max_keys: Some(max_keys), ..self }
     }

@@ -1,8 +1,8 @@
 //! Classes of callers: a limiter for each, such as for free and paid plans, behind one type.
 //!
-//! A class is a whole [`Limiter`]: its rule, its store, its share of the keys. So a charge knows one
-//! rule, as without classes, and no word has to say which class made it. Whatever holds of a limiter
-//! holds of each class, and two classes share no state that a race could spoil.
+//! A class is a whole [`Limiter`]: its rule, its store, its share of the keys. So a charge knows
+//! one rule, as without classes, and no word has to say which class made it. What holds of a
+//! limiter holds of each class, and two classes share no state that a race could spoil.
 //!
 //! Why not one table for all classes? A slot would have to name its class, in bits of the
 //! fingerprint, and each check would look the rule up. And the keys of one class, which may be
@@ -37,7 +37,7 @@ pub struct Class(usize);
 ///
 /// Made by [`Builder::class`](crate::Builder::class). The caller of a check says which class a key
 /// is of: [`of`](Self::of) returns the class's own [`Limiter`], which has every method of one. The
-/// limiter keeps no list of keys, so a new customer costs nothing, and one who changes plans is
+/// limiter keeps no list of keys. A new customer needs no call, and a customer with a new plan is
 /// checked in another class from the next request on.
 ///
 /// # A key in two classes

@@ -43,8 +43,9 @@ const BUDGET: usize = 1024;
 /// }
 /// ```
 pub trait Sweepable {
-    /// Forgets the keys that are idle, and gives memory back: [sweeps](Limiter::sweep) until nothing
-    /// is left to do, or until `goes_on`, which it asks every ten microseconds or so, returns false.
+    /// Forgets the keys that are idle, and gives memory back: [sweeps](Limiter::sweep) until
+    /// nothing is left to do, or until `goes_on` returns false, which it asks after each 1,024
+    /// slots.
     fn sweep_while(&self, goes_on: &dyn Fn() -> bool);
 }
 
