@@ -8,8 +8,8 @@ use tollgate::{Algorithm, Class, ClassLimiter, ClassSettings, Clock, Limiter, Qu
 
 type Tiers = ClassLimiter<u64>;
 
-fn tiers(algorithm: Algorithm, paid: u64) -> (Arc<Tiers>, [Class; 2]) {
-    let builder = Limiter::<u64>::builder(Quota::per_hour(1)).clock(Clock::manual()).max_keys(8);
+fn tiers(algorithm: Algorithm, [free, paid]: [u64; 2]) -> (Arc<Tiers>, [Class; 2]) {
+    let builder = Limiter::<u64>::builder(Quota::per_hour(free)).clock(Clock::manual()).max_keys(8);
     let settings = ClassSettings::new(Quota::per_hour(paid)).algorithm(algorithm);
     let limiter = builder.algorithm(algorithm).class("paid", settings).build().unwrap();
     let paid = limiter.class("paid").unwrap();
@@ -32,7 +32,8 @@ fn checks_in_two_classes_race_and_each_admits_its_quota() {
         let seen = Seen::default();
         let noted = seen.clone();
         explore(Bound::Preemptions(2), Atomics::Touched, move |threads| {
-            let (limiter, [free, paid]) = tiers(algorithm, 2);
+            let (limiter, [free, paid]) = tiers(algorithm, [2, 3]);
+            assert_eq!(asks(&limiter, [free, paid]), [1, 1]);
             let other = threads.spawn({
                 let limiter = Arc::clone(&limiter);
                 move || asks(&limiter, [paid, free])
@@ -55,7 +56,7 @@ fn a_new_quota_of_a_class_races_checks_in_two_classes() {
         let seen = Seen::default();
         let noted = seen.clone();
         explore(Bound::Preemptions(2), Atomics::Touched, move |threads| {
-            let (limiter, [free, paid]) = tiers(algorithm, 1);
+            let (limiter, [free, paid]) = tiers(algorithm, [1, 1]);
             assert_eq!(asks(&limiter, [free, paid]), [1, 1]);
             let other = threads.spawn({
                 let limiter = Arc::clone(&limiter);

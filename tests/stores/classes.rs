@@ -68,13 +68,17 @@ fn a_key_that_changes_its_class_begins_anew_and_finds_what_it_used() {
 
 #[test]
 fn a_refund_through_another_class_gives_back_nothing() {
-    let (limiter, _clock, [free, paid]) = two_plans();
+    // Of equal quotas, so that the charge would fit the other class, too.
+    let builder = base(Quota::per_hour(2), &Clock::manual());
+    let limiter = builder.class("paid", Quota::per_hour(2)).build().unwrap();
+    let [free, paid] = [Class::default(), limiter.class("paid").unwrap()];
     let [taken, charge] = [free, paid].map(|class| limiter.of(class).check_n(&7, 2));
     assert!(taken.is_allowed() && charge.is_allowed());
     limiter.of(free).refund(&7, &charge);
-    assert_eq!(limiter.of(free).peek(&7).remaining(), 0);
+    let left = || [free, paid].map(|class| limiter.of(class).peek(&7).remaining());
+    assert_eq!(left(), [0, 0]);
     limiter.of(paid).refund(&7, &charge);
-    assert_eq!([free, paid].map(|class| limiter.of(class).peek(&7).remaining()), [0, 5]);
+    assert_eq!(left(), [0, 2]);
 }
 
 #[test]
@@ -92,8 +96,11 @@ fn resets_and_new_quotas_of_a_class_leave_the_others_alone() {
     assert_eq!(left(), [2, 7]);
     limiter.of(paid).set_key_quota(&7, Quota::per_hour(1)).unwrap();
     assert_eq!([free, paid].map(|class| limiter.of(class).peek(&7).capacity()), [2, 1]);
+    for class in [free, paid] {
+        assert!(limiter.of(class).check_n(&8, 2).is_allowed());
+    }
     limiter.clear();
-    assert_eq!(left(), [2, 1]);
+    assert_eq!([free, paid].map(|class| limiter.of(class).peek(&8).remaining()), [2, 9]);
 }
 
 #[test]
