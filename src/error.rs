@@ -150,6 +150,48 @@ pub enum ConfigError {
         /// The largest allowed.
         most: usize,
     },
+    /// The name of a class is empty or too long.
+    #[error(
+        "invalid class name {class:?} of {} bytes; allowed: 1 to {most} bytes; name a class as your service \
+         names the plan",
+        class.len()
+    )]
+    ClassName {
+        /// The name that was refused.
+        class: String,
+        /// The most bytes allowed.
+        most: usize,
+    },
+    /// Two classes have the same name.
+    #[error(
+        "class {class:?} was given two quotas; allowed: one for each name; leave one out, or give it \
+         another name"
+    )]
+    TwoQuotas {
+        /// The name of the classes.
+        class: String,
+    },
+    /// The keys do not suffice for the shares of the classes.
+    #[error(
+        "max_keys {max_keys} is too small for the shares of {classes} classes; allowed: {least} and more; \
+         raise `max_keys` of the builder, or give classes smaller shares"
+    )]
+    ClassKeys {
+        /// The number of keys that was refused.
+        max_keys: usize,
+        /// The number of classes, with the default class.
+        classes: usize,
+        /// The smallest allowed: the shares that are given, and one for each other class.
+        least: usize,
+    },
+    /// A setting of a class was refused.
+    #[error("class {class:?}: {error}")]
+    Class {
+        /// The name of the class.
+        class: String,
+        /// The error of the setting.
+        error: Box<ConfigError>,
+    },
     /// The system refused the memory that the limiter needs at the start.
     #[error("the system refused {bytes} bytes; free some memory, or raise the process's limit")]
     OutOfMemory {

@@ -36,6 +36,7 @@
 //! - [`Algorithm`] and [`rule`]: token bucket, leaky bucket (meter and queue), fixed and sliding
 //!   window, as pure values with their stated bounds; the sliding log, which is exact, for
 //!   [`ExactKeys`] and a [`SingleLimiter`].
+//! - [`ClassLimiter`]: quotas for classes of callers, such as free and paid plans.
 //! - [`check_all`]: several limits for one request, which charges all of them or none.
 //! - [`Metrics`]: counts of decisions, as text for Prometheus and as events.
 //! - [`Clock`]: the source of the time.
@@ -123,12 +124,13 @@ pub use equivalent::Equivalent;
 pub use error::ConfigError;
 #[cfg(tollgate_loom)]
 pub use exact::ModelLog;
-#[cfg(not(tollgate_loom))]
-pub use limiter::Sweeper;
 pub use limiter::{
-    Accepts, Builder, Charge, Chargeable, DeniedBy, ExactKeys, Fingerprints, FoldHash, KeyHash, KeyLimiter,
-    KeyState, Keys, Limiter, Pinned, PinnedAt, SingleLimiter, SipHash, Stats, Store, ToKey, check_all,
+    Accepts, Builder, Charge, Chargeable, Class, ClassBuilder, ClassLimiter, ClassSettings, DeniedBy,
+    ExactKeys, Fingerprints, FoldHash, KeyHash, KeyLimiter, KeyState, Keys, Limiter, Pinned, PinnedAt,
+    SingleLimiter, SipHash, Stats, Store, ToKey, check_all,
 };
+#[cfg(not(tollgate_loom))]
+pub use limiter::{Sweepable, Sweeper};
 pub use metrics::{Metrics, prometheus_text};
 pub use quota::Quota;
 pub use settings::{WhenFull, WindowAlign};

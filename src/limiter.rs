@@ -1,6 +1,8 @@
 //! The limiters: each is a rule, a clock, and the state of many keys or of one resource.
 
 mod builder;
+mod class_builder;
+mod classes;
 mod construction;
 mod exact_keys;
 mod fingerprints;
@@ -21,6 +23,8 @@ mod together;
 mod upkeep;
 
 pub use builder::Builder;
+pub use class_builder::{ClassBuilder, ClassSettings};
+pub use classes::{Class, ClassLimiter};
 pub use exact_keys::ExactKeys;
 pub use fingerprints::Fingerprints;
 pub use hash::{FoldHash, KeyHash, SipHash};
@@ -31,6 +35,6 @@ pub use pinned_at::PinnedAt;
 pub use single::SingleLimiter;
 pub use store::{Accepts, Store, ToKey};
 #[cfg(not(tollgate_loom))]
-pub use sweeper::Sweeper;
+pub use sweeper::{Sweepable, Sweeper};
 pub use together::{Charge, Chargeable, DeniedBy, KeyLimiter, check_all};
 pub use upkeep::Stats;

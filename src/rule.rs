@@ -17,6 +17,35 @@
 //!    one compare-and-swap of the same value.
 //! 3. No rule returns the fresh word for a word that is not fresh.
 //!
+//! # What a word may come to say, and what goes elsewhere
+//!
+//! A slot is 16 bytes and stays so: 64 bits of fingerprint, 63 bits of the rule's value, and the
+//! table's *frozen* mark. A word names neither its rule nor its quota; its store knows them. So a
+//! new fact goes into the value only if the rule decides by it, if it changes with a charge, in the
+//! same compare-and-swap, and if it is over once the word is idle. What fails one of these goes
+//! elsewhere.
+//!
+//! | fact | where it is, or would go | why |
+//! |---|---|---|
+//! | the class of a caller | not in the word: each class is a limiter (`limiter/classes.rs`) | it chooses the rule, so it has to be known before the word is read |
+//! | debt below empty | in the value, in the field that is there | it is decided by, paid back as time passes, and over when the word is idle |
+//! | permits in flight | a rule of their own, whose word is a count; beside a rate, by `check_all` | a permit comes back by an event: no time makes its word idle, so it may not share one that time does |
+//! | leases between cores | what is out: a line for each key and core, beside the store. In the word: one mark, that the key has leases | a lease is charged in full when it is taken, so the word stays right; but a charge has to know that the burst is smaller by what may be out |
+//! | the mark of `clear` and `reset` | not in the word: one number for each limiter, and in each decision (`limiter/resets.rs`) | most words have no room for it: a number of 32 bits would leave a window 31 for its count and time |
+//!
+//! *Debt.* A bucket's value is the time at which it is full, and a debt puts that time further
+//! ahead than the burst. A time is at most 2^62 + 1 grains and a burst at most 2^61, so nearly 2^61
+//! grains are left for debt, as much as the largest burst. A window's count has as many bits as the
+//! limit. So debt has to be bounded by what is left of them, or the rule is made with more.
+//!
+//! *The mark of leases.* It needs a bit, and no bit of a value is always 0. A bucket would give up
+//! half of its times and of its largest burst, a window a bit of its counts. A rule of the key's
+//! own would say it without a bit, but in a table that is a turnover.
+//!
+//! *Reset, for each key.* Exact keys have room beside the word. In a table, a charge that a reset
+//! has made void is told by the number of the whole limiter. The price: the reset of one key voids
+//! the refunds of others.
+//!
 //! # Progress
 //!
 //! `try_update` is lock-free: when its compare-and-swap fails, another thread's has succeeded (or

@@ -28,7 +28,7 @@ use std::time::Duration;
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct Builder<L> {
     pub(super) quota: Quota,
-    algorithm: Algorithm,
+    pub(super) algorithm: Algorithm,
     align: Option<WindowAlign>,
     pub(super) clock: Clock,
     pub(super) max_keys: usize,
@@ -112,14 +112,25 @@ impl<L> Builder<L> {
 
     /// The algorithm and the phase of its windows, if the settings agree.
     pub(super) fn method(&self) -> Result<Method, ConfigError> {
+        self.check_align()?;
+        Ok(self.method_of(self.algorithm))
+    }
+
+    /// Refuses an alignment if the algorithm has no windows.
+    pub(super) fn check_align(&self) -> Result<(), ConfigError> {
         if self.align.is_some() && !self.algorithm.has_windows() {
             return Err(ConfigError::AlignUnsupported { algorithm: self.algorithm });
         }
+        Ok(())
+    }
+
+    /// An algorithm, with the phase of its windows.
+    pub(super) fn method_of(&self, algorithm: Algorithm) -> Method {
         let default = if self.clock.is_real() { WindowAlign::UnixEpoch } else { WindowAlign::TickZero };
         let phase = match self.align.unwrap_or(default) {
             WindowAlign::UnixEpoch => self.clock.origin_since_epoch(),
             WindowAlign::TickZero => Duration::ZERO,
         };
-        Ok(Method::new(self.algorithm, phase))
+        Method::new(algorithm, phase)
     }
 }

@@ -5,9 +5,11 @@ use super::exact_keys::ExactKeys;
 use super::fingerprints::Fingerprints;
 use super::hash::{KeyHash, SipHash};
 use super::keyed::Limiter;
+use super::method::Method;
 use super::single::SingleLimiter;
 use super::store::{Settings, Store};
 use crate::error::ConfigError;
+use crate::quota::Quota;
 use crate::settings::WhenFull;
 use std::hash::Hash;
 use std::time::Duration;
@@ -76,10 +78,19 @@ impl<K: ?Sized, S: Store> Builder<Limiter<K, S>> {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn build(self) -> Result<Limiter<K, S>, ConfigError> {
-        let (method, quota) = (self.method()?, self.quota);
-        let Self { max_keys, grace, count_denials, .. } = self;
+        self.limiter(self.method()?, self.quota, self.max_keys)
+    }
+
+    /// Builds a limiter with these settings and, for the rest, those of the builder.
+    pub(super) fn limiter(
+        &self,
+        method: Method,
+        quota: Quota,
+        max_keys: usize,
+    ) -> Result<Limiter<K, S>, ConfigError> {
+        let &Self { grace, count_denials, .. } = self;
         let store = S::try_from(Settings { quota, method, max_keys, grace, count_denials })?;
-        Ok(Limiter::new(method, self.clock, store, self.when_full))
+        Ok(Limiter::new(method, self.clock.clone(), store, self.when_full))
     }
 }
 

@@ -9,6 +9,7 @@
 //! The stop flag publishes nothing. The thread only has to see it some time after it is set:
 //! `unpark` wakes the thread for that, and the thread is joined.
 
+use super::classes::ClassLimiter;
 use super::keyed::Limiter;
 use super::store::Store;
 use crate::error::ConfigError;
@@ -22,7 +23,45 @@ const LONGEST: Duration = Duration::from_secs(24 * 3600);
 /// Slots to sweep between two reads of the stop flag: some ten microseconds.
 const BUDGET: usize = 1024;
 
-/// A thread that [sweeps](Limiter::sweep) a limiter at intervals.
+/// What a [`Sweeper`] sweeps: a [`Limiter`], or all classes of a [`ClassLimiter`].
+///
+/// Implement it for a type of your own that holds several limiters.
+///
+/// ```
+/// use tollgate::{Limiter, Sweepable};
+///
+/// struct Limits {
+///     by_user: Limiter<u64>,
+///     by_address: Limiter<[u8; 4]>,
+/// }
+///
+/// impl Sweepable for Limits {
+///     fn sweep_while(&self, goes_on: &dyn Fn() -> bool) {
+///         self.by_user.sweep_while(goes_on);
+///         self.by_address.sweep_while(goes_on);
+///     }
+/// }
+/// ```
+pub trait Sweepable {
+    /// Forgets the keys that are idle, and gives memory back: [sweeps](Limiter::sweep) until
+    /// nothing is left to do, or until `goes_on` returns false, which it asks after each 1,024
+    /// slots.
+    fn sweep_while(&self, goes_on: &dyn Fn() -> bool);
+}
+
+impl<K: ?Sized, S: Store> Sweepable for Limiter<K, S> {
+    fn sweep_while(&self, goes_on: &dyn Fn() -> bool) {
+        while goes_on() && self.sweep(BUDGET) {}
+    }
+}
+
+impl<K: ?Sized, S: Store> Sweepable for ClassLimiter<K, S> {
+    fn sweep_while(&self, goes_on: &dyn Fn() -> bool) {
+        self.classes().for_each(|(_, class)| class.sweep_while(goes_on));
+    }
+}
+
+/// A thread that [sweeps](Limiter::sweep) a limiter at intervals, with all its classes.
 ///
 /// It forgets idle keys and gives memory back while no requests come. A limiter works without one:
 /// see [`sweep`](Limiter::sweep). Dropping the sweeper ends the thread and waits for its end, which
@@ -66,10 +105,9 @@ impl Sweeper {
     /// assert!(refused.to_string().starts_with("a sweep every 0ns is out of range"));
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
-    pub fn start<K, S>(limiter: Arc<Limiter<K, S>>, every: Duration) -> Result<Self, ConfigError>
+    pub fn start<L>(limiter: Arc<L>, every: Duration) -> Result<Self, ConfigError>
     where
-        K: ?Sized + 'static,
-        S: Store + Send + Sync + 'static,
+        L: Sweepable + Send + Sync + 'static,
     {
         if !(SHORTEST..=LONGEST).contains(&every) {
             return Err(ConfigError::SweepIntervalOutOfRange { every, least: SHORTEST, most: LONGEST });
@@ -81,7 +119,7 @@ impl Sweeper {
             while !stopped.load(Relaxed) {
                 // A spurious wake-up sweeps early, which does no harm.
                 thread::park_timeout(every);
-                while !stopped.load(Relaxed) && limiter.sweep(BUDGET) {}
+                limiter.sweep_while(&|| !stopped.load(Relaxed));
             }
         };
         let thread = thread::Builder::new().name("tollgate-sweep".to_owned()).spawn(sweep);

@@ -1,7 +1,7 @@
 //! The store that the tests of this folder run with: exact keys.
 
 use std::hash::Hash;
-use tollgate::{Algorithm, Builder, ExactKeys, Limiter};
+use tollgate::{Algorithm, Builder, ClassLimiter, ExactKeys, Limiter};
 
 /// The algorithms that this store accepts.
 #[allow(dead_code)]
@@ -9,12 +9,23 @@ pub(crate) const ALGORITHMS: &[Algorithm] = &Algorithm::ALL;
 
 pub(crate) type Gate<K> = Limiter<K, ExactKeys<K>>;
 
+#[allow(dead_code)]
+pub(crate) type Tiers<K> = ClassLimiter<K, ExactKeys<K>>;
+
 pub(crate) trait IntoGate<K> {
     fn gate(self) -> Gate<K>;
+
+    /// The builder of this store, before it has classes.
+    #[allow(dead_code)]
+    fn of_store(self) -> Builder<Gate<K>>;
 }
 
 impl<K: Hash + Eq + Send + Sync + 'static> IntoGate<K> for Builder<Limiter<K>> {
     fn gate(self) -> Gate<K> {
         self.exact_keys().build().unwrap()
+    }
+
+    fn of_store(self) -> Builder<Gate<K>> {
+        self.exact_keys()
     }
 }

@@ -56,6 +56,7 @@
 //! A limiter may have a quota for each [`Class`] of callers, such as a free and a paid plan:
 //! [`SharedBuilder::class`], [`SharedLimiter::check_as`]. The script is told the quota of the class
 //! with each check, so no key is enumerated. A key that changes its class begins anew there.
+//! [`ClassLimiter`](tollgate::ClassLimiter) does the same in memory.
 //!
 //! # When the store does not answer
 //!

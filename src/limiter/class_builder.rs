@@ -1,0 +1,163 @@
+//! The configuration of a limiter with classes.
+
+use super::builder::Builder;
+use super::classes::ClassLimiter;
+use super::keyed::Limiter;
+use super::store::Store;
+use crate::algorithm::Algorithm;
+use crate::error::ConfigError;
+use crate::quota::Quota;
+
+/// The most bytes of a class's name, as in shared limits.
+const MAX_NAME: usize = 128;
+
+/// The settings of a class: its quota, and what it does not share with the other classes.
+///
+/// A [`Quota`] alone means the builder's algorithm and an equal share of the keys.
+///
+/// ```
+/// use tollgate::{Algorithm, ClassSettings, Limiter, Quota};
+///
+/// let trial = ClassSettings::new(Quota::per_day(50)).algorithm(Algorithm::FixedWindow);
+/// let limiter = Limiter::<str>::builder(Quota::per_minute(10))
+///     .max_keys(1_000_000)
+///     .class("trial", trial)
+///     .class("partner", ClassSettings::new(Quota::per_second(100)).max_keys(1_000))
+///     .build()?;
+/// let shares: Vec<usize> =
+///     limiter.classes().map(|(_, class)| class.stats().max_keys).collect();
+/// assert_eq!(shares, [499_500, 499_500, 1_000]);
+/// # Ok::<(), tollgate::ConfigError>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+#[must_use = "settings do nothing until they are given to a builder"]
+pub struct ClassSettings {
+    quota: Quota,
+    algorithm: Option<Algorithm>,
+    max_keys: Option<usize>,
+}
+
+impl ClassSettings {
+    /// The settings of a class with this quota.
+    pub const fn new(quota: Quota) -> Self {
+        Self { quota, algorithm: None, max_keys: None }
+    }
+
+    /// The algorithm that enforces the quota; the default is that of the builder.
+    pub const fn algorithm(self, algorithm: Algorithm) -> Self {
+        Self { algorithm: Some(algorithm), ..self }
+    }
+
+    /// The class's share of the builder's [`max_keys`](Builder::max_keys), from 1. The default is
+    /// an equal part of what the shares that are given leave.
+    pub const fn max_keys(self, max_keys: usize) -> Self {
+        Self { max_keys: Some(max_keys), ..self }
+    }
+}
+
+impl From<Quota> for ClassSettings {
+    fn from(quota: Quota) -> Self {
+        Self::new(quota)
+    }
+}
+
+/// The configuration of a [`ClassLimiter`], made by [`Builder::class`]: what all classes have in
+/// common, and the classes.
+#[derive(Debug)]
+#[must_use = "a builder does nothing until `build` is called"]
+pub struct ClassBuilder<K: ?Sized, S: Store> {
+    /// The default class, and what all classes have in common.
+    base: Builder<Limiter<K, S>>,
+    classes: Vec<(String, ClassSettings)>,
+}
+
+impl<K: ?Sized, S: Store> Builder<Limiter<K, S>> {
+    /// Adds a class of callers, whose name has 1 to 128 bytes, with a quota of its own. The
+    /// builder's quota is that of the default class.
+    ///
+    /// What was set before is common to all classes, except that [`max_keys`](Self::max_keys) is
+    /// for all together. [`ClassLimiter`] says how it is shared, and what a class is.
+    ///
+    /// ```
+    /// # use tollgate::{Limiter, Quota};
+    /// let limiter = Limiter::<String>::builder(Quota::per_minute(10))
+    ///     .max_keys(100_000)
+    ///     .exact_keys()
+    ///     .class("paid", Quota::per_minute(1_000))
+    ///     .class("partner", Quota::per_second(100))
+    ///     .build()?;
+    /// let partner = limiter.class("partner").unwrap();
+    /// assert_eq!(limiter.of(partner).check("alice").remaining(), 99);
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn class(self, name: impl Into<String>, settings: impl Into<ClassSettings>) -> ClassBuilder<K, S> {
+        ClassBuilder { base: self, classes: Vec::new() }.class(name, settings)
+    }
+}
+
+impl<K: ?Sized, S: Store> ClassBuilder<K, S> {
+    /// Adds another class, as [`Builder::class`] does.
+    pub fn class(mut self, name: impl Into<String>, settings: impl Into<ClassSettings>) -> Self {
+        self.classes.push((name.into(), settings.into()));
+        self
+    }
+
+    /// Builds the limiter.
+    ///
+    /// # Errors
+    ///
+    /// A [`ConfigError`] that names the value, the allowed range and the fix; for a setting of a
+    /// class [`ConfigError::Class`], which names the class too.
+    ///
+    /// ```
+    /// # use tollgate::{Limiter, Quota};
+    /// let builder = Limiter::<str>::builder(Quota::per_second(10));
+    /// let refused = builder.class("paid", Quota::per_second(0)).build().unwrap_err().to_string();
+    /// assert!(refused.starts_with("class \"paid\": 0 tokens would deny every request"));
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn build(self) -> Result<ClassLimiter<K, S>, ConfigError> {
+        let Self { base, classes } = self;
+        for (place, (name, _)) in classes.iter().enumerate() {
+            if name.is_empty() || name.len() > MAX_NAME {
+                return Err(ConfigError::ClassName { class: name.clone(), most: MAX_NAME });
+            }
+            if classes[..place].iter().any(|(other, _)| other == name) {
+                return Err(ConfigError::TwoQuotas { class: name.clone() });
+            }
+        }
+        // An alignment has a meaning if one of the classes has windows.
+        let algorithms = classes.iter().filter_map(|(_, settings)| settings.algorithm);
+        if !algorithms.into_iter().any(Algorithm::has_windows) {
+            base.check_align()?;
+        }
+        let mut shares = shares(base.max_keys, &classes)?.into_iter();
+        let mut build = |quota, algorithm: Option<Algorithm>| {
+            let method = base.method_of(algorithm.unwrap_or(base.algorithm));
+            base.limiter(method, quota, shares.next().unwrap_or_default())
+        };
+        let mut limiters = vec![build(base.quota, None)?];
+        for (name, settings) in &classes {
+            let limiter = build(settings.quota, settings.algorithm);
+            let refused = |error| ConfigError::Class { class: name.clone(), error: Box::new(error) };
+            limiters.push(limiter.map_err(refused)?);
+        }
+        Ok(ClassLimiter::new(classes.into_iter().map(|(name, _)| name).collect(), limiters))
+    }
+}
+
+/// The shares of the keys: that of the default class, then those of the others. Their sum is
+/// `max_keys`. The default class has what a division leaves.
+fn shares(max_keys: usize, classes: &[(String, ClassSettings)]) -> Result<Vec<usize>, ConfigError> {
+    let given = classes.iter().filter_map(|(_, settings)| settings.max_keys);
+    let given = given.fold(0, usize::saturating_add);
+    let equal = 1 + classes.iter().filter(|(_, settings)| settings.max_keys.is_none()).count();
+    let least = given.saturating_add(equal);
+    if max_keys < least {
+        return Err(ConfigError::ClassKeys { max_keys, classes: 1 + classes.len(), least });
+    }
+    let left = max_keys - given;
+    let share = left / equal;
+    let named = classes.iter().map(|(_, settings)| settings.max_keys.unwrap_or(share));
+    Ok([share + left % equal].into_iter().chain(named).collect())
+}
