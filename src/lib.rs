@@ -37,6 +37,7 @@
 //!   window, as pure values with their stated bounds; the sliding log, which is exact, for
 //!   [`ExactKeys`] and a [`SingleLimiter`].
 //! - [`check_all`]: several limits for one request, which charges all of them or none.
+//! - [`Reservation`]: a cost that is known when the work is done.
 //! - [`Metrics`]: counts of decisions, as text for Prometheus and as events.
 //! - [`Clock`]: the source of the time.
 //! - [`design`]: what is promised, which tests check it, why it holds, and what was not verified.
@@ -125,7 +126,8 @@ pub use exact::ModelLog;
 pub use limiter::Sweeper;
 pub use limiter::{
     Accepts, Builder, Charge, Chargeable, DeniedBy, ExactKeys, Fingerprints, FoldHash, KeyHash, KeyLimiter,
-    KeyState, Keys, Limiter, Pinned, PinnedAt, SingleLimiter, SipHash, Stats, Store, ToKey, check_all,
+    KeyState, Keys, Limiter, Pinned, PinnedAt, Reservation, Reservations, Settlement, SingleLimiter, SipHash,
+    Stats, Store, ToKey, check_all, reserve_all,
 };
 pub use metrics::{Metrics, prometheus_text};
 pub use quota::Quota;
