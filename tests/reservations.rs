@@ -426,6 +426,8 @@ fn ten_million_random_reservations_on_four_threads_leave_the_exact_sum() {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
     /// A reservation is its charges: after any of its lives the limit is as if exactly what the
     /// settlement says had been charged.
     #[test]
