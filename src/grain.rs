@@ -16,8 +16,9 @@
 //! by at most two grains (two nanoseconds)**, and **never late** for times that go forward. For a
 //! time that steps back the rounding goes the other way: the bucket can be late by as much.
 //!
-//! The largest time is 2^61 ns, so a grain count is at most 2^62 + 1. A capacity and a debt
-//! together add at most 2^61 grains, so an arrival time stays below 2^63: it fits into the 63 bits of a word.
+//! The largest time is 2^61 ns, so a grain count is at most 2^62 + 1. A capacity and a debt add at
+//! most 2^61 grains together, so an arrival time stays below 2^63: it fits into the 63 bits of a
+//! word.
 
 use crate::error::ConfigError;
 use crate::quota::Quota;

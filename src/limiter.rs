@@ -1,6 +1,7 @@
 //! The limiters: each is a rule, a clock, and the state of many keys or of one resource.
 
 mod builder;
+mod chargeable;
 mod construction;
 mod exact_keys;
 mod fingerprints;
@@ -14,6 +15,7 @@ mod pinned_at;
 mod quotas;
 mod refunds;
 mod reservation;
+mod reservations;
 mod resets;
 mod single;
 mod store;
@@ -23,6 +25,7 @@ mod together;
 mod upkeep;
 
 pub use builder::Builder;
+pub use chargeable::{Chargeable, KeyLimiter};
 pub use exact_keys::ExactKeys;
 pub use fingerprints::Fingerprints;
 pub use hash::{FoldHash, KeyHash, SipHash};
@@ -30,10 +33,11 @@ pub use key_state::{KeyState, Keys};
 pub use keyed::Limiter;
 pub use pinned::Pinned;
 pub use pinned_at::PinnedAt;
-pub use reservation::{Reservation, Reservations, Settlement, reserve_all};
+pub use reservation::{Reservation, Settlement};
+pub use reservations::{Reservations, reserve_all};
 pub use single::SingleLimiter;
 pub use store::{Accepts, Store, ToKey};
 #[cfg(not(tollgate_loom))]
 pub use sweeper::Sweeper;
-pub use together::{Charge, Chargeable, DeniedBy, KeyLimiter, check_all};
+pub use together::{Charge, DeniedBy, check_all};
 pub use upkeep::Stats;

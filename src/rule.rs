@@ -213,7 +213,8 @@ impl AnyRule {
     /// let (word, charged) = rule.force(Word::FRESH, Tick::ZERO, 20);
     /// assert_eq!(charged, 15);
     /// let denied = rule.decide(word, Tick::ZERO, 1).1;
-    /// assert_eq!((denied.remaining(), denied.retry_after()), (0, Some(Duration::from_millis(600))));
+    /// assert_eq!(denied.remaining(), 0);
+    /// assert_eq!(denied.retry_after(), Some(Duration::from_millis(600)));
     /// assert!(rule.max_debt(u64::MAX).is_err());
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```

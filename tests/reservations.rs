@@ -247,7 +247,7 @@ fn a_debt_stays_when_the_quota_changes() {
         let wait = limiter.peek(&7).retry_after().unwrap();
         assert!(wait > Duration::ZERO && wait <= before, "{algorithm}: {wait:?}, before {before:?}");
         if algorithm.has_burst() {
-            // The debt ends after 5 s, as before. Then 10 of 20 tokens are missing, where 1 is asked.
+            // The debt ends after 5 s, as before. Then 10 of 20 tokens are there.
             assert_eq!(wait, Duration::from_millis(4_550), "{algorithm}");
         }
     }
@@ -340,7 +340,7 @@ fn an_owned_reservation_of_several_limits_may_go_to_another_thread() {
     assert_eq!((users.peek("alice").remaining(), all.peek().remaining()), (90, 90));
 }
 
-/// Reservations that are open at one time hold no more than the limit, whoever settles when.
+/// Reservations that are open at one time hold no more than the limit.
 #[test]
 fn open_reservations_together_never_hold_more_than_the_bound() {
     for (name, _, _, limit) in limits(40) {

@@ -159,24 +159,13 @@ impl<'s> Kept<'s> {
         }
     }
 
-    /// Charges `tokens` that are spent already, and returns how many: as many as there is room for,
-    /// and beyond that what the rule lets go into debt. (A log has no debt.)
+    /// Charges `tokens` that are spent already, as far as a debt may go, and returns how many.
     pub(crate) fn force(self, now: Tick, tokens: u64, mark: impl Fn() -> Tick) -> Option<u64> {
         match self.0 {
             Form::Packed(state) => {
                 state.force(now, tokens).or_else(|| state.begin_forced(now, tokens, mark()))
             }
-            Form::Log(rule, log, retired) => {
-                // Each turn but the last follows a charge of another thread.
-                loop {
-                    let room = self.peek(now, 1, &mark)?.remaining().min(tokens);
-                    let charged = log.check_from(&mark, rule, now, room, &pin(), retired)?.charged();
-                    retired.tidy();
-                    if charged == room {
-                        return Some(charged);
-                    }
-                }
-            }
+            Form::Log(rule, log, retired) => log.force(mark, rule, now, tokens, retired),
         }
     }
 

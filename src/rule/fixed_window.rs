@@ -94,7 +94,8 @@ impl FixedWindow {
     }
 
     /// Implements [`AnyRule::adopt`](super::AnyRule). The count of the window stays, up to the
-    /// limit and the debt. For windows of another length it becomes the count of the window at `now`.
+    /// limit and its debt. For windows of another length it becomes the count of the window at
+    /// `now`.
     pub(super) fn adopt(&self, before: &Self, word: Word, now: Tick) -> Word {
         let now = before.windows.not_before(before.unpack(word).number, now);
         let count = before.roll(word, now).count;

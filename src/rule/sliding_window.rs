@@ -159,7 +159,7 @@ impl SlidingWindow {
     /// The room below `most`, `elapsed` nanoseconds into the pair's window.
     #[inline]
     fn room(&self, most: u64, pair: Pair, elapsed: u64) -> u64 {
-        most.saturating_sub(pair.present).saturating_sub(self.weighted(pair, elapsed))
+        most.saturating_sub(pair.present + self.weighted(pair, elapsed))
     }
 
     /// What the previous window weighs `elapsed` nanoseconds into the pair's window, rounded up,
