@@ -1,5 +1,5 @@
-//! What can be charged alone, together with others, and in advance: a limiter of one resource, or of
-//! one key.
+//! What can be charged alone, together with others, and in advance: a limiter of one resource, or
+//! of one key.
 
 use super::keyed::Limiter;
 use super::single::SingleLimiter;
@@ -13,8 +13,8 @@ use std::marker::PhantomData;
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// One state that [`check_all`](crate::check_all) can charge: a [`SingleLimiter`], or a [`Limiter`] for one key
-/// ([`Limiter::for_key`]).
+/// One state that [`check_all`](crate::check_all) and [`Reservation`](crate::Reservation) can
+/// charge: a [`SingleLimiter`], or a [`Limiter`] for one key ([`Limiter::for_key`]).
 ///
 /// Other types may implement this trait. The guarantees of `check_all` follow from theirs:
 /// `check_n` charges all of the cost or nothing, `peek_n` charges nothing, `refund_n` gives back a
@@ -128,7 +128,8 @@ pub struct KeyLimiter<L, B, Q: ?Sized> {
 }
 
 impl<K: ?Sized, S: Store> Limiter<K, S> {
-    /// Binds this limiter to one key, to charge it together with others in [`check_all`](crate::check_all).
+    /// Binds this limiter to one key, to charge it together with others in
+    /// [`check_all`](crate::check_all).
     ///
     /// ```
     /// # use tollgate::{Chargeable, Limiter, Quota};
