@@ -198,6 +198,28 @@ pub enum ConfigError {
         /// The bytes that were asked for.
         bytes: u64,
     },
+    /// The debt is more than fits into the word of a key beside the capacity.
+    #[error(
+        "max_debt {debt} does not fit beside the capacity; allowed: 0 to {most}; choose a smaller debt, or \
+         count in larger units"
+    )]
+    DebtTooLarge {
+        /// The debt that was refused.
+        debt: u64,
+        /// The largest allowed for the quota.
+        most: u64,
+    },
+    /// A debt was allowed, and the algorithm has none.
+    #[error(
+        "max_debt {debt} has no meaning for a {algorithm}, which holds no more than its limit in any period; \
+         allowed: 0; leave it out, or choose a token-bucket"
+    )]
+    DebtUnsupported {
+        /// The algorithm.
+        algorithm: Algorithm,
+        /// The debt that was refused.
+        debt: u64,
+    },
     /// The alignment of windows was set, and the algorithm has no windows.
     #[error(
         "align has no meaning for a {algorithm}, which has no boundaries; leave it out, or choose a \

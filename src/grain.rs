@@ -16,8 +16,9 @@
 //! by at most two grains (two nanoseconds)**, and **never late** for times that go forward. For a
 //! time that steps back the rounding goes the other way: the bucket can be late by as much.
 //!
-//! The largest time is 2^61 ns, so a grain count is at most 2^62 + 1. A capacity adds at most 2^61
-//! grains, so an arrival time stays below 2^63: it fits into the 63 bits of a word.
+//! The largest time is 2^61 ns, so a grain count is at most 2^62 + 1. A capacity and a debt add at
+//! most 2^61 grains together, so an arrival time stays below 2^63: it fits into the 63 bits of a
+//! word.
 
 use crate::error::ConfigError;
 use crate::quota::Quota;
@@ -66,6 +67,15 @@ impl Grain {
             1.. if tokens > most => Err(ConfigError::BurstTooLarge { burst: tokens, most }),
             _ => Ok(tokens * self.per_token),
         }
+    }
+
+    /// The grains of a debt of `tokens`, beside a capacity of `capacity` grains.
+    pub(crate) fn debt(self, tokens: u64, capacity: u64) -> Result<u64, ConfigError> {
+        let most = (MAX_CAPACITY - capacity) / self.per_token;
+        if tokens > most {
+            return Err(ConfigError::DebtTooLarge { debt: tokens, most });
+        }
+        Ok(tokens * self.per_token)
     }
 
     /// The grain that contains `now`. Grains count from 1, so that none has the value of a fresh

@@ -1,11 +1,13 @@
 //! The limiters: each is a rule, a clock, and the state of many keys or of one resource.
 
 mod builder;
+mod chargeable;
 mod class_builder;
 mod classes;
 mod construction;
 mod exact_keys;
 mod fingerprints;
+mod forced;
 mod hash;
 mod key_state;
 mod keyed;
@@ -14,6 +16,8 @@ mod pinned;
 mod pinned_at;
 mod quotas;
 mod refunds;
+mod reservation;
+mod reservations;
 mod resets;
 mod single;
 mod store;
@@ -23,6 +27,7 @@ mod together;
 mod upkeep;
 
 pub use builder::Builder;
+pub use chargeable::{Chargeable, KeyLimiter};
 pub use class_builder::{ClassBuilder, ClassSettings};
 pub use classes::{Class, ClassLimiter};
 pub use exact_keys::ExactKeys;
@@ -32,9 +37,11 @@ pub use key_state::{KeyState, Keys};
 pub use keyed::Limiter;
 pub use pinned::Pinned;
 pub use pinned_at::PinnedAt;
+pub use reservation::{Reservation, Settlement};
+pub use reservations::{Reservations, reserve_all};
 pub use single::SingleLimiter;
 pub use store::{Accepts, Store, ToKey};
 #[cfg(not(tollgate_loom))]
 pub use sweeper::{Sweepable, Sweeper};
-pub use together::{Charge, Chargeable, DeniedBy, KeyLimiter, check_all};
+pub use together::{Charge, DeniedBy, check_all};
 pub use upkeep::Stats;

@@ -174,7 +174,7 @@ mod window;
 pub(crate) use window::SlidingLog;
 
 use crate::decision::Decision;
-use crate::reclaim::{Bag, Guard, Link};
+use crate::reclaim::{Bag, Guard, Link, pin};
 use crate::time::Tick;
 use carry::carry;
 use chunk::{Behind, Chunk, End, Start, Write};
@@ -253,6 +253,30 @@ impl Log {
             return None;
         }
         Some(Request { now, cost, is_peek: true }.answer(rule, view.as_ref(), guard))
+    }
+
+    /// Charges as many of `tokens` as there is room for, and returns how many: a log has no debt.
+    /// It begins an empty log no earlier than at `mark()`. `None` if the log is sealed. Lock-free.
+    pub(crate) fn force(
+        &self,
+        mark: impl Fn() -> Tick,
+        rule: &SlidingLog,
+        now: Tick,
+        tokens: u64,
+        retired: &Bag,
+    ) -> Option<u64> {
+        // Each turn but the last follows a charge of another thread.
+        loop {
+            let guard = pin();
+            let at = if self.is_begun() { now } else { now.max(mark()) };
+            let room = self.peek(rule, at, 1, &guard)?.remaining().min(tokens);
+            let charged = self.check_from(&mark, rule, now, room, &guard, retired)?.charged();
+            drop(guard);
+            retired.tidy();
+            if charged == room {
+                return Some(charged);
+            }
+        }
     }
 
     /// Gives back up to `tokens` of what `charge` took, until the charge is out of the window;

@@ -215,6 +215,46 @@ impl AnyRule {
             Algorithm::SlidingLog => return Err(ConfigError::AlgorithmUnsupported { algorithm }),
         })
     }
+
+    /// Lets [forced charges](Rule::force) go `tokens` beyond the capacity; without this they don't.
+    ///
+    /// | algorithm | what a debt does |
+    /// |---|---|
+    /// | token bucket, leaky bucket, leaky queue | refills like all missing tokens, before others |
+    /// | fixed window | ends with its window: the next one begins with its full limit |
+    /// | sliding window | weighs less and less until the end of the next window |
+    /// | sliding log | none: its builder refuses one |
+    ///
+    /// An interval may then hold as many tokens more than the rule's bound says: as many more for
+    /// each window that it touches, or once for a bucket.
+    ///
+    /// # Errors
+    ///
+    /// Returns a [`ConfigError`] for a debt that does not fit into the word beside the capacity.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// use tollgate::rule::{AnyRule, Rule, Word};
+    /// use tollgate::{Algorithm, Quota, Tick};
+    ///
+    /// let rule = AnyRule::new(Algorithm::TokenBucket, Quota::per_second(10), Duration::ZERO)?;
+    /// let rule = rule.max_debt(5)?;
+    /// let (word, charged) = rule.force(Word::FRESH, Tick::ZERO, 20);
+    /// assert_eq!(charged, 15);
+    /// let denied = rule.decide(word, Tick::ZERO, 1).1;
+    /// assert_eq!(denied.remaining(), 0);
+    /// assert_eq!(denied.retry_after(), Some(Duration::from_millis(600)));
+    /// assert!(rule.max_debt(u64::MAX).is_err());
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn max_debt(self, tokens: u64) -> Result<Self, ConfigError> {
+        Ok(match self {
+            Self::TokenBucket(TokenBucket(gcra)) => Self::TokenBucket(TokenBucket(gcra.max_debt(tokens)?)),
+            Self::LeakyBucket(LeakyBucket(gcra)) => Self::LeakyBucket(LeakyBucket(gcra.max_debt(tokens)?)),
+            Self::FixedWindow(rule) => Self::FixedWindow(rule.max_debt(tokens)?),
+            Self::SlidingWindow(rule) => Self::SlidingWindow(rule.max_debt(tokens)?),
+        })
+    }
 }
 
 impl AnyRule {
@@ -282,6 +322,11 @@ impl Rule for AnyRule {
     #[inline(always)]
     fn answer(&self, word: Word, now: Tick, cost: u64) -> Decision {
         dispatch!(self, rule => rule.answer(word, now, cost))
+    }
+
+    #[inline]
+    fn force(&self, word: Word, now: Tick, tokens: u64) -> (Word, u64) {
+        dispatch!(self, rule => rule.force(word, now, tokens))
     }
 
     #[inline]

@@ -106,6 +106,25 @@ impl State<'_> {
         (!updated.from.is_frozen()).then_some(())
     }
 
+    /// Charges `tokens` that are spent already, as far as the rule lets them go into debt. Returns
+    /// how many were charged; `None` if the word is frozen or fresh.
+    pub(crate) fn force(self, now: Tick, tokens: u64) -> Option<u64> {
+        let forced = |word: Word| self.rule.force(word, now, tokens);
+        let Updated { from, .. } =
+            update(self.word, |word| if word.is_live() { forced(word).0 } else { word });
+        from.is_live().then(|| forced(from).1)
+    }
+
+    /// Forces the first charge of a fresh word, at `now` or at `mark` if that is later, as
+    /// [`begin`](Self::begin) does. `None` if the word is not fresh, or no longer.
+    pub(crate) fn begin_forced(self, now: Tick, tokens: u64, mark: Tick) -> Option<u64> {
+        if !load(self.word).is_fresh() {
+            return None;
+        }
+        let (first, charged) = self.rule.force(Word::FRESH, now.max(mark), tokens);
+        (charged == 0 || begin(self.word, first)).then_some(charged)
+    }
+
     /// Replaces the word by an idle one.
     pub(crate) fn reset(self) -> Option<()> {
         let updated = change(self.word, |word| self.rule.reset(word));

@@ -5,7 +5,7 @@
 use proptest::prelude::*;
 use std::time::Duration;
 use tollgate::rule::{AnyRule, Rule, Word};
-use tollgate::{Algorithm, Decision, Outcome, Quota, Tick};
+use tollgate::{Algorithm, ConfigError, Decision, Outcome, Quota, Tick};
 use tollgate_testing::oracle::{END, Oracle};
 
 const DAY: u64 = 24 * 3600 * 1_000_000_000;
@@ -30,15 +30,29 @@ struct Case {
     algorithm: Algorithm,
     quota: Quota,
     phase: u64,
+    /// As a share of the capacity in 64ths, as far as it fits.
+    debt: u64,
 }
 
 impl Case {
+    /// The rule, and the debt that it allows.
+    fn rule_and_debt(&self) -> (AnyRule, u64) {
+        let rule = AnyRule::new(self.algorithm, self.quota, Duration::from_nanos(self.phase)).unwrap();
+        let debt = u128::from(self.capacity()) * u128::from(self.debt) / 64;
+        let debt = u64::try_from(debt).unwrap();
+        match rule.max_debt(debt) {
+            Ok(rule) => (rule, debt),
+            Err(ConfigError::DebtTooLarge { most, .. }) => (rule.max_debt(most).unwrap(), most),
+            Err(other) => panic!("{other}"),
+        }
+    }
+
     fn rule(&self) -> AnyRule {
-        AnyRule::new(self.algorithm, self.quota, Duration::from_nanos(self.phase)).unwrap()
+        self.rule_and_debt().0
     }
 
     fn oracle(&self) -> Oracle {
-        Oracle::new(self.algorithm, self.quota, self.phase)
+        Oracle::new(self.algorithm, self.quota, self.phase).max_debt(self.rule_and_debt().1)
     }
 
     fn capacity(&self) -> u64 {
@@ -52,14 +66,17 @@ fn case(algorithm: Algorithm) -> impl Strategy<Value = Case> {
     let quota = period.prop_flat_map(move |period| {
         let most = 2 * period;
         let limit = prop_oneof![Just(1), spread(1, most), Just(most)];
-        (limit, prop::option::of(spread(1, 1 << 40)), 0..period).prop_map(move |(limit, burst, phase)| {
-            let quota = Quota::new(limit, Duration::from_nanos(period));
-            let quota = match burst {
-                Some(burst) if !algorithm.has_windows() => quota.burst(burst),
-                _ => quota,
-            };
-            Case { algorithm, quota, phase: if algorithm.has_windows() { phase } else { 0 } }
-        })
+        let debt = prop_oneof![Just(0), spread(1, 640)];
+        (limit, prop::option::of(spread(1, 1 << 40)), 0..period, debt).prop_map(
+            move |(limit, burst, phase, debt)| {
+                let quota = Quota::new(limit, Duration::from_nanos(period));
+                let quota = match burst {
+                    Some(burst) if !algorithm.has_windows() => quota.burst(burst),
+                    _ => quota,
+                };
+                Case { algorithm, quota, phase: if algorithm.has_windows() { phase } else { 0 }, debt }
+            },
+        )
     });
     quota.prop_filter("the algorithm refuses this quota", |case| {
         AnyRule::new(case.algorithm, case.quota, Duration::ZERO).is_ok()
@@ -188,17 +205,34 @@ fn agree(
 }
 
 /// Plays the requests to the rule and to the oracle and compares every figure of every answer.
-fn compare(case: &Case, requests: &[(Step, Cost)]) -> Result<(), TestCaseError> {
+/// Those that `forced` says, over and over, are charged by force.
+fn compare(case: &Case, requests: &[(Step, Cost)], forced: &[bool]) -> Result<(), TestCaseError> {
     let (rule, mut oracle, mut script) = (case.rule(), case.oracle(), Script::new(case));
     let mut word = Word::FRESH;
     let mut latest = 0;
-    for &request in requests {
+    for (&request, &is_forced) in requests.iter().zip(forced.iter().cycle()) {
         let (tick, cost) = script.next(request);
         let now = tick.as_nanos();
         latest = now.max(latest);
         let early = if oracle.is_exact() { 0 } else { EARLY };
         let late = if oracle.is_exact() || latest == now { 0 } else { LATE };
         let slack = (early, late);
+        if is_forced {
+            let (next, charged) = rule.force(word, tick, cost);
+            let most = oracle.forced(now.saturating_sub(late), cost)..=oracle.forced(now + early, cost);
+            prop_assert!(most.contains(&charged), "{charged} forced, not {most:?}");
+            prop_assert_eq!(next != word, charged > 0);
+            oracle.charge(now, charged);
+            word = next;
+            if let (0, Some(idle)) = (early + late, oracle.idle_at(now)) {
+                prop_assert!(rule.is_idle(word, Tick::from_nanos(idle)));
+                prop_assert!(
+                    idle == now || !rule.is_idle(word, Tick::from_nanos(idle - 1)),
+                    "forgotten early"
+                );
+            }
+            continue;
+        }
         let peeked = rule.peek(word, tick, cost);
         let (next, decision) = rule.decide(word, tick, cost);
 
@@ -244,27 +278,47 @@ proptest! {
 
     #[test]
     fn token_bucket_decides_as_its_oracle(case in case(Algorithm::TokenBucket), requests in requests()) {
-        compare(&case, &requests)?;
+        compare(&case, &requests, &[false])?;
     }
 
     #[test]
     fn leaky_bucket_decides_as_its_oracle(case in case(Algorithm::LeakyBucket), requests in requests()) {
-        compare(&case, &requests)?;
+        compare(&case, &requests, &[false])?;
     }
 
     #[test]
     fn leaky_queue_decides_as_its_oracle(case in case(Algorithm::LeakyQueue), requests in requests()) {
-        compare(&case, &requests)?;
+        compare(&case, &requests, &[false])?;
     }
 
     #[test]
     fn fixed_window_decides_as_its_oracle(case in case(Algorithm::FixedWindow), requests in requests()) {
-        compare(&case, &requests)?;
+        compare(&case, &requests, &[false])?;
     }
 
     #[test]
     fn sliding_window_decides_as_its_oracle(case in case(Algorithm::SlidingWindow), requests in requests()) {
-        compare(&case, &requests)?;
+        compare(&case, &requests, &[false])?;
+    }
+
+    #[test]
+    fn forced_charges_and_debts_decide_as_the_oracle(
+        case in any_case(), requests in requests(), forced in prop::collection::vec(any::<bool>(), 1..8)
+    ) {
+        compare(&case, &requests, &forced)?;
+    }
+
+    // A refund at once gives back all of the charge, also of a key that went into debt since.
+    #[test]
+    fn a_debt_of_others_takes_nothing_from_a_refund(case in any_case(), tokens in 1..64_u64, owed in spread(1, 1 << 40)) {
+        let (rule, now) = (case.rule(), Tick::from_nanos(DAY));
+        let (held, charge) = rule.decide(Word::FRESH, now, tokens.min(case.capacity()));
+        prop_assume!(charge.reset_after() != Duration::MAX);
+        let back = rule.refund(rule.force(held, now, owed).0, now, &charge, u64::MAX);
+        let charged = rule.force(held, now, owed).1;
+        let without = rule.force(Word::FRESH, now, charged).0;
+        prop_assert_eq!(rule.peek(back, now, 1), rule.peek(without, now, 1));
+        prop_assert_eq!(rule.force(back, now, u64::MAX).1, rule.force(without, now, u64::MAX).1);
     }
 
     // Promise 1, from the bounds that the rules state.

@@ -159,6 +159,16 @@ impl<'s> Kept<'s> {
         }
     }
 
+    /// Charges `tokens` that are spent already, as far as a debt may go, and returns how many.
+    pub(crate) fn force(self, now: Tick, tokens: u64, mark: impl Fn() -> Tick) -> Option<u64> {
+        match self.0 {
+            Form::Packed(state) => {
+                state.force(now, tokens).or_else(|| state.begin_forced(now, tokens, mark()))
+            }
+            Form::Log(rule, log, retired) => log.force(mark, rule, now, tokens, retired),
+        }
+    }
+
     /// Gives back at most `tokens` of what `charge` took. `is_current` is called once the state is
     /// known, and returns whether the charge may still be refunded.
     pub(crate) fn refund(

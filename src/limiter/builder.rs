@@ -30,6 +30,7 @@ pub struct Builder<L> {
     pub(super) quota: Quota,
     pub(super) algorithm: Algorithm,
     align: Option<WindowAlign>,
+    max_debt: u64,
     pub(super) clock: Clock,
     pub(super) max_keys: usize,
     pub(super) when_full: WhenFull,
@@ -44,6 +45,7 @@ impl<L> Builder<L> {
             quota,
             algorithm: Algorithm::default(),
             align: None,
+            max_debt: 0,
             clock: Clock::default(),
             max_keys: 1_000_000,
             when_full: WhenFull::default(),
@@ -93,14 +95,50 @@ impl<L> Builder<L> {
         Self { clock: clock.into(), ..self }
     }
 
+    /// How many tokens beyond its capacity a key may owe; the default is 0.
+    ///
+    /// Only [`Limiter::force_n`](crate::Limiter::force_n) and
+    /// [`Reservation::commit`](crate::Reservation::commit) make debts: they charge what is spent
+    /// already. A check never does. [`AnyRule::max_debt`](crate::rule::AnyRule::max_debt) says how
+    /// a debt ends, for each algorithm. It is the same for all quotas of the limiter, also later
+    /// ones.
+    ///
+    /// `build` returns an error for a debt that does not fit into the word of a key, and for any
+    /// debt of a sliding log.
+    ///
+    /// ```
+    /// # use tollgate::{Algorithm, Clock, Quota, SingleLimiter};
+    /// let builder = SingleLimiter::builder(Quota::per_hour(10)).clock(Clock::manual());
+    /// let limiter = builder.max_debt(3).build()?;
+    /// assert_eq!(limiter.force_n(20), 13);
+    ///
+    /// let log = SingleLimiter::builder(Quota::per_hour(10)).algorithm(Algorithm::SlidingLog);
+    /// assert!(log.max_debt(3).build().unwrap_err().to_string().starts_with("max_debt 3"));
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn max_debt(self, tokens: u64) -> Self {
+        Self { max_debt: tokens, ..self }
+    }
+
     /// Keeps the settings, for a limiter of another type.
     pub(super) fn building<M>(self) -> Builder<M> {
-        let Self { quota, algorithm, align, clock, max_keys, when_full, grace, count_denials, builds: _ } =
-            self;
+        let Self {
+            quota,
+            algorithm,
+            align,
+            max_debt,
+            clock,
+            max_keys,
+            when_full,
+            grace,
+            count_denials,
+            builds: _,
+        } = self;
         Builder {
             quota,
             algorithm,
             align,
+            max_debt,
             clock,
             max_keys,
             when_full,
@@ -131,6 +169,6 @@ impl<L> Builder<L> {
             WindowAlign::UnixEpoch => self.clock.origin_since_epoch(),
             WindowAlign::TickZero => Duration::ZERO,
         };
-        Method::new(algorithm, phase)
+        Method::new(algorithm, phase, self.max_debt)
     }
 }

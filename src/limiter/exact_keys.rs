@@ -171,6 +171,10 @@ where
         })
     }
 
+    fn force(&self, key: &Q, tokens: u64, now: Tick) -> Option<u64> {
+        self.store.known(self.asked(key), |state| state.force(now, tokens, || self.store.forgotten()))
+    }
+
     fn known<T>(&self, key: &Q, visit: impl Fn(Kept<'_>) -> Option<T>) -> Option<T> {
         self.store.known(self.asked(key), visit)
     }

@@ -150,6 +150,10 @@ impl<H: KeyHash, Q: Hash + ?Sized> Lookup<Q> for Fingerprints<H> {
         })
     }
 
+    fn force(&self, key: &Q, tokens: u64, now: Tick) -> Option<u64> {
+        self.table.known(self.fingerprint(key), &pin(), |state| state.force(now, tokens))
+    }
+
     fn known<T>(&self, key: &Q, visit: impl Fn(Kept<'_>) -> Option<T>) -> Option<T> {
         self.table.known(self.fingerprint(key), &pin(), |state| visit(Kept::packed(state)))
     }

@@ -38,7 +38,7 @@ pub struct SingleLimiter {
     retired: Bag,
     resets: Resets,
     method: Method,
-    clock: Clock,
+    pub(super) clock: Clock,
 }
 
 /// The rule that the limiter was built with, stored beside the state so that a check reaches it
@@ -164,7 +164,7 @@ impl SingleLimiter {
     }
 
     /// Passes the state to `visit`, which returns `None` if the state was replaced meanwhile.
-    fn visit<T>(&self, visit: impl Fn(Kept<'_>) -> Option<T>) -> T {
+    pub(super) fn visit<T>(&self, visit: impl Fn(Kept<'_>) -> Option<T>) -> T {
         let Apart(state) = &self.state;
         let first = match &self.first {
             First::Packed(rule, _) => Kept::packed(State { rule, word: state.first_word() }),

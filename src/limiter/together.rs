@@ -24,129 +24,15 @@
 //! requests are never both allowed where there was room for one. As with every refund, a bucket
 //! gives back only what has not refilled meanwhile.
 //!
-//! Why not reserve and then commit? A reservation whose thread was killed would have to be found
-//! and undone by other threads, which takes more state for each key than one word.
+//! Why not mark the limits first and charge them when all are marked? The mark of a thread that was
+//! killed would have to be found and undone by other threads, which takes more state for each key
+//! than one word.
 
-use super::fingerprints::Fingerprints;
-use super::keyed::Limiter;
-use super::single::SingleLimiter;
-use super::store::{Accepts, Store};
+use super::chargeable::Chargeable;
 use crate::decision::{Decision, Denied};
-use equivalent::Equivalent;
 use std::error::Error;
 use std::fmt;
-use std::hash::Hash;
 use std::time::Duration;
-
-/// One state that [`check_all`] can charge: a [`SingleLimiter`], or a [`Limiter`] for one key
-/// ([`Limiter::for_key`]).
-///
-/// Other types may implement this trait. The guarantees of `check_all` follow from theirs:
-/// `check_n` charges all of the cost or nothing, `peek_n` charges nothing, `refund_n` gives back a
-/// charge of `check_n`.
-///
-/// ```
-/// use tollgate::{Chargeable, Decision, Quota, SingleLimiter};
-///
-/// /// A limiter that counts in kilobytes and is asked in bytes.
-/// struct Bytes(SingleLimiter);
-///
-/// impl Chargeable for Bytes {
-///     fn check_n(&self, cost: u64) -> Decision {
-///         self.0.check_n(cost.div_ceil(1_000))
-///     }
-///
-///     fn peek_n(&self, cost: u64) -> Decision {
-///         self.0.peek_n(cost.div_ceil(1_000))
-///     }
-///
-///     fn refund_n(&self, charge: &Decision, tokens: u64) {
-///         self.0.refund_n(charge, tokens / 1_000);
-///     }
-/// }
-///
-/// let upload = Bytes(SingleLimiter::builder(Quota::per_hour(2)).build()?);
-/// assert!(upload.check_n(1_500).is_allowed());
-/// assert!(!upload.check_n(1).is_allowed());
-/// # Ok::<(), tollgate::ConfigError>(())
-/// ```
-pub trait Chargeable {
-    /// Charges `cost` tokens or none, as [`Limiter::check_n`].
-    fn check_n(&self, cost: u64) -> Decision;
-    /// What [`check_n`](Self::check_n) would answer now. Charges nothing.
-    fn peek_n(&self, cost: u64) -> Decision;
-    /// Gives back at most `tokens` of what `charge` took, as [`Limiter::refund_n`].
-    fn refund_n(&self, charge: &Decision, tokens: u64);
-    /// Gives back all that `charge` took, as [`Limiter::refund`].
-    fn refund(&self, charge: &Decision) {
-        self.refund_n(charge, u64::MAX);
-    }
-}
-
-impl Chargeable for SingleLimiter {
-    fn check_n(&self, cost: u64) -> Decision {
-        Self::check_n(self, cost)
-    }
-
-    fn peek_n(&self, cost: u64) -> Decision {
-        Self::peek_n(self, cost)
-    }
-
-    fn refund_n(&self, charge: &Decision, tokens: u64) {
-        Self::refund_n(self, charge, tokens);
-    }
-}
-
-/// A limiter for one of its keys, made by [`Limiter::for_key`].
-pub struct KeyLimiter<'l, Q: ?Sized, K: ?Sized, S: Store = Fingerprints> {
-    limiter: &'l Limiter<K, S>,
-    key: &'l Q,
-}
-
-impl<K: ?Sized, S: Store> Limiter<K, S> {
-    /// Binds this limiter to one key, to charge it together with others in [`check_all`].
-    ///
-    /// ```
-    /// # use tollgate::{Chargeable, Limiter, Quota};
-    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(1)).build()?;
-    /// let alice = limiter.for_key("alice");
-    /// assert!(alice.check_n(1).is_allowed());
-    /// assert!(!alice.check_n(1).is_allowed());
-    /// # Ok::<(), tollgate::ConfigError>(())
-    /// ```
-    pub fn for_key<'l, Q>(&'l self, key: &'l Q) -> KeyLimiter<'l, Q, K, S>
-    where
-        Q: Hash + Equivalent<K> + ?Sized,
-        S: Accepts<Q>,
-    {
-        KeyLimiter { limiter: self, key }
-    }
-}
-
-impl<Q, K, S> Chargeable for KeyLimiter<'_, Q, K, S>
-where
-    Q: Hash + Equivalent<K> + ?Sized,
-    K: ?Sized,
-    S: Store + Accepts<Q>,
-{
-    fn check_n(&self, cost: u64) -> Decision {
-        self.limiter.check_n(self.key, cost)
-    }
-
-    fn peek_n(&self, cost: u64) -> Decision {
-        self.limiter.peek_n(self.key, cost)
-    }
-
-    fn refund_n(&self, charge: &Decision, tokens: u64) {
-        self.limiter.refund_n(self.key, charge, tokens);
-    }
-}
-
-impl<Q: fmt::Debug + ?Sized, K: ?Sized, S: Store> fmt::Debug for KeyLimiter<'_, Q, K, S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("KeyLimiter").field("limiter", &self.limiter).field("key", &self.key).finish()
-    }
-}
 
 /// A request to one limiter, for [`check_all`], and its answer.
 pub struct Charge<'l> {

@@ -37,6 +37,17 @@ pub trait Rule: Sealed {
         (self.next(word, now, cost), self.answer(word, now, cost))
     }
 
+    /// Charges `tokens` that are spent already, so that a denial would come too late. Returns the
+    /// next word and how many tokens it charged: as many as there is room for, and beyond that as
+    /// many as the rule's debt allows. The word changes if that is at least one.
+    ///
+    /// A debt is what a key has taken beyond its capacity. While it lasts nothing remains, and
+    /// requests are denied with the time at which they pass. [`AnyRule::max_debt`] says for each
+    /// algorithm how a debt ends.
+    ///
+    /// [`AnyRule::max_debt`]: crate::rule::AnyRule::max_debt
+    fn force(&self, word: Word, now: Tick, tokens: u64) -> (Word, u64);
+
     /// The word after giving back `tokens` of what `charge` took, or fewer if it took fewer.
     ///
     /// Only what the charge still holds is given back. It holds nothing once the bucket has

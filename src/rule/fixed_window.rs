@@ -17,7 +17,7 @@ use std::time::Duration;
 ///
 /// | bits | field |
 /// |---|---|
-/// | 0 to b - 1 | tokens charged in the window; b = bits(limit) |
+/// | 0 to b - 1 | tokens charged in the window; b = bits(limit + debt) |
 /// | b to 62 | the window's number, from 1 |
 ///
 /// # Bound
@@ -47,6 +47,8 @@ use std::time::Duration;
 pub struct FixedWindow {
     windows: Windows,
     limit: u64,
+    /// The most that the count may be: the limit and the debt.
+    most: u64,
     count_bits: u32,
 }
 
@@ -72,7 +74,13 @@ impl FixedWindow {
     /// ```
     pub fn new(quota: Quota, phase: Duration) -> Result<Self, ConfigError> {
         let (windows, count_bits) = Windows::new(quota, phase, Algorithm::FixedWindow, 1)?;
-        Ok(Self { windows, limit: quota.tokens(), count_bits })
+        Ok(Self { windows, limit: quota.tokens(), most: quota.tokens(), count_bits })
+    }
+
+    /// Implements [`AnyRule::max_debt`](super::AnyRule::max_debt).
+    pub(super) fn max_debt(self, tokens: u64) -> Result<Self, ConfigError> {
+        let (most, count_bits) = self.windows.count_with_debt(self.limit, tokens, 1)?;
+        Ok(Self { most, count_bits, ..self })
     }
 
     #[inline]
@@ -86,11 +94,12 @@ impl FixedWindow {
     }
 
     /// Implements [`AnyRule::adopt`](super::AnyRule). The count of the window stays, up to the
-    /// limit. For windows of another length it becomes the count of the window at `now`.
+    /// limit and its debt. For windows of another length it becomes the count of the window at
+    /// `now`.
     pub(super) fn adopt(&self, before: &Self, word: Word, now: Tick) -> Word {
         let now = before.windows.not_before(before.unpack(word).number, now);
         let count = before.roll(word, now).count;
-        self.pack(Fields { number: self.windows.number(now), count: count.min(self.limit) })
+        self.pack(Fields { number: self.windows.number(now), count: count.min(self.most) })
     }
 
     /// Implements [`AnyRule::idle_from`](super::AnyRule).
@@ -116,14 +125,14 @@ impl Rule for FixedWindow {
     #[inline]
     fn next(&self, word: Word, now: Tick, cost: u64) -> Word {
         let fields = self.roll(word, now);
-        let charged = cost > 0 && cost <= self.limit - fields.count;
+        let charged = cost > 0 && cost <= self.limit.saturating_sub(fields.count);
         if charged { self.pack(Fields { count: fields.count + cost, ..fields }) } else { word }
     }
 
     #[inline(never)]
     fn answer(&self, word: Word, now: Tick, cost: u64) -> Decision {
         let fields = self.roll(word, now);
-        let free = self.limit - fields.count;
+        let free = self.limit.saturating_sub(fields.count);
         let outcome = outcome(cost, self.limit, cost <= free);
         let until_next = nanos_until(self.windows.tick(fields.number + 1, 0), now);
         let figures = if outcome == Outcome::Allowed && cost > 0 {
@@ -137,7 +146,7 @@ impl Rule for FixedWindow {
                     Outcome::Denied => until_next,
                     Outcome::TooCostly => NEVER,
                 },
-                reset: if free == self.limit { 0 } else { until_next },
+                reset: if fields.count == 0 { 0 } else { until_next },
             }
         };
         Decision {
@@ -148,6 +157,15 @@ impl Rule for FixedWindow {
             outcome,
             source: Source::Key,
             stamp: Stamp::NONE,
+        }
+    }
+
+    #[inline]
+    fn force(&self, word: Word, now: Tick, tokens: u64) -> (Word, u64) {
+        let fields = self.roll(word, now);
+        match tokens.min(self.most - fields.count) {
+            0 => (word, 0),
+            charged => (self.pack(Fields { count: fields.count + charged, ..fields }), charged),
         }
     }
 

@@ -16,6 +16,8 @@ pub(crate) struct Gcra {
     burst: u64,
     /// The burst in grains.
     capacity: u64,
+    /// How far beyond the capacity a forced charge may go, in grains.
+    debt: u64,
     /// Does an allowed request wait for its turn ([`Decision::start_after`]) instead of starting
     /// immediately?
     queue: bool,
@@ -26,7 +28,12 @@ impl Gcra {
         let grain = Grain::new(quota)?;
         let burst = quota.capacity();
         let capacity = grain.capacity(burst)?;
-        Ok(Self { grain, burst, capacity, queue })
+        Ok(Self { grain, burst, capacity, debt: 0, queue })
+    }
+
+    /// Implements [`AnyRule::max_debt`](super::AnyRule::max_debt).
+    pub(super) fn max_debt(self, tokens: u64) -> Result<Self, ConfigError> {
+        Ok(Self { debt: self.grain.debt(tokens, self.capacity)?, ..self })
     }
 
     /// When the bucket is full again, as of `present`, and how many grains it can still give.
@@ -95,14 +102,29 @@ impl Gcra {
     }
 
     /// Implements [`AnyRule::adopt`](super::AnyRule). The missing tokens stay missing, up to the
-    /// capacity of the bucket.
+    /// capacity of the bucket and its debt.
+    ///
+    /// A word that is further than the capacity after `now` is one of two things, which it does not
+    /// tell apart: it is in debt, or `now` is stale. It becomes the later of the two words. So a
+    /// stale time grants nothing, and a debt lasts as long as under the slower of the two quotas.
     pub(super) fn adopt(&self, before: &Self, word: Word, now: Tick) -> Word {
+        let stale = self.adopt_beyond(before, word, now, 0);
+        match before.debt {
+            0 => stale,
+            debt => Word::of(stale.value().max(self.adopt_beyond(before, word, now, debt).value())),
+        }
+    }
+
+    /// Translates a word whose last charge has gone at most `debt` grains beyond the capacity.
+    fn adopt_beyond(&self, before: &Self, word: Word, now: Tick, debt: u64) -> Word {
+        let most = before.capacity + debt;
         // The key has seen at least the time at which its last charge found room. A stale `now` is
         // raised to that time, or the refill since then would be counted twice.
-        let seen = before.grain.first_tick(word.value().saturating_sub(before.capacity));
+        let seen = before.grain.first_tick(word.value().saturating_sub(most));
         let present = now.max(seen.unwrap_or(Tick::MAX));
-        let missing = word.value().saturating_sub(before.grain.at(present)).min(before.capacity);
-        Word::of(self.grain.at(present) + self.grain.convert(missing, before.grain).min(self.capacity))
+        let missing = word.value().saturating_sub(before.grain.at(present)).min(most);
+        let own_most = self.capacity + if debt == 0 { 0 } else { self.debt };
+        Word::of(self.grain.at(present) + self.grain.convert(missing, before.grain).min(own_most))
     }
 }
 
@@ -126,6 +148,17 @@ impl Rule for Gcra {
     }
 
     #[inline]
+    fn force(&self, word: Word, now: Tick, tokens: u64) -> (Word, u64) {
+        let present = self.grain.at(now);
+        let full = word.value().max(present);
+        let room = (present + self.capacity + self.debt).saturating_sub(full);
+        match tokens.min(self.grain.tokens_in(room)) {
+            0 => (word, 0),
+            charged => (Word::of(full + self.grain.of_tokens(charged)), charged),
+        }
+    }
+
+    #[inline]
     fn refund(&self, word: Word, now: Tick, charge: &Decision, tokens: u64) -> Word {
         // The charge may have been made under a larger quota.
         let tokens = tokens.min(charge.charged()).min(self.burst);
@@ -139,8 +172,10 @@ impl Rule for Gcra {
         // then.)
         let held_until = self.grain.at(charge.asked() + charge.reset_after());
         // A stale `now` must not revive the charge. The last charge was made when the bucket had
-        // room for it, so the key has seen at least this time:
-        let present = self.grain.at(now).max(word.value().saturating_sub(self.capacity));
+        // room for it, or went into debt by no more than it may. So the key has seen at least this
+        // time:
+        let seen = word.value().saturating_sub(self.capacity + self.debt);
+        let present = self.grain.at(now).max(seen);
         let held = held_until.saturating_sub(present);
         let back = self.grain.of_tokens(tokens).min(held);
         Word::of(word.value().saturating_sub(back).max(1))
@@ -171,6 +206,11 @@ macro_rules! decide_as_gcra {
             #[inline(always)]
             fn answer(&self, word: Word, now: Tick, cost: u64) -> Decision {
                 self.0.answer(word, now, cost)
+            }
+
+            #[inline]
+            fn force(&self, word: Word, now: Tick, tokens: u64) -> (Word, u64) {
+                self.0.force(word, now, tokens)
             }
 
             #[inline]

@@ -23,7 +23,7 @@ use std::time::Duration;
 ///
 /// | bits | field |
 /// |---|---|
-/// | 0 to b - 1 | tokens charged in the present window; b = bits(limit) |
+/// | 0 to b - 1 | tokens charged in the present window; b = bits(limit + debt) |
 /// | b to 2b - 1 | tokens charged in the window before it |
 /// | 2b to 62 | the present window's number, from 1 |
 ///
@@ -56,6 +56,8 @@ use std::time::Duration;
 pub struct SlidingWindow {
     windows: Windows,
     limit: u64,
+    /// The most that a count may be: the limit and the debt.
+    most: u64,
     count_bits: u32,
 }
 
@@ -91,7 +93,13 @@ impl SlidingWindow {
     /// ```
     pub fn new(quota: Quota, phase: Duration) -> Result<Self, ConfigError> {
         let (windows, count_bits) = Windows::new(quota, phase, Algorithm::SlidingWindow, 2)?;
-        Ok(Self { windows, limit: quota.tokens(), count_bits })
+        Ok(Self { windows, limit: quota.tokens(), most: quota.tokens(), count_bits })
+    }
+
+    /// Implements [`AnyRule::max_debt`](super::AnyRule::max_debt).
+    pub(super) fn max_debt(self, tokens: u64) -> Result<Self, ConfigError> {
+        let (most, count_bits) = self.windows.count_with_debt(self.limit, tokens, 2)?;
+        Ok(Self { most, count_bits, ..self })
     }
 
     #[inline]
@@ -110,17 +118,18 @@ impl SlidingWindow {
     }
 
     /// Implements [`AnyRule::adopt`](super::AnyRule). Both counts stay if they are within the limit
-    /// and the windows have the same length. If not, the estimate at `now` becomes the count of the
-    /// window at `now`, which makes it weigh more than before.
+    /// and its debt, and the windows have the same length. If not, the estimate at `now` becomes
+    /// the count of the window at `now`, which makes it weigh more than before.
     pub(super) fn adopt(&self, before: &Self, word: Word, now: Tick) -> Word {
         let pair = before.unpack(word);
         let now = before.windows.not_before(pair.number, now);
         let pair = before.roll(word, now);
-        if self.windows == before.windows && pair.previous <= self.limit && pair.present <= self.limit {
+        if self.windows == before.windows && pair.previous <= self.most && pair.present <= self.most {
             return self.pack(pair);
         }
-        let used = before.limit - before.free(pair, before.windows.elapsed(pair.number, now));
-        self.pack(Pair { number: self.windows.number(now), previous: 0, present: used.min(self.limit) })
+        let weighted = before.weighted(pair, before.windows.elapsed(pair.number, now));
+        let used = (pair.present + weighted).min(before.most);
+        self.pack(Pair { number: self.windows.number(now), previous: 0, present: used.min(self.most) })
     }
 
     /// Implements [`AnyRule::idle_from`](super::AnyRule).
@@ -144,24 +153,35 @@ impl SlidingWindow {
     /// The most that can be charged `elapsed` nanoseconds into the pair's window.
     #[inline]
     fn free(&self, pair: Pair, elapsed: u64) -> u64 {
+        self.room(self.limit, pair, elapsed)
+    }
+
+    /// The room below `most`, `elapsed` nanoseconds into the pair's window.
+    #[inline]
+    fn room(&self, most: u64, pair: Pair, elapsed: u64) -> u64 {
+        most.saturating_sub(pair.present + self.weighted(pair, elapsed))
+    }
+
+    /// What the previous window weighs `elapsed` nanoseconds into the pair's window, rounded up,
+    /// because a charge must fit beside the exact estimate; at most `previous`.
+    #[inline]
+    fn weighted(&self, pair: Pair, elapsed: u64) -> u64 {
         let length = self.windows.length();
-        // Rounded up, because a charge must fit beside the exact estimate; at most `previous`.
-        let weighted = match pair.previous.checked_mul(length - elapsed) {
+        match pair.previous.checked_mul(length - elapsed) {
             // The usual case: a 64-bit division takes a fraction of the time of a 128-bit one.
             Some(product) => product.div_ceil(length),
             None => {
                 let product = u128::from(pair.previous) * u128::from(length - elapsed);
                 product.div_ceil(u128::from(length)).try_into().unwrap_or(u64::MAX)
             }
-        };
-        (self.limit - pair.present).saturating_sub(weighted)
+        }
     }
 
     /// How many nanoseconds into the pair's window `cost` fits. `None` if it does not fit before
     /// the window ends.
     #[inline]
     fn fits_after(&self, pair: Pair, cost: u64) -> Option<u64> {
-        let free = (self.limit - pair.present).checked_sub(cost)?;
+        let free = self.limit.checked_sub(pair.present)?.checked_sub(cost)?;
         let length = self.windows.length();
         if pair.previous <= free {
             return Some(0);
@@ -236,6 +256,15 @@ impl Rule for SlidingWindow {
             outcome,
             source: Source::Key,
             stamp: Stamp::NONE,
+        }
+    }
+
+    #[inline]
+    fn force(&self, word: Word, now: Tick, tokens: u64) -> (Word, u64) {
+        let pair = self.roll(word, now);
+        match tokens.min(self.room(self.most, pair, self.windows.elapsed(pair.number, now))) {
+            0 => (word, 0),
+            charged => (self.pack(Pair { present: pair.present + charged, ..pair }), charged),
         }
     }
 

@@ -43,6 +43,21 @@ impl Windows {
         Ok((Self::of(length, phase), u64::BITS - limit.leading_zeros()))
     }
 
+    /// The largest count of a window with a debt, and the bits it takes, for a rule that keeps
+    /// `counts` counts in its word.
+    pub(super) fn count_with_debt(
+        self,
+        limit: u64,
+        debt: u64,
+        counts: u32,
+    ) -> Result<(u64, u32), ConfigError> {
+        let room = (1 << (bits_for_counts(self.length) / counts)) - 1;
+        match limit.checked_add(debt).filter(|&most| most <= room) {
+            Some(most) => Ok((most, u64::BITS - most.leading_zeros())),
+            None => Err(ConfigError::DebtTooLarge { debt, most: room - limit }),
+        }
+    }
+
     /// Makes windows of `length` nanoseconds, 1 to [`MAX_PERIOD`](crate::Quota::MAX_PERIOD).
     fn of(length: u64, phase: Duration) -> Self {
         // Smaller than `length`, which is a u64.

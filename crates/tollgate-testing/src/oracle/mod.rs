@@ -29,6 +29,8 @@ pub struct Oracle {
     limit: i128,
     period: i128,
     capacity: u64,
+    /// How far beyond the capacity a forced charge may go.
+    debt: u64,
     phase: i128,
     charges: Vec<Charge>,
 }
@@ -41,9 +43,14 @@ impl Oracle {
             limit: i128::from(quota.tokens()),
             period: i128::try_from(quota.period().as_nanos()).unwrap(),
             capacity,
+            debt: 0,
             phase: i128::from(phase),
             charges: Vec::new(),
         }
+    }
+
+    pub fn max_debt(self, debt: u64) -> Self {
+        Self { debt, ..self }
     }
 
     pub fn capacity(&self) -> u64 {
@@ -60,28 +67,36 @@ impl Oracle {
 
     /// Returns whether a request of `cost` at `now` fits beside what was admitted so far.
     pub fn fits(&self, now: u64, cost: u64) -> bool {
-        if cost > self.capacity {
-            return false;
-        }
+        cost <= self.capacity && self.fits_beyond(now, cost, 0)
+    }
+
+    /// Returns the most of `tokens` that a forced charge takes at `now`.
+    pub fn forced(&self, now: u64, tokens: u64) -> u64 {
+        last(0, tokens.min(self.capacity + self.debt), |cost| self.fits_beyond(now, cost, self.debt))
+    }
+
+    /// Returns whether `cost` fits if there were `debt` tokens more.
+    fn fits_beyond(&self, now: u64, cost: u64, debt: u64) -> bool {
         if cost == 0 {
             return true;
         }
+        let debt = i128::from(debt);
         match self.algorithm {
-            Algorithm::FixedWindow => self.fits_fixed(now, cost),
-            Algorithm::SlidingWindow => self.fits_sliding(now, cost),
+            Algorithm::FixedWindow => self.fits_fixed(now, cost, self.limit + debt),
+            Algorithm::SlidingWindow => self.fits_sliding(now, cost, self.limit + debt),
             Algorithm::SlidingLog => self.fits_log(now, cost),
-            _ => self.fits_bucket(now, cost),
+            _ => self.fits_bucket(now, cost, i128::from(self.capacity) + debt),
         }
     }
 
     /// Checks a bucket as an arrival curve: for every earlier charge, what was taken from then on,
     /// with this request, is at most the burst and what has flowed in since.
-    fn fits_bucket(&self, now: u64, cost: u64) -> bool {
+    fn fits_bucket(&self, now: u64, cost: u64, capacity: i128) -> bool {
         let mut taken = i128::from(cost);
         self.charges.iter().rev().all(|charge| {
             taken += i128::from(charge.cost);
             let elapsed = i128::from(now) - i128::from(charge.at);
-            taken * self.period <= i128::from(self.capacity) * self.period + elapsed * self.limit
+            taken * self.period <= capacity * self.period + elapsed * self.limit
         })
     }
 
@@ -111,18 +126,18 @@ impl Oracle {
         sum
     }
 
-    fn fits_fixed(&self, now: u64, cost: u64) -> bool {
-        self.charged_in(self.window(now)) + i128::from(cost) <= self.limit
+    fn fits_fixed(&self, now: u64, cost: u64, limit: i128) -> bool {
+        self.charged_in(self.window(now)) + i128::from(cost) <= limit
     }
 
     /// Checks a sliding window: the previous window's charges weigh by the part of it that a
     /// trailing period still covers.
-    fn fits_sliding(&self, now: u64, cost: u64) -> bool {
+    fn fits_sliding(&self, now: u64, cost: u64, limit: i128) -> bool {
         let window = self.window(now);
         let start = window * self.period - self.phase;
         let elapsed = (i128::from(now) - start).max(0);
         let weighted = self.charged_in(window - 1) * (self.period - elapsed);
-        weighted + (self.charged_in(window) + i128::from(cost)) * self.period <= self.limit * self.period
+        weighted + (self.charged_in(window) + i128::from(cost)) * self.period <= limit * self.period
     }
 
     /// Checks a sliding log: a plain list of what was admitted. Each admission, including this

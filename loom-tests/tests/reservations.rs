@@ -1,0 +1,189 @@
+//! Races of reservations and forced charges with charges, turnovers, changes of quota and clears.
+
+mod model;
+
+use loom::sync::Arc;
+use model::{Atomics, Bound, Seen, explore};
+use std::time::Duration;
+use tollgate::{
+    Accepts, Algorithm, Builder, Clock, ExactKeys, Fingerprints, Limiter, Quota, SingleLimiter, Tick,
+};
+
+const NOW: Tick = Tick::from_nanos(5_000_000_000);
+const GRACE: Duration = Duration::from_nanos(1);
+
+/// The store that a model runs with.
+trait Built: Accepts<u64> + Sized + 'static {
+    fn build(builder: Builder<Limiter<u64>>) -> Limiter<u64, Self>;
+}
+
+impl Built for Fingerprints {
+    fn build(builder: Builder<Limiter<u64>>) -> Limiter<u64> {
+        builder.build().unwrap()
+    }
+}
+
+impl Built for ExactKeys<u64> {
+    fn build(builder: Builder<Limiter<u64>>) -> Limiter<u64, Self> {
+        builder.exact_keys().build().unwrap()
+    }
+}
+
+/// Four tokens a key, and a debt of two.
+fn gate<S: Built>() -> Arc<Limiter<u64, S>> {
+    let clock = Clock::manual();
+    clock.set(NOW);
+    let builder = Limiter::builder(Quota::per_second(4)).clock(clock).max_debt(2);
+    Arc::new(S::build(builder.max_keys(4).grace(GRACE)))
+}
+
+fn single(algorithm: Algorithm) -> Arc<SingleLimiter> {
+    let builder = SingleLimiter::builder(Quota::per_hour(4)).algorithm(algorithm).clock(Clock::manual());
+    Arc::new(builder.max_debt(2).build().unwrap())
+}
+
+/// A whole life of a reservation beside charges: none is lost, and none counted twice.
+#[test]
+fn reservation_races_charge_and_the_sum_is_exact() {
+    for algorithm in Algorithm::PACKED {
+        let seen = Seen::default();
+        let note = seen.clone();
+        explore(Bound::Preemptions(3), Atomics::Touched, move |threads| {
+            let limit = single(algorithm);
+            let other = threads.spawn({
+                let limit = Arc::clone(&limit);
+                move || limit.check_n(2).charged()
+            });
+            let mut held = limit.reserve(2).unwrap();
+            let grown = held.record(3).is_ok();
+            let settled = if grown { held.commit(2) } else { held.commit(1) };
+            let charged = settled.charged + other.join().unwrap();
+            assert_eq!(limit.peek().remaining(), 4 - charged, "{algorithm}");
+            note.note((grown, charged));
+        });
+        // Grown, and the other refused; grown, and the other charged after the commit; not grown.
+        seen.expect_among(&["(false, 3)", "(true, 2)"]);
+    }
+}
+
+/// Two forced charges and a check: together they take the room and the debt, and no more.
+#[test]
+fn forced_charge_races_charge_and_the_debt_is_bounded() {
+    for algorithm in Algorithm::PACKED {
+        explore(Bound::Preemptions(3), Atomics::Touched, move |threads| {
+            let limit = single(algorithm);
+            let forcing = threads.spawn({
+                let limit = Arc::clone(&limit);
+                move || limit.force_n(4)
+            });
+            let checked = limit.check_n(3).charged();
+            let forced = limit.force_n(3);
+            let other = forcing.join().unwrap();
+            assert_eq!(checked + forced + other, 6, "{algorithm}: of {checked}, {forced}, {other}");
+            assert_eq!(limit.force_n(1), 0, "{algorithm}");
+            limit.reset();
+        });
+    }
+}
+
+/// The key moves to the next era, or is not there yet, while it is charged and settled.
+fn turnover<S: Built>(bound: Bound) {
+    explore(bound, Atomics::Plain, move |threads| {
+        let gate = gate::<S>();
+        assert_eq!(gate.force_n(&1, 1), 1);
+        let sweeping = threads.spawn({
+            let gate = Arc::clone(&gate);
+            move || while gate.sweep(4_096) {}
+        });
+        let settled = gate.reserve(&1, 2).unwrap().commit(9);
+        sweeping.join().unwrap();
+        assert_eq!((settled.charged, settled.unpaid), (5, 4));
+        assert_eq!((gate.peek(&1).remaining(), gate.force_n(&1, 1)), (0, 0));
+    });
+}
+
+#[test]
+fn settlement_races_turnover_and_none_is_lost() {
+    turnover::<Fingerprints>(Bound::Preemptions(2));
+    turnover::<ExactKeys<u64>>(Bound::Preemptions(2));
+}
+
+/// Two threads force the first charge of a new key.
+fn first_forced<S: Built>(bound: Bound) {
+    explore(bound, Atomics::Plain, move |threads| {
+        let gate = gate::<S>();
+        let forcing = threads.spawn({
+            let gate = Arc::clone(&gate);
+            move || gate.force_n(&1, 5)
+        });
+        let forced = gate.force_n(&1, 4);
+        assert_eq!(forced + forcing.join().unwrap(), 6);
+    });
+}
+
+#[test]
+fn forced_charges_of_a_new_key_race_and_the_debt_is_bounded() {
+    first_forced::<Fingerprints>(Bound::Preemptions(2));
+    first_forced::<ExactKeys<u64>>(Bound::Preemptions(1));
+}
+
+/// The quota is raised while a reservation goes into debt: what is owed is kept.
+fn quota<S: Built>(bound: Bound) {
+    explore(bound, Atomics::Plain, move |threads| {
+        let gate = gate::<S>();
+        let held = gate.reserve(&1, 3).unwrap();
+        let changing = threads.spawn({
+            let gate = Arc::clone(&gate);
+            move || gate.set_quota(Quota::per_second(5)).unwrap()
+        });
+        let settled = held.commit(9);
+        changing.join().unwrap();
+        let more = gate.force_n(&1, 9);
+        // 4 tokens and the debt before the change, or 5 after it. A debt is translated to whole
+        // tokens or more, so of the token that the change adds there may be nothing left.
+        assert!((6..=7).contains(&settled.charged) && (6..=7).contains(&(settled.charged + more)));
+        assert_eq!(gate.peek(&1).remaining(), 0);
+    });
+}
+
+#[test]
+fn settlement_races_a_change_of_quota_and_none_is_lost() {
+    quota::<Fingerprints>(Bound::Preemptions(2));
+    quota::<ExactKeys<u64>>(Bound::Preemptions(2));
+}
+
+/// A clear while a reservation is released: the refund is void, or came first.
+#[test]
+fn release_races_clear_and_gives_back_nothing_that_is_void() {
+    explore(Bound::Preemptions(2), Atomics::Plain, move |threads| {
+        let gate = gate::<Fingerprints>();
+        let held = gate.reserve(&1, 3).unwrap();
+        let clearing = threads.spawn({
+            let gate = Arc::clone(&gate);
+            move || {
+                gate.clear();
+                gate.check_n(&1, 2).charged()
+            }
+        });
+        held.release();
+        assert_eq!(clearing.join().unwrap(), 2);
+        assert_eq!(gate.peek(&1).remaining(), 2);
+    });
+}
+
+/// A reservation that is dropped after a record gives back the rest once.
+#[test]
+fn drop_races_charge_and_keeps_what_was_recorded() {
+    explore(Bound::Preemptions(3), Atomics::Touched, move |threads| {
+        let limit = single(Algorithm::TokenBucket);
+        let other = threads.spawn({
+            let limit = Arc::clone(&limit);
+            move || limit.check_n(2).charged()
+        });
+        let mut held = limit.reserve(2).unwrap();
+        held.record(1).unwrap();
+        drop(held);
+        let charged = other.join().unwrap();
+        assert_eq!(limit.peek().remaining(), 3 - charged);
+    });
+}

@@ -1,0 +1,126 @@
+//! Forced charges: for what is spent already, so that a denial would come too late.
+
+use super::keyed::Limiter;
+use super::single::SingleLimiter;
+use super::store::{Accepts, Store};
+use crate::decision::{Outcome, Source};
+use crate::exact::Kept;
+use crate::time::Tick;
+use equivalent::Equivalent;
+use std::hash::Hash;
+
+impl<K: ?Sized, S: Store> Limiter<K, S> {
+    /// Charges `key` for `tokens` that are spent already, and returns how many were charged.
+    ///
+    /// That is as many as there is room for, and beyond that up to
+    /// [`max_debt`](crate::Builder::max_debt). While a key is in debt nothing remains, and its
+    /// requests are denied, with the time at which they pass. What is returned can't be given back
+    /// by a refund; a [`Reservation`](crate::Reservation) settles more exactly.
+    ///
+    /// A new key that finds the table full is charged as [`WhenFull`](crate::WhenFull) says: only
+    /// the state of `Share` can be.
+    ///
+    /// # Progress
+    ///
+    /// As [`check`](Self::check).
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{Clock, Limiter, Quota};
+    /// let limiter: Limiter<str> =
+    ///     Limiter::builder(Quota::per_second(10)).clock(Clock::manual()).max_debt(20).build()?;
+    /// assert_eq!(limiter.force_n("alice", 25), 25);
+    /// assert_eq!(limiter.peek("alice").retry_after(), Some(Duration::from_millis(1_600)));
+    /// assert_eq!(limiter.force_n("alice", 25), 5);
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn force_n<Q>(&self, key: &Q, tokens: u64) -> u64
+    where
+        Q: Hash + Equivalent<K> + ?Sized,
+        S: Accepts<Q>,
+    {
+        self.force_at(key, tokens, self.clock.now())
+    }
+
+    /// [`force_n`](Self::force_n) at the caller's time, for limiters that are used with
+    /// [`check_at`](Self::check_at).
+    ///
+    /// # Progress
+    ///
+    /// As [`check`](Self::check).
+    ///
+    /// ```
+    /// # use tollgate::{Limiter, Quota, Tick};
+    /// let limiter: Limiter<str> = Limiter::builder(Quota::per_hour(10)).max_debt(5).build()?;
+    /// assert_eq!(limiter.force_at("alice", 99, Tick::ZERO), 15);
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn force_at<Q>(&self, key: &Q, tokens: u64, now: Tick) -> u64
+    where
+        Q: Hash + Equivalent<K> + ?Sized,
+        S: Accepts<Q>,
+    {
+        let mut left = tokens;
+        // Each turn but the first two follows a step of another thread, which inserted or forgot
+        // the key.
+        while left > 0 {
+            if let Some(charged) = self.store.force(key, left, now) {
+                return tokens - left + charged;
+            }
+            // The key has no state yet, so its bucket is full. An ordinary charge gives it one.
+            let mut first = self.check_at(key, left, now);
+            if first.outcome() == Outcome::TooCostly {
+                first = self.check_at(key, first.capacity(), now);
+            }
+            left -= first.charged();
+            match first.source() {
+                Source::Key => {}
+                Source::Overflow => {
+                    let force = |state: Kept<'_>| state.force(now, left, || Tick::ZERO);
+                    return tokens - left + self.visit_shared_as_is(force).unwrap_or(0);
+                }
+                Source::Policy | Source::Remote | Source::Prepaid => break,
+            }
+        }
+        tokens - left
+    }
+}
+
+impl SingleLimiter {
+    /// Charges `tokens` that are spent already, and returns how many were charged.
+    ///
+    /// [`Limiter::force_n`](crate::Limiter::force_n) says how many that are.
+    ///
+    /// # Progress
+    ///
+    /// As [`check`](Self::check).
+    ///
+    /// ```
+    /// # use tollgate::{Clock, Quota, SingleLimiter};
+    /// let builder = SingleLimiter::builder(Quota::per_hour(10)).clock(Clock::manual());
+    /// let limiter = builder.max_debt(5).build()?;
+    /// assert_eq!(limiter.force_n(12), 12);
+    /// assert!(!limiter.check().is_allowed());
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn force_n(&self, tokens: u64) -> u64 {
+        self.force_at(tokens, self.clock.now())
+    }
+
+    /// [`force_n`](Self::force_n) at the caller's time, for limiters that are used with
+    /// [`check_at`](Self::check_at).
+    ///
+    /// # Progress
+    ///
+    /// As [`check`](Self::check).
+    ///
+    /// ```
+    /// # use tollgate::{Quota, SingleLimiter, Tick};
+    /// let limiter = SingleLimiter::builder(Quota::per_hour(10)).max_debt(5).build()?;
+    /// assert_eq!(limiter.force_at(99, Tick::ZERO), 15);
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn force_at(&self, tokens: u64, now: Tick) -> u64 {
+        self.visit(|state| state.force(now, tokens, || Tick::ZERO))
+    }
+}

@@ -1,0 +1,164 @@
+//! One reservation of several limits: reserved, grown and settled in all of them or in none.
+
+use super::chargeable::Chargeable;
+use super::reservation::{Reservation, Settlement};
+use super::together::{Charge, DeniedBy, check_all};
+use crate::decision::Decision;
+
+/// One reservation of several limits, made by [`reserve_all`], which settles all of them.
+///
+/// Each limit counts in its own unit, so a cost is a function of the limit's index. Dropping it
+/// drops the [`Reservation`] of each limit.
+#[must_use = "a reservation that is dropped at once keeps what it reserved"]
+#[derive(Debug)]
+pub struct Reservations<L: Chargeable>(Vec<Reservation<L>>);
+
+/// Reserves an estimate from each of several limits, or from none, as [`check_all`] charges them.
+///
+/// # Errors
+///
+/// [`DeniedBy`], which names the limit that binds. Then nothing is charged.
+///
+/// # Progress
+///
+/// As [`check_all`]; allocates.
+///
+/// ```
+/// use tollgate::{Chargeable, Clock, Limiter, Quota, SingleLimiter, reserve_all};
+///
+/// let clock = Clock::manual();
+/// let user: Limiter<str> = Limiter::builder(Quota::per_hour(500)).clock(&clock).build()?;
+/// let all = SingleLimiter::builder(Quota::per_hour(900)).clock(&clock).build()?;
+/// let requests = SingleLimiter::builder(Quota::per_hour(10)).clock(&clock).build()?;
+/// let reserve = |name: &str, tokens| {
+///     let user = user.for_key(name);
+///     let limits: [(&dyn Chargeable, u64); 3] = [(&user, tokens), (&all, tokens), (&requests, 1)];
+///     let mut held = reserve_all(limits)?;
+///     // The costs of a chunk of 450 tokens: a request counts once, whatever it takes.
+///     held.record(|limit| [450, 450, 0][limit])?;
+///     held.commit(|limit| [450, 450, 1][limit]);
+///     Ok::<(), tollgate::DeniedBy>(())
+/// };
+/// assert!(reserve("alice", 400).is_ok());
+/// assert_eq!(reserve("alice", 400).unwrap_err().index(), 0);
+/// assert!(reserve("bob", 400).is_ok());
+/// assert_eq!(reserve("carol", 400).unwrap_err().index(), 1);
+/// assert_eq!(requests.peek().remaining(), 8);
+/// # Ok::<(), tollgate::ConfigError>(())
+/// ```
+pub fn reserve_all<L: Chargeable>(
+    estimates: impl IntoIterator<Item = (L, u64)>,
+) -> Result<Reservations<L>, DeniedBy> {
+    let estimates: Vec<(L, u64)> = estimates.into_iter().collect();
+    let charged = charge_all(estimates.iter().map(|(limit, estimate)| (limit, *estimate)))?;
+    let each = estimates.into_iter().zip(charged);
+    Ok(Reservations(
+        each.map(|((limit, estimate), charge)| Reservation::of(limit, estimate, charge)).collect(),
+    ))
+}
+
+/// Charges several limits, all or none.
+fn charge_all<'l, L: Chargeable + 'l>(
+    costs: impl Iterator<Item = (&'l L, u64)>,
+) -> Result<Vec<Decision>, DeniedBy> {
+    let mut charges: Vec<Charge<'_>> = costs.map(|(limit, cost)| Charge::new(limit, cost)).collect();
+    check_all(&mut charges)?;
+    Ok(charges.iter().filter_map(|charge| charge.decision().copied()).collect())
+}
+
+impl<L: Chargeable> Reservations<L> {
+    /// The reservation of each limit, in their order.
+    ///
+    /// ```
+    /// # use tollgate::{Quota, SingleLimiter, reserve_all};
+    /// let limiter = SingleLimiter::builder(Quota::per_hour(10)).build()?;
+    /// let held = reserve_all([(&limiter, 4)]).unwrap();
+    /// assert_eq!(held.each()[0].unspent(), 4);
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn each(&self) -> &[Reservation<L>] {
+        &self.0
+    }
+
+    /// [`Reservation::release_on_drop`] for all limits.
+    ///
+    /// ```
+    /// # use tollgate::{Clock, Quota, SingleLimiter, reserve_all};
+    /// let limiter = SingleLimiter::builder(Quota::per_hour(9)).clock(Clock::manual()).build()?;
+    /// drop(reserve_all([(&limiter, 4)]).unwrap().release_on_drop());
+    /// assert_eq!(limiter.peek().remaining(), 9);
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn release_on_drop(mut self) -> Self {
+        self.0.iter_mut().for_each(|held| held.release_on_drop = true);
+        self
+    }
+
+    /// [`Reservation::record`] in all limits or in none: `tokens` of the limit with this index.
+    ///
+    /// # Errors
+    ///
+    /// [`DeniedBy`], which names the limit that binds: the moment to stop.
+    ///
+    /// # Progress
+    ///
+    /// As [`check_all`]; allocates where a limit grows.
+    ///
+    /// ```
+    /// # use tollgate::{Quota, SingleLimiter, reserve_all};
+    /// let limiter = SingleLimiter::builder(Quota::per_hour(10)).build()?;
+    /// let mut held = reserve_all([(&limiter, 4)]).unwrap();
+    /// assert!(held.record(|_| 9).is_ok());
+    /// assert!(held.record(|_| 2).is_err());
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn record(&mut self, tokens: impl Fn(usize) -> u64) -> Result<(), DeniedBy> {
+        let tokens: Vec<u64> = (0..self.0.len()).map(tokens).collect();
+        let missing = |(held, &tokens): (&Reservation<L>, &u64)| tokens.saturating_sub(held.unspent());
+        let missing: Vec<u64> = self.0.iter().zip(&tokens).map(missing).collect();
+        if missing.iter().any(|&missing| missing > 0) {
+            // A cost of 0 is always allowed, and keeps the indices of the limits.
+            let costs = self.0.iter().map(|held| &held.limit).zip(missing.iter().copied());
+            let growth = charge_all(costs)?;
+            for ((held, &missing), growth) in self.0.iter_mut().zip(&missing).zip(&growth) {
+                held.grow(missing, growth);
+            }
+        }
+        self.0.iter_mut().zip(tokens).for_each(|(held, tokens)| held.spend(tokens));
+        Ok(())
+    }
+
+    /// [`Reservation::commit`] for all limits: `actual` is the cost in the limit with this index.
+    ///
+    /// # Progress
+    ///
+    /// As [`Reservation::commit`] for each.
+    ///
+    /// ```
+    /// # use tollgate::{Clock, Quota, SingleLimiter, reserve_all};
+    /// let limiter = SingleLimiter::builder(Quota::per_hour(9)).clock(Clock::manual()).build()?;
+    /// let settled = reserve_all([(&limiter, 4)]).unwrap().commit(|_| 12);
+    /// assert_eq!((settled[0].charged, settled[0].unpaid), (9, 3));
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn commit(self, actual: impl Fn(usize) -> u64) -> Vec<Settlement> {
+        self.0.into_iter().enumerate().map(|(index, held)| held.commit(actual(index))).collect()
+    }
+
+    /// [`Reservation::release`] for all limits.
+    ///
+    /// # Progress
+    ///
+    /// As [`Reservation::release`] for each.
+    ///
+    /// ```
+    /// # use tollgate::{Clock, Quota, SingleLimiter, reserve_all};
+    /// let limiter = SingleLimiter::builder(Quota::per_hour(9)).clock(Clock::manual()).build()?;
+    /// reserve_all([(&limiter, 4)]).unwrap().release();
+    /// assert_eq!(limiter.peek().remaining(), 9);
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn release(self) {
+        self.0.into_iter().for_each(Reservation::release);
+    }
+}
