@@ -122,12 +122,6 @@ pub enum BuildError {
     },
     /// Every limit is in shadow mode, and there is no listener.
     OnlyShadows,
-    /// A limit is [shared](crate::Limit::shared), and the layer was built with
-    /// [`build`](crate::RateLimitBuilder::build), which does not wait.
-    Shared {
-        /// The name of the limit.
-        limit: String,
-    },
     /// The status of refusals is not an error status.
     Status {
         /// The status that was refused.
@@ -237,11 +231,6 @@ impl fmt::Display for BuildError {
                 f,
                 "all limits are in shadow mode and there is no listener, so the layer would do nothing: expected \
                  a listener; add `.on_decision(...)`, or enable the feature `tracing`"
-            ),
-            Self::Shared { limit } => write!(
-                f,
-                "limit {limit:?} is shared with other machines, and the layer of `.build()` does not wait for \
-                 them: expected limiters of this process; call `.build_shared()` instead"
             ),
             Self::Status { status } => write!(
                 f,

@@ -42,8 +42,8 @@
 //! - [`Limit`]: a named limit over any [`Limiter`](tollgate::Limiter) or
 //!   [`SingleLimiter`](tollgate::SingleLimiter); costs, shadow mode, charges that depend on the
 //!   response.
-//! - [`AsyncLimiter`]: a limiter whose counts are shared with other machines;
-//!   [`SharedRateLimitLayer`] waits for its decisions.
+//! - [`AsyncLimiter`]: a limiter whose counts are shared with other machines; the layer waits for
+//!   its decisions.
 //! - [`KeyBy`]: how a client is identified; [`TrustedProxies`] for services behind proxies;
 //!   [`WhenNoKey`] for requests that cannot be attributed to a client.
 //! - [`Key`]: to check or change a limiter beside the layer.
@@ -87,8 +87,8 @@
 //! # Limits that other machines share
 //!
 //! A limit whose counts are on another machine takes time to answer. It is made with
-//! [`Limit::shared`], and its layer is built with [`build_shared`](RateLimitBuilder::build_shared).
-//! In all other respects it behaves like a limit of this process, and one layer can have both.
+//! [`Limit::shared`]. In all other respects it behaves like a limit of this process, and one layer
+//! can have both.
 //!
 //! ```
 //! # use std::{future::Future, pin::Pin};
@@ -124,7 +124,7 @@
 //!         Limit::shared("per-key", elsewhere, KeyBy::header("x-api-key"))
 //!             .when_no_key(WhenNoKey::Deny),
 //!     )
-//!     .build_shared()?;
+//!     .build()?;
 //! # use http::{Request, Response, StatusCode};
 //! # use tower::{Layer, ServiceExt, service_fn};
 //! # let service = layer.layer(service_fn(|_: Request<()>| async {
@@ -150,10 +150,9 @@
 //!   limiter whose refunds should delay no response hands them to a task of its own.
 //! - A client that hangs up while its request waits has paid what it was charged by then: hanging
 //!   up must not make attempts free.
-//! - There are two layers because a request that has waited continues with the inner service that
-//!   was ready for it, so this service must be cloned (`S: Clone`) and stored in the future. A
-//!   layer with limits of this process alone needs neither; therefore
-//!   [`build`](RateLimitBuilder::build) refuses shared limits.
+//! - A request that has waited continues with the inner service that was ready for it, which the
+//!   future stores; a clone takes its place. That is why the inner service must be `Clone`. In a
+//!   layer with limits of this process alone, no request clones it or waits.
 //!
 //! # Features
 //!
@@ -182,8 +181,6 @@ pub use key::parts::{Key, KeyPart, KeyRef};
 pub use layer::builder::RateLimitBuilder;
 pub use layer::future::ResponseFuture;
 pub use layer::service::{RateLimit, RateLimitLayer};
-pub use layer::shared_future::SharedResponseFuture;
-pub use layer::shared_service::{SharedRateLimit, SharedRateLimitLayer};
 pub use limit::async_limiter::AsyncLimiter;
 pub use limit::cost::Cost;
 pub use limit::named::{Limit, WhenNoKey};

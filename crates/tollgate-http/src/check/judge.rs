@@ -33,6 +33,8 @@ pub(crate) struct Asked<'r> {
 /// The compiled configuration, which all clones of a layer share.
 pub(crate) struct Judge {
     pub(crate) limits: Arc<[Enforced]>,
+    /// Whether a limit is shared, so that requests wait.
+    pub(crate) waits: bool,
     pub(crate) peers: Peers,
     pub(crate) skips: Option<Box<Skips>>,
     pub(crate) status: StatusCode,
@@ -52,41 +54,19 @@ pub(crate) enum Verdict {
     Refused(Response<Bytes>),
 }
 
-impl Verdict {
-    /// Returns the verdict on a request to which no limit applies.
-    fn exempt() -> Self {
-        Self::Passed(Fields::default(), None)
-    }
-}
-
 impl Judge {
-    /// Returns the first shared limit, if there is one.
-    pub(crate) fn shared_limit(&self) -> Option<&Enforced> {
-        self.limits.iter().find(|limit| matches!(limit.enforcer, Enforcer::Shared(_)))
-    }
-
-    /// Checks a request against limits of this process only.
-    pub(crate) fn judge(&self, head: RequestHead<'_>) -> Verdict {
-        if self.exempts(head) { Verdict::exempt() } else { self.judge_counted(head) }
-    }
-
     /// Checks a request if no limit is shared, else returns `None`: the caller has to wait.
     pub(crate) fn judge_at_once(&self, head: RequestHead<'_>) -> Option<Verdict> {
-        if self.exempts(head) {
-            return Some(Verdict::exempt());
+        if self.skips.as_ref().is_some_and(|skips| skips(head)) {
+            return Some(Verdict::Passed(Fields::default(), None));
         }
-        self.shared_limit().is_none().then(|| self.judge_counted(head))
-    }
-
-    fn exempts(&self, head: RequestHead<'_>) -> bool {
-        self.skips.as_ref().is_some_and(|skips| skips(head))
-    }
-
-    fn judge_counted(&self, head: RequestHead<'_>) -> Verdict {
-        match self.asked(head) {
+        if self.waits {
+            return None;
+        }
+        Some(match self.asked(head) {
             Ok(asked) => self.judge_local(head, &asked.local),
             Err(limit) => Verdict::Refused(self.without_key(limit, head)),
-        }
+        })
     }
 
     /// Checks a request against these limits of this process.

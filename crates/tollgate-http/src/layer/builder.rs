@@ -6,6 +6,7 @@ use crate::check::listeners::{Hook, Listeners};
 use crate::error::BuildError;
 use crate::head::{Peers, RequestHead};
 use crate::limit::enforced::Enforced;
+use crate::limit::enforcer::Enforcer;
 use crate::limit::named::{Limit, Skips};
 use crate::response::answer::{Answer, Respond};
 use crate::response::denial::Denial;
@@ -283,6 +284,7 @@ impl RateLimitBuilder {
             return Err(BuildError::OnlyShadows);
         }
         Ok(Judge {
+            waits: limits.iter().any(|limit| matches!(limit.enforcer, Enforcer::Shared(_))),
             limits: Arc::from(limits),
             peers: self.peers,
             skips: self.skips,

@@ -1,106 +1,197 @@
-//! The future of a response, for layers without shared limits.
+//! The future of a response: wait for the verdict, call the handler, settle the charges.
+//!
+//! Only a request that waits for a shared limit needs room for the inner service, and only a
+//! response that waits for a refund needs room for itself: both are boxed, so the future of a
+//! request that waits for nothing is little larger than that of the handler.
+//!
+//! # Why a response waits for refunds
+//!
+//! A charge that the response does not keep is refunded before the response is passed on, which
+//! takes one more round trip. The alternatives are worse: a runtime, which this layer does not
+//! know; the response's body, which servers don't poll when it is empty; or no refund. And a client
+//! that has its response can rely on the refund: its next request, sent immediately, is not refused
+//! for lack of it. Only responses with a refund wait, and not even those if the limiter hands its
+//! refunds to a task of its own.
+//!
+//! # Panics
+//!
+//! A panic of the handler is caught, and resumed when the charges are settled. The runtime sees the
+//! same panic.
 
-use crate::check::ticket::Ticket;
+use crate::check::judge::Verdict;
+use crate::check::ticket::{Refunds, Ticket};
+use crate::check::wait::Judging;
 use crate::head::ResponseHead;
 use crate::response::body::Body;
 use crate::response::fields::Fields;
 use bytes::Bytes;
-use http::Response;
+use http::{Request, Response};
 use pin_project_lite::pin_project;
+use std::any::Any;
 use std::fmt;
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use tower_service::Service;
 
 pin_project! {
     /// The future of a [`RateLimit`](crate::RateLimit).
     ///
+    /// If it is dropped while it waits, the charges stay as they are.
+    ///
     /// # Panics
     ///
-    /// If it is polled again after it was ready.
-    pub struct ResponseFuture<F> {
+    /// If it is polled again after it was ready, or if the inner service panics.
+    pub struct ResponseFuture<S, A>
+    where
+        S: Service<Request<A>>,
+    {
         #[pin]
-        state: State<F>,
+        state: State<S, A>,
+    }
+}
+
+pin_project! {
+    #[project = StatePinned]
+    enum State<S, A>
+    where
+        S: Service<Request<A>>,
+    {
+        // The service that was ready for the request, and the body of the request.
+        Judging { judging: Judging, next: Option<Box<(S, A)>> },
+        Handling { #[pin] handler: S::Future, rest: Option<Rest> },
+        Settling { refunds: Refunds, end: Option<Box<End<S::Response, S::Error>>> },
+        Refused { response: Option<Box<Response<Bytes>>> },
     }
 }
 
 /// What is left to do when the response is known: add the headers, and settle the charges.
 type Rest = (Fields, Option<Box<Ticket>>);
 
-pin_project! {
-    #[project = StatePinned]
-    enum State<F> {
-        Passed { #[pin] handler: F, rest: Option<Rest> },
-        Refused { response: Option<Box<Response<Bytes>>> },
-    }
+/// The outcome of a handler.
+enum End<R, E> {
+    Answered(R),
+    Failed(E),
+    Panicked(Box<dyn Any + Send>),
 }
 
-impl<F> ResponseFuture<F> {
-    /// Calls the handler of a request that passed.
-    pub(crate) fn passed(handler: impl FnOnce() -> F, fields: Fields, ticket: Option<Box<Ticket>>) -> Self {
-        let mut rest = Some((fields, ticket));
-        let handler = watched(&mut rest, handler);
-        Self { state: State::Passed { handler, rest } }
-    }
-
-    pub(crate) fn refused(response: Response<Bytes>) -> Self {
-        Self { state: State::Refused { response: Some(Box::new(response)) } }
-    }
-}
-
-impl<F, B, E> Future for ResponseFuture<F>
+impl<S, A> ResponseFuture<S, A>
 where
-    F: Future<Output = Result<Response<B>, E>>,
+    S: Service<Request<A>>,
 {
-    type Output = Result<Response<Body<B>>, E>;
+    /// Makes the future of a request that waits for its verdict; `ready` is the service that will
+    /// handle it.
+    pub(crate) fn judging(judging: Judging, ready: S, body: A) -> Self {
+        Self { state: State::Judging { judging, next: Some(Box::new((ready, body))) } }
+    }
 
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        match self.project().state.project() {
-            StatePinned::Passed { handler, rest } => {
-                let response = ready!(watched(rest, || handler.poll(context)));
-                let (fields, ticket) = rest.take().unwrap_or_default();
-                if let Some(ticket) = ticket {
-                    at_once(*ticket, response.as_ref().ok().map(ResponseHead::of));
+    /// Makes the future of a request whose verdict needed no waiting.
+    pub(crate) fn judged(verdict: Verdict, handler: impl FnOnce() -> S::Future) -> Self {
+        let state = match verdict {
+            Verdict::Passed(fields, ticket) => State::handled(handler, (fields, ticket)),
+            Verdict::Refused(response) => State::Refused { response: Some(Box::new(response)) },
+        };
+        Self { state }
+    }
+}
+
+impl<S, A> State<S, A>
+where
+    S: Service<Request<A>>,
+{
+    /// Calls the handler. If it panics, the panic is resumed after the refunds.
+    fn handled(handler: impl FnOnce() -> S::Future, rest: Rest) -> Self {
+        match catch_unwind(AssertUnwindSafe(handler)) {
+            Ok(handler) => Self::Handling { handler, rest: Some(rest) },
+            Err(panic) => match settle(rest.1, None) {
+                Some(refunds) => Self::Settling { refunds, end: Some(Box::new(End::Panicked(panic))) },
+                None => resume_unwind(panic),
+            },
+        }
+    }
+}
+
+impl<S, A, B> Future for ResponseFuture<S, A>
+where
+    S: Service<Request<A>, Response = Response<B>>,
+{
+    type Output = Result<Response<Body<B>>, S::Error>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        loop {
+            let mut state = self.as_mut().project().state;
+            let next = match state.as_mut().project() {
+                StatePinned::Judging { judging, next } => {
+                    let (request, verdict) = ready!(judging.as_mut().poll(context));
+                    let (mut service, body) = *next.take().expect("it is taken once, with the verdict");
+                    match verdict {
+                        Verdict::Refused(response) => return Poll::Ready(Ok(response.map(Body::refusal))),
+                        Verdict::Passed(fields, ticket) => {
+                            let request = Request::from_parts(request, body);
+                            State::handled(|| service.call(request), (fields, ticket))
+                        }
+                    }
                 }
-                Poll::Ready(response.map(|mut response| {
-                    fields.write(response.headers_mut());
-                    response.map(Body::handler)
-                }))
-            }
-            StatePinned::Refused { response } => {
-                let response = response.take().expect("a future is not polled after it was ready");
-                Poll::Ready(Ok(response.map(Body::refusal)))
-            }
+                StatePinned::Handling { handler, rest } => {
+                    let end = match catch_unwind(AssertUnwindSafe(|| handler.poll(context))) {
+                        Ok(Poll::Pending) => return Poll::Pending,
+                        Ok(Poll::Ready(Ok(response))) => End::Answered(response),
+                        Ok(Poll::Ready(Err(error))) => End::Failed(error),
+                        Err(panic) => End::Panicked(panic),
+                    };
+                    let (end, refunds) = end.settled(rest.take().unwrap_or_default());
+                    match refunds {
+                        Some(refunds) => State::Settling { refunds, end: Some(Box::new(end)) },
+                        None => return Poll::Ready(end.told()),
+                    }
+                }
+                StatePinned::Settling { refunds, end } => {
+                    ready!(refunds.as_mut().poll(context));
+                    let end = end.take().expect("a future is not polled after it was ready");
+                    return Poll::Ready(end.told());
+                }
+                StatePinned::Refused { response } => {
+                    let response = response.take().expect("a future is not polled after it was ready");
+                    return Poll::Ready(Ok(response.map(Body::refusal)));
+                }
+            };
+            state.set(next);
         }
     }
 }
 
-/// Settles the charges of a ticket whose limiters are all of this process.
-fn at_once(ticket: Ticket, response: Option<ResponseHead<'_>>) {
-    let refunds = ticket.settle(response);
-    debug_assert!(refunds.is_none(), "a layer with shared limits has another future");
-}
+impl<B, E> End<Response<B>, E> {
+    /// Adds the headers to the response and settles the charges; returns the refunds to wait for.
+    fn settled(mut self, (fields, ticket): Rest) -> (Self, Option<Refunds>) {
+        let refunds = match &mut self {
+            Self::Answered(response) => {
+                let refunds = settle(ticket, Some(ResponseHead::of(response)));
+                fields.write(response.headers_mut());
+                refunds
+            }
+            Self::Failed(_) | Self::Panicked(_) => settle(ticket, None),
+        };
+        (self, refunds)
+    }
 
-/// Runs the handler. If it panics, the charges are settled as for a failure without a response.
-fn watched<T>(rest: &mut Option<Rest>, handler: impl FnOnce() -> T) -> T {
-    let mut panics = Panics(Some(rest));
-    let done = handler();
-    panics.0 = None;
-    done
-}
-
-/// Settles the charges when it is dropped while a handler unwinds; disarmed otherwise.
-struct Panics<'r>(Option<&'r mut Option<Rest>>);
-
-impl Drop for Panics<'_> {
-    fn drop(&mut self) {
-        if let Some((_, Some(ticket))) = self.0.take().and_then(Option::take) {
-            at_once(*ticket, None);
+    fn told(self) -> Result<Response<Body<B>>, E> {
+        match self {
+            Self::Answered(response) => Ok(response.map(Body::handler)),
+            Self::Failed(error) => Err(error),
+            Self::Panicked(panic) => resume_unwind(panic),
         }
     }
 }
 
-impl<F> fmt::Debug for ResponseFuture<F> {
+fn settle(ticket: Option<Box<Ticket>>, response: Option<ResponseHead<'_>>) -> Option<Refunds> {
+    ticket.and_then(|ticket| ticket.settle(response))
+}
+
+impl<S, A> fmt::Debug for ResponseFuture<S, A>
+where
+    S: Service<Request<A>>,
+{
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ResponseFuture").finish_non_exhaustive()
     }

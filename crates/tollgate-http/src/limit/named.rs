@@ -116,9 +116,8 @@ impl Limit {
     /// Limits each client on its own, with counts that are shared by several machines, by any
     /// [`AsyncLimiter`].
     ///
-    /// Its requests wait, so the layer is built with
-    /// [`build_shared`](crate::RateLimitBuilder::build_shared). The name is part of the key:
-    /// machines that share a limit must give it the same name.
+    /// The requests of its layer wait for its answers. The name is part of the key: machines that
+    /// share a limit must give it the same name.
     ///
     /// ```
     /// use tollgate_http::{AsyncLimiter, KeyBy, Limit, WhenNoKey};
