@@ -1,7 +1,6 @@
 //! How a request is checked against all limits of a layer, and what is refunded later.
 
 pub(crate) mod event;
-pub(crate) mod join;
 pub(crate) mod judge;
 pub(crate) mod listeners;
 pub(crate) mod ticket;

@@ -1,10 +1,10 @@
 //! Charges that are kept or refunded when the response is known.
 
-use super::join::Join;
 use crate::head::ResponseHead;
 use crate::key::parts::Key;
 use crate::limit::enforced::Enforced;
 use crate::limit::enforcer::Enforcer;
+use futures_util::future::join_all;
 use smallvec::SmallVec;
 use std::future::Future;
 use std::pin::Pin;
@@ -55,7 +55,7 @@ impl Ticket {
             return None;
         }
         Some(Box::pin(async move {
-            Join::new(owed.iter().map(|(limiter, key, charge)| limiter.refund(key, charge))).await;
+            join_all(owed.iter().map(|(limiter, key, charge)| limiter.refund(key, charge))).await;
         }))
     }
 }

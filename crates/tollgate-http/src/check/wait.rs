@@ -19,11 +19,11 @@
 //! While the future waits, only shared limits may have been charged. If it is dropped, their
 //! charges stay, because hanging up must not make attempts free. There is nothing else to undo.
 
-use super::join::Join;
 use super::judge::{Asked, Judge, Verdict};
 use crate::head::RequestHead;
 use crate::limit::enforcer::{Bound, SharedBound};
 use crate::response::fields::Said;
+use futures_util::future::join_all;
 use http::request::Parts;
 use std::future::Future;
 use std::pin::Pin;
@@ -76,12 +76,12 @@ async fn decide(judge: &Judge, head: RequestHead<'_>, asked: &Asked<'_>) -> Verd
         }
     };
     let charged = shared.iter().zip(&shared_answers).filter(|(_, charge)| charge.charged() > 0);
-    Join::new(charged.map(|(bound, charge)| bound.limiter.refund(&bound.key, charge))).await;
+    join_all(charged.map(|(bound, charge)| bound.limiter.refund(&bound.key, charge))).await;
     Verdict::Refused(response)
 }
 
 async fn charge_shared(shared: &[SharedBound<'_>]) -> Vec<Decision> {
-    Join::new(shared.iter().map(|bound| bound.limiter.check_n(&bound.key, bound.cost))).await
+    join_all(shared.iter().map(|bound| bound.limiter.check_n(&bound.key, bound.cost))).await
 }
 
 /// Charges all of the limits or none, and returns their decisions.
