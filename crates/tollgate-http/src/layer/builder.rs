@@ -238,7 +238,7 @@ impl RateLimitBuilder {
     /// # use tollgate_http::RateLimitLayer;
     /// let builder = RateLimitLayer::builder().on_decision(|event| {
     ///     if event.is_binding() {
-    ///         println!("{} refused {}", event.limit(), event.request().uri().path());
+    ///         println!("{} refused {}", event.limit_name(), event.request().uri().path());
     ///     }
     /// });
     /// ```

@@ -200,7 +200,7 @@ impl Limit {
     ///     .limit(Limit::global("trial", limiter).shadow())
     ///     .on_decision(|event| {
     ///         if event.would_refuse() {
-    ///             println!("{} would have refused {}", event.limit(), event.request().uri());
+    ///             println!("{} would have refused {}", event.limit_name(), event.request().uri());
     ///         }
     ///     })
     ///     .build()?;

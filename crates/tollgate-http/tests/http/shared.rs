@@ -17,7 +17,7 @@ fn telling(builder: RateLimitBuilder) -> (RateLimitBuilder, Told) {
     let builder = builder.on_decision(move |event| {
         let flags = [event.would_refuse(), event.is_binding(), event.is_refused()];
         let charged = event.decision().map(|decision| decision.charged());
-        listener.lock().unwrap().push((event.limit().to_owned(), charged, flags));
+        listener.lock().unwrap().push((event.limit_name().to_owned(), charged, flags));
     });
     (builder, told)
 }
