@@ -149,7 +149,10 @@ impl Judge {
         said: impl Iterator<Item = Said<'r>> + Clone,
         held: SmallVec<[Held; 1]>,
     ) -> Verdict {
-        let fields = self.fields(local, said.clone(), None, || fields::scarcest(said));
+        let mut fields = self.fields(local, said.clone(), None, || fields::scarcest(said.clone()));
+        // The other limits are asked for their wait when their charges are settled.
+        let settled = said.filter(|said| said.limit.charges.is_none());
+        fields.wait = settled.map(|said| fields::wait_for_more(said.limit, said.decision)).max().unwrap_or(0);
         let ticket = (!held.is_empty()).then(|| Box::new(Ticket::new(Arc::clone(&self.limits), held)));
         Verdict::Passed(fields, ticket)
     }

@@ -4,6 +4,7 @@ use crate::head::ResponseHead;
 use crate::key::parts::Key;
 use crate::limit::enforced::Enforced;
 use crate::limit::enforcer::Enforcer;
+use crate::response::fields;
 use futures_util::future::join_all;
 use smallvec::SmallVec;
 use std::future::Future;
@@ -21,6 +22,15 @@ pub(crate) struct Held {
 /// A future of the refunds to shared limiters.
 pub(crate) type Refunds = Pin<Box<dyn Future<Output = ()> + Send>>;
 
+/// What came of the charges of one request.
+#[derive(Default)]
+pub(crate) struct Settled {
+    /// The refunds to shared limiters; `None` if there are none.
+    pub(crate) refunds: Option<Refunds>,
+    /// Seconds until the limits that kept their charges have more tokens; 0 if none is used up.
+    pub(crate) wait: u64,
+}
+
 /// The charges of one request that may be refunded. If a ticket is dropped unsettled, they stay.
 pub(crate) struct Ticket {
     limits: Arc<[Enforced]>,
@@ -35,8 +45,9 @@ impl Ticket {
     /// Refunds the charges that this response does not keep; without a response, those that a
     /// failure of the handler does not keep. Refunds to limiters of this process are done when this
     /// returns; those to shared limiters are done by the returned future.
-    pub(crate) fn settle(self, response: Option<ResponseHead<'_>>) -> Option<Refunds> {
+    pub(crate) fn settle(self, response: Option<ResponseHead<'_>>) -> Settled {
         let mut owed = Vec::new();
+        let mut wait = 0;
         for Held { limit, key, charge } in self.held {
             let limit = &self.limits[limit];
             let charges = match (response, &limit.charges) {
@@ -44,6 +55,7 @@ impl Ticket {
                 _ => limit.keeps_on_error,
             };
             if charges {
+                wait = wait.max(fields::wait_for_more(limit, &charge));
                 continue;
             }
             match &limit.enforcer {
@@ -52,10 +64,11 @@ impl Ticket {
             }
         }
         if owed.is_empty() {
-            return None;
+            return Settled { refunds: None, wait };
         }
-        Some(Box::pin(async move {
+        let refunds: Refunds = Box::pin(async move {
             join_all(owed.iter().map(|(limiter, key, charge)| limiter.refund(key, charge))).await;
-        }))
+        });
+        Settled { refunds: Some(refunds), wait }
     }
 }

@@ -15,15 +15,15 @@
 //!
 //! # Panics
 //!
-//! A panic of the handler is caught, and resumed when the charges are settled. The runtime sees the
-//! same panic.
+//! If there are charges to settle, a panic of the handler is caught, and resumed when they are
+//! settled. The runtime sees the same panic. Other panics are not caught.
 
 use crate::check::judge::Verdict;
-use crate::check::ticket::{Refunds, Ticket};
+use crate::check::ticket::{Refunds, Settled, Ticket};
 use crate::check::wait::Judging;
 use crate::head::ResponseHead;
 use crate::response::body::Body;
-use crate::response::fields::Fields;
+use crate::response::fields::{self, Fields};
 use bytes::Bytes;
 use http::{Request, Response};
 use pin_project_lite::pin_project;
@@ -102,9 +102,9 @@ where
 {
     /// Calls the handler. If it panics, the panic is resumed after the refunds.
     fn handled(handler: impl FnOnce() -> S::Future, rest: Rest) -> Self {
-        match catch_unwind(AssertUnwindSafe(handler)) {
+        match caught(rest.1.is_some(), handler) {
             Ok(handler) => Self::Handling { handler, rest: Some(rest) },
-            Err(panic) => match settle(rest.1, None) {
+            Err(panic) => match settle(rest.1, None).refunds {
                 Some(refunds) => Self::Settling { refunds, end: Some(Box::new(End::Panicked(panic))) },
                 None => resume_unwind(panic),
             },
@@ -134,7 +134,8 @@ where
                     }
                 }
                 StatePinned::Handling { handler, rest } => {
-                    let end = match catch_unwind(AssertUnwindSafe(|| handler.poll(context))) {
+                    let settles = rest.as_ref().is_some_and(|(_, ticket)| ticket.is_some());
+                    let end = match caught(settles, || handler.poll(context)) {
                         Ok(Poll::Pending) => return Poll::Pending,
                         Ok(Poll::Ready(Ok(response))) => End::Answered(response),
                         Ok(Poll::Ready(Err(error))) => End::Failed(error),
@@ -164,15 +165,21 @@ where
 impl<B, E> End<Response<B>, E> {
     /// Adds the headers to the response and settles the charges; returns the refunds to wait for.
     fn settled(mut self, (fields, ticket): Rest) -> (Self, Option<Refunds>) {
-        let refunds = match &mut self {
+        let settled = match &mut self {
             Self::Answered(response) => {
-                let refunds = settle(ticket, Some(ResponseHead::of(response)));
+                let head = ResponseHead::of(response);
+                let refused = head.is_refusal();
+                let settled = settle(ticket, Some(head));
+                if refused {
+                    // The client's next request has to pass this layer, too.
+                    fields::delay(response.headers_mut(), fields.wait.max(settled.wait));
+                }
                 fields.write(response.headers_mut());
-                refunds
+                settled
             }
             Self::Failed(_) | Self::Panicked(_) => settle(ticket, None),
         };
-        (self, refunds)
+        (self, settled.refunds)
     }
 
     fn told(self) -> Result<Response<Body<B>>, E> {
@@ -184,8 +191,13 @@ impl<B, E> End<Response<B>, E> {
     }
 }
 
-fn settle(ticket: Option<Box<Ticket>>, response: Option<ResponseHead<'_>>) -> Option<Refunds> {
-    ticket.and_then(|ticket| ticket.settle(response))
+fn settle(ticket: Option<Box<Ticket>>, response: Option<ResponseHead<'_>>) -> Settled {
+    ticket.map(|ticket| ticket.settle(response)).unwrap_or_default()
+}
+
+/// Runs a part of the handler, and catches its panic if there are charges to settle.
+fn caught<T>(settles: bool, part: impl FnOnce() -> T) -> Result<T, Box<dyn Any + Send>> {
+    if settles { catch_unwind(AssertUnwindSafe(part)) } else { Ok(part()) }
 }
 
 impl<S, A> fmt::Debug for ResponseFuture<S, A>

@@ -236,6 +236,9 @@ impl Limit {
     /// hangs up before the response, the charge stays: hanging up must not make attempts free. The
     /// headers of the response show the decision before the refund.
     ///
+    /// With `|response| !response.is_refusal()` a request that another layer further in refuses is
+    /// not charged here.
+    ///
     /// ```
     /// # use tollgate_http::{KeyBy, Limit, WhenNoKey};
     /// # use tollgate::{Limiter, Quota};
