@@ -86,13 +86,13 @@
 //!
 //! # Limits before and after authentication
 //!
-//! Limits that need what a middleware finds out, as the user or the plan of a request, are in a
-//! layer inside that middleware; limits that protect the middleware itself are in a layer outside.
+//! Limits that need what a middleware finds out, such as the user or the plan of a request, are in
+//! a layer inside that middleware; limits that protect the middleware itself are in a layer outside.
 //!
 //! ```
 //! # use http::{Request, Response, StatusCode};
 //! # use tollgate::{Limiter, Quota};
-//! # use tollgate_http::{KeyBy, KeyPart, Limit, PeerAddr, RateLimitLayer, WhenNoKey};
+//! # use tollgate_http::{KeyBy, Limit, PeerAddr, RateLimitLayer, WhenNoKey};
 //! # use tower::{Layer, ServiceExt, service_fn};
 //! #[derive(Clone)]
 //! struct User(u64);
@@ -122,7 +122,9 @@
 //! # pollster::block_on(async {
 //! # let mut request = Request::new(());
 //! # request.extensions_mut().insert(PeerAddr(([192, 0, 2, 1], 4711).into()));
-//! # let left = |response: &Response<_>| response.headers()["ratelimit"].to_str().unwrap().to_owned();
+//! # let left = |response: &Response<_>| {
+//! #     response.headers()["ratelimit"].to_str().unwrap().to_owned()
+//! # };
 //! # let response = service.clone().oneshot(request.clone()).await.unwrap();
 //! # assert_eq!(response.status(), StatusCode::OK);
 //! # assert!(left(&response).ends_with(r#", "per-address";r=99;t=1"#), "{}", left(&response));
@@ -148,14 +150,14 @@
 //!
 //! # Tests of an application
 //!
-//! Limiters take their time from a clock, and [`Clock::manual`](tollgate::Clock::manual) is one that
-//! only a test moves. So a test needs no waiting, and its figures are exact. Make the limiters in a
-//! function that takes the clock: the application passes the default one.
+//! Limiters take their time from a clock, and [`Clock::manual`](tollgate::Clock::manual) is one
+//! that only a test moves. So a test needs no waiting, and its figures are exact. Make the limiters
+//! in a function that takes the clock: the application passes the default one.
 //!
 //! ```
 //! use http::{Request, Response};
 //! use std::time::Duration;
-//! use tollgate::{Clock, ConfigError, Limiter, Quota};
+//! use tollgate::{Clock, Limiter, Quota};
 //! use tollgate_http::{KeyBy, Limit, RateLimitLayer, WhenNoKey};
 //! use tower::{Layer, ServiceExt, service_fn};
 //!
@@ -175,7 +177,8 @@
 //!     let request = Request::get("/").header("x-api-key", "secret").body(()).unwrap();
 //!     pollster::block_on(app.clone().oneshot(request)).unwrap()
 //! };
-//! assert_eq!([send(), send(), send()].map(|response| response.status().as_u16()), [200, 200, 429]);
+//! let statuses = [send(), send(), send()].map(|response| response.status().as_u16());
+//! assert_eq!(statuses, [200, 200, 429]);
 //! assert_eq!(send().headers()["retry-after"], "30");
 //! clock.advance(Duration::from_millis(29_999));
 //! assert_eq!(send().status(), 429);

@@ -22,7 +22,7 @@ impl Default for Trace {
 }
 
 impl Trace {
-    pub(crate) fn tell(&self, event: &Event<'_>) {
+    pub(crate) fn notify(&self, event: &Event<'_>) {
         let (limit, shadow) = (event.limit_name(), event.is_shadow());
         let Some(decision) = event.decision() else {
             let refused = event.is_refused();

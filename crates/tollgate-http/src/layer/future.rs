@@ -18,9 +18,9 @@
 //! If there are charges to settle, a panic of the handler is caught, and resumed when they are
 //! settled. The runtime sees the same panic. Other panics are not caught.
 
-use crate::check::judge::Verdict;
-use crate::check::ticket::{Refunds, Settled, Ticket};
-use crate::check::wait::Judging;
+use crate::check::limit_set::Verdict;
+use crate::check::pending_refunds::{PendingRefunds, Refunds, Settled};
+use crate::check::wait::Checking;
 use crate::head::ResponseHead;
 use crate::response::body::Body;
 use crate::response::fields::{self, Fields};
@@ -59,7 +59,7 @@ pin_project! {
         S: Service<Request<A>>,
     {
         // The service that was ready for the request, and the body of the request.
-        Judging { judging: Judging, next: Option<Box<(S, A)>> },
+        Checking { checking: Checking, next: Option<Box<(S, A)>> },
         Handling { #[pin] handler: S::Future, rest: Option<Rest> },
         Settling { refunds: Refunds, end: Option<Box<End<S::Response, S::Error>>> },
         Refused { response: Option<Box<Response<Bytes>>> },
@@ -67,7 +67,7 @@ pin_project! {
 }
 
 /// What is left to do when the response is known: add the headers, and settle the charges.
-type Rest = (Fields, Option<Box<Ticket>>);
+type Rest = (Fields, Option<Box<PendingRefunds>>);
 
 /// The outcome of a handler.
 enum End<R, E> {
@@ -82,14 +82,14 @@ where
 {
     /// Makes the future of a request that waits for its verdict; `ready` is the service that will
     /// handle it.
-    pub(crate) fn judging(judging: Judging, ready: S, body: A) -> Self {
-        Self { state: State::Judging { judging, next: Some(Box::new((ready, body))) } }
+    pub(crate) fn checking(checking: Checking, ready: S, body: A) -> Self {
+        Self { state: State::Checking { checking, next: Some(Box::new((ready, body))) } }
     }
 
     /// Makes the future of a request whose verdict needed no waiting.
-    pub(crate) fn judged(verdict: Verdict, handler: impl FnOnce() -> S::Future) -> Self {
+    pub(crate) fn checked(verdict: Verdict, handler: impl FnOnce() -> S::Future) -> Self {
         let state = match verdict {
-            Verdict::Passed(fields, ticket) => State::handled(handler, (fields, ticket)),
+            Verdict::Passed(fields, pending) => State::handled(handler, (fields, pending)),
             Verdict::Refused(response) => State::Refused { response: Some(Box::new(response)) },
         };
         Self { state }
@@ -122,19 +122,19 @@ where
         loop {
             let mut state = self.as_mut().project().state;
             let next = match state.as_mut().project() {
-                StatePinned::Judging { judging, next } => {
-                    let (request, verdict) = ready!(judging.as_mut().poll(context));
+                StatePinned::Checking { checking, next } => {
+                    let (request, verdict) = ready!(checking.as_mut().poll(context));
                     let (mut service, body) = *next.take().expect("it is taken once, with the verdict");
                     match verdict {
                         Verdict::Refused(response) => return Poll::Ready(Ok(response.map(Body::refusal))),
-                        Verdict::Passed(fields, ticket) => {
+                        Verdict::Passed(fields, pending) => {
                             let request = Request::from_parts(request, body);
-                            State::handled(|| service.call(request), (fields, ticket))
+                            State::handled(|| service.call(request), (fields, pending))
                         }
                     }
                 }
                 StatePinned::Handling { handler, rest } => {
-                    let settles = rest.as_ref().is_some_and(|(_, ticket)| ticket.is_some());
+                    let settles = rest.as_ref().is_some_and(|(_, pending)| pending.is_some());
                     let end = match caught(settles, || handler.poll(context)) {
                         Ok(Poll::Pending) => return Poll::Pending,
                         Ok(Poll::Ready(Ok(response))) => End::Answered(response),
@@ -144,13 +144,13 @@ where
                     let (end, refunds) = end.settled(rest.take().unwrap_or_default());
                     match refunds {
                         Some(refunds) => State::Settling { refunds, end: Some(Box::new(end)) },
-                        None => return Poll::Ready(end.told()),
+                        None => return Poll::Ready(end.output()),
                     }
                 }
                 StatePinned::Settling { refunds, end } => {
                     ready!(refunds.as_mut().poll(context));
                     let end = end.take().expect("a future is not polled after it was ready");
-                    return Poll::Ready(end.told());
+                    return Poll::Ready(end.output());
                 }
                 StatePinned::Refused { response } => {
                     let response = response.take().expect("a future is not polled after it was ready");
@@ -164,12 +164,12 @@ where
 
 impl<B, E> End<Response<B>, E> {
     /// Adds the headers to the response and settles the charges; returns the refunds to wait for.
-    fn settled(mut self, (fields, ticket): Rest) -> (Self, Option<Refunds>) {
+    fn settled(mut self, (fields, pending): Rest) -> (Self, Option<Refunds>) {
         let settled = match &mut self {
             Self::Answered(response) => {
                 let head = ResponseHead::of(response);
                 let refused = head.is_refusal();
-                let settled = settle(ticket, Some(head));
+                let settled = settle(pending, Some(head));
                 if refused {
                     // The client's next request has to pass this layer, too.
                     fields::delay(response.headers_mut(), fields.wait.max(settled.wait));
@@ -177,12 +177,12 @@ impl<B, E> End<Response<B>, E> {
                 fields.write(response.headers_mut());
                 settled
             }
-            Self::Failed(_) | Self::Panicked(_) => settle(ticket, None),
+            Self::Failed(_) | Self::Panicked(_) => settle(pending, None),
         };
         (self, settled.refunds)
     }
 
-    fn told(self) -> Result<Response<Body<B>>, E> {
+    fn output(self) -> Result<Response<Body<B>>, E> {
         match self {
             Self::Answered(response) => Ok(response.map(Body::handler)),
             Self::Failed(error) => Err(error),
@@ -191,8 +191,8 @@ impl<B, E> End<Response<B>, E> {
     }
 }
 
-fn settle(ticket: Option<Box<Ticket>>, response: Option<ResponseHead<'_>>) -> Settled {
-    ticket.map(|ticket| ticket.settle(response)).unwrap_or_default()
+fn settle(pending: Option<Box<PendingRefunds>>, response: Option<ResponseHead<'_>>) -> Settled {
+    pending.map(|pending| pending.settle(response)).unwrap_or_default()
 }
 
 /// Runs a part of the handler, and catches its panic if there are charges to settle.

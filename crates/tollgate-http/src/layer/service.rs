@@ -9,8 +9,8 @@
 
 use super::builder::RateLimitBuilder;
 use super::future::ResponseFuture;
-use crate::check::judge::Judge;
-use crate::check::wait::judging;
+use crate::check::limit_set::LimitSet;
+use crate::check::wait::checking;
 use crate::error::BuildError;
 use crate::head::RequestHead;
 use crate::response::body::Body;
@@ -60,7 +60,7 @@ use tower_service::Service;
 /// ```
 #[derive(Clone)]
 pub struct RateLimitLayer {
-    judge: Arc<Judge>,
+    set: Arc<LimitSet>,
 }
 
 impl RateLimitLayer {
@@ -90,7 +90,7 @@ impl RateLimitBuilder {
     /// assert_eq!(RateLimitLayer::builder().build().unwrap_err(), BuildError::NoLimits);
     /// ```
     pub fn build(self) -> Result<RateLimitLayer, BuildError> {
-        Ok(RateLimitLayer { judge: Arc::new(self.judge()?) })
+        Ok(RateLimitLayer { set: Arc::new(self.compile()?) })
     }
 }
 
@@ -98,13 +98,13 @@ impl<S> Layer<S> for RateLimitLayer {
     type Service = RateLimit<S>;
 
     fn layer(&self, inner: S) -> RateLimit<S> {
-        RateLimit { inner, judge: Arc::clone(&self.judge) }
+        RateLimit { inner, set: Arc::clone(&self.set) }
     }
 }
 
 impl fmt::Debug for RateLimitLayer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.judge.fmt(f)
+        self.set.fmt(f)
     }
 }
 
@@ -126,7 +126,7 @@ impl fmt::Debug for RateLimitLayer {
 #[derive(Clone)]
 pub struct RateLimit<S> {
     inner: S,
-    judge: Arc<Judge>,
+    set: Arc<LimitSet>,
 }
 
 impl<S> RateLimit<S> {
@@ -159,21 +159,21 @@ where
     }
 
     fn call(&mut self, request: Request<A>) -> Self::Future {
-        let head = RequestHead::with_peers(&request, &self.judge.peers);
-        if let Some(verdict) = self.judge.judge_at_once(head) {
-            return ResponseFuture::judged(verdict, || self.inner.call(request));
+        let head = RequestHead::with_peers(&request, &self.set.peers);
+        if let Some(verdict) = self.set.check_at_once(head) {
+            return ResponseFuture::checked(verdict, || self.inner.call(request));
         }
         let (request, body) = request.into_parts();
         // `poll_ready` was called on this instance, not on the clone: the clone stays, and this
         // instance goes with the request.
         let clone = self.inner.clone();
         let ready = mem::replace(&mut self.inner, clone);
-        ResponseFuture::judging(judging(Arc::clone(&self.judge), request), ready, body)
+        ResponseFuture::checking(checking(Arc::clone(&self.set), request), ready, body)
     }
 }
 
 impl<S: fmt::Debug> fmt::Debug for RateLimit<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RateLimit").field("inner", &self.inner).field("judge", &self.judge).finish()
+        f.debug_struct("RateLimit").field("inner", &self.inner).field("limits", &self.set).finish()
     }
 }

@@ -1,8 +1,8 @@
 //! A named limit as the user configures it.
 
 use super::async_limiter::AsyncLimiter;
+use super::backend::{Backend, Local};
 use super::cost::Cost;
-use super::enforcer::{Enforcer, Local};
 use crate::head::{RequestHead, ResponseHead};
 use crate::key::by::KeyBy;
 use crate::key::parts::{Key, KeyRef};
@@ -63,7 +63,7 @@ pub(crate) type Charges = dyn Fn(ResponseHead<'_>) -> bool + Send + Sync;
 #[must_use]
 pub struct Limit {
     pub(crate) name: String,
-    pub(crate) enforcer: Enforcer,
+    pub(crate) backend: Backend,
     pub(crate) by: Option<KeyBy>,
     pub(crate) cost: Cost,
     pub(crate) no_key: Option<WhenNoKey>,
@@ -98,7 +98,7 @@ impl Limit {
     where
         S: Store + Accepts<Key> + for<'a> Accepts<KeyRef<'a>> + Send + Sync + 'static,
     {
-        Self::with(name.into(), Enforcer::Local(Local::Keyed(limiter.into())), Some(by))
+        Self::with(name.into(), Backend::Local(Local::Keyed(limiter.into())), Some(by))
     }
 
     /// Limits all requests together.
@@ -110,7 +110,7 @@ impl Limit {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn global(name: impl Into<String>, limiter: impl Into<Arc<SingleLimiter>>) -> Self {
-        Self::with(name.into(), Enforcer::Local(Local::Single(limiter.into())), None)
+        Self::with(name.into(), Backend::Local(Local::Single(limiter.into())), None)
     }
 
     /// Limits each client on its own, with counts that are shared by several machines, by any
@@ -128,7 +128,7 @@ impl Limit {
     /// }
     /// ```
     pub fn shared(name: impl Into<String>, limiter: impl AsyncLimiter + 'static, by: KeyBy) -> Self {
-        Self::with(name.into(), Enforcer::Shared(Arc::new(limiter)), Some(by))
+        Self::with(name.into(), Backend::Shared(Arc::new(limiter)), Some(by))
     }
 
     /// Limits all requests together, whichever machine they arrive at. The limiter gets a key that
@@ -142,13 +142,13 @@ impl Limit {
     /// }
     /// ```
     pub fn shared_global(name: impl Into<String>, limiter: impl AsyncLimiter + 'static) -> Self {
-        Self::with(name.into(), Enforcer::Shared(Arc::new(limiter)), None)
+        Self::with(name.into(), Backend::Shared(Arc::new(limiter)), None)
     }
 
-    fn with(name: String, enforcer: Enforcer, by: Option<KeyBy>) -> Self {
+    fn with(name: String, backend: Backend, by: Option<KeyBy>) -> Self {
         Self {
             name,
-            enforcer,
+            backend,
             by,
             cost: Cost::fixed(1),
             no_key: None,

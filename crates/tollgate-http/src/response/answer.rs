@@ -22,7 +22,8 @@ pub(crate) enum Answer {
 pub(crate) type Respond = dyn Fn(&Denial<'_>) -> Response<Bytes> + Send + Sync;
 
 impl Answer {
-    /// Returns the whole response, marked as a refusal. A gRPC request gets a gRPC response, whatever the form.
+    /// Returns the whole response, marked as a refusal. A gRPC request gets a gRPC response,
+    /// whatever the form.
     pub(crate) fn response(&self, denial: &Denial<'_>, fields: Fields) -> Response<Bytes> {
         let mut response = match (grpc::content_type(denial.request), self) {
             (Some(content_type), _) => grpc::response(denial, content_type),

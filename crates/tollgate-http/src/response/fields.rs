@@ -7,7 +7,7 @@
 
 use super::grpc;
 use super::seconds::{self, MAX_INTEGER};
-use crate::limit::enforced::Enforced;
+use crate::limit::compiled::CompiledLimit;
 use http::header::{Entry, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use smallvec::SmallVec;
 use std::io::Write;
@@ -77,7 +77,7 @@ fn add_items(headers: &mut HeaderMap, name: &HeaderName, items: HeaderValue) {
 
 /// Returns the seconds until this limit has more tokens, if it admitted a request and has too few
 /// left for another one like it; else 0.
-pub(crate) fn wait_for_more(limit: &Enforced, charge: &Decision) -> u64 {
+pub(crate) fn wait_for_more(limit: &CompiledLimit, charge: &Decision) -> u64 {
     let used_up = !limit.shadow && charge.remaining() < charge.charged();
     if used_up { seconds::until_more(charge).unwrap_or(0) } else { 0 }
 }
@@ -94,12 +94,12 @@ pub(crate) fn delay(headers: &mut HeaderMap, wait: u64) {
 
 /// A limit and its decision.
 #[derive(Clone, Copy)]
-pub(crate) struct Said<'r> {
-    pub(crate) limit: &'r Enforced,
+pub(crate) struct LimitDecision<'r> {
+    pub(crate) limit: &'r CompiledLimit,
     pub(crate) decision: &'r Decision,
 }
 
-impl Said<'_> {
+impl LimitDecision<'_> {
     /// Returns whether the limit refused the request.
     pub(crate) fn refuses(&self) -> bool {
         !self.limit.shadow && !self.decision.is_allowed()
@@ -107,17 +107,20 @@ impl Said<'_> {
 }
 
 /// Skips the limits in shadow mode, which are not shown.
-fn shown<'r>(said: impl Iterator<Item = Said<'r>>) -> impl Iterator<Item = Said<'r>> {
-    said.filter(|said| !said.limit.shadow)
+fn shown<'r>(decisions: impl Iterator<Item = LimitDecision<'r>>) -> impl Iterator<Item = LimitDecision<'r>> {
+    decisions.filter(|it| !it.limit.shadow)
 }
 
 /// Returns the value of `RateLimit`, with one item for each limit.
 ///
 /// `wait` is the value of `Retry-After`, if the request was refused: no item of that response has a
 /// later time.
-pub(crate) fn rate_limit<'r>(said: impl Iterator<Item = Said<'r>>, wait: Option<u64>) -> Option<HeaderValue> {
+pub(crate) fn rate_limit<'r>(
+    decisions: impl Iterator<Item = LimitDecision<'r>>,
+    wait: Option<u64>,
+) -> Option<HeaderValue> {
     let mut text = Text::new();
-    for Said { limit, decision } in shown(said) {
+    for LimitDecision { limit, decision } in shown(decisions) {
         if !text.is_empty() {
             text.extend_from_slice(b", ");
         }
@@ -147,11 +150,11 @@ pub(crate) fn legacy(decision: &Decision) -> Box<[Option<HeaderValue>; 3]> {
 }
 
 /// Returns the decision of the limit that has the smallest share left.
-pub(crate) fn scarcest<'r>(said: impl Iterator<Item = Said<'r>>) -> Option<&'r Decision> {
+pub(crate) fn scarcest<'r>(decisions: impl Iterator<Item = LimitDecision<'r>>) -> Option<&'r Decision> {
     let share = |decision: &Decision, other: &Decision| {
         u128::from(decision.remaining()) * u128::from(other.capacity())
     };
-    shown(said).map(|said| said.decision).min_by(|a, b| share(a, b).cmp(&share(b, a)))
+    shown(decisions).map(|it| it.decision).min_by(|a, b| share(a, b).cmp(&share(b, a)))
 }
 
 /// Appends a parameter. An Integer of structured fields has at most 15 digits.

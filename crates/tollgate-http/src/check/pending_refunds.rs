@@ -2,8 +2,8 @@
 
 use crate::head::ResponseHead;
 use crate::key::parts::Key;
-use crate::limit::enforced::Enforced;
-use crate::limit::enforcer::Enforcer;
+use crate::limit::backend::Backend;
+use crate::limit::compiled::CompiledLimit;
 use crate::response::fields;
 use futures_util::future::join_all;
 use smallvec::SmallVec;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use tollgate::Decision;
 
 /// A charge, with its limit and key.
-pub(crate) struct Held {
+pub(crate) struct PendingRefund {
     pub(crate) limit: usize,
     pub(crate) key: Key,
     pub(crate) charge: Decision,
@@ -31,15 +31,16 @@ pub(crate) struct Settled {
     pub(crate) wait: u64,
 }
 
-/// The charges of one request that may be refunded. If a ticket is dropped unsettled, they stay.
-pub(crate) struct Ticket {
-    limits: Arc<[Enforced]>,
-    held: SmallVec<[Held; 1]>,
+/// The charges of one request that may be refunded. If they are dropped unsettled, they
+/// stay.
+pub(crate) struct PendingRefunds {
+    limits: Arc<[CompiledLimit]>,
+    pending: SmallVec<[PendingRefund; 1]>,
 }
 
-impl Ticket {
-    pub(crate) fn new(limits: Arc<[Enforced]>, held: SmallVec<[Held; 1]>) -> Self {
-        Self { limits, held }
+impl PendingRefunds {
+    pub(crate) fn new(limits: Arc<[CompiledLimit]>, pending: SmallVec<[PendingRefund; 1]>) -> Self {
+        Self { limits, pending }
     }
 
     /// Refunds the charges that this response does not keep; without a response, those that a
@@ -48,7 +49,7 @@ impl Ticket {
     pub(crate) fn settle(self, response: Option<ResponseHead<'_>>) -> Settled {
         let mut owed = Vec::new();
         let mut wait = 0;
-        for Held { limit, key, charge } in self.held {
+        for PendingRefund { limit, key, charge } in self.pending {
             let limit = &self.limits[limit];
             let charges = match (response, &limit.charges) {
                 (Some(response), Some(charges)) => charges(response),
@@ -58,9 +59,9 @@ impl Ticket {
                 wait = wait.max(fields::wait_for_more(limit, &charge));
                 continue;
             }
-            match &limit.enforcer {
-                Enforcer::Local(limiter) => limiter.give_back(&key, &charge),
-                Enforcer::Shared(limiter) => owed.push((Arc::clone(limiter), key, charge)),
+            match &limit.backend {
+                Backend::Local(limiter) => limiter.give_back(&key, &charge),
+                Backend::Shared(limiter) => owed.push((Arc::clone(limiter), key, charge)),
             }
         }
         if owed.is_empty() {
