@@ -86,8 +86,8 @@
 //!
 //! # Limits before and after authentication
 //!
-//! Limits that need what a middleware finds out, such as the user or the plan of a request, are in
-//! a layer inside that middleware; limits that protect the middleware itself are in a layer outside.
+//! Limits that need what a middleware finds out, such as the user of a request, are in a layer
+//! inside that middleware. Limits that protect the middleware itself are in a layer outside.
 //!
 //! ```
 //! # use http::{Request, Response, StatusCode};
