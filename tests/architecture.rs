@@ -243,7 +243,7 @@ fn no_file_imports_its_parent_or_a_file_that_leads_back_to_it() {
 #[test]
 fn the_other_crates_have_no_circles_either() {
     for (name, seen) in [
-        ("tollgate-http", ("check::judge", "response::policy")),
+        ("tollgate-http", ("check::limit_set", "response::policy")),
         ("tollgate-redis", ("client", "connection::network")),
         ("tollgate-cli", ("replay", "replay::report")),
     ] {

@@ -1,8 +1,7 @@
 //! Errors of building a layer. Each message names the value, what is expected, and the fix.
 
 use http::StatusCode;
-use std::error::Error;
-use std::fmt;
+use thiserror::Error;
 use tollgate::Quota;
 
 /// The error of building a layer whose configuration is wrong.
@@ -24,12 +23,17 @@ use tollgate::Quota;
 /// );
 /// # Ok::<(), tollgate::ConfigError>(())
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum BuildError {
     /// The layer has no limits and would let every request through.
+    #[error(
+        "a layer with 0 limits would let every request through: expected at least 1; add one with \
+         `.limit(...)`"
+    )]
     NoLimits,
     /// The layer has more limits than one response can name.
+    #[error("{limits} limits are too many for one layer: expected 1 to {most}; put one layer into another")]
     TooManyLimits {
         /// The number of limits.
         limits: usize,
@@ -37,6 +41,10 @@ pub enum BuildError {
         most: usize,
     },
     /// The name of a limit cannot be sent in a header.
+    #[error(
+        "invalid limit name {name:?}: expected 1 to {most} printable ASCII characters; choose one like \
+         \"per-address\""
+    )]
     Name {
         /// The name that was refused.
         name: String,
@@ -44,12 +52,20 @@ pub enum BuildError {
         most: usize,
     },
     /// Two limits have the same name.
+    #[error(
+        "duplicate limit name {name:?}, so a client could not tell which limit refused: expected names \
+         that differ; rename one of them"
+    )]
     DuplicateName {
         /// The name.
         name: String,
     },
     /// Two limits use the same limiter for the same resource: each request would be charged to it
     /// twice.
+    #[error(
+        "limits {name:?} and {other:?} use the same limiter, so each request would be charged to it \
+         twice: expected a `SingleLimiter` for each; leave one of the limits out, or set a cost"
+    )]
     SameLimiter {
         /// The name of the second limit.
         name: String,
@@ -57,6 +73,12 @@ pub enum BuildError {
         other: String,
     },
     /// A request may have no key, and the limit has no [`WhenNoKey`](crate::WhenNoKey).
+    #[error(
+        "limit {limit:?} does not say what to do with a request without a key, and a request may \
+         have {missing}: expected `.when_no_key(WhenNoKey::Deny)`, `.when_no_key(WhenNoKey::Allow)` (the \
+         limit does not count such a request) or `.when_no_key(WhenNoKey::Share)` (all such requests \
+         are one client); choose one, or add `.or(...)` with a key that is always there"
+    )]
     NoKey {
         /// The name of the limit.
         limit: String,
@@ -64,30 +86,61 @@ pub enum BuildError {
         missing: String,
     },
     /// The header name is not valid.
+    #[error(
+        "invalid header name {name:?}: expected letters, digits and !#$%&'*+-.^_`|~; write it like \
+         \"x-api-key\""
+    )]
     HeaderName {
         /// The text that was refused.
         name: String,
     },
     /// The name of the query parameter is empty.
+    #[error("invalid query parameter name \"\": expected at least 1 character; write it like \"api_key\"")]
     QueryName,
     /// The length of the IPv6 prefix is 0, which all addresses share, or more than 128.
+    #[error(
+        "invalid IPv6 prefix of {prefix} bits{}: expected 1 to 128; choose 64 for one network, 48 to 56 \
+         for what one customer often has",
+         if *prefix == 0 { ", which would make all clients one" } else { "" }
+    )]
     Ipv6Prefix {
         /// The length that was refused, in bits.
         prefix: u8,
     },
     /// The trusted networks hold every address: any address that a client writes would be believed.
+    #[error(
+        "the trusted networks hold every {family} address, so each client could choose its own address: \
+         expected networks that leave some addresses out; name the networks of your proxies, or use \
+         `TrustedProxies::hops`"
+    )]
     TrustsEverybody {
         /// `IPv4` or `IPv6`.
         family: &'static str,
     },
     /// No network is trusted, so the header would never be read.
+    #[error(
+        "with 0 trusted networks, no forwarded address would ever be read: expected at least 1 network; \
+         name the networks of your proxies, or use `KeyBy::peer`"
+    )]
     NoNetworks,
     /// A trusted network cannot be parsed.
+    #[error(
+        "invalid network {text:?}: expected an address, or an address with a prefix length; write it \
+         like \"10.0.0.0/8\" or \"2001:db8::/32\""
+    )]
     NotANetwork {
         /// The text that was refused.
         text: String,
     },
     /// The number of trusted proxies is out of range.
+    #[error(
+        "invalid number of trusted hops {hops}: expected 1 to {most}; {}",
+         if *hops == 0 {
+         "without a proxy use `KeyBy::peer`"
+         } else {
+         "count the proxies, including the one that connects to this service"
+         }
+    )]
     Hops {
         /// The number that was refused.
         hops: usize,
@@ -95,16 +148,28 @@ pub enum BuildError {
         most: usize,
     },
     /// The cost is 0: the limit would never refuse a request.
+    #[error(
+        "limit {limit:?} charges 0 tokens for each request, so it would never refuse one: expected at \
+         least 1; leave the limit out, or exempt requests with `.skip(...)`"
+    )]
     ZeroCost {
         /// The name of the limit.
         limit: String,
     },
     /// The unit of [`Cost::content_length`](crate::Cost::content_length) is 0 bytes.
+    #[error(
+        "limit {limit:?} charges by units of 0 bytes: expected at least 1; choose 1 to count bytes, \
+         1024 to count kibibytes"
+    )]
     ZeroUnit {
         /// The name of the limit.
         limit: String,
     },
     /// Each request costs more than the capacity of the limit.
+    #[error(
+        "limit {limit:?} charges {cost} tokens for each request and never has more than {capacity}, so \
+         it would refuse everything: expected a cost of 1 to {capacity}; lower the cost or raise the burst"
+    )]
     CostAboveCapacity {
         /// The name of the limit.
         limit: String,
@@ -114,6 +179,10 @@ pub enum BuildError {
         capacity: u64,
     },
     /// The quota allows more requests than any machine can receive.
+    #[error(
+        "limit {limit:?} of {quota} would never refuse a request: expected up to 100 million requests a \
+         second; lower the quota, or give requests a cost"
+    )]
     NeverTriggers {
         /// The name of the limit.
         limit: String,
@@ -121,135 +190,18 @@ pub enum BuildError {
         quota: Quota,
     },
     /// Every limit is in shadow mode, and there is no listener.
+    #[error(
+        "all limits are in shadow mode and there is no listener, so the layer would do nothing: expected \
+         a listener; add `.on_decision(...)`, or enable the feature `tracing`"
+    )]
     OnlyShadows,
-    /// A limit is [shared](crate::Limit::shared), and the layer was built with
-    /// [`build`](crate::RateLimitBuilder::build), which does not wait.
-    Shared {
-        /// The name of the limit.
-        limit: String,
-    },
     /// The status of refusals is not an error status.
+    #[error(
+        "invalid status {} for a refusal: expected 400 to 599; choose 429, the status for rate limits",
+         status.as_u16()
+    )]
     Status {
         /// The status that was refused.
         status: StatusCode,
     },
 }
-
-impl fmt::Display for BuildError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoLimits => write!(
-                f,
-                "a layer with 0 limits would let every request through: expected at least 1; add one with \
-                 `.limit(...)`"
-            ),
-            Self::TooManyLimits { limits, most } => write!(
-                f,
-                "{limits} limits are too many for one layer: expected 1 to {most}; put one layer into another"
-            ),
-            Self::Name { name, most } => write!(
-                f,
-                "invalid limit name {name:?}: expected 1 to {most} printable ASCII characters; choose one like \
-                 \"per-address\""
-            ),
-            Self::DuplicateName { name } => write!(
-                f,
-                "duplicate limit name {name:?}, so a client could not tell which limit refused: expected names \
-                 that differ; rename one of them"
-            ),
-            Self::SameLimiter { name, other } => write!(
-                f,
-                "limits {name:?} and {other:?} use the same limiter, so each request would be charged to it \
-                 twice: expected a `SingleLimiter` for each; leave one of the limits out, or set a cost"
-            ),
-            Self::NoKey { limit, missing } => write!(
-                f,
-                "limit {limit:?} does not say what to do with a request without a key, and a request may \
-                 have {missing}: expected `.when_no_key(WhenNoKey::Deny)`, `.when_no_key(WhenNoKey::Allow)` (the \
-                 limit does not count such a request) or `.when_no_key(WhenNoKey::Share)` (all such requests \
-                 are one client); choose one, or add `.or(...)` with a key that is always there"
-            ),
-            Self::HeaderName { name } => write!(
-                f,
-                "invalid header name {name:?}: expected letters, digits and !#$%&'*+-.^_`|~; write it like \
-                 \"x-api-key\""
-            ),
-            Self::QueryName => write!(
-                f,
-                "invalid query parameter name \"\": expected at least 1 character; write it like \"api_key\""
-            ),
-            Self::Ipv6Prefix { prefix: 0 } => write!(
-                f,
-                "invalid IPv6 prefix of 0 bits, which would make all clients one: expected 1 to 128; choose 64 \
-                 for one network, 48 to 56 for what one customer often has"
-            ),
-            Self::Ipv6Prefix { prefix } => write!(
-                f,
-                "invalid IPv6 prefix of {prefix} bits: expected 1 to 128; choose 64 for one network, 48 to 56 \
-                 for what one customer often has"
-            ),
-            Self::TrustsEverybody { family } => write!(
-                f,
-                "the trusted networks hold every {family} address, so each client could choose its own address: \
-                 expected networks that leave some addresses out; name the networks of your proxies, or use \
-                 `TrustedProxies::hops`"
-            ),
-            Self::NoNetworks => write!(
-                f,
-                "with 0 trusted networks, no forwarded address would ever be read: expected at least 1 network; \
-                 name the networks of your proxies, or use `KeyBy::peer`"
-            ),
-            Self::NotANetwork { text } => write!(
-                f,
-                "invalid network {text:?}: expected an address, or an address with a prefix length; write it \
-                 like \"10.0.0.0/8\" or \"2001:db8::/32\""
-            ),
-            Self::Hops { hops: 0, most } => write!(
-                f,
-                "invalid number of trusted hops 0: expected 1 to {most}; without a proxy use `KeyBy::peer`"
-            ),
-            Self::Hops { hops, most } => write!(
-                f,
-                "invalid number of trusted hops {hops}: expected 1 to {most}; count the proxies, including the \
-                 one that connects to this service"
-            ),
-            Self::ZeroCost { limit } => write!(
-                f,
-                "limit {limit:?} charges 0 tokens for each request, so it would never refuse one: expected at \
-                 least 1; leave the limit out, or exempt requests with `.skip(...)`"
-            ),
-            Self::ZeroUnit { limit } => write!(
-                f,
-                "limit {limit:?} charges by units of 0 bytes: expected at least 1; choose 1 to count bytes, \
-                 1024 to count kibibytes"
-            ),
-            Self::CostAboveCapacity { limit, cost, capacity } => write!(
-                f,
-                "limit {limit:?} charges {cost} tokens for each request and never has more than {capacity}, so \
-                 it would refuse everything: expected a cost of 1 to {capacity}; lower the cost or raise the burst"
-            ),
-            Self::NeverTriggers { limit, quota } => write!(
-                f,
-                "limit {limit:?} of {quota} would never refuse a request: expected up to 100 million requests a \
-                 second; lower the quota, or give requests a cost"
-            ),
-            Self::OnlyShadows => write!(
-                f,
-                "all limits are in shadow mode and there is no listener, so the layer would do nothing: expected \
-                 a listener; add `.on_decision(...)`, or enable the feature `tracing`"
-            ),
-            Self::Shared { limit } => write!(
-                f,
-                "limit {limit:?} is shared with other machines, and the layer of `.build()` does not wait for \
-                 them: expected limiters of this process; call `.build_shared()` instead"
-            ),
-            Self::Status { status } => write!(
-                f,
-                "invalid status {} for a refusal: expected 400 to 599; choose 429, the status for rate limits",
-                status.as_u16()
-            ),
-        }
-    }
-}
-
-impl Error for BuildError {}

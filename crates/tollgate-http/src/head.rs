@@ -197,6 +197,10 @@ fn single<T>(mut several: impl Iterator<Item = T>) -> Option<T> {
     if several.next().is_some() { None } else { Some(first) }
 }
 
+/// The extension of a response that is a refusal.
+#[derive(Clone, Copy)]
+pub(crate) struct Refusal;
+
 /// A response without its body, by reference.
 ///
 /// ```
@@ -224,6 +228,24 @@ impl<'a> ResponseHead<'a> {
     /// which have not been received yet.
     pub fn status(&self) -> StatusCode {
         self.status
+    }
+
+    /// Returns whether a [`RateLimitLayer`](crate::RateLimitLayer) further in refused the request,
+    /// so that the handler never saw it.
+    ///
+    /// The layer marks its refusals by an extension of the response. So this is false for a
+    /// response with the same status by the handler, or by a server behind it.
+    ///
+    /// ```
+    /// # use tollgate_http::Limit;
+    /// # use tollgate::{Quota, SingleLimiter};
+    /// # let limiter = SingleLimiter::builder(Quota::per_second(10)).build()?;
+    /// // Before authentication: what the limits after it refuse is not charged here.
+    /// let before = Limit::global("before", limiter).charge_if(|response| !response.is_refusal());
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn is_refusal(&self) -> bool {
+        self.extensions.get::<Refusal>().is_some()
     }
 
     /// Returns the headers.

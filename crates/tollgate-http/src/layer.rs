@@ -1,7 +1,5 @@
-//! The tower layers and services, their futures, and the builder of the layers.
+//! The tower layer and service, its future, and the builder of the layer.
 
 pub(crate) mod builder;
 pub(crate) mod future;
 pub(crate) mod service;
-pub(crate) mod shared_future;
-pub(crate) mod shared_service;

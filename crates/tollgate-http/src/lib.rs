@@ -42,8 +42,8 @@
 //! - [`Limit`]: a named limit over any [`Limiter`](tollgate::Limiter) or
 //!   [`SingleLimiter`](tollgate::SingleLimiter); costs, shadow mode, charges that depend on the
 //!   response.
-//! - [`AsyncLimiter`]: a limiter whose counts are shared with other machines;
-//!   [`SharedRateLimitLayer`] waits for its decisions.
+//! - [`AsyncLimiter`]: a limiter whose counts are shared with other machines; the layer waits for
+//!   its decisions.
 //! - [`KeyBy`]: how a client is identified; [`TrustedProxies`] for services behind proxies;
 //!   [`WhenNoKey`] for requests that cannot be attributed to a client.
 //! - [`Key`]: to check or change a limiter beside the layer.
@@ -84,11 +84,117 @@
 //! request was faster, the charges of the others are refunded. In such a race a limit may briefly
 //! look fuller than it is, but never emptier.
 //!
+//! # Limits before and after authentication
+//!
+//! Limits that need what a middleware finds out, such as the user of a request, are in a layer
+//! inside that middleware. Limits that protect the middleware itself are in a layer outside.
+//!
+//! ```
+//! # use http::{Request, Response, StatusCode};
+//! # use tollgate::{Limiter, Quota};
+//! # use tollgate_http::{KeyBy, Limit, PeerAddr, RateLimitLayer, WhenNoKey};
+//! # use tower::{Layer, ServiceExt, service_fn};
+//! #[derive(Clone)]
+//! struct User(u64);
+//!
+//! let addresses = Limiter::builder(Quota::per_minute(100)).build()?;
+//! let users = Limiter::builder(Quota::per_minute(1)).build()?;
+//! let user = KeyBy::from_fn(|head| head.extensions().get::<User>().map(|user| user.0.into()));
+//! let outer = RateLimitLayer::builder()
+//!     .limit(
+//!         Limit::new("per-address", addresses, KeyBy::peer())
+//!             .when_no_key(WhenNoKey::Deny)
+//!             .charge_if(|response| !response.is_refusal()),
+//!     )
+//!     .build()?;
+//! let inner = RateLimitLayer::builder()
+//!     .limit(Limit::new("per-user", users, user).when_no_key(WhenNoKey::Deny))
+//!     .build()?;
+//!
+//! let handler = service_fn(|_: Request<()>| async {
+//!     Ok::<_, std::convert::Infallible>(Response::new(String::from("hello")))
+//! });
+//! let authenticated = inner.layer(handler).map_request(|mut request: Request<()>| {
+//!     request.extensions_mut().insert(User(7));
+//!     request
+//! });
+//! let service = outer.layer(authenticated);
+//! # pollster::block_on(async {
+//! # let mut request = Request::new(());
+//! # request.extensions_mut().insert(PeerAddr(([192, 0, 2, 1], 4711).into()));
+//! # let left = |response: &Response<_>| {
+//! #     response.headers()["ratelimit"].to_str().unwrap().to_owned()
+//! # };
+//! # let response = service.clone().oneshot(request.clone()).await.unwrap();
+//! # assert_eq!(response.status(), StatusCode::OK);
+//! # assert!(left(&response).ends_with(r#", "per-address";r=99;t=1"#), "{}", left(&response));
+//! # for _ in 0..2 {
+//! #     let response = service.clone().oneshot(request.clone()).await.unwrap();
+//! #     assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
+//! #     assert!(left(&response).contains(r#""per-address";r=98;"#), "{}", left(&response));
+//! # }
+//! # });
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! - `RateLimit` and `RateLimit-Policy` stay one line each, the items of the inner layer first. So
+//!   limits of both layers should have different names. The older headers are those of the inner
+//!   layer.
+//! - What the outer layer charged stays charged if the inner layer refuses the request, unless
+//!   [`charge_if`](Limit::charge_if) says otherwise, as above; see
+//!   [`ResponseHead::is_refusal`].
+//! - If the charge stays and has used up a limit of the outer layer, `Retry-After` of the inner
+//!   layer's refusal (and `grpc-retry-pushback-ms`) is put off until that limit has more tokens:
+//!   the later of both times stands. The body still tells the time of the inner layer, and `t` of
+//!   an outer limit that has tokens left may be later.
+//!
+//! # Tests of an application
+//!
+//! Limiters take their time from a clock, and [`Clock::manual`](tollgate::Clock::manual) is one
+//! that only a test moves. So a test needs no waiting, and its figures are exact. Make the limiters
+//! in a function that takes the clock: the application passes the default one.
+//!
+//! ```
+//! use http::{Request, Response};
+//! use std::time::Duration;
+//! use tollgate::{Clock, Limiter, Quota};
+//! use tollgate_http::{KeyBy, Limit, RateLimitLayer, WhenNoKey};
+//! use tower::{Layer, ServiceExt, service_fn};
+//!
+//! fn limits(clock: impl Into<Clock>) -> Result<RateLimitLayer, Box<dyn std::error::Error>> {
+//!     let limiter = Limiter::builder(Quota::per_minute(2)).clock(clock).build()?;
+//!     let by = KeyBy::header("x-api-key");
+//!     let limit = Limit::new("per-key", limiter, by).when_no_key(WhenNoKey::Deny);
+//!     Ok(RateLimitLayer::builder().limit(limit).build()?)
+//! }
+//!
+//! // The application: `limits(Clock::default())`. Its test:
+//! let clock = Clock::manual();
+//! let app = limits(&clock)?.layer(service_fn(|_: Request<()>| async {
+//!     Ok::<_, std::convert::Infallible>(Response::new(String::from("hello")))
+//! }));
+//! let send = || {
+//!     let request = Request::get("/").header("x-api-key", "secret").body(()).unwrap();
+//!     pollster::block_on(app.clone().oneshot(request)).unwrap()
+//! };
+//! let statuses = [send(), send(), send()].map(|response| response.status().as_u16());
+//! assert_eq!(statuses, [200, 200, 429]);
+//! assert_eq!(send().headers()["retry-after"], "30");
+//! clock.advance(Duration::from_millis(29_999));
+//! assert_eq!(send().status(), 429);
+//! clock.advance(Duration::from_millis(1));
+//! assert_eq!(send().status(), 200);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! A [shared limit](Limit::shared) is tested with an [`AsyncLimiter`] over a
+//! [`Limiter`](tollgate::Limiter) of this process, which has such a clock.
+//!
 //! # Limits that other machines share
 //!
 //! A limit whose counts are on another machine takes time to answer. It is made with
-//! [`Limit::shared`], and its layer is built with [`build_shared`](RateLimitBuilder::build_shared).
-//! In all other respects it behaves like a limit of this process, and one layer can have both.
+//! [`Limit::shared`]. In all other respects it behaves like a limit of this process, and one layer
+//! can have both.
 //!
 //! ```
 //! # use std::{future::Future, pin::Pin};
@@ -124,7 +230,7 @@
 //!         Limit::shared("per-key", elsewhere, KeyBy::header("x-api-key"))
 //!             .when_no_key(WhenNoKey::Deny),
 //!     )
-//!     .build_shared()?;
+//!     .build()?;
 //! # use http::{Request, Response, StatusCode};
 //! # use tower::{Layer, ServiceExt, service_fn};
 //! # let service = layer.layer(service_fn(|_: Request<()>| async {
@@ -150,10 +256,9 @@
 //!   limiter whose refunds should delay no response hands them to a task of its own.
 //! - A client that hangs up while its request waits has paid what it was charged by then: hanging
 //!   up must not make attempts free.
-//! - There are two layers because a request that has waited continues with the inner service that
-//!   was ready for it, so this service must be cloned (`S: Clone`) and stored in the future. A
-//!   layer with limits of this process alone needs neither; therefore
-//!   [`build`](RateLimitBuilder::build) refuses shared limits.
+//! - A request that has waited continues with the inner service that was ready for it, which the
+//!   future stores; a clone takes its place. That is why the inner service must be `Clone`. In a
+//!   layer with limits of this process alone, no request clones it or waits.
 //!
 //! # Features
 //!
@@ -182,8 +287,6 @@ pub use key::parts::{Key, KeyPart, KeyRef};
 pub use layer::builder::RateLimitBuilder;
 pub use layer::future::ResponseFuture;
 pub use layer::service::{RateLimit, RateLimitLayer};
-pub use layer::shared_future::SharedResponseFuture;
-pub use layer::shared_service::{SharedRateLimit, SharedRateLimitLayer};
 pub use limit::async_limiter::AsyncLimiter;
 pub use limit::cost::Cost;
 pub use limit::named::{Limit, WhenNoKey};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tollgate::Quota;
 use tollgate_http::settings::{LimitSettings, LocalLimiter, SettingsError};
 use tollgate_http::text::LimitText;
-use tollgate_http::{BuildError, Event, Key, SharedRateLimitLayer};
+use tollgate_http::{BuildError, Event, Key, RateLimitLayer};
 use tollgate_redis::SharedLimiter;
 
 use super::shared::Store;
@@ -24,7 +24,7 @@ pub enum AnyLimiter {
 pub struct Limits {
     pub settings: LimitSettings,
     /// The layer, if there is any limit.
-    pub layer: Option<SharedRateLimitLayer>,
+    pub layer: Option<RateLimitLayer>,
     /// One for each limit, in their order.
     pub limiters: Vec<AnyLimiter>,
 }
@@ -120,7 +120,7 @@ pub fn build(
     let builder = builder.map_err(|Refused(failure)| failure)?;
     let layer = match settings.limits.is_empty() {
         true => None,
-        false => Some(builder.on_decision(hook).build_shared().map_err(|error| refused(error.into()))?),
+        false => Some(builder.on_decision(hook).build().map_err(|error| refused(error.into()))?),
     };
     Ok(Limits { settings: settings.clone(), layer, limiters })
 }

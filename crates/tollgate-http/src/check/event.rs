@@ -17,7 +17,7 @@ use tollgate::Decision;
 ///     .limit(Limit::global("all", limiter))
 ///     .on_decision(|event| {
 ///         let charged = event.decision().map_or(0, |decision| decision.charged());
-///         println!("{}: charged {charged}, refused: {}", event.limit(), event.is_refused());
+///         println!("{}: charged {charged}, refused: {}", event.limit_name(), event.is_refused());
 ///     })
 ///     .build()?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -36,7 +36,7 @@ pub struct Event<'a> {
 
 impl<'a> Event<'a> {
     /// Returns the name of the limit.
-    pub fn limit(&self) -> &'a str {
+    pub fn limit_name(&self) -> &'a str {
         self.limit
     }
 

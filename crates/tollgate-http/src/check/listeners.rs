@@ -26,9 +26,9 @@ impl Listeners {
         self.hook.is_some() || cfg!(feature = "tracing")
     }
 
-    pub(crate) fn tell(&self, event: &Event<'_>) {
+    pub(crate) fn notify(&self, event: &Event<'_>) {
         #[cfg(feature = "tracing")]
-        self.trace.tell(event);
+        self.trace.notify(event);
         if let Some(hook) = &self.hook {
             hook(event);
         }

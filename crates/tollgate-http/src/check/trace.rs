@@ -22,8 +22,8 @@ impl Default for Trace {
 }
 
 impl Trace {
-    pub(crate) fn tell(&self, event: &Event<'_>) {
-        let (limit, shadow) = (event.limit(), event.is_shadow());
+    pub(crate) fn notify(&self, event: &Event<'_>) {
+        let (limit, shadow) = (event.limit_name(), event.is_shadow());
         let Some(decision) = event.decision() else {
             let refused = event.is_refused();
             if self.warnings.as_ref().is_some_and(|warnings| warnings.check().is_allowed()) {

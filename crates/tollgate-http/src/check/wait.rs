@@ -19,11 +19,11 @@
 //! While the future waits, only shared limits may have been charged. If it is dropped, their
 //! charges stay, because hanging up must not make attempts free. There is nothing else to undo.
 
-use super::join::Join;
-use super::judge::{Asked, Judge, Verdict};
+use super::limit_set::{ApplicableLimits, LimitSet, Verdict};
 use crate::head::RequestHead;
-use crate::limit::enforcer::{Bound, SharedBound};
-use crate::response::fields::Said;
+use crate::limit::backend::{Bound, SharedBound};
+use crate::response::fields::LimitDecision;
+use futures_util::future::join_all;
 use http::request::Parts;
 use std::future::Future;
 use std::pin::Pin;
@@ -31,84 +31,86 @@ use std::sync::Arc;
 use tollgate::{Chargeable, Decision, DeniedBy, ToKey, check_all};
 
 /// A future that returns the request with its verdict.
-pub(crate) type Judging = Pin<Box<dyn Future<Output = (Parts, Verdict)> + Send>>;
+pub(crate) type Checking = Pin<Box<dyn Future<Output = (Parts, Verdict)> + Send>>;
 
-pub(crate) fn judging(judge: Arc<Judge>, request: Parts) -> Judging {
+pub(crate) fn checking(set: Arc<LimitSet>, request: Parts) -> Checking {
     Box::pin(async move {
-        let head = RequestHead::of_parts(&request, &judge.peers);
-        let verdict = match judge.asked(head) {
-            Ok(Asked { local, shared }) if shared.is_empty() => judge.judge_local(head, &local),
-            Ok(asked) => decide(&judge, head, &asked).await,
-            Err(limit) => Verdict::Refused(judge.without_key(limit, head)),
+        let head = RequestHead::of_parts(&request, &set.peers);
+        let verdict = match set.applicable(head) {
+            Ok(ApplicableLimits { local, shared }) if shared.is_empty() => set.check_local(head, &local),
+            Ok(applicable) => decide(&set, head, &applicable).await,
+            Err(limit) => Verdict::Refused(set.without_key(limit, head)),
         };
         (request, verdict)
     })
 }
 
-async fn decide(judge: &Judge, head: RequestHead<'_>, asked: &Asked<'_>) -> Verdict {
-    let Asked { local, shared } = asked;
+async fn decide(set: &LimitSet, head: RequestHead<'_>, applicable: &ApplicableLimits<'_>) -> Verdict {
+    let ApplicableLimits { local, shared } = applicable;
     let mut local_answers: Vec<Decision> = local.iter().map(|bound| bound.peek_n(bound.cost)).collect();
     let mut shared_answers = Vec::new();
-    if binding(&said(judge, asked, &local_answers, &[])).is_none() {
+    if binding(&decisions(set, applicable, &local_answers, &[])).is_none() {
         shared_answers = charge_shared(shared).await;
-        if binding(&said(judge, asked, &[], &shared_answers)).is_none() {
-            local_answers = charge_local(judge, local);
+        if binding(&decisions(set, applicable, &[], &shared_answers)).is_none() {
+            local_answers = charge_local(set, local);
         }
     }
-    let response = {
-        let said = said(judge, asked, &local_answers, &shared_answers);
-        let binding = binding(&said);
-        let said = said.iter().copied();
-        judge.tell(head, said.clone(), binding);
-        match binding {
-            None => {
-                let local = local
-                    .iter()
-                    .zip(&local_answers)
-                    .filter_map(|(bound, charge)| judge.held(bound.limit, charge, || bound.key.to_key()));
-                let shared = shared
-                    .iter()
-                    .zip(&shared_answers)
-                    .filter_map(|(bound, charge)| judge.held(bound.limit, charge, || bound.key.clone()));
-                return judge.pass(&asked.local, said, local.chain(shared).collect());
+    let response =
+        {
+            let decisions = decisions(set, applicable, &local_answers, &shared_answers);
+            let binding = binding(&decisions);
+            let decisions = decisions.iter().copied();
+            set.notify(head, decisions.clone(), binding);
+            match binding {
+                None => {
+                    let local = local.iter().zip(&local_answers).filter_map(|(bound, charge)| {
+                        set.refundable(bound.limit, charge, || bound.key.to_key())
+                    });
+                    let shared = shared.iter().zip(&shared_answers).filter_map(|(bound, charge)| {
+                        set.refundable(bound.limit, charge, || bound.key.clone())
+                    });
+                    return set.pass(&applicable.local, decisions, local.chain(shared).collect());
+                }
+                Some(binding) => set.refuse(head, local, decisions, binding),
             }
-            Some(binding) => judge.refuse(head, local, said, binding),
-        }
-    };
+        };
     let charged = shared.iter().zip(&shared_answers).filter(|(_, charge)| charge.charged() > 0);
-    Join::new(charged.map(|(bound, charge)| bound.limiter.refund(&bound.key, charge))).await;
+    join_all(charged.map(|(bound, charge)| bound.limiter.refund(&bound.key, charge))).await;
     Verdict::Refused(response)
 }
 
 async fn charge_shared(shared: &[SharedBound<'_>]) -> Vec<Decision> {
-    Join::new(shared.iter().map(|bound| bound.limiter.check_n(&bound.key, bound.cost))).await
+    join_all(shared.iter().map(|bound| bound.limiter.check_n(&bound.key, bound.cost))).await
 }
 
 /// Charges all of the limits or none, and returns their decisions.
-fn charge_local(judge: &Judge, local: &[Bound<'_>]) -> Vec<Decision> {
-    let mut parts = judge.parts(local);
+fn charge_local(set: &LimitSet, local: &[Bound<'_>]) -> Vec<Decision> {
+    let mut parts = set.parts(local);
     // The caller finds the refusal among the decisions.
     let _ = check_all(&mut parts);
     parts.iter().filter_map(|part| part.decision().copied()).collect()
 }
 
 /// Returns the limits that have answered and their decisions, in the order of the layer's limits.
-fn said<'r>(
-    judge: &'r Judge,
-    asked: &Asked<'_>,
+fn decisions<'r>(
+    set: &'r LimitSet,
+    applicable: &ApplicableLimits<'_>,
     local_answers: &'r [Decision],
     shared_answers: &'r [Decision],
-) -> Vec<Said<'r>> {
-    let local = asked.local.iter().map(|bound| bound.limit).zip(local_answers);
-    let shared = asked.shared.iter().map(|bound| bound.limit).zip(shared_answers);
+) -> Vec<LimitDecision<'r>> {
+    let local = applicable.local.iter().map(|bound| bound.limit).zip(local_answers);
+    let shared = applicable.shared.iter().map(|bound| bound.limit).zip(shared_answers);
     let mut answers: Vec<(usize, &Decision)> = local.chain(shared).collect();
     answers.sort_unstable_by_key(|&(limit, _)| limit);
-    answers.into_iter().map(|(limit, decision)| Said { limit: &judge.limits[limit], decision }).collect()
+    answers
+        .into_iter()
+        .map(|(limit, decision)| LimitDecision { limit: &set.limits[limit], decision })
+        .collect()
 }
 
 /// Returns the binding limit, as [`check_all`] does.
-fn binding<'r>(said: &[Said<'r>]) -> Option<Said<'r>> {
-    let refusing = said.iter().enumerate().filter(|(_, said)| said.refuses());
-    let denied = DeniedBy::among(refusing.map(|(index, said)| (index, *said.decision)))?;
-    Some(said[denied.index()])
+fn binding<'r>(decisions: &[LimitDecision<'r>]) -> Option<LimitDecision<'r>> {
+    let refusing = decisions.iter().enumerate().filter(|(_, it)| it.refuses());
+    let denied = DeniedBy::among(refusing.map(|(index, it)| (index, *it.decision)))?;
+    Some(decisions[denied.index()])
 }

@@ -1,11 +1,12 @@
 //! The builder of a layer. It checks the configuration when the layer is built.
 
 use crate::check::event::Event;
-use crate::check::judge::Judge;
+use crate::check::limit_set::LimitSet;
 use crate::check::listeners::{Hook, Listeners};
 use crate::error::BuildError;
 use crate::head::{Peers, RequestHead};
-use crate::limit::enforced::Enforced;
+use crate::limit::backend::Backend;
+use crate::limit::compiled::CompiledLimit;
 use crate::limit::named::{Limit, Skips};
 use crate::response::answer::{Answer, Respond};
 use crate::response::denial::Denial;
@@ -237,7 +238,7 @@ impl RateLimitBuilder {
     /// # use tollgate_http::RateLimitLayer;
     /// let builder = RateLimitLayer::builder().on_decision(|event| {
     ///     if event.is_binding() {
-    ///         println!("{} refused {}", event.limit(), event.request().uri().path());
+    ///         println!("{} refused {}", event.limit_name(), event.request().uri().path());
     ///     }
     /// });
     /// ```
@@ -253,7 +254,7 @@ impl RateLimitBuilder {
     }
 
     /// Checks the configuration and compiles it.
-    pub(crate) fn judge(self) -> Result<Judge, BuildError> {
+    pub(crate) fn compile(self) -> Result<LimitSet, BuildError> {
         let count = self.limits.len();
         if count == 0 {
             return Err(BuildError::NoLimits);
@@ -266,13 +267,13 @@ impl RateLimitBuilder {
                 return Err(BuildError::Status { status });
             }
         }
-        let mut limits: Vec<Enforced> = Vec::with_capacity(count);
+        let mut limits: Vec<CompiledLimit> = Vec::with_capacity(count);
         for limit in self.limits {
-            let limit = Enforced::new(limit)?;
+            let limit = CompiledLimit::new(limit)?;
             if limits.iter().any(|other| other.name == limit.name) {
                 return Err(BuildError::DuplicateName { name: limit.name.as_ref().to_owned() });
             }
-            if let Some(other) = limits.iter().find(|it| it.enforcer.is_one_state_with(&limit.enforcer)) {
+            if let Some(other) = limits.iter().find(|it| it.backend.is_one_state_with(&limit.backend)) {
                 let [name, other] = [other, &limit].map(|limit| limit.name.as_ref().to_owned());
                 return Err(BuildError::SameLimiter { name, other });
             }
@@ -282,7 +283,8 @@ impl RateLimitBuilder {
         if !listeners.listen() && limits.iter().all(|limit| limit.shadow) {
             return Err(BuildError::OnlyShadows);
         }
-        Ok(Judge {
+        Ok(LimitSet {
+            waits: limits.iter().any(|limit| matches!(limit.backend, Backend::Shared(_))),
             limits: Arc::from(limits),
             peers: self.peers,
             skips: self.skips,

@@ -1,106 +1,209 @@
-//! The future of a response, for layers without shared limits.
+//! The future of a response: wait for the verdict, call the handler, settle the charges.
+//!
+//! Only a request that waits for a shared limit needs room for the inner service, and only a
+//! response that waits for a refund needs room for itself: both are boxed, so the future of a
+//! request that waits for nothing is little larger than that of the handler.
+//!
+//! # Why a response waits for refunds
+//!
+//! A charge that the response does not keep is refunded before the response is passed on, which
+//! takes one more round trip. The alternatives are worse: a runtime, which this layer does not
+//! know; the response's body, which servers don't poll when it is empty; or no refund. And a client
+//! that has its response can rely on the refund: its next request, sent immediately, is not refused
+//! for lack of it. Only responses with a refund wait, and not even those if the limiter hands its
+//! refunds to a task of its own.
+//!
+//! # Panics
+//!
+//! If there are charges to settle, a panic of the handler is caught, and resumed when they are
+//! settled. The runtime sees the same panic. Other panics are not caught.
 
-use crate::check::ticket::Ticket;
+use crate::check::limit_set::Verdict;
+use crate::check::pending_refunds::{PendingRefunds, Refunds, Settled};
+use crate::check::wait::Checking;
 use crate::head::ResponseHead;
 use crate::response::body::Body;
-use crate::response::fields::Fields;
+use crate::response::fields::{self, Fields};
 use bytes::Bytes;
-use http::Response;
+use http::{Request, Response};
 use pin_project_lite::pin_project;
+use std::any::Any;
 use std::fmt;
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use tower_service::Service;
 
 pin_project! {
     /// The future of a [`RateLimit`](crate::RateLimit).
     ///
+    /// If it is dropped while it waits, the charges stay as they are.
+    ///
     /// # Panics
     ///
-    /// If it is polled again after it was ready.
-    pub struct ResponseFuture<F> {
+    /// If it is polled again after it was ready, or if the inner service panics.
+    pub struct ResponseFuture<S, A>
+    where
+        S: Service<Request<A>>,
+    {
         #[pin]
-        state: State<F>,
+        state: State<S, A>,
     }
 }
 
-/// What is left to do when the response is known: add the headers, and settle the charges.
-type Rest = (Fields, Option<Box<Ticket>>);
-
 pin_project! {
     #[project = StatePinned]
-    enum State<F> {
-        Passed { #[pin] handler: F, rest: Option<Rest> },
+    enum State<S, A>
+    where
+        S: Service<Request<A>>,
+    {
+        // The service that was ready for the request, and the body of the request.
+        Checking { checking: Checking, next: Option<Box<(S, A)>> },
+        Handling { #[pin] handler: S::Future, rest: Option<Rest> },
+        Settling { refunds: Refunds, end: Option<Box<End<S::Response, S::Error>>> },
         Refused { response: Option<Box<Response<Bytes>>> },
     }
 }
 
-impl<F> ResponseFuture<F> {
-    /// Calls the handler of a request that passed.
-    pub(crate) fn passed(handler: impl FnOnce() -> F, fields: Fields, ticket: Option<Box<Ticket>>) -> Self {
-        let mut rest = Some((fields, ticket));
-        let handler = watched(&mut rest, handler);
-        Self { state: State::Passed { handler, rest } }
-    }
+/// What is left to do when the response is known: add the headers, and settle the charges.
+type Rest = (Fields, Option<Box<PendingRefunds>>);
 
-    pub(crate) fn refused(response: Response<Bytes>) -> Self {
-        Self { state: State::Refused { response: Some(Box::new(response)) } }
-    }
+/// The outcome of a handler.
+enum End<R, E> {
+    Answered(R),
+    Failed(E),
+    Panicked(Box<dyn Any + Send>),
 }
 
-impl<F, B, E> Future for ResponseFuture<F>
+impl<S, A> ResponseFuture<S, A>
 where
-    F: Future<Output = Result<Response<B>, E>>,
+    S: Service<Request<A>>,
 {
-    type Output = Result<Response<Body<B>>, E>;
+    /// Makes the future of a request that waits for its verdict; `ready` is the service that will
+    /// handle it.
+    pub(crate) fn checking(checking: Checking, ready: S, body: A) -> Self {
+        Self { state: State::Checking { checking, next: Some(Box::new((ready, body))) } }
+    }
 
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        match self.project().state.project() {
-            StatePinned::Passed { handler, rest } => {
-                let response = ready!(watched(rest, || handler.poll(context)));
-                let (fields, ticket) = rest.take().unwrap_or_default();
-                if let Some(ticket) = ticket {
-                    at_once(*ticket, response.as_ref().ok().map(ResponseHead::of));
+    /// Makes the future of a request whose verdict needed no waiting.
+    pub(crate) fn checked(verdict: Verdict, handler: impl FnOnce() -> S::Future) -> Self {
+        let state = match verdict {
+            Verdict::Passed(fields, pending) => State::handled(handler, (fields, pending)),
+            Verdict::Refused(response) => State::Refused { response: Some(Box::new(response)) },
+        };
+        Self { state }
+    }
+}
+
+impl<S, A> State<S, A>
+where
+    S: Service<Request<A>>,
+{
+    /// Calls the handler. If it panics, the panic is resumed after the refunds.
+    fn handled(handler: impl FnOnce() -> S::Future, rest: Rest) -> Self {
+        match caught(rest.1.is_some(), handler) {
+            Ok(handler) => Self::Handling { handler, rest: Some(rest) },
+            Err(panic) => match settle(rest.1, None).refunds {
+                Some(refunds) => Self::Settling { refunds, end: Some(Box::new(End::Panicked(panic))) },
+                None => resume_unwind(panic),
+            },
+        }
+    }
+}
+
+impl<S, A, B> Future for ResponseFuture<S, A>
+where
+    S: Service<Request<A>, Response = Response<B>>,
+{
+    type Output = Result<Response<Body<B>>, S::Error>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        loop {
+            let mut state = self.as_mut().project().state;
+            let next = match state.as_mut().project() {
+                StatePinned::Checking { checking, next } => {
+                    let (request, verdict) = ready!(checking.as_mut().poll(context));
+                    let (mut service, body) = *next.take().expect("it is taken once, with the verdict");
+                    match verdict {
+                        Verdict::Refused(response) => return Poll::Ready(Ok(response.map(Body::refusal))),
+                        Verdict::Passed(fields, pending) => {
+                            let request = Request::from_parts(request, body);
+                            State::handled(|| service.call(request), (fields, pending))
+                        }
+                    }
                 }
-                Poll::Ready(response.map(|mut response| {
-                    fields.write(response.headers_mut());
-                    response.map(Body::handler)
-                }))
-            }
-            StatePinned::Refused { response } => {
-                let response = response.take().expect("a future is not polled after it was ready");
-                Poll::Ready(Ok(response.map(Body::refusal)))
-            }
+                StatePinned::Handling { handler, rest } => {
+                    let settles = rest.as_ref().is_some_and(|(_, pending)| pending.is_some());
+                    let end = match caught(settles, || handler.poll(context)) {
+                        Ok(Poll::Pending) => return Poll::Pending,
+                        Ok(Poll::Ready(Ok(response))) => End::Answered(response),
+                        Ok(Poll::Ready(Err(error))) => End::Failed(error),
+                        Err(panic) => End::Panicked(panic),
+                    };
+                    let (end, refunds) = end.settled(rest.take().unwrap_or_default());
+                    match refunds {
+                        Some(refunds) => State::Settling { refunds, end: Some(Box::new(end)) },
+                        None => return Poll::Ready(end.output()),
+                    }
+                }
+                StatePinned::Settling { refunds, end } => {
+                    ready!(refunds.as_mut().poll(context));
+                    let end = end.take().expect("a future is not polled after it was ready");
+                    return Poll::Ready(end.output());
+                }
+                StatePinned::Refused { response } => {
+                    let response = response.take().expect("a future is not polled after it was ready");
+                    return Poll::Ready(Ok(response.map(Body::refusal)));
+                }
+            };
+            state.set(next);
         }
     }
 }
 
-/// Settles the charges of a ticket whose limiters are all of this process.
-fn at_once(ticket: Ticket, response: Option<ResponseHead<'_>>) {
-    let refunds = ticket.settle(response);
-    debug_assert!(refunds.is_none(), "a layer with shared limits has another future");
-}
+impl<B, E> End<Response<B>, E> {
+    /// Adds the headers to the response and settles the charges; returns the refunds to wait for.
+    fn settled(mut self, (fields, pending): Rest) -> (Self, Option<Refunds>) {
+        let settled = match &mut self {
+            Self::Answered(response) => {
+                let head = ResponseHead::of(response);
+                let refused = head.is_refusal();
+                let settled = settle(pending, Some(head));
+                if refused {
+                    // The client's next request has to pass this layer, too.
+                    fields::delay(response.headers_mut(), fields.wait.max(settled.wait));
+                }
+                fields.write(response.headers_mut());
+                settled
+            }
+            Self::Failed(_) | Self::Panicked(_) => settle(pending, None),
+        };
+        (self, settled.refunds)
+    }
 
-/// Runs the handler. If it panics, the charges are settled as for a failure without a response.
-fn watched<T>(rest: &mut Option<Rest>, handler: impl FnOnce() -> T) -> T {
-    let mut panics = Panics(Some(rest));
-    let done = handler();
-    panics.0 = None;
-    done
-}
-
-/// Settles the charges when it is dropped while a handler unwinds; disarmed otherwise.
-struct Panics<'r>(Option<&'r mut Option<Rest>>);
-
-impl Drop for Panics<'_> {
-    fn drop(&mut self) {
-        if let Some((_, Some(ticket))) = self.0.take().and_then(Option::take) {
-            at_once(*ticket, None);
+    fn output(self) -> Result<Response<Body<B>>, E> {
+        match self {
+            Self::Answered(response) => Ok(response.map(Body::handler)),
+            Self::Failed(error) => Err(error),
+            Self::Panicked(panic) => resume_unwind(panic),
         }
     }
 }
 
-impl<F> fmt::Debug for ResponseFuture<F> {
+fn settle(pending: Option<Box<PendingRefunds>>, response: Option<ResponseHead<'_>>) -> Settled {
+    pending.map(|pending| pending.settle(response)).unwrap_or_default()
+}
+
+/// Runs a part of the handler, and catches its panic if there are charges to settle.
+fn caught<T>(settles: bool, part: impl FnOnce() -> T) -> Result<T, Box<dyn Any + Send>> {
+    if settles { catch_unwind(AssertUnwindSafe(part)) } else { Ok(part()) }
+}
+
+impl<S, A> fmt::Debug for ResponseFuture<S, A>
+where
+    S: Service<Request<A>>,
+{
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ResponseFuture").finish_non_exhaustive()
     }

@@ -1,13 +1,22 @@
-//! The layer for limits of this process, and the service that it makes of another.
+//! The layer, and the service that it makes of another.
+//!
+//! # Why the inner service is cloned
+//!
+//! A request that waits for a shared limit goes to the inner service later, when the outer service
+//! may already be handling its next request. So the future takes along the instance that was ready
+//! for the request, and a clone takes its place. A request that waits for nothing goes to the inner
+//! service at once, which is not cloned.
 
 use super::builder::RateLimitBuilder;
 use super::future::ResponseFuture;
-use crate::check::judge::{Judge, Verdict};
+use crate::check::limit_set::LimitSet;
+use crate::check::wait::checking;
 use crate::error::BuildError;
 use crate::head::RequestHead;
 use crate::response::body::Body;
 use http::{Request, Response};
 use std::fmt;
+use std::mem;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use tower_layer::Layer;
@@ -16,7 +25,7 @@ use tower_service::Service;
 /// A tower layer that puts limits before a service; made by [`RateLimitLayer::builder`].
 ///
 /// All clones of a layer, and all services and connections that it is used for, share the same
-/// limits.
+/// limits. The inner service must be `Clone`, as those of axum, tonic and hyper's `service_fn` are.
 ///
 /// ```
 /// use http::{Request, Response, StatusCode};
@@ -51,7 +60,7 @@ use tower_service::Service;
 /// ```
 #[derive(Clone)]
 pub struct RateLimitLayer {
-    judge: Arc<Judge>,
+    set: Arc<LimitSet>,
 }
 
 impl RateLimitLayer {
@@ -74,19 +83,14 @@ impl RateLimitBuilder {
     ///
     /// # Errors
     ///
-    /// A [`BuildError`] if the layer would not do what it is for, or if a limit is
-    /// [shared](crate::Limit::shared), which takes [`build_shared`](Self::build_shared).
+    /// A [`BuildError`] if the layer would not do what it is for.
     ///
     /// ```
     /// # use tollgate_http::{BuildError, RateLimitLayer};
     /// assert_eq!(RateLimitLayer::builder().build().unwrap_err(), BuildError::NoLimits);
     /// ```
     pub fn build(self) -> Result<RateLimitLayer, BuildError> {
-        let judge = self.judge()?;
-        if let Some(limit) = judge.shared_limit() {
-            return Err(BuildError::Shared { limit: limit.name.as_ref().to_owned() });
-        }
-        Ok(RateLimitLayer { judge: Arc::new(judge) })
+        Ok(RateLimitLayer { set: Arc::new(self.compile()?) })
     }
 }
 
@@ -94,31 +98,35 @@ impl<S> Layer<S> for RateLimitLayer {
     type Service = RateLimit<S>;
 
     fn layer(&self, inner: S) -> RateLimit<S> {
-        RateLimit { inner, judge: Arc::clone(&self.judge) }
+        RateLimit { inner, set: Arc::clone(&self.set) }
     }
 }
 
 impl fmt::Debug for RateLimitLayer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.judge.fmt(f)
+        self.set.fmt(f)
     }
 }
 
 /// A service behind limits; made by a [`RateLimitLayer`].
 ///
-/// A request that passes goes to the inner service unchanged. A request that is refused never
-/// reaches it.
+/// A request that passes goes unchanged to the very instance of the inner service that was ready
+/// for it. A request that is refused never reaches it.
 ///
 /// # Progress
 ///
-/// A request takes one lock-free check for each limit and never waits. A request of a known client
-/// that passes allocates nothing but the values of the headers; a refusal allocates its response.
-/// Limits with [`charge_if`](crate::Limit::charge_if) allocate for what they keep until the
-/// response.
+/// If no limit of the layer is [shared](crate::Limit::shared), a request takes one lock-free check
+/// for each limit and never waits. A request of a known client that passes allocates nothing but
+/// the values of the headers; a refusal allocates its response. Limits with
+/// [`charge_if`](crate::Limit::charge_if) allocate for what they keep until the response.
+///
+/// If the layer has a shared limit, a request waits for those that apply to it, all at the same
+/// time, and for nothing else. It allocates for that, and clones the inner service. No limit is
+/// asked before the future is polled.
 #[derive(Clone)]
 pub struct RateLimit<S> {
     inner: S,
-    judge: Arc<Judge>,
+    set: Arc<LimitSet>,
 }
 
 impl<S> RateLimit<S> {
@@ -140,28 +148,32 @@ impl<S> RateLimit<S> {
 
 impl<S, A, B> Service<Request<A>> for RateLimit<S>
 where
-    S: Service<Request<A>, Response = Response<B>>,
+    S: Service<Request<A>, Response = Response<B>> + Clone,
 {
     type Response = Response<Body<B>>;
     type Error = S::Error;
-    type Future = ResponseFuture<S::Future>;
+    type Future = ResponseFuture<S, A>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.inner.poll_ready(context)
     }
 
     fn call(&mut self, request: Request<A>) -> Self::Future {
-        match self.judge.judge(RequestHead::with_peers(&request, &self.judge.peers)) {
-            Verdict::Passed(fields, ticket) => {
-                ResponseFuture::passed(|| self.inner.call(request), fields, ticket)
-            }
-            Verdict::Refused(response) => ResponseFuture::refused(response),
+        let head = RequestHead::with_peers(&request, &self.set.peers);
+        if let Some(verdict) = self.set.check_at_once(head) {
+            return ResponseFuture::checked(verdict, || self.inner.call(request));
         }
+        let (request, body) = request.into_parts();
+        // `poll_ready` was called on this instance, not on the clone: the clone stays, and this
+        // instance goes with the request.
+        let clone = self.inner.clone();
+        let ready = mem::replace(&mut self.inner, clone);
+        ResponseFuture::checking(checking(Arc::clone(&self.set), request), ready, body)
     }
 }
 
 impl<S: fmt::Debug> fmt::Debug for RateLimit<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RateLimit").field("inner", &self.inner).field("judge", &self.judge).finish()
+        f.debug_struct("RateLimit").field("inner", &self.inner).field("limits", &self.set).finish()
     }
 }

@@ -1,8 +1,8 @@
 //! A named limit as the user configures it.
 
 use super::async_limiter::AsyncLimiter;
+use super::backend::{Backend, Local};
 use super::cost::Cost;
-use super::enforcer::{Enforcer, Local};
 use crate::head::{RequestHead, ResponseHead};
 use crate::key::by::KeyBy;
 use crate::key::parts::{Key, KeyRef};
@@ -63,7 +63,7 @@ pub(crate) type Charges = dyn Fn(ResponseHead<'_>) -> bool + Send + Sync;
 #[must_use]
 pub struct Limit {
     pub(crate) name: String,
-    pub(crate) enforcer: Enforcer,
+    pub(crate) backend: Backend,
     pub(crate) by: Option<KeyBy>,
     pub(crate) cost: Cost,
     pub(crate) no_key: Option<WhenNoKey>,
@@ -98,7 +98,7 @@ impl Limit {
     where
         S: Store + Accepts<Key> + for<'a> Accepts<KeyRef<'a>> + Send + Sync + 'static,
     {
-        Self::with(name.into(), Enforcer::Local(Local::Keyed(limiter.into())), Some(by))
+        Self::with(name.into(), Backend::Local(Local::Keyed(limiter.into())), Some(by))
     }
 
     /// Limits all requests together.
@@ -110,15 +110,14 @@ impl Limit {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn global(name: impl Into<String>, limiter: impl Into<Arc<SingleLimiter>>) -> Self {
-        Self::with(name.into(), Enforcer::Local(Local::Single(limiter.into())), None)
+        Self::with(name.into(), Backend::Local(Local::Single(limiter.into())), None)
     }
 
     /// Limits each client on its own, with counts that are shared by several machines, by any
     /// [`AsyncLimiter`].
     ///
-    /// Its requests wait, so the layer is built with
-    /// [`build_shared`](crate::RateLimitBuilder::build_shared). The name is part of the key:
-    /// machines that share a limit must give it the same name.
+    /// The requests of its layer wait for its answers. The name is part of the key: machines that
+    /// share a limit must give it the same name.
     ///
     /// ```
     /// use tollgate_http::{AsyncLimiter, KeyBy, Limit, WhenNoKey};
@@ -129,7 +128,7 @@ impl Limit {
     /// }
     /// ```
     pub fn shared(name: impl Into<String>, limiter: impl AsyncLimiter + 'static, by: KeyBy) -> Self {
-        Self::with(name.into(), Enforcer::Shared(Arc::new(limiter)), Some(by))
+        Self::with(name.into(), Backend::Shared(Arc::new(limiter)), Some(by))
     }
 
     /// Limits all requests together, whichever machine they arrive at. The limiter gets a key that
@@ -143,13 +142,13 @@ impl Limit {
     /// }
     /// ```
     pub fn shared_global(name: impl Into<String>, limiter: impl AsyncLimiter + 'static) -> Self {
-        Self::with(name.into(), Enforcer::Shared(Arc::new(limiter)), None)
+        Self::with(name.into(), Backend::Shared(Arc::new(limiter)), None)
     }
 
-    fn with(name: String, enforcer: Enforcer, by: Option<KeyBy>) -> Self {
+    fn with(name: String, backend: Backend, by: Option<KeyBy>) -> Self {
         Self {
             name,
-            enforcer,
+            backend,
             by,
             cost: Cost::fixed(1),
             no_key: None,
@@ -201,7 +200,7 @@ impl Limit {
     ///     .limit(Limit::global("trial", limiter).shadow())
     ///     .on_decision(|event| {
     ///         if event.would_refuse() {
-    ///             println!("{} would have refused {}", event.limit(), event.request().uri());
+    ///             println!("{} would have refused {}", event.limit_name(), event.request().uri());
     ///         }
     ///     })
     ///     .build()?;
@@ -236,6 +235,9 @@ impl Limit {
     /// charge is refunded, too, unless [`keep_on_error`](Self::keep_on_error) is set. If the client
     /// hangs up before the response, the charge stays: hanging up must not make attempts free. The
     /// headers of the response show the decision before the refund.
+    ///
+    /// With `|response| !response.is_refusal()` a request that another layer further in refuses is
+    /// not charged here.
     ///
     /// ```
     /// # use tollgate_http::{KeyBy, Limit, WhenNoKey};

@@ -4,6 +4,7 @@
 use super::denial::{Denial, Reason};
 use super::fields::Fields;
 use super::grpc;
+use crate::head::Refusal;
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use http::{Method, Response, StatusCode};
@@ -21,7 +22,8 @@ pub(crate) enum Answer {
 pub(crate) type Respond = dyn Fn(&Denial<'_>) -> Response<Bytes> + Send + Sync;
 
 impl Answer {
-    /// Returns the whole response. A gRPC request gets a gRPC response, whatever the form.
+    /// Returns the whole response, marked as a refusal. A gRPC request gets a gRPC response,
+    /// whatever the form.
     pub(crate) fn response(&self, denial: &Denial<'_>, fields: Fields) -> Response<Bytes> {
         let mut response = match (grpc::content_type(denial.request), self) {
             (Some(content_type), _) => grpc::response(denial, content_type),
@@ -42,6 +44,7 @@ impl Answer {
             headers.entry(RETRY_AFTER).or_insert_with(|| wait.into());
         }
         fields.write(headers);
+        response.extensions_mut().insert(Refusal);
         response
     }
 }

@@ -37,7 +37,7 @@ pub enum Reason {
 ///     .limit(Limit::global("all", limiter))
 ///     .respond(|denial| {
 ///         let wait = denial.retry_after_seconds().unwrap_or(0);
-///         let page = format!("<p>Too fast ({}). Come again in {wait} s.", denial.limit());
+///         let page = format!("<p>Too fast ({}). Come again in {wait} s.", denial.limit_name());
 ///         let mut response = Response::new(Bytes::from(page));
 ///         *response.status_mut() = denial.status();
 ///         response
@@ -57,7 +57,7 @@ pub struct Denial<'a> {
 
 impl<'a> Denial<'a> {
     /// Returns the name of the binding limit: of those that refused, the one with the longest wait.
-    pub fn limit(&self) -> &'a str {
+    pub fn limit_name(&self) -> &'a str {
         self.limit
     }
 

@@ -5,9 +5,10 @@
 //! that each header takes one allocation. Names were checked and quoted by `sfv` when the layer was
 //! built.
 
+use super::grpc;
 use super::seconds::{self, MAX_INTEGER};
-use crate::limit::enforced::Enforced;
-use http::header::{HeaderMap, HeaderName, HeaderValue};
+use crate::limit::compiled::CompiledLimit;
+use http::header::{Entry, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use smallvec::SmallVec;
 use std::io::Write;
 use tollgate::Decision;
@@ -30,19 +31,22 @@ pub(crate) struct Fields {
     pub(crate) policy: Option<HeaderValue>,
     /// Limit, remaining and reset.
     pub(crate) legacy: Option<Box<[Option<HeaderValue>; 3]>>,
+    /// Seconds until the limits whose charges stay have more tokens, for a response that an inner
+    /// layer refuses; 0 if none of them is used up.
+    pub(crate) wait: u64,
 }
 
 impl Fields {
     /// Adds the headers to a response.
     ///
-    /// If one layer is inside another, the items of both form one list. The older headers are not
-    /// lists, so those of the inner layer stay.
+    /// If one layer is inside another, the items of both form one list, on one line. The older
+    /// headers are not lists, so those of the inner layer stay.
     pub(crate) fn write(self, headers: &mut HeaderMap) {
         if let Some(value) = self.rate_limit {
-            headers.append(&RATELIMIT, value);
+            add_items(headers, &RATELIMIT, value);
         }
         if let Some(value) = self.policy {
-            headers.append(&RATELIMIT_POLICY, value);
+            add_items(headers, &RATELIMIT_POLICY, value);
         }
         for (name, value) in LEGACY.iter().zip(self.legacy.into_iter().flat_map(|it| *it)) {
             if let Some(value) = value.filter(|_| !headers.contains_key(name)) {
@@ -52,14 +56,50 @@ impl Fields {
     }
 }
 
+/// Adds items to a header that is a list, and puts the whole list on one line.
+fn add_items(headers: &mut HeaderMap, name: &HeaderName, items: HeaderValue) {
+    let mut lines = match headers.entry(name) {
+        Entry::Occupied(lines) => lines,
+        Entry::Vacant(none) => {
+            none.insert(items);
+            return;
+        }
+    };
+    let mut list = Text::new();
+    for line in lines.iter().chain([&items]).filter(|line| !line.is_empty()) {
+        if !list.is_empty() {
+            list.extend_from_slice(b", ");
+        }
+        list.extend_from_slice(line.as_bytes());
+    }
+    lines.insert(value(&list).unwrap_or(items));
+}
+
+/// Returns the seconds until this limit has more tokens, if it admitted a request and has too few
+/// left for another one like it; else 0.
+pub(crate) fn wait_for_more(limit: &CompiledLimit, charge: &Decision) -> u64 {
+    let used_up = !limit.shadow && charge.remaining() < charge.charged();
+    if used_up { seconds::until_more(charge).unwrap_or(0) } else { 0 }
+}
+
+/// Puts off the retry that a refusal promises, if it promises one earlier than in `wait` seconds.
+pub(crate) fn delay(headers: &mut HeaderMap, wait: u64) {
+    for (name, wait) in [(&RETRY_AFTER, wait), (&grpc::RETRY_PUSHBACK, grpc::pushback(wait))] {
+        let promised = headers.get(name).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
+        if promised.is_some_and(|promised| promised < wait) {
+            headers.insert(name, wait.into());
+        }
+    }
+}
+
 /// A limit and its decision.
 #[derive(Clone, Copy)]
-pub(crate) struct Said<'r> {
-    pub(crate) limit: &'r Enforced,
+pub(crate) struct LimitDecision<'r> {
+    pub(crate) limit: &'r CompiledLimit,
     pub(crate) decision: &'r Decision,
 }
 
-impl Said<'_> {
+impl LimitDecision<'_> {
     /// Returns whether the limit refused the request.
     pub(crate) fn refuses(&self) -> bool {
         !self.limit.shadow && !self.decision.is_allowed()
@@ -67,17 +107,20 @@ impl Said<'_> {
 }
 
 /// Skips the limits in shadow mode, which are not shown.
-fn shown<'r>(said: impl Iterator<Item = Said<'r>>) -> impl Iterator<Item = Said<'r>> {
-    said.filter(|said| !said.limit.shadow)
+fn shown<'r>(decisions: impl Iterator<Item = LimitDecision<'r>>) -> impl Iterator<Item = LimitDecision<'r>> {
+    decisions.filter(|it| !it.limit.shadow)
 }
 
 /// Returns the value of `RateLimit`, with one item for each limit.
 ///
 /// `wait` is the value of `Retry-After`, if the request was refused: no item of that response has a
 /// later time.
-pub(crate) fn rate_limit<'r>(said: impl Iterator<Item = Said<'r>>, wait: Option<u64>) -> Option<HeaderValue> {
+pub(crate) fn rate_limit<'r>(
+    decisions: impl Iterator<Item = LimitDecision<'r>>,
+    wait: Option<u64>,
+) -> Option<HeaderValue> {
     let mut text = Text::new();
-    for Said { limit, decision } in shown(said) {
+    for LimitDecision { limit, decision } in shown(decisions) {
         if !text.is_empty() {
             text.extend_from_slice(b", ");
         }
@@ -107,11 +150,11 @@ pub(crate) fn legacy(decision: &Decision) -> Box<[Option<HeaderValue>; 3]> {
 }
 
 /// Returns the decision of the limit that has the smallest share left.
-pub(crate) fn scarcest<'r>(said: impl Iterator<Item = Said<'r>>) -> Option<&'r Decision> {
+pub(crate) fn scarcest<'r>(decisions: impl Iterator<Item = LimitDecision<'r>>) -> Option<&'r Decision> {
     let share = |decision: &Decision, other: &Decision| {
         u128::from(decision.remaining()) * u128::from(other.capacity())
     };
-    shown(said).map(|said| said.decision).min_by(|a, b| share(a, b).cmp(&share(b, a)))
+    shown(decisions).map(|it| it.decision).min_by(|a, b| share(a, b).cmp(&share(b, a)))
 }
 
 /// Appends a parameter. An Integer of structured fields has at most 15 digits.

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 static GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 static GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
-static GRPC_RETRY_PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
+pub(crate) static RETRY_PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
 
 const RESOURCE_EXHAUSTED: HeaderValue = HeaderValue::from_static("8");
 const PERMISSION_DENIED: HeaderValue = HeaderValue::from_static("7");
@@ -47,9 +47,14 @@ pub(crate) fn response(denial: &Denial<'_>, content_type: HeaderValue) -> Respon
         headers.insert(&GRPC_MESSAGE, message);
     }
     if let Some(wait) = denial.retry_after() {
-        headers.insert(&GRPC_RETRY_PUSHBACK, milliseconds(wait).into());
+        headers.insert(&RETRY_PUSHBACK, milliseconds(wait).into());
     }
     response
+}
+
+/// Returns the pushback for a wait in seconds.
+pub(crate) fn pushback(wait: u64) -> u64 {
+    milliseconds(Duration::from_secs(wait))
 }
 
 /// Returns the wait in milliseconds, rounded up, and at most the largest pushback (a signed 32-bit

@@ -2,8 +2,8 @@
 
 use super::fields::{self, Text};
 use super::seconds::MAX_INTEGER;
-use crate::limit::enforced::Enforced;
-use crate::limit::enforcer::Bound;
+use crate::limit::backend::Bound;
+use crate::limit::compiled::CompiledLimit;
 use arc_swap::ArcSwapOption;
 use http::header::HeaderValue;
 use smallvec::SmallVec;
@@ -33,8 +33,8 @@ impl Policy {
     /// Returns the header for a request. It has all limits that are not in shadow mode, including
     /// those that do not apply to this request. For a key with a quota of its own, it has that
     /// quota.
-    pub(crate) fn value(&self, limits: &[Enforced], bound: &[Bound<'_>]) -> Option<HeaderValue> {
-        let mut quotas: Quotas = limits.iter().map(|limit| limit.enforcer.quota()).collect();
+    pub(crate) fn value(&self, limits: &[CompiledLimit], bound: &[Bound<'_>]) -> Option<HeaderValue> {
+        let mut quotas: Quotas = limits.iter().map(|limit| limit.backend.quota()).collect();
         let mut own = false;
         for bound in bound.iter().filter(|bound| !limits[bound.limit].shadow) {
             if let Some(quota) = bound.limiter.quota_of(&bound.key) {
@@ -54,7 +54,7 @@ impl Policy {
     }
 }
 
-fn write(limits: &[Enforced], quotas: &[Quota]) -> Option<HeaderValue> {
+fn write(limits: &[CompiledLimit], quotas: &[Quota]) -> Option<HeaderValue> {
     let mut text = Text::new();
     for (limit, &quota) in limits.iter().zip(quotas).filter(|(limit, _)| !limit.shadow) {
         if !text.is_empty() {

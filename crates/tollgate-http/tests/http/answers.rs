@@ -60,7 +60,7 @@ fn a_refusal_may_be_ones_own_and_has_the_fields_all_the_same() {
     let own = |set_wait: bool| {
         exhausted(site().with(|builder| {
             builder.respond(move |denial| {
-                assert_eq!((denial.limit(), denial.violated()), ("per-path", &["per-path"][..]));
+                assert_eq!((denial.limit_name(), denial.violated()), ("per-path", &["per-path"][..]));
                 assert_eq!((denial.reason(), denial.status().as_u16()), (Reason::Quota, 429));
                 assert_eq!(denial.retry_after(), Some(Duration::from_millis(2500)));
                 assert_eq!(denial.retry_after_seconds(), Some(3));

@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use tollgate::{Decision, Limiter, Quota};
-use tollgate_http::{AsyncLimiter, Key, SharedRateLimit, SharedRateLimitLayer};
+use tollgate_http::{AsyncLimiter, Key, RateLimit, RateLimitLayer};
 use tower::{Layer, ServiceExt};
 
 /// A limiter on another machine. Calls arrive immediately; while it is closed, its answers are held
@@ -90,16 +90,16 @@ impl Site {
     }
 
     pub(crate) fn run_shared(self) -> Waits {
-        Waits { layer: self.builder.build_shared().unwrap() }
+        Waits { layer: self.builder.build().unwrap() }
     }
 }
 
 pub(crate) struct Waits {
-    pub(crate) layer: SharedRateLimitLayer,
+    pub(crate) layer: RateLimitLayer,
 }
 
 impl Waits {
-    pub(crate) fn service(&self) -> SharedRateLimit<Handler> {
+    pub(crate) fn service(&self) -> RateLimit<Handler> {
         self.layer.layer(Handler)
     }
 

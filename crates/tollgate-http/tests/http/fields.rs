@@ -189,17 +189,3 @@ fn fields_may_be_left_out() {
     }
     assert_eq!(refused.header("retry-after"), Some("3600"));
 }
-
-#[test]
-fn a_layer_in_a_layer_adds_its_items_to_the_list() {
-    use tower::{Layer, ServiceExt};
-    let inner = global(Quota::per_hour(7)).with(|builder| builder.legacy_fields()).run();
-    let outer = site();
-    let limiter = outer.single(Quota::per_hour(3));
-    let outer = outer.limit(Limit::global("outer", limiter)).with(|it| it.legacy_fields()).run();
-    let service = outer.layer.layer(inner.service());
-    let response = pollster::block_on(service.oneshot(with(&[]))).unwrap();
-    let items: Vec<_> = response.headers().get_all("ratelimit").iter().collect();
-    assert_eq!(items, ["\"all\";r=6;t=515", "\"outer\";r=2;t=1200"]);
-    assert_eq!(response.headers().get_all("x-ratelimit-limit").iter().count(), 1);
-}

@@ -9,6 +9,7 @@ mod events;
 mod fields;
 mod forwarded;
 mod keys;
+mod nested;
 mod races;
 mod settings;
 mod shared;

@@ -17,7 +17,7 @@ fn telling(builder: RateLimitBuilder) -> (RateLimitBuilder, Told) {
     let builder = builder.on_decision(move |event| {
         let flags = [event.would_refuse(), event.is_binding(), event.is_refused()];
         let charged = event.decision().map(|decision| decision.charged());
-        listener.lock().unwrap().push((event.limit().to_owned(), charged, flags));
+        listener.lock().unwrap().push((event.limit_name().to_owned(), charged, flags));
     });
     (builder, told)
 }
@@ -90,26 +90,21 @@ fn a_shared_limit_answers_as_a_local_one_does() {
 }
 
 #[test]
-fn a_layer_that_waits_for_nothing_refuses_a_limit_that_must_be_waited_for() {
+fn shared_limits_are_checked_when_the_layer_is_built_and_are_not_asked() {
     let elsewhere = site().elsewhere(Quota::per_hour(5));
     let limit = || by_header("keyed", &elsewhere);
-    let refused = RateLimitLayer::builder().limit(limit()).build().unwrap_err();
-    assert_eq!(refused, BuildError::Shared { limit: "keyed".to_owned() });
-    let text = refused.to_string();
-    assert!(text.contains(": expected ") && text.contains("`.build_shared()`"), "{text}");
-    // Other errors of a limit are found by `build_shared`, too.
-    let refused = |limit| RateLimitLayer::builder().limit(limit).build_shared().unwrap_err();
+    let refused = |limit| RateLimitLayer::builder().limit(limit).build().unwrap_err();
     let above = BuildError::CostAboveCapacity { limit: "keyed".to_owned(), cost: 6, capacity: 5 };
     assert_eq!(refused(limit().cost(Cost::fixed(6))), above);
-    assert!(RateLimitLayer::builder().limit(limit().cost(Cost::fixed(5))).build_shared().is_ok());
+    assert!(RateLimitLayer::builder().limit(limit().cost(Cost::fixed(5))).build().is_ok());
     let burst = by_header("keyed", &site().elsewhere(Quota::per_hour(5).burst(6)));
-    assert!(RateLimitLayer::builder().limit(burst.cost(Cost::fixed(6))).build_shared().is_ok());
+    assert!(RateLimitLayer::builder().limit(burst.cost(Cost::fixed(6))).build().is_ok());
     let quota = Quota::per_second(200_000_000);
     let never = BuildError::NeverTriggers { limit: "all".to_owned(), quota };
     assert_eq!(refused(Limit::shared_global("all", site().elsewhere(quota))), never);
     let missing = Limit::shared("keyed", Arc::clone(&elsewhere), KeyBy::header("x-a"));
     assert!(matches!(refused(missing), BuildError::NoKey { .. }));
-    assert_eq!(RateLimitLayer::builder().build_shared().unwrap_err(), BuildError::NoLimits);
+    assert_eq!(RateLimitLayer::builder().build().unwrap_err(), BuildError::NoLimits);
     assert_eq!(elsewhere.calls(), [""; 0]);
     // One limiter may serve several limits, because its keys have their names.
     let [one, other] = ["one", "other"].map(|name| Limit::shared_global(name, Arc::clone(&elsewhere)));
@@ -277,7 +272,7 @@ fn what_was_let_through_without_a_charge_is_not_given_back() {
 }
 
 #[test]
-fn a_layer_built_for_shared_limits_takes_local_ones_alone() {
+fn a_layer_with_local_limits_alone_answers_at_the_first_poll() {
     let site = site();
     let limit = Limit::global("all", site.single(Quota::per_hour(1)));
     let site = site.limit(limit).run_shared();

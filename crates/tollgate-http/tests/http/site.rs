@@ -62,7 +62,10 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    pub(crate) fn of(response: Response<tollgate_http::Body<Full<Bytes>>>) -> Self {
+    pub(crate) fn of<B>(response: Response<B>) -> Self
+    where
+        B: http_body::Body<Data = Bytes, Error: std::fmt::Debug>,
+    {
         let (parts, body) = response.into_parts();
         let body = pollster::block_on(body.collect()).unwrap().to_bytes();
         let body = String::from_utf8(body.to_vec()).unwrap();

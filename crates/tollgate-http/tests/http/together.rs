@@ -145,7 +145,7 @@ fn a_shadow_decides_and_tells_and_never_refuses() {
             it.on_decision(move |event| {
                 let allowed = event.decision().unwrap().is_allowed();
                 let flags = [event.is_shadow(), event.would_refuse(), event.is_binding(), event.is_refused()];
-                listener.lock().unwrap().push((event.limit().to_owned(), allowed, flags));
+                listener.lock().unwrap().push((event.limit_name().to_owned(), allowed, flags));
             })
         })
         .run();
@@ -193,7 +193,7 @@ fn a_request_without_a_key_is_told_and_a_shadow_lets_it_pass() {
                 let missing = event.decision().is_none();
                 // A limit that is not in shadow mode refuses or admits.
                 assert_eq!(event.would_refuse(), missing && event.is_shadow());
-                listener.lock().unwrap().push((event.limit().to_owned(), missing, event.is_refused()));
+                listener.lock().unwrap().push((event.limit_name().to_owned(), missing, event.is_refused()));
             })
             .on_decision(move |_| other.lock().unwrap().push(("second".to_owned(), false, false)))
         })

@@ -12,7 +12,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use tollgate::{Quota, SingleLimiter};
-use tollgate_http::{Key, Limit, SharedResponseFuture};
+use tollgate_http::{Key, Limit, ResponseFuture};
 use tower::{Layer, Service, ServiceExt, service_fn};
 
 /// Returns the tokens that a global limit has left.
@@ -129,7 +129,7 @@ fn a_charge_that_the_response_does_not_keep_is_back_before_the_response_is_there
             closing.close();
             ready(Response::builder().status(answered).body(Full::<Bytes>::default()))
         });
-        let layer = site.builder.build_shared().unwrap();
+        let layer = site.builder.build().unwrap();
         let mut request = Box::pin(layer.layer(handler).oneshot(Request::new(())));
         let mut poll = || match request.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(response) => Some(Answer::of(response.unwrap())),
@@ -210,7 +210,7 @@ impl Service<Request<()>> for Panics {
 fn a_handler_that_panics_gives_the_charge_back_and_goes_on_panicking() {
     for (later, kept) in [(false, false), (false, true), (true, false), (true, true)] {
         let (site, a) = decided(|limit| if kept { limit.keep_on_error() } else { limit });
-        let mut service = site.builder.build_shared().unwrap().layer(Panics { later });
+        let mut service = site.builder.build().unwrap().layer(Panics { later });
         let mut future = Box::pin(service.call(Request::new(())));
         let mut poll = || {
             let mut context = Context::from_waker(Waker::noop());
@@ -259,9 +259,9 @@ impl Service<Request<()>> for Once {
 #[test]
 fn the_service_that_was_ready_is_the_one_that_is_called() {
     let (site, a) = decided(|limit| limit);
-    let mut service = site.builder.build_shared().unwrap().layer(Once { ready: false, waits: true });
+    let mut service = site.builder.build().unwrap().layer(Once { ready: false, waits: true });
     let mut context = Context::from_waker(Waker::noop());
-    let mut under_way: Vec<Pin<Box<SharedResponseFuture<Once, ()>>>> = Vec::new();
+    let mut under_way: Vec<Pin<Box<ResponseFuture<Once, ()>>>> = Vec::new();
     a.close();
     for _ in 0..3 {
         // Two requests are in progress, each with an instance that was ready for it.

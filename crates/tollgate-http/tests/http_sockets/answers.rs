@@ -87,7 +87,7 @@ fn an_answer_of_ones_own_keeps_all_it_says_and_gets_the_fields() {
             .respond(|denial| {
                 assert_eq!(denial.reason(), Reason::Quota);
                 let wait = denial.retry_after_seconds().unwrap();
-                let page = format!("{}: {wait} s: {}", denial.limit(), denial.request().uri().path());
+                let page = format!("{}: {wait} s: {}", denial.limit_name(), denial.request().uri().path());
                 let mut response = Response::new(Bytes::from(page));
                 *response.status_mut() = StatusCode::IM_A_TEAPOT;
                 response.headers_mut().insert("x-own", "yes".parse().unwrap());

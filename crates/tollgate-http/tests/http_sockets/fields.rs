@@ -228,10 +228,73 @@ fn the_fields_of_two_layers_are_one_list() {
         for (status, remaining) in [(StatusCode::OK, 9), (StatusCode::TOO_MANY_REQUESTS, 8)] {
             let reply = client.get("/login").await;
             assert_eq!(reply.status, status);
+            for name in ["ratelimit", "ratelimit-policy"] {
+                assert_eq!(reply.headers.get_all(name).iter().count(), 1, "{name} is one line");
+            }
             let mut left: Vec<_> =
                 rate_limit(&reply.headers).into_iter().map(|(name, left, _)| (name, left)).collect();
             left.sort();
             assert_eq!(left, [("all".to_owned(), remaining), ("per-address".to_owned(), 0)]);
+        }
+    });
+}
+
+/// A layer by address, a middleware that finds out who sends a request, and a layer by user.
+#[test]
+fn what_the_limit_of_a_user_refuses_is_not_charged_to_the_address() {
+    #[derive(Clone)]
+    struct User(u64);
+    run(async {
+        use axum::{Router, extract, middleware, routing::get};
+        for version in VERSIONS {
+            let clock = Clock::manual();
+            let [addresses, users] =
+                [Quota::per_minute(3), Quota::per_minute(1)].map(|quota| keyed(quota, &clock));
+            let by_user = KeyBy::from_fn(|head| head.extensions().get::<User>().map(|user| user.0.into()));
+            let per_user = Limit::new("per-user", users, by_user).when_no_key(WhenNoKey::Deny);
+            let authenticate = async |mut request: extract::Request, next: middleware::Next| {
+                let Some(user) =
+                    request.headers().get("x-user").and_then(|it| it.to_str().ok()?.parse().ok())
+                else {
+                    return Err(StatusCode::UNAUTHORIZED);
+                };
+                request.extensions_mut().insert(User(user));
+                Ok(next.run(request).await)
+            };
+            let router = Router::new()
+                .route("/", get(async || "hello"))
+                .layer(layer([per_user]))
+                .layer(middleware::from_fn(authenticate))
+                .layer(layer([per_address(&addresses).charge_if(|response| !response.is_refusal())]));
+            let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let address = listener.local_addr().unwrap();
+            let service = router.into_make_service_with_connect_info::<std::net::SocketAddr>();
+            let serve = tokio::spawn(async { axum::serve(listener, service).await.unwrap() });
+            let server = Server::of(address, serve);
+            let mut client = Client::connect(&server, version).await;
+            let (ok, refused, unknown) =
+                (StatusCode::OK, StatusCode::TOO_MANY_REQUESTS, StatusCode::UNAUTHORIZED);
+            // The user's second and third requests are refused and cost the address nothing; an
+            // attempt without a name and the request of another user do cost it.
+            for (user, status, wait) in [
+                ("1", ok, None),
+                ("1", refused, Some(60)),
+                ("1", refused, Some(60)),
+                ("", unknown, None),
+                ("2", ok, None),
+                ("3", refused, Some(20)),
+            ] {
+                let reply = client.ask(Request::get("/").header("x-user", user)).await;
+                assert_eq!((reply.status, reply.retry_after()), (status, wait), "{version:?} {user}");
+                for name in ["ratelimit", "ratelimit-policy"] {
+                    assert_eq!(reply.headers.get_all(name).iter().count(), 1, "{name} is one line");
+                }
+                let fields = rate_limit(&reply.headers);
+                let names: Vec<_> = fields.iter().map(|(name, ..)| name.as_str()).collect();
+                let both = ["per-user", "per-address"];
+                let outer_only = user.is_empty() || user == "3";
+                assert_eq!(names, if outer_only { &both[1..] } else { &both[..] });
+            }
         }
     });
 }

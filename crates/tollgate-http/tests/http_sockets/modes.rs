@@ -25,7 +25,7 @@ fn a_limit_in_shadow_mode_reports_and_never_refuses() {
                 .limit(Limit::global("trial", Arc::clone(&trial)).shadow())
                 .limit(per_address(&keyed(Quota::per_hour(5), &clock)))
                 .on_decision(move |event| {
-                    told.lock().unwrap().push((event.limit().to_owned(), event.would_refuse()));
+                    told.lock().unwrap().push((event.limit_name().to_owned(), event.would_refuse()));
                 })
                 .build()
                 .unwrap();

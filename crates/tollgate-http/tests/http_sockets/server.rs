@@ -17,7 +17,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
-use tollgate_http::{Body, PeerAddr, RateLimitLayer, SharedRateLimitLayer};
+use tollgate_http::{Body, PeerAddr, RateLimitLayer};
 use tower::{Layer, Service, ServiceExt, service_fn};
 
 /// The error of handlers and bodies.
@@ -70,24 +70,6 @@ pub(crate) enum Kind {
 
 pub(crate) const KINDS: [Kind; 2] = [Kind::Axum, Kind::Hyper];
 
-/// A layer of either kind.
-pub(crate) enum AnyLayer {
-    Local(RateLimitLayer),
-    Shared(SharedRateLimitLayer),
-}
-
-impl From<RateLimitLayer> for AnyLayer {
-    fn from(layer: RateLimitLayer) -> Self {
-        Self::Local(layer)
-    }
-}
-
-impl From<SharedRateLimitLayer> for AnyLayer {
-    fn from(layer: SharedRateLimitLayer) -> Self {
-        Self::Shared(layer)
-    }
-}
-
 /// A running server, which is stopped when this is dropped.
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
@@ -101,17 +83,11 @@ impl Drop for Server {
 }
 
 impl Server {
-    pub(crate) async fn start(kind: Kind, layer: impl Into<AnyLayer>, handler: Handler) -> Self {
+    pub(crate) async fn start(kind: Kind, layer: RateLimitLayer, handler: Handler) -> Self {
         Self::listen((Ipv4Addr::LOCALHOST, 0).into(), kind, layer, handler).await
     }
 
-    pub(crate) async fn listen(
-        at: SocketAddr,
-        kind: Kind,
-        layer: impl Into<AnyLayer>,
-        handler: Handler,
-    ) -> Self {
-        let layer = layer.into();
+    pub(crate) async fn listen(at: SocketAddr, kind: Kind, layer: RateLimitLayer, handler: Handler) -> Self {
         let listener = TcpListener::bind(at).await.unwrap();
         let address = listener.local_addr().unwrap();
         let task = match kind {
@@ -129,7 +105,7 @@ impl Server {
 
 /// Starts an axum server as users do: the layer on the router, the address from `ConnectInfo`. An
 /// error of the handler becomes a 500.
-async fn axum(listener: TcpListener, layer: AnyLayer, handler: Handler) {
+async fn axum(listener: TcpListener, layer: RateLimitLayer, handler: Handler) {
     let handle = move |request: Request<axum::body::Body>| {
         let response = handler(request.map(|body| body.map_err(Failure::other).boxed_unsync()));
         async move {
@@ -139,24 +115,17 @@ async fn axum(listener: TcpListener, layer: AnyLayer, handler: Handler) {
                 .map_err(|error| (http::StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))
         }
     };
-    let router = Router::new().fallback(handle);
-    let router = match layer {
-        AnyLayer::Local(layer) => router.layer(layer),
-        AnyLayer::Shared(layer) => router.layer(layer),
-    };
+    let router = Router::new().fallback(handle).layer(layer);
     let service = router.into_make_service_with_connect_info::<SocketAddr>();
     axum::serve(listener, service).await.unwrap();
 }
 
 /// Starts a hyper server: the layer is made once, and each connection has a clone of the service.
-async fn hyper(listener: TcpListener, layer: AnyLayer, handler: Handler) {
+async fn hyper(listener: TcpListener, layer: RateLimitLayer, handler: Handler) {
     let handler = service_fn(move |request: Request<Incoming>| {
         handler(request.map(|body| body.map_err(Failure::other).boxed_unsync()))
     });
-    match layer {
-        AnyLayer::Local(layer) => connections(listener, layer.layer(handler)).await,
-        AnyLayer::Shared(layer) => connections(listener, layer.layer(handler)).await,
-    }
+    connections(listener, layer.layer(handler)).await;
 }
 
 async fn connections<S>(listener: TcpListener, service: S)

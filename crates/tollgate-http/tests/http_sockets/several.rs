@@ -66,7 +66,7 @@ fn of_two_that_refuse_the_one_with_the_longer_wait_binds() {
             let told = Arc::clone(&events);
             let layer = limits.into_iter().fold(builder(), |builder, limit| builder.limit(limit));
             let layer = layer.on_decision(move |event| {
-                let event = (event.limit().to_owned(), event.is_binding(), event.is_refused());
+                let event = (event.limit_name().to_owned(), event.is_binding(), event.is_refused());
                 told.lock().unwrap().push(event);
             });
             let server = Server::start(Kind::Axum, layer.build().unwrap(), site()).await;

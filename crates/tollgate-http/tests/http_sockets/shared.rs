@@ -11,7 +11,7 @@ use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tollgate::{Clock, Decision, Limiter, Quota};
-use tollgate_http::{AsyncLimiter, Key, KeyBy, Limit, SharedRateLimitLayer, WhenNoKey};
+use tollgate_http::{AsyncLimiter, Key, KeyBy, Limit, RateLimitLayer, WhenNoKey};
 
 const TOO_MANY: StatusCode = StatusCode::TOO_MANY_REQUESTS;
 
@@ -76,8 +76,8 @@ fn per_address(remote: &Remote) -> Limit {
     Limit::shared("per-address", remote.clone(), KeyBy::peer()).when_no_key(WhenNoKey::Deny)
 }
 
-fn layer(limit: Limit) -> SharedRateLimitLayer {
-    builder().limit(limit).build_shared().unwrap()
+fn layer(limit: Limit) -> RateLimitLayer {
+    builder().limit(limit).build().unwrap()
 }
 
 fn client() -> Key {

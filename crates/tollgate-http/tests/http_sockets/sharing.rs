@@ -124,7 +124,7 @@ async fn a_thousand(kind: Kind, version: Version) {
         .limit(per_key(&keys))
         .limit(Limit::global("all", Arc::clone(&all)))
         .on_decision(move |event| {
-            if event.limit() == "per-key" {
+            if event.limit_name() == "per-key" {
                 decided.send_modify(|count| *count += 1);
             }
         })

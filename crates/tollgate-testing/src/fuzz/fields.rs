@@ -82,7 +82,7 @@ impl Site {
         let telling = Arc::clone(&told);
         let mut builder = RateLimitLayer::builder().on_decision(move |event: &Event<'_>| {
             if !event.is_shadow() {
-                telling.lock().unwrap().push((event.limit().to_owned(), event.decision().copied()));
+                telling.lock().unwrap().push((event.limit_name().to_owned(), event.decision().copied()));
             }
         });
         for name in names {

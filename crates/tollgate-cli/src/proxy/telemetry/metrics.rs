@@ -169,7 +169,7 @@ impl Metrics {
         };
         let decisions: Vec<Decisions> = settings.limits.iter().map(|limit| of_limit(&limit.name)).collect();
         move |event| {
-            if let Some(of) = decisions.iter().find(|of| of.limit == event.limit()) {
+            if let Some(of) = decisions.iter().find(|of| of.limit == event.limit_name()) {
                 of.count(event);
             }
         }

@@ -1,4 +1,4 @@
-//! The limiters behind limits, independent of their stores.
+//! The limiters behind limits: keyed or single, of this process or shared.
 
 use super::async_limiter::AsyncLimiter;
 use crate::key::parts::{Key, KeyRef};
@@ -48,12 +48,12 @@ where
 }
 
 /// The limiter of a limit.
-pub(crate) enum Enforcer {
+pub(crate) enum Backend {
     Local(Local),
     Shared(Arc<dyn AsyncLimiter>),
 }
 
-impl Enforcer {
+impl Backend {
     pub(crate) fn quota(&self) -> Quota {
         match self {
             Self::Local(limiter) => limiter.quota(),

@@ -1,7 +1,7 @@
 //! A named limit whose configuration has been checked.
 
+use super::backend::Backend;
 use super::cost::{Cost, Kind};
-use super::enforcer::Enforcer;
 use super::named::{Charges, Limit, Skips, WhenNoKey};
 use crate::error::BuildError;
 use crate::head::RequestHead;
@@ -16,11 +16,11 @@ const MAX_NAME: usize = 128;
 /// More requests in a second than any machine receives.
 const MAX_REQUESTS: u128 = 100_000_000;
 
-pub(crate) struct Enforced {
+pub(crate) struct CompiledLimit {
     pub(crate) name: Arc<str>,
     /// The name as a String of structured fields, with its quotes.
     pub(crate) quoted: Box<str>,
-    pub(crate) enforcer: Enforcer,
+    pub(crate) backend: Backend,
     how: Option<How>,
     pub(crate) cost: Cost,
     /// What requests without a key get; set if there may be any.
@@ -31,9 +31,9 @@ pub(crate) struct Enforced {
     pub(crate) keeps_on_error: bool,
 }
 
-impl Enforced {
+impl CompiledLimit {
     pub(crate) fn new(limit: Limit) -> Result<Self, BuildError> {
-        let Limit { name, enforcer, by, cost, no_key, shadow, skips, charges, keeps_on_error } = limit;
+        let Limit { name, backend, by, cost, no_key, shadow, skips, charges, keeps_on_error } = limit;
         let quoted = quoted(&name)?;
         let how = by.map(|by| by.checked()).transpose()?;
         if let (Some(missing), None) = (how.as_ref().and_then(How::may_miss), no_key) {
@@ -42,7 +42,7 @@ impl Enforced {
         let limit = Self {
             name: name.into(),
             quoted,
-            enforcer,
+            backend,
             how,
             cost,
             no_key,
@@ -68,10 +68,10 @@ impl Enforced {
         if cost == 0 {
             return Err(BuildError::ZeroCost { limit: limit() });
         }
-        if let Some(capacity) = self.enforcer.capacity_below(&self.shared(), cost) {
+        if let Some(capacity) = self.backend.capacity_below(&self.shared(), cost) {
             return Err(BuildError::CostAboveCapacity { limit: limit(), cost, capacity });
         }
-        let quota = self.enforcer.quota();
+        let quota = self.backend.quota();
         if requests_a_second(quota, cost) > MAX_REQUESTS {
             return Err(BuildError::NeverTriggers { limit: limit(), quota });
         }

@@ -1,16 +1,16 @@
-//! Checks one request against all limits of a layer.
+//! The limits of a layer, and the check of one request against all of them.
 
 use super::event::Event;
 use super::listeners::Listeners;
-use super::ticket::{Held, Ticket};
+use super::pending_refunds::{PendingRefund, PendingRefunds};
 use crate::head::{Peers, RequestHead};
 use crate::key::parts::Key;
-use crate::limit::enforced::Enforced;
-use crate::limit::enforcer::{Bound, Enforcer, SharedBound};
+use crate::limit::backend::{Backend, Bound, SharedBound};
+use crate::limit::compiled::CompiledLimit;
 use crate::limit::named::{Skips, WhenNoKey};
 use crate::response::answer::Answer;
 use crate::response::denial::Denial;
-use crate::response::fields::{self, Fields, Said};
+use crate::response::fields::{self, Fields, LimitDecision};
 use crate::response::policy::Policy;
 use crate::response::seconds;
 use bytes::Bytes;
@@ -25,14 +25,16 @@ const INLINE: usize = 4;
 
 /// The limits that apply to a request.
 #[derive(Default)]
-pub(crate) struct Asked<'r> {
+pub(crate) struct ApplicableLimits<'r> {
     pub(crate) local: SmallVec<[Bound<'r>; INLINE]>,
     pub(crate) shared: Vec<SharedBound<'r>>,
 }
 
-/// The compiled configuration, which all clones of a layer share.
-pub(crate) struct Judge {
-    pub(crate) limits: Arc<[Enforced]>,
+/// The limits and the other settings of a layer, which all its clones share.
+pub(crate) struct LimitSet {
+    pub(crate) limits: Arc<[CompiledLimit]>,
+    /// Whether a limit is shared, so that requests wait.
+    pub(crate) waits: bool,
     pub(crate) peers: Peers,
     pub(crate) skips: Option<Box<Skips>>,
     pub(crate) status: StatusCode,
@@ -47,92 +49,73 @@ pub(crate) struct Judge {
 /// The result of checking a request.
 pub(crate) enum Verdict {
     /// The request is handled. The response gets the headers, and may settle the charges.
-    Passed(Fields, Option<Box<Ticket>>),
+    Passed(Fields, Option<Box<PendingRefunds>>),
     /// The request is answered with this response.
     Refused(Response<Bytes>),
 }
 
-impl Verdict {
-    /// Returns the verdict on a request to which no limit applies.
-    fn exempt() -> Self {
-        Self::Passed(Fields::default(), None)
-    }
-}
-
-impl Judge {
-    /// Returns the first shared limit, if there is one.
-    pub(crate) fn shared_limit(&self) -> Option<&Enforced> {
-        self.limits.iter().find(|limit| matches!(limit.enforcer, Enforcer::Shared(_)))
-    }
-
-    /// Checks a request against limits of this process only.
-    pub(crate) fn judge(&self, head: RequestHead<'_>) -> Verdict {
-        if self.exempts(head) { Verdict::exempt() } else { self.judge_counted(head) }
-    }
-
+impl LimitSet {
     /// Checks a request if no limit is shared, else returns `None`: the caller has to wait.
-    pub(crate) fn judge_at_once(&self, head: RequestHead<'_>) -> Option<Verdict> {
-        if self.exempts(head) {
-            return Some(Verdict::exempt());
+    pub(crate) fn check_at_once(&self, head: RequestHead<'_>) -> Option<Verdict> {
+        if self.skips.as_ref().is_some_and(|skips| skips(head)) {
+            return Some(Verdict::Passed(Fields::default(), None));
         }
-        self.shared_limit().is_none().then(|| self.judge_counted(head))
-    }
-
-    fn exempts(&self, head: RequestHead<'_>) -> bool {
-        self.skips.as_ref().is_some_and(|skips| skips(head))
-    }
-
-    fn judge_counted(&self, head: RequestHead<'_>) -> Verdict {
-        match self.asked(head) {
-            Ok(asked) => self.judge_local(head, &asked.local),
+        if self.waits {
+            return None;
+        }
+        Some(match self.applicable(head) {
+            Ok(applicable) => self.check_local(head, &applicable.local),
             Err(limit) => Verdict::Refused(self.without_key(limit, head)),
-        }
+        })
     }
 
     /// Checks a request against these limits of this process.
-    pub(crate) fn judge_local(&self, head: RequestHead<'_>, local: &[Bound<'_>]) -> Verdict {
+    pub(crate) fn check_local(&self, head: RequestHead<'_>, local: &[Bound<'_>]) -> Verdict {
         let mut parts = self.parts(local);
         let binding = check_all(&mut parts).err();
-        let said = self.said(local, &parts);
-        let binding = binding.and_then(|denied| said.clone().nth(denied.index()));
-        self.tell(head, said.clone(), binding);
+        let decisions = self.decisions(local, &parts);
+        let binding = binding.and_then(|denied| decisions.clone().nth(denied.index()));
+        self.notify(head, decisions.clone(), binding);
         match binding {
             None => {
-                let held = local.iter().zip(&parts).filter_map(|(bound, part)| {
-                    self.held(bound.limit, part.decision()?, || bound.key.to_key())
+                let refundable = local.iter().zip(&parts).filter_map(|(bound, part)| {
+                    self.refundable(bound.limit, part.decision()?, || bound.key.to_key())
                 });
-                self.pass(local, said, held.collect())
+                self.pass(local, decisions, refundable.collect())
             }
-            Some(binding) => Verdict::Refused(self.refuse(head, local, said, binding)),
+            Some(binding) => Verdict::Refused(self.refuse(head, local, decisions, binding)),
         }
     }
 
     /// Returns the limits that apply to a request, with its keys; or a limit that refuses it for a
     /// missing key.
-    pub(crate) fn asked<'r>(&'r self, head: RequestHead<'r>) -> Result<Asked<'r>, &'r Enforced> {
-        let mut asked = Asked::default();
+    pub(crate) fn applicable<'r>(
+        &'r self,
+        head: RequestHead<'r>,
+    ) -> Result<ApplicableLimits<'r>, &'r CompiledLimit> {
+        let mut applicable = ApplicableLimits::default();
         for (number, limit) in self.limits.iter().enumerate() {
             if limit.skips(head) {
                 continue;
             }
             let Some(key) = limit.key(head) else {
                 let refused = limit.no_key == Some(WhenNoKey::Deny) && !limit.shadow;
-                self.tell_missing(limit, head, refused);
+                self.notify_missing(limit, head, refused);
                 if refused {
                     return Err(limit);
                 }
                 continue;
             };
             let cost = limit.cost.of(head);
-            match &limit.enforcer {
-                Enforcer::Local(limiter) => asked.local.push(Bound { limit: number, limiter, key, cost }),
-                Enforcer::Shared(limiter) => {
+            match &limit.backend {
+                Backend::Local(limiter) => applicable.local.push(Bound { limit: number, limiter, key, cost }),
+                Backend::Shared(limiter) => {
                     let key = key.to_key();
-                    asked.shared.push(SharedBound { limit: number, limiter: &**limiter, key, cost });
+                    applicable.shared.push(SharedBound { limit: number, limiter: &**limiter, key, cost });
                 }
             }
         }
-        Ok(asked)
+        Ok(applicable)
     }
 
     /// Returns the charges for `check_all`.
@@ -146,49 +129,58 @@ impl Judge {
     }
 
     /// Returns the decisions of the limits, in their order.
-    fn said<'r>(
+    fn decisions<'r>(
         &'r self,
         local: &'r [Bound<'_>],
         parts: &'r [Charge<'_>],
-    ) -> impl Iterator<Item = Said<'r>> + Clone {
-        let said = local.iter().zip(parts);
-        said.filter_map(|(bound, part)| {
-            Some(Said { limit: &self.limits[bound.limit], decision: part.decision()? })
+    ) -> impl Iterator<Item = LimitDecision<'r>> + Clone {
+        let decisions = local.iter().zip(parts);
+        decisions.filter_map(|(bound, part)| {
+            Some(LimitDecision { limit: &self.limits[bound.limit], decision: part.decision()? })
         })
     }
 
     /// Returns what is needed to refund a charge when the response is known, if it may be refunded.
-    pub(crate) fn held(&self, limit: usize, charge: &Decision, key: impl FnOnce() -> Key) -> Option<Held> {
+    pub(crate) fn refundable(
+        &self,
+        limit: usize,
+        charge: &Decision,
+        key: impl FnOnce() -> Key,
+    ) -> Option<PendingRefund> {
         let may_return = charge.charged() > 0 && self.limits[limit].charges.is_some();
-        may_return.then(|| Held { limit, key: key(), charge: *charge })
+        may_return.then(|| PendingRefund { limit, key: key(), charge: *charge })
     }
 
     pub(crate) fn pass<'r>(
         &self,
         local: &[Bound<'_>],
-        said: impl Iterator<Item = Said<'r>> + Clone,
-        held: SmallVec<[Held; 1]>,
+        decisions: impl Iterator<Item = LimitDecision<'r>> + Clone,
+        refundable: SmallVec<[PendingRefund; 1]>,
     ) -> Verdict {
-        let fields = self.fields(local, said.clone(), None, || fields::scarcest(said));
-        let ticket = (!held.is_empty()).then(|| Box::new(Ticket::new(Arc::clone(&self.limits), held)));
-        Verdict::Passed(fields, ticket)
+        let mut fields = self.fields(local, decisions.clone(), None, || fields::scarcest(decisions.clone()));
+        // The other limits are asked for their wait when their charges are settled.
+        let settled = decisions.filter(|it| it.limit.charges.is_none());
+        fields.wait = settled.map(|it| fields::wait_for_more(it.limit, it.decision)).max().unwrap_or(0);
+        let pending = (!refundable.is_empty())
+            .then(|| Box::new(PendingRefunds::new(Arc::clone(&self.limits), refundable)));
+        Verdict::Passed(fields, pending)
     }
 
     pub(crate) fn refuse<'r>(
         &self,
         head: RequestHead<'_>,
         local: &[Bound<'_>],
-        said: impl Iterator<Item = Said<'r>> + Clone,
-        binding: Said<'r>,
+        decisions: impl Iterator<Item = LimitDecision<'r>> + Clone,
+        binding: LimitDecision<'r>,
     ) -> Response<Bytes> {
         let decision = binding.decision;
         let wait = seconds::until_retry(decision);
-        let fields = self.fields(local, said.clone(), wait, || Some(decision));
+        let fields = self.fields(local, decisions.clone(), wait, || Some(decision));
         let limit: &str = &binding.limit.name;
-        let others = said.filter(|said| said.refuses() && *said.limit.name != *limit);
+        let others = decisions.filter(|it| it.refuses() && *it.limit.name != *limit);
         let mut violated: SmallVec<[&str; INLINE]> = SmallVec::new();
         violated.push(limit);
-        violated.extend(others.map(|said| &*said.limit.name));
+        violated.extend(others.map(|it| &*it.limit.name));
         let (violated, decision, status) = (&*violated, Some(decision), self.status);
         self.answer.response(&Denial { limit, violated, decision, request: head, status, wait }, fields)
     }
@@ -196,32 +188,32 @@ impl Judge {
     fn fields<'r>(
         &self,
         local: &[Bound<'_>],
-        said: impl Iterator<Item = Said<'r>>,
+        decisions: impl Iterator<Item = LimitDecision<'r>>,
         wait: Option<u64>,
-        told: impl FnOnce() -> Option<&'r Decision>,
+        described: impl FnOnce() -> Option<&'r Decision>,
     ) -> Fields {
         let mut fields = Fields::default();
         if self.shows_fields {
-            fields.rate_limit = fields::rate_limit(said, wait);
+            fields.rate_limit = fields::rate_limit(decisions, wait);
             fields.policy = self.policy.value(&self.limits, local);
         }
         if self.shows_legacy {
-            fields.legacy = told().map(fields::legacy);
+            fields.legacy = described().map(fields::legacy);
         }
         fields
     }
 
-    pub(crate) fn tell<'r>(
+    pub(crate) fn notify<'r>(
         &self,
         head: RequestHead<'_>,
-        said: impl Iterator<Item = Said<'r>>,
-        binding: Option<Said<'r>>,
+        decisions: impl Iterator<Item = LimitDecision<'r>>,
+        binding: Option<LimitDecision<'r>>,
     ) {
         if !self.listeners.listen() {
             return;
         }
-        for Said { limit, decision } in said {
-            self.listeners.tell(&Event {
+        for LimitDecision { limit, decision } in decisions {
+            self.listeners.notify(&Event {
                 limit: &limit.name,
                 request: head,
                 decision: Some(decision),
@@ -233,9 +225,9 @@ impl Judge {
         }
     }
 
-    fn tell_missing(&self, limit: &Enforced, head: RequestHead<'_>, refused: bool) {
+    fn notify_missing(&self, limit: &CompiledLimit, head: RequestHead<'_>, refused: bool) {
         if self.listeners.listen() {
-            self.listeners.tell(&Event {
+            self.listeners.notify(&Event {
                 limit: &limit.name,
                 request: head,
                 decision: None,
@@ -247,7 +239,7 @@ impl Judge {
         }
     }
 
-    pub(crate) fn without_key(&self, limit: &Enforced, head: RequestHead<'_>) -> Response<Bytes> {
+    pub(crate) fn without_key(&self, limit: &CompiledLimit, head: RequestHead<'_>) -> Response<Bytes> {
         let denial = Denial {
             limit: &limit.name,
             violated: &[&limit.name],
@@ -260,7 +252,7 @@ impl Judge {
     }
 }
 
-impl fmt::Debug for Judge {
+impl fmt::Debug for LimitSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let limits: Vec<&str> = self.limits.iter().map(|limit| &*limit.name).collect();
         f.debug_struct("RateLimitLayer").field("limits", &limits).finish_non_exhaustive()
