@@ -70,6 +70,16 @@ pub enum BuildError {
     },
     /// The name of the query parameter is empty.
     QueryName,
+    /// A template of paths is not valid, or is never reached.
+    PathTemplate {
+        /// The template, the place and the fix.
+        why: String,
+    },
+    /// The known keys cannot be had, or no key can be known there.
+    KnownKeys {
+        /// What was refused, what is expected, and the fix.
+        why: String,
+    },
     /// The length of the IPv6 prefix is 0, which all addresses share, or more than 128.
     Ipv6Prefix {
         /// The length that was refused, in bits.
@@ -178,6 +188,8 @@ impl fmt::Display for BuildError {
                 f,
                 "invalid query parameter name \"\": expected at least 1 character; write it like \"api_key\""
             ),
+            Self::PathTemplate { why } => f.write_str(why),
+            Self::KnownKeys { why } => write!(f, "known keys: {why}"),
             Self::Ipv6Prefix { prefix: 0 } => write!(
                 f,
                 "invalid IPv6 prefix of 0 bits, which would make all clients one: expected 1 to 128; choose 64 \

@@ -9,7 +9,7 @@ use crate::limit::enforced::Enforced;
 use crate::limit::enforcer::{Bound, Enforcer, SharedBound};
 use crate::limit::named::{Skips, WhenNoKey};
 use crate::response::answer::Answer;
-use crate::response::denial::Denial;
+use crate::response::denial::{Denial, Reason};
 use crate::response::fields::{self, Fields, Said};
 use crate::response::policy::Policy;
 use crate::response::seconds;
@@ -189,8 +189,19 @@ impl Judge {
         let mut violated: SmallVec<[&str; INLINE]> = SmallVec::new();
         violated.push(limit);
         violated.extend(others.map(|said| &*said.limit.name));
-        let (violated, decision, status) = (&*violated, Some(decision), self.status);
-        self.answer.response(&Denial { limit, violated, decision, request: head, status, wait }, fields)
+        let is_shared = binding.limit.enforcer.is_shared();
+        let is_full = Reason::of(Some(decision), is_shared) == Reason::Full;
+        let denial = Denial {
+            limit,
+            violated: &violated,
+            decision: Some(decision),
+            request: head,
+            status: self.status,
+            wait,
+            is_shared,
+            max_keys: if is_full { binding.limit.enforcer.max_keys() } else { None },
+        };
+        self.answer.response(&denial, fields)
     }
 
     fn fields<'r>(
@@ -227,6 +238,7 @@ impl Judge {
                 decision: Some(decision),
                 denies: !decision.is_allowed(),
                 shadow: limit.shadow,
+                is_shared: limit.enforcer.is_shared(),
                 binding: binding.is_some_and(|binding| std::ptr::eq(binding.limit, limit)),
                 refused: binding.is_some(),
             });
@@ -241,6 +253,7 @@ impl Judge {
                 decision: None,
                 denies: limit.no_key == Some(WhenNoKey::Deny),
                 shadow: limit.shadow,
+                is_shared: limit.enforcer.is_shared(),
                 binding: refused,
                 refused,
             });
@@ -255,6 +268,8 @@ impl Judge {
             request: head,
             status: self.no_key_status,
             wait: None,
+            is_shared: limit.enforcer.is_shared(),
+            max_keys: None,
         };
         self.answer.response(&denial, Fields::default())
     }

@@ -10,9 +10,12 @@
 //! need not be an HTTP request line: browsers that speak TLS to a plain port, and scanners, send
 //! anything. Unless it begins with a method and a URI, method, path, uri and protocol are all `-`.
 
+use std::borrow::Cow;
+
 use memchr::{memchr, memrchr};
 
 use super::key::{KeyWriter, MISSING};
+use super::path::unescaped;
 use super::request::{Reason, Request, byte_count};
 use super::schema::{Cost, Format, Unopened, Wanted, unknown_field};
 use super::timestamp::ClfStamps;
@@ -74,7 +77,7 @@ impl ClfRecords {
         Ok(Self {
             combined,
             key: wanted.key.iter().map(find).collect::<Result<_, _>>()?,
-            writer: KeyWriter::new(wanted.key.len()),
+            writer: KeyWriter::new(&wanted.key, wanted.templates.clone()),
             cost: wanted.cost,
             stamps: ClfStamps::default(),
         })
@@ -89,18 +92,20 @@ impl ClfRecords {
             Cost::One => 1,
             Cost::Bytes => byte_count(parts.bytes)?,
         };
-        let value = |field: &Field| match field {
-            Field::Ip => parts.ip,
-            Field::Ident => parts.ident,
-            Field::User => parts.user,
-            Field::Method => RequestLine::split(parts.request).method,
-            Field::Path => RequestLine::split(parts.request).path(),
-            Field::Uri => RequestLine::split(parts.request).uri,
-            Field::Protocol => RequestLine::split(parts.request).protocol,
-            Field::Status => parts.status,
-            Field::Bytes => parts.bytes,
-            Field::Referer => referer,
-            Field::UserAgent => agent,
+        let value = |field: &Field| {
+            Cow::Borrowed(match field {
+                Field::Path => return unescaped(RequestLine::split(parts.request).uri),
+                Field::Ip => parts.ip,
+                Field::Ident => parts.ident,
+                Field::User => parts.user,
+                Field::Method => RequestLine::split(parts.request).method,
+                Field::Uri => RequestLine::split(parts.request).uri,
+                Field::Protocol => RequestLine::split(parts.request).protocol,
+                Field::Status => parts.status,
+                Field::Bytes => parts.bytes,
+                Field::Referer => referer,
+                Field::UserAgent => agent,
+            })
         };
         self.writer.write(key, self.key.iter().map(value));
         Ok(Request { at, cost })
@@ -212,11 +217,6 @@ impl<'l> RequestLine<'l> {
             return none;
         }
         Self { method, uri, protocol }
-    }
-
-    /// Returns the URI without its query.
-    fn path(&self) -> &'l [u8] {
-        &self.uri[..memchr(b'?', self.uri).unwrap_or(self.uri.len())]
     }
 }
 
