@@ -39,11 +39,8 @@ impl Trace {
             }
             return;
         };
-        if decision.is_allowed() {
-            return;
-        }
+        let Some(reason) = event.reason() else { return };
         let (remaining, retry_after) = (decision.remaining(), decision.retry_after());
-        let reason = event.reason();
         if shadow {
             info!(target: TARGET, limit, remaining, ?retry_after, ?reason, "a request would have been refused");
         } else {

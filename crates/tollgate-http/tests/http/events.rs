@@ -78,9 +78,9 @@ fn assert_told(status: impl Fn(Request<()>) -> u16) {
     assert_eq!([send("a"), send("a"), send("b"), send(""), send("")], [200, 429, 200, 403, 403]);
     let told = notes.0.lock().unwrap().clone();
     let expected = [
-        "INFO message=a request would have been refused limit=\"shadow\" remaining=0 retry_after=Some(3600s)",
-        "DEBUG message=a request was refused limit=\"keyed\" remaining=0 retry_after=Some(60s) binding=true",
-        "INFO message=a request would have been refused limit=\"shadow\" remaining=0 retry_after=Some(3600s)",
+        "INFO message=a request would have been refused limit=\"shadow\" remaining=0 retry_after=Some(3600s) reason=Quota",
+        "DEBUG message=a request was refused limit=\"keyed\" remaining=0 retry_after=Some(60s) reason=Quota binding=true",
+        "INFO message=a request would have been refused limit=\"shadow\" remaining=0 retry_after=Some(3600s) reason=Quota",
         "WARN message=a request without a key limit=\"keyed\" shadow=false refused=true",
         "DEBUG message=a request without a key limit=\"keyed\" shadow=false refused=true",
     ];
