@@ -52,14 +52,14 @@ ip+path; 'or' gives an alternative for requests without the first, as in query k
 one client). Of several limits all must admit a request, and it is charged to all or to none.
 
 Do not limit only by a value that the client chooses: a client that invents a new API key for each
-request has a new quota each time, and takes the places of others (--max-keys). Say which values are
-known: 'header x-api-key known FILE or ip' takes those that are a line of the file, which SIGHUP
-reads again, and counts others by address. A limit that does otherwise is warned of at the start.
+request has a new quota each time, and takes the places of others (--max-keys). Say which values
+are known: 'header x-api-key known FILE or ip' takes those that are a line of the file, which
+SIGHUP reads again, and counts others by address. The start warns of a limit that does otherwise.
 
-Paths are counted in one form, while the upstream gets them as they came: %6c is l, // is /, and . and
-.. are removed, so //login and /b/../%6cogin are /login. Encodings of other characters stay (%2F is no
-slash), and so do a backslash, ';', a slash at the end, and case. --path-template counts all paths
-of a template as one, and all others as one more, however they are spelt.
+Paths are counted in one form, while the upstream gets them as they came: %6c is l, // is /, and
+dot segments are removed, so //login and /b/../%6cogin are /login. Encodings of other characters
+stay (%2F is no slash), and so do a backslash, ';', a slash at the end, and case. --path-template
+counts all paths of a template as one, and all others as one more, however they are spelt.
 
 The ip is the other end of the connection; IPv6 counts by its network (--ipv6-prefix). Behind other
 proxies, say which to trust: --trust names their networks, --trust-hops counts them. Then the ip

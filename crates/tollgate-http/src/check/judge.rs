@@ -199,7 +199,7 @@ impl Judge {
             status: self.status,
             wait,
             is_shared,
-            max_keys: if is_full { binding.limit.enforcer.max_keys() } else { None },
+            max_keys: binding.limit.max_keys.filter(|_| is_full),
         };
         self.answer.response(&denial, fields)
     }

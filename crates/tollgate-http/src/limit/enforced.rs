@@ -21,6 +21,8 @@ pub(crate) struct Enforced {
     /// The name as a String of structured fields, with its quotes.
     pub(crate) quoted: Box<str>,
     pub(crate) enforcer: Enforcer,
+    /// The most keys that a limiter of this process tracks, if it has keys.
+    pub(crate) max_keys: Option<usize>,
     how: Option<How>,
     pub(crate) cost: Cost,
     /// What requests without a key get; set if there may be any.
@@ -42,6 +44,7 @@ impl Enforced {
         let limit = Self {
             name: name.into(),
             quoted,
+            max_keys: enforcer.max_keys(),
             enforcer,
             how,
             cost,

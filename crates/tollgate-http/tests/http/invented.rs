@@ -3,10 +3,12 @@
 use super::site::{Running, Site, from, site};
 use std::fs;
 use std::path::Path;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex};
-use tollgate::{Limiter, Quota};
+use std::time::Duration;
+use tollgate::{Decision, DecisionParts, Limiter, Outcome, Quota, Source, Tick};
 use tollgate_http::settings::LimitSettings;
-use tollgate_http::{KeyBy, KnownKeys, Limit, RateLimitLayer, Reason, WhenNoKey};
+use tollgate_http::{AsyncLimiter, Key, KeyBy, KnownKeys, Limit, RateLimitLayer, Reason, WhenNoKey};
 
 /// A limiter of a thousand keys, ten requests an hour for each.
 fn thousand(site: &Site, by: KeyBy) -> Limit {
@@ -60,6 +62,44 @@ fn a_full_limiter_says_what_is_known_and_is_told_apart() {
     let reasons = reasons.lock().unwrap();
     assert_eq!(reasons[..1000], [None; 1000]);
     assert_eq!((reasons[1000], reasons[1010]), (Some(Reason::Full), Some(Reason::Quota)));
+}
+
+/// A limiter on another machine that does not answer, so that all are refused.
+struct Away;
+
+impl AsyncLimiter for Away {
+    fn check_n<'a>(&'a self, _: &'a Key, cost: u64) -> Pin<Box<dyn Future<Output = Decision> + Send + 'a>> {
+        let answer = Decision::from(DecisionParts {
+            outcome: Outcome::Denied,
+            cost,
+            capacity: 9,
+            remaining: 0,
+            wait: None,
+            reset_after: Duration::ZERO,
+            refill_after: Duration::ZERO,
+            at: Tick::ZERO,
+            source: Source::Policy,
+        });
+        Box::pin(std::future::ready(answer))
+    }
+
+    fn refund<'a>(&'a self, _: &'a Key, _: &'a Decision) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
+        Box::pin(std::future::ready(()))
+    }
+
+    fn quota(&self) -> Quota {
+        Quota::per_hour(9)
+    }
+}
+
+#[test]
+fn a_shared_limit_that_cannot_be_checked_is_not_called_full() {
+    let limit = Limit::shared("a", Away, KeyBy::peer()).when_no_key(WhenNoKey::Deny);
+    let refused = site().limit(limit).run_shared().send(from("192.0.2.1", "/", &[]));
+    assert_eq!((refused.status.as_u16(), refused.header("retry-after")), (429, None));
+    let problem = refused.json();
+    assert_eq!((&problem["error"], problem.get("max_keys")), (&"capacity_reduced".into(), None));
+    assert_eq!(problem["detail"], "rate limit \"a\" can't be checked at present: retry later");
 }
 
 fn scratch(name: &str, text: &str) -> String {
