@@ -58,7 +58,7 @@ SIGHUP reads again, and counts others by address. The start warns of a limit tha
 
 Paths are counted in one form, while the upstream gets them as they came: %6c is l, // is /, and
 dot segments are removed, so //login and /b/../%6cogin are /login. Encodings of other characters
-stay (%2F is no slash), and so do a backslash, ';', a slash at the end, and case. --path-template
+stay (%2F is not a slash), and so do a backslash, ';', a slash at the end, and case. --path-template
 counts all paths of a template as one, and all others as one more, however they are spelt.
 
 The ip is the other end of the connection; IPv6 counts by its network (--ipv6-prefix). Behind other

@@ -98,8 +98,8 @@ pub(crate) struct ReplayArgs {
     #[arg(short, long, value_name = "FIELDS", default_value = "ip", help_heading = "Limit")]
     key: String,
 
-    /// A template of paths, such as /users/{id}, once for each: the field path counts all paths of a
-    /// template as one, and as one more all that match none
+    /// A template of paths, such as /users/{id}, once for each: the field path counts all paths of
+    /// a template as one, and as one more all that match none
     #[arg(long, value_name = "TEMPLATE", help_heading = "Limit")]
     path_template: Vec<String>,
 

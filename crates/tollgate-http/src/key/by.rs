@@ -148,8 +148,8 @@ impl KeyBy {
 
     /// Keys by the first of these templates that the path matches: `/users/{id}` makes one key of
     /// the paths of all users. All paths that match none share one key, so that nobody gains by
-    /// inventing paths. See [`PathTemplate`](crate::text::PathTemplate) for how they are written; an
-    /// error shows when the layer is built.
+    /// inventing paths. See [`PathTemplate`](crate::text::PathTemplate) for how they are written;
+    /// an error shows when the layer is built.
     ///
     /// ```
     /// # use tollgate_http::KeyBy;

@@ -3,8 +3,10 @@
 use crate::error::BuildError;
 use crate::text::printable::printable;
 use std::collections::HashSet;
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::Path;
-use std::{fmt, fs};
 
 /// The keys that are known, so that a client gains nothing by making others up: see
 /// [`KeyBy::known`](crate::KeyBy::known).
@@ -20,6 +22,9 @@ pub struct KnownKeys {
     /// An error is reported when the layer is built.
     pub(super) keys: Result<Known, BuildError>,
 }
+
+/// The largest file that is read, in bytes: about a million keys.
+const MAX_FILE: u64 = 64 << 20;
 
 type IsKnown = dyn Fn(&[u8]) -> bool + Send + Sync;
 
@@ -43,7 +48,8 @@ impl KnownKeys {
     /// lines that begin with `#` are skipped. The file is read once, now: build the layer anew to
     /// read it again, or look keys up with [`from_fn`](Self::from_fn).
     ///
-    /// A file that cannot be read, or has no key, is refused when the layer is built.
+    /// A file that cannot be read, has no key, or is larger than 64 MiB, is refused when the layer is
+    /// built.
     ///
     /// ```
     /// # use tollgate_http::KnownKeys;
@@ -52,7 +58,14 @@ impl KnownKeys {
     pub fn file(path: impl AsRef<Path>) -> Self {
         let path = path.as_ref();
         let name = format!("the file `{}`", printable(path.as_os_str().as_encoded_bytes()));
-        let keys = match fs::read(path) {
+        let keys = match read(path) {
+            Ok(text) if text.len() as u64 > MAX_FILE => Err(BuildError::KnownKeys {
+                why: format!(
+                    "{name} is larger than {} MiB: expected one key a line; look up more with \
+                    `KnownKeys::from_fn`",
+                    MAX_FILE >> 20
+                ),
+            }),
             Ok(text) => {
                 let lines = text.split(|&byte| byte == b'\n').map(<[u8]>::trim_ascii);
                 listed(
@@ -78,6 +91,13 @@ impl KnownKeys {
     pub fn from_fn(is_known: impl Fn(&[u8]) -> bool + Send + Sync + 'static) -> Self {
         Self { keys: Ok(Known::Asked(Box::new(is_known))) }
     }
+}
+
+/// Reads a file, and no more of it than is refused.
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let mut text = Vec::new();
+    File::open(path)?.take(MAX_FILE + 1).read_to_end(&mut text)?;
+    Ok(text)
 }
 
 fn listed(keys: impl Iterator<Item = Box<[u8]>>, name: &str) -> Result<Known, BuildError> {

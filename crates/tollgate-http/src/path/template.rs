@@ -1,7 +1,7 @@
 //! Templates of paths, `/users/{id}`: many paths that are counted as one.
 //!
-//! A limit has few templates, so they are compared one after the other, segment by segment. A router
-//! would be a dependency of everyone who counts by path.
+//! A limit has few templates, so they are compared one after the other, segment by segment. A
+//! router would be a dependency of everyone who counts by path.
 
 use super::canonical::canonical_path;
 use crate::text::error::TextError;
@@ -15,8 +15,8 @@ const UNMATCHED: &str = "(other)";
 /// A template of paths, parsed from text: `/users/{id}/orders`.
 ///
 /// It begins with a slash. A segment is text, compared as [`canonical_path`](crate::canonical_path)
-/// writes it; or a name in braces, which is any text of one segment; or, at the end, a name after an
-/// asterisk, `/static/{*file}`, which is one segment or more. The names are for readers.
+/// writes it; or a name in braces, which is any text of one segment; or, at the end, a name after
+/// an asterisk, `/static/{*file}`, which is one segment or more. The names are for readers.
 ///
 /// ```
 /// use tollgate_http::text::PathTemplate;
@@ -27,8 +27,8 @@ const UNMATCHED: &str = "(other)";
 /// let refused = "/users/id}".parse::<PathTemplate>().unwrap_err().to_string();
 /// assert_eq!(
 ///     refused,
-///     "invalid path template `/users/id}` at segment 2, `id}`: expected a name in braces as all of \
-///      the segment, as in `/users/{id}`"
+///     "invalid path template `/users/id}` at segment 2, `id}`: expected a name in braces as all \
+///      of the segment, as in `/users/{id}`"
 /// );
 /// # Ok::<(), tollgate_http::text::TextError>(())
 /// ```

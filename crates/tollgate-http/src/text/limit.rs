@@ -82,8 +82,8 @@ impl FromStr for LimitText {
 }
 
 impl KeyText {
-    /// Returns the [`KeyBy`] of this key; `client` makes the one for [`Part::Ip`] and `path` the one
-    /// for [`Part::Path`]. The files of known keys are read now.
+    /// Returns the [`KeyBy`] of this key; `client` makes the one for [`Part::Ip`] and `path` the
+    /// one for [`Part::Path`]. The files of known keys are read now.
     ///
     /// # Panics
     ///

@@ -138,6 +138,10 @@ fn known_keys_that_cannot_work_are_refused() {
     };
     let header = || KeyBy::header("x-api-key");
     let empty = scratch("no-keys", "# nobody\n");
+    let endless = header().known(KnownKeys::file("/dev/zero"));
+    assert!(
+        cfg!(not(unix)) || refused(endless).contains("the file `/dev/zero` is larger than 64 MiB: expected")
+    );
     let table = [
         (header().known(KnownKeys::list([""; 0])), "known keys: the list has 0 keys".to_owned()),
         (header().known(KnownKeys::file(&empty)), format!("known keys: the file `{empty}` has 0 keys")),

@@ -4,8 +4,8 @@ use std::borrow::Cow;
 
 use tollgate_http::{PathTemplates, canonical_path};
 
-/// Returns the path that limits count a request by, from its target as a client sent it: a path with
-/// or without a query, a URL, `*`, or the authority of a CONNECT, which has no path.
+/// Returns the path that limits count a request by, from its target as a client sent it: a path
+/// with or without a query, a URL, `*`, or the authority of a CONNECT, which has no path.
 pub(crate) fn counted<'v>(target: &'v [u8], templates: Option<&'v PathTemplates>) -> Cow<'v, [u8]> {
     let path = path_of(target);
     match templates {
@@ -26,8 +26,8 @@ fn path_of(target: &[u8]) -> &[u8] {
     &authority[slash..]
 }
 
-/// Returns a text of Common Log Format as it was before the server escaped it: `\xhh` is a byte, and
-/// a backslash stands before a quote or another backslash.
+/// Returns a text of Common Log Format as it was before the server escaped it: `\xhh` is a byte,
+/// and a backslash stands before a quote or another backslash.
 pub(crate) fn unescaped(text: &[u8]) -> Cow<'_, [u8]> {
     if !text.contains(&b'\\') {
         return Cow::Borrowed(text);
