@@ -25,7 +25,7 @@ pub(crate) enum Command {
         after_long_help = replay::EXAMPLES,
         after_help = "See --help for the fields, the order of time, and examples."
     )]
-    Replay(ReplayArgs),
+    Replay(Box<ReplayArgs>),
     /// Puts limits in front of a server: a small reverse proxy
     #[command(
         long_about = proxy::ABOUT,

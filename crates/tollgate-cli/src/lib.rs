@@ -34,7 +34,7 @@ const REFUSED: u8 = 2;
 pub fn run() -> ExitCode {
     let args: Vec<OsString> = std::env::args_os().collect();
     let done = args::parse(&args).and_then(|parsed| match parsed {
-        (Command::Replay(args), _) => run_replay(args),
+        (Command::Replay(args), _) => run_replay(*args),
         (Command::Proxy(proxy), config) => {
             let settings = proxy.settings(config)?;
             proxy::run(settings, Box::new(move || proxy_settings(&args)))

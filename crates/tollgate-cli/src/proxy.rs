@@ -32,6 +32,7 @@ use tokio::net::TcpListener;
 use tokio::runtime;
 use tokio::sync::oneshot;
 use tokio::task::spawn_blocking;
+use tollgate_http::Warning;
 use tollgate_redis::{Client, WhenUnavailable};
 
 use admin::{Admin, Health};
@@ -122,7 +123,7 @@ async fn serve(reloader: Reloader, served: Served) -> Result<(), Failure> {
         None => None,
     };
     let local = |listener: &TcpListener| listener.local_addr().map_or("?".to_owned(), |it| it.to_string());
-    log_limits(&settings);
+    log_limits(&settings, &limits.load());
     let store = reloader.store.as_ref().map(Store::client);
     if let Some(client) = &store {
         connect(client).await;
@@ -168,7 +169,7 @@ async fn serve(reloader: Reloader, served: Served) -> Result<(), Failure> {
     Ok(())
 }
 
-fn log_limits(settings: &Settings) {
+fn log_limits(settings: &Settings, limits: &Limits) {
     for limit in &settings.limits.limits {
         let shadow =
             if settings.limits.shadows.contains(&limit.name) { " (shadow: refuses nothing)" } else { "" };
@@ -178,6 +179,17 @@ fn log_limits(settings: &Settings) {
     }
     if settings.limits.limits.is_empty() {
         log_line(format_args!("no limits: everything passes"));
+    }
+    for warning in &limits.warnings {
+        match warning {
+            Warning::InventedKey { limit, key } => log_line(format_args!(
+                "warning: limit {limit} counts by {}, which any client can invent: each invented one has a new \
+                 quota, and enough of them leave no place for others; say which are known (known FILE), name \
+                 paths in --path-template, or add the address (+ip)",
+                printable(key.as_bytes())
+            )),
+            warning => log_line(format_args!("warning: {}", printable(warning.to_string().as_bytes()))),
+        }
     }
 }
 
@@ -209,7 +221,7 @@ async fn reload(reloader: Option<Reloader>) -> Option<Reloader> {
     match reloaded {
         Ok(Reloaded { settings, before, need_restart }) => {
             reloader.metrics.reloads.inc();
-            log_limits(&settings);
+            log_limits(&settings, &reloader.limits.load());
             for option in need_restart {
                 log_line(format_args!(
                     "{option} has changed, and takes effect when the proxy is started again"

@@ -10,6 +10,7 @@ use std::process::{Command, Stdio};
 
 use program::{LOG, command, json, log, refusal, replay, replay_stdin, scratch, text};
 use serde_json::Value;
+use tollgate_testing::paths::PATHS;
 
 const LIMIT: [&str; 2] = ["--limit", "30/min burst 10"];
 
@@ -822,4 +823,60 @@ fn what_the_limiter_refuses_is_traced_to_its_option() {
     }
     let message = refusal(&replay(&[&[LOG, "--max-keys", "0"][..], &LIMIT].concat()));
     assert!(message.starts_with("tollgate: --max-keys: "), "{message}");
+}
+
+#[test]
+fn every_spelling_of_a_path_is_counted_as_the_proxy_counts_it() {
+    let escaped = |path: &str| path.replace('\\', "\\\\").replace('"', "\\\"");
+    let clf = |path: &str| {
+        let path = escaped(path);
+        format!("192.0.2.1 - - [17/May/2015:10:05:03 +0000] \"GET {path} HTTP/1.1\" 200 1\n")
+    };
+    let record = |path: &str| format!("{{\"time\":1,\"path\":\"{}\"}}\n", escaped(path));
+    let others = [("example.org:443", "/"), ("*", "*"), ("/caf\u{e9}", "/caf%C3%A9")];
+    let paths: Vec<_> = PATHS.into_iter().chain(others).collect();
+    let logs = [
+        paths.iter().map(|(sent, _)| clf(sent)).collect(),
+        paths.iter().map(|(sent, _)| record(sent)).collect(),
+    ];
+    for log in logs {
+        let log: String = log;
+        let rows = decisions(&["--key", "path"], &log);
+        let keys = rows.iter().map(|row| {
+            let mut reader = csv::ReaderBuilder::new().has_headers(false).from_reader(row.as_bytes());
+            reader.records().next().unwrap().unwrap()[1].to_owned()
+        });
+        let keys: Vec<String> = keys.collect();
+        let forms: Vec<&str> = paths.iter().map(|&(_, form)| form).collect();
+        assert_eq!(keys, forms, "{log}");
+    }
+    let nginx = clf("/login").replace("/login", "/caf\\xC3\\xA9");
+    assert!(decisions(&["--key", "path"], &nginx).iter().any(|row| row.contains(",/caf%C3%A9,")));
+}
+
+#[test]
+fn templates_make_one_key_of_many_paths() {
+    let line =
+        |path: &str| format!("192.0.2.1 - - [17/May/2015:10:05:03 +0000] \"GET {path} HTTP/1.1\" 200 1\n");
+    let log: String = ["/users/1", "/users/2?x", "//users/%33", "/login", "/logout"].map(line).concat();
+    let templates = ["--path-template", "/login", "--path-template", "/users/{id}"];
+    let keys = |args: &[&str]| {
+        let report =
+            json(&replay_stdin(&[&LIMIT, args, &["--format", "json", "-"]].concat(), log.as_bytes()));
+        report["log"]["keys"].as_u64()
+    };
+    assert_eq!(keys(&["--key", "path"]), Some(5));
+    assert_eq!(keys(&[&["--key", "ip+path"][..], &templates].concat()), Some(3));
+    let rows = decisions(&[&["--key", "path"][..], &templates].concat(), &log);
+    for (key, count) in [(",/users/{id},", 3), (",/login,", 1), (",(other),", 1)] {
+        assert_eq!(rows.iter().filter(|row| row.contains(key)).count(), count, "{key}: {rows:?}");
+    }
+    let of = |args: &[&str]| refusal(&replay_stdin(&[&LIMIT, args].concat(), log.as_bytes()));
+    let unused = of(&["--path-template", "/a"]);
+    assert!(
+        unused.contains("--path-template `/a` would not be used: expected path among the fields"),
+        "{unused}"
+    );
+    let bad = of(&["--key", "path", "--path-template", "/a{id}"]);
+    assert!(bad.contains("--path-template: invalid path template `/a{id}` at segment 1"), "{bad}");
 }

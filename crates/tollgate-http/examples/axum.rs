@@ -26,7 +26,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         // axum puts the peer's address here, because of `into_make_service_with_connect_info`
         // below. Behind a proxy: `KeyBy::forwarded`.
         .peer_from(|peer: &ConnectInfo<SocketAddr>| peer.0)
-        .skip(|head| head.uri().path() == "/health")
+        .skip(|head| head.path() == "/health")
         .build()?;
 
     let app = Router::new()

@@ -97,6 +97,18 @@ pub enum BuildError {
     /// The name of the query parameter is empty.
     #[error("invalid query parameter name \"\": expected at least 1 character; write it like \"api_key\"")]
     QueryName,
+    /// A template of paths is not valid, or is never reached.
+    #[error("{why}")]
+    PathTemplate {
+        /// The template, the place and the fix.
+        why: String,
+    },
+    /// The known keys cannot be had, or no key can be known there.
+    #[error("known keys: {why}")]
+    KnownKeys {
+        /// What was refused, what is expected, and the fix.
+        why: String,
+    },
     /// The length of the IPv6 prefix is 0, which all addresses share, or more than 128.
     #[error(
         "invalid IPv6 prefix of {prefix} bits{}: expected 1 to 128; choose 64 for one network, 48 to 56 \

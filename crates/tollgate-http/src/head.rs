@@ -1,6 +1,7 @@
 //! What key functions, costs and conditions see of a request and of a response: everything but the
 //! body, by reference.
 
+use crate::path::canonical::canonical_path;
 use http::request::Parts;
 use http::{Extensions, HeaderMap, Method, Request, Response, StatusCode, Uri, Version};
 use percent_encoding::percent_decode;
@@ -111,6 +112,24 @@ impl<'a> RequestHead<'a> {
     /// Returns the URI.
     pub fn uri(&self) -> &'a Uri {
         self.uri
+    }
+
+    /// Returns the path in its [canonical form](crate::canonical_path), in which different
+    /// spellings of one path are equal. [`uri`](Self::uri) has it as it was sent.
+    ///
+    /// ```
+    /// # use http::Request;
+    /// # use tollgate_http::RequestHead;
+    /// let request = Request::get("//%6cogin?x=1").body(()).unwrap();
+    /// assert_eq!(RequestHead::of(&request).path(), "/login");
+    /// ```
+    pub fn path(&self) -> Cow<'a, str> {
+        let path = self.uri.path();
+        match canonical_path(path.as_bytes()) {
+            Cow::Borrowed(_) => Cow::Borrowed(path),
+            // A canonical path is ASCII.
+            Cow::Owned(path) => Cow::Owned(String::from_utf8_lossy(&path).into_owned()),
+        }
     }
 
     /// Returns the version of HTTP.

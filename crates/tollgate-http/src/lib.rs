@@ -274,15 +274,18 @@ mod head;
 mod key;
 mod layer;
 mod limit;
+mod path;
 mod response;
 pub mod settings;
 pub mod text;
+mod warning;
 
 pub use check::event::Event;
 pub use client::forwarded::{ForwardedField, TrustedProxies};
 pub use error::BuildError;
 pub use head::{PeerAddr, RequestHead, ResponseHead};
 pub use key::by::KeyBy;
+pub use key::known::KnownKeys;
 pub use key::parts::{Key, KeyPart, KeyRef};
 pub use layer::builder::RateLimitBuilder;
 pub use layer::future::ResponseFuture;
@@ -290,8 +293,11 @@ pub use layer::service::{RateLimit, RateLimitLayer};
 pub use limit::async_limiter::AsyncLimiter;
 pub use limit::cost::Cost;
 pub use limit::named::{Limit, WhenNoKey};
+pub use path::canonical::canonical_path;
+pub use path::template::PathTemplates;
 pub use response::body::Body;
 pub use response::denial::{Denial, Reason};
+pub use warning::Warning;
 
 /// The README's example, compiled and run.
 #[cfg(doctest)]

@@ -11,6 +11,7 @@
 //! shadow = []
 //! status = 429
 //! skip-path = []
+//! path-template = []
 //! ipv6-prefix = 64
 //! trust = []
 //! # trust-hops = 1

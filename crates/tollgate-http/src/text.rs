@@ -8,7 +8,7 @@
 //! let text: LimitText = "per-key=100/s burst 20 by header x-api-key or ip".parse()?;
 //! let limiter = Limiter::<Key>::builder(text.quota).build()?;
 //! let limit = match &text.key {
-//!     Some(key) => Limit::new(&text.name, limiter, key.key_by(KeyBy::peer))
+//!     Some(key) => Limit::new(&text.name, limiter, key.key_by(KeyBy::peer, KeyBy::path))
 //!         .when_no_key(key.no_key),
 //!     None => unreachable!("it names a key"),
 //! };
@@ -27,17 +27,21 @@
 //! - `KEY` is `ip`, `method`, `path` (without the query), `header NAME` or `query NAME`. Several
 //!   joined with `+` form one key, as in `ip+path`; `or` adds an alternative for requests that lack
 //!   the first; `nothing` counts all requests together.
+//! - `known FILE` after a header or parameter takes only values that are a line of the file, as in
+//!   `header x-api-key known /etc/tollgate/keys or ip`: a client that makes up a key is counted by
+//!   its address. The name of the file has no space and no `+`.
 //! - `else deny`, `else allow` and `else share` after the key choose what happens to requests
 //!   without a key ([`WhenNoKey`](crate::WhenNoKey)). The default is `deny`.
 
 #[cfg(feature = "serde")]
 mod by_text;
-mod error;
+pub(crate) mod error;
 mod limit;
 mod path;
-mod printable;
+pub(crate) mod printable;
 mod quota;
 
+pub use crate::path::template::PathTemplate;
 pub use error::TextError;
 pub use limit::{KeyText, LimitText, Part};
 pub use path::PathText;

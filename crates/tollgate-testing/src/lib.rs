@@ -8,6 +8,7 @@
 
 pub mod fuzz;
 pub mod oracle;
+pub mod paths;
 pub mod race;
 #[cfg(all(feature = "redis", unix))]
 pub mod store;

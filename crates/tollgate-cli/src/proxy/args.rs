@@ -38,7 +38,7 @@ Examples:
   tollgate proxy --listen 127.0.0.1:8080 --upstream http://127.0.0.1:3000 \\
       --limit 'per-ip=100/s burst 20 by ip'
   tollgate proxy ... --limit 'all=5000/s by nothing' --limit 'per-page=5/min by ip+path'
-  tollgate proxy ... --limit 'per-key=1000/h by header x-api-key or ip'
+  tollgate proxy ... --limit 'per-key=1000/h by header x-api-key known keys.txt or ip'
   tollgate proxy ... --limit 'trial=10/s by ip' --shadow trial --metrics 127.0.0.1:9090
   tollgate proxy ... --limit 'per-ip=100/s by ip' --trust 10.0.0.0/8   # behind a load balancer
   tollgate proxy ... --limit 'per-key=1000/h by header x-api-key' --redis redis://10.0.0.5   # with other proxies
@@ -46,13 +46,20 @@ Examples:
 
 Limits: NAME=QUOTA by KEY. A quota is '100/s', '5/10s', '1000/h burst 50'. A key is ip, method,
 path (without the query), header NAME or query NAME; several joined with '+' count together, as in
-ip+path; 'or' gives an alternative for requests without the first, as in header x-api-key or ip; and
+ip+path; 'or' gives an alternative for requests without the first, as in query key or ip; and
 'nothing' counts all requests together. 'else' says what happens to requests without a key: deny
 (they get 403; the default), allow (the limit does not apply to them), share (together they are
 one client). Of several limits all must admit a request, and it is charged to all or to none.
 
 Do not limit only by a value that the client chooses: a client that invents a new API key for each
-request has a new quota each time. Limit the address, too.
+request has a new quota each time, and takes the places of others (--max-keys). Say which values
+are known: 'header x-api-key known FILE or ip' takes those that are a line of the file, which
+SIGHUP reads again, and counts others by address. The start warns of a limit that does otherwise.
+
+Paths are counted in one form, while the upstream gets them as they came: %6c is l, // is /, and
+dot segments are removed, so //login and /b/../%6cogin are /login. Encodings of other characters
+stay (%2F is not a slash), and so do a backslash, ';', a slash at the end, and case. --path-template
+counts all paths of a template as one, and all others as one more, however they are spelt.
 
 The ip is the other end of the connection; IPv6 counts by its network (--ipv6-prefix). Behind other
 proxies, say which to trust: --trust names their networks, --trust-hops counts them. Then the ip
@@ -198,9 +205,14 @@ pub(crate) struct ProxyArgs {
     )]
     status: u16,
 
-    /// A path that no limit applies to, such as /health
+    /// A path that no limit applies to, such as /health, in any spelling
     #[arg(long, value_name = "PATH", help_heading = "Limits")]
     skip_path: Vec<String>,
+
+    /// A template of paths, such as /users/{id}, once for each: keys by path count all paths of a
+    /// template as one, and as one more all that match none
+    #[arg(long, value_name = "TEMPLATE", help_heading = "Limits")]
+    path_template: Vec<String>,
 
     /// A network of proxies in front of this one, such as 10.0.0.0/8, whose statements about the
     /// client are trusted
@@ -358,6 +370,11 @@ impl ProxyArgs {
             .iter()
             .map(|path| path.parse().map_err(|error| Failure::refused(format!("--skip-path {error}"))));
         let skipped_paths: Vec<PathText> = skipped_paths.collect::<Result<_, _>>()?;
+        let path_templates = self
+            .path_template
+            .iter()
+            .map(|path| path.parse().map_err(|error| Failure::refused(format!("--path-template: {error}"))));
+        let path_templates = path_templates.collect::<Result<_, _>>()?;
         let local = WhenUnavailable::Local { share: self.redis_share.unwrap_or(1.0) };
         let on_failure = match (self.redis_on_failure, self.redis_share) {
             (Some(OnFailureArg::Allow | OnFailureArg::Deny), Some(share)) => {
@@ -385,6 +402,7 @@ impl ProxyArgs {
             shadows: self.shadow,
             status: StatusCode::from_u16(self.status).unwrap_or(StatusCode::TOO_MANY_REQUESTS),
             skipped_paths,
+            path_templates,
             ipv6_prefix: self.ipv6_prefix,
             trust: self.trust,
             trust_hops: self.trust_hops,

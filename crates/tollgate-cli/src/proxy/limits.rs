@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tollgate::Quota;
 use tollgate_http::settings::{LimitSettings, LocalLimiter, SettingsError};
 use tollgate_http::text::LimitText;
-use tollgate_http::{BuildError, Event, Key, RateLimitLayer};
+use tollgate_http::{BuildError, Event, Key, RateLimitLayer, Warning};
 use tollgate_redis::SharedLimiter;
 
 use super::shared::Store;
@@ -25,6 +25,8 @@ pub struct Limits {
     pub settings: LimitSettings,
     /// The layer, if there is any limit.
     pub layer: Option<RateLimitLayer>,
+    /// What these limits may not be meant to be.
+    pub warnings: Vec<Warning>,
     /// One for each limit, in their order.
     pub limiters: Vec<AnyLimiter>,
 }
@@ -118,11 +120,12 @@ pub fn build(
         Ok::<_, Refused>(limit)
     });
     let builder = builder.map_err(|Refused(failure)| failure)?;
+    let warnings = builder.warnings();
     let layer = match settings.limits.is_empty() {
         true => None,
         false => Some(builder.on_decision(hook).build().map_err(|error| refused(error.into()))?),
     };
-    Ok(Limits { settings: settings.clone(), layer, limiters })
+    Ok(Limits { settings: settings.clone(), layer, warnings, limiters })
 }
 
 /// A failure while limits are made: of the settings, or of the store.
@@ -146,6 +149,10 @@ fn refused(error: SettingsError) -> Failure {
         SettingsError::Limiter { limit, error } => {
             format!("--limit '{}': {error}", printable(limit.as_bytes()))
         }
+        SettingsError::Key { limit, error } => {
+            format!("--limit '{}': {error}", printable(limit.as_bytes()))
+        }
+        SettingsError::Layer(BuildError::PathTemplate { why }) => format!("--path-template: {why}"),
         SettingsError::Shadow { name, limits } => {
             let known = listed(limits.iter().map(String::as_bytes));
             let known = if known.is_empty() { "there is none".to_owned() } else { known };

@@ -1,9 +1,11 @@
 //! The arguments of `tollgate replay`.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
 use tollgate::Algorithm;
+use tollgate_http::PathTemplates;
 
 use super::input::Input;
 use super::limiter::LimiterSettings;
@@ -33,14 +35,16 @@ pub(crate) const EXAMPLES: &str = "\
 Examples:
   tollgate replay access.log --limit '100/min burst 20'
   zcat -f access.log* | tollgate replay --sort --limit 5/s --key ip+path
+  tollgate replay access.log --limit 30/min --key ip+path --path-template '/users/{id}'
   tollgate replay access.log.2.gz access.log --limit '1000/h' --compare
   tollgate replay access.log --limit '10000000/h' --cost bytes --key user
   tollgate replay events.jsonl --limit 10/s --fields time=ts,ip=remote_addr
   tollgate replay access.log --limit 30/min --decisions - | head
   tollgate replay access.log --limit 30/min --quotas customers.csv
 
-Fields of Common Log Format: ip, ident, user, method, path (the uri without its query), uri,
-protocol, status, bytes; Combined has referer and user-agent too. Of a request that is not
+Fields of Common Log Format: ip, ident, user, method, path (without the query, in the form in which
+tollgate proxy counts it: //login and /%6cogin are /login), uri (as it was sent), protocol, status,
+bytes; Combined has referer and user-agent too. Of a request that is not
 'METHOD URI PROTOCOL', method, path, uri and protocol are '-'. JSON lines and CSV have the fields
 they name themselves; the time is 'time' and the bytes are 'bytes' unless --fields says otherwise.
 A CSV record is one line. In JSON, request.remote_ip is the field remote_ip of the object request;
@@ -93,6 +97,11 @@ pub(crate) struct ReplayArgs {
     /// What is limited: a field, or several joined with '+', as in ip+path
     #[arg(short, long, value_name = "FIELDS", default_value = "ip", help_heading = "Limit")]
     key: String,
+
+    /// A template of paths, such as /users/{id}, once for each: the field path counts all paths of
+    /// a template as one, and as one more all that match none
+    #[arg(long, value_name = "TEMPLATE", help_heading = "Limit")]
+    path_template: Vec<String>,
 
     /// What a request costs: 1, or the bytes of its response ('-' is 0)
     #[arg(long, value_enum, default_value_t = CostArg::One, help_heading = "Limit")]
@@ -195,6 +204,18 @@ impl ReplayArgs {
         }
         let quota = parse_limit(&self.limit, "--limit")?;
         let key = parse_key(&self.key)?;
+        let has_path = key.iter().any(|field| field == "path");
+        if let (Some(template), false) = (self.path_template.first(), has_path) {
+            return Err(Failure::refused(format!(
+                "--path-template `{}` would not be used: expected path among the fields of --key, as in ip+path",
+                printable(template.as_bytes())
+            )));
+        }
+        let templates = (!self.path_template.is_empty()).then(|| PathTemplates::new(&self.path_template));
+        let templates = templates
+            .transpose()
+            .map_err(|error| Failure::refused(format!("--path-template: {error}")))?
+            .map(Arc::new);
         let algorithm: Algorithm =
             self.algorithm.parse().map_err(|error| Failure::refused(format!("{error}")))?;
         let inputs = inputs(&self.files)?;
@@ -213,6 +234,7 @@ impl ReplayArgs {
             wanted: Wanted {
                 names: parse_names(self.fields.as_deref().unwrap_or_default(), &key)?,
                 key,
+                templates,
                 cost: match self.cost {
                     CostArg::One => Cost::One,
                     CostArg::Bytes => Cost::Bytes,

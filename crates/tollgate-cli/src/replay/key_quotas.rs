@@ -1,15 +1,18 @@
 //! The quotas of single keys: a file with one CSV record per line, a value for each field of the
 //! key and then the limit.
 //!
-//! A value is that of the log, byte by byte: it may be `-`, empty, or invalid UTF-8.
+//! A value is that of the log, byte by byte: it may be `-`, empty, or invalid UTF-8. A path is
+//! counted in its form, or by its template, as those of the log.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::io;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 use tollgate::Quota;
+use tollgate_http::PathTemplates;
 
 use super::input::Input;
 use crate::failure::Failure;
@@ -63,7 +66,11 @@ impl KeyQuotas {
     ///
     /// A file that cannot be read, a line that is not a record of these fields and a limit, a key
     /// given twice.
-    pub(crate) fn read(input: &Input, fields: &[String]) -> Result<Self, Failure> {
+    pub(crate) fn read(
+        input: &Input,
+        fields: &[String],
+        templates: Option<Arc<PathTemplates>>,
+    ) -> Result<Self, Failure> {
         let unreadable = |error: io::Error| Failure::reading(input, &error);
         let mut lines = Lines::new(input.open(Rc::default())?);
         let mut records = Records {
@@ -71,7 +78,7 @@ impl KeyQuotas {
             fields,
             line: LineReader::new(),
             record: csv::ByteRecord::new(),
-            writer: KeyWriter::new(fields.len()),
+            writer: KeyWriter::new(fields, templates),
             given: HashMap::default(),
         };
         let mut number = 0;

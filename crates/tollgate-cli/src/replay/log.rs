@@ -5,6 +5,7 @@ pub(crate) mod csv;
 pub(crate) mod json;
 pub(crate) mod key;
 pub(crate) mod lines;
+pub(crate) mod path;
 pub(crate) mod record;
 pub(crate) mod request;
 pub(crate) mod schema;

@@ -1,6 +1,7 @@
 //! The event that listeners get.
 
 use crate::head::RequestHead;
+use crate::response::denial::Reason;
 use tollgate::Decision;
 
 /// The decision of one limit on one request; see
@@ -30,6 +31,7 @@ pub struct Event<'a> {
     /// Whether the limit denies this request, or would if it were not in shadow mode.
     pub(crate) denies: bool,
     pub(crate) shadow: bool,
+    pub(crate) is_shared: bool,
     pub(crate) binding: bool,
     pub(crate) refused: bool,
 }
@@ -51,6 +53,29 @@ impl<'a> Event<'a> {
     /// what it charged, although that is refunded.
     pub fn decision(&self) -> Option<&'a Decision> {
         self.decision
+    }
+
+    /// Returns why the limit denies the request, or would if it were not in shadow mode; `None` if
+    /// it does not.
+    ///
+    /// ```
+    /// use tollgate::{Limiter, Quota};
+    /// use tollgate_http::{KeyBy, Limit, RateLimitLayer, Reason, WhenNoKey};
+    ///
+    /// let limiter = Limiter::builder(Quota::per_second(10)).max_keys(1000).build()?;
+    /// let limit = Limit::new("per-address", limiter, KeyBy::peer()).when_no_key(WhenNoKey::Deny);
+    /// let layer = RateLimitLayer::builder()
+    ///     .limit(limit)
+    ///     .on_decision(|event| {
+    ///         if event.reason() == Some(Reason::Full) {
+    ///             println!("{} tracks as many clients as it may", event.limit());
+    ///         }
+    ///     })
+    ///     .build()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn reason(&self) -> Option<Reason> {
+        self.denies.then(|| Reason::of(self.decision, self.is_shared))
     }
 
     /// Returns whether the limit is in shadow mode.

@@ -9,7 +9,7 @@ use crate::limit::backend::{Backend, Bound, SharedBound};
 use crate::limit::compiled::CompiledLimit;
 use crate::limit::named::{Skips, WhenNoKey};
 use crate::response::answer::Answer;
-use crate::response::denial::Denial;
+use crate::response::denial::{Denial, Reason};
 use crate::response::fields::{self, Fields, LimitDecision};
 use crate::response::policy::Policy;
 use crate::response::seconds;
@@ -181,8 +181,19 @@ impl LimitSet {
         let mut violated: SmallVec<[&str; INLINE]> = SmallVec::new();
         violated.push(limit);
         violated.extend(others.map(|it| &*it.limit.name));
-        let (violated, decision, status) = (&*violated, Some(decision), self.status);
-        self.answer.response(&Denial { limit, violated, decision, request: head, status, wait }, fields)
+        let is_shared = binding.limit.backend.is_shared();
+        let is_full = Reason::of(Some(decision), is_shared) == Reason::Full;
+        let denial = Denial {
+            limit,
+            violated: &violated,
+            decision: Some(decision),
+            request: head,
+            status: self.status,
+            wait,
+            is_shared,
+            max_keys: binding.limit.max_keys.filter(|_| is_full),
+        };
+        self.answer.response(&denial, fields)
     }
 
     fn fields<'r>(
@@ -219,6 +230,7 @@ impl LimitSet {
                 decision: Some(decision),
                 denies: !decision.is_allowed(),
                 shadow: limit.shadow,
+                is_shared: limit.backend.is_shared(),
                 binding: binding.is_some_and(|binding| std::ptr::eq(binding.limit, limit)),
                 refused: binding.is_some(),
             });
@@ -233,6 +245,7 @@ impl LimitSet {
                 decision: None,
                 denies: limit.no_key == Some(WhenNoKey::Deny),
                 shadow: limit.shadow,
+                is_shared: limit.backend.is_shared(),
                 binding: refused,
                 refused,
             });
@@ -247,6 +260,8 @@ impl LimitSet {
             request: head,
             status: self.no_key_status,
             wait: None,
+            is_shared: limit.backend.is_shared(),
+            max_keys: None,
         };
         self.answer.response(&denial, Fields::default())
     }

@@ -1,6 +1,7 @@
 //! The listeners to decisions: the user's closure, and `tracing` if that feature is enabled.
 
 use super::event::Event;
+use crate::warning::Warning;
 
 pub(crate) type Hook = dyn Fn(&Event<'_>) + Send + Sync;
 
@@ -24,6 +25,14 @@ impl Listeners {
     #[inline]
     pub(crate) fn listen(&self) -> bool {
         self.hook.is_some() || cfg!(feature = "tracing")
+    }
+
+    /// Reports what a layer was built with and may not be meant.
+    pub(crate) fn warn(&self, warnings: &[Warning]) {
+        #[cfg(feature = "tracing")]
+        warnings.iter().for_each(super::trace::warn);
+        #[cfg(not(feature = "tracing"))]
+        let _ = warnings;
     }
 
     pub(crate) fn notify(&self, event: &Event<'_>) {

@@ -5,10 +5,16 @@
 //! otherwise.
 
 use super::event::Event;
+use crate::warning::Warning;
 use tollgate::{Quota, SingleLimiter};
-use tracing::{debug, info, warn};
+use tracing::{debug, info};
 
 const TARGET: &str = "tollgate_http";
+
+/// Emits what a layer was built with and may not be meant.
+pub(super) fn warn(warning: &Warning) {
+    tracing::warn!(target: TARGET, "{warning}");
+}
 
 pub(crate) struct Trace {
     /// Limits the warnings to one an hour.
@@ -27,21 +33,19 @@ impl Trace {
         let Some(decision) = event.decision() else {
             let refused = event.is_refused();
             if self.warnings.as_ref().is_some_and(|warnings| warnings.check().is_allowed()) {
-                warn!(target: TARGET, limit, shadow, refused, "a request without a key");
+                tracing::warn!(target: TARGET, limit, shadow, refused, "a request without a key");
             } else {
                 debug!(target: TARGET, limit, shadow, refused, "a request without a key");
             }
             return;
         };
-        if decision.is_allowed() {
-            return;
-        }
+        let Some(reason) = event.reason() else { return };
         let (remaining, retry_after) = (decision.remaining(), decision.retry_after());
         if shadow {
-            info!(target: TARGET, limit, remaining, ?retry_after, "a request would have been refused");
+            info!(target: TARGET, limit, remaining, ?retry_after, ?reason, "a request would have been refused");
         } else {
             let binding = event.is_binding();
-            debug!(target: TARGET, limit, remaining, ?retry_after, binding, "a request was refused");
+            debug!(target: TARGET, limit, remaining, ?retry_after, ?reason, binding, "a request was refused");
         }
     }
 }

@@ -1,10 +1,13 @@
 //! The functions that find the key of a request.
 
+use super::known::{Known, KnownKeys};
 use super::parts::{Key, KeyPart, KeyRef};
 use crate::client::address::DEFAULT_IPV6_PREFIX;
 use crate::client::forwarded::{ForwardedField, TrustedProxies, Walk};
 use crate::error::BuildError;
 use crate::head::RequestHead;
+use crate::path::canonical::canonical_path;
+use crate::path::template::PathTemplates;
 use http::HeaderName;
 use std::fmt;
 use tollgate::ToKey;
@@ -26,8 +29,10 @@ use tollgate::ToKey;
 /// # Which key to choose
 ///
 /// Do not key by what a client can choose: a client that invents a new API key, path or header for
-/// each request has a new quota each time. Key by such a value only if an earlier layer has
-/// verified it ([`extension`](Self::extension)), or limit the address as well.
+/// each request has a new quota each time, and takes the places of others. Key by such a value only
+/// if it is [`known`](Self::known), if an earlier layer has verified it
+/// ([`extension`](Self::extension)), or together with the address. The layer
+/// [warns](crate::RateLimitBuilder::warnings) of limits that do otherwise.
 ///
 /// A header or parameter that is empty, or occurs more than once, is treated as missing.
 #[must_use]
@@ -44,7 +49,9 @@ pub(crate) enum How {
     Query(Box<str>),
     ApiKey { header: HeaderName, parameter: Box<str> },
     Path,
+    PathTemplates(PathTemplates),
     Method,
+    Known { how: Box<How>, known: Known },
     Extension { name: &'static str, find: Box<Find> },
     Closure(Box<Find>),
     Or(Vec<How>),
@@ -126,8 +133,10 @@ impl KeyBy {
         Self { how: names.map(|(header, parameter)| How::ApiKey { header, parameter }) }
     }
 
-    /// Keys by the path as it was sent. If paths have parts that clients choose, as `/users/7`, use
-    /// the route instead, from an extension that the router sets.
+    /// Keys by the path in its [canonical form](crate::canonical_path), without the query. If paths
+    /// have parts that clients choose, as `/users/7`, use
+    /// [`path_templates`](Self::path_templates), or the route, from an extension that the router
+    /// sets.
     ///
     /// ```
     /// # use tollgate_http::KeyBy;
@@ -135,6 +144,55 @@ impl KeyBy {
     /// ```
     pub const fn path() -> Self {
         Self::new(How::Path)
+    }
+
+    /// Keys by the first of these templates that the path matches: `/users/{id}` makes one key of
+    /// the paths of all users. All paths that match none share one key, so that nobody gains by
+    /// inventing paths. See [`PathTemplate`](crate::text::PathTemplate) for how they are written;
+    /// an error shows when the layer is built.
+    ///
+    /// ```
+    /// # use tollgate_http::KeyBy;
+    /// let by = KeyBy::peer().and(KeyBy::path_templates(["/login", "/users/{id}"]));
+    /// ```
+    pub fn path_templates<T: AsRef<str>>(templates: impl IntoIterator<Item = T>) -> Self {
+        let templates = PathTemplates::new(templates);
+        let refused =
+            |error: crate::text::error::TextError| BuildError::PathTemplate { why: error.to_string() };
+        Self { how: templates.map(How::PathTemplates).map_err(refused) }
+    }
+
+    /// Finds only keys that are known: a request with another has no key here, and
+    /// [`or`](Self::or) goes on to the next alternative. It comes right after
+    /// [`header`](Self::header), [`query`](Self::query) or [`api_key`](Self::api_key).
+    ///
+    /// Without it, a client that makes up a key for each request has a new quota each time, and
+    /// fills the limiter with keys until there is no place for others.
+    ///
+    /// ```
+    /// use http::Request;
+    /// use tollgate_http::{KeyBy, KnownKeys, RequestHead};
+    ///
+    /// let by = KeyBy::header("x-api-key").known(KnownKeys::list(["secret"]));
+    /// let found = |key: &str| {
+    ///     let request = Request::get("/").header("x-api-key", key).body(()).unwrap();
+    ///     by.key("api", RequestHead::of(&request)).map(|key| key.is_some())
+    /// };
+    /// assert_eq!((found("secret"), found("invented")), (Ok(true), Ok(false)));
+    /// ```
+    pub fn known(self, keys: KnownKeys) -> Self {
+        let known = |how: How| match how {
+            How::Header(_) | How::Query(_) | How::ApiKey { .. } => {
+                Ok(How::Known { how: Box::new(how), known: keys.keys? })
+            }
+            how => Err(BuildError::KnownKeys {
+                why: format!(
+                    "`.known(...)` after {how:?}: expected it right after `KeyBy::header`, `KeyBy::query` or \
+                     `KeyBy::api_key`, before `.or(...)` and `.and(...)`"
+                ),
+            }),
+        };
+        Self { how: self.how.and_then(known) }
     }
 
     /// Keys by the method.
@@ -263,6 +321,16 @@ impl KeyBy {
         Ok(how.find(head, &mut key).then(|| key.to_key()))
     }
 
+    /// Returns the error with which a layer would be refused.
+    pub(crate) fn error(&self) -> Option<&BuildError> {
+        self.how.as_ref().err()
+    }
+
+    /// Returns what a client can invent, if it can invent all of a key.
+    pub(crate) fn invented(&self) -> Option<String> {
+        self.how.as_ref().ok()?.invented()
+    }
+
     /// Returns where the parts of a key are found, or the error.
     pub(crate) fn checked(self) -> Result<How, BuildError> {
         self.how
@@ -288,7 +356,7 @@ where
 impl How {
     /// Adds the parts of a request's key and returns whether there is one. If not, some parts may
     /// have been added.
-    pub(crate) fn find<'a>(&self, head: RequestHead<'a>, key: &mut KeyRef<'a>) -> bool {
+    pub(crate) fn find<'a>(&'a self, head: RequestHead<'a>, key: &mut KeyRef<'a>) -> bool {
         let part = match self {
             Self::Peer { ipv6_prefix } => head.peer().map(|peer| KeyPart::address(peer.ip(), *ipv6_prefix)),
             Self::Forwarded { walk, ipv6_prefix } => {
@@ -300,7 +368,13 @@ impl How {
                 let in_header = head.header(header).map(KeyPart::from);
                 in_header.or_else(|| head.query(parameter).map(KeyPart::from))
             }
-            Self::Path => Some(head.uri().path().into()),
+            Self::Path => Some(canonical_path(head.uri().path().as_bytes()).into()),
+            Self::PathTemplates(templates) => Some(templates.of(head.uri().path().as_bytes()).into()),
+            Self::Known { how, known } => {
+                let before = key.len();
+                return how.find(head, key)
+                    && matches!(&key.parts()[before..], [KeyPart::Bytes(value)] if known.contains(value));
+            }
             Self::Method => Some(head.method().as_str().into()),
             Self::Extension { find, .. } | Self::Closure(find) => find(head),
             Self::Or(hows) => return find_first(hows, head, key),
@@ -321,7 +395,8 @@ impl How {
             Self::ApiKey { header, parameter } => {
                 Some(format!("neither a header `{header}` nor a query parameter `{parameter}`"))
             }
-            Self::Path | Self::Method => None,
+            Self::Path | Self::PathTemplates(_) | Self::Method => None,
+            Self::Known { how, .. } => how.may_miss().map(|missing| format!("{missing} that is known")),
             Self::Extension { name, .. } => Some(format!("no extension `{name}`")),
             Self::Closure(_) => Some("nothing that the closure finds".to_owned()),
             Self::Or(hows) => {
@@ -335,6 +410,30 @@ impl How {
         }
     }
 
+    /// Returns what a client can invent, if it can invent all of a key.
+    fn invented(&self) -> Option<String> {
+        match self {
+            Self::Header(name) => Some(format!("header `{name}`")),
+            Self::Query(name) => Some(format!("query parameter `{name}`")),
+            Self::ApiKey { header, parameter } => {
+                Some(format!("header `{header}` or query parameter `{parameter}`"))
+            }
+            Self::Path => Some("path".to_owned()),
+            Self::Method => Some("method".to_owned()),
+            Self::Or(hows) => hows.iter().find_map(Self::invented),
+            Self::And(hows) => {
+                let all: Option<Vec<String>> = hows.iter().map(Self::invented).collect();
+                all.map(|all| all.join(" and "))
+            }
+            Self::Peer { .. }
+            | Self::Forwarded { .. }
+            | Self::PathTemplates(_)
+            | Self::Known { .. }
+            | Self::Extension { .. }
+            | Self::Closure(_) => None,
+        }
+    }
+
     fn set_ipv6_prefix(&mut self, bits: u8) {
         match self {
             Self::Peer { ipv6_prefix } | Self::Forwarded { ipv6_prefix, .. } => *ipv6_prefix = bits,
@@ -345,7 +444,7 @@ impl How {
 }
 
 /// Adds the number of the first alternative that finds a key, and its parts.
-fn find_first<'a>(hows: &[How], head: RequestHead<'a>, key: &mut KeyRef<'a>) -> bool {
+fn find_first<'a>(hows: &'a [How], head: RequestHead<'a>, key: &mut KeyRef<'a>) -> bool {
     let before = key.len();
     for (number, how) in (0..).zip(hows) {
         key.push(KeyPart::Alternative(number));
@@ -375,6 +474,8 @@ impl fmt::Debug for How {
             Self::Query(name) => write!(f, "query({name})"),
             Self::ApiKey { header, parameter } => write!(f, "api_key({header}, {parameter})"),
             Self::Path => f.write_str("path"),
+            Self::PathTemplates(_) => f.write_str("path_templates"),
+            Self::Known { how, known } => write!(f, "{how:?}.known({known:?})"),
             Self::Method => f.write_str("method"),
             Self::Extension { name, .. } => write!(f, "extension({name})"),
             Self::Closure(_) => f.write_str("closure"),

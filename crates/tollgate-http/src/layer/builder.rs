@@ -11,6 +11,7 @@ use crate::limit::named::{Limit, Skips};
 use crate::response::answer::{Answer, Respond};
 use crate::response::denial::Denial;
 use crate::response::policy::Policy;
+use crate::warning::Warning;
 use bytes::Bytes;
 use http::{Response, StatusCode};
 use std::fmt;
@@ -37,7 +38,7 @@ const MAX_LIMITS: usize = 16;
 ///             .when_no_key(WhenNoKey::Allow)
 ///             .cost(Cost::from_fn(|head| if head.method().is_safe() { 1 } else { 5 })),
 ///     )
-///     .skip(|head| head.uri().path() == "/health")
+///     .skip(|head| head.path() == "/health")
 ///     .build()?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -125,7 +126,7 @@ impl RateLimitBuilder {
     /// # use http::Method;
     /// # use tollgate_http::RateLimitLayer;
     /// let builder = RateLimitLayer::builder()
-    ///     .skip(|head| head.uri().path() == "/health")
+    ///     .skip(|head| head.path() == "/health")
     ///     .skip(|head| {
     ///         head.method() == Method::OPTIONS
     ///             && head.header("access-control-request-method").is_some()
@@ -253,6 +254,25 @@ impl RateLimitBuilder {
         Self { hook: Some(hook), ..self }
     }
 
+    /// Returns what the limits added so far can be built with, but may not be meant: see
+    /// [`Warning`]. With the feature `tracing`, building the layer emits each as an event.
+    ///
+    /// ```
+    /// # use tollgate_http::{KeyBy, Limit, RateLimitLayer, WhenNoKey};
+    /// # use tollgate::{Limiter, Quota};
+    /// # let limiter = Limiter::builder(Quota::per_second(10)).build()?;
+    /// let limit = Limit::new("per-address", limiter, KeyBy::peer()).when_no_key(WhenNoKey::Deny);
+    /// assert_eq!(RateLimitLayer::builder().limit(limit).warnings(), []);
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn warnings(&self) -> Vec<Warning> {
+        let invented = |limit: &Limit| {
+            let key = limit.by.as_ref()?.invented()?;
+            Some(Warning::InventedKey { limit: limit.name.clone(), key })
+        };
+        self.limits.iter().filter_map(invented).collect()
+    }
+
     /// Checks the configuration and compiles it.
     pub(crate) fn compile(self) -> Result<LimitSet, BuildError> {
         let count = self.limits.len();
@@ -267,6 +287,7 @@ impl RateLimitBuilder {
                 return Err(BuildError::Status { status });
             }
         }
+        let warnings = self.warnings();
         let mut limits: Vec<CompiledLimit> = Vec::with_capacity(count);
         for limit in self.limits {
             let limit = CompiledLimit::new(limit)?;
@@ -283,6 +304,7 @@ impl RateLimitBuilder {
         if !listeners.listen() && limits.iter().all(|limit| limit.shadow) {
             return Err(BuildError::OnlyShadows);
         }
+        listeners.warn(&warnings);
         Ok(LimitSet {
             waits: limits.iter().any(|limit| matches!(limit.backend, Backend::Shared(_))),
             limits: Arc::from(limits),

@@ -14,6 +14,8 @@ pub(crate) trait Keyed: Send + Sync {
     fn give_back(&self, key: &Key, charge: &Decision);
     /// Returns the quota of the keys that have none of their own.
     fn quota(&self) -> Quota;
+    /// Returns the most keys that are tracked.
+    fn max_keys(&self) -> usize;
     /// Returns the key's own quota, if it has one.
     fn quota_of(&self, key: &KeyRef<'_>) -> Option<Quota>;
 }
@@ -42,6 +44,10 @@ where
         Limiter::quota(self)
     }
 
+    fn max_keys(&self) -> usize {
+        Limiter::stats(self).max_keys
+    }
+
     fn quota_of(&self, key: &KeyRef<'_>) -> Option<Quota> {
         self.key_quota(key)
     }
@@ -58,6 +64,19 @@ impl Backend {
         match self {
             Self::Local(limiter) => limiter.quota(),
             Self::Shared(limiter) => limiter.quota(),
+        }
+    }
+
+    /// Returns whether the counts are on another machine.
+    pub(crate) fn is_shared(&self) -> bool {
+        matches!(self, Self::Shared(_))
+    }
+
+    /// Returns the most keys that a limiter of this process tracks, if it has keys.
+    pub(crate) fn max_keys(&self) -> Option<usize> {
+        match self {
+            Self::Local(Local::Keyed(limiter)) => Some(limiter.max_keys()),
+            Self::Local(Local::Single(_)) | Self::Shared(_) => None,
         }
     }
 

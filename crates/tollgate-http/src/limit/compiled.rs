@@ -21,6 +21,8 @@ pub(crate) struct CompiledLimit {
     /// The name as a String of structured fields, with its quotes.
     pub(crate) quoted: Box<str>,
     pub(crate) backend: Backend,
+    /// The most keys that a limiter of this process tracks, if it has keys.
+    pub(crate) max_keys: Option<usize>,
     how: Option<How>,
     pub(crate) cost: Cost,
     /// What requests without a key get; set if there may be any.
@@ -42,6 +44,7 @@ impl CompiledLimit {
         let limit = Self {
             name: name.into(),
             quoted,
+            max_keys: backend.max_keys(),
             backend,
             how,
             cost,

@@ -54,7 +54,7 @@ impl Cost {
     ///
     /// ```
     /// # use tollgate_http::Cost;
-    /// let cost = Cost::from_fn(|head| if head.uri().path() == "/search" { 5 } else { 1 });
+    /// let cost = Cost::from_fn(|head| if head.path() == "/search" { 5 } else { 1 });
     /// ```
     pub fn from_fn(cost: impl Fn(RequestHead<'_>) -> u64 + Send + Sync + 'static) -> Self {
         Self { kind: Kind::Closure(Box::new(cost)) }

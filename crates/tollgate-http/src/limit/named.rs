@@ -180,7 +180,7 @@ impl Limit {
     /// # use tollgate::{Quota, SingleLimiter};
     /// # let limiter = SingleLimiter::builder(Quota::per_second(10)).build()?;
     /// let limit = Limit::global("all", limiter)
-    ///     .cost(Cost::from_fn(|head| if head.uri().path() == "/search" { 5 } else { 1 }));
+    ///     .cost(Cost::from_fn(|head| if head.path() == "/search" { 5 } else { 1 }));
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn cost(self, cost: Cost) -> Self {

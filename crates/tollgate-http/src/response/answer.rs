@@ -56,8 +56,8 @@ fn with(denial: &Denial<'_>, content_type: &'static str, body: Bytes) -> Respons
     response
 }
 
-/// The members of a problem. The last three are not of the draft: `error` and `retry_after` are for
-/// simple clients, `limit` names the binding limit.
+/// The members of a problem. The last four are not of the draft: `error` and `retry_after` are for
+/// simple clients, `limit` names the binding limit, `max_keys` is how many clients fill it.
 #[derive(Serialize)]
 struct Problem<'a> {
     r#type: &'static str,
@@ -70,6 +70,8 @@ struct Problem<'a> {
     limit: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     retry_after: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_keys: Option<usize>,
 }
 
 const EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
@@ -80,7 +82,7 @@ fn problem(denial: &Denial<'_>) -> Bytes {
         Reason::Quota | Reason::TooCostly => {
             (EXCEEDED, "Request cannot be satisfied as assigned quota has been exceeded", "rate_limited")
         }
-        Reason::Full => (
+        Reason::Full | Reason::Unavailable => (
             REDUCED,
             "Request cannot be satisfied due to temporary server capacity constraints",
             "capacity_reduced",
@@ -96,6 +98,7 @@ fn problem(denial: &Denial<'_>) -> Bytes {
         error,
         limit: denial.limit,
         retry_after: denial.wait,
+        max_keys: denial.max_keys,
     };
     // Strings and numbers can always be serialized.
     serde_json::to_vec(&problem).unwrap_or_default().into()

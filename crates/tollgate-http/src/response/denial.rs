@@ -18,10 +18,26 @@ pub enum Reason {
     Quota,
     /// The request costs more than the limit ever has, so no wait helps.
     TooCostly,
-    /// The limiter tracks its maximum number of clients, and this client is new.
+    /// The limiter tracks its maximum number of clients, and this client is new. When there will be
+    /// a place is not known: it depends on the clients that have one.
     Full,
+    /// The counts are on another machine that does not answer, and the limit then refuses.
+    Unavailable,
     /// The request has no key, and the limit requires one.
     NoKey,
+}
+
+impl Reason {
+    /// Returns why a limit with this decision, or without one, refuses.
+    pub(crate) fn of(decision: Option<&Decision>, is_shared: bool) -> Self {
+        match decision {
+            None => Self::NoKey,
+            Some(decision) if decision.outcome() == Outcome::TooCostly => Self::TooCostly,
+            Some(decision) if decision.source() != Source::Policy => Self::Quota,
+            Some(_) if is_shared => Self::Unavailable,
+            Some(_) => Self::Full,
+        }
+    }
 }
 
 /// A refusal, for responses of your own; see [`respond`](crate::RateLimitBuilder::respond).
@@ -53,6 +69,8 @@ pub struct Denial<'a> {
     pub(crate) request: RequestHead<'a>,
     pub(crate) status: StatusCode,
     pub(crate) wait: Option<u64>,
+    pub(crate) is_shared: bool,
+    pub(crate) max_keys: Option<usize>,
 }
 
 impl<'a> Denial<'a> {
@@ -68,12 +86,13 @@ impl<'a> Denial<'a> {
 
     /// Returns why the request was refused.
     pub fn reason(&self) -> Reason {
-        match self.decision {
-            None => Reason::NoKey,
-            Some(decision) if decision.outcome() == Outcome::TooCostly => Reason::TooCostly,
-            Some(decision) if decision.source() == Source::Policy => Reason::Full,
-            Some(_) => Reason::Quota,
-        }
+        Reason::of(self.decision, self.is_shared)
+    }
+
+    /// Returns the most clients that the binding limit tracks, if the request was refused because
+    /// there are as many and this client is new ([`Reason::Full`]).
+    pub fn max_keys(&self) -> Option<usize> {
+        self.max_keys
     }
 
     /// Returns the decision of the binding limit; `None` if it found no key.
@@ -116,7 +135,17 @@ impl<'a> Denial<'a> {
                     "the request costs more than rate limit {limit:?} ever allows at once, which is {most}"
                 )
             }
-            (Reason::Full, _) => format!("rate limit {limit:?} has no room for new clients: retry later"),
+            (Reason::Full, _) => {
+                let most =
+                    self.max_keys.map_or(String::new(), |most| format!("all {most} places are taken, "));
+                format!(
+                    "rate limit {limit:?} has no room for a new client: {most}and when one becomes free is not \
+                     known; retry later"
+                )
+            }
+            (Reason::Unavailable, _) => {
+                format!("rate limit {limit:?} can't be checked at present: retry later")
+            }
             (Reason::NoKey, _) => format!("rate limit {limit:?} can't identify the client of this request"),
         }
     }

@@ -18,6 +18,14 @@ pub enum SettingsError {
         /// Why the limiter was refused.
         error: ConfigError,
     },
+    /// The key of a limit cannot be found as its text says.
+    #[error("limit `{}`: {error}", printable(limit.as_bytes()))]
+    Key {
+        /// The name of the limit.
+        limit: String,
+        /// Why the key was refused.
+        error: BuildError,
+    },
     /// A limit that is to be a shadow does not exist.
     #[error(
         "invalid shadow `{}`: expected the name of a limit ({})",

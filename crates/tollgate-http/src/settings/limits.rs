@@ -9,7 +9,7 @@ use crate::key::parts::Key;
 use crate::layer::builder::RateLimitBuilder;
 use crate::layer::service::RateLimitLayer;
 use crate::limit::named::Limit;
-use crate::text::{LimitText, PathText};
+use crate::text::{LimitText, PathTemplate, PathText};
 use http::StatusCode;
 use std::sync::Arc;
 use tollgate::{Algorithm, ConfigError, Limiter, SingleLimiter, WhenFull};
@@ -61,6 +61,11 @@ pub struct LimitSettings {
     /// The paths that no limit applies to: `skip-path` in a file.
     #[cfg_attr(feature = "serde", serde(rename = "skip-path"))]
     pub skipped_paths: Vec<PathText>,
+    /// The templates of paths that keys by `path` go by: `path-template` in a file. By default each
+    /// path, in its [canonical form](crate::canonical_path), is a key; see
+    /// [`KeyBy::path_templates`].
+    #[cfg_attr(feature = "serde", serde(rename = "path-template"))]
+    pub path_templates: Vec<PathTemplate>,
     /// How many bits of an IPv6 address identify a client, from 1 to 128; 64 by default.
     #[cfg_attr(feature = "serde", serde(deserialize_with = "super::read::ipv6_prefix"))]
     pub ipv6_prefix: u8,
@@ -89,6 +94,7 @@ impl Default for LimitSettings {
             shadows: Vec::new(),
             status: StatusCode::TOO_MANY_REQUESTS,
             skipped_paths: Vec::new(),
+            path_templates: Vec::new(),
             ipv6_prefix: DEFAULT_IPV6_PREFIX,
             trust: Vec::new(),
             trust_hops: None,
@@ -114,8 +120,9 @@ impl LimitSettings {
     ///
     /// # Errors
     ///
-    /// An error of `make`; a name in `shadows` that no limit has; trusted proxies that are not
-    /// valid, even if no limit uses them.
+    /// An error of `make`; a name in `shadows` that no limit has; trusted proxies or templates of
+    /// paths that are not valid, even if no limit uses them; a key that cannot be found as its text
+    /// says, for example because the file of known keys cannot be read.
     ///
     /// ```
     /// use tollgate_http::settings::{LimitSettings, SettingsError};
@@ -142,13 +149,23 @@ impl LimitSettings {
         let mut builder = RateLimitLayer::builder().status(self.status);
         for text in &self.limits {
             let mut limit = make(text)?;
+            if let Some(error) = limit.by.as_ref().and_then(KeyBy::error) {
+                let error = SettingsError::Key { limit: text.name.clone(), error: error.clone() };
+                return Err(error.into());
+            }
             if let Some(key) = &text.key {
                 limit = limit.when_no_key(key.no_key);
             }
             builder = builder.limit(if self.shadows.contains(&text.name) { limit.shadow() } else { limit });
         }
         let paths = self.skipped_paths.clone();
-        Ok(builder.skip(move |head| paths.iter().any(|path| path.as_str() == head.uri().path())))
+        if paths.is_empty() {
+            return Ok(builder);
+        }
+        Ok(builder.skip(move |head| {
+            let path = head.path();
+            paths.iter().any(|skipped| skipped.as_str() == path)
+        }))
     }
 
     /// Makes a limit of this process; also returns its limiter, to look at or to change while the
@@ -197,7 +214,15 @@ impl LimitSettings {
     /// Returns how the keys of a limit are found; `None` if all requests are counted together.
     pub fn key_by(&self, limit: &LimitText) -> Option<KeyBy> {
         let client = || self.client().ipv6_prefix(self.ipv6_prefix);
-        limit.key.as_ref().map(|key| key.key_by(client))
+        limit.key.as_ref().map(|key| key.key_by(client, || self.path()))
+    }
+
+    /// Returns the key `path`: the path, or its template if there are any.
+    pub fn path(&self) -> KeyBy {
+        if self.path_templates.is_empty() {
+            return KeyBy::path();
+        }
+        KeyBy::path_templates(self.path_templates.iter().map(PathTemplate::as_str))
     }
 
     /// Returns the key `ip` with all bits of an address that count by default: the peer, or what
@@ -223,6 +248,10 @@ impl LimitSettings {
         }
         if let (Some(hops), false) = (self.trust_hops, self.trust.is_empty()) {
             return Err(SettingsError::Trust { networks: self.trust.clone(), hops });
+        }
+        // Also if no limit uses them.
+        if let Some(error) = self.path().error() {
+            return Err(error.clone().into());
         }
         match self.proxies() {
             Some(proxies) => Ok(proxies.check()?),

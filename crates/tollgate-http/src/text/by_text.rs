@@ -2,6 +2,7 @@
 
 use super::limit::LimitText;
 use super::path::PathText;
+use crate::path::template::PathTemplate;
 use serde::de::{Deserialize, Deserializer, Error, Visitor};
 use serde::ser::{Serialize, Serializer};
 use std::fmt;
@@ -40,5 +41,6 @@ macro_rules! by_text {
 
 by_text! {
     LimitText: "a limit such as \"per-ip=100/s burst 20 by ip\"",
+    PathTemplate: "a template of paths such as \"/users/{id}\"",
     PathText: "a path such as \"/health\"",
 }

@@ -4,6 +4,7 @@ use super::error::TextError;
 use super::printable::printable;
 use super::quota::parse_quota;
 use crate::key::by::KeyBy;
+use crate::key::known::KnownKeys;
 use crate::limit::named::WhenNoKey;
 use std::fmt;
 use std::str::FromStr;
@@ -36,17 +37,25 @@ pub enum Part {
     Ip,
     /// The method of the request.
     Method,
-    /// The path of the request, without its query.
+    /// The path of the request, without its query, as the program counts it: see
+    /// [`KeyText::key_by`].
     Path,
     /// The header with this name.
     Header(String),
     /// The query parameter with this name.
     Query(String),
+    /// A header or a query parameter, if its value is a line of a file.
+    Known {
+        /// The header or the query parameter.
+        part: Box<Self>,
+        /// The file: see [`KnownKeys::file`].
+        file: String,
+    },
 }
 
 const FORM: &str = "NAME=QUOTA by KEY, as in `per-ip=100/s burst 20 by ip` or `all=1000/s by nothing`";
-const PARTS: &str = "`ip`, `method`, `path`, `header NAME`, `query NAME`, several joined with `+`, as in \
-    `ip+path`, or `nothing`";
+const PARTS: &str = "`ip`, `method`, `path`, `header NAME`, `query NAME` (both also with `known FILE`), several \
+    joined with `+`, as in `ip+path`, or `nothing`";
 
 impl FromStr for LimitText {
     type Err = TextError;
@@ -73,22 +82,30 @@ impl FromStr for LimitText {
 }
 
 impl KeyText {
-    /// Returns the [`KeyBy`] of this key; `client` makes the one for [`Part::Ip`].
+    /// Returns the [`KeyBy`] of this key; `client` makes the one for [`Part::Ip`] and `path` the
+    /// one for [`Part::Path`]. The files of known keys are read now.
     ///
     /// # Panics
     ///
     /// If there is no alternative, or one has no part. A parsed key has both.
-    pub fn key_by(&self, client: impl Fn() -> KeyBy) -> KeyBy {
-        let part = |part: &Part| match part {
-            Part::Ip => client(),
-            Part::Method => KeyBy::method(),
-            Part::Path => KeyBy::path(),
-            Part::Header(name) => KeyBy::header(name),
-            Part::Query(name) => KeyBy::query(name),
-        };
+    pub fn key_by(&self, client: impl Fn() -> KeyBy, path: impl Fn() -> KeyBy) -> KeyBy {
+        let part = |part: &Part| part.key_by(&client, &path);
         let together =
             |parts: &Vec<Part>| parts.iter().map(part).reduce(KeyBy::and).expect("an alternative has a part");
         self.alternatives.iter().map(together).reduce(KeyBy::or).expect("a key has an alternative")
+    }
+}
+
+impl Part {
+    fn key_by(&self, client: &impl Fn() -> KeyBy, path: &impl Fn() -> KeyBy) -> KeyBy {
+        match self {
+            Self::Ip => client(),
+            Self::Method => KeyBy::method(),
+            Self::Path => path(),
+            Self::Header(name) => KeyBy::header(name),
+            Self::Query(name) => KeyBy::query(name),
+            Self::Known { part, file } => part.key_by(client, path).known(KnownKeys::file(file)),
+        }
     }
 }
 
@@ -128,6 +145,7 @@ impl fmt::Display for Part {
             Self::Path => f.write_str("path"),
             Self::Header(name) => write!(f, "header {name}"),
             Self::Query(name) => write!(f, "query {name}"),
+            Self::Known { part, file } => write!(f, "{part} known {file}"),
         }
     }
 }
@@ -186,6 +204,14 @@ fn part(words: &[&str]) -> Result<Part, String> {
         ["path"] => Ok(Part::Path),
         ["header", name] => Ok(Part::Header((*name).to_owned())),
         ["query", name] => Ok(Part::Query((*name).to_owned())),
+        [one @ ("header" | "query"), name, "known", file] => {
+            Ok(Part::Known { part: Box::new(part(&[*one, *name])?), file: (*file).to_owned() })
+        }
+        [.., "known"] => Err(
+            "missing file after `known`: expected a file with one key a line, as in `header x-api-key known \
+             /etc/tollgate/keys`; its name has no space and no `+`"
+                .to_owned(),
+        ),
         [] => Err(format!("missing key: expected {PARTS}")),
         [one @ ("header" | "query")] => Err(format!(
             "missing name after `{one}`: expected `header NAME` or `query NAME`, as in `header x-api-key`"
@@ -232,6 +258,11 @@ mod tests {
             key("header x-api-key or query key or ip").alternatives,
             [[header()], [Part::Query("key".to_owned())], [Part::Ip]]
         );
+        let known = Part::Known { part: Box::new(header()), file: "/etc/keys".to_owned() };
+        assert_eq!(
+            key("header x-api-key known /etc/keys+method or ip").alternatives,
+            [vec![known, Part::Method], vec![Part::Ip]]
+        );
         assert_eq!(key("ip else allow").no_key, WhenNoKey::Allow);
         assert_eq!(key("header x-api-key else share").no_key, WhenNoKey::Share);
     }
@@ -249,6 +280,9 @@ mod tests {
             ("a=1/s by ip or", "missing key"),
             ("a=1/s by address", "invalid key `address`: expected `ip`, `method`"),
             ("a=1/s by header", "missing name after `header`"),
+            ("a=1/s by header k known", "missing file after `known`: expected a file with one key a line"),
+            ("a=1/s by ip known keys", "invalid key `ip known keys`: expected `ip`, `method`"),
+            ("a=1/s by header k known a b", "invalid key `header k known a b`: expected"),
             ("a=1/s by ip else", "missing word after `else`"),
             ("a=1/s by ip else admit", "after `else`: expected `deny`, `allow` or `share`"),
             ("a=1/s by nothing else deny", "alone"),

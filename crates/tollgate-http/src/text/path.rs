@@ -2,16 +2,19 @@
 
 use super::error::TextError;
 use super::printable::printable;
+use crate::path::canonical::canonical_path;
 use std::fmt;
 use std::str::FromStr;
 
-/// The path of a request, for example one that no limit applies to.
+/// The path of a request, for example one that no limit applies to, in its
+/// [canonical form](crate::canonical_path).
 ///
 /// ```
 /// use tollgate_http::text::PathText;
 ///
 /// let path: PathText = "/health".parse()?;
 /// assert_eq!(path.as_str(), "/health");
+/// assert_eq!("//%68ealth".parse::<PathText>()?, path);
 /// assert!("health".parse::<PathText>().is_err());
 /// assert!("/health?deep=1".parse::<PathText>().is_err());
 /// # Ok::<(), tollgate_http::text::TextError>(())
@@ -40,7 +43,8 @@ impl FromStr for PathText {
     /// A [`TextError`] if the text does not begin with `/`, or has a query or a fragment.
     fn from_str(text: &str) -> Result<Self, TextError> {
         if text.starts_with('/') && !text.contains(['?', '#']) {
-            return Ok(Self(text.to_owned()));
+            let path = canonical_path(text.as_bytes());
+            return Ok(Self(String::from_utf8_lossy(&path).into_owned()));
         }
         Err(TextError::new(format!(
             "invalid path `{}`: expected a path that begins with `/` and has no query, as in `/health`",

@@ -68,6 +68,18 @@ fn limits_that_must_be_waited_for_tell_the_same() {
     assert_told(|request| site.send(request).status.as_u16());
 }
 
+#[test]
+fn a_limit_that_is_warned_of_is_told_when_the_layer_is_built() {
+    let notes = Notes::default();
+    let site = site();
+    let limit = Limit::new("keyed", site.limiter(Quota::per_minute(1)), KeyBy::header("x-a"));
+    let site = site.limit(limit.when_no_key(WhenNoKey::Deny));
+    dispatcher::with_default(&Dispatch::new(notes.clone()), || drop(site.run()));
+    let told = notes.0.lock().unwrap().clone();
+    let warning = "WARN message=limit \"keyed\" counts by header `x-a`, which any client can invent";
+    assert!(told.len() == 1 && told[0].starts_with(warning), "{told:?}");
+}
+
 fn assert_told(status: impl Fn(Request<()>) -> u16) {
     let notes = Notes::default();
     let send = |key: &str| {
@@ -78,9 +90,9 @@ fn assert_told(status: impl Fn(Request<()>) -> u16) {
     assert_eq!([send("a"), send("a"), send("b"), send(""), send("")], [200, 429, 200, 403, 403]);
     let told = notes.0.lock().unwrap().clone();
     let expected = [
-        "INFO message=a request would have been refused limit=\"shadow\" remaining=0 retry_after=Some(3600s)",
-        "DEBUG message=a request was refused limit=\"keyed\" remaining=0 retry_after=Some(60s) binding=true",
-        "INFO message=a request would have been refused limit=\"shadow\" remaining=0 retry_after=Some(3600s)",
+        "INFO message=a request would have been refused limit=\"shadow\" remaining=0 retry_after=Some(3600s) reason=Quota",
+        "DEBUG message=a request was refused limit=\"keyed\" remaining=0 retry_after=Some(60s) reason=Quota binding=true",
+        "INFO message=a request would have been refused limit=\"shadow\" remaining=0 retry_after=Some(3600s) reason=Quota",
         "WARN message=a request without a key limit=\"keyed\" shadow=false refused=true",
         "DEBUG message=a request without a key limit=\"keyed\" shadow=false refused=true",
     ];

@@ -93,6 +93,7 @@ fn a_limit_is_written_as_the_text_it_is_parsed_from() {
         "per-ip=100/s burst 20 by ip",
         "a b=5/10s by header x-api-key+path or query key or ip else share",
         "a=1/h by ip else allow",
+        "a=1/h by header x-api-key known /etc/tollgate/keys+method or query key known k or ip",
     ] {
         let limit: LimitText = text.parse().unwrap();
         assert_eq!(limit.to_string(), text);
@@ -120,6 +121,7 @@ mod files {
             "shadow": ["all"],
             "status": 503,
             "skip-path": ["/health"],
+            "path-template": ["/users/{id}"],
             "ipv6-prefix": 56,
             "trust": ["10.0.0.0/8", "fd00::/8"],
             "forwarded-field": "forwarded",
@@ -131,6 +133,7 @@ mod files {
             shadows: vec!["all".to_owned()],
             status: StatusCode::SERVICE_UNAVAILABLE,
             skipped_paths: vec!["/health".parse().unwrap()],
+            path_templates: vec!["/users/{id}".parse().unwrap()],
             ipv6_prefix: 56,
             trust: vec!["10.0.0.0/8".to_owned(), "fd00::/8".to_owned()],
             forwarded_field: ForwardedField::Forwarded,
@@ -153,6 +156,7 @@ mod files {
             (json!({ "status": 200 }), "invalid status of a refusal 200: expected 400 to 599"),
             (json!({ "status": 70_000 }), "invalid status of a refusal 70000: expected 400 to 599"),
             (json!({ "skip-path": ["health"] }), "invalid path `health`"),
+            (json!({ "path-template": ["/a{b}"] }), "invalid path template `/a{b}` at segment 1"),
             (json!({ "ipv6-prefix": -1 }), "invalid number of bits -1: expected 1 to 128"),
             (json!({ "trust": ["ten"] }), "invalid network \"ten\""),
             (json!({ "trust": ["0.0.0.0/0"] }), "the trusted networks hold every IPv4 address"),

@@ -104,7 +104,11 @@ fn parts(input: &mut Input<'_>) -> Vec<Part> {
     let name = |input: &mut Input<'_>| {
         ["x-api-key", "ip", "by", "nothing", "header", "k=v"][input.below(6)].to_owned()
     };
-    let part = |input: &mut Input<'_>| match input.below(5) {
+    let part = |input: &mut Input<'_>| match input.below(6) {
+        5 => {
+            let file = ["/etc/keys", "keys.txt", "known"][input.below(3)].to_owned();
+            Part::Known { part: Box::new(Part::Header(name(input))), file }
+        }
         0 => Part::Ip,
         1 => Part::Method,
         2 => Part::Path,
@@ -130,6 +134,14 @@ fn written(limit: &LimitText, input: &mut Input<'_>) -> String {
                 text += &format!("{}+{}", space(""), space(""));
             }
             match part {
+                Part::Known { part, file } => {
+                    let (kind, name) = match &**part {
+                        Part::Header(name) => ("header", name),
+                        Part::Query(name) => ("query", name),
+                        other => panic!("{other:?} cannot be known"),
+                    };
+                    text += &format!("{kind}{}{name}{}known{}{file}", space(" "), space(" "), space(" "));
+                }
                 Part::Ip => text += "ip",
                 Part::Method => text += "method",
                 Part::Path => text += "path",

@@ -16,7 +16,7 @@ use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode
 use serde_json::{Value, json};
 use tollgate::Decision;
 use tollgate_http::settings::LimitSettings;
-use tollgate_http::text::{LimitText, Part};
+use tollgate_http::text::{KeyText, LimitText, Part};
 use tollgate_http::{Key, KeyBy, PeerAddr, RequestHead};
 
 use crate::printable::printable;
@@ -148,15 +148,27 @@ fn key_of(
     for (part, value) in parts.iter().zip(values) {
         set(&mut request, part, &decoded(value)?)?;
     }
-    let by = by.key_by(|| KeyBy::peer().ipv6_prefix(settings.ipv6_prefix));
+    // A key that is not known has no state, so the files of known keys are not read.
+    let found = |parts: &Vec<Part>| parts.iter().map(|part| found(part).clone()).collect();
+    let by = KeyText { alternatives: by.alternatives.iter().map(found).collect(), no_key: by.no_key };
+    let by = by.key_by(|| KeyBy::peer().ipv6_prefix(settings.ipv6_prefix), || settings.path());
     let key = by.key(&limit.name, RequestHead::of(&request)).map_err(|error| error.to_string())?;
     key.ok_or_else(|| "A request with these parts would have no key.".to_owned())
+}
+
+/// Returns where a part is found, whether it must be known or not.
+fn found(part: &Part) -> &Part {
+    match part {
+        Part::Known { part, .. } => part,
+        part => part,
+    }
 }
 
 /// Gives a request a part of a key.
 fn set(request: &mut Request<()>, part: &Part, value: &str) -> Result<(), String> {
     let refused = |what: &str| format!("`{}` is not {what}.", printable(value.as_bytes()));
     match part {
+        Part::Known { part, .. } => return set(request, part, value),
         Part::Ip => {
             let ip: IpAddr = value.parse().map_err(|_| refused("an address such as 192.0.2.1"))?;
             request.extensions_mut().insert(PeerAddr(SocketAddr::new(ip, 0)));

@@ -15,13 +15,14 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
-use tollgate::Stats;
-use tollgate_http::Event;
+use tollgate::{Quota, SingleLimiter, Stats};
 use tollgate_http::settings::LimitSettings;
+use tollgate_http::{Event, Reason};
 use tollgate_redis::{ClientStats, SharedStats};
 
 use crate::proxy::bad_requests::BadRequest;
 use crate::proxy::limits::{AnyLimiter, Limits};
+use crate::proxy::log_line::log_line;
 use crate::proxy::upstream::service::Fault;
 
 /// A label and its value.
@@ -60,14 +61,27 @@ struct Decisions {
     limit: String,
     allowed: Counter,
     denied: Counter,
+    /// Refused because the limit tracks as many keys as it may, and the key is new.
+    full: Counter,
     shadow: Counter,
     no_key: Counter,
+    /// How often standard error says that the limit is full.
+    notices: Option<SingleLimiter>,
 }
 
 impl Decisions {
     fn count(&self, event: &Event<'_>) {
         match event.decision() {
             Some(_) if event.would_refuse() => self.shadow.inc(),
+            Some(_) if event.reason() == Some(Reason::Full) => {
+                if self.notices.as_ref().is_some_and(|notices| notices.check().is_allowed()) {
+                    log_line(format_args!(
+                        "limit {}: as many keys are tracked as --max-keys allows, and new ones are refused",
+                        self.limit
+                    ));
+                }
+                self.full.inc()
+            }
             Some(decision) if !decision.is_allowed() => self.denied.inc(),
             Some(_) if event.is_refused() => 0,
             Some(_) => self.allowed.inc(),
@@ -164,8 +178,10 @@ impl Metrics {
                 let labels = [("limit", limit.to_owned()), ("outcome", outcome.to_owned())];
                 self.decisions.get_or_create_owned(&labels)
             };
-            let [allowed, denied, shadow, no_key] = ["allowed", "denied", "shadow", "no-key"].map(outcome);
-            Decisions { limit: limit.to_owned(), allowed, denied, shadow, no_key }
+            let [allowed, denied, full, shadow, no_key] =
+                ["allowed", "denied", "full", "shadow", "no-key"].map(outcome);
+            let notices = SingleLimiter::builder(Quota::per_minute(1)).build().ok();
+            Decisions { limit: limit.to_owned(), allowed, denied, full, shadow, no_key, notices }
         };
         let decisions: Vec<Decisions> = settings.limits.iter().map(|limit| of_limit(&limit.name)).collect();
         move |event| {

@@ -10,9 +10,12 @@
 //! need not be an HTTP request line: browsers that speak TLS to a plain port, and scanners, send
 //! anything. Unless it begins with a method and a URI, method, path, uri and protocol are all `-`.
 
+use std::borrow::Cow;
+
 use memchr::{memchr, memrchr};
 
 use super::key::{KeyWriter, MISSING};
+use super::path::unescaped;
 use super::request::{Reason, Request, byte_count};
 use super::schema::{Cost, Format, Unopened, Wanted, unknown_field};
 use super::timestamp::ClfStamps;
@@ -74,7 +77,7 @@ impl ClfRecords {
         Ok(Self {
             combined,
             key: wanted.key.iter().map(find).collect::<Result<_, _>>()?,
-            writer: KeyWriter::new(wanted.key.len()),
+            writer: KeyWriter::new(&wanted.key, wanted.templates.clone()),
             cost: wanted.cost,
             stamps: ClfStamps::default(),
         })
@@ -89,18 +92,20 @@ impl ClfRecords {
             Cost::One => 1,
             Cost::Bytes => byte_count(parts.bytes)?,
         };
-        let value = |field: &Field| match field {
-            Field::Ip => parts.ip,
-            Field::Ident => parts.ident,
-            Field::User => parts.user,
-            Field::Method => RequestLine::split(parts.request).method,
-            Field::Path => RequestLine::split(parts.request).path(),
-            Field::Uri => RequestLine::split(parts.request).uri,
-            Field::Protocol => RequestLine::split(parts.request).protocol,
-            Field::Status => parts.status,
-            Field::Bytes => parts.bytes,
-            Field::Referer => referer,
-            Field::UserAgent => agent,
+        let value = |field: &Field| {
+            Cow::Borrowed(match field {
+                Field::Path => return unescaped(RequestLine::split(parts.request).uri),
+                Field::Ip => parts.ip,
+                Field::Ident => parts.ident,
+                Field::User => parts.user,
+                Field::Method => RequestLine::split(parts.request).method,
+                Field::Uri => RequestLine::split(parts.request).uri,
+                Field::Protocol => RequestLine::split(parts.request).protocol,
+                Field::Status => parts.status,
+                Field::Bytes => parts.bytes,
+                Field::Referer => referer,
+                Field::UserAgent => agent,
+            })
         };
         self.writer.write(key, self.key.iter().map(value));
         Ok(Request { at, cost })
@@ -213,11 +218,6 @@ impl<'l> RequestLine<'l> {
         }
         Self { method, uri, protocol }
     }
-
-    /// Returns the URI without its query.
-    fn path(&self) -> &'l [u8] {
-        &self.uri[..memchr(b'?', self.uri).unwrap_or(self.uri.len())]
-    }
 }
 
 #[cfg(test)]
@@ -303,7 +303,7 @@ mod tests {
             ("path", "-", b"h - - [T] \"\x16\x03\x01\xff\0\" 400 0 \"-\" \"-\""),
             ("path", "/", b"h - - [T] \"GET /\" 200 0 \"-\" \"-\""),
             ("protocol", "-", b"h - - [T] \"GET /\" 200 0 \"-\" \"-\""),
-            ("path", "/a b", b"h - - [T] \"GET /a b?c d HTTP/1.0\" 200 0 \"-\" \"-\""),
+            ("path", "/a%20b", b"h - - [T] \"GET /a b?c d HTTP/1.0\" 200 0 \"-\" \"-\""),
             ("uri", "/\\\"q\\\"", b"h - - [T] \"GET /\\\"q\\\" HTTP/1.0\" 200 0 \"-\" \"-\""),
             ("uri", "/\"q\"x", b"h - - [T] \"GET /\"q\"x HTTP/1.0\" 200 0 \"-\" \"-\""),
             ("user-agent", "x\\\\", b"h - - [T] \"GET / HTTP/1.0\" 200 0 \"-\" \"x\\\\\""),

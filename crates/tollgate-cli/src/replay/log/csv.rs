@@ -43,7 +43,7 @@ impl CsvRecords {
             record: csv::ByteRecord::new(),
             width: header.len(),
             columns,
-            writer: KeyWriter::new(wanted.key.len()),
+            writer: KeyWriter::new(&wanted.key, wanted.templates.clone()),
             cost: wanted.cost,
             unit: wanted.unit,
         })

@@ -46,7 +46,7 @@ impl JsonRecords {
                 .into(),
             ));
         }
-        let writer = KeyWriter::new(wanted.key.len());
+        let writer = KeyWriter::new(&wanted.key, wanted.templates.clone());
         Ok(Self { columns, writer, cost: wanted.cost, unit: wanted.unit })
     }
 

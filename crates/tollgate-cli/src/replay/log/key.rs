@@ -1,8 +1,15 @@
 //! The key of a request: the bytes the limiter counts by, and their printable form.
 //!
+//! The field `path` is counted in the form that the proxy counts paths in, or by its template.
+//!
 //! A single field is its own key. Several fields are written one after the other, each after its
 //! length, so that `a|b` + `c` and `a` + `b|c` are different keys whatever the fields contain.
 
+use std::sync::Arc;
+
+use tollgate_http::PathTemplates;
+
+use super::path;
 use crate::printable::printable;
 
 const SEPARATOR: &str = " + ";
@@ -22,19 +29,29 @@ pub(crate) struct KeyShape {
 pub(crate) struct KeyWriter {
     shape: KeyShape,
     missing: Vec<u64>,
+    /// Which of the fields are paths.
+    paths: Vec<bool>,
+    templates: Option<Arc<PathTemplates>>,
 }
 
 impl KeyWriter {
-    pub(crate) fn new(fields: usize) -> Self {
-        Self { shape: KeyShape::new(fields), missing: vec![0; fields] }
+    pub(crate) fn new(fields: &[String], templates: Option<Arc<PathTemplates>>) -> Self {
+        let paths = fields.iter().map(|field| field == "path").collect();
+        Self { shape: KeyShape::new(fields.len()), missing: vec![0; fields.len()], paths, templates }
     }
 
     /// Writes the key of these values, one for each field.
     #[inline]
-    pub(crate) fn write<'v>(&mut self, key: &mut Vec<u8>, values: impl Iterator<Item = &'v [u8]>) {
-        for (value, missing) in values.zip(&mut self.missing) {
-            *missing += u64::from(value.is_empty() || value == MISSING);
-            self.shape.push(key, value);
+    pub(crate) fn write(&mut self, key: &mut Vec<u8>, values: impl Iterator<Item: AsRef<[u8]>>) {
+        for ((value, missing), &is_path) in values.zip(&mut self.missing).zip(&self.paths) {
+            let value = value.as_ref();
+            let is_missing = value.is_empty() || value == MISSING;
+            *missing += u64::from(is_missing);
+            if is_path && !is_missing {
+                self.shape.push(key, &path::counted(value, self.templates.as_deref()));
+            } else {
+                self.shape.push(key, value);
+            }
         }
     }
 

@@ -1,6 +1,9 @@
 //! The parts of a log that a replay needs, in whatever format: the fields, the cost, the names.
 
 use std::fmt;
+use std::sync::Arc;
+
+use tollgate_http::PathTemplates;
 
 use super::request::Reason;
 use super::timestamp::TimeUnit;
@@ -39,6 +42,8 @@ pub enum Cost {
 pub struct Wanted {
     /// The fields whose values are the key, in this order.
     pub key: Vec<String>,
+    /// The templates by which the field `path` is counted.
+    pub templates: Option<Arc<PathTemplates>>,
     pub cost: Cost,
     /// Pairs of our name of a field and its name in JSON and CSV logs.
     pub names: Vec<(String, String)>,
@@ -93,6 +98,7 @@ pub(crate) mod tests {
     pub(crate) fn wanted(key: &[&str], cost: Cost) -> Wanted {
         Wanted {
             key: key.iter().map(|&field| field.to_owned()).collect(),
+            templates: None,
             cost,
             names: Vec::new(),
             unit: TimeUnit::Seconds,

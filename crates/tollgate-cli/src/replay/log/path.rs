@@ -1,0 +1,94 @@
+//! The path of a request as logs have it, in the form in which the proxy counts it.
+
+use std::borrow::Cow;
+
+use tollgate_http::{PathTemplates, canonical_path};
+
+/// Returns the path that limits count a request by, from its target as a client sent it: a path
+/// with or without a query, a URL, `*`, or the authority of a CONNECT, which has no path.
+pub(crate) fn counted<'v>(target: &'v [u8], templates: Option<&'v PathTemplates>) -> Cow<'v, [u8]> {
+    let path = path_of(target);
+    match templates {
+        Some(templates) => Cow::Borrowed(templates.of(path).as_bytes()),
+        None => canonical_path(path),
+    }
+}
+
+fn path_of(target: &[u8]) -> &[u8] {
+    let end = target.iter().position(|byte| b"?#".contains(byte)).unwrap_or(target.len());
+    let target = &target[..end];
+    if target.starts_with(b"/") || target == b"*" {
+        return target;
+    }
+    let authority =
+        target.windows(3).position(|three| three == b"://").map_or(target, |at| &target[at + 3..]);
+    let slash = authority.iter().position(|&byte| byte == b'/').unwrap_or(authority.len());
+    &authority[slash..]
+}
+
+/// Returns a text of Common Log Format as it was before the server escaped it: `\xhh` is a byte,
+/// and a backslash stands before a quote or another backslash.
+pub(crate) fn unescaped(text: &[u8]) -> Cow<'_, [u8]> {
+    if !text.contains(&b'\\') {
+        return Cow::Borrowed(text);
+    }
+    let mut out = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((&byte, after)) = rest.split_first() {
+        let (found, length) = match after {
+            _ if byte != b'\\' => (byte, 0),
+            [escaped @ (b'"' | b'\\'), ..] => (*escaped, 1),
+            [b'x', digits @ ..] => match digits.get(..2).and_then(hexadecimal) {
+                Some(byte) => (byte, 3),
+                None => (byte, 0),
+            },
+            _ => (byte, 0),
+        };
+        out.push(found);
+        rest = &after[length..];
+    }
+    Cow::Owned(out)
+}
+
+fn hexadecimal(digits: &[u8]) -> Option<u8> {
+    let mut digits = digits.iter().map(|&digit| char::from(digit).to_digit(16));
+    u8::try_from(digits.next()?? * 16 + digits.next()??).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_target_has_a_path_whatever_its_form() {
+        let table = [
+            ("/a?b=/c", "/a"),
+            ("/a#b?c", "/a"),
+            ("//a/b", "/a/b"),
+            ("http://example.org/a?b", "/a"),
+            ("http://example.org", "/"),
+            ("http://example.org?b", "/"),
+            ("example.org:443", "/"),
+            ("*", "*"),
+            ("/http://x/y", "/http:/x/y"),
+        ];
+        for (target, path) in table {
+            assert_eq!(String::from_utf8_lossy(&counted(target.as_bytes(), None)), path, "{target}");
+        }
+    }
+
+    #[test]
+    fn what_servers_escape_is_read_as_it_was() {
+        let table: [(&[u8], &[u8]); 6] = [
+            (b"/plain", b"/plain"),
+            (b"/a\\\"b\\\\c", b"/a\"b\\c"),
+            (b"/\\xC3\\xa9", b"/\xc3\xa9"),
+            (b"/a\\b\\x1\\", b"/a\\b\\x1\\"),
+            (b"\\\\x41", b"\\x41"),
+            (b"\\xzz", b"\\xzz"),
+        ];
+        for (logged, meant) in table {
+            assert_eq!(unescaped(logged), meant);
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! Templates of paths, `/users/{id}`: many paths that are counted as one.
+//!
+//! A limit has few templates, so they are compared one after the other, segment by segment. A
+//! router would be a dependency of everyone who counts by path.
+
+use super::canonical::canonical_path;
+use crate::text::error::TextError;
+use crate::text::printable::printable;
+use std::fmt;
+use std::str::FromStr;
+
+/// The value of all paths that match no template. No path and no template is written like this.
+const UNMATCHED: &str = "(other)";
+
+/// A template of paths, parsed from text: `/users/{id}/orders`.
+///
+/// It begins with a slash. A segment is text, compared as [`canonical_path`](crate::canonical_path)
+/// writes it; or a name in braces, which is any text of one segment; or, at the end, a name after
+/// an asterisk, `/static/{*file}`, which is one segment or more. The names are for readers.
+///
+/// ```
+/// use tollgate_http::text::PathTemplate;
+///
+/// let template: PathTemplate = "/users/{id}".parse()?;
+/// assert_eq!(template.as_str(), "/users/{id}");
+///
+/// let refused = "/users/id}".parse::<PathTemplate>().unwrap_err().to_string();
+/// assert_eq!(
+///     refused,
+///     "invalid path template `/users/id}` at segment 2, `id}`: expected a name in braces as all \
+///      of the segment, as in `/users/{id}`"
+/// );
+/// # Ok::<(), tollgate_http::text::TextError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct PathTemplate {
+    text: String,
+    segments: Vec<Segment>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Segment {
+    Text(Box<[u8]>),
+    Any,
+    Rest,
+}
+
+impl PathTemplate {
+    /// Returns the text of the template.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// Returns whether this is the template of a path in its form.
+    fn matches(&self, path: &[u8]) -> bool {
+        let Some(path) = path.strip_prefix(b"/") else { return false };
+        let mut found = path.split(|&byte| byte == b'/');
+        for segment in &self.segments {
+            let Some(found) = found.next() else { return false };
+            match segment {
+                Segment::Text(text) if **text == *found => {}
+                Segment::Any if !found.is_empty() => {}
+                Segment::Rest => return !found.is_empty(),
+                _ => return false,
+            }
+        }
+        found.next().is_none()
+    }
+
+    /// Returns whether this matches every path that `other` matches.
+    fn covers(&self, other: &Self) -> bool {
+        let mut others = other.segments.iter();
+        for segment in &self.segments {
+            match (segment, others.next()) {
+                (Segment::Text(text), Some(Segment::Text(other))) if text == other => {}
+                (Segment::Any, Some(Segment::Any)) => {}
+                (Segment::Any, Some(Segment::Text(other))) if !other.is_empty() => {}
+                (Segment::Rest, Some(Segment::Text(other))) => return !other.is_empty(),
+                (Segment::Rest, Some(_)) => return true,
+                _ => return false,
+            }
+        }
+        others.next().is_none()
+    }
+}
+
+impl fmt::Display for PathTemplate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.text)
+    }
+}
+
+impl FromStr for PathTemplate {
+    type Err = TextError;
+
+    /// # Errors
+    ///
+    /// A [`TextError`] that names the template, the segment and what is expected there.
+    fn from_str(text: &str) -> Result<Self, TextError> {
+        let shown = printable(text.as_bytes());
+        let Some(path) = text.strip_prefix('/') else {
+            return Err(TextError::new(format!(
+                "invalid path template `{shown}`, which does not begin with `/`: expected a path such as \
+                 `/users/{{id}}`"
+            )));
+        };
+        let count = path.split('/').count();
+        let mut segments = Vec::with_capacity(count);
+        for (number, segment) in (1..).zip(path.split('/')) {
+            segments.push(parse(segment, number == count).map_err(|expected| {
+                let segment = printable(segment.as_bytes());
+                TextError::new(format!(
+                    "invalid path template `{shown}` at segment {number}, `{segment}`: expected {expected}"
+                ))
+            })?);
+        }
+        Ok(Self { text: text.to_owned(), segments })
+    }
+}
+
+/// Parses a segment; an error is what is expected in its place.
+fn parse(segment: &str, is_last: bool) -> Result<Segment, String> {
+    if let Some(name) = segment.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')) {
+        let (name, is_rest) = name.strip_prefix('*').map_or((name, false), |name| (name, true));
+        if name.is_empty() || !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte))
+        {
+            return Err("a name of letters, digits, `-` and `_` between the braces, as in `{id}`".to_owned());
+        }
+        return match (is_rest, is_last) {
+            (true, false) => Err("it at the end, because it stands for all that follows".to_owned()),
+            (true, true) => Ok(Segment::Rest),
+            (false, _) => Ok(Segment::Any),
+        };
+    }
+    if segment.contains(['{', '}']) {
+        return Err("a name in braces as all of the segment, as in `/users/{id}`".to_owned());
+    }
+    if segment.is_empty() && !is_last {
+        return Err("one slash between segments".to_owned());
+    }
+    if segment == "." || segment == ".." {
+        return Err("no `.` and no `..`, which no path has after it is brought into its form".to_owned());
+    }
+    let form = canonical_path(segment.as_bytes());
+    let form = &form[1..];
+    if form != segment.as_bytes() {
+        return Err(format!("`{}`, which is how it is compared", printable(form)));
+    }
+    Ok(Segment::Text(form.into()))
+}
+
+/// Templates of paths, the first of which counts that matches a path.
+///
+/// ```
+/// use tollgate_http::PathTemplates;
+///
+/// let templates = PathTemplates::new(["/users/me", "/users/{id}", "/static/{*file}"])?;
+/// assert_eq!(templates.of(b"/users/7"), "/users/{id}");
+/// assert_eq!(templates.of(b"/users/me"), "/users/me");
+/// assert_eq!(templates.of(b"/static/a/b.css"), "/static/{*file}");
+/// // All that match none are one.
+/// assert_eq!(templates.of(b"/wp-login.php"), templates.of(b"/users/7/orders"));
+/// # Ok::<(), tollgate_http::text::TextError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PathTemplates {
+    templates: Vec<PathTemplate>,
+}
+
+impl PathTemplates {
+    /// Parses templates.
+    ///
+    /// # Errors
+    ///
+    /// No template; a text that is not one; a template behind another that takes all its paths.
+    pub fn new<T: AsRef<str>>(templates: impl IntoIterator<Item = T>) -> Result<Self, TextError> {
+        let mut parsed: Vec<PathTemplate> = Vec::new();
+        for text in templates {
+            let template: PathTemplate = text.as_ref().parse()?;
+            if let Some(before) = parsed.iter().find(|before| before.covers(&template)) {
+                return Err(TextError::new(format!(
+                    "path template `{template}` is never reached, because `{before}` before it matches all of \
+                     its paths: expected the more special one first; swap them, or leave one out"
+                )));
+            }
+            parsed.push(template);
+        }
+        if parsed.is_empty() {
+            return Err(TextError::new(
+                "0 path templates, so all paths would be one: expected at least 1, such as `/users/{id}`",
+            ));
+        }
+        Ok(Self { templates: parsed })
+    }
+
+    /// Returns the text of the template that a path matches, or `(other)`. The path may be in any
+    /// form; one that is [canonical](crate::canonical_path) takes no allocation.
+    pub fn of(&self, path: &[u8]) -> &str {
+        let path = canonical_path(path);
+        self.templates.iter().find(|it| it.matches(&path)).map_or(UNMATCHED, PathTemplate::as_str)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_template_takes_its_paths_and_no_others() {
+        let table = [
+            ("/users/{id}", "/users/7", true),
+            ("/users/{id}", "/users/%C3%A9", true),
+            ("/users/{id}", "//users/./%37", true),
+            ("/users/{id}", "/users/", false),
+            ("/users/{id}", "/users", false),
+            ("/users/{id}", "/users/7/", false),
+            ("/users/{id}", "/users/7/orders", false),
+            ("/users/{id}", "/Users/7", false),
+            ("/users/{id}", "*", false),
+            ("/users/", "/users/", true),
+            ("/users/", "/users", false),
+            ("/", "/", true),
+            ("/", "/a", false),
+            ("/{*rest}", "/a/b/", true),
+            ("/{*rest}", "/", false),
+            ("/a/{x}/{*rest}", "/a/b/c/d", true),
+            ("/a/{x}/{*rest}", "/a/b", false),
+            ("/v1/keys:rotate", "/v1/keys:rotate", true),
+        ];
+        for (template, path, matches) in table {
+            let templates = PathTemplates::new([template]).unwrap();
+            let expected = if matches { template } else { UNMATCHED };
+            assert_eq!(templates.of(path.as_bytes()), expected, "{template} {path}");
+        }
+    }
+
+    #[test]
+    fn a_bad_template_is_named_with_the_place_and_the_fix() {
+        let table = [
+            (&["users"][..], "`users`, which does not begin with `/`: expected a path such as `/users/{id}`"),
+            (&["/a//b"], "at segment 2, ``: expected one slash between segments"),
+            (&["/a/{}"], "at segment 2, `{}`: expected a name of letters"),
+            (&["/a/{b c}"], "at segment 2, `{b c}`: expected a name of letters"),
+            (&["/{*rest}/a"], "at segment 1, `{*rest}`: expected it at the end"),
+            (&["/a{id}"], "at segment 1, `a{id}`: expected a name in braces as all of the segment"),
+            (&["/a/../b"], "at segment 2, `..`: expected no `.` and no `..`"),
+            (&["/%6cogin"], "at segment 1, `%6cogin`: expected `login`, which is how it is compared"),
+            (&["/a?b"], "at segment 1, `a?b`: expected `a%3Fb`"),
+            (&["/\u{1b}"], "at segment 1, `\\u{1b}`: expected `%1B`"),
+            (&["/users/{id}", "/users/me"], "`/users/me` is never reached, because `/users/{id}` before it"),
+            (&["/a", "/a"], "`/a` is never reached"),
+            (&["/{*rest}", "/a/{b}"], "`/a/{b}` is never reached"),
+            (&[], "0 path templates"),
+        ];
+        for (templates, part) in table {
+            let message = PathTemplates::new(templates).expect_err(part).to_string();
+            assert!(message.contains(part), "{message}");
+        }
+        for good in [&["/users/me", "/users/{id}"][..], &["/a/", "/{x}/{y}"], &["/{x}", "/"], &["/{*r}", "/"]]
+        {
+            assert!(PathTemplates::new(good).is_ok(), "{good:?}");
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! What a layer can be built with, and its author may not have meant.
+
+use std::fmt;
+
+/// A limit that works, but not as well as it looks; see
+/// [`warnings`](crate::RateLimitBuilder::warnings).
+///
+/// ```
+/// use tollgate::{Limiter, Quota};
+/// use tollgate_http::{KeyBy, Limit, RateLimitLayer, WhenNoKey};
+///
+/// let limiter = Limiter::builder(Quota::per_hour(1000)).build()?;
+/// let limit = Limit::new("per-key", limiter, KeyBy::header("x-api-key"))
+///     .when_no_key(WhenNoKey::Deny);
+/// let builder = RateLimitLayer::builder().limit(limit);
+/// assert!(builder.warnings()[0].to_string().contains("any client can invent"));
+/// # Ok::<(), tollgate::ConfigError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Warning {
+    /// A limit tells clients apart by nothing but what a client can invent: a header, a query
+    /// parameter, a path.
+    InventedKey {
+        /// The name of the limit.
+        limit: String,
+        /// What can be invented, such as "header `x-api-key`".
+        key: String,
+    },
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::InventedKey { limit, key } => write!(
+                f,
+                "limit {limit:?} counts by {key}, which any client can invent: each invented one has a new \
+                 quota, and enough of them leave no place for others; say which are known with `.known(...)`, \
+                 name paths with `KeyBy::path_templates`, or add the address with `.and(KeyBy::peer())`"
+            ),
+        }
+    }
+}

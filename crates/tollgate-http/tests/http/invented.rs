@@ -1,0 +1,195 @@
+//! Keys that clients make up: who is trusted, what is warned of, what a full limiter says.
+
+use super::site::{Running, Site, from, site};
+use std::fs;
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tollgate::{Decision, DecisionParts, Limiter, Outcome, Quota, Source, Tick};
+use tollgate_http::settings::LimitSettings;
+use tollgate_http::{AsyncLimiter, Key, KeyBy, KnownKeys, Limit, RateLimitLayer, Reason, WhenNoKey};
+
+/// A limiter of a thousand keys, ten requests an hour for each.
+fn thousand(site: &Site, by: KeyBy) -> Limit {
+    let limiter = Limiter::builder(Quota::per_hour(10)).clock(&site.clock).max_keys(1000).build().unwrap();
+    Limit::new("per-key", limiter, by).when_no_key(WhenNoKey::Deny)
+}
+
+/// Sends a request with each of a thousand made-up keys from one address.
+fn invent(running: &Running) {
+    for number in 0..1000 {
+        let _ = running.status(from("203.0.113.66", "/", &[("x-api-key", &format!("made-up-{number}"))]));
+    }
+}
+
+#[test]
+fn a_thousand_made_up_keys_lock_nobody_out() {
+    let site = site();
+    let known = KeyBy::header("x-api-key").known(KnownKeys::list(["customer"]));
+    let limit = thousand(&site, known.or(KeyBy::peer()));
+    let running = site.limit(limit).run();
+    invent(&running);
+    // The inventor is one client: its address.
+    let inventor = from("203.0.113.66", "/", &[("x-api-key", "another")]);
+    let refused = running.send(inventor);
+    assert_eq!((refused.status.as_u16(), refused.header("retry-after")), (429, Some("360")));
+    assert_eq!(refused.json().get("max_keys"), None);
+    assert_eq!(running.status(from("192.0.2.1", "/", &[])), 200);
+    assert_eq!(running.status(from("203.0.113.66", "/", &[("x-api-key", "customer")])), 200);
+}
+
+#[test]
+fn a_full_limiter_says_what_is_known_and_is_told_apart() {
+    let reasons = Arc::new(Mutex::new(Vec::new()));
+    let site = site();
+    let limit = thousand(&site, KeyBy::header("x-api-key").or(KeyBy::peer()));
+    let heard = Arc::clone(&reasons);
+    let site = site.limit(limit);
+    let running = site.with(|it| it.on_decision(move |it| heard.lock().unwrap().push(it.reason()))).run();
+    invent(&running);
+    let refused = running.send(from("192.0.2.1", "/", &[]));
+    assert_eq!((refused.status.as_u16(), refused.header("retry-after")), (429, None));
+    let problem = refused.json();
+    assert_eq!((&problem["error"], &problem["limit"]), (&"capacity_reduced".into(), &"per-key".into()));
+    assert_eq!(problem["max_keys"], 1000);
+    let detail = problem["detail"].as_str().unwrap();
+    assert!(detail.contains("no room for a new client: all 1000 places are taken"), "{detail}");
+    // A key that has a place is not affected, and is refused for its own quota.
+    let known = || from("203.0.113.66", "/", &[("x-api-key", "made-up-0")]);
+    let statuses: Vec<u16> = (0..10).map(|_| running.status(known())).collect();
+    assert_eq!(statuses, [200, 200, 200, 200, 200, 200, 200, 200, 200, 429]);
+    let reasons = reasons.lock().unwrap();
+    assert_eq!(reasons[..1000], [None; 1000]);
+    assert_eq!((reasons[1000], reasons[1010]), (Some(Reason::Full), Some(Reason::Quota)));
+}
+
+/// A limiter on another machine that does not answer, so that all are refused.
+struct Away;
+
+impl AsyncLimiter for Away {
+    fn check_n<'a>(&'a self, _: &'a Key, cost: u64) -> Pin<Box<dyn Future<Output = Decision> + Send + 'a>> {
+        let answer = Decision::from(DecisionParts {
+            outcome: Outcome::Denied,
+            cost,
+            capacity: 9,
+            remaining: 0,
+            wait: None,
+            reset_after: Duration::ZERO,
+            refill_after: Duration::ZERO,
+            at: Tick::ZERO,
+            source: Source::Policy,
+        });
+        Box::pin(std::future::ready(answer))
+    }
+
+    fn refund<'a>(&'a self, _: &'a Key, _: &'a Decision) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
+        Box::pin(std::future::ready(()))
+    }
+
+    fn quota(&self) -> Quota {
+        Quota::per_hour(9)
+    }
+}
+
+#[test]
+fn a_shared_limit_that_cannot_be_checked_is_not_called_full() {
+    let limit = Limit::shared("a", Away, KeyBy::peer()).when_no_key(WhenNoKey::Deny);
+    let refused = site().limit(limit).run_shared().send(from("192.0.2.1", "/", &[]));
+    assert_eq!((refused.status.as_u16(), refused.header("retry-after")), (429, None));
+    let problem = refused.json();
+    assert_eq!((&problem["error"], problem.get("max_keys")), (&"capacity_reduced".into(), None));
+    assert_eq!(problem["detail"], "rate limit \"a\" can't be checked at present: retry later");
+}
+
+fn scratch(name: &str, text: &str) -> String {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    fs::write(&path, text).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn keys_are_known_by_a_list_a_file_or_a_function() {
+    let file = scratch("known-keys", "# customers\n\n  one \r\ntwo\n");
+    let ways = [
+        KnownKeys::list(["one", "two"]),
+        KnownKeys::file(file),
+        KnownKeys::from_fn(|key| key == b"one" || key == b"two"),
+    ];
+    for keys in ways {
+        let way = format!("{keys:?}");
+        let running = site().hourly(KeyBy::api_key("x-api-key", "key").known(keys));
+        let status = |key: &str| running.status(from("", "/", &[("x-api-key", key)]));
+        assert_eq!(
+            ["one", "two", "one", "three", "#", "# customers"].map(status),
+            [200, 200, 429, 403, 403, 403]
+        );
+        assert_eq!(running.status(from("", "/?key=two", &[])), 429, "{way}");
+        assert!(!way.contains("one"), "keys are secrets: {way}");
+    }
+}
+
+#[test]
+fn known_keys_that_cannot_work_are_refused() {
+    let refused = |by: KeyBy| {
+        let limit = Limit::new("a", Limiter::builder(Quota::per_hour(1)).build().unwrap(), by);
+        let limit = limit.when_no_key(WhenNoKey::Deny);
+        RateLimitLayer::builder().limit(limit).build().unwrap_err().to_string()
+    };
+    let header = || KeyBy::header("x-api-key");
+    let empty = scratch("no-keys", "# nobody\n");
+    let endless = header().known(KnownKeys::file("/dev/zero"));
+    assert!(
+        cfg!(not(unix)) || refused(endless).contains("the file `/dev/zero` is larger than 64 MiB: expected")
+    );
+    let table = [
+        (header().known(KnownKeys::list([""; 0])), "known keys: the list has 0 keys".to_owned()),
+        (header().known(KnownKeys::file(&empty)), format!("known keys: the file `{empty}` has 0 keys")),
+        (header().known(KnownKeys::file("/nowhere")), "the file `/nowhere` cannot be read (".to_owned()),
+        (KeyBy::peer().known(KnownKeys::list(["a"])), "`.known(...)` after peer/64: expected".to_owned()),
+        (header().or(header()).known(KnownKeys::list(["a"])), "after or([header(x-api-key), ".to_owned()),
+    ];
+    for (by, part) in table {
+        let message = refused(by);
+        assert!(message.contains(&part), "{message}");
+    }
+    let limits = vec!["per-key=1/h by header x-api-key known /nowhere or ip".parse().unwrap()];
+    let message = LimitSettings { limits, ..LimitSettings::default() }.builder().unwrap_err().to_string();
+    assert!(
+        message.starts_with("limit `per-key`: known keys: the file `/nowhere` cannot be read"),
+        "{message}"
+    );
+}
+
+#[test]
+fn a_limit_by_what_anyone_can_invent_is_warned_of() {
+    let warned = |by: KeyBy| {
+        let limit = Limit::new("a", Limiter::builder(Quota::per_hour(1)).build().unwrap(), by);
+        RateLimitLayer::builder().limit(limit).warnings().iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let header = || KeyBy::header("x-api-key");
+    for (by, key) in [
+        (header(), "header `x-api-key`"),
+        (header().or(KeyBy::peer()), "header `x-api-key`"),
+        (KeyBy::query("key"), "query parameter `key`"),
+        (KeyBy::api_key("k", "q"), "header `k` or query parameter `q`"),
+        (header().and(KeyBy::path()), "header `x-api-key` and path"),
+        (KeyBy::path(), "path"),
+    ] {
+        let found = format!("{by:?}");
+        let warnings = warned(by);
+        let expected = format!("limit \"a\" counts by {key}, which any client can invent");
+        assert!(warnings.len() == 1 && warnings[0].starts_with(&expected), "{found}: {warnings:?}");
+    }
+    for by in [
+        KeyBy::peer(),
+        header().and(KeyBy::peer()),
+        KeyBy::peer().and(KeyBy::path()),
+        header().known(KnownKeys::list(["a"])).or(KeyBy::peer()),
+        KeyBy::path_templates(["/users/{id}"]),
+        KeyBy::extension(|user: &u64| Some((*user).into())),
+    ] {
+        let found = format!("{by:?}");
+        assert!(warned(by).is_empty(), "{found}");
+    }
+}
