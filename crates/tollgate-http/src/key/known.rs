@@ -48,8 +48,8 @@ impl KnownKeys {
     /// lines that begin with `#` are skipped. The file is read once, now: build the layer anew to
     /// read it again, or look keys up with [`from_fn`](Self::from_fn).
     ///
-    /// A file that cannot be read, has no key, or is larger than 64 MiB, is refused when the layer is
-    /// built.
+    /// A file that cannot be read, has no key, or is larger than 64 MiB, is refused when the layer
+    /// is built.
     ///
     /// ```
     /// # use tollgate_http::KnownKeys;
