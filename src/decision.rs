@@ -300,7 +300,8 @@ impl Decision {
     /// request is after [`Tick::MAX`].
     ///
     /// The turn is charged, so a caller that gives up before it leaves a gap in which nobody
-    /// starts. For callers that may give up, see [`Algorithm::LeakyQueue`](crate::Algorithm::LeakyQueue).
+    /// starts. For callers that may give up, see
+    /// [`Algorithm::LeakyQueue`](crate::Algorithm::LeakyQueue).
     ///
     /// ```
     /// # use std::time::Duration;

@@ -11,8 +11,8 @@
 //!
 //! A waiter that lost its place because it stood still comes back to it as soon as it is polled.
 //!
-//! Whoever is asked to leave, by an error or by being dropped, leaves by `Waiter`'s drop, which
-//! calls the next one. Nothing is awaited between the charge and the end of the future, so a charge
+//! A waiter that ends by an error, or is dropped, leaves by `Waiter`'s drop, which calls the next
+//! one. Nothing is awaited between the charge and the end of the future, so a charge
 //! is never lost with a future that is dropped (but for limits that take time to answer).
 
 use crate::error::WaitError;

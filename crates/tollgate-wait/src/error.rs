@@ -9,7 +9,7 @@ pub enum WaitError {
     /// The turn cannot come in time. It is said at once, before any waiting.
     #[error("the wait would take {wait:?} at least, and at most {max_wait:?} is allowed; come back later")]
     TooLong {
-        /// How long the wait would take if nobody who waits now leaves.
+        /// How long the wait would take if none of the present waiters leaves.
         wait: Duration,
         /// The longest wait that the caller allowed.
         max_wait: Duration,

@@ -35,7 +35,8 @@
 //! - *Deadlines.* A wait that cannot end in time is refused at once, without a charge, with how
 //!   long it would take ([`WaitError::TooLong`]); a cost above the capacity is refused as
 //!   [`WaitError::Never`].
-//! - *One charge.* The [`Turn`] that a wait gives is the decision of its charge. Do not check again.
+//! - *One charge.* The [`Turn`] that a wait gives is the decision of its charge. Do not check
+//!   again.
 //! - *A forgotten waiter blocks nobody for long.* One that does not act when its turn has come (its
 //!   task is not run, its future was leaked) delays those behind it by no more than
 //!   [`patience`](WaitSettings::patience). If it is polled later, it has its place again.

@@ -38,8 +38,8 @@ pub(crate) enum Joined<'l> {
 impl Lines {
     /// How many wait, for all keys together.
     pub(crate) fn waiting(&self) -> usize {
-        // ORDERING: relaxed: a count that publishes nothing. Who reads 0 has come before those who
-        // join at the same time.
+        // ORDERING: relaxed: a count that publishes nothing. A caller that reads 0 has come before
+        // those that join at the same time.
         self.waiting.load(Relaxed)
     }
 

@@ -167,8 +167,8 @@ impl<L, S> WaitQueues<L, S> {
     /// # Errors
     ///
     /// [`WaitError::TooLong`], at once, if it would take longer than `max_wait`;
-    /// [`WaitError::Expired`], after `max_wait`, if others took tokens without waiting; and those of
-    /// [`until_n`](Self::until_n).
+    /// [`WaitError::Expired`], after `max_wait`, if others took tokens without waiting; and those
+    /// of [`until_n`](Self::until_n).
     ///
     /// # Progress
     ///
@@ -178,7 +178,8 @@ impl<L, S> WaitQueues<L, S> {
     /// # use std::time::Duration;
     /// # use tollgate::{Clock, Limiter, Quota};
     /// # use tollgate_wait::{WaitError, WaitQueues};
-    /// # let limiter: Limiter<str> = Limiter::builder(Quota::per_second(5)).clock(Clock::manual()).build()?;
+    /// # let builder = Limiter::builder(Quota::per_second(5)).clock(Clock::manual());
+    /// # let limiter: Limiter<str> = builder.build()?;
     /// # let queues = WaitQueues::with_sleep(limiter, |_| std::future::pending());
     /// # pollster::block_on(async {
     /// queues.until_n("alice", 5).await?;

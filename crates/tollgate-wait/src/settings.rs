@@ -8,7 +8,8 @@ use std::time::Duration;
 /// use std::time::Duration;
 /// use tollgate_wait::WaitSettings;
 ///
-/// let settings = WaitSettings::default().max_waiters_per_key(100).patience(Duration::from_secs(1));
+/// let patience = Duration::from_secs(1);
+/// let settings = WaitSettings::default().max_waiters_per_key(100).patience(patience);
 /// # let _ = settings;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

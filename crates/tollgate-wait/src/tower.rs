@@ -34,7 +34,8 @@ use tower_service::Service;
 /// # let sleep = tokio::time::sleep;
 /// let queues = Arc::new(WaitQueues::with_sleep(limiter, sleep));
 /// // Requests are names of hosts here; each costs a token of its host.
-/// let layer = WaitLayer::new(queues, |host: &String| (host.clone(), 1)).max_wait(Duration::from_secs(2));
+/// let layer = WaitLayer::new(queues, |host: &String| (host.clone(), 1));
+/// let layer = layer.max_wait(Duration::from_secs(2));
 /// let mut service = layer.layer(service_fn(call));
 /// service.ready().await?.call("api.example.com".to_owned()).await?;
 /// # Ok(())
