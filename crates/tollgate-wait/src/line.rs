@@ -5,8 +5,8 @@
 //! 1. Tickets ascend from the first waiter to the last. A waiter that has lost its place comes back
 //!    to where its ticket belongs, so nobody who came later is before it.
 //! 2. A waiter that becomes the first has been *called* before the line is seen again: its last
-//!    act is new, it does not sleep, and its waker is in the caller's hands. (One that comes back to
-//!    the first place acts itself.)
+//!    act is new, it does not sleep, and its waker is in the caller's hands. (One that comes back
+//!    to the first place acts itself.)
 //! 3. The first waiter loses its place only to a waiter that has seen it stand still: its last act
 //!    is the one of the [`First`] that the waiter was told, a sleep of the first and the patience
 //!    ago. No two acts of a line have one number.
