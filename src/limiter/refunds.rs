@@ -26,8 +26,9 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// as its charge took. This happens if the charge was made during the same clear and wiped by
     /// it, or if others have meanwhile charged exactly what was wiped.
     ///
-    /// A refund wakes nobody and hands no turn on. Callers that wait and may give up take the queues
-    /// of [`tollgate-wait`](https://docs.rs/tollgate-wait): they charge a caller when it goes.
+    /// A refund wakes nobody and hands no turn on. Callers that wait and may give up take the
+    /// queues of [`tollgate-wait`](https://docs.rs/tollgate-wait): they charge a caller when it
+    /// goes.
     ///
     /// # Progress
     ///
