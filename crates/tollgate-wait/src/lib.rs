@@ -60,7 +60,7 @@
 //!
 //! The crate names no runtime. [`WaitQueues::with_sleep`] takes what sleeps, for example
 //! `tokio::time::sleep` or a function that makes an `async_io::Timer`; with the feature `tokio`,
-//! [`WaitQueues::new`] chooses tokio's. Threads wait by
+//! `WaitQueues::new` chooses tokio's. Threads wait by
 //! [`block_until_ready`](WaitQueues::block_until_ready), which needs no sleeper.
 //!
 //! # How it works
@@ -78,7 +78,7 @@
 //!
 //! None is on by default.
 //!
-//! - `tokio`: [`WaitQueues::new`] and [`WaitQueue::new`] sleep by tokio's timer.
+//! - `tokio`: `WaitQueues::new` and `WaitQueue::new` sleep by tokio's timer.
 //! - `stream`: streams and sinks at the pace of a limit.
 //! - `tower`: a layer whose service waits before it calls the service inside.
 
