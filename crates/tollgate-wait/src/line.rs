@@ -10,8 +10,11 @@
 //! 3. The first waiter loses its place only to a waiter that has seen it stand still: its last act
 //!    is the one of the [`First`] that the waiter was told, a sleep of the first and the patience
 //!    ago. No two acts of a line have one number.
+//! 4. No waker is cloned, dropped or woken here: that is code of the user, which may drop another
+//!    waiter, and the caller holds the lock. Wakers are swapped, and handed to the caller.
 
 use std::collections::VecDeque;
+use std::mem;
 use std::task::Waker;
 use std::time::Duration;
 
@@ -20,13 +23,13 @@ pub(crate) type Ticket = u64;
 
 #[derive(Debug, Default)]
 pub(crate) struct Line {
-    waiters: VecDeque<Waiter>,
+    waiters: VecDeque<Entry>,
     /// The number of the last act of any waiter.
     acts: u64,
 }
 
 #[derive(Debug)]
-struct Waiter {
+pub(crate) struct Entry {
     ticket: Ticket,
     cost: u64,
     /// What wakes it, once it has been polled.
@@ -35,6 +38,14 @@ struct Waiter {
     act: u64,
     /// How long it sleeps since its last act.
     sleeps: Duration,
+}
+
+/// A waiter that is out of the line.
+pub(crate) struct Removed {
+    /// To be dropped without the lock.
+    pub(crate) entry: Entry,
+    /// What wakes the waiter that has become the first.
+    pub(crate) calls: Option<Waker>,
 }
 
 /// Where a waiter stands.
@@ -75,20 +86,17 @@ impl Line {
     pub(crate) fn join(&mut self, ticket: Ticket, cost: u64) {
         let at = self.waiters.partition_point(|other| other.ticket < ticket);
         self.acts += 1;
-        self.waiters.insert(at, Waiter { ticket, cost, waker: None, act: self.acts, sleeps: Duration::ZERO });
+        self.waiters.insert(at, Entry { ticket, cost, waker: None, act: self.acts, sleeps: Duration::ZERO });
     }
 
-    /// Where the waiter of `ticket` stands. If it is not the first, `waker` will tell it when it
-    /// is, and when it has lost its place.
-    pub(crate) fn look(&mut self, ticket: Ticket, waker: &Waker) -> Place {
+    /// Where the waiter of `ticket` stands. If it is not the first, `waker` will tell it when it is;
+    /// the waker that it replaces is put in its place.
+    pub(crate) fn look(&mut self, ticket: Ticket, waker: &mut Option<Waker>) -> Place {
         let Some(at) = self.find(ticket) else { return Place::Lost };
         if at == 0 {
             return Place::First;
         }
-        match &mut self.waiters[at].waker {
-            Some(known) => known.clone_from(waker),
-            unknown => *unknown = Some(waker.clone()),
-        }
+        mem::swap(&mut self.waiters[at].waker, waker);
         let cost = self.waiters.range(1..=at).fold(0, |sum: u64, waiter| sum.saturating_add(waiter.cost));
         Place::Behind { first: self.first(), cost }
     }
@@ -102,21 +110,20 @@ impl Line {
         }
     }
 
-    /// Removes the waiter of `ticket`. Returns whether it was there, and who is to be woken.
-    pub(crate) fn leave(&mut self, ticket: Ticket) -> (bool, Option<Waker>) {
-        let Some(at) = self.find(ticket) else { return (false, None) };
-        self.waiters.remove(at);
-        (true, if at == 0 { self.call() } else { None })
+    /// Removes the waiter of `ticket`, if it is there.
+    pub(crate) fn leave(&mut self, ticket: Ticket) -> Option<Removed> {
+        let at = self.find(ticket)?;
+        let entry = self.waiters.remove(at)?;
+        Some(Removed { entry, calls: if at == 0 { self.call() } else { None } })
     }
 
-    /// Removes the first waiter if it has not acted since `seen`. Returns whether it has been
-    /// removed, and who is to be woken: the new first.
-    pub(crate) fn pass_over(&mut self, seen: First) -> (bool, Option<Waker>) {
+    /// Removes the first waiter if it has not acted since `seen`.
+    pub(crate) fn pass_over(&mut self, seen: First) -> Option<Removed> {
         if self.waiters.is_empty() || self.first() != seen {
-            return (false, None);
+            return None;
         }
-        self.waiters.pop_front();
-        (true, self.call())
+        let entry = self.waiters.pop_front()?;
+        Some(Removed { entry, calls: self.call() })
     }
 
     /// Calls the waiter that has become the first.
@@ -129,7 +136,7 @@ impl Line {
     }
 
     fn first(&self) -> First {
-        let Waiter { ticket, act, sleeps, .. } = self.waiters[0];
+        let Entry { ticket, act, sleeps, .. } = self.waiters[0];
         First { ticket, act, sleeps }
     }
 

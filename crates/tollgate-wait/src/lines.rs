@@ -1,10 +1,10 @@
 //! The lines of all keys that somebody waits for, behind one mutex.
 //!
 //! A line exists while it has waiters. The mutex is held for the functions of `line.rs` and for
-//! nothing else: who holds it never waits, wakes nobody and calls no code of the user.
+//! nothing else: its holder never waits, wakes nobody and calls no code of the user.
 
 use crate::error::WaitError;
-use crate::line::{First, Line, Place, Ticket};
+use crate::line::{First, Line, Place, Removed, Ticket};
 use crate::settings::WaitSettings;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -86,12 +86,11 @@ impl Lines {
         Ok(Joined::Waits(Waiter { lines: self, id, ticket, cost }))
     }
 
-    /// Changes a line by `change`, which says whether it has removed a waiter and who is to be
-    /// woken.
-    fn remove(&self, id: LineId, change: impl FnOnce(&mut Line) -> (bool, Option<Waker>)) {
+    /// Changes a line by `change`, which removes a waiter or nobody.
+    fn remove(&self, id: LineId, change: impl FnOnce(&mut Line) -> Option<Removed>) {
         let mut inner = self.lock();
         let Some(line) = inner.lines.get_mut(&id) else { return };
-        let (removed, wakes) = change(line);
+        let Some(removed) = change(line) else { return };
         if line.len() == 0 {
             inner.lines.remove(&id);
         }
@@ -99,12 +98,13 @@ impl Lines {
         if inner.lines.is_empty() && inner.lines.capacity() > 1_024 {
             inner.lines.shrink_to_fit();
         }
-        if removed {
-            // ORDERING: relaxed: written under the mutex, which is held.
-            self.waiting.store(self.waiting.load(Relaxed) - 1, Relaxed);
-        }
+        // ORDERING: relaxed: written under the mutex, which is held.
+        self.waiting.store(self.waiting.load(Relaxed) - 1, Relaxed);
         drop(inner);
-        if let Some(waker) = wakes {
+        // Wakers are code of the user, which may drop another waiter.
+        let Removed { entry, calls } = removed;
+        drop(entry);
+        if let Some(waker) = calls {
             waker.wake();
         }
     }
@@ -136,8 +136,12 @@ impl Waiter<'_> {
 
     /// Where the waiter stands. `waker` will tell of a change if it is not the first.
     pub(crate) fn look(&self, waker: &Waker) -> Place {
+        let mut waker = Some(waker.clone());
         let mut inner = self.lines.lock();
-        inner.lines.get_mut(&self.id).map_or(Place::Lost, |line| line.look(self.ticket, waker))
+        let line = inner.lines.get_mut(&self.id);
+        let place = line.map_or(Place::Lost, |line| line.look(self.ticket, &mut waker));
+        drop(inner);
+        place
     }
 
     /// Notes that the waiter acts now and then sleeps for `sleeps`, if it is the first.

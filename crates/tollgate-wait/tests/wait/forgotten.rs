@@ -2,7 +2,11 @@
 
 use crate::simulation::{Simulation, Sleep, TaskId};
 use std::cell::RefCell;
+use std::future::Future;
+use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 use tollgate::{Quota, SingleLimiter, Tick};
 use tollgate_wait::{WaitQueue, WaitSettings};
@@ -155,4 +159,39 @@ fn a_waiter_whose_tokens_are_taken_by_others_keeps_its_place() {
         simulation.run_for(ms(2_000));
         assert_eq!(*starts.borrow(), [(0, ms(800)), (1, ms(1_000)), (2, ms(1_200))]);
     }
+}
+
+/// A waker whose last owner is the queue may own another waiter. Dropping it must not happen under
+/// the lock, which that waiter takes to leave.
+#[test]
+fn a_waker_that_owns_another_waiter_is_dropped_without_the_lock() {
+    type Held = Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>;
+    struct Owner(#[allow(dead_code)] Held);
+    impl Wake for Owner {
+        fn wake(self: Arc<Self>) {}
+    }
+
+    let limiter = SingleLimiter::builder(Quota::per_hour(1)).build().unwrap();
+    assert!(limiter.check().is_allowed());
+    let queue = Arc::new(WaitQueue::with_sleep(limiter, |_| std::future::pending()));
+    let wait = || {
+        let queue = Arc::clone(&queue);
+        let wait = async move {
+            let _turn = queue.until_ready().await;
+        };
+        let mut wait: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(wait);
+        assert!(wait.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        wait
+    };
+    let _first = wait();
+    let (mut replaced, mut dropped) = (wait(), wait());
+    for waiter in [&mut replaced, &mut dropped] {
+        let owner = Waker::from(Arc::new(Owner(Mutex::new(Some(wait())))));
+        assert!(waiter.as_mut().poll(&mut Context::from_waker(&owner)).is_pending());
+    }
+    assert_eq!(queue.waiting(), 5);
+    assert!(replaced.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    assert_eq!(queue.waiting(), 4);
+    drop(dropped);
+    assert_eq!(queue.waiting(), 2);
 }
