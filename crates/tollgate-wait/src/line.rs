@@ -89,8 +89,8 @@ impl Line {
         self.waiters.insert(at, Entry { ticket, cost, waker: None, act: self.acts, sleeps: Duration::ZERO });
     }
 
-    /// Where the waiter of `ticket` stands. If it is not the first, `waker` will tell it when it is;
-    /// the waker that it replaces is put in its place.
+    /// Where the waiter of `ticket` stands. If it is not the first, the line takes `waker`, which
+    /// will tell it when it is, and gives back the one that it had.
     pub(crate) fn look(&mut self, ticket: Ticket, waker: &mut Option<Waker>) -> Place {
         let Some(at) = self.find(ticket) else { return Place::Lost };
         if at == 0 {
