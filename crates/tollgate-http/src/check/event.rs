@@ -68,7 +68,7 @@ impl<'a> Event<'a> {
     ///     .limit(limit)
     ///     .on_decision(|event| {
     ///         if event.reason() == Some(Reason::Full) {
-    ///             println!("{} tracks as many clients as it may", event.limit());
+    ///             println!("{} tracks as many clients as it may", event.limit_name());
     ///         }
     ///     })
     ///     .build()?;

@@ -8,7 +8,7 @@
 use super::grpc;
 use super::seconds::{self, MAX_INTEGER};
 use crate::limit::compiled::CompiledLimit;
-use http::header::{Entry, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
+use http::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use smallvec::SmallVec;
 use std::io::Write;
 use tollgate::Decision;
@@ -58,21 +58,20 @@ impl Fields {
 
 /// Adds items to a header that is a list, and puts the whole list on one line.
 fn add_items(headers: &mut HeaderMap, name: &HeaderName, items: HeaderValue) {
-    let mut lines = match headers.entry(name) {
-        Entry::Occupied(lines) => lines,
-        Entry::Vacant(none) => {
-            none.insert(items);
-            return;
-        }
-    };
+    let was_there = headers.append(name, items);
+    if !was_there {
+        return;
+    }
     let mut list = Text::new();
-    for line in lines.iter().chain([&items]).filter(|line| !line.is_empty()) {
+    for line in headers.get_all(name).iter().filter(|line| !line.is_empty()) {
         if !list.is_empty() {
             list.extend_from_slice(b", ");
         }
         list.extend_from_slice(line.as_bytes());
     }
-    lines.insert(value(&list).unwrap_or(items));
+    if let Some(list) = value(&list) {
+        headers.insert(name, list);
+    }
 }
 
 /// Returns the seconds until this limit has more tokens, if it admitted a request and has too few
