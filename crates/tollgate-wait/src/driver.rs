@@ -59,7 +59,8 @@ where
     pub(crate) async fn run(&self) -> Result<Turn, WaitError> {
         // It takes nothing from anybody.
         if self.cost == 0 {
-            return Ok(Turn(self.limiter.check_n(self.key, 0).await));
+            let decision = self.limiter.check_n(self.key, 0).await;
+            return if decision.is_allowed() { Ok(Turn(decision)) } else { Err(WaitError::NoPlace) };
         }
         let waiter = match self.enter().await? {
             Entered::Admitted(decision) => return Ok(Turn(decision)),
@@ -119,7 +120,7 @@ where
     /// Asks at once if nobody waits; else, and if the answer is to wait, takes the last place.
     async fn enter(&self) -> Result<Entered<'_>, WaitError> {
         loop {
-            let seen = self.lines.cost(self.id);
+            let seen = self.lines.cost(self.id, self.settings.patience);
             let wait = match seen {
                 None => {
                     let decision = self.limiter.check_n(self.key, self.cost).await;
@@ -130,7 +131,9 @@ where
                 }
                 Some(before) => self.wait_behind(before).await?,
             };
-            if let Some(max_wait) = self.max_wait.filter(|max_wait| wait > *max_wait) {
+            // A wait of zero passes nobody, also while the first is about to go.
+            let is_late = |max_wait: &Duration| wait > *max_wait || max_wait.is_zero() && seen.is_some();
+            if let Some(max_wait) = self.max_wait.filter(is_late) {
                 return Err(WaitError::TooLong { wait, max_wait });
             }
             // Who joins meanwhile makes the wait longer, so it is computed again: each time for
@@ -141,8 +144,8 @@ where
         }
     }
 
-    /// How long a caller waits behind others that will take `before` tokens. Exact for buckets;
-    /// for windows and logs no less than that.
+    /// How long a caller waits behind others that will take `before` tokens. Exact for buckets; an
+    /// estimate for windows and logs, which give many tokens at once.
     async fn wait_behind(&self, before: u64) -> Result<Duration, WaitError> {
         let capacity = self.limiter.quota(self.key).capacity();
         if self.cost > capacity {

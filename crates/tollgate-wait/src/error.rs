@@ -7,16 +7,18 @@ use std::time::Duration;
 #[non_exhaustive]
 pub enum WaitError {
     /// The turn cannot come in time. It is said at once, before any waiting.
-    #[error("the wait would take {wait:?} at least, and at most {max_wait:?} is allowed; come back later")]
+    #[error("the wait would take {wait:?}, and at most {max_wait:?} is allowed; come back later")]
     TooLong {
-        /// How long the wait would take if none of the present waiters leaves.
+        /// How long the wait would take if none of the present waiters leaves: exact for buckets,
+        /// an estimate for windows and logs.
         wait: Duration,
         /// The longest wait that the caller allowed.
         max_wait: Duration,
     },
 
-    /// The time was over before the turn came, because others took tokens meanwhile.
-    #[error("the turn did not come within {max_wait:?}: others took tokens without waiting")]
+    /// The time was over before the turn came: others took tokens without waiting, or the turn was
+    /// late (by jitter, a first waiter that stood still, or the estimate of a window or log).
+    #[error("the turn did not come within {max_wait:?}; come back later, or allow a longer wait")]
     Expired {
         /// The longest wait that the caller allowed.
         max_wait: Duration,
@@ -44,7 +46,11 @@ pub enum WaitError {
         for_key: bool,
     },
 
-    /// The limiter has no place for this key and cannot say when it will have one.
-    #[error("the limiter is full of other keys; raise its `max_keys`, or choose another `WhenFull`")]
+    /// The limiter has no place for this key, or a shared one has no answer from its store, and it
+    /// cannot say when to come back.
+    #[error(
+        "the limiter tells no time to come back: it is full of other keys (raise its `max_keys`, or choose \
+         another `WhenFull`), or its store is away"
+    )]
     NoPlace,
 }

@@ -34,12 +34,13 @@
 //!   asked just when the future was dropped.)
 //! - *Deadlines.* A wait that cannot end in time is refused at once, without a charge, with how
 //!   long it would take ([`WaitError::TooLong`]); a cost above the capacity is refused as
-//!   [`WaitError::Never`].
+//!   [`WaitError::Never`]. The time is exact for buckets, and an estimate for windows and logs.
 //! - *One charge.* The [`Turn`] that a wait gives is the decision of its charge. Do not check
 //!   again.
 //! - *A forgotten waiter blocks nobody for long.* One that does not act when its turn has come (its
 //!   task is not run, its future was leaked) delays those behind it by no more than
-//!   [`patience`](WaitSettings::patience). If it is polled later, it has its place again.
+//!   [`patience`](WaitSettings::patience) after the sleep that it had begun. If it is polled later,
+//!   it has its place again.
 //! - *Bounded memory.* A key has a queue only while somebody waits for it.
 //!   [`max_waiters`](WaitSettings::max_waiters) bounds all of them together, and
 //!   [`max_waiters_per_key`](WaitSettings::max_waiters_per_key) one queue.
@@ -50,6 +51,10 @@
 //! - *Checks do not queue.* Who calls [`Limiter::check`](tollgate::Limiter::check) may take a token
 //!   before a waiter. [`until_n_within`](WaitQueues::until_n_within) with a wait of zero respects
 //!   the queue: it is admitted at once, or refused.
+//! - *Tokens that come back wake nobody.* The first sleeps for the time that it was told. A refund,
+//!   a reset or a larger quota counts when it asks again.
+//! - *A leaky queue does not wait.* [`LeakyQueue`](tollgate::Algorithm::LeakyQueue) admits requests
+//!   before they may start. Take a token bucket or a leaky bucket here.
 //! - *A queue is of one process.* Waiters for a shared limit are in order on each machine; the
 //!   store decides between machines.
 //! - *A timer is not exact.* With a burst of 1, each grant starts the time to the next one, so the
@@ -71,7 +76,7 @@
 //! if it goes off and the first has not acted since it was set, the first is out of the line until
 //! it is polled.
 //!
-//! The lines are behind one mutex, which is held for some instructions and never while the limiter
+//! The lines are behind one mutex, which is held for steps over one line and never while the limiter
 //! is asked or a waiter is woken. While nobody waits at all, it is not taken: a wait is a check.
 //!
 //! # Features

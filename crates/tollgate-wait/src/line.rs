@@ -5,18 +5,20 @@
 //! 1. Tickets ascend from the first waiter to the last. A waiter that has lost its place comes back
 //!    to where its ticket belongs, so nobody who came later is before it.
 //! 2. A waiter that becomes the first has been *called* before the line is seen again: its last
-//!    act is new, it does not sleep, and its waker is in the caller's hands. (One that comes back
-//!    to the first place acts itself.)
-//! 3. The first waiter loses its place only to a waiter that has seen it stand still: its last act
-//!    is the one of the [`First`] that the waiter was told, a sleep of the first and the patience
-//!    ago. No two acts of a line have one number.
+//!    act is new, it does not sleep, and its waker is in the caller's hands. One that comes back to
+//!    the first place acts itself. One that was first before and sleeps until it may be admitted
+//!    has no waker here: it sleeps on.
+//! 3. The first waiter loses its place only if it stands still: its last act is the one of the
+//!    [`First`] that another waiter was told, a sleep of the first and the patience ago; or the
+//!    system's clock says that the act is older than both. No two acts of a line have one number.
+//!    (The clock alone would not do: under a runtime whose time is paused it stands still.)
 //! 4. No waker is cloned, dropped or woken here: that is code of the user, which may drop another
 //!    waiter, and the caller holds the lock. Wakers are swapped, and handed to the caller.
 
 use std::collections::VecDeque;
 use std::mem;
 use std::task::Waker;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A waiter's number. They are given once.
 pub(crate) type Ticket = u64;
@@ -36,7 +38,9 @@ pub(crate) struct Entry {
     waker: Option<Waker>,
     /// The number of its last act: it came, was called, or asked the limiter.
     act: u64,
-    /// How long it sleeps since its last act.
+    /// When that was.
+    acted: Instant,
+    /// How long it sleeps since then.
     sleeps: Duration,
 }
 
@@ -49,7 +53,7 @@ pub(crate) struct Removed {
 }
 
 /// Where a waiter stands.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) enum Place {
     /// It may ask the limiter.
     First,
@@ -64,7 +68,7 @@ pub(crate) enum Place {
 }
 
 /// What a waiter knows of the first one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct First {
     ticket: Ticket,
     act: u64,
@@ -86,7 +90,8 @@ impl Line {
     pub(crate) fn join(&mut self, ticket: Ticket, cost: u64) {
         let at = self.waiters.partition_point(|other| other.ticket < ticket);
         self.acts += 1;
-        self.waiters.insert(at, Entry { ticket, cost, waker: None, act: self.acts, sleeps: Duration::ZERO });
+        let (act, acted, sleeps) = (self.acts, Instant::now(), Duration::ZERO);
+        self.waiters.insert(at, Entry { ticket, cost, waker: None, act, acted, sleeps });
     }
 
     /// Where the waiter of `ticket` stands. If it is not the first, the line takes `waker`, which
@@ -106,6 +111,7 @@ impl Line {
         if let Some(first) = self.waiters.front_mut().filter(|first| first.ticket == ticket) {
             self.acts += 1;
             first.act = self.acts;
+            first.acted = Instant::now();
             first.sleeps = sleeps;
         }
     }
@@ -119,7 +125,16 @@ impl Line {
 
     /// Removes the first waiter if it has not acted since `seen`.
     pub(crate) fn pass_over(&mut self, seen: First) -> Option<Removed> {
-        if self.waiters.is_empty() || self.first() != seen {
+        self.remove_first_if(|first| (first.ticket, first.act) == (seen.ticket, seen.act))
+    }
+
+    /// Removes the first waiter if it ought to have acted more than `patience` ago.
+    pub(crate) fn pass_over_late(&mut self, patience: Duration) -> Option<Removed> {
+        self.remove_first_if(|first| first.acted.elapsed() > first.sleeps.saturating_add(patience))
+    }
+
+    fn remove_first_if(&mut self, stands_still: impl FnOnce(&Entry) -> bool) -> Option<Removed> {
+        if !stands_still(self.waiters.front()?) {
             return None;
         }
         let entry = self.waiters.pop_front()?;
@@ -131,8 +146,10 @@ impl Line {
         let first = self.waiters.front_mut()?;
         self.acts += 1;
         first.act = self.acts;
+        let waker = first.waker.take()?;
+        first.acted = Instant::now();
         first.sleeps = Duration::ZERO;
-        first.waker.take()
+        Some(waker)
     }
 
     fn first(&self) -> First {

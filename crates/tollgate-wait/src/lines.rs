@@ -48,11 +48,13 @@ impl Lines {
         self.lock().lines.len()
     }
 
-    /// What those who wait in the line will take, in tokens. `None` if nobody waits.
-    pub(crate) fn cost(&self, id: LineId) -> Option<u64> {
+    /// What those who wait in the line will take, in tokens. `None` if nobody waits. A first waiter
+    /// that is late by more than `patience` is not counted: it has lost its place.
+    pub(crate) fn cost(&self, id: LineId, patience: Duration) -> Option<u64> {
         if self.waiting() == 0 {
             return None;
         }
+        self.remove(id, |line| line.pass_over_late(patience));
         self.lock().lines.get(&id).map(Line::cost)
     }
 

@@ -58,7 +58,8 @@ impl<L> WaitQueues<L, ()> {
 }
 
 impl<L, S> WaitQueues<L, S> {
-    /// Queues before `limiter`. `sleep` makes a future that is ready after the time it is given.
+    /// Queues before `limiter`. `sleep` makes a future that is ready after the time it is given,
+    /// which may be as long as [`Duration::MAX`].
     ///
     /// ```
     /// # use std::time::Duration;
@@ -167,8 +168,9 @@ impl<L, S> WaitQueues<L, S> {
     /// # Errors
     ///
     /// [`WaitError::TooLong`], at once, if it would take longer than `max_wait`;
-    /// [`WaitError::Expired`], after `max_wait`, if others took tokens without waiting; and those
-    /// of [`until_n`](Self::until_n).
+    /// [`WaitError::Expired`], after `max_wait`, if the turn was late or others took tokens without
+    /// waiting; and those of [`until_n`](Self::until_n). A shared limit that is asked just when the
+    /// time is over may take its deadline longer.
     ///
     /// # Progress
     ///

@@ -57,7 +57,8 @@ impl WaitSettings {
     }
 
     /// Adds a random time from zero to `jitter` to each sleep of the first waiter, so that many
-    /// processes with one limit do not call at the same instant. Zero by default.
+    /// processes with one limit do not call at the same instant. Zero by default. A wait that is
+    /// accepted as just in time may expire by it.
     #[must_use]
     pub fn jitter(self, jitter: Duration) -> Self {
         Self { jitter, ..self }

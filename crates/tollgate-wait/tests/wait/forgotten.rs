@@ -195,3 +195,54 @@ fn a_waker_that_owns_another_waiter_is_dropped_without_the_lock() {
     drop(dropped);
     assert_eq!(queue.waiting(), 2);
 }
+
+/// A costly waiter that slept as the first, and was put back by one that returned to its place,
+/// sleeps on: it is not taken for one that stands still.
+#[test]
+fn a_waiter_that_sleeps_is_not_passed_because_another_came_back() {
+    let mut simulation = Simulation::new(8);
+    let limiter = SingleLimiter::builder(Quota::per_second(1).burst(10)).clock(simulation.clock.clone());
+    let limiter = limiter.build().unwrap();
+    assert!(limiter.check_n(10).is_allowed());
+    let queue = Rc::new(WaitQueue::with_sleep(limiter, simulation.sleeper()));
+    let starts = Starts::default();
+    let come = |simulation: &mut Simulation, caller, cost| {
+        let (queue, starts, clock) = (Rc::clone(&queue), Rc::clone(&starts), simulation.clock.clone());
+        let task = simulation.spawn(async move {
+            queue.until_n(cost).await.unwrap();
+            starts.borrow_mut().push((caller, clock.now().since(Tick::ZERO)));
+        });
+        simulation.settle();
+        task
+    };
+    let first = come(&mut simulation, 0, 1);
+    come(&mut simulation, 1, 1);
+    come(&mut simulation, 2, 10);
+    let stalled = simulation.stall(first);
+    simulation.run_for(ms(2_500));
+    assert_eq!(*starts.borrow(), [(1, ms(2_000))], "the second went, and the costly one is the first");
+    simulation.go_on(first, stalled);
+    simulation.settle();
+    for caller in 3..6 {
+        come(&mut simulation, caller, 1);
+    }
+    simulation.run_for(ms(20_000));
+    let order: Vec<_> = starts.borrow().iter().map(|(caller, _)| *caller).collect();
+    assert_eq!(order, [1, 0, 2, 3, 4, 5]);
+}
+
+/// Callers that wait for less than the patience pass a leaked one, too: by the system's clock.
+#[test]
+fn short_waits_pass_a_leaked_waiter() {
+    let limiter = SingleLimiter::builder(Quota::per_second(1_000).burst(1)).build().unwrap();
+    let settings = WaitSettings::default().patience(ms(20));
+    let queue = WaitQueue::with_sleep(&limiter, |_| std::future::pending()).settings(settings);
+    assert!(limiter.check_n(1).is_allowed());
+    let mut first = Box::pin(queue.until_ready());
+    assert!(first.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    let begin = std::time::Instant::now();
+    while queue.block_until_n_within(1, ms(2)).is_err() {
+        assert!(begin.elapsed() < Duration::from_secs(20), "a leaked waiter blocks the key");
+    }
+    assert!(begin.elapsed() >= ms(15), "{:?}", begin.elapsed());
+}

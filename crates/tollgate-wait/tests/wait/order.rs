@@ -7,7 +7,7 @@ use std::future::Future;
 use std::rc::Rc;
 use std::time::Duration;
 use tollgate::{Algorithm, Limiter, Quota, WindowAlign};
-use tollgate_wait::WaitQueues;
+use tollgate_wait::{WaitQueues, WaitSettings};
 
 fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
@@ -21,7 +21,9 @@ fn queues(
     quota: Quota,
 ) -> Rc<WaitQueues<Limiter<u64>, impl Fn(Duration) -> Sleep + use<>>> {
     let limiter = Limiter::builder(quota).clock(simulation.clock.clone()).build().unwrap();
-    Rc::new(WaitQueues::with_sleep(limiter, simulation.sleeper()))
+    // Nobody is passed over by the system's clock here, however slow the machine is.
+    let settings = WaitSettings::default().patience(ms(3_600_000));
+    Rc::new(WaitQueues::with_sleep(limiter, simulation.sleeper()).settings(settings))
 }
 
 fn come<S, F>(
