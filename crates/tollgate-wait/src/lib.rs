@@ -76,8 +76,9 @@
 //! if it goes off and the first has not acted since it was set, the first is out of the line until
 //! it is polled.
 //!
-//! The lines are behind one mutex, which is held for steps over one line and never while the limiter
-//! is asked or a waiter is woken. While nobody waits at all, it is not taken: a wait is a check.
+//! The lines are behind one mutex, which is held for steps over one line and never while the
+//! limiter is asked or a waiter is woken. While nobody waits at all, it is not taken: a wait is a
+//! check.
 //!
 //! # Features
 //!
