@@ -19,26 +19,29 @@ type Starts = Rc<RefCell<Vec<(u64, Duration)>>>;
 
 type Queue = WaitQueue<SingleLimiter, Box<dyn Fn(Duration) -> Sleep>>;
 
+fn queue(simulation: &Simulation, quota: Quota, patience: Duration) -> Rc<Queue> {
+    let limiter = SingleLimiter::builder(quota).clock(simulation.clock.clone()).build().unwrap();
+    let sleep: Box<dyn Fn(Duration) -> Sleep> = Box::new(simulation.sleeper());
+    Rc::new(WaitQueue::with_sleep(limiter, sleep).settings(WaitSettings::default().patience(patience)))
+}
+
+/// A caller that waits for `cost` tokens and notes when it goes.
+fn come(simulation: &mut Simulation, queue: &Rc<Queue>, starts: &Starts, caller: u64, cost: u64) -> TaskId {
+    let (queue, starts, clock) = (Rc::clone(queue), Rc::clone(starts), simulation.clock.clone());
+    let task = simulation.spawn(async move {
+        queue.until_n(cost).await.unwrap();
+        starts.borrow_mut().push((caller, clock.now().since(Tick::ZERO)));
+    });
+    simulation.settle();
+    task
+}
+
 /// `count` waiters at five a second, behind a charge at time 0.
 fn waiters(simulation: &mut Simulation, count: u64) -> (Rc<Queue>, Vec<TaskId>, Starts) {
-    let limiter = SingleLimiter::builder(Quota::per_second(5).burst(1))
-        .clock(simulation.clock.clone())
-        .build()
-        .unwrap();
-    assert!(limiter.check().is_allowed());
-    let settings = WaitSettings::default().patience(ms(50));
-    let sleep: Box<dyn Fn(Duration) -> Sleep> = Box::new(simulation.sleeper());
-    let queue = Rc::new(WaitQueue::with_sleep(limiter, sleep).settings(settings));
+    let queue = queue(simulation, Quota::per_second(5).burst(1), ms(50));
+    assert!(queue.limiter().check().is_allowed());
     let starts = Starts::default();
-    let mut tasks = Vec::new();
-    for caller in 0..count {
-        let (queue, starts, clock) = (Rc::clone(&queue), Rc::clone(&starts), simulation.clock.clone());
-        tasks.push(simulation.spawn(async move {
-            queue.until_ready().await.unwrap();
-            starts.borrow_mut().push((caller, clock.now().since(Tick::ZERO)));
-        }));
-        simulation.settle();
-    }
+    let tasks = (0..count).map(|caller| come(simulation, &queue, &starts, caller, 1)).collect();
     (queue, tasks, starts)
 }
 
@@ -116,29 +119,17 @@ fn a_waiter_that_lost_its_place_can_leave() {
 #[test]
 fn the_one_behind_a_leaked_waiter_is_woken_by_whoever_notices() {
     let mut simulation = Simulation::new(6);
-    let limiter =
-        SingleLimiter::builder(Quota::per_second(100)).clock(simulation.clock.clone()).build().unwrap();
-    assert!(limiter.check_n(100).is_allowed());
-    let settings = WaitSettings::default().patience(ms(300));
-    let queue = Rc::new(WaitQueue::with_sleep(limiter, simulation.sleeper()).settings(settings));
+    let queue = queue(&simulation, Quota::per_second(100), ms(300));
+    assert!(queue.limiter().check_n(100).is_allowed());
     let starts = Starts::default();
-    let come = |simulation: &mut Simulation, caller, cost| {
-        let (queue, starts, clock) = (Rc::clone(&queue), Rc::clone(&starts), simulation.clock.clone());
-        let task = simulation.spawn(async move {
-            queue.until_n(cost).await.unwrap();
-            starts.borrow_mut().push((caller, clock.now().since(Tick::ZERO)));
-        });
-        simulation.settle();
-        task
-    };
-    let first = come(&mut simulation, 0, 100);
-    come(&mut simulation, 1, 1);
+    let first = come(&mut simulation, &queue, &starts, 0, 100);
+    come(&mut simulation, &queue, &starts, 1, 1);
     simulation.run_for(ms(995));
     assert!(queue.limiter().check().is_allowed());
     // The first asks in vain, sleeps for 10 ms, and is leaked. The second sleeps until 1,300.
     simulation.run_for(ms(6));
     simulation.forget(first);
-    come(&mut simulation, 2, 1);
+    come(&mut simulation, &queue, &starts, 2, 1);
     simulation.run_for(ms(2_000));
     assert_eq!(*starts.borrow(), [(1, ms(1_311)), (2, ms(1_311))]);
 }
@@ -201,30 +192,19 @@ fn a_waker_that_owns_another_waiter_is_dropped_without_the_lock() {
 #[test]
 fn a_waiter_that_sleeps_is_not_passed_because_another_came_back() {
     let mut simulation = Simulation::new(8);
-    let limiter = SingleLimiter::builder(Quota::per_second(1).burst(10)).clock(simulation.clock.clone());
-    let limiter = limiter.build().unwrap();
-    assert!(limiter.check_n(10).is_allowed());
-    let queue = Rc::new(WaitQueue::with_sleep(limiter, simulation.sleeper()));
+    let queue = queue(&simulation, Quota::per_second(1).burst(10), ms(100));
+    assert!(queue.limiter().check_n(10).is_allowed());
     let starts = Starts::default();
-    let come = |simulation: &mut Simulation, caller, cost| {
-        let (queue, starts, clock) = (Rc::clone(&queue), Rc::clone(&starts), simulation.clock.clone());
-        let task = simulation.spawn(async move {
-            queue.until_n(cost).await.unwrap();
-            starts.borrow_mut().push((caller, clock.now().since(Tick::ZERO)));
-        });
-        simulation.settle();
-        task
-    };
-    let first = come(&mut simulation, 0, 1);
-    come(&mut simulation, 1, 1);
-    come(&mut simulation, 2, 10);
+    let first = come(&mut simulation, &queue, &starts, 0, 1);
+    come(&mut simulation, &queue, &starts, 1, 1);
+    come(&mut simulation, &queue, &starts, 2, 10);
     let stalled = simulation.stall(first);
     simulation.run_for(ms(2_500));
     assert_eq!(*starts.borrow(), [(1, ms(2_000))], "the second went, and the costly one is the first");
     simulation.go_on(first, stalled);
     simulation.settle();
     for caller in 3..6 {
-        come(&mut simulation, caller, 1);
+        come(&mut simulation, &queue, &starts, caller, 1);
     }
     simulation.run_for(ms(20_000));
     let order: Vec<_> = starts.borrow().iter().map(|(caller, _)| *caller).collect();
