@@ -22,6 +22,7 @@ use crate::lines::{Joined, LineId, Lines, Waiter};
 use crate::settings::WaitSettings;
 use crate::turn::Turn;
 use std::future::{Future, poll_fn};
+use std::hash::{BuildHasher, Hash, RandomState};
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -30,7 +31,7 @@ use tollgate::{Decision, Outcome};
 /// One wait: what is asked of whom, and how long it may take.
 pub(crate) struct Wait<'w, L, Q: ?Sized, S> {
     pub(crate) lines: &'w Lines,
-    pub(crate) id: LineId,
+    pub(crate) hasher: &'w RandomState,
     pub(crate) settings: &'w WaitSettings,
     pub(crate) limiter: &'w L,
     pub(crate) sleep: &'w S,
@@ -52,7 +53,7 @@ enum Woken {
 impl<L, Q, S, F> Wait<'_, L, Q, S>
 where
     L: Waitable<Q>,
-    Q: ?Sized,
+    Q: Hash + ?Sized,
     S: Fn(Duration) -> F,
     F: Future<Output = ()>,
 {
@@ -120,7 +121,7 @@ where
     /// Asks at once if nobody waits; else, and if the answer is to wait, takes the last place.
     async fn enter(&self) -> Result<Entered<'_>, WaitError> {
         loop {
-            let seen = self.lines.cost(self.id, self.settings.patience);
+            let seen = self.lines.cost(|| self.id(), self.settings.patience);
             let wait = match seen {
                 None => {
                     let decision = self.limiter.check_n(self.key, self.cost).await;
@@ -138,7 +139,7 @@ where
             }
             // Who joins meanwhile makes the wait longer, so it is computed again: each time for
             // another caller that got its place.
-            if let Joined::Waits(waiter) = self.lines.join(self.id, self.cost, seen, self.settings)? {
+            if let Joined::Waits(waiter) = self.lines.join(self.id(), self.cost, seen, self.settings)? {
                 return Ok(Entered::Waits(waiter));
             }
         }
@@ -159,6 +160,11 @@ where
         // at its rate.
         let at_once = self.limiter.peek_n(self.key, all.min(capacity)).await;
         Ok(self.wait_of(&at_once)?.saturating_add(self.time_of(all.saturating_sub(capacity))))
+    }
+
+    /// Which line the key has. It is not computed while nobody waits.
+    fn id(&self) -> LineId {
+        self.hasher.hash_one(self.key)
     }
 
     /// Where `waiter` stands now.

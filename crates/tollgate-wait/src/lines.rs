@@ -50,10 +50,11 @@ impl Lines {
 
     /// What those who wait in the line will take, in tokens. `None` if nobody waits. A first waiter
     /// that is late by more than `patience` is not counted: it has lost its place.
-    pub(crate) fn cost(&self, id: LineId, patience: Duration) -> Option<u64> {
+    pub(crate) fn cost(&self, id: impl FnOnce() -> LineId, patience: Duration) -> Option<u64> {
         if self.waiting() == 0 {
             return None;
         }
+        let id = id();
         self.remove(id, |line| line.pass_over_late(patience));
         self.lock().lines.get(&id).map(Line::cost)
     }

@@ -9,7 +9,7 @@ use crate::thread::{Alarm, block_on};
 use crate::turn::Turn;
 use std::fmt;
 use std::future::Future;
-use std::hash::{BuildHasher, Hash, RandomState};
+use std::hash::{Hash, RandomState};
 use std::time::Duration;
 
 /// The function that makes tokio's sleeps.
@@ -268,9 +268,8 @@ impl<L, S> WaitQueues<L, S> {
         T: Fn(Duration) -> F,
         F: Future<Output = ()>,
     {
-        let id = self.hasher.hash_one(key);
-        let Self { limiter, settings, lines, .. } = self;
-        Wait { lines, id, settings, limiter, sleep, key, cost, max_wait }.run().await
+        let Self { limiter, settings, lines, hasher, .. } = self;
+        Wait { lines, hasher, settings, limiter, sleep, key, cost, max_wait }.run().await
     }
 }
 

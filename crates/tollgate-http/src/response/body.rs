@@ -1,7 +1,7 @@
 //! The body of a response: the handler's, or that of a refusal.
 //!
-//! `Either` of `http-body-util` would do, but for its errors: it boxes them, and a service behind the
-//! layer would see another type of error than without it.
+//! `Either` of `http-body-util` would do, but for its errors: it boxes them, and a service behind
+//! the layer would see another type of error than without it.
 
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
