@@ -8,7 +8,7 @@ use tollgate::{
 struct Service {
     tiers: ClassLimiter<str>,
     all: SingleLimiter,
-    /// What the service knows of its customers. Who is not here has the free plan.
+    /// The plans of the customers. A caller that is not in this list has the free plan.
     plans: HashMap<&'static str, Class>,
 }
 

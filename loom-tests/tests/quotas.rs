@@ -7,11 +7,10 @@
 mod model;
 
 use loom::sync::Arc;
+use model::stores::Built;
 use model::{Atomics, Bound, Explored, Seen, explore};
 use std::time::Duration;
-use tollgate::{
-    Accepts, Algorithm, Builder, Clock, ExactKeys, Fingerprints, Limiter, Quota, SingleLimiter, Tick,
-};
+use tollgate::{Algorithm, Clock, ExactKeys, Fingerprints, Limiter, Quota, SingleLimiter, Tick};
 
 const NOW: Tick = Tick::from_nanos(5_000_000_000);
 /// A time at which what was charged at `NOW` is idle.
@@ -22,23 +21,6 @@ const GRACE: Duration = Duration::from_nanos(1);
 
 fn per_second(limit: u64) -> Quota {
     Quota::per_second(limit)
-}
-
-/// The store that a model runs with.
-trait Built: Accepts<u64> + Sized + 'static {
-    fn build(builder: Builder<Limiter<u64>>) -> Limiter<u64, Self>;
-}
-
-impl Built for Fingerprints {
-    fn build(builder: Builder<Limiter<u64>>) -> Limiter<u64> {
-        builder.build().unwrap()
-    }
-}
-
-impl Built for ExactKeys<u64> {
-    fn build(builder: Builder<Limiter<u64>>) -> Limiter<u64, Self> {
-        builder.exact_keys().build().unwrap()
-    }
 }
 
 type Gate<S> = Arc<Limiter<u64, S>>;

@@ -3,31 +3,13 @@
 mod model;
 
 use loom::sync::Arc;
+use model::stores::Built;
 use model::{Atomics, Bound, Seen, explore};
 use std::time::Duration;
-use tollgate::{
-    Accepts, Algorithm, Builder, Clock, ExactKeys, Fingerprints, Limiter, Quota, SingleLimiter, Tick,
-};
+use tollgate::{Algorithm, Clock, ExactKeys, Fingerprints, Limiter, Quota, SingleLimiter, Tick};
 
 const NOW: Tick = Tick::from_nanos(5_000_000_000);
 const GRACE: Duration = Duration::from_nanos(1);
-
-/// The store that a model runs with.
-trait Built: Accepts<u64> + Sized + 'static {
-    fn build(builder: Builder<Limiter<u64>>) -> Limiter<u64, Self>;
-}
-
-impl Built for Fingerprints {
-    fn build(builder: Builder<Limiter<u64>>) -> Limiter<u64> {
-        builder.build().unwrap()
-    }
-}
-
-impl Built for ExactKeys<u64> {
-    fn build(builder: Builder<Limiter<u64>>) -> Limiter<u64, Self> {
-        builder.exact_keys().build().unwrap()
-    }
-}
 
 /// Four tokens a key, and a debt of two.
 fn gate<S: Built>() -> Arc<Limiter<u64, S>> {

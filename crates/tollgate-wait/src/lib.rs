@@ -44,7 +44,8 @@
 //! - *Bounded memory.* A key has a queue only while somebody waits for it.
 //!   [`max_waiters`](WaitSettings::max_waiters) bounds all of them together, and
 //!   [`max_waiters_per_key`](WaitSettings::max_waiters_per_key) one queue.
-//! - *One wake-up for each grant.* Who goes wakes the next one. Others sleep on.
+//! - *One wake-up for each grant.* A waiter that goes wakes the next one. Others sleep on; only one
+//!   whose own turn is overdue looks at the first every [`patience`](WaitSettings::patience).
 //!
 //! # What is not
 //!

@@ -1,4 +1,4 @@
-//! Made-up keys: who has none is not locked out, and the proxy says what it can't help.
+//! Made-up keys lock no other client out. Where a limit cannot prevent it, the proxy says so.
 
 use super::config::file;
 use super::running::{Proxy, until};

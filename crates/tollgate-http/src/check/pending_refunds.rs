@@ -25,7 +25,7 @@ pub(crate) type Refunds = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// What came of the charges of one request.
 #[derive(Default)]
 pub(crate) struct Settled {
-    /// The refunds to shared limiters; `None` if there are none.
+    /// The refunds to shared limiters, if any are due.
     pub(crate) refunds: Option<Refunds>,
     /// Seconds until the limits that kept their charges have more tokens; 0 if none is used up.
     pub(crate) wait: u64,

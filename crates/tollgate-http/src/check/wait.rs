@@ -55,28 +55,39 @@ async fn decide(set: &LimitSet, head: RequestHead<'_>, applicable: &ApplicableLi
             local_answers = charge_local(set, local);
         }
     }
-    let response =
-        {
-            let decisions = decisions(set, applicable, &local_answers, &shared_answers);
-            let binding = binding(&decisions);
-            let decisions = decisions.iter().copied();
-            set.notify(head, decisions.clone(), binding);
-            match binding {
-                None => {
-                    let local = local.iter().zip(&local_answers).filter_map(|(bound, charge)| {
-                        set.refundable(bound.limit, charge, || bound.key.to_key())
-                    });
-                    let shared = shared.iter().zip(&shared_answers).filter_map(|(bound, charge)| {
-                        set.refundable(bound.limit, charge, || bound.key.clone())
-                    });
-                    return set.pass(&applicable.local, decisions, local.chain(shared).collect());
-                }
-                Some(binding) => set.refuse(head, local, decisions, binding),
-            }
-        };
-    let charged = shared.iter().zip(&shared_answers).filter(|(_, charge)| charge.charged() > 0);
-    join_all(charged.map(|(bound, charge)| bound.limiter.refund(&bound.key, charge))).await;
-    Verdict::Refused(response)
+    let verdict = verdict(set, head, applicable, &local_answers, &shared_answers);
+    if matches!(verdict, Verdict::Refused(_)) {
+        let charged = shared.iter().zip(&shared_answers).filter(|(_, charge)| charge.charged() > 0);
+        join_all(charged.map(|(bound, charge)| bound.limiter.refund(&bound.key, charge))).await;
+    }
+    verdict
+}
+
+/// Returns the verdict that follows from what the limits have answered.
+fn verdict(
+    set: &LimitSet,
+    head: RequestHead<'_>,
+    applicable: &ApplicableLimits<'_>,
+    local_answers: &[Decision],
+    shared_answers: &[Decision],
+) -> Verdict {
+    let ApplicableLimits { local, shared } = applicable;
+    let decisions = decisions(set, applicable, local_answers, shared_answers);
+    let binding = binding(&decisions);
+    let decisions = decisions.iter().copied();
+    set.notify(head, decisions.clone(), binding);
+    if let Some(binding) = binding {
+        return Verdict::Refused(set.refuse(head, local, decisions, binding));
+    }
+    let local_charges = local
+        .iter()
+        .zip(local_answers)
+        .filter_map(|(bound, charge)| set.refundable(bound.limit, charge, || bound.key.to_key()));
+    let shared_charges = shared
+        .iter()
+        .zip(shared_answers)
+        .filter_map(|(bound, charge)| set.refundable(bound.limit, charge, || bound.key.clone()));
+    set.pass(local, decisions, local_charges.chain(shared_charges).collect())
 }
 
 async fn charge_shared(shared: &[SharedBound<'_>]) -> Vec<Decision> {

@@ -15,7 +15,7 @@ use std::path::Path;
 /// use tollgate_http::{KeyBy, KnownKeys};
 ///
 /// let customers = KnownKeys::list(["k-7f3a", "k-90bd"]);
-/// // Who has no key, or one that was made up, is counted by address.
+/// // A client without a key, or with one that it made up, is counted by its address.
 /// let by = KeyBy::header("x-api-key").known(customers).or(KeyBy::peer());
 /// ```
 pub struct KnownKeys {

@@ -5,7 +5,6 @@ use crate::check::limit_set::LimitSet;
 use crate::check::listeners::{Hook, Listeners};
 use crate::error::BuildError;
 use crate::head::{Peers, RequestHead};
-use crate::limit::backend::Backend;
 use crate::limit::compiled::CompiledLimit;
 use crate::limit::named::{Limit, Skips};
 use crate::response::answer::{Answer, Respond};
@@ -306,7 +305,7 @@ impl RateLimitBuilder {
         }
         listeners.warn(&warnings);
         Ok(LimitSet {
-            waits: limits.iter().any(|limit| matches!(limit.backend, Backend::Shared(_))),
+            waits: limits.iter().any(|limit| limit.backend.is_shared()),
             limits: Arc::from(limits),
             peers: self.peers,
             skips: self.skips,

@@ -1,4 +1,5 @@
-//! Keys that clients make up: who is trusted, what is warned of, what a full limiter says.
+//! Keys that clients make up: which are trusted, which limits get a warning, and what a full
+//! limiter answers.
 
 use super::site::{Running, Site, from, site};
 use std::fs;
