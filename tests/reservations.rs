@@ -164,9 +164,10 @@ fn a_settlement_after_its_window_gives_nothing_of_others_back() {
     for (name, algorithm, clock, limit) in limits(0) {
         let held = Reservation::new(&limit, 60).unwrap();
         clock.advance(Duration::from_secs(2 * 3_600));
-        assert!(limit.check_n(50).is_allowed(), "{name}");
+        // Others charge more than what was held, so there is enough to take.
+        assert!(limit.check_n(70).is_allowed(), "{name}");
         held.release();
-        assert_eq!(remaining(&limit), 50, "{name}");
+        assert_eq!(remaining(&limit), 30, "{name}");
         if algorithm.has_burst() {
             // Half of what was reserved has refilled, and only the other half comes back.
             clock.advance(Duration::from_secs(2 * 3_600));
