@@ -134,8 +134,37 @@ impl<L: Chargeable> Reservation<L> {
     /// ```
     #[inline]
     pub fn new(limit: L, estimate: u64) -> Result<Self, Denied> {
-        let charge = limit.check_n(estimate).into_result()?;
-        Ok(Self::of(limit, estimate, charge))
+        let charge = limit.check_n(estimate);
+        Self::from_charge(limit, estimate, charge)
+    }
+
+    /// Holds `estimate` tokens that are charged already: `charge` is the answer of the limit's
+    /// `check_n`, asked alone or by [`check_all`](crate::check_all).
+    ///
+    /// An answer of another limit, or one that is refunded elsewhere too, makes the settlement
+    /// wrong by as much as it charged.
+    ///
+    /// # Errors
+    ///
+    /// [`Denied`] if the answer is one.
+    ///
+    /// # Progress
+    ///
+    /// Wait-free; it asks nobody.
+    ///
+    /// ```
+    /// # use tollgate::{Charge, Clock, Quota, Reservation, SingleLimiter, check_all};
+    /// let limiter = SingleLimiter::builder(Quota::per_hour(9)).clock(Clock::manual()).build()?;
+    /// let mut charges = [Charge::new(&limiter, 8)];
+    /// assert!(check_all(&mut charges).is_ok());
+    /// let charge = *charges[0].decision().unwrap();
+    /// Reservation::from_charge(&limiter, 8, charge).unwrap().commit(3);
+    /// assert_eq!(limiter.peek().remaining(), 6);
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    #[inline]
+    pub fn from_charge(limit: L, estimate: u64, charge: Decision) -> Result<Self, Denied> {
+        Ok(Self::of(limit, estimate, charge.into_result()?))
     }
 
     /// The reservation of a charge that the limit has made.

@@ -5,7 +5,8 @@ use super::reservation::{Reservation, Settlement};
 use super::together::{Charge, DeniedBy, check_all};
 use crate::decision::Decision;
 
-/// One reservation of several limits, made by [`reserve_all`], which settles all of them.
+/// One reservation of several limits, made by [`reserve_all`] or collected from reservations of
+/// each, which settles all of them.
 ///
 /// Each limit counts in its own unit, so a cost is a function of the limit's index. Dropping it
 /// drops the [`Reservation`] of each limit.
@@ -66,6 +67,12 @@ fn charge_all<'l, L: Chargeable + 'l>(
     Ok(charges.iter().filter_map(|charge| charge.decision().copied()).collect())
 }
 
+impl<L: Chargeable> FromIterator<Reservation<L>> for Reservations<L> {
+    fn from_iter<I: IntoIterator<Item = Reservation<L>>>(each: I) -> Self {
+        Self(each.into_iter().collect())
+    }
+}
+
 impl<L: Chargeable> Reservations<L> {
     /// The reservation of each limit, in their order.
     ///
@@ -102,7 +109,7 @@ impl<L: Chargeable> Reservations<L> {
     ///
     /// # Progress
     ///
-    /// As [`check_all`]; allocates where a limit grows.
+    /// Wait-free while the reservations last, then as [`check_all`]; allocates where one grows.
     ///
     /// ```
     /// # use tollgate::{Quota, SingleLimiter, reserve_all};
@@ -113,10 +120,9 @@ impl<L: Chargeable> Reservations<L> {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn record(&mut self, tokens: impl Fn(usize) -> u64) -> Result<(), DeniedBy> {
-        let tokens: Vec<u64> = (0..self.0.len()).map(tokens).collect();
-        let missing = |(held, &tokens): (&Reservation<L>, &u64)| tokens.saturating_sub(held.unspent());
-        let missing: Vec<u64> = self.0.iter().zip(&tokens).map(missing).collect();
-        if missing.iter().any(|&missing| missing > 0) {
+        let missing = |(limit, held): (usize, &Reservation<L>)| tokens(limit).saturating_sub(held.unspent());
+        if self.0.iter().enumerate().any(|held| missing(held) > 0) {
+            let missing: Vec<u64> = self.0.iter().enumerate().map(missing).collect();
             // A cost of 0 is always allowed, and keeps the indices of the limits.
             let costs = self.0.iter().map(|held| &held.limit).zip(missing.iter().copied());
             let growth = charge_all(costs)?;
@@ -124,7 +130,7 @@ impl<L: Chargeable> Reservations<L> {
                 held.grow(missing, growth);
             }
         }
-        self.0.iter_mut().zip(tokens).for_each(|(held, tokens)| held.spend(tokens));
+        self.0.iter_mut().enumerate().for_each(|(limit, held)| held.spend(tokens(limit)));
         Ok(())
     }
 

@@ -177,6 +177,44 @@ pub enum BuildError {
         /// The name of the limit.
         limit: String,
     },
+    /// A limit whose counts are on another machine cannot be settled.
+    #[error(
+        "limit {limit:?} is shared and has `.settle(...)`, but what another machine has charged can't be settled \
+         by a response: expected a limit of this process; use `Limit::new` or `Limit::global`, or charge a \
+         fixed cost and give it back with `.charge_if(...)`"
+    )]
+    SettlesShared {
+        /// The name of the limit.
+        limit: String,
+    },
+    /// Nothing is counted that could cut a response off, or that an input could be added to.
+    #[error(
+        "limit {limit:?} has `.{needs}(...)` and counts nothing while a response passes: expected a count; add \
+         `.or(Settle::events())` or `.or(Settle::bytes(...))`"
+    )]
+    CountsNothing {
+        /// The name of the limit.
+        limit: String,
+        /// The method that needs a count: `cut_off` or `input`.
+        needs: &'static str,
+    },
+    /// The path of [`Settle::json`](crate::Settle::json) has an empty name.
+    #[error(
+        "invalid JSON path {path:?}: expected names that are separated by dots, none of them empty; write it \
+         like \"usage.total_tokens\""
+    )]
+    JsonPath {
+        /// The path that was refused.
+        path: String,
+    },
+    /// The quantile of an [`Estimator`](crate::Estimator) is out of range.
+    #[error(
+        "invalid quantile {quantile}: expected 0.001 to 0.999 in steps of 0.001; write 95 percent as 0.95"
+    )]
+    Quantile {
+        /// The quantile that was refused.
+        quantile: String,
+    },
     /// Each request costs more than the capacity of the limit.
     #[error(
         "limit {limit:?} charges {cost} tokens for each request and never has more than {capacity}, so \

@@ -1,9 +1,10 @@
 //! What key functions, costs and conditions see of a request and of a response: everything but the
 //! body, by reference.
 
+use crate::error::BuildError;
 use crate::path::canonical::canonical_path;
 use http::request::Parts;
-use http::{Extensions, HeaderMap, Method, Request, Response, StatusCode, Uri, Version};
+use http::{Extensions, HeaderMap, HeaderName, Method, Request, Response, StatusCode, Uri, Version};
 use percent_encoding::percent_decode;
 use std::borrow::Cow;
 use std::fmt;
@@ -208,6 +209,11 @@ impl<'a> RequestHead<'a> {
         let is_number = value.iter().all(u8::is_ascii_digit);
         std::str::from_utf8(value).ok()?.parse().ok().filter(|_| is_number)
     }
+}
+
+/// Returns the name of a header, as a user writes it.
+pub(crate) fn header_name(name: &str) -> Result<HeaderName, BuildError> {
+    name.parse().map_err(|_| BuildError::HeaderName { name: name.to_owned() })
 }
 
 /// Returns the item of an iterator that has exactly one.

@@ -277,6 +277,7 @@ mod limit;
 mod path;
 mod response;
 pub mod settings;
+mod settle;
 pub mod text;
 mod warning;
 
@@ -296,7 +297,10 @@ pub use limit::named::{Limit, WhenNoKey};
 pub use path::canonical::canonical_path;
 pub use path::template::PathTemplates;
 pub use response::body::Body;
+pub use response::cut::{CutOff, FailWhenCut};
 pub use response::denial::{Denial, Reason};
+pub use settle::by::Settle;
+pub use settle::estimator::Estimator;
 pub use warning::Warning;
 
 /// The README's example, compiled and run.

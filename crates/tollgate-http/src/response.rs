@@ -2,6 +2,7 @@
 
 pub(crate) mod answer;
 pub(crate) mod body;
+pub(crate) mod cut;
 pub(crate) mod denial;
 pub(crate) mod fields;
 pub(crate) mod grpc;

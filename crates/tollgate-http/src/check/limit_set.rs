@@ -78,10 +78,10 @@ impl LimitSet {
         self.notify(head, decisions.clone(), binding);
         match binding {
             None => {
-                let refundable = local.iter().zip(&parts).filter_map(|(bound, part)| {
-                    self.refundable(bound.limit, part.decision()?, || bound.key.to_key())
+                let pending = local.iter().zip(&parts).filter_map(|(bound, part)| {
+                    self.pending(head, bound.limit, bound.cost, part.decision()?, || bound.key.to_key())
                 });
-                self.pass(local, decisions, refundable.collect())
+                self.pass(local, decisions, pending.collect())
             }
             Some(binding) => Verdict::Refused(self.refuse(head, local, decisions, binding)),
         }
@@ -140,29 +140,38 @@ impl LimitSet {
         })
     }
 
-    /// Returns what is needed to refund a charge when the response is known, if it may be refunded.
-    pub(crate) fn refundable(
+    /// Returns what is needed to refund or settle a charge when the response is known, if it may be
+    /// refunded or settled.
+    pub(crate) fn pending(
         &self,
-        limit: usize,
+        head: RequestHead<'_>,
+        number: usize,
+        cost: u64,
         charge: &Decision,
         key: impl FnOnce() -> Key,
     ) -> Option<PendingRefund> {
-        let may_return = charge.charged() > 0 && self.limits[limit].charges.is_some();
-        may_return.then(|| PendingRefund { limit, key: key(), charge: *charge })
+        let limit = &self.limits[number];
+        let settle = limit.settle.as_ref().filter(|_| charge.is_allowed());
+        if settle.is_none() && (limit.charges.is_none() || charge.charged() == 0) {
+            return None;
+        }
+        let input = settle.and_then(|settle| settle.input.as_ref()).map_or(0, |input| input.of(head));
+        let class = settle.and_then(|_| limit.cost.class(head));
+        Some(PendingRefund { limit: number, key: key(), charge: *charge, cost, input, class })
     }
 
     pub(crate) fn pass<'r>(
         &self,
         local: &[Bound<'_>],
         decisions: impl Iterator<Item = LimitDecision<'r>> + Clone,
-        refundable: SmallVec<[PendingRefund; 1]>,
+        pending: SmallVec<[PendingRefund; 1]>,
     ) -> Verdict {
         let mut fields = self.fields(local, decisions.clone(), None, || fields::scarcest(decisions.clone()));
         // The other limits are asked for their wait when their charges are settled.
-        let settled = decisions.filter(|it| it.limit.charges.is_none());
+        let settled = decisions.filter(|it| !it.limit.awaits_response());
         fields.wait = settled.map(|it| fields::wait_for_more(it.limit, it.decision)).max().unwrap_or(0);
-        let pending = (!refundable.is_empty())
-            .then(|| Box::new(PendingRefunds::new(Arc::clone(&self.limits), refundable)));
+        let pending =
+            (!pending.is_empty()).then(|| Box::new(PendingRefunds::new(Arc::clone(&self.limits), pending)));
         Verdict::Passed(fields, pending)
     }
 

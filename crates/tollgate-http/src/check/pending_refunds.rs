@@ -1,22 +1,28 @@
-//! Charges that are kept or refunded when the response is known.
+//! Charges that are kept, refunded or settled when the response is known.
 
 use crate::head::ResponseHead;
 use crate::key::parts::Key;
-use crate::limit::backend::Backend;
+use crate::limit::backend::{Backend, Local, OwnedBound};
 use crate::limit::compiled::CompiledLimit;
 use crate::response::fields;
+use crate::settle::running::{Reserved, Running};
 use futures_util::future::join_all;
 use smallvec::SmallVec;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use tollgate::Decision;
+use tollgate::{Decision, Reservation};
 
 /// A charge, with its limit and key.
 pub(crate) struct PendingRefund {
     pub(crate) limit: usize,
     pub(crate) key: Key,
     pub(crate) charge: Decision,
+    /// The cost that was charged, or that a policy let pass.
+    pub(crate) cost: u64,
+    /// For a limit that the response settles.
+    pub(crate) input: u64,
+    pub(crate) class: Option<usize>,
 }
 
 /// A future of the refunds to shared limiters.
@@ -29,9 +35,11 @@ pub(crate) struct Settled {
     pub(crate) refunds: Option<Refunds>,
     /// Seconds until the limits that kept their charges have more tokens; 0 if none is used up.
     pub(crate) wait: u64,
+    /// What the body of the response settles, if anything.
+    pub(crate) running: Option<Box<Running>>,
 }
 
-/// The charges of one request that may be refunded. If they are dropped unsettled, they
+/// The charges of one request that may be refunded or settled. If they are dropped before, they
 /// stay.
 pub(crate) struct PendingRefunds {
     limits: Arc<[CompiledLimit]>,
@@ -46,30 +54,42 @@ impl PendingRefunds {
     /// Refunds the charges that this response does not keep; without a response, those that a
     /// failure of the handler does not keep. Refunds to limiters of this process are done when this
     /// returns; those to shared limiters are done by the returned future.
+    ///
+    /// Of the charges that are kept, those that the response tells the cost of are settled, now or
+    /// by its body.
     pub(crate) fn settle(self, response: Option<ResponseHead<'_>>) -> Settled {
         let mut owed = Vec::new();
+        let mut reserved = Vec::new();
         let mut wait = 0;
-        for PendingRefund { limit, key, charge } in self.pending {
-            let limit = &self.limits[limit];
-            let charges = match (response, &limit.charges) {
+        for PendingRefund { limit: number, key, charge, cost, input, class } in self.pending {
+            let limit = &self.limits[number];
+            let keeps = match (response, &limit.charges) {
                 (Some(response), Some(charges)) => charges(response),
-                _ => limit.keeps_on_error,
+                (None, Some(_)) => limit.keeps_on_error,
+                (_, None) => true,
             };
-            if charges {
+            if keeps {
                 wait = wait.max(fields::wait_for_more(limit, &charge));
-                continue;
             }
             match &limit.backend {
-                Backend::Local(limiter) => limiter.give_back(&key, &charge),
-                Backend::Shared(limiter) => owed.push((Arc::clone(limiter), key, charge)),
+                Backend::Local(limiter) if !keeps => limiter.refund_n(&key.borrowed(), &charge, u64::MAX),
+                Backend::Local(limiter) => {
+                    let limiter = OwnedBound { limiter: Local::clone(limiter), key };
+                    if let Ok(held) = Reservation::from_charge(limiter, cost, charge) {
+                        reserved.push(Reserved { limit: number, held, input, class });
+                    }
+                }
+                Backend::Shared(limiter) if !keeps => owed.push((Arc::clone(limiter), key, charge)),
+                Backend::Shared(_) => {}
             }
         }
+        let running = response.and_then(|response| Running::begin(&self.limits, reserved, response));
         if owed.is_empty() {
-            return Settled { refunds: None, wait };
+            return Settled { refunds: None, wait, running };
         }
         let refunds: Refunds = Box::pin(async move {
             join_all(owed.iter().map(|(limiter, key, charge)| limiter.refund(key, charge))).await;
         });
-        Settled { refunds: Some(refunds), wait }
+        Settled { refunds: Some(refunds), wait, running }
     }
 }

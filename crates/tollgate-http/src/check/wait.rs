@@ -79,14 +79,12 @@ fn verdict(
     if let Some(binding) = binding {
         return Verdict::Refused(set.refuse(head, local, decisions, binding));
     }
-    let local_charges = local
-        .iter()
-        .zip(local_answers)
-        .filter_map(|(bound, charge)| set.refundable(bound.limit, charge, || bound.key.to_key()));
-    let shared_charges = shared
-        .iter()
-        .zip(shared_answers)
-        .filter_map(|(bound, charge)| set.refundable(bound.limit, charge, || bound.key.clone()));
+    let local_charges = local.iter().zip(local_answers).filter_map(|(bound, charge)| {
+        set.pending(head, bound.limit, bound.cost, charge, || bound.key.to_key())
+    });
+    let shared_charges = shared.iter().zip(shared_answers).filter_map(|(bound, charge)| {
+        set.pending(head, bound.limit, bound.cost, charge, || bound.key.clone())
+    });
     set.pass(local, decisions, local_charges.chain(shared_charges).collect())
 }
 

@@ -5,7 +5,7 @@ use super::parts::{Key, KeyPart, KeyRef};
 use crate::client::address::DEFAULT_IPV6_PREFIX;
 use crate::client::forwarded::{ForwardedField, TrustedProxies, Walk};
 use crate::error::BuildError;
-use crate::head::RequestHead;
+use crate::head::{RequestHead, header_name};
 use crate::path::canonical::canonical_path;
 use crate::path::template::PathTemplates;
 use http::HeaderName;
@@ -335,10 +335,6 @@ impl KeyBy {
     pub(crate) fn checked(self) -> Result<How, BuildError> {
         self.how
     }
-}
-
-fn header_name(name: &str) -> Result<HeaderName, BuildError> {
-    name.parse().map_err(|_| BuildError::HeaderName { name: name.to_owned() })
 }
 
 fn parameter_name(name: &str) -> Result<Box<str>, BuildError> {

@@ -61,6 +61,17 @@ impl<'a> KeyPart<'a> {
         Self::Address(address::client(address, ipv6_prefix))
     }
 
+    /// Returns the part with the bytes of this one.
+    fn borrowed(&self) -> KeyPart<'_> {
+        match self {
+            Self::Address(address) => KeyPart::Address(*address),
+            Self::Bytes(bytes) => KeyPart::Bytes(Cow::Borrowed(bytes)),
+            Self::Number(number) => KeyPart::Number(*number),
+            Self::Alternative(which) => KeyPart::Alternative(*which),
+            Self::Missing => KeyPart::Missing,
+        }
+    }
+
     /// Returns the part with bytes of its own.
     fn into_owned(self) -> KeyPart<'static> {
         match self {
@@ -170,6 +181,12 @@ impl Key {
     /// ```
     pub fn parts(&self) -> &[KeyPart<'static>] {
         &self.parts
+    }
+
+    /// Returns the key as one that borrows from this one, for what takes either.
+    pub(crate) fn borrowed(&self) -> KeyRef<'_> {
+        let parts = self.parts.iter().map(KeyPart::borrowed).collect();
+        KeyRef { limit: &self.limit, parts }
     }
 
     /// Appends an encoding of the key that is the same on all machines: equal keys have equal
@@ -307,6 +324,7 @@ mod tests {
             for (j, other) in all().enumerate() {
                 let owned = other.to_key();
                 assert_eq!(one.equivalent(&owned), i == j, "{one:?} {owned:?}");
+                assert_eq!(owned.borrowed().equivalent(&one.to_key()), i == j, "{one:?} {owned:?}");
                 assert_eq!(seed.hash_one(&one) == seed.hash_one(&owned), i == j, "{one:?} {owned:?}");
             }
         }

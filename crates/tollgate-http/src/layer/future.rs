@@ -24,6 +24,7 @@ use crate::check::wait::Checking;
 use crate::head::ResponseHead;
 use crate::response::body::Body;
 use crate::response::fields::{self, Fields};
+use crate::settle::running::Running;
 use bytes::Bytes;
 use http::{Request, Response};
 use pin_project_lite::pin_project;
@@ -71,7 +72,7 @@ type Rest = (Fields, Option<Box<PendingRefunds>>);
 
 /// The outcome of a handler.
 enum End<R, E> {
-    Answered(R),
+    Answered(R, Option<Box<Running>>),
     Failed(E),
     Panicked(Box<dyn Any + Send>),
 }
@@ -115,6 +116,7 @@ where
 impl<S, A, B> Future for ResponseFuture<S, A>
 where
     S: Service<Request<A>, Response = Response<B>>,
+    B: http_body::Body,
 {
     type Output = Result<Response<Body<B>>, S::Error>;
 
@@ -137,7 +139,7 @@ where
                     let settles = rest.as_ref().is_some_and(|(_, pending)| pending.is_some());
                     let end = match caught(settles, || handler.poll(context)) {
                         Ok(Poll::Pending) => return Poll::Pending,
-                        Ok(Poll::Ready(Ok(response))) => End::Answered(response),
+                        Ok(Poll::Ready(Ok(response))) => End::Answered(response, None),
                         Ok(Poll::Ready(Err(error))) => End::Failed(error),
                         Err(panic) => End::Panicked(panic),
                     };
@@ -162,14 +164,15 @@ where
     }
 }
 
-impl<B, E> End<Response<B>, E> {
+impl<B: http_body::Body, E> End<Response<B>, E> {
     /// Adds the headers to the response and settles the charges; returns the refunds to wait for.
     fn settled(mut self, (fields, pending): Rest) -> (Self, Option<Refunds>) {
         let settled = match &mut self {
-            Self::Answered(response) => {
+            Self::Answered(response, running) => {
                 let head = ResponseHead::of(response);
                 let refused = head.is_refusal();
-                let settled = settle(pending, Some(head));
+                let mut settled = settle(pending, Some(head));
+                *running = settled.running.take();
                 if refused {
                     // The client's next request has to pass this layer, too.
                     fields::delay(response.headers_mut(), fields.wait.max(settled.wait));
@@ -184,7 +187,8 @@ impl<B, E> End<Response<B>, E> {
 
     fn output(self) -> Result<Response<Body<B>>, E> {
         match self {
-            Self::Answered(response) => Ok(response.map(Body::handler)),
+            Self::Answered(response, None) => Ok(response.map(Body::handler)),
+            Self::Answered(response, Some(running)) => Ok(response.map(|body| Body::settling(body, running))),
             Self::Failed(error) => Err(error),
             Self::Panicked(panic) => resume_unwind(panic),
         }

@@ -149,6 +149,7 @@ impl<S> RateLimit<S> {
 impl<S, A, B> Service<Request<A>> for RateLimit<S>
 where
     S: Service<Request<A>, Response = Response<B>> + Clone,
+    B: http_body::Body,
 {
     type Response = Response<Body<B>>;
     type Error = S::Error;

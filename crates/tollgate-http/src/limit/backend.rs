@@ -10,8 +10,7 @@ pub(crate) trait Keyed: Send + Sync {
     fn check_n(&self, key: &KeyRef<'_>, cost: u64) -> Decision;
     fn peek_n(&self, key: &KeyRef<'_>, cost: u64) -> Decision;
     fn refund_n(&self, key: &KeyRef<'_>, charge: &Decision, tokens: u64);
-    /// Refunds the charge of a request that has been handled.
-    fn give_back(&self, key: &Key, charge: &Decision);
+    fn force_n(&self, key: &KeyRef<'_>, tokens: u64) -> u64;
     /// Returns the quota of the keys that have none of their own.
     fn quota(&self) -> Quota;
     /// Returns the most keys that are tracked.
@@ -36,8 +35,8 @@ where
         Limiter::refund_n(self, key, charge, tokens);
     }
 
-    fn give_back(&self, key: &Key, charge: &Decision) {
-        Limiter::refund(self, key, charge);
+    fn force_n(&self, key: &KeyRef<'_>, tokens: u64) -> u64 {
+        Limiter::force_n(self, key, tokens)
     }
 
     fn quota(&self) -> Quota {
@@ -101,6 +100,7 @@ impl Backend {
 }
 
 /// A limiter of this process, which answers immediately.
+#[derive(Clone)]
 pub(crate) enum Local {
     Keyed(Arc<dyn Keyed>),
     Single(Arc<SingleLimiter>),
@@ -129,10 +129,25 @@ impl Local {
         }
     }
 
-    pub(crate) fn give_back(&self, key: &Key, charge: &Decision) {
+    fn check_n(&self, key: &KeyRef<'_>, cost: u64) -> Decision {
         match self {
-            Self::Keyed(limiter) => limiter.give_back(key, charge),
-            Self::Single(limiter) => limiter.refund(charge),
+            Self::Keyed(limiter) => limiter.check_n(key, cost),
+            Self::Single(limiter) => limiter.check_n(cost),
+        }
+    }
+
+    /// Gives back at most `tokens` of a charge.
+    pub(crate) fn refund_n(&self, key: &KeyRef<'_>, charge: &Decision, tokens: u64) {
+        match self {
+            Self::Keyed(limiter) => limiter.refund_n(key, charge, tokens),
+            Self::Single(limiter) => limiter.refund_n(charge, tokens),
+        }
+    }
+
+    fn force_n(&self, key: &KeyRef<'_>, tokens: u64) -> u64 {
+        match self {
+            Self::Keyed(limiter) => limiter.force_n(key, tokens),
+            Self::Single(limiter) => limiter.force_n(tokens),
         }
     }
 }
@@ -157,10 +172,7 @@ pub(crate) struct SharedBound<'r> {
 
 impl Chargeable for Bound<'_> {
     fn check_n(&self, cost: u64) -> Decision {
-        match self.limiter {
-            Local::Keyed(limiter) => limiter.check_n(&self.key, cost),
-            Local::Single(limiter) => limiter.check_n(cost),
-        }
+        self.limiter.check_n(&self.key, cost)
     }
 
     fn peek_n(&self, cost: u64) -> Decision {
@@ -168,9 +180,34 @@ impl Chargeable for Bound<'_> {
     }
 
     fn refund_n(&self, charge: &Decision, tokens: u64) {
-        match self.limiter {
-            Local::Keyed(limiter) => limiter.refund_n(&self.key, charge, tokens),
-            Local::Single(limiter) => limiter.refund_n(charge, tokens),
-        }
+        self.limiter.refund_n(&self.key, charge, tokens);
+    }
+
+    fn force_n(&self, tokens: u64) -> u64 {
+        self.limiter.force_n(&self.key, tokens)
+    }
+}
+
+/// A limiter of this process with the key of a request, for what outlives the request.
+pub(crate) struct OwnedBound {
+    pub(crate) limiter: Local,
+    pub(crate) key: Key,
+}
+
+impl Chargeable for OwnedBound {
+    fn check_n(&self, cost: u64) -> Decision {
+        self.limiter.check_n(&self.key.borrowed(), cost)
+    }
+
+    fn peek_n(&self, cost: u64) -> Decision {
+        self.limiter.peek(&self.key.borrowed(), cost)
+    }
+
+    fn refund_n(&self, charge: &Decision, tokens: u64) {
+        self.limiter.refund_n(&self.key.borrowed(), charge, tokens);
+    }
+
+    fn force_n(&self, tokens: u64) -> u64 {
+        self.limiter.force_n(&self.key.borrowed(), tokens)
     }
 }

@@ -7,6 +7,7 @@ use crate::error::BuildError;
 use crate::head::RequestHead;
 use crate::key::by::How;
 use crate::key::parts::{KeyPart, KeyRef};
+use crate::settle::by::Checked;
 use std::sync::Arc;
 use std::time::Duration;
 use tollgate::Quota;
@@ -31,16 +32,22 @@ pub(crate) struct CompiledLimit {
     skips: Option<Box<Skips>>,
     pub(crate) charges: Option<Box<Charges>>,
     pub(crate) keeps_on_error: bool,
+    /// What the response says about the cost; `None` if the charge is the cost.
+    pub(crate) settle: Option<Arc<Checked>>,
 }
 
 impl CompiledLimit {
     pub(crate) fn new(limit: Limit) -> Result<Self, BuildError> {
-        let Limit { name, backend, by, cost, no_key, shadow, skips, charges, keeps_on_error } = limit;
+        let Limit { name, backend, by, cost, no_key, shadow, skips, charges, keeps_on_error, settle } = limit;
         let quoted = quoted(&name)?;
         let how = by.map(|by| by.checked()).transpose()?;
         if let (Some(missing), None) = (how.as_ref().and_then(How::may_miss), no_key) {
             return Err(BuildError::NoKey { limit: name, missing });
         }
+        if settle.is_some() && backend.is_shared() {
+            return Err(BuildError::SettlesShared { limit: name });
+        }
+        let settle = settle.map(|settle| settle.checked(&name).map(Arc::new)).transpose()?;
         let limit = Self {
             name: name.into(),
             quoted,
@@ -53,6 +60,7 @@ impl CompiledLimit {
             skips,
             charges,
             keeps_on_error,
+            settle,
         };
         limit.triggers()?;
         Ok(limit)
@@ -79,6 +87,18 @@ impl CompiledLimit {
             return Err(BuildError::NeverTriggers { limit: limit(), quota });
         }
         Ok(())
+    }
+
+    /// Returns whether the response may give the charge back, or settle it.
+    pub(crate) fn awaits_response(&self) -> bool {
+        self.charges.is_some() || self.settle.is_some()
+    }
+
+    /// Tells the estimator of the cost, if there is one, what a request of this class has cost.
+    pub(crate) fn learn(&self, class: Option<usize>, cost: u64) {
+        if let Some(class) = class {
+            self.cost.learn(class, cost);
+        }
     }
 
     pub(crate) fn skips(&self, head: RequestHead<'_>) -> bool {

@@ -1,7 +1,9 @@
 //! The cost of a request.
 
 use crate::head::RequestHead;
+use crate::settle::estimator::Estimator;
 use std::fmt;
+use std::sync::Arc;
 
 /// The number of tokens that a request takes from a limit; 1 by default.
 ///
@@ -25,7 +27,11 @@ pub(crate) enum Kind {
     Fixed(u64),
     ContentLength { unit: u64, unknown: u64 },
     Closure(Box<dyn Fn(RequestHead<'_>) -> u64 + Send + Sync>),
+    Estimated { estimator: Arc<Estimator>, asked: Box<Asked> },
 }
+
+/// Finds the class of a request, and the most that it declares.
+type Asked = dyn for<'a> Fn(RequestHead<'a>) -> (&'a str, Option<u64>) + Send + Sync;
 
 impl Cost {
     /// Charges `tokens` for every request; at least 1.
@@ -60,6 +66,42 @@ impl Cost {
         Self { kind: Kind::Closure(Box::new(cost)) }
     }
 
+    /// Charges what an [`Estimator`] estimates. `asked` returns the class of a request, and the
+    /// maxima that its fields declare: the most that the request may cost, by each of them.
+    ///
+    /// ```
+    /// use tollgate_http::{Cost, Estimator, Settle};
+    ///
+    /// // What an earlier middleware has read of the request.
+    /// #[derive(Clone)]
+    /// struct Asked {
+    ///     model: String,
+    ///     prompt: u64,
+    ///     max_tokens: Option<u64>,
+    ///     max_completion_tokens: Option<u64>,
+    /// }
+    ///
+    /// let estimator = Estimator::new(0.95, 1000, ["small", "large"])?;
+    /// let cost = Cost::estimated(estimator, |head| match head.extensions().get::<Asked>() {
+    ///     Some(it) => {
+    ///         let whole = |answer| it.prompt + answer;
+    ///         (&it.model, [it.max_tokens.map(whole), it.max_completion_tokens.map(whole)])
+    ///     }
+    ///     None => ("", [None, None]),
+    /// });
+    /// # Ok::<(), tollgate_http::BuildError>(())
+    /// ```
+    pub fn estimated<F, const N: usize>(estimator: impl Into<Arc<Estimator>>, asked: F) -> Self
+    where
+        F: for<'a> Fn(RequestHead<'a>) -> (&'a str, [Option<u64>; N]) + Send + Sync + 'static,
+    {
+        let asked: Box<Asked> = Box::new(move |head| {
+            let (class, declared) = asked(head);
+            (class, declared.into_iter().flatten().max())
+        });
+        Self { kind: Kind::Estimated { estimator: estimator.into(), asked } }
+    }
+
     pub(crate) fn of(&self, head: RequestHead<'_>) -> u64 {
         match &self.kind {
             Kind::Fixed(tokens) => *tokens,
@@ -68,6 +110,25 @@ impl Cost {
                 None => *unknown,
             },
             Kind::Closure(cost) => cost(head),
+            Kind::Estimated { estimator, asked } => {
+                let (class, most) = asked(head);
+                estimator.estimate(class, most)
+            }
+        }
+    }
+
+    /// Returns the class of a request in the estimator, if there is one.
+    pub(crate) fn class(&self, head: RequestHead<'_>) -> Option<usize> {
+        match &self.kind {
+            Kind::Estimated { estimator, asked } => Some(estimator.class(asked(head).0)),
+            Kind::Fixed(_) | Kind::ContentLength { .. } | Kind::Closure(_) => None,
+        }
+    }
+
+    /// Tells the estimator, if there is one, what a request of this class has cost.
+    pub(crate) fn learn(&self, class: usize, cost: u64) {
+        if let Kind::Estimated { estimator, .. } = &self.kind {
+            estimator.learn(class, cost);
         }
     }
 }
@@ -78,6 +139,7 @@ impl fmt::Debug for Cost {
             Kind::Fixed(tokens) => write!(f, "{tokens}"),
             Kind::ContentLength { unit, unknown } => write!(f, "content_length({unit}, {unknown})"),
             Kind::Closure(_) => f.write_str("closure"),
+            Kind::Estimated { estimator, .. } => estimator.fmt(f),
         }
     }
 }

@@ -6,6 +6,7 @@ use super::cost::Cost;
 use crate::head::{RequestHead, ResponseHead};
 use crate::key::by::KeyBy;
 use crate::key::parts::{Key, KeyRef};
+use crate::settle::by::Settle;
 use std::fmt;
 use std::sync::Arc;
 use tollgate::{Accepts, Limiter, SingleLimiter, Store};
@@ -71,6 +72,7 @@ pub struct Limit {
     pub(crate) skips: Option<Box<Skips>>,
     pub(crate) charges: Option<Box<Charges>>,
     pub(crate) keeps_on_error: bool,
+    pub(crate) settle: Option<Settle>,
 }
 
 impl Limit {
@@ -156,6 +158,7 @@ impl Limit {
             skips: None,
             charges: None,
             keeps_on_error: false,
+            settle: None,
         }
     }
 
@@ -185,6 +188,31 @@ impl Limit {
     /// ```
     pub fn cost(self, cost: Cost) -> Self {
         Self { cost, ..self }
+    }
+
+    /// Settles the cost by the response: the charge of the request becomes an estimate, and the
+    /// response tells what it has cost. See [`Settle`].
+    ///
+    /// The body of the response owns what is reserved. A request whose client hangs up before the
+    /// response, or whose handler fails without one, keeps the estimate, unless
+    /// [`charge_if`](Self::charge_if) says otherwise. So does one that `charge_if` does not give
+    /// back, where the response tells no cost. The headers of the response show the decision on the
+    /// estimate.
+    ///
+    /// A [shared](Self::shared) limit can't be settled: building the layer returns an error.
+    ///
+    /// ```
+    /// # use tollgate_http::{Cost, Limit, Settle};
+    /// # use tollgate::{Quota, SingleLimiter};
+    /// // A mebibyte a second of responses, in kibibytes; 64 of them are reserved for each.
+    /// let limiter = SingleLimiter::builder(Quota::per_second(1024)).max_debt(1024).build()?;
+    /// let limit = Limit::global("downloads", limiter)
+    ///     .cost(Cost::fixed(64))
+    ///     .settle(Settle::bytes(1024));
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn settle(self, settle: Settle) -> Self {
+        Self { settle: Some(settle), ..self }
     }
 
     /// Makes this a shadow limit: it decides and reports

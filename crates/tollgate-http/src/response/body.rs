@@ -1,20 +1,23 @@
 //! The body of a response: the handler's, or that of a refusal.
 //!
 //! `Either` of `http-body-util` would do, but for its errors: it boxes them, and a service behind
-//! the layer would see another type of error than without it.
+//! the layer would see another type of error than without it. For the same reason a response that
+//! is cut off ends without an error, unless [`FailWhenCut`](crate::FailWhenCut) wraps it.
 
+use crate::settle::running::{Cut, Running};
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 use pin_project_lite::pin_project;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 
 pin_project! {
     /// The body of a response that passed through a [`RateLimit`](crate::RateLimit): the handler's,
     /// unchanged and not boxed, or that of a refusal.
     ///
     /// Its size is known if the size of the handler's body is; the size of a refusal's body is
-    /// always known.
+    /// always known. A body that may be [cut off](crate::Settle::cut_off) can be shorter.
     #[derive(Debug)]
     pub struct Body<B> {
         #[pin]
@@ -27,8 +30,12 @@ pin_project! {
     #[project = KindPinned]
     enum Kind<B> {
         Handler { #[pin] body: B },
+        // Settles costs as it passes.
+        Settling { #[pin] body: B, running: Box<Running> },
         // `None` if it is empty or has been taken.
         Refusal { bytes: Option<Bytes> },
+        // The end of a response that was cut off.
+        Cut { limit: Arc<str> },
     }
 }
 
@@ -40,6 +47,30 @@ impl<B> Body<B> {
     pub(crate) fn refusal(bytes: Bytes) -> Self {
         Self { kind: Kind::Refusal { bytes: Some(bytes).filter(|bytes| !bytes.is_empty()) } }
     }
+
+    /// The limit that cut the response off.
+    pub(crate) fn cut_by(&self) -> Option<&str> {
+        match &self.kind {
+            Kind::Cut { limit } => Some(limit),
+            Kind::Handler { .. } | Kind::Settling { .. } | Kind::Refusal { .. } => None,
+        }
+    }
+}
+
+impl<B: http_body::Body> Body<B> {
+    /// The handler's body, which settles costs as it passes.
+    pub(crate) fn settling(body: B, mut running: Box<Running>) -> Self {
+        if body.is_end_stream() {
+            // No server would ask for its frames.
+            running.end();
+            return Self::handler(body);
+        }
+        if body.size_hint().exact().is_some() {
+            // The server announces the length.
+            running.leave_out_last_words();
+        }
+        Self { kind: Kind::Settling { body, running } }
+    }
 }
 
 impl<B: http_body::Body<Data = Bytes>> http_body::Body for Body<B> {
@@ -47,26 +78,51 @@ impl<B: http_body::Body<Data = Bytes>> http_body::Body for Body<B> {
     type Error = B::Error;
 
     fn poll_frame(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
-        match self.project().kind.project() {
-            KindPinned::Handler { body } => body.poll_frame(context),
-            KindPinned::Refusal { bytes } => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
-        }
+        let cut = match self.as_mut().project().kind.project() {
+            KindPinned::Handler { body } => return body.poll_frame(context),
+            KindPinned::Refusal { bytes } => {
+                return Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes))));
+            }
+            KindPinned::Cut { .. } => return Poll::Ready(None),
+            KindPinned::Settling { mut body, running } => match ready!(body.as_mut().poll_frame(context)) {
+                Some(Ok(frame)) => match running.pass(&frame) {
+                    Ok(()) => {
+                        if body.is_end_stream() {
+                            running.end();
+                        }
+                        return Poll::Ready(Some(Ok(frame)));
+                    }
+                    Err(cut) => cut,
+                },
+                Some(Err(error)) => return Poll::Ready(Some(Err(error))),
+                None => {
+                    running.end();
+                    return Poll::Ready(None);
+                }
+            },
+        };
+        let Cut { limit, last_words } = cut;
+        // Drops the handler's body, which stops its work.
+        self.project().kind.set(Kind::Cut { limit });
+        Poll::Ready(Some(last_words).filter(|words| !words.is_empty()).map(|words| Ok(Frame::data(words))))
     }
 
     fn is_end_stream(&self) -> bool {
         match &self.kind {
-            Kind::Handler { body } => body.is_end_stream(),
+            Kind::Handler { body } | Kind::Settling { body, .. } => body.is_end_stream(),
             Kind::Refusal { bytes } => bytes.is_none(),
+            Kind::Cut { .. } => true,
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.kind {
-            Kind::Handler { body } => body.size_hint(),
+            Kind::Handler { body } | Kind::Settling { body, .. } => body.size_hint(),
             Kind::Refusal { bytes } => SizeHint::with_exact(bytes.as_ref().map_or(0, |it| it.len() as u64)),
+            Kind::Cut { .. } => SizeHint::with_exact(0),
         }
     }
 }

@@ -1,0 +1,105 @@
+//! A response that was cut off, as an error.
+
+use super::body::Body;
+use bytes::Bytes;
+use http_body::{Frame, SizeHint};
+use pin_project_lite::pin_project;
+use std::error::Error;
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+/// The error of a response that has spent its budget: see [`FailWhenCut`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CutOff {
+    limit: Box<str>,
+}
+
+impl CutOff {
+    /// Returns the name of the limit that cut the response off.
+    pub fn limit_name(&self) -> &str {
+        &self.limit
+    }
+}
+
+impl fmt::Display for CutOff {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the response has spent what rate limit {:?} had for it", self.limit)
+    }
+}
+
+impl Error for CutOff {}
+
+pin_project! {
+    /// A body in which the end of a response that was [cut off](crate::Settle::cut_off) is an
+    /// error, [`CutOff`], so that no client takes a part of a response for the whole.
+    ///
+    /// With HTTP/1.1 the server then closes the connection before the end of the body, with HTTP/2
+    /// it resets the stream. [Last words](crate::Settle::last_words) are sent before.
+    ///
+    /// ```
+    /// use http::{Request, Response};
+    /// use tollgate::{Quota, SingleLimiter};
+    /// use tollgate_http::{CutOff, FailWhenCut, Limit, RateLimitLayer, Settle};
+    /// use tower::{Layer, ServiceExt, service_fn};
+    ///
+    /// let limiter = SingleLimiter::builder(Quota::per_hour(1000)).build()?;
+    /// let limit = Limit::global("bytes", limiter).settle(Settle::bytes(1).cut_off());
+    /// let layer = RateLimitLayer::builder().limit(limit).build()?;
+    /// let service = layer
+    ///     .layer(service_fn(|_: Request<()>| async {
+    ///         Ok::<_, std::convert::Infallible>(Response::new("x".repeat(1001)))
+    ///     }))
+    ///     .map_response(|response: Response<_>| response.map(FailWhenCut::new));
+    /// # use http_body_util::BodyExt;
+    /// # pollster::block_on(async {
+    /// let response = service.oneshot(Request::new(())).await.unwrap();
+    /// let error = response.into_body().collect().await.unwrap_err();
+    /// assert_eq!(error.downcast_ref::<CutOff>().unwrap().limit_name(), "bytes");
+    /// # });
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[derive(Debug)]
+    pub struct FailWhenCut<B> {
+        #[pin]
+        body: Body<B>,
+        has_failed: bool,
+    }
+}
+
+impl<B> FailWhenCut<B> {
+    /// Wraps the body of a response.
+    pub fn new(body: Body<B>) -> Self {
+        Self { body, has_failed: false }
+    }
+}
+
+impl<B> http_body::Body for FailWhenCut<B>
+where
+    B: http_body::Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>>,
+{
+    type Data = Bytes;
+    type Error = Box<dyn Error + Send + Sync>;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        let mut this = self.project();
+        if let Some(frame) = ready!(this.body.as_mut().poll_frame(context)) {
+            return Poll::Ready(Some(frame.map_err(Into::into)));
+        }
+        let limit = this.body.cut_by().filter(|_| !*this.has_failed);
+        let Some(limit) = limit else { return Poll::Ready(None) };
+        *this.has_failed = true;
+        Poll::Ready(Some(Err(Box::new(CutOff { limit: limit.into() }))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream() && (self.has_failed || self.body.cut_by().is_none())
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

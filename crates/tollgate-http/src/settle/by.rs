@@ -1,0 +1,238 @@
+//! What settles the cost of a request: figures that its response states, and counts of its body.
+
+use super::figure::JsonPath;
+use crate::error::BuildError;
+use crate::head::header_name;
+use crate::limit::cost::Cost;
+use bytes::Bytes;
+use http::HeaderName;
+use std::fmt;
+
+/// Says what a request has cost, by its response; for [`Limit::settle`](crate::Limit::settle).
+///
+/// The request is charged its [`Cost`] before it is handled, which is an estimate then. When the
+/// response has ended, the limit charges what is missing, into debt up to the limiter's
+/// [`max_debt`](tollgate::Builder::max_debt), or gives back what was too much. What the response
+/// does not tell leaves the estimate as it is.
+///
+/// A figure that the response states ([`header`](Self::header), [`trailer`](Self::trailer),
+/// [`json`](Self::json)) is the whole cost. What is counted while the body passes
+/// ([`events`](Self::events), [`bytes`](Self::bytes)) is charged while it passes, where it goes
+/// beyond the estimate, and can [cut the response off](Self::cut_off).
+///
+/// A response that does not end, because the client hangs up or the body fails, costs what was
+/// counted, or the estimate if nothing was; and a larger figure, if it stated one. So does one
+/// whose body the server leaves out, such as that to `HEAD`.
+///
+/// ```
+/// use tollgate::{Limiter, Quota};
+/// use tollgate_http::{Cost, KeyBy, Limit, Settle, WhenNoKey};
+///
+/// // What the request asks for at most, as an earlier middleware has read it.
+/// #[derive(Clone)]
+/// struct Asked {
+///     prompt: u64,
+///     answer: u64,
+/// }
+/// let asked = |part: fn(&Asked) -> u64| {
+///     Cost::from_fn(move |head| head.extensions().get::<Asked>().map_or(1000, part))
+/// };
+///
+/// let limiter = Limiter::builder(Quota::per_minute(100_000)).max_debt(10_000).build()?;
+/// let tokens = Limit::new("tokens", limiter, KeyBy::header("x-user"))
+///     .when_no_key(WhenNoKey::Deny)
+///     .cost(asked(|it| it.prompt + it.answer))
+///     .settle(
+///         // The number that the model's server states, or else an event for each token.
+///         Settle::json("usage.total_tokens")
+///             .or(Settle::events())
+///             .input(asked(|it| it.prompt))
+///             .cut_off(),
+///     );
+/// # Ok::<(), tollgate::ConfigError>(())
+/// ```
+#[must_use]
+pub struct Settle {
+    sources: Result<Vec<Source>, BuildError>,
+    input: Option<Cost>,
+    cuts: bool,
+    last_words: Bytes,
+}
+
+/// One place from which a cost is known.
+#[derive(Debug)]
+pub(crate) enum Source {
+    Header(HeaderName),
+    Trailer(HeaderName),
+    Json(JsonPath),
+    Events,
+    Bytes { unit: u64 },
+}
+
+impl Settle {
+    fn by(source: Result<Source, BuildError>) -> Self {
+        let sources = source.map(|source| vec![source]);
+        Self { sources, input: None, cuts: false, last_words: Bytes::new() }
+    }
+
+    /// Takes the cost from a header of the response, which occurs once and has digits only.
+    ///
+    /// ```
+    /// # use tollgate_http::Settle;
+    /// let settle = Settle::header("x-tokens-used");
+    /// ```
+    pub fn header(name: &str) -> Self {
+        Self::by(header_name(name).map(Source::Header))
+    }
+
+    /// Takes the cost from a trailer, which occurs once and has digits only.
+    ///
+    /// ```
+    /// # use tollgate_http::Settle;
+    /// let settle = Settle::trailer("x-tokens-used");
+    /// ```
+    pub fn trailer(name: &str) -> Self {
+        Self::by(header_name(name).map(Source::Trailer))
+    }
+
+    /// Takes the cost from a field of the response's JSON: a whole number at this path of names,
+    /// separated by dots.
+    ///
+    /// The body is read as it passes, and no frame is held back. If its type is JSON, up to 128 KiB
+    /// are kept until it has ended; a larger body tells nothing. If it is a stream of server-sent
+    /// events, the data of each is looked at (of the same size at most), and the last one that has
+    /// the field counts. A body with a `Content-Encoding` cannot be read: put compression outside
+    /// of this layer.
+    ///
+    /// ```
+    /// # use tollgate_http::Settle;
+    /// let settle = Settle::json("usage.total_tokens");
+    /// ```
+    pub fn json(path: &str) -> Self {
+        Self::by(JsonPath::parse(path).map(Source::Json))
+    }
+
+    /// Counts the server-sent events that pass: those with data, but for `[DONE]`. A response of
+    /// another type, or with a `Content-Encoding`, tells nothing.
+    ///
+    /// Models that stream send about one token with each event.
+    ///
+    /// ```
+    /// # use tollgate_http::Settle;
+    /// let settle = Settle::json("usage.completion_tokens").or(Settle::events());
+    /// ```
+    pub fn events() -> Self {
+        Self::by(Ok(Source::Events))
+    }
+
+    /// Counts the bytes of the body that pass: a token for each `unit` bytes, rounded up.
+    ///
+    /// ```
+    /// # use tollgate_http::Settle;
+    /// let kibibytes = Settle::bytes(1024);
+    /// ```
+    pub fn bytes(unit: u64) -> Self {
+        Self::by(Ok(Source::Bytes { unit }))
+    }
+
+    /// Takes the cost from `other` where the response does not tell this one.
+    ///
+    /// ```
+    /// # use tollgate_http::Settle;
+    /// let settle = Settle::header("x-tokens-used").or(Settle::json("usage.total_tokens"));
+    /// ```
+    pub fn or(self, other: Self) -> Self {
+        let sources = self.sources.and_then(|mut sources| {
+            sources.extend(other.sources?);
+            Ok(sources)
+        });
+        let last_words = if self.last_words.is_empty() { other.last_words } else { self.last_words };
+        Self { sources, input: self.input.or(other.input), cuts: self.cuts || other.cuts, last_words }
+    }
+
+    /// Adds what the request itself costs, such as its prompt, to what is counted of the body.
+    /// Figures that the response states are whole without it.
+    ///
+    /// It counts from the first event or byte on, so a client that hangs up then has paid for its
+    /// prompt.
+    ///
+    /// ```
+    /// # use tollgate_http::{Cost, Settle};
+    /// // About four bytes a token, both ways.
+    /// let settle = Settle::bytes(4).input(Cost::content_length(4, 1000));
+    /// ```
+    pub fn input(self, cost: Cost) -> Self {
+        Self { input: Some(cost), ..self }
+    }
+
+    /// Cuts a response off when it has spent its budget: the estimate, and whatever else the limit
+    /// then has for this key.
+    ///
+    /// What is counted decides, so there has to be [`events`](Self::events) or
+    /// [`bytes`](Self::bytes). The first frame that can't be paid for is not passed on, and the
+    /// handler's body is dropped at once: the response is cut within one frame of its limit. What
+    /// was counted before stays charged. A limit in shadow mode cuts nothing.
+    ///
+    /// The client sees the body end, as if the response were complete. [`last_words`] tell it why.
+    /// Where that is not enough, [`FailWhenCut`](crate::FailWhenCut) makes it an error: the server
+    /// then breaks the stream or the connection off. A response of a known length is always broken
+    /// off, because its end is missing.
+    ///
+    /// [`last_words`]: Self::last_words
+    ///
+    /// ```
+    /// # use tollgate_http::Settle;
+    /// let settle = Settle::bytes(1024).cut_off();
+    /// ```
+    pub fn cut_off(self) -> Self {
+        Self { cuts: true, ..self }
+    }
+
+    /// [Cuts off](Self::cut_off) with a last frame, which is not charged. It is left out where the
+    /// length of the response is known, or it has a `Content-Encoding`.
+    ///
+    /// Begin with an empty line in a stream of events, because the last frame may have ended within
+    /// an event.
+    ///
+    /// ```
+    /// # use tollgate_http::Settle;
+    /// let settle = Settle::events()
+    ///     .last_words("\n\nevent: error\ndata: {\"error\":\"the budget of tokens is spent\"}\n\n");
+    /// ```
+    pub fn last_words(self, words: impl Into<Bytes>) -> Self {
+        Self { last_words: words.into(), cuts: true, ..self }
+    }
+
+    /// Checks it, for the limit of this name.
+    pub(crate) fn checked(self, limit: &str) -> Result<Checked, BuildError> {
+        let Self { sources, input, cuts, last_words } = self;
+        let sources = sources?;
+        if sources.iter().any(|source| matches!(source, Source::Bytes { unit: 0 })) {
+            return Err(BuildError::ZeroUnit { limit: limit.to_owned() });
+        }
+        let counts = sources.iter().any(|source| matches!(source, Source::Bytes { .. } | Source::Events));
+        if !counts && (cuts || input.is_some()) {
+            let needs = if cuts { "cut_off" } else { "input" };
+            return Err(BuildError::CountsNothing { limit: limit.to_owned(), needs });
+        }
+        Ok(Checked { sources, input, cuts, last_words })
+    }
+}
+
+impl fmt::Debug for Settle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { sources, input, cuts, .. } = self;
+        let mut debug = f.debug_struct("Settle");
+        debug.field("sources", sources).field("input", input).field("cuts", cuts).finish_non_exhaustive()
+    }
+}
+
+/// A [`Settle`] that has been checked.
+#[derive(Debug)]
+pub(crate) struct Checked {
+    /// In the order of preference.
+    pub(crate) sources: Vec<Source>,
+    pub(crate) input: Option<Cost>,
+    pub(crate) cuts: bool,
+    pub(crate) last_words: Bytes,
+}

@@ -1,0 +1,202 @@
+//! Server-sent events, read as they pass: they are counted, and the data of each is looked at.
+//!
+//! The format is that of the HTML standard: lines that end in CR, LF or both, fields with their
+//! names before a colon, and an empty line after each event. A comment is not an event, and neither
+//! is `[DONE]`, with which many services end their streams.
+
+/// The field that holds the data of an event.
+const DATA: &[u8] = b"data";
+/// The data of the event that ends a stream.
+const DONE: &[u8] = b"[DONE]";
+
+/// Reads one stream of events.
+#[derive(Debug)]
+pub(crate) struct Events {
+    /// The most bytes that are kept of a line, and of an event's data.
+    most: usize,
+    /// The last line, which may be incomplete.
+    line: Kept,
+    /// The data of the last event, if it has any.
+    data: Option<Kept>,
+    /// Whether the last byte was a CR, so that an LF belongs to it.
+    after_cr: bool,
+    count: u64,
+}
+
+impl Events {
+    pub(crate) fn new(most: usize) -> Self {
+        Self {
+            most: most.max(DATA.len() + DONE.len() + 3),
+            line: Kept::default(),
+            data: None,
+            after_cr: false,
+            count: 0,
+        }
+    }
+
+    /// Returns the number of events that have ended.
+    pub(crate) fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Reads the next bytes, and calls `look` with the data of each event that ends in them, unless
+    /// it is larger than what is kept.
+    pub(crate) fn read(&mut self, mut bytes: &[u8], mut look: impl FnMut(&[u8])) {
+        if self.after_cr && !bytes.is_empty() {
+            self.after_cr = false;
+            bytes = bytes.strip_prefix(b"\n").unwrap_or(bytes);
+        }
+        while let Some(end) = bytes.iter().position(|byte| matches!(byte, b'\r' | b'\n')) {
+            self.line.push(&bytes[..end], self.most);
+            self.end_line(&mut look);
+            let is_cr = bytes[end] == b'\r';
+            bytes = &bytes[end + 1..];
+            self.after_cr = is_cr && bytes.is_empty();
+            if is_cr {
+                bytes = bytes.strip_prefix(b"\n").unwrap_or(bytes);
+            }
+        }
+        self.line.push(bytes, self.most);
+    }
+
+    /// Ends the stream, and with it the last event, if no empty line has ended it.
+    pub(crate) fn end(&mut self, mut look: impl FnMut(&[u8])) {
+        self.end_line(&mut look);
+        self.end_event(&mut look);
+    }
+
+    fn end_line(&mut self, look: &mut impl FnMut(&[u8])) {
+        if self.line.is_empty() {
+            self.end_event(look);
+            return;
+        }
+        let Kept { bytes, is_cut } = &self.line;
+        if let Some(value) = bytes.strip_prefix(DATA)
+            && (value.is_empty() && !is_cut || value.starts_with(b":"))
+        {
+            let value = value.strip_prefix(b":").unwrap_or(value);
+            let value = value.strip_prefix(b" ").unwrap_or(value);
+            let mut data = self.data.take().unwrap_or_default();
+            if !data.is_empty() {
+                data.push(b"\n", self.most);
+            }
+            data.push(value, self.most);
+            data.is_cut |= is_cut;
+            self.data = Some(data);
+        }
+        self.line.clear();
+    }
+
+    fn end_event(&mut self, look: &mut impl FnMut(&[u8])) {
+        let Some(data) = self.data.take() else { return };
+        if data.bytes == DONE && !data.is_cut {
+            return;
+        }
+        self.count += 1;
+        if !data.is_cut {
+            look(&data.bytes);
+        }
+    }
+}
+
+/// The first bytes of a text.
+#[derive(Debug, Default)]
+pub(crate) struct Kept {
+    pub(crate) bytes: Vec<u8>,
+    /// Whether there were more.
+    pub(crate) is_cut: bool,
+}
+
+impl Kept {
+    pub(crate) fn push(&mut self, more: &[u8], most: usize) {
+        let room = most.saturating_sub(self.bytes.len());
+        let fits = more.len().min(room);
+        self.bytes.extend_from_slice(&more[..fits]);
+        self.is_cut |= fits < more.len();
+    }
+
+    fn is_empty(&self) -> bool {
+        self.bytes.is_empty() && !self.is_cut
+    }
+
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.is_cut = false;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Reads a stream in these pieces: the number of events, and their data.
+    fn read<'p>(most: usize, pieces: impl IntoIterator<Item = &'p [u8]>) -> (u64, Vec<String>) {
+        let mut events = Events::new(most);
+        let mut seen = Vec::new();
+        let mut look = |data: &[u8]| seen.push(String::from_utf8(data.to_vec()).unwrap());
+        pieces.into_iter().for_each(|piece| events.read(piece, &mut look));
+        events.end(&mut look);
+        (events.count(), seen)
+    }
+
+    fn data(of: &[&str]) -> Vec<String> {
+        of.iter().map(|&data| data.to_owned()).collect()
+    }
+
+    #[test]
+    fn events_with_data_are_counted_and_looked_at() {
+        let stream = ": a comment\n\nevent: delta\nid: 7\ndata: {\"a\":1}\n\ndata:b\r\rdata\n\ndatax: no\n\n\
+                      data: two\r\ndata: lines\r\n\r\nretry: 5\n\ndata: [DONE]\n\ndata: no end";
+        let seen = read(100, [stream.as_bytes()]);
+        assert_eq!(seen, (4, data(&["{\"a\":1}", "b\n", "two\nlines", "no end"])));
+    }
+
+    #[test]
+    fn an_event_larger_than_what_is_kept_is_counted_and_not_looked_at() {
+        let long = format!("data: {}\n\ndata: short\n\n", "x".repeat(50));
+        assert_eq!(read(40, [long.as_bytes()]), (2, data(&["short"])));
+        let lines = "data: aaaaaaaaaaaaaaaaaaaa\ndata: bbbbbbbbbbbbbbbbbbbb\n\n";
+        assert_eq!(read(40, [lines.as_bytes()]), (1, vec![]));
+        // The name alone is kept, and what follows is unknown.
+        assert_eq!(read(0, [&b"datadatadatadatadatadatadata: x\n\n"[..]]), (0, vec![]));
+    }
+
+    proptest! {
+        /// However the frames cut a stream, it has the same events.
+        #[test]
+        fn the_frames_of_a_stream_do_not_matter(
+            lines in prop::collection::vec((0..9_usize, 0..3_usize), 0..30),
+            cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..10),
+        ) {
+            let texts = ["", "", "data: a", "data:b", "data", ": c", "data: [DONE]", "event: x", "data: \u{e4}{}"];
+            let ends = ["\n", "\r", "\r\n"];
+            let stream: String = lines.iter().map(|&(text, end)| format!("{}{}", texts[text], ends[end])).collect();
+            // A CR and an LF of two lines are one end of a line.
+            let whole = read(100, [stream.as_bytes()]);
+            let mut at: Vec<usize> = cuts.iter().map(|cut| cut.index(stream.len() + 1)).collect();
+            at.extend([0, stream.len()]);
+            at.sort_unstable();
+            let pieces = at.windows(2).map(|pair| &stream.as_bytes()[pair[0]..pair[1]]);
+            prop_assert_eq!(read(100, pieces), whole.clone());
+            // By the standard's grammar, on whole lines.
+            let mut expected = Vec::new();
+            let mut event: Option<Vec<&str>> = None;
+            let text = stream.replace("\r\n", "\n").replace('\r', "\n");
+            for line in text.split('\n').chain([""]) {
+                let value = line.strip_prefix("data").map(|rest| rest.strip_prefix(':').unwrap_or(rest));
+                match (line, value) {
+                    ("", _) => {
+                        // Empty lines at the beginning of the data are left out.
+                        let data = event.take().map(|lines| lines.join("\n"));
+                        let data = data.map(|data| data.trim_start_matches('\n').to_owned());
+                        expected.extend(data.filter(|data| data != "[DONE]"));
+                    }
+                    (_, Some(value)) => event.get_or_insert_default().push(value.strip_prefix(' ').unwrap_or(value)),
+                    _ => {}
+                }
+            }
+            prop_assert_eq!(whole, (expected.len() as u64, expected));
+        }
+    }
+}

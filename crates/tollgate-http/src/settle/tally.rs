@@ -1,0 +1,187 @@
+//! A tally of costs by their size, and the atomics of this crate, which are here alone.
+//!
+//! # State
+//!
+//! A count for each bucket of costs: one for each cost below 16, and eight for each further power
+//! of two, so that the costs of a bucket differ by less than an eighth. This is the bucket scheme of
+//! HdrHistogram; Masson, Rim and Lee, "DDSketch" (VLDB 2019), show why a quantile of such buckets
+//! has a bounded relative error. 496 counts take 4 KB.
+//!
+//! # Forgetting
+//!
+//! When there are [`MOST`] costs, each count is halved. So a cost weighs half as much after each
+//! 2048 costs that follow it.
+//!
+//! # Orderings
+//!
+//! All are relaxed: a count publishes nothing but itself. A quantile that is read while others
+//! count, or while the counts are halved, is one of costs that were counted about then. The
+//! operations on one count are read-modify-writes, so none is lost and none goes below 0.
+//!
+//! # Progress
+//!
+//! Counting and reading are wait-free but for one count in 2048, which halves: a compare-and-swap
+//! loop for each bucket, lock-free.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// The costs below this have a bucket each.
+const EXACT: u64 = 16;
+/// The bits of a larger cost, after its first one, that choose the bucket.
+const BITS: u32 = 3;
+/// The buckets of each power of two.
+const EACH: usize = 1 << BITS;
+const BUCKETS: usize = 16 + (64 - 4) * EACH;
+/// The most costs that are counted before the counts are halved.
+pub(crate) const MOST: u64 = 4096;
+
+/// The counts of costs, by size.
+#[derive(Debug)]
+pub(crate) struct Tally {
+    counts: Box<[AtomicU64]>,
+    /// The number of costs that were counted, halved with the counts.
+    total: AtomicU64,
+}
+
+impl Default for Tally {
+    fn default() -> Self {
+        Self { counts: (0..BUCKETS).map(|_| AtomicU64::new(0)).collect(), total: AtomicU64::new(0) }
+    }
+}
+
+impl Tally {
+    pub(crate) fn count(&self, cost: u64) {
+        // ORDERING: relaxed, the count is all that is shared.
+        self.counts[bucket(cost)].fetch_add(1, Relaxed);
+        // ORDERING: relaxed, the total only decides which thread halves.
+        let total = self.total.fetch_add(1, Relaxed) + 1;
+        // Only the thread that halves the total halves the counts.
+        // ORDERING: relaxed, as the line above.
+        if total >= MOST && self.total.compare_exchange(total, total / 2, Relaxed, Relaxed).is_ok() {
+            for count in &self.counts {
+                // ORDERING: relaxed, each count is halved by itself.
+                let _ = count.fetch_update(Relaxed, Relaxed, |count| Some(count / 2));
+            }
+        }
+    }
+
+    /// Returns the number of costs that the counts hold.
+    pub(crate) fn total(&self) -> u64 {
+        // ORDERING: relaxed, a sum of counts of about now.
+        self.counts.iter().map(|count| count.load(Relaxed)).sum()
+    }
+
+    /// Returns a cost that `thousandths` of the costs do not exceed: the smallest one of which that
+    /// is true, or up to an eighth more. `None` if there are too few costs for such a statement:
+    /// fewer than one in the remaining thousandths.
+    pub(crate) fn quantile(&self, thousandths: u64) -> Option<u64> {
+        let total = self.total();
+        if total.saturating_mul(1000 - thousandths) < 1000 {
+            return None;
+        }
+        let rank = (total * thousandths).div_ceil(1000);
+        let mut counted = 0;
+        let reaches = |count: &AtomicU64| {
+            // ORDERING: relaxed, as `total`.
+            counted += count.load(Relaxed);
+            counted >= rank
+        };
+        // Counts that were halved meanwhile may not reach the rank.
+        Some(largest(self.counts.iter().position(reaches)?))
+    }
+}
+
+/// Returns the bucket of a cost.
+fn bucket(cost: u64) -> usize {
+    if cost < EXACT {
+        return usize::try_from(cost).unwrap_or_default();
+    }
+    let power = cost.ilog2();
+    let within = usize::try_from(cost >> (power - BITS)).unwrap_or_default() % EACH;
+    16 + (power as usize - 4) * EACH + within
+}
+
+/// Returns the largest cost of a bucket.
+fn largest(bucket: usize) -> u64 {
+    let Some(above) = bucket.checked_sub(16) else { return bucket as u64 };
+    let (power, within) = (above / EACH + 4, (above % EACH) as u128);
+    let next = (EACH as u128 + within + 1) << (power - BITS as usize);
+    u64::try_from(next - 1).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// The smallest cost that at least `thousandths` of the costs do not exceed.
+    fn exact(costs: &[u64], thousandths: u64) -> u64 {
+        let mut sorted = costs.to_vec();
+        sorted.sort_unstable();
+        let rank = (sorted.len() as u64 * thousandths).div_ceil(1000).max(1);
+        sorted[usize::try_from(rank).unwrap() - 1]
+    }
+
+    #[test]
+    fn every_cost_is_in_the_bucket_that_ends_with_it_or_above_it() {
+        let near = (0..64).flat_map(|power| [-1_i128, 0, 1].map(|off| (1_i128 << power) + off));
+        for cost in
+            near.chain([0, 9, 17, 100, 999]).map(|cost| u64::try_from(cost).unwrap_or(0)).chain([u64::MAX])
+        {
+            let (bucket, largest) = (bucket(cost), largest(bucket(cost)));
+            assert!(bucket < BUCKETS && largest >= cost, "{cost}");
+            assert!(u128::from(largest - cost) * 8 <= u128::from(cost), "{cost} {largest}");
+            assert_eq!(super::bucket(largest), bucket);
+            assert!(largest == u64::MAX || super::bucket(largest + 1) == bucket + 1);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_quantile_is_the_exact_one_or_up_to_an_eighth_more(
+            costs in prop::collection::vec((0..64_u32, any::<u64>()).prop_map(|(bits, cost)| cost >> bits), 1..300),
+            thousandths in 1..=999_u64,
+        ) {
+            let tally = Tally::default();
+            costs.iter().for_each(|&cost| tally.count(cost));
+            let enough = costs.len() as u64 * (1000 - thousandths) >= 1000;
+            let found = tally.quantile(thousandths);
+            prop_assert_eq!(found.is_some(), enough);
+            if let Some(found) = found {
+                let exact = exact(&costs, thousandths);
+                prop_assert!(found >= exact && found - exact <= exact / 8, "{} for {}", found, exact);
+            }
+        }
+    }
+
+    #[test]
+    fn what_was_long_ago_is_forgotten_and_the_counts_stay_small() {
+        let tally = Tally::default();
+        (0..100_000).for_each(|_| tally.count(1_000_000));
+        assert!(tally.total() < MOST, "{}", tally.total());
+        // A new size is half of all after as many costs as are remembered.
+        (0..MOST).for_each(|_| tally.count(100));
+        let median = tally.quantile(500).unwrap();
+        assert!((100..=112).contains(&median), "{median}");
+        (0..20 * MOST).for_each(|_| tally.count(100));
+        assert!(tally.quantile(999).unwrap() <= 112);
+    }
+
+    #[test]
+    fn no_count_is_lost_or_goes_below_zero_while_threads_count_and_halve() {
+        let tally = Tally::default();
+        std::thread::scope(|scope| {
+            for cost in [5, 500, 50_000, 5_000_000] {
+                let tally = &tally;
+                scope.spawn(move || (0..20_000).for_each(|_| tally.count(cost)));
+            }
+        });
+        // Each thread may be late with one halving; a count below 0 would be near 2^64.
+        assert!(tally.total() <= 2 * MOST, "{}", tally.total());
+        let few = Tally::default();
+        std::thread::scope(|scope| {
+            (0..4).for_each(|_| _ = scope.spawn(|| (0..1000).for_each(|cost| few.count(cost))));
+        });
+        assert_eq!(few.total(), 4000);
+    }
+}
