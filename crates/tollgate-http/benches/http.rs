@@ -17,16 +17,16 @@ use tower::{Layer, Service};
 struct Handler;
 
 impl Service<Request<()>> for Handler {
-    type Response = Response<()>;
+    type Response = Response<String>;
     type Error = Infallible;
-    type Future = Ready<Result<Response<()>, Infallible>>;
+    type Future = Ready<Result<Response<String>, Infallible>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, _: Request<()>) -> Self::Future {
-        ready(Ok(Response::new(())))
+        ready(Ok(Response::new(String::new())))
     }
 }
 

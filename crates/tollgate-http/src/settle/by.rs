@@ -18,7 +18,8 @@ use std::fmt;
 /// A figure that the response states ([`header`](Self::header), [`trailer`](Self::trailer),
 /// [`json`](Self::json)) is the whole cost. What is counted while the body passes
 /// ([`events`](Self::events), [`bytes`](Self::bytes)) is charged while it passes, where it goes
-/// beyond the estimate, and can [cut the response off](Self::cut_off).
+/// beyond the estimate, and can [cut the response off](Self::cut_off). What was charged so is not
+/// given back where a figure is smaller in the end: only the estimate is.
 ///
 /// A response that does not end, because the client hangs up or the body fails, costs what was
 /// counted, or the estimate if nothing was; and a larger figure, if it stated one. So does one

@@ -149,7 +149,7 @@ mod tests {
         let stream = ": a comment\n\nevent: delta\nid: 7\ndata: {\"a\":1}\n\ndata:b\r\rdata\n\ndatax: no\n\n\
                       data: two\r\ndata: lines\r\n\r\nretry: 5\n\ndata: [DONE]\n\ndata: no end";
         let seen = read(100, [stream.as_bytes()]);
-        assert_eq!(seen, (4, data(&["{\"a\":1}", "b\n", "two\nlines", "no end"])));
+        assert_eq!(seen, (5, data(&["{\"a\":1}", "b", "", "two\nlines", "no end"])));
     }
 
     #[test]

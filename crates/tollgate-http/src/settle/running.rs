@@ -251,8 +251,8 @@ impl Part {
         told.find_map(|(source, figure)| figure.or_else(|| counted(source)))
     }
 
-    /// Returns what a part of a response has cost. What it has stated so far may have grown, so that
-    /// is no reason to give anything back.
+    /// Returns what a part of a response has cost. A figure before the end may still grow, so it
+    /// gives nothing back.
     fn at_least(&self, reader: &Reader, estimate: u64) -> u64 {
         let counted = if self.counted > 0 { self.counted } else { estimate };
         self.figures(reader).flatten().fold(counted, u64::max)

@@ -3,9 +3,13 @@
 //! # State
 //!
 //! A count for each bucket of costs: one for each cost below 16, and eight for each further power
-//! of two, so that the costs of a bucket differ by less than an eighth. This is the bucket scheme of
-//! HdrHistogram; Masson, Rim and Lee, "DDSketch" (VLDB 2019), show why a quantile of such buckets
-//! has a bounded relative error. 496 counts take 4 KB.
+//! of two, so that the costs of a bucket differ by less than an eighth. The buckets are those of
+//! HdrHistogram; Masson, Rim and Lee, "DDSketch" (VLDB 2019), show why a quantile of buckets like
+//! these has a bounded relative error. 496 counts take 4 KB.
+//!
+//! Why not the P-square algorithm (Jain and Chlamtac, 1985), which keeps five markers? Each cost
+//! moves all of them, so threads would have to take turns, and it forgets nothing. Counts are added
+//! by each thread for itself, and halved to forget.
 //!
 //! # Forgetting
 //!

@@ -71,7 +71,9 @@ fn a_clear_while_a_request_is_under_way_voids_its_refund() {
             cleared.clear();
         }
         let status = request.headers()["x-answer"].to_str().unwrap().parse::<u16>().unwrap();
-        std::future::ready(Ok::<_, Infallible>(Response::builder().status(status).body(()).unwrap()))
+        std::future::ready(Ok::<_, Infallible>(
+            Response::builder().status(status).body(String::new()).unwrap(),
+        ))
     }));
     let send = |answer| {
         let mut future = Box::pin(service.clone().oneshot(login(answer)));
@@ -138,7 +140,7 @@ fn a_handler_that_panics_before_it_has_a_future_has_failed_too() {
         let limit = if kept { limit.keep_on_error() } else { limit };
         let layer = RateLimitLayer::builder().limit(limit).build().unwrap();
         let mut service =
-            layer.layer(service_fn(|_: Request<()>| -> Ready<Result<Response<()>, Infallible>> {
+            layer.layer(service_fn(|_: Request<()>| -> Ready<Result<Response<String>, Infallible>> {
                 panic!("a handler that panics, as it is meant to")
             }));
         let called = catch_unwind(AssertUnwindSafe(|| drop(service.call(Request::new(())))));

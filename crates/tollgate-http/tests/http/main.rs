@@ -14,6 +14,7 @@ mod nested;
 mod paths;
 mod races;
 mod settings;
+mod settling;
 mod shared;
 mod site;
 mod together;

@@ -101,3 +101,87 @@ fn the_example_of_tonic_limits_addresses_and_keys() {
         assert!(refused.retry_after().is_some_and(|wait| wait > 1000), "{refused:?}");
     });
 }
+
+/// A connection to the gateway of one who has this key.
+struct Caller {
+    client: Client,
+    key: &'static str,
+}
+
+impl Caller {
+    async fn of(example: &Example, key: &'static str) -> Self {
+        Self { client: Client::to(example.address, None, Version::One).await, key }
+    }
+
+    async fn ask(&mut self, asked: serde_json::Value) -> Reply {
+        let request = Request::post("/").header("authorization", format!("Bearer {}", self.key));
+        self.client.send(request.body(crate::server::text(asked.to_string())).unwrap()).await.unwrap()
+    }
+}
+
+/// The tokens that were left of a limit when the request was admitted.
+fn left(reply: &Reply, limit: &str) -> u64 {
+    let items = reply.text("ratelimit").unwrap();
+    let after = items.split_once(&format!("\"{limit}\";r=")).unwrap().1;
+    after.split([';', ',']).next().unwrap().parse().unwrap()
+}
+
+fn words(reply: &Reply) -> usize {
+    std::str::from_utf8(&reply.body).unwrap().matches("\"word\"").count()
+}
+
+fn binding(reply: &Reply) -> serde_json::Value {
+    assert_eq!(reply.status, StatusCode::TOO_MANY_REQUESTS);
+    serde_json::from_slice::<serde_json::Value>(&reply.body).unwrap()["limit"].take()
+}
+
+#[test]
+fn the_example_of_a_gateway_limits_tokens_and_requests_of_users_teams_and_all() {
+    use serde_json::json;
+    run(async {
+        let Some(example) = Example::start("gateway") else { return };
+        let mut alice = Caller::of(&example, "key-alice").await;
+        // 4 tokens of prompt. The larger maximum is reserved, and what was not used comes back.
+        let short =
+            json!({"prompt": "tell me a story", "answer": 6, "max_tokens": 1, "max_completion_tokens": 200});
+        assert_eq!(left(&alice.ask(short.clone()).await, "user-tokens"), 300 - 204);
+        let reply = alice.ask(short.clone()).await;
+        assert_eq!(
+            ["user-tokens", "team-tokens", "all-tokens"].map(|limit| left(&reply, limit)),
+            [86, 286, 1786]
+        );
+        assert_eq!(
+            ["user-requests", "team-requests", "all-requests"].map(|limit| left(&reply, limit)),
+            [18, 28, 98]
+        );
+        // A model that can't be asked costs no tokens.
+        for _ in 0..3 {
+            let failed =
+                alice.ask(json!({"prompt": "tell me a story", "fail": true, "max_tokens": 200})).await;
+            assert_eq!((failed.status, left(&failed, "user-tokens")), (StatusCode::SERVICE_UNAVAILABLE, 76));
+        }
+        // A stream of which nobody knew how long it would be is cut off, within a token.
+        let endless = json!({"prompt": "tell me a story", "answer": 5000, "stream": true});
+        let stream = alice.ask(endless.clone()).await;
+        assert_eq!((stream.status, words(&stream)), (StatusCode::OK, 300 - 20 - 4));
+        assert!(
+            stream
+                .body
+                .ends_with(b"\n\ndata: {\"error\":\"the budget of tokens is spent\"}\n\ndata: [DONE]\n\n")
+        );
+        assert_eq!(binding(&alice.ask(short.clone()).await), "user-tokens");
+        // The team has less than the user.
+        let mut bob = Caller::of(&example, "key-bob").await;
+        assert_eq!(words(&bob.ask(endless.clone()).await), 200 - 4);
+        assert_eq!(binding(&bob.ask(endless).await), "team-tokens");
+        // Another team is not affected. Its user runs out of requests.
+        let mut carol = Caller::of(&example, "key-carol").await;
+        let nothing = json!({"prompt": "", "answer": 1, "max_tokens": 1, "stream": true});
+        for _ in 0..20 {
+            assert_eq!(words(&carol.ask(nothing.clone()).await), 1);
+        }
+        assert_eq!(binding(&carol.ask(nothing.clone()).await), "user-requests");
+        carol.key = "key-nobody";
+        assert_eq!(carol.ask(nothing).await.status, StatusCode::UNAUTHORIZED);
+    });
+}

@@ -16,6 +16,7 @@ mod modes;
 mod proxies;
 mod run;
 mod server;
+mod settling;
 mod several;
 mod shared;
 mod sharing;

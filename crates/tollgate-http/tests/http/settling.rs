@@ -1,0 +1,663 @@
+//! Costs that the response tells, by bodies whose frames the test pulls one by one.
+
+use super::site::site;
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Request, Response};
+use http_body::{Body as _, Frame};
+use proptest::prelude::*;
+use std::collections::VecDeque;
+use std::error::Error;
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+use tollgate::{Algorithm, Clock, Limiter, ManualClock, Quota, SingleLimiter};
+use tollgate_http::{
+    Body, BuildError, Cost, CutOff, Estimator, FailWhenCut, Key, KeyBy, Limit, RateLimitLayer, Settle,
+    WhenNoKey,
+};
+use tower::{Layer, ServiceExt, service_fn};
+
+/// A body of frames that are there at once. A server that asks learns of the end only by `None`.
+#[derive(Debug, Default)]
+pub(crate) struct Frames(VecDeque<Result<Frame<Bytes>, String>>);
+
+impl http_body::Body for Frames {
+    type Data = Bytes;
+    type Error = String;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, String>>> {
+        Poll::Ready(self.0.pop_front())
+    }
+}
+
+type Answer = Response<Body<Frames>>;
+
+/// Makes a response with a header.
+fn with(name: &'static str, value: &str, data: &[&str]) -> Response<Frames> {
+    let frames = data.iter().map(|data| Ok(Frame::data(Bytes::copy_from_slice(data.as_bytes()))));
+    Response::builder().header(name, value).body(Frames(frames.collect())).unwrap()
+}
+
+/// Makes a stream of events, each frame with its texts.
+fn events(data: &[&str]) -> Response<Frames> {
+    with("content-type", "text/event-stream; charset=utf-8", data)
+}
+
+fn json(data: &[&str]) -> Response<Frames> {
+    with("content-type", "application/json", data)
+}
+
+fn trailers(mut response: Response<Frames>, value: &str) -> Response<Frames> {
+    let trailers =
+        HeaderMap::from_iter([("x-tokens".parse().unwrap(), HeaderValue::from_str(value).unwrap())]);
+    response.body_mut().0.push_back(Ok(Frame::trailers(trailers)));
+    response
+}
+
+/// Sends a request to a handler that answers with this response, or fails.
+fn call(
+    layer: &RateLimitLayer,
+    request: Request<()>,
+    answer: Result<Response<Frames>, String>,
+) -> Result<Answer, String> {
+    let answer = Arc::new(Mutex::new(Some(answer)));
+    let handler = service_fn(move |_| std::future::ready(answer.lock().unwrap().take().unwrap()));
+    let mut sent = pin!(layer.layer(handler).oneshot(request));
+    let sent = sent.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+    let Poll::Ready(answer) = sent else { panic!("it waits") };
+    answer
+}
+
+/// Sends a request that passes.
+fn send(layer: &RateLimitLayer, response: Response<Frames>) -> Answer {
+    let answer = call(layer, Request::new(()), Ok(response)).unwrap();
+    assert_eq!(answer.status(), 200);
+    answer
+}
+
+/// Pulls a frame: its data, or `trailers`, or the error.
+fn pull(answer: &mut Answer) -> Option<String> {
+    let frame = Pin::new(answer.body_mut()).poll_frame(&mut Context::from_waker(Waker::noop()));
+    let Poll::Ready(frame) = frame else { panic!("it waits") };
+    Some(match frame? {
+        Ok(frame) => {
+            frame.into_data().map_or("trailers".to_owned(), |data| String::from_utf8(data.to_vec()).unwrap())
+        }
+        Err(error) => error,
+    })
+}
+
+/// Pulls all frames.
+fn pull_all(answer: &mut Answer) -> Vec<String> {
+    std::iter::from_fn(|| pull(answer)).collect()
+}
+
+/// One limit of all requests: 100 tokens an hour, a debt of 50, an estimate of 20.
+struct One {
+    clock: ManualClock,
+    limiter: Arc<SingleLimiter>,
+    layer: RateLimitLayer,
+}
+
+const ESTIMATE: u64 = 20;
+
+fn limiter(clock: &ManualClock, tokens: u64, debt: u64) -> Arc<SingleLimiter> {
+    Arc::new(SingleLimiter::builder(Quota::per_hour(tokens)).clock(clock).max_debt(debt).build().unwrap())
+}
+
+fn layer(limits: impl IntoIterator<Item = Limit>) -> RateLimitLayer {
+    limits.into_iter().fold(RateLimitLayer::builder(), |builder, limit| builder.limit(limit)).build().unwrap()
+}
+
+fn one_with(settle: Settle, change: impl FnOnce(Limit) -> Limit) -> One {
+    let clock = Clock::manual();
+    let limiter = limiter(&clock, 100, 50);
+    let limit = Limit::global("tokens", Arc::clone(&limiter)).cost(Cost::fixed(ESTIMATE)).settle(settle);
+    One { layer: layer([change(limit)]), clock, limiter }
+}
+
+fn one(settle: Settle) -> One {
+    one_with(settle, |limit| limit)
+}
+
+impl One {
+    /// The tokens that are charged: those that are not left, and the debt.
+    fn charged(&self) -> u64 {
+        charged(&self.limiter)
+    }
+
+    /// Sends a request, and pulls all of its response. Returns the frames.
+    fn whole(&self, response: Response<Frames>) -> Vec<String> {
+        pull_all(&mut send(&self.layer, response))
+    }
+}
+
+fn charged(limiter: &SingleLimiter) -> u64 {
+    let answer = limiter.peek();
+    // In debt, the wait tells how much.
+    let wait = answer.retry_after().map_or(0, |wait| u64::try_from(wait.as_millis()).unwrap());
+    answer.capacity() - answer.remaining() + (wait * answer.capacity() / 3_600_000).saturating_sub(1)
+}
+
+const USAGE: &str = "{\"id\":1,\"usage\":{\"total_tokens\":7}}";
+
+#[test]
+fn what_is_too_much_comes_back_and_what_is_missing_is_charged() {
+    let many = "data: {\"x\":\"y\"}\n\n".repeat(33);
+    let figure = |tokens: u64| format!("{{\"usage\":{{\"total_tokens\":{tokens}}}}}");
+    type Settling = fn() -> Settle;
+    let of_json: Settling = || Settle::json("usage.total_tokens");
+    let cases: [(Settling, Response<Frames>, u64); 13] = [
+        (|| Settle::header("x-tokens"), with("x-tokens", "7", &["body"]), 7),
+        (|| Settle::header("x-tokens"), with("x-tokens", "130", &["body"]), 130),
+        (|| Settle::trailer("x-tokens"), trailers(json(&["body"]), "7"), 7),
+        (|| Settle::trailer("x-tokens"), trailers(json(&["body"]), "130"), 130),
+        (of_json, json(&[USAGE]), 7),
+        (of_json, json(&["{\"usage\":{\"total", "_tokens\":13", "0}}"]), 130),
+        (of_json, with("content-type", "application/vnd.model+json; v=1", &[USAGE]), 7),
+        (of_json, events(&["data: ", &figure(7), "\n\n", "data: [DONE]\n\n"]), 7),
+        // The last figure counts, and events without one do not take it away.
+        (
+            of_json,
+            events(&[&format!("data: {}\n\ndata: {}\n\ndata: {{}}\n\n", figure(140), figure(130))]),
+            130,
+        ),
+        (Settle::events, events(&["data: 1\n\ndata: 2\n\nda", "ta: 3\n\n: x\n\n", "data: [DONE]\n\n"]), 3),
+        (Settle::events, events(&[&many]), 33),
+        (|| Settle::bytes(10), json(&["12345678901", "2345"]), 2),
+        (|| Settle::bytes(1), json(&[&"x".repeat(130)]), 130),
+    ];
+    for (number, (settle, response, cost)) in cases.into_iter().enumerate() {
+        let one = one(settle());
+        let frames = response.body().0.len();
+        let mut answer = send(&one.layer, response);
+        assert_eq!(pull_all(&mut answer).len(), frames, "{number}");
+        assert_eq!(one.charged(), cost, "{number}");
+        drop(answer);
+        assert_eq!(one.charged(), cost, "{number}: settled once");
+    }
+}
+
+#[test]
+fn the_first_source_that_tells_a_cost_settles_it() {
+    let settle = || Settle::header("x-tokens").or(Settle::json("usage.total_tokens")).or(Settle::events());
+    let settle = || settle().or(Settle::bytes(10)).input(Cost::fixed(5));
+    let usage = format!("data: {USAGE}\n\n");
+    let cases = [
+        (with("x-tokens", "9", &[USAGE]), 9),
+        (json(&[USAGE]), 7),
+        (events(&["data: 1\n\n", &usage]), 7),
+        // What is counted is without the input.
+        (events(&["data: 1\n\n", "data: 2\n\n"]), 5 + 2),
+        (with("content-type", "text/plain", &["abcdefghijk"]), 5 + 2),
+    ];
+    for (number, (response, cost)) in cases.into_iter().enumerate() {
+        let one = one(settle());
+        one.whole(response);
+        assert_eq!(one.charged(), cost, "{number}");
+    }
+}
+
+#[test]
+fn a_response_that_tells_no_cost_keeps_the_estimate() {
+    let settle =
+        || Settle::header("x-tokens").or(Settle::trailer("x-tokens")).or(Settle::json("usage.total_tokens"));
+    let large = format!("{}{USAGE}", " ".repeat(128 * 1024));
+    let mut compressed = json(&[USAGE]);
+    compressed.headers_mut().insert("content-encoding", HeaderValue::from_static("gzip"));
+    let responses = [
+        with("x-tokens", "seven", &[]),
+        trailers(json(&[]), "-7"),
+        json(&["{\"usage\":{\"total_tokens\":7}"]),
+        json(&["{\"usage\":{\"total_tokens\":null}}"]),
+        json(&["[]"]),
+        json(&[]),
+        json(&[&large]),
+        with("content-type", "text/plain", &[USAGE]),
+        with("x-other", "7", &[USAGE]),
+        events(&[": nothing\n\n", USAGE, "\n\n"]),
+        events(&["data: ", &large, "\n\n"]),
+        compressed,
+    ];
+    for (number, response) in responses.into_iter().enumerate() {
+        let one = one(settle());
+        one.whole(response);
+        assert_eq!(one.charged(), ESTIMATE, "{number}");
+    }
+    // What fits exactly is read.
+    let one = one(settle());
+    one.whole(json(&[&large[USAGE.len()..]]));
+    assert_eq!(one.charged(), 7);
+}
+
+#[test]
+fn a_disconnect_in_mid_stream_keeps_what_was_recorded() {
+    for (settle, cost) in [(Settle::events(), 3), (Settle::events().input(Cost::fixed(9)), 12)] {
+        let one = one(settle);
+        let mut answer = send(&one.layer, events(&["data: 1\n\ndata: 2\n\n", "data: 3\n\n", "data: 4\n\n"]));
+        pull(&mut answer);
+        pull(&mut answer);
+        drop(answer);
+        assert_eq!(one.charged(), cost);
+    }
+    // What goes beyond the estimate was charged on the way.
+    let one = one(Settle::bytes(1));
+    let mut answer = send(&one.layer, json(&["0123456789", "0123456789", "0123456789", "0123456789"]));
+    for passed in [10, 20, 30] {
+        pull(&mut answer);
+        assert_eq!(one.charged(), passed.max(ESTIMATE));
+    }
+    drop(answer);
+    assert_eq!(one.charged(), 30);
+}
+
+#[test]
+fn a_disconnect_before_anything_was_counted_keeps_the_estimate() {
+    let settle = || Settle::json("usage.total_tokens").or(Settle::events()).or(Settle::bytes(1));
+    let one = one(settle().input(Cost::fixed(3)));
+    drop(send(&one.layer, events(&["data: 1\n\n"])));
+    assert_eq!(one.charged(), ESTIMATE);
+    // A comment that keeps the connection alive is not an event, and its bytes are not counted
+    // where events are.
+    let mut answer = send(&one.layer, events(&[": wait\n\n", "data: 1\n\n"]));
+    pull(&mut answer);
+    drop(answer);
+    assert_eq!(one.charged(), 2 * ESTIMATE);
+}
+
+#[test]
+fn a_figure_before_the_end_gives_nothing_back_and_may_charge_more() {
+    for (figure, cost) in [(7, ESTIMATE), (45, 45)] {
+        let one = one(Settle::json("usage.total_tokens"));
+        let usage = format!("data: {{\"usage\":{{\"total_tokens\":{figure}}}}}\n\n");
+        let mut answer = send(&one.layer, events(&[&usage, "data: 4\n\n"]));
+        pull(&mut answer);
+        drop(answer);
+        assert_eq!(one.charged(), cost);
+    }
+}
+
+#[test]
+fn what_was_charged_on_the_way_beyond_the_estimate_stays() {
+    let one = one(Settle::json("usage.total_tokens").or(Settle::bytes(1)));
+    // 35 bytes, of which 15 were charged on the way. The figure of 7 gives back the 20 of the
+    // estimate.
+    one.whole(json(&[USAGE]));
+    assert_eq!(one.charged(), 15);
+}
+
+#[test]
+fn a_stream_that_fails_after_it_began_keeps_what_was_recorded() {
+    let one = one(Settle::events());
+    let mut response = events(&["data: 1\n\n", "data: 2\n\n"]);
+    response.body_mut().0.push_back(Err("broken".to_owned()));
+    let mut answer = send(&one.layer, response);
+    assert_eq!([pull(&mut answer), pull(&mut answer), pull(&mut answer)][2].as_deref(), Some("broken"));
+    drop(answer);
+    assert_eq!(one.charged(), 2);
+}
+
+#[test]
+fn the_body_owns_the_reservation_after_the_handler_has_returned() {
+    let one = one(Settle::events());
+    let mut answers = [0; 5].map(|_| send(&one.layer, events(&["data: 1\n\n"])));
+    // All are reserved, so there is no room for another one, however small it will be.
+    assert_eq!(one.charged(), 100);
+    assert_eq!(call(&one.layer, Request::new(()), Ok(events(&[]))).unwrap().status(), 429);
+    pull_all(&mut answers[0]);
+    assert_eq!(one.charged(), 81);
+    drop(answers);
+    assert_eq!(one.charged(), 81);
+}
+
+#[test]
+fn a_server_that_does_not_ask_for_the_end_settles_too() {
+    // The announced length has passed.
+    let one = one(Settle::bytes(1));
+    let mut answer = send(&one.layer, with("content-length", "4", &["ab", "cd"]));
+    pull(&mut answer);
+    pull(&mut answer);
+    assert_eq!(one.charged(), 4);
+    // Nothing follows trailers.
+    let one = self::one(Settle::trailer("x-tokens").or(Settle::bytes(1)));
+    let mut response = trailers(json(&["ab"]), "7");
+    response.headers_mut().insert("content-length", 2.into());
+    let mut answer = send(&one.layer, response);
+    pull(&mut answer);
+    assert_eq!(one.charged(), ESTIMATE);
+    assert_eq!(pull(&mut answer).as_deref(), Some("trailers"));
+    assert_eq!(one.charged(), 7);
+}
+
+#[test]
+fn a_body_that_says_it_has_ended_settles_at_once() {
+    let one = one(Settle::bytes(1));
+    let send = |body: &'static str| {
+        let service = one.layer.layer(service_fn(move |_: Request<()>| {
+            std::future::ready(Ok::<_, String>(Response::new(body.to_owned())))
+        }));
+        pollster::block_on(service.oneshot(Request::new(()))).unwrap()
+    };
+    let answer = send("");
+    assert!(answer.body().is_end_stream());
+    assert_eq!(one.charged(), 0);
+    let mut answer = send("abc");
+    assert_eq!((one.charged(), answer.body().size_hint().exact()), (ESTIMATE, Some(3)));
+    let frame = Pin::new(answer.body_mut()).poll_frame(&mut Context::from_waker(Waker::noop()));
+    assert!(matches!(frame, Poll::Ready(Some(Ok(_)))));
+    assert_eq!(one.charged(), 3);
+}
+
+#[test]
+fn a_stream_is_cut_when_its_budget_is_spent() {
+    let one = one(Settle::events().cut_off());
+    let frames: Vec<String> = (0..150).map(|number| format!("data: {number}\n\n")).collect();
+    let frames: Vec<&str> = frames.iter().map(String::as_str).collect();
+    let mut answer = send(&one.layer, events(&frames));
+    assert_eq!(pull_all(&mut answer).len(), 100);
+    // No debt: what was not passed on was not charged.
+    assert_eq!(one.charged(), 100);
+    assert!(answer.body().is_end_stream());
+    assert_eq!((pull(&mut answer), one.charged()), (None, 100));
+}
+
+#[test]
+fn a_cut_says_why_and_may_be_an_error() {
+    let settle = || Settle::events().last_words("data: cut\n\n");
+    let frames = || events(&["data: 1\n\n", &"data: 2\n\n".repeat(100), "data: 3\n\n"]);
+    let one = one(settle());
+    let mut answer = send(&one.layer, frames());
+    assert_eq!(pull_all(&mut answer), ["data: 1\n\n", "data: cut\n\n"]);
+    assert_eq!(one.charged(), 1);
+
+    let answer = send(&one.layer, frames());
+    let mut body = FailWhenCut::new(answer.into_body());
+    let mut next = || {
+        let frame = Pin::new(&mut body).poll_frame(&mut Context::from_waker(Waker::noop()));
+        let Poll::Ready(frame) = frame else { panic!("it waits") };
+        (frame.map(|frame| frame.map(|frame| frame.into_data().unwrap())), body.is_end_stream())
+    };
+    assert_eq!(next().0.unwrap().unwrap(), "data: 1\n\n");
+    let (words, has_ended) = next();
+    assert_eq!((&*words.unwrap().unwrap(), has_ended), (&b"data: cut\n\n"[..], false));
+    let (error, has_ended) = next();
+    let error: Box<dyn Error> = error.unwrap().unwrap_err();
+    assert_eq!(error.downcast_ref::<CutOff>().unwrap().limit_name(), "tokens");
+    assert!(has_ended && next().0.is_none());
+}
+
+#[test]
+fn a_response_of_known_length_has_no_last_words() {
+    let one = one(Settle::bytes(1).last_words("cut"));
+    let long = "x".repeat(99);
+    let mut answer = send(&one.layer, with("content-length", "198", &[&long, &long]));
+    assert_eq!(pull_all(&mut answer), [&*long]);
+    assert_eq!(one.charged(), 99);
+}
+
+#[test]
+fn a_shadow_counts_and_cuts_nothing() {
+    let clock = Clock::manual();
+    let (tried, open) = (limiter(&clock, 100, 50), limiter(&clock, 1, 0));
+    let shadow = Limit::global("tried", Arc::clone(&tried)).shadow().settle(Settle::bytes(1).cut_off());
+    let layer = layer([shadow, Limit::global("open", open)]);
+    let long = "x".repeat(60);
+    assert_eq!(pull_all(&mut send(&layer, json(&[&long, &long, &long]))).len(), 3);
+    // 180, of which the limit takes what it has and its debt.
+    assert_eq!(charged(&tried), 150);
+}
+
+/// Each user's tokens, those of all, and requests.
+struct Several {
+    users: Arc<Limiter<Key>>,
+    all: Arc<SingleLimiter>,
+    requests: Arc<SingleLimiter>,
+    layer: RateLimitLayer,
+}
+
+fn several(user: u64, all: u64) -> Several {
+    let clock = Clock::manual();
+    let users = Limiter::builder(Quota::per_hour(user)).clock(&clock).build().unwrap();
+    let (users, all, requests) = (Arc::new(users), limiter(&clock, all, 0), limiter(&clock, 100, 0));
+    let settle = |limit: Limit| limit.cost(Cost::fixed(ESTIMATE)).settle(Settle::bytes(1).cut_off());
+    let by_user = Limit::new("user", Arc::clone(&users), KeyBy::header("x-user"));
+    let layer = layer([
+        settle(by_user.when_no_key(WhenNoKey::Deny)),
+        settle(Limit::global("all", Arc::clone(&all))),
+        Limit::global("requests", Arc::clone(&requests)),
+    ]);
+    Several { users, all, requests, layer }
+}
+
+impl Several {
+    fn call(&self, user: &str, data: &[&str]) -> Answer {
+        let request = Request::get("/").header("x-user", user).body(()).unwrap();
+        call(&self.layer, request, Ok(json(data))).unwrap()
+    }
+
+    /// Charged of this user, of all, and requests.
+    fn charged(&self, user: &str) -> [u64; 3] {
+        let user = self.users.peek(&Key::new("user", [user]));
+        [user.capacity() - user.remaining(), charged(&self.all), charged(&self.requests)]
+    }
+}
+
+#[test]
+fn the_limit_that_binds_cuts_and_no_other_is_charged_for_what_is_not_sent() {
+    let ten = ["0123456789"; 30];
+    for (user, all, passed) in [(50, 1000, 5), (1000, 70, 7)] {
+        let several = several(user, all);
+        let mut answer = several.call("alice", &ten);
+        assert_eq!(pull_all(&mut answer).len(), passed);
+        assert_eq!(several.charged("alice"), [10 * passed as u64, 10 * passed as u64, 1]);
+        let refused = several.call("alice", &ten);
+        assert_eq!(refused.status(), 429);
+        let name = if user < all { "user" } else { "all" };
+        let body = pull_all(&mut { refused }).concat();
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&body).unwrap()["limit"], name);
+    }
+}
+
+#[test]
+fn rejections_drain_no_budget() {
+    let several = several(30, 1000);
+    drop(several.call("alice", &[]));
+    let before = several.charged("alice");
+    for _ in 0..100 {
+        assert_eq!(several.call("alice", &["x"]).status(), 429);
+    }
+    assert_eq!(several.charged("alice"), before);
+}
+
+#[test]
+fn what_is_beyond_the_debt_is_not_charged_and_a_debt_is_paid_first() {
+    let one = one(Settle::bytes(1));
+    one.whole(json(&[&"x".repeat(1000)]));
+    assert_eq!(one.charged(), 150);
+    let refused = call(&one.layer, Request::new(()), Ok(json(&[]))).unwrap();
+    // 50 of debt and 20 of the estimate, at 100 tokens an hour.
+    assert_eq!(refused.headers()["retry-after"], "2520");
+    one.clock.advance(Duration::from_secs(2520));
+    send(&one.layer, json(&[]));
+}
+
+#[test]
+fn a_handler_that_failed_gives_the_estimate_back_by_choice() {
+    type Change = fn(Limit) -> Limit;
+    let cases: [(Change, [u64; 3]); 3] = [
+        // The charges after an error, a response of status 503, and one of status 200.
+        (|limit| limit, [ESTIMATE, 1, 7]),
+        (|limit| limit.charge_if(|response| response.status().is_success()), [0, 0, 7]),
+        (
+            |limit| limit.charge_if(|response| response.status().is_success()).keep_on_error(),
+            [ESTIMATE, 0, 7],
+        ),
+    ];
+    for (change, expected) in cases {
+        let settle = || one_with(Settle::json("usage.total_tokens").or(Settle::bytes(10)), change);
+        let mut unavailable = json(&["{}"]);
+        *unavailable.status_mut() = http::StatusCode::SERVICE_UNAVAILABLE;
+        let answers = [Err("failed".to_owned()), Ok(unavailable), Ok(json(&[USAGE]))];
+        let charged = answers.map(|answer| {
+            let one = settle();
+            if let Ok(mut answer) = call(&one.layer, Request::new(()), answer) {
+                pull_all(&mut answer);
+            }
+            one.charged()
+        });
+        assert_eq!(charged, expected);
+    }
+}
+
+#[test]
+fn a_response_that_ends_in_a_later_window_gives_back_nothing_of_it() {
+    let clock = Clock::manual();
+    let builder = SingleLimiter::builder(Quota::per_hour(100)).algorithm(Algorithm::FixedWindow);
+    let limiter = Arc::new(builder.clock(&clock).build().unwrap());
+    let limit = |limiter| Limit::global("tokens", limiter).cost(Cost::fixed(80)).settle(Settle::bytes(1));
+    let layer = layer([limit(Arc::clone(&limiter))]);
+    let mut answer = send(&layer, json(&["x"]));
+    assert_eq!(limiter.peek().remaining(), 20);
+    clock.advance(Duration::from_secs(3600));
+    assert!(limiter.check_n(50).is_allowed());
+    pull_all(&mut answer);
+    assert_eq!(limiter.peek().remaining(), 50);
+}
+
+#[test]
+fn an_estimator_learns_from_whole_responses() {
+    let clock = Clock::manual();
+    let limiter = limiter(&clock, 10_000, 0);
+    let estimator = Arc::new(Estimator::new(0.5, 100, ["short", "long"]).unwrap());
+    let cost = Cost::estimated(Arc::clone(&estimator), |head| {
+        let class = head.header("x-class").and_then(|class| std::str::from_utf8(class).ok());
+        (class.unwrap_or_default(), [Some(1), head.query("most").map(|_| 500)])
+    });
+    let layer = layer([Limit::global("tokens", Arc::clone(&limiter)).cost(cost).settle(Settle::bytes(1))]);
+    let ask = |class: &str, length: usize| {
+        let request = Request::get("/?most=500").header("x-class", class).body(()).unwrap();
+        call(&layer, request, Ok(json(&["x".repeat(length).as_str()]))).unwrap()
+    };
+    let reserved = |class: &str| {
+        let before = charged(&limiter);
+        let answer = ask(class, 1);
+        let after = charged(&limiter);
+        drop(answer);
+        after - before
+    };
+    assert_eq!([reserved("short"), reserved("long")], [500, 500]);
+    (0..10).for_each(|_| _ = pull_all(&mut ask("short", 8)));
+    (0..10).for_each(|_| _ = pull_all(&mut ask("long", 15)));
+    // A response whose client hung up tells nothing.
+    (0..30).for_each(|_| _ = pull(&mut ask("short", 1)));
+    assert_eq!([reserved("short"), reserved("long"), reserved("else")], [8, 15, 500]);
+    assert_eq!(estimator.estimate("short", [3, 1]), 3);
+}
+
+#[test]
+fn a_limit_of_this_process_is_settled_beside_a_shared_one() {
+    let site = site();
+    let (elsewhere, here) = (site.elsewhere(Quota::per_hour(9)), limiter(&site.clock, 100, 0));
+    let limit =
+        Limit::global("tokens", Arc::clone(&here)).cost(Cost::fixed(ESTIMATE)).settle(Settle::bytes(1));
+    let layer = layer([limit, Limit::shared_global("all", elsewhere).charge_if(|_| false)]);
+    let mut answer = send(&layer, json(&["abc"]));
+    assert_eq!(charged(&here), ESTIMATE);
+    pull_all(&mut answer);
+    assert_eq!(charged(&here), 3);
+}
+
+#[test]
+fn what_cannot_be_settled_is_refused_when_the_layer_is_built() {
+    let clock = Clock::manual();
+    let refused = |settle| {
+        let limit = Limit::global("tokens", limiter(&clock, 100, 0)).settle(settle);
+        RateLimitLayer::builder().limit(limit).build().unwrap_err()
+    };
+    let limit = || "tokens".to_owned();
+    let counts = |needs| BuildError::CountsNothing { limit: limit(), needs };
+    let json = || Settle::json("usage.total_tokens");
+    assert_eq!(refused(json().cut_off()), counts("cut_off"));
+    assert_eq!(refused(Settle::header("x").or(Settle::trailer("y")).last_words("x")), counts("cut_off"));
+    assert_eq!(refused(json().input(Cost::fixed(1))), counts("input"));
+    assert_eq!(refused(json().or(Settle::bytes(0))), BuildError::ZeroUnit { limit: limit() });
+    assert_eq!(refused(Settle::header("no name")), BuildError::HeaderName { name: "no name".to_owned() });
+    assert_eq!(
+        refused(Settle::events().or(Settle::json("a..b"))),
+        BuildError::JsonPath { path: "a..b".to_owned() }
+    );
+    let shared = Limit::shared_global("tokens", site().elsewhere(Quota::per_hour(9))).settle(json());
+    let refused = RateLimitLayer::builder().limit(shared).build().unwrap_err();
+    assert_eq!(refused, BuildError::SettlesShared { limit: limit() });
+    assert!(refused.to_string().contains("use `Limit::new` or `Limit::global`"), "{refused}");
+}
+
+proptest! {
+    /// Streams that share a budget, pulled in any order, some dropped: what passes never exceeds
+    /// the budget, a stream is cut only where its next frame does not fit, and what is charged in
+    /// the end is what passed, or the estimate where nothing did.
+    #[test]
+    fn streams_that_share_a_budget_pass_no_more_than_it(
+        sizes in prop::collection::vec(prop::collection::vec(0..40_usize, 0..12), 1..6),
+        estimate in 1..30_u64,
+        steps in prop::collection::vec((any::<usize>(), 0..20_u8), 0..80),
+    ) {
+        let clock = Clock::manual();
+        let limiter = limiter(&clock, 100, 0);
+        let limit = Limit::global("tokens", Arc::clone(&limiter)).cost(Cost::fixed(estimate));
+        let layer = layer([limit.settle(Settle::bytes(1).cut_off())]);
+        let texts = sizes.iter().map(|sizes| sizes.iter().map(|&size| "x".repeat(size)).collect::<Vec<_>>());
+        let texts: Vec<_> = texts.collect();
+        let mut running = Vec::new();
+        let mut refused = 0;
+        for texts in &texts {
+            let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+            let answer = call(&layer, Request::new(()), Ok(json(&texts))).unwrap();
+            if answer.status() == 200 {
+                running.push((Some(answer), VecDeque::from(texts), 0));
+            } else {
+                refused += 1;
+            }
+        }
+        prop_assert_eq!(refused, sizes.len() - running.len());
+        let all = steps.into_iter().chain((0..100).map(|turn| (turn, 1)));
+        for (which, how) in all {
+            let which = which % running.len();
+            let (answer, texts, passed) = &mut running[which];
+            let Some(body) = answer.as_mut() else { continue };
+            if how == 0 {
+                *answer = None;
+                if *passed == 0 {
+                    *passed = estimate;
+                }
+                continue;
+            }
+            let left = limiter.peek().remaining();
+            let held = estimate.saturating_sub(*passed);
+            match (pull(body), texts.pop_front()) {
+                (Some(frame), Some(text)) => {
+                    prop_assert_eq!(&*frame, text);
+                    *passed += text.len() as u64;
+                }
+                (None, Some(text)) => {
+                    prop_assert!(text.len() as u64 > left + held, "cut too early: {left} {held}");
+                    if *passed == 0 {
+                        *passed = estimate;
+                    }
+                    *answer = None;
+                }
+                (None, None) => *answer = None,
+                (frame, text) => prop_assert!(false, "{:?} {:?}", frame, text),
+            }
+        }
+        let open = running.iter().filter(|it| it.0.is_some());
+        let held: u64 = open.map(|it| it.2.max(estimate)).sum();
+        let ended: u64 = running.iter().filter(|it| it.0.is_none()).map(|it| it.2).sum();
+        prop_assert!(held + ended <= 100);
+        prop_assert_eq!(charged(&limiter), held + ended);
+    }
+}
