@@ -17,9 +17,9 @@ use std::fmt;
 ///
 /// A figure that the response states ([`header`](Self::header), [`trailer`](Self::trailer),
 /// [`json`](Self::json)) is the whole cost. What is counted while the body passes
-/// ([`events`](Self::events), [`bytes`](Self::bytes)) is charged while it passes, where it goes
-/// beyond the estimate, and can [cut the response off](Self::cut_off). What was charged so is not
-/// given back where a figure is smaller in the end: only the estimate is.
+/// ([`events`](Self::events), [`bytes`](Self::bytes)) can [cut the response off](Self::cut_off).
+/// Then, or if the count is the first choice, it is charged while the body passes, as far as it goes
+/// beyond the estimate; that part is not given back where a later figure is smaller.
 ///
 /// A response that does not end, because the client hangs up or the body fails, costs what was
 /// counted, or the estimate if nothing was; and a larger figure, if it stated one. So does one
@@ -68,6 +68,12 @@ pub(crate) enum Source {
     Json(JsonPath),
     Events,
     Bytes { unit: u64 },
+}
+
+impl Source {
+    fn is_count(&self) -> bool {
+        matches!(self, Self::Events | Self::Bytes { .. })
+    }
 }
 
 impl Settle {
@@ -211,12 +217,12 @@ impl Settle {
         if sources.iter().any(|source| matches!(source, Source::Bytes { unit: 0 })) {
             return Err(BuildError::ZeroUnit { limit: limit.to_owned() });
         }
-        let counts = sources.iter().any(|source| matches!(source, Source::Bytes { .. } | Source::Events));
-        if !counts && (cuts || input.is_some()) {
+        if !sources.iter().any(Source::is_count) && (cuts || input.is_some()) {
             let needs = if cuts { "cut_off" } else { "input" };
             return Err(BuildError::CountsNothing { limit: limit.to_owned(), needs });
         }
-        Ok(Checked { sources, input, cuts, last_words })
+        let charges_on_the_way = cuts || sources.first().is_some_and(Source::is_count);
+        Ok(Checked { sources, input, cuts, last_words, charges_on_the_way })
     }
 }
 
@@ -236,4 +242,6 @@ pub(crate) struct Checked {
     pub(crate) input: Option<Cost>,
     pub(crate) cuts: bool,
     pub(crate) last_words: Bytes,
+    /// Whether what is counted is charged while the body passes.
+    pub(crate) charges_on_the_way: bool,
 }

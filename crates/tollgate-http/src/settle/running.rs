@@ -165,9 +165,10 @@ impl Running {
     fn record(&mut self) -> Result<(), Cut> {
         let Some(held) = &mut self.held else { return Ok(()) };
         let counted: SmallVec<[u64; 4]> = self.parts.iter().map(|part| part.count(&self.reader)).collect();
-        let spent = counted.iter().zip(held.each());
-        let mut spent: SmallVec<[u64; 4]> =
-            spent.map(|(counted, held)| counted.saturating_sub(held.recorded())).collect();
+        let spent = self.parts.iter().zip(&counted).zip(held.each()).map(|((part, counted), held)| {
+            if part.settle.charges_on_the_way { counted.saturating_sub(held.recorded()) } else { 0 }
+        });
+        let mut spent: SmallVec<[u64; 4]> = spent.collect();
         while spent.iter().any(|&spent| spent > 0)
             && let Err(denied) = held.record(|index| spent[index])
         {
@@ -222,6 +223,10 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
+        // A server may not ask for trailers after all bytes that were announced.
+        if self.reader.is_whole() {
+            self.end();
+        }
         self.settle(End::Early);
     }
 }

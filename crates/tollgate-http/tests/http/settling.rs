@@ -283,11 +283,19 @@ fn a_figure_before_the_end_gives_nothing_back_and_may_charge_more() {
 
 #[test]
 fn what_was_charged_on_the_way_beyond_the_estimate_stays() {
-    let one = one(Settle::json("usage.total_tokens").or(Settle::bytes(1)));
-    // 35 bytes, of which 15 were charged on the way. The figure of 7 gives back the 20 of the
-    // estimate.
-    one.whole(json(&[USAGE]));
-    assert_eq!(one.charged(), 15);
+    let settle = || Settle::json("usage.total_tokens").or(Settle::bytes(1));
+    // 35 bytes, of which 15 were charged on the way, because they may be what cuts the stream off.
+    // The figure of 7 gives back the 20 of the estimate.
+    let cutting = one(settle().cut_off());
+    cutting.whole(json(&[USAGE]));
+    assert_eq!(cutting.charged(), 15);
+    // Else the bytes wait for the figure.
+    let one = one(settle());
+    let mut answer = send(&one.layer, json(&[USAGE]));
+    pull(&mut answer);
+    assert_eq!(one.charged(), ESTIMATE);
+    pull(&mut answer);
+    assert_eq!(one.charged(), 7);
 }
 
 #[test]
@@ -331,6 +339,11 @@ fn a_server_that_does_not_ask_for_the_end_settles_too() {
     assert_eq!(one.charged(), ESTIMATE);
     assert_eq!(pull(&mut answer).as_deref(), Some("trailers"));
     assert_eq!(one.charged(), 7);
+    // Unless it does not ask for them.
+    let mut answer = send(&one.layer, with("content-length", "2", &["ab"]));
+    pull(&mut answer);
+    drop(answer);
+    assert_eq!(one.charged(), 7 + 2);
 }
 
 #[test]

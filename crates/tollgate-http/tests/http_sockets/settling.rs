@@ -31,11 +31,15 @@ fn charged(limiter: &SingleLimiter) -> u64 {
     100 - limiter.peek().remaining()
 }
 
-/// Waits until this much is charged. Each test has a deadline.
-async fn until_charged(limiter: &SingleLimiter, tokens: u64) {
-    while charged(limiter) != tokens {
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
+/// Waits until this much is charged.
+async fn until_charged(limiter: &SingleLimiter, tokens: u64, what: &str) {
+    let waits = async {
+        while charged(limiter) != tokens {
+            tokio::task::yield_now().await;
+        }
+    };
+    let waited = tokio::time::timeout(Duration::from_secs(20), waits).await;
+    assert!(waited.is_ok(), "{what}: {} are charged, not {tokens}", charged(limiter));
 }
 
 /// A body whose frames come from a channel.
@@ -77,7 +81,7 @@ fn a_client_that_hangs_up_in_mid_stream_pays_for_what_was_sent() {
                 assert_eq!(charged(&limiter) - before, ESTIMATE, "{kind:?} {version:?}");
                 drop((body, client));
                 sender.closed().await;
-                until_charged(&limiter, before + cost).await;
+                until_charged(&limiter, before + cost, "hung up").await;
             }
         }
     });
@@ -89,7 +93,7 @@ fn a_whole_response_is_settled_however_the_server_asks_for_its_end() {
     run(async {
         for (kind, version) in KINDS.into_iter().flat_map(|kind| VERSIONS.map(|version| (kind, version))) {
             let settle =
-                Settle::trailer("x-tokens").or(Settle::json("usage.total_tokens")).or(Settle::bytes(1));
+                Settle::trailer("x-tokens").or(Settle::json("usage.total_tokens")).or(Settle::bytes(2));
             let (limiter, layer) = limited(settle);
             let answering = handler(|request| async move {
                 let json = Response::builder().header("content-type", "application/json");
@@ -107,18 +111,21 @@ fn a_whole_response_is_settled_however_the_server_asks_for_its_end() {
             });
             let server = Server::start(kind, layer, answering).await;
             let mut client = Client::connect(&server, version).await;
-            let paths = [("/json", 7), ("/announced", 7), ("/empty", 0), ("/trailers", 9), ("/unknown", 5)];
+            let paths = [("/json", 7), ("/announced", 7), ("/empty", 0), ("/trailers", 9), ("/unknown", 3)];
             let mut sum = 0;
             for (path, cost) in paths {
                 let mut request = get();
                 *request.uri_mut() = path.parse().unwrap();
                 assert_eq!(client.send(request).await.unwrap().status, StatusCode::OK);
                 sum += cost;
-                until_charged(&limiter, sum).await;
+                until_charged(&limiter, sum, &format!("{kind:?} {version:?} {path}")).await;
             }
-            // The body of a response to HEAD is left out, so it tells nothing.
-            assert_eq!(client.ask(Request::head("/json")).await.body.len(), 0);
-            until_charged(&limiter, sum + ESTIMATE).await;
+            // HTTP/1.1 leaves the body of a response to HEAD out, so it tells nothing. (With HTTP/2
+            // the handler has to.)
+            if version == Version::One {
+                assert_eq!(client.ask(Request::head("/json")).await.body.len(), 0);
+                until_charged(&limiter, sum + ESTIMATE, &format!("{kind:?} HEAD")).await;
+            }
         }
     });
 }
