@@ -410,6 +410,15 @@ fn a_response_of_known_length_has_no_last_words() {
     let mut answer = send(&one.layer, with("content-length", "198", &[&long, &long]));
     assert_eq!(pull_all(&mut answer), [&*long]);
     assert_eq!(one.charged(), 99);
+    // The server announces the length of a body that knows it.
+    let service = one.layer.layer(service_fn(|_: Request<()>| {
+        std::future::ready(Ok::<_, String>(Response::new("x".repeat(99))))
+    }));
+    one.clock.advance(Duration::from_secs(3600));
+    assert!(one.limiter.check_n(50).is_allowed());
+    let answer = pollster::block_on(service.oneshot(Request::new(()))).unwrap();
+    let body = pollster::block_on(http_body_util::BodyExt::collect(answer.into_body())).unwrap();
+    assert_eq!(body.to_bytes(), "");
 }
 
 #[test]
@@ -569,6 +578,27 @@ fn an_estimator_learns_from_whole_responses() {
     (0..30).for_each(|_| _ = pull(&mut ask("short", 1)));
     assert_eq!([reserved("short"), reserved("long"), reserved("else")], [8, 15, 500]);
     assert_eq!(estimator.estimate("short", [3, 1]), 3);
+}
+
+/// An outer layer's limit that is used up by the estimate puts off what an inner layer promises.
+#[test]
+fn a_limit_that_is_settled_puts_off_the_retry_of_an_inner_layer() {
+    let refusing = |settle: fn(Limit) -> Limit| {
+        let clock = Clock::manual();
+        let outer = Limit::global("outer", limiter(&clock, 60, 0)).cost(Cost::fixed(60));
+        let spent = limiter(&clock, 100, 0);
+        assert!(spent.check_n(100).is_allowed());
+        let inner = layer([Limit::global("inner", spent)]);
+        let handler =
+            service_fn(|_: Request<()>| std::future::ready(Ok::<_, String>(Response::new(String::new()))));
+        let service = layer([settle(outer)]).layer(inner.layer(handler));
+        let refused = pollster::block_on(service.oneshot(Request::new(()))).unwrap();
+        assert_eq!(refused.status(), 429);
+        refused.headers()["retry-after"].to_str().unwrap().to_owned()
+    };
+    let plain = refusing(|limit| limit);
+    assert_eq!(plain, "60");
+    assert_eq!(refusing(|limit| limit.settle(Settle::json("usage.total_tokens"))), plain);
 }
 
 #[test]
