@@ -458,3 +458,28 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn charges_that_were_made_together_become_one_reservation() {
+    let ((_, tokens), (_, bytes)) = (single(100, 0), single(50, 0));
+    let mut charges = [Charge::new(&tokens, 20), Charge::new(&bytes, 30)];
+    assert!(check_all(&mut charges).is_ok());
+    let charges = charges.map(|charge| *charge.decision().unwrap());
+    let limits = [(&tokens, 20, charges[0]), (&bytes, 30, charges[1])];
+    let held =
+        limits.map(|(limit, estimate, charge)| Reservation::from_charge(limit, estimate, charge).unwrap());
+    let mut held: tollgate::Reservations<_> = held.into_iter().collect();
+    // Within what is reserved, then beyond it in one of them, then in neither.
+    assert!(held.record(|limit| [20, 25][limit]).is_ok());
+    assert_eq!((remaining(&tokens), remaining(&bytes)), (80, 20));
+    assert!(held.record(|limit| [7, 5][limit]).is_ok());
+    assert_eq!((remaining(&tokens), remaining(&bytes)), (73, 20));
+    assert_eq!(held.record(|limit| [7, 21][limit]).unwrap_err().index(), 1);
+    assert_eq!(held.each().iter().map(Reservation::recorded).collect::<Vec<_>>(), [27, 30]);
+    held.commit(|limit| [17, 32][limit]);
+    assert_eq!((remaining(&tokens), remaining(&bytes)), (83, 18));
+
+    let denied = tokens.check_n(84);
+    assert!(Reservation::from_charge(&tokens, 84, denied).is_err());
+    assert_eq!(remaining(&tokens), 83);
+}

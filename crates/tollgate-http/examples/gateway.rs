@@ -157,9 +157,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:3000".to_owned());
     let listener = TcpListener::bind(address).await?;
     println!("listening on http://{}", listener.local_addr()?);
-    // Try (-N shows the stream as it comes; the fifth is cut off, or refused):
-    //   for i in 1 2 3 4 5; do curl -iN -H 'authorization: Bearer key-alice' http://127.0.0.1:3000/ \
-    //     -d '{"prompt":"tell me a story","stream":true,"answer":70,"max_tokens":200}'; done
+    // Try (the first stream is cut off, and the second one refused):
+    //   for i in 1 2; do curl -iN http://127.0.0.1:3000/ -H 'authorization: Bearer key-alice' \
+    //     -d '{"prompt":"tell me a story","stream":true,"answer":500}'; done
     axum::serve(listener, app).await?;
     Ok(())
 }

@@ -42,6 +42,8 @@
 //! - [`Limit`]: a named limit over any [`Limiter`](tollgate::Limiter) or
 //!   [`SingleLimiter`](tollgate::SingleLimiter); costs, shadow mode, charges that depend on the
 //!   response.
+//! - [`Settle`]: costs that the response tells, and streams that are cut off when their budget is
+//!   spent; [`Estimator`] for what to reserve.
 //! - [`AsyncLimiter`]: a limiter whose counts are shared with other machines; the layer waits for
 //!   its decisions.
 //! - [`KeyBy`]: how a client is identified; [`TrustedProxies`] for services behind proxies;
@@ -76,13 +78,60 @@
 //!
 //! A request takes one check for each limit and one allocation for `RateLimit`, besides what the
 //! header map itself allocates. Keys are borrowed from the request; up to four limits, and up to
-//! three parts of a key, need no allocation.
+//! three parts of a key, need no allocation. A response that settles a limit keeps up to 256 KiB of
+//! its body, if a field of its JSON is looked for.
 //!
 //! # Several limits
 //!
 //! All limits are peeked at before any is charged. If a limit refuses anyway, because another
 //! request was faster, the charges of the others are refunded. In such a race a limit may briefly
 //! look fuller than it is, but never emptier.
+//!
+//! # Costs that the response tells
+//!
+//! What a request costs is often known when it is answered: the tokens of a language model, the
+//! bytes of a download. [`Limit::cost`] is an estimate then, which is charged before the request is
+//! handled, so that requests which run at the same time can't all pass. [`Limit::settle`] says how
+//! the response corrects it.
+//!
+//! ```
+//! use http::{Request, Response};
+//! use tollgate::{Clock, Quota, SingleLimiter};
+//! use tollgate_http::{Cost, Limit, RateLimitLayer, Settle};
+//! use tower::{Layer, ServiceExt, service_fn};
+//!
+//! let limiter = SingleLimiter::builder(Quota::per_hour(1000)).clock(Clock::manual()).build()?;
+//! let limit = Limit::global("tokens", limiter)
+//!     .cost(Cost::fixed(600))
+//!     .settle(Settle::json("usage.total_tokens"));
+//! let layer = RateLimitLayer::builder().limit(limit).build()?;
+//! let service = layer.layer(service_fn(|_: Request<()>| async {
+//!     let usage = String::from(r#"{"usage":{"total_tokens":150}}"#);
+//!     let json = Response::builder().header("content-type", "application/json");
+//!     Ok::<_, std::convert::Infallible>(json.body(usage).unwrap())
+//! }));
+//! # use http_body_util::BodyExt;
+//! # pollster::block_on(async {
+//! for left in [400, 250] {
+//!     let response = service.clone().oneshot(Request::new(())).await.unwrap();
+//!     let shown = response.headers()["ratelimit"].to_str().unwrap();
+//!     assert!(shown.starts_with(&format!("\"tokens\";r={left}")));
+//!     // While the response is under way, the estimate is charged.
+//!     let second = service.clone().oneshot(Request::new(())).await.unwrap();
+//!     assert_eq!(second.status(), 429);
+//!     response.into_body().collect().await.unwrap();
+//! }
+//! # });
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! - The body of the response owns what is reserved. It is settled when the body has ended or is
+//!   dropped, not when the handler returns.
+//! - A client that hangs up in mid-stream pays for what was counted; before that, the estimate.
+//! - [`Settle::cut_off`] ends a response within one frame of its budget, whichever of several
+//!   limits has too little. The others are not charged for the frame that is not sent.
+//! - A request that fails gives its estimate back by [`Limit::charge_if`].
+//! - The headers of a response show the decision on the estimate.
 //!
 //! # Limits before and after authentication
 //!

@@ -118,7 +118,8 @@ impl fmt::Debug for RateLimitLayer {
 /// If no limit of the layer is [shared](crate::Limit::shared), a request takes one lock-free check
 /// for each limit and never waits. A request of a known client that passes allocates nothing but
 /// the values of the headers; a refusal allocates its response. Limits with
-/// [`charge_if`](crate::Limit::charge_if) allocate for what they keep until the response.
+/// [`charge_if`](crate::Limit::charge_if) or [`settle`](crate::Limit::settle) allocate for what
+/// they keep until the response, or its end.
 ///
 /// If the layer has a shared limit, a request waits for those that apply to it, all at the same
 /// time, and for nothing else. It allocates for that, and clones the inner service. No limit is

@@ -18,8 +18,8 @@ use std::fmt;
 /// A figure that the response states ([`header`](Self::header), [`trailer`](Self::trailer),
 /// [`json`](Self::json)) is the whole cost. What is counted while the body passes
 /// ([`events`](Self::events), [`bytes`](Self::bytes)) can [cut the response off](Self::cut_off).
-/// Then, or if the count is the first choice, it is charged while the body passes, as far as it goes
-/// beyond the estimate; that part is not given back where a later figure is smaller.
+/// Then, or if the count is the first choice, it is charged while the body passes, as far as it
+/// goes beyond the estimate; that part is not given back where a later figure is smaller.
 ///
 /// A response that does not end, because the client hangs up or the body fails, costs what was
 /// counted, or the estimate if nothing was; and a larger figure, if it stated one. So does one
@@ -203,8 +203,7 @@ impl Settle {
     ///
     /// ```
     /// # use tollgate_http::Settle;
-    /// let settle = Settle::events()
-    ///     .last_words("\n\nevent: error\ndata: {\"error\":\"the budget of tokens is spent\"}\n\n");
+    /// let settle = Settle::events().last_words("\n\nevent: error\ndata: the budget is spent\n\n");
     /// ```
     pub fn last_words(self, words: impl Into<Bytes>) -> Self {
         Self { last_words: words.into(), cuts: true, ..self }

@@ -217,6 +217,7 @@ fn a_response_that_tells_no_cost_keeps_the_estimate() {
         json(&["[]"]),
         json(&[]),
         json(&[&large]),
+        json(&[USAGE, &large[..large.len() - USAGE.len()]]),
         with("content-type", "text/plain", &[USAGE]),
         with("x-other", "7", &[USAGE]),
         events(&[": nothing\n\n", USAGE, "\n\n"]),
@@ -323,6 +324,18 @@ fn the_body_owns_the_reservation_after_the_handler_has_returned() {
 }
 
 #[test]
+fn a_header_settles_before_the_body_is_asked_for() {
+    for (stated, cost) in [("7", 7), ("45", 45)] {
+        let one = one(Settle::header("x-tokens").or(Settle::bytes(1)));
+        let mut answer = send(&one.layer, with("x-tokens", stated, &["0123456789"]));
+        assert_eq!(one.charged(), cost);
+        pull(&mut answer);
+        drop(answer);
+        assert_eq!(one.charged(), cost);
+    }
+}
+
+#[test]
 fn a_server_that_does_not_ask_for_the_end_settles_too() {
     // The announced length has passed.
     let one = one(Settle::bytes(1));
@@ -339,11 +352,14 @@ fn a_server_that_does_not_ask_for_the_end_settles_too() {
     assert_eq!(one.charged(), ESTIMATE);
     assert_eq!(pull(&mut answer).as_deref(), Some("trailers"));
     assert_eq!(one.charged(), 7);
-    // Unless it does not ask for them.
-    let mut answer = send(&one.layer, with("content-length", "2", &["ab"]));
+    // A server that does not ask for them drops a whole body.
+    let one = self::one(Settle::trailer("x-tokens").or(Settle::json("usage.total_tokens")));
+    let mut response = json(&[USAGE]);
+    response.headers_mut().insert("content-length", USAGE.len().into());
+    let mut answer = send(&one.layer, response);
     pull(&mut answer);
     drop(answer);
-    assert_eq!(one.charged(), 7 + 2);
+    assert_eq!(one.charged(), 7);
 }
 
 #[test]
@@ -505,6 +521,35 @@ fn what_is_beyond_the_debt_is_not_charged_and_a_debt_is_paid_first() {
     assert_eq!(refused.headers()["retry-after"], "2520");
     one.clock.advance(Duration::from_secs(2520));
     send(&one.layer, json(&[]));
+}
+
+#[test]
+fn each_key_has_a_debt_of_its_own() {
+    let clock = Clock::manual();
+    let builder = || Limiter::builder(Quota::per_hour(100)).clock(&clock).max_debt(50);
+    let (table, exact) =
+        (Arc::new(builder().build().unwrap()), Arc::new(builder().exact_keys().build().unwrap()));
+    let by = || KeyBy::header("x-user");
+    let limits =
+        [Limit::new("table", Arc::clone(&table), by()), Limit::new("exact", Arc::clone(&exact), by())];
+    let settle = |limit: Limit| {
+        let limit = limit.when_no_key(WhenNoKey::Deny).cost(Cost::fixed(ESTIMATE));
+        layer([limit.settle(Settle::json("usage.total_tokens"))])
+    };
+    let usage = "{\"usage\":{\"total_tokens\":130}}";
+    for layer in limits.map(settle) {
+        for user in ["alice", "bob"] {
+            let ask = || {
+                let request = Request::get("/").header("x-user", user).body(()).unwrap();
+                call(&layer, request, Ok(json(&[usage]))).unwrap()
+            };
+            pull_all(&mut ask());
+            // 30 of debt and 20 of the estimate.
+            assert_eq!(ask().headers()["retry-after"], "1800");
+        }
+    }
+    let key = |limit| Key::new(limit, ["alice"]);
+    assert_eq!(table.peek(&key("table")).retry_after(), exact.peek(&key("exact")).retry_after());
 }
 
 #[test]
