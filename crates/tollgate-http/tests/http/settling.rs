@@ -271,6 +271,17 @@ fn a_disconnect_before_anything_was_counted_keeps_the_estimate() {
 }
 
 #[test]
+fn a_disconnect_before_the_response_keeps_the_estimate() {
+    let one = one_with(Settle::bytes(1), |limit| limit.charge_if(|_| false));
+    let service =
+        one.layer.layer(service_fn(|_: Request<()>| std::future::pending::<Result<Answer, String>>()));
+    let mut sent = Box::pin(service.oneshot(Request::new(())));
+    assert!(sent.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    drop(sent);
+    assert_eq!(one.charged(), ESTIMATE);
+}
+
+#[test]
 fn a_figure_before_the_end_gives_nothing_back_and_may_charge_more() {
     for (figure, cost) in [(7, ESTIMATE), (45, 45)] {
         let one = one(Settle::json("usage.total_tokens"));
@@ -682,6 +693,40 @@ fn what_cannot_be_settled_is_refused_when_the_layer_is_built() {
     let refused = RateLimitLayer::builder().limit(shared).build().unwrap_err();
     assert_eq!(refused, BuildError::SettlesShared { limit: limit() });
     assert!(refused.to_string().contains("use `Limit::new` or `Limit::global`"), "{refused}");
+}
+
+/// Threads pull streams that share a budget, until each is cut off or refused.
+#[test]
+fn streams_on_several_threads_pass_no_more_than_their_budget() {
+    let clock = Clock::manual();
+    let limiter = limiter(&clock, 20_000, 0);
+    let limit = Limit::global("tokens", Arc::clone(&limiter)).cost(Cost::fixed(30));
+    let layer = layer([limit.settle(Settle::bytes(1).cut_off())]);
+    let passed: usize = std::thread::scope(|scope| {
+        let run = |seed: usize| {
+            let layer = &layer;
+            move || {
+                let texts = ["x".repeat(7), "x".repeat(11), "x".repeat(seed)];
+                let texts = texts.iter().cycle().take(3 * seed).map(String::as_str).collect::<Vec<_>>();
+                let mut passed = 0;
+                loop {
+                    let mut answer = call(layer, Request::new(()), Ok(json(&texts))).unwrap();
+                    if answer.status() != 200 {
+                        return passed;
+                    }
+                    let frames = pull_all(&mut answer);
+                    // A stream of which nothing passed keeps its estimate.
+                    passed += frames.iter().map(String::len).sum::<usize>()
+                        + if frames.is_empty() { 30 } else { 0 };
+                }
+            }
+        };
+        let threads = [1, 5, 13, 29].map(|seed| scope.spawn(run(seed)));
+        threads.map(|thread| thread.join().unwrap()).into_iter().sum()
+    });
+    assert_eq!(charged(&limiter), passed as u64);
+    // What is left is less than an estimate.
+    assert!((19_970..=20_000).contains(&passed), "{passed}");
 }
 
 proptest! {
