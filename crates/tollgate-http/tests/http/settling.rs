@@ -702,10 +702,12 @@ fn streams_on_several_threads_pass_no_more_than_their_budget() {
     let limiter = limiter(&clock, 20_000, 0);
     let limit = Limit::global("tokens", Arc::clone(&limiter)).cost(Cost::fixed(30));
     let layer = layer([limit.settle(Settle::bytes(1).cut_off())]);
+    let start = std::sync::Barrier::new(4);
     let passed: usize = std::thread::scope(|scope| {
         let run = |seed: usize| {
-            let layer = &layer;
+            let (layer, start) = (&layer, &start);
             move || {
+                start.wait();
                 let texts = ["x".repeat(7), "x".repeat(11), "x".repeat(seed)];
                 let texts = texts.iter().cycle().take(3 * seed).map(String::as_str).collect::<Vec<_>>();
                 let mut passed = 0;
@@ -721,7 +723,7 @@ fn streams_on_several_threads_pass_no_more_than_their_budget() {
                 }
             }
         };
-        let threads = [1, 5, 13, 29].map(|seed| scope.spawn(run(seed)));
+        let threads = [17, 23, 29, 31].map(|seed| scope.spawn(run(seed)));
         threads.map(|thread| thread.join().unwrap()).into_iter().sum()
     });
     assert_eq!(charged(&limiter), passed as u64);
