@@ -268,6 +268,7 @@
 //! - `tracing`: the layer emits an event for each refusal and each request without a key.
 
 mod check;
+mod class;
 mod client;
 mod error;
 mod head;
@@ -281,6 +282,7 @@ pub mod text;
 mod warning;
 
 pub use check::event::Event;
+pub use class::by::ClassBy;
 pub use client::forwarded::{ForwardedField, TrustedProxies};
 pub use error::BuildError;
 pub use head::{PeerAddr, RequestHead, ResponseHead};
@@ -292,6 +294,7 @@ pub use layer::future::ResponseFuture;
 pub use layer::service::{RateLimit, RateLimitLayer};
 pub use limit::async_limiter::AsyncLimiter;
 pub use limit::cost::Cost;
+pub use limit::keyed::KeyedLimiter;
 pub use limit::named::{Limit, WhenNoKey};
 pub use path::canonical::canonical_path;
 pub use path::template::PathTemplates;

@@ -12,9 +12,10 @@ use std::pin::Pin;
 use std::sync::Arc;
 use tollgate::Decision;
 
-/// A charge, with its limit and key.
+/// A charge, with its limit, class and key.
 pub(crate) struct PendingRefund {
     pub(crate) limit: usize,
+    pub(crate) class: usize,
     pub(crate) key: Key,
     pub(crate) charge: Decision,
 }
@@ -49,7 +50,7 @@ impl PendingRefunds {
     pub(crate) fn settle(self, response: Option<ResponseHead<'_>>) -> Settled {
         let mut owed = Vec::new();
         let mut wait = 0;
-        for PendingRefund { limit, key, charge } in self.pending {
+        for PendingRefund { limit, class, key, charge } in self.pending {
             let limit = &self.limits[limit];
             let charges = match (response, &limit.charges) {
                 (Some(response), Some(charges)) => charges(response),
@@ -59,7 +60,7 @@ impl PendingRefunds {
                 wait = wait.max(fields::wait_for_more(limit, &charge));
                 continue;
             }
-            match &limit.backend {
+            match &limit.class(class).backend {
                 Backend::Local(limiter) => limiter.give_back(&key, &charge),
                 Backend::Shared(limiter) => owed.push((Arc::clone(limiter), key, charge)),
             }

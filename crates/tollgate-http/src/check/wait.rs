@@ -19,9 +19,11 @@
 //! While the future waits, only shared limits may have been charged. If it is dropped, their
 //! charges stay, because hanging up must not make attempts free. There is nothing else to undo.
 
-use super::limit_set::{ApplicableLimits, LimitSet, Verdict};
+use super::limit_set::{LimitSet, Verdict};
 use crate::head::RequestHead;
+use crate::limit::applicable::ApplicableLimits;
 use crate::limit::backend::{Bound, SharedBound};
+use crate::limit::compiled::CompiledLimit;
 use crate::response::fields::LimitDecision;
 use futures_util::future::join_all;
 use http::request::Parts;
@@ -37,7 +39,7 @@ pub(crate) fn checking(set: Arc<LimitSet>, request: Parts) -> Checking {
     Box::pin(async move {
         let head = RequestHead::of_parts(&request, &set.peers);
         let verdict = match set.applicable(head) {
-            Ok(ApplicableLimits { local, shared }) if shared.is_empty() => set.check_local(head, &local),
+            Ok(applicable) if applicable.shared.is_empty() => set.check_local(head, &applicable),
             Ok(applicable) => decide(&set, head, &applicable).await,
             Err(limit) => Verdict::Refused(set.without_key(limit, head)),
         };
@@ -77,17 +79,15 @@ fn verdict(
     let decisions = decisions.iter().copied();
     set.notify(head, decisions.clone(), binding);
     if let Some(binding) = binding {
-        return Verdict::Refused(set.refuse(head, local, decisions, binding));
+        return Verdict::Refused(set.refuse(head, applicable, decisions, binding));
     }
-    let local_charges = local
-        .iter()
-        .zip(local_answers)
-        .filter_map(|(bound, charge)| set.refundable(bound.limit, charge, || bound.key.to_key()));
-    let shared_charges = shared
-        .iter()
-        .zip(shared_answers)
-        .filter_map(|(bound, charge)| set.refundable(bound.limit, charge, || bound.key.clone()));
-    set.pass(local, decisions, local_charges.chain(shared_charges).collect())
+    let local_charges = local.iter().zip(local_answers).filter_map(|(bound, charge)| {
+        set.refundable((bound.limit, bound.class), charge, || bound.key.to_key())
+    });
+    let shared_charges = shared.iter().zip(shared_answers).filter_map(|(bound, charge)| {
+        set.refundable((bound.limit, bound.class), charge, || bound.key.clone())
+    });
+    set.pass(applicable, decisions, local_charges.chain(shared_charges).collect())
 }
 
 async fn charge_shared(shared: &[SharedBound<'_>]) -> Vec<Decision> {
@@ -109,14 +109,15 @@ fn decisions<'r>(
     local_answers: &'r [Decision],
     shared_answers: &'r [Decision],
 ) -> Vec<LimitDecision<'r>> {
-    let local = applicable.local.iter().map(|bound| bound.limit).zip(local_answers);
-    let shared = applicable.shared.iter().map(|bound| bound.limit).zip(shared_answers);
-    let mut answers: Vec<(usize, &Decision)> = local.chain(shared).collect();
-    answers.sort_unstable_by_key(|&(limit, _)| limit);
-    answers
-        .into_iter()
-        .map(|(limit, decision)| LimitDecision { limit: &set.limits[limit], decision })
-        .collect()
+    let local = applicable.local.iter().map(|bound| (bound.limit, bound.class)).zip(local_answers);
+    let shared = applicable.shared.iter().map(|bound| (bound.limit, bound.class)).zip(shared_answers);
+    let mut answers: Vec<((usize, usize), &Decision)> = local.chain(shared).collect();
+    answers.sort_unstable_by_key(|&((limit, _), _)| limit);
+    let decision = |((limit, class), decision)| {
+        let limit: &CompiledLimit = &set.limits[limit];
+        LimitDecision { limit, class: limit.class(class), decision }
+    };
+    answers.into_iter().map(decision).collect()
 }
 
 /// Returns the binding limit, as [`check_all`] does.

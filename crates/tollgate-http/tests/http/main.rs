@@ -3,6 +3,7 @@
 mod answers;
 mod build;
 mod charges;
+mod classes;
 mod elsewhere;
 #[cfg(feature = "tracing")]
 mod events;
