@@ -2,3 +2,4 @@
 
 pub(crate) mod by;
 pub(crate) mod listed;
+pub(crate) mod lookup;

@@ -152,6 +152,12 @@ pub enum BuildError {
         /// What would be wrong with a limit of this class alone.
         error: Box<BuildError>,
     },
+    /// A lookup of classes has a setting out of range.
+    #[error("class lookup: {why}")]
+    ClassLookup {
+        /// What was refused, what is expected, and the fix.
+        why: String,
+    },
     /// The classes of keys cannot be had, or no key can have one there.
     #[error("classes of keys: {why}")]
     KeyClasses {

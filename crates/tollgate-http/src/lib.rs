@@ -283,6 +283,7 @@ mod warning;
 
 pub use check::event::Event;
 pub use class::by::ClassBy;
+pub use class::lookup::ClassLookup;
 pub use client::forwarded::{ForwardedField, TrustedProxies};
 pub use error::BuildError;
 pub use head::{PeerAddr, RequestHead, ResponseHead};

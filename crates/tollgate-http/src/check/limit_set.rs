@@ -24,7 +24,7 @@ use tollgate::{Charge, Decision, ToKey, check_all};
 /// The limits and the other settings of a layer, which all its clones share.
 pub(crate) struct LimitSet {
     pub(crate) limits: Arc<[CompiledLimit]>,
-    /// Whether a limit is shared, so that requests wait.
+    /// Whether a limit is shared, or asks for classes, so that requests wait.
     pub(crate) waits: bool,
     pub(crate) peers: Peers,
     pub(crate) skips: Option<Box<Skips>>,
@@ -46,7 +46,7 @@ pub(crate) enum Verdict {
 }
 
 impl LimitSet {
-    /// Checks a request if no limit is shared, else returns `None`: the caller has to wait.
+    /// Checks a request if no limit has to be waited for, else returns `None`: the caller has to wait.
     pub(crate) fn check_at_once(&self, head: RequestHead<'_>) -> Option<Verdict> {
         if self.skips.as_ref().is_some_and(|skips| skips(head)) {
             return Some(Verdict::Passed(Fields::default(), None));

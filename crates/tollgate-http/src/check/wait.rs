@@ -1,13 +1,16 @@
-//! Checks one request against the limits of a layer, some of which are shared.
+//! Checks one request against the limits of a layer, some of which are shared, or have to ask for
+//! the class of the caller.
 //!
 //! # Order
 //!
-//! 1. The limits of this process are peeked at. A request that they refuse costs no round trip, and
-//!    nothing has been charged.
-//! 2. The shared limits are charged, all at the same time: they take as long as the slowest, not
+//! 1. The limits of this process are peeked at, as far as the class is known. A request that they
+//!    refuse costs no round trip, and nothing has been charged.
+//! 2. The classes that are not known are asked for, all at the same time, and the limits of this
+//!    process are peeked at with them.
+//! 3. The shared limits are charged, all at the same time: they take as long as the slowest, not
 //!    the sum. They are not peeked at first, because that would take another round trip and promise
 //!    nothing.
-//! 3. The limits of this process are charged together, by [`check_all`]. They come last because
+//! 4. The limits of this process are charged together, by [`check_all`]. They come last because
 //!    charging them takes no time: meanwhile no other request goes without tokens that may be
 //!    refunded.
 //!
@@ -39,17 +42,24 @@ pub(crate) fn checking(set: Arc<LimitSet>, request: Parts) -> Checking {
     Box::pin(async move {
         let head = RequestHead::of_parts(&request, &set.peers);
         let verdict = match set.applicable(head) {
-            Ok(applicable) if applicable.shared.is_empty() => set.check_local(head, &applicable),
-            Ok(applicable) => decide(&set, head, &applicable).await,
+            Ok(applicable) if applicable.shared.is_empty() && applicable.asking.is_empty() => {
+                set.check_local(head, &applicable)
+            }
+            Ok(applicable) => decide(&set, head, applicable).await,
             Err(limit) => Verdict::Refused(set.without_key(limit, head)),
         };
         (request, verdict)
     })
 }
 
-async fn decide(set: &LimitSet, head: RequestHead<'_>, applicable: &ApplicableLimits<'_>) -> Verdict {
-    let ApplicableLimits { local, shared } = applicable;
-    let mut local_answers: Vec<Decision> = local.iter().map(|bound| bound.peek_n(bound.cost)).collect();
+async fn decide(set: &LimitSet, head: RequestHead<'_>, mut applicable: ApplicableLimits<'_>) -> Verdict {
+    let mut local_answers = peek(&applicable.local);
+    if !applicable.asking.is_empty() && binding(&decisions(set, &applicable, &local_answers, &[])).is_none() {
+        applicable.ask().await;
+        local_answers = peek(&applicable.local);
+    }
+    let applicable = &applicable;
+    let ApplicableLimits { local, shared, .. } = applicable;
     let mut shared_answers = Vec::new();
     if binding(&decisions(set, applicable, &local_answers, &[])).is_none() {
         shared_answers = charge_shared(shared).await;
@@ -73,7 +83,7 @@ fn verdict(
     local_answers: &[Decision],
     shared_answers: &[Decision],
 ) -> Verdict {
-    let ApplicableLimits { local, shared } = applicable;
+    let ApplicableLimits { local, shared, .. } = applicable;
     let decisions = decisions(set, applicable, local_answers, shared_answers);
     let binding = binding(&decisions);
     let decisions = decisions.iter().copied();
@@ -88,6 +98,10 @@ fn verdict(
         set.refundable((bound.limit, bound.class), charge, || bound.key.clone())
     });
     set.pass(applicable, decisions, local_charges.chain(shared_charges).collect())
+}
+
+fn peek(local: &[Bound<'_>]) -> Vec<Decision> {
+    local.iter().map(|bound| bound.peek_n(bound.cost)).collect()
 }
 
 async fn charge_shared(shared: &[SharedBound<'_>]) -> Vec<Decision> {

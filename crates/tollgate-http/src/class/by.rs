@@ -1,13 +1,16 @@
 //! The functions that find the class of a request.
 
 use super::listed::{self, Listed};
+use super::lookup::{ClassLookup, Found, Lookup};
 use crate::client::forwarded::TrustedProxies;
 use crate::error::BuildError;
 use crate::head::RequestHead;
 use crate::key::by::KeyBy;
 use http::HeaderName;
 use std::fmt;
+use std::hash::Hash;
 use std::path::Path;
+use std::sync::Arc;
 
 /// Finds the class of a request: by name, one of the classes that the limiter was built with.
 ///
@@ -44,7 +47,7 @@ use std::path::Path;
 /// Not from what a client can write: it would choose the best class. Take it from what an earlier
 /// layer has verified ([`extension`](Self::extension)), from a header of a proxy that you trust
 /// ([`header`](Self::header)), or look up whose the API key is ([`list`](Self::list),
-/// [`file`](Self::file)).
+/// [`file`](Self::file), [`lookup`](Self::lookup)).
 #[must_use]
 pub struct ClassBy {
     /// An error is reported when the layer is built.
@@ -57,6 +60,15 @@ pub(crate) enum ClassHow {
     Closure(Box<Find>),
     Header { name: HeaderName, trusted: TrustedProxies },
     Listed(Listed),
+    Asked(Arc<dyn Lookup>),
+}
+
+/// The class of a request.
+pub(crate) enum ClassOf<'a> {
+    /// It has this name, or none.
+    Named(Option<&'a str>),
+    /// A lookup knows it, or has to be waited for.
+    Asked(Found),
 }
 
 type Find = dyn for<'a> Fn(RequestHead<'a>) -> Option<&'a str> + Send + Sync;
@@ -163,6 +175,27 @@ impl ClassBy {
         Self { how: Listed::new(key, listed::read(path.as_ref())).map(ClassHow::Listed) }
     }
 
+    /// Asks a function for the class, such as a database. The request waits for its answer, unless
+    /// the answer is known already: see [`ClassLookup`].
+    ///
+    /// The requests of the layer then take an allocation and a clone of the inner service, as with
+    /// a [shared](crate::Limit::shared) limit.
+    ///
+    /// ```
+    /// # use tollgate_http::{ClassBy, ClassLookup};
+    /// # #[derive(Clone)]
+    /// # struct User(u64);
+    /// # async fn plan_of(user: u64) -> Result<Option<String>, std::io::Error> { Ok(None) }
+    /// let user = |head: tollgate_http::RequestHead<'_>| Some(head.extensions().get::<User>()?.0);
+    /// let by = ClassBy::lookup(ClassLookup::new(user, plan_of));
+    /// ```
+    pub fn lookup<K>(lookup: ClassLookup<K>) -> Self
+    where
+        K: Hash + Eq + Clone + Send + Sync + 'static,
+    {
+        Self { how: lookup.checked().map(ClassHow::Asked) }
+    }
+
     /// Returns the error with which a layer would be refused.
     pub(crate) fn error(&self) -> Option<&BuildError> {
         self.how.as_ref().err()
@@ -183,16 +216,23 @@ where
 }
 
 impl ClassHow {
-    /// Returns the name of a request's class, if there is one.
-    pub(crate) fn find<'a>(&'a self, head: RequestHead<'a>) -> Option<&'a str> {
-        match self {
+    /// Returns the name of a request's class, if there is one, or the question for it.
+    pub(crate) fn find<'a>(&'a self, head: RequestHead<'a>) -> ClassOf<'a> {
+        ClassOf::Named(match self {
             Self::Extension { find, .. } | Self::Closure(find) => find(head),
             Self::Header { name, trusted } => {
-                head.peer().filter(|peer| trusted.trusts(peer.ip()))?;
-                std::str::from_utf8(head.header(name)?).ok()
+                let believed = head.peer().is_some_and(|peer| trusted.trusts(peer.ip()));
+                let value = head.header(name).filter(|_| believed);
+                value.and_then(|value| std::str::from_utf8(value).ok())
             }
             Self::Listed(listed) => listed.class(head),
-        }
+            Self::Asked(lookup) => return ClassOf::Asked(lookup.class(head)),
+        })
+    }
+
+    /// Returns whether a request may have to wait for its class.
+    pub(crate) fn waits(&self) -> bool {
+        matches!(self, Self::Asked(_))
     }
 
     /// Returns the names of all classes that can be found, where they are known before a request.
@@ -221,6 +261,7 @@ impl fmt::Debug for ClassHow {
             Self::Closure(_) => f.write_str("closure"),
             Self::Header { name, .. } => write!(f, "header({name})"),
             Self::Listed(listed) => listed.fmt(f),
+            Self::Asked(_) => f.write_str("lookup"),
         }
     }
 }

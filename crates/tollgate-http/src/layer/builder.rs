@@ -305,7 +305,7 @@ impl RateLimitBuilder {
         }
         listeners.warn(&warnings);
         Ok(LimitSet {
-            waits: limits.iter().any(CompiledLimit::is_shared),
+            waits: limits.iter().any(CompiledLimit::waits),
             peers: self.peers,
             skips: self.skips,
             status: self.status,

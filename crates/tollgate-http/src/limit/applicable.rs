@@ -2,7 +2,9 @@
 
 use super::backend::{Backend, Bound, SharedBound};
 use super::compiled::CompiledLimit;
+use crate::class::lookup::Question;
 use crate::key::parts::KeyRef;
+use futures_util::future::join_all;
 use smallvec::SmallVec;
 use tollgate::ToKey;
 
@@ -14,18 +16,37 @@ pub(crate) const INLINE: usize = 4;
 pub(crate) struct ApplicableLimits<'r> {
     pub(crate) local: SmallVec<[Bound<'r>; INLINE]>,
     pub(crate) shared: Vec<SharedBound<'r>>,
+    /// Those that are neither yet, because the class of the caller has to be waited for.
+    pub(crate) asking: Vec<Asking<'r>>,
+}
+
+/// A limit with the key and the cost of one request, and the question for its class.
+pub(crate) struct Asking<'r> {
+    number: usize,
+    limit: &'r CompiledLimit,
+    question: Question,
+    key: KeyRef<'r>,
+    cost: u64,
 }
 
 impl<'r> ApplicableLimits<'r> {
-    /// Adds the limit with this index in the layer, for a caller of this class.
+    /// Adds the limit with this index in the layer, for a caller of this class, or of one that has
+    /// to be waited for.
     pub(crate) fn add(
         &mut self,
         number: usize,
         limit: &'r CompiledLimit,
-        class: usize,
+        class: Result<usize, Question>,
         key: KeyRef<'r>,
         cost: u64,
     ) {
+        let class = match class {
+            Ok(class) => class,
+            Err(question) => {
+                self.asking.push(Asking { number, limit, question, key, cost });
+                return;
+            }
+        };
         match &limit.class(class).backend {
             Backend::Local(limiter) => {
                 self.local.push(Bound { limit: number, class, limiter, key, cost });
@@ -34,6 +55,15 @@ impl<'r> ApplicableLimits<'r> {
                 let key = key.to_key();
                 self.shared.push(SharedBound { limit: number, class, limiter: &**limiter, key, cost });
             }
+        }
+    }
+
+    /// Waits for all classes that are not known, at the same time, and adds their limits.
+    pub(crate) async fn ask(&mut self) {
+        let asking = std::mem::take(&mut self.asking);
+        let classes = join_all(asking.iter().map(|it| it.question.clone())).await;
+        for (Asking { number, limit, key, cost, .. }, class) in asking.into_iter().zip(classes) {
+            self.add(number, limit, Ok(limit.number_of(class.as_deref())), key, cost);
         }
     }
 }

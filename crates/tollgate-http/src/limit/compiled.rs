@@ -3,7 +3,8 @@
 use super::backend::Backend;
 use super::cost::{Cost, Kind};
 use super::named::{Charges, Limit, Skips, WhenNoKey};
-use crate::class::by::{ClassBy, ClassHow};
+use crate::class::by::{ClassBy, ClassHow, ClassOf};
+use crate::class::lookup::{Found, Question};
 use crate::error::BuildError;
 use crate::head::RequestHead;
 use crate::key::by::How;
@@ -165,12 +166,26 @@ impl CompiledLimit {
         self.classes.as_ref().map_or(&[], |classes| &classes.named)
     }
 
-    /// Returns the number of a request's class. It is 0, the default class, if none is found, or
-    /// one that the limiter does not have.
-    pub(crate) fn class_of(&self, head: RequestHead<'_>) -> usize {
-        let Some(classes) = &self.classes else { return 0 };
-        let Some(name) = classes.by.find(head) else { return 0 };
-        classes.named.iter().position(|class| class.name.as_deref() == Some(name)).map_or(0, |it| it + 1)
+    /// Returns the number of a request's class, or the question for its name.
+    pub(crate) fn class_of(&self, head: RequestHead<'_>) -> Result<usize, Question> {
+        let Some(classes) = &self.classes else { return Ok(0) };
+        match classes.by.find(head) {
+            ClassOf::Named(name) => Ok(self.number_of(name)),
+            ClassOf::Asked(Found::Known(name)) => Ok(self.number_of(name.as_deref())),
+            ClassOf::Asked(Found::Asked(question)) => Err(question),
+        }
+    }
+
+    /// Returns the number of the class with this name: 0, the default class, without a name, or
+    /// with one that the limiter does not have.
+    pub(crate) fn number_of(&self, name: Option<&str>) -> usize {
+        let Some(name) = name else { return 0 };
+        self.named().iter().position(|class| class.name.as_deref() == Some(name)).map_or(0, |it| it + 1)
+    }
+
+    /// Returns whether requests may have to wait for this limit.
+    pub(crate) fn waits(&self) -> bool {
+        self.is_shared() || self.classes.as_ref().is_some_and(|classes| classes.by.waits())
     }
 
     /// Returns whether the counts are on another machine, which is the same for all classes.

@@ -11,6 +11,7 @@ mod fields;
 mod forwarded;
 mod invented;
 mod keys;
+mod lookups;
 mod nested;
 mod paths;
 mod races;
