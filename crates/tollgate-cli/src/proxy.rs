@@ -175,7 +175,7 @@ fn log_limits(settings: &Settings, limits: &Limits) {
             if settings.limits.shadows.contains(&limit.name) { " (shadow: refuses nothing)" } else { "" };
         // The text of a limit begins with its name and `=`.
         let (name, text) = (&limit.name, limit.to_string());
-        let terms = printable(text[name.len() + 1..].as_bytes());
+        let terms = printable(&text.as_bytes()[name.len() + 1..]);
         log_line(format_args!("limit {name}: {terms}, {}{shadow}", settings.limits.algorithm));
     }
     if settings.limits.limits.is_empty() {

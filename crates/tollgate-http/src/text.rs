@@ -56,6 +56,7 @@ mod limit;
 mod path;
 pub(crate) mod printable;
 mod quota;
+mod words;
 
 pub use crate::path::template::PathTemplate;
 pub use classes::{ClassByText, ClassesText};

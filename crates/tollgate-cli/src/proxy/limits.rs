@@ -65,8 +65,8 @@ impl Limits {
     }
 
     /// Returns the limiter whose keys keep their state under new settings: that of a limit of the
-    /// same name, key, classes and algorithm, with as much room for keys. A shared limiter holds no state of
-    /// its own: it stays only if it has the same quota, and else the store has the state.
+    /// same name, key, classes and algorithm, with as much room for keys. A shared limiter holds no
+    /// state of its own: it stays only if it has the same quota, and else the store has the state.
     fn kept(&self, settings: &LimitSettings, limit: &LimitText) -> Option<&AnyLimiter> {
         let how = |settings: &LimitSettings| (settings.algorithm, settings.max_keys, settings.when_full);
         let classes = |limit: &LimitText| -> Vec<Option<String>> {

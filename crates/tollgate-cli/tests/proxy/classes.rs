@@ -42,7 +42,7 @@ async fn a_header_of_a_trusted_hop_names_the_class() {
         "{}",
         proxy.said()
     );
-    // The client is no trusted hop.
+    // The client is not a trusted hop.
     let proxy = Proxy::start(upstream.address, &["--limit", &limit, "--trust", "10.0.0.0/8"]);
     assert_eq!(quota(&get(proxy.address, "/", &paid("192.0.2.1")).await), "2");
     assert!(!proxy.said().contains("warning"), "{}", proxy.said());

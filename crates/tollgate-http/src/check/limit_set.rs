@@ -46,7 +46,8 @@ pub(crate) enum Verdict {
 }
 
 impl LimitSet {
-    /// Checks a request if no limit has to be waited for, else returns `None`: the caller has to wait.
+    /// Checks a request if no limit has to be waited for, else returns `None`: the caller has to
+    /// wait.
     pub(crate) fn check_at_once(&self, head: RequestHead<'_>) -> Option<Verdict> {
         if self.skips.as_ref().is_some_and(|skips| skips(head)) {
             return Some(Verdict::Passed(Fields::default(), None));

@@ -123,8 +123,9 @@ impl ClassBy {
         Self::new(ClassHow::Closure(boxed(find)))
     }
 
-    /// Takes the value of a header that a trusted proxy has set: the header is read if
-    /// [`trusted`](TrustedProxies::trusts) holds the peer, and else ignored.
+    /// Takes the value of a header that a trusted proxy has set. It is read if the peer is
+    /// [trusted](TrustedProxies::trusts), and else ignored; with
+    /// [`hops`](TrustedProxies::hops), every peer is.
     ///
     /// The proxy has to set the header in each request, or remove it: what a client has written
     /// there must not get through. Of a header that occurs twice, none is believed.
@@ -148,7 +149,8 @@ impl ClassBy {
     ///
     /// ```
     /// # use tollgate_http::{ClassBy, KeyBy};
-    /// let by = ClassBy::list(KeyBy::header("x-api-key"), [("k-7f3a", "paid"), ("k-90bd", "partner")]);
+    /// let plans = [("k-7f3a", "paid"), ("k-90bd", "partner")];
+    /// let by = ClassBy::list(KeyBy::header("x-api-key"), plans);
     /// ```
     pub fn list<K, C>(key: KeyBy, classes: impl IntoIterator<Item = (K, C)>) -> Self
     where
@@ -221,8 +223,7 @@ impl ClassHow {
         ClassOf::Named(match self {
             Self::Extension { find, .. } | Self::Closure(find) => find(head),
             Self::Header { name, trusted } => {
-                let believed = head.peer().is_some_and(|peer| trusted.trusts(peer.ip()));
-                let value = head.header(name).filter(|_| believed);
+                let value = head.header(name).filter(|_| trusted.believes(head.peer()));
                 value.and_then(|value| std::str::from_utf8(value).ok())
             }
             Self::Listed(listed) => listed.class(head),

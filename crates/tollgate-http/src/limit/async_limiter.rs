@@ -88,8 +88,8 @@ pub trait AsyncLimiter: Send + Sync {
     }
 
     /// Returns the classes of callers that have names, and the limiter of each. This limiter is
-    /// that of the default class. The default is none; with some, a limit needs
-    /// [`class_by`](crate::Limit::class_by).
+    /// that of the default class. With any class, a limit needs
+    /// [`class_by`](crate::Limit::class_by). A limiter that does not implement this has no classes.
     fn classes(self: Arc<Self>) -> Vec<(String, Arc<dyn AsyncLimiter>)> {
         Vec::new()
     }

@@ -96,8 +96,8 @@ impl<'a> Denial<'a> {
         Reason::of(self.decision, self.is_shared)
     }
 
-    /// Returns the most clients that the binding limit tracks, of the caller's class, if the request was refused because
-    /// there are as many and this client is new ([`Reason::Full`]).
+    /// Returns the most clients that the binding limit tracks, of the caller's class, if the
+    /// request was refused because there are as many and this client is new ([`Reason::Full`]).
     pub fn max_keys(&self) -> Option<usize> {
         self.max_keys
     }

@@ -15,8 +15,8 @@ use tollgate::Quota;
 const MAX_SCALED: u64 = 3600;
 const SECOND: u128 = 1_000_000_000;
 
-/// The quotas of all limits of a layer, as one caller is shown them. A limit with classes of callers
-/// has none if it does not apply to the request: the class is not known then.
+/// The quotas of all limits of a layer, as one caller is shown them. A limit with classes of
+/// callers has none if it does not apply to the request: the class is not known then.
 type Quotas = SmallVec<[Option<Quota>; 4]>;
 
 /// The header as it was written last, for each class. It is reused, because quotas rarely change.

@@ -3,10 +3,12 @@
 use super::error::TextError;
 use super::printable::printable;
 use super::quota::parse_quota;
+use super::words::words;
 use std::fmt;
 use tollgate::Quota;
 
-/// The classes of callers of a [`LimitText`](super::LimitText): see the [form](crate::text#classes).
+/// The classes of callers of a [`LimitText`](super::LimitText): see the
+/// [form](crate::text#classes).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClassesText {
     /// The names of the classes and their quotas. There is at least one.
@@ -69,7 +71,7 @@ pub(super) fn quotas(text: &str) -> Result<(Quota, Vec<(String, Quota)>), TextEr
 fn pieces(text: &str) -> Vec<&str> {
     let mut pieces = Vec::new();
     let mut from = 0;
-    for (at, word) in super::limit::words(text) {
+    for (at, word) in words(text) {
         if word == "class" {
             pieces.push(text[from..at].trim());
             from = at + word.len();

@@ -3,6 +3,7 @@
 use super::classes::{self, ClassesText};
 use super::error::TextError;
 use super::printable::printable;
+use super::words::words;
 use crate::key::by::KeyBy;
 use crate::key::known::KnownKeys;
 use crate::limit::named::WhenNoKey;
@@ -176,22 +177,6 @@ impl fmt::Display for Part {
             Self::Known { part, file } => write!(f, "{part} known {file}"),
         }
     }
-}
-
-/// Returns the words of a text with their positions; a plus sign is a word of its own.
-pub(super) fn words(text: &str) -> impl Iterator<Item = (usize, &str)> {
-    let mut rest = 0;
-    std::iter::from_fn(move || {
-        let at = rest + text[rest..].find(|c: char| !c.is_whitespace())?;
-        let word = &text[at..];
-        let length = match word.find(|c: char| c.is_whitespace() || c == '+') {
-            Some(0) => 1,
-            Some(end) => end,
-            None => word.len(),
-        };
-        rest = at + length;
-        Some((at, &text[at..rest]))
-    })
 }
 
 fn key(words: &[&str]) -> Result<Option<KeyText>, String> {

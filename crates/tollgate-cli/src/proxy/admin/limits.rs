@@ -3,8 +3,8 @@
 //! A key is written as its parts in the order of the limit, each percent-encoded, with `+` between
 //! them: `/limits/per-page/keys/192.0.2.1+%2Flogin` for `by ip+path`. Of a key with alternatives,
 //! `?alternative=2` means the second; `?class=paid` means the state of the key in that class of
-//! callers, and without it that in the default class. The key is found as a request's would be: from a request that
-//! has these parts and no others.
+//! callers, and without it that in the default class. The key is found as a request's would be:
+//! from a request that has these parts and no others.
 
 use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
