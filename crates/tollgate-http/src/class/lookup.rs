@@ -74,6 +74,9 @@ const RETRY: Duration = Duration::from_secs(1);
 /// A question that no request waits for any more, because clients have hung up, is dropped where
 /// it stands.
 ///
+/// A key that a client makes up is a question, too. So take a key that was verified, or put a limit
+/// by address into a layer outside: it is charged before anything is asked.
+///
 /// # What is kept
 ///
 /// An answer counts for a minute ([`keep_for`](Self::keep_for)), also `None`. So a new plan takes
