@@ -31,7 +31,7 @@ SANITIZED ?= stress turnover upkeep eviction exact exact_eviction linearizabilit
 THREADS ?= stress turnover upkeep eviction limiter
 EXACT_THREADS ?= exact exact_quotas exact_eviction
 # The benchmarks of `make bench`.
-BENCHES ?= algorithms check clock reserve scale turnover replay http
+BENCHES ?= algorithms check clock reserve scale turnover replay http wait
 # Options of `make bench-proxy`: for example "--rounds 3 --seconds 2 --connections 64".
 PROXY_BENCH ?=
 # Options of `make bench-redis`: for example "--rounds 3 --seconds 1 --tasks 8".
@@ -190,8 +190,8 @@ doc:
 	$(CARGO) doc --locked --no-deps $(LIBRARIES)
 
 # For a part of one: cargo bench --bench scale -- '1,000 keys'. Nothing else is built then.
-#: make bench      benchmarks: algorithms, checks, clocks, reservations, many keys, turnover, a
-#:                 replay, the HTTP layer (ten minutes, a gigabyte of memory; BENCHES="check http")
+#: make bench      benchmarks: algorithms, checks, clocks, reservations, waits, many keys, turnover,
+#:                 a replay, the HTTP layer (ten minutes, a gigabyte of memory; BENCHES="check http")
 bench: benches = $(addprefix --bench ,$(BENCHES))
 bench:
 	$(CARGO) bench --locked --workspace --exclude tollgate-testing $(benches)
