@@ -227,7 +227,7 @@ impl ClassHow {
                 value.and_then(|value| std::str::from_utf8(value).ok())
             }
             Self::Listed(listed) => listed.class(head),
-            Self::Asked(lookup) => return ClassOf::Asked(lookup.class(head)),
+            Self::Asked(lookup) => return ClassOf::Asked(Arc::clone(lookup).class(head)),
         })
     }
 

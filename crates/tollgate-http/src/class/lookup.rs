@@ -100,7 +100,8 @@ type Answer = Result<Option<String>, ()>;
 pub(crate) type Name = Option<Arc<str>>;
 
 /// A question that several requests may wait for.
-pub(crate) type Question = Shared<Pin<Box<dyn Future<Output = Name> + Send>>>;
+pub(crate) type Question = Shared<Asked>;
+type Asked = Pin<Box<dyn Future<Output = Name> + Send>>;
 
 impl<K> ClassLookup<K> {
     /// Makes a lookup of these functions. Where `who` returns `None`, nothing is asked, and the
@@ -192,20 +193,15 @@ impl<K> ClassLookup<K> {
                  take effect"
             ));
         }
-        Ok(Arc::new(Arc::new(Cache {
-            who,
-            ask,
-            keep,
-            clock,
-            answers: HashCache::with_capacity(0, max_keys),
-        })))
+        let answers = HashCache::with_capacity(0, max_keys);
+        Ok(Arc::new(Cache { who, ask, keep, clock, answers }))
     }
 }
 
 /// A [`ClassLookup`], whatever its keys are.
 pub(crate) trait Lookup: Send + Sync {
     /// Returns the class of a request, or the question to wait for.
-    fn class(&self, head: RequestHead<'_>) -> Found;
+    fn class(self: Arc<Self>, head: RequestHead<'_>) -> Found;
 }
 
 /// What a lookup knows of a request.
@@ -229,19 +225,19 @@ enum State {
         until: Tick,
     },
     Asking {
-        question: Option<WeakShared<Pin<Box<dyn Future<Output = Name> + Send>>>>,
+        question: Option<WeakShared<Asked>>,
         /// The answer before.
         earlier: Name,
     },
 }
 
-impl<K: Hash + Eq + Clone + Send + Sync + 'static> Lookup for Arc<Cache<K>> {
-    fn class(&self, head: RequestHead<'_>) -> Found {
+impl<K: Hash + Eq + Clone + Send + Sync + 'static> Lookup for Cache<K> {
+    fn class(self: Arc<Self>, head: RequestHead<'_>) -> Found {
         let Some(key) = (self.who)(head) else { return Found::Known(None) };
         let now = self.clock.now();
         match self.answers.entry_sync(key.clone()) {
             Entry::Vacant(entry) => {
-                let question = question(self, key, None);
+                let question = question(&self, key, None);
                 entry.put_entry(State::Asking { question: question.downgrade(), earlier: None });
                 Found::Asked(question)
             }
@@ -256,7 +252,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> Lookup for Arc<Cache<K>> {
                         }
                     }
                 };
-                let question = question(self, key, earlier.clone());
+                let question = question(&self, key, earlier.clone());
                 entry.put(State::Asking { question: question.downgrade(), earlier });
                 Found::Asked(question)
             }
@@ -270,7 +266,7 @@ where
     K: Hash + Eq + Clone + Send + Sync + 'static,
 {
     let cache = Arc::clone(cache);
-    let asked: Pin<Box<dyn Future<Output = Name> + Send>> = Box::pin(async move {
+    let asked: Asked = Box::pin(async move {
         let asked = key.clone();
         let answer = AssertUnwindSafe(async { (cache.ask)(asked).await }).catch_unwind().await;
         let (class, keep) = match answer {
