@@ -173,9 +173,10 @@ fn log_limits(settings: &Settings, limits: &Limits) {
     for limit in &settings.limits.limits {
         let shadow =
             if settings.limits.shadows.contains(&limit.name) { " (shadow: refuses nothing)" } else { "" };
-        let key = limit.key.as_ref().map_or("nothing".to_owned(), ToString::to_string);
-        let (name, quota, key) = (&limit.name, limit.quota, printable(key.as_bytes()));
-        log_line(format_args!("limit {name}: {quota} by {key}, {}{shadow}", settings.limits.algorithm));
+        // The text of a limit begins with its name and `=`.
+        let (name, text) = (&limit.name, limit.to_string());
+        let terms = printable(&text.as_bytes()[name.len() + 1..]);
+        log_line(format_args!("limit {name}: {terms}, {}{shadow}", settings.limits.algorithm));
     }
     if settings.limits.limits.is_empty() {
         log_line(format_args!("no limits: everything passes"));

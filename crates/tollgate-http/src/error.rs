@@ -109,6 +109,61 @@ pub enum BuildError {
         /// What was refused, what is expected, and the fix.
         why: String,
     },
+    /// The limiter has classes of callers, and the limit does not say of which a request is.
+    #[error(
+        "limit {limit:?} has classes of callers ({}) and does not say of which a request is, so all would \
+         be of the default class: expected `.class_by(...)`; add it, or build the limiter without classes",
+         classes.join(", ")
+    )]
+    NoClassBy {
+        /// The name of the limit.
+        limit: String,
+        /// The names of the classes.
+        classes: Vec<String>,
+    },
+    /// The limit says of which class a request is, and its limiter has no classes.
+    #[error(
+        "limit {limit:?} says of which class a request is, and its limiter has 0 classes: expected at least \
+         1; add `.class(...)` to the limiter's builder, or leave `.class_by(...)` out"
+    )]
+    NoClasses {
+        /// The name of the limit.
+        limit: String,
+    },
+    /// A list or a file has a class that the limiter does not have.
+    #[error(
+        "limit {limit:?} has no class {class:?}: expected one of its limiter ({}); correct the name, or add \
+         the class to the limiter",
+         classes.join(", ")
+    )]
+    UnknownClass {
+        /// The name of the limit.
+        limit: String,
+        /// The name that was refused.
+        class: String,
+        /// The names of the limiter's classes.
+        classes: Vec<String>,
+    },
+    /// What is wrong with the limiter of a class.
+    #[error("class {class:?}: {error}")]
+    Class {
+        /// The name of the class.
+        class: String,
+        /// What would be wrong with a limit of this class alone.
+        error: Box<BuildError>,
+    },
+    /// A lookup of classes has a setting out of range.
+    #[error("class lookup: {why}")]
+    ClassLookup {
+        /// What was refused, what is expected, and the fix.
+        why: String,
+    },
+    /// The classes of keys cannot be had, or no key can have one there.
+    #[error("classes of keys: {why}")]
+    KeyClasses {
+        /// What was refused, what is expected, and the fix.
+        why: String,
+    },
     /// The length of the IPv6 prefix is 0, which all addresses share, or more than 128.
     #[error(
         "invalid IPv6 prefix of {prefix} bits{}: expected 1 to 128; choose 64 for one network, 48 to 56 \

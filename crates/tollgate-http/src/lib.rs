@@ -42,6 +42,8 @@
 //! - [`Limit`]: a named limit over any [`Limiter`](tollgate::Limiter) or
 //!   [`SingleLimiter`](tollgate::SingleLimiter); costs, shadow mode, charges that depend on the
 //!   response.
+//! - [`ClassBy`]: of which class a caller is, such as a free or a paid plan; [`ClassLookup`] asks a
+//!   database.
 //! - [`Settle`]: costs that the response tells, and streams that are cut off when their budget is
 //!   spent; [`Estimator`] for what to reserve.
 //! - [`AsyncLimiter`]: a limiter whose counts are shared with other machines; the layer waits for
@@ -64,6 +66,7 @@
 //! - `q` and `w`: the quota is `q` tokens per `w` seconds. If the period is not a whole number of
 //!   seconds, both are multiplied until it is; if that would take more than an hour, `w` is left
 //!   out. The burst is not shown, so `r` may be above `q` or stay far below it.
+//!   Of a limit with [classes](#classes-of-callers), it is the quota of the caller's class.
 //! - `r`: tokens left.
 //! - `t`: seconds until there are more; if the limit refuses the request, seconds until a retry.
 //!
@@ -80,6 +83,60 @@
 //! header map itself allocates. Keys are borrowed from the request; up to four limits, and up to
 //! three parts of a key, need no allocation. A response that settles a limit keeps up to 256 KiB of
 //! its body, if a field of its JSON is looked for.
+//!
+//! # Classes of callers
+//!
+//! A limiter with classes has a quota for each, such as for free and paid plans. A limit over it
+//! says how the class of a request is found, and shows each caller the quota of his class only:
+//!
+//! ```
+//! use http::{Request, Response};
+//! use tollgate::{Limiter, Quota};
+//! use tollgate_http::{ClassBy, KeyBy, Limit, RateLimitLayer, WhenNoKey};
+//! use tower::{Layer, ServiceExt, service_fn};
+//!
+//! /// What a middleware outside of the layer has verified.
+//! #[derive(Clone)]
+//! struct Account {
+//!     id: u64,
+//!     plan: &'static str,
+//! }
+//!
+//! let limiter = Limiter::builder(Quota::per_minute(10))
+//!     .class("paid", Quota::per_minute(1_000))
+//!     .build()?;
+//! let account = KeyBy::extension(|account: &Account| Some(account.id.into()));
+//! let limit = Limit::new("plan", limiter, account)
+//!     .class_by(ClassBy::extension(|account: &Account| Some(account.plan)))
+//!     .when_no_key(WhenNoKey::Deny);
+//! let layer = RateLimitLayer::builder().limit(limit).build()?;
+//!
+//! let service = layer.layer(service_fn(|_: Request<()>| async {
+//!     Ok::<_, std::convert::Infallible>(Response::new(String::from("hello")))
+//! }));
+//! # pollster::block_on(async {
+//! for (id, plan, quota) in [(1, "free", "q=10"), (2, "paid", "q=1000")] {
+//!     let mut request = Request::new(());
+//!     request.extensions_mut().insert(Account { id, plan });
+//!     let response = service.clone().oneshot(request).await.unwrap();
+//!     assert_eq!(response.headers()["ratelimit-policy"], format!("\"plan\";{quota};w=60"));
+//! }
+//! # });
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! - A request in which no class is found, or one that the limiter does not have, is of the default
+//!   class.
+//! - Where a class may come from: an extension, a closure, a header of a trusted proxy, a list or a
+//!   file of keys, or a function that is asked and whose answers are kept ([`ClassLookup`]).
+//! - A limit with classes that does not apply to a request is left out of `RateLimit-Policy`,
+//!   since the class is not known.
+//! - [`Event::class`] and [`Denial::class`] name the class. There are as many names as the limiter
+//!   has classes, so they may be labels of a metric. The layer's own responses do not name it.
+//! - The quota of a class changes while the layer runs by
+//!   [`set_quota`](tollgate::Limiter::set_quota) of its limiter, which
+//!   [`of`](tollgate::ClassLimiter::of) returns.
+//! - Limits [that other machines share](#limits-that-other-machines-share) have classes, too.
 //!
 //! # Several limits
 //!
@@ -307,7 +364,8 @@
 //!   up must not make attempts free.
 //! - A request that has waited continues with the inner service that was ready for it, which the
 //!   future stores; a clone takes its place. That is why the inner service must be `Clone`. In a
-//!   layer with limits of this process alone, no request clones it or waits.
+//!   layer with limits of this process alone, no request clones it or waits, unless a limit asks
+//!   for [classes](ClassLookup).
 //!
 //! # Features
 //!
@@ -317,6 +375,7 @@
 //! - `tracing`: the layer emits an event for each refusal and each request without a key.
 
 mod check;
+mod class;
 mod client;
 mod error;
 mod head;
@@ -331,6 +390,8 @@ pub mod text;
 mod warning;
 
 pub use check::event::Event;
+pub use class::by::ClassBy;
+pub use class::lookup::ClassLookup;
 pub use client::forwarded::{ForwardedField, TrustedProxies};
 pub use error::BuildError;
 pub use head::{PeerAddr, RequestHead, ResponseHead};
@@ -342,6 +403,7 @@ pub use layer::future::ResponseFuture;
 pub use layer::service::{RateLimit, RateLimitLayer};
 pub use limit::async_limiter::AsyncLimiter;
 pub use limit::cost::Cost;
+pub use limit::keyed::KeyedLimiter;
 pub use limit::named::{Limit, WhenNoKey};
 pub use path::canonical::canonical_path;
 pub use path::template::PathTemplates;

@@ -32,16 +32,34 @@
 //!   its address. The name of the file has no space and no `+`.
 //! - `else deny`, `else allow` and `else share` after the key choose what happens to requests
 //!   without a key ([`WhenNoKey`](crate::WhenNoKey)). The default is `deny`.
+//!
+//! # Classes
+//!
+//! Callers may be of classes, such as plans, with quotas of their own:
+//!
+//! ```text
+//! api=10/min class paid 1000/min by header x-api-key or ip class by header x-plan
+//! ```
+//!
+//! - `class NAME QUOTA` after the limit's quota adds a class. All others have the limit's quota.
+//! - `class by header NAME` at the end takes the class from a header, from trusted proxies only
+//!   ([`ClassBy::header`](crate::ClassBy::header)).
+//! - `class by header NAME in FILE`, or `class by query NAME in FILE`, looks the value up in a file
+//!   with lines `key,class` ([`ClassBy::file`](crate::ClassBy::file)). The name of the file has no
+//!   space and no `+`.
 
 #[cfg(feature = "serde")]
 mod by_text;
+mod classes;
 pub(crate) mod error;
 mod limit;
 mod path;
 pub(crate) mod printable;
 mod quota;
+mod words;
 
 pub use crate::path::template::PathTemplate;
+pub use classes::{ClassByText, ClassesText};
 pub use error::TextError;
 pub use limit::{KeyText, LimitText, Part};
 pub use path::PathText;

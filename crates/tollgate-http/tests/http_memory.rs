@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::task::{Context, Poll, Waker};
 use tollgate::{Clock, Limiter, Quota, SingleLimiter};
 use tollgate_http::{
-    ForwardedField, Key, KeyBy, KeyPart, Limit, PeerAddr, RateLimitBuilder, RateLimitLayer, ResponseFuture,
-    TrustedProxies, WhenNoKey,
+    ClassBy, ForwardedField, Key, KeyBy, KeyPart, Limit, PeerAddr, RateLimitBuilder, RateLimitLayer,
+    ResponseFuture, TrustedProxies, WhenNoKey,
 };
 use tower::{Layer, Service, service_fn};
 
@@ -141,6 +141,12 @@ fn main() {
     limiter.set_key_quota(&Key::new("per-path", ["/own"]), Quota::per_hour(500)).unwrap();
     let limit = Limit::new("per-path", limiter, KeyBy::path());
     assert_eq!(allocations_of(new().limit(limit), ["/own", "/other"]), [2, 1]);
+    // Callers of each class have a policy, which is shared, too.
+    let limiter = Limiter::builder(Quota::per_hour(1000)).clock(Clock::manual());
+    let limiter = limiter.class("paid", Quota::per_hour(2000)).build().unwrap();
+    let paid = ClassBy::from_fn(|head| (head.uri().path() == "/paid").then_some("paid"));
+    let limit = Limit::new("tier", limiter, KeyBy::peer()).class_by(paid).when_no_key(WhenNoKey::Deny);
+    assert_eq!(allocations_of(new().limit(limit), ["/paid", "/free"]), [1, 1]);
     // The future has no room for the service and the bodies, which only waiting takes along; there
     // are 104 bytes for the headers, the charges and the wait.
     let [future, handler] = [size_of::<ResponseFuture<Large, Large>>(), size_of::<Handled>()];

@@ -64,6 +64,12 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
         self.classes.iter().position(|(name, _)| name == class).map(|place| place + 1)
     }
 
+    /// Returns the names of the classes, in the order of their numbers.
+    #[cfg(feature = "http")]
+    pub(crate) fn class_names(&self) -> impl Iterator<Item = &str> {
+        self.classes.iter().map(|(name, _)| name.as_str())
+    }
+
     /// Returns the class of a number. A number that no class has stands for the default class.
     pub(crate) fn tier(&self, class: usize) -> &Tier {
         let named = class.checked_sub(1).and_then(|place| self.classes.get(place));

@@ -39,6 +39,7 @@ Examples:
       --limit 'per-ip=100/s burst 20 by ip'
   tollgate proxy ... --limit 'all=5000/s by nothing' --limit 'per-page=5/min by ip+path'
   tollgate proxy ... --limit 'per-key=1000/h by header x-api-key known keys.txt or ip'
+  tollgate proxy ... --limit 'api=10/min class paid 1000/min by ip class by header x-api-key in plans.csv'
   tollgate proxy ... --limit 'trial=10/s by ip' --shadow trial --metrics 127.0.0.1:9090
   tollgate proxy ... --limit 'per-ip=100/s by ip' --trust 10.0.0.0/8   # behind a load balancer
   tollgate proxy ... --limit 'per-key=1000/h by header x-api-key' --redis redis://10.0.0.5   # with other proxies
@@ -55,6 +56,11 @@ Do not limit only by a value that the client chooses: a client that invents a ne
 request has a new quota each time, and takes the places of others (--max-keys). Say which values
 are known: 'header x-api-key known FILE or ip' takes those that are a line of the file, which
 SIGHUP reads again, and counts others by address. The start warns of a limit that does otherwise.
+
+Callers may be of classes with quotas of their own: 'class NAME QUOTA' after the quota, once for
+each, and at the end how the class is found. 'class by header NAME in FILE' (or 'query NAME') looks
+the value up in a file with lines 'key,class', which SIGHUP reads again. 'class by header NAME' is
+the value itself, from trusted proxies only. All others have the limit's own quota.
 
 Paths are counted in one form, while the upstream gets them as they came: %6c is l, // is /, and
 dot segments are removed, so //login and /b/../%6cogin are /login. Encodings of other characters

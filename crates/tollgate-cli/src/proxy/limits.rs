@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tollgate::Quota;
+use tollgate::{Quota, Stats};
 use tollgate_http::settings::{LimitSettings, LocalLimiter, SettingsError};
 use tollgate_http::text::LimitText;
 use tollgate_http::{BuildError, Event, Key, RateLimitLayer, Warning};
@@ -31,6 +31,33 @@ pub struct Limits {
     pub limiters: Vec<AnyLimiter>,
 }
 
+impl AnyLimiter {
+    /// Returns the limiters of this process of all classes of a limit, with the name of each and
+    /// its quota in the settings.
+    fn local<'l>(
+        &self,
+        limit: &'l LimitText,
+    ) -> impl Iterator<Item = (Option<&'l str>, LocalLimiter, Quota)> + use<'l, '_> {
+        limit.quotas().filter_map(|(class, quota)| match self {
+            Self::Local(limiter) => Some((class, of_class(limiter, class)?, quota)),
+            Self::Shared(_) => None,
+        })
+    }
+
+    /// Returns the statistics of each class of a limit of this process that has keys.
+    pub(crate) fn stats<'l>(
+        &self,
+        limit: &'l LimitText,
+    ) -> impl Iterator<Item = (Option<&'l str>, Stats)> + use<'l, '_> {
+        self.local(limit).filter_map(|(class, limiter, _)| Some((class, limiter.stats()?)))
+    }
+}
+
+/// Returns the limiter of a class: that of the limit itself without a name.
+pub(crate) fn of_class(limiter: &LocalLimiter, class: Option<&str>) -> Option<LocalLimiter> {
+    class.map_or_else(|| Some(limiter.clone()), |class| limiter.class(class))
+}
+
 impl Limits {
     /// Returns the limits with their limiters.
     pub fn iter(&self) -> impl Iterator<Item = (&LimitText, &AnyLimiter)> {
@@ -38,16 +65,22 @@ impl Limits {
     }
 
     /// Returns the limiter whose keys keep their state under new settings: that of a limit of the
-    /// same name, key and algorithm, with as much room for keys. A shared limiter holds no state of
-    /// its own: it stays only if it has the same quota, and else the store has the state.
+    /// same name, key, classes and algorithm, with as much room for keys. A shared limiter holds no
+    /// state of its own: it stays only if it has the same quota, and else the store has the state.
     fn kept(&self, settings: &LimitSettings, limit: &LimitText) -> Option<&AnyLimiter> {
         let how = |settings: &LimitSettings| (settings.algorithm, settings.max_keys, settings.when_full);
+        let classes = |limit: &LimitText| -> Vec<Option<String>> {
+            limit.quotas().map(|(class, _)| class.map(str::to_owned)).collect()
+        };
         let same = |earlier: &LimitText| {
-            earlier.name == limit.name && earlier.key == limit.key && how(&self.settings) == how(settings)
+            earlier.name == limit.name
+                && earlier.key == limit.key
+                && classes(earlier) == classes(limit)
+                && how(&self.settings) == how(settings)
         };
         let (earlier, limiter) = self.iter().find(|(earlier, _)| same(earlier))?;
         match limiter {
-            AnyLimiter::Shared(_) => (earlier.quota == limit.quota).then_some(limiter),
+            AnyLimiter::Shared(_) => earlier.quotas().eq(limit.quotas()).then_some(limiter),
             AnyLimiter::Local(_) => Some(limiter),
         }
     }
@@ -58,14 +91,14 @@ impl Limits {
     ///
     /// A limiter that has no memory for the change. All have their earlier quotas then.
     pub fn set_quotas(&self) -> Result<(), Failure> {
-        let mut changed: Vec<(&LocalLimiter, Quota)> = Vec::new();
-        for (limit, limiter) in self.iter() {
-            let AnyLimiter::Local(limiter) = limiter else { continue };
+        let mut changed: Vec<(LocalLimiter, Quota)> = Vec::new();
+        let all = self.iter().flat_map(|(limit, limiter)| limiter.local(limit).map(move |it| (limit, it)));
+        for (limit, (_, limiter, quota)) in all {
             let earlier = limiter.quota();
-            if earlier == limit.quota {
+            if earlier == quota {
                 continue;
             }
-            if let Err(error) = limiter.set_quota(limit.quota) {
+            if let Err(error) = limiter.set_quota(quota) {
                 for (limiter, earlier) in changed {
                     // It has just had this quota.
                     let _ = limiter.set_quota(earlier);
@@ -152,6 +185,21 @@ fn refused(error: SettingsError) -> Failure {
         SettingsError::Key { limit, error } => {
             format!("--limit '{}': {error}", printable(limit.as_bytes()))
         }
+        SettingsError::ClassHeader { limit, header } => format!(
+            "--limit '{}': any client can write the header `{}`, which names the class of the caller: expected \
+             trusted proxies; name their networks in --trust or their number in --trust-hops, or list the \
+             classes of keys with `class by header NAME in FILE`",
+            printable(limit.as_bytes()),
+            printable(header.as_bytes())
+        ),
+        SettingsError::Layer(BuildError::UnknownClass { limit, class, classes }) => format!(
+            "--limit '{}': the file has the class `{}`, which the limit does not have: expected {}; correct the \
+             file, or add `class {} QUOTA` to the limit",
+            printable(limit.as_bytes()),
+            printable(class.as_bytes()),
+            listed(classes.iter().map(String::as_bytes)),
+            printable(class.as_bytes())
+        ),
         SettingsError::Layer(BuildError::PathTemplate { why }) => format!("--path-template: {why}"),
         SettingsError::Shadow { name, limits } => {
             let known = listed(limits.iter().map(String::as_bytes));

@@ -69,6 +69,9 @@ impl Store {
             .algorithm(algorithm)
             .max_keys(max_keys)
             .deadline(settings.deadline);
+        for (class, quota) in limit.classes.iter().flat_map(|classes| &classes.quotas) {
+            builder = builder.class(class, *quota);
+        }
         if let Some(on_failure) = settings.on_failure {
             builder = builder.when_unavailable(on_failure);
         }

@@ -90,7 +90,7 @@ async fn the_limits_are_listed() {
     let [all, per_ip] = &listed["limits"].as_array().unwrap()[..] else { panic!("{listed}") };
     assert_eq!((&all["name"], &all["key"], &all["keys"]), (&json!("all"), &json!(null), &json!(null)));
     let expected = json!({
-        "name": "per-ip", "quota": "2/h", "key": "ip", "algorithm": "token-bucket",
+        "name": "per-ip", "quota": "2/h", "classes": {}, "key": "ip", "algorithm": "token-bucket",
         "shadow": true, "shared": false, "keys": 1,
     });
     assert_eq!(*per_ip, expected);

@@ -23,6 +23,20 @@ fn arguments_that_mean_nothing_are_named_with_what_is_allowed() {
         (&["--limit", "a=1/s by header x y"], "invalid key `header x y`"),
         (&["--limit", "a=1/s by header x:y"], "invalid header name \"x:y\""),
         (&["--limit", "a=0/s by ip"], "allowed"),
+        (
+            &["--limit", "a=1/s class b 2/s by ip class by header x-plan"],
+            "--limit 'a': any client can write the header `x-plan`, which names the class of the caller: \
+             expected trusted proxies; name their networks in --trust",
+        ),
+        (
+            &["--limit", "a=1/s class b 2/s by ip class by header k in /nowhere"],
+            "--limit 'a': classes of keys: the file `/nowhere` cannot be read (",
+        ),
+        (&["--limit", "a=1/s class b 2/s by ip"], "classes (b) without `class by`"),
+        (
+            &["--limit", "a=1/s class b 2/s class b 3/s by ip class by header p", "--trust-hops", "1"],
+            "--limit 'a': ",
+        ),
         (&["--limit", "a=1/s burst 5 by ip", "--algorithm", "fixed-window"], "--limit 'a': "),
         (&["--limit", "a=1/s by ip", "--limit", "a=2/s by ip"], "duplicate limit name \"a\""),
         (

@@ -7,6 +7,7 @@
 mod admin;
 mod arguments;
 mod bad_requests;
+mod classes;
 mod config;
 mod failures;
 mod fields;

@@ -26,6 +26,7 @@ use tollgate::Decision;
 #[derive(Clone, Copy, Debug)]
 pub struct Event<'a> {
     pub(crate) limit: &'a str,
+    pub(crate) class: Option<&'a str>,
     pub(crate) request: RequestHead<'a>,
     pub(crate) decision: Option<&'a Decision>,
     /// Whether the limit denies this request, or would if it were not in shadow mode.
@@ -40,6 +41,13 @@ impl<'a> Event<'a> {
     /// Returns the name of the limit.
     pub fn limit_name(&self) -> &'a str {
         self.limit
+    }
+
+    /// Returns the name of the caller's class in this limit; `None` for the default class, and for
+    /// a request without a key. There are as many names as the limiter has classes, so they may be
+    /// labels of a metric.
+    pub fn class(&self) -> Option<&'a str> {
+        self.class
     }
 
     /// Returns the request.

@@ -5,7 +5,8 @@ use super::listeners::Listeners;
 use super::pending_refunds::{PendingRefund, PendingRefunds};
 use crate::head::{Peers, RequestHead};
 use crate::key::parts::Key;
-use crate::limit::backend::{Backend, Bound, SharedBound};
+use crate::limit::applicable::{ApplicableLimits, INLINE};
+use crate::limit::backend::Bound;
 use crate::limit::compiled::CompiledLimit;
 use crate::limit::named::{Skips, WhenNoKey};
 use crate::response::answer::Answer;
@@ -20,20 +21,10 @@ use std::fmt;
 use std::sync::Arc;
 use tollgate::{Charge, Decision, ToKey, check_all};
 
-/// The number of limits that are asked without an allocation.
-const INLINE: usize = 4;
-
-/// The limits that apply to a request.
-#[derive(Default)]
-pub(crate) struct ApplicableLimits<'r> {
-    pub(crate) local: SmallVec<[Bound<'r>; INLINE]>,
-    pub(crate) shared: Vec<SharedBound<'r>>,
-}
-
 /// The limits and the other settings of a layer, which all its clones share.
 pub(crate) struct LimitSet {
     pub(crate) limits: Arc<[CompiledLimit]>,
-    /// Whether a limit is shared, so that requests wait.
+    /// Whether a limit is shared, or asks for classes, so that requests wait.
     pub(crate) waits: bool,
     pub(crate) peers: Peers,
     pub(crate) skips: Option<Box<Skips>>,
@@ -55,7 +46,8 @@ pub(crate) enum Verdict {
 }
 
 impl LimitSet {
-    /// Checks a request if no limit is shared, else returns `None`: the caller has to wait.
+    /// Checks a request if no limit has to be waited for, else returns `None`: the caller has to
+    /// wait.
     pub(crate) fn check_at_once(&self, head: RequestHead<'_>) -> Option<Verdict> {
         if self.skips.as_ref().is_some_and(|skips| skips(head)) {
             return Some(Verdict::Passed(Fields::default(), None));
@@ -64,13 +56,14 @@ impl LimitSet {
             return None;
         }
         Some(match self.applicable(head) {
-            Ok(applicable) => self.check_local(head, &applicable.local),
+            Ok(applicable) => self.check_local(head, &applicable),
             Err(limit) => Verdict::Refused(self.without_key(limit, head)),
         })
     }
 
     /// Checks a request against these limits of this process.
-    pub(crate) fn check_local(&self, head: RequestHead<'_>, local: &[Bound<'_>]) -> Verdict {
+    pub(crate) fn check_local(&self, head: RequestHead<'_>, applicable: &ApplicableLimits<'_>) -> Verdict {
+        let local = &applicable.local[..];
         let mut parts = self.parts(local);
         let binding = check_all(&mut parts).err();
         let decisions = self.decisions(local, &parts);
@@ -79,11 +72,12 @@ impl LimitSet {
         match binding {
             None => {
                 let pending = local.iter().zip(&parts).filter_map(|(bound, part)| {
-                    self.pending(head, bound.limit, bound.cost, part.decision()?, || bound.key.to_key())
+                    let key = || bound.key.to_key();
+                    self.pending(head, (bound.limit, bound.class), bound.cost, part.decision()?, key)
                 });
-                self.pass(local, decisions, pending.collect())
+                self.pass(applicable, decisions, pending.collect())
             }
-            Some(binding) => Verdict::Refused(self.refuse(head, local, decisions, binding)),
+            Some(binding) => Verdict::Refused(self.refuse(head, applicable, decisions, binding)),
         }
     }
 
@@ -107,13 +101,7 @@ impl LimitSet {
                 continue;
             };
             let cost = limit.cost.of(head);
-            match &limit.backend {
-                Backend::Local(limiter) => applicable.local.push(Bound { limit: number, limiter, key, cost }),
-                Backend::Shared(limiter) => {
-                    let key = key.to_key();
-                    applicable.shared.push(SharedBound { limit: number, limiter: &**limiter, key, cost });
-                }
-            }
+            applicable.add(number, limit, limit.class_of(head), key, cost);
         }
         Ok(applicable)
     }
@@ -136,7 +124,8 @@ impl LimitSet {
     ) -> impl Iterator<Item = LimitDecision<'r>> + Clone {
         let decisions = local.iter().zip(parts);
         decisions.filter_map(|(bound, part)| {
-            Some(LimitDecision { limit: &self.limits[bound.limit], decision: part.decision()? })
+            let limit = &self.limits[bound.limit];
+            Some(LimitDecision { limit, class: limit.class(bound.class), decision: part.decision()? })
         })
     }
 
@@ -145,7 +134,7 @@ impl LimitSet {
     pub(crate) fn pending(
         &self,
         head: RequestHead<'_>,
-        number: usize,
+        (number, class): (usize, usize),
         cost: u64,
         charge: &Decision,
         key: impl FnOnce() -> Key,
@@ -156,17 +145,18 @@ impl LimitSet {
             return None;
         }
         let input = settle.and_then(|settle| settle.input.as_ref()).map_or(0, |input| input.of(head));
-        let class = settle.and_then(|_| limit.cost.class(head));
-        Some(PendingRefund { limit: number, key: key(), charge: *charge, cost, input, class })
+        let estimated_as = settle.and_then(|_| limit.cost.class(head));
+        Some(PendingRefund { limit: number, class, key: key(), charge: *charge, cost, input, estimated_as })
     }
 
     pub(crate) fn pass<'r>(
         &self,
-        local: &[Bound<'_>],
+        applicable: &ApplicableLimits<'_>,
         decisions: impl Iterator<Item = LimitDecision<'r>> + Clone,
         pending: SmallVec<[PendingRefund; 1]>,
     ) -> Verdict {
-        let mut fields = self.fields(local, decisions.clone(), None, || fields::scarcest(decisions.clone()));
+        let mut fields =
+            self.fields(applicable, decisions.clone(), None, || fields::scarcest(decisions.clone()));
         // The other limits are asked for their wait when their charges are settled.
         let settled = decisions.filter(|it| !it.limit.awaits_response());
         fields.wait = settled.map(|it| fields::wait_for_more(it.limit, it.decision)).max().unwrap_or(0);
@@ -178,36 +168,37 @@ impl LimitSet {
     pub(crate) fn refuse<'r>(
         &self,
         head: RequestHead<'_>,
-        local: &[Bound<'_>],
+        applicable: &ApplicableLimits<'_>,
         decisions: impl Iterator<Item = LimitDecision<'r>> + Clone,
         binding: LimitDecision<'r>,
     ) -> Response<Bytes> {
         let decision = binding.decision;
         let wait = seconds::until_retry(decision);
-        let fields = self.fields(local, decisions.clone(), wait, || Some(decision));
+        let fields = self.fields(applicable, decisions.clone(), wait, || Some(decision));
         let limit: &str = &binding.limit.name;
         let others = decisions.filter(|it| it.refuses() && *it.limit.name != *limit);
         let mut violated: SmallVec<[&str; INLINE]> = SmallVec::new();
         violated.push(limit);
         violated.extend(others.map(|it| &*it.limit.name));
-        let is_shared = binding.limit.backend.is_shared();
+        let is_shared = binding.limit.is_shared();
         let is_full = Reason::of(Some(decision), is_shared) == Reason::Full;
         let denial = Denial {
             limit,
+            class: binding.class.name.as_deref(),
             violated: &violated,
             decision: Some(decision),
             request: head,
             status: self.status,
             wait,
             is_shared,
-            max_keys: binding.limit.max_keys.filter(|_| is_full),
+            max_keys: binding.class.max_keys.filter(|_| is_full),
         };
         self.answer.response(&denial, fields)
     }
 
     fn fields<'r>(
         &self,
-        local: &[Bound<'_>],
+        applicable: &ApplicableLimits<'_>,
         decisions: impl Iterator<Item = LimitDecision<'r>>,
         wait: Option<u64>,
         described: impl FnOnce() -> Option<&'r Decision>,
@@ -215,7 +206,7 @@ impl LimitSet {
         let mut fields = Fields::default();
         if self.shows_fields {
             fields.rate_limit = fields::rate_limit(decisions, wait);
-            fields.policy = self.policy.value(&self.limits, local);
+            fields.policy = self.policy.value(&self.limits, applicable);
         }
         if self.shows_legacy {
             fields.legacy = described().map(fields::legacy);
@@ -232,14 +223,15 @@ impl LimitSet {
         if !self.listeners.listen() {
             return;
         }
-        for LimitDecision { limit, decision } in decisions {
+        for LimitDecision { limit, class, decision } in decisions {
             self.listeners.notify(&Event {
                 limit: &limit.name,
+                class: class.name.as_deref(),
                 request: head,
                 decision: Some(decision),
                 denies: !decision.is_allowed(),
                 shadow: limit.shadow,
-                is_shared: limit.backend.is_shared(),
+                is_shared: limit.is_shared(),
                 binding: binding.is_some_and(|binding| std::ptr::eq(binding.limit, limit)),
                 refused: binding.is_some(),
             });
@@ -250,11 +242,12 @@ impl LimitSet {
         if self.listeners.listen() {
             self.listeners.notify(&Event {
                 limit: &limit.name,
+                class: None,
                 request: head,
                 decision: None,
                 denies: limit.no_key == Some(WhenNoKey::Deny),
                 shadow: limit.shadow,
-                is_shared: limit.backend.is_shared(),
+                is_shared: limit.is_shared(),
                 binding: refused,
                 refused,
             });
@@ -264,12 +257,13 @@ impl LimitSet {
     pub(crate) fn without_key(&self, limit: &CompiledLimit, head: RequestHead<'_>) -> Response<Bytes> {
         let denial = Denial {
             limit: &limit.name,
+            class: None,
             violated: &[&limit.name],
             decision: None,
             request: head,
             status: self.no_key_status,
             wait: None,
-            is_shared: limit.backend.is_shared(),
+            is_shared: limit.is_shared(),
             max_keys: None,
         };
         self.answer.response(&denial, Fields::default())

@@ -13,16 +13,18 @@ use std::pin::Pin;
 use std::sync::Arc;
 use tollgate::{Decision, Reservation};
 
-/// A charge, with its limit and key.
+/// A charge, with its limit, class and key.
 pub(crate) struct PendingRefund {
     pub(crate) limit: usize,
+    pub(crate) class: usize,
     pub(crate) key: Key,
     pub(crate) charge: Decision,
     /// The cost that was charged, or that a policy let pass.
     pub(crate) cost: u64,
     /// For a limit that the response settles.
     pub(crate) input: u64,
-    pub(crate) class: Option<usize>,
+    /// The class of the request in the estimator of the limit's cost.
+    pub(crate) estimated_as: Option<usize>,
 }
 
 /// A future of the refunds to shared limiters.
@@ -61,7 +63,7 @@ impl PendingRefunds {
         let mut owed = Vec::new();
         let mut reserved = Vec::new();
         let mut wait = 0;
-        for PendingRefund { limit: number, key, charge, cost, input, class } in self.pending {
+        for PendingRefund { limit: number, class, key, charge, cost, input, estimated_as } in self.pending {
             let limit = &self.limits[number];
             let keeps = match (response, &limit.charges) {
                 (Some(response), Some(charges)) => charges(response),
@@ -71,12 +73,12 @@ impl PendingRefunds {
             if keeps {
                 wait = wait.max(fields::wait_for_more(limit, &charge));
             }
-            match &limit.backend {
+            match &limit.class(class).backend {
                 Backend::Local(limiter) if !keeps => limiter.refund_n(&key.borrowed(), &charge, u64::MAX),
                 Backend::Local(limiter) => {
                     let limiter = OwnedBound { limiter: Local::clone(limiter), key };
                     if let Ok(held) = Reservation::from_charge(limiter, cost, charge) {
-                        reserved.push(Reserved { limit: number, held, input, class });
+                        reserved.push(Reserved { limit: number, held, input, estimated_as });
                     }
                 }
                 Backend::Shared(limiter) if !keeps => owed.push((Arc::clone(limiter), key, charge)),

@@ -29,7 +29,7 @@ impl Default for Trace {
 
 impl Trace {
     pub(crate) fn notify(&self, event: &Event<'_>) {
-        let (limit, shadow) = (event.limit_name(), event.is_shadow());
+        let (limit, class, shadow) = (event.limit_name(), event.class(), event.is_shadow());
         let Some(decision) = event.decision() else {
             let refused = event.is_refused();
             if self.warnings.as_ref().is_some_and(|warnings| warnings.check().is_allowed()) {
@@ -42,10 +42,10 @@ impl Trace {
         let Some(reason) = event.reason() else { return };
         let (remaining, retry_after) = (decision.remaining(), decision.retry_after());
         if shadow {
-            info!(target: TARGET, limit, remaining, ?retry_after, ?reason, "a request would have been refused");
+            info!(target: TARGET, limit, class, remaining, ?retry_after, ?reason, "a request would have been refused");
         } else {
             let binding = event.is_binding();
-            debug!(target: TARGET, limit, remaining, ?retry_after, ?reason, binding, "a request was refused");
+            debug!(target: TARGET, limit, class, remaining, ?retry_after, ?reason, binding, "a request was refused");
         }
     }
 }

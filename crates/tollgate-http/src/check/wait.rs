@@ -1,13 +1,16 @@
-//! Checks one request against the limits of a layer, some of which are shared.
+//! Checks one request against the limits of a layer, some of which are shared, or have to ask for
+//! the class of the caller.
 //!
 //! # Order
 //!
-//! 1. The limits of this process are peeked at. A request that they refuse costs no round trip, and
-//!    nothing has been charged.
-//! 2. The shared limits are charged, all at the same time: they take as long as the slowest, not
+//! 1. The limits of this process are peeked at, as far as the class is known. A request that they
+//!    refuse costs no round trip, and nothing has been charged.
+//! 2. The classes that are not known are asked for, all at the same time, and the limits of this
+//!    process are peeked at with them.
+//! 3. The shared limits are charged, all at the same time: they take as long as the slowest, not
 //!    the sum. They are not peeked at first, because that would take another round trip and promise
 //!    nothing.
-//! 3. The limits of this process are charged together, by [`check_all`]. They come last because
+//! 4. The limits of this process are charged together, by [`check_all`]. They come last because
 //!    charging them takes no time: meanwhile no other request goes without tokens that may be
 //!    refunded.
 //!
@@ -19,9 +22,11 @@
 //! While the future waits, only shared limits may have been charged. If it is dropped, their
 //! charges stay, because hanging up must not make attempts free. There is nothing else to undo.
 
-use super::limit_set::{ApplicableLimits, LimitSet, Verdict};
+use super::limit_set::{LimitSet, Verdict};
 use crate::head::RequestHead;
+use crate::limit::applicable::ApplicableLimits;
 use crate::limit::backend::{Bound, SharedBound};
+use crate::limit::compiled::CompiledLimit;
 use crate::response::fields::LimitDecision;
 use futures_util::future::join_all;
 use http::request::Parts;
@@ -37,17 +42,24 @@ pub(crate) fn checking(set: Arc<LimitSet>, request: Parts) -> Checking {
     Box::pin(async move {
         let head = RequestHead::of_parts(&request, &set.peers);
         let verdict = match set.applicable(head) {
-            Ok(ApplicableLimits { local, shared }) if shared.is_empty() => set.check_local(head, &local),
-            Ok(applicable) => decide(&set, head, &applicable).await,
+            Ok(applicable) if applicable.shared.is_empty() && applicable.asking.is_empty() => {
+                set.check_local(head, &applicable)
+            }
+            Ok(applicable) => decide(&set, head, applicable).await,
             Err(limit) => Verdict::Refused(set.without_key(limit, head)),
         };
         (request, verdict)
     })
 }
 
-async fn decide(set: &LimitSet, head: RequestHead<'_>, applicable: &ApplicableLimits<'_>) -> Verdict {
-    let ApplicableLimits { local, shared } = applicable;
-    let mut local_answers: Vec<Decision> = local.iter().map(|bound| bound.peek_n(bound.cost)).collect();
+async fn decide(set: &LimitSet, head: RequestHead<'_>, mut applicable: ApplicableLimits<'_>) -> Verdict {
+    let mut local_answers = peek(&applicable.local);
+    if !applicable.asking.is_empty() && binding(&decisions(set, &applicable, &local_answers, &[])).is_none() {
+        applicable.ask().await;
+        local_answers = peek(&applicable.local);
+    }
+    let applicable = &applicable;
+    let ApplicableLimits { local, shared, .. } = applicable;
     let mut shared_answers = Vec::new();
     if binding(&decisions(set, applicable, &local_answers, &[])).is_none() {
         shared_answers = charge_shared(shared).await;
@@ -71,21 +83,25 @@ fn verdict(
     local_answers: &[Decision],
     shared_answers: &[Decision],
 ) -> Verdict {
-    let ApplicableLimits { local, shared } = applicable;
+    let ApplicableLimits { local, shared, .. } = applicable;
     let decisions = decisions(set, applicable, local_answers, shared_answers);
     let binding = binding(&decisions);
     let decisions = decisions.iter().copied();
     set.notify(head, decisions.clone(), binding);
     if let Some(binding) = binding {
-        return Verdict::Refused(set.refuse(head, local, decisions, binding));
+        return Verdict::Refused(set.refuse(head, applicable, decisions, binding));
     }
     let local_charges = local.iter().zip(local_answers).filter_map(|(bound, charge)| {
-        set.pending(head, bound.limit, bound.cost, charge, || bound.key.to_key())
+        set.pending(head, (bound.limit, bound.class), bound.cost, charge, || bound.key.to_key())
     });
     let shared_charges = shared.iter().zip(shared_answers).filter_map(|(bound, charge)| {
-        set.pending(head, bound.limit, bound.cost, charge, || bound.key.clone())
+        set.pending(head, (bound.limit, bound.class), bound.cost, charge, || bound.key.clone())
     });
-    set.pass(local, decisions, local_charges.chain(shared_charges).collect())
+    set.pass(applicable, decisions, local_charges.chain(shared_charges).collect())
+}
+
+fn peek(local: &[Bound<'_>]) -> Vec<Decision> {
+    local.iter().map(|bound| bound.peek_n(bound.cost)).collect()
 }
 
 async fn charge_shared(shared: &[SharedBound<'_>]) -> Vec<Decision> {
@@ -107,14 +123,15 @@ fn decisions<'r>(
     local_answers: &'r [Decision],
     shared_answers: &'r [Decision],
 ) -> Vec<LimitDecision<'r>> {
-    let local = applicable.local.iter().map(|bound| bound.limit).zip(local_answers);
-    let shared = applicable.shared.iter().map(|bound| bound.limit).zip(shared_answers);
-    let mut answers: Vec<(usize, &Decision)> = local.chain(shared).collect();
-    answers.sort_unstable_by_key(|&(limit, _)| limit);
-    answers
-        .into_iter()
-        .map(|(limit, decision)| LimitDecision { limit: &set.limits[limit], decision })
-        .collect()
+    let local = applicable.local.iter().map(|bound| (bound.limit, bound.class)).zip(local_answers);
+    let shared = applicable.shared.iter().map(|bound| (bound.limit, bound.class)).zip(shared_answers);
+    let mut answers: Vec<((usize, usize), &Decision)> = local.chain(shared).collect();
+    answers.sort_unstable_by_key(|&((limit, _), _)| limit);
+    let decision = |((limit, class), decision)| {
+        let limit: &CompiledLimit = &set.limits[limit];
+        LimitDecision { limit, class: limit.class(class), decision }
+    };
+    answers.into_iter().map(decision).collect()
 }
 
 /// Returns the binding limit, as [`check_all`] does.

@@ -6,7 +6,7 @@ use crate::error::BuildError;
 use crate::head::RequestHead;
 use http::header::HeaderName;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 /// The header in which the proxies in front of a service report the client's address.
 ///
@@ -117,6 +117,12 @@ impl TrustedProxies {
             Ok(Trusted::Hops(_)) => true,
             Err(_) => false,
         }
+    }
+
+    /// Returns whether a header is believed of a request from this peer. With hops it is, also if
+    /// there is no peer address.
+    pub(crate) fn believes(&self, peer: Option<SocketAddr>) -> bool {
+        matches!(self.trusted, Ok(Trusted::Hops(_))) || peer.is_some_and(|peer| self.trusts(peer.ip()))
     }
 
     /// Checks the configuration, for use without a layer; a [layer](crate::RateLimitBuilder::build)

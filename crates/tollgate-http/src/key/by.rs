@@ -9,6 +9,7 @@ use crate::head::{RequestHead, header_name};
 use crate::path::canonical::canonical_path;
 use crate::path::template::PathTemplates;
 use http::HeaderName;
+use std::borrow::Cow;
 use std::fmt;
 use tollgate::ToKey;
 
@@ -350,6 +351,18 @@ where
 }
 
 impl How {
+    /// Returns the value of a header or a parameter, where the key is one of these.
+    pub(crate) fn value<'a>(&self, head: RequestHead<'a>) -> Option<Cow<'a, [u8]>> {
+        match self {
+            Self::Header(name) => head.header(name).map(Cow::Borrowed),
+            Self::Query(name) => head.query(name),
+            Self::ApiKey { header, parameter } => {
+                head.header(header).map(Cow::Borrowed).or_else(|| head.query(parameter))
+            }
+            _ => None,
+        }
+    }
+
     /// Adds the parts of a request's key and returns whether there is one. If not, some parts may
     /// have been added.
     pub(crate) fn find<'a>(&'a self, head: RequestHead<'a>, key: &mut KeyRef<'a>) -> bool {
@@ -358,18 +371,11 @@ impl How {
             Self::Forwarded { walk, ipv6_prefix } => {
                 walk.client(head).map(|client| KeyPart::address(client, *ipv6_prefix))
             }
-            Self::Header(name) => head.header(name).map(KeyPart::from),
-            Self::Query(name) => head.query(name).map(KeyPart::from),
-            Self::ApiKey { header, parameter } => {
-                let in_header = head.header(header).map(KeyPart::from);
-                in_header.or_else(|| head.query(parameter).map(KeyPart::from))
-            }
+            Self::Header(_) | Self::Query(_) | Self::ApiKey { .. } => self.value(head).map(KeyPart::from),
             Self::Path => Some(canonical_path(head.uri().path().as_bytes()).into()),
             Self::PathTemplates(templates) => Some(templates.of(head.uri().path().as_bytes()).into()),
             Self::Known { how, known } => {
-                let before = key.len();
-                return how.find(head, key)
-                    && matches!(&key.parts()[before..], [KeyPart::Bytes(value)] if known.contains(value));
+                how.value(head).filter(|value| known.contains(value)).map(KeyPart::from)
             }
             Self::Method => Some(head.method().as_str().into()),
             Self::Extension { find, .. } | Self::Closure(find) => find(head),

@@ -24,7 +24,7 @@ pub struct KnownKeys {
 }
 
 /// The largest file that is read, in bytes: about a million keys.
-const MAX_FILE: u64 = 64 << 20;
+pub(crate) const MAX_FILE: u64 = 64 << 20;
 
 type IsKnown = dyn Fn(&[u8]) -> bool + Send + Sync;
 
@@ -94,7 +94,7 @@ impl KnownKeys {
 }
 
 /// Reads a file, and no more of it than is refused.
-fn read(path: &Path) -> io::Result<Vec<u8>> {
+pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut text = Vec::new();
     File::open(path)?.take(MAX_FILE + 1).read_to_end(&mut text)?;
     Ok(text)

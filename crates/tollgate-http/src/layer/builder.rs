@@ -293,7 +293,7 @@ impl RateLimitBuilder {
             if limits.iter().any(|other| other.name == limit.name) {
                 return Err(BuildError::DuplicateName { name: limit.name.as_ref().to_owned() });
             }
-            if let Some(other) = limits.iter().find(|it| it.backend.is_one_state_with(&limit.backend)) {
+            if let Some(other) = limits.iter().find(|it| it.is_one_state_with(&limit)) {
                 let [name, other] = [other, &limit].map(|limit| limit.name.as_ref().to_owned());
                 return Err(BuildError::SameLimiter { name, other });
             }
@@ -305,8 +305,7 @@ impl RateLimitBuilder {
         }
         listeners.warn(&warnings);
         Ok(LimitSet {
-            waits: limits.iter().any(|limit| limit.backend.is_shared()),
-            limits: Arc::from(limits),
+            waits: limits.iter().any(CompiledLimit::waits),
             peers: self.peers,
             skips: self.skips,
             status: self.status,
@@ -314,7 +313,8 @@ impl RateLimitBuilder {
             answer: self.answer,
             shows_fields: self.shows_fields,
             shows_legacy: self.shows_legacy,
-            policy: Policy::default(),
+            policy: Policy::new(&limits),
+            limits: Arc::from(limits),
             listeners,
         })
     }

@@ -2,10 +2,10 @@
 //!
 //! # Why the inner service is cloned
 //!
-//! A request that waits for a shared limit goes to the inner service later, when the outer service
-//! may already be handling its next request. So the future takes along the instance that was ready
-//! for the request, and a clone takes its place. A request that waits for nothing goes to the inner
-//! service at once, which is not cloned.
+//! A request that waits for a shared limit, or for its class, goes to the inner service later, when
+//! the outer service may already be handling its next request. So the future takes along the
+//! instance that was ready for the request, and a clone takes its place. A request that waits for
+//! nothing goes to the inner service at once, which is not cloned.
 
 use super::builder::RateLimitBuilder;
 use super::future::ResponseFuture;
@@ -115,15 +115,15 @@ impl fmt::Debug for RateLimitLayer {
 ///
 /// # Progress
 ///
-/// If no limit of the layer is [shared](crate::Limit::shared), a request takes one lock-free check
-/// for each limit and never waits. A request of a known client that passes allocates nothing but
-/// the values of the headers; a refusal allocates its response. Limits with
-/// [`charge_if`](crate::Limit::charge_if) or [`settle`](crate::Limit::settle) allocate for what
-/// they keep until the response, or its end.
+/// If no limit of the layer is [shared](crate::Limit::shared) or asks for
+/// [classes](crate::ClassLookup), a request takes one lock-free check for each limit and never
+/// waits. A request of a known client that passes allocates nothing but the values of the headers;
+/// a refusal allocates its response. Limits with [`charge_if`](crate::Limit::charge_if) or
+/// [`settle`](crate::Limit::settle) allocate for what they keep until the response, or its end.
 ///
-/// If the layer has a shared limit, a request waits for those that apply to it, all at the same
-/// time, and for nothing else. It allocates for that, and clones the inner service. No limit is
-/// asked before the future is polled.
+/// If the layer has such a limit, a request waits for the classes that are not known, then for the
+/// shared limits that apply to it, each all at the same time, and for nothing else. It allocates
+/// for that, and clones the inner service. No limit is asked before the future is polled.
 #[derive(Clone)]
 pub struct RateLimit<S> {
     inner: S,

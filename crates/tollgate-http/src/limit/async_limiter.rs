@@ -86,6 +86,13 @@ pub trait AsyncLimiter: Send + Sync {
         let quota = self.quota();
         quota.tokens().max(quota.explicit_burst().unwrap_or(0))
     }
+
+    /// Returns the classes of callers that have names, and the limiter of each. This limiter is
+    /// that of the default class. With any class, a limit needs
+    /// [`class_by`](crate::Limit::class_by). A limiter that does not implement this has no classes.
+    fn classes(self: Arc<Self>) -> Vec<(String, Arc<dyn AsyncLimiter>)> {
+        Vec::new()
+    }
 }
 
 impl<L: AsyncLimiter + ?Sized> AsyncLimiter for Arc<L> {
@@ -107,5 +114,9 @@ impl<L: AsyncLimiter + ?Sized> AsyncLimiter for Arc<L> {
 
     fn capacity(&self) -> u64 {
         (**self).capacity()
+    }
+
+    fn classes(self: Arc<Self>) -> Vec<(String, Arc<dyn AsyncLimiter>)> {
+        L::classes(Arc::clone(&*self))
     }
 }

@@ -1,58 +1,12 @@
 //! The limiters behind limits: keyed or single, of this process or shared.
 
 use super::async_limiter::AsyncLimiter;
+use super::keyed::Keyed;
 use crate::key::parts::{Key, KeyRef};
 use std::sync::Arc;
-use tollgate::{Accepts, Chargeable, Decision, Limiter, Outcome, Quota, SingleLimiter, Store};
+use tollgate::{Chargeable, Decision, Outcome, Quota, SingleLimiter};
 
-/// A limiter of this process that has a state for each key of requests.
-pub(crate) trait Keyed: Send + Sync {
-    fn check_n(&self, key: &KeyRef<'_>, cost: u64) -> Decision;
-    fn peek_n(&self, key: &KeyRef<'_>, cost: u64) -> Decision;
-    fn refund_n(&self, key: &KeyRef<'_>, charge: &Decision, tokens: u64);
-    fn force_n(&self, key: &KeyRef<'_>, tokens: u64) -> u64;
-    /// Returns the quota of the keys that have none of their own.
-    fn quota(&self) -> Quota;
-    /// Returns the most keys that are tracked.
-    fn max_keys(&self) -> usize;
-    /// Returns the key's own quota, if it has one.
-    fn quota_of(&self, key: &KeyRef<'_>) -> Option<Quota>;
-}
-
-impl<S> Keyed for Limiter<Key, S>
-where
-    S: Store + Accepts<Key> + for<'a> Accepts<KeyRef<'a>> + Send + Sync,
-{
-    fn check_n(&self, key: &KeyRef<'_>, cost: u64) -> Decision {
-        Limiter::check_n(self, key, cost)
-    }
-
-    fn peek_n(&self, key: &KeyRef<'_>, cost: u64) -> Decision {
-        Limiter::peek_n(self, key, cost)
-    }
-
-    fn refund_n(&self, key: &KeyRef<'_>, charge: &Decision, tokens: u64) {
-        Limiter::refund_n(self, key, charge, tokens);
-    }
-
-    fn force_n(&self, key: &KeyRef<'_>, tokens: u64) -> u64 {
-        Limiter::force_n(self, key, tokens)
-    }
-
-    fn quota(&self) -> Quota {
-        Limiter::quota(self)
-    }
-
-    fn max_keys(&self) -> usize {
-        Limiter::stats(self).max_keys
-    }
-
-    fn quota_of(&self, key: &KeyRef<'_>) -> Option<Quota> {
-        self.key_quota(key)
-    }
-}
-
-/// The limiter of a limit.
+/// The limiter of a limit, or of one class of its callers.
 pub(crate) enum Backend {
     Local(Local),
     Shared(Arc<dyn AsyncLimiter>),
@@ -115,7 +69,7 @@ impl Local {
         }
     }
 
-    fn quota(&self) -> Quota {
+    pub(crate) fn quota(&self) -> Quota {
         match self {
             Self::Keyed(limiter) => limiter.quota(),
             Self::Single(limiter) => limiter.quota(),
@@ -156,6 +110,8 @@ impl Local {
 pub(crate) struct Bound<'r> {
     /// The index of the limit in the layer.
     pub(crate) limit: usize,
+    /// The number of the caller's class; 0 is the default class.
+    pub(crate) class: usize,
     pub(crate) limiter: &'r Local,
     pub(crate) key: KeyRef<'r>,
     /// The cost of the request, in tokens.
@@ -165,6 +121,7 @@ pub(crate) struct Bound<'r> {
 /// A shared limiter with the key and the cost of one request.
 pub(crate) struct SharedBound<'r> {
     pub(crate) limit: usize,
+    pub(crate) class: usize,
     pub(crate) limiter: &'r dyn AsyncLimiter,
     pub(crate) key: Key,
     pub(crate) cost: u64,

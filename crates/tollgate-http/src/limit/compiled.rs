@@ -3,6 +3,8 @@
 use super::backend::Backend;
 use super::cost::{Cost, Kind};
 use super::named::{Charges, Limit, Skips, WhenNoKey};
+use crate::class::by::{ClassBy, ClassHow, ClassOf};
+use crate::class::lookup::{Found, Question};
 use crate::error::BuildError;
 use crate::head::RequestHead;
 use crate::key::by::How;
@@ -21,9 +23,9 @@ pub(crate) struct CompiledLimit {
     pub(crate) name: Arc<str>,
     /// The name as a String of structured fields, with its quotes.
     pub(crate) quoted: Box<str>,
-    pub(crate) backend: Backend,
-    /// The most keys that a limiter of this process tracks, if it has keys.
-    pub(crate) max_keys: Option<usize>,
+    /// The default class. Most limits have no other.
+    default: Class,
+    classes: Option<Classes>,
     how: Option<How>,
     pub(crate) cost: Cost,
     /// What requests without a key get; set if there may be any.
@@ -36,11 +38,78 @@ pub(crate) struct CompiledLimit {
     pub(crate) settle: Option<Arc<Checked>>,
 }
 
+/// A class of callers of a limit, with its limiter.
+pub(crate) struct Class {
+    /// `None` for the default class.
+    pub(crate) name: Option<Box<str>>,
+    pub(crate) backend: Backend,
+    /// The most keys that a limiter of this process tracks, if it has keys.
+    pub(crate) max_keys: Option<usize>,
+}
+
+impl Class {
+    fn new(name: Option<Box<str>>, backend: Backend) -> Self {
+        Self { name, max_keys: backend.max_keys(), backend }
+    }
+}
+
+/// The classes that have names, and how the class of a request is found.
+struct Classes {
+    by: ClassHow,
+    named: Box<[Class]>,
+}
+
+impl Classes {
+    /// # Errors
+    ///
+    /// Classes without a way to find them, or a way without classes; a class that is known to be
+    /// found, and is not there.
+    fn new(
+        limit: &str,
+        by: Option<ClassBy>,
+        named: Vec<(String, Backend)>,
+    ) -> Result<Option<Self>, BuildError> {
+        let limit = || limit.to_owned();
+        let names = || named.iter().map(|(name, _)| name.clone()).collect();
+        let by = match by {
+            Some(by) if named.is_empty() => {
+                by.checked()?;
+                return Err(BuildError::NoClasses { limit: limit() });
+            }
+            None if !named.is_empty() => {
+                return Err(BuildError::NoClassBy { limit: limit(), classes: names() });
+            }
+            None => return Ok(None),
+            Some(by) => by.checked()?,
+        };
+        if let Some(class) = by.names().find(|class| !named.iter().any(|(name, _)| name == class)) {
+            let class = class.to_owned();
+            return Err(BuildError::UnknownClass { limit: limit(), class, classes: names() });
+        }
+        let named = named.into_iter().map(|(name, backend)| Class::new(Some(name.into()), backend));
+        Ok(Some(Self { by, named: named.collect() }))
+    }
+}
+
 impl CompiledLimit {
     pub(crate) fn new(limit: Limit) -> Result<Self, BuildError> {
-        let Limit { name, backend, by, cost, no_key, shadow, skips, charges, keeps_on_error, settle } = limit;
+        let Limit {
+            name,
+            backend,
+            classes,
+            by,
+            class_by,
+            cost,
+            no_key,
+            shadow,
+            skips,
+            charges,
+            keeps_on_error,
+            settle,
+        } = limit;
         let quoted = quoted(&name)?;
         let how = by.map(|by| by.checked()).transpose()?;
+        let classes = Classes::new(&name, class_by, classes)?;
         if let (Some(missing), None) = (how.as_ref().and_then(How::may_miss), no_key) {
             return Err(BuildError::NoKey { limit: name, missing });
         }
@@ -51,8 +120,8 @@ impl CompiledLimit {
         let limit = Self {
             name: name.into(),
             quoted,
-            max_keys: backend.max_keys(),
-            backend,
+            default: Class::new(None, backend),
+            classes,
             how,
             cost,
             no_key,
@@ -62,13 +131,19 @@ impl CompiledLimit {
             keeps_on_error,
             settle,
         };
-        limit.triggers()?;
+        limit.triggers(&limit.default.backend)?;
+        for class in limit.named() {
+            limit.triggers(&class.backend).map_err(|error| BuildError::Class {
+                class: class.name.as_deref().unwrap_or_default().to_owned(),
+                error: Box::new(error),
+            })?;
+        }
         Ok(limit)
     }
 
-    /// Refuses a limit that would admit everything or nothing, as far as the configuration shows
+    /// Refuses a limiter that would admit everything or nothing, as far as the configuration shows
     /// it.
-    fn triggers(&self) -> Result<(), BuildError> {
+    fn triggers(&self, backend: &Backend) -> Result<(), BuildError> {
         let limit = || self.name.as_ref().to_owned();
         let &Kind::Fixed(cost) = &self.cost.kind else {
             return match self.cost.kind {
@@ -79,10 +154,10 @@ impl CompiledLimit {
         if cost == 0 {
             return Err(BuildError::ZeroCost { limit: limit() });
         }
-        if let Some(capacity) = self.backend.capacity_below(&self.shared(), cost) {
+        if let Some(capacity) = backend.capacity_below(&self.shared(), cost) {
             return Err(BuildError::CostAboveCapacity { limit: limit(), cost, capacity });
         }
-        let quota = self.backend.quota();
+        let quota = backend.quota();
         if requests_a_second(quota, cost) > MAX_REQUESTS {
             return Err(BuildError::NeverTriggers { limit: limit(), quota });
         }
@@ -99,6 +174,49 @@ impl CompiledLimit {
         if let Some(class) = class {
             self.cost.learn(class, cost);
         }
+    }
+
+    /// Returns the class with this number, as [`class_of`](Self::class_of) returns it.
+    pub(crate) fn class(&self, number: usize) -> &Class {
+        let named = number.checked_sub(1).and_then(|place| self.named().get(place));
+        named.unwrap_or(&self.default)
+    }
+
+    /// Returns the classes that have names.
+    pub(crate) fn named(&self) -> &[Class] {
+        self.classes.as_ref().map_or(&[], |classes| &classes.named)
+    }
+
+    /// Returns the number of a request's class, or the question for its name.
+    pub(crate) fn class_of(&self, head: RequestHead<'_>) -> Result<usize, Question> {
+        let Some(classes) = &self.classes else { return Ok(0) };
+        match classes.by.find(head) {
+            ClassOf::Named(name) => Ok(self.number_of(name)),
+            ClassOf::Asked(Found::Known(name)) => Ok(self.number_of(name.as_deref())),
+            ClassOf::Asked(Found::Asked(question)) => Err(question),
+        }
+    }
+
+    /// Returns the number of the class with this name: 0, the default class, without a name, or
+    /// with one that the limiter does not have.
+    pub(crate) fn number_of(&self, name: Option<&str>) -> usize {
+        let Some(name) = name else { return 0 };
+        self.named().iter().position(|class| class.name.as_deref() == Some(name)).map_or(0, |it| it + 1)
+    }
+
+    /// Returns whether requests may have to wait for this limit.
+    pub(crate) fn waits(&self) -> bool {
+        self.is_shared() || self.classes.as_ref().is_some_and(|classes| classes.by.waits())
+    }
+
+    /// Returns whether the counts are on another machine, which is the same for all classes.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.default.backend.is_shared()
+    }
+
+    /// Returns whether both use one state for all keys.
+    pub(crate) fn is_one_state_with(&self, other: &Self) -> bool {
+        self.default.backend.is_one_state_with(&other.default.backend)
     }
 
     pub(crate) fn skips(&self, head: RequestHead<'_>) -> bool {

@@ -3,13 +3,14 @@
 use super::async_limiter::AsyncLimiter;
 use super::backend::{Backend, Local};
 use super::cost::Cost;
+use super::keyed::KeyedLimiter;
+use crate::class::by::ClassBy;
 use crate::head::{RequestHead, ResponseHead};
 use crate::key::by::KeyBy;
-use crate::key::parts::{Key, KeyRef};
 use crate::settle::by::Settle;
 use std::fmt;
 use std::sync::Arc;
-use tollgate::{Accepts, Limiter, SingleLimiter, Store};
+use tollgate::SingleLimiter;
 
 /// Says what a limit does with a request in which its [`KeyBy`] finds no key.
 ///
@@ -65,7 +66,10 @@ pub(crate) type Charges = dyn Fn(ResponseHead<'_>) -> bool + Send + Sync;
 pub struct Limit {
     pub(crate) name: String,
     pub(crate) backend: Backend,
+    /// The limiters of the classes that have names.
+    pub(crate) classes: Vec<(String, Backend)>,
     pub(crate) by: Option<KeyBy>,
+    pub(crate) class_by: Option<ClassBy>,
     pub(crate) cost: Cost,
     pub(crate) no_key: Option<WhenNoKey>,
     pub(crate) shadow: bool,
@@ -96,11 +100,13 @@ impl Limit {
     ///     .when_no_key(WhenNoKey::Allow);
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
-    pub fn new<S>(name: impl Into<String>, limiter: impl Into<Arc<Limiter<Key, S>>>, by: KeyBy) -> Self
-    where
-        S: Store + Accepts<Key> + for<'a> Accepts<KeyRef<'a>> + Send + Sync + 'static,
-    {
-        Self::with(name.into(), Backend::Local(Local::Keyed(limiter.into())), Some(by))
+    ///
+    /// A limiter with classes of callers needs [`class_by`](Self::class_by).
+    pub fn new(name: impl Into<String>, limiter: impl Into<KeyedLimiter>, by: KeyBy) -> Self {
+        let KeyedLimiter { default, classes } = limiter.into();
+        let backend = |limiter| Backend::Local(Local::Keyed(limiter));
+        let classes = classes.into_iter().map(|(name, limiter)| (name, backend(limiter)));
+        Self { classes: classes.collect(), ..Self::with(name.into(), backend(default), Some(by)) }
     }
 
     /// Limits all requests together.
@@ -130,7 +136,7 @@ impl Limit {
     /// }
     /// ```
     pub fn shared(name: impl Into<String>, limiter: impl AsyncLimiter + 'static, by: KeyBy) -> Self {
-        Self::with(name.into(), Backend::Shared(Arc::new(limiter)), Some(by))
+        Self::with_shared(name.into(), Arc::new(limiter), Some(by))
     }
 
     /// Limits all requests together, whichever machine they arrive at. The limiter gets a key that
@@ -144,14 +150,22 @@ impl Limit {
     /// }
     /// ```
     pub fn shared_global(name: impl Into<String>, limiter: impl AsyncLimiter + 'static) -> Self {
-        Self::with(name.into(), Backend::Shared(Arc::new(limiter)), None)
+        Self::with_shared(name.into(), Arc::new(limiter), None)
+    }
+
+    fn with_shared(name: String, limiter: Arc<dyn AsyncLimiter>, by: Option<KeyBy>) -> Self {
+        let classes = Arc::clone(&limiter).classes().into_iter();
+        let classes = classes.map(|(name, limiter)| (name, Backend::Shared(limiter))).collect();
+        Self { classes, ..Self::with(name, Backend::Shared(limiter), by) }
     }
 
     fn with(name: String, backend: Backend, by: Option<KeyBy>) -> Self {
         Self {
             name,
             backend,
+            classes: Vec::new(),
             by,
+            class_by: None,
             cost: Cost::fixed(1),
             no_key: None,
             shadow: false,
@@ -174,6 +188,29 @@ impl Limit {
     /// ```
     pub fn when_no_key(self, no_key: WhenNoKey) -> Self {
         Self { no_key: Some(no_key), ..self }
+    }
+
+    /// Says how the class of a request is found, such as a free or a paid plan: for a limiter with
+    /// classes of callers, which needs it.
+    ///
+    /// A request is checked under the quota of its class, and the response shows that quota and no
+    /// other. A class that the limiter does not have counts as the default class. What a key in two
+    /// classes gets: see [`ClassLimiter`](tollgate::ClassLimiter#a-key-in-two-classes).
+    ///
+    /// ```
+    /// use tollgate::{Limiter, Quota};
+    /// use tollgate_http::{ClassBy, KeyBy, Limit, WhenNoKey};
+    ///
+    /// let limiter = Limiter::builder(Quota::per_minute(10))
+    ///     .class("paid", Quota::per_minute(1_000))
+    ///     .build()?;
+    /// let limit = Limit::new("per-key", limiter, KeyBy::header("x-api-key"))
+    ///     .class_by(ClassBy::list(KeyBy::header("x-api-key"), [("k-7f3a", "paid")]))
+    ///     .when_no_key(WhenNoKey::Deny);
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn class_by(self, class_by: ClassBy) -> Self {
+        Self { class_by: Some(class_by), ..self }
     }
 
     /// Sets what a request costs. The default is one token.
@@ -303,6 +340,7 @@ impl fmt::Debug for Limit {
         f.debug_struct("Limit")
             .field("name", &self.name)
             .field("by", &self.by)
+            .field("class_by", &self.class_by)
             .field("cost", &self.cost)
             .field("no_key", &self.no_key)
             .field("shadow", &self.shadow)

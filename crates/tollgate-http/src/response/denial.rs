@@ -64,6 +64,7 @@ impl Reason {
 #[derive(Clone, Copy, Debug)]
 pub struct Denial<'a> {
     pub(crate) limit: &'a str,
+    pub(crate) class: Option<&'a str>,
     pub(crate) violated: &'a [&'a str],
     pub(crate) decision: Option<&'a Decision>,
     pub(crate) request: RequestHead<'a>,
@@ -79,6 +80,12 @@ impl<'a> Denial<'a> {
         self.limit
     }
 
+    /// Returns the name of the caller's class in the binding limit; `None` for the default class,
+    /// and for a request without a key. Responses of the layer itself do not name it.
+    pub fn class(&self) -> Option<&'a str> {
+        self.class
+    }
+
     /// Returns the names of all limits that refused, the binding one first.
     pub fn violated(&self) -> &'a [&'a str] {
         self.violated
@@ -89,8 +96,8 @@ impl<'a> Denial<'a> {
         Reason::of(self.decision, self.is_shared)
     }
 
-    /// Returns the most clients that the binding limit tracks, if the request was refused because
-    /// there are as many and this client is new ([`Reason::Full`]).
+    /// Returns the most clients that the binding limit tracks, of the caller's class, if the
+    /// request was refused because there are as many and this client is new ([`Reason::Full`]).
     pub fn max_keys(&self) -> Option<usize> {
         self.max_keys
     }

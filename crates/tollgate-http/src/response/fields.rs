@@ -7,7 +7,7 @@
 
 use super::grpc;
 use super::seconds::{self, MAX_INTEGER};
-use crate::limit::compiled::CompiledLimit;
+use crate::limit::compiled::{Class, CompiledLimit};
 use http::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use smallvec::SmallVec;
 use std::io::Write;
@@ -91,10 +91,11 @@ pub(crate) fn delay(headers: &mut HeaderMap, wait: u64) {
     }
 }
 
-/// A limit and its decision.
+/// A limit, the class of the caller and the decision.
 #[derive(Clone, Copy)]
 pub(crate) struct LimitDecision<'r> {
     pub(crate) limit: &'r CompiledLimit,
+    pub(crate) class: &'r Class,
     pub(crate) decision: &'r Decision,
 }
 
@@ -119,7 +120,7 @@ pub(crate) fn rate_limit<'r>(
     wait: Option<u64>,
 ) -> Option<HeaderValue> {
     let mut text = Text::new();
-    for LimitDecision { limit, decision } in shown(decisions) {
+    for LimitDecision { limit, decision, .. } in shown(decisions) {
         if !text.is_empty() {
             text.extend_from_slice(b", ");
         }

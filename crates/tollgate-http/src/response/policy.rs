@@ -2,7 +2,7 @@
 
 use super::fields::{self, Text};
 use super::seconds::MAX_INTEGER;
-use crate::limit::backend::Bound;
+use crate::limit::applicable::ApplicableLimits;
 use crate::limit::compiled::CompiledLimit;
 use arc_swap::ArcSwapOption;
 use http::header::HeaderValue;
@@ -15,13 +15,13 @@ use tollgate::Quota;
 const MAX_SCALED: u64 = 3600;
 const SECOND: u128 = 1_000_000_000;
 
-/// The quotas of all limits of a layer.
-type Quotas = SmallVec<[Quota; 4]>;
+/// The quotas of all limits of a layer, as one caller is shown them. A limit with classes of
+/// callers has none if it does not apply to the request: the class is not known then.
+type Quotas = SmallVec<[Option<Quota>; 4]>;
 
-/// The header as it was written last. It is reused, because quotas rarely change.
-#[derive(Default)]
+/// The header as it was written last, for each class. It is reused, because quotas rarely change.
 pub(crate) struct Policy {
-    written: ArcSwapOption<Written>,
+    written: Box<[ArcSwapOption<Written>]>,
 }
 
 struct Written {
@@ -30,33 +30,60 @@ struct Written {
 }
 
 impl Policy {
-    /// Returns the header for a request. It has all limits that are not in shadow mode, including
-    /// those that do not apply to this request. For a key with a quota of its own, it has that
-    /// quota.
-    pub(crate) fn value(&self, limits: &[CompiledLimit], bound: &[Bound<'_>]) -> Option<HeaderValue> {
-        let mut quotas: Quotas = limits.iter().map(|limit| limit.backend.quota()).collect();
+    pub(crate) fn new(limits: &[CompiledLimit]) -> Self {
+        let classes = limits.iter().map(CompiledLimit::named).filter(|named| !named.is_empty());
+        let places = 1 + classes.map(|named| named.len() + 1).sum::<usize>();
+        Self { written: (0..places).map(|_| ArcSwapOption::empty()).collect() }
+    }
+
+    /// Returns the header for a request. It has all limits that are not in shadow mode, with the
+    /// quota of the caller's class, or the key's own, if it has one. Limits without classes are
+    /// there also if they do not apply to this request.
+    pub(crate) fn value(
+        &self,
+        limits: &[CompiledLimit],
+        applicable: &ApplicableLimits<'_>,
+    ) -> Option<HeaderValue> {
+        let without_classes =
+            |limit: &CompiledLimit| limit.named().is_empty().then(|| limit.class(0).backend.quota());
+        let mut quotas: Quotas = limits.iter().map(without_classes).collect();
         let mut own = false;
-        for bound in bound.iter().filter(|bound| !limits[bound.limit].shadow) {
+        // Callers of one class have one place, as long as one limit of the layer has classes.
+        // Otherwise some may share a place, and write it by turns.
+        let mut place = 0;
+        for bound in applicable.local.iter().filter(|bound| !limits[bound.limit].shadow) {
+            if quotas[bound.limit].is_none() {
+                quotas[bound.limit] = Some(bound.limiter.quota());
+                place += bound.class + 1;
+            }
             if let Some(quota) = bound.limiter.quota_of(&bound.key) {
-                quotas[bound.limit] = quota;
+                quotas[bound.limit] = Some(quota);
                 own = true;
             }
         }
-        let written = self.written.load();
+        for bound in applicable.shared.iter().filter(|bound| !limits[bound.limit].shadow) {
+            if quotas[bound.limit].is_none() {
+                quotas[bound.limit] = Some(bound.limiter.quota());
+                place += bound.class + 1;
+            }
+        }
+        let place = &self.written[place];
+        let written = place.load();
         if let Some(written) = written.as_ref().filter(|written| written.quotas == quotas) {
             return written.value.clone();
         }
         let value = write(limits, &quotas);
         if !own {
-            self.written.store(Some(Arc::new(Written { quotas, value: value.clone() })));
+            place.store(Some(Arc::new(Written { quotas, value: value.clone() })));
         }
         value
     }
 }
 
-fn write(limits: &[CompiledLimit], quotas: &[Quota]) -> Option<HeaderValue> {
+fn write(limits: &[CompiledLimit], quotas: &[Option<Quota>]) -> Option<HeaderValue> {
     let mut text = Text::new();
     for (limit, &quota) in limits.iter().zip(quotas).filter(|(limit, _)| !limit.shadow) {
+        let Some(quota) = quota else { continue };
         if !text.is_empty() {
             text.extend_from_slice(b", ");
         }

@@ -18,13 +18,27 @@ pub enum SettingsError {
         /// Why the limiter was refused.
         error: ConfigError,
     },
-    /// The key of a limit cannot be found as its text says.
+    /// The key of a limit, or the class of a caller, cannot be found as its text says.
     #[error("limit `{}`: {error}", printable(limit.as_bytes()))]
     Key {
         /// The name of the limit.
         limit: String,
         /// Why the key was refused.
         error: BuildError,
+    },
+    /// A header names the class of a caller, and no proxy is trusted, so any client could write it.
+    #[error(
+        "limit `{}`: any client can write the header `{}`, which names the class of the caller: expected \
+         trusted proxies; set `trust` or `trust-hops`, or list the classes of keys with `class by header NAME \
+         in FILE`",
+        printable(limit.as_bytes()),
+        printable(header.as_bytes())
+    )]
+    ClassHeader {
+        /// The name of the limit.
+        limit: String,
+        /// The name of the header.
+        header: String,
     },
     /// A limit that is to be a shadow does not exist.
     #[error(

@@ -2,6 +2,7 @@
 
 use super::error::SettingsError;
 use super::local::LocalLimiter;
+use crate::class::by::ClassBy;
 use crate::client::address::DEFAULT_IPV6_PREFIX;
 use crate::client::forwarded::{ForwardedField, TrustedProxies};
 use crate::key::by::KeyBy;
@@ -9,10 +10,12 @@ use crate::key::parts::Key;
 use crate::layer::builder::RateLimitBuilder;
 use crate::layer::service::RateLimitLayer;
 use crate::limit::named::Limit;
-use crate::text::{LimitText, PathTemplate, PathText};
+use crate::text::{ClassByText, LimitText, PathTemplate, PathText};
 use http::StatusCode;
 use std::sync::Arc;
-use tollgate::{Algorithm, ConfigError, Limiter, SingleLimiter, WhenFull};
+use tollgate::{
+    Algorithm, Builder, Class, ClassBuilder, ConfigError, Limiter, Quota, SingleLimiter, Store, WhenFull,
+};
 
 /// The settings of a set of limits: all that a [`RateLimitLayer`] needs to be built from arguments
 /// or from a file.
@@ -115,14 +118,15 @@ impl LimitSettings {
 
     /// Returns the builder of a layer with these limits. `make` makes each of them: by
     /// [`local`](Self::local), or over a limiter of the caller's own, with keys by
-    /// [`key_by`](Self::key_by). What happens to requests without a key, and shadow mode, is set
-    /// here.
+    /// [`key_by`](Self::key_by). What happens to requests without a key, how classes are found, and
+    /// shadow mode, is set here.
     ///
     /// # Errors
     ///
     /// An error of `make`; a name in `shadows` that no limit has; trusted proxies or templates of
     /// paths that are not valid, even if no limit uses them; a key that cannot be found as its text
-    /// says, for example because the file of known keys cannot be read.
+    /// says, for example because the file of known keys cannot be read; classes that cannot be
+    /// found, or that any client could choose.
     ///
     /// ```
     /// use tollgate_http::settings::{LimitSettings, SettingsError};
@@ -149,7 +153,11 @@ impl LimitSettings {
         let mut builder = RateLimitLayer::builder().status(self.status);
         for text in &self.limits {
             let mut limit = make(text)?;
-            if let Some(error) = limit.by.as_ref().and_then(KeyBy::error) {
+            if let Some(by) = self.class_by(text)? {
+                limit = limit.class_by(by);
+            }
+            let of_key = limit.by.as_ref().and_then(KeyBy::error);
+            if let Some(error) = of_key.or_else(|| limit.class_by.as_ref().and_then(ClassBy::error)) {
                 let error = SettingsError::Key { limit: text.name.clone(), error: error.clone() };
                 return Err(error.into());
             }
@@ -188,10 +196,19 @@ impl LimitSettings {
                 .max_keys(self.max_keys)
                 .when_full(self.when_full);
             // An algorithm whose state does not fit a word needs exact keys.
-            if Algorithm::PACKED.contains(&self.algorithm) {
-                LocalLimiter::Keyed(Arc::new(builder.build()?))
-            } else {
-                LocalLimiter::Exact(Arc::new(builder.exact_keys().build()?))
+            let is_exact = !Algorithm::PACKED.contains(&self.algorithm);
+            let classes = limit.classes.as_ref().and_then(|classes| classes.quotas.split_first());
+            match (is_exact, classes) {
+                (false, None) => LocalLimiter::Keyed(Arc::new(builder.build()?)),
+                (true, None) => LocalLimiter::Exact(Arc::new(builder.exact_keys().build()?)),
+                (false, Some(classes)) => {
+                    let limiter = with_classes(builder, classes).build()?;
+                    LocalLimiter::KeyedClass(Arc::new(limiter), Class::default())
+                }
+                (true, Some(classes)) => {
+                    let limiter = with_classes(builder.exact_keys(), classes).build()?;
+                    LocalLimiter::ExactClass(Arc::new(limiter), Class::default())
+                }
             }
         };
         Ok((self.limit_over(limit, &limiter), limiter))
@@ -208,7 +225,28 @@ impl LimitSettings {
             LocalLimiter::Single(limiter) => Limit::global(name, Arc::clone(limiter)),
             LocalLimiter::Keyed(limiter) => Limit::new(name, Arc::clone(limiter), by()),
             LocalLimiter::Exact(limiter) => Limit::new(name, Arc::clone(limiter), by()),
+            LocalLimiter::KeyedClass(limiter, _) => Limit::new(name, Arc::clone(limiter), by()),
+            LocalLimiter::ExactClass(limiter, _) => Limit::new(name, Arc::clone(limiter), by()),
         }
+    }
+
+    /// Returns how the class of a request is found; `None` without classes. The file of classes is
+    /// read now.
+    ///
+    /// # Errors
+    ///
+    /// A header that names the class, although no proxy is trusted: any client could write it.
+    pub fn class_by(&self, limit: &LimitText) -> Result<Option<ClassBy>, SettingsError> {
+        let Some(classes) = &limit.classes else { return Ok(None) };
+        Ok(Some(match &classes.by {
+            ClassByText::Header(header) => {
+                let untrusted =
+                    || SettingsError::ClassHeader { limit: limit.name.clone(), header: header.clone() };
+                ClassBy::header(header, self.proxies().ok_or_else(untrusted)?)
+            }
+            ClassByText::HeaderIn { header, file } => ClassBy::file(KeyBy::header(header), file),
+            ClassByText::QueryIn { parameter, file } => ClassBy::file(KeyBy::query(parameter), file),
+        }))
     }
 
     /// Returns how the keys of a limit are found; `None` if all requests are counted together.
@@ -258,4 +296,13 @@ impl LimitSettings {
             None => Ok(()),
         }
     }
+}
+
+/// Adds classes to the builder of a limiter: the first, and the others.
+fn with_classes<S: Store>(
+    builder: Builder<Limiter<Key, S>>,
+    ((name, quota), others): (&(String, Quota), &[(String, Quota)]),
+) -> ClassBuilder<Key, S> {
+    let first = builder.class(name, *quota);
+    others.iter().fold(first, |builder, (name, quota)| builder.class(name, *quota))
 }

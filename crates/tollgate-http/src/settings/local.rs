@@ -2,7 +2,7 @@
 
 use crate::key::parts::Key;
 use std::sync::Arc;
-use tollgate::{ConfigError, Decision, ExactKeys, Limiter, Quota, SingleLimiter, Stats};
+use tollgate::{Class, ClassLimiter, ConfigError, Decision, ExactKeys, Limiter, Quota, SingleLimiter, Stats};
 
 /// The limiter of a limit that was made from [`LimitSettings`](crate::settings::LimitSettings): to
 /// read its statistics, to change its quota, or to check its keys beside the layer.
@@ -16,15 +16,43 @@ pub enum LocalLimiter {
     /// Each key has a state, found by the key itself: of algorithms whose state does not fit a
     /// word.
     Exact(Arc<Limiter<Key, ExactKeys<Key>>>),
+    /// Each class of callers has keys of its own, found by their fingerprints. This stands for one
+    /// of the classes: see [`class`](Self::class).
+    KeyedClass(Arc<ClassLimiter<Key>>, Class),
+    /// Each class of callers has keys of its own, found by the keys themselves. This stands for one
+    /// of the classes.
+    ExactClass(Arc<ClassLimiter<Key, ExactKeys<Key>>>, Class),
 }
 
 impl LocalLimiter {
+    /// Returns the limiter of the class with this name; `None` if there is none. The other methods
+    /// are about one class: of the limiter that the settings made, the default class.
+    ///
+    /// ```
+    /// # use tollgate_http::settings::LimitSettings;
+    /// let text = "a=10/min class paid 1000/min by ip class by header x-plan".parse()?;
+    /// let (_, limiter) = LimitSettings::default().local(&text)?;
+    /// let paid = limiter.class("paid").unwrap();
+    /// paid.set_quota("2000/min".parse()?)?;
+    /// assert_eq!((limiter.quota().tokens(), paid.quota().tokens()), (10, 2000));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn class(&self, name: &str) -> Option<Self> {
+        match self {
+            Self::Single(_) | Self::Keyed(_) | Self::Exact(_) => None,
+            Self::KeyedClass(limiter, _) => Some(Self::KeyedClass(Arc::clone(limiter), limiter.class(name)?)),
+            Self::ExactClass(limiter, _) => Some(Self::ExactClass(Arc::clone(limiter), limiter.class(name)?)),
+        }
+    }
+
     /// Returns the statistics; `None` without keys.
     pub fn stats(&self) -> Option<Stats> {
         match self {
             Self::Single(_) => None,
             Self::Keyed(limiter) => Some(limiter.stats()),
             Self::Exact(limiter) => Some(limiter.stats()),
+            Self::KeyedClass(limiter, class) => Some(limiter.of(*class).stats()),
+            Self::ExactClass(limiter, class) => Some(limiter.of(*class).stats()),
         }
     }
 
@@ -34,6 +62,8 @@ impl LocalLimiter {
             Self::Single(limiter) => limiter.quota(),
             Self::Keyed(limiter) => limiter.quota(),
             Self::Exact(limiter) => limiter.quota(),
+            Self::KeyedClass(limiter, class) => limiter.of(*class).quota(),
+            Self::ExactClass(limiter, class) => limiter.of(*class).quota(),
         }
     }
 
@@ -44,6 +74,8 @@ impl LocalLimiter {
             Self::Single(limiter) => limiter.peek(),
             Self::Keyed(limiter) => limiter.peek(key),
             Self::Exact(limiter) => limiter.peek(key),
+            Self::KeyedClass(limiter, class) => limiter.of(*class).peek(key),
+            Self::ExactClass(limiter, class) => limiter.of(*class).peek(key),
         }
     }
 
@@ -53,6 +85,8 @@ impl LocalLimiter {
             Self::Single(limiter) => limiter.reset(),
             Self::Keyed(limiter) => limiter.reset(key),
             Self::Exact(limiter) => limiter.reset(key),
+            Self::KeyedClass(limiter, class) => limiter.of(*class).reset(key),
+            Self::ExactClass(limiter, class) => limiter.of(*class).reset(key),
         }
     }
 
@@ -67,6 +101,8 @@ impl LocalLimiter {
             Self::Single(limiter) => limiter.set_quota(quota),
             Self::Keyed(limiter) => limiter.set_quota(quota),
             Self::Exact(limiter) => limiter.set_quota(quota),
+            Self::KeyedClass(limiter, class) => limiter.of(*class).set_quota(quota),
+            Self::ExactClass(limiter, class) => limiter.of(*class).set_quota(quota),
         }
     }
 }

@@ -41,7 +41,7 @@ pub(crate) struct Reserved {
     /// What the request itself costs, in addition to what is counted.
     pub(crate) input: u64,
     /// The class of the request in the estimator of the limit's cost.
-    pub(crate) class: Option<usize>,
+    pub(crate) estimated_as: Option<usize>,
 }
 
 /// The part of one limit, beside its reservation.
@@ -49,7 +49,7 @@ struct Part {
     limit: usize,
     settle: Arc<Checked>,
     input: u64,
-    class: Option<usize>,
+    estimated_as: Option<usize>,
     /// What headers and trailers have stated, for each of the sources.
     stated: SmallVec<[Option<u64>; 2]>,
     /// What was counted of the frames that passed, with the input; 0 if nothing was.
@@ -91,16 +91,16 @@ impl Running {
     ) -> Option<Box<Self>> {
         let mut held = Vec::new();
         let mut parts: SmallVec<[Part; 1]> = SmallVec::new();
-        for Reserved { limit, held: reservation, input, class } in reserved {
+        for Reserved { limit, held: reservation, input, estimated_as } in reserved {
             let Some(settle) = &limits[limit].settle else { continue };
             let stated = settle.sources.iter().map(|source| match source {
                 Source::Header(name) => figure::in_headers(head.headers(), name),
                 _ => None,
             });
             let (settle, stated) = (Arc::clone(settle), stated.collect());
-            let part = Part { limit, settle, input, class, stated, counted: 0 };
+            let part = Part { limit, settle, input, estimated_as, stated, counted: 0 };
             if let Some(Some(actual)) = part.stated.first() {
-                limits[limit].learn(class, *actual);
+                limits[limit].learn(estimated_as, *actual);
                 reservation.commit(*actual);
                 continue;
             }
@@ -210,7 +210,7 @@ impl Running {
             End::Whole => {
                 let actual = part.actual(&self.reader);
                 if let Some(actual) = actual {
-                    self.limits[part.limit].learn(part.class, actual);
+                    self.limits[part.limit].learn(part.estimated_as, actual);
                 }
                 actual.unwrap_or(estimate)
             }

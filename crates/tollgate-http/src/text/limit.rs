@@ -1,8 +1,9 @@
 //! A limit as text: `per-ip=100/s burst 20 by ip`.
 
+use super::classes::{self, ClassesText};
 use super::error::TextError;
 use super::printable::printable;
-use super::quota::parse_quota;
+use super::words::words;
 use crate::key::by::KeyBy;
 use crate::key::known::KnownKeys;
 use crate::limit::named::WhenNoKey;
@@ -19,6 +20,26 @@ pub struct LimitText {
     pub quota: Quota,
     /// The key; `None` if all requests are counted together.
     pub key: Option<KeyText>,
+    /// The classes of callers that have quotas of their own; `None` if there are none, and always
+    /// if all requests are counted together.
+    pub classes: Option<ClassesText>,
+}
+
+impl LimitText {
+    /// Returns the quota of each class: that of the default class first, which has no name.
+    ///
+    /// ```
+    /// # use tollgate_http::text::LimitText;
+    /// let text = "a=10/min class paid 99/min by ip class by header x-plan";
+    /// let limit: LimitText = text.parse()?;
+    /// let quotas: Vec<_> = limit.quotas().map(|(class, quota)| (class, quota.tokens())).collect();
+    /// assert_eq!(quotas, [(None, 10), (Some("paid"), 99)]);
+    /// # Ok::<(), tollgate_http::text::TextError>(())
+    /// ```
+    pub fn quotas(&self) -> impl Iterator<Item = (Option<&str>, Quota)> {
+        let named = self.classes.iter().flat_map(|classes| &classes.quotas);
+        [(None, self.quota)].into_iter().chain(named.map(|(name, quota)| (Some(name.as_str()), *quota)))
+    }
 }
 
 /// A key with alternatives: the first whose parts are all in the request is used.
@@ -75,9 +96,12 @@ impl FromStr for LimitText {
         }
         let mut words = words(rest);
         let by = words.find(|&(_, word)| word == "by").ok_or_else(|| invalid("without `by`"))?;
-        let quota = parse_quota(rest[..by.0].trim())?;
+        let (quota, quotas) = classes::quotas(&rest[..by.0])?;
         let words: Vec<&str> = words.map(|(_, word)| word).collect();
-        Ok(Self { name, quota, key: key(&words).map_err(|why| refused(&why))? })
+        let (words, class_by) = classes::split(&words);
+        let key = key(words).map_err(|why| refused(&why))?;
+        let classes = classes::classes(quotas, class_by, key.is_some()).map_err(|why| refused(&why))?;
+        Ok(Self { name, quota, key, classes })
     }
 }
 
@@ -113,11 +137,16 @@ impl Part {
 /// the parsed text had them: see [`printable`](crate::text::printable).
 impl fmt::Display for LimitText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}={} by ", self.name, self.quota)?;
-        match &self.key {
-            Some(key) => key.fmt(f),
-            None => f.write_str("nothing"),
+        write!(f, "{}={}", self.name, self.quota)?;
+        for (name, quota) in self.classes.iter().flat_map(|classes| &classes.quotas) {
+            write!(f, " class {name} {quota}")?;
         }
+        f.write_str(" by ")?;
+        match &self.key {
+            Some(key) => key.fmt(f)?,
+            None => f.write_str("nothing")?,
+        }
+        self.classes.as_ref().map_or(Ok(()), |classes| write!(f, " {}", classes.by))
     }
 }
 
@@ -148,22 +177,6 @@ impl fmt::Display for Part {
             Self::Known { part, file } => write!(f, "{part} known {file}"),
         }
     }
-}
-
-/// Returns the words of a text with their positions; a plus sign is a word of its own.
-fn words(text: &str) -> impl Iterator<Item = (usize, &str)> {
-    let mut rest = 0;
-    std::iter::from_fn(move || {
-        let at = rest + text[rest..].find(|c: char| !c.is_whitespace())?;
-        let word = &text[at..];
-        let length = match word.find(|c: char| c.is_whitespace() || c == '+') {
-            Some(0) => 1,
-            Some(end) => end,
-            None => word.len(),
-        };
-        rest = at + length;
-        Some((at, &text[at..rest]))
-    })
 }
 
 fn key(words: &[&str]) -> Result<Option<KeyText>, String> {
@@ -228,6 +241,7 @@ fn part(words: &[&str]) -> Result<Part, String> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::classes::ClassByText;
     use super::*;
 
     fn parsed(text: &str) -> LimitText {
@@ -268,6 +282,27 @@ mod tests {
     }
 
     #[test]
+    fn a_limit_has_classes_and_a_way_to_find_them() {
+        let text = "a=10/min class paid 1000/min burst 50 class partner 5/s by header x-api-key known f or ip \
+            else share class by header x-plan";
+        let limit = parsed(text);
+        assert_eq!(limit.to_string(), text);
+        let classes = limit.classes.unwrap();
+        assert_eq!(classes.quotas[0], ("paid".to_owned(), Quota::per_minute(1000).burst(50)));
+        assert_eq!((classes.quotas[1].0.as_str(), classes.quotas.len()), ("partner", 2));
+        assert_eq!(classes.by, ClassByText::Header("x-plan".to_owned()));
+        let by = |text: &str| parsed(&format!("a=1/s class b 2/s by ip {text}")).classes.unwrap().by;
+        let (header, file) = ("k".to_owned(), "/etc/plans".to_owned());
+        assert_eq!(by("class by header k in /etc/plans"), ClassByText::HeaderIn { header, file });
+        let (parameter, file) = ("k".to_owned(), "f".to_owned());
+        assert_eq!(by("class by query k in f"), ClassByText::QueryIn { parameter, file });
+        // Words of the form are names, too.
+        let odd = parsed("class=1/s class header 2/s by header class class by header class");
+        assert_eq!(odd.to_string(), "class=1/s class header 2/s by header class class by header class");
+        assert_eq!(parsed("a=1/s by header class").classes, None);
+    }
+
+    #[test]
     fn what_means_nothing_is_named_with_what_is_allowed() {
         let table = [
             ("100/s", "invalid limit `100/s` without `=`: expected NAME=QUOTA by KEY"),
@@ -287,6 +322,19 @@ mod tests {
             ("a=1/s by ip else admit", "after `else`: expected `deny`, `allow` or `share`"),
             ("a=1/s by nothing else deny", "alone"),
             ("a=1/s by \u{1b}[2J", "\\u{1b}"),
+            ("a=1/s class by ip", "missing name after `class `: expected `class NAME QUOTA`"),
+            ("a=1/s class paid by ip", "missing quota after `class paid`"),
+            ("a=1/s class paid many by ip", "invalid quota"),
+            (
+                "a=1/s class b 2/s by ip",
+                "classes (b) without `class by`, so no request would be of one: expected",
+            ),
+            ("a=1/s by ip class by header p", "`class by` without classes: expected `class NAME QUOTA`"),
+            ("a=1/s class b 2/s by nothing class by header p", "classes (b) with `by nothing`"),
+            ("a=1/s class b 2/s by ip class by ip", "invalid `class by ip`: expected `class by header NAME`"),
+            ("a=1/s class b 2/s by ip class by query p", "invalid `class by query p`: expected"),
+            ("a=1/s class b 2/s by ip class by header p in a b", "invalid `class by header p in a b`"),
+            ("a=1/s class b 2/s by ip class by", "invalid `class by `: expected"),
         ];
         for (text, part) in table {
             let message = refused(text);

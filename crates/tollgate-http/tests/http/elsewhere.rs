@@ -84,6 +84,42 @@ impl AsyncLimiter for Elsewhere {
     }
 }
 
+/// A limiter on another machine whose callers are of two classes.
+#[derive(Clone)]
+pub(crate) struct WithClass {
+    default: Arc<Elsewhere>,
+    name: &'static str,
+    named: Arc<Elsewhere>,
+}
+
+impl Elsewhere {
+    pub(crate) fn with_class(self: &Arc<Self>, name: &'static str, named: &Arc<Self>) -> WithClass {
+        WithClass { default: Arc::clone(self), name, named: Arc::clone(named) }
+    }
+}
+
+impl AsyncLimiter for WithClass {
+    fn check_n<'a>(&'a self, key: &'a Key, cost: u64) -> Pin<Box<dyn Future<Output = Decision> + Send + 'a>> {
+        self.default.check_n(key, cost)
+    }
+
+    fn refund<'a>(
+        &'a self,
+        key: &'a Key,
+        charge: &'a Decision,
+    ) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
+        self.default.refund(key, charge)
+    }
+
+    fn quota(&self) -> Quota {
+        self.default.quota()
+    }
+
+    fn classes(self: Arc<Self>) -> Vec<(String, Arc<dyn AsyncLimiter>)> {
+        vec![(self.name.to_owned(), Arc::new(Arc::clone(&self.named)))]
+    }
+}
+
 impl Site {
     pub(crate) fn elsewhere(&self, quota: Quota) -> Arc<Elsewhere> {
         Elsewhere::new(self.limiter(quota))

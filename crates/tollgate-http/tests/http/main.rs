@@ -3,6 +3,7 @@
 mod answers;
 mod build;
 mod charges;
+mod classes;
 mod elsewhere;
 #[cfg(feature = "tracing")]
 mod events;
@@ -10,6 +11,7 @@ mod fields;
 mod forwarded;
 mod invented;
 mod keys;
+mod lookups;
 mod nested;
 mod paths;
 mod races;

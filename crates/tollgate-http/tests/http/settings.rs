@@ -3,6 +3,7 @@
 use crate::site::{Running, from, with};
 use http::StatusCode;
 use tollgate::{Algorithm, Clock, Quota};
+use tollgate_http::Key;
 use tollgate_http::settings::{LimitSettings, LocalLimiter, SettingsError};
 use tollgate_http::text::LimitText;
 
@@ -48,6 +49,41 @@ fn the_limiters_of_a_layer_from_settings_can_be_changed() {
 }
 
 #[test]
+fn the_classes_of_a_layer_from_settings_are_enforced_and_can_be_changed() {
+    let text = "tier=1/h class paid 2/h by ip class by header x-plan";
+    for algorithm in Algorithm::ALL {
+        let settings = LimitSettings { algorithm, trust_hops: Some(1), ..settings(&[text]) };
+        let mut limiters = Vec::new();
+        let builder = settings.builder_with(|text| {
+            let (limit, limiter) = settings.local(text)?;
+            limiters.push(limiter);
+            Ok::<_, SettingsError>(limit)
+        });
+        let running = Running { clock: Clock::manual(), layer: builder.unwrap().build().unwrap() };
+        let ask = |plan: &str| running.status(from("192.0.2.1", "/", &[("x-plan", plan)]));
+        assert_eq!(
+            ["free", "free", "paid", "paid", "paid"].map(ask),
+            [200, 429, 200, 200, 429],
+            "{algorithm}"
+        );
+        let (free, paid) = (&limiters[0], limiters[0].class("paid").unwrap());
+        assert!(free.class("free").is_none());
+        let key = Key::new("tier", [std::net::IpAddr::from([192, 0, 2, 1])]);
+        paid.reset(&key);
+        assert_eq!((free.peek(&key).is_allowed(), paid.peek(&key).remaining()), (false, 2), "{algorithm}");
+        paid.set_quota(Quota::per_hour(3)).unwrap();
+        assert_eq!((free.quota(), paid.quota()), (Quota::per_hour(1), Quota::per_hour(3)));
+        assert_eq!(
+            ["paid", "paid", "paid", "paid", "free"].map(ask),
+            [200, 200, 200, 429, 429],
+            "{algorithm}"
+        );
+        let places = [free, &paid].map(|limiter| limiter.stats().unwrap().max_keys);
+        assert_eq!(places, [500_000; 2], "{algorithm}");
+    }
+}
+
+#[test]
 fn settings_that_cannot_be_enforced_are_named() {
     let of = |settings: LimitSettings| match settings.builder() {
         Ok(builder) => builder.build().unwrap_err().to_string(),
@@ -79,6 +115,19 @@ fn settings_that_cannot_be_enforced_are_named() {
         (LimitSettings { ipv6_prefix: 0, ..good() }, "invalid IPv6 prefix of 0 bits"),
         (LimitSettings { status: StatusCode::OK, ..good() }, "invalid status 200"),
         (LimitSettings { max_keys: 0, ..good() }, "limit `a`: "),
+        (
+            settings(&["a=1/s class b 2/s by ip class by header x-plan"]),
+            "limit `a`: any client can write the header `x-plan`, which names the class of the caller: expected \
+             trusted proxies; set `trust` or `trust-hops`, or list",
+        ),
+        (
+            settings(&["a=1/s class b 2/s by ip class by header k in /nowhere"]),
+            "limit `a`: classes of keys: the file `/nowhere` cannot be read (",
+        ),
+        (
+            settings(&["a=1/s class b 0/s by ip class by header k in /nowhere"]),
+            "limit `a`: class \"b\": 0 tokens",
+        ),
     ];
     for (settings, part) in table {
         let message = of(settings);
@@ -94,6 +143,8 @@ fn a_limit_is_written_as_the_text_it_is_parsed_from() {
         "a b=5/10s by header x-api-key+path or query key or ip else share",
         "a=1/h by ip else allow",
         "a=1/h by header x-api-key known /etc/tollgate/keys+method or query key known k or ip",
+        "a=1/h class paid 2/h burst 5 class b 3/s by ip else share class by header x-plan",
+        "a=1/h class paid 2/h by header k class by query k in /etc/tollgate/plans",
     ] {
         let limit: LimitText = text.parse().unwrap();
         assert_eq!(limit.to_string(), text);

@@ -13,8 +13,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use tollgate::{Algorithm, Clock, Limiter, ManualClock, Quota, SingleLimiter};
 use tollgate_http::{
-    Body, BuildError, Cost, CutOff, Estimator, FailWhenCut, Key, KeyBy, Limit, RateLimitLayer, Settle,
-    WhenNoKey,
+    Body, BuildError, ClassBy, Cost, CutOff, Estimator, FailWhenCut, Key, KeyBy, Limit, RateLimitLayer,
+    Settle, WhenNoKey,
 };
 use tower::{Layer, ServiceExt, service_fn};
 
@@ -561,6 +561,27 @@ fn each_key_has_a_debt_of_its_own() {
     }
     let key = |limit| Key::new(limit, ["alice"]);
     assert_eq!(table.peek(&key("table")).retry_after(), exact.peek(&key("exact")).retry_after());
+}
+
+#[test]
+fn each_class_of_callers_is_settled_under_its_own_quota() {
+    let clock = Clock::manual();
+    let builder = Limiter::builder(Quota::per_hour(100)).clock(&clock).max_debt(50);
+    let limiter = Arc::new(builder.class("paid", Quota::per_hour(1000)).build().unwrap());
+    let limit = Limit::new("tokens", Arc::clone(&limiter), KeyBy::header("x-user"))
+        .class_by(ClassBy::list(KeyBy::header("x-user"), [("alice", "paid")]))
+        .when_no_key(WhenNoKey::Deny)
+        .cost(Cost::fixed(ESTIMATE));
+    let layer = layer([limit.settle(Settle::bytes(1).cut_off())]);
+    let text = "x".repeat(70);
+    // A user of the default class is cut off where a paid one goes on.
+    for (user, plan, frames, left) in [("alice", "paid", 3, 1000 - 210), ("bob", "free", 1, 100 - 70)] {
+        let request = Request::get("/").header("x-user", user).body(()).unwrap();
+        let mut answer = call(&layer, request, Ok(json(&[&text, &text, &text]))).unwrap();
+        assert_eq!(pull_all(&mut answer).len(), frames, "{user}");
+        let limiter = limiter.of(limiter.class(plan).unwrap_or_default());
+        assert_eq!(limiter.peek(&Key::new("tokens", [user])).remaining(), left, "{user}");
+    }
 }
 
 #[test]

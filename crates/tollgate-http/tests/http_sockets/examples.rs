@@ -185,3 +185,42 @@ fn the_example_of_a_gateway_limits_tokens_and_requests_of_users_teams_and_all() 
         assert_eq!(carol.ask(nothing).await.status, StatusCode::UNAUTHORIZED);
     });
 }
+
+#[test]
+fn the_example_of_tiers_gives_each_caller_the_quota_of_the_plan() {
+    run(async {
+        let Some(example) = Example::start("tiers") else { return };
+        let mut proxy = Client::to(example.address, None, Version::One).await;
+        let mut ask = async |forwarded: &str, key: &str| {
+            let request = Request::get("/").header("x-forwarded-for", forwarded);
+            proxy.ask(if key.is_empty() { request } else { request.header("x-api-key", key) }).await
+        };
+        let policy = |quota: u64| format!("\"all\";q=5000;w=1, \"plan\";q={quota};w=60");
+        // The first ten pass immediately; then one passes every six seconds.
+        let mut passed = 0;
+        let refused = loop {
+            let reply = ask("192.0.2.1", "").await;
+            assert_eq!(reply.text("ratelimit-policy"), Some(&*policy(10)));
+            if reply.status != StatusCode::OK {
+                break reply;
+            }
+            passed += 1;
+            assert!(passed < 100, "nothing was refused");
+        };
+        assert!(passed >= 10, "refused too early: {refused:?}");
+        assert_eq!(refused.status, StatusCode::TOO_MANY_REQUESTS);
+        assert!(refused.retry_after().is_some_and(|wait| wait <= 6), "{refused:?}");
+        // Neither an address that the client writes nor a key that it makes up helps.
+        for (forwarded, key) in [("198.51.100.9, 192.0.2.1", ""), ("192.0.2.1", "k-made-up")] {
+            let reply = ask(forwarded, key).await;
+            assert_eq!(reply.text("ratelimit-policy"), Some(&*policy(10)));
+            assert_eq!(reply.status, StatusCode::TOO_MANY_REQUESTS, "{forwarded} {key}");
+        }
+        assert_eq!(ask("192.0.2.2", "").await.status, StatusCode::OK);
+        for _ in 0..50 {
+            let reply = ask("192.0.2.1", "k-7f3a").await;
+            assert_eq!(reply.status, StatusCode::OK);
+            assert_eq!(reply.text("ratelimit-policy"), Some(&*policy(1000)));
+        }
+    });
+}

@@ -8,6 +8,7 @@ mod addresses;
 mod answers;
 mod bodies;
 mod charges;
+mod classes;
 mod client;
 mod examples;
 mod fields;

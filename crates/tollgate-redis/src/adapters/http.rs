@@ -1,9 +1,11 @@
 //! Shared limits in front of HTTP services.
 
+use crate::classes::Class;
 use crate::limiter::SharedLimiter;
 use crate::name::StoreKey;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use tollgate::{Decision, Quota};
 use tollgate_http::{AsyncLimiter, Key};
 
@@ -24,6 +26,38 @@ impl AsyncLimiter for SharedLimiter<Key> {
 
     fn capacity(&self) -> u64 {
         Self::capacity(self)
+    }
+
+    fn classes(self: Arc<Self>) -> Vec<(String, Arc<dyn AsyncLimiter>)> {
+        let of_class = |name: &str| -> (String, Arc<dyn AsyncLimiter>) {
+            let class = self.class(name).unwrap_or_default();
+            (name.to_owned(), Arc::new(OfClass { limiter: Arc::clone(&self), class }))
+        };
+        self.class_names().map(of_class).collect()
+    }
+}
+
+/// One class of callers of a shared limit.
+struct OfClass {
+    limiter: Arc<SharedLimiter<Key>>,
+    class: Class,
+}
+
+impl AsyncLimiter for OfClass {
+    fn check_n<'a>(&'a self, key: &'a Key, cost: u64) -> Answer<'a, Decision> {
+        Box::pin(self.limiter.check_n_as(self.class, key, cost))
+    }
+
+    fn refund<'a>(&'a self, key: &'a Key, charge: &'a Decision) -> Answer<'a, ()> {
+        Box::pin(self.limiter.refund_as(self.class, key, charge))
+    }
+
+    fn quota(&self) -> Quota {
+        self.limiter.quota_of(self.class)
+    }
+
+    fn capacity(&self) -> u64 {
+        self.limiter.capacity_of(self.class)
     }
 }
 

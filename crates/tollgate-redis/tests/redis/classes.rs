@@ -314,3 +314,35 @@ fn a_class_of_another_limiter_is_the_default_class_if_there_are_fewer() {
     assert_eq!(two.quota_of(paid), Quota::new(PAID, AGES));
     assert_eq!(one.quota_of(paid), Quota::per_second(7));
 }
+
+#[cfg(feature = "http")]
+#[test]
+fn a_layer_gets_the_classes_of_a_shared_limit() {
+    use tollgate_http::{AsyncLimiter, Key};
+    use tollgate_redis::SharedLimiter;
+    run(async {
+        let server = Server::start();
+        let client = Client::open(server.url()).unwrap();
+        let limiter: SharedLimiter<Key> = SharedLimiter::builder(&client, "api", Quota::new(FREE, AGES))
+            .class("paid", Quota::new(PAID, AGES))
+            .class("trial", Quota::new(1, AGES))
+            .deadline(Duration::from_secs(5))
+            .build()
+            .unwrap();
+        let limiter = Arc::new(limiter);
+        let key = Key::new("api", ["alice"]);
+        let mut found = Vec::new();
+        for (name, class) in Arc::clone(&limiter).classes() {
+            let charge = class.check_n(&key, 1).await;
+            assert_eq!(charge.remaining() + 1, class.capacity());
+            assert_eq!(class.quota().tokens(), class.capacity());
+            class.refund(&key, &charge).await;
+            let class = limiter.class(&name).unwrap();
+            assert_eq!(limiter.peek_as(class, &key).await.remaining(), limiter.capacity_of(class), "{name}");
+            found.push((name, limiter.capacity_of(class)));
+        }
+        assert_eq!(found, [("paid".to_owned(), PAID), ("trial".to_owned(), 1)]);
+        // What a class was charged was not charged to the limit's own quota.
+        assert_eq!(limiter.peek(&key).await.remaining(), FREE);
+    });
+}

@@ -10,7 +10,7 @@ use tollgate_cli::proxy::parse_named_limit;
 use tollgate_cli::proxy::shared::{SharedSettings, Store};
 use tollgate_http::WhenNoKey;
 use tollgate_http::settings::LimitSettings;
-use tollgate_http::text::{KeyText, LimitText, Part};
+use tollgate_http::text::{ClassByText, ClassesText, KeyText, LimitText, Part};
 
 pub fn body(data: &[u8]) {
     any_text(&String::from_utf8_lossy(data));
@@ -20,9 +20,7 @@ pub fn body(data: &[u8]) {
     if !(meant.quota.period().is_zero() || meant.quota.period() > Quota::MAX_PERIOD) {
         let text = written(&meant, &mut input);
         match parse_named_limit(&text) {
-            Ok(read) => {
-                assert_eq!((&read.name, read.quota, &read.key), (&meant.name, meant.quota, &meant.key))
-            }
+            Ok(read) => assert_eq!(read, meant),
             Err(failure) => panic!("{text:?}: {}", message(failure)),
         }
     }
@@ -35,11 +33,7 @@ fn any_text(text: &str) {
             // Prints the parsed limit and parses it again; the spaces of a text don't matter.
             let again = parse_named_limit(&written(&limit, &mut Input(&[])));
             let again = again.unwrap_or_else(|failure| panic!("{text:?}: {}", message(failure)));
-            assert_eq!(
-                (&again.name, again.quota, &again.key),
-                (&limit.name, limit.quota, &limit.key),
-                "{text:?}"
-            );
+            assert_eq!(again, limit, "{text:?}");
             enforced(limit);
         }
         Err(failure) => {
@@ -97,7 +91,24 @@ fn limit(input: &mut Input<'_>) -> LimitText {
         alternatives: (0..1 + input.below(3)).map(|_| parts(input)).collect(),
         no_key: [WhenNoKey::Deny, WhenNoKey::Allow, WhenNoKey::Share][input.below(3)],
     });
-    LimitText { name, quota, key }
+    let classes = (key.is_some() && input.below(3) == 0).then(|| classes(input));
+    LimitText { name, quota, key, classes }
+}
+
+fn classes(input: &mut Input<'_>) -> ClassesText {
+    let quotas = (0..1 + input.below(3)).map(|_| {
+        let name = ["paid", "partner", "burst", "+", "else", "ü"][input.below(6)].to_owned();
+        (name, Quota::per_second(input.number().max(1)).burst(1 + u64::from(input.byte())))
+    });
+    let quotas = quotas.collect();
+    let name = ["x-plan", "class", "header", "in"][input.below(4)].to_owned();
+    let file = ["/etc/plans", "class", "in"][input.below(3)].to_owned();
+    let by = match input.below(3) {
+        0 => ClassByText::Header(name),
+        1 => ClassByText::HeaderIn { header: name, file },
+        _ => ClassByText::QueryIn { parameter: name, file },
+    };
+    ClassesText { quotas, by }
 }
 
 fn parts(input: &mut Input<'_>) -> Vec<Part> {
@@ -123,6 +134,9 @@ fn parts(input: &mut Input<'_>) -> Vec<Part> {
 fn written(limit: &LimitText, input: &mut Input<'_>) -> String {
     let mut space = |least: &'static str| [least, " ", "  ", "\t", " \u{a0}\n"][input.below(5)];
     let mut text = format!("{}{}={}{}", limit.name, space(""), space(""), limit.quota);
+    for (name, quota) in limit.classes.iter().flat_map(|classes| &classes.quotas) {
+        text += &format!("{}class{}{name}{}{quota}", space(" "), space(" "), space(" "));
+    }
     text += &format!("{}by{}", space(" "), space(" "));
     let Some(key) = &limit.key else { return text + "nothing" };
     for (index, parts) in key.alternatives.iter().enumerate() {
@@ -158,5 +172,15 @@ fn written(limit: &LimitText, input: &mut Input<'_>) -> String {
         WhenNoKey::Share => text += " else share",
         _ => panic!("there is no other"),
     }
+    let Some(classes) = &limit.classes else { return text };
+    text += &format!("{}class{}by{}", space(" "), space(" "), space(" "));
+    let mut in_file = |kind: &str, name: &str, file: &str| {
+        format!("{kind}{}{name}{}in{}{file}", space(" "), space(" "), space(" "))
+    };
+    text += &match &classes.by {
+        ClassByText::Header(name) => format!("header {name}"),
+        ClassByText::HeaderIn { header, file } => in_file("header", header, file),
+        ClassByText::QueryIn { parameter, file } => in_file("query", parameter, file),
+    };
     text
 }

@@ -2,8 +2,9 @@
 //!
 //! A key is written as its parts in the order of the limit, each percent-encoded, with `+` between
 //! them: `/limits/per-page/keys/192.0.2.1+%2Flogin` for `by ip+path`. Of a key with alternatives,
-//! `?alternative=2` means the second. The key is found as a request's would be: from a request that
-//! has these parts and no others.
+//! `?alternative=2` means the second; `?class=paid` means the state of the key in that class of
+//! callers, and without it that in the default class. The key is found as a request's would be:
+//! from a request that has these parts and no others.
 
 use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
@@ -19,8 +20,8 @@ use tollgate_http::settings::LimitSettings;
 use tollgate_http::text::{KeyText, LimitText, Part};
 use tollgate_http::{Key, KeyBy, PeerAddr, RequestHead};
 
-use crate::printable::printable;
-use crate::proxy::limits::{AnyLimiter, Limits};
+use crate::printable::{listed, printable};
+use crate::proxy::limits::{AnyLimiter, Limits, of_class};
 use crate::proxy::problem_details::problem_details;
 
 type Answer = Response<Full<Bytes>>;
@@ -33,18 +34,19 @@ pub(super) fn list(limits: &Limits) -> Answer {
 }
 
 fn describe(settings: &LimitSettings, limit: &LimitText, limiter: &AnyLimiter) -> Value {
-    let stats = match limiter {
-        AnyLimiter::Local(limiter) => limiter.stats(),
-        AnyLimiter::Shared(_) => None,
-    };
+    let keys = limiter.stats(limit).map(|(_, stats)| stats.keys).reduce(|sum, keys| sum + keys);
+    let named =
+        limit.quotas().filter_map(|(class, quota)| Some((class?.to_owned(), quota.to_string().into())));
+    let classes: serde_json::Map<String, Value> = named.collect();
     json!({
         "name": limit.name,
         "quota": limit.quota.to_string(),
+        "classes": classes,
         "key": limit.key.as_ref().map(ToString::to_string),
         "algorithm": settings.algorithm.to_string(),
         "shadow": settings.shadows.contains(&limit.name),
         "shared": matches!(limiter, AnyLimiter::Shared(_)),
-        "keys": stats.map(|stats| stats.keys),
+        "keys": keys,
     })
 }
 
@@ -64,6 +66,11 @@ pub(super) async fn answer(
         let detail = format!("There is no limit `{}`; /limits lists them.", printable(name.as_bytes()));
         return problem_details(StatusCode::NOT_FOUND, &detail);
     };
+    let which =
+        match key.and_then(|(_, query)| query).map_or(Ok(Which::default()), |query| which(limit, query)) {
+            Ok(which) => which,
+            Err(why) => return problem_details(StatusCode::BAD_REQUEST, &why),
+        };
     let key = match (&limit.key, key) {
         (None, None) => Ok(Key::new(&limit.name, [0_u64; 0])),
         (Some(_), None) if !reset => {
@@ -74,24 +81,75 @@ pub(super) async fn answer(
             utf8_percent_encode(&limit.name, NON_ALPHANUMERIC)
         )),
         (None, Some(_)) => Err("The limit counts all requests together and has no keys.".to_owned()),
-        (Some(_), Some((text, query))) => key_of(&limits.settings, limit, text, query),
+        (Some(by), Some((text, _))) => key_of(&limits.settings, limit, by, text, which.alternative),
     };
     let key = match key {
         Ok(key) => key,
         Err(why) => return problem_details(StatusCode::BAD_REQUEST, &why),
     };
-    match (limiter, reset) {
-        (AnyLimiter::Local(limiter), false) => state(&limit.name, &limiter.peek(&key)),
-        (AnyLimiter::Shared(limiter), false) => state(&limit.name, &limiter.peek(&key).await),
-        (AnyLimiter::Local(limiter), true) => {
+    match limiter {
+        AnyLimiter::Local(limiter) => {
+            // The class is one of the limit's.
+            let limiter = of_class(limiter, which.class.as_deref()).unwrap_or_else(|| limiter.clone());
+            if !reset {
+                return state(&limit.name, which.class.as_deref(), &limiter.peek(&key));
+            }
             limiter.reset(&key);
             done()
         }
-        (AnyLimiter::Shared(limiter), true) => match limiter.reset(&key).await {
-            Ok(()) => done(),
-            Err(error) => problem_details(StatusCode::BAD_GATEWAY, &error.to_string()),
-        },
+        AnyLimiter::Shared(limiter) => {
+            let class = which.class.as_deref().and_then(|class| limiter.class(class)).unwrap_or_default();
+            if !reset {
+                return state(&limit.name, which.class.as_deref(), &limiter.peek_as(class, &key).await);
+            }
+            match limiter.reset_as(class, &key).await {
+                Ok(()) => done(),
+                Err(error) => problem_details(StatusCode::BAD_GATEWAY, &error.to_string()),
+            }
+        }
     }
+}
+
+/// Which state of a key is meant: of which alternative, from 1, and of which class.
+struct Which {
+    alternative: usize,
+    class: Option<String>,
+}
+
+impl Default for Which {
+    fn default() -> Self {
+        Self { alternative: 1, class: None }
+    }
+}
+
+/// Parses the query of a key.
+fn which(limit: &LimitText, query: &str) -> Result<Which, String> {
+    let mut which = Which::default();
+    for pair in query.split('&') {
+        match pair.split_once('=') {
+            // The number is checked with the alternatives.
+            Some(("alternative", number)) => which.alternative = number.parse().unwrap_or(0),
+            Some(("class", class)) => {
+                let class = decoded(class)?;
+                let names: Vec<&str> = limit.quotas().filter_map(|(class, _)| class).collect();
+                if !names.contains(&&*class) {
+                    return Err(format!(
+                        "The limit has no class `{}`: expected one of {}, or no class for all others.",
+                        printable(class.as_bytes()),
+                        listed(names.iter().map(|name| name.as_bytes()))
+                    ));
+                }
+                which.class = Some(class.into_owned());
+            }
+            _ => {
+                return Err(format!(
+                    "Unknown parameter `{}`: expected `alternative=NUMBER` or `class=NAME`.",
+                    printable(pair.as_bytes())
+                ));
+            }
+        }
+    }
+    Ok(which)
 }
 
 fn done() -> Answer {
@@ -100,9 +158,10 @@ fn done() -> Answer {
     response
 }
 
-fn state(name: &str, peeked: &Decision) -> Answer {
+fn state(name: &str, class: Option<&str>, peeked: &Decision) -> Answer {
     let body = json!({
         "limit": name,
+        "class": class,
         "allowed": peeked.is_allowed(),
         "capacity": peeked.capacity(),
         "remaining": peeked.remaining(),
@@ -122,16 +181,12 @@ fn decoded(text: &str) -> Result<Cow<'_, str>, String> {
 fn key_of(
     settings: &LimitSettings,
     limit: &LimitText,
+    by: &KeyText,
     text: &str,
-    query: Option<&str>,
+    alternative: usize,
 ) -> Result<Key, String> {
-    let Some(by) = &limit.key else { return Err("The limit has no keys.".to_owned()) };
-    let number: Option<usize> = match query {
-        None => Some(1),
-        Some(query) => query.strip_prefix("alternative=").and_then(|number| number.parse().ok()),
-    };
     let count = by.alternatives.len();
-    let parts = number.and_then(|number| by.alternatives.get(number.checked_sub(1)?));
+    let parts = alternative.checked_sub(1).and_then(|place| by.alternatives.get(place));
     let parts = parts.ok_or_else(|| {
         format!("The key of this limit ({by}) has alternatives 1 to {count}: ?alternative=1.")
     })?;

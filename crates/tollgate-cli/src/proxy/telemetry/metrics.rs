@@ -28,6 +28,9 @@ use crate::proxy::upstream::service::Fault;
 /// A label and its value.
 type Label = [(&'static str, String); 1];
 
+/// The labels of a decision: the limit, the class of the caller, if it has a name, and the outcome.
+type DecisionLabels = Vec<(&'static str, String)>;
+
 /// The bounds of the latency histogram, in seconds.
 const BUCKETS: [f64; 15] =
     [0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 60.0];
@@ -53,12 +56,13 @@ pub(crate) struct Metrics {
     pub(crate) unlogged: Counter,
     pub(crate) reloads: Counter,
     pub(crate) failed_reloads: Counter,
-    decisions: Family<[(&'static str, String); 2], Counter>,
+    decisions: Family<DecisionLabels, Counter>,
 }
 
-/// The decisions of one limit.
+/// The decisions of one class of callers of a limit.
 struct Decisions {
     limit: String,
+    class: Option<String>,
     allowed: Counter,
     denied: Counter,
     /// Refused because the limit tracks as many keys as it may, and the key is new.
@@ -97,7 +101,7 @@ impl Metrics {
         let requests: Family<Label, Counter> = Family::default();
         let faults: Family<Label, Counter> = Family::default();
         let bad_requests: Family<Label, Counter> = Family::default();
-        let decisions: Family<[(&'static str, String); 2], Counter> = Family::default();
+        let decisions: Family<DecisionLabels, Counter> = Family::default();
         let durations = Histogram::new(BUCKETS);
         registry.register("requests", "Requests answered, by class of the status", requests.clone());
         registry.register(
@@ -173,19 +177,28 @@ impl Metrics {
         &self,
         settings: &LimitSettings,
     ) -> impl Fn(&Event<'_>) + Send + Sync + 'static + use<> {
-        let of_limit = |limit: &str| {
+        let of_class = |limit: &str, class: Option<&str>| {
             let outcome = |outcome: &str| {
-                let labels = [("limit", limit.to_owned()), ("outcome", outcome.to_owned())];
+                let mut labels = vec![("limit", limit.to_owned())];
+                labels.extend(class.map(|class| ("class", class.to_owned())));
+                labels.push(("outcome", outcome.to_owned()));
                 self.decisions.get_or_create_owned(&labels)
             };
             let [allowed, denied, full, shadow, no_key] =
                 ["allowed", "denied", "full", "shadow", "no-key"].map(outcome);
             let notices = SingleLimiter::builder(Quota::per_minute(1)).build().ok();
-            Decisions { limit: limit.to_owned(), allowed, denied, full, shadow, no_key, notices }
+            let (limit, class) = (limit.to_owned(), class.map(str::to_owned));
+            Decisions { limit, class, allowed, denied, full, shadow, no_key, notices }
         };
-        let decisions: Vec<Decisions> = settings.limits.iter().map(|limit| of_limit(&limit.name)).collect();
+        let decisions = settings
+            .limits
+            .iter()
+            .flat_map(|limit| limit.quotas().map(|(class, _)| of_class(&limit.name, class)));
+        let decisions: Vec<Decisions> = decisions.collect();
         move |event| {
-            if let Some(of) = decisions.iter().find(|of| of.limit == event.limit_name()) {
+            let is_of =
+                |of: &&Decisions| of.limit == event.limit_name() && of.class.as_deref() == event.class();
+            if let Some(of) = decisions.iter().find(is_of) {
                 of.count(event);
             }
         }
@@ -288,11 +301,9 @@ impl Collector for Held {
         let (mut own, mut shared) = (Vec::new(), Vec::new());
         for (limit, limiter) in limits.iter() {
             let name = limit.name.as_str();
-            match limiter {
-                AnyLimiter::Local(limiter) => own.extend(limiter.stats().map(|stats| (name, stats))),
-                AnyLimiter::Shared(limiter) => {
-                    shared.push((name, (limiter.stats(), limiter.client().stats())))
-                }
+            own.extend(limiter.stats(limit).map(|(class, stats)| (name, class, stats)));
+            if let AnyLimiter::Shared(limiter) = limiter {
+                shared.push((name, None, (limiter.stats(), limiter.client().stats())));
             }
         }
         write(&mut encoder, &OWN, &own)?;
@@ -300,17 +311,22 @@ impl Collector for Held {
     }
 }
 
-/// Writes each metric of all limits.
-fn write<S>(encoder: &mut DescriptorEncoder<'_>, figures: &[Figure<S>], limits: &[(&str, S)]) -> fmt::Result {
+/// Writes each metric of all limits and classes.
+fn write<S>(
+    encoder: &mut DescriptorEncoder<'_>,
+    figures: &[Figure<S>],
+    limits: &[(&str, Option<&str>, S)],
+) -> fmt::Result {
     if limits.is_empty() {
         return Ok(());
     }
     for (name, help, grows, figure) in figures {
         let kind = if *grows { MetricType::Counter } else { MetricType::Gauge };
         let mut family = encoder.encode_descriptor(name, help, None, kind)?;
-        for (limit, stats) in limits {
-            let label = [("limit", *limit)];
-            let metric = family.encode_family(&label)?;
+        for (limit, class, stats) in limits {
+            let mut labels = vec![("limit", *limit)];
+            labels.extend(class.map(|class| ("class", class)));
+            let metric = family.encode_family(&labels)?;
             if *grows {
                 ConstCounter::new(figure(stats)).encode(metric)?;
             } else {

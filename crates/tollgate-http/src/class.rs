@@ -1,0 +1,5 @@
+//! The class of a caller, such as a free or a paid plan: how a request says which it is.
+
+pub(crate) mod by;
+pub(crate) mod listed;
+pub(crate) mod lookup;

@@ -1,0 +1,268 @@
+//! The functions that find the class of a request.
+
+use super::listed::{self, Listed};
+use super::lookup::{ClassLookup, Found, Lookup};
+use crate::client::forwarded::TrustedProxies;
+use crate::error::BuildError;
+use crate::head::RequestHead;
+use crate::key::by::KeyBy;
+use http::HeaderName;
+use std::fmt;
+use std::hash::Hash;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Finds the class of a request: by name, one of the classes that the limiter was built with.
+///
+/// ```
+/// use tollgate::{Limiter, Quota};
+/// use tollgate_http::{ClassBy, KeyBy, Limit, RateLimitLayer, WhenNoKey};
+///
+/// /// What a middleware has found out about the caller.
+/// #[derive(Clone)]
+/// struct Account {
+///     id: u64,
+///     plan: String,
+/// }
+///
+/// let limiter = Limiter::builder(Quota::per_minute(10))
+///     .class("paid", Quota::per_minute(1_000))
+///     .build()?;
+/// let account = KeyBy::extension(|account: &Account| Some(account.id.into()));
+/// let limit = Limit::new("per-account", limiter, account)
+///     .class_by(ClassBy::extension(|account: &Account| Some(&account.plan)))
+///     .when_no_key(WhenNoKey::Deny);
+/// let layer = RateLimitLayer::builder().limit(limit).build()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # The default class
+///
+/// A request in which no class is found, or one that the limiter does not have, is of the default
+/// class: it gets the quota that the limiter's builder began with. So give the default class the
+/// quota of those of whom nothing is known, and a mistake grants nobody more.
+///
+/// # Where a class may come from
+///
+/// Not from what a client can write: it would choose the best class. Take it from what an earlier
+/// layer has verified ([`extension`](Self::extension)), from a header of a proxy that you trust
+/// ([`header`](Self::header)), or look up whose the API key is ([`list`](Self::list),
+/// [`file`](Self::file), [`lookup`](Self::lookup)).
+#[must_use]
+pub struct ClassBy {
+    /// An error is reported when the layer is built.
+    how: Result<ClassHow, BuildError>,
+}
+
+/// Where the name of a class is found.
+pub(crate) enum ClassHow {
+    Extension { name: &'static str, find: Box<Find> },
+    Closure(Box<Find>),
+    Header { name: HeaderName, trusted: TrustedProxies },
+    Listed(Listed),
+    Asked(Arc<dyn Lookup>),
+}
+
+/// The class of a request.
+pub(crate) enum ClassOf<'a> {
+    /// It has this name, or none.
+    Named(Option<&'a str>),
+    /// A lookup knows it, or has to be waited for.
+    Asked(Found),
+}
+
+type Find = dyn for<'a> Fn(RequestHead<'a>) -> Option<&'a str> + Send + Sync;
+
+impl ClassBy {
+    const fn new(how: ClassHow) -> Self {
+        Self { how: Ok(how) }
+    }
+
+    /// Takes the class from an extension of type `T` that the server or an earlier layer has set:
+    /// the plan of the account that it has verified.
+    ///
+    /// ```
+    /// # use tollgate_http::ClassBy;
+    /// #[derive(Clone)]
+    /// enum Plan {
+    ///     Free,
+    ///     Paid,
+    /// }
+    ///
+    /// let by = ClassBy::extension(|plan: &Plan| match plan {
+    ///     Plan::Free => None,
+    ///     Plan::Paid => Some("paid"),
+    /// });
+    /// ```
+    pub fn extension<T, F>(class: F) -> Self
+    where
+        T: Send + Sync + 'static,
+        F: for<'a> Fn(&'a T) -> Option<&'a str> + Send + Sync + 'static,
+    {
+        let find = boxed(move |head| class(head.extensions().get()?));
+        Self::new(ClassHow::Extension { name: std::any::type_name::<T>(), find })
+    }
+
+    /// Takes the class that a closure finds in the head of a request.
+    ///
+    /// ```
+    /// # use tollgate_http::ClassBy;
+    /// // Our own services have certificates, which the server has verified.
+    /// #[derive(Clone)]
+    /// struct Certificate(String);
+    ///
+    /// let by = ClassBy::from_fn(|head| {
+    ///     let certificate: &Certificate = head.extensions().get()?;
+    ///     certificate.0.ends_with(".internal.example").then_some("internal")
+    /// });
+    /// ```
+    pub fn from_fn<F>(find: F) -> Self
+    where
+        F: for<'a> Fn(RequestHead<'a>) -> Option<&'a str> + Send + Sync + 'static,
+    {
+        Self::new(ClassHow::Closure(boxed(find)))
+    }
+
+    /// Takes the value of a header that a trusted proxy has set. It is read if the peer is
+    /// [trusted](TrustedProxies::trusts), and else ignored; with
+    /// [`hops`](TrustedProxies::hops), every peer is.
+    ///
+    /// The proxy has to set the header in each request, or remove it: what a client has written
+    /// there must not get through. Of a header that occurs twice, none is believed.
+    ///
+    /// ```
+    /// # use tollgate_http::{ClassBy, TrustedProxies};
+    /// // The gateway in 10.0.0.0/8 knows the plans.
+    /// let by = ClassBy::header("x-plan", TrustedProxies::networks(["10.0.0.0/8"]));
+    /// ```
+    pub fn header(name: &str, trusted: TrustedProxies) -> Self {
+        let refused = |_| BuildError::HeaderName { name: name.to_owned() };
+        let how = trusted.check().and_then(|()| name.parse().map_err(refused));
+        Self { how: how.map(|name| ClassHow::Header { name, trusted }) }
+    }
+
+    /// Takes the class of a key from a list of keys and classes. `key` says where the key is:
+    /// [`KeyBy::header`], [`KeyBy::query`] or [`KeyBy::api_key`].
+    ///
+    /// A class that the limiter does not have, and a key that is listed twice, are refused when the
+    /// layer is built.
+    ///
+    /// ```
+    /// # use tollgate_http::{ClassBy, KeyBy};
+    /// let plans = [("k-7f3a", "paid"), ("k-90bd", "partner")];
+    /// let by = ClassBy::list(KeyBy::header("x-api-key"), plans);
+    /// ```
+    pub fn list<K, C>(key: KeyBy, classes: impl IntoIterator<Item = (K, C)>) -> Self
+    where
+        K: AsRef<[u8]>,
+        C: Into<String>,
+    {
+        let pairs = classes.into_iter().map(|(key, class)| (key.as_ref().into(), class.into()));
+        Self { how: Listed::new(key, listed::classes(pairs, "the list")).map(ClassHow::Listed) }
+    }
+
+    /// Takes the class of a key from a file, whose lines are `key,class`, as [`list`](Self::list)
+    /// does from a list. The class is what follows the last comma. Spaces around both do not count;
+    /// empty lines and lines that begin with `#` are skipped. The file is read once, now: build the
+    /// layer anew to read it again.
+    ///
+    /// A file that cannot be read, has no key or is larger than 64 MiB, and a line without a class,
+    /// are refused when the layer is built.
+    ///
+    /// ```
+    /// # use tollgate_http::{ClassBy, KeyBy};
+    /// let by = ClassBy::file(KeyBy::header("x-api-key"), "/etc/tollgate/plans");
+    /// ```
+    pub fn file(key: KeyBy, path: impl AsRef<Path>) -> Self {
+        Self { how: Listed::new(key, listed::read(path.as_ref())).map(ClassHow::Listed) }
+    }
+
+    /// Asks a function for the class, such as a database. The request waits for its answer, unless
+    /// the answer is known already: see [`ClassLookup`].
+    ///
+    /// The requests of the layer then take an allocation and a clone of the inner service, as with
+    /// a [shared](crate::Limit::shared) limit.
+    ///
+    /// ```
+    /// # use tollgate_http::{ClassBy, ClassLookup};
+    /// # #[derive(Clone)]
+    /// # struct User(u64);
+    /// # async fn plan_of(user: u64) -> Result<Option<String>, std::io::Error> { Ok(None) }
+    /// let user = |head: tollgate_http::RequestHead<'_>| Some(head.extensions().get::<User>()?.0);
+    /// let by = ClassBy::lookup(ClassLookup::new(user, plan_of));
+    /// ```
+    pub fn lookup<K>(lookup: ClassLookup<K>) -> Self
+    where
+        K: Hash + Eq + Clone + Send + Sync + 'static,
+    {
+        Self { how: lookup.checked().map(ClassHow::Asked) }
+    }
+
+    /// Returns the error with which a layer would be refused.
+    pub(crate) fn error(&self) -> Option<&BuildError> {
+        self.how.as_ref().err()
+    }
+
+    /// Returns where the name of a class is found, or the error.
+    pub(crate) fn checked(self) -> Result<ClassHow, BuildError> {
+        self.how
+    }
+}
+
+/// Boxes a closure; the bounds tell the compiler the lifetimes of its arguments.
+fn boxed<F>(find: F) -> Box<Find>
+where
+    F: for<'a> Fn(RequestHead<'a>) -> Option<&'a str> + Send + Sync + 'static,
+{
+    Box::new(find)
+}
+
+impl ClassHow {
+    /// Returns the name of a request's class, if there is one, or the question for it.
+    pub(crate) fn find<'a>(&'a self, head: RequestHead<'a>) -> ClassOf<'a> {
+        ClassOf::Named(match self {
+            Self::Extension { find, .. } | Self::Closure(find) => find(head),
+            Self::Header { name, trusted } => {
+                let value = head.header(name).filter(|_| trusted.believes(head.peer()));
+                value.and_then(|value| std::str::from_utf8(value).ok())
+            }
+            Self::Listed(listed) => listed.class(head),
+            Self::Asked(lookup) => return ClassOf::Asked(Arc::clone(lookup).class(head)),
+        })
+    }
+
+    /// Returns whether a request may have to wait for its class.
+    pub(crate) fn waits(&self) -> bool {
+        matches!(self, Self::Asked(_))
+    }
+
+    /// Returns the names of all classes that can be found, where they are known before a request.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        let listed = match self {
+            Self::Listed(listed) => Some(listed.names()),
+            _ => None,
+        };
+        listed.into_iter().flatten()
+    }
+}
+
+impl fmt::Debug for ClassBy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.how {
+            Ok(how) => how.fmt(f),
+            Err(refused) => refused.fmt(f),
+        }
+    }
+}
+
+impl fmt::Debug for ClassHow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Extension { name, .. } => write!(f, "extension({name})"),
+            Self::Closure(_) => f.write_str("closure"),
+            Self::Header { name, .. } => write!(f, "header({name})"),
+            Self::Listed(listed) => listed.fmt(f),
+            Self::Asked(_) => f.write_str("lookup"),
+        }
+    }
+}

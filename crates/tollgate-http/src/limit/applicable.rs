@@ -1,0 +1,69 @@
+//! The limits that apply to one request.
+
+use super::backend::{Backend, Bound, SharedBound};
+use super::compiled::CompiledLimit;
+use crate::class::lookup::Question;
+use crate::key::parts::KeyRef;
+use futures_util::future::join_all;
+use smallvec::SmallVec;
+use tollgate::ToKey;
+
+/// The number of limits that are asked without an allocation.
+pub(crate) const INLINE: usize = 4;
+
+/// The limits that apply to a request, with its keys, costs and classes.
+#[derive(Default)]
+pub(crate) struct ApplicableLimits<'r> {
+    pub(crate) local: SmallVec<[Bound<'r>; INLINE]>,
+    pub(crate) shared: Vec<SharedBound<'r>>,
+    /// Those that are neither yet, because the class of the caller has to be waited for.
+    pub(crate) asking: Vec<Asking<'r>>,
+}
+
+/// A limit with the key and the cost of one request, and the question for its class.
+pub(crate) struct Asking<'r> {
+    number: usize,
+    limit: &'r CompiledLimit,
+    question: Question,
+    key: KeyRef<'r>,
+    cost: u64,
+}
+
+impl<'r> ApplicableLimits<'r> {
+    /// Adds the limit with this index in the layer, for a caller of this class, or of one that has
+    /// to be waited for.
+    pub(crate) fn add(
+        &mut self,
+        number: usize,
+        limit: &'r CompiledLimit,
+        class: Result<usize, Question>,
+        key: KeyRef<'r>,
+        cost: u64,
+    ) {
+        let class = match class {
+            Ok(class) => class,
+            Err(question) => {
+                self.asking.push(Asking { number, limit, question, key, cost });
+                return;
+            }
+        };
+        match &limit.class(class).backend {
+            Backend::Local(limiter) => {
+                self.local.push(Bound { limit: number, class, limiter, key, cost });
+            }
+            Backend::Shared(limiter) => {
+                let key = key.to_key();
+                self.shared.push(SharedBound { limit: number, class, limiter: &**limiter, key, cost });
+            }
+        }
+    }
+
+    /// Waits for all classes that are not known, at the same time, and adds their limits.
+    pub(crate) async fn ask(&mut self) {
+        let asking = std::mem::take(&mut self.asking);
+        let classes = join_all(asking.iter().map(|it| it.question.clone())).await;
+        for (Asking { number, limit, key, cost, .. }, class) in asking.into_iter().zip(classes) {
+            self.add(number, limit, Ok(limit.number_of(class.as_deref())), key, cost);
+        }
+    }
+}

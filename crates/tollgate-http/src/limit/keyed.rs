@@ -1,0 +1,163 @@
+//! Limiters of this process that have a state for each key, with or without classes of callers.
+
+use crate::key::parts::{Key, KeyRef};
+use std::fmt;
+use std::sync::Arc;
+use tollgate::{Accepts, Class, ClassLimiter, Decision, Limiter, Quota, Store};
+
+/// A limiter of this process that has a state for each key of requests.
+pub(crate) trait Keyed: Send + Sync {
+    fn check_n(&self, key: &KeyRef<'_>, cost: u64) -> Decision;
+    fn peek_n(&self, key: &KeyRef<'_>, cost: u64) -> Decision;
+    fn refund_n(&self, key: &KeyRef<'_>, charge: &Decision, tokens: u64);
+    fn force_n(&self, key: &KeyRef<'_>, tokens: u64) -> u64;
+    /// Returns the quota of the keys that have none of their own.
+    fn quota(&self) -> Quota;
+    /// Returns the most keys that are tracked.
+    fn max_keys(&self) -> usize;
+    /// Returns the key's own quota, if it has one.
+    fn quota_of(&self, key: &KeyRef<'_>) -> Option<Quota>;
+}
+
+impl<S> Keyed for Limiter<Key, S>
+where
+    S: Store + Accepts<Key> + for<'a> Accepts<KeyRef<'a>> + Send + Sync,
+{
+    fn check_n(&self, key: &KeyRef<'_>, cost: u64) -> Decision {
+        Limiter::check_n(self, key, cost)
+    }
+
+    fn peek_n(&self, key: &KeyRef<'_>, cost: u64) -> Decision {
+        Limiter::peek_n(self, key, cost)
+    }
+
+    fn refund_n(&self, key: &KeyRef<'_>, charge: &Decision, tokens: u64) {
+        Limiter::refund_n(self, key, charge, tokens);
+    }
+
+    fn force_n(&self, key: &KeyRef<'_>, tokens: u64) -> u64 {
+        Limiter::force_n(self, key, tokens)
+    }
+
+    fn quota(&self) -> Quota {
+        Limiter::quota(self)
+    }
+
+    fn max_keys(&self) -> usize {
+        Limiter::stats(self).max_keys
+    }
+
+    fn quota_of(&self, key: &KeyRef<'_>) -> Option<Quota> {
+        self.key_quota(key)
+    }
+}
+
+/// One class of a limiter, whose [`Limiter`] is not shared by itself.
+struct OfClass<S> {
+    limiter: Arc<ClassLimiter<Key, S>>,
+    class: Class,
+}
+
+impl<S> Keyed for OfClass<S>
+where
+    S: Store + Accepts<Key> + for<'a> Accepts<KeyRef<'a>> + Send + Sync,
+{
+    fn check_n(&self, key: &KeyRef<'_>, cost: u64) -> Decision {
+        self.limiter.of(self.class).check_n(key, cost)
+    }
+
+    fn peek_n(&self, key: &KeyRef<'_>, cost: u64) -> Decision {
+        self.limiter.of(self.class).peek_n(key, cost)
+    }
+
+    fn refund_n(&self, key: &KeyRef<'_>, charge: &Decision, tokens: u64) {
+        self.limiter.of(self.class).refund_n(key, charge, tokens);
+    }
+
+    fn force_n(&self, key: &KeyRef<'_>, tokens: u64) -> u64 {
+        self.limiter.of(self.class).force_n(key, tokens)
+    }
+
+    fn quota(&self) -> Quota {
+        self.limiter.of(self.class).quota()
+    }
+
+    fn max_keys(&self) -> usize {
+        self.limiter.of(self.class).stats().max_keys
+    }
+
+    fn quota_of(&self, key: &KeyRef<'_>) -> Option<Quota> {
+        self.limiter.of(self.class).key_quota(key)
+    }
+}
+
+/// What [`Limit::new`](crate::Limit::new) takes: a [`Limiter`] or a [`ClassLimiter`] with this
+/// crate's keys, or an [`Arc`] of one.
+///
+/// ```
+/// use std::sync::Arc;
+/// use tollgate::{ClassLimiter, Limiter, Quota};
+/// use tollgate_http::{Key, KeyedLimiter};
+///
+/// let plans: Arc<ClassLimiter<Key>> = Arc::new(
+///     Limiter::builder(Quota::per_minute(10)).class("paid", Quota::per_minute(100)).build()?,
+/// );
+/// let limiter = KeyedLimiter::from(Arc::clone(&plans));
+/// # Ok::<(), tollgate::ConfigError>(())
+/// ```
+pub struct KeyedLimiter {
+    pub(super) default: Arc<dyn Keyed>,
+    /// The classes that have names.
+    pub(super) classes: Vec<(String, Arc<dyn Keyed>)>,
+}
+
+impl<S> From<Arc<Limiter<Key, S>>> for KeyedLimiter
+where
+    S: Store + Accepts<Key> + for<'a> Accepts<KeyRef<'a>> + Send + Sync + 'static,
+{
+    fn from(limiter: Arc<Limiter<Key, S>>) -> Self {
+        Self { default: limiter, classes: Vec::new() }
+    }
+}
+
+impl<S> From<Limiter<Key, S>> for KeyedLimiter
+where
+    S: Store + Accepts<Key> + for<'a> Accepts<KeyRef<'a>> + Send + Sync + 'static,
+{
+    fn from(limiter: Limiter<Key, S>) -> Self {
+        Arc::new(limiter).into()
+    }
+}
+
+impl<S> From<Arc<ClassLimiter<Key, S>>> for KeyedLimiter
+where
+    S: Store + Accepts<Key> + for<'a> Accepts<KeyRef<'a>> + Send + Sync + 'static,
+{
+    fn from(limiter: Arc<ClassLimiter<Key, S>>) -> Self {
+        let of = |class| OfClass { limiter: Arc::clone(&limiter), class };
+        let names = limiter.classes().filter_map(|(name, _)| name);
+        let named = |name: &str| -> (String, Arc<dyn Keyed>) {
+            (name.to_owned(), Arc::new(of(limiter.class(name).unwrap_or_default())))
+        };
+        Self { default: Arc::new(of(Class::default())), classes: names.map(named).collect() }
+    }
+}
+
+impl<S> From<ClassLimiter<Key, S>> for KeyedLimiter
+where
+    S: Store + Accepts<Key> + for<'a> Accepts<KeyRef<'a>> + Send + Sync + 'static,
+{
+    fn from(limiter: ClassLimiter<Key, S>) -> Self {
+        Arc::new(limiter).into()
+    }
+}
+
+impl fmt::Debug for KeyedLimiter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let classes: Vec<&str> = self.classes.iter().map(|(name, _)| name.as_str()).collect();
+        f.debug_struct("KeyedLimiter")
+            .field("quota", &self.default.quota())
+            .field("classes", &classes)
+            .finish_non_exhaustive()
+    }
+}
