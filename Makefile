@@ -190,8 +190,9 @@ doc:
 	$(CARGO) doc --locked --no-deps $(LIBRARIES)
 
 # For a part of one: cargo bench --bench scale -- '1,000 keys'. Nothing else is built then.
-#: make bench      benchmarks: algorithms, checks, clocks, reservations, waits, many keys, turnover,
-#:                 a replay, the HTTP layer (ten minutes, a gigabyte of memory; BENCHES="check http")
+#: make bench      benchmarks: algorithms, checks, clocks, reservations, waits, many keys,
+#:                 turnover, a replay, the HTTP layer (ten minutes, a gigabyte of memory;
+#:                 BENCHES="check http")
 bench: benches = $(addprefix --bench ,$(BENCHES))
 bench:
 	$(CARGO) bench --locked --workspace --exclude tollgate-testing $(benches)
