@@ -177,6 +177,15 @@ pub enum BuildError {
         /// The name of the limit.
         limit: String,
     },
+    /// A limit on what is in flight has a rule by which the response gives its charge back.
+    #[error(
+        "limit {limit:?} is on requests in flight and has `.charge_if(...)`: expected no such rule, because a place \
+         is free when the response has ended; leave `.charge_if(...)` out"
+    )]
+    ChargeIfInFlight {
+        /// The name of the limit.
+        limit: String,
+    },
     /// Each request costs more than the capacity of the limit.
     #[error(
         "limit {limit:?} charges {cost} tokens for each request and never has more than {capacity}, so \
