@@ -101,8 +101,9 @@ fn a_client_that_hangs_up_before_the_response_frees_its_place() {
         for (kind, version) in KINDS.into_iter().flat_map(|kind| VERSIONS.map(|version| (kind, version))) {
             let places = places();
             let (began, mut beginnings) = mpsc::unbounded_channel();
+            let taken = places.clone();
             let endless = handler(move |_| {
-                began.send(()).unwrap();
+                began.send(out(&taken)).unwrap();
                 async {
                     std::future::pending::<()>().await;
                     Ok(Response::new(text("never")))
@@ -113,9 +114,8 @@ fn a_client_that_hangs_up_before_the_response_frees_its_place() {
                 let mut client = Client::connect(&server, version).await;
                 tokio::select! {
                     _ = client.send(request()) => panic!("nobody answers"),
-                    begun = beginnings.recv() => begun.unwrap(),
+                    taken = beginnings.recv() => assert_eq!(taken, Some(1), "{kind:?} {version:?}"),
                 }
-                assert_eq!(out(&places), 1);
                 drop(client);
                 until_out(&places, 0).await;
             }
