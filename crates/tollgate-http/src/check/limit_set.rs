@@ -5,9 +5,10 @@ use super::listeners::Listeners;
 use super::pending_refunds::{PendingRefund, PendingRefunds};
 use crate::head::{Peers, RequestHead};
 use crate::key::parts::Key;
-use crate::limit::backend::{Backend, Bound, HeldPermit, SharedBound};
+use crate::limit::backend::{Backend, Bound, SharedBound};
 use crate::limit::compiled::CompiledLimit;
 use crate::limit::named::{Skips, WhenNoKey};
+use crate::limit::permits::Permits;
 use crate::response::answer::Answer;
 use crate::response::denial::{Denial, Reason};
 use crate::response::fields::{self, Fields, LimitDecision};
@@ -50,7 +51,7 @@ pub(crate) struct LimitSet {
 pub(crate) enum Verdict {
     /// The request is handled. The response gets the headers, and may settle the charges; the
     /// permits are held until its end.
-    Passed(Fields, Option<Box<PendingRefunds>>, Vec<HeldPermit>),
+    Passed(Fields, Option<Box<PendingRefunds>>, Permits),
     /// The request is answered with this response.
     Refused(Response<Bytes>),
 }
@@ -72,7 +73,7 @@ impl LimitSet {
     /// Checks a request if no limit is shared, else returns `None`: the caller has to wait.
     pub(crate) fn check_at_once(&self, head: RequestHead<'_>) -> Option<Verdict> {
         if self.skips.as_ref().is_some_and(|skips| skips(head)) {
-            return Some(Verdict::Passed(Fields::default(), None, Vec::new()));
+            return Some(Verdict::Passed(Fields::default(), None, Permits::default()));
         }
         if self.waits {
             return None;
@@ -180,7 +181,7 @@ impl LimitSet {
         fields.wait = settled.map(|it| fields::wait_for_more(it.limit, it.decision)).max().unwrap_or(0);
         let pending = (!refundable.is_empty())
             .then(|| Box::new(PendingRefunds::new(Arc::clone(&self.limits), refundable)));
-        Verdict::Passed(fields, pending, Vec::new())
+        Verdict::Passed(fields, pending, Permits::default())
     }
 
     pub(crate) fn refuse<'r>(

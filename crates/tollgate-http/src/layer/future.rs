@@ -28,7 +28,7 @@ use crate::check::limit_set::Verdict;
 use crate::check::pending_refunds::{PendingRefunds, Refunds, Settled};
 use crate::check::wait::Checking;
 use crate::head::ResponseHead;
-use crate::limit::backend::HeldPermit;
+use crate::limit::permits::Permits;
 use crate::response::body::Body;
 use crate::response::fields::{self, Fields};
 use bytes::Bytes;
@@ -58,7 +58,7 @@ pin_project! {
         #[pin]
         state: State<S, A>,
         // Below the state, so that a handler is dropped before its place is free for another.
-        permits: Vec<HeldPermit>,
+        permits: Permits,
     }
 }
 
@@ -94,7 +94,7 @@ where
     /// handle it.
     pub(crate) fn checking(checking: Checking, ready: S, body: A) -> Self {
         let state = State::Checking { checking, next: Some(Box::new((ready, body))) };
-        Self { state, permits: Vec::new() }
+        Self { state, permits: Permits::default() }
     }
 
     /// Makes the future of a request whose verdict needed no waiting.
@@ -103,9 +103,10 @@ where
             Verdict::Passed(fields, pending, permits) => {
                 Self { state: State::handled(handler, (fields, pending)), permits }
             }
-            Verdict::Refused(response) => {
-                Self { state: State::Refused { response: Some(Box::new(response)) }, permits: Vec::new() }
-            }
+            Verdict::Refused(response) => Self {
+                state: State::Refused { response: Some(Box::new(response)) },
+                permits: Permits::default(),
+            },
         }
     }
 }

@@ -1,15 +1,13 @@
 //! The limiters behind limits: keyed, single or of what is in flight, of this process or shared.
 
 use super::async_limiter::AsyncLimiter;
+use super::permits::HeldPermit;
 use crate::key::parts::{Key, KeyRef};
 use std::sync::Arc;
 use std::time::Duration;
 use tollgate::{
     Accepts, Chargeable, Decision, InFlight, Limiter, Outcome, Quota, SingleLimiter, Store, ToKey,
 };
-
-/// A permit in flight, which comes back when it is dropped.
-pub(crate) type HeldPermit = Box<dyn Chargeable + Send + Sync>;
 
 /// A limiter of this process that has a state for each key of requests.
 pub(crate) trait Keyed: Send + Sync {

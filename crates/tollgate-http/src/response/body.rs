@@ -3,11 +3,10 @@
 //! `Either` of `http-body-util` would do, but for its errors: it boxes them, and a service behind
 //! the layer would see another type of error than without it.
 
-use crate::limit::backend::HeldPermit;
+use crate::limit::permits::Permits;
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 use pin_project_lite::pin_project;
-use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
@@ -23,16 +22,6 @@ pin_project! {
         kind: Kind<B>,
         // Below the body, so that its work ends before its place is free for another.
         permits: Permits,
-    }
-}
-
-/// The permits in flight that a response holds until its end.
-#[derive(Default)]
-struct Permits(Vec<HeldPermit>);
-
-impl fmt::Debug for Permits {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Permits").field(&self.0.len()).finish()
     }
 }
 
@@ -57,8 +46,8 @@ impl<B> Body<B> {
     }
 
     /// Holds these permits until the body has ended or is dropped.
-    pub(crate) fn holding(self, permits: Vec<HeldPermit>) -> Self {
-        Self { permits: Permits(permits), ..self }
+    pub(crate) fn holding(self, permits: Permits) -> Self {
+        Self { permits, ..self }
     }
 }
 
@@ -72,9 +61,9 @@ impl<B: http_body::Body<Data = Bytes>> http_body::Body for Body<B> {
     ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         let mut this = self.project();
         let frame = ready!(this.kind.as_mut().poll_frame(context));
-        if !this.permits.0.is_empty() && (!matches!(frame, Some(Ok(_))) || this.kind.is_end_stream()) {
+        if !this.permits.is_empty() && (!matches!(frame, Some(Ok(_))) || this.kind.is_end_stream()) {
             // A server may keep a body for a while after its end.
-            this.permits.0.clear();
+            *this.permits = Permits::default();
         }
         Poll::Ready(frame)
     }
