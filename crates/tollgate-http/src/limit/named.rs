@@ -118,12 +118,16 @@ impl Limit {
     /// A request takes one place, or as many as it [costs](Self::cost), together with the other
     /// limits or not at all. Its place is free again when the body of the response has ended or was
     /// dropped, when the handler has failed, or when the client has hung up. So a download counts
-    /// until its last byte, not until the handler has returned.
+    /// until the server has taken its last frame, not until the handler has returned. What is
+    /// buffered then does not count, nor does a connection after its upgrade.
     ///
-    /// A refusal has no `Retry-After`, because nobody knows when a place becomes free. In
-    /// `RateLimit-Policy` the limit is shown with the unit `concurrent-requests`. A place is never
-    /// given back by a response, so [`charge_if`](Self::charge_if) is refused when the layer is
-    /// built.
+    /// A refusal has no `Retry-After`, because nobody knows when a place becomes free. A [response of
+    /// your own] may give it status 503, by its reason: [`Reason::InFlight`]. In `RateLimit-Policy`
+    /// the limit is shown with the unit `concurrent-requests`. No response gives a place back, so
+    /// [`charge_if`](Self::charge_if) is refused when the layer is built.
+    ///
+    /// [`Reason::InFlight`]: crate::Reason::InFlight
+    /// [response of your own]: crate::RateLimitBuilder::respond
     ///
     /// ```
     /// # use tollgate_http::{KeyBy, Limit, RateLimitLayer, WhenNoKey};
