@@ -177,14 +177,16 @@ pub enum BuildError {
         /// The name of the limit.
         limit: String,
     },
-    /// A limit on what is in flight has a rule by which the response gives its charge back.
+    /// A limit on what is in flight has a rule by which the response changes its charge.
     #[error(
-        "limit {limit:?} is on requests in flight and has `.charge_if(...)`: expected no such rule, because a place \
-         is free when the response has ended; leave `.charge_if(...)` out"
+        "limit {limit:?} is on requests in flight and has `.{rule}(...)`: expected no such rule, because a place \
+         is free when the response has ended, whatever it says; leave `.{rule}(...)` out"
     )]
-    ChargeIfInFlight {
+    InFlightRule {
         /// The name of the limit.
         limit: String,
+        /// The method that sets the rule: `charge_if`.
+        rule: &'static str,
     },
     /// Each request costs more than the capacity of the limit.
     #[error(

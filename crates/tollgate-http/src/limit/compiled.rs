@@ -42,7 +42,7 @@ impl CompiledLimit {
             return Err(BuildError::NoKey { limit: name, missing });
         }
         if charges.is_some() && backend.is_in_flight() {
-            return Err(BuildError::ChargeIfInFlight { limit: name });
+            return Err(BuildError::InFlightRule { limit: name, rule: "charge_if" });
         }
         let limit = Self {
             name: name.into(),

@@ -121,10 +121,10 @@ impl Limit {
     /// until the server has taken its last frame, not until the handler has returned. What is
     /// buffered then does not count, nor does a connection after its upgrade.
     ///
-    /// A refusal has no `Retry-After`, because nobody knows when a place becomes free. A [response of
-    /// your own] may give it status 503, by its reason: [`Reason::InFlight`]. In `RateLimit-Policy`
-    /// the limit is shown with the unit `concurrent-requests`. No response gives a place back, so
-    /// [`charge_if`](Self::charge_if) is refused when the layer is built.
+    /// A refusal has no `Retry-After`, because nobody knows when a place becomes free. A [response
+    /// of your own] may give it status 503, by its reason: [`Reason::InFlight`]. In
+    /// `RateLimit-Policy` the limit is shown with the unit `concurrent-requests`. No response gives
+    /// a place back, so [`charge_if`](Self::charge_if) is refused when the layer is built.
     ///
     /// [`Reason::InFlight`]: crate::Reason::InFlight
     /// [response of your own]: crate::RateLimitBuilder::respond

@@ -285,7 +285,7 @@ fn a_request_that_waits_takes_its_place_last_and_all_or_none() {
 fn what_a_limit_in_flight_cannot_do_is_refused() {
     let build = |limit: Limit| RateLimitLayer::builder().limit(limit).build().unwrap_err();
     let error = build(per_key(&places(1)).charge_if(|response| response.status() == 200));
-    assert_eq!(error, BuildError::ChargeIfInFlight { limit: "places".to_owned() });
+    assert_eq!(error, BuildError::InFlightRule { limit: "places".to_owned(), rule: "charge_if" });
     let text = error.to_string();
     assert!(
         text.contains(": expected no such rule") && text.ends_with("leave `.charge_if(...)` out"),
