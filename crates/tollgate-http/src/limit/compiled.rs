@@ -113,6 +113,12 @@ impl CompiledLimit {
         if let (Some(missing), None) = (how.as_ref().and_then(How::may_miss), no_key) {
             return Err(BuildError::NoKey { limit: name, missing });
         }
+        if backend.is_in_flight() {
+            let rule = [(charges.is_some(), "charge_if"), (settle.is_some(), "settle")];
+            if let Some((_, rule)) = rule.into_iter().find(|(is_set, _)| *is_set) {
+                return Err(BuildError::InFlightRule { limit: name, rule });
+            }
+        }
         if settle.is_some() && backend.is_shared() {
             return Err(BuildError::SettlesShared { limit: name });
         }
@@ -158,7 +164,7 @@ impl CompiledLimit {
             return Err(BuildError::CostAboveCapacity { limit: limit(), cost, capacity });
         }
         let quota = backend.quota();
-        if requests_a_second(quota, cost) > MAX_REQUESTS {
+        if !backend.is_in_flight() && requests_a_second(quota, cost) > MAX_REQUESTS {
             return Err(BuildError::NeverTriggers { limit: limit(), quota });
         }
         Ok(())

@@ -4,6 +4,7 @@
 //! the layer would see another type of error than without it. For the same reason a response that
 //! is cut off ends without an error, unless [`FailWhenCut`](crate::FailWhenCut) wraps it.
 
+use crate::limit::permits::Permits;
 use crate::settle::running::{Cut, Running};
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
@@ -22,6 +23,8 @@ pin_project! {
     pub struct Body<B> {
         #[pin]
         kind: Kind<B>,
+        // Below the body, so that its work ends before its place is free for another.
+        permits: Permits,
     }
 }
 
@@ -41,11 +44,17 @@ pin_project! {
 
 impl<B> Body<B> {
     pub(crate) fn handler(body: B) -> Self {
-        Self { kind: Kind::Handler { body } }
+        Self { kind: Kind::Handler { body }, permits: Permits::default() }
     }
 
     pub(crate) fn refusal(bytes: Bytes) -> Self {
-        Self { kind: Kind::Refusal { bytes: Some(bytes).filter(|bytes| !bytes.is_empty()) } }
+        let bytes = Some(bytes).filter(|bytes| !bytes.is_empty());
+        Self { kind: Kind::Refusal { bytes }, permits: Permits::default() }
+    }
+
+    /// Holds these permits until the body has ended or is dropped.
+    pub(crate) fn holding(self, permits: Permits) -> Self {
+        Self { permits, ..self }
     }
 
     /// The limit that cut the response off.
@@ -69,7 +78,7 @@ impl<B: http_body::Body> Body<B> {
             // The server announces the length.
             running.leave_out_last_words();
         }
-        Self { kind: Kind::Settling { body, running } }
+        Self { kind: Kind::Settling { body, running }, permits: Permits::default() }
     }
 }
 
@@ -78,10 +87,33 @@ impl<B: http_body::Body<Data = Bytes>> http_body::Body for Body<B> {
     type Error = B::Error;
 
     fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+        let mut this = self.project();
+        let frame = ready!(this.kind.as_mut().poll_frame(context));
+        if !this.permits.is_empty() && (!matches!(frame, Some(Ok(_))) || this.kind.is_end_stream()) {
+            // A server may keep a body for a while after its end.
+            *this.permits = Permits::default();
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.kind.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.kind.size_hint()
+    }
+}
+
+impl<B: http_body::Body<Data = Bytes>> Kind<B> {
+    fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
-        let cut = match self.as_mut().project().kind.project() {
+        let cut = match self.as_mut().project() {
             KindPinned::Handler { body } => return body.poll_frame(context),
             KindPinned::Refusal { bytes } => {
                 return Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes))));
@@ -106,12 +138,12 @@ impl<B: http_body::Body<Data = Bytes>> http_body::Body for Body<B> {
         };
         let Cut { limit, last_words } = cut;
         // Drops the handler's body, which stops its work.
-        self.project().kind.set(Kind::Cut { limit });
+        self.set(Kind::Cut { limit });
         Poll::Ready(Some(last_words).filter(|words| !words.is_empty()).map(|words| Ok(Frame::data(words))))
     }
 
     fn is_end_stream(&self) -> bool {
-        match &self.kind {
+        match self {
             Kind::Handler { body } | Kind::Settling { body, .. } => body.is_end_stream(),
             Kind::Refusal { bytes } => bytes.is_none(),
             Kind::Cut { .. } => true,
@@ -119,7 +151,7 @@ impl<B: http_body::Body<Data = Bytes>> http_body::Body for Body<B> {
     }
 
     fn size_hint(&self) -> SizeHint {
-        match &self.kind {
+        match self {
             Kind::Handler { body } | Kind::Settling { body, .. } => body.size_hint(),
             Kind::Refusal { bytes } => SizeHint::with_exact(bytes.as_ref().map_or(0, |it| it.len() as u64)),
             Kind::Cut { .. } => SizeHint::with_exact(0),

@@ -11,7 +11,7 @@ use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
-use tollgate::{Algorithm, Clock, Limiter, ManualClock, Quota, SingleLimiter};
+use tollgate::{Algorithm, Clock, InFlight, Limiter, ManualClock, Quota, SingleLimiter};
 use tollgate_http::{
     Body, BuildError, ClassBy, Cost, CutOff, Estimator, FailWhenCut, Key, KeyBy, Limit, RateLimitLayer,
     Settle, WhenNoKey,
@@ -431,6 +431,21 @@ fn a_cut_says_why_and_may_be_an_error() {
 }
 
 #[test]
+fn a_cut_frees_the_place_in_flight_at_once() {
+    let clock = Clock::manual();
+    let places = InFlight::builder(1).max_keys(1).build().unwrap();
+    let tokens = Limit::global("tokens", limiter(&clock, 100, 0)).settle(Settle::bytes(1).cut_off());
+    let layer = layer([Limit::in_flight_global("places", places.clone()), tokens]);
+    let none: [&str; 0] = [];
+    let key = Key::new("places", none);
+    let mut answer = send(&layer, json(&["x", &"x".repeat(100)]));
+    pull(&mut answer);
+    assert_eq!(places.in_flight(&key), 1);
+    pull(&mut answer);
+    assert_eq!((answer.body().is_end_stream(), places.in_flight(&key)), (true, 0));
+}
+
+#[test]
 fn a_response_of_known_length_has_no_last_words() {
     let one = one(Settle::bytes(1).last_words("cut"));
     let long = "x".repeat(99);
@@ -714,6 +729,10 @@ fn what_cannot_be_settled_is_refused_when_the_layer_is_built() {
     let refused = RateLimitLayer::builder().limit(shared).build().unwrap_err();
     assert_eq!(refused, BuildError::SettlesShared { limit: limit() });
     assert!(refused.to_string().contains("use `Limit::new` or `Limit::global`"), "{refused}");
+    let places = InFlight::builder(1).max_keys(1).build().unwrap();
+    let places = Limit::in_flight_global("tokens", places).settle(Settle::bytes(1));
+    let refused = RateLimitLayer::builder().limit(places).build().unwrap_err();
+    assert_eq!(refused, BuildError::InFlightRule { limit: limit(), rule: "settle" });
 }
 
 /// Threads pull streams that share a budget, until each is cut off or refused.
