@@ -12,7 +12,6 @@ use crate::grain::Grain;
 use crate::time::Tick;
 use std::error::Error;
 use std::fmt;
-use std::mem::MaybeUninit;
 use std::time::Duration;
 
 /// Marks a time that is never reached, in a count of nanoseconds.
@@ -59,22 +58,6 @@ pub struct Decision {
 
 // Every check copies a `Decision`.
 const _: () = assert!(size_of::<Decision>() <= 64);
-
-/// A decision of the slow path. It is larger than a [`Decision`], so the compiler can't make both
-/// paths write to the caller's place for the answer. Otherwise the fast path would write all of it
-/// to memory, though most callers read one byte.
-#[derive(Debug)]
-pub(crate) struct LongWay(pub(crate) Decision, #[allow(dead_code)] MaybeUninit<u64>);
-
-// With equal sizes the type would have no effect.
-const _: () = assert!(size_of::<LongWay>() > size_of::<Decision>());
-
-impl From<Decision> for LongWay {
-    #[inline(always)]
-    fn from(decision: Decision) -> Self {
-        Self(decision, MaybeUninit::uninit())
-    }
-}
 
 impl From<DecisionParts> for Decision {
     fn from(parts: DecisionParts) -> Self {
@@ -183,6 +166,7 @@ impl Decision {
             | Figures::Held { remaining, .. }
             | Figures::Told { remaining, .. } => remaining,
             Figures::LateHeld { .. } | Figures::LateBucket { .. } => self.limit - self.charged(),
+            Figures::Permits { out, .. } => self.limit.saturating_sub(out),
             Figures::Bucket { full, grain, .. } => {
                 let empty = grain.at(self.at) + grain.of_tokens(self.limit);
                 grain.tokens_in(empty.saturating_sub(full))
@@ -190,13 +174,30 @@ impl Decision {
         }
     }
 
+    /// For a limit on what is [in flight](crate::InFlight), how many permits of the key are out
+    /// after this decision; `None` for rates, and when a policy answered.
+    ///
+    /// ```
+    /// # use tollgate::InFlight;
+    /// let downloads: InFlight<str> = InFlight::builder(1).build()?;
+    /// let _held = downloads.acquire("alice").unwrap();
+    /// let refusal = downloads.acquire("alice").unwrap_err();
+    /// assert_eq!(refusal.decision().in_flight(), Some(1));
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    #[inline]
+    pub const fn in_flight(&self) -> Option<u64> {
+        self.figures.permits_out()
+    }
+
     /// How long until the same request passes, if no other request comes first.
     ///
     /// - Allowed: `Some(Duration::ZERO)`.
     /// - Denied: `Some(wait)`. A retry exactly that long after the time of this check is allowed,
     ///   and one nanosecond earlier it is denied.
-    /// - `None` where no wait can be promised: the cost is above the capacity, the table is full
-    ///   and [`WhenFull::Deny`](crate::WhenFull::Deny) answered, or the wait would end after
+    /// - `None` where no wait can be promised: the cost is above the capacity, a permit
+    ///   [in flight](crate::InFlight) has to come back first, the table is full and
+    ///   [`WhenFull::Deny`](crate::WhenFull::Deny) answered, or the wait would end after
     ///   [`Tick::MAX`].
     ///
     /// ```
@@ -223,7 +224,8 @@ impl Decision {
     /// meanwhile.
     ///
     /// The figure is exact: one nanosecond earlier the key is not yet as good as new.
-    /// [`Duration::MAX`] if that is after [`Tick::MAX`]; zero when a policy answered.
+    /// [`Duration::MAX`] if that is after [`Tick::MAX`], or while permits
+    /// [in flight](crate::InFlight) are out; zero when a policy answered.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -241,6 +243,8 @@ impl Decision {
             }
             Figures::Held { until, .. } => until - self.at.as_nanos(),
             Figures::LateHeld { until, .. } => until - self.asked().as_nanos(),
+            Figures::Permits { out: 0, .. } => 0,
+            Figures::Permits { .. } => NEVER,
             Figures::Bucket { full, grain, .. } => grain.nanos_until(full, self.at).unwrap_or(NEVER),
             Figures::LateBucket { .. } if self.charged() == 0 => 0,
             Figures::LateBucket { grain, .. } => {
@@ -275,6 +279,7 @@ impl Decision {
             Figures::Known { .. }
             | Figures::Held { .. }
             | Figures::LateHeld { .. }
+            | Figures::Permits { .. }
             | Figures::Told { .. } => self.reset_after(),
         }
     }
@@ -331,6 +336,7 @@ impl Decision {
         let (full, grain, queue) = match self.figures {
             Figures::Known { wait, .. } | Figures::Told { wait, .. } => return wait,
             Figures::Held { .. } | Figures::LateHeld { .. } => return 0,
+            Figures::Permits { .. } => return if self.is_allowed() { 0 } else { NEVER },
             Figures::Bucket { full, grain, queue } => (full, grain, queue),
             Figures::LateBucket { grain, queue, .. } => (self.late_full(grain), grain, queue),
         };
@@ -372,17 +378,6 @@ impl Decision {
                 Tick::from_nanos(self.at.as_nanos() - late)
             }
             _ => self.at,
-        }
-    }
-
-    /// Until when, and for how long, a window or a log counts this charge, in nanoseconds. `None`
-    /// for other rules.
-    pub(crate) fn held(&self) -> Option<(u64, u64)> {
-        match self.figures {
-            Figures::Held { until, period, .. } | Figures::LateHeld { until, period, .. } => {
-                Some((until, period))
-            }
-            _ => None,
         }
     }
 
@@ -488,7 +483,13 @@ impl fmt::Display for Denied {
             (_, None) if self.0.source == Source::Policy => {
                 write!(f, "rate limiter has no place for a new key, or no answer from its store")
             }
-            (_, None) => write!(f, "rate limit exceeded: no retry passes before the end of time"),
+            (_, None) => match self.0.figures.permits_out() {
+                Some(out) => write!(
+                    f,
+                    "too many in flight: {out} of {limit} permits are out; no time is known when one comes back"
+                ),
+                None => write!(f, "rate limit exceeded: no retry passes before the end of time"),
+            },
         }
     }
 }

@@ -68,6 +68,13 @@ pub(crate) enum Figures {
     /// As `Bucket`, for a key that was forgotten, or never seen, and is charged `late` nanoseconds
     /// after its request's time. Its bucket was full.
     LateBucket { late: u64, grain: Grain, queue: bool },
+    /// Permits of a key, which come back when their holders end.
+    Permits {
+        /// How many are out after this decision.
+        out: u64,
+        /// The generation of the word, to which the permits of this charge come back.
+        generation: u64,
+    },
     /// The figures of a [`DecisionParts`].
     Told {
         remaining: u64,
@@ -79,4 +86,23 @@ pub(crate) enum Figures {
         /// larger type would make `Figures` larger than a bucket's figures need.)
         refill: u32,
     },
+}
+
+impl Figures {
+    /// Until when, and for how long, a window or a log counts this charge, in nanoseconds. `None`
+    /// for other rules.
+    pub(crate) const fn held(self) -> Option<(u64, u64)> {
+        match self {
+            Self::Held { until, period, .. } | Self::LateHeld { until, period, .. } => Some((until, period)),
+            _ => None,
+        }
+    }
+
+    /// The permits of the key that are out after this decision; `None` for rates.
+    pub(crate) const fn permits_out(self) -> Option<u64> {
+        match self {
+            Self::Permits { out, .. } => Some(out),
+            _ => None,
+        }
+    }
 }

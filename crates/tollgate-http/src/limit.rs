@@ -7,3 +7,4 @@ pub(crate) mod compiled;
 pub(crate) mod cost;
 pub(crate) mod keyed;
 pub(crate) mod named;
+pub(crate) mod permits;

@@ -9,6 +9,7 @@ use crate::limit::applicable::{ApplicableLimits, INLINE};
 use crate::limit::backend::Bound;
 use crate::limit::compiled::CompiledLimit;
 use crate::limit::named::{Skips, WhenNoKey};
+use crate::limit::permits::Permits;
 use crate::response::answer::Answer;
 use crate::response::denial::{Denial, Reason};
 use crate::response::fields::{self, Fields, LimitDecision};
@@ -39,10 +40,24 @@ pub(crate) struct LimitSet {
 
 /// The result of checking a request.
 pub(crate) enum Verdict {
-    /// The request is handled. The response gets the headers, and may settle the charges.
-    Passed(Fields, Option<Box<PendingRefunds>>),
+    /// The request is handled. The response gets the headers, and may settle the charges; the
+    /// permits are held until its end.
+    Passed(Fields, Option<Box<PendingRefunds>>, Permits),
     /// The request is answered with this response.
     Refused(Response<Bytes>),
+}
+
+impl Verdict {
+    /// Takes the permits of a request that has passed.
+    pub(crate) fn holding(self, local: &mut [Bound<'_>]) -> Self {
+        match self {
+            Self::Passed(fields, pending, _) => {
+                let held = local.iter_mut().filter_map(|bound| bound.permit.take());
+                Self::Passed(fields, pending, held.collect())
+            }
+            refused @ Self::Refused(_) => refused,
+        }
+    }
 }
 
 impl LimitSet {
@@ -50,13 +65,13 @@ impl LimitSet {
     /// wait.
     pub(crate) fn check_at_once(&self, head: RequestHead<'_>) -> Option<Verdict> {
         if self.skips.as_ref().is_some_and(|skips| skips(head)) {
-            return Some(Verdict::Passed(Fields::default(), None));
+            return Some(Verdict::Passed(Fields::default(), None, Permits::default()));
         }
         if self.waits {
             return None;
         }
         Some(match self.applicable(head) {
-            Ok(applicable) => self.check_local(head, &applicable),
+            Ok(mut applicable) => self.check_local(head, &applicable).holding(&mut applicable.local),
             Err(limit) => Verdict::Refused(self.without_key(limit, head)),
         })
     }
@@ -152,7 +167,7 @@ impl LimitSet {
         fields.wait = settled.map(|it| fields::wait_for_more(it.limit, it.decision)).max().unwrap_or(0);
         let pending = (!refundable.is_empty())
             .then(|| Box::new(PendingRefunds::new(Arc::clone(&self.limits), refundable)));
-        Verdict::Passed(fields, pending)
+        Verdict::Passed(fields, pending, Permits::default())
     }
 
     pub(crate) fn refuse<'r>(

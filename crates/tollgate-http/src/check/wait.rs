@@ -42,23 +42,23 @@ pub(crate) fn checking(set: Arc<LimitSet>, request: Parts) -> Checking {
     Box::pin(async move {
         let head = RequestHead::of_parts(&request, &set.peers);
         let verdict = match set.applicable(head) {
-            Ok(applicable) if applicable.shared.is_empty() && applicable.asking.is_empty() => {
-                set.check_local(head, &applicable)
+            Ok(mut applicable) if applicable.shared.is_empty() && applicable.asking.is_empty() => {
+                set.check_local(head, &applicable).holding(&mut applicable.local)
             }
-            Ok(applicable) => decide(&set, head, applicable).await,
+            Ok(mut applicable) => decide(&set, head, &mut applicable).await.holding(&mut applicable.local),
             Err(limit) => Verdict::Refused(set.without_key(limit, head)),
         };
         (request, verdict)
     })
 }
 
-async fn decide(set: &LimitSet, head: RequestHead<'_>, mut applicable: ApplicableLimits<'_>) -> Verdict {
+async fn decide(set: &LimitSet, head: RequestHead<'_>, applicable: &mut ApplicableLimits<'_>) -> Verdict {
     let mut local_answers = peek(&applicable.local);
-    if !applicable.asking.is_empty() && binding(&decisions(set, &applicable, &local_answers, &[])).is_none() {
+    if !applicable.asking.is_empty() && binding(&decisions(set, applicable, &local_answers, &[])).is_none() {
         applicable.ask().await;
         local_answers = peek(&applicable.local);
     }
-    let applicable = &applicable;
+    let applicable = &*applicable;
     let ApplicableLimits { local, shared, .. } = applicable;
     let mut shared_answers = Vec::new();
     if binding(&decisions(set, applicable, &local_answers, &[])).is_none() {

@@ -49,7 +49,8 @@ impl<'r> ApplicableLimits<'r> {
         };
         match &limit.class(class).backend {
             Backend::Local(limiter) => {
-                self.local.push(Bound { limit: number, class, limiter, key, cost });
+                let permit = limiter.permit(&key);
+                self.local.push(Bound { limit: number, class, limiter, permit, key, cost });
             }
             Backend::Shared(limiter) => {
                 let key = key.to_key();

@@ -1,7 +1,8 @@
-//! The limiters behind limits: keyed or single, of this process or shared.
+//! The limiters behind limits: keyed, single or of what is in flight, of this process or shared.
 
 use super::async_limiter::AsyncLimiter;
 use super::keyed::Keyed;
+use super::permits::HeldPermit;
 use crate::key::parts::{Key, KeyRef};
 use std::sync::Arc;
 use tollgate::{Chargeable, Decision, Outcome, Quota, SingleLimiter};
@@ -18,6 +19,11 @@ impl Backend {
             Self::Local(limiter) => limiter.quota(),
             Self::Shared(limiter) => limiter.quota(),
         }
+    }
+
+    /// Returns whether it limits what is in flight, and no rate.
+    pub(crate) fn is_in_flight(&self) -> bool {
+        matches!(self, Self::Local(limiter) if limiter.quota().period().is_zero())
     }
 
     /// Returns whether the counts are on another machine.
@@ -82,6 +88,13 @@ impl Local {
         }
     }
 
+    pub(crate) fn permit(&self, key: &KeyRef<'_>) -> Option<HeldPermit> {
+        match self {
+            Self::Keyed(limiter) => limiter.permit(key),
+            Self::Single(_) => None,
+        }
+    }
+
     pub(crate) fn give_back(&self, key: &Key, charge: &Decision) {
         match self {
             Self::Keyed(limiter) => limiter.give_back(key, charge),
@@ -97,6 +110,8 @@ pub(crate) struct Bound<'r> {
     /// The number of the caller's class; 0 is the default class.
     pub(crate) class: usize,
     pub(crate) limiter: &'r Local,
+    /// For a limit on what is in flight: what is charged in place of the limiter.
+    pub(crate) permit: Option<HeldPermit>,
     pub(crate) key: KeyRef<'r>,
     /// The cost of the request, in tokens.
     pub(crate) cost: u64,
@@ -113,6 +128,9 @@ pub(crate) struct SharedBound<'r> {
 
 impl Chargeable for Bound<'_> {
     fn check_n(&self, cost: u64) -> Decision {
+        if let Some(permit) = &self.permit {
+            return permit.check_n(cost);
+        }
         match self.limiter {
             Local::Keyed(limiter) => limiter.check_n(&self.key, cost),
             Local::Single(limiter) => limiter.check_n(cost),
@@ -124,6 +142,9 @@ impl Chargeable for Bound<'_> {
     }
 
     fn refund_n(&self, charge: &Decision, tokens: u64) {
+        if let Some(permit) = &self.permit {
+            return permit.refund_n(charge, tokens);
+        }
         match self.limiter {
             Local::Keyed(limiter) => limiter.refund_n(&self.key, charge, tokens),
             Local::Single(limiter) => limiter.refund_n(charge, tokens),

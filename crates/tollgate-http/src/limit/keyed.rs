@@ -1,9 +1,11 @@
 //! Limiters of this process that have a state for each key, with or without classes of callers.
 
+use super::permits::HeldPermit;
 use crate::key::parts::{Key, KeyRef};
 use std::fmt;
 use std::sync::Arc;
-use tollgate::{Accepts, Class, ClassLimiter, Decision, Limiter, Quota, Store};
+use std::time::Duration;
+use tollgate::{Accepts, Chargeable, Class, ClassLimiter, Decision, InFlight, Limiter, Quota, Store, ToKey};
 
 /// A limiter of this process that has a state for each key of requests.
 pub(crate) trait Keyed: Send + Sync {
@@ -12,12 +14,17 @@ pub(crate) trait Keyed: Send + Sync {
     fn refund_n(&self, key: &KeyRef<'_>, charge: &Decision, tokens: u64);
     /// Refunds the charge of a request that has been handled.
     fn give_back(&self, key: &Key, charge: &Decision);
-    /// Returns the quota of the keys that have none of their own.
+    /// Returns the quota of the keys that have none of their own. That of a limit on what is in
+    /// flight has a period of 0.
     fn quota(&self) -> Quota;
     /// Returns the most keys that are tracked.
     fn max_keys(&self) -> usize;
     /// Returns the key's own quota, if it has one.
     fn quota_of(&self, key: &KeyRef<'_>) -> Option<Quota>;
+    /// Returns the permit to charge in place of the limiter, for a limit on what is in flight.
+    fn permit(&self, _key: &KeyRef<'_>) -> Option<HeldPermit> {
+        None
+    }
 }
 
 impl<S> Keyed for Limiter<Key, S>
@@ -50,6 +57,40 @@ where
 
     fn quota_of(&self, key: &KeyRef<'_>) -> Option<Quota> {
         self.key_quota(key)
+    }
+}
+
+/// Charges are made to its permits. A charge without one is given back before this returns.
+impl<S> Keyed for InFlight<Key, S>
+where
+    S: Store + Accepts<Key> + for<'a> Accepts<KeyRef<'a>> + Send + Sync + 'static,
+{
+    fn check_n(&self, key: &KeyRef<'_>, cost: u64) -> Decision {
+        self.for_key(key).check_n(cost)
+    }
+
+    fn peek_n(&self, key: &KeyRef<'_>, cost: u64) -> Decision {
+        self.for_key(key).peek_n(cost)
+    }
+
+    fn refund_n(&self, _key: &KeyRef<'_>, _charge: &Decision, _tokens: u64) {}
+
+    fn give_back(&self, _key: &Key, _charge: &Decision) {}
+
+    fn quota(&self) -> Quota {
+        Quota::new(self.limit(), Duration::ZERO)
+    }
+
+    fn max_keys(&self) -> usize {
+        self.stats().max_keys
+    }
+
+    fn quota_of(&self, _key: &KeyRef<'_>) -> Option<Quota> {
+        None
+    }
+
+    fn permit(&self, key: &KeyRef<'_>) -> Option<HeldPermit> {
+        Some(Box::new(self.for_owned_key(key.to_key())))
     }
 }
 

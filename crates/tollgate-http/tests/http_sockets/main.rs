@@ -13,6 +13,7 @@ mod client;
 mod examples;
 mod fields;
 mod grpc;
+mod in_flight;
 mod modes;
 mod proxies;
 mod run;
