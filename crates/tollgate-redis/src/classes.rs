@@ -4,6 +4,7 @@ use crate::error::ResetError;
 use crate::limiter::SharedLimiter;
 use crate::limiter::tier::{self, Tier};
 use crate::name::StoreKey;
+use std::sync::Arc;
 use tollgate::{Decision, Quota, Tick};
 
 /// A class of callers of one [`SharedLimiter`]: one of the quotas that its builder was given.
@@ -59,7 +60,7 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
         self.number_of(name).map(Class)
     }
 
-    fn tier_of(&self, class: Class) -> &Tier {
+    pub(crate) fn tier_of(&self, class: Class) -> &Arc<Tier> {
         self.tier(class.0)
     }
 
@@ -122,7 +123,7 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     /// # }
     /// ```
     pub async fn check_many_as(&self, requests: &[(Class, &K, u64)]) -> Vec<Decision> {
-        let requests = requests.iter().map(|&(class, key, cost)| (self.tier_of(class), key, cost));
+        let requests = requests.iter().map(|&(class, key, cost)| (&**self.tier_of(class), key, cost));
         tier::check_many(&requests.collect::<Vec<_>>()).await
     }
 
@@ -169,6 +170,18 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     /// [`refund_at`](Self::refund_at) does; `class` is that of the charge.
     pub async fn refund_at_as(&self, class: Class, key: &K, charge: &Decision, tokens: u64, now: Tick) {
         self.tier_of(class).refund(key, charge, tokens, Some(now)).await;
+    }
+
+    /// Charges `tokens` that are spent already under the quota of a class, as
+    /// [`force_n`](Self::force_n) does.
+    pub async fn force_n_as(&self, class: Class, key: &K, tokens: u64) -> u64 {
+        self.tier_of(class).force(key, tokens, None).await
+    }
+
+    /// Charges `tokens` that are spent already under the quota of a class at a time that the caller
+    /// gives, as [`force_at`](Self::force_at) does.
+    pub async fn force_at_as(&self, class: Class, key: &K, tokens: u64, now: Tick) -> u64 {
+        self.tier_of(class).force(key, tokens, Some(now)).await
     }
 
     /// Deletes the state of `key` in a class, as [`reset`](Self::reset) does. Other classes keep

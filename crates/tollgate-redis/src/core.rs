@@ -111,6 +111,22 @@ impl Core {
         }
     }
 
+    /// Charges tokens that are spent already, in the store or in the fallback, and returns how many
+    /// were charged.
+    pub(crate) async fn force(&self, request: Request<'_>, now: Option<Tick>) -> u64 {
+        match self.ask(request.text, Op::Force { tokens: request.cost }, now).await {
+            Ok(answer) => {
+                let charged = answer.decision.charged();
+                let _ = self.fallback.force(&request.name, charged);
+                charged
+            }
+            Err(_) => {
+                self.counters.count(Event::ByFallback);
+                self.fallback.force(&request.name, request.cost)
+            }
+        }
+    }
+
     pub(crate) fn fall_back(&self, request: Request<'_>) -> Decision {
         self.counters.count(Event::ByFallback);
         self.fallback.check(&request.name, request.cost, self.rule.capacity())

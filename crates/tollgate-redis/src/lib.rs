@@ -123,6 +123,7 @@ mod health;
 mod lease;
 mod limiter;
 mod name;
+mod reservation;
 mod scripts;
 mod stats;
 mod unsynced;
@@ -137,6 +138,7 @@ pub use fallback::WhenUnavailable;
 pub use health::Problem;
 pub use limiter::SharedLimiter;
 pub use name::StoreKey;
+pub use reservation::{SharedKey, SharedReservation, SharedReservations, reserve_all};
 pub use stats::{ClientStats, SharedStats};
 
 /// Compiles and runs the README's example.
