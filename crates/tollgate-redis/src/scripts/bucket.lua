@@ -66,7 +66,7 @@ if op == 'force' then
   if extra > 0 then write() end
 elseif op ~= 'refund' then
   local cost = tonumber(ARGV[8])
-  if cost <= burst and debt + cost * unit <= capacity then granted = 1 end
+  if cost == 0 or cost <= burst and debt + cost * unit <= capacity then granted = 1 end
   if op == 'check' and granted == 1 then
     local wanted, hold = tonumber(ARGV[9]), tonumber(ARGV[10])
     if wanted > 0 then
