@@ -85,8 +85,11 @@ impl Tier {
         now: Option<Tick>,
     ) {
         match (charge.source(), &self.mode) {
-            (Source::Remote, _) => {
+            (Source::Remote, mode) => {
                 let _ = self.core.ask(text, Op::Refund { charge, tokens }, now).await;
+                if let Mode::Lease(leases) = mode {
+                    leases.ask_again(&name);
+                }
             }
             (Source::Prepaid, Mode::Lease(leases)) => leases.refund(&name, charge, tokens),
             (Source::Prepaid, Mode::Unsynced(counts)) => counts.refund(name, charge, tokens),

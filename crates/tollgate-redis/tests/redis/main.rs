@@ -16,6 +16,7 @@ mod health;
 mod lease;
 mod load;
 mod refusals;
+mod reservations;
 mod selftest;
 mod shared;
 mod store;
