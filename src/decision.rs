@@ -183,6 +183,7 @@ impl Decision {
             | Figures::Held { remaining, .. }
             | Figures::Told { remaining, .. } => remaining,
             Figures::LateHeld { .. } | Figures::LateBucket { .. } => self.limit - self.charged(),
+            Figures::Permits { out, .. } => self.limit.saturating_sub(out),
             Figures::Bucket { full, grain, .. } => {
                 let empty = grain.at(self.at) + grain.of_tokens(self.limit);
                 grain.tokens_in(empty.saturating_sub(full))
@@ -195,8 +196,9 @@ impl Decision {
     /// - Allowed: `Some(Duration::ZERO)`.
     /// - Denied: `Some(wait)`. A retry exactly that long after the time of this check is allowed,
     ///   and one nanosecond earlier it is denied.
-    /// - `None` where no wait can be promised: the cost is above the capacity, the table is full
-    ///   and [`WhenFull::Deny`](crate::WhenFull::Deny) answered, or the wait would end after
+    /// - `None` where no wait can be promised: the cost is above the capacity, a permit
+    ///   [in flight](crate::InFlight) has to come back first, the table is full and
+    ///   [`WhenFull::Deny`](crate::WhenFull::Deny) answered, or the wait would end after
     ///   [`Tick::MAX`].
     ///
     /// ```
@@ -223,7 +225,8 @@ impl Decision {
     /// meanwhile.
     ///
     /// The figure is exact: one nanosecond earlier the key is not yet as good as new.
-    /// [`Duration::MAX`] if that is after [`Tick::MAX`]; zero when a policy answered.
+    /// [`Duration::MAX`] if that is after [`Tick::MAX`], or while permits
+    /// [in flight](crate::InFlight) are out; zero when a policy answered.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -241,6 +244,8 @@ impl Decision {
             }
             Figures::Held { until, .. } => until - self.at.as_nanos(),
             Figures::LateHeld { until, .. } => until - self.asked().as_nanos(),
+            Figures::Permits { out: 0, .. } => 0,
+            Figures::Permits { .. } => NEVER,
             Figures::Bucket { full, grain, .. } => grain.nanos_until(full, self.at).unwrap_or(NEVER),
             Figures::LateBucket { .. } if self.charged() == 0 => 0,
             Figures::LateBucket { grain, .. } => {
@@ -275,6 +280,7 @@ impl Decision {
             Figures::Known { .. }
             | Figures::Held { .. }
             | Figures::LateHeld { .. }
+            | Figures::Permits { .. }
             | Figures::Told { .. } => self.reset_after(),
         }
     }
@@ -331,6 +337,7 @@ impl Decision {
         let (full, grain, queue) = match self.figures {
             Figures::Known { wait, .. } | Figures::Told { wait, .. } => return wait,
             Figures::Held { .. } | Figures::LateHeld { .. } => return 0,
+            Figures::Permits { .. } => return if self.is_allowed() { 0 } else { NEVER },
             Figures::Bucket { full, grain, queue } => (full, grain, queue),
             Figures::LateBucket { grain, queue, .. } => (self.late_full(grain), grain, queue),
         };
@@ -372,6 +379,15 @@ impl Decision {
                 Tick::from_nanos(self.at.as_nanos() - late)
             }
             _ => self.at,
+        }
+    }
+
+    /// The permits of the key that are out after this decision; `None` for rates.
+    #[inline]
+    pub(crate) const fn permits_out(&self) -> Option<u64> {
+        match self.figures {
+            Figures::Permits { out, .. } => Some(out),
+            _ => None,
         }
     }
 
@@ -488,7 +504,13 @@ impl fmt::Display for Denied {
             (_, None) if self.0.source == Source::Policy => {
                 write!(f, "rate limiter has no place for a new key, or no answer from its store")
             }
-            (_, None) => write!(f, "rate limit exceeded: no retry passes before the end of time"),
+            (_, None) => match self.0.permits_out() {
+                Some(out) => write!(
+                    f,
+                    "too many in flight: {out} of {limit} permits are out; no time is known when one comes back"
+                ),
+                None => write!(f, "rate limit exceeded: no retry passes before the end of time"),
+            },
         }
     }
 }

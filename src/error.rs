@@ -198,6 +198,14 @@ pub enum ConfigError {
         /// The bytes that were asked for.
         bytes: u64,
     },
+    /// The most permits of a key that may be in flight at once is out of range.
+    #[error("{limit} in flight is out of range; allowed: 1 to {most}")]
+    InFlightOutOfRange {
+        /// The limit that was refused.
+        limit: u64,
+        /// The largest allowed.
+        most: u64,
+    },
     /// The debt is more than fits into the word of a key beside the capacity.
     #[error(
         "max_debt {debt} does not fit beside the capacity; allowed: 0 to {most}; choose a smaller debt, or \

@@ -39,6 +39,7 @@
 //! - [`ClassLimiter`]: quotas for classes of callers, such as free and paid plans.
 //! - [`check_all`]: several limits for one request, which charges all of them or none.
 //! - [`Reservation`]: a cost that is known when the work is done.
+//! - [`InFlight`]: at most so many requests of a key at once, each with a [`Permit`].
 //! - [`Metrics`]: counts of decisions, as text for Prometheus and as events.
 //! - [`Clock`]: the source of the time.
 //! - [`design`]: what is promised, which tests check it, why it holds, and what was not verified.
@@ -127,9 +128,9 @@ pub use error::ConfigError;
 pub use exact::ModelLog;
 pub use limiter::{
     Accepts, Builder, Charge, Chargeable, Class, ClassBuilder, ClassLimiter, ClassSettings, DeniedBy,
-    ExactKeys, Fingerprints, FoldHash, KeyHash, KeyLimiter, KeyState, Keys, Limiter, Pinned, PinnedAt,
-    Reservation, Reservations, Settlement, SingleLimiter, SipHash, Stats, Store, ToKey, check_all,
-    reserve_all,
+    ExactKeys, Fingerprints, FoldHash, InFlight, InFlightBuilder, KeyHash, KeyLimiter, KeyState, Keys,
+    Limiter, Permit, Pinned, PinnedAt, Reservation, Reservations, Settlement, SingleLimiter, SipHash, Stats,
+    Store, ToKey, check_all, reserve_all,
 };
 #[cfg(not(tollgate_loom))]
 pub use limiter::{Sweepable, Sweeper};

@@ -29,7 +29,8 @@
 //! |---|---|---|
 //! | the class of a caller | not in the word: each class is a limiter (`limiter/classes.rs`) | it chooses the rule, so it has to be known before the word is read |
 //! | debt below empty | in the value, in the field that is there | it is decided by, paid back as time passes, and over when the word is idle |
-//! | permits in flight | a rule of their own, whose word is a count; beside a rate, by `check_all` | a permit comes back by an event: no time makes its word idle, so it may not share one that time does |
+//! | permits in flight | a rule of their own (`rule/permits.rs`), whose word is a count; beside a rate, by `check_all` | a permit comes back by an event: no time makes its word idle, so it may not share one that time does |
+//! | the permits that a reset has made void | in that word, as its generation | the number of the limiter would void the permits of all keys, and no time brings those back |
 //! | leases between cores | what is out: a line for each key and core, beside the store. In the word: one mark, that the key has leases | a lease is charged in full when it is taken, so the word stays right; but a charge has to know that the burst is smaller by what may be out |
 //! | the mark of `clear` and `reset` | not in the word: one number for each limiter, and in each decision (`limiter/resets.rs`) | most words have no room for it: a number of 32 bits would leave a window 31 for its count and time |
 //!
@@ -66,6 +67,7 @@ mod contract;
 mod fixed_window;
 mod gcra;
 mod leaky_bucket;
+mod permits;
 mod sliding_window;
 mod token_bucket;
 mod windows;
@@ -75,6 +77,7 @@ pub use contract::Rule;
 pub use fixed_window::FixedWindow;
 pub(crate) use gcra::Gcra;
 pub use leaky_bucket::LeakyBucket;
+pub use permits::Permits;
 pub use sliding_window::SlidingWindow;
 pub use token_bucket::TokenBucket;
 pub use word::Word;
@@ -173,6 +176,8 @@ pub enum AnyRule {
     FixedWindow(FixedWindow),
     /// The rule of [`Algorithm::SlidingWindow`].
     SlidingWindow(SlidingWindow),
+    /// The rule of [`InFlight`](crate::InFlight), which is no algorithm of a rate.
+    Permits(Permits),
 }
 
 /// Makes a call on the rule that an `AnyRule` holds.
@@ -183,6 +188,7 @@ macro_rules! dispatch {
             AnyRule::LeakyBucket($rule) => $call,
             AnyRule::FixedWindow($rule) => $call,
             AnyRule::SlidingWindow($rule) => $call,
+            AnyRule::Permits($rule) => $call,
         }
     };
 }
@@ -223,7 +229,7 @@ impl AnyRule {
     /// | token bucket, leaky bucket, leaky queue | refills like all missing tokens, before others |
     /// | fixed window | ends with its window: the next one begins with its full limit |
     /// | sliding window | weighs less and less until the end of the next window |
-    /// | sliding log | none: its builder refuses one |
+    /// | sliding log, permits in flight | none: a debt above 0 is refused |
     ///
     /// An interval may then hold as many tokens more than the rule's bound says: as many more for
     /// each window that it touches, or once for a bucket.
@@ -253,17 +259,19 @@ impl AnyRule {
             Self::LeakyBucket(LeakyBucket(gcra)) => Self::LeakyBucket(LeakyBucket(gcra.max_debt(tokens)?)),
             Self::FixedWindow(rule) => Self::FixedWindow(rule.max_debt(tokens)?),
             Self::SlidingWindow(rule) => Self::SlidingWindow(rule.max_debt(tokens)?),
+            Self::Permits(rule) if tokens == 0 => Self::Permits(rule),
+            Self::Permits(_) => return Err(ConfigError::DebtTooLarge { debt: tokens, most: 0 }),
         })
     }
 }
 
 impl AnyRule {
-    /// The [`Gcra`] of a token bucket or a leaky bucket. `None` for windows.
+    /// The [`Gcra`] of a token bucket or a leaky bucket. `None` for other rules.
     #[inline(always)]
     pub(crate) fn as_gcra(&self) -> Option<Gcra> {
         match self {
             Self::TokenBucket(TokenBucket(gcra)) | Self::LeakyBucket(LeakyBucket(gcra)) => Some(*gcra),
-            Self::FixedWindow(_) | Self::SlidingWindow(_) => None,
+            Self::FixedWindow(_) | Self::SlidingWindow(_) | Self::Permits(_) => None,
         }
     }
 
@@ -276,6 +284,7 @@ impl AnyRule {
             }
             Self::FixedWindow(rule) => rule.idle_from(word),
             Self::SlidingWindow(rule) => rule.idle_from(word),
+            Self::Permits(_) => Permits::idle_from(word),
         }
     }
 
@@ -303,6 +312,7 @@ impl AnyRule {
             (Self::LeakyBucket(rule), Self::LeakyBucket(before)) => rule.0.adopt(&before.0, word, now),
             (Self::FixedWindow(rule), Self::FixedWindow(before)) => rule.adopt(before, word, now),
             (Self::SlidingWindow(rule), Self::SlidingWindow(before)) => rule.adopt(before, word, now),
+            (Self::Permits(_), Self::Permits(_)) => Permits::adopt(word, now),
             _ => unreachable!("all rules of a limiter are of one algorithm"),
         }
     }

@@ -66,6 +66,7 @@ impl State<'_> {
             AnyRule::LeakyBucket(rule) => charge_by(rule, word, now, cost),
             AnyRule::FixedWindow(rule) => charge_by(rule, word, now, cost),
             AnyRule::SlidingWindow(rule) => charge_by(rule, word, now, cost),
+            AnyRule::Permits(rule) => charge_by(rule, word, now, cost),
         }
     }
 

@@ -68,6 +68,13 @@ pub(crate) enum Figures {
     /// As `Bucket`, for a key that was forgotten, or never seen, and is charged `late` nanoseconds
     /// after its request's time. Its bucket was full.
     LateBucket { late: u64, grain: Grain, queue: bool },
+    /// Permits of a key, which come back when their holders end.
+    Permits {
+        /// How many are out after this decision.
+        out: u64,
+        /// The generation of the word, to which the permits of this charge come back.
+        generation: u64,
+    },
     /// The figures of a [`DecisionParts`].
     Told {
         remaining: u64,

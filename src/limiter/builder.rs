@@ -169,6 +169,6 @@ impl<L> Builder<L> {
             WindowAlign::UnixEpoch => self.clock.origin_since_epoch(),
             WindowAlign::TickZero => Duration::ZERO,
         };
-        Method::new(algorithm, phase, self.max_debt)
+        Method::Rate { algorithm, phase, debt: self.max_debt }
     }
 }

@@ -81,41 +81,30 @@ impl Chargeable for SingleLimiter {
     }
 }
 
-impl<C: Chargeable + ?Sized> Chargeable for &C {
-    fn check_n(&self, cost: u64) -> Decision {
-        (**self).check_n(cost)
-    }
+/// Passes all calls on to what a pointer points to.
+macro_rules! charge_by_pointer {
+    ($($pointer:ty),*) => {$(
+        impl<C: Chargeable + ?Sized> Chargeable for $pointer {
+            fn check_n(&self, cost: u64) -> Decision {
+                (**self).check_n(cost)
+            }
 
-    fn peek_n(&self, cost: u64) -> Decision {
-        (**self).peek_n(cost)
-    }
+            fn peek_n(&self, cost: u64) -> Decision {
+                (**self).peek_n(cost)
+            }
 
-    fn refund_n(&self, charge: &Decision, tokens: u64) {
-        (**self).refund_n(charge, tokens);
-    }
+            fn refund_n(&self, charge: &Decision, tokens: u64) {
+                (**self).refund_n(charge, tokens);
+            }
 
-    fn force_n(&self, tokens: u64) -> u64 {
-        (**self).force_n(tokens)
-    }
+            fn force_n(&self, tokens: u64) -> u64 {
+                (**self).force_n(tokens)
+            }
+        }
+    )*};
 }
 
-impl<C: Chargeable + ?Sized> Chargeable for Arc<C> {
-    fn check_n(&self, cost: u64) -> Decision {
-        (**self).check_n(cost)
-    }
-
-    fn peek_n(&self, cost: u64) -> Decision {
-        (**self).peek_n(cost)
-    }
-
-    fn refund_n(&self, charge: &Decision, tokens: u64) {
-        (**self).refund_n(charge, tokens);
-    }
-
-    fn force_n(&self, tokens: u64) -> u64 {
-        (**self).force_n(tokens)
-    }
-}
+charge_by_pointer!(&C, Arc<C>, Box<C>);
 
 /// A limiter for one of its keys, made by [`Limiter::for_key`] or [`Limiter::for_owned_key`].
 ///

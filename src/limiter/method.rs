@@ -5,37 +5,41 @@ use crate::error::ConfigError;
 use crate::exact::ExactRule;
 use crate::log::SlidingLog;
 use crate::quota::{Enforced, Quota};
-use crate::rule::AnyRule;
+use crate::rule::{AnyRule, Permits};
 use std::time::Duration;
 
-/// The way in which a limiter enforces quotas: the algorithm, how long after a boundary of its
-/// windows tick 0 lies, and the debt that it allows.
+/// The way in which a limiter enforces quotas.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Method {
-    algorithm: Algorithm,
-    phase: Duration,
-    /// How far a forced charge may go beyond the capacity, in tokens.
-    debt: u64,
+pub(super) enum Method {
+    /// As a rate.
+    Rate {
+        algorithm: Algorithm,
+        /// How long after a boundary of its windows tick 0 lies.
+        phase: Duration,
+        /// How far a forced charge may go beyond the capacity, in tokens.
+        debt: u64,
+    },
+    /// As a number of permits in flight: the quota's tokens, whatever its period.
+    InFlight,
 }
 
 impl Method {
-    pub(super) fn new(algorithm: Algorithm, phase: Duration, debt: u64) -> Self {
-        Self { algorithm, phase, debt }
-    }
-
     /// The rule of a quota, for a state that is one word.
     pub(super) fn packed(self, quota: Quota) -> Result<Enforced<AnyRule>, ConfigError> {
-        let rule = AnyRule::new(self.algorithm, quota, self.phase)?.max_debt(self.debt)?;
+        let rule = match self {
+            Self::Rate { algorithm, phase, debt } => AnyRule::new(algorithm, quota, phase)?.max_debt(debt)?,
+            Self::InFlight => AnyRule::Permits(Permits::new(quota.tokens())?),
+        };
         Ok(Enforced { rule, quota })
     }
 
     /// The rule of a quota, for a state of any kind.
     pub(super) fn any(self, quota: Quota) -> Result<Enforced<ExactRule>, ConfigError> {
-        let rule = match self.algorithm {
-            Algorithm::SlidingLog if self.debt > 0 => {
-                return Err(ConfigError::DebtUnsupported { algorithm: self.algorithm, debt: self.debt });
+        let rule = match self {
+            Self::Rate { algorithm: Algorithm::SlidingLog, debt, .. } if debt > 0 => {
+                return Err(ConfigError::DebtUnsupported { algorithm: Algorithm::SlidingLog, debt });
             }
-            Algorithm::SlidingLog => ExactRule::Log(SlidingLog::new(quota)?),
+            Self::Rate { algorithm: Algorithm::SlidingLog, .. } => ExactRule::Log(SlidingLog::new(quota)?),
             _ => ExactRule::Packed(self.packed(quota)?.rule),
         };
         Ok(Enforced { rule, quota })

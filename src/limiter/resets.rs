@@ -8,7 +8,8 @@
 //!
 //! Why not a number for each key? It would have to be in the key's word, or beside it. With one
 //! number, the reset of one key also voids the refunds of earlier charges of other keys. Why not a
-//! time? Callers pass times of their own, which stand still or go back.
+//! time? Callers pass times of their own, which stand still or go back. Permits in flight do have a
+//! number in each word (see `rule/permits.rs`): what is void by mistake comes back by no time.
 //!
 //! The first number is random, so the decisions of other limiters give back nothing either, except
 //! one in four billion.
@@ -73,9 +74,10 @@ impl Resets {
         Stamp(number as u32)
     }
 
-    /// Whether no reset came after this charge, as far as this thread can see.
+    /// Whether no reset came after this charge, as far as this thread can see. The rule of permits
+    /// in flight tells it by the key's own word.
     pub(super) fn are_before(&self, charge: &Decision) -> bool {
-        self.stamp().0 == charge.stamp.0
+        self.stamp().0 == charge.stamp.0 || charge.permits_out().is_some()
     }
 
     /// Runs `reset`, and raises the number before and after it.

@@ -6,6 +6,7 @@
 //! closed forms of the fast rules is repeated here.
 
 pub mod history;
+pub mod permits;
 
 use tollgate::{Algorithm, Quota};
 

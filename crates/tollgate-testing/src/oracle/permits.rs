@@ -1,0 +1,50 @@
+//! Permits in flight, as a list of those that are out.
+
+use std::collections::BTreeMap;
+
+/// An exact limit on the permits of each key that are out at once.
+#[derive(Clone, Debug)]
+pub struct Permits {
+    pub limit: u64,
+    /// The places of each permit that is out, by its key and its number.
+    out: BTreeMap<(u64, u64), u64>,
+    taken: u64,
+}
+
+impl Permits {
+    pub const fn new(limit: u64) -> Self {
+        Self { limit, out: BTreeMap::new(), taken: 0 }
+    }
+
+    pub fn out(&self, key: u64) -> u64 {
+        self.out.range((key, 0)..=(key, u64::MAX)).map(|(_, places)| places).sum()
+    }
+
+    pub fn fits(&self, key: u64, places: u64) -> bool {
+        self.out(key) + places <= self.limit
+    }
+
+    /// Takes a permit, whose number is returned.
+    pub fn take(&mut self, key: u64, places: u64) -> u64 {
+        self.taken += 1;
+        self.out.insert((key, self.taken), places);
+        self.taken
+    }
+
+    /// A permit comes back. Nothing happens if it is void.
+    pub fn give_back(&mut self, key: u64, number: u64) {
+        self.out.remove(&(key, number));
+    }
+
+    /// Makes the permits of the keys that `is_one` names void.
+    pub fn reset(&mut self, is_one: impl Fn(u64) -> bool) {
+        self.out.retain(|&(key, _), _| !is_one(key));
+    }
+
+    /// How many keys have a permit out.
+    pub fn keys(&self) -> usize {
+        let mut keys: Vec<u64> = self.out.keys().map(|&(key, _)| key).collect();
+        keys.dedup();
+        keys.len()
+    }
+}

@@ -1,0 +1,196 @@
+//! The guard of permits in flight: what it holds comes back when it is dropped.
+//!
+//! # State
+//!
+//! One number: 0 if the guard holds nothing, or else
+//!
+//! | bits | meaning |
+//! |---|---|
+//! | 21 to 63 | the generation that the places come back to (see `rule/permits.rs`) |
+//! | 1 to 20 | how many places |
+//! | 0 | whether they come back to the state that keys without a slot share |
+//!
+//! # Invariants
+//!
+//! 1. The number is what the limit has charged and not got back. Who takes something off it gives
+//!    that back. So each place comes back once.
+//! 2. A guard holds one charge at most: while it does, it is refused another.
+//!
+//! # Orderings
+//!
+//! All are relaxed: the number publishes nothing, and its own order of changes is enough.
+
+use super::chargeable::Chargeable;
+use crate::decision::{Decision, Figures, Outcome, Source, Stamp};
+use crate::sync::{Atomic, Ordering::Relaxed};
+use crate::time::Tick;
+use std::fmt;
+
+/// A place among the requests of a key that are in flight at once, held until it is dropped.
+///
+/// Made by [`InFlight::acquire`](crate::InFlight::acquire), which borrows, and
+/// [`acquire_owned`](crate::InFlight::acquire_owned), for a task or a response body that outlives
+/// the caller; and by [`for_key`](crate::InFlight::for_key), for
+/// [`check_all`](crate::check_all), which takes the permit together with other limits.
+///
+/// A permit that is never dropped ([`std::mem::forget`], a task that hangs) keeps its place until
+/// its key is [reset](crate::InFlight::reset): nothing else knows of it.
+#[must_use = "a permit that is dropped at once gives its place back"]
+pub struct Permit<C: Chargeable> {
+    limit: C,
+    held: Atomic<u64>,
+}
+
+/// What a guard holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Held {
+    places: u64,
+    generation: u64,
+    is_shared: bool,
+}
+
+impl Held {
+    /// What a charge has taken; `None` if that is nothing.
+    fn of(charge: &Decision) -> Option<Self> {
+        let (Figures::Permits { generation, .. }, places @ 1..) = (charge.figures, charge.charged()) else {
+            return None;
+        };
+        Some(Self { places, generation, is_shared: charge.source == Source::Overflow })
+    }
+
+    fn unpack(held: u64) -> Option<Self> {
+        let is_shared = held & 1 != 0;
+        (held != 0).then_some(Self { places: held >> 1 & 0xf_ffff, generation: held >> 21, is_shared })
+    }
+
+    fn pack(this: Option<Self>) -> u64 {
+        this.map_or(0, |it| it.generation << 21 | it.places << 1 | u64::from(it.is_shared))
+    }
+
+    /// The charge, for a refund.
+    fn charge(self) -> Decision {
+        let Self { places: cost, generation, is_shared } = self;
+        let figures = Figures::Permits { out: cost, generation };
+        let source = if is_shared { Source::Overflow } else { Source::Key };
+        let (outcome, stamp) = (Outcome::Allowed, Stamp::NONE);
+        Decision { cost, limit: cost, at: Tick::ZERO, figures, outcome, source, stamp }
+    }
+}
+
+impl<C: Chargeable> Permit<C> {
+    /// A permit that is not taken yet.
+    pub(super) fn of(limit: C) -> Self {
+        Self { limit, held: Atomic::new(0) }
+    }
+
+    fn held(&self) -> Option<Held> {
+        // ORDERING: relaxed, see the page.
+        Held::unpack(self.held.load(Relaxed))
+    }
+
+    /// How many places this permit holds: 0 before it is taken, and where
+    /// [`WhenFull::Allow`](crate::WhenFull::Allow) has admitted the request.
+    ///
+    /// ```
+    /// # use tollgate::InFlight;
+    /// let downloads: InFlight<str> = InFlight::builder(3).build()?;
+    /// let permit = downloads.acquire_n("alice", 2).unwrap();
+    /// assert_eq!(permit.places(), 2);
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn places(&self) -> u64 {
+        self.held().map_or(0, |held| held.places)
+    }
+
+    /// Gives the places back: the same as dropping the permit.
+    ///
+    /// # Progress
+    ///
+    /// Lock-free. No allocation.
+    ///
+    /// ```
+    /// # use tollgate::InFlight;
+    /// let downloads: InFlight<str> = InFlight::builder(3).build()?;
+    /// downloads.acquire("alice").unwrap().release();
+    /// assert_eq!(downloads.in_flight("alice"), 0);
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn release(self) {}
+
+    /// The refusal of a charge beside the one that is held.
+    fn refusal(&self, cost: u64) -> Option<Decision> {
+        let held = self.held().filter(|_| cost > 0)?.charge();
+        Some(Decision { cost, outcome: Outcome::Denied, ..held })
+    }
+
+    /// Gives back at most `places` of what is held.
+    fn give_back(&self, places: u64) {
+        let rest = |held: u64| {
+            let held = Held::unpack(held)?;
+            let rest = held.places.saturating_sub(places);
+            Some(Held::pack((rest > 0).then_some(Held { places: rest, ..held })))
+        };
+        // ORDERING: relaxed twice, see the page.
+        if let Some(held) = self.held.fetch_update(Relaxed, Relaxed, rest).ok().and_then(Held::unpack) {
+            self.limit.refund_n(&held.charge(), places);
+        }
+    }
+}
+
+/// For [`check_all`](crate::check_all) and [`reserve_all`](crate::reserve_all): a charge takes the
+/// permit, which then holds it. While it holds one, it is refused another.
+impl<C: Chargeable> Chargeable for Permit<C> {
+    fn check_n(&self, cost: u64) -> Decision {
+        if let Some(refusal) = self.refusal(cost) {
+            return refusal;
+        }
+        let answer = self.limit.check_n(cost);
+        let taken = Held::of(&answer);
+        // ORDERING: relaxed twice, see the page.
+        if taken.is_some() && self.held.compare_exchange(0, Held::pack(taken), Relaxed, Relaxed).is_err() {
+            // Another thread took this permit meanwhile.
+            self.limit.refund(&answer);
+            return Decision { outcome: Outcome::Denied, ..answer };
+        }
+        answer
+    }
+
+    fn peek_n(&self, cost: u64) -> Decision {
+        self.refusal(cost).unwrap_or_else(|| self.limit.peek_n(cost))
+    }
+
+    /// Gives back what the permit holds, or `tokens` of it. It knows what it holds, so the first
+    /// argument is not needed.
+    fn refund_n(&self, _charge: &Decision, tokens: u64) {
+        self.give_back(tokens);
+    }
+}
+
+impl<C: Chargeable> Drop for Permit<C> {
+    #[inline]
+    fn drop(&mut self) {
+        self.give_back(u64::MAX);
+    }
+}
+
+impl<C: Chargeable> fmt::Debug for Permit<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Permit").field("places", &self.places()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_fields_fill_the_number_and_overlap_nowhere() {
+        let most = Held { places: 1_000_000, generation: (1 << 43) - 1, is_shared: true };
+        let least = Held { places: 1, generation: 1, is_shared: false };
+        for held in [most, least, Held { generation: 1, ..most }, Held { generation: 1 << 42, ..least }] {
+            assert_eq!(Held::unpack(Held::pack(Some(held))), Some(held));
+            assert_eq!(Held::of(&held.charge()), Some(held));
+        }
+        assert_eq!(Held::unpack(Held::pack(None)), None);
+    }
+}

@@ -1,0 +1,229 @@
+//! Permits in flight: a count of what is out, which events change and time does not.
+//!
+//! A permit comes back when its holder ends. So a word with permits out is idle at no time, and a
+//! refusal knows no time at which a retry passes.
+//!
+//! # State
+//!
+//! | bits | meaning |
+//! |---|---|
+//! | 20 to 62 | the generation, from 1 |
+//! | 0 to 19 | how many permits of this generation are out |
+//!
+//! A reset takes no permit from its holder. It begins the next generation, with no permit out, and
+//! a permit that comes back to a later generation than its own changes nothing.
+//!
+//! A key that is forgotten and comes again must not get a generation that it had before. So
+//! generations follow the time, in steps of 2^20 ns (about a millisecond): a fresh word begins with
+//! the step of its first permit, and a word without permits is idle from the step of its generation
+//! on. A store charges a key that it has forgotten at no time before that, whatever the clock does
+//! (see `forgetting`). Several resets within a step run ahead of the time; that only delays the
+//! moment from which the key is idle.
+
+use super::contract::{Rule, Sealed, outcome};
+use super::word::Word;
+use crate::decision::{Decision, Figures, Outcome, Source, Stamp};
+use crate::error::ConfigError;
+use crate::time::Tick;
+
+/// The most permits of a key.
+const MOST: u64 = 1_000_000;
+
+const OUT_BITS: u32 = 20;
+const LAST_GENERATION: u64 = (1 << (Word::VALUE_BITS - OUT_BITS)) - 1;
+
+/// A generation begins with a step of 2^20 ns of the time.
+const STEP_BITS: u32 = 20;
+
+const _: () = assert!(MOST < 1 << OUT_BITS);
+// More than half of all generations are left for resets that run ahead of the time.
+const _: () = assert!((Tick::MAX.as_nanos() >> STEP_BITS) < LAST_GENERATION / 2);
+
+/// The rule of [`InFlight`](crate::InFlight): at most so many permits are out at once.
+///
+/// A charge takes permits, and a refund of the charge brings them back; nothing else does, but a
+/// reset. Of the time the rule makes no use for its decisions.
+///
+/// # Bound
+///
+/// Of the permits that were taken since the last reset, at most the limit are out at any moment.
+///
+/// ```
+/// use tollgate::rule::{Permits, Rule, Word};
+/// use tollgate::Tick;
+///
+/// let rule = Permits::new(2)?;
+/// let (word, charge) = rule.decide(Word::FRESH, Tick::ZERO, 2);
+/// assert!(charge.is_allowed());
+/// let denied = rule.decide(word, Tick::MAX, 1).1;
+/// assert_eq!((denied.is_allowed(), denied.retry_after()), (false, None));
+/// let word = rule.refund(word, Tick::ZERO, &charge, 1);
+/// assert_eq!(rule.decide(word, Tick::ZERO, 1).1.remaining(), 0);
+/// # Ok::<(), tollgate::ConfigError>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Permits {
+    limit: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Fields {
+    generation: u64,
+    out: u64,
+}
+
+impl Permits {
+    /// Makes the rule for a limit of 1 to 1,000,000 permits.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError::InFlightOutOfRange`] for any other limit.
+    ///
+    /// ```
+    /// # use tollgate::rule::Permits;
+    /// assert!(Permits::new(0).unwrap_err().to_string().starts_with("0 in flight is out of range"));
+    /// ```
+    pub const fn new(limit: u64) -> Result<Self, ConfigError> {
+        match limit {
+            1..=MOST => Ok(Self { limit }),
+            _ => Err(ConfigError::InFlightOutOfRange { limit, most: MOST }),
+        }
+    }
+
+    /// The fields of a word, which for a fresh one begin at `now`.
+    #[inline]
+    fn unpack(word: Word, now: Tick) -> Fields {
+        if word.is_fresh() {
+            return Fields { generation: (now.as_nanos() >> STEP_BITS) + 1, out: 0 };
+        }
+        Fields { generation: word.value() >> OUT_BITS, out: word.value() & ((1 << OUT_BITS) - 1) }
+    }
+
+    #[inline]
+    fn pack(Fields { generation, out }: Fields) -> Word {
+        Word::of(generation << OUT_BITS | out)
+    }
+
+    #[inline]
+    fn free(self, fields: Fields) -> u64 {
+        self.limit.saturating_sub(fields.out)
+    }
+
+    /// Implements [`AnyRule::adopt`](super::AnyRule). What is out stays out, also where the limit
+    /// is less now.
+    pub(super) fn adopt(word: Word, now: Tick) -> Word {
+        Self::pack(Self::unpack(word, now))
+    }
+
+    /// Implements [`AnyRule::idle_from`](super::AnyRule).
+    pub(super) fn idle_from(word: Word) -> Option<Tick> {
+        let Fields { generation, out } = Self::unpack(word, Tick::ZERO);
+        let from = (generation - 1) << STEP_BITS;
+        (out == 0 && from <= Tick::MAX.as_nanos()).then(|| Tick::from_nanos(from))
+    }
+}
+
+impl Sealed for Permits {}
+
+impl Rule for Permits {
+    #[inline]
+    fn next(&self, word: Word, now: Tick, cost: u64) -> Word {
+        let fields = Self::unpack(word, now);
+        let charged = cost > 0 && cost <= self.free(fields);
+        if charged { Self::pack(Fields { out: fields.out + cost, ..fields }) } else { word }
+    }
+
+    #[inline(never)]
+    fn answer(&self, word: Word, now: Tick, cost: u64) -> Decision {
+        let Self { limit } = *self;
+        let fields = Self::unpack(word, now);
+        let outcome = outcome(cost, limit, cost <= self.free(fields));
+        let taken = if outcome == Outcome::Allowed { cost } else { 0 };
+        let figures = Figures::Permits { out: fields.out + taken, generation: fields.generation };
+        let (source, stamp) = (Source::Key, Stamp::NONE);
+        Decision { cost, limit, at: now, figures, outcome, source, stamp }
+    }
+
+    #[inline]
+    fn force(&self, word: Word, now: Tick, tokens: u64) -> (Word, u64) {
+        let charged = tokens.min(self.free(Self::unpack(word, now)));
+        (self.next(word, now, charged), charged)
+    }
+
+    #[inline]
+    fn refund(&self, word: Word, now: Tick, charge: &Decision, tokens: u64) -> Word {
+        let fields = Self::unpack(word, now);
+        match charge.figures {
+            Figures::Permits { generation, .. } if generation == fields.generation && !word.is_fresh() => {
+                let back = tokens.min(charge.charged());
+                Self::pack(Fields { out: fields.out.saturating_sub(back), ..fields })
+            }
+            _ => word,
+        }
+    }
+
+    #[inline]
+    fn reset(&self, word: Word) -> Word {
+        let Fields { generation, out } = Self::unpack(word, Tick::ZERO);
+        // Without a permit out, nobody can bring one back.
+        if word.is_fresh() || out == 0 {
+            return word;
+        }
+        Self::pack(Fields { generation: (generation + 1).min(LAST_GENERATION), out: 0 })
+    }
+
+    #[inline]
+    fn is_idle(&self, word: Word, now: Tick) -> bool {
+        word.is_fresh() || Self::idle_from(word).is_some_and(|from| from <= now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_fields_fill_the_word_and_overlap_nowhere() {
+        let last = Fields { generation: LAST_GENERATION, out: MOST };
+        let first = Permits::unpack(Word::FRESH, Tick::ZERO);
+        for fields in [last, first, Fields { out: 1, ..first }, Fields { out: 0, ..last }] {
+            assert_eq!(Permits::unpack(Permits::pack(fields), Tick::MAX), fields);
+        }
+        assert_eq!(first, Fields { generation: 1, out: 0 });
+    }
+
+    /// A key that comes again after it was forgotten has none of its earlier generations.
+    #[test]
+    fn a_key_is_idle_from_its_generation_on() {
+        let rule = Permits::new(3).unwrap();
+        for nanos in [0, 1, (1 << STEP_BITS) - 1, 1 << STEP_BITS, Tick::MAX.as_nanos()] {
+            let now = Tick::from_nanos(nanos);
+            let (mut word, _) = rule.decide(Word::FRESH, now, 2);
+            assert_eq!(Permits::idle_from(word), None);
+            for reset in 1..3 {
+                word = rule.reset(word);
+                assert_eq!(rule.reset(word), word, "nothing is out");
+                let then = ((nanos >> STEP_BITS) + reset) << STEP_BITS;
+                let Some(from) = Permits::idle_from(word) else {
+                    assert!(then > Tick::MAX.as_nanos());
+                    assert!(!rule.is_idle(word, Tick::MAX));
+                    break;
+                };
+                assert_eq!(from.as_nanos(), then);
+                assert!(rule.is_idle(word, from));
+                assert!(!rule.is_idle(word, Tick::from_nanos(then - 1)));
+                let anew = Permits::unpack(Word::FRESH, from);
+                assert_eq!(anew, Permits::unpack(word, now));
+                word = rule.next(word, now, 1);
+            }
+        }
+    }
+
+    #[test]
+    fn the_last_generation_is_followed_by_none() {
+        let rule = Permits::new(3).unwrap();
+        let last = Permits::pack(Fields { generation: LAST_GENERATION, out: 3 });
+        assert_eq!(Permits::unpack(rule.reset(last), Tick::ZERO).generation, LAST_GENERATION);
+        assert_eq!(Permits::idle_from(rule.reset(last)), None);
+    }
+}
