@@ -88,11 +88,7 @@ impl Core {
     }
 
     pub(crate) fn count(&self, failure: &Failure) {
-        self.counters.count(match failure {
-            Failure::Unknown => Event::Unknown,
-            Failure::Server(_) => Event::StoreError,
-            Failure::Unavailable => Event::Unavailable,
-        });
+        self.counters.count(Event::of(failure));
     }
 
     /// Checks with the store, or with the fallback if the store does not answer.

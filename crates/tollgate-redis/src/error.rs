@@ -59,6 +59,16 @@ pub enum BuildError {
         /// The longest allowed.
         most: Duration,
     },
+    /// The lifetime of permits is out of range.
+    #[error("invalid lifetime {lifetime:?} of permits: expected {least:?} to {most:?}")]
+    Lifetime {
+        /// The lifetime that was refused.
+        lifetime: Duration,
+        /// The shortest allowed: several deadlines.
+        least: Duration,
+        /// The longest allowed.
+        most: Duration,
+    },
     /// How long an attempt to connect may take is out of range.
     #[error("invalid connection timeout {timeout:?}: expected {least:?} to {most:?}")]
     ConnectionTimeout {

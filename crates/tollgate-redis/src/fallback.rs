@@ -148,7 +148,7 @@ fn part(quota: Quota, share: f64) -> Quota {
 }
 
 /// Returns a share of some tokens, rounded up, and at least one.
-fn portion(tokens: u64, share: f64) -> u64 {
+pub(crate) fn portion(tokens: u64, share: f64) -> u64 {
     // Above 2^53 the share of a number is not exact; the error is negligible.
     #[allow(clippy::cast_possible_truncation, clippy::cast_precision_loss, clippy::cast_sign_loss)]
     let part = (tokens as f64 * share).ceil() as u64;

@@ -13,6 +13,7 @@ mod clocks;
 mod cluster;
 mod deadline;
 mod health;
+mod in_flight;
 mod lease;
 mod load;
 mod refusals;
