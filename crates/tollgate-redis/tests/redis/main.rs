@@ -21,6 +21,7 @@ mod reservations;
 mod selftest;
 mod shared;
 mod store;
+mod tiers;
 mod topologies;
 mod unknown;
 mod unsynced;
