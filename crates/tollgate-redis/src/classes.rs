@@ -15,8 +15,11 @@ use tollgate::{Decision, Quota, Tick};
 /// classes, also at the same time, admit what both quotas allow and no more. So choose the class by
 /// what your service knows of the caller, and not by what the request says.
 ///
-/// Machines share a class by its name. Where they have different quotas for it, each judges by its
-/// own, as with the limit's own quota; what was taken stays taken.
+/// Machines share a class by its name. Where they have different quotas for it, for instance while
+/// a new version is rolled out, each judges by its own, as with the limit's own quota, and counts
+/// what all have taken: one with the smaller quota denies first. Leases and unsynchronized counts
+/// do so, too, but for this: with [`max_unsynced`](crate::SharedBuilder::max_unsynced), machines
+/// whose *periods* differ do not count each other, and admit what each of the quotas allows.
 ///
 /// A `Class` belongs to the limiter that returned it. A limiter with fewer classes takes the class
 /// of another limiter for the default class.
