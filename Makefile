@@ -196,12 +196,14 @@ bench: benches = $(addprefix --bench ,$(BENCHES))
 bench:
 	$(CARGO) bench --locked --workspace --exclude tollgate-testing $(benches)
 
-# It starts an upstream and proxies on free ports, and stops them.
+# It starts a server and proxies on free ports, and stops them.
 #: make bench-proxy
-#:                 wrk on tollgate proxy with and without limits (three minutes; installs wrk;
+#:                 processor time of a request through tollgate proxy, nginx, HAProxy and Envoy,
+#:                 with and without limits (six minutes; installs wrk and these three;
 #:                 PROXY_BENCH="--rounds 3 --seconds 2")
 bench-proxy: run = $(CARGO) bench --locked -p tollgate-cli --bench proxy -- $(PROXY_BENCH)
 bench-proxy:
+	@$(SCRIPT)/proxies.sh
 	@if $(NEEDS_WRK); then $(run); else test -z "$$CI"; fi
 
 # It starts a server on a free port, and stops it.

@@ -1,6 +1,7 @@
 //! Forwarding to the upstream and back: what is passed on, changed and removed.
 
 pub(crate) mod download;
+mod fields;
 pub(crate) mod forward;
 pub mod head;
 pub mod hop;

@@ -156,9 +156,9 @@ impl Key {
     ///
     /// ```
     /// # use tollgate_http::Key;
-    /// assert_eq!(Key::new("api", ["secret"]).limit(), "api");
+    /// assert_eq!(Key::new("api", ["secret"]).limit_name(), "api");
     /// ```
-    pub fn limit(&self) -> &str {
+    pub fn limit_name(&self) -> &str {
         &self.limit
     }
 
@@ -195,7 +195,7 @@ impl Key {
             bytes.extend((part.len() as u64).to_be_bytes());
             bytes.extend_from_slice(part);
         }
-        put(bytes, b'l', self.limit().as_bytes());
+        put(bytes, b'l', self.limit_name().as_bytes());
         for part in self.parts() {
             match part {
                 KeyPart::Address(IpAddr::V4(address)) => put(bytes, b'4', &address.octets()),

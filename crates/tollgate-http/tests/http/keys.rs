@@ -243,7 +243,7 @@ fn exact_keys_are_kept_as_they_were_and_can_be_listed() {
     assert_eq!(site.statuses([request(), request()]), [OK, REFUSED]);
     let keys: Vec<Key> = limiter.keys().map(|tracked| tracked.key().clone()).collect();
     assert_eq!(keys, [Key::new("exact", ["alice", "/"])]);
-    assert_eq!(keys[0].limit(), "exact");
+    assert_eq!(keys[0].limit_name(), "exact");
 }
 
 #[test]

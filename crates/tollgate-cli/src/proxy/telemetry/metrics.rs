@@ -246,12 +246,12 @@ const OWN: [Figure<Stats>; 5] = [
 ];
 
 /// The metrics of a shared limit, and of the connection to its store.
-const SHARED: [Figure<(SharedStats, ClientStats)>; 10] = [
+const SHARED: [Figure<(SharedStats, ClientStats)>; 11] = [
     ("shared_by_store", "Decisions of the store", true, |(limit, _)| limit.by_store),
-    ("shared_ahead", "Decisions from tokens that are leased or not told yet", true, |(limit, _)| {
+    ("shared_prepaid", "Decisions from tokens that are leased or may stay unsynced", true, |(limit, _)| {
         limit.prepaid
     }),
-    ("shared_stood_in", "Decisions that were made in place of the store", true, |(limit, _)| {
+    ("shared_by_fallback", "Decisions that were made in place of the store", true, |(limit, _)| {
         limit.by_fallback
     }),
     (
@@ -260,7 +260,15 @@ const SHARED: [Figure<(SharedStats, ClientStats)>; 10] = [
         true,
         |(limit, _)| limit.unknown,
     ),
-    ("shared_refused", "Checks that the store has refused to execute", true, |(limit, _)| limit.store_errors),
+    ("shared_store_errors", "Checks that the store answered with an error", true, |(limit, _)| {
+        limit.store_errors
+    }),
+    (
+        "shared_unavailable",
+        "Checks that were not sent, without a connection or with an open breaker",
+        true,
+        |(limit, _)| limit.unavailable,
+    ),
     ("shared_leased", "Tokens leased and not spent", false, |(limit, _)| limit.leased),
     ("shared_unsynced", "Tokens admitted and not confirmed by the store", false, |(limit, _)| limit.unsynced),
     ("shared_in_flight", "Tokens sent to the store and not confirmed yet", false, |(limit, _)| {

@@ -169,9 +169,8 @@ fn asked_host(
         return Err(bad("The request has no field Host."));
     }
     let asked = match (target, first) {
-        (Some(target), _) => target.as_str().as_bytes(),
-        (None, Some(host)) => host.as_bytes(),
-        (None, None) => b"",
+        (Some(target), _) => HeaderValue::from_str(target.as_str()).ok(),
+        (None, first) => Some(first.cloned().unwrap_or(HeaderValue::from_static(""))),
     };
     let is_host = |text: &[u8]| {
         Authority::try_from(text).is_ok_and(|host| {
@@ -179,8 +178,7 @@ fn asked_host(
             !text.contains(&b'@') && (host.port_u16().is_some() || host.as_str().len() == host.host().len())
         })
     };
-    match HeaderValue::from_bytes(asked) {
-        Ok(host) if asked.is_empty() || is_host(asked) => Ok(host),
-        _ => Err(bad("The host of the request is invalid.")),
-    }
+    asked
+        .filter(|host| host.is_empty() || is_host(host.as_bytes()))
+        .ok_or(bad("The host of the request is invalid."))
 }

@@ -8,6 +8,7 @@ use http::header::{
 };
 use http_body::Frame;
 
+use super::fields::remove;
 use super::origin;
 
 const TRAILERS: HeaderValue = HeaderValue::from_static("trailers");
@@ -44,9 +45,7 @@ static OF_THE_HEAD: [HeaderName; 10] = [
 pub(crate) fn strip(headers: &mut HeaderMap) {
     let named: Vec<HeaderName> =
         elements(headers, &CONNECTION).filter_map(|name| HeaderName::from_bytes(name).ok()).collect();
-    for name in named.iter().chain(&OF_THIS_HOP) {
-        headers.remove(name);
-    }
+    remove(headers, |name| OF_THIS_HOP.contains(name) || named.contains(name));
 }
 
 /// Removes the fields whose names have other characters than letters, digits and hyphens. Many
@@ -54,12 +53,7 @@ pub(crate) fn strip(headers: &mut HeaderMap) {
 /// could write what the proxy has checked, or hide the key that a limit counts. nginx removes them
 /// by default, too.
 pub(crate) fn remove_lookalikes(headers: &mut HeaderMap) {
-    let is_plain =
-        |name: &HeaderName| name.as_str().bytes().all(|it| it.is_ascii_alphanumeric() || it == b'-');
-    let lookalikes: Vec<HeaderName> = headers.keys().filter(|name| !is_plain(name)).cloned().collect();
-    for name in &lookalikes {
-        headers.remove(name);
-    }
+    remove(headers, |name| name.as_str().bytes().any(|it| !it.is_ascii_alphanumeric() && it != b'-'));
 }
 
 /// Removes from trailers what is meant to be read before the body (RFC 9110, 6.5.1): framing, the
@@ -70,9 +64,7 @@ pub fn clean_trailers<D>(frame: Frame<D>) -> Frame<D> {
         Ok(mut trailers) => {
             strip(&mut trailers);
             remove_lookalikes(&mut trailers);
-            for name in origin::FIELDS.iter().chain(&OF_THE_HEAD) {
-                trailers.remove(name);
-            }
+            remove(&mut trailers, |name| origin::FIELDS.contains(name) || OF_THE_HEAD.contains(name));
             Frame::trailers(trailers)
         }
         Err(frame) => frame,

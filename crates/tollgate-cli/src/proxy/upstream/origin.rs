@@ -10,6 +10,8 @@ use std::net::{IpAddr, SocketAddr};
 use http::header::{FORWARDED, HeaderMap, HeaderName, HeaderValue};
 use tollgate_http::{ForwardedField, TrustedProxies};
 
+use super::fields::remove;
+
 static X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 static X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 static X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
@@ -24,6 +26,9 @@ pub(crate) static FIELDS: [HeaderName; 6] = [
     HeaderName::from_static("x-real-ip"),
 ];
 
+/// Fields in the order in which they are written.
+type Fields = Vec<(HeaderName, HeaderValue)>;
+
 /// Which spelling is written, and whose fields are passed on.
 #[derive(Clone, Debug)]
 pub struct Origin {
@@ -34,27 +39,23 @@ pub struct Origin {
 
 impl Origin {
     /// Returns the fields that say where a request with these headers came from.
-    pub(crate) fn of(&self, headers: &HeaderMap, peer: SocketAddr, host: &HeaderValue) -> HeaderMap {
+    pub(crate) fn of(&self, headers: &HeaderMap, peer: SocketAddr, host: &HeaderValue) -> Fields {
         let trusted = self.trusted.as_ref().is_some_and(|trusted| trusted.trusts(peer.ip()));
         let before = |name: &HeaderName| headers.get_all(name).iter().filter(move |_| trusted);
-        let mut fields = HeaderMap::new();
-        let mut tell = |name: &HeaderName, values: Vec<&HeaderValue>| {
-            values.into_iter().for_each(|value| {
-                fields.append(name, value.clone());
-            });
-        };
+        let mut fields = Vec::with_capacity(3);
+        let mut tell = |name: &HeaderName, value: HeaderValue| fields.push((name.clone(), value));
         let ip = peer.ip().to_canonical();
         match self.field {
             ForwardedField::Forwarded => {
-                tell(&FORWARDED, before(&FORWARDED).collect());
+                before(&FORWARDED).cloned().for_each(|value| tell(&FORWARDED, value));
                 if let Ok(element) = HeaderValue::from_str(&forwarded(ip, host)) {
-                    tell(&FORWARDED, vec![&element]);
+                    tell(&FORWARDED, element);
                 }
             }
             _ => {
-                tell(&X_FORWARDED_FOR, before(&X_FORWARDED_FOR).collect());
+                before(&X_FORWARDED_FOR).cloned().for_each(|value| tell(&X_FORWARDED_FOR, value));
                 if let Ok(ip) = HeaderValue::from_str(&ip.to_string()) {
-                    tell(&X_FORWARDED_FOR, vec![&ip]);
+                    tell(&X_FORWARDED_FOR, ip);
                 }
                 // The client asked for the scheme and host that the first trusted proxy saw.
                 let http = HeaderValue::from_static("http");
@@ -62,7 +63,7 @@ impl Origin {
                     let told = before(name).next().unwrap_or(own);
                     // An old client may have asked for no host.
                     if !told.is_empty() {
-                        tell(name, vec![told]);
+                        tell(name, told.clone());
                     }
                 }
             }
@@ -71,11 +72,11 @@ impl Origin {
     }
 
     /// Replaces all that a peer may have written by what `of` returned.
-    pub(crate) fn write(fields: HeaderMap, headers: &mut HeaderMap) {
-        for name in &FIELDS {
-            headers.remove(name);
+    pub(crate) fn write(fields: Fields, headers: &mut HeaderMap) {
+        remove(headers, |name| FIELDS.contains(name));
+        for (name, value) in fields {
+            headers.append(name, value);
         }
-        headers.extend(fields);
     }
 }
 

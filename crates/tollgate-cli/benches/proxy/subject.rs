@@ -1,0 +1,48 @@
+//! What is measured: proxies, and the server behind them.
+
+use crate::process::Process;
+use crate::wrk::Run;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+
+/// A subject of the measurement, at an address.
+pub(crate) struct Subject {
+    pub(crate) name: &'static str,
+    pub(crate) url: String,
+    /// Whether it refuses the requests.
+    pub(crate) refuses: bool,
+    pub(crate) runs: Vec<Run>,
+    pub(crate) process: Option<Process>,
+}
+
+impl Subject {
+    pub(crate) fn new(name: &'static str, url: String, process: Option<Process>) -> Self {
+        Self { name, url, refuses: false, runs: Vec::new(), process }
+    }
+
+    /// Starts `tollgate proxy` before the server with this URL.
+    pub(crate) fn tollgate(name: &'static str, upstream: &str, args: &[&str]) -> Result<Self, String> {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
+        command.args(["proxy", "--listen", "127.0.0.1:0", "--upstream", upstream]).args(args);
+        let mut process = Process::start(command.stderr(Stdio::piped()))?;
+        let said = BufReader::new(process.stderr()?);
+        let mut heard = String::new();
+        for line in said.lines().map_while(Result::ok) {
+            heard.push_str(&line);
+            if let Some((_, rest)) = line.split_once("listening on ") {
+                let url = rest.split(' ').next().unwrap_or_default().to_owned();
+                return Ok(Self::new(name, url, Some(process)));
+            }
+        }
+        Err(format!("the proxy ended: {heard}"))
+    }
+
+    pub(crate) fn refusing(self) -> Self {
+        Self { refuses: true, ..self }
+    }
+
+    /// Returns the processor time that the subject has taken so far, in microseconds.
+    pub(crate) fn processor_time(&self) -> f64 {
+        self.process.as_ref().map_or(0.0, Process::processor_time)
+    }
+}
