@@ -10,8 +10,8 @@
 //! the limit are held at any moment, by all machines, of the permits for which
 //! [`SharedPermit::is_held`] is true. Three things are beyond it, and all of them end:
 //!
-//! - Work that goes on although its permit is not held any more, since it could not be renewed for a
-//!   whole lifetime. Each such permit may be one too many until the work ends.
+//! - Work that goes on although its permit is not held any more, since it could not be renewed for
+//!   a whole lifetime. Each of these permits may be one too many until the work ends.
 //! - Permits that the fallback gives while the store does not answer: with N machines up to N times
 //!   the local limit, until they are dropped.
 //! - A store that has lost its data, or whose clock jumps ahead by a lifetime, has forgotten the
@@ -214,8 +214,8 @@ impl<K: StoreKey + ?Sized> SharedInFlightBuilder<K> {
     /// # use tollgate_redis::{Client, SharedInFlight};
     /// # let client = Client::open("redis://127.0.0.1:6379")?;
     /// let jobs = SharedInFlight::<str>::builder(&client, "jobs", 10);
-    /// let error = jobs.lifetime(Duration::from_millis(200)).build().unwrap_err();
-    /// assert_eq!(error.to_string(), "invalid lifetime 200ms of permits: expected 300ms to 86400s");
+    /// let refused = jobs.lifetime(Duration::from_millis(200)).build().unwrap_err().to_string();
+    /// assert_eq!(refused, "invalid lifetime 200ms of permits: expected 300ms to 86400s");
     /// # Ok::<(), tollgate_redis::BuildError>(())
     /// ```
     pub fn lifetime(self, lifetime: Duration) -> Self {
@@ -232,8 +232,8 @@ impl<K: StoreKey + ?Sized> SharedInFlightBuilder<K> {
     /// on this machine decides, with all of the limit ([`WhenUnavailable::default`]).
     ///
     /// With a local limiter each permit of this machine is counted there, too, as far as it has
-    /// room, so that it knows what is out when it takes over. What it gives is not told the store
-    /// later. [`WhenUnavailable::Allow`] gives permits that hold nothing.
+    /// room, so that it knows what is out when it takes over. The store is not told later of what
+    /// it gives. [`WhenUnavailable::Allow`] gives permits that hold nothing.
     pub fn when_unavailable(self, when_unavailable: WhenUnavailable) -> Self {
         Self { when_unavailable, ..self }
     }

@@ -219,11 +219,11 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     /// Charges `key` for `tokens` that are spent already, and returns how many were charged.
     ///
     /// That is as many as there is room for, and beyond that up to
-    /// [`max_debt`](crate::SharedBuilder::max_debt). While a key is in debt nothing remains, and its
-    /// requests are denied, with the time at which they pass. What is returned can't be given back
-    /// by a refund; a [reservation](Self::reserve) settles more exactly. If the store does not
-    /// answer, the local limiter of [`WhenUnavailable`](crate::WhenUnavailable) is charged, with its
-    /// share of the debt.
+    /// [`max_debt`](crate::SharedBuilder::max_debt). While a key is in debt nothing remains, and
+    /// its requests are denied, with the time at which they pass. What is returned can't be given
+    /// back by a refund; a [reservation](Self::reserve) settles more exactly. If the store does not
+    /// answer, the local limiter of [`WhenUnavailable`](crate::WhenUnavailable) is charged, with
+    /// its share of the debt.
     ///
     /// ```no_run
     /// # use tollgate_redis::SharedLimiter;

@@ -62,7 +62,8 @@ struct Place {
     name: String,
 }
 
-/// A place among the requests of a key that are in flight on all machines, held until it is dropped.
+/// A place among the requests of a key that are in flight on all machines, held until it is
+/// dropped.
 ///
 /// Made by [`SharedInFlight::acquire`](crate::SharedInFlight::acquire). It owns all that it needs,
 /// so that a task or a response body can carry it.

@@ -27,8 +27,8 @@ const LONGEST_HOLD: u64 = 10_000_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// A token is `unit` units; each microsecond refills `leak`. Up to `most` tokens may be missing:
-    /// the burst and the debt.
+    /// A token is `unit` units; each microsecond refills `leak`. Up to `most` tokens may be
+    /// missing: the burst and the debt.
     Bucket {
         unit: u64,
         leak: u64,
