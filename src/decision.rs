@@ -382,26 +382,6 @@ impl Decision {
         }
     }
 
-    /// The permits of the key that are out after this decision; `None` for rates.
-    #[inline]
-    pub(crate) const fn permits_out(&self) -> Option<u64> {
-        match self.figures {
-            Figures::Permits { out, .. } => Some(out),
-            _ => None,
-        }
-    }
-
-    /// Until when, and for how long, a window or a log counts this charge, in nanoseconds. `None`
-    /// for other rules.
-    pub(crate) fn held(&self) -> Option<(u64, u64)> {
-        match self.figures {
-            Figures::Held { until, period, .. } | Figures::LateHeld { until, period, .. } => {
-                Some((until, period))
-            }
-            _ => None,
-        }
-    }
-
     /// The answer to a request of `cost` tokens before a charge, where `fresh` answers for a key
     /// without a state as after one.
     pub(crate) fn before_charge(cost: u64, fresh: impl Fn(u64) -> Self) -> Self {
@@ -504,7 +484,7 @@ impl fmt::Display for Denied {
             (_, None) if self.0.source == Source::Policy => {
                 write!(f, "rate limiter has no place for a new key, or no answer from its store")
             }
-            (_, None) => match self.0.permits_out() {
+            (_, None) => match self.0.figures.permits_out() {
                 Some(out) => write!(
                     f,
                     "too many in flight: {out} of {limit} permits are out; no time is known when one comes back"

@@ -127,10 +127,10 @@ pub use error::ConfigError;
 #[cfg(tollgate_loom)]
 pub use exact::ModelLog;
 pub use limiter::{
-    Accepts, Builder, Charge, Chargeable, Class, ClassBuilder, ClassLimiter, ClassSettings, DeniedBy,
-    ExactKeys, Fingerprints, FoldHash, InFlight, InFlightBuilder, KeyHash, KeyLimiter, KeyState, Keys,
-    Limiter, Permit, Pinned, PinnedAt, Reservation, Reservations, Settlement, SingleLimiter, SipHash, Stats,
-    Store, ToKey, check_all, reserve_all,
+    Accepts, BorrowedPermit, Builder, Charge, Chargeable, Class, ClassBuilder, ClassLimiter, ClassSettings,
+    DeniedBy, ExactKeys, Fingerprints, FoldHash, InFlight, InFlightBuilder, KeyHash, KeyLimiter, KeyState,
+    Keys, Limiter, OwnedPermit, Permit, Pinned, PinnedAt, Reservation, Reservations, Settlement,
+    SingleLimiter, SipHash, Stats, Store, ToKey, check_all, reserve_all,
 };
 #[cfg(not(tollgate_loom))]
 pub use limiter::{Sweepable, Sweeper};

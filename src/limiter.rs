@@ -35,7 +35,7 @@ pub use classes::{Class, ClassLimiter};
 pub use exact_keys::ExactKeys;
 pub use fingerprints::Fingerprints;
 pub use hash::{FoldHash, KeyHash, SipHash};
-pub use in_flight::{InFlight, InFlightBuilder};
+pub use in_flight::{BorrowedPermit, InFlight, InFlightBuilder, OwnedPermit};
 pub use key_state::{KeyState, Keys};
 pub use keyed::Limiter;
 pub use permit::Permit;

@@ -299,7 +299,7 @@ impl Log {
         if tail.end().behind == Behind::Sealed {
             return None;
         }
-        let Some((until, period)) = charge.held() else { return Some(()) };
+        let Some((until, period)) = charge.figures.held() else { return Some(()) };
         // `None` if the window began before tick 0: the charge is from another limiter.
         let Some(time) = until.checked_sub(period) else { return Some(()) };
         let mut left = tokens.min(charge.charged());

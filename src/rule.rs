@@ -176,7 +176,7 @@ pub enum AnyRule {
     FixedWindow(FixedWindow),
     /// The rule of [`Algorithm::SlidingWindow`].
     SlidingWindow(SlidingWindow),
-    /// The rule of [`InFlight`](crate::InFlight), which is no algorithm of a rate.
+    /// The rule of [`InFlight`](crate::InFlight), which counts what is out and limits no rate.
     Permits(Permits),
 }
 

@@ -7,6 +7,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::thread;
 use std::time::Duration;
+use tollgate::rule::{AnyRule, Permits as RulePermits, Rule, Word};
 use tollgate::{
     Accepts, Charge, Chargeable, Clock, ConfigError, InFlight, InFlightBuilder, Limiter, ManualClock,
     Outcome, Quota, SingleLimiter, Source, Tick, WhenFull, check_all, reserve_all,
@@ -15,6 +16,7 @@ use tollgate_testing::oracle::permits::Permits;
 use tollgate_testing::race::Random;
 
 const SECOND: Duration = Duration::from_secs(1);
+const DAY: Duration = Duration::from_secs(86_400);
 /// The key under which the oracle counts the state that keys without a slot share.
 const SHARED: u64 = u64::MAX;
 
@@ -25,7 +27,7 @@ fn at(limit: u64) -> (ManualClock, InFlightBuilder<u64>) {
     (clock, builder)
 }
 
-/// The same test with both stores.
+/// Runs a test with both stores.
 macro_rules! both_stores {
     ($builder:expr, $test:expr) => {{
         let (clock, builder) = $builder;
@@ -270,6 +272,14 @@ fn a_permit_in_a_reservation_comes_back_when_that_is_settled_or_dropped() {
     assert_eq!((gate.in_flight(&7), tokens.peek().remaining()), (0, 54));
 }
 
+fn any_time() -> impl Strategy<Value = Tick> {
+    prop_oneof![0..5_000_000_u64, 0..=Tick::MAX.as_nanos()].prop_map(Tick::from_nanos)
+}
+
+fn any_cost() -> impl Strategy<Value = u64> {
+    prop_oneof![8 => 0..6_u64, 1 => 999_000..1_001_000_u64, 1 => any::<u64>()]
+}
+
 /// What a test of random steps does.
 #[derive(Clone, Debug)]
 enum Step {
@@ -368,6 +378,43 @@ fn agrees<S: Accepts<u64>>(clock: &ManualClock, gate: InFlight<u64, S>, steps: &
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
+    /// What every rule promises its store, at any times, costs and words.
+    #[test]
+    fn the_rule_keeps_the_contract_of_rules_at_any_times_and_costs(
+        limit in prop_oneof![1..5_u64, 999_990..=1_000_000_u64],
+        steps in prop::collection::vec((any_time(), any_cost(), any::<bool>()), 1..60),
+    ) {
+        let rule = AnyRule::Permits(RulePermits::new(limit).unwrap());
+        let (mut word, mut charges) = (Word::FRESH, Vec::new());
+        for (now, cost, is_refund) in steps {
+            let before = word;
+            if is_refund {
+                let Some(charge) = charges.pop() else { continue };
+                word = rule.refund(word, now, &charge, cost);
+                prop_assert!(rule.answer(word, now, 0).remaining() >= rule.answer(before, now, 0).remaining());
+            } else {
+                let out = limit - rule.answer(word, now, 0).remaining();
+                let (next, answer) = rule.decide(word, now, cost);
+                word = next;
+                prop_assert_eq!(answer.is_allowed(), cost <= limit - out);
+                prop_assert_eq!(word != before, answer.charged() > 0);
+                prop_assert_eq!(answer.retry_after().is_some(), answer.is_allowed());
+                prop_assert_eq!(answer.remaining(), limit - out - answer.charged());
+                charges.push(answer);
+                let (forced, charged) = rule.force(word, now, cost);
+                prop_assert_eq!(charged, cost.min(answer.remaining()));
+                prop_assert_eq!(forced != word, charged > 0);
+            }
+            prop_assert!(word != Word::FRESH || before == Word::FRESH);
+            let is_free = rule.answer(word, now, 0).remaining() == limit;
+            prop_assert!(is_free || !rule.is_idle(word, Tick::MAX));
+            prop_assert!(rule.is_idle(rule.reset(word), Tick::MAX) || now.since(Tick::ZERO) > 36_500 * DAY);
+            prop_assert_eq!(rule.answer(rule.reset(word), now, 0).remaining(), limit);
+        }
+        prop_assert!(rule.max_debt(0).is_ok());
+        prop_assert_eq!(rule.max_debt(1), Err(ConfigError::DebtTooLarge { debt: 1, most: 0 }));
+    }
+
     /// A table that is far too small decides as the list of what is out.
     #[test]
     fn permits_are_taken_and_given_back_as_the_oracle_does(
@@ -388,30 +435,32 @@ proptest! {
 fn never_more_than_the_limit_are_in_flight_at_any_moment() {
     fn test<S: Accepts<u64> + Send + Sync>(clock: &ManualClock, gate: InFlight<u64, S>) {
         const LIMIT: u64 = 3;
-        const KEYS: u64 = 4;
+        const KEYS: usize = 4;
         let threads = thread::available_parallelism().map_or(2, usize::from).max(2) * 2;
-        let [out, taken] = [(); 2].map(|()| [const { AtomicU64::new(0) }; KEYS as usize]);
         let line = Barrier::new(threads);
+        // For each key: how many are out, and how many were taken.
+        let counts = [const { [const { AtomicU64::new(0) }; 2] }; KEYS];
         thread::scope(|scope| {
             for seed in 1..=threads as u64 {
-                let (gate, out, taken, line) = (&gate, &out, &taken, &line);
+                let (gate, counts, line) = (&gate, &counts, &line);
                 scope.spawn(move || {
                     let (mut random, mut held) = (Random(seed), Vec::new());
                     line.wait();
                     for round in 0..20_000 {
-                        let key = random.below(KEYS);
+                        let key = random.below(KEYS as u64);
+                        let [out, taken] = &counts[usize::try_from(key).unwrap()];
                         if random.below(2) == 0 {
                             if let Ok(permit) = gate.acquire_owned(key) {
-                                let now = out[key as usize].fetch_add(1, SeqCst) + 1;
+                                let now = out.fetch_add(1, SeqCst) + 1;
                                 assert!(now <= LIMIT, "{now} of key {key}");
-                                taken[key as usize].fetch_add(1, SeqCst);
-                                held.push((key, permit));
+                                taken.fetch_add(1, SeqCst);
+                                held.push((out, permit));
                             }
-                        } else if let Some((key, permit)) = held.pop() {
-                            out[key as usize].fetch_sub(1, SeqCst);
+                        } else if let Some((out, permit)) = held.pop() {
+                            out.fetch_sub(1, SeqCst);
                             drop(permit);
                         }
-                        let other = KEYS + random.below(500);
+                        let other = KEYS as u64 + random.below(500);
                         drop(gate.acquire(&other));
                         match round % 64 {
                             0 => gate.reset(&other),
@@ -420,13 +469,13 @@ fn never_more_than_the_limit_are_in_flight_at_any_moment() {
                             _ => {}
                         }
                     }
-                    held.iter().for_each(|(key, _)| _ = out[*key as usize].fetch_sub(1, SeqCst));
+                    held.iter().for_each(|(out, _)| _ = out.fetch_sub(1, SeqCst));
                 });
             }
         });
-        for key in 0..KEYS {
-            assert!(taken[key as usize].load(SeqCst) > 1_000, "of key {key}");
-            assert_eq!((out[key as usize].load(SeqCst), gate.in_flight(&key)), (0, 0), "none is lost");
+        for (key, [out, taken]) in (0..).zip(&counts) {
+            assert!(taken.load(SeqCst) > 1_000, "of key {key}");
+            assert_eq!((out.load(SeqCst), gate.in_flight(&key)), (0, 0), "none is lost");
         }
         assert!(gate.stats().turnovers > 10, "{:?}", gate.stats());
     }

@@ -87,3 +87,22 @@ pub(crate) enum Figures {
         refill: u32,
     },
 }
+
+impl Figures {
+    /// Until when, and for how long, a window or a log counts this charge, in nanoseconds. `None`
+    /// for other rules.
+    pub(crate) const fn held(self) -> Option<(u64, u64)> {
+        match self {
+            Self::Held { until, period, .. } | Self::LateHeld { until, period, .. } => Some((until, period)),
+            _ => None,
+        }
+    }
+
+    /// The permits of the key that are out after this decision; `None` for rates.
+    pub(crate) const fn permits_out(self) -> Option<u64> {
+        match self {
+            Self::Permits { out, .. } => Some(out),
+            _ => None,
+        }
+    }
+}

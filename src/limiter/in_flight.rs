@@ -85,6 +85,26 @@ pub struct InFlight<K: ?Sized, S = Fingerprints> {
     limiter: Arc<Limiter<K, S>>,
 }
 
+/// The permit of an [`InFlight<K, S>`](InFlight) that borrows it and a key of type `Q`.
+pub type BorrowedPermit<'l, K, Q, S = Fingerprints> = Permit<KeyLimiter<&'l Limiter<K, S>, &'l Q, Q>>;
+
+/// The permit of an [`InFlight<K, S>`](InFlight) that owns a key of type `B` and a share of the
+/// limit.
+///
+/// ```
+/// use tollgate::{InFlight, OwnedPermit};
+///
+/// struct Download {
+///     permit: OwnedPermit<str, String>,
+/// }
+///
+/// let downloads: InFlight<str> = InFlight::builder(1).build()?;
+/// let download = Download { permit: downloads.acquire_owned("alice".to_owned()).unwrap() };
+/// assert_eq!(download.permit.places(), 1);
+/// # Ok::<(), tollgate::ConfigError>(())
+/// ```
+pub type OwnedPermit<K, B, S = Fingerprints> = Permit<KeyLimiter<Arc<Limiter<K, S>>, B, K>>;
+
 /// The configuration of an [`InFlight`].
 ///
 /// ```
@@ -187,10 +207,7 @@ impl<K: ?Sized, S: Store> InFlight<K, S> {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     #[inline]
-    pub fn acquire<'l, Q>(
-        &'l self,
-        key: &'l Q,
-    ) -> Result<Permit<KeyLimiter<&'l Limiter<K, S>, &'l Q, Q>>, Denied>
+    pub fn acquire<'l, Q>(&'l self, key: &'l Q) -> Result<BorrowedPermit<'l, K, Q, S>, Denied>
     where
         Q: Hash + Equivalent<K> + ?Sized,
         S: Accepts<Q>,
@@ -217,11 +234,7 @@ impl<K: ?Sized, S: Store> InFlight<K, S> {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     #[inline]
-    pub fn acquire_n<'l, Q>(
-        &'l self,
-        key: &'l Q,
-        places: u64,
-    ) -> Result<Permit<KeyLimiter<&'l Limiter<K, S>, &'l Q, Q>>, Denied>
+    pub fn acquire_n<'l, Q>(&'l self, key: &'l Q, places: u64) -> Result<BorrowedPermit<'l, K, Q, S>, Denied>
     where
         Q: Hash + Equivalent<K> + ?Sized,
         S: Accepts<Q>,
@@ -249,7 +262,7 @@ impl<K: ?Sized, S: Store> InFlight<K, S> {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     #[inline]
-    pub fn acquire_owned<B>(&self, key: B) -> Result<Permit<KeyLimiter<Arc<Limiter<K, S>>, B, K>>, Denied>
+    pub fn acquire_owned<B>(&self, key: B) -> Result<OwnedPermit<K, B, S>, Denied>
     where
         B: Borrow<K>,
         K: Hash + Eq,
@@ -272,7 +285,7 @@ impl<K: ?Sized, S: Store> InFlight<K, S> {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     #[inline]
-    pub fn for_key<'l, Q>(&'l self, key: &'l Q) -> Permit<KeyLimiter<&'l Limiter<K, S>, &'l Q, Q>>
+    pub fn for_key<'l, Q>(&'l self, key: &'l Q) -> BorrowedPermit<'l, K, Q, S>
     where
         Q: Hash + Equivalent<K> + ?Sized,
         S: Accepts<Q>,
@@ -287,8 +300,8 @@ impl<K: ?Sized, S: Store> InFlight<K, S> {
     /// let tokens = SingleLimiter::builder(Quota::per_hour(900)).build()?;
     /// let streams: InFlight<str> = InFlight::builder(1).build()?;
     /// let permit = streams.for_owned_key("alice".to_owned());
-    /// let limits: [(Box<dyn Chargeable>, u64); 2] = [(Box::new(&tokens), 400), (Box::new(permit), 1)];
-    /// let held = reserve_all(limits).unwrap();
+    /// let limits: [Box<dyn Chargeable>; 2] = [Box::new(&tokens), Box::new(permit)];
+    /// let held = reserve_all(limits.into_iter().zip([400, 1])).unwrap();
     /// assert_eq!(streams.in_flight("alice"), 1);
     /// // Settling the tokens ends the stream.
     /// held.commit(|limit| [350, 1][limit]);
@@ -296,7 +309,7 @@ impl<K: ?Sized, S: Store> InFlight<K, S> {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     #[inline]
-    pub fn for_owned_key<B>(&self, key: B) -> Permit<KeyLimiter<Arc<Limiter<K, S>>, B, K>>
+    pub fn for_owned_key<B>(&self, key: B) -> OwnedPermit<K, B, S>
     where
         B: Borrow<K>,
         K: Hash + Eq,
@@ -323,7 +336,7 @@ impl<K: ?Sized, S: Store> InFlight<K, S> {
         Q: Hash + Equivalent<K> + ?Sized,
         S: Accepts<Q>,
     {
-        self.limiter.peek_n(key, 0).permits_out().unwrap_or(0)
+        self.limiter.peek_n(key, 0).figures.permits_out().unwrap_or(0)
     }
 
     /// The limit.

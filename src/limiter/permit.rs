@@ -12,8 +12,8 @@
 //!
 //! # Invariants
 //!
-//! 1. The number is what the limit has charged and not got back. Who takes something off it gives
-//!    that back. So each place comes back once.
+//! 1. The number is what the limit has charged and not got back. A call that takes
+//!    something off it gives that back. So each place comes back once.
 //! 2. A guard holds one charge at most: while it does, it is refused another.
 //!
 //! # Orderings

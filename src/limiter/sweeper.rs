@@ -10,6 +10,7 @@
 //! `unpark` wakes the thread for that, and the thread is joined.
 
 use super::classes::ClassLimiter;
+use super::in_flight::InFlight;
 use super::keyed::Limiter;
 use super::store::Store;
 use crate::error::ConfigError;
@@ -23,7 +24,7 @@ const LONGEST: Duration = Duration::from_secs(24 * 3600);
 /// Slots to sweep between two reads of the stop flag: some ten microseconds.
 const BUDGET: usize = 1024;
 
-/// What a [`Sweeper`] sweeps: a [`Limiter`], or all classes of a [`ClassLimiter`].
+/// What a [`Sweeper`] sweeps: a [`Limiter`], an [`InFlight`], or all classes of a [`ClassLimiter`].
 ///
 /// Implement it for a type of your own that holds several limiters.
 ///
@@ -50,6 +51,12 @@ pub trait Sweepable {
 }
 
 impl<K: ?Sized, S: Store> Sweepable for Limiter<K, S> {
+    fn sweep_while(&self, goes_on: &dyn Fn() -> bool) {
+        while goes_on() && self.sweep(BUDGET) {}
+    }
+}
+
+impl<K: ?Sized, S: Store> Sweepable for InFlight<K, S> {
     fn sweep_while(&self, goes_on: &dyn Fn() -> bool) {
         while goes_on() && self.sweep(BUDGET) {}
     }

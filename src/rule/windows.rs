@@ -82,7 +82,7 @@ impl Windows {
     /// windows have counted it, or if it counts until after [`Tick::MAX`].
     #[inline]
     pub(super) fn holder(self, charge: &Decision, count: u64) -> Option<u64> {
-        match charge.held() {
+        match charge.figures.held() {
             Some((until, period)) if period == count * self.length && until <= Tick::MAX.as_nanos() => {
                 // A charge of another limiter may end within a window, or be from before window 1.
                 let end = until + self.phase;
