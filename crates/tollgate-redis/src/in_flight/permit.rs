@@ -31,7 +31,7 @@ use std::time::Duration;
 use tokio::sync::oneshot::{self, Receiver, Sender};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
-use tollgate::{KeyLimiter, Limiter, Permit};
+use tollgate::OwnedPermit;
 
 /// How long the store keeps an entry beyond its end, in milliseconds.
 const GRACE_MS: u64 = 1000;
@@ -39,7 +39,7 @@ const GRACE_MS: u64 = 1000;
 const RENEWALS: u32 = 3;
 
 /// A permit of the limiter on this machine.
-pub(super) type LocalPermit = Permit<KeyLimiter<Arc<Limiter<Name>>, Name, Name>>;
+pub(super) type LocalPermit = OwnedPermit<Name, Name>;
 
 /// What the permits of one limit need to know of the store.
 #[derive(Debug)]
