@@ -74,7 +74,7 @@ pub struct SharedKey {
 /// | fixed window, sliding window | all, until the window no longer counts | up to `max_debt`, for each window |
 /// | sliding log | all, until the period is over | never: the builder refuses a `max_debt` |
 /// | [`lease`](crate::SharedBuilder::lease) | as the algorithm; what leased tokens paid returns to the lease, until that ends | as the algorithm |
-/// | [`max_unsynced`](crate::SharedBuilder::max_unsynced) | only what the store was not told yet: next to nothing after 20 ms | never: the builder refuses a `max_debt` |
+/// | [`max_unsynced`](crate::SharedBuilder::max_unsynced) | only what the store was not told yet, next to nothing after 20 ms: others never lower what they have heard | never: the builder refuses a `max_debt` |
 /// | the store does not answer | nothing that the store has charged | of the local limiter of [`WhenUnavailable`](crate::WhenUnavailable), if there is one |
 ///
 /// ```no_run
@@ -110,6 +110,8 @@ pub struct SharedReservation {
 
 impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     /// Charges `key` an estimate for work whose cost is known later: see [`SharedReservation`].
+    ///
+    /// If the future is dropped while it waits, what the store may have charged stays charged.
     ///
     /// # Errors
     ///
