@@ -31,7 +31,7 @@ SANITIZED ?= stress turnover upkeep eviction exact exact_eviction linearizabilit
 THREADS ?= stress turnover upkeep eviction limiter
 EXACT_THREADS ?= exact exact_quotas exact_eviction
 # The benchmarks of `make bench`.
-BENCHES ?= algorithms check clock reserve scale turnover replay http
+BENCHES ?= algorithms check clock reserve scale turnover replay http wait
 # Options of `make bench-proxy`: for example "--rounds 3 --seconds 2 --connections 64".
 PROXY_BENCH ?=
 # Options of `make bench-redis`: for example "--rounds 3 --seconds 1 --tasks 8".
@@ -75,7 +75,7 @@ tools: redis-server
 #: make lint       formatting, clippy and the prose of comments and pages; warnings are errors
 lint:
 	$(CARGO) fmt --all --check
-	set -e; for package in $(OUTSIDE); do (cd $$package && $(CARGO) fmt --check); done
+	set -e; for package in $(OUTSIDE); do (cd $$package && $(CARGO) fmt --all --check); done
 # Are the lock files of these packages up to date with their dependencies?
 	cd benches/peers && $(CARGO) metadata --locked --format-version 1 > /dev/null
 	cd fuzz && $(CARGO) metadata --locked --format-version 1 > /dev/null
@@ -83,7 +83,7 @@ lint:
 	$(CARGO) clippy --locked --workspace --all-targets --all-features -- -D warnings
 	$(CARGO) clippy --locked $(LIBRARIES) -- -D warnings
 	cd loom-tests && $(CARGO) clippy --locked --tests -- -D warnings
-	cd tests/shuttle && $(CARGO) clippy --locked --tests -- -D warnings
+	cd tests/shuttle && $(CARGO) clippy --locked --workspace --tests -- -D warnings
 	cd benches/instructions && $(CARGO) clippy --locked --profile bench --all-targets -- -D warnings
 
 #: make api        writes docs/api, the public interface; `make unit` fails while it is stale
@@ -161,12 +161,12 @@ loom-others:
 loom-deep:
 	$(DEEP_LIMIT) sh -c '$(LOOM) -- $(LOOM_OPTIONS) --include-ignored'
 
-#: make shuttle    long races at 1000 random schedules (SCHEDULES=n), every token accounted for;
-#:                 SEED=n runs one again
+#: make shuttle    long races of checks and of waiters at 1000 random schedules (SCHEDULES=n), every
+#:                 token accounted for; SEED=n runs one again
 shuttle: export TOLLGATE_SHUTTLE_SCHEDULES := $(SCHEDULES)
 shuttle: export TOLLGATE_SHUTTLE_SEED := $(SEED)
 shuttle:
-	cd tests/shuttle && $(CARGO) test --release --locked -- --nocapture --test-threads=1
+	cd tests/shuttle && $(CARGO) test --release --locked --workspace -- --nocapture --test-threads=1
 
 #: make weaken     weakens each memory ordering in turn: a model must notice (some minutes)
 weaken:
@@ -190,8 +190,9 @@ doc:
 	$(CARGO) doc --locked --no-deps $(LIBRARIES)
 
 # For a part of one: cargo bench --bench scale -- '1,000 keys'. Nothing else is built then.
-#: make bench      benchmarks: algorithms, checks, clocks, reservations, many keys, turnover, a
-#:                 replay, the HTTP layer (ten minutes, a gigabyte of memory; BENCHES="check http")
+#: make bench      benchmarks: algorithms, checks, clocks, reservations, waits, many keys,
+#:                 turnover, a replay, the HTTP layer (ten minutes, a gigabyte of memory;
+#:                 BENCHES="check http")
 bench: benches = $(addprefix --bench ,$(BENCHES))
 bench:
 	$(CARGO) bench --locked --workspace --exclude tollgate-testing $(benches)

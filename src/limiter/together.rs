@@ -307,6 +307,9 @@ pub fn check_all(charges: &mut [Charge<'_>]) -> Result<(), DeniedBy> {
             _ => {}
         }
     }
+    if charged {
+        return Ok(());
+    }
     let denials = charges.iter().enumerate();
     let denials = denials.filter_map(|(index, charge)| Some((index, *charge.denial()?)));
     DeniedBy::among(denials).map_or(Ok(()), Err)

@@ -3,14 +3,16 @@
 //! A line exists while it has waiters. The mutex is held for the functions of `line.rs` and for
 //! nothing else: its holder never waits, wakes nobody and calls no code of the user.
 
+mod sync;
+
 use crate::error::WaitError;
 use crate::line::{First, Line, Place, Removed, Ticket};
 use crate::settings::WaitSettings;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
 use std::task::Waker;
 use std::time::Duration;
+use sync::{AtomicUsize, Mutex, MutexGuard, Relaxed};
 
 /// Which line: a hash of the key. Keys with one hash share a line; each still charges its own.
 pub(crate) type LineId = u64;

@@ -100,11 +100,11 @@ fn a_refused_reservation_drains_nothing() {
                 let denied = limiter.reserve("alice", 60).await.unwrap_err().decision();
                 assert_eq!(denied.outcome(), Outcome::Denied, "{name}");
             }
+            let never = limiter.reserve("alice", 101).await.unwrap_err().decision();
+            assert_eq!((never.outcome(), never.retry_after()), (Outcome::TooCostly, None), "{name}");
             assert_eq!(left(&limiter, "alice").await, 40, "{name}");
             held.release().await;
             assert_eq!(left(&limiter, "alice").await, 100, "{name}");
-            let never = limiter.reserve("alice", 101).await.unwrap_err().decision();
-            assert_eq!(never.outcome(), Outcome::TooCostly, "{name}");
             // A machine with leases remembers a denial, and forgets it when it gives back.
             assert!(limiter.check_n("alice", 60).await.is_allowed(), "{name}");
         }
@@ -468,16 +468,27 @@ fn the_largest_debt_is_exact_in_the_store() {
     for_each_server(async |program| {
         let server = Server::of(program);
         let client = Client::open(server.url()).unwrap();
+        // Of a prime number of microseconds, so that no part of a token is a round number.
+        let quota = Quota::new(7, Duration::from_micros(1_000_000_007));
         for algorithm in Algorithm::PACKED {
-            let build = |name: &str, debt| builder(&client, name, algorithm).max_debt(debt).build();
+            let build = |name: &str, debt| {
+                let builder = Limiter::builder(&client, name, quota).algorithm(algorithm).max_debt(debt);
+                builder.deadline(Duration::from_secs(5)).when_unavailable(WhenUnavailable::Deny).build()
+            };
             let Err(BuildError::Config(ConfigError::DebtTooLarge { most, .. })) = build("refused", u64::MAX)
             else {
                 panic!("{algorithm} took any debt")
             };
             let limiter = build(&algorithm.to_string(), most).unwrap();
-            assert_eq!(limiter.force_n("alice", LIMIT + most - 1).await, LIMIT + most - 1, "{algorithm}");
-            assert_eq!(limiter.force_n("alice", u64::MAX).await, 1, "{algorithm}");
-            assert!(!limiter.check("alice").await.is_allowed(), "{algorithm}");
+            let now = Tick::from(Duration::from_micros(1_790_000_000_000_001));
+            assert_eq!(limiter.force_at("alice", 7 + most - 1, now).await, 7 + most - 1, "{algorithm}");
+            assert_eq!(limiter.force_at("alice", u64::MAX, now).await, 1, "{algorithm}");
+            let denied = limiter.check_at("alice", 1, now).await;
+            assert_eq!(denied.outcome(), Outcome::Denied, "{algorithm}");
+            if algorithm.has_burst() {
+                let wait = (u128::from(most + 1) * 1_000_000_007).div_ceil(7);
+                assert_eq!(denied.retry_after().unwrap().as_micros(), wait, "{algorithm}");
+            }
         }
     });
 }
@@ -521,7 +532,9 @@ fn a_store_that_is_away_gives_nothing_back_and_the_fallback_is_charged() {
         let held = local.reserve("alice", 20).await.unwrap();
         let more = local.reserve("alice", 20).await.unwrap();
         let denied = closed.reserve("alice", 20).await.unwrap();
+        assert_eq!(local.force_n("carol", 30).await, 30);
         server.kill();
+        assert_eq!(local.peek("carol").await.remaining(), 20, "the local limiter knows of it");
         assert_eq!(held.commit(5).await, Settlement { charged: 5, unpaid: 0 }, "what it was asked");
         // The local limiter has half of the quota and of the debt, and knows what was charged.
         assert_eq!(more.commit(50).await, Settlement { charged: 40, unpaid: 10 });
