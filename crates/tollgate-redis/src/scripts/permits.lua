@@ -4,7 +4,7 @@
 -- is over.
 --
 -- ARGV: op name lifetime grace | hold: limit | release: - | count: -
--- Answer: granted out (`out` is how many are out, with the one that was granted)
+-- Answer: granted out (`out` is how many were out before)
 
 local op, name, lifetime, grace = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local key = KEYS[1]
@@ -24,7 +24,6 @@ if op == 'hold' then
   local is_out = ends and tonumber(ends) > now
   if is_out or out < tonumber(ARGV[5]) then
     granted = 1
-    if not is_out then out = out + 1 end
     redis.call('ZREMRANGEBYSCORE', key, '-inf', number(now))
     redis.call('ZADD', key, number(now + lifetime), name)
     local ttl = divceil(lifetime, 1000) + grace

@@ -122,6 +122,8 @@ fn a_release_that_comes_late_or_twice_frees_no_place_of_others() {
         let late = jobs.acquire("alice").await.unwrap();
         pass(&server, LONG);
         let held = jobs.acquire("alice").await.unwrap();
+        let [(key, _)] = &server.keys_with_ttl()[..] else { panic!("one entry") };
+        assert_eq!(server.ask::<u64>(&["ZCARD", key]), 1, "the place that is over is removed");
         late.release().await;
         assert_eq!(jobs.in_flight("alice").await, 1);
         assert!(jobs.acquire("alice").await.is_err());

@@ -468,8 +468,8 @@ fn the_largest_debt_is_exact_in_the_store() {
     for_each_server(async |program| {
         let server = Server::of(program);
         let client = Client::open(server.url()).unwrap();
-        // Of a prime number of microseconds, so that no part of a token is a round number.
-        let quota = Quota::new(7, Duration::from_micros(1_000_000_007));
+        // A token in a prime number of microseconds, so that no rounding goes unnoticed.
+        let quota = Quota::new(1, Duration::from_micros(1_000_000_007));
         for algorithm in Algorithm::PACKED {
             let build = |name: &str, debt| {
                 let builder = Limiter::builder(&client, name, quota).algorithm(algorithm).max_debt(debt);
@@ -481,13 +481,14 @@ fn the_largest_debt_is_exact_in_the_store() {
             };
             let limiter = build(&algorithm.to_string(), most).unwrap();
             let now = Tick::from(Duration::from_micros(1_790_000_000_000_001));
-            assert_eq!(limiter.force_at("alice", 7 + most - 1, now).await, 7 + most - 1, "{algorithm}");
-            assert_eq!(limiter.force_at("alice", u64::MAX, now).await, 1, "{algorithm}");
-            let denied = limiter.check_at("alice", 1, now).await;
-            assert_eq!(denied.outcome(), Outcome::Denied, "{algorithm}");
-            if algorithm.has_burst() {
-                let wait = (u128::from(most + 1) * 1_000_000_007).div_ceil(7);
-                assert_eq!(denied.retry_after().unwrap().as_micros(), wait, "{algorithm}");
+            for (tokens, charged, owed) in [(most, most, most), (u64::MAX, 1, most + 1)] {
+                assert_eq!(limiter.force_at("alice", tokens, now).await, charged, "{algorithm}");
+                let denied = limiter.check_at("alice", 1, now).await;
+                assert_eq!(denied.outcome(), Outcome::Denied, "{algorithm}");
+                if algorithm.has_burst() {
+                    let wait = u128::from(owed) * 1_000_000_007;
+                    assert_eq!(denied.retry_after().unwrap().as_micros(), wait, "{algorithm}");
+                }
             }
         }
     });
