@@ -11,7 +11,8 @@
 //! [`SharedPermit::is_held`] is true. Three things are beyond it, and all of them end:
 //!
 //! - Work that goes on although its permit is not held any more, since it could not be renewed for
-//!   a whole lifetime. Each of these permits may be one too many until the work ends.
+//!   a whole lifetime. Each of these permits may be one too many until the work ends. (A machine
+//!   that was suspended, whose clock stood still meanwhile, learns of it by its next renewal.)
 //! - Permits that the fallback gives while the store does not answer: with N machines up to N times
 //!   the local limit, until they are dropped.
 //! - A store that has lost its data, or whose clock jumps ahead by a lifetime, has forgotten the

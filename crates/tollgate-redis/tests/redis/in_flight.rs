@@ -242,7 +242,9 @@ fn a_refusal_writes_nothing_and_promises_no_time() {
         let writes = || ["zadd", "zrem", "zremrangebyscore", "pexpire"].map(|command| server.calls(command));
         let before = writes();
         for _ in 0..5 {
-            let decision = jobs.acquire("alice").await.unwrap_err().decision();
+            let denied = jobs.acquire("alice").await.unwrap_err();
+            assert_eq!(denied.to_string(), "limit exceeded: no time is known at which a retry passes");
+            let decision = denied.decision();
             assert_eq!((decision.retry_after(), decision.remaining()), (None, 0));
             assert_eq!((decision.capacity(), decision.source()), (2, Source::Remote));
         }
