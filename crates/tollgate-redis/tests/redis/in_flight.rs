@@ -78,6 +78,63 @@ fn tasks_on_two_clients_never_hold_more_than_the_limit_at_once() {
     });
 }
 
+/// A generator of numbers below a bound, so that a failure can be repeated.
+fn numbers(seed: u64) -> impl FnMut(u64) -> u64 {
+    let mut state = seed;
+    move |below| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state % below
+    }
+}
+
+/// The oracle is a list of the permits that were given, each with its end.
+#[test]
+fn random_permits_are_given_as_an_oracle_gives_them() {
+    const STEP: Duration = Duration::from_secs(600);
+    for_each_server(async |program| {
+        let server = Server::of(program);
+        let client = Client::open(server.url()).unwrap();
+        // Between two steps, so that it does not matter how long the test takes.
+        let lifetimes = [STEP * 7 / 2, STEP * 3 / 2];
+        let machines = [3, 5].into_iter().zip(lifetimes);
+        let machines = machines.map(|(limit, lifetime)| builder(&client, limit, lifetime).build().unwrap());
+        let machines: Vec<Jobs> = machines.collect();
+        let mut next = numbers(0x9e37_79b9_7f4a);
+        let (mut now, mut given, mut refused) = (Duration::ZERO, Vec::new(), 0);
+        for step in 0..600 {
+            let out = given.iter().filter(|(_, end)| *end > now).count() as u64;
+            let jobs = &machines[usize::try_from(next(2)).unwrap()];
+            match next(5) {
+                0..=2 => match jobs.acquire("alice").await {
+                    Ok(permit) => {
+                        assert!(out < jobs.limit(), "step {step}: {out} were out");
+                        let lifetime = lifetimes[usize::from(jobs.limit() == 5)];
+                        given.push((permit, now + lifetime));
+                    }
+                    Err(denied) => {
+                        assert!(out >= jobs.limit(), "step {step}: {out} were out");
+                        assert_eq!(denied.decision().remaining(), 0);
+                        refused += 1;
+                    }
+                },
+                3 if !given.is_empty() => {
+                    let one = usize::try_from(next(given.len() as u64)).unwrap();
+                    given.swap_remove(one).0.release().await;
+                }
+                _ => {
+                    pass(&server, STEP);
+                    now += STEP;
+                }
+            }
+            let out = given.iter().filter(|(_, end)| *end > now).count() as u64;
+            assert_eq!(jobs.in_flight("alice").await, out, "step {step}");
+        }
+        assert!(refused > 50, "{refused}");
+    });
+}
+
 #[test]
 #[ignore = "a node that other tests start"]
 fn working_node() {
