@@ -12,7 +12,6 @@ use crate::grain::Grain;
 use crate::time::Tick;
 use std::error::Error;
 use std::fmt;
-use std::mem::MaybeUninit;
 use std::time::Duration;
 
 /// Marks a time that is never reached, in a count of nanoseconds.
@@ -59,22 +58,6 @@ pub struct Decision {
 
 // Every check copies a `Decision`.
 const _: () = assert!(size_of::<Decision>() <= 64);
-
-/// A decision of the slow path. It is larger than a [`Decision`], so the compiler can't make both
-/// paths write to the caller's place for the answer. Otherwise the fast path would write all of it
-/// to memory, though most callers read one byte.
-#[derive(Debug)]
-pub(crate) struct LongWay(pub(crate) Decision, #[allow(dead_code)] MaybeUninit<u64>);
-
-// With equal sizes the type would have no effect.
-const _: () = assert!(size_of::<LongWay>() > size_of::<Decision>());
-
-impl From<Decision> for LongWay {
-    #[inline(always)]
-    fn from(decision: Decision) -> Self {
-        Self(decision, MaybeUninit::uninit())
-    }
-}
 
 impl From<DecisionParts> for Decision {
     fn from(parts: DecisionParts) -> Self {
@@ -189,6 +172,22 @@ impl Decision {
                 grain.tokens_in(empty.saturating_sub(full))
             }
         }
+    }
+
+    /// For a limit on what is [in flight](crate::InFlight), how many permits of the key are out
+    /// after this decision; `None` for rates, and when a policy answered.
+    ///
+    /// ```
+    /// # use tollgate::InFlight;
+    /// let downloads: InFlight<str> = InFlight::builder(1).build()?;
+    /// let _held = downloads.acquire("alice").unwrap();
+    /// let refusal = downloads.acquire("alice").unwrap_err();
+    /// assert_eq!(refusal.decision().in_flight(), Some(1));
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    #[inline]
+    pub const fn in_flight(&self) -> Option<u64> {
+        self.figures.permits_out()
     }
 
     /// How long until the same request passes, if no other request comes first.

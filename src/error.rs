@@ -199,7 +199,7 @@ pub enum ConfigError {
         bytes: u64,
     },
     /// The most permits of a key that may be in flight at once is out of range.
-    #[error("{limit} in flight is out of range; allowed: 1 to {most}")]
+    #[error("{limit} in flight is out of range; allowed: 1 to {most}; how many may run at once?")]
     InFlightOutOfRange {
         /// The limit that was refused.
         limit: u64,

@@ -4,6 +4,7 @@ use crate::decision::{Decision, Stamp};
 use crate::rule::{AnyRule, Gcra, Rule, Updated, Word, begin, load, try_update, update};
 use crate::sync::{Atomic, Ordering::Acquire};
 use crate::time::Tick;
+use std::mem::MaybeUninit;
 
 /// The word of a key and the rule it was made under, as a store hands them out.
 ///
@@ -22,6 +23,22 @@ pub(crate) struct State<'s> {
 pub(crate) struct Charged {
     gcra: Gcra,
     updated: Updated,
+}
+
+/// A decision of the slow path. It is larger than a [`Decision`], so the compiler can't make both
+/// paths write to the caller's place for the answer. Otherwise the fast path would write all of it
+/// to memory, though most callers read one byte.
+#[derive(Debug)]
+pub(crate) struct LongWay(pub(crate) Decision, #[allow(dead_code)] MaybeUninit<u64>);
+
+// With equal sizes the type would have no effect.
+const _: () = assert!(size_of::<LongWay>() > size_of::<Decision>());
+
+impl From<Decision> for LongWay {
+    #[inline(always)]
+    fn from(decision: Decision) -> Self {
+        Self(decision, MaybeUninit::uninit())
+    }
 }
 
 impl Charged {

@@ -7,13 +7,13 @@ use super::store::{
     Accepts, BATCH, Backing, Figures, Lookup, Pin, Request, Settings, Store, forget_all, in_batches, is_turn,
     sweep_by_steps,
 };
-use crate::decision::{Decision, LongWay};
+use crate::decision::Decision;
 use crate::error::ConfigError;
 use crate::exact::{Counts, ExactRule, Kept, Shared, Wanted};
 use crate::quota::{Enforced, Quota};
 use crate::reclaim::{Guard, pin};
 use crate::rule::AnyRule;
-use crate::state::Charged;
+use crate::state::{Charged, LongWay};
 use crate::table::{Fingerprint, Line, Table, View};
 use crate::time::Tick;
 use std::cell::Cell;

@@ -77,7 +77,7 @@ impl Resets {
     /// Whether no reset came after this charge, as far as this thread can see. The rule of permits
     /// in flight tells it by the key's own word.
     pub(super) fn are_before(&self, charge: &Decision) -> bool {
-        self.stamp().0 == charge.stamp.0 || charge.figures.permits_out().is_some()
+        self.stamp().0 == charge.stamp.0 || charge.in_flight().is_some()
     }
 
     /// Runs `reset`, and raises the number before and after it.

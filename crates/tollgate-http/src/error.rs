@@ -177,6 +177,17 @@ pub enum BuildError {
         /// The name of the limit.
         limit: String,
     },
+    /// A limit on what is in flight has a rule by which the response changes its charge.
+    #[error(
+        "limit {limit:?} is on requests in flight and has `.{rule}(...)`: expected no such rule, because a place \
+         is free when the response has ended, whatever it says; leave `.{rule}(...)` out"
+    )]
+    InFlightRule {
+        /// The name of the limit.
+        limit: String,
+        /// The method that sets the rule: `charge_if`.
+        rule: &'static str,
+    },
     /// Each request costs more than the capacity of the limit.
     #[error(
         "limit {limit:?} charges {cost} tokens for each request and never has more than {capacity}, so \

@@ -41,7 +41,8 @@
 //!   exemptions, listeners.
 //! - [`Limit`]: a named limit over any [`Limiter`](tollgate::Limiter) or
 //!   [`SingleLimiter`](tollgate::SingleLimiter); costs, shadow mode, charges that depend on the
-//!   response.
+//!   response. [`Limit::in_flight`] limits how many requests of a client run at once, until the end
+//!   of their responses.
 //! - [`AsyncLimiter`]: a limiter whose counts are shared with other machines; the layer waits for
 //!   its decisions.
 //! - [`KeyBy`]: how a client is identified; [`TrustedProxies`] for services behind proxies;
@@ -62,13 +63,14 @@
 //! - `q` and `w`: the quota is `q` tokens per `w` seconds. If the period is not a whole number of
 //!   seconds, both are multiplied until it is; if that would take more than an hour, `w` is left
 //!   out. The burst is not shown, so `r` may be above `q` or stay far below it.
-//! - `r`: tokens left.
+//! - `qu`: `"concurrent-requests"` for a limit on what is in flight, whose `q` has no window.
+//! - `r`: tokens left, or places.
 //! - `t`: seconds until there are more; if the limit refuses the request, seconds until a retry.
 //!
 //! A refused request also gets `Retry-After`. Times are rounded up, to at least one second when the
 //! request is refused. They are left out where no wait can be promised: the request costs more than
-//! the limit ever has, or the table is full. All figures come from the decision itself; the limiter
-//! is not read a second time.
+//! the limit ever has, the table is full, or as many requests are in flight as may be. All figures
+//! come from the decision itself; the limiter is not read a second time.
 //!
 //! [draft]: https://datatracker.ietf.org/doc/draft-ietf-httpapi-ratelimit-headers/
 //!
@@ -76,7 +78,7 @@
 //!
 //! A request takes one check for each limit and one allocation for `RateLimit`, besides what the
 //! header map itself allocates. Keys are borrowed from the request; up to four limits, and up to
-//! three parts of a key, need no allocation.
+//! three parts of a key, need no allocation. A place in flight takes two, and a copy of the key.
 //!
 //! # Several limits
 //!

@@ -5,3 +5,4 @@ pub(crate) mod backend;
 pub(crate) mod compiled;
 pub(crate) mod cost;
 pub(crate) mod named;
+pub(crate) mod permits;

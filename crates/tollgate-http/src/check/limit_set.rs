@@ -8,6 +8,7 @@ use crate::key::parts::Key;
 use crate::limit::backend::{Backend, Bound, SharedBound};
 use crate::limit::compiled::CompiledLimit;
 use crate::limit::named::{Skips, WhenNoKey};
+use crate::limit::permits::Permits;
 use crate::response::answer::Answer;
 use crate::response::denial::{Denial, Reason};
 use crate::response::fields::{self, Fields, LimitDecision};
@@ -48,23 +49,37 @@ pub(crate) struct LimitSet {
 
 /// The result of checking a request.
 pub(crate) enum Verdict {
-    /// The request is handled. The response gets the headers, and may settle the charges.
-    Passed(Fields, Option<Box<PendingRefunds>>),
+    /// The request is handled. The response gets the headers, and may settle the charges; the
+    /// permits are held until its end.
+    Passed(Fields, Option<Box<PendingRefunds>>, Permits),
     /// The request is answered with this response.
     Refused(Response<Bytes>),
+}
+
+impl Verdict {
+    /// Takes the permits of a request that has passed.
+    pub(crate) fn holding(self, local: &mut [Bound<'_>]) -> Self {
+        match self {
+            Self::Passed(fields, pending, _) => {
+                let held = local.iter_mut().filter_map(|bound| bound.permit.take());
+                Self::Passed(fields, pending, held.collect())
+            }
+            refused @ Self::Refused(_) => refused,
+        }
+    }
 }
 
 impl LimitSet {
     /// Checks a request if no limit is shared, else returns `None`: the caller has to wait.
     pub(crate) fn check_at_once(&self, head: RequestHead<'_>) -> Option<Verdict> {
         if self.skips.as_ref().is_some_and(|skips| skips(head)) {
-            return Some(Verdict::Passed(Fields::default(), None));
+            return Some(Verdict::Passed(Fields::default(), None, Permits::default()));
         }
         if self.waits {
             return None;
         }
         Some(match self.applicable(head) {
-            Ok(applicable) => self.check_local(head, &applicable.local),
+            Ok(mut applicable) => self.check_local(head, &applicable.local).holding(&mut applicable.local),
             Err(limit) => Verdict::Refused(self.without_key(limit, head)),
         })
     }
@@ -108,7 +123,10 @@ impl LimitSet {
             };
             let cost = limit.cost.of(head);
             match &limit.backend {
-                Backend::Local(limiter) => applicable.local.push(Bound { limit: number, limiter, key, cost }),
+                Backend::Local(limiter) => {
+                    let permit = limiter.permit(&key);
+                    applicable.local.push(Bound { limit: number, limiter, permit, key, cost });
+                }
                 Backend::Shared(limiter) => {
                     let key = key.to_key();
                     applicable.shared.push(SharedBound { limit: number, limiter: &**limiter, key, cost });
@@ -163,7 +181,7 @@ impl LimitSet {
         fields.wait = settled.map(|it| fields::wait_for_more(it.limit, it.decision)).max().unwrap_or(0);
         let pending = (!refundable.is_empty())
             .then(|| Box::new(PendingRefunds::new(Arc::clone(&self.limits), refundable)));
-        Verdict::Passed(fields, pending)
+        Verdict::Passed(fields, pending, Permits::default())
     }
 
     pub(crate) fn refuse<'r>(

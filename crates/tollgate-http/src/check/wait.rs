@@ -37,8 +37,10 @@ pub(crate) fn checking(set: Arc<LimitSet>, request: Parts) -> Checking {
     Box::pin(async move {
         let head = RequestHead::of_parts(&request, &set.peers);
         let verdict = match set.applicable(head) {
-            Ok(ApplicableLimits { local, shared }) if shared.is_empty() => set.check_local(head, &local),
-            Ok(applicable) => decide(&set, head, &applicable).await,
+            Ok(ApplicableLimits { mut local, shared }) if shared.is_empty() => {
+                set.check_local(head, &local).holding(&mut local)
+            }
+            Ok(mut applicable) => decide(&set, head, &applicable).await.holding(&mut applicable.local),
             Err(limit) => Verdict::Refused(set.without_key(limit, head)),
         };
         (request, verdict)

@@ -13,6 +13,12 @@
 //! for lack of it. Only responses with a refund wait, and not even those if the limiter hands its
 //! refunds to a task of its own.
 //!
+//! # Permits
+//!
+//! The future holds the permits of limits on what is in flight, and passes them to the body of the
+//! response. So a place is free again when the body has ended or was dropped, when the handler has
+//! failed, or when the client has hung up and the server drops the future.
+//!
 //! # Panics
 //!
 //! If there are charges to settle, a panic of the handler is caught, and resumed when they are
@@ -22,6 +28,7 @@ use crate::check::limit_set::Verdict;
 use crate::check::pending_refunds::{PendingRefunds, Refunds, Settled};
 use crate::check::wait::Checking;
 use crate::head::ResponseHead;
+use crate::limit::permits::Permits;
 use crate::response::body::Body;
 use crate::response::fields::{self, Fields};
 use bytes::Bytes;
@@ -30,6 +37,7 @@ use pin_project_lite::pin_project;
 use std::any::Any;
 use std::fmt;
 use std::future::Future;
+use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -49,6 +57,8 @@ pin_project! {
     {
         #[pin]
         state: State<S, A>,
+        // Below the state, so that a handler is dropped before its place is free for another.
+        permits: Permits,
     }
 }
 
@@ -83,16 +93,21 @@ where
     /// Makes the future of a request that waits for its verdict; `ready` is the service that will
     /// handle it.
     pub(crate) fn checking(checking: Checking, ready: S, body: A) -> Self {
-        Self { state: State::Checking { checking, next: Some(Box::new((ready, body))) } }
+        let state = State::Checking { checking, next: Some(Box::new((ready, body))) };
+        Self { state, permits: Permits::default() }
     }
 
     /// Makes the future of a request whose verdict needed no waiting.
     pub(crate) fn checked(verdict: Verdict, handler: impl FnOnce() -> S::Future) -> Self {
-        let state = match verdict {
-            Verdict::Passed(fields, pending) => State::handled(handler, (fields, pending)),
-            Verdict::Refused(response) => State::Refused { response: Some(Box::new(response)) },
-        };
-        Self { state }
+        match verdict {
+            Verdict::Passed(fields, pending, permits) => {
+                Self { state: State::handled(handler, (fields, pending)), permits }
+            }
+            Verdict::Refused(response) => Self {
+                state: State::Refused { response: Some(Box::new(response)) },
+                permits: Permits::default(),
+            },
+        }
     }
 }
 
@@ -119,15 +134,32 @@ where
     type Output = Result<Response<Body<B>>, S::Error>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let end = ready!(self.as_mut().poll_end(context));
+        // The body holds the permits from now on. Without a response they come back here.
+        let permits = mem::take(self.project().permits);
+        Poll::Ready(end.map(|response| response.map(|body| body.holding(permits))))
+    }
+}
+
+impl<S, A, B> ResponseFuture<S, A>
+where
+    S: Service<Request<A>, Response = Response<B>>,
+{
+    fn poll_end(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<Response<Body<B>>, S::Error>> {
         loop {
-            let mut state = self.as_mut().project().state;
+            let this = self.as_mut().project();
+            let mut state = this.state;
             let next = match state.as_mut().project() {
                 StatePinned::Checking { checking, next } => {
                     let (request, verdict) = ready!(checking.as_mut().poll(context));
                     let (mut service, body) = *next.take().expect("it is taken once, with the verdict");
                     match verdict {
                         Verdict::Refused(response) => return Poll::Ready(Ok(response.map(Body::refusal))),
-                        Verdict::Passed(fields, pending) => {
+                        Verdict::Passed(fields, pending, permits) => {
+                            *this.permits = permits;
                             let request = Request::from_parts(request, body);
                             State::handled(|| service.call(request), (fields, pending))
                         }

@@ -1,9 +1,13 @@
-//! The limiters behind limits: keyed or single, of this process or shared.
+//! The limiters behind limits: keyed, single or of what is in flight, of this process or shared.
 
 use super::async_limiter::AsyncLimiter;
+use super::permits::HeldPermit;
 use crate::key::parts::{Key, KeyRef};
 use std::sync::Arc;
-use tollgate::{Accepts, Chargeable, Decision, Limiter, Outcome, Quota, SingleLimiter, Store};
+use std::time::Duration;
+use tollgate::{
+    Accepts, Chargeable, Decision, InFlight, Limiter, Outcome, Quota, SingleLimiter, Store, ToKey,
+};
 
 /// A limiter of this process that has a state for each key of requests.
 pub(crate) trait Keyed: Send + Sync {
@@ -12,12 +16,17 @@ pub(crate) trait Keyed: Send + Sync {
     fn refund_n(&self, key: &KeyRef<'_>, charge: &Decision, tokens: u64);
     /// Refunds the charge of a request that has been handled.
     fn give_back(&self, key: &Key, charge: &Decision);
-    /// Returns the quota of the keys that have none of their own.
+    /// Returns the quota of the keys that have none of their own. That of a limit on what is in
+    /// flight has a period of 0.
     fn quota(&self) -> Quota;
     /// Returns the most keys that are tracked.
     fn max_keys(&self) -> usize;
     /// Returns the key's own quota, if it has one.
     fn quota_of(&self, key: &KeyRef<'_>) -> Option<Quota>;
+    /// Returns the permit to charge in place of the limiter, for a limit on what is in flight.
+    fn permit(&self, _key: &KeyRef<'_>) -> Option<HeldPermit> {
+        None
+    }
 }
 
 impl<S> Keyed for Limiter<Key, S>
@@ -53,6 +62,40 @@ where
     }
 }
 
+/// Charges are made to its permits. A charge without one is given back before this returns.
+impl<S> Keyed for InFlight<Key, S>
+where
+    S: Store + Accepts<Key> + for<'a> Accepts<KeyRef<'a>> + Send + Sync + 'static,
+{
+    fn check_n(&self, key: &KeyRef<'_>, cost: u64) -> Decision {
+        self.for_key(key).check_n(cost)
+    }
+
+    fn peek_n(&self, key: &KeyRef<'_>, cost: u64) -> Decision {
+        self.for_key(key).peek_n(cost)
+    }
+
+    fn refund_n(&self, _key: &KeyRef<'_>, _charge: &Decision, _tokens: u64) {}
+
+    fn give_back(&self, _key: &Key, _charge: &Decision) {}
+
+    fn quota(&self) -> Quota {
+        Quota::new(self.limit(), Duration::ZERO)
+    }
+
+    fn max_keys(&self) -> usize {
+        self.stats().max_keys
+    }
+
+    fn quota_of(&self, _key: &KeyRef<'_>) -> Option<Quota> {
+        None
+    }
+
+    fn permit(&self, key: &KeyRef<'_>) -> Option<HeldPermit> {
+        Some(Box::new(self.for_owned_key(key.to_key())))
+    }
+}
+
 /// The limiter of a limit.
 pub(crate) enum Backend {
     Local(Local),
@@ -65,6 +108,11 @@ impl Backend {
             Self::Local(limiter) => limiter.quota(),
             Self::Shared(limiter) => limiter.quota(),
         }
+    }
+
+    /// Returns whether it limits what is in flight, and no rate.
+    pub(crate) fn is_in_flight(&self) -> bool {
+        matches!(self, Self::Local(limiter) if limiter.quota().period().is_zero())
     }
 
     /// Returns whether the counts are on another machine.
@@ -129,6 +177,13 @@ impl Local {
         }
     }
 
+    pub(crate) fn permit(&self, key: &KeyRef<'_>) -> Option<HeldPermit> {
+        match self {
+            Self::Keyed(limiter) => limiter.permit(key),
+            Self::Single(_) => None,
+        }
+    }
+
     pub(crate) fn give_back(&self, key: &Key, charge: &Decision) {
         match self {
             Self::Keyed(limiter) => limiter.give_back(key, charge),
@@ -142,6 +197,8 @@ pub(crate) struct Bound<'r> {
     /// The index of the limit in the layer.
     pub(crate) limit: usize,
     pub(crate) limiter: &'r Local,
+    /// For a limit on what is in flight: what is charged in place of the limiter.
+    pub(crate) permit: Option<HeldPermit>,
     pub(crate) key: KeyRef<'r>,
     /// The cost of the request, in tokens.
     pub(crate) cost: u64,
@@ -157,6 +214,9 @@ pub(crate) struct SharedBound<'r> {
 
 impl Chargeable for Bound<'_> {
     fn check_n(&self, cost: u64) -> Decision {
+        if let Some(permit) = &self.permit {
+            return permit.check_n(cost);
+        }
         match self.limiter {
             Local::Keyed(limiter) => limiter.check_n(&self.key, cost),
             Local::Single(limiter) => limiter.check_n(cost),
@@ -168,6 +228,9 @@ impl Chargeable for Bound<'_> {
     }
 
     fn refund_n(&self, charge: &Decision, tokens: u64) {
+        if let Some(permit) = &self.permit {
+            return permit.refund_n(charge, tokens);
+        }
         match self.limiter {
             Local::Keyed(limiter) => limiter.refund_n(&self.key, charge, tokens),
             Local::Single(limiter) => limiter.refund_n(charge, tokens),

@@ -41,6 +41,9 @@ impl CompiledLimit {
         if let (Some(missing), None) = (how.as_ref().and_then(How::may_miss), no_key) {
             return Err(BuildError::NoKey { limit: name, missing });
         }
+        if charges.is_some() && backend.is_in_flight() {
+            return Err(BuildError::InFlightRule { limit: name, rule: "charge_if" });
+        }
         let limit = Self {
             name: name.into(),
             quoted,
@@ -75,7 +78,7 @@ impl CompiledLimit {
             return Err(BuildError::CostAboveCapacity { limit: limit(), cost, capacity });
         }
         let quota = self.backend.quota();
-        if requests_a_second(quota, cost) > MAX_REQUESTS {
+        if !self.backend.is_in_flight() && requests_a_second(quota, cost) > MAX_REQUESTS {
             return Err(BuildError::NeverTriggers { limit: limit(), quota });
         }
         Ok(())

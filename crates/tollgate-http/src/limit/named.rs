@@ -8,7 +8,7 @@ use crate::key::by::KeyBy;
 use crate::key::parts::{Key, KeyRef};
 use std::fmt;
 use std::sync::Arc;
-use tollgate::{Accepts, Limiter, SingleLimiter, Store};
+use tollgate::{Accepts, InFlight, Limiter, SingleLimiter, Store};
 
 /// Says what a limit does with a request in which its [`KeyBy`] finds no key.
 ///
@@ -111,6 +111,58 @@ impl Limit {
     /// ```
     pub fn global(name: impl Into<String>, limiter: impl Into<Arc<SingleLimiter>>) -> Self {
         Self::with(name.into(), Backend::Local(Local::Single(limiter.into())), None)
+    }
+
+    /// Limits how many requests of each client are in flight at once, whatever time they take.
+    ///
+    /// A request takes one place, or as many as it [costs](Self::cost), together with the other
+    /// limits or not at all. Its place is free again when the body of the response has ended or was
+    /// dropped, when the handler has failed, or when the client has hung up. So a download counts
+    /// until the server has taken its last frame, not until the handler has returned. What is
+    /// buffered then does not count, nor does a connection after its upgrade.
+    ///
+    /// A refusal has no `Retry-After`, because nobody knows when a place becomes free. A [response
+    /// of your own] may give it status 503, by its reason: [`Reason::InFlight`]. In
+    /// `RateLimit-Policy` the limit is shown with the unit `concurrent-requests`. No response gives
+    /// a place back, so [`charge_if`](Self::charge_if) is refused when the layer is built.
+    ///
+    /// [`Reason::InFlight`]: crate::Reason::InFlight
+    /// [response of your own]: crate::RateLimitBuilder::respond
+    ///
+    /// ```
+    /// # use tollgate_http::{KeyBy, Limit, RateLimitLayer, WhenNoKey};
+    /// # use tollgate::InFlight;
+    /// // A handle, to see and change the limit while the layer runs.
+    /// let downloads = InFlight::builder(4).max_keys(100_000).build()?;
+    /// let limit = Limit::in_flight("downloads", downloads.clone(), KeyBy::peer())
+    ///     .when_no_key(WhenNoKey::Deny)
+    ///     .skip(|head| !head.path().starts_with("/files/"));
+    /// let layer = RateLimitLayer::builder().limit(limit).build()?;
+    ///
+    /// downloads.set_limit(2)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn in_flight<S>(name: impl Into<String>, limit: InFlight<Key, S>, by: KeyBy) -> Self
+    where
+        S: Store + Accepts<Key> + for<'a> Accepts<KeyRef<'a>> + Send + Sync + 'static,
+    {
+        Self::with(name.into(), Backend::Local(Local::Keyed(Arc::new(limit))), Some(by))
+    }
+
+    /// Limits how many requests are in flight at once, of all clients together: see
+    /// [`in_flight`](Self::in_flight). The limit gets a key that has the limit's name and no parts.
+    ///
+    /// ```
+    /// # use tollgate_http::Limit;
+    /// # use tollgate::InFlight;
+    /// let limit = Limit::in_flight_global("all", InFlight::builder(1000).max_keys(1).build()?);
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn in_flight_global<S>(name: impl Into<String>, limit: InFlight<Key, S>) -> Self
+    where
+        S: Store + Accepts<Key> + for<'a> Accepts<KeyRef<'a>> + Send + Sync + 'static,
+    {
+        Self::with(name.into(), Backend::Local(Local::Keyed(Arc::new(limit))), None)
     }
 
     /// Limits each client on its own, with counts that are shared by several machines, by any

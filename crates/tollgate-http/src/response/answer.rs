@@ -82,6 +82,11 @@ fn problem(denial: &Denial<'_>) -> Bytes {
         Reason::Quota | Reason::TooCostly => {
             (EXCEEDED, "Request cannot be satisfied as assigned quota has been exceeded", "rate_limited")
         }
+        Reason::InFlight => (
+            EXCEEDED,
+            "Request cannot be satisfied as assigned quota has been exceeded",
+            "too_many_in_flight",
+        ),
         Reason::Full | Reason::Unavailable => (
             REDUCED,
             "Request cannot be satisfied due to temporary server capacity constraints",

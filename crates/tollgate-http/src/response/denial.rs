@@ -16,6 +16,11 @@ use tollgate::{Decision, Outcome, Source};
 pub enum Reason {
     /// The client has used up its quota.
     Quota,
+    /// As many requests of the client are in flight as may be ([`Limit::in_flight`]). Nobody knows
+    /// when one ends.
+    ///
+    /// [`Limit::in_flight`]: crate::Limit::in_flight
+    InFlight,
     /// The request costs more than the limit ever has, so no wait helps.
     TooCostly,
     /// The limiter tracks its maximum number of clients, and this client is new. When there will be
@@ -33,6 +38,7 @@ impl Reason {
         match decision {
             None => Self::NoKey,
             Some(decision) if decision.outcome() == Outcome::TooCostly => Self::TooCostly,
+            Some(decision) if decision.in_flight().is_some() => Self::InFlight,
             Some(decision) if decision.source() != Source::Policy => Self::Quota,
             Some(_) if is_shared => Self::Unavailable,
             Some(_) => Self::Full,
@@ -129,6 +135,12 @@ impl<'a> Denial<'a> {
                 format!("rate limit {limit:?} exceeded: retry after {wait} seconds")
             }
             (Reason::Quota, None) => format!("rate limit {limit:?} exceeded"),
+            (Reason::InFlight, _) => {
+                let most = self.decision.map_or(0, Decision::capacity);
+                format!(
+                    "limit {limit:?} allows {most} at once, and as many are in flight: retry when one has ended"
+                )
+            }
             (Reason::TooCostly, _) => {
                 let most = self.decision.map_or(0, Decision::capacity);
                 format!(

@@ -54,6 +54,7 @@ impl Policy {
     }
 }
 
+/// Writes the header. A quota whose period is 0 is a limit on what is in flight.
 fn write(limits: &[CompiledLimit], quotas: &[Quota]) -> Option<HeaderValue> {
     let mut text = Text::new();
     for (limit, &quota) in limits.iter().zip(quotas).filter(|(limit, _)| !limit.shadow) {
@@ -61,6 +62,11 @@ fn write(limits: &[CompiledLimit], quotas: &[Quota]) -> Option<HeaderValue> {
             text.extend_from_slice(b", ");
         }
         text.extend_from_slice(limit.quoted.as_bytes());
+        if quota.period().is_zero() {
+            fields::put(&mut text, ";q=", quota.tokens());
+            text.extend_from_slice(b";qu=\"concurrent-requests\"");
+            continue;
+        }
         let (tokens, window) = scaled(quota);
         fields::put(&mut text, ";q=", tokens);
         if let Some(window) = window {

@@ -8,6 +8,7 @@ mod elsewhere;
 mod events;
 mod fields;
 mod forwarded;
+mod in_flight;
 mod invented;
 mod keys;
 mod nested;

@@ -27,7 +27,7 @@ impl Body for Piped {
     }
 }
 
-fn piped() -> (mpsc::Sender<Frame<Bytes>>, Sent) {
+pub(crate) fn piped() -> (mpsc::Sender<Frame<Bytes>>, Sent) {
     let (sender, frames) = mpsc::channel(1);
     (sender, Piped(frames).boxed_unsync())
 }

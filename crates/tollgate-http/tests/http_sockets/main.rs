@@ -12,6 +12,7 @@ mod client;
 mod examples;
 mod fields;
 mod grpc;
+mod in_flight;
 mod modes;
 mod proxies;
 mod run;

@@ -1,0 +1,32 @@
+//! The permits in flight of one request.
+
+use smallvec::SmallVec;
+use std::fmt;
+use tollgate::Chargeable;
+
+/// A permit of one limit, which comes back when it is dropped.
+pub(crate) type HeldPermit = Box<dyn Chargeable + Send + Sync>;
+
+/// The permits of a request that has passed, which come back when this is dropped. It takes the
+/// room of a pointer, because most requests have none.
+#[derive(Default)]
+pub(crate) struct Permits(Option<Box<SmallVec<[HeldPermit; 1]>>>);
+
+impl Permits {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+}
+
+impl FromIterator<HeldPermit> for Permits {
+    fn from_iter<I: IntoIterator<Item = HeldPermit>>(permits: I) -> Self {
+        let permits = SmallVec::from_iter(permits);
+        Self((!permits.is_empty()).then(|| Box::new(permits)))
+    }
+}
+
+impl fmt::Debug for Permits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Permits").field(&self.0.as_ref().map_or(0, |it| it.len())).finish()
+    }
+}
