@@ -406,7 +406,8 @@ fn what_cannot_be_is_refused_with_what_is_allowed() {
     let refused = |builder: SharedInFlightBuilder<str>| builder.build().unwrap_err();
     for limit in [0, 1_000_001] {
         let text = refused(Jobs::builder(&client, "jobs", limit)).to_string();
-        assert_eq!(text, format!("{limit} in flight is out of range; allowed: 1 to 1000000"));
+        let range = format!("{limit} in flight is out of range; allowed: 1 to 1000000");
+        assert!(text.starts_with(&range), "{text}");
     }
     let jobs = || Jobs::builder(&client, "jobs", 3);
     let day = Duration::from_secs(86_400);
