@@ -488,7 +488,7 @@ impl fmt::Display for Denied {
                     f,
                     "too many in flight: {out} of {limit} permits are out; no time is known when one comes back"
                 ),
-                None => write!(f, "rate limit exceeded: no retry passes before the end of time"),
+                None => write!(f, "limit exceeded: no time is known at which a retry passes"),
             },
         }
     }

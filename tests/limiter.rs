@@ -188,7 +188,7 @@ fn a_refusal_says_why_and_when_it_is_worth_coming_back() {
     assert_eq!(costly.to_string(), "request refused for good: it costs 3, and 2 is the most at once");
     let (word, _) = rule.decide(Word::FRESH, Tick::MAX, 2);
     let late = of(rule.decide(word, Tick::MAX, 1).1);
-    assert_eq!(late.to_string(), "rate limit exceeded: no retry passes before the end of time");
+    assert_eq!(late.to_string(), "limit exceeded: no time is known at which a retry passes");
 
     let builder = Limiter::builder(Quota::per_second(1)).max_keys(1).clock(Clock::manual());
     let full: Limiter<u8> = builder.build().unwrap();

@@ -42,6 +42,7 @@ pub struct SharedBuilder<K: ?Sized> {
     quota: Quota,
     classes: Vec<(String, Quota)>,
     algorithm: Algorithm,
+    max_debt: u64,
     deadline: Duration,
     on_failure: Option<WhenUnavailable>,
     max_keys: usize,
@@ -81,6 +82,7 @@ impl<K: StoreKey + ?Sized> SharedBuilder<K> {
             quota,
             classes: Vec::new(),
             algorithm: Algorithm::default(),
+            max_debt: 0,
             deadline: Duration::from_millis(50),
             on_failure: None,
             max_keys: 1_000_000,
@@ -130,6 +132,33 @@ impl<K: StoreKey + ?Sized> SharedBuilder<K> {
     /// ```
     pub fn algorithm(self, algorithm: Algorithm) -> Self {
         Self { algorithm, ..self }
+    }
+
+    /// Sets how many tokens beyond its capacity a key may owe; the default is 0.
+    ///
+    /// Only [`SharedLimiter::force_n`] and [`SharedReservation::commit`] make debts: they charge
+    /// what is spent already. A check never does. [`AnyRule::max_debt`] says how a debt ends, for
+    /// each algorithm. It holds for each class of callers. Machines that share a limit should have
+    /// the same: each judges by its own, and one that allows a smaller debt sees no more than that
+    /// of a bucket's debt.
+    ///
+    /// `build` returns an error for a debt that the store's numbers can't hold beside the capacity,
+    /// for any debt of a sliding log, and with [`max_unsynced`](Self::max_unsynced).
+    ///
+    /// ```
+    /// # use tollgate_redis::{Client, SharedLimiter};
+    /// # use tollgate::Quota;
+    /// # let client = Client::open("redis://127.0.0.1:6379")?;
+    /// let limiter = SharedLimiter::<str>::builder(&client, "tokens", Quota::per_minute(90_000))
+    ///     .max_debt(10_000)
+    ///     .build()?;
+    /// # Ok::<(), tollgate_redis::BuildError>(())
+    /// ```
+    ///
+    /// [`AnyRule::max_debt`]: tollgate::rule::AnyRule::max_debt
+    /// [`SharedReservation::commit`]: crate::SharedReservation::commit
+    pub fn max_debt(self, tokens: u64) -> Self {
+        Self { max_debt: tokens, ..self }
     }
 
     /// Sets how long a check may take, 1 ms to 60 s; the default is 50 ms. If the store has not
@@ -276,12 +305,15 @@ impl<K: StoreKey + ?Sized> SharedBuilder<K> {
         if self.lease.is_some() && self.max_unsynced.is_some() {
             return Err(BuildError::TwoModes);
         }
+        if self.max_unsynced.is_some() && self.max_debt > 0 {
+            return Err(BuildError::UnsyncedDebt { max_debt: self.max_debt });
+        }
         // Validates `max_keys` here, because a fallback without keys would not, and then leases and
         // counts would have no room.
         Limiter::<u8>::builder(Quota::per_second(1)).max_keys(self.max_keys).build()?;
         let counters = Arc::new(Counters::default());
         let default = self.tier(None, self.quota, &counters)?;
-        let mut classes: Vec<(String, Tier)> = Vec::with_capacity(self.classes.len());
+        let mut classes: Vec<(String, Arc<Tier>)> = Vec::with_capacity(self.classes.len());
         for (class, quota) in &self.classes {
             if class.is_empty() || class.len() > MAX_NAME {
                 return Err(BuildError::ClassName { class: class.clone(), most: MAX_NAME });
@@ -300,8 +332,13 @@ impl<K: StoreKey + ?Sized> SharedBuilder<K> {
     }
 
     /// Returns the default class, or the class of this name.
-    fn tier(&self, class: Option<&str>, quota: Quota, counters: &Arc<Counters>) -> Result<Tier, BuildError> {
-        let mut rule = Rule::new(self.algorithm, quota)?;
+    fn tier(
+        &self,
+        class: Option<&str>,
+        quota: Quota,
+        counters: &Arc<Counters>,
+    ) -> Result<Arc<Tier>, BuildError> {
+        let mut rule = Rule::new(self.algorithm, quota, self.max_debt)?;
         let lease = self.lease.map(|lease| largest_lease(&mut rule, lease, class.is_some())).transpose()?;
         let max_unsynced = match self.max_unsynced {
             // A named class may have a smaller quota than the limit.
@@ -314,7 +351,7 @@ impl<K: StoreKey + ?Sized> SharedBuilder<K> {
         let default =
             if self.max_unsynced.is_some() { WhenUnavailable::Deny } else { WhenUnavailable::default() };
         let on_failure = self.on_failure.unwrap_or(default);
-        let fallback = Fallback::new(on_failure, self.algorithm, quota, self.max_keys)?;
+        let fallback = Fallback::new(on_failure, self.algorithm, quota, self.max_debt, self.max_keys)?;
         let letter = if max_unsynced.is_some() { 'c' } else { rule.letter() };
         let naming = Naming::new(&self.name, letter, class, self.readable_keys);
         let now = self.client_clock.then(core::system_time);
@@ -338,7 +375,7 @@ impl<K: StoreKey + ?Sized> SharedBuilder<K> {
             }
             _ => Mode::Exact,
         };
-        Ok(Tier { core, naming, mode, quota })
+        Ok(Arc::new(Tier { core, naming, mode, quota }))
     }
 }
 

@@ -4,6 +4,7 @@ use crate::error::ResetError;
 use crate::limiter::SharedLimiter;
 use crate::limiter::tier::{self, Tier};
 use crate::name::StoreKey;
+use std::sync::Arc;
 use tollgate::{Decision, Quota, Tick};
 
 /// A class of callers of one [`SharedLimiter`]: one of the quotas that its builder was given.
@@ -14,8 +15,11 @@ use tollgate::{Decision, Quota, Tick};
 /// classes, also at the same time, admit what both quotas allow and no more. So choose the class by
 /// what your service knows of the caller, and not by what the request says.
 ///
-/// Machines share a class by its name. Where they have different quotas for it, each judges by its
-/// own, as with the limit's own quota; what was taken stays taken.
+/// Machines share a class by its name. Where they have different quotas for it, for instance while
+/// a new version is rolled out, each judges by its own, as with the limit's own quota, and counts
+/// what all have taken: one with the smaller quota denies first. Leases and unsynchronized counts
+/// do so, too, but for this: with [`max_unsynced`](crate::SharedBuilder::max_unsynced), machines
+/// whose *periods* differ do not count each other, and admit what each of the quotas allows.
 ///
 /// A `Class` belongs to the limiter that returned it. A limiter with fewer classes takes the class
 /// of another limiter for the default class.
@@ -59,7 +63,7 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
         self.number_of(name).map(Class)
     }
 
-    fn tier_of(&self, class: Class) -> &Tier {
+    pub(crate) fn tier_of(&self, class: Class) -> &Arc<Tier> {
         self.tier(class.0)
     }
 
@@ -122,7 +126,7 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     /// # }
     /// ```
     pub async fn check_many_as(&self, requests: &[(Class, &K, u64)]) -> Vec<Decision> {
-        let requests = requests.iter().map(|&(class, key, cost)| (self.tier_of(class), key, cost));
+        let requests = requests.iter().map(|&(class, key, cost)| (&**self.tier_of(class), key, cost));
         tier::check_many(&requests.collect::<Vec<_>>()).await
     }
 
@@ -169,6 +173,18 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     /// [`refund_at`](Self::refund_at) does; `class` is that of the charge.
     pub async fn refund_at_as(&self, class: Class, key: &K, charge: &Decision, tokens: u64, now: Tick) {
         self.tier_of(class).refund(key, charge, tokens, Some(now)).await;
+    }
+
+    /// Charges `tokens` that are spent already under the quota of a class, as
+    /// [`force_n`](Self::force_n) does.
+    pub async fn force_n_as(&self, class: Class, key: &K, tokens: u64) -> u64 {
+        self.tier_of(class).force(key, tokens, None).await
+    }
+
+    /// Charges `tokens` that are spent already under the quota of a class at a time that the caller
+    /// gives, as [`force_at`](Self::force_at) does.
+    pub async fn force_at_as(&self, class: Class, key: &K, tokens: u64, now: Tick) -> u64 {
+        self.tier_of(class).force(key, tokens, Some(now)).await
     }
 
     /// Deletes the state of `key` in a class, as [`reset`](Self::reset) does. Other classes keep

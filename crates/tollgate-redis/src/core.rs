@@ -88,11 +88,7 @@ impl Core {
     }
 
     pub(crate) fn count(&self, failure: &Failure) {
-        self.counters.count(match failure {
-            Failure::Unknown => Event::Unknown,
-            Failure::Server(_) => Event::StoreError,
-            Failure::Unavailable => Event::Unavailable,
-        });
+        self.counters.count(Event::of(failure));
     }
 
     /// Checks with the store, or with the fallback if the store does not answer.
@@ -108,6 +104,22 @@ impl Core {
                 answer.decision
             }
             Err(_) => self.fall_back(request),
+        }
+    }
+
+    /// Charges tokens that are spent already, in the store or in the fallback, and returns how many
+    /// were charged.
+    pub(crate) async fn force(&self, request: Request<'_>, now: Option<Tick>) -> u64 {
+        match self.ask(request.text, Op::Force { tokens: request.cost }, now).await {
+            Ok(answer) => {
+                let charged = answer.decision.charged();
+                let _ = self.fallback.force(&request.name, charged);
+                charged
+            }
+            Err(_) => {
+                self.counters.count(Event::ByFallback);
+                self.fallback.force(&request.name, request.cost)
+            }
         }
     }
 

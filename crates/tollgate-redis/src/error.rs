@@ -59,6 +59,16 @@ pub enum BuildError {
         /// The longest allowed.
         most: Duration,
     },
+    /// The lifetime of permits is out of range.
+    #[error("invalid lifetime {lifetime:?} of permits: expected {least:?} to {most:?}")]
+    Lifetime {
+        /// The lifetime that was refused.
+        lifetime: Duration,
+        /// The shortest allowed: several deadlines.
+        least: Duration,
+        /// The longest allowed.
+        most: Duration,
+    },
     /// How long an attempt to connect may take is out of range.
     #[error("invalid connection timeout {timeout:?}: expected {least:?} to {most:?}")]
     ConnectionTimeout {
@@ -113,6 +123,16 @@ pub enum BuildError {
     UnsyncedAlgorithm {
         /// The algorithm that was refused.
         algorithm: Algorithm,
+    },
+    /// Both a debt and unsynchronized counts were asked for. The counts of machines are added up to
+    /// at most the limit and what is unsynchronized, and a debt would be beyond both.
+    #[error(
+        "max_debt {max_debt} excludes max_unsynced, whose bound a debt would break; allowed: 0; leave one of \
+         them out"
+    )]
+    UnsyncedDebt {
+        /// The debt that was refused.
+        max_debt: u64,
     },
     /// The name of a class is empty or too long.
     #[error("invalid class name {class:?} of {} bytes: expected 1 to {most} bytes", class.len())]

@@ -58,6 +58,7 @@ impl Fallback {
         on_failure: WhenUnavailable,
         algorithm: Algorithm,
         quota: Quota,
+        max_debt: u64,
         max_keys: usize,
     ) -> Result<Self, BuildError> {
         let share = match on_failure {
@@ -66,8 +67,9 @@ impl Fallback {
             WhenUnavailable::Local { share } if share > 0.0 && share <= 1.0 => share,
             WhenUnavailable::Local { share } => return Err(BuildError::Share { share }),
         };
-        let part = part(quota, share);
-        let build = |algorithm| Limiter::builder(part).algorithm(algorithm).max_keys(max_keys).build();
+        let debt = if max_debt > 0 { portion(max_debt, share) } else { 0 };
+        let builder = || Limiter::builder(part(quota, share)).max_debt(debt).max_keys(max_keys);
+        let build = |algorithm| builder().algorithm(algorithm).build();
         let local = match algorithm {
             Algorithm::SlidingLog | Algorithm::SlidingWindow => {
                 build(Algorithm::SlidingWindow).or_else(|_| build(Algorithm::TokenBucket))
@@ -90,6 +92,15 @@ impl Fallback {
             Self::Open => policy(Outcome::Allowed, cost, limit),
             Self::Closed => policy(Outcome::Denied, cost, limit),
             Self::Local(limiter) => limiter.check_n(name, cost),
+        }
+    }
+
+    /// Charges tokens that are spent already, and returns how many were charged: none without a
+    /// local limiter.
+    pub(crate) fn force(&self, name: &Name, tokens: u64) -> u64 {
+        match self {
+            Self::Local(limiter) => limiter.force_n(name, tokens),
+            Self::Open | Self::Closed => 0,
         }
     }
 
@@ -129,14 +140,19 @@ fn policy(outcome: Outcome, cost: u64, limit: u64) -> Decision {
 
 /// Returns a share of a quota, rounded up.
 fn part(quota: Quota, share: f64) -> Quota {
-    // Above 2^53 the share of a number is not exact; the error is negligible.
-    #[allow(clippy::cast_possible_truncation, clippy::cast_precision_loss, clippy::cast_sign_loss)]
-    let part = |tokens: u64| ((tokens as f64 * share).ceil() as u64).clamp(1, tokens.max(1));
-    let rate = Quota::new(part(quota.tokens()), quota.period());
+    let rate = Quota::new(portion(quota.tokens(), share), quota.period());
     match quota.explicit_burst() {
-        Some(burst) => rate.burst(part(burst)),
+        Some(burst) => rate.burst(portion(burst, share)),
         None => rate,
     }
+}
+
+/// Returns a share of some tokens, rounded up, and at least one.
+pub(crate) fn portion(tokens: u64, share: f64) -> u64 {
+    // Above 2^53 the share of a number is not exact; the error is negligible.
+    #[allow(clippy::cast_possible_truncation, clippy::cast_precision_loss, clippy::cast_sign_loss)]
+    let part = (tokens as f64 * share).ceil() as u64;
+    part.clamp(1, tokens.max(1))
 }
 
 impl fmt::Debug for Fallback {
@@ -167,7 +183,7 @@ mod tests {
             for limit in [1, 10, 100_000] {
                 let quota = Quota::per_second(limit);
                 let on_failure = WhenUnavailable::default();
-                let fallback = Fallback::new(on_failure, algorithm, quota, 10).unwrap();
+                let fallback = Fallback::new(on_failure, algorithm, quota, 0, 10).unwrap();
                 let name = crate::name::Naming::new("x", 'b', None, false).name("alice").0;
                 assert!(fallback.check(&name, limit, limit).is_allowed());
                 assert!(!fallback.check(&name, limit, limit).is_allowed(), "{algorithm} {limit}");
@@ -179,7 +195,7 @@ mod tests {
     fn what_is_no_share_is_refused() {
         for share in [0.0, -1.0, 1.1, f64::NAN, f64::INFINITY] {
             let on_failure = WhenUnavailable::Local { share };
-            let refused = Fallback::new(on_failure, Algorithm::TokenBucket, Quota::per_second(1), 10);
+            let refused = Fallback::new(on_failure, Algorithm::TokenBucket, Quota::per_second(1), 0, 10);
             assert!(refused.unwrap_err().to_string().ends_with("expected a number above 0 and up to 1"));
         }
     }

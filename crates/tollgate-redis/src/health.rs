@@ -128,7 +128,7 @@ pub(crate) const UNNAMED: &str = "connect";
 
 fn other_way(command: &str) -> &'static str {
     match command {
-        "time" => ", or let this machine send the time (`client_clock`)",
+        "time" => ", or, for rates, let this machine send the time (`client_clock`)",
         _ => "",
     }
 }

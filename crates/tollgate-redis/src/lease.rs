@@ -27,9 +27,10 @@
 //! - A bucket or a log that grants leases is charged for them ahead of time, so its last few tokens
 //!   are never leased.
 //! - After the store has denied a cost, this machine denies it until the retry time, but for at
-//!   most a second; refunds by others meanwhile go unnoticed. Except with a fixed window it is
-//!   denied for at least a quarter of a lease's time. Otherwise, at the limit, where tokens return
-//!   one by one, each of them would cost a round trip.
+//!   most a second, and no longer than until it gives something back itself; what others give back
+//!   meanwhile goes unnoticed. Except with a fixed window it is denied for at least a quarter of a
+//!   lease's time. Otherwise, at the limit, where tokens return one by one, each of them would cost
+//!   a round trip.
 //! - A leaky queue grants no leases: it tells each request when its turn is, and only the store
 //!   knows that.
 //! - Time is this machine's monotonic clock, which stands still during sleep on some machines. A
@@ -138,8 +139,9 @@ impl Leases {
     pub(crate) async fn check(&self, request: Request<'_>) -> Decision {
         let state = &self.state;
         let core = &state.core;
-        if request.cost == 0 {
-            // A request of no tokens asks for the state, which only the store knows.
+        if request.cost == 0 || request.cost > core.rule.capacity() {
+            // A request of no tokens asks for the state, which only the store knows. One that never
+            // passes must not be told of a denial that ends.
             return core.check(request, None).await;
         }
         let deadline = core.deadline();
@@ -179,6 +181,14 @@ impl Leases {
         let (state, spent) = (&self.state, charge.at().as_nanos() / TICK);
         if let Some(cell) = state.cells.peek_with(name, |_, cell| Arc::clone(cell)) {
             cell.pool.give_back(tokens, spent, state.now());
+        }
+    }
+
+    /// Forgets that the store has denied a key: it was given something back.
+    pub(crate) fn ask_again(&self, name: &Name) {
+        if let Some(cell) = self.state.cells.peek_with(name, |_, cell| Arc::clone(cell)) {
+            // ORDERING: relaxed, as in `denied_for`.
+            cell.denied.store(0, Relaxed);
         }
     }
 

@@ -58,6 +58,21 @@
 //! with each check, so no key is enumerated. A key that changes its class begins anew there.
 //! [`ClassLimiter`](tollgate::ClassLimiter) does the same in memory.
 //!
+//! # Costs that are known later
+//!
+//! [`SharedLimiter::reserve`] charges an estimate, or nothing. What it returns is spent in this
+//! process by `record`, which says when to stop, and settled by `commit`: the rest goes back, and
+//! what is missing is charged, into debt up to [`max_debt`](SharedBuilder::max_debt).
+//! [`reserve_all`] does so for several limits, all or none. The store keeps no list: what a dead
+//! process has reserved is spent, and comes back as the bucket refills or the window ends.
+//! [`SharedReservation`] says what each algorithm and mode gives back.
+//!
+//! # Requests in flight
+//!
+//! [`SharedInFlight`] holds at most so many requests of a key at once, on all machines. Each permit
+//! has a lifetime in the store and is renewed in the background while it lives, so that the places
+//! of a process that has died come back.
+//!
 //! # When the store does not answer
 //!
 //! A check ends by its [deadline](SharedBuilder::deadline), 50 ms by default. After that
@@ -81,7 +96,7 @@
 //!
 //!   ```text
 //!   ACL SETUSER limiter on >password ~tollgate:* +ping +eval +evalsha +time +get +set +del
-//!     +pexpire +pttl +zadd +zrem +zmscore +zrange +zrangebyscore +zremrangebyscore
+//!     +pexpire +pttl +zadd +zrem +zmscore +zcount +zrange +zrangebyscore +zremrangebyscore
 //!     +hmget +hkeys +hset +hdel
 //!   ```
 //!
@@ -120,9 +135,11 @@ mod core;
 mod error;
 mod fallback;
 mod health;
+mod in_flight;
 mod lease;
 mod limiter;
 mod name;
+mod reservation;
 mod scripts;
 mod stats;
 mod unsynced;
@@ -135,8 +152,10 @@ pub use client::{Client, ClientBuilder};
 pub use error::{BuildError, ConnectError, ResetError};
 pub use fallback::WhenUnavailable;
 pub use health::Problem;
+pub use in_flight::{SharedInFlight, SharedInFlightBuilder, SharedPermit};
 pub use limiter::SharedLimiter;
 pub use name::StoreKey;
+pub use reservation::{SharedKey, SharedReservation, SharedReservations, reserve_all};
 pub use stats::{ClientStats, SharedStats};
 
 /// Compiles and runs the README's example.

@@ -9,6 +9,7 @@ use crate::stats::SharedStats;
 use futures_util::future::join_all;
 use std::fmt;
 use std::marker::PhantomData;
+use std::sync::Arc;
 use tier::Tier;
 use tollgate::{Algorithm, Decision, Quota, Tick};
 
@@ -47,15 +48,15 @@ use tollgate::{Algorithm, Decision, Quota, Tick};
 /// dropped, the answer is lost, but the store may have counted the request.
 pub struct SharedLimiter<K: ?Sized> {
     /// The default class, of the limit's own quota.
-    default: Tier,
+    default: Arc<Tier>,
     /// The classes that have names.
-    classes: Vec<(String, Tier)>,
+    classes: Vec<(String, Arc<Tier>)>,
     algorithm: Algorithm,
     keys: PhantomData<fn(&K)>,
 }
 
 impl<K: StoreKey + ?Sized> SharedLimiter<K> {
-    pub(crate) fn new(default: Tier, classes: Vec<(String, Tier)>, algorithm: Algorithm) -> Self {
+    pub(crate) fn new(default: Arc<Tier>, classes: Vec<(String, Arc<Tier>)>, algorithm: Algorithm) -> Self {
         Self { default, classes, algorithm, keys: PhantomData }
     }
 
@@ -71,12 +72,12 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     }
 
     /// Returns the class of a number. A number that no class has stands for the default class.
-    pub(crate) fn tier(&self, class: usize) -> &Tier {
+    pub(crate) fn tier(&self, class: usize) -> &Arc<Tier> {
         let named = class.checked_sub(1).and_then(|place| self.classes.get(place));
         named.map_or(&self.default, |(_, tier)| tier)
     }
 
-    fn tiers(&self) -> impl Iterator<Item = &Tier> {
+    fn tiers(&self) -> impl Iterator<Item = &Arc<Tier>> {
         [&self.default].into_iter().chain(self.classes.iter().map(|(_, tier)| tier))
     }
 
@@ -134,7 +135,7 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     /// # }
     /// ```
     pub async fn check_many(&self, requests: &[(&K, u64)]) -> Vec<Decision> {
-        let requests = requests.iter().map(|&(key, cost)| (&self.default, key, cost));
+        let requests = requests.iter().map(|&(key, cost)| (&*self.default, key, cost));
         tier::check_many(&requests.collect::<Vec<_>>()).await
     }
 
@@ -221,6 +222,39 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
         self.default.refund(key, charge, tokens, Some(now)).await;
     }
 
+    /// Charges `key` for `tokens` that are spent already, and returns how many were charged.
+    ///
+    /// That is as many as there is room for, and beyond that up to
+    /// [`max_debt`](crate::SharedBuilder::max_debt). While a key is in debt nothing remains, and
+    /// its requests are denied, with the time at which they pass. What is returned can't be given
+    /// back by a refund; a [reservation](Self::reserve) settles more exactly. If the store does not
+    /// answer, the local limiter of [`WhenUnavailable`](crate::WhenUnavailable) is charged, with
+    /// its share of the debt.
+    ///
+    /// ```no_run
+    /// # use tollgate_redis::SharedLimiter;
+    /// # async fn ask(limiter: SharedLimiter<str>) {
+    /// let unpaid = 500 - limiter.force_n("alice", 500).await;
+    /// # }
+    /// ```
+    pub async fn force_n(&self, key: &K, tokens: u64) -> u64 {
+        self.default.force(key, tokens, None).await
+    }
+
+    /// Charges `tokens` that are spent already at a time that the caller gives.
+    /// [`check_at`](Self::check_at) describes the time.
+    ///
+    /// ```no_run
+    /// # use tollgate_redis::SharedLimiter;
+    /// # async fn ask(limiter: SharedLimiter<str>) {
+    /// # use tollgate::Tick;
+    /// assert!(limiter.force_at("alice", 5, Tick::ZERO).await <= 5);
+    /// # }
+    /// ```
+    pub async fn force_at(&self, key: &K, tokens: u64, now: Tick) -> u64 {
+        self.default.force(key, tokens, Some(now)).await
+    }
+
     /// Deletes the state of `key`, in the store and on this machine. Tokens that other machines
     /// have leased stay leased. Charges made before a reset must not be refunded after it.
     ///
@@ -252,7 +286,7 @@ impl<K: StoreKey + ?Sized> SharedLimiter<K> {
     /// # }
     /// ```
     pub async fn flush(&self) {
-        join_all(self.tiers().map(Tier::flush)).await;
+        join_all(self.tiers().map(|tier| tier.flush())).await;
     }
 
     /// Returns the quota.

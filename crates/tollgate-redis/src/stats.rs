@@ -1,5 +1,6 @@
 //! The statistics of a limiter and its client.
 
+use crate::scripts::script::Failure;
 use crate::words::atomics::{AtomicU64, Relaxed};
 
 /// Statistics of a [`Client`](crate::Client).
@@ -81,6 +82,17 @@ pub(crate) enum Event {
     Unknown,
     StoreError,
     Unavailable,
+}
+
+impl Event {
+    /// The event that a request ends without an answer.
+    pub(crate) fn of(failure: &Failure) -> Self {
+        match failure {
+            Failure::Unknown => Self::Unknown,
+            Failure::Server(_) => Self::StoreError,
+            Failure::Unavailable => Self::Unavailable,
+        }
+    }
 }
 
 impl Counters {

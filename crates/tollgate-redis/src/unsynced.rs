@@ -65,7 +65,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
-use tollgate::{Algorithm, Decision, Tick};
+use tollgate::{Algorithm, Decision, Source, Tick};
 
 pub(crate) struct Unsynced {
     state: Arc<State>,
@@ -195,6 +195,25 @@ impl Unsynced {
         let (present, before) = (present.unwrap_or(0), state.before(request.name, window));
         let used = present.saturating_add(state.weighed(before, now)).saturating_add(request.cost);
         state.decision(used <= state.limit, request.cost, window, before, present, now)
+    }
+
+    /// Charges tokens that are spent already, as many as there is room for, and returns how many.
+    pub(crate) async fn force(&self, request: Request<'_>, now: Option<Tick>, deadline: Instant) -> u64 {
+        let mut room = u64::MAX;
+        loop {
+            let left = self.peek(request, now).remaining();
+            let cost = left.min(request.cost);
+            // Each turn finds less room than the one before, or the store knows of charges that
+            // this machine has not heard of.
+            if cost == 0 || left >= room {
+                return 0;
+            }
+            room = left;
+            let decision = self.check(Request { cost, ..request }, now, deadline).await;
+            if decision.charged() > 0 || decision.source() != Source::Prepaid {
+                return decision.charged();
+            }
+        }
     }
 
     /// Gives back tokens that the store was not told of yet.

@@ -53,7 +53,7 @@ impl Trials {
     pub(crate) fn all(&self) -> Vec<Arc<Trial>> {
         let mut live: Vec<_> = self.0.load().iter().filter_map(Weak::upgrade).collect();
         if live.is_empty()
-            && let Ok(rule) = Rule::new(Algorithm::TokenBucket, Quota::per_second(1))
+            && let Ok(rule) = Rule::new(Algorithm::TokenBucket, Quota::per_second(1), 0)
         {
             let naming = Naming::new(UNNAMED, rule.letter(), None, false);
             live.push(Trial::of(UNNAMED, &naming, &rule, None));

@@ -3,7 +3,7 @@
 use crate::core::{self, Core, Request};
 use crate::error::ResetError;
 use crate::lease::Leases;
-use crate::name::{Naming, StoreKey};
+use crate::name::{Name, Naming, StoreKey};
 use crate::scripts::rule::Op;
 use crate::scripts::script::Failure;
 use crate::stats::SharedStats;
@@ -27,7 +27,11 @@ pub(crate) enum Mode {
 impl Tier {
     pub(crate) async fn check<K: StoreKey + ?Sized>(&self, key: &K, cost: u64) -> Decision {
         let (name, text) = self.naming.name(key);
-        let request = Request { name, text: &text, cost };
+        self.check_named(Request { name, text: &text, cost }).await
+    }
+
+    /// Checks a request of a key whose name was made before.
+    pub(crate) async fn check_named(&self, request: Request<'_>) -> Decision {
         match &self.mode {
             Mode::Exact => self.core.check(request, None).await,
             Mode::Lease(leases) => leases.check(request).await,
@@ -68,14 +72,44 @@ impl Tier {
             return;
         }
         let (name, text) = self.naming.name(key);
+        self.refund_named(name, &text, charge, tokens, now).await;
+    }
+
+    /// Gives back `tokens` of a charge of a key whose name was made before.
+    pub(crate) async fn refund_named(
+        &self,
+        name: Name,
+        text: &str,
+        charge: &Decision,
+        tokens: u64,
+        now: Option<Tick>,
+    ) {
         match (charge.source(), &self.mode) {
-            (Source::Remote, _) => {
-                let _ = self.core.ask(&text, Op::Refund { charge, tokens }, now).await;
+            (Source::Remote, mode) => {
+                let _ = self.core.ask(text, Op::Refund { charge, tokens }, now).await;
+                if let Mode::Lease(leases) = mode {
+                    leases.ask_again(&name);
+                }
             }
             (Source::Prepaid, Mode::Lease(leases)) => leases.refund(&name, charge, tokens),
             (Source::Prepaid, Mode::Unsynced(counts)) => counts.refund(name, charge, tokens),
             (Source::Key | Source::Overflow, _) => self.core.fallback.refund(&name, charge, tokens),
             _ => {}
+        }
+    }
+
+    /// Charges tokens that are spent already, and returns how many were charged.
+    pub(crate) async fn force<K: StoreKey + ?Sized>(&self, key: &K, tokens: u64, now: Option<Tick>) -> u64 {
+        let (name, text) = self.naming.name(key);
+        self.force_named(Request { name, text: &text, cost: tokens }, now).await
+    }
+
+    /// Charges a key whose name was made before for tokens that are spent already.
+    pub(crate) async fn force_named(&self, request: Request<'_>, now: Option<Tick>) -> u64 {
+        match &self.mode {
+            _ if request.cost == 0 => 0,
+            Mode::Unsynced(counts) => counts.force(request, now, self.core.deadline()).await,
+            Mode::Exact | Mode::Lease(_) => self.core.force(request, now).await,
         }
     }
 

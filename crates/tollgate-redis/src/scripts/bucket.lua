@@ -3,13 +3,16 @@
 -- A token is `unit` units, and each microsecond refills `leak` of them. Both are whole, so nothing
 -- is ever rounded.
 -- State: "debt time unit leak", a string: `debt` units were missing at `time`, in the units of the
--- quota that wrote it.
+-- quota that wrote it. A check leaves at most the burst missing, a forced charge up to `most`
+-- tokens.
 --
--- ARGV: op now unit leak burst grace | check: cost extra hold | peek: cost | refund: tokens until
--- Answer: granted extra debt now asked (`now` is the key's time, not before `asked`)
+-- ARGV: op now unit leak burst most grace | check: cost extra hold | peek: cost | force: tokens
+-- | refund: tokens until
+-- Answer: granted extra debt now asked (`now` is the key's time, not before `asked`; `extra` of
+-- force is what was charged)
 
-local op, unit, leak, burst, grace =
-  ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
+local op, unit, leak, burst, most, grace =
+  ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
 local now, by_server = clock(ARGV[2])
 local asked = now
 local capacity = burst * unit
@@ -34,15 +37,15 @@ if state then
   debt = leaked(owed, now - time, leaks)
   if units ~= unit then
     -- Written under another quota. What was taken stays taken, counted in tokens.
-    if debt / units >= burst then
-      debt = capacity
+    if debt / units >= most then
+      debt = most * unit
     else
       local part, rest = muldiv(debt, unit % units, units)
       debt = debt * math.floor(unit / units) + part
       if rest > 0 then debt = debt + 1 end
     end
   end
-  debt = math.min(debt, capacity)
+  debt = math.min(debt, most * unit)
 end
 
 local function write()
@@ -56,11 +59,16 @@ local function write()
 end
 
 local granted, extra = 0, 0
-if op ~= 'refund' then
-  local cost = tonumber(ARGV[7])
-  if cost <= burst and debt + cost * unit <= capacity then granted = 1 end
+if op == 'force' then
+  granted = 1
+  extra = math.min(tonumber(ARGV[8]), math.floor((most * unit - debt) / unit))
+  debt = debt + extra * unit
+  if extra > 0 then write() end
+elseif op ~= 'refund' then
+  local cost = tonumber(ARGV[8])
+  if cost == 0 or cost <= burst and debt + cost * unit <= capacity then granted = 1 end
   if op == 'check' and granted == 1 then
-    local wanted, hold = tonumber(ARGV[8]), tonumber(ARGV[9])
+    local wanted, hold = tonumber(ARGV[9]), tonumber(ARGV[10])
     if wanted > 0 then
       -- Tokens that may be spent until `hold` is over are charged as if they were spent then.
       local held = math.max(debt, leak * hold)
@@ -77,7 +85,7 @@ if op ~= 'refund' then
 elseif debt > 0 then
   -- Tokens that have refilled since can't be given back: see the rule in the library. Rounded so
   -- that it is never too much.
-  local tokens, till = tonumber(ARGV[7]), tonumber(ARGV[8])
+  local tokens, till = tonumber(ARGV[8]), tonumber(ARGV[9])
   local held = 0
   if till > now then held = (till - now) * leak - (leak - 1) end
   if tokens <= burst then held = math.min(held, tokens * unit) end

@@ -5,8 +5,10 @@
 -- unique. Three more members have negative scores: 'sum' (of all costs, minus one), 'next' (the
 -- last n, counted from -2^53), and 'seen' (the latest time that the log was used at, negated).
 --
--- ARGV: op now period limit - grace | check: cost extra hold | peek: cost | refund: tokens time
--- Answer: granted extra held now wait reset
+-- ARGV: op now period limit - grace | check: cost extra hold | peek: cost | force: tokens
+-- | refund: tokens time
+-- Answer: granted extra held now wait reset (`extra` of force is what was charged: a log has no
+-- debt)
 
 local op, period, limit, grace = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[6])
 local now, by_server = clock(ARGV[2])
@@ -68,6 +70,7 @@ end
 local granted, extra, wait, reset = 0, 0, 0
 local cost = 0
 if op ~= 'refund' then cost = tonumber(ARGV[7]) end
+if op == 'force' then cost = math.max(math.min(cost, limit - held), 0) end
 if cost > limit then
   wait = -1
 elseif cost <= limit - held or cost == 0 then
@@ -77,7 +80,7 @@ elseif cost <= limit - held or cost == 0 then
     -- At most half of what is left, so that other machines find some, too.
     extra = math.max(math.min(tonumber(ARGV[8]), math.ceil((limit - held - cost) / 2)), 0)
   end
-  if op == 'check' and cost + extra > 0 then
+  if op ~= 'peek' and cost + extra > 0 then
     if #out > 0 then redis.call('ZREMRANGEBYSCORE', key, 0, number(cutoff)) end
     held = held + cost + extra
     local entries = { number(-held - 1), 'sum', number(-now), 'seen' }
@@ -123,4 +126,5 @@ if held <= 0 then
 elseif not reset then
   reset = until_idle()
 end
+if op == 'force' then extra = cost end
 return { granted, extra, held, now, wait, reset }

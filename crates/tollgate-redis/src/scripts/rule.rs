@@ -1,9 +1,10 @@
 //! [`Rule`]: an algorithm under a quota, in the numbers of its script: whole microseconds, and
 //! integers below 2^53.
 //!
-//! A script answers with its state, and the figures of the decision are computed here, where
-//! integers have 128 bits. It also saves work on the server.
+//! A script answers with its state, from which [`figures`](super::figures) computes a decision. It
+//! saves work on the server.
 
+use super::figures::{Bucket, Figures, NEVER, Pair, Windows, duration};
 use super::script::{Call, Script};
 use crate::error::BuildError;
 use smallvec::SmallVec;
@@ -26,17 +27,20 @@ const LONGEST_HOLD: u64 = 10_000_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// A token is `unit` units; each microsecond refills `leak`.
+    /// A token is `unit` units; each microsecond refills `leak`. Up to `most` tokens may be
+    /// missing: the burst and the debt.
     Bucket {
         unit: u64,
         leak: u64,
         burst: u64,
+        most: u64,
         queue: bool,
     },
-    /// `period` is in microseconds.
+    /// `period` is in microseconds. Up to `most` tokens may be taken: the limit and the debt.
     Window {
         period: u64,
         limit: u64,
+        most: u64,
         sliding: bool,
     },
     Log {
@@ -53,6 +57,8 @@ pub(crate) enum Op<'d> {
     Check { cost: u64, lease: u64 },
     /// Returns the decision of a check without charging.
     Peek { cost: u64 },
+    /// Charges as many of `tokens`, which are spent already, as there is room and debt for.
+    Force { tokens: u64 },
     /// Gives back `tokens` of a charge.
     Refund { charge: &'d Decision, tokens: u64 },
 }
@@ -77,8 +83,9 @@ pub(crate) struct Rule {
 }
 
 impl Rule {
-    pub(crate) fn new(algorithm: Algorithm, quota: Quota) -> Result<Self, BuildError> {
-        let kind = Kind::new(algorithm, quota)?;
+    /// `max_debt` is how far a forced charge may go beyond the capacity.
+    pub(crate) fn new(algorithm: Algorithm, quota: Quota, max_debt: u64) -> Result<Self, BuildError> {
+        let kind = Kind::new(algorithm, quota)?.with_debt(algorithm, max_debt)?;
         let body = match kind {
             Kind::Bucket { .. } => include_str!("bucket.lua"),
             Kind::Window { .. } => include_str!("window.lua"),
@@ -182,12 +189,15 @@ impl Rule {
         let name = match op {
             Op::Check { .. } => "check",
             Op::Peek { .. } => "peek",
+            Op::Force { .. } => "force",
             Op::Refund { .. } => "refund",
         };
         let call = Call::new(&self.script, key).text(name).time(now);
         let call = match self.kind {
-            Kind::Bucket { unit, leak, burst, .. } => call.number(unit).number(leak).number(burst),
-            Kind::Window { period, limit, sliding } => {
+            Kind::Bucket { unit, leak, burst, most, .. } => {
+                call.number(unit).number(leak).number(burst).number(most)
+            }
+            Kind::Window { period, limit, sliding, .. } => {
                 call.number(period).number(limit).number(sliding.into())
             }
             Kind::Log { period, limit } => call.number(period).number(limit).text("-"),
@@ -196,6 +206,10 @@ impl Rule {
         match op {
             Op::Check { cost, lease } => call.number(cost).number(lease).number(self.hold),
             Op::Peek { cost } => call.number(cost),
+            Op::Force { tokens } => match self.kind {
+                Kind::Window { most, .. } => call.number(tokens).number(most),
+                _ => call.number(tokens),
+            },
             Op::Refund { charge, tokens } => call.number(tokens).number(self.held(charge)),
         }
     }
@@ -214,16 +228,17 @@ impl Rule {
 
     /// Interprets a script's numbers as the answer to a request; `None` if they are malformed.
     pub(crate) fn answer(&self, reply: &[i64], op: Op<'_>, source: Source) -> Option<Answer> {
-        let (cost, takes) = match op {
-            Op::Check { cost, .. } => (cost, true),
-            Op::Peek { cost } => (cost, false),
-            Op::Refund { .. } => (0, false),
-        };
         let numbers: SmallVec<[u128; 8]> =
             reply.iter().map(|&number| u128::try_from(number).unwrap_or(NEVER)).collect();
-        let (&granted, &lease, rest) = match &*numbers {
-            [granted, lease, rest @ ..] => (granted, lease, rest),
+        let (&granted, &extra, rest) = match &*numbers {
+            [granted, extra, rest @ ..] => (granted, extra, rest),
             _ => return None,
+        };
+        let (cost, lease, takes) = match op {
+            Op::Check { cost, .. } => (cost, extra, true),
+            Op::Peek { cost } => (cost, 0, false),
+            Op::Force { .. } => (u64::try_from(extra).ok()?, 0, true),
+            Op::Refund { .. } => (0, 0, false),
         };
         let capacity = self.capacity();
         let outcome = match granted {
@@ -242,7 +257,7 @@ impl Rule {
                 };
                 bucket.figures(outcome, cost.into(), debt, queue, now.saturating_sub(asked), asked)
             }
-            (Kind::Window { period, limit, sliding }, &[number, previous, present, asked]) => {
+            (Kind::Window { period, limit, sliding, .. }, &[number, previous, present, asked]) => {
                 let windows = Windows { period: period.into(), limit: limit.into(), sliding };
                 windows.figures(outcome, cost.into(), Pair { number, previous, present }, asked)
             }
@@ -273,129 +288,6 @@ impl Rule {
             _ => Duration::from_micros(self.hold),
         };
         Some(Answer { decision, lease: u64::try_from(lease).unwrap_or(0), hold })
-    }
-}
-
-/// Longer than any wait, and small enough for sums.
-const NEVER: u128 = 1 << 62;
-
-/// Converts microseconds.
-fn duration(micros: u128) -> Duration {
-    if micros >= NEVER {
-        Duration::MAX
-    } else {
-        Duration::from_micros(u64::try_from(micros).unwrap_or(u64::MAX))
-    }
-}
-
-/// The figures of a decision, in tokens and microseconds.
-struct Figures {
-    remaining: u128,
-    wait: Option<u128>,
-    reset: u128,
-    refill: u128,
-    at: u128,
-    /// The time until the window ends.
-    ends: u128,
-}
-
-struct Bucket {
-    unit: u128,
-    leak: u128,
-    capacity: u128,
-}
-
-impl Bucket {
-    /// Computes the figures; `behind` is how much earlier than the key's time the request was made.
-    fn figures(
-        &self,
-        outcome: Outcome,
-        cost: u128,
-        debt: u128,
-        queue: bool,
-        behind: u128,
-        asked: u128,
-    ) -> Figures {
-        let until = |units: u128| if units == 0 { 0 } else { units.div_ceil(self.leak) + behind };
-        let free = self.capacity.saturating_sub(debt);
-        let remaining = free / self.unit;
-        let next = ((remaining + 1) * self.unit).min(self.capacity);
-        Figures {
-            remaining,
-            wait: match outcome {
-                Outcome::Denied => Some(until((debt + cost * self.unit).saturating_sub(self.capacity))),
-                Outcome::Allowed if queue => Some(until(debt.saturating_sub(cost * self.unit))),
-                Outcome::Allowed => Some(0),
-                _ => None,
-            },
-            reset: until(debt),
-            refill: until(next - free),
-            at: asked,
-            ends: 0,
-        }
-    }
-}
-
-struct Windows {
-    period: u128,
-    limit: u128,
-    sliding: bool,
-}
-
-#[derive(Clone, Copy)]
-struct Pair {
-    number: u128,
-    previous: u128,
-    present: u128,
-}
-
-impl Windows {
-    fn figures(&self, outcome: Outcome, cost: u128, pair: Pair, asked: u128) -> Figures {
-        let elapsed = asked.saturating_sub(pair.number * self.period).min(self.period);
-        let weighted = match self.sliding {
-            true => (pair.previous * (self.period - elapsed)).div_ceil(self.period),
-            false => 0,
-        };
-        let idle = match (pair.previous, pair.present) {
-            (_, 0) if !self.sliding => asked,
-            (0, 0) => asked,
-            (_, 0) => (pair.number + 1) * self.period,
-            _ if !self.sliding => (pair.number + 1) * self.period,
-            _ => (pair.number + 2) * self.period,
-        };
-        let reset = idle.saturating_sub(asked);
-        Figures {
-            remaining: self.limit.saturating_sub(pair.present + weighted),
-            wait: match outcome {
-                Outcome::Denied => Some(self.retry_at(pair, cost).saturating_sub(asked)),
-                Outcome::Allowed => Some(0),
-                _ => None,
-            },
-            reset,
-            refill: reset,
-            at: asked,
-            ends: ((pair.number + 1) * self.period).saturating_sub(asked),
-        }
-    }
-
-    /// Returns how far into the pair's window `cost` fits, if it fits before the window ends.
-    fn fits_after(&self, pair: Pair, cost: u128) -> Option<u128> {
-        let free = self.limit.checked_sub(pair.present)?.checked_sub(cost)?;
-        if pair.previous <= free || !self.sliding {
-            return Some(0);
-        }
-        let elapsed = self.period - free * self.period / pair.previous;
-        (elapsed < self.period).then_some(elapsed)
-    }
-
-    fn retry_at(&self, pair: Pair, cost: u128) -> u128 {
-        let next = Pair {
-            number: pair.number + 1,
-            previous: if self.sliding { pair.present } else { 0 },
-            present: 0,
-        };
-        let fits = |pair: Pair| Some(pair.number * self.period + self.fits_after(pair, cost)?);
-        fits(pair).or_else(|| fits(next)).unwrap_or((pair.number + 2) * self.period)
     }
 }
 
@@ -434,8 +326,32 @@ impl Kind {
                 period: quota.period(),
                 most: DIVISOR - 1,
             }),
-            _ => Ok(Self::Window { period, limit, sliding: algorithm == Algorithm::SlidingWindow }),
+            _ => {
+                let sliding = algorithm == Algorithm::SlidingWindow;
+                Ok(Self::Window { period, limit, most: limit, sliding })
+            }
         }
+    }
+
+    /// Allows a forced charge to go `debt` tokens beyond the capacity.
+    fn with_debt(mut self, algorithm: Algorithm, debt: u64) -> Result<Self, BuildError> {
+        let (most, allowed) = match &mut self {
+            Self::Bucket { unit, most, .. } => {
+                let allowed = EXACT / *unit - *most;
+                (most, allowed)
+            }
+            Self::Window { most, .. } => {
+                let allowed = DIVISOR - 1 - *most;
+                (most, allowed)
+            }
+            Self::Log { .. } if debt == 0 => return Ok(self),
+            Self::Log { .. } => return Err(ConfigError::DebtUnsupported { algorithm, debt }.into()),
+        };
+        if debt > allowed {
+            return Err(ConfigError::DebtTooLarge { debt, most: allowed }.into());
+        }
+        *most += debt;
+        Ok(self)
     }
 
     fn bucket(quota: Quota, queue: bool) -> Result<Self, BuildError> {
@@ -452,7 +368,7 @@ impl Kind {
             return Err(BuildError::TooFine { quota, most: u64::try_from(most).unwrap_or(u64::MAX) });
         }
         let fits = |number: u128| u64::try_from(number).unwrap_or(u64::MAX);
-        Ok(Self::Bucket { unit: fits(unit), leak: fits(leak), burst, queue })
+        Ok(Self::Bucket { unit: fits(unit), leak: fits(leak), burst, most: burst, queue })
     }
 }
 

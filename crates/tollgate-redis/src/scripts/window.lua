@@ -3,8 +3,10 @@
 --
 -- State: "number previous present period", a string. A fixed window does not use `previous`.
 --
--- ARGV: op now period limit sliding grace | check: cost extra - | peek: cost | refund: tokens
--- number Answer: granted extra number previous present now (as it was given or read)
+-- ARGV: op now period limit sliding grace | check: cost extra - | peek: cost | force: tokens most
+-- | refund: tokens number
+-- Answer: granted extra number previous present now (as it was given or read; `extra` of force is
+-- what was charged, until `most` tokens are taken)
 
 local op, period, limit, sliding, grace =
   ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5] == '1', tonumber(ARGV[6])
@@ -43,9 +45,9 @@ if state then
 end
 
 local elapsed = now - number * period
-local free = limit - present
-if sliding then free = free - weighed(previous, elapsed, period) end
-free = math.max(free, 0)
+local used = present
+if sliding then used = used + weighed(previous, elapsed, period) end
+local free = math.max(limit - used, 0)
 
 local function write()
   local windows = 1
@@ -56,7 +58,12 @@ local function write()
 end
 
 local granted, extra = 0, 0
-if op ~= 'refund' then
+if op == 'force' then
+  granted = 1
+  extra = math.max(math.min(tonumber(ARGV[7]), tonumber(ARGV[8]) - used), 0)
+  present = present + extra
+  if extra > 0 then write() end
+elseif op ~= 'refund' then
   local cost = tonumber(ARGV[7])
   if cost <= free or cost == 0 then granted = 1 end
   if op == 'check' and granted == 1 then

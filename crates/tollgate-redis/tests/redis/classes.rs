@@ -127,6 +127,98 @@ fn machines_with_other_quotas_of_a_class_each_judge_by_their_own() {
     });
 }
 
+/// Two machines whose quotas of the class `paid` are 50 and 100.
+fn old_and_new(
+    clients: &[Client; 2],
+    name: &str,
+    algorithm: Algorithm,
+    set: fn(SharedBuilder<str>) -> SharedBuilder<str>,
+) -> [Limiter; 2] {
+    let machine = |client, paid| {
+        let builder = Limiter::builder(client, name, Quota::new(FREE, AGES)).algorithm(algorithm);
+        let builder = builder.class("paid", Quota::new(paid, AGES)).deadline(Duration::from_secs(5));
+        set(builder).build().unwrap()
+    };
+    [machine(&clients[0], 50), machine(&clients[1], PAID)]
+}
+
+#[test]
+fn leases_of_machines_with_other_quotas_of_a_class_exceed_neither() {
+    for_each_server(async |program| {
+        let server = Server::of(program);
+        let clients = [(); 2].map(|()| Client::open(server.url()).unwrap());
+        for algorithm in Algorithm::ALL.into_iter().filter(|it| *it != Algorithm::LeakyQueue) {
+            let name = format!("leases-of-both-{algorithm}");
+            let [old, new] = old_and_new(&clients, &name, algorithm, |builder| builder.lease(5));
+            let class = new.class("paid").unwrap();
+            let mut by_old = 0;
+            for _ in 0..30 {
+                by_old += u64::from(old.check_as(class, "alice").await.is_allowed());
+            }
+            assert_eq!(by_old, 30, "{algorithm}");
+            let mut by_new = 0;
+            for _ in 0..30 {
+                by_new += u64::from(new.check_as(class, "alice").await.is_allowed());
+            }
+            assert_eq!(by_new, 30, "{algorithm}");
+            // Only what it had leased before.
+            let leased = old.stats().leased;
+            let more = exhaust(&old, class, "alice").await;
+            assert!(more <= leased, "{algorithm}: {more}, of {leased}");
+            by_new += exhaust(&new, class, "alice").await;
+            assert!(by_old + more + by_new <= PAID, "{algorithm}: {by_old} {more} {by_new}");
+            assert!(by_new > PAID / 2, "{algorithm}: {by_new}");
+            assert!(old.stats().prepaid > 0 && new.stats().prepaid > 0, "{algorithm}");
+        }
+    });
+}
+
+#[test]
+fn unsynced_counts_of_machines_with_other_quotas_of_a_class_are_added_up() {
+    for_each_server(async |program| {
+        const UNSYNCED: u64 = 4;
+        let server = Server::of(program);
+        let clients = [(); 2].map(|()| Client::open(server.url()).unwrap());
+        for algorithm in [Algorithm::FixedWindow, Algorithm::SlidingWindow] {
+            let name = format!("unsynced-of-both-{algorithm}");
+            let [old, new] =
+                old_and_new(&clients, &name, algorithm, |builder| builder.max_unsynced(UNSYNCED));
+            let class = new.class("paid").unwrap();
+            for _ in 0..60 {
+                assert!(new.check_as(class, "alice").await.is_allowed(), "{algorithm}");
+            }
+            new.flush().await;
+            // What it admits before it has heard of the others.
+            let by_old = exhaust(&old, class, "alice").await;
+            assert!(by_old <= UNSYNCED, "{algorithm}: {by_old}");
+            old.flush().await;
+            let by_new = 60 + exhaust(&new, class, "alice").await;
+            let all = by_old + by_new;
+            assert!((PAID..=PAID + UNSYNCED).contains(&all), "{algorithm}: {by_old} {by_new}");
+        }
+    });
+}
+
+#[test]
+fn unsynced_counts_of_machines_with_other_periods_are_separate() {
+    run(async {
+        let server = Server::start();
+        let clients = [(); 2].map(|()| Client::open(server.url()).unwrap());
+        let machine = |number: usize, period| {
+            let builder = Limiter::builder(&clients[number], "periods", Quota::new(FREE, AGES));
+            let builder = builder.algorithm(Algorithm::FixedWindow).max_unsynced(4);
+            builder.class("paid", Quota::new(20, period)).deadline(Duration::from_secs(5)).build().unwrap()
+        };
+        let (old, new) = (machine(0, AGES), machine(1, AGES / 2));
+        let class = old.class("paid").unwrap();
+        assert_eq!(exhaust(&old, class, "alice").await, 20);
+        old.flush().await;
+        assert_eq!(exhaust(&new, class, "alice").await, 20);
+        new.flush().await;
+        assert!(!old.check_as(class, "alice").await.is_allowed());
+    });
+}
+
 /// Two machines check one key in two classes at a time, from many tasks, until both are exhausted.
 /// Returns what each class admitted.
 async fn race(machines: &[Arc<Limiter>; 2]) -> [u64; 2] {

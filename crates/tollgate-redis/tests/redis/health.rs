@@ -3,7 +3,7 @@
 use crate::load::{AGES, Limiter, store_answers};
 use std::time::Duration;
 use tollgate::{Algorithm, Quota, Source};
-use tollgate_redis::{Client, ConnectError, Problem, WhenUnavailable};
+use tollgate_redis::{Client, ConnectError, Problem, SharedInFlight, WhenUnavailable};
 use tollgate_testing::store::cluster::Cluster;
 use tollgate_testing::store::program::{Program, for_each_server};
 use tollgate_testing::store::sentinel::{NAME, Watched};
@@ -13,7 +13,7 @@ use tollgate_testing::store::wait::{run, until_async};
 
 /// The rights that a limiter needs, as the crate's page says.
 const RIGHTS: &str = "+ping +eval +evalsha +time +get +set +del +zadd +zrem +zmscore +zrange +zrangebyscore \
-                      +zremrangebyscore +pexpire +hmget +hkeys +hset +hdel +pttl";
+                      +zremrangebyscore +zcount +pexpire +hmget +hkeys +hset +hdel +pttl";
 
 /// Makes a user with these rights on keys of this pattern.
 fn set_user(server: &Server, keys: &str, rights: &[&str]) {
@@ -42,6 +42,10 @@ fn all_limits(client: &Client) -> Vec<Limiter> {
     limits
 }
 
+fn permits(client: &Client) -> SharedInFlight<str> {
+    SharedInFlight::builder(client, "health", 5).build().unwrap()
+}
+
 fn commands(problems: &[Problem]) -> Vec<String> {
     let command = |problem: &Problem| match problem {
         Problem::Command { command, .. } => command.clone(),
@@ -61,6 +65,7 @@ fn a_server_that_answers_checks_has_no_problems_and_keeps_no_trial() {
         for client in [Client::open(server.url()).unwrap(), client_of_user(&server)] {
             client.connect().await.unwrap();
             let limits = all_limits(&client);
+            let permits = permits(&client);
             client.connect().await.unwrap();
             assert_eq!(client.health().await, []);
             assert_eq!(client.problems(), []);
@@ -68,6 +73,7 @@ fn a_server_that_answers_checks_has_no_problems_and_keeps_no_trial() {
             for limit in &limits {
                 assert_eq!(limit.stats().by_store, 0, "a trial is not a check");
             }
+            assert_eq!(permits.stats().by_store, 0);
         }
     });
 }
@@ -77,7 +83,7 @@ fn each_command_that_a_user_lacks_is_named() {
     for_each_server(async |program| {
         let server = Server::of(program);
         let client = client_of_user(&server);
-        let limits = all_limits(&client);
+        let limits = (all_limits(&client), permits(&client));
         for right in RIGHTS.split_whitespace().filter(|right| *right != "+ping") {
             let command = &right[1..];
             set_user(&server, "~tollgate:*", &[&format!("-{command}")]);

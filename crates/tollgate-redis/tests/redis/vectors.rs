@@ -26,11 +26,12 @@ enum Here {
 }
 
 impl Here {
-    fn new(algorithm: Algorithm, quota: Quota) -> Self {
+    fn new(algorithm: Algorithm, quota: Quota, max_debt: u64) -> Self {
         if algorithm == Algorithm::SlidingLog {
             return Self::Log(Box::new(SingleLimiter::builder(quota).algorithm(algorithm).build().unwrap()));
         }
-        Self::Rule(AnyRule::new(algorithm, quota, Duration::ZERO).unwrap(), Word::FRESH)
+        let rule = AnyRule::new(algorithm, quota, Duration::ZERO).unwrap();
+        Self::Rule(rule.max_debt(max_debt).unwrap(), Word::FRESH)
     }
 
     fn check(&mut self, cost: u64, now: Tick) -> Decision {
@@ -48,6 +49,17 @@ impl Here {
         match self {
             Self::Rule(rule, word) => rule.peek(*word, now, cost),
             Self::Log(log) => log.peek_at(cost, now),
+        }
+    }
+
+    fn force(&mut self, tokens: u64, now: Tick) -> u64 {
+        match self {
+            Self::Rule(rule, word) => {
+                let (next, charged) = rule.force(*word, now, tokens);
+                *word = next;
+                charged
+            }
+            Self::Log(log) => log.force_at(tokens, now),
         }
     }
 
@@ -70,6 +82,8 @@ fn figures(decision: &Decision) -> impl PartialEq + std::fmt::Debug {
         decision.remaining(),
         wait,
         micros(decision.reset_after()),
+        // The store's is rounded to milliseconds.
+        decision.refill_after().as_nanos().div_ceil(1_000_000),
         micros(decision.start_after()),
     )
 }
@@ -101,17 +115,19 @@ fn quotas(algorithm: Algorithm) -> Vec<Quota> {
 async fn run_alike(client: &Client, algorithm: Algorithm, quota: Quota, seed: u64) {
     let name = format!("{algorithm}-{}-{seed}", quota.to_string().replace(' ', "-"));
     let is_class = seed % 3 == 2;
+    let debt = if algorithm == Algorithm::SlidingLog { 0 } else { 2 * (seed % 4) };
     let there: SharedLimiter<str> =
         // With a long deadline, because on a busy machine the server may be late, and then the
         // fallback decides.
         SharedLimiter::builder(client, name, if is_class { Quota::per_hour(3) } else { quota })
             .class(if is_class { "paid" } else { "other" }, quota)
             .algorithm(algorithm)
+            .max_debt(debt)
             .deadline(Duration::from_secs(10))
             .build()
             .unwrap();
     let class = there.class("paid").unwrap_or_default();
-    let mut here = Here::new(algorithm, quota);
+    let mut here = Here::new(algorithm, quota, debt);
     let mut numbers = Numbers(seed);
     let period = u64::try_from(quota.period().as_micros()).unwrap();
     let mut micros = if seed.is_multiple_of(2) { 1_790_000_000_000_000 } else { 5 * period + 17 };
@@ -143,7 +159,13 @@ async fn run_alike(client: &Client, algorithm: Algorithm, quota: Quota, seed: u6
                 here.refund(&ours, now);
                 there.refund_at_as(class, "key", &theirs, u64::MAX, now).await;
             }
-            1 | 2 => {
+            1 => {
+                let tokens = numbers.below(capacity + debt + 3);
+                let (ours, theirs) =
+                    (here.force(tokens, now), there.force_at_as(class, "key", tokens, now).await);
+                assert_eq!(ours, theirs, "force {about}");
+            }
+            2 | 3 => {
                 let (ours, theirs) = (here.peek(cost, now), there.peek_at_as(class, "key", cost, now).await);
                 assert_eq!(figures(&ours), figures(&theirs), "peek {about}");
             }

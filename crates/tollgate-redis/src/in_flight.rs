@@ -1,0 +1,342 @@
+//! [`SharedInFlight`]: at most so many requests of a key in flight at once, on all machines.
+//!
+//! [`tollgate::InFlight`] does this in memory, where a permit lives as long as its guard. Machines
+//! die without dropping their guards, so in the store each permit has a lifetime and is renewed
+//! while its guard lives (`in_flight/permit.rs`).
+//!
+//! # Bound
+//!
+//! A place is given only while fewer than the limit are out, by one script on one key. So at most
+//! the limit are held at any moment, by all machines, of the permits for which
+//! [`SharedPermit::is_held`] is true. Three things are beyond it, and all of them end:
+//!
+//! - Work that goes on although its permit is not held any more, since it could not be renewed for
+//!   a whole lifetime. Each of these permits may be one too many until the work ends. (A machine
+//!   that was suspended, whose clock stood still meanwhile, learns of it by its next renewal.)
+//! - Permits that the fallback gives while the store does not answer: with N machines up to N times
+//!   the local limit, until they are dropped.
+//! - A store that has lost its data, or whose clock jumps ahead by a lifetime, has forgotten the
+//!   places that are out. It learns of them as they are renewed, within a third of a lifetime, and
+//!   may give as many again until then. If its clock steps back, the places of dead processes come
+//!   back that much later.
+
+mod permit;
+
+use crate::client::Client;
+use crate::connection::trial::Trial;
+use crate::error::BuildError;
+use crate::fallback::{WhenUnavailable, portion};
+use crate::name::{Name, Naming, StoreKey};
+use crate::scripts::script::Script;
+use crate::stats::{Counters, Event, SharedStats};
+pub use permit::SharedPermit;
+use permit::{LocalPermit, Places};
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+use tollgate::{Decision, DecisionParts, Denied, InFlight, Outcome, Source, Tick};
+
+/// The kind of state in the names of keys.
+const LETTER: char = 'p';
+/// The longest name of a limit, in bytes.
+const MAX_NAME: usize = 128;
+const DEADLINES: [Duration; 2] = [Duration::from_millis(1), Duration::from_secs(60)];
+const SHORTEST_LIFETIME: Duration = Duration::from_millis(100);
+const LONGEST_LIFETIME: Duration = Duration::from_secs(24 * 60 * 60);
+/// A lifetime is at least as many deadlines, so that a renewal that is late has time for another.
+const DEADLINES_IN_LIFETIME: u32 = 6;
+/// The commands of the script, besides TIME.
+const COMMANDS: [&str; 7] = ["zcount", "zmscore", "zremrangebyscore", "zadd", "zrem", "pttl", "pexpire"];
+
+/// A limit on how many requests of a key are in flight at once on all machines that share it,
+/// whatever time they take.
+///
+/// Limits of the same name on the same servers share their places. Where their limits differ, each
+/// machine judges by its own.
+///
+/// ```no_run
+/// use std::time::Duration;
+/// use tollgate_redis::{Client, SharedInFlight};
+///
+/// # async fn serve() -> Result<(), Box<dyn std::error::Error>> {
+/// let client = Client::open("redis://10.0.0.5")?;
+/// let jobs: SharedInFlight<str> = SharedInFlight::builder(&client, "jobs", 10)
+///     .lifetime(Duration::from_secs(20))
+///     .build()?;
+///
+/// let permit = jobs.acquire("alice").await?;
+/// // Work, for however long: the permit is renewed in the background.
+/// drop(permit);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// The names of keys are as those of a [`SharedLimiter`](crate::SharedLimiter), and a key is one
+/// sorted set, so clusters need no special care. It expires one second after the last lifetime.
+/// Time is the server's: the clocks of machines that differ would end each other's places.
+pub struct SharedInFlight<K: ?Sized> {
+    places: Arc<Places>,
+    naming: Naming,
+    fallback: LocalLimit,
+    /// The client tries it as long as the limit is in use.
+    trial: Arc<Trial>,
+    keys: PhantomData<fn(&K)>,
+}
+
+/// What decides when the store does not answer.
+#[derive(Debug)]
+enum LocalLimit {
+    Allow,
+    Deny,
+    Share(InFlight<Name>),
+}
+
+/// The settings of a [`SharedInFlight`]; made by [`SharedInFlight::builder`].
+#[derive(Debug)]
+#[must_use = "a builder does nothing until `build` is called"]
+pub struct SharedInFlightBuilder<K: ?Sized> {
+    client: Client,
+    name: String,
+    limit: u64,
+    lifetime: Duration,
+    deadline: Duration,
+    when_unavailable: WhenUnavailable,
+    max_keys: usize,
+    readable_keys: bool,
+    keys: PhantomData<fn(&K)>,
+}
+
+impl<K: StoreKey + ?Sized> SharedInFlight<K> {
+    /// Starts the configuration of the limit called `name`, 1 to 128 bytes, of `limit` permits for
+    /// each key, from 1 to 1,000,000.
+    ///
+    /// ```
+    /// # use tollgate_redis::{Client, SharedInFlight};
+    /// let client = Client::open("redis://127.0.0.1:6379")?;
+    /// let refused = SharedInFlight::<str>::builder(&client, "jobs", 0).build().unwrap_err();
+    /// let range = "0 in flight is out of range; allowed: 1 to 1000000";
+    /// assert!(refused.to_string().starts_with(range));
+    /// # Ok::<(), tollgate_redis::BuildError>(())
+    /// ```
+    pub fn builder(client: &Client, name: impl Into<String>, limit: u64) -> SharedInFlightBuilder<K> {
+        SharedInFlightBuilder {
+            client: client.clone(),
+            name: name.into(),
+            limit,
+            lifetime: Duration::from_secs(30),
+            deadline: Duration::from_millis(50),
+            when_unavailable: WhenUnavailable::default(),
+            max_keys: 1_000_000,
+            readable_keys: false,
+            keys: PhantomData,
+        }
+    }
+
+    /// Takes a permit of `key`.
+    ///
+    /// If the future is dropped, the place that the store may have given goes back in the
+    /// background.
+    ///
+    /// # Errors
+    ///
+    /// [`Denied`] if none is free. Its decision has no retry time: nobody knows when one is. If the
+    /// store does not answer by the deadline, [`WhenUnavailable`] decides.
+    ///
+    /// ```no_run
+    /// # use tollgate_redis::SharedInFlight;
+    /// # async fn ask(jobs: SharedInFlight<str>) {
+    /// match jobs.acquire("alice").await {
+    ///     Ok(permit) => drop(permit),
+    ///     Err(denied) => println!("{} are out", denied.decision().capacity()),
+    /// }
+    /// # }
+    /// ```
+    pub async fn acquire(&self, key: &K) -> Result<SharedPermit, Denied> {
+        let (name, text) = self.naming.name(key);
+        match self.places.hold(text).await {
+            Ok((_, Some(permit))) => Ok(permit.with(self.fallback.keep_warm(name))),
+            Ok((reply, None)) => Err(refusal(self.places.limit, reply.out, Source::Remote)),
+            Err(_) => {
+                self.places.counters.count(Event::ByFallback);
+                Ok(SharedPermit::of_fallback(self.fallback.acquire(name, self.places.limit)?))
+            }
+        }
+    }
+
+    /// How many permits of `key` are out on all machines; on this one if the store does not answer.
+    ///
+    /// ```no_run
+    /// # use tollgate_redis::SharedInFlight;
+    /// # async fn ask(jobs: SharedInFlight<str>) {
+    /// println!("{} of {}", jobs.in_flight("alice").await, jobs.limit());
+    /// # }
+    /// ```
+    pub async fn in_flight(&self, key: &K) -> u64 {
+        let (name, text) = self.naming.name(key);
+        match (self.places.ask(&text, "count", "").await, &self.fallback) {
+            (Ok(reply), _) => reply.out,
+            (Err(_), LocalLimit::Share(local)) => local.in_flight(&name),
+            (Err(_), LocalLimit::Allow | LocalLimit::Deny) => 0,
+        }
+    }
+
+    /// Returns how many permits of a key may be out at once.
+    pub fn limit(&self) -> u64 {
+        self.places.limit
+    }
+
+    /// Returns the name of the limit.
+    pub fn name(&self) -> &str {
+        &self.trial.limit
+    }
+
+    /// Returns the client of the servers.
+    pub fn client(&self) -> &Client {
+        &self.places.client
+    }
+
+    /// Returns what was counted since the limit was built. Renewals and what is given back count as
+    /// decisions of the store.
+    pub fn stats(&self) -> SharedStats {
+        self.places.counters.stats()
+    }
+}
+
+impl<K: StoreKey + ?Sized> SharedInFlightBuilder<K> {
+    /// Sets for how long a permit holds its place without being renewed: 100 ms to a day, and at
+    /// least six deadlines; the default is 30 s.
+    ///
+    /// This is how long the place of a process that has died is missing, and how long the store may
+    /// be away before a permit is not held any more. A permit is renewed after each third of it.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate_redis::{Client, SharedInFlight};
+    /// # let client = Client::open("redis://127.0.0.1:6379")?;
+    /// let jobs = SharedInFlight::<str>::builder(&client, "jobs", 10);
+    /// let refused = jobs.lifetime(Duration::from_millis(200)).build().unwrap_err().to_string();
+    /// assert_eq!(refused, "invalid lifetime 200ms of permits: expected 300ms to 86400s");
+    /// # Ok::<(), tollgate_redis::BuildError>(())
+    /// ```
+    pub fn lifetime(self, lifetime: Duration) -> Self {
+        Self { lifetime, ..self }
+    }
+
+    /// Sets how long the store may take to answer, 1 ms to 60 s; the default is 50 ms. After that
+    /// [`when_unavailable`](Self::when_unavailable) decides.
+    pub fn deadline(self, deadline: Duration) -> Self {
+        Self { deadline, ..self }
+    }
+
+    /// Sets how a request is answered when the store does not answer in time. By default a limiter
+    /// on this machine decides, with all of the limit ([`WhenUnavailable::default`]).
+    ///
+    /// With a local limiter each permit of this machine is counted there, too, as far as it has
+    /// room, so that it knows what is out when it takes over. The store is not told later of what
+    /// it gives. [`WhenUnavailable::Allow`] gives permits that hold nothing.
+    pub fn when_unavailable(self, when_unavailable: WhenUnavailable) -> Self {
+        Self { when_unavailable, ..self }
+    }
+
+    /// Sets the maximum number of keys with a permit that the local limiter keeps; the default is a
+    /// million. Beyond it the local limiter refuses. It does not bound the store.
+    pub fn max_keys(self, max_keys: usize) -> Self {
+        Self { max_keys, ..self }
+    }
+
+    /// Writes keys into their names in the store, as
+    /// [`SharedBuilder::readable_keys`](crate::SharedBuilder::readable_keys) does.
+    pub fn readable_keys(self) -> Self {
+        Self { readable_keys: true, ..self }
+    }
+
+    /// Builds the limit. Nothing is sent yet.
+    ///
+    /// # Errors
+    ///
+    /// A [`BuildError`] that names the refused value and the allowed range.
+    pub fn build(self) -> Result<SharedInFlight<K>, BuildError> {
+        if self.name.is_empty() || self.name.len() > MAX_NAME {
+            return Err(BuildError::Name { name: self.name, most: MAX_NAME });
+        }
+        let [least, most] = DEADLINES;
+        if self.deadline < least || self.deadline > most {
+            return Err(BuildError::Deadline { deadline: self.deadline, least, most });
+        }
+        let (least, most) = (SHORTEST_LIFETIME.max(self.deadline * DEADLINES_IN_LIFETIME), LONGEST_LIFETIME);
+        if self.lifetime < least || self.lifetime > most {
+            return Err(BuildError::Lifetime { lifetime: self.lifetime, least, most });
+        }
+        // Validates the limit and `max_keys` also for a fallback that has no use for them.
+        let local = |limit| InFlight::builder(limit).max_keys(self.max_keys).build();
+        local(self.limit)?;
+        let fallback = match self.when_unavailable {
+            WhenUnavailable::Allow => LocalLimit::Allow,
+            WhenUnavailable::Deny => LocalLimit::Deny,
+            WhenUnavailable::Local { share } if share > 0.0 && share <= 1.0 => {
+                LocalLimit::Share(local(portion(self.limit, share))?)
+            }
+            WhenUnavailable::Local { share } => return Err(BuildError::Share { share }),
+        };
+        let naming = Naming::new(&self.name, LETTER, None, self.readable_keys);
+        let places = Arc::new(Places {
+            client: self.client,
+            script: Script::new(include_str!("scripts/permits.lua")),
+            limit: self.limit,
+            lifetime: self.lifetime,
+            deadline: self.deadline,
+            counters: Counters::default(),
+            start: Instant::now(),
+        });
+        let trial = Trial::new(&self.name, &naming, places.call("", "hold", "trial"), &COMMANDS, false);
+        places.client.network.trials.add(&trial);
+        Ok(SharedInFlight { places, naming, fallback, trial, keys: PhantomData })
+    }
+}
+
+impl LocalLimit {
+    /// Counts a permit that the store has given.
+    fn keep_warm(&self, name: Name) -> Option<LocalPermit> {
+        match self {
+            Self::Share(local) => local.acquire_owned(name).ok(),
+            Self::Allow | Self::Deny => None,
+        }
+    }
+
+    /// Decides in place of the store.
+    fn acquire(&self, name: Name, limit: u64) -> Result<Option<LocalPermit>, Denied> {
+        match self {
+            Self::Share(local) => local.acquire_owned(name).map(Some),
+            Self::Allow => Ok(None),
+            Self::Deny => Err(refusal(limit, limit, Source::Policy)),
+        }
+    }
+}
+
+/// The refusal of one permit while `out` are out.
+fn refusal(limit: u64, out: u64, source: Source) -> Denied {
+    let decision = Decision::from(DecisionParts {
+        outcome: Outcome::Denied,
+        cost: 1,
+        capacity: limit,
+        remaining: limit.saturating_sub(out),
+        wait: None,
+        reset_after: Duration::MAX,
+        refill_after: Duration::MAX,
+        at: Tick::ZERO,
+        source,
+    });
+    decision.into_result().expect_err("it was denied")
+}
+
+impl<K: ?Sized> fmt::Debug for SharedInFlight<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedInFlight")
+            .field("name", &self.trial.limit)
+            .field("limit", &self.places.limit)
+            .field("lifetime", &self.places.lifetime)
+            .finish_non_exhaustive()
+    }
+}

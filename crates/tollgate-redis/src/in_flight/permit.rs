@@ -1,0 +1,248 @@
+//! [`SharedPermit`], and the task that holds its place in the store.
+//!
+//! Each permit has a task that asks for its place, renews it, and gives it back. So the place has
+//! one owner from the first request on, whatever becomes of the caller: if it stops waiting, or the
+//! answer is late, the task gives the place back; a drop only has to wake the task.
+//!
+//! ```text
+//! asks -> refused, or no answer       a late answer may have taken a place: gives it back
+//! asks -> granted -> nobody waits     gives it back
+//! granted -> held -> held             renews after each third of the lifetime
+//! held -> over                        the permit is dropped or released: gives it back
+//! ```
+//!
+//! # Invariants
+//!
+//! 1. A place is a name that no other permit has. Giving it back, once or twice, in time or late,
+//!    removes that name and nothing else.
+//! 2. `until` is counted from before a renewal is sent, so a permit counts as held here no longer
+//!    than in the store.
+//! 3. The task sends one request at a time. So a renewal never comes after the giving back, unless
+//!    a connection is lost between them; then the place is free after the lifetime.
+
+use crate::client::Client;
+use crate::name::Name;
+use crate::scripts::script::{Call, Failure, Reply, Script};
+use crate::stats::{Counters, Event};
+use crate::words::atomics::{AtomicU64, Relaxed};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::oneshot::{self, Receiver, Sender};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, timeout};
+use tollgate::OwnedPermit;
+
+/// How long the store keeps an entry beyond its end, in milliseconds.
+const GRACE_MS: u64 = 1000;
+/// A permit is renewed this many times in a lifetime.
+const RENEWALS: u32 = 3;
+
+/// A permit of the limiter on this machine.
+pub(super) type LocalPermit = OwnedPermit<Name, Name>;
+
+/// What the permits of one limit need to know of the store.
+#[derive(Debug)]
+pub(super) struct Places {
+    pub(super) client: Client,
+    pub(super) script: Script,
+    pub(super) limit: u64,
+    pub(super) lifetime: Duration,
+    pub(super) deadline: Duration,
+    pub(super) counters: Counters,
+    pub(super) start: Instant,
+}
+
+/// One place among those of a key in the store.
+struct Place {
+    places: Arc<Places>,
+    /// The key's name in the store.
+    text: String,
+    /// The name of this place, which no other has.
+    name: String,
+}
+
+/// A place among the requests of a key that are in flight on all machines, held until it is
+/// dropped.
+///
+/// Made by [`SharedInFlight::acquire`](crate::SharedInFlight::acquire). It owns all that it needs,
+/// so that a task or a response body can carry it.
+///
+/// While it lives, a task renews its place in the store after each third of the
+/// [lifetime](crate::SharedInFlightBuilder::lifetime). Dropping it gives the place back in the
+/// background, from any thread; [`release`](Self::release) waits for that. If the process dies, the
+/// runtime ends or the store can't be reached, the place is free when the lifetime is over.
+///
+/// A permit that is never dropped ([`std::mem::forget`], a task that hangs) keeps its place as long
+/// as its process runs.
+#[must_use = "a permit that is dropped at once gives its place back"]
+pub struct SharedPermit {
+    /// What the limiter on this machine holds for the request, so that it knows the traffic when it
+    /// takes over.
+    local: Option<LocalPermit>,
+    stored: Option<Stored>,
+}
+
+/// A place that is held in the store.
+struct Stored {
+    /// Dropping it ends the task.
+    end: Sender<()>,
+    task: JoinHandle<()>,
+    places: Arc<Places>,
+    /// Until when the place is surely held, in microseconds since the limit was built.
+    until: Arc<AtomicU64>,
+}
+
+/// The store's answer to a request for a place.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PlaceReply {
+    pub(super) is_granted: bool,
+    pub(super) out: u64,
+}
+
+impl Places {
+    pub(super) fn call<'s>(&'s self, key: &'s str, op: &str, name: &str) -> Call<'s> {
+        let lifetime = u64::try_from(self.lifetime.as_micros()).unwrap_or(u64::MAX);
+        let call = Call::new(&self.script, key).text(op).text(name).number(lifetime).number(GRACE_MS);
+        if op == "hold" { call.number(self.limit) } else { call }
+    }
+
+    pub(super) async fn ask(&self, key: &str, op: &str, name: &str) -> Result<PlaceReply, Failure> {
+        let answered = self.client.call(&self.call(key, op, name), Instant::now() + self.deadline).await;
+        let read = |reply: Reply| match &*reply {
+            &[granted, out] => {
+                Ok(PlaceReply { is_granted: granted == 1, out: u64::try_from(out).unwrap_or(0) })
+            }
+            _ => Err(Failure::Server("invalid numbers in the answer of a script".to_owned())),
+        };
+        let answer = answered.and_then(read);
+        match &answer {
+            Ok(_) => self.counters.count(Event::ByStore),
+            Err(failure) => self.counters.count(Event::of(failure)),
+        }
+        answer
+    }
+
+    /// Takes a place of the key in the store, in a task of its own.
+    pub(super) async fn hold(
+        self: &Arc<Self>,
+        text: String,
+    ) -> Result<(PlaceReply, Option<SharedPermit>), Failure> {
+        let name = format!("{:016x}{:016x}", fastrand::u64(..), fastrand::u64(..));
+        let place = Place { places: Arc::clone(self), text, name };
+        let until = Arc::new(AtomicU64::new(0));
+        let (answer, answered) = oneshot::channel();
+        let (end, ended) = oneshot::channel();
+        let task = tokio::spawn(place.live(Arc::clone(&until), answer, ended));
+        // The runtime ends, and the task with it.
+        let reply = answered.await.unwrap_or(Err(Failure::Unknown))?;
+        let stored = Stored { end, task, places: Arc::clone(self), until };
+        let permit = reply.is_granted.then(|| SharedPermit { local: None, stored: Some(stored) });
+        Ok((reply, permit))
+    }
+
+    fn elapsed(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_micros()).unwrap_or(u64::MAX)
+    }
+}
+
+impl Place {
+    async fn live(
+        self,
+        until: Arc<AtomicU64>,
+        answer: Sender<Result<PlaceReply, Failure>>,
+        mut ended: Receiver<()>,
+    ) {
+        let asked = self.renew(&until).await;
+        let may_be_held = match &asked {
+            Ok(reply) => reply.is_granted,
+            Err(failure) => *failure == Failure::Unknown,
+        };
+        let is_held = matches!(&asked, Ok(reply) if reply.is_granted);
+        let is_heard = answer.send(asked).is_ok();
+        if is_held && is_heard {
+            while timeout(self.places.lifetime / RENEWALS, &mut ended).await.is_err() {
+                let _ = self.renew(&until).await;
+            }
+        }
+        if may_be_held {
+            let _ = self.places.ask(&self.text, "release", &self.name).await;
+        }
+    }
+
+    /// Holds the place for another lifetime. A place that was lost is taken again, if one is free.
+    async fn renew(&self, until: &AtomicU64) -> Result<PlaceReply, Failure> {
+        let sent = self.places.elapsed();
+        let asked = self.places.ask(&self.text, "hold", &self.name).await;
+        if let Ok(reply) = &asked {
+            let lifetime = u64::try_from(self.places.lifetime.as_micros()).unwrap_or(u64::MAX);
+            let end = if reply.is_granted { sent.saturating_add(lifetime) } else { 0 };
+            // ORDERING: relaxed; one number, which only this task writes.
+            until.store(end, Relaxed);
+        }
+        asked
+    }
+}
+
+impl SharedPermit {
+    /// A permit that only the limiter on this machine knows, or nobody.
+    pub(super) fn of_fallback(local: Option<LocalPermit>) -> Self {
+        Self { local, stored: None }
+    }
+
+    /// Adds what the limiter on this machine holds for the same request.
+    pub(super) fn with(self, local: Option<LocalPermit>) -> Self {
+        Self { local, ..self }
+    }
+
+    /// Returns whether the place is surely held: whether the store has confirmed it within the last
+    /// lifetime, or this machine's limiter has given it.
+    ///
+    /// It becomes false when no renewal was answered for a whole lifetime, and true again when one
+    /// finds a place free. Work that must never run beside too much other work stops then.
+    ///
+    /// ```no_run
+    /// # use tollgate_redis::SharedInFlight;
+    /// # async fn ask(jobs: SharedInFlight<str>) -> Result<(), tollgate::Denied> {
+    /// let permit = jobs.acquire("alice").await?;
+    /// assert!(permit.is_held());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn is_held(&self) -> bool {
+        match &self.stored {
+            // ORDERING: relaxed, as in `renew`.
+            Some(stored) => stored.places.elapsed() < stored.until.load(Relaxed),
+            None => self.local.is_some(),
+        }
+    }
+
+    /// Gives the place back, and waits until the store has answered, or for the deadline. If it has
+    /// not answered, the place is free when the lifetime is over.
+    ///
+    /// ```no_run
+    /// # use tollgate_redis::SharedInFlight;
+    /// # async fn ask(jobs: SharedInFlight<str>) -> Result<(), tollgate::Denied> {
+    /// jobs.acquire("alice").await?.release().await;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn release(self) {
+        drop(self.local);
+        if let Some(Stored { end, task, .. }) = self.stored {
+            drop(end);
+            // An error says that the runtime ends.
+            let _ = task.await;
+        }
+    }
+}
+
+impl fmt::Debug for SharedPermit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let is_stored = self.stored.is_some();
+        f.debug_struct("SharedPermit")
+            .field("is_stored", &is_stored)
+            .field("is_held", &self.is_held())
+            .finish()
+    }
+}

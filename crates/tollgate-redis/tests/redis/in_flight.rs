@@ -1,0 +1,431 @@
+//! Permits in flight on several machines: never more than the limit, and none is lost for longer
+//! than a lifetime.
+
+use futures_util::future::join_all;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::time::Duration;
+use tollgate::Source;
+use tollgate_redis::{BuildError, Client, SharedInFlight, SharedInFlightBuilder, WhenUnavailable};
+use tollgate_testing::store::cluster::Cluster;
+use tollgate_testing::store::nodes::{Nodes, node};
+use tollgate_testing::store::program::for_each_server;
+use tollgate_testing::store::server::Server;
+use tollgate_testing::store::wait::{run, until, until_async};
+
+type Jobs = SharedInFlight<str>;
+
+/// Longer than any test, so that nothing comes back by itself.
+const LONG: Duration = Duration::from_secs(3_600);
+/// So short that tests see renewals.
+const SHORT: Duration = Duration::from_millis(600);
+
+fn builder(client: &Client, limit: u64, lifetime: Duration) -> SharedInFlightBuilder<str> {
+    let builder = Jobs::builder(client, "jobs", limit).lifetime(lifetime);
+    builder.deadline((lifetime / 6).min(Duration::from_secs(5))).when_unavailable(WhenUnavailable::Deny)
+}
+
+fn jobs(client: &Client, limit: u64) -> Jobs {
+    builder(client, limit, LONG).build().unwrap()
+}
+
+/// Lets time pass for the places in the store, by moving their ends.
+fn pass(server: &Server, time: Duration) {
+    let micros = time.as_micros();
+    for (key, _) in server.keys_with_ttl() {
+        let members: Vec<(String, String)> = server.ask(&["ZRANGE", &key, "0", "-1", "WITHSCORES"]);
+        for (member, score) in members {
+            let score: f64 = score.parse().unwrap();
+            server.command(&["ZADD", &key, &format!("{:.0}", score - micros as f64), &member]);
+        }
+    }
+}
+
+#[test]
+fn tasks_on_two_clients_never_hold_more_than_the_limit_at_once() {
+    const LIMIT: u64 = 5;
+    for_each_server(async |program| {
+        let server = Server::of(program);
+        let clients = [(); 2].map(|()| Client::open(server.url()).unwrap());
+        let machines = clients.each_ref().map(|client| Arc::new(jobs(client, LIMIT)));
+        let (out, most) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+        let tasks = (0..16).map(|number| {
+            let jobs = Arc::clone(&machines[number % 2]);
+            let (out, most) = (Arc::clone(&out), Arc::clone(&most));
+            tokio::spawn(async move {
+                let mut held = 0;
+                for turn in 0..100 {
+                    let Ok(permit) = jobs.acquire("alice").await else { continue };
+                    let now = out.fetch_add(1, SeqCst) + 1;
+                    assert!(now <= LIMIT, "{now} at once");
+                    most.fetch_max(now, SeqCst);
+                    assert!(permit.is_held());
+                    tokio::task::yield_now().await;
+                    held += 1;
+                    out.fetch_sub(1, SeqCst);
+                    if turn % 2 == 0 { permit.release().await } else { drop(permit) }
+                }
+                held
+            })
+        });
+        // All are spawned before the first is awaited.
+        let tasks: Vec<_> = tasks.collect();
+        let held: u64 = join_all(tasks).await.into_iter().map(Result::unwrap).sum();
+        assert!(held >= 100, "{held}");
+        assert_eq!(most.load(SeqCst), LIMIT);
+        until_async("all are back", async || machines[0].in_flight("alice").await == 0).await;
+        assert_eq!(server.keys_with_ttl(), [], "and nothing is left in the store");
+    });
+}
+
+/// A generator of numbers below a bound, so that a failure can be repeated.
+fn numbers(seed: u64) -> impl FnMut(u64) -> u64 {
+    let mut state = seed;
+    move |below| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state % below
+    }
+}
+
+/// The oracle is a list of the permits that were given, each with its end.
+#[test]
+fn random_permits_are_given_as_an_oracle_gives_them() {
+    const STEP: Duration = Duration::from_secs(600);
+    for_each_server(async |program| {
+        let server = Server::of(program);
+        let client = Client::open(server.url()).unwrap();
+        // Between two steps, so that it does not matter how long the test takes.
+        let lifetimes = [STEP * 7 / 2, STEP * 3 / 2];
+        let machines = [3, 5].into_iter().zip(lifetimes);
+        let machines = machines.map(|(limit, lifetime)| builder(&client, limit, lifetime).build().unwrap());
+        let machines: Vec<Jobs> = machines.collect();
+        let mut next = numbers(0x9e37_79b9_7f4a);
+        let (mut now, mut given, mut refused) = (Duration::ZERO, Vec::new(), 0);
+        for step in 0..600 {
+            let out = given.iter().filter(|(_, end)| *end > now).count() as u64;
+            let jobs = &machines[usize::try_from(next(2)).unwrap()];
+            match next(5) {
+                0..=2 => match jobs.acquire("alice").await {
+                    Ok(permit) => {
+                        assert!(out < jobs.limit(), "step {step}: {out} were out");
+                        let lifetime = lifetimes[usize::from(jobs.limit() == 5)];
+                        given.push((permit, now + lifetime));
+                    }
+                    Err(denied) => {
+                        assert!(out >= jobs.limit(), "step {step}: {out} were out");
+                        assert_eq!(denied.decision().remaining(), 0);
+                        refused += 1;
+                    }
+                },
+                3 if !given.is_empty() => {
+                    let one = usize::try_from(next(given.len() as u64)).unwrap();
+                    given.swap_remove(one).0.release().await;
+                }
+                _ => {
+                    pass(&server, STEP);
+                    now += STEP;
+                }
+            }
+            let out = given.iter().filter(|(_, end)| *end > now).count() as u64;
+            assert_eq!(jobs.in_flight("alice").await, out, "step {step}");
+        }
+        assert!(refused > 50, "{refused}");
+    });
+}
+
+#[test]
+#[ignore = "a node that other tests start"]
+fn working_node() {
+    node(|node| {
+        run(async {
+            let jobs = jobs(&Client::open(node.var("URL")).unwrap(), 2);
+            let held = [jobs.acquire("alice").await.unwrap(), jobs.acquire("alice").await.unwrap()];
+            node.ready();
+            node.hear();
+            drop(held);
+        });
+    });
+}
+
+#[test]
+fn the_places_of_a_killed_process_come_back_after_the_lifetime_and_not_before() {
+    let server = Server::start();
+    let mut nodes = Nodes::start(1, "in_flight::working_node", &[("URL", &server.url())]);
+    nodes.go();
+    nodes.kill(0);
+    run(async {
+        let jobs = jobs(&Client::open(server.url()).unwrap(), 2);
+        assert!(jobs.acquire("alice").await.is_err());
+        // Far less than the lifetime of the processes that start this one.
+        let minute = Duration::from_secs(60);
+        pass(&server, LONG - minute);
+        assert!(jobs.acquire("alice").await.is_err());
+        assert_eq!(jobs.in_flight("alice").await, 2);
+        pass(&server, minute);
+        assert_eq!(jobs.in_flight("alice").await, 0);
+        let held = [jobs.acquire("alice").await.unwrap(), jobs.acquire("alice").await.unwrap()];
+        assert!(jobs.acquire("alice").await.is_err());
+        drop(held);
+    });
+}
+
+#[test]
+fn a_release_that_comes_late_or_twice_frees_no_place_of_others() {
+    for_each_server(async |program| {
+        let server = Server::of(program);
+        let jobs = jobs(&Client::open(server.url()).unwrap(), 1);
+        let late = jobs.acquire("alice").await.unwrap();
+        pass(&server, LONG);
+        let held = jobs.acquire("alice").await.unwrap();
+        let [(key, _)] = &server.keys_with_ttl()[..] else { panic!("one entry") };
+        assert_eq!(server.ask::<u64>(&["ZCARD", key]), 1, "the place that is over is removed");
+        late.release().await;
+        assert_eq!(jobs.in_flight("alice").await, 1);
+        assert!(jobs.acquire("alice").await.is_err());
+        held.release().await;
+        assert_eq!(jobs.in_flight("alice").await, 0);
+    });
+}
+
+#[test]
+fn a_permit_is_renewed_while_it_lives_and_free_at_once_when_it_is_dropped() {
+    run(async {
+        let server = Server::start();
+        let client = Client::open(server.url()).unwrap();
+        let jobs = builder(&client, 1, SHORT).build().unwrap();
+        let permit = jobs.acquire("alice").await.unwrap();
+        let renewals = server.calls("zadd") + 6;
+        until_async("it was renewed six times", async || {
+            assert!(jobs.acquire("alice").await.is_err(), "it lives");
+            server.calls("zadd") >= renewals
+        })
+        .await;
+        assert!(permit.is_held());
+        // A response body may be dropped by any thread.
+        std::thread::spawn(move || drop(permit)).join().unwrap();
+        until_async("the place is free", async || jobs.in_flight("alice").await == 0).await;
+        let after = server.calls("zadd");
+        tokio::time::sleep(SHORT).await;
+        assert_eq!(server.calls("zadd"), after, "nobody renews it any more");
+    });
+}
+
+#[test]
+fn a_permit_whose_place_went_to_another_is_not_held_until_one_is_free() {
+    run(async {
+        let server = Server::start();
+        let clients = [(); 2].map(|()| Client::open(server.url()).unwrap());
+        let ours = builder(&clients[0], 1, SHORT).build().unwrap();
+        let theirs = jobs(&clients[1], 1);
+        let permit = ours.acquire("alice").await.unwrap();
+        pass(&server, SHORT);
+        let other = theirs.acquire("alice").await.unwrap();
+        until_async("it knows", async || !permit.is_held()).await;
+        assert_eq!(theirs.in_flight("alice").await, 1);
+        other.release().await;
+        until_async("it has a place again", async || permit.is_held()).await;
+        assert_eq!(theirs.in_flight("alice").await, 1);
+    });
+}
+
+#[test]
+fn a_store_that_comes_back_empty_learns_what_is_out() {
+    run(async {
+        let server = Server::start();
+        let client = Client::open(server.url()).unwrap();
+        let jobs = builder(&client, 2, SHORT).build().unwrap();
+        let held = [jobs.acquire("alice").await.unwrap(), jobs.acquire("alice").await.unwrap()];
+        server.kill();
+        until_async("no renewal has come through", async || !held[0].is_held() && !held[1].is_held()).await;
+        server.restart();
+        until_async("the store knows of both", async || held.iter().all(|permit| permit.is_held())).await;
+        assert_eq!(jobs.in_flight("alice").await, 2);
+        assert!(jobs.acquire("alice").await.is_err());
+    });
+}
+
+#[test]
+fn a_place_for_which_nobody_waits_any_more_goes_back() {
+    run(async {
+        let server = Server::start();
+        let client = Client::open(server.url()).unwrap();
+        let patient = jobs(&client, 1);
+        assert_eq!(patient.in_flight("alice").await, 0);
+        // The answer is late, and what it gave goes back.
+        let hasty = builder(&client, 1, LONG).deadline(Duration::from_millis(50)).build().unwrap();
+        server.stop();
+        assert_eq!(hasty.acquire("alice").await.unwrap_err().decision().source(), Source::Policy);
+        server.resume();
+        until_async("the server answers", async || patient.acquire("other").await.is_ok()).await;
+        until_async("it is back", async || patient.in_flight("alice").await == 0).await;
+        // The caller leaves.
+        let given = server.calls("zadd");
+        server.stop();
+        let waits = tokio::time::timeout(Duration::from_millis(50), patient.acquire("alice")).await;
+        assert!(waits.is_err());
+        server.resume();
+        until_async("it was given", async || server.calls("zadd") > given).await;
+        until_async("it is back", async || patient.in_flight("alice").await == 0).await;
+    });
+}
+
+#[test]
+fn a_permit_that_outlives_its_runtime_is_free_after_the_lifetime() {
+    let server = Server::start();
+    let mut held = None;
+    run(async {
+        let jobs = jobs(&Client::open(server.url()).unwrap(), 1);
+        held = Some(jobs.acquire("alice").await.unwrap());
+    });
+    drop(held);
+    run(async {
+        let jobs = jobs(&Client::open(server.url()).unwrap(), 1);
+        assert_eq!(jobs.in_flight("alice").await, 1);
+        pass(&server, LONG);
+        assert_eq!(jobs.in_flight("alice").await, 0);
+    });
+}
+
+#[test]
+fn a_refusal_writes_nothing_and_promises_no_time() {
+    for_each_server(async |program| {
+        let server = Server::of(program);
+        let jobs = jobs(&Client::open(server.url()).unwrap(), 2);
+        let expired = jobs.acquire("alice").await.unwrap();
+        pass(&server, LONG);
+        let held = [jobs.acquire("alice").await.unwrap(), jobs.acquire("alice").await.unwrap()];
+        let writes = || ["zadd", "zrem", "zremrangebyscore", "pexpire"].map(|command| server.calls(command));
+        let before = writes();
+        for _ in 0..5 {
+            let denied = jobs.acquire("alice").await.unwrap_err();
+            assert_eq!(denied.to_string(), "limit exceeded: no time is known at which a retry passes");
+            let decision = denied.decision();
+            assert_eq!((decision.retry_after(), decision.remaining()), (None, 0));
+            assert_eq!((decision.capacity(), decision.source()), (2, Source::Remote));
+        }
+        assert_eq!(writes(), before);
+        drop((expired, held));
+    });
+}
+
+#[test]
+fn the_entry_is_namespaced_and_expires_with_the_last_lifetime() {
+    run(async {
+        let server = Server::start();
+        let client = Client::open(server.url()).unwrap();
+        let short = builder(&client, 3, LONG / 60).build().unwrap();
+        let jobs = jobs(&client, 3);
+        let held = [short.acquire("alice").await.unwrap(), jobs.acquire("alice").await.unwrap()];
+        // The one with the shorter lifetime does not shorten that of the entry.
+        let third = short.acquire("alice").await.unwrap();
+        let keys = server.keys_with_ttl();
+        let [(key, left)] = &keys[..] else { panic!("{keys:?}") };
+        assert!(key.starts_with("tollgate:jobs:p:") && !key.contains("alice"), "{key}");
+        let long = i64::try_from(LONG.as_millis()).unwrap() + 1_000;
+        assert!((long - 60_000..=long).contains(left), "{left}");
+        drop((held, third));
+        let readable = builder(&client, 1, LONG).readable_keys().build().unwrap();
+        let held = readable.acquire("alice").await.unwrap();
+        until("it can be read", || {
+            server.keys_with_ttl().iter().any(|(key, _)| key == "tollgate:jobs:p:=alice")
+        });
+        drop(held);
+    });
+}
+
+#[test]
+fn machines_with_other_limits_each_judge_by_their_own() {
+    for_each_server(async |program| {
+        let server = Server::of(program);
+        let clients = [(); 2].map(|()| Client::open(server.url()).unwrap());
+        let (small, large) = (jobs(&clients[0], 1), jobs(&clients[1], 3));
+        let held = [large.acquire("alice").await.unwrap(), large.acquire("alice").await.unwrap()];
+        assert_eq!(small.acquire("alice").await.unwrap_err().decision().remaining(), 0);
+        let third = large.acquire("alice").await.unwrap();
+        assert!(large.acquire("alice").await.is_err());
+        assert!(small.acquire("bob").await.is_ok());
+        drop((held, third));
+    });
+}
+
+#[test]
+fn a_cluster_holds_permits_too() {
+    for_each_server(async |program| {
+        let cluster = Cluster::start(program);
+        let jobs = jobs(&Client::cluster(cluster.urls()).build().unwrap(), 1);
+        jobs.client().connect().await.unwrap();
+        let mut held = Vec::new();
+        for key in ["alice", "bob", "carol", "{tag}", ""] {
+            held.push(jobs.acquire(key).await.unwrap());
+            assert_eq!(jobs.acquire(key).await.unwrap_err().decision().source(), Source::Remote);
+        }
+        join_all(held.into_iter().map(tollgate_redis::SharedPermit::release)).await;
+        assert_eq!(jobs.in_flight("bob").await, 0);
+    });
+}
+
+#[test]
+fn while_the_store_is_away_the_fallback_decides() {
+    run(async {
+        let server = Server::start();
+        let client = Client::open(server.url()).unwrap();
+        let build =
+            |when| builder(&client, 4, LONG).deadline(Duration::from_millis(200)).when_unavailable(when);
+        let local = build(WhenUnavailable::Local { share: 0.5 }).build().unwrap();
+        let open = build(WhenUnavailable::Allow).build().unwrap();
+        let closed = build(WhenUnavailable::Deny).build().unwrap();
+        until_async("the store answers", async || {
+            let _ = local.acquire("known").await;
+            local.stats().by_store > 0
+        })
+        .await;
+        let held = local.acquire("alice").await.unwrap();
+        server.kill();
+        // It knows of the one that the store has given.
+        let second = local.acquire("alice").await.unwrap();
+        assert!(second.is_held());
+        assert_eq!(local.in_flight("alice").await, 2);
+        assert_eq!(local.acquire("alice").await.unwrap_err().decision().source(), Source::Key);
+        drop(held);
+        let third = local.acquire("alice").await.unwrap();
+        assert!(local.acquire("alice").await.is_err());
+        second.release().await;
+        third.release().await;
+        assert_eq!(local.in_flight("alice").await, 0);
+        assert!(!open.acquire("alice").await.unwrap().is_held());
+        assert_eq!(closed.acquire("alice").await.unwrap_err().decision().source(), Source::Policy);
+        assert!(local.stats().by_fallback >= 4 && local.stats().unavailable > 0, "{:?}", local.stats());
+    });
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_what_is_allowed() {
+    let client = Client::open("redis://127.0.0.1:6379").unwrap();
+    let refused = |builder: SharedInFlightBuilder<str>| builder.build().unwrap_err();
+    for limit in [0, 1_000_001] {
+        let text = refused(Jobs::builder(&client, "jobs", limit)).to_string();
+        let range = format!("{limit} in flight is out of range; allowed: 1 to 1000000");
+        assert!(text.starts_with(&range), "{text}");
+    }
+    let jobs = || Jobs::builder(&client, "jobs", 3);
+    let day = Duration::from_secs(86_400);
+    for lifetime in [Duration::ZERO, Duration::from_millis(299), day + Duration::from_nanos(1)] {
+        let least = Duration::from_millis(300);
+        assert_eq!(refused(jobs().lifetime(lifetime)), BuildError::Lifetime { lifetime, least, most: day });
+    }
+    assert!(jobs().lifetime(day).build().is_ok() && jobs().lifetime(day / 288_000).build().is_ok());
+    // A renewal that is late has time for another.
+    let slow = jobs().deadline(Duration::from_secs(60));
+    assert!(refused(slow).to_string().ends_with("expected 360s to 86400s"));
+    let late = refused(jobs().deadline(Duration::from_secs(61)));
+    assert_eq!(late.to_string(), "invalid deadline 61s: expected 1ms to 60s");
+    let share = refused(jobs().when_unavailable(WhenUnavailable::Local { share: 1.5 }));
+    assert_eq!(share, BuildError::Share { share: 1.5 });
+    assert!(matches!(refused(Jobs::builder(&client, "", 3)), BuildError::Name { .. }));
+    assert!(matches!(
+        refused(jobs().max_keys(0).when_unavailable(WhenUnavailable::Deny)),
+        BuildError::Config(_)
+    ));
+}
