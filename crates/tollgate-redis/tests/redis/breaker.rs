@@ -63,12 +63,13 @@ fn ten_thousand_checks_at_a_time_wait_one_deadline_together() {
         futures_util::future::join_all((0..10_000).map(|_| limiter.check("alice"))).await;
         let took = begun.elapsed();
         println!("10,000 checks at a time took {took:?}");
-        // They are made and dropped one by one, which takes its time, too.
-        assert!(took < 10 * DEADLINE + MARGIN, "{took:?}");
+        // They are made and dropped one by one, which takes its time, too, on a busy machine more
+        // than the deadline. One after the other they would wait for 10,000 deadlines.
+        assert!(took < 100 * DEADLINE + MARGIN, "{took:?}");
         let begun = Instant::now();
         futures_util::future::join_all((0..10_000).map(|_| limiter.check("alice"))).await;
         println!("and 10,000 more {:?}", begun.elapsed());
-        assert!(begun.elapsed() < 10 * DEADLINE, "{:?}", begun.elapsed());
+        assert!(begun.elapsed() < 100 * DEADLINE, "{:?}", begun.elapsed());
         assert_eq!(limiter.stats().by_fallback, 20_000);
         server.resume();
     });
