@@ -74,7 +74,7 @@ fn limits() -> Result<RateLimitLayer, Box<dyn Error>> {
     let estimator = Arc::new(Estimator::new(0.9, 100, ["red", "blue"])?);
     let tokens = |limit: Limit| {
         let estimate = Cost::estimated(Arc::clone(&estimator), |head| match asked(head) {
-            Some(it) => (it.team, it.declared.map(|most| Some(most? + it.prompt))),
+            Some(it) => (it.team, it.declared.map(|most| Some(most?.saturating_add(it.prompt)))),
             None => ("", [None; 2]),
         });
         let usage = Settle::json("usage.total_tokens").or(Settle::events());
@@ -123,7 +123,7 @@ async fn model(body: Bytes) -> Response {
     let prompt = asked["prompt"].as_str().map_or(0, str::len).div_ceil(4);
     let most = ["max_tokens", "max_completion_tokens"].iter().filter_map(|field| asked[field].as_u64()).max();
     let answer = asked["answer"].as_u64().unwrap_or(10).min(most.unwrap_or(u64::MAX));
-    let usage = json!({"usage": {"total_tokens": prompt as u64 + answer}});
+    let usage = json!({"usage": {"total_tokens": answer.saturating_add(prompt as u64)}});
     if asked["fail"] == true {
         return StatusCode::SERVICE_UNAVAILABLE.into_response();
     }

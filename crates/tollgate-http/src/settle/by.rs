@@ -42,7 +42,7 @@ use std::fmt;
 /// let limiter = Limiter::builder(Quota::per_minute(100_000)).max_debt(10_000).build()?;
 /// let tokens = Limit::new("tokens", limiter, KeyBy::header("x-user"))
 ///     .when_no_key(WhenNoKey::Deny)
-///     .cost(asked(|it| it.prompt + it.answer))
+///     .cost(asked(|it| it.prompt.saturating_add(it.answer)))
 ///     .settle(
 ///         // The number that the model's server states, or else an event for each token.
 ///         Settle::json("usage.total_tokens")
