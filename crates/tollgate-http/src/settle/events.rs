@@ -1,9 +1,11 @@
 //! Server-sent events, read as they pass: they are counted, and the data of each is looked at.
 //!
 //! The format is that of the HTML standard: lines that end in CR, LF or both, fields with their
-//! names before a colon, and an empty line after each event. A comment is not an event, and neither
-//! is `[DONE]`, with which many services end their streams.
+//! names before a colon, and an empty line after each event. A byte order mark may come first. A
+//! comment is not an event, and neither is `[DONE]`, with which many services end their streams.
 
+/// What may stand before the first line.
+const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 /// The field that holds the data of an event.
 const DATA: &[u8] = b"data";
 /// The data of the event that ends a stream.
@@ -16,6 +18,7 @@ pub(crate) struct Events {
     most: usize,
     /// The last line, which may be incomplete.
     line: Kept,
+    is_first_line: bool,
     /// The data of the last event, if it has any.
     data: Option<Kept>,
     /// Whether the last byte was a CR, so that an LF belongs to it.
@@ -26,8 +29,9 @@ pub(crate) struct Events {
 impl Events {
     pub(crate) fn new(most: usize) -> Self {
         Self {
-            most: most.max(DATA.len() + DONE.len() + 3),
+            most: most.max(BYTE_ORDER_MARK.len() + DATA.len() + 2 + DONE.len() + 1),
             line: Kept::default(),
+            is_first_line: true,
             data: None,
             after_cr: false,
             count: 0,
@@ -66,11 +70,14 @@ impl Events {
     }
 
     fn end_line(&mut self, look: &mut impl FnMut(&[u8])) {
+        let is_first = std::mem::replace(&mut self.is_first_line, false);
         if self.line.is_empty() {
             self.end_event(look);
             return;
         }
         let Kept { bytes, is_cut } = &self.line;
+        let mark = if is_first { BYTE_ORDER_MARK } else { b"" };
+        let bytes = bytes.strip_prefix(mark).unwrap_or(bytes);
         if let Some(value) = bytes.strip_prefix(DATA)
             && (value.is_empty() && !is_cut || value.starts_with(b":"))
         {
@@ -150,6 +157,16 @@ mod tests {
                       data: two\r\ndata: lines\r\n\r\nretry: 5\n\ndata: [DONE]\n\ndata: no end";
         let seen = read(100, [stream.as_bytes()]);
         assert_eq!(seen, (5, data(&["{\"a\":1}", "b", "", "two\nlines", "no end"])));
+    }
+
+    #[test]
+    fn a_byte_order_mark_at_the_beginning_of_a_stream_is_no_part_of_a_name() {
+        for cut in 0..6 {
+            let (first, rest) = b"\xef\xbb\xbfdata: a\n\ndata: b\n\n".split_at(cut);
+            assert_eq!(read(100, [first, rest]), (2, data(&["a", "b"])), "{cut}");
+        }
+        assert_eq!(read(100, [&b"\xef\xbb\xbf\n\xef\xbb\xbfdata: a\n\n"[..]]), (0, vec![]));
+        assert_eq!(read(100, [&b"\xef\xbb\xbf\xef\xbb\xbfdata: a\n\n"[..]]), (0, vec![]));
     }
 
     #[test]
