@@ -115,8 +115,7 @@ impl LimitSet {
                 }
                 continue;
             };
-            let cost = limit.cost.of(head);
-            applicable.add(number, limit, limit.class_of(head), key, cost);
+            applicable.add(number, limit, limit.class_of(head), key, head);
         }
         Ok(applicable)
     }
@@ -159,7 +158,8 @@ impl LimitSet {
         if settle.is_none() && (limit.charges.is_none() || charge.charged() == 0) {
             return None;
         }
-        let input = settle.and_then(|settle| settle.input.as_ref()).map_or(0, |input| input.of(head));
+        let input =
+            settle.and_then(|settle| settle.input.as_ref()).map_or(0, |input| input.of(head, || u64::MAX));
         let estimated_as = settle.and_then(|_| limit.cost.class(head));
         Some(PendingRefund { limit: number, class, key: key(), charge: *charge, cost, input, estimated_as })
     }

@@ -3,6 +3,7 @@
 use super::backend::{Backend, Bound, SharedBound};
 use super::compiled::CompiledLimit;
 use crate::class::lookup::Question;
+use crate::head::RequestHead;
 use crate::key::parts::KeyRef;
 use futures_util::future::join_all;
 use smallvec::SmallVec;
@@ -20,13 +21,12 @@ pub(crate) struct ApplicableLimits<'r> {
     pub(crate) asking: Vec<Asking<'r>>,
 }
 
-/// A limit with the key and the cost of one request, and the question for its class.
+/// A limit with the key of one request, and the question for its class.
 pub(crate) struct Asking<'r> {
     number: usize,
     limit: &'r CompiledLimit,
     question: Question,
     key: KeyRef<'r>,
-    cost: u64,
 }
 
 impl<'r> ApplicableLimits<'r> {
@@ -38,16 +38,18 @@ impl<'r> ApplicableLimits<'r> {
         limit: &'r CompiledLimit,
         class: Result<usize, Question>,
         key: KeyRef<'r>,
-        cost: u64,
+        head: RequestHead<'_>,
     ) {
         let class = match class {
             Ok(class) => class,
             Err(question) => {
-                self.asking.push(Asking { number, limit, question, key, cost });
+                self.asking.push(Asking { number, limit, question, key });
                 return;
             }
         };
-        match &limit.class(class).backend {
+        let backend = &limit.class(class).backend;
+        let cost = limit.cost.of(head, || backend.capacity(&key));
+        match backend {
             Backend::Local(limiter) => {
                 let permit = limiter.permit(&key);
                 self.local.push(Bound { limit: number, class, limiter, permit, key, cost });
@@ -60,11 +62,11 @@ impl<'r> ApplicableLimits<'r> {
     }
 
     /// Waits for all classes that are not known, at the same time, and adds their limits.
-    pub(crate) async fn ask(&mut self) {
+    pub(crate) async fn ask(&mut self, head: RequestHead<'_>) {
         let asking = std::mem::take(&mut self.asking);
         let classes = join_all(asking.iter().map(|it| it.question.clone())).await;
-        for (Asking { number, limit, key, cost, .. }, class) in asking.into_iter().zip(classes) {
-            self.add(number, limit, Ok(limit.number_of(class.as_deref())), key, cost);
+        for (Asking { number, limit, key, .. }, class) in asking.into_iter().zip(classes) {
+            self.add(number, limit, Ok(limit.number_of(class.as_deref())), key, head);
         }
     }
 }

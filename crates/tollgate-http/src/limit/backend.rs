@@ -39,6 +39,14 @@ impl Backend {
         }
     }
 
+    /// Returns the most tokens that a request with this key can take.
+    pub(crate) fn capacity(&self, key: &KeyRef<'_>) -> u64 {
+        match self {
+            Self::Local(limiter) => limiter.peek(key, 0).capacity(),
+            Self::Shared(limiter) => limiter.capacity(),
+        }
+    }
+
     /// Returns the most tokens that a request can take, if that is less than `cost`.
     pub(crate) fn capacity_below(&self, key: &KeyRef<'_>, cost: u64) -> Option<u64> {
         match self {

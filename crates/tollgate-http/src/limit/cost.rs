@@ -66,8 +66,11 @@ impl Cost {
         Self { kind: Kind::Closure(Box::new(cost)) }
     }
 
-    /// Charges what an [`Estimator`] estimates. `asked` returns the class of a request, and the
-    /// maxima that its fields declare: the most that the request may cost, by each of them.
+    /// Charges what an [`Estimator`] estimates; or all that the limit can give, if what was learnt is
+    /// more. While nothing is learnt, a request that declares more than that is refused.
+    ///
+    /// `asked` returns the class of a request, and the maxima that its fields declare: the most that
+    /// the request may cost, by each of them.
     ///
     /// ```
     /// use tollgate_http::{Cost, Estimator, Settle};
@@ -84,7 +87,8 @@ impl Cost {
     /// let estimator = Estimator::new(0.95, 1000, ["small", "large"])?;
     /// let cost = Cost::estimated(estimator, |head| match head.extensions().get::<Asked>() {
     ///     Some(it) => {
-    ///         let whole = |answer| it.prompt + answer;
+    ///         // A client may declare any number.
+    ///         let whole = |answer| it.prompt.saturating_add(answer);
     ///         (&it.model, [it.max_tokens.map(whole), it.max_completion_tokens.map(whole)])
     ///     }
     ///     None => ("", [None, None]),
@@ -102,7 +106,8 @@ impl Cost {
         Self { kind: Kind::Estimated { estimator: estimator.into(), asked } }
     }
 
-    pub(crate) fn of(&self, head: RequestHead<'_>) -> u64 {
+    /// Returns the cost of a request, for a limit that can give `capacity` tokens at most.
+    pub(crate) fn of(&self, head: RequestHead<'_>, capacity: impl FnOnce() -> u64) -> u64 {
         match &self.kind {
             Kind::Fixed(tokens) => *tokens,
             Kind::ContentLength { unit, unknown } => match head.content_length() {
@@ -112,7 +117,7 @@ impl Cost {
             Kind::Closure(cost) => cost(head),
             Kind::Estimated { estimator, asked } => {
                 let (class, most) = asked(head);
-                estimator.estimate(class, most)
+                estimator.estimate_within(capacity(), class, most)
             }
         }
     }

@@ -87,9 +87,21 @@ impl Estimator {
     /// # Ok::<(), tollgate_http::BuildError>(())
     /// ```
     pub fn estimate(&self, class: &str, declared: impl IntoIterator<Item = u64>) -> u64 {
+        self.estimate_within(u64::MAX, class, declared)
+    }
+
+    /// Estimates a cost. What is guessed is at most `capacity`: a limit refuses more than it can
+    /// give, for ever, and an estimator whose requests are all refused learns nothing else.
+    pub(crate) fn estimate_within(
+        &self,
+        capacity: u64,
+        class: &str,
+        declared: impl IntoIterator<Item = u64>,
+    ) -> u64 {
         let most = declared.into_iter().max();
         let learnt = self.classes[self.class(class)].1.quantile(self.thousandths);
-        let estimate = learnt.or(most).unwrap_or(self.initial);
+        let learnt = learnt.map(|learnt| learnt.min(capacity));
+        let estimate = learnt.or(most).unwrap_or(self.initial.min(capacity));
         estimate.min(most.unwrap_or(u64::MAX)).max(1)
     }
 
