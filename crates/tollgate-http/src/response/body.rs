@@ -144,7 +144,10 @@ impl<B: http_body::Body<Data = Bytes>> Kind<B> {
 
     fn is_end_stream(&self) -> bool {
         match self {
-            Kind::Handler { body } | Kind::Settling { body, .. } => body.is_end_stream(),
+            Kind::Handler { body } => body.is_end_stream(),
+            // A body that another task fills may end between two calls. A server has to ask it for
+            // its end, which settles the cost.
+            Kind::Settling { body, running } => running.is_settled() && body.is_end_stream(),
             Kind::Refusal { bytes } => bytes.is_none(),
             Kind::Cut { .. } => true,
         }

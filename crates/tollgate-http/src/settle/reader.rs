@@ -8,7 +8,6 @@ use super::events::{Events, Kept};
 use super::figure::{self, JsonPath};
 use crate::head::ResponseHead;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
-use serde_json::Value;
 
 /// The most bytes that are kept of a JSON text, or of the last event of a stream.
 pub(crate) const MOST_KEPT: usize = 128 * 1024;
@@ -106,11 +105,7 @@ impl Text {
 
 /// Looks for figures in a JSON text. A figure that is missing there keeps what was found before.
 fn look(text: &[u8], found: &mut [(JsonPath, Option<u64>)]) {
-    if found.is_empty() {
-        return;
-    }
-    let Ok(json) = serde_json::from_slice::<Value>(text) else { return };
     for (path, figure) in found {
-        *figure = path.find(&json).or(*figure);
+        *figure = path.find(text).or(*figure);
     }
 }

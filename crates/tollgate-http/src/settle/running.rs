@@ -149,6 +149,11 @@ impl Running {
         Ok(())
     }
 
+    /// Returns whether the cost is settled, so that nothing is left to do at the end.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.held.is_none()
+    }
+
     /// Adds no frame to the body if it is cut off.
     pub(crate) fn leave_out_last_words(&mut self) {
         self.takes_words = false;
@@ -227,7 +232,11 @@ impl Drop for Running {
         if self.reader.is_whole() {
             self.end();
         }
-        self.settle(End::Early);
+        if self.held.is_some() {
+            // All of a JSON text may have passed before the server learnt that it was all.
+            self.reader.end();
+            self.settle(End::Early);
+        }
     }
 }
 
@@ -276,7 +285,7 @@ fn count(source: &Source, reader: &Reader) -> Option<u64> {
 impl fmt::Debug for Running {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Running")
-            .field("is_settled", &self.held.is_none())
+            .field("is_settled", &self.is_settled())
             .field("reader", &self.reader)
             .finish_non_exhaustive()
     }

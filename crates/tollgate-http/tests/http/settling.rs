@@ -8,6 +8,7 @@ use proptest::prelude::*;
 use std::collections::VecDeque;
 use std::error::Error;
 use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -84,9 +85,9 @@ fn pull(answer: &mut Answer) -> Option<String> {
     let frame = Pin::new(answer.body_mut()).poll_frame(&mut Context::from_waker(Waker::noop()));
     let Poll::Ready(frame) = frame else { panic!("it waits") };
     Some(match frame? {
-        Ok(frame) => {
-            frame.into_data().map_or("trailers".to_owned(), |data| String::from_utf8(data.to_vec()).unwrap())
-        }
+        Ok(frame) => frame
+            .into_data()
+            .map_or("trailers".to_owned(), |data| String::from_utf8_lossy(&data).into_owned()),
         Err(error) => error,
     })
 }
@@ -369,6 +370,88 @@ fn a_server_that_does_not_ask_for_the_end_settles_too() {
     response.headers_mut().insert("content-length", USAGE.len().into());
     let mut answer = send(&one.layer, response);
     pull(&mut answer);
+    drop(answer);
+    assert_eq!(one.charged(), 7);
+}
+
+#[test]
+fn who_hangs_up_after_the_whole_text_pays_what_it_says() {
+    // The server has not learnt yet that nothing follows.
+    for (figure, cost) in [(7, ESTIMATE), (45, 45)] {
+        let text = format!("{{\"usage\":{{\"total_tokens\":{figure}}}}}");
+        let event = format!("data: {text}\n");
+        for response in [json(&[&text]), events(&[&event])] {
+            let one = one(Settle::json("usage.total_tokens"));
+            let mut answer = send(&one.layer, response);
+            pull(&mut answer);
+            drop(answer);
+            assert_eq!(one.charged(), cost);
+        }
+    }
+}
+
+#[test]
+fn what_else_a_json_text_holds_hides_no_figure() {
+    let deep = format!("{}{}", "[".repeat(1000), "]".repeat(1000));
+    for other in ["\"\\ud83d\"", "1e400", "-1e-400", &deep, "{\"\\ud800\":\"\\udfff\"}"] {
+        let text = format!("{{\"text\":{other},\"usage\":{{\"total_tokens\":7}},\"more\":{other}}}");
+        for response in [json(&[&text]), events(&["data: ", &text, "\n\n"])] {
+            let one = one(Settle::json("usage.total_tokens"));
+            one.whole(response);
+            assert_eq!(one.charged(), 7, "{other:.20}");
+        }
+    }
+    // A string that was cut between the bytes of a character.
+    let text = b"{\"text\":\"\xe2\x82\",\"usage\":{\"total_tokens\":7}}";
+    let mut response = json(&[]);
+    response.body_mut().0.push_back(Ok(Frame::data(Bytes::from_static(text))));
+    let one = one(Settle::json("usage.total_tokens"));
+    pull_all(&mut send(&one.layer, response));
+    assert_eq!(one.charged(), 7);
+}
+
+/// A body as of a connection that another task reads: it ends while nobody asks for a frame.
+struct EndsUnasked {
+    frame: Option<Bytes>,
+    has_ended: Arc<AtomicBool>,
+}
+
+impl http_body::Body for EndsUnasked {
+    type Data = Bytes;
+    type Error = String;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, String>>> {
+        Poll::Ready(self.frame.take().map(|data| Ok(Frame::data(data))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.has_ended.load(Relaxed)
+    }
+}
+
+#[test]
+fn a_body_has_not_ended_before_it_is_settled() {
+    let one = one(Settle::json("usage.total_tokens"));
+    let has_ended = Arc::new(AtomicBool::new(false));
+    let body =
+        EndsUnasked { frame: Some(Bytes::from_static(USAGE.as_bytes())), has_ended: has_ended.clone() };
+    let response = Response::builder().header("content-type", "application/json").body(body).unwrap();
+    let response = Mutex::new(Some(response));
+    let handler = service_fn(|_: Request<()>| {
+        std::future::ready(Ok::<_, String>(response.lock().unwrap().take().unwrap()))
+    });
+    let mut answer = pollster::block_on(one.layer.layer(handler).oneshot(Request::new(()))).unwrap();
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(matches!(Pin::new(answer.body_mut()).poll_frame(&mut context), Poll::Ready(Some(Ok(_)))));
+    has_ended.store(true, Relaxed);
+    // A server drops a body that says that it has ended, and asks another one for its end.
+    if !answer.body().is_end_stream() {
+        assert!(matches!(Pin::new(answer.body_mut()).poll_frame(&mut context), Poll::Ready(None)));
+        assert!(answer.body().is_end_stream());
+    }
     drop(answer);
     assert_eq!(one.charged(), 7);
 }
@@ -670,6 +753,29 @@ fn an_estimator_learns_from_whole_responses() {
     (0..30).for_each(|_| _ = pull(&mut ask("short", 1)));
     assert_eq!([reserved("short"), reserved("long"), reserved("else")], [8, 15, 500]);
     assert_eq!(estimator.estimate("short", [3, 1]), 3);
+}
+
+#[test]
+fn a_learnt_estimate_is_never_more_than_the_limit_can_give() {
+    let clock = Clock::manual();
+    let limiter = limiter(&clock, 100, 0);
+    // What is assumed at first would not fit either.
+    let estimator = Arc::new(Estimator::new(0.5, 101, [""; 0]).unwrap());
+    let cost = Cost::estimated(Arc::clone(&estimator), |head| ("", [head.extensions().get().copied()]));
+    let layer = layer([Limit::global("tokens", Arc::clone(&limiter)).cost(cost)]);
+    let ask = |most: Option<u64>| {
+        limiter.reset();
+        let mut request = Request::new(());
+        most.map(|most| request.extensions_mut().insert(most));
+        let status = call(&layer, request, Ok(json(&[]))).unwrap().status().as_u16();
+        (status, charged(&limiter))
+    };
+    // A request that declares more than there will ever be is refused while nothing is known.
+    assert_eq!([ask(None), ask(Some(100)), ask(Some(101))], [(200, 100), (200, 100), (429, 0)]);
+    // Requests that have cost all there is: their bucket ends with 103.
+    (0..10).for_each(|_| estimator.observe("", 100));
+    assert!(estimator.estimate("", []) > 100);
+    assert_eq!([ask(None), ask(Some(99)), ask(Some(500))], [(200, 100), (200, 99), (200, 100)]);
 }
 
 /// An outer layer's limit that is used up by the estimate puts off what an inner layer promises.
