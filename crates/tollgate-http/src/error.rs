@@ -223,7 +223,8 @@ pub enum BuildError {
         /// The name of the limit.
         limit: String,
     },
-    /// The unit of [`Cost::content_length`](crate::Cost::content_length) is 0 bytes.
+    /// The unit of [`Cost::content_length`](crate::Cost::content_length) or
+    /// [`Settle::bytes`](crate::Settle::bytes) is 0 bytes.
     #[error(
         "limit {limit:?} charges by units of 0 bytes: expected at least 1; choose 1 to count bytes, \
          1024 to count kibibytes"

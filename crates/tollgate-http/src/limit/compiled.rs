@@ -152,9 +152,10 @@ impl CompiledLimit {
     fn triggers(&self, backend: &Backend) -> Result<(), BuildError> {
         let limit = || self.name.as_ref().to_owned();
         let &Kind::Fixed(cost) = &self.cost.kind else {
-            return match self.cost.kind {
-                Kind::ContentLength { unit: 0, .. } => Err(BuildError::ZeroUnit { limit: limit() }),
-                _ => Ok(()),
+            return if self.cost.has_no_unit() {
+                Err(BuildError::ZeroUnit { limit: limit() })
+            } else {
+                Ok(())
             };
         };
         if cost == 0 {

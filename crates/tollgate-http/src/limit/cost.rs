@@ -106,6 +106,11 @@ impl Cost {
         Self { kind: Kind::Estimated { estimator: estimator.into(), asked } }
     }
 
+    /// Returns whether it charges by units of 0 bytes, which is refused.
+    pub(crate) fn has_no_unit(&self) -> bool {
+        matches!(self.kind, Kind::ContentLength { unit: 0, .. })
+    }
+
     /// Returns the cost of a request, for a limit that can give `capacity` tokens at most.
     pub(crate) fn of(&self, head: RequestHead<'_>, capacity: impl FnOnce() -> u64) -> u64 {
         match &self.kind {

@@ -213,7 +213,8 @@ impl Settle {
     pub(crate) fn checked(self, limit: &str) -> Result<Checked, BuildError> {
         let Self { sources, input, cuts, last_words } = self;
         let sources = sources?;
-        if sources.iter().any(|source| matches!(source, Source::Bytes { unit: 0 })) {
+        let has_no_unit = sources.iter().any(|source| matches!(source, Source::Bytes { unit: 0 }));
+        if has_no_unit || input.as_ref().is_some_and(Cost::has_no_unit) {
             return Err(BuildError::ZeroUnit { limit: limit.to_owned() });
         }
         if !sources.iter().any(Source::is_count) && (cuts || input.is_some()) {

@@ -826,6 +826,8 @@ fn what_cannot_be_settled_is_refused_when_the_layer_is_built() {
     assert_eq!(refused(Settle::header("x").or(Settle::trailer("y")).last_words("x")), counts("cut_off"));
     assert_eq!(refused(json().input(Cost::fixed(1))), counts("input"));
     assert_eq!(refused(json().or(Settle::bytes(0))), BuildError::ZeroUnit { limit: limit() });
+    let input = Cost::content_length(0, 1);
+    assert_eq!(refused(Settle::bytes(1).input(input)), BuildError::ZeroUnit { limit: limit() });
     assert_eq!(refused(Settle::header("no name")), BuildError::HeaderName { name: "no name".to_owned() });
     assert_eq!(
         refused(Settle::events().or(Settle::json("a..b"))),
