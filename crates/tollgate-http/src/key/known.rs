@@ -93,10 +93,17 @@ impl KnownKeys {
     }
 }
 
+/// What some editors write at the beginning of a file, and no key.
+const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
+
 /// Reads a file, and no more of it than is refused.
 pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut text = Vec::new();
     File::open(path)?.take(MAX_FILE + 1).read_to_end(&mut text)?;
+    // One that is too large is refused by its length.
+    if text.len() as u64 <= MAX_FILE && text.starts_with(BYTE_ORDER_MARK) {
+        text.drain(..BYTE_ORDER_MARK.len());
+    }
     Ok(text)
 }
 

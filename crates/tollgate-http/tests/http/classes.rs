@@ -103,7 +103,7 @@ fn scratch(name: &str, text: &str) -> String {
 
 #[test]
 fn keys_have_classes_by_a_list_a_file_or_a_function() {
-    let file = scratch("classes", "# customers\n\n one , paid \r\nt,wo,partner\n");
+    let file = scratch("classes", "\u{feff}one , paid \r\n# customers\n\nt,wo,partner\n");
     let key = || KeyBy::api_key("x-api-key", "key");
     let ways = [
         ClassBy::list(key(), [("one", "paid"), ("t,wo", "partner")]),

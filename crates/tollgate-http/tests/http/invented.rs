@@ -111,7 +111,7 @@ fn scratch(name: &str, text: &str) -> String {
 
 #[test]
 fn keys_are_known_by_a_list_a_file_or_a_function() {
-    let file = scratch("known-keys", "# customers\n\n  one \r\ntwo\n");
+    let file = scratch("known-keys", "\u{feff}  one \r\n# customers\n\ntwo\n");
     let ways = [
         KnownKeys::list(["one", "two"]),
         KnownKeys::file(file),
@@ -143,6 +143,12 @@ fn known_keys_that_cannot_work_are_refused() {
     assert!(
         cfg!(not(unix)) || refused(endless).contains("the file `/dev/zero` is larger than 64 MiB: expected")
     );
+    // A byte order mark makes no room.
+    let large = scratch("large-keys", "\u{feff}one\n");
+    fs::File::options().write(true).open(&large).unwrap().set_len((64 << 20) + 1).unwrap();
+    let larger = refused(header().known(KnownKeys::file(&large)));
+    fs::remove_file(large).unwrap();
+    assert!(larger.contains(" is larger than 64 MiB: expected"), "{larger}");
     let table = [
         (header().known(KnownKeys::list([""; 0])), "known keys: the list has 0 keys".to_owned()),
         (header().known(KnownKeys::file(&empty)), format!("known keys: the file `{empty}` has 0 keys")),
