@@ -66,11 +66,11 @@ impl Cost {
         Self { kind: Kind::Closure(Box::new(cost)) }
     }
 
-    /// Charges what an [`Estimator`] estimates; or all that the limit can give, if what was learnt is
-    /// more. While nothing is learnt, a request that declares more than that is refused.
+    /// Charges what an [`Estimator`] estimates; or all that the limit can give, if what was learnt
+    /// is more. While nothing is learnt, a request that declares more than that is refused.
     ///
-    /// `asked` returns the class of a request, and the maxima that its fields declare: the most that
-    /// the request may cost, by each of them.
+    /// `asked` returns the class of a request, and the maxima that its fields declare: the most
+    /// that the request may cost, by each of them.
     ///
     /// ```
     /// use tollgate_http::{Cost, Estimator, Settle};
