@@ -14,8 +14,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use tollgate::{Algorithm, Clock, InFlight, Limiter, ManualClock, Quota, SingleLimiter};
 use tollgate_http::{
-    Body, BuildError, ClassBy, Cost, CutOff, Estimator, FailWhenCut, Key, KeyBy, Limit, RateLimitLayer,
-    Settle, WhenNoKey,
+    Body, BuildError, ClassBy, ClassLookup, Cost, CutOff, Estimator, FailWhenCut, Key, KeyBy, Limit,
+    RateLimitLayer, RequestHead, Settle, WhenNoKey,
 };
 use tower::{Layer, ServiceExt, service_fn};
 
@@ -776,6 +776,32 @@ fn a_learnt_estimate_is_never_more_than_the_limit_can_give() {
     (0..10).for_each(|_| estimator.observe("", 100));
     assert!(estimator.estimate("", []) > 100);
     assert_eq!([ask(None), ask(Some(99)), ask(Some(500))], [(200, 100), (200, 99), (200, 100)]);
+}
+
+#[test]
+fn an_estimate_is_within_what_the_class_of_the_caller_can_give() {
+    let who = |head: RequestHead<'_>| head.extensions().get::<&'static str>().copied();
+    let asked = ClassLookup::new(who, async |name: &str| Ok::<_, ()>(Some(name.to_owned())));
+    for by in [ClassBy::extension(|name: &&'static str| Some(name)), ClassBy::lookup(asked)] {
+        let estimator = Estimator::new(0.5, 1, [""; 0]).unwrap();
+        // Their bucket ends with 511.
+        (0..10).for_each(|_| estimator.observe("", 500));
+        let limiter = Limiter::builder(Quota::per_hour(100)).clock(Clock::manual());
+        let limiter = limiter.class("paid", Quota::per_hour(1000)).build().unwrap();
+        let key = KeyBy::extension(|name: &&'static str| Some((*name).into()));
+        let limit = Limit::new("tokens", limiter, key).when_no_key(WhenNoKey::Deny).class_by(by);
+        let layer = layer([limit.cost(Cost::estimated(estimator, |_| ("", [])))]);
+        for (class, answers) in [("free", [(200, 0), (429, 0)]), ("paid", [(200, 489), (429, 489)])] {
+            for (status, left) in answers {
+                let mut request = Request::new(());
+                request.extensions_mut().insert(class);
+                let answer = call(&layer, request, Ok(json(&[]))).unwrap();
+                let shown = answer.headers()["ratelimit"].to_str().unwrap();
+                assert_eq!(answer.status(), status, "{class}");
+                assert!(shown.starts_with(&format!("\"tokens\";r={left};")), "{class}: {shown}");
+            }
+        }
+    }
 }
 
 /// An outer layer's limit that is used up by the estimate puts off what an inner layer promises.
