@@ -495,6 +495,26 @@ mod tests {
         }
     }
 
+    /// The anchor of a fast counter holds for many counts. It ends after as many slow ones.
+    #[test]
+    fn a_counter_that_slows_down_is_late_until_its_last_anchor_ends() {
+        let fake = Fake::new();
+        fake.rate.set(8 * Fake::RATE);
+        let reader = Reader::new();
+        fake.watch(&reader, 3 * MILLISECOND, 10_000);
+        let anchored = reader.anchor.get().time;
+        while reader.anchor.get().time == anchored {
+            fake.watch(&reader, 10_000, 10_000);
+        }
+        assert!(reader.anchor.get().span > 0);
+        fake.rate.set(Fake::RATE);
+        fake.watch(&reader, 6 * MILLISECOND, 10_000);
+        assert!(reader.now(&fake) + 4 * MILLISECOND < fake.now.get());
+        fake.watch(&reader, 4 * MILLISECOND, 10_000);
+        assert!(reader.now(&fake).abs_diff(fake.now.get()) <= GAP + ROUGHLY);
+        assert!(reader.anchor.get().span > 0);
+    }
+
     #[test]
     fn what_is_no_counter_is_never_trusted() {
         for rate in [0, 1, 100, 100_000_000] {
@@ -587,9 +607,10 @@ mod tests {
                 prop_assert!(time >= latest, "{} back", latest - time);
                 latest = time;
             }
-            // When the counter behaves again, the reader recovers.
+            // When the counter behaves again, the reader recovers. It may have believed in the
+            // fastest of all rates, and then counts a millisecond of that first.
             fake.rate.set(Fake::RATE);
-            fake.watch(&reader, 4 * MILLISECOND, 10_000);
+            fake.watch(&reader, spanning(FASTEST) / Fake::RATE * MILLISECOND + 3 * MILLISECOND, 10_000);
             let (time, now) = (reader.now(&fake), fake.now.get());
             prop_assert!(time.abs_diff(now) <= GAP + ROUGHLY, "{} is not {} again", time, now);
             prop_assert!(reader.anchor.get().span > 0);

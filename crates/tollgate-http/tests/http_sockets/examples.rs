@@ -189,7 +189,7 @@ fn the_example_of_a_gateway_limits_tokens_and_requests_of_users_teams_and_all() 
 #[test]
 fn the_example_of_tiers_gives_each_caller_the_quota_of_the_plan() {
     run(async {
-        let Some(example) = Example::start("tiers") else { return };
+        let Some(example) = Example::start("plans") else { return };
         let mut proxy = Client::to(example.address, None, Version::One).await;
         let mut ask = async |forwarded: &str, key: &str| {
             let request = Request::get("/").header("x-forwarded-for", forwarded);

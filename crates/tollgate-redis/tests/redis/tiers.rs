@@ -10,7 +10,7 @@ use tollgate_testing::store::server::Server;
 use tollgate_testing::store::wait::run;
 
 #[allow(dead_code, reason = "its `main` reads the arguments of the program")]
-#[path = "../../examples/tiers.rs"]
+#[path = "../../examples/shared_tiers.rs"]
 mod example;
 
 const REQUESTS: usize = 700;

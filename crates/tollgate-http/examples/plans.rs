@@ -2,7 +2,7 @@
 //! one trusted proxy.
 //!
 //! ```sh
-//! cargo run -p tollgate-http --example tiers -- 127.0.0.1:3000
+//! cargo run -p tollgate-http --example plans -- 127.0.0.1:3000
 //! ```
 
 use axum::{Router, extract::ConnectInfo, routing::get};

@@ -2,7 +2,7 @@
 //! a second in all. Start it as often as you like:
 //!
 //! ```sh
-//! cargo run -p tollgate-redis --example tiers -- redis://127.0.0.1:6379 free bob 20
+//! cargo run -p tollgate-redis --example shared_tiers -- redis://127.0.0.1:6379 free bob 20
 //! ```
 
 use std::error::Error;
