@@ -20,8 +20,8 @@
 //!    removes that name and nothing else.
 //! 2. `until` is counted from before a renewal is sent, so a permit counts as held here no longer
 //!    than in the store.
-//! 3. One request of a place is sent at a time. So a renewal never comes after the giving back, unless
-//!    a connection is lost between them; then the place is free after the lifetime.
+//! 3. One request of a place is sent at a time. So a renewal never comes after the giving back,
+//!    unless a connection is lost between them; then the place is free after the lifetime.
 
 use crate::client::Client;
 use crate::name::Name;
@@ -74,8 +74,8 @@ struct Place {
 /// While it lives, a task renews its place in the store after each third of the
 /// [lifetime](crate::SharedInFlightBuilder::lifetime). Dropping it gives the place back in the
 /// background, from any thread; [`release`](Self::release) waits for that. If the store does not
-/// answer, it is asked again until it does. If the process dies, the runtime ends or the store can't
-/// be reached for that long, the place is free when the lifetime is over.
+/// answer, it is asked again until it does. If the process dies, the runtime ends or the store
+/// can't be reached for that long, the place is free when the lifetime is over.
 ///
 /// A permit that is never dropped ([`std::mem::forget`], a task that hangs) keeps its place as long
 /// as its process runs.

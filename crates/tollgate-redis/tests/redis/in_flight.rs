@@ -278,7 +278,7 @@ fn places_given_or_ended_while_the_store_stands_still_go_back_when_it_answers() 
     run(async {
         let server = Server::start();
         let client = Client::open(server.url()).unwrap();
-        let hasty = builder(&client, 9, LONG).deadline(Duration::from_millis(100)).build().unwrap();
+        let hasty = builder(&client, 9, LONG).deadline(Duration::from_millis(500)).build().unwrap();
         let other = jobs(&Client::open(server.url()).unwrap(), 9);
         until_async("the store answers", async || other.in_flight("alice").await == 0).await;
         until_async("the store answers", async || hasty.acquire("known").await.is_ok()).await;
