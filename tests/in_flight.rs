@@ -220,6 +220,26 @@ fn a_permit_holds_one_charge_at_a_time() {
     assert_eq!(gate.in_flight(&1), 0);
 }
 
+/// A refund of what took nothing gives nothing back, as with every limit.
+#[test]
+fn a_refund_of_what_took_no_place_ends_no_permit() {
+    let gate: InFlight<u64> = InFlight::builder(9).build().unwrap();
+    let permit = gate.for_key(&1);
+    let charge = permit.check_n(2);
+    for nothing in [permit.check_n(0), permit.check_n(1), permit.peek_n(1)] {
+        permit.refund(&nothing);
+        assert_eq!((permit.places(), gate.in_flight(&1)), (2, 2), "{nothing:?}");
+    }
+    // A request that needs no other place while the permit is held, and is refused by a rate.
+    let rate = SingleLimiter::builder(Quota::per_hour(1)).clock(Clock::manual()).build().unwrap();
+    let mut charges = [Charge::new(&permit, 0), Charge::new(&rate, 1)];
+    assert!(check_all(&mut charges).is_ok());
+    charges.iter_mut().for_each(Charge::refund);
+    assert_eq!((permit.places(), gate.in_flight(&1), rate.peek().remaining()), (2, 2, 1));
+    permit.refund(&charge);
+    assert_eq!((permit.places(), gate.in_flight(&1)), (0, 0));
+}
+
 #[test]
 fn a_permit_is_taken_with_rates_or_none_is_charged() {
     let rate = |n| SingleLimiter::builder(Quota::per_hour(n)).clock(Clock::manual()).build().unwrap();

@@ -151,6 +151,9 @@ impl<K: ?Sized, S: Store> InFlightBuilder<K, S> {
 
     /// The clock by which keys without a permit are forgotten, as [`Builder::clock`]. It decides
     /// nothing else.
+    ///
+    /// If it was set far ahead and back, the keys that came meanwhile keep their slots until it is
+    /// there again.
     pub fn clock(self, clock: impl Into<Clock>) -> Self {
         Self(self.0.clock(clock))
     }

@@ -159,10 +159,10 @@ impl<C: Chargeable> Chargeable for Permit<C> {
         self.refusal(cost).unwrap_or_else(|| self.limit.peek_n(cost))
     }
 
-    /// Gives back what the permit holds, or `tokens` of it. It knows what it holds, so the first
-    /// argument is not needed.
-    fn refund_n(&self, _charge: &Decision, tokens: u64) {
-        self.give_back(tokens);
+    /// Gives back at most `tokens` of what `charge` took, and no more than the permit holds. An
+    /// answer that took nothing, as to a cost of zero, gives nothing back.
+    fn refund_n(&self, charge: &Decision, tokens: u64) {
+        self.give_back(tokens.min(charge.charged()));
     }
 }
 

@@ -11,14 +11,17 @@
 //! held -> over                        the permit is dropped or released: gives it back
 //! ```
 //!
+//! If the store does not answer that, it is asked again until it does: a breaker that is open sends
+//! nothing, and a lifetime may be much longer than the store was away.
+//!
 //! # Invariants
 //!
 //! 1. A place is a name that no other permit has. Giving it back, once or twice, in time or late,
 //!    removes that name and nothing else.
 //! 2. `until` is counted from before a renewal is sent, so a permit counts as held here no longer
 //!    than in the store.
-//! 3. The task sends one request at a time. So a renewal never comes after the giving back, unless
-//!    a connection is lost between them; then the place is free after the lifetime.
+//! 3. One request of a place is sent at a time. So a renewal never comes after the giving back,
+//!    unless a connection is lost between them; then the place is free after the lifetime.
 
 use crate::client::Client;
 use crate::name::Name;
@@ -30,7 +33,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot::{self, Receiver, Sender};
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tollgate::OwnedPermit;
 
 /// How long the store keeps an entry beyond its end, in milliseconds.
@@ -70,8 +73,9 @@ struct Place {
 ///
 /// While it lives, a task renews its place in the store after each third of the
 /// [lifetime](crate::SharedInFlightBuilder::lifetime). Dropping it gives the place back in the
-/// background, from any thread; [`release`](Self::release) waits for that. If the process dies, the
-/// runtime ends or the store can't be reached, the place is free when the lifetime is over.
+/// background, from any thread; [`release`](Self::release) waits for that. If the store does not
+/// answer, it is asked again until it does. If the process dies, the runtime ends or the store
+/// can't be reached for that long, the place is free when the lifetime is over.
 ///
 /// A permit that is never dropped ([`std::mem::forget`], a task that hangs) keeps its place as long
 /// as its process runs.
@@ -165,8 +169,27 @@ impl Place {
                 let _ = self.renew(&until).await;
             }
         }
-        if may_be_held {
-            let _ = self.places.ask(&self.text, "release", &self.name).await;
+        if may_be_held && self.give_back().await.is_err() {
+            // In a task of its own: `release` waits for one request.
+            tokio::spawn(self.give_back_later());
+        }
+    }
+
+    async fn give_back(&self) -> Result<PlaceReply, Failure> {
+        self.places.ask(&self.text, "release", &self.name).await
+    }
+
+    /// Asks until the store answers, or the place is free without that.
+    async fn give_back_later(self) {
+        let Places { lifetime, deadline, .. } = *self.places;
+        let over = Instant::now() + lifetime;
+        let mut pause = deadline;
+        while Instant::now() < over {
+            sleep(pause).await;
+            if self.give_back().await.is_ok() {
+                return;
+            }
+            pause = (pause * 2).min(lifetime / RENEWALS);
         }
     }
 
@@ -218,7 +241,7 @@ impl SharedPermit {
     }
 
     /// Gives the place back, and waits until the store has answered, or for the deadline. If it has
-    /// not answered, the place is free when the lifetime is over.
+    /// not answered, it is asked again in the background.
     ///
     /// ```no_run
     /// # use tollgate_redis::SharedInFlight;

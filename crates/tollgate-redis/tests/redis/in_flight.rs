@@ -271,6 +271,30 @@ fn a_place_for_which_nobody_waits_any_more_goes_back() {
     });
 }
 
+/// While the breaker is open nothing is sent, so what was given late, or ended then, is given back
+/// when the store answers again.
+#[test]
+fn places_given_or_ended_while_the_store_stands_still_go_back_when_it_answers() {
+    run(async {
+        let server = Server::start();
+        let client = Client::open(server.url()).unwrap();
+        let hasty = builder(&client, 9, LONG).deadline(Duration::from_millis(500)).build().unwrap();
+        let other = jobs(&Client::open(server.url()).unwrap(), 9);
+        until_async("the store answers", async || other.in_flight("alice").await == 0).await;
+        until_async("the store answers", async || hasty.acquire("known").await.is_ok()).await;
+        let held = hasty.acquire("alice").await.unwrap();
+        server.stop();
+        let late = join_all((0..8).map(|_| hasty.acquire("alice"))).await;
+        assert!(late.iter().all(Result::is_err), "no answer");
+        until_async("nothing is sent any more", async || client.stats().breaker_opened > 0).await;
+        let asked = hasty.stats().unavailable;
+        drop(held);
+        until("it was given back in vain", || hasty.stats().unavailable > asked);
+        server.resume();
+        until_async("all are back", async || other.in_flight("alice").await == 0).await;
+    });
+}
+
 #[test]
 fn a_permit_that_outlives_its_runtime_is_free_after_the_lifetime() {
     let server = Server::start();
