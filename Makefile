@@ -83,7 +83,7 @@ lint:
 	$(CARGO) clippy --locked --workspace --all-targets --all-features -- -D warnings
 	$(CARGO) clippy --locked $(LIBRARIES) -- -D warnings
 	cd loom-tests && $(CARGO) clippy --locked --tests -- -D warnings
-	cd tests/shuttle && $(CARGO) clippy --locked --workspace --tests -- -D warnings
+	cd tests/shuttle && $(CARGO) clippy --locked --tests -- -D warnings
 	cd benches/instructions && $(CARGO) clippy --locked --profile bench --all-targets -- -D warnings
 
 #: make api        writes docs/api, the public interface; `make unit` fails while it is stale
@@ -166,7 +166,7 @@ loom-deep:
 shuttle: export TOLLGATE_SHUTTLE_SCHEDULES := $(SCHEDULES)
 shuttle: export TOLLGATE_SHUTTLE_SEED := $(SEED)
 shuttle:
-	cd tests/shuttle && $(CARGO) test --release --locked --workspace -- --nocapture --test-threads=1
+	cd tests/shuttle && $(CARGO) test --release --locked -- --nocapture --test-threads=1
 
 #: make weaken     weakens each memory ordering in turn: a model must notice (some minutes)
 weaken:

@@ -103,6 +103,8 @@ impl<L: Chargeable> Reservations<L> {
 
     /// [`Reservation::record`] in all limits or in none: `tokens` of the limit with this index.
     ///
+    /// `tokens` may be called several times for a limit, and gives the same answer each time.
+    ///
     /// # Errors
     ///
     /// [`DeniedBy`], which names the limit that binds: the moment to stop.

@@ -11,13 +11,12 @@
 //! A schedule follows from a seed, as do all random numbers here. A failure names its seed, and
 //! `make shuttle SEED=n` runs that schedule again. `SCHEDULES=n` sets the number of schedules.
 
+mod runner;
+
 use loom as shuttle;
 use shuttle::rand::{Rng, thread_rng};
-use shuttle::scheduler::{PctScheduler, RandomScheduler};
-use shuttle::{Config, FailurePersistence, Runner};
 use std::fmt;
 use std::ops::{AddAssign, Range};
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tollgate::{
@@ -40,12 +39,6 @@ const OWN: Range<u64> = 2..4;
 const FICKLE: u64 = 4;
 /// The first of the keys that come once.
 const FLOOD: u64 = 100;
-/// The number of schedules that follow from one seed, with each of two schedulers. The second
-/// scheduler learns from each schedule how long the next will be.
-const SCHEDULES_A_SEED: u64 = 2 * 5;
-/// How often a thread is preempted for long, with the scheduler that does it seldom (PCT).
-const DEPTH: usize = 8;
-
 /// What the test knows of a limiter, and of all limiters.
 #[derive(Clone, Copy, Debug, Default)]
 struct Figures {
@@ -266,47 +259,20 @@ fn schedule<S: Built>(algorithm: Algorithm) -> Figures {
     figures
 }
 
-fn number(name: &str) -> Option<u64> {
-    let text = std::env::var(name).ok().filter(|text| !text.is_empty())?;
-    Some(text.parse().unwrap_or_else(|_| panic!("{name} is a number, and not {text:?}")))
-}
-
-/// Runs the schedules of one seed.
-fn run(seed: u64, body: impl Fn() + Clone + Send + Sync + 'static) {
-    let mut config = Config::new();
-    config.stack_size = 1 << 18;
-    // The seed is a shorter description.
-    config.failure_persistence = FailurePersistence::None;
-    // The warning that atomics are sequentially consistent, which the page of this file says.
-    config.silence_warnings = true;
-    let each = SCHEDULES_A_SEED as usize / 2;
-    Runner::new(RandomScheduler::new_from_seed(seed, each), config.clone()).run(body.clone());
-    Runner::new(PctScheduler::new_from_seed(seed, DEPTH, each), config).run(body);
-}
-
 fn all_tokens_are_accounted_for<S: Built>(store: impl fmt::Display) {
-    let one = number("TOLLGATE_SHUTTLE_SEED");
-    let schedules = number("TOLLGATE_SHUTTLE_SCHEDULES").unwrap_or(1_000);
-    let seeds = schedules.div_ceil(SCHEDULES_A_SEED);
     for (index, &algorithm) in (0..).zip(S::ALGORITHMS) {
-        // Each algorithm has its own seeds, or all would run the same schedules.
-        let seeds = one.map_or(index * seeds..(index + 1) * seeds, |one| one..one + 1);
-        assert!(!seeds.is_empty(), "no schedules");
         let start = Instant::now();
         let sum = Arc::new(Mutex::new(Figures::default()));
-        for seed in seeds {
-            let sum = Arc::clone(&sum);
-            let body = move || *sum.lock().unwrap() += schedule::<S>(algorithm);
-            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| run(seed, body))) {
-                eprintln!("{store}, {algorithm}: to see it again, make shuttle SEED={seed}");
-                resume_unwind(panic);
-            }
-        }
+        let counted = Arc::clone(&sum);
+        // Each algorithm has its own seeds, or all would run the same schedules.
+        runner::run(format_args!("{store}, {algorithm}"), index, move || {
+            *counted.lock().unwrap() += schedule::<S>(algorithm);
+        });
         let sum = *sum.lock().unwrap();
         println!("{store}, {algorithm}: {sum:?}, {:.1?}", start.elapsed());
         let counted =
             [sum.schedules, sum.admitted, sum.refunded, sum.changes, sum.full, sum.turnovers, sum.evicted];
-        assert!(one.is_some() || !counted.contains(&0), "something was not explored: {sum:?}");
+        assert!(runner::repeated().is_some() || !counted.contains(&0), "something was not explored: {sum:?}");
     }
 }
 

@@ -82,6 +82,11 @@ const RETRY: Duration = Duration::from_secs(1);
 /// An answer counts for a minute ([`keep_for`](Self::keep_for)), also `None`. So a new plan takes
 /// effect within that time. The answers about 10,000 keys are kept ([`max_keys`](Self::max_keys));
 /// of more, those that were not used for longest are forgotten, and asked for again.
+///
+/// # Progress
+///
+/// Not lock-free, as the checks are: finding an answer locks one bucket of scc's cache for a
+/// moment. A thread that is stopped there holds up the requests whose keys are in the same bucket.
 #[must_use]
 pub struct ClassLookup<K> {
     who: Box<Who<K>>,

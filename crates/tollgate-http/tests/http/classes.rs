@@ -172,7 +172,7 @@ fn whom_a_limit_does_not_apply_to_is_shown_no_class_of_it() {
     *write.method_mut() = http::Method::POST;
     assert_eq!(shown(&site.send(write)).0, "all q=100 w=3600, writes q=4 w=3600");
     assert_eq!(shown(&site.send(of("paid"))).0, "all q=100 w=3600");
-    // And who is exempt from all limits is shown nothing.
+    // A caller that is exempt from all limits is shown nothing.
     let exempt = super::site::site();
     let limiter = tiers(&exempt);
     let limit = tiered("tier", &limiter, plan());

@@ -102,7 +102,7 @@ fn the_example_of_tonic_limits_addresses_and_keys() {
     });
 }
 
-/// A connection to the gateway of one who has this key.
+/// A connection to the gateway by the caller with this key.
 struct Caller {
     client: Client,
     key: &'static str,

@@ -78,17 +78,6 @@ fn tasks_on_two_clients_never_hold_more_than_the_limit_at_once() {
     });
 }
 
-/// A generator of numbers below a bound, so that a failure can be repeated.
-fn numbers(seed: u64) -> impl FnMut(u64) -> u64 {
-    let mut state = seed;
-    move |below| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state % below
-    }
-}
-
 /// The oracle is a list of the permits that were given, each with its end.
 #[test]
 fn random_permits_are_given_as_an_oracle_gives_them() {
@@ -101,12 +90,12 @@ fn random_permits_are_given_as_an_oracle_gives_them() {
         let machines = [3, 5].into_iter().zip(lifetimes);
         let machines = machines.map(|(limit, lifetime)| builder(&client, limit, lifetime).build().unwrap());
         let machines: Vec<Jobs> = machines.collect();
-        let mut next = numbers(0x9e37_79b9_7f4a);
+        let mut random = fastrand::Rng::with_seed(1);
         let (mut now, mut given, mut refused) = (Duration::ZERO, Vec::new(), 0);
         for step in 0..600 {
             let out = given.iter().filter(|(_, end)| *end > now).count() as u64;
-            let jobs = &machines[usize::try_from(next(2)).unwrap()];
-            match next(5) {
+            let jobs = &machines[random.usize(..2)];
+            match random.u64(..5) {
                 0..=2 => match jobs.acquire("alice").await {
                     Ok(permit) => {
                         assert!(out < jobs.limit(), "step {step}: {out} were out");
@@ -120,7 +109,7 @@ fn random_permits_are_given_as_an_oracle_gives_them() {
                     }
                 },
                 3 if !given.is_empty() => {
-                    let one = usize::try_from(next(given.len() as u64)).unwrap();
+                    let one = random.usize(..given.len());
                     given.swap_remove(one).0.release().await;
                 }
                 _ => {

@@ -10,12 +10,12 @@
 //!
 //! `make shuttle SEED=n` runs the schedules of one seed again.
 
+mod runner;
+
 use loom as shuttle;
 use shuttle::rand::{Rng, thread_rng};
-use shuttle::scheduler::{PctScheduler, RandomScheduler};
-use shuttle::{Config, FailurePersistence, Runner};
 use std::future::{Future, poll_fn};
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::ops::AddAssign;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
@@ -73,6 +73,14 @@ struct Figures {
     went: u64,
     gave_up: u64,
     too_late: u64,
+}
+
+impl AddAssign for Figures {
+    fn add_assign(&mut self, other: Self) {
+        self.went += other.went;
+        self.gave_up += other.gave_up;
+        self.too_late += other.too_late;
+    }
 }
 
 /// Polls a future at most so often, and drops it then.
@@ -141,9 +149,7 @@ fn schedule() -> Figures {
     for thread in threads {
         let (its, figures) = thread.join().unwrap();
         charges.extend(its);
-        sum.went += figures.went;
-        sum.gave_up += figures.gave_up;
-        sum.too_late += figures.too_late;
+        sum += figures;
     }
     assert_eq!((queues.waiting(), queues.waiting_keys()), (0, 0), "somebody is left in a line");
 
@@ -160,43 +166,13 @@ fn schedule() -> Figures {
     sum
 }
 
-fn number(name: &str) -> Option<u64> {
-    let text = std::env::var(name).ok().filter(|text| !text.is_empty())?;
-    Some(text.parse().unwrap_or_else(|_| panic!("{name} is a number, and not {text:?}")))
-}
-
 #[test]
 fn waiters_at_random_schedules_lose_no_wake_and_no_token() {
-    // Half of the schedules of a seed with each of two schedulers.
-    const EACH: usize = 5;
-    let schedules = number("TOLLGATE_SHUTTLE_SCHEDULES").unwrap_or(1_000);
-    let one = number("TOLLGATE_SHUTTLE_SEED");
-    let seeds = one.map_or(0..schedules.div_ceil(2 * EACH as u64), |one| one..one + 1);
     let sum = Arc::new(Mutex::new(Figures::default()));
-    for seed in seeds {
-        let sum = Arc::clone(&sum);
-        let body = move || {
-            let figures = schedule();
-            let mut sum = sum.lock().unwrap();
-            sum.went += figures.went;
-            sum.gave_up += figures.gave_up;
-            sum.too_late += figures.too_late;
-        };
-        let mut config = Config::new();
-        config.stack_size = 1 << 18;
-        config.failure_persistence = FailurePersistence::None;
-        config.silence_warnings = true;
-        let run = || {
-            Runner::new(RandomScheduler::new_from_seed(seed, EACH), config.clone()).run(body.clone());
-            Runner::new(PctScheduler::new_from_seed(seed, 8, EACH), config.clone()).run(body.clone());
-        };
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(run)) {
-            eprintln!("waiters: to see it again, make shuttle SEED={seed}");
-            resume_unwind(panic);
-        }
-    }
+    let counted = Arc::clone(&sum);
+    runner::run("waiters", 0, move || *counted.lock().unwrap() += schedule());
     let sum = *sum.lock().unwrap();
     println!("waiters: {sum:?}");
     let counted = [sum.went, sum.gave_up, sum.too_late];
-    assert!(one.is_some() || !counted.contains(&0), "something was not explored: {sum:?}");
+    assert!(runner::repeated().is_some() || !counted.contains(&0), "something was not explored: {sum:?}");
 }

@@ -1,0 +1,56 @@
+//! Runs schedules from seeds, so that those of a failure can run again.
+
+use loom as shuttle;
+use shuttle::scheduler::{PctScheduler, RandomScheduler};
+use shuttle::{Config, FailurePersistence, Runner};
+use std::fmt;
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+/// The number of schedules that follow from one seed, with each of two schedulers. The second
+/// scheduler learns from each schedule how long the next will be.
+const SCHEDULES_A_SEED: u64 = 2 * 5;
+/// How often a thread is preempted for long, with the scheduler that does it seldom (PCT).
+const DEPTH: usize = 8;
+
+fn number(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok().filter(|text| !text.is_empty())?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{name} is a number, and not {text:?}")))
+}
+
+/// Returns the seed that is to run again, if one is.
+pub fn repeated() -> Option<u64> {
+    number("TOLLGATE_SHUTTLE_SEED")
+}
+
+/// Runs the schedules of the test with this index among those that share a body, or would run the
+/// same schedules.
+pub fn run(what: impl fmt::Display, index: u64, body: impl Fn() + Clone + Send + Sync + 'static) {
+    for seed in seeds(index) {
+        let body = body.clone();
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| run_seed(seed, body))) {
+            eprintln!("{what}: to see it again, make shuttle SEED={seed}");
+            resume_unwind(panic);
+        }
+    }
+}
+
+fn seeds(index: u64) -> Range<u64> {
+    let schedules = number("TOLLGATE_SHUTTLE_SCHEDULES").unwrap_or(1_000);
+    let seeds = schedules.div_ceil(SCHEDULES_A_SEED);
+    let seeds = repeated().map_or(index * seeds..(index + 1) * seeds, |one| one..one + 1);
+    assert!(!seeds.is_empty(), "no schedules");
+    seeds
+}
+
+fn run_seed(seed: u64, body: impl Fn() + Clone + Send + Sync + 'static) {
+    let mut config = Config::new();
+    config.stack_size = 1 << 18;
+    // The seed is a shorter description.
+    config.failure_persistence = FailurePersistence::None;
+    // The warning that atomics are sequentially consistent, which the pages of the tests say.
+    config.silence_warnings = true;
+    let each = SCHEDULES_A_SEED as usize / 2;
+    Runner::new(RandomScheduler::new_from_seed(seed, each), config.clone()).run(body.clone());
+    Runner::new(PctScheduler::new_from_seed(seed, DEPTH, each), config).run(body);
+}
