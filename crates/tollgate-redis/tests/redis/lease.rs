@@ -2,6 +2,7 @@
 //! few round trips.
 
 use crate::admissions::{Admission, Admissions, now};
+use crate::load::{AGES, patient};
 use serde_json::json;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
@@ -18,7 +19,7 @@ const PROCESSES: usize = 3;
 const PATIENT: Duration = Duration::from_secs(5);
 
 fn builder(url: &str, quota: Quota, algorithm: Algorithm, lease: u64) -> SharedBuilder<str> {
-    let client = Client::open(url).unwrap();
+    let client = patient(url);
     SharedLimiter::<str>::builder(&client, "spending", quota)
         .algorithm(algorithm)
         .lease(lease)
@@ -208,7 +209,7 @@ fn processes_that_share_a_sliding_window_stay_within_it_in_each() {
 #[ignore = "a node that other tests start"]
 fn obeying_node() {
     node(|node| {
-        let limiter = builder(&node.var("URL"), Quota::per_hour(2000), Algorithm::FixedWindow, 100);
+        let limiter = builder(&node.var("URL"), Quota::new(2000, AGES), Algorithm::FixedWindow, 100);
         let limiter = limiter.build().unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         node.ready();
@@ -250,7 +251,7 @@ async fn machines(
 ) -> (FaultProxy, Vec<SharedLimiter<str>>) {
     let proxy = FaultProxy::start(server.address()).await;
     let url = server.url_at(proxy.address());
-    let build = |_| builder(&url, quota, algorithm, 20).deadline(Duration::from_millis(100)).build().unwrap();
+    let build = |_| builder(&url, quota, algorithm, 20).deadline(Duration::from_millis(500)).build().unwrap();
     let machines: Vec<_> = (0..3).map(build).collect();
     for machine in &machines {
         machine.client().connect().await.unwrap();
@@ -278,7 +279,7 @@ fn without_a_store_only_leases_are_spent() {
     run(async {
         for mode in [Mode::BlackHole, Mode::DropReplies, Mode::Hold] {
             let server = Server::start();
-            let (proxy, machines) = machines(&server, Quota::per_hour(1000), Algorithm::FixedWindow).await;
+            let (proxy, machines) = machines(&server, Quota::new(1000, AGES), Algorithm::FixedWindow).await;
             let before = spend(&machines, 60).await;
             assert_eq!(before, 180);
             proxy.set(mode);
@@ -304,7 +305,7 @@ fn without_a_store_only_leases_are_spent() {
 fn when_the_server_is_killed_only_leases_are_spent_until_it_is_back() {
     run(async {
         let server = Server::start();
-        let (_proxy, machines) = machines(&server, Quota::per_hour(300), Algorithm::FixedWindow).await;
+        let (_proxy, machines) = machines(&server, Quota::new(300, AGES), Algorithm::FixedWindow).await;
         assert_eq!(spend(&machines, 60).await, 180);
         server.kill();
         let left = leased(&machines);
@@ -329,7 +330,7 @@ fn over_a_slow_network_it_is_never_over_the_limit() {
         let proxy = FaultProxy::start(server.address()).await;
         let url = server.url_at(proxy.address());
         // With a deadline that a busy machine keeps, because the fallback would deny.
-        let build = |_| builder(&url, Quota::per_hour(600), Algorithm::FixedWindow, 20).build().unwrap();
+        let build = |_| builder(&url, Quota::new(600, AGES), Algorithm::FixedWindow, 20).build().unwrap();
         let machines: Vec<_> = (0..3).map(build).map(Arc::new).collect();
         for machine in &machines {
             machine.client().connect().await.unwrap();
@@ -362,7 +363,7 @@ fn a_check_ends_by_its_deadline_also_if_it_has_waited_for_another() {
         let proxy = FaultProxy::start(server.address()).await;
         let deadline = Duration::from_millis(400);
         let builder =
-            builder(&server.url_at(proxy.address()), Quota::per_hour(1000), Algorithm::FixedWindow, 20);
+            builder(&server.url_at(proxy.address()), Quota::new(1000, AGES), Algorithm::FixedWindow, 20);
         let machine = Arc::new(builder.deadline(deadline).build().unwrap());
         machine.client().connect().await.unwrap();
         proxy.set(Mode::Hold);
@@ -374,13 +375,21 @@ fn a_check_ends_by_its_deadline_also_if_it_has_waited_for_another() {
                 // is over.
                 tokio::time::sleep(Duration::from_millis(number * 20)).await;
                 let begun = Instant::now();
-                let _ = machine.check("key").await;
-                begun.elapsed()
+                let check = async {
+                    let _ = machine.check("key").await;
+                    begun.elapsed()
+                };
+                // A timer beside it, because on a busy machine both are late.
+                let timer = async {
+                    tokio::time::sleep(deadline).await;
+                    begun.elapsed()
+                };
+                tokio::join!(check, timer)
             }));
         }
         for task in tasks {
-            let took = task.await.unwrap();
-            assert!(took < deadline + Duration::from_millis(90), "{took:?} of {deadline:?}");
+            let (took, timer) = task.await.unwrap();
+            assert!(took < timer + deadline / 4, "{took:?} of {deadline:?}, which took {timer:?}");
         }
     });
 }
@@ -389,7 +398,7 @@ fn a_check_ends_by_its_deadline_also_if_it_has_waited_for_another() {
 fn requests_that_are_given_up_take_no_leases_with_them() {
     run(async {
         let server = Server::start();
-        let (proxy, machines) = machines(&server, Quota::per_hour(1000), Algorithm::FixedWindow).await;
+        let (proxy, machines) = machines(&server, Quota::new(1000, AGES), Algorithm::FixedWindow).await;
         let machine = &machines[0];
         assert_eq!(spend(&machines[..1], 200).await, 200);
         proxy.set(Mode::Delay(Duration::from_millis(20)));
@@ -432,7 +441,7 @@ fn what_is_leased_and_idle_is_bounded_and_comes_back() {
 fn what_remains_is_told_with_what_is_held() {
     run(async {
         let server = Server::start();
-        let quota = Quota::per_hour(100);
+        let quota = Quota::new(100, AGES);
         let limiter = builder(&server.url(), quota, Algorithm::FixedWindow, 10).build().unwrap();
         for taken in 1..=100 {
             let decision = limiter.check("key").await;
@@ -441,12 +450,14 @@ fn what_remains_is_told_with_what_is_held() {
             let off = 100 - taken - i64::try_from(decision.remaining()).unwrap();
             assert!((-20..=20).contains(&off), "{taken} taken, {} remain", decision.remaining());
         }
+        let begun = Instant::now();
         let denied = limiter.check("key").await;
         let again = limiter.check("key").await;
+        let between = begun.elapsed();
         assert_eq!((denied.source(), again.source()), (Source::Remote, Source::Prepaid));
         // The denial is remembered for at most a second, but its retry time is reported in full.
         let (told, retold) = (denied.retry_after().unwrap(), again.retry_after().unwrap());
-        assert!(told.abs_diff(retold) < Duration::from_millis(100), "{told:?} {retold:?}");
+        assert!(told.abs_diff(retold) < Duration::from_millis(100) + between, "{told:?} {retold:?}");
         // A check of no tokens returns the store's state.
         let nothing = limiter.check_n("fresh", 0).await;
         assert_eq!(
@@ -464,7 +475,7 @@ fn charges_are_given_back_where_they_came_from() {
     run(async {
         let server = Server::start();
         for algorithm in [Algorithm::FixedWindow, Algorithm::SlidingLog] {
-            let limiter = builder(&server.url(), Quota::per_hour(100), algorithm, 10).build().unwrap();
+            let limiter = builder(&server.url(), Quota::new(100, AGES), algorithm, 10).build().unwrap();
             if algorithm == Algorithm::SlidingLog {
                 // A charge that the store made together with a lease is refunded without the lease.
                 let first = limiter.check("key").await;

@@ -1,6 +1,6 @@
 //! If an answer is late or lost, the store has counted the request at most once.
 
-use crate::load::{AGES, DEADLINE, Limiter, store_answers};
+use crate::load::{AGES, DEADLINE, Limiter, patient, store_answers};
 use futures_util::future::join_all;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,7 +24,7 @@ fn limiter(client: &Client, deadline: Duration) -> Limiter {
 
 /// Returns what the store has counted of alice, queried past all faults.
 async fn counted(server: &Server) -> u64 {
-    let limiter = limiter(&Client::open(server.url()).unwrap(), Duration::from_secs(5));
+    let limiter = limiter(&patient(server.url()), Duration::from_secs(5));
     let peeked = limiter.peek("alice").await;
     assert_eq!(peeked.source(), Source::Remote);
     LIMIT - peeked.remaining()
@@ -93,7 +93,7 @@ fn a_request_that_arrives_late_leaves_one_charge() {
     run(async {
         for in_one in [false, true] {
             lose(Mode::Hold, in_one, Executed::All).await;
-            lose(Mode::Delay(Duration::from_millis(60)), in_one, Executed::All).await;
+            lose(Mode::Delay(DEADLINE * 6 / 5), in_one, Executed::All).await;
         }
     });
 }
@@ -158,7 +158,7 @@ fn scripts_that_are_flushed_under_load_lose_and_double_nothing() {
     run(async {
         let server = Server::start();
         // Nothing may be late here: the store's count must equal the admissions exactly.
-        let limiter = Arc::new(limiter(&Client::open(server.url()).unwrap(), Duration::from_secs(20)));
+        let limiter = Arc::new(limiter(&patient(server.url()), Duration::from_secs(60)));
         let tasks: Vec<_> = (0..8)
             .map(|task| {
                 let limiter = Arc::clone(&limiter);
@@ -202,7 +202,7 @@ fn scripts_that_are_flushed_under_load_lose_and_double_nothing() {
 fn a_batch_that_loses_its_script_half_way_is_counted_once() {
     run(async {
         let server = Server::start();
-        let limiter = limiter(&Client::open(server.url()).unwrap(), Duration::from_secs(20));
+        let limiter = limiter(&patient(server.url()), Duration::from_secs(60));
         store_answers(&limiter, "bob").await;
         let client = server.client();
         let over = Arc::new(AtomicBool::new(false));
