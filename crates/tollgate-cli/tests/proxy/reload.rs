@@ -226,8 +226,9 @@ async fn a_shared_limit_keeps_what_is_in_the_store() {
     let upstream = Upstream::start(hello).await;
     let store = Server::start();
     let url = store.url();
-    let args = ["--redis", url.as_str(), "--redis-deadline", "2s"];
+    let args = ["--redis", url.as_str(), "--redis-deadline", "10s"];
     let mut it = Reloading::start(&upstream, "reload_shared.toml", "limit = [\"a=3/h by ip\"]", &args);
+    super::shared::reaches_its_store(&it.proxy).await;
     for _ in 0..3 {
         assert_eq!(it.status("/").await, 200);
     }
