@@ -120,7 +120,7 @@ fn a_reset_deletes_the_key() {
         let server = Server::start();
         let client = patient(server.url());
         for algorithm in Algorithm::ALL {
-            let builder = Limiter::builder(&client, "reset", Quota::per_hour(3)).algorithm(algorithm);
+            let builder = Limiter::builder(&client, "reset", Quota::new(3, AGES)).algorithm(algorithm);
             let limiter: Limiter = builder.deadline(Duration::from_secs(5)).build().unwrap();
             for allowed in [true, true, true, false] {
                 assert_eq!(limiter.check("alice").await.is_allowed(), allowed);

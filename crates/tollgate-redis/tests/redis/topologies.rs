@@ -1,7 +1,7 @@
 //! One server, with a password, with TLS; and a master that sentinels watch. Clusters have their
 //! own file.
 
-use crate::load::{DEADLINE, Limiter, Load, median, patient, share_of_store, store_answers};
+use crate::load::{AGES, DEADLINE, Limiter, Load, median, patient, share_of_store, store_answers};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
@@ -15,7 +15,7 @@ use tollgate_testing::store::setup::Setup;
 use tollgate_testing::store::wait::run;
 
 fn limiter(client: &Client, algorithm: Algorithm) -> Limiter {
-    let builder = Limiter::builder(client, "topologies", Quota::per_hour(1_000)).algorithm(algorithm);
+    let builder = Limiter::builder(client, "topologies", Quota::new(1_000, AGES)).algorithm(algorithm);
     builder.when_unavailable(WhenUnavailable::Deny).deadline(Duration::from_secs(5)).build().unwrap()
 }
 
