@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tollgate::{Algorithm, Quota};
 use tollgate_redis::{Client, SharedLimiter, WhenUnavailable};
 use tollgate_testing::store::faults::{FaultProxy, Mode};
@@ -97,8 +97,9 @@ fn counting_node() {
 /// Returns the store's counts: of all nodes together in each window.
 fn counted(server: &Server) -> Windows {
     let keys = server.keys_with_ttl();
-    assert!(keys.len() == 1 && keys[0].1 > 0, "{keys:?}");
-    let fields: BTreeMap<String, u64> = server.ask(&["HGETALL", &keys[0].0]);
+    assert!(keys.len() <= 1 && keys.iter().all(|(_, left)| *left > 0), "{keys:?}");
+    let fields: BTreeMap<String, u64> =
+        keys.first().map_or_else(BTreeMap::new, |(key, _)| server.ask(&["HGETALL", key]));
     let mut shares = Windows::new();
     for (field, count) in &fields {
         if let Some((window, _)) = field.split_once(':') {
@@ -149,9 +150,10 @@ fn run_processes(
         );
         let counted = counted(&server);
         let last = all.keys().next_back().unwrap();
-        assert_eq!(
-            counted.get(last),
-            all.get(last),
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() / period.as_nanos();
+        // A busy machine may take so long that the window counts no longer, and is dropped.
+        assert!(
+            counted.get(last) == all.get(last) || now > u128::from(last + 1),
             "the store's sum of the last window: {counted:?}, {all:?}"
         );
         for (window, sum) in &counted {
@@ -249,7 +251,7 @@ async fn spend(limiter: &SharedLimiter<str>, checks: u64) -> u64 {
 fn a_machine_without_requests_tells_its_count_again_when_the_server_has_lost_it() {
     run(async {
         let server = Server::start();
-        let [idle, busy] = [0, 1].map(|_| limiter(&server.url(), Algorithm::FixedWindow, AGES, DEADLINE));
+        let [idle, busy] = [0, 1].map(|_| limiter(&server.url(), Algorithm::FixedWindow, AGES, SECOND));
         let keys = ["one", "another"];
         for key in keys {
             for _ in 0..400 {
@@ -263,7 +265,9 @@ fn a_machine_without_requests_tells_its_count_again_when_the_server_has_lost_it(
         // Demand from the first moment on, for longer than the recovery takes.
         let mut admitted = [400; 2];
         let begun = Instant::now();
-        while begun.elapsed() < Duration::from_millis(3500) {
+        let is_over = |admitted: &[u64]| admitted.iter().all(|&admitted| admitted >= LIMIT);
+        while begun.elapsed() < Duration::from_millis(3500) || !is_over(&admitted) {
+            assert!(begun.elapsed() < 60 * SECOND, "{admitted:?}");
             for (key, admitted) in keys.iter().zip(&mut admitted) {
                 for _ in 0..20 {
                     *admitted += u64::from(busy.check(key).await.is_allowed());
