@@ -1,7 +1,7 @@
 //! One server, with a password, with TLS; and a master that sentinels watch. Clusters have their
 //! own file.
 
-use crate::load::{AGES, DEADLINE, Limiter, Load, median, patient, share_of_store, store_answers};
+use crate::load::{AGES, DEADLINE, Limiter, Load, median, patient, patiently, share_of_store, store_answers};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
@@ -12,7 +12,7 @@ use tollgate_testing::store::program::{Program, for_each_server};
 use tollgate_testing::store::sentinel::{NAME, Watched};
 use tollgate_testing::store::server::Server;
 use tollgate_testing::store::setup::Setup;
-use tollgate_testing::store::wait::run;
+use tollgate_testing::store::wait::{run, until_async};
 
 fn limiter(client: &Client, algorithm: Algorithm) -> Limiter {
     let builder = Limiter::builder(client, "topologies", Quota::new(1_000, AGES)).algorithm(algorithm);
@@ -21,7 +21,8 @@ fn limiter(client: &Client, algorithm: Algorithm) -> Limiter {
 
 /// Asserts that all algorithms work through a new client.
 async fn works(client: &Client) {
-    client.connect().await.unwrap();
+    // A busy machine may need more than one attempt.
+    until_async("it is connected", async || client.connect().await.is_ok()).await;
     for algorithm in Algorithm::ALL {
         let limiter = limiter(client, algorithm);
         let key = algorithm.to_string();
@@ -123,7 +124,7 @@ fn a_sentinel_that_is_gone_is_not_needed_while_the_master_is_there() {
         let watched = Watched::start(Program::Redis);
         // One of the sentinels never existed.
         let sentinels = ["redis://127.0.0.1:1".to_owned()].into_iter().chain(watched.urls());
-        let client = Client::sentinel(NAME, sentinels, "redis://master").build().unwrap();
+        let client = patiently(Client::sentinel(NAME, sentinels, "redis://master"));
         client.connect().await.unwrap();
         watched.sentinel().kill();
         let limiter = limiter(&client, Algorithm::TokenBucket);
