@@ -318,15 +318,19 @@
 //! #     ) -> Pin<Box<dyn Future<Output = Decision> + Send + 'a>> {
 //! #         Box::pin(async move { self.0.check_n(key, cost) })
 //! #     }
-//! #     fn refund<'a>(
+//! #     fn refund_n<'a>(
 //! #         &'a self,
 //! #         key: &'a Key,
 //! #         charge: &'a Decision,
+//! #         tokens: u64,
 //! #     ) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
-//! #         Box::pin(async move { self.0.refund(key, charge) })
+//! #         Box::pin(async move { self.0.refund_n(key, charge, tokens) })
 //! #     }
 //! #     fn quota(&self) -> Quota {
 //! #         self.0.quota()
+//! #     }
+//! #     fn spawn(&self, task: Pin<Box<dyn Future<Output = ()> + Send>>) {
+//! #         std::thread::spawn(|| pollster::block_on(task));
 //! #     }
 //! # }
 //! # let elsewhere = Elsewhere(Limiter::builder(Quota::per_hour(2)).build()?);
@@ -392,7 +396,7 @@ mod settle;
 pub mod text;
 mod warning;
 
-pub use check::event::Event;
+pub use check::event::{Event, SettleEvent};
 pub use class::by::ClassBy;
 pub use class::lookup::ClassLookup;
 pub use client::forwarded::{ForwardedField, TrustedProxies};
@@ -404,6 +408,7 @@ pub use key::parts::{Key, KeyPart, KeyRef};
 pub use layer::builder::RateLimitBuilder;
 pub use layer::future::ResponseFuture;
 pub use layer::service::{RateLimit, RateLimitLayer};
+pub use limit::async_in_flight::{AsyncInFlight, AsyncPermit};
 pub use limit::async_limiter::AsyncLimiter;
 pub use limit::cost::Cost;
 pub use limit::keyed::KeyedLimiter;

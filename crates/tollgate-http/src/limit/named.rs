@@ -1,5 +1,6 @@
 //! A named limit as the user configures it.
 
+use super::async_in_flight::AsyncInFlight;
 use super::async_limiter::AsyncLimiter;
 use super::backend::{Backend, Local};
 use super::cost::Cost;
@@ -206,6 +207,41 @@ impl Limit {
         Self::with_shared(name.into(), Arc::new(limiter), None)
     }
 
+    /// Limits how many requests of each client are in flight at once, on several machines that share
+    /// the places, by any [`AsyncInFlight`]: see [`in_flight`](Self::in_flight).
+    ///
+    /// A request waits for the answer, with those of the other shared limits, and takes one place:
+    /// a [cost](Self::cost) is refused when the layer is built. Its permit belongs to the body of
+    /// the response, as that of a limit of this process does. What becomes free is known to the
+    /// others when the store has heard of it, a moment later. The name is part of the key.
+    ///
+    /// ```
+    /// use tollgate_http::{AsyncInFlight, KeyBy, Limit, WhenNoKey};
+    ///
+    /// fn limit(jobs: impl AsyncInFlight + 'static) -> Limit {
+    ///     Limit::shared_in_flight("jobs", jobs, KeyBy::header("x-api-key"))
+    ///         .when_no_key(WhenNoKey::Deny)
+    /// }
+    /// ```
+    pub fn shared_in_flight(name: impl Into<String>, limit: impl AsyncInFlight + 'static, by: KeyBy) -> Self {
+        Self::with(name.into(), Backend::SharedInFlight(Arc::new(limit)), Some(by))
+    }
+
+    /// Limits how many requests are in flight at once on all machines, of all clients together: see
+    /// [`shared_in_flight`](Self::shared_in_flight). The limit gets a key that has the limit's name
+    /// and no parts.
+    ///
+    /// ```
+    /// use tollgate_http::{AsyncInFlight, Limit};
+    ///
+    /// fn limit(jobs: impl AsyncInFlight + 'static) -> Limit {
+    ///     Limit::shared_in_flight_global("all", jobs)
+    /// }
+    /// ```
+    pub fn shared_in_flight_global(name: impl Into<String>, limit: impl AsyncInFlight + 'static) -> Self {
+        Self::with(name.into(), Backend::SharedInFlight(Arc::new(limit)), None)
+    }
+
     fn with_shared(name: String, limiter: Arc<dyn AsyncLimiter>, by: Option<KeyBy>) -> Self {
         let classes = Arc::clone(&limiter).classes().into_iter();
         let classes = classes.map(|(name, limiter)| (name, Backend::Shared(limiter))).collect();
@@ -289,7 +325,8 @@ impl Limit {
     /// back, where the response tells no cost. The headers of the response show the decision on the
     /// estimate.
     ///
-    /// A [shared](Self::shared) limit can't be settled: building the layer returns an error.
+    /// A [shared](Self::shared) limit is settled in the background: no response waits for its store.
+    /// [`Settle`](Settle#limits-that-other-machines-share) says how far a stream can get past it.
     ///
     /// ```
     /// # use tollgate_http::{Cost, Limit, Settle};

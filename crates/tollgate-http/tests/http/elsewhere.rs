@@ -22,6 +22,7 @@ struct State {
     closed: bool,
     waiting: Vec<Waker>,
     calls: Vec<String>,
+    tasks: Vec<Pin<Box<dyn Future<Output = ()> + Send>>>,
 }
 
 impl Elsewhere {
@@ -39,7 +40,21 @@ impl Elsewhere {
         state.waiting.drain(..).for_each(Waker::wake);
     }
 
-    /// Takes the calls since the last take: `check 1`, `refund 1`.
+    /// Polls the tasks that it was given, once each. Returns how many are left.
+    pub(crate) fn run_tasks(&self) -> usize {
+        let mut tasks = std::mem::take(&mut self.state.lock().unwrap().tasks);
+        tasks.retain_mut(|task| task.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        let left = tasks.len();
+        self.state.lock().unwrap().tasks.append(&mut tasks);
+        left
+    }
+
+    /// Drops the tasks, as a runtime that ends.
+    pub(crate) fn drop_tasks(&self) {
+        self.state.lock().unwrap().tasks.clear();
+    }
+
+    /// Takes the calls since the last take: `check 1`, `refund 1`, `force 1`.
     pub(crate) fn calls(&self) -> Vec<String> {
         std::mem::take(&mut self.state.lock().unwrap().calls)
     }
@@ -69,18 +84,26 @@ impl AsyncLimiter for Elsewhere {
         Box::pin(self.answer(format!("check {cost}"), move || self.limiter.check_n(key, cost)))
     }
 
-    fn refund<'a>(
+    fn refund_n<'a>(
         &'a self,
         key: &'a Key,
         charge: &'a Decision,
+        tokens: u64,
     ) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
-        Box::pin(
-            self.answer(format!("refund {}", charge.charged()), move || self.limiter.refund(key, charge)),
-        )
+        let call = format!("refund {}", charge.charged().min(tokens));
+        Box::pin(self.answer(call, move || self.limiter.refund_n(key, charge, tokens)))
+    }
+
+    fn force_n<'a>(&'a self, key: &'a Key, tokens: u64) -> Pin<Box<dyn Future<Output = u64> + Send + 'a>> {
+        Box::pin(self.answer(format!("force {tokens}"), move || self.limiter.force_n(key, tokens)))
     }
 
     fn quota(&self) -> Quota {
         self.limiter.quota()
+    }
+
+    fn spawn(&self, task: Pin<Box<dyn Future<Output = ()> + Send>>) {
+        self.state.lock().unwrap().tasks.push(task);
     }
 }
 
@@ -103,12 +126,17 @@ impl AsyncLimiter for WithClass {
         self.default.check_n(key, cost)
     }
 
-    fn refund<'a>(
+    fn refund_n<'a>(
         &'a self,
         key: &'a Key,
         charge: &'a Decision,
+        tokens: u64,
     ) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
-        self.default.refund(key, charge)
+        self.default.refund_n(key, charge, tokens)
+    }
+
+    fn spawn(&self, task: Pin<Box<dyn Future<Output = ()> + Send>>) {
+        self.default.spawn(task);
     }
 
     fn quota(&self) -> Quota {
