@@ -110,7 +110,8 @@ impl SharedHold {
         let (sender, answer) = oneshot::channel();
         let ahead = step.min(self.capacity - missing);
         self.asked = Some(Asked { missing, wanted: missing + ahead, answer });
-        self.task.unbounded_send(Told::Needs { missing, ahead, answer: sender }).is_ok()
+        let is_told = self.task.unbounded_send(Told::Needs { missing, ahead, answer: sender }).is_ok();
+        is_told || missing == 0
     }
 
     /// Hears of the answer, if there is one.

@@ -63,6 +63,17 @@ impl Elsewhere {
         self.limiter.peek(key).remaining()
     }
 
+    /// The tokens that are charged: those that are not left, and the debt, in whole tokens an hour.
+    pub(crate) fn charged(&self, key: &Key) -> u64 {
+        let answer = self.limiter.peek(key);
+        let wait = answer.retry_after().map_or(0, |wait| u64::try_from(wait.as_millis()).unwrap());
+        answer.capacity() - answer.remaining() + (wait * answer.capacity() / 3_600_000).saturating_sub(1)
+    }
+
+    pub(crate) fn reset(&self, key: &Key) {
+        self.limiter.reset(key);
+    }
+
     async fn answer<T>(&self, call: String, act: impl FnOnce() -> T) -> T {
         self.state.lock().unwrap().calls.push(call);
         let answer = act();
