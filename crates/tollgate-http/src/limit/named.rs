@@ -207,8 +207,8 @@ impl Limit {
         Self::with_shared(name.into(), Arc::new(limiter), None)
     }
 
-    /// Limits how many requests of each client are in flight at once, on several machines that share
-    /// the places, by any [`AsyncInFlight`]: see [`in_flight`](Self::in_flight).
+    /// Limits how many requests of each client are in flight at once, on several machines that
+    /// share the places, by any [`AsyncInFlight`]: see [`in_flight`](Self::in_flight).
     ///
     /// A request waits for the answer, with those of the other shared limits, and takes one place:
     /// a [cost](Self::cost) is refused when the layer is built. Its permit belongs to the body of
@@ -325,8 +325,9 @@ impl Limit {
     /// back, where the response tells no cost. The headers of the response show the decision on the
     /// estimate.
     ///
-    /// A [shared](Self::shared) limit is settled in the background: no response waits for its store.
-    /// [`Settle`](Settle#limits-that-other-machines-share) says how far a stream can get past it.
+    /// A [shared](Self::shared) limit is settled in the background: no response waits for its
+    /// store. [`Settle`](Settle#limits-that-other-machines-share) says how far a stream can get
+    /// past it.
     ///
     /// ```
     /// # use tollgate_http::{Cost, Limit, Settle};
