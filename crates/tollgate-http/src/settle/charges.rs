@@ -93,7 +93,7 @@ mod tests {
         let mut charges = Charges::of(20, limiter.check_n(20));
         [5, 7].map(|tokens| charges.add(tokens, limiter.check_n(tokens)));
         let back = |cost| charges.back(cost).map(|(_, tokens)| tokens).collect::<Vec<_>>();
-        assert_eq!(back(32), []);
+        assert_eq!(back(32), [0; 0]);
         assert_eq!(back(30), [2]);
         assert_eq!(back(22), [7, 3]);
         assert_eq!(back(3), [7, 5, 17]);
