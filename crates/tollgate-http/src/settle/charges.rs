@@ -91,7 +91,9 @@ mod tests {
     fn the_newest_charges_are_given_back_first() {
         let limiter = limiter();
         let mut charges = Charges::of(20, limiter.check_n(20));
-        [5, 7].map(|tokens| charges.add(tokens, limiter.check_n(tokens)));
+        for tokens in [5, 7] {
+            charges.add(tokens, limiter.check_n(tokens));
+        }
         let back = |cost| charges.back(cost).map(|(_, tokens)| tokens).collect::<Vec<_>>();
         assert_eq!(back(32), [0; 0]);
         assert_eq!(back(30), [2]);

@@ -97,11 +97,11 @@ impl Machine {
     }
 
     /// Sends a request and reads all of its response: the status, and how many events came.
-    async fn events(&self, path: &str) -> (StatusCode, usize) {
+    async fn events(&self, path: &str) -> (StatusCode, u64) {
         let (response, _connection) = self.ask(path).await;
         let status = response.status();
         let body = response.into_body().collect().await.unwrap().to_bytes();
-        (status, body.len() / EVENT.len())
+        (status, (body.len() / EVENT.len()) as u64)
     }
 }
 
@@ -197,8 +197,7 @@ fn an_endless_stream_ends_when_the_shared_budget_is_spent() {
                 noted.lock().unwrap().push((event.cost(), event.settlement(), event.is_cut()));
             });
             let machine = Machine::with(layer.build().unwrap()).await;
-            let (status, events) = machine.events("/events/1000000000").await;
-            let passed = events as u64;
+            let (status, passed) = machine.events("/events/1000000000").await;
             assert_eq!(status, StatusCode::OK);
             // Beyond the limit is what was sent while the store was asked: at most the capacity.
             assert!((LIMIT..=2 * LIMIT).contains(&passed), "{passed}");
@@ -222,7 +221,7 @@ fn two_machines_stream_from_one_budget() {
         let streams = machines.each_ref().map(|machine| machine.events("/events/1000000000"));
         let [one, other] = streams;
         let ((_, one), (_, other)) = tokio::join!(one, other);
-        let passed = (one + other) as u64;
+        let passed = one + other;
         assert!((LIMIT..=3 * LIMIT).contains(&passed), "{one} and {other}");
         until_charged(&limiters[0], LIMIT, "the budget is spent, and nothing is left over").await;
     });
@@ -271,14 +270,14 @@ fn a_stream_whose_store_is_gone_goes_on_as_the_limit_says() {
             machine.gate.add_permits(1);
             let mut body = response.into_body();
             let mut events = 0;
-            while is_cut || events < 3 * LIMIT as usize {
+            while is_cut || events < 3 * LIMIT {
                 let Some(frame) = body.frame().await else { break };
-                events += frame.unwrap().into_data().unwrap().len() / EVENT.len();
+                events += (frame.unwrap().into_data().unwrap().len() / EVENT.len()) as u64;
             }
             // What the store has granted, what its stand-in has, and the capacity.
-            let most = (ESTIMATE + local + LIMIT) as usize;
+            let most = ESTIMATE + local + LIMIT;
             assert!(!is_cut || events <= most, "{when:?}: {events}");
-            assert!(is_cut || events >= 3 * LIMIT as usize, "{when:?}: {events}");
+            assert!(is_cut || events >= 3 * LIMIT, "{when:?}: {events}");
         }
     });
 }
