@@ -1,12 +1,12 @@
 //! Events for the `tracing` crate.
 
 use super::settling::{json, layer, pull_all, send};
-use super::site::{site, with};
+use super::site::{from, site, with};
 use http::Request;
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex};
-use tollgate::Quota;
-use tollgate_http::{KeyBy, Limit, Settle, WhenNoKey};
+use tollgate::{Limiter, Quota};
+use tollgate_http::{ClassBy, KeyBy, Limit, Settle, WhenNoKey};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Dispatch, Event, Metadata, Subscriber, dispatcher};
@@ -97,6 +97,23 @@ fn a_response_that_is_cut_off_or_costs_more_than_there_is_is_told() {
         "DEBUG message=a response was cut off limit=\"tokens\" cost=2 charged=2 unpaid=0",
     ];
     assert_eq!(*notes.0.lock().unwrap(), expected);
+}
+
+#[test]
+fn a_class_that_the_limit_does_not_have_is_told_and_the_warning_comes_once() {
+    let notes = Notes::default();
+    let site = site();
+    let limiter = Limiter::builder(Quota::per_hour(9)).class("paid", Quota::per_hour(99)).build().unwrap();
+    let by = ClassBy::from_fn(|head| head.header("x-plan").map(|_| "gold"));
+    let limit = Limit::new("tier", limiter, KeyBy::peer()).class_by(by).when_no_key(WhenNoKey::Deny);
+    let site = site.limit(limit).run();
+    dispatcher::with_default(&Dispatch::new(notes.clone()), || {
+        for headers in [&[("x-plan", "gold")][..], &[], &[("x-plan", "gold")]] {
+            assert_eq!(site.send(from("192.0.2.1", "/", headers)).status, 200);
+        }
+    });
+    let told = "message=a class that the limit does not have limit=\"tier\" class=\"gold\"";
+    assert_eq!(*notes.0.lock().unwrap(), [format!("WARN {told}"), format!("DEBUG {told}")]);
 }
 
 fn assert_told(status: impl Fn(Request<()>) -> u16) {
