@@ -6,7 +6,9 @@ use super::settling::{Answer, ESTIMATE, USAGE, call, cases, events, json, layer,
 use http::Request;
 use http_body::Body as _;
 use proptest::prelude::*;
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Barrier, Mutex};
+use std::thread;
 use tollgate::{Clock, Limiter, ManualClock, Quota, Settlement, SingleLimiter};
 use tollgate_http::{ClassBy, Cost, Key, KeyBy, Limit, RateLimitBuilder, RateLimitLayer, Settle, WhenNoKey};
 
@@ -351,6 +353,53 @@ fn a_listener_that_panics_loses_no_settlement() {
     let pulled = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| pull_all(&mut answer)));
     assert!(pulled.is_err());
     assert_eq!(limiters.map(|limiter| limiter.peek().remaining()), [97, 97]);
+}
+
+/// Threads pull streams that share a budget, and another one runs the tasks.
+#[test]
+fn streams_on_several_threads_are_charged_exactly_what_passed() {
+    let far = elsewhere(&Clock::manual(), 5_000, 1_000_000);
+    let limit = Limit::shared_global("tokens", Arc::clone(&far)).cost(Cost::fixed(30));
+    let layer = layer([limit.settle(Settle::bytes(1).cut_off())]);
+    let (start, is_over) = (Barrier::new(5), AtomicBool::new(false));
+    let passed: u64 = thread::scope(|scope| {
+        let run = |seed: usize| {
+            let (layer, start) = (&layer, &start);
+            move || {
+                start.wait();
+                let texts = ["x".repeat(7), "x".repeat(11), "x".repeat(seed)];
+                let texts: Vec<&str> = texts.iter().cycle().take(3 * seed).map(String::as_str).collect();
+                let mut passed = 0;
+                for turn in 0..40 {
+                    let mut answer = call(layer, Request::new(()), Ok(json(&texts))).unwrap();
+                    if answer.status() != 200 {
+                        return passed;
+                    }
+                    // Some clients hang up.
+                    let pulls = if turn % 3 == 0 { seed } else { 3 * seed + 1 };
+                    let frames: Vec<String> = (0..pulls).map_while(|_| pull(&mut answer)).collect();
+                    let bytes = frames.iter().map(|frame| frame.len() as u64).sum::<u64>();
+                    passed += if bytes == 0 { 30 } else { bytes };
+                }
+                passed
+            }
+        };
+        let threads = [17, 23, 29, 31].map(|seed| scope.spawn(run(seed)));
+        let tasks = scope.spawn(|| {
+            start.wait();
+            while !is_over.load(Relaxed) {
+                far.run_tasks();
+            }
+        });
+        let passed = threads.map(|thread| thread.join().unwrap()).into_iter().sum();
+        is_over.store(true, Relaxed);
+        tasks.join().unwrap();
+        passed
+    });
+    assert_eq!(far.run_tasks(), 0);
+    assert_eq!(far.charged(&key()), passed);
+    // A stream that is refused while others hold a step ahead leaves a part of the budget.
+    assert!(passed >= 2_000, "{passed}");
 }
 
 proptest! {
