@@ -20,7 +20,8 @@
 //! # Cancellation
 //!
 //! While the future waits, only shared limits may have been charged. If it is dropped, their
-//! charges stay, because hanging up must not make attempts free. There is nothing else to undo.
+//! charges stay, because hanging up must not make attempts free. Places in flight come back: their
+//! permits are dropped with it. There is nothing else to undo.
 
 use super::limit_set::{LimitSet, Verdict};
 use crate::head::RequestHead;

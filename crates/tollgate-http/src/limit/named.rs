@@ -129,7 +129,8 @@ impl Limit {
     /// limits or not at all. Its place is free again when the body of the response has ended or was
     /// dropped, when the handler has failed, or when the client has hung up. So a download counts
     /// until the server has taken its last frame, not until the handler has returned. What is
-    /// buffered then does not count, nor does a connection after its upgrade.
+    /// buffered then does not count, nor does a connection after its upgrade. Machines share places
+    /// by [`shared_in_flight`](Self::shared_in_flight).
     ///
     /// A refusal has no `Retry-After`, because nobody knows when a place becomes free. A [response
     /// of your own] may give it status 503, by its reason: [`Reason::InFlight`]. In
