@@ -12,8 +12,8 @@
 //!
 //! A step is a quarter of what was charged so far. It is asked for when less than half of it is
 //! left, one at a time. A limit that has less than that gives what it has left, as far as that
-//! covers what was spent. So what a stream holds and has not spent is at most a quarter of what it
-//! has spent, or the estimate.
+//! covers what was spent. So what a stream holds and has not spent is less than half of what it has
+//! spent, or the estimate.
 //!
 //! # Bound
 //!
