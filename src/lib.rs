@@ -129,7 +129,7 @@ pub use exact::ModelLog;
 pub use limiter::{
     Accepts, BorrowedPermit, Builder, Charge, Chargeable, Class, ClassBuilder, ClassLimiter, ClassSettings,
     DeniedBy, ExactKeys, Fingerprints, FoldHash, InFlight, InFlightBuilder, KeyHash, KeyLimiter, KeyState,
-    Keys, Limiter, OwnedPermit, Permit, Pinned, PinnedAt, Reservation, Reservations, Settlement,
+    Keys, Limiter, Look, OwnedPermit, Permit, Pinned, PinnedAt, Reservation, Reservations, Settlement,
     SingleLimiter, SipHash, Stats, Store, ToKey, check_all, reserve_all,
 };
 #[cfg(not(tollgate_loom))]

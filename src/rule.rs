@@ -137,12 +137,19 @@ pub(crate) fn update(cell: &Atomic<Word>, step: impl Fn(Word) -> Word) -> Update
     try_update(cell, |word| Some(step(word)).filter(|&to| to != word))
 }
 
+/// Replaces the word `from`, which was loaded before, by the word that a charge makes of it.
+/// Returns false if the word is another by now. Wait-free.
+#[inline(always)]
+pub(crate) fn swap(cell: &Atomic<Word>, from: Word, to: Word) -> bool {
+    // ORDERING: relaxed twice; a charge, as in `try_update`, or a word that is moved, which is
+    // published by the edge *moved* (see `table`).
+    cell.compare_exchange(from, to, Relaxed, Relaxed).is_ok()
+}
+
 /// Replaces a fresh word by `first`. Returns false if the word is not fresh any more. Wait-free.
 #[inline(always)]
 pub(crate) fn begin(cell: &Atomic<Word>, first: Word) -> bool {
-    // ORDERING: relaxed twice; a charge, as in `try_update`, or a word that is moved, which is
-    // published by the edge *moved* (see `table`).
-    cell.compare_exchange(Word::FRESH, first, Relaxed, Relaxed).is_ok()
+    swap(cell, Word::FRESH, first)
 }
 
 /// Reads the word in `cell`. Wait-free.
@@ -266,6 +273,12 @@ impl AnyRule {
 }
 
 impl AnyRule {
+    /// [`Rule::refund`] of a rule other than a bucket's.
+    #[inline(never)]
+    fn refund_otherwise(&self, word: Word, now: Tick, charge: &Decision, tokens: u64) -> Word {
+        dispatch!(self, rule => rule.refund(word, now, charge, tokens))
+    }
+
     /// The [`Gcra`] of a token bucket or a leaky bucket. `None` for other rules.
     #[inline(always)]
     pub(crate) fn as_gcra(&self) -> Option<Gcra> {
@@ -339,9 +352,13 @@ impl Rule for AnyRule {
         dispatch!(self, rule => rule.force(word, now, tokens))
     }
 
-    #[inline]
+    // Inlined for buckets only, as their answers are.
+    #[inline(always)]
     fn refund(&self, word: Word, now: Tick, charge: &Decision, tokens: u64) -> Word {
-        dispatch!(self, rule => rule.refund(word, now, charge, tokens))
+        match self.as_gcra() {
+            Some(gcra) => gcra.refund(word, now, charge, tokens),
+            None => self.refund_otherwise(word, now, charge, tokens),
+        }
     }
 
     #[inline]

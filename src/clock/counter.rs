@@ -45,7 +45,18 @@ impl Counter {
 
     #[inline(always)]
     pub(super) fn now(&self) -> Tick {
-        let now = READER.with(|reader| reader.now(&Processor));
+        self.since(Self::read())
+    }
+
+    /// The time now, which all counters count from their origins.
+    #[inline(always)]
+    pub(super) fn read() -> u64 {
+        READER.with(|reader| reader.now(&Processor))
+    }
+
+    /// The tick of a time that was read.
+    #[inline(always)]
+    pub(super) fn since(&self, now: u64) -> Tick {
         Tick::from_nanos(now.saturating_sub(self.origin))
     }
 }

@@ -169,8 +169,8 @@ impl<'s> Kept<'s> {
         }
     }
 
-    /// Gives back at most `tokens` of what `charge` took. `is_current` is called once the state is
-    /// known, and returns whether the charge may still be refunded.
+    /// Gives back at most `tokens` of what `charge` took, if `is_current` agrees at that moment.
+    #[inline]
     pub(crate) fn refund(
         self,
         now: Tick,

@@ -1,12 +1,14 @@
 //! The store of fingerprints: a table of states, found by the hash of a key.
 
 use super::hash::{FoldHash, KeyHash};
+use super::look::Look;
 use super::method::Method;
 use super::resets::Resets;
 use super::store::{
     Accepts, BATCH, Backing, Figures, Lookup, Pin, Request, Settings, Store, forget_all, in_batches, is_turn,
     sweep_by_steps,
 };
+use crate::clock::Clock;
 use crate::decision::Decision;
 use crate::error::ConfigError;
 use crate::exact::{Counts, ExactRule, Kept, Shared, Wanted};
@@ -150,12 +152,36 @@ impl<H: KeyHash, Q: Hash + ?Sized> Lookup<Q> for Fingerprints<H> {
         })
     }
 
+    #[inline]
+    fn look<'m>(&'m self, key: &Q, cost: u64, clock: &Clock, resets: &'m Resets, look: &mut Look<'m>) {
+        let key = self.fingerprint(key);
+        let view = self.table.view(look.guard());
+        view.first_line(key);
+        // Read after the prefetch, as in a charge.
+        let now = look.now(clock);
+        // The charge that does a step of upkeep is made by the limit itself.
+        if !is_turn(key.bits(), now)
+            && let Some(state) = view.find(key)
+        {
+            look.see(state, now, cost, resets);
+        }
+    }
+
     fn force(&self, key: &Q, tokens: u64, now: Tick) -> Option<u64> {
         self.table.known(self.fingerprint(key), &pin(), |state| state.force(now, tokens))
     }
 
+    #[inline]
     fn known<T>(&self, key: &Q, visit: impl Fn(Kept<'_>) -> Option<T>) -> Option<T> {
-        self.table.known(self.fingerprint(key), &pin(), |state| visit(Kept::packed(state)))
+        let (key, guard) = (self.fingerprint(key), pin());
+        // Most keys are in the root, under a word that is not frozen.
+        let mut state = self.table.view(&guard).find(key);
+        loop {
+            if let Some(answer) = state.and_then(|state| visit(Kept::packed(state))) {
+                return Some(answer);
+            }
+            state = Some(self.table.present(key, &guard)?);
+        }
     }
 
     fn own_quota(&self, key: &Q) -> Option<Quota> {

@@ -2,6 +2,7 @@
 
 use super::builder::Builder;
 use super::fingerprints::Fingerprints;
+use super::look::Look;
 use super::method::Method;
 use super::resets::Resets;
 use super::store::{Accepts, BATCH, Pin, Request, Store};
@@ -337,6 +338,21 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
             WhenFull::Share => self.shared(|state| state.peek(now, cost, || Tick::ZERO)),
             WhenFull::Deny | WhenFull::Allow => self.policy(fresh, now),
         }
+    }
+
+    /// Looks at `key` before it is charged, as [`Chargeable::look`](crate::Chargeable::look) does;
+    /// for types that implement that and charge a key of this limiter.
+    ///
+    /// # Progress
+    ///
+    /// As [`peek`](Self::peek).
+    #[inline]
+    pub fn look<'m, Q>(&'m self, key: &Q, cost: u64, look: &mut Look<'m>)
+    where
+        Q: Hash + Equivalent<K> + ?Sized,
+        S: Accepts<Q>,
+    {
+        self.store.look(key, cost, &self.clock, &self.resets, look);
     }
 
     /// The clock that [`check`](Self::check) reads.

@@ -32,11 +32,11 @@ use std::sync::Arc;
 /// ```
 #[derive(Debug)]
 pub struct SingleLimiter {
-    first: First,
-    state: Apart,
+    pub(super) first: First,
+    pub(super) state: Apart,
     /// Replaced parts of the state: by a change of the quota, or as a log advances.
     retired: Bag,
-    resets: Resets,
+    pub(super) resets: Resets,
     method: Method,
     pub(super) clock: Clock,
 }
@@ -46,7 +46,7 @@ pub struct SingleLimiter {
 /// freezes or seals that stage; then a check under this rule gets no answer and continues at the
 /// last stage. Until the quota changes, a check pays nothing for the later stages.
 #[derive(Debug)]
-enum First {
+pub(super) enum First {
     /// The rule, and the same rule as a GCRA if it is one.
     Packed(AnyRule, Option<Gcra>),
     Log(SlidingLog),
@@ -56,7 +56,7 @@ enum First {
 /// core to core with the word.
 #[derive(Debug)]
 #[repr(align(128))]
-struct Apart(Staged);
+pub(super) struct Apart(pub(super) Staged);
 
 /// Only a store seals a state, when it evicts the key.
 const NEVER_SEALED: &str = "the state of a single limiter is never sealed";

@@ -3,8 +3,10 @@
 //! A limiter's methods are written once, over two hidden traits. Each store implements them and is
 //! called statically, so the cost of one store does not affect the other.
 
+use super::look::Look;
 use super::method::Method;
 use super::resets::Resets;
+use crate::clock::Clock;
 use crate::decision::Decision;
 use crate::error::ConfigError;
 use crate::exact::{Kept, Wanted};
@@ -117,6 +119,8 @@ pub trait Lookup<Q: ?Sized>: Backing {
     /// The answer to a request, without a charge. `Err` if the key is missing: the answer to a
     /// fresh key, before a charge, and whether the key would find a slot.
     fn peek(&self, key: &Q, cost: u64, now: Tick) -> Result<Decision, (Decision, bool)>;
+    /// Looks at a key that is known. A store that can't hand out its states sees nothing.
+    fn look<'m>(&'m self, _key: &Q, _cost: u64, _clock: &Clock, _resets: &'m Resets, _look: &mut Look<'m>) {}
     /// Charges a key for what is spent already, as far as its debt may go, and returns how many
     /// tokens were charged. `None` if the key has no state.
     fn force(&self, key: &Q, tokens: u64, now: Tick) -> Option<u64>;

@@ -23,6 +23,9 @@ pub(crate) struct Gcra {
     queue: bool,
 }
 
+/// A grain below this begins before [`Tick::MAX`]: there are one or two to a nanosecond.
+const LAST: u64 = Tick::MAX.as_nanos();
+
 impl Gcra {
     pub(super) fn new(quota: Quota, queue: bool) -> Result<Self, ConfigError> {
         let grain = Grain::new(quota)?;
@@ -158,7 +161,7 @@ impl Rule for Gcra {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn refund(&self, word: Word, now: Tick, charge: &Decision, tokens: u64) -> Word {
         // The charge may have been made under a larger quota.
         let tokens = tokens.min(charge.charged()).min(self.burst);
@@ -170,7 +173,11 @@ impl Rule for Gcra {
         // the bucket has refilled that far. The tokens missing then belong to other charges, and
         // giving any back would erase theirs. (A charge held beyond the end of time counts until
         // then.)
-        let held_until = self.grain.at(charge.asked() + charge.reset_after());
+        let held_until = match charge.figures {
+            // The usual case, without a division.
+            Figures::Bucket { full, grain, .. } if grain == self.grain && full < LAST => full,
+            _ => self.grain.at(charge.asked() + charge.reset_after()),
+        };
         // A stale `now` must not revive the charge. The last charge was made when the bucket had
         // room for it, or went into debt by no more than it may. So the key has seen at least this
         // time:
@@ -232,3 +239,43 @@ macro_rules! decide_as_gcra {
 }
 
 pub(super) use decide_as_gcra;
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::time::Duration;
+
+    fn any_time() -> impl Strategy<Value = Tick> {
+        let last = Tick::MAX.as_nanos();
+        prop_oneof![0..=1_000_000_u64, last - 2_000_000..=last].prop_map(Tick::from_nanos)
+    }
+
+    proptest! {
+        /// Where a refund takes the time at which the charge has refilled from the grains of the
+        /// answer, it gives back what the durations of the answer say; or a grain less, where a
+        /// nanosecond is not a grain.
+        #[test]
+        fn a_refund_by_grains_gives_back_what_the_durations_say(
+            limit in 1..=40_u64,
+            period in prop_oneof![Just(1_000_000_u64), 40..=1_000_000_u64],
+            (before, cost) in (0..40_u64, 0..40_u64),
+            at in any_time(),
+            later in 0..=2_000_000_u64,
+        ) {
+            let gcra = Gcra::new(Quota::new(limit, Duration::from_nanos(period)), false).unwrap();
+            let before = before % limit;
+            let (word, _) = gcra.decide(Word::FRESH, at, before);
+            let (word, charge) = gcra.decide(word, at, 1 + cost % (limit - before));
+            let now = at + Duration::from_nanos(later);
+            let held_until = gcra.grain.at(charge.asked() + charge.reset_after());
+            let present = gcra.grain.at(now).max(word.value().saturating_sub(gcra.capacity));
+            let held = held_until.saturating_sub(present);
+            let back = gcra.grain.of_tokens(charge.charged()).min(held);
+            let by_durations = word.value() - back;
+            let less = gcra.refund(word, now, &charge, u64::MAX).value() - by_durations;
+            let is_exact = gcra.grain.at(Tick::MAX) == Tick::MAX.as_nanos() + 1;
+            prop_assert!(less <= u64::from(!is_exact), "{} grains less", less);
+        }
+    }
+}

@@ -140,6 +140,13 @@ impl Table {
         }
     }
 
+    /// The state of `key`, if it was charged, in whichever era it is. Another thread may freeze its
+    /// word before the caller changes it.
+    #[inline(never)]
+    pub(crate) fn present<'g>(&'g self, key: Fingerprint, guard: &'g Guard) -> Option<State<'g>> {
+        self.known(key, guard, |state| load(state.word).is_live().then_some(state))
+    }
+
     /// Would a new key find a place now? An estimate: other threads insert and evict meanwhile.
     pub(crate) fn has_room(&self, now: Tick, guard: &Guard) -> bool {
         match self.eras(guard) {

@@ -43,6 +43,12 @@ impl<'g> View<'g> {
         self.0.state(key, word)
     }
 
+    /// The state of a key that has a slot in the root. Its word may be fresh or frozen.
+    #[inline(always)]
+    pub(crate) fn find(self, key: Fingerprint) -> Option<State<'g>> {
+        self.0.space.search(key).ok().map(|word| self.0.state(key, word))
+    }
+
     /// Charges a key whose first line was searched, or inserts it. Returns `None` if that is left
     /// to the slow path, because the key is in the next era or belongs there. Also returns `None`
     /// if the key is new and the request charges nothing.
