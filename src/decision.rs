@@ -74,6 +74,12 @@ impl From<DecisionParts> for Decision {
 }
 
 impl Decision {
+    /// The answer of a rule to a request for a key. The limiter stamps it.
+    #[inline(always)]
+    pub(crate) const fn of_key(outcome: Outcome, cost: u64, limit: u64, at: Tick, figures: Figures) -> Self {
+        Self { cost, limit, at, figures, outcome, source: Source::Key, stamp: Stamp::NONE }
+    }
+
     /// Whether the request may go ahead.
     ///
     /// ```

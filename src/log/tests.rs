@@ -4,7 +4,7 @@ use super::*;
 use crate::decision::Figures;
 use crate::quota::Quota;
 use crate::reclaim::pin;
-use crate::rule::{Rule, TokenBucket, Word};
+use crate::rule::{Gcra, Rule, Word};
 use proptest::prelude::*;
 use std::time::Duration;
 
@@ -192,7 +192,7 @@ fn a_refund_after_a_change_gives_back_what_its_charge_still_holds() {
 fn a_charge_that_no_log_made_gives_back_nothing() {
     let rule = rule(100, 1_000);
     let (log, _) = charged(&rule, 50);
-    let bucket = TokenBucket::new(Quota::new(50, Duration::from_nanos(1_000))).unwrap();
+    let bucket = Gcra::token_bucket(Quota::new(50, Duration::from_nanos(1_000))).unwrap();
     for cost in [1, 50] {
         let (_, foreign) = bucket.decide(Word::FRESH, at(0), cost);
         assert!(foreign.charged() > 0);
