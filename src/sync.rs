@@ -28,9 +28,9 @@ pub(crate) use atomic::{Atomic, Ordering};
 #[cfg(all(target_os = "linux", not(tollgate_loom)))]
 pub(crate) use crossbeam_utils::atomic::AtomicCell;
 
-mod find;
+mod item;
 
-pub(crate) use find::{Find, Hashed};
+pub(crate) use item::{Given, Item};
 
 #[cfg(not(tollgate_loom))]
 mod index;
@@ -91,7 +91,7 @@ pub(crate) use shim::{Index, Reading, epoch, reading, rest, stops_at_vacant};
 
 #[cfg(tollgate_loom)]
 mod shim {
-    use super::find::Find;
+    use super::item::Item;
     use bytemuck::Pod;
     use std::marker::PhantomData;
     use std::sync::atomic::AtomicBool;
@@ -342,33 +342,38 @@ mod shim {
     /// Each operation is one step, and threads switch between operations.
     pub(crate) struct Index<T>(loom::sync::Mutex<Vec<T>>);
 
-    impl<T: Find<T> + Clone> Index<T> {
+    impl<T: Item + Clone> Index<T> {
         pub(crate) const ITEM_BYTES: usize = size_of::<T>();
 
         pub(crate) fn new() -> Self {
             Self(loom::sync::Mutex::new(Vec::new()))
         }
 
-        pub(crate) fn find<R>(&self, what: &impl Find<T>, visit: impl FnOnce(&T) -> R) -> Option<R> {
+        pub(crate) fn find<R>(
+            &self,
+            hash: u64,
+            is: impl Fn(&T) -> bool,
+            visit: impl FnOnce(&T) -> R,
+        ) -> Option<R> {
             // Visited after the list is unlocked: scc's readers hold no lock.
             let items = self.0.lock().unwrap();
-            let found = items.iter().find(|item| what.hash() == item.hash() && what.is(item)).cloned();
+            let found = items.iter().find(|item| item.hash() == hash && is(item)).cloned();
             drop(items);
             found.map(|item| visit(&item))
         }
 
         pub(crate) fn insert(&self, item: T) -> Result<(), T> {
             let mut items = self.0.lock().unwrap();
-            if items.iter().any(|other| item.is(other)) {
+            if items.iter().any(|other| other.key() == item.key()) {
                 return Err(item);
             }
             items.push(item);
             Ok(())
         }
 
-        pub(crate) fn remove(&self, what: &impl Find<T>) -> bool {
+        pub(crate) fn remove(&self, hash: u64, is: impl Fn(&T) -> bool) -> bool {
             let mut items = self.0.lock().unwrap();
-            let at = items.iter().position(|item| what.is(item));
+            let at = items.iter().position(|item| item.hash() == hash && is(item));
             at.map(|at| items.swap_remove(at)).is_some()
         }
 

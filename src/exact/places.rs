@@ -29,7 +29,7 @@
 //! |---|---|---|---|---|
 //! | vacant | `give_back` | `pop` | what the owner before has written to the place: the number of the next vacant one, which the next owner's hash comes after | `places_come_and_go_and_each_has_one_owner` |
 
-use super::entry::{At, VACANT_BITS};
+use super::entry::VACANT_BITS;
 use crate::reclaim::OnceLink;
 use crate::sync::{
     Atomic,
@@ -121,12 +121,12 @@ impl Places {
         self.moving.taken.fetch_sub(1, Relaxed);
     }
 
-    /// Returns a query for the entry that holds this place, or `None` if the place is vacant.
-    pub(super) fn holder(&self, place: u32) -> Option<At> {
+    /// Returns the hash of the key that holds this place, or `None` if the place is vacant.
+    pub(super) fn holder(&self, place: u32) -> Option<u64> {
         let segment = self.segments[segment_of(place).0].get()?;
         // ORDERING: relaxed; see the module documentation.
         let hash = segment.0[segment_of(place).1].load(Relaxed);
-        (hash >> VACANT_BITS != 0).then_some(At { hash, place })
+        (hash >> VACANT_BITS != 0).then_some(hash)
     }
 
     fn pop(&self) -> Option<u32> {
@@ -217,7 +217,7 @@ mod tests {
         }
         assert_eq!((places.taken(), places.fresh()), (50, 100));
         assert!(places.holder(taken[0]).is_none());
-        assert_eq!(places.holder(taken[50]).unwrap().hash, hash);
+        assert_eq!(places.holder(taken[50]), Some(hash));
         for place in &mut taken[..50] {
             *place = places.take(hash).unwrap();
         }

@@ -15,7 +15,7 @@
 //! tests show what would break if a cell was unlinked before it is sealed, or by its key alone:
 //! `eviction_races_charge_and_loses_none` and `eviction_races_insert_and_one_cell_lives`.
 
-use super::entry::{Asked, Entry, Exactly};
+use super::entry::{Asked, Entry};
 use super::places::Places;
 use super::quotas::Quotas;
 use super::rounds::{self, Rounds};
@@ -105,13 +105,12 @@ impl<K: Eq + 'static> ExactStore<K> {
         loop {
             // Read before the cell is looked up: see `stage`.
             let changes = self.quotas.changes();
-            let wanted = || self.quotas.of(&key);
-            let found = self.index.find(&key, |cell| {
-                cell.state
-                    .visit(changes, wanted, &self.evicted.retired, &visit)
-                    .ok_or_else(|| Arc::clone(cell))
-            })?;
-            match found {
+            let wanted = || self.quotas.of(key);
+            let visited = |cell: &Arc<Entry<K>>| {
+                let answer = cell.state.visit(changes, wanted, &self.evicted.retired, &visit);
+                answer.ok_or_else(|| Arc::clone(cell))
+            };
+            match self.index.find(key.hash, |cell| key.is(cell), visited)? {
                 Ok(answer) => return Some(answer),
                 Err(sealed) => self.unlink(&sealed),
             }
@@ -148,7 +147,7 @@ impl<K: Eq + 'static> ExactStore<K> {
                 return self.known(key, &visit).ok_or(StoreFull);
             };
             let give_back = Undo::unless_done(|| self.places.give_back(place));
-            let wanted = self.quotas.of(&key);
+            let wanted = self.quotas.of(key);
             let cell = Arc::new(Entry::new(key.hash, place, to_key(), wanted));
             if self.index.insert(Arc::clone(&cell)).is_err() {
                 continue;
@@ -166,7 +165,7 @@ impl<K: Eq + 'static> ExactStore<K> {
 
     /// Returns the rule that `key` should be under.
     pub(crate) fn rule<Q: Equivalent<K> + ?Sized>(&self, key: Asked<'_, Q>) -> Wanted {
-        self.quotas.of(&key)
+        self.quotas.of(key)
     }
 
     /// Returns whether a new key would get a place now. An estimate: other threads insert and
@@ -294,7 +293,12 @@ impl<K: Eq + 'static> ExactStore<K> {
         for place in 0..self.end() {
             if let Some(cell) = self.cell(place) {
                 // A cell that was sealed meanwhile was idle.
-                cell.state.visit(changes, || self.quotas.of(&cell), &self.evicted.retired, |_| Some(()));
+                cell.state.visit(
+                    changes,
+                    || self.quotas.of(cell.asked()),
+                    &self.evicted.retired,
+                    |_| Some(()),
+                );
                 self.evicted.retired.tidy();
             }
         }
@@ -315,7 +319,7 @@ impl<K: Eq + 'static> ExactStore<K> {
     where
         Q: Equivalent<K> + ?Sized,
     {
-        let removed = self.quotas.remove(&key, now);
+        let removed = self.quotas.remove(key, now);
         self.known(key, |_| Some(()));
         self.evicted.retired.tidy();
         removed
@@ -323,7 +327,7 @@ impl<K: Eq + 'static> ExactStore<K> {
 
     /// Returns the key's own quota, if it has one.
     pub(crate) fn own_quota<Q: Equivalent<K> + ?Sized>(&self, key: Asked<'_, Q>) -> Option<Quota> {
-        Some(self.quotas.own(&key)?.quota)
+        Some(self.quotas.own(key)?.quota)
     }
 
     /// Returns how many keys have a rule of their own.
@@ -352,20 +356,21 @@ impl<K: Eq + 'static> ExactStore<K> {
 
     /// Returns the cell that holds `place`, unless it is missing or sealed.
     pub(crate) fn cell(&self, place: u32) -> Option<Arc<Entry<K>>> {
-        let holder = self.places.holder(place)?;
-        self.index.find(&holder, Arc::clone).filter(|cell| !cell.state.is_sealed(&self.evicted.retired))
+        let hash = self.places.holder(place)?;
+        let found = self.index.find(hash, |cell| cell.place == place, Arc::clone);
+        found.filter(|cell| !cell.state.is_sealed(&self.evicted.retired))
     }
 
     /// Returns the answer to a request of one token for the key of `cell`; `None` if it is sealed.
     pub(crate) fn peek_at(&self, cell: &Arc<Entry<K>>, now: Tick) -> Option<Decision> {
         let changes = self.quotas.changes();
         let peek = |state: Kept<'_>| state.peek(now, 1, || self.forgotten());
-        cell.state.visit(changes, || self.quotas.of(cell), &self.evicted.retired, peek)
+        cell.state.visit(changes, || self.quotas.of(cell.asked()), &self.evicted.retired, peek)
     }
 
     /// Counts a denial of `key`, if it is in the store.
     pub(crate) fn count_denial<Q: Equivalent<K> + ?Sized>(&self, key: Asked<'_, Q>) {
-        self.index.find(&key, |cell| cell.count_denial());
+        self.index.find(key.hash, |cell| key.is(cell), |cell| cell.count_denial());
     }
 
     /// Takes a place for a key with this hash.
@@ -427,13 +432,13 @@ impl<K: Eq + 'static> ExactStore<K> {
         // mark.
         let forget = |idle_from: Tick| self.rounds.forgotten().raise(idle_from);
         for place in claim.places {
-            let Some(holder) = self.places.holder(place) else { continue };
+            let Some(hash) = self.places.holder(place) else { continue };
             // `None` if the key is being inserted or removed right now.
             let sealed = |cell: &Arc<Entry<K>>| {
                 let is_sealed = cell.state.seal_if_idle(judged_at, &self.evicted.retired, forget);
                 is_sealed.then(|| Arc::clone(cell))
             };
-            let idle = self.index.find(&holder, sealed);
+            let idle = self.index.find(hash, |cell| cell.place == place, sealed);
             if let Some(sealed) = idle.flatten() {
                 self.unlink(&sealed);
             }
@@ -451,7 +456,7 @@ impl<K: Eq + 'static> ExactStore<K> {
             cell.state.is_sealed(&self.evicted.retired),
             "only what takes no more charges is unlinked"
         );
-        if self.index.remove(&Exactly(cell)) {
+        if self.index.remove(cell.hash, |other| Arc::ptr_eq(other, cell)) {
             self.places.give_back(cell.place);
             self.evicted.keys.add(1);
         }
