@@ -38,6 +38,9 @@ mod index;
 #[cfg(not(tollgate_loom))]
 pub(crate) use index::{Index, Reading, epoch, reading};
 
+#[cfg(test)]
+pub(crate) mod stop;
+
 #[cfg(not(tollgate_loom))]
 pub(crate) use std::sync::atomic::AtomicPtr;
 

@@ -27,7 +27,7 @@ pub(super) enum Step {
 pub(super) const fn reach(_: Step) {}
 
 #[cfg(test)]
-pub(super) use tests::reach;
+pub(super) use crate::sync::stop::reach;
 
 #[cfg(test)]
 mod tests {
@@ -35,41 +35,10 @@ mod tests {
     use super::Step;
     use crate::quota::Quota;
     use crate::reclaim::{Bag, pin};
+    use crate::sync::stop::stop_at;
     use crate::time::Tick;
-    use std::cell::Cell;
-    use std::sync::mpsc::{Sender, channel};
+    use std::thread;
     use std::time::Duration;
-
-    static RETIRED: Bag = Bag::new();
-
-    thread_local! {
-        static STOP_AT: Cell<Option<Step>> = const { Cell::new(None) };
-        static STOPPED: Cell<Option<Sender<()>>> = const { Cell::new(None) };
-    }
-
-    /// Stops the thread for good if it was asked to stop here.
-    pub(in super::super) fn reach(step: Step) {
-        if STOP_AT.get() != Some(step) {
-            return;
-        }
-        STOPPED.take().expect("it stops once").send(()).unwrap();
-        loop {
-            std::thread::park();
-        }
-    }
-
-    /// Starts a thread that does `work` until it stops at `step` for good.
-    fn stop_at(step: Step, work: impl FnOnce() + Send + 'static) {
-        let (stopped, has_stopped) = channel();
-        std::thread::spawn(move || {
-            STOPPED.set(Some(stopped));
-            STOP_AT.set(Some(step));
-            work();
-        });
-        has_stopped
-            .recv_timeout(Duration::from_secs(60))
-            .unwrap_or_else(|_| panic!("{step:?} was never reached"));
-    }
 
     /// The steps of a charge or a refund, each with the least and the most tokens that the thread
     /// has charged when it stops there.
@@ -91,43 +60,42 @@ mod tests {
     /// of its window, and no other thread waits.
     fn all_go_on_without_a_thread_that_stopped_at((step, least, most): (Step, u64, u64)) {
         let rule = SlidingLog::new(Quota::new(LIMIT, PERIOD)).unwrap();
-        // A test cannot unwind a parked thread, so its log is leaked.
-        let log: &'static Log = Box::leak(Box::new(Log::new()));
-        let charge = move |cost, now| log.check(&rule, now, cost, &pin(), &RETIRED).unwrap();
+        let (log, retired) = (Log::new(), Bag::new());
+        let charge = |cost, now| log.check(&rule, now, cost, &pin(), &retired).unwrap();
         for _ in 0..100 {
             assert!(charge(1, Tick::ZERO).is_allowed());
         }
-        let now = Tick::ZERO + 2 * PERIOD;
-        stop_at(step, move || {
-            // The first of these closes the row, and retires the chunks of the burst.
-            let charges = [(); 21].map(|()| charge(1, now));
-            let _ = log.refund(&charges[20], 1, &pin());
-        });
-
         let race = |now| {
-            let racers: Vec<_> = (0..2)
-                .map(|_| {
-                    let charges = move || (0..2 * LIMIT).map(move |_| charge(1, now).charged());
-                    std::thread::spawn(move || charges().sum::<u64>())
-                })
-                .collect();
-            racers.into_iter().map(|racer| racer.join().unwrap()).sum::<u64>()
+            thread::scope(|scope| {
+                let charges = || (0..2 * LIMIT).map(|_| charge(1, now).charged()).sum::<u64>();
+                let racers = [(); 2].map(|()| scope.spawn(charges));
+                racers.map(|racer| racer.join().unwrap()).iter().sum::<u64>()
+            })
         };
-        let admitted = race(now);
-        assert!((LIMIT - most..=LIMIT - least).contains(&admitted), "{step:?}: {admitted}");
-        // Not one more until the last nanosecond of the window.
-        let out = now + PERIOD;
-        assert!(!charge(1 + most - least, Tick::from_nanos(out.as_nanos() - 1)).is_allowed(), "{step:?}");
-        for round in 0..20 {
-            assert_eq!(race(out + round * PERIOD), LIMIT, "{step:?}");
-        }
-        let last = out + 20 * PERIOD;
-        let given = charge(LIMIT, last);
-        log.refund(&given, 300, &pin()).unwrap();
-        assert_eq!(charge(300, last).remaining(), 0, "{step:?}");
-        log.reset(&rule, &pin(), &RETIRED).unwrap();
-        assert_eq!(charge(LIMIT, last).remaining(), 0, "{step:?}");
-        assert!(log.is_idle(&rule, last + PERIOD, &pin()), "{step:?}");
+        let now = Tick::ZERO + 2 * PERIOD;
+        thread::scope(|scope| {
+            let _stopped = stop_at(scope, step, || {
+                // The first of these closes the row, and retires the chunks of the burst.
+                let charges = [(); 21].map(|()| charge(1, now));
+                let _ = log.refund(&charges[20], 1, &pin());
+            });
+            let admitted = race(now);
+            assert!((LIMIT - most..=LIMIT - least).contains(&admitted), "{step:?}: {admitted}");
+            // Not one more until the last nanosecond of the window.
+            let out = now + PERIOD;
+            let last_of_it = Tick::from_nanos(out.as_nanos() - 1);
+            assert!(!charge(1 + most - least, last_of_it).is_allowed(), "{step:?}");
+            for round in 0..20 {
+                assert_eq!(race(out + round * PERIOD), LIMIT, "{step:?}");
+            }
+            let last = out + 20 * PERIOD;
+            let given = charge(LIMIT, last);
+            log.refund(&given, 300, &pin()).unwrap();
+            assert_eq!(charge(300, last).remaining(), 0, "{step:?}");
+            log.reset(&rule, &pin(), &retired).unwrap();
+            assert_eq!(charge(LIMIT, last).remaining(), 0, "{step:?}");
+            assert!(log.is_idle(&rule, last + PERIOD, &pin()), "{step:?}");
+        });
     }
 
     #[test]
@@ -138,10 +106,10 @@ mod tests {
     }
 
     /// Makes a log of a burst that is over.
-    fn idle(rule: &SlidingLog) -> &'static Log {
-        let log: &'static Log = Box::leak(Box::new(Log::new()));
+    fn idle(rule: &SlidingLog, retired: &Bag) -> Log {
+        let log = Log::new();
         for _ in 0..100 {
-            assert!(log.check(rule, Tick::ZERO, 1, &pin(), &RETIRED).unwrap().is_allowed());
+            assert!(log.check(rule, Tick::ZERO, 1, &pin(), retired).unwrap().is_allowed());
         }
         log
     }
@@ -151,23 +119,36 @@ mod tests {
         let rule = SlidingLog::new(Quota::new(LIMIT, PERIOD)).unwrap();
         let later = Tick::ZERO + PERIOD;
         for step in [Step::Closed, Step::Linked] {
-            let log = idle(&rule);
-            stop_at(step, move || assert!(log.seal_if_idle(&rule, later, &pin(), &RETIRED, |_| ())));
-            if step == Step::Closed {
-                assert_eq!(log.check(&rule, later, 1, &pin(), &RETIRED).unwrap().remaining(), LIMIT - 1);
-                assert!(!log.seal_if_idle(&rule, later, &pin(), &RETIRED, |_| ()));
-            }
-            assert!(log.seal_if_idle(&rule, later + PERIOD, &pin(), &RETIRED, |_| ()));
-            assert_eq!(log.check(&rule, later, 1, &pin(), &RETIRED), None);
+            let retired = Bag::new();
+            let log = idle(&rule, &retired);
+            let seal = |now| log.seal_if_idle(&rule, now, &pin(), &retired, |_| ());
+            let check = || log.check(&rule, later, 1, &pin(), &retired);
+            thread::scope(|scope| {
+                // When it goes on, the log is sealed, by this thread or another.
+                let _stopped = stop_at(scope, step, || assert!(seal(later)));
+                if step == Step::Closed {
+                    assert_eq!(check().unwrap().remaining(), LIMIT - 1);
+                    assert!(!seal(later));
+                }
+                assert!(seal(later + PERIOD));
+                assert_eq!(check(), None);
+            });
         }
     }
 
     #[test]
     fn a_thread_that_stops_while_it_takes_over_stops_no_change_of_quota() {
         let rule = SlidingLog::new(Quota::new(LIMIT, PERIOD)).unwrap();
-        let (old, new) = (idle(&rule), &*Box::leak(Box::new(Log::new())));
-        stop_at(Step::Carried, move || new.take_over(old, &rule, &rule, Tick::ZERO, &pin()));
-        new.take_over(old, &rule, &rule, Tick::ZERO, &pin());
-        assert_eq!(new.check(&rule, Tick::ZERO, 1, &pin(), &RETIRED).unwrap().remaining(), LIMIT - 101);
+        let retired = Bag::new();
+        let (old, new) = (idle(&rule, &retired), Log::new());
+        let take_over = || new.take_over(&old, &rule, &rule, Tick::ZERO, &pin());
+        thread::scope(|scope| {
+            let _stopped = stop_at(scope, Step::Carried, take_over);
+            take_over();
+            let check = new.check(&rule, Tick::ZERO, 1, &pin(), &retired);
+            assert_eq!(check.unwrap().remaining(), LIMIT - 101);
+        });
+        let check = new.check(&rule, Tick::ZERO, 1, &pin(), &retired);
+        assert_eq!(check.unwrap().remaining(), LIMIT - 102, "what came late changes nothing");
     }
 }

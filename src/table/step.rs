@@ -49,30 +49,23 @@ mod tests {
     use crate::clock::Clock;
     use crate::limiter::Limiter;
     use crate::quota::Quota;
+    use crate::sync::stop::{reach as stop_if_asked, stop_at};
     use crate::time::Tick;
     use std::cell::Cell;
-    use std::sync::mpsc::{Sender, channel};
+    use std::thread;
     use std::time::Duration;
 
     thread_local! {
-        static STOP_AT: Cell<Option<Step>> = const { Cell::new(None) };
-        static STOPPED: Cell<Option<Sender<()>>> = const { Cell::new(None) };
         static CHUNKS: Cell<usize> = const { Cell::new(0) };
     }
 
-    /// Stops the thread for good if it was asked to stop at this step. Counts the chunks that the
-    /// thread closes.
+    /// Stops the thread if it was asked to stop at this step. Counts the chunks that the thread
+    /// closes.
     pub(in super::super) fn reach(step: Step) {
         if step == Step::ChunkMoved {
             CHUNKS.set(CHUNKS.get() + 1);
         }
-        if STOP_AT.get() != Some(step) {
-            return;
-        }
-        STOPPED.take().expect("it stops once").send(()).unwrap();
-        loop {
-            std::thread::park();
-        }
+        stop_if_asked(step);
     }
 
     const STEPS: [Step; 14] = [
@@ -105,8 +98,6 @@ mod tests {
     fn all_go_on_without_a_thread_that_stopped_at(step: Step) {
         let limiter: Limiter<u64> =
             Limiter::builder(Quota::per_hour(2)).max_keys(10_000).clock(Clock::manual()).build().unwrap();
-        // Tests can't unwind a parked thread, so what it uses is leaked.
-        let limiter: &'static Limiter<u64> = Box::leak(Box::new(limiter));
         for key in IDLE {
             assert!(limiter.check_at(&key, 1, Tick::ZERO).is_allowed());
         }
@@ -114,37 +105,34 @@ mod tests {
         for key in EARLY {
             assert!(limiter.check_at(&key, 1, now).is_allowed());
         }
-        let (stopped, has_stopped) = channel();
-        std::thread::spawn(move || {
-            STOPPED.set(Some(stopped));
-            STOP_AT.set(Some(step));
-            for key in 10_000..10_400 {
-                let _ = limiter.check_at(&key, 1, now);
+        let race = |racer: u64| {
+            let charged: u64 = EARLY.map(|key| limiter.check_at(&key, 1, now).charged()).sum();
+            for key in 20_000..21_000 {
+                let first = limiter.check_at(&(key + racer * 10_000), 2, now);
+                assert!(first.is_allowed(), "{step:?} key {key}: {first:?}");
             }
+            charged
+        };
+        thread::scope(|scope| {
+            let _stopped = stop_at(scope, step, || {
+                for key in 10_000..10_400 {
+                    let _ = limiter.check_at(&key, 1, now);
+                }
+            });
+            let charged: u64 = thread::scope(|scope| {
+                let racers = [0, 1].map(|racer| scope.spawn(move || race(racer)));
+                racers.map(|racer| racer.join().unwrap()).iter().sum()
+            });
+            assert_eq!(charged, EARLY.end, "{step:?}: each early key had one token left");
+            for key in EARLY.chain(20_000..21_000).chain(30_000..31_000) {
+                assert!(!limiter.check_at(&key, 1, now).is_allowed(), "{step:?} key {key}");
+            }
+            let table = limiter.len();
+            assert!((2_000..2_600).contains(&table), "{step:?}: {table} keys");
         });
-        has_stopped
-            .recv_timeout(Duration::from_secs(60))
-            .unwrap_or_else(|_| panic!("{step:?} was never reached"));
-
-        let racers: Vec<_> = (0..2)
-            .map(|racer| {
-                std::thread::spawn(move || {
-                    let charged: u64 = EARLY.map(|key| limiter.check_at(&key, 1, now).charged()).sum();
-                    for key in 20_000..21_000 {
-                        let first = limiter.check_at(&(key + racer * 10_000), 2, now);
-                        assert!(first.is_allowed(), "{step:?} key {key}: {first:?}");
-                    }
-                    charged
-                })
-            })
-            .collect();
-        let charged: u64 = racers.into_iter().map(|racer| racer.join().unwrap()).sum();
-        assert_eq!(charged, EARLY.end, "{step:?}: each early key had one token left");
-        for key in EARLY.chain(20_000..21_000).chain(30_000..31_000) {
-            assert!(!limiter.check_at(&key, 1, now).is_allowed(), "{step:?} key {key}");
-        }
-        let table = limiter.len();
-        assert!((2_000..2_600).contains(&table), "{step:?}: {table} keys");
+        // The thread has gone on and charged the rest of its keys, each once.
+        assert!((10_000..10_400).all(|key| limiter.check_at(&key, 1, now).charged() == 1), "{step:?}");
+        assert!((10_000..10_400).all(|key| limiter.check_at(&key, 1, now).charged() == 0), "{step:?}");
     }
 
     #[test]

@@ -115,7 +115,8 @@ impl LimitSet {
                 }
                 continue;
             };
-            applicable.add(number, limit, limit.class_of(head), key, head);
+            let class = limit.class_of(head, |class| self.listeners.unknown_class(&limit.name, class));
+            applicable.add(number, limit, class, key, head);
         }
         Ok(applicable)
     }

@@ -1,27 +1,30 @@
-//! The listeners to decisions: the user's closure, and `tracing` if that feature is enabled.
+//! The listeners: the user's closures, and `tracing` if that feature is enabled.
 
 use super::event::Event;
 use crate::warning::Warning;
 
 pub(crate) type Hook = dyn Fn(&Event<'_>) + Send + Sync;
+pub(crate) type UnknownClass = dyn Fn(&str, &str) + Send + Sync;
 
 /// The listeners of a layer.
 pub(crate) struct Listeners {
     hook: Option<Box<Hook>>,
+    unknown_class: Option<Box<UnknownClass>>,
     #[cfg(feature = "tracing")]
     trace: super::trace::Trace,
 }
 
 impl Listeners {
-    pub(crate) fn new(hook: Option<Box<Hook>>) -> Self {
+    pub(crate) fn new(hook: Option<Box<Hook>>, unknown_class: Option<Box<UnknownClass>>) -> Self {
         Self {
             hook,
+            unknown_class,
             #[cfg(feature = "tracing")]
             trace: super::trace::Trace::default(),
         }
     }
 
-    /// Returns whether there is a listener. If not, no event need be made.
+    /// Returns whether there is a listener to decisions. If not, no event need be made.
     #[inline]
     pub(crate) fn listen(&self) -> bool {
         self.hook.is_some() || cfg!(feature = "tracing")
@@ -33,6 +36,15 @@ impl Listeners {
         warnings.iter().for_each(super::trace::warn);
         #[cfg(not(feature = "tracing"))]
         let _ = warnings;
+    }
+
+    /// Reports that a request was of a class which the limit does not have.
+    pub(crate) fn unknown_class(&self, limit: &str, class: &str) {
+        #[cfg(feature = "tracing")]
+        self.trace.unknown_class(limit, class);
+        if let Some(hook) = &self.unknown_class {
+            hook(limit, class);
+        }
     }
 
     pub(crate) fn notify(&self, event: &Event<'_>) {

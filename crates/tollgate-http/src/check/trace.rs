@@ -1,8 +1,8 @@
 //! Events for the `tracing` crate, with the target `tollgate_http`.
 //!
 //! A refusal has level DEBUG, because a flood causes many. What a limit in shadow mode would have
-//! refused has level INFO. A request without a key has level WARN at most once an hour, and DEBUG
-//! otherwise.
+//! refused has level INFO. A request without a key, and one of a class that the limit does not
+//! have, have level WARN at most once an hour each, and DEBUG otherwise.
 
 use super::event::Event;
 use crate::warning::Warning;
@@ -16,23 +16,43 @@ pub(super) fn warn(warning: &Warning) {
     tracing::warn!(target: TARGET, "{warning}");
 }
 
-pub(crate) struct Trace {
-    /// Limits the warnings to one an hour.
-    warnings: Option<SingleLimiter>,
-}
+/// One an hour.
+struct Once(Option<SingleLimiter>);
 
-impl Default for Trace {
+impl Default for Once {
     fn default() -> Self {
-        Self { warnings: SingleLimiter::builder(Quota::per_hour(1)).build().ok() }
+        Self(SingleLimiter::builder(Quota::per_hour(1)).build().ok())
     }
 }
 
+impl Once {
+    fn is_due(&self) -> bool {
+        self.0.as_ref().is_some_and(|once| once.check().is_allowed())
+    }
+}
+
+#[derive(Default)]
+pub(crate) struct Trace {
+    /// Limits the warnings of requests without a key.
+    without_key: Once,
+    /// Limits the warnings of unknown classes.
+    unknown_class: Once,
+}
+
 impl Trace {
+    pub(crate) fn unknown_class(&self, limit: &str, class: &str) {
+        if self.unknown_class.is_due() {
+            tracing::warn!(target: TARGET, limit, class, "a class that the limit does not have");
+        } else {
+            debug!(target: TARGET, limit, class, "a class that the limit does not have");
+        }
+    }
+
     pub(crate) fn notify(&self, event: &Event<'_>) {
         let (limit, class, shadow) = (event.limit_name(), event.class(), event.is_shadow());
         let Some(decision) = event.decision() else {
             let refused = event.is_refused();
-            if self.warnings.as_ref().is_some_and(|warnings| warnings.check().is_allowed()) {
+            if self.without_key.is_due() {
                 tracing::warn!(target: TARGET, limit, shadow, refused, "a request without a key");
             } else {
                 debug!(target: TARGET, limit, shadow, refused, "a request without a key");

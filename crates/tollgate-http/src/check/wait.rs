@@ -55,7 +55,7 @@ pub(crate) fn checking(set: Arc<LimitSet>, request: Parts) -> Checking {
 async fn decide(set: &LimitSet, head: RequestHead<'_>, applicable: &mut ApplicableLimits<'_>) -> Verdict {
     let mut local_answers = peek(&applicable.local);
     if !applicable.asking.is_empty() && binding(&decisions(set, applicable, &local_answers, &[])).is_none() {
-        applicable.ask(head).await;
+        applicable.ask(head, |limit, class| set.listeners.unknown_class(limit, class)).await;
         local_answers = peek(&applicable.local);
     }
     let applicable = &*applicable;

@@ -40,7 +40,8 @@ use std::sync::Arc;
 ///
 /// A request in which no class is found, or one that the limiter does not have, is of the default
 /// class: it gets the quota that the limiter's builder began with. So give the default class the
-/// quota of those of whom nothing is known, and a mistake grants nobody more.
+/// quota of those of whom nothing is known, and a mistake grants nobody more. A listener notices
+/// the mistake: [`on_unknown_class`](crate::RateLimitBuilder::on_unknown_class).
 ///
 /// # Where a class may come from
 ///

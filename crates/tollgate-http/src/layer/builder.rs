@@ -2,7 +2,7 @@
 
 use crate::check::event::Event;
 use crate::check::limit_set::LimitSet;
-use crate::check::listeners::{Hook, Listeners};
+use crate::check::listeners::{Hook, Listeners, UnknownClass};
 use crate::error::BuildError;
 use crate::head::{Peers, RequestHead};
 use crate::limit::compiled::CompiledLimit;
@@ -52,6 +52,7 @@ pub struct RateLimitBuilder {
     shows_fields: bool,
     shows_legacy: bool,
     hook: Option<Box<Hook>>,
+    unknown_class: Option<Box<UnknownClass>>,
 }
 
 impl RateLimitBuilder {
@@ -66,6 +67,7 @@ impl RateLimitBuilder {
             shows_fields: true,
             shows_legacy: false,
             hook: None,
+            unknown_class: None,
         }
     }
 
@@ -253,6 +255,23 @@ impl RateLimitBuilder {
         Self { hook: Some(hook), ..self }
     }
 
+    /// Calls a closure with the name of a limit and that of a class which its limiter does not
+    /// have, for each request of such a class. The request is of the default class.
+    ///
+    /// So a plan that was renamed, or was never given to the builder, is noticed. With the feature
+    /// `tracing` it is an event, too, with level WARN at most once an hour. The request waits for
+    /// the closure. If this is called twice, the second closure is the one that is called.
+    ///
+    /// ```
+    /// # use tollgate_http::RateLimitLayer;
+    /// let builder = RateLimitLayer::builder().on_unknown_class(|limit, class| {
+    ///     eprintln!("{limit} has no class {class:?}");
+    /// });
+    /// ```
+    pub fn on_unknown_class(self, hook: impl Fn(&str, &str) + Send + Sync + 'static) -> Self {
+        Self { unknown_class: Some(Box::new(hook)), ..self }
+    }
+
     /// Returns what the limits added so far can be built with, but may not be meant: see
     /// [`Warning`]. With the feature `tracing`, building the layer emits each as an event.
     ///
@@ -299,7 +318,7 @@ impl RateLimitBuilder {
             }
             limits.push(limit);
         }
-        let listeners = Listeners::new(self.hook);
+        let listeners = Listeners::new(self.hook, self.unknown_class);
         if !listeners.listen() && limits.iter().all(|limit| limit.shadow) {
             return Err(BuildError::OnlyShadows);
         }

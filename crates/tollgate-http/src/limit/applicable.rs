@@ -61,12 +61,14 @@ impl<'r> ApplicableLimits<'r> {
         }
     }
 
-    /// Waits for all classes that are not known, at the same time, and adds their limits.
-    pub(crate) async fn ask(&mut self, head: RequestHead<'_>) {
+    /// Waits for all classes that are not known, at the same time, and adds their limits. `unknown`
+    /// is called with the name of a limit and that of a class which its limiter does not have.
+    pub(crate) async fn ask(&mut self, head: RequestHead<'_>, unknown: impl Fn(&str, &str)) {
         let asking = std::mem::take(&mut self.asking);
         let classes = join_all(asking.iter().map(|it| it.question.clone())).await;
         for (Asking { number, limit, key, .. }, class) in asking.into_iter().zip(classes) {
-            self.add(number, limit, Ok(limit.number_of(class.as_deref())), key, head);
+            let class = limit.number_of(class.as_deref(), |class| unknown(&limit.name, class));
+            self.add(number, limit, Ok(class), key, head);
         }
     }
 }

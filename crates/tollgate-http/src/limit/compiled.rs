@@ -194,21 +194,30 @@ impl CompiledLimit {
         self.classes.as_ref().map_or(&[], |classes| &classes.named)
     }
 
-    /// Returns the number of a request's class, or the question for its name.
-    pub(crate) fn class_of(&self, head: RequestHead<'_>) -> Result<usize, Question> {
+    /// Returns the number of a request's class, or the question for its name. `unknown` is called
+    /// with a name that the limiter does not have.
+    pub(crate) fn class_of(
+        &self,
+        head: RequestHead<'_>,
+        unknown: impl FnOnce(&str),
+    ) -> Result<usize, Question> {
         let Some(classes) = &self.classes else { return Ok(0) };
         match classes.by.find(head) {
-            ClassOf::Named(name) => Ok(self.number_of(name)),
-            ClassOf::Asked(Found::Known(name)) => Ok(self.number_of(name.as_deref())),
+            ClassOf::Named(name) => Ok(self.number_of(name, unknown)),
+            ClassOf::Asked(Found::Known(name)) => Ok(self.number_of(name.as_deref(), unknown)),
             ClassOf::Asked(Found::Asked(question)) => Err(question),
         }
     }
 
     /// Returns the number of the class with this name: 0, the default class, without a name, or
-    /// with one that the limiter does not have.
-    pub(crate) fn number_of(&self, name: Option<&str>) -> usize {
+    /// with one that the limiter does not have. `unknown` is called with the latter.
+    pub(crate) fn number_of(&self, name: Option<&str>, unknown: impl FnOnce(&str)) -> usize {
         let Some(name) = name else { return 0 };
-        self.named().iter().position(|class| class.name.as_deref() == Some(name)).map_or(0, |it| it + 1)
+        let found = self.named().iter().position(|class| class.name.as_deref() == Some(name));
+        found.map(|it| it + 1).unwrap_or_else(|| {
+            unknown(name);
+            0
+        })
     }
 
     /// Returns whether requests may have to wait for this limit.

@@ -247,7 +247,8 @@ impl Limit {
     /// classes of callers, which needs it.
     ///
     /// A request is checked under the quota of its class, and the response shows that quota and no
-    /// other. A class that the limiter does not have counts as the default class. What a key in two
+    /// other. A class that the limiter does not have counts as the default class, and is reported
+    /// to [`on_unknown_class`](crate::RateLimitBuilder::on_unknown_class). What a key in two
     /// classes gets: see [`ClassLimiter`](tollgate::ClassLimiter#a-key-in-two-classes).
     ///
     /// ```

@@ -66,12 +66,22 @@ fn each_class_has_its_quota_and_is_shown_no_other() {
 }
 
 #[test]
-fn a_class_that_is_missing_or_unknown_is_the_default_class() {
-    let site = running(plan());
+fn a_class_that_is_missing_or_unknown_is_the_default_class_and_the_latter_is_reported() {
+    let reported = Arc::new(Mutex::new(Vec::new()));
+    let site = site();
+    let limiter = tiers(&site);
+    let listener = Arc::clone(&reported);
+    let site = site.limit(tiered("tier", &limiter, plan())).with(|builder| {
+        builder
+            .on_unknown_class(move |limit, class| listener.lock().unwrap().push(format!("{limit}: {class}")))
+    });
+    let site = site.run();
     assert_eq!(shown(&site.send(from("192.0.2.1", "/", &[]))).0, "tier q=2 w=3600");
+    assert_eq!(shown(&site.send(of("paid"))).0, "tier q=4 w=3600");
     for unknown in ["", "Paid", "paid ", "gold"] {
         assert_eq!(shown(&site.send(of(unknown))).0, "tier q=2 w=3600", "{unknown}");
     }
+    assert_eq!(*reported.lock().unwrap(), ["tier: ", "tier: Paid", "tier: paid ", "tier: gold"]);
 }
 
 #[test]

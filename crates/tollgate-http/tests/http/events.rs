@@ -1,11 +1,11 @@
 //! Events for the `tracing` crate.
 
-use super::site::{site, with};
+use super::site::{from, site, with};
 use http::Request;
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex};
-use tollgate::Quota;
-use tollgate_http::{KeyBy, Limit, WhenNoKey};
+use tollgate::{Limiter, Quota};
+use tollgate_http::{ClassBy, KeyBy, Limit, WhenNoKey};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Dispatch, Event, Metadata, Subscriber, dispatcher};
@@ -78,6 +78,23 @@ fn a_limit_that_is_warned_of_is_told_when_the_layer_is_built() {
     let told = notes.0.lock().unwrap().clone();
     let warning = "WARN message=limit \"keyed\" counts by header `x-a`, which any client can invent";
     assert!(told.len() == 1 && told[0].starts_with(warning), "{told:?}");
+}
+
+#[test]
+fn a_class_that_the_limit_does_not_have_is_told_and_the_warning_comes_once() {
+    let notes = Notes::default();
+    let site = site();
+    let limiter = Limiter::builder(Quota::per_hour(9)).class("paid", Quota::per_hour(99)).build().unwrap();
+    let by = ClassBy::from_fn(|head| head.header("x-plan").map(|_| "gold"));
+    let limit = Limit::new("tier", limiter, KeyBy::peer()).class_by(by).when_no_key(WhenNoKey::Deny);
+    let site = site.limit(limit).run();
+    dispatcher::with_default(&Dispatch::new(notes.clone()), || {
+        for headers in [&[("x-plan", "gold")][..], &[], &[("x-plan", "gold")]] {
+            assert_eq!(site.send(from("192.0.2.1", "/", headers)).status, 200);
+        }
+    });
+    let told = "message=a class that the limit does not have limit=\"tier\" class=\"gold\"";
+    assert_eq!(*notes.0.lock().unwrap(), [format!("WARN {told}"), format!("DEBUG {told}")]);
 }
 
 fn assert_told(status: impl Fn(Request<()>) -> u16) {

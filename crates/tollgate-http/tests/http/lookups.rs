@@ -133,7 +133,12 @@ fn quota(answer: &Answer) -> &str {
 #[test]
 fn who_pays_has_his_quota_from_the_first_request_on() {
     let plans = Plans::new(&[("alice", "paid"), ("carol", "gold")]);
-    let (site, _) = running(&plans);
+    let site = site();
+    let limit = tier(&site, ClassBy::lookup(plans.lookup(&site)));
+    let unknown = Arc::new(Mutex::new(Vec::new()));
+    let listener = Arc::clone(&unknown);
+    let hook = move |_: &str, class: &str| listener.lock().unwrap().push(class.to_owned());
+    let site = site.limit(limit).with(|builder| builder.on_unknown_class(hook)).run_shared();
     plans.close();
     let mut waiting = site.under_way(of("alice"));
     assert_eq!(waiting.status(), None);
@@ -144,6 +149,7 @@ fn who_pays_has_his_quota_from_the_first_request_on() {
     assert_eq!(quota(&site.send(of("bob"))), "2");
     assert_eq!(quota(&site.send(of("carol"))), "2");
     assert_eq!(site.send(of("carol")).status, 429);
+    assert_eq!(*unknown.lock().unwrap(), ["gold"; 2], "from the answer, and from what is known");
     plans.asked();
     assert_eq!(quota(&site.send(from("192.0.2.2", "/", &[]))), "2");
     assert_eq!(plans.asked(), [""; 0]);
