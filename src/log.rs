@@ -196,23 +196,9 @@ impl Log {
     }
 
     /// Decides a request of `cost` tokens at `now`, and charges it if it is allowed; `None` if the
-    /// log is sealed. Lock-free.
+    /// log is sealed. An empty log begins no earlier than at `mark()`. Lock-free.
     #[inline]
     pub(crate) fn check(
-        &self,
-        rule: &SlidingLog,
-        now: Tick,
-        cost: u64,
-        guard: &Guard,
-        retired: &Bag,
-    ) -> Option<Decision> {
-        self.check_from(|| Tick::ZERO, rule, now, cost, guard, retired)
-    }
-
-    /// Decides and charges like [`check`](Self::check), but begins an empty log no earlier than at
-    /// `mark()`. Lock-free.
-    #[inline]
-    pub(crate) fn check_from(
         &self,
         mark: impl Fn() -> Tick,
         rule: &SlidingLog,
@@ -270,7 +256,7 @@ impl Log {
             let guard = pin();
             let at = if self.is_begun() { now } else { now.max(mark()) };
             let room = self.peek(rule, at, 1, &guard)?.remaining().min(tokens);
-            let charged = self.check_from(&mark, rule, now, room, &guard, retired)?.charged();
+            let charged = self.check(&mark, rule, now, room, &guard, retired)?.charged();
             drop(guard);
             retired.tidy();
             if charged == room {

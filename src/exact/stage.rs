@@ -67,6 +67,7 @@
 
 use super::shared_rule::{Counts, ExactRule, Shared, Wanted};
 use crate::decision::Decision;
+use crate::forgetting::Mark;
 use crate::log::{Log, SlidingLog};
 use crate::reclaim::{Bag, Guard, Link, Retire, Stale, pin};
 use crate::rule::{Rule, Word, load, update};
@@ -104,11 +105,13 @@ struct Later {
     since: Tick,
 }
 
-/// A view of the state of a stage. Each method returns `None` if the state is frozen or sealed.
-/// `mark` returns the earliest time at which a state without a time may be charged; it is called
-/// only after the state was found to have none.
+/// A view of the state of a key. Each method returns `None` if the state is frozen or sealed, and
+/// those that charge or peek also if it is a fresh word that the view may not begin.
 #[derive(Clone, Copy)]
-pub struct Kept<'s>(Form<'s>);
+pub struct Kept<'s> {
+    form: Form<'s>,
+    begins_at: Option<&'s Mark>,
+}
 
 #[derive(Clone, Copy)]
 enum Form<'s> {
@@ -121,23 +124,37 @@ impl<'s> Kept<'s> {
     /// Makes the view of a word.
     #[inline]
     pub(crate) fn packed(state: State<'s>) -> Self {
-        Self(Form::Packed(state))
+        Self { form: Form::Packed(state), begins_at: None }
     }
 
     /// Makes the view of a log; what it retires goes to the bag.
     #[inline]
     pub(crate) fn log(rule: &'s SlidingLog, log: &'s Log, retired: &'s Bag) -> Self {
-        Self(Form::Log(rule, log, retired))
+        Self { form: Form::Log(rule, log, retired), begins_at: None }
+    }
+
+    /// Lets a state without a time be charged, at the mark or later. The mark is read only after
+    /// the state was found to have no time.
+    #[inline]
+    pub(super) fn beginning_at(self, mark: &'s Mark) -> Self {
+        Self { begins_at: Some(mark), ..self }
+    }
+
+    /// The earliest time at which a log without a time may be charged.
+    fn earliest(self) -> Tick {
+        self.begins_at.map_or(Tick::ZERO, Mark::get)
     }
 
     /// Charges `cost` tokens at `now`, or denies the request. Also returns whether anything was
     /// charged.
     #[inline]
-    pub(crate) fn charge(self, now: Tick, cost: u64, mark: impl Fn() -> Tick) -> Option<(Decision, bool)> {
-        match self.0 {
-            Form::Packed(state) => state.charge(now, cost).or_else(|| state.begin(now, cost, mark())),
+    pub(crate) fn charge(self, now: Tick, cost: u64) -> Option<(Decision, bool)> {
+        match self.form {
+            Form::Packed(state) => state
+                .charge(now, cost)
+                .or_else(|| self.begins_at.and_then(|mark| state.begin(now, cost, mark.get()))),
             Form::Log(rule, log, retired) => {
-                let decision = log.check_from(mark, rule, now, cost, &pin(), retired)?;
+                let decision = log.check(|| self.earliest(), rule, now, cost, &pin(), retired)?;
                 retired.tidy();
                 Some((decision, decision.charged() > 0))
             }
@@ -145,27 +162,28 @@ impl<'s> Kept<'s> {
     }
 
     /// Returns the answer to a request, without charging it.
-    pub(crate) fn peek(self, now: Tick, cost: u64, mark: impl Fn() -> Tick) -> Option<Decision> {
-        match self.0 {
+    pub(crate) fn peek(self, now: Tick, cost: u64) -> Option<Decision> {
+        match self.form {
             Form::Packed(state) => state.peek(now, cost).or_else(|| {
-                let fresh = |cost| state.rule.fresh(now, mark(), cost);
+                let mark = self.begins_at?.get();
+                let fresh = |cost| state.rule.fresh(now, mark, cost);
                 load(state.word).is_fresh().then(|| Decision::before_charge(cost, fresh))
             }),
             Form::Log(rule, log, _) => {
                 let guard = pin();
-                let at = if log.is_begun() { now } else { now.max(mark()) };
+                let at = if log.is_begun() { now } else { now.max(self.earliest()) };
                 log.peek(rule, at, cost, &guard)
             }
         }
     }
 
     /// Charges `tokens` that are spent already, as far as a debt may go, and returns how many.
-    pub(crate) fn force(self, now: Tick, tokens: u64, mark: impl Fn() -> Tick) -> Option<u64> {
-        match self.0 {
-            Form::Packed(state) => {
-                state.force(now, tokens).or_else(|| state.begin_forced(now, tokens, mark()))
-            }
-            Form::Log(rule, log, retired) => log.force(mark, rule, now, tokens, retired),
+    pub(crate) fn force(self, now: Tick, tokens: u64) -> Option<u64> {
+        match self.form {
+            Form::Packed(state) => state
+                .force(now, tokens)
+                .or_else(|| self.begins_at.and_then(|mark| state.begin_forced(now, tokens, mark.get()))),
+            Form::Log(rule, log, retired) => log.force(|| self.earliest(), rule, now, tokens, retired),
         }
     }
 
@@ -178,7 +196,7 @@ impl<'s> Kept<'s> {
         tokens: u64,
         is_current: impl Fn() -> bool,
     ) -> Option<()> {
-        match self.0 {
+        match self.form {
             Form::Packed(state) => state.refund(now, charge, tokens, is_current),
             Form::Log(_, log, _) => log.refund_if(charge, tokens, is_current, &pin()),
         }
@@ -186,7 +204,7 @@ impl<'s> Kept<'s> {
 
     /// Returns whether a state that was never charged would decide the same from `now` on.
     pub(crate) fn is_idle(self, now: Tick) -> Option<bool> {
-        match self.0 {
+        match self.form {
             Form::Packed(state) => {
                 let word = load(state.word);
                 (!word.is_frozen()).then(|| state.rule.is_idle(word, now))
@@ -200,7 +218,7 @@ impl<'s> Kept<'s> {
 
     /// Resets the state to that of a new key.
     pub(crate) fn reset(self) -> Option<()> {
-        match self.0 {
+        match self.form {
             Form::Packed(state) => state.reset(),
             Form::Log(rule, log, retired) => {
                 let reset = log.reset(rule, &pin(), retired);
@@ -289,10 +307,10 @@ impl Staged {
         &self.0.word
     }
 
-    /// Returns the log of the first stage, which is sealed once the first rule is replaced.
+    /// Returns the rule of the first stage.
     #[inline(always)]
-    pub(crate) fn first_log(&self) -> &Log {
-        &self.0.log
+    pub(crate) fn first_rule(&self) -> &ExactRule {
+        &self.0.rule.rule
     }
 
     /// Puts the state under another rule. Decisions made after this call returns are made under
@@ -317,13 +335,7 @@ impl Staged {
     /// Passes the state to `visit` under its present rule, whatever rule is wanted; returns `None`
     /// if it is sealed.
     pub(crate) fn visit_as_is<T>(&self, retired: &Bag, visit: impl Fn(Kept<'_>) -> Option<T>) -> Option<T> {
-        let guard = pin();
-        loop {
-            let answer = visit(self.last(&guard, retired)?.state(retired));
-            if answer.is_some() {
-                return answer;
-            }
-        }
+        self.visit(0, || unreachable!("no count is below 0"), retired, visit)
     }
 
     /// Seals the state if it was idle at `judged_at`. Returns whether it is sealed now. Before the

@@ -107,7 +107,9 @@ impl<K: Eq + 'static> ExactStore<K> {
             let changes = self.quotas.changes();
             let wanted = || self.quotas.of(key);
             let visited = |cell: &Arc<Entry<K>>| {
-                let answer = cell.state.visit(changes, wanted, &self.evicted.retired, &visit);
+                let answer = cell.state.visit(changes, wanted, &self.evicted.retired, |state| {
+                    visit(state.beginning_at(self.rounds.forgotten()))
+                });
                 answer.ok_or_else(|| Arc::clone(cell))
             };
             match self.index.find(key.hash, |cell| key.is(cell), visited)? {
@@ -115,12 +117,6 @@ impl<K: Eq + 'static> ExactStore<K> {
                 Err(sealed) => self.unlink(&sealed),
             }
         }
-    }
-
-    /// Returns the earliest time at which a key that is new, or has no time yet, may be charged.
-    /// The caller must have found the key to be so before it calls this.
-    pub(crate) fn forgotten(&self) -> Tick {
-        self.rounds.forgotten().get()
     }
 
     /// Passes the state of `key` to `visit`, and first inserts the key that `to_key` returns if
@@ -156,16 +152,20 @@ impl<K: Eq + 'static> ExactStore<K> {
             self.rounds.note_insertion(now);
             // The mark is read only now, when the cell is linked: from here on it covers all that
             // the key was charged before it was last forgotten.
-            if let Some(answer) = cell.state.visit_as_is(&self.evicted.retired, &visit) {
+            let visit = |state: Kept<'_>| visit(state.beginning_at(self.rounds.forgotten()));
+            if let Some(answer) = cell.state.visit_as_is(&self.evicted.retired, visit) {
                 return Ok(answer);
             }
             // The cell was sealed before it was charged.
         }
     }
 
-    /// Returns the rule that `key` should be under.
-    pub(crate) fn rule<Q: Equivalent<K> + ?Sized>(&self, key: Asked<'_, Q>) -> Wanted {
-        self.quotas.of(key)
+    /// Returns the answer to a request for a key that is missing.
+    pub(crate) fn fresh<Q>(&self, key: Asked<'_, Q>, now: Tick, cost: u64) -> Decision
+    where
+        Q: Equivalent<K> + ?Sized,
+    {
+        self.quotas.of(key).rule.rule.fresh(now, self.rounds.forgotten().get(), cost)
     }
 
     /// Returns whether a new key would get a place now. An estimate: other threads insert and
@@ -364,7 +364,7 @@ impl<K: Eq + 'static> ExactStore<K> {
     /// Returns the answer to a request of one token for the key of `cell`; `None` if it is sealed.
     pub(crate) fn peek_at(&self, cell: &Arc<Entry<K>>, now: Tick) -> Option<Decision> {
         let changes = self.quotas.changes();
-        let peek = |state: Kept<'_>| state.peek(now, 1, || self.forgotten());
+        let peek = |state: Kept<'_>| state.beginning_at(self.rounds.forgotten()).peek(now, 1);
         cell.state.visit(changes, || self.quotas.of(cell.asked()), &self.evicted.retired, peek)
     }
 

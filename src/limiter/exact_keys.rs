@@ -130,8 +130,7 @@ where
     ) -> Decision {
         let (asked, now) = (self.asked(key), now());
         let (cost, stamp) = (request.cost, request.resets.stamp());
-        let charge = |state: Kept<'_>| state.charge(now, cost, || self.store.forgotten());
-        let decision = match self.store.known(asked, charge) {
+        let decision = match self.store.known(asked, |state| state.charge(now, cost)) {
             Some((decision, is_charged)) => {
                 if is_charged && is_turn(asked.hash, now) {
                     self.tend(1, now);
@@ -162,17 +161,9 @@ where
         });
     }
 
-    fn peek(&self, key: &Q, cost: u64, now: Tick) -> Result<Decision, (Decision, bool)> {
-        let asked = self.asked(key);
-        let known = self.store.known(asked, |state| state.peek(now, cost, || self.store.forgotten()));
-        known.ok_or_else(|| {
-            let fresh = |cost| self.fresh(asked, now, cost);
-            (Decision::before_charge(cost, fresh), self.store.has_room(now))
-        })
-    }
-
-    fn force(&self, key: &Q, tokens: u64, now: Tick) -> Option<u64> {
-        self.store.known(self.asked(key), |state| state.force(now, tokens, || self.store.forgotten()))
+    fn missing(&self, key: &Q, cost: u64, now: Tick) -> (Decision, bool) {
+        let fresh = |cost| self.store.fresh(self.asked(key), now, cost);
+        (Decision::before_charge(cost, fresh), self.store.has_room(now))
     }
 
     fn known<T>(&self, key: &Q, visit: impl Fn(Kept<'_>) -> Option<T>) -> Option<T> {
@@ -220,12 +211,11 @@ impl<K: Eq + 'static, H> ExactKeys<K, H> {
         request: Request<'_, impl Fn(u64, Tick, Decision) -> Decision>,
     ) -> Decision {
         let cost = request.cost;
-        let fresh = self.fresh(asked, now, cost);
+        let fresh = self.store.fresh(asked, now, cost);
         if !fresh.is_allowed() || cost == 0 {
             return fresh;
         }
-        let charge = |state: Kept<'_>| state.charge(now, cost, || self.store.forgotten());
-        match self.store.insert(asked, || asked.key.to_key(), now, charge) {
+        match self.store.insert(asked, || asked.key.to_key(), now, |state| state.charge(now, cost)) {
             Ok((decision, is_charged)) => {
                 // The charge may be denied: another thread may have inserted the key and used it up
                 // meanwhile.
@@ -234,12 +224,6 @@ impl<K: Eq + 'static, H> ExactKeys<K, H> {
             }
             Err(StoreFull) => (request.refuse)(cost, now, fresh),
         }
-    }
-
-    /// The answer to a request for a key that was never seen. The figures of an allowed request may
-    /// be those before or after the charge.
-    fn fresh<Q: Equivalent<K> + ?Sized>(&self, asked: Asked<'_, Q>, now: Tick, cost: u64) -> Decision {
-        self.store.rule(asked).rule.rule.fresh(now, self.store.forgotten(), cost)
     }
 
     /// Counts a denial, if the limiter counts them.

@@ -141,17 +141,10 @@ impl<H: KeyHash, Q: Hash + ?Sized> Lookup<Q> for Fingerprints<H> {
         in_batches(keys, |batch| self.charge_batch(batch, &now, request, decisions));
     }
 
-    fn peek(&self, key: &Q, cost: u64, now: Tick) -> Result<Decision, (Decision, bool)> {
+    fn missing(&self, key: &Q, cost: u64, now: Tick) -> (Decision, bool) {
         let (key, guard) = (self.fingerprint(key), pin());
-        let known = self.table.known(key, &guard, |state| state.peek(now, cost));
-        known.ok_or_else(|| {
-            let fresh = |cost| self.table.fresh(key, now, cost, &guard);
-            (Decision::before_charge(cost, fresh), self.table.has_room(now, &guard))
-        })
-    }
-
-    fn force(&self, key: &Q, tokens: u64, now: Tick) -> Option<u64> {
-        self.table.known(self.fingerprint(key), &pin(), |state| state.force(now, tokens))
+        let fresh = |cost| self.table.fresh(key, now, cost, &guard);
+        (Decision::before_charge(cost, fresh), self.table.has_room(now, &guard))
     }
 
     fn known<T>(&self, key: &Q, visit: impl Fn(Kept<'_>) -> Option<T>) -> Option<T> {

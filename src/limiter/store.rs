@@ -114,12 +114,9 @@ pub trait Lookup<Q: ?Sized>: Backing {
         decisions: &mut Vec<Decision>,
     ) where
         Q: 'k;
-    /// The answer to a request, without a charge. `Err` if the key is missing: the answer to a
-    /// fresh key, before a charge, and whether the key would find a slot.
-    fn peek(&self, key: &Q, cost: u64, now: Tick) -> Result<Decision, (Decision, bool)>;
-    /// Charges a key for what is spent already, as far as its debt may go, and returns how many
-    /// tokens were charged. `None` if the key has no state.
-    fn force(&self, key: &Q, tokens: u64, now: Tick) -> Option<u64>;
+    /// For a key that is missing: the answer to a request before a charge, and whether the key
+    /// would find a slot.
+    fn missing(&self, key: &Q, cost: u64, now: Tick) -> (Decision, bool);
     /// Passes the state of a key to `visit`; `None` if the key is missing. `visit` returns `None`
     /// only if the state is frozen or sealed.
     fn known<T>(&self, key: &Q, visit: impl Fn(Kept<'_>) -> Option<T>) -> Option<T>;
