@@ -163,6 +163,9 @@ pub(crate) fn load(cell: &Atomic<Word>) -> Word {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+// With a tag of its own. A turnover asks the rule about each key, and would have to compute a tag
+// that hides in the values which `Gcra::queue` can't have.
+#[repr(u8)]
 pub enum AnyRule {
     /// The rule of [`Algorithm::TokenBucket`], [`Algorithm::LeakyBucket`] and
     /// [`Algorithm::LeakyQueue`].
