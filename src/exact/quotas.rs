@@ -23,6 +23,7 @@ use super::shared_rule::{Counts, ExactRule, Shared, Wanted};
 use super::undo::Undo;
 use crate::quota::Enforced;
 use crate::reclaim::{Bag, Guard, Link, Retire, Stale, pin};
+use crate::stats::size;
 use crate::sync::{
     Atomic, Index, Item,
     Ordering::{Acquire, Relaxed, Release},
@@ -135,9 +136,9 @@ impl<K: Eq + 'static> Quotas<K> {
         // Each has an `Arc` of its key, and one of its rule, whose counts have cache lines of their
         // own.
         let each = COUNTS + size_of::<Own<K>>() + Link::<Version>::BYTES + 2 * size_of::<Shared>();
-        // They are all in memory, so the count fits.
-        let count = usize::try_from(self.count()).unwrap_or(usize::MAX);
-        count * each + self.own.capacity() * Index::<Arc<Own<K>>>::ITEM_BYTES + self.retired.bytes()
+        size(self.count()) * each
+            + self.own.capacity() * Index::<Arc<Own<K>>>::ITEM_BYTES
+            + self.retired.bytes()
     }
 
     pub(super) fn set_default(&self, rule: Enforced<ExactRule>, now: Tick) {

@@ -27,6 +27,7 @@ use crate::error::ConfigError;
 use crate::forgetting::Sweep;
 use crate::quota::{Enforced, Quota};
 use crate::reclaim::Bag;
+use crate::stats::{Stats, size};
 use crate::sync::{Atomic, Counter, Index, Ordering::Relaxed, Reading, epoch, reading};
 use crate::time::Tick;
 use equivalent::Equivalent;
@@ -176,54 +177,34 @@ impl<K: Eq + 'static> ExactStore<K> {
 
     /// Returns the number of keys, including those that are being inserted.
     pub(crate) fn len(&self) -> usize {
-        // At most `max_keys`, which was a usize.
-        #[allow(clippy::cast_possible_truncation)]
-        let taken = self.places.taken().min(self.max_keys) as usize;
-        taken
+        size(self.places.taken().min(self.max_keys))
     }
 
-    pub(crate) fn max_keys(&self) -> usize {
-        // It was a usize.
-        #[allow(clippy::cast_possible_truncation)]
-        let max_keys = self.max_keys as usize;
-        max_keys
-    }
-
-    /// Returns how many keys the store holds before the next round begins.
-    pub(crate) fn capacity(&self) -> usize {
-        // At most `max_keys`, which was a usize.
-        #[allow(clippy::cast_possible_truncation)]
-        let capacity = self.rounds.capacity() as usize;
-        capacity
-    }
-
-    /// Returns the number of finished rounds.
-    pub(crate) fn rounds(&self) -> u64 {
-        self.rounds.done()
-    }
-
-    /// Returns the number of evicted keys.
-    pub(crate) fn evicted(&self) -> u64 {
-        self.evicted.keys.get()
+    /// Returns what the store holds and has done. Its rounds are the turnovers.
+    pub(crate) fn stats(&self) -> Stats {
+        Stats {
+            keys: self.len(),
+            capacity: size(self.rounds.capacity()),
+            max_keys: size(self.max_keys),
+            turnovers: self.rounds.done(),
+            evicted: self.evicted.keys.get(),
+            no_room: 0,
+            own_quotas: size(self.quotas.count()),
+            bytes: self.bytes(),
+        }
     }
 
     /// Returns the bytes of all cells that are not freed yet, of the index, of the places, and of
     /// the logs, which are visited one by one. What the keys own and the allocator's overhead are
     /// left out.
-    pub(crate) fn bytes(&self) -> usize {
+    fn bytes(&self) -> usize {
         const CELL: usize = 2 * size_of::<usize>();
-        let cell = size_of::<Entry<K>>() + CELL;
-        // Both are counts of what is in memory, so they fit.
-        #[allow(clippy::cast_possible_truncation)]
-        let (cells, places) = (self.alive() as usize, self.places.bytes() as usize);
-        #[allow(clippy::cast_possible_truncation)]
-        let stages = self.later() as usize * Staged::BYTES;
         let logs = if self.quotas.are_of_logs() { self.log_bytes() } else { 0 };
-        cells * cell
+        size(self.alive()) * (size_of::<Entry<K>>() + CELL)
             + self.index.capacity() * Index::<Arc<Entry<K>>>::ITEM_BYTES
-            + places
+            + size(self.places.bytes())
             + logs
-            + stages
+            + size(self.later()) * Staged::BYTES
             + self.quotas.bytes()
             + self.evicted.retired.bytes()
     }
@@ -328,11 +309,6 @@ impl<K: Eq + 'static> ExactStore<K> {
     /// Returns the key's own quota, if it has one.
     pub(crate) fn own_quota<Q: Equivalent<K> + ?Sized>(&self, key: Asked<'_, Q>) -> Option<Quota> {
         Some(self.quotas.own(key)?.quota)
-    }
-
-    /// Returns how many keys have a rule of their own.
-    pub(crate) fn own_rules(&self) -> u64 {
-        self.quotas.count()
     }
 
     /// Resets every key that was in the store when the call began, and some that were inserted

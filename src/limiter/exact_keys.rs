@@ -4,13 +4,14 @@ use super::hash::{FoldHash, KeyHash};
 use super::method::Method;
 use super::resets::Resets;
 use super::store::{
-    Accepts, Backing, Figures, Lookup, Pin, Request, Settings, Store, ToKey, forget_all, in_batches, is_turn,
+    Accepts, Backing, Lookup, Pin, Request, Settings, Store, ToKey, forget_all, in_batches, is_turn,
     sweep_by_steps,
 };
 use crate::decision::Decision;
 use crate::error::ConfigError;
 use crate::exact::{Asked, ExactStore, Kept, StoreFull, Wanted, spread};
 use crate::quota::Quota;
+use crate::stats::Stats;
 use crate::time::Tick;
 use equivalent::Equivalent;
 use std::fmt;
@@ -101,16 +102,8 @@ impl<K: Eq + 'static, H: KeyHash> Backing for ExactKeys<K, H> {
         self.store.len()
     }
 
-    fn figures(&self) -> Figures {
-        Figures {
-            keys: self.store.len(),
-            capacity: self.store.capacity(),
-            max_keys: self.store.max_keys(),
-            turnovers: self.store.rounds(),
-            evicted: self.store.evicted(),
-            own_quotas: usize::try_from(self.store.own_rules()).unwrap_or(usize::MAX),
-            bytes: self.store.bytes(),
-        }
+    fn stats(&self) -> Stats {
+        self.store.stats()
     }
 }
 

@@ -4,7 +4,7 @@ use super::hash::{FoldHash, KeyHash};
 use super::method::Method;
 use super::resets::Resets;
 use super::store::{
-    Accepts, BATCH, Backing, Figures, Lookup, Pin, Request, Settings, Store, forget_all, in_batches, is_turn,
+    Accepts, BATCH, Backing, Lookup, Pin, Request, Settings, Store, forget_all, in_batches, is_turn,
     sweep_by_steps,
 };
 use crate::decision::Decision;
@@ -14,6 +14,7 @@ use crate::quota::{Enforced, Quota};
 use crate::reclaim::{Guard, pin};
 use crate::rule::AnyRule;
 use crate::state::{Charged, LongWay};
+use crate::stats::Stats;
 use crate::table::{Fingerprint, Line, Table, View};
 use crate::time::Tick;
 use std::cell::Cell;
@@ -95,17 +96,8 @@ impl<H: KeyHash> Backing for Fingerprints<H> {
         self.table.len(&pin())
     }
 
-    fn figures(&self) -> Figures {
-        let guard = pin();
-        Figures {
-            keys: self.table.len(&guard),
-            capacity: self.table.capacity(&guard),
-            max_keys: self.table.max_keys(),
-            turnovers: self.table.turnovers(),
-            evicted: self.table.evicted(),
-            own_quotas: self.table.rules(&guard).count(),
-            bytes: self.table.bytes(),
-        }
+    fn stats(&self) -> Stats {
+        self.table.stats(&pin())
     }
 }
 

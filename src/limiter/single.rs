@@ -11,6 +11,7 @@ use crate::quota::{Enforced, Quota};
 use crate::reclaim::Bag;
 use crate::rule::{AnyRule, Gcra, Rule, Updated, Word, update};
 use crate::state::{Charged, LongWay};
+use crate::stats::size;
 use crate::sync::Ordering::Relaxed;
 use crate::time::Tick;
 use std::sync::Arc;
@@ -450,7 +451,7 @@ impl SingleLimiter {
         const RULE: usize = align_of::<Shared>() + size_of::<Shared>();
         let Apart(state) = &self.state;
         // ORDERING: relaxed; a count.
-        let later = usize::try_from(state.counts().later.load(Relaxed)).unwrap_or(usize::MAX);
+        let later = size(state.counts().later.load(Relaxed));
         let apart = COUNTS + RULE + later * (Staged::BYTES + RULE) + state.log_bytes() + self.retired.bytes();
         size_of::<Self>() + apart
     }

@@ -3,6 +3,7 @@
 use super::barrier;
 use super::guard::Guard;
 use super::participant::REGISTRY;
+use crate::stats::size;
 use crate::sync::{
     Atomic, AtomicPtr,
     Ordering::{Acquire, Relaxed, Release},
@@ -134,9 +135,7 @@ impl Bag {
     /// Returns the bytes of the values that are not freed yet.
     pub(crate) fn bytes(&self) -> usize {
         // ORDERING: relaxed; a count.
-        let bytes = self.bytes.load(Relaxed);
-        // The values are in memory, so the count fits.
-        usize::try_from(bytes).unwrap_or(usize::MAX)
+        size(self.bytes.load(Relaxed))
     }
 
     /// Retires a value that was unlinked: it is freed by a later collection.

@@ -16,6 +16,7 @@ use crate::quota::Enforced;
 use crate::reclaim::{Bag, Guard, Link, Stale, pin};
 use crate::rule::{AnyRule, Word, load};
 use crate::state::State;
+use crate::stats::{Stats, size};
 use crate::sync::{Atomic, Counter, Ordering::Acquire, rest};
 use crate::time::Tick;
 use std::sync::Arc;
@@ -151,48 +152,29 @@ impl Table {
     /// An upper bound on the keys in the table: those that were not evicted yet, and those that are
     /// being inserted or were refused a moment ago.
     pub(crate) fn len(&self, guard: &Guard) -> usize {
-        let used = match self.eras(guard) {
+        size(match self.eras(guard) {
             (root, None) => root.used(None),
             (root, Some(next)) => next.used(Some(root)),
-        };
-        // At most `max_keys`, which was a usize.
-        #[allow(clippy::cast_possible_truncation)]
-        let used = used as usize;
-        used
+        })
     }
 
-    pub(crate) fn max_keys(&self) -> usize {
-        // `max_keys` was a usize.
-        #[allow(clippy::cast_possible_truncation)]
-        let max_keys = self.max_keys as usize;
-        max_keys
-    }
-
-    /// How many keys find a place before the table turns over.
-    pub(crate) fn capacity(&self, guard: &Guard) -> usize {
-        let limit = self.last(guard).limit();
-        // At most `max_keys`, which was a usize.
-        #[allow(clippy::cast_possible_truncation)]
-        let limit = limit as usize;
-        limit
-    }
-
-    /// How many turnovers are complete.
-    pub(crate) fn turnovers(&self) -> u64 {
-        self.done.turnovers.get()
-    }
-
-    /// How many keys were evicted.
-    pub(crate) fn evicted(&self) -> u64 {
-        self.done.evicted.get()
+    /// What the table holds and has done.
+    pub(crate) fn stats(&self, guard: &Guard) -> Stats {
+        Stats {
+            keys: self.len(guard),
+            capacity: size(self.last(guard).limit()),
+            max_keys: size(self.max_keys),
+            turnovers: self.done.turnovers.get(),
+            evicted: self.done.evicted.get(),
+            no_room: 0,
+            own_quotas: self.rules(guard).count(),
+            bytes: self.bytes(),
+        }
     }
 
     /// The bytes of all eras and rules that are not freed yet.
     pub(crate) fn bytes(&self) -> usize {
-        // Allocated memory fits into a usize.
-        #[allow(clippy::cast_possible_truncation)]
-        let bytes = (self.memory.bytes() + self.rules.bytes()) as usize;
-        bytes
+        size(self.memory.bytes() + self.rules.bytes())
     }
 
     #[inline]
