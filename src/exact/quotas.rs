@@ -209,7 +209,7 @@ impl Replaced {
 
     fn replace(&self, rule: Enforced<ExactRule>, counts: &Arc<Counts>, retired: &Bag) {
         let guard = pin();
-        while self.last(&guard, retired).next.install(Version::new(rule, counts), &guard).is_none() {}
+        while self.last(&guard, retired).next.install(Version::new(rule, counts), &guard).is_err() {}
         self.last(&guard, retired);
         drop(guard);
         retired.tidy();
@@ -232,10 +232,7 @@ impl Replaced {
 
 impl Drop for Replaced {
     fn drop(&mut self) {
-        let mut version = self.0.take();
-        while let Some(mut last) = version {
-            version = last.next.take();
-        }
+        self.0.free_all(|version| &mut version.next);
     }
 }
 

@@ -289,7 +289,7 @@ impl Staged {
                 if last.rule.rule == wanted.rule.rule {
                     last.note(wanted.changes);
                 } else {
-                    last.next.install(Later::new(wanted), &guard);
+                    let _ = last.next.install(Later::new(wanted), &guard);
                     continue;
                 }
             }
@@ -319,7 +319,7 @@ impl Staged {
         let guard = pin();
         while let Some(last) = self.last(&guard, retired) {
             let next = Later::new(Wanted { rule: Arc::clone(rule), changes: 0, since });
-            if last.next.install(next, &guard).is_some() {
+            if last.next.install(next, &guard).is_ok() {
                 break;
             }
         }
@@ -412,7 +412,7 @@ impl Staged {
             let Some(later) = next else {
                 assert!(!word.is_frozen(), "a word is frozen only when the next stage is linked");
                 if matches!(stage.rule.rule, ExactRule::Log(_)) && stage.log.is_sealed(guard) {
-                    stage.next.install(Later::end(&stage.rule), guard);
+                    let _ = stage.next.install(Later::end(&stage.rule), guard);
                     continue;
                 }
                 return Some(stage);
@@ -504,9 +504,6 @@ impl Drop for Later {
 impl Drop for Staged {
     fn drop(&mut self) {
         // Unlinked stages are retired; those that are left are linked here.
-        let mut later = self.0.next.take();
-        while let Some(mut last) = later {
-            later = last.stage.next.take();
-        }
+        self.0.next.free_all(|later| &mut later.stage.next);
     }
 }

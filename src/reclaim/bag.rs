@@ -3,7 +3,6 @@
 use super::barrier;
 use super::guard::Guard;
 use super::participant::REGISTRY;
-use crate::stats::size;
 use crate::sync::{
     Atomic, AtomicPtr,
     Ordering::{Acquire, Relaxed, Release},
@@ -135,7 +134,7 @@ impl Bag {
     /// Returns the bytes of the values that are not freed yet.
     pub(crate) fn bytes(&self) -> usize {
         // ORDERING: relaxed; a count.
-        size(self.bytes.load(Relaxed))
+        usize::try_from(self.bytes.load(Relaxed)).unwrap_or(usize::MAX)
     }
 
     /// Retires a value that was unlinked: it is freed by a later collection.

@@ -56,7 +56,7 @@ impl Chain {
     fn replace(&self) {
         let guard = pin();
         let first = self.root.load(&guard).unwrap();
-        assert!(first.next.install(Self::value(&self.freed), &guard).is_some());
+        assert!(first.next.install(Self::value(&self.freed), &guard).is_ok());
         assert!(self.root.advance(first, &first.next, &guard, &self.bag));
     }
 
@@ -76,10 +76,7 @@ impl Chain {
 
 impl Drop for Chain {
     fn drop(&mut self) {
-        let mut value = self.root.take();
-        while let Some(mut last) = value {
-            value = last.next.take();
-        }
+        self.root.free_all(|value| &mut value.next);
     }
 }
 

@@ -242,9 +242,9 @@ impl Table {
         // The system may have less memory than is permitted. Then try an era just large enough for
         // the keys in the root.
         let Some(next) = era(limit).or_else(|| era(used)) else { return not() };
-        let linked = root.next.install(next, guard);
+        let is_linked = root.next.install(next, guard).is_ok();
         reach(Step::Linked);
-        if linked.is_some() { Begun::Ours } else { Begun::Anothers }
+        if is_linked { Begun::Ours } else { Begun::Anothers }
     }
 
     /// The limit of the era after `root`, and a permit for the most memory that an era with that
@@ -451,9 +451,6 @@ pub(super) fn follow<'g>(
 
 impl Drop for Table {
     fn drop(&mut self) {
-        let mut era = self.root.take();
-        while let Some(mut last) = era {
-            era = last.next.take();
-        }
+        self.root.free_all(|era| &mut era.next);
     }
 }
