@@ -104,19 +104,12 @@ impl Places {
     /// Ends the ownership of a place whose key is no longer in the index.
     pub(super) fn give_back(&self, place: u32) {
         let at = self.at(place);
-        // ORDERING: relaxed, here and below: nothing is read through it, and a failed exchange is
-        // retried.
-        let mut vacant = self.moving.vacant.load(Relaxed);
-        loop {
-            // ORDERING: relaxed; published by the exchange.
+        // ORDERING: release side of *vacant*. Relaxed where it is read: nothing is read through it.
+        let _ = self.moving.vacant.fetch_update(Release, Relaxed, |vacant| {
+            // ORDERING: relaxed; published by the update.
             at.store(vacant & u64::from(NONE), Relaxed);
-            let next = versioned(vacant, place);
-            // ORDERING: release side of *vacant*.
-            match self.moving.vacant.compare_exchange_weak(vacant, next, Release, Relaxed) {
-                Ok(_) => break,
-                Err(found) => vacant = found,
-            }
-        }
+            Some(versioned(vacant, place))
+        });
         // ORDERING: relaxed; a count.
         self.moving.taken.fetch_sub(1, Relaxed);
     }
@@ -130,23 +123,14 @@ impl Places {
     }
 
     fn pop(&self) -> Option<u32> {
-        // ORDERING: acquire side of *vacant*, here and below.
-        let mut vacant = self.moving.vacant.load(Acquire);
-        loop {
+        // ORDERING: acquire side of *vacant* where it is read. Relaxed where it is replaced: the
+        // next pop that sees it acquires from the push below, whose release sequence this continues.
+        let popped = self.moving.vacant.fetch_update(Relaxed, Acquire, |vacant| {
             let first = number(vacant);
-            if first == NONE {
-                return None;
-            }
             // ORDERING: relaxed; acquired with `vacant`. If it is out of date, then so is `vacant`.
-            let next = number(self.at(first).load(Relaxed));
-            // ORDERING: acquire side of *vacant* on failure. Relaxed on success: the next pop that
-            // sees it acquires from the push below, whose release sequence this exchange continues.
-            match self.moving.vacant.compare_exchange_weak(vacant, versioned(vacant, next), Relaxed, Acquire)
-            {
-                Ok(_) => return Some(first),
-                Err(found) => vacant = found,
-            }
-        }
+            (first != NONE).then(|| versioned(vacant, number(self.at(first).load(Relaxed))))
+        });
+        popped.ok().map(number)
     }
 
     fn next_fresh(&self) -> Option<u32> {

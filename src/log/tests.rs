@@ -6,11 +6,12 @@ use crate::quota::Quota;
 use crate::reclaim::pin;
 use crate::rule::{Gcra, Rule, Word};
 use proptest::prelude::*;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 const NOW: Tick = Tick::from_nanos(1_000_000);
 
-static RETIRED: Bag = Bag::new();
+static RETIRED: LazyLock<Bag> = LazyLock::new(Bag::new);
 
 fn rule(limit: u64, period: u64) -> SlidingLog {
     SlidingLog::new(Quota::new(limit, Duration::from_nanos(period))).unwrap()
