@@ -151,12 +151,6 @@ impl SlidingWindow {
         if number == pair.number + 1 { pair.next() } else { Pair { number, previous: 0, present: 0 } }
     }
 
-    /// The most that can be charged `elapsed` nanoseconds into the pair's window.
-    #[inline]
-    fn free(&self, pair: Pair, elapsed: u64) -> u64 {
-        self.room(self.windows.limit, pair, elapsed)
-    }
-
     /// The room below `most`, `elapsed` nanoseconds into the pair's window.
     #[inline]
     fn room(&self, most: u64, pair: Pair, elapsed: u64) -> u64 {
@@ -225,14 +219,15 @@ impl Rule for SlidingWindow {
     #[inline]
     fn next(&self, word: Word, now: Tick, cost: u64) -> Word {
         let pair = self.roll(word, now);
-        let charged = cost > 0 && cost <= self.free(pair, self.windows.elapsed(pair.number, now));
+        let charged =
+            cost > 0 && cost <= self.room(self.windows.limit, pair, self.windows.elapsed(pair.number, now));
         if charged { self.pack(Pair { present: pair.present + cost, ..pair }) } else { word }
     }
 
     #[inline(never)]
     fn answer(&self, word: Word, now: Tick, cost: u64) -> Decision {
         let pair = self.roll(word, now);
-        let free = self.free(pair, self.windows.elapsed(pair.number, now));
+        let free = self.room(self.windows.limit, pair, self.windows.elapsed(pair.number, now));
         let retry = || self.retry_at(pair, cost);
         self.windows.answer((pair.number, free), now, cost, retry, || self.idle_at(pair, now))
     }
