@@ -135,8 +135,7 @@ impl Decision {
     #[inline]
     pub const fn charged(&self) -> u64 {
         match (self.outcome, self.source) {
-            (_, Source::Policy) => 0,
-            (Outcome::Allowed, _) => self.cost,
+            (Outcome::Allowed, source) if !matches!(source, Source::Policy) => self.cost,
             _ => 0,
         }
     }
@@ -330,10 +329,8 @@ impl Decision {
         if self.outcome != Outcome::Allowed {
             return Duration::ZERO;
         }
-        match self.wait() {
-            NEVER => Duration::MAX,
-            wait => Duration::from_nanos(wait),
-        }
+        let wait = self.wait();
+        if wait == NEVER { Duration::MAX } else { Duration::from_nanos(wait) }
     }
 
     /// Nanoseconds until a retry passes, or until an allowed request may start.

@@ -1,6 +1,6 @@
 //! The figures of a limiter and its store.
 
-/// What a [`Limiter`](crate::Limiter) holds and has done, by [`Limiter::stats`](crate::Limiter::stats).
+/// What a limiter holds and has done, by [`Limiter::stats`](crate::Limiter::stats).
 ///
 /// While other threads use the limiter, each figure is read at a moment of its own.
 ///
@@ -33,7 +33,8 @@ pub struct Stats {
     /// Checks of new keys that found the table full, and were answered by
     /// [`WhenFull`](crate::WhenFull).
     pub no_room: u64,
-    /// Keys that have a quota of their own ([`Limiter::set_key_quota`](crate::Limiter::set_key_quota)), tracked or not.
+    /// Keys that have a quota of their own, tracked or not: see
+    /// [`Limiter::set_key_quota`](crate::Limiter::set_key_quota).
     pub own_quotas: usize,
     /// Bytes taken, as [`Limiter::bytes`](crate::Limiter::bytes).
     pub bytes: usize,

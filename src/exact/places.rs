@@ -124,7 +124,7 @@ impl Places {
 
     fn pop(&self) -> Option<u32> {
         // ORDERING: acquire side of *vacant* where it is read. Relaxed where it is replaced: the
-        // next pop that sees it acquires from the push below, whose release sequence this continues.
+        // next pop that sees it acquires from the push above, whose release sequence goes on here.
         let popped = self.moving.vacant.fetch_update(Relaxed, Acquire, |vacant| {
             let first = number(vacant);
             // ORDERING: relaxed; acquired with `vacant`. If it is out of date, then so is `vacant`.

@@ -1,5 +1,5 @@
-//! The generic cell rate algorithm (GCRA): the token bucket, and the leaky bucket as a meter and as a
-//! queue.
+//! The generic cell rate algorithm (GCRA): the token bucket, and the leaky bucket as a meter and as
+//! a queue.
 
 use super::contract::{Rule, Sealed, outcome};
 use super::word::Word;
@@ -22,10 +22,10 @@ use crate::time::Tick;
 /// Requests fill a leaky bucket, which leaks at `limit` per `period`. A request that would make it
 /// overflow is denied. Its size is the burst. What is missing from a token bucket is the content of
 /// a leaky one. As a *meter* ([`leaky_bucket`](Self::leaky_bucket)) it does nothing more. As a
-/// *queue* ([`leaky_queue`](Self::leaky_queue)) it shapes traffic: an allowed request gets its turn,
-/// [`Decision::start_after`], and turns are evenly spaced, one token per period / limit. Turner's
-/// leaky bucket ("New directions in communications", 1986) is the meter; nginx's `limit_req` without
-/// `nodelay` is a queue.
+/// *queue* ([`leaky_queue`](Self::leaky_queue)) it shapes traffic: an allowed request gets its
+/// turn, [`Decision::start_after`], and turns are evenly spaced, one token per period / limit.
+/// Turner's leaky bucket ("New directions in communications", 1986) is the meter; nginx's
+/// `limit_req` without `nodelay` is a queue.
 ///
 /// # State
 ///
