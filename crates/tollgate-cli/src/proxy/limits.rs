@@ -38,7 +38,7 @@ impl AnyLimiter {
         &self,
         limit: &'l LimitText,
     ) -> impl Iterator<Item = (Option<&'l str>, LocalLimiter, Quota)> + use<'l, '_> {
-        limit.quotas().filter_map(|(class, quota)| match self {
+        limit.quotas().filter_map(move |(class, quota)| match self {
             Self::Local(limiter) => Some((class, of_class(limiter, class)?, quota)),
             Self::Shared(_) => None,
         })
