@@ -449,3 +449,32 @@ impl<K> fmt::Debug for ExactStore<K> {
         f.debug_struct("ExactStore").field("places", &self.places).finish_non_exhaustive()
     }
 }
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests {
+    use super::*;
+    use crate::algorithm::Algorithm;
+    use crate::rule::AnyRule;
+
+    /// They differ in the places that they hold. Which of the two the index finds first is its own
+    /// affair, so each is the busy one in turn.
+    #[test]
+    fn a_round_judges_each_of_two_keys_that_share_a_hash() {
+        let quota = Quota::per_second(10);
+        let rule = ExactRule::Packed(AnyRule::new(Algorithm::TokenBucket, quota, Duration::ZERO).unwrap());
+        for busy in [1_u64, 2] {
+            let store = ExactStore::new(10, Duration::ZERO, Enforced { rule, quota }).unwrap();
+            for key in &[1, 2] {
+                let cost = if *key == busy { 10 } else { 1 };
+                let charge = |state: Kept<'_>| state.charge(Tick::ZERO, cost);
+                let asked = Asked { hash: 1 << 40, key };
+                assert!(store.insert(asked, || *key, Tick::ZERO, charge).unwrap().0.is_allowed());
+            }
+            let now = Tick::ZERO + Duration::from_millis(500);
+            assert!(store.begin_round(now));
+            while store.tend(now) {}
+            let is_known = |key: &u64| store.known(Asked { hash: 1 << 40, key }, |_| Some(())).is_some();
+            assert_eq!([1, 2].map(|key| is_known(&key)), [1, 2].map(|key| key == busy));
+        }
+    }
+}
