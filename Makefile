@@ -24,6 +24,8 @@ SCHEDULES ?= 1000
 SEED ?=
 # The mutants of `make mutants`: all of them, or for example MUTANTS="-F src/quota.rs".
 MUTANTS ?=
+# How many schedules `make miri` tries.
+SEEDS ?= 4
 # The tests of `make sanitize` under the address and leak sanitizers.
 SANITIZED ?= stress turnover upkeep eviction exact exact_eviction linearizability bounds
 # And under the thread sanitizer: those of the table, and those of exact keys, for which reports
@@ -56,7 +58,7 @@ NEEDS_VALGRIND := $(SCRIPT)/need.sh valgrind "which counts instructions"
 NEEDS_WRK := $(SCRIPT)/need.sh wrk "which sends requests to the proxy"
 
 .PHONY: help test tools lint api redis-server unit features msrv package instructions stress soak
-.PHONY: sanitize fuzz loom loom-turnover loom-others loom-deep shuttle weaken mutants doc bench
+.PHONY: sanitize miri fuzz loom loom-turnover loom-others loom-deep shuttle weaken mutants doc bench
 .PHONY: bench-proxy bench-redis peers clean
 
 # Prints the lines that begin with `#:`.
@@ -136,6 +138,10 @@ sanitize: export THREADS := $(THREADS)
 sanitize: export EXACT_THREADS := $(EXACT_THREADS)
 sanitize:
 	$(SCRIPT)/sanitize.sh
+
+#: make miri       tests under Miri, on nightly Rust with Miri (minutes); SEEDS=n tries n schedules
+miri:
+	$(SCRIPT)/miri.sh $(SEEDS)
 
 # Copy an input from fuzz/artifacts to crates/tollgate-testing/corpus, and `make unit` fails too
 # until the fault is mended.

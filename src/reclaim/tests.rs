@@ -8,9 +8,9 @@
 use super::guard::pin_in;
 use super::participant::{Interval, REGISTRY};
 use super::*;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
+use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 /// What a test knows of a value after it is freed.
@@ -249,38 +249,42 @@ fn a_bag_that_is_dropped_frees_what_waits() {
 /// A value that is freed under a guard is caught by its canary, or by the sanitizer.
 #[test]
 fn readers_never_see_what_was_freed() {
+    const LOOKS: usize = if cfg!(miri) { 50 } else { 50_000 };
     let chain = &Chain::new();
-    let end = Instant::now() + Duration::from_millis(300);
-    let (replaced, looks) = thread::scope(|scope| {
-        let looks = [(); 2].map(|()| {
+    let (done, looks) = (AtomicBool::new(false), [(); 2].map(|()| AtomicUsize::new(0)));
+    let replaced = thread::scope(|scope| {
+        let readers = looks.each_ref().map(|looks| {
             scope.spawn(|| {
-                let mut looks = 0_u64;
-                while Instant::now() < end {
-                    for _ in 0..1_000 {
-                        let guard = pin();
-                        let mut value = chain.root.load(&guard).unwrap();
-                        // Follows the chain a few values, as far as the age allows.
-                        for _ in 0..3 {
-                            assert_eq!(value.canary.load(SeqCst), 7);
-                            let Ok(Some(next)) = value.next.follow(&guard) else { break };
-                            value = next;
-                        }
-                        looks += 1;
+                while !done.load(SeqCst) {
+                    let guard = pin();
+                    let mut value = chain.root.load(&guard).unwrap();
+                    if looks.load(SeqCst) % 16 == 0 {
+                        // Long enough for a collection.
+                        thread::yield_now();
                     }
+                    // Follows the chain a few values, as far as the age allows.
+                    for _ in 0..3 {
+                        assert_eq!(value.canary.load(SeqCst), 7);
+                        let Ok(Some(next)) = value.next.follow(&guard) else { break };
+                        value = next;
+                    }
+                    looks.fetch_add(1, SeqCst);
                 }
-                looks
             })
         });
         let mut replaced = 0;
-        while Instant::now() < end {
+        // A reader that has found a fault has ended.
+        while !readers.iter().any(ScopedJoinHandle::is_finished)
+            && (replaced < LOOKS || looks.iter().any(|looks| looks.load(SeqCst) < LOOKS))
+        {
             chain.replace();
             replaced += 1;
             chain.bag.tidy();
         }
-        (replaced, looks.map(|looks| looks.join().unwrap()))
+        done.store(true, SeqCst);
+        replaced
     });
     chain.collect_until(replaced);
-    assert!(looks.iter().all(|&looks| looks > 1_000) && replaced > 100, "{looks:?}, {replaced}");
 }
 
 /// Without a heavy half checks would be slower, and no other test would show it.
@@ -288,7 +292,7 @@ fn readers_never_see_what_was_freed() {
 fn a_thread_makes_guards_at_once_where_there_is_a_heavy_half() {
     drop(pin());
     assert_eq!(pin_in(0).is_some(), barrier::is_there());
-    assert_eq!(barrier::is_there(), cfg!(target_os = "linux"), "refused by a sandbox?");
+    assert_eq!(barrier::is_there(), cfg!(all(target_os = "linux", not(miri))), "refused by a sandbox?");
 }
 
 thread_local! {
@@ -326,11 +330,11 @@ fn a_thread_that_ends_can_still_read() {
 #[test]
 fn participants_are_handed_on_and_not_made_anew() {
     let before = REGISTRY.participants();
-    for _ in 0..1_000 {
+    for _ in 0..if cfg!(miri) { 100 } else { 1_000 } {
         thread::spawn(|| drop(pin())).join().unwrap();
     }
     // Other tests have threads, too.
-    assert!(REGISTRY.participants() < before + 300);
+    assert!(REGISTRY.participants() < before + if cfg!(miri) { 30 } else { 300 });
 }
 
 #[test]
