@@ -16,11 +16,12 @@
 //! `eviction_races_charge_and_loses_none` and `eviction_races_insert_and_one_cell_lives`.
 
 use super::entry::{Asked, Entry};
+use super::kept::Kept;
 use super::places::Places;
 use super::quotas::Quotas;
 use super::rounds::{self, Rounds};
 use super::shared_rule::{ExactRule, Wanted};
-use super::stage::{Kept, Staged};
+use super::stage::Staged;
 use super::undo::Undo;
 use crate::decision::Decision;
 use crate::error::ConfigError;
