@@ -233,13 +233,13 @@ pub enum BuildError {
         /// The name of the limit.
         limit: String,
     },
-    /// A limit whose counts are on another machine cannot be settled.
+    /// A limit on what is in flight on several machines has a cost.
     #[error(
-        "limit {limit:?} is shared and has `.settle(...)`, but what another machine has charged can't be settled \
-         by a response: expected a limit of this process; use `Limit::new` or `Limit::global`, or charge a \
-         fixed cost and give it back with `.charge_if(...)`"
+        "limit {limit:?} is on requests in flight that machines share, and has `.cost(...)`: expected one place \
+         for each request; leave `.cost(...)` out, or count the requests of this process with \
+         `Limit::in_flight`"
     )]
-    SettlesShared {
+    SharedPlaces {
         /// The name of the limit.
         limit: String,
     },

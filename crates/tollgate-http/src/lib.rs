@@ -48,7 +48,7 @@
 //! - [`Settle`]: costs that the response tells, and streams that are cut off when their budget is
 //!   spent; [`Estimator`] for what to reserve.
 //! - [`AsyncLimiter`]: a limiter whose counts are shared with other machines; the layer waits for
-//!   its decisions.
+//!   its decisions. [`AsyncInFlight`] for what is in flight on all of them.
 //! - [`KeyBy`]: how a client is identified; [`TrustedProxies`] for services behind proxies;
 //!   [`WhenNoKey`] for requests that cannot be attributed to a client.
 //! - [`Key`]: to check or change a limiter beside the layer.
@@ -191,6 +191,10 @@
 //! - [`Settle::cut_off`] ends a response within one frame of its budget, whichever of several
 //!   limits has too little. The others are not charged for the frame that is not sent.
 //! - A request that fails gives its estimate back by [`Limit::charge_if`].
+//! - A limit that other machines share is settled, too, without waiting for its store: see
+//!   [`Settle`](Settle#limits-that-other-machines-share).
+//! - [`RateLimitBuilder::on_settled`] tells what each response has cost, whether it was cut off,
+//!   and what could not be charged.
 //! - The headers of a response show the decision on the estimate.
 //!
 //! # Limits before and after authentication
@@ -318,15 +322,19 @@
 //! #     ) -> Pin<Box<dyn Future<Output = Decision> + Send + 'a>> {
 //! #         Box::pin(async move { self.0.check_n(key, cost) })
 //! #     }
-//! #     fn refund<'a>(
+//! #     fn refund_n<'a>(
 //! #         &'a self,
 //! #         key: &'a Key,
 //! #         charge: &'a Decision,
+//! #         tokens: u64,
 //! #     ) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
-//! #         Box::pin(async move { self.0.refund(key, charge) })
+//! #         Box::pin(async move { self.0.refund_n(key, charge, tokens) })
 //! #     }
 //! #     fn quota(&self) -> Quota {
 //! #         self.0.quota()
+//! #     }
+//! #     fn spawn(&self, task: Pin<Box<dyn Future<Output = ()> + Send>>) {
+//! #         std::thread::spawn(|| pollster::block_on(task));
 //! #     }
 //! # }
 //! # let elsewhere = Elsewhere(Limiter::builder(Quota::per_hour(2)).build()?);
@@ -360,9 +368,13 @@
 //!   headers show no state for a limit that was not asked; for a shared limit whose charge is
 //!   refunded, they show the state with the charge.
 //! - A charge that the response does not keep ([`Limit::charge_if`]) is refunded before the
-//!   response is passed on, which takes one more round trip. The layer has no runtime to leave the
-//!   refund to, and a client that has its response can rely on the refund for its next request. A
-//!   limiter whose refunds should delay no response hands them to a task of its own.
+//!   response is passed on, which takes one more round trip: a client that has its response can
+//!   rely on the refund for its next request. A limiter whose refunds should delay no response
+//!   hands them to a task of its own.
+//! - A cost that the response tells ([`Limit::settle`]) delays nothing. A task of the limiter
+//!   ([`AsyncLimiter::spawn`]) owns the charges and settles them.
+//! - Places in flight are shared by [`Limit::shared_in_flight`], over any [`AsyncInFlight`]. The
+//!   body of the response owns the permit.
 //! - A client that hangs up while its request waits has paid what it was charged by then: hanging
 //!   up must not make attempts free.
 //! - A request that has waited continues with the inner service that was ready for it, which the
@@ -375,7 +387,8 @@
 //! None is on by default.
 //!
 //! - `serde`: [`settings`] and [texts](crate::text) of limits are read and written.
-//! - `tracing`: the layer emits an event for each refusal and each request without a key.
+//! - `tracing`: the layer emits an event for each refusal, each request without a key, and each
+//!   response that is cut off or could not be charged in full.
 
 mod check;
 mod class;
@@ -392,7 +405,7 @@ mod settle;
 pub mod text;
 mod warning;
 
-pub use check::event::Event;
+pub use check::event::{Event, SettleEvent};
 pub use class::by::ClassBy;
 pub use class::lookup::ClassLookup;
 pub use client::forwarded::{ForwardedField, TrustedProxies};
@@ -404,6 +417,7 @@ pub use key::parts::{Key, KeyPart, KeyRef};
 pub use layer::builder::RateLimitBuilder;
 pub use layer::future::ResponseFuture;
 pub use layer::service::{RateLimit, RateLimitLayer};
+pub use limit::async_in_flight::{AsyncInFlight, AsyncPermit};
 pub use limit::async_limiter::AsyncLimiter;
 pub use limit::cost::Cost;
 pub use limit::keyed::KeyedLimiter;

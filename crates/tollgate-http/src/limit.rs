@@ -1,6 +1,7 @@
 //! A named limit: what it counts, what a request costs, and the limiter that enforces it.
 
 pub(crate) mod applicable;
+pub(crate) mod async_in_flight;
 pub(crate) mod async_limiter;
 pub(crate) mod backend;
 pub(crate) mod compiled;

@@ -30,13 +30,13 @@ use crate::name::{Name, Naming, StoreKey};
 use crate::scripts::script::Script;
 use crate::stats::{Counters, Event, SharedStats};
 pub use permit::SharedPermit;
-use permit::{LocalPermit, Places};
+use permit::{LocalPermit, PlaceReply, Places, decision};
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
-use tollgate::{Decision, DecisionParts, Denied, InFlight, Outcome, Source, Tick};
+use tollgate::{Chargeable, Denied, InFlight, Source};
 
 /// The kind of state in the names of keys.
 const LETTER: char = 'p';
@@ -156,11 +156,10 @@ impl<K: StoreKey + ?Sized> SharedInFlight<K> {
     pub async fn acquire(&self, key: &K) -> Result<SharedPermit, Denied> {
         let (name, text) = self.naming.name(key);
         match self.places.hold(text).await {
-            Ok((_, Some(permit))) => Ok(permit.with(self.fallback.keep_warm(name))),
-            Ok((reply, None)) => Err(refusal(self.places.limit, reply.out, Source::Remote)),
+            Ok(answer) => Ok(answer?.with(self.fallback.keep_warm(name))),
             Err(_) => {
                 self.places.counters.count(Event::ByFallback);
-                Ok(SharedPermit::of_fallback(self.fallback.acquire(name, self.places.limit)?))
+                self.fallback.acquire(name, self.places.limit)
             }
         }
     }
@@ -306,29 +305,20 @@ impl LocalLimit {
     }
 
     /// Decides in place of the store.
-    fn acquire(&self, name: Name, limit: u64) -> Result<Option<LocalPermit>, Denied> {
-        match self {
-            Self::Share(local) => local.acquire_owned(name).map(Some),
-            Self::Allow => Ok(None),
-            Self::Deny => Err(refusal(limit, limit, Source::Policy)),
-        }
+    fn acquire(&self, name: Name, limit: u64) -> Result<SharedPermit, Denied> {
+        let (decision, local) = match self {
+            Self::Share(local) => {
+                let permit = local.for_owned_key(name);
+                (permit.check_n(1), Some(permit))
+            }
+            policy => {
+                let is_granted = matches!(policy, Self::Allow);
+                // What is out is not known.
+                (decision(limit, PlaceReply { is_granted, out: limit }, Source::Policy), None)
+            }
+        };
+        Ok(SharedPermit::of_fallback(decision.into_result()?, local))
     }
-}
-
-/// The refusal of one permit while `out` are out.
-fn refusal(limit: u64, out: u64, source: Source) -> Denied {
-    let decision = Decision::from(DecisionParts {
-        outcome: Outcome::Denied,
-        cost: 1,
-        capacity: limit,
-        remaining: limit.saturating_sub(out),
-        wait: None,
-        reset_after: Duration::MAX,
-        refill_after: Duration::MAX,
-        at: Tick::ZERO,
-        source,
-    });
-    decision.into_result().expect_err("it was denied")
 }
 
 impl<K: ?Sized> fmt::Debug for SharedInFlight<K> {

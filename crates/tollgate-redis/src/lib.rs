@@ -113,9 +113,10 @@
 //! None is on by default.
 //!
 //! - `http`: implements the traits of `tollgate_http` so that `tollgate_http::Limit::shared` takes
-//!   a `SharedLimiter<tollgate_http::Key>`, with its classes of callers. The implementations are
-//!   here and not in `tollgate-http`, so that a service with local limits never compiles a Redis
-//!   client. They must be in one of the two crates, because of the orphan rule.
+//!   a `SharedLimiter<tollgate_http::Key>`, with its classes of callers, also where the response
+//!   settles the cost, and `Limit::shared_in_flight` takes a `SharedInFlight`. The implementations
+//!   are here and not in `tollgate-http`, so that a service with local limits never compiles a
+//!   Redis client. They must be in one of the two crates, because of the orphan rule.
 //! - `wait`: callers can wait for a shared limit, by `tollgate_wait::WaitQueues`.
 //! - `tls`: addresses with `rediss://`, by rustls. Without it no TLS is compiled, and such an
 //!   address is refused.

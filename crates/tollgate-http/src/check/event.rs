@@ -1,8 +1,8 @@
-//! The event that listeners get.
+//! The events that listeners get.
 
 use crate::head::RequestHead;
-use crate::response::denial::Reason;
-use tollgate::Decision;
+use crate::response::denial::{LimitKind, Reason};
+use tollgate::{Decision, Settlement};
 
 /// The decision of one limit on one request; see
 /// [`on_decision`](crate::RateLimitBuilder::on_decision).
@@ -32,7 +32,7 @@ pub struct Event<'a> {
     /// Whether the limit denies this request, or would if it were not in shadow mode.
     pub(crate) denies: bool,
     pub(crate) shadow: bool,
-    pub(crate) is_shared: bool,
+    pub(crate) kind: LimitKind,
     pub(crate) binding: bool,
     pub(crate) refused: bool,
 }
@@ -83,7 +83,7 @@ impl<'a> Event<'a> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn reason(&self) -> Option<Reason> {
-        self.denies.then(|| Reason::of(self.decision, self.is_shared))
+        self.denies.then(|| Reason::of(self.decision, self.kind))
     }
 
     /// Returns whether the limit is in shadow mode.
@@ -105,5 +105,70 @@ impl<'a> Event<'a> {
     /// a missing key.
     pub fn would_refuse(&self) -> bool {
         self.shadow && self.denies
+    }
+}
+
+/// How a limit has settled the cost of one request; see
+/// [`on_settled`](crate::RateLimitBuilder::on_settled).
+///
+/// Each limit with [`settle`](crate::Limit::settle) causes one when the response has ended, was cut
+/// off or dropped. A [shared](crate::Limit::shared) limit does so when its store has answered.
+///
+/// ```
+/// use std::sync::atomic::{AtomicU64, Ordering};
+/// use tollgate::{Quota, SingleLimiter};
+/// use tollgate_http::{Limit, RateLimitLayer, Settle};
+///
+/// static UNPAID: AtomicU64 = AtomicU64::new(0);
+///
+/// let limiter = SingleLimiter::builder(Quota::per_second(1024)).max_debt(1024).build()?;
+/// let layer = RateLimitLayer::builder()
+///     .limit(Limit::global("kibibytes", limiter).settle(Settle::bytes(1024)))
+///     .on_settled(|event| {
+///         UNPAID.fetch_add(event.settlement().unpaid, Ordering::Relaxed);
+///     })
+///     .build()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct SettleEvent<'a> {
+    pub(crate) limit: &'a str,
+    pub(crate) class: Option<&'a str>,
+    pub(crate) shadow: bool,
+    pub(crate) cost: u64,
+    pub(crate) settlement: Settlement,
+    pub(crate) is_cut: bool,
+}
+
+impl<'a> SettleEvent<'a> {
+    /// Returns the name of the limit.
+    pub fn limit_name(&self) -> &'a str {
+        self.limit
+    }
+
+    /// Returns the name of the caller's class in this limit; `None` for the default class.
+    pub fn class(&self) -> Option<&'a str> {
+        self.class
+    }
+
+    /// Returns whether the limit is in shadow mode.
+    pub fn is_shadow(&self) -> bool {
+        self.shadow
+    }
+
+    /// Returns what the request has cost, in tokens, as far as the response has told it.
+    pub fn cost(&self) -> u64 {
+        self.cost
+    }
+
+    /// Returns what the limit has charged for it in all, and what it could not charge, because that
+    /// was beyond the room and the debt.
+    pub fn settlement(&self) -> Settlement {
+        self.settlement
+    }
+
+    /// Returns whether this limit has [cut the response off](crate::Settle::cut_off).
+    pub fn is_cut(&self) -> bool {
+        self.is_cut
     }
 }

@@ -9,12 +9,13 @@ use crate::limit::applicable::{ApplicableLimits, INLINE};
 use crate::limit::backend::Bound;
 use crate::limit::compiled::CompiledLimit;
 use crate::limit::named::{Skips, WhenNoKey};
-use crate::limit::permits::Permits;
+use crate::limit::permits::{HeldPermit, Permits};
 use crate::response::answer::Answer;
 use crate::response::denial::{Denial, Reason};
 use crate::response::fields::{self, Fields, LimitDecision};
 use crate::response::policy::Policy;
 use crate::response::seconds;
+use crate::settle::running::LimitsAndListeners;
 use bytes::Bytes;
 use http::{Response, StatusCode};
 use smallvec::SmallVec;
@@ -35,7 +36,7 @@ pub(crate) struct LimitSet {
     pub(crate) shows_fields: bool,
     pub(crate) shows_legacy: bool,
     pub(crate) policy: Policy,
-    pub(crate) listeners: Listeners,
+    pub(crate) listeners: Arc<Listeners>,
 }
 
 /// The result of checking a request.
@@ -48,15 +49,17 @@ pub(crate) enum Verdict {
 }
 
 impl Verdict {
-    /// Takes the permits of a request that has passed.
-    pub(crate) fn holding(self, local: &mut [Bound<'_>]) -> Self {
-        match self {
-            Self::Passed(fields, pending, _) => {
-                let held = local.iter_mut().filter_map(|bound| bound.permit.take());
-                Self::Passed(fields, pending, held.collect())
-            }
-            refused @ Self::Refused(_) => refused,
+    /// Adds permits of shared limits, if the request has passed.
+    pub(crate) fn holding_shared(mut self, held: impl Iterator<Item = HeldPermit>) -> Self {
+        if let Self::Passed(_, _, permits) = &mut self {
+            permits.extend(held);
         }
+        self
+    }
+
+    /// Adds the permits of limits of this process, if the request has passed.
+    pub(crate) fn holding(self, local: &mut [Bound<'_>]) -> Self {
+        self.holding_shared(local.iter_mut().filter_map(|bound| Some(bound.permit.take()? as HeldPermit)))
     }
 }
 
@@ -176,8 +179,11 @@ impl LimitSet {
         // The other limits are asked for their wait when their charges are settled.
         let settled = decisions.filter(|it| !it.limit.awaits_response());
         fields.wait = settled.map(|it| fields::wait_for_more(it.limit, it.decision)).max().unwrap_or(0);
-        let pending =
-            (!pending.is_empty()).then(|| Box::new(PendingRefunds::new(Arc::clone(&self.limits), pending)));
+        let layer = || LimitsAndListeners {
+            limits: Arc::clone(&self.limits),
+            listeners: Arc::clone(&self.listeners),
+        };
+        let pending = (!pending.is_empty()).then(|| Box::new(PendingRefunds::new(layer(), pending)));
         Verdict::Passed(fields, pending, Permits::default())
     }
 
@@ -196,8 +202,7 @@ impl LimitSet {
         let mut violated: SmallVec<[&str; INLINE]> = SmallVec::new();
         violated.push(limit);
         violated.extend(others.map(|it| &*it.limit.name));
-        let is_shared = binding.limit.is_shared();
-        let is_full = Reason::of(Some(decision), is_shared) == Reason::Full;
+        let is_full = Reason::of(Some(decision), binding.limit.kind()) == Reason::Full;
         let denial = Denial {
             limit,
             class: binding.class.name.as_deref(),
@@ -206,7 +211,7 @@ impl LimitSet {
             request: head,
             status: self.status,
             wait,
-            is_shared,
+            kind: binding.limit.kind(),
             max_keys: binding.class.max_keys.filter(|_| is_full),
         };
         self.answer.response(&denial, fields)
@@ -247,7 +252,7 @@ impl LimitSet {
                 decision: Some(decision),
                 denies: !decision.is_allowed(),
                 shadow: limit.shadow,
-                is_shared: limit.is_shared(),
+                kind: limit.kind(),
                 binding: binding.is_some_and(|binding| std::ptr::eq(binding.limit, limit)),
                 refused: binding.is_some(),
             });
@@ -263,7 +268,7 @@ impl LimitSet {
                 decision: None,
                 denies: limit.no_key == Some(WhenNoKey::Deny),
                 shadow: limit.shadow,
-                is_shared: limit.is_shared(),
+                kind: limit.kind(),
                 binding: refused,
                 refused,
             });
@@ -279,7 +284,7 @@ impl LimitSet {
             request: head,
             status: self.no_key_status,
             wait: None,
-            is_shared: limit.is_shared(),
+            kind: limit.kind(),
             max_keys: None,
         };
         self.answer.response(&denial, Fields::default())

@@ -1,23 +1,30 @@
 //! The listeners: the user's closures, and `tracing` if that feature is enabled.
 
-use super::event::Event;
+use super::event::{Event, SettleEvent};
 use crate::warning::Warning;
 
 pub(crate) type Hook = dyn Fn(&Event<'_>) + Send + Sync;
+pub(crate) type SettleHook = dyn Fn(&SettleEvent<'_>) + Send + Sync;
 pub(crate) type UnknownClass = dyn Fn(&str, &str) + Send + Sync;
 
 /// The listeners of a layer.
 pub(crate) struct Listeners {
     hook: Option<Box<Hook>>,
+    settle_hook: Option<Box<SettleHook>>,
     unknown_class: Option<Box<UnknownClass>>,
     #[cfg(feature = "tracing")]
     trace: super::trace::Trace,
 }
 
 impl Listeners {
-    pub(crate) fn new(hook: Option<Box<Hook>>, unknown_class: Option<Box<UnknownClass>>) -> Self {
+    pub(crate) fn new(
+        hook: Option<Box<Hook>>,
+        settle_hook: Option<Box<SettleHook>>,
+        unknown_class: Option<Box<UnknownClass>>,
+    ) -> Self {
         Self {
             hook,
+            settle_hook,
             unknown_class,
             #[cfg(feature = "tracing")]
             trace: super::trace::Trace::default(),
@@ -28,6 +35,11 @@ impl Listeners {
     #[inline]
     pub(crate) fn listen(&self) -> bool {
         self.hook.is_some() || cfg!(feature = "tracing")
+    }
+
+    /// Returns whether there is a listener to settlements.
+    pub(crate) fn listen_to_settlements(&self) -> bool {
+        self.settle_hook.is_some() || cfg!(feature = "tracing")
     }
 
     /// Reports what a layer was built with and may not be meant.
@@ -51,6 +63,14 @@ impl Listeners {
         #[cfg(feature = "tracing")]
         self.trace.notify(event);
         if let Some(hook) = &self.hook {
+            hook(event);
+        }
+    }
+
+    pub(crate) fn notify_settled(&self, event: &SettleEvent<'_>) {
+        #[cfg(feature = "tracing")]
+        super::trace::settled(event);
+        if let Some(hook) = &self.settle_hook {
             hook(event);
         }
     }

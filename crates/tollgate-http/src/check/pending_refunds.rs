@@ -2,16 +2,17 @@
 
 use crate::head::ResponseHead;
 use crate::key::parts::Key;
-use crate::limit::backend::{Backend, Local, OwnedBound};
-use crate::limit::compiled::CompiledLimit;
+use crate::limit::async_limiter::AsyncLimiter;
+use crate::limit::backend::{Backend, Local, Owned, OwnedBound, OwnedShared};
 use crate::response::fields;
-use crate::settle::running::{Reserved, Running};
+use crate::settle::charges::Charges;
+use crate::settle::running::{LimitsAndListeners, Reserved, Running};
 use futures_util::future::join_all;
 use smallvec::SmallVec;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use tollgate::{Decision, Reservation};
+use tollgate::Decision;
 
 /// A charge, with its limit, class and key.
 pub(crate) struct PendingRefund {
@@ -44,13 +45,13 @@ pub(crate) struct Settled {
 /// The charges of one request that may be refunded or settled. If they are dropped before, they
 /// stay.
 pub(crate) struct PendingRefunds {
-    limits: Arc<[CompiledLimit]>,
+    layer: LimitsAndListeners,
     pending: SmallVec<[PendingRefund; 1]>,
 }
 
 impl PendingRefunds {
-    pub(crate) fn new(limits: Arc<[CompiledLimit]>, pending: SmallVec<[PendingRefund; 1]>) -> Self {
-        Self { limits, pending }
+    pub(crate) fn new(layer: LimitsAndListeners, pending: SmallVec<[PendingRefund; 1]>) -> Self {
+        Self { layer, pending }
     }
 
     /// Refunds the charges that this response does not keep; without a response, those that a
@@ -60,11 +61,11 @@ impl PendingRefunds {
     /// Of the charges that are kept, those that the response tells the cost of are settled, now or
     /// by its body.
     pub(crate) fn settle(self, response: Option<ResponseHead<'_>>) -> Settled {
-        let mut owed = Vec::new();
+        let mut owed: Vec<(Arc<dyn AsyncLimiter>, Key, Decision)> = Vec::new();
         let mut reserved = Vec::new();
         let mut wait = 0;
         for PendingRefund { limit: number, class, key, charge, cost, input, estimated_as } in self.pending {
-            let limit = &self.limits[number];
+            let limit = &self.layer.limits[number];
             let keeps = match (response, &limit.charges) {
                 (Some(response), Some(charges)) => charges(response),
                 (None, Some(_)) => limit.keeps_on_error,
@@ -73,24 +74,29 @@ impl PendingRefunds {
             if keeps {
                 wait = wait.max(fields::wait_for_more(limit, &charge));
             }
-            match &limit.class(class).backend {
-                Backend::Local(limiter) if !keeps => limiter.refund_n(&key.borrowed(), &charge, u64::MAX),
-                Backend::Local(limiter) => {
-                    let limiter = OwnedBound { limiter: Local::clone(limiter), key };
-                    if let Ok(held) = Reservation::from_charge(limiter, cost, charge) {
-                        reserved.push(Reserved { limit: number, held, input, estimated_as });
-                    }
+            let limiter = match &limit.class(class).backend {
+                Backend::Local(limiter) if !keeps => {
+                    limiter.refund_n(&key.borrowed(), &charge, u64::MAX);
+                    continue;
                 }
-                Backend::Shared(limiter) if !keeps => owed.push((Arc::clone(limiter), key, charge)),
-                Backend::Shared(_) => {}
-            }
+                Backend::Shared(limiter) if !keeps => {
+                    owed.push((Arc::clone(limiter), key, charge));
+                    continue;
+                }
+                Backend::Local(limiter) => Owned::Here(OwnedBound { limiter: Local::clone(limiter), key }),
+                Backend::Shared(limiter) => Owned::Shared(OwnedShared { limiter: Arc::clone(limiter), key }),
+                // No response changes what it holds.
+                Backend::SharedInFlight(_) => continue,
+            };
+            let charges = Charges::of(cost, charge);
+            reserved.push(Reserved { limit: number, class, limiter, charges, input, estimated_as });
         }
-        let running = response.and_then(|response| Running::begin(&self.limits, reserved, response));
+        let running = response.and_then(|response| Running::begin(self.layer, reserved, response));
         if owed.is_empty() {
             return Settled { refunds: None, wait, running };
         }
         let refunds: Refunds = Box::pin(async move {
-            join_all(owed.iter().map(|(limiter, key, charge)| limiter.refund(key, charge))).await;
+            join_all(owed.iter().map(|(limiter, key, charge)| limiter.refund_n(key, charge, u64::MAX))).await;
         });
         Settled { refunds: Some(refunds), wait, running }
     }

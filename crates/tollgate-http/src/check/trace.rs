@@ -1,10 +1,11 @@
 //! Events for the `tracing` crate, with the target `tollgate_http`.
 //!
-//! A refusal has level DEBUG, because a flood causes many. What a limit in shadow mode would have
-//! refused has level INFO. A request without a key, and one of a class that the limit does not
-//! have, have level WARN at most once an hour each, and DEBUG otherwise.
+//! A refusal has level DEBUG, because a flood causes many. So have a response that is cut off, and
+//! tokens that could not be charged. What a limit in shadow mode would have refused has level INFO.
+//! A request without a key, and one of a class that the limit does not have, have level WARN at
+//! most once an hour each, and DEBUG otherwise.
 
-use super::event::Event;
+use super::event::{Event, SettleEvent};
 use crate::warning::Warning;
 use tollgate::{Quota, SingleLimiter};
 use tracing::{debug, info};
@@ -14,6 +15,17 @@ const TARGET: &str = "tollgate_http";
 /// Emits what a layer was built with and may not be meant.
 pub(super) fn warn(warning: &Warning) {
     tracing::warn!(target: TARGET, "{warning}");
+}
+
+/// Emits what is worth a look of a settlement.
+pub(super) fn settled(event: &SettleEvent<'_>) {
+    let (limit, class, shadow) = (event.limit_name(), event.class(), event.is_shadow());
+    let (cost, charged, unpaid) = (event.cost(), event.settlement().charged, event.settlement().unpaid);
+    if event.is_cut() {
+        debug!(target: TARGET, limit, class, cost, charged, unpaid, "a response was cut off");
+    } else if unpaid > 0 {
+        debug!(target: TARGET, limit, class, shadow, cost, charged, unpaid, "tokens could not be charged");
+    }
 }
 
 /// One an hour.

@@ -20,12 +20,13 @@
 //! # Cancellation
 //!
 //! While the future waits, only shared limits may have been charged. If it is dropped, their
-//! charges stay, because hanging up must not make attempts free. There is nothing else to undo.
+//! charges stay, because hanging up must not make attempts free. Places in flight come back: their
+//! permits are dropped with it. There is nothing else to undo.
 
 use super::limit_set::{LimitSet, Verdict};
 use crate::head::RequestHead;
 use crate::limit::applicable::ApplicableLimits;
-use crate::limit::backend::{Bound, SharedBound};
+use crate::limit::backend::{Bound, SharedAnswer, SharedBound};
 use crate::limit::compiled::CompiledLimit;
 use crate::response::fields::LimitDecision;
 use futures_util::future::join_all;
@@ -69,10 +70,10 @@ async fn decide(set: &LimitSet, head: RequestHead<'_>, applicable: &mut Applicab
     }
     let verdict = verdict(set, head, applicable, &local_answers, &shared_answers);
     if matches!(verdict, Verdict::Refused(_)) {
-        let charged = shared.iter().zip(&shared_answers).filter(|(_, charge)| charge.charged() > 0);
-        join_all(charged.map(|(bound, charge)| bound.limiter.refund(&bound.key, charge))).await;
+        join_all(shared.iter().zip(shared_answers).map(|(bound, answer)| bound.refund(answer))).await;
+        return verdict;
     }
-    verdict
+    verdict.holding_shared(shared_answers.into_iter().filter_map(|answer| answer.permit))
 }
 
 /// Returns the verdict that follows from what the limits have answered.
@@ -81,7 +82,7 @@ fn verdict(
     head: RequestHead<'_>,
     applicable: &ApplicableLimits<'_>,
     local_answers: &[Decision],
-    shared_answers: &[Decision],
+    shared_answers: &[SharedAnswer],
 ) -> Verdict {
     let ApplicableLimits { local, shared, .. } = applicable;
     let decisions = decisions(set, applicable, local_answers, shared_answers);
@@ -94,8 +95,9 @@ fn verdict(
     let local_charges = local.iter().zip(local_answers).filter_map(|(bound, charge)| {
         set.pending(head, (bound.limit, bound.class), bound.cost, charge, || bound.key.to_key())
     });
-    let shared_charges = shared.iter().zip(shared_answers).filter_map(|(bound, charge)| {
-        set.pending(head, (bound.limit, bound.class), bound.cost, charge, || bound.key.clone())
+    let shared_charges = shared.iter().zip(shared_answers).filter_map(|(bound, answer)| {
+        let key = || bound.key.clone();
+        set.pending(head, (bound.limit, bound.class), bound.cost, &answer.decision, key)
     });
     set.pass(applicable, decisions, local_charges.chain(shared_charges).collect())
 }
@@ -104,8 +106,8 @@ fn peek(local: &[Bound<'_>]) -> Vec<Decision> {
     local.iter().map(|bound| bound.peek_n(bound.cost)).collect()
 }
 
-async fn charge_shared(shared: &[SharedBound<'_>]) -> Vec<Decision> {
-    join_all(shared.iter().map(|bound| bound.limiter.check_n(&bound.key, bound.cost))).await
+async fn charge_shared(shared: &[SharedBound<'_>]) -> Vec<SharedAnswer> {
+    join_all(shared.iter().map(SharedBound::charge)).await
 }
 
 /// Charges all of the limits or none, and returns their decisions.
@@ -121,10 +123,11 @@ fn decisions<'r>(
     set: &'r LimitSet,
     applicable: &ApplicableLimits<'_>,
     local_answers: &'r [Decision],
-    shared_answers: &'r [Decision],
+    shared_answers: &'r [SharedAnswer],
 ) -> Vec<LimitDecision<'r>> {
     let local = applicable.local.iter().map(|bound| (bound.limit, bound.class)).zip(local_answers);
-    let shared = applicable.shared.iter().map(|bound| (bound.limit, bound.class)).zip(shared_answers);
+    let shared = applicable.shared.iter().map(|bound| (bound.limit, bound.class));
+    let shared = shared.zip(shared_answers.iter().map(|answer| &answer.decision));
     let mut answers: Vec<((usize, usize), &Decision)> = local.chain(shared).collect();
     answers.sort_unstable_by_key(|&((limit, _), _)| limit);
     let decision = |((limit, class), decision)| {

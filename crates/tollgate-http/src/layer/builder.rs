@@ -1,8 +1,8 @@
 //! The builder of a layer. It checks the configuration when the layer is built.
 
-use crate::check::event::Event;
+use crate::check::event::{Event, SettleEvent};
 use crate::check::limit_set::LimitSet;
-use crate::check::listeners::{Hook, Listeners, UnknownClass};
+use crate::check::listeners::{Hook, Listeners, SettleHook, UnknownClass};
 use crate::error::BuildError;
 use crate::head::{Peers, RequestHead};
 use crate::limit::compiled::CompiledLimit;
@@ -52,6 +52,7 @@ pub struct RateLimitBuilder {
     shows_fields: bool,
     shows_legacy: bool,
     hook: Option<Box<Hook>>,
+    settle_hook: Option<Box<SettleHook>>,
     unknown_class: Option<Box<UnknownClass>>,
 }
 
@@ -67,6 +68,7 @@ impl RateLimitBuilder {
             shows_fields: true,
             shows_legacy: false,
             hook: None,
+            settle_hook: None,
             unknown_class: None,
         }
     }
@@ -255,6 +257,31 @@ impl RateLimitBuilder {
         Self { hook: Some(hook), ..self }
     }
 
+    /// Calls a closure when a limit has [settled](crate::Limit::settle) the cost of a request: for
+    /// metrics of what responses cost, of those that are cut off, and of tokens that could not be
+    /// charged. The server waits for the closure, so it should be quick. If this is called twice,
+    /// both closures are called.
+    ///
+    /// ```
+    /// # use tollgate_http::RateLimitLayer;
+    /// let builder = RateLimitLayer::builder().on_settled(|event| {
+    ///     let unpaid = event.settlement().unpaid;
+    ///     if event.is_cut() || unpaid > 0 {
+    ///         println!("{}: {} tokens, {unpaid} unpaid", event.limit_name(), event.cost());
+    ///     }
+    /// });
+    /// ```
+    pub fn on_settled(self, hook: impl Fn(&SettleEvent<'_>) + Send + Sync + 'static) -> Self {
+        let hook: Box<SettleHook> = match self.settle_hook {
+            Some(before) => Box::new(move |event| {
+                before(event);
+                hook(event);
+            }),
+            None => Box::new(hook),
+        };
+        Self { settle_hook: Some(hook), ..self }
+    }
+
     /// Calls a closure with the name of a limit and that of a class which its limiter does not
     /// have, for each request of such a class. The request is of the default class.
     ///
@@ -318,7 +345,7 @@ impl RateLimitBuilder {
             }
             limits.push(limit);
         }
-        let listeners = Listeners::new(self.hook, self.unknown_class);
+        let listeners = Arc::new(Listeners::new(self.hook, self.settle_hook, self.unknown_class));
         if !listeners.listen() && limits.iter().all(|limit| limit.shadow) {
             return Err(BuildError::OnlyShadows);
         }

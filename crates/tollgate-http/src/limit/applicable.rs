@@ -1,6 +1,6 @@
 //! The limits that apply to one request.
 
-use super::backend::{Backend, Bound, SharedBound};
+use super::backend::{Backend, Bound, Shared, SharedBound};
 use super::compiled::CompiledLimit;
 use crate::class::lookup::Question;
 use crate::head::RequestHead;
@@ -49,16 +49,16 @@ impl<'r> ApplicableLimits<'r> {
         };
         let backend = &limit.class(class).backend;
         let cost = limit.cost.of(head, || backend.capacity(&key));
-        match backend {
+        let limiter = match backend {
             Backend::Local(limiter) => {
                 let permit = limiter.permit(&key);
                 self.local.push(Bound { limit: number, class, limiter, permit, key, cost });
+                return;
             }
-            Backend::Shared(limiter) => {
-                let key = key.to_key();
-                self.shared.push(SharedBound { limit: number, class, limiter: &**limiter, key, cost });
-            }
-        }
+            Backend::Shared(limiter) => Shared::Rate(&**limiter),
+            Backend::SharedInFlight(limit) => Shared::InFlight(&**limit),
+        };
+        self.shared.push(SharedBound { limit: number, class, limiter, key: key.to_key(), cost });
     }
 
     /// Waits for all classes that are not known, at the same time, and adds their limits. `unknown`

@@ -10,7 +10,8 @@ use tollgate::{Decision, Quota};
 /// [`Limit::shared`](crate::Limit::shared) makes a limit of it.
 ///
 /// The promises of a layer follow from those of the limiter: [`check_n`](Self::check_n) charges all
-/// of the cost or nothing, and [`refund`](Self::refund) gives back a charge that `check_n` made.
+/// of the cost or nothing, [`refund_n`](Self::refund_n) gives back a charge that `check_n` made,
+/// and [`force_n`](Self::force_n) charges what is spent already.
 ///
 /// There are no errors: the limiter itself decides what to answer while the counts cannot be
 /// reached, and how long to wait for them. The layer has no timer, so a future that is never ready
@@ -37,16 +38,22 @@ use tollgate::{Decision, Quota};
 ///         Box::pin(async move { self.0.check_n(key, cost) })
 ///     }
 ///
-///     fn refund<'a>(
+///     fn refund_n<'a>(
 ///         &'a self,
 ///         key: &'a Key,
 ///         charge: &'a Decision,
+///         tokens: u64,
 ///     ) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
-///         Box::pin(async move { self.0.refund(key, charge) })
+///         Box::pin(async move { self.0.refund_n(key, charge, tokens) })
 ///     }
 ///
 ///     fn quota(&self) -> Quota {
 ///         self.0.quota()
+///     }
+///
+///     fn spawn(&self, task: Pin<Box<dyn Future<Output = ()> + Send>>) {
+///         // With a runtime: `tokio::spawn(task);`
+///         std::thread::spawn(|| pollster::block_on(task));
 ///     }
 /// }
 ///
@@ -62,17 +69,28 @@ pub trait AsyncLimiter: Send + Sync {
     /// Charges `cost` tokens to `key` if it has that many, else nothing.
     fn check_n<'a>(&'a self, key: &'a Key, cost: u64) -> Pin<Box<dyn Future<Output = Decision> + Send + 'a>>;
 
-    /// Refunds what `charge` took, which is a decision of [`check_n`](Self::check_n) for the same
-    /// key.
+    /// Gives back at most `tokens` of what `charge` took, which is a decision of
+    /// [`check_n`](Self::check_n) for the same key. Of one charge the layer asks for each token
+    /// once.
     ///
-    /// The layer waits for the refund before it passes the response on: see [the
+    /// Where the response [decides on its charge](crate::Limit::charge_if), the layer waits for the
+    /// refund before it passes the response on: see [the
     /// reasons](crate#limits-that-other-machines-share). A limiter whose refunds should delay no
     /// response hands them to a task of its own and returns a future that is ready.
-    fn refund<'a>(
+    fn refund_n<'a>(
         &'a self,
         key: &'a Key,
         charge: &'a Decision,
+        tokens: u64,
     ) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
+
+    /// Charges `key` for `tokens` that are spent already, and returns how many were charged. A
+    /// limit that [settles](crate::Limit::settle) asks this for what was beyond its charges.
+    ///
+    /// The default has no debt: it charges all of them, or none where they do not fit.
+    fn force_n<'a>(&'a self, key: &'a Key, tokens: u64) -> Pin<Box<dyn Future<Output = u64> + Send + 'a>> {
+        Box::pin(async move { self.check_n(key, tokens).await.charged() })
+    }
 
     /// Returns the quota of each key, for `RateLimit-Policy`.
     fn quota(&self) -> Quota;
@@ -87,6 +105,16 @@ pub trait AsyncLimiter: Send + Sync {
         quota.tokens().max(quota.explicit_burst().unwrap_or(0))
     }
 
+    /// Runs a task to its end in the background, without waiting for it. The task owns what a
+    /// response was charged, asks this limiter for more while the response passes, and settles it
+    /// when the response has ended or was dropped: see [`Limit::settle`](crate::Limit::settle).
+    /// Limits that do not settle never call it.
+    ///
+    /// The layer has no runtime, and a body that is dropped can't wait. It calls this where the
+    /// response of a handler is awaited, so the current runtime of that task will do. What a task
+    /// holds that is dropped before its end stays charged.
+    fn spawn(&self, task: Pin<Box<dyn Future<Output = ()> + Send>>);
+
     /// Returns the classes of callers that have names, and the limiter of each. This limiter is
     /// that of the default class. With any class, a limit needs
     /// [`class_by`](crate::Limit::class_by). A limiter that does not implement this has no classes.
@@ -100,12 +128,21 @@ impl<L: AsyncLimiter + ?Sized> AsyncLimiter for Arc<L> {
         (**self).check_n(key, cost)
     }
 
-    fn refund<'a>(
+    fn refund_n<'a>(
         &'a self,
         key: &'a Key,
         charge: &'a Decision,
+        tokens: u64,
     ) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
-        (**self).refund(key, charge)
+        (**self).refund_n(key, charge, tokens)
+    }
+
+    fn force_n<'a>(&'a self, key: &'a Key, tokens: u64) -> Pin<Box<dyn Future<Output = u64> + Send + 'a>> {
+        (**self).force_n(key, tokens)
+    }
+
+    fn spawn(&self, task: Pin<Box<dyn Future<Output = ()> + Send>>) {
+        (**self).spawn(task);
     }
 
     fn quota(&self) -> Quota {

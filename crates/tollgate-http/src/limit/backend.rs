@@ -1,16 +1,19 @@
 //! The limiters behind limits: keyed, single or of what is in flight, of this process or shared.
 
+use super::async_in_flight::AsyncInFlight;
 use super::async_limiter::AsyncLimiter;
 use super::keyed::Keyed;
-use super::permits::HeldPermit;
+use super::permits::{HeldPermit, LocalPermit};
 use crate::key::parts::{Key, KeyRef};
 use std::sync::Arc;
+use std::time::Duration;
 use tollgate::{Chargeable, Decision, Outcome, Quota, SingleLimiter};
 
 /// The limiter of a limit, or of one class of its callers.
 pub(crate) enum Backend {
     Local(Local),
     Shared(Arc<dyn AsyncLimiter>),
+    SharedInFlight(Arc<dyn AsyncInFlight>),
 }
 
 impl Backend {
@@ -18,24 +21,29 @@ impl Backend {
         match self {
             Self::Local(limiter) => limiter.quota(),
             Self::Shared(limiter) => limiter.quota(),
+            Self::SharedInFlight(limit) => Quota::new(limit.limit(), Duration::ZERO),
         }
     }
 
     /// Returns whether it limits what is in flight, and no rate.
     pub(crate) fn is_in_flight(&self) -> bool {
-        matches!(self, Self::Local(limiter) if limiter.quota().period().is_zero())
+        match self {
+            Self::Local(limiter) => limiter.quota().period().is_zero(),
+            Self::Shared(_) => false,
+            Self::SharedInFlight(_) => true,
+        }
     }
 
     /// Returns whether the counts are on another machine.
     pub(crate) fn is_shared(&self) -> bool {
-        matches!(self, Self::Shared(_))
+        matches!(self, Self::Shared(_) | Self::SharedInFlight(_))
     }
 
     /// Returns the most keys that a limiter of this process tracks, if it has keys.
     pub(crate) fn max_keys(&self) -> Option<usize> {
         match self {
             Self::Local(Local::Keyed(limiter)) => Some(limiter.max_keys()),
-            Self::Local(Local::Single(_)) | Self::Shared(_) => None,
+            Self::Local(Local::Single(_)) | Self::Shared(_) | Self::SharedInFlight(_) => None,
         }
     }
 
@@ -44,6 +52,7 @@ impl Backend {
         match self {
             Self::Local(limiter) => limiter.peek(key, 0).capacity(),
             Self::Shared(limiter) => limiter.capacity(),
+            Self::SharedInFlight(limit) => limit.limit(),
         }
     }
 
@@ -54,7 +63,7 @@ impl Backend {
                 let fresh = limiter.peek(key, cost);
                 (fresh.outcome() == Outcome::TooCostly).then(|| fresh.capacity())
             }
-            Self::Shared(limiter) => Some(limiter.capacity()).filter(|&capacity| capacity < cost),
+            shared => Some(shared.capacity(key)).filter(|&capacity| capacity < cost),
         }
     }
 
@@ -97,7 +106,7 @@ impl Local {
         }
     }
 
-    pub(crate) fn permit(&self, key: &KeyRef<'_>) -> Option<HeldPermit> {
+    pub(crate) fn permit(&self, key: &KeyRef<'_>) -> Option<LocalPermit> {
         match self {
             Self::Keyed(limiter) => limiter.permit(key),
             Self::Single(_) => None,
@@ -135,7 +144,7 @@ pub(crate) struct Bound<'r> {
     pub(crate) class: usize,
     pub(crate) limiter: &'r Local,
     /// For a limit on what is in flight: what is charged in place of the limiter.
-    pub(crate) permit: Option<HeldPermit>,
+    pub(crate) permit: Option<LocalPermit>,
     pub(crate) key: KeyRef<'r>,
     /// The cost of the request, in tokens.
     pub(crate) cost: u64,
@@ -145,9 +154,45 @@ pub(crate) struct Bound<'r> {
 pub(crate) struct SharedBound<'r> {
     pub(crate) limit: usize,
     pub(crate) class: usize,
-    pub(crate) limiter: &'r dyn AsyncLimiter,
+    pub(crate) limiter: Shared<'r>,
     pub(crate) key: Key,
     pub(crate) cost: u64,
+}
+
+/// A limiter whose counts are on another machine.
+#[derive(Clone, Copy)]
+pub(crate) enum Shared<'r> {
+    Rate(&'r dyn AsyncLimiter),
+    InFlight(&'r dyn AsyncInFlight),
+}
+
+/// The answer of a shared limiter: its decision, and the permit of one on what is in flight, which
+/// comes back when it is dropped.
+pub(crate) struct SharedAnswer {
+    pub(crate) decision: Decision,
+    pub(crate) permit: Option<HeldPermit>,
+}
+
+impl SharedBound<'_> {
+    pub(crate) async fn charge(&self) -> SharedAnswer {
+        match self.limiter {
+            Shared::Rate(limiter) => {
+                SharedAnswer { decision: limiter.check_n(&self.key, self.cost).await, permit: None }
+            }
+            Shared::InFlight(limit) => match limit.acquire(&self.key).await {
+                Ok((decision, permit)) => SharedAnswer { decision, permit: Some(permit) },
+                Err(denied) => SharedAnswer { decision: denied.decision(), permit: None },
+            },
+        }
+    }
+
+    /// Gives back a charge of a request that another limit refuses.
+    pub(crate) async fn refund(&self, answer: SharedAnswer) {
+        drop(answer.permit);
+        if let (Shared::Rate(limiter), 1..) = (self.limiter, answer.decision.charged()) {
+            limiter.refund_n(&self.key, &answer.decision, u64::MAX).await;
+        }
+    }
 }
 
 impl Chargeable for Bound<'_> {
@@ -172,6 +217,18 @@ impl Chargeable for Bound<'_> {
     fn force_n(&self, tokens: u64) -> u64 {
         self.limiter.force_n(&self.key, tokens)
     }
+}
+
+/// A limiter with the key of a request, for what outlives the request.
+pub(crate) enum Owned {
+    Here(OwnedBound),
+    Shared(OwnedShared),
+}
+
+/// A shared limiter with the key of a request, for what outlives the request.
+pub(crate) struct OwnedShared {
+    pub(crate) limiter: Arc<dyn AsyncLimiter>,
+    pub(crate) key: Key,
 }
 
 /// A limiter of this process with the key of a request, for what outlives the request.

@@ -9,6 +9,7 @@ use crate::error::BuildError;
 use crate::head::RequestHead;
 use crate::key::by::How;
 use crate::key::parts::{KeyPart, KeyRef};
+use crate::response::denial::LimitKind;
 use crate::settle::by::Checked;
 use std::sync::Arc;
 use std::time::Duration;
@@ -119,8 +120,9 @@ impl CompiledLimit {
                 return Err(BuildError::InFlightRule { limit: name, rule });
             }
         }
-        if settle.is_some() && backend.is_shared() {
-            return Err(BuildError::SettlesShared { limit: name });
+        if matches!((&backend, &cost.kind), (Backend::SharedInFlight(_), kind) if !matches!(kind, Kind::Fixed(1)))
+        {
+            return Err(BuildError::SharedPlaces { limit: name });
         }
         let settle = settle.map(|settle| settle.checked(&name).map(Arc::new)).transpose()?;
         let limit = Self {
@@ -222,12 +224,13 @@ impl CompiledLimit {
 
     /// Returns whether requests may have to wait for this limit.
     pub(crate) fn waits(&self) -> bool {
-        self.is_shared() || self.classes.as_ref().is_some_and(|classes| classes.by.waits())
+        self.default.backend.is_shared() || self.classes.as_ref().is_some_and(|classes| classes.by.waits())
     }
 
-    /// Returns whether the counts are on another machine, which is the same for all classes.
-    pub(crate) fn is_shared(&self) -> bool {
-        self.default.backend.is_shared()
+    /// Returns what it counts, and where, which is the same for all classes.
+    pub(crate) fn kind(&self) -> LimitKind {
+        let backend = &self.default.backend;
+        LimitKind { is_in_flight: backend.is_in_flight(), is_shared: backend.is_shared() }
     }
 
     /// Returns whether both use one state for all keys.

@@ -1,6 +1,6 @@
 //! Limiters of this process that have a state for each key, with or without classes of callers.
 
-use super::permits::HeldPermit;
+use super::permits::LocalPermit;
 use crate::key::parts::{Key, KeyRef};
 use std::fmt;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ pub(crate) trait Keyed: Send + Sync {
     /// Returns the key's own quota, if it has one.
     fn quota_of(&self, key: &KeyRef<'_>) -> Option<Quota>;
     /// Returns the permit to charge in place of the limiter, for a limit on what is in flight.
-    fn permit(&self, _key: &KeyRef<'_>) -> Option<HeldPermit> {
+    fn permit(&self, _key: &KeyRef<'_>) -> Option<LocalPermit> {
         None
     }
 }
@@ -90,7 +90,7 @@ where
         None
     }
 
-    fn permit(&self, key: &KeyRef<'_>) -> Option<HeldPermit> {
+    fn permit(&self, key: &KeyRef<'_>) -> Option<LocalPermit> {
         Some(Box::new(self.for_owned_key(key.to_key())))
     }
 }

@@ -1,5 +1,6 @@
 //! A named limit as the user configures it.
 
+use super::async_in_flight::AsyncInFlight;
 use super::async_limiter::AsyncLimiter;
 use super::backend::{Backend, Local};
 use super::cost::Cost;
@@ -128,7 +129,8 @@ impl Limit {
     /// limits or not at all. Its place is free again when the body of the response has ended or was
     /// dropped, when the handler has failed, or when the client has hung up. So a download counts
     /// until the server has taken its last frame, not until the handler has returned. What is
-    /// buffered then does not count, nor does a connection after its upgrade.
+    /// buffered then does not count, nor does a connection after its upgrade. Machines share places
+    /// by [`shared_in_flight`](Self::shared_in_flight).
     ///
     /// A refusal has no `Retry-After`, because nobody knows when a place becomes free. A [response
     /// of your own] may give it status 503, by its reason: [`Reason::InFlight`]. In
@@ -204,6 +206,41 @@ impl Limit {
     /// ```
     pub fn shared_global(name: impl Into<String>, limiter: impl AsyncLimiter + 'static) -> Self {
         Self::with_shared(name.into(), Arc::new(limiter), None)
+    }
+
+    /// Limits how many requests of each client are in flight at once, on several machines that
+    /// share the places, by any [`AsyncInFlight`]: see [`in_flight`](Self::in_flight).
+    ///
+    /// A request waits for the answer, with those of the other shared limits, and takes one place:
+    /// a [cost](Self::cost) is refused when the layer is built. Its permit belongs to the body of
+    /// the response, as that of a limit of this process does. What becomes free is known to the
+    /// others when the store has heard of it, a moment later. The name is part of the key.
+    ///
+    /// ```
+    /// use tollgate_http::{AsyncInFlight, KeyBy, Limit, WhenNoKey};
+    ///
+    /// fn limit(jobs: impl AsyncInFlight + 'static) -> Limit {
+    ///     Limit::shared_in_flight("jobs", jobs, KeyBy::header("x-api-key"))
+    ///         .when_no_key(WhenNoKey::Deny)
+    /// }
+    /// ```
+    pub fn shared_in_flight(name: impl Into<String>, limit: impl AsyncInFlight + 'static, by: KeyBy) -> Self {
+        Self::with(name.into(), Backend::SharedInFlight(Arc::new(limit)), Some(by))
+    }
+
+    /// Limits how many requests are in flight at once on all machines, of all clients together: see
+    /// [`shared_in_flight`](Self::shared_in_flight). The limit gets a key that has the limit's name
+    /// and no parts.
+    ///
+    /// ```
+    /// use tollgate_http::{AsyncInFlight, Limit};
+    ///
+    /// fn limit(jobs: impl AsyncInFlight + 'static) -> Limit {
+    ///     Limit::shared_in_flight_global("all", jobs)
+    /// }
+    /// ```
+    pub fn shared_in_flight_global(name: impl Into<String>, limit: impl AsyncInFlight + 'static) -> Self {
+        Self::with(name.into(), Backend::SharedInFlight(Arc::new(limit)), None)
     }
 
     fn with_shared(name: String, limiter: Arc<dyn AsyncLimiter>, by: Option<KeyBy>) -> Self {
@@ -290,7 +327,9 @@ impl Limit {
     /// back, where the response tells no cost. The headers of the response show the decision on the
     /// estimate.
     ///
-    /// A [shared](Self::shared) limit can't be settled: building the layer returns an error.
+    /// A [shared](Self::shared) limit is settled in the background: no response waits for its
+    /// store. [`Settle`](Settle#limits-that-other-machines-share) says how far a stream can get
+    /// past it.
     ///
     /// ```
     /// # use tollgate_http::{Cost, Limit, Settle};

@@ -4,8 +4,11 @@ use smallvec::SmallVec;
 use std::fmt;
 use tollgate::Chargeable;
 
+/// A permit of a limit of this process, which is charged with the other limits.
+pub(crate) type LocalPermit = Box<dyn Chargeable + Send + Sync>;
+
 /// A permit of one limit, which comes back when it is dropped.
-pub(crate) type HeldPermit = Box<dyn Chargeable + Send + Sync>;
+pub(crate) type HeldPermit = Box<dyn Send + Sync>;
 
 /// The permits of a request that has passed, which come back when this is dropped. It takes the
 /// room of a pointer, because most requests have none.
@@ -18,10 +21,19 @@ impl Permits {
     }
 }
 
+impl Extend<HeldPermit> for Permits {
+    fn extend<I: IntoIterator<Item = HeldPermit>>(&mut self, permits: I) {
+        for permit in permits {
+            self.0.get_or_insert_default().push(permit);
+        }
+    }
+}
+
 impl FromIterator<HeldPermit> for Permits {
     fn from_iter<I: IntoIterator<Item = HeldPermit>>(permits: I) -> Self {
-        let permits = SmallVec::from_iter(permits);
-        Self((!permits.is_empty()).then(|| Box::new(permits)))
+        let mut held = Self::default();
+        held.extend(permits);
+        held
     }
 }
 

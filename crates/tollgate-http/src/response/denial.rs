@@ -34,16 +34,28 @@ pub enum Reason {
 
 impl Reason {
     /// Returns why a limit with this decision, or without one, refuses.
-    pub(crate) fn of(decision: Option<&Decision>, is_shared: bool) -> Self {
+    pub(crate) fn of(decision: Option<&Decision>, limit: LimitKind) -> Self {
         match decision {
             None => Self::NoKey,
             Some(decision) if decision.outcome() == Outcome::TooCostly => Self::TooCostly,
-            Some(decision) if decision.in_flight().is_some() => Self::InFlight,
-            Some(decision) if decision.source() != Source::Policy => Self::Quota,
-            Some(_) if is_shared => Self::Unavailable,
-            Some(_) => Self::Full,
+            Some(decision) if decision.source() == Source::Policy => {
+                if limit.is_shared {
+                    Self::Unavailable
+                } else {
+                    Self::Full
+                }
+            }
+            Some(_) if limit.is_in_flight => Self::InFlight,
+            Some(_) => Self::Quota,
         }
     }
+}
+
+/// What a limit counts, and where.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LimitKind {
+    pub(crate) is_in_flight: bool,
+    pub(crate) is_shared: bool,
 }
 
 /// A refusal, for responses of your own; see [`respond`](crate::RateLimitBuilder::respond).
@@ -76,7 +88,7 @@ pub struct Denial<'a> {
     pub(crate) request: RequestHead<'a>,
     pub(crate) status: StatusCode,
     pub(crate) wait: Option<u64>,
-    pub(crate) is_shared: bool,
+    pub(crate) kind: LimitKind,
     pub(crate) max_keys: Option<usize>,
 }
 
@@ -99,7 +111,7 @@ impl<'a> Denial<'a> {
 
     /// Returns why the request was refused.
     pub fn reason(&self) -> Reason {
-        Reason::of(self.decision, self.is_shared)
+        Reason::of(self.decision, self.kind)
     }
 
     /// Returns the most clients that the binding limit tracks, of the caller's class, if the

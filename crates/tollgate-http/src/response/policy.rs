@@ -63,7 +63,7 @@ impl Policy {
         }
         for bound in applicable.shared.iter().filter(|bound| !limits[bound.limit].shadow) {
             if quotas[bound.limit].is_none() {
-                quotas[bound.limit] = Some(bound.limiter.quota());
+                quotas[bound.limit] = Some(limits[bound.limit].class(bound.class).backend.quota());
                 place += bound.class + 1;
             }
         }

@@ -19,11 +19,31 @@ use std::fmt;
 /// [`json`](Self::json)) is the whole cost. What is counted while the body passes
 /// ([`events`](Self::events), [`bytes`](Self::bytes)) can [cut the response off](Self::cut_off).
 /// Then, or if the count is the first choice, it is charged while the body passes, as far as it
-/// goes beyond the estimate; that part is not given back where a later figure is smaller.
+/// goes beyond the estimate. A figure at the end that is smaller gives that back, too. (Of a
+/// response that was charged more than a thousand times, the first of these charges stay.)
 ///
 /// A response that does not end, because the client hangs up or the body fails, costs what was
-/// counted, or the estimate if nothing was; and a larger figure, if it stated one. So does one
-/// whose body the server leaves out, such as that to `HEAD`.
+/// counted, or the estimate if nothing was; and a larger figure, if it stated one. So does one that
+/// is cut off, and one whose body the server leaves out, such as that to `HEAD`. None of these
+/// teaches an [`Estimator`](crate::Estimator) anything: what the whole would have cost is not
+/// known.
+///
+/// [`on_settled`](crate::RateLimitBuilder::on_settled) tells what became of each charge: the cost,
+/// whether the response was cut off, and what could not be charged.
+///
+/// # Limits that other machines share
+///
+/// A [shared](crate::Limit::shared) limit is settled like one of this process, in the background:
+/// no frame waits for its store, nor does the head of a response or the drop of a body. What goes
+/// beyond the estimate is asked for ahead, in steps of a quarter of what was charged so far, one at
+/// a time; near the end of the budget, what is left. What was not spent is given back at the end.
+///
+/// While the answer is under way, the stream goes on. So it can get past its limit by what it sends
+/// until the limiter answers, and never by more than the limit's capacity. With
+/// [`cut_off`](Self::cut_off), the first frame after a denial is not passed on. What passed unpaid
+/// is charged at the end, into debt. A store that is away is answered for by the limiter, by its
+/// deadline: with `tollgate-redis`, `WhenUnavailable` admits, refuses, or asks a stand-in. Where a
+/// charge can't be given back for that reason, it stays.
 ///
 /// ```
 /// use tollgate::{Limiter, Quota};

@@ -16,7 +16,8 @@ use std::fmt;
 /// eighth above the exact quantile.
 ///
 /// [`Cost::estimated`](crate::Cost::estimated) makes it the cost of a limit. Where the limit is
-/// [settled](crate::Limit::settle), the estimator learns from each response that tells its cost.
+/// [settled](crate::Limit::settle), the estimator learns from each whole response that tells its
+/// cost. One that is cut off, or whose client hangs up, teaches it nothing.
 ///
 /// ```
 /// use tollgate_http::Estimator;

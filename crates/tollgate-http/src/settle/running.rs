@@ -1,5 +1,5 @@
-//! The reservations of a request while its response is under way. The body of the response owns
-//! them, so they are settled when it ends or is dropped, not when the handler returns.
+//! What a request was charged while its response is under way. The body of the response owns it,
+//! so it is settled when the body ends or is dropped, not when the handler returns.
 //!
 //! # States
 //!
@@ -14,40 +14,59 @@
 //!
 //! # Invariants
 //!
-//! 1. A reservation is settled once: `held` is taken for it.
-//! 2. A frame of which a limit that cuts can't pay its part is not passed and not charged, to this
-//!    limit or another one: recording is all or none.
+//! 1. The charges are settled once, whatever ends the response.
+//! 2. A frame of which a limit of this process that cuts can't pay its part is not passed and not
+//!    charged, to this limit or another one of this process: recording is all or none. A shared
+//!    limit is asked meanwhile, for a later frame (`shared.rs`).
 //! 3. A limit that does not cut never holds up another one. What it can't pay for now is missing
 //!    until the next frame, or until it is settled.
+//! 4. What was charged on the way is given back like the estimate, where a figure at the end is
+//!    smaller (`charges.rs`).
 
 use super::by::{Checked, Source};
+use super::charges::Charges;
 use super::figure;
 use super::reader::Reader;
+use super::shared::SharedHold;
+use crate::check::event::SettleEvent;
+use crate::check::listeners::Listeners;
 use crate::head::ResponseHead;
-use crate::limit::backend::OwnedBound;
+use crate::limit::backend::{Owned, OwnedBound};
 use crate::limit::compiled::CompiledLimit;
 use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, HeaderMap};
 use http_body::Frame;
 use smallvec::SmallVec;
 use std::fmt;
+use std::mem;
 use std::sync::Arc;
-use tollgate::{Reservation, Reservations};
+use tollgate::{Charge, Chargeable, Decision, Settlement, check_all};
 
 /// A charge whose limit settles it by the response.
 pub(crate) struct Reserved {
     pub(crate) limit: usize,
-    pub(crate) held: Reservation<OwnedBound>,
+    pub(crate) class: usize,
+    pub(crate) limiter: Owned,
+    pub(crate) charges: Charges,
     /// What the request itself costs, in addition to what is counted.
     pub(crate) input: u64,
     /// The class of the request in the estimator of the limit's cost.
     pub(crate) estimated_as: Option<usize>,
 }
 
-/// The part of one limit, beside its reservation.
+/// The limits of a layer, and who is told what became of charges to them.
+#[derive(Clone)]
+pub(crate) struct LimitsAndListeners {
+    pub(crate) limits: Arc<[CompiledLimit]>,
+    pub(crate) listeners: Arc<Listeners>,
+}
+
+/// The part of one limit.
 struct Part {
     limit: usize,
+    class: usize,
     settle: Arc<Checked>,
+    held: Held,
     input: u64,
     estimated_as: Option<usize>,
     /// What headers and trailers have stated, for each of the sources.
@@ -56,13 +75,17 @@ struct Part {
     counted: u64,
 }
 
-/// The reservations of one request, and what has been read of its response.
+/// What a limit has charged.
+enum Held {
+    Here(OwnedBound, Charges),
+    Shared(SharedHold),
+}
+
+/// The charges of one request, and what has been read of its response.
 pub(crate) struct Running {
-    limits: Arc<[CompiledLimit]>,
-    /// `None` when they are settled.
-    held: Option<Reservations<OwnedBound>>,
-    /// In the order of the reservations.
+    layer: LimitsAndListeners,
     parts: SmallVec<[Part; 1]>,
+    is_settled: bool,
     reader: Reader,
     /// Whether a frame may be added to the body.
     takes_words: bool,
@@ -80,34 +103,38 @@ pub(crate) struct Cut {
 enum End {
     Whole,
     Early,
+    /// Cut off by the part with this index.
+    Cut(usize),
 }
 
 impl Running {
     /// Settles what the head of the response settles. Returns the rest, if there is any.
     pub(crate) fn begin(
-        limits: &Arc<[CompiledLimit]>,
+        layer: LimitsAndListeners,
         reserved: impl IntoIterator<Item = Reserved>,
         head: ResponseHead<'_>,
     ) -> Option<Box<Self>> {
-        let mut held = Vec::new();
         let mut parts: SmallVec<[Part; 1]> = SmallVec::new();
-        for Reserved { limit, held: reservation, input, estimated_as } in reserved {
-            let Some(settle) = &limits[limit].settle else { continue };
+        for Reserved { limit, class, limiter, charges, input, estimated_as } in reserved {
+            let Some(settle) = &layer.limits[limit].settle else { continue };
             let stated = settle.sources.iter().map(|source| match source {
                 Source::Header(name) => figure::in_headers(head.headers(), name),
                 _ => None,
             });
             let (settle, stated) = (Arc::clone(settle), stated.collect());
-            let part = Part { limit, settle, input, estimated_as, stated, counted: 0 };
+            let held = match limiter {
+                Owned::Here(bound) => Held::Here(bound, charges),
+                Owned::Shared(shared) => Held::Shared(SharedHold::start(shared, charges)),
+            };
+            let part = Part { limit, class, settle, held, input, estimated_as, stated, counted: 0 };
             if let Some(Some(actual)) = part.stated.first() {
-                limits[limit].learn(estimated_as, *actual);
-                reservation.commit(*actual);
+                layer.limits[limit].learn(estimated_as, *actual);
+                part.settle(&layer, *actual, false)();
                 continue;
             }
-            held.push(reservation);
             parts.push(part);
         }
-        if held.is_empty() {
+        if parts.is_empty() {
             return None;
         }
         let paths = parts.iter().flat_map(|part| &part.settle.sources).filter_map(|source| match source {
@@ -117,13 +144,7 @@ impl Running {
         let reader = Reader::new(head, paths);
         let fixes = [CONTENT_LENGTH, CONTENT_ENCODING];
         let takes_words = !fixes.iter().any(|name| head.headers().contains_key(name));
-        Some(Box::new(Self {
-            limits: Arc::clone(limits),
-            held: Some(held.into_iter().collect()),
-            parts,
-            reader,
-            takes_words,
-        }))
+        Some(Box::new(Self { layer, parts, is_settled: false, reader, takes_words }))
     }
 
     /// Reads a frame, and records what it costs.
@@ -132,7 +153,7 @@ impl Running {
     ///
     /// [`Cut`] if the frame must not pass, because it can't be paid for.
     pub(crate) fn pass(&mut self, frame: &Frame<Bytes>) -> Result<(), Cut> {
-        if self.held.is_none() {
+        if self.is_settled {
             return Ok(());
         }
         if let Some(trailers) = frame.trailers_ref() {
@@ -151,7 +172,7 @@ impl Running {
 
     /// Returns whether the cost is settled, so that nothing is left to do at the end.
     pub(crate) fn is_settled(&self) -> bool {
-        self.held.is_none()
+        self.is_settled
     }
 
     /// Adds no frame to the body if it is cut off.
@@ -161,36 +182,71 @@ impl Running {
 
     /// Ends the response: it is whole.
     pub(crate) fn end(&mut self) {
-        if self.held.is_some() {
+        if !self.is_settled {
             self.reader.end();
             self.settle(End::Whole);
         }
     }
 
     fn record(&mut self) -> Result<(), Cut> {
-        let Some(held) = &mut self.held else { return Ok(()) };
         let counted: SmallVec<[u64; 4]> = self.parts.iter().map(|part| part.count(&self.reader)).collect();
-        let spent = self.parts.iter().zip(&counted).zip(held.each()).map(|((part, counted), held)| {
-            if part.settle.charges_on_the_way { counted.saturating_sub(held.recorded()) } else { 0 }
-        });
-        let mut spent: SmallVec<[u64; 4]> = spent.collect();
-        while spent.iter().any(|&spent| spent > 0)
-            && let Err(denied) = held.record(|index| spent[index])
-        {
-            let part = &self.parts[denied.index()];
-            let limit = &self.limits[part.limit];
-            if part.settle.cuts && !limit.shadow {
-                let words = part.settle.last_words.clone();
-                let last_words = if self.takes_words { words } else { Bytes::new() };
-                let cut = Cut { limit: Arc::clone(&limit.name), last_words };
-                self.settle(End::Early);
-                return Err(cut);
+        // What is asked of a shared limit is given back at the end, if the frame does not pass.
+        for index in 0..self.parts.len() {
+            if !self.parts[index].spend_shared(counted[index]) && self.cuts(index) {
+                return Err(self.cut(index));
             }
-            // Each turn leaves one more limit out.
-            spent[denied.index()] = 0;
+        }
+        let missing = |(index, part): (usize, &Part)| (index, part.missing_here(counted[index]));
+        let mut missing: SmallVec<[(usize, u64); 4]> =
+            self.parts.iter().enumerate().map(missing).filter(|(_, tokens)| *tokens > 0).collect();
+        loop {
+            match self.charge_here(&missing) {
+                Ok(()) => break,
+                Err(place) if self.cuts(missing[place].0) => return Err(self.cut(missing[place].0)),
+                // Each turn leaves one more limit out.
+                Err(place) => _ = missing.remove(place),
+            }
         }
         self.parts.iter_mut().zip(counted).for_each(|(part, counted)| part.counted = counted);
         Ok(())
+    }
+
+    /// Charges limits of this process, each with the index of its part, all or none.
+    ///
+    /// # Errors
+    ///
+    /// The place in `missing` of the limit that refuses.
+    fn charge_here(&mut self, missing: &[(usize, u64)]) -> Result<(), usize> {
+        let made: SmallVec<[Option<Decision>; 4]> = {
+            let bound = |&(index, tokens): &(usize, u64)| match &self.parts[index].held {
+                Held::Here(bound, _) => Some(Charge::new(bound, tokens)),
+                Held::Shared(_) => None,
+            };
+            let mut charges: SmallVec<[Charge<'_>; 4]> = missing.iter().filter_map(bound).collect();
+            check_all(&mut charges).map_err(|denied| denied.index())?;
+            charges.iter().map(|charge| charge.decision().copied()).collect()
+        };
+        for (&(index, tokens), made) in missing.iter().zip(made) {
+            if let (Held::Here(_, charges), Some(made)) = (&mut self.parts[index].held, made) {
+                charges.add(tokens, made);
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns whether the limit of this part cuts responses off.
+    fn cuts(&self, index: usize) -> bool {
+        let part = &self.parts[index];
+        part.settle.cuts && !self.layer.limits[part.limit].shadow
+    }
+
+    /// Cuts the response off, for the limit of this part.
+    fn cut(&mut self, index: usize) -> Cut {
+        let part = &self.parts[index];
+        let limit = Arc::clone(&self.layer.limits[part.limit].name);
+        let last_words = if self.takes_words { part.settle.last_words.clone() } else { Bytes::new() };
+        self.settle(End::Cut(index));
+        Cut { limit, last_words }
     }
 
     fn read_trailers(&mut self, trailers: &HeaderMap) {
@@ -209,20 +265,23 @@ impl Running {
     }
 
     fn settle(&mut self, end: End) {
-        let Some(held) = self.held.take() else { return };
-        let estimates = held.each().iter().map(|held| held.decision().charged());
-        let costs = self.parts.iter().zip(estimates).map(|(part, estimate)| match end {
-            End::Whole => {
-                let actual = part.actual(&self.reader);
-                if let Some(actual) = actual {
-                    self.limits[part.limit].learn(part.estimated_as, actual);
-                }
-                actual.unwrap_or(estimate)
+        if mem::replace(&mut self.is_settled, true) {
+            return;
+        }
+        let settled = self.parts.iter().enumerate().map(|(index, part)| {
+            let actual = if end == End::Whole { part.actual(&self.reader) } else { None };
+            if let Some(actual) = actual {
+                self.layer.limits[part.limit].learn(part.estimated_as, actual);
             }
-            End::Early => part.at_least(&self.reader, estimate),
+            let cost = actual.unwrap_or_else(|| match end {
+                End::Whole => part.held.estimate(),
+                End::Early | End::Cut(_) => part.at_least(&self.reader),
+            });
+            part.settle(&self.layer, cost, end == End::Cut(index))
         });
-        let costs: SmallVec<[u64; 4]> = costs.collect();
-        held.commit(|index| costs[index]);
+        // A listener that panics must not keep another limit from being settled.
+        let reports: SmallVec<[_; 4]> = settled.collect();
+        reports.into_iter().for_each(|report| report());
     }
 }
 
@@ -232,7 +291,7 @@ impl Drop for Running {
         if self.reader.is_whole() {
             self.end();
         }
-        if self.held.is_some() {
+        if !self.is_settled {
             // All of a JSON text may have passed before the server learnt that it was all.
             self.reader.end();
             self.settle(End::Early);
@@ -267,9 +326,79 @@ impl Part {
 
     /// Returns what a part of a response has cost. A figure before the end may still grow, so it
     /// gives nothing back.
-    fn at_least(&self, reader: &Reader, estimate: u64) -> u64 {
-        let counted = if self.counted > 0 { self.counted } else { estimate };
+    fn at_least(&self, reader: &Reader) -> u64 {
+        let counted = if self.counted > 0 { self.counted } else { self.held.estimate() };
         self.figures(reader).flatten().fold(counted, u64::max)
+    }
+
+    /// Tells a shared limit what is counted. Returns whether it is paid for, as far as is known.
+    fn spend_shared(&mut self, counted: u64) -> bool {
+        match &mut self.held {
+            Held::Shared(hold) if self.settle.charges_on_the_way => hold.spend(counted),
+            Held::Shared(_) | Held::Here(..) => true,
+        }
+    }
+
+    /// Returns what a limit of this process has to be charged before so much may pass.
+    fn missing_here(&self, counted: u64) -> u64 {
+        match &self.held {
+            Held::Here(_, charges) if self.settle.charges_on_the_way => {
+                counted.saturating_sub(charges.allowance())
+            }
+            Held::Here(..) | Held::Shared(_) => 0,
+        }
+    }
+
+    /// Settles the charges with this cost. Returns what tells the listeners, if it is known now.
+    fn settle(&self, layer: &LimitsAndListeners, cost: u64, is_cut: bool) -> impl FnOnce() + use<> {
+        let report = layer.report(self.limit, self.class, cost, is_cut);
+        let known = match &self.held {
+            Held::Here(bound, charges) => Some((report, settle_here(bound, charges, cost))),
+            Held::Shared(hold) => {
+                hold.settle(cost, report);
+                None
+            }
+        };
+        move || {
+            if let Some((report, settlement)) = known {
+                report(settlement);
+            }
+        }
+    }
+}
+
+impl Held {
+    /// Returns what the estimate was charged.
+    fn estimate(&self) -> u64 {
+        match self {
+            Self::Here(_, charges) => charges.estimate(),
+            Self::Shared(hold) => hold.estimate(),
+        }
+    }
+}
+
+fn settle_here(bound: &OwnedBound, charges: &Charges, cost: u64) -> Settlement {
+    charges.back(cost).for_each(|(charge, tokens)| bound.refund_n(charge, tokens));
+    let owed = charges.owed(cost);
+    charges.settlement(cost, if owed > 0 { bound.force_n(owed) } else { 0 })
+}
+
+impl LimitsAndListeners {
+    /// Returns what tells the listeners how a charge was settled.
+    fn report(&self, limit: usize, class: usize, cost: u64, is_cut: bool) -> impl FnOnce(Settlement) + use<> {
+        let layer = self.listeners.listen_to_settlements().then(|| self.clone());
+        move |settlement| {
+            let Some(Self { limits, listeners }) = layer else { return };
+            let limit = &limits[limit];
+            listeners.notify_settled(&SettleEvent {
+                limit: &limit.name,
+                class: limit.class(class).name.as_deref(),
+                shadow: limit.shadow,
+                cost,
+                settlement,
+                is_cut,
+            });
+        }
     }
 }
 
@@ -285,7 +414,7 @@ fn count(source: &Source, reader: &Reader) -> Option<u64> {
 impl fmt::Debug for Running {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Running")
-            .field("is_settled", &self.is_settled())
+            .field("is_settled", &self.is_settled)
             .field("reader", &self.reader)
             .finish_non_exhaustive()
     }

@@ -22,6 +22,7 @@ struct State {
     closed: bool,
     waiting: Vec<Waker>,
     calls: Vec<String>,
+    tasks: Vec<Pin<Box<dyn Future<Output = ()> + Send>>>,
 }
 
 impl Elsewhere {
@@ -39,13 +40,38 @@ impl Elsewhere {
         state.waiting.drain(..).for_each(Waker::wake);
     }
 
-    /// Takes the calls since the last take: `check 1`, `refund 1`.
+    /// Polls the tasks that it was given, once each. Returns how many are left.
+    pub(crate) fn run_tasks(&self) -> usize {
+        let mut tasks = std::mem::take(&mut self.state.lock().unwrap().tasks);
+        tasks.retain_mut(|task| task.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        let left = tasks.len();
+        self.state.lock().unwrap().tasks.append(&mut tasks);
+        left
+    }
+
+    /// Drops the tasks, as a runtime that ends.
+    pub(crate) fn drop_tasks(&self) {
+        self.state.lock().unwrap().tasks.clear();
+    }
+
+    /// Takes the calls since the last take: `check 1`, `refund 1`, `force 1`.
     pub(crate) fn calls(&self) -> Vec<String> {
         std::mem::take(&mut self.state.lock().unwrap().calls)
     }
 
     pub(crate) fn left(&self, key: &Key) -> u64 {
         self.limiter.peek(key).remaining()
+    }
+
+    /// The tokens that are charged: those that are not left, and the debt, in whole tokens an hour.
+    pub(crate) fn charged(&self, key: &Key) -> u64 {
+        let answer = self.limiter.peek(key);
+        let wait = answer.retry_after().map_or(0, |wait| u64::try_from(wait.as_millis()).unwrap());
+        answer.capacity() - answer.remaining() + (wait * answer.capacity() / 3_600_000).saturating_sub(1)
+    }
+
+    pub(crate) fn reset(&self, key: &Key) {
+        self.limiter.reset(key);
     }
 
     async fn answer<T>(&self, call: String, act: impl FnOnce() -> T) -> T {
@@ -69,18 +95,26 @@ impl AsyncLimiter for Elsewhere {
         Box::pin(self.answer(format!("check {cost}"), move || self.limiter.check_n(key, cost)))
     }
 
-    fn refund<'a>(
+    fn refund_n<'a>(
         &'a self,
         key: &'a Key,
         charge: &'a Decision,
+        tokens: u64,
     ) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
-        Box::pin(
-            self.answer(format!("refund {}", charge.charged()), move || self.limiter.refund(key, charge)),
-        )
+        let call = format!("refund {}", charge.charged().min(tokens));
+        Box::pin(self.answer(call, move || self.limiter.refund_n(key, charge, tokens)))
+    }
+
+    fn force_n<'a>(&'a self, key: &'a Key, tokens: u64) -> Pin<Box<dyn Future<Output = u64> + Send + 'a>> {
+        Box::pin(self.answer(format!("force {tokens}"), move || self.limiter.force_n(key, tokens)))
     }
 
     fn quota(&self) -> Quota {
         self.limiter.quota()
+    }
+
+    fn spawn(&self, task: Pin<Box<dyn Future<Output = ()> + Send>>) {
+        self.state.lock().unwrap().tasks.push(task);
     }
 }
 
@@ -103,12 +137,17 @@ impl AsyncLimiter for WithClass {
         self.default.check_n(key, cost)
     }
 
-    fn refund<'a>(
+    fn refund_n<'a>(
         &'a self,
         key: &'a Key,
         charge: &'a Decision,
+        tokens: u64,
     ) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
-        self.default.refund(key, charge)
+        self.default.refund_n(key, charge, tokens)
+    }
+
+    fn spawn(&self, task: Pin<Box<dyn Future<Output = ()> + Send>>) {
+        self.default.spawn(task);
     }
 
     fn quota(&self) -> Quota {

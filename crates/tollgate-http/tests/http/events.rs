@@ -1,11 +1,12 @@
 //! Events for the `tracing` crate.
 
+use super::settling::{json, layer, pull_all, send};
 use super::site::{from, site, with};
 use http::Request;
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex};
 use tollgate::{Limiter, Quota};
-use tollgate_http::{ClassBy, KeyBy, Limit, WhenNoKey};
+use tollgate_http::{ClassBy, KeyBy, Limit, Settle, WhenNoKey};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Dispatch, Event, Metadata, Subscriber, dispatcher};
@@ -78,6 +79,24 @@ fn a_limit_that_is_warned_of_is_told_when_the_layer_is_built() {
     let told = notes.0.lock().unwrap().clone();
     let warning = "WARN message=limit \"keyed\" counts by header `x-a`, which any client can invent";
     assert!(told.len() == 1 && told[0].starts_with(warning), "{told:?}");
+}
+
+#[test]
+fn a_response_that_is_cut_off_or_costs_more_than_there_is_is_told() {
+    let notes = Notes::default();
+    dispatcher::with_default(&Dispatch::new(notes.clone()), || {
+        for settle in [Settle::bytes(1), Settle::bytes(1).cut_off()] {
+            let limit = Limit::global("tokens", site().single(Quota::per_hour(5))).settle(settle);
+            let layer = layer([limit]);
+            pull_all(&mut send(&layer, json(&["abc"])));
+            pull_all(&mut send(&layer, json(&["de", "fgh"])));
+        }
+    });
+    let expected = [
+        "DEBUG message=tokens could not be charged limit=\"tokens\" shadow=false cost=5 charged=2 unpaid=3",
+        "DEBUG message=a response was cut off limit=\"tokens\" cost=2 charged=2 unpaid=0",
+    ];
+    assert_eq!(*notes.0.lock().unwrap(), expected);
 }
 
 #[test]

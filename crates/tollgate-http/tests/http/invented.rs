@@ -84,9 +84,16 @@ impl AsyncLimiter for Away {
         Box::pin(std::future::ready(answer))
     }
 
-    fn refund<'a>(&'a self, _: &'a Key, _: &'a Decision) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
+    fn refund_n<'a>(
+        &'a self,
+        _: &'a Key,
+        _: &'a Decision,
+        _: u64,
+    ) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
         Box::pin(std::future::ready(()))
     }
+
+    fn spawn(&self, _: Pin<Box<dyn Future<Output = ()> + Send>>) {}
 
     fn quota(&self) -> Quota {
         Quota::per_hour(9)

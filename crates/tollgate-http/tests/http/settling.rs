@@ -21,7 +21,7 @@ use tower::{Layer, ServiceExt, service_fn};
 
 /// A body of frames that are there at once. A server that asks learns of the end only by `None`.
 #[derive(Debug, Default)]
-pub(crate) struct Frames(VecDeque<Result<Frame<Bytes>, String>>);
+pub(crate) struct Frames(pub(crate) VecDeque<Result<Frame<Bytes>, String>>);
 
 impl http_body::Body for Frames {
     type Data = Bytes;
@@ -35,7 +35,7 @@ impl http_body::Body for Frames {
     }
 }
 
-type Answer = Response<Body<Frames>>;
+pub(crate) type Answer = Response<Body<Frames>>;
 
 /// Makes a response with a header.
 fn with(name: &'static str, value: &str, data: &[&str]) -> Response<Frames> {
@@ -44,11 +44,11 @@ fn with(name: &'static str, value: &str, data: &[&str]) -> Response<Frames> {
 }
 
 /// Makes a stream of events, each frame with its texts.
-fn events(data: &[&str]) -> Response<Frames> {
+pub(crate) fn events(data: &[&str]) -> Response<Frames> {
     with("content-type", "text/event-stream; charset=utf-8", data)
 }
 
-fn json(data: &[&str]) -> Response<Frames> {
+pub(crate) fn json(data: &[&str]) -> Response<Frames> {
     with("content-type", "application/json", data)
 }
 
@@ -60,7 +60,7 @@ fn trailers(mut response: Response<Frames>, value: &str) -> Response<Frames> {
 }
 
 /// Sends a request to a handler that answers with this response, or fails.
-fn call(
+pub(crate) fn call(
     layer: &RateLimitLayer,
     request: Request<()>,
     answer: Result<Response<Frames>, String>,
@@ -74,14 +74,14 @@ fn call(
 }
 
 /// Sends a request that passes.
-fn send(layer: &RateLimitLayer, response: Response<Frames>) -> Answer {
+pub(crate) fn send(layer: &RateLimitLayer, response: Response<Frames>) -> Answer {
     let answer = call(layer, Request::new(()), Ok(response)).unwrap();
     assert_eq!(answer.status(), 200);
     answer
 }
 
 /// Pulls a frame: its data, or `trailers`, or the error.
-fn pull(answer: &mut Answer) -> Option<String> {
+pub(crate) fn pull(answer: &mut Answer) -> Option<String> {
     let frame = Pin::new(answer.body_mut()).poll_frame(&mut Context::from_waker(Waker::noop()));
     let Poll::Ready(frame) = frame else { panic!("it waits") };
     Some(match frame? {
@@ -93,7 +93,7 @@ fn pull(answer: &mut Answer) -> Option<String> {
 }
 
 /// Pulls all frames.
-fn pull_all(answer: &mut Answer) -> Vec<String> {
+pub(crate) fn pull_all(answer: &mut Answer) -> Vec<String> {
     std::iter::from_fn(|| pull(answer)).collect()
 }
 
@@ -104,13 +104,13 @@ struct One {
     layer: RateLimitLayer,
 }
 
-const ESTIMATE: u64 = 20;
+pub(crate) const ESTIMATE: u64 = 20;
 
 fn limiter(clock: &ManualClock, tokens: u64, debt: u64) -> Arc<SingleLimiter> {
     Arc::new(SingleLimiter::builder(Quota::per_hour(tokens)).clock(clock).max_debt(debt).build().unwrap())
 }
 
-fn layer(limits: impl IntoIterator<Item = Limit>) -> RateLimitLayer {
+pub(crate) fn layer(limits: impl IntoIterator<Item = Limit>) -> RateLimitLayer {
     limits.into_iter().fold(RateLimitLayer::builder(), |builder, limit| builder.limit(limit)).build().unwrap()
 }
 
@@ -144,15 +144,16 @@ fn charged(limiter: &SingleLimiter) -> u64 {
     answer.capacity() - answer.remaining() + (wait * answer.capacity() / 3_600_000).saturating_sub(1)
 }
 
-const USAGE: &str = "{\"id\":1,\"usage\":{\"total_tokens\":7}}";
+pub(crate) const USAGE: &str = "{\"id\":1,\"usage\":{\"total_tokens\":7}}";
 
-#[test]
-fn what_is_too_much_comes_back_and_what_is_missing_is_charged() {
+/// What settles a response, the response, and what it costs.
+pub(crate) type Case = (fn() -> Settle, Response<Frames>, u64);
+
+pub(crate) fn cases() -> [Case; 13] {
     let many = "data: {\"x\":\"y\"}\n\n".repeat(33);
     let figure = |tokens: u64| format!("{{\"usage\":{{\"total_tokens\":{tokens}}}}}");
-    type Settling = fn() -> Settle;
-    let of_json: Settling = || Settle::json("usage.total_tokens");
-    let cases: [(Settling, Response<Frames>, u64); 13] = [
+    let of_json: fn() -> Settle = || Settle::json("usage.total_tokens");
+    [
         (|| Settle::header("x-tokens"), with("x-tokens", "7", &["body"]), 7),
         (|| Settle::header("x-tokens"), with("x-tokens", "130", &["body"]), 130),
         (|| Settle::trailer("x-tokens"), trailers(json(&["body"]), "7"), 7),
@@ -171,8 +172,12 @@ fn what_is_too_much_comes_back_and_what_is_missing_is_charged() {
         (Settle::events, events(&[&many]), 33),
         (|| Settle::bytes(10), json(&["12345678901", "2345"]), 2),
         (|| Settle::bytes(1), json(&[&"x".repeat(130)]), 130),
-    ];
-    for (number, (settle, response, cost)) in cases.into_iter().enumerate() {
+    ]
+}
+
+#[test]
+fn what_is_too_much_comes_back_and_what_is_missing_is_charged() {
+    for (number, (settle, response, cost)) in cases().into_iter().enumerate() {
         let one = one(settle());
         let frames = response.body().0.len();
         let mut answer = send(&one.layer, response);
@@ -295,14 +300,18 @@ fn a_figure_before_the_end_gives_nothing_back_and_may_charge_more() {
 }
 
 #[test]
-fn what_was_charged_on_the_way_beyond_the_estimate_stays() {
+fn a_smaller_figure_gives_back_what_was_charged_on_the_way() {
     let settle = || Settle::json("usage.total_tokens").or(Settle::bytes(1));
-    // 35 bytes, of which 15 were charged on the way, because they may be what cuts the stream off.
-    // The figure of 7 gives back the 20 of the estimate.
+    // 35 bytes, of which 15 are charged on the way, because they may be what cuts the stream off.
     let cutting = one(settle().cut_off());
-    cutting.whole(json(&[USAGE]));
-    assert_eq!(cutting.charged(), 15);
-    // Else the bytes wait for the figure.
+    let mut answer = send(&cutting.layer, json(&[&USAGE[..25], &USAGE[25..]]));
+    for passed in [25, 35] {
+        pull(&mut answer);
+        assert_eq!(cutting.charged(), passed);
+    }
+    pull(&mut answer);
+    assert_eq!(cutting.charged(), 7);
+    // Without a cut, the bytes wait for the figure.
     let one = one(settle());
     let mut answer = send(&one.layer, json(&[USAGE]));
     pull(&mut answer);
@@ -859,10 +868,6 @@ fn what_cannot_be_settled_is_refused_when_the_layer_is_built() {
         refused(Settle::events().or(Settle::json("a..b"))),
         BuildError::JsonPath { path: "a..b".to_owned() }
     );
-    let shared = Limit::shared_global("tokens", site().elsewhere(Quota::per_hour(9))).settle(json());
-    let refused = RateLimitLayer::builder().limit(shared).build().unwrap_err();
-    assert_eq!(refused, BuildError::SettlesShared { limit: limit() });
-    assert!(refused.to_string().contains("use `Limit::new` or `Limit::global`"), "{refused}");
     let places = InFlight::builder(1).max_keys(1).build().unwrap();
     let places = Limit::in_flight_global("tokens", places).settle(Settle::bytes(1));
     let refused = RateLimitLayer::builder().limit(places).build().unwrap_err();

@@ -17,7 +17,8 @@ const TOO_MANY: StatusCode = StatusCode::TOO_MANY_REQUESTS;
 
 enum Call {
     Check(Key, u64, oneshot::Sender<Decision>),
-    Refund(Key, Decision, oneshot::Sender<()>),
+    Refund(Key, Decision, u64, oneshot::Sender<()>),
+    Force(Key, u64, oneshot::Sender<u64>),
 }
 
 /// The limiter of one machine.
@@ -34,14 +35,25 @@ impl AsyncLimiter for Remote {
         Box::pin(async { answer.await.unwrap() })
     }
 
-    fn refund<'a>(
+    fn refund_n<'a>(
         &'a self,
         key: &'a Key,
         charge: &'a Decision,
+        tokens: u64,
     ) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
         let (sender, done) = oneshot::channel();
-        self.calls.send(Call::Refund(key.clone(), *charge, sender)).ok().unwrap();
+        self.calls.send(Call::Refund(key.clone(), *charge, tokens, sender)).ok().unwrap();
         Box::pin(async { done.await.unwrap() })
+    }
+
+    fn force_n<'a>(&'a self, key: &'a Key, tokens: u64) -> Pin<Box<dyn Future<Output = u64> + Send + 'a>> {
+        let (sender, answer) = oneshot::channel();
+        self.calls.send(Call::Force(key.clone(), tokens, sender)).ok().unwrap();
+        Box::pin(async { answer.await.unwrap() })
+    }
+
+    fn spawn(&self, task: Pin<Box<dyn Future<Output = ()> + Send>>) {
+        tokio::spawn(task);
     }
 
     fn quota(&self) -> Quota {
@@ -62,9 +74,12 @@ fn remote(quota: Quota) -> (Remote, Arc<Limiter<Key>>) {
                 Call::Check(key, cost, answer) => {
                     let _ = answer.send(counts.check_n(&key, cost));
                 }
-                Call::Refund(key, charge, done) => {
-                    counts.refund(&key, &charge);
+                Call::Refund(key, charge, tokens, done) => {
+                    counts.refund_n(&key, &charge, tokens);
                     let _ = done.send(());
+                }
+                Call::Force(key, tokens, answer) => {
+                    let _ = answer.send(counts.force_n(&key, tokens));
                 }
             }
         }

@@ -34,7 +34,7 @@ use std::time::Duration;
 use tokio::sync::oneshot::{self, Receiver, Sender};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
-use tollgate::OwnedPermit;
+use tollgate::{Decision, DecisionParts, Denied, Outcome, OwnedPermit, Source, Tick};
 
 /// How long the store keeps an entry beyond its end, in milliseconds.
 const GRACE_MS: u64 = 1000;
@@ -81,6 +81,7 @@ struct Place {
 /// as its process runs.
 #[must_use = "a permit that is dropped at once gives its place back"]
 pub struct SharedPermit {
+    decision: Decision,
     /// What the limiter on this machine holds for the request, so that it knows the traffic when it
     /// takes over.
     local: Option<LocalPermit>,
@@ -102,6 +103,23 @@ struct Stored {
 pub(super) struct PlaceReply {
     pub(super) is_granted: bool,
     pub(super) out: u64,
+}
+
+/// The decision on one place, by an answer that says how many others were out.
+pub(super) fn decision(limit: u64, reply: PlaceReply, source: Source) -> Decision {
+    let outcome = if reply.is_granted { Outcome::Allowed } else { Outcome::Denied };
+    Decision::from(DecisionParts {
+        outcome,
+        cost: 1,
+        capacity: limit,
+        remaining: limit.saturating_sub(reply.out).saturating_sub(u64::from(reply.is_granted)),
+        // Nobody knows when a place is free.
+        wait: reply.is_granted.then_some(Duration::ZERO),
+        reset_after: Duration::MAX,
+        refill_after: Duration::MAX,
+        at: Tick::ZERO,
+        source,
+    })
 }
 
 impl Places {
@@ -131,7 +149,7 @@ impl Places {
     pub(super) async fn hold(
         self: &Arc<Self>,
         text: String,
-    ) -> Result<(PlaceReply, Option<SharedPermit>), Failure> {
+    ) -> Result<Result<SharedPermit, Denied>, Failure> {
         let name = format!("{:016x}{:016x}", fastrand::u64(..), fastrand::u64(..));
         let place = Place { places: Arc::clone(self), text, name };
         let until = Arc::new(AtomicU64::new(0));
@@ -140,9 +158,9 @@ impl Places {
         let task = tokio::spawn(place.live(Arc::clone(&until), answer, ended));
         // The runtime ends, and the task with it.
         let reply = answered.await.unwrap_or(Err(Failure::Unknown))?;
-        let stored = Stored { end, task, places: Arc::clone(self), until };
-        let permit = reply.is_granted.then(|| SharedPermit { local: None, stored: Some(stored) });
-        Ok((reply, permit))
+        let stored = Some(Stored { end, task, places: Arc::clone(self), until });
+        let decision = decision(self.limit, reply, Source::Remote);
+        Ok(decision.into_result().map(|decision| SharedPermit { decision, local: None, stored }))
     }
 
     fn elapsed(&self) -> u64 {
@@ -209,13 +227,27 @@ impl Place {
 
 impl SharedPermit {
     /// A permit that only the limiter on this machine knows, or nobody.
-    pub(super) fn of_fallback(local: Option<LocalPermit>) -> Self {
-        Self { local, stored: None }
+    pub(super) fn of_fallback(decision: Decision, local: Option<LocalPermit>) -> Self {
+        Self { decision, local, stored: None }
     }
 
     /// Adds what the limiter on this machine holds for the same request.
     pub(super) fn with(self, local: Option<LocalPermit>) -> Self {
         Self { local, ..self }
+    }
+
+    /// The answer that gave the place. Its figures do not change later.
+    ///
+    /// ```no_run
+    /// # use tollgate_redis::SharedInFlight;
+    /// # async fn ask(jobs: SharedInFlight<str>) -> Result<(), tollgate::Denied> {
+    /// let permit = jobs.acquire("alice").await?;
+    /// println!("{} more may come", permit.decision().remaining());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub const fn decision(&self) -> &Decision {
+        &self.decision
     }
 
     /// Returns whether the place is surely held: whether the store has confirmed it within the last

@@ -424,13 +424,15 @@ fn a_layer_gets_the_classes_of_a_shared_limit() {
         let limiter = Arc::new(limiter);
         let key = Key::new("api", ["alice"]);
         let mut found = Vec::new();
-        for (name, class) in Arc::clone(&limiter).classes() {
-            let charge = class.check_n(&key, 1).await;
-            assert_eq!(charge.remaining() + 1, class.capacity());
-            assert_eq!(class.quota().tokens(), class.capacity());
-            class.refund(&key, &charge).await;
+        for (name, its) in Arc::clone(&limiter).classes() {
+            let charge = its.check_n(&key, 1).await;
+            assert_eq!(charge.remaining() + 1, its.capacity());
+            assert_eq!(its.quota().tokens(), its.capacity());
+            its.refund_n(&key, &charge, u64::MAX).await;
             let class = limiter.class(&name).unwrap();
-            assert_eq!(limiter.peek_as(class, &key).await.remaining(), limiter.capacity_of(class), "{name}");
+            let left = async || limiter.peek_as(class, &key).await.remaining();
+            assert_eq!(left().await, limiter.capacity_of(class), "{name}");
+            assert_eq!((its.force_n(&key, 1).await, left().await), (1, limiter.capacity_of(class) - 1));
             found.push((name, limiter.capacity_of(class)));
         }
         assert_eq!(found, [("paid".to_owned(), PAID), ("trial".to_owned(), 1)]);

@@ -14,6 +14,8 @@ mod cluster;
 mod deadline;
 mod health;
 mod in_flight;
+#[cfg(feature = "http")]
+mod layer;
 mod lease;
 mod load;
 mod refusals;

@@ -1,0 +1,272 @@
+//! Limits on what is in flight on several machines, by places that answer when the test lets them.
+
+use super::elsewhere::Waits;
+use super::site::{Site, site, with};
+use http::Request;
+use http_body_util::BodyExt;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+use tollgate::{
+    Chargeable, Decision, DecisionParts, Denied, InFlight, Outcome, Quota, SingleLimiter, Source, Tick,
+};
+use tollgate_http::{
+    AsyncInFlight, AsyncPermit, BuildError, Cost, Key, KeyBy, Limit, RateLimitLayer, Reason, Settle,
+    WhenNoKey,
+};
+use tower::ServiceExt;
+
+/// Places on other machines.
+struct Far {
+    places: InFlight<Key>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    closed: bool,
+    waiting: Vec<Waker>,
+    /// What is answered while the store is away.
+    away: Option<Outcome>,
+}
+
+impl Far {
+    fn new(most: u64) -> Arc<Self> {
+        Arc::new(Self { places: InFlight::builder(most).build().unwrap(), state: Mutex::default() })
+    }
+
+    fn close(&self, closed: bool) {
+        let mut state = self.state.lock().unwrap();
+        state.closed = closed;
+        state.waiting.drain(..).for_each(Waker::wake);
+    }
+
+    fn out(&self, key: &str) -> u64 {
+        self.places.in_flight(&Key::new("places", [key]))
+    }
+
+    fn answer(&self, key: &Key) -> Result<AsyncPermit, Denied> {
+        if let Some(outcome) = self.state.lock().unwrap().away {
+            let decision = Decision::from(DecisionParts {
+                outcome,
+                cost: 1,
+                capacity: self.limit(),
+                remaining: 0,
+                wait: (outcome == Outcome::Allowed).then_some(Duration::ZERO),
+                reset_after: Duration::MAX,
+                refill_after: Duration::MAX,
+                at: Tick::ZERO,
+                source: Source::Policy,
+            });
+            return Ok((decision.into_result()?, Box::new(())));
+        }
+        let permit = self.places.for_owned_key(key.clone());
+        let decision = permit.check_n(1);
+        // As of a store, which tells its figures and nothing else.
+        let decision = Decision::from(DecisionParts {
+            outcome: decision.outcome(),
+            cost: 1,
+            capacity: decision.capacity(),
+            remaining: decision.remaining(),
+            wait: decision.is_allowed().then_some(Duration::ZERO),
+            reset_after: Duration::MAX,
+            refill_after: Duration::MAX,
+            at: Tick::ZERO,
+            source: Source::Remote,
+        });
+        Ok((decision.into_result()?, Box::new(permit)))
+    }
+}
+
+impl AsyncInFlight for Far {
+    fn acquire<'a>(
+        &'a self,
+        key: &'a Key,
+    ) -> Pin<Box<dyn Future<Output = Result<AsyncPermit, Denied>> + Send + 'a>> {
+        let answer = self.answer(key);
+        Box::pin(async move {
+            poll_fn(|context| {
+                let mut state = self.state.lock().unwrap();
+                if !state.closed {
+                    return Poll::Ready(());
+                }
+                state.waiting.push(context.waker().clone());
+                Poll::Pending
+            })
+            .await;
+            answer
+        })
+    }
+
+    fn limit(&self) -> u64 {
+        self.places.limit()
+    }
+}
+
+fn limit(far: &Arc<Far>) -> Limit {
+    Limit::shared_in_flight("places", Arc::clone(far), KeyBy::header("x-a")).when_no_key(WhenNoKey::Deny)
+}
+
+fn of(key: &str) -> Request<()> {
+    with(&[("x-a", key)])
+}
+
+/// Two places for each `x-a`.
+fn two() -> (Waits, Arc<Far>) {
+    let far = Far::new(2);
+    (site().limit(limit(&far)).run_shared(), far)
+}
+
+#[test]
+fn a_shared_place_is_held_until_the_body_has_ended_or_is_dropped() {
+    let (site, far) = two();
+    let call = || pollster::block_on(site.service().oneshot(of("a"))).unwrap();
+    let (mut first, second) = (call(), call());
+    assert_eq!((far.out("a"), site.statuses([of("a"), of("b")])), (2, [429, 200]));
+    assert_eq!(pollster::block_on(first.body_mut().collect()).unwrap().to_bytes(), "handled");
+    assert_eq!(far.out("a"), 1, "the body has ended, and the server keeps it");
+    drop(second);
+    assert_eq!((far.out("a"), site.statuses([of("a")])), (0, [200]));
+    for failing in ["fail", "panic"] {
+        let request = with(&[("x-a", "a"), ("x-answer", failing)]);
+        let called = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| site.call(request)));
+        assert!(!matches!(called, Ok(Ok(_))), "{failing}");
+        assert_eq!(far.out("a"), 0, "{failing}");
+    }
+}
+
+#[test]
+fn a_shared_limit_in_flight_answers_as_a_local_one_does() {
+    let answers = |site: Site, limit: Limit| {
+        let site = site.limit(limit).run_shared();
+        let held = [of("a"), of("a")].map(|it| pollster::block_on(site.service().oneshot(it)).unwrap());
+        let shown = held.each_ref().map(|held| held.headers().clone());
+        let refused = site.send(of("a"));
+        assert_eq!((refused.status.as_u16(), refused.header("retry-after")), (429, None));
+        assert_eq!(refused.json()["error"], "too_many_in_flight");
+        (shown, refused.headers, refused.body)
+    };
+    let here = InFlight::builder(2).build().unwrap();
+    let here = Limit::in_flight("places", here, KeyBy::header("x-a")).when_no_key(WhenNoKey::Deny);
+    let shared = answers(site(), limit(&Far::new(2)));
+    assert_eq!(shared.0[0]["ratelimit-policy"], r#""places";q=2;qu="concurrent-requests""#);
+    assert_eq!(answers(site(), here), shared);
+}
+
+#[test]
+fn a_shared_place_and_the_rates_are_taken_all_or_none() {
+    for rate_first in [false, true] {
+        let (site, far) = (site(), Far::new(1));
+        let (rate, near) = (site.elsewhere(Quota::per_hour(3)), Arc::new(site.single(Quota::per_hour(30))));
+        let by_rate = Limit::shared_global("rate", Arc::clone(&rate));
+        let site = if rate_first {
+            site.limit(by_rate).limit(limit(&far))
+        } else {
+            site.limit(limit(&far)).limit(by_rate)
+        };
+        let site = site.limit(Limit::global("near", Arc::clone(&near))).run_shared();
+        let held = pollster::block_on(site.service().oneshot(of("a"))).unwrap();
+        for _ in 0..3 {
+            assert_eq!(site.send(of("a")).json()["limit"], "places");
+        }
+        let none: [&str; 0] = [];
+        assert_eq!((rate.left(&Key::new("rate", none)), near.peek().remaining(), far.out("a")), (2, 29, 1));
+        drop(held);
+        assert_eq!(site.statuses([of("a"), of("a")]), [200, 200]);
+        // The rate refuses, when the place has been given.
+        assert_eq!((site.statuses([of("a")]), far.out("a"), near.peek().remaining()), ([429], 0, 27));
+    }
+}
+
+#[test]
+fn who_hangs_up_while_he_waits_leaves_no_place_taken() {
+    let (site, far) = (site(), Far::new(1));
+    let rate = site.elsewhere(Quota::per_hour(9));
+    let site = site.limit(limit(&far)).limit(Limit::shared_global("rate", Arc::clone(&rate))).run_shared();
+    // The store answers, and another one does not.
+    rate.close();
+    let mut request = site.under_way(of("a"));
+    assert!(request.result().is_none());
+    assert_eq!(far.out("a"), 1);
+    drop(request);
+    assert_eq!(far.out("a"), 0);
+    rate.open();
+    // The store does not answer.
+    far.close(true);
+    let mut request = Box::pin(site.service().oneshot(of("a")));
+    assert!(request.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    drop(request);
+    far.close(false);
+    assert_eq!((far.out("a"), site.statuses([of("a")])), (0, [200]));
+}
+
+#[test]
+fn places_that_cannot_be_reached_admit_or_refuse_as_they_say() {
+    for (outcome, status) in [(Outcome::Allowed, 200), (Outcome::Denied, 429)] {
+        let far = Far::new(1);
+        far.state.lock().unwrap().away = Some(outcome);
+        let reasons = Arc::new(Mutex::new(Vec::new()));
+        let noted = Arc::clone(&reasons);
+        let site = site()
+            .limit(limit(&far))
+            .with(|it| it.on_decision(move |event| noted.lock().unwrap().extend(event.reason())))
+            .run_shared();
+        assert_eq!(site.statuses([of("a"), of("a")]), [status; 2]);
+        let expected = if status == 200 { vec![] } else { vec![Reason::Unavailable; 2] };
+        assert_eq!(*reasons.lock().unwrap(), expected);
+    }
+}
+
+#[test]
+fn a_shared_shadow_in_flight_refuses_nothing() {
+    let far = Far::new(1);
+    let site = site()
+        .limit(limit(&far).shadow())
+        .with(|it| it.on_decision(|event| assert!(!event.is_refused())))
+        .run_shared();
+    let held = [of("a"), of("a")].map(|it| pollster::block_on(site.service().oneshot(it)).unwrap());
+    assert_eq!((far.out("a"), held[1].headers().contains_key("ratelimit")), (1, false));
+    drop(held);
+    assert_eq!(far.out("a"), 0);
+}
+
+#[test]
+fn all_requests_on_all_machines_together_have_so_many_places() {
+    let far = Far::new(1);
+    let machines =
+        [(); 2].map(|()| site().limit(Limit::shared_in_flight_global("all", Arc::clone(&far))).run_shared());
+    let held = pollster::block_on(machines[0].service().oneshot(of("a"))).unwrap();
+    assert_eq!(machines[1].statuses([of("b")]), [429]);
+    drop(held);
+    assert_eq!(machines[1].statuses([of("b")]), [200]);
+}
+
+#[test]
+fn what_a_shared_limit_in_flight_cannot_do_is_refused() {
+    let build = |limit: Limit| RateLimitLayer::builder().limit(limit).build().unwrap_err();
+    let far = Far::new(9);
+    for cost in [Cost::fixed(2), Cost::from_fn(|_| 1), Cost::content_length(1, 1)] {
+        let error = build(limit(&far).cost(cost));
+        assert_eq!(error, BuildError::SharedPlaces { limit: "places".to_owned() });
+        assert!(error.to_string().contains("leave `.cost(...)` out"), "{error}");
+    }
+    let rule = |rule| BuildError::InFlightRule { limit: "places".to_owned(), rule };
+    assert_eq!(build(limit(&far).charge_if(|_| true)), rule("charge_if"));
+    assert_eq!(build(limit(&far).settle(Settle::bytes(1))), rule("settle"));
+    assert!(RateLimitLayer::builder().limit(limit(&far).cost(Cost::fixed(1))).build().is_ok());
+}
+
+/// A place belongs to the body also where another limit of the layer settles it.
+#[test]
+fn a_shared_place_is_beside_a_limit_that_settles() {
+    let (site, far) = (site(), Far::new(1));
+    let rate = Arc::new(SingleLimiter::builder(Quota::per_hour(100)).clock(&site.clock).build().unwrap());
+    let tokens = Limit::global("tokens", Arc::clone(&rate)).cost(Cost::fixed(20)).settle(Settle::bytes(1));
+    let site = site.limit(limit(&far)).limit(tokens).run_shared();
+    let held = pollster::block_on(site.service().oneshot(of("a"))).unwrap();
+    assert_eq!((far.out("a"), rate.peek().remaining()), (1, 80));
+    drop(held.into_body().collect());
+    assert_eq!((far.out("a"), rate.peek().remaining()), (0, 80));
+}

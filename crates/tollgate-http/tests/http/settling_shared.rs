@@ -1,0 +1,453 @@
+//! Costs that the response tells, of limits on other machines, whose store answers when the test
+//! lets it, and whose tasks run when the test polls them.
+
+use super::elsewhere::Elsewhere;
+use super::settling::{Answer, ESTIMATE, USAGE, call, cases, events, json, layer, pull, pull_all, send};
+use http::Request;
+use http_body::Body as _;
+use proptest::prelude::*;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Barrier, Mutex};
+use std::thread;
+use tollgate::{Clock, Limiter, ManualClock, Quota, Settlement, SingleLimiter};
+use tollgate_http::{ClassBy, Cost, Key, KeyBy, Limit, RateLimitBuilder, RateLimitLayer, Settle, WhenNoKey};
+
+/// One limit of all requests on another machine: 100 tokens an hour, a debt of 50, an estimate of
+/// 20.
+struct One {
+    elsewhere: Arc<Elsewhere>,
+    layer: RateLimitLayer,
+}
+
+fn elsewhere(clock: &ManualClock, tokens: u64, debt: u64) -> Arc<Elsewhere> {
+    let limiter = Limiter::builder(Quota::per_hour(tokens)).clock(clock).max_debt(debt);
+    Elsewhere::new(limiter.build().unwrap())
+}
+
+fn one_with(settle: Settle, change: impl FnOnce(Limit) -> Limit) -> One {
+    let elsewhere = elsewhere(&Clock::manual(), 100, 50);
+    let limit = Limit::shared_global("tokens", Arc::clone(&elsewhere));
+    let limit = change(limit.cost(Cost::fixed(ESTIMATE)).settle(settle));
+    One { layer: layer([limit]), elsewhere }
+}
+
+fn one(settle: Settle) -> One {
+    one_with(settle, |limit| limit)
+}
+
+impl One {
+    /// The tokens that are charged: those that are not left, and the debt.
+    fn charged(&self) -> u64 {
+        self.elsewhere.charged(&key())
+    }
+
+    /// Sends a request. Its checks are not among the calls.
+    fn send(&self, data: &[&str]) -> Answer {
+        let answer = send(&self.layer, json(data));
+        self.elsewhere.calls();
+        answer
+    }
+}
+
+fn key() -> Key {
+    let none: [&str; 0] = [];
+    Key::new("tokens", none)
+}
+
+const TEN: &str = "0123456789";
+
+#[test]
+fn a_shared_limit_is_settled_as_one_of_this_process() {
+    for (number, (settle, response, cost)) in cases().into_iter().enumerate() {
+        let one = one(settle());
+        let frames = response.body().0.len();
+        let mut answer = send(&one.layer, response);
+        assert_eq!(pull_all(&mut answer).len(), frames, "{number}");
+        drop(answer);
+        assert_eq!(one.elsewhere.run_tasks(), 0, "{number}");
+        assert_eq!(one.charged(), cost, "{number}");
+    }
+}
+
+#[test]
+fn no_response_waits_for_the_store() {
+    for settle in [Settle::bytes(1), Settle::bytes(1).cut_off()] {
+        let one = one(settle);
+        let mut answer = one.send(&[TEN, TEN, TEN]);
+        one.elsewhere.close();
+        while pull(&mut answer).is_some() {
+            one.elsewhere.run_tasks();
+        }
+        drop(answer);
+        assert_eq!((one.charged(), one.elsewhere.run_tasks()), (ESTIMATE + 5, 1));
+        one.elsewhere.open();
+        assert_eq!((one.elsewhere.run_tasks(), one.charged()), (0, 30));
+    }
+}
+
+#[test]
+fn a_header_settles_a_shared_limit_before_the_body_is_asked_for() {
+    for (stated, cost) in [(7, 7), (45, 45)] {
+        let one = one(Settle::header("x-tokens").or(Settle::bytes(1)));
+        let mut response = json(&[TEN]);
+        response.headers_mut().insert("x-tokens", stated.into());
+        let mut answer = send(&one.layer, response);
+        assert_eq!((one.elsewhere.run_tasks(), one.charged()), (0, cost));
+        pull_all(&mut answer);
+        assert_eq!((one.elsewhere.run_tasks(), one.charged()), (0, cost));
+    }
+}
+
+#[test]
+fn a_dropped_body_is_settled_without_being_polled_again() {
+    for (pulled, cost) in [(0, ESTIMATE), (1, 10), (3, 30)] {
+        let one = one(Settle::bytes(1));
+        let mut answer = one.send(&[TEN; 5]);
+        (0..pulled).for_each(|_| _ = pull(&mut answer));
+        drop(answer);
+        assert_eq!((one.elsewhere.run_tasks(), one.charged()), (0, cost));
+    }
+    // A handler that fails leaves the estimate, and no task.
+    let one = one(Settle::bytes(1));
+    assert!(call(&one.layer, Request::new(()), Err("failed".to_owned())).is_err());
+    assert_eq!((one.elsewhere.run_tasks(), one.charged()), (0, ESTIMATE));
+}
+
+#[test]
+fn what_goes_beyond_the_estimate_is_asked_for_in_steps() {
+    let one = one(Settle::bytes(1));
+    let mut answer = one.send(&["0123456789012345", "67", "8", "9", TEN, TEN]);
+    let mut pull = || {
+        pull(&mut answer);
+        one.elsewhere.run_tasks();
+        one.elsewhere.calls()
+    };
+    assert_eq!([pull(), pull()], [[""; 0]; 2], "a step is 5, and 2 are left, which is half of it");
+    assert_eq!(pull(), ["check 5"]);
+    assert_eq!(pull(), [""; 0], "25 are charged");
+    assert_eq!(pull(), ["check 11"], "5 are missing, and the next step is 6");
+    assert_eq!(pull(), ["check 13"]);
+    drop(answer);
+    one.elsewhere.run_tasks();
+    assert_eq!((one.elsewhere.calls(), one.charged()), (vec!["refund 9".to_owned()], 40));
+}
+
+#[test]
+fn a_stream_takes_what_is_left_and_is_cut_at_the_first_frame_after_a_denial() {
+    let one = one(Settle::bytes(1).cut_off());
+    let mut answer = one.send(&[TEN; 20]);
+    let mut frames = 0;
+    while pull(&mut answer).is_some() {
+        frames += 1;
+        one.elsewhere.run_tasks();
+    }
+    // A limit of this process would have passed ten: one frame has passed while it was asked for.
+    assert_eq!((frames, one.elsewhere.run_tasks(), one.charged()), (11, 0, 110));
+    assert!(answer.body().is_end_stream());
+    // Each step is a quarter of what was charged. The last one was not there, but a part of it was.
+    let steps = [5, 11, 13, 13, 15, 19, 24, 4, 10].map(|tokens| format!("check {tokens}"));
+    assert_eq!(one.elsewhere.calls(), [&steps[..], &["force 10".to_owned()]].concat());
+    // The debt is paid first.
+    assert_eq!(call(&one.layer, Request::new(()), Ok(json(&[]))).unwrap().status(), 429);
+}
+
+#[test]
+fn a_stream_whose_store_is_silent_gets_at_most_the_capacity_beyond() {
+    let one = one(Settle::bytes(1).cut_off());
+    let mut answer = one.send(&[TEN; 40]);
+    one.elsewhere.close();
+    let mut frames = 0;
+    while pull(&mut answer).is_some() {
+        frames += 1;
+        one.elsewhere.run_tasks();
+    }
+    assert_eq!(frames, (ESTIMATE + 100) / 10);
+    one.elsewhere.open();
+    // The growth that it had asked for is in it, and the debt as far as it goes.
+    assert_eq!((one.elsewhere.run_tasks(), one.charged()), (0, 120));
+}
+
+#[test]
+fn one_question_is_under_way_at_a_time() {
+    let one = one(Settle::bytes(1));
+    let mut answer = one.send(&[TEN; 8]);
+    one.elsewhere.close();
+    while pull(&mut answer).is_some() {
+        one.elsewhere.run_tasks();
+    }
+    assert_eq!(one.elsewhere.calls(), ["check 5"]);
+    one.elsewhere.open();
+    one.elsewhere.run_tasks();
+    assert_eq!((one.elsewhere.calls(), one.charged()), (vec!["force 55".to_owned()], 80));
+}
+
+#[test]
+fn what_is_granted_when_the_body_is_gone_is_given_back() {
+    let one = one(Settle::bytes(1));
+    let mut answer = one.send(&[TEN, TEN, TEN]);
+    one.elsewhere.close();
+    (0..2).for_each(|_| _ = pull(&mut answer));
+    assert_eq!((one.elsewhere.run_tasks(), one.elsewhere.calls()), (1, vec!["check 5".to_owned()]));
+    drop(answer);
+    one.elsewhere.open();
+    assert_eq!((one.elsewhere.run_tasks(), one.charged()), (0, 20));
+    assert_eq!(one.elsewhere.calls(), ["refund 5"]);
+}
+
+#[test]
+fn a_task_that_is_dropped_leaves_the_charges_and_a_stream_that_must_pay_ends() {
+    for (cuts, passed) in [(true, 2), (false, 5)] {
+        let settle = Settle::bytes(1);
+        let one = one(if cuts { settle.cut_off() } else { settle });
+        let mut answer = one.send(&[TEN; 5]);
+        one.elsewhere.drop_tasks();
+        assert_eq!(pull_all(&mut answer).len(), passed);
+        drop(answer);
+        assert_eq!((one.charged(), one.elsewhere.calls()), (ESTIMATE, vec![]));
+    }
+}
+
+#[test]
+fn a_smaller_figure_gives_back_all_that_was_charged_on_the_way() {
+    let one = one(Settle::json("usage.total_tokens").or(Settle::bytes(1)).cut_off());
+    let (before, after) = USAGE.split_at(25);
+    let mut answer = one.send(&[before, after, "  "]);
+    for charged in [20 + 5 + 5, 20 + 5 + 5 + 12] {
+        pull(&mut answer);
+        one.elsewhere.run_tasks();
+        assert_eq!(one.charged(), charged);
+    }
+    pull_all(&mut answer);
+    assert_eq!((one.elsewhere.run_tasks(), one.charged()), (0, 7));
+    assert_eq!(one.elsewhere.calls(), ["check 10", "check 12", "refund 12", "refund 10", "refund 13"]);
+}
+
+#[test]
+fn a_shared_shadow_counts_and_cuts_nothing() {
+    let clock = Clock::manual();
+    let tried = elsewhere(&clock, 100, 50);
+    let limit = Limit::shared_global("tokens", Arc::clone(&tried)).shadow();
+    let open = Limit::global("open", SingleLimiter::builder(Quota::per_hour(1)).build().unwrap());
+    let layer = layer([limit.settle(Settle::bytes(1).cut_off()), open]);
+    let mut answer = send(&layer, json(&[&*TEN.repeat(6); 3]));
+    let mut frames = 0;
+    while pull(&mut answer).is_some() {
+        frames += 1;
+        tried.run_tasks();
+    }
+    // 180, of which the limit takes what it has and its debt.
+    assert_eq!((frames, tried.run_tasks(), tried.charged(&key())), (3, 0, 150));
+}
+
+#[test]
+fn a_frame_that_one_limit_refuses_costs_the_other_nothing() {
+    let clock = Clock::manual();
+    for shared_cuts in [true, false] {
+        let (shared, here) = if shared_cuts { (60, 1000) } else { (1000, 60) };
+        let far = elsewhere(&clock, shared, 0);
+        let near = Arc::new(SingleLimiter::builder(Quota::per_hour(here)).clock(&clock).build().unwrap());
+        let settle = |limit: Limit| limit.cost(Cost::fixed(20)).settle(Settle::bytes(1).cut_off());
+        let limits =
+            [Limit::shared_global("tokens", Arc::clone(&far)), Limit::global("near", Arc::clone(&near))];
+        let layer = layer(limits.map(settle));
+        let mut answer = send(&layer, json(&[TEN; 20]));
+        let mut frames = 0;
+        while pull(&mut answer).is_some() {
+            frames += 1;
+            far.run_tasks();
+        }
+        assert_eq!((frames, far.run_tasks()), (if shared_cuts { 7 } else { 6 }, 0));
+        assert_eq!(near.peek().capacity() - near.peek().remaining(), 10 * frames);
+        // The seventh has passed while it was asked for, and there is no debt.
+        assert_eq!(far.charged(&key()), 60);
+    }
+}
+
+#[test]
+fn each_class_is_settled_with_its_own_limiter() {
+    let clock = Clock::manual();
+    let (free, paid) = (elsewhere(&clock, 100, 50), elsewhere(&clock, 1000, 50));
+    let limit = Limit::shared("tokens", free.with_class("paid", &paid), KeyBy::header("x-user"))
+        .class_by(ClassBy::list(KeyBy::header("x-user"), [("alice", "paid")]))
+        .when_no_key(WhenNoKey::Deny)
+        .cost(Cost::fixed(ESTIMATE))
+        .settle(Settle::bytes(1));
+    let layer = layer([limit]);
+    for (user, limiter, other) in [("alice", &paid, &free), ("bob", &free, &paid)] {
+        let request = Request::get("/").header("x-user", user).body(()).unwrap();
+        let mut answer = call(&layer, request, Ok(json(&[TEN; 3]))).unwrap();
+        pull_all(&mut answer);
+        limiter.run_tasks();
+        let key = Key::new("tokens", [user]);
+        assert_eq!((limiter.charged(&key), other.charged(&key)), (30, 0), "{user}");
+    }
+}
+
+/// What the listener was told: cost, charged, unpaid, and whether the limit has cut.
+type Told = Arc<Mutex<Vec<(String, u64, Settlement, bool)>>>;
+
+fn telling(limit: Limit) -> (RateLimitLayer, Told) {
+    let told = Told::default();
+    let noted = Arc::clone(&told);
+    let builder: RateLimitBuilder = RateLimitLayer::builder().limit(limit).on_settled(move |event| {
+        assert_eq!((event.class(), event.is_shadow()), (None, false));
+        let name = event.limit_name().to_owned();
+        noted.lock().unwrap().push((name, event.cost(), event.settlement(), event.is_cut()));
+    });
+    (builder.build().unwrap(), told)
+}
+
+#[test]
+fn a_listener_is_told_what_was_settled_cut_and_not_paid() {
+    let clock = Clock::manual();
+    for is_shared in [false, true] {
+        let far = elsewhere(&clock, 100, 10);
+        let near = SingleLimiter::builder(Quota::per_hour(100)).clock(&clock).max_debt(10).build().unwrap();
+        let near = Arc::new(near);
+        let limit = |settle: Settle| {
+            let limit = if is_shared {
+                Limit::shared_global("tokens", Arc::clone(&far))
+            } else {
+                Limit::global("tokens", Arc::clone(&near))
+            };
+            telling(limit.cost(Cost::fixed(ESTIMATE)).settle(settle))
+        };
+        let (layer, told) = limit(Settle::header("x-tokens").or(Settle::bytes(1)));
+        let mut response = json(&[]);
+        response.headers_mut().insert("x-tokens", 5.into());
+        drop(send(&layer, response));
+        pull_all(&mut send(&layer, json(&[TEN])));
+        drop(send(&layer, json(&[TEN])));
+        far.run_tasks();
+        let event = |cost, charged, unpaid, is_cut| {
+            ("tokens".to_owned(), cost, Settlement { charged, unpaid }, is_cut)
+        };
+        let plain = |cost| event(cost, cost, 0, false);
+        assert_eq!(std::mem::take(&mut *told.lock().unwrap()), [plain(5), plain(10), plain(ESTIMATE)]);
+        // 65 are left, and a debt of 10.
+        pull_all(&mut send(&layer, json(&[&"x".repeat(90)])));
+        far.run_tasks();
+        assert_eq!(*told.lock().unwrap(), [event(90, 75, 15, false)]);
+        far.reset(&key());
+        near.reset();
+        let (layer, told) = limit(Settle::events().cut_off());
+        let mut answer = send(&layer, events(&["data: 1\n\n", &"data: 2\n\n".repeat(120)]));
+        pull_all(&mut answer);
+        drop(answer);
+        far.run_tasks();
+        assert_eq!(*told.lock().unwrap(), [event(1, 1, 0, true)]);
+    }
+}
+
+/// A listener that panics does not keep what is settled after it from being settled.
+#[test]
+fn a_listener_that_panics_loses_no_settlement() {
+    let clock = Clock::manual();
+    let limiter = || Arc::new(SingleLimiter::builder(Quota::per_hour(100)).clock(&clock).build().unwrap());
+    let limiters = [limiter(), limiter()];
+    let builder = limiters.iter().zip(["one", "other"]).fold(RateLimitLayer::builder(), |builder, it| {
+        builder.limit(Limit::global(it.1, Arc::clone(it.0)).cost(Cost::fixed(20)).settle(Settle::bytes(1)))
+    });
+    let layer = builder.on_settled(|_| panic!("as it was asked to")).build().unwrap();
+    let mut answer = send(&layer, json(&["abc"]));
+    let pulled = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| pull_all(&mut answer)));
+    assert!(pulled.is_err());
+    assert_eq!(limiters.map(|limiter| limiter.peek().remaining()), [97, 97]);
+}
+
+/// Threads pull streams that share a budget, and another one runs the tasks.
+#[test]
+fn streams_on_several_threads_are_charged_exactly_what_passed() {
+    let far = elsewhere(&Clock::manual(), 5_000, 1_000_000);
+    let limit = Limit::shared_global("tokens", Arc::clone(&far)).cost(Cost::fixed(30));
+    let layer = layer([limit.settle(Settle::bytes(1).cut_off())]);
+    let (start, is_over) = (Barrier::new(5), AtomicBool::new(false));
+    let passed: u64 = thread::scope(|scope| {
+        let run = |seed: usize| {
+            let (layer, start) = (&layer, &start);
+            move || {
+                start.wait();
+                let texts = ["x".repeat(7), "x".repeat(11), "x".repeat(seed)];
+                let texts: Vec<&str> = texts.iter().cycle().take(3 * seed).map(String::as_str).collect();
+                let mut passed = 0;
+                for turn in 0..40 {
+                    let mut answer = call(layer, Request::new(()), Ok(json(&texts))).unwrap();
+                    if answer.status() != 200 {
+                        return passed;
+                    }
+                    // Some clients hang up.
+                    let pulls = if turn % 3 == 0 { seed } else { 3 * seed + 1 };
+                    let frames: Vec<String> = (0..pulls).map_while(|_| pull(&mut answer)).collect();
+                    let bytes = frames.iter().map(|frame| frame.len() as u64).sum::<u64>();
+                    passed += if bytes == 0 { 30 } else { bytes };
+                }
+                passed
+            }
+        };
+        let threads = [17, 23, 29, 31].map(|seed| scope.spawn(run(seed)));
+        let tasks = scope.spawn(|| {
+            start.wait();
+            while !is_over.load(Relaxed) {
+                far.run_tasks();
+            }
+        });
+        let passed = threads.map(|thread| thread.join().unwrap()).into_iter().sum();
+        is_over.store(true, Relaxed);
+        tasks.join().unwrap();
+        passed
+    });
+    assert_eq!(far.run_tasks(), 0);
+    assert_eq!(far.charged(&key()), passed);
+    // A stream that is refused while others hold a step ahead leaves a part of the budget.
+    assert!(passed >= 2_000, "{passed}");
+}
+
+proptest! {
+    /// Streams of one key, pulled and dropped in any order, with a store that opens and closes, and
+    /// tasks that run now and then. Whatever happens, what is charged in the end is what has
+    /// passed, or the estimate where nothing has.
+    #[test]
+    fn no_token_is_lost_whenever_the_store_answers(
+        sizes in prop::collection::vec(prop::collection::vec(0..60_usize, 0..12), 1..5),
+        estimate in 1..40_u64,
+        cuts in any::<bool>(),
+        steps in prop::collection::vec((any::<usize>(), 0..8_u8), 0..120),
+    ) {
+        let far = elsewhere(&Clock::manual(), 300, 100_000);
+        let settle = if cuts { Settle::bytes(1).cut_off() } else { Settle::bytes(1) };
+        let limit = Limit::shared_global("tokens", Arc::clone(&far));
+        let layer = layer([limit.cost(Cost::fixed(estimate)).settle(settle)]);
+        let mut running = Vec::new();
+        for sizes in &sizes {
+            let texts: Vec<String> = sizes.iter().map(|&size| "x".repeat(size)).collect();
+            let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+            let answer = send(&layer, json(&texts));
+            running.push((Some(answer), 0_u64));
+        }
+        for (which, how) in steps {
+            let which = which % running.len();
+            let (answer, passed) = &mut running[which];
+            match how {
+                0 => far.close(),
+                1 => far.open(),
+                2 | 3 => _ = far.run_tasks(),
+                4 => *answer = None,
+                _ => if let Some(answer) = answer {
+                    *passed += pull(answer).map_or(0, |frame| frame.len() as u64);
+                },
+            }
+        }
+        for (answer, passed) in &mut running {
+            if let Some(mut answer) = answer.take() {
+                *passed += pull_all(&mut answer).iter().map(|frame| frame.len() as u64).sum::<u64>();
+            }
+        }
+        far.open();
+        // A task that waited for an answer goes on with the next call.
+        prop_assert_eq!(far.run_tasks(), 0);
+        let charged = far.charged(&key());
+        let least: u64 = running.iter().map(|it| it.1).sum();
+        let estimates = running.iter().filter(|it| it.1 == 0).count() as u64 * estimate;
+        prop_assert!((least..=least + estimates).contains(&charged), "{charged}: {least}, {estimates}");
+    }
+}
