@@ -50,4 +50,3 @@ pub use store::{Accepts, Store, ToKey};
 #[cfg(not(tollgate_loom))]
 pub use sweeper::{Sweepable, Sweeper};
 pub use together::{Charge, DeniedBy, check_all};
-pub use upkeep::Stats;

@@ -79,8 +79,7 @@ impl State<'_> {
         let Self { rule, word } = self;
         // The match is outside of the compare-and-swap loop.
         match rule {
-            AnyRule::TokenBucket(rule) => charge_by(rule, word, now, cost),
-            AnyRule::LeakyBucket(rule) => charge_by(rule, word, now, cost),
+            AnyRule::Gcra(rule) => charge_by(rule, word, now, cost),
             AnyRule::FixedWindow(rule) => charge_by(rule, word, now, cost),
             AnyRule::SlidingWindow(rule) => charge_by(rule, word, now, cost),
             AnyRule::Permits(rule) => charge_by(rule, word, now, cost),

@@ -3,9 +3,10 @@
 
 use super::keyed::Limiter;
 use super::look::Look;
-use super::single::{First, SingleLimiter};
+use super::single::SingleLimiter;
 use super::store::{Accepts, Store};
 use crate::decision::Decision;
+use crate::exact::ExactRule;
 use crate::state::State;
 use equivalent::Equivalent;
 use std::borrow::Borrow;
@@ -89,7 +90,7 @@ impl Chargeable for SingleLimiter {
     }
 
     fn look<'m>(&'m self, cost: u64, look: &mut Look<'m>) {
-        if let First::Packed(rule, _) = &self.first {
+        if let ExactRule::Packed(rule) = self.state.0.first_rule() {
             let state = State { rule, word: self.state.0.first_word() };
             look.see(state, look.now(self.clock()), cost, &self.resets);
         }

@@ -5,7 +5,7 @@ use super::look::Look;
 use super::method::Method;
 use super::resets::Resets;
 use super::store::{
-    Accepts, BATCH, Backing, Figures, Lookup, Pin, Request, Settings, Store, forget_all, in_batches, is_turn,
+    Accepts, BATCH, Backing, Lookup, Pin, Request, Settings, Store, forget_all, in_batches, is_turn,
     sweep_by_steps,
 };
 use crate::clock::Clock;
@@ -16,6 +16,7 @@ use crate::quota::{Enforced, Quota};
 use crate::reclaim::{Guard, pin};
 use crate::rule::AnyRule;
 use crate::state::{Charged, LongWay};
+use crate::stats::Stats;
 use crate::table::{Fingerprint, Line, Table, View};
 use crate::time::Tick;
 use std::cell::Cell;
@@ -97,17 +98,8 @@ impl<H: KeyHash> Backing for Fingerprints<H> {
         self.table.len(&pin())
     }
 
-    fn figures(&self) -> Figures {
-        let guard = pin();
-        Figures {
-            keys: self.table.len(&guard),
-            capacity: self.table.capacity(&guard),
-            max_keys: self.table.max_keys(),
-            turnovers: self.table.turnovers(),
-            evicted: self.table.evicted(),
-            own_quotas: self.table.rules(&guard).count(),
-            bytes: self.table.bytes(),
-        }
+    fn stats(&self) -> Stats {
+        self.table.stats(&pin())
     }
 }
 
@@ -143,13 +135,10 @@ impl<H: KeyHash, Q: Hash + ?Sized> Lookup<Q> for Fingerprints<H> {
         in_batches(keys, |batch| self.charge_batch(batch, &now, request, decisions));
     }
 
-    fn peek(&self, key: &Q, cost: u64, now: Tick) -> Result<Decision, (Decision, bool)> {
+    fn missing(&self, key: &Q, cost: u64, now: Tick) -> (Decision, bool) {
         let (key, guard) = (self.fingerprint(key), pin());
-        let known = self.table.known(key, &guard, |state| state.peek(now, cost));
-        known.ok_or_else(|| {
-            let fresh = |cost| self.table.fresh(key, now, cost, &guard);
-            (Decision::before_charge(cost, fresh), self.table.has_room(now, &guard))
-        })
+        let fresh = |cost| self.table.fresh(key, now, cost, &guard);
+        (Decision::before_charge(cost, fresh), self.table.has_room(now, &guard))
     }
 
     #[inline]
@@ -165,10 +154,6 @@ impl<H: KeyHash, Q: Hash + ?Sized> Lookup<Q> for Fingerprints<H> {
         {
             look.see(state, now, cost, resets);
         }
-    }
-
-    fn force(&self, key: &Q, tokens: u64, now: Tick) -> Option<u64> {
-        self.table.known(self.fingerprint(key), &pin(), |state| state.force(now, tokens))
     }
 
     #[inline]

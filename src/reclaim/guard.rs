@@ -1,7 +1,7 @@
 //! Guards: while a thread holds one, no value is freed that it may have seen.
 
 use super::barrier;
-use super::participant::{Participant, REGISTRY};
+use super::participant::{IDLE, Participant, REGISTRY};
 use std::cell::Cell;
 use std::marker::PhantomData;
 
@@ -129,16 +129,13 @@ impl Guard {
     #[inline(always)]
     fn begun_at_once(participant: &'static Participant) -> Self {
         let age = REGISTRY.age();
-        participant.begin(age);
+        participant.set(age);
         barrier::light_where_heavy_is();
         Self::of(participant, age)
     }
 
     fn begun(participant: &'static Participant) -> Self {
-        let age = REGISTRY.age();
-        participant.begin(age);
-        barrier::light();
-        Self::of(participant, age)
+        Self::of(participant, announced(participant))
     }
 
     /// Returns the participant that announces the guard.
@@ -173,11 +170,16 @@ impl Guard {
 
     /// Ends the guard and begins it again in the present age.
     pub(crate) fn repin(&mut self) {
-        let age = REGISTRY.age();
-        self.participant.begin(age);
-        barrier::light();
-        self.age.set(age);
+        self.age.set(announced(self.participant));
     }
+}
+
+/// Announces that a guard is made or renewed in the present age, and returns that age.
+fn announced(participant: &Participant) -> u64 {
+    let age = REGISTRY.age();
+    participant.set(age);
+    barrier::light();
+    age
 }
 
 #[cold]
@@ -197,6 +199,6 @@ fn extended<T>(participant: &Participant, load: impl Fn() -> T) -> (T, u64) {
 impl Drop for Guard {
     #[inline(always)]
     fn drop(&mut self) {
-        self.participant.end();
+        self.participant.set(IDLE);
     }
 }

@@ -34,7 +34,7 @@ impl<'g> View<'g> {
     /// The GCRA that all keys share. `None` if a key has a rule of its own, or the rule is another.
     #[inline(always)]
     pub(crate) fn gcra(self) -> Option<Gcra> {
-        self.0.rules().gcra()
+        self.0.rules.gcra()
     }
 
     /// The state of a key whose word was found in this view.
