@@ -1,7 +1,9 @@
 //! Several limits charged together, against a plain count for each.
 
 use proptest::prelude::*;
+use std::cell::Cell;
 use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 use std::time::Duration;
 use tollgate::{
@@ -404,15 +406,40 @@ fn many_limits_are_charged_all_or_none() {
     }
 }
 
-/// Charges that were asked once answer anew.
+/// Charges that were asked once answer anew, whichever denies, and whether it is looked at or not.
 #[test]
 fn charges_may_be_asked_again() {
+    for denying in 0..3 {
+        let clock = Clock::manual();
+        let left = |nth: usize| if nth == denying { 2 } else { 3 };
+        let exact: Limiter<u64, ExactKeys<u64>> =
+            Limiter::builder(Quota::per_hour(left(1))).clock(&clock).exact_keys().build().unwrap();
+        let (first, second, third) = (single(left(0), &clock), exact.for_key(&7), single(left(2), &clock));
+        let limits: [&dyn Chargeable; 3] = [&first, &second, &third];
+        let mut charges = limits.map(|limit| Charge::new(limit, 1));
+        assert_eq!([(); 3].map(|()| binding(&mut charges)), [None, None, Some(denying)]);
+        // Nothing of the last request is charged, so nothing of it is given back.
+        charges.iter_mut().for_each(Charge::refund);
+        for (nth, limit) in limits.iter().enumerate() {
+            assert_eq!(charges[nth].decision().unwrap().remaining(), left(nth) - 2, "{nth} of {denying}");
+            assert_eq!(limit.peek_n(1).remaining(), left(nth) - 2, "{nth} of {denying}");
+        }
+    }
+}
+
+/// A panic leaves charges that this call has not made as if it had not come.
+#[test]
+fn what_an_earlier_call_has_charged_is_not_given_back_after_a_panic() {
     let clock = Clock::manual();
-    let (first, second) = (single(3, &clock), single(2, &clock));
-    let mut charges = [Charge::new(&first, 1), Charge::new(&second, 1)];
-    assert_eq!([(); 3].map(|()| binding(&mut charges)), [None, None, Some(1)]);
-    // Nothing of the last request is charged, so nothing of it is given back.
+    let (first, second) = (single(9, &clock), single(9, &clock));
+    let asked = Cell::new(0);
+    let panicking = Between(&first, || {
+        asked.set(asked.get() + 1);
+        assert!(asked.get() < 2, "the second look panics");
+    });
+    let mut charges = [Charge::new(&panicking, 1), Charge::new(&second, 1)];
+    assert_eq!(binding(&mut charges), None);
+    assert!(catch_unwind(AssertUnwindSafe(|| check_all(&mut charges))).is_err());
     charges.iter_mut().for_each(Charge::refund);
-    assert_eq!(charges.map(|charge| charge.decision().unwrap().remaining()), [1, 0]);
-    assert_eq!((first.peek().remaining(), second.peek().remaining()), (1, 0));
+    assert_eq!((first.peek().remaining(), second.peek().remaining()), (8, 8));
 }

@@ -287,6 +287,9 @@ impl Error for DeniedBy {}
 /// # Ok::<(), tollgate::ConfigError>(())
 /// ```
 pub fn check_all(charges: &mut [Charge<'_>]) -> Result<(), DeniedBy> {
+    // Charges may be asked again. What an earlier call has charged is not for this one to give
+    // back, also if a look denies or panics before it comes to them.
+    charges.iter_mut().for_each(|charge| (charge.answer, charge.is_charged) = (None, false));
     let moment = Moment::new();
     let mut looks = [Look::at(&moment); LOOKS];
     if look_at_each(charges, &mut looks) && charge_each(charges, &looks) {
@@ -306,7 +309,6 @@ const LOOKS: usize = 8;
 fn look_at_each<'l: 'm, 'm>(charges: &mut [Charge<'l>], looks: &mut [Look<'m>]) -> bool {
     let mut is_first = true;
     for (index, charge) in charges.iter_mut().enumerate() {
-        (charge.answer, charge.is_charged) = (None, false);
         if charge.is_shadow {
             continue;
         }
@@ -314,7 +316,7 @@ fn look_at_each<'l: 'm, 'm>(charges: &mut [Charge<'l>], looks: &mut [Look<'m>]) 
             charge.limiter.look(charge.cost, look);
             look.fits()
         });
-        // The first that can't be looked at needs no peek: its charge comes before the others.
+        // The first charge needs no peek where there is no look: it comes before all others.
         let is_first = std::mem::take(&mut is_first);
         if !fits.unwrap_or_else(|| is_first || charge.peek()) {
             return false;
