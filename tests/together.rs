@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 use tollgate::{
     Algorithm, Charge, Chargeable, Clock, Decision, ExactKeys, Limiter, Look, ManualClock, Outcome, Quota,
-    SingleLimiter, Source, WhenFull, check_all,
+    SingleLimiter, Source, Tick, WhenFull, check_all,
 };
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -136,6 +136,112 @@ proptest! {
             }
             for (limit, gate) in gates.iter().enumerate() {
                 prop_assert_eq!(gate.peek_n(0).remaining(), left(&taken, limit));
+            }
+        }
+    }
+}
+
+/// What happens to two limits that are the same but for how they are asked.
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    /// The clock goes on, or back.
+    SetClock { milliseconds: u64 },
+    /// Asks for tokens of a key, and gives some of them back, now or when the next event is over.
+    Ask { key: u64, cost: u64, back: u64, is_late: bool },
+    Reset { key: u64 },
+    Clear,
+    SetQuota { tokens: u64 },
+    SetKeyQuota { key: u64, tokens: Option<u64> },
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let ask = (0..3_u64, 0..7_u64, 0..7_u64, any::<bool>());
+    prop_oneof![
+        8 => ask.prop_map(|(key, cost, back, is_late)| Event::Ask { key, cost, back, is_late }),
+        4 => (0..5_000_u64).prop_map(|milliseconds| Event::SetClock { milliseconds }),
+        1 => (0..3_u64).prop_map(|key| Event::Reset { key }),
+        1 => Just(Event::Clear),
+        1 => (1..9_u64).prop_map(|tokens| Event::SetQuota { tokens }),
+        1 => (0..3_u64, prop::option::of(1..9_u64)).prop_map(|(key, tokens)| Event::SetKeyQuota { key, tokens }),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// The answers have the same times and figures, and the charges can be given back alike.
+    #[test]
+    fn a_charge_together_is_that_of_a_check(
+        algorithm in prop::sample::select(&Algorithm::PACKED[..]),
+        events in prop::collection::vec(event(), 1..60),
+    ) {
+        let clock = Clock::manual();
+        let quota = |tokens| Quota::new(tokens, Duration::from_secs(1));
+        let keyed = || -> Limiter<u64> {
+            let builder = Limiter::builder(quota(5)).algorithm(algorithm).clock(&clock);
+            builder.grace(Duration::from_millis(100)).build().unwrap()
+        };
+        let all = || {
+            let builder = SingleLimiter::builder(quota(5)).algorithm(algorithm);
+            builder.clock(&clock).build().unwrap()
+        };
+        let (alone, together) = ((keyed(), all()), (keyed(), all()));
+        let settle = |alone_or_together: &(Limiter<u64>, SingleLimiter), key: u64, charges: [Decision; 2], back| {
+            alone_or_together.0.refund_n(&key, &charges[0], back);
+            alone_or_together.1.refund_n(&charges[1], back);
+        };
+        let mut open: Option<(u64, [Decision; 2], [Decision; 2], u64)> = None;
+        for event in events {
+            let late = open.take();
+            match event {
+                Event::SetClock { milliseconds } => {
+                    clock.set(Tick::ZERO + Duration::from_millis(milliseconds));
+                }
+                Event::Ask { key, cost, back, is_late } => {
+                    let of_alone = [alone.0.check_n(&key, cost), alone.1.check_n(cost)];
+                    let key_limit = together.0.for_key(&key);
+                    let of_together = [&key_limit as &dyn Chargeable, &together.1].map(|limit| {
+                        let mut charges = [Charge::new(limit, cost)];
+                        let _ = check_all(&mut charges);
+                        *charges[0].decision().unwrap()
+                    });
+                    let figures = |charges: [Decision; 2]| format!("{charges:?}");
+                    prop_assert_eq!(figures(of_together), figures(of_alone));
+                    match is_late {
+                        true => open = Some((key, of_alone, of_together, back)),
+                        false => {
+                            settle(&alone, key, of_alone, back);
+                            settle(&together, key, of_together, back);
+                        }
+                    }
+                }
+                Event::Reset { key } => for limits in [&alone, &together] {
+                    limits.0.reset(&key);
+                    limits.1.reset();
+                },
+                Event::Clear => for limits in [&alone, &together] {
+                    limits.0.clear();
+                },
+                Event::SetQuota { tokens } => for limits in [&alone, &together] {
+                    limits.0.set_quota(quota(tokens)).unwrap();
+                    limits.1.set_quota(quota(tokens)).unwrap();
+                },
+                Event::SetKeyQuota { key, tokens } => for limits in [&alone, &together] {
+                    match tokens {
+                        Some(tokens) => limits.0.set_key_quota(&key, quota(tokens)).unwrap(),
+                        None => _ = limits.0.remove_key_quota(&key).unwrap(),
+                    }
+                },
+            }
+            if let Some((key, of_alone, of_together, back)) = late {
+                settle(&alone, key, of_alone, back);
+                settle(&together, key, of_together, back);
+            }
+            for key in 0..3 {
+                let figures = |limits: &(Limiter<u64>, SingleLimiter)| {
+                    format!("{:?} {:?}", limits.0.peek(&key), limits.1.peek())
+                };
+                prop_assert_eq!(figures(&together), figures(&alone), "{:?}", event);
             }
         }
     }

@@ -36,7 +36,7 @@
 //!
 //! # Orderings
 //!
-//! A charge is relaxed, as every charge: see `rule`. These models fail if it is a store, and the
+//! A charge is ordered as every charge: see `rule`. These models fail if it is a store, and the
 //! last two also if a look sees frozen words: `look_races_charge_and_one_gets_the_last_token`,
 //! `look_races_change_of_quota_and_the_charge_is_kept`,
 //! `look_races_eviction_and_the_charge_is_kept`.
