@@ -265,8 +265,9 @@ impl Error for DeniedBy {}
 /// # Progress
 ///
 /// As the limiters' checks, peeks and refunds; it waits for nothing else and retries nothing. No
-/// allocation where these need none. (A thread that goes the long way in it for the first time
-/// registers as a reader once more, which may allocate: see [`Limiter::pin`](crate::Limiter::pin).)
+/// allocation where these need none. (The first time that a check in it takes the slow path, as for
+/// a new key, the thread registers as a reader once more, which may allocate: see
+/// [`Limiter::pin`](crate::Limiter::pin).)
 ///
 /// ```
 /// use tollgate::{Charge, Limiter, Quota, SingleLimiter, check_all};
