@@ -145,13 +145,27 @@ proptest! {
 #[derive(Clone, Copy, Debug)]
 enum Event {
     /// The clock goes on, or back.
-    SetClock { milliseconds: u64 },
+    SetClock {
+        milliseconds: u64,
+    },
     /// Asks for tokens of a key, and gives some of them back, now or when the next event is over.
-    Ask { key: u64, cost: u64, back: u64, is_late: bool },
-    Reset { key: u64 },
+    Ask {
+        key: u64,
+        cost: u64,
+        back: u64,
+        is_late: bool,
+    },
+    Reset {
+        key: u64,
+    },
     Clear,
-    SetQuota { tokens: u64 },
-    SetKeyQuota { key: u64, tokens: Option<u64> },
+    SetQuota {
+        tokens: u64,
+    },
+    SetKeyQuota {
+        key: u64,
+        tokens: Option<u64>,
+    },
 }
 
 fn event() -> impl Strategy<Value = Event> {

@@ -27,8 +27,8 @@
 //! # Time
 //!
 //! Clocks that read the processor's counter share one reading. So a charge has the time of the
-//! first look of its call, which is older by what the other looks take. An older time may deny, and
-//! never admits more.
+//! first look of its call, which is older by what the other looks and peeks take. An older time may
+//! deny, and never admits more. (Other clocks are read for each look.)
 //!
 //! # Progress
 //!

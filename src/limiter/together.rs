@@ -249,7 +249,8 @@ impl Error for DeniedBy {}
 ///
 /// All limiters are looked at before any is charged, so a request that is denied writes nothing,
 /// unless another thread charges a limiter meanwhile. The order of the charges does not change the
-/// answer. Name each state once: two charges of one state may deny each other.
+/// answer. Name each state once: two charges of one state may deny each other. Charges may be asked
+/// again: each call answers anew, and what an earlier one has charged stays charged.
 ///
 /// If a limiter panics (in the `Eq` of an exact key, for example), charges to other limiters are
 /// not given back automatically, because that could panic too. Call [`Charge::refund`] for them.
