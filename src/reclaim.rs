@@ -46,7 +46,8 @@
 //! 5. The link inside a value is followed only while the age is the one in which the thread
 //!    announced itself and then found the value linked, from the root on. ([`Link::follow`] reports
 //!    when it is not. Then the caller begins again at the root, or finds out that the value is
-//!    still linked.)
+//!    still linked. No other root is loaded under that guard meanwhile, because `load` announces a
+//!    later age, after which `follow` would report nothing.)
 //!
 //! # Why nothing is freed under a guard
 //!

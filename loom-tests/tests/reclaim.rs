@@ -102,7 +102,7 @@ impl Drop for Node {
 }
 
 impl Retire for Node {
-    fn bytes(&self, _guard: &Guard) -> usize {
+    fn bytes(&self) -> usize {
         1
     }
 }

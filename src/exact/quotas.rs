@@ -237,7 +237,7 @@ impl Drop for Replaced {
 }
 
 impl Retire for Version {
-    fn bytes(&self, _guard: &Guard) -> usize {
+    fn bytes(&self) -> usize {
         Link::<Self>::BYTES + 2 * size_of::<Shared>()
     }
 }

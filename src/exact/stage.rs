@@ -242,13 +242,13 @@ impl Staged {
     pub(crate) fn log_bytes(&self) -> usize {
         let guard = pin();
         'again: loop {
-            let (mut bytes, mut stage) = (self.0.log.bytes(&guard), &self.0);
+            let (mut bytes, mut stage) = (self.0.log.bytes(&pin()), &self.0);
             while let Some(next) = match self.next(stage, &guard) {
                 Ok(next) => next,
                 Err(Stale) => continue 'again,
             } {
                 stage = &next.stage;
-                bytes += stage.log.bytes(&guard);
+                bytes += stage.log.bytes(&pin());
             }
             return bytes;
         }
@@ -270,6 +270,10 @@ impl Staged {
     }
 
     /// Returns the last stage, after its word was brought; `None` if the state is sealed.
+    ///
+    /// A walk through a log has a guard of its own. It may announce a later age for its guard, and
+    /// this walk would not notice that the stages it comes to were freed before (see
+    /// `Link::follow`).
     fn last<'g>(&'g self, guard: &'g Guard, retired: &Bag) -> Option<&'g Stage> {
         // The `Later` that contains `stage`, unless it is the first.
         let (mut this, mut stage): (Option<&Later>, _) = (None, &self.0);
@@ -286,7 +290,7 @@ impl Staged {
             };
             let Some(later) = next else {
                 assert!(!word.is_frozen(), "a word is frozen only when the next stage is linked");
-                if matches!(stage.rule.rule, ExactRule::Log(_)) && stage.log.is_sealed(guard) {
+                if matches!(stage.rule.rule, ExactRule::Log(_)) && stage.log.is_sealed(&pin()) {
                     let _ = stage.next.install(Later::end(&stage.rule), guard);
                     continue;
                 }
@@ -305,7 +309,7 @@ impl Staged {
                 }
                 (ExactRule::Log(_), _) if load(&next.word) == SEALED => return None,
                 (ExactRule::Log(old), ExactRule::Log(new)) => {
-                    next.log.take_over(&stage.log, old, new, later.since, guard);
+                    next.log.take_over(&stage.log, old, new, later.since, &pin());
                 }
                 _ => unreachable!("all rules of a store are of one algorithm"),
             }
@@ -364,8 +368,8 @@ impl Later {
 
 impl Retire for Later {
     /// Returns the bytes of its log only: the store counts the stages.
-    fn bytes(&self, guard: &Guard) -> usize {
-        self.stage.log.bytes(guard)
+    fn bytes(&self) -> usize {
+        self.stage.log.bytes(&pin())
     }
 }
 

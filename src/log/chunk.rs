@@ -3,7 +3,7 @@
 use super::refunds::Refunds;
 use super::slot::{CLOSED, EMPTY, Fields, Mark, SEALED};
 use super::step::{Step, reach};
-use crate::reclaim::{Guard, Link, OnceLink, Retire};
+use crate::reclaim::{Link, OnceLink, Retire};
 use crate::sync::{
     Atomic,
     Ordering::{Acquire, Relaxed, Release},
@@ -322,7 +322,7 @@ impl Chunk {
 }
 
 impl Retire for Chunk {
-    fn bytes(&self, _guard: &Guard) -> usize {
+    fn bytes(&self) -> usize {
         self.size()
     }
 }

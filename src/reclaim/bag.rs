@@ -1,7 +1,6 @@
 //! The values that were unlinked and wait until no guard may have seen them.
 
 use super::barrier;
-use super::guard::Guard;
 use super::participant::REGISTRY;
 use crate::sync::{
     Atomic, AtomicPtr,
@@ -40,7 +39,7 @@ pub(crate) struct Bag {
 /// A value that can be retired.
 pub(crate) trait Retire: Send + 'static {
     /// Returns the bytes that are freed with the value, unless they are counted elsewhere.
-    fn bytes(&self, guard: &Guard) -> usize;
+    fn bytes(&self) -> usize;
 }
 
 /// The header of each value that a link points to.
@@ -153,10 +152,10 @@ impl Bag {
     ///
     /// The node came from a box. No link leads to it any more, so no new guard can reach it; it is
     /// retired once.
-    pub(super) unsafe fn retire<T: Retire>(&self, node: *mut Node<T>, guard: &Guard) {
+    pub(super) unsafe fn retire<T: Retire>(&self, node: *mut Node<T>) {
         // SAFETY: it is not freed before this call puts it into the bag.
         let Node { header, value } = unsafe { &*node };
-        let bytes = value.bytes(guard) as u64;
+        let bytes = value.bytes() as u64;
         // ORDERING: relaxed, both; a count, and what the bag publishes with the value.
         header.bytes.store(bytes, Relaxed);
         self.bytes.fetch_add(bytes, Relaxed);

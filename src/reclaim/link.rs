@@ -60,7 +60,9 @@ impl<T> Link<T> {
     }
 
     /// Loads a link inside a value that was loaded under this guard. [`Stale`] if an age has ended
-    /// since.
+    /// since. No other root may have been loaded under the guard since the walk began at its own:
+    /// [`load`](Self::load) may announce a later age, and the value found here may have been freed
+    /// before that. A walk inside another one has a guard of its own.
     #[inline]
     pub(crate) fn follow<'g>(&'g self, guard: &'g Guard) -> Result<Option<&'g T>, Stale> {
         let to = self.get();
@@ -105,7 +107,7 @@ impl<T> Link<T> {
 
     /// Moves a root from `from` to the value behind it, at `next`, and then retires `from`. Returns
     /// true to one caller for each value.
-    pub(crate) fn advance(&self, from: &T, next: &Self, guard: &Guard, bag: &Bag) -> bool
+    pub(crate) fn advance(&self, from: &T, next: &Self, _guard: &Guard, bag: &Bag) -> bool
     where
         T: Retire,
     {
@@ -120,7 +122,7 @@ impl<T> Link<T> {
             // SAFETY: it came from a box. This call alone has unlinked it: the root never leads
             // back, and the value is behind no other. The owner of a link drops the values behind
             // it, so any thread may.
-            unsafe { bag.retire(first.as_raw().cast_mut(), guard) };
+            unsafe { bag.retire(first.as_raw().cast_mut()) };
         }
         advanced
     }

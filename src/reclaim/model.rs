@@ -51,7 +51,7 @@ impl Bag {
 pub(crate) trait Retire: Send + 'static {
     // The models count no bytes.
     #[allow(dead_code)]
-    fn bytes(&self, guard: &Guard) -> usize;
+    fn bytes(&self) -> usize;
 }
 
 /// The error of the real link when an age has ended.

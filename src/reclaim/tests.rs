@@ -30,7 +30,7 @@ impl Drop for Value {
 }
 
 impl Retire for Value {
-    fn bytes(&self, _guard: &Guard) -> usize {
+    fn bytes(&self) -> usize {
         1_000
     }
 }
