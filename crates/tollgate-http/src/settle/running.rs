@@ -39,7 +39,9 @@ use http_body::Frame;
 use smallvec::SmallVec;
 use std::fmt;
 use std::mem;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
+use std::thread;
 use tollgate::{Charge, Chargeable, Decision, Settlement, check_all};
 
 /// A charge whose limit settles it by the response.
@@ -115,6 +117,7 @@ impl Running {
         head: ResponseHead<'_>,
     ) -> Option<Box<Self>> {
         let mut parts: SmallVec<[Part; 1]> = SmallVec::new();
+        let mut reports: SmallVec<[_; 4]> = SmallVec::new();
         for Reserved { limit, class, limiter, charges, input, estimated_as } in reserved {
             let Some(settle) = &layer.limits[limit].settle else { continue };
             let stated = settle.sources.iter().map(|source| match source {
@@ -129,12 +132,13 @@ impl Running {
             let part = Part { limit, class, settle, held, input, estimated_as, stated, counted: 0 };
             if let Some(Some(actual)) = part.stated.first() {
                 layer.limits[limit].learn(estimated_as, *actual);
-                part.settle(&layer, *actual, false)();
+                reports.push(part.settle(&layer, *actual, false));
                 continue;
             }
             parts.push(part);
         }
         if parts.is_empty() {
+            tell(reports);
             return None;
         }
         let paths = parts.iter().flat_map(|part| &part.settle.sources).filter_map(|source| match source {
@@ -144,7 +148,9 @@ impl Running {
         let reader = Reader::new(head, paths);
         let fixes = [CONTENT_LENGTH, CONTENT_ENCODING];
         let takes_words = !fixes.iter().any(|name| head.headers().contains_key(name));
-        Some(Box::new(Self { layer, parts, is_settled: false, reader, takes_words }))
+        let running = Box::new(Self { layer, parts, is_settled: false, reader, takes_words });
+        tell(reports);
+        Some(running)
     }
 
     /// Reads a frame, and records what it costs.
@@ -279,9 +285,7 @@ impl Running {
             });
             part.settle(&self.layer, cost, end == End::Cut(index))
         });
-        // A listener that panics must not keep another limit from being settled.
-        let reports: SmallVec<[_; 4]> = settled.collect();
-        reports.into_iter().for_each(|report| report());
+        tell(settled.collect());
     }
 }
 
@@ -399,6 +403,19 @@ impl LimitsAndListeners {
                 is_cut,
             });
         }
+    }
+}
+
+/// Tells the listeners, when all limits are settled: one that panics must keep none from it.
+///
+/// Its panic goes on to the caller, but for one while another panic drops the body. Two at a time
+/// would end the process.
+fn tell(reports: SmallVec<[impl FnOnce(); 4]>) {
+    let told = catch_unwind(AssertUnwindSafe(|| reports.into_iter().for_each(|report| report())));
+    if let Err(panic) = told
+        && !thread::panicking()
+    {
+        resume_unwind(panic);
     }
 }
 

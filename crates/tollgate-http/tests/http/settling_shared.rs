@@ -451,3 +451,48 @@ proptest! {
         prop_assert!((least..=least + estimates).contains(&charged), "{charged}: {least}, {estimates}");
     }
 }
+
+/// A listener that panics keeps neither a limit from being settled by a header, nor the process
+/// from going on where a body is dropped by another panic.
+#[test]
+fn a_listener_that_panics_at_the_head_loses_no_settlement() {
+    let clock = Clock::manual();
+    let far = elsewhere(&clock, 100, 50);
+    let limiter = || Arc::new(SingleLimiter::builder(Quota::per_hour(100)).clock(&clock).build().unwrap());
+    let near = [limiter(), limiter(), limiter()];
+    let settle = |limit: Limit, settle| limit.cost(Cost::fixed(ESTIMATE)).settle(settle);
+    let by_header = || Settle::header("x-tokens");
+    let layer = RateLimitLayer::builder()
+        .limit(settle(Limit::global("by bytes", Arc::clone(&near[0])), Settle::bytes(1)))
+        .limit(settle(Limit::global("one", Arc::clone(&near[1])), by_header()))
+        .limit(settle(Limit::global("other", Arc::clone(&near[2])), by_header()))
+        .limit(settle(Limit::shared_global("tokens", Arc::clone(&far)), by_header()))
+        .on_settled(|_| panic!("as it was asked to"))
+        .build()
+        .unwrap();
+    let mut response = json(&["abc"]);
+    response.headers_mut().insert("x-tokens", 5.into());
+    let called = panics(|| call(&layer, Request::new(()), Ok(response)));
+    assert!(called.is_err());
+    assert!(panics(|| far.run_tasks()).is_err());
+    assert_eq!(near.map(|limiter| limiter.peek().remaining()), [80, 95, 95]);
+    assert_eq!(far.charged(&key()), 5);
+}
+
+#[test]
+fn a_listener_that_panics_while_another_panic_drops_the_body_ends_no_process() {
+    let near = Arc::new(SingleLimiter::builder(Quota::per_hour(100)).clock(Clock::manual()).build().unwrap());
+    let limit = Limit::global("tokens", Arc::clone(&near)).cost(Cost::fixed(20)).settle(Settle::bytes(1));
+    let layer = RateLimitLayer::builder().limit(limit).on_settled(|_| panic!("a listener")).build().unwrap();
+    let ended = panics(|| {
+        let mut answer = send(&layer, json(&["abc", "def"]));
+        pull(&mut answer);
+        panic!("a body");
+    });
+    assert_eq!(ended.unwrap_err().downcast_ref(), Some(&"a body"));
+    assert_eq!(near.peek().remaining(), 97);
+}
+
+fn panics<T>(act: impl FnOnce() -> T) -> thread::Result<T> {
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(act))
+}
