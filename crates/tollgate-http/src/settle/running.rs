@@ -39,9 +39,8 @@ use http_body::Frame;
 use smallvec::SmallVec;
 use std::fmt;
 use std::mem;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::thread;
 use tollgate::{Charge, Chargeable, Decision, Settlement, check_all};
 
 /// A charge whose limit settles it by the response.
@@ -291,15 +290,20 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // A server may not ask for trailers after all bytes that were announced.
-        if self.reader.is_whole() {
-            self.end();
-        }
-        if !self.is_settled {
-            // All of a JSON text may have passed before the server learnt that it was all.
-            self.reader.end();
-            self.settle(End::Early);
-        }
+        let settle = || {
+            // A server may not ask for trailers after all bytes that were announced.
+            if self.reader.is_whole() {
+                self.end();
+            }
+            if !self.is_settled {
+                // All of a JSON text may have passed before the server learnt that it was all.
+                self.reader.end();
+                self.settle(End::Early);
+            }
+        };
+        // The panic of a listener ends here, reported by the panic hook: it would end the process
+        // if another panic is what drops the body.
+        let _ = catch_unwind(AssertUnwindSafe(settle));
     }
 }
 
@@ -406,17 +410,9 @@ impl LimitsAndListeners {
     }
 }
 
-/// Tells the listeners, when all limits are settled: one that panics must keep none from it.
-///
-/// Its panic goes on to the caller, but for one while another panic drops the body. Two at a time
-/// would end the process.
+/// Tells the listeners, when all limits are settled: a listener that panics keeps none from it.
 fn tell(reports: SmallVec<[impl FnOnce(); 4]>) {
-    let told = catch_unwind(AssertUnwindSafe(|| reports.into_iter().for_each(|report| report())));
-    if let Err(panic) = told
-        && !thread::panicking()
-    {
-        resume_unwind(panic);
-    }
+    reports.into_iter().for_each(|report| report());
 }
 
 /// Returns what is counted there; `None` where this response can't be counted so.
