@@ -23,11 +23,11 @@ use std::fmt;
 #[non_exhaustive]
 pub enum Algorithm {
     /// A bucket of tokens that refills steadily, computed as GCRA: see
-    /// [`TokenBucket`](crate::rule::TokenBucket).
+    /// [`Gcra`](crate::rule::Gcra).
     #[default]
     TokenBucket,
     /// A bucket that requests fill and that leaks steadily, as a meter: see
-    /// [`LeakyBucket`](crate::rule::LeakyBucket).
+    /// [`Gcra`](crate::rule::Gcra).
     LeakyBucket,
     /// A leaky bucket as a queue: an allowed request is told when it may start
     /// ([`Decision::start_after`](crate::Decision::start_after)).

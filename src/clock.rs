@@ -27,6 +27,7 @@ pub use manual::ManualClock;
 
 use crate::time::Tick;
 use counter::Counter;
+use std::cell::Cell;
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use system::System;
@@ -229,6 +230,22 @@ impl Clock {
         }
     }
 
+    /// The time now, by a reading that clocks share if they read the same counter: the first of
+    /// them takes it.
+    #[inline]
+    pub(crate) fn shared(&self, SharedReading(read): &SharedReading) -> Tick {
+        match &self.0 {
+            Reading::Counter(counter) => {
+                if read.get() == 0 {
+                    read.set(Counter::read());
+                }
+                counter.since(read.get())
+            }
+            Reading::Manual(manual) => manual.now(),
+            Reading::System(system) => system.now(),
+        }
+    }
+
     /// The source that this clock reads: see [Platforms](Clock#platforms).
     ///
     /// ```
@@ -256,6 +273,10 @@ impl Clock {
         SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().saturating_sub(now)
     }
 }
+
+/// One reading of the counter for several clocks: 0 before the first of them has read it.
+#[derive(Debug, Default)]
+pub(crate) struct SharedReading(Cell<u64>);
 
 impl Default for Clock {
     /// [`Clock::counter`] on x86-64 where the kernel trusts the counter, else [`Clock::monotonic`].
@@ -350,6 +371,25 @@ mod tests {
             let origin = clock.origin_since_epoch();
             let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
             assert!(now.abs_diff(origin) < Duration::from_secs(5), "{clock:?}");
+        }
+    }
+
+    #[test]
+    fn clocks_of_the_counter_share_a_reading_and_others_read_their_own() {
+        let (earlier, later, manual) = (Clock::counter(), Clock::counter(), Clock::manual());
+        let reading = SharedReading::default();
+        let first = earlier.shared(&reading);
+        assert!(first <= earlier.now());
+        let own = Clock::from(&manual);
+        assert_eq!(own.shared(&reading), Tick::ZERO);
+        manual.set(Tick::from_nanos(7));
+        assert_eq!(own.shared(&reading), Tick::from_nanos(7));
+        if Counter::trusted().is_some() {
+            while earlier.now() == first {}
+            assert_eq!(earlier.shared(&reading), first);
+            // A tick counts from the clock's own origin.
+            assert!(later.shared(&reading) <= first);
+            assert!(earlier.shared(&SharedReading::default()) > first);
         }
     }
 }

@@ -74,6 +74,12 @@ impl From<DecisionParts> for Decision {
 }
 
 impl Decision {
+    /// The answer of a rule to a request for a key. The limiter stamps it.
+    #[inline(always)]
+    pub(crate) const fn of_key(outcome: Outcome, cost: u64, limit: u64, at: Tick, figures: Figures) -> Self {
+        Self { cost, limit, at, figures, outcome, source: Source::Key, stamp: Stamp::NONE }
+    }
+
     /// Whether the request may go ahead.
     ///
     /// ```
@@ -129,8 +135,7 @@ impl Decision {
     #[inline]
     pub const fn charged(&self) -> u64 {
         match (self.outcome, self.source) {
-            (_, Source::Policy) => 0,
-            (Outcome::Allowed, _) => self.cost,
+            (Outcome::Allowed, source) if !matches!(source, Source::Policy) => self.cost,
             _ => 0,
         }
     }
@@ -324,10 +329,8 @@ impl Decision {
         if self.outcome != Outcome::Allowed {
             return Duration::ZERO;
         }
-        match self.wait() {
-            NEVER => Duration::MAX,
-            wait => Duration::from_nanos(wait),
-        }
+        let wait = self.wait();
+        if wait == NEVER { Duration::MAX } else { Duration::from_nanos(wait) }
     }
 
     /// Nanoseconds until a retry passes, or until an allowed request may start.

@@ -95,6 +95,7 @@
 //! costs that much and no more. (What scc retires when it resizes is not counted.)
 
 mod entry;
+mod kept;
 #[cfg(tollgate_loom)]
 mod model;
 mod places;
@@ -106,8 +107,9 @@ mod store;
 mod undo;
 
 pub(crate) use entry::{Asked, Entry, spread};
+pub(crate) use kept::Kept;
 #[cfg(tollgate_loom)]
 pub use model::ModelLog;
 pub(crate) use shared_rule::{Counts, ExactRule, Shared, Wanted};
-pub(crate) use stage::{Kept, Staged};
+pub(crate) use stage::Staged;
 pub(crate) use store::{ExactStore, StoreFull};

@@ -112,6 +112,7 @@ mod reclaim;
 pub mod rule;
 mod settings;
 mod state;
+mod stats;
 #[cfg(not(tollgate_loom))]
 mod sync;
 #[cfg(tollgate_loom)]
@@ -129,12 +130,13 @@ pub use exact::ModelLog;
 pub use limiter::{
     Accepts, BorrowedPermit, Builder, Charge, Chargeable, Class, ClassBuilder, ClassLimiter, ClassSettings,
     DeniedBy, ExactKeys, Fingerprints, FoldHash, InFlight, InFlightBuilder, KeyHash, KeyLimiter, KeyState,
-    Keys, Limiter, OwnedPermit, Permit, Pinned, PinnedAt, Reservation, Reservations, Settlement,
-    SingleLimiter, SipHash, Stats, Store, ToKey, check_all, reserve_all,
+    Keys, Limiter, Look, OwnedPermit, Permit, Pinned, PinnedAt, Reservation, Reservations, Settlement,
+    SingleLimiter, SipHash, Store, ToKey, check_all, reserve_all,
 };
 #[cfg(not(tollgate_loom))]
 pub use limiter::{Sweepable, Sweeper};
 pub use metrics::{Metrics, prometheus_text};
 pub use quota::Quota;
 pub use settings::{WhenFull, WindowAlign};
+pub use stats::Stats;
 pub use time::Tick;

@@ -196,23 +196,9 @@ impl Log {
     }
 
     /// Decides a request of `cost` tokens at `now`, and charges it if it is allowed; `None` if the
-    /// log is sealed. Lock-free.
+    /// log is sealed. An empty log begins no earlier than at `mark()`. Lock-free.
     #[inline]
     pub(crate) fn check(
-        &self,
-        rule: &SlidingLog,
-        now: Tick,
-        cost: u64,
-        guard: &Guard,
-        retired: &Bag,
-    ) -> Option<Decision> {
-        self.check_from(|| Tick::ZERO, rule, now, cost, guard, retired)
-    }
-
-    /// Decides and charges like [`check`](Self::check), but begins an empty log no earlier than at
-    /// `mark()`. Lock-free.
-    #[inline]
-    pub(crate) fn check_from(
         &self,
         mark: impl Fn() -> Tick,
         rule: &SlidingLog,
@@ -270,7 +256,7 @@ impl Log {
             let guard = pin();
             let at = if self.is_begun() { now } else { now.max(mark()) };
             let room = self.peek(rule, at, 1, &guard)?.remaining().min(tokens);
-            let charged = self.check_from(&mark, rule, now, room, &guard, retired)?.charged();
+            let charged = self.check(&mark, rule, now, room, &guard, retired)?.charged();
             drop(guard);
             retired.tidy();
             if charged == room {
@@ -342,7 +328,7 @@ impl Log {
             }
             let start =
                 Start { anew: true, fields: rule.fields, ..Self::start_behind(tail, &end, end.last.time) };
-            if let Some(chunk) = tail.next.install(Chunk::new(start, 0, EMPTY), guard) {
+            if let Ok(chunk) = tail.next.install(Chunk::new(start, 0, EMPTY), guard) {
                 reach(Step::Linked);
                 self.retire_before(chunk, guard, retired);
                 break;
@@ -423,7 +409,7 @@ impl Log {
     ) -> Option<&'g Chunk> {
         // The fields were chosen so that `cost` fits.
         let first = start.fields.pack(Mark { time: 0, tokens: cost }).unwrap_or(EMPTY);
-        let chunk = link.install(Chunk::new(start, slots, first), guard)?;
+        let chunk = link.install(Chunk::new(start, slots, first), guard).ok()?;
         reach(Step::Linked);
         Some(chunk)
     }
@@ -500,7 +486,7 @@ impl Log {
             // The key's time is that of the judgement, for retired chunks are out of no earlier
             // window.
             let sealed = Chunk::sealed(Self::start_behind(tail, end, view.time));
-            if let Some(chunk) = tail.next.install(sealed, guard) {
+            if let Ok(chunk) = tail.next.install(sealed, guard) {
                 reach(Step::Linked);
                 self.retire_before(chunk, guard, retired);
                 return true;
@@ -532,16 +518,18 @@ impl Log {
             // empty. A late helper does nothing here either.
             return;
         }
-        let mut own = Self { root: Link::to(carry(&view, old, new, guard)) };
+        let carried = carry(&view, old, new, guard);
         reach(Step::Carried);
-        // If another thread was first, this copy is freed with `own`.
-        self.root.install_from(&mut own.root);
+        if let Err(lost) = self.root.install(carried, guard) {
+            // Another thread was first. This log frees the copy and the chunks behind it.
+            drop(Self { root: Link::to(lost) });
+        }
     }
 
     /// Seals a log that has not begun; false if it has begun meanwhile.
     fn seal_unbegun(&self, guard: &Guard) -> bool {
         let start = Start::first(0, Fields::of_tokens(1));
-        self.root.install(Chunk::sealed(start), guard).is_some()
+        self.root.install(Chunk::sealed(start), guard).is_ok()
     }
 
     /// Seals the log at its present end, whatever it holds; false if it has changed meanwhile.
@@ -555,7 +543,7 @@ impl Log {
             Behind::Empty => tail.seal(end.filled) == Write::Done,
             Behind::Chunk => {
                 let sealed = Chunk::sealed(Self::start_behind(tail, &end, end.last.time));
-                tail.next.install(sealed, guard).is_some()
+                tail.next.install(sealed, guard).is_ok()
             }
         }
     }
@@ -563,9 +551,6 @@ impl Log {
 
 impl Drop for Log {
     fn drop(&mut self) {
-        let mut chunk = self.root.take();
-        while let Some(mut last) = chunk {
-            chunk = last.next.take();
-        }
+        self.root.free_all(|chunk| &mut chunk.next);
     }
 }

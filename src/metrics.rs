@@ -2,7 +2,7 @@
 //! denials as events.
 
 use crate::decision::{Decision, Outcome};
-use crate::limiter::Stats;
+use crate::stats::Stats;
 use crate::sync::Counter;
 use std::fmt::Write;
 

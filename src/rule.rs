@@ -66,20 +66,16 @@
 mod contract;
 mod fixed_window;
 mod gcra;
-mod leaky_bucket;
 mod permits;
 mod sliding_window;
-mod token_bucket;
 mod windows;
 mod word;
 
 pub use contract::Rule;
 pub use fixed_window::FixedWindow;
-pub(crate) use gcra::Gcra;
-pub use leaky_bucket::LeakyBucket;
+pub use gcra::Gcra;
 pub use permits::Permits;
 pub use sliding_window::SlidingWindow;
-pub use token_bucket::TokenBucket;
 pub use word::Word;
 
 use crate::algorithm::Algorithm;
@@ -137,12 +133,19 @@ pub(crate) fn update(cell: &Atomic<Word>, step: impl Fn(Word) -> Word) -> Update
     try_update(cell, |word| Some(step(word)).filter(|&to| to != word))
 }
 
+/// Replaces the word `from`, which was loaded before, by the word that a charge makes of it.
+/// Returns false if the word is another by now. Wait-free.
+#[inline(always)]
+pub(crate) fn swap(cell: &Atomic<Word>, from: Word, to: Word) -> bool {
+    // ORDERING: relaxed twice; a charge, as in `try_update`, or a word that is moved, which is
+    // published by the edge *moved* (see `table`).
+    cell.compare_exchange(from, to, Relaxed, Relaxed).is_ok()
+}
+
 /// Replaces a fresh word by `first`. Returns false if the word is not fresh any more. Wait-free.
 #[inline(always)]
 pub(crate) fn begin(cell: &Atomic<Word>, first: Word) -> bool {
-    // ORDERING: relaxed twice; a charge, as in `try_update`, or a word that is moved, which is
-    // published by the edge *moved* (see `table`).
-    cell.compare_exchange(Word::FRESH, first, Relaxed, Relaxed).is_ok()
+    swap(cell, Word::FRESH, first)
 }
 
 /// Reads the word in `cell`. Wait-free.
@@ -167,11 +170,13 @@ pub(crate) fn load(cell: &Atomic<Word>) -> Word {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+// With a tag of its own. A turnover asks the rule about each key, and would have to compute a tag
+// that hides in the values which `Gcra::queue` can't have.
+#[repr(u8)]
 pub enum AnyRule {
-    /// The rule of [`Algorithm::TokenBucket`].
-    TokenBucket(TokenBucket),
-    /// The rule of [`Algorithm::LeakyBucket`] and [`Algorithm::LeakyQueue`].
-    LeakyBucket(LeakyBucket),
+    /// The rule of [`Algorithm::TokenBucket`], [`Algorithm::LeakyBucket`] and
+    /// [`Algorithm::LeakyQueue`].
+    Gcra(Gcra),
     /// The rule of [`Algorithm::FixedWindow`].
     FixedWindow(FixedWindow),
     /// The rule of [`Algorithm::SlidingWindow`].
@@ -184,8 +189,7 @@ pub enum AnyRule {
 macro_rules! dispatch {
     ($any:expr, $rule:ident => $call:expr) => {
         match $any {
-            AnyRule::TokenBucket($rule) => $call,
-            AnyRule::LeakyBucket($rule) => $call,
+            AnyRule::Gcra($rule) => $call,
             AnyRule::FixedWindow($rule) => $call,
             AnyRule::SlidingWindow($rule) => $call,
             AnyRule::Permits($rule) => $call,
@@ -213,9 +217,9 @@ impl AnyRule {
     /// ```
     pub fn new(algorithm: Algorithm, quota: Quota, phase: Duration) -> Result<Self, ConfigError> {
         Ok(match algorithm {
-            Algorithm::TokenBucket => Self::TokenBucket(TokenBucket::new(quota)?),
-            Algorithm::LeakyBucket => Self::LeakyBucket(LeakyBucket::meter(quota)?),
-            Algorithm::LeakyQueue => Self::LeakyBucket(LeakyBucket::queue(quota)?),
+            Algorithm::TokenBucket => Self::Gcra(Gcra::token_bucket(quota)?),
+            Algorithm::LeakyBucket => Self::Gcra(Gcra::leaky_bucket(quota)?),
+            Algorithm::LeakyQueue => Self::Gcra(Gcra::leaky_queue(quota)?),
             Algorithm::FixedWindow => Self::FixedWindow(FixedWindow::new(quota, phase)?),
             Algorithm::SlidingWindow => Self::SlidingWindow(SlidingWindow::new(quota, phase)?),
             Algorithm::SlidingLog => return Err(ConfigError::AlgorithmUnsupported { algorithm }),
@@ -255,8 +259,7 @@ impl AnyRule {
     /// ```
     pub fn max_debt(self, tokens: u64) -> Result<Self, ConfigError> {
         Ok(match self {
-            Self::TokenBucket(TokenBucket(gcra)) => Self::TokenBucket(TokenBucket(gcra.max_debt(tokens)?)),
-            Self::LeakyBucket(LeakyBucket(gcra)) => Self::LeakyBucket(LeakyBucket(gcra.max_debt(tokens)?)),
+            Self::Gcra(rule) => Self::Gcra(rule.max_debt(tokens)?),
             Self::FixedWindow(rule) => Self::FixedWindow(rule.max_debt(tokens)?),
             Self::SlidingWindow(rule) => Self::SlidingWindow(rule.max_debt(tokens)?),
             Self::Permits(rule) if tokens == 0 => Self::Permits(rule),
@@ -266,11 +269,17 @@ impl AnyRule {
 }
 
 impl AnyRule {
-    /// The [`Gcra`] of a token bucket or a leaky bucket. `None` for other rules.
+    /// [`Rule::refund`] of a rule other than a bucket's.
+    #[inline(never)]
+    fn refund_otherwise(&self, word: Word, now: Tick, charge: &Decision, tokens: u64) -> Word {
+        dispatch!(self, rule => rule.refund(word, now, charge, tokens))
+    }
+
+    /// The rule of a token bucket or a leaky bucket. `None` for other rules.
     #[inline(always)]
     pub(crate) fn as_gcra(&self) -> Option<Gcra> {
         match self {
-            Self::TokenBucket(TokenBucket(gcra)) | Self::LeakyBucket(LeakyBucket(gcra)) => Some(*gcra),
+            Self::Gcra(gcra) => Some(*gcra),
             Self::FixedWindow(_) | Self::SlidingWindow(_) | Self::Permits(_) => None,
         }
     }
@@ -279,9 +288,7 @@ impl AnyRule {
     /// must not be frozen.
     pub(crate) fn idle_from(&self, word: Word) -> Option<Tick> {
         match self {
-            Self::TokenBucket(TokenBucket(gcra)) | Self::LeakyBucket(LeakyBucket(gcra)) => {
-                gcra.idle_from(word)
-            }
+            Self::Gcra(rule) => rule.idle_from(word),
             Self::FixedWindow(rule) => rule.idle_from(word),
             Self::SlidingWindow(rule) => rule.idle_from(word),
             Self::Permits(_) => Permits::idle_from(word),
@@ -308,8 +315,7 @@ impl AnyRule {
     /// are of one algorithm, that of the limiter.
     pub(crate) fn adopt(&self, before: &Self, word: Word, now: Tick) -> Word {
         match (self, before) {
-            (Self::TokenBucket(rule), Self::TokenBucket(before)) => rule.0.adopt(&before.0, word, now),
-            (Self::LeakyBucket(rule), Self::LeakyBucket(before)) => rule.0.adopt(&before.0, word, now),
+            (Self::Gcra(rule), Self::Gcra(before)) => rule.adopt(before, word, now),
             (Self::FixedWindow(rule), Self::FixedWindow(before)) => rule.adopt(before, word, now),
             (Self::SlidingWindow(rule), Self::SlidingWindow(before)) => rule.adopt(before, word, now),
             (Self::Permits(_), Self::Permits(_)) => Permits::adopt(word, now),
@@ -339,9 +345,13 @@ impl Rule for AnyRule {
         dispatch!(self, rule => rule.force(word, now, tokens))
     }
 
-    #[inline]
+    // Inlined for buckets only, as their answers are.
+    #[inline(always)]
     fn refund(&self, word: Word, now: Tick, charge: &Decision, tokens: u64) -> Word {
-        dispatch!(self, rule => rule.refund(word, now, charge, tokens))
+        match self.as_gcra() {
+            Some(gcra) => gcra.refund(word, now, charge, tokens),
+            None => self.refund_otherwise(word, now, charge, tokens),
+        }
     }
 
     #[inline]

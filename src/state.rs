@@ -79,8 +79,7 @@ impl State<'_> {
         let Self { rule, word } = self;
         // The match is outside of the compare-and-swap loop.
         match rule {
-            AnyRule::TokenBucket(rule) => charge_by(rule, word, now, cost),
-            AnyRule::LeakyBucket(rule) => charge_by(rule, word, now, cost),
+            AnyRule::Gcra(rule) => charge_by(rule, word, now, cost),
             AnyRule::FixedWindow(rule) => charge_by(rule, word, now, cost),
             AnyRule::SlidingWindow(rule) => charge_by(rule, word, now, cost),
             AnyRule::Permits(rule) => charge_by(rule, word, now, cost),
@@ -106,8 +105,24 @@ impl State<'_> {
         word.is_live().then(|| self.rule.peek(word, now, cost))
     }
 
+    /// What a request makes of a word that is live: the same word if it is denied.
+    #[inline(always)]
+    pub(crate) fn next(self, word: Word, now: Tick, cost: u64) -> Word {
+        match self.rule.as_gcra() {
+            Some(gcra) => gcra.charged(word, now, cost).unwrap_or(word),
+            None => self.next_otherwise(word, now, cost),
+        }
+    }
+
+    /// [`next`](Self::next) of a rule other than a bucket's. Not inlined, as its charge is not.
+    #[inline(never)]
+    fn next_otherwise(self, word: Word, now: Tick, cost: u64) -> Word {
+        self.rule.next(word, now, cost)
+    }
+
     /// Gives back at most `tokens` of what `charge` took, if `is_current` confirms the charge once
     /// the word is loaded.
+    #[inline]
     pub(crate) fn refund(
         self,
         now: Tick,

@@ -28,9 +28,10 @@ pub(crate) use atomic::{Atomic, Ordering};
 #[cfg(all(target_os = "linux", not(tollgate_loom)))]
 pub(crate) use crossbeam_utils::atomic::AtomicCell;
 
-mod find;
+mod item;
 
-pub(crate) use find::{Find, Hashed};
+pub(crate) use item::{Given, Item};
+use std::sync::atomic::AtomicU64;
 
 #[cfg(not(tollgate_loom))]
 mod index;
@@ -47,21 +48,16 @@ pub(crate) use std::sync::atomic::AtomicPtr;
 #[cfg(not(tollgate_loom))]
 pub(crate) use std::thread;
 
-#[cfg(not(tollgate_loom))]
-type Count = Atomic<u64>;
-#[cfg(tollgate_loom)]
-type Count = std::sync::atomic::AtomicU64;
-
 /// A count on which no race depends: a statistic, or a hint when something is due.
 ///
 /// It publishes nothing and its order does not matter, so all its operations are relaxed. The
-/// models do not explore it: there it is an atomic of std, which loom does not see.
+/// models do not explore it: it is an atomic of std there, too, which loom does not see.
 #[derive(Debug)]
-pub(crate) struct Counter(Count);
+pub(crate) struct Counter(AtomicU64);
 
 impl Counter {
     pub(crate) fn new() -> Self {
-        Self(Count::new(0))
+        Self(AtomicU64::new(0))
     }
 
     pub(crate) fn get(&self) -> u64 {
@@ -90,11 +86,11 @@ pub(crate) fn rest() {
 #[cfg(tollgate_loom)]
 pub use shim::{Atomic, AtomicPtr, ModelSwitch, Ordering};
 #[cfg(tollgate_loom)]
-pub(crate) use shim::{Index, Reading, epoch, reading, rest, stops_at_vacant};
+pub(crate) use shim::{Index, Reading, epoch, reading, rest};
 
 #[cfg(tollgate_loom)]
 mod shim {
-    use super::find::Find;
+    use super::item::Item;
     use bytemuck::Pod;
     use std::marker::PhantomData;
     use std::sync::atomic::AtomicBool;
@@ -104,9 +100,7 @@ mod shim {
 
     // The switches are plain std atomics: they belong to the test harness, not to the model, and
     // loom runs all threads of a model on one thread of the system.
-    static TOUCH: AtomicBool = AtomicBool::new(false);
-    static STOP_AT_VACANT: AtomicBool = AtomicBool::new(false);
-    static FAIL_WEAK_ONCE: AtomicBool = AtomicBool::new(false);
+    static SWITCHES: [AtomicBool; 3] = [const { AtomicBool::new(false) }; 3];
 
     /// A setting of the shim.
     #[derive(Clone, Copy, Debug)]
@@ -124,29 +118,37 @@ mod shim {
         /// time.
         pub fn set(self, on: bool) {
             // ORDERING: relaxed; belongs to the test harness, see the switches.
-            self.flag().store(on, Relaxed);
+            SWITCHES[self as usize].store(on, Relaxed);
         }
 
-        fn flag(self) -> &'static AtomicBool {
-            match self {
-                Self::Touch => &TOUCH,
-                Self::StopAtVacant => &STOP_AT_VACANT,
-                Self::FailWeakOnce => &FAIL_WEAK_ONCE,
-            }
+        pub(crate) fn is_on(self) -> bool {
+            // ORDERING: relaxed; belongs to the test harness, see the switches.
+            SWITCHES[self as usize].load(Relaxed)
         }
     }
 
-    /// Returns whether a lookup in a line must stop at the first vacant slot.
-    pub(crate) fn stops_at_vacant() -> bool {
-        // ORDERING: relaxed; belongs to the test harness, see the switches.
-        STOP_AT_VACANT.load(Relaxed)
+    /// A second location that each access to an atomic changes, if [`ModelSwitch::Touch`] is on.
+    #[derive(Debug)]
+    struct Touch(Option<AtomicU64>);
+
+    impl Touch {
+        fn new() -> Self {
+            Self(ModelSwitch::Touch.is_on().then(|| AtomicU64::new(0)))
+        }
+
+        fn conflict(&self) {
+            if let Self(Some(touch)) = self {
+                // ORDERING: relaxed, so that it makes loom see a conflict and orders nothing.
+                touch.fetch_add(0, Relaxed);
+            }
+        }
     }
 
     /// A typed atomic that loom can see.
     #[derive(Debug)]
     pub struct Atomic<T> {
         value: AtomicU64,
-        touch: Option<AtomicU64>,
+        touch: Touch,
         of: PhantomData<T>,
     }
 
@@ -164,38 +166,26 @@ mod shim {
     impl<T: Pod> Atomic<T> {
         /// Makes an atomic; inside a model only.
         pub fn new(value: T) -> Self {
-            Self {
-                value: AtomicU64::new(bits(value)),
-                // ORDERING: relaxed; belongs to the test harness, see the switches.
-                touch: TOUCH.load(Relaxed).then(|| AtomicU64::new(0)),
-                of: PhantomData,
-            }
-        }
-
-        fn conflict(&self) {
-            if let Some(touch) = &self.touch {
-                // ORDERING: relaxed, so that it makes loom see a conflict and orders nothing.
-                touch.fetch_add(0, Relaxed);
-            }
+            Self { value: AtomicU64::new(bits(value)), touch: Touch::new(), of: PhantomData }
         }
 
         /// Loads the value.
         pub fn load(&self, order: Ordering) -> T {
-            self.conflict();
+            self.touch.conflict();
             // ORDERING: the caller's.
             typed(self.value.load(order))
         }
 
         /// Stores a value.
         pub fn store(&self, value: T, order: Ordering) {
-            self.conflict();
+            self.touch.conflict();
             // ORDERING: the caller's.
             self.value.store(bits(value), order);
         }
 
         /// Stores a value and returns the old one.
         pub fn swap(&self, value: T, order: Ordering) -> T {
-            self.conflict();
+            self.touch.conflict();
             // ORDERING: the caller's.
             typed(self.value.swap(bits(value), order))
         }
@@ -209,7 +199,7 @@ mod shim {
             success: Ordering,
             failure: Ordering,
         ) -> Result<T, T> {
-            self.conflict();
+            self.touch.conflict();
             // ORDERING: the caller's.
             self.value.compare_exchange(bits(current), bits(new), success, failure).map(typed).map_err(typed)
         }
@@ -223,8 +213,8 @@ mod shim {
             success: Ordering,
             failure: Ordering,
         ) -> Result<T, T> {
-            // ORDERING: relaxed; belongs to the test harness, see the switches.
-            if FAIL_WEAK_ONCE.swap(false, Relaxed) {
+            if ModelSwitch::FailWeakOnce.is_on() {
+                ModelSwitch::FailWeakOnce.set(false);
                 return Err(self.load(failure));
             }
             self.compare_exchange(current, new, success, failure)
@@ -240,7 +230,7 @@ mod shim {
         ) -> Result<T, T> {
             let mut current = self.load(fetch_order);
             loop {
-                let Some(new) = next(current) else { return Err(current) };
+                let new = next(current).ok_or(current)?;
                 match self.compare_exchange_weak(current, new, set_order, fetch_order) {
                     Ok(old) => return Ok(old),
                     Err(found) => current = found,
@@ -253,41 +243,32 @@ mod shim {
     #[derive(Debug)]
     pub struct AtomicPtr<T> {
         to: loom::sync::atomic::AtomicPtr<T>,
-        touch: Option<AtomicU64>,
+        touch: Touch,
     }
 
     impl<T> AtomicPtr<T> {
         /// Makes a pointer; inside a model only.
         pub fn new(to: *mut T) -> Self {
-            // ORDERING: relaxed; belongs to the test harness, see the switches.
-            let touch = TOUCH.load(Relaxed).then(|| AtomicU64::new(0));
-            Self { to: loom::sync::atomic::AtomicPtr::new(to), touch }
-        }
-
-        fn conflict(&self) {
-            if let Some(touch) = &self.touch {
-                // ORDERING: relaxed, so that it makes loom see a conflict and orders nothing.
-                touch.fetch_add(0, Relaxed);
-            }
+            Self { to: loom::sync::atomic::AtomicPtr::new(to), touch: Touch::new() }
         }
 
         /// Loads the value.
         pub fn load(&self, order: Ordering) -> *mut T {
-            self.conflict();
+            self.touch.conflict();
             // ORDERING: the caller's.
             self.to.load(order)
         }
 
         /// Stores a value.
         pub fn store(&self, to: *mut T, order: Ordering) {
-            self.conflict();
+            self.touch.conflict();
             // ORDERING: the caller's.
             self.to.store(to, order);
         }
 
         /// Stores a value and returns the old one.
         pub fn swap(&self, to: *mut T, order: Ordering) -> *mut T {
-            self.conflict();
+            self.touch.conflict();
             // ORDERING: the caller's.
             self.to.swap(to, order)
         }
@@ -301,41 +282,48 @@ mod shim {
             success: Ordering,
             failure: Ordering,
         ) -> Result<*mut T, *mut T> {
-            self.conflict();
+            self.touch.conflict();
             // ORDERING: the caller's.
             self.to.compare_exchange(current, new, success, failure)
         }
 
-        /// Does what [`compare_exchange`](Self::compare_exchange) does: it never fails spuriously.
-        pub fn compare_exchange_weak(
+        /// Stores what `next` returns for the value, and retries if another thread has changed it
+        /// meanwhile; an error if `next` returns `None`. Returns the old value.
+        pub fn fetch_update(
             &self,
-            current: *mut T,
-            new: *mut T,
-            success: Ordering,
-            failure: Ordering,
+            set_order: Ordering,
+            fetch_order: Ordering,
+            mut next: impl FnMut(*mut T) -> Option<*mut T>,
         ) -> Result<*mut T, *mut T> {
-            self.compare_exchange(current, new, success, failure)
+            let mut current = self.load(fetch_order);
+            loop {
+                let new = next(current).ok_or(current)?;
+                match self.compare_exchange(current, new, set_order, fetch_order) {
+                    Ok(old) => return Ok(old),
+                    Err(found) => current = found,
+                }
+            }
         }
     }
 
     impl Atomic<u64> {
         /// Sets the bits of `value`. Returns the old value.
         pub fn fetch_or(&self, value: u64, order: Ordering) -> u64 {
-            self.conflict();
+            self.touch.conflict();
             // ORDERING: the caller's.
             self.value.fetch_or(value, order)
         }
 
         /// Adds `value`. Returns the old value.
         pub fn fetch_add(&self, value: u64, order: Ordering) -> u64 {
-            self.conflict();
+            self.touch.conflict();
             // ORDERING: the caller's.
             self.value.fetch_add(value, order)
         }
 
         /// Subtracts `value`. Returns the old value.
         pub fn fetch_sub(&self, value: u64, order: Ordering) -> u64 {
-            self.conflict();
+            self.touch.conflict();
             // ORDERING: the caller's.
             self.value.fetch_sub(value, order)
         }
@@ -345,33 +333,38 @@ mod shim {
     /// Each operation is one step, and threads switch between operations.
     pub(crate) struct Index<T>(loom::sync::Mutex<Vec<T>>);
 
-    impl<T: Find<T> + Clone> Index<T> {
+    impl<T: Item + Clone> Index<T> {
         pub(crate) const ITEM_BYTES: usize = size_of::<T>();
 
         pub(crate) fn new() -> Self {
             Self(loom::sync::Mutex::new(Vec::new()))
         }
 
-        pub(crate) fn find<R>(&self, what: &impl Find<T>, visit: impl FnOnce(&T) -> R) -> Option<R> {
+        pub(crate) fn find<R>(
+            &self,
+            hash: u64,
+            is: impl Fn(&T) -> bool,
+            visit: impl FnOnce(&T) -> R,
+        ) -> Option<R> {
             // Visited after the list is unlocked: scc's readers hold no lock.
             let items = self.0.lock().unwrap();
-            let found = items.iter().find(|item| what.hash() == item.hash() && what.is(item)).cloned();
+            let found = items.iter().find(|item| item.hash() == hash && is(item)).cloned();
             drop(items);
             found.map(|item| visit(&item))
         }
 
         pub(crate) fn insert(&self, item: T) -> Result<(), T> {
             let mut items = self.0.lock().unwrap();
-            if items.iter().any(|other| item.is(other)) {
+            if items.iter().any(|other| other.key() == item.key()) {
                 return Err(item);
             }
             items.push(item);
             Ok(())
         }
 
-        pub(crate) fn remove(&self, what: &impl Find<T>) -> bool {
+        pub(crate) fn remove(&self, hash: u64, is: impl Fn(&T) -> bool) -> bool {
             let mut items = self.0.lock().unwrap();
-            let at = items.iter().position(|item| what.is(item));
+            let at = items.iter().position(|item| item.hash() == hash && is(item));
             at.map(|at| items.swap_remove(at)).is_some()
         }
 

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 /// Floors, from the lowest. A floor may import the floors below it, not those beside or above it.
 const FLOORS: [&[&str]; 11] = [
-    &["sync", "time", "algorithm"],
+    &["sync", "time", "algorithm", "stats"],
     &["error", "reclaim", "forgetting", "growth"],
     &["quota", "clock"],
     &["grain", "settings"],

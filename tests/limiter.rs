@@ -8,7 +8,7 @@ mod store;
 use std::hash::Hash;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
-use tollgate::rule::{Rule, TokenBucket, Word};
+use tollgate::rule::{Gcra, Rule, Word};
 use tollgate::{Algorithm, Clock, ConfigError, Decision, Equivalent, Limiter, Quota, SingleLimiter, Tick};
 
 fn limiter<K: ?Sized>(quota: Quota) -> Limiter<K> {
@@ -163,7 +163,7 @@ mod configuration {
 #[test]
 fn words_and_decisions_are_printed_as_they_are_read() {
     assert_eq!(format!("{:?}", Word::FRESH), "Word(fresh)");
-    let rule = TokenBucket::new(Quota::per_second(2)).unwrap();
+    let rule = Gcra::token_bucket(Quota::per_second(2)).unwrap();
     let (word, decision) = rule.decide(Word::FRESH, Tick::ZERO, 2);
     assert!(format!("{word:?}").starts_with("Word(0x"), "{word:?}");
     let denied = rule.decide(word, Tick::ZERO, 1).1;
@@ -179,7 +179,7 @@ fn words_and_decisions_are_printed_as_they_are_read() {
 #[test]
 fn a_refusal_says_why_and_when_it_is_worth_coming_back() {
     let of = |decision: Decision| decision.into_result().unwrap_err();
-    let rule = TokenBucket::new(Quota::per_second(2)).unwrap();
+    let rule = Gcra::token_bucket(Quota::per_second(2)).unwrap();
     let (word, _) = rule.decide(Word::FRESH, Tick::ZERO, 2);
     let denied = rule.decide(word, Tick::ZERO, 1).1;
     assert_eq!(of(denied).decision(), denied);

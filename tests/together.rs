@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use std::thread;
 use std::time::Duration;
 use tollgate::{
-    Algorithm, Charge, Chargeable, Clock, Limiter, ManualClock, Outcome, Quota, SingleLimiter, Source,
-    WhenFull, check_all,
+    Algorithm, Charge, Chargeable, Clock, Decision, ExactKeys, Limiter, Look, ManualClock, Outcome, Quota,
+    SingleLimiter, Source, WhenFull, check_all,
 };
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -17,6 +17,33 @@ fn single(limit: u64, clock: &ManualClock) -> SingleLimiter {
 
 fn keyed(limit: u64, clock: &ManualClock) -> Limiter<u64> {
     Limiter::builder(Quota::per_hour(limit)).clock(clock).build().unwrap()
+}
+
+/// The limits of the property: a key, half of it, and all, each under any algorithm. They are
+/// looked at in different ways.
+struct Limits(Limiter<u64>, Half, SingleLimiter);
+
+enum Half {
+    Fingerprints(Box<Limiter<u64>>),
+    Exact(Box<Limiter<u64, ExactKeys<u64>>>),
+}
+
+impl Limits {
+    fn new(algorithms: [Algorithm; 3], is_exact: bool, clock: &ManualClock) -> Self {
+        let builder = |nth: usize| {
+            Limiter::<u64>::builder(Quota::per_hour(LIMITS[nth])).algorithm(algorithms[nth]).clock(clock)
+        };
+        let half = match is_exact {
+            true => Half::Exact(Box::new(builder(1).exact_keys().build().unwrap())),
+            false => Half::Fingerprints(Box::new(builder(1).build().unwrap())),
+        };
+        let all = SingleLimiter::builder(Quota::per_hour(LIMITS[2])).algorithm(algorithms[2]);
+        Self(builder(0).build().unwrap(), half, all.clock(clock).build().unwrap())
+    }
+}
+
+fn algorithms() -> impl Strategy<Value = [Algorithm; 3]> {
+    prop::array::uniform3(prop::sample::select(&Algorithm::PACKED[..]))
 }
 
 /// A request to the three limits of the property: a key, and the cost for each.
@@ -50,14 +77,22 @@ proptest! {
 
     // Time stands still, so each state is a count.
     #[test]
-    fn all_are_charged_or_none_in_whatever_order(requests in prop::collection::vec(request(), 1..60)) {
+    fn all_are_charged_or_none_in_whatever_order(
+        algorithms in algorithms(),
+        is_exact in prop::bool::weighted(0.2),
+        requests in prop::collection::vec(request(), 1..60),
+    ) {
         let clock = Clock::manual();
-        let (by_key, other, global) = (keyed(LIMITS[0], &clock), keyed(LIMITS[1], &clock), single(LIMITS[2], &clock));
+        let Limits(by_key, by_half, global) = &Limits::new(algorithms, is_exact, &clock);
         let mut taken: HashMap<(usize, u64), u64> = HashMap::new();
         for Request { key, costs, order, shadow, given_back } in requests {
             let half = key / 2;
-            let keys = [by_key.for_key(&key), other.for_key(&half)];
-            let gates: [&dyn Chargeable; 3] = [&keys[0], &keys[1], &global];
+            let key_gate = by_key.for_key(&key);
+            let half_gate: Box<dyn Chargeable + '_> = match by_half {
+                Half::Fingerprints(limiter) => Box::new(limiter.for_key(&half)),
+                Half::Exact(limiter) => Box::new(limiter.for_key(&half)),
+            };
+            let gates: [&dyn Chargeable; 3] = [&key_gate, &half_gate, global];
             let states = [(0, key), (1, half), (2, 0)];
             let order = ORDERS[order];
             let mut parts = order.map(|limit| {
@@ -149,19 +184,40 @@ fn a_client_that_is_denied_by_any_limit_writes_nothing() {
     }
 }
 
+/// Limits that are not looked at are peeked: exact keys, and those beyond the first few.
+#[test]
+fn a_denial_by_a_limit_that_is_not_looked_at_writes_nothing() {
+    let clock = Clock::manual();
+    let exact = |limit| -> Limiter<u64, ExactKeys<u64>> {
+        let builder = Limiter::builder(Quota::per_hour(limit)).clock(&clock);
+        builder.exact_keys().build().unwrap()
+    };
+    for before in [0, 1, 8] {
+        let others: Vec<SingleLimiter> = (0..before).map(|_| single(1, &clock)).collect();
+        let (charged, denying) = (exact(2), exact(1));
+        assert!(denying.check(&7).is_allowed());
+        let keys = (charged.for_key(&7), denying.for_key(&7));
+        let mut charges: Vec<Charge<'_>> = others.iter().map(|limit| Charge::new(limit, 1)).collect();
+        charges.extend([Charge::new(&keys.0, 1), Charge::new(&keys.1, 1)]);
+        assert_eq!(binding(&mut charges), Some(before + 1));
+        // A charge would have left the key here, even if it was given back.
+        assert!(charged.is_empty(), "{before} others");
+    }
+}
+
 /// A limit that answers a peek and a charge differently, as after a lost race.
 struct Fickle<'g>(&'g SingleLimiter);
 
 impl Chargeable for Fickle<'_> {
-    fn check_n(&self, _cost: u64) -> tollgate::Decision {
+    fn check_n(&self, _cost: u64) -> Decision {
         self.0.check_n(2)
     }
 
-    fn peek_n(&self, _cost: u64) -> tollgate::Decision {
+    fn peek_n(&self, _cost: u64) -> Decision {
         self.0.peek()
     }
 
-    fn refund_n(&self, _charge: &tollgate::Decision, _tokens: u64) {
+    fn refund_n(&self, _charge: &Decision, _tokens: u64) {
         panic!("nothing was charged");
     }
 }
@@ -257,4 +313,106 @@ fn a_charge_is_given_back_in_part_once() {
         charges[1].refund();
     }
     assert_eq!((limiter.peek(&7).remaining(), other.peek().remaining()), (7, 9));
+}
+
+/// A limit for which something happens when it has been looked at, before it is charged.
+struct Between<'l, C, F>(&'l C, F);
+
+impl<C: Chargeable, F: Fn()> Chargeable for Between<'_, C, F> {
+    fn check_n(&self, cost: u64) -> Decision {
+        self.0.check_n(cost)
+    }
+
+    fn peek_n(&self, cost: u64) -> Decision {
+        self.0.peek_n(cost)
+    }
+
+    fn look<'m>(&'m self, cost: u64, look: &mut Look<'m>) {
+        self.0.look(cost, look);
+        (self.1)();
+    }
+
+    fn refund_n(&self, charge: &Decision, tokens: u64) {
+        self.0.refund_n(charge, tokens);
+    }
+}
+
+/// What was seen is charged only if it is still so.
+#[test]
+fn a_charge_between_a_look_and_its_charge_counts() {
+    for algorithm in Algorithm::PACKED {
+        let clock = Clock::manual();
+        let limit = |limit| -> Limiter<u64> {
+            let builder = Limiter::builder(Quota::per_hour(limit)).algorithm(algorithm);
+            builder.clock(&clock).build().unwrap()
+        };
+        let (first, raced) = (limit(9), limit(3));
+        let (first_key, raced_key) = (first.for_key(&7), raced.for_key(&7));
+        assert!(first_key.check_n(1).is_allowed() && raced_key.check_n(1).is_allowed());
+        let between = Between(&raced_key, || assert!(raced.check(&7).is_allowed()));
+        assert_eq!(binding(&mut [Charge::new(&first_key, 1), Charge::new(&between, 1)]), None, "{algorithm}");
+        assert_eq!((first.peek(&7).remaining(), raced.peek(&7).remaining()), (7, 0), "{algorithm}");
+        raced.set_quota(Quota::per_hour(4)).unwrap();
+        assert_eq!(
+            binding(&mut [Charge::new(&first_key, 1), Charge::new(&between, 1)]),
+            Some(1),
+            "{algorithm}: the last token is gone"
+        );
+        assert_eq!((first.peek(&7).remaining(), raced.peek(&7).remaining()), (7, 0), "{algorithm}");
+    }
+}
+
+#[test]
+fn a_change_of_quota_between_a_look_and_its_charge_counts() {
+    for algorithm in Algorithm::PACKED {
+        let clock = Clock::manual();
+        let builder = Limiter::builder(Quota::per_hour(9)).algorithm(algorithm).clock(&clock);
+        let each: Limiter<u64> = builder.build().unwrap();
+        let all = SingleLimiter::builder(Quota::per_hour(9)).algorithm(algorithm).clock(&clock);
+        let all = all.build().unwrap();
+        let key = each.for_key(&7);
+        assert!(key.check_n(1).is_allowed() && all.check().is_allowed());
+        for quota in [5, 4] {
+            let lower = || each.set_quota(Quota::per_hour(quota)).unwrap();
+            let (key, all_too) =
+                (Between(&key, lower), Between(&all, || all.set_quota(Quota::per_hour(quota)).unwrap()));
+            assert_eq!(binding(&mut [Charge::new(&key, 1), Charge::new(&all_too, 1)]), None, "{algorithm}");
+        }
+        // Three were charged. A window carries its count over, a bucket what is missing.
+        let left = [each.peek(&7), all.peek()].map(|answer| (answer.capacity(), answer.remaining()));
+        assert_eq!(left, [(4, 1); 2], "{algorithm}");
+    }
+}
+
+/// Also if they are more than are looked at together.
+#[test]
+fn many_limits_are_charged_all_or_none() {
+    for denying in 0..20 {
+        let clock = Clock::manual();
+        let limits: Vec<SingleLimiter> =
+            (0..20).map(|nth| single(if nth == denying { 2 } else { 9 }, &clock)).collect();
+        let ask = || {
+            let mut charges: Vec<Charge<'_>> = limits.iter().map(|limit| Charge::new(limit, 1)).collect();
+            let binding = binding(&mut charges);
+            assert!(charges.iter().all(|charge| charge.decision().is_some()));
+            binding
+        };
+        assert_eq!([ask(), ask(), ask(), ask()], [None, None, Some(denying), Some(denying)]);
+        for (nth, limit) in limits.iter().enumerate() {
+            assert_eq!(limit.peek().remaining(), if nth == denying { 0 } else { 7 });
+        }
+    }
+}
+
+/// Charges that were asked once answer anew.
+#[test]
+fn charges_may_be_asked_again() {
+    let clock = Clock::manual();
+    let (first, second) = (single(3, &clock), single(2, &clock));
+    let mut charges = [Charge::new(&first, 1), Charge::new(&second, 1)];
+    assert_eq!([(); 3].map(|()| binding(&mut charges)), [None, None, Some(1)]);
+    // Nothing of the last request is charged, so nothing of it is given back.
+    charges.iter_mut().for_each(Charge::refund);
+    assert_eq!(charges.map(|charge| charge.decision().unwrap().remaining()), [1, 0]);
+    assert_eq!((first.peek().remaining(), second.peek().remaining()), (1, 0));
 }

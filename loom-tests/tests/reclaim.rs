@@ -162,7 +162,7 @@ impl Chain {
         let guard = pin();
         let first = self.load(&guard);
         self.touch();
-        if let Some(next) = first.next.install(Node::new(&self.ledger), &guard) {
+        if let Ok(next) = first.next.install(Node::new(&self.ledger), &guard) {
             next.look();
         }
         self.touch();
@@ -181,11 +181,10 @@ impl Chain {
 /// in use.
 fn drop_and_count(chain: Arc<Chain>) {
     let Chain { mut root, bag, ledger, .. } = Arc::try_unwrap(chain).ok().unwrap();
-    let mut node = root.take();
-    while let Some(mut last) = node {
-        last.look();
-        node = last.next.take();
-    }
+    root.free_all(|node| {
+        node.look();
+        &mut node.next
+    });
     let waiting = (0..ledger.made.load(SeqCst)).filter(|&id| ledger.freed(id) == 0).count();
     // A value that another thread was first to link was never retired.
     assert_eq!(bag.bytes(), waiting, "bytes that wait are counted");

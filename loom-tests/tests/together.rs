@@ -3,8 +3,9 @@
 mod model;
 
 use loom::sync::Arc;
-use model::{Atomics, Bound, explore};
-use tollgate::{Algorithm, Charge, Clock, Quota, SingleLimiter, check_all};
+use model::{Atomics, Bound, Seen, explore};
+use std::time::Duration;
+use tollgate::{Algorithm, Charge, Clock, Limiter, ManualClock, Quota, SingleLimiter, Tick, check_all};
 
 fn limits(algorithm: Algorithm, sizes: [u64; 2]) -> Arc<[SingleLimiter; 2]> {
     let limit = |size| {
@@ -76,4 +77,116 @@ fn a_charge_of_two_limits_races_a_charge_of_one() {
             assert_eq!(left(&limits), [2 - both, 0], "{algorithm}");
         });
     }
+}
+
+const NOW: Tick = Tick::from_nanos(5_000_000_000);
+/// A time at which what was charged at `NOW` is idle.
+const LATER: Tick = Tick::from_nanos(9_000_000_000);
+
+/// A limiter whose key 1 was charged one token of two, and a limit of four for all.
+struct KeyAndAll {
+    each: Limiter<u64>,
+    all: SingleLimiter,
+    clock: ManualClock,
+}
+
+impl KeyAndAll {
+    fn new(algorithm: Algorithm) -> Arc<Self> {
+        let clock = Clock::manual();
+        clock.set(NOW);
+        let builder = Limiter::builder(Quota::per_second(2)).algorithm(algorithm).clock(&clock);
+        // A turnover at one of these times is not followed by another at the same time.
+        let each: Limiter<u64> = builder.max_keys(4).grace(Duration::from_nanos(1)).build().unwrap();
+        let all = SingleLimiter::builder(Quota::per_second(4)).algorithm(algorithm).clock(&clock);
+        assert!(each.check(&1).is_allowed());
+        Arc::new(Self { each, all: all.build().unwrap(), clock })
+    }
+
+    /// One request of one token from both.
+    fn asks(&self) -> u64 {
+        let key = self.each.for_key(&1);
+        u64::from(check_all(&mut [Charge::new(&key, 1), Charge::new(&self.all, 1)]).is_ok())
+    }
+
+    fn left(&self) -> [u64; 2] {
+        [self.each.peek(&1).remaining(), self.all.peek().remaining()]
+    }
+}
+
+/// The key's last token is looked at, and another thread charges it.
+fn look_races_charge(bound: Bound, atomics: Atomics) {
+    for algorithm in Algorithm::PACKED {
+        let seen = Seen::default();
+        let note = seen.clone();
+        explore(bound, atomics, move |threads| {
+            let limits = KeyAndAll::new(algorithm);
+            let other = threads.spawn({
+                let limits = Arc::clone(&limits);
+                move || u64::from(limits.each.check(&1).is_allowed())
+            });
+            let both = limits.asks();
+            assert_eq!(both + other.join().unwrap(), 1, "{algorithm}");
+            assert_eq!(limits.left(), [0, 4 - both], "{algorithm}");
+            note.note(both);
+        });
+        seen.expect(&["0", "1"]);
+    }
+}
+
+#[test]
+fn look_races_charge_and_one_gets_the_last_token() {
+    look_races_charge(Bound::Preemptions(2), Atomics::Touched);
+}
+
+/// Both quotas are raised by one between a look and its charge, which finds frozen words then.
+fn look_races_change_of_quota(bound: Bound, atomics: Atomics) {
+    for algorithm in Algorithm::PACKED {
+        explore(bound, atomics, move |threads| {
+            let limits = KeyAndAll::new(algorithm);
+            let other = threads.spawn({
+                let limits = Arc::clone(&limits);
+                move || {
+                    limits.each.set_quota_at(Quota::per_second(3), NOW).unwrap();
+                    limits.all.set_quota_at(Quota::per_second(5), NOW).unwrap();
+                }
+            });
+            assert_eq!(limits.asks(), 1, "{algorithm}");
+            other.join().unwrap();
+            assert_eq!(limits.left(), [1, 4], "{algorithm}");
+        });
+    }
+}
+
+#[test]
+fn look_races_change_of_quota_and_the_charge_is_kept() {
+    look_races_change_of_quota(Bound::Preemptions(1), Atomics::Touched);
+    look_races_change_of_quota(Bound::Preemptions(2), Atomics::Plain);
+}
+
+/// The key is idle when it is looked at, and is forgotten before it is charged.
+fn look_races_eviction(algorithms: &[Algorithm], bound: Bound, atomics: Atomics) {
+    for &algorithm in algorithms {
+        let seen = Seen::default();
+        let note = seen.clone();
+        explore(bound, atomics, move |threads| {
+            let limits = KeyAndAll::new(algorithm);
+            limits.clock.set(LATER);
+            let other = threads.spawn({
+                let limits = Arc::clone(&limits);
+                move || while limits.each.sweep(64) {}
+            });
+            assert_eq!(limits.asks(), 1, "{algorithm}");
+            other.join().unwrap();
+            assert_eq!(limits.left(), [1, 3], "{algorithm}");
+            note.note(limits.each.stats().evicted);
+        });
+        // The charge came first, and the eviction.
+        seen.expect_among(&["0", "1"]);
+    }
+}
+
+#[test]
+fn look_races_eviction_and_the_charge_is_kept() {
+    look_races_eviction(&[Algorithm::TokenBucket], Bound::Preemptions(1), Atomics::Touched);
+    look_races_eviction(&Algorithm::PACKED, Bound::Preemptions(2), Atomics::Plain);
 }

@@ -45,7 +45,18 @@ impl Counter {
 
     #[inline(always)]
     pub(super) fn now(&self) -> Tick {
-        let now = READER.with(|reader| reader.now(&Processor));
+        self.since(Self::read())
+    }
+
+    /// The time now, which all counters count from their origins.
+    #[inline(always)]
+    pub(super) fn read() -> u64 {
+        READER.with(|reader| reader.now(&Processor))
+    }
+
+    /// The tick of a time that was read.
+    #[inline(always)]
+    pub(super) fn since(&self, now: u64) -> Tick {
         Tick::from_nanos(now.saturating_sub(self.origin))
     }
 }
@@ -75,7 +86,7 @@ fn is_trusted() -> bool {
     // ORDERING: relaxed, see the module's page.
     if FOUND.load(Relaxed) == UNKNOWN {
         // (Miri does not have the instruction.)
-        let is_trusted = !cfg!(miri) && is_fit(instruction::is_invariant(), clock_source().as_slice());
+        let is_trusted = !cfg!(miri) && is_fit(instruction::is_invariant(), clock_source(&mut [0; 32]));
         // ORDERING: relaxed, as above.
         FOUND.store(if is_trusted { TRUSTED } else { DISTRUSTED }, Relaxed);
     }
@@ -90,25 +101,12 @@ fn is_fit(is_invariant: bool, current: &[u8]) -> bool {
 }
 
 /// The kernel's clock source; empty if the kernel does not say, as in a sandbox that hides the
-/// file.
-fn clock_source() -> Name {
+/// file. It is read into `place`, so that making a clock allocates nothing.
+fn clock_source(place: &mut [u8; 32]) -> &[u8] {
     const PATH: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
-    let mut name = Name { bytes: [0; 32], len: 0 };
-    // The file is shorter than the buffer, and one read returns all of it.
-    name.len = File::open(PATH).and_then(|mut file| file.read(&mut name.bytes)).unwrap_or(0);
-    name
-}
-
-/// A short text on the stack, so that making a clock allocates nothing.
-struct Name {
-    bytes: [u8; 32],
-    len: usize,
-}
-
-impl Name {
-    fn as_slice(&self) -> &[u8] {
-        &self.bytes[..self.len]
-    }
+    // The file is shorter than the place, and one read returns all of it.
+    let len = File::open(PATH).and_then(|mut file| file.read(place)).unwrap_or(0);
+    &place[..len]
 }
 
 #[cfg(target_arch = "x86_64")]

@@ -15,4 +15,12 @@ impl Counter {
     pub(super) fn now(&self) -> Tick {
         match *self {}
     }
+
+    pub(super) fn read() -> u64 {
+        0
+    }
+
+    pub(super) fn since(&self, _read: u64) -> Tick {
+        match *self {}
+    }
 }

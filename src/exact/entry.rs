@@ -1,8 +1,8 @@
-//! The cell of a key, and the queries that find it in the index.
+//! The cell of a key, and what finds it in the index.
 
 use super::shared_rule::Wanted;
 use super::stage::Staged;
-use crate::sync::{Atomic, Find, Hashed, Ordering::Relaxed};
+use crate::sync::{Atomic, Item, Ordering::Relaxed};
 use equivalent::Equivalent;
 use std::sync::Arc;
 
@@ -26,6 +26,10 @@ impl<K> Entry<K> {
 
     pub(crate) fn key(&self) -> &K {
         &self.key
+    }
+
+    pub(super) fn asked(&self) -> Asked<'_, K> {
+        Asked { hash: self.hash, key: &self.key }
     }
 
     pub(crate) fn denied(&self) -> u32 {
@@ -60,20 +64,21 @@ pub(crate) const fn spread(hash: u64) -> u64 {
 /// The number of bits in a vacant place that name the next vacant place.
 pub(super) const VACANT_BITS: u32 = 33;
 
-/// Entries are equal if their keys are.
-impl<K> Hashed for Arc<Entry<K>> {
+impl<K: Eq> Item for Arc<Entry<K>> {
+    type Key = K;
+
+    #[inline]
     fn hash(&self) -> u64 {
         self.hash
     }
-}
 
-impl<K: Eq> Find<Arc<Entry<K>>> for Arc<Entry<K>> {
-    fn is(&self, other: &Arc<Entry<K>>) -> bool {
-        self.hash == other.hash && self.key == other.key
+    #[inline]
+    fn key(&self) -> &K {
+        &self.key
     }
 }
 
-/// A query for the entry of `key`, in any borrowed form.
+/// A key in any borrowed form, with its hash.
 #[derive(Debug)]
 pub(crate) struct Asked<'q, Q: ?Sized> {
     pub(crate) hash: u64,
@@ -88,49 +93,13 @@ impl<Q: ?Sized> Clone for Asked<'_, Q> {
 
 impl<Q: ?Sized> Copy for Asked<'_, Q> {}
 
-impl<Q: ?Sized> Hashed for Asked<'_, Q> {
+impl<Q: ?Sized> Asked<'_, Q> {
+    /// Is it the key of `item`? Both have the same hash.
     #[inline]
-    fn hash(&self) -> u64 {
-        self.hash
-    }
-}
-
-impl<K, Q: Equivalent<K> + ?Sized> Find<Arc<Entry<K>>> for Asked<'_, Q> {
-    #[inline]
-    fn is(&self, entry: &Arc<Entry<K>>) -> bool {
-        self.hash == entry.hash && self.key.equivalent(&entry.key)
-    }
-}
-
-/// A query for this very entry, not for a newer one of the same key.
-pub(super) struct Exactly<'e, K>(pub(super) &'e Arc<Entry<K>>);
-
-impl<K> Hashed for Exactly<'_, K> {
-    fn hash(&self) -> u64 {
-        self.0.hash
-    }
-}
-
-impl<K> Find<Arc<Entry<K>>> for Exactly<'_, K> {
-    fn is(&self, entry: &Arc<Entry<K>>) -> bool {
-        Arc::ptr_eq(self.0, entry)
-    }
-}
-
-/// A query for the entry that has this hash and holds this place.
-pub(super) struct At {
-    pub(super) hash: u64,
-    pub(super) place: u32,
-}
-
-impl Hashed for At {
-    fn hash(&self) -> u64 {
-        self.hash
-    }
-}
-
-impl<K> Find<Arc<Entry<K>>> for At {
-    fn is(&self, entry: &Arc<Entry<K>>) -> bool {
-        entry.place == self.place && entry.hash == self.hash
+    pub(super) fn is<T: Item>(self, item: &T) -> bool
+    where
+        Q: Equivalent<T::Key>,
+    {
+        self.key.equivalent(item.key())
     }
 }

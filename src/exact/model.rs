@@ -27,7 +27,7 @@ impl ModelLog {
 
     /// Decides a request at `now` and charges it if it is allowed; `None` if the log is sealed.
     pub fn check_at(&self, cost: u64, now: Tick) -> Option<Decision> {
-        self.log.check(&self.rule, now, cost, &pin(), &self.retired)
+        self.log.check(|| Tick::ZERO, &self.rule, now, cost, &pin(), &self.retired)
     }
 
     /// Returns what a request at `now` would be answered; `None` if the log is sealed.

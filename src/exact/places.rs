@@ -29,7 +29,7 @@
 //! |---|---|---|---|---|
 //! | vacant | `give_back` | `pop` | what the owner before has written to the place: the number of the next vacant one, which the next owner's hash comes after | `places_come_and_go_and_each_has_one_owner` |
 
-use super::entry::{At, VACANT_BITS};
+use super::entry::VACANT_BITS;
 use crate::reclaim::OnceLink;
 use crate::sync::{
     Atomic,
@@ -104,49 +104,33 @@ impl Places {
     /// Ends the ownership of a place whose key is no longer in the index.
     pub(super) fn give_back(&self, place: u32) {
         let at = self.at(place);
-        // ORDERING: relaxed, here and below: nothing is read through it, and a failed exchange is
-        // retried.
-        let mut vacant = self.moving.vacant.load(Relaxed);
-        loop {
-            // ORDERING: relaxed; published by the exchange.
+        // ORDERING: release side of *vacant*. Relaxed where it is read: nothing is read through it.
+        let _ = self.moving.vacant.fetch_update(Release, Relaxed, |vacant| {
+            // ORDERING: relaxed; published by the update.
             at.store(vacant & u64::from(NONE), Relaxed);
-            let next = versioned(vacant, place);
-            // ORDERING: release side of *vacant*.
-            match self.moving.vacant.compare_exchange_weak(vacant, next, Release, Relaxed) {
-                Ok(_) => break,
-                Err(found) => vacant = found,
-            }
-        }
+            Some(versioned(vacant, place))
+        });
         // ORDERING: relaxed; a count.
         self.moving.taken.fetch_sub(1, Relaxed);
     }
 
-    /// Returns a query for the entry that holds this place, or `None` if the place is vacant.
-    pub(super) fn holder(&self, place: u32) -> Option<At> {
+    /// Returns the hash of the key that holds this place, or `None` if the place is vacant.
+    pub(super) fn holder(&self, place: u32) -> Option<u64> {
         let segment = self.segments[segment_of(place).0].get()?;
         // ORDERING: relaxed; see the module documentation.
         let hash = segment.0[segment_of(place).1].load(Relaxed);
-        (hash >> VACANT_BITS != 0).then_some(At { hash, place })
+        (hash >> VACANT_BITS != 0).then_some(hash)
     }
 
     fn pop(&self) -> Option<u32> {
-        // ORDERING: acquire side of *vacant*, here and below.
-        let mut vacant = self.moving.vacant.load(Acquire);
-        loop {
+        // ORDERING: acquire side of *vacant* where it is read. Relaxed where it is replaced: the
+        // next pop that sees it acquires from the push above, whose release sequence goes on here.
+        let popped = self.moving.vacant.fetch_update(Relaxed, Acquire, |vacant| {
             let first = number(vacant);
-            if first == NONE {
-                return None;
-            }
             // ORDERING: relaxed; acquired with `vacant`. If it is out of date, then so is `vacant`.
-            let next = number(self.at(first).load(Relaxed));
-            // ORDERING: acquire side of *vacant* on failure. Relaxed on success: the next pop that
-            // sees it acquires from the push below, whose release sequence this exchange continues.
-            match self.moving.vacant.compare_exchange_weak(vacant, versioned(vacant, next), Relaxed, Acquire)
-            {
-                Ok(_) => return Some(first),
-                Err(found) => vacant = found,
-            }
-        }
+            (first != NONE).then(|| versioned(vacant, number(self.at(first).load(Relaxed))))
+        });
+        popped.ok().map(number)
     }
 
     fn next_fresh(&self) -> Option<u32> {
@@ -217,7 +201,7 @@ mod tests {
         }
         assert_eq!((places.taken(), places.fresh()), (50, 100));
         assert!(places.holder(taken[0]).is_none());
-        assert_eq!(places.holder(taken[50]).unwrap().hash, hash);
+        assert_eq!(places.holder(taken[50]), Some(hash));
         for place in &mut taken[..50] {
             *place = places.take(hash).unwrap();
         }

@@ -18,13 +18,14 @@
 //! |---|---|---|---|---|
 //! | changed | `Quotas::count` | `Quotas::changes` | the change that was counted, and all before it | `quota_swap_races_charge_and_none_is_lost` |
 
-use super::entry::{Asked, Entry};
+use super::entry::Asked;
 use super::shared_rule::{Counts, ExactRule, Shared, Wanted};
 use super::undo::Undo;
 use crate::quota::Enforced;
 use crate::reclaim::{Bag, Guard, Link, Retire, Stale, pin};
+use crate::stats::size;
 use crate::sync::{
-    Atomic, Find, Hashed, Index,
+    Atomic, Index, Item,
     Ordering::{Acquire, Relaxed, Release},
 };
 use crate::time::Tick;
@@ -97,7 +98,7 @@ impl<K: Eq + 'static> Quotas<K> {
     }
 
     /// Returns the rule of a key: its own, or the default.
-    pub(super) fn of(&self, key: &impl Find<Arc<Own<K>>>) -> Wanted {
+    pub(super) fn of<Q: Equivalent<K> + ?Sized>(&self, key: Asked<'_, Q>) -> Wanted {
         let changes = self.changes();
         let rule = self.own(key).unwrap_or_else(|| self.default.latest(&self.retired));
         Wanted { rule, changes, since: self.since() }
@@ -115,11 +116,11 @@ impl<K: Eq + 'static> Quotas<K> {
     }
 
     /// Returns the key's own rule, if it has one.
-    pub(super) fn own(&self, key: &impl Find<Arc<Own<K>>>) -> Option<Arc<Shared>> {
+    pub(super) fn own<Q: Equivalent<K> + ?Sized>(&self, key: Asked<'_, Q>) -> Option<Arc<Shared>> {
         if self.count() == 0 {
             return None;
         }
-        self.own.find(key, |own| own.rule.latest(&self.retired))
+        self.own.find(key.hash, |own| key.is(own), |own| own.rule.latest(&self.retired))
     }
 
     /// Returns how many keys have a rule of their own.
@@ -135,9 +136,9 @@ impl<K: Eq + 'static> Quotas<K> {
         // Each has an `Arc` of its key, and one of its rule, whose counts have cache lines of their
         // own.
         let each = COUNTS + size_of::<Own<K>>() + Link::<Version>::BYTES + 2 * size_of::<Shared>();
-        // They are all in memory, so the count fits.
-        let count = usize::try_from(self.count()).unwrap_or(usize::MAX);
-        count * each + self.own.capacity() * Index::<Arc<Own<K>>>::ITEM_BYTES + self.retired.bytes()
+        size(self.count()) * each
+            + self.own.capacity() * Index::<Arc<Own<K>>>::ITEM_BYTES
+            + self.retired.bytes()
     }
 
     pub(super) fn set_default(&self, rule: Enforced<ExactRule>, now: Tick) {
@@ -157,7 +158,8 @@ impl<K: Eq + 'static> Quotas<K> {
             Ok(()) => uncount.done(),
             Err(new) => {
                 drop(uncount);
-                if self.own.find(&new, |own| own.rule.replace(rule, &self.counts, &self.retired)).is_none() {
+                let replace = |own: &Arc<Own<K>>| own.rule.replace(rule, &self.counts, &self.retired);
+                if self.own.find(hash, |own| own.key == new.key, replace).is_none() {
                     // Another thread has removed the key meanwhile.
                     return self.set_removed(new, rule, now);
                 }
@@ -176,8 +178,8 @@ impl<K: Eq + 'static> Quotas<K> {
     }
 
     /// Removes a key's own rule. Returns whether it had one.
-    pub(super) fn remove(&self, key: &impl Find<Arc<Own<K>>>, now: Tick) -> bool {
-        let removed = self.own.remove(key);
+    pub(super) fn remove<Q: Equivalent<K> + ?Sized>(&self, key: Asked<'_, Q>, now: Tick) -> bool {
+        let removed = self.own.remove(key.hash, |own| key.is(own));
         if removed {
             // ORDERING: relaxed; published by the count of changes.
             self.count.fetch_sub(1, Relaxed);
@@ -207,7 +209,7 @@ impl Replaced {
 
     fn replace(&self, rule: Enforced<ExactRule>, counts: &Arc<Counts>, retired: &Bag) {
         let guard = pin();
-        while self.last(&guard, retired).next.install(Version::new(rule, counts), &guard).is_none() {}
+        while self.last(&guard, retired).next.install(Version::new(rule, counts), &guard).is_err() {}
         self.last(&guard, retired);
         drop(guard);
         retired.tidy();
@@ -230,10 +232,7 @@ impl Replaced {
 
 impl Drop for Replaced {
     fn drop(&mut self) {
-        let mut version = self.0.take();
-        while let Some(mut last) = version {
-            version = last.next.take();
-        }
+        self.0.free_all(|version| &mut version.next);
     }
 }
 
@@ -251,26 +250,14 @@ impl Version {
     }
 }
 
-impl<K> Hashed for Arc<Own<K>> {
+impl<K: Eq> Item for Arc<Own<K>> {
+    type Key = K;
+
     fn hash(&self) -> u64 {
         self.hash
     }
-}
 
-impl<K: Eq> Find<Arc<Own<K>>> for Arc<Own<K>> {
-    fn is(&self, other: &Arc<Own<K>>) -> bool {
-        self.hash == other.hash && self.key == other.key
-    }
-}
-
-impl<K, Q: Equivalent<K> + ?Sized> Find<Arc<Own<K>>> for Asked<'_, Q> {
-    fn is(&self, own: &Arc<Own<K>>) -> bool {
-        self.hash == own.hash && self.key.equivalent(&own.key)
-    }
-}
-
-impl<K: Eq> Find<Arc<Own<K>>> for Arc<Entry<K>> {
-    fn is(&self, own: &Arc<Own<K>>) -> bool {
-        self.hash == own.hash && *self.key() == own.key
+    fn key(&self) -> &K {
+        &self.key
     }
 }

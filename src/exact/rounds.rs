@@ -48,6 +48,11 @@ impl Hand {
         self.at >= self.end
     }
 
+    /// Returns the hand after the next step, or `None` if the round is over.
+    fn next(self) -> Option<Self> {
+        (!self.is_over()).then(|| Self { at: self.at.saturating_add(STEP).min(self.end), ..self })
+    }
+
     /// `at` in the low half, `end` in the high one.
     const fn bits(self) -> u64 {
         (self.end as u64) << 32 | self.at as u64
@@ -222,17 +227,11 @@ impl Rounds {
 
     /// Claims the next places of the round that is under way, if there is one.
     pub(super) fn claim(&self) -> Option<Claim> {
-        // ORDERING: relaxed; see the module's ledger.
-        let mut hand = Hand::of(self.hand.load(Relaxed));
-        while !hand.is_over() {
-            let next = Hand { at: hand.at.saturating_add(STEP).min(hand.end), ..hand };
-            // ORDERING: relaxed twice; see the module's ledger.
-            match self.hand.compare_exchange_weak(hand.bits(), next.bits(), Relaxed, Relaxed) {
-                Ok(_) => return Some(Claim { places: hand.at..next.at, is_last: next.is_over() }),
-                Err(found) => hand = Hand::of(found),
-            }
-        }
-        None
+        let step = |bits: u64| Some(Hand::of(bits).next()?.bits());
+        // ORDERING: relaxed twice; see the module's ledger.
+        let hand = Hand::of(self.hand.fetch_update(Relaxed, Relaxed, step).ok()?);
+        let next = hand.next()?;
+        Some(Claim { places: hand.at..next.at, is_last: next.is_over() })
     }
 
     /// Notes that the last places of a round were visited, and that `taken` keys are left.

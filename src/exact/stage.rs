@@ -65,9 +65,9 @@
 //! The edge *link* of `reclaim` does the rest. The count of changes belongs to the store: see
 //! `quotas`.
 
+use super::kept::Kept;
 use super::shared_rule::{Counts, ExactRule, Shared, Wanted};
-use crate::decision::Decision;
-use crate::log::{Log, SlidingLog};
+use crate::log::Log;
 use crate::reclaim::{Bag, Guard, Link, Retire, Stale, pin};
 use crate::rule::{Rule, Word, load, update};
 use crate::state::State;
@@ -102,113 +102,6 @@ struct Stage {
 struct Later {
     stage: Stage,
     since: Tick,
-}
-
-/// A view of the state of a stage. Each method returns `None` if the state is frozen or sealed.
-/// `mark` returns the earliest time at which a state without a time may be charged; it is called
-/// only after the state was found to have none.
-#[derive(Clone, Copy)]
-pub struct Kept<'s>(Form<'s>);
-
-#[derive(Clone, Copy)]
-enum Form<'s> {
-    Packed(State<'s>),
-    /// A log, and the bag for what it retires.
-    Log(&'s SlidingLog, &'s Log, &'s Bag),
-}
-
-impl<'s> Kept<'s> {
-    /// Makes the view of a word.
-    #[inline]
-    pub(crate) fn packed(state: State<'s>) -> Self {
-        Self(Form::Packed(state))
-    }
-
-    /// Makes the view of a log; what it retires goes to the bag.
-    #[inline]
-    pub(crate) fn log(rule: &'s SlidingLog, log: &'s Log, retired: &'s Bag) -> Self {
-        Self(Form::Log(rule, log, retired))
-    }
-
-    /// Charges `cost` tokens at `now`, or denies the request. Also returns whether anything was
-    /// charged.
-    #[inline]
-    pub(crate) fn charge(self, now: Tick, cost: u64, mark: impl Fn() -> Tick) -> Option<(Decision, bool)> {
-        match self.0 {
-            Form::Packed(state) => state.charge(now, cost).or_else(|| state.begin(now, cost, mark())),
-            Form::Log(rule, log, retired) => {
-                let decision = log.check_from(mark, rule, now, cost, &pin(), retired)?;
-                retired.tidy();
-                Some((decision, decision.charged() > 0))
-            }
-        }
-    }
-
-    /// Returns the answer to a request, without charging it.
-    pub(crate) fn peek(self, now: Tick, cost: u64, mark: impl Fn() -> Tick) -> Option<Decision> {
-        match self.0 {
-            Form::Packed(state) => state.peek(now, cost).or_else(|| {
-                let fresh = |cost| state.rule.fresh(now, mark(), cost);
-                load(state.word).is_fresh().then(|| Decision::before_charge(cost, fresh))
-            }),
-            Form::Log(rule, log, _) => {
-                let guard = pin();
-                let at = if log.is_begun() { now } else { now.max(mark()) };
-                log.peek(rule, at, cost, &guard)
-            }
-        }
-    }
-
-    /// Charges `tokens` that are spent already, as far as a debt may go, and returns how many.
-    pub(crate) fn force(self, now: Tick, tokens: u64, mark: impl Fn() -> Tick) -> Option<u64> {
-        match self.0 {
-            Form::Packed(state) => {
-                state.force(now, tokens).or_else(|| state.begin_forced(now, tokens, mark()))
-            }
-            Form::Log(rule, log, retired) => log.force(mark, rule, now, tokens, retired),
-        }
-    }
-
-    /// Gives back at most `tokens` of what `charge` took. `is_current` is called once the state is
-    /// known, and returns whether the charge may still be refunded.
-    pub(crate) fn refund(
-        self,
-        now: Tick,
-        charge: &Decision,
-        tokens: u64,
-        is_current: impl Fn() -> bool,
-    ) -> Option<()> {
-        match self.0 {
-            Form::Packed(state) => state.refund(now, charge, tokens, is_current),
-            Form::Log(_, log, _) => log.refund_if(charge, tokens, is_current, &pin()),
-        }
-    }
-
-    /// Returns whether a state that was never charged would decide the same from `now` on.
-    pub(crate) fn is_idle(self, now: Tick) -> Option<bool> {
-        match self.0 {
-            Form::Packed(state) => {
-                let word = load(state.word);
-                (!word.is_frozen()).then(|| state.rule.is_idle(word, now))
-            }
-            Form::Log(rule, log, _) => {
-                let guard = pin();
-                (!log.is_sealed(&guard)).then(|| log.is_idle(rule, now, &guard))
-            }
-        }
-    }
-
-    /// Resets the state to that of a new key.
-    pub(crate) fn reset(self) -> Option<()> {
-        match self.0 {
-            Form::Packed(state) => state.reset(),
-            Form::Log(rule, log, retired) => {
-                let reset = log.reset(rule, &pin(), retired);
-                retired.tidy();
-                reset
-            }
-        }
-    }
 }
 
 // The documentation of `Limiter::set_quota` says 88 bytes.
@@ -271,7 +164,7 @@ impl Staged {
                 if last.rule.rule == wanted.rule.rule {
                     last.note(wanted.changes);
                 } else {
-                    last.next.install(Later::new(wanted), &guard);
+                    let _ = last.next.install(Later::new(wanted), &guard);
                     continue;
                 }
             }
@@ -289,10 +182,10 @@ impl Staged {
         &self.0.word
     }
 
-    /// Returns the log of the first stage, which is sealed once the first rule is replaced.
+    /// Returns the rule of the first stage.
     #[inline(always)]
-    pub(crate) fn first_log(&self) -> &Log {
-        &self.0.log
+    pub(crate) fn first_rule(&self) -> &ExactRule {
+        &self.0.rule.rule
     }
 
     /// Puts the state under another rule. Decisions made after this call returns are made under
@@ -301,7 +194,7 @@ impl Staged {
         let guard = pin();
         while let Some(last) = self.last(&guard, retired) {
             let next = Later::new(Wanted { rule: Arc::clone(rule), changes: 0, since });
-            if last.next.install(next, &guard).is_some() {
+            if last.next.install(next, &guard).is_ok() {
                 break;
             }
         }
@@ -317,13 +210,7 @@ impl Staged {
     /// Passes the state to `visit` under its present rule, whatever rule is wanted; returns `None`
     /// if it is sealed.
     pub(crate) fn visit_as_is<T>(&self, retired: &Bag, visit: impl Fn(Kept<'_>) -> Option<T>) -> Option<T> {
-        let guard = pin();
-        loop {
-            let answer = visit(self.last(&guard, retired)?.state(retired));
-            if answer.is_some() {
-                return answer;
-            }
-        }
+        self.visit(0, || unreachable!("no count is below 0"), retired, visit)
     }
 
     /// Seals the state if it was idle at `judged_at`. Returns whether it is sealed now. Before the
@@ -400,7 +287,7 @@ impl Staged {
             let Some(later) = next else {
                 assert!(!word.is_frozen(), "a word is frozen only when the next stage is linked");
                 if matches!(stage.rule.rule, ExactRule::Log(_)) && stage.log.is_sealed(guard) {
-                    stage.next.install(Later::end(&stage.rule), guard);
+                    let _ = stage.next.install(Later::end(&stage.rule), guard);
                     continue;
                 }
                 return Some(stage);
@@ -492,9 +379,6 @@ impl Drop for Later {
 impl Drop for Staged {
     fn drop(&mut self) {
         // Unlinked stages are retired; those that are left are linked here.
-        let mut later = self.0.next.take();
-        while let Some(mut last) = later {
-            later = last.stage.next.take();
-        }
+        self.0.next.free_all(|later| &mut later.stage.next);
     }
 }

@@ -15,18 +15,20 @@
 //! tests show what would break if a cell was unlinked before it is sealed, or by its key alone:
 //! `eviction_races_charge_and_loses_none` and `eviction_races_insert_and_one_cell_lives`.
 
-use super::entry::{Asked, Entry, Exactly};
+use super::entry::{Asked, Entry};
+use super::kept::Kept;
 use super::places::Places;
 use super::quotas::Quotas;
 use super::rounds::{self, Rounds};
 use super::shared_rule::{ExactRule, Wanted};
-use super::stage::{Kept, Staged};
+use super::stage::Staged;
 use super::undo::Undo;
 use crate::decision::Decision;
 use crate::error::ConfigError;
 use crate::forgetting::Sweep;
 use crate::quota::{Enforced, Quota};
 use crate::reclaim::Bag;
+use crate::stats::{Stats, size};
 use crate::sync::{Atomic, Counter, Index, Ordering::Relaxed, Reading, epoch, reading};
 use crate::time::Tick;
 use equivalent::Equivalent;
@@ -105,23 +107,18 @@ impl<K: Eq + 'static> ExactStore<K> {
         loop {
             // Read before the cell is looked up: see `stage`.
             let changes = self.quotas.changes();
-            let wanted = || self.quotas.of(&key);
-            let found = self.index.find(&key, |cell| {
-                cell.state
-                    .visit(changes, wanted, &self.evicted.retired, &visit)
-                    .ok_or_else(|| Arc::clone(cell))
-            })?;
-            match found {
+            let wanted = || self.quotas.of(key);
+            let visited = |cell: &Arc<Entry<K>>| {
+                let answer = cell.state.visit(changes, wanted, &self.evicted.retired, |state| {
+                    visit(state.beginning_at(self.rounds.forgotten()))
+                });
+                answer.ok_or_else(|| Arc::clone(cell))
+            };
+            match self.index.find(key.hash, |cell| key.is(cell), visited)? {
                 Ok(answer) => return Some(answer),
                 Err(sealed) => self.unlink(&sealed),
             }
         }
-    }
-
-    /// Returns the earliest time at which a key that is new, or has no time yet, may be charged.
-    /// The caller must have found the key to be so before it calls this.
-    pub(crate) fn forgotten(&self) -> Tick {
-        self.rounds.forgotten().get()
     }
 
     /// Passes the state of `key` to `visit`, and first inserts the key that `to_key` returns if
@@ -148,7 +145,7 @@ impl<K: Eq + 'static> ExactStore<K> {
                 return self.known(key, &visit).ok_or(StoreFull);
             };
             let give_back = Undo::unless_done(|| self.places.give_back(place));
-            let wanted = self.quotas.of(&key);
+            let wanted = self.quotas.of(key);
             let cell = Arc::new(Entry::new(key.hash, place, to_key(), wanted));
             if self.index.insert(Arc::clone(&cell)).is_err() {
                 continue;
@@ -157,16 +154,20 @@ impl<K: Eq + 'static> ExactStore<K> {
             self.rounds.note_insertion(now);
             // The mark is read only now, when the cell is linked: from here on it covers all that
             // the key was charged before it was last forgotten.
-            if let Some(answer) = cell.state.visit_as_is(&self.evicted.retired, &visit) {
+            let visit = |state: Kept<'_>| visit(state.beginning_at(self.rounds.forgotten()));
+            if let Some(answer) = cell.state.visit_as_is(&self.evicted.retired, visit) {
                 return Ok(answer);
             }
             // The cell was sealed before it was charged.
         }
     }
 
-    /// Returns the rule that `key` should be under.
-    pub(crate) fn rule<Q: Equivalent<K> + ?Sized>(&self, key: Asked<'_, Q>) -> Wanted {
-        self.quotas.of(&key)
+    /// Returns the answer to a request for a key that is missing.
+    pub(crate) fn fresh<Q>(&self, key: Asked<'_, Q>, now: Tick, cost: u64) -> Decision
+    where
+        Q: Equivalent<K> + ?Sized,
+    {
+        self.quotas.of(key).rule.rule.fresh(now, self.rounds.forgotten().get(), cost)
     }
 
     /// Returns whether a new key would get a place now. An estimate: other threads insert and
@@ -177,54 +178,34 @@ impl<K: Eq + 'static> ExactStore<K> {
 
     /// Returns the number of keys, including those that are being inserted.
     pub(crate) fn len(&self) -> usize {
-        // At most `max_keys`, which was a usize.
-        #[allow(clippy::cast_possible_truncation)]
-        let taken = self.places.taken().min(self.max_keys) as usize;
-        taken
+        size(self.places.taken().min(self.max_keys))
     }
 
-    pub(crate) fn max_keys(&self) -> usize {
-        // It was a usize.
-        #[allow(clippy::cast_possible_truncation)]
-        let max_keys = self.max_keys as usize;
-        max_keys
-    }
-
-    /// Returns how many keys the store holds before the next round begins.
-    pub(crate) fn capacity(&self) -> usize {
-        // At most `max_keys`, which was a usize.
-        #[allow(clippy::cast_possible_truncation)]
-        let capacity = self.rounds.capacity() as usize;
-        capacity
-    }
-
-    /// Returns the number of finished rounds.
-    pub(crate) fn rounds(&self) -> u64 {
-        self.rounds.done()
-    }
-
-    /// Returns the number of evicted keys.
-    pub(crate) fn evicted(&self) -> u64 {
-        self.evicted.keys.get()
+    /// Returns what the store holds and has done. Its rounds are the turnovers.
+    pub(crate) fn stats(&self) -> Stats {
+        Stats {
+            keys: self.len(),
+            capacity: size(self.rounds.capacity()),
+            max_keys: size(self.max_keys),
+            turnovers: self.rounds.done(),
+            evicted: self.evicted.keys.get(),
+            no_room: 0,
+            own_quotas: size(self.quotas.count()),
+            bytes: self.bytes(),
+        }
     }
 
     /// Returns the bytes of all cells that are not freed yet, of the index, of the places, and of
     /// the logs, which are visited one by one. What the keys own and the allocator's overhead are
     /// left out.
-    pub(crate) fn bytes(&self) -> usize {
+    fn bytes(&self) -> usize {
         const CELL: usize = 2 * size_of::<usize>();
-        let cell = size_of::<Entry<K>>() + CELL;
-        // Both are counts of what is in memory, so they fit.
-        #[allow(clippy::cast_possible_truncation)]
-        let (cells, places) = (self.alive() as usize, self.places.bytes() as usize);
-        #[allow(clippy::cast_possible_truncation)]
-        let stages = self.later() as usize * Staged::BYTES;
         let logs = if self.quotas.are_of_logs() { self.log_bytes() } else { 0 };
-        cells * cell
+        size(self.alive()) * (size_of::<Entry<K>>() + CELL)
             + self.index.capacity() * Index::<Arc<Entry<K>>>::ITEM_BYTES
-            + places
+            + size(self.places.bytes())
             + logs
-            + stages
+            + size(self.later()) * Staged::BYTES
             + self.quotas.bytes()
             + self.evicted.retired.bytes()
     }
@@ -294,7 +275,12 @@ impl<K: Eq + 'static> ExactStore<K> {
         for place in 0..self.end() {
             if let Some(cell) = self.cell(place) {
                 // A cell that was sealed meanwhile was idle.
-                cell.state.visit(changes, || self.quotas.of(&cell), &self.evicted.retired, |_| Some(()));
+                cell.state.visit(
+                    changes,
+                    || self.quotas.of(cell.asked()),
+                    &self.evicted.retired,
+                    |_| Some(()),
+                );
                 self.evicted.retired.tidy();
             }
         }
@@ -315,7 +301,7 @@ impl<K: Eq + 'static> ExactStore<K> {
     where
         Q: Equivalent<K> + ?Sized,
     {
-        let removed = self.quotas.remove(&key, now);
+        let removed = self.quotas.remove(key, now);
         self.known(key, |_| Some(()));
         self.evicted.retired.tidy();
         removed
@@ -323,12 +309,7 @@ impl<K: Eq + 'static> ExactStore<K> {
 
     /// Returns the key's own quota, if it has one.
     pub(crate) fn own_quota<Q: Equivalent<K> + ?Sized>(&self, key: Asked<'_, Q>) -> Option<Quota> {
-        Some(self.quotas.own(&key)?.quota)
-    }
-
-    /// Returns how many keys have a rule of their own.
-    pub(crate) fn own_rules(&self) -> u64 {
-        self.quotas.count()
+        Some(self.quotas.own(key)?.quota)
     }
 
     /// Resets every key that was in the store when the call began, and some that were inserted
@@ -352,20 +333,21 @@ impl<K: Eq + 'static> ExactStore<K> {
 
     /// Returns the cell that holds `place`, unless it is missing or sealed.
     pub(crate) fn cell(&self, place: u32) -> Option<Arc<Entry<K>>> {
-        let holder = self.places.holder(place)?;
-        self.index.find(&holder, Arc::clone).filter(|cell| !cell.state.is_sealed(&self.evicted.retired))
+        let hash = self.places.holder(place)?;
+        let found = self.index.find(hash, |cell| cell.place == place, Arc::clone);
+        found.filter(|cell| !cell.state.is_sealed(&self.evicted.retired))
     }
 
     /// Returns the answer to a request of one token for the key of `cell`; `None` if it is sealed.
     pub(crate) fn peek_at(&self, cell: &Arc<Entry<K>>, now: Tick) -> Option<Decision> {
         let changes = self.quotas.changes();
-        let peek = |state: Kept<'_>| state.peek(now, 1, || self.forgotten());
-        cell.state.visit(changes, || self.quotas.of(cell), &self.evicted.retired, peek)
+        let peek = |state: Kept<'_>| state.beginning_at(self.rounds.forgotten()).peek(now, 1);
+        cell.state.visit(changes, || self.quotas.of(cell.asked()), &self.evicted.retired, peek)
     }
 
     /// Counts a denial of `key`, if it is in the store.
     pub(crate) fn count_denial<Q: Equivalent<K> + ?Sized>(&self, key: Asked<'_, Q>) {
-        self.index.find(&key, |cell| cell.count_denial());
+        self.index.find(key.hash, |cell| key.is(cell), |cell| cell.count_denial());
     }
 
     /// Takes a place for a key with this hash.
@@ -427,13 +409,13 @@ impl<K: Eq + 'static> ExactStore<K> {
         // mark.
         let forget = |idle_from: Tick| self.rounds.forgotten().raise(idle_from);
         for place in claim.places {
-            let Some(holder) = self.places.holder(place) else { continue };
+            let Some(hash) = self.places.holder(place) else { continue };
             // `None` if the key is being inserted or removed right now.
             let sealed = |cell: &Arc<Entry<K>>| {
                 let is_sealed = cell.state.seal_if_idle(judged_at, &self.evicted.retired, forget);
                 is_sealed.then(|| Arc::clone(cell))
             };
-            let idle = self.index.find(&holder, sealed);
+            let idle = self.index.find(hash, |cell| cell.place == place, sealed);
             if let Some(sealed) = idle.flatten() {
                 self.unlink(&sealed);
             }
@@ -451,7 +433,7 @@ impl<K: Eq + 'static> ExactStore<K> {
             cell.state.is_sealed(&self.evicted.retired),
             "only what takes no more charges is unlinked"
         );
-        if self.index.remove(&Exactly(cell)) {
+        if self.index.remove(cell.hash, |other| Arc::ptr_eq(other, cell)) {
             self.places.give_back(cell.place);
             self.evicted.keys.add(1);
         }
@@ -466,5 +448,34 @@ const fn most_alive(max_keys: u64) -> u64 {
 impl<K> fmt::Debug for ExactStore<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ExactStore").field("places", &self.places).finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests {
+    use super::*;
+    use crate::algorithm::Algorithm;
+    use crate::rule::AnyRule;
+
+    /// They differ in the places that they hold. Which of the two the index finds first is its own
+    /// affair, so each is the busy one in turn.
+    #[test]
+    fn a_round_judges_each_of_two_keys_that_share_a_hash() {
+        let quota = Quota::per_second(10);
+        let rule = ExactRule::Packed(AnyRule::new(Algorithm::TokenBucket, quota, Duration::ZERO).unwrap());
+        for busy in [1_u64, 2] {
+            let store = ExactStore::new(10, Duration::ZERO, Enforced { rule, quota }).unwrap();
+            for key in &[1, 2] {
+                let cost = if *key == busy { 10 } else { 1 };
+                let charge = |state: Kept<'_>| state.charge(Tick::ZERO, cost);
+                let asked = Asked { hash: 1 << 40, key };
+                assert!(store.insert(asked, || *key, Tick::ZERO, charge).unwrap().0.is_allowed());
+            }
+            let now = Tick::ZERO + Duration::from_millis(500);
+            assert!(store.begin_round(now));
+            while store.tend(now) {}
+            let is_known = |key: &u64| store.known(Asked { hash: 1 << 40, key }, |_| Some(())).is_some();
+            assert_eq!([1, 2].map(|key| is_known(&key)), [1, 2].map(|key| key == busy));
+        }
     }
 }

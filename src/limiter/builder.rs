@@ -27,6 +27,13 @@ use std::time::Duration;
 #[derive(Debug)]
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct Builder<L> {
+    pub(super) chosen: Chosen,
+    builds: PhantomData<fn() -> L>,
+}
+
+/// The settings of a builder.
+#[derive(Debug)]
+pub(super) struct Chosen {
     pub(super) quota: Quota,
     pub(super) algorithm: Algorithm,
     align: Option<WindowAlign>,
@@ -36,12 +43,11 @@ pub struct Builder<L> {
     pub(super) when_full: WhenFull,
     pub(super) grace: Duration,
     pub(super) count_denials: bool,
-    builds: PhantomData<fn() -> L>,
 }
 
 impl<L> Builder<L> {
     pub(super) fn new(quota: Quota) -> Self {
-        Self {
+        let chosen = Chosen {
             quota,
             algorithm: Algorithm::default(),
             align: None,
@@ -51,8 +57,8 @@ impl<L> Builder<L> {
             when_full: WhenFull::default(),
             grace: Duration::from_secs(1),
             count_denials: false,
-            builds: PhantomData,
-        }
+        };
+        Self { chosen, builds: PhantomData }
     }
 
     /// The algorithm that enforces the quota; the default is [`Algorithm::TokenBucket`].
@@ -62,8 +68,9 @@ impl<L> Builder<L> {
     /// let builder = SingleLimiter::builder(Quota::per_day(3)).algorithm(Algorithm::FixedWindow);
     /// assert!(builder.build().is_ok());
     /// ```
-    pub fn algorithm(self, algorithm: Algorithm) -> Self {
-        Self { algorithm, ..self }
+    pub fn algorithm(mut self, algorithm: Algorithm) -> Self {
+        self.chosen.algorithm = algorithm;
+        self
     }
 
     /// Where windows begin; the default is [`WindowAlign::UnixEpoch`], for a manual clock
@@ -76,8 +83,9 @@ impl<L> Builder<L> {
     /// let bucket = SingleLimiter::builder(Quota::per_day(3)).align(WindowAlign::TickZero);
     /// assert!(bucket.build().unwrap_err().to_string().starts_with("align has no meaning"));
     /// ```
-    pub fn align(self, align: WindowAlign) -> Self {
-        Self { align: Some(align), ..self }
+    pub fn align(mut self, align: WindowAlign) -> Self {
+        self.chosen.align = Some(align);
+        self
     }
 
     /// The clock that the limiter reads.
@@ -91,8 +99,9 @@ impl<L> Builder<L> {
     /// let limiter = SingleLimiter::builder(Quota::per_day(3)).clock(&clock).build()?;
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
-    pub fn clock(self, clock: impl Into<Clock>) -> Self {
-        Self { clock: clock.into(), ..self }
+    pub fn clock(mut self, clock: impl Into<Clock>) -> Self {
+        self.chosen.clock = clock.into();
+        self
     }
 
     /// How many tokens beyond its capacity a key may owe; the default is 0.
@@ -116,38 +125,18 @@ impl<L> Builder<L> {
     /// assert!(log.max_debt(3).build().unwrap_err().to_string().starts_with("max_debt 3"));
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
-    pub fn max_debt(self, tokens: u64) -> Self {
-        Self { max_debt: tokens, ..self }
+    pub fn max_debt(mut self, tokens: u64) -> Self {
+        self.chosen.max_debt = tokens;
+        self
     }
 
     /// Keeps the settings, for a limiter of another type.
     pub(super) fn building<M>(self) -> Builder<M> {
-        let Self {
-            quota,
-            algorithm,
-            align,
-            max_debt,
-            clock,
-            max_keys,
-            when_full,
-            grace,
-            count_denials,
-            builds: _,
-        } = self;
-        Builder {
-            quota,
-            algorithm,
-            align,
-            max_debt,
-            clock,
-            max_keys,
-            when_full,
-            grace,
-            count_denials,
-            builds: PhantomData,
-        }
+        Builder { chosen: self.chosen, builds: PhantomData }
     }
+}
 
+impl Chosen {
     /// The algorithm and the phase of its windows, if the settings agree.
     pub(super) fn method(&self) -> Result<Method, ConfigError> {
         self.check_align()?;

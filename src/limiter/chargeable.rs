@@ -2,15 +2,17 @@
 //! of one key.
 
 use super::keyed::Limiter;
+use super::look::Look;
 use super::single::SingleLimiter;
 use super::store::{Accepts, Store};
 use crate::decision::Decision;
+use crate::exact::ExactRule;
+use crate::state::State;
 use equivalent::Equivalent;
 use std::borrow::Borrow;
 use std::fmt;
 use std::hash::Hash;
 use std::marker::PhantomData;
-use std::ops::Deref;
 use std::sync::Arc;
 
 /// One state that [`check_all`](crate::check_all) and [`Reservation`](crate::Reservation) can
@@ -21,7 +23,7 @@ use std::sync::Arc;
 /// charge of `check_n`.
 ///
 /// ```
-/// use tollgate::{Chargeable, Decision, Quota, SingleLimiter};
+/// use tollgate::{Chargeable, Decision, Look, Quota, SingleLimiter};
 ///
 /// /// A limiter that counts in kilobytes and is asked in bytes.
 /// struct Bytes(SingleLimiter);
@@ -33,6 +35,10 @@ use std::sync::Arc;
 ///
 ///     fn peek_n(&self, cost: u64) -> Decision {
 ///         self.0.peek_n(cost.div_ceil(1_000))
+///     }
+///
+///     fn look<'m>(&'m self, cost: u64, look: &mut Look<'m>) {
+///         self.0.look(cost.div_ceil(1_000), look);
 ///     }
 ///
 ///     fn refund_n(&self, charge: &Decision, tokens: u64) {
@@ -50,6 +56,17 @@ pub trait Chargeable {
     fn check_n(&self, cost: u64) -> Decision;
     /// What [`check_n`](Self::check_n) would answer now. Charges nothing.
     fn peek_n(&self, cost: u64) -> Decision;
+    /// Looks at the state before it is charged: notes in `look` what a charge of `cost` would make
+    /// of it. [`check_all`](crate::check_all) looks at all limits, and then charges what it saw.
+    ///
+    /// The default notes nothing. That is always right and takes longer: `check_all` asks
+    /// [`peek_n`](Self::peek_n) and [`check_n`](Self::check_n) then. A type whose `check_n` only
+    /// charges another limit passes this call on to it, with the cost that it charges. A type whose
+    /// `check_n` does anything else keeps the default, because what was seen is charged without
+    /// another call.
+    fn look<'m>(&'m self, cost: u64, look: &mut Look<'m>) {
+        let _ = (cost, look);
+    }
     /// Gives back at most `tokens` of what `charge` took, as [`Limiter::refund_n`].
     fn refund_n(&self, charge: &Decision, tokens: u64);
     /// Charges `tokens` that are spent already, as [`Limiter::force_n`], and returns how many. The
@@ -70,6 +87,13 @@ impl Chargeable for SingleLimiter {
 
     fn peek_n(&self, cost: u64) -> Decision {
         Self::peek_n(self, cost)
+    }
+
+    fn look<'m>(&'m self, cost: u64, look: &mut Look<'m>) {
+        if let ExactRule::Packed(rule) = self.state.0.first_rule() {
+            let state = State { rule, word: self.state.0.first_word() };
+            look.see(state, look.now(self.clock()), cost, &self.resets);
+        }
     }
 
     fn refund_n(&self, charge: &Decision, tokens: u64) {
@@ -93,6 +117,10 @@ macro_rules! charge_by_pointer {
                 (**self).peek_n(cost)
             }
 
+            fn look<'m>(&'m self, cost: u64, look: &mut Look<'m>) {
+                (**self).look(cost, look);
+            }
+
             fn refund_n(&self, charge: &Decision, tokens: u64) {
                 (**self).refund_n(charge, tokens);
             }
@@ -106,7 +134,8 @@ macro_rules! charge_by_pointer {
 
 charge_by_pointer!(&C, Arc<C>, Box<C>);
 
-/// A limiter for one of its keys, made by [`Limiter::for_key`] or [`Limiter::for_owned_key`].
+/// A limiter for one of its keys, which is [`Chargeable`]. Made by [`Limiter::for_key`] or
+/// [`Limiter::for_owned_key`].
 ///
 /// `L` is the limiter, borrowed or in an [`Arc`]. `B` is the key, borrowed or owned, which is
 /// looked up as a `Q`.
@@ -160,30 +189,41 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     }
 }
 
-impl<L, B, Q, K, S> Chargeable for KeyLimiter<L, B, Q>
-where
-    L: Deref<Target = Limiter<K, S>>,
-    B: Borrow<Q>,
-    Q: Hash + Equivalent<K> + ?Sized,
-    K: ?Sized,
-    S: Store + Accepts<Q>,
-{
-    fn check_n(&self, cost: u64) -> Decision {
-        self.limiter.check_n(self.key.borrow(), cost)
-    }
+/// Charges a key of a limiter that is borrowed or in an [`Arc`]. (One implementation for all that
+/// points to a limiter would not know that the limiter lives as long as a look.)
+macro_rules! charge_a_key {
+    ($(<$($lifetime:lifetime)?> $limiter:ty),*) => {$(
+        impl<$($lifetime,)? B, Q, K, S> Chargeable for KeyLimiter<$limiter, B, Q>
+        where
+            B: Borrow<Q>,
+            Q: Hash + Equivalent<K> + ?Sized,
+            K: ?Sized,
+            S: Store + Accepts<Q>,
+        {
+            fn check_n(&self, cost: u64) -> Decision {
+                self.limiter.check_n(self.key.borrow(), cost)
+            }
 
-    fn peek_n(&self, cost: u64) -> Decision {
-        self.limiter.peek_n(self.key.borrow(), cost)
-    }
+            fn peek_n(&self, cost: u64) -> Decision {
+                self.limiter.peek_n(self.key.borrow(), cost)
+            }
 
-    fn refund_n(&self, charge: &Decision, tokens: u64) {
-        self.limiter.refund_n(self.key.borrow(), charge, tokens);
-    }
+            fn look<'m>(&'m self, cost: u64, look: &mut Look<'m>) {
+                self.limiter.look(self.key.borrow(), cost, look);
+            }
 
-    fn force_n(&self, tokens: u64) -> u64 {
-        self.limiter.force_n(self.key.borrow(), tokens)
-    }
+            fn refund_n(&self, charge: &Decision, tokens: u64) {
+                self.limiter.refund_n(self.key.borrow(), charge, tokens);
+            }
+
+            fn force_n(&self, tokens: u64) -> u64 {
+                self.limiter.force_n(self.key.borrow(), tokens)
+            }
+        }
+    )*};
 }
+
+charge_a_key!(<'l> &'l Limiter<K, S>, <> Arc<Limiter<K, S>>);
 
 impl<L: fmt::Debug, B: fmt::Debug, Q: ?Sized> fmt::Debug for KeyLimiter<L, B, Q> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

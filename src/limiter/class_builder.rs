@@ -129,14 +129,14 @@ impl<K: ?Sized, S: Store> ClassBuilder<K, S> {
         // An alignment has a meaning if one of the classes has windows.
         let algorithms = classes.iter().filter_map(|(_, settings)| settings.algorithm);
         if !algorithms.into_iter().any(Algorithm::has_windows) {
-            base.check_align()?;
+            base.chosen.check_align()?;
         }
-        let mut shares = shares(base.max_keys, &classes)?.into_iter();
+        let mut shares = shares(base.chosen.max_keys, &classes)?.into_iter();
         let mut build = |quota, algorithm: Option<Algorithm>| {
-            let method = base.method_of(algorithm.unwrap_or(base.algorithm));
+            let method = base.chosen.method_of(algorithm.unwrap_or(base.chosen.algorithm));
             base.limiter(method, quota, shares.next().unwrap_or_default())
         };
-        let mut limiters = vec![build(base.quota, None)?];
+        let mut limiters = vec![build(base.chosen.quota, None)?];
         for (name, settings) in &classes {
             let limiter = build(settings.quota, settings.algorithm);
             let refused = |error| ConfigError::Class { class: name.clone(), error: Box::new(error) };

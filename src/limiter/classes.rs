@@ -11,8 +11,8 @@
 use super::fingerprints::Fingerprints;
 use super::keyed::Limiter;
 use super::store::{Accepts, Store};
-use super::upkeep::Stats;
 use crate::decision::Decision;
+use crate::stats::Stats;
 use equivalent::Equivalent;
 use std::fmt;
 use std::hash::Hash;

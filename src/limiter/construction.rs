@@ -1,6 +1,6 @@
 //! Builds the limiters, and has the settings that not all of them have.
 
-use super::builder::Builder;
+use super::builder::{Builder, Chosen};
 use super::exact_keys::ExactKeys;
 use super::fingerprints::Fingerprints;
 use super::hash::{KeyHash, SipHash};
@@ -26,7 +26,7 @@ impl<K: ?Sized, S: Store> Builder<Limiter<K, S>> {
     /// assert!(builder.build().unwrap_err().to_string().starts_with("max_keys 0 is out of range"));
     /// ```
     pub fn max_keys(mut self, max_keys: usize) -> Self {
-        self.max_keys = max_keys;
+        self.chosen.max_keys = max_keys;
         self
     }
 
@@ -42,7 +42,7 @@ impl<K: ?Sized, S: Store> Builder<Limiter<K, S>> {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn when_full(mut self, when_full: WhenFull) -> Self {
-        self.when_full = when_full;
+        self.chosen.when_full = when_full;
         self
     }
 
@@ -62,7 +62,7 @@ impl<K: ?Sized, S: Store> Builder<Limiter<K, S>> {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn grace(mut self, grace: Duration) -> Self {
-        self.grace = grace;
+        self.chosen.grace = grace;
         self
     }
 
@@ -78,7 +78,7 @@ impl<K: ?Sized, S: Store> Builder<Limiter<K, S>> {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn build(self) -> Result<Limiter<K, S>, ConfigError> {
-        self.limiter(self.method()?, self.quota, self.max_keys)
+        self.limiter(self.chosen.method()?, self.chosen.quota, self.chosen.max_keys)
     }
 
     /// Builds a limiter with these settings and, for the rest, those of the builder.
@@ -88,9 +88,9 @@ impl<K: ?Sized, S: Store> Builder<Limiter<K, S>> {
         quota: Quota,
         max_keys: usize,
     ) -> Result<Limiter<K, S>, ConfigError> {
-        let &Self { grace, count_denials, .. } = self;
+        let &Chosen { grace, count_denials, when_full, .. } = &self.chosen;
         let store = S::try_from(Settings { quota, method, max_keys, grace, count_denials })?;
-        Ok(Limiter::new(method, self.clock.clone(), store, self.when_full))
+        Ok(Limiter::new(method, self.chosen.clock.clone(), store, when_full))
     }
 }
 
@@ -174,7 +174,7 @@ impl<K, H: KeyHash> Builder<Limiter<K, ExactKeys<K, H>>> {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn count_denials(mut self) -> Self {
-        self.count_denials = true;
+        self.chosen.count_denials = true;
         self
     }
 }
@@ -192,7 +192,7 @@ impl Builder<SingleLimiter> {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn build(self) -> Result<SingleLimiter, ConfigError> {
-        let method = self.method()?;
-        Ok(SingleLimiter::new(method, method.any(self.quota)?, self.clock))
+        let method = self.chosen.method()?;
+        Ok(SingleLimiter::new(method, method.any(self.chosen.quota)?, self.chosen.clock))
     }
 }

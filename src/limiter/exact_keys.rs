@@ -4,13 +4,14 @@ use super::hash::{FoldHash, KeyHash};
 use super::method::Method;
 use super::resets::Resets;
 use super::store::{
-    Accepts, Backing, Figures, Lookup, Pin, Request, Settings, Store, ToKey, forget_all, in_batches, is_turn,
+    Accepts, Backing, Lookup, Pin, Request, Settings, Store, ToKey, forget_all, in_batches, is_turn,
     sweep_by_steps,
 };
 use crate::decision::Decision;
 use crate::error::ConfigError;
 use crate::exact::{Asked, ExactStore, Kept, StoreFull, Wanted, spread};
 use crate::quota::Quota;
+use crate::stats::Stats;
 use crate::time::Tick;
 use equivalent::Equivalent;
 use std::fmt;
@@ -101,16 +102,8 @@ impl<K: Eq + 'static, H: KeyHash> Backing for ExactKeys<K, H> {
         self.store.len()
     }
 
-    fn figures(&self) -> Figures {
-        Figures {
-            keys: self.store.len(),
-            capacity: self.store.capacity(),
-            max_keys: self.store.max_keys(),
-            turnovers: self.store.rounds(),
-            evicted: self.store.evicted(),
-            own_quotas: usize::try_from(self.store.own_rules()).unwrap_or(usize::MAX),
-            bytes: self.store.bytes(),
-        }
+    fn stats(&self) -> Stats {
+        self.store.stats()
     }
 }
 
@@ -130,8 +123,7 @@ where
     ) -> Decision {
         let (asked, now) = (self.asked(key), now());
         let (cost, stamp) = (request.cost, request.resets.stamp());
-        let charge = |state: Kept<'_>| state.charge(now, cost, || self.store.forgotten());
-        let decision = match self.store.known(asked, charge) {
+        let decision = match self.store.known(asked, |state| state.charge(now, cost)) {
             Some((decision, is_charged)) => {
                 if is_charged && is_turn(asked.hash, now) {
                     self.tend(1, now);
@@ -162,17 +154,9 @@ where
         });
     }
 
-    fn peek(&self, key: &Q, cost: u64, now: Tick) -> Result<Decision, (Decision, bool)> {
-        let asked = self.asked(key);
-        let known = self.store.known(asked, |state| state.peek(now, cost, || self.store.forgotten()));
-        known.ok_or_else(|| {
-            let fresh = |cost| self.fresh(asked, now, cost);
-            (Decision::before_charge(cost, fresh), self.store.has_room(now))
-        })
-    }
-
-    fn force(&self, key: &Q, tokens: u64, now: Tick) -> Option<u64> {
-        self.store.known(self.asked(key), |state| state.force(now, tokens, || self.store.forgotten()))
+    fn missing(&self, key: &Q, cost: u64, now: Tick) -> (Decision, bool) {
+        let fresh = |cost| self.store.fresh(self.asked(key), now, cost);
+        (Decision::before_charge(cost, fresh), self.store.has_room(now))
     }
 
     fn known<T>(&self, key: &Q, visit: impl Fn(Kept<'_>) -> Option<T>) -> Option<T> {
@@ -220,12 +204,11 @@ impl<K: Eq + 'static, H> ExactKeys<K, H> {
         request: Request<'_, impl Fn(u64, Tick, Decision) -> Decision>,
     ) -> Decision {
         let cost = request.cost;
-        let fresh = self.fresh(asked, now, cost);
+        let fresh = self.store.fresh(asked, now, cost);
         if !fresh.is_allowed() || cost == 0 {
             return fresh;
         }
-        let charge = |state: Kept<'_>| state.charge(now, cost, || self.store.forgotten());
-        match self.store.insert(asked, || asked.key.to_key(), now, charge) {
+        match self.store.insert(asked, || asked.key.to_key(), now, |state| state.charge(now, cost)) {
             Ok((decision, is_charged)) => {
                 // The charge may be denied: another thread may have inserted the key and used it up
                 // meanwhile.
@@ -234,12 +217,6 @@ impl<K: Eq + 'static, H> ExactKeys<K, H> {
             }
             Err(StoreFull) => (request.refuse)(cost, now, fresh),
         }
-    }
-
-    /// The answer to a request for a key that was never seen. The figures of an allowed request may
-    /// be those before or after the charge.
-    fn fresh<Q: Equivalent<K> + ?Sized>(&self, asked: Asked<'_, Q>, now: Tick, cost: u64) -> Decision {
-        self.store.rule(asked).rule.rule.fresh(now, self.store.forgotten(), cost)
     }
 
     /// Counts a denial, if the limiter counts them.

@@ -1,12 +1,14 @@
 //! The store of fingerprints: a table of states, found by the hash of a key.
 
 use super::hash::{FoldHash, KeyHash};
+use super::look::Look;
 use super::method::Method;
 use super::resets::Resets;
 use super::store::{
-    Accepts, BATCH, Backing, Figures, Lookup, Pin, Request, Settings, Store, forget_all, in_batches, is_turn,
+    Accepts, BATCH, Backing, Lookup, Pin, Request, Settings, Store, forget_all, in_batches, is_turn,
     sweep_by_steps,
 };
+use crate::clock::Clock;
 use crate::decision::Decision;
 use crate::error::ConfigError;
 use crate::exact::{Counts, ExactRule, Kept, Shared, Wanted};
@@ -14,6 +16,7 @@ use crate::quota::{Enforced, Quota};
 use crate::reclaim::{Guard, pin};
 use crate::rule::AnyRule;
 use crate::state::{Charged, LongWay};
+use crate::stats::Stats;
 use crate::table::{Fingerprint, Line, Table, View};
 use crate::time::Tick;
 use std::cell::Cell;
@@ -95,17 +98,8 @@ impl<H: KeyHash> Backing for Fingerprints<H> {
         self.table.len(&pin())
     }
 
-    fn figures(&self) -> Figures {
-        let guard = pin();
-        Figures {
-            keys: self.table.len(&guard),
-            capacity: self.table.capacity(&guard),
-            max_keys: self.table.max_keys(),
-            turnovers: self.table.turnovers(),
-            evicted: self.table.evicted(),
-            own_quotas: self.table.rules(&guard).count(),
-            bytes: self.table.bytes(),
-        }
+    fn stats(&self) -> Stats {
+        self.table.stats(&pin())
     }
 }
 
@@ -141,21 +135,38 @@ impl<H: KeyHash, Q: Hash + ?Sized> Lookup<Q> for Fingerprints<H> {
         in_batches(keys, |batch| self.charge_batch(batch, &now, request, decisions));
     }
 
-    fn peek(&self, key: &Q, cost: u64, now: Tick) -> Result<Decision, (Decision, bool)> {
+    fn missing(&self, key: &Q, cost: u64, now: Tick) -> (Decision, bool) {
         let (key, guard) = (self.fingerprint(key), pin());
-        let known = self.table.known(key, &guard, |state| state.peek(now, cost));
-        known.ok_or_else(|| {
-            let fresh = |cost| self.table.fresh(key, now, cost, &guard);
-            (Decision::before_charge(cost, fresh), self.table.has_room(now, &guard))
-        })
+        let fresh = |cost| self.table.fresh(key, now, cost, &guard);
+        (Decision::before_charge(cost, fresh), self.table.has_room(now, &guard))
     }
 
-    fn force(&self, key: &Q, tokens: u64, now: Tick) -> Option<u64> {
-        self.table.known(self.fingerprint(key), &pin(), |state| state.force(now, tokens))
+    #[inline]
+    fn look<'m>(&'m self, key: &Q, cost: u64, clock: &Clock, resets: &'m Resets, look: &mut Look<'m>) {
+        let key = self.fingerprint(key);
+        let view = self.table.view(look.guard());
+        view.first_line(key);
+        // Read after the prefetch, as in a charge.
+        let now = look.now(clock);
+        // The charge that does a step of upkeep is made by the limit itself.
+        if !is_turn(key.bits(), now)
+            && let Some(state) = view.find(key)
+        {
+            look.see(state, now, cost, resets);
+        }
     }
 
+    #[inline]
     fn known<T>(&self, key: &Q, visit: impl Fn(Kept<'_>) -> Option<T>) -> Option<T> {
-        self.table.known(self.fingerprint(key), &pin(), |state| visit(Kept::packed(state)))
+        let (key, guard) = (self.fingerprint(key), pin());
+        // Most keys are in the root, under a word that is not frozen.
+        let mut state = self.table.view(&guard).find(key);
+        loop {
+            if let Some(answer) = state.and_then(|state| visit(Kept::packed(state))) {
+                return Some(answer);
+            }
+            state = Some(self.table.present(key, &guard)?);
+        }
     }
 
     fn own_quota(&self, key: &Q) -> Option<Quota> {

@@ -4,7 +4,6 @@ use super::keyed::Limiter;
 use super::single::SingleLimiter;
 use super::store::{Accepts, Store};
 use crate::decision::{Outcome, Source};
-use crate::exact::Kept;
 use crate::time::Tick;
 use equivalent::Equivalent;
 use std::hash::Hash;
@@ -64,7 +63,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         // Each turn but the first two follows a step of another thread, which inserted or forgot
         // the key.
         while left > 0 {
-            if let Some(charged) = self.store.force(key, left, now) {
+            if let Some(charged) = self.store.known(key, |state| state.force(now, left)) {
                 return tokens - left + charged;
             }
             // The key has no state yet, so its bucket is full. An ordinary charge gives it one.
@@ -76,8 +75,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
             match first.source() {
                 Source::Key => {}
                 Source::Overflow => {
-                    let force = |state: Kept<'_>| state.force(now, left, || Tick::ZERO);
-                    return tokens - left + self.visit_shared_as_is(force).unwrap_or(0);
+                    let forced = self.visit_shared_as_is(|state| state.force(now, left));
+                    return tokens - left + forced.unwrap_or(0);
                 }
                 Source::Policy | Source::Remote | Source::Prepaid => break,
             }
@@ -121,6 +120,6 @@ impl SingleLimiter {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn force_at(&self, tokens: u64, now: Tick) -> u64 {
-        self.visit(|state| state.force(now, tokens, || Tick::ZERO))
+        self.visit(|state| state.force(now, tokens))
     }
 }

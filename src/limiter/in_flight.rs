@@ -12,12 +12,12 @@ use super::keyed::Limiter;
 use super::method::Method;
 use super::permit::Permit;
 use super::store::{Accepts, Store};
-use super::upkeep::Stats;
 use crate::clock::Clock;
 use crate::decision::Denied;
 use crate::error::ConfigError;
 use crate::quota::Quota;
 use crate::settings::WhenFull;
+use crate::stats::Stats;
 use equivalent::Equivalent;
 use std::borrow::Borrow;
 use std::fmt;
@@ -165,7 +165,7 @@ impl<K: ?Sized, S: Store> InFlightBuilder<K, S> {
     /// A [`ConfigError`] that names the value, the allowed range and the fix.
     pub fn build(self) -> Result<InFlight<K, S>, ConfigError> {
         let Self(builder) = self;
-        let limiter = builder.limiter(Method::InFlight, builder.quota, builder.max_keys)?;
+        let limiter = builder.limiter(Method::InFlight, builder.chosen.quota, builder.chosen.max_keys)?;
         Ok(InFlight { limiter: Arc::new(limiter) })
     }
 }

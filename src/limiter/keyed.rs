@@ -2,6 +2,7 @@
 
 use super::builder::Builder;
 use super::fingerprints::Fingerprints;
+use super::look::Look;
 use super::method::Method;
 use super::resets::Resets;
 use super::store::{Accepts, BATCH, Pin, Request, Store};
@@ -325,18 +326,33 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         Q: Hash + Equivalent<K> + ?Sized,
         S: Accepts<Q>,
     {
-        let (fresh, has_room) = match self.store.peek(key, cost, now) {
-            Ok(decision) => return decision,
-            Err(fresh) => fresh,
-        };
+        if let Some(decision) = self.store.known(key, |state| state.peek(now, cost)) {
+            return decision;
+        }
+        let (fresh, has_room) = self.store.missing(key, cost, now);
         let would_insert = fresh.is_allowed() && cost > 0;
         if !would_insert || has_room {
             return fresh;
         }
         match self.when_full {
-            WhenFull::Share => self.shared(|state| state.peek(now, cost, || Tick::ZERO)),
+            WhenFull::Share => self.shared(|state| state.peek(now, cost)),
             WhenFull::Deny | WhenFull::Allow => self.policy(fresh, now),
         }
+    }
+
+    /// Looks at `key` before it is charged, as [`Chargeable::look`](crate::Chargeable::look) does;
+    /// for types that implement that and charge a key of this limiter.
+    ///
+    /// # Progress
+    ///
+    /// As [`peek`](Self::peek).
+    #[inline]
+    pub fn look<'m, Q>(&'m self, key: &Q, cost: u64, look: &mut Look<'m>)
+    where
+        Q: Hash + Equivalent<K> + ?Sized,
+        S: Accepts<Q>,
+    {
+        self.store.look(key, cost, &self.clock, &self.resets, look);
     }
 
     /// The clock that [`check`](Self::check) reads.
@@ -374,7 +390,7 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     fn refuse(&self, cost: u64, now: Tick, fresh: Decision) -> Decision {
         self.beyond.refused.add(1);
         match self.when_full {
-            WhenFull::Share => self.shared(|state| Some(state.charge(now, cost, || Tick::ZERO)?.0)),
+            WhenFull::Share => self.shared(|state| Some(state.charge(now, cost)?.0)),
             WhenFull::Deny | WhenFull::Allow => self.policy(fresh, now),
         }
     }

@@ -21,7 +21,7 @@
 //! All are relaxed: the number publishes nothing, and its own order of changes is enough.
 
 use super::chargeable::Chargeable;
-use crate::decision::{Decision, Figures, Outcome, Source, Stamp};
+use crate::decision::{Decision, Figures, Outcome, Source};
 use crate::sync::{Atomic, Ordering::Relaxed};
 use crate::time::Tick;
 use std::fmt;
@@ -72,8 +72,7 @@ impl Held {
         let Self { places: cost, generation, is_shared } = self;
         let figures = Figures::Permits { out: cost, generation };
         let source = if is_shared { Source::Overflow } else { Source::Key };
-        let (outcome, stamp) = (Outcome::Allowed, Stamp::NONE);
-        Decision { cost, limit: cost, at: Tick::ZERO, figures, outcome, source, stamp }
+        Decision { source, ..Decision::of_key(Outcome::Allowed, cost, cost, Tick::ZERO, figures) }
     }
 }
 

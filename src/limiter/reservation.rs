@@ -40,7 +40,7 @@
 use super::chargeable::{Chargeable, KeyLimiter};
 use super::keyed::Limiter;
 use super::single::SingleLimiter;
-use super::store::{Accepts, Store};
+use super::store::{Accepts, Pin, Store};
 use crate::decision::{Decision, Denied};
 use equivalent::Equivalent;
 use std::borrow::Borrow;
@@ -293,7 +293,8 @@ impl<L: Chargeable> Reservation<L> {
     /// assert_eq!(limiter.peek().remaining(), 3);
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
-    #[inline]
+    // Always inlined, as `reserve`.
+    #[inline(always)]
     pub fn commit(mut self, actual: u64) -> Settlement {
         self.settle(actual)
     }
@@ -316,7 +317,7 @@ impl<L: Chargeable> Reservation<L> {
         self.settle(0);
     }
 
-    #[inline]
+    #[inline(always)]
     fn settle(&mut self, actual: u64) -> Settlement {
         // First, so that a panic of the limit does not settle it again.
         self.is_settled = true;
@@ -373,7 +374,9 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// assert_eq!(limiter.peek("alice").remaining(), 70);
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
-    #[inline]
+    // Always inlined: to return a reservation copies it, and a copy waits for the stores of the
+    // check.
+    #[inline(always)]
     pub fn reserve<'l, Q>(
         &'l self,
         key: &'l Q,
@@ -383,7 +386,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         Q: Hash + Equivalent<K> + ?Sized,
         S: Accepts<Q>,
     {
-        Reservation::new(self.for_key(key), estimate)
+        let charge = self.charge(key, estimate, || self.clock.now(), &S::Guard::pin());
+        Reservation::from_charge(self.for_key(key), estimate, charge)
     }
 
     /// [`reserve`](Self::reserve) for work that outlives the caller: the reservation owns the key
@@ -407,7 +411,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// assert_eq!(limiter.peek("alice").remaining(), 70);
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
-    #[inline]
+    // Always inlined, as `reserve`.
+    #[inline(always)]
     pub fn reserve_owned<B>(
         self: &Arc<Self>,
         key: B,
@@ -418,7 +423,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
         K: Hash + Eq,
         S: Accepts<K>,
     {
-        Reservation::new(self.for_owned_key(key), estimate)
+        let charge = self.charge(key.borrow(), estimate, || self.clock.now(), &S::Guard::pin());
+        Reservation::from_charge(self.for_owned_key(key), estimate, charge)
     }
 }
 

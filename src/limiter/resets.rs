@@ -76,6 +76,7 @@ impl Resets {
 
     /// Whether no reset came after this charge, as far as this thread can see. The rule of permits
     /// in flight tells it by the key's own word.
+    #[inline]
     pub(super) fn are_before(&self, charge: &Decision) -> bool {
         self.stamp().0 == charge.stamp.0 || charge.in_flight().is_some()
     }

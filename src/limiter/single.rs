@@ -7,11 +7,11 @@ use crate::clock::Clock;
 use crate::decision::Decision;
 use crate::error::ConfigError;
 use crate::exact::{Counts, ExactRule, Kept, Shared, Staged, Wanted};
-use crate::log::SlidingLog;
 use crate::quota::{Enforced, Quota};
-use crate::reclaim::{Bag, pin};
+use crate::reclaim::Bag;
 use crate::rule::{AnyRule, Gcra, Rule, Updated, Word, update};
-use crate::state::{Charged, LongWay, State};
+use crate::state::{Charged, LongWay};
+use crate::stats::size;
 use crate::sync::Ordering::Relaxed;
 use crate::time::Tick;
 use std::sync::Arc;
@@ -32,31 +32,23 @@ use std::sync::Arc;
 /// ```
 #[derive(Debug)]
 pub struct SingleLimiter {
-    first: First,
-    state: Apart,
+    /// The rule that the limiter was built with, if it is a bucket's: stored here so that a check
+    /// reaches it without following a pointer. It decides on the first stage of the state. A change
+    /// of the quota freezes that stage; then a check gets no answer and goes to the last stage.
+    first: Option<Gcra>,
+    pub(super) state: Apart,
     /// Replaced parts of the state: by a change of the quota, or as a log advances.
     retired: Bag,
-    resets: Resets,
+    pub(super) resets: Resets,
     method: Method,
     pub(super) clock: Clock,
-}
-
-/// The rule that the limiter was built with, stored beside the state so that a check reaches it
-/// without following a pointer. It decides on the first stage of the state. A change of the quota
-/// freezes or seals that stage; then a check under this rule gets no answer and continues at the
-/// last stage. Until the quota changes, a check pays nothing for the later stages.
-#[derive(Debug)]
-enum First {
-    /// The rule, and the same rule as a GCRA if it is one.
-    Packed(AnyRule, Option<Gcra>),
-    Log(SlidingLog),
 }
 
 /// A state on cache lines of its own. Otherwise the fields that each check reads would travel from
 /// core to core with the word.
 #[derive(Debug)]
 #[repr(align(128))]
-struct Apart(Staged);
+pub(super) struct Apart(pub(super) Staged);
 
 /// Only a store seals a state, when it evicts the key.
 const NEVER_SEALED: &str = "the state of a single limiter is never sealed";
@@ -64,10 +56,7 @@ const NEVER_SEALED: &str = "the state of a single limiter is never sealed";
 impl SingleLimiter {
     /// Makes a limiter whose state was never charged.
     pub(super) fn new(method: Method, Enforced { rule, quota }: Enforced<ExactRule>, clock: Clock) -> Self {
-        let first = match rule {
-            ExactRule::Log(rule) => First::Log(rule),
-            ExactRule::Packed(rule) => First::Packed(rule, rule.as_gcra()),
-        };
+        let first = if let ExactRule::Packed(rule) = rule { rule.as_gcra() } else { None };
         let rule = Arc::new(Shared { rule, quota, counts: Counts::new() });
         let state = Apart(Staged::idle(Wanted { rule, changes: 0, since: Tick::ZERO }));
         Self { first, state, retired: Bag::new(), resets: Resets::none_yet(), method, clock }
@@ -165,12 +154,7 @@ impl SingleLimiter {
 
     /// Passes the state to `visit`, which returns `None` if the state was replaced meanwhile.
     pub(super) fn visit<T>(&self, visit: impl Fn(Kept<'_>) -> Option<T>) -> T {
-        let Apart(state) = &self.state;
-        let first = match &self.first {
-            First::Packed(rule, _) => Kept::packed(State { rule, word: state.first_word() }),
-            First::Log(rule) => Kept::log(rule, state.first_log(), &self.retired),
-        };
-        visit(first).or_else(|| state.visit_as_is(&self.retired, visit)).expect(NEVER_SEALED)
+        self.state.0.visit_as_is(&self.retired, visit).expect(NEVER_SEALED)
     }
 
     /// May this be done now? Charges one token if so.
@@ -232,14 +216,14 @@ impl SingleLimiter {
     /// ```
     #[inline]
     pub fn check_at(&self, cost: u64, now: Tick) -> Decision {
-        let &First::Packed(_, Some(gcra)) = &self.first else {
+        let Some(gcra) = self.first else {
             return self.charge_otherwise(now, cost);
         };
         let stamp = self.resets.stamp();
         match Charged::make(gcra, self.state.0.first_word(), now, cost) {
             Some(charged) => charged.answer(now, cost, stamp),
             // This is the last step, so that no value has to be kept across the call.
-            None => self.charge_last(now, cost).0,
+            None => self.charge_slowly(now, cost).0,
         }
     }
 
@@ -247,43 +231,34 @@ impl SingleLimiter {
     /// bucket can be inlined into its callers.
     #[inline(never)]
     fn charge_otherwise(&self, now: Tick, cost: u64) -> Decision {
-        match &self.first {
-            First::Packed(AnyRule::FixedWindow(rule), _) => self.charge_by(rule, now, cost),
-            First::Packed(AnyRule::SlidingWindow(rule), _) => self.charge_by(rule, now, cost),
-            // `check_at` has answered for buckets.
-            First::Packed(..) => self.charge_last(now, cost).0,
-            First::Log(rule) => {
-                let (Apart(state), stamp) = (&self.state, self.resets.stamp());
-                let decision = state.first_log().check(rule, now, cost, &pin(), &self.retired);
-                self.retired.tidy();
-                match decision {
-                    Some(decision) => Decision { stamp, ..decision },
-                    None => self.charge_last(now, cost).0,
-                }
-            }
+        match self.state.0.first_rule() {
+            ExactRule::Packed(AnyRule::FixedWindow(rule)) => self.charge_by(rule, now, cost),
+            ExactRule::Packed(AnyRule::SlidingWindow(rule)) => self.charge_by(rule, now, cost),
+            _ => self.charge_slowly(now, cost).0,
         }
     }
 
+    /// Charges the first stage of the state. The rule is known here, so that its answer is written
+    /// to the caller's place at once.
     #[inline(always)]
     fn charge_by(&self, rule: &impl Rule, now: Tick, cost: u64) -> Decision {
-        let (Apart(state), stamp) = (&self.state, self.resets.stamp());
+        let stamp = self.resets.stamp();
         let charged = |word: Word| if word.is_frozen() { word } else { rule.next(word, now, cost) };
-        let Updated { from, is_new, .. } = update(state.first_word(), charged);
+        let Updated { from, is_new, .. } = update(self.state.0.first_word(), charged);
         if is_new || !from.is_frozen() {
             let mut decision = rule.answer(from, now, cost);
             decision.stamp = stamp;
             return decision;
         }
-        self.charge_last(now, cost).0
+        self.charge_slowly(now, cost).0
     }
 
-    /// Charges the last stage of the state, after a change of the quota.
+    /// Charges a log, or the last stage of the state after a change of the quota.
     #[cold]
     #[inline(never)]
-    fn charge_last(&self, now: Tick, cost: u64) -> LongWay {
+    fn charge_slowly(&self, now: Tick, cost: u64) -> LongWay {
         let stamp = self.resets.stamp();
-        let charge = |state: Kept<'_>| Some(state.charge(now, cost, || Tick::ZERO)?.0);
-        let decision = self.state.0.visit_as_is(&self.retired, charge).expect(NEVER_SEALED);
+        let decision = self.visit(|state| Some(state.charge(now, cost)?.0));
         Decision { stamp, ..decision }.into()
     }
 
@@ -341,7 +316,7 @@ impl SingleLimiter {
     /// ```
     #[inline]
     pub fn peek_at(&self, cost: u64, now: Tick) -> Decision {
-        self.visit(|state| state.peek(now, cost, || Tick::ZERO))
+        self.visit(|state| state.peek(now, cost))
     }
 
     /// Gives back what `charge` took, for a request that was admitted and then failed or was not
@@ -476,7 +451,7 @@ impl SingleLimiter {
         const RULE: usize = align_of::<Shared>() + size_of::<Shared>();
         let Apart(state) = &self.state;
         // ORDERING: relaxed; a count.
-        let later = usize::try_from(state.counts().later.load(Relaxed)).unwrap_or(usize::MAX);
+        let later = size(state.counts().later.load(Relaxed));
         let apart = COUNTS + RULE + later * (Staged::BYTES + RULE) + state.log_bytes() + self.retired.bytes();
         size_of::<Self>() + apart
     }

@@ -3,13 +3,16 @@
 //! A limiter's methods are written once, over two hidden traits. Each store implements them and is
 //! called statically, so the cost of one store does not affect the other.
 
+use super::look::Look;
 use super::method::Method;
 use super::resets::Resets;
+use crate::clock::Clock;
 use crate::decision::Decision;
 use crate::error::ConfigError;
 use crate::exact::{Kept, Wanted};
 use crate::forgetting::{Sweep, WITNESSES};
 use crate::quota::Quota;
+use crate::stats::Stats;
 use crate::time::Tick;
 use std::time::Duration;
 
@@ -24,18 +27,6 @@ pub struct Settings {
     pub(super) max_keys: usize,
     pub(super) grace: Duration,
     pub(super) count_denials: bool,
-}
-
-/// The figures of a store, for [`Stats`](crate::Stats).
-#[derive(Clone, Copy, Debug)]
-pub struct Figures {
-    pub(super) keys: usize,
-    pub(super) capacity: usize,
-    pub(super) max_keys: usize,
-    pub(super) turnovers: u64,
-    pub(super) evicted: u64,
-    pub(super) own_quotas: usize,
-    pub(super) bytes: usize,
 }
 
 /// The part of a charge that the store does not know by itself.
@@ -88,8 +79,9 @@ pub trait Backing: TryFrom<Settings, Error = ConfigError> {
     fn clear(&self, clock: &dyn Fn() -> Tick, resets: &Resets);
     /// The number of keys, as an upper bound.
     fn len(&self) -> usize;
-    /// The size of the store and what it has done. This may visit all keys.
-    fn figures(&self) -> Figures;
+    /// The size of the store and what it has done. This may visit all keys. The limiter counts the
+    /// checks that found no room.
+    fn stats(&self) -> Stats;
 }
 
 /// The operations of a store on a key of type `Q`.
@@ -114,12 +106,11 @@ pub trait Lookup<Q: ?Sized>: Backing {
         decisions: &mut Vec<Decision>,
     ) where
         Q: 'k;
-    /// The answer to a request, without a charge. `Err` if the key is missing: the answer to a
-    /// fresh key, before a charge, and whether the key would find a slot.
-    fn peek(&self, key: &Q, cost: u64, now: Tick) -> Result<Decision, (Decision, bool)>;
-    /// Charges a key for what is spent already, as far as its debt may go, and returns how many
-    /// tokens were charged. `None` if the key has no state.
-    fn force(&self, key: &Q, tokens: u64, now: Tick) -> Option<u64>;
+    /// For a key that is missing: the answer to a request before a charge, and whether the key
+    /// would find a slot.
+    fn missing(&self, key: &Q, cost: u64, now: Tick) -> (Decision, bool);
+    /// Looks at a key that is known. A store that can't hand out its states sees nothing.
+    fn look<'m>(&'m self, _key: &Q, _cost: u64, _clock: &Clock, _resets: &'m Resets, _look: &mut Look<'m>) {}
     /// Passes the state of a key to `visit`; `None` if the key is missing. `visit` returns `None`
     /// only if the state is frozen or sealed.
     fn known<T>(&self, key: &Q, visit: impl Fn(Kept<'_>) -> Option<T>) -> Option<T>;

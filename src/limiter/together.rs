@@ -4,18 +4,22 @@
 //!
 //! One instruction can't change two atomics. So [`check_all`] charges the limits one after the
 //! other, and gives back what it charged if one of them refuses. To keep such refunds rare, it
-//! looks at all limits but the first before it charges any. A client that is denied again and
-//! again, by whichever limit, writes nothing.
+//! looks at all limits before it charges any (`look.rs`). A client that is denied again and again,
+//! by whichever limit, writes nothing.
+//!
+//! A limit that can't be looked at is peeked. The first needs no peek: its charge comes before all
+//! others, and a denial of it writes nothing.
 //!
 //! # What holds, whatever other threads do
 //!
-//! 1. An allowed request was charged to each limit, by that limit's own check. So no limit admits
-//!    more than it would alone: its bound holds for what was charged and not given back.
+//! 1. An allowed request was charged to each limit, as that limit's own check does. So no limit
+//!    admits more than it would alone: its bound holds for what was charged and not given back.
 //! 2. When the call returns, a refused request has charged nothing: the call has given back what it
 //!    charged.
-//! 3. Each step is a check, a peek or a refund of one limit, so the whole is as lock-free as these.
-//!    No step is retried. A thread that stops between a charge and its refund keeps these tokens
-//!    from others, and does no other harm.
+//! 3. Each step is a look, a check, a peek or a refund of one limit, so the whole is as lock-free
+//!    as these. A limit whose word has changed since the look is asked by a check, once. A thread
+//!    that stops between a charge and its refund keeps these tokens from others, and does no other
+//!    harm.
 //!
 //! # What concurrency makes conservative
 //!
@@ -29,6 +33,7 @@
 //! than one word.
 
 use super::chargeable::Chargeable;
+use super::look::{Look, Moment};
 use crate::decision::{Decision, Denied};
 use std::error::Error;
 use std::fmt;
@@ -39,15 +44,9 @@ pub struct Charge<'l> {
     limiter: &'l dyn Chargeable,
     cost: u64,
     is_shadow: bool,
-    answer: Answer,
-}
-
-/// The progress of a charge.
-#[derive(Clone, Copy)]
-enum Answer {
-    Unasked,
-    Looked(Decision),
-    Charged(Decision),
+    /// Was the limiter charged, and nothing of that given back?
+    is_charged: bool,
+    answer: Option<Decision>,
 }
 
 impl<'l> Charge<'l> {
@@ -61,7 +60,7 @@ impl<'l> Charge<'l> {
     /// ```
     #[must_use]
     pub fn new(limiter: &'l dyn Chargeable, cost: u64) -> Self {
-        Self { limiter, cost, is_shadow: false, answer: Answer::Unasked }
+        Self { limiter, cost, is_shadow: false, is_charged: false, answer: None }
     }
 
     /// Makes the limiter a trial: it never denies the request, and is charged if the others allow
@@ -96,10 +95,7 @@ impl<'l> Charge<'l> {
     /// ```
     #[must_use]
     pub fn decision(&self) -> Option<&Decision> {
-        match &self.answer {
-            Answer::Unasked => None,
-            Answer::Looked(decision) | Answer::Charged(decision) => Some(decision),
-        }
+        self.answer.as_ref()
     }
 
     /// Gives back what was charged, for a request that failed after it was allowed.
@@ -143,29 +139,28 @@ impl<'l> Charge<'l> {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn refund_n(&mut self, tokens: u64) {
-        if let Answer::Charged(decision) = self.answer {
-            self.limiter.refund_n(&decision, tokens);
-            self.answer = Answer::Looked(decision);
+        if let Some(charge) = self.answer.filter(|_| self.is_charged) {
+            self.is_charged = false;
+            self.limiter.refund_n(&charge, tokens);
         }
     }
 
-    fn look(&mut self) {
-        self.answer = Answer::Looked(self.limiter.peek_n(self.cost));
+    /// Asks the limiter for a charge. Returns whether it allows it.
+    #[inline(never)]
+    fn check(&mut self) -> bool {
+        self.is_charged = self.answer.insert(self.limiter.check_n(self.cost)).is_allowed();
+        self.is_charged
     }
 
-    fn charge(&mut self) {
-        let decision = self.limiter.check_n(self.cost);
-        self.answer =
-            if decision.is_allowed() { Answer::Charged(decision) } else { Answer::Looked(decision) };
+    /// Asks the limiter for an answer without a charge. Returns whether it allows the request.
+    #[inline(never)]
+    fn peek(&mut self) -> bool {
+        self.answer.insert(self.limiter.peek_n(self.cost)).is_allowed()
     }
 
     /// The decision, if it denies the request.
     fn denial(&self) -> Option<&Decision> {
         self.decision().filter(|decision| !self.is_shadow && !decision.is_allowed())
-    }
-
-    fn denies(&self) -> bool {
-        self.denial().is_some()
     }
 }
 
@@ -252,9 +247,9 @@ impl Error for DeniedBy {}
 /// Asks several limiters for one request, which is allowed if all of them allow it, and charged to
 /// all or to none.
 ///
-/// The order of the charges does not change the answer. Put the limiter that denies most first: it
-/// is asked once, and the others are looked at before any is charged. Name each state once: two
-/// charges of one state may deny each other.
+/// All limiters are looked at before any is charged, so a request that is denied writes nothing,
+/// unless another thread charges a limiter meanwhile. The order of the charges does not change the
+/// answer. Name each state once: two charges of one state may deny each other.
 ///
 /// If a limiter panics (in the `Eq` of an exact key, for example), charges to other limiters are
 /// not given back automatically, because that could panic too. Call [`Charge::refund`] for them.
@@ -269,7 +264,9 @@ impl Error for DeniedBy {}
 ///
 /// # Progress
 ///
-/// As the limiters' checks, peeks and refunds; it waits for nothing else and retries nothing.
+/// As the limiters' checks, peeks and refunds; it waits for nothing else and retries nothing. No
+/// allocation where these need none. (A thread that goes the long way in it for the first time
+/// registers as a reader once more, which may allocate: see [`Limiter::pin`](crate::Limiter::pin).)
 ///
 /// ```
 /// use tollgate::{Charge, Limiter, Quota, SingleLimiter, check_all};
@@ -290,46 +287,82 @@ impl Error for DeniedBy {}
 /// # Ok::<(), tollgate::ConfigError>(())
 /// ```
 pub fn check_all(charges: &mut [Charge<'_>]) -> Result<(), DeniedBy> {
-    let first = charges.iter().position(|charge| !charge.is_shadow);
-    for (index, charge) in charges.iter_mut().enumerate() {
-        if !charge.is_shadow && Some(index) != first {
-            charge.look();
-        }
-    }
-    let charged = !charges.iter().any(Charge::denies) && charge_each(charges);
-    for (index, charge) in charges.iter_mut().enumerate() {
-        match (charged, charge.is_shadow) {
-            (true, true) => charge.charge(),
-            (false, true) => charge.look(),
-            (false, false) if Some(index) == first && matches!(charge.answer, Answer::Unasked) => {
-                charge.look();
-            }
-            _ => {}
-        }
-    }
-    if charged {
+    let moment = Moment::new();
+    let mut looks = [Look::at(&moment); LOOKS];
+    if look_at_each(charges, &mut looks) && charge_each(charges, &looks) {
+        charges.iter_mut().filter(|charge| charge.is_shadow).for_each(|charge| _ = charge.check());
         return Ok(());
     }
-    let denials = charges.iter().enumerate();
-    let denials = denials.filter_map(|(index, charge)| Some((index, *charge.denial()?)));
-    DeniedBy::among(denials).map_or(Ok(()), Err)
+    refuse(charges, &mut looks)
 }
 
-/// Charges all but the shadows, in their order. If one denies, it refunds the charges before it and
-/// looks at their limiters once more. Returns whether all were charged.
-fn charge_each(charges: &mut [Charge<'_>]) -> bool {
-    for index in 0..charges.len() {
-        if charges[index].is_shadow {
+/// How many limits of a request are looked at, which is more than requests usually have. The others
+/// are peeked.
+const LOOKS: usize = 8;
+
+/// Asks all but the shadows whether they allow the request, until one does not. Returns whether all
+/// do. Charges nothing.
+#[inline(always)]
+fn look_at_each<'l: 'm, 'm>(charges: &mut [Charge<'l>], looks: &mut [Look<'m>]) -> bool {
+    let mut is_first = true;
+    for (index, charge) in charges.iter_mut().enumerate() {
+        (charge.answer, charge.is_charged) = (None, false);
+        if charge.is_shadow {
             continue;
         }
-        charges[index].charge();
-        if charges[index].denies() {
-            for charge in charges[..index].iter_mut().filter(|charge| !charge.is_shadow) {
-                charge.refund();
-                charge.look();
-            }
+        let fits = looks.get_mut(index).and_then(|look| {
+            charge.limiter.look(charge.cost, look);
+            look.fits()
+        });
+        // The first that can't be looked at needs no peek: its charge comes before the others.
+        let is_first = std::mem::take(&mut is_first);
+        if !fits.unwrap_or_else(|| is_first || charge.peek()) {
             return false;
         }
     }
     true
+}
+
+/// Charges all but the shadows, in their order, until one denies. Returns whether none does.
+#[inline(always)]
+fn charge_each(charges: &mut [Charge<'_>], looks: &[Look<'_>]) -> bool {
+    for (index, charge) in charges.iter_mut().enumerate() {
+        if charge.is_shadow {
+            continue;
+        }
+        if let Some(look) = looks.get(index)
+            && let Some(stamp) = look.charge()
+        {
+            look.answer(stamp, &mut charge.answer);
+            charge.is_charged = true;
+        } else if !charge.check() {
+            return false;
+        }
+    }
+    true
+}
+
+/// Gives back what was charged, and answers for the limits that were not asked for an answer yet.
+#[inline(never)]
+fn refuse<'l: 'm, 'm>(charges: &mut [Charge<'l>], looks: &mut [Look<'m>]) -> Result<(), DeniedBy> {
+    for (index, charge) in charges.iter_mut().enumerate() {
+        if charge.is_charged {
+            charge.refund();
+            charge.answer = None;
+        }
+        if charge.answer.is_none()
+            && let Some(look) = looks.get_mut(index)
+        {
+            if look.fits().is_none() {
+                charge.limiter.look(charge.cost, look);
+            }
+            charge.answer = look.peek();
+        }
+        if charge.answer.is_none() {
+            charge.peek();
+        }
+    }
+    let denials = charges.iter().enumerate();
+    let denials = denials.filter_map(|(index, charge)| Some((index, *charge.denial()?)));
+    DeniedBy::among(denials).map_or(Ok(()), Err)
 }

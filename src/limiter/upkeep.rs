@@ -2,46 +2,8 @@
 
 use super::keyed::Limiter;
 use super::store::Store;
+use crate::stats::Stats;
 use crate::time::Tick;
-
-/// What a [`Limiter`] holds and has done, by [`Limiter::stats`].
-///
-/// While other threads use the limiter, each figure is read at a moment of its own.
-///
-/// ```
-/// use tollgate::{WhenFull, Limiter, Quota};
-///
-/// let limiter: Limiter<u64> =
-///     Limiter::builder(Quota::per_hour(1)).max_keys(100).when_full(WhenFull::Deny).build()?;
-/// for key in 0..150 {
-///     let _ = limiter.check(&key);
-/// }
-/// let stats = limiter.stats();
-/// assert_eq!((stats.keys, stats.max_keys, stats.no_room), (100, 100, 50));
-/// assert!(stats.turnovers > 0, "the table has grown");
-/// # Ok::<(), tollgate::ConfigError>(())
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Stats {
-    /// Keys that are tracked, as [`Limiter::len`].
-    pub keys: usize,
-    /// Keys that the table takes before it turns over, to grow or to forget idle keys.
-    pub capacity: usize,
-    /// The most keys that may be tracked.
-    pub max_keys: usize,
-    /// How often the table was turned over.
-    pub turnovers: u64,
-    /// Idle keys that were forgotten.
-    pub evicted: u64,
-    /// Checks of new keys that found the table full, and were answered by
-    /// [`WhenFull`](crate::WhenFull).
-    pub no_room: u64,
-    /// Keys that have a quota of their own ([`Limiter::set_key_quota`]), tracked or not.
-    pub own_quotas: usize,
-    /// Bytes taken, as [`Limiter::bytes`].
-    pub bytes: usize,
-}
 
 impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// What this limiter holds and has done.
@@ -63,17 +25,8 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn stats(&self) -> Stats {
-        let figures = self.store.figures();
-        Stats {
-            keys: figures.keys,
-            capacity: figures.capacity,
-            max_keys: figures.max_keys,
-            turnovers: figures.turnovers,
-            evicted: figures.evicted,
-            no_room: self.beyond.refused.get(),
-            own_quotas: figures.own_quotas,
-            bytes: size_of::<Self>() + figures.bytes,
-        }
+        let stats = self.store.stats();
+        Stats { no_room: self.beyond.refused.get(), bytes: size_of::<Self>() + stats.bytes, ..stats }
     }
 
     /// Does up to `budget` slots' worth of upkeep, for callers with an idle moment; returns whether
@@ -244,6 +197,6 @@ impl<K: ?Sized, S: Store> Limiter<K, S> {
     /// # Ok::<(), tollgate::ConfigError>(())
     /// ```
     pub fn bytes(&self) -> usize {
-        size_of::<Self>() + self.store.figures().bytes
+        size_of::<Self>() + self.store.stats().bytes
     }
 }

@@ -2,7 +2,7 @@
 
 use super::view::View;
 use super::window::SlidingLog;
-use crate::decision::{Decision, Figures, NEVER, Outcome, Source, Stamp};
+use crate::decision::{Decision, Figures, NEVER, Outcome};
 use crate::reclaim::Guard;
 use crate::time::Tick;
 
@@ -38,14 +38,6 @@ impl Request {
                 period: rule.period,
             },
         };
-        Decision {
-            cost,
-            limit: rule.limit,
-            figures,
-            at: self.now,
-            outcome,
-            source: Source::Key,
-            stamp: Stamp::NONE,
-        }
+        Decision::of_key(outcome, cost, rule.limit, self.now, figures)
     }
 }

@@ -61,7 +61,7 @@ mod tests {
     fn all_go_on_without_a_thread_that_stopped_at((step, least, most): (Step, u64, u64)) {
         let rule = SlidingLog::new(Quota::new(LIMIT, PERIOD)).unwrap();
         let (log, retired) = (Log::new(), Bag::new());
-        let charge = |cost, now| log.check(&rule, now, cost, &pin(), &retired).unwrap();
+        let charge = |cost, now| log.check(|| Tick::ZERO, &rule, now, cost, &pin(), &retired).unwrap();
         for _ in 0..100 {
             assert!(charge(1, Tick::ZERO).is_allowed());
         }
@@ -109,7 +109,7 @@ mod tests {
     fn idle(rule: &SlidingLog, retired: &Bag) -> Log {
         let log = Log::new();
         for _ in 0..100 {
-            assert!(log.check(rule, Tick::ZERO, 1, &pin(), retired).unwrap().is_allowed());
+            assert!(log.check(|| Tick::ZERO, rule, Tick::ZERO, 1, &pin(), retired).unwrap().is_allowed());
         }
         log
     }
@@ -122,7 +122,7 @@ mod tests {
             let retired = Bag::new();
             let log = idle(&rule, &retired);
             let seal = |now| log.seal_if_idle(&rule, now, &pin(), &retired, |_| ());
-            let check = || log.check(&rule, later, 1, &pin(), &retired);
+            let check = || log.check(|| Tick::ZERO, &rule, later, 1, &pin(), &retired);
             thread::scope(|scope| {
                 // When it goes on, the log is sealed, by this thread or another.
                 let _stopped = stop_at(scope, step, || assert!(seal(later)));
@@ -145,10 +145,10 @@ mod tests {
         thread::scope(|scope| {
             let _stopped = stop_at(scope, Step::Carried, take_over);
             take_over();
-            let check = new.check(&rule, Tick::ZERO, 1, &pin(), &retired);
+            let check = new.check(|| Tick::ZERO, &rule, Tick::ZERO, 1, &pin(), &retired);
             assert_eq!(check.unwrap().remaining(), LIMIT - 101);
         });
-        let check = new.check(&rule, Tick::ZERO, 1, &pin(), &retired);
+        let check = new.check(|| Tick::ZERO, &rule, Tick::ZERO, 1, &pin(), &retired);
         assert_eq!(check.unwrap().remaining(), LIMIT - 102, "what came late changes nothing");
     }
 }

@@ -4,13 +4,14 @@ use super::*;
 use crate::decision::Figures;
 use crate::quota::Quota;
 use crate::reclaim::pin;
-use crate::rule::{Rule, TokenBucket, Word};
+use crate::rule::{Gcra, Rule, Word};
 use proptest::prelude::*;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 const NOW: Tick = Tick::from_nanos(1_000_000);
 
-static RETIRED: Bag = Bag::new();
+static RETIRED: LazyLock<Bag> = LazyLock::new(Bag::new);
 
 fn rule(limit: u64, period: u64) -> SlidingLog {
     SlidingLog::new(Quota::new(limit, Duration::from_nanos(period))).unwrap()
@@ -23,7 +24,8 @@ fn at(nanos: u64) -> Tick {
 /// Makes a log, charges it one token `charges` times, a nanosecond apart, and returns both.
 fn charged(rule: &SlidingLog, charges: u64) -> (Log, Vec<Decision>) {
     let log = Log::new();
-    let charges = (0..charges).map(|n| log.check(rule, at(n), 1, &pin(), &RETIRED).unwrap()).collect();
+    let charges =
+        (0..charges).map(|n| log.check(|| Tick::ZERO, rule, at(n), 1, &pin(), &RETIRED).unwrap()).collect();
     (log, charges)
 }
 
@@ -54,8 +56,8 @@ fn a_sealed_log_answers_nothing_ever_after_wherever_it_ends() {
         for time in [0, 1_000, 1_000_000] {
             assert!(log.is_sealed(&pin()));
             assert!(log.seal_if_idle(&rule, at(time), &pin(), &RETIRED, |_| ()));
-            assert_eq!(log.check(&rule, at(time), 1, &pin(), &RETIRED), None);
-            assert_eq!(log.check(&rule, at(time), 101, &pin(), &RETIRED), None);
+            assert_eq!(log.check(|| Tick::ZERO, &rule, at(time), 1, &pin(), &RETIRED), None);
+            assert_eq!(log.check(|| Tick::ZERO, &rule, at(time), 101, &pin(), &RETIRED), None);
             assert_eq!(log.peek(&rule, at(time), 1, &pin()), None);
             assert_eq!(log.refund(&charge, 1, &pin()), None);
             assert_eq!(log.reset(&rule, &pin(), &RETIRED), None);
@@ -103,12 +105,12 @@ fn a_log_goes_on_under_another_quota_with_what_counts() {
     log.take_over(&sealed, &old, &new, at(1_019), &pin());
     assert!(sealed.is_sealed(&pin()), "or a charge would be lost");
     // Thirty are left of the old window, and they count for the new period.
-    let denied = log.check(&new, at(1_019), 1, &pin(), &RETIRED).unwrap();
+    let denied = log.check(|| Tick::ZERO, &new, at(1_019), 1, &pin(), &RETIRED).unwrap();
     assert_eq!((denied.remaining(), denied.capacity()), (0, 30));
     assert_eq!(denied.retry_after(), Some(Duration::from_nanos(20 + 2_000 - 1_019)));
     assert_eq!(denied.reset_after(), Duration::from_nanos(49 + 2_000 - 1_019));
-    assert!(!log.check(&new, at(2_019), 1, &pin(), &RETIRED).unwrap().is_allowed());
-    assert!(log.check(&new, at(2_020), 1, &pin(), &RETIRED).unwrap().is_allowed());
+    assert!(!log.check(|| Tick::ZERO, &new, at(2_019), 1, &pin(), &RETIRED).unwrap().is_allowed());
+    assert!(log.check(|| Tick::ZERO, &new, at(2_020), 1, &pin(), &RETIRED).unwrap().is_allowed());
 }
 
 #[test]
@@ -124,7 +126,7 @@ fn a_helper_that_comes_late_changes_nothing() {
         late();
         let remaining = || log.peek(&new, at(5_000), 1, &pin()).map(|peek| peek.remaining());
         assert_eq!(remaining(), Some(100));
-        assert!(log.check(&new, at(5_000), 60, &pin(), &RETIRED).unwrap().is_allowed());
+        assert!(log.check(|| Tick::ZERO, &new, at(5_000), 60, &pin(), &RETIRED).unwrap().is_allowed());
         late();
         assert_eq!(remaining(), Some(40));
         assert!(log.seal_if_idle(&new, at(15_000), &pin(), &RETIRED, |_| ()));
@@ -141,7 +143,7 @@ fn a_stale_charge_is_not_judged_before_what_was_left_out() {
     let (sealed, _) = charged(&rule, 10);
     let log = Log::new();
     log.take_over(&sealed, &rule, &rule, at(1_500), &pin());
-    let stale = log.check(&rule, at(5), 10, &pin(), &RETIRED).unwrap();
+    let stale = log.check(|| Tick::ZERO, &rule, at(5), 10, &pin(), &RETIRED).unwrap();
     assert!(stale.is_allowed());
     // At the time at which the last admission left the window, and not before.
     assert_eq!(stale.reset_after(), Duration::from_nanos(9 + 1_000 + 1_000 - 5));
@@ -152,13 +154,13 @@ fn a_limit_below_what_is_held_admits_nothing_until_enough_is_out() {
     let (old, new) = (rule(1_000_000, 1_000), rule(1, 1_000));
     let sealed = Log::new();
     for (time, cost) in [(0, 300_000), (10, 1), (20, 699_999)] {
-        assert!(sealed.check(&old, at(time), cost, &pin(), &RETIRED).unwrap().is_allowed());
+        assert!(sealed.check(|| Tick::ZERO, &old, at(time), cost, &pin(), &RETIRED).unwrap().is_allowed());
     }
     let (log, back) = (Log::new(), Log::new());
     log.take_over(&sealed, &old, &new, at(20), &pin());
-    let denied = log.check(&new, at(20), 1, &pin(), &RETIRED).unwrap();
+    let denied = log.check(|| Tick::ZERO, &new, at(20), 1, &pin(), &RETIRED).unwrap();
     assert_eq!((denied.remaining(), denied.retry_after()), (0, Some(Duration::from_nanos(1_000))));
-    assert!(!log.check(&new, at(1_019), 1, &pin(), &RETIRED).unwrap().is_allowed());
+    assert!(!log.check(|| Tick::ZERO, &new, at(1_019), 1, &pin(), &RETIRED).unwrap().is_allowed());
     // After the limit is raised again, the log has forgotten nothing.
     back.take_over(&log, &new, &old, at(1_000), &pin());
     assert_eq!(back.peek(&old, at(1_000), 1, &pin()).unwrap().remaining(), 300_000);
@@ -170,7 +172,7 @@ fn a_limit_below_what_is_held_admits_nothing_until_enough_is_out() {
 fn a_refund_after_a_change_gives_back_what_its_charge_still_holds() {
     let (old, new) = (rule(100, 1_000), rule(10, 5_000));
     let sealed = Log::new();
-    let charge = |time, cost| sealed.check(&old, at(time), cost, &pin(), &RETIRED).unwrap();
+    let charge = |time, cost| sealed.check(|| Tick::ZERO, &old, at(time), cost, &pin(), &RETIRED).unwrap();
     let (first, second, third) = (charge(0, 8), charge(1, 2), charge(2, 50));
     sealed.refund(&first, 3, &pin()).unwrap();
     sealed.refund(&second, 2, &pin()).unwrap();
@@ -192,7 +194,7 @@ fn a_refund_after_a_change_gives_back_what_its_charge_still_holds() {
 fn a_charge_that_no_log_made_gives_back_nothing() {
     let rule = rule(100, 1_000);
     let (log, _) = charged(&rule, 50);
-    let bucket = TokenBucket::new(Quota::new(50, Duration::from_nanos(1_000))).unwrap();
+    let bucket = Gcra::token_bucket(Quota::new(50, Duration::from_nanos(1_000))).unwrap();
     for cost in [1, 50] {
         let (_, foreign) = bucket.decide(Word::FRESH, at(0), cost);
         assert!(foreign.charged() > 0);
@@ -208,7 +210,9 @@ fn times_too_far_apart_for_one_row_are_taken_over_in_several() {
     let sealed = Log::new();
     let charge = |n| Tick::from_nanos(n * DAY);
     for n in 0..200 {
-        assert!(sealed.check(&rule, charge(n), 4_000 + n, &pin(), &RETIRED).unwrap().is_allowed());
+        assert!(
+            sealed.check(|| Tick::ZERO, &rule, charge(n), 4_000 + n, &pin(), &RETIRED).unwrap().is_allowed()
+        );
     }
     let log = Log::new();
     log.take_over(&sealed, &rule, &rule, charge(200), &pin());
@@ -231,7 +235,7 @@ fn sparse_admissions_take_neither_large_chunks_nor_many() {
     let before = log.bytes(&pin());
     assert!(before < 3 * 8 * 20_000, "{before}");
     for n in 1..2_000 {
-        assert!(log.check(&rule, at(3 * n * HOUR), 1, &pin(), &RETIRED).unwrap().is_allowed());
+        assert!(log.check(|| Tick::ZERO, &rule, at(3 * n * HOUR), 1, &pin(), &RETIRED).unwrap().is_allowed());
     }
     let bytes = log.bytes(&pin());
     assert!(bytes < before + 60 * 2_000, "{bytes} after {before}");
@@ -355,7 +359,7 @@ proptest! {
             match act {
                 Act::Charge(cost) => {
                     agree(&log, &rule, &list, now, cost)?;
-                    let decision = log.check(&rule, tick, cost, &pin(), &RETIRED).unwrap();
+                    let decision = log.check(|| Tick::ZERO, &rule, tick, cost, &pin(), &RETIRED).unwrap();
                     prop_assert_eq!(decision.is_allowed(), list.fits(now, cost));
                     if decision.is_allowed() {
                         list.time = list.time.max(now);

@@ -100,6 +100,13 @@ impl List {
         unsafe { self.0.as_ref() }
     }
 
+    fn iter(&self) -> impl Iterator<Item = &Header> {
+        // ORDERING: relaxed; it came with the list.
+        let next = |header: &&Header| header.next.load(Relaxed);
+        // SAFETY: as in `first`.
+        std::iter::successors(self.first(), move |header| unsafe { next(header).as_ref() })
+    }
+
     fn pop(&mut self) -> Option<*mut Header> {
         // ORDERING: relaxed; it came with the list.
         let next = self.first()?.next.load(Relaxed);
@@ -113,19 +120,22 @@ impl List {
         next.store(self.0, Relaxed);
         self.0 = header;
     }
+
+    /// Moves the headers that `is_given` accepts to another list.
+    fn give(&mut self, to: &mut Self, is_given: impl Fn(&Header) -> bool) {
+        let mut others = Self::empty();
+        while let Some(header) = self.pop() {
+            // SAFETY: it was in this list, and is in none yet.
+            let is_given = is_given(unsafe { &*header });
+            if is_given { &mut *to } else { &mut others }.push(header);
+        }
+        *self = others;
+    }
 }
 
 #[allow(unsafe_code)]
 impl Bag {
     /// An empty bag.
-    #[cfg(not(tollgate_loom))]
-    pub(crate) const fn new() -> Self {
-        let (last, rest) = (AtomicPtr::new(ptr::null_mut()), AtomicPtr::new(ptr::null_mut()));
-        Self { last, rest, retired: Atomic::new(0), due: Atomic::new(0), bytes: Atomic::new(0) }
-    }
-
-    /// An empty bag.
-    #[cfg(tollgate_loom)]
     pub(crate) fn new() -> Self {
         let (last, rest) = (AtomicPtr::new(ptr::null_mut()), AtomicPtr::new(ptr::null_mut()));
         Self { last, rest, retired: Atomic::new(0), due: Atomic::new(0), bytes: Atomic::new(0) }
@@ -134,9 +144,7 @@ impl Bag {
     /// Returns the bytes of the values that are not freed yet.
     pub(crate) fn bytes(&self) -> usize {
         // ORDERING: relaxed; a count.
-        let bytes = self.bytes.load(Relaxed);
-        // The values are in memory, so the count fits.
-        usize::try_from(bytes).unwrap_or(usize::MAX)
+        usize::try_from(self.bytes.load(Relaxed)).unwrap_or(usize::MAX)
     }
 
     /// Retires a value that was unlinked: it is freed by a later collection.
@@ -152,9 +160,8 @@ impl Bag {
         // ORDERING: relaxed, both; a count, and what the bag publishes with the value.
         header.bytes.store(bytes, Relaxed);
         self.bytes.fetch_add(bytes, Relaxed);
-        let mut one = List::empty();
-        one.push(node.cast());
-        self.put(one);
+        // It was in no list yet.
+        self.put(List(node.cast()));
         let more = bytes.max(LEAST);
         // ORDERING: relaxed; a count.
         let before = self.retired.fetch_add(more, Relaxed);
@@ -191,26 +198,29 @@ impl Bag {
         if taken.first().is_none() {
             taken = Self::take(&self.last);
         }
-        let mut free = List::empty();
+        let (mut free, mut kept) = (List::empty(), List::empty());
         for _ in 0..MOST {
             let Some(header) = taken.pop() else { break };
             free.push(header);
         }
         // Other values must not wait for this thread.
         self.put_back(taken);
-        let mut kept = List::empty();
         // First without a barrier: what a visible guard meets is kept in any case.
         Self::keep_what_is_met(&mut free, &mut kept);
         if free.first().is_some() {
             let age = REGISTRY.end_age();
-            free = Self::stamped(free, age);
+            // The values that no collection has looked at before are retired in it.
+            for Header { retired, .. } in free.iter() {
+                // ORDERING: relaxed twice; it came with the list, and is published with the next.
+                if retired.load(Relaxed) == 0 {
+                    retired.store(age, Relaxed);
+                }
+            }
             if barrier::heavy() {
                 Self::keep_what_is_met(&mut free, &mut kept);
             } else {
                 // The system has refused the barrier, so guards may be unseen.
-                while let Some(header) = free.pop() {
-                    kept.push(header);
-                }
+                free.give(&mut kept, |_| true);
             }
         }
         if kept.first().is_some() {
@@ -224,32 +234,10 @@ impl Bag {
     /// Moves the values that an announced guard may have seen from `free` to `kept`.
     fn keep_what_is_met(free: &mut List, kept: &mut List) {
         for interval in REGISTRY.intervals() {
-            let mut others = List::empty();
-            while let Some(header) = free.pop() {
-                // SAFETY: it is in a list that this thread alone owns.
-                let Header { born, retired, .. } = unsafe { &*header };
-                // ORDERING: relaxed; it came with the list. (0, if no age was noted yet, is met by
-                // no interval.)
-                let is_met = interval.meets(*born, retired.load(Relaxed));
-                if is_met { &mut *kept } else { &mut others }.push(header);
-            }
-            *free = others;
+            // ORDERING: relaxed; it came with the list. (0, if no age was noted yet, is met by no
+            // interval.)
+            free.give(kept, |header| interval.meets(header.born, header.retired.load(Relaxed)));
         }
-    }
-
-    /// Notes `age` in the values that no collection has looked at before: they are retired in it.
-    fn stamped(mut list: List, age: u64) -> List {
-        let mut stamped = List::empty();
-        while let Some(header) = list.pop() {
-            // SAFETY: it is in a list that this thread alone owns.
-            let retired = unsafe { &(*header).retired };
-            // ORDERING: relaxed twice; it came with the list, and is published with the next one.
-            if retired.load(Relaxed) == 0 {
-                retired.store(age, Relaxed);
-            }
-            stamped.push(header);
-        }
-        stamped
     }
 
     fn take(from: &AtomicPtr<Header>) -> List {
@@ -276,21 +264,15 @@ impl Bag {
         while let Some(header) = list.pop() {
             // SAFETY: it is not in the bag yet, so this thread alone has it.
             let next = unsafe { &(*header).next };
-            // ORDERING: relaxed; it is not dereferenced.
-            let mut last = self.last.load(Relaxed);
-            loop {
-                // ORDERING: relaxed; published by the compare-and-swap.
+            // ORDERING: release side of *bag*; relaxed where another thread was first.
+            let _ = self.last.fetch_update(Release, Relaxed, |last| {
+                // ORDERING: relaxed; published by the update.
                 next.store(last, Relaxed);
-                // ORDERING: release side of *bag*; relaxed where another thread was first.
-                match self.last.compare_exchange_weak(last, header, Release, Relaxed) {
-                    Ok(_) => break,
-                    Err(found) => last = found,
-                }
-            }
+                Some(header)
+            });
         }
     }
 
-    /// Frees all values of a list, which no guard may have seen.
     fn free(&self, mut list: List) {
         while let Some(header) = list.pop() {
             // SAFETY: it is in a list that this thread alone owns.

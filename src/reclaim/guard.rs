@@ -1,7 +1,7 @@
 //! Guards: while a thread holds one, no value is freed that it may have seen.
 
 use super::barrier;
-use super::participant::{Participant, REGISTRY};
+use super::participant::{IDLE, Participant, REGISTRY};
 use std::cell::Cell;
 use std::marker::PhantomData;
 
@@ -16,13 +16,17 @@ pub struct Guard {
     thread: PhantomData<*const ()>,
 }
 
-/// The participants of a thread: one for the guard that it holds most of the time, and one for a
-/// second guard. They are handed on when the thread ends.
-struct Own([Cell<Option<&'static Participant>>; 2]);
+/// How many guards a thread holds at once without another participant: the looks of a `check_all`,
+/// one of its charges, and what that charge does the long way.
+const GUARDS: usize = 3;
+
+/// The participants of a thread: one for the guard that it holds most of the time, and others for
+/// guards beside that. They are handed on when the thread ends.
+struct Own([Cell<Option<&'static Participant>>; GUARDS]);
 
 impl Own {
     const fn new() -> Self {
-        Self([const { Cell::new(None) }; 2])
+        Self([const { Cell::new(None) }; GUARDS])
     }
 
     /// Returns a participant of this thread in which no guard is held.
@@ -39,7 +43,7 @@ impl Own {
 
 impl Drop for Own {
     fn drop(&mut self) {
-        set_mine([None; 2]);
+        set_mine([None; GUARDS]);
         self.0.iter().filter_map(Cell::take).for_each(Participant::leave);
     }
 }
@@ -52,14 +56,14 @@ static MISSING: Participant = Participant::missing();
 #[cfg(not(tollgate_loom))]
 thread_local! {
     /// The thread's participants, where readers need no fence.
-    static MINE: [Cell<&'static Participant>; 2] = const { [const { Cell::new(&MISSING) }; 2] };
+    static MINE: [Cell<&'static Participant>; GUARDS] = const { [const { Cell::new(&MISSING) }; GUARDS] };
     /// Apart from `MINE`: a thread-local with a destructor takes longer to read.
     static OWN: Own = const { Own::new() };
 }
 
 #[cfg(tollgate_loom)]
 loom::thread_local! {
-    static MINE: [Cell<Option<&'static Participant>>; 2] = [const { Cell::new(None) }; 2];
+    static MINE: [Cell<Option<&'static Participant>>; GUARDS] = [const { Cell::new(None) }; GUARDS];
     static OWN: Own = Own::new();
 }
 
@@ -75,7 +79,7 @@ pub(super) fn pin_in(nth: usize) -> Option<Guard> {
     if mine.is_idle() { Some(Guard::begun_at_once(mine)) } else { None }
 }
 
-fn set_mine(participants: [Option<&'static Participant>; 2]) {
+fn set_mine(participants: [Option<&'static Participant>; GUARDS]) {
     #[cfg(not(tollgate_loom))]
     let participants = participants.map(|own| own.unwrap_or(&MISSING));
     // An ending thread may have dropped them.
@@ -84,7 +88,7 @@ fn set_mine(participants: [Option<&'static Participant>; 2]) {
 
 /// Makes a guard for this thread.
 ///
-/// Wait-free, except for the first guards of a thread, and for a third one beside two others. Those
+/// Wait-free, except for the first guards of a thread, and for a fourth beside three others. Those
 /// join the registry, which is lock-free, and allocate if no participant is free.
 #[inline(always)]
 pub(crate) fn pin() -> Guard {
@@ -94,7 +98,7 @@ pub(crate) fn pin() -> Guard {
 #[cold]
 #[inline(never)]
 fn pin_slowly() -> Guard {
-    if let Some(guard) = pin_in(1) {
+    if let Some(guard) = (1..GUARDS).find_map(pin_in) {
         return guard;
     }
     // Fails while the thread ends.
@@ -125,16 +129,13 @@ impl Guard {
     #[inline(always)]
     fn begun_at_once(participant: &'static Participant) -> Self {
         let age = REGISTRY.age();
-        participant.begin(age);
+        participant.set(age);
         barrier::light_where_heavy_is();
         Self::of(participant, age)
     }
 
     fn begun(participant: &'static Participant) -> Self {
-        let age = REGISTRY.age();
-        participant.begin(age);
-        barrier::light();
-        Self::of(participant, age)
+        Self::of(participant, announced(participant))
     }
 
     /// Returns the participant that announces the guard.
@@ -169,11 +170,16 @@ impl Guard {
 
     /// Ends the guard and begins it again in the present age.
     pub(crate) fn repin(&mut self) {
-        let age = REGISTRY.age();
-        self.participant.begin(age);
-        barrier::light();
-        self.age.set(age);
+        self.age.set(announced(self.participant));
     }
+}
+
+/// Announces that a guard is made or renewed in the present age, and returns that age.
+fn announced(participant: &Participant) -> u64 {
+    let age = REGISTRY.age();
+    participant.set(age);
+    barrier::light();
+    age
 }
 
 #[cold]
@@ -193,6 +199,6 @@ fn extended<T>(participant: &Participant, load: impl Fn() -> T) -> (T, u64) {
 impl Drop for Guard {
     #[inline(always)]
     fn drop(&mut self) {
-        self.participant.end();
+        self.participant.set(IDLE);
     }
 }

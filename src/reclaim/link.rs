@@ -6,7 +6,6 @@ use super::order::{ADVANCE, ADVANCE_LOST, INSTALL, INSTALL_LOST, LOAD};
 use super::participant::REGISTRY;
 use crossbeam_epoch::{Atomic, Guard as Epoch, Owned as Boxed, Shared, unprotected};
 use std::mem::offset_of;
-use std::ops::{Deref, DerefMut};
 
 /// An age has ended since the guard was announced, so the value behind a link inside a value may be
 /// freed. The caller must begin again at a root.
@@ -20,24 +19,6 @@ pub(crate) struct Stale;
 /// ([`advance`](Self::advance)).
 #[derive(Debug)]
 pub(crate) struct Link<T>(Atomic<Node<T>>);
-
-/// A value that the owner has taken out of its link.
-#[derive(Debug)]
-pub(crate) struct Owned<T>(Box<Node<T>>);
-
-impl<T> Deref for Owned<T> {
-    type Target = T;
-
-    fn deref(&self) -> &T {
-        &self.0.value
-    }
-}
-
-impl<T> DerefMut for Owned<T> {
-    fn deref_mut(&mut self) -> &mut T {
-        &mut self.0.value
-    }
-}
 
 /// Returns the guard that the pointers of crossbeam-epoch require. Its collector is not used.
 #[allow(unsafe_code)]
@@ -108,29 +89,17 @@ impl<T> Link<T> {
         !self.get().is_null()
     }
 
-    /// Makes a null link point to `value`. Returns the value, or `None` if another thread was
-    /// first.
-    pub(crate) fn install<'g>(&'g self, value: T, guard: &'g Guard) -> Option<&'g T> {
+    /// Makes a null link point to `value`. Returns the linked value, or `value` as an error if
+    /// another thread was first.
+    pub(crate) fn install<'g>(&'g self, value: T, guard: &'g Guard) -> Result<&'g T, T> {
         // Born in the guard's age, so that the guard covers it even if another thread retires it
         // immediately.
         let new = Boxed::new(Node::new(value, guard.age()));
         // ORDERING: see `order`.
-        let installed = self.0.compare_exchange(Shared::null(), new, INSTALL, INSTALL_LOST, epoch());
-        // SAFETY: it was linked in an age that the guard has announced.
-        installed.ok().map(|new| unsafe { &new.deref().value })
-    }
-
-    /// Moves the value of `other` into this link if it is null, and leaves `other` null. Returns
-    /// false, and leaves both as they are, if another thread was first or `other` is null.
-    pub(crate) fn install_from(&self, other: &mut Self) -> bool {
-        let Some(Owned(value)) = other.take() else { return false };
-        // ORDERING: see `order`.
-        match self.0.compare_exchange(Shared::null(), Boxed::from(value), INSTALL, INSTALL_LOST, epoch()) {
-            Ok(_) => true,
-            Err(lost) => {
-                other.0 = Atomic::from(lost.new);
-                false
-            }
+        match self.0.compare_exchange(Shared::null(), new, INSTALL, INSTALL_LOST, epoch()) {
+            // SAFETY: it was linked in an age that the guard has announced.
+            Ok(new) => Ok(unsafe { &new.deref().value }),
+            Err(lost) => Err(lost.new.into_box().value),
         }
     }
 
@@ -156,10 +125,13 @@ impl<T> Link<T> {
         advanced
     }
 
-    /// Takes the value out of the link, for the owner.
-    pub(crate) fn take(&mut self) -> Option<Owned<T>> {
-        let owned = std::mem::replace(&mut self.0, Atomic::null());
-        // SAFETY: `&mut self`: no other thread can reach it through this link.
-        unsafe { owned.try_into_owned() }.map(|node| Owned(node.into_box()))
+    /// Frees the value and all those behind it, for the owner. `next` is the link inside a value.
+    pub(crate) fn free_all(&mut self, next: impl Fn(&mut T) -> &mut Self) {
+        let mut link = std::mem::replace(&mut self.0, Atomic::null());
+        // SAFETY: the owner has the link mutably, so no other thread can reach a value through it.
+        while let Some(node) = unsafe { link.try_into_owned() } {
+            let mut node = node.into_box();
+            link = std::mem::replace(&mut next(&mut node.value).0, Atomic::null());
+        }
     }
 }

@@ -62,7 +62,7 @@ pub(crate) struct Stale;
 ///
 /// | edge | release side | acquire side | what becomes visible | loom test that fails if it is weakened |
 /// |---|---|---|---|---|
-/// | taken apart | `take` | `take` | that nobody reads the link any more | none: the library has `&mut` there; loom does not know how that came about where the owner is the last of an `Arc` of std's |
+/// | taken apart | `free_all` | `free_all` | that nobody reads the link any more | none: the library has `&mut` there; loom does not know how that came about where the owner is the last of an `Arc` of std's |
 #[derive(Debug)]
 pub(crate) struct Link<T> {
     to: AtomicPtr<T>,
@@ -117,29 +117,15 @@ impl<T> Link<T> {
         !self.to.load(LOAD).is_null()
     }
 
-    pub(crate) fn install<'g>(&'g self, value: T, _guard: &'g Guard) -> Option<&'g T> {
+    pub(crate) fn install<'g>(&'g self, value: T, _guard: &'g Guard) -> Result<&'g T, T> {
         let new = Box::into_raw(Box::new(value));
         // ORDERING: see `order`.
         match self.to.compare_exchange(ptr::null_mut(), new, INSTALL, INSTALL_LOST) {
             // SAFETY: a box that lives until this link is dropped.
-            Ok(_) => Some(unsafe { &*new }),
-            Err(_) => {
-                // SAFETY: made in this call, and no other thread has seen it.
-                drop(unsafe { Box::from_raw(new) });
-                None
-            }
+            Ok(_) => Ok(unsafe { &*new }),
+            // SAFETY: made in this call, and no other thread has seen it.
+            Err(_) => Err(*unsafe { Box::from_raw(new) }),
         }
-    }
-
-    pub(crate) fn install_from(&self, other: &mut Self) -> bool {
-        let Some(value) = other.take() else { return false };
-        let new = Box::into_raw(value);
-        // ORDERING: see `order`.
-        let linked = self.to.compare_exchange(ptr::null_mut(), new, INSTALL, INSTALL_LOST).is_ok();
-        if !linked {
-            other.to = AtomicPtr::new(new);
-        }
-        linked
     }
 
     pub(crate) fn advance(&self, from: &T, next: &Self, _guard: &Guard, _bag: &Bag) -> bool
@@ -157,11 +143,19 @@ impl<T> Link<T> {
         advanced
     }
 
-    pub(crate) fn take(&mut self) -> Option<Box<T>> {
-        // ORDERING: both sides of *taken apart*.
-        let to = self.to.swap(ptr::null_mut(), AcqRel);
-        // SAFETY: `&mut self`: no other thread has the pointer, and it came from a box.
-        (!to.is_null()).then(|| unsafe { Box::from_raw(to) })
+    pub(crate) fn free_all(&mut self, next: impl Fn(&mut T) -> &mut Self) {
+        let mut link = self;
+        let mut last: Box<T>;
+        loop {
+            // ORDERING: both sides of *taken apart*.
+            let to = link.to.swap(ptr::null_mut(), AcqRel);
+            if to.is_null() {
+                return;
+            }
+            // SAFETY: `&mut self`: no other thread has the pointer, and it came from a box.
+            last = unsafe { Box::from_raw(to) };
+            link = next(&mut last);
+        }
     }
 }
 

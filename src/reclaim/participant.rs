@@ -8,7 +8,7 @@ use crate::sync::{
 use std::ptr;
 
 /// The state of a participant in which no guard is held. No age is 0.
-const IDLE: u64 = 0;
+pub(super) const IDLE: u64 = 0;
 
 /// The first age of a process.
 const FIRST: u64 = 1;
@@ -41,12 +41,14 @@ pub(super) struct Participant {
 }
 
 #[cfg(not(tollgate_loom))]
-pub(super) static REGISTRY: Registry = Registry::new();
+pub(super) static REGISTRY: Registry =
+    Registry { age: Atomic::new(FIRST), first: AtomicPtr::new(ptr::null_mut()) };
 
 // Loom makes and drops a registry for each execution.
 #[cfg(tollgate_loom)]
 loom::lazy_static! {
-    pub(super) static ref REGISTRY: Registry = Registry::new();
+    pub(super) static ref REGISTRY: Registry =
+        Registry { age: Atomic::new(FIRST), first: AtomicPtr::new(ptr::null_mut()) };
 }
 
 /// The ages in which the guards of one participant may see a value. See the documentation of
@@ -71,16 +73,6 @@ impl Interval {
 }
 
 impl Registry {
-    #[cfg(not(tollgate_loom))]
-    const fn new() -> Self {
-        Self { age: Atomic::new(FIRST), first: AtomicPtr::new(ptr::null_mut()) }
-    }
-
-    #[cfg(tollgate_loom)]
-    fn new() -> Self {
-        Self { age: Atomic::new(FIRST), first: AtomicPtr::new(ptr::null_mut()) }
-    }
-
     /// Returns the age, for a guard that begins with it.
     #[inline(always)]
     pub(super) fn age(&self) -> u64 {
@@ -115,18 +107,13 @@ impl Registry {
             taken: Atomic::new(TAKEN),
             next: AtomicPtr::new(ptr::null_mut()),
         }));
-        // ORDERING: relaxed; it is not dereferenced.
-        let mut first = self.first.load(Relaxed);
-        loop {
-            // ORDERING: relaxed; published by the compare-and-swap.
+        // ORDERING: release side of *listed*; relaxed where another thread was first.
+        let _ = self.first.fetch_update(Release, Relaxed, |first| {
+            // ORDERING: relaxed; published by the update.
             new.next.store(first, Relaxed);
-            let to = ptr::from_ref(new).cast_mut();
-            // ORDERING: release side of *listed*; relaxed where another thread was first.
-            match self.first.compare_exchange_weak(first, to, Release, Relaxed) {
-                Ok(_) => return new,
-                Err(found) => first = found,
-            }
-        }
+            Some(ptr::from_ref(new).cast_mut())
+        });
+        new
     }
 
     /// Returns the intervals of all guards. A guard made just now is sure to be seen only after a
@@ -183,8 +170,10 @@ impl Participant {
         }
     }
 
+    /// Announces that a guard is made or renewed in this age, or dropped ([`IDLE`]). A barrier must
+    /// follow an age.
     #[inline(always)]
-    fn set(&self, state: u64) {
+    pub(super) fn set(&self, state: u64) {
         // ORDERING: release side of *left*: the reads under a guard that is dropped come before.
         self.state.store(state, Release);
     }
@@ -194,18 +183,6 @@ impl Participant {
     pub(super) fn is_idle(&self) -> bool {
         // ORDERING: relaxed; only its own thread writes it, and that thread calls this.
         self.state.load(Relaxed) == IDLE
-    }
-
-    /// Announces that a guard is made or renewed in this age. A barrier must follow.
-    #[inline(always)]
-    pub(super) fn begin(&self, age: u64) {
-        self.set(age);
-    }
-
-    /// Announces that the guard is dropped.
-    #[inline(always)]
-    pub(super) fn end(&self) {
-        self.set(IDLE);
     }
 
     /// Announces that links are loaded in this age, too, under the guard that is held. A barrier

@@ -56,7 +56,7 @@ impl Chain {
     fn replace(&self) {
         let guard = pin();
         let first = self.root.load(&guard).unwrap();
-        assert!(first.next.install(Self::value(&self.freed), &guard).is_some());
+        assert!(first.next.install(Self::value(&self.freed), &guard).is_ok());
         assert!(self.root.advance(first, &first.next, &guard, &self.bag));
     }
 
@@ -76,10 +76,7 @@ impl Chain {
 
 impl Drop for Chain {
     fn drop(&mut self) {
-        let mut value = self.root.take();
-        while let Some(mut last) = value {
-            value = last.next.take();
-        }
+        self.root.free_all(|value| &mut value.next);
     }
 }
 
@@ -338,4 +335,28 @@ fn participants_are_handed_on_and_not_made_anew() {
     }
     // Other tests have threads, too.
     assert!(REGISTRY.participants() < before + if cfg!(miri) { 30 } else { 300 });
+}
+
+#[test]
+fn the_owner_frees_a_chain_to_its_end() {
+    let (chain, guard) = (Chain::new(), pin());
+    let freed = Arc::clone(&chain.freed);
+    let mut last = chain.root.load(&guard).unwrap();
+    for _ in 0..2 {
+        last = last.next.install(Chain::value(&freed), &guard).ok().unwrap();
+    }
+    drop(guard);
+    drop(chain);
+    assert_eq!(freed.load(SeqCst), 3);
+}
+
+#[test]
+fn a_value_that_comes_second_is_handed_back() {
+    let (chain, guard) = (Chain::new(), pin());
+    let first = chain.root.load(&guard).unwrap();
+    let linked = first.next.install(Chain::value(&chain.freed), &guard).ok().unwrap();
+    let second = first.next.install(Chain::value(&chain.freed), &guard);
+    assert!(second.is_err() && chain.freed() == 0);
+    drop(second);
+    assert_eq!((chain.freed(), linked.canary.load(SeqCst)), (1, 7));
 }

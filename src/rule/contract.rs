@@ -7,10 +7,10 @@ use crate::time::Tick;
 /// A pure rule on a packed word. The algorithms of this module implement it; the trait is sealed.
 ///
 /// ```
-/// use tollgate::rule::{Rule, TokenBucket, Word};
+/// use tollgate::rule::{Gcra, Rule, Word};
 /// use tollgate::{Quota, Tick};
 ///
-/// let rule = TokenBucket::new(Quota::per_second(1))?;
+/// let rule = Gcra::token_bucket(Quota::per_second(1))?;
 /// let (word, first) = rule.decide(Word::FRESH, Tick::ZERO, 1);
 /// assert!(first.is_allowed());
 ///

@@ -1,10 +1,10 @@
 //! The fixed window: a count that starts again at every boundary.
 
-use super::contract::{Rule, Sealed, nanos_until, outcome};
+use super::contract::{Rule, Sealed};
 use super::windows::Windows;
 use super::word::Word;
 use crate::algorithm::Algorithm;
-use crate::decision::{Decision, Figures, NEVER, Outcome, Source, Stamp};
+use crate::decision::Decision;
 use crate::error::ConfigError;
 use crate::quota::Quota;
 use crate::time::Tick;
@@ -45,11 +45,7 @@ use std::time::Duration;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FixedWindow {
-    windows: Windows,
-    limit: u64,
-    /// The most that the count may be: the limit and the debt.
-    most: u64,
-    count_bits: u32,
+    windows: Windows<1>,
 }
 
 /// The fields of the word.
@@ -73,24 +69,25 @@ impl FixedWindow {
     /// assert!(FixedWindow::new(Quota::per_second(10).burst(5), Duration::ZERO).is_err());
     /// ```
     pub fn new(quota: Quota, phase: Duration) -> Result<Self, ConfigError> {
-        let (windows, count_bits) = Windows::new(quota, phase, Algorithm::FixedWindow, 1)?;
-        Ok(Self { windows, limit: quota.tokens(), most: quota.tokens(), count_bits })
+        Ok(Self { windows: Windows::new(quota, phase, Algorithm::FixedWindow)? })
     }
 
     /// Implements [`AnyRule::max_debt`](super::AnyRule::max_debt).
     pub(super) fn max_debt(self, tokens: u64) -> Result<Self, ConfigError> {
-        let (most, count_bits) = self.windows.count_with_debt(self.limit, tokens, 1)?;
-        Ok(Self { most, count_bits, ..self })
+        Ok(Self { windows: self.windows.max_debt(tokens)? })
     }
 
     #[inline]
     fn unpack(&self, word: Word) -> Fields {
-        Fields { number: word.value() >> self.count_bits, count: word.value() & ((1 << self.count_bits) - 1) }
+        Fields {
+            number: word.value() >> self.windows.count_bits,
+            count: word.value() & ((1 << self.windows.count_bits) - 1),
+        }
     }
 
     #[inline]
     fn pack(&self, Fields { number, count }: Fields) -> Word {
-        Word::of(number << self.count_bits | count)
+        Word::of(number << self.windows.count_bits | count)
     }
 
     /// Implements [`AnyRule::adopt`](super::AnyRule). The count of the window stays, up to the
@@ -99,7 +96,7 @@ impl FixedWindow {
     pub(super) fn adopt(&self, before: &Self, word: Word, now: Tick) -> Word {
         let now = before.windows.not_before(before.unpack(word).number, now);
         let count = before.roll(word, now).count;
-        self.pack(Fields { number: self.windows.number(now), count: count.min(self.most) })
+        self.pack(Fields { number: self.windows.number(now), count: count.min(self.windows.most) })
     }
 
     /// Implements [`AnyRule::idle_from`](super::AnyRule).
@@ -125,45 +122,23 @@ impl Rule for FixedWindow {
     #[inline]
     fn next(&self, word: Word, now: Tick, cost: u64) -> Word {
         let fields = self.roll(word, now);
-        let charged = cost > 0 && cost <= self.limit.saturating_sub(fields.count);
+        let charged = cost > 0 && cost <= self.windows.limit.saturating_sub(fields.count);
         if charged { self.pack(Fields { count: fields.count + cost, ..fields }) } else { word }
     }
 
     #[inline(never)]
     fn answer(&self, word: Word, now: Tick, cost: u64) -> Decision {
-        let fields = self.roll(word, now);
-        let free = self.limit.saturating_sub(fields.count);
-        let outcome = outcome(cost, self.limit, cost <= free);
-        let until_next = nanos_until(self.windows.tick(fields.number + 1, 0), now);
-        let figures = if outcome == Outcome::Allowed && cost > 0 {
-            let (until, period) = self.windows.held(fields.number, 1);
-            Figures::Held { remaining: free - cost, until, period }
-        } else {
-            Figures::Known {
-                remaining: free,
-                wait: match outcome {
-                    Outcome::Allowed => 0,
-                    Outcome::Denied => until_next,
-                    Outcome::TooCostly => NEVER,
-                },
-                reset: if fields.count == 0 { 0 } else { until_next },
-            }
-        };
-        Decision {
-            cost,
-            limit: self.limit,
-            at: now,
-            figures,
-            outcome,
-            source: Source::Key,
-            stamp: Stamp::NONE,
-        }
+        let Fields { number, count } = self.roll(word, now);
+        let free = self.windows.limit.saturating_sub(count);
+        let next = || self.windows.tick(number + 1, 0);
+        let reset = || if count == 0 { Some(now) } else { next() };
+        self.windows.answer((number, free), now, cost, next, reset)
     }
 
     #[inline]
     fn force(&self, word: Word, now: Tick, tokens: u64) -> (Word, u64) {
         let fields = self.roll(word, now);
-        match tokens.min(self.most - fields.count) {
+        match tokens.min(self.windows.most - fields.count) {
             0 => (word, 0),
             charged => (self.pack(Fields { count: fields.count + charged, ..fields }), charged),
         }
@@ -176,7 +151,7 @@ impl Rule for FixedWindow {
         // Give back only to the window in which the charge was counted. For a stale `now` that is
         // later than the window that contained it. No window of this rule has counted a charge that
         // windows of another length counted under another quota.
-        if tokens == 0 || self.windows.holder(charge, 1) != Some(fields.number) {
+        if tokens == 0 || self.windows.holder(charge) != Some(fields.number) {
             return word;
         }
         self.pack(Fields { count: fields.count.saturating_sub(tokens), ..fields })

@@ -1,17 +1,88 @@
-//! The generic cell rate algorithm (GCRA), which the token bucket and the leaky bucket share.
+//! The generic cell rate algorithm (GCRA): the token bucket, and the leaky bucket as a meter and as
+//! a queue.
 
 use super::contract::{Rule, Sealed, outcome};
 use super::word::Word;
-use crate::decision::{Decision, Figures, Outcome, Source, Stamp};
+use crate::decision::{Decision, Figures, Outcome};
 use crate::error::ConfigError;
 use crate::grain::Grain;
 use crate::quota::Quota;
 use crate::time::Tick;
 
-/// A bucket kept as one number, its theoretical arrival time. See
-/// [`TokenBucket`](super::TokenBucket).
+/// A token bucket: it holds `burst` tokens and refills at `limit` per `period`, and a request takes
+/// its cost from the bucket or is denied. A leaky bucket is its mirror image, so it decides alike.
+///
+/// The bucket has the form of the generic cell rate algorithm (ITU-T I.371, also ATM Forum TM 4.0).
+/// Instead of a level and the time of that level it keeps one number, the *time at which the bucket
+/// will be full*, called the theoretical arrival time. Level and time can't tear apart, because
+/// they are one word.
+///
+/// # Leaky buckets
+///
+/// Requests fill a leaky bucket, which leaks at `limit` per `period`. A request that would make it
+/// overflow is denied. Its size is the burst. What is missing from a token bucket is the content of
+/// a leaky one. As a *meter* ([`leaky_bucket`](Self::leaky_bucket)) it does nothing more. As a
+/// *queue* ([`leaky_queue`](Self::leaky_queue)) it shapes traffic: an allowed request gets its
+/// turn, [`Decision::start_after`], and turns are evenly spaced, one token per period / limit.
+/// Turner's leaky bucket ("New directions in communications", 1986) is the meter; nginx's
+/// `limit_req` without `nodelay` is a queue.
+///
+/// # State
+///
+/// The word's value is the theoretical arrival time in grains, counted from 1. At grain `t` with
+/// the word at `full`, `max(full - t, 0)` grains are missing from the bucket. A request of `c`
+/// grains is allowed if and only if `max(full, t) + c <= t + capacity`, and then `max(full, t) + c`
+/// is the next word.
+///
+/// # Bound
+///
+/// In any interval of length `d`, by the times of the requests, at most
+/// `burst + d * limit / period` tokens are admitted. (Where an emission interval is not a whole
+/// number of nanoseconds, it is more by less than two grains, two nanoseconds' worth.)
+///
+/// *Proof.* Take the charges with times in `[a, a + d]` in the order of their compare-and-swaps.
+/// The first makes the word at least `at(a) + c1`, each later one adds its cost, and the last was
+/// allowed, so `at(a) + sum <= at(a + d) + capacity`. The proof does not use the order of the
+/// times, so it covers stale times. ∎
+///
+/// As a queue with requests of cost 1, at most `1 + d * limit / period` turns *start* in it. (It is
+/// one more if an emission interval is not a whole number of nanoseconds and `d` is less than two
+/// nanoseconds short of one.)
+///
+/// With refunds, the bound holds for the tokens charged minus those given back between the first
+/// and the last of these compare-and-swaps.
+///
+/// # Refunds
+///
+/// Charged tokens refill like all others, the oldest first, and a refilled token can't be given
+/// back. Take a limit of 1 per second with a burst of 10, and ten charges at one time. A second
+/// later the token of the first charge has refilled, so a refund of that charge gives nothing back.
+/// The missing tokens are those of the other nine.
+///
+/// A refund or a reset in a queue frees room, but does not take turns back. So the next request may
+/// get a turn that overlaps another: there are at most as many extra starts as tokens were given
+/// back.
+///
+/// # Stale and skewed times
+///
+/// A `now` older than the word sees a bucket with fewer tokens, as it was then. Such a request can
+/// be denied, but never gets more. The long-run rate is exact (see `grain`). Where an emission
+/// interval is not a whole number of nanoseconds, a request is admitted at most two nanoseconds
+/// early and never late. Only a request with a stale time can be late, by as much.
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::rule::{Gcra, Rule, Word};
+/// use tollgate::{Quota, Tick};
+///
+/// let rule = Gcra::token_bucket(Quota::per_second(10).burst(2))?;
+/// let (word, _) = rule.decide(Word::FRESH, Tick::ZERO, 2);
+/// let denied = rule.decide(word, Tick::ZERO, 1).1;
+/// assert_eq!(denied.retry_after(), Some(Duration::from_millis(100)));
+/// # Ok::<(), tollgate::ConfigError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Gcra {
+pub struct Gcra {
     grain: Grain,
     burst: u64,
     /// The burst in grains.
@@ -23,12 +94,67 @@ pub(crate) struct Gcra {
     queue: bool,
 }
 
+/// A grain below this begins before [`Tick::MAX`]: there are one or two to a nanosecond.
+const LAST: u64 = Tick::MAX.as_nanos();
+
 impl Gcra {
-    pub(super) fn new(quota: Quota, queue: bool) -> Result<Self, ConfigError> {
+    /// Makes a token bucket for `quota`. Without a burst of its own, the capacity is the limit.
+    ///
+    /// # Errors
+    ///
+    /// Returns a [`ConfigError`] for a limit, period or burst of 0, a period above
+    /// [`Quota::MAX_PERIOD`], a rate above 2 tokens per nanosecond, or a burst of more than 2^61
+    /// grains (36 to 73 years' worth).
+    ///
+    /// ```
+    /// # use tollgate::{Quota, rule::Gcra};
+    /// assert!(Gcra::token_bucket(Quota::per_second(10).burst(0)).is_err());
+    /// ```
+    pub fn token_bucket(quota: Quota) -> Result<Self, ConfigError> {
         let grain = Grain::new(quota)?;
         let burst = quota.capacity();
         let capacity = grain.capacity(burst)?;
-        Ok(Self { grain, burst, capacity, debt: 0, queue })
+        Ok(Self { grain, burst, capacity, debt: 0, queue: false })
+    }
+
+    /// Makes a leaky bucket that only measures: allowed requests start immediately. It is the
+    /// token bucket under its other name.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`token_bucket`](Self::token_bucket).
+    ///
+    /// ```
+    /// # use tollgate::{Quota, rule::Gcra};
+    /// let quota = Quota::per_second(10);
+    /// assert_eq!(Gcra::leaky_bucket(quota), Gcra::token_bucket(quota));
+    /// ```
+    pub fn leaky_bucket(quota: Quota) -> Result<Self, ConfigError> {
+        Self::token_bucket(quota)
+    }
+
+    /// Makes a leaky bucket that lets allowed requests start one after the other.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`token_bucket`](Self::token_bucket).
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::rule::{Gcra, Rule, Word};
+    /// use tollgate::{Quota, Tick};
+    ///
+    /// let queue = Gcra::leaky_queue(Quota::per_second(10).burst(2))?;
+    /// let (word, first) = queue.decide(Word::FRESH, Tick::ZERO, 1);
+    /// let (word, second) = queue.decide(word, Tick::ZERO, 1);
+    /// let (_, third) = queue.decide(word, Tick::ZERO, 1);
+    /// assert_eq!(first.start_after(), Duration::ZERO);
+    /// assert_eq!(second.start_after(), Duration::from_millis(100));
+    /// assert!(!third.is_allowed());
+    /// # Ok::<(), tollgate::ConfigError>(())
+    /// ```
+    pub fn leaky_queue(quota: Quota) -> Result<Self, ConfigError> {
+        Ok(Self { queue: true, ..Self::token_bucket(quota)? })
     }
 
     /// Implements [`AnyRule::max_debt`](super::AnyRule::max_debt).
@@ -85,8 +211,7 @@ impl Gcra {
     #[inline(always)]
     fn decision(&self, full: u64, outcome: Outcome, now: Tick, cost: u64) -> Decision {
         let figures = Figures::Bucket { full, grain: self.grain, queue: self.queue };
-        let (source, stamp) = (Source::Key, Stamp::NONE);
-        Decision { cost, limit: self.burst, at: now, figures, outcome, source, stamp }
+        Decision::of_key(outcome, cost, self.burst, now, figures)
     }
 
     /// Is the cost more than the bucket ever holds? It always holds one token; testing that first
@@ -158,7 +283,7 @@ impl Rule for Gcra {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn refund(&self, word: Word, now: Tick, charge: &Decision, tokens: u64) -> Word {
         // The charge may have been made under a larger quota.
         let tokens = tokens.min(charge.charged()).min(self.burst);
@@ -170,7 +295,11 @@ impl Rule for Gcra {
         // the bucket has refilled that far. The tokens missing then belong to other charges, and
         // giving any back would erase theirs. (A charge held beyond the end of time counts until
         // then.)
-        let held_until = self.grain.at(charge.asked() + charge.reset_after());
+        let held_until = match charge.figures {
+            // The usual case, without a division.
+            Figures::Bucket { full, grain, .. } if grain == self.grain && full < LAST => full,
+            _ => self.grain.at(charge.asked() + charge.reset_after()),
+        };
         // A stale `now` must not revive the charge. The last charge was made when the bucket had
         // room for it, or went into debt by no more than it may. So the key has seen at least this
         // time:
@@ -192,43 +321,42 @@ impl Rule for Gcra {
     }
 }
 
-/// Implements [`Rule`] for a bucket that is a [`Gcra`] under another name.
-macro_rules! decide_as_gcra {
-    ($bucket:ident) => {
-        impl Sealed for $bucket {}
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::time::Duration;
 
-        impl Rule for $bucket {
-            #[inline(always)]
-            fn next(&self, word: Word, now: Tick, cost: u64) -> Word {
-                self.0.next(word, now, cost)
-            }
+    fn any_time() -> impl Strategy<Value = Tick> {
+        let last = Tick::MAX.as_nanos();
+        prop_oneof![0..=1_000_000_u64, last - 2_000_000..=last].prop_map(Tick::from_nanos)
+    }
 
-            #[inline(always)]
-            fn answer(&self, word: Word, now: Tick, cost: u64) -> Decision {
-                self.0.answer(word, now, cost)
-            }
-
-            #[inline]
-            fn force(&self, word: Word, now: Tick, tokens: u64) -> (Word, u64) {
-                self.0.force(word, now, tokens)
-            }
-
-            #[inline]
-            fn refund(&self, word: Word, now: Tick, charge: &Decision, tokens: u64) -> Word {
-                self.0.refund(word, now, charge, tokens)
-            }
-
-            #[inline]
-            fn reset(&self, word: Word) -> Word {
-                self.0.reset(word)
-            }
-
-            #[inline]
-            fn is_idle(&self, word: Word, now: Tick) -> bool {
-                self.0.is_idle(word, now)
-            }
+    proptest! {
+        /// Where a refund takes the time at which the charge has refilled from the grains of the
+        /// answer, it gives back what the durations of the answer say; or a grain less, where a
+        /// nanosecond is not a grain.
+        #[test]
+        fn a_refund_by_grains_gives_back_what_the_durations_say(
+            limit in 1..=40_u64,
+            period in prop_oneof![Just(1_000_000_u64), 40..=1_000_000_u64],
+            (before, cost) in (0..40_u64, 0..40_u64),
+            at in any_time(),
+            later in 0..=2_000_000_u64,
+        ) {
+            let gcra = Gcra::token_bucket(Quota::new(limit, Duration::from_nanos(period))).unwrap();
+            let before = before % limit;
+            let (word, _) = gcra.decide(Word::FRESH, at, before);
+            let (word, charge) = gcra.decide(word, at, 1 + cost % (limit - before));
+            let now = at + Duration::from_nanos(later);
+            let held_until = gcra.grain.at(charge.asked() + charge.reset_after());
+            let present = gcra.grain.at(now).max(word.value().saturating_sub(gcra.capacity));
+            let held = held_until.saturating_sub(present);
+            let back = gcra.grain.of_tokens(charge.charged()).min(held);
+            let by_durations = word.value() - back;
+            let less = gcra.refund(word, now, &charge, u64::MAX).value() - by_durations;
+            let is_exact = gcra.grain.at(Tick::MAX) == Tick::MAX.as_nanos() + 1;
+            prop_assert!(less <= u64::from(!is_exact), "{} grains less", less);
         }
-    };
+    }
 }
-
-pub(super) use decide_as_gcra;

@@ -22,7 +22,7 @@
 
 use super::contract::{Rule, Sealed, outcome};
 use super::word::Word;
-use crate::decision::{Decision, Figures, Outcome, Source, Stamp};
+use crate::decision::{Decision, Figures, Outcome};
 use crate::error::ConfigError;
 use crate::time::Tick;
 
@@ -141,8 +141,7 @@ impl Rule for Permits {
         let outcome = outcome(cost, limit, cost <= self.free(fields));
         let taken = if outcome == Outcome::Allowed { cost } else { 0 };
         let figures = Figures::Permits { out: fields.out + taken, generation: fields.generation };
-        let (source, stamp) = (Source::Key, Stamp::NONE);
-        Decision { cost, limit, at: now, figures, outcome, source, stamp }
+        Decision::of_key(outcome, cost, limit, now, figures)
     }
 
     #[inline]

@@ -1,10 +1,10 @@
 //! The sliding window: a weighted count over two windows, kept in one word.
 
-use super::contract::{Rule, Sealed, nanos_until, outcome};
+use super::contract::{Rule, Sealed};
 use super::windows::Windows;
 use super::word::Word;
 use crate::algorithm::Algorithm;
-use crate::decision::{Decision, Figures, NEVER, Outcome, Source, Stamp};
+use crate::decision::Decision;
 use crate::error::ConfigError;
 use crate::quota::Quota;
 use crate::time::Tick;
@@ -54,11 +54,7 @@ use std::time::Duration;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlidingWindow {
-    windows: Windows,
-    limit: u64,
-    /// The most that a count may be: the limit and the debt.
-    most: u64,
-    count_bits: u32,
+    windows: Windows<2>,
 }
 
 /// The fields of the word: both counts and the window's number.
@@ -92,29 +88,27 @@ impl SlidingWindow {
     /// assert!(refused.to_string().contains("allowed: 1 to 32767"));
     /// ```
     pub fn new(quota: Quota, phase: Duration) -> Result<Self, ConfigError> {
-        let (windows, count_bits) = Windows::new(quota, phase, Algorithm::SlidingWindow, 2)?;
-        Ok(Self { windows, limit: quota.tokens(), most: quota.tokens(), count_bits })
+        Ok(Self { windows: Windows::new(quota, phase, Algorithm::SlidingWindow)? })
     }
 
     /// Implements [`AnyRule::max_debt`](super::AnyRule::max_debt).
     pub(super) fn max_debt(self, tokens: u64) -> Result<Self, ConfigError> {
-        let (most, count_bits) = self.windows.count_with_debt(self.limit, tokens, 2)?;
-        Ok(Self { most, count_bits, ..self })
+        Ok(Self { windows: self.windows.max_debt(tokens)? })
     }
 
     #[inline]
     fn unpack(&self, word: Word) -> Pair {
-        let mask = (1 << self.count_bits) - 1;
+        let mask = (1 << self.windows.count_bits) - 1;
         Pair {
-            number: word.value() >> (2 * self.count_bits),
-            previous: word.value() >> self.count_bits & mask,
+            number: word.value() >> (2 * self.windows.count_bits),
+            previous: word.value() >> self.windows.count_bits & mask,
             present: word.value() & mask,
         }
     }
 
     #[inline]
     fn pack(&self, Pair { number, previous, present }: Pair) -> Word {
-        Word::of((number << self.count_bits | previous) << self.count_bits | present)
+        Word::of((number << self.windows.count_bits | previous) << self.windows.count_bits | present)
     }
 
     /// Implements [`AnyRule::adopt`](super::AnyRule). Both counts stay if they are within the limit
@@ -124,12 +118,19 @@ impl SlidingWindow {
         let pair = before.unpack(word);
         let now = before.windows.not_before(pair.number, now);
         let pair = before.roll(word, now);
-        if self.windows == before.windows && pair.previous <= self.most && pair.present <= self.most {
+        if self.windows.are_cut_as(before.windows)
+            && pair.previous <= self.windows.most
+            && pair.present <= self.windows.most
+        {
             return self.pack(pair);
         }
         let weighted = before.weighted(pair, before.windows.elapsed(pair.number, now));
-        let used = (pair.present + weighted).min(before.most);
-        self.pack(Pair { number: self.windows.number(now), previous: 0, present: used.min(self.most) })
+        let used = (pair.present + weighted).min(before.windows.most);
+        self.pack(Pair {
+            number: self.windows.number(now),
+            previous: 0,
+            present: used.min(self.windows.most),
+        })
     }
 
     /// Implements [`AnyRule::idle_from`](super::AnyRule).
@@ -148,12 +149,6 @@ impl SlidingWindow {
         }
         let number = self.windows.number(now);
         if number == pair.number + 1 { pair.next() } else { Pair { number, previous: 0, present: 0 } }
-    }
-
-    /// The most that can be charged `elapsed` nanoseconds into the pair's window.
-    #[inline]
-    fn free(&self, pair: Pair, elapsed: u64) -> u64 {
-        self.room(self.limit, pair, elapsed)
     }
 
     /// The room below `most`, `elapsed` nanoseconds into the pair's window.
@@ -181,7 +176,7 @@ impl SlidingWindow {
     /// the window ends.
     #[inline]
     fn fits_after(&self, pair: Pair, cost: u64) -> Option<u64> {
-        let free = self.limit.checked_sub(pair.present)?.checked_sub(cost)?;
+        let free = self.windows.limit.checked_sub(pair.present)?.checked_sub(cost)?;
         let length = self.windows.length();
         if pair.previous <= free {
             return Some(0);
@@ -224,45 +219,23 @@ impl Rule for SlidingWindow {
     #[inline]
     fn next(&self, word: Word, now: Tick, cost: u64) -> Word {
         let pair = self.roll(word, now);
-        let charged = cost > 0 && cost <= self.free(pair, self.windows.elapsed(pair.number, now));
+        let charged =
+            cost > 0 && cost <= self.room(self.windows.limit, pair, self.windows.elapsed(pair.number, now));
         if charged { self.pack(Pair { present: pair.present + cost, ..pair }) } else { word }
     }
 
     #[inline(never)]
     fn answer(&self, word: Word, now: Tick, cost: u64) -> Decision {
         let pair = self.roll(word, now);
-        let free = self.free(pair, self.windows.elapsed(pair.number, now));
-        let outcome = outcome(cost, self.limit, cost <= free);
-        let charged = if outcome == Outcome::Allowed { cost } else { 0 };
-        let figures = if charged > 0 {
-            let (until, period) = self.windows.held(pair.number, 2);
-            Figures::Held { remaining: free - charged, until, period }
-        } else {
-            Figures::Known {
-                remaining: free,
-                wait: match outcome {
-                    Outcome::Allowed => 0,
-                    Outcome::Denied => nanos_until(self.retry_at(pair, cost), now),
-                    Outcome::TooCostly => NEVER,
-                },
-                reset: nanos_until(self.idle_at(pair, now), now),
-            }
-        };
-        Decision {
-            cost,
-            limit: self.limit,
-            at: now,
-            figures,
-            outcome,
-            source: Source::Key,
-            stamp: Stamp::NONE,
-        }
+        let free = self.room(self.windows.limit, pair, self.windows.elapsed(pair.number, now));
+        let retry = || self.retry_at(pair, cost);
+        self.windows.answer((pair.number, free), now, cost, retry, || self.idle_at(pair, now))
     }
 
     #[inline]
     fn force(&self, word: Word, now: Tick, tokens: u64) -> (Word, u64) {
         let pair = self.roll(word, now);
-        match tokens.min(self.room(self.most, pair, self.windows.elapsed(pair.number, now))) {
+        match tokens.min(self.room(self.windows.most, pair, self.windows.elapsed(pair.number, now))) {
             0 => (word, 0),
             charged => (self.pack(Pair { present: pair.present + charged, ..pair }), charged),
         }
@@ -275,7 +248,7 @@ impl Rule for SlidingWindow {
         // Give back to the window in which the charge was counted. For a stale `now` that is later
         // than the window that contained it. No window of this rule has counted a charge that
         // windows of another length counted under another quota.
-        match self.windows.holder(charge, 2) {
+        match self.windows.holder(charge) {
             Some(number) if number == pair.number => {
                 self.pack(Pair { present: pair.present.saturating_sub(tokens), ..pair })
             }

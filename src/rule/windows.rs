@@ -1,69 +1,100 @@
-//! Time cut into windows of equal length, numbered from 1.
+//! Time cut into windows of equal length, numbered from 1, and what a word may count in one.
 
+use super::contract::{nanos_until, outcome};
 use super::word::Word;
 use crate::algorithm::Algorithm;
-use crate::decision::Decision;
+use crate::decision::{Decision, Figures, NEVER, Outcome};
 use crate::error::ConfigError;
 use crate::quota::Quota;
 use crate::time::Tick;
 use std::time::Duration;
 
-/// The length of the windows and where they begin.
+/// The length of the windows, where they begin, and what they admit. A charge weighs in `COUNTS`
+/// windows, and a word has a count for each.
 ///
 /// Window `i` contains the ticks `t` with `(i - 1) * length <= t + phase < i * length`. Tick 0 lies
 /// `phase` after a boundary, in window 1. Numbers start at 1 so that no word of a touched key is
 /// all zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Windows {
+pub(super) struct Windows<const COUNTS: u64> {
     length: u64,
     phase: u64,
+    pub(super) limit: u64,
+    /// The most that a count may be: the limit and the debt.
+    pub(super) most: u64,
+    /// The bits of a count in the word.
+    pub(super) count_bits: u32,
 }
 
-impl Windows {
-    /// Makes the windows of `quota` for an algorithm that keeps `counts` counts in its word. Also
-    /// returns how many bits each count takes. Tick 0 lies `phase` after a boundary.
-    pub(super) fn new(
-        quota: Quota,
-        phase: Duration,
-        algorithm: Algorithm,
-        counts: u32,
-    ) -> Result<(Self, u32), ConfigError> {
+impl<const COUNTS: u64> Windows<COUNTS> {
+    /// Makes the windows of `quota`. Tick 0 lies `phase` after a boundary.
+    pub(super) fn new(quota: Quota, phase: Duration, algorithm: Algorithm) -> Result<Self, ConfigError> {
         let (limit, length) = quota.rate()?;
         if let Some(burst) = quota.explicit_burst() {
             return Err(ConfigError::BurstUnsupported { algorithm, burst });
         }
-        let (period, bits) = (quota.period(), bits_for_counts(length) / counts);
-        if bits == 0 {
+        let (period, most) = (quota.period(), Self::largest_count(length));
+        if most == 0 {
             return Err(ConfigError::PeriodTooShort { algorithm, period, least: SHORTEST_OF_TWO });
         }
-        let most = (1 << bits) - 1;
         if limit > most {
             return Err(ConfigError::TooManyTokens { algorithm, tokens: limit, period, most });
         }
-        Ok((Self::of(length, phase), u64::BITS - limit.leading_zeros()))
+        Ok(Self::of(length, phase, limit))
     }
 
-    /// The largest count of a window with a debt, and the bits it takes, for a rule that keeps
-    /// `counts` counts in its word.
-    pub(super) fn count_with_debt(
-        self,
-        limit: u64,
-        debt: u64,
-        counts: u32,
-    ) -> Result<(u64, u32), ConfigError> {
-        let room = (1 << (bits_for_counts(self.length) / counts)) - 1;
-        match limit.checked_add(debt).filter(|&most| most <= room) {
-            Some(most) => Ok((most, u64::BITS - most.leading_zeros())),
-            None => Err(ConfigError::DebtTooLarge { debt, most: room - limit }),
+    /// Implements [`AnyRule::max_debt`](super::AnyRule::max_debt).
+    pub(super) fn max_debt(self, debt: u64) -> Result<Self, ConfigError> {
+        let room = Self::largest_count(self.length) - self.limit;
+        if debt > room {
+            return Err(ConfigError::DebtTooLarge { debt, most: room });
         }
+        let most = self.limit + debt;
+        Ok(Self { most, count_bits: bits_of(most), ..self })
     }
 
     /// Makes windows of `length` nanoseconds, 1 to [`MAX_PERIOD`](crate::Quota::MAX_PERIOD).
-    fn of(length: u64, phase: Duration) -> Self {
+    fn of(length: u64, phase: Duration, limit: u64) -> Self {
         // Smaller than `length`, which is a u64.
         #[allow(clippy::cast_possible_truncation)]
         let phase = (phase.as_nanos() % u128::from(length)) as u64;
-        Self { length, phase }
+        Self { length, phase, limit, most: limit, count_bits: bits_of(limit) }
+    }
+
+    /// The largest count that fits into the word beside the others and the number of any window.
+    const fn largest_count(length: u64) -> u64 {
+        (1 << (bits_for_counts(length) as u64 / COUNTS)) - 1
+    }
+
+    /// Do both have the same boundaries?
+    pub(super) fn are_cut_as(self, other: Self) -> bool {
+        (self.length, self.phase) == (other.length, other.phase)
+    }
+
+    /// The answer to a request in window `number` that finds `free` tokens. If it is denied, it
+    /// passes at `retry`, and the key is idle at `reset`; `None` is after [`Tick::MAX`].
+    #[inline]
+    pub(super) fn answer(
+        self,
+        (number, free): (u64, u64),
+        now: Tick,
+        cost: u64,
+        retry: impl Fn() -> Option<Tick>,
+        reset: impl Fn() -> Option<Tick>,
+    ) -> Decision {
+        let outcome = outcome(cost, self.limit, cost <= free);
+        let wait = match outcome {
+            Outcome::Allowed => 0,
+            Outcome::Denied => nanos_until(retry(), now),
+            Outcome::TooCostly => NEVER,
+        };
+        let figures = if outcome == Outcome::Allowed && cost > 0 {
+            let (until, period) = self.held(number);
+            Figures::Held { remaining: free - cost, until, period }
+        } else {
+            Figures::Known { remaining: free, wait, reset: nanos_until(reset(), now) }
+        };
+        Decision::of_key(outcome, cost, self.limit, now, figures)
     }
 
     pub(super) const fn length(self) -> u64 {
@@ -71,22 +102,21 @@ impl Windows {
     }
 
     /// The time until which a charge in window `number` counts, and the length of that span.
-    /// `count` is the number of windows in which a charge weighs.
     #[inline]
-    pub(super) fn held(self, number: u64, count: u64) -> (u64, u64) {
-        let until = (number - 1 + count) * self.length - self.phase;
-        (until, count * self.length)
+    fn held(self, number: u64) -> (u64, u64) {
+        let until = (number - 1 + COUNTS) * self.length - self.phase;
+        (until, COUNTS * self.length)
     }
 
-    /// The window in which a charge was counted that weighs in `count` windows. `None` if other
-    /// windows have counted it, or if it counts until after [`Tick::MAX`].
+    /// The window in which a charge was counted. `None` if other windows have counted it, or if it
+    /// counts until after [`Tick::MAX`].
     #[inline]
-    pub(super) fn holder(self, charge: &Decision, count: u64) -> Option<u64> {
+    pub(super) fn holder(self, charge: &Decision) -> Option<u64> {
         match charge.figures.held() {
-            Some((until, period)) if period == count * self.length && until <= Tick::MAX.as_nanos() => {
+            Some((until, period)) if period == COUNTS * self.length && until <= Tick::MAX.as_nanos() => {
                 // A charge of another limiter may end within a window, or be from before window 1.
                 let end = until + self.phase;
-                let number = (end / self.length + 1).checked_sub(count).filter(|&number| number > 0);
+                let number = (end / self.length + 1).checked_sub(COUNTS).filter(|&number| number > 0);
                 number.filter(|_| end.is_multiple_of(self.length))
             }
             _ => None,
@@ -126,13 +156,17 @@ impl Windows {
     }
 }
 
+/// How many bits a count needs that may be `most`.
+const fn bits_of(most: u64) -> u32 {
+    u64::BITS - most.leading_zeros()
+}
+
 /// How many bits are left for counts beside the number of any window of `length` nanoseconds.
 ///
 /// The result holds for every phase, so that no limit is refused for the time of day at which a
 /// limiter is built.
 const fn bits_for_counts(length: u64) -> u32 {
-    let last = Tick::MAX.as_nanos() / length + 2;
-    Word::VALUE_BITS - (u64::BITS - last.leading_zeros())
+    Word::VALUE_BITS - bits_of(Tick::MAX.as_nanos() / length + 2)
 }
 
 /// The shortest window whose word has room for two counts. One count fits beside the number of any
@@ -147,14 +181,14 @@ mod tests {
     #[test]
     fn tick_zero_lies_in_window_one_whatever_the_phase() {
         for phase in [0, 1, 99, 100, 101, u64::MAX] {
-            let windows = Windows::of(100, Duration::from_nanos(phase));
+            let windows = Windows::<1>::of(100, Duration::from_nanos(phase), 1);
             assert_eq!(windows.number(Tick::ZERO), 1);
         }
     }
 
     #[test]
     fn a_window_ends_where_the_next_begins() {
-        let windows = Windows::of(100, Duration::from_nanos(30));
+        let windows = Windows::<1>::of(100, Duration::from_nanos(30), 1);
         assert_eq!(windows.tick(2, 0), Some(Tick::from_nanos(70)));
         assert_eq!(windows.number(Tick::from_nanos(69)), 1);
         assert_eq!(windows.number(Tick::from_nanos(70)), 2);
@@ -166,7 +200,7 @@ mod tests {
     #[test]
     fn a_window_lasts_until_the_next_one() {
         for (length, phase) in [(1, 0), (3, 2), (100, 30), (30 * 86_400_000_000_000, 7)] {
-            let windows = Windows::of(length, Duration::from_nanos(phase));
+            let windows = Windows::<1>::of(length, Duration::from_nanos(phase), 1);
             for now in [0, 1, 2, 69, 70, 170, length, 5 * length - phase, Tick::MAX.as_nanos()] {
                 let now = Tick::from_nanos(now);
                 let number = windows.number(now);
@@ -179,7 +213,7 @@ mod tests {
 
     #[test]
     fn the_last_window_has_no_next() {
-        let windows = Windows::of(1 << 58, Duration::ZERO);
+        let windows = Windows::<1>::of(1 << 58, Duration::ZERO, 1);
         let last = windows.number(Tick::MAX);
         assert!(windows.tick(last, 0).is_some());
         assert_eq!(windows.tick(last + 1, 0), None);

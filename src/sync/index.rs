@@ -1,4 +1,4 @@
-//! A set of items that are found by queries, over [`scc::HashIndex`].
+//! A set of items that are found by their hash and a test, over [`scc::HashIndex`].
 //!
 //! Only this file of the crate uses scc. The models use the list behind loom's mutex in the shim,
 //! whose operations are the same three, each of them one step: scc is not built for loom (its
@@ -25,7 +25,7 @@
 //! There is no atomic operation here. scc promises that a lookup sees what was written to an item
 //! before it was inserted, and this crate trusts it.
 
-use super::find::{Find, Hashed};
+use super::item::{Given, Item};
 use scc::{Equivalent, HashIndex};
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 
@@ -46,9 +46,9 @@ pub(crate) fn epoch(Reading(guard): &Reading) -> u64 {
 }
 
 /// A set of items, no two of which are equal.
-pub(crate) struct Index<T>(HashIndex<Item<T>, (), BuildHasherDefault<Given>>);
+pub(crate) struct Index<T>(HashIndex<Kept<T>, (), BuildHasherDefault<Given>>);
 
-impl<T: Find<T> + 'static> Index<T> {
+impl<T: Item + 'static> Index<T> {
     /// The bytes of an item in scc's array: its place, and a byte of its hash.
     pub(crate) const ITEM_BYTES: usize = size_of::<T>() + 1;
 
@@ -56,20 +56,26 @@ impl<T: Find<T> + 'static> Index<T> {
         Self(HashIndex::default())
     }
 
-    /// Passes the item that `what` matches to `visit`, if it is there.
+    /// Passes the item that has this hash and that `is` accepts to `visit`, if it is there.
     #[inline]
-    pub(crate) fn find<R>(&self, what: &impl Find<T>, visit: impl FnOnce(&T) -> R) -> Option<R> {
-        self.0.peek_with(&What(what), |item, ()| visit(&item.0))
+    pub(crate) fn find<R>(
+        &self,
+        hash: u64,
+        is: impl Fn(&T) -> bool,
+        visit: impl FnOnce(&T) -> R,
+    ) -> Option<R> {
+        self.0.peek_with(&What { hash, is }, |item, ()| visit(&item.0))
     }
 
     /// Adds an item, or hands it back if an equal one is there.
     pub(crate) fn insert(&self, item: T) -> Result<(), T> {
-        self.0.insert_sync(Item(item), ()).map_err(|(item, ())| item.0)
+        self.0.insert_sync(Kept(item), ()).map_err(|(item, ())| item.0)
     }
 
-    /// Removes the item that `what` matches. Returns true to one caller for each item.
-    pub(crate) fn remove(&self, what: &impl Find<T>) -> bool {
-        self.0.remove_sync(&What(what))
+    /// Removes the item that has this hash and that `is` accepts. Returns true to one caller for
+    /// each item.
+    pub(crate) fn remove(&self, hash: u64, is: impl Fn(&T) -> bool) -> bool {
+        self.0.remove_sync(&What { hash, is })
     }
 
     /// Returns how many items the present array has room for.
@@ -79,51 +85,36 @@ impl<T: Find<T> + 'static> Index<T> {
 }
 
 /// An item as scc's key.
-struct Item<T>(T);
+struct Kept<T>(T);
 
-impl<T: Find<T>> Hash for Item<T> {
+impl<T: Item> Hash for Kept<T> {
     fn hash<H: Hasher>(&self, state: &mut H) {
         state.write_u64(self.0.hash());
     }
 }
 
-impl<T: Find<T>> PartialEq for Item<T> {
+impl<T: Item> PartialEq for Kept<T> {
     fn eq(&self, other: &Self) -> bool {
-        self.0.is(&other.0)
+        self.0.hash() == other.0.hash() && self.0.key() == other.0.key()
     }
 }
 
-impl<T: Find<T>> Eq for Item<T> {}
+impl<T: Item> Eq for Kept<T> {}
 
-/// A query as scc's query.
-struct What<'w, W>(&'w W);
+/// What is asked for, as scc's query: a hash, and which item of that hash it is.
+struct What<F> {
+    hash: u64,
+    is: F,
+}
 
-impl<W: Hashed> Hash for What<'_, W> {
+impl<F> Hash for What<F> {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        state.write_u64(self.0.hash());
+        state.write_u64(self.hash);
     }
 }
 
-impl<T, W: Find<T>> Equivalent<Item<T>> for What<'_, W> {
-    fn equivalent(&self, item: &Item<T>) -> bool {
-        self.0.is(&item.0)
-    }
-}
-
-/// Passes on the hash that an item brings with it.
-#[derive(Clone, Copy, Default)]
-struct Given(u64);
-
-impl Hasher for Given {
-    fn write(&mut self, _bytes: &[u8]) {
-        unreachable!("items write one u64");
-    }
-
-    fn write_u64(&mut self, hash: u64) {
-        self.0 = hash;
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
+impl<T: Item, F: Fn(&T) -> bool> Equivalent<Kept<T>> for What<F> {
+    fn equivalent(&self, Kept(item): &Kept<T>) -> bool {
+        self.hash == item.hash() && (self.is)(item)
     }
 }

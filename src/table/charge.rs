@@ -93,7 +93,7 @@ impl<'g> Walk<'g> {
         let state = self.era.state(self.key, word);
         // The word is fresh if another thread has claimed the slot and not charged it yet.
         let charged = state.charge(self.now, self.cost);
-        match charged.or_else(|| state.begin(self.now, self.cost, self.era.forgotten())) {
+        match charged.or_else(|| state.begin(self.now, self.cost, self.era.forgotten.get())) {
             Some((decision, is_charged)) => Outcome::Answered(decision, is_charged && !self.is_new),
             None if load(word).is_frozen() => self.go_to(follow(self.era, self.key, word, self.guard)),
             None => Outcome::GoOn,
@@ -134,9 +134,9 @@ impl<'g> Walk<'g> {
         // One rule decides and answers. While quotas change, two might disagree on whether anything
         // is charged.
         let latest = after.unwrap_or(self.era);
-        let rule = latest.rules().of(self.key);
+        let rule = latest.rules.of(self.key);
         if rule.next(Word::FRESH, self.now, self.cost) == Word::FRESH {
-            return Some(Outcome::Answered(rule.fresh(self.now, latest.forgotten(), self.cost), false));
+            return Some(Outcome::Answered(rule.fresh(self.now, latest.forgotten.get(), self.cost), false));
         }
         // In a turnover, too: the memory that the last one retired goes back before this one
         // retires more.
@@ -163,7 +163,7 @@ impl<'g> Walk<'g> {
             return Outcome::GoOn;
         };
         reach(Step::Claimed);
-        match self.era.state(self.key, word).begin(self.now, self.cost, self.era.forgotten()) {
+        match self.era.state(self.key, word).begin(self.now, self.cost, self.era.forgotten.get()) {
             Some((decision, _)) => Outcome::Answered(decision, false),
             None => Outcome::GoOn,
         }
@@ -171,7 +171,7 @@ impl<'g> Walk<'g> {
 
     /// Does a chunk of the current turnover, or begins one, because all places are taken.
     fn make_room(&mut self) -> Outcome {
-        let is_at_cap = self.era.limit() == self.table.max_keys;
+        let is_at_cap = self.era.size.limit == self.table.max_keys;
         if let Some(root) = self.before {
             // `prepare_insertion` has done one already.
             if is_at_cap && self.chunks + 1 >= CHUNKS_AT_CAP {

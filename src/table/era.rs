@@ -35,15 +35,17 @@ const UNKNOWN: u64 = u64::MAX;
 pub(super) struct Era {
     pub(super) space: Space,
     /// The rules that the words were made under.
-    rules: Rules,
-    size: Size,
+    pub(super) rules: Rules,
+    pub(super) size: Size,
     /// When this era began, by the clock of the thread that made it.
     pub(super) began: Tick,
     /// From this time on the era may be too large. Never, if it has the least size.
     calm: Tick,
     /// The mark. No key that was forgotten earlier, or by the turnover into this era, is throttled
-    /// after it.
-    forgotten: Mark,
+    /// after it, so a key that is in no era up to this one is charged at no earlier time. A thread
+    /// that reads it must have this era from the root, or from a slot of the root that is sealed or
+    /// whose key was evicted.
+    pub(super) forgotten: Mark,
     /// The time by which the keys of the era before are judged. A key that is idle at this time
     /// less the grace is evicted.
     pub(super) believed: Tick,
@@ -113,15 +115,6 @@ pub(super) enum Place {
     Closed,
 }
 
-/// What one call did for a turnover.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Turned {
-    /// Keys that this call has evicted.
-    pub(super) evicted: u64,
-    /// How many keys were moved in all, if the turnover is complete.
-    pub(super) moved: Option<u64>,
-}
-
 impl Era {
     /// The bytes of an era of this size.
     pub(super) fn bytes_of(size: Size) -> u64 {
@@ -160,21 +153,10 @@ impl Era {
         })
     }
 
-    pub(super) fn rules(&self) -> &Rules {
-        &self.rules
-    }
-
     /// The state of a key whose word is in this era.
     #[inline(always)]
     pub(super) fn state<'s>(&'s self, key: Fingerprint, word: &'s Atomic<Word>) -> State<'s> {
         State { rule: self.rules.of(key), word }
-    }
-
-    /// The mark: a key that is in no era up to this one is charged at no earlier time. The caller
-    /// must have this era from the root, or from a slot of the root that is sealed or whose key was
-    /// evicted.
-    pub(super) fn forgotten(&self) -> Tick {
-        self.forgotten.get()
     }
 
     /// See [`Evidence::believed`].
@@ -203,23 +185,13 @@ impl Era {
         self.counts.given.load(Relaxed) & !CLOSED
     }
 
-    /// The root is turned over when this many keys have a place.
-    pub(super) fn limit(&self) -> u64 {
-        self.size.limit
-    }
-
-    /// The most keys that may be in this era.
-    pub(super) fn most(&self) -> u64 {
-        self.size.most
-    }
-
     /// Has the root long been far larger than its keys need, so that the next era can be smaller?
     /// False while memory is short, because the rest of it is for eras that are full.
     #[inline]
     pub(super) fn is_too_large(&self, now: Tick) -> bool {
         now.is_apart(self.began, growth::CALM)
-            && self.limit() > growth::FIRST
-            && growth::is_hardly_used(self.limit(), self.used(None))
+            && self.size.limit > growth::FIRST
+            && growth::is_hardly_used(self.size.limit, self.used(None))
             && !self.permit.is_short()
     }
 
@@ -243,9 +215,9 @@ impl Era {
     /// An upper bound on the keys that have a place here or are still to come. `before` is the era
     /// that is being turned over into this one, if there is one.
     pub(super) fn used(&self, before: Option<&Self>) -> u64 {
-        // ORDERING: relaxed; the two counts may be of different moments. At one moment their sum
-        // exceeds the most only by requests that were refused.
-        ((self.counts.given.load(Relaxed) & !CLOSED) + self.brought(before)).min(self.size.most)
+        // The two counts may be of different moments. At one moment their sum exceeds the most only
+        // by requests that were refused.
+        (self.given() + self.brought(before)).min(self.size.most)
     }
 
     /// Would a new key get a place now?
@@ -253,7 +225,8 @@ impl Era {
         self.used(before) < self.places(before)
     }
 
-    fn brought(&self, before: Option<&Self>) -> u64 {
+    /// The most keys that came, or may still come, from the era before.
+    pub(super) fn brought(&self, before: Option<&Self>) -> u64 {
         // ORDERING: relaxed; a thread whose root is this era sees it set by the edge *link*. Any
         // other thread falls back to the upper bound.
         match (self.carried.load(Relaxed), before) {
@@ -330,8 +303,9 @@ impl Era {
 
     /// Does a chunk of this era's turnover into `next`: closes its lines, evicts keys that were
     /// idle at `judged_at`, which is the same time for all helpers, and moves the rest. Several
-    /// threads may do the same chunk, with the same result.
-    pub(super) fn turn_chunk(&self, next: &Self, judged_at: Tick) -> Turned {
+    /// threads may do the same chunk, with the same result. Returns how many keys this call has
+    /// evicted and, if the turnover is complete, how many were moved in all.
+    pub(super) fn turn_chunk(&self, next: &Self, judged_at: Tick) -> (u64, Option<u64>) {
         let mut evicted = 0;
         if let Some(chunk) = self.chunks.take() {
             // All words are frozen before the first is brought, so that the processor fetches the
@@ -357,7 +331,7 @@ impl Era {
             self.chunks.finish(chunk, moved);
             reach(Step::ChunkNoted);
         }
-        Turned { evicted, moved: self.chunks.add_up() }
+        (evicted, self.chunks.add_up())
     }
 
     /// Freezes a word, or evicts its key if it is idle. The result is the same for all helpers.
@@ -437,11 +411,6 @@ impl Era {
         // ORDERING: relaxed; published by *link*, too. A late store finds the era closed, and
         // CLOSED is above any room.
         self.room.store(self.size.limit.saturating_sub(moved), Relaxed);
-    }
-
-    /// The most keys that came from the era before.
-    pub(super) fn survivors(&self) -> u64 {
-        self.brought(None)
     }
 
     /// The next era, if this one is being turned over.
@@ -550,7 +519,7 @@ mod tests {
         let after = Size::after(before.chunks(), 5, 4, 100);
         assert_eq!((after.limit, after.most), (4, 5 + before.chunks()));
         let next = era(after, 5);
-        assert_eq!((next.used(Some(&before)), next.used(None), next.survivors()), (5, 5, 5));
+        assert_eq!((next.used(Some(&before)), next.used(None), next.brought(None)), (5, 5, 5));
         for _ in 0..before.chunks() {
             assert_eq!(next.place(Some(&before), Tick::ZERO), Place::Given);
         }
@@ -563,7 +532,7 @@ mod tests {
         );
         // All have come, fewer than were promised; as the root it has its own limit.
         next.carry(2);
-        assert_eq!((next.survivors(), next.used(None)), (2, 2 + before.chunks() + 1));
+        assert_eq!((next.brought(None), next.used(None)), (2, 2 + before.chunks() + 1));
         assert_eq!(next.place(Some(&before), Tick::ZERO), Place::Given);
         assert_eq!(Size::after(before.chunks(), 5, 4, 6).most, 6);
         assert_eq!(Size::after(before.chunks(), 5, 40, 100).most, 40);
@@ -608,7 +577,7 @@ mod tests {
         let (mut evicted, mut moved) = (0, None);
         while moved.is_none() {
             let turned = before.turn_chunk(&next, Tick::ZERO + Duration::from_secs(5));
-            (evicted, moved) = (evicted + turned.evicted, turned.moved);
+            (evicted, moved) = (evicted + turned.0, turned.1);
         }
         assert_eq!((evicted, moved), (2, Some(1)));
     }
@@ -637,7 +606,7 @@ mod tests {
         }
         let size = Size { limit: 40, most: 90 };
         let era = era(size, 0);
-        assert_eq!((era.limit(), era.most(), era.space.lines() as u64), (40, 90, size.lines()));
+        assert_eq!((era.size.limit, era.size.most, era.space.lines() as u64), (40, 90, size.lines()));
         assert_eq!(era.chunks(), era.space.lines().div_ceil(CHUNK) as u64);
         let parts = size_of_val(&era) as u64 + Space::bytes_of(size.lines()) + era.chunks();
         assert_eq!(Era::bytes_of(size), parts);

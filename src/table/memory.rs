@@ -1,13 +1,9 @@
 //! The memory of the eras of a table: how much is permitted, how it is allocated, and how it is
 //! given back.
 
-use super::pages::Leaving;
-#[cfg(not(tollgate_loom))]
-use super::pages::Pages;
+use super::pages::{Leaving, Pages};
 use crate::sync::{Atomic, Ordering::Relaxed};
-#[cfg(not(tollgate_loom))]
 use std::alloc::{Layout, alloc_zeroed};
-#[cfg(not(tollgate_loom))]
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -97,7 +93,6 @@ impl Permit {
     }
 
     /// Leaves a block to be given back later, with the part of the permit that covers it.
-    #[cfg(not(tollgate_loom))]
     fn leave(&mut self, block: Box<Pages>, bytes: u64) {
         self.bytes -= bytes;
         self.of.leaving.take(block, &self.of.bytes);
@@ -122,33 +117,24 @@ impl Drop for Permit {
 /// atomic, so models call `zero`.)
 #[allow(unsafe_code)]
 pub(super) unsafe fn zeroed<T>(count: usize, zero: impl Fn() -> T) -> Option<Zeroed<T>> {
-    #[cfg(tollgate_loom)]
-    return Some(Zeroed((0..count).map(|_| zero()).collect()));
-
-    #[cfg(not(tollgate_loom))]
-    {
-        let _ = zero;
-        let layout = Layout::array::<T>(count).ok()?;
-        assert!(layout.size() > 0, "there is something to allocate");
-        let mut pages = Pages::new(layout.size());
-        let start = match &mut pages {
-            Some(pages) => pages.start(),
-            // SAFETY: the size of the layout is not 0: asserted.
-            None => NonNull::new(unsafe { alloc_zeroed(layout) }),
-        };
-        let start = start?.cast::<T>();
-        assert!(start.is_aligned(), "pages are aligned to more than any value is");
-        Some(Zeroed { values: NonNull::slice_from_raw_parts(start, count), pages })
+    if cfg!(tollgate_loom) {
+        let values: Box<[T]> = (0..count).map(|_| zero()).collect();
+        return Some(Zeroed { values: NonNull::from(Box::leak(values)), pages: None });
     }
+    let layout = Layout::array::<T>(count).ok()?;
+    assert!(layout.size() > 0, "there is something to allocate");
+    let mut pages = Pages::new(layout.size());
+    let start = match &mut pages {
+        Some(pages) => pages.start(),
+        // SAFETY: the size of the layout is not 0: asserted.
+        None => NonNull::new(unsafe { alloc_zeroed(layout) }),
+    };
+    let start = start?.cast::<T>();
+    assert!(start.is_aligned(), "pages are aligned to more than any value is");
+    Some(Zeroed { values: NonNull::slice_from_raw_parts(start, count), pages })
 }
 
 /// Values that were allocated as zeroes.
-#[cfg(tollgate_loom)]
-#[derive(Debug)]
-pub(super) struct Zeroed<T>(Box<[T]>);
-
-/// Values that were allocated as zeroes.
-#[cfg(not(tollgate_loom))]
 #[derive(Debug)]
 pub(super) struct Zeroed<T> {
     values: NonNull<[T]>,
@@ -161,12 +147,8 @@ impl<T> std::ops::Deref for Zeroed<T> {
 
     #[inline(always)]
     fn deref(&self) -> &[T] {
-        #[cfg(tollgate_loom)]
-        return &self.0;
-
         // SAFETY: the slice has valid values. They live until this is dropped or `leave` empties
         // the slice, and are never moved or given away.
-        #[cfg(not(tollgate_loom))]
         #[allow(unsafe_code)]
         unsafe {
             self.values.as_ref()
@@ -174,7 +156,6 @@ impl<T> std::ops::Deref for Zeroed<T> {
     }
 }
 
-#[cfg(not(tollgate_loom))]
 impl<T> Zeroed<T> {
     /// Makes the memory around a value present, which takes less time than page faults do.
     #[inline]
@@ -211,19 +192,12 @@ impl<T> Zeroed<T> {
     }
 }
 
-#[cfg(tollgate_loom)]
-impl<T> Zeroed<T> {
-    pub(super) fn populate(&self, _nth: usize) {}
-
-    pub(super) fn populate_ahead(&self, _parts: usize, _touch: impl Fn(&T)) {}
-
-    pub(super) fn leave(&mut self, _permit: &mut Permit) {}
-}
-
-#[cfg(not(tollgate_loom))]
 impl<T> Drop for Zeroed<T> {
     fn drop(&mut self) {
-        const { assert!(!std::mem::needs_drop::<T>(), "what is mapped is given back without a look at it") };
+        const {
+            let is_plain = cfg!(tollgate_loom) || !std::mem::needs_drop::<T>();
+            assert!(is_plain, "what is mapped is given back without a look at it");
+        }
         if self.pages.is_none() {
             // SAFETY: the block came from the global allocator with the layout of `[T]` of this
             // length, with which a box frees it. After `leave` there are no values, and a box frees
@@ -237,11 +211,9 @@ impl<T> Drop for Zeroed<T> {
 }
 
 // SAFETY: it owns the values, as a box does, and hands out only shared references to them.
-#[cfg(not(tollgate_loom))]
 #[allow(unsafe_code)]
 unsafe impl<T: Send> Send for Zeroed<T> {}
 // SAFETY: as above.
-#[cfg(not(tollgate_loom))]
 #[allow(unsafe_code)]
 unsafe impl<T: Sync> Sync for Zeroed<T> {}
 

@@ -1,6 +1,5 @@
 //! Replaces `pages` in models and on systems without such memory. All blocks come from the
 //! allocator.
-#![cfg_attr(tollgate_loom, allow(dead_code))]
 // The signatures are those of `pages`.
 #![allow(clippy::boxed_local)]
 

@@ -4,9 +4,10 @@ use super::memory::{Memory, Permit};
 use super::slot::Fingerprint;
 use crate::quota::{Enforced, Quota};
 use crate::rule::{AnyRule, Gcra};
+use crate::sync::Given;
 use crate::time::Tick;
 use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::BuildHasherDefault;
 use std::sync::Arc;
 
 /// A default rule, and the rules of single keys. They never change: a change makes an era with
@@ -33,6 +34,8 @@ struct Own {
 }
 
 /// A map that uses a fingerprint as its own hash.
+// The map takes the group from the low bits of a hash and the tag from the highest seven. All bits
+// of a fingerprint are random.
 type Map = HashMap<Fingerprint, Enforced<AnyRule>, BuildHasherDefault<Given>>;
 
 impl Rules {
@@ -129,25 +132,6 @@ impl Rules {
         };
         let default = default.unwrap_or(self.default);
         Some(Self::of_parts(default, own, self.changes + 1, self.since.max(now)))
-    }
-}
-
-#[derive(Clone, Copy, Default)]
-struct Given(u64);
-
-impl Hasher for Given {
-    fn write(&mut self, _bytes: &[u8]) {
-        unreachable!("a fingerprint writes one u64");
-    }
-
-    fn write_u64(&mut self, fingerprint: u64) {
-        // The map takes the group from the low bits and the tag from the highest seven. All bits
-        // are random.
-        self.0 = fingerprint;
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
     }
 }
 

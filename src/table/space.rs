@@ -60,7 +60,7 @@ impl Line {
             }
             // ORDERING: relaxed, as above.
             let key = slot.load(Relaxed);
-            is_done = key.is_vacant() && crate::sync::stops_at_vacant();
+            is_done = key.is_vacant() && crate::sync::ModelSwitch::StopAtVacant.is_on();
             key
         });
         let place = place(&keys[..SLOTS - 1], key);

@@ -92,10 +92,10 @@ fn a_change_while_the_root_is_full_makes_it_larger() {
         insert(&table, Fingerprint::of_hash(hash << 32), Tick::ZERO, &guard);
     }
     let full = usize::try_from(growth::FIRST).unwrap();
-    assert_eq!((table.len(&guard), table.capacity(&guard)), (full, full));
+    assert_eq!((table.len(&guard), table.stats(&guard).capacity), (full, full));
     let changed = |rules: &Rules, memory: &Arc<Memory>| rules.changed(Tick::ZERO, Some(rule()), &[], memory);
     assert!(table.change(Tick::ZERO, changed));
-    assert_eq!((table.len(&guard), table.capacity(&guard)), (full, 4 * full));
+    assert_eq!((table.len(&guard), table.stats(&guard).capacity), (full, 4 * full));
 }
 
 /// In an earlier era words are frozen and slots are sealed, or will be.
@@ -112,7 +112,7 @@ fn no_key_comes_into_a_view_of_an_earlier_era() {
     assert!(table.begin_turnover(Tick::ZERO, &guard));
     assert_eq!((charge(view, other), charge(view, key)), (Some(false), None));
     while table.tend(1, Tick::ZERO, &guard) {}
-    assert_eq!((table.turnovers(), table.len(&guard)), (1, 1));
+    assert_eq!((table.stats(&guard).turnovers, table.len(&guard)), (1, 1));
     assert_eq!((charge(view, other), charge(view, key)), (None, None));
     let now = table.view(&guard);
     assert_eq!((charge(now, other), charge(now, key)), (Some(false), Some(true)));

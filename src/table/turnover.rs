@@ -16,6 +16,7 @@ use crate::quota::Enforced;
 use crate::reclaim::{Bag, Guard, Link, Stale, pin};
 use crate::rule::{AnyRule, Word, load};
 use crate::state::State;
+use crate::stats::{Stats, size};
 use crate::sync::{Atomic, Counter, Ordering::Acquire, rest};
 use crate::time::Tick;
 use std::sync::Arc;
@@ -58,25 +59,13 @@ struct Done {
     retired: Bag,
 }
 
-/// How an attempt to change the rules ended.
-#[derive(Debug)]
-enum Change {
-    /// The change is under way, and has this number.
-    Begun(u64),
+/// Why a thread has not begun a turnover.
+#[derive(Debug, PartialEq, Eq)]
+enum NotBegun {
     /// Another turnover is or was under way.
     Preceded,
-    /// The memory for it is not permitted.
-    NotPermitted,
-}
-
-/// How an attempt to begin a turnover ended.
-#[derive(Debug, PartialEq, Eq)]
-enum Begun {
-    Ours,
-    /// Another thread has linked its era first.
-    Anothers,
     /// The memory for it is not permitted, or not to be had.
-    Not,
+    NotPermitted,
 }
 
 impl Table {
@@ -140,6 +129,13 @@ impl Table {
         }
     }
 
+    /// The state of `key`, if it was charged, in whichever era it is. Another thread may freeze its
+    /// word before the caller changes it.
+    #[inline(never)]
+    pub(crate) fn present<'g>(&'g self, key: Fingerprint, guard: &'g Guard) -> Option<State<'g>> {
+        self.known(key, guard, |state| load(state.word).is_live().then_some(state))
+    }
+
     /// Would a new key find a place now? An estimate: other threads insert and evict meanwhile.
     pub(crate) fn has_room(&self, now: Tick, guard: &Guard) -> bool {
         match self.eras(guard) {
@@ -151,48 +147,29 @@ impl Table {
     /// An upper bound on the keys in the table: those that were not evicted yet, and those that are
     /// being inserted or were refused a moment ago.
     pub(crate) fn len(&self, guard: &Guard) -> usize {
-        let used = match self.eras(guard) {
+        size(match self.eras(guard) {
             (root, None) => root.used(None),
             (root, Some(next)) => next.used(Some(root)),
-        };
-        // At most `max_keys`, which was a usize.
-        #[allow(clippy::cast_possible_truncation)]
-        let used = used as usize;
-        used
+        })
     }
 
-    pub(crate) fn max_keys(&self) -> usize {
-        // `max_keys` was a usize.
-        #[allow(clippy::cast_possible_truncation)]
-        let max_keys = self.max_keys as usize;
-        max_keys
-    }
-
-    /// How many keys find a place before the table turns over.
-    pub(crate) fn capacity(&self, guard: &Guard) -> usize {
-        let limit = self.last(guard).limit();
-        // At most `max_keys`, which was a usize.
-        #[allow(clippy::cast_possible_truncation)]
-        let limit = limit as usize;
-        limit
-    }
-
-    /// How many turnovers are complete.
-    pub(crate) fn turnovers(&self) -> u64 {
-        self.done.turnovers.get()
-    }
-
-    /// How many keys were evicted.
-    pub(crate) fn evicted(&self) -> u64 {
-        self.done.evicted.get()
+    /// What the table holds and has done.
+    pub(crate) fn stats(&self, guard: &Guard) -> Stats {
+        Stats {
+            keys: self.len(guard),
+            capacity: size(self.last(guard).size.limit),
+            max_keys: size(self.max_keys),
+            turnovers: self.done.turnovers.get(),
+            evicted: self.done.evicted.get(),
+            no_room: 0,
+            own_quotas: self.rules(guard).count(),
+            bytes: self.bytes(),
+        }
     }
 
     /// The bytes of all eras and rules that are not freed yet.
     pub(crate) fn bytes(&self) -> usize {
-        // Allocated memory fits into a usize.
-        #[allow(clippy::cast_possible_truncation)]
-        let bytes = (self.memory.bytes() + self.rules.bytes()) as usize;
-        bytes
+        size(self.memory.bytes() + self.rules.bytes())
     }
 
     #[inline]
@@ -219,13 +196,13 @@ impl Table {
     /// Should a full era be turned over? Always below the cap, to grow; at the cap once keys can
     /// have become old enough to be forgotten.
     fn may_turn(&self, root: &Era, now: Tick) -> bool {
-        root.limit() < self.max_keys || root.is_due(now, self.grace)
+        root.size.limit < self.max_keys || root.is_due(now, self.grace)
     }
 
     /// Should a full era be turned over for a new key that has found no place? At the cap this
     /// notes the time of the request.
     pub(super) fn may_turn_for(&self, root: &Era, now: Tick) -> bool {
-        if root.limit() == self.max_keys {
+        if root.size.limit == self.max_keys {
             root.note(now);
         }
         self.may_turn(root, now)
@@ -234,13 +211,14 @@ impl Table {
     /// Closes the root and links the next era to it. Returns false if the memory is not permitted
     /// until a retired era is freed; then the root stays as it is.
     pub(super) fn begin(&self, root: &Era, now: Tick, guard: &Guard) -> bool {
-        root.next.is_linked() || self.begin_under(root.rules(), root, now, guard) != Begun::Not
+        root.next.is_linked()
+            || self.begin_under(&root.rules, root, now, guard) != Err(NotBegun::NotPermitted)
     }
 
     /// Closes the root and links an era with these rules to it.
-    fn begin_under(&self, rules: &Rules, root: &Era, now: Tick, guard: &Guard) -> Begun {
+    fn begin_under(&self, rules: &Rules, root: &Era, now: Tick, guard: &Guard) -> Result<(), NotBegun> {
         // Another thread that begins the same turnover may hold the permit.
-        let not = || if root.next.is_linked() { Begun::Anothers } else { Begun::Not };
+        let not = || if root.next.is_linked() { NotBegun::Preceded } else { NotBegun::NotPermitted };
         // Take the permit before the root is closed: a closed root gives out no more places, so it
         // must not be left without a next era.
         let permitted = self.permit_next(root, now).or_else(|| {
@@ -248,7 +226,7 @@ impl Table {
             self.done.retired.collect();
             self.permit_next(root, now)
         });
-        let Some((limit, permit)) = permitted else { return not() };
+        let (limit, permit) = permitted.ok_or_else(not)?;
         let used = root.close();
         reach(Step::Closed);
         let mut permit = Some(permit);
@@ -259,10 +237,10 @@ impl Table {
         };
         // The system may have less memory than is permitted. Then try an era just large enough for
         // the keys in the root.
-        let Some(next) = era(limit).or_else(|| era(used)) else { return not() };
-        let linked = root.next.install(next, guard);
+        let next = era(limit).or_else(|| era(used)).ok_or_else(not)?;
+        let is_linked = root.next.install(next, guard).is_ok();
         reach(Step::Linked);
-        if linked.is_some() { Begun::Ours } else { Begun::Anothers }
+        if is_linked { Ok(()) } else { Err(NotBegun::Preceded) }
     }
 
     /// The limit of the era after `root`, and a permit for the most memory that an era with that
@@ -271,7 +249,7 @@ impl Table {
     fn permit_next(&self, root: &Era, now: Tick) -> Option<(u64, Permit)> {
         let used = root.used(None);
         [limit_after(root, used, now), used].into_iter().find_map(|limit| {
-            let most = self.size_after(root, root.most(), limit);
+            let most = self.size_after(root, root.size.most, limit);
             Some((limit, Permit::take(&self.memory, Era::bytes_of(most))?))
         })
     }
@@ -353,12 +331,12 @@ impl Table {
     /// The answer to a request for a key that is not in the table.
     pub(crate) fn fresh(&self, key: Fingerprint, now: Tick, cost: u64, guard: &Guard) -> Decision {
         let latest = self.last(guard);
-        latest.rules().of(key).fresh(now, latest.forgotten(), cost)
+        latest.rules.of(key).fresh(now, latest.forgotten.get(), cost)
     }
 
     /// The rules of the latest era, into which new keys come.
     pub(crate) fn rules<'g>(&'g self, guard: &'g Guard) -> &'g Rules {
-        self.last(guard).rules()
+        &self.last(guard).rules
     }
 
     /// Replaces the rules by what `change` makes of them. They hold for all keys when this returns.
@@ -372,9 +350,9 @@ impl Table {
         let mut tries = 0;
         let ours = loop {
             match self.try_change(now, &change) {
-                Change::Begun(changes) => break changes,
-                Change::Preceded => tries = 0,
-                Change::NotPermitted => {
+                Ok(changes) => break changes,
+                Err(NotBegun::Preceded) => tries = 0,
+                Err(NotBegun::NotPermitted) => {
                     tries += 1;
                     if tries == TRIES {
                         return false;
@@ -386,7 +364,7 @@ impl Table {
         loop {
             let guard = pin();
             match self.eras(&guard) {
-                (root, Some(next)) if root.rules().changes() < ours => {
+                (root, Some(next)) if root.rules.changes() < ours => {
                     next.space.populate_ahead(1);
                     self.turn(root, next, &guard)
                 }
@@ -395,33 +373,33 @@ impl Table {
         }
     }
 
-    /// Begins a change, or works on the turnover that has to end first.
-    fn try_change(&self, now: Tick, change: impl Fn(&Rules, &Arc<Memory>) -> Option<Rules>) -> Change {
+    /// Begins a change and returns its number, or works on the turnover that has to end first.
+    fn try_change(
+        &self,
+        now: Tick,
+        change: impl Fn(&Rules, &Arc<Memory>) -> Option<Rules>,
+    ) -> Result<u64, NotBegun> {
         let guard = pin();
         let (root, next) = self.eras(&guard);
         if let Some(next) = next {
             self.turn(root, next, &guard);
-            return Change::Preceded;
+            return Err(NotBegun::Preceded);
         }
-        let Some(rules) = change(root.rules(), &self.rules) else {
+        let Some(rules) = change(&root.rules, &self.rules) else {
             self.done.retired.collect();
-            return Change::NotPermitted;
+            return Err(NotBegun::NotPermitted);
         };
-        match self.begin_under(&rules, root, now, &guard) {
-            Begun::Ours => Change::Begun(rules.changes()),
-            Begun::Anothers => Change::Preceded,
-            Begun::Not => Change::NotPermitted,
-        }
+        self.begin_under(&rules, root, now, &guard).map(|()| rules.changes())
     }
 
     /// Does one chunk of the turnover from `root` into `next`. The call that finds all chunks done
     /// makes `next` the root. Returns true if the turnover is over.
     pub(super) fn turn(&self, root: &Era, next: &Era, guard: &Guard) -> bool {
-        let turned = root.turn_chunk(next, next.believed.before(self.grace));
-        if turned.evicted > 0 {
-            self.done.evicted.add(turned.evicted);
+        let (evicted, moved) = root.turn_chunk(next, next.believed.before(self.grace));
+        if evicted > 0 {
+            self.done.evicted.add(evicted);
         }
-        let Some(moved) = turned.moved else { return false };
+        let Some(moved) = moved else { return false };
         reach(Step::AllMoved);
         next.carry(moved);
         reach(Step::Carried);
@@ -436,16 +414,16 @@ impl Table {
 
 /// Is there a key to forget in the root, or room to give back?
 fn holds_something(root: &Era) -> bool {
-    root.used(None) > 0 || root.limit() > growth::FIRST
+    root.used(None) > 0 || root.size.limit > growth::FIRST
 }
 
 /// The limit of the era after `root`, in which there are at most `used` keys.
 pub(super) fn limit_after(root: &Era, used: u64, now: Tick) -> u64 {
-    let keys_stay = root.survivors() > root.limit() / 2;
-    let next = growth::next_capacity(root.limit(), used, root.began, now, keys_stay);
+    let keys_stay = root.brought(None) > root.size.limit / 2;
+    let next = growth::next_capacity(root.size.limit, used, root.began, now, keys_stay);
     // A smaller era must have room for all keys that come while the large root is turned over, or
     // it would be full immediately.
-    if next < root.limit() { next.max(used + root.chunks()) } else { next }
+    if next < root.size.limit { next.max(used + root.chunks()) } else { next }
 }
 
 /// Moves `key`, whose word was found frozen in `era`, and returns the next era. An evicted key is
@@ -469,9 +447,6 @@ pub(super) fn follow<'g>(
 
 impl Drop for Table {
     fn drop(&mut self) {
-        let mut era = self.root.take();
-        while let Some(mut last) = era {
-            era = last.next.take();
-        }
+        self.root.free_all(|era| &mut era.next);
     }
 }

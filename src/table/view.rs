@@ -34,13 +34,19 @@ impl<'g> View<'g> {
     /// The GCRA that all keys share. `None` if a key has a rule of its own, or the rule is another.
     #[inline(always)]
     pub(crate) fn gcra(self) -> Option<Gcra> {
-        self.0.rules().gcra()
+        self.0.rules.gcra()
     }
 
     /// The state of a key whose word was found in this view.
     #[inline(always)]
     pub(crate) fn state(self, key: Fingerprint, word: &'g Atomic<Word>) -> State<'g> {
         self.0.state(key, word)
+    }
+
+    /// The state of a key that has a slot in the root. Its word may be fresh or frozen.
+    #[inline(always)]
+    pub(crate) fn find(self, key: Fingerprint) -> Option<State<'g>> {
+        self.0.space.search(key).ok().map(|word| self.0.state(key, word))
     }
 
     /// Charges a key whose first line was searched, or inserts it. Returns `None` if that is left

@@ -181,7 +181,8 @@ mod tests {
     fn each_algorithm_has_a_stand_in() {
         for algorithm in Algorithm::ALL {
             for limit in [1, 10, 100_000] {
-                let quota = Quota::per_second(limit);
+                // No window ends between the two checks.
+                let quota = Quota::per_day(limit);
                 let on_failure = WhenUnavailable::default();
                 let fallback = Fallback::new(on_failure, algorithm, quota, 0, 10).unwrap();
                 let name = crate::name::Naming::new("x", 'b', None, false).name("alice").0;

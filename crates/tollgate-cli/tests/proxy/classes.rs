@@ -154,8 +154,11 @@ async fn proxies_share_the_classes_of_a_limit() {
     let store = Server::start();
     let url = store.url();
     let limit = format!("{TIERS} class by header x-plan");
-    let args = ["--limit", &limit, "--trust-hops", "1", "--redis", &url, "--redis-deadline", "2s"];
+    let args = ["--limit", &limit, "--trust-hops", "1", "--redis", &url, "--redis-deadline", "10s"];
     let proxies = [0, 1].map(|_| Proxy::start(upstream.address, &args));
+    for proxy in &proxies {
+        super::shared::reaches_its_store(proxy).await;
+    }
     let mut statuses = Vec::new();
     for at in 0..5 {
         let reply = get(proxies[at % 2].address, "/", "X-Plan: paid\r\n").await;

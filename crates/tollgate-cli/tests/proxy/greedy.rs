@@ -78,16 +78,17 @@ async fn an_upload_that_moves_keeps_a_silent_response_open() {
         Response::new(body.boxed_unsync()) as Response<Body>
     })
     .await;
-    let proxy = Proxy::start(upstream.address, &["--idle-timeout", "300ms"]);
+    // Far longer than the pauses, also on a busy machine, and far shorter than all of the upload.
+    let proxy = Proxy::start(upstream.address, &["--idle-timeout", "2s"]);
     let mut client = connect::<Channel<Bytes, Infallible>>(proxy.address).await;
     let (mut sender, body) = Channel::new(1);
     let response = within(client.send_request(Request::post("http://a/").body(body).unwrap())).await.unwrap();
-    for _ in 0..15 {
+    for _ in 0..50 {
         within(sender.send_data(Bytes::from_static(b"x"))).await.unwrap();
-        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        tokio::time::sleep(Duration::from_millis(100)).await;
     }
     drop(sender);
-    assert_eq!(within(response.into_body().collect()).await.unwrap().to_bytes(), "15");
+    assert_eq!(within(response.into_body().collect()).await.unwrap().to_bytes(), "50");
 }
 
 #[tokio::test]
@@ -96,7 +97,8 @@ async fn a_client_that_takes_nothing_is_cut_off() {
     let proxy = Proxy::start(upstream.address, &["--idle-timeout", "300ms"]);
     let mut client = TcpStream::connect(proxy.address).await.unwrap();
     client.write_all(GET).await.unwrap();
-    metric_is(proxy.metrics, "tollgate_requests_in_flight", 1.0).await;
+    // Nothing but the head.
+    read_until(&mut client, "\r\n\r\n").await;
     metric_is(proxy.metrics, "tollgate_requests_in_flight", 0.0).await;
     metric_is(proxy.metrics, "tollgate_open_connections", 0.0).await;
 }
@@ -117,7 +119,9 @@ async fn a_client_of_http2_that_opens_no_window_is_cut_off_though_it_answers_pin
 #[tokio::test]
 async fn a_client_that_is_slow_but_moves_is_served_to_the_end() {
     let upstream = Upstream::start(async |_| Response::new(full(vec![7; 16 << 20]))).await;
-    let proxy = Proxy::start(upstream.address, &["--idle-timeout", "1s", "--header-timeout", "1s"]);
+    // Far longer than the pauses, also on a busy machine; all of it takes three times as long.
+    let proxy = Proxy::start(upstream.address, &["--idle-timeout", "2s", "--header-timeout", "2s"]);
+    let begun = Instant::now();
     let socket = TcpSocket::new_v4().unwrap();
     // A small window, so that the proxy waits for the client again and again.
     socket.set_recv_buffer_size(64 << 10).unwrap();
@@ -131,15 +135,16 @@ async fn a_client_that_is_slow_but_moves_is_served_to_the_end() {
             break;
         }
         read += length;
-        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        tokio::time::sleep(Duration::from_millis(60)).await;
     }
     assert!(read > 16 << 20, "{read}");
+    assert!(begun.elapsed() > Duration::from_secs(6), "{:?}", begun.elapsed());
 }
 
 #[tokio::test]
 async fn a_client_that_sends_no_head_in_time_is_cut_off() {
     let upstream = Upstream::echo().await;
-    let proxy = Proxy::start(upstream.address, &["--header-timeout", "300ms"]);
+    let proxy = Proxy::start(upstream.address, &["--header-timeout", "1s"]);
     let preface: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00";
     // The last one begins a head over HTTP/2 and never ends it.
     let half = [preface, b"\x00\x00\x01\x01\x00\x00\x00\x00\x01\x82"].concat();
@@ -348,14 +353,19 @@ async fn a_refused_upload_that_waits_for_permission_is_not_asked_for_it() {
     let proxy = Proxy::start(upstream.address, &["--limit", "a=1/h by ip"]);
     assert_eq!(get(proxy.address, "/", "").await.status, 200);
     let head = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 50\r\nExpect: 100-continue\r\n\r\n";
-    let begun = Instant::now();
-    let mut client = TcpStream::connect(proxy.address).await.unwrap();
-    client.write_all(head.as_bytes()).await.unwrap();
-    let mut answer = String::new();
-    within(client.read_to_string(&mut answer)).await.unwrap();
-    assert!(answer.starts_with("HTTP/1.1 429") && !answer.contains("100 Continue"), "{answer}");
+    let mut shortest = Duration::MAX;
+    // A busy machine may be slow with one, but not with all.
+    for _ in 0..5 {
+        let begun = Instant::now();
+        let mut client = TcpStream::connect(proxy.address).await.unwrap();
+        client.write_all(head.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        within(client.read_to_string(&mut answer)).await.unwrap();
+        assert!(answer.starts_with("HTTP/1.1 429") && !answer.contains("100 Continue"), "{answer}");
+        shortest = shortest.min(begun.elapsed());
+    }
     // Nor is it waited for.
-    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+    assert!(shortest < Duration::from_secs(2), "{shortest:?}");
 }
 
 /// Reads a frame of HTTP/2: its type, its flags, its stream and its payload.

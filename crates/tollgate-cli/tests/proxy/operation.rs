@@ -60,7 +60,8 @@ async fn the_access_log_can_be_replayed() {
 async fn the_access_log_tells_of_refusals_failures_and_clients_that_left() {
     let upstream = Upstream::start(|_: Request<Incoming>| async { pending().await }).await;
     let log = scratch("proxy_failures.log");
-    let args = ["--limit", "a=2/h by ip", "--access-log", &log, "--request-timeout", "100ms"];
+    // So long that a busy machine sees the second request while it is open.
+    let args = ["--limit", "a=2/h by ip", "--access-log", &log, "--request-timeout", "3s"];
     let proxy = Proxy::start(upstream.address, &args);
     assert_eq!(get(proxy.address, "/slow", "").await.status, 504);
     let mut client = TcpStream::connect(proxy.address).await.unwrap();

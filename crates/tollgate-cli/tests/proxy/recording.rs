@@ -1,8 +1,11 @@
 //! A server behind the proxy that parses nothing: it records the bytes that arrive, and answers
 //! with bytes that were given.
 
+use super::running::within;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::AbortHandle;
@@ -17,6 +20,8 @@ const OWN: [&str; 4] = ["via:", "x-forwarded-for: 127.0.0.1", "x-forwarded-host:
 pub(crate) struct Recorder {
     pub(crate) address: SocketAddr,
     requests: Arc<Mutex<Vec<String>>>,
+    /// How many connections are being recorded.
+    open: Arc<AtomicUsize>,
     accepting: AbortHandle,
 }
 
@@ -34,19 +39,34 @@ impl Recorder {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let requests = Arc::new(Mutex::new(Vec::new()));
-        let recorded = Arc::clone(&requests);
+        let open = Arc::new(AtomicUsize::new(0));
+        let (recorded, counted) = (Arc::clone(&requests), Arc::clone(&open));
         let accepting = tokio::spawn(async move {
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
-                tokio::spawn(record(stream, answer, stays_open, Arc::clone(&recorded)));
+                counted.fetch_add(1, SeqCst);
+                let (recorded, counted) = (Arc::clone(&recorded), Arc::clone(&counted));
+                tokio::spawn(async move {
+                    record(stream, answer, stays_open, recorded).await;
+                    counted.fetch_sub(1, SeqCst);
+                });
             }
         });
-        Self { address, requests, accepting: accepting.abort_handle() }
+        Self { address, requests, open, accepting: accepting.abort_handle() }
     }
 
-    /// Returns what arrived since the last call, each request as its first line, its fields in
-    /// order without those that the proxy wrote, an empty line, and its body.
-    pub(crate) fn take(&self) -> Vec<String> {
+    /// Waits until all connections have ended, and returns what arrived since the last call, each
+    /// request as its first line, its fields in order without those that the proxy wrote, an empty
+    /// line, and its body.
+    pub(crate) async fn take(&self) -> Vec<String> {
+        let ended = async {
+            // A connection that was made before may not have been accepted yet.
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            while self.open.load(SeqCst) > 0 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        within(ended).await;
         std::mem::take(&mut self.requests.lock().unwrap())
     }
 }

@@ -101,13 +101,13 @@ async fn every_algorithm_keeps_what_was_taken_under_a_new_quota() {
     let upstream = Upstream::start(hello).await;
     for algorithm in tollgate::Algorithm::ALL {
         let settings = |quota: &str| format!("limit = [\"a={quota} by ip\"]\nalgorithm = \"{algorithm}\"");
-        let mut it = Reloading::start(&upstream, "reload_algorithms.toml", &settings("2/h"), &[]);
+        let mut it = Reloading::start(&upstream, "reload_algorithms.toml", &settings("2/1000d"), &[]);
         let mut before = 0;
         while it.status("/").await == 200 {
             before += 1;
             assert!(before < 9, "{algorithm}");
         }
-        it.reload(&settings("3/h"));
+        it.reload(&settings("3/1000d"));
         let mut after = 0;
         while it.status("/").await == 200 {
             after += 1;
@@ -226,8 +226,9 @@ async fn a_shared_limit_keeps_what_is_in_the_store() {
     let upstream = Upstream::start(hello).await;
     let store = Server::start();
     let url = store.url();
-    let args = ["--redis", url.as_str(), "--redis-deadline", "2s"];
+    let args = ["--redis", url.as_str(), "--redis-deadline", "10s"];
     let mut it = Reloading::start(&upstream, "reload_shared.toml", "limit = [\"a=3/h by ip\"]", &args);
+    super::shared::reaches_its_store(&it.proxy).await;
     for _ in 0..3 {
         assert_eq!(it.status("/").await, 200);
     }

@@ -288,7 +288,7 @@ async fn hold(cases: &[Case]) {
         let answer = sent(proxy.address, case.sent).await;
         let text = String::from_utf8_lossy(&answer);
         let status = text.split(' ').nth(1).unwrap_or("(no response)");
-        let seen = upstream.take().join("\nthen:\n");
+        let seen = upstream.take().await.join("\nthen:\n");
         // A body may turn out to be malformed when a part of it has been passed on.
         let is_cut =
             case.seen.is_empty() && !seen.ends_with("0\r\n\r\n") && seen.contains("transfer-encoding");
@@ -465,7 +465,7 @@ async fn requests_over_http2_are_made_plain_or_never_whole() {
     ];
     for (fields, seen) in passed {
         assert!(posted(proxy.address, fields).await, "{seen}");
-        assert_eq!(upstream.take(), [*seen]);
+        assert_eq!(upstream.take().await, [*seen]);
     }
     let refused: &[&[Field<'_>]] = &[
         &[("transfer-encoding", b"chunked")],
@@ -483,7 +483,7 @@ async fn requests_over_http2_are_made_plain_or_never_whole() {
     for fields in refused {
         let _ = posted(proxy.address, fields).await;
         let whole = |seen: &String| seen.ends_with("hello") || seen.ends_with("0\r\n\r\n");
-        let seen = upstream.take();
+        let seen = upstream.take().await;
         assert!(!seen.iter().any(whole), "{fields:?}: {seen:?}");
     }
 }

@@ -79,9 +79,9 @@ impl Drop for Upstream {
     }
 }
 
-/// Returns an address without a listener.
-pub(crate) async fn nobody() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap()
+/// Returns an address without a listener, which no other test gets.
+pub(crate) fn nobody() -> SocketAddr {
+    ([127, 0, 0, 1], tollgate_testing::store::ports::free()).into()
 }
 
 pub(crate) fn full(text: impl Into<Bytes>) -> Body {

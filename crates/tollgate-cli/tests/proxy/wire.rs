@@ -3,6 +3,7 @@
 use super::running::within;
 use serde_json::Value;
 use std::net::SocketAddr;
+use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -84,7 +85,7 @@ pub(crate) async fn metric(metrics: SocketAddr, name: &str) -> f64 {
 pub(crate) fn metric_is(metrics: SocketAddr, name: &str, value: f64) -> impl Future<Output = ()> {
     within(async move {
         while metric(metrics, name).await != value {
-            tokio::task::yield_now().await;
+            tokio::time::sleep(Duration::from_millis(5)).await;
         }
     })
 }

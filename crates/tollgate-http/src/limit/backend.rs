@@ -7,7 +7,7 @@ use super::permits::{HeldPermit, LocalPermit};
 use crate::key::parts::{Key, KeyRef};
 use std::sync::Arc;
 use std::time::Duration;
-use tollgate::{Chargeable, Decision, Outcome, Quota, SingleLimiter};
+use tollgate::{Chargeable, Decision, Look, Outcome, Quota, SingleLimiter};
 
 /// The limiter of a limit, or of one class of its callers.
 pub(crate) enum Backend {
@@ -120,6 +120,13 @@ impl Local {
         }
     }
 
+    fn look<'m>(&'m self, key: &KeyRef<'_>, cost: u64, look: &mut Look<'m>) {
+        match self {
+            Self::Keyed(limiter) => limiter.look(key, cost, look),
+            Self::Single(limiter) => limiter.look(cost, look),
+        }
+    }
+
     /// Gives back at most `tokens` of a charge.
     pub(crate) fn refund_n(&self, key: &KeyRef<'_>, charge: &Decision, tokens: u64) {
         match self {
@@ -205,6 +212,13 @@ impl Chargeable for Bound<'_> {
 
     fn peek_n(&self, cost: u64) -> Decision {
         self.limiter.peek(&self.key, cost)
+    }
+
+    fn look<'m>(&'m self, cost: u64, look: &mut Look<'m>) {
+        // A permit has to be asked: it notes what it holds.
+        if self.permit.is_none() {
+            self.limiter.look(&self.key, cost, look);
+        }
     }
 
     fn refund_n(&self, charge: &Decision, tokens: u64) {

@@ -5,12 +5,16 @@ use crate::key::parts::{Key, KeyRef};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
-use tollgate::{Accepts, Chargeable, Class, ClassLimiter, Decision, InFlight, Limiter, Quota, Store, ToKey};
+use tollgate::{
+    Accepts, Chargeable, Class, ClassLimiter, Decision, InFlight, Limiter, Look, Quota, Store, ToKey,
+};
 
 /// A limiter of this process that has a state for each key of requests.
 pub(crate) trait Keyed: Send + Sync {
     fn check_n(&self, key: &KeyRef<'_>, cost: u64) -> Decision;
     fn peek_n(&self, key: &KeyRef<'_>, cost: u64) -> Decision;
+    /// Looks at a key before it is charged, as [`Chargeable::look`].
+    fn look<'m>(&'m self, _key: &KeyRef<'_>, _cost: u64, _look: &mut Look<'m>) {}
     fn refund_n(&self, key: &KeyRef<'_>, charge: &Decision, tokens: u64);
     fn force_n(&self, key: &KeyRef<'_>, tokens: u64) -> u64;
     /// Returns the quota of the keys that have none of their own. That of a limit on what is in
@@ -36,6 +40,10 @@ where
 
     fn peek_n(&self, key: &KeyRef<'_>, cost: u64) -> Decision {
         Limiter::peek_n(self, key, cost)
+    }
+
+    fn look<'m>(&'m self, key: &KeyRef<'_>, cost: u64, look: &mut Look<'m>) {
+        Limiter::look(self, key, cost, look);
     }
 
     fn refund_n(&self, key: &KeyRef<'_>, charge: &Decision, tokens: u64) {
@@ -111,6 +119,10 @@ where
 
     fn peek_n(&self, key: &KeyRef<'_>, cost: u64) -> Decision {
         self.limiter.of(self.class).peek_n(key, cost)
+    }
+
+    fn look<'m>(&'m self, key: &KeyRef<'_>, cost: u64, look: &mut Look<'m>) {
+        self.limiter.of(self.class).look(key, cost, look);
     }
 
     fn refund_n(&self, key: &KeyRef<'_>, charge: &Decision, tokens: u64) {

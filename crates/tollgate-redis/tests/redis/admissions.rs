@@ -72,7 +72,7 @@ impl Admissions {
         let number =
             |admissions: &dyn Fn(&&Admission) -> bool| self.0.iter().filter(admissions).count() as u64;
         // Not the first and the last, of which the load covers only a part.
-        (window(begun) + 1..window(ended).saturating_sub(1))
+        (window(begun) + 1..window(ended))
             .map(|this| {
                 let surely = number(&|one| window(one.begin) == this && window(one.end) == this);
                 // The server's clock is read between the beginning and the end, except for a

@@ -1,7 +1,7 @@
 //! Classes of callers: each has its quota in the store, in leases, in unsynchronized counts and in
 //! the fallback.
 
-use crate::load::{AGES, Limiter, store_answers};
+use crate::load::{AGES, Limiter, patient, patiently, store_answers};
 use futures_util::future::join_all;
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,7 +40,7 @@ async fn exhaust(limiter: &Limiter, class: Class, key: &str) -> u64 {
 fn a_key_that_changes_its_class_begins_anew_and_returns_to_what_it_used() {
     for_each_server(async |program| {
         let server = Server::of(program);
-        let client = Client::open(server.url()).unwrap();
+        let client = patient(server.url());
         for algorithm in Algorithm::ALL {
             let limiter = builder(&client, &format!("changed-{algorithm}"), algorithm).build().unwrap();
             let [free, paid] = classes(&limiter);
@@ -64,7 +64,7 @@ fn a_key_that_changes_its_class_begins_anew_and_returns_to_what_it_used() {
 fn the_names_of_a_class_are_its_own_and_expire() {
     run(async {
         let server = Server::start();
-        let client = Client::open(server.url()).unwrap();
+        let client = patient(server.url());
         let builder =
             Limiter::builder(&client, "api", Quota::per_hour(FREE)).class("a:b", Quota::per_hour(PAID));
         let limiter = builder.deadline(Duration::from_secs(5)).readable_keys().build().unwrap();
@@ -82,9 +82,9 @@ fn the_names_of_a_class_are_its_own_and_expire() {
 fn batches_peeks_and_refunds_are_of_the_class() {
     for_each_server(async |program| {
         let server = Server::of(program);
-        let client = Client::open(server.url()).unwrap();
+        let client = patient(server.url());
         let cluster = Cluster::start(program);
-        let nodes = Client::cluster(cluster.urls()).build().unwrap();
+        let nodes = patiently(Client::cluster(cluster.urls()));
         for (client, algorithm) in Algorithm::ALL.into_iter().flat_map(|it| [(&client, it), (&nodes, it)]) {
             let limiter = builder(client, &format!("batches-{algorithm}"), algorithm).build().unwrap();
             let [free, paid] = classes(&limiter);
@@ -108,7 +108,7 @@ fn batches_peeks_and_refunds_are_of_the_class() {
 fn machines_with_other_quotas_of_a_class_each_judge_by_their_own() {
     for_each_server(async |program| {
         let server = Server::of(program);
-        let clients = [(); 2].map(|()| Client::open(server.url()).unwrap());
+        let clients = [(); 2].map(|()| patient(server.url()));
         for algorithm in Algorithm::ALL {
             let machine = |client, paid| {
                 let builder = Limiter::builder(client, format!("both-{algorithm}"), Quota::new(FREE, AGES));
@@ -146,7 +146,7 @@ fn old_and_new(
 fn leases_of_machines_with_other_quotas_of_a_class_exceed_neither() {
     for_each_server(async |program| {
         let server = Server::of(program);
-        let clients = [(); 2].map(|()| Client::open(server.url()).unwrap());
+        let clients = [(); 2].map(|()| patient(server.url()));
         for algorithm in Algorithm::ALL.into_iter().filter(|it| *it != Algorithm::LeakyQueue) {
             let name = format!("leases-of-both-{algorithm}");
             let [old, new] = old_and_new(&clients, &name, algorithm, |builder| builder.lease(5));
@@ -178,7 +178,7 @@ fn unsynced_counts_of_machines_with_other_quotas_of_a_class_are_added_up() {
     for_each_server(async |program| {
         const UNSYNCED: u64 = 4;
         let server = Server::of(program);
-        let clients = [(); 2].map(|()| Client::open(server.url()).unwrap());
+        let clients = [(); 2].map(|()| patient(server.url()));
         for algorithm in [Algorithm::FixedWindow, Algorithm::SlidingWindow] {
             let name = format!("unsynced-of-both-{algorithm}");
             let [old, new] =
@@ -203,7 +203,7 @@ fn unsynced_counts_of_machines_with_other_quotas_of_a_class_are_added_up() {
 fn unsynced_counts_of_machines_with_other_periods_are_separate() {
     run(async {
         let server = Server::start();
-        let clients = [(); 2].map(|()| Client::open(server.url()).unwrap());
+        let clients = [(); 2].map(|()| patient(server.url()));
         let machine = |number: usize, period| {
             let builder = Limiter::builder(&clients[number], "periods", Quota::new(FREE, AGES));
             let builder = builder.algorithm(Algorithm::FixedWindow).max_unsynced(4);
@@ -241,7 +241,7 @@ async fn race(machines: &[Arc<Limiter>; 2]) -> [u64; 2] {
 fn machines_that_race_admit_the_quota_of_each_class_and_no_more() {
     for_each_server(async |program| {
         let server = Server::of(program);
-        let clients = [(); 2].map(|()| Client::open(server.url()).unwrap());
+        let clients = [(); 2].map(|()| patient(server.url()));
         for algorithm in Algorithm::ALL {
             let name = format!("race-{algorithm}");
             let machines = clients.each_ref().map(|client| builder(client, &name, algorithm));
@@ -255,7 +255,7 @@ fn machines_that_race_admit_the_quota_of_each_class_and_no_more() {
 fn leases_of_two_classes_never_exceed_either_quota() {
     for_each_server(async |program| {
         let server = Server::of(program);
-        let clients = [(); 2].map(|()| Client::open(server.url()).unwrap());
+        let clients = [(); 2].map(|()| patient(server.url()));
         for algorithm in [Algorithm::FixedWindow, Algorithm::SlidingWindow] {
             let name = format!("leases-{algorithm}");
             let machines = clients.each_ref().map(|client| builder(client, &name, algorithm).lease(5));
@@ -275,7 +275,7 @@ fn leases_of_two_classes_never_exceed_either_quota() {
 fn a_lease_goes_back_to_the_class_that_it_was_taken_for() {
     run(async {
         let server = Server::start();
-        let client = Client::open(server.url()).unwrap();
+        let client = patient(server.url());
         let builder = builder(&client, "back", Algorithm::FixedWindow);
         let limiter = builder.class("tiny", Quota::new(1, AGES)).lease(5).build().unwrap();
         let paid = limiter.class("paid").unwrap();
@@ -301,7 +301,7 @@ fn unsynced_counts_of_two_classes_exceed_each_quota_by_the_bound_at_most() {
     for_each_server(async |program| {
         const UNSYNCED: u64 = 4;
         let server = Server::of(program);
-        let clients = [(); 2].map(|()| Client::open(server.url()).unwrap());
+        let clients = [(); 2].map(|()| patient(server.url()));
         for algorithm in [Algorithm::FixedWindow, Algorithm::SlidingWindow] {
             let name = format!("unsynced-{algorithm}");
             let machines = clients.each_ref().map(|client| {
@@ -328,7 +328,7 @@ fn unsynced_counts_of_two_classes_exceed_each_quota_by_the_bound_at_most() {
 fn the_fallback_of_a_class_has_its_share_of_its_own_quota() {
     run(async {
         let server = Server::start();
-        let client = Client::open(server.url()).unwrap();
+        let client = patient(server.url());
         for algorithm in Algorithm::ALL {
             let builder = builder(&client, &format!("fallback-{algorithm}"), algorithm);
             let share = WhenUnavailable::Local { share: 0.5 };
@@ -361,7 +361,7 @@ fn the_keys_of_each_class_are_tried_when_a_client_connects() {
             "~tollgate:tried:b:=*",
             "~tollgate:tried:b:t*",
         ]);
-        let client = Client::open(server.url()).unwrap();
+        let client = patient(server.url());
         let _limiter = builder(&client, "tried", Algorithm::TokenBucket).build().unwrap();
         let error = client.connect().await.unwrap_err();
         let ConnectError::Problem(Problem::Keys { keys, .. }) = &error else { panic!("{error}") };
@@ -414,7 +414,7 @@ fn a_layer_gets_the_classes_of_a_shared_limit() {
     use tollgate_redis::SharedLimiter;
     run(async {
         let server = Server::start();
-        let client = Client::open(server.url()).unwrap();
+        let client = patient(server.url());
         let limiter: SharedLimiter<Key> = SharedLimiter::builder(&client, "api", Quota::new(FREE, AGES))
             .class("paid", Quota::new(PAID, AGES))
             .class("trial", Quota::new(1, AGES))

@@ -1,6 +1,6 @@
 //! Clusters: every key is asked for at its node, and a fault of a node affects only its own keys.
 
-use crate::load::{AGES, DEADLINE, Limiter, Load, RECOVERY, share_of_store, store_answers};
+use crate::load::{AGES, DEADLINE, Limiter, Load, patiently, share_of_store, store_answers};
 use futures_util::future::join_all;
 use std::sync::Arc;
 use std::time::Duration;
@@ -52,7 +52,7 @@ fn keys_are_asked_for_where_they_are_and_where_they_go() {
         }
         // One node is named and tells of the others, which are asked as the same user.
         let first = cluster.nodes()[0].address();
-        let client = Client::cluster([format!("redis://limiter:secret@{first}")]).build().unwrap();
+        let client = patiently(Client::cluster([format!("redis://limiter:secret@{first}")]));
         client.connect().await.unwrap();
 
         // Over all slots, one by one and together.
@@ -160,10 +160,10 @@ async fn without_one(program: Program, away: impl FnOnce(&Server), back: impl Fn
         share_of_store(&theirs.checks),
         theirs.checks.len(),
     );
-    theirs.assert_timely();
-    its.assert_timely();
+    theirs.assert_timely(DEADLINE);
+    its.assert_timely(DEADLINE);
     // Nodes notice after a second, and vote.
-    assert!(recovered < 3 * RECOVERY, "{recovered:?}");
+    assert!(recovered < 3 * its.recovery(), "{recovered:?}");
     assert!(share_of_store(&theirs.checks) > 0.97, "{}", share_of_store(&theirs.checks));
     assert!(share_of_store(&its.between(begun + recovered, over)) > 0.8);
     back(master);
@@ -182,6 +182,9 @@ fn a_master_that_is_killed_takes_no_other_keys_with_it_and_has_a_successor() {
 fn a_master_that_hangs_takes_no_other_keys_with_it_and_has_a_successor() {
     run(without_one(Program::Redis, Server::stop, Server::resume));
 }
+
+/// A deadline that answers keep on a busy machine, too.
+const LONG: Duration = Duration::from_millis(500);
 
 #[test]
 fn a_request_whose_answer_was_lost_is_not_repeated() {
@@ -212,19 +215,20 @@ fn a_request_whose_answer_was_lost_is_not_repeated() {
             let mut keys = (0..).map(|number| format!("other{number}"));
             keys.find(|key| holder_of(key) != holder).unwrap()
         });
-        let direct = |server: &Server| Client::open(server.url()).unwrap();
-        let limiter = limiter(&client, Algorithm::FixedWindow, DEADLINE);
+        let direct = |server: &Server| crate::load::patient(server.url());
+        let limiter = limiter(&client, Algorithm::FixedWindow, LONG);
         for (round, mode) in [Mode::DropReplies, Mode::Reset, Mode::HalfClose, Mode::Hold, Mode::BlackHole]
             .into_iter()
             .enumerate()
         {
             let key = format!("alice{round}");
+            // What is late from here on is unknown.
+            let before = limiter.stats();
             store_answers(&limiter, &key).await;
             for key in &elsewhere {
                 store_answers(&limiter, key).await;
             }
             let holder = holder_of(&key);
-            let before = limiter.stats();
             proxies[holder].set(mode);
             let decisions = join_all((0..20).map(|_| limiter.check(&key))).await;
             assert!(decisions.iter().all(|decision| decision.source() == Source::Policy), "{mode:?}");
@@ -232,10 +236,10 @@ fn a_request_whose_answer_was_lost_is_not_repeated() {
             let many = limiter.check_many(&[(&*key, 1), (&*elsewhere[holder], 1), (&*key, 1)]).await;
             let sources: Vec<_> = many.iter().map(|decision| decision.source()).collect();
             assert_eq!(sources, [Source::Policy, Source::Remote, Source::Policy], "{mode:?}");
-            sleep(DEADLINE).await;
+            sleep(LONG).await;
             proxies[holder].set(Mode::Pass);
             store_answers(&limiter, &key).await;
-            sleep(2 * DEADLINE).await;
+            sleep(2 * LONG).await;
             let stats = limiter.stats();
             let (known, unknown) = (1 + 1, stats.unknown - before.unknown);
             let at_it = self::limiter(
@@ -265,7 +269,8 @@ fn a_cluster_that_is_not_there_costs_no_more_than_a_server_that_is_not() {
         for number in 0..1_000 {
             assert_eq!(limiter.check(&number.to_string()).await.source(), Source::Policy);
         }
-        assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+        // Few of them have waited for their deadline.
+        assert!(begun.elapsed() < 200 * DEADLINE, "{:?}", begun.elapsed());
         assert!(Client::cluster(Vec::<String>::new()).build().is_err());
         // The error of a server that is not a cluster says so.
         let server = Server::start();

@@ -1,6 +1,6 @@
 //! What would keep the store from answering checks is found before the first check.
 
-use crate::load::{AGES, Limiter, store_answers};
+use crate::load::{AGES, Limiter, patient, patiently, store_answers};
 use std::time::Duration;
 use tollgate::{Algorithm, Quota, Source};
 use tollgate_redis::{Client, ConnectError, Problem, SharedInFlight, WhenUnavailable};
@@ -23,7 +23,7 @@ fn set_user(server: &Server, keys: &str, rights: &[&str]) {
 }
 
 fn client_of_user(server: &Server) -> Client {
-    Client::open(format!("redis://limiter:secret@{}", server.address())).unwrap()
+    patient(format!("redis://limiter:secret@{}", server.address()))
 }
 
 fn limiter(client: &Client, algorithm: Algorithm) -> Limiter {
@@ -62,7 +62,7 @@ fn a_server_that_answers_checks_has_no_problems_and_keeps_no_trial() {
     for_each_server(async |program| {
         let server = Server::of(program);
         set_user(&server, "~tollgate:*", &[]);
-        for client in [Client::open(server.url()).unwrap(), client_of_user(&server)] {
+        for client in [patient(server.url()), client_of_user(&server)] {
             client.connect().await.unwrap();
             let limits = all_limits(&client);
             let permits = permits(&client);
@@ -111,7 +111,7 @@ fn each_command_that_a_user_lacks_is_named() {
 fn a_server_that_knows_the_script_is_asked_whether_it_may_be_sent_again() {
     run(async {
         let server = Server::start();
-        let client = Client::open(server.url()).unwrap();
+        let client = patient(server.url());
         store_answers(&limiter(&client, Algorithm::TokenBucket), "alice").await;
         set_user(&server, "~tollgate:*", &["-eval"]);
         let client = client_of_user(&server);
@@ -182,7 +182,7 @@ fn a_read_only_replica_is_refused() {
         let primary = Server::of(program);
         let (host, port) = ("127.0.0.1", primary.address().port());
         let replica = Setup::new(program).line(&format!("replicaof {host} {port}")).start();
-        let client = Client::open(replica.url()).unwrap();
+        let client = patient(replica.url());
         // A replica is loading at first.
         until_async("the replica is loaded", async || {
             !matches!(client.connect().await, Err(ConnectError::NoConnection { .. }))
@@ -232,7 +232,7 @@ fn a_server_that_makes_room_forgets_throttled_keys_and_is_warned_of() {
         for policy in ["allkeys-lru", "allkeys-random", "volatile-ttl", "volatile-lru"] {
             let setup = Setup::new(program).line("maxmemory 4mb").line(&format!("maxmemory-policy {policy}"));
             let server = setup.start();
-            let client = Client::open(server.url()).unwrap();
+            let client = patient(server.url());
             let limiter = limiter(&client, Algorithm::TokenBucket);
             client.connect().await.unwrap();
             let warned =
@@ -268,7 +268,7 @@ fn a_policy_is_read_from_the_configuration_if_the_user_may_read_only_that() {
 fn a_full_server_denies_throttled_keys_and_leaves_admissions_to_the_fallback() {
     for_each_server(async |program| {
         let server = Setup::new(program).line("maxmemory 4mb").line("maxmemory-policy noeviction").start();
-        let client = Client::open(server.url()).unwrap();
+        let client = patient(server.url());
         for algorithm in Algorithm::ALL {
             server.command(&["FLUSHALL"]);
             server.command(&["CONFIG", "SET", "maxmemory", "4mb"]);
@@ -296,7 +296,7 @@ fn a_full_server_denies_throttled_keys_and_leaves_admissions_to_the_fallback() {
 fn a_server_that_comes_up_later_is_tried_then() {
     run(async {
         let server = Setup::new(Program::Redis).line("user default reset on nopass ~other:* +@all").start();
-        let client = Client::open(server.url()).unwrap();
+        let client = patient(server.url());
         let limiter = limiter(&client, Algorithm::TokenBucket);
         server.kill();
         let error = client.connect().await.unwrap_err();
@@ -317,7 +317,7 @@ fn a_server_that_comes_up_later_is_tried_then() {
 fn a_client_that_was_never_asked_to_tries_nothing() {
     run(async {
         let server = Server::start();
-        let client = Client::open(server.url()).unwrap();
+        let client = patient(server.url());
         store_answers(&limiter(&client, Algorithm::TokenBucket), "alice").await;
         assert_eq!((server.calls("eval"), server.calls("del")), (1, 0));
     });
@@ -327,7 +327,7 @@ fn a_client_that_was_never_asked_to_tries_nothing() {
 fn each_primary_of_a_cluster_is_tried() {
     for_each_server(async |program| {
         let cluster = Cluster::start(program);
-        let client = Client::cluster(cluster.urls()).build().unwrap();
+        let client = patiently(Client::cluster(cluster.urls()));
         let limiter = limiter(&client, Algorithm::TokenBucket);
         client.connect().await.unwrap();
         assert_eq!(client.problems(), []);
@@ -337,7 +337,7 @@ fn each_primary_of_a_cluster_is_tried() {
             set_user(node, "~tollgate:*", &["+cluster|slots", "+asking"]);
         }
         let seed = format!("redis://limiter:secret@{}", server.address());
-        let least = Client::cluster([seed]).build().unwrap();
+        let least = patiently(Client::cluster([seed]));
         least.connect().await.unwrap();
         assert_eq!(least.health().await, []);
         server.command(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
@@ -357,7 +357,7 @@ fn each_primary_of_a_cluster_is_tried() {
 fn the_new_master_is_tried_after_a_failover() {
     run(async {
         let watched = Watched::start(Program::Redis);
-        let client = Client::sentinel(NAME, watched.urls(), "redis://any-name").build().unwrap();
+        let client = patiently(Client::sentinel(NAME, watched.urls(), "redis://any-name"));
         let limiter = limiter(&client, Algorithm::TokenBucket);
         client.connect().await.unwrap();
         assert_eq!(client.problems(), []);

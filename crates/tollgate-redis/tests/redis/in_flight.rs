@@ -1,6 +1,7 @@
 //! Permits in flight on several machines: never more than the limit, and none is lost for longer
 //! than a lifetime.
 
+use crate::load::{patient, patiently};
 use futures_util::future::join_all;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -17,8 +18,9 @@ type Jobs = SharedInFlight<str>;
 
 /// Longer than any test, so that nothing comes back by itself.
 const LONG: Duration = Duration::from_secs(3_600);
-/// So short that tests see renewals.
-const SHORT: Duration = Duration::from_millis(600);
+/// So short that tests see renewals, and so long that a busy machine keeps the deadline, which is a
+/// sixth of it.
+const SHORT: Duration = Duration::from_secs(3);
 
 fn builder(client: &Client, limit: u64, lifetime: Duration) -> SharedInFlightBuilder<str> {
     let builder = Jobs::builder(client, "jobs", limit).lifetime(lifetime);
@@ -46,7 +48,7 @@ fn tasks_on_two_clients_never_hold_more_than_the_limit_at_once() {
     const LIMIT: u64 = 5;
     for_each_server(async |program| {
         let server = Server::of(program);
-        let clients = [(); 2].map(|()| Client::open(server.url()).unwrap());
+        let clients = [(); 2].map(|()| patient(server.url()));
         let machines = clients.each_ref().map(|client| Arc::new(jobs(client, LIMIT)));
         let (out, most) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
         let tasks = (0..16).map(|number| {
@@ -84,7 +86,7 @@ fn random_permits_are_given_as_an_oracle_gives_them() {
     const STEP: Duration = Duration::from_secs(600);
     for_each_server(async |program| {
         let server = Server::of(program);
-        let client = Client::open(server.url()).unwrap();
+        let client = patient(server.url());
         // Between two steps, so that it does not matter how long the test takes.
         let lifetimes = [STEP * 7 / 2, STEP * 3 / 2];
         let machines = [3, 5].into_iter().zip(lifetimes);
@@ -129,7 +131,7 @@ fn random_permits_are_given_as_an_oracle_gives_them() {
 fn working_node() {
     node(|node| {
         run(async {
-            let jobs = jobs(&Client::open(node.var("URL")).unwrap(), 2);
+            let jobs = jobs(&patient(node.var("URL")), 2);
             let held = [jobs.acquire("alice").await.unwrap(), jobs.acquire("alice").await.unwrap()];
             node.ready();
             node.hear();
@@ -145,7 +147,7 @@ fn the_places_of_a_killed_process_come_back_after_the_lifetime_and_not_before() 
     nodes.go();
     nodes.kill(0);
     run(async {
-        let jobs = jobs(&Client::open(server.url()).unwrap(), 2);
+        let jobs = jobs(&patient(server.url()), 2);
         assert!(jobs.acquire("alice").await.is_err());
         // Far less than the lifetime of the processes that start this one.
         let minute = Duration::from_secs(60);
@@ -164,7 +166,7 @@ fn the_places_of_a_killed_process_come_back_after_the_lifetime_and_not_before() 
 fn a_release_that_comes_late_or_twice_frees_no_place_of_others() {
     for_each_server(async |program| {
         let server = Server::of(program);
-        let jobs = jobs(&Client::open(server.url()).unwrap(), 1);
+        let jobs = jobs(&patient(server.url()), 1);
         let late = jobs.acquire("alice").await.unwrap();
         pass(&server, LONG);
         let held = jobs.acquire("alice").await.unwrap();
@@ -182,7 +184,7 @@ fn a_release_that_comes_late_or_twice_frees_no_place_of_others() {
 fn a_permit_is_renewed_while_it_lives_and_free_at_once_when_it_is_dropped() {
     run(async {
         let server = Server::start();
-        let client = Client::open(server.url()).unwrap();
+        let client = patient(server.url());
         let jobs = builder(&client, 1, SHORT).build().unwrap();
         let permit = jobs.acquire("alice").await.unwrap();
         let renewals = server.calls("zadd") + 6;
@@ -205,7 +207,7 @@ fn a_permit_is_renewed_while_it_lives_and_free_at_once_when_it_is_dropped() {
 fn a_permit_whose_place_went_to_another_is_not_held_until_one_is_free() {
     run(async {
         let server = Server::start();
-        let clients = [(); 2].map(|()| Client::open(server.url()).unwrap());
+        let clients = [(); 2].map(|()| patient(server.url()));
         let ours = builder(&clients[0], 1, SHORT).build().unwrap();
         let theirs = jobs(&clients[1], 1);
         let permit = ours.acquire("alice").await.unwrap();
@@ -223,7 +225,7 @@ fn a_permit_whose_place_went_to_another_is_not_held_until_one_is_free() {
 fn a_store_that_comes_back_empty_learns_what_is_out() {
     run(async {
         let server = Server::start();
-        let client = Client::open(server.url()).unwrap();
+        let client = patient(server.url());
         let jobs = builder(&client, 2, SHORT).build().unwrap();
         let held = [jobs.acquire("alice").await.unwrap(), jobs.acquire("alice").await.unwrap()];
         server.kill();
@@ -239,7 +241,7 @@ fn a_store_that_comes_back_empty_learns_what_is_out() {
 fn a_place_for_which_nobody_waits_any_more_goes_back() {
     run(async {
         let server = Server::start();
-        let client = Client::open(server.url()).unwrap();
+        let client = patient(server.url());
         let patient = jobs(&client, 1);
         assert_eq!(patient.in_flight("alice").await, 0);
         // The answer is late, and what it gave goes back.
@@ -266,9 +268,9 @@ fn a_place_for_which_nobody_waits_any_more_goes_back() {
 fn places_given_or_ended_while_the_store_stands_still_go_back_when_it_answers() {
     run(async {
         let server = Server::start();
-        let client = Client::open(server.url()).unwrap();
+        let client = patient(server.url());
         let hasty = builder(&client, 9, LONG).deadline(Duration::from_millis(500)).build().unwrap();
-        let other = jobs(&Client::open(server.url()).unwrap(), 9);
+        let other = jobs(&patient(server.url()), 9);
         until_async("the store answers", async || other.in_flight("alice").await == 0).await;
         until_async("the store answers", async || hasty.acquire("known").await.is_ok()).await;
         let held = hasty.acquire("alice").await.unwrap();
@@ -289,12 +291,12 @@ fn a_permit_that_outlives_its_runtime_is_free_after_the_lifetime() {
     let server = Server::start();
     let mut held = None;
     run(async {
-        let jobs = jobs(&Client::open(server.url()).unwrap(), 1);
+        let jobs = jobs(&patient(server.url()), 1);
         held = Some(jobs.acquire("alice").await.unwrap());
     });
     drop(held);
     run(async {
-        let jobs = jobs(&Client::open(server.url()).unwrap(), 1);
+        let jobs = jobs(&patient(server.url()), 1);
         assert_eq!(jobs.in_flight("alice").await, 1);
         pass(&server, LONG);
         assert_eq!(jobs.in_flight("alice").await, 0);
@@ -305,7 +307,7 @@ fn a_permit_that_outlives_its_runtime_is_free_after_the_lifetime() {
 fn a_refusal_writes_nothing_and_promises_no_time() {
     for_each_server(async |program| {
         let server = Server::of(program);
-        let jobs = jobs(&Client::open(server.url()).unwrap(), 2);
+        let jobs = jobs(&patient(server.url()), 2);
         let expired = jobs.acquire("alice").await.unwrap();
         pass(&server, LONG);
         let held = [jobs.acquire("alice").await.unwrap(), jobs.acquire("alice").await.unwrap()];
@@ -327,7 +329,7 @@ fn a_refusal_writes_nothing_and_promises_no_time() {
 fn the_entry_is_namespaced_and_expires_with_the_last_lifetime() {
     run(async {
         let server = Server::start();
-        let client = Client::open(server.url()).unwrap();
+        let client = patient(server.url());
         let short = builder(&client, 3, LONG / 60).build().unwrap();
         let jobs = jobs(&client, 3);
         let held = [short.acquire("alice").await.unwrap(), jobs.acquire("alice").await.unwrap()];
@@ -352,7 +354,7 @@ fn the_entry_is_namespaced_and_expires_with_the_last_lifetime() {
 fn machines_with_other_limits_each_judge_by_their_own() {
     for_each_server(async |program| {
         let server = Server::of(program);
-        let clients = [(); 2].map(|()| Client::open(server.url()).unwrap());
+        let clients = [(); 2].map(|()| patient(server.url()));
         let (small, large) = (jobs(&clients[0], 1), jobs(&clients[1], 3));
         let held = [large.acquire("alice").await.unwrap(), large.acquire("alice").await.unwrap()];
         assert_eq!(small.acquire("alice").await.unwrap_err().decision().remaining(), 0);
@@ -367,7 +369,7 @@ fn machines_with_other_limits_each_judge_by_their_own() {
 fn a_cluster_holds_permits_too() {
     for_each_server(async |program| {
         let cluster = Cluster::start(program);
-        let jobs = jobs(&Client::cluster(cluster.urls()).build().unwrap(), 1);
+        let jobs = jobs(&patiently(Client::cluster(cluster.urls())), 1);
         jobs.client().connect().await.unwrap();
         let mut held = Vec::new();
         for key in ["alice", "bob", "carol", "{tag}", ""] {
@@ -383,7 +385,7 @@ fn a_cluster_holds_permits_too() {
 fn while_the_store_is_away_the_fallback_decides() {
     run(async {
         let server = Server::start();
-        let client = Client::open(server.url()).unwrap();
+        let client = patient(server.url());
         let build =
             |when| builder(&client, 4, LONG).deadline(Duration::from_millis(200)).when_unavailable(when);
         let local = build(WhenUnavailable::Local { share: 0.5 }).build().unwrap();

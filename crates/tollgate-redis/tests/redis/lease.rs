@@ -2,6 +2,7 @@
 //! few round trips.
 
 use crate::admissions::{Admission, Admissions, now};
+use crate::load::{AGES, patient};
 use serde_json::json;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
@@ -18,7 +19,7 @@ const PROCESSES: usize = 3;
 const PATIENT: Duration = Duration::from_secs(5);
 
 fn builder(url: &str, quota: Quota, algorithm: Algorithm, lease: u64) -> SharedBuilder<str> {
-    let client = Client::open(url).unwrap();
+    let client = patient(url);
     SharedLimiter::<str>::builder(&client, "spending", quota)
         .algorithm(algorithm)
         .lease(lease)
@@ -79,8 +80,24 @@ fn spending_node() {
 /// The admissions of several processes under full load.
 struct Run {
     admitted: Admissions,
+    /// Checks that were denied.
+    denied: u64,
+    /// The first admission.
     begun: u64,
+    /// When the processes were told to stop.
     ended: u64,
+}
+
+impl Run {
+    /// Returns whether there was nothing left for most checks, so that nearly all of the limit must
+    /// have been admitted. A machine that is very busy does not ask for so much.
+    fn is_greedy(&self) -> bool {
+        let is_greedy = self.denied > self.admitted.len();
+        if !is_greedy {
+            println!("NOT SHOWN that all is admitted: {} checks were denied", self.denied);
+        }
+        is_greedy
+    }
 }
 
 fn run_processes(
@@ -104,12 +121,11 @@ fn run_processes(
     ];
     let variables: Vec<_> = variables.iter().map(|(name, value)| (*name, value.as_str())).collect();
     let mut nodes = Nodes::start(PROCESSES, "lease::spending_node", &variables);
-    let begun = now();
     nodes.go();
     std::thread::sleep(time);
+    let ended = now();
     nodes.tell_all("stop");
     let said = nodes.finish();
-    let ended = now();
     let mut admitted = Vec::new();
     let mut checks = 0;
     for node in &said {
@@ -118,12 +134,14 @@ fn run_processes(
         assert!(!of_node.is_empty(), "{algorithm}: a process was never admitted");
         admitted.extend(of_node.into_iter().map(|(begin, end)| Admission { begin, end }));
     }
+    let begun = admitted.iter().map(|admission: &Admission| admission.begin).min().unwrap();
     // The script is loaded by EVAL, and its failed EVALSHA counts as a call, too.
     let calls = server.calls("evalsha");
     println!("{algorithm}: {} admitted in {checks} checks, by {calls} calls", admitted.len());
     assert!(calls * 3 < checks, "{algorithm}: {calls} calls for {checks} checks");
     assert!(calls < admitted.len() as u64, "{algorithm}: {calls} calls for {} admissions", admitted.len());
-    Run { admitted: Admissions::new(admitted), begun, ended }
+    let denied = checks - admitted.len() as u64;
+    Run { admitted: Admissions::new(admitted), denied, begun, ended }
 }
 
 #[test]
@@ -133,7 +151,8 @@ fn processes_that_share_a_bucket_stay_within_it_over_any_interval() {
         let run = run_processes(algorithm, 2000, Duration::from_secs(1), 400, 50, time);
         run.admitted.assert_bucket(400, 2000);
         let most = 400 + 2000 * (run.ended - run.begun) / 1_000_000_000;
-        assert!(run.admitted.len() * 10 > most * 7, "{algorithm}: {} of {most}", run.admitted.len());
+        let admitted = run.admitted.len();
+        assert!(admitted * 10 > most * 7 || !run.is_greedy(), "{algorithm}: {admitted} of {most}");
     }
 }
 
@@ -178,7 +197,7 @@ fn processes_that_share_a_log_stay_within_it_in_any_trailing_period() {
     let period = Duration::from_millis(500);
     let run = run_processes(Algorithm::SlidingLog, 600, period, 0, 30, Duration::from_millis(2000));
     run.admitted.assert_log(600, period);
-    assert!(run.admitted.len() > 600 * 5 / 2, "{}", run.admitted.len());
+    assert!(run.admitted.len() > 600 * 5 / 2 || !run.is_greedy(), "{}", run.admitted.len());
 }
 
 #[test]
@@ -188,7 +207,7 @@ fn processes_that_share_a_window_admit_exactly_the_limit_in_each() {
     let windows = run.admitted.windows(period, run.begun, run.ended);
     assert!(windows.len() >= 3, "{windows:?}");
     for (surely, possibly) in windows {
-        assert!(surely <= 1000 && possibly >= 1000, "{surely} to {possibly}");
+        assert!(surely <= 1000 && (possibly >= 1000 || !run.is_greedy()), "{surely} to {possibly}");
     }
 }
 
@@ -201,14 +220,14 @@ fn processes_that_share_a_sliding_window_stay_within_it_in_each() {
         assert!(surely <= 1000, "{windows:?}");
     }
     // At this demand the estimate admits the limit in every period.
-    assert!(run.admitted.len() > 2000, "{}", run.admitted.len());
+    assert!(run.admitted.len() > 2000 || !run.is_greedy(), "{}", run.admitted.len());
 }
 
 #[test]
 #[ignore = "a node that other tests start"]
 fn obeying_node() {
     node(|node| {
-        let limiter = builder(&node.var("URL"), Quota::per_hour(2000), Algorithm::FixedWindow, 100);
+        let limiter = builder(&node.var("URL"), Quota::new(2000, AGES), Algorithm::FixedWindow, 100);
         let limiter = limiter.build().unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         node.ready();
@@ -250,7 +269,7 @@ async fn machines(
 ) -> (FaultProxy, Vec<SharedLimiter<str>>) {
     let proxy = FaultProxy::start(server.address()).await;
     let url = server.url_at(proxy.address());
-    let build = |_| builder(&url, quota, algorithm, 20).deadline(Duration::from_millis(100)).build().unwrap();
+    let build = |_| builder(&url, quota, algorithm, 20).deadline(Duration::from_millis(500)).build().unwrap();
     let machines: Vec<_> = (0..3).map(build).collect();
     for machine in &machines {
         machine.client().connect().await.unwrap();
@@ -278,7 +297,7 @@ fn without_a_store_only_leases_are_spent() {
     run(async {
         for mode in [Mode::BlackHole, Mode::DropReplies, Mode::Hold] {
             let server = Server::start();
-            let (proxy, machines) = machines(&server, Quota::per_hour(1000), Algorithm::FixedWindow).await;
+            let (proxy, machines) = machines(&server, Quota::new(1000, AGES), Algorithm::FixedWindow).await;
             let before = spend(&machines, 60).await;
             assert_eq!(before, 180);
             proxy.set(mode);
@@ -304,7 +323,7 @@ fn without_a_store_only_leases_are_spent() {
 fn when_the_server_is_killed_only_leases_are_spent_until_it_is_back() {
     run(async {
         let server = Server::start();
-        let (_proxy, machines) = machines(&server, Quota::per_hour(300), Algorithm::FixedWindow).await;
+        let (_proxy, machines) = machines(&server, Quota::new(300, AGES), Algorithm::FixedWindow).await;
         assert_eq!(spend(&machines, 60).await, 180);
         server.kill();
         let left = leased(&machines);
@@ -329,7 +348,7 @@ fn over_a_slow_network_it_is_never_over_the_limit() {
         let proxy = FaultProxy::start(server.address()).await;
         let url = server.url_at(proxy.address());
         // With a deadline that a busy machine keeps, because the fallback would deny.
-        let build = |_| builder(&url, Quota::per_hour(600), Algorithm::FixedWindow, 20).build().unwrap();
+        let build = |_| builder(&url, Quota::new(600, AGES), Algorithm::FixedWindow, 20).build().unwrap();
         let machines: Vec<_> = (0..3).map(build).map(Arc::new).collect();
         for machine in &machines {
             machine.client().connect().await.unwrap();
@@ -362,7 +381,7 @@ fn a_check_ends_by_its_deadline_also_if_it_has_waited_for_another() {
         let proxy = FaultProxy::start(server.address()).await;
         let deadline = Duration::from_millis(400);
         let builder =
-            builder(&server.url_at(proxy.address()), Quota::per_hour(1000), Algorithm::FixedWindow, 20);
+            builder(&server.url_at(proxy.address()), Quota::new(1000, AGES), Algorithm::FixedWindow, 20);
         let machine = Arc::new(builder.deadline(deadline).build().unwrap());
         machine.client().connect().await.unwrap();
         proxy.set(Mode::Hold);
@@ -374,13 +393,21 @@ fn a_check_ends_by_its_deadline_also_if_it_has_waited_for_another() {
                 // is over.
                 tokio::time::sleep(Duration::from_millis(number * 20)).await;
                 let begun = Instant::now();
-                let _ = machine.check("key").await;
-                begun.elapsed()
+                let check = async {
+                    let _ = machine.check("key").await;
+                    begun.elapsed()
+                };
+                // A timer beside it, because on a busy machine both are late.
+                let timer = async {
+                    tokio::time::sleep(deadline).await;
+                    begun.elapsed()
+                };
+                tokio::join!(check, timer)
             }));
         }
         for task in tasks {
-            let took = task.await.unwrap();
-            assert!(took < deadline + Duration::from_millis(90), "{took:?} of {deadline:?}");
+            let (took, timer) = task.await.unwrap();
+            assert!(took < timer + deadline / 4, "{took:?} of {deadline:?}, which took {timer:?}");
         }
     });
 }
@@ -389,15 +416,24 @@ fn a_check_ends_by_its_deadline_also_if_it_has_waited_for_another() {
 fn requests_that_are_given_up_take_no_leases_with_them() {
     run(async {
         let server = Server::start();
-        let (proxy, machines) = machines(&server, Quota::per_hour(1000), Algorithm::FixedWindow).await;
+        let (proxy, machines) = machines(&server, Quota::new(1000, AGES), Algorithm::FixedWindow).await;
         let machine = &machines[0];
         assert_eq!(spend(&machines[..1], 200).await, 200);
-        proxy.set(Mode::Delay(Duration::from_millis(20)));
+        proxy.set(Mode::Delay(Duration::from_millis(50)));
         for _ in 0..10 {
-            // More than is ever held, so that the store must be asked.
-            let dear = machine.check_n("key", 45);
-            assert!(tokio::time::timeout(Duration::from_millis(10), dear).await.is_err());
-            tokio::time::sleep(Duration::from_millis(50)).await;
+            let before = proxy.passed().requests;
+            let arrives = async {
+                while proxy.passed().requests == before {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+            };
+            // More than is ever held, so that the store must be asked. It is given up when the
+            // request has arrived there.
+            tokio::select! {
+                decision = machine.check_n("key", 45) => assert!(decision.is_allowed()),
+                () = arrives => {}
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
         }
         proxy.set(Mode::Pass);
         let rest = spend(&machines[..1], 1000).await;
@@ -432,7 +468,7 @@ fn what_is_leased_and_idle_is_bounded_and_comes_back() {
 fn what_remains_is_told_with_what_is_held() {
     run(async {
         let server = Server::start();
-        let quota = Quota::per_hour(100);
+        let quota = Quota::new(100, AGES);
         let limiter = builder(&server.url(), quota, Algorithm::FixedWindow, 10).build().unwrap();
         for taken in 1..=100 {
             let decision = limiter.check("key").await;
@@ -441,12 +477,14 @@ fn what_remains_is_told_with_what_is_held() {
             let off = 100 - taken - i64::try_from(decision.remaining()).unwrap();
             assert!((-20..=20).contains(&off), "{taken} taken, {} remain", decision.remaining());
         }
+        let begun = Instant::now();
         let denied = limiter.check("key").await;
         let again = limiter.check("key").await;
+        let between = begun.elapsed();
         assert_eq!((denied.source(), again.source()), (Source::Remote, Source::Prepaid));
         // The denial is remembered for at most a second, but its retry time is reported in full.
         let (told, retold) = (denied.retry_after().unwrap(), again.retry_after().unwrap());
-        assert!(told.abs_diff(retold) < Duration::from_millis(100), "{told:?} {retold:?}");
+        assert!(told.abs_diff(retold) < Duration::from_millis(100) + between, "{told:?} {retold:?}");
         // A check of no tokens returns the store's state.
         let nothing = limiter.check_n("fresh", 0).await;
         assert_eq!(
@@ -464,7 +502,7 @@ fn charges_are_given_back_where_they_came_from() {
     run(async {
         let server = Server::start();
         for algorithm in [Algorithm::FixedWindow, Algorithm::SlidingLog] {
-            let limiter = builder(&server.url(), Quota::per_hour(100), algorithm, 10).build().unwrap();
+            let limiter = builder(&server.url(), Quota::new(100, AGES), algorithm, 10).build().unwrap();
             if algorithm == Algorithm::SlidingLog {
                 // A charge that the store made together with a lease is refunded without the lease.
                 let first = limiter.check("key").await;

@@ -1,7 +1,7 @@
 //! Reservations of shared limits: what is reserved, recorded, settled, dropped, and left by owners
 //! that die.
 
-use crate::load::{AGES, Limiter, store_answers};
+use crate::load::{AGES, Limiter, patient, patiently, store_answers};
 use futures_util::future::join_all;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -49,7 +49,7 @@ async fn left(limiter: &Limiter, key: &str) -> u64 {
 fn a_commit_gives_back_the_rest_or_charges_what_is_missing() {
     for_each_server(async |program| {
         let server = Server::of(program);
-        let client = Client::open(server.url()).unwrap();
+        let client = patient(server.url());
         for (name, _, limiter) in limiters(&client, 0) {
             let settled = limiter.reserve("alice", 80).await.unwrap().commit(30).await;
             assert_eq!(settled, Settlement { charged: 30, unpaid: 0 }, "{name}");
@@ -67,7 +67,7 @@ fn a_commit_gives_back_the_rest_or_charges_what_is_missing() {
 fn a_commit_goes_into_debt_up_to_the_bound_and_tells_the_rest() {
     for_each_server(async |program| {
         let server = Server::of(program);
-        let client = Client::open(server.url()).unwrap();
+        let client = patient(server.url());
         for (name, algorithm, limiter) in limiters(&client, 30) {
             let debt = if algorithm == Algorithm::SlidingLog { 0 } else { 30 };
             // More than a lease ever has, so that the store decides.
@@ -93,7 +93,7 @@ fn a_commit_goes_into_debt_up_to_the_bound_and_tells_the_rest() {
 fn a_refused_reservation_drains_nothing() {
     for_each_server(async |program| {
         let server = Server::of(program);
-        let client = Client::open(server.url()).unwrap();
+        let client = patient(server.url());
         for (name, _, limiter) in limiters(&client, 30) {
             let held = limiter.reserve("alice", 60).await.unwrap();
             for _ in 0..20 {
@@ -116,7 +116,7 @@ fn a_refused_reservation_drains_nothing() {
 fn a_drop_keeps_what_was_reserved_or_recorded() {
     for_each_server(async |program| {
         let server = Server::of(program);
-        let client = Client::open(server.url()).unwrap();
+        let client = patient(server.url());
         for (name, _, limiter) in limiters(&client, 0) {
             drop(limiter.reserve("alice", 30).await.unwrap());
             let mut held = limiter.reserve("alice", 30).await.unwrap();
@@ -140,14 +140,14 @@ fn a_drop_keeps_what_was_reserved_or_recorded() {
 #[test]
 fn a_drop_after_its_runtime_keeps_everything() {
     let server = Server::start();
-    let client = Client::open(server.url()).unwrap();
+    let client = patient(server.url());
     let build = || builder(&client, "late", Algorithm::TokenBucket).build().unwrap();
     let mut held = None;
     run(async {
         held = Some(build().reserve("alice", 30).await.unwrap().release_on_drop());
     });
     drop(held);
-    let client = Client::open(server.url()).unwrap();
+    let client = patient(server.url());
     run(async {
         let limiter: Limiter = builder(&client, "late", Algorithm::TokenBucket).build().unwrap();
         assert_eq!(limiter.peek("alice").await.remaining(), 70);
@@ -159,7 +159,7 @@ fn a_drop_after_its_runtime_keeps_everything() {
 fn a_record_is_refused_at_the_limit_and_changes_nothing() {
     for_each_server(async |program| {
         let server = Server::of(program);
-        let client = Client::open(server.url()).unwrap();
+        let client = patient(server.url());
         for algorithm in Algorithm::ALL {
             let limiter = builder(&client, &format!("{algorithm}"), algorithm).build().unwrap();
             let mut held = limiter.reserve("alice", 32).await.unwrap();
@@ -195,7 +195,7 @@ fn from_now(time: Duration) -> Tick {
 fn a_settlement_after_its_window_gives_nothing_of_others_back() {
     for_each_server(async |program| {
         let server = Server::of(program);
-        let client = Client::open(server.url()).unwrap();
+        let client = patient(server.url());
         for algorithm in Algorithm::ALL {
             let period = Duration::from_secs(3_600);
             let late = |name: &str| {
@@ -230,7 +230,7 @@ fn a_settlement_after_its_window_gives_nothing_of_others_back() {
 fn dying_node() {
     node(|node| {
         run(async {
-            let client = Client::open(node.var("URL")).unwrap();
+            let client = patient(node.var("URL"));
             let mut held = Vec::new();
             for algorithm in Algorithm::ALL {
                 let limiter = builder(&client, &algorithm.to_string(), algorithm).build().unwrap();
@@ -252,7 +252,7 @@ fn what_a_dead_process_has_reserved_is_spent_until_it_is_over() {
     nodes.go();
     nodes.kill(0);
     run(async {
-        let client = Client::open(server.url()).unwrap();
+        let client = patient(server.url());
         for algorithm in Algorithm::ALL {
             let limiter = builder(&client, &algorithm.to_string(), algorithm).build().unwrap();
             assert_eq!(limiter.peek("alice").await.remaining(), 50, "{algorithm}");
@@ -270,7 +270,7 @@ fn what_a_dead_process_has_reserved_is_spent_until_it_is_over() {
 fn open_reservations_on_two_clients_never_hold_more_than_the_bound() {
     for_each_server(async |program| {
         let server = Server::of(program);
-        let clients = [(); 2].map(|()| Client::open(server.url()).unwrap());
+        let clients = [(); 2].map(|()| patient(server.url()));
         for algorithm in Algorithm::ALL {
             let debt = if algorithm == Algorithm::SlidingLog { 0 } else { 40 };
             let build = |client| {
@@ -306,7 +306,7 @@ fn random_reservations_on_two_clients_leave_the_exact_sum() {
     const ENOUGH: u64 = 1_000_000;
     for_each_server(async |program| {
         let server = Server::of(program);
-        let clients = [(); 2].map(|()| Client::open(server.url()).unwrap());
+        let clients = [(); 2].map(|()| patient(server.url()));
         for algorithm in [Algorithm::TokenBucket, Algorithm::SlidingWindow] {
             let build = |client| {
                 let builder = Limiter::builder(client, algorithm.to_string(), Quota::new(ENOUGH, AGES));
@@ -361,10 +361,10 @@ fn random_reservations_on_two_clients_leave_the_exact_sum() {
 fn several_limits_are_reserved_grow_and_settle_all_or_none() {
     for_each_server(async |program| {
         let server = Server::of(program);
-        let client = Client::open(server.url()).unwrap();
+        let client = patient(server.url());
         // The others are on servers of their own.
         let cluster = Cluster::start(program);
-        let nodes = Client::cluster(cluster.urls()).build().unwrap();
+        let nodes = patiently(Client::cluster(cluster.urls()));
         let wide = builder(&client, "wide", Algorithm::TokenBucket).max_debt(20);
         let wide = wide.class("paid", Quota::new(200, AGES)).build().unwrap();
         let paid = wide.class("paid").unwrap();
@@ -408,7 +408,7 @@ fn several_limits_are_reserved_grow_and_settle_all_or_none() {
 fn an_unsynced_count_gives_back_what_the_store_was_not_told() {
     run(async {
         let server = Server::start();
-        let client = Client::open(server.url()).unwrap();
+        let client = patient(server.url());
         for algorithm in [Algorithm::FixedWindow, Algorithm::SlidingWindow] {
             let limiter =
                 builder(&client, &algorithm.to_string(), algorithm).max_unsynced(50).build().unwrap();
@@ -456,7 +456,7 @@ fn a_debt_that_cannot_be_is_refused_with_the_most_that_can() {
 fn the_largest_debt_is_exact_in_the_store() {
     for_each_server(async |program| {
         let server = Server::of(program);
-        let client = Client::open(server.url()).unwrap();
+        let client = patient(server.url());
         // A token in a prime number of microseconds, so that no rounding goes unnoticed.
         let quota = Quota::new(1, Duration::from_micros(1_000_000_007));
         for algorithm in Algorithm::PACKED {
@@ -487,7 +487,7 @@ fn the_largest_debt_is_exact_in_the_store() {
 fn machines_with_other_debts_each_judge_by_their_own() {
     for_each_server(async |program| {
         let server = Server::of(program);
-        let clients = [(); 2].map(|()| Client::open(server.url()).unwrap());
+        let clients = [(); 2].map(|()| patient(server.url()));
         for algorithm in Algorithm::PACKED {
             let build =
                 |client, debt| builder(client, &algorithm.to_string(), algorithm).max_debt(debt).build();
@@ -510,7 +510,7 @@ fn machines_with_other_debts_each_judge_by_their_own() {
 fn a_store_that_is_away_gives_nothing_back_and_the_fallback_is_charged() {
     run(async {
         let server = Server::start();
-        let client = Client::open(server.url()).unwrap();
+        let client = patient(server.url());
         let build = |name: &str, when| {
             let builder = builder(&client, name, Algorithm::TokenBucket).max_debt(20).when_unavailable(when);
             builder.deadline(Duration::from_millis(500)).build().unwrap()
@@ -544,7 +544,7 @@ fn a_store_that_is_away_gives_nothing_back_and_the_fallback_is_charged() {
 fn a_reservation_says_what_it_holds() {
     run(async {
         let server = Server::start();
-        let client = Client::open(server.url()).unwrap();
+        let client = patient(server.url());
         let limiter = builder(&client, "said", Algorithm::TokenBucket).build().unwrap();
         let held = limiter.reserve("alice", 7).await.unwrap();
         let said = format!("{held:?} {:?}", limiter.for_key("alice"));

@@ -1,11 +1,10 @@
 //! Processes that share a limit admit exactly as much as the limit allows.
 
-use crate::load::{AGES, Limiter};
+use crate::load::{AGES, Limiter, patient};
 use futures_util::future::join_all;
 use serde_json::json;
 use std::time::Duration;
 use tollgate::{Algorithm, Quota};
-use tollgate_redis::Client;
 use tollgate_testing::store::nodes::{Nodes, node};
 use tollgate_testing::store::program::for_each_server;
 use tollgate_testing::store::server::Server;
@@ -19,7 +18,7 @@ const TASKS: usize = 32;
 fn greedy_node() {
     node(|node| {
         run(async {
-            let client = Client::open(node.var("URL")).unwrap();
+            let client = patient(node.var("URL"));
             client.connect().await.unwrap();
             node.ready();
             let mut admitted = Vec::new();

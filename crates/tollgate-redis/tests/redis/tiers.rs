@@ -1,9 +1,9 @@
 //! The example of tiers, in two processes.
 
+use crate::load::patient;
 use example::Service;
 use serde_json::json;
 use std::time::{Duration, Instant};
-use tollgate_redis::Client;
 use tollgate_testing::store::nodes::{Nodes, node};
 use tollgate_testing::store::program::for_each_server;
 use tollgate_testing::store::server::Server;
@@ -20,7 +20,7 @@ const REQUESTS: usize = 700;
 fn serving_node() {
     node(|node| {
         run(async {
-            let client = Client::open(node.var("URL")).unwrap();
+            let client = patient(node.var("URL"));
             let service = Service::new(&client).unwrap();
             client.connect().await.unwrap();
             node.ready();

@@ -20,7 +20,7 @@
 //! ```
 
 use super::process;
-use super::wait::DEADLINE;
+use super::wait::TEST;
 use serde_json::Value;
 use std::env;
 use std::io::{BufRead, BufReader, Write};
@@ -98,7 +98,7 @@ impl Nodes {
 
     #[track_caller]
     fn hear_line(&mut self, number: usize) -> String {
-        let heard = self.0[number].said.recv_timeout(DEADLINE / 2);
+        let heard = self.0[number].said.recv_timeout(TEST);
         heard.unwrap_or_else(|_| panic!("node {number} ended or was silent too long"))
     }
 
@@ -108,7 +108,7 @@ impl Nodes {
         let said = (0..self.0.len()).map(|number| self.hear(number)).collect();
         for (number, node) in self.0.iter_mut().enumerate() {
             // A node closes its output last.
-            while node.said.recv_timeout(DEADLINE / 2).is_ok() {}
+            while node.said.recv_timeout(TEST).is_ok() {}
             let status = node.child.wait().expect("it is our child");
             assert!(status.success(), "node {number}: {status}");
         }

@@ -219,10 +219,11 @@ fn short_waits_pass_a_leaked_waiter() {
     let queue = WaitQueue::with_sleep(&limiter, |_| std::future::pending()).settings(settings);
     assert!(limiter.check_n(1).is_allowed());
     let mut first = Box::pin(queue.until_ready());
-    assert!(first.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    // The patience begins later than this.
     let begin = std::time::Instant::now();
+    assert!(first.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
     while queue.block_until_n_within(1, ms(2)).is_err() {
-        assert!(begin.elapsed() < Duration::from_secs(20), "a leaked waiter blocks the key");
+        assert!(begin.elapsed() < Duration::from_secs(60), "a leaked waiter blocks the key");
     }
-    assert!(begin.elapsed() >= ms(15), "{:?}", begin.elapsed());
+    assert!(begin.elapsed() >= ms(20), "{:?}", begin.elapsed());
 }

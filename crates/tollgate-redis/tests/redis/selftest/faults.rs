@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tokio::time::timeout;
 use tollgate_testing::store::faults::{FaultProxy, Mode};
 use tollgate_testing::store::server::Server;
-use tollgate_testing::store::wait::{is_silent, run, until};
+use tollgate_testing::store::wait::{is_silent, run, until, until_async};
 
 /// Longer than anything that should happen takes, and short enough to wait for what should not.
 const SHORT: Duration = Duration::from_millis(100);
@@ -221,7 +221,7 @@ fn a_server_that_ends_and_a_proxy_that_is_dropped_end_the_connections() {
         let mut connection = connect(&server, &proxy).await.unwrap();
         assert_eq!(incr(&mut connection).await.unwrap(), 1);
         drop(proxy);
-        assert!(incr(&mut connection).await.is_err());
+        until_async("the connection has ended", async || incr(&mut connection).await.is_err()).await;
         until("the server sees it", || server.clients() == 0);
     });
 }

@@ -1,0 +1,134 @@
+//! The state of a key as a store shows it: a word or a log, with its rule.
+
+use crate::decision::Decision;
+use crate::forgetting::Mark;
+use crate::log::{Log, SlidingLog};
+use crate::reclaim::{Bag, pin};
+use crate::rule::{Rule, load};
+use crate::state::State;
+use crate::time::Tick;
+
+/// A view of the state of a key. Each method returns `None` if the state is frozen or sealed, and
+/// those that charge or peek also if it is a fresh word that the view may not begin.
+#[derive(Clone, Copy)]
+pub struct Kept<'s> {
+    form: Form<'s>,
+    begins_at: Option<&'s Mark>,
+}
+
+#[derive(Clone, Copy)]
+enum Form<'s> {
+    Packed(State<'s>),
+    /// A log, and the bag for what it retires.
+    Log(&'s SlidingLog, &'s Log, &'s Bag),
+}
+
+impl<'s> Kept<'s> {
+    /// Makes the view of a word.
+    #[inline]
+    pub(crate) fn packed(state: State<'s>) -> Self {
+        Self { form: Form::Packed(state), begins_at: None }
+    }
+
+    /// Makes the view of a log; what it retires goes to the bag.
+    #[inline]
+    pub(crate) fn log(rule: &'s SlidingLog, log: &'s Log, retired: &'s Bag) -> Self {
+        Self { form: Form::Log(rule, log, retired), begins_at: None }
+    }
+
+    /// Lets a state without a time be charged, at the mark or later. The mark is read only after
+    /// the state was found to have no time.
+    #[inline]
+    pub(super) fn beginning_at(self, mark: &'s Mark) -> Self {
+        Self { begins_at: Some(mark), ..self }
+    }
+
+    /// The earliest time at which a log without a time may be charged.
+    fn earliest(self) -> Tick {
+        self.begins_at.map_or(Tick::ZERO, Mark::get)
+    }
+
+    /// Charges `cost` tokens at `now`, or denies the request. Also returns whether anything was
+    /// charged.
+    #[inline]
+    pub(crate) fn charge(self, now: Tick, cost: u64) -> Option<(Decision, bool)> {
+        match self.form {
+            Form::Packed(state) => state
+                .charge(now, cost)
+                .or_else(|| self.begins_at.and_then(|mark| state.begin(now, cost, mark.get()))),
+            Form::Log(rule, log, retired) => {
+                let decision = log.check(|| self.earliest(), rule, now, cost, &pin(), retired)?;
+                retired.tidy();
+                Some((decision, decision.charged() > 0))
+            }
+        }
+    }
+
+    /// Returns the answer to a request, without charging it.
+    pub(crate) fn peek(self, now: Tick, cost: u64) -> Option<Decision> {
+        match self.form {
+            Form::Packed(state) => state.peek(now, cost).or_else(|| {
+                let mark = self.begins_at?.get();
+                let fresh = |cost| state.rule.fresh(now, mark, cost);
+                load(state.word).is_fresh().then(|| Decision::before_charge(cost, fresh))
+            }),
+            Form::Log(rule, log, _) => {
+                let guard = pin();
+                let at = if log.is_begun() { now } else { now.max(self.earliest()) };
+                log.peek(rule, at, cost, &guard)
+            }
+        }
+    }
+
+    /// Charges `tokens` that are spent already, as far as a debt may go, and returns how many.
+    pub(crate) fn force(self, now: Tick, tokens: u64) -> Option<u64> {
+        match self.form {
+            Form::Packed(state) => state
+                .force(now, tokens)
+                .or_else(|| self.begins_at.and_then(|mark| state.begin_forced(now, tokens, mark.get()))),
+            Form::Log(rule, log, retired) => log.force(|| self.earliest(), rule, now, tokens, retired),
+        }
+    }
+
+    /// Gives back at most `tokens` of what `charge` took. `is_current` is called once the state is
+    /// known, and returns whether the charge may still be refunded.
+    #[inline]
+    pub(crate) fn refund(
+        self,
+        now: Tick,
+        charge: &Decision,
+        tokens: u64,
+        is_current: impl Fn() -> bool,
+    ) -> Option<()> {
+        match self.form {
+            Form::Packed(state) => state.refund(now, charge, tokens, is_current),
+            Form::Log(_, log, _) => log.refund_if(charge, tokens, is_current, &pin()),
+        }
+    }
+
+    /// Returns whether a state that was never charged would decide the same from `now` on.
+    pub(crate) fn is_idle(self, now: Tick) -> Option<bool> {
+        match self.form {
+            Form::Packed(state) => {
+                let word = load(state.word);
+                (!word.is_frozen()).then(|| state.rule.is_idle(word, now))
+            }
+            Form::Log(rule, log, _) => {
+                let guard = pin();
+                (!log.is_sealed(&guard)).then(|| log.is_idle(rule, now, &guard))
+            }
+        }
+    }
+
+    /// Resets the state to that of a new key.
+    pub(crate) fn reset(self) -> Option<()> {
+        match self.form {
+            Form::Packed(state) => state.reset(),
+            Form::Log(rule, log, retired) => {
+                let reset = log.reset(rule, &pin(), retired);
+                retired.tidy();
+                reset
+            }
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! What an index knows of its items, both the real one and that of the models.
+
+use std::hash::Hasher;
+
+/// A value that an index finds by its key. Items are equal if their keys are.
+pub(crate) trait Item {
+    type Key: Eq;
+
+    /// The hash of the key, spread evenly over all 64 bits.
+    fn hash(&self) -> u64;
+    fn key(&self) -> &Self::Key;
+}
+
+/// Passes on a hash that was computed before.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Given(u64);
+
+impl Hasher for Given {
+    fn write(&mut self, _bytes: &[u8]) {
+        unreachable!("a hash is one u64");
+    }
+
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
