@@ -18,8 +18,8 @@
 //! 2. If a limit of this process cuts, and does not have the tokens of a frame, the frame is not
 //!    passed, and no limit of this process is charged for it. A shared limit is asked in the
 //!    background, and a denial cuts at a later frame (`shared.rs`).
-//! 3. A limit that does not cut stops no frame. If it does not have the tokens, it is asked for them
-//!    again with the next frame, and charged the rest when it is settled.
+//! 3. A limit that does not cut stops no frame. If it does not have the tokens, it is asked for
+//!    them again with the next frame, and charged the rest when it is settled.
 //! 4. What was charged on the way is given back like the estimate, where a figure at the end is
 //!    smaller (`charges.rs`).
 

@@ -492,9 +492,9 @@ impl Stream {
 
 proptest! {
     /// Streams of a layer with a limit that cuts, one that counts, and two that a figure at the end
-    /// settles, one of them a shadow; two of the four are shared. The streams are pulled and dropped
-    /// in any order, with stores that open and close, and tasks that run now and then. Whatever
-    /// happens, each limit is charged in the end what its own rule says.
+    /// settles, one of them a shadow; two of the four are shared. The streams are pulled and
+    /// dropped in any order, with stores that open and close, and tasks that run now and then.
+    /// Whatever happens, each limit is charged in the end what its own rule says.
     #[test]
     fn no_token_is_lost_whenever_the_stores_answer(
         sizes in prop::collection::vec(prop::collection::vec(0..60_usize, 0..12), 1..5),
