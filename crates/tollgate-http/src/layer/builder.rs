@@ -260,8 +260,8 @@ impl RateLimitBuilder {
     /// Calls a closure when a limit has [settled](crate::Limit::settle) the cost of a request: for
     /// metrics of what responses cost, of those that are cut off, and of tokens that could not be
     /// charged. The server waits for the closure, so it should be quick. If this is called twice,
-    /// both closures are called. If it panics, all limits are settled all the same; where a body is
-    /// dropped, the panic is not passed on.
+    /// both closures are called. A panic of it is not passed on: what is settled may be a body that
+    /// another panic drops.
     ///
     /// ```
     /// # use tollgate_http::RateLimitLayer;

@@ -39,7 +39,6 @@ use http_body::Frame;
 use smallvec::SmallVec;
 use std::fmt;
 use std::mem;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use tollgate::{Charge, Chargeable, Decision, Settlement, check_all};
 
@@ -116,7 +115,6 @@ impl Running {
         head: ResponseHead<'_>,
     ) -> Option<Box<Self>> {
         let mut parts: SmallVec<[Part; 1]> = SmallVec::new();
-        let mut reports: SmallVec<[_; 4]> = SmallVec::new();
         for Reserved { limit, class, limiter, charges, input, estimated_as } in reserved {
             let Some(settle) = &layer.limits[limit].settle else { continue };
             let stated = settle.sources.iter().map(|source| match source {
@@ -131,13 +129,12 @@ impl Running {
             let part = Part { limit, class, settle, held, input, estimated_as, stated, counted: 0 };
             if let Some(Some(actual)) = part.stated.first() {
                 layer.limits[limit].learn(estimated_as, *actual);
-                reports.push(part.settle(&layer, *actual, false));
+                part.settle(&layer, *actual, false);
                 continue;
             }
             parts.push(part);
         }
         if parts.is_empty() {
-            tell(reports);
             return None;
         }
         let paths = parts.iter().flat_map(|part| &part.settle.sources).filter_map(|source| match source {
@@ -147,9 +144,7 @@ impl Running {
         let reader = Reader::new(head, paths);
         let fixes = [CONTENT_LENGTH, CONTENT_ENCODING];
         let takes_words = !fixes.iter().any(|name| head.headers().contains_key(name));
-        let running = Box::new(Self { layer, parts, is_settled: false, reader, takes_words });
-        tell(reports);
-        Some(running)
+        Some(Box::new(Self { layer, parts, is_settled: false, reader, takes_words }))
     }
 
     /// Reads a frame, and records what it costs.
@@ -273,7 +268,7 @@ impl Running {
         if mem::replace(&mut self.is_settled, true) {
             return;
         }
-        let settled = self.parts.iter().enumerate().map(|(index, part)| {
+        for (index, part) in self.parts.iter().enumerate() {
             let actual = if end == End::Whole { part.actual(&self.reader) } else { None };
             if let Some(actual) = actual {
                 self.layer.limits[part.limit].learn(part.estimated_as, actual);
@@ -282,28 +277,22 @@ impl Running {
                 End::Whole => part.held.estimate(),
                 End::Early | End::Cut(_) => part.at_least(&self.reader),
             });
-            part.settle(&self.layer, cost, end == End::Cut(index))
-        });
-        tell(settled.collect());
+            part.settle(&self.layer, cost, end == End::Cut(index));
+        }
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        let settle = || {
-            // A server may not ask for trailers after all bytes that were announced.
-            if self.reader.is_whole() {
-                self.end();
-            }
-            if !self.is_settled {
-                // All of a JSON text may have passed before the server learnt that it was all.
-                self.reader.end();
-                self.settle(End::Early);
-            }
-        };
-        // The panic of a listener ends here, reported by the panic hook: it would end the process
-        // if another panic is what drops the body.
-        let _ = catch_unwind(AssertUnwindSafe(settle));
+        // A server may not ask for trailers after all bytes that were announced.
+        if self.reader.is_whole() {
+            self.end();
+        }
+        if !self.is_settled {
+            // All of a JSON text may have passed before the server learnt that it was all.
+            self.reader.end();
+            self.settle(End::Early);
+        }
     }
 }
 
@@ -357,20 +346,13 @@ impl Part {
         }
     }
 
-    /// Settles the charges with this cost. Returns what tells the listeners, if it is known now.
-    fn settle(&self, layer: &LimitsAndListeners, cost: u64, is_cut: bool) -> impl FnOnce() + use<> {
+    /// Settles the charges with this cost, and tells the listeners what came of it: now, or when a
+    /// shared limit has answered.
+    fn settle(&self, layer: &LimitsAndListeners, cost: u64, is_cut: bool) {
         let report = layer.report(self.limit, self.class, cost, is_cut);
-        let known = match &self.held {
-            Held::Here(bound, charges) => Some((report, settle_here(bound, charges, cost))),
-            Held::Shared(hold) => {
-                hold.settle(cost, report);
-                None
-            }
-        };
-        move || {
-            if let Some((report, settlement)) = known {
-                report(settlement);
-            }
+        match &self.held {
+            Held::Here(bound, charges) => report(settle_here(bound, charges, cost)),
+            Held::Shared(hold) => hold.settle(cost, report),
         }
     }
 }
@@ -408,11 +390,6 @@ impl LimitsAndListeners {
             });
         }
     }
-}
-
-/// Tells the listeners, when all limits are settled: a listener that panics keeps none from it.
-fn tell(reports: SmallVec<[impl FnOnce(); 4]>) {
-    reports.into_iter().for_each(|report| report());
 }
 
 /// Returns what is counted there; `None` where this response can't be counted so.

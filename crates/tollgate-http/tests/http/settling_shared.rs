@@ -346,20 +346,45 @@ fn a_listener_is_told_what_was_settled_cut_and_not_paid() {
     }
 }
 
-/// A listener that panics does not keep what is settled after it from being settled.
+/// Listeners that panic, and limits that are settled by the head, by the body and by a refund.
 #[test]
 fn a_listener_that_panics_loses_no_settlement() {
     let clock = Clock::manual();
-    let limiter = || Arc::new(SingleLimiter::builder(Quota::per_hour(100)).clock(&clock).build().unwrap());
-    let limiters = [limiter(), limiter()];
-    let builder = limiters.iter().zip(["one", "other"]).fold(RateLimitLayer::builder(), |builder, it| {
-        builder.limit(Limit::global(it.1, Arc::clone(it.0)).cost(Cost::fixed(20)).settle(Settle::bytes(1)))
-    });
-    let layer = builder.on_settled(|_| panic!("as it was asked to")).build().unwrap();
-    let mut answer = send(&layer, json(&["abc"]));
-    let pulled = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| pull_all(&mut answer)));
-    assert!(pulled.is_err());
-    assert_eq!(limiters.map(|limiter| limiter.peek().remaining()), [97, 97]);
+    let far = [(); 2].map(|()| elsewhere(&clock, 100, 50));
+    let near = [(); 3].map(|()| limiter(&clock, 100, 50));
+    let shared = |name, at: usize| Limit::shared_global(name, Arc::clone(&far[at])).cost(Cost::fixed(20));
+    let local = |name, at: usize| Limit::global(name, Arc::clone(&near[at])).cost(Cost::fixed(20));
+    let by_header = || Settle::header("x-tokens");
+    let layer = RateLimitLayer::builder()
+        .limit(local("one", 0).settle(Settle::bytes(1)))
+        .limit(local("other", 1).settle(Settle::bytes(1)))
+        .limit(local("head", 2).settle(by_header()))
+        .limit(shared("tokens", 0).settle(by_header()))
+        .limit(shared("refunded", 1).charge_if(|_| false))
+        .on_settled(|_| panic!("as it was asked to"))
+        .build()
+        .unwrap();
+    let mut response = json(&["abc", "def"]);
+    response.headers_mut().insert("x-tokens", 5.into());
+    assert_eq!(pull_all(&mut send(&layer, response)), ["abc", "def"]);
+    assert_eq!(far[0].run_tasks(), 0);
+    assert_eq!(near.map(|limiter| limiter.peek().remaining()), [94, 94, 95]);
+    let none: [&str; 0] = [];
+    assert_eq!((far[0].charged(&key()), far[1].charged(&Key::new("refunded", none))), (5, 0));
+}
+
+#[test]
+fn a_listener_that_panics_while_another_panic_drops_the_body_ends_no_process() {
+    let near = limiter(&Clock::manual(), 100, 0);
+    let limit = Limit::global("tokens", Arc::clone(&near)).cost(Cost::fixed(20)).settle(Settle::bytes(1));
+    let layer = RateLimitLayer::builder().limit(limit).on_settled(|_| panic!("a listener")).build().unwrap();
+    let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        let mut answer = send(&layer, json(&["abc", "def"]));
+        pull(&mut answer);
+        panic!("a body");
+    }));
+    assert_eq!(ended.unwrap_err().downcast_ref(), Some(&"a body"));
+    assert_eq!(near.peek().remaining(), 97);
 }
 
 /// Threads pull streams that share a budget, and another one runs the tasks.
@@ -407,51 +432,6 @@ fn streams_on_several_threads_are_charged_exactly_what_passed() {
     assert_eq!(far.charged(&key()), passed);
     // A stream that is refused while others hold a step ahead leaves a part of the budget.
     assert!(passed >= 2_000, "{passed}");
-}
-
-/// A listener that panics keeps neither a limit from being settled by a header, nor the process
-/// from going on where a body is dropped by another panic.
-#[test]
-fn a_listener_that_panics_at_the_head_loses_no_settlement() {
-    let clock = Clock::manual();
-    let far = elsewhere(&clock, 100, 50);
-    let limiter = || Arc::new(SingleLimiter::builder(Quota::per_hour(100)).clock(&clock).build().unwrap());
-    let near = [limiter(), limiter(), limiter()];
-    let settle = |limit: Limit, settle| limit.cost(Cost::fixed(ESTIMATE)).settle(settle);
-    let by_header = || Settle::header("x-tokens");
-    let layer = RateLimitLayer::builder()
-        .limit(settle(Limit::global("by bytes", Arc::clone(&near[0])), Settle::bytes(1)))
-        .limit(settle(Limit::global("one", Arc::clone(&near[1])), by_header()))
-        .limit(settle(Limit::global("other", Arc::clone(&near[2])), by_header()))
-        .limit(settle(Limit::shared_global("tokens", Arc::clone(&far)), by_header()))
-        .on_settled(|_| panic!("as it was asked to"))
-        .build()
-        .unwrap();
-    let mut response = json(&["abc"]);
-    response.headers_mut().insert("x-tokens", 5.into());
-    let called = panics(|| call(&layer, Request::new(()), Ok(response)));
-    assert!(called.is_err());
-    assert!(panics(|| far.run_tasks()).is_err());
-    assert_eq!(near.map(|limiter| limiter.peek().remaining()), [80, 95, 95]);
-    assert_eq!(far.charged(&key()), 5);
-}
-
-#[test]
-fn a_listener_that_panics_while_another_panic_drops_the_body_ends_no_process() {
-    let near = Arc::new(SingleLimiter::builder(Quota::per_hour(100)).clock(Clock::manual()).build().unwrap());
-    let limit = Limit::global("tokens", Arc::clone(&near)).cost(Cost::fixed(20)).settle(Settle::bytes(1));
-    let layer = RateLimitLayer::builder().limit(limit).on_settled(|_| panic!("a listener")).build().unwrap();
-    let ended = panics(|| {
-        let mut answer = send(&layer, json(&["abc", "def"]));
-        pull(&mut answer);
-        panic!("a body");
-    });
-    assert_eq!(ended.unwrap_err().downcast_ref(), Some(&"a body"));
-    assert_eq!(near.peek().remaining(), 97);
-}
-
-fn panics<T>(act: impl FnOnce() -> T) -> thread::Result<T> {
-    std::panic::catch_unwind(std::panic::AssertUnwindSafe(act))
 }
 
 /// A stream of a layer with several limits: its response, and what has passed of it.
