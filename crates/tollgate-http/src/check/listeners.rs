@@ -69,8 +69,8 @@ impl Listeners {
     }
 
     /// Tells what was settled. A panic of the listener ends here, when the panic hook has reported
-    /// it: the other limits of the response have to be settled, too, and if it is a panic that drops
-    /// a body, a second one would end the process.
+    /// it: the other limits of the response have to be settled, too, and if it is a panic that
+    /// drops a body, a second one would end the process.
     pub(crate) fn notify_settled(&self, event: &SettleEvent<'_>) {
         let _ = catch_unwind(AssertUnwindSafe(|| {
             #[cfg(feature = "tracing")]
