@@ -58,7 +58,7 @@ fn charge_from_two_threads<S: Accepts<u64> + Sync>(limiter: &Limiter<u64, S>) {
         limiter.set_quota_at(Quota::new(5, Duration::from_secs(60)), now).unwrap();
         limiter.set_key_quota(&3, Quota::new(9, Duration::from_secs(60))).unwrap();
         limiter.clear_at(now);
-        while !limiter.sweep_at(64, now) {}
+        while limiter.sweep_at(64, now) {}
     });
     assert!(limiter.remove_key_quota(&3).unwrap());
     let mut pinned = limiter.pin();
