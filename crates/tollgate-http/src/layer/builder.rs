@@ -288,7 +288,7 @@ impl RateLimitBuilder {
     ///
     /// So a plan that was renamed, or was never given to the builder, is noticed. With the feature
     /// `tracing` it is an event, too, with level WARN at most once an hour. The request waits for
-    /// the closure. If this is called twice, the second closure is the one that is called.
+    /// the closure. If this is called twice, both closures are called.
     ///
     /// ```
     /// # use tollgate_http::RateLimitLayer;
@@ -297,7 +297,14 @@ impl RateLimitBuilder {
     /// });
     /// ```
     pub fn on_unknown_class(self, hook: impl Fn(&str, &str) + Send + Sync + 'static) -> Self {
-        Self { unknown_class: Some(Box::new(hook)), ..self }
+        let hook: Box<UnknownClass> = match self.unknown_class {
+            Some(before) => Box::new(move |limit, class| {
+                before(limit, class);
+                hook(limit, class);
+            }),
+            None => Box::new(hook),
+        };
+        Self { unknown_class: Some(hook), ..self }
     }
 
     /// Returns what the limits added so far can be built with, but may not be meant: see
