@@ -59,9 +59,9 @@
 //! | (none) | | | | |
 //!
 //! A word is the whole state of its key and points to nothing. Rules rely only on the order of
-//! modifications of that one location, which relaxed operations have. The test
-//! `charge_races_charge_never_admits_twice` shows what would break if the compare-and-swap were a
-//! load and a store.
+//! modifications of that one location, which relaxed operations have. (The orderings in this file
+//! are for those who freeze, reset or count.) The test `charge_races_charge_never_admits_twice`
+//! shows what would break if the compare-and-swap were a load and a store.
 
 mod contract;
 mod fixed_window;
@@ -117,8 +117,8 @@ pub(crate) fn try_update(cell: &Atomic<Word>, step: impl Fn(Word) -> Option<Word
         };
         // ORDERING: release side of *closed* (see `table`) for a frozen word: the thread that
         // freezes it has seen the next era linked. And of *reset* (see `limiter`) for a reset word:
-        // the thread that resets it has noted that before. A charge publishes only the word, a
-        // failure nothing.
+        // the thread that resets it has noted that before. And of *counted* (see there) for a
+        // charge. A failure publishes nothing.
         match cell.compare_exchange_weak(from, to, Release, Relaxed) {
             Ok(_) => return Updated { from, to, is_new: true },
             Err(found) => from = found,
@@ -137,9 +137,9 @@ pub(crate) fn update(cell: &Atomic<Word>, step: impl Fn(Word) -> Word) -> Update
 /// Returns false if the word is another by now. Wait-free.
 #[inline(always)]
 pub(crate) fn swap(cell: &Atomic<Word>, from: Word, to: Word) -> bool {
-    // ORDERING: relaxed twice; a charge, as in `try_update`, or a word that is moved, which is
-    // published by the edge *moved* (see `table`).
-    cell.compare_exchange(from, to, Relaxed, Relaxed).is_ok()
+    // ORDERING: release side of *counted* (see `limiter/resets.rs`) for a charge, as in
+    // `try_update`. A word that is moved needs none here: see `table`. A failure publishes nothing.
+    cell.compare_exchange(from, to, Release, Relaxed).is_ok()
 }
 
 /// Replaces a fresh word by `first`. Returns false if the word is not fresh any more. Wait-free.

@@ -74,7 +74,7 @@ fn checks_of_known_keys_refunds_and_floods_allocate_nothing() {
         for name in &names {
             let _ = limiter.check(name.as_str());
             single.reset();
-            // The first of these that goes the long way makes the thread's third guard.
+            // The first of these that takes the slow path makes the thread's third guard.
             together(name);
         }
         let count = allocations(|| {

@@ -1,12 +1,14 @@
 //! Several limits charged together, against a plain count for each.
 
 use proptest::prelude::*;
+use std::cell::Cell;
 use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 use std::time::Duration;
 use tollgate::{
     Algorithm, Charge, Chargeable, Clock, Decision, ExactKeys, Limiter, Look, ManualClock, Outcome, Quota,
-    SingleLimiter, Source, WhenFull, check_all,
+    SingleLimiter, Source, Tick, WhenFull, check_all,
 };
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -134,6 +136,126 @@ proptest! {
             }
             for (limit, gate) in gates.iter().enumerate() {
                 prop_assert_eq!(gate.peek_n(0).remaining(), left(&taken, limit));
+            }
+        }
+    }
+}
+
+/// What happens to two limits that are the same but for how they are asked.
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    /// The clock goes on, or back.
+    SetClock {
+        milliseconds: u64,
+    },
+    /// Asks for tokens of a key, and gives some of them back, now or when the next event is over.
+    Ask {
+        key: u64,
+        cost: u64,
+        back: u64,
+        is_late: bool,
+    },
+    Reset {
+        key: u64,
+    },
+    Clear,
+    SetQuota {
+        tokens: u64,
+    },
+    SetKeyQuota {
+        key: u64,
+        tokens: Option<u64>,
+    },
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let ask = (0..3_u64, 0..7_u64, 0..7_u64, any::<bool>());
+    prop_oneof![
+        8 => ask.prop_map(|(key, cost, back, is_late)| Event::Ask { key, cost, back, is_late }),
+        4 => (0..5_000_u64).prop_map(|milliseconds| Event::SetClock { milliseconds }),
+        1 => (0..3_u64).prop_map(|key| Event::Reset { key }),
+        1 => Just(Event::Clear),
+        1 => (1..9_u64).prop_map(|tokens| Event::SetQuota { tokens }),
+        1 => (0..3_u64, prop::option::of(1..9_u64)).prop_map(|(key, tokens)| Event::SetKeyQuota { key, tokens }),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// The answers have the same times and figures, and the charges can be given back alike.
+    #[test]
+    fn a_charge_together_is_that_of_a_check(
+        algorithm in prop::sample::select(&Algorithm::PACKED[..]),
+        events in prop::collection::vec(event(), 1..60),
+    ) {
+        let clock = Clock::manual();
+        let quota = |tokens| Quota::new(tokens, Duration::from_secs(1));
+        let keyed = || -> Limiter<u64> {
+            let builder = Limiter::builder(quota(5)).algorithm(algorithm).clock(&clock);
+            builder.grace(Duration::from_millis(100)).build().unwrap()
+        };
+        let all = || {
+            let builder = SingleLimiter::builder(quota(5)).algorithm(algorithm);
+            builder.clock(&clock).build().unwrap()
+        };
+        let (alone, together) = ((keyed(), all()), (keyed(), all()));
+        let settle = |alone_or_together: &(Limiter<u64>, SingleLimiter), key: u64, charges: [Decision; 2], back| {
+            alone_or_together.0.refund_n(&key, &charges[0], back);
+            alone_or_together.1.refund_n(&charges[1], back);
+        };
+        let mut open: Option<(u64, [Decision; 2], [Decision; 2], u64)> = None;
+        for event in events {
+            let late = open.take();
+            match event {
+                Event::SetClock { milliseconds } => {
+                    clock.set(Tick::ZERO + Duration::from_millis(milliseconds));
+                }
+                Event::Ask { key, cost, back, is_late } => {
+                    let of_alone = [alone.0.check_n(&key, cost), alone.1.check_n(cost)];
+                    let key_limit = together.0.for_key(&key);
+                    let of_together = [&key_limit as &dyn Chargeable, &together.1].map(|limit| {
+                        let mut charges = [Charge::new(limit, cost)];
+                        let _ = check_all(&mut charges);
+                        *charges[0].decision().unwrap()
+                    });
+                    let figures = |charges: [Decision; 2]| format!("{charges:?}");
+                    prop_assert_eq!(figures(of_together), figures(of_alone));
+                    match is_late {
+                        true => open = Some((key, of_alone, of_together, back)),
+                        false => {
+                            settle(&alone, key, of_alone, back);
+                            settle(&together, key, of_together, back);
+                        }
+                    }
+                }
+                Event::Reset { key } => for limits in [&alone, &together] {
+                    limits.0.reset(&key);
+                    limits.1.reset();
+                },
+                Event::Clear => for limits in [&alone, &together] {
+                    limits.0.clear();
+                },
+                Event::SetQuota { tokens } => for limits in [&alone, &together] {
+                    limits.0.set_quota(quota(tokens)).unwrap();
+                    limits.1.set_quota(quota(tokens)).unwrap();
+                },
+                Event::SetKeyQuota { key, tokens } => for limits in [&alone, &together] {
+                    match tokens {
+                        Some(tokens) => limits.0.set_key_quota(&key, quota(tokens)).unwrap(),
+                        None => _ = limits.0.remove_key_quota(&key).unwrap(),
+                    }
+                },
+            }
+            if let Some((key, of_alone, of_together, back)) = late {
+                settle(&alone, key, of_alone, back);
+                settle(&together, key, of_together, back);
+            }
+            for key in 0..3 {
+                let figures = |limits: &(Limiter<u64>, SingleLimiter)| {
+                    format!("{:?} {:?}", limits.0.peek(&key), limits.1.peek())
+                };
+                prop_assert_eq!(figures(&together), figures(&alone), "{:?}", event);
             }
         }
     }
@@ -404,15 +526,40 @@ fn many_limits_are_charged_all_or_none() {
     }
 }
 
-/// Charges that were asked once answer anew.
+/// Charges that were asked once answer anew, whichever denies, and whether it is looked at or not.
 #[test]
 fn charges_may_be_asked_again() {
+    for denying in 0..3 {
+        let clock = Clock::manual();
+        let left = |nth: usize| if nth == denying { 2 } else { 3 };
+        let exact: Limiter<u64, ExactKeys<u64>> =
+            Limiter::builder(Quota::per_hour(left(1))).clock(&clock).exact_keys().build().unwrap();
+        let (first, second, third) = (single(left(0), &clock), exact.for_key(&7), single(left(2), &clock));
+        let limits: [&dyn Chargeable; 3] = [&first, &second, &third];
+        let mut charges = limits.map(|limit| Charge::new(limit, 1));
+        assert_eq!([(); 3].map(|()| binding(&mut charges)), [None, None, Some(denying)]);
+        // Nothing of the last request is charged, so nothing of it is given back.
+        charges.iter_mut().for_each(Charge::refund);
+        for (nth, limit) in limits.iter().enumerate() {
+            assert_eq!(charges[nth].decision().unwrap().remaining(), left(nth) - 2, "{nth} of {denying}");
+            assert_eq!(limit.peek_n(1).remaining(), left(nth) - 2, "{nth} of {denying}");
+        }
+    }
+}
+
+/// A panic leaves charges that this call has not made as if it had not come.
+#[test]
+fn what_an_earlier_call_has_charged_is_not_given_back_after_a_panic() {
     let clock = Clock::manual();
-    let (first, second) = (single(3, &clock), single(2, &clock));
-    let mut charges = [Charge::new(&first, 1), Charge::new(&second, 1)];
-    assert_eq!([(); 3].map(|()| binding(&mut charges)), [None, None, Some(1)]);
-    // Nothing of the last request is charged, so nothing of it is given back.
+    let (first, second) = (single(9, &clock), single(9, &clock));
+    let asked = Cell::new(0);
+    let panicking = Between(&first, || {
+        asked.set(asked.get() + 1);
+        assert!(asked.get() < 2, "the second look panics");
+    });
+    let mut charges = [Charge::new(&panicking, 1), Charge::new(&second, 1)];
+    assert_eq!(binding(&mut charges), None);
+    assert!(catch_unwind(AssertUnwindSafe(|| check_all(&mut charges))).is_err());
     charges.iter_mut().for_each(Charge::refund);
-    assert_eq!(charges.map(|charge| charge.decision().unwrap().remaining()), [1, 0]);
-    assert_eq!((first.peek().remaining(), second.peek().remaining()), (1, 0));
+    assert_eq!((first.peek().remaining(), second.peek().remaining()), (8, 8));
 }

@@ -41,7 +41,7 @@ mod participant;
 
 use bag::{Bag, Retire};
 use barrier::Halves;
-use guard::{Guard, pin};
+use guard::{GUARDS, Guard, pin};
 use link::{Link, Stale};
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
@@ -541,9 +541,9 @@ fn a_participant_is_handed_on_with_all_that_was_read_there() {
     seen.expect(&["(false, 0)", "(true, 1)"]);
 }
 
-/// The third guard of a thread has a participant that is left while the guard is held. It is taken
-/// over only when the guard is dropped, and then the new thread sees what was read under it.
-/// Without the barrier.
+/// A guard beside all that a thread has participants for has one that is left while the guard is
+/// held. It is taken over only when the guard is dropped, and then the new thread sees what was
+/// read under it. Without the barrier.
 #[test]
 fn a_participant_that_is_left_under_a_guard_is_taken_over_after_it() {
     let seen = Seen::default();
@@ -551,13 +551,13 @@ fn a_participant_that_is_left_under_a_guard_is_taken_over_after_it() {
     explore(Bound::Preemptions(3), Halves::Nothing, move |threads| {
         let chain = Chain::new();
         // Loom does not explore this.
-        let third = std::sync::Arc::new(AtomicUsize::new(0));
+        let left = std::sync::Arc::new(AtomicUsize::new(0));
         let reader = threads.spawn({
-            let (chain, third) = (Arc::clone(&chain), std::sync::Arc::clone(&third));
+            let (chain, left) = (Arc::clone(&chain), std::sync::Arc::clone(&left));
             move || {
-                let others = [pin(), pin()];
+                let others = [(); GUARDS].map(|()| pin());
                 let guard = pin();
-                third.store(std::ptr::from_ref(guard.participant()).addr(), SeqCst);
+                left.store(std::ptr::from_ref(guard.participant()).addr(), SeqCst);
                 drop(others);
                 chain.load(&guard).look();
                 chain.touch();
@@ -565,7 +565,7 @@ fn a_participant_that_is_left_under_a_guard_is_taken_over_after_it() {
         });
         chain.touch();
         let mine = std::ptr::from_ref(pin().participant()).addr();
-        let is_taken_over = mine == third.load(SeqCst);
+        let is_taken_over = mine == left.load(SeqCst);
         // Otherwise nothing orders the reader without the barrier.
         if is_taken_over {
             assert!(chain.replace());

@@ -27,8 +27,8 @@
 //! # Time
 //!
 //! Clocks that read the processor's counter share one reading. So a charge has the time of the
-//! first look of its call, which is older by what the other looks take. An older time may deny, and
-//! never admits more.
+//! first look of its call, which is older by what the other looks and peeks take. An older time may
+//! deny, and never admits more. (Other clocks are read for each look.)
 //!
 //! # Progress
 //!
@@ -36,7 +36,7 @@
 //!
 //! # Orderings
 //!
-//! A charge is relaxed, as every charge: see `rule`. These models fail if it is a store, and the
+//! A charge is ordered as every charge: see `rule`. These models fail if it is a store, and the
 //! last two also if a look sees frozen words: `look_races_charge_and_one_gets_the_last_token`,
 //! `look_races_change_of_quota_and_the_charge_is_kept`,
 //! `look_races_eviction_and_the_charge_is_kept`.

@@ -42,12 +42,14 @@
 //! | edge | release side | acquire side | what becomes visible | loom test that fails if it is weakened |
 //! |---|---|---|---|---|
 //! | reset | `rule::try_update` of a word that is reset | `State::refund` | that the number was raised | `refund_races_reset_and_gives_back_nothing_that_is_void` |
+//! | counted | `rule::try_update` and `rule::swap` of a charge | any reset | that the charge has read its number | none: it keeps a load of one thread before its store, and no load of loom's comes late |
 //!
 //! For a log, the edge *link* does this: a thread that sees that the log begins anew sees what was
 //! done before. If another thread moves a key between its reset and its refund, it writes a word
 //! that depends on the word that was reset, which processors keep in order. To break 1, a processor
-//! would have to make the second raise visible before it knows the word that the loop before it
-//! waits for; no processor does.
+//! would have to change the word before it has read the number, which *counted* forbids; or make
+//! the second raise visible before it knows the word that the loop before it waits for, and no
+//! processor does.
 
 use crate::decision::{Decision, Stamp};
 use crate::sync::{Atomic, Ordering::Relaxed};

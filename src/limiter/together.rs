@@ -249,7 +249,8 @@ impl Error for DeniedBy {}
 ///
 /// All limiters are looked at before any is charged, so a request that is denied writes nothing,
 /// unless another thread charges a limiter meanwhile. The order of the charges does not change the
-/// answer. Name each state once: two charges of one state may deny each other.
+/// answer. Name each state once: two charges of one state may deny each other. Charges may be asked
+/// again: each call answers anew, and what an earlier one has charged stays charged.
 ///
 /// If a limiter panics (in the `Eq` of an exact key, for example), charges to other limiters are
 /// not given back automatically, because that could panic too. Call [`Charge::refund`] for them.
@@ -265,8 +266,9 @@ impl Error for DeniedBy {}
 /// # Progress
 ///
 /// As the limiters' checks, peeks and refunds; it waits for nothing else and retries nothing. No
-/// allocation where these need none. (A thread that goes the long way in it for the first time
-/// registers as a reader once more, which may allocate: see [`Limiter::pin`](crate::Limiter::pin).)
+/// allocation where these need none. (The first time that a check in it takes the slow path, as for
+/// a new key, the thread registers as a reader once more, which may allocate: see
+/// [`Limiter::pin`](crate::Limiter::pin).)
 ///
 /// ```
 /// use tollgate::{Charge, Limiter, Quota, SingleLimiter, check_all};
@@ -287,6 +289,9 @@ impl Error for DeniedBy {}
 /// # Ok::<(), tollgate::ConfigError>(())
 /// ```
 pub fn check_all(charges: &mut [Charge<'_>]) -> Result<(), DeniedBy> {
+    // Charges may be asked again. What an earlier call has charged is not for this one to give
+    // back, also if a look denies or panics before it comes to them.
+    charges.iter_mut().for_each(|charge| (charge.answer, charge.is_charged) = (None, false));
     let moment = Moment::new();
     let mut looks = [Look::at(&moment); LOOKS];
     if look_at_each(charges, &mut looks) && charge_each(charges, &looks) {
@@ -306,7 +311,6 @@ const LOOKS: usize = 8;
 fn look_at_each<'l: 'm, 'm>(charges: &mut [Charge<'l>], looks: &mut [Look<'m>]) -> bool {
     let mut is_first = true;
     for (index, charge) in charges.iter_mut().enumerate() {
-        (charge.answer, charge.is_charged) = (None, false);
         if charge.is_shadow {
             continue;
         }
@@ -314,7 +318,7 @@ fn look_at_each<'l: 'm, 'm>(charges: &mut [Charge<'l>], looks: &mut [Look<'m>]) 
             charge.limiter.look(charge.cost, look);
             look.fits()
         });
-        // The first that can't be looked at needs no peek: its charge comes before the others.
+        // The first charge needs no peek where there is no look: it comes before all others.
         let is_first = std::mem::take(&mut is_first);
         if !fits.unwrap_or_else(|| is_first || charge.peek()) {
             return false;

@@ -16,9 +16,9 @@ pub struct Guard {
     thread: PhantomData<*const ()>,
 }
 
-/// How many guards a thread holds at once without another participant: the looks of a `check_all`,
-/// one of its charges, and what that charge does the long way.
-const GUARDS: usize = 3;
+/// How many guards a thread holds at once without another participant: for the looks of a
+/// `check_all`, for one of its charges, and for the slow path of that charge.
+pub(super) const GUARDS: usize = 3;
 
 /// The participants of a thread: one for the guard that it holds most of the time, and others for
 /// guards beside that. They are handed on when the thread ends.
